@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+find_package(Threads REQUIRED)
+
+# The options that every target of ours shares: includes from the root ("protocol/messages.h"), warnings as
+# errors, and the sanitizers of the chosen preset.
+function(sharedgpu_target name)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+                                         -Wnon-virtual-dtor -Werror)
+  if(SHAREDGPU_SANITIZE)
+    target_compile_options(${name} PRIVATE -fsanitize=${SHAREDGPU_SANITIZE} -fno-omit-frame-pointer
+                                           -fno-sanitize-recover=all
+                                           -fno-sanitize=vptr)  # some parts are built without RTTI
+    # GCC takes what the sanitizers add for uninitialized reads, in its own headers too.
+    target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+    # TSan does not know fences; Asio's go with atomics, which it knows.
+    if(SHAREDGPU_SANITIZE MATCHES "thread")
+      target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
+    endif()
+    target_link_options(${name} PRIVATE -fsanitize=${SHAREDGPU_SANITIZE})
+  endif()
+endfunction()
+
+# cuda.h: from an installed toolkit, else from Debian's nvidia-cuda-dev (/usr/include, or .cuda/ where
+# scripts/setup unpacked it).
+function(sharedgpu_find_cuda)
+  find_path(CUDA_DRIVER_INCLUDE cuda.h
+            HINTS $ENV{CUDA_HOME}/include /usr/local/cuda/include /usr/include
+                  ${PROJECT_SOURCE_DIR}/.cuda/include REQUIRED)
+  if(NOT TARGET sharedgpu_cuda_headers)
+    add_library(sharedgpu_cuda_headers INTERFACE)
+    target_include_directories(sharedgpu_cuda_headers SYSTEM INTERFACE ${CUDA_DRIVER_INCLUDE})
+  endif()
+endfunction()

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sizes, times and percentages as people write them, in sharedgpu.conf and on command lines.
+//
+// Each parser takes the whole text, surrounding blanks not included, and returns nullopt for anything it does
+// not fully understand. Pure functions; any thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "protocol/units.h"
+
+namespace sharedgpu {
+
+// "4096", "512MiB", "24GiB", "1.5G", "2T": K, M, G and T count in powers of 1024, with or without "iB" or
+// "B".
+std::optional<Bytes> parse_size(std::string_view text);
+
+// "500ms", "10s", "2m", "1h", "100us"; a bare number counts seconds.
+std::optional<Nanoseconds> parse_time(std::string_view text);
+
+// "5%", "12.5%": between 0 and 100.
+std::optional<double> parse_percent(std::string_view text);
+
+// "24.0 GiB", "512 MiB", "0 B": for people, not for parsing.
+std::string format_size(Bytes size);
+
+// A size of device memory, or a part of what the GPU has.
+struct Amount {
+  Bytes bytes;
+  double percent = 0;  // counts where it is not zero
+
+  Bytes of(Bytes total) const;
+};
+std::optional<Amount> parse_amount(std::string_view text);
+
+}  // namespace sharedgpu

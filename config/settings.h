@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// sharedgpu.conf: `Key=Value` lines, `#` comments. Read by sharedgpud, the sharedgpu command and the SPANK
+// plugin. Unknown keys and bad values are errors that name file and line.
+//
+// No exceptions leave these functions. Any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/quantities.h"
+#include "protocol/channel.h"
+#include "protocol/units.h"
+
+namespace sharedgpu {
+
+inline constexpr char kDefaultConfigFile[] = "/etc/sharedgpu/sharedgpu.conf";
+
+enum class OnNoArbiter : std::uint8_t { plain, fail };
+
+// Every key has a default that serves.
+struct Settings {
+  std::string socket = kDefaultSocket;
+  std::string state_dir = "/var/lib/sharedgpu";
+  Amount device_memory_limit{.bytes = {}, .percent = 100};
+  Amount memory_reserve{.bytes = {}, .percent = 5};
+  std::string policy = "round-robin";
+  Nanoseconds quantum = std::chrono::seconds(10);
+  Nanoseconds idle_release = std::chrono::milliseconds(100);
+  std::uint32_t units_per_gpu = 8;
+  Nanoseconds arbiter_timeout = std::chrono::seconds(5);
+  OnNoArbiter on_no_arbiter = OnNoArbiter::plain;
+  std::string slurm_user = "slurm";      // a name or a uid
+  std::vector<std::string> admin_users;  // names or uids
+  std::string log_level = "info";
+  std::string log_file;  // empty: standard error
+};
+
+// Reads `path`. Returns an empty string, or what is wrong: "FILE:LINE: unknown key 'X'".
+std::string read_settings(const std::string& path, Settings& settings);
+
+// The same for text that is already in memory; `name` stands in for the file's in errors.
+std::string parse_settings(std::string_view text, const std::string& name, Settings& settings);
+
+// What a program without --config uses: the default file where it exists, else the defaults.
+std::string read_default_settings(Settings& settings);
+
+}  // namespace sharedgpu
