@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// One question to the arbiter and its answer, with a limit on the whole.
+//
+// For callers that must never be held up, such as the Slurm plugins: nothing here blocks for longer than
+// told. Any thread may call.
+#pragma once
+
+#include "protocol/channel.h"
+
+namespace sharedgpu {
+
+// Connects to `socket`, sends `question` and waits for `answer`, `patience` in all. While nobody listens
+// there it tries again, as an arbiter may just be starting. Returns 0 or an errno value: ETIMEDOUT where the
+// arbiter listens but does not answer, otherwise why it could not be reached or what receive() found.
+int ask(const char* socket, const Message& question, Nanoseconds patience, Message& answer);
+
+// How long to wait for the answer of an arbiter that listens, where one that is not there yet is waited for
+// `timeout`: it is no more absent, only slow.
+constexpr Nanoseconds answer_patience(Nanoseconds timeout) {
+  constexpr Nanoseconds kLeast = std::chrono::seconds(1);
+  return timeout > kLeast ? timeout : kLeast;
+}
+
+// The two halves of it, for callers that keep the connection or want the descriptor that comes with the
+// answer.
+int connect_patiently(const char* socket, Nanoseconds patience, Channel& channel);
+int ask(Channel& channel, const Message& question, Nanoseconds patience, Message& answer, UniqueFd& fd);
+
+// Whether an arbiter listens at `socket` now.
+bool is_listening(const char* socket);
+
+}  // namespace sharedgpu

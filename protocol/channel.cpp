@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/channel.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+namespace sharedgpu {
+namespace {
+
+int make_address(const char* path, sockaddr_un& address) {
+  address = {};
+  address.sun_family = AF_UNIX;
+  std::size_t length = std::strlen(path);
+  if (length == 0) return EINVAL;
+  if (length >= sizeof address.sun_path) return ENAMETOOLONG;
+  std::memcpy(address.sun_path, path, length);
+  return 0;
+}
+
+int make_socket(int flags, UniqueFd& socket) {
+  socket.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
+  return socket ? 0 : errno;
+}
+
+}  // namespace
+
+UniqueFd& UniqueFd::operator=(UniqueFd&& other) noexcept {
+  if (this != &other) reset(other.release());
+  return *this;
+}
+
+int UniqueFd::release() {
+  int fd = fd_;
+  fd_ = -1;
+  return fd;
+}
+
+void UniqueFd::reset(int fd) {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = fd;
+}
+
+void move_out_of_the_way(UniqueFd& fd) {
+  for (int least : {960, 192, 3}) {
+    int moved = fcntl(fd.get(), F_DUPFD_CLOEXEC, least);
+    if (moved < 0) continue;
+    fd.reset(moved);
+    return;
+  }
+}
+
+int Channel::connect(const char* path) {
+  sockaddr_un address;
+  if (int error = make_address(path, address)) return error;
+  UniqueFd socket;
+  if (int error = make_socket(SOCK_NONBLOCK, socket)) return error;
+  while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    if (errno != EINTR) return errno;
+  if (fcntl(socket.get(), F_SETFL, 0) != 0) return errno;
+  socket_ = static_cast<UniqueFd&&>(socket);
+  return 0;
+}
+
+int Channel::wait(Nanoseconds patience) const {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point end = Clock::now() + patience;
+  for (;;) {
+    auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
+    pollfd entry = {.fd = socket_.get(), .events = POLLIN, .revents = 0};
+    int ready = poll(&entry, 1, static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000)));
+    if (ready > 0) return 0;
+    if (ready < 0 && errno != EINTR) return errno;
+    if (Clock::now() >= end) return ETIMEDOUT;
+  }
+}
+
+int Channel::send(const Message& message, int fd) {
+  iovec part = {.iov_base = const_cast<Message*>(&message), .iov_len = sizeof message};
+  msghdr packet = {};
+  packet.msg_iov = &part;
+  packet.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  if (fd >= 0) {
+    packet.msg_control = control;
+    packet.msg_controllen = sizeof control;
+    cmsghdr* header = CMSG_FIRSTHDR(&packet);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  }
+  while (sendmsg(socket_.get(), &packet, MSG_NOSIGNAL) < 0)
+    if (errno != EINTR) return errno;
+  return 0;
+}
+
+int Channel::receive(Message& message, UniqueFd& fd) {
+  iovec part = {.iov_base = &message, .iov_len = sizeof message};
+  alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))] = {};
+  msghdr packet = {};
+  packet.msg_iov = &part;
+  packet.msg_iovlen = 1;
+  packet.msg_control = control;
+  packet.msg_controllen = sizeof control;
+  ssize_t size;
+  while ((size = recvmsg(socket_.get(), &packet, MSG_CMSG_CLOEXEC)) < 0)
+    if (errno != EINTR) return errno;
+  // Close every descriptor but the first: a peer that sends more must not fill our table.
+  fd.reset();
+  for (cmsghdr* header = CMSG_FIRSTHDR(&packet); header != nullptr; header = CMSG_NXTHDR(&packet, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int received;
+      std::memcpy(&received, CMSG_DATA(header) + i * sizeof(int), sizeof received);
+      if (fd)
+        ::close(received);
+      else
+        fd.reset(received);
+    }
+  }
+  if (size == 0) return ECONNRESET;
+  if ((packet.msg_flags & MSG_CTRUNC) != 0 && !fd) return EMFILE;
+  if (size != sizeof message || (packet.msg_flags & MSG_TRUNC) != 0 || !message.well_formed()) return EPROTO;
+  return 0;
+}
+
+int listen_at(const char* path, UniqueFd& socket) {
+  sockaddr_un address;
+  if (int error = make_address(path, address)) return error;
+  struct stat info = {};
+  if (lstat(path, &info) == 0) {
+    if (!S_ISSOCK(info.st_mode)) return EEXIST;
+    Channel probe;
+    int error = probe.connect(path);
+    if (error == 0 || error == EAGAIN) return EADDRINUSE;
+    if (unlink(path) != 0) return errno;
+  }
+  if (int error = make_socket(0, socket)) return error;
+  if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return errno;
+  if (chmod(path, 0666) != 0 || listen(socket.get(), SOMAXCONN) != 0) return errno;
+  return 0;
+}
+
+}  // namespace sharedgpu

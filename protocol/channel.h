@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// One end of a Unix seqpacket connection that carries Messages, and at most one descriptor with each.
+//
+// Safe for one sender and one receiver thread at once; several senders need a lock of their own. No
+// exceptions; errors are errno values. Every descriptor made or received here is close-on-exec.
+#pragma once
+
+#include "protocol/messages.h"
+
+namespace sharedgpu {
+
+inline constexpr char kDefaultSocket[] = "/run/sharedgpu/sharedgpud.sock";
+
+// A descriptor that is closed when it goes out of scope.
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  ~UniqueFd() { reset(); }
+  UniqueFd(const UniqueFd&) = delete;
+  UniqueFd& operator=(const UniqueFd&) = delete;
+  UniqueFd(UniqueFd&& other) noexcept : fd_(other.release()) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept;
+
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  int release();
+  void reset(int fd = -1);
+
+ private:
+  int fd_ = -1;
+};
+
+// Gives the descriptor a high number where one can be had: programs make theirs from 0 up, close all they
+// see, and take 0 to 2 for standard streams whatever they are.
+void move_out_of_the_way(UniqueFd& fd);
+
+class Channel {
+ public:
+  Channel() = default;
+  explicit Channel(UniqueFd socket) : socket_(static_cast<UniqueFd&&>(socket)) {}
+
+  // Connects to `path`, without waiting. Returns 0 or an errno value: ENAMETOOLONG where the path does not
+  // fit sun_path, EAGAIN where an arbiter listens but too many others wait for it.
+  int connect(const char* path);
+  // Waits until receive() has something to say, at most `patience`. Returns 0, ETIMEDOUT, or an errno value.
+  int wait(Nanoseconds patience) const;
+  // Sends one message, with `fd` if it is not -1. Never raises SIGPIPE. Returns 0 or an errno value.
+  int send(const Message& message, int fd = -1);
+  // Waits for one message. `fd` receives the descriptor that came with it, or stays empty. Returns 0, an
+  // errno value, ECONNRESET where the peer has closed, EPROTO where it sent something else than a Message, or
+  // EMFILE where this process has no room for the descriptor.
+  int receive(Message& message, UniqueFd& fd);
+
+  int fd() const { return socket_.get(); }
+  explicit operator bool() const { return static_cast<bool>(socket_); }
+  void close() { socket_.reset(); }
+  // Forgets the descriptor: somebody else has closed it, and its number may be another file's.
+  void abandon() { socket_.release(); }
+  void move_out_of_the_way() { sharedgpu::move_out_of_the_way(socket_); }
+
+ private:
+  UniqueFd socket_;
+};
+
+// Binds and listens at `path`, replacing a stale socket of a dead arbiter (one that nobody accepts on) but
+// nothing else. Mode 0666: every user may talk to the arbiter. Returns 0 or an errno value; EADDRINUSE where
+// another arbiter listens there.
+int listen_at(const char* path, UniqueFd& socket);
+
+}  // namespace sharedgpu

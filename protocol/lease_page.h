@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lease page: 4 KiB of shared memory per session that the arbiter writes and the session only reads.
+//
+// The arbiter makes it as a memfd, keeps the one writable mapping, seals it (no resize, no later writable
+// mapping) and passes the descriptor with Welcome. A submission to the GPU reads `gate` once, relaxed;
+// closing the gate is one store by the arbiter, with no message to wait for. See docs/architecture.md, "The
+// gate".
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "protocol/units.h"
+
+namespace sharedgpu {
+
+struct LeasePage {
+  static constexpr std::size_t kSize = 4096;
+  static constexpr std::uint32_t kMagic = 0x53475031;  // "SGP1"
+
+  std::uint32_t magic = kMagic;
+  std::uint32_t version = 1;
+  // Odd: open. Even: closed. Changes at every opening and closing, so that a waiter can futex-wait on the
+  // value it saw (a shared futex: the waiting mapping is read-only). Written by the arbiter only.
+  alignas(64) std::atomic<std::uint32_t> gate{0};
+  // Nonzero while other tenants wait for this GPU: the session then watches itself for idleness.
+  alignas(64) std::atomic<std::uint32_t> contended{0};
+
+  static constexpr bool is_open(std::uint32_t gate_value) { return (gate_value & 1u) != 0; }
+};
+static_assert(sizeof(LeasePage) <= LeasePage::kSize);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
+// The arbiter's side: owns the memfd and the writable mapping. One thread at a time.
+class LeasePageWriter {
+ public:
+  LeasePageWriter() = default;
+  ~LeasePageWriter();
+  LeasePageWriter(const LeasePageWriter&) = delete;
+  LeasePageWriter& operator=(const LeasePageWriter&) = delete;
+  LeasePageWriter(LeasePageWriter&& other) noexcept;
+  LeasePageWriter& operator=(LeasePageWriter&& other) noexcept;
+
+  // Makes the page, closed. Returns 0 or an errno value.
+  int create();
+  // The descriptor to pass to the session; still owned here. -1 before create().
+  int fd() const { return fd_; }
+  // Opens or closes the gate; opening wakes the waiters. Idempotent.
+  void set_open(bool open);
+  void set_contended(bool contended);
+  bool is_open() const;
+
+ private:
+  int fd_ = -1;
+  LeasePage* page_ = nullptr;
+};
+
+// The session's side: maps the page of `fd` read-only at `address` (which must be page-aligned and is
+// replaced atomically), or anywhere where `address` is null. Checks size, seals, magic and version. Returns
+// null and sets errno on failure. The descriptor stays the caller's.
+const LeasePage* map_lease_page(int fd, void* address);
+
+// Sleeps until the gate's value is no longer `seen`, at most `timeout`. May return early.
+void wait_gate(const LeasePage& page, std::uint32_t seen, Nanoseconds timeout);
+
+}  // namespace sharedgpu

@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+// What sessions, the command and the Slurm plugins say to the arbiter, and what it answers.
+//
+// Every message is one Unix seqpacket datagram of exactly sizeof(Message) bytes: a header and one body,
+// unused bytes zero. Both ends run on one host and byte order is the host's. A receiver drops the connection
+// of a peer that sends another size, magic, version or an unknown type. Numbers are absolute (bytes resident
+// now, not "4 more"), so that a lost or repeated message cannot make the books drift.
+//
+// The life of a session: Hello -> Welcome (+ the lease page's descriptor); Attach -> Attached; then Usage
+// before every growth (answered by Verdict) and after every shrinking. A turn: Restore (repeated as room is
+// freed) -> Ready -> the arbiter opens the gate -> ... -> the arbiter closes the gate and sends Revoke ->
+// Released -> Evict as others need the room (answered by Usage as handles go).
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "protocol/units.h"
+
+namespace sharedgpu {
+
+inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
+inline constexpr std::uint16_t kProtocolVersion = 1;
+
+enum class Backend : std::uint8_t { swap = 0, managed = 1, native = 2 };
+
+enum class MessageType : std::uint16_t {
+  invalid = 0,
+  // session -> arbiter
+  hello = 1,
+  attach = 2,
+  usage = 3,
+  want = 4,
+  idle = 5,
+  ready = 6,
+  released = 7,
+  memory_query = 8,
+  borrow = 9,
+  lend = 10,
+  // the command and the Slurm plugins -> arbiter
+  status_query = 32,
+  run_request = 33,
+  register_job = 34,
+  lease_query = 35,
+  // any process of a tenant -> arbiter
+  gpu_query = 36,
+  // arbiter -> session
+  welcome = 64,
+  attached = 65,
+  verdict = 66,
+  restore = 67,
+  revoke = 68,
+  evict = 69,
+  memory_view = 70,
+  wanted = 77,
+  lent = 78,
+  // arbiter -> anyone
+  refused = 71,
+  status_reply = 72,
+  run_reply = 73,
+  register_reply = 74,
+  lease_reply = 75,
+  gpu_reply = 76,
+};
+
+// Names a run that the arbiter issued with run_reply; 128 random bits. Zero: none.
+struct RunToken {
+  std::uint8_t bytes[16] = {};
+  constexpr auto operator<=>(const RunToken&) const = default;
+};
+
+// Opens a session. The job is read from the peer's cgroup, the pid and uid from SO_PEERCRED; the token counts
+// only for a peer in no Slurm job, and only with the uid that it was issued to.
+struct Hello {
+  static constexpr MessageType kType = MessageType::hello;
+  RunToken token;
+  // After the arbiter's death: the session's state as it stood. `held` is checked against the ledger.
+  std::uint8_t resuming = 0;
+  std::uint8_t held = 0;   // a lease was held (the gate was open) when the connection broke
+  std::uint8_t wants = 0;  // a thread waits at the gate
+  Backend backend = Backend::swap;
+  Epoch epoch;  // of the last turn
+  GpuUuid gpu;  // that this session is for, if it has one yet: a process has a session for each of its GPUs
+};
+
+// The lease page's descriptor comes with this message. The gate is open at once where all footprints fit.
+struct Welcome {
+  static constexpr MessageType kType = MessageType::welcome;
+  SessionId session;
+  TenantId tenant;
+  Epoch epoch;  // of the turn in which the gate is open; counts up with every turn
+  Backend backend = Backend::swap;
+};
+
+// The peer is not served, and why; the connection is closed next. A session that is refused runs as plain
+// CUDA would.
+struct Refused {
+  static constexpr MessageType kType = MessageType::refused;
+  char reason[160] = {};  // NUL-terminated
+};
+
+// The session is about to use a GPU. One GPU per session in this version.
+struct Attach {
+  static constexpr MessageType kType = MessageType::attach;
+  GpuUuid gpu;
+  Bytes total;         // as the driver tells it; believed only where the arbiter could not ask itself
+  char name[64] = {};  // e.g. "NVIDIA H200"
+  // Under this number others of the tenant may borrow from the session; random. Zero: it lends nothing.
+  std::uint64_t lender = 0;
+};
+
+struct Attached {
+  static constexpr MessageType kType = MessageType::attached;
+  GpuUuid gpu;
+  Bytes capacity;  // what cuDeviceTotalMem shows: the arbiter's capacity, or the job's own lower cap
+};
+
+// What a session has on its GPU.
+struct MemoryUse {
+  Bytes swappable;  // allocated through the swap backend, resident or not; whole handles
+  Bytes resident;   // the part of `swappable` on the GPU now
+  Bytes pinned;     // allocated on the GPU and not swappable: arrays, pools, the program's own VMM
+  Bytes context;  // what the driver took for contexts and modules, as measured; not counted against capacity
+  Bytes host;     // host memory taken for swap
+  // The part of `resident` that is in `pinned` too, while leave is asked to keep it there for good. Of a
+  // Usage that asks, it is granted as pinned, and no longer swappable.
+  Bytes settling = {};
+  constexpr Bytes footprint() const { return minus(swappable + pinned, settling); }
+};
+
+// Tells the books; asks leave to grow where `request` is not zero (the growth is already in `use`, and
+// `resident` is what is there before the growth).
+struct Usage {
+  static constexpr MessageType kType = MessageType::usage;
+  std::uint64_t request = 0;
+  MemoryUse use;
+  std::uint8_t stuck = 0;  // an Evict could not be obeyed in full: no host room, or the context is lost
+};
+
+// Answers a Usage that asked. Refused: this footprint can never be resident here; the session takes it back
+// and returns CUDA_ERROR_OUT_OF_MEMORY. Granted: `allowed` is what may be resident now. It may be less than
+// the growth needs: the lease went to others meanwhile; the new memory then comes with the next Restore.
+struct Verdict {
+  static constexpr MessageType kType = MessageType::verdict;
+  std::uint64_t request = 0;
+  std::uint8_t granted = 0;
+  Bytes allowed;
+};
+
+// A thread waits at the closed gate.
+struct Want {
+  static constexpr MessageType kType = MessageType::want;
+};
+
+// While the page says contended: nothing was submitted, and the GPU has had nothing of ours to do, for
+// `idle`.
+struct Idle {
+  static constexpr MessageType kType = MessageType::idle;
+  Epoch epoch;
+  Nanoseconds idle{};
+};
+
+// Bring back memory until all is resident or `allowed` is reached; then, when all is, say Ready. Sent again
+// with the same epoch and a larger `allowed` as room is freed.
+struct Restore {
+  static constexpr MessageType kType = MessageType::restore;
+  Epoch epoch;
+  Bytes allowed;
+};
+
+// All of the session's memory is resident; the arbiter opens the gates when all the tenant's sessions are
+// ready.
+struct Ready {
+  static constexpr MessageType kType = MessageType::ready;
+  Epoch epoch;
+  MemoryUse use;
+};
+
+// The gate is closed: drain and say Released. Any thread that passed the gate in time is waited for.
+struct Revoke {
+  static constexpr MessageType kType = MessageType::revoke;
+  Epoch epoch;
+};
+
+// No submission is under way and the GPU has finished what the session gave it.
+struct Released {
+  static constexpr MessageType kType = MessageType::released;
+  Epoch epoch;
+  std::uint8_t wants = 0;  // threads wait at the gate already
+  Nanoseconds overuse{};   // from Revoke to here
+  MemoryUse use;
+};
+
+// Evict until `allowed` is resident, least recently used first; tell with Usage as handles go, at least every
+// 256 MiB, and once at the end. What cannot be evicted (no host room) stays: then the last Usage says so by a
+// `resident` above `allowed` and `stuck`.
+struct Evict {
+  static constexpr MessageType kType = MessageType::evict;
+  Bytes allowed;
+};
+
+// For cuMemGetInfo.
+struct MemoryQuery {
+  static constexpr MessageType kType = MessageType::memory_query;
+  std::uint64_t request = 0;
+};
+struct MemoryView {
+  static constexpr MessageType kType = MessageType::memory_view;
+  std::uint64_t request = 0;
+  Bytes total;
+  Bytes free;  // what this tenant may still allocate
+};
+
+// Sessions of one tenant lend each other device memory (cuIpcGetMemHandle). The arbiter keeps none of it: it
+// passes the question to the lender and the answer, with its descriptor, back. One descriptor a message, one
+// piece of an allocation a descriptor.
+struct LoanName {
+  std::uint64_t lender = 0;  // as its Attach said
+  std::uint64_t loan = 0;    // random
+  constexpr auto operator<=>(const LoanName&) const = default;
+};
+
+// Instead of a piece: a file in which borrowers lock the loans that they hold, so that the lender can see it.
+inline constexpr std::uint32_t kLien = ~std::uint32_t{0};
+
+enum class LoanOutcome : std::uint8_t {
+  given,    // the descriptor comes along
+  unknown,  // nobody of this tenant lends it
+  later,    // the arbiter has begun anew, and the lender may not have come back yet
+  failed,   // the lender could not export it
+};
+
+struct Borrow {
+  static constexpr MessageType kType = MessageType::borrow;
+  std::uint64_t request = 0;
+  LoanName name;
+  std::uint32_t piece = 0;
+};
+// To the lender, which answers with Lend.
+struct Wanted {
+  static constexpr MessageType kType = MessageType::wanted;
+  std::uint64_t ticket = 0;
+  LoanName name;
+  std::uint32_t piece = 0;
+};
+struct Lend {
+  static constexpr MessageType kType = MessageType::lend;
+  std::uint64_t ticket = 0;
+  LoanOutcome outcome = LoanOutcome::failed;
+  std::uint32_t pieces = 0;  // that the allocation has
+  Bytes size;                // of this one
+};
+// Answers Borrow.
+struct Lent {
+  static constexpr MessageType kType = MessageType::lent;
+  std::uint64_t request = 0;
+  LoanOutcome outcome = LoanOutcome::failed;
+  std::uint32_t pieces = 0;
+  Bytes size;
+};
+
+// Answered by StatusReply, with the descriptor of a sealed memfd that holds the JSON text.
+struct StatusQuery {
+  static constexpr MessageType kType = MessageType::status_query;
+};
+struct StatusReply {
+  static constexpr MessageType kType = MessageType::status_reply;
+  std::uint64_t size = 0;  // bytes of text
+};
+
+// What a job may state about itself; zero where it did not.
+struct JobOptions {
+  Bytes memory;                     // cap on the footprint (--sharedgpu-memory)
+  std::uint32_t units = 0;          // sharedgpu units held; 0 counts as 1
+  std::uint32_t share_request = 0;  // percent of GPU time
+  std::uint32_t share_limit = 0;
+  std::int32_t priority = 0;
+  Nanoseconds deadline{};
+  Backend backend = Backend::swap;
+  std::uint8_t backend_given = 0;
+};
+
+// Without Slurm: makes a tenant of the command that `sharedgpu run` is about to start. The tenant lives as
+// long as this connection or a session of it does.
+struct RunRequest {
+  static constexpr MessageType kType = MessageType::run_request;
+  JobOptions options;
+};
+struct RunReply {
+  static constexpr MessageType kType = MessageType::run_reply;
+  RunToken token;  // for SHAREDGPU_TOKEN
+  TenantId tenant;
+};
+
+// A Slurm step by its numbers; the step's as slurm_step_id_t has it (batch 0xfffffffb, extern 0xfffffffc,
+// interactive 0xfffffffa).
+struct StepName {
+  std::uint32_t job = 0;
+  std::uint32_t step = 0;
+  constexpr auto operator<=>(const StepName&) const = default;
+};
+
+// From slurmstepd, as root or SlurmUser only: the job's units and options.
+struct RegisterJob {
+  static constexpr MessageType kType = MessageType::register_job;
+  StepName step;
+  std::uint32_t uid = 0;
+  JobOptions options;
+};
+struct RegisterReply {
+  static constexpr MessageType kType = MessageType::register_reply;
+  std::uint8_t accepted = 0;
+};
+
+// The lease time of one step on this node so far, all GPUs and finished sessions included. Root, SlurmUser or
+// the job's own user.
+struct LeaseQuery {
+  static constexpr MessageType kType = MessageType::lease_query;
+  StepName step;
+};
+struct LeaseReply {
+  static constexpr MessageType kType = MessageType::lease_reply;
+  StepName step;
+  Nanoseconds lease{};
+  std::uint8_t known = 0;  // 0: no session of this step ever came
+};
+
+// For what NVML tells, by a process that need not have a session: a GPU as the asker's tenant sees it. Who
+// asks is known as for Hello; a process of no tenant sees what it would have to itself.
+struct GpuQuery {
+  static constexpr MessageType kType = MessageType::gpu_query;
+  RunToken token;
+  GpuUuid gpu;
+  std::uint32_t first = 0;  // of the processes, the first to tell of: more may run than one reply holds
+};
+struct GpuReply {
+  static constexpr MessageType kType = MessageType::gpu_reply;
+  static constexpr std::uint32_t kProcesses = 13;
+  struct Process {
+    std::uint32_t pid = 0;
+    Bytes used;  // its footprint
+  };
+  std::uint8_t known = 0;       // 0: not a GPU that the arbiter hands out to this tenant
+  std::uint32_t processes = 0;  // of the tenant on this GPU, those that are not told of included
+  Bytes total;
+  Bytes free;
+  Process process[kProcesses];
+};
+
+// One datagram.
+struct Message {
+  static constexpr std::size_t kBodySize = 240;
+
+  std::uint32_t magic = kProtocolMagic;
+  std::uint16_t version = kProtocolVersion;
+  MessageType type = MessageType::invalid;
+  std::uint64_t reserved = 0;
+  alignas(8) unsigned char body[kBodySize] = {};
+
+  template <class Body>
+  static Message of(const Body& content) {
+    static_assert(std::is_trivially_copyable_v<Body> && sizeof(Body) <= kBodySize && alignof(Body) <= 8);
+    Message message;
+    message.type = Body::kType;
+    std::memcpy(message.body, &content, sizeof content);
+    return message;
+  }
+
+  // The body, which must be of this message's type.
+  template <class Body>
+  Body as() const {
+    Body result;
+    std::memcpy(&result, body, sizeof result);
+    return result;
+  }
+
+  bool well_formed() const { return magic == kProtocolMagic && version == kProtocolVersion; }
+};
+static_assert(sizeof(Message) == 256);
+
+}  // namespace sharedgpu

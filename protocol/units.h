@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The quantities that pass between the parts. Types carry the unit: a byte count is never a time, and a
+// tenant's number is never a session's.
+#pragma once
+
+#include <chrono>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace sharedgpu {
+
+// A number of bytes. Differences that would be negative are the caller's mistake: use minus() where they may
+// be.
+struct Bytes {
+  std::uint64_t count = 0;
+
+  constexpr auto operator<=>(const Bytes&) const = default;
+  constexpr Bytes& operator+=(Bytes other) {
+    count += other.count;
+    return *this;
+  }
+  constexpr Bytes& operator-=(Bytes other) {
+    count -= other.count;
+    return *this;
+  }
+  friend constexpr Bytes operator+(Bytes a, Bytes b) { return {a.count + b.count}; }
+  friend constexpr Bytes operator-(Bytes a, Bytes b) { return {a.count - b.count}; }
+};
+
+// a - b, or zero where b is larger.
+constexpr Bytes minus(Bytes a, Bytes b) { return a > b ? a - b : Bytes{}; }
+
+constexpr Bytes kibibytes(std::uint64_t n) { return {n << 10}; }
+constexpr Bytes mebibytes(std::uint64_t n) { return {n << 20}; }
+constexpr Bytes gibibytes(std::uint64_t n) { return {n << 30}; }
+
+// Times are CLOCK_BOOTTIME nanoseconds since boot: they survive the arbiter, not a reboot.
+using Nanoseconds = std::chrono::nanoseconds;
+
+// Strong identifiers; zero names nobody.
+template <class Tag>
+struct Id {
+  std::uint64_t value = 0;
+  constexpr auto operator<=>(const Id&) const = default;
+  explicit constexpr operator bool() const { return value != 0; }
+};
+using TenantId = Id<struct TenantTag>;    // one job on one node, all its processes
+using SessionId = Id<struct SessionTag>;  // one process of a tenant
+using Epoch = Id<struct EpochTag>;        // one turn of one tenant; grows for ever
+
+// A GPU by its UUID, as cuDeviceGetUuid and NVML give it.
+struct GpuUuid {
+  std::uint8_t bytes[16] = {};
+  constexpr auto operator<=>(const GpuUuid&) const = default;
+};
+
+}  // namespace sharedgpu
+
+template <class Tag>
+struct std::hash<sharedgpu::Id<Tag>> {
+  std::size_t operator()(sharedgpu::Id<Tag> id) const noexcept { return static_cast<std::size_t>(id.value); }
+};
