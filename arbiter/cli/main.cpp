@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// sharedgpu: the command.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+
+#include "arbiter/cli/commands.h"
+
+int main(int argc, char** argv) {
+  CLI::App app("Share GPUs between jobs, each as if it had the whole of their memory.", "sharedgpu");
+  app.set_version_flag("--version", SHAREDGPU_VERSION);
+  app.require_subcommand(1);
+  int status = 0;
+  sharedgpu::cli::add_run(app, status);
+  sharedgpu::cli::add_status(app, status);
+  sharedgpu::cli::add_supervise(app, status);
+  // CLI11 would only say that a subcommand is required.
+  const auto known = app.get_subcommands({});
+  auto is_given = [&](const CLI::App* subcommand) { return subcommand->check_name(argv[1]); };
+  if (argc > 1 && argv[1][0] != '-' && std::none_of(known.begin(), known.end(), is_given)) {
+    std::cerr << "sharedgpu: no subcommand '" << argv[1] << "'; see sharedgpu --help\n";
+    return 2;
+  }
+  CLI11_PARSE(app, argc, argv);
+  return status;
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// sharedgpu run -- COMMAND...: runs a command as a tenant of its own.
+//
+// The command replaces this process, so signals and the exit status are its own. The connection stays open in
+// it and in what it starts: the tenant lives as long as the last of them.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "arbiter/cli/commands.h"
+#include "config/quantities.h"
+#include "protocol/ask.h"
+
+namespace sharedgpu::cli {
+namespace {
+
+struct Arguments {
+  std::string config;
+  std::string memory;
+  std::string share;
+  std::string backend;
+  int priority = 0;
+  std::vector<std::string> command;
+};
+
+bool parse_percentage(std::string_view text, std::uint32_t& percent) {
+  if (!text.empty() && text.back() == '%') text.remove_suffix(1);
+  auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), percent);
+  return error == std::errc{} && rest == text.data() + text.size() && percent >= 1 && percent <= 100;
+}
+
+// "REQUEST" or "REQUEST:LIMIT".
+bool parse_share(const std::string& text, JobOptions& options) {
+  std::size_t colon = text.find(':');
+  if (!parse_percentage(std::string_view(text).substr(0, colon), options.share_request)) return false;
+  if (colon == std::string::npos) return true;
+  return parse_percentage(std::string_view(text).substr(colon + 1), options.share_limit) &&
+         options.share_limit >= options.share_request;
+}
+
+// Returns an empty string or what is wrong.
+std::string read_options(const Arguments& arguments, JobOptions& options) {
+  options.priority = arguments.priority;
+  if (!arguments.memory.empty()) {
+    auto size = parse_size(arguments.memory);
+    if (!size || *size == Bytes{})
+      return "--memory: '" + arguments.memory + "' is not a size (such as 24GiB)";
+    options.memory = *size;
+  }
+  if (!arguments.share.empty() && !parse_share(arguments.share, options))
+    return "--share: '" + arguments.share + "' is not a share (REQUEST[:LIMIT], in percent)";
+  if (!arguments.backend.empty()) {
+    options.backend_given = 1;
+    if (arguments.backend == "swap")
+      options.backend = Backend::swap;
+    else if (arguments.backend == "managed")
+      options.backend = Backend::managed;
+    else if (arguments.backend == "native")
+      options.backend = Backend::native;
+    else
+      return "--backend: '" + arguments.backend + "' is not one of swap, managed, native";
+  }
+  return {};
+}
+
+// Connects and asks, for at most `patience`: the arbiter may just be starting. Returns an empty string, or
+// why there is no tenant.
+std::string ask_for_tenant(const Settings& settings, const JobOptions& options, Channel& channel,
+                           RunReply& reply) {
+  if (int error = connect_patiently(settings.socket.c_str(), settings.arbiter_timeout, channel))
+    return "no arbiter at " + settings.socket + ": " + std::strerror(error);
+  Message message;
+  UniqueFd ignored;
+  auto question = Message::of(RunRequest{.options = options});
+  if (int error = ask(channel, question, answer_patience(settings.arbiter_timeout), message, ignored))
+    return "the arbiter at " + settings.socket + " does not answer: " + std::strerror(error);
+  if (message.type == MessageType::refused) {
+    auto refused = message.as<Refused>();
+    return std::string("the arbiter refused: ") +
+           std::string(refused.reason, strnlen(refused.reason, sizeof refused.reason));
+  }
+  if (message.type != MessageType::run_reply)
+    return "the arbiter at " + settings.socket + " gave a strange answer";
+  reply = message.as<RunReply>();
+  return {};
+}
+
+std::string hex(const RunToken& token) {
+  std::string text;
+  for (unsigned byte : token.bytes) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
+  }
+  return text;
+}
+
+// Appended once: the user's own preloads come first, and a run within a run adds nothing.
+void preload(const std::string& library) {
+  const char* old = std::getenv("LD_PRELOAD");
+  std::string list = old == nullptr ? "" : old;
+  for (std::size_t begin = 0; begin < list.size();) {
+    std::size_t end = std::min(list.find_first_of(" :", begin), list.size());
+    if (list.compare(begin, end - begin, library) == 0) return;
+    begin = end + 1;
+  }
+  if (!list.empty()) list += ':';
+  setenv("LD_PRELOAD", (list + library).c_str(), 1);
+}
+
+void set_environment(const Settings& settings, const RunToken& token, const std::string& library) {
+  auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(settings.arbiter_timeout);
+  setenv("SHAREDGPU_SOCKET", settings.socket.c_str(), 1);
+  setenv("SHAREDGPU_TOKEN", hex(token).c_str(), 1);
+  setenv("SHAREDGPU_ARBITER_TIMEOUT", std::to_string(timeout.count()).c_str(), 1);
+  setenv("SHAREDGPU_ON_NO_ARBITER", settings.on_no_arbiter == OnNoArbiter::fail ? "fail" : "plain", 1);
+  preload(library);
+}
+
+int execute(const std::vector<std::string>& command) {
+  std::vector<char*> argv;
+  argv.reserve(command.size() + 1);
+  for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  int error = errno;
+  complain(command[0] + ": " + std::strerror(error));
+  return error == ENOENT ? 127 : 126;  // as a shell has it
+}
+
+int run(const Arguments& arguments) {
+  Settings settings;
+  if (!load_settings(arguments.config, settings)) return 2;
+  JobOptions options;
+  if (std::string error = read_options(arguments, options); !error.empty()) {
+    complain(error);
+    return 2;
+  }
+  std::string library = find_sibling("../lib/sharedgpu/libsharedgpu.so", "../interposer/libsharedgpu.so");
+  Channel channel;
+  RunReply reply;
+  std::string trouble = library.empty() ? "libsharedgpu.so is not where it was installed"
+                                        : ask_for_tenant(settings, options, channel, reply);
+  if (trouble.empty()) {
+    fcntl(channel.fd(), F_SETFD, 0);
+    set_environment(settings, reply.token, library);
+  } else if (settings.on_no_arbiter == OnNoArbiter::fail) {
+    complain(trouble);
+    return 1;
+  } else {
+    complain(trouble + "; running without sharing");
+  }
+  return execute(arguments.command);
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, int& status) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("run", "Run a command as a tenant of its own");
+  command->add_option("--config", arguments->config, "Settings")->type_name("FILE");
+  command->add_option("--memory", arguments->memory, "Cap on the device memory it may allocate")
+      ->type_name("SIZE");
+  command->add_option("--share", arguments->share, "Percent of GPU time")->type_name("REQUEST[:LIMIT]");
+  command->add_option("--priority", arguments->priority, "Higher goes first")->type_name("N");
+  command->add_option("--backend", arguments->backend, "swap, managed or native")->type_name("BACKEND");
+  command->add_option("command", arguments->command, "The command and its arguments")
+      ->type_name("COMMAND...")
+      ->required();
+  command->prefix_command(false);
+  command->positionals_at_end();
+  command->callback([arguments, &status] { status = run(*arguments); });
+}
+
+}  // namespace sharedgpu::cli

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// sharedgpu status [--json]: GPUs, tenants, what they have and who holds the lease.
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "arbiter/cli/commands.h"
+#include "config/quantities.h"
+#include "protocol/ask.h"
+
+namespace sharedgpu::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+// Returns an empty string, or why there is no answer.
+std::string ask_status(const std::string& socket, Nanoseconds patience, std::string& text) {
+  Channel channel;
+  if (int error = channel.connect(socket.c_str()))
+    return "no arbiter at " + socket + ": " + std::strerror(error);
+  Message message;
+  UniqueFd fd;
+  if (int error = ask(channel, Message::of(StatusQuery{}), patience, message, fd))
+    return "the arbiter at " + socket + " does not answer: " + std::strerror(error);
+  auto size = static_cast<std::size_t>(message.as<StatusReply>().size);
+  struct stat info = {};
+  if (message.type != MessageType::status_reply || !fd || fstat(fd.get(), &info) != 0 ||
+      static_cast<std::size_t>(info.st_size) < size || size == 0)
+    return "the arbiter at " + socket + " gave a strange answer";
+  void* mapped = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
+  if (mapped == MAP_FAILED) return std::strerror(errno);
+  text.assign(static_cast<const char*>(mapped), size);
+  munmap(mapped, size);
+  return {};
+}
+
+std::string size_of(const Json& json, const char* field) {
+  return format_size(Bytes{json.value(field, std::uint64_t{0})});
+}
+
+std::string join(const Json& list) {
+  std::string text;
+  for (const Json& item : list)
+    text += (text.empty() ? "" : ",") + (item.is_string() ? item.get<std::string>() : item.dump());
+  return text.empty() ? "-" : text;
+}
+
+void print_gpus(const Json& status) {
+  for (const Json& gpu : status.at("gpus")) {
+    std::printf("%s  %s%s\n", gpu.value("uuid", "").c_str(), gpu.value("name", "").c_str(),
+                gpu.value("verified", true) ? "" : "  (size unverified)");
+    std::printf("  capacity %s of %s, allocated %s, resident %s, contexts %s%s\n",
+                size_of(gpu, "capacity_bytes").c_str(), size_of(gpu, "total_bytes").c_str(),
+                size_of(gpu, "footprint_bytes").c_str(), size_of(gpu, "resident_bytes").c_str(),
+                size_of(gpu, "context_bytes").c_str(), gpu.value("contended", false) ? ", contended" : "");
+  }
+  if (status.at("gpus").empty()) std::printf("no GPU known yet\n");
+}
+
+void print_tenants(const Json& status) {
+  if (status.at("tenants").empty()) return;
+  std::printf("\n%-16s %7s  %-8s %11s %11s %9s  %s\n", "TENANT", "UID", "STATE", "ALLOCATED", "RESIDENT",
+              "LEASE", "PIDS");
+  for (const Json& tenant : status.at("tenants")) {
+    std::string state = tenant.value("state", "");
+    if (state == "out") state = tenant.value("wants", false) ? "waiting" : "idle";
+    double leaving = tenant.value("leaving_seconds", 0.0);
+    std::printf("%-16s %7u  %-8s %11s %11s %8.1fs  %s", tenant.value("name", "").c_str(),
+                tenant.value("uid", 0u), state.c_str(), size_of(tenant, "footprint_bytes").c_str(),
+                size_of(tenant, "resident_bytes").c_str(), tenant.value("lease_seconds", 0.0),
+                join(tenant.at("pids")).c_str());
+    if (leaving >= 1) std::printf("  (asked to leave %.0f s ago)", leaving);
+    if (tenant.value("stuck", false)) std::printf("  (cannot evict)");
+    std::printf("\n");
+  }
+}
+
+int show(const std::string& config, bool json) {
+  Settings settings;
+  if (!load_settings(config, settings)) return 2;
+  std::string text;
+  if (std::string error = ask_status(settings.socket, answer_patience(settings.arbiter_timeout), text);
+      !error.empty()) {
+    complain(error);
+    return 1;
+  }
+  if (json) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return 0;
+  }
+  try {
+    Json status = Json::parse(text);
+    print_gpus(status);
+    print_tenants(status);
+  } catch (const Json::exception& failure) {
+    complain(std::string("the arbiter's answer: ") + failure.what());
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_status(CLI::App& app, int& status) {
+  struct Arguments {
+    std::string config;
+    bool json = false;
+  };
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("status", "Show GPUs, tenants and who holds the lease");
+  command->add_option("--config", arguments->config, "Settings")->type_name("FILE");
+  command->add_flag("--json", arguments->json, "As JSON; see docs/status-json.md");
+  command->callback([arguments, &status] { status = show(arguments->config, arguments->json); });
+}
+
+}  // namespace sharedgpu::cli

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// sharedgpu supervise --config FILE: keeps the arbiter running where no service manager does.
+//
+// Restarts it when it dies other than by SIGTERM or with exit status 0, at once the first time, then ever
+// more slowly. SIGTERM and SIGINT are passed on. A lock in StateDir keeps it to one per host.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <string>
+
+#include "arbiter/cli/commands.h"
+
+namespace sharedgpu::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kFirstPause{10};
+constexpr std::chrono::milliseconds kLongestPause{10'000};
+constexpr std::chrono::seconds kHealthy{60};  // after this long a death is a first one again
+
+// Returns the held lock, or an empty descriptor: with `trouble` where it cannot be had at all, without where
+// another supervisor holds it.
+UniqueFd take_lock(const std::string& folder, std::string& trouble) {
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(folder).parent_path(), error);
+  mkdir(folder.c_str(), 0700);
+  const std::string path = folder + "/supervise.lock";
+  UniqueFd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock) {
+    trouble = path + ": " + std::strerror(errno);
+  } else if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) trouble = path + ": " + std::strerror(errno);
+    lock.reset();
+  }
+  return lock;
+}
+
+pid_t start(const std::string& daemon, const std::string& config, const sigset_t& signals) {
+  pid_t child = fork();
+  if (child != 0) return child;
+  sigprocmask(SIG_UNBLOCK, &signals, nullptr);
+  if (config.empty())
+    execl(daemon.c_str(), daemon.c_str(), static_cast<char*>(nullptr));
+  else
+    execl(daemon.c_str(), daemon.c_str(), "--config", config.c_str(), static_cast<char*>(nullptr));
+  complain(daemon + ": " + std::strerror(errno));
+  _exit(127);
+}
+
+struct Watch {
+  sigset_t signals;  // SIGCHLD, SIGTERM and SIGINT, blocked
+  bool asked_to_end = false;
+
+  // Waits for the child's death, passing on what asks it to end.
+  int wait_for(pid_t child) {
+    for (;;) {
+      int status = 0;
+      if (waitpid(child, &status, WNOHANG) == child) return status;
+      int number = sigwaitinfo(&signals, nullptr);
+      if (number != SIGTERM && number != SIGINT) continue;
+      asked_to_end = true;
+      kill(child, SIGTERM);
+    }
+  }
+
+  void pause(std::chrono::milliseconds time) {
+    sigset_t ending;
+    sigemptyset(&ending);
+    sigaddset(&ending, SIGTERM);
+    sigaddset(&ending, SIGINT);
+    timespec limit = {.tv_sec = time.count() / 1000, .tv_nsec = time.count() % 1000 * 1'000'000};
+    if (sigtimedwait(&ending, nullptr, &limit) > 0) asked_to_end = true;
+  }
+};
+
+std::string describe(int status) {
+  return WIFSIGNALED(status) ? std::string("by ") + strsignal(WTERMSIG(status))
+                             : "with exit status " + std::to_string(WEXITSTATUS(status));
+}
+
+int supervise(const std::string& config) {
+  Settings settings;
+  if (!load_settings(config, settings)) return 2;
+  std::string daemon = find_sibling("../sbin/sharedgpud", "sharedgpud");
+  if (daemon.empty()) {
+    complain("the arbiter's program is not where it was installed");
+    return 1;
+  }
+  std::string trouble;
+  UniqueFd lock = take_lock(settings.state_dir, trouble);
+  if (!trouble.empty()) {
+    complain(trouble);
+    return 1;
+  }
+  if (!lock) {
+    complain("another supervisor is at work in " + settings.state_dir);
+    return 0;
+  }
+  Watch watch;
+  sigemptyset(&watch.signals);
+  for (int number : {SIGCHLD, SIGTERM, SIGINT}) sigaddset(&watch.signals, number);
+  sigprocmask(SIG_BLOCK, &watch.signals, nullptr);
+
+  auto pause = kFirstPause;
+  while (!watch.asked_to_end) {
+    auto begin = Clock::now();
+    pid_t child = start(daemon, config, watch.signals);
+    if (child < 0) {
+      complain(std::string("fork: ") + std::strerror(errno));
+      return 1;
+    }
+    int status = watch.wait_for(child);
+    bool meant = (WIFEXITED(status) && WEXITSTATUS(status) == 0) ||
+                 (WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+    if (meant || watch.asked_to_end) return 0;
+    if (Clock::now() - begin > kHealthy) pause = kFirstPause;
+    complain("the arbiter ended " + describe(status) + "; starting it again in " +
+             std::to_string(pause.count()) + " ms");
+    watch.pause(pause);
+    pause = std::min(pause * 4, kLongestPause);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_supervise(CLI::App& app, int& status) {
+  auto config = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("supervise", "Keep the arbiter running");
+  command->add_option("--config", *config, "Settings")->type_name("FILE");
+  command->callback([config, &status] { status = supervise(*config); });
+}
+
+}  // namespace sharedgpu::cli

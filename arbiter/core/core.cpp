@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/core/core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "arbiter/core/actions.h"
+
+namespace sharedgpu {
+namespace {
+
+constexpr std::size_t kMostRequests = 4096;  // one per thread of the session
+constexpr std::uint64_t kContextPart = 4;
+
+// What a session has once it is granted what it asks for.
+MemoryUse settled(MemoryUse use, Bytes settling) {
+  use.swappable = minus(use.swappable, settling);
+  use.resident = minus(use.resident, settling);
+  use.pinned += settling;
+  return use;
+}
+
+}  // namespace
+
+Core::Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nanoseconds now)
+    : tuning_(tuning),
+      policy_(policy),
+      leases_(std::move(recovered.leases)),
+      last_epoch_(recovered.last_epoch),
+      in_grace_(!leases_.open().empty() || recovered.expected_sessions > 0),
+      grace_until_(now + tuning.grace),
+      last_record_(recovered.last_record),
+      still_expected_(recovered.expected_sessions) {
+  for (const auto& [key, lease] : leases_.open()) {
+    Tenant& tenant = state_.tenants[key.tenant];
+    tenant.id = key.tenant;
+    tenant.phase = Phase::running;
+    tenant.resuming = true;
+    tenant.epoch = lease.epoch;
+    tenant.opened = tenant.turn_began = lease.since;
+    last_epoch_ = std::max(last_epoch_, lease.epoch);
+  }
+}
+
+Actions Core::step(const Event& event, Nanoseconds now) {
+  now_ = now;
+  std::visit([this](const auto& what) { on(what); }, event);
+  if (in_grace_ && (now_ >= grace_until_ || still_expected_ == 0)) end_grace();
+  settle();
+  return std::exchange(actions_, {});
+}
+
+void Core::settle() {
+  wake_ = Nanoseconds::max();
+  notice_stuck();
+  if (in_grace_) {
+    wake_at(grace_until_);
+  } else {
+    for (auto& [uuid, gpu] : state_.gpus) gpu.usable = usable(gpu);
+    std::vector<Domain> all = domains();
+    for (Domain& domain : all) plan(domain);
+    for (auto& [uuid, gpu] : state_.gpus) make_room(gpu);
+    for (Domain& domain : all) {
+      open_ready(domain);
+      tell_contended(domain);
+    }
+    answer_requests();
+  }
+  if (wake_ != Nanoseconds::max()) actions_.emplace_back(ArmTimer{.at = wake_});
+}
+
+void Core::wake_at(Nanoseconds at) {
+  if (at > now_) wake_ = std::min(wake_, at);
+}
+
+void Core::set_gate(Session& session, bool open) {
+  if (session.gate_open == open) return;
+  session.gate_open = open;
+  actions_.emplace_back(SetGate{.session = session.id, .open = open});
+}
+
+Session* Core::find(SessionId id) {
+  auto entry = state_.sessions.find(id);
+  return entry == state_.sessions.end() ? nullptr : &entry->second;
+}
+
+void Core::on(const GpuFound& event) {
+  auto [entry, is_new] = state_.gpus.try_emplace(event.gpu);
+  if (!is_new) return;
+  entry->second.uuid = event.gpu;
+  entry->second.total = event.total;
+  entry->second.capacity = event.capacity;
+  entry->second.learned = event.learned;
+}
+
+void Core::on(const SessionCame& event) {
+  auto [place, is_new_tenant] = state_.tenants.try_emplace(event.tenant);
+  Tenant& tenant = place->second;
+  if (is_new_tenant) {
+    tenant.id = event.tenant;
+    tenant.epoch = Epoch{++last_epoch_.value};
+  }
+  tenant.cap = event.cap;
+
+  auto [entry, is_new] = state_.sessions.try_emplace(event.session);
+  if (!is_new) return;
+  Session& session = entry->second;
+  session.id = event.session;
+  session.tenant = &tenant;
+  session.step = event.step;
+  session.resumed = event.hello.resuming != 0;
+  session.wants = session.resumed && event.hello.wants != 0;
+  session.epoch = tenant.epoch;
+  session.expected = event.expected;
+  session.news = now_;
+  tenant.sessions.push_back(&session);
+
+  // A lease that the ledger knows goes on without a pause: the page is open before the session maps it. Any
+  // other claim to one is settled after Attach, by a Revoke that the session must answer.
+  bool continues = session.resumed && tenant.resuming && tenant.phase == Phase::running &&
+                   event.hello.held != 0 && event.hello.epoch == tenant.epoch;
+  if (continues)
+    set_gate(session, true);
+  else if (session.resumed && tenant.resuming && tenant.phase == Phase::running)
+    leave(tenant);
+  send(
+      session,
+      Welcome{
+          .session = session.id, .tenant = tenant.id, .epoch = tenant.epoch, .backend = event.hello.backend});
+}
+
+void Core::on(const SessionGone& event) {
+  Session* session = find(event.session);
+  if (session == nullptr) return;
+  Tenant& tenant = *session->tenant;
+  Gpu* gpu = session->gpu;
+  no_longer_expected(*session);
+  std::erase(tenant.sessions, session);
+  state_.sessions.erase(event.session);
+
+  if (gpu != nullptr && gpu->learned) {
+    auto uses = [gpu](const auto& entry) { return entry.second.gpu == gpu; };
+    if (std::none_of(state_.sessions.begin(), state_.sessions.end(), uses)) state_.gpus.erase(gpu->uuid);
+  }
+  if (!tenant.resuming) {
+    sync_leases(tenant);
+    if (tenant.sessions.empty()) {
+      state_.tenants.erase(tenant.id);
+      return;
+    }
+  }
+  if (tenant.phase == Phase::leaving) finish_leaving(tenant);
+}
+
+void Core::on(const CapSet& event) {
+  auto tenant = state_.tenants.find(event.tenant);
+  if (tenant != state_.tenants.end()) tenant->second.cap = event.cap;
+}
+
+void Core::on(const From<Attach>& event) {
+  Session* session = find(event.session);
+  if (session == nullptr) return;
+  auto entry = state_.gpus.find(event.body.gpu);
+  if (entry == state_.gpus.end()) {
+    actions_.emplace_back(Drop{.session = session->id, .reason = "this GPU is not known to the arbiter"});
+    return;
+  }
+  Gpu& gpu = entry->second;
+  if (session->gpu != nullptr && session->gpu != &gpu) {
+    actions_.emplace_back(Drop{.session = session->id, .reason = "a process can use one GPU only"});
+    return;
+  }
+  Tenant& tenant = *session->tenant;
+  Bytes capacity = tenant.cap == Bytes{} ? gpu.capacity : std::min(tenant.cap, gpu.capacity);
+  send(*session, Attached{.gpu = gpu.uuid, .capacity = capacity});
+  if (session->gpu == &gpu) return;
+  session->gpu = &gpu;
+  session->news = now_;
+  if (session->resumed) {
+    attach_resumed(*session);
+    return;
+  }
+  // A newcomer has nothing in memory yet, so it can share at once what its tenant holds.
+  session->released = true;
+  session->ready = session->epoch == tenant.epoch;
+  if (tenant.phase == Phase::running) {
+    set_gate(*session, true);
+    sync_leases(tenant);
+  }
+}
+
+// What a resumed session still does with the GPU is not known until it has answered a Revoke, unless its
+// lease goes on.
+void Core::attach_resumed(Session& session) {
+  Tenant& tenant = *session.tenant;
+  if (session.gate_open) {
+    sync_leases(tenant);
+    return;
+  }
+  session.released = false;
+  if (tenant.in_set()) {
+    leave(tenant);
+    return;
+  }
+  if (tenant.phase == Phase::out) {
+    for (Session* other : tenant.sessions) other->released = other != &session;
+    tenant.phase = Phase::leaving;
+    tenant.left = now_;
+  }
+  session.epoch = tenant.epoch;
+  send(session, Revoke{.epoch = tenant.epoch});
+}
+
+void Core::on(const From<Usage>& event) {
+  Session* session = find(event.session);
+  if (session == nullptr || session->gpu == nullptr) return;
+  const Usage& usage = event.body;
+  MemoryUse told = usage.use;
+  const Bytes settling = std::min({told.settling, told.swappable, told.resident, told.pinned});
+  if (usage.request != 0 || session->resumed) told.pinned -= settling;  // it is swappable until it is granted
+  told.settling = {};
+  // While it restores, only what has come back counts as progress: words alone must not hold a turn.
+  if (session->tenant->phase != Phase::entering || told.resident > session->use.resident)
+    session->news = now_;
+  if (session->resumed) {
+    // What it has, it has: only the sum of what follows can be kept within the GPU.
+    session->resumed = false;
+    session->use = told;
+    session->use.swappable = std::min(session->use.swappable, session->gpu->total);
+    session->use.pinned = std::min(session->use.pinned, session->gpu->total);
+    session->allowed = session->use.swappable;
+    session->pinned = session->use.pinned;
+    if (session->gate_open) no_longer_expected(*session);
+  }
+  // In the grace others have not told what they have: end_grace() judges.
+  if (usage.request != 0 && !in_grace_ && !could_ever_fit(*session, settled(told, settling))) {
+    send(*session, Verdict{.request = usage.request, .granted = 0, .allowed = session->allowed});
+  } else if (usage.request != 0 && session->requests.size() >= kMostRequests) {
+    actions_.emplace_back(Drop{.session = session->id, .reason = "too many requests at once"});
+  } else {
+    take_use(*session, told, usage.request != 0);
+    session->settling = usage.request != 0 ? settling : std::min(session->settling, settling);
+    if (usage.request != 0) session->requests.push_back(usage.request);
+  }
+  // It could not say Ready for a growth that has come to nothing, and now it could.
+  if (session->tenant->phase == Phase::entering && !session->ready && session->told_all &&
+      session->use.resident >= session->use.swappable) {
+    session->told_all = false;
+    session->told_again = true;
+  }
+  if (session->tenant->phase != Phase::out) return;
+  session->stuck_until = {};
+  if (usage.stuck != 0 && session->evicting) {
+    session->stuck_until = now_ + tuning_.stuck_retry;
+    session->allowed = session->use.resident;
+  }
+}
+
+// Enters what a session tells of its memory. Growth counts only where it was asked for: a session that could
+// grow by saying so would starve others.
+void Core::take_use(Session& session, MemoryUse told, bool may_grow) {
+  told.settling = {};
+  if (!may_grow) {
+    told.swappable = std::min(told.swappable, session.use.swappable);
+    told.pinned = std::min(told.pinned, session.use.pinned);
+  }
+  // A growth that is yet to be asked for may be filled already, with what was allowed for memory freed since.
+  // Outside a turn nothing comes back, and what it was let pin it may have told as resident once more.
+  Bytes most = session.use.resident;
+  if (session.tenant->phase != Phase::out)
+    most = std::max({most, told.swappable, session.allowed, session.under_way});
+  told.resident = std::min(told.resident, most);
+  // What it says of its contexts lowers what others may have: a tenant is believed up to a part of the GPU.
+  Bytes believed{session.gpu->total.count / kContextPart};
+  for (const Session* other : session.tenant->sessions)
+    if (other != &session && other->gpu == session.gpu) believed = minus(believed, other->use.context);
+  told.context = std::min(told.context, believed);
+  if (told.swappable > session.use.swappable) session.ready = false;
+  session.use = told;
+  session.pinned = std::min(session.pinned, told.pinned);
+  // What a session has freed it cannot fill again without asking, unless it is restoring: then it may fill
+  // what it was allowed, for a growth that it is just about to ask for.
+  const Phase phase = session.tenant->phase;
+  if (phase == Phase::running) session.allowed = std::min(session.allowed, told.swappable);
+  if (phase == Phase::out) session.allowed = std::min(session.allowed, told.resident);
+}
+
+// Ready and Released tell what is where. How much there is they may tell as it was before a growth that has
+// been granted meanwhile.
+void Core::take_residency(Session& session, MemoryUse told) {
+  told.swappable = session.use.swappable;
+  told.pinned = session.use.pinned;
+  take_use(session, told, false);
+}
+
+void Core::on(const From<Want>& event) {
+  Session* session = find(event.session);
+  if (session == nullptr || session->gate_open) return;  // it crossed the opening of the gate
+  Tenant& tenant = *session->tenant;
+  if (!tenant.wants()) tenant.waiting_since = now_;
+  session->wants = true;
+  session->news = now_;
+}
+
+void Core::on(const From<Idle>& event) {
+  Session* session = find(event.session);
+  if (session == nullptr || !session->gate_open || event.body.epoch != session->epoch) return;
+  session->idle_told = now_;
+  session->idle = event.body.idle;
+}
+
+void Core::on(const From<Ready>& event) {
+  Session* session = find(event.session);
+  if (session == nullptr || session->gpu == nullptr) return;
+  session->news = now_;
+  Tenant& tenant = *session->tenant;
+  if (event.body.epoch != tenant.epoch || tenant.phase != Phase::entering) return;  // it crossed a Revoke
+  take_residency(*session, event.body.use);
+  session->ready = session->use.resident >= session->use.swappable;
+  if (!session->ready) return;
+  session->evicting = false;
+  // It may have freed memory on the way, and then another Restore is still to come to it.
+  bool more_to_come = session->told_again || session->told_allowed > session->use.resident;
+  session->under_way = more_to_come ? session->told_allowed : Bytes{};
+}
+
+void Core::on(const From<Released>& event) {
+  Session* session = find(event.session);
+  if (session == nullptr || session->gpu == nullptr) return;
+  session->news = now_;
+  Tenant& tenant = *session->tenant;
+  if (event.body.epoch != tenant.epoch || tenant.phase != Phase::leaving) return;
+  take_residency(*session, event.body.use);
+  session->released = true;
+  no_longer_expected(*session);
+  session->under_way = {};
+  session->allowed = session->use.resident;
+  session->wants = session->wants || event.body.wants != 0;
+  finish_leaving(tenant);
+}
+
+void Core::on(const From<MemoryQuery>& event) {
+  Session* session = find(event.session);
+  if (session == nullptr || session->gpu == nullptr) return;
+  Room seen = room(*session->gpu, session->tenant->id, session->tenant->cap);
+  send(*session, MemoryView{.request = event.body.request, .total = seen.total, .free = seen.free});
+}
+
+Core::Room Core::room(const Gpu& gpu, TenantId tenant, Bytes cap) const {
+  Bytes own;
+  Bytes others_pinned;
+  for (const auto& [id, session] : state_.sessions) {
+    if (session.gpu != &gpu) continue;
+    if (session.tenant->id == tenant)
+      own += session.use.footprint();
+    else
+      others_pinned += session.use.pinned;
+  }
+  Bytes total = gpu.capacity;
+  Bytes limit = minus(usable(gpu), others_pinned);
+  if (cap != Bytes{}) {
+    total = std::min(total, cap);
+    limit = std::min(limit, cap);
+  }
+  return {.total = total, .free = minus(limit, own)};
+}
+
+void Core::on(const TimerFired& /*event*/) {}
+
+// Whether `session` with `use` could be resident beside what can never leave the GPU, and leave the others as
+// able to run as they are.
+bool Core::could_ever_fit(const Session& session, const MemoryUse& use) const {
+  const Gpu& gpu = *session.gpu;
+  struct Sum {
+    Bytes footprint;
+    Bytes pinned;
+  };
+  std::map<const Tenant*, Sum> sums;
+  Bytes pinned;
+  for (const auto& [id, other] : state_.sessions) {
+    if (other.gpu != &gpu) continue;
+    const MemoryUse& its = &other == &session ? use : other.use;
+    Sum& sum = sums[other.tenant];
+    sum.footprint += its.footprint();
+    sum.pinned += its.pinned;
+    pinned += its.pinned;
+  }
+  const Bytes room = usable(gpu);
+  const Sum& own = sums[session.tenant];
+  if (session.tenant->cap != Bytes{} && own.footprint > session.tenant->cap) return false;
+  if (own.footprint + (pinned - own.pinned) > room) return false;
+  if (use.pinned <= session.use.pinned) return true;
+  Bytes growth = use.pinned - session.use.pinned;
+  return std::all_of(sums.begin(), sums.end(), [&](const auto& entry) {
+    Bytes need = entry.second.footprint + (pinned - entry.second.pinned);
+    return entry.first == session.tenant || need <= room || minus(need, growth) > room;
+  });
+}
+
+void Core::no_longer_expected(Session& session) {
+  if (session.expected && still_expected_ > 0) --still_expected_;
+  session.expected = false;
+}
+
+// Whoever has not come back by now has died while nobody watched: its lease ended, as far as can be known,
+// with the last that was written down.
+void Core::end_grace() {
+  in_grace_ = false;
+  // A running session may have told of growth that was never granted.
+  for (const auto& [uuid, gpu] : state_.gpus) {
+    if (promised(gpu) <= usable(gpu)) continue;
+    for (auto& [id, session] : state_.sessions)
+      if (session.gpu == &gpu && session.tenant->phase == Phase::running)
+        session.allowed = std::min(session.allowed, session.use.resident);
+  }
+  for (auto& [id, session] : state_.sessions) {
+    if (session.requests.empty() || could_ever_fit(session, settled(session.use, session.settling))) continue;
+    for (std::uint64_t request : session.requests)
+      send(session, Verdict{.request = request, .granted = 0, .allowed = session.allowed});
+    session.requests.clear();
+    session.settling = {};
+  }
+  for (auto it = state_.tenants.begin(); it != state_.tenants.end();) {
+    Tenant& tenant = (it++)->second;
+    if (!tenant.resuming) continue;
+    tenant.resuming = false;
+    std::vector<std::pair<LeaseKey, Epoch>> gone;
+    for (const auto& [key, lease] : leases_.open()) {
+      auto holds = [&key = key](const Session* s) {
+        return s->gpu != nullptr && s->gpu->uuid == key.gpu && s->step == key.step;
+      };
+      if (key.tenant == tenant.id && std::none_of(tenant.sessions.begin(), tenant.sessions.end(), holds))
+        gone.emplace_back(key, lease.epoch);
+    }
+    for (const auto& [key, epoch] : gone) {
+      Nanoseconds at = std::max(last_record_, leases_.open(key)->since);
+      leases_.release(key, at);
+      actions_.emplace_back(RecordLease{.grant = false, .key = key, .epoch = epoch, .at = at});
+    }
+    if (tenant.sessions.empty())
+      state_.tenants.erase(tenant.id);
+    else if (tenant.phase == Phase::leaving)
+      finish_leaving(tenant);
+  }
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arbiter's mind: a deterministic state machine, (state, event, now) -> (state, actions).
+//
+// It knows no socket, clock, file or thread; the daemon, the tests and the simulator all run this very code.
+// Every event is handled in two parts: its handler enters into the books what it tells (core.cpp), then
+// settle() moves the state to where it should be: who runs (turns.cpp), which memory moves (residency.cpp).
+// settle() derives everything from the state and can be run at any time; so an event that is lost, repeated
+// or crosses another costs time at most. One thread at a time.
+#pragma once
+
+#include "arbiter/core/events.h"
+#include "arbiter/core/state.h"
+#include "arbiter/policy/policy.h"
+
+namespace sharedgpu {
+
+struct Tuning {
+  Nanoseconds idle_release = std::chrono::milliseconds(100);
+  // An idle tenant is not made to leave sooner than a handoff takes, but after this long always.
+  Nanoseconds idle_cap = std::chrono::seconds(1);
+  // After a restart: how long to wait for sessions that the ledger knows before memory is promised anew.
+  Nanoseconds grace = std::chrono::seconds(2);
+  // A session that was asked to do something and shows no progress for this long, and for a second per GiB
+  // that it has to move, is planned around.
+  Nanoseconds patience = std::chrono::seconds(10);
+  // One that may restore all it has and is not ready after this long, and a second per GiB, finds less memory
+  // than the books say: others evict more for it.
+  Nanoseconds shortage = std::chrono::milliseconds(500);
+  // How long a session that could not evict is left alone.
+  Nanoseconds stuck_retry = std::chrono::seconds(1);
+  // The least to evict for a growing tenant, so that small allocations do not cost a message each.
+  Bytes evict_step = mebibytes(64);
+};
+
+// What an arbiter that starts knows of its predecessor.
+struct Recovered {
+  LeaseBook leases;
+  Nanoseconds last_record{};       // when the predecessor last wrote anything
+  unsigned expected_sessions = 0;  // attached then, and their processes still live
+  Epoch last_epoch;
+};
+
+// The device memory that may be handed out on a GPU.
+constexpr Bytes capacity_of(Bytes total, Bytes limit, Bytes reserve) {
+  Bytes kept = minus(total, reserve);
+  return limit < kept ? limit : kept;
+}
+
+class Core {
+ public:
+  Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nanoseconds now);
+
+  Actions step(const Event& event, Nanoseconds now);
+
+  // The tenant will not come again: its lease times are no longer of interest.
+  void forget(TenantId tenant) { leases_.forget(tenant); }
+
+  const State& state() const { return state_; }
+  const LeaseBook& leases() const { return leases_; }
+  const Policy& policy() const { return policy_; }
+  bool in_grace() const { return in_grace_; }
+
+  // What the books say of one GPU; see docs/architecture.md, "Capacity".
+  Bytes usable(const Gpu& gpu) const;
+  Bytes promised(const Gpu& gpu) const;  // physical memory that sessions have or may take at any moment
+
+  // What a tenant with that cap (zero: none) sees of a GPU, whether or not it has a session there.
+  struct Room {
+    Bytes total;
+    Bytes free;  // what it may still allocate
+  };
+  Room room(const Gpu& gpu, TenantId tenant, Bytes cap) const;
+
+ private:
+  // GPUs that have a tenant in common: their running sets change together.
+  struct Domain {
+    std::vector<Gpu*> gpus;
+    std::vector<Tenant*> tenants;
+  };
+  // When a running set's turn began, and whether it is over.
+  struct Turn {
+    Nanoseconds began{};
+    bool over = false;
+    bool begun = false;  // false: nobody runs yet, or the one it is for is still on its way in
+  };
+
+  // core.cpp: what events tell
+  void on(const GpuFound& event);
+  void on(const SessionCame& event);
+  void on(const SessionGone& event);
+  void on(const CapSet& event);
+  void on(const From<Attach>& event);
+  void on(const From<Usage>& event);
+  void on(const From<Want>& event);
+  void on(const From<Idle>& event);
+  void on(const From<Ready>& event);
+  void on(const From<Released>& event);
+  void on(const From<MemoryQuery>& event);
+  void on(const TimerFired& event);
+  Session* find(SessionId id);
+  void take_use(Session& session, MemoryUse told, bool may_grow);
+  void take_residency(Session& session, MemoryUse told);
+  bool could_ever_fit(const Session& session, const MemoryUse& use) const;
+  void no_longer_expected(Session& session);
+  void end_grace();
+  void attach_resumed(Session& session);
+
+  // turns.cpp: who runs
+  std::vector<Domain> domains();
+  void plan(Domain& domain);
+  void drop_who_no_longer_fits(Domain& domain, const Turn& turn);
+  void drop_who_does_not_answer(Domain& domain);
+  void serve(Domain& domain, Tenant& waiter, const Turn& turn);
+  bool fits(const Domain& domain, const Tenant* newcomer) const;
+  Turn turn_of(const Domain& domain) const;
+  TenantView view(const Tenant& tenant) const;
+  bool idle_enough(const Tenant& tenant) const;
+  void enter(Domain& domain, Tenant& tenant, bool leads);
+  void open_ready(Domain& domain);
+  void open(Domain& domain, Tenant& tenant);
+  void leave(Tenant& tenant);
+  void finish_leaving(Tenant& tenant);
+  void sync_leases(Tenant& tenant);
+  void end_leases(Tenant& tenant);
+  void tell_contended(const Domain& domain);
+
+  // residency.cpp: which memory moves
+  Bytes promised(const Session& session) const;
+  Bytes unevictable(const Session& session) const;
+  void make_room(Gpu& gpu);
+  void evict(Gpu& gpu, Bytes shortage);
+  void evict_for_the_unknown(Gpu& gpu);
+  void send_restores(Gpu& gpu);
+  void settle_pinned(Gpu& gpu);
+  void answer_requests();
+  void notice_stuck();
+  Nanoseconds patience_for(Bytes moving) const;
+
+  void settle();
+  void arm_timer();
+  void set_gate(Session& session, bool open);
+  template <class Body>
+  void send(Session& session, const Body& body);
+  void wake_at(Nanoseconds at);
+
+  Tuning tuning_;
+  const Policy& policy_;
+  State state_;
+  LeaseBook leases_;
+  Epoch last_epoch_;
+  bool in_grace_ = false;
+  Nanoseconds grace_until_{};
+  Nanoseconds last_record_{};
+  unsigned still_expected_ = 0;
+
+  // Of the step under way.
+  Nanoseconds now_{};
+  Nanoseconds wake_{};
+  Actions actions_;
+};
+
+}  // namespace sharedgpu

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// What can happen to the core, and what it can ask to be done. Plain values.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "arbiter/core/lease_book.h"
+#include "protocol/messages.h"
+
+namespace sharedgpu {
+
+// ---- events ----
+
+struct GpuFound {
+  GpuUuid gpu;
+  Bytes total;
+  Bytes capacity;
+  bool learned = false;  // only sessions told of it
+};
+
+// A session was let in as `tenant`. Everything in `hello` but token and backend counts only where it resumes.
+struct SessionCame {
+  SessionId session;
+  TenantId tenant;
+  StepName step;
+  Bytes cap;              // the tenant's; zero: none
+  bool expected = false;  // one of Recovered::expected_sessions
+  Hello hello;
+};
+
+// Its process is dead, or as good as dead.
+struct SessionGone {
+  SessionId session;
+};
+
+struct CapSet {
+  TenantId tenant;
+  Bytes cap;
+};
+
+// One of Attach, Usage, Want, Idle, Ready, Released, MemoryQuery, as the session sent it.
+template <class Body>
+struct From {
+  SessionId session;
+  Body body;
+};
+
+// The time that ArmTimer asked for has come.
+struct TimerFired {};
+
+using Event = std::variant<GpuFound, SessionCame, SessionGone, CapSet, From<Attach>, From<Usage>, From<Want>,
+                           From<Idle>, From<Ready>, From<Released>, From<MemoryQuery>, TimerFired>;
+
+// ---- actions, to be done in their order ----
+
+struct Send {
+  SessionId session;
+  Message message;
+};
+
+struct SetGate {
+  SessionId session;
+  bool open = false;
+};
+
+struct SetContended {
+  SessionId session;
+  bool contended = false;
+};
+
+// For the ledger: a lease begins or ends.
+struct RecordLease {
+  bool grant = false;
+  LeaseKey key;
+  Epoch epoch;
+  Nanoseconds at{};
+};
+
+// The session broke the protocol or cannot be served: tell it why and drop it. SessionGone follows.
+struct Drop {
+  SessionId session;
+  std::string reason;
+};
+
+// Replaces the timer that was armed before.
+struct ArmTimer {
+  Nanoseconds at{};
+};
+
+// For the administrator's eyes.
+struct Note {
+  TenantId tenant;
+  std::string text;
+};
+
+using Action = std::variant<Send, SetGate, SetContended, RecordLease, Drop, ArmTimer, Note>;
+using Actions = std::vector<Action>;
+
+}  // namespace sharedgpu

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/core/lease_book.h"
+
+#include <algorithm>
+
+namespace sharedgpu {
+namespace {
+
+// A clock that went backwards (a ledger of another boot) must not make lease time negative.
+Nanoseconds between(Nanoseconds from, Nanoseconds to) { return std::max(to - from, Nanoseconds{}); }
+
+}  // namespace
+
+bool LeaseBook::grant(const LeaseKey& key, Epoch epoch, Nanoseconds at) {
+  if (!open_.try_emplace(key, OpenLease{.epoch = epoch, .since = at}).second) return false;
+  steps_.try_emplace(key.step);
+  both_.try_emplace({key.tenant, key.step});
+  Union& held = tenants_[{key.tenant, key.gpu}];
+  if (held.open++ == 0) held.since = at;
+  return true;
+}
+
+bool LeaseBook::release(const LeaseKey& key, Nanoseconds at) {
+  auto entry = open_.find(key);
+  if (entry == open_.end()) return false;
+  Nanoseconds time = between(entry->second.since, at);
+  open_.erase(entry);
+  steps_[key.step] += time;
+  both_[{key.tenant, key.step}] += time;
+  Union& held = tenants_[{key.tenant, key.gpu}];
+  if (--held.open == 0) held.sum += between(held.since, at);
+  return true;
+}
+
+Nanoseconds LeaseBook::of_step(StepName step, Nanoseconds now) const {
+  auto closed = steps_.find(step);
+  if (closed == steps_.end()) return {};
+  Nanoseconds sum = closed->second;
+  for (const auto& [key, lease] : open_)
+    if (key.step == step) sum += between(lease.since, now);
+  return sum;
+}
+
+Nanoseconds LeaseBook::time_of(const Union& held, Nanoseconds now) {
+  return held.sum + (held.open > 0 ? between(held.since, now) : Nanoseconds{});
+}
+
+Nanoseconds LeaseBook::of_tenant(TenantId tenant, Nanoseconds now) const {
+  Nanoseconds sum{};
+  for (auto it = tenants_.lower_bound({tenant, GpuUuid{}}); it != tenants_.end() && it->first.first == tenant;
+       ++it)
+    sum += time_of(it->second, now);
+  return sum;
+}
+
+std::vector<std::pair<StepName, Nanoseconds>> LeaseBook::steps_of(TenantId tenant, Nanoseconds now) const {
+  std::vector<std::pair<StepName, Nanoseconds>> steps;
+  for (auto it = both_.lower_bound({tenant, StepName{}}); it != both_.end() && it->first.first == tenant;
+       ++it) {
+    Nanoseconds sum = it->second;
+    for (const auto& [key, lease] : open_)
+      if (key.tenant == tenant && key.step == it->first.second) sum += between(lease.since, now);
+    steps.emplace_back(it->first.second, sum);
+  }
+  return steps;
+}
+
+std::optional<OpenLease> LeaseBook::open(const LeaseKey& key) const {
+  auto entry = open_.find(key);
+  return entry == open_.end() ? std::nullopt : std::optional(entry->second);
+}
+
+bool LeaseBook::holds(TenantId tenant) const {
+  auto entry = open_.lower_bound(LeaseKey{.tenant = tenant, .gpu = {}, .step = {}});
+  return entry != open_.end() && entry->first.tenant == tenant;
+}
+
+void LeaseBook::forget(TenantId tenant) {
+  std::erase_if(both_, [&](const auto& entry) { return entry.first.first == tenant; });
+  std::erase_if(tenants_, [&](const auto& entry) { return entry.first.first == tenant; });
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which memory moves. A session's `allowed` and `pinned` are promises: the sum of all of them, of what is
+// resident above them, and of contexts stays within the GPU. Room is given only when it is there.
+#include <algorithm>
+
+#include "arbiter/core/actions.h"
+
+namespace sharedgpu {
+
+Bytes Core::usable(const Gpu& gpu) const {
+  Bytes contexts;
+  for (const auto& [id, session] : state_.sessions)
+    if (session.gpu == &gpu) contexts += session.use.context;
+  return std::min(gpu.capacity, minus(gpu.total, contexts));
+}
+
+// A session outside a turn only ever loses memory, so what it told last is the most that it can have.
+Bytes Core::promised(const Session& session) const {
+  Bytes resident = session.use.resident;
+  if (session.tenant->phase != Phase::out)
+    resident = std::max({resident, session.allowed, session.under_way});
+  return resident + session.pinned;
+}
+
+Bytes Core::promised(const Gpu& gpu) const {
+  Bytes sum;
+  for (const auto& [id, session] : state_.sessions)
+    if (session.gpu == &gpu) sum += promised(session);
+  return sum;
+}
+
+Nanoseconds Core::patience_for(Bytes moving) const {
+  return tuning_.patience + std::chrono::seconds(moving.count >> 30);
+}
+
+// What of a session outside the running set must be reckoned to stay on the GPU.
+Bytes Core::unevictable(const Session& session) const {
+  Bytes pinned = std::max(session.pinned, session.use.pinned);
+  const Tenant& tenant = *session.tenant;
+  bool overdue = tenant.phase == Phase::leaving && now_ - tenant.left >= tuning_.patience;
+  if (overdue) return promised(session) - session.pinned + pinned;
+  return session.stuck(now_) ? session.use.resident + pinned : pinned;
+}
+
+// Gives up, for a while, on sessions that were told to evict and do not.
+void Core::notice_stuck() {
+  for (auto& [id, session] : state_.sessions) {
+    if (session.gpu == nullptr) continue;
+    if (session.stuck(now_)) wake_at(session.stuck_until);
+    if (session.tenant->phase == Phase::leaving) wake_at(session.tenant->left + tuning_.patience);
+    if (session.tenant->phase != Phase::out || session.allowed >= session.use.resident) continue;
+    Nanoseconds due = session.news + patience_for(Bytes{});
+    wake_at(due);
+    if (now_ < due) continue;
+    session.stuck_until = now_ + tuning_.patience;
+    session.allowed = session.use.resident;
+    wake_at(session.stuck_until);
+    actions_.emplace_back(Note{.tenant = session.tenant->id, .text = "does not evict; planning around it"});
+  }
+}
+
+// Hands free room to those who need it, in the order: what cannot wait for a turn (pinned), who runs, for
+// whom the turn is, who was taken along. Evicts for what is missing.
+void Core::make_room(Gpu& gpu) {
+  std::vector<Session*> sessions;
+  for (auto& [id, session] : state_.sessions)
+    if (session.gpu == &gpu) sessions.push_back(&session);
+
+  settle_pinned(gpu);
+  const Bytes promised_now = promised(gpu);
+  Bytes room = minus(gpu.usable, promised_now);
+  Bytes missing = minus(promised_now, gpu.usable);
+  Bytes growing;
+  auto give = [&](Bytes& bound, Bytes target, Bytes already_counted) {
+    if (target <= bound) return;
+    Bytes costs = minus(target, std::max(bound, already_counted));
+    Bytes given = std::min(costs, room);
+    room -= given;
+    missing += costs - given;
+    bound = std::max(bound, std::min(target, std::max(bound, already_counted) + given));
+  };
+  for (Session* session : sessions) give(session->pinned, session->use.pinned, Bytes{});
+  for (Session* session : sessions)
+    if (session->tenant->phase == Phase::running) {
+      Bytes before = missing;
+      give(session->allowed, session->use.swappable, std::max(session->use.resident, session->under_way));
+      growing += missing - before;
+    }
+  for (bool leads : {true, false})
+    for (Session* session : sessions)
+      if (session->tenant->phase == Phase::entering && session->tenant->leads == leads)
+        give(session->allowed, session->use.swappable, std::max(session->use.resident, session->under_way));
+
+  if (growing != Bytes{}) missing += minus(tuning_.evict_step, growing);
+  if (missing != Bytes{}) evict(gpu, missing);
+  send_restores(gpu);
+  evict_for_the_unknown(gpu);
+}
+
+// What is resident already becomes pinned where it is: the same memory under another name. While a session is
+// on its way into a turn or out of it, messages that cross could let it fill the old bound beside what it
+// pinned.
+void Core::settle_pinned(Gpu& gpu) {
+  for (auto& [id, session] : state_.sessions) {
+    const Phase phase = session.tenant->phase;
+    if (session.gpu != &gpu || session.settling == Bytes{}) continue;
+    if (phase != Phase::running && phase != Phase::out) continue;
+    const Bytes settling = std::min({session.settling, session.use.swappable, session.use.resident});
+    const Session before = session;
+    session.use.swappable -= settling;
+    session.use.resident -= settling;
+    session.use.pinned += settling;
+    session.pinned += settling;
+    session.allowed = phase == Phase::running ? minus(session.allowed, settling)
+                                              : std::min(session.allowed, session.use.resident);
+    session.settling = {};
+    // A late Restore may let it fill as much as before.
+    if (promised(session) > promised(before) && promised(gpu) > gpu.usable) session = before;
+  }
+}
+
+// The books know of contexts what sessions guess, and nothing of programs outside. Where they promise more
+// than there is, the driver refuses a restore that they allow; then those that wait give up memory by steps.
+void Core::evict_for_the_unknown(Gpu& gpu) {
+  Bytes shortage;
+  for (auto& [id, session] : state_.sessions) {
+    if (session.gpu != &gpu || session.tenant->phase != Phase::entering || session.ready || !session.told_all)
+      continue;
+    // A session that tries in vain goes on telling of it: what counts is that it is not ready.
+    Nanoseconds begun = std::max(session.told_all_at, session.pressed);
+    Nanoseconds due = begun + tuning_.shortage + std::chrono::seconds(session.use.swappable.count >> 30);
+    if (now_ >= due) {
+      session.pressed = now_;
+      due = now_ + tuning_.shortage;
+      actions_.emplace_back(
+          Note{.tenant = session.tenant->id, .text = "finds less memory than the books say"});
+      // What it is just trying to back it may have told as resident.
+      shortage += std::max(minus(session.use.swappable, session.use.resident), tuning_.evict_step);
+    }
+    wake_at(due);
+  }
+  if (shortage != Bytes{}) evict(gpu, shortage);
+}
+
+// Asks tenants without a lease, least recently run first, for what is not on its way already.
+void Core::evict(Gpu& gpu, Bytes shortage) {
+  std::vector<Session*> victims;
+  for (auto& [id, session] : state_.sessions) {
+    if (session.gpu != &gpu || session.tenant->phase != Phase::out || session.stuck(now_)) continue;
+    shortage = minus(shortage, minus(session.use.resident, session.allowed));
+    victims.push_back(&session);
+  }
+  std::stable_sort(victims.begin(), victims.end(), [](const Session* a, const Session* b) {
+    return a->tenant->last_ran < b->tenant->last_ran;
+  });
+  for (Session* victim : victims) {
+    if (shortage == Bytes{}) return;
+    Bytes kept = std::min(victim->allowed, victim->use.resident);
+    if (kept == Bytes{}) continue;
+    Bytes asked = std::min(kept, shortage);
+    shortage -= asked;
+    if (victim->allowed >= victim->use.resident) victim->news = now_;  // its patience starts to run
+    victim->allowed = kept - asked;
+    victim->evicting = true;
+    send(*victim, Evict{.allowed = victim->allowed});
+  }
+}
+
+void Core::send_restores(Gpu& gpu) {
+  for (auto& [id, session] : state_.sessions) {
+    if (session.gpu != &gpu || session.tenant->phase != Phase::entering || session.ready) continue;
+    bool all = session.allowed >= session.use.swappable;
+    bool news = session.asked ? session.allowed > session.told_allowed || (all && !session.told_all)
+                              : all || session.allowed > session.use.resident;
+    if (!news) continue;
+    session.asked = true;
+    session.told_allowed = session.allowed;
+    if (all && session.told_all_at == Nanoseconds{}) session.told_all_at = now_;
+    session.told_all = all;
+    session.epoch = session.tenant->epoch;
+    session.news = now_;
+    send(session, Restore{.epoch = session.epoch, .allowed = session.allowed});
+  }
+}
+
+// Growth of a tenant that runs is answered when the room for it is there. Any other tenant's comes with its
+// next turn. What is pinned takes room at once, whoever asks.
+void Core::answer_requests() {
+  for (auto& [id, session] : state_.sessions) {
+    if (session.requests.empty() || session.pinned < session.use.pinned || session.settling != Bytes{})
+      continue;
+    if (session.tenant->phase == Phase::running && session.allowed < session.use.swappable) continue;
+    for (std::uint64_t request : session.requests)
+      send(session, Verdict{.request = request, .granted = 1, .allowed = session.allowed});
+    session.requests.clear();
+  }
+}
+
+}  // namespace sharedgpu

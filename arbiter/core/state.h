@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the arbiter knows: GPUs, tenants, sessions. Plain data; the rules are in core.h's class.
+//
+// All of it is rebuilt from the sessions' own words and the ledger after a restart.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "arbiter/core/lease_book.h"
+#include "protocol/messages.h"
+
+namespace sharedgpu {
+
+struct Gpu {
+  GpuUuid uuid;
+  Bytes total;
+  Bytes capacity;         // see docs/architecture.md, "Capacity"
+  bool learned = false;   // known from a session only; forgotten with the last one
+  Nanoseconds handoff{};  // a running mean of what handoffs took lately
+
+  // Scratch of the planner, filled anew for each question.
+  Bytes usable;
+  Bytes load;
+};
+
+struct Tenant;
+
+struct Session {
+  SessionId id;
+  Tenant* tenant = nullptr;
+  Gpu* gpu = nullptr;  // null until Attach
+  StepName step;
+  bool resumed = false;   // came back after the arbiter's death and has not told its use yet
+  bool expected = false;  // the grace after a restart lasts until what it has is known
+
+  MemoryUse use;                        // as told, growth that it waits for included
+  Bytes allowed;                        // may be resident; what it was told, or is about to be told
+  Bytes pinned;                         // may be pinned
+  Bytes settling;                       // of what is resident, it asks to pin; not in use.pinned yet
+  std::vector<std::uint64_t> requests;  // Usage requests without a Verdict yet
+
+  bool wants = false;
+  bool ready = false;     // entering: all is resident
+  bool released = false;  // leaving: drained
+  bool evicting = false;  // was told to evict since it was last ready
+  bool asked = false;     // entering: was sent Restore in this turn
+  bool gate_open = false;
+  bool contended = false;     // what its page says
+  bool told_all = false;      // entering: what it was told then was all it needs
+  Nanoseconds told_all_at{};  // entering: when it was told so first
+  Nanoseconds pressed{};      // entering: when others last evicted for it what the books did not ask for
+  Epoch epoch;                // the last one it was told
+  Bytes told_allowed;         // the last `allowed` it was told in Restore
+  bool told_again = false;    // entering: it was told the same twice
+  Bytes under_way;            // a Restore up to this may still be on its way to a session that is ready
+  Nanoseconds news{};         // when it last said or was asked something
+  Nanoseconds stuck_until{};  // it could not evict; asking again before then is no use
+  Nanoseconds idle_told{};
+  Nanoseconds idle{};  // for how long, at idle_told; zero: not idle
+
+  bool stuck(Nanoseconds now) const { return stuck_until > now; }
+};
+
+// Where a tenant stands between not holding and holding its leases.
+enum class Phase : std::uint8_t {
+  out,       // gates closed, everything drained: its memory may be evicted
+  entering,  // chosen for the running set: its memory is being brought back
+  running,   // gates open
+  leaving,   // gates closed, Revoke sent, waiting for every Released
+};
+
+struct Tenant {
+  TenantId id;
+  Bytes cap;  // on the footprint, per GPU; zero: none
+  Phase phase = Phase::out;
+  std::vector<Session*> sessions;
+  Epoch epoch;              // of its last turn, or of its first to come
+  bool epoch_used = false;  // that turn has begun
+  bool leads = false;
+  bool resuming = false;     // its lease is known from the ledger; its sessions may still be on their way
+  Nanoseconds entered{};     // when it was chosen
+  Nanoseconds opened{};      // when its gates were opened
+  Nanoseconds turn_began{};  // the same for all of a running set
+  Nanoseconds left{};        // when its gates were closed
+  Nanoseconds last_ran{};    // when it last held a lease
+  Nanoseconds waiting_since{};
+
+  bool chosen = false;  // scratch of the planner
+
+  bool in_set() const { return phase == Phase::entering || phase == Phase::running; }
+  bool wants() const {
+    for (const Session* session : sessions)
+      if (session->wants) return true;
+    return false;
+  }
+};
+
+struct State {
+  std::map<GpuUuid, Gpu> gpus;
+  std::map<TenantId, Tenant> tenants;
+  std::map<SessionId, Session> sessions;
+};
+
+}  // namespace sharedgpu

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who runs: the running set of each domain, and the way of a tenant into it and out of it.
+#include <algorithm>
+
+#include "arbiter/core/actions.h"
+
+namespace sharedgpu {
+namespace {
+
+constexpr std::chrono::milliseconds kIdleNews{100};
+constexpr int kMostPatience = 6;
+
+bool attached(const Tenant& tenant) {
+  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), on_gpu);
+}
+
+bool complete(const Tenant& tenant) {
+  return std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [](const Session* session) {
+    return !on_gpu(session) || (!session->evicting && session->use.resident >= session->use.swappable);
+  });
+}
+
+Bytes demand_of(const Session& session) {
+  Bytes resident = std::max({session.use.swappable, session.use.resident, session.under_way});
+  if (session.tenant->phase == Phase::entering) resident = std::max(resident, session.allowed);
+  return resident + std::max(session.use.pinned, session.pinned);
+}
+
+bool demands_nothing(const Tenant& tenant) {
+  return std::all_of(tenant.sessions.begin(), tenant.sessions.end(),
+                     [](const Session* session) { return demand_of(*session) == Bytes{}; });
+}
+
+}  // namespace
+
+std::vector<Core::Domain> Core::domains() {
+  std::map<Gpu*, std::size_t> of_gpu;
+  std::vector<Domain> all;
+  for (auto& [uuid, gpu] : state_.gpus) {
+    of_gpu[&gpu] = all.size();
+    all.push_back(Domain{.gpus = {&gpu}, .tenants = {}});
+  }
+  auto merge = [&](std::size_t into, std::size_t from) {
+    for (Gpu* gpu : all[from].gpus) {
+      of_gpu[gpu] = into;
+      all[into].gpus.push_back(gpu);
+    }
+    for (Tenant* tenant : all[from].tenants) all[into].tenants.push_back(tenant);
+    all[from] = {};
+  };
+  for (auto& [id, tenant] : state_.tenants) {
+    if (!attached(tenant)) continue;
+    std::optional<std::size_t> domain;
+    for (const Session* session : tenant.sessions) {
+      if (!on_gpu(session)) continue;
+      std::size_t its = of_gpu.at(session->gpu);
+      if (domain && *domain != its) merge(*domain, its);
+      if (!domain) domain = its;
+    }
+    all[*domain].tenants.push_back(&tenant);
+  }
+  std::erase_if(all, [](const Domain& domain) { return domain.tenants.empty(); });
+  return all;
+}
+
+// Whether the chosen tenants can all be resident, beside what the others cannot give up. For a newcomer only
+// the GPUs count on which it needs anything.
+bool Core::fits(const Domain& domain, const Tenant* newcomer) const {
+  for (Gpu* gpu : domain.gpus) gpu->load = {};
+  for (const Tenant* tenant : domain.tenants)
+    for (const Session* session : tenant->sessions)
+      if (on_gpu(session)) session->gpu->load += tenant->chosen ? demand_of(*session) : unevictable(*session);
+  if (newcomer == nullptr)
+    return std::all_of(domain.gpus.begin(), domain.gpus.end(),
+                       [](const Gpu* gpu) { return gpu->load <= gpu->usable; });
+  return std::all_of(newcomer->sessions.begin(), newcomer->sessions.end(), [](const Session* session) {
+    return !on_gpu(session) || demand_of(*session) == Bytes{} || session->gpu->load <= session->gpu->usable;
+  });
+}
+
+Core::Turn Core::turn_of(const Domain& domain) const {
+  Turn turn;
+  bool on_the_way = false;
+  for (const Tenant* tenant : domain.tenants) {
+    if (!tenant->in_set()) continue;
+    turn.began = std::max(turn.began, tenant->turn_began);
+    if (tenant->phase == Phase::running) turn.begun = true;
+    if (tenant->phase == Phase::entering && tenant->leads) on_the_way = true;
+  }
+  turn.begun = turn.begun && !on_the_way;
+  turn.over = turn.begun && now_ - turn.began >= policy_.quantum();
+  return turn;
+}
+
+bool Core::idle_enough(const Tenant& tenant) const {
+  if (tenant.phase != Phase::running) return false;
+  return std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [&](const Session* session) {
+    if (!on_gpu(session)) return true;
+    Nanoseconds least = std::max(tuning_.idle_release, std::min(session->gpu->handoff, tuning_.idle_cap));
+    // Sessions repeat themselves ever more rarely. One that says no more is at work again.
+    Nanoseconds fresh = std::max<Nanoseconds>(2 * tuning_.idle_release, session->idle / 2 + kIdleNews);
+    return session->idle > Nanoseconds{} && session->idle >= least && now_ - session->idle_told <= fresh;
+  });
+}
+
+TenantView Core::view(const Tenant& tenant) const {
+  auto lacks = [](const Session* session) {
+    return session->use.swappable > session->allowed || session->use.pinned > session->pinned;
+  };
+  bool running = tenant.phase == Phase::running;
+  return {.tenant = tenant.id,
+          .waiting_since = tenant.waiting_since,
+          .opened = running ? tenant.opened : now_,
+          .leads = tenant.leads,
+          .grows = running && std::any_of(tenant.sessions.begin(), tenant.sessions.end(), lacks),
+          .idle = idle_enough(tenant)};
+}
+
+void Core::plan(Domain& domain) {
+  drop_who_does_not_answer(domain);
+  for (Tenant* tenant : domain.tenants) tenant->chosen = tenant->in_set();
+  if (!fits(domain, nullptr)) drop_who_no_longer_fits(domain, turn_of(domain));
+
+  for (Tenant* tenant : domain.tenants) tenant->chosen = true;
+  const bool everything_fits = fits(domain, nullptr);
+
+  std::vector<Tenant*> waiting;
+  for (Tenant* tenant : domain.tenants) {
+    if (tenant->phase != Phase::out) continue;
+    bool costs_nothing = demands_nothing(*tenant) || (everything_fits && complete(*tenant));
+    if (tenant->wants() || costs_nothing) waiting.push_back(tenant);
+  }
+  std::stable_sort(waiting.begin(), waiting.end(), [this](const Tenant* a, const Tenant* b) {
+    return policy_.serves_first(view(*a), view(*b));
+  });
+  for (Tenant* waiter : waiting) serve(domain, *waiter, turn_of(domain));
+
+  Turn turn = turn_of(domain);
+  auto still_waits = [](const Tenant* tenant) { return tenant->phase == Phase::out && tenant->wants(); };
+  if (turn.begun && std::any_of(domain.tenants.begin(), domain.tenants.end(), still_waits))
+    wake_at(turn.began + policy_.quantum());
+}
+
+// The running set has outgrown the GPU: the policy says who keeps its place. The first of them stays in any
+// case, unless it is it that grows: taking its lease would make no room for anybody.
+void Core::drop_who_no_longer_fits(Domain& domain, const Turn& turn) {
+  std::vector<Tenant*> members;
+  for (Tenant* tenant : domain.tenants)
+    if (tenant->chosen) members.push_back(tenant);
+  std::stable_sort(members.begin(), members.end(), [&](const Tenant* a, const Tenant* b) {
+    return policy_.keeps_rather(view(*a), view(*b), turn.over);
+  });
+  for (Tenant* member : members) member->chosen = false;
+  bool first = true;
+  for (Tenant* member : members) {
+    member->chosen = true;
+    bool stays = fits(domain, member) || (first && member->phase == Phase::running && !view(*member).grows);
+    member->chosen = stays;
+    first = first && !stays;
+    if (!stays) leave(*member);
+  }
+}
+
+// A session that was told that all may be resident, and neither says Ready nor shows progress, holds up the
+// others. Its tenant waits until it is heard of again.
+void Core::drop_who_does_not_answer(Domain& domain) {
+  bool others_wait = std::any_of(domain.tenants.begin(), domain.tenants.end(), [](const Tenant* tenant) {
+    return tenant->phase == Phase::out && tenant->wants();
+  });
+  if (!others_wait) return;
+  for (Tenant* tenant : domain.tenants) {
+    if (tenant->phase != Phase::entering) continue;
+    for (const Session* session : tenant->sessions) {
+      if (!on_gpu(session) || !session->asked || session->ready || !session->told_all) continue;
+      // Progress buys patience, but not without end.
+      Nanoseconds patience = patience_for(session->use.swappable);
+      Nanoseconds due = std::min(session->news + patience, session->told_all_at + kMostPatience * patience);
+      wake_at(due);
+      if (now_ < due) continue;
+      actions_.emplace_back(Note{.tenant = tenant->id, .text = "does not restore; others go first"});
+      for (Session* each : tenant->sessions) each->wants = false;
+      leave(*tenant);
+      break;
+    }
+  }
+}
+
+// Lets `waiter` in if it fits beside the running set, or if it does once those have left whose time is up or
+// who are idle.
+void Core::serve(Domain& domain, Tenant& waiter, const Turn& turn) {
+  std::vector<Tenant*> may_leave;
+  bool empty = true;
+  for (Tenant* tenant : domain.tenants) {
+    tenant->chosen = tenant->in_set() || tenant == &waiter;
+    if (!tenant->in_set()) continue;
+    empty = false;
+    if (turn.over || idle_enough(*tenant)) may_leave.push_back(tenant);
+  }
+  if (fits(domain, &waiter)) {
+    enter(domain, waiter, empty);
+    return;
+  }
+  std::stable_sort(may_leave.begin(), may_leave.end(), [&](const Tenant* a, const Tenant* b) {
+    return policy_.keeps_rather(view(*b), view(*a), turn.over);
+  });
+  bool room = false;
+  std::vector<Tenant*> leaving;
+  for (Tenant* tenant : may_leave) {
+    tenant->chosen = false;
+    leaving.push_back(tenant);
+    room = fits(domain, &waiter);
+    if (room) break;
+  }
+  if (!room) return;
+  // Nobody leaves for nothing: whoever fits beside the newcomer after all is taken along.
+  for (Tenant* tenant : leaving) {
+    tenant->chosen = true;
+    tenant->chosen = fits(domain, nullptr);
+  }
+  bool alone = true;
+  for (Tenant* tenant : domain.tenants) {
+    if (!tenant->in_set()) continue;
+    if (tenant->chosen)
+      alone = false;
+    else
+      leave(*tenant);
+  }
+  enter(domain, waiter, turn.over || alone);
+}
+
+void Core::enter(Domain& domain, Tenant& tenant, bool leads) {
+  Turn turn = turn_of(domain);
+  if (leads)
+    for (Tenant* other : domain.tenants) other->leads = false;
+  tenant.leads = leads;
+  tenant.phase = Phase::entering;
+  tenant.entered = now_;
+  tenant.turn_began = leads || turn.began == Nanoseconds{} ? now_ : turn.began;
+  // A tenant that never had memory needs no Restore: its first epoch came with Welcome.
+  auto fresh = [&](const Session* session) {
+    return !on_gpu(session) ||
+           (session->epoch == tenant.epoch && !session->evicting && session->use.swappable == Bytes{});
+  };
+  bool all_fresh = !tenant.epoch_used && std::all_of(tenant.sessions.begin(), tenant.sessions.end(), fresh);
+  if (!all_fresh) tenant.epoch = Epoch{++last_epoch_.value};
+  tenant.epoch_used = true;
+  for (Session* session : tenant.sessions) {
+    session->ready = all_fresh;
+    session->asked = session->told_all = false;
+    session->told_again = false;
+    session->told_all_at = {};
+    session->under_way = {};
+    session->told_allowed = {};
+    session->stuck_until = {};
+  }
+}
+
+void Core::open_ready(Domain& domain) {
+  for (Tenant* tenant : domain.tenants) {
+    if (tenant->phase != Phase::entering) continue;
+    auto ready = [](const Session* session) { return !on_gpu(session) || session->ready; };
+    if (std::all_of(tenant->sessions.begin(), tenant->sessions.end(), ready)) open(domain, *tenant);
+  }
+}
+
+void Core::open(Domain& domain, Tenant& tenant) {
+  tenant.phase = Phase::running;
+  tenant.opened = now_;
+  if (tenant.leads)
+    for (Tenant* member : domain.tenants)
+      if (member->in_set()) member->turn_began = now_;
+  for (Session* session : tenant.sessions) {
+    session->wants = false;
+    session->idle = {};
+    if (!on_gpu(session)) continue;
+    session->allowed = std::min(session->allowed, session->use.swappable);
+    if (session->asked && tenant.leads) {
+      Nanoseconds took = now_ - tenant.entered;
+      Nanoseconds& mean = session->gpu->handoff;
+      mean = mean == Nanoseconds{} ? took : (3 * mean + took) / 4;
+    }
+    set_gate(*session, true);
+  }
+  sync_leases(tenant);
+}
+
+void Core::leave(Tenant& tenant) {
+  const bool ran = tenant.phase == Phase::running;
+  auto asked = [](const Session* session) { return session->asked; };
+  tenant.leads = false;
+  if (!ran && std::none_of(tenant.sessions.begin(), tenant.sessions.end(), asked)) {
+    tenant.phase = Phase::out;  // nobody was told of the turn that is not to be
+    for (Session* session : tenant.sessions)
+      session->allowed = std::min(session->allowed, session->use.resident);
+    return;
+  }
+  tenant.phase = Phase::leaving;
+  tenant.left = now_;
+  for (Session* session : tenant.sessions) {
+    set_gate(*session, false);
+    session->idle = {};
+    session->released = !on_gpu(session);
+    if (!on_gpu(session)) continue;
+    session->news = now_;
+    session->epoch = tenant.epoch;
+    send(*session, Revoke{.epoch = tenant.epoch});
+  }
+  wake_at(now_ + tuning_.patience);
+  finish_leaving(tenant);
+}
+
+void Core::finish_leaving(Tenant& tenant) {
+  if (tenant.resuming) return;  // more of its sessions may still hold the lease
+  auto released = [](const Session* session) { return !on_gpu(session) || session->released; };
+  if (!std::all_of(tenant.sessions.begin(), tenant.sessions.end(), released)) return;
+  if (leases_.holds(tenant.id)) {
+    end_leases(tenant);
+    tenant.last_ran = now_;
+    tenant.waiting_since = now_;
+  }
+  tenant.phase = Phase::out;
+  for (Session* session : tenant.sessions)
+    session->allowed = std::min(session->allowed, session->use.resident);
+}
+
+// A step holds the tenant's lease on a GPU while it has a session there.
+void Core::sync_leases(Tenant& tenant) {
+  std::vector<std::pair<LeaseKey, Epoch>> ended;
+  for (auto it = leases_.open().lower_bound(LeaseKey{.tenant = tenant.id, .gpu = {}, .step = {}});
+       it != leases_.open().end() && it->first.tenant == tenant.id; ++it) {
+    auto holds = [&key = it->first](const Session* s) {
+      return on_gpu(s) && s->gpu->uuid == key.gpu && s->step == key.step;
+    };
+    if (!tenant.resuming && std::none_of(tenant.sessions.begin(), tenant.sessions.end(), holds))
+      ended.emplace_back(it->first, it->second.epoch);
+  }
+  for (const auto& [key, epoch] : ended) {
+    leases_.release(key, now_);
+    actions_.emplace_back(RecordLease{.grant = false, .key = key, .epoch = epoch, .at = now_});
+  }
+  if (tenant.phase != Phase::running) return;
+  for (const Session* session : tenant.sessions) {
+    if (!on_gpu(session)) continue;
+    LeaseKey key{.tenant = tenant.id, .gpu = session->gpu->uuid, .step = session->step};
+    if (leases_.grant(key, tenant.epoch, now_))
+      actions_.emplace_back(RecordLease{.grant = true, .key = key, .epoch = tenant.epoch, .at = now_});
+  }
+}
+
+void Core::end_leases(Tenant& tenant) {
+  std::vector<std::pair<LeaseKey, Epoch>> ended;
+  for (const auto& [key, lease] : leases_.open())
+    if (key.tenant == tenant.id) ended.emplace_back(key, lease.epoch);
+  for (const auto& [key, epoch] : ended) {
+    leases_.release(key, now_);
+    actions_.emplace_back(RecordLease{.grant = false, .key = key, .epoch = epoch, .at = now_});
+  }
+}
+
+void Core::tell_contended(const Domain& domain) {
+  bool contended = std::any_of(domain.tenants.begin(), domain.tenants.end(), [](const Tenant* tenant) {
+    return tenant->phase == Phase::out && tenant->wants();
+  });
+  for (Tenant* tenant : domain.tenants)
+    for (Session* session : tenant->sessions) {
+      if (!on_gpu(session) || session->contended == contended) continue;
+      session->contended = contended;
+      if (!contended) session->idle = {};
+      actions_.emplace_back(SetContended{.session = session->id, .contended = contended});
+    }
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/shell/arbiter.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "arbiter/shell/clock.h"
+#include "arbiter/shell/log.h"
+#include "arbiter/shell/status.h"
+
+namespace sharedgpu {
+namespace {
+
+// No device, host or budget is as large: whoever tells more does not speak the protocol.
+constexpr Bytes kLargest{std::uint64_t{1} << 50};
+constexpr std::size_t kMostGpus = 64;
+constexpr std::uint32_t kBatchStep = 0xfffffffb;
+// How long a process may live on after its connection has closed (its memory may still be on the GPU).
+constexpr std::chrono::milliseconds kLinger{200};
+constexpr std::chrono::seconds kLedgerRetry{1};
+
+bool plausible(const MemoryUse& use) {
+  for (Bytes bytes : {use.swappable, use.resident, use.pinned, use.context, use.host})
+    if (bytes > kLargest) return false;
+  return use.settling <= use.resident && use.settling <= use.swappable && use.settling <= use.pinned;
+}
+bool plausible(const JobOptions& options) {
+  return options.memory <= kLargest && options.backend <= Backend::native;
+}
+bool plausible(const Usage& body) { return plausible(body.use); }
+bool plausible(const Ready& body) { return plausible(body.use); }
+bool plausible(const Released& body) { return plausible(body.use); }
+bool plausible(const Idle& body) {
+  return body.idle >= Nanoseconds{} && body.idle < std::chrono::hours(24 * 365);
+}
+template <class Body>
+bool plausible(const Body& /*body*/) {
+  return true;
+}
+
+// The batch step speaks for the job, and begins it anew when it is requeued. Another step may state what is
+// not stated yet; its own smaller wishes must not shrink the job.
+JobOptions merged(const JobOptions& known, const RegisterJob& job) {
+  if (job.step.step == kBatchStep || known.units == 0) return job.options;
+  JobOptions options = known;
+  options.units = std::max(known.units, job.options.units);
+  if (known.memory == Bytes{}) options.memory = job.options.memory;
+  return options;
+}
+
+std::string read_boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string text;
+  return file >> text ? text : "unknown";
+}
+
+Tuning tuning_of(const Settings& settings) {
+  Tuning tuning;
+  tuning.idle_release = settings.idle_release;
+  return tuning;
+}
+
+}  // namespace
+
+Arbiter::Arbiter(asio::io_context& loop, const Settings& settings)
+    : loop_(loop),
+      settings_(settings),
+      policy_(make_round_robin(settings.quantum)),
+      timer_(loop),
+      ledger_retry_(loop) {}
+
+std::string Arbiter::start(const std::vector<GpuInfo>& gpus) {
+  std::string unknown;
+  administrators_.emplace(settings_, unknown);
+  if (!unknown.empty()) log::warning("AdminUsers: no such user: " + unknown);
+
+  Ledger::Replay replay;
+  const std::string path = settings_.state_dir + "/ledger";
+  std::string error = ledger_.open(
+      path, [this](const Record& past) { history_.add(past); }, replay);
+  if (!error.empty()) return error;
+  if (replay.damaged > 0)
+    log::warning(path + ": passed over " + std::to_string(replay.damaged) + " damaged lines of " +
+                 std::to_string(replay.damaged + replay.records));
+  for (const Record& past : history_.finish(read_boot_id(), start_time_of, now())) record(past);
+  last_session_ = history_.last_session;
+  core_.emplace(tuning_of(settings_), *policy_, std::move(history_.recovered), now());
+  for (const GpuInfo& gpu : gpus) add_gpu(gpu, false);
+  if (gpus.empty()) log::info("no GPU found; waiting for sessions to tell of theirs");
+  flush_ledger();
+  return {};
+}
+
+void Arbiter::add_gpu(const GpuInfo& gpu, bool learned) {
+  Bytes capacity = capacity_of(gpu.total, settings_.device_memory_limit.of(gpu.total),
+                               settings_.memory_reserve.of(gpu.total));
+  gpu_names_[gpu.uuid] = gpu.name;
+  log::info("GPU " + format_gpu(gpu.uuid) + " (" + gpu.name + "): " + format_size(capacity) + " of " +
+            format_size(gpu.total) +
+            (learned ? " to hand out; its size is as a session told it, unverified" : " to hand out"));
+  step(GpuFound{.gpu = gpu.uuid, .total = gpu.total, .capacity = capacity, .learned = learned});
+}
+
+void Arbiter::serve(const std::shared_ptr<Connection>& connection) {
+  auto client = std::make_shared<Client>();
+  client->connection = connection;
+  client->label = "pid " + std::to_string(connection->peer().pid);
+  connection->start([this, client](const Message& message,
+                                   UniqueFd descriptor) { hear(client, message, std::move(descriptor)); },
+                    [this, client](const std::string& reason) { connection_closed(client, reason); });
+}
+
+void Arbiter::refuse(Client& client, const std::string& reason) {
+  Refused refused;
+  std::strncpy(refused.reason, reason.c_str(), sizeof refused.reason - 1);
+  client.connection->send(Message::of(refused));
+  client.connection->close(reason);
+}
+
+void Arbiter::hear(const ClientPtr& client, const Message& message, UniqueFd descriptor) {
+  switch (message.type) {
+    case MessageType::hello:
+      return hear_hello(client, message.as<Hello>());
+    case MessageType::attach:
+      return hear_attach(*client, message.as<Attach>());
+    case MessageType::usage:
+      return pass_on<Usage>(*client, message);
+    case MessageType::want:
+      return pass_on<Want>(*client, message);
+    case MessageType::idle:
+      return pass_on<Idle>(*client, message);
+    case MessageType::ready:
+      return pass_on<Ready>(*client, message);
+    case MessageType::released:
+      return pass_on<Released>(*client, message);
+    case MessageType::memory_query:
+      return pass_on<MemoryQuery>(*client, message);
+    case MessageType::borrow:
+      return hear_borrow(*client, message.as<Borrow>());
+    case MessageType::lend:
+      return hear_lend(*client, message.as<Lend>(), descriptor);
+    case MessageType::status_query:
+      return hear_status_query(*client);
+    case MessageType::run_request:
+      return hear_run_request(*client, message.as<RunRequest>());
+    case MessageType::register_job:
+      return hear_register_job(*client, message.as<RegisterJob>());
+    case MessageType::lease_query:
+      return hear_lease_query(*client, message.as<LeaseQuery>());
+    case MessageType::gpu_query:
+      return hear_gpu_query(*client, message.as<GpuQuery>());
+    default:
+      return client->connection->close("a message of unknown type");
+  }
+}
+
+template <class Body>
+void Arbiter::pass_on(Client& client, const Message& message) {
+  if (client.role != Role::session) return client.connection->close("a session's message before Hello");
+  Body body = message.as<Body>();
+  if (!plausible(body)) return client.connection->close("a message with impossible numbers");
+  step(From<Body>{.session = client.session, .body = body});
+}
+
+// ---- who is who ----
+
+TenantInfo& Arbiter::known_or_new(const TenantName& name, uid_t uid) {
+  if (TenantInfo* known = history_.tenants.find(name)) return *known;
+  TenantInfo& made = history_.tenants.get(name, uid);
+  record({.at = now(), .what = TenantRecord{.tenant = made.id, .name = name, .uid = uid}});
+  return made;
+}
+
+// The tenant that the peer belongs to, or would if there were one of that name.
+TenantName Arbiter::name_of(const Peer& peer, const RunToken& token) {
+  if (peer.step) {
+    TenantName name;
+    name.job = peer.step->job;
+    const TenantInfo* job = history_.tenants.find(name);
+    if (job == nullptr || job->uid == peer.uid || peer.uid == 0) return name;
+    log::warning("pid " + std::to_string(peer.pid) + ": in " + job->label() + ", but of another user");
+  }
+  if (token != RunToken{}) {
+    TenantName name;
+    name.run = token;
+    const TenantInfo* run = history_.tenants.find(name);
+    if (run != nullptr && run->uid == peer.uid) return name;
+    log::warning("pid " + std::to_string(peer.pid) + ": its run token is unknown or another user's");
+  }
+  TenantName name;
+  name.process = {.pid = static_cast<std::uint32_t>(peer.pid), .started = peer.started};
+  return name;
+}
+
+std::string Arbiter::label_of(TenantId tenant) const {
+  auto entry = history_.tenants.all().find(tenant);
+  return entry == history_.tenants.all().end() ? "tenant " + std::to_string(tenant.value)
+                                               : entry->second.label();
+}
+
+void Arbiter::hear_hello(const ClientPtr& client, const Hello& hello) {
+  if (client->role != Role::none) return client->connection->close("a second Hello");
+  if (hello.backend > Backend::native) return client->connection->close("an unknown backend");
+  const Peer& peer = client->connection->peer();
+  // What may be had a moment later is no refusal: the session tries again when its connection is closed.
+  if (int error = client->page.create())
+    return client->connection->close(std::string("no lease page: ") + std::strerror(error));
+  UniqueFd pidfd(fcntl(peer.pidfd.get(), F_DUPFD_CLOEXEC, 0));
+  if (!pidfd) return client->connection->close(std::string("no descriptor: ") + std::strerror(errno));
+
+  TenantInfo& tenant = known_or_new(name_of(peer, hello.token), peer.uid);
+  ++tenant.sessions;  // before the old session ends, and with it perhaps the tenant
+  const bool replaces = end_closed_session_of(peer, hello.gpu);
+  client->role = Role::session;
+  client->session = SessionId{++last_session_.value};
+  client->tenant = tenant.id;
+  client->label = tenant.label() + ", pid " + std::to_string(peer.pid);
+  sessions_[client->session] = client;
+
+  const StepName of_step = peer.step.value_or(StepName{});
+  const auto pid = static_cast<std::uint32_t>(peer.pid);
+  const History::PastSession past = history_.take_session(pid, peer.started, hello.gpu);
+  if (past.id) record({.at = now(), .what = GoneRecord{.session = past.id}});
+  record({.at = now(),
+          .what = SessionRecord{.session = client->session,
+                                .tenant = tenant.id,
+                                .step = of_step,
+                                .pid = pid,
+                                .started = peer.started}});
+
+  client->death.emplace(loop_, pidfd.release());
+  client->death->async_wait(asio::posix::descriptor_base::wait_read,
+                            [this, client](const asio::error_code& error) {
+                              if (!error) session_gone(client);
+                            });
+  Hello told = hello;
+  // Only a process that had a session has anything to resume; anybody can say so.
+  if (!past.id && !replaces) told.resuming = 0;
+  if (tenant.options.backend_given != 0) told.backend = tenant.options.backend;
+  log::debug(client->label + ": came" + (told.resuming != 0 ? " back" : ""));
+  step(SessionCame{.session = client->session,
+                   .tenant = tenant.id,
+                   .step = of_step,
+                   .cap = tenant.options.memory,
+                   .expected = past.expected && told.resuming != 0,
+                   .hello = told});
+}
+
+void Arbiter::hear_attach(Client& client, const Attach& attach) {
+  if (client.role != Role::session) return client.connection->close("Attach before Hello");
+  const auto& known = core_->state().gpus;
+  if (known.count(attach.gpu) == 0) {
+    if (attach.total == Bytes{} || attach.total > kLargest) return refuse(client, "a GPU without memory");
+    if (known.size() >= kMostGpus) return refuse(client, "too many GPUs");
+    GpuInfo gpu{.uuid = attach.gpu, .total = attach.total, .name = {}};
+    for (std::size_t i = 0; i < sizeof attach.name && attach.name[i] != '\0'; ++i)
+      gpu.name += attach.name[i] >= ' ' && attach.name[i] <= '~' ? attach.name[i] : '?';
+    add_gpu(gpu, true);
+  }
+  client.gpu = attach.gpu;
+  if (attach.lender != 0) loans_.announce(client.session, client.tenant, attach.lender);
+  record({.at = now(), .what = AttachRecord{.session = client.session, .gpu = attach.gpu}});
+  step(From<Attach>{.session = client.session, .body = attach});
+}
+
+void Arbiter::hear_borrow(Client& client, const Borrow& borrow) {
+  if (client.role != Role::session) return client.connection->close("Borrow before Hello");
+  pass_on(loans_.borrow(client.session, client.tenant, borrow, core_->in_grace()));
+}
+
+void Arbiter::hear_lend(Client& client, const Lend& lend, const UniqueFd& descriptor) {
+  if (client.role != Role::session) return client.connection->close("Lend before Hello");
+  if (auto passed = loans_.lend(client.session, lend)) pass_on(*passed, descriptor.get());
+}
+
+void Arbiter::pass_on(const Loans::Passed& passed, int descriptor) {
+  auto entry = sessions_.find(passed.to);
+  if (entry != sessions_.end()) entry->second->connection->send(passed.message, descriptor);
+}
+
+// ---- the command and the Slurm plugins ----
+
+void Arbiter::hear_run_request(Client& client, const RunRequest& request) {
+  if (client.role != Role::none) return client.connection->close("a run within a session");
+  if (!plausible(request.options)) return client.connection->close("options with impossible numbers");
+  TenantName name;
+  if (getrandom(name.run.bytes, sizeof name.run.bytes, 0) != sizeof name.run.bytes)
+    return refuse(client, "no random numbers");
+  TenantInfo& tenant = known_or_new(name, client.connection->peer().uid);
+  tenant.anchored = true;
+  tenant.options = request.options;
+  record({.at = now(), .what = OptionsRecord{.tenant = tenant.id, .options = tenant.options}});
+  flush_ledger();
+  client.role = Role::run;
+  client.tenant = tenant.id;
+  client.label = tenant.label() + ", pid " + std::to_string(client.connection->peer().pid);
+  client.connection->send(Message::of(RunReply{.token = name.run, .tenant = tenant.id}));
+}
+
+void Arbiter::hear_register_job(Client& client, const RegisterJob& job) {
+  bool accepted =
+      administrators_->has(client.connection->peer().uid) && job.step.job != 0 && plausible(job.options);
+  if (accepted) {
+    TenantName name;
+    name.job = job.step.job;
+    TenantInfo& tenant = known_or_new(name, job.uid);
+    if (tenant.uid != job.uid) {  // a session came first, from a process that runs as somebody else
+      tenant.uid = job.uid;
+      record({.at = now(), .what = TenantRecord{.tenant = tenant.id, .name = name, .uid = job.uid}});
+    }
+    tenant.options = merged(tenant.options, job);
+    record({.at = now(), .what = OptionsRecord{.tenant = tenant.id, .options = tenant.options}});
+    step(CapSet{.tenant = tenant.id, .cap = tenant.options.memory});
+  } else {
+    log::warning("pid " + std::to_string(client.connection->peer().pid) + ", uid " +
+                 std::to_string(client.connection->peer().uid) + ": may not register job " +
+                 std::to_string(job.step.job));
+  }
+  client.connection->send(Message::of(RegisterReply{.accepted = accepted}));
+}
+
+void Arbiter::hear_lease_query(Client& client, const LeaseQuery& query) {
+  TenantName name;
+  name.job = query.step.job;
+  const TenantInfo* tenant = query.step.job == 0 ? nullptr : history_.tenants.find(name);
+  LeaseReply reply;
+  reply.step = query.step;
+  uid_t uid = client.connection->peer().uid;
+  if (tenant != nullptr && (uid == tenant->uid || administrators_->has(uid))) {
+    bool attached_now = std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
+      return entry.second->connection->peer().step == query.step;
+    });
+    reply.lease = core_->leases().of_step(query.step, now());
+    reply.known = attached_now || core_->leases().knows(query.step);
+  }
+  client.connection->send(Message::of(reply));
+}
+
+void Arbiter::hear_gpu_query(Client& client, const GpuQuery& query) {
+  GpuReply reply;
+  const TenantInfo* tenant = history_.tenants.find(name_of(client.connection->peer(), query.token));
+  const State& state = core_->state();
+  const auto gpu = state.gpus.find(query.gpu);
+  const bool native =
+      tenant != nullptr && tenant->options.backend_given != 0 && tenant->options.backend == Backend::native;
+  if (gpu != state.gpus.end() && !native) {
+    const TenantId id = tenant != nullptr ? tenant->id : TenantId{};
+    const Core::Room room =
+        core_->room(gpu->second, id, tenant != nullptr ? tenant->options.memory : Bytes{});
+    reply.known = 1;
+    reply.total = room.total;
+    reply.free = room.free;
+    for (const auto& [session_id, session] : state.sessions) {
+      const auto peer = sessions_.find(session_id);
+      if (session.gpu != &gpu->second || session.tenant->id != id || peer == sessions_.end()) continue;
+      const std::uint32_t place = reply.processes++ - query.first;  // wraps around for those before the first
+      if (place >= GpuReply::kProcesses) continue;
+      reply.process[place] = {.pid = static_cast<std::uint32_t>(peer->second->connection->peer().pid),
+                              .used = session.use.footprint()};
+    }
+  }
+  client.connection->send(Message::of(reply));
+}
+
+void Arbiter::hear_status_query(Client& client) {
+  UniqueFd text;
+  std::string json = status();
+  if (int error = make_sealed_text(json, text)) return refuse(client, std::strerror(error));
+  client.connection->send(Message::of(StatusReply{.size = json.size()}), text.get());
+}
+
+std::string Arbiter::status() const {
+  std::map<SessionId, pid_t> pids;
+  for (const auto& [id, client] : sessions_) pids[id] = client->connection->peer().pid;
+  return format_status(StatusView{.core = *core_,
+                                  .tenants = history_.tenants,
+                                  .gpu_names = gpu_names_,
+                                  .pids = pids,
+                                  .settings = settings_,
+                                  .now = now()});
+}
+
+// ---- ends ----
+
+void Arbiter::connection_closed(const ClientPtr& client, const std::string& reason) {
+  if (!reason.empty()) log::warning(client->label + ": dropped: " + reason);
+  if (client->role == Role::run) {
+    if (TenantInfo* tenant = history_.tenants.find(client->tenant)) tenant->anchored = false;
+    tenant_may_have_ended(client->tenant);
+  }
+  if (client->role != Role::session || !client->death) return;
+  // A closed connection is not yet a dead process, and only with that its device memory is free.
+  client->linger = std::make_unique<asio::steady_timer>(loop_, kLinger);
+  client->linger->async_wait([this, client](const asio::error_code& error) {
+    if (!error) session_gone(client);
+  });
+}
+
+// A process whose connection broke comes with a new one: the old session for that GPU ends now.
+bool Arbiter::end_closed_session_of(const Peer& peer, const GpuUuid& gpu) {
+  for (const auto& [id, client] : sessions_) {
+    const Peer& other = client->connection->peer();
+    if (client->linger == nullptr || other.pid != peer.pid || other.started != peer.started) continue;
+    if (!may_be_same(client->gpu, gpu)) continue;
+    session_gone(ClientPtr(client));
+    return true;
+  }
+  return false;
+}
+
+void Arbiter::session_gone(const ClientPtr& client) {
+  if (sessions_.erase(client->session) == 0) return;
+  client->death.reset();
+  client->linger.reset();
+  client->connection->close({});
+  record({.at = now(), .what = GoneRecord{.session = client->session}});
+  log::debug(client->label + ": gone");
+  for (const Loans::Passed& passed : loans_.forget(client->session)) pass_on(passed);
+  step(SessionGone{.session = client->session});
+  if (TenantInfo* tenant = history_.tenants.find(client->tenant)) {
+    --tenant->sessions;
+    tenant->last_seen = now();
+  }
+  tenant_may_have_ended(client->tenant);
+}
+
+void Arbiter::tenant_may_have_ended(TenantId id) {
+  TenantInfo* tenant = history_.tenants.find(id);
+  if (tenant == nullptr || tenant->sessions > 0 || tenant->anchored || tenant->name.is_job()) return;
+  record({.at = now(), .what = EndRecord{.tenant = id}});
+  flush_ledger();
+  history_.tenants.forget(id);
+  core_->forget(id);
+}
+
+// ---- the core's actions ----
+
+void Arbiter::step(const Event& event) { perform(core_->step(event, now())); }
+
+void Arbiter::perform(const Actions& actions) {
+  // What is granted is written down before it is given.
+  for (const Action& action : actions)
+    if (const auto* lease = std::get_if<RecordLease>(&action))
+      record({.at = lease->at,
+              .what = LeaseRecord{.grant = lease->grant, .epoch = lease->epoch, .key = lease->key}});
+  flush_ledger();
+  auto client_of = [this](SessionId session) -> Client* {
+    auto entry = sessions_.find(session);
+    return entry == sessions_.end() ? nullptr : entry->second.get();
+  };
+  for (const Action& action : actions) {
+    if (const auto* send = std::get_if<Send>(&action)) {
+      if (Client* client = client_of(send->session))
+        client->connection->send(send->message,
+                                 send->message.type == MessageType::welcome ? client->page.fd() : -1);
+    } else if (const auto* gate = std::get_if<SetGate>(&action)) {
+      if (Client* client = client_of(gate->session)) client->page.set_open(gate->open);
+    } else if (const auto* contended = std::get_if<SetContended>(&action)) {
+      if (Client* client = client_of(contended->session)) client->page.set_contended(contended->contended);
+    } else if (const auto* drop = std::get_if<Drop>(&action)) {
+      if (Client* client = client_of(drop->session)) refuse(*client, drop->reason);
+    } else if (const auto* lease = std::get_if<RecordLease>(&action)) {
+      log::debug(label_of(lease->key.tenant) + (lease->grant ? ": lease on " : ": released ") +
+                 format_gpu(lease->key.gpu));
+    } else if (const auto* note = std::get_if<Note>(&action)) {
+      log::warning(label_of(note->tenant) + ": " + note->text);
+    } else if (const auto* timer = std::get_if<ArmTimer>(&action)) {
+      arm(timer->at);
+    }
+  }
+}
+
+void Arbiter::arm(Nanoseconds at) {
+  timer_.expires_after(std::max(at - now(), Nanoseconds{}));
+  timer_.async_wait([this](const asio::error_code& error) {
+    if (!error) step(TimerFired{});
+  });
+}
+
+void Arbiter::flush_ledger() {
+  if (ledger_.unwritten() == 0 || ledger_failing_) return;
+  int error = ledger_.flush();
+  if (error == 0) return;
+  log::error(settings_.state_dir + "/ledger: " + std::strerror(error) +
+             "; records are kept in memory and written when that is possible");
+  ledger_failing_ = true;
+  ledger_retry_.expires_after(kLedgerRetry);
+  ledger_retry_.async_wait([this](const asio::error_code& failure) {
+    if (failure) return;
+    ledger_failing_ = false;
+    flush_ledger();
+    if (!ledger_failing_) log::info(settings_.state_dir + "/ledger: written again");
+  });
+}
+
+}  // namespace sharedgpu

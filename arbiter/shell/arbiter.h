@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shell around the core: turns peers' messages into events, and the core's actions into messages, lease
+// pages and ledger records. What each peer may say is decided here.
+//
+// One thread, that of the event loop.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "arbiter/core/core.h"
+#include "arbiter/shell/connection.h"
+#include "arbiter/shell/gpus.h"
+#include "arbiter/shell/history.h"
+#include "arbiter/shell/ledger.h"
+#include "arbiter/shell/loans.h"
+#include "arbiter/shell/users.h"
+#include "config/settings.h"
+#include "protocol/lease_page.h"
+
+namespace sharedgpu {
+
+class Arbiter {
+ public:
+  Arbiter(asio::io_context& loop, const Settings& settings);
+
+  // Opens the ledger and takes in the host's GPUs. Returns an empty string or what is wrong.
+  std::string start(const std::vector<GpuInfo>& gpus);
+  // A peer has connected.
+  void serve(const std::shared_ptr<Connection>& connection);
+  // The text of `sharedgpu status --json`.
+  std::string status() const;
+
+ private:
+  enum class Role : std::uint8_t { none, session, run };
+  struct Client {
+    std::shared_ptr<Connection> connection;
+    Role role = Role::none;
+    SessionId session;
+    TenantId tenant;
+    GpuUuid gpu;  // that it is for: a process has a session for each GPU that it uses
+    LeasePageWriter page;
+    std::optional<asio::posix::stream_descriptor> death;  // the peer's pidfd
+    std::unique_ptr<asio::steady_timer> linger;
+    std::string label;  // for the log: "job 12, pid 345"
+  };
+  using ClientPtr = std::shared_ptr<Client>;
+
+  void hear(const ClientPtr& client, const Message& message, UniqueFd descriptor);
+  void hear_hello(const ClientPtr& client, const Hello& hello);
+  void hear_attach(Client& client, const Attach& attach);
+  void hear_run_request(Client& client, const RunRequest& request);
+  void hear_register_job(Client& client, const RegisterJob& job);
+  void hear_lease_query(Client& client, const LeaseQuery& query);
+  void hear_status_query(Client& client);
+  void hear_gpu_query(Client& client, const GpuQuery& query);
+  void hear_borrow(Client& client, const Borrow& borrow);
+  void hear_lend(Client& client, const Lend& lend, const UniqueFd& descriptor);
+  void pass_on(const Loans::Passed& passed, int descriptor = -1);
+  template <class Body>
+  void pass_on(Client& client, const Message& message);
+
+  void connection_closed(const ClientPtr& client, const std::string& reason);
+  bool end_closed_session_of(const Peer& peer, const GpuUuid& gpu);
+  void session_gone(const ClientPtr& client);
+  void tenant_may_have_ended(TenantId tenant);
+  void refuse(Client& client, const std::string& reason);
+
+  TenantName name_of(const Peer& peer, const RunToken& token);
+  TenantInfo& known_or_new(const TenantName& name, uid_t uid);
+  std::string label_of(TenantId tenant) const;
+
+  void step(const Event& event);
+  void perform(const Actions& actions);
+  void arm(Nanoseconds at);
+  void record(const Record& record) { ledger_.append(record); }
+  void flush_ledger();
+  void add_gpu(const GpuInfo& gpu, bool learned);
+
+  asio::io_context& loop_;
+  Settings settings_;
+  std::unique_ptr<Policy> policy_;
+  Ledger ledger_;
+  History history_;
+  std::optional<Core> core_;
+  std::optional<Administrators> administrators_;
+  std::map<GpuUuid, std::string> gpu_names_;
+  std::map<SessionId, ClientPtr> sessions_;
+  Loans loans_;
+  SessionId last_session_;
+  asio::steady_timer timer_;
+  asio::steady_timer ledger_retry_;
+  bool ledger_failing_ = false;
+};
+
+}  // namespace sharedgpu

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ctime>
+
+#include "protocol/units.h"
+
+namespace sharedgpu {
+
+// The clock of everything that outlives the arbiter: CLOCK_BOOTTIME.
+inline Nanoseconds now() {
+  timespec time = {};
+  clock_gettime(CLOCK_BOOTTIME, &time);
+  return std::chrono::seconds(time.tv_sec) + Nanoseconds(time.tv_nsec);
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/shell/gpus.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "arbiter/shell/records.h"
+#include "protocol/channel.h"
+
+namespace sharedgpu {
+namespace {
+
+constexpr int kPatienceMilliseconds = 15'000;  // a first cuInit may have to load the kernel module
+constexpr unsigned kMostGpus = 64;
+
+// What the child writes for each GPU; less than PIPE_BUF, so it comes whole.
+struct Line {
+  GpuUuid uuid;
+  std::uint64_t total = 0;
+  char name[96] = {};
+};
+
+template <class Function>
+bool load(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  return function != nullptr;
+}
+
+// NVML's stable part; declared here because its header comes with the full toolkit only.
+bool ask_nvml(int out) {
+  struct Memory {
+    unsigned long long total, free, used;
+  };
+  void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return false;
+  int (*init)();
+  int (*count_of)(unsigned*);
+  int (*handle_of)(unsigned, void**);
+  int (*uuid_of)(void*, char*, unsigned);
+  int (*name_of)(void*, char*, unsigned);
+  int (*memory_of)(void*, Memory*);
+  if (!load(library, "nvmlInit_v2", init) || !load(library, "nvmlDeviceGetCount_v2", count_of) ||
+      !load(library, "nvmlDeviceGetHandleByIndex_v2", handle_of) ||
+      !load(library, "nvmlDeviceGetUUID", uuid_of) || !load(library, "nvmlDeviceGetName", name_of) ||
+      !load(library, "nvmlDeviceGetMemoryInfo", memory_of))
+    return false;
+  unsigned count = 0;
+  if (init() != 0 || count_of(&count) != 0) return false;
+  bool found = false;
+  for (unsigned i = 0; i < count && i < kMostGpus; ++i) {
+    Line line;
+    void* device = nullptr;
+    char uuid[96] = {};
+    Memory memory = {};
+    if (handle_of(i, &device) != 0 || uuid_of(device, uuid, sizeof uuid) != 0 ||
+        memory_of(device, &memory) != 0 || !parse_gpu(uuid, line.uuid))
+      continue;
+    name_of(device, line.name, sizeof line.name);
+    line.total = memory.total;
+    found = write(out, &line, sizeof line) == sizeof line || found;
+  }
+  return found;
+}
+
+void ask_driver(int out) {
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return;
+  int (*init)(unsigned);
+  int (*count_of)(int*);
+  int (*device_of)(int*, int);
+  int (*uuid_of)(GpuUuid*, int);
+  int (*name_of)(char*, int, int);
+  int (*memory_of)(std::size_t*, int);
+  if (!load(library, "cuInit", init) || !load(library, "cuDeviceGetCount", count_of) ||
+      !load(library, "cuDeviceGet", device_of) || !load(library, "cuDeviceGetUuid", uuid_of) ||
+      !load(library, "cuDeviceGetName", name_of) || !load(library, "cuDeviceTotalMem_v2", memory_of))
+    return;
+  int count = 0;
+  if (init(0) != 0 || count_of(&count) != 0) return;
+  for (int i = 0; i < count && i < static_cast<int>(kMostGpus); ++i) {
+    Line line;
+    int device = 0;
+    std::size_t total = 0;
+    if (device_of(&device, i) != 0 || uuid_of(&line.uuid, device) != 0 || memory_of(&total, device) != 0)
+      continue;
+    name_of(line.name, sizeof line.name, device);
+    line.total = total;
+    if (write(out, &line, sizeof line) != sizeof line) return;
+  }
+}
+
+std::vector<GpuInfo> read_lines(int in) {
+  std::vector<GpuInfo> gpus;
+  for (;;) {
+    pollfd entry = {.fd = in, .events = POLLIN, .revents = 0};
+    int ready = poll(&entry, 1, kPatienceMilliseconds);
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return gpus;
+    Line line;
+    if (read(in, &line, sizeof line) != sizeof line) return gpus;
+    line.name[sizeof line.name - 1] = '\0';
+    gpus.push_back(GpuInfo{.uuid = line.uuid, .total = Bytes{line.total}, .name = line.name});
+  }
+}
+
+}  // namespace
+
+std::vector<GpuInfo> find_gpus() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return {};
+  UniqueFd in(ends[0]);
+  UniqueFd out(ends[1]);
+  pid_t child = fork();
+  if (child < 0) return {};
+  if (child == 0) {
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGINT, SIG_DFL);
+    // The driver is to be found as the host has it, not as wrapped for some program.
+    unsetenv("LD_PRELOAD");
+    if (!ask_nvml(out.get())) ask_driver(out.get());
+    _exit(0);
+  }
+  out.reset();
+  std::vector<GpuInfo> gpus = read_lines(in.get());
+  kill(child, SIGKILL);
+  // A child that a broken driver holds in the kernel cannot be killed; it is left behind.
+  for (int i = 0; i < 100 && waitpid(child, nullptr, WNOHANG) == 0; ++i) usleep(10'000);
+  return gpus;
+}
+
+std::string format_gpu(const GpuUuid& uuid) {
+  std::string text = "GPU";
+  std::size_t place = 0;
+  for (char digit : format_hex(uuid.bytes)) {
+    if (place == 0 || place == 8 || place == 12 || place == 16 || place == 20) text += '-';
+    text += digit;
+    ++place;
+  }
+  return text;
+}
+
+bool parse_gpu(const std::string& text, GpuUuid& uuid) {
+  if (text.rfind("GPU-", 0) != 0) return false;
+  std::string hex;
+  for (char c : text.substr(4))
+    if (c != '-') hex += c;
+  return parse_hex(hex, uuid.bytes);
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a starting arbiter learns of its predecessor from the ledger.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "arbiter/core/core.h"
+#include "arbiter/shell/records.h"
+#include "arbiter/shell/tenants.h"
+
+namespace sharedgpu {
+
+// Whether sessions of one process for these GPUs may be the same one. Zero: not attached, or not told.
+inline bool may_be_same(const GpuUuid& a, const GpuUuid& b) {
+  return a == b || a == GpuUuid{} || b == GpuUuid{};
+}
+
+class History {
+ public:
+  // Takes the ledger's records, oldest first.
+  void add(const Record& record);
+
+  // Everything is told: settles what this boot of the host, and the processes that live now, make of it.
+  // Returns the records that are to be appended for it. `starts` tells when a process was started, 0 if there
+  // is none.
+  std::vector<Record> finish(const std::string& boot_id, std::uint64_t (*starts)(pid_t), Nanoseconds now);
+
+  struct PastSession {
+    SessionId id;  // zero: it had none
+    bool expected = false;
+  };
+  // The session of the predecessor that this process had for `gpu`, and no longer has after this call.
+  PastSession take_session(std::uint32_t pid, std::uint64_t started, const GpuUuid& gpu);
+
+  Tenants tenants;
+  Recovered recovered;
+  SessionId last_session;
+
+ private:
+  struct Past {
+    SessionRecord record;
+    GpuUuid gpu;  // none: not attached
+    bool attached() const { return gpu != GpuUuid{}; }
+  };
+  void end_boot();
+
+  std::string boot_id_;
+  Nanoseconds last_{};
+  std::map<SessionId, Past> sessions_;
+};
+
+}  // namespace sharedgpu

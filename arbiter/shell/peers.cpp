@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/shell/peers.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <vector>
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77  // Linux 6.5
+#endif
+
+namespace sharedgpu {
+namespace {
+
+constexpr std::uint32_t kBatch = 0xfffffffb;
+constexpr std::uint32_t kExtern = 0xfffffffc;
+constexpr std::uint32_t kInteractive = 0xfffffffa;
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+std::optional<std::uint32_t> parse_number(std::string_view text) {
+  std::uint32_t number = 0;
+  auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || rest != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (!text.empty()) {
+    std::size_t end = std::min(text.find(separator), text.size());
+    if (end > 0) parts.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
+bool starts_with(std::string_view text, std::string_view head) { return text.substr(0, head.size()) == head; }
+
+bool ends_with(std::string_view text, std::string_view tail) {
+  return text.size() >= tail.size() && text.substr(text.size() - tail.size()) == tail;
+}
+
+// v1: .../slurm[_NODE]/uid_U/job_J/step_S; v2: .../[NODE_]slurmstepd.scope/job_J/step_S.
+std::optional<StepName> step_of_path(std::string_view path) {
+  std::vector<std::string_view> folders = split(path, '/');
+  for (std::size_t i = 0; i < folders.size(); ++i) {
+    if (folders[i] == "user.slice") return std::nullopt;
+    if (!starts_with(folders[i], "job_") || i == 0) continue;
+    bool v2 = ends_with(folders[i - 1], "slurmstepd.scope");
+    bool v1 = i >= 2 && starts_with(folders[i - 1], "uid_") && starts_with(folders[i - 2], "slurm");
+    if (!v1 && !v2) continue;
+    auto job = parse_number(folders[i].substr(4));
+    if (!job || *job == 0 || i + 1 >= folders.size() || !starts_with(folders[i + 1], "step_"))
+      return std::nullopt;
+    auto step = parse_step(folders[i + 1].substr(5));
+    if (!step) return std::nullopt;
+    return StepName{.job = *job, .step = *step};
+  }
+  return std::nullopt;
+}
+
+// Whether any of the process's user numbers is `uid`. Where the kernel cannot say which process is at the
+// other end, its pid may have passed to another user's since.
+bool runs_as(pid_t pid, uid_t uid) {
+  const std::string status = read_file("/proc/" + std::to_string(pid) + "/status");
+  const std::size_t at = status.find("\nUid:");
+  if (at == std::string::npos) return false;
+  std::istringstream numbers(status.substr(at + 5));
+  for (uid_t number = 0; numbers >> number;)
+    if (number == uid) return true;
+  return false;
+}
+
+bool is_dead(const UniqueFd& pidfd) {
+  pollfd entry = {.fd = pidfd.get(), .events = POLLIN, .revents = 0};
+  return poll(&entry, 1, 0) != 0;
+}
+
+}  // namespace
+
+std::optional<std::uint32_t> parse_step(std::string_view text) {
+  if (text == "batch") return kBatch;
+  if (text == "extern") return kExtern;
+  if (text == "interactive") return kInteractive;
+  return parse_number(text);
+}
+
+std::string format_step(std::uint32_t step) {
+  if (step == kBatch) return "batch";
+  if (step == kExtern) return "extern";
+  if (step == kInteractive) return "interactive";
+  return std::to_string(step);
+}
+
+std::optional<StepName> step_of_cgroup(std::string_view text) {
+  for (std::string_view line : split(text, '\n')) {
+    // hierarchy:controllers:path
+    std::size_t first = line.find(':');
+    std::size_t second = first == line.npos ? line.npos : line.find(':', first + 1);
+    if (second == line.npos) continue;
+    if (auto step = step_of_path(line.substr(second + 1))) return step;
+  }
+  return std::nullopt;
+}
+
+std::uint64_t start_time_of(pid_t pid) {
+  // The command's name may hold anything; the fields after it are counted from its closing parenthesis.
+  std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
+  std::size_t end = stat.rfind(')');
+  if (end == std::string::npos) return 0;
+  std::vector<std::string_view> fields = split(std::string_view(stat).substr(end + 1), ' ');
+  constexpr std::size_t kStartTime = 19;  // field 22 of proc(5), counted from the state
+  std::uint64_t ticks = 0;
+  if (fields.size() <= kStartTime) return 0;
+  std::from_chars(fields[kStartTime].data(), fields[kStartTime].data() + fields[kStartTime].size(), ticks);
+  return ticks;
+}
+
+std::string identify(int fd, Peer& peer) {
+  ucred credentials = {};
+  socklen_t size = sizeof credentials;
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0)
+    return std::string("SO_PEERCRED: ") + std::strerror(errno);
+  peer.pid = credentials.pid;
+  peer.uid = credentials.uid;
+  if (peer.pid <= 0) return "the process is in another PID namespace, out of the arbiter's sight";
+
+  // The descriptor first: what is read of the pid after it is of the right process if that is then still
+  // alive.
+  int pidfd = -1;
+  size = sizeof pidfd;
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) != 0)
+    pidfd = static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0));
+  if (pidfd < 0) return std::string("pidfd_open: ") + std::strerror(errno);
+  peer.pidfd.reset(pidfd);
+  peer.started = start_time_of(peer.pid);
+  peer.step = step_of_cgroup(read_file("/proc/" + std::to_string(peer.pid) + "/cgroup"));
+  if (!runs_as(peer.pid, peer.uid)) return "the process is no longer of the user that connected";
+  if (is_dead(peer.pidfd)) return "the process has ended";
+  return {};
+}
+
+}  // namespace sharedgpu

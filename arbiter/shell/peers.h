@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who is at the other end of a connection: process, user, and the Slurm step by its cgroup.
+//
+// Nothing the peer says counts here. Any thread; no exceptions.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "protocol/channel.h"
+#include "protocol/messages.h"
+
+namespace sharedgpu {
+
+struct Peer {
+  pid_t pid = 0;
+  uid_t uid = 0;
+  std::uint64_t started = 0;     // in clock ticks since boot: tells a reused pid
+  UniqueFd pidfd;                // readable when the process is dead
+  std::optional<StepName> step;  // none: in no Slurm job
+};
+
+// Looks at the peer of the connected socket `fd`. Returns an empty string, or why it cannot be served.
+std::string identify(int fd, Peer& peer);
+
+// The step that the text of a /proc/PID/cgroup names, in the forms of cgroup v1 and v2. Folders that a user
+// can make (below user.slice, or below another job's) do not count.
+std::optional<StepName> step_of_cgroup(std::string_view text);
+
+// "batch", "extern", "interactive" or a number.
+std::optional<std::uint32_t> parse_step(std::string_view text);
+std::string format_step(std::uint32_t step);
+
+// When process `pid` was started, or 0 if there is none.
+std::uint64_t start_time_of(pid_t pid);
+
+}  // namespace sharedgpu

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/shell/records.h"
+
+#include <array>
+#include <charconv>
+#include <cstdio>
+
+namespace sharedgpu {
+namespace {
+
+constexpr std::size_t kChecksumDigits = 8;
+
+constexpr std::array<std::uint32_t, 256> make_crc_table() {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t i = 0; i < 256; ++i) {
+    std::uint32_t value = i;
+    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1) != 0 ? 0x82f63b78u : 0u);
+    table[i] = value;
+  }
+  return table;
+}
+constexpr auto kCrcTable = make_crc_table();
+
+class Writer {
+ public:
+  explicit Writer(Nanoseconds at) { number(at.count()); }
+  Writer& word(std::string_view text) {
+    text_ += ' ';
+    text_ += text;
+    return *this;
+  }
+  template <class Number>
+  Writer& number(Number value) {
+    return word(std::to_string(value));
+  }
+  Writer& step(StepName step) { return number(step.job).number(step.step); }
+  Writer& gpu(const GpuUuid& gpu) { return word(format_hex(gpu.bytes)); }
+
+  void operator()(const BootRecord& r) { word("boot").word(r.boot_id); }
+  void operator()(const TenantRecord& r) {
+    word("tenant").number(r.tenant.value).number(r.uid);
+    if (r.name.is_job())
+      word("job").number(r.name.job);
+    else if (r.name.is_run())
+      word("run").word(format_hex(r.name.run.bytes));
+    else
+      word("process").number(r.name.process.pid).number(r.name.process.started);
+  }
+  void operator()(const OptionsRecord& r) {
+    const JobOptions& o = r.options;
+    word("options").number(r.tenant.value).number(o.memory.count).number(o.units).number(o.share_request);
+    number(o.share_limit).number(o.priority).number(o.deadline.count()).number(unsigned(o.backend));
+    number(unsigned(o.backend_given));
+  }
+  void operator()(const EndRecord& r) { word("end").number(r.tenant.value); }
+  void operator()(const SessionRecord& r) {
+    word("session")
+        .number(r.session.value)
+        .number(r.tenant.value)
+        .step(r.step)
+        .number(r.pid)
+        .number(r.started);
+  }
+  void operator()(const AttachRecord& r) { word("attach").number(r.session.value).gpu(r.gpu); }
+  void operator()(const GoneRecord& r) { word("gone").number(r.session.value); }
+  void operator()(const LeaseRecord& r) {
+    word(r.grant ? "grant" : "release").number(r.epoch.value).number(r.key.tenant.value);
+    gpu(r.key.gpu).step(r.key.step);
+  }
+
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// Reads word by word; once something is wrong, everything after it is.
+class Reader {
+ public:
+  explicit Reader(std::string_view text) : rest_(text) {}
+
+  std::string_view word() {
+    if (rest_.empty() || rest_.front() != ' ') {
+      good_ = false;
+      return {};
+    }
+    rest_.remove_prefix(1);
+    std::size_t end = std::min(rest_.find(' '), rest_.size());
+    std::string_view text = rest_.substr(0, end);
+    rest_.remove_prefix(end);
+    good_ = good_ && !text.empty();
+    return text;
+  }
+  template <class Number>
+  Reader& number(Number& value) {
+    std::string_view text = word();
+    auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    good_ = good_ && error == std::errc{} && rest == text.data() + text.size();
+    return *this;
+  }
+  Reader& step(StepName& step) { return number(step.job).number(step.step); }
+  Reader& hex(std::uint8_t (&bytes)[16]) {
+    good_ = parse_hex(word(), bytes) && good_;
+    return *this;
+  }
+  bool whole() const { return good_ && rest_.empty(); }
+
+ private:
+  std::string_view rest_;
+  bool good_ = true;
+};
+
+bool read_name(Reader& in, TenantName& name) {
+  std::string_view kind = in.word();
+  if (kind == "job")
+    in.number(name.job);
+  else if (kind == "run")
+    in.hex(name.run.bytes);
+  else if (kind == "process")
+    in.number(name.process.pid).number(name.process.started);
+  else
+    return false;
+  return true;
+}
+
+bool read_options(Reader& in, OptionsRecord& r) {
+  std::int64_t deadline = 0;
+  unsigned backend = 0;
+  unsigned given = 0;
+  JobOptions& o = r.options;
+  in.number(r.tenant.value).number(o.memory.count).number(o.units).number(o.share_request);
+  in.number(o.share_limit).number(o.priority).number(deadline).number(backend).number(given);
+  o.deadline = Nanoseconds(deadline);
+  o.backend = static_cast<Backend>(backend);
+  o.backend_given = given != 0;
+  return backend <= unsigned(Backend::native);
+}
+
+bool read_body(Reader& in, Record& record) {
+  std::string_view kind = in.word();
+  if (kind == "boot") {
+    record.what = BootRecord{.boot_id = std::string(in.word())};
+  } else if (kind == "tenant") {
+    TenantRecord r;
+    in.number(r.tenant.value).number(r.uid);
+    if (!read_name(in, r.name)) return false;
+    record.what = r;
+  } else if (kind == "options") {
+    OptionsRecord r;
+    if (!read_options(in, r)) return false;
+    record.what = r;
+  } else if (kind == "end") {
+    EndRecord r;
+    in.number(r.tenant.value);
+    record.what = r;
+  } else if (kind == "session") {
+    SessionRecord r;
+    in.number(r.session.value).number(r.tenant.value).step(r.step).number(r.pid).number(r.started);
+    record.what = r;
+  } else if (kind == "attach") {
+    AttachRecord r;
+    in.number(r.session.value).hex(r.gpu.bytes);
+    record.what = r;
+  } else if (kind == "gone") {
+    GoneRecord r;
+    in.number(r.session.value);
+    record.what = r;
+  } else if (kind == "grant" || kind == "release") {
+    LeaseRecord r{.grant = kind == "grant", .epoch = {}, .key = {}};
+    in.number(r.epoch.value).number(r.key.tenant.value).hex(r.key.gpu.bytes).step(r.key.step);
+    record.what = r;
+  } else {
+    return false;
+  }
+  return in.whole();
+}
+
+}  // namespace
+
+std::uint32_t crc32c(std::string_view data) {
+  std::uint32_t value = ~0u;
+  for (char c : data) value = (value >> 8) ^ kCrcTable[(value ^ static_cast<unsigned char>(c)) & 0xff];
+  return ~value;
+}
+
+std::string format_hex(const std::uint8_t (&bytes)[16]) {
+  std::string text;
+  for (std::uint8_t byte : bytes) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+bool parse_hex(std::string_view text, std::uint8_t (&bytes)[16]) {
+  if (text.size() != 32) return false;
+  for (std::size_t i = 0; i < 16; ++i) {
+    auto [rest, error] = std::from_chars(text.data() + 2 * i, text.data() + 2 * i + 2, bytes[i], 16);
+    if (error != std::errc{} || rest != text.data() + 2 * i + 2) return false;
+  }
+  return true;
+}
+
+std::string format_record(const Record& record) {
+  Writer writer(record.at);
+  std::visit(writer, record.what);
+  char checksum[kChecksumDigits + 1];
+  std::snprintf(checksum, sizeof checksum, "%08x", crc32c(writer.text()));
+  return checksum + writer.text() + "\n";
+}
+
+std::optional<Record> parse_record(std::string_view line) {
+  if (line.size() <= kChecksumDigits) return std::nullopt;
+  std::uint32_t checksum = 0;
+  auto [rest, error] = std::from_chars(line.data(), line.data() + kChecksumDigits, checksum, 16);
+  std::string_view text = line.substr(kChecksumDigits);
+  if (error != std::errc{} || rest != line.data() + kChecksumDigits || checksum != crc32c(text))
+    return std::nullopt;
+  Reader reader(text);
+  Record record;
+  std::int64_t at = 0;
+  reader.number(at);
+  record.at = Nanoseconds(at);
+  if (!read_body(reader, record)) return std::nullopt;
+  return record;
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ledger's lines: how a record is written and read. docs/ledger.md is the format's page.
+//
+// Pure functions; any thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "arbiter/core/lease_book.h"
+#include "arbiter/shell/tenants.h"
+
+namespace sharedgpu {
+
+// The arbiter started; times count from this boot of the host.
+struct BootRecord {
+  std::string boot_id;
+};
+struct TenantRecord {
+  TenantId tenant;
+  TenantName name;
+  std::uint32_t uid = 0;
+};
+struct OptionsRecord {
+  TenantId tenant;
+  JobOptions options;
+};
+struct EndRecord {  // of a tenant that is no job: its number and name mean nothing from here on
+  TenantId tenant;
+};
+struct SessionRecord {
+  SessionId session;
+  TenantId tenant;
+  StepName step;
+  std::uint32_t pid = 0;
+  std::uint64_t started = 0;
+};
+struct AttachRecord {
+  SessionId session;
+  GpuUuid gpu;
+};
+struct GoneRecord {
+  SessionId session;
+};
+struct LeaseRecord {
+  bool grant = false;
+  Epoch epoch;
+  LeaseKey key;
+};
+
+struct Record {
+  Nanoseconds at{};
+  std::variant<BootRecord, TenantRecord, OptionsRecord, EndRecord, SessionRecord, AttachRecord, GoneRecord,
+               LeaseRecord>
+      what;
+};
+
+// One line, its newline included.
+std::string format_record(const Record& record);
+// The record of a line without its newline; nullopt where checksum or content is wrong.
+std::optional<Record> parse_record(std::string_view line);
+
+std::uint32_t crc32c(std::string_view data);
+
+std::string format_hex(const std::uint8_t (&bytes)[16]);
+bool parse_hex(std::string_view text, std::uint8_t (&bytes)[16]);
+
+}  // namespace sharedgpu

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/shell/status.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "arbiter/shell/gpus.h"
+#include "arbiter/shell/peers.h"
+
+namespace sharedgpu {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A job between its steps, or one that has just ended, is still of interest.
+constexpr std::chrono::minutes kShowEnded{10};
+
+double seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+
+const char* name_of(Phase phase) {
+  switch (phase) {
+    case Phase::out:
+      return "out";
+    case Phase::entering:
+      return "entering";
+    case Phase::running:
+      return "running";
+    case Phase::leaving:
+      return "leaving";
+  }
+  return "";
+}
+
+const char* name_of(Backend backend) {
+  switch (backend) {
+    case Backend::swap:
+      return "swap";
+    case Backend::managed:
+      return "managed";
+    case Backend::native:
+      return "native";
+  }
+  return "";
+}
+
+struct Sum {
+  MemoryUse use;
+  void add(const MemoryUse& more) {
+    use.swappable += more.swappable;
+    use.resident += more.resident;
+    use.pinned += more.pinned;
+    use.context += more.context;
+    use.host += more.host;
+  }
+  void write(Json& json) const {
+    json["footprint_bytes"] = use.footprint().count;
+    json["resident_bytes"] = (use.resident + use.pinned).count;
+    json["pinned_bytes"] = use.pinned.count;
+    json["context_bytes"] = use.context.count;
+    json["host_bytes"] = use.host.count;
+  }
+};
+
+Json gpu_json(const StatusView& view, const Gpu& gpu) {
+  Sum sum;
+  std::set<std::uint64_t> holders;
+  bool contended = false;
+  for (const auto& [id, session] : view.core.state().sessions) {
+    if (session.gpu != &gpu) continue;
+    sum.add(session.use);
+    contended = contended || session.contended;
+    if (view.core.leases().holds(session.tenant->id)) holders.insert(session.tenant->id.value);
+  }
+  auto name = view.gpu_names.find(gpu.uuid);
+  Json json;
+  json["uuid"] = format_gpu(gpu.uuid);
+  json["name"] = name == view.gpu_names.end() ? "" : name->second;
+  json["total_bytes"] = gpu.total.count;
+  json["verified"] = !gpu.learned;
+  json["capacity_bytes"] = gpu.capacity.count;
+  json["usable_bytes"] = view.core.usable(gpu).count;
+  json["promised_bytes"] = view.core.promised(gpu).count;
+  sum.write(json);
+  json["contended"] = contended;
+  json["handoff_seconds"] = seconds(gpu.handoff);
+  json["holders"] = holders;
+  return json;
+}
+
+Json tenant_json(const StatusView& view, const TenantInfo& info) {
+  const Core& core = view.core;
+  auto entry = core.state().tenants.find(info.id);
+  const Tenant* tenant = entry == core.state().tenants.end() ? nullptr : &entry->second;
+  Json json;
+  json["id"] = info.id.value;
+  json["name"] = info.label();
+  json["job"] = info.name.is_job() ? Json(info.name.job) : Json(nullptr);
+  json["uid"] = info.uid;
+  json["units"] = std::max(info.options.units, 1u);
+  json["memory_limit_bytes"] = info.options.memory.count;
+  json["state"] = name_of(tenant == nullptr ? Phase::out : tenant->phase);
+  json["lease"] = core.leases().holds(info.id);
+  json["lease_seconds"] = seconds(core.leases().of_tenant(info.id, view.now));
+  json["wants"] = tenant != nullptr && tenant->wants();
+  json["epoch"] = tenant == nullptr ? 0 : tenant->epoch.value;
+  bool overdue = tenant != nullptr && tenant->phase == Phase::leaving;
+  json["leaving_seconds"] = overdue ? seconds(view.now - tenant->left) : 0.0;
+
+  Sum sum;
+  std::set<std::string> gpus;
+  Json sessions = Json::array();
+  bool stuck = false;
+  if (tenant != nullptr)
+    for (const Session* session : tenant->sessions) {
+      sum.add(session->use);
+      Json one;
+      auto pid = view.pids.find(session->id);
+      one["pid"] = pid == view.pids.end() ? 0 : pid->second;
+      one["step"] = info.name.is_job() ? Json(format_step(session->step.step)) : Json(nullptr);
+      one["gpu"] = session->gpu == nullptr ? Json(nullptr) : Json(format_gpu(session->gpu->uuid));
+      if (session->gpu != nullptr) gpus.insert(format_gpu(session->gpu->uuid));
+      one["footprint_bytes"] = session->use.footprint().count;
+      one["resident_bytes"] = (session->use.resident + session->use.pinned).count;
+      one["allowed_bytes"] = session->allowed.count;
+      one["gate_open"] = session->gate_open;
+      one["stuck"] = session->stuck(view.now);
+      stuck = stuck || session->stuck(view.now);
+      sessions.push_back(one);
+    }
+  sum.write(json);
+  json["stuck"] = stuck;
+  json["gpus"] = gpus;
+  // A process has a session for each of its GPUs.
+  std::set<pid_t> pids;
+  for (const Json& session : sessions) pids.insert(session["pid"].get<pid_t>());
+  json["pids"] = pids;
+  json["sessions"] = sessions;
+  Json steps = Json::array();
+  if (info.name.is_job())
+    for (const auto& [step, lease] : core.leases().steps_of(info.id, view.now))
+      steps.push_back(Json{{"step", format_step(step.step)}, {"lease_seconds", seconds(lease)}});
+  json["steps"] = steps;
+  json["backend"] = info.options.backend_given != 0 ? Json(name_of(info.options.backend)) : Json(nullptr);
+  return json;
+}
+
+}  // namespace
+
+std::string format_status(const StatusView& view) {
+  Json json;
+  json["version"] = SHAREDGPU_VERSION;
+  json["pid"] = getpid();
+  json["socket"] = view.settings.socket;
+  json["policy"] = view.core.policy().name();
+  json["quantum_seconds"] = seconds(view.core.policy().quantum());
+  json["recovering"] = view.core.in_grace();
+  json["gpus"] = Json::array();
+  for (const auto& [uuid, gpu] : view.core.state().gpus) json["gpus"].push_back(gpu_json(view, gpu));
+  json["tenants"] = Json::array();
+  for (const auto& [id, info] : view.tenants.all())
+    if (info.sessions > 0 || (info.last_seen > Nanoseconds{} && view.now - info.last_seen < kShowEnded))
+      json["tenants"].push_back(tenant_json(view, info));
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+int make_sealed_text(const std::string& text, UniqueFd& fd) {
+  UniqueFd made(memfd_create("sharedgpu-status", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!made) return errno;
+  for (std::size_t done = 0; done < text.size();) {
+    ssize_t size = write(made.get(), text.data() + done, text.size() - done);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) return errno;
+    done += static_cast<std::size_t>(size);
+  }
+  if (fcntl(made.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0)
+    return errno;
+  fd = std::move(made);
+  return 0;
+}
+
+}  // namespace sharedgpu

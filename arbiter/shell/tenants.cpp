@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/shell/tenants.h"
+
+#include <algorithm>
+
+namespace sharedgpu {
+
+std::string TenantInfo::label() const {
+  if (name.is_job()) return "job " + std::to_string(name.job);
+  if (name.is_run()) return "run " + std::to_string(id.value);
+  return "process " + std::to_string(name.process.pid);
+}
+
+TenantInfo& Tenants::get(const TenantName& name, uid_t uid) {
+  if (TenantInfo* known = find(name)) return *known;
+  return restore(TenantId{last_.value + 1}, name, uid);
+}
+
+TenantInfo& Tenants::restore(TenantId id, const TenantName& name, uid_t uid) {
+  last_ = std::max(last_, id);
+  names_[name] = id;
+  TenantInfo& info = tenants_[id];
+  info.id = id;
+  info.name = name;
+  info.uid = uid;
+  return info;
+}
+
+TenantInfo* Tenants::find(const TenantName& name) {
+  auto entry = names_.find(name);
+  return entry == names_.end() ? nullptr : find(entry->second);
+}
+
+TenantInfo* Tenants::find(TenantId id) {
+  auto entry = tenants_.find(id);
+  return entry == tenants_.end() ? nullptr : &entry->second;
+}
+
+void Tenants::forget(TenantId id) {
+  auto entry = tenants_.find(id);
+  if (entry == tenants_.end()) return;
+  names_.erase(entry->second.name);
+  tenants_.erase(entry);
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who may administer: root, SlurmUser and AdminUsers.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <set>
+#include <string>
+
+#include "config/settings.h"
+
+namespace sharedgpu {
+
+// A user's number by name, or a number as it is written.
+std::optional<uid_t> find_user(const std::string& name);
+
+class Administrators {
+ public:
+  // Users that do not exist are passed over and named in `unknown`; a missing SlurmUser is not worth a word.
+  Administrators(const Settings& settings, std::string& unknown);
+  bool has(uid_t uid) const { return users_.count(uid) != 0; }
+
+ private:
+  std::set<uid_t> users_{0};
+};
+
+}  // namespace sharedgpu
