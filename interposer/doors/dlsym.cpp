@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// dlsym, through which most programs reach the driver and NVML.
+//
+// glibc's dlsym looks at its return address to know who asks, for RTLD_NEXT and RTLD_DEFAULT. So our dlsym is
+// a few instructions that choose a function and jump to it with the caller's own return address in place:
+// glibc's, or dlsym_driver() for the names of functions that have wrappers.
+#include <dlfcn.h>
+
+#include "interposer/doors/substitute.h"
+#include "interposer/driver/real.h"
+#include "interposer/hooks/export.h"
+
+using namespace sharedgpu;
+using driver::Dlsym;
+
+namespace {
+
+// `name` has a wrapper and `handle` is not RTLD_NEXT. The real one is asked first: the name may be another
+// library's own, or missing in this driver.
+void* dlsym_driver(void* handle, const char* name) {
+  driver::Function function = *driver::find(name);
+  void* ours = doors::wrapper(function);
+  void* found = driver::real_dlsym()(handle, name);
+  if (found == nullptr) return nullptr;
+  if (found != ours) return found == driver::real_if_loaded(function) ? ours : found;
+  // The search has come upon our own export, as we are loaded before the driver. Without us it would have
+  // found what the driver has, if that is loaded.
+  if (driver::real_if_loaded(function) != nullptr) return ours;
+  // Volatile, so that this is no tail call: glibc must see that we are the ones who ask for the next.
+  void* volatile next = driver::real_dlsym()(RTLD_NEXT, name);
+  return next;
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("hidden"), used)) Dlsym sharedgpu_choose_dlsym(void* handle,
+                                                                                    const char* name) {
+  bool driver_name =
+      name != nullptr && ((name[0] == 'c' && name[1] == 'u') ||
+                          (name[0] == 'n' && name[1] == 'v' && name[2] == 'm' && name[3] == 'l'));
+  if (!driver_name || handle == RTLD_NEXT) return driver::real_dlsym();
+  auto function = driver::find(name);
+  return function && doors::wrapper(*function) != nullptr ? dlsym_driver : driver::real_dlsym();
+}
+
+#if defined(__x86_64__)
+asm(R"(
+  .pushsection .text
+  .globl sharedgpu_dlsym
+  .type sharedgpu_dlsym, @function
+sharedgpu_dlsym:
+  .cfi_startproc
+  endbr64
+  pushq %rdi
+  .cfi_adjust_cfa_offset 8
+  pushq %rsi
+  .cfi_adjust_cfa_offset 8
+  subq $8, %rsp
+  .cfi_adjust_cfa_offset 8
+  call sharedgpu_choose_dlsym
+  addq $8, %rsp
+  .cfi_adjust_cfa_offset -8
+  popq %rsi
+  .cfi_adjust_cfa_offset -8
+  popq %rdi
+  .cfi_adjust_cfa_offset -8
+  jmp *%rax
+  .cfi_endproc
+  .size sharedgpu_dlsym, . - sharedgpu_dlsym
+  .popsection
+)");
+#elif defined(__aarch64__)
+asm(R"(
+  .pushsection .text
+  .globl sharedgpu_dlsym
+  .type sharedgpu_dlsym, %function
+sharedgpu_dlsym:
+  .cfi_startproc
+  stp x29, x30, [sp, #-32]!
+  .cfi_adjust_cfa_offset 32
+  stp x0, x1, [sp, #16]
+  bl sharedgpu_choose_dlsym
+  mov x16, x0
+  ldp x0, x1, [sp, #16]
+  ldp x29, x30, [sp], #32
+  .cfi_adjust_cfa_offset -32
+  br x16
+  .cfi_endproc
+  .size sharedgpu_dlsym, . - sharedgpu_dlsym
+  .popsection
+)");
+#else
+#error "dlsym needs a few instructions for this processor"
+#endif
+
+// Exported in glibc's versions, by exports.map.
+#if defined(__x86_64__)
+#define FIRST_GLIBC "GLIBC_2.2.5"
+#else
+#define FIRST_GLIBC "GLIBC_2.17"
+#endif
+asm(R"(
+  .globl sharedgpu_dlsym_first
+  .set sharedgpu_dlsym_first, sharedgpu_dlsym
+  .symver sharedgpu_dlsym_first, dlsym@)" FIRST_GLIBC R"(
+  .symver sharedgpu_dlsym, dlsym@@GLIBC_2.34
+)");

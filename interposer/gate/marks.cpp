@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/gate/marks.h"
+
+#include <pthread.h>
+
+namespace sharedgpu::gate {
+namespace {
+
+constinit std::atomic<Mark*> head{nullptr};
+
+// The key exists for its destructor, which glibc runs when a thread ends.
+constexpr std::uint64_t kNoKey = ~std::uint64_t{0};
+constinit std::atomic<std::uint64_t> thread_end{kNoKey};
+
+// A thread that was cancelled inside is inside no more.
+void give_back(Mark& mark) {
+  std::uint64_t count = mark.count.load(std::memory_order_relaxed);
+  if (Mark::inside(count)) mark.count.store(count + 1, std::memory_order_release);
+  mark.own_stream.store(false, std::memory_order_relaxed);  // the stream goes with its thread
+  mark.taken.store(false, std::memory_order_release);
+}
+
+void on_thread_end(void* mark) {
+  detail::self = {};
+  give_back(*static_cast<Mark*>(mark));
+}
+
+pthread_key_t thread_end_key() {
+  std::uint64_t key = thread_end.load(std::memory_order_acquire);
+  if (key != kNoKey) return static_cast<pthread_key_t>(key);
+  pthread_key_t made;
+  if (pthread_key_create(&made, on_thread_end) != 0) return ~pthread_key_t{0};
+  if (thread_end.compare_exchange_strong(key, made)) return made;
+  pthread_key_delete(made);
+  return static_cast<pthread_key_t>(key);
+}
+
+Mark& take() {
+  for (Mark* mark = head.load(std::memory_order_acquire); mark != nullptr; mark = mark->next) {
+    bool taken = false;
+    if (mark->taken.compare_exchange_strong(taken, true, std::memory_order_acquire)) return *mark;
+  }
+  auto* mark = new Mark;
+  mark->taken.store(true, std::memory_order_relaxed);
+  mark->next = head.load(std::memory_order_relaxed);
+  while (!head.compare_exchange_weak(mark->next, mark, std::memory_order_seq_cst)) {
+  }
+  return *mark;
+}
+
+}  // namespace
+
+Mark& own_mark() {
+  Mark*& mark = detail::self.mark;
+  if (mark == nullptr) {
+    mark = &take();
+    // Where the program has used up all keys, the marks of its dead threads stay taken: a small leak.
+    pthread_setspecific(thread_end_key(), mark);
+  }
+  return *mark;
+}
+
+Activity sum_marks() {
+  Activity sum;
+  for (Mark* mark = head.load(std::memory_order_seq_cst); mark != nullptr; mark = mark->next) {
+    std::uint64_t count = mark->count.load(std::memory_order_seq_cst);
+    sum.passes += count;
+    sum.inside |= Mark::inside(count);
+    sum.own_streams |= mark->own_stream.load(std::memory_order_relaxed);
+  }
+  return sum;
+}
+
+void drop_other_marks() {
+  for (Mark* mark = head.load(std::memory_order_relaxed); mark != nullptr; mark = mark->next)
+    if (mark != detail::self.mark && mark->taken.load(std::memory_order_relaxed)) give_back(*mark);
+}
+
+}  // namespace sharedgpu::gate

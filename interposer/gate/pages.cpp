@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/gate/pages.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <new>
+
+namespace sharedgpu::gate {
+namespace {
+
+using detail::slot;
+
+constexpr std::uint32_t kOpen = 1;
+constexpr std::uint32_t kClosed = 2;
+
+// Where the page of each seat is mapped; null: none is. An address stays the same over reconnects.
+constinit std::array<std::atomic<const LeasePage*>, Seat::kCount> pages{};
+// The slot holds a page of our own, in which we write.
+constinit std::atomic<bool> several{false};
+// Held while pages come, never while one is looked at.
+constinit std::mutex coming;
+
+bool open_in(const LeasePage& page) { return LeasePage::is_open(page.gate.load(std::memory_order_acquire)); }
+
+const LeasePage* first_closed() {
+  for (const auto& place : pages) {
+    const LeasePage* page = place.load(std::memory_order_acquire);
+    if (page != nullptr && !open_in(*page)) return page;
+  }
+  return nullptr;
+}
+
+// Puts a private page that says `gate` in the place of what is at `address`. It is complete before it comes
+// there: a thread that looks in between must not find zeros.
+bool put_own_page(void* address, std::size_t size, std::uint32_t gate) {
+  void* fresh = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (fresh == MAP_FAILED) return false;
+  new (fresh) LeasePage{.gate = gate, .contended = 0};
+  return mremap(fresh, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, address) != MAP_FAILED;
+}
+
+void* place_of(const LeasePage* page) { return const_cast<LeasePage*>(page); }
+
+}  // namespace
+
+bool is_open() {
+  if (!several.load(std::memory_order_acquire)) return open_in(slot.page);
+  for (;;) {
+    // Our page first. Every look that finds a closed one changes it, even where it is closed already: whoever
+    // looked before that opens nothing any more.
+    std::uint32_t seen = slot.page.gate.load(std::memory_order_acquire);
+    bool open = first_closed() == nullptr;
+    std::uint32_t wanted = open ? seen | 1 : (seen | 1) + 1;
+    if (wanted == seen || slot.page.gate.compare_exchange_strong(seen, wanted)) return open;
+  }
+}
+
+void wait_while_closed(Nanoseconds timeout) {
+  const LeasePage* closed = several.load(std::memory_order_acquire) ? first_closed() : &slot.page;
+  if (closed == nullptr) return;
+  std::uint32_t seen = closed->gate.load(std::memory_order_acquire);
+  if (!LeasePage::is_open(seen)) wait_gate(*closed, seen, timeout);
+}
+
+bool install(int fd, Seat seat) {
+  std::lock_guard lock(coming);
+  auto& place = pages[seat.index];
+  const LeasePage* page = map_lease_page(fd, place_of(place.load(std::memory_order_relaxed)));
+  if (page == nullptr) return false;
+  place.store(page, std::memory_order_release);
+  auto others = std::ranges::count_if(pages, [](const auto& each) { return each.load() != nullptr; }) - 1;
+  if (others == 0 && !several.load(std::memory_order_relaxed)) return map_lease_page(fd, &slot) != nullptr;
+  if (!several.load(std::memory_order_relaxed)) {
+    if (!put_own_page(&slot, sizeof slot, first_closed() == nullptr ? kOpen : kClosed)) return false;
+    several.store(true, std::memory_order_release);
+  }
+  is_open();
+  return true;
+}
+
+bool contended(Seat seat) {
+  const LeasePage* page = pages[seat.index].load(std::memory_order_acquire);
+  return page != nullptr && page->contended.load(std::memory_order_relaxed) != 0;
+}
+
+void open_for_good(Seat seat) {
+  std::lock_guard lock(coming);
+  // Where there is no memory for a page the arbiter's stays.
+  const LeasePage* page = pages[seat.index].load(std::memory_order_relaxed);
+  if (page != nullptr) put_own_page(place_of(page), LeasePage::kSize, kOpen);
+  if (!several.load(std::memory_order_relaxed)) put_own_page(&slot, sizeof slot, kOpen);
+  if (is_open()) hold();
+}
+
+void forget_pages() {
+  new (&coming) std::mutex;  // a thread that did not come along may have held it
+  for (auto& place : pages)
+    if (const LeasePage* page = place.exchange(nullptr)) munmap(place_of(page), LeasePage::kSize);
+  several.store(false, std::memory_order_relaxed);
+}
+
+}  // namespace sharedgpu::gate

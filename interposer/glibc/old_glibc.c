@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lets the library load where glibc is older than the one it was linked with (2.28 and later): a program's
+// container decides which one that is.
+//
+// Functions that glibc gave a new version when libpthread and libdl moved into libc (2.34) are bound to their
+// first version, which every glibc has; the few that are new altogether are defined here. All are hidden:
+// they serve this library, libstdc++ and libgcc inside it included, and nobody else. check_glibc.sh holds the
+// line.
+#include <fcntl.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#if defined(__x86_64__)
+#define FIRST "GLIBC_2.2.5"
+#elif defined(__aarch64__)
+#define FIRST "GLIBC_2.17"
+#else
+#error "what is the first version of glibc here?"
+#endif
+
+#define HIDDEN __attribute__((visibility("hidden")))
+
+// Types do not matter here: each function hands its arguments through.
+#define FIRST_VERSION(result, name, parameters, arguments) \
+  __asm__(".symver first_" #name ", " #name "@" FIRST);    \
+  extern result first_##name parameters;                   \
+  HIDDEN result name parameters;                           \
+  result name parameters { return first_##name arguments; }
+
+FIRST_VERSION(void*, dlopen, (const char* path, int flags), (path, flags))
+FIRST_VERSION(void*, dlvsym, (void* handle, const char* name, const char* version), (handle, name, version))
+FIRST_VERSION(int, pthread_create,
+              (void* thread, const void* attributes, void* (*run)(void*), void* argument),
+              (thread, attributes, run, argument))
+FIRST_VERSION(int, pthread_join, (unsigned long thread, void** result), (thread, result))
+FIRST_VERSION(int, pthread_key_create, (unsigned* key, void (*end)(void*)), (key, end))
+FIRST_VERSION(int, pthread_key_delete, (unsigned key), (key))
+FIRST_VERSION(void*, pthread_getspecific, (unsigned key), (key))
+FIRST_VERSION(int, pthread_setspecific, (unsigned key, const void* value), (key, value))
+FIRST_VERSION(int, pthread_once, (int* control, void (*run)(void)), (control, run))
+FIRST_VERSION(int, pthread_sigmask, (int how, const void* set, void* before), (how, set, before))
+FIRST_VERSION(int, pthread_attr_setstacksize, (void* attributes, size_t size), (attributes, size))
+
+// libstdc++ asks through this name; see gthr-posix.h.
+HIDDEN int __pthread_key_create(unsigned* key, void (*end)(void*));
+int __pthread_key_create(unsigned* key, void (*end)(void*)) { return first_pthread_key_create(key, end); }
+
+// New in 2.33; the kernel's struct stat is glibc's.
+HIDDEN int fstat(int fd, void* info);
+int fstat(int fd, void* info) {
+  return (int)syscall(SYS_newfstatat, fd, "", info, 0x1000 /* AT_EMPTY_PATH */);
+}
+HIDDEN int lstat(const char* path, void* info);
+int lstat(const char* path, void* info) {
+  return (int)syscall(SYS_newfstatat, AT_FDCWD, path, info, AT_SYMLINK_NOFOLLOW);
+}
+
+// New in 2.32: "no" only makes libstdc++ lock where it need not.
+HIDDEN char __libc_single_threaded;
+char __libc_single_threaded = 0;
+
+// New in 2.35: finds the unwind tables. Nothing here throws, so there is nothing to find.
+HIDDEN int _dl_find_object(void* address, void* result);
+int _dl_find_object(void* address, void* result) {
+  (void)address;
+  (void)result;
+  return -1;
+}
+
+// New in 2.36, for std::random_device, which nobody calls.
+HIDDEN unsigned arc4random(void);
+unsigned arc4random(void) {
+  unsigned value = 0;
+  syscall(SYS_getrandom, &value, sizeof value, 0);
+  return value;
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contexts: the session begins with cuInit, attaches to the first context's device, and must know every live
+// context to drain it. What was allocated in a context goes with it.
+#include <array>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "interposer/driver/call.h"
+#include "interposer/hooks/allocate.h"
+#include "interposer/hooks/export.h"
+#include "interposer/hooks/holdings.h"
+#include "interposer/hooks/pools.h"
+#include "interposer/session/session.h"
+
+#if CUDA_VERSION < 12050
+struct CUctxCreateParams;
+extern "C" CUresult cuCtxCreate_v4(CUcontext*, CUctxCreateParams*, unsigned int, CUdevice);
+#endif
+#if CUDA_VERSION < 12040
+typedef struct CUgreenCtx_st* CUgreenCtx;
+typedef struct CUdevResourceDesc_st* CUdevResourceDesc;
+extern "C" {
+CUresult cuGreenCtxCreate(CUgreenCtx*, CUdevResourceDesc, CUdevice, unsigned int);
+CUresult cuGreenCtxDestroy(CUgreenCtx);
+CUresult cuCtxFromGreenCtx(CUcontext*, CUgreenCtx);
+}
+#endif
+
+using namespace sharedgpu;
+
+namespace {
+
+CUresult created(CUresult result, CUcontext* context, CUdevice device) {
+  if (result == CUDA_SUCCESS) session::context_added(*context, device, false);
+  return result;
+}
+
+// Calls `real`, which destroys the context and all that was allocated in it.
+template <class Call>
+CUresult destroy(CUcontext context, Call real) {
+  CUdevice device = 0;
+  if (context == nullptr || !session::contexts().device(context, &device)) return real();
+  Memory* memory = session::memory_of(device);
+  if (memory != nullptr) {
+    // The driver frees its own memory in a context only.
+    const bool pushed = SHAREDGPU_REAL(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS;
+    for (CUdeviceptr address : hooks::allocations().of(context)) hooks::free_ours(address);
+    CUcontext popped = nullptr;
+    if (pushed) SHAREDGPU_REAL(cuCtxPopCurrent_v2, &popped);
+    hooks::forget_streams_of(context);
+  }
+  session::borrowing().close_all(context);
+  session::context_removed(context, device);
+  const CUresult result = real();
+  if (memory != nullptr && result == CUDA_SUCCESS)
+    if (Bytes size = hooks::pinned().take(context); size != Bytes{}) memory->unpin(size);
+  return result;
+}
+
+// How often each primary context is retained: the last release destroys it.
+constexpr std::size_t kDevices = 64;
+constinit std::array<std::atomic<int>, kDevices> retained{};
+
+std::atomic<int>* retained_on(CUdevice device) {
+  auto index = static_cast<std::size_t>(device);
+  return index < kDevices ? &retained[index] : nullptr;
+}
+
+template <class Call>
+CUresult release_primary(CUdevice device, Call real) {
+  std::atomic<int>* count = retained_on(device);
+  const bool last = count != nullptr && count->load() == 1;
+  CUresult result = last ? destroy(session::contexts().primary(device), real) : real();
+  if (result == CUDA_SUCCESS && count != nullptr) count->fetch_sub(1);
+  return result;
+}
+
+// Retained by somebody: known from now on.
+void retained_primary(CUcontext context, CUdevice device) {
+  if (std::atomic<int>* count = retained_on(device)) count->fetch_add(1);
+  session::context_added(context, device, true);
+}
+
+// The device of each green context. It retains the primary context there, and the driver synchronizes its
+// work with that one.
+class GreenContexts {
+ public:
+  void add(CUgreenCtx context, CUdevice device) {
+    std::lock_guard lock(mutex_);
+    devices_[context] = device;
+  }
+  std::optional<CUdevice> remove(CUgreenCtx context) {
+    std::lock_guard lock(mutex_);
+    auto found = devices_.find(context);
+    if (found == devices_.end()) return std::nullopt;
+    CUdevice device = found->second;
+    devices_.erase(found);
+    return device;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<CUgreenCtx, CUdevice> devices_;
+};
+
+GreenContexts& green_contexts() {
+  static auto* made = new GreenContexts;
+  return *made;
+}
+
+template <class Call>
+CUresult reset_primary(CUdevice device, Call real) {
+  CUresult result = destroy(session::contexts().primary(device), real);
+  if (result == CUDA_SUCCESS && session::memory_of(device) != nullptr) hooks::pools().reset(device);
+  return result;
+}
+
+}  // namespace
+
+SHAREDGPU_EXPORT CUresult cuInit(unsigned int flags) {
+  CUresult result = SHAREDGPU_REAL(cuInit, flags);
+  return result == CUDA_SUCCESS ? session::start() : result;
+}
+
+SHAREDGPU_EXPORT CUresult cuCtxCreate(CUcontext* context, unsigned int flags, CUdevice device) {
+  return created(SHAREDGPU_REAL(cuCtxCreate, context, flags, device), context, device);
+}
+
+SHAREDGPU_EXPORT CUresult cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device) {
+  return created(SHAREDGPU_REAL(cuCtxCreate_v2, context, flags, device), context, device);
+}
+
+SHAREDGPU_EXPORT CUresult cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* affinity, int count,
+                                         unsigned int flags, CUdevice device) {
+  return created(SHAREDGPU_REAL(cuCtxCreate_v3, context, affinity, count, flags, device), context, device);
+}
+
+SHAREDGPU_EXPORT CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* parameters,
+                                         unsigned int flags, CUdevice device) {
+  return created(SHAREDGPU_REAL(cuCtxCreate_v4, context, parameters, flags, device), context, device);
+}
+
+SHAREDGPU_EXPORT CUresult cuCtxDestroy(CUcontext context) {
+  return destroy(context, [=] { return SHAREDGPU_REAL(cuCtxDestroy, context); });
+}
+
+SHAREDGPU_EXPORT CUresult cuCtxDestroy_v2(CUcontext context) {
+  return destroy(context, [=] { return SHAREDGPU_REAL(cuCtxDestroy_v2, context); });
+}
+
+// The usual sizes, which the estimate of a context contains.
+SHAREDGPU_EXPORT CUresult cuCtxSetLimit(CUlimit limit, std::size_t value) {
+  const CUresult result = SHAREDGPU_REAL(cuCtxSetLimit, limit, value);
+  CUcontext context = nullptr;
+  if (result != CUDA_SUCCESS || (limit != CU_LIMIT_MALLOC_HEAP_SIZE && limit != CU_LIMIT_PRINTF_FIFO_SIZE) ||
+      session::memories().empty() || SHAREDGPU_REAL(cuCtxGetCurrent, &context) != CUDA_SUCCESS)
+    return result;
+  const Bytes usual = limit == CU_LIMIT_MALLOC_HEAP_SIZE ? mebibytes(8) : mebibytes(1);
+  session::context_extra(context, limit, minus({value}, usual));
+  return result;
+}
+
+SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  CUresult result = SHAREDGPU_REAL(cuDevicePrimaryCtxRetain, context, device);
+  if (result == CUDA_SUCCESS) retained_primary(*context, device);
+  return result;
+}
+
+SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
+  return release_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxRelease, device); });
+}
+
+SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+  return release_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxRelease_v2, device); });
+}
+
+SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device) {
+  return reset_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxReset, device); });
+}
+
+SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+  return reset_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxReset_v2, device); });
+}
+
+SHAREDGPU_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx* green, CUdevResourceDesc resources, CUdevice device,
+                                           unsigned int flags) {
+  CUresult result = SHAREDGPU_REAL(cuGreenCtxCreate, green, resources, device, flags);
+  CUcontext primary = nullptr;
+  if (result != CUDA_SUCCESS || SHAREDGPU_REAL(cuDevicePrimaryCtxRetain, &primary, device) != CUDA_SUCCESS)
+    return result;
+  SHAREDGPU_REAL(cuDevicePrimaryCtxRelease_v2, device);  // only its name was wanted
+  green_contexts().add(*green, device);
+  retained_primary(primary, device);
+  return CUDA_SUCCESS;
+}
+
+SHAREDGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green) {
+  CUcontext context = nullptr;
+  // Its streams are useless from now on, and their captures over.
+  if (SHAREDGPU_REAL(cuCtxFromGreenCtx, &context, green) == CUDA_SUCCESS) session::captures().drop(context);
+  auto device = green_contexts().remove(green);
+  if (!device) return SHAREDGPU_REAL(cuGreenCtxDestroy, green);
+  return release_primary(*device, [=] { return SHAREDGPU_REAL(cuGreenCtxDestroy, green); });
+}

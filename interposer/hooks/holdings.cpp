@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/hooks/holdings.h"
+
+namespace sharedgpu::hooks {
+
+void Allocations::add(CUdeviceptr base, CUcontext context) {
+  std::lock_guard lock(mutex_);
+  origins_[base] = {.context = context, .id = ++last_id_, .sync_memops = false};
+}
+
+void Allocations::remove(CUdeviceptr base, unsigned long long id) {
+  std::lock_guard lock(mutex_);
+  auto found = origins_.find(base);
+  if (found != origins_.end() && found->second.id == id) origins_.erase(found);
+}
+
+void Allocations::set_sync_memops(CUdeviceptr base, bool on) {
+  std::lock_guard lock(mutex_);
+  auto found = origins_.find(base);
+  if (found != origins_.end()) found->second.sync_memops = on;
+}
+
+std::optional<Allocations::Origin> Allocations::origin(CUdeviceptr base) const {
+  std::lock_guard lock(mutex_);
+  auto found = origins_.find(base);
+  if (found == origins_.end()) return std::nullopt;
+  return found->second;
+}
+
+std::vector<CUdeviceptr> Allocations::of(CUcontext context) const {
+  std::lock_guard lock(mutex_);
+  std::vector<CUdeviceptr> all;
+  for (const auto& [base, origin] : origins_)
+    if (origin.context == context) all.push_back(base);
+  return all;
+}
+
+void Pinned::add(Kind kind, unsigned long long key, const Held& held) {
+  std::lock_guard lock(mutex_);
+  held_[{kind, key}] = held;
+}
+
+std::optional<Pinned::Held> Pinned::take(Kind kind, unsigned long long key) {
+  std::lock_guard lock(mutex_);
+  auto found = held_.find({kind, key});
+  if (found == held_.end()) return std::nullopt;
+  Held held = found->second;
+  held_.erase(found);
+  return held;
+}
+
+Bytes Pinned::take(CUcontext context) {
+  std::lock_guard lock(mutex_);
+  Bytes sum;
+  std::erase_if(held_, [&](const auto& entry) {
+    if (entry.second.context != context) return false;
+    sum += entry.second.size;
+    return true;
+  });
+  return sum;
+}
+
+// Never destroyed: programs free memory in their last instructions.
+Allocations& allocations() {
+  static auto* made = new Allocations;
+  return *made;
+}
+
+Pinned& pinned() {
+  static auto* made = new Pinned;
+  return *made;
+}
+
+}  // namespace sharedgpu::hooks

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that processes of a tenant share by cuIpcGetMemHandle. The driver has that for memory of its own
+// cuMemAlloc only; ours is lent through the arbiter, as descriptors of its physical memory.
+#include <unistd.h>
+
+#include "interposer/driver/call.h"
+#include "interposer/hooks/export.h"
+#include "interposer/hooks/pools.h"
+#include "interposer/hooks/settle.h"
+#include "interposer/session/session.h"
+
+using namespace sharedgpu;
+
+namespace {
+
+// Whether it could be exported is found out here: the program can still do something else.
+bool lend(Memory& memory, const AddressRange& block, CUipcMemHandle* handle) {
+  Piece piece;
+  if (memory.export_piece(block.base, 0, &piece) != CUDA_SUCCESS) return false;
+  close(piece.descriptor);
+  session::IpcTicket ticket;
+  ticket.mapped = piece.total;
+  ticket.offset = piece.offset;
+  ticket.size = block.size;
+  if (!session::lend(memory, block.base, ticket.name)) return false;
+  *handle = session::handle_of(ticket);
+  return true;
+}
+
+template <class Call>
+CUresult open(CUdeviceptr* address, const CUipcMemHandle& handle, unsigned flags, Call real) {
+  auto ticket = session::ticket_in(handle);
+  if (!ticket) return real();
+  if (address == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
+  if (session::is_lender_of(ticket->name)) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver
+  return session::borrowing().open(*ticket, address);
+}
+
+}  // namespace
+
+SHAREDGPU_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
+  auto block = handle != nullptr ? hooks::allocation_at(address) : std::nullopt;
+  // Memory of pools has no legacy IPC.
+  if (!block || !block->memory->exportable() || hooks::pools().find(address))
+    return SHAREDGPU_REAL(cuIpcGetMemHandle, handle, address);
+  if (CUresult refused = hooks::settle(*block); refused != CUDA_SUCCESS) return refused;
+  if (!lend(*block->memory, block->range, handle)) return SHAREDGPU_REAL(cuIpcGetMemHandle, handle, address);
+  return CUDA_SUCCESS;
+}
+
+SHAREDGPU_EXPORT CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle,
+                                             unsigned int flags) {
+  return open(address, handle, flags,
+              [=] { return SHAREDGPU_REAL(cuIpcOpenMemHandle, address, handle, flags); });
+}
+
+SHAREDGPU_EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle,
+                                                unsigned int flags) {
+  return open(address, handle, flags,
+              [=] { return SHAREDGPU_REAL(cuIpcOpenMemHandle_v2, address, handle, flags); });
+}
+
+SHAREDGPU_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
+  if (auto result = session::borrowing().close(address)) return *result;
+  return SHAREDGPU_REAL(cuIpcCloseMemHandle, address);
+}

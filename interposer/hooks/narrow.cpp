@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The first versions of functions, with 32-bit addresses and sizes: programs find them that look up names
+// without a version. Their memory is the driver's, which alone can put it below 4 GiB.
+#include <algorithm>
+#include <limits>
+
+#include "interposer/hooks/export.h"
+#include "interposer/hooks/native.h"
+
+using namespace sharedgpu;
+using hooks::Pinned;
+
+namespace {
+
+unsigned int narrowed(Bytes size) {
+  return static_cast<unsigned int>(
+      std::min<std::uint64_t>(size.count, std::numeric_limits<unsigned int>::max()));
+}
+
+}  // namespace
+
+SHAREDGPU_EXPORT CUresult cuMemAlloc(CUdeviceptr_v1* address, unsigned int size) {
+  return hooks::allocate_native(session::current_memory(), Pinned::Kind::pointer, address, {size},
+                                [=] { return SHAREDGPU_REAL(cuMemAlloc, address, size); });
+}
+
+SHAREDGPU_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1* address, unsigned int* pitch, unsigned int width,
+                                          unsigned int height, unsigned int element) {
+  // The pitch is known afterwards only; rows are aligned to at most this.
+  constexpr std::uint64_t kAlignment = 512;
+  std::uint64_t row = (std::uint64_t{width} + kAlignment - 1) / kAlignment * kAlignment;
+  return hooks::allocate_native(
+      session::current_memory(), Pinned::Kind::pointer, address, {row * height},
+      [=] { return SHAREDGPU_REAL(cuMemAllocPitch, address, pitch, width, height, element); });
+}
+
+SHAREDGPU_EXPORT CUresult cuMemFree(CUdeviceptr_v1 address) {
+  return hooks::free_native(Pinned::Kind::pointer, CUdeviceptr{address},
+                            [=] { return SHAREDGPU_REAL(cuMemFree, address); });
+}
+
+// What the driver puts here where the GPU is larger than 4 GiB is not documented; the most that fits is the
+// least wrong.
+SHAREDGPU_EXPORT CUresult cuMemGetInfo(unsigned int* free, unsigned int* total) {
+  CUresult result = SHAREDGPU_REAL(cuMemGetInfo, free, total);
+  CUdevice device = 0;
+  if (result != CUDA_SUCCESS || session::memories().empty() ||
+      SHAREDGPU_REAL(cuCtxGetDevice, &device) != CUDA_SUCCESS)
+    return result;
+  if (auto view = session::memory_view(device)) {
+    if (free != nullptr) *free = narrowed(view->free);
+    if (total != nullptr) *total = narrowed(view->total);
+  }
+  return CUDA_SUCCESS;
+}
+
+SHAREDGPU_EXPORT CUresult cuDeviceTotalMem(unsigned int* bytes, CUdevice device) {
+  CUresult result = SHAREDGPU_REAL(cuDeviceTotalMem, bytes, device);
+  if (result != CUDA_SUCCESS) return result;
+  session::attach_only_device();
+  if (auto capacity = session::capacity(device)) *bytes = narrowed(*capacity);
+  return CUDA_SUCCESS;
+}

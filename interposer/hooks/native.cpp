@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/hooks/native.h"
+
+#include <ctime>
+
+namespace sharedgpu::hooks {
+
+bool Patience::worth_another_try(CUresult result) {
+  constexpr int kTries = 200;
+  if (result != CUDA_ERROR_OUT_OF_MEMORY || tries_++ == kTries) return false;
+  timespec nap = {.tv_sec = 0, .tv_nsec = 10'000'000};
+  nanosleep(&nap, nullptr);
+  return true;
+}
+
+CUcontext current_context() {
+  CUcontext context = nullptr;
+  SHAREDGPU_REAL(cuCtxGetCurrent, &context);
+  return context;
+}
+
+// A question about the stream may spoil captures of others.
+CUresult sticky_error(CUstream stream) {
+  if (gate::capturing()) return CUDA_SUCCESS;
+  CUresult result = SHAREDGPU_REAL(cuStreamQuery, stream);
+  return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
+}
+
+}  // namespace sharedgpu::hooks

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that the driver allocates for the program: counted as pinned, and taken only while the lease is
+// held, since the others' memory has then made room.
+#pragma once
+
+#include "interposer/driver/call.h"
+#include "interposer/gate/control.h"
+#include "interposer/hooks/holdings.h"
+#include "interposer/session/session.h"
+
+namespace sharedgpu::hooks {
+
+// Where the arbiter has granted the room, the driver may still be freeing it from another process: calls
+// again for a while before it lets the program see CUDA_ERROR_OUT_OF_MEMORY.
+class Patience {
+ public:
+  bool worth_another_try(CUresult result);
+
+ private:
+  int tries_ = 0;
+};
+
+CUcontext current_context();
+
+// The error that a kernel has left behind, which the driver would answer an allocation with; CUDA_SUCCESS:
+// none. `stream` is one that is not being captured.
+CUresult sticky_error(CUstream stream);
+
+template <class Handle>
+unsigned long long key_of(Handle handle) {
+  if constexpr (std::is_pointer_v<Handle>)
+    return reinterpret_cast<unsigned long long>(handle);
+  else
+    return handle;
+}
+
+// Calls `real`, which puts a new handle into *result. Plain where `memory` is null.
+template <class Handle, class Call>
+CUresult allocate_native(Memory* memory, Pinned::Kind kind, Handle* result, Bytes size, Call real) {
+  if (memory == nullptr) {
+    gate::Pass pass;
+    return real();
+  }
+  if (CUresult refused = memory->pin(size); refused != CUDA_SUCCESS) return refused;
+  CUresult done;
+  Patience patience;
+  do {
+    gate::Pass pass;
+    done = real();
+  } while (patience.worth_another_try(done));
+  if (done == CUDA_SUCCESS && result != nullptr)
+    pinned().add(kind, key_of(*result), {size, current_context(), memory});
+  else
+    memory->unpin(size);
+  return done;
+}
+
+// Calls `real`, which gives the handle back.
+template <class Handle, class Call>
+CUresult free_native(Pinned::Kind kind, Handle handle, Call real) {
+  if (session::memories().empty()) return real();
+  auto held = pinned().take(kind, key_of(handle));
+  CUresult done = real();
+  if (held && done == CUDA_SUCCESS) held->memory->unpin(held->size);
+  if (held && done != CUDA_SUCCESS) pinned().add(kind, key_of(handle), *held);
+  return done;
+}
+
+}  // namespace sharedgpu::hooks

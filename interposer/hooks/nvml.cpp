@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// What NVML tells of memory and of who uses it: the same as cuMemGetInfo, and the tenant's own processes
+// alone.
+//
+// NVML is asked first and judges the call; only where it has succeeded its numbers are replaced. A process
+// that has no session asks the arbiter with a connection for this one question, and so is no tenant for
+// having looked. Where nobody answers, or the GPU is not one that the arbiter hands out to us, NVML's own
+// answer stands.
+#include "interposer/driver/nvml.h"
+
+#include <cstdlib>
+#include <optional>
+#include <vector>
+
+#include "interposer/driver/call.h"
+#include "interposer/hooks/export.h"
+#include "interposer/session/session.h"
+#include "interposer/session/settings.h"
+#include "protocol/ask.h"
+
+using namespace sharedgpu;
+using driver::Function;
+using nvml::Device;
+using nvml::Result;
+
+namespace {
+
+constexpr Nanoseconds kPatience = std::chrono::seconds(1);
+
+template <class... Arguments>
+Result call(Function function, Arguments... arguments) {
+  auto* target = reinterpret_cast<Result (*)(Arguments...)>(driver::real(function));
+  return target != nullptr ? target(arguments...) : nvml::kFunctionNotFound;
+}
+
+int hexadecimal(char digit) {
+  if (digit >= '0' && digit <= '9') return digit - '0';
+  if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;
+  return -1;
+}
+
+// "GPU-" and 32 digits with dashes among them. A MIG instance ("MIG-...") is no GPU of the arbiter's.
+std::optional<GpuUuid> uuid_of(Device device) {
+  char text[nvml::kUuidSize] = {};
+  if (call(Function::nvmlDeviceGetUUID, device, &text[0], nvml::kUuidSize) != nvml::kSuccess)
+    return std::nullopt;
+  if (text[0] != 'G' || text[1] != 'P' || text[2] != 'U') return std::nullopt;
+  GpuUuid uuid;
+  std::size_t digits = 0;
+  for (const char* next = text + 3; *next != '\0'; ++next) {
+    if (*next == '-') continue;
+    int value = hexadecimal(*next);
+    if (value < 0 || digits == 2 * sizeof uuid.bytes) return std::nullopt;
+    std::uint8_t& byte = uuid.bytes[digits++ / 2];
+    byte = static_cast<std::uint8_t>(byte << 4 | value);
+  }
+  if (digits != 2 * sizeof uuid.bytes) return std::nullopt;
+  return uuid;
+}
+
+std::optional<GpuReply> ask_arbiter(const GpuUuid& gpu, std::uint32_t first) {
+  // Bad values are the session's to complain about.
+  session::Settings settings =
+      session::read_settings([](const char* name) -> const char* { return std::getenv(name); },
+                             [](const char*, const char*, const char*) {});
+  Message answer;
+  GpuQuery query{.token = settings.token, .gpu = gpu, .first = first};
+  if (!is_listening(settings.socket) || ask(settings.socket, Message::of(query), kPatience, answer) != 0 ||
+      answer.type != MessageType::gpu_reply)
+    return std::nullopt;
+  auto reply = answer.as<GpuReply>();
+  if (reply.known == 0) return std::nullopt;
+  return reply;
+}
+
+// What the program's own cuMemGetInfo says, where this process uses that GPU.
+std::optional<MemoryView> own_view(const GpuUuid& gpu) {
+  for (CUdevice device : session::devices()) {
+    CUuuid uuid = {};
+    if (SHAREDGPU_REAL(cuDeviceGetUuid_v2, &uuid, device) == CUDA_SUCCESS &&
+        std::memcmp(uuid.bytes, gpu.bytes, sizeof gpu.bytes) == 0)
+      return session::memory_view(device);
+  }
+  return std::nullopt;
+}
+
+struct Figures {
+  unsigned long long total = 0;
+  unsigned long long free = 0;
+  unsigned long long used() const { return total - free; }
+};
+
+std::optional<Figures> figures(Device device) {
+  auto gpu = uuid_of(device);
+  if (!gpu) return std::nullopt;
+  if (auto view = own_view(*gpu)) return Figures{.total = view->total.count, .free = view->free.count};
+  if (auto reply = ask_arbiter(*gpu, 0))
+    return Figures{.total = reply->total.count, .free = reply->free.count};
+  return std::nullopt;
+}
+
+// The tenant's processes on this GPU; nullopt: NVML's own answer stands.
+std::optional<std::vector<GpuReply::Process>> processes(Device device) {
+  auto gpu = uuid_of(device);
+  if (!gpu) return std::nullopt;
+  std::vector<GpuReply::Process> found;
+  for (;;) {
+    auto reply = ask_arbiter(*gpu, static_cast<std::uint32_t>(found.size()));
+    if (!reply) return std::nullopt;
+    for (const GpuReply::Process& process : reply->process)
+      if (found.size() < reply->processes) found.push_back(process);
+    if (found.size() >= reply->processes) return found;
+  }
+}
+
+void put(nvml::ProcessV1& place, const GpuReply::Process& process) {
+  place = {.pid = process.pid, .used = process.used.count};
+}
+void put(nvml::ProcessV2& place, const GpuReply::Process& process) {
+  place = {.pid = process.pid,
+           .used = process.used.count,
+           .gpu_instance = nvml::kNoInstance,
+           .compute_instance = nvml::kNoInstance};
+}
+
+void put(nvml::ProcessDetail& place, const GpuReply::Process& process) {
+  place = {.pid = process.pid,
+           .used = process.used.count,
+           .gpu_instance = nvml::kNoInstance,
+           .compute_instance = nvml::kNoInstance,
+           .used_protected = 0};
+}
+
+enum class Kind { compute, other };
+
+// `real` calls NVML, with a count and places for so many.
+template <class Process, class Call>
+Result list(Device device, Kind kind, unsigned int* count, Process* places, Call real) {
+  // What is wrong with the call NVML knows; asked so, it never writes what is not for the program's eyes.
+  if (count == nullptr || (places == nullptr && *count != 0)) return real(count, places);
+  unsigned int none = 0;
+  Result judged = real(&none, static_cast<Process*>(nullptr));
+  if (judged != nvml::kSuccess && judged != nvml::kInsufficientSize) return judged;
+  auto found = processes(device);
+  if (!found) return real(count, places);
+  if (kind != Kind::compute) found->clear();  // CUDA programs are compute processes
+  const unsigned int room = *count;
+  *count = static_cast<unsigned int>(found->size());
+  if (room < found->size()) return nvml::kInsufficientSize;
+  for (const GpuReply::Process& process : *found) put(*places++, process);
+  return nvml::kSuccess;
+}
+
+}  // namespace
+
+SHAREDGPU_EXPORT Result nvmlDeviceGetMemoryInfo(Device device, nvml::Memory* memory) {
+  Result result = call(Function::nvmlDeviceGetMemoryInfo, device, memory);
+  if (result != nvml::kSuccess) return result;
+  if (auto seen = figures(device)) *memory = {.total = seen->total, .free = seen->free, .used = seen->used()};
+  return result;
+}
+
+SHAREDGPU_EXPORT Result nvmlDeviceGetMemoryInfo_v2(Device device, nvml::MemoryV2* memory) {
+  Result result = call(Function::nvmlDeviceGetMemoryInfo_v2, device, memory);
+  if (result != nvml::kSuccess || memory->version != nvml::kMemoryV2) return result;
+  if (auto seen = figures(device))
+    *memory = {.version = memory->version,
+               .total = seen->total,
+               .reserved = 0,  // what the arbiter keeps back is no part of `total`
+               .free = seen->free,
+               .used = seen->used()};
+  return result;
+}
+
+SHAREDGPU_EXPORT Result nvmlDeviceGetRunningProcessDetailList(Device device,
+                                                              nvml::ProcessDetailList* wanted) {
+  auto real = [=](nvml::ProcessDetailList* given) {
+    return call(Function::nvmlDeviceGetRunningProcessDetailList, device, given);
+  };
+  if (wanted == nullptr || wanted->version != nvml::kProcessDetailListV1) return real(wanted);
+  Kind kind = wanted->mode == nvml::kComputeMode ? Kind::compute : Kind::other;
+  return list(device, kind, &wanted->count, wanted->places,
+              [=](unsigned int* count, nvml::ProcessDetail* places) {
+                nvml::ProcessDetailList copy = {
+                    .version = wanted->version, .mode = wanted->mode, .count = *count, .places = places};
+                Result result = real(&copy);
+                *count = copy.count;
+                return result;
+              });
+}
+
+#define SHAREDGPU_LIST(name, kind, Process)                                                           \
+  SHAREDGPU_EXPORT Result name(Device device, unsigned int* count, nvml::Process* places) {           \
+    return list(device, Kind::kind, count, places, [=](unsigned int* its_count, nvml::Process* its) { \
+      return call(Function::name, device, its_count, its);                                            \
+    });                                                                                               \
+  }
+SHAREDGPU_LIST(nvmlDeviceGetComputeRunningProcesses, compute, ProcessV1)
+SHAREDGPU_LIST(nvmlDeviceGetComputeRunningProcesses_v2, compute, ProcessV2)
+SHAREDGPU_LIST(nvmlDeviceGetComputeRunningProcesses_v3, compute, ProcessV2)
+SHAREDGPU_LIST(nvmlDeviceGetGraphicsRunningProcesses, other, ProcessV1)
+SHAREDGPU_LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, other, ProcessV2)
+SHAREDGPU_LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, other, ProcessV2)
+SHAREDGPU_LIST(nvmlDeviceGetMPSComputeRunningProcesses, other, ProcessV1)
+SHAREDGPU_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, other, ProcessV2)
+SHAREDGPU_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, other, ProcessV2)

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/hooks/own_handles.h"
+
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "interposer/hooks/native.h"
+#include "interposer/hooks/own_memory.h"
+
+namespace sharedgpu::hooks {
+namespace {
+
+// The driver's call and its entry in the books are one step: a handle or an address that is free may be
+// another thread's at once.
+struct Own {
+  std::mutex mutex;
+  std::map<Memory*, OwnMemory> memories;  // by what it is counted in
+};
+Own& own() {
+  static auto* made = new Own;
+  return *made;
+}
+
+// Calls `real`, and enters it in the books of all devices with `enter`, which returns how much memory is
+// gone.
+template <class Call, class Enter>
+CUresult own_call(Call real, Enter enter) {
+  if (session::memories().empty()) return real();
+  std::vector<std::pair<Memory*, Bytes>> gone;
+  CUresult result;
+  {
+    std::lock_guard lock(own().mutex);
+    result = real();
+    if (result != CUDA_SUCCESS) return result;
+    for (auto& [memory, books] : own().memories) gone.emplace_back(memory, enter(books));
+  }
+  for (const auto& [memory, size] : gone)
+    if (size != Bytes{}) memory->unpin(size);
+  return result;
+}
+
+}  // namespace
+
+CUresult create_pinned(CUmemGenericAllocationHandle* handle, std::size_t size,
+                       const CUmemAllocationProp* wanted, unsigned long long flags) {
+  auto real = [=] { return SHAREDGPU_REAL(cuMemCreate, handle, size, wanted, flags); };
+  // Memory of the host, or of another device, takes nothing here.
+  bool here = wanted != nullptr && wanted->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  Memory* memory = here ? session::memory_of(wanted->location.id) : nullptr;
+  if (memory == nullptr || handle == nullptr) return real();
+  if (CUresult refused = memory->pin({size}); refused != CUDA_SUCCESS) return refused;
+  hooks::Patience patience;
+  CUresult result;
+  do {
+    gate::Pass pass;
+    std::lock_guard lock(own().mutex);
+    result = real();
+    if (result == CUDA_SUCCESS) own().memories[memory].created(*handle, {size});
+  } while (patience.worth_another_try(result));
+  if (result != CUDA_SUCCESS) memory->unpin({size});
+  return result;
+}
+
+CUresult release_pinned(CUmemGenericAllocationHandle handle) {
+  return own_call([=] { return SHAREDGPU_REAL(cuMemRelease, handle); },
+                  [=](OwnMemory& all) { return all.released(handle); });
+}
+
+CUresult map_pinned(CUdeviceptr address, std::size_t size, std::size_t offset,
+                    CUmemGenericAllocationHandle handle, unsigned long long flags) {
+  return own_call([=] { return SHAREDGPU_REAL(cuMemMap, address, size, offset, handle, flags); },
+                  [=](OwnMemory& all) {
+                    all.mapped(address, {size}, handle);
+                    return Bytes{};
+                  });
+}
+
+CUresult unmap_pinned(CUdeviceptr address, std::size_t size) {
+  return own_call([=] { return SHAREDGPU_REAL(cuMemUnmap, address, size); },
+                  [=](OwnMemory& all) { return all.unmapped(address, {size}); });
+}
+
+CUresult retain_pinned(CUmemGenericAllocationHandle* handle, void* pointer) {
+  // What cuMemAlloc gave has no handle of the program's.
+  const auto address = reinterpret_cast<CUdeviceptr>(pointer);
+  if (session::find(address)) return CUDA_ERROR_INVALID_VALUE;
+  return own_call([=] { return SHAREDGPU_REAL(cuMemRetainAllocationHandle, handle, pointer); },
+                  [=](OwnMemory& all) {
+                    all.retained(*handle, address);
+                    return Bytes{};
+                  });
+}
+
+}  // namespace sharedgpu::hooks

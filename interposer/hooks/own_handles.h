@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program's physical memory where it cannot be swapped (of other kinds, imported, or with another
+// backend): the driver's own, counted as pinned. program_memory.cpp comes here with what is not ours.
+#pragma once
+
+#include <cuda.h>
+
+namespace sharedgpu::hooks {
+
+CUresult create_pinned(CUmemGenericAllocationHandle* handle, std::size_t size,
+                       const CUmemAllocationProp* wanted, unsigned long long flags);
+CUresult release_pinned(CUmemGenericAllocationHandle handle);
+CUresult retain_pinned(CUmemGenericAllocationHandle* handle, void* address);
+CUresult map_pinned(CUdeviceptr address, std::size_t size, std::size_t offset,
+                    CUmemGenericAllocationHandle handle, unsigned long long flags);
+CUresult unmap_pinned(CUdeviceptr address, std::size_t size);
+
+}  // namespace sharedgpu::hooks

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program's own physical memory (cuMemCreate): how long each piece of it takes room on the device. A
+// piece lives as long as a handle or a mapping refers to it.
+//
+// Knows handles and addresses only. Not thread-safe.
+#pragma once
+
+#include <cuda.h>
+
+#include <map>
+#include <memory>
+
+#include "protocol/units.h"
+
+namespace sharedgpu::hooks {
+
+class OwnMemory {
+ public:
+  using Handle = CUmemGenericAllocationHandle;
+
+  void created(Handle handle, Bytes size);
+  // One reference less. Each of the two returns how much memory is gone with it.
+  Bytes released(Handle handle);
+  // All mappings that lie in the range are gone.
+  Bytes unmapped(CUdeviceptr address, Bytes size);
+  void mapped(CUdeviceptr address, Bytes size, Handle handle);
+  // One more reference: the driver has found the handle of what is mapped there.
+  void retained(Handle handle, CUdeviceptr address);
+
+ private:
+  struct Piece {
+    Bytes size;
+    unsigned users = 0;  // references to handles, and mappings
+  };
+  using PiecePtr = std::shared_ptr<Piece>;
+  struct Reference {
+    PiecePtr piece;
+    unsigned count = 0;
+  };
+  struct Mapping {
+    Bytes size;
+    PiecePtr piece;
+  };
+  static Bytes drop(Piece& piece) { return --piece.users == 0 ? piece.size : Bytes{}; }
+
+  std::map<Handle, Reference> handles_;
+  std::map<CUdeviceptr, Mapping> mappings_;
+};
+
+}  // namespace sharedgpu::hooks

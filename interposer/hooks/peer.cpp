@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// One device at the memory of another. For cuMemAlloc's memory the driver needs to know of a pair of contexts
+// only; mapped memory, which ours is, must be opened to each device by itself.
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include "interposer/driver/call.h"
+#include "interposer/gate/gate.h"
+#include "interposer/hooks/export.h"
+#include "interposer/hooks/native.h"
+#include "interposer/session/session.h"
+
+using namespace sharedgpu;
+
+namespace {
+
+// Who may access whose memory, by contexts as the program said it, and by their devices.
+class Peers {
+ public:
+  void allow(CUcontext context, CUcontext peer) {
+    Pair pair{context, peer, 0, 0};
+    if (!locate(pair)) return;
+    {
+      std::lock_guard lock(mutex_);
+      pairs_.push_back(pair);
+    }
+    session::set_peer_access(pair.device, pair.owner, true);
+  }
+  void forbid(CUcontext context, CUcontext peer) {
+    Pair pair{context, peer, 0, 0};
+    if (!locate(pair)) return;
+    {
+      std::lock_guard lock(mutex_);
+      std::erase_if(pairs_, [&](const Pair& each) { return each.context == context && each.peer == peer; });
+      auto same = [&](const Pair& each) { return each.device == pair.device && each.owner == pair.owner; };
+      if (std::ranges::any_of(pairs_, same)) return;
+    }
+    session::set_peer_access(pair.device, pair.owner, false);
+  }
+
+ private:
+  struct Pair {
+    CUcontext context;
+    CUcontext peer;
+    CUdevice device;  // of `context`
+    CUdevice owner;   // of `peer`
+  };
+  static bool locate(Pair& pair) {
+    return session::contexts().device(pair.context, &pair.device) &&
+           session::contexts().device(pair.peer, &pair.owner);
+  }
+
+  std::mutex mutex_;
+  std::vector<Pair> pairs_;
+};
+
+Peers& peers() {
+  static auto* made = new Peers;
+  return *made;
+}
+
+// Copies between memory of ours on two devices, which plain cuMemAlloc's memory allows without peer access:
+// for mapped memory only cuMemcpyPeer knows the way. `peer` is given a context of each.
+template <class Plain, class Peer>
+CUresult copy(CUdeviceptr to, CUdeviceptr from, bool own_stream, Plain plain, Peer peer) {
+  gate::Pass pass;
+  if (own_stream) pass.to_own_stream();
+  if (session::memories().size() < 2) return plain();
+  auto target = session::find(to);
+  auto source = session::find(from);
+  if (!target || !source || target->device == source->device) return plain();
+  return peer(session::contexts().any(target->device), session::contexts().any(source->device));
+}
+
+}  // namespace
+
+SHAREDGPU_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
+  CUresult result = SHAREDGPU_REAL(cuCtxEnablePeerAccess, peer, flags);
+  if (result == CUDA_SUCCESS) peers().allow(hooks::current_context(), peer);
+  return result;
+}
+
+SHAREDGPU_EXPORT CUresult cuCtxDisablePeerAccess(CUcontext peer) {
+  CUresult result = SHAREDGPU_REAL(cuCtxDisablePeerAccess, peer);
+  if (result == CUDA_SUCCESS) peers().forbid(hooks::current_context(), peer);
+  return result;
+}
+
+// Two functions, without and with the thread's own stream in the place of stream 0.
+#define COPY(name, own, peer_name)                                                                  \
+  SHAREDGPU_EXPORT CUresult name(CUdeviceptr to, CUdeviceptr from, std::size_t size) {              \
+    return copy(                                                                                    \
+        to, from, own, [=] { return SHAREDGPU_REAL(name, to, from, size); },                        \
+        [=](CUcontext a, CUcontext b) { return SHAREDGPU_REAL(peer_name, to, a, from, b, size); }); \
+  }
+#define COPY_ASYNC(name, own, peer_name)                                                                    \
+  SHAREDGPU_EXPORT CUresult name(CUdeviceptr to, CUdeviceptr from, std::size_t size, CUstream stream) {     \
+    return copy(                                                                                            \
+        to, from, own, [=] { return SHAREDGPU_REAL(name, to, from, size, stream); },                        \
+        [=](CUcontext a, CUcontext b) { return SHAREDGPU_REAL(peer_name, to, a, from, b, size, stream); }); \
+  }
+
+COPY(cuMemcpy, false, cuMemcpyPeer)
+COPY(cuMemcpy_ptds, true, cuMemcpyPeer_ptds)
+COPY(cuMemcpyDtoD_v2, false, cuMemcpyPeer)
+COPY(cuMemcpyDtoD_v2_ptds, true, cuMemcpyPeer_ptds)
+COPY_ASYNC(cuMemcpyAsync, false, cuMemcpyPeerAsync)
+COPY_ASYNC(cuMemcpyAsync_ptsz, true, cuMemcpyPeerAsync_ptsz)
+COPY_ASYNC(cuMemcpyDtoDAsync_v2, false, cuMemcpyPeerAsync)
+COPY_ASYNC(cuMemcpyDtoDAsync_v2_ptsz, true, cuMemcpyPeerAsync_ptsz)

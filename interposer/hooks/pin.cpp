@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arrays: left to the driver, counted as pinned.
+#include <algorithm>
+
+#include "interposer/hooks/export.h"
+#include "interposer/hooks/native.h"
+
+using namespace sharedgpu;
+using hooks::Pinned;
+
+namespace {
+
+std::uint64_t bytes_per_channel(CUarray_format format) {
+  switch (format) {
+    case CU_AD_FORMAT_UNSIGNED_INT16:
+    case CU_AD_FORMAT_SIGNED_INT16:
+    case CU_AD_FORMAT_HALF:
+    case CU_AD_FORMAT_UNORM_INT16X1:
+    case CU_AD_FORMAT_UNORM_INT16X2:
+    case CU_AD_FORMAT_UNORM_INT16X4:
+    case CU_AD_FORMAT_SNORM_INT16X1:
+    case CU_AD_FORMAT_SNORM_INT16X2:
+    case CU_AD_FORMAT_SNORM_INT16X4:
+      return 2;
+    case CU_AD_FORMAT_UNSIGNED_INT32:
+    case CU_AD_FORMAT_SIGNED_INT32:
+    case CU_AD_FORMAT_FLOAT:
+      return 4;
+    default:
+      return 1;
+  }
+}
+
+// The driver's own size, which it tells of arrays without memory alone, is somewhat more, for padding; close
+// enough to plan with. Compressed and planar formats take less.
+Bytes array_size(std::size_t width, std::size_t height, std::size_t depth, CUarray_format format,
+                 unsigned channels) {
+  return {std::uint64_t{width} * std::max<std::uint64_t>(height, 1) * std::max<std::uint64_t>(depth, 1) *
+          bytes_per_channel(format) * channels};
+}
+
+Bytes array_size(const CUDA_ARRAY3D_DESCRIPTOR* wanted) {
+  // The memory of these is the program's own, which it maps there.
+  constexpr unsigned kMappedLater = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING;
+  if (wanted == nullptr || (wanted->Flags & kMappedLater) != 0) return {};
+  return array_size(wanted->Width, wanted->Height, wanted->Depth, wanted->Format, wanted->NumChannels);
+}
+
+}  // namespace
+
+SHAREDGPU_EXPORT CUresult cuArrayCreate(CUarray* array, const CUDA_ARRAY_DESCRIPTOR_v1* wanted) {
+  Bytes size;
+  if (wanted != nullptr)
+    size = array_size(wanted->Width, wanted->Height, 1, wanted->Format, wanted->NumChannels);
+  return hooks::allocate_native(session::current_memory(), Pinned::Kind::array, array, size,
+                                [=] { return SHAREDGPU_REAL(cuArrayCreate, array, wanted); });
+}
+
+SHAREDGPU_EXPORT CUresult cuArray3DCreate(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR_v1* wanted) {
+  Bytes size;
+  if (wanted != nullptr)
+    size = array_size(wanted->Width, wanted->Height, wanted->Depth, wanted->Format, wanted->NumChannels);
+  return hooks::allocate_native(session::current_memory(), Pinned::Kind::array, array, size,
+                                [=] { return SHAREDGPU_REAL(cuArray3DCreate, array, wanted); });
+}
+
+SHAREDGPU_EXPORT CUresult cuArrayCreate_v2(CUarray* array, const CUDA_ARRAY_DESCRIPTOR* wanted) {
+  Bytes size;
+  if (wanted != nullptr)
+    size = array_size(wanted->Width, wanted->Height, 1, wanted->Format, wanted->NumChannels);
+  return hooks::allocate_native(session::current_memory(), Pinned::Kind::array, array, size,
+                                [=] { return SHAREDGPU_REAL(cuArrayCreate_v2, array, wanted); });
+}
+
+SHAREDGPU_EXPORT CUresult cuArray3DCreate_v2(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR* wanted) {
+  return hooks::allocate_native(session::current_memory(), Pinned::Kind::array, array, array_size(wanted),
+                                [=] { return SHAREDGPU_REAL(cuArray3DCreate_v2, array, wanted); });
+}
+
+SHAREDGPU_EXPORT CUresult cuArrayDestroy(CUarray array) {
+  return hooks::free_native(Pinned::Kind::array, array,
+                            [=] { return SHAREDGPU_REAL(cuArrayDestroy, array); });
+}
+
+SHAREDGPU_EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray* array,
+                                                 const CUDA_ARRAY3D_DESCRIPTOR* wanted, unsigned int levels) {
+  // All smaller levels of a square together are a third of the first.
+  Bytes size = array_size(wanted);
+  size += Bytes{size.count / 3};
+  return hooks::allocate_native(session::current_memory(), Pinned::Kind::mipmap, array, size, [=] {
+    return SHAREDGPU_REAL(cuMipmappedArrayCreate, array, wanted, levels);
+  });
+}
+
+SHAREDGPU_EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray array) {
+  return hooks::free_native(Pinned::Kind::mipmap, array,
+                            [=] { return SHAREDGPU_REAL(cuMipmappedArrayDestroy, array); });
+}

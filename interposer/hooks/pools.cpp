@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/hooks/pools.h"
+
+#include <algorithm>
+#include <ctime>
+#include <iterator>
+
+#include "interposer/driver/call.h"
+#include "interposer/gate/control.h"
+#include "interposer/hooks/holdings.h"
+#include "interposer/session/session.h"
+
+namespace sharedgpu::hooks {
+namespace {
+
+constexpr Bytes kChunkUnit = mebibytes(2);
+
+// cuda.h knows it since CUDA 12.2.
+template <class Properties>
+Bytes most_of(const Properties& properties) {
+  if constexpr (requires { properties.maxSize; })
+    if (properties.maxSize != 0) return {properties.maxSize};
+  return {~0ull};
+}
+
+Bytes attribute_of(CUmemoryPool pool, CUmemPool_attribute attribute) {
+  cuuint64_t value = 0;
+  SHAREDGPU_REAL(cuMemPoolGetAttribute, pool, attribute, &value);
+  return {value};
+}
+
+}  // namespace
+
+// --- Which pool is whose ---
+
+void Pools::created(CUmemoryPool pool, const CUmemPoolProps& properties) {
+  auto made = std::make_shared<Pool>();
+  made->handle = pool;
+  made->device = properties.location.id;
+  made->most = most_of(properties);
+  if (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+      properties.allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
+    made->kind = Kind::other;
+  else if (properties.handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+    made->kind = Kind::pinned;
+  const std::lock_guard lock(mutex_);
+  pools_[pool] = made;
+  all_.push_back(std::move(made));
+}
+
+// From here on nobody asks the driver about it.
+Pools::PoolPtr Pools::retire(CUmemoryPool handle) {
+  const std::lock_guard lock(mutex_);
+  PoolPtr pool = known(handle);
+  if (pool == nullptr) return nullptr;
+  pools_.erase(handle);
+  pool->handle = nullptr;
+  return pool;
+}
+
+void Pools::reinstate(CUmemoryPool handle, const PoolPtr& pool) {
+  const std::lock_guard lock(mutex_);
+  pool->handle = handle;
+  pools_[handle] = pool;
+}
+
+Pools::PoolPtr Pools::known(CUmemoryPool pool) const {
+  const auto found = pools_.find(pool);
+  return found == pools_.end() ? nullptr : found->second;
+}
+
+Pools::Kind Pools::kind(CUmemoryPool handle, CUdevice device) {
+  const std::lock_guard lock(mutex_);
+  PoolPtr pool = known(handle);
+  if (pool == nullptr) {
+    CUmemoryPool standard = nullptr;
+    if (SHAREDGPU_REAL(cuDeviceGetDefaultMemPool, &standard, device) != CUDA_SUCCESS || standard != handle)
+      return Kind::other;
+    pool = std::make_shared<Pool>();
+    pool->handle = handle;
+    pool->device = device;
+    pools_[handle] = pool;
+    all_.push_back(pool);
+  }
+  return session::memory_of(pool->device) != nullptr ? pool->kind : Kind::other;
+}
+
+void Pools::leave_to_driver(CUmemoryPool handle) {
+  const std::lock_guard lock(mutex_);
+  if (PoolPtr pool = known(handle); pool != nullptr && pool->kind == Kind::swapped) pool->kind = Kind::pinned;
+}
+
+// --- Blocks ---
+
+// First what is known to be free, then what has become so.
+bool Pools::take(CUdeviceptr* address, Bytes size, Pool& pool, StreamId stream) {
+  const std::lock_guard lock(mutex_);
+  auto place = pool.blocks.take(size, stream);
+  if (!place) {
+    pool.blocks.settle();
+    place = pool.blocks.take(size, stream);
+  }
+  if (place) *address = *place;
+  return place.has_value();
+}
+
+CUresult Pools::allocate(CUdeviceptr* address, Bytes size, CUmemoryPool handle, const StreamPlace& place) {
+  PoolPtr pool;
+  Bytes roomy;
+  {
+    const std::lock_guard lock(mutex_);
+    pool = known(handle);
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;  // destroyed this very moment
+    roomy = pool->blocks.next_chunk(size, kChunkUnit);
+  }
+  const Bytes exact = StreamPool().next_chunk(size, kChunkUnit);
+  CUresult result = CUDA_SUCCESS;
+  if (!take(address, size, *pool, place.id)) result = grow(address, size, roomy, pool);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+    // As with the driver, what is freed but not yet passed by the GPU is waited for, and all pools give up
+    // what they do not use.
+    wait_for_frees();
+    if (take(address, size, *pool, place.id)) {
+      result = CUDA_SUCCESS;
+    } else {
+      release_all();
+      result = grow(address, size, exact, pool);
+    }
+  }
+  if (result == CUDA_SUCCESS) allocations().add(*address, nullptr);
+  return result;
+}
+
+CUresult Pools::grow(CUdeviceptr* address, Bytes size, Bytes chunk, const PoolPtr& pool) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (size > pool->most || pool->blocks.reserved() > minus(pool->most, chunk))
+      return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  Memory* memory = session::memory_of(pool->device);
+  if (CUresult result = memory->allocate(address, chunk); result != CUDA_SUCCESS) return result;
+  const std::lock_guard lock(mutex_);
+  chunks_[*address] = {chunk, pool};
+  pool->blocks.add_chunk(*address, chunk, size);
+  return CUDA_SUCCESS;
+}
+
+bool Pools::all_passed() {
+  const std::lock_guard lock(mutex_);
+  bool all = true;
+  for (const PoolPtr& pool : all_) all &= pool->blocks.settle();
+  return all;
+}
+
+// Not for ever: a kernel may be waiting for what this thread will do next.
+void Pools::wait_for_frees() {
+  for (int tries = 0; !all_passed() && tries < 2000; ++tries) {
+    const timespec nap = {.tv_sec = 0, .tv_nsec = 1'000'000};
+    nanosleep(&nap, nullptr);
+  }
+}
+
+Pools::PoolPtr Pools::owner(CUdeviceptr address) const {
+  const auto after = chunks_.upper_bound(address);
+  if (after == chunks_.begin()) return nullptr;
+  const auto& [base, chunk] = *std::prev(after);
+  return address - base < chunk.size.count ? chunk.pool : nullptr;
+}
+
+bool Pools::holds(CUdeviceptr address) {
+  const std::lock_guard lock(mutex_);
+  return owner(address) != nullptr;
+}
+
+std::optional<Pooled> Pools::find(CUdeviceptr address) {
+  const std::lock_guard lock(mutex_);
+  const PoolPtr pool = owner(address);
+  if (pool == nullptr) return std::nullopt;
+  const auto block = pool->blocks.find(address);
+  if (!block) return std::nullopt;
+  return Pooled{{block->base, block->size}, pool->handle, pool->device};
+}
+
+CUresult Pools::free(CUdeviceptr address, const StreamPlace& place) {
+  const auto pooled = find(address);
+  if (!pooled || pooled->range.base != address) return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = CUDA_SUCCESS;
+  if (const FencePtr fence = mark(place, &result)) return give(address, place.id, fence);
+  // An event is our own need: where there is none, the driver's free would yet succeed, but for an error that
+  // the stream has too.
+  result = SHAREDGPU_REAL(cuStreamSynchronize, place.stream);
+  return result == CUDA_SUCCESS ? free_unused(address) : result;
+}
+
+CUresult Pools::free_unused(CUdeviceptr address) { return give(address, {}, nullptr); }
+
+CUresult Pools::give(CUdeviceptr address, StreamId stream, const FencePtr& fence) {
+  const std::lock_guard lock(mutex_);
+  const PoolPtr pool = owner(address);
+  const auto origin = allocations().origin(address);
+  if (pool == nullptr || !pool->blocks.give(address, stream, fence)) return CUDA_ERROR_INVALID_VALUE;
+  if (origin) allocations().remove(address, origin->id);
+  return CUDA_SUCCESS;
+}
+
+// --- Giving back ---
+
+std::vector<StreamPool::Chunk> Pools::drop_unused(Pool& pool, Bytes keep) {
+  std::vector<StreamPool::Chunk> unused = pool.blocks.release(keep);
+  for (const StreamPool::Chunk& chunk : unused) chunks_.erase(chunk.base);
+  return unused;
+}
+
+void Pools::give_back(CUdevice device, const std::vector<StreamPool::Chunk>& chunks) {
+  Memory* memory = session::memory_of(device);
+  if (memory == nullptr) return;
+  for (const StreamPool::Chunk& chunk : chunks) memory->free_unused(chunk.base);
+}
+
+void Pools::trim(CUmemoryPool handle, Bytes keep) {
+  PoolPtr pool;
+  std::vector<StreamPool::Chunk> unused;
+  {
+    const std::lock_guard lock(mutex_);
+    pool = known(handle);
+    if (pool == nullptr) return;
+    pool->blocks.settle();
+    unused = drop_unused(*pool, keep);
+  }
+  give_back(pool->device, unused);
+  recount(pool, Recount::shrink);
+}
+
+bool Pools::give_back_unused(Bytes (*keep)(const Pool&)) {
+  bool any = false;
+  std::vector<PoolPtr> all;
+  {
+    const std::lock_guard lock(mutex_);
+    all = all_;
+  }
+  for (const PoolPtr& pool : all) {
+    std::vector<StreamPool::Chunk> unused;
+    {
+      const std::lock_guard lock(mutex_);
+      pool->blocks.settle();
+      unused = drop_unused(*pool, keep(*pool));
+    }
+    any |= !unused.empty();
+    give_back(pool->device, unused);
+    recount(pool, Recount::shrink);
+  }
+  const std::lock_guard lock(mutex_);
+  std::erase_if(all_, [](const PoolPtr& pool) {
+    return pool->handle == nullptr && pool->blocks.reserved() == Bytes{} && pool->counted == Bytes{};
+  });
+  return any;
+}
+
+Bytes Pools::threshold(const Pool& pool) {
+  if (pool.handle == nullptr) return {};
+  return attribute_of(pool.handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
+}
+
+void Pools::tend() {
+  if (gate::capturing()) return;  // nothing is unmapped meanwhile
+  give_back_unused(threshold);
+}
+
+bool Pools::release_all() {
+  return give_back_unused([](const Pool&) { return Bytes{}; });
+}
+
+void Pools::reset(CUdevice device) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const PoolPtr& pool : all_) {
+      if (pool->device != device) continue;
+      for (const CUdeviceptr block : pool->blocks.blocks()) {
+        if (const auto origin = allocations().origin(block)) allocations().remove(block, origin->id);
+        pool->blocks.give(block, {}, nullptr);
+      }
+    }
+  }
+  release_all();
+}
+
+// --- Attributes ---
+
+std::optional<Pools::Statistics> Pools::statistics(CUmemoryPool handle) {
+  const std::lock_guard lock(mutex_);
+  const PoolPtr pool = known(handle);
+  if (pool == nullptr) return std::nullopt;
+  const StreamPool& blocks = pool->blocks;
+  return Statistics{blocks.reserved(), blocks.reserved_high(), blocks.used(), blocks.used_high()};
+}
+
+void Pools::reset_reserved_high(CUmemoryPool handle) {
+  const std::lock_guard lock(mutex_);
+  if (const PoolPtr pool = known(handle)) pool->blocks.reset_reserved_high();
+}
+
+void Pools::reset_used_high(CUmemoryPool handle) {
+  const std::lock_guard lock(mutex_);
+  if (const PoolPtr pool = known(handle)) pool->blocks.reset_used_high();
+}
+
+// --- Pinned pools ---
+
+// Asks for as much as the driver will have to take for it from the device.
+CUresult Pools::prepare(CUmemoryPool handle, Bytes size) {
+  const Bytes kept = attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+  const Bytes used = attribute_of(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+  const Bytes missing = minus(used + size, kept);
+  if (missing == Bytes{}) return CUDA_SUCCESS;
+  PoolPtr pool;
+  {
+    const std::lock_guard lock(mutex_);
+    pool = known(handle);
+  }
+  if (pool == nullptr) return CUDA_SUCCESS;
+  Memory* memory = session::memory_of(pool->device);
+  if (CUresult refused = memory->pin(missing); refused != CUDA_SUCCESS) return refused;
+  const std::lock_guard lock(mutex_);
+  pool->counted += missing;
+  return CUDA_SUCCESS;
+}
+
+void Pools::allocated_pinned(CUdeviceptr address, Bytes size, CUmemoryPool handle) {
+  PoolPtr pool;
+  {
+    const std::lock_guard lock(mutex_);
+    pool = known(handle);
+    if (pool != nullptr && address != 0) pinned_[address] = {size, pool};
+  }
+  if (pool != nullptr) recount(pool, Recount::may_grow);
+}
+
+void Pools::freed_pinned(CUdeviceptr address) {
+  PoolPtr pool;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = pinned_.find(address);
+    if (found == pinned_.end()) return;
+    pool = found->second.pool;
+    pinned_.erase(found);
+  }
+  recount(pool, Recount::shrink);
+}
+
+// Of a pool that the program has destroyed the driver says no more than that its blocks in use live on.
+void Pools::recount(const PoolPtr& pool, Recount how) {
+  Memory* memory = session::memory_of(pool->device);
+  if (memory == nullptr || pool->kind != Kind::pinned) return;
+  Bytes before;
+  Bytes kept;
+  {
+    const std::lock_guard lock(mutex_);
+    before = pool->counted;
+    if (pool->handle != nullptr) {
+      kept = attribute_of(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    } else {
+      for (const auto& [address, block] : pinned_)
+        if (block.pool == pool) kept += block.size;
+    }
+    if (kept > before && how == Recount::shrink) return;
+    pool->counted = kept;
+  }
+  if (kept < before) memory->unpin(before - kept);
+  // It is taken already: where the arbiter has no room for it, it is asked again with the next allocation.
+  if (kept > before && memory->pin(kept - before) != CUDA_SUCCESS) {
+    const std::lock_guard lock(mutex_);
+    pool->counted = minus(pool->counted, kept - before);
+  }
+}
+
+// Never destroyed: programs free memory in their last instructions.
+Pools& pools() {
+  static auto* made = [] {
+    session::tend_also([] { pools().tend(); });
+    return new Pools;
+  }();
+  return *made;
+}
+
+}  // namespace sharedgpu::hooks

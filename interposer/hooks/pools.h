@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program's memory pools: plain device pools, whose memory comes from the swap backend, and the driver's
+// own (pools to be shared with other processes), counted as pinned by what they keep.
+//
+// Safe from all threads.
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "interposer/hooks/streams.h"
+#include "interposer/memory/memory.h"
+
+namespace sharedgpu::hooks {
+
+// A block of stream-ordered memory that is ours.
+struct Pooled {
+  AddressRange range;
+  CUmemoryPool pool = nullptr;
+  CUdevice device = 0;
+};
+
+class Pools {
+ public:
+  enum class Kind {
+    swapped,  // ours
+    pinned,   // the driver's, on a device that is shared out
+    other,    // no business of ours: the host's, another process's, a plain device's
+  };
+
+  // The program has made a pool.
+  void created(CUmemoryPool pool, const CUmemPoolProps& properties);
+  // Destroys a pool, as `call` does for the driver. What is in use of it lives on.
+  template <class Call>
+  CUresult destroy(CUmemoryPool handle, Call call) {
+    const PoolPtr pool = retire(handle);
+    const CUresult result = call();
+    if (pool != nullptr && result != CUDA_SUCCESS) reinstate(handle, pool);
+    tend();
+    return result;
+  }
+  // `device` is the one whose default pool it might be.
+  Kind kind(CUmemoryPool pool, CUdevice device);
+  // From now on what is allocated there is the driver's.
+  void leave_to_driver(CUmemoryPool pool);
+
+  // A block of a swapped pool that `place` may use from its next work on.
+  CUresult allocate(CUdeviceptr* address, Bytes size, CUmemoryPool pool, const StreamPlace& place);
+  // Whether the address lies in memory that pools hold, in use or not: it is nobody else's then.
+  bool holds(CUdeviceptr address);
+  std::optional<Pooled> find(CUdeviceptr address);
+  // Frees a block in the order of `place`; the same for a block that no work uses any more.
+  CUresult free(CUdeviceptr address, const StreamPlace& place);
+  CUresult free_unused(CUdeviceptr address);
+
+  // What the driver keeps for a pinned pool. `call` allocates there.
+  template <class Call>
+  CUresult allocate_pinned(CUdeviceptr* address, Bytes size, CUmemoryPool pool, Call call) {
+    if (CUresult refused = prepare(pool, size); refused != CUDA_SUCCESS) return refused;
+    const CUresult result = call();
+    allocated_pinned(result == CUDA_SUCCESS ? *address : 0, size, pool);
+    return result;
+  }
+  // After the driver has freed it.
+  void freed_pinned(CUdeviceptr address);
+
+  // Attributes, for swapped pools. The others are kept by the driver.
+  struct Statistics {
+    Bytes reserved, reserved_high, used, used_high;
+  };
+  std::optional<Statistics> statistics(CUmemoryPool pool);
+  void reset_reserved_high(CUmemoryPool pool);
+  void reset_used_high(CUmemoryPool pool);
+
+  // Gives back what the GPU has no use for any more, as long as the pool keeps more than `keep` bytes.
+  void trim(CUmemoryPool pool, Bytes keep);
+  // The same for all pools and their thresholds, as the driver does when the program synchronizes. Asks the
+  // arbiter for nothing.
+  void tend();
+  // The same whatever the thresholds: memory is short. False: there was nothing to give back.
+  bool release_all();
+  // The program resets the device: all that was allocated there is gone.
+  void reset(CUdevice device);
+
+ private:
+  struct Pool {
+    CUmemoryPool handle = nullptr;  // null: destroyed
+    CUdevice device = 0;
+    Kind kind = Kind::swapped;
+    Bytes most{~0ull};
+    StreamPool blocks;
+    Bytes counted;  // of a pinned pool
+  };
+  using PoolPtr = std::shared_ptr<Pool>;
+
+  // With the lock.
+  PoolPtr known(CUmemoryPool pool) const;
+  PoolPtr owner(CUdeviceptr address) const;
+  std::vector<StreamPool::Chunk> drop_unused(Pool& pool, Bytes keep);
+  static Bytes threshold(const Pool& pool);
+
+  PoolPtr retire(CUmemoryPool handle);
+  void reinstate(CUmemoryPool handle, const PoolPtr& pool);
+  bool take(CUdeviceptr* address, Bytes size, Pool& pool, StreamId stream);
+  CUresult grow(CUdeviceptr* address, Bytes size, Bytes chunk, const PoolPtr& pool);
+  CUresult give(CUdeviceptr address, StreamId stream, const FencePtr& fence);
+  void give_back(CUdevice device, const std::vector<StreamPool::Chunk>& chunks);
+  bool give_back_unused(Bytes (*keep)(const Pool&));
+  bool all_passed();
+  void wait_for_frees();
+
+  CUresult prepare(CUmemoryPool pool, Bytes size);
+  void allocated_pinned(CUdeviceptr address, Bytes size, CUmemoryPool pool);
+  enum class Recount { may_grow, shrink };
+  void recount(const PoolPtr& pool, Recount how);
+
+  std::mutex mutex_;
+  std::map<CUmemoryPool, PoolPtr> pools_;
+  std::vector<PoolPtr> all_;  // also those that the program destroyed before their memory was free
+  struct Chunk {
+    Bytes size;
+    PoolPtr pool;
+  };
+  std::map<CUdeviceptr, Chunk> chunks_;  // of swapped pools
+  struct Block {
+    Bytes size;
+    PoolPtr pool;
+  };
+  std::map<CUdeviceptr, Block> pinned_;  // blocks of pinned pools
+};
+
+Pools& pools();
+
+}  // namespace sharedgpu::hooks

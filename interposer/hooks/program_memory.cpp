@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuMemCreate and what belongs to it: memory that the program makes, maps and shows itself. On the devices
+// that we share out it is swapped like any other, behind handles of our own; the rest is the driver's,
+// counted as pinned (own_handles.h). A range of addresses may hold both.
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "interposer/driver/call.h"
+#include "interposer/gate/gate.h"
+#include "interposer/hooks/export.h"
+#include "interposer/hooks/own_handles.h"
+#include "interposer/hooks/program_memory.h"
+#include "interposer/session/session.h"
+
+#if CUDA_VERSION < 12010
+extern "C" CUresult cuMulticastBindMem(CUmemGenericAllocationHandle, std::size_t,
+                                       CUmemGenericAllocationHandle, std::size_t, std::size_t,
+                                       unsigned long long);
+#endif
+
+using namespace sharedgpu;
+
+namespace {
+
+// Asks every device's memory until one says that it is its own.
+template <class Ask>
+auto first_answer(Ask ask) -> decltype(ask(std::declval<ProgramMemory&>())) {
+  for (Memory* memory : session::memories())
+    if (ProgramMemory* program = memory->program_memory())
+      if (auto answer = ask(*program)) return answer;
+  return std::nullopt;
+}
+
+// --- Addresses ---
+
+// What the program has reserved: mapping is checked against it where the driver cannot, since the memory is
+// not there.
+class Reservations {
+ public:
+  void add(CUdeviceptr base, std::size_t size) {
+    std::lock_guard lock(mutex_);
+    all_[base] = size;
+  }
+  void remove(CUdeviceptr base) {
+    std::lock_guard lock(mutex_);
+    all_.erase(base);
+  }
+  bool contains(CUdeviceptr address, std::size_t size) const {
+    std::lock_guard lock(mutex_);
+    auto after = all_.upper_bound(address);
+    if (after == all_.begin()) return false;
+    const auto& [base, length] = *std::prev(after);
+    return address - base <= length && size <= length - (address - base);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<CUdeviceptr, std::size_t> all_;
+};
+
+Reservations& reservations() {
+  static auto* made = new Reservations;
+  return *made;
+}
+
+struct Part {
+  ProgramMemory* program = nullptr;  // null: not ours
+  CUdeviceptr address = 0;
+  std::size_t size = 0;
+};
+
+// Cuts a range into our mappings, whole, and what lies between them. Empty: it cuts a mapping of ours.
+std::vector<Part> parts_of(CUdeviceptr address, std::size_t size) {
+  std::vector<Part> parts;
+  while (size != 0) {
+    Part found{.program = nullptr, .address = address + size, .size = 0};
+    for (Memory* memory : session::memories()) {
+      ProgramMemory* program = memory->program_memory();
+      auto mapping = program != nullptr ? program->next(address, {size}) : std::nullopt;
+      if (mapping && mapping->address < found.address)
+        found = {program, mapping->address, mapping->size.count};
+    }
+    if (found.address < address || found.size > address + size - found.address) return {};
+    if (found.address > address) parts.push_back({nullptr, address, found.address - address});
+    if (found.program != nullptr) parts.push_back(found);
+    size -= found.address + found.size - address;
+    address = found.address + found.size;
+  }
+  return parts;
+}
+
+bool has_ours(const std::vector<Part>& parts) {
+  for (const Part& part : parts)
+    if (part.program != nullptr) return true;
+  return parts.empty();
+}
+
+// --- Kinds ---
+
+// Whether the driver makes memory of this kind at all: for what is made while there is no room for it the
+// program must not learn later that it never could be. Asked once for each sort of handle.
+CUresult try_kind(const CUmemAllocationProp& wanted, std::size_t granularity) {
+  static constinit std::atomic<std::uint64_t> known{0};  // a bit for each combination of handle types
+  const auto types = static_cast<unsigned>(wanted.requestedHandleTypes);
+  const std::uint64_t bit = types < 64 ? 1ull << types : 0;
+  if ((known.load(std::memory_order_relaxed) & bit) != 0) return CUDA_SUCCESS;
+  CUmemGenericAllocationHandle handle = 0;
+  gate::Pass pass;
+  CUresult result = SHAREDGPU_REAL(cuMemCreate, &handle, granularity, &wanted, 0);
+  if (result == CUDA_SUCCESS) SHAREDGPU_REAL(cuMemRelease, handle);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) result = CUDA_SUCCESS;  // not for its kind
+  if (result == CUDA_SUCCESS) known.fetch_or(bit, std::memory_order_relaxed);
+  return result;
+}
+
+bool can_be_ours(const CUmemAllocationProp& wanted, unsigned long long flags) {
+  return wanted.type == CU_MEM_ALLOCATION_TYPE_PINNED && flags == 0 &&
+         wanted.allocFlags.compressionType == CU_MEM_ALLOCATION_COMP_NONE && wanted.allocFlags.usage == 0 &&
+         wanted.win32HandleMetaData == nullptr;
+}
+
+// Waits for turns until it is on the GPU for good.
+std::optional<CUresult> settle(CUmemGenericAllocationHandle handle, CUmemGenericAllocationHandle* real) {
+  for (;;) {
+    auto result = first_answer([=](ProgramMemory& program) { return program.settle(handle, real); });
+    if (result != CUDA_ERROR_NOT_READY) return result;
+    gate::Pass pass;
+  }
+}
+
+// Calls `call` with the driver's handle in the place of ours.
+template <class Call>
+CUresult with_real(CUmemGenericAllocationHandle handle, Call call) {
+  CUmemGenericAllocationHandle real = 0;
+  auto settled = settle(handle, &real);
+  if (!settled) return call(handle);
+  if (*settled != CUDA_SUCCESS) return *settled;
+  CUresult result = call(real);
+  SHAREDGPU_REAL(cuMemRelease, real);
+  return result;
+}
+
+}  // namespace
+
+namespace sharedgpu::hooks {
+
+std::optional<AddressRange> program_mapping(CUdeviceptr address) {
+  auto found = first_answer([=](ProgramMemory& program) { return program.next(address, {1}); });
+  if (!found) return std::nullopt;
+  return AddressRange{found->address, found->size};
+}
+
+}  // namespace sharedgpu::hooks
+
+SHAREDGPU_EXPORT CUresult cuMemAddressReserve(CUdeviceptr* address, std::size_t size, std::size_t alignment,
+                                              CUdeviceptr hint, unsigned long long flags) {
+  CUresult result = SHAREDGPU_REAL(cuMemAddressReserve, address, size, alignment, hint, flags);
+  if (result == CUDA_SUCCESS) reservations().add(*address, size);
+  return result;
+}
+
+SHAREDGPU_EXPORT CUresult cuMemAddressFree(CUdeviceptr address, std::size_t size) {
+  // The driver refuses what is still mapped, and may not know of it.
+  if (size != 0 && first_answer([=](ProgramMemory& program) { return program.next(address, {size}); }))
+    return CUDA_ERROR_INVALID_VALUE;
+  reservations().remove(address);  // first: the addresses may be another thread's at once
+  CUresult result = SHAREDGPU_REAL(cuMemAddressFree, address, size);
+  if (result != CUDA_SUCCESS) reservations().add(address, size);
+  return result;
+}
+
+SHAREDGPU_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t size,
+                                      const CUmemAllocationProp* wanted, unsigned long long flags) {
+  const bool here = handle != nullptr && wanted != nullptr &&
+                    wanted->location.type == CU_MEM_LOCATION_TYPE_DEVICE && can_be_ours(*wanted, flags);
+  Memory* memory = here ? session::memory_of(wanted->location.id) : nullptr;
+  ProgramMemory* program = memory != nullptr ? memory->program_memory() : nullptr;
+  std::size_t granularity = 0;
+  if (program == nullptr ||
+      SHAREDGPU_REAL(cuMemGetAllocationGranularity, &granularity, wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM) !=
+          CUDA_SUCCESS ||
+      size == 0 || granularity == 0 || size % granularity != 0)
+    return hooks::create_pinned(handle, size, wanted, flags);
+  if (CUresult refused = try_kind(*wanted, granularity); refused != CUDA_SUCCESS) return refused;
+  return program->create(handle, {size}, *wanted);
+}
+
+SHAREDGPU_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+  auto result = first_answer([=](ProgramMemory& program) { return program.release(handle); });
+  return result ? *result : hooks::release_pinned(handle);
+}
+
+SHAREDGPU_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* pointer) {
+  const auto address = reinterpret_cast<CUdeviceptr>(pointer);
+  auto ours = handle != nullptr
+                  ? first_answer([=](ProgramMemory& program) { return program.retain(address); })
+                  : std::nullopt;
+  if (!ours) return hooks::retain_pinned(handle, pointer);
+  *handle = *ours;
+  return CUDA_SUCCESS;
+}
+
+SHAREDGPU_EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
+                                                                 CUmemGenericAllocationHandle handle) {
+  auto ours = properties != nullptr
+                  ? first_answer([=](ProgramMemory& program) { return program.properties(handle); })
+                  : std::nullopt;
+  if (!ours) return SHAREDGPU_REAL(cuMemGetAllocationPropertiesFromHandle, properties, handle);
+  *properties = *ours;
+  return CUDA_SUCCESS;
+}
+
+SHAREDGPU_EXPORT CUresult cuMemMap(CUdeviceptr address, std::size_t size, std::size_t offset,
+                                   CUmemGenericAllocationHandle handle, unsigned long long flags) {
+  const bool possible = offset == 0 && flags == 0 && size != 0 && reservations().contains(address, size);
+  auto result = first_answer([=](ProgramMemory& program) -> std::optional<CUresult> {
+    if (!possible && program.properties(handle)) return CUDA_ERROR_INVALID_VALUE;
+    return possible ? program.map(address, {size}, handle) : std::nullopt;
+  });
+  return result ? *result : hooks::map_pinned(address, size, offset, handle, flags);
+}
+
+SHAREDGPU_EXPORT CUresult cuMemUnmap(CUdeviceptr address, std::size_t size) {
+  const std::vector<Part> parts = parts_of(address, size);
+  if (size == 0 || !has_ours(parts)) return hooks::unmap_pinned(address, size);
+  if (parts.empty()) return CUDA_ERROR_INVALID_VALUE;
+  for (const Part& part : parts) {
+    CUresult result = part.program != nullptr ? part.program->unmap(part.address)
+                                              : hooks::unmap_pinned(part.address, part.size);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+SHAREDGPU_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t size, const CUmemAccessDesc* access,
+                                         std::size_t count) {
+  const std::vector<Part> parts = parts_of(address, size);
+  if (size == 0 || access == nullptr || count == 0 || !has_ours(parts))
+    return SHAREDGPU_REAL(cuMemSetAccess, address, size, access, count);
+  if (parts.empty()) return CUDA_ERROR_INVALID_VALUE;
+  int devices = 0;
+  SHAREDGPU_REAL(cuDeviceGetCount, &devices);
+  for (std::size_t i = 0; i < count; ++i)  // of what is not there now the driver judges only later
+    if (access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+        (access[i].location.id < 0 || access[i].location.id >= devices))
+      return CUDA_ERROR_INVALID_DEVICE;
+  for (const Part& part : parts) {
+    CUresult result = part.program != nullptr
+                          ? part.program->set_access(part.address, access, count)
+                          : SHAREDGPU_REAL(cuMemSetAccess, part.address, part.size, access, count);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+SHAREDGPU_EXPORT CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location,
+                                         CUdeviceptr address) {
+  if (!hooks::program_mapping(address)) return SHAREDGPU_REAL(cuMemGetAccess, flags, location, address);
+  gate::Pass pass;  // with the memory there
+  return SHAREDGPU_REAL(cuMemGetAccess, flags, location, address);
+}
+
+SHAREDGPU_EXPORT CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle,
+                                                       CUmemAllocationHandleType type,
+                                                       unsigned long long flags) {
+  return with_real(handle, [=](CUmemGenericAllocationHandle real) {
+    return SHAREDGPU_REAL(cuMemExportToShareableHandle, shareable, real, type, flags);
+  });
+}
+
+SHAREDGPU_EXPORT CUresult cuMulticastBindMem(CUmemGenericAllocationHandle object, std::size_t offset,
+                                             CUmemGenericAllocationHandle handle, std::size_t handle_offset,
+                                             std::size_t size, unsigned long long flags) {
+  return with_real(handle, [=](CUmemGenericAllocationHandle real) {
+    return SHAREDGPU_REAL(cuMulticastBindMem, object, offset, real, handle_offset, size, flags);
+  });
+}

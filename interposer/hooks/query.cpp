@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the program may ask about memory: one consistent world, in which the GPU is as large as the arbiter's
+// capacity and our memory is always there, wherever its bytes are just now.
+#include <cstring>
+
+#include "interposer/driver/call.h"
+#include "interposer/gate/gate.h"
+#include "interposer/hooks/export.h"
+#include "interposer/hooks/graph_memory.h"
+#include "interposer/hooks/holdings.h"
+#include "interposer/hooks/pools.h"
+#include "interposer/hooks/program_memory.h"
+#include "interposer/hooks/settle.h"
+#include "interposer/session/session.h"
+
+using namespace sharedgpu;
+
+namespace {
+
+template <class Value>
+CUresult give(void* data, Value value) {
+  std::memcpy(data, &value, sizeof(Value));  // NOLINT(bugprone-sizeof-expression): handles are pointers
+  return CUDA_SUCCESS;
+}
+
+CUdevice device_of(CUcontext context) {
+  CUdevice device = 0;
+  session::contexts().device(context, &device);
+  return device;
+}
+
+// An allocation of ours: of cuMemAlloc, or out of a pool.
+struct Ours {
+  Memory* memory = nullptr;
+  AddressRange range;
+  std::optional<hooks::Pooled> pooled;
+};
+
+// What the records can answer about an address of ours; nullopt: ask the driver, with the memory resident.
+std::optional<CUresult> answer(void* data, CUpointer_attribute attribute, CUdeviceptr address,
+                               const Ours& ours) {
+  const AddressRange& range = ours.range;
+  auto origin = hooks::allocations().origin(range.base).value_or(hooks::Allocations::Origin{});
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      return give(data, origin.context);
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      return give(data, static_cast<unsigned int>(CU_MEMORYTYPE_DEVICE));
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      return give(data, address);
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      return CUDA_ERROR_INVALID_VALUE;  // as for any device memory
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+      return give(data, origin.id);
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      return give(data, 0u);
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      return give(data, static_cast<int>(ours.pooled ? ours.pooled->device : device_of(origin.context)));
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+      if (!origin.sync_memops && !ours.memory->exportable()) return std::nullopt;
+      return give(data, static_cast<unsigned int>(origin.sync_memops));
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+      if (!ours.memory->exportable()) return std::nullopt;
+      return give(data, static_cast<unsigned int>(!ours.pooled));
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      return give(data, range.base);
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      return give(data, std::size_t{range.size.count});
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+      return give(data, 1u);
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+      return give(data, 0ull);
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+      return give(data, ours.pooled ? ours.pooled->pool : nullptr);
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<Ours> ours(CUdeviceptr address) {
+  auto place = session::find(address);
+  if (!place) return std::nullopt;
+  auto pooled = hooks::pools().find(address);
+  return Ours{place->memory, pooled ? pooled->range : place->range, pooled};
+}
+
+// What another process of the tenant lends: the driver knows all but where it begins and ends.
+std::optional<AddressRange> borrowed(CUdeviceptr address) {
+  return !session::memories().empty() ? session::borrowing().find(address) : std::nullopt;
+}
+
+// Of memory that the program made itself, the driver knows all but how it is cut, while it is there.
+CUresult program_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr address,
+                           const AddressRange& mapping) {
+  if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) return give(data, mapping.base);
+  if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) return give(data, std::size_t{mapping.size.count});
+  gate::Pass pass;
+  return SHAREDGPU_REAL(cuPointerGetAttribute, data, attribute, address);
+}
+
+CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
+  if (auto mapping = data != nullptr ? hooks::program_mapping(address) : std::nullopt)
+    return program_attribute(data, attribute, address, *mapping);
+  if (auto found = data != nullptr ? ours(address) : std::nullopt) {
+    if (auto result = answer(data, attribute, address, *found)) return *result;
+    // Whoever asks for these hands them to a network card.
+    if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
+      if (CUresult refused = hooks::settle(*hooks::allocation_at(address)); refused != CUDA_SUCCESS)
+        return refused;
+    gate::Pass pass;
+    return SHAREDGPU_REAL(cuPointerGetAttribute, data, attribute, address);
+  }
+  if (auto range = data != nullptr ? borrowed(address) : std::nullopt) {
+    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) return give(data, range->base);
+    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) return give(data, std::size_t{range->size.count});
+  }
+  return SHAREDGPU_REAL(cuPointerGetAttribute, data, attribute, address);
+}
+
+}  // namespace
+
+SHAREDGPU_EXPORT CUresult cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
+  // The driver judges the call; programs pass null for what they do not want.
+  CUresult result = SHAREDGPU_REAL(cuMemGetInfo_v2, free, total);
+  CUdevice device = 0;
+  if (result != CUDA_SUCCESS || session::memories().empty() ||
+      SHAREDGPU_REAL(cuCtxGetDevice, &device) != CUDA_SUCCESS)
+    return result;
+  hooks::pools().tend();  // what the GPU is known to be through with is free
+  hooks::graph_memory::count();
+  if (auto view = session::memory_view(device)) {
+    if (free != nullptr) *free = view->free.count;
+    if (total != nullptr) *total = view->total.count;
+  }
+  return CUDA_SUCCESS;
+}
+
+SHAREDGPU_EXPORT CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice device) {
+  CUresult result = SHAREDGPU_REAL(cuDeviceTotalMem_v2, bytes, device);
+  if (result != CUDA_SUCCESS) return result;
+  session::attach_only_device();
+  if (auto capacity = session::capacity(device)) *bytes = capacity->count;
+  return CUDA_SUCCESS;
+}
+
+SHAREDGPU_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* size, CUdeviceptr address) {
+  std::optional<AddressRange> range;
+  if (auto found = ours(address))
+    range = found->range;
+  else
+    range = borrowed(address);
+  if (!range) range = hooks::program_mapping(address);
+  if (!range) return SHAREDGPU_REAL(cuMemGetAddressRange_v2, base, size, address);
+  if (base != nullptr) *base = range->base;
+  if (size != nullptr) *size = range->size.count;
+  return CUDA_SUCCESS;
+}
+
+SHAREDGPU_EXPORT CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute,
+                                                CUdeviceptr address) {
+  return pointer_attribute(data, attribute, address);
+}
+
+SHAREDGPU_EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attributes,
+                                                 void** data, CUdeviceptr address) {
+  if (attributes == nullptr || data == nullptr || (!ours(address) && !hooks::program_mapping(address)))
+    return SHAREDGPU_REAL(cuPointerGetAttributes, count, attributes, data, address);
+  for (unsigned int i = 0; i < count; ++i) {
+    if (attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
+      give(data[i], static_cast<void*>(nullptr));  // unlike the single question, no error
+    else if (CUresult result = pointer_attribute(data[i], attributes[i], address); result != CUDA_SUCCESS)
+      return result;
+  }
+  return CUDA_SUCCESS;
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that the program makes known to others: it stays where it is from then on.
+#pragma once
+
+#include "interposer/session/session.h"
+
+namespace sharedgpu::hooks {
+
+// The allocation of ours that `address` lies in, stream-ordered ones included; nullopt: none.
+std::optional<session::Place> allocation_at(CUdeviceptr address);
+
+// Settles a part of an allocation, in a turn of ours. Returns the driver's error that fits.
+CUresult settle(const session::Place& place, CUdeviceptr address, Bytes size);
+// All of it.
+inline CUresult settle(const session::Place& place) {
+  return settle(place, place.range.base, place.range.size);
+}
+
+}  // namespace sharedgpu::hooks

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams, which the idle watch asks, and their captures, during which nothing may synchronize: the gate
+// stays passable until a capture ends.
+#include "interposer/driver/call.h"
+#include "interposer/gate/control.h"
+#include "interposer/hooks/export.h"
+#include "interposer/hooks/streams.h"
+#include "interposer/session/session.h"
+
+#if CUDA_VERSION < 12030
+struct CUgraphEdgeData;
+extern "C" CUresult cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgraphNode*, const CUgraphEdgeData*,
+                                                size_t, CUstreamCaptureMode);
+#endif
+#if CUDA_VERSION < 12050
+typedef struct CUgreenCtx_st* CUgreenCtx;
+extern "C" CUresult cuGreenCtxStreamCreate(CUstream*, CUgreenCtx, unsigned int, int);
+#endif
+extern "C" {
+CUresult cuStreamBeginCapture_v2_ptsz(CUstream, CUstreamCaptureMode);
+CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream, CUgraph, const CUgraphNode*, const CUgraphEdgeData*,
+                                          size_t, CUstreamCaptureMode);
+CUresult cuStreamEndCapture_ptsz(CUstream, CUgraph*);
+}
+
+using namespace sharedgpu;
+
+namespace {
+
+CUstream per_thread(CUstream stream) { return stream == nullptr ? CU_STREAM_PER_THREAD : stream; }
+
+// Counted before it begins, so that the closing side does not begin to synchronize in between.
+template <class Call>
+CUresult begin(CUstream stream, Call real) {
+  gate::Pass pass;
+  session::contexts().capture_began();
+  CUresult result = real();
+  if (result == CUDA_SUCCESS)
+    session::captures().add(stream);
+  else
+    gate::capture_ended();
+  return result;
+}
+
+// Ending a spoiled capture is an error too, and it is over all the same; after a wrong call it goes on.
+CUresult end(CUstream stream, CUresult result) {
+  if (!session::captures().contain(stream)) return result;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (result != CUDA_SUCCESS) SHAREDGPU_REAL(cuStreamIsCapturing, stream, &status);
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) session::captures().remove(stream);
+  return result;
+}
+
+CUresult created(CUresult result, CUstream* stream) {
+  CUcontext context = nullptr;
+  if (result == CUDA_SUCCESS && !session::memories().empty() &&
+      SHAREDGPU_REAL(cuCtxGetCurrent, &context) == CUDA_SUCCESS)
+    session::contexts().add_stream(*stream, context);
+  return result;
+}
+
+void leave(CUstream stream) {
+  session::captures().remove(stream);
+  session::contexts().remove_stream(stream);
+  if (!session::memories().empty()) hooks::forget_stream(stream);
+}
+
+}  // namespace
+
+SHAREDGPU_EXPORT CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
+  return created(SHAREDGPU_REAL(cuStreamCreate, stream, flags), stream);
+}
+
+SHAREDGPU_EXPORT CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int priority) {
+  return created(SHAREDGPU_REAL(cuStreamCreateWithPriority, stream, flags, priority), stream);
+}
+
+SHAREDGPU_EXPORT CUresult cuGreenCtxStreamCreate(CUstream* stream, CUgreenCtx context, unsigned int flags,
+                                                 int priority) {
+  return created(SHAREDGPU_REAL(cuGreenCtxStreamCreate, stream, context, flags, priority), stream);
+}
+
+SHAREDGPU_EXPORT CUresult cuStreamDestroy(CUstream stream) {
+  leave(stream);
+  return SHAREDGPU_REAL(cuStreamDestroy, stream);
+}
+
+SHAREDGPU_EXPORT CUresult cuStreamDestroy_v2(CUstream stream) {
+  leave(stream);
+  return SHAREDGPU_REAL(cuStreamDestroy_v2, stream);
+}
+
+SHAREDGPU_EXPORT CUresult cuStreamBeginCapture(CUstream stream) {
+  return begin(stream, [=] { return SHAREDGPU_REAL(cuStreamBeginCapture, stream); });
+}
+
+SHAREDGPU_EXPORT CUresult cuStreamBeginCapture_ptsz(CUstream stream) {
+  return begin(per_thread(stream), [=] { return SHAREDGPU_REAL(cuStreamBeginCapture_ptsz, stream); });
+}
+
+SHAREDGPU_EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
+  return begin(stream, [=] { return SHAREDGPU_REAL(cuStreamBeginCapture_v2, stream, mode); });
+}
+
+SHAREDGPU_EXPORT CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode) {
+  return begin(per_thread(stream),
+               [=] { return SHAREDGPU_REAL(cuStreamBeginCapture_v2_ptsz, stream, mode); });
+}
+
+SHAREDGPU_EXPORT CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
+                                                      const CUgraphNode* after, const CUgraphEdgeData* edges,
+                                                      size_t count, CUstreamCaptureMode mode) {
+  return begin(stream, [=] {
+    return SHAREDGPU_REAL(cuStreamBeginCaptureToGraph, stream, graph, after, edges, count, mode);
+  });
+}
+
+SHAREDGPU_EXPORT CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
+                                                           const CUgraphNode* after,
+                                                           const CUgraphEdgeData* edges, size_t count,
+                                                           CUstreamCaptureMode mode) {
+  return begin(per_thread(stream), [=] {
+    return SHAREDGPU_REAL(cuStreamBeginCaptureToGraph_ptsz, stream, graph, after, edges, count, mode);
+  });
+}
+
+SHAREDGPU_EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  return end(stream, SHAREDGPU_REAL(cuStreamEndCapture, stream, graph));
+}
+
+SHAREDGPU_EXPORT CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) {
+  return end(per_thread(stream), SHAREDGPU_REAL(cuStreamEndCapture_ptsz, stream, graph));
+}

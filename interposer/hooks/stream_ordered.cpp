@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stream-ordered memory: from a plain device pool it is swapped memory like any other; from a pool that can
+// be shared with other processes it is the driver's, counted as pinned; allocated in a capture it is the
+// graph's.
+#include "interposer/driver/call.h"
+#include "interposer/gate/gate.h"
+#include "interposer/hooks/allocate.h"
+#include "interposer/hooks/export.h"
+#include "interposer/hooks/graph_memory.h"
+#include "interposer/hooks/native.h"
+#include "interposer/hooks/pools.h"
+#include "interposer/session/session.h"
+
+using namespace sharedgpu;
+using hooks::Pools;
+using hooks::pools;
+
+namespace {
+
+CUstream per_thread(CUstream stream) { return stream == nullptr ? CU_STREAM_PER_THREAD : stream; }
+
+template <class Call>
+CUresult gated(Call real) {
+  gate::Pass pass;
+  return real();
+}
+
+// `pool` null: the current one of the stream's device.
+template <class Call>
+CUresult allocate(CUdeviceptr* address, std::size_t size, CUmemoryPool pool, CUstream stream, Call real) {
+  // The driver's own answer to a wrong call.
+  if (session::memories().empty() || address == nullptr || size == 0) return gated(real);
+  if (hooks::captured(stream)) {
+    hooks::graph_memory::in_use.store(true, std::memory_order_relaxed);
+    return gated(real);
+  }
+  const auto place = hooks::locate(stream);
+  if (!place) return gated(real);
+  if (pool == nullptr && SHAREDGPU_REAL(cuDeviceGetMemPool, &pool, place->device) != CUDA_SUCCESS)
+    return gated(real);
+  switch (pools().kind(pool, place->device)) {
+    case Pools::Kind::swapped:
+      if (CUresult error = hooks::sticky_error(place->stream); error != CUDA_SUCCESS) return error;
+      return pools().allocate(address, {size}, pool, *place);
+    case Pools::Kind::pinned:
+      return pools().allocate_pinned(address, {size}, pool, [&] { return gated(real); });
+    default:
+      return gated(real);
+  }
+}
+
+template <class Call>
+CUresult free(CUdeviceptr address, CUstream stream, Call real) {
+  if (session::memories().empty() || hooks::captured(stream)) return gated(real);
+  if (pools().holds(address)) {
+    const auto place = hooks::locate(stream);
+    return place ? pools().free(address, *place) : gated(real);
+  }
+  // CUDA lets memory of cuMemAlloc be freed in stream order. Waiting for the GPU is stricter.
+  if (auto result = hooks::free_ours(address)) return *result;
+  const CUresult result = gated(real);
+  if (result == CUDA_SUCCESS) pools().freed_pinned(address);
+  return result;
+}
+
+}  // namespace
+
+SHAREDGPU_EXPORT CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t size, CUstream stream) {
+  return allocate(address, size, nullptr, stream,
+                  [=] { return SHAREDGPU_REAL(cuMemAllocAsync, address, size, stream); });
+}
+
+SHAREDGPU_EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr* address, std::size_t size, CUstream stream) {
+  return allocate(address, size, nullptr, per_thread(stream),
+                  [=] { return SHAREDGPU_REAL(cuMemAllocAsync_ptsz, address, size, stream); });
+}
+
+SHAREDGPU_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, std::size_t size, CUmemoryPool pool,
+                                                  CUstream stream) {
+  auto real = [=] { return SHAREDGPU_REAL(cuMemAllocFromPoolAsync, address, size, pool, stream); };
+  return pool == nullptr ? gated(real) : allocate(address, size, pool, stream, real);
+}
+
+SHAREDGPU_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* address, std::size_t size,
+                                                       CUmemoryPool pool, CUstream stream) {
+  auto real = [=] { return SHAREDGPU_REAL(cuMemAllocFromPoolAsync_ptsz, address, size, pool, stream); };
+  return pool == nullptr ? gated(real) : allocate(address, size, pool, per_thread(stream), real);
+}
+
+SHAREDGPU_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
+  return free(address, stream, [=] { return SHAREDGPU_REAL(cuMemFreeAsync, address, stream); });
+}
+
+SHAREDGPU_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream) {
+  return free(address, per_thread(stream),
+              [=] { return SHAREDGPU_REAL(cuMemFreeAsync_ptsz, address, stream); });
+}
+
+SHAREDGPU_EXPORT CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
+  const CUresult result = SHAREDGPU_REAL(cuMemPoolCreate, pool, properties);
+  if (result == CUDA_SUCCESS) pools().created(*pool, *properties);
+  return result;
+}
+
+SHAREDGPU_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+  auto real = [=] { return SHAREDGPU_REAL(cuMemPoolDestroy, pool); };
+  // In the child of a fork another thread may hold the locks for ever, and the driver refuses.
+  if (!session::memories().empty()) return pools().destroy(pool, real);
+  const CUresult result = real();
+  return result == CUDA_SUCCESS ? pools().destroy(pool, [] { return CUDA_SUCCESS; }) : result;
+}
+
+SHAREDGPU_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, std::size_t keep) {
+  const CUresult result = SHAREDGPU_REAL(cuMemPoolTrimTo, pool, keep);
+  if (result == CUDA_SUCCESS) pools().trim(pool, {keep});
+  return result;
+}
+
+// Swapped memory is mapped for its own device: a pool that another device is to see is left to the driver.
+SHAREDGPU_EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* access,
+                                             std::size_t count) {
+  const CUresult result = SHAREDGPU_REAL(cuMemPoolSetAccess, pool, access, count);
+  if (result != CUDA_SUCCESS) return result;
+  for (std::size_t i = 0; i < count; ++i)
+    if (access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+        (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+         session::memory_of(access[i].location.id) == nullptr))
+      pools().leave_to_driver(pool);
+  return result;
+}
+
+SHAREDGPU_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
+                                                void* value) {
+  const CUresult result = SHAREDGPU_REAL(cuMemPoolSetAttribute, pool, attribute, value);
+  if (result != CUDA_SUCCESS) return result;
+  if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) pools().reset_reserved_high(pool);
+  if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH) pools().reset_used_high(pool);
+  return result;
+}
+
+// The driver's own share, which a pool has that was left to it, and ours.
+SHAREDGPU_EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
+                                                void* value) {
+  const CUresult result = SHAREDGPU_REAL(cuMemPoolGetAttribute, pool, attribute, value);
+  if (result != CUDA_SUCCESS) return result;
+  pools().tend();
+  const auto ours = pools().statistics(pool);
+  if (!ours) return result;
+  auto add = [value](Bytes part) { *static_cast<cuuint64_t*>(value) += part.count; };
+  if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) add(ours->reserved);
+  if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) add(ours->reserved_high);
+  if (attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT) add(ours->used);
+  if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH) add(ours->used_high);
+  return result;
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/hooks/streams.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "interposer/driver/call.h"
+#include "interposer/gate/control.h"
+#include "interposer/session/session.h"
+
+namespace sharedgpu::hooks {
+namespace {
+
+// The context is current on this thread from construction to destruction, if it can be.
+class InContext {
+ public:
+  explicit InContext(CUcontext context) {
+    CUcontext current = nullptr;
+    SHAREDGPU_REAL(cuCtxGetCurrent, &current);
+    pushed_ = current != context && SHAREDGPU_REAL(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS;
+  }
+  ~InContext() {
+    CUcontext popped = nullptr;
+    if (pushed_) SHAREDGPU_REAL(cuCtxPopCurrent_v2, &popped);
+  }
+  InContext(const InContext&) = delete;
+  InContext& operator=(const InContext&) = delete;
+
+ private:
+  bool pushed_ = false;
+};
+
+// A question about an event would spoil a capture that is under way, were it not asked in this mode.
+class BesideCaptures {
+ public:
+  BesideCaptures() {
+    if (gate::capturing())
+      exchanged_ = SHAREDGPU_REAL(cuThreadExchangeStreamCaptureMode, &mode_) == CUDA_SUCCESS;
+  }
+  ~BesideCaptures() {
+    if (exchanged_) SHAREDGPU_REAL(cuThreadExchangeStreamCaptureMode, &mode_);
+  }
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+
+ private:
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  bool exchanged_ = false;
+};
+
+class EventFence;
+
+// The numbers of streams, and the events that mark places in them.
+struct Streams {
+  using Key = std::tuple<CUcontext, CUstream, std::uint64_t>;  // the last: the thread of a per-thread stream
+
+  std::mutex mutex;
+  std::map<Key, StreamId> ids;
+  std::uint64_t last_id = 0;
+  std::map<CUcontext, std::vector<CUevent>> spare;
+  std::set<EventFence*> fences;
+};
+
+// Never destroyed: programs free memory in their last instructions.
+Streams& streams() {
+  static auto* made = new Streams;
+  return *made;
+}
+
+class EventFence final : public Fence {
+ public:
+  EventFence(CUcontext context, CUevent event) : context_(context), event_(event) {}
+  ~EventFence() override {
+    Streams& all = streams();
+    const std::lock_guard lock(all.mutex);
+    all.fences.erase(this);
+    if (event_ != nullptr) all.spare[context_].push_back(event_);
+  }
+  EventFence(const EventFence&) = delete;
+  EventFence& operator=(const EventFence&) = delete;
+
+  bool passed() override {
+    const std::lock_guard lock(streams().mutex);
+    if (event_ == nullptr) return true;
+    const BesideCaptures beside;
+    const InContext in(context_);
+    // Any other error means that nothing runs any more.
+    return SHAREDGPU_REAL(cuEventQuery, event_) != CUDA_ERROR_NOT_READY;
+  }
+
+  // With the lock of streams().
+  CUcontext context() const { return context_; }
+  CUevent take() { return std::exchange(event_, nullptr); }
+
+ private:
+  const CUcontext context_;
+  CUevent event_;  // null: its context is gone
+};
+
+CUresult take_event(CUcontext context, CUevent* event) {
+  {
+    Streams& all = streams();
+    const std::lock_guard lock(all.mutex);
+    std::vector<CUevent>& spare = all.spare[context];
+    if (!spare.empty()) {
+      *event = spare.back();
+      spare.pop_back();
+      return CUDA_SUCCESS;
+    }
+  }
+  return SHAREDGPU_REAL(cuEventCreate, event, CU_EVENT_DISABLE_TIMING);
+}
+
+// Thread identifiers of the system are used again, these are not.
+std::uint64_t this_thread() {
+  static constinit std::atomic<std::uint64_t> last{0};
+  static constinit thread_local std::uint64_t mine = 0;
+  if (mine == 0) mine = ++last;
+  return mine;
+}
+
+}  // namespace
+
+std::optional<StreamPlace> locate(CUstream stream) {
+  StreamPlace place;
+  const bool own_context = stream != nullptr && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
+  const CUresult result = own_context ? SHAREDGPU_REAL(cuStreamGetCtx, stream, &place.context)
+                                      : SHAREDGPU_REAL(cuCtxGetCurrent, &place.context);
+  if (result != CUDA_SUCCESS || place.context == nullptr) return std::nullopt;
+  if (!session::contexts().device(place.context, &place.device)) return std::nullopt;
+  place.stream = stream == nullptr ? CU_STREAM_LEGACY : stream;
+  Streams& all = streams();
+  const std::lock_guard lock(all.mutex);
+  StreamId& id = all.ids[{place.context, place.stream, stream == CU_STREAM_PER_THREAD ? this_thread() : 0}];
+  if (id == StreamId{}) id = {++all.last_id};
+  place.id = id;
+  return place;
+}
+
+FencePtr mark(const StreamPlace& place, CUresult* result) {
+  const InContext in(place.context);
+  CUevent event = nullptr;
+  *result = take_event(place.context, &event);
+  if (*result != CUDA_SUCCESS) return nullptr;
+  auto fence = std::make_shared<EventFence>(place.context, event);
+  {
+    const std::lock_guard lock(streams().mutex);
+    streams().fences.insert(fence.get());
+  }
+  *result = SHAREDGPU_REAL(cuEventRecord, event, place.stream);
+  return *result == CUDA_SUCCESS ? fence : nullptr;
+}
+
+void forget_stream(CUstream stream) {
+  Streams& all = streams();
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.ids, [=](const auto& known) { return std::get<CUstream>(known.first) == stream; });
+}
+
+void forget_streams_of(CUcontext context) {
+  Streams& all = streams();
+  auto its = [=](const EventFence* fence) { return fence->context() == context; };
+  {
+    const std::lock_guard lock(all.mutex);
+    std::erase_if(all.ids, [=](const auto& known) { return std::get<CUcontext>(known.first) == context; });
+    if (std::ranges::none_of(all.fences, its) && !all.spare.contains(context)) return;
+  }
+  const InContext in(context);
+  SHAREDGPU_REAL(cuCtxSynchronize);
+  const std::lock_guard lock(all.mutex);
+  for (EventFence* fence : all.fences)
+    if (CUevent event = its(fence) ? fence->take() : nullptr) all.spare[context].push_back(event);
+  for (CUevent event : all.spare[context]) SHAREDGPU_REAL(cuEventDestroy_v2, event);
+  all.spare.erase(context);
+}
+
+bool captured(CUstream stream) {
+  if (!gate::capturing()) return false;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return SHAREDGPU_REAL(cuStreamIsCapturing, stream, &status) != CUDA_SUCCESS ||
+         status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+}  // namespace sharedgpu::hooks

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams as stream-ordered memory sees them: which one a handle means, and marking a place in one.
+//
+// Safe from all threads.
+#pragma once
+
+#include <cuda.h>
+
+#include <optional>
+
+#include "interposer/memory/stream_pool.h"
+
+namespace sharedgpu::hooks {
+
+struct StreamPlace {
+  CUstream stream = nullptr;
+  CUcontext context = nullptr;
+  CUdevice device = 0;
+  StreamId id;
+};
+
+// What a handle means to the calling thread. nullopt: nothing, and the driver will say so.
+std::optional<StreamPlace> locate(CUstream stream);
+
+// A fence behind all that was submitted to the stream so far; null: *result says why.
+FencePtr mark(const StreamPlace& place, CUresult* result);
+
+// The stream is about to be destroyed: the next one with its handle is another.
+void forget_stream(CUstream stream);
+// The context is about to be destroyed, and with it its streams and events: waits for its work.
+void forget_streams_of(CUcontext context);
+
+// Whether the stream is being captured; so too where the driver does not like the question, which then
+// answers what is asked of that stream.
+bool captured(CUstream stream);
+
+}  // namespace sharedgpu::hooks

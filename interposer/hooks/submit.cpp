@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The wrappers of all functions that give work to the GPU, made from the SUBMIT lines of functions.def.
+//
+// Each parameter of these functions is an integer, an enumeration, a pointer or a struct of eight bytes: one
+// register or one stack slot by the calling conventions of x86-64 and AArch64 alike. So a wrapper hands words
+// through and needs no type, and functions newer than the cuda.h at hand get wrappers too. That the counts
+// are right is checked against cuda.h in tests/unit/interposer/functions_test.cpp.
+#include <cstdint>
+#include <string_view>
+
+#include "interposer/driver/real.h"
+#include "interposer/gate/gate.h"
+#include "interposer/hooks/export.h"
+
+namespace {
+
+using sharedgpu::driver::Function;
+using Word = std::uintptr_t;
+using Result = int;  // CUresult
+
+constexpr Result kNotFound = 500;  // CUDA_ERROR_NOT_FOUND
+
+// The variants in which stream 0 is the thread's own.
+constexpr bool to_own_stream(std::string_view name) {
+  return name.ends_with("_ptsz") || name.ends_with("_ptds");
+}
+
+template <Function function, bool own_stream, class... Words>
+inline Result submit(Words... words) {
+  void* target = sharedgpu::driver::real(function);
+  if (target == nullptr) return kNotFound;
+  sharedgpu::gate::Pass pass;
+  if constexpr (own_stream) pass.to_own_stream();
+  return reinterpret_cast<Result (*)(Words...)>(target)(words...);
+}
+
+}  // namespace
+
+#define PARAMETERS_1 Word a
+#define PARAMETERS_2 PARAMETERS_1, Word b
+#define PARAMETERS_3 PARAMETERS_2, Word c
+#define PARAMETERS_4 PARAMETERS_3, Word d
+#define PARAMETERS_5 PARAMETERS_4, Word e
+#define PARAMETERS_6 PARAMETERS_5, Word f
+#define PARAMETERS_7 PARAMETERS_6, Word g
+#define PARAMETERS_8 PARAMETERS_7, Word h
+#define PARAMETERS_9 PARAMETERS_8, Word i
+#define PARAMETERS_10 PARAMETERS_9, Word j
+#define PARAMETERS_11 PARAMETERS_10, Word k
+
+#define ARGUMENTS_1 a
+#define ARGUMENTS_2 ARGUMENTS_1, b
+#define ARGUMENTS_3 ARGUMENTS_2, c
+#define ARGUMENTS_4 ARGUMENTS_3, d
+#define ARGUMENTS_5 ARGUMENTS_4, e
+#define ARGUMENTS_6 ARGUMENTS_5, f
+#define ARGUMENTS_7 ARGUMENTS_6, g
+#define ARGUMENTS_8 ARGUMENTS_7, h
+#define ARGUMENTS_9 ARGUMENTS_8, i
+#define ARGUMENTS_10 ARGUMENTS_9, j
+#define ARGUMENTS_11 ARGUMENTS_10, k
+
+#define SUBMIT(name, words)                                                 \
+  SHAREDGPU_EXPORT Result name(PARAMETERS_##words) {                        \
+    return submit<Function::name, to_own_stream(#name)>(ARGUMENTS_##words); \
+  }
+#include "interposer/driver/functions.def"

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the memory asks of the driver, and nothing more: tests put a device with real bytes and injected
+// failures in the driver's place.
+//
+// Safe for any thread, but copies and wait() are for the one thread that has entered. Every call returns the
+// driver's error code; one that fails has changed nothing, unless it says so.
+#pragma once
+
+#include <cuda.h>
+
+#include <vector>
+
+#include "protocol/units.h"
+
+namespace sharedgpu {
+
+// Physical memory made by create(). It lives as long as a reference to it or a mapping of it.
+using Physical = CUmemGenericAllocationHandle;
+
+// An order of copies: those on one lane run one after another, lanes run side by side.
+struct Lane {
+  static constexpr unsigned kCount = 4;
+  unsigned index = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // Physical memory comes in multiples of this, and so does mapping.
+  virtual Bytes granularity() const = 0;
+
+  virtual CUresult reserve(CUdeviceptr* base, Bytes size) = 0;
+  virtual CUresult unreserve(CUdeviceptr base, Bytes size) = 0;
+
+  // Scrubbed by the driver. CUDA_ERROR_OUT_OF_MEMORY also while the driver still takes apart what another
+  // process gave up.
+  // `kind` null: as cuMemAlloc's memory is; else what the program wanted of cuMemCreate.
+  virtual CUresult create(Physical* physical, Bytes size, const CUmemAllocationProp* kind) = 0;
+  // One more reference to what is mapped here.
+  virtual CUresult retain(Physical* physical, CUdeviceptr address) = 0;
+  // Gives the reference back. What is mapped lives on until it is unmapped.
+  virtual CUresult release(Physical physical) = 0;
+  virtual CUresult map(CUdeviceptr address, Bytes size, Physical physical) = 0;
+  virtual CUresult allow_access(CUdeviceptr address, Bytes size) = 0;
+  virtual CUresult set_access(CUdeviceptr address, Bytes size,
+                              const std::vector<CUmemAccessDesc>& access) = 0;
+  // Waits for nothing: the caller knows that no work touches it.
+  virtual CUresult unmap(CUdeviceptr address, Bytes size) = 0;
+  // Whether memory may be handed to other processes.
+  virtual bool exportable() const = 0;
+  // A descriptor, the caller's, of the physical memory that is mapped here, for other processes to map. The
+  // memory lives as long as the descriptor.
+  virtual CUresult export_memory(CUdeviceptr address, int* descriptor) = 0;
+
+  // Makes the context of the process current on this thread, which need not have one, and lets this thread
+  // synchronize beside a capture. Before copies, wait() and the calls for host memory; then leave().
+  virtual CUresult enter() = 0;
+  virtual void leave() = 0;
+
+  // Asynchronous. `host` should be pinned.
+  virtual CUresult copy_out(Lane lane, std::byte* host, CUdeviceptr from, Bytes size) = 0;
+  virtual CUresult copy_in(Lane lane, CUdeviceptr to, const std::byte* host, Bytes size) = 0;
+  // Waits for all copies on the lane. After a failure they may still be under way, or never come.
+  virtual CUresult wait(Lane lane) = 0;
+
+  // Pins host memory for fast copies, and lets it go.
+  virtual CUresult pin_host(std::byte* data, Bytes size) = 0;
+  virtual CUresult unpin_host(std::byte* data) = 0;
+
+  // Waits for all that this thread's context has on the GPU, as cuMemFree does; where the thread has none (it
+  // destroys a context from outside), that of the process's context. The thread has not entered.
+  virtual CUresult synchronize() = 0;
+};
+
+// Entered from construction to destruction, where ok().
+class DeviceScope {
+ public:
+  explicit DeviceScope(Device& device) : device_(device), result_(device.enter()) {}
+  ~DeviceScope() {
+    if (ok()) device_.leave();
+  }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+  bool ok() const { return result_ == CUDA_SUCCESS; }
+
+ private:
+  Device& device_;
+  CUresult result_;
+};
+
+}  // namespace sharedgpu

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// The names with and without version suffix below are the driver's exports themselves: without this, cuda.h
+// renames some to the newest version.
+#define __CUDA_API_VERSION_INTERNAL
+#include "interposer/memory/driver_device.h"
+
+namespace sharedgpu {
+
+bool DriverCalls::complete() const {
+  return cuMemGetAllocationGranularity && cuMemAddressReserve && cuMemAddressFree && cuMemCreate &&
+         cuMemRelease && cuMemMap && cuMemSetAccess && cuMemUnmap && cuMemRetainAllocationHandle &&
+         cuCtxPushCurrent_v2 && cuCtxPopCurrent_v2 && cuCtxSynchronize && cuStreamCreate &&
+         cuStreamDestroy_v2 && cuStreamSynchronize && cuMemcpyDtoHAsync_v2 && cuMemcpyHtoDAsync_v2 &&
+         cuMemHostRegister_v2 && cuMemHostUnregister;
+}
+
+DriverDevice::DriverDevice(const DriverCalls& calls, CUdevice device)
+    : calls_(calls),
+      device_(device),
+      rdma_(has(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)),
+      exportable_(has(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)),
+      granularity_(mebibytes(2)) {
+  const CUmemAllocationProp wanted = properties(exportable_);
+  std::size_t granularity = 0;
+  if (calls_.cuMemGetAllocationGranularity(&granularity, &wanted, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) ==
+          CUDA_SUCCESS &&
+      granularity != 0) {
+    granularity_ = {granularity};
+  }
+}
+
+void DriverDevice::use_context(CUcontext context) {
+  const std::lock_guard lock(context_mutex_);
+  if (context == context_) return;
+  drop_streams();
+  context_ = context;
+}
+
+// The old context may be gone already; then these calls fail, and the streams went with it.
+void DriverDevice::drop_streams() {
+  if (context_ == nullptr || calls_.cuCtxPushCurrent_v2(context_) != CUDA_SUCCESS) {
+    streams_.fill(nullptr);
+    return;
+  }
+  for (CUstream& stream : streams_) {
+    if (stream != nullptr) calls_.cuStreamDestroy_v2(stream);
+    stream = nullptr;
+  }
+  CUcontext popped = nullptr;
+  calls_.cuCtxPopCurrent_v2(&popped);
+}
+
+bool DriverDevice::has(CUdevice_attribute attribute) const {
+  int value = 0;
+  return calls_.cuDeviceGetAttribute != nullptr &&
+         calls_.cuDeviceGetAttribute(&value, attribute, device_) == CUDA_SUCCESS && value != 0;
+}
+
+// As memory of cuMemAlloc is to other processes and network cards, as far as this device has it.
+CUmemAllocationProp DriverDevice::properties(bool exportable) const {
+  CUmemAllocationProp wanted{};
+  wanted.requestedHandleTypes =
+      exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
+  wanted.allocFlags.gpuDirectRDMACapable = rdma_ ? 1 : 0;
+  wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  wanted.location.id = device_;
+  return wanted;
+}
+
+CUresult DriverDevice::reserve(CUdeviceptr* base, Bytes size) {
+  return calls_.cuMemAddressReserve(base, size.count, 0, 0, 0);
+}
+
+CUresult DriverDevice::unreserve(CUdeviceptr base, Bytes size) {
+  return calls_.cuMemAddressFree(base, size.count);
+}
+
+CUresult DriverDevice::create(Physical* physical, Bytes size, const CUmemAllocationProp* kind) {
+  if (kind != nullptr) return calls_.cuMemCreate(physical, size.count, kind, 0);
+  const bool exportable = exportable_.load(std::memory_order_relaxed);
+  CUmemAllocationProp wanted = properties(exportable);
+  CUresult result = calls_.cuMemCreate(physical, size.count, &wanted, 0);
+  if (!exportable || (result != CUDA_ERROR_NOT_SUPPORTED && result != CUDA_ERROR_NOT_PERMITTED))
+    return result;
+  // Some virtual machines and containers promise more than they allow.
+  wanted = properties(false);
+  result = calls_.cuMemCreate(physical, size.count, &wanted, 0);
+  if (result == CUDA_SUCCESS) exportable_.store(false, std::memory_order_relaxed);
+  return result;
+}
+
+CUresult DriverDevice::retain(Physical* physical, CUdeviceptr address) {
+  return calls_.cuMemRetainAllocationHandle(physical, reinterpret_cast<void*>(address));  // NOLINT
+}
+
+CUresult DriverDevice::release(Physical physical) { return calls_.cuMemRelease(physical); }
+
+CUresult DriverDevice::map(CUdeviceptr address, Bytes size, Physical physical) {
+  return calls_.cuMemMap(address, size.count, 0, physical, 0);
+}
+
+void DriverDevice::set_peer(CUdevice peer, bool allowed) {
+  const std::lock_guard lock(peers_mutex_);
+  std::erase(peers_, peer);
+  if (allowed) peers_.push_back(peer);
+}
+
+CUresult DriverDevice::allow_access(CUdeviceptr address, Bytes size) {
+  std::vector<CUmemAccessDesc> all(1);
+  all[0].location.id = device_;
+  {
+    const std::lock_guard lock(peers_mutex_);
+    for (const CUdevice peer : peers_) all.emplace_back().location.id = peer;
+  }
+  for (CUmemAccessDesc& access : all) {
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  }
+  return calls_.cuMemSetAccess(address, size.count, all.data(), all.size());
+}
+
+CUresult DriverDevice::set_access(CUdeviceptr address, Bytes size,
+                                  const std::vector<CUmemAccessDesc>& access) {
+  return calls_.cuMemSetAccess(address, size.count, access.data(), access.size());
+}
+
+CUresult DriverDevice::unmap(CUdeviceptr address, Bytes size) {
+  return calls_.cuMemUnmap(address, size.count);
+}
+
+CUresult DriverDevice::export_memory(CUdeviceptr address, int* descriptor) {
+  if (!exportable() || !calls_.cuMemExportToShareableHandle) return CUDA_ERROR_NOT_SUPPORTED;
+  Physical physical = 0;
+  CUresult result =
+      calls_.cuMemRetainAllocationHandle(&physical, reinterpret_cast<void*>(address));  // NOLINT
+  if (result != CUDA_SUCCESS) return result;
+  result =
+      calls_.cuMemExportToShareableHandle(descriptor, physical, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+  calls_.cuMemRelease(physical);
+  return result;
+}
+
+CUresult DriverDevice::enter() {
+  context_mutex_.lock();
+  const CUresult result =
+      context_ == nullptr ? CUDA_ERROR_INVALID_CONTEXT : calls_.cuCtxPushCurrent_v2(context_);
+  if (result != CUDA_SUCCESS) {
+    context_mutex_.unlock();
+    return result;
+  }
+  capture_mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  if (calls_.cuThreadExchangeStreamCaptureMode) calls_.cuThreadExchangeStreamCaptureMode(&capture_mode_);
+  return CUDA_SUCCESS;
+}
+
+void DriverDevice::leave() {
+  if (calls_.cuThreadExchangeStreamCaptureMode) calls_.cuThreadExchangeStreamCaptureMode(&capture_mode_);
+  CUcontext popped = nullptr;
+  calls_.cuCtxPopCurrent_v2(&popped);
+  context_mutex_.unlock();
+}
+
+CUresult DriverDevice::stream_of(Lane lane, CUstream* stream) {
+  CUstream& slot = streams_[lane.index];
+  if (slot == nullptr) {
+    const CUresult result = calls_.cuStreamCreate(&slot, CU_STREAM_NON_BLOCKING);
+    if (result != CUDA_SUCCESS) {
+      slot = nullptr;
+      return result;
+    }
+  }
+  *stream = slot;
+  return CUDA_SUCCESS;
+}
+
+CUresult DriverDevice::copy_out(Lane lane, std::byte* host, CUdeviceptr from, Bytes size) {
+  CUstream stream = nullptr;
+  const CUresult result = stream_of(lane, &stream);
+  return result == CUDA_SUCCESS ? calls_.cuMemcpyDtoHAsync_v2(host, from, size.count, stream) : result;
+}
+
+CUresult DriverDevice::copy_in(Lane lane, CUdeviceptr to, const std::byte* host, Bytes size) {
+  CUstream stream = nullptr;
+  const CUresult result = stream_of(lane, &stream);
+  return result == CUDA_SUCCESS ? calls_.cuMemcpyHtoDAsync_v2(to, host, size.count, stream) : result;
+}
+
+CUresult DriverDevice::wait(Lane lane) {
+  const CUstream stream = streams_[lane.index];
+  return stream == nullptr ? CUDA_SUCCESS : calls_.cuStreamSynchronize(stream);
+}
+
+// Portable: the program's contexts come and go, the pool stays.
+CUresult DriverDevice::pin_host(std::byte* data, Bytes size) {
+  return calls_.cuMemHostRegister_v2(data, size.count, CU_MEMHOSTREGISTER_PORTABLE);
+}
+
+CUresult DriverDevice::unpin_host(std::byte* data) { return calls_.cuMemHostUnregister(data); }
+
+// First where the caller is, for its error; then wherever else work may use the memory.
+CUresult DriverDevice::synchronize() {
+  const CUresult result = synchronize_current();
+  if (synchronize_all_ != nullptr && !synchronize_all_()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  return result;
+}
+
+CUresult DriverDevice::synchronize_current() {
+  CUresult result = calls_.cuCtxSynchronize();
+  if (result != CUDA_ERROR_INVALID_CONTEXT) return result;
+  result = enter();
+  if (result != CUDA_SUCCESS) return result;
+  result = calls_.cuCtxSynchronize();
+  leave();
+  return result;
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Device that is a GPU, behind the driver's own functions.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include "interposer/memory/device.h"
+
+namespace sharedgpu {
+
+// The real driver's entry points, never our own wrappers. From cuThreadExchangeStreamCaptureMode on they may
+// be null.
+struct DriverCalls {
+  decltype(&::cuMemGetAllocationGranularity) cuMemGetAllocationGranularity = nullptr;
+  decltype(&::cuMemAddressReserve) cuMemAddressReserve = nullptr;
+  decltype(&::cuMemAddressFree) cuMemAddressFree = nullptr;
+  decltype(&::cuMemCreate) cuMemCreate = nullptr;
+  decltype(&::cuMemRelease) cuMemRelease = nullptr;
+  decltype(&::cuMemMap) cuMemMap = nullptr;
+  decltype(&::cuMemSetAccess) cuMemSetAccess = nullptr;
+  decltype(&::cuMemUnmap) cuMemUnmap = nullptr;
+  decltype(&::cuMemRetainAllocationHandle) cuMemRetainAllocationHandle = nullptr;
+  decltype(&::cuCtxPushCurrent_v2) cuCtxPushCurrent_v2 = nullptr;
+  decltype(&::cuCtxPopCurrent_v2) cuCtxPopCurrent_v2 = nullptr;
+  decltype(&::cuCtxSynchronize) cuCtxSynchronize = nullptr;
+  decltype(&::cuStreamCreate) cuStreamCreate = nullptr;
+  decltype(&::cuStreamDestroy_v2) cuStreamDestroy_v2 = nullptr;
+  decltype(&::cuStreamSynchronize) cuStreamSynchronize = nullptr;
+  decltype(&::cuMemcpyDtoHAsync_v2) cuMemcpyDtoHAsync_v2 = nullptr;
+  decltype(&::cuMemcpyHtoDAsync_v2) cuMemcpyHtoDAsync_v2 = nullptr;
+  decltype(&::cuMemHostRegister_v2) cuMemHostRegister_v2 = nullptr;
+  decltype(&::cuMemHostUnregister) cuMemHostUnregister = nullptr;
+  decltype(&::cuThreadExchangeStreamCaptureMode) cuThreadExchangeStreamCaptureMode = nullptr;
+  decltype(&::cuDeviceGetAttribute) cuDeviceGetAttribute = nullptr;
+  decltype(&::cuMemExportToShareableHandle) cuMemExportToShareableHandle = nullptr;
+
+  // Whether every required entry is filled: without virtual memory management (driver < 10.2 or a GPU that
+  // lacks it) the swap backend cannot serve.
+  bool complete() const;
+};
+
+class DriverDevice final : public Device {
+ public:
+  // `calls` is copied. Makes no driver call but the granularity's.
+  DriverDevice(const DriverCalls& calls, CUdevice device);
+
+  // The context that copies run in, from any thread; null: none (copies then fail with
+  // CUDA_ERROR_INVALID_CONTEXT). To be told before the context is destroyed, with null or another one.
+  void use_context(CUcontext context);
+
+  // Whether another device is to have access to what is mapped from now on.
+  void set_peer(CUdevice peer, bool allowed);
+
+  // Waits for all contexts of the process; synchronize() calls it. Once, before other threads know the
+  // device.
+  void set_synchronize_all(bool (*waiter)()) { synchronize_all_ = waiter; }
+
+  Bytes granularity() const override { return granularity_; }
+  CUresult reserve(CUdeviceptr* base, Bytes size) override;
+  CUresult unreserve(CUdeviceptr base, Bytes size) override;
+  CUresult create(Physical* physical, Bytes size, const CUmemAllocationProp* kind) override;
+  CUresult retain(Physical* physical, CUdeviceptr address) override;
+  CUresult release(Physical physical) override;
+  CUresult map(CUdeviceptr address, Bytes size, Physical physical) override;
+  CUresult allow_access(CUdeviceptr address, Bytes size) override;
+  CUresult set_access(CUdeviceptr address, Bytes size, const std::vector<CUmemAccessDesc>& access) override;
+  CUresult unmap(CUdeviceptr address, Bytes size) override;
+  bool exportable() const override { return exportable_.load(std::memory_order_relaxed); }
+  CUresult export_memory(CUdeviceptr address, int* descriptor) override;
+  CUresult enter() override;
+  void leave() override;
+  CUresult copy_out(Lane lane, std::byte* host, CUdeviceptr from, Bytes size) override;
+  CUresult copy_in(Lane lane, CUdeviceptr to, const std::byte* host, Bytes size) override;
+  CUresult wait(Lane lane) override;
+  CUresult pin_host(std::byte* data, Bytes size) override;
+  CUresult unpin_host(std::byte* data) override;
+  CUresult synchronize() override;
+
+ private:
+  CUmemAllocationProp properties(bool exportable) const;
+  bool has(CUdevice_attribute attribute) const;
+  CUresult synchronize_current();
+  CUresult stream_of(Lane lane, CUstream* stream);
+  void drop_streams();
+
+  const DriverCalls calls_;
+  const CUdevice device_;
+  const bool rdma_;               // memory may be registered with network cards
+  std::atomic<bool> exportable_;  // memory may be handed to other processes
+  Bytes granularity_;
+  bool (*synchronize_all_)() = nullptr;
+
+  mutable std::mutex peers_mutex_;
+  std::vector<CUdevice> peers_;
+
+  // Held from enter() to leave(), so that the context cannot be destroyed under a copy.
+  std::mutex context_mutex_;
+  CUcontext context_ = nullptr;
+  std::array<CUstream, Lane::kCount> streams_{};  // made at first use
+  CUstreamCaptureMode capture_mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+}  // namespace sharedgpu

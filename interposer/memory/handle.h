@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// A handle: a piece of an address range with one piece of physical memory under it, the unit of eviction.
+#pragma once
+
+#include <cuda.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "interposer/memory/host_pool.h"
+#include "protocol/units.h"
+
+namespace sharedgpu {
+
+// Where else the program has mapped memory that it made itself with cuMemCreate: as large as the handle.
+struct View {
+  CUdeviceptr address = 0;
+  std::vector<CUmemAccessDesc> access;  // as the program set it, one a location
+  bool mapped = false;
+  bool ready = false;  // mapped, with all of that access
+};
+
+// Where the contents are: on the host if `host` has room, else on the GPU if mapped and accessible, else
+// there are none yet.
+//
+//   mapped  host
+//   no      no    unbacked: never written, or not since it was made
+//   yes     no    resident
+//   no      yes   evicted
+//   yes     yes   a restore failed after the mapping: memory is there, the contents are still on the host
+//
+// Mapped but not accessible is what remains where the driver refused access and then would not unmap either.
+//
+// `busy`: one thread is moving it, and that thread alone touches it, without a lock. Otherwise the memory's
+// lock guards all of it.
+//
+// `place` is the lock's even while the handle is busy. Where it is not `free`, the handle stays mapped and
+// accessible until it is taken down.
+struct Handle {
+  enum class Place : std::uint8_t {
+    free,      // may leave the GPU
+    settling,  // leave to keep it is being asked for: counted as swappable and as pinned
+    settled,   // stays where it is: counted as pinned only
+  };
+  CUdeviceptr address = 0;
+  Bytes size;
+  bool mapped = false;
+  bool accessible = false;  // only where mapped
+  HostRoom host;
+  const CUmemAllocationProp* kind = nullptr;  // see Device::create
+  std::vector<View> views;
+  bool busy = false;
+  Place place = Place::free;
+  bool counted = false;         // in the resident bytes: mapped, or about to be; a settled one is not
+  std::uint64_t last_used = 0;  // when something was last allocated in it, by a count of allocations
+
+  bool evicted() const { return !host.empty(); }
+  bool on_gpu() const { return accessible && host.empty(); }  // the contents are
+  bool shown() const {
+    return std::all_of(views.begin(), views.end(), [](const View& view) { return view.ready; });
+  }
+  bool usable() const { return on_gpu() && shown(); }
+};
+
+// Addresses reserved together. A large allocation has a range for itself; smaller ones share an arena, which
+// is a range of one handle.
+struct Range {
+  CUdeviceptr base = 0;
+  Bytes size;
+  bool arena = false;
+  std::vector<Handle> handles;  // of fixed number: pointers to them stay good
+};
+
+// Cuts a range into handles of `size` bytes, the last one larger (less than twice as large) rather than a
+// small one more: small handles cost as many driver calls as large ones.
+std::vector<Handle> cut_into_handles(const Range& range, Bytes size);
+
+}  // namespace sharedgpu

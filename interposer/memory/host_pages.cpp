@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/memory/host_pages.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+
+namespace sharedgpu {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kHugePage = 2u << 20;
+constexpr std::size_t kMaxThreads = 8;
+// A thread costs about as much as touching this much.
+constexpr std::size_t kMinPart = 8u << 20;
+
+struct Part {
+  std::byte* data;
+  std::size_t size;
+};
+
+void* touch(void* argument) {
+  const Part& part = *static_cast<Part*>(argument);
+  volatile std::byte* const data = part.data;
+  for (std::size_t offset = 0; offset < part.size; offset += kPage) data[offset] = std::byte{0};
+  return nullptr;
+}
+
+std::size_t processors() {
+  cpu_set_t mask;
+  if (sched_getaffinity(0, sizeof mask, &mask) != 0) return 1;
+  return static_cast<std::size_t>(std::max(CPU_COUNT(&mask), 1));
+}
+
+// A part whose thread cannot be had is touched here. The program's signals are never delivered to the
+// threads.
+void touch_in_parallel(std::byte* data, std::size_t size) {
+  const std::size_t count = std::clamp<std::size_t>(size / kMinPart, 1, std::min(processors(), kMaxThreads));
+  const std::size_t share = (size / count + kHugePage - 1) / kHugePage * kHugePage;
+  std::array<Part, kMaxThreads> parts{};
+  std::array<pthread_t, kMaxThreads> threads{};
+  std::array<bool, kMaxThreads> started{};
+
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t begin = std::min(i * share, size);
+    parts[i] = {data + begin, i + 1 == count ? size - begin : std::min(share, size - begin)};
+    started[i] = i + 1 < count && pthread_create(&threads[i], nullptr, touch, &parts[i]) == 0;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!started[i]) touch(&parts[i]);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    if (started[i]) pthread_join(threads[i], nullptr);
+  }
+}
+
+}  // namespace
+
+std::byte* map_touched_pages(Bytes size) {
+  // One huge page more, so that an aligned part can be cut out.
+  const std::size_t whole = size.count + kHugePage;
+  void* const mapped = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  auto* const begin = static_cast<std::byte*>(mapped);
+  const std::size_t before = -reinterpret_cast<std::uintptr_t>(begin) % kHugePage;
+  std::byte* const data = begin + before;
+  if (before != 0) munmap(begin, before);
+  munmap(data + size.count, whole - before - size.count);
+
+  madvise(data, size.count, MADV_HUGEPAGE);
+  madvise(data, size.count, MADV_DONTFORK);
+  touch_in_parallel(data, size.count);
+  return data;
+}
+
+void unmap_pages(std::byte* data, Bytes size) { munmap(data, size.count); }
+
+}  // namespace sharedgpu

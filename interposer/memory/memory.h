@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device memory of one process on one GPU, as a backend gives it.
+//
+// An allocation's address range lives as long as the allocation; the physical handles under it come and go.
+// Application threads call allocate() and free() at any time. The session's turn thread alone calls
+// evict(), restore() and tend(), the first two only while the gate is closed and every context is drained.
+// All functions return driver error codes; nothing throws, nothing blocks on the arbiter while it holds a
+// lock that evict() needs.
+#pragma once
+
+#include <cuda.h>
+
+#include <optional>
+
+#include "interposer/memory/program_memory.h"
+#include "protocol/messages.h"
+
+namespace sharedgpu {
+
+// What the memory needs of the session: the arbiter's leave to grow, a place to report, and whether a stream
+// is being captured. Called without any lock of the memory held.
+//
+// The session sends what use() says at the moment it sends, read under its own send lock: so the last message
+// sent is the newest state, and no older number overtakes a newer one.
+class Books {
+ public:
+  struct Answer {
+    bool granted = false;  // false: CUDA_ERROR_OUT_OF_MEMORY
+  };
+  virtual ~Books() = default;
+  // Asks leave for a growth that use() counts already; if it is refused, the memory takes it back. Blocks
+  // until the arbiter answers or is gone (then granted: plain CUDA's own limit decides). The arbiter's
+  // `allowed` reaches the memory by set_allowed() before this returns.
+  virtual Answer grow() = 0;
+  // The same for a growth that nobody can take back: does not wait for the answer.
+  virtual void claim() {}
+  // Tells of shrinking and of progress in evict() and restore(). Never blocks for an answer.
+  virtual void report(bool stuck) = 0;
+  // Whether a stream of this process is being captured now: then nothing may synchronize.
+  virtual bool capturing() = 0;
+  // The allocation at `base` is being freed: nobody else gets at it from now on. Whether another process
+  // still has it open; then its memory stays, and is asked for again later.
+  virtual bool still_lent(CUdeviceptr base) {
+    static_cast<void>(base);
+    return false;
+  }
+};
+
+struct AddressRange {
+  CUdeviceptr base = 0;
+  Bytes size;  // as the program asked for it
+};
+
+// A part of an allocation that another process can map.
+struct Piece {
+  int descriptor = -1;  // the caller's to close
+  Bytes size;
+  Bytes offset;        // of the allocation in its first piece
+  Bytes total;         // of all its pieces
+  unsigned count = 0;  // of the allocation's pieces
+};
+
+class Memory {
+ public:
+  virtual ~Memory() = default;
+
+  // Allocates `size` > 0 bytes, aligned as cuMemAlloc aligns (at least 512 bytes). Physical memory is there
+  // on return where the lease is held and `allowed` has room; else it comes with the next restore().
+  virtual CUresult allocate(CUdeviceptr* address, Bytes size) = 0;
+  // Frees what allocate() gave: waits for the GPU as cuMemFree does, but never during a stream capture (then
+  // the memory goes back later). nullopt: not ours.
+  virtual std::optional<CUresult> free(CUdeviceptr address) = 0;
+  // The same for memory that no work uses any more: waits for nothing.
+  virtual std::optional<CUresult> free_unused(CUdeviceptr address) = 0;
+  // The allocation that `address` lies in; nullopt: not ours.
+  virtual std::optional<AddressRange> find(CUdeviceptr address) const = 0;
+
+  // The device lets others at its memory since: gives access anew to all that is mapped.
+  virtual void renew_access() {}
+
+  // What lies under this part of an allocation stays where it is until it is freed, and counts as pinned.
+  // CUDA_ERROR_NOT_READY: not all of it is on the GPU now; it is in the next turn. CUDA_ERROR_OUT_OF_MEMORY:
+  // so much may not be pinned. CUDA_ERROR_INVALID_VALUE: not one allocation of ours. Waits for the arbiter.
+  virtual CUresult settle(CUdeviceptr address, Bytes size) {
+    static_cast<void>(address);
+    static_cast<void>(size);
+    return CUDA_SUCCESS;  // where nothing moves
+  }
+  // Whether export_piece() may be asked at all.
+  virtual bool exportable() const { return false; }
+  // Exports a piece of the allocation at `base`, all of which has been settled.
+  virtual CUresult export_piece(CUdeviceptr base, unsigned index, Piece* piece) {
+    static_cast<void>(base);
+    static_cast<void>(index);
+    static_cast<void>(piece);
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  // For the physical memory that the program makes itself; null: that is left to the driver.
+  virtual ProgramMemory* program_memory() { return nullptr; }
+
+  // Device memory that is not swappable grew or shrank by this much on this GPU (arrays, pools, the program's
+  // own VMM). Growth asks the arbiter first and may be refused.
+  virtual CUresult pin(Bytes size) = 0;
+  virtual void unpin(Bytes size) = 0;
+  // The same growth where it has happened already: tells of it, and waits for nothing.
+  virtual void pin_unasked(Bytes size) { static_cast<void>(size); }
+  virtual void set_context_size(Bytes size) = 0;
+
+  // Safe from any thread, the sender of a message included; never waits for the GPU.
+  virtual MemoryUse use() const = 0;
+  // How much may be resident from now on (Verdict, Restore, Evict). From any thread, also in evict() and
+  // restore(), which go by the newest.
+  virtual void set_allowed(Bytes allowed) = 0;
+  virtual Bytes allowed() const = 0;
+
+  // Evicts, least recently used first, until at most allowed() is resident. True: done. False: some had to
+  // stay (reported as stuck); not a byte is lost either way.
+  virtual bool evict() = 0;
+  // Makes resident as much as allowed() lets in, and reports if that changed anything. True: all of the
+  // process's memory is resident. False: allowed() is too little, or the driver has not yet freed what others
+  // gave up: then, where resident < allowed() and the footprint is larger, the caller tries again soon.
+  virtual bool restore() = 0;
+  // For the turn thread, every second or so, the gate open or closed: frees what a capture kept from being
+  // freed, and gives idle host memory back when the job runs short of it.
+  virtual void tend() = 0;
+};
+
+}  // namespace sharedgpu

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/memory/native_memory.h"
+
+#include <algorithm>
+#include <thread>
+
+namespace sharedgpu {
+namespace {
+
+// No GPU has as much; sums of sizes stay far from wrapping.
+constexpr Bytes kLargestAllocation{1ull << 46};
+
+}  // namespace
+
+CUresult NativeMemory::allocate(CUdeviceptr* address, Bytes size) {
+  if (size > kLargestAllocation || !take(size)) return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = CUDA_SUCCESS;
+  Nanoseconds waited{};
+  for (Nanoseconds pause = std::chrono::milliseconds(1);; pause = std::min(pause * 2, patience_ / 16)) {
+    result = calls_.allocate(address, size.count);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || waited >= patience_) break;
+    std::this_thread::sleep_for(pause);
+    waited += pause;
+  }
+  if (result != CUDA_SUCCESS) {
+    give(size);
+    return result;
+  }
+  const std::lock_guard lock(mutex_);
+  blocks_[*address] = size;
+  return CUDA_SUCCESS;
+}
+
+// Forgotten first: the address may be given out again as soon as it is free.
+std::optional<CUresult> NativeMemory::free(CUdeviceptr address) {
+  Bytes size;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto block = blocks_.find(address);
+    if (block == blocks_.end()) return std::nullopt;
+    size = block->second;
+    blocks_.erase(block);
+  }
+  const CUresult result = calls_.free(address);
+  if (result == CUDA_SUCCESS) {
+    give(size);
+  } else {
+    const std::lock_guard lock(mutex_);
+    blocks_[address] = size;
+  }
+  return result;
+}
+
+// Asks leave where the driver may need another piece.
+bool NativeMemory::take(Bytes size) {
+  {
+    const std::lock_guard lock(mutex_);
+    const Bytes before = counted(allocated_);
+    allocated_ += size;
+    if (counted(allocated_) == before) return true;
+  }
+  if (books_.grow().granted) return true;
+  give(size);
+  return false;
+}
+
+void NativeMemory::give(Bytes size) {
+  {
+    const std::lock_guard lock(mutex_);
+    const Bytes before = counted(allocated_);
+    allocated_ = minus(allocated_, size);
+    if (counted(allocated_) == before) return;
+  }
+  books_.report(false);
+}
+
+CUresult NativeMemory::pin(Bytes size) {
+  {
+    const std::lock_guard lock(mutex_);
+    pinned_ += size;
+  }
+  if (books_.grow().granted) return CUDA_SUCCESS;
+  unpin(size);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void NativeMemory::unpin(Bytes size) {
+  {
+    const std::lock_guard lock(mutex_);
+    pinned_ = minus(pinned_, size);
+  }
+  books_.report(false);
+}
+
+void NativeMemory::set_context_size(Bytes size) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (context_ == size) return;
+    context_ = size;
+  }
+  books_.report(false);
+}
+
+MemoryUse NativeMemory::use() const {
+  const std::lock_guard lock(mutex_);
+  return {.swappable = {},
+          .resident = {},
+          .pinned = counted(allocated_) + pinned_,
+          .context = context_,
+          .host = {}};
+}
+
+void NativeMemory::set_allowed(Bytes allowed) {
+  const std::lock_guard lock(mutex_);
+  allowed_ = allowed;
+}
+
+Bytes NativeMemory::allowed() const {
+  const std::lock_guard lock(mutex_);
+  return allowed_;
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The native backend: cuMemAlloc's memory is the driver's own and stays where it is, but it is counted, so
+// that the arbiter plans the other tenants around it.
+#pragma once
+
+#include <map>
+#include <mutex>
+
+#include "interposer/memory/memory.h"
+
+namespace sharedgpu {
+
+// The real driver's.
+struct NativeCalls {
+  CUresult (*allocate)(CUdeviceptr* address, std::size_t size) = nullptr;
+  CUresult (*free)(CUdeviceptr address) = nullptr;
+};
+
+class NativeMemory final : public Memory {
+ public:
+  // `patience`: how long allocate() waits for memory that the driver is still taking from another process.
+  NativeMemory(const NativeCalls& calls, Books& books, Nanoseconds patience = std::chrono::seconds(2))
+      : calls_(calls), books_(books), patience_(patience) {}
+
+  CUresult allocate(CUdeviceptr* address, Bytes size) override;
+  std::optional<CUresult> free(CUdeviceptr address) override;
+  std::optional<CUresult> free_unused(CUdeviceptr address) override { return free(address); }
+  // None is ours to answer for: the driver knows its memory, shares it and tells of it.
+  std::optional<AddressRange> find(CUdeviceptr /*address*/) const override { return std::nullopt; }
+  CUresult pin(Bytes size) override;
+  void unpin(Bytes size) override;
+  void set_context_size(Bytes size) override;
+  MemoryUse use() const override;
+  void set_allowed(Bytes allowed) override;
+  Bytes allowed() const override;
+  // There is nothing that could leave or come back.
+  bool evict() override { return true; }
+  bool restore() override { return true; }
+  void tend() override {}
+
+ private:
+  // The driver takes memory for small blocks in pieces of this size, and so it is counted.
+  static constexpr Bytes kPiece = mebibytes(2);
+  static Bytes counted(Bytes size) { return {(size.count + kPiece.count - 1) / kPiece.count * kPiece.count}; }
+  bool take(Bytes size);
+  void give(Bytes size);
+
+  const NativeCalls calls_;
+  Books& books_;
+  const Nanoseconds patience_;
+
+  mutable std::mutex mutex_;  // never held across a call of the driver or the books
+  std::map<CUdeviceptr, Bytes> blocks_;
+  Bytes allocated_;  // growth that is being asked for included
+  Bytes pinned_;     // besides
+  Bytes context_;
+  Bytes allowed_;
+};
+
+}  // namespace sharedgpu

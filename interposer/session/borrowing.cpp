@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/session/borrowing.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "interposer/driver/call.h"
+#include "interposer/gate/control.h"
+#include "interposer/session/session.h"
+
+namespace sharedgpu::session {
+namespace {
+
+constexpr Bytes kLargest{std::uint64_t{1} << 46};  // no GPU has as much
+
+// As the driver says of a handle that names nothing, or nothing any more.
+CUresult refusal(LoanOutcome outcome) {
+  return outcome == LoanOutcome::unknown ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_MAP_FAILED;
+}
+
+CUresult map_failed(CUresult result) {
+  return result == CUDA_ERROR_OUT_OF_MEMORY ? result : CUDA_ERROR_MAP_FAILED;
+}
+
+// The mapping alone keeps the memory then.
+CUresult map_piece(CUdeviceptr address, Bytes size, const UniqueFd& descriptor) {
+  CUmemGenericAllocationHandle handle = 0;
+  auto* os_handle = reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor.get()));  // NOLINT
+  CUresult result = SHAREDGPU_REAL(cuMemImportFromShareableHandle, &handle, os_handle,
+                                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  if (result != CUDA_SUCCESS) return result;
+  result = SHAREDGPU_REAL(cuMemMap, address, size.count, 0, handle, 0);
+  SHAREDGPU_REAL(cuMemRelease, handle);
+  return result;
+}
+
+// For the device of this thread's context: it may be another one than the lender's.
+CUresult allow_access(CUdeviceptr address, Bytes size) {
+  CUmemAccessDesc access{};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  CUresult result = SHAREDGPU_REAL(cuCtxGetDevice, &access.location.id);
+  return result == CUDA_SUCCESS ? SHAREDGPU_REAL(cuMemSetAccess, address, size.count, &access, 1) : result;
+}
+
+}  // namespace
+
+std::optional<IpcTicket> ticket_in(const CUipcMemHandle& handle) {
+  IpcTicket ticket;
+  std::memcpy(static_cast<void*>(&ticket), &handle, sizeof ticket);
+  if (ticket.magic != IpcTicket::kMagic) return std::nullopt;
+  return ticket;
+}
+
+CUipcMemHandle handle_of(const IpcTicket& ticket) {
+  CUipcMemHandle handle{};
+  std::memcpy(&handle, static_cast<const void*>(&ticket), sizeof ticket);
+  return handle;
+}
+
+CUresult Borrowing::open(const IpcTicket& ticket, CUdeviceptr* address) {
+  Opened opened{.name = ticket.name, .mapped = ticket.mapped, .size = ticket.size};
+  if (CUresult result = SHAREDGPU_REAL(cuCtxGetCurrent, &opened.context); result != CUDA_SUCCESS)
+    return result;
+  if (opened.context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  const bool sane = ticket.name.loan < Lien::kLoans && ticket.mapped <= kLargest &&
+                    ticket.offset <= ticket.mapped && ticket.size <= ticket.mapped - ticket.offset;
+  if (!sane) return CUDA_ERROR_INVALID_VALUE;
+
+  const std::lock_guard one_at_a_time(opening_);
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [known, its] : opened_) {
+      if (its.name != ticket.name) continue;
+      ++its.times;
+      *address = known;
+      return CUDA_SUCCESS;
+    }
+  }
+  // Held before the first piece comes: memory that is freed from now on stays until this process closes it.
+  CUresult result = hold(ticket.name);
+  if (result == CUDA_SUCCESS) result = map(opened);
+  const std::lock_guard lock(mutex_);
+  if (result != CUDA_SUCCESS) {
+    let_go(ticket.name);
+    return result;
+  }
+  *address = opened.base + ticket.offset.count;
+  opened_.emplace(*address, opened);
+  return CUDA_SUCCESS;
+}
+
+// Without a lien all works but the books where memory is freed while it is lent.
+CUresult Borrowing::hold(LoanName name) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (liens_[name.lender]) {
+      liens_[name.lender].hold(name.loan);
+      return CUDA_SUCCESS;
+    }
+  }
+  Answer answer = ask_(name, kLien);
+  if (answer.outcome == LoanOutcome::unknown) return refusal(answer.outcome);
+  const std::lock_guard lock(mutex_);
+  move_out_of_the_way(answer.descriptor);
+  liens_[name.lender].adopt(std::move(answer.descriptor));
+  liens_[name.lender].hold(name.loan);
+  return CUDA_SUCCESS;
+}
+
+// With mutex_ held.
+void Borrowing::let_go(LoanName name) {
+  liens_[name.lender].let_go(name.loan);
+  const bool last = std::ranges::none_of(
+      opened_, [=](const auto& entry) { return entry.second.name.lender == name.lender; });
+  if (last) liens_.erase(name.lender);
+}
+
+CUresult Borrowing::map(Opened& opened) {
+  CUresult result = SHAREDGPU_REAL(cuMemAddressReserve, &opened.base, opened.mapped.count, 0, 0, 0);
+  if (result != CUDA_SUCCESS) return result;
+  Bytes done;
+  result = map_pieces(opened, done);
+  if (result == CUDA_SUCCESS) return CUDA_SUCCESS;
+  if (done != Bytes{}) SHAREDGPU_REAL(cuMemUnmap, opened.base, done.count);
+  SHAREDGPU_REAL(cuMemAddressFree, opened.base, opened.mapped.count);
+  return result;
+}
+
+CUresult Borrowing::map_pieces(const Opened& opened, Bytes& done) {
+  for (unsigned piece = 0; done < opened.mapped; ++piece) {
+    const Answer answer = ask_(opened.name, piece);
+    if (answer.outcome != LoanOutcome::given) return refusal(answer.outcome);
+    if (answer.size == Bytes{} || answer.size > opened.mapped - done) return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = map_piece(opened.base + done.count, answer.size, answer.descriptor);
+    if (result != CUDA_SUCCESS) return map_failed(result);
+    done += answer.size;
+  }
+  CUresult result = allow_access(opened.base, opened.mapped);
+  return result == CUDA_SUCCESS ? result : map_failed(result);
+}
+
+std::optional<CUresult> Borrowing::close(CUdeviceptr address) {
+  std::unique_lock lock(mutex_);
+  auto found = opened_.find(address);
+  if (found == opened_.end() || found->second.times == 0) return std::nullopt;
+  // Nothing may wait for the GPU during a capture: then it is closed later.
+  if (--found->second.times == 0 && !gate::capturing()) end(lock, found);
+  return CUDA_SUCCESS;
+}
+
+void Borrowing::close_all(CUcontext context) {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    auto found =
+        std::ranges::find_if(opened_, [=](const auto& entry) { return entry.second.context == context; });
+    if (found == opened_.end()) return;
+    end(lock, found);
+  }
+}
+
+// Work of any context may be using it. Gives mutex_ up meanwhile.
+void Borrowing::end(std::unique_lock<std::mutex>& lock, AllOpened::iterator found) {
+  const Opened opened = found->second;
+  opened_.erase(found);
+  lock.unlock();
+  contexts().synchronize();
+  SHAREDGPU_REAL(cuMemUnmap, opened.base, opened.mapped.count);
+  SHAREDGPU_REAL(cuMemAddressFree, opened.base, opened.mapped.count);
+  if (opened.heir != nullptr) opened.heir->unpin(opened.mapped);
+  lock.lock();
+  let_go(opened.name);
+}
+
+std::optional<AddressRange> Borrowing::find(CUdeviceptr address) const {
+  const std::lock_guard lock(mutex_);
+  auto after = opened_.upper_bound(address);
+  if (after == opened_.begin()) return std::nullopt;
+  const auto& [base, opened] = *std::prev(after);
+  if (address - base >= opened.size.count) return std::nullopt;
+  return AddressRange{base, opened.size};
+}
+
+void Borrowing::tend(Memory& memory) {
+  std::unique_lock lock(mutex_);
+  for (auto& [address, opened] : opened_) {
+    const Lien& lien = liens_[opened.name.lender];
+    if (opened.heir != nullptr || !lien || lien.lender_lives() || !lien.inherit(opened.name.loan)) continue;
+    opened.heir = &memory;
+    memory.pin_unasked(opened.mapped);
+  }
+  if (gate::capturing()) return;
+  auto closing = std::ranges::find_if(opened_, [](const auto& entry) { return entry.second.times == 0; });
+  if (closing != opened_.end()) end(lock, closing);  // one at a time: the map changes meanwhile
+}
+
+}  // namespace sharedgpu::session

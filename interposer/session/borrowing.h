@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this process has borrowed from others of its tenant: physical memory of theirs, mapped here at
+// addresses of its own. The lender counts it, as pinned; where the lender has died, one of the borrowers
+// does.
+//
+// Safe from all threads.
+#pragma once
+
+#include <cuda.h>
+
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "interposer/memory/memory.h"
+#include "interposer/session/lien.h"
+
+namespace sharedgpu::session {
+
+// What a CUipcMemHandle says that names memory of ours.
+struct IpcTicket {
+  static constexpr std::uint64_t kMagic = 0x9d5f2e8a41b7c306;  // no handle of the driver begins with it
+  std::uint64_t magic = kMagic;
+  LoanName name;
+  Bytes mapped;  // of all pieces
+  Bytes offset;  // of the allocation in them
+  Bytes size;    // of the allocation
+};
+static_assert(sizeof(IpcTicket) <= sizeof(CUipcMemHandle));
+
+// nullopt: it is the driver's own.
+std::optional<IpcTicket> ticket_in(const CUipcMemHandle& handle);
+CUipcMemHandle handle_of(const IpcTicket& ticket);
+
+class Borrowing {
+ public:
+  // Asks the lender for a piece. Blocks until there is an answer, or no hope of one (`failed`).
+  struct Answer {
+    LoanOutcome outcome = LoanOutcome::failed;
+    unsigned pieces = 0;
+    Bytes size;
+    UniqueFd descriptor;
+  };
+  using Ask = Answer (*)(LoanName name, std::uint32_t piece);
+  explicit Borrowing(Ask ask) : ask_(ask) {}
+
+  // cuIpcOpenMemHandle and cuIpcCloseMemHandle, in the calling thread's context. close(): nullopt: not ours.
+  CUresult open(const IpcTicket& ticket, CUdeviceptr* address);
+  std::optional<CUresult> close(CUdeviceptr address);
+  // Closes all that was opened in `context`, which is about to be destroyed.
+  void close_all(CUcontext context);
+  std::optional<AddressRange> find(CUdeviceptr address) const;
+
+  // Now and then, on the turn thread: takes over what dead lenders counted, and closes what a capture kept
+  // open.
+  void tend(Memory& memory);
+
+ private:
+  struct Opened {
+    LoanName name;
+    CUcontext context = nullptr;
+    CUdeviceptr base = 0;  // of the mapping
+    Bytes mapped;
+    Bytes size;
+    unsigned times = 1;      // 0: to be closed after a capture
+    Memory* heir = nullptr;  // which counts it as pinned, the lender being dead
+  };
+  using AllOpened = std::map<CUdeviceptr, Opened>;  // by the address that the program got
+
+  CUresult hold(LoanName name);
+  void let_go(LoanName name);
+  CUresult map(Opened& opened);
+  CUresult map_pieces(const Opened& opened, Bytes& done);
+  void end(std::unique_lock<std::mutex>& lock, AllOpened::iterator found);
+
+  const Ask ask_;
+  std::mutex opening_;  // one open at a time; taken before mutex_
+  mutable std::mutex mutex_;
+  AllOpened opened_;
+  std::map<std::uint64_t, Lien> liens_;  // by lender
+};
+
+}  // namespace sharedgpu::session

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/session/captures.h"
+
+#include <algorithm>
+
+#include "interposer/driver/call.h"
+#include "interposer/gate/control.h"
+#include "interposer/session/session.h"
+
+namespace sharedgpu::session {
+namespace {
+
+void on_thread_end(void* /*unused*/) { captures().drop_thread(); }
+
+// Has on_thread_end() called at the end of the calling thread. Where the program has used up all keys, what
+// it then leaves behind counts until its context goes.
+void watch_thread() {
+  static constinit pthread_once_t once = PTHREAD_ONCE_INIT;
+  static constinit pthread_key_t key{};
+  static constinit bool made = false;
+  pthread_once(&once, [] { made = pthread_key_create(&key, on_thread_end) == 0; });
+  if (made) pthread_setspecific(key, &key);
+}
+
+pthread_t owner_of(CUstream stream) { return stream == CU_STREAM_PER_THREAD ? pthread_self() : pthread_t{}; }
+
+}  // namespace
+
+bool Captures::Capture::is(CUstream its, pthread_t owner) const {
+  return stream == its && pthread_equal(thread, owner) != 0;
+}
+
+template <class Over>
+void Captures::remove_if(Over over) {
+  std::lock_guard lock(mutex_);
+  for (std::size_t ended = std::erase_if(all_, over); ended != 0; --ended) gate::capture_ended();
+}
+
+void Captures::add(CUstream stream) {
+  Capture capture = {.stream = stream, .thread = owner_of(stream)};
+  SHAREDGPU_REAL(cuStreamGetCtx, stream, &capture.context);
+  if (stream == CU_STREAM_PER_THREAD) watch_thread();
+  std::lock_guard lock(mutex_);
+  all_.push_back(capture);
+}
+
+bool Captures::contain(CUstream stream) const {
+  std::lock_guard lock(mutex_);
+  return std::ranges::any_of(
+      all_, [=, owner = owner_of(stream)](const Capture& capture) { return capture.is(stream, owner); });
+}
+
+void Captures::remove(CUstream stream) {
+  remove_if([=, owner = owner_of(stream)](const Capture& capture) { return capture.is(stream, owner); });
+}
+
+void Captures::drop(CUcontext context) {
+  remove_if([context](const Capture& capture) { return capture.context == context; });
+}
+
+void Captures::drop_thread() { remove(CU_STREAM_PER_THREAD); }
+
+}  // namespace sharedgpu::session

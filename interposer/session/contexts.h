@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// The live contexts and streams of the process: what a drain has to wait for.
+//
+// Safe from all threads. A context is not destroyed while a drain uses it; the wait for that is bounded by
+// the kernels that run, which a destruction waits for anyway.
+#pragma once
+
+#include <cuda.h>
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "interposer/gate/control.h"
+#include "interposer/session/wakeup.h"
+#include "protocol/units.h"
+
+namespace sharedgpu::session {
+
+class Contexts {
+ public:
+  // A context came to be. Idempotent: retaining a primary context again adds nothing.
+  void add(CUcontext context, CUdevice device, bool primary);
+  // It is about to be destroyed: waits until nobody uses it, and forgets it.
+  void remove(CUcontext context);
+  // The primary context of `device`; null: none is known.
+  CUcontext primary(CUdevice device) const;
+  // The device of a live context; false: it is not known.
+  bool device(CUcontext context, CUdevice* device) const;
+  // Any live context of `device`; null: none.
+  CUcontext any(CUdevice device) const;
+  // The program wants so much more than usual for the context's own heap or buffers.
+  void set_extra(CUcontext context, CUlimit limit, Bytes extra);
+  // What all contexts of `device` take, where each takes `usual` at least.
+  Bytes size(CUdevice device, Bytes usual) const;
+
+  // A stream was made in `context`, with which it goes.
+  void add_stream(CUstream stream, CUcontext context);
+  // Before the stream is destroyed.
+  void remove_stream(CUstream stream);
+
+  // Waits until the GPU has done all that was submitted to any of them. False: a capture was in the way after
+  // all, and it has to be done again. Any other error counts as done: a lost context runs nothing.
+  bool synchronize();
+  // Whether the driver says of all of them that they have nothing to do. Never waits. During a capture, which
+  // a question could spoil, the answer is no.
+  bool idle();
+
+  // Counts a capture that begins; that is kept out of idle()'s questions.
+  void capture_began();
+
+ private:
+  struct Live {
+    CUcontext context = nullptr;
+    CUdevice device = 0;
+    bool primary = false;
+    int users = 0;
+    std::map<CUlimit, Bytes> extra;
+  };
+
+  struct Stream {
+    CUstream stream = nullptr;
+    CUcontext context = nullptr;
+  };
+
+  Live* find(CUcontext context);
+
+  mutable std::mutex mutex_;
+  std::vector<Live> live_;
+  std::vector<Stream> streams_;
+  Wakeup unused_;
+};
+
+// Closes the gate of the process, all of whose contexts are drained. Every session's turn thread may: the
+// first one drains for all of them.
+class ContextDrain final : public gate::Drain {
+ public:
+  explicit ContextDrain(Contexts& contexts) : contexts_(contexts) {}
+  bool close() {
+    std::lock_guard lock(mutex_);
+    return gate::close(*this);
+  }
+  bool drain() override { return contexts_.synchronize(); }
+
+ private:
+  Contexts& contexts_;
+  std::mutex mutex_;
+};
+
+}  // namespace sharedgpu::session

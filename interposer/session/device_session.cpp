@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/session/device_session.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+
+#include "interposer/driver/call.h"
+#include "interposer/gate/control.h"
+#include "interposer/memory/driver_device.h"
+#include "interposer/session/log.h"
+#include "protocol/ask.h"
+
+namespace sharedgpu::session {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kStackSize = 2ul << 20;  // glibc takes the program's thread-local storage from it
+constexpr Nanoseconds kPatience = 100ms;       // between looks at whether the arbiter is gone
+constexpr Nanoseconds kLenderPatience = 10s;   // a process that is stopped answers nothing
+
+// What the driver takes for a context cannot be measured beside other processes that come and go. This is
+// what was seen on large GPUs, and a sixty-fourth of small ones.
+Bytes context_estimate(Bytes total) { return std::min(Bytes{total.count / 64}, mebibytes(512)); }
+
+}  // namespace
+
+Attach describe(CUdevice device) {
+  Attach attach;
+  CUuuid uuid = {};
+  if (SHAREDGPU_REAL(cuDeviceGetUuid_v2, &uuid, device) != CUDA_SUCCESS)
+    SHAREDGPU_REAL(cuDeviceGetUuid, &uuid, device);
+  std::memcpy(attach.gpu.bytes, uuid.bytes, sizeof attach.gpu.bytes);
+  std::size_t total = 0;
+  SHAREDGPU_REAL(cuDeviceTotalMem_v2, &total, device);
+  attach.total = {total};
+  SHAREDGPU_REAL(cuDeviceGetName, attach.name, static_cast<int>(sizeof attach.name) - 1, device);
+  return attach;
+}
+
+// --- Beginning ---
+
+bool DeviceSession::begin(Handshake& hands) {
+  service_.adopt(hands);
+  if (int error = outbox_.doorbell().open()) return stay_plain("make a pipe", error);
+  if (int error = launch_threads()) return stay_plain("start a thread", error);
+  debug("session %llu of tenant %llu", static_cast<unsigned long long>(hands.welcome.session.value),
+        static_cast<unsigned long long>(hands.welcome.tenant.value));
+  return true;
+}
+
+bool DeviceSession::stay_plain(const char* trouble, int error) {
+  say("cannot %s (%s); running as plain CUDA", trouble, std::strerror(error));
+  service_.leave();
+  gate::open_for_good(seat_);
+  return false;
+}
+
+// The program's signals are for the program's threads. Returns 0 or an errno value.
+int DeviceSession::launch_threads() {
+  pthread_attr_t attributes;
+  if (int error = pthread_attr_init(&attributes)) return error;
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_attr_setstacksize(&attributes, kStackSize);
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  int error = pthread_create(&thread, &attributes, run_turns, this);
+  if (error == 0) error = pthread_create(&thread, &attributes, run_service, this);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_attr_destroy(&attributes);
+  return error;
+}
+
+void* DeviceSession::run_service(void* session) {
+  prctl(PR_SET_NAME, "sharedgpu-talk");
+  static_cast<DeviceSession*>(session)->service_.run();
+  return nullptr;
+}
+
+void* DeviceSession::run_turns(void* session) {
+  prctl(PR_SET_NAME, "sharedgpu-turns");  // 15 bytes at most
+  // What this thread synchronizes must not spoil a capture that another thread is at.
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  SHAREDGPU_REAL(cuThreadExchangeStreamCaptureMode, &mode);
+  static_cast<DeviceSession*>(session)->turns_.run();
+  return nullptr;
+}
+
+void DeviceSession::attach(CUdevice device) {
+  Attach attach = describe(device);
+  attach.lender = lending_.number();
+  made_ = make_memory(service_.backend(), device, *this);
+  device_ = device;
+  usual_context_ = context_estimate(attach.total);
+  if (made_.memory != nullptr) made_.memory->set_context_size(usual_context_);
+  service_.set_gpu(attach, made_.memory);
+  Request request(MessageType::attach);
+  bool answered = ask(request, settings_.arbiter_timeout);
+  capacity_ = answered ? request.answer.as<Attached>().capacity : attach.total;
+  debug("attached to %s, capacity %llu MiB", attach.name,
+        static_cast<unsigned long long>(capacity_.count >> 20));
+}
+
+void DeviceSession::copy_within(CUcontext context) {
+  if (made_.device != nullptr) made_.device->use_context(context);
+}
+
+void DeviceSession::count(const Contexts& contexts) {
+  if (made_.memory != nullptr) made_.memory->set_context_size(contexts.size(device_, usual_context_));
+}
+
+void DeviceSession::set_peer(CUdevice peer, bool allowed) {
+  if (made_.device == nullptr) return;  // the driver's own memory
+  made_.device->set_peer(peer, allowed);
+  if (allowed) made_.memory->renew_access();
+}
+
+// --- Asking ---
+
+bool DeviceSession::arbiter_gone(Nanoseconds patience) const {
+  Nanoseconds since = service_.lost_since();
+  return since != Nanoseconds(0) && now() - since >= patience;
+}
+
+// Puts the question and waits for the answer. False: the arbiter has been gone for `patience`, or hangs, or
+// it is `deadline`.
+bool DeviceSession::ask(Request& request, Nanoseconds patience, Nanoseconds deadline) {
+  requests_.add(request);
+  outbox_.poke();
+  bool answered = false;
+  // Counted in looks, not by the clock: time in which this process was stopped is not the arbiter's.
+  for (Nanoseconds waited{};;) {
+    std::uint32_t seen = request.done.seen();
+    answered = requests_.answered(request);
+    if (answered || arbiter_gone(patience) || service_.silent() || now() >= deadline) break;
+    const bool arbiters = request.question != MessageType::borrow;  // the answer to that is another session's
+    if (arbiters && waited >= answer_patience(settings_.arbiter_timeout)) service_.note_silence();
+    Nanoseconds before = now();
+    request.done.wait(seen, kPatience);
+    waited += std::min(now() - before, kPatience);
+  }
+  requests_.remove(request);
+  return answered;
+}
+
+Books::Answer DeviceSession::grow() {
+  Request request(MessageType::usage);
+  if (ask(request, settings_.arbiter_timeout)) return {.granted = request.answer.as<Verdict>().granted != 0};
+  // With no arbiter to ask, the driver's own limit decides. Behind an open gate all must be resident.
+  Memory* mine = memory();
+  if (mine != nullptr && gate::is_open()) mine->set_allowed(std::max(mine->allowed(), mine->use().swappable));
+  return {.granted = true};
+}
+
+Borrowing::Answer DeviceSession::borrow(LoanName name, std::uint32_t piece) {
+  const Nanoseconds deadline = now() + kLenderPatience;
+  for (;;) {
+    Request request(MessageType::borrow);
+    request.borrow = {.request = 0, .name = name, .piece = piece};
+    if (!ask(request, settings_.arbiter_timeout, deadline)) return {};
+    const auto lent = request.answer.as<Lent>();
+    if (lent.outcome != LoanOutcome::later)
+      return {lent.outcome, lent.pieces, lent.size, static_cast<UniqueFd&&>(request.descriptor)};
+    timespec nap = {.tv_sec = 0, .tv_nsec = 20'000'000};
+    nanosleep(&nap, nullptr);
+  }
+}
+
+MemoryView DeviceSession::view() {
+  Request request(MessageType::memory_query);
+  if (ask(request, Nanoseconds(0))) return request.answer.as<MemoryView>();
+  return {.request = 0, .total = capacity_, .free = minus(capacity_, memory()->use().footprint())};
+}
+
+}  // namespace sharedgpu::session

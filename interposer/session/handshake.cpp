@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/session/handshake.h"
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <utility>
+
+#include "interposer/session/wakeup.h"
+#include "protocol/ask.h"
+
+namespace sharedgpu::session {
+namespace {
+
+// An arbiter that comes up makes these go away; other errors it does not.
+bool may_pass(int error) {
+  return error == ENOENT || error == ECONNREFUSED || error == EAGAIN || error == ECONNRESET || error == EPIPE;
+}
+
+int attempt(const char* path, const Hello& hello, Nanoseconds patience, Handshake& hands) {
+  Channel channel;
+  if (int error = channel.connect(path)) return error;
+  Message message;
+  UniqueFd page;
+  if (int error = ask(channel, Message::of(hello), patience, message, page)) return error;
+  if (message.type == MessageType::refused) {
+    hands.result = Handshake::Result::refused;
+    auto refused = message.as<Refused>();
+    refused.reason[sizeof refused.reason - 1] = '\0';
+    std::memcpy(hands.reason, refused.reason, sizeof hands.reason);
+    return 0;
+  }
+  if (message.type != MessageType::welcome || !page) return EPROTO;
+  hands.result = Handshake::Result::welcome;
+  hands.welcome = message.as<Welcome>();
+  channel.move_out_of_the_way();
+  hands.channel = std::move(channel);
+  hands.page = std::move(page);
+  return 0;
+}
+
+}  // namespace
+
+Handshake try_hands(const char* path, const Hello& hello, Nanoseconds patience) {
+  Handshake hands;
+  hands.error = attempt(path, hello, answer_patience(patience), hands);
+  return hands;
+}
+
+Handshake shake_hands(const char* path, const Hello& hello, Nanoseconds patience) {
+  const Nanoseconds deadline = now() + patience;
+  for (;;) {
+    Handshake hands = try_hands(path, hello, deadline - now());
+    if (hands.error == 0 || !may_pass(hands.error) || now() >= deadline) return hands;
+    timespec nap = {.tv_sec = 0, .tv_nsec = 20'000'000};
+    nanosleep(&nap, nullptr);
+  }
+}
+
+}  // namespace sharedgpu::session

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/session/lien.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <cstdio>
+
+namespace sharedgpu::session {
+namespace {
+
+constexpr std::uint64_t kLender = Lien::kLoans;     // locked as long as the lender lives
+constexpr std::uint64_t kHeirs = 2 * Lien::kLoans;  // from here on: who answers for a dead lender's loan
+
+struct flock lock_of(short type, std::uint64_t byte) {
+  struct flock lock = {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = static_cast<off_t>(byte);
+  lock.l_len = 1;
+  return lock;
+}
+
+bool set(const UniqueFd& file, short type, std::uint64_t byte) {
+  struct flock lock = lock_of(type, byte);
+  return fcntl(file.get(), F_OFD_SETLK, &lock) == 0;
+}
+
+// Whether another open file has a lock there.
+bool is_locked(const UniqueFd& file, std::uint64_t byte) {
+  struct flock lock = lock_of(F_WRLCK, byte);
+  return file && fcntl(file.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+}  // namespace
+
+bool Lien::create() {
+  UniqueFd file(memfd_create("sharedgpu-loans", MFD_CLOEXEC));
+  if (!file || !set(file, F_WRLCK, kLender)) return false;
+  move_out_of_the_way(file);
+  adopt(static_cast<UniqueFd&&>(file));
+  return true;
+}
+
+UniqueFd Lien::for_borrower() const {
+  if (!file_) return {};
+  char path[40];
+  std::snprintf(path, sizeof path, "/proc/self/fd/%d", file_.get());
+  return UniqueFd(open(path, O_RDWR | O_CLOEXEC));
+}
+
+bool Lien::is_held(std::uint64_t loan) const { return is_locked(file_, loan); }
+
+void Lien::hold(std::uint64_t loan) const { set(file_, F_RDLCK, loan); }
+
+void Lien::let_go(std::uint64_t loan) const {
+  set(file_, F_UNLCK, loan);
+  set(file_, F_UNLCK, kHeirs + loan);
+}
+
+bool Lien::lender_lives() const { return is_locked(file_, kLender); }
+
+bool Lien::inherit(std::uint64_t loan) const { return set(file_, F_WRLCK, kHeirs + loan); }
+
+}  // namespace sharedgpu::session

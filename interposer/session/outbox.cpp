@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/session/outbox.h"
+
+namespace sharedgpu::session {
+
+void Outbox::post(const Report& report) {
+  {
+    std::lock_guard lock(mutex_);
+    reports_.push_back(report);
+  }
+  poke();
+}
+
+void Outbox::want() {
+  if (!want_.exchange(true, std::memory_order_acq_rel)) poke();
+}
+
+void Outbox::usage(bool stuck) {
+  if (stuck) stuck_.store(true, std::memory_order_release);
+  if (!usage_.exchange(true, std::memory_order_acq_rel)) poke();
+}
+
+void Outbox::claim() {
+  claim_.store(true, std::memory_order_release);
+  poke();
+}
+
+bool Outbox::take(Report& report) {
+  std::lock_guard lock(mutex_);
+  if (reports_.empty()) return false;
+  report = reports_.front();
+  reports_.erase(reports_.begin());
+  return true;
+}
+
+void Outbox::forget() {
+  std::lock_guard lock(mutex_);
+  reports_.clear();
+  want_.store(false, std::memory_order_relaxed);
+  usage_.store(false, std::memory_order_relaxed);
+  stuck_.store(false, std::memory_order_relaxed);
+  claim_.store(false, std::memory_order_relaxed);  // what there is is told anew, and believed
+}
+
+}  // namespace sharedgpu::session

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/session/service.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <utility>
+
+#include "interposer/gate/control.h"
+#include "interposer/session/log.h"
+
+namespace sharedgpu::session {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Nanoseconds kFirstBackoff = 10ms;
+constexpr Nanoseconds kLongestBackoff = 1s;
+constexpr Nanoseconds kAnswer = 5s;
+constexpr std::chrono::milliseconds kLook = 200ms;    // at our descriptors, which the program may have closed
+constexpr std::uint64_t kNobody = ~std::uint64_t{0};  // asks
+constexpr Bytes kEverything{~std::uint64_t{0}};
+
+void sleep_for(Nanoseconds time) {
+  timespec span = {.tv_sec = static_cast<time_t>(time.count() / 1'000'000'000),
+                   .tv_nsec = static_cast<long>(time.count() % 1'000'000'000)};
+  nanosleep(&span, nullptr);
+}
+
+}  // namespace
+
+void Service::adopt(Handshake& hands) {
+  channel_ = std::move(hands.channel);
+  socket_ = FileIdentity(channel_.fd());
+  epoch_ = hands.welcome.epoch;
+  turns_.set_epoch(epoch_);
+  backend_.store(hands.welcome.backend, std::memory_order_relaxed);
+  if (!gate::install(hands.page.get(), seat_)) {
+    say("cannot map the lease page: %s", std::strerror(errno));
+    channel_.close();
+    return;
+  }
+  if (gate::is_open()) gate::hold();
+}
+
+void Service::set_gpu(const Attach& attach, Memory* memory) {
+  attach_ = attach;
+  memory_.store(memory, std::memory_order_release);
+  turns_.set_memory(memory);
+  has_gpu_.store(true, std::memory_order_release);
+}
+
+MemoryUse Service::use() const {
+  Memory* memory = memory_.load(std::memory_order_acquire);
+  return memory != nullptr ? memory->use() : MemoryUse{};
+}
+
+void Service::run() {
+  do {
+    int error = serve();
+    debug("arbiter lost: %s", std::strerror(error));
+    disconnect();
+  } while (!refused_ && reconnect());
+}
+
+int Service::serve() {
+  Doorbell& doorbell = outbox_.doorbell();
+  for (;;) {
+    if (!channel_) return ENOTCONN;
+    if (int error = send_all()) return error;
+    pollfd wanted[] = {{.fd = channel_.fd(), .events = POLLIN, .revents = 0},
+                       {.fd = doorbell.fd(), .events = POLLIN, .revents = 0}};
+    if (poll(wanted, 2, kLook.count()) < 0 && errno != EINTR) return errno;
+    if (!socket_.is(channel_.fd())) return EBADF;
+    if (!doorbell.intact()) doorbell.open();
+    if (wanted[1].revents != 0) doorbell.silence();
+    if (wanted[0].revents == 0) continue;
+    Message message;
+    UniqueFd descriptor;
+    if (int error = channel_.receive(message, descriptor)) return error;
+    if (silent_.exchange(false, std::memory_order_acq_rel)) debug("the arbiter answers again");
+    handle(message, std::move(descriptor));
+    if (refused_) return ECONNREFUSED;
+  }
+}
+
+void Service::disconnect() {
+  if (socket_.is(channel_.fd()))
+    channel_.close();
+  else
+    channel_.abandon();
+}
+
+void Service::note_silence() {
+  if (!silent_.exchange(true, std::memory_order_acq_rel)) debug("the arbiter does not answer");
+}
+
+int Service::send_all() {
+  bool stuck = outbox_.take_stuck();
+  if (outbox_.take_usage() || stuck)
+    if (int error = channel_.send(Message::of(Usage{.request = 0, .use = use(), .stuck = stuck})))
+      return error;
+  if (outbox_.take_claim())
+    if (int error = channel_.send(Message::of(Usage{.request = kNobody, .use = use(), .stuck = 0})))
+      return error;
+  for (Report report; outbox_.take(report);)
+    if (int error = send_report(report)) return error;
+  for (Requests::Unsent unsent; requests_.next_unsent(unsent);)
+    if (int error = send_request(unsent)) return error;
+  // Those who asked have gone on. This question is ours: its answer tells that the arbiter is back.
+  if (silent())
+    if (int error = channel_.send(Message::of(MemoryQuery{}))) return error;
+  if (outbox_.take_want()) {
+    debug("waiting at the gate");
+    return channel_.send(Message::of(Want{}));
+  }
+  return 0;
+}
+
+int Service::send_request(const Requests::Unsent& unsent) {
+  switch (unsent.question) {
+    case MessageType::attach:
+      return channel_.send(Message::of(attach_));
+    case MessageType::usage:
+      return channel_.send(Message::of(Usage{.request = unsent.id, .use = use()}));
+    case MessageType::borrow: {
+      Borrow borrow = unsent.borrow;
+      borrow.request = unsent.id;
+      return channel_.send(Message::of(borrow));
+    }
+    default:
+      return channel_.send(Message::of(MemoryQuery{.request = unsent.id}));
+  }
+}
+
+int Service::send_report(const Report& report) {
+  switch (report.type) {
+    case MessageType::ready:
+      return channel_.send(Message::of(Ready{.epoch = report.epoch, .use = use()}));
+    case MessageType::released:
+      return channel_.send(Message::of(
+          Released{.epoch = report.epoch, .wants = gate::wanted(), .overuse = report.span, .use = use()}));
+    default:
+      return channel_.send(Message::of(Idle{.epoch = report.epoch, .idle = report.span}));
+  }
+}
+
+// Where it does not get through, the borrower hears of the arbiter's loss.
+void Service::lend(const Wanted& wanted) {
+  UniqueFd descriptor;
+  const Lend answer = lending_.answer(wanted, descriptor);
+  channel_.send(Message::of(answer), descriptor.get());
+}
+
+void Service::handle(const Message& message, UniqueFd descriptor) {
+  // What is granted may come with the next turn only: who goes on must find the gate as the arbiter left it.
+  gate::is_open();
+  Memory* memory = memory_.load(std::memory_order_acquire);
+  auto allow = [memory](Bytes allowed) {
+    if (memory != nullptr) memory->set_allowed(allowed);
+  };
+  switch (message.type) {
+    case MessageType::attached:
+      attached_ = true;
+      requests_.answer(MessageType::attach, 0, message);
+      break;
+    case MessageType::verdict: {
+      auto verdict = message.as<Verdict>();
+      if (verdict.granted != 0) allow(verdict.allowed);
+      requests_.answer(MessageType::usage, verdict.request, message);
+      break;
+    }
+    case MessageType::memory_view:
+      requests_.answer(MessageType::memory_query, message.as<MemoryView>().request, message);
+      break;
+    case MessageType::wanted:
+      lend(message.as<Wanted>());
+      break;
+    case MessageType::lent:
+      requests_.answer(MessageType::borrow, message.as<Lent>().request, message, std::move(descriptor));
+      break;
+    case MessageType::restore: {
+      auto restore = message.as<Restore>();
+      epoch_ = restore.epoch;
+      turns_.set_epoch(epoch_);
+      allow(restore.allowed);
+      turns_.push({.kind = Turn::Kind::restore, .epoch = restore.epoch, .since = now()});
+      break;
+    }
+    case MessageType::revoke:
+      turns_.push({.kind = Turn::Kind::revoke, .epoch = message.as<Revoke>().epoch, .since = now()});
+      break;
+    case MessageType::evict:
+      allow(message.as<Evict>().allowed);
+      turns_.push({.kind = Turn::Kind::evict, .epoch = epoch_, .since = now()});
+      break;
+    case MessageType::refused: {
+      auto refused = message.as<Refused>();
+      refused.reason[sizeof refused.reason - 1] = '\0';
+      give_up(refused.reason);
+      refused_ = true;
+      break;
+    }
+    default:
+      debug("the arbiter sent message type %u, which is not for sessions",
+            static_cast<unsigned>(message.type));
+  }
+}
+
+bool Service::reconnect() {
+  lost_since_.store(now().count(), std::memory_order_release);
+  for (Nanoseconds backoff = kFirstBackoff;; backoff = std::min(2 * backoff, kLongestBackoff)) {
+    sleep_for(backoff);
+    outbox_.forget();
+    requests_.unsend();
+    Hello hello{.token = settings_.token,
+                .resuming = 1,
+                .held = gate::held(),
+                .wants = gate::wanted(),
+                .backend = backend_.load(std::memory_order_relaxed),
+                .epoch = epoch_,
+                .gpu = has_gpu_.load(std::memory_order_acquire) ? attach_.gpu : GpuUuid{}};
+    Handshake hands = try_hands(settings_.socket, hello, kAnswer);
+    if (hands.result == Handshake::Result::refused) {
+      give_up(hands.reason);
+      return false;
+    }
+    if (hands.result != Handshake::Result::welcome) continue;
+    adopt(hands);
+    if (!channel_ || resume() != 0) continue;
+    debug("arbiter found again");
+    silent_.store(false, std::memory_order_release);
+    lost_since_.store(0, std::memory_order_release);
+    return true;
+  }
+}
+
+// From here on this is plain CUDA: what was swapped out comes back, and then the gate stays open.
+void Service::give_up(const char* reason) {
+  say("the arbiter serves this process no longer (%s); it goes on as plain CUDA", reason);
+  lost_since_.store(1, std::memory_order_release);  // for ever: nobody is to wait for answers
+  if (Memory* memory = memory_.load(std::memory_order_acquire)) memory->set_allowed(kEverything);
+  turns_.push({.kind = Turn::Kind::go_plain, .epoch = epoch_, .since = now()});
+}
+
+int Service::resume() {
+  if (!has_gpu_.load(std::memory_order_acquire)) return 0;
+  // Also where no Attach was ever answered: the thread that asked may have given up waiting.
+  if (int error = channel_.send(Message::of(attach_))) return error;
+  return channel_.send(Message::of(Usage{.request = 0, .use = use()}));
+}
+
+}  // namespace sharedgpu::session

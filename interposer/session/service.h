@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The service thread: the one that talks with the arbiter, and finds it again when it was lost.
+#pragma once
+
+#include "interposer/session/handshake.h"
+#include "interposer/session/lending.h"
+#include "interposer/session/requests.h"
+#include "interposer/session/settings.h"
+#include "interposer/session/turns.h"
+
+namespace sharedgpu::session {
+
+class Service {
+ public:
+  Service(const Settings& settings, Outbox& outbox, Requests& requests, Turns& turns, Lending& lending,
+          gate::Seat seat)
+      : settings_(settings),
+        outbox_(outbox),
+        requests_(requests),
+        turns_(turns),
+        lending_(lending),
+        seat_(seat) {}
+
+  // Takes over a connection that has been welcomed. Before run().
+  void adopt(Handshake& hands);
+  // Never returns, unless the arbiter refuses to take the session back: then it runs as plain CUDA.
+  void run();
+
+  // From any thread: what Attach says, and where answers about memory go. Once, before an attach request.
+  void set_gpu(const Attach& attach, Memory* memory);
+  // Before run(), in its place: gives the connection back.
+  void leave() { channel_.close(); }
+  // From any thread: a question was not answered in time. The arbiter hangs, until a word comes from it.
+  void note_silence();
+  bool silent() const { return silent_.load(std::memory_order_acquire); }
+  // Since when there has been no connection; zero while there is one.
+  Nanoseconds lost_since() const { return Nanoseconds(lost_since_.load(std::memory_order_acquire)); }
+  Backend backend() const { return backend_.load(std::memory_order_relaxed); }
+
+ private:
+  int serve();
+  void disconnect();
+  bool reconnect();
+  void give_up(const char* reason);
+  int resume();
+  int send_all();
+  int send_request(const Requests::Unsent& unsent);
+  int send_report(const Report& report);
+  void handle(const Message& message, UniqueFd descriptor);
+  void lend(const Wanted& wanted);
+  MemoryUse use() const;
+
+  const Settings& settings_;
+  Outbox& outbox_;
+  Requests& requests_;
+  Turns& turns_;
+  Lending& lending_;
+  const gate::Seat seat_;
+
+  Channel channel_;
+  FileIdentity socket_;  // of channel_
+  Epoch epoch_;
+  std::atomic<Backend> backend_{Backend::swap};
+  std::atomic<std::int64_t> lost_since_{0};
+  std::atomic<bool> silent_{false};
+  // Written once by set_gpu(), then read only.
+  std::atomic<Memory*> memory_{nullptr};
+  Attach attach_;
+  std::atomic<bool> has_gpu_{false};
+  bool refused_ = false;
+  bool attached_ = false;  // on this or an earlier connection
+};
+
+}  // namespace sharedgpu::session

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the environment tells the interposer; docs/architecture.md, "Environment of a job".
+#pragma once
+
+#include "protocol/messages.h"
+
+namespace sharedgpu::session {
+
+struct Settings {
+  char socket[108] = {};  // as long as sun_path
+  RunToken token;
+  Nanoseconds arbiter_timeout = std::chrono::seconds(5);
+  bool fail_without_arbiter = false;
+};
+
+using Lookup = const char* (*)(const char* name);  // getenv, or a test's
+using Complain = void (*)(const char* name, const char* value, const char* expected);
+
+// A variable that is missing or empty leaves the default; so does a bad value, which is complained about.
+Settings read_settings(Lookup lookup, Complain complain);
+
+}  // namespace sharedgpu::session

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The turn thread: obeys Restore, Revoke and Evict one after another, and watches for idleness between them.
+//
+// A thread of its own, since draining waits for kernels while the arbiter's answers must go on reaching
+// threads that allocate (a thread that is capturing a stream may be one, and the drain waits for the
+// capture).
+#pragma once
+
+#include <mutex>
+#include <vector>
+
+#include "interposer/memory/memory.h"
+#include "interposer/session/contexts.h"
+#include "interposer/session/idle.h"
+#include "interposer/session/outbox.h"
+
+namespace sharedgpu::session {
+
+struct Turn {
+  enum class Kind { restore, revoke, evict, go_plain };
+  Kind kind = Kind::restore;
+  Epoch epoch;
+  Nanoseconds since{};  // when it came
+};
+
+class Turns {
+ public:
+  Turns(Contexts& contexts, ContextDrain& drain, Outbox& outbox, gate::Seat seat)
+      : contexts_(contexts), drain_(drain), outbox_(outbox), seat_(seat) {}
+
+  // Never returns.
+  void run();
+
+  // From any thread.
+  void push(const Turn& turn);
+  void set_memory(Memory* memory) { memory_.store(memory, std::memory_order_release); }
+  // What is called along with the memory's tend().
+  void set_also_tend(void (*also)()) { also_tend_.store(also, std::memory_order_release); }
+  void set_epoch(Epoch epoch) { epoch_.store(epoch.value, std::memory_order_relaxed); }
+
+ private:
+  bool pop(Turn& turn);
+  void obey(const Turn& turn);
+  bool restore();
+  void release(const Turn& turn);
+  void go_plain();
+  void tend();
+  void watch();
+
+  Memory* memory() const { return memory_.load(std::memory_order_acquire); }
+
+  Contexts& contexts_;
+  ContextDrain& drain_;
+  Outbox& outbox_;
+  const gate::Seat seat_;
+  std::atomic<Memory*> memory_{nullptr};
+  std::atomic<void (*)()> also_tend_{nullptr};
+  std::atomic<std::uint64_t> epoch_{0};
+  Wakeup wakeup_;
+  std::mutex mutex_;
+  std::vector<Turn> queue_;
+
+  // The turn thread's own.
+  IdleWatch idle_;
+  Nanoseconds tended_{};
+  Turn unfinished_;  // a restore that the driver could not complete yet
+  bool retry_ = false;
+};
+
+}  // namespace sharedgpu::session

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// A counter that threads wait on until somebody raises it. Needs no destructor and no lock.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "protocol/units.h"
+
+namespace sharedgpu::session {
+
+Nanoseconds now();  // CLOCK_BOOTTIME
+
+class Wakeup {
+ public:
+  // What to give to wait(): read it before looking at what the waker changes.
+  std::uint32_t seen() const { return count_.load(std::memory_order_acquire); }
+  // Returns when raised since `seen`, after `timeout`, or early.
+  void wait(std::uint32_t seen, Nanoseconds timeout);
+  void raise();
+
+ private:
+  std::atomic<std::uint32_t> count_{0};
+};
+
+}  // namespace sharedgpu::session
