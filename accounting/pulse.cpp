@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "accounting/pulse.h"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <unistd.h>
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <thread>
+
+#include "accounting/credit.h"
+#include "gres/slurm_abi/accounting.h"
+#include "protocol/ask.h"
+
+namespace sharedgpu {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPeriod{200};
+constexpr milliseconds kPatience{1000};
+// A poll reads files for every process of the step, so large steps are polled less often, with this many
+// times the CPU time of the last polls in between; but the books are never older than kLongestPeriod.
+constexpr int kPollShare = 50;
+constexpr milliseconds kLongestPeriod{1000};
+// Tries to find the carrier's call in one go; the search goes on with the next pulse.
+constexpr int kTries = 16;
+
+std::uint32_t tres_id = 0;
+// The poll that is under way in this thread, if any.
+thread_local StepCredit* polling = nullptr;
+
+// What Slurm has recorded for one task after a poll that this call makes.
+struct TaskRecord {
+  bool exists = false;
+  std::optional<std::uint64_t> seconds;
+};
+
+TaskRecord poll_task(pid_t task) {
+#if SLURM_VERSION_NUMBER < SLURM_VERSION_NUM(23, 2, 0)
+  jobacctinfo_t* record = jobacct_gather_stat_task(task);
+#else
+  jobacctinfo_t* record = jobacct_gather_stat_task(task, true);
+#endif
+  if (record == nullptr) return {};
+  slurmdb_stats_t stats = {};
+  jobacctinfo_2_stats(&stats, record);
+  TaskRecord result{.exists = true, .seconds = {}};
+  if (stats.tres_usage_in_tot != nullptr) result.seconds = find_tres(stats.tres_usage_in_tot, tres_id);
+  slurmdb_free_slurmdb_stats_members(&stats);
+  jobacctinfo_destroy(record);
+  return result;
+}
+
+bool is_own_child(const char* pid) {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
+  FILE* file = std::fopen(path, "re");
+  if (file == nullptr) return false;
+  char text[512];
+  std::size_t size = std::fread(text, 1, sizeof text - 1, file);
+  std::fclose(file);
+  text[size] = '\0';
+  // "PID (NAME) STATE PPID ...", where NAME may hold anything.
+  const char* end = std::strrchr(text, ')');
+  int parent = 0;
+  return end != nullptr && std::sscanf(end, ") %*c %d", &parent) == 1 && parent == getpid();
+}
+
+// A task of the step that is alive, or 0. Tasks are children of slurmstepd, but not all its children are
+// tasks.
+pid_t find_task() {
+  DIR* processes = opendir("/proc");
+  if (processes == nullptr) return 0;
+  pid_t task = 0;
+  while (const dirent* entry = readdir(processes)) {
+    if (entry->d_name[0] < '0' || entry->d_name[0] > '9' || !is_own_child(entry->d_name)) continue;
+    auto pid = static_cast<pid_t>(std::atoi(entry->d_name));
+    if (!poll_task(pid).exists) continue;
+    task = pid;
+    break;
+  }
+  closedir(processes);
+  return task;
+}
+
+class Pulse {
+ public:
+  explicit Pulse(SharedGpuStep& step) : step_(step) {}
+
+  void beat() {
+    auto lease = ask_lease();
+    if (!lease) return;
+    std::uint64_t total = StepCredit::seconds(*lease);
+    if (!credit_.is_due(total)) return;
+    pthread_mutex_lock(&step_.asking);
+    if (!step_.ended) write(total);
+    pthread_mutex_unlock(&step_.asking);
+  }
+
+ private:
+  std::optional<Nanoseconds> ask_lease() const {
+    Message answer;
+    LeaseQuery query{.step = {.job = step_.job, .step = step_.step}};
+    if (ask(step_.socket, Message::of(query), kPatience, answer) != 0) return std::nullopt;
+    if (answer.type != MessageType::lease_reply) return std::nullopt;
+    return answer.as<LeaseReply>().lease;
+  }
+
+  void write(std::uint64_t total) {
+    if (carrier_ == 0) carrier_ = find_task();
+    for (int i = 0; i < kTries && carrier_ != 0; ++i) {
+      credit_.begin_poll(total);
+      polling = &credit_;
+      TaskRecord record = poll_task(carrier_);
+      polling = nullptr;
+      if (!record.exists) {
+        credit_.carrier_ended();
+        carrier_ = find_task();
+      } else if (credit_.end_poll(record.seconds)) {
+        return;
+      }
+    }
+  }
+
+  SharedGpuStep& step_;
+  StepCredit credit_;
+  pid_t carrier_ = 0;
+};
+
+// Time on the clock would count what a busy machine keeps this thread waiting.
+Nanoseconds own_cpu_time() {
+  timespec time = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + Nanoseconds(time.tv_nsec);
+}
+
+void* run(void* argument) {
+  auto* pulse = static_cast<Pulse*>(argument);
+  for (;;) {
+    Nanoseconds begin = own_cpu_time();
+    pulse->beat();
+    Nanoseconds pause = (own_cpu_time() - begin) * kPollShare;
+    std::this_thread::sleep_for(std::clamp<Nanoseconds>(pause, kPeriod, kLongestPeriod));
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void start_pulse(SharedGpuStep& step, std::uint32_t tres) {
+  tres_id = tres;
+  // Signals are for Slurm's own threads.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  // The thread may outlive every scope of this library, so its state does too.
+  int error = pthread_create(&thread, nullptr, run, new Pulse(step));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error == 0)
+    pthread_detach(thread);
+  else
+    slurm_error("acct_gather_interconnect/sharedgpu: no thread: %s", std::strerror(error));
+}
+
+bool pulse_writes(std::uint64_t& value) {
+  if (polling == nullptr) return false;
+  auto number = polling->next_call();
+  value = number.value_or(0);
+  return number.has_value();
+}
+
+}  // namespace sharedgpu

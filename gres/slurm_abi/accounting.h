@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What Slurm's accounting has and its public headers lack. The layouts and signatures are facts about Slurm;
+// the releases for which each holds stand beside it. Nothing here is Slurm's code.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+extern "C" {
+#include <slurm/slurmdb.h>
+
+// One TRES of one process (22.05) or task (from 23.02) in a poll. INFINITE64 in a field: nothing to say.
+struct acct_gather_data_t {
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0)
+  time_t last_time;
+#endif
+  std::uint64_t num_reads;
+  std::uint64_t num_writes;
+  std::uint64_t size_read;
+  std::uint64_t size_write;
+};
+
+// Opaque (22.05 to 26.05), as is jobacctinfo_t.
+struct s_p_options_t;
+struct s_p_hashtbl_t;
+
+// Exported by libslurmfull (22.05 to 26.05, but for what is said).
+int assoc_mgr_find_tres_pos(slurmdb_tres_rec_t* tres, bool locked);
+extern slurmdb_tres_rec_t** assoc_mgr_tres_array;
+// Polls the step and returns a copy of what is recorded of task `pid`, or null if it is no task of the step.
+// From 23.02 it takes another argument, which says whether to poll.
+#if SLURM_VERSION_NUMBER < SLURM_VERSION_NUM(23, 2, 0)
+jobacctinfo_t* jobacct_gather_stat_task(pid_t pid);
+#else
+jobacctinfo_t* jobacct_gather_stat_task(pid_t pid, bool update);
+#endif
+void jobacctinfo_2_stats(slurmdb_stats_t* stats, jobacctinfo_t* record);
+void jobacctinfo_destroy(void* record);
+void slurmdb_free_slurmdb_stats_members(slurmdb_stats_t* stats);
+void slurm_info(const char* format, ...) __attribute__((format(printf, 1, 2)));
+void slurm_error(const char* format, ...) __attribute__((format(printf, 1, 2)));
+void slurm_debug(const char* format, ...) __attribute__((format(printf, 1, 2)));
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What Slurm's GRES interface has and its public headers lack. The layouts are facts about Slurm; the
+// releases for which each holds stand beside it. Nothing here is Slurm's code.
+#pragma once
+
+#include <cstdint>
+
+extern "C" {
+
+// Opaque everywhere (22.05 to 26.05).
+struct bitstr_t;
+struct buf_t;
+struct list_t;                      // 22.05 calls a pointer to it List
+struct gres_job_state_t;            // changed in 24.11
+struct gres_step_state_t;           // the same
+struct gres_epilog_info_t;          // 22.05; gres_prep_t from 23.02
+struct node_config_load_t;          // grew in 24.11
+using gres_internal_flags_t = int;  // an enum (22.05 to 26.05)
+
+// One record of gres.conf, merged with slurm.conf (22.05 to 26.05).
+struct gres_slurmd_conf_t {
+  std::uint32_t config_flags;
+  std::uint64_t count;
+  std::uint32_t cpu_cnt;
+  char* cpus;
+  bitstr_t* cpus_bitmap;
+  char* file;
+  char* links;
+  char* name;
+  char* type_name;
+  char* unique_id;
+  std::uint32_t plugin_id;
+};
+
+// Exported by libslurmfull (22.05 to 26.05). The visitor returns 0 to go on.
+int slurm_list_for_each(list_t* list, int (*visit)(void* item, void* argument), void* argument);
+int slurm_env_array_overwrite(char*** environment, const char* name, const char* value);
+void slurm_unsetenvp(char** environment, const char* name);
+void slurm_info(const char* format, ...) __attribute__((format(printf, 1, 2)));
+void slurm_error(const char* format, ...) __attribute__((format(printf, 1, 2)));
+void slurm_debug(const char* format, ...) __attribute__((format(printf, 1, 2)));
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arguments of the plugin's line in plugstack.conf. Pure.
+#pragma once
+
+#include <string>
+
+namespace sharedgpu {
+
+struct Arguments {
+  std::string config;  // from config=FILE; empty: the default file, which may be missing
+};
+
+// Returns an empty string, or what is wrong, naming the argument. What could be read stands in `arguments`.
+std::string parse_arguments(int count, const char* const* values, Arguments& arguments);
+
+}  // namespace sharedgpu

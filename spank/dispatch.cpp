@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The hooks that Slurm calls, each sent to the context that this process is.
+#include <exception>
+
+#include "spank/plugin.h"
+
+// A const at namespace scope is local to its file in C++ unless it was declared extern before.
+#pragma GCC visibility push(default)
+extern "C" {
+extern const char plugin_name[];
+extern const char plugin_type[];
+extern const unsigned int plugin_version;
+extern const unsigned int spank_plugin_version;
+SPANK_PLUGIN(sharedgpu, 1)
+}
+#pragma GCC visibility pop
+
+namespace sharedgpu {
+namespace {
+
+// No exception may reach Slurm, and no hook may fail the job.
+template <class Action>
+int guarded(Action action) noexcept {
+  try {
+    action();
+  } catch (const std::exception& error) {
+    slurm_error("sharedgpu: %s", error.what());
+  } catch (...) {
+    slurm_error("sharedgpu: unknown error");
+  }
+  return ESPANK_SUCCESS;
+}
+
+}  // namespace
+}  // namespace sharedgpu
+
+using namespace sharedgpu;
+
+extern "C" int slurm_spank_init(spank_t spank, int count, char* arguments[]) {
+  return guarded([&] {
+    switch (spank_context()) {
+      case S_CTX_LOCAL:
+        return local_init(spank);
+      case S_CTX_ALLOCATOR:
+        return allocator_init(spank);
+      case S_CTX_SLURMD:
+        return slurmd_init(count, arguments);
+      case S_CTX_REMOTE:
+        return remote_init(spank);
+      case S_CTX_JOB_SCRIPT:
+      case S_CTX_ERROR:
+        return;
+    }
+  });
+}
+
+extern "C" int slurm_spank_init_post_opt(spank_t spank, int count, char* arguments[]) {
+  return guarded([&] {
+    if (spank_context() == S_CTX_REMOTE) remote_init_post_opt(spank, count, arguments);
+  });
+}
+
+// In slurmstepd alone.
+extern "C" int slurm_spank_task_exit(spank_t spank, int, char*[]) {
+  return guarded([&] { remote_task_exit(spank); });
+}
+
+extern "C" int slurm_spank_job_prolog(spank_t, int count, char* arguments[]) {
+  return guarded([&] { job_script_prolog(count, arguments); });
+}

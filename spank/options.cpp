@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spank/options.h"
+
+#include <charconv>
+#include <cstdint>
+#include <optional>
+
+#include "config/quantities.h"
+
+namespace sharedgpu {
+namespace {
+
+constexpr std::int32_t kHighestPriority = 1000;
+
+template <class Number>
+std::optional<Number> parse_number(std::string_view text) {
+  Number number = 0;
+  auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || rest != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// Slurm counts a bare --mem in megabytes and a bare --time in minutes, CUDA counts in bytes and seconds: a
+// number without a unit is refused rather than guessed at.
+bool has_unit(std::string_view text) { return !text.empty() && !is_digit(text.back()); }
+
+std::string set_memory(JobOptions& options, std::string_view text) {
+  auto size = has_unit(text) ? parse_size(text) : std::nullopt;
+  if (!size || *size == Bytes{}) return "a size with a unit (such as 512M or 8GiB)";
+  options.memory = *size;
+  return {};
+}
+
+std::optional<std::uint32_t> parse_share(std::string_view text) {
+  if (!text.empty() && text.back() == '%') text.remove_suffix(1);
+  auto percent = parse_number<std::uint32_t>(text);
+  return percent && *percent >= 1 && *percent <= 100 ? percent : std::nullopt;
+}
+
+std::string set_share(JobOptions& options, std::string_view text) {
+  constexpr char kHint[] = "REQUEST or REQUEST:LIMIT in percent, 1 to 100 (such as 25 or 25:50)";
+  std::size_t colon = text.find(':');
+  auto request = parse_share(text.substr(0, colon));
+  if (!request) return kHint;
+  std::optional<std::uint32_t> limit = 0;  // no limit
+  if (colon != text.npos) limit = parse_share(text.substr(colon + 1));
+  if (!limit) return kHint;
+  if (*limit != 0 && *limit < *request) return "possible: the limit is below the request";
+  options.share_request = *request;
+  options.share_limit = *limit;
+  return {};
+}
+
+std::string set_priority(JobOptions& options, std::string_view text) {
+  auto priority = parse_number<std::int32_t>(text);
+  if (!priority || *priority < -kHighestPriority || *priority > kHighestPriority)
+    return "a number from -1000 to 1000";
+  options.priority = *priority;
+  return {};
+}
+
+// [DAYS-]HOURS:MINUTES:SECONDS or MINUTES:SECONDS, as Slurm writes times.
+std::optional<Nanoseconds> parse_clock(std::string_view text) {
+  std::uint64_t days = 0;
+  if (std::size_t dash = text.find('-'); dash != text.npos) {
+    auto number = parse_number<std::uint32_t>(text.substr(0, dash));
+    if (!number || *number > 3650) return std::nullopt;
+    days = *number;
+    text.remove_prefix(dash + 1);
+  }
+  std::uint64_t seconds = 0;
+  int fields = 0;
+  for (bool more = true; more; ++fields) {
+    std::size_t colon = text.find(':');
+    auto number = parse_number<std::uint32_t>(text.substr(0, colon));
+    if (!number || *number > 999'999 || fields == 3 || (fields > 0 && *number > 59)) return std::nullopt;
+    seconds = seconds * 60 + *number;
+    more = colon != text.npos;
+    if (more) text.remove_prefix(colon + 1);
+  }
+  bool whole = days > 0 ? fields == 3 : fields >= 2;
+  if (!whole) return std::nullopt;
+  return std::chrono::seconds(days * 86'400 + seconds);
+}
+
+std::string set_deadline(JobOptions& options, std::string_view text) {
+  auto time = parse_clock(text);
+  if (!time && has_unit(text)) time = parse_time(text);
+  if (!time || *time <= Nanoseconds{}) return "a time with a unit (such as 90s, 30m, 2h) or HH:MM:SS";
+  options.deadline = *time;
+  return {};
+}
+
+std::string set_backend(JobOptions& options, std::string_view text) {
+  struct Name {
+    std::string_view name;
+    Backend backend;
+  };
+  constexpr Name kNames[] = {
+      {"swap", Backend::swap}, {"managed", Backend::managed}, {"native", Backend::native}};
+  for (const Name& entry : kNames)
+    if (entry.name == text) {
+      options.backend = entry.backend;
+      options.backend_given = 1;
+      return {};
+    }
+  return "swap, managed or native";
+}
+
+}  // namespace
+
+const std::array<OptionInfo, kOptionCount> kOptions = {{
+    {"sharedgpu-memory", "SIZE",
+     "GPU memory that the job may allocate on each node, such as 8GiB (default: all that the GPU has)",
+     set_memory},
+    {"sharedgpu-share", "REQUEST[:LIMIT]",
+     "percent of GPU time that the job shall have while others want the GPU, and may have at most "
+     "(default: its units' part of the GPU, no limit)",
+     set_share},
+    {"sharedgpu-priority", "N", "from -1000 to 1000; jobs with a higher one go first (default 0)",
+     set_priority},
+    {"sharedgpu-deadline", "TIME",
+     "time from the job's start by which its GPU work should be done, such as 2h", set_deadline},
+    {"sharedgpu-backend", "swap|managed|native",
+     "how GPU memory is shared: moved to host memory between turns, by the driver's page faults, or not at "
+     "all "
+     "(default swap)",
+     set_backend},
+}};
+
+std::string set_option(JobOptions& options, std::size_t index, std::string_view value) {
+  const OptionInfo& option = kOptions[index];
+  std::string problem = option.set(options, value);
+  if (problem.empty()) return {};
+  return std::string("--") + option.name + ": '" + std::string(value) + "' is not " + problem;
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spank/plugin.h"
+
+#include "protocol/ask.h"
+#include "spank/siblings.h"
+#include "spank/supervisor.h"
+
+namespace sharedgpu {
+namespace {
+
+// Called by srun, sbatch and salloc as they read their command lines, and by slurmstepd with what they sent.
+int take_option(int index, const char* value, int remote) noexcept try {
+  std::string problem =
+      set_option(given_options(), static_cast<std::size_t>(index), value == nullptr ? "" : value);
+  if (problem.empty()) return 0;
+  log_error(problem);
+  // In slurmstepd the value was good at submission or was forged since: the job goes on without it.
+  return remote != 0 ? 0 : -1;
+} catch (...) {
+  return 0;
+}
+
+}  // namespace
+
+JobOptions& given_options() {
+  static JobOptions options;
+  return options;
+}
+
+void register_options(spank_t spank) {
+  for (std::size_t i = 0; i < kOptions.size(); ++i) {
+    // Slurm copies the texts, but asks for them without const.
+    spank_option option = {.name = const_cast<char*>(kOptions[i].name),
+                           .arginfo = const_cast<char*>(kOptions[i].value),
+                           .usage = const_cast<char*>(kOptions[i].help),
+                           .has_arg = 1,
+                           .val = static_cast<int>(i),
+                           .cb = take_option};
+    if (spank_err_t error = spank_option_register(spank, &option); error != ESPANK_SUCCESS)
+      log_error(std::string("--") + kOptions[i].name + " cannot be offered: " + spank_strerror(error));
+  }
+}
+
+Configuration configure(int count, char** arguments) {
+  Configuration result;
+  std::string bad_argument = parse_arguments(count, arguments, result.arguments);
+  std::string bad_setting = result.arguments.config.empty()
+                                ? read_default_settings(result.settings)
+                                : read_settings(result.arguments.config, result.settings);
+  if (!bad_argument.empty()) log_error(bad_argument);
+  if (!bad_setting.empty()) log_error(bad_setting);
+  result.good = bad_argument.empty() && bad_setting.empty();
+  return result;
+}
+
+void ensure_arbiter(const Configuration& configuration, const std::vector<std::string>& environment) {
+  if (is_listening(configuration.settings.socket.c_str())) return;
+  std::string problem = start_supervisor(command_path(), configuration.arguments.config, environment);
+  if (problem.empty())
+    slurm_info("sharedgpu: started the arbiter at %s", configuration.settings.socket.c_str());
+  else
+    log_error("the arbiter cannot be started: " + problem);
+}
+
+void log_error(const std::string& message) { slurm_error("sharedgpu: %s", message.c_str()); }
+
+}  // namespace sharedgpu

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// slurmstepd, as root, once the options are known and before a task exists. If the step holds sharedgpu
+// units, its environment is prepared and the job's options are told to the arbiter. If it holds none, nothing
+// of ours is left in its environment.
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "protocol/ask.h"
+#include "spank/plugin.h"
+#include "spank/preload.h"
+#include "spank/siblings.h"
+#include "spank/step.h"
+
+namespace sharedgpu {
+namespace {
+
+// slurm.h has these two as well, but drags in all of Slurm's API.
+constexpr std::uint32_t kExternStep = 0xfffffffc;  // SLURM_EXTERN_CONT
+
+constexpr char kUnits[] = "SHAREDGPU_UNITS";
+constexpr char kPreload[] = "LD_PRELOAD";
+constexpr char kSocket[] = "SHAREDGPU_SOCKET";
+constexpr char kArbiterTimeout[] = "SHAREDGPU_ARBITER_TIMEOUT";
+constexpr char kOnNoArbiter[] = "SHAREDGPU_ON_NO_ARBITER";
+
+struct Step {
+  StepName name;
+  std::uint32_t uid = 0;
+  std::uint32_t units = 0;
+};
+
+SharedGpuStep published = {
+    .job = 0, .step = 0, .units = 0, .socket = nullptr, .asking = PTHREAD_MUTEX_INITIALIZER, .ended = false};
+std::uint32_t tasks_ended = 0;
+std::string published_socket;
+
+std::string get_variable(spank_t spank, const char* name) {
+  std::vector<char> buffer(4096);
+  for (;;) {
+    spank_err_t error = spank_getenv(spank, name, buffer.data(), static_cast<int>(buffer.size()));
+    if (error == ESPANK_SUCCESS) return buffer.data();
+    if (error != ESPANK_NOSPACE || buffer.size() >= (1u << 20)) return {};
+    buffer.resize(buffer.size() * 2);
+  }
+}
+
+void set_variable(spank_t spank, const char* name, const std::string& value) {
+  if (spank_err_t error = spank_setenv(spank, name, value.c_str(), 1); error != ESPANK_SUCCESS)
+    log_error(std::string(name) + " cannot be set: " + spank_strerror(error));
+}
+
+// The GRES plugin has just set or removed the variable, whatever the user had put there; without that plugin
+// the value is the user's own and worth nothing.
+std::uint32_t read_units(spank_t spank) {
+  std::string text = get_variable(spank, kUnits);
+  if (text.empty()) return 0;
+  if (sibling_function("gres_sharedgpu.so", "gres_p_step_set_env") == nullptr) {
+    log_error(std::string(kUnits) +
+              " is set, but gres_sharedgpu.so is not loaded; this step runs on the plain GPU");
+    return 0;
+  }
+  return static_cast<std::uint32_t>(std::strtoul(text.c_str(), nullptr, 10));
+}
+
+Step read_step(spank_t spank) {
+  Step step;
+  uid_t uid = 0;
+  spank_get_item(spank, S_JOB_ID, &step.name.job);
+  spank_get_item(spank, S_JOB_STEPID, &step.name.step);
+  spank_get_item(spank, S_JOB_UID, &uid);
+  step.uid = uid;
+  step.units = read_units(spank);
+  return step;
+}
+
+// A batch step's environment leaks into what it submits, and from there into a step without units.
+void remove_leaked(spank_t spank) {
+  std::string library = interposer_path();
+  std::string preload = get_variable(spank, kPreload);
+  if (!has_preload(preload, library)) return;
+  preload = without_preload(preload, library);
+  if (preload.empty())
+    spank_unsetenv(spank, kPreload);
+  else
+    set_variable(spank, kPreload, preload);
+  for (const char* name : {kSocket, kArbiterTimeout, kOnNoArbiter}) spank_unsetenv(spank, name);
+}
+
+void set_environment(spank_t spank, const Settings& settings) {
+  using std::chrono::milliseconds;
+  set_variable(spank, kPreload, with_preload(get_variable(spank, kPreload), interposer_path()));
+  set_variable(spank, kSocket, settings.socket);
+  set_variable(spank, kArbiterTimeout,
+               std::to_string(std::chrono::duration_cast<milliseconds>(settings.arbiter_timeout).count()));
+  set_variable(spank, kOnNoArbiter, settings.on_no_arbiter == OnNoArbiter::fail ? "fail" : "plain");
+}
+
+// Slurm counts a node as failed whose step does not start.
+constexpr Nanoseconds kMostWait = std::chrono::seconds(5);
+
+void register_job(const Step& step, const Settings& settings) {
+  RegisterJob request{.step = step.name, .uid = step.uid, .options = given_options()};
+  request.options.units = step.units;
+  Message answer;
+  int error = ask(settings.socket.c_str(), Message::of(request),
+                  std::min(settings.arbiter_timeout, kMostWait), answer);
+  std::string problem;
+  if (error != 0)
+    problem = settings.socket + ": " + std::strerror(error);
+  else if (answer.type == MessageType::refused)
+    problem = answer.as<Refused>().reason;
+  else if (answer.type != MessageType::register_reply || answer.as<RegisterReply>().accepted == 0)
+    problem = "refused";
+  if (!problem.empty())
+    log_error("the arbiter was not told of this step's units and options (the job goes on): " + problem);
+}
+
+}  // namespace
+
+void remote_init(spank_t spank) { register_options(spank); }
+
+void remote_init_post_opt(spank_t spank, int count, char** arguments) {
+  Step step = read_step(spank);
+  if (step.name.step == kExternStep) return;  // runs no program; its environment is not the GRES plugin's
+  if (step.units == 0) {
+    remove_leaked(spank);
+    return;
+  }
+  Configuration configuration = configure(count, arguments);
+  const Settings& settings = configuration.settings;
+  if (std::string library = interposer_path(); access(library.c_str(), R_OK) != 0) {
+    log_error(library + ": " + std::strerror(errno) + "; this step runs on the plain GPU");
+    return;
+  }
+  set_environment(spank, settings);
+  published_socket = settings.socket;
+  published.job = step.name.job;
+  published.step = step.name.step;
+  published.socket = published_socket.c_str();
+  published.units = step.units;
+  register_job(step, settings);
+}
+
+void remote_task_exit(spank_t spank) {
+  std::uint32_t tasks = 0;
+  spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &tasks);
+  if (++tasks_ended < tasks) return;
+  pthread_mutex_lock(&published.asking);
+  published.ended = true;
+  pthread_mutex_unlock(&published.asking);
+}
+
+}  // namespace sharedgpu
+
+extern "C" SharedGpuStep* sharedgpu_step() {
+  return sharedgpu::published.units > 0 ? &sharedgpu::published : nullptr;
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spank/siblings.h"
+
+#include <dlfcn.h>
+#include <climits>
+#include <cstdlib>
+
+namespace sharedgpu {
+namespace {
+
+// The folder that holds `folder`/`folder`/this file, or an empty string.
+std::string prefix() {
+  Dl_info info = {};
+  char path[PATH_MAX];
+  if (dladdr(reinterpret_cast<void*>(&prefix), &info) == 0 || realpath(info.dli_fname, path) == nullptr)
+    return {};
+  std::string result = path;
+  for (int level = 0; level < 3; ++level) {
+    std::size_t slash = result.rfind('/');
+    if (slash == result.npos) return {};
+    result.resize(slash);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string interposer_path() { return prefix() + "/lib/sharedgpu/libsharedgpu.so"; }
+std::string command_path() { return prefix() + "/bin/sharedgpu"; }
+
+void* sibling_function(const char* file, const char* name) {
+  void* plugin = dlopen((prefix() + "/lib/slurm/" + file).c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  if (plugin == nullptr) return nullptr;
+  void* function = dlsym(plugin, name);
+  dlclose(plugin);  // whoever loaded it holds it
+  return function;
+}
+
+}  // namespace sharedgpu

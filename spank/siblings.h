@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the rest of the installation is, seen from this plugin's own file (PREFIX/lib/slurm/...). Nothing is
+// compiled in, so the tree can be moved.
+#pragma once
+
+#include <string>
+
+namespace sharedgpu {
+
+std::string interposer_path();  // PREFIX/lib/sharedgpu/libsharedgpu.so
+std::string command_path();     // PREFIX/bin/sharedgpu
+
+// A function of another plugin of ours in this folder, where that one is loaded into this process already;
+// else null.
+void* sibling_function(const char* file, const char* name);
+
+}  // namespace sharedgpu

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spank/supervisor.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+extern char** environ;
+
+namespace sharedgpu {
+namespace {
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  result.reserve(texts.size() + 1);
+  for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+void close_from(int first) {
+#ifdef SYS_close_range
+  if (syscall(SYS_close_range, first, ~0U, 0) == 0) return;
+#endif
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = 1024;
+  for (rlim_t fd = static_cast<rlim_t>(first); fd < limit.rlim_cur; ++fd) close(static_cast<int>(fd));
+}
+
+// The daemon's side of the double fork. slurmd has threads, so only async-signal-safe calls are made here.
+// Writes errno to `report` if the program cannot be entered.
+[[noreturn]] void become(char* const* arguments, char* const* environment, int report) {
+  constexpr int kReport = 3;
+  if (int null = open("/dev/null", O_RDWR); null >= 0)
+    for (int fd = 0; fd <= 2; ++fd) dup2(null, fd);
+  if (report != kReport) dup2(report, kReport);
+  fcntl(kReport, F_SETFD, FD_CLOEXEC);
+  close_from(kReport + 1);
+  for (int number = 1; number < NSIG; ++number) signal(number, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  umask(022);
+  // Each session takes descriptors in the arbiter.
+  rlimit files = {};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
+  if (chdir("/") == 0) execve(arguments[0], arguments, environment);
+  int error = errno;
+  if (write(kReport, &error, sizeof error) < 0) _exit(126);
+  _exit(127);
+}
+
+int read_error(int fd) {
+  int error = 0;
+  ssize_t size;
+  while ((size = read(fd, &error, sizeof error)) < 0 && errno == EINTR) {
+  }
+  return size == sizeof error ? error : 0;
+}
+
+}  // namespace
+
+std::string start_supervisor(const std::string& command, const std::string& config,
+                             const std::vector<std::string>& environment) {
+  std::vector<std::string> words = {command, "supervise"};
+  if (!config.empty()) words.insert(words.end(), {"--config", config});
+  std::vector<char*> arguments = pointers(words);
+  std::vector<char*> variables = pointers(environment);
+  int report[2];
+  if (pipe2(report, O_CLOEXEC) != 0) return std::string("pipe: ") + std::strerror(errno);
+  pid_t child = fork();
+  if (child == 0) {
+    setsid();
+    // The second fork makes init the daemon's parent: nobody here has to wait for it.
+    if (pid_t daemon = fork(); daemon != 0) _exit(daemon < 0 ? 1 : 0);
+    become(arguments.data(), variables.data(), report[1]);
+  }
+  int error = child < 0 ? errno : 0;
+  close(report[1]);
+  if (child > 0) {
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    error = WIFEXITED(status) && WEXITSTATUS(status) != 0 ? EAGAIN : read_error(report[0]);
+  }
+  close(report[0]);
+  return error == 0 ? std::string() : command + ": " + std::strerror(error);
+}
+
+std::vector<std::string> own_environment() {
+  std::vector<std::string> result;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) result.emplace_back(*entry);
+  return result;
+}
+
+std::vector<std::string> environment_of(int pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
+  std::vector<std::string> result;
+  for (std::string entry; std::getline(file, entry, '\0');) result.push_back(entry);
+  return result;
+}
+
+}  // namespace sharedgpu

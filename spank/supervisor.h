@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starts the node's arbiter as a daemon of its own.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace sharedgpu {
+
+// Starts `sharedgpu supervise --config CONFIG` in a session of its own, with none of the caller's descriptors
+// and the given environment, and leaves no child behind. An empty `config` means the default. Returns an
+// empty string once the program has been entered, or why it could not be. A second arbiter on one socket ends
+// by itself, so starting one too many is harmless.
+std::string start_supervisor(const std::string& command, const std::string& config,
+                             const std::vector<std::string>& environment);
+
+// The environment of this process, and of another one as it was when that one started.
+std::vector<std::string> own_environment();
+std::vector<std::string> environment_of(int pid);
+
+}  // namespace sharedgpu
