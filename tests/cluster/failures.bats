@@ -1,0 +1,111 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# What dies must not take others with it: the other job ends right each time.
+
+bats_require_minimum_version 1.5.0
+load lib/jobs
+setup() { cluster_setup; }
+teardown() { cluster_teardown; }
+
+# tenant JOB FILTER: what status says about a job; nothing where it knows none.
+tenant() { sharedgpu status --json | jq -r --argjson job "$1" ".tenants[] | select(.job == \$job) | $2"; }
+in_its_turn() { [[ $(tenant "$1" .state) == running ]]; }
+waits() { [[ $(tenant "$1" .state) == out && $(tenant "$1" .wants) == true ]]; }
+process_of() { tenant "$1" '.pids[0]'; }
+has_nothing() { [[ -z $(tenant "$1" 'select(.lease or .footprint_bytes > 0)') ]]; }
+in_handoff() { sharedgpu status --json | jq -e '[.tenants[].state] | any(. == "leaving" or . == "entering")' >/dev/null; }
+another_arbiter() { local now; now=$(arbiter_pid) && [[ $now != "$1" ]]; }
+
+two_jobs() {
+  first=$(submit --gres=sharedgpu:1 -- $hold 75% --seconds "$1")
+  second=$(submit --gres=sharedgpu:1 -- $hold 75% --seconds "$1")
+  wait_until 20 running_together "$first" "$second"
+}
+
+ends_right() {
+  expect_state "$1" COMPLETED
+  output_has "$1" "$verified"
+}
+
+@test "kill -9 of a job in its turn: the other goes on, and nothing of the dead one is left" {
+  two_jobs 6
+  wait_until 20 waits "$second"
+  wait_until 20 in_its_turn "$first"
+  kill -9 "$(process_of "$first")"
+  wait_until 5 has_nothing "$first"
+  expect_state "$first" FAILED
+  ends_right "$second"
+}
+
+@test "kill -9 of a job that waits" {
+  two_jobs 6
+  wait_until 20 waits "$second"
+  kill -9 "$(process_of "$second")"
+  wait_until 5 has_nothing "$second"
+  ends_right "$first"
+}
+
+@test "scancel of a job in its turn" {
+  two_jobs 6
+  wait_until 20 in_its_turn "$first"
+  scancel "$first"
+  wait_until 10 has_nothing "$first"
+  ends_right "$second"
+}
+
+@test "kill -9 of the arbiter: it comes back, both jobs end right, and their lease times are kept" {
+  two_jobs 6
+  wait_until 20 in_its_turn "$first"
+  old=$(arbiter_pid)
+  kill -9 "$old"
+  wait_until 10 another_arbiter "$old"
+  ends_right "$first"
+  ends_right "$second"
+  wait_until 20 has_lease "$first"
+  wait_until 20 has_lease "$second"
+}
+
+@test "kill -9 of the arbiter in the middle of a handoff, again and again" {
+  # Slow copies make handoffs long enough to be met.
+  export SIMGPU_PCIE=0.5
+  two_jobs 8
+  for _ in 1 2 3; do
+    wait_until 20 in_handoff
+    old=$(arbiter_pid)
+    kill -9 "$old"
+    wait_until 10 another_arbiter "$old"
+  done
+  ends_right "$first"
+  ends_right "$second"
+}
+
+@test "kill -9 of slurmd: jobs and arbiter go on, and slurmd finds them again" {
+  two_jobs 8
+  wait_until 20 in_its_turn "$first"
+  old=$(arbiter_pid)
+  "$CLUSTER" kill "$dir" slurmd1
+  "$CLUSTER" kill "$dir" slurmd2
+  sleep 1
+  "$CLUSTER" start "$dir" slurmd1
+  "$CLUSTER" start "$dir" slurmd2
+  ends_right "$first"
+  ends_right "$second"
+  [ "$(arbiter_pid)" = "$old" ]
+}
+
+@test "a restart of slurmctld" {
+  two_jobs 5
+  wait_until 20 in_its_turn "$first"
+  "$CLUSTER" stop "$dir" slurmctld
+  "$CLUSTER" start "$dir" slurmctld
+  ends_right "$first"
+  ends_right "$second"
+}
+
+@test "arbiter and supervisor gone: the next job starts them again" {
+  pkill -KILL -f "^$dir/prefix/bin/sharedgpu supervise" # this cluster's own
+  kill -9 "$(arbiter_pid)"
+  job=$(submit --gres=sharedgpu:1 -- $hold 50% --seconds 1)
+  ends_right "$job"
+  wait_until 5 arbiter_pid
+}

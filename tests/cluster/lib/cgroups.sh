@@ -1,0 +1,42 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# The control groups that Slurm needs and leaves behind, for both versions of cgroups.
+
+readonly cgroup_root=/sys/fs/cgroup
+
+# "v1" or "v2": what this host offers to Slurm.
+cgroup_version() { if [[ -e $cgroup_root/cgroup.controllers ]]; then echo v2; else echo v1; fi; }
+
+# With cgroup v2 and no systemd, Slurm expects a slice whose controllers are switched on.
+prepare_cgroups() {
+  [[ $(cgroup_version) == v2 ]] || return 0
+  mkdir -p "$cgroup_root/system.slice"
+  local group
+  for group in "$cgroup_root" "$cgroup_root/system.slice"; do
+    # One at a time: a controller that the kernel lacks must not keep the others off.
+    for controller in cpuset cpu memory pids io; do
+      echo "+$controller" >"$group/cgroup.subtree_control" 2>/dev/null || true
+    done
+  done
+}
+
+# The top folders of one node's control groups. Debian builds Slurm with several slurmd per host, hence the
+# node's name in them.
+cgroups_of_node() {
+  local node=$1 folder
+  for folder in "$cgroup_root"/*/"slurm_$node" "$cgroup_root"/system.slice/"${node}_slurmstepd.scope"; do
+    if [[ -d $folder ]]; then echo "$folder"; fi
+  done
+}
+
+processes_in_cgroups_of_node() {
+  local folder
+  for folder in $(cgroups_of_node "$1"); do find "$folder" -name cgroup.procs -exec cat {} + 2>/dev/null || true; done | sort -nu
+}
+
+remove_cgroups_of_node() {
+  local folder
+  for folder in $(cgroups_of_node "$1"); do
+    find "$folder" -depth -type d -exec rmdir {} + 2>/dev/null || true
+  done
+}

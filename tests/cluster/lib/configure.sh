@@ -1,0 +1,172 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# Writes the configuration of the cluster in $dir.
+
+load_settings() {
+  # shellcheck disable=SC1091
+  if [[ -e $dir/settings ]]; then source "$dir/settings"; fi
+}
+
+save_settings() {
+  CLUSTER_PREFIX=${CLUSTER_PREFIX-} CLUSTER_SIMGPU=${CLUSTER_SIMGPU-} CLUSTER_NAME=${CLUSTER_NAME:-sgpu}
+  CLUSTER_GPU_MEMORY=${CLUSTER_GPU_MEMORY:-1GiB}
+  CLUSTER_PORT=$(free_ports)
+  local name
+  for name in CLUSTER_PREFIX CLUSTER_SIMGPU CLUSTER_NAME CLUSTER_GPU_MEMORY CLUSTER_PORT; do
+    printf '%s=%q\n' "$name" "${!name}"
+  done >"$dir/settings"
+}
+
+port_answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+# The first of four ports in a row on which nobody listens. Below 32768, where Linux begins to hand out ports.
+free_ports() {
+  local base offset taken
+  for _ in {1..100}; do
+    base=$((20000 + RANDOM % 3000 * 4)) taken=""
+    for offset in 0 1 2 3; do
+      if port_answers $((base + offset)); then taken=yes; fi
+    done
+    [[ $taken ]] || { echo "$base"; return; }
+  done
+  return 1
+}
+
+node() { echo "$CLUSTER_NAME$1"; }
+
+# What users and daemons of this cluster share: the simulated GPU is the same one for all of them.
+gpu_environment() {
+  [[ $CLUSTER_SIMGPU ]] || return 0
+  # Contexts as small as the GPU is, so that they take what they take of a real one.
+  printf 'export LD_LIBRARY_PATH=%q SIMGPU_MEMORY=%q SIMGPU_CONTEXT=4MiB SIMGPU_STATE=%q\n' \
+    "$CLUSTER_SIMGPU" "$CLUSTER_GPU_MEMORY" "/dev/shm/sharedgpu-$CLUSTER_PORT"
+}
+
+configure() {
+  if [[ -e $dir/settings ]]; then load_settings; else save_settings; fi
+  mkdir -p "$dir"/{etc,run,log,ctld,spool,mysql,sharedgpu}
+  chmod 755 "$dir" "$dir"/{etc,run}
+  [[ -e $dir/etc/munge.key ]] || head -c 1024 /dev/urandom >"$dir/etc/munge.key"
+  chmod 600 "$dir/etc/munge.key"
+  write_slurm_conf >"$dir/etc/slurm.conf"
+  write_slurmdbd_conf >"$dir/etc/slurmdbd.conf"
+  chmod 600 "$dir/etc/slurmdbd.conf"
+  write_cgroup_conf >"$dir/etc/cgroup.conf"
+  echo "# no profiling" >"$dir/etc/acct_gather.conf"
+  if [[ $CLUSTER_PREFIX ]]; then
+    [[ -e $dir/etc/gres.conf ]] || echo "Name=sharedgpu Count=8" >"$dir/etc/gres.conf"
+    [[ -e $dir/etc/plugstack.conf ]] ||
+      echo "optional $CLUSTER_PREFIX/lib/slurm/spank_sharedgpu.so config=$dir/etc/sharedgpu.conf" >"$dir/etc/plugstack.conf"
+    [[ -e $dir/etc/sharedgpu.conf ]] || write_sharedgpu_conf >"$dir/etc/sharedgpu.conf"
+  else
+    : >"$dir/etc/plugstack.conf"
+  fi
+  write_env >"$dir/env"
+}
+
+write_env() {
+  printf 'export SLURM_CONF=%q\n' "$dir/etc/slurm.conf"
+  if [[ $CLUSTER_PREFIX ]]; then
+    printf 'export SHAREDGPU_SOCKET=%q\n' "$dir/run/sharedgpud.sock"
+    printf 'export PATH=%q:$PATH\n' "$CLUSTER_PREFIX/bin"
+  fi
+  gpu_environment
+}
+
+write_sharedgpu_conf() {
+  cat <<CONF
+Socket=$dir/run/sharedgpud.sock
+StateDir=$dir/sharedgpu
+LogFile=$dir/log/sharedgpud
+LogLevel=debug
+CONF
+}
+
+write_slurm_conf() {
+  local host plugins=/usr/lib/x86_64-linux-gnu/slurm-wlm
+  host=$(hostname -s)
+  [[ -d $plugins ]] || plugins=$(dirname "$(ldconfig -p | awk '/libslurm\.so/{print $NF; exit}')")/slurm-wlm
+  cat <<CONF
+ClusterName=$CLUSTER_NAME
+SlurmctldHost=$host(127.0.0.1)
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket=$dir/run/munge.sock
+SlurmctldPort=$((CLUSTER_PORT))
+StateSaveLocation=$dir/ctld
+SlurmdSpoolDir=$dir/spool/%n
+SlurmctldPidFile=$dir/run/slurmctld-self.pid
+SlurmdPidFile=$dir/run/slurmd-%n.pid
+SlurmctldLogFile=$dir/log/slurmctld
+SlurmdLogFile=$dir/log/slurmd-%n
+SlurmctldDebug=verbose
+SlurmdDebug=verbose
+LogTimeFormat=iso8601_ms
+PluginDir=$plugins${CLUSTER_PREFIX:+:$CLUSTER_PREFIX/lib/slurm}
+PlugStackConfig=$dir/etc/plugstack.conf
+ProctrackType=proctrack/cgroup
+TaskPlugin=task/cgroup
+JobAcctGatherType=jobacct_gather/cgroup
+JobAcctGatherFrequency=1
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort=$((CLUSTER_PORT + 1))
+AccountingStoragePass=$dir/run/munge.sock
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min_interval=0
+SlurmdParameters=config_overrides
+DefMemPerCPU=4096
+ReturnToService=2
+MpiDefault=none
+PropagateResourceLimits=NONE
+KillWait=5
+InactiveLimit=0
+MinJobAge=600
+CONF
+  if [[ $CLUSTER_PREFIX ]]; then
+    cat <<CONF
+GresTypes=sharedgpu
+AccountingStorageTRES=gres/sharedgpu,gres/sharedgpu_lease
+AcctGatherInterconnectType=acct_gather_interconnect/sharedgpu
+AcctGatherNodeFreq=0
+CONF
+  fi
+  # Two nodes on one host overcommit it: the machine's own size is not what is tested here.
+  local i
+  for i in 1 2; do
+    cat <<CONF
+NodeName=$(node $i) NodeHostname=$host NodeAddr=127.0.0.1 Port=$((CLUSTER_PORT + 1 + i)) CPUs=8 RealMemory=65536${CLUSTER_PREFIX:+ Gres=sharedgpu:8}
+CONF
+  done
+  echo "PartitionName=main Nodes=ALL Default=YES State=UP"
+  if [[ -e $dir/slurm.conf.extra ]]; then cat "$dir/slurm.conf.extra"; fi
+}
+
+write_slurmdbd_conf() {
+  cat <<CONF
+DbdHost=localhost
+DbdPort=$((CLUSTER_PORT + 1))
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket=$dir/run/munge.sock
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=slurm
+StoragePass=slurm
+LogFile=$dir/log/slurmdbd
+PidFile=$dir/run/slurmdbd-self.pid
+CONF
+}
+
+write_cgroup_conf() {
+  cat <<CONF
+CgroupPlugin=cgroup/$(cgroup_version)
+CgroupMountpoint=$cgroup_root
+CgroupAutomount=no
+ConstrainRAMSpace=yes
+ConstrainDevices=no
+ConstrainCores=no
+CONF
+  if [[ $(cgroup_version) == v2 ]]; then echo "IgnoreSystemd=yes"; fi
+}

@@ -1,0 +1,74 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# What the tests say about jobs. `dir` is the cluster's folder; a job's output is $dir/jobs/ID.
+
+# Every test file calls these from its own setup() and teardown().
+cluster_setup() {
+  dir=$SHAREDGPU_CLUSTER_DIR
+  # $hold BYTES --seconds N: holds so much device memory, works on it, and says $verified if it is right.
+  hold="$dir/programs/hold --verify --bytes"
+  verified="every byte verified"
+  # shellcheck disable=SC1091
+  source "$dir/env"
+  cd "$dir/jobs" || return
+}
+
+cluster_teardown() {
+  scancel --signal=KILL --full --user=root 2>/dev/null || true
+  scancel --user=root --user=nobody 2>/dev/null || true
+  wait_until 20 no_jobs
+  if [[ ! ${BATS_TEST_COMPLETED-} ]]; then
+    touch "$dir/failed"
+    tail -n 20 "$dir"/jobs/* 2>/dev/null || true
+  fi
+  rm -rf "$dir"/jobs/*
+}
+
+no_jobs() { [[ -z $(squeue -h) ]]; }
+
+# wait_until SECONDS COMMAND...
+wait_until() {
+  local end=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    if ((SECONDS >= end)); then
+      echo "gave up waiting for: $*" >&2
+      return 1
+    fi
+    sleep 0.1
+  done
+}
+
+# submit SBATCH_ARGUMENT... -- COMMAND ARGUMENT... prints the job's number.
+submit() {
+  local options=()
+  while [[ $1 != -- ]]; do options+=("$1"); shift; done
+  shift
+  sbatch --parsable --output="$dir/jobs/%j" --open-mode=append "${options[@]}" --wrap "$(printf '%q ' "$@")"
+}
+
+# The same as the user nobody.
+as_nobody() { setpriv --reuid nobody --regid nogroup --clear-groups "$@"; }
+
+state() { squeue -h -t all -j "$1" -o %T 2>/dev/null; }
+has_state() { [[ $(state "$1") == "$2" ]]; }
+ended() { [[ $(state "$1") =~ ^(COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_MEMORY)$ ]]; }
+
+output() { cat "$dir/jobs/$1"; }
+output_has() { grep -qF -- "$2" "$dir/jobs/$1" 2>/dev/null; }
+
+# expect_state JOB STATE [SECONDS]: the job ends, and in this state.
+expect_state() {
+  wait_until "${3:-60}" ended "$1" || { squeue; output "$1"; return 1; }
+  has_state "$1" "$2" || { echo "job $1 is $(state "$1"), not $2"; output "$1"; return 1; }
+}
+
+running_together() { has_state "$1" RUNNING && has_state "$2" RUNNING; }
+
+# The lease seconds that sacct shows for a job, over all its steps; nothing where it shows none.
+lease_seconds() {
+  sacct -n -P -j "$1" -o TRESUsageInTot | tr , '\n' | sed -n 's/^gres\/sharedgpu_lease=//p' | awk '{s+=$1;n=1}END{if(n)print s}'
+}
+has_lease() { [[ $(lease_seconds "$1") -gt 0 ]]; }
+
+arbiter_pid() { pgrep -f "^$dir/prefix/sbin/sharedgpud( |$)"; }

@@ -1,0 +1,165 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# Starts and stops the daemons of the cluster in $dir.
+#
+# Each runs in the foreground in a session of its own, its pid in $dir/run/SERVICE.pid. The variable
+# SHAREDGPU_CLUSTER marks it and what it starts (slurmstepd, the arbiter), so that `down` finds all of them.
+
+# What each service runs, one argument a line.
+command_of() {
+  case $1 in
+    munged)
+      printf '%s\n' munged --foreground --force --key-file="$dir/etc/munge.key" --socket="$dir/run/munge.sock" \
+        --pid-file="$dir/run/munged-self.pid" --log-file="$dir/log/munged-self" --seed-file="$dir/run/munge.seed" ;;
+    mariadbd)
+      # Speed before safety: this database lives for minutes.
+      printf '%s\n' mariadbd --no-defaults --user=root --datadir="$dir/mysql" --socket="$dir/run/mysql.sock" \
+        --pid-file="$dir/run/mariadbd-self.pid" --skip-networking --innodb-buffer-pool-size=32M --skip-log-bin \
+        --innodb-flush-method=nosync --innodb-flush-log-at-trx-commit=0 --skip-innodb-doublewrite ;;
+    slurmdbd) printf '%s\n' slurmdbd -D ;;
+    slurmctld) printf '%s\n' slurmctld -D -f "$dir/etc/slurm.conf" ;;
+    slurmd1 | slurmd2) printf '%s\n' slurmd -D -f "$dir/etc/slurm.conf" -N "$(node "${1#slurmd}")" ;;
+    *) return 1 ;;
+  esac
+}
+
+# Whether the service answers.
+is_ready() {
+  case $1 in
+    munged) munge -S "$dir/run/munge.sock" -n >/dev/null 2>&1 ;;
+    mariadbd) [[ -S $dir/run/mysql.sock ]] ;;
+    # A client that came too early may wait for longer than the daemon takes.
+    slurmdbd) port_answers $((CLUSTER_PORT + 1)) && SLURM_CONF=$dir/etc/slurm.conf timeout 3 sacctmgr -n show cluster >/dev/null 2>"$dir/log/sacctmgr" ;;
+    slurmctld) SLURM_CONF=$dir/etc/slurm.conf timeout 3 scontrol ping 2>/dev/null | grep -q UP ;;
+    # The controller's idea of a node outlives its slurmd, so ask that as well.
+    slurmd1 | slurmd2)
+      port_answers $((CLUSTER_PORT + 1 + ${1#slurmd})) &&
+        [[ $(SLURM_CONF=$dir/etc/slurm.conf timeout 3 sinfo -h -n "$(node "${1#slurmd}")" -o %T 2>/dev/null) =~ ^(idle|mixed|allocated)$ ]] ;;
+  esac
+}
+
+# A process that has ended but that nobody has waited for yet (an init that takes its time) is gone as well.
+gone() {
+  local state
+  state=$(sed 's/.*) //; s/ .*//' "/proc/$1/stat" 2>/dev/null) || return 0
+  [[ -z $state || $state == Z || $state == X ]]
+}
+
+alive() { [[ -e $dir/run/$1.pid ]] && ! gone "$(<"$dir/run/$1.pid")"; }
+
+start_service() {
+  local service=$1 command
+  mapfile -t command < <(command_of "$service")
+  ((${#command[@]})) || { echo "cluster: no service '$service'" >&2; return 2; }
+  if alive "$service"; then return 0; fi
+  (
+    # shellcheck disable=SC1091
+    source "$dir/env"
+    unset SHAREDGPU_SOCKET # users need it, daemons read their configuration
+    export SHAREDGPU_CLUSTER=$dir SLURM_CONF=$dir/etc/slurm.conf MYSQL_UNIX_PORT=$dir/run/mysql.sock
+    cd "$dir"
+    close_inherited_files
+    exec setsid "${command[@]}" </dev/null >>"$dir/log/$service.out" 2>&1
+  ) &
+  echo $! >"$dir/run/$service.pid"
+  disown
+  wait_until "${CLUSTER_PATIENCE:-30}" is_ready "$service" || { echo "cluster: $service did not come up" >&2; return 1; }
+}
+
+# bats and pipelines wait for whoever holds their descriptors.
+close_inherited_files() {
+  local fd
+  for fd in /proc/self/fd/*; do
+    fd=${fd##*/}
+    if ((fd > 2 && fd != 255)); then eval "exec $fd>&-"; fi
+  done
+}
+
+# wait_until SECONDS COMMAND...
+wait_until() {
+  local end=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    ((SECONDS < end)) || return 1
+    sleep 0.1
+  done
+}
+
+stop_service() {
+  local service=$1 signal=$2 pid
+  [[ -e $dir/run/$service.pid ]] || return 0
+  pid=$(<"$dir/run/$service.pid")
+  if kill "-$signal" "$pid" 2>/dev/null; then
+    wait_until 10 gone "$pid" || kill -KILL "$pid" 2>/dev/null || true
+  fi
+  rm -f "$dir/run/$service.pid"
+}
+
+readonly services=(munged mariadbd slurmdbd slurmctld slurmd1 slurmd2)
+
+is_up() {
+  local service
+  load_settings
+  for service in "${services[@]}"; do alive "$service" || return 1; done
+}
+
+start_everything() {
+  prepare_cgroups
+  start_service munged || return
+  if [[ ! -d $dir/mysql/mysql ]]; then create_database || return; fi
+  start_service mariadbd && start_service slurmdbd && start_service slurmctld || return
+  start_service slurmd1 &
+  local first=$!
+  start_service slurmd2 && wait "$first"
+}
+
+create_database() {
+  mariadb-install-db --no-defaults --user=root --datadir="$dir/mysql" --auth-root-authentication-method=normal \
+    --skip-name-resolve --skip-test-db --force >"$dir/log/install_db.out" 2>&1 &&
+    mariadbd --no-defaults --user=root --datadir="$dir/mysql" --bootstrap --skip-networking >>"$dir/log/install_db.out" 2>&1 <<'SQL'
+flush privileges;
+create user slurm@localhost identified by 'slurm';
+grant all on slurm_acct_db.* to slurm@localhost;
+SQL
+}
+
+# Processes of this cluster: those that carry its mark, those in its control groups, and those that run a program
+# of its own prefix.
+processes() {
+  local pid
+  for pid in /proc/[0-9]*; do
+    pid=${pid#/proc/}
+    if [[ $pid == "$$" ]]; then continue; fi
+    if tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qxF "SHAREDGPU_CLUSTER=$dir"; then
+      echo "$pid"
+    fi
+  done 2>/dev/null
+  if [[ ${CLUSTER_NAME-} ]]; then
+    processes_in_cgroups_of_node "$(node 1)"
+    processes_in_cgroups_of_node "$(node 2)"
+  fi
+}
+
+none_left() {
+  local pid
+  for pid in $(processes); do gone "$pid" || return 1; done
+}
+
+kill_processes() { processes | xargs -r kill "-$1" 2>/dev/null || true; }
+
+stop_everything() {
+  [[ -d $dir/run ]] || return 0
+  if alive slurmctld; then
+    SLURM_CONF=$dir/etc/slurm.conf timeout 5 scancel --full --signal=KILL --user=root 2>/dev/null || true
+  fi
+  local i
+  for ((i = ${#services[@]} - 1; i >= 0; --i)); do stop_service "${services[i]}" TERM; done
+  kill_processes TERM
+  wait_until 3 none_left || kill_processes KILL
+  wait_until 5 none_left || { echo "cluster: these processes do not end: $(processes | xargs)" >&2; return 1; }
+  if [[ ${CLUSTER_NAME-} ]]; then
+    remove_cgroups_of_node "$(node 1)"
+    remove_cgroups_of_node "$(node 2)"
+    rm -f "/dev/shm/sharedgpu-${CLUSTER_PORT-}"*
+  fi
+}

@@ -1,0 +1,70 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# The options that srun, sbatch and salloc learn from the SPANK plugin.
+
+bats_require_minimum_version 1.5.0
+load lib/jobs
+setup() { cluster_setup; }
+teardown() { cluster_teardown; }
+
+# refused OPTION=VALUE: each command refuses it, naming option and value.
+refused() {
+  local option=${1%%=*} value=${1#*=}
+  run sbatch --gres=sharedgpu:1 "$1" --wrap true
+  [ "$status" -ne 0 ]
+  [[ $output == *"$option: '$value' is not "* ]]
+  run srun --gres=sharedgpu:1 "$1" true
+  [ "$status" -ne 0 ]
+  [[ $output == *"$option: '$value' is not "* ]]
+  run salloc --gres=sharedgpu:1 "$1" true
+  [ "$status" -ne 0 ]
+  [[ $output == *"$option: '$value' is not "* ]]
+}
+
+@test "srun, sbatch and salloc show them in --help" {
+  for command in srun sbatch salloc; do
+    run -0 $command --help
+    for option in memory share priority deadline backend; do [[ $output == *"--sharedgpu-$option="* ]]; done
+  done
+}
+
+@test "a bad memory size is refused at submission" {
+  refused --sharedgpu-memory=many
+  refused --sharedgpu-memory=12
+  refused --sharedgpu-memory=-1GiB
+}
+
+@test "a bad share is refused at submission" {
+  refused --sharedgpu-share=101
+  refused --sharedgpu-share=50:25
+}
+
+@test "a bad priority is refused at submission" { refused --sharedgpu-priority=urgent; }
+
+@test "a bad deadline is refused at submission" { refused --sharedgpu-deadline=tomorrow; }
+
+@test "an unknown backend is refused at submission" { refused --sharedgpu-backend=magic; }
+
+@test "a job with good values of all of them ends right" {
+  job=$(submit --gres=sharedgpu:1 --sharedgpu-memory=192MiB --sharedgpu-share=25:50 --sharedgpu-priority=5 \
+    --sharedgpu-deadline=1h --sharedgpu-backend=swap -- $hold 50% --seconds 1)
+  expect_state "$job" COMPLETED
+  output_has "$job" "$verified"
+}
+
+@test "a job gets out of memory past its own cap" {
+  job=$(submit --gres=sharedgpu:1 --sharedgpu-memory=64MiB -- $hold 128MiB --seconds 1)
+  expect_state "$job" FAILED
+  output_has "$job" CUDA_ERROR_OUT_OF_MEMORY
+}
+
+@test "the cap holds in the steps of a batch job too" {
+  job=$(submit --gres=sharedgpu:1 --sharedgpu-memory=64MiB -- srun $hold 128MiB --seconds 1)
+  expect_state "$job" FAILED
+  output_has "$job" CUDA_ERROR_OUT_OF_MEMORY
+}
+
+@test "an option without the GRES changes nothing" {
+  run -0 srun --sharedgpu-memory=64MiB bash -c 'echo "preload=[$LD_PRELOAD]"'
+  [[ $output == *"preload=[]"* ]]
+}

@@ -1,0 +1,39 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# One cluster for all the tests of this folder, with the build installed beside it. Everything that a job touches
+# lies in the cluster's folder, so that unprivileged users reach it wherever the sources are.
+#
+# SHAREDGPU_BUILD names the build folder (default: build), SHAREDGPU_CLUSTER_DIR the cluster's. After a failure the
+# cluster's folder stays, with its logs.
+
+setup_suite() {
+  local here root build dir
+  here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+  root=$(dirname "$(dirname "$here")")
+  build=${SHAREDGPU_BUILD:-$root/build}
+  dir=${SHAREDGPU_CLUSTER_DIR:-$(mktemp -d /tmp/sgpu-test.XXXXXX)}
+  export SHAREDGPU_CLUSTER_DIR=$dir SHAREDGPU_BUILD=$build CLUSTER=$here/cluster
+
+  "$root/scripts/install-for-cluster" "$build" "$dir"
+  mkdir -p "$dir/etc" "$dir/jobs"
+  chmod 1777 "$dir/jobs"
+  # Short turns: the tests wait for many of them.
+  cat >"$dir/etc/sharedgpu.conf" <<CONF
+Socket=$dir/run/sharedgpud.sock
+StateDir=$dir/sharedgpu
+Quantum=500ms
+LogLevel=debug
+LogFile=$dir/log/sharedgpud
+CONF
+  CLUSTER_NAME=t$((RANDOM % 1000))n CLUSTER_PREFIX=$dir/prefix CLUSTER_SIMGPU=$dir/simgpu CLUSTER_GPU_MEMORY=256MiB \
+    "$CLUSTER" up "$dir"
+}
+
+teardown_suite() {
+  "$CLUSTER" down "$SHAREDGPU_CLUSTER_DIR"
+  if [[ -e $SHAREDGPU_CLUSTER_DIR/failed ]]; then
+    echo "# the cluster's logs stay in $SHAREDGPU_CLUSTER_DIR/log" >&3
+  else
+    rm -rf "$SHAREDGPU_CLUSTER_DIR"
+  fi
+}

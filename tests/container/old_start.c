@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lets a program that was linked here start with the glibc of an older Debian; interposer/glibc/old_glibc.c
+// does most of it. The start of a program has a new version since glibc 2.34, which runs the initialisers
+// itself.
+#define FIRST "GLIBC_2.2.5"
+
+typedef int Main(int, char**, char**);
+typedef void Init(int, char**, char**);
+
+__asm__(".symver first_start, __libc_start_main@" FIRST);
+extern int first_start(Main* main, int argc, char** argv, Init* init, void (*fini)(void), void (*end)(void),
+                       void* stack);
+
+extern Init* __preinit_array_start[];
+extern Init* __preinit_array_end[];
+extern Init* __init_array_start[];
+extern Init* __init_array_end[];
+
+static void initialise(int argc, char** argv, char** environment) {
+  for (Init** one = __preinit_array_start; one != __preinit_array_end; ++one) (*one)(argc, argv, environment);
+  for (Init** one = __init_array_start; one != __init_array_end; ++one) (*one)(argc, argv, environment);
+}
+
+int __libc_start_main(Main* main, int argc, char** argv, Init* init, void (*fini)(void), void (*end)(void),
+                      void* stack);
+int __libc_start_main(Main* main, int argc, char** argv, Init* init, void (*fini)(void), void (*end)(void),
+                      void* stack) {
+  (void)init;
+  return first_start(main, argc, argv, initialise, fini, end, stack);
+}

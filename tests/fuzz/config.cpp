@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any text as sharedgpu.conf: an error that names the file, or settings that hold what they promise.
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "config/settings.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace sharedgpu;
+  Settings settings;
+  std::string error = parse_settings({reinterpret_cast<const char*>(data), size}, "x.conf", settings);
+  if (!error.empty() && error.rfind("x.conf:", 0) != 0) std::abort();
+  if (settings.quantum <= Nanoseconds{} || settings.units_per_gpu == 0 || settings.socket.empty())
+    std::abort();
+  return 0;
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any messages from any sessions in any order: the core survives them and keeps its books within the GPU.
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "arbiter/core/core.h"
+
+namespace {
+
+using namespace sharedgpu;
+
+class Input {
+ public:
+  Input(const std::uint8_t* data, std::size_t size) : data_(data), left_(size) {}
+  bool empty() const { return left_ == 0; }
+  std::uint8_t byte() {
+    if (left_ == 0) return 0;
+    --left_;
+    return *data_++;
+  }
+  // At most some GiB: what is beyond belief is stopped before the core.
+  Bytes size() { return {static_cast<std::uint64_t>(byte()) << (byte() % 25)}; }
+  MemoryUse use() {
+    return {.swappable = size(),
+            .resident = size(),
+            .pinned = size(),
+            .context = size(),
+            .host = {},
+            .settling = size()};
+  }
+
+ private:
+  const std::uint8_t* data_;
+  std::size_t left_;
+};
+
+Event next_event(Input& in) {
+  SessionId session{in.byte() % 6u + 1};
+  Epoch epoch{in.byte()};
+  switch (in.byte() % 11) {
+    case 0: {
+      Hello hello;
+      hello.resuming = in.byte() % 2;
+      hello.held = in.byte() % 2;
+      hello.wants = in.byte() % 2;
+      hello.epoch = epoch;
+      return SessionCame{.session = session,
+                         .tenant = TenantId{in.byte() % 4u + 1},
+                         .step = {.job = 1, .step = in.byte() % 2u},
+                         .cap = in.size(),
+                         .expected = in.byte() % 2 == 0,
+                         .hello = hello};
+    }
+    case 1:
+      return SessionGone{.session = session};
+    case 2:
+      return From<Attach>{session, {.gpu = {{in.byte()}}, .total = {}, .name = {}}};
+    case 3:
+      return From<Usage>{session, {.request = in.byte() % 2u, .use = in.use(), .stuck = in.byte()}};
+    case 4:
+      return From<Want>{session, {}};
+    case 5:
+      return From<Idle>{session, {.epoch = epoch, .idle = std::chrono::milliseconds(10 * in.byte())}};
+    case 6:
+      return From<Ready>{session, {.epoch = epoch, .use = in.use()}};
+    case 7:
+      return From<Released>{session, {.epoch = epoch, .wants = in.byte(), .overuse = {}, .use = in.use()}};
+    case 8:
+      return From<MemoryQuery>{session, {}};
+    case 9:
+      return CapSet{.tenant = TenantId{in.byte() % 4u + 1}, .cap = in.size()};
+    default:
+      return TimerFired{};
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  auto policy = make_round_robin(std::chrono::milliseconds(500));
+  Input in(data, size);
+  Recovered recovered;
+  if (in.byte() % 2 == 0) {
+    LeaseKey key{.tenant = TenantId{1}, .gpu = {{1}}, .step = {.job = 1, .step = 0}};
+    recovered.leases.grant(key, Epoch{7}, Nanoseconds(5));
+    recovered.expected_sessions = in.byte() % 3;
+  }
+  Nanoseconds now(1000);
+  Core core({}, *policy, recovered, now);
+  for (std::uint8_t gpu : {std::uint8_t{1}, std::uint8_t{2}})
+    core.step(
+        GpuFound{.gpu = {{gpu}}, .total = gibibytes(1), .capacity = mebibytes(900), .learned = gpu == 2},
+        now);
+  while (!in.empty()) {
+    now += std::chrono::milliseconds(in.byte());
+    for (const Action& action : core.step(next_event(in), now))
+      if (const auto* timer = std::get_if<ArmTimer>(&action))
+        if (timer->at <= now) std::abort();
+    for (const auto& [id, session] : core.state().sessions)
+      if (session.gate_open && session.tenant->phase != Phase::running) std::abort();
+  }
+  return 0;
+}

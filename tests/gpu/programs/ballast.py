@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all test programs share: how long to run, and the lines that must equal those of the plain run."""
+import argparse
+import hashlib
+import os
+
+
+def options(cases):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("case", choices=sorted(cases))
+    parser.add_argument("--gib", type=float, default=4, help="ballast: device memory that is kept and verified")
+    parser.add_argument("--steps", type=int, default=100)
+    return parser.parse_args()
+
+
+def result(name, data):
+    """Prints a line that the plain run must print too; `data` is bytes, or a number."""
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        data = hashlib.sha256(data).hexdigest()[:32]
+    print(f"result {name} {data}", flush=True)
+
+
+def note(text):
+    """A line that may differ from run to run."""
+    print(f"# {text}", flush=True)
+
+
+def shared():
+    return "libsharedgpu" in os.environ.get("LD_PRELOAD", "")

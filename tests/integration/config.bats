@@ -1,0 +1,70 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Bad input: each a message that names the place.
+load helpers
+
+# refused LINE EXPECTED: the arbiter does not start with this line 3, and says EXPECTED.
+refused() {
+  printf '%s\n' "# a comment" "Socket=$SHAREDGPU_SOCKET" "$1" >"$DIR/bad.conf"
+  run timeout 20 "$BUILD/arbiter/sharedgpud" --config "$DIR/bad.conf"
+  ((status != 0 && status != 124))
+  [[ $output == *"$DIR/bad.conf:3: $2"* ]] || { echo "$output"; return 1; }
+}
+
+@test "unknown keys and bad values name file and line" {
+  refused "Quantumm=1s" "unknown key 'Quantumm'"
+  refused "Quantum=12 parsecs" "Quantum: '12 parsecs' is not a time"
+  refused "DeviceMemoryLimit=lots" "DeviceMemoryLimit: 'lots' is not a size"
+  refused "Policy=best" "Policy: 'best'"
+  refused "UnitsPerGpu=0" "UnitsPerGpu: '0'"
+  refused "OnNoArbiter=maybe" "OnNoArbiter: 'maybe'"
+  refused "LogLevel=chatty" "LogLevel: 'chatty'"
+}
+
+@test "a configuration file that was named must exist" {
+  run timeout 20 "$BUILD/arbiter/sharedgpud" --config "$DIR/none.conf"
+  ((status != 0 && status != 124))
+  [[ $output == *"$DIR/none.conf"* ]]
+}
+
+@test "a socket that cannot be made is named" {
+  printf '%s\n' "Socket=$DIR/file/socket" "StateDir=$DIR/state" >"$DIR/bad.conf"
+  touch "$DIR/file"
+  run timeout 20 "$BUILD/arbiter/sharedgpud" --config "$DIR/bad.conf"
+  ((status != 0 && status != 124))
+  [[ $output == *"$DIR/file"* ]]
+}
+
+@test "a second arbiter on one socket ends with a message and status 0" {
+  start_arbiter
+  run -0 timeout 20 "$BUILD/arbiter/sharedgpud" --config "$DIR/conf"
+  [[ $output == *"$SHAREDGPU_SOCKET"* ]]
+}
+
+@test "sharedgpu names what is wrong with its options" {
+  start_arbiter
+  run "$SHAREDGPU" run --memory lots -- true
+  ((status != 0))
+  [[ $output == *"'lots'"* ]]
+  run "$SHAREDGPU" frobnicate
+  ((status != 0))
+  [[ $output == *frobnicate* ]]
+}
+
+@test "sharedgpu run passes on the exit status, and its command that is not there" {
+  start_arbiter
+  run -7 "$SHAREDGPU" run -- sh -c 'exit 7'
+  run -127 "$SHAREDGPU" run -- /no/such/command
+  [[ $output == */no/such/command* ]]
+}
+
+@test "test programs name their bad options" {
+  run "$PROGRAMS/hold" --bytes 3parsecs
+  ((status == 1))
+  [[ $output == *"'3parsecs' is not a size"* ]]
+  run "$PROGRAMS/hold" --no-such-option
+  ((status > 100))
+  SIMGPU_MEMORY=much run "$PROGRAMS/hold"
+  ((status == 1))
+  [[ $output == *"SIMGPU_MEMORY: 'much' is not a size"* ]]
+}

@@ -1,0 +1,101 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Processes that use several GPUs, and others that share some of them.
+load helpers
+
+setup_file() { export SIMGPU_DEVICES=2; }
+
+# one NAME GPU PROGRAM ARGUMENT...: a tenant that sees this GPU alone.
+one() {
+  local name=$1 visible=$2
+  shift 2
+  CUDA_VISIBLE_DEVICES=$visible tenant "$name" "$@"
+}
+
+second() { SIMGPU_STATE=$SIMGPU_STATE.1 gpu "$1"; }
+both_unused() { used_is 0 && [[ $(second used) == 0 ]]; }
+
+teardown() {
+  local pid
+  for pid in "${PIDS[@]}" $ARBITER; do kill -9 "$pid" 2>/dev/null || true; done
+  wait 2>/dev/null || true
+  rm -rf "$DIR" "$SIMGPU_STATE" "$SIMGPU_STATE.1"
+}
+
+@test "one process on two GPUs, alone: both are shared out, nothing moves" {
+  start_arbiter
+  tenant two devices --bytes 200MiB --iterations 100000 --progress
+  progresses two
+  json_is 'sorted(g["footprint_bytes"] >= 200 << 20 for g in s["gpus"])' '[True, True]'
+  json_is '[(len(t["sessions"]), len(t["gpus"]), len(t["pids"])) for t in s["tenants"]]' '[(2, 2, 1)]'
+  json_is 'len(s["tenants"][0]["gpus"]) == len(set(x["gpu"] for x in s["tenants"][0]["sessions"]))' True
+  (($(gpu copied_out) < 200 << 20 && $(second copied_out) < 200 << 20))
+}
+
+@test "one process on two GPUs takes turns with tenants on either, and loses no byte" {
+  start_arbiter Quantum=300ms
+  one left 0 hold --bytes 75% --of 512MiB --seconds 600 --progress
+  one right 1 hold --bytes 75% --of 512MiB --seconds 600 --progress
+  progresses left
+  progresses right
+  tenant two devices --bytes 300MiB --iterations 12
+  succeeds two
+  (($(gpu peak) <= 512 << 20 && $(second peak) <= 512 << 20))
+  (($(gpu copied_out) > 300 << 20 && $(second copied_out) > 300 << 20))
+}
+
+@test "peers write into each other's memory, also after it was away" {
+  start_arbiter Quantum=300ms
+  one left 0 hold --bytes 75% --of 512MiB --seconds 600 --progress
+  one right 1 hold --bytes 75% --of 512MiB --seconds 600 --progress
+  progresses left
+  progresses right
+  tenant two devices --bytes 300MiB --iterations 8 --peers
+  succeeds two
+  (($(gpu copied_out) > 300 << 20 && $(second copied_out) > 300 << 20))
+}
+
+@test "two processes on two GPUs each" {
+  start_arbiter Quantum=300ms
+  tenant one devices --bytes 300MiB --iterations 10
+  tenant other devices --bytes 300MiB --iterations 10
+  all_succeed one other
+  (($(gpu peak) <= 512 << 20 && $(second peak) <= 512 << 20))
+  until_true 30 both_unused
+}
+
+@test "a tenant on the one GPU alone verifies beside one on both" {
+  start_arbiter Quantum=300ms
+  tenant two devices --bytes 300MiB --iterations 100000 --progress
+  progresses two
+  one right 1 hold --bytes 75% --of 512MiB --iterations 20 --verify
+  succeeds right
+}
+
+@test "kill -9 of a process on two GPUs frees both" {
+  start_arbiter Quantum=300ms
+  tenant two devices --bytes 300MiB --iterations 100000 --progress
+  one right 1 hold --bytes 75% --of 512MiB --iterations 20 --verify
+  progresses two
+  kill -9 "${PIDS[two]}"
+  finish two || true
+  succeeds right
+  until_true 30 both_unused
+  until_true 30 json_is 'len(s["tenants"])' 0
+}
+
+@test "the arbiter's death and return between turns of a process on two GPUs" {
+  start_arbiter Quantum=300ms
+  one right 1 hold --bytes 75% --of 512MiB --seconds 6 --verify
+  tenant two devices --bytes 300MiB --iterations 40
+  local round
+  for round in 1 2 3; do
+    sleep 1
+    kill -9 "$ARBITER"
+    wait "$ARBITER" 2>/dev/null || true
+    sleep 0.3
+    run_arbiter
+  done
+  all_succeed two right
+  until_true 30 both_unused
+}

@@ -1,0 +1,127 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Deaths and driver failures: the others end right, and nobody computes with wrong data.
+load helpers
+
+# The two ways in which a tenant with a failing driver may end: right, or with an error. Never with wrong data.
+right_or_error() {
+  finish "$1"
+  if grep -q 'wrong' "$DIR/$1.err"; then
+    tell
+    return 1
+  fi
+}
+
+@test "kill -9 of a tenant in its turn" {
+  start_arbiter
+  tenant victim hold --bytes 75% --of 512MiB --seconds 600 --progress
+  progresses victim
+  tenant other hold --bytes 75% --of 512MiB --seconds 3 --verify
+  until_true 60 json_is 'len(s["tenants"])' 2
+  until_true 60 json_is '[t["state"] for t in s["tenants"] if '"${PIDS[victim]}"' in t["pids"]]' "['running']"
+  kill -9 "${PIDS[victim]}"
+  succeeds other
+  used_is 0
+}
+
+@test "kill -9 of a waiting tenant" {
+  start_arbiter
+  tenant victim hold --bytes 75% --of 512MiB --seconds 600 --progress
+  progresses victim
+  tenant other hold --bytes 75% --of 512MiB --seconds 3 --verify
+  until_true 60 json_is '[t["state"] for t in s["tenants"] if '"${PIDS[victim]}"' in t["pids"]]' "['out']"
+  kill -9 "${PIDS[victim]}"
+  succeeds other
+  used_is 0
+}
+
+@test "kill -9 of the arbiter in handoffs, and a new one" {
+  start_arbiter
+  tenant one hold --bytes 75% --of 512MiB --seconds 8 --seed 1 --verify
+  tenant two hold --bytes 75% --of 512MiB --seconds 8 --seed 2 --verify
+  for _ in 1 2 3; do
+    # One of the two is neither out nor running: a handoff is under way.
+    until_true 60 json_is 'any(t["state"] in ("leaving", "entering") for t in s["tenants"])' True
+    kill -9 "$ARBITER"
+    wait "$ARBITER" || true
+    run_arbiter
+  done
+  all_succeed one two
+  (($(gpu peak) <= 512 << 20))
+}
+
+@test "the arbiter goes for a while: the running tenant goes on, the waiting one waits" {
+  start_arbiter
+  tenant one hold --bytes 75% --of 512MiB --iterations 30 --seed 1 --verify
+  tenant two hold --bytes 75% --of 512MiB --iterations 30 --seed 2 --verify
+  until_true 60 json_is 'len(s["tenants"])' 2
+  kill -9 "$ARBITER"
+  wait "$ARBITER" || true
+  sleep 2
+  run_arbiter
+  all_succeed one two
+}
+
+@test "no arbiter: plain CUDA and one line that says so" {
+  SHAREDGPU_ARBITER_TIMEOUT=200 LD_PRELOAD=$PRELOAD run -0 "$PROGRAMS/hold" --bytes 10% --verify
+  [[ $(grep -c sharedgpu <<<"$output") == 1 ]]
+  [[ $output == *"no arbiter at $SHAREDGPU_SOCKET"* ]]
+}
+
+@test "no arbiter and SHAREDGPU_ON_NO_ARBITER=fail: the first CUDA call fails" {
+  SHAREDGPU_ON_NO_ARBITER=fail SHAREDGPU_ARBITER_TIMEOUT=200 LD_PRELOAD=$PRELOAD run "$PROGRAMS/hold" --bytes 10%
+  ((status == 1))
+  [[ $output == *"no arbiter at $SHAREDGPU_SOCKET"* ]]
+  [[ $output == *"cuInit: CUDA_ERROR_"* ]]
+}
+
+@test "an arbiter that comes a little late is waited for" {
+  SHAREDGPU_ARBITER_TIMEOUT=60000 LD_PRELOAD=$PRELOAD plain late hold --bytes 10% --seconds 600 --progress
+  sleep 1
+  start_arbiter
+  until_true 60 json_is 'len(s["tenants"])' 1
+}
+
+@test "a device that one process loses: it gets the driver's error, the other ends right" {
+  start_arbiter
+  SIMGPU_LOST_FILE=$DIR/lost tenant loser hold --bytes 75% --of 512MiB --seconds 600 --progress
+  tenant other hold --bytes 75% --of 512MiB --seconds 4 --verify
+  progresses loser
+  touch "$DIR/lost"
+  right_or_error loser
+  ((status == 1))
+  grep -q CUDA_ERROR_UNKNOWN "$DIR/loser.err"
+  succeeds other
+}
+
+@test "a launch that fails: its program gets the error, the other ends right" {
+  start_arbiter
+  SIMGPU_LAUNCH_FAIL_AT=4 tenant loser hold --bytes 75% --of 512MiB --iterations 20 --verify
+  tenant other hold --bytes 75% --of 512MiB --iterations 20 --verify
+  right_or_error loser
+  ((status == 1))
+  grep -q CUDA_ERROR_LAUNCH_FAILED "$DIR/loser.err"
+  succeeds other
+}
+
+# pair_with FAULT: a pair, one of them with a driver call that fails. Both work long enough to lose their turn.
+pair_with() {
+  start_arbiter Quantum=300ms
+  SIMGPU_VERBOSE=1 SIMGPU_FAIL=$1 tenant faulty \
+    hold --bytes 75% --of 512MiB --iterations 40 --kernel-ms 20 --seed 1 --verify
+  tenant other hold --bytes 75% --of 512MiB --iterations 40 --kernel-ms 20 --seed 2 --verify
+  right_or_error faulty
+  grep -q '^simgpu: call .* fails$' "$DIR/faulty.err" || { tell; false; }
+  succeeds other
+  used_is 0
+}
+
+@test "the device has no memory for one handle of a restore" { pair_with cuMemCreate:8:CUDA_ERROR_OUT_OF_MEMORY; }
+@test "mapping fails once in a restore" { pair_with cuMemMap:9:CUDA_ERROR_OUT_OF_MEMORY; }
+@test "setting access fails once in a restore" { pair_with cuMemSetAccess:9:CUDA_ERROR_OUT_OF_MEMORY; }
+@test "a copy out fails once in an eviction" { pair_with cuMemcpyDtoHAsync:3:CUDA_ERROR_UNKNOWN; }
+@test "a copy in fails once in a restore" { pair_with cuMemcpyHtoDAsync:2:CUDA_ERROR_UNKNOWN; }
+@test "waiting for a copy fails once" { pair_with cuStreamSynchronize:2:CUDA_ERROR_UNKNOWN; }
+@test "unmapping fails once in an eviction" { pair_with cuMemUnmap:2:CUDA_ERROR_UNKNOWN; }
+@test "pinning host memory never works" { pair_with cuMemHostRegister:1+:CUDA_ERROR_OUT_OF_MEMORY; }
+@test "streams for the copies cannot be made" { pair_with cuStreamCreate:1+:CUDA_ERROR_OUT_OF_MEMORY; }

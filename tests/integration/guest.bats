@@ -1,0 +1,130 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# The library is a guest in the program: what of it can be seen from outside, and what other guests make of it.
+load helpers
+
+# traces FILE SECTION...: sections of what print_traces() wrote, with what differs in each run made equal.
+traces() {
+  local file=$1 section
+  shift
+  for section; do
+    awk -v want="$section" '/^(maps|files|process|threads|environment)$/ { now = $0; next } now == want' "$file" |
+      if [[ $section == maps ]]; then
+        awk 'NF > 5 { print $6 $7 }' | sort -u
+      elif [[ $section == files ]]; then
+        sed -E 's/^[0-9]+ //; s/\[[0-9]+\]/[]/' | sort
+      else
+        grep -vE '^(LD_PRELOAD|SHAREDGPU_[A-Z_]*|_|BATS_[A-Z_]*)=|^SigQ'
+      fi
+  done
+}
+
+# difference SECTION PROGRAM: what is in it only with (>) or only without (<) the library.
+difference() {
+  diff <(traces "$DIR/without" "$1") <(traces "$DIR/with" "$1") | grep '^[<>]' || true
+}
+
+# watch COMMAND...: runs the program without the library, and with it by this command.
+watch() {
+  local program=$1
+  shift
+  "$PROGRAMS/$program" >"$DIR/out" 2>"$DIR/err" 3>&-
+  [[ ! -s $DIR/err ]]
+  mv "$DIR/out" "$DIR/without"
+  "$@" "$PROGRAMS/$program" >"$DIR/out" 2>"$DIR/err" 3>&-
+  [[ ! -s $DIR/err ]]
+  mv "$DIR/out" "$DIR/with"
+}
+
+@test "a program without CUDA: the library's own file in its maps, and nothing else" {
+  start_arbiter
+  watch nocuda env LD_PRELOAD="$PRELOAD"
+  [[ $(difference maps | grep -vE '/lib(dl\.so\.2|pthread\.so\.0)$') == "> $PRELOAD" ]]
+  local section
+  for section in files process threads environment; do [[ -z $(difference $section) ]]; done
+  json_is 'len(s["tenants"])' 0
+}
+
+@test "a program without CUDA under strace: the library's files are opened, nothing else is called" {
+  command -v strace >/dev/null
+  calls() { strace -f -qq -e trace='!brk,mmap,munmap,mprotect,openat,read,pread64,close,fstat,newfstatat' -o "$1" "${@:2}"; }
+  calls "$DIR/calls.without" true
+  calls "$DIR/calls.with" env LD_PRELOAD="$PRELOAD" true
+  count() { awk '{ sub(/^[0-9]+ +/, ""); sub(/\(.*/, ""); print }' "$1" | sort | uniq -c; }
+  # env is another program in between: its own calls come twice, so they are those of `env true`.
+  calls "$DIR/calls.without" env true
+  diff <(count "$DIR/calls.without") <(count "$DIR/calls.with")
+}
+
+@test "a program with CUDA: two threads, a socket and a pipe, the lease page; nothing of its own is changed" {
+  start_arbiter
+  watch guest env LD_PRELOAD="$PRELOAD"
+  diff - <(difference threads) <<<$'> sharedgpu-talk\n> sharedgpu-turns'
+  diff - <(difference files) <<<$'> pipe:[]\n> pipe:[]\n> socket:[]'
+  diff - <(difference maps | grep -vE '/lib(dl\.so\.2|pthread\.so\.0)$') < <(printf '> %s\n' "$PRELOAD" '/memfd:sharedgpu-lease(deleted)' | sort -k2)
+  [[ -z $(difference process) ]]
+  [[ -z $(difference environment) ]]
+}
+
+@test "a good run writes what it writes without the library, and nothing else" {
+  start_arbiter
+  local program
+  for program in "async_alloc" "contexts --rounds 1" "getproc" "graph --bytes 64MiB" "late" "library" "threads --bytes 64MiB"; do
+    # shellcheck disable=SC2086
+    set -- $program
+    plain without "$@"
+    succeeds without
+    tenant with "$@"
+    succeeds with
+    diff "$DIR/without.out" "$DIR/with.out"
+    diff "$DIR/without.err" "$DIR/with.err"
+  done
+}
+
+# beside LIBRARY...: in LD_PRELOAD in this order, programs of every kind, while a rival wants the GPU.
+beside() {
+  local IFS=: program
+  local order="$*"
+  unset IFS
+  for program in "getproc" "library --rounds 4" "fork" "late" "hold --bytes 50% --of 512MiB --iterations 6 --verify"; do
+    # shellcheck disable=SC2086
+    set -- $program
+    LD_PRELOAD=$order plain guest "$@"
+    succeeds guest
+    [[ ! -s $DIR/guest.err ]] || { cat "$DIR/guest.err"; return 1; }
+  done
+}
+
+other() { echo "$BUILD/tests/interposer/preloads/$1.so"; }
+
+contend() {
+  start_arbiter
+  tenant rival hold --bytes 75% --of 512MiB --seconds 600 --progress
+  progresses rival
+}
+
+@test "an allocator preloaded before" { contend; beside "$(other allocator)" "$PRELOAD"; }
+@test "an allocator preloaded after" { contend; beside "$PRELOAD" "$(other allocator)"; }
+@test "another dlsym preloaded before" { contend; beside "$(other resolver)" "$PRELOAD"; }
+@test "another dlsym preloaded after" { contend; beside "$PRELOAD" "$(other resolver)"; }
+@test "both, around ours" { contend; beside "$(other allocator)" "$PRELOAD" "$(other resolver)"; }
+@test "both, before ours" { contend; beside "$(other allocator)" "$(other resolver)" "$PRELOAD"; }
+
+@test "beside another dlsym, before or after, the program is managed all the same" {
+  start_arbiter
+  local order sessions
+  came() { grep -c ': came$' "$DIR/arbiter.log" || true; }
+  for order in "$(other resolver):$PRELOAD" "$PRELOAD:$(other resolver)"; do
+    sessions=$(came)
+    LD_PRELOAD=$order plain managed library --rounds 2
+    succeeds managed
+    until_true 10 test "$(came)" = $((sessions + 1))
+  done
+}
+
+@test "another dlsym before ours sees what the program asks for" {
+  start_arbiter
+  RESOLVER_TELLS=$DIR/told LD_PRELOAD=$(other resolver):$PRELOAD plain told library --rounds 2
+  succeeds told
+  grep -qE '^[1-9][0-9]* lookups' "$DIR/told"
+}

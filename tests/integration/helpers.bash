@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+# A private arbiter, a private simulated GPU and tenants in the background, for each test.
+#
+# BUILD_DIR names another build folder than build/.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+  local root
+  root=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
+  BUILD=$(cd "$root/${BUILD_DIR:-build}" 2>/dev/null || cd "${BUILD_DIR:-build}" && pwd)
+  PROGRAMS=$BUILD/tests/programs
+  SHAREDGPU=$BUILD/arbiter/sharedgpu
+  PRELOAD=$BUILD/interposer/libsharedgpu.so
+  DIR=$(mktemp -d /tmp/sharedgpu-test.XXXXXX)
+  unset SHAREDGPU_TOKEN LD_PRELOAD CUDA_VISIBLE_DEVICES
+  export SHAREDGPU_SOCKET=$DIR/socket
+  export LD_LIBRARY_PATH=$BUILD/tests/simgpu
+  export SIMGPU_STATE=/dev/shm/${DIR##*/} SIMGPU_MEMORY=512MiB SIMGPU_CONTEXT=8MiB
+  declare -gA PIDS=()
+  ARBITER=""
+}
+
+teardown() {
+  local pid
+  for pid in "${PIDS[@]}" $ARBITER; do kill -9 "$pid" 2>/dev/null || true; done
+  wait 2>/dev/null || true
+  rm -rf "$DIR" "$SIMGPU_STATE"{,.*}
+}
+
+# start_arbiter [LINE...]: with these lines in its configuration.
+start_arbiter() {
+  mkdir -p "$DIR/state"
+  printf '%s\n' "Socket=$SHAREDGPU_SOCKET" "StateDir=$DIR/state" Quantum=500ms LogLevel=debug "$@" >"$DIR/conf"
+  run_arbiter
+}
+
+# Starts it with the configuration of the last time.
+run_arbiter() {
+  "$BUILD/arbiter/sharedgpud" --config "$DIR/conf" >>"$DIR/arbiter.log" 2>&1 3>&- &
+  ARBITER=$!
+  until_true 30 timeout 10 "$SHAREDGPU" status >/dev/null
+}
+
+# until_true SECONDS COMMAND...: repeats the command until it succeeds; fails and tells all when time is over.
+until_true() {
+  local end=$((SECONDS + $1))
+  shift
+  until "$@" 2>/dev/null; do
+    if ((SECONDS >= end)); then
+      echo "still not true: $*"
+      tell
+      return 1
+    fi
+    sleep 0.05
+  done
+}
+
+tell() {
+  local file
+  for file in "$DIR"/*.out "$DIR"/*.err "$DIR/arbiter.log"; do
+    [[ -s $file ]] || continue
+    echo "--- ${file##*/}"
+    tail -n 40 "$file"
+  done
+  info || true
+}
+
+# tenant NAME PROGRAM ARGUMENT...: starts a test program as a tenant of its own.
+tenant() {
+  local name=$1 program=$2
+  shift 2
+  "$SHAREDGPU" run -- "$PROGRAMS/$program" "$@" >"$DIR/$name.out" 2>"$DIR/$name.err" 3>&- &
+  PIDS[$name]=$!
+}
+
+# plain NAME PROGRAM ARGUMENT...: the same without sharedgpu.
+plain() {
+  local name=$1 program=$2
+  shift 2
+  "$PROGRAMS/$program" "$@" >"$DIR/$name.out" 2>"$DIR/$name.err" 3>&- &
+  PIDS[$name]=$!
+}
+
+# finish NAME: waits for it; `status` is its exit status.
+finish() {
+  local pid=${PIDS[$1]} end=$((SECONDS + 180))
+  while kill -0 "$pid" 2>/dev/null; do
+    if ((SECONDS >= end)); then
+      echo "$1 (pid $pid) does not end"
+      timeout 10 "$SHAREDGPU" status --json || true
+      tell
+      return 1
+    fi
+    sleep 0.05
+  done
+  status=0
+  wait "$pid" || status=$?
+  unset "PIDS[$1]"
+}
+
+# succeeds NAME: waits for it, and it must have ended right.
+succeeds() {
+  finish "$1"
+  if ((status != 0)); then
+    echo "$1 ended with status $status"
+    tell
+    return 1
+  fi
+}
+
+# all_succeed NAME...
+all_succeed() {
+  local name
+  for name in "$@"; do succeeds "$name"; done
+}
+
+# progresses NAME: has printed its first line.
+progresses() { until_true 60 test -s "$DIR/$1.out"; }
+
+info() { "$BUILD/tests/simgpu/simgpu-info" "$SIMGPU_STATE"; }
+# gpu FIELD: one number of the simulated GPU, such as peak or used.
+gpu() { info | awk -v field="$1" '$1 == field { print $2 }'; }
+used_is() { [[ $(gpu used) == "$1" ]]; }
+
+# json EXPRESSION: of `sharedgpu status --json`, in Python, where `s` is the document.
+json() { timeout 20 "$SHAREDGPU" status --json | python3 -c "import json, sys; s = json.load(sys.stdin); print($1)"; }
+json_is() { [[ $(json "$1") == "$2" ]]; }

@@ -1,0 +1,65 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# An arbiter that lives and does not answer: as one that is dead, until it answers again.
+load helpers
+
+stop_arbiter() { kill -STOP "$ARBITER"; }
+continue_arbiter() { kill -CONT "$ARBITER"; }
+
+@test "a program beside a hung arbiter goes on, and is managed again afterwards" {
+  start_arbiter
+  SHAREDGPU_ARBITER_TIMEOUT=1000 tenant one hold --bytes 40% --of 512MiB --seconds 600 --progress
+  progresses one
+  stop_arbiter
+  # Allocates, asks for memory figures and frees with nobody there to answer.
+  tenant two memgetinfo
+  finish two
+  continue_arbiter
+  until_true 60 timeout 10 "$SHAREDGPU" status >/dev/null
+  tenant three hold --bytes 75% --of 512MiB --iterations 10 --verify
+  succeeds three
+  json_is 'len(s["tenants"])' 1
+}
+
+@test "a program that began with the arbiter goes on allocating while it hangs" {
+  start_arbiter ArbiterTimeout=1s
+  tenant busy workers --processes 2 --bytes 16MiB --steps 200
+  until_true 60 json_is 'max([0] + [len(t["pids"]) for t in s["tenants"]])' 2
+  stop_arbiter
+  # The first process is still to come: it finds nobody, and the others free and end.
+  succeeds busy
+  continue_arbiter
+  until_true 60 json_is 'len(s["tenants"])' 0
+}
+
+@test "a program that starts under a hung arbiter is plain CUDA after the timeout" {
+  start_arbiter
+  stop_arbiter
+  SHAREDGPU_ARBITER_TIMEOUT=200 LD_PRELOAD=$PRELOAD run -0 "$PROGRAMS/hold" --bytes 10% --verify
+  [[ $output == *"no arbiter at $SHAREDGPU_SOCKET"* ]]
+}
+
+@test "status and run say that the arbiter does not answer" {
+  start_arbiter ArbiterTimeout=1s
+  stop_arbiter
+  run timeout 60 "$SHAREDGPU" status --config "$DIR/conf"
+  ((status == 1))
+  [[ $output == *"does not answer"* ]]
+  run timeout 60 "$SHAREDGPU" run --config "$DIR/conf" -- true
+  ((status == 0))
+  [[ $output == *"does not answer"*"running without sharing"* ]]
+}
+
+@test "turns go on after the arbiter has hung in a handoff" {
+  start_arbiter
+  tenant one hold --bytes 75% --of 512MiB --seconds 8 --seed 1 --verify
+  tenant two hold --bytes 75% --of 512MiB --seconds 8 --seed 2 --verify
+  for _ in 1 2 3; do
+    until_true 60 json_is 'any(t["state"] in ("leaving", "entering") for t in s["tenants"])' True
+    stop_arbiter
+    sleep 1
+    continue_arbiter
+  done
+  all_succeed one two
+  (($(gpu peak) <= 512 << 20))
+}

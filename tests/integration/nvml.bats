@@ -1,0 +1,123 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# NVML tells a tenant the story that CUDA tells it. (peers' bugs: nvidia-smi shows 17 TB, HAMi 1181; usage differs
+# inside and outside, HAMi 1196; process ids of other namespaces, HAMi-core 112.)
+load helpers
+
+MIB=$((1 << 20))
+
+# For the tenants; the arbiter asks the driver, which is the same whether or not NVML is there.
+with_nvml() { export LD_LIBRARY_PATH=$BUILD/tests/simgpu:$BUILD/tests/simgpu/nvml; }
+
+rival() {
+  tenant rival hold --bytes 75% --of 512MiB --seconds 600 --progress
+  progresses rival
+}
+
+# says FIELD: of the program's output.
+says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
+
+@test "a tenant with a session sees cuMemGetInfo's numbers and itself, by both doors" {
+  start_arbiter DeviceMemoryLimit=256MiB
+  with_nvml
+  local door
+  for door in "" --dlsym; do
+    tenant "own$door" nvml --bytes 64MiB $door
+    succeeds "own$door"
+    (($(says "own$door" total) == 256 * MIB))
+    (($(says "own$door" used) == 64 * MIB))
+    grep -qE "^pid [0-9]+ used $((64 * MIB))$" "$DIR/own$door.out"
+  done
+}
+
+@test "beside a rival nobody sees the other" {
+  start_arbiter
+  rival
+  with_nvml
+  tenant own nvml --bytes 64MiB
+  succeeds own
+  (($(grep -c ^pid "$DIR/own.out") == 1))
+  (($(says own used) == 64 * MIB))
+}
+
+@test "a process without a session sees the room that it would have" {
+  start_arbiter DeviceMemoryLimit=256MiB
+  tenant other hold --bytes 64MiB --seconds 600 --progress
+  progresses other
+  with_nvml
+  local door
+  for door in "" --dlsym; do
+    tenant "look$door" nvml $door
+    succeeds "look$door"
+    (($(says "look$door" total) == 256 * MIB && $(says "look$door" used) == 0))
+    run ! grep -q ^pid "$DIR/look$door.out"
+  done
+  # Having looked made nobody a tenant.
+  json_is 'len([t for t in s["tenants"] if t["footprint_bytes"]])' 1
+  json_is 'sum(len(t["pids"]) for t in s["tenants"])' 1
+}
+
+@test "of two GPUs each has its own story" {
+  export SIMGPU_DEVICES=2
+  start_arbiter DeviceMemoryLimit=256MiB
+  with_nvml
+  tenant first nvml --bytes 64MiB --gpu 0
+  succeeds first
+  (($(says first used) == 64 * MIB))
+  tenant second nvml --bytes 64MiB --gpu 1
+  succeeds second
+  (($(says second total) == 256 * MIB && $(says second used) == 0))
+}
+
+@test "a process sees the other processes of its tenant, as nvidia-smi in a job does" {
+  start_arbiter
+  rival
+  with_nvml
+  # shellcheck disable=SC2016
+  "$SHAREDGPU" run -- bash -c '"$0/hold" --bytes 64MiB --seconds 600 --progress >"$1/inner.out" & holder=$!
+    until [[ -s $1/inner.out ]]; do sleep 0.05; done
+    "$0/nvml" >"$1/look.out"; status=$?
+    echo "holder $holder" >>"$1/look.out"
+    kill $holder; exit $status' "$PROGRAMS" "$DIR" 2>"$DIR/run.err"
+  (($(says look used) == 64 * MIB))
+  grep -qx "pid $(says look holder) used $((64 * MIB))" "$DIR/look.out"
+  (($(grep -c ^pid "$DIR/look.out") == 1))
+}
+
+@test "pynvml's way: ctypes and dlsym" {
+  start_arbiter DeviceMemoryLimit=256MiB
+  with_nvml
+  LD_PRELOAD=$PRELOAD python3 - <<'END'
+import ctypes
+nvml = ctypes.CDLL("libnvidia-ml.so.1")
+class Memory(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
+device, memory, count = ctypes.c_void_p(), Memory(), ctypes.c_uint(0)
+assert nvml.nvmlInit_v2() == 0
+assert nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0
+assert nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory)) == 0
+assert memory.total == 256 << 20 and memory.used == 0, (memory.total, memory.used)
+assert nvml.nvmlDeviceGetComputeRunningProcesses_v3(device, ctypes.byref(count), None) == 0
+assert count.value == 0
+END
+}
+
+@test "without an arbiter, or for a GPU that it does not know, NVML's own answer stands" {
+  with_nvml
+  LD_PRELOAD=$PRELOAD "$PROGRAMS/nvml" >"$DIR/alone.out" 2>"$DIR/alone.err"
+  (($(says alone total) == 512 * MIB))
+  [[ ! -s $DIR/alone.err ]]
+  start_arbiter DeviceMemoryLimit=256MiB
+  SIMGPU_STATE=$DIR/another tenant unknown nvml
+  succeeds unknown
+  (($(says unknown total) == 512 * MIB))
+}
+
+@test "an arbiter that was killed is not waited for" {
+  start_arbiter DeviceMemoryLimit=256MiB
+  kill -9 "$ARBITER"
+  wait "$ARBITER" 2>/dev/null || true
+  with_nvml
+  LD_PRELOAD=$PRELOAD "$PROGRAMS/nvml" >"$DIR/alone.out"
+  (($(says alone total) == 512 * MIB))
+}

@@ -1,0 +1,81 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Tenants that together need more memory than the GPU has, and tenants that do not.
+load helpers
+
+@test "two tenants of 75% each run at once and verify every byte" {
+  start_arbiter
+  tenant one hold --bytes 75% --of 512MiB --seconds 3 --seed 1 --verify
+  tenant two hold --bytes 75% --of 512MiB --seconds 3 --seed 2 --verify
+  all_succeed one two
+  (($(gpu peak) <= 512 << 20))
+  (($(gpu copied_in) > 0))
+  used_is 0
+}
+
+@test "without sharedgpu the same pair fails with out of memory" {
+  plain one hold --bytes 75% --of 512MiB --seconds 600 --progress
+  progresses one
+  plain two hold --bytes 75% --of 512MiB --verify
+  finish two
+  ((status == 2))
+  grep -q 'CUDA_ERROR_OUT_OF_MEMORY: out of memory' "$DIR/two.err"
+}
+
+@test "three tenants in many blocks each take turns and verify" {
+  start_arbiter
+  for seed in 100 200 300; do
+    tenant "$seed" hold --bytes 60% --of 512MiB --blocks 40 --iterations 12 --seed "$seed" --verify
+  done
+  all_succeed 100 200 300
+  (($(gpu peak) <= 512 << 20))
+}
+
+@test "a pair that fits together is never gated and nothing moves" {
+  start_arbiter
+  tenant one hold --bytes 40% --of 512MiB --seconds 600 --progress
+  tenant two hold --bytes 40% --of 512MiB --seconds 600 --progress
+  progresses one
+  progresses two
+  json_is '[g["contended"] for g in s["gpus"]]' '[False]'
+  json_is '[t["lease"] for t in s["tenants"]]' '[True, True]'
+  json_is '[g["handoff_seconds"] for g in s["gpus"]]' '[0.0]'
+  (($(gpu copied_in) == 0 && $(gpu copied_out) == 0))
+}
+
+@test "a tenant that leaves the GPU idle gives its turn to the other" {
+  start_arbiter Quantum=10m IdleRelease=50ms
+  tenant idle hold --bytes 75% --of 512MiB --iterations 4 --gap-ms 1000 --verify
+  tenant busy hold --bytes 75% --of 512MiB --iterations 20 --verify
+  all_succeed idle busy
+}
+
+@test "DeviceMemoryLimit lowers what tenants see and what is resident at once" {
+  start_arbiter DeviceMemoryLimit=256MiB
+  tenant one hold --bytes 75% --seconds 2 --verify
+  tenant two hold --bytes 75% --seconds 2 --verify
+  all_succeed one two
+  grep -q 'over 201326592 bytes' "$DIR/one.out" # 75% of 256 MiB
+  (($(gpu peak) <= (256 + 2 * 8) << 20))
+}
+
+@test "an allocation that could never be held fails at once" {
+  start_arbiter
+  tenant greedy hold --bytes 600MiB
+  finish greedy
+  ((status == 2))
+  grep -q 'CUDA_ERROR_OUT_OF_MEMORY: out of memory' "$DIR/greedy.err"
+}
+
+@test "the ledger's lease times of a pair fit the wall clock" {
+  start_arbiter
+  local begin=$EPOCHREALTIME
+  tenant one hold --bytes 75% --of 512MiB --seconds 600 --progress
+  tenant two hold --bytes 75% --of 512MiB --seconds 600 --progress
+  progresses one
+  progresses two
+  local leases
+  leases=$(json 'sum(t["lease_seconds"] for t in s["tenants"])')
+  python3 -c "import sys; sys.exit(not 0 < $leases <= $EPOCHREALTIME - $begin)"
+  json_is 'sum(t["lease"] for t in s["tenants"]) <= 1' True
+}

@@ -1,0 +1,233 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Processes that do what processes may do: each ends with the right result or with the error that plain CUDA gives,
+# and leaves nothing behind in the arbiter.
+load helpers
+
+contend() {
+  start_arbiter
+  tenant rival hold --bytes 75% --of 512MiB --seconds 600 --progress
+  progresses rival
+}
+
+# Only the rival is left in the books, and on the GPU.
+only_rival_left() {
+  until_true 60 json_is 'len(s["tenants"])' 1
+  until_true 60 used_is $(((384 + ${SIMGPU_CONTEXT%MiB}) << 20))
+}
+
+nothing_left() {
+  until_true 60 json_is '[len(s["tenants"]), sum(g["footprint_bytes"] for g in s["gpus"])]' '[0, 0]'
+  until_true 60 used_is 0
+}
+
+root_only() { [[ $(id -u) == 0 ]] || skip "only root may become another user"; }
+
+# The arbiter and the GPU of the tests serve every user.
+open_to_all() { chmod 0755 "$DIR"; }
+
+state_of() { json "[t['state'] for t in s['tenants'] if ${PIDS[$1]} in t['pids']][0]"; }
+is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
+
+@test "several contexts at once, destroyed with memory in them" {
+  contend
+  tenant contexts contexts
+  succeeds contexts
+  only_rival_left
+}
+
+@test "children by fork, vfork, posix_spawn and system, before and after cuInit" {
+  contend
+  tenant fork fork
+  succeeds fork
+  only_rival_left
+}
+
+@test "fork while other threads hold whatever locks there are" {
+  contend
+  tenant fork fork --busy
+  succeeds fork
+  only_rival_left
+}
+
+@test "a program that executes another in its turn, in the same process" {
+  contend
+  tenant fork fork --replace
+  succeeds fork
+  only_rival_left
+}
+
+@test "a program that is itself multi-process is one tenant" {
+  export SIMGPU_CONTEXT=1MiB # ten of them beside what is handed out
+  contend
+  tenant workers workers --processes 8 --bytes 24MiB
+  until_true 60 json_is 'max(len(t["pids"]) for t in s["tenants"])' 8
+  json_is 'len(s["tenants"])' 2
+  succeeds workers
+  tenant workers workers --processes 8 --bytes 24MiB --exec
+  until_true 60 json_is 'max(len(t["pids"]) for t in s["tenants"])' 8
+  succeeds workers
+  only_rival_left
+}
+
+@test "libcuda opened in threads, closed and opened again" {
+  contend
+  tenant library library
+  succeeds library
+  only_rival_left
+}
+
+@test "CUDA before main() and after it" {
+  contend
+  tenant late late
+  succeeds late
+  only_rival_left
+}
+
+@test "however a program ends in its turn, while threads submit, nothing is left" {
+  start_arbiter
+  local how
+  for how in return exit _exit quick_exit abort kill destroy; do
+    tenant "$how" exit_midturn --bytes 256MiB --how "$how"
+    finish "$how"
+    nothing_left
+    tenant "$how" exit_midturn --bytes 256MiB --how "$how" --on-signal --threads 4
+    progresses "$how"
+    kill -USR1 "${PIDS[$how]}"
+    finish "$how"
+    nothing_left
+  done
+}
+
+@test "however a program ends in the middle of an eviction, nothing is left" {
+  # An eviction of 256 MiB takes half a second.
+  export SIMGPU_PCIE=0.5
+  start_arbiter
+  tenant rival hold --bytes 75% --of 512MiB --seconds 600 --gap-ms 50 --progress
+  progresses rival
+  local how
+  for how in exit _exit quick_exit abort kill; do
+    tenant "$how" exit_midturn --bytes 256MiB --how "$how" --on-signal --threads 2 --kernel-ms 1
+    progresses "$how"
+    # Out, with its memory on its way.
+    until_true 60 json_is "[0 < t['resident_bytes'] < t['footprint_bytes'] and t['state'] == 'out'
+      for t in s['tenants'] if ${PIDS[$how]} in t['pids']]" '[True]'
+    kill -USR1 "${PIDS[$how]}"
+    finish "$how"
+    until_true 60 json_is 'len(s["tenants"])' 1
+  done
+  only_rival_left
+}
+
+@test "a program that closes all descriptors goes on, and nobody writes into its files" {
+  start_arbiter
+  tenant neighbour hold --bytes 40% --of 512MiB --seconds 600 --progress
+  progresses neighbour
+  tenant descriptors descriptors --how close
+  succeeds descriptors
+  until_true 60 json_is 'len(s["tenants"])' 1
+  ! grep -q 'run token is unknown' "$DIR/arbiter.log"
+}
+
+@test "a program that has few descriptors left" {
+  contend
+  local places
+  for places in 0 1 2 3 4 5 6 8 10; do
+    tenant few descriptors --how few --free "$places"
+    finish few
+    if ((status != 0)); then grep -E 'CUDA_ERROR_' "$DIR/few.err"; fi
+  done
+  ((status == 0))
+  only_rival_left
+}
+
+@test "no thread may be made: plain CUDA and one line that says so" {
+  root_only
+  open_to_all
+  start_arbiter
+  tenant limits limits --what threads
+  succeeds limits
+  grep -q 'cannot start a thread' "$DIR/limits.err"
+  [[ $(wc -l <"$DIR/limits.err") == 1 ]]
+  nothing_left
+}
+
+@test "no address space for what is swapped out: it stays, others wait" {
+  contend
+  tenant limits limits --what space
+  succeeds limits
+  only_rival_left
+}
+
+@test "another user, before and after cuInit" {
+  root_only
+  open_to_all
+  contend
+  tenant after become user
+  succeeds after
+  tenant before become user --before
+  succeeds before
+  only_rival_left
+}
+
+@test "another root folder, before and after cuInit" {
+  root_only
+  contend
+  tenant after become chroot
+  succeeds after
+  only_rival_left
+  # No arbiter, no GPU's state there: plain CUDA on a GPU of its own.
+  mkdir -p "$DIR/shm"
+  SIMGPU_STATE=/state SHAREDGPU_ARBITER_TIMEOUT=100 tenant before become chroot --before
+  finish before
+  ((status == 0))
+  only_rival_left
+}
+
+@test "su keeps the program under the arbiter" {
+  root_only
+  open_to_all
+  chmod 0666 "$SIMGPU_STATE" 2>/dev/null || true
+  start_arbiter
+  "$SHAREDGPU" run -- su -s /bin/sh nobody -c "LD_LIBRARY_PATH=$LD_LIBRARY_PATH '$PROGRAMS/hold' --bytes 64MiB \
+    --seconds 600 --progress" >"$DIR/su.out" 2>"$DIR/su.err" 3>&- &
+  PIDS[su]=$!
+  progresses su
+  json_is '[t["footprint_bytes"] for t in s["tenants"]]' "[$((64 << 20))]"
+  kill -KILL "$(json 's["tenants"][0]["pids"][0]')"
+  finish su
+  nothing_left
+}
+
+@test "a rain of signals without SA_RESTART" {
+  contend
+  tenant signals signals
+  succeeds signals
+  only_rival_left
+}
+
+@test "a tenant that is stopped in its turn for a while" {
+  start_arbiter
+  tenant one hold --bytes 75% --of 512MiB --iterations 40 --seed 1 --verify
+  tenant two hold --bytes 75% --of 512MiB --iterations 40 --seed 2 --verify
+  local round
+  for round in 1 2 3; do
+    until_true 60 is_in_state one running
+    kill -STOP "${PIDS[one]}"
+    sleep 1
+    kill -CONT "${PIDS[one]}"
+    sleep 0.3
+  done
+  all_succeed one two
+  nothing_left
+}
+
+@test "two hundred processes against one arbiter" {
+  export SIMGPU_MEMORY=4GiB SIMGPU_CONTEXT=1MiB
+  start_arbiter
+  tenant many workers --processes 200 --bytes 2MiB --steps 3
+  succeeds many
+  tenant many workers --processes 200 --bytes 2MiB --steps 3 --exec
+  succeeds many
+  nothing_left
+}

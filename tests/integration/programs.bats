@@ -1,0 +1,171 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Every kind of program, beside a tenant that wants most of the GPU all the time.
+load helpers
+
+contend() {
+  start_arbiter
+  tenant rival hold --bytes 75% --of 512MiB --seconds 600 --progress
+  progresses rival
+}
+
+@test "graphs are captured and replayed across evictions" {
+  contend
+  tenant graph graph --bytes 384MiB --replays 6 --gap-ms 300
+  succeeds graph
+}
+
+@test "a long capture is not disturbed" {
+  contend
+  tenant graph graph --bytes 384MiB --steps 8 --capture-ms 3000 --replays 3
+  succeeds graph
+}
+
+@test "captures that died do not keep the GPU from others" {
+  start_arbiter
+  tenant captures captures --bytes 75% --seconds 600
+  progresses captures
+  tenant rival hold --bytes 75% --of 512MiB --iterations 10 --verify
+  succeeds rival
+}
+
+@test "captures that die beside a rival disturb nobody" {
+  contend
+  tenant captures captures --bytes 384MiB --seconds 3
+  succeeds captures
+}
+
+@test "many threads and streams" {
+  contend
+  tenant threads threads --bytes 384MiB --threads 8 --iterations 30
+  succeeds threads
+}
+
+@test "many small blocks" {
+  contend
+  tenant small small_blocks --rounds 1500
+  succeeds small
+}
+
+@test "stream-ordered allocations" {
+  contend
+  tenant async async_alloc --rounds 10
+  succeeds async
+}
+
+@test "memory pools" {
+  contend
+  tenant pools pools
+  succeeds pools
+}
+
+@test "memory pools where the driver makes no events" {
+  start_arbiter
+  SIMGPU_FAIL=cuEventCreate:1+:CUDA_ERROR_OUT_OF_MEMORY tenant pools pools --rounds 50
+  succeeds pools
+}
+
+@test "stream-ordered memory is swapped like any other" {
+  contend
+  tenant async async_alloc --rounds 4 --bytes 134217728
+  succeeds async
+}
+
+@test "the program's own virtual memory is counted as long as it is there" {
+  start_arbiter
+  tenant vmm vmm --hold 2
+  until_true 60 grep -q verified "$DIR/vmm.out"
+  until_true 30 json_is 's["tenants"][0]["footprint_bytes"]' $((6 * 20 << 20))
+  until_true 60 grep -q 'given back' "$DIR/vmm.out"
+  until_true 30 json_is 's["tenants"][0]["footprint_bytes"]' 0
+  succeeds vmm
+}
+
+@test "the memory of graphs is counted until it is trimmed" {
+  start_arbiter
+  tenant graphs graph_memory --hold 2
+  until_true 60 grep -q verified "$DIR/graphs.out"
+  kept=$(awk '{ print $3 }' "$DIR/graphs.out")
+  ((kept >= 32 << 20))
+  until_true 30 json_is 's["tenants"][0]["pinned_bytes"]' "$kept"
+  until_true 60 grep -q trimmed "$DIR/graphs.out"
+  until_true 30 json_is 's["tenants"][0]["pinned_bytes"]' 0
+  succeeds graphs
+}
+
+@test "a pool that can be shared is counted by what it keeps" {
+  start_arbiter
+  tenant pools pools --rounds 10 --hold 2
+  until_true 60 grep -q shareable "$DIR/pools.out"
+  kept=$(awk '/shareable/ { print $3 }' "$DIR/pools.out")
+  ((kept >= 3 << 20))
+  until_true 30 json_is 's["tenants"][0]["pinned_bytes"]' "$kept"
+  until_true 60 grep -q freed "$DIR/pools.out"
+  until_true 30 json_is 's["tenants"][0]["pinned_bytes"]' 0
+  succeeds pools
+}
+
+@test "every error is the driver's own, also after a kernel has failed" {
+  start_arbiter
+  export SIMGPU_LAUNCH_FAIL_AT=1
+  plain plain errors
+  succeeds plain
+  tenant tenant errors
+  succeeds tenant
+  grep -q LAUNCH_FAILED "$DIR/plain.out"
+  diff "$DIR/plain.out" "$DIR/tenant.out"
+}
+
+@test "fork before and after cuInit" {
+  contend
+  tenant fork fork
+  succeeds fork
+}
+
+@test "every door into the driver" {
+  contend
+  tenant doors getproc
+  succeeds doors
+}
+
+@test "memory figures agree with each other, alone" {
+  start_arbiter
+  tenant figures memgetinfo --all
+  succeeds figures
+}
+
+@test "memory figures agree with each other, beside a rival" {
+  contend
+  tenant figures memgetinfo
+  succeeds figures
+}
+
+@test "however a program ends in its turn, its memory and lease are free" {
+  start_arbiter
+  local how
+  for how in return exit _exit abort kill destroy; do
+    tenant "$how" exit_midturn --bytes 256MiB --how "$how"
+    finish "$how"
+    until_true 30 used_is 0
+    until_true 30 json_is 'len(s["tenants"])' 0
+  done
+}
+
+@test "a program that uses no GPU opens no connection" {
+  start_arbiter
+  LD_PRELOAD=$PRELOAD "$PROGRAMS/nocuda" >"$DIR/nocuda.out"
+  ! sed -n '/^files/,/^environment/p' "$DIR/nocuda.out" | grep -q socket:
+  json_is 'len(s["tenants"])' 0
+}
+
+@test "memory that the program makes and maps itself" {
+  contend
+  export SHAREDGPU_DEBUG=1
+  tenant own own_memory --seconds 5
+  succeeds own
+  grep -q " released, " "$DIR/own.err" # it has been evicted in between
+
+  tenant exportable own_memory --seconds 5 --exportable
+  succeeds exportable
+  grep -q " released, " "$DIR/exportable.err"
+}

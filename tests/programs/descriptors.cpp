@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Leaves nobody else a descriptor: closes all but the driver's own, fills the table with files of its own and
+// goes on; or has none left when it begins. Nobody may write into its files.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "tests/programs/program.h"
+
+using namespace sharedgpu::programs;
+
+namespace {
+
+constexpr rlim_t kTable = 48;
+
+void limit_table() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = kTable;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) fail("setrlimit failed");
+}
+
+void close_all() {
+  for (int fd = 3; fd < static_cast<int>(kTable); ++fd) {
+    std::error_code none;
+    auto target = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd), none).string();
+    bool drivers = target.find("simgpu") != std::string::npos || target.find("/dev/nvidia") == 0;
+    if (!none && !drivers) close(fd);
+  }
+}
+
+// Files and sockets of the program in every free place of the table.
+class OwnFiles {
+ public:
+  explicit OwnFiles(bool leave_some) {
+    for (int pair[2]; socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0 && sockets_.size() < 8;)
+      sockets_.insert(sockets_.end(), {pair[0], pair[1]});
+    char name[] = "/tmp/sharedgpu-descriptors.XXXXXX";
+    for (int fd; (fd = mkostemp(name, 0)) >= 0;) {
+      unlink(name);
+      std::snprintf(name, sizeof name, "/tmp/sharedgpu-descriptors.XXXXXX");
+      files_.push_back(fd);
+    }
+    if (sockets_.empty() || files_.empty()) fail("no descriptors to be had");
+    // What everyday work needs, and whoever wants to come back.
+    for (int i = 0; leave_some && i < 6 && !files_.empty(); ++i) {
+      close(files_.back());
+      files_.pop_back();
+    }
+  }
+  // Nobody but us has used them.
+  void check_untouched() const {
+    for (int fd : files_)
+      if (lseek(fd, 0, SEEK_END) != 0) fail("somebody wrote into a file of the program");
+    char byte;
+    for (int fd : sockets_)
+      if (recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) >= 0)
+        fail("somebody wrote into a socket of the program");
+  }
+
+ private:
+  std::vector<int> sockets_;
+  std::vector<int> files_;
+};
+
+void go_on_after_closing() {
+  limit_table();
+  start();
+  Kernels kernels;
+  Buffer buffer(kernels, std::size_t{96} << 20, 1);
+  for (int round = 0; round < 3; ++round) {
+    close_all();
+    OwnFiles files(true);
+    for (int i = 0; i < 20; ++i) {  // questions to the arbiter, and turns
+      CUdeviceptr more = 0;
+      std::size_t free = 0;
+      check(cuMemAlloc(&more, std::size_t{40} << 20), "cuMemAlloc");
+      check(cuMemGetInfo(&free, nullptr), "cuMemGetInfo");
+      check(cuMemsetD8(more, 1, std::size_t{40} << 20), "cuMemsetD8");
+      check(cuMemFree(more), "cuMemFree");
+    }
+    files.check_untouched();
+  }
+  exercise(buffer, 20);
+  buffer.free();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Closes or uses up all descriptors.");
+  std::string how = "close";
+  int free_places = 0;
+  app.add_option("--how", how, "close: those of others, later; few: has few left at the start")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"close", "few"}));
+  app.add_option("--free", free_places, "with few: how many are left")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  if (how == "close") {
+    go_on_after_closing();
+  } else {
+    limit_table();
+    std::vector<int> taken;
+    for (int fd; (fd = open("/dev/null", O_RDONLY)) >= 0;) taken.push_back(fd);
+    for (int i = 0; i < free_places; ++i) {
+      close(taken.back());
+      taken.pop_back();
+    }
+    start();
+    exercise(std::size_t{96} << 20, 1, 10);
+  }
+  std::printf("descriptors: every byte verified\n");
+  return 0;
+}

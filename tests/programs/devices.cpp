@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Works on several GPUs at once: fills memory on each, changes it, lets it go round between the GPUs, and
+// verifies every byte at the end.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "tests/programs/program.h"
+
+using namespace sharedgpu::programs;
+
+namespace {
+
+struct Options {
+  int devices = 2;
+  std::string bytes = "128MiB";
+  std::uint64_t iterations = 10;
+  double kernel_ms = 0;
+  bool peers = false;
+  bool progress = false;
+};
+
+// One GPU: its context, a buffer that kernels work on, and a place for what a neighbour sends.
+struct Gpu {
+  CUcontext context = nullptr;
+  std::unique_ptr<Kernels> kernels;
+  std::unique_ptr<Buffer> buffer;
+  CUdeviceptr inbox = 0;
+};
+
+// Every GPU sends its buffer's first part to the next one, which must then read the same there. Both ways to
+// copy between GPUs work with and without peer access.
+void send_round(const std::vector<Gpu>& gpus, std::size_t bytes, bool by_address) {
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    const Gpu& from = gpus[i];
+    const Gpu& to = gpus[(i + 1) % gpus.size()];
+    use(from.context);
+    if (by_address)
+      check(cuMemcpyDtoD(to.inbox, from.buffer->memory(), bytes), "cuMemcpyDtoD");
+    else
+      check(cuMemcpyPeer(to.inbox, to.context, from.buffer->memory(), from.context, bytes), "cuMemcpyPeer");
+    check(cuCtxSynchronize(), "cuCtxSynchronize");
+    std::vector<unsigned char> sent(bytes);
+    std::vector<unsigned char> arrived(bytes);
+    check(cuMemcpyDtoH(sent.data(), from.buffer->memory(), bytes), "cuMemcpyDtoH");
+    use(to.context);
+    check(cuMemcpyDtoH(arrived.data(), to.inbox, bytes), "cuMemcpyDtoH");
+    if (sent != arrived) fail("what one GPU sent is not what the next one got");
+  }
+}
+
+// With peer access the memset of one GPU fills memory of the next.
+void fill_neighbours(const std::vector<Gpu>& gpus, std::size_t bytes) {
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    const Gpu& to = gpus[(i + 1) % gpus.size()];
+    use(gpus[i].context);
+    check(cuMemsetD8(to.inbox, static_cast<unsigned char>(i + 1), bytes), "cuMemsetD8 of a peer");
+    check(cuCtxSynchronize(), "cuCtxSynchronize");
+    unsigned char last = 0;
+    use(to.context);
+    check(cuMemcpyDtoH(&last, to.inbox + bytes - 1, 1), "cuMemcpyDtoH");
+    if (last != i + 1) fail("a peer's memset is not to be seen");
+  }
+}
+
+void run(const Options& options) {
+  constexpr std::size_t kSent = std::size_t{1} << 20;
+  std::size_t bytes = parse_size(options.bytes, 0);
+  check(cuInit(0), "cuInit");
+  std::vector<Gpu> gpus(static_cast<std::size_t>(options.devices));
+  for (int i = 0; i < options.devices; ++i) {
+    Gpu& gpu = gpus[static_cast<std::size_t>(i)];
+    check(cuDevicePrimaryCtxRetain(&gpu.context, i), "cuDevicePrimaryCtxRetain");
+    use(gpu.context);
+    gpu.kernels = std::make_unique<Kernels>();
+    gpu.buffer = std::make_unique<Buffer>(*gpu.kernels, bytes, static_cast<std::uint64_t>(i + 1));
+    check(cuMemAlloc(&gpu.inbox, kSent), "cuMemAlloc");
+  }
+  if (options.peers)
+    for (const Gpu& gpu : gpus)
+      for (const Gpu& peer : gpus) {
+        use(gpu.context);
+        if (peer.context != gpu.context)
+          check(cuCtxEnablePeerAccess(peer.context, 0), "cuCtxEnablePeerAccess");
+      }
+  auto spin = static_cast<std::uint64_t>(options.kernel_ms * 1e6);
+  for (std::uint64_t iteration = 0; iteration < options.iterations; ++iteration) {
+    for (const Gpu& gpu : gpus) {
+      use(gpu.context);
+      gpu.buffer->step(iteration, nullptr);
+      if (spin > 0) launch((*gpu.kernels)["spin"], 1, nullptr, {&spin});
+    }
+    for (const Gpu& gpu : gpus) {
+      use(gpu.context);
+      check(cuCtxSynchronize(), "cuCtxSynchronize");
+    }
+    send_round(gpus, kSent, iteration % 2 == 0);
+    if (options.peers) fill_neighbours(gpus, kSent);
+    if (options.progress) {
+      std::printf("devices: iteration %llu\n", static_cast<unsigned long long>(iteration));
+      std::fflush(stdout);
+    }
+  }
+  bool right = true;
+  for (const Gpu& gpu : gpus) {
+    use(gpu.context);
+    right = gpu.buffer->verify(options.iterations, nullptr) && right;
+    gpu.buffer->free();
+    check(cuMemFree(gpu.inbox), "cuMemFree");
+  }
+  if (!right) fail("the device memory is not what the kernels made of it");
+  std::printf("devices: %llu iterations on %d GPUs, every byte verified\n",
+              static_cast<unsigned long long>(options.iterations), options.devices);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Works on several GPUs at once and verifies their memory.");
+  Options options;
+  app.add_option("--devices", options.devices, "how many GPUs")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  app.add_option("--bytes", options.bytes, "device memory to hold on each")->capture_default_str();
+  app.add_option("--iterations", options.iterations, "how often to change the memory")->capture_default_str();
+  app.add_option("--kernel-ms", options.kernel_ms, "extra time on each GPU per iteration");
+  app.add_flag("--peers", options.peers, "enable peer access, and use it");
+  app.add_flag("--progress", options.progress, "print a line an iteration");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    run(options);
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+  return 0;
+}

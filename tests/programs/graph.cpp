@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Captures a step over device memory into a graph, replays it while the memory comes and goes, then verifies.
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+#include "tests/programs/program.h"
+
+using namespace sharedgpu::programs;
+
+namespace {
+
+struct Options {
+  std::string bytes = "75%";
+  unsigned steps = 4;  // in one graph
+  unsigned replays = 5;
+  double capture_ms = 0;
+  double gap_ms = 0;
+};
+
+void run(const Options& options) {
+  start();
+  std::size_t whole = 0;
+  check(cuDeviceTotalMem(&whole, 0), "cuDeviceTotalMem");
+  Kernels kernels;
+  Buffer buffer(kernels, parse_size(options.bytes, whole), 1);
+  check(cuCtxSynchronize(), "cuCtxSynchronize");
+  CUstream stream = nullptr;
+  check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+
+  // The iteration numbers are frozen in the graph: every replay does steps 0..n-1 again, so refill between.
+  auto pause = [](double ms) { std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms)); };
+  check(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
+  buffer.fill(stream);
+  for (unsigned i = 0; i < options.steps; ++i) {
+    buffer.step(i, stream);
+    pause(options.capture_ms / options.steps);
+  }
+  CUgraph graph = nullptr;
+  check(cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
+  CUgraphExec exec = nullptr;
+  check(cuGraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiateWithFlags");
+  check(cuGraphDestroy(graph), "cuGraphDestroy");
+
+  for (unsigned replay = 0; replay < options.replays; ++replay) {
+    check(cuGraphLaunch(exec, stream), "cuGraphLaunch");
+    // One step on top, to see that replays and plain launches keep their order.
+    buffer.step(options.steps, stream);
+    check(cuStreamSynchronize(stream), "cuStreamSynchronize");
+    pause(options.gap_ms);
+  }
+  if (!buffer.verify(options.steps + 1, stream)) fail("the graph's memory is wrong");
+  check(cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+  check(cuStreamDestroy(stream), "cuStreamDestroy");
+  buffer.free();
+  std::printf("graph: %u replays of %u kernels, every byte verified\n", options.replays, options.steps + 1);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Captures a graph, replays it and verifies the memory it works on.");
+  Options options;
+  app.add_option("--bytes", options.bytes, "device memory: a size, or a percentage of the device")
+      ->capture_default_str();
+  app.add_option("--steps", options.steps, "kernels in the graph")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--replays", options.replays, "launches of the graph")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--capture-ms", options.capture_ms, "how long the capture takes")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--gap-ms", options.gap_ms, "time without work after each replay")
+      ->check(CLI::NonNegativeNumber);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    run(options);
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+  return 0;
+}

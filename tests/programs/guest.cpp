@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Uses the GPU, and prints what the process looks like from outside in the middle of it.
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "tests/programs/program.h"
+#include "tests/programs/traces.h"
+
+using namespace sharedgpu::programs;
+
+int main(int argc, char** argv) {
+  CLI::App app("Uses the GPU and prints what it looks like from outside.");
+  CLI11_PARSE(app, argc, argv);
+  start();
+  Kernels kernels;
+  Buffer buffer(kernels, std::size_t{64} << 20, 1);
+  buffer.step(0, nullptr);
+  check(cuCtxSynchronize(), "cuCtxSynchronize");
+  print_traces(std::cout);
+  if (!buffer.verify(1, nullptr)) fail("the device memory is wrong");
+  buffer.free();
+  return std::cout.good() ? 0 : 1;
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fills device memory with a pattern, changes all of it again and again, and verifies every byte at the end.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+#include "tests/programs/program.h"
+
+using namespace sharedgpu::programs;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+struct Options {
+  std::string bytes = "75%";
+  std::string of;
+  unsigned blocks = 1;
+  double seconds = 0;
+  std::uint64_t iterations = 0;
+  double kernel_ms = 0;
+  double gap_ms = 0;
+  std::uint64_t seed = 1;
+  bool verify = false;
+  bool progress = false;
+};
+
+void add_options(CLI::App& app, Options& options) {
+  app.add_option("--bytes", options.bytes, "device memory to hold: a size, or a percentage of the device")
+      ->capture_default_str();
+  app.add_option("--of", options.of, "what a percentage is of, where that is not cuDeviceTotalMem");
+  app.add_option("--blocks", options.blocks, "allocations to hold it in")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  auto* seconds =
+      app.add_option("--seconds", options.seconds, "how long to work")->check(CLI::PositiveNumber);
+  app.add_option("--iterations", options.iterations, "how often to change the memory (default 10)")
+      ->excludes(seconds)
+      ->check(CLI::PositiveNumber);
+  app.add_option("--kernel-ms", options.kernel_ms, "extra time on the GPU per iteration")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--gap-ms", options.gap_ms, "time without work after each iteration")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--seed", options.seed, "seed of the pattern")->capture_default_str();
+  app.add_flag("--verify", options.verify, "verify every byte at the end");
+  app.add_flag("--progress", options.progress, "print a line a second");
+}
+
+std::size_t wanted_bytes(const Options& options) {
+  std::size_t whole = 0;
+  if (options.of.empty())
+    check(cuDeviceTotalMem(&whole, 0), "cuDeviceTotalMem");
+  else
+    whole = parse_size(options.of, 0);
+  return parse_size(options.bytes, whole);
+}
+
+void run(const Options& options) {
+  start();
+  std::size_t bytes = wanted_bytes(options);
+  Kernels kernels;
+  std::vector<Buffer> buffers;
+  for (unsigned i = 0; i < options.blocks; ++i)
+    buffers.emplace_back(kernels, bytes / options.blocks / 8 * 8, options.seed + i);
+
+  auto begin = Clock::now();
+  auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
+  std::uint64_t iterations = options.iterations == 0 ? 10 : options.iterations;
+  auto spin = static_cast<std::uint64_t>(options.kernel_ms * 1e6);
+  std::uint64_t iteration = 0;
+  double told = 0;
+  while (options.seconds > 0 ? elapsed() < options.seconds : iteration < iterations) {
+    for (Buffer& buffer : buffers) buffer.step(iteration, nullptr);
+    if (spin > 0) launch(kernels["spin"], 1, nullptr, {&spin});
+    check(cuCtxSynchronize(), "cuCtxSynchronize");
+    ++iteration;
+    if (options.progress && elapsed() - told >= 1) {
+      told = elapsed();
+      std::printf("hold: pid %d: %.0f s, %llu iterations over %zu MiB\n", getpid(), told,
+                  static_cast<unsigned long long>(iteration), bytes >> 20);
+      std::fflush(stdout);
+    }
+    if (options.gap_ms > 0)
+      std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(options.gap_ms));
+  }
+
+  bool right = true;
+  if (options.verify)
+    for (const Buffer& buffer : buffers) right = buffer.verify(iteration, nullptr) && right;
+  for (Buffer& buffer : buffers) buffer.free();
+  if (!right) fail("the device memory is not what the kernels made of it");
+  std::printf("hold: pid %d: %llu iterations over %zu bytes in %.1f s%s\n", getpid(),
+              static_cast<unsigned long long>(iteration), bytes, elapsed(),
+              options.verify ? ", every byte verified" : "");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Holds device memory, works on it, and verifies it.");
+  Options options;
+  add_options(app, options);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    run(options);
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+  return 0;
+}

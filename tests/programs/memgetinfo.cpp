@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prints what the driver says of the device's memory, and checks that it is one consistent world.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "tests/programs/program.h"
+
+using namespace sharedgpu::programs;
+
+int main(int argc, char** argv) {
+  CLI::App app("Prints cuDeviceTotalMem and cuMemGetInfo, and checks them against what can be allocated.");
+  std::string bytes = "25%";
+  bool all = false;
+  app.add_option("--bytes", bytes, "what to allocate in between: a size, or a percentage")
+      ->capture_default_str();
+  app.add_flag("--all", all, "also allocate all that is said to be free");
+  CLI11_PARSE(app, argc, argv);
+
+  start();
+  std::size_t device_total = 0, total = 0, before = 0, during = 0, after = 0;
+  check(cuDeviceTotalMem(&device_total, 0), "cuDeviceTotalMem");
+  check(cuMemGetInfo(nullptr, &total), "cuMemGetInfo");
+  check(cuMemGetInfo(&before, nullptr), "cuMemGetInfo");
+  std::size_t size = 0;
+  try {
+    size = parse_size(bytes, device_total);
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+  CUdeviceptr memory = 0;
+  check(cuMemAlloc(&memory, size), "cuMemAlloc");
+  check(cuMemGetInfo(&during, nullptr), "cuMemGetInfo");
+  CUdeviceptr base = 0;
+  std::size_t range = 0;
+  check(cuMemGetAddressRange(&base, &range, memory + size / 2), "cuMemGetAddressRange");
+  unsigned kind = 0;
+  check(cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory), "cuPointerGetAttribute");
+  check(cuMemFree(memory), "cuMemFree");
+  check(cuMemGetInfo(&after, nullptr), "cuMemGetInfo");
+  std::printf("total %zu\nfree_before %zu\nfree_during %zu\nfree_after %zu\n", device_total, before, during,
+              after);
+
+  if (total != device_total) fail("cuMemGetInfo and cuDeviceTotalMem tell different totals");
+  if (before > total || during + size > before) fail("free memory does not go down by what is allocated");
+  if (after < during + size) fail("free memory does not come back");
+  if (base != memory || range != size) fail("cuMemGetAddressRange tells another range");
+  if (kind != CU_MEMORYTYPE_DEVICE) fail("the pointer is not device memory");
+  if (all) {
+    check(cuMemAlloc(&memory, after / (2 << 20) * (2 << 20)), "cuMemAlloc of all that is free");
+    check(cuMemFree(memory), "cuMemFree");
+  }
+  return 0;
+}

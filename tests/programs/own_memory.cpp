@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that the program makes and maps itself, as PyTorch's expandable segments do: handles appear and
+// vanish in one long range of addresses, a handle is seen at two addresses, references outlive mappings and
+// the other way round. Every word is verified.
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "tests/programs/program.h"
+
+using namespace sharedgpu::programs;
+
+namespace {
+
+using Handle = CUmemGenericAllocationHandle;
+using Clock = std::chrono::steady_clock;
+
+CUmemAllocationProp kind_of(bool exportable) {
+  CUmemAllocationProp kind = {};
+  kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  kind.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  if (exportable) kind.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  return kind;
+}
+
+void allow(CUdeviceptr address, std::size_t size, CUmemAccess_flags flags) {
+  CUmemAccessDesc access = {};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.flags = flags;
+  check(cuMemSetAccess(address, size, &access, 1), "cuMemSetAccess");
+}
+
+void expect(bool right, const char* what) {
+  if (!right) fail(what);
+}
+
+// A handle of its own in the segment.
+struct Slot {
+  CUdeviceptr address = 0;
+  Handle handle = 0;
+  std::vector<Buffer> buffer;  // one, or none: nothing is mapped
+  std::uint64_t since = 0;     // the iteration that filled it
+};
+
+class Segment {
+ public:
+  Segment(const Kernels& kernels, std::size_t slots, std::size_t size, bool exportable)
+      : kernels_(kernels), size_(size), exportable_(exportable), slots_(slots) {
+    check(cuMemAddressReserve(&base_, slots * size, 0, 0, 0), "cuMemAddressReserve");
+    for (std::size_t i = 0; i < slots; ++i) slots_[i].address = base_ + i * size;
+  }
+
+  void fill(std::size_t i, std::uint64_t iteration) {
+    Slot& slot = slots_[i];
+    const CUmemAllocationProp kind = kind_of(exportable_);
+    check(cuMemCreate(&slot.handle, size_, &kind, 0), "cuMemCreate");
+    check(cuMemMap(slot.address, size_, 0, slot.handle, 0), "cuMemMap");
+    allow(slot.address, size_, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    if (i % 2 == 0) check(cuMemRelease(slot.handle), "cuMemRelease");  // the mapping holds it
+    slot.buffer.emplace_back(kernels_, slot.address, size_, i + 1);
+    slot.buffer.back().fill(nullptr);
+    slot.since = iteration;
+  }
+
+  // Verifies before it goes.
+  void empty(std::size_t i, std::uint64_t iteration) {
+    Slot& slot = slots_[i];
+    verify(i, iteration);
+    check(cuCtxSynchronize(), "cuCtxSynchronize");
+    check(cuMemUnmap(slot.address, size_), "cuMemUnmap");
+    if (i % 2 != 0) check(cuMemRelease(slot.handle), "cuMemRelease");
+    slot.buffer.clear();
+  }
+
+  void verify(std::size_t i, std::uint64_t iteration) {
+    Slot& slot = slots_[i];
+    check(cuCtxSynchronize(), "cuCtxSynchronize");
+    if (!slot.buffer.front().verify(iteration - slot.since, nullptr)) fail("a slot has changed");
+  }
+
+  // The same memory at a second address, by a reference that is got from the first.
+  void look_twice(std::size_t i, std::uint64_t iteration) {
+    Slot& slot = slots_[i];
+    Handle again = 0;
+    check(cuMemRetainAllocationHandle(&again, reinterpret_cast<void*>(slot.address + size_ / 2)),
+          "cuMemRetainAllocationHandle");
+    CUmemAllocationProp kind = {};
+    check(cuMemGetAllocationPropertiesFromHandle(&kind, again), "cuMemGetAllocationPropertiesFromHandle");
+    expect(kind.type == CU_MEM_ALLOCATION_TYPE_PINNED && kind.location.id == 0, "wrong properties");
+    CUdeviceptr second = 0;
+    check(cuMemAddressReserve(&second, size_, 0, 0, 0), "cuMemAddressReserve");
+    check(cuMemMap(second, size_, 0, again, 0), "cuMemMap");
+    expect(cuMemMap(second, size_, 0, again, 0) == CUDA_ERROR_INVALID_VALUE, "mapped twice at one address");
+    allow(second, size_, CU_MEM_ACCESS_FLAGS_PROT_READ);
+    unsigned long long flags = 0;
+    CUmemLocation here = {};
+    here.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    check(cuMemGetAccess(&flags, &here, second), "cuMemGetAccess");
+    expect(flags == CU_MEM_ACCESS_FLAGS_PROT_READ, "wrong access");
+    const Buffer other(kernels_, second, size_, i + 1);
+    check(cuCtxSynchronize(), "cuCtxSynchronize");
+    if (!other.verify(iteration - slot.since, nullptr)) fail("the second address shows something else");
+    check(cuMemUnmap(second, size_), "cuMemUnmap");
+    check(cuMemAddressFree(second, size_), "cuMemAddressFree");
+    check(cuMemRelease(again), "cuMemRelease");
+  }
+
+  // What follows the slots that are full.
+  void step(std::uint64_t iteration) {
+    for (Slot& slot : slots_)
+      if (!slot.buffer.empty()) slot.buffer.front().step(iteration - slot.since, nullptr);
+  }
+
+  std::size_t size() const { return slots_.size(); }
+  void free() { check(cuMemAddressFree(base_, slots_.size() * size_), "cuMemAddressFree"); }
+
+ private:
+  const Kernels& kernels_;
+  const std::size_t size_;
+  const bool exportable_;
+  CUdeviceptr base_ = 0;
+  std::vector<Slot> slots_;
+};
+
+void run(std::size_t bytes, double seconds, bool exportable) {
+  start();
+  Kernels kernels;
+  const CUmemAllocationProp kind = kind_of(exportable);
+  std::size_t granularity = 0;
+  check(cuMemGetAllocationGranularity(&granularity, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+        "cuMemGetAllocationGranularity");
+  constexpr std::size_t kSlots = 8;
+  const std::size_t size = bytes / kSlots / granularity * granularity;
+  Segment segment(kernels, kSlots, size, exportable);
+  Handle handle = 0;
+  expect(cuMemCreate(&handle, size + 1, &kind, 0) == CUDA_ERROR_INVALID_VALUE, "a crooked size was taken");
+
+  const auto begin = Clock::now();
+  auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
+  std::uint64_t iteration = 0;
+  for (std::size_t i = 0; i < kSlots; ++i) segment.fill(i, iteration);
+  for (; elapsed() < seconds; ++iteration) {
+    segment.step(iteration);
+    check(cuCtxSynchronize(), "cuCtxSynchronize");
+    if (iteration % 5 != 4) continue;
+    const std::size_t chosen = iteration / 5 % kSlots;
+    segment.look_twice((chosen + 3) % kSlots, iteration + 1);
+    segment.empty(chosen, iteration + 1);
+    segment.fill(chosen, iteration + 1);
+  }
+  for (std::size_t i = 0; i < kSlots; ++i) segment.empty(i, iteration);
+  segment.free();
+  std::printf("own_memory: %llu iterations over %zu bytes, every byte verified\n",
+              static_cast<unsigned long long>(iteration), size * kSlots);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Makes and maps device memory itself, changes it, and verifies it.");
+  std::string bytes = "384MiB";
+  double seconds = 5;
+  bool exportable = false;
+  app.add_option("--bytes", bytes, "device memory to hold")->capture_default_str();
+  app.add_option("--seconds", seconds, "how long to work")->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_flag("--exportable", exportable, "make it so that it could be exported");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    run(parse_size(bytes, 0), seconds, exportable);
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+  return 0;
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arithmetic of the test kernels, in C++: the programs verify with it, and the simulated GPU runs it. The
+// PTX in kernels.ptx.h does the same on a real GPU.
+#pragma once
+
+#include <cstdint>
+
+namespace sharedgpu::pattern {
+
+// The word at `index` of a freshly filled buffer (splitmix64's finalizer).
+constexpr std::uint64_t fill(std::uint64_t seed, std::uint64_t index) {
+  std::uint64_t z = seed + index * 0x9e3779b97f4a7c15ull;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return z ^ (z >> 31);
+}
+
+inline constexpr std::uint64_t kFactor = 6364136223846793005ull;
+constexpr std::uint64_t addend(std::uint64_t iteration) { return iteration * 2 + 1; }
+
+// What one iteration makes of a word.
+constexpr std::uint64_t step(std::uint64_t word, std::uint64_t iteration) {
+  return word * kFactor + addend(iteration);
+}
+
+// All iterations from 0 up to a point, as one linear function.
+struct History {
+  std::uint64_t factor = 1;
+  std::uint64_t sum = 0;
+  constexpr void add(std::uint64_t iteration) {
+    factor *= kFactor;
+    sum = sum * kFactor + addend(iteration);
+  }
+  constexpr std::uint64_t operator()(std::uint64_t word) const { return word * factor + sum; }
+};
+
+// The part of a word in a buffer's checksum: the sum of these over all words, modulo 2^64.
+constexpr std::uint64_t weigh(std::uint64_t word, std::uint64_t index) { return word * (index * 2 + 1); }
+
+}  // namespace sharedgpu::pattern

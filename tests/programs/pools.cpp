@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory pools: what they say of themselves, what they forgive, and that memory which streams free and
+// allocate at random is never in two hands at once.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/programs/program.h"
+
+using namespace sharedgpu::programs;
+
+namespace {
+
+constexpr std::size_t kSize = 3 << 20;
+
+std::uint64_t attribute(CUmemoryPool pool, CUmemPool_attribute attribute) {
+  cuuint64_t value = 0;
+  check(cuMemPoolGetAttribute(pool, attribute, &value), "cuMemPoolGetAttribute");
+  return value;
+}
+std::uint64_t used(CUmemoryPool pool) { return attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT); }
+std::uint64_t reserved(CUmemoryPool pool) { return attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT); }
+
+void expect(bool good, const char* what) {
+  if (!good) fail(std::string("not so: ") + what);
+}
+
+CUmemoryPool make_pool(CUmemAllocationHandleType handles = CU_MEM_HANDLE_TYPE_NONE) {
+  CUmemPoolProps properties = {};
+  properties.handleTypes = handles;
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  CUmemoryPool pool = nullptr;
+  check(cuMemPoolCreate(&pool, &properties), "cuMemPoolCreate");
+  return pool;
+}
+
+CUdeviceptr allocate(CUmemoryPool pool, std::size_t size, CUstream stream) {
+  CUdeviceptr memory = 0;
+  check(cuMemAllocFromPoolAsync(&memory, size, pool, stream), "cuMemAllocFromPoolAsync");
+  return memory;
+}
+
+void synchronize(CUstream stream) { check(cuStreamSynchronize(stream), "cuStreamSynchronize"); }
+
+void numbers(CUmemoryPool pool, CUstream stream) {
+  const std::uint64_t before = used(pool);
+  CUdeviceptr memory = allocate(pool, kSize, stream);
+  expect(used(pool) >= before + kSize, "an allocation is in use");
+  expect(reserved(pool) >= used(pool), "what is in use is reserved");
+  expect(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH) >= used(pool), "the high mark is no lower");
+  CUmemoryPool found = nullptr;
+  check(cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, memory + 1), "MEMPOOL_HANDLE");
+  expect(found == pool, "an address tells its pool");
+  CUcontext context = nullptr;
+  check(cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, memory), "CONTEXT");
+  expect(context == nullptr, "memory of a pool belongs to no context");
+  CUdeviceptr base = 0;
+  std::size_t size = 0;
+  check(cuMemGetAddressRange(&base, &size, memory + kSize - 1), "cuMemGetAddressRange");
+  expect(base == memory && size >= kSize, "an address tells its allocation");
+  cuuint64_t keep = ~0ull;
+  check(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep), "cuMemPoolSetAttribute");
+  check(cuMemFreeAsync(memory, stream), "cuMemFreeAsync");
+  synchronize(stream);
+  expect(used(pool) == before, "what is freed is in use no more");
+  expect(reserved(pool) >= kSize, "a pool keeps as much as its threshold says");
+  check(cuMemPoolTrimTo(pool, 0), "cuMemPoolTrimTo");
+  expect(reserved(pool) == before, "a trimmed pool keeps nothing");
+  cuuint64_t zero = 0;
+  check(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero), "cuMemPoolSetAttribute");
+  expect(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH) == used(pool), "a high mark is reset");
+}
+
+void mistakes(CUmemoryPool pool, CUstream stream) {
+  CUdeviceptr memory = allocate(pool, kSize, stream);
+  expect(cuMemFreeAsync(memory + 512, stream) != CUDA_SUCCESS, "the middle of a block is not freed");
+  check(cuMemFreeAsync(memory, stream), "cuMemFreeAsync");
+  synchronize(stream);
+  expect(cuMemFreeAsync(memory, stream) != CUDA_SUCCESS, "nothing is freed twice");
+  expect(cuMemFreeAsync(12345, stream) != CUDA_SUCCESS, "what was never allocated is not freed");
+  CUdeviceptr plain = 0;
+  check(cuMemAlloc(&plain, kSize), "cuMemAlloc");
+  check(cuMemFreeAsync(plain, stream), "cuMemFreeAsync of memory of cuMemAlloc");
+  memory = allocate(pool, kSize, stream);
+  synchronize(stream);
+  check(cuMemFree(memory), "cuMemFree of stream-ordered memory");
+  CUdeviceptr none = 0;
+  expect(cuMemAllocFromPoolAsync(&none, 1ull << 50, pool, stream) == CUDA_ERROR_OUT_OF_MEMORY,
+         "a petabyte is out of memory");
+}
+
+void destroyed_pool(const Kernels& kernels, CUstream stream) {
+  CUmemoryPool pool = make_pool();
+  CUdeviceptr memory = allocate(pool, kSize, stream);
+  Buffer buffer(kernels, memory, kSize, 7);
+  check(cuMemPoolDestroy(pool), "cuMemPoolDestroy");
+  buffer.fill(stream);
+  expect(buffer.verify(0, stream), "memory outlives its pool");
+  check(cuMemFreeAsync(memory, stream), "cuMemFreeAsync after cuMemPoolDestroy");
+}
+
+// The last words of a block are copied to the host behind its last use, and the block is freed at once.
+struct Copy {
+  std::uint32_t* host;
+  std::size_t words;
+  std::uint32_t value;
+};
+
+void at_random(CUmemoryPool pool, unsigned rounds, unsigned streams, std::size_t largest,
+               std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<CUstream> all(streams);
+  for (CUstream& stream : all) check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  constexpr std::size_t kMost = 1024;
+  void* host = nullptr;
+  check(cuMemAllocHost(&host, std::max(rounds, 1u) * kMost * 4), "cuMemAllocHost");
+  std::vector<Copy> copies;
+  for (unsigned round = 0; round < rounds; ++round) {
+    CUstream& stream = all[random() % streams];
+    const std::size_t words = std::max<std::size_t>((largest >> (random() % 10)) / 4, 1);
+    CUdeviceptr memory = allocate(pool, words * 4, stream);
+    const Copy copy = {static_cast<std::uint32_t*>(host) + round * kMost, std::min(words, kMost), round + 1};
+    check(cuMemsetD32Async(memory, copy.value, words, stream), "cuMemsetD32Async");
+    check(cuMemcpyDtoHAsync(copy.host, memory + (words - copy.words) * 4, copy.words * 4, stream),
+          "cuMemcpyDtoHAsync");
+    copies.push_back(copy);
+    check(cuMemFreeAsync(memory, stream), "cuMemFreeAsync");
+    if (random() % 50 == 0) {  // the next one may have its handle
+      check(cuStreamDestroy(stream), "cuStreamDestroy");
+      check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    }
+  }
+  check(cuCtxSynchronize(), "cuCtxSynchronize");
+  for (const Copy& copy : copies)
+    for (std::size_t i = 0; i < copy.words; ++i)
+      expect(copy.host[i] == copy.value, "memory is in one hand at a time");
+  check(cuMemFreeHost(host), "cuMemFreeHost");
+  for (CUstream stream : all) check(cuStreamDestroy(stream), "cuStreamDestroy");
+}
+
+// Such a pool can be shared with other processes.
+void shareable(CUstream stream, double seconds) {
+  CUmemoryPool pool = make_pool(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  CUdeviceptr memory = allocate(pool, kSize, stream);
+  std::printf("pools: shareable %llu\n", static_cast<unsigned long long>(reserved(pool)));
+  std::fflush(stdout);
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  check(cuMemPoolDestroy(pool), "cuMemPoolDestroy");
+  check(cuMemFreeAsync(memory, stream), "cuMemFreeAsync");
+  synchronize(stream);
+  std::printf("pools: freed\n");
+  std::fflush(stdout);
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Uses memory pools in every way.");
+  unsigned rounds = 300;
+  unsigned streams = 4;
+  std::size_t largest = 16 << 20;
+  std::uint64_t seed = 1;
+  app.add_option("--rounds", rounds, "random allocations")->capture_default_str();
+  app.add_option("--streams", streams, "streams that allocate")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--largest", largest, "bytes of the largest block")->capture_default_str();
+  app.add_option("--seed", seed, "seed of sizes and order")->capture_default_str();
+  double seconds = 0;
+  app.add_option("--hold", seconds, "seconds to keep a shareable pool for")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+
+  start();
+  Kernels kernels;
+  CUmemoryPool standard = nullptr;
+  check(cuDeviceGetDefaultMemPool(&standard, 0), "cuDeviceGetDefaultMemPool");
+  CUstream stream = nullptr;
+  check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  CUmemoryPool own = make_pool();
+  for (CUmemoryPool pool : {standard, own}) {
+    numbers(pool, stream);
+    mistakes(pool, stream);
+    at_random(pool, rounds, streams, largest, seed);
+    synchronize(stream);
+    expect(used(pool) == 0, "nothing is left");
+  }
+  check(cuDeviceSetMemPool(0, own), "cuDeviceSetMemPool");
+  CUdeviceptr memory = 0;
+  check(cuMemAllocAsync(&memory, kSize, stream), "cuMemAllocAsync");
+  expect(used(own) >= kSize, "the current pool is allocated from");
+  check(cuMemFreeAsync(memory, stream), "cuMemFreeAsync");
+  check(cuMemPoolDestroy(own), "cuMemPoolDestroy");
+  destroyed_pool(kernels, stream);
+  synchronize(stream);
+  shareable(stream, seconds);
+  std::printf("pools: all as it should be\n");
+  return 0;
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the test programs share: checked driver calls, a context, the kernels, sizes in words.
+#pragma once
+
+#include <cuda.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+namespace sharedgpu::programs {
+
+// Exit statuses of all programs. CLI11 uses others above 100 for bad options.
+inline constexpr int kWrong = 1;        // a check failed, or a CUDA error that is not the next
+inline constexpr int kOutOfMemory = 2;  // CUDA_ERROR_OUT_OF_MEMORY
+
+// On an error prints "PROGRAM: CALL: CUDA_ERROR_NAME: text" to stderr and exits with one of the statuses.
+void check(CUresult result, const char* call);
+// Prints "PROGRAM: MESSAGE" to stderr and exits with kWrong.
+[[noreturn]] void fail(const std::string& message);
+
+// cuInit and the primary context of device 0, made current.
+CUcontext start();
+// Makes `context` current in another thread.
+void use(CUcontext context);
+
+class Kernels {
+ public:
+  Kernels();
+  CUfunction operator[](const char* name) const;
+
+ private:
+  CUmodule module_ = nullptr;
+};
+
+// A launch over `words` elements on `stream`.
+void launch(CUfunction kernel, std::uint64_t words, CUstream stream,
+            std::initializer_list<const void*> arguments);
+
+// Device memory filled with a pattern that is then changed step by step.
+class Buffer {
+ public:
+  Buffer(const Kernels& kernels, std::size_t bytes, std::uint64_t seed);  // allocates and fills
+  // Uses memory that is there already; the caller frees it.
+  Buffer(const Kernels& kernels, CUdeviceptr memory, std::size_t bytes, std::uint64_t seed);
+
+  std::size_t bytes() const { return words_ * 8; }
+  CUdeviceptr memory() const { return memory_; }
+  void fill(CUstream stream);
+  void step(std::uint64_t iteration, CUstream stream);
+  // Compares every word, copied to the host, and the checksum that a kernel makes, with what `steps`
+  // iterations from 0 on must have made of it. Says what is wrong on stderr.
+  bool verify(std::uint64_t steps, CUstream stream) const;
+  void free();
+
+ private:
+  const Kernels* kernels_;
+  CUdeviceptr memory_ = 0;
+  std::uint64_t words_ = 0;
+  std::uint64_t seed_ = 0;
+};
+
+// Works on `buffer` for so many kernels, with a pause after each that lets others have the GPU, and verifies
+// every byte. The kernels are the first ones on it.
+void exercise(Buffer& buffer, std::uint64_t steps);
+// The same with a buffer of its own, which needs a context.
+void exercise(std::size_t bytes, std::uint64_t seed, std::uint64_t steps);
+
+// The exit status of a child that has ended, or 128 and the number of the signal that killed it.
+int status_of(pid_t child);
+// Fails unless `status` is 0.
+void expect(const std::string& what, int status);
+
+// "512MiB" in bytes, "75%" of `whole`. Throws std::invalid_argument.
+std::size_t parse_size(const std::string& text, std::size_t whole);
+
+}  // namespace sharedgpu::programs

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program's own virtual memory, as a caching allocator with expandable segments uses it: one long range
+// of addresses that grows and shrinks by pieces, each piece's handle released as soon as it is mapped or much
+// later.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <deque>
+#include <thread>
+
+#include "tests/programs/program.h"
+
+using namespace sharedgpu::programs;
+
+namespace {
+
+CUmemAllocationProp properties() {
+  CUmemAllocationProp wanted = {};
+  wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  return wanted;
+}
+
+// A range of addresses of which the first pieces are backed.
+class Segment {
+ public:
+  Segment(std::size_t piece, std::size_t pieces, bool release_at_once)
+      : piece_(piece), whole_(piece * pieces), release_at_once_(release_at_once) {
+    check(cuMemAddressReserve(&base_, whole_, 0, 0, 0), "cuMemAddressReserve");
+  }
+  CUdeviceptr end() const { return base_ + handles_.size() * piece_; }
+
+  // The address of the new piece.
+  CUdeviceptr grow() {
+    const CUmemAllocationProp wanted = properties();
+    CUmemGenericAllocationHandle handle = 0;
+    check(cuMemCreate(&handle, piece_, &wanted, 0), "cuMemCreate");
+    const CUdeviceptr at = end();
+    check(cuMemMap(at, piece_, 0, handle, 0), "cuMemMap");
+    if (release_at_once_) check(cuMemRelease(handle), "cuMemRelease");
+    CUmemAccessDesc access = {};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    check(cuMemSetAccess(at, piece_, &access, 1), "cuMemSetAccess");
+    handles_.push_back(handle);
+    return at;
+  }
+
+  void shrink() {
+    check(cuCtxSynchronize(), "cuCtxSynchronize");
+    const CUmemGenericAllocationHandle handle = handles_.back();
+    handles_.pop_back();
+    check(cuMemUnmap(end(), piece_), "cuMemUnmap");
+    if (!release_at_once_) check(cuMemRelease(handle), "cuMemRelease");
+  }
+
+  void free() {
+    while (!handles_.empty()) shrink();
+    check(cuMemAddressFree(base_, whole_), "cuMemAddressFree");
+  }
+
+ private:
+  std::size_t piece_;
+  std::size_t whole_;
+  bool release_at_once_;
+  CUdeviceptr base_ = 0;
+  std::deque<CUmemGenericAllocationHandle> handles_;
+};
+
+// A handle found again by its address keeps the memory after the mapping is gone.
+void find_again(std::size_t bytes) {
+  Segment segment(bytes, 1, true);
+  const CUdeviceptr at = segment.grow();
+  CUmemGenericAllocationHandle again = 0;
+  check(cuMemRetainAllocationHandle(&again, reinterpret_cast<void*>(at)), "cuMemRetainAllocationHandle");
+  segment.free();
+  check(cuMemRelease(again), "cuMemRelease");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Grows and shrinks ranges of its own virtual memory, and verifies them.");
+  std::size_t bytes = 20 << 20;
+  unsigned pieces = 6;
+  unsigned rounds = 3;
+  double seconds = 0;
+  app.add_option("--bytes", bytes, "bytes of a piece, a multiple of 2 MiB")->capture_default_str();
+  app.add_option("--pieces", pieces, "pieces of a range")->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--rounds", rounds, "times to grow and shrink")->capture_default_str();
+  app.add_option("--hold", seconds, "seconds to keep the last range for")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+
+  start();
+  Kernels kernels;
+  for (unsigned round = 0; round < rounds; ++round) {
+    Segment segment(bytes, pieces, round % 2 == 0);
+    std::deque<Buffer> buffers;
+    while (buffers.size() < pieces) {
+      buffers.emplace_back(kernels, segment.grow(), bytes, round * 100 + buffers.size());
+      buffers.back().fill(nullptr);
+      if (buffers.size() == pieces / 2) {  // back one, as after an empty cache
+        buffers.pop_back();
+        segment.shrink();
+        buffers.emplace_back(kernels, segment.grow(), bytes, round * 100 + buffers.size());
+        buffers.back().fill(nullptr);
+      }
+    }
+    for (Buffer& buffer : buffers) buffer.step(0, nullptr);
+    for (Buffer& buffer : buffers)
+      if (!buffer.verify(1, nullptr)) fail("a piece lost its contents");
+    segment.free();
+  }
+  find_again(bytes);
+  Segment last(bytes, pieces, true);
+  for (unsigned i = 0; i < pieces; ++i) last.grow();
+  std::printf("vmm: %u rounds verified\n", rounds);
+  std::fflush(stdout);
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  last.free();
+  std::printf("vmm: all given back\n");
+  std::fflush(stdout);
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  return 0;
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program that is itself multi-process: so many processes at once work on the GPU, forked or executed, and
+// the first one after them.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+
+#include "tests/programs/program.h"
+
+using namespace sharedgpu::programs;
+
+int main(int argc, char** argv) {
+  CLI::App app("Works on the GPU in many processes at once and verifies.");
+  unsigned processes = 8;
+  std::string bytes = "32MiB";
+  std::uint64_t steps = 30;
+  std::uint64_t seed = 0;
+  bool executed = false;
+  app.add_option("--processes", processes, "how many; 0: only this one")->capture_default_str();
+  app.add_option("--bytes", bytes, "device memory of each")->capture_default_str();
+  app.add_option("--steps", steps, "kernels of each")->capture_default_str();
+  app.add_option("--seed", seed, "of the first one's pattern")->capture_default_str();
+  app.add_flag("--exec", executed, "the processes execute this program, as with the spawn method of Python");
+  CLI11_PARSE(app, argc, argv);
+
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  std::vector<pid_t> children;
+  for (unsigned i = 1; i <= processes; ++i) {
+    pid_t child = fork();
+    if (child < 0) fail("fork failed");
+    if (child == 0) {
+      seed = i;
+      if (executed) {
+        execl(self.c_str(), self.c_str(), "--processes", "0", "--bytes", bytes.c_str(), "--steps",
+              std::to_string(steps).c_str(), "--seed", std::to_string(seed).c_str(), nullptr);
+        _exit(127);
+      }
+      children.clear();
+      break;
+    }
+    children.push_back(child);
+  }
+  for (pid_t child : children) expect("a process", status_of(child));
+  try {
+    start();
+    exercise(parse_size(bytes, 0), seed, steps);
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+  if (!children.empty()) std::printf("workers: %zu processes, every byte verified\n", children.size() + 1);
+  return 0;
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The core under random programs. What is checked all the while stands in world.cpp: memory is never promised
+// twice, gates are open only where lease and memory are held, nobody starves, the ledger and the books agree,
+// and nothing is left when all have gone.
+#include <rapidcheck.h>
+#include <catch2/catch.hpp>
+
+#include "world.h"
+
+namespace sharedgpu::test {
+namespace {
+
+Scenario any_scenario() {
+  Scenario scenario;
+  scenario.seed = *rc::gen::arbitrary<std::uint64_t>();
+  scenario.tenants = *rc::gen::inRange(1u, 7u);
+  scenario.most_sessions = *rc::gen::inRange(1u, 4u);
+  scenario.largest_growth = *rc::gen::inRange(2u, 60u);
+  scenario.length = std::chrono::seconds(*rc::gen::inRange(10, 60));
+  return scenario;
+}
+
+bool holds(const std::string& name, const std::function<Scenario()>& make) {
+  return rc::check(name, [&] {
+    World world(make());
+    world.run();
+  });
+}
+
+TEST_CASE("Programs that come, grow, compute and end") { CHECK(holds("plain", any_scenario)); }
+
+TEST_CASE("Processes that die at any moment") {
+  CHECK(holds("deaths", [] {
+    Scenario scenario = any_scenario();
+    scenario.deaths = true;
+    return scenario;
+  }));
+}
+
+TEST_CASE("Memory that cannot be swapped") {
+  CHECK(holds("pins", [] {
+    Scenario scenario = any_scenario();
+    scenario.pins = true;
+    scenario.deaths = *rc::gen::arbitrary<bool>();
+    return scenario;
+  }));
+}
+
+TEST_CASE("Tenants on several GPUs hold together") {
+  CHECK(holds("gpus", [] {
+    Scenario scenario = any_scenario();
+    scenario.gpus = *rc::gen::inRange(2u, 4u);
+    scenario.deaths = *rc::gen::arbitrary<bool>();
+    return scenario;
+  }));
+}
+
+TEST_CASE("Evictions that fail") {
+  CHECK(holds("stuck", [] {
+    Scenario scenario = any_scenario();
+    scenario.host_runs_out = true;
+    scenario.deaths = *rc::gen::arbitrary<bool>();
+    return scenario;
+  }));
+}
+
+TEST_CASE("Arbiters that die") {
+  CHECK(holds("restarts", [] {
+    Scenario scenario = any_scenario();
+    scenario.restarts = *rc::gen::inRange(1u, 5u);
+    scenario.deaths = *rc::gen::arbitrary<bool>();
+    return scenario;
+  }));
+}
+
+TEST_CASE("The worlds are lively") {
+  Scenario scenario;
+  scenario.tenants = 4;
+  scenario.largest_growth = 40;
+  World world(scenario);
+  world.run();
+  CHECK(world.tally().turns > 20);
+  CHECK(world.tally().evictions > 20);
+  CHECK(world.tally().kernels > 100);
+}
+
+}  // namespace
+}  // namespace sharedgpu::test

@@ -1,0 +1,499 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "world.h"
+
+#include <algorithm>
+#include <deque>
+
+namespace sharedgpu::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Nanoseconds kQuantum = 500ms;
+// Contexts are taken without asking; here they fit beside the capacity.
+constexpr unsigned kForContexts = 60;
+constexpr Nanoseconds kPerMib = 100us;  // of copying
+constexpr Bytes kChunk = mebibytes(4);  // evictions and restores report as they go
+
+void must(bool holds, const char* what) {
+  if (!holds) throw std::logic_error(what);
+}
+
+}  // namespace
+
+// One process that behaves, with the memory that it really has.
+struct World::Client {
+  SessionId id;   // what it is called by this arbiter
+  SessionId key;  // what it is called here, whatever the arbiter
+  TenantId tenant;
+  unsigned gpu = 0;
+  MemoryUse use;
+  Bytes allowed;
+  Epoch epoch;
+  bool attached = false;
+  bool gate = false;      // what its page says
+  bool had_gate = false;  // held a lease as the arbiter died
+  bool in_turn = false;   // from Ready or an open gate to Released
+  bool computing = false;
+  bool waiting = false;  // at the gate
+  bool asking = false;   // for a Verdict
+  bool contended = false;
+  bool hoarding = false;  // its host memory is used up: cannot evict
+  Nanoseconds waiting_since{};
+  Nanoseconds idle_since{};
+  std::uint64_t requests = 0;
+  std::deque<Message> jobs;  // Restore, Evict and Revoke, in their order
+  bool at_job = false;
+  Bytes before_growth_swappable;
+  Bytes before_growth_pinned;
+  Nanoseconds line_free{};  // messages keep their order
+  unsigned generation = 0;
+  Nanoseconds restored_at{};
+
+  Bytes missing() const { return minus(use.swappable, use.resident); }
+};
+
+World::World(const Scenario& scenario) : scenario_(scenario), random_(scenario.seed) {
+  policy_ = make_round_robin(kQuantum);
+  Tuning tuning;
+  tuning.evict_step = mebibytes(4);
+  core_ = std::make_unique<Core>(tuning, *policy_, Recovered{}, now_);
+  end_ = now_ + scenario.length;
+  for (unsigned i = 0; i < scenario.gpus; ++i) {
+    GpuUuid uuid;
+    uuid.bytes[0] = static_cast<std::uint8_t>(i + 1);
+    uuids_.push_back(uuid);
+    tell(GpuFound{.gpu = uuid,
+                  .total = mebibytes(scenario.capacity + kForContexts),
+                  .capacity = mebibytes(scenario.capacity),
+                  .learned = false});
+  }
+  for (unsigned t = 1; t <= scenario.tenants; ++t)
+    for (unsigned s = random(1, scenario.most_sessions); s > 0; --s)
+      at(now_ + delay(3000), [this, t] { arrive(TenantId{t}, random(0, scenario_.gpus - 1)); });
+  for (unsigned i = 0; i < scenario.restarts; ++i)
+    at(now_ + delay(static_cast<unsigned>(scenario.length / 1ms) / 2), [this] { restart(); });
+}
+
+World::~World() = default;
+
+void World::at(Nanoseconds time, std::function<void()> what) {
+  steps_.push(Step{.at = std::max(time, now_), .order = ++order_, .what = std::move(what)});
+}
+
+void World::run() {
+  while (!steps_.empty()) {
+    Step step = steps_.top();
+    steps_.pop();
+    now_ = step.at;
+    if (now_ > end_ && !winding_down_) {
+      // Nobody starts anything new; then everybody ends.
+      winding_down_ = true;
+      std::vector<SessionId> all;
+      for (const auto& [key, client] : clients_) all.push_back(key);
+      for (SessionId key : all) at(now_ + delay(1000), [this, key] { die(key); });
+    }
+    step.what();
+    check();
+    if (winding_down_ && clients_.empty()) break;
+  }
+  check_end();
+}
+
+void World::tell(const Event& event) { perform(core_->step(event, now_)); }
+
+void World::perform(const Actions& actions) {
+  auto find = [this](SessionId id) -> Client* {
+    for (auto& [key, client] : clients_)
+      if (client->id == id) return client.get();
+    return nullptr;
+  };
+  for (const Action& action : actions) {
+    if (const auto* send = std::get_if<Send>(&action)) {
+      Client* client = find(send->session);
+      if (client == nullptr) continue;
+      client->line_free = std::max(client->line_free, now_ + delay(3));
+      at(client->line_free, [this, key = client->key, life = life_, message = send->message] {
+        if (life == life_) deliver(key, message);
+      });
+    } else if (const auto* gate = std::get_if<SetGate>(&action)) {
+      Client* client = find(gate->session);
+      must(client != nullptr, "a gate of nobody");
+      client->gate = gate->open;
+      if (gate->open) gate_opened(*client);
+    } else if (const auto* contended = std::get_if<SetContended>(&action)) {
+      if (Client* client = find(contended->session)) {
+        client->contended = contended->contended;
+        watch_idle(client->key, ++client->generation);
+      }
+    } else if (const auto* lease = std::get_if<RecordLease>(&action)) {
+      last_written_ = now_;
+      if (lease->grant) {
+        ++tally_.turns;
+        must(written_.grant(lease->key, lease->epoch, lease->at), "a lease granted twice");
+      } else {
+        must(written_.release(lease->key, lease->at), "a lease released that was not granted");
+      }
+    } else if (const auto* timer = std::get_if<ArmTimer>(&action)) {
+      must(timer->at > now_, "a timer in the past");
+      if (timer->at < timer_ || timer_ <= now_) {
+        timer_ = timer->at;
+        at(timer_, [this, life = life_] {
+          if (life != life_ || timer_ > now_) return;
+          timer_ = Nanoseconds::max();
+          tell(TimerFired{});
+        });
+      }
+    } else if (std::get_if<Drop>(&action) != nullptr) {
+      throw std::logic_error("a session that behaves was dropped");
+    }
+  }
+}
+
+// What must hold at every moment.
+void World::check() {
+  std::vector<Bytes> there(uuids_.size());
+  std::vector<Bytes> contexts(uuids_.size());
+  for (const auto& [key, client] : clients_) {
+    there[client->gpu] += client->use.resident + client->use.pinned;
+    if (client->asking) there[client->gpu] -= minus(client->use.pinned, client->before_growth_pinned);
+    contexts[client->gpu] += client->use.context;
+    must(client->use.resident <= client->use.swappable, "more resident than allocated");
+    if (client->gate && client->attached) {
+      must(client->asking || client->missing() == Bytes{} || !client->computing,
+           "work on memory that is not there");
+      must(core_->leases().holds(client->tenant), "an open gate without a lease");
+    }
+  }
+  for (std::size_t i = 0; i < uuids_.size(); ++i) {
+    must(there[i] + contexts[i] <= mebibytes(scenario_.capacity + kForContexts), "the GPU is out of memory");
+    const Gpu& gpu = core_->state().gpus.at(uuids_[i]);
+    must(there[i] <= core_->usable(gpu) || core_->in_grace(), "more on the GPU than is usable");
+    if (!core_->in_grace()) must(core_->promised(gpu) <= core_->usable(gpu), "memory promised twice");
+  }
+  // Far more than a round of turns: somebody starves.
+  const Nanoseconds patience = (scenario_.tenants + 2) * (kQuantum + 2s) + 30s;
+  for (const auto& [key, client] : clients_) {
+    if (!client->waiting) continue;
+    tally_.longest_wait = std::max(tally_.longest_wait, now_ - client->waiting_since);
+    must(scenario_.host_runs_out || now_ - client->waiting_since < patience, "starved");
+  }
+}
+
+void World::check_end() {
+  must(clients_.empty(), "somebody is left");
+  must(core_->state().sessions.empty() && core_->state().tenants.empty(), "the books are not empty");
+  must(core_->leases().open().empty() && written_.open().empty(), "a lease is left open");
+  for (unsigned t = 1; t <= scenario_.tenants; ++t)
+    must(core_->leases().of_tenant(TenantId{t}, now_) == written_.of_tenant(TenantId{t}, now_),
+         "the ledger and the books differ");
+  for (const auto& [uuid, gpu] : core_->state().gpus) must(core_->promised(gpu) == Bytes{}, "memory is lost");
+}
+
+// ---- coming, going, and the arbiter's death ----
+
+void World::arrive(TenantId tenant, unsigned gpu) {
+  if (winding_down_) return;
+  auto client = std::make_unique<Client>();
+  client->id = client->key = SessionId{++last_session_};
+  client->tenant = tenant;
+  client->gpu = gpu;
+  Client& its = *client;
+  clients_[client->key] = std::move(client);
+  tell(SessionCame{.session = its.id,
+                   .tenant = tenant,
+                   .step = {.job = static_cast<std::uint32_t>(tenant.value), .step = random(0, 1)},
+                   .cap = {},
+                   .expected = false,
+                   .hello = {}});
+  say(its, Attach{.gpu = uuids_[gpu], .total = {}, .name = {}});
+}
+
+void World::die(SessionId key) {
+  auto entry = clients_.find(key);
+  if (entry == clients_.end()) return;
+  SessionId id = entry->second->id;
+  clients_.erase(entry);
+  tell(SessionGone{.session = id});
+}
+
+void World::restart() {
+  if (winding_down_) return;
+  ++life_;
+  timer_ = Nanoseconds::max();
+  Recovered recovered;
+  recovered.leases = written_;
+  recovered.last_record = last_written_;
+  for (const auto& [key, client] : clients_)
+    if (client->attached) ++recovered.expected_sessions;
+  for (const auto& [key, lease] : written_.open())
+    recovered.last_epoch = std::max(recovered.last_epoch, lease.epoch);
+  Tuning tuning;
+  tuning.evict_step = mebibytes(4);
+  core_ = std::make_unique<Core>(tuning, *policy_, std::move(recovered), now_);
+  for (const GpuUuid& uuid : uuids_)
+    tell(GpuFound{.gpu = uuid,
+                  .total = mebibytes(scenario_.capacity + kForContexts),
+                  .capacity = mebibytes(scenario_.capacity),
+                  .learned = false});
+  for (auto& [key, client] : clients_) {
+    client->had_gate = client->gate;
+    client->id = {};
+    client->line_free = now_;
+    at(now_ + delay(1500), [this, key = key, life = life_] {
+      auto entry = clients_.find(key);
+      if (entry == clients_.end() || life != life_) return;
+      Client& its = *entry->second;
+      its.id = SessionId{++last_session_};
+      its.gate = false;  // the new page's, until the arbiter says otherwise
+      Hello hello;
+      hello.resuming = 1;
+      hello.held = its.had_gate;
+      hello.wants = its.waiting;
+      hello.epoch = its.epoch;
+      auto step = static_cast<std::uint32_t>(its.tenant.value);
+      tell(SessionCame{.session = its.id,
+                       .tenant = its.tenant,
+                       .step = {.job = step, .step = 0},
+                       .cap = {},
+                       .expected = its.attached,
+                       .hello = hello});
+      if (!its.gate && its.computing) its.in_turn = true;
+      say(its, Attach{.gpu = uuids_[its.gpu], .total = {}, .name = {}});
+      if (!its.attached) return;
+      say(its, Usage{.request = 0, .use = its.use, .stuck = 0});
+      if (its.asking) say(its, Usage{.request = its.requests, .use = its.use, .stuck = 0});
+    });
+  }
+}
+
+// ---- a session ----
+
+template <class Body>
+void World::say(Client& client, const Body& body) {
+  client.line_free = std::max(client.line_free, now_ + delay(2));
+  at(client.line_free, [this, key = client.key, life = life_, body] {
+    auto entry = clients_.find(key);
+    if (entry == clients_.end() || life != life_) return;
+    tell(From<Body>{.session = entry->second->id, .body = body});
+  });
+}
+
+void World::deliver(SessionId key, const Message& message) {
+  auto entry = clients_.find(key);
+  if (entry == clients_.end()) return;
+  Client& client = *entry->second;
+  switch (message.type) {
+    case MessageType::welcome:
+      client.epoch = message.as<Welcome>().epoch;
+      break;
+    case MessageType::attached:
+      if (client.attached) break;
+      client.attached = true;
+      client.use.context = mebibytes(random(0, 3));
+      say(client, Usage{.request = 0, .use = client.use, .stuck = 0});
+      live(client);
+      break;
+    case MessageType::verdict: {
+      auto verdict = message.as<Verdict>();
+      if (!client.asking || verdict.request != client.requests) break;
+      client.asking = false;
+      if (verdict.granted == 0) {
+        ++tally_.refusals;
+        client.use.swappable = client.before_growth_swappable;
+        client.use.pinned = client.before_growth_pinned;
+        client.use.settling = {};
+        client.use.resident = std::min(client.use.resident, client.use.swappable);
+        say(client, Usage{.request = 0, .use = client.use, .stuck = 0});
+      } else {
+        client.allowed = verdict.allowed;
+        if (client.use.settling != Bytes{}) {
+          ++tally_.settled;
+          client.use.swappable -= client.use.settling;
+          client.use.resident -= client.use.settling;
+          client.use.settling = {};
+          say(client, Usage{.request = 0, .use = client.use, .stuck = 0});
+        }
+        if (client.in_turn)
+          client.use.resident = std::max(client.use.resident, std::min(client.use.swappable, client.allowed));
+      }
+      at(now_ + delay(20), [this, key] {
+        auto again = clients_.find(key);
+        if (again != clients_.end()) live(*again->second);
+      });
+      break;
+    }
+    case MessageType::restore:
+      client.epoch = message.as<Restore>().epoch;
+      [[fallthrough]];
+    case MessageType::revoke:
+    case MessageType::evict:
+      client.jobs.push_back(message);
+      next_job(client);
+      break;
+    default:
+      throw std::logic_error("a message that is not for sessions");
+  }
+}
+
+void World::next_job(Client& client) {
+  if (client.at_job || client.jobs.empty()) return;
+  client.at_job = true;
+  work(client);
+}
+
+void World::finish_job(Client& client) {
+  client.jobs.pop_front();
+  client.at_job = false;
+  next_job(client);
+}
+
+// Does a chunk of the job at hand and comes back for the next.
+void World::work(Client& client) {
+  auto again = [this, &client](Nanoseconds time) {
+    at(now_ + time, [this, key = client.key] {
+      auto entry = clients_.find(key);
+      if (entry != clients_.end()) work(*entry->second);
+    });
+  };
+  const Message& job = client.jobs.front();
+  if (job.type == MessageType::revoke) {
+    if (client.computing) return again(5ms);  // drains
+    client.in_turn = false;
+    say(client,
+        Released{.epoch = job.as<Revoke>().epoch, .wants = client.waiting, .overuse = {}, .use = client.use});
+    return finish_job(client);
+  }
+  Bytes chunk = kChunk;
+  if (job.type == MessageType::restore) {
+    auto restore = job.as<Restore>();
+    client.allowed = restore.allowed;
+    chunk = std::min({chunk, minus(client.allowed, client.use.resident), client.missing()});
+    if (chunk != Bytes{}) {
+      client.use.resident += chunk;
+      return again(kPerMib * static_cast<long>((chunk.count >> 20) + 1));
+    }
+    if (client.missing() == Bytes{}) {
+      client.in_turn = true;
+      say(client, Ready{.epoch = restore.epoch, .use = client.use});
+    }
+    return finish_job(client);
+  }
+  client.allowed = job.as<Evict>().allowed;
+  const Bytes excess = minus(client.use.resident, client.allowed);
+  chunk = std::min({chunk, excess, client.use.resident - client.use.settling});
+  if (scenario_.host_runs_out && random(0, 20) == 0) client.hoarding = !client.hoarding;
+  bool stuck = (client.hoarding || chunk == Bytes{}) && excess != Bytes{};
+  if (chunk != Bytes{} && !stuck) {
+    ++tally_.evictions;
+    client.use.resident -= chunk;
+    say(client, Usage{.request = 0, .use = client.use, .stuck = 0});
+    return again(kPerMib * static_cast<long>((chunk.count >> 20) + 1));
+  }
+  tally_.stuck += stuck ? 1 : 0;
+  say(client, Usage{.request = 0, .use = client.use, .stuck = stuck});
+  finish_job(client);
+}
+
+// ---- a program ----
+
+// Chooses what the program does next. It does one thing at a time.
+void World::live(Client& client) {
+  if (client.asking || client.computing || client.waiting) return;
+  if (winding_down_) return;
+  unsigned what = random(0, 99);
+  auto later = [this, key = client.key](Nanoseconds time) {
+    at(now_ + time, [this, key] {
+      auto entry = clients_.find(key);
+      if (entry != clients_.end()) live(*entry->second);
+    });
+  };
+  if (scenario_.deaths && what == 0) {
+    TenantId tenant = client.tenant;
+    unsigned gpu = client.gpu;
+    at(now_ + delay(500), [this, tenant, gpu] { arrive(tenant, gpu); });
+    return at(now_, [this, key = client.key] { die(key); });
+  }
+  if (what < 15) return grow(client);
+  if (what < 22) {
+    shrink(client);
+    return later(delay(10));
+  }
+  if (what < 26) return later(delay(2000));  // sleeps
+  compute(client);
+}
+
+void World::grow(Client& client) {
+  client.before_growth_swappable = client.use.swappable;
+  client.before_growth_pinned = client.use.pinned;
+  const unsigned what = scenario_.pins ? random(0, 5) : 2;
+  if (what == 0) {
+    client.use.pinned += mebibytes(random(1, 5));
+  } else if (what == 1) {
+    client.use.settling = std::min(client.use.resident, mebibytes(random(1, 5)));
+    client.use.pinned += client.use.settling;
+  } else {
+    client.use.swappable += mebibytes(random(1, scenario_.largest_growth));
+  }
+  client.asking = true;
+  ++client.requests;
+  // Other messages may go before the question, and tell of the growth already.
+  at(now_ + delay(2), [this, key = client.key, life = life_, request = client.requests] {
+    auto entry = clients_.find(key);
+    if (entry != clients_.end() && life == life_)
+      say(*entry->second, Usage{.request = request, .use = entry->second->use, .stuck = 0});
+  });
+}
+
+void World::shrink(Client& client) {
+  Bytes freed = std::min(client.use.swappable, mebibytes(random(1, scenario_.largest_growth)));
+  Bytes from_away = std::min(freed, client.missing());
+  client.use.swappable -= freed;
+  client.use.resident -= freed - from_away;
+  say(client, Usage{.request = 0, .use = client.use, .stuck = 0});
+}
+
+void World::compute(Client& client) {
+  if (!client.gate) {
+    client.waiting = true;
+    client.waiting_since = now_;
+    say(client, Want{});
+    return;
+  }
+  must(client.missing() == Bytes{}, "a gate was opened before all memory was there");
+  ++tally_.kernels;
+  client.computing = true;
+  client.in_turn = true;
+  at(now_ + delay(60), [this, key = client.key] {
+    auto entry = clients_.find(key);
+    if (entry == clients_.end()) return;
+    entry->second->computing = false;
+    entry->second->idle_since = now_;
+    live(*entry->second);
+  });
+}
+
+void World::gate_opened(Client& client) {
+  client.in_turn = true;
+  client.idle_since = now_;
+  if (!client.waiting) return;
+  client.waiting = false;
+  at(now_, [this, key = client.key] {
+    auto entry = clients_.find(key);
+    if (entry != clients_.end() && !entry->second->asking && !entry->second->computing &&
+        !entry->second->waiting)
+      compute(*entry->second);
+  });
+}
+
+void World::watch_idle(SessionId key, unsigned generation) {
+  auto entry = clients_.find(key);
+  if (entry == clients_.end() || entry->second->generation != generation) return;
+  Client& client = *entry->second;
+  if (!client.contended || winding_down_) return;
+  if (client.gate && !client.computing && now_ - client.idle_since >= 20ms)
+    say(client, Idle{.epoch = client.epoch, .idle = now_ - client.idle_since});
+  at(now_ + 40ms, [this, key, generation] { watch_idle(key, generation); });
+}
+
+}  // namespace sharedgpu::test

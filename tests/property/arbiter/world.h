@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// A small world for the core to rule: sessions that obey the protocol with delays of their own, on a GPU
+// whose memory is counted, in a time that runs as fast as the computer can.
+//
+// Every step checks what must always hold; a breach is thrown as std::logic_error.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <random>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "arbiter/core/core.h"
+
+namespace sharedgpu::test {
+
+struct Scenario {
+  std::uint64_t seed = 0;
+  unsigned gpus = 1;
+  unsigned tenants = 3;
+  unsigned most_sessions = 2;
+  unsigned capacity = 100;       // in MiB, per GPU
+  unsigned largest_growth = 30;  // in MiB
+  bool deaths = false;
+  bool host_runs_out = false;  // evictions get stuck now and then
+  unsigned restarts = 0;
+  bool pins = false;
+  Nanoseconds length = std::chrono::seconds(120);
+};
+
+class World {
+ public:
+  explicit World(const Scenario& scenario);
+  ~World();
+  void run();
+
+  // What was seen, for tests that want to know that something happened at all.
+  struct Tally {
+    unsigned turns = 0;
+    unsigned evictions = 0;
+    unsigned refusals = 0;
+    unsigned kernels = 0;
+    unsigned stuck = 0;
+    unsigned settled = 0;  // what was swappable became pinned
+    Nanoseconds longest_wait{};
+  };
+  const Tally& tally() const { return tally_; }
+
+ private:
+  struct Client;
+
+  void at(Nanoseconds time, std::function<void()> what);
+  void tell(const Event& event);
+  void perform(const Actions& actions);
+  void check();
+  void check_end();
+  void restart();
+  void arrive(TenantId tenant, unsigned gpu);
+  void die(SessionId id);
+
+  // the client's side
+  template <class Body>
+  void say(Client& client, const Body& body);
+  void deliver(SessionId id, const Message& message);
+  void work(Client& client);
+  void next_job(Client& client);
+  void finish_job(Client& client);
+  void gate_opened(Client& client);
+  void live(Client& client);
+  void grow(Client& client);
+  void shrink(Client& client);
+  void compute(Client& client);
+  void watch_idle(SessionId id, unsigned generation);
+
+  unsigned random(unsigned least, unsigned most) {
+    return std::uniform_int_distribution<unsigned>(least, most)(random_);
+  }
+  Nanoseconds delay(unsigned most_milliseconds) {
+    return std::chrono::microseconds(random(1, most_milliseconds * 1000));
+  }
+
+  struct Step {
+    Nanoseconds at;
+    std::uint64_t order;
+    std::function<void()> what;
+    bool operator<(const Step& other) const { return std::tie(at, order) > std::tie(other.at, other.order); }
+  };
+
+  Scenario scenario_;
+  std::mt19937_64 random_;
+  Nanoseconds now_ = std::chrono::seconds(1000);
+  Nanoseconds end_{};
+  std::priority_queue<Step> steps_;
+  std::uint64_t order_ = 0;
+  std::unique_ptr<Policy> policy_;
+  std::unique_ptr<Core> core_;
+  unsigned life_ = 0;  // of the arbiter: what was under way to a dead one is lost
+  LeaseBook written_;  // what a ledger would hold
+  Nanoseconds last_written_{};
+  Nanoseconds timer_ = Nanoseconds::max();
+  std::vector<GpuUuid> uuids_;
+  std::map<SessionId, std::unique_ptr<Client>> clients_;
+  std::uint64_t last_session_ = 0;
+  bool winding_down_ = false;
+  Tally tally_;
+};
+
+}  // namespace sharedgpu::test

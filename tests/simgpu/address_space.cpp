@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/simgpu/address_space.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "tests/simgpu/errors.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace sharedgpu::simgpu {
+namespace {
+
+// Reserves or re-reserves: no access, no memory behind it. A child of fork() does not get device memory.
+void* map_nothing(void* at, std::size_t size, int flags) {
+  void* result = mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+  if (result != MAP_FAILED) madvise(result, size, MADV_DONTFORK);
+  return result;
+}
+
+template <class Map>
+typename Map::const_iterator find_containing(const Map& map, Address at,
+                                             Bytes (*size)(const typename Map::mapped_type&)) {
+  auto next = map.upper_bound(at);
+  if (next == map.begin()) return map.end();
+  auto found = std::prev(next);
+  return at - found->first < size(found->second).count ? found : map.end();
+}
+
+}  // namespace
+
+std::optional<Range> AddressSpace::find_reservation(Address at) const {
+  auto found = find_containing(
+      reservations_, at, +[](const Bytes& size) { return size; });
+  if (found == reservations_.end()) return std::nullopt;
+  return Range{found->first, found->second};
+}
+
+AddressSpace::Mappings::const_iterator AddressSpace::find_mapping(Address at) const {
+  return find_containing(
+      mappings_, at, +[](const Mapping& mapping) { return mapping.size; });
+}
+
+// True where mappings begin and end with the range and leave no gap in it.
+bool AddressSpace::whole_mappings(const Range& range) const {
+  Address at = range.begin;
+  while (at < range.end()) {
+    auto mapping = mappings_.find(at);
+    if (mapping == mappings_.end()) return false;
+    at += mapping->second.size.count;
+  }
+  return at == range.end();
+}
+
+// True where a mapping begins or ends with only a part of it in the range.
+bool AddressSpace::cuts_mapping(const Range& range) const {
+  auto cut_at = [&](Address at) {
+    auto mapping = find_mapping(at);
+    return mapping != mappings_.end() && mapping->first != at;
+  };
+  return cut_at(range.begin) || cut_at(range.end());
+}
+
+bool AddressSpace::may_access(const Mapping& mapping, const Range& range) const {
+  auto device = static_cast<std::size_t>(range.device);
+  if (mapping.access[device] >= (range.written ? Access::read_write : Access::read)) return true;
+  return mapping.peers &&
+         (range.copied || peers_[device][static_cast<std::size_t>(mapping.physical->device())]);
+}
+
+bool AddressSpace::is_accessible(const Range& range) const {
+  Address at = range.begin;
+  while (at < range.end()) {
+    auto mapping = find_mapping(at);
+    if (mapping != mappings_.end()) {
+      if (!may_access(mapping->second, range)) return false;
+      at = mapping->first + mapping->second.size.count;
+      continue;
+    }
+    auto host = find_containing(
+        host_, at, +[](const HostRegion& region) { return region.size; });
+    if (host == host_.end()) return false;
+    at = host->first + host->second.size.count;
+  }
+  return true;
+}
+
+Address AddressSpace::reserve(Bytes size, Bytes alignment, Address hint) {
+  require(size.count > 0 && size.count % kGranule.count == 0, CUDA_ERROR_INVALID_VALUE);
+  require((alignment.count & (alignment.count - 1)) == 0, CUDA_ERROR_INVALID_VALUE);
+  Bytes align = std::max(alignment, kGranule);
+  std::lock_guard lock(mutex_);
+  // mmap aligns to pages only: take more and cut both ends off.
+  if (hint % align.count != 0) hint = 0;
+  std::size_t padded = size.count + align.count;
+  void* raw = map_nothing(hint == 0 ? nullptr : pointer(hint), padded, 0);
+  require(raw != MAP_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
+  Address begin = reinterpret_cast<Address>(raw);
+  Address aligned = (begin + align.count - 1) / align.count * align.count;
+  if (aligned > begin) munmap(pointer(begin), aligned - begin);
+  Address end = aligned + size.count;
+  if (begin + padded > end) munmap(pointer(end), begin + padded - end);
+  reservations_[aligned] = size;
+  return aligned;
+}
+
+void AddressSpace::free_reservation(Address begin, Bytes size) {
+  std::lock_guard lock(mutex_);
+  auto found = reservations_.find(begin);
+  require(found != reservations_.end() && found->second == size, CUDA_ERROR_INVALID_VALUE);
+  auto mapping = mappings_.lower_bound(begin);
+  require(mapping == mappings_.end() || mapping->first >= begin + size.count, CUDA_ERROR_INVALID_VALUE);
+  reservations_.erase(found);
+  munmap(pointer(begin), size.count);
+}
+
+void AddressSpace::map(Address begin, Bytes size, const PhysicalPtr& physical, bool peers) {
+  require(size.count > 0 && size.count % kGranule.count == 0 && begin % kGranule.count == 0,
+          CUDA_ERROR_INVALID_VALUE);
+  require(size == physical->size(), CUDA_ERROR_INVALID_VALUE);
+  Range range{begin, size};
+  std::lock_guard lock(mutex_);
+  auto reservation = find_reservation(begin);
+  require(reservation && range.end() <= reservation->end(), CUDA_ERROR_INVALID_VALUE);
+  auto next = mappings_.lower_bound(begin);
+  require(find_mapping(begin) == mappings_.end() && (next == mappings_.end() || next->first >= range.end()),
+          CUDA_ERROR_INVALID_VALUE);
+  void* result = mmap(pointer(begin), size.count, PROT_NONE, MAP_SHARED | MAP_FIXED, physical->file(),
+                      static_cast<off_t>(physical->offset()));
+  require(result != MAP_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
+  madvise(result, size.count, MADV_DONTFORK);
+  mappings_[begin] = {size, physical, peers, {}};
+}
+
+void AddressSpace::set_access(Address begin, Bytes size, Access access, int device) {
+  std::lock_guard lock(mutex_);
+  require(size.count > 0 && whole_mappings({begin, size}), CUDA_ERROR_INVALID_VALUE);
+  Access most = Access::none;  // of any device: all of them run in this process
+  for (auto it = mappings_.find(begin); it != mappings_.end() && it->first < begin + size.count; ++it) {
+    it->second.access[static_cast<std::size_t>(device)] = access;
+    most = std::max(most, *std::max_element(it->second.access.begin(), it->second.access.end()));
+  }
+  int protection = most == Access::none         ? PROT_NONE
+                   : most == Access::read_write ? PROT_READ | PROT_WRITE
+                                                : PROT_READ;
+  mprotect(pointer(begin), size.count, protection);
+  // One call for all pages is cheaper than a fault for each. Kernels before 5.14 refuse it: then they fault.
+  if (access == Access::read_write) madvise(pointer(begin), size.count, MADV_POPULATE_WRITE);
+}
+
+Access AddressSpace::access_at(Address at, int device) const {
+  std::lock_guard lock(mutex_);
+  auto mapping = find_mapping(at);
+  require(mapping != mappings_.end(), CUDA_ERROR_INVALID_VALUE);
+  return mapping->second.access[static_cast<std::size_t>(device)];
+}
+
+void AddressSpace::set_peer_access(int device, int peer, bool allowed) {
+  std::lock_guard lock(mutex_);
+  bool& known = peers_[static_cast<std::size_t>(device)][static_cast<std::size_t>(peer)];
+  require(known != allowed,
+          allowed ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+  known = allowed;
+}
+
+void AddressSpace::unmap(Address begin, Bytes size) {
+  std::vector<PhysicalPtr> released;  // destroyed after the lock is gone
+  Range range{begin, size};
+  std::unique_lock lock(mutex_);
+  auto reservation = find_reservation(begin);
+  require(size.count > 0 && reservation && range.end() <= reservation->end() && !cuts_mapping(range),
+          CUDA_ERROR_INVALID_VALUE);
+  std::vector<UsePtr> torn;
+  for (const UsePtr& use : uses_)
+    if (std::any_of(use->ranges.begin(), use->ranges.end(),
+                    [&](const Range& used) { return used.overlaps(range); }))
+      torn.push_back(use);
+  for (const UsePtr& use : torn) use->torn = true;
+  untouched_.wait(lock, [&] {
+    return std::none_of(torn.begin(), torn.end(), [](const UsePtr& use) { return use->touching; });
+  });
+  map_nothing(pointer(begin), size.count, MAP_FIXED);
+  auto first = mappings_.lower_bound(begin);
+  auto last = mappings_.lower_bound(range.end());
+  for (auto it = first; it != last; ++it) released.push_back(it->second.physical);
+  mappings_.erase(first, last);
+  lock.unlock();
+}
+
+PhysicalPtr AddressSpace::physical_at(Address at) const {
+  std::lock_guard lock(mutex_);
+  auto mapping = find_mapping(at);
+  require(mapping != mappings_.end(), CUDA_ERROR_INVALID_VALUE);
+  return mapping->second.physical;
+}
+
+std::optional<Range> AddressSpace::reservation_at(Address at) const {
+  std::lock_guard lock(mutex_);
+  return find_reservation(at);
+}
+
+std::optional<Range> AddressSpace::mapping_at(Address at) const {
+  std::lock_guard lock(mutex_);
+  auto mapping = find_mapping(at);
+  if (mapping == mappings_.end()) return std::nullopt;
+  return Range{mapping->first, mapping->second.size};
+}
+
+void AddressSpace::add_host(Address begin, const HostRegion& region) {
+  std::lock_guard lock(mutex_);
+  auto next = host_.lower_bound(begin);
+  bool overlaps = next != host_.end() && next->first < begin + region.size.count;
+  if (next != host_.begin()) {
+    auto before = std::prev(next);
+    overlaps = overlaps || before->first + before->second.size.count > begin;
+  }
+  require(!overlaps, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+  host_[begin] = region;
+}
+
+HostRegion AddressSpace::remove_host(Address begin, bool owned) {
+  std::lock_guard lock(mutex_);
+  auto found = host_.find(begin);
+  require(found != host_.end() && found->second.owned == owned,
+          owned ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+  HostRegion region = found->second;
+  host_.erase(found);
+  return region;
+}
+
+std::optional<std::pair<Range, HostRegion>> AddressSpace::host_at(Address at) const {
+  std::lock_guard lock(mutex_);
+  auto found = find_containing(
+      host_, at, +[](const HostRegion& region) { return region.size; });
+  if (found == host_.end()) return std::nullopt;
+  return std::pair{Range{found->first, found->second.size}, found->second};
+}
+
+bool AddressSpace::accessible(const Range& range) const {
+  std::lock_guard lock(mutex_);
+  return is_accessible(range);
+}
+
+UsePtr AddressSpace::begin_use(std::vector<Range> ranges) {
+  std::lock_guard lock(mutex_);
+  for (const Range& range : ranges)
+    if (!is_accessible(range)) return nullptr;
+  auto use = std::make_shared<Use>();
+  use->ranges = std::move(ranges);
+  uses_.push_back(use);
+  return use;
+}
+
+bool AddressSpace::extend(const UsePtr& use, const Range& range) {
+  std::lock_guard lock(mutex_);
+  if (!is_accessible(range)) return false;
+  use->ranges.push_back(range);
+  return true;
+}
+
+bool AddressSpace::touch(const UsePtr& use, const std::function<void()>& work) {
+  {
+    std::lock_guard lock(mutex_);
+    if (use->torn) return false;
+    use->touching = true;
+  }
+  work();
+  {
+    std::lock_guard lock(mutex_);
+    use->touching = false;
+  }
+  untouched_.notify_all();
+  return true;
+}
+
+bool AddressSpace::end_use(const UsePtr& use) {
+  std::lock_guard lock(mutex_);
+  uses_.remove(use);
+  return !use->torn;
+}
+
+}  // namespace sharedgpu::simgpu

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// The devices' addresses in this process, which they have in common: reservations, physical memory, mappings,
+// pinned host memory.
+//
+// A device address is a real address of the process. Where physical memory is mapped and accessible it can be
+// read and written; everywhere else in a reservation it is PROT_NONE.
+//
+// A kernel or copy announces the ranges it works on as a Use. Unmapping a range while a Use of it is under
+// way tears the use, and its context gets CUDA_ERROR_ILLEGAL_ADDRESS, as on a GPU. Safe from any thread;
+// failures are thrown as Error.
+#pragma once
+
+#include <cuda.h>
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "protocol/units.h"
+#include "tests/simgpu/physical.h"
+
+namespace sharedgpu::simgpu {
+
+using Address = std::uint64_t;
+
+// Device addresses are numbers in CUDA's interface, and places in this process.
+template <class T = void>
+T* pointer(Address at) {
+  return reinterpret_cast<T*>(at);  // NOLINT(performance-no-int-to-ptr)
+}
+
+struct Range {
+  Address begin = 0;
+  Bytes size;
+  bool written = true;
+  int device = 0;       // that reaches for it
+  bool copied = false;  // by a copy, which gets at cuMemAlloc's memory of other devices without peer access
+  Address end() const { return begin + size.count; }
+  bool overlaps(const Range& other) const { return begin < other.end() && other.begin < end(); }
+};
+
+enum class Access { none, read, read_write };
+
+// What a kernel or copy works on.
+struct Use {
+  std::vector<Range> ranges;
+  bool torn = false;
+  bool touching = false;
+};
+using UsePtr = std::shared_ptr<Use>;
+
+struct HostRegion {
+  Bytes size;
+  unsigned flags = 0;
+  bool owned = false;  // from cuMemHostAlloc: freed with cuMemFreeHost
+};
+
+class AddressSpace {
+ public:
+  // Reservations.
+  Address reserve(Bytes size, Bytes alignment, Address hint);
+  void free_reservation(Address begin, Bytes size);
+
+  // Mappings. A new mapping has no access. One of `peers` belongs to cuMemAlloc: whoever has peer access to
+  // its device has access to it.
+  void map(Address begin, Bytes size, const PhysicalPtr& physical, bool peers = false);
+  void set_access(Address begin, Bytes size, Access access, int device);
+  Access access_at(Address at, int device) const;
+  // cuCtxEnablePeerAccess: `device` may access cuMemAlloc's memory of `peer`.
+  void set_peer_access(int device, int peer, bool allowed);
+  void unmap(Address begin, Bytes size);  // whole mappings only; none is no error
+  PhysicalPtr physical_at(Address at) const;
+
+  // The reservation that `at` lies in, mapped or not.
+  std::optional<Range> reservation_at(Address at) const;
+  // The mapping that `at` lies in.
+  std::optional<Range> mapping_at(Address at) const;
+
+  // Pinned host memory.
+  void add_host(Address begin, const HostRegion& region);
+  HostRegion remove_host(Address begin, bool owned);
+  std::optional<std::pair<Range, HostRegion>> host_at(Address at) const;
+
+  // True where a kernel may touch all of it: mapped with access, or pinned host memory.
+  bool accessible(const Range& range) const;
+
+  // Null where one of the ranges is not accessible. Plain host memory is no business of ours: leave it out.
+  UsePtr begin_use(std::vector<Range> ranges);
+  // Adds a range that is found out only while the kernel runs.
+  bool extend(const UsePtr& use, const Range& range);
+  // Runs `work`, during which no range of the use can be unmapped. False where it is torn already.
+  bool touch(const UsePtr& use, const std::function<void()>& work);
+  // False where it was torn.
+  bool end_use(const UsePtr& use);
+
+ private:
+  struct Mapping {
+    Bytes size;
+    PhysicalPtr physical;
+    bool peers = false;
+    std::array<Access, kMostDevices> access{};
+  };
+  using Mappings = std::map<Address, Mapping>;
+
+  // All with the lock.
+  std::optional<Range> find_reservation(Address at) const;
+  Mappings::const_iterator find_mapping(Address at) const;
+  bool may_access(const Mapping& mapping, const Range& range) const;
+  bool is_accessible(const Range& range) const;
+  bool whole_mappings(const Range& range) const;
+  bool cuts_mapping(const Range& range) const;
+
+  mutable std::mutex mutex_;
+  std::condition_variable untouched_;
+  std::map<Address, Bytes> reservations_;
+  Mappings mappings_;
+  std::map<Address, HostRegion> host_;
+  std::list<UsePtr> uses_;
+  std::array<std::array<bool, kMostDevices>, kMostDevices> peers_{};  // [device][peer]
+};
+
+constexpr Bytes round_up(Bytes size, Bytes unit) {
+  return {(size.count + unit.count - 1) / unit.count * unit.count};
+}
+
+}  // namespace sharedgpu::simgpu

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modules, functions and launches.
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "tests/simgpu/api.h"
+#include "tests/simgpu/launch.h"
+#include "tests/simgpu/ptx.h"
+#include "tests/simgpu/work.h"
+
+using namespace sharedgpu::simgpu;
+
+namespace {
+
+CUresult load(const char* name, CUmodule* out, const std::string& text) {
+  return call(name, Needs::context, [&] {
+    require(out != nullptr, CUDA_ERROR_INVALID_VALUE);
+    auto entries = parse_ptx(text);
+    require(entries.has_value(), CUDA_ERROR_INVALID_IMAGE);
+    auto module = std::make_shared<Module>();
+    module->context = current_context();
+    for (const PtxEntry& entry : *entries) {
+      const Kernel* kernel = find_kernel(entry.name);
+      if (kernel == nullptr) {
+        std::fprintf(stderr, "simgpu: kernel '%s' is not known to the simulated GPU\n", entry.name.c_str());
+        continue;
+      }
+      if (kernel->parameters != entry.parameters) {
+        std::fprintf(stderr, "simgpu: kernel '%s' has other parameters than the simulated GPU knows\n",
+                     entry.name.c_str());
+        throw Error{CUDA_ERROR_INVALID_PTX};
+      }
+      auto function = std::make_shared<Function>(Function{kernel, module.get()});
+      module->functions[entry.name] = function;
+      driver().functions.add(function);
+    }
+    *out = reinterpret_cast<CUmodule>(driver().modules.add(module));
+  });
+}
+
+CUresult load_data(const char* name, CUmodule* out, const void* image) {
+  if (image == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return load(name, out, static_cast<const char*>(image));
+}
+
+CUresult launch(const char* name, DefaultStream zero, const CUlaunchConfig& c, CUfunction handle,
+                void** parameters, void** extra) {
+  return call(name, Needs::context, [&] {
+    auto function = find_function(handle);
+    check_grid({c.gridDimX, c.gridDimY, c.gridDimZ}, {c.blockDimX, c.blockDimY, c.blockDimZ});
+    StreamPtr stream = find_stream(zero, c.hStream);
+    submit(stream, kernel_work(*function->kernel, collect(*function->kernel, parameters, extra)));
+  });
+}
+
+CUresult launch_plain(DefaultStream zero, CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                      unsigned by, unsigned bz, unsigned shared, CUstream s, void** parameters,
+                      void** extra) {
+  CUlaunchConfig config = {};
+  config.gridDimX = gx;
+  config.gridDimY = gy;
+  config.gridDimZ = gz;
+  config.blockDimX = bx;
+  config.blockDimY = by;
+  config.blockDimZ = bz;
+  config.sharedMemBytes = shared;
+  config.hStream = s;
+  return launch("cuLaunchKernel", zero, config, f, parameters, extra);
+}
+
+CUresult launch_cooperative(DefaultStream zero, CUfunction f, unsigned gx, unsigned gy, unsigned gz,
+                            unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s,
+                            void** parameters) {
+  return launch_plain(zero, f, gx, gy, gz, bx, by, bz, shared, s, parameters, nullptr);
+}
+
+CUresult launch_extended(DefaultStream zero, const CUlaunchConfig* config, CUfunction f, void** parameters,
+                         void** extra) {
+  if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return launch("cuLaunchKernelEx", zero, *config, f, parameters, extra);
+}
+
+}  // namespace
+
+#undef cuLaunchKernel
+#undef cuLaunchKernelEx
+#undef cuLaunchCooperativeKernel
+
+extern "C" {
+
+CUresult CUDAAPI cuModuleLoadData(CUmodule* out, const void* image) {
+  return load_data("cuModuleLoadData", out, image);
+}
+CUresult CUDAAPI cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned int, CUjit_option*, void**) {
+  return load_data("cuModuleLoadDataEx", out, image);
+}
+
+CUresult CUDAAPI cuModuleLoad(CUmodule* out, const char* path) {
+  if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::ifstream file(path);
+  if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
+  std::stringstream text;
+  text << file.rdbuf();
+  return load("cuModuleLoad", out, text.str());
+}
+
+CUresult CUDAAPI cuModuleUnload(CUmodule handle) {
+  return call("cuModuleUnload", Needs::context, [&] {
+    auto module = driver().modules.remove(handle);
+    for (const auto& [name, function] : module->functions) driver().functions.remove(function.get());
+  });
+}
+
+CUresult CUDAAPI cuModuleGetFunction(CUfunction* out, CUmodule handle, const char* name) {
+  return call("cuModuleGetFunction", Needs::context, [&] {
+    require(out != nullptr && name != nullptr, CUDA_ERROR_INVALID_VALUE);
+    auto module = driver().modules.get(handle);
+    auto found = module->functions.find(name);
+    require(found != module->functions.end(), CUDA_ERROR_NOT_FOUND);
+    *out = reinterpret_cast<CUfunction>(found->second.get());
+  });
+}
+
+CUresult CUDAAPI cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction handle) {
+  return call("cuFuncGetAttribute", Needs::context, [&] {
+    require(value != nullptr && attribute >= 0 && attribute < CU_FUNC_ATTRIBUTE_MAX,
+            CUDA_ERROR_INVALID_VALUE);
+    find_function(handle);
+    switch (attribute) {
+      case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+        *value = 1024;
+        break;
+      case CU_FUNC_ATTRIBUTE_NUM_REGS:
+        *value = 16;
+        break;
+      case CU_FUNC_ATTRIBUTE_PTX_VERSION:
+        *value = 70;
+        break;
+      case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
+        *value = 90;
+        break;
+      default:
+        *value = 0;
+    }
+  });
+}
+
+CUresult CUDAAPI cuFuncSetAttribute(CUfunction handle, CUfunction_attribute, int) {
+  return call("cuFuncSetAttribute", Needs::context, [&] { find_function(handle); });
+}
+
+CUresult CUDAAPI cuFuncSetCacheConfig(CUfunction handle, CUfunc_cache) {
+  return call("cuFuncSetCacheConfig", Needs::context, [&] { find_function(handle); });
+}
+
+CUresult CUDAAPI cuFuncGetModule(CUmodule* out, CUfunction handle) {
+  return call("cuFuncGetModule", Needs::context, [&] {
+    require(out != nullptr, CUDA_ERROR_INVALID_VALUE);
+    *out = reinterpret_cast<CUmodule>(find_function(handle)->module);
+  });
+}
+
+#if CUDA_VERSION >= 12030
+CUresult CUDAAPI cuFuncGetName(const char** out, CUfunction handle) {
+  return call("cuFuncGetName", Needs::context, [&] {
+    require(out != nullptr, CUDA_ERROR_INVALID_VALUE);
+    *out = find_function(handle)->kernel->name;
+  });
+}
+#endif
+
+#if CUDA_VERSION >= 12040
+CUresult CUDAAPI cuFuncGetParamInfo(CUfunction handle, std::size_t index, std::size_t* offset,
+                                    std::size_t* size) {
+  return call("cuFuncGetParamInfo", Needs::context, [&] {
+    require(offset != nullptr, CUDA_ERROR_INVALID_VALUE);
+    const auto& parameters = find_function(handle)->kernel->parameters;
+    require(index < parameters.size(), CUDA_ERROR_INVALID_VALUE);
+    *offset = parameter_offset(parameters, index);
+    if (size != nullptr) *size = parameters[index];
+  });
+}
+#endif
+
+CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction handle, int threads,
+                                                             std::size_t) {
+  return call("cuOccupancyMaxActiveBlocksPerMultiprocessor", Needs::context, [&] {
+    require(blocks != nullptr && threads > 0, CUDA_ERROR_INVALID_VALUE);
+    find_function(handle);
+    *blocks = threads > 1024 ? 0 : 2048 / threads;
+  });
+}
+
+SIMGPU_BOTH(cuLaunchKernel, _ptsz, launch_plain,
+            (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+             unsigned m, CUstream s, void** p, void** e),
+            f, gx, gy, gz, bx, by, bz, m, s, p, e)
+SIMGPU_BOTH(cuLaunchCooperativeKernel, _ptsz, launch_cooperative,
+            (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+             unsigned m, CUstream s, void** p),
+            f, gx, gy, gz, bx, by, bz, m, s, p)
+SIMGPU_BOTH(cuLaunchKernelEx, _ptsz, launch_extended,
+            (const CUlaunchConfig* c, CUfunction f, void** p, void** e), c, f, p, e)
+
+}  // extern "C"

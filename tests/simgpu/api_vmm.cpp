@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Virtual-memory management: cuMemAddressReserve, cuMemCreate, cuMemMap and what belongs to them.
+#include <cstring>
+
+#include "tests/simgpu/api.h"
+
+using namespace sharedgpu;
+using namespace sharedgpu::simgpu;
+
+namespace {
+
+Gpu& gpu_of(const CUmemLocation& location) {
+  require(location.type == CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_NOT_SUPPORTED);
+  return driver().gpu(location.id);
+}
+
+Driver::Handle& find_handle(Driver& d, CUmemGenericAllocationHandle handle) {
+  auto found = d.handles.find(handle);
+  require(found != d.handles.end(), CUDA_ERROR_INVALID_VALUE);
+  return found->second;
+}
+
+// With the driver's mutex.
+CUmemGenericAllocationHandle add_handle(Driver& d, const PhysicalPtr& physical) {
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = physical->device();
+  if (physical->exportable) properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  const CUmemGenericAllocationHandle handle = d.next_handle++;
+  d.handles[handle] = {physical, 1, properties};
+  return handle;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult CUDAAPI cuMemGetAllocationGranularity(std::size_t* granularity,
+                                               const CUmemAllocationProp* properties,
+                                               CUmemAllocationGranularity_flags) {
+  return call("cuMemGetAllocationGranularity", Needs::init, [&] {
+    require(granularity != nullptr && properties != nullptr, CUDA_ERROR_INVALID_VALUE);
+    gpu_of(properties->location);
+    *granularity = kGranule.count;
+  });
+}
+
+CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr* address, std::size_t size, std::size_t alignment,
+                                     CUdeviceptr hint, unsigned long long flags) {
+  return call("cuMemAddressReserve", Needs::init, [&] {
+    require(address != nullptr && flags == 0, CUDA_ERROR_INVALID_VALUE);
+    *address = driver().space->reserve({size}, {alignment}, hint);
+  });
+}
+
+CUresult CUDAAPI cuMemAddressFree(CUdeviceptr address, std::size_t size) {
+  return call("cuMemAddressFree", Needs::init, [&] { driver().space->free_reservation(address, {size}); });
+}
+
+CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t size,
+                             const CUmemAllocationProp* properties, unsigned long long flags) {
+  return call("cuMemCreate", Needs::device, [&] {
+    require(handle != nullptr && properties != nullptr && flags == 0, CUDA_ERROR_INVALID_VALUE);
+    require(properties->type == CU_MEM_ALLOCATION_TYPE_PINNED, CUDA_ERROR_INVALID_VALUE);
+    Gpu& gpu = gpu_of(properties->location);
+    const bool exportable = properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    require(exportable || properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE,
+            CUDA_ERROR_NOT_SUPPORTED);
+    count_allocation();
+    Driver& d = driver();
+    PhysicalPtr physical = gpu.store->create({size});
+    physical->exportable = exportable;
+    std::lock_guard lock(d.mutex);
+    *handle = d.next_handle++;
+    d.handles[*handle] = {physical, 1, *properties};
+  });
+}
+
+CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle) {
+  return call("cuMemRelease", Needs::init, [&] {
+    Driver& d = driver();
+    PhysicalPtr gone;  // freed after the lock
+    std::lock_guard lock(d.mutex);
+    Driver::Handle& found = find_handle(d, handle);
+    if (--found.references > 0) return;
+    gone = std::move(found.physical);
+    d.handles.erase(handle);
+  });
+}
+
+CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
+  return call("cuMemRetainAllocationHandle", Needs::init, [&] {
+    require(handle != nullptr, CUDA_ERROR_INVALID_VALUE);
+    Driver& d = driver();
+    PhysicalPtr physical = d.space->physical_at(reinterpret_cast<Address>(address));
+    std::lock_guard lock(d.mutex);
+    for (auto& [key, value] : d.handles) {
+      if (value.physical != physical) continue;
+      ++value.references;
+      *handle = key;
+      return;
+    }
+    *handle = add_handle(d, physical);
+  });
+}
+
+CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
+                                                        CUmemGenericAllocationHandle handle) {
+  return call("cuMemGetAllocationPropertiesFromHandle", Needs::init, [&] {
+    require(properties != nullptr, CUDA_ERROR_INVALID_VALUE);
+    Driver& d = driver();
+    std::lock_guard lock(d.mutex);
+    *properties = find_handle(d, handle).properties;
+  });
+}
+
+CUresult CUDAAPI cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle,
+                                              CUmemAllocationHandleType type, unsigned long long flags) {
+  return call("cuMemExportToShareableHandle", Needs::init, [&] {
+    require(shareable != nullptr && flags == 0, CUDA_ERROR_INVALID_VALUE);
+    Driver& d = driver();
+    PhysicalPtr physical;
+    {
+      std::lock_guard lock(d.mutex);
+      physical = find_handle(d, handle).physical;
+    }
+    require(type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && physical->exportable,
+            CUDA_ERROR_INVALID_VALUE);
+    const int descriptor = physical->share();
+    std::memcpy(shareable, &descriptor, sizeof descriptor);
+  });
+}
+
+CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* os_handle,
+                                                CUmemAllocationHandleType type) {
+  return call("cuMemImportFromShareableHandle", Needs::device, [&] {
+    require(handle != nullptr, CUDA_ERROR_INVALID_VALUE);
+    require(type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUDA_ERROR_NOT_SUPPORTED);
+    Driver& d = driver();
+    Described described = describe(static_cast<int>(reinterpret_cast<std::intptr_t>(os_handle)));
+    Gpu& gpu = d.gpu_of(described.piece);
+    auto physical = std::make_shared<Physical>(*gpu.shared, gpu.number, std::move(described.file),
+                                               described.piece.offset, described.size);
+    std::lock_guard lock(d.mutex);
+    *handle = add_handle(d, physical);
+  });
+}
+
+CUresult CUDAAPI cuMemMap(CUdeviceptr address, std::size_t size, std::size_t offset,
+                          CUmemGenericAllocationHandle handle, unsigned long long flags) {
+  return call("cuMemMap", Needs::device, [&] {
+    require(offset == 0, CUDA_ERROR_NOT_SUPPORTED);
+    require(flags == 0, CUDA_ERROR_INVALID_VALUE);
+    Driver& d = driver();
+    PhysicalPtr physical;
+    {
+      std::lock_guard lock(d.mutex);
+      physical = find_handle(d, handle).physical;
+    }
+    d.space->map(address, {size}, physical);
+  });
+}
+
+CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, std::size_t size) {
+  return call("cuMemUnmap", Needs::init, [&] { driver().space->unmap(address, {size}); });
+}
+
+CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, std::size_t size, const CUmemAccessDesc* descriptions,
+                                std::size_t count) {
+  return call("cuMemSetAccess", Needs::device, [&] {
+    require(descriptions != nullptr && count > 0, CUDA_ERROR_INVALID_VALUE);
+    for (std::size_t i = 0; i < count; ++i) {
+      int device = gpu_of(descriptions[i].location).number;
+      Access access = descriptions[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? Access::read_write
+                      : descriptions[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ    ? Access::read
+                                                                                  : Access::none;
+      driver().space->set_access(address, {size}, access, device);
+    }
+  });
+}
+
+CUresult CUDAAPI cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location,
+                                CUdeviceptr address) {
+  return call("cuMemGetAccess", Needs::init, [&] {
+    require(flags != nullptr && location != nullptr, CUDA_ERROR_INVALID_VALUE);
+    Access access = driver().space->access_at(address, gpu_of(*location).number);
+    *flags = access == Access::read_write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+             : access == Access::read     ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                          : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver of this process: made by cuInit, never destroyed, useless in a child of fork().
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <map>
+#include <new>
+#include <set>
+
+#include "tests/simgpu/address_space.h"
+#include "tests/simgpu/context.h"
+#include "tests/simgpu/graph_memory.h"
+#include "tests/simgpu/handles.h"
+
+namespace sharedgpu::simgpu {
+
+struct Pool {
+  Pool(AddressSpace& space, PhysicalStore& store) : heap(space, store) {}
+  Heap heap;
+  std::uint64_t release_threshold = 0;
+  std::atomic<bool> destroyed{false};  // by the program; what is in use of it lives on
+};
+
+// One of the devices that the process sees.
+struct Gpu {
+  int number = 0;
+  std::string state;
+  SharedDevice* shared = nullptr;
+  std::shared_ptr<PhysicalStore> store;
+
+  // With the driver's mutex.
+  ContextPtr primary;
+  unsigned primary_users = 0;
+  unsigned primary_flags = 0;
+  std::shared_ptr<Pool> default_pool;
+  std::shared_ptr<Pool> current_pool;
+};
+
+struct Driver {
+  Settings settings;
+  std::vector<std::unique_ptr<Gpu>> gpus;  // those that CUDA_VISIBLE_DEVICES lets be seen
+  AddressSpace* space = nullptr;
+  GraphMemory* graph_memory = nullptr;
+
+  Handles<Context> contexts;
+  Handles<Stream> streams;
+  Handles<Event> events;
+  Handles<Module> modules;
+  Handles<Function> functions;
+  Handles<Graph> graphs;
+  Handles<GraphExec> graph_execs;
+  Handles<Pool> pools;
+
+  std::mutex mutex;  // for what follows
+  struct Handle {
+    PhysicalPtr physical;
+    unsigned references = 1;
+    CUmemAllocationProp properties = {};
+  };
+  std::map<CUmemGenericAllocationHandle, Handle> handles;
+  CUmemGenericAllocationHandle next_handle = 1;
+  // What cuIpcOpenMemHandle opened, by the address it returned.
+  struct Opened {
+    SharedPiece piece;
+    Address mapping = 0;
+    Bytes size;
+    unsigned times = 1;
+  };
+  std::map<Address, Opened> opened;
+  std::set<Address> sync_memops;  // bases of allocations
+
+  std::atomic<bool> lost{false};
+  std::atomic<std::uint64_t> allocations{0};
+  std::atomic<std::uint64_t> launches{0};
+
+  // Throws CUDA_ERROR_INVALID_DEVICE.
+  Gpu& gpu(int number) const;
+  Gpu& current_gpu() const;  // of the current context
+  // The device on which a process holds the piece; the first one where nobody does.
+  Gpu& gpu_of(const SharedPiece& piece) const;
+
+  Nanoseconds copy_time(Bytes size) const;    // over PCIe
+  Nanoseconds memory_time(Bytes size) const;  // in device memory
+};
+
+// The driver after cuInit. Throws CUDA_ERROR_NOT_INITIALIZED before, and in a child of fork().
+Driver& driver();
+// cuInit.
+void initialize();
+
+// What a call needs before it may begin.
+enum class Needs {
+  nothing,
+  init,     // cuInit was called
+  device,   // and the device is not lost
+  context,  // and a context is current, without a sticky error
+};
+// Counts the call, injects faults and checks what it needs. Throws.
+void enter(const char* name, Needs needs);
+// Throws CUDA_ERROR_OUT_OF_MEMORY where this allocation is to fail (SIMGPU_OOM_AT).
+void count_allocation();
+CUresult lost_error();
+
+// The frame of every exported function: nothing leaves it but a code.
+template <class Body>
+CUresult call(const char* name, Needs needs, Body&& body) noexcept {
+  try {
+    enter(name, needs);
+    if constexpr (std::is_same_v<decltype(body()), CUresult>) {
+      return body();
+    } else {
+      body();
+      return CUDA_SUCCESS;
+    }
+  } catch (const Error& error) {
+    return error.code;
+  } catch (const std::bad_alloc&) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  } catch (...) {
+    return CUDA_ERROR_UNKNOWN;
+  }
+}
+
+// What stream 0 means to a function: the legacy stream, or the thread's own in the _ptds and _ptsz variants.
+enum class DefaultStream { legacy, per_thread };
+StreamPtr find_stream(DefaultStream zero, CUstream handle);
+
+// Defines an exported function in both variants by one implementation that takes DefaultStream first.
+#define SIMGPU_BOTH(symbol, suffix, implementation, parameters, ...)             \
+  CUresult CUDAAPI symbol parameters {                                           \
+    return implementation(DefaultStream::legacy __VA_OPT__(, ) __VA_ARGS__);     \
+  }                                                                              \
+  CUresult CUDAAPI symbol##suffix parameters {                                   \
+    return implementation(DefaultStream::per_thread __VA_OPT__(, ) __VA_ARGS__); \
+  }
+
+}  // namespace sharedgpu::simgpu

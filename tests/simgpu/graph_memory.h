@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that belongs to graphs: its addresses are fixed when the node is made, its physical memory comes
+// with a launch and stays, in use or not, until it is trimmed or its graphs are gone.
+//
+// Safe from any thread; failures are thrown as Error.
+#pragma once
+
+#include <cuda.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "tests/simgpu/address_space.h"
+#include "tests/simgpu/stream.h"
+
+namespace sharedgpu::simgpu {
+
+// What a node, or a stream outside of a graph, does with such memory.
+Work graph_allocation(Address begin);
+Work graph_free(Address begin);
+
+class GraphMemory {
+ public:
+  explicit GraphMemory(AddressSpace& space) : space_(space) {}
+
+  // Addresses for an allocation node of `device`, whose memory `store` is.
+  Address reserve(Bytes size, PhysicalStore& store, int device);
+  bool knows(Address begin) const;
+  bool covers(const Range& range) const;
+  // Before a launch: physical memory is there. Throws CUDA_ERROR_OUT_OF_MEMORY.
+  void back(Address begin);
+  // As the GPU comes to the nodes. False: no such memory, or not in that state.
+  bool begin_use(Address begin);
+  bool end_use(Address begin);
+  // Physical memory that is not in use goes back.
+  void trim(int device);
+
+  struct Statistics {
+    Bytes used, used_high, reserved, reserved_high;
+  };
+  Statistics statistics(int device);
+
+ private:
+  struct Block {
+    Bytes size;
+    PhysicalStore* store = nullptr;
+    int device = 0;
+    bool backed = false;
+    bool used = false;
+  };
+  AddressSpace& space_;
+  mutable std::mutex mutex_;
+  std::map<Address, Block> blocks_;
+  std::map<int, Statistics> statistics_;  // by device
+};
+
+}  // namespace sharedgpu::simgpu

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuMemAlloc's memory: large blocks have physical memory of their own, small ones share 2 MiB of it.
+//
+// Memory that is freed and given out again without having gone back to the device keeps its contents, as on a
+// GPU. Safe from any thread.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "tests/simgpu/address_space.h"
+
+namespace sharedgpu::simgpu {
+
+class Heap {
+ public:
+  Heap(AddressSpace& space, PhysicalStore& store) : space_(space), store_(store) {}
+  ~Heap() { clear(); }
+  void clear();
+  Heap(const Heap&) = delete;
+  Heap& operator=(const Heap&) = delete;
+
+  // Throws CUDA_ERROR_OUT_OF_MEMORY.
+  Address allocate(Bytes size);
+  // False where `begin` is no allocation of this heap.
+  bool free(Address begin);
+  // The allocation that `at` lies in, with the size that was asked for.
+  std::optional<Range> find(Address at) const;
+  Bytes used() const;      // asked for
+  Bytes reserved() const;  // taken from the device
+
+ private:
+  struct Block {  // small allocations by offset, rounded up to kAlignment
+    std::map<std::uint64_t, Bytes> parts;
+  };
+  std::optional<Address> fit(Address begin, const Block& block, Bytes size) const;
+  Address take_from_device(Bytes size);
+  void give_to_device(Address begin, Bytes size);
+
+  AddressSpace& space_;
+  PhysicalStore& store_;
+  mutable std::mutex mutex_;
+  std::map<Address, Bytes> allocations_;
+  std::map<Address, Block> blocks_;
+  Bytes reserved_;
+};
+
+}  // namespace sharedgpu::simgpu

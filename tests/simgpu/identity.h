@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the simulated device says it is.
+#pragma once
+
+#include <cuda.h>
+
+#include <string>
+#include <vector>
+
+namespace sharedgpu::simgpu {
+
+inline constexpr char kDeviceName[] = "Simulated GPU";
+inline constexpr int kDriverVersion = 13000;
+inline constexpr int kComputeMajor = 9;
+inline constexpr int kComputeMinor = 0;
+
+// The same for all processes that share the state.
+CUuuid device_uuid(const std::string& state);
+// "GPU-xxxxxxxx-xxxx-...", as NVML and CUDA_VISIBLE_DEVICES write it.
+std::string uuid_text(const CUuuid& uuid);
+// The state file of the device with this number, counted before CUDA_VISIBLE_DEVICES.
+std::string device_state(const std::string& state, unsigned number);
+// The states of the devices that CUDA_VISIBLE_DEVICES names, in its order: by index, by UUID or the beginning
+// of one; all up to the first entry that names no device count.
+std::vector<std::string> visible_states(const std::string& state, unsigned devices);
+// nullopt-like: false where the attribute is unknown.
+bool device_attribute(CUdevice_attribute attribute, int& value);
+
+}  // namespace sharedgpu::simgpu

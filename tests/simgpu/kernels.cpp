@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/simgpu/kernels.h"
+
+#include "tests/programs/pattern.h"
+
+namespace sharedgpu::simgpu {
+namespace {
+
+using Arg = const Arguments&;
+
+template <class Word = std::uint64_t>
+Word* words(std::uint64_t address) {
+  return pointer<Word>(address);
+}
+
+Bytes word_bytes(std::uint64_t count, std::size_t size) { return {count * size}; }
+
+std::vector<Range> nowhere(Arg) { return {}; }
+Bytes no_traffic(Arg) { return {}; }
+Nanoseconds no_extra(Arg) { return {}; }
+
+// (pointer, count of 64-bit words, ...)
+std::vector<Range> buffer(Arg a) { return {{a[0], word_bytes(a[1], 8)}}; }
+Bytes written(Arg a) { return word_bytes(a[1], 8); }
+Bytes read_and_written(Arg a) { return word_bytes(a[1], 16); }
+
+CUresult pattern_fill(Arg a, const Reach&) {
+  std::uint64_t* data = words(a[0]);
+  for (std::uint64_t i = 0, n = a[1], seed = a[2], first = a[3]; i < n; ++i)
+    data[i] = pattern::fill(seed, first + i);
+  return CUDA_SUCCESS;
+}
+
+CUresult pattern_step(Arg a, const Reach&) {
+  std::uint64_t* data = words(a[0]);
+  for (std::uint64_t i = 0, n = a[1], iteration = a[2]; i < n; ++i)
+    data[i] = pattern::step(data[i], iteration);
+  return CUDA_SUCCESS;
+}
+
+CUresult pattern_checksum(Arg a, const Reach&) {
+  const std::uint64_t* data = words(a[0]);
+  std::uint64_t sum = 0;
+  for (std::uint64_t i = 0, n = a[1], first = a[3]; i < n; ++i) sum += pattern::weigh(data[i], first + i);
+  *words(a[2]) += sum;
+  return CUDA_SUCCESS;
+}
+
+CUresult add_value(Arg a, const Reach&) {
+  auto* data = words<std::uint32_t>(a[0]);
+  auto value = static_cast<std::uint32_t>(a[2]);
+  for (std::uint64_t i = 0, n = a[1]; i < n; ++i) data[i] += value;
+  return CUDA_SUCCESS;
+}
+
+CUresult gather_sum(Arg a, const Reach& reach) {
+  const std::uint64_t* table = words(a[0]);
+  std::uint64_t sum = 0;
+  for (std::uint64_t i = 0; i < a[1]; ++i) {
+    if (!reach({table[i], word_bytes(a[2], 8), false})) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    for (std::uint64_t j = 0; j < a[2]; ++j) sum += words(table[i])[j];
+  }
+  *words(a[3]) += sum;
+  return CUDA_SUCCESS;
+}
+
+CUresult store_word(Arg a, const Reach&) {
+  *words(a[0]) = a[1];
+  return CUDA_SUCCESS;
+}
+
+CUresult nothing(Arg, const Reach&) { return CUDA_SUCCESS; }
+CUresult trap(Arg, const Reach&) { return CUDA_ERROR_LAUNCH_FAILED; }
+
+// One line a kernel: name, parameter sizes, ranges known before it runs, effect, bytes moved, other time.
+const Kernel kKernels[] = {
+    {"pattern_fill", {8, 8, 8, 8}, buffer, pattern_fill, written, no_extra},
+    {"pattern_step", {8, 8, 8}, buffer, pattern_step, read_and_written, no_extra},
+    {"pattern_checksum",
+     {8, 8, 8, 8},
+     [](Arg a) {
+       return std::vector<Range>{{a[0], word_bytes(a[1], 8), false}, {a[2], {8}}};
+     },
+     pattern_checksum,
+     written,
+     no_extra},
+    {"add_value",
+     {8, 8, 4},
+     [](Arg a) {
+       return std::vector<Range>{{a[0], word_bytes(a[1], 4)}};
+     },
+     add_value,
+     [](Arg a) { return word_bytes(a[1], 8); },
+     no_extra},
+    {"gather_sum",
+     {8, 8, 8, 8},
+     [](Arg a) {
+       return std::vector<Range>{{a[0], word_bytes(a[1], 8), false}, {a[3], {8}}};
+     },
+     gather_sum,
+     [](Arg a) { return word_bytes(a[1] * a[2], 8); },
+     no_extra},
+    {"store_word",
+     {8, 8},
+     [](Arg a) {
+       return std::vector<Range>{{a[0], {8}}};
+     },
+     store_word,
+     no_traffic,
+     no_extra},
+    {"spin", {8}, nowhere, nothing, no_traffic, [](Arg a) { return Nanoseconds(a[0]); }},
+    {"empty", {}, nowhere, nothing, no_traffic, no_extra},
+    {"trap", {}, nowhere, trap, no_traffic, no_extra},
+};
+
+}  // namespace
+
+std::size_t parameter_offset(const std::vector<std::size_t>& sizes, std::size_t index) {
+  std::size_t offset = 0;
+  for (std::size_t i = 0;; ++i) {
+    std::size_t alignment = sizes[i] < 8 ? sizes[i] : 8;
+    offset = (offset + alignment - 1) / alignment * alignment;
+    if (i == index) return offset;
+    offset += sizes[i];
+  }
+}
+
+std::uint64_t Arguments::operator[](std::size_t index) const {
+  std::uint64_t value = 0;
+  std::memcpy(&value, bytes_.data() + parameter_offset(sizes_, index), sizes_[index]);
+  return value;
+}
+
+const Kernel* find_kernel(const std::string& name) {
+  for (const Kernel& kernel : kKernels)
+    if (name == kernel.name) return &kernel;
+  return nullptr;
+}
+
+}  // namespace sharedgpu::simgpu

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels that the simulated GPU knows, by their PTX entry names.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/simgpu/address_space.h"
+
+namespace sharedgpu::simgpu {
+
+// One launch: the parameters as one packed buffer, each at its natural alignment.
+class Arguments {
+ public:
+  Arguments() = default;
+  Arguments(std::vector<std::size_t> sizes, std::vector<std::byte> bytes)
+      : sizes_(std::move(sizes)), bytes_(std::move(bytes)) {}
+  std::uint64_t operator[](std::size_t index) const;
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+
+ private:
+  std::vector<std::size_t> sizes_;
+  std::vector<std::byte> bytes_;
+};
+
+// Where parameter `index` lies, given the sizes of all.
+std::size_t parameter_offset(const std::vector<std::size_t>& sizes, std::size_t index);
+
+// Lets a kernel that follows pointers in device memory announce what it is about to touch. False: the address
+// is not accessible, and the kernel must return CUDA_ERROR_ILLEGAL_ADDRESS.
+using Reach = std::function<bool(const Range&)>;
+
+struct Kernel {
+  const char* name;
+  std::vector<std::size_t> parameters;  // sizes in bytes
+  std::vector<Range> (*ranges)(const Arguments&);
+  CUresult (*run)(const Arguments&, const Reach&);
+  // Bytes of device memory moved, and time on top of that.
+  Bytes (*traffic)(const Arguments&);
+  Nanoseconds (*extra)(const Arguments&);
+};
+
+const Kernel* find_kernel(const std::string& name);
+
+}  // namespace sharedgpu::simgpu

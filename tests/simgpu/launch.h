@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a launch and a graph's kernel node have in common.
+#pragma once
+
+#include "tests/simgpu/driver.h"
+#include "tests/simgpu/kernels.h"
+
+namespace sharedgpu::simgpu {
+
+struct Dimensions {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+std::shared_ptr<Function> find_function(CUfunction handle);
+// Throws CUDA_ERROR_INVALID_VALUE where the device cannot have such a grid.
+void check_grid(Dimensions grid, Dimensions block);
+// Copies the arguments from kernelParams, or from extra.
+Arguments collect(const Kernel& kernel, void** parameters, void** extra);
+
+}  // namespace sharedgpu::simgpu

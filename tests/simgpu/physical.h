@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The physical memory of one device, as far as this process has taken some of it.
+//
+// It lies in one memfd. What is released is scrubbed at once, and its pages are used again by this process:
+// the host pays for a page once only, so that a simulated eviction costs about what a real one does. Safe
+// from any thread.
+//
+// What is shared with other processes is told by a descriptor of that memfd: its own open file, whose
+// position says which piece it is. Such a piece is charged once for all who hold it, and its place is not
+// used again.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "protocol/channel.h"
+#include "tests/simgpu/shared_device.h"
+
+namespace sharedgpu::simgpu {
+
+inline constexpr Bytes kGranule = mebibytes(2);
+
+class PhysicalStore;
+
+// A piece of device memory, zeroed when it is made; given back with the last reference.
+class Physical {
+ public:
+  Physical(std::shared_ptr<PhysicalStore> store, std::uint64_t offset, Bytes size)
+      : store_(std::move(store)), offset_(offset), size_(size) {}
+  // One that lies at `offset` of the memory file of another process, on the device of this number here.
+  Physical(SharedDevice& device, int number, UniqueFd file, std::uint64_t offset, Bytes size);
+  ~Physical();
+  Physical(const Physical&) = delete;
+  Physical& operator=(const Physical&) = delete;
+  Bytes size() const { return size_; }
+  int device() const;
+  int file() const;
+  std::uint64_t offset() const { return offset_; }
+
+  // A descriptor of it for other processes, the caller's to close.
+  int share();
+  SharedPiece name() const;
+  bool exportable = false;  // was made for cuMemExportToShareableHandle
+
+ private:
+  std::shared_ptr<PhysicalStore> store_;  // null: imported
+  SharedDevice* device_ = nullptr;        // of a shared piece
+  int number_ = 0;                        // of an imported piece's device
+  UniqueFd imported_;
+  std::uint64_t offset_;
+  Bytes size_;
+  std::mutex mutex_;
+  bool shared_ = false;
+};
+using PhysicalPtr = std::shared_ptr<Physical>;
+
+// What a descriptor of a piece says: of this process or another.
+struct Described {
+  UniqueFd file;
+  SharedPiece piece;
+  Bytes size;
+};
+// Throws CUDA_ERROR_INVALID_VALUE where it is no such descriptor.
+Described describe(int descriptor);
+
+class PhysicalStore : public std::enable_shared_from_this<PhysicalStore> {
+ public:
+  PhysicalStore(SharedDevice& device, int number);
+  // Throws CUDA_ERROR_OUT_OF_MEMORY.
+  PhysicalPtr create(Bytes size);
+
+ private:
+  friend class Physical;
+  void release(std::uint64_t offset, Bytes size);
+
+  SharedDevice& device_;
+  int number_;
+  int file_;
+  std::mutex mutex_;
+  std::uint64_t file_size_ = 0;
+  std::map<Bytes, std::vector<std::uint64_t>> free_;  // scrubbed pieces by size
+};
+
+}  // namespace sharedgpu::simgpu

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads from PTX text what the simulator needs of it: the entries and the sizes of their parameters.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace sharedgpu::simgpu {
+
+struct PtxEntry {
+  std::string name;
+  std::vector<std::size_t> parameters;  // sizes in bytes
+};
+
+// nullopt: not PTX (no .version, or an entry that cannot be read).
+std::optional<std::vector<PtxEntry>> parse_ptx(const std::string& text);
+
+}  // namespace sharedgpu::simgpu

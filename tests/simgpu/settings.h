@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the environment says about the simulated device. tests/simgpu/README.md lists every variable.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "protocol/units.h"
+
+namespace sharedgpu::simgpu {
+
+inline constexpr unsigned kMostDevices = 8;
+
+// "The n-th call of `function` returns `error`", or every call from the n-th on.
+struct CallFault {
+  std::string function;  // without version and stream suffix: cuMemAlloc, not cuMemAlloc_v2
+  std::uint64_t first = 1;
+  bool onwards = false;
+  CUresult error = CUDA_ERROR_UNKNOWN;
+};
+
+struct Settings {
+  std::string state;  // SIMGPU_STATE
+  unsigned devices = 1;
+  bool peer_access = true;  // devices may be allowed to access each other's memory
+  Bytes memory = gibibytes(1);
+  Bytes context = mebibytes(16);
+  double pcie = 12e9;        // bytes per second and direction; 0: copies take no modelled time
+  double bandwidth = 200e9;  // bytes per second of device memory; 0: no modelled time
+  Nanoseconds launch{5000};  // every kernel takes at least this
+  double slowdown = 1;       // multiplies every modelled time
+  bool verbose = false;
+  std::vector<CallFault> call_faults;
+  std::uint64_t allocation_fault = 0;  // the n-th allocation finds no memory; 0: none
+  std::uint64_t launch_fault = 0;      // the n-th launch fails on the device
+  std::uint64_t lost_after = 0;        // the device is lost after n calls
+  std::string lost_file;               // the device is lost once this file exists
+};
+
+// Reads the environment. On failure returns false and `problem` names the variable and the value.
+bool read_settings(Settings& settings, std::string& problem);
+
+// "512MiB", "1GiB", "4096"; false where `text` is no size.
+bool parse_size(const std::string& text, Bytes& size);
+
+}  // namespace sharedgpu::simgpu

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/simgpu/shared_device.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+
+#include "protocol/channel.h"
+#include "tests/simgpu/errors.h"
+
+namespace sharedgpu::simgpu {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x53494d35;  // counts up with the layout
+constexpr std::size_t kProcesses = 512;
+constexpr std::size_t kPieces = 1024;
+constexpr std::size_t kHolders = 16;  // of a piece
+// How often a waiter looks whether the engine's owner still lives.
+constexpr Nanoseconds kPatience{5'000'000};
+
+// A process by pid and start time: pids are used again.
+struct Process {
+  std::int64_t pid = 0;
+  std::uint64_t started = 0;
+  bool operator==(const Process&) const = default;
+};
+
+// What /proc/PID/stat says, or started = 0 where the process has exited. Throws where that cannot be told,
+// for want of a descriptor: nobody may be taken for dead then. A zombie has given back its device memory
+// already; one with more threads is only a main thread that left early.
+Process look_up(std::int64_t pid) {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%lld/stat", static_cast<long long>(pid));
+  UniqueFd file(open(path, O_RDONLY | O_CLOEXEC));
+  require(static_cast<bool>(file) || errno == ENOENT || errno == ESRCH, CUDA_ERROR_OPERATING_SYSTEM);
+  if (!file) return {pid, 0};
+  char text[1024];
+  ssize_t size = read(file.get(), text, sizeof text - 1);
+  if (size <= 0) return {pid, 0};
+  text[size] = '\0';
+  const char* rest = std::strrchr(text, ')');  // the name before it may hold anything
+  if (rest == nullptr) return {pid, 0};
+  char state = 'X';
+  long threads = 0;
+  unsigned long long started = 0;
+  std::sscanf(rest + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d %llu",
+              &state, &threads, &started);
+  bool dead = state == 'X' || (state == 'Z' && threads <= 1);
+  return {pid, dead ? 0 : started};
+}
+
+// Looked up when the device is opened, before there are threads.
+const Process& self() {
+  static Process process;
+  if (process.pid != getpid()) process = look_up(getpid());
+  return process;
+}
+
+}  // namespace
+
+TimePoint now() { return std::chrono::time_point_cast<Nanoseconds>(std::chrono::steady_clock::now()); }
+
+void sleep_until(TimePoint end) {
+  auto count = end.time_since_epoch().count();
+  timespec time = {.tv_sec = static_cast<time_t>(count / 1'000'000'000),
+                   .tv_nsec = static_cast<long>(count % 1'000'000'000)};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, nullptr) == EINTR) {
+  }
+}
+
+struct SharedDevice::Shared {
+  struct Holder {
+    Process process;
+    std::uint64_t times;
+  };
+  SharedPiece piece;
+  Bytes size;  // 0: free
+  Holder holders[kHolders];
+};
+
+struct SharedDevice::State {
+  struct Record {
+    Process process;  // pid 0: free
+    Bytes memory;
+    Bytes contexts;
+  };
+  struct EngineState {
+    Process owner;
+    TimePoint end{};
+  };
+
+  std::uint32_t magic;
+  pthread_mutex_t mutex;
+  Bytes total;
+  Bytes peak;
+  std::uint64_t kernels;
+  Bytes copied_in;
+  Bytes copied_out;
+  EngineState engines[kEngines];
+  Record records[kProcesses];
+  Shared shared[kPieces];
+};
+
+class SharedDevice::Lock {
+ public:
+  explicit Lock(State* state) : state_(state) {
+    // Every field is written whole and "used" is always summed anew: nothing to mend after a dead owner.
+    if (pthread_mutex_lock(&state_->mutex) == EOWNERDEAD) pthread_mutex_consistent(&state_->mutex);
+  }
+  ~Lock() { pthread_mutex_unlock(&state_->mutex); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  State* state_;
+};
+
+SharedDevice* SharedDevice::open(const std::string& path, const Bytes* memory, std::string& problem) {
+  auto fail = [&](const char* what) {
+    problem = path + ": " + what + ": " + std::strerror(errno);
+    return nullptr;
+  };
+  // Without O_CREAT first: a sticky folder refuses O_CREAT on a file of another user (fs.protected_regular).
+  UniqueFd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!file && errno == ENOENT && memory != nullptr) {
+    file.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    if (file) fchmod(file.get(), 0666);
+  }
+  if (!file) return fail("cannot open the state of the simulated GPU");
+  while (flock(file.get(), LOCK_EX) != 0)
+    if (errno != EINTR) return fail("cannot lock");
+  // The mapping keeps the open file, and with it the lock, alive: closing it would not unlock.
+  struct Unlock {
+    int fd;
+    ~Unlock() { flock(fd, LOCK_UN); }
+  } unlock{file.get()};
+  struct stat info = {};
+  if (fstat(file.get(), &info) != 0) return fail("cannot stat");
+  bool fresh = info.st_size == 0;
+  if (!fresh && info.st_size != static_cast<off_t>(sizeof(State))) {
+    problem = path + ": is not the state of a simulated GPU";
+    return nullptr;
+  }
+  if (fresh && memory == nullptr) {
+    problem = path + ": is empty";
+    return nullptr;
+  }
+  if (fresh && ftruncate(file.get(), sizeof(State)) != 0) return fail("cannot grow");
+  void* address = mmap(nullptr, sizeof(State), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (address == MAP_FAILED) return fail("cannot map");
+  auto* state = static_cast<State*>(address);
+  if (state->magic == 0) {
+    pthread_mutexattr_t attributes;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(&state->mutex, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+    state->magic = kMagic;
+  } else if (state->magic != kMagic) {
+    munmap(address, sizeof(State));
+    problem = path + ": is not the state of a simulated GPU";
+    return nullptr;
+  }
+  auto* device = new SharedDevice(state);
+  if (memory != nullptr) {
+    Lock lock(state);
+    device->reap();
+    bool idle = std::none_of(std::begin(state->records), std::end(state->records),
+                             [](const auto& record) { return record.process.pid != 0; });
+    if (idle)
+      state->total = *memory;
+    else if (state->total != *memory)
+      std::fprintf(stderr, "simgpu: %s: in use with %llu bytes of memory; SIMGPU_MEMORY is ignored\n",
+                   path.c_str(), static_cast<unsigned long long>(state->total.count));
+    // A process that executed another program has the record of the program before it.
+    state->records[device->own_record()] = {self(), {}, {}};
+  }
+  // The mapping keeps the open file alive, and with it the lock, past our descriptor.
+  flock(file.get(), LOCK_UN);
+  return device;
+}
+
+void SharedDevice::reap() {
+  if (look_up(getpid()) != self()) return;  // a root folder without /proc: nobody may be taken for dead
+  for (auto& record : state_->records)
+    if (record.process.pid != 0 && look_up(record.process.pid) != record.process) record = {};
+  for (Shared& shared : state_->shared) {
+    if (shared.size.count == 0) continue;
+    for (auto& holder : shared.holders)
+      if (holder.times != 0 && look_up(holder.process.pid) != holder.process) holder = {};
+    if (std::none_of(std::begin(shared.holders), std::end(shared.holders),
+                     [](const auto& holder) { return holder.times != 0; }))
+      shared = {};
+  }
+}
+
+Bytes SharedDevice::used() const {
+  Bytes sum;
+  for (const auto& record : state_->records) sum += record.memory + record.contexts;
+  for (const Shared& shared : state_->shared) sum += shared.size;
+  return sum;
+}
+
+// The piece, or a free place for it. Null: there is none. With the lock.
+SharedDevice::Shared* SharedDevice::find(const SharedPiece& piece, Bytes size) {
+  Shared* vacant = nullptr;
+  for (Shared& shared : state_->shared) {
+    if (shared.size.count != 0 && shared.piece == piece) return &shared;
+    if (shared.size.count == 0 && vacant == nullptr) vacant = &shared;
+  }
+  if (vacant == nullptr || size.count == 0) return nullptr;
+  *vacant = {piece, size, {}};
+  return vacant;
+}
+
+void SharedDevice::add_holder(Shared& shared) {
+  Shared::Holder* place = nullptr;
+  for (auto& holder : shared.holders) {
+    if (holder.times != 0 && holder.process == self()) {
+      ++holder.times;
+      return;
+    }
+    if (holder.times == 0 && place == nullptr) place = &holder;
+  }
+  require(place != nullptr, CUDA_ERROR_OUT_OF_MEMORY);
+  *place = {self(), 1};
+}
+
+bool SharedDevice::share(const SharedPiece& piece, Bytes size) {
+  Lock lock(state_);
+  Shared* shared = find(piece, size);
+  if (shared == nullptr) return false;
+  add_holder(*shared);
+  state_->records[own_record()].memory -= size;
+  return true;
+}
+
+bool SharedDevice::hold(const SharedPiece& piece, Bytes size) {
+  Lock lock(state_);
+  reap();
+  Shared* shared = find(piece, Bytes{});
+  if (shared == nullptr) {
+    if (used() + size > state_->total) return false;
+    shared = find(piece, size);
+    if (shared == nullptr) return false;
+  }
+  add_holder(*shared);
+  return true;
+}
+
+bool SharedDevice::is_held(const SharedPiece& piece) {
+  Lock lock(state_);
+  reap();
+  return find(piece, Bytes{}) != nullptr;
+}
+
+bool SharedDevice::let_go(const SharedPiece& piece) {
+  Lock lock(state_);
+  Shared* shared = find(piece, Bytes{});
+  if (shared == nullptr) return true;
+  for (auto& holder : shared->holders)
+    if (holder.times != 0 && holder.process == self() && --holder.times == 0) holder = {};
+  reap();
+  return shared->size.count == 0;
+}
+
+std::size_t SharedDevice::own_record() {
+  std::size_t vacant = kProcesses;
+  for (std::size_t i = 0; i < kProcesses; ++i) {
+    if (state_->records[i].process == self()) return i;
+    if (vacant == kProcesses && state_->records[i].process.pid == 0) vacant = i;
+  }
+  require(vacant < kProcesses, CUDA_ERROR_OUT_OF_MEMORY);
+  state_->records[vacant] = {self(), {}, {}};
+  return vacant;
+}
+
+Bytes SharedDevice::total() const { return state_->total; }
+
+bool SharedDevice::charge(Bytes memory, Bytes contexts) {
+  Lock lock(state_);
+  reap();
+  Bytes after = used() + memory + contexts;
+  if (after > state_->total) return false;
+  auto& record = state_->records[own_record()];
+  record.memory += memory;
+  record.contexts += contexts;
+  state_->peak = std::max(state_->peak, after);
+  return true;
+}
+
+void SharedDevice::give_back(Bytes memory, Bytes contexts) {
+  Lock lock(state_);
+  auto& record = state_->records[own_record()];
+  record.memory -= memory;
+  record.contexts -= contexts;
+}
+
+TimePoint SharedDevice::occupy(Engine engine, Nanoseconds duration) {
+  auto& slot = state_->engines[static_cast<int>(engine)];
+  while (true) {
+    TimePoint wake;
+    {
+      Lock lock(state_);
+      TimePoint start = now();
+      bool busy = slot.end > start;
+      if (busy && slot.owner != self() && look_up(slot.owner.pid) != slot.owner) busy = false;
+      if (!busy) {
+        slot = {self(), start + duration};
+        return start;
+      }
+      wake = std::min(slot.end, start + kPatience);
+    }
+    sleep_until(wake);
+  }
+}
+
+void SharedDevice::count_kernel() {
+  Lock lock(state_);
+  ++state_->kernels;
+}
+
+void SharedDevice::count_copy(Engine engine, Bytes size) {
+  Lock lock(state_);
+  if (engine == Engine::host_to_device) state_->copied_in += size;
+  if (engine == Engine::device_to_host) state_->copied_out += size;
+}
+
+DeviceView SharedDevice::view() {
+  Lock lock(state_);
+  reap();
+  DeviceView view{state_->total,      used(), state_->peak, state_->kernels, state_->copied_in,
+                  state_->copied_out, {}};
+  for (const auto& record : state_->records)
+    if (record.process.pid != 0)
+      view.processes.push_back({static_cast<pid_t>(record.process.pid), record.memory, record.contexts});
+  return view;
+}
+
+void SharedDevice::reset_peak() {
+  Lock lock(state_);
+  reap();
+  state_->peak = used();
+  state_->kernels = 0;
+  state_->copied_in = state_->copied_out = {};
+}
+
+}  // namespace sharedgpu::simgpu

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device that all processes with one SIMGPU_STATE share: its memory limit and its engines.
+//
+// The state is a mapped file. Each process owns one record of it; "used" is the sum over the records of
+// living processes, so that the memory of a process killed at any point is free at the next look. All members
+// may be called from any thread.
+#pragma once
+
+#include <cuda.h>
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "protocol/units.h"
+#include "tests/simgpu/settings.h"
+
+namespace sharedgpu::simgpu {
+
+// CLOCK_MONOTONIC, which all processes of a host share.
+using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Nanoseconds>;
+TimePoint now();
+void sleep_until(TimePoint end);
+
+enum class Engine { compute, host_to_device, device_to_host };
+inline constexpr int kEngines = 3;
+
+struct ProcessUse {
+  pid_t pid = 0;
+  Bytes memory;
+  Bytes contexts;
+};
+
+struct DeviceView {
+  Bytes total;
+  Bytes used;
+  Bytes peak;  // the most that was ever used at once
+  std::uint64_t kernels = 0;
+  Bytes copied_in;
+  Bytes copied_out;
+  std::vector<ProcessUse> processes;
+};
+
+// Physical memory that several processes may hold: which file it lies in, and where there.
+struct SharedPiece {
+  std::uint64_t file = 0;
+  std::uint64_t offset = 0;
+  bool operator==(const SharedPiece&) const = default;
+};
+
+class SharedDevice {
+ public:
+  // Opens the state, or makes it. `memory` counts where no living process uses the state; null `memory` means
+  // open only. Returns null and says why in `problem` on failure. Never deleted.
+  static SharedDevice* open(const std::string& path, const Bytes* memory, std::string& problem);
+
+  Bytes total() const;
+  // Takes memory for this process; false where the device has not that much left.
+  bool charge(Bytes memory, Bytes contexts = {});
+  void give_back(Bytes memory, Bytes contexts = {});
+
+  // This process's memory becomes a piece that others may hold too, charged once for all of them. False:
+  // there are too many.
+  bool share(const SharedPiece& piece, Bytes size);
+  // Holds a piece once more; false: no memory for it, where nobody had it any longer.
+  bool hold(const SharedPiece& piece, Bytes size);
+  // Whether anybody holds it.
+  bool is_held(const SharedPiece& piece);
+  // Holds it once less. True: nobody has it now.
+  bool let_go(const SharedPiece& piece);
+
+  // Waits until `engine` is free and holds it for `duration` from then on. Returns when the hold began.
+  TimePoint occupy(Engine engine, Nanoseconds duration);
+  void count_kernel();
+  void count_copy(Engine engine, Bytes size);
+
+  DeviceView view();
+  void reset_peak();
+
+ private:
+  struct State;
+  struct Shared;
+  class Lock;
+  explicit SharedDevice(State* state) : state_(state) {}
+  void reap();  // with the lock
+  Bytes used() const;
+  std::size_t own_record();  // with the lock
+  Shared* find(const SharedPiece& piece, Bytes size);
+  void add_holder(Shared& shared);
+
+  State* state_;
+};
+
+}  // namespace sharedgpu::simgpu

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams, events, captures and graphs: what is ordered after what.
+//
+// One lock, order_lock(), guards all of it. A task is ordered after the one before it in its stream and after
+// the tasks it was made to wait for; those are always older, so nothing can wait in a circle. Each stream has
+// one worker thread, started with its first task.
+#pragma once
+
+#include <cuda.h>
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "tests/simgpu/shared_device.h"
+
+namespace sharedgpu::simgpu {
+
+class Context;
+struct Stream;
+
+// What a stream does in one go, and what a graph node holds.
+struct Work {
+  CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+  std::function<CUresult(Context&)> run;  // without any lock
+  std::uint64_t memory = 0;               // of an allocation node: where it allocates
+};
+
+struct Task {
+  Work work;
+  std::vector<std::shared_ptr<Task>> after;
+  bool done = false;
+  TimePoint finished{};
+  std::vector<Stream*> waiting;  // streams whose worker waits for this task
+};
+using TaskPtr = std::shared_ptr<Task>;
+
+struct Node {
+  Work work;
+  std::vector<Node*> after;
+};
+
+// Nodes in an order in which they can run.
+struct Graph {
+  std::vector<std::shared_ptr<Node>> nodes;
+};
+
+struct GraphExec {
+  std::vector<Work> works;
+};
+
+struct Capture {
+  std::uint64_t id = 0;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  std::thread::id thread;
+  Stream* origin = nullptr;
+  std::set<Stream*> streams;
+  bool ended = false;
+  bool invalidated = false;
+  std::shared_ptr<Graph> graph = std::make_shared<Graph>();
+};
+using CapturePtr = std::shared_ptr<Capture>;
+
+struct Stream {
+  enum class Kind { legacy, blocking, non_blocking };
+
+  std::shared_ptr<Context> context;
+  Kind kind = Kind::blocking;
+  unsigned flags = 0;
+  int priority = 0;
+  std::uint64_t id = 0;
+
+  std::deque<TaskPtr> queue;
+  TaskPtr last;
+  std::vector<TaskPtr> pending_waits;  // for the next task
+  bool running = false;                // has a worker
+  bool closed = false;                 // the worker ends when the queue is empty
+  std::condition_variable wake;
+
+  CapturePtr capture;
+  std::vector<Node*> frontier;  // what the next captured node comes after
+};
+using StreamPtr = std::shared_ptr<Stream>;
+
+struct Event {
+  std::shared_ptr<Context> context;
+  unsigned flags = 0;
+  TaskPtr recorded;
+  CapturePtr capture;  // where it was recorded in a capturing stream
+  std::vector<Node*> nodes;
+};
+
+std::mutex& order_lock();
+
+// The first error that work on the device met. As on a real GPU all contexts of the process are lost with it:
+// what is queued is dropped, and every later call that needs the device returns it.
+CUresult sticky_error();
+void fail_process(CUresult error);
+
+// All below take the lock themselves unless they say "with the lock", and throw Error.
+
+// Adds `work` to the stream, or to the graph where the stream is being captured (then null is returned).
+TaskPtr submit(const StreamPtr& stream, Work work);
+// Waits for the task; null is done already. Returns the sticky error.
+CUresult wait(const TaskPtr& task);
+// The newest task of every stream of the context.
+std::vector<TaskPtr> newest_tasks(Context& context);
+CUresult synchronize(Context& context);
+
+void record(Event& event, const StreamPtr& stream);
+void wait_event(const StreamPtr& stream, Event& event);
+
+void begin_capture(const StreamPtr& stream, CUstreamCaptureMode mode);
+std::shared_ptr<Graph> end_capture(const StreamPtr& stream);
+bool capturing(const Stream& stream);
+// With the lock: the stream goes. A capture that began on it is over; any other that it is in is spoiled.
+void leave_capture(Stream& stream);
+// For a call that no stream of the context may be captured during: invalidates and throws.
+void forbid_capture(Stream& stream);
+void forbid_capture(Context& context);
+// For a call that CUDA deems unsafe during a capture, by the modes of the captures and of this thread.
+void forbid_unsafe_call();
+CUstreamCaptureMode exchange_capture_mode(CUstreamCaptureMode mode);
+
+}  // namespace sharedgpu::simgpu

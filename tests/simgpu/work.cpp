@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/simgpu/work.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "tests/simgpu/driver.h"
+
+namespace sharedgpu::simgpu {
+namespace {
+
+constexpr std::size_t kPiece = std::size_t{4} << 20;
+
+// A Use from begin to end; says whether it was torn.
+class UseGuard {
+ public:
+  explicit UseGuard(std::vector<Range> ranges) : use_(driver().space->begin_use(std::move(ranges))) {}
+  ~UseGuard() {
+    if (use_) driver().space->end_use(use_);
+  }
+  UseGuard(const UseGuard&) = delete;
+  UseGuard& operator=(const UseGuard&) = delete;
+  const UsePtr& get() const { return use_; }
+  bool end() { return driver().space->end_use(std::exchange(use_, nullptr)); }
+
+ private:
+  UsePtr use_;
+};
+
+std::vector<Range> on(int device, std::vector<Range> ranges) {
+  for (Range& range : ranges) range.device = device;
+  return ranges;
+}
+
+CUresult run_kernel(const Context& context, const Kernel& kernel, const Arguments& arguments) {
+  Driver& d = driver();
+  SharedDevice& device = *d.gpu(context.device()).shared;
+  auto extra = static_cast<double>((d.settings.launch + kernel.extra(arguments)).count());
+  Nanoseconds duration = d.memory_time(kernel.traffic(arguments)) +
+                         Nanoseconds(static_cast<std::int64_t>(extra * d.settings.slowdown));
+  TimePoint start = device.occupy(Engine::compute, duration);
+  device.count_kernel();
+  UseGuard use(on(context.device(), kernel.ranges(arguments)));
+  if (!use.get()) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  // The effect comes last: who looks too early sees the old contents.
+  sleep_until(start + duration);
+  if (d.lost) return lost_error();
+  CUresult result = CUDA_SUCCESS;
+  Reach reach = [&](Range range) {
+    range.device = context.device();
+    return d.space->extend(use.get(), range);
+  };
+  if (!d.space->touch(use.get(), [&] { result = kernel.run(arguments, reach); }))
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
+  if (!use.end()) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  return result;
+}
+
+// Calls piece(row, offset, size) for the whole plan in pieces, each when its share of the time has passed.
+template <class Piece>
+bool in_pieces(std::size_t width, std::size_t height, TimePoint start, Nanoseconds duration, Piece&& piece) {
+  double total = static_cast<double>(width) * static_cast<double>(height);
+  std::size_t done = 0;
+  std::size_t since = 0;
+  for (std::size_t row = 0; row < height; ++row) {
+    for (std::size_t offset = 0; offset < width;) {
+      std::size_t size = std::min(kPiece, width - offset);
+      done += size;
+      since += size;
+      if (since >= kPiece || (row + 1 == height && offset + size == width)) {
+        double share = static_cast<double>(done) / total;
+        sleep_until(start +
+                    Nanoseconds(static_cast<std::int64_t>(static_cast<double>(duration.count()) * share)));
+        since = 0;
+      }
+      if (driver().lost || !piece(row, offset, size)) return false;
+      offset += size;
+    }
+  }
+  return true;
+}
+
+CUresult run_copy(const Context& context, const CopyPlan& plan) {
+  if (plan.size().count == 0) return CUDA_SUCCESS;
+  Driver& d = driver();
+  SharedDevice& device = *d.gpu(context.device()).shared;
+  bool to_device = d.space->reservation_at(plan.target).has_value();
+  bool from_device = d.space->reservation_at(plan.source).has_value();
+  TimePoint start = now();
+  Nanoseconds duration{};
+  if (to_device && from_device) {
+    duration = d.memory_time({plan.size().count * 2});
+    start = device.occupy(Engine::compute, duration);
+  } else if (to_device || from_device) {
+    Engine engine = to_device ? Engine::host_to_device : Engine::device_to_host;
+    duration = d.copy_time(plan.size());
+    start = device.occupy(engine, duration);
+    device.count_copy(engine, plan.size());
+  }
+  std::vector<Range> ranges;
+  if (to_device) ranges.push_back(plan.target_range());
+  if (from_device) ranges.push_back(plan.source_range());
+  UseGuard use(std::move(ranges));
+  if (!use.get()) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  bool whole = in_pieces(
+      plan.width, plan.height, start, duration, [&](std::size_t row, std::size_t offset, std::size_t size) {
+        return d.space->touch(use.get(), [&] {
+          std::memmove(pointer(plan.target + row * plan.target_pitch + offset),
+                       pointer<const void>(plan.source + row * plan.source_pitch + offset), size);
+        });
+      });
+  if (d.lost) return lost_error();
+  return use.end() && whole ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+template <class T>
+void fill_row(Address at, std::uint32_t value, std::size_t count) {
+  std::fill_n(pointer<T>(at), count, static_cast<T>(value));
+}
+
+CUresult run_set(const Context& context, const SetPlan& plan) {
+  if (plan.width == 0 || plan.height == 0) return CUDA_SUCCESS;
+  Driver& d = driver();
+  Nanoseconds duration = d.memory_time({plan.width * plan.height * plan.element});
+  TimePoint start = d.gpu(context.device()).shared->occupy(Engine::compute, duration);
+  UseGuard use(on(context.device(), {plan.range()}));
+  if (!use.get()) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  sleep_until(start + duration);
+  if (d.lost) return lost_error();
+  bool whole = d.space->touch(use.get(), [&] {
+    for (std::size_t row = 0; row < plan.height; ++row) {
+      Address at = plan.target + row * plan.pitch;
+      if (plan.element == 1) fill_row<std::uint8_t>(at, plan.value, plan.width);
+      if (plan.element == 2) fill_row<std::uint16_t>(at, plan.value, plan.width);
+      if (plan.element == 4) fill_row<std::uint32_t>(at, plan.value, plan.width);
+    }
+  });
+  return use.end() && whole ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+}  // namespace
+
+Work kernel_work(const Kernel& kernel, Arguments arguments) {
+  return {CU_GRAPH_NODE_TYPE_KERNEL, [&kernel, arguments = std::move(arguments)](Context& context) {
+            Driver& d = driver();
+            if (++d.launches == d.settings.launch_fault) return CUDA_ERROR_LAUNCH_FAILED;
+            return run_kernel(context, kernel, arguments);
+          }};
+}
+
+Work copy_work(CopyPlan plan) {
+  return {CU_GRAPH_NODE_TYPE_MEMCPY,
+          [plan = std::move(plan)](Context& context) { return run_copy(context, plan); }};
+}
+
+Work set_work(SetPlan plan) {
+  return {CU_GRAPH_NODE_TYPE_MEMSET, [plan](Context& context) { return run_set(context, plan); }};
+}
+
+Work host_work(CUhostFn function, void* data) {
+  return {CU_GRAPH_NODE_TYPE_HOST, [=](Context&) {
+            function(data);
+            return CUDA_SUCCESS;
+          }};
+}
+
+}  // namespace sharedgpu::simgpu

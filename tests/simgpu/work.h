@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What streams do: kernels, copies, memsets and host functions, with their effects and their modelled time.
+#pragma once
+
+#include <cuda.h>
+
+#include <memory>
+
+#include "tests/simgpu/kernels.h"
+#include "tests/simgpu/stream.h"
+
+namespace sharedgpu::simgpu {
+
+// Rows of `width` bytes, one for a plain copy. Which sides are the device's is found out by the addresses.
+struct CopyPlan {
+  Address target = 0;
+  Address source = 0;
+  std::size_t width = 0;
+  std::size_t height = 1;
+  std::size_t target_pitch = 0;
+  std::size_t source_pitch = 0;
+  int target_device = 0;  // which device's right to access counts: that of the context, or the one that
+  int source_device = 0;  // cuMemcpyPeer names
+  std::shared_ptr<std::vector<char>> staging;  // keeps `source` alive
+
+  Bytes size() const { return {width * height}; }
+  Range target_range() const {
+    return {target, {(height - 1) * target_pitch + width}, true, target_device, true};
+  }
+  Range source_range() const {
+    return {source, {(height - 1) * source_pitch + width}, false, source_device, true};
+  }
+};
+
+struct SetPlan {
+  Address target = 0;
+  std::uint32_t value = 0;
+  std::size_t element = 1;  // bytes
+  std::size_t width = 0;    // elements
+  std::size_t height = 1;
+  std::size_t pitch = 0;
+
+  Range range() const { return {target, {(height - 1) * pitch + width * element}, true}; }
+};
+
+Work kernel_work(const Kernel& kernel, Arguments arguments);
+Work copy_work(CopyPlan plan);
+Work set_work(SetPlan plan);
+Work host_work(CUhostFn function, void* data);
+
+}  // namespace sharedgpu::simgpu

@@ -1,0 +1,548 @@
+// SPDX-License-Identifier: Apache-2.0
+// The core, one rule at a time. What holds for any course of events is in tests/property/arbiter.
+#include "arbiter/core/core.h"
+
+#include <catch2/catch.hpp>
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+const GpuUuid kGpu{{1}};
+const GpuUuid kOther{{2}};
+
+// A core with one GPU of 100 MiB (and 20 more for contexts), and sessions moved by hand.
+struct Bench {
+  std::unique_ptr<Policy> policy = make_round_robin(10s);
+  std::unique_ptr<Core> core;
+  Nanoseconds now = 1000s;
+  Actions last;
+
+  explicit Bench(Recovered recovered = {}) {
+    Tuning tuning;
+    tuning.evict_step = Bytes{};
+    core = std::make_unique<Core>(tuning, *policy, std::move(recovered), now);
+    for (const GpuUuid& gpu : {kGpu, kOther})
+      step(GpuFound{.gpu = gpu, .total = mebibytes(120), .capacity = mebibytes(100), .learned = false});
+  }
+
+  void step(const Event& event) { last = core->step(event, now); }
+  template <class Body>
+  void say(std::uint64_t session, const Body& body) {
+    step(From<Body>{.session = SessionId{session}, .body = body});
+  }
+  void come(std::uint64_t session, std::uint64_t tenant, const Hello& hello = {}, Bytes cap = {}) {
+    step(SessionCame{.session = SessionId{session},
+                     .tenant = TenantId{tenant},
+                     .step = {.job = static_cast<std::uint32_t>(tenant), .step = 0},
+                     .cap = cap,
+                     .expected = hello.resuming != 0,
+                     .hello = hello});
+  }
+  void attach(std::uint64_t session, const GpuUuid& gpu = kGpu) {
+    say(session, Attach{.gpu = gpu, .total = {}, .name = {}});
+  }
+  // Comes, attaches and allocates `size`, all of it resident.
+  void settle_in(std::uint64_t session, std::uint64_t tenant, unsigned size) {
+    come(session, tenant);
+    attach(session);
+    grow(session, size, 0);
+    tell(session, size, size);
+  }
+  static MemoryUse use(unsigned swappable, unsigned resident, unsigned pinned = 0) {
+    return {.swappable = mebibytes(swappable),
+            .resident = mebibytes(resident),
+            .pinned = mebibytes(pinned),
+            .context = {},
+            .host = {}};
+  }
+  void grow(std::uint64_t session, unsigned swappable, unsigned resident, unsigned pinned = 0) {
+    say(session, Usage{.request = 1, .use = use(swappable, resident, pinned), .stuck = 0});
+  }
+  void tell(std::uint64_t session, unsigned swappable, unsigned resident, bool stuck = false) {
+    say(session, Usage{.request = 0, .use = use(swappable, resident), .stuck = stuck});
+  }
+  void want(std::uint64_t session) { say(session, Want{}); }
+  void release(std::uint64_t session, unsigned swappable, bool wants) {
+    say(session,
+        Released{.epoch = epoch(session), .wants = wants, .overuse = {}, .use = use(swappable, swappable)});
+  }
+  void ready(std::uint64_t session, unsigned swappable) {
+    say(session, Ready{.epoch = epoch(session), .use = use(swappable, swappable)});
+  }
+  void pass(Nanoseconds time) {
+    now += time;
+    step(TimerFired{});
+  }
+
+  const Session& session(std::uint64_t id) const { return core->state().sessions.at(SessionId{id}); }
+  const Tenant& tenant(std::uint64_t id) const { return core->state().tenants.at(TenantId{id}); }
+  Epoch epoch(std::uint64_t id) const { return session(id).tenant->epoch; }
+  bool open(std::uint64_t id) const { return session(id).gate_open; }
+
+  // The message of that kind that the last step sent to the session.
+  template <class Body>
+  std::optional<Body> sent(std::uint64_t id) const {
+    for (const Action& action : last)
+      if (const auto* send = std::get_if<Send>(&action))
+        if (send->session == SessionId{id} && send->message.type == Body::kType)
+          return send->message.as<Body>();
+    return std::nullopt;
+  }
+  bool granted(std::uint64_t id) const {
+    auto verdict = sent<Verdict>(id);
+    return verdict && verdict->granted != 0;
+  }
+};
+
+TEST_CASE("While everything fits, every gate is open and nothing moves") {
+  Bench b;
+  b.settle_in(1, 1, 40);
+  b.settle_in(2, 2, 60);
+  CHECK(b.open(1));
+  CHECK(b.open(2));
+  b.pass(1h);
+  CHECK(b.open(1));
+  CHECK(b.open(2));
+  CHECK(b.core->leases().of_tenant(TenantId{1}, b.now) == 1h);
+}
+
+TEST_CASE("The growing tenant leaves a turn that is not over, and is answered") {
+  Bench b;
+  b.settle_in(1, 1, 75);
+  b.come(2, 2);
+  b.attach(2);
+  CHECK(b.open(2));
+  b.grow(2, 75, 0);
+  CHECK_FALSE(b.open(2));
+  CHECK(b.sent<Revoke>(2));
+  CHECK(b.granted(2));
+  CHECK(b.sent<Verdict>(2)->allowed == Bytes{});
+  CHECK(b.open(1));
+}
+
+TEST_CASE("A turn: revoke, release, evict, restore, ready, open") {
+  Bench b;
+  b.settle_in(1, 1, 75);
+  b.come(2, 2);
+  b.attach(2);
+  b.grow(2, 75, 0);
+  b.release(2, 0, false);
+  b.want(2);
+  CHECK(b.open(1));
+  CHECK(b.session(1).contended);
+  b.pass(9s);
+  CHECK(b.open(1));
+  b.pass(1s);
+  CHECK_FALSE(b.open(1));
+  CHECK(b.sent<Revoke>(1));
+  REQUIRE(b.sent<Restore>(2));
+  CHECK(b.sent<Restore>(2)->allowed == mebibytes(25));
+  CHECK_FALSE(b.sent<Evict>(1));  // it has not drained
+
+  b.release(1, 75, true);
+  REQUIRE(b.sent<Evict>(1));
+  CHECK(b.sent<Evict>(1)->allowed == mebibytes(25));
+  CHECK_FALSE(b.core->leases().holds(TenantId{1}));
+  b.tell(1, 75, 50);
+  REQUIRE(b.sent<Restore>(2));
+  CHECK(b.sent<Restore>(2)->allowed == mebibytes(50));
+  b.tell(1, 75, 25);
+  CHECK(b.sent<Restore>(2)->allowed == mebibytes(75));
+  CHECK_FALSE(b.open(2));
+  b.ready(2, 75);
+  CHECK(b.open(2));
+  CHECK(b.core->leases().holds(TenantId{2}));
+
+  b.pass(10s);
+  CHECK_FALSE(b.open(2));
+  CHECK(b.sent<Revoke>(2));
+}
+
+TEST_CASE("What can never be resident is refused") {
+  Bench b;
+  b.come(1, 1);
+  b.attach(1);
+  b.grow(1, 101, 0);
+  CHECK(b.sent<Verdict>(1)->granted == 0);
+  b.grow(1, 100, 0);
+  CHECK(b.granted(1));
+  SECTION("beside what others have pinned") {
+    b.tell(1, 50, 50);
+    b.come(2, 2);
+    b.attach(2);
+    b.grow(2, 0, 0, 20);
+    CHECK(b.granted(2));
+    b.grow(1, 81, 50);
+    CHECK(b.sent<Verdict>(1)->granted == 0);
+  }
+  SECTION("pinning that would lock another tenant out") {
+    b.come(2, 2);
+    b.attach(2);
+    b.grow(2, 0, 0, 1);
+    CHECK(b.sent<Verdict>(2)->granted == 0);
+  }
+  SECTION("beyond the tenant's own cap") {
+    b.come(3, 3, {}, mebibytes(10));
+    b.attach(3);
+    CHECK(b.sent<Attached>(3)->capacity == mebibytes(10));
+    b.grow(3, 11, 0);
+    CHECK(b.sent<Verdict>(3)->granted == 0);
+  }
+}
+
+TEST_CASE("What settles is pinned at once, within the same footprint") {
+  Bench b;
+  b.settle_in(1, 1, 90);
+  const auto settle = [&](unsigned size) {
+    MemoryUse its = b.use(90, 90, size);
+    its.settling = mebibytes(size);
+    b.say(1, Usage{.request = 7, .use = its, .stuck = 0});
+  };
+  SECTION("alone") {
+    settle(80);
+    CHECK(b.granted(1));
+    CHECK(b.session(1).use.footprint() == mebibytes(90));
+    CHECK(b.session(1).use.pinned == mebibytes(80));
+    CHECK(b.session(1).use.resident == mebibytes(10));
+    CHECK(b.core->promised(b.core->state().gpus.at(kGpu)) == mebibytes(90));
+    // What was sent before the Verdict came takes nothing back.
+    MemoryUse old = b.use(90, 90, 80);
+    old.settling = mebibytes(80);
+    b.say(1, Usage{.request = 0, .use = old, .stuck = 0});
+    CHECK(b.session(1).use.pinned == mebibytes(80));
+    CHECK(b.session(1).use.swappable == mebibytes(10));
+  }
+  SECTION("not where another tenant could never run again") {
+    b.settle_in(2, 2, 50);
+    settle(51);
+    CHECK(b.sent<Verdict>(1)->granted == 0);
+    CHECK(b.session(1).use.swappable == mebibytes(90));
+    CHECK(b.session(1).use.pinned == Bytes{});
+  }
+}
+
+TEST_CASE("Growth waits for the eviction of tenants without a lease") {
+  Bench b;
+  b.settle_in(1, 1, 75);
+  b.come(2, 2);
+  b.attach(2);
+  b.grow(2, 50, 0);
+  b.release(2, 0, false);
+  b.want(2);
+  b.pass(10s);
+  b.release(1, 75, false);
+  b.tell(1, 75, 50);
+  b.ready(2, 50);
+  REQUIRE(b.open(2));
+  b.grow(2, 70, 50);
+  CHECK_FALSE(b.sent<Verdict>(2));
+  CHECK(b.sent<Evict>(1)->allowed == mebibytes(30));
+  b.tell(1, 75, 40);
+  CHECK_FALSE(b.sent<Verdict>(2));
+  b.tell(1, 75, 30);
+  CHECK(b.granted(2));
+  CHECK(b.sent<Verdict>(2)->allowed == mebibytes(70));
+}
+
+TEST_CASE("An idle tenant leaves early, but only when that helps") {
+  Bench b;
+  b.settle_in(1, 1, 75);
+  b.come(2, 2);
+  b.attach(2);
+  b.grow(2, 75, 0);
+  b.release(2, 0, false);
+  auto idle = [&](Nanoseconds time) { b.say(1, Idle{.epoch = b.epoch(1), .idle = time}); };
+  idle(1s);
+  CHECK(b.open(1));  // nobody waits
+  b.want(2);
+  CHECK_FALSE(b.open(1));
+  b.release(1, 75, false);
+  b.tell(1, 75, 25);
+  b.now += 3s;  // a slow handoff
+  b.ready(2, 75);
+  REQUIRE(b.open(2));
+  b.want(1);
+  b.say(2, Idle{.epoch = b.epoch(2), .idle = 500ms});
+  CHECK(b.open(2));  // a handoff costs more than that
+  b.say(2, Idle{.epoch = Epoch{1}, .idle = 5s});
+  CHECK(b.open(2));  // of another turn
+  b.say(2, Idle{.epoch = b.epoch(2), .idle = 1s});
+  CHECK_FALSE(b.open(2));
+}
+
+TEST_CASE("Who fits beside the chosen is taken along") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  b.settle_in(2, 2, 20);
+  b.come(3, 3);
+  b.attach(3);
+  b.grow(3, 60, 0);
+  b.release(3, 0, false);
+  b.want(3);
+  b.pass(10s);
+  CHECK_FALSE(b.open(1));
+  CHECK(b.open(2));
+  CHECK(b.tenant(3).phase == Phase::entering);
+}
+
+TEST_CASE("A tenant's sessions hold together") {
+  Bench b;
+  b.settle_in(1, 1, 75);
+  b.come(2, 2);
+  b.attach(2);
+  b.come(3, 2);
+  b.attach(3);
+  b.grow(2, 30, 0);
+  CHECK_FALSE(b.open(2));
+  CHECK_FALSE(b.open(3));
+  b.release(2, 0, true);
+  b.grow(3, 30, 0);
+  CHECK(b.tenant(2).phase == Phase::leaving);
+  b.release(3, 0, false);
+  b.pass(10s);
+  b.release(1, 75, false);
+  b.tell(1, 75, 40);
+  b.ready(2, 30);
+  CHECK_FALSE(b.open(2));
+  b.ready(3, 30);
+  CHECK(b.open(2));
+  CHECK(b.open(3));
+}
+
+TEST_CASE("Tenants on two GPUs have one turn on both") {
+  Bench b;
+  b.settle_in(1, 1, 75);
+  b.come(2, 1);
+  b.attach(2, kOther);
+  b.come(3, 2);
+  b.attach(3);
+  b.come(4, 2);
+  b.attach(4, kOther);
+  b.grow(3, 75, 0);
+  CHECK_FALSE(b.open(3));
+  CHECK_FALSE(b.open(4));
+  CHECK(b.open(1));
+  CHECK(b.open(2));
+  b.release(3, 0, true);
+  b.release(4, 0, false);
+  b.pass(10s);
+  CHECK_FALSE(b.open(1));
+  CHECK_FALSE(b.open(2));
+}
+
+TEST_CASE("A session that dies gives everything back at once") {
+  Bench b;
+  b.settle_in(1, 1, 75);
+  b.come(2, 2);
+  b.attach(2);
+  b.grow(2, 75, 0);
+  b.release(2, 0, false);
+  b.want(2);
+  SECTION("in its turn") { b.step(SessionGone{.session = SessionId{1}}); }
+  SECTION("while it leaves") {
+    b.pass(10s);
+    b.step(SessionGone{.session = SessionId{1}});
+  }
+  SECTION("while it evicts") {
+    b.pass(10s);
+    b.release(1, 75, false);
+    b.step(SessionGone{.session = SessionId{1}});
+  }
+  CHECK_FALSE(b.core->leases().holds(TenantId{1}));
+  CHECK(b.sent<Restore>(2)->allowed == mebibytes(75));
+  b.ready(2, 75);
+  CHECK(b.open(2));
+}
+
+TEST_CASE("One that dies on its way in makes place for the next") {
+  Bench b;
+  b.settle_in(1, 1, 75);
+  b.come(2, 2);
+  b.attach(2);
+  b.grow(2, 75, 0);
+  b.release(2, 0, false);
+  b.want(2);
+  b.pass(10s);
+  b.release(1, 75, true);
+  REQUIRE(b.tenant(2).phase == Phase::entering);
+  b.step(SessionGone{.session = SessionId{2}});
+  CHECK(b.tenant(1).phase == Phase::entering);
+  CHECK(b.sent<Restore>(1)->allowed == mebibytes(75));
+}
+
+TEST_CASE("What cannot be evicted is planned around and tried again") {
+  Bench b;
+  b.settle_in(1, 1, 75);
+  b.come(2, 2);
+  b.attach(2);
+  b.grow(2, 75, 0);
+  b.release(2, 0, false);
+  b.want(2);
+  b.pass(10s);
+  b.release(1, 75, true);
+  b.tell(1, 75, 60, true);
+  CHECK(b.tenant(2).phase == Phase::leaving);  // it was told to restore 25 already
+  CHECK(b.tenant(1).phase == Phase::entering);
+  b.ready(1, 75);
+  b.release(2, 0, true);
+  b.say(1, Ready{.epoch = b.epoch(1), .use = Bench::use(75, 75)});
+  CHECK(b.open(1));
+  b.pass(10s);
+  CHECK_FALSE(b.open(1));
+}
+
+TEST_CASE("Crossing messages change nothing") {
+  Bench b;
+  b.settle_in(1, 1, 75);
+  b.come(2, 2);
+  b.attach(2);
+  Epoch first = b.epoch(2);
+  b.grow(2, 75, 0);
+  b.say(2, Ready{.epoch = first, .use = {}});   // crossed the Revoke
+  b.say(2, Idle{.epoch = first, .idle = 10s});  // the same
+  CHECK(b.tenant(2).phase == Phase::leaving);
+  b.say(2, Released{.epoch = Epoch{999}, .wants = 1, .overuse = {}, .use = {}});
+  CHECK(b.tenant(2).phase == Phase::leaving);
+  b.release(2, 0, true);
+  CHECK(b.tenant(2).phase == Phase::out);
+  CHECK(b.tenant(2).wants());
+  b.want(1);  // its gate is open
+  CHECK_FALSE(b.tenant(1).wants());
+  b.say(77, Want{});  // nobody
+  CHECK(b.open(1));
+}
+
+TEST_CASE("Who finds less memory than the books say gets that of tenants without a lease") {
+  Bench b;
+  b.settle_in(1, 1, 75);
+  b.come(2, 2);
+  b.attach(2);
+  b.grow(2, 75, 0);
+  b.release(2, 0, false);
+  b.want(2);
+  b.pass(10s);
+  b.release(1, 75, false);
+  REQUIRE(b.sent<Evict>(1));
+  CHECK(b.sent<Evict>(1)->allowed == mebibytes(25));
+  b.tell(1, 75, 25);
+  REQUIRE(b.sent<Restore>(2));
+  CHECK(b.sent<Restore>(2)->allowed == mebibytes(75));
+  // By the books all is well; the driver has less.
+  b.tell(2, 75, 60);
+  b.pass(499ms);
+  CHECK_FALSE(b.sent<Evict>(1));
+  b.pass(1ms);
+  REQUIRE(b.sent<Evict>(1));
+  CHECK(b.sent<Evict>(1)->allowed == mebibytes(10));
+  b.tell(1, 75, 10);
+  b.ready(2, 75);
+  CHECK(b.open(2));
+}
+
+TEST_CASE("Growth that was not asked for does not count") {
+  Bench b;
+  b.settle_in(1, 1, 10);
+  b.say(1, Usage{.request = 0, .use = Bench::use(90, 10, 50), .stuck = 0});
+  CHECK(b.session(1).use.footprint() == mebibytes(10));
+}
+
+TEST_CASE("cuMemGetInfo's view") {
+  Bench b;
+  b.settle_in(1, 1, 30);
+  b.come(2, 2, {}, mebibytes(50));
+  b.attach(2);
+  b.grow(2, 10, 0, 5);
+  b.say(1, MemoryQuery{.request = 9});
+  CHECK(b.sent<MemoryView>(1)->total == mebibytes(100));
+  CHECK(b.sent<MemoryView>(1)->free == mebibytes(65));
+  b.say(2, MemoryQuery{.request = 9});
+  CHECK(b.sent<MemoryView>(2)->total == mebibytes(50));
+  CHECK(b.sent<MemoryView>(2)->free == mebibytes(35));
+}
+
+TEST_CASE("Contexts beyond what is left over lower the capacity") {
+  Bench b;
+  b.come(1, 1);
+  b.attach(1);
+  MemoryUse use;
+  use.context = mebibytes(30);
+  b.say(1, Usage{.request = 0, .use = use, .stuck = 0});
+  CHECK(b.core->usable(b.core->state().gpus.at(kGpu)) == mebibytes(90));
+}
+
+// ---- restarts ----
+
+Recovered with_lease(std::uint64_t tenant, Nanoseconds since, unsigned expected) {
+  Recovered recovered;
+  LeaseKey key{.tenant = TenantId{tenant},
+               .gpu = kGpu,
+               .step = {.job = static_cast<std::uint32_t>(tenant), .step = 0}};
+  recovered.leases.grant(key, Epoch{7}, since);
+  recovered.last_epoch = Epoch{7};
+  recovered.last_record = since;
+  recovered.expected_sessions = expected;
+  return recovered;
+}
+
+TEST_CASE("A lease that the ledger knows goes on without a pause") {
+  Bench b(with_lease(1, 900s, 1));
+  Hello hello;
+  hello.resuming = hello.held = 1;
+  hello.epoch = Epoch{7};
+  b.come(1, 1, hello);
+  CHECK(b.open(1));
+  b.attach(1);
+  CHECK(b.core->in_grace());
+  b.tell(1, 75, 75);
+  CHECK_FALSE(b.core->in_grace());
+  CHECK(b.open(1));
+  CHECK(b.core->leases().of_tenant(TenantId{1}, b.now) == 100s);
+}
+
+TEST_CASE("A lease that the ledger does not know is not believed") {
+  Bench b(with_lease(1, 900s, 2));
+  Hello hello;
+  hello.resuming = hello.held = 1;
+  hello.epoch = Epoch{7};
+  b.come(2, 2, hello);
+  CHECK_FALSE(b.open(2));
+  b.attach(2);
+  CHECK(b.sent<Revoke>(2));
+  hello.epoch = Epoch{6};
+  b.come(1, 1, hello);
+  CHECK_FALSE(b.open(1));
+}
+
+TEST_CASE("A lease that was being given back ends with Released") {
+  Bench b(with_lease(1, 900s, 1));
+  Hello hello;
+  hello.resuming = 1;
+  hello.epoch = Epoch{7};
+  b.come(1, 1, hello);
+  b.attach(1);
+  CHECK(b.sent<Revoke>(1));
+  b.tell(1, 75, 75);
+  b.now += 1s;
+  b.release(1, 75, false);
+  CHECK(b.core->leases().of_tenant(TenantId{1}, 5000s) == 101s);
+}
+
+TEST_CASE("No memory is promised before everybody is back, and not for ever") {
+  Bench b(with_lease(1, 900s, 1));
+  b.come(2, 2);
+  b.attach(2);
+  b.grow(2, 50, 0);
+  CHECK_FALSE(b.open(2));
+  CHECK_FALSE(b.sent<Verdict>(2));
+  b.pass(2s);
+  CHECK_FALSE(b.core->in_grace());
+  CHECK(b.sent<Verdict>(2));
+  // Tenant 1 died while nobody watched: its lease ended with the last record.
+  CHECK(b.core->leases().of_tenant(TenantId{1}, b.now) == 0s);
+  CHECK_FALSE(b.core->leases().holds(TenantId{1}));
+}
+
+}  // namespace
+}  // namespace sharedgpu

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/core/lease_book.h"
+
+#include <catch2/catch.hpp>
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+const GpuUuid kGpu{{1}};
+const GpuUuid kOther{{2}};
+LeaseKey key(std::uint32_t step, const GpuUuid& gpu = kGpu) {
+  return {.tenant = TenantId{5}, .gpu = gpu, .step = {.job = 9, .step = step}};
+}
+
+TEST_CASE("Time is counted from grant to release, and while open to now") {
+  LeaseBook book;
+  CHECK(book.grant(key(0), Epoch{1}, 10s));
+  CHECK(book.of_step({9, 0}, 13s) == 3s);
+  CHECK(book.release(key(0), 15s));
+  CHECK(book.of_step({9, 0}, 99s) == 5s);
+  CHECK(book.grant(key(0), Epoch{2}, 100s));
+  CHECK(book.of_step({9, 0}, 101s) == 6s);
+  CHECK(book.holds(TenantId{5}));
+  CHECK_FALSE(book.holds(TenantId{4}));
+}
+
+TEST_CASE("A second grant or release changes nothing") {
+  LeaseBook book;
+  CHECK_FALSE(book.release(key(0), 1s));
+  CHECK(book.grant(key(0), Epoch{1}, 10s));
+  CHECK_FALSE(book.grant(key(0), Epoch{2}, 12s));
+  CHECK(book.release(key(0), 15s));
+  CHECK_FALSE(book.release(key(0), 20s));
+  CHECK(book.of_tenant(TenantId{5}, 30s) == 5s);
+}
+
+TEST_CASE("Steps count each for itself, the tenant once, GPUs each") {
+  LeaseBook book;
+  book.grant(key(0), Epoch{1}, 10s);
+  book.grant(key(1), Epoch{1}, 12s);
+  book.grant(key(0, kOther), Epoch{1}, 10s);
+  book.release(key(0), 20s);
+  book.release(key(1), 22s);
+  book.release(key(0, kOther), 11s);
+  CHECK(book.of_step({9, 0}, 50s) == 11s);
+  CHECK(book.of_step({9, 1}, 50s) == 10s);
+  CHECK(book.of_tenant(TenantId{5}, 50s) == 13s);
+  CHECK(book.steps_of(TenantId{5}, 50s).size() == 2);
+  CHECK(book.knows({9, 1}));
+  CHECK_FALSE(book.knows({9, 2}));
+  book.forget(TenantId{5});
+  CHECK(book.of_tenant(TenantId{5}, 50s) == 0s);
+}
+
+TEST_CASE("A clock that went back takes nothing away") {
+  LeaseBook book;
+  book.grant(key(0), Epoch{1}, 10s);
+  book.release(key(0), 5s);
+  CHECK(book.of_step({9, 0}, 50s) == 0s);
+}
+
+}  // namespace
+}  // namespace sharedgpu

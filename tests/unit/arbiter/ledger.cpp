@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/shell/ledger.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+#include <catch2/catch.hpp>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "arbiter/shell/history.h"
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Folder {
+  std::string path;
+  Folder() {
+    char name[] = "/tmp/sharedgpu-test-XXXXXX";
+    REQUIRE(mkdtemp(name) != nullptr);
+    path = name;
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  std::string file() const { return path + "/ledger"; }
+};
+
+const GpuUuid kGpu{{0xab, 1}};
+
+Record lease(bool grant, Nanoseconds at, std::uint64_t tenant = 1, std::uint32_t job = 9) {
+  return {
+      .at = at,
+      .what = LeaseRecord{.grant = grant,
+                          .epoch = Epoch{4},
+                          .key = {.tenant = TenantId{tenant}, .gpu = kGpu, .step = {.job = job, .step = 0}}}};
+}
+Record tenant(std::uint64_t id, const TenantName& name) {
+  return {.at = 1s, .what = TenantRecord{.tenant = TenantId{id}, .name = name, .uid = 1000}};
+}
+TenantName job(std::uint32_t number) {
+  TenantName name;
+  name.job = number;
+  return name;
+}
+
+std::string text_of(const std::vector<Record>& records) {
+  std::string text;
+  for (const Record& record : records) text += format_record(record);
+  return text;
+}
+
+std::vector<Record> all_kinds() {
+  TenantName run;
+  run.run.bytes[0] = 7;
+  TenantName process;
+  process.process = {.pid = 77, .started = 1234567};
+  OptionsRecord options{.tenant = TenantId{1}, .options = {}};
+  options.options.memory = gibibytes(3);
+  options.options.priority = -5;
+  options.options.deadline = 7s;
+  options.options.backend = Backend::managed;
+  options.options.backend_given = 1;
+  return {{.at = 1s, .what = BootRecord{.boot_id = "b-1"}},
+          tenant(1, job(9)),
+          tenant(2, run),
+          tenant(3, process),
+          {.at = 2s, .what = options},
+          {.at = 2s,
+           .what = SessionRecord{.session = SessionId{5},
+                                 .tenant = TenantId{1},
+                                 .step = {.job = 9, .step = 0xfffffffb},
+                                 .pid = 44,
+                                 .started = 99}},
+          {.at = 3s, .what = AttachRecord{.session = SessionId{5}, .gpu = kGpu}},
+          lease(true, 4s),
+          lease(false, 9s),
+          {.at = 9s, .what = GoneRecord{.session = SessionId{5}}},
+          {.at = 9s, .what = EndRecord{.tenant = TenantId{3}}}};
+}
+
+TEST_CASE("Records are read as they were written") {
+  for (const Record& record : all_kinds()) {
+    std::string line = format_record(record);
+    REQUIRE(line.back() == '\n');
+    line.pop_back();
+    auto read = parse_record(line);
+    REQUIRE(read);
+    CHECK(format_record(*read) == line + "\n");
+  }
+  CHECK(crc32c("123456789") == 0xe3069283);  // the check value of CRC-32C
+}
+
+TEST_CASE("A line that was changed anywhere is not believed") {
+  for (const Record& record : all_kinds()) {
+    std::string line = format_record(record);
+    line.pop_back();
+    for (std::size_t i = 0; i < line.size(); ++i) {
+      std::string changed = line;
+      changed[i] = changed[i] == '1' ? '2' : '1';
+      if (changed != line) CHECK_FALSE(parse_record(changed));
+      CHECK_FALSE(parse_record(line.substr(0, i)));
+    }
+    CHECK_FALSE(parse_record(line + " 1"));
+  }
+}
+
+TEST_CASE("A torn tail and damage in the middle cost only themselves") {
+  std::string text = text_of({lease(true, 1s), lease(false, 2s), lease(true, 3s)});
+  std::size_t second = text.find('\n') + 1;
+  unsigned seen = 0;
+  auto count = [&](const Record&) { ++seen; };
+  SECTION("torn") {
+    auto replay = replay_ledger(text.substr(0, text.size() - 1), count);
+    CHECK(replay.records == 2);
+    CHECK(replay.damaged == 1);
+  }
+  SECTION("damaged") {
+    text[second + 12] ^= 1;
+    auto replay = replay_ledger(text, count);
+    CHECK(replay.records == 2);
+    CHECK(replay.damaged == 1);
+  }
+  CHECK(seen == 2);
+}
+
+TEST_CASE("The file is appended to, also after a torn tail") {
+  Folder folder;
+  Ledger::Replay replay;
+  auto ignore = [](const Record&) {};
+  {
+    Ledger ledger;
+    REQUIRE(ledger.open(folder.file(), ignore, replay) == "");
+    ledger.append(lease(true, 1s));
+    CHECK(ledger.flush() == 0);
+    CHECK(ledger.unwritten() == 0);
+  }
+  std::ofstream(folder.file(), std::ios::app) << "0123abcd 55 gra";
+  {
+    Ledger ledger;
+    REQUIRE(ledger.open(folder.file(), ignore, replay) == "");
+    CHECK(replay.records == 1);
+    CHECK(replay.damaged == 1);
+    ledger.append(lease(false, 2s));
+    CHECK(ledger.flush() == 0);
+  }
+  Ledger ledger;
+  std::vector<Record> seen;
+  REQUIRE(ledger.open(
+              folder.file(), [&](const Record& r) { seen.push_back(r); }, replay) == "");
+  REQUIRE(seen.size() == 2);
+  CHECK(seen[1].at == 2s);
+}
+
+TEST_CASE("A place that cannot be written is an error that names it") {
+  Ledger ledger;
+  Ledger::Replay replay;
+  CHECK(ledger.open(
+            "/nonexistent/ledger", [](const Record&) {}, replay) ==
+        "/nonexistent/ledger: No such file or directory");
+}
+
+TEST_CASE("A full disk keeps the records in memory until there is room") {
+  Folder folder;
+  Ledger ledger;
+  Ledger::Replay replay;
+  REQUIRE(ledger.open(
+              folder.file(), [](const Record&) {}, replay) == "");
+  // A limit on the file's size stands in for the disk: the write stops in the middle of a record.
+  auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit old = {};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &old) == 0);
+  rlimit small = {.rlim_cur = 100, .rlim_max = old.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+  for (int i = 0; i < 10; ++i) ledger.append(lease(i % 2 == 0, std::chrono::seconds(i)));
+  int failure = ledger.flush();
+  setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, old_handler);
+  CHECK(failure == EFBIG);
+  CHECK(ledger.unwritten() > 0);
+  CHECK(ledger.flush() == 0);
+  std::ifstream file(folder.file());
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  replay = replay_ledger(text, [](const Record&) {});
+  CHECK(replay.records == 10);
+  CHECK(replay.damaged == 0);
+}
+
+// ---- what a new arbiter makes of it ----
+
+std::uint64_t only_44_lives(pid_t pid) { return pid == 44 ? 99 : 0; }
+
+TEST_CASE("Open leases and living sessions are expected back") {
+  History history;
+  std::vector<Record> records = all_kinds();
+  records.resize(8);  // up to the grant
+  for (const Record& record : records) history.add(record);
+  auto news = history.finish("b-1", only_44_lives, 20s);
+  CHECK(news.size() == 1);
+  CHECK(history.recovered.leases.holds(TenantId{1}));
+  CHECK(history.recovered.expected_sessions == 1);
+  CHECK(history.recovered.last_record == 4s);
+  CHECK(history.recovered.last_epoch == Epoch{4});
+  CHECK(history.last_session == SessionId{5});
+  CHECK(history.tenants.find(job(9))->options.memory == gibibytes(3));
+  CHECK(history.tenants.find(TenantId{2})->anchored);
+  CHECK_FALSE(history.take_session(44, 98, {}).id);
+  CHECK(history.take_session(44, 99, {}).expected);
+  CHECK_FALSE(history.take_session(44, 99, {}).id);
+}
+
+TEST_CASE("A process with two GPUs finds the session of each again") {
+  const GpuUuid other{{9}};
+  History history;
+  std::vector<Record> records = all_kinds();
+  records.resize(8);
+  for (std::uint64_t id : {6, 7})
+    records.push_back({.at = 5s,
+                       .what = SessionRecord{.session = SessionId{id},
+                                             .tenant = TenantId{1},
+                                             .step = {.job = 9, .step = 0xfffffffb},
+                                             .pid = 44,
+                                             .started = 99}});
+  records.push_back({.at = 5s, .what = AttachRecord{.session = SessionId{6}, .gpu = other}});
+  for (const Record& record : records) history.add(record);
+  history.finish("b-1", only_44_lives, 20s);
+  CHECK(history.recovered.expected_sessions == 2);
+  CHECK(history.take_session(44, 99, other).id == SessionId{6});
+  // The predecessor died before it wrote down that session 7 had a GPU.
+  CHECK(history.take_session(44, 99, other).id == SessionId{7});
+  CHECK_FALSE(history.take_session(44, 99, other).id);
+  CHECK(history.take_session(44, 99, kGpu).id == SessionId{5});
+}
+
+TEST_CASE("Sessions whose processes are dead are not") {
+  History history;
+  std::vector<Record> records = all_kinds();
+  records.resize(8);
+  for (const Record& record : records) history.add(record);
+  auto news = history.finish(
+      "b-1", [](pid_t) { return std::uint64_t{100}; }, 20s);
+  CHECK(news.size() == 2);
+  CHECK(history.recovered.expected_sessions == 0);
+}
+
+TEST_CASE("After a boot of the host every lease has ended and jobs keep their time") {
+  History history;
+  std::vector<Record> records = all_kinds();
+  records.resize(8);
+  for (const Record& record : records) history.add(record);
+  history.add(lease(true, 6s, 2, 10));
+  history.finish("b-2", only_44_lives, 1s);
+  CHECK(history.recovered.leases.open().empty());
+  CHECK(history.recovered.expected_sessions == 0);
+  CHECK(history.recovered.leases.of_step({9, 0}, 100s) == 2s);
+  CHECK(history.tenants.find(job(9)) != nullptr);
+  CHECK(history.tenants.find(TenantId{2}) == nullptr);
+}
+
+}  // namespace
+}  // namespace sharedgpu

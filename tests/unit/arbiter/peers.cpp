@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/shell/peers.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+#include <catch2/catch.hpp>
+
+namespace sharedgpu {
+namespace {
+
+using Step = std::optional<StepName>;
+
+TEST_CASE("Steps by their cgroups") {
+  CHECK(step_of_cgroup("9:name=systemd:/\n4:memory:/slurm_node1/uid_1000/job_12/step_3/task_0\n") ==
+        Step(StepName{12, 3}));
+  CHECK(step_of_cgroup("4:memory:/slurm/uid_0/job_12/step_batch/task_0\n") == Step(StepName{12, 0xfffffffb}));
+  CHECK(step_of_cgroup("0::/system.slice/node1_slurmstepd.scope/job_7/step_0/user/task_0\n") ==
+        Step(StepName{7, 0}));
+  CHECK(step_of_cgroup("0::/system.slice/slurmstepd.scope/job_7/step_extern/user") ==
+        Step(StepName{7, 0xfffffffc}));
+  CHECK(step_of_cgroup("0::/system.slice/slurmstepd.scope/job_7/step_interactive/user\n") ==
+        Step(StepName{7, 0xfffffffa}));
+  CHECK(step_of_cgroup("0::/docker/abc/system.slice/slurmstepd.scope/job_7/step_1/user\n") ==
+        Step(StepName{7, 1}));
+}
+
+TEST_CASE("Processes in no step") {
+  for (const char* text :
+       {"", "0::/\n", "0::/user.slice/user-1000.slice/session-1.scope\n", "garbage", ":::::", "0::",
+        "0::/system.slice/slurmstepd.scope/system\n", "0::/system.slice/slurmstepd.scope/job_7\n",
+        "0::/system.slice/slurmstepd.scope/job_7/step_\n", "0::/system.slice/slurmstepd.scope/job_x/step_0\n",
+        "0::/system.slice/slurmstepd.scope/job_0/step_0\n",
+        "0::/system.slice/slurmstepd.scope/job_99999999999/step_0\n"})
+    CHECK_FALSE(step_of_cgroup(text));
+}
+
+TEST_CASE("Folders that a user can make claim no job") {
+  for (const char* text :
+       {"0::/user.slice/user-1000.slice/user@1000.service/x_slurmstepd.scope/job_7/step_0\n",
+        "0::/user.slice/user-1000.slice/slurm/uid_1000/job_7/step_0\n", "0::/job_7/step_0\n",
+        "0::/machine.slice/job_7/step_0\n"})
+    CHECK_FALSE(step_of_cgroup(text));
+  // The outermost counts: what lies in a job's own part of the tree is the job's.
+  CHECK(
+      step_of_cgroup("0::/system.slice/slurmstepd.scope/job_7/step_0/user/slurmstepd.scope/job_8/step_0\n") ==
+      Step(StepName{7, 0}));
+}
+
+TEST_CASE("Step names") {
+  CHECK(format_step(0xfffffffb) == "batch");
+  CHECK(format_step(12) == "12");
+  CHECK(parse_step("batch") == std::optional<std::uint32_t>(0xfffffffb));
+  CHECK_FALSE(parse_step("12x"));
+}
+
+TEST_CASE("A peer is who the kernel says it is") {
+  int ends[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
+  Peer peer;
+  CHECK(identify(ends[0], peer) == "");
+  CHECK(peer.pid == getpid());
+  CHECK(peer.uid == getuid());
+  CHECK(peer.started == start_time_of(getpid()));
+  CHECK(peer.started != 0);
+  CHECK(peer.pidfd);
+  CHECK(start_time_of(0) == 0);
+  close(ends[0]);
+  close(ends[1]);
+}
+
+}  // namespace
+}  // namespace sharedgpu

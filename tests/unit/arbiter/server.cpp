@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: Apache-2.0
+// sharedgpud as a process of its own, spoken to over its socket, by peers that behave and peers that do not.
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <catch2/catch.hpp>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "protocol/channel.h"
+#include "protocol/lease_page.h"
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+using Json = nlohmann::json;
+
+constexpr GpuUuid kGpu{{1}};
+constexpr auto kPatience = 20s;  // for what must happen at all; nothing here measures time
+
+class Daemon {
+ public:
+  Daemon() {
+    char name[] = "/tmp/sharedgpu-test-XXXXXX";
+    REQUIRE(mkdtemp(name) != nullptr);
+    folder_ = name;
+    std::ofstream(config()) << "Socket=" << socket() << "\nStateDir=" << folder_ << "/state\nQuantum=1s\n"
+                            << "LogFile=" << folder_ << "/log\nLogLevel=debug\nMemoryReserve=0%\n";
+    start();
+  }
+  ~Daemon() {
+    stop(SIGKILL);
+    std::filesystem::remove_all(folder_);
+  }
+  void start() {
+    pid_ = fork();
+    if (pid_ == 0) {
+      execl(SHAREDGPUD, SHAREDGPUD, "--config", config().c_str(), static_cast<char*>(nullptr));
+      _exit(127);
+    }
+    auto end = std::chrono::steady_clock::now() + kPatience;
+    for (Channel channel; channel.connect(socket().c_str()) != 0; std::this_thread::sleep_for(5ms))
+      REQUIRE(std::chrono::steady_clock::now() < end);
+  }
+  int stop(int number) {
+    if (pid_ <= 0) return -1;
+    kill(pid_, number);
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = 0;
+    return status;
+  }
+  std::string socket() const { return folder_ + "/run/s.sock"; }
+  std::string config() const { return folder_ + "/c.conf"; }
+  const std::string& folder() const { return folder_; }
+
+ private:
+  std::string folder_;
+  pid_t pid_ = 0;
+};
+
+// A peer that waits for what it wants to hear.
+struct Client {
+  Channel channel;
+  LeasePageWriter unused;
+  const LeasePage* page = nullptr;
+
+  explicit Client(const Daemon& daemon) { REQUIRE(channel.connect(daemon.socket().c_str()) == 0); }
+  ~Client() {
+    if (page != nullptr) munmap(const_cast<LeasePage*>(page), LeasePage::kSize);
+  }
+
+  template <class Body>
+  void say(const Body& body) {
+    REQUIRE(channel.send(Message::of(body)) == 0);
+  }
+  // The next message of that kind; others are passed over.
+  template <class Body>
+  Body hear() {
+    for (;;) {
+      pollfd entry = {.fd = channel.fd(), .events = POLLIN, .revents = 0};
+      REQUIRE(poll(&entry, 1, 20000) == 1);
+      Message message;
+      UniqueFd fd;
+      REQUIRE(channel.receive(message, fd) == 0);
+      if (message.type == MessageType::welcome && page == nullptr) {
+        page = map_lease_page(fd.get(), nullptr);
+        REQUIRE(page != nullptr);
+      }
+      if (message.type == Body::kType) return message.as<Body>();
+    }
+  }
+  bool is_dropped() {
+    for (;;) {
+      pollfd entry = {.fd = channel.fd(), .events = POLLIN, .revents = 0};
+      if (poll(&entry, 1, 20000) != 1) return false;
+      Message message;
+      UniqueFd fd;
+      int error = channel.receive(message, fd);
+      if (error != 0) return error == ECONNRESET;
+    }
+  }
+  bool open() const { return LeasePage::is_open(page->gate.load()); }
+  void await_gate(bool wanted) {
+    auto end = std::chrono::steady_clock::now() + kPatience;
+    while (open() != wanted) {
+      REQUIRE(std::chrono::steady_clock::now() < end);
+      std::this_thread::sleep_for(1ms);
+    }
+  }
+  void attach(Bytes total = gibibytes(1)) { say(Attach{.gpu = kGpu, .total = total, .name = "Test GPU"}); }
+};
+
+Json status_of(const Daemon& daemon) {
+  Client client(daemon);
+  client.say(StatusQuery{});
+  Message message;
+  UniqueFd fd;
+  REQUIRE(client.channel.receive(message, fd) == 0);
+  REQUIRE(message.type == MessageType::status_reply);
+  std::string text(message.as<StatusReply>().size, '\0');
+  REQUIRE(pread(fd.get(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()));
+  return Json::parse(text);
+}
+
+Json await_status(const Daemon& daemon, const std::function<bool(const Json&)>& holds) {
+  auto end = std::chrono::steady_clock::now() + kPatience;
+  for (;;) {
+    Json status = status_of(daemon);
+    if (holds(status)) return status;
+    REQUIRE(std::chrono::steady_clock::now() < end);
+    std::this_thread::sleep_for(5ms);
+  }
+}
+
+RunToken new_run(Client& anchor) {
+  anchor.say(RunRequest{});
+  return anchor.hear<RunReply>().token;
+}
+
+Hello hello_of(const RunToken& token) {
+  Hello hello;
+  hello.token = token;
+  return hello;
+}
+
+MemoryUse use(Bytes swappable, Bytes resident) {
+  return {.swappable = swappable, .resident = resident, .pinned = {}, .context = {}, .host = {}};
+}
+
+TEST_CASE("A session's life over the socket") {
+  Daemon daemon;
+  Client client(daemon);
+  client.say(Hello{});
+  auto welcome = client.hear<Welcome>();
+  CHECK(welcome.session.value == 1);
+  CHECK_FALSE(client.open());
+  client.attach();
+  CHECK(client.hear<Attached>().capacity == gibibytes(1));
+  client.await_gate(true);
+  client.say(Usage{.request = 5, .use = use(mebibytes(100), {}), .stuck = 0});
+  auto verdict = client.hear<Verdict>();
+  CHECK(verdict.request == 5);
+  CHECK(verdict.granted == 1);
+  CHECK(verdict.allowed == mebibytes(100));
+  client.say(Usage{.request = 6, .use = use(gibibytes(2), {}), .stuck = 0});
+  CHECK(client.hear<Verdict>().granted == 0);
+  client.say(MemoryQuery{.request = 7});
+  CHECK(client.hear<MemoryView>().free == gibibytes(1) - mebibytes(100));
+
+  Json status = status_of(daemon);
+  REQUIRE(status["tenants"].size() == 1);
+  CHECK(status["tenants"][0]["footprint_bytes"] == mebibytes(100).count);
+  CHECK(status["tenants"][0]["lease"] == true);
+  CHECK(status["tenants"][0]["pids"][0] == getpid());
+  CHECK(status["gpus"][0]["name"] == "Test GPU");
+  CHECK(status["gpus"][0]["verified"] == false);
+}
+
+TEST_CASE("A process without a session is told of its tenant's GPU, and of nobody else's use") {
+  Daemon daemon;
+  Client anchor(daemon), asker(daemon);
+  RunToken token = new_run(anchor);
+  auto ask = [&](const GpuQuery& query) {
+    asker.say(query);
+    return asker.hear<GpuReply>();
+  };
+  CHECK(ask({.token = token, .gpu = kGpu}).known == 0);
+
+  Client other(daemon);
+  other.say(Hello{});
+  other.attach();
+  other.hear<Attached>();
+  other.say(Usage{.request = 1, .use = use(mebibytes(300), {}), .stuck = 0});
+  CHECK(other.hear<Verdict>().granted == 1);
+  GpuReply reply = ask({.token = token, .gpu = kGpu});
+  CHECK(reply.known == 1);
+  CHECK(reply.total == gibibytes(1));
+  CHECK(reply.free == gibibytes(1));
+  CHECK(reply.processes == 0);
+
+  // More of them than one reply has room for.
+  constexpr std::uint32_t kMembers = GpuReply::kProcesses + 2;
+  std::vector<std::unique_ptr<Client>> members;
+  for (std::uint32_t i = 0; i < kMembers; ++i) {
+    members.push_back(std::make_unique<Client>(daemon));
+    members.back()->say(hello_of(token));
+    members.back()->attach();
+    members.back()->hear<Attached>();
+    members.back()->say(Usage{.request = 1, .use = use(mebibytes(i + 1), {}), .stuck = 0});
+    CHECK(members.back()->hear<Verdict>().granted == 1);
+  }
+  reply = ask({.token = token, .gpu = kGpu});
+  CHECK(reply.processes == kMembers);
+  CHECK(reply.free == gibibytes(1) - mebibytes(kMembers * (kMembers + 1) / 2));
+  for (std::uint32_t i = 0; i < GpuReply::kProcesses; ++i) {
+    CHECK(reply.process[i].pid == static_cast<std::uint32_t>(getpid()));
+    CHECK(reply.process[i].used == mebibytes(i + 1));
+  }
+  reply = ask({.token = token, .gpu = kGpu, .first = GpuReply::kProcesses});
+  CHECK(reply.processes == kMembers);
+  CHECK(reply.process[1].used == mebibytes(kMembers));
+  CHECK(reply.process[2].pid == 0);
+  CHECK(ask({.token = token, .gpu = kGpu, .first = ~0u}).processes == kMembers);
+
+  // Neither a wrong token nor none lets one look into another tenant, or makes one.
+  RunToken wrong = token;
+  wrong.bytes[0] ^= 1;
+  for (const RunToken& stranger : {wrong, RunToken{}}) {
+    reply = ask({.token = stranger, .gpu = kGpu});
+    CHECK(reply.processes <= 1);
+    CHECK(reply.process[1].pid == 0);
+  }
+  GpuUuid none = kGpu;
+  none.bytes[0] ^= 1;
+  CHECK(ask({.token = token, .gpu = none}).known == 0);
+  CHECK(status_of(daemon)["tenants"].size() == 2);
+}
+
+TEST_CASE("What a tenant without swapping sees of a GPU is the driver's business") {
+  Daemon daemon;
+  Client anchor(daemon), member(daemon);
+  JobOptions options;
+  options.backend = Backend::native;
+  options.backend_given = 1;
+  anchor.say(RunRequest{.options = options});
+  RunToken token = anchor.hear<RunReply>().token;
+  member.say(hello_of(token));
+  member.attach();
+  member.hear<Attached>();
+  Client asker(daemon);
+  asker.say(GpuQuery{.token = token, .gpu = kGpu});
+  CHECK(asker.hear<GpuReply>().known == 0);
+}
+
+TEST_CASE("A whole handoff over the socket, and the arbiter's death in it") {
+  Daemon daemon;
+  Client anchor_a(daemon), anchor_b(daemon);
+  RunToken token_a = new_run(anchor_a), token_b = new_run(anchor_b);
+  Client a(daemon), b(daemon);
+  a.say(hello_of(token_a));
+  a.attach();
+  a.hear<Attached>();
+  a.say(Usage{.request = 1, .use = use(mebibytes(700), {}), .stuck = 0});
+  CHECK(a.hear<Verdict>().granted == 1);
+  a.say(Usage{.request = 0, .use = use(mebibytes(700), mebibytes(700)), .stuck = 0});
+  b.say(hello_of(token_b));
+  Epoch epoch_b = b.hear<Welcome>().epoch;
+  b.attach();
+  b.hear<Attached>();
+  b.await_gate(true);
+  b.say(Usage{.request = 1, .use = use(mebibytes(700), {}), .stuck = 0});
+  CHECK(b.hear<Revoke>().epoch == epoch_b);
+  CHECK(b.hear<Verdict>().granted == 1);
+  CHECK_FALSE(b.open());
+  b.say(Released{.epoch = epoch_b, .wants = 1, .overuse = {}, .use = use(mebibytes(700), {})});
+
+  Epoch epoch_a = a.hear<Revoke>().epoch;
+  CHECK_FALSE(a.open());
+  a.say(Released{.epoch = epoch_a, .wants = 0, .overuse = {}, .use = use(mebibytes(700), mebibytes(700))});
+  Bytes kept = a.hear<Evict>().allowed;
+  CHECK(kept == mebibytes(324));
+  a.say(Usage{.request = 0, .use = use(mebibytes(700), kept), .stuck = 0});
+  Restore restore = b.hear<Restore>();
+  while (restore.allowed < mebibytes(700)) restore = b.hear<Restore>();
+  b.say(Ready{.epoch = restore.epoch, .use = use(mebibytes(700), mebibytes(700))});
+  b.await_gate(true);
+
+  daemon.stop(SIGKILL);
+  CHECK(b.open());  // the page outlives the arbiter
+  daemon.start();
+  Client again(daemon);
+  Hello hello = hello_of(token_b);
+  hello.resuming = hello.held = 1;
+  hello.epoch = restore.epoch;
+  again.say(hello);
+  again.hear<Welcome>();
+  CHECK(again.open());
+  again.attach();
+  again.hear<Attached>();
+  again.say(Usage{.request = 0, .use = use(mebibytes(700), mebibytes(700)), .stuck = 0});
+  Json status = await_status(daemon, [](const Json& json) { return json["recovering"] == false; });
+  CHECK(again.open());
+  CHECK(status["tenants"][0]["lease"] == true);
+}
+
+TEST_CASE("Peers that send what is no message are dropped, and nobody else notices") {
+  Daemon daemon;
+  Client good(daemon);
+  good.say(Hello{});
+  good.attach();
+  good.hear<Attached>();
+  Client bad(daemon);
+  SECTION("garbage") { REQUIRE(send(bad.channel.fd(), "garbage", 7, 0) == 7); }
+  SECTION("an empty datagram") { REQUIRE(send(bad.channel.fd(), "", 0, 0) == 0); }
+  SECTION("an unknown type") {
+    Message message = Message::of(Want{});
+    message.type = static_cast<MessageType>(999);
+    REQUIRE(bad.channel.send(message) == 0);
+  }
+  SECTION("an answer for a question") { bad.say(Welcome{}); }
+  SECTION("no Hello before") { bad.say(Want{}); }
+  SECTION("two Hellos") {
+    bad.say(Hello{});
+    bad.say(Hello{});
+  }
+  SECTION("impossible numbers") {
+    bad.say(Hello{});
+    bad.attach();
+    bad.say(Usage{.request = 1, .use = use(Bytes{~0ull}, {}), .stuck = 0});
+  }
+  SECTION("a GPU without memory") {
+    bad.say(Hello{});
+    bad.say(Attach{.gpu = {{9}}, .total = {}, .name = {}});
+  }
+  SECTION("two GPUs") {
+    bad.say(Hello{});
+    bad.attach();
+    bad.say(Attach{.gpu = {{9}}, .total = gibibytes(1), .name = {}});
+  }
+  CHECK(bad.is_dropped());
+  good.say(MemoryQuery{.request = 1});
+  CHECK(good.hear<MemoryView>().request == 1);
+}
+
+TEST_CASE("A peer that asks without reading is dropped") {
+  Daemon daemon;
+  Client bad(daemon);
+  bad.say(Hello{});
+  bad.attach();
+  // Far more answers than socket and queue hold.
+  Message question = Message::of(MemoryQuery{});
+  int error = 0;
+  for (int i = 0; i < 200000 && error == 0; ++i) error = bad.channel.send(question);
+  CHECK((error == EPIPE || error == ECONNRESET));
+  Client good(daemon);
+  good.say(Hello{});
+  CHECK(good.hear<Welcome>().session.value > 0);
+}
+
+TEST_CASE("Half-open peers hold nobody up") {
+  Daemon daemon;
+  std::vector<std::unique_ptr<Client>> silent;
+  for (int i = 0; i < 100; ++i) silent.push_back(std::make_unique<Client>(daemon));
+  Client good(daemon);
+  good.say(Hello{});
+  CHECK(good.hear<Welcome>().session.value == 1);
+}
+
+TEST_CASE("A killed process gives everything back") {
+  Daemon daemon;
+  pid_t child = fork();
+  if (child == 0) {
+    Channel channel;
+    channel.connect(daemon.socket().c_str());
+    channel.send(Message::of(Hello{}));
+    channel.send(Message::of(Attach{.gpu = {{1}}, .total = gibibytes(1), .name = {}}));
+    channel.send(Message::of(Usage{.request = 1, .use = use(mebibytes(900), {}), .stuck = 0}));
+    for (;;) pause();
+  }
+  await_status(daemon, [](const Json& json) {
+    return !json["tenants"].empty() && json["tenants"][0]["footprint_bytes"] == mebibytes(900).count;
+  });
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  Json status = await_status(daemon, [](const Json& json) { return json["tenants"].empty(); });
+  CHECK(status["gpus"].empty());  // known from that session only
+}
+
+TEST_CASE("What others may not do") {
+  Daemon daemon;
+  if (getuid() != 0) {
+    WARN("needs root to become other users");
+    return;
+  }
+  RegisterJob job;
+  job.step = {.job = 12, .step = 0};
+  job.uid = 1234;
+  job.options.memory = gibibytes(2);
+  Client root(daemon);
+  root.say(job);
+  CHECK(root.hear<RegisterReply>().accepted == 1);
+  root.say(LeaseQuery{.step = {.job = 12, .step = 0}});
+  CHECK(root.hear<LeaseReply>().known == 0);
+  RunToken token = new_run(root);
+
+  REQUIRE(chmod(daemon.folder().c_str(), 0755) == 0);
+  pid_t child = fork();
+  if (child == 0) {
+    if (setuid(4321) != 0) _exit(9);
+    auto ask = [&](const Message& question, Message& answer) {
+      Channel channel;
+      UniqueFd fd;
+      return channel.connect(daemon.socket().c_str()) == 0 && channel.send(question) == 0 &&
+             channel.receive(answer, fd) == 0;
+    };
+    Message answer;
+    if (!ask(Message::of(job), answer) || answer.as<RegisterReply>().accepted != 0) _exit(1);
+    if (!ask(Message::of(LeaseQuery{.step = {.job = 12, .step = 0}}), answer) ||
+        answer.as<LeaseReply>().known != 0)
+      _exit(2);
+    // Another user's token makes no member of the run.
+    if (!ask(Message::of(hello_of(token)), answer) || answer.type != MessageType::welcome) _exit(3);
+    _exit(answer.as<Welcome>().tenant == TenantId{2} ? 4 : 0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("Ends and errors of the daemon") {
+  Daemon daemon;
+  auto run = [](const std::string& config) {
+    pid_t child = fork();
+    if (child == 0) {
+      if (freopen("/dev/null", "w", stderr) == nullptr) _exit(126);
+      execl(SHAREDGPUD, SHAREDGPUD, "--config", config.c_str(), static_cast<char*>(nullptr));
+      _exit(127);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  CHECK(run(daemon.config()) == 0);  // the first one serves there
+  CHECK(run("/nonexistent.conf") == 1);
+  std::string other = daemon.folder() + "/other.conf";
+  std::ofstream(other) << "Socket=/proc/nowhere/s.sock\nStateDir=" << daemon.folder() << "/state2\n";
+  CHECK(run(other) == 1);
+  std::ofstream(other) << "Socket=" << daemon.folder() << "/two.sock\nStateDir=/proc/nowhere\n";
+  CHECK(run(other) == 1);
+  int status = daemon.stop(SIGTERM);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+}  // namespace
+}  // namespace sharedgpu

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/settings.h"
+
+#include <catch2/catch.hpp>
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::string error_of(const std::string& text) {
+  Settings settings;
+  return parse_settings(text, "x.conf", settings);
+}
+
+TEST_CASE("Every key is read") {
+  Settings settings;
+  REQUIRE(parse_settings("# a comment\n"
+                         "Socket=/tmp/s.sock\n"
+                         "  StateDir = /tmp/state\r\n"
+                         "\n"
+                         "DeviceMemoryLimit=24GiB\n"
+                         "MemoryReserve=2%\n"
+                         "Policy=round-robin\n"
+                         "Quantum=500ms\n"
+                         "IdleRelease=50ms\n"
+                         "UnitsPerGpu=16\n"
+                         "ArbiterTimeout=1s\n"
+                         "OnNoArbiter=fail\n"
+                         "SlurmUser=64030\n"
+                         "AdminUsers=alice, bob 1000\n"
+                         "LogLevel=debug\n"
+                         "LogFile=/tmp/log",
+                         "x.conf", settings) == "");
+  CHECK(settings.socket == "/tmp/s.sock");
+  CHECK(settings.state_dir == "/tmp/state");
+  CHECK(settings.device_memory_limit.of(gibibytes(100)) == gibibytes(24));
+  CHECK(settings.memory_reserve.of(gibibytes(100)) == gibibytes(2));
+  CHECK(settings.quantum == 500ms);
+  CHECK(settings.idle_release == 50ms);
+  CHECK(settings.units_per_gpu == 16);
+  CHECK(settings.arbiter_timeout == 1s);
+  CHECK(settings.on_no_arbiter == OnNoArbiter::fail);
+  CHECK(settings.slurm_user == "64030");
+  CHECK(settings.admin_users == std::vector<std::string>{"alice", "bob", "1000"});
+  CHECK(settings.log_level == "debug");
+  CHECK(settings.log_file == "/tmp/log");
+}
+
+TEST_CASE("The defaults serve") {
+  Settings settings;
+  CHECK(parse_settings("", "x.conf", settings) == "");
+  CHECK(settings.socket == kDefaultSocket);
+  CHECK(settings.device_memory_limit.of(gibibytes(10)) == gibibytes(10));
+  CHECK(settings.memory_reserve.of(gibibytes(100)) == gibibytes(5));
+}
+
+TEST_CASE("Errors name file, line and value") {
+  CHECK(error_of("# x\nFoo=1\n") == "x.conf:2: unknown key 'Foo'");
+  CHECK(error_of("quantum=1s\n") == "x.conf:1: unknown key 'quantum'");
+  CHECK(error_of("\n\nQuantum=12 parsecs") ==
+        "x.conf:3: Quantum: '12 parsecs' is not a time (such as 500ms, 10s, 2m)");
+  CHECK(error_of("DeviceMemoryLimit=lots") ==
+        "x.conf:1: DeviceMemoryLimit: 'lots' is not a size (such as 24GiB) or a percentage (such as 90%)");
+  CHECK(error_of("Socket=relative") == "x.conf:1: Socket: 'relative' is not an absolute path");
+  CHECK(error_of("Policy=lottery") == "x.conf:1: Policy: 'lottery' is not a policy (round-robin)");
+  CHECK(error_of("OnNoArbiter=perhaps") == "x.conf:1: OnNoArbiter: 'perhaps' is not plain or fail");
+  CHECK(error_of("UnitsPerGpu=0") == "x.conf:1: UnitsPerGpu: '0' is not a number from 1 to 1024");
+  CHECK(error_of("Quantum=0") == "x.conf:1: Quantum: '0' is not long enough");
+  CHECK(error_of("DeviceMemoryLimit=0") == "x.conf:1: DeviceMemoryLimit: '0' is not more than nothing");
+  CHECK(error_of("Quantum=1s\nnonsense\n") == "x.conf:2: expected Key=Value");
+  CHECK(error_of("[section]\n") == "x.conf:1: sections are not used; expected Key=Value");
+  CHECK(error_of("Quantum=1s\n" + std::string(500, 'x')).rfind("x.conf:2: line longer", 0) == 0);
+  CHECK(error_of(std::string("Quantum=1s\nPolicy=\0", 19)) == "x.conf:2: a NUL character");
+}
+
+TEST_CASE("The first error counts and nothing is half taken") {
+  Settings settings;
+  settings.quantum = 77s;
+  CHECK(parse_settings("Quantum=1s\nFoo=1\nBar=2\n", "x.conf", settings) == "x.conf:2: unknown key 'Foo'");
+  CHECK(settings.quantum == 77s);
+}
+
+TEST_CASE("A file that is not there") {
+  Settings settings;
+  CHECK(read_settings("/nonexistent/x.conf", settings) == "/nonexistent/x.conf: No such file or directory");
+}
+
+}  // namespace
+}  // namespace sharedgpu

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Another library of the program: one that asks for the next definition, as profilers and allocators do, and
+// one with functions of its own under the driver's names, as some frameworks have.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+
+// Volatile, so that these are no tail calls, which would hide who asks.
+void* neighbour_next(const char* name) {
+  void* volatile found = dlsym(RTLD_NEXT, name);
+  return found;
+}
+void* neighbour_default(const char* name) {
+  void* volatile found = dlsym(RTLD_DEFAULT, name);
+  return found;
+}
+int neighbour_only(void) { return 5; }
+int cuDeviceTotalMem_v2(void) { return 4711; }

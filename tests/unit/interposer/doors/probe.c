@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// Comes in by all doors, with libsharedgpu.so preloaded, and checks what it gets. Exit status 0: all right.
+//
+// What other interposers got wrong here is named at the check that would have found it.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int failures;
+#define CHECK(condition)                                                 \
+  do {                                                                   \
+    if (!(condition)) {                                                  \
+      ++failures;                                                        \
+      fprintf(stderr, "probe.c:%d: failed: %s\n", __LINE__, #condition); \
+    }                                                                    \
+  } while (0)
+
+typedef int Launch(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
+                   void**);
+typedef int Resolve4(const char*, void**, int, uint64_t);
+typedef int Resolve5(const char*, void**, int, uint64_t, int*);
+
+// The file that holds `address`.
+static const char* file_of(void* address) {
+  Dl_info info;
+  return address != NULL && dladdr(address, &info) != 0 ? info.dli_fname : "";
+}
+static int is_ours(void* address) { return strstr(file_of(address), "libsharedgpu") != NULL; }
+static int is_driver(void* address) { return strstr(file_of(address), "libcuda.so.1") != NULL; }
+
+// As in a program that is linked with the driver; without one, the preloaded library has it alone.
+extern int cuGetProcAddress_v2(const char*, void**, int, uint64_t, int*) __attribute__((weak));
+
+// Runs `check` in a child, which must end with status 0.
+static int in_child(int (*check)(void)) {
+  pid_t child = fork();
+  if (child == 0) _exit(check());
+  int status = -1;
+  return waitpid(child, &status, 0) == child && status == 0;
+}
+
+static int asks_before_the_driver(void) {
+  void* address = NULL;
+  int status = -1;
+  int result = cuGetProcAddress_v2("cuInit", &address, 12000, 0, &status);
+  return result == 500 || address != NULL ? 0 : 1;  // where this machine has a driver, it answers
+}
+
+static int threads(void) {
+  FILE* status = fopen("/proc/self/status", "r");
+  char line[256];
+  int count = -1;
+  while (fgets(line, sizeof line, status) != NULL) sscanf(line, "Threads: %d", &count);
+  fclose(status);
+  return count;
+}
+
+static int sockets(void) {
+  int count = 0;
+  for (int fd = 0; fd < 64; ++fd) {
+    char path[32];
+    char target[64] = "";
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (readlink(path, target, sizeof target - 1) > 0 && strncmp(target, "socket:", 7) == 0) ++count;
+  }
+  return count;
+}
+
+static void before_the_driver(void) {
+  CHECK(is_ours((void*)dlsym) || dlsym(RTLD_DEFAULT, "dlsym") != NULL);
+  CHECK(dlsym(RTLD_DEFAULT, "cuLaunchKernel") == NULL);  // as without us
+  CHECK(dlerror() != NULL);
+  CHECK(dlsym(NULL, "malloc") != NULL);
+  CHECK(dlsym(RTLD_DEFAULT, "no_such_function") == NULL);
+  CHECK(dlerror() != NULL);
+  CHECK(dlsym(RTLD_NEXT, "cuda_is_not_here") == NULL);
+  // vcuda-controller 20: a NULL call in cuGetProcAddress before anything was set up.
+  CHECK(is_ours((void*)cuGetProcAddress_v2));
+  CHECK(in_child(asks_before_the_driver));
+}
+
+static void by_dlsym(void* driver) {
+  Launch* launch = (Launch*)dlsym(driver, "cuLaunchKernel");
+  CHECK(is_ours((void*)launch));
+  CHECK(is_ours(dlsym(driver, "cuInit")));
+  CHECK(is_driver(dlsym(driver, "cuStreamQuery")));       // has no wrapper
+  CHECK(is_driver(dlsym(driver, "cuDriverGetVersion")));  // is not in the table
+  CHECK(dlsym(driver, "cuMemcpyBatchAsync_v2") == NULL);  // this driver does not have it
+  CHECK(dlerror() != NULL);
+  CHECK(is_ours(dlsym(RTLD_DEFAULT, "cuLaunchKernel_ptsz")));
+  CHECK(is_ours(dlsym(dlopen(NULL, RTLD_LAZY), "cuLaunchKernel")));
+  // HAMi-core pull request 215: cuDNN 9 asks with a null handle, and dlsym called itself for ever.
+  CHECK(dlsym(NULL, "cuLaunchKernel") == (void*)launch);
+  CHECK(dlsym(NULL, "dlsym") == (void*)dlsym);
+  // HAMi-core 52: a driver that hung in a wrapped cuGetExportTable, which programs call before cuInit.
+  int (*export_table)(const void**, const void*) =
+      (int (*)(const void**, const void*))dlsym(driver, "cuGetExportTable");
+  CHECK(is_driver((void*)export_table));
+  const void* table = NULL;
+  CHECK(export_table(&table, driver) == 80 && table == driver);
+
+  int* calls = (int*)dlsym(driver, "fake_calls_plain");
+  uintptr_t* words = (uintptr_t*)dlsym(driver, "fake_words");
+  *calls = 0;
+  CHECK(launch((void*)1, 2, 3, 4, 5, 6, 7, 8, (void*)9, (void**)10, (void**)11) == 77);
+  CHECK(*calls == 1);
+  for (uintptr_t i = 0; i < 11; ++i) CHECK(words[i] == i + 1);
+  int (*set)(uintptr_t, unsigned char, size_t) =
+      (int (*)(uintptr_t, unsigned char, size_t))dlsym(driver, "cuMemsetD8_v2");
+  CHECK(is_ours((void*)set));
+  CHECK(set(0x7fff12345678, 0xfe, (size_t)1 << 40) == 0);
+  CHECK(words[0] == 0x7fff12345678 && words[1] == 0xfe && words[2] == (uintptr_t)1 << 40);
+}
+
+// nvshare 11: CUDA 12 asks the second shape only, and programs ran unmanaged. xsched 21 and HAMi-core 57: the
+// version that is asked for, and the per-thread variant, are functions of their own.
+static void by_get_proc_address(void* driver) {
+  Resolve4* four = (Resolve4*)dlsym(driver, "cuGetProcAddress");
+  Resolve5* five = (Resolve5*)dlsym(driver, "cuGetProcAddress_v2");
+  CHECK(is_ours((void*)four));
+  CHECK(is_ours((void*)five));
+  void* address = (void*)1;
+  int status = -1;
+  CHECK(five("", &address, 12000, 0, &status) == 500);
+  CHECK(status == 1);
+  CHECK(five("", &address, 12000, 0, NULL) == 500);
+  CHECK(five("cuGetProcAddress", &address, 11030, 0, &status) == 0);
+  CHECK(address == (void*)four);
+  CHECK(four("cuGetProcAddress", &address, 12000, 0) == 0);
+  CHECK(address == (void*)five);
+  CHECK(five("cuLaunchKernel", &address, 12000, 0, &status) == 0);
+  CHECK(address == dlsym(driver, "cuLaunchKernel"));
+  CHECK(five("cuLaunchKernel", &address, 12000, 2, &status) == 0);
+  CHECK(address == dlsym(driver, "cuLaunchKernel_ptsz"));
+  CHECK(is_ours(address));
+  CHECK(((Launch*)address)(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) == 78);
+  CHECK(five("cuStreamQuery", &address, 12000, 0, &status) == 0);
+  CHECK(is_driver(address));
+  CHECK(five("cuMemsetD8", &address, 12000, 0, &status) == 0);
+  CHECK(is_ours(address));
+  CHECK(five("cuMemsetD8", &address, 2000, 0, &status) == 0);
+  CHECK(is_driver(address));  // nothing that we know
+  CHECK(((int (*)(void))address)() == 79);
+}
+
+// HAMi-core 233, pull request 320: cuCtxCreate has other arguments in CUDA 13. HAMi-core 57: the newest
+// version was handed out whatever the program had asked for.
+static void by_version(void* driver) {
+  Resolve5* resolve = (Resolve5*)dlsym(driver, "cuGetProcAddress_v2");
+  uintptr_t* words = (uintptr_t*)dlsym(driver, "fake_words");
+  void *second = NULL, *third = NULL, *fourth = NULL, *context = NULL;
+  CHECK(resolve("cuCtxCreate", &second, 3020, 0, NULL) == 0);
+  CHECK(resolve("cuCtxCreate", &third, 11040, 0, NULL) == 0);
+  CHECK(resolve("cuCtxCreate", &fourth, 13000, 0, NULL) == 0);
+  CHECK(is_ours(second) && second == dlsym(driver, "cuCtxCreate_v2"));
+  CHECK(is_ours(third) && third == dlsym(driver, "cuCtxCreate_v3"));
+  CHECK(is_ours(fourth) && fourth == dlsym(driver, "cuCtxCreate_v4"));
+  CHECK(((int (*)(void**, unsigned, int))second)(&context, 5, 6) == 0);
+  CHECK(context == (void*)2 && words[0] == 2 && words[1] == 5 && words[2] == 6);
+  CHECK(((int (*)(void**, void*, int, unsigned, int))third)(&context, (void*)7, 1, 5, 6) == 0);
+  CHECK(context == (void*)3 && words[0] == 3 && words[1] == 7 && words[2] == 1 && words[3] == 5 &&
+        words[4] == 6);
+  CHECK(((int (*)(void**, void*, unsigned, int))fourth)(&context, (void*)8, 5, 6) == 0);
+  CHECK(context == (void*)4 && words[0] == 4 && words[1] == 8 && words[2] == 5 && words[3] == 6);
+}
+
+// The resolver of programs with per-thread default streams is another one, and leads to us as well.
+static void by_per_thread_resolver(void* driver) {
+  Resolve5* resolve = (Resolve5*)dlsym(driver, "cuGetProcAddress_v2");
+  void* per_thread = NULL;
+  void* address = NULL;
+  int status = -1;
+  CHECK(resolve("cuGetProcAddress", &per_thread, 12000, 2, &status) == 0);
+  CHECK(per_thread != (void*)resolve && is_ours(per_thread));
+  CHECK(((Resolve5*)per_thread)("cuLaunchKernel", &address, 12000, 0, &status) == 0);
+  CHECK(address == dlsym(driver, "cuLaunchKernel_ptsz"));
+  CHECK(is_ours(address));
+}
+
+static void by_neighbours(const char* library) {
+  void* neighbour = dlopen(library, RTLD_NOW | RTLD_GLOBAL);
+  CHECK(neighbour != NULL);
+  void* (*next)(const char*) = (void* (*)(const char*))dlsym(neighbour, "neighbour_next");
+  void* (*standard)(const char*) = (void* (*)(const char*))dlsym(neighbour, "neighbour_default");
+  // The neighbour comes last: nothing follows it but what it brought along. Ours would find itself otherwise.
+  // HAMi-core pull requests 279 and 315: RTLD_NEXT found nothing, or the asker itself, in `import torch`.
+  CHECK(!is_ours(next("cuLaunchKernel")));
+  CHECK(!is_ours(next("dlsym")));
+  CHECK(next("dlsym") != NULL);
+  CHECK(next("malloc") != NULL && next("malloc") == standard("malloc"));
+  CHECK(next("neighbour_only") == NULL);
+  CHECK(standard("neighbour_only") == dlsym(neighbour, "neighbour_only"));
+  CHECK(is_ours(standard("cuLaunchKernel")));
+  // HAMi-core pull request 326: the caller's handle was ignored. A library's own function of that name is not
+  // the driver's, and what a library lacks is not found in it.
+  CHECK(dlsym(neighbour, "cuLaunchKernel") == NULL);
+  int (*own)(void) = (int (*)(void))dlsym(neighbour, "cuDeviceTotalMem_v2");
+  CHECK(own != NULL && own() == 4711);
+}
+
+static void in_a_child(void* driver) {
+  pid_t child = fork();
+  if (child == 0) {
+    Launch* launch = (Launch*)dlsym(driver, "cuLaunchKernel");
+    _exit(launch(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) == 77 ? 0 : 1);
+  }
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+int main(int count, char** arguments) {
+  if (count != 3) return 2;
+  before_the_driver();
+  void* driver = dlopen(arguments[1], RTLD_NOW);
+  CHECK(driver != NULL);
+  if (driver == NULL) return 2;
+  by_dlsym(driver);
+  by_get_proc_address(driver);
+  by_version(driver);
+  by_per_thread_resolver(driver);
+  by_neighbours(arguments[2]);
+  in_a_child(driver);
+  // None of this has begun a session.
+  CHECK(threads() == 1);
+  CHECK(sockets() == 0);
+  return failures == 0 ? 0 : 1;
+}

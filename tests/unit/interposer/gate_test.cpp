@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <sys/wait.h>
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "interposer/gate/control.h"
+
+using namespace sharedgpu;
+using namespace std::chrono_literals;
+
+namespace {
+
+std::atomic<int> wants{0};
+
+// A page under the test's command in the place of the arbiter's.
+class Arbiter {
+ public:
+  explicit Arbiter(bool open) {
+    gate::arm([] { ++wants; });
+    REQUIRE(writer_.create() == 0);
+    writer_.set_open(open);
+    REQUIRE(gate::install(writer_.fd()));
+    if (open) gate::hold();
+  }
+  ~Arbiter() { gate::open_for_good(); }
+  void set_open(bool open) { writer_.set_open(open); }
+
+ private:
+  LeasePageWriter writer_;
+};
+
+class Call final : public gate::Drain {
+ public:
+  explicit Call(std::function<void()> work = [] {}) : work_(std::move(work)) {}
+  bool drain() override {
+    work_();
+    return ++drains_ > failures;
+  }
+  int failures = 0;  // the first so many could not wait
+
+ private:
+  std::function<void()> work_;
+  int drains_ = 0;
+};
+
+bool close_quietly() {
+  Call nothing;
+  return gate::close(nothing);
+}
+
+template <class Condition>
+void wait_until(Condition condition) {
+  while (!condition()) std::this_thread::sleep_for(1ms);
+}
+
+}  // namespace
+
+TEST_CASE("the gate is open before there is a session") {
+  std::uint64_t before = gate::activity().passes;
+  {
+    gate::Pass outer;
+    CHECK(gate::activity().inside);
+    gate::Pass inner;
+    CHECK(gate::activity().inside);
+  }
+  gate::Activity after = gate::activity();
+  CHECK(!after.inside);
+  CHECK(after.passes == before + 2);
+}
+
+TEST_CASE("a closed gate holds submissions until it opens") {
+  Arbiter arbiter(true);
+  arbiter.set_open(false);
+  CHECK(close_quietly());
+  CHECK(!gate::held());
+
+  wants = 0;
+  std::atomic<int> passed{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      gate::Pass pass;
+      ++passed;
+    });
+  wait_until([] { return gate::wanted(); });
+  std::this_thread::sleep_for(50ms);
+  CHECK(passed == 0);
+  CHECK(wants >= 1);
+  gate::hold();
+  arbiter.set_open(true);
+  for (std::thread& thread : threads) thread.join();
+  CHECK(passed == 4);
+  CHECK(!gate::wanted());
+}
+
+TEST_CASE("closing waits for the thread inside, and drains after it has left") {
+  Arbiter arbiter(true);
+  std::atomic<bool> inside{false};
+  std::atomic<bool> leave{false};
+  std::atomic<bool> left{false};
+  std::thread thread([&] {
+    gate::Pass pass;
+    inside = true;
+    wait_until([&] { return leave.load(); });
+    left = true;
+  });
+  wait_until([&] { return inside.load(); });
+  arbiter.set_open(false);
+  bool drained_after = false;
+  Call drain([&] { drained_after = left; });
+  std::thread closer([&] { CHECK(gate::close(drain)); });
+  std::this_thread::sleep_for(20ms);
+  CHECK(gate::held());
+  leave = true;
+  closer.join();
+  thread.join();
+  CHECK(drained_after);
+  CHECK(!gate::held());
+}
+
+TEST_CASE("a gate that opens again while it is closing stays ours") {
+  Arbiter arbiter(true);
+  std::atomic<bool> inside{false};
+  std::atomic<bool> leave{false};
+  std::thread thread([&] {
+    gate::Pass pass;
+    inside = true;
+    wait_until([&] { return leave.load(); });
+  });
+  wait_until([&] { return inside.load(); });
+  arbiter.set_open(false);
+  std::atomic<bool> closed{true};
+  std::thread closer([&] { closed = close_quietly(); });
+  std::this_thread::sleep_for(5ms);
+  arbiter.set_open(true);
+  closer.join();
+  CHECK(!closed);
+  CHECK(gate::held());
+  leave = true;
+  thread.join();
+}
+
+TEST_CASE("a gate that opened without a Ready is drained all the same") {
+  Arbiter arbiter(true);
+  arbiter.set_open(false);
+  CHECK(close_quietly());
+  arbiter.set_open(true);
+  CHECK(gate::held());
+  { gate::Pass pass; }
+  arbiter.set_open(false);
+  CHECK(gate::held());
+  int rounds = 0;
+  Call drain([&] { ++rounds; });
+  CHECK(gate::close(drain));
+  CHECK(rounds == 1);
+  CHECK(gate::close(drain));  // Revoke said twice
+  CHECK(rounds == 1);
+}
+
+TEST_CASE("a gate with several pages is open when all of them are") {
+  gate::arm([] { ++wants; });
+  LeasePageWriter first;
+  LeasePageWriter second;
+  REQUIRE(first.create() == 0);
+  REQUIRE(second.create() == 0);
+  first.set_open(true);
+  REQUIRE(gate::install(first.fd(), {0}));
+  gate::hold();
+  CHECK(gate::is_open());
+  // A page that comes closed closes the gate, for submissions as well.
+  REQUIRE(gate::install(second.fd(), {1}));
+  CHECK(!gate::is_open());
+  CHECK(close_quietly());
+  std::atomic<int> passed{0};
+  std::vector<std::thread> threads;
+  auto submit = [&] {
+    threads.emplace_back([&] {
+      gate::Pass pass;
+      ++passed;
+    });
+    wait_until([] { return gate::wanted(); });
+  };
+  auto all_pass = [&](int wanted) {
+    for (std::thread& thread : threads) thread.join();
+    threads.clear();
+    CHECK(passed == wanted);
+  };
+  submit();
+  second.set_open(true);
+  all_pass(1);
+  // Either page closes it, at once for those who look and at the latest with close() for all.
+  for (LeasePageWriter* page : {&first, &second}) {
+    page->set_open(false);
+    CHECK(!gate::is_open());
+    int rounds = 0;
+    Call drain([&] { ++rounds; });
+    CHECK(gate::close(drain));
+    CHECK(rounds == 1);
+    CHECK(gate::close(drain));  // the other session's Revoke
+    CHECK(rounds == 1);
+    passed = 0;
+    submit();
+    std::this_thread::sleep_for(20ms);
+    CHECK(passed == 0);
+    page->set_open(true);
+    all_pass(1);
+  }
+  // Of two pages that open one after the other the last one counts.
+  first.set_open(false);
+  second.set_open(false);
+  CHECK(close_quietly());
+  passed = 0;
+  submit();
+  first.set_open(true);
+  std::this_thread::sleep_for(20ms);
+  CHECK(passed == 0);
+  second.set_open(true);
+  all_pass(1);
+  // Whose waiting counts is told apart.
+  second.set_contended(true);
+  CHECK(!gate::contended({0}));
+  CHECK(gate::contended({1}));
+  // A session that is let go leaves the gate to the other.
+  second.set_open(false);
+  CHECK(close_quietly());
+  gate::open_for_good({1});
+  CHECK(gate::is_open());
+  first.set_open(false);
+  CHECK(close_quietly());
+  CHECK(!gate::is_open());
+  gate::after_fork();  // as in the child: one page of its own again
+  CHECK(gate::is_open());
+}
+
+TEST_CASE("a capture passes the closed gate, and is waited for") {
+  Arbiter arbiter(true);
+  gate::capture_began();
+  arbiter.set_open(false);
+  bool capturing_at_drain = true;
+  Call drain([&] { capturing_at_drain = gate::capturing(); });
+  std::thread closer([&] { CHECK(gate::close(drain)); });
+  for (int i = 0; i < 100; ++i) {
+    gate::Pass pass;
+    CHECK(gate::held());
+  }
+  gate::capture_ended();
+  closer.join();
+  CHECK(!capturing_at_drain);
+}
+
+TEST_CASE("a drain that needs the program's own next submission is not for ever") {
+  Arbiter arbiter(true);
+  arbiter.set_open(false);
+  std::atomic<int> rounds{0};
+  std::atomic<bool> submitted{false};
+  Call drain([&] {
+    ++rounds;
+    wait_until([&] { return submitted.load(); });
+  });
+  std::thread closer([&] { CHECK(gate::close(drain)); });
+  std::thread thread([&] {
+    gate::Pass pass;
+    submitted = true;
+  });
+  thread.join();
+  closer.join();
+  // What was let through is drained as well.
+  CHECK(rounds == 2);
+}
+
+TEST_CASE("grace comes ever more rarely") {
+  CHECK(gate::grace(-1ms) == 0);
+  CHECK(gate::grace(0ms) == 0);
+  CHECK(gate::grace(499ms) == 0);
+  CHECK(gate::grace(500ms) == 1);
+  CHECK(gate::grace(509ms) == 1);
+  CHECK(gate::grace(510ms) == 2);
+  CHECK(gate::grace(540ms) == 3);
+  CHECK(gate::grace(1500ms) == 11);
+  CHECK(gate::grace(1h) == 600);
+}
+
+TEST_CASE("marks of threads that ended serve new threads, and their counts stay") {
+  std::uint64_t before = gate::activity().passes;
+  for (int i = 0; i < 200; ++i) std::thread([] { gate::Pass pass; }).join();
+  gate::Activity after = gate::activity();
+  CHECK(after.passes == before + 400);
+  CHECK(!after.inside);
+}
+
+TEST_CASE("the child of a fork has an open gate and none of its parent's threads") {
+  Arbiter arbiter(true);
+  std::atomic<bool> inside{false};
+  std::atomic<bool> leave{false};
+  std::thread thread([&] {
+    gate::Pass pass;
+    gate::capture_began();
+    inside = true;
+    wait_until([&] { return leave.load(); });
+    gate::capture_ended();
+  });
+  wait_until([&] { return inside.load(); });
+  arbiter.set_open(false);
+  pid_t child = fork();
+  if (child == 0) {
+    gate::after_fork();
+    bool alone = !gate::activity().inside && !gate::capturing() && !gate::wanted();
+    { gate::Pass pass; }
+    _exit(alone && LeasePage::is_open(gate::page().gate.load()) ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(!LeasePage::is_open(gate::page().gate.load()));
+  leave = true;
+  thread.join();
+}
+
+TEST_CASE("a drain that could not wait is tried again before the gate is released") {
+  Arbiter arbiter(true);
+  { gate::Pass pass; }
+  arbiter.set_open(false);
+  int rounds = 0;
+  Call drain([&] { ++rounds; });
+  drain.failures = 3;
+  CHECK(gate::close(drain));
+  CHECK(rounds == 4);
+  CHECK(!gate::held());
+}
+
+TEST_CASE("a thread's own stream counts as long as the thread lives") {
+  CHECK(!gate::activity().own_streams);
+  std::thread([] {
+    { gate::Pass pass; }
+    CHECK(!gate::activity().own_streams);
+    {
+      gate::Pass pass;
+      pass.to_own_stream();
+    }
+    CHECK(gate::activity().own_streams);
+  }).join();
+  CHECK(!gate::activity().own_streams);
+}

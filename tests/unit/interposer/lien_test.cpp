@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Locks belong to open files: two of them in one process stand for two processes.
+#include "interposer/session/lien.h"
+
+#include <fcntl.h>
+
+#include <catch2/catch.hpp>
+
+#include "interposer/session/lending.h"
+
+using namespace sharedgpu;
+using session::Lending;
+using session::Lien;
+
+TEST_CASE("a lender sees which loans are held, and a borrower that the lender lives", "[lien]") {
+  Lien lender;
+  REQUIRE(lender.create());
+  CHECK_FALSE(lender.is_held(5));
+  Lien one;
+  Lien other;
+  one.adopt(lender.for_borrower());
+  other.adopt(lender.for_borrower());
+  REQUIRE(one);
+  one.hold(5);
+  other.hold(5);
+  other.hold(Lien::kLoans - 1);
+  CHECK(lender.is_held(5));
+  CHECK_FALSE(lender.is_held(6));
+  CHECK(lender.is_held(Lien::kLoans - 1));
+  one.let_go(5);
+  CHECK(lender.is_held(5));
+  other.drop();  // as the kernel does for a process that dies
+  CHECK_FALSE(lender.is_held(5));
+  CHECK_FALSE(lender.is_held(Lien::kLoans - 1));
+  CHECK(one.lender_lives());
+  lender.drop();
+  CHECK_FALSE(one.lender_lives());
+}
+
+TEST_CASE("exactly one borrower inherits a loan, and the next one after it", "[lien]") {
+  Lien lender;
+  REQUIRE(lender.create());
+  Lien one;
+  Lien other;
+  one.adopt(lender.for_borrower());
+  other.adopt(lender.for_borrower());
+  one.hold(5);
+  other.hold(5);
+  lender.drop();
+  CHECK(one.inherit(5));
+  CHECK(one.inherit(5));
+  CHECK_FALSE(other.inherit(5));
+  CHECK(other.inherit(6));
+  one.let_go(5);
+  CHECK(other.inherit(5));
+}
+
+namespace {
+
+// One allocation of two pieces at address 4096.
+class TwoPieces final : public Memory {
+ public:
+  CUresult allocate(CUdeviceptr* /*address*/, Bytes /*size*/) override { return CUDA_ERROR_OUT_OF_MEMORY; }
+  std::optional<CUresult> free(CUdeviceptr /*address*/) override { return std::nullopt; }
+  std::optional<CUresult> free_unused(CUdeviceptr /*address*/) override { return std::nullopt; }
+  std::optional<AddressRange> find(CUdeviceptr /*address*/) const override { return std::nullopt; }
+  CUresult export_piece(CUdeviceptr base, unsigned index, Piece* piece) override {
+    if (base != 4096 || index > 1) return CUDA_ERROR_INVALID_VALUE;
+    piece->descriptor = fcntl(2, F_DUPFD_CLOEXEC, 0);
+    piece->size = {index + 1};
+    piece->count = 2;
+    return CUDA_SUCCESS;
+  }
+  CUresult pin(Bytes /*size*/) override { return CUDA_SUCCESS; }
+  void unpin(Bytes /*size*/) override {}
+  void set_context_size(Bytes /*size*/) override {}
+  MemoryUse use() const override { return {}; }
+  void set_allowed(Bytes /*allowed*/) override {}
+  Bytes allowed() const override { return {}; }
+  bool evict() override { return true; }
+  bool restore() override { return true; }
+  void tend() override {}
+};
+
+Wanted wish(LoanName name, std::uint32_t piece) { return {.ticket = 3, .name = name, .piece = piece}; }
+
+}  // namespace
+
+TEST_CASE("what is lent is given under its name until it is freed", "[lien]") {
+  TwoPieces memory;
+  Lending lending;
+  LoanName name;
+  REQUIRE(lending.lend(memory, 4096, name));
+  LoanName again;
+  REQUIRE(lending.lend(memory, 4096, again));
+  CHECK(name == again);
+  CHECK(name.lender == lending.number());
+
+  UniqueFd descriptor;
+  Lend lend = lending.answer(wish(name, 1), descriptor);
+  CHECK(lend.ticket == 3);
+  CHECK(lend.outcome == LoanOutcome::given);
+  CHECK(lend.pieces == 2);
+  CHECK(lend.size == Bytes{2});
+  CHECK(descriptor);
+  descriptor.reset();
+  CHECK(lending.answer(wish(name, 2), descriptor).outcome == LoanOutcome::failed);
+  CHECK_FALSE(descriptor);
+  CHECK(lending.answer(wish({name.lender, name.loan + 1}, 0), descriptor).outcome == LoanOutcome::unknown);
+  CHECK(lending.answer(wish({name.lender + 1, name.loan}, 0), descriptor).outcome == LoanOutcome::unknown);
+
+  REQUIRE(lending.answer(wish(name, kLien), descriptor).outcome == LoanOutcome::given);
+  Lien borrower;
+  borrower.adopt(std::move(descriptor));
+  borrower.hold(name.loan);
+  CHECK_FALSE(lending.still_lent(8192));
+  CHECK(lending.still_lent(4096));
+  CHECK(lending.answer(wish(name, 0), descriptor).outcome == LoanOutcome::unknown);
+  CHECK(lending.still_lent(4096));
+  borrower.let_go(name.loan);
+  CHECK_FALSE(lending.still_lent(4096));
+  REQUIRE(lending.lend(memory, 4096, again));
+  CHECK(again != name);  // memory that was given out anew is another loan
+}

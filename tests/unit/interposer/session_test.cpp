@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// One process's whole life with an arbiter, on the simulated GPU: the wrappers, the session, the gate and the
+// memory together. A process has one session, so this is one story.
+#include <cuda.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "interposer/gate/control.h"
+#include "tests/unit/interposer/support/scripted_arbiter.h"
+
+using namespace sharedgpu;
+using namespace std::chrono_literals;
+using test::ScriptedArbiter;
+
+namespace {
+
+std::string socket_path() { return "/tmp/sharedgpu-session-test-" + std::to_string(getpid()); }
+
+// Runs on a thread of the program while the arbiter serves.
+template <class Work>
+auto beside(ScriptedArbiter& arbiter, Work work) {
+  auto result = std::async(std::launch::async, work);
+  arbiter.serve_until([&] { return result.wait_for(0s) == std::future_status::ready; });
+  return result.get();
+}
+
+// Every way to name a default stream (xsched 21: the default stream was not held).
+std::vector<std::future<CUresult>> on_default_streams(CUcontext context, CUdeviceptr address) {
+  using Fill = CUresult(CUdeviceptr, unsigned char, std::size_t, CUstream);
+  struct Way {
+    Fill* fill;
+    CUstream stream;
+  };
+  std::vector<std::future<CUresult>> calls;
+  for (Way way : {Way{cuMemsetD8Async, nullptr}, Way{cuMemsetD8Async, CU_STREAM_LEGACY},
+                  Way{cuMemsetD8Async, CU_STREAM_PER_THREAD}, Way{cuMemsetD8Async_ptsz, nullptr}})
+    calls.push_back(std::async(std::launch::async, [=] {
+      cuCtxPushCurrent_v2(context);
+      return way.fill(address, 0x11, 1, way.stream);
+    }));
+  calls.push_back(std::async(std::launch::async, [=] {
+    cuCtxPushCurrent_v2(context);
+    return cuMemsetD8_v2_ptds(address, 0x11, 1);
+  }));
+  return calls;
+}
+
+bool blocked(std::future<CUresult>& call) { return call.wait_for(100ms) == std::future_status::timeout; }
+
+// Whether physical memory of the simulated GPU is there: its addresses are the process's own.
+bool readable(CUdeviceptr address) {
+  char byte = 0;
+  iovec here = {.iov_base = &byte, .iov_len = 1};
+  iovec there = {.iov_base = reinterpret_cast<void*>(address), .iov_len = 1};
+  return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1 && byte == 0x77;
+}
+
+}  // namespace
+
+TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal") {
+  setenv("SHAREDGPU_SOCKET", socket_path().c_str(), 1);
+  setenv("SHAREDGPU_ARBITER_TIMEOUT", "2000", 1);
+  setenv("SIMGPU_MEMORY", "256MiB", 1);
+  ScriptedArbiter arbiter(socket_path());
+  arbiter.capacity = mebibytes(192);
+  arbiter.allowed = mebibytes(192);
+  arbiter.listen();
+
+  // It begins.
+  auto init = std::async(std::launch::async, [] { return cuInit(0); });
+  Hello hello = arbiter.accept();
+  CHECK(hello.resuming == 0);
+  arbiter.welcome(true, {1});
+  REQUIRE(init.get() == CUDA_SUCCESS);
+  CHECK(gate::held());
+
+  // Attaching, and one consistent world.
+  CUcontext context = nullptr;
+  REQUIRE(beside(arbiter, [&] { return cuDevicePrimaryCtxRetain(&context, 0); }) == CUDA_SUCCESS);
+  CHECK(arbiter.attaches == 1);
+  REQUIRE(cuCtxPushCurrent_v2(context) == CUDA_SUCCESS);
+  std::size_t total = 0;
+  REQUIRE(cuDeviceTotalMem_v2(&total, 0) == CUDA_SUCCESS);
+  CHECK(total == mebibytes(192).count);
+  std::size_t free = 0;
+  auto in_context = [&](auto work) {
+    return beside(arbiter, [&] {
+      cuCtxPushCurrent_v2(context);
+      return work();
+    });
+  };
+  REQUIRE(in_context([&] { return cuMemGetInfo_v2(&free, nullptr); }) == CUDA_SUCCESS);
+  CHECK(free == mebibytes(5).count);
+
+  // Memory, and work on it.
+  const std::size_t bytes = mebibytes(96).count;
+  CUdeviceptr address = 0;
+  REQUIRE(in_context([&] { return cuMemAlloc_v2(&address, bytes); }) == CUDA_SUCCESS);
+  std::vector<unsigned char> pattern(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) pattern[i] = static_cast<unsigned char>(i * 7 + i / 4096);
+  REQUIRE(cuMemcpyHtoD_v2(address, pattern.data(), bytes) == CUDA_SUCCESS);
+
+  arbiter.grant = false;
+  CUdeviceptr refused = 0;
+  CHECK(in_context([&] { return cuMemAlloc_v2(&refused, bytes); }) == CUDA_ERROR_OUT_OF_MEMORY);
+  arbiter.grant = true;
+
+  // Memory that a network card gets to know stays where it is.
+  CUdeviceptr known = 0;
+  REQUIRE(in_context([&] { return cuMemAlloc_v2(&known, mebibytes(40).count); }) == CUDA_SUCCESS);
+  REQUIRE(cuMemsetD8_v2(known, 0x77, mebibytes(40).count) == CUDA_SUCCESS);
+  int card = -1;
+  REQUIRE(in_context([&] {
+            return cuMemGetHandleForAddressRange(&card, known, 4096, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+          }) == CUDA_SUCCESS);
+  arbiter.serve_until([&] { return arbiter.last_usage->use.pinned == mebibytes(40); });
+
+  for (std::uint64_t turn = 1; turn <= 3; ++turn) {
+    // The turn ends; the memory goes.
+    arbiter.page().set_open(false);
+    arbiter.say(Revoke{.epoch = {turn}});
+    Released released = arbiter.expect<Released>();
+    CHECK(released.epoch == Epoch{turn});
+    CHECK(released.wants == 0);
+    CHECK(released.use.resident == released.use.swappable);
+    CHECK(!gate::held());
+    arbiter.last_usage.reset();
+    arbiter.say(Evict{.allowed = {}});
+    arbiter.serve_until([&] { return arbiter.last_usage && arbiter.last_usage->use.resident.count == 0; });
+
+    CHECK(readable(known));
+    CHECK_FALSE(readable(address));
+
+    // A submission waits at the gate, questions do not.
+    arbiter.wants = 0;
+    unsigned char last = 0;
+    auto copy = std::async(std::launch::async, [&] {
+      cuCtxPushCurrent_v2(context);
+      return cuMemcpyDtoH_v2(&last, address + bytes - 1, 1);
+    });
+    arbiter.expect<Want>();
+    CHECK(blocked(copy));
+    auto defaults = on_default_streams(context, address);
+    for (auto& call : defaults) CHECK(blocked(call));
+    CUdeviceptr base = 0;
+    std::size_t size = 0;
+    CHECK(cuMemGetAddressRange_v2(&base, &size, address + 12345) == CUDA_SUCCESS);
+    CHECK(base == address);
+    CHECK(size == bytes);
+    unsigned type = 0;
+    CHECK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address + 1) == CUDA_SUCCESS);
+    CHECK(type == CU_MEMORYTYPE_DEVICE);
+
+    // The next turn begins once the memory is back.
+    arbiter.say(Restore{.epoch = {turn + 1}, .allowed = mebibytes(192)});
+    Ready ready = arbiter.expect<Ready>();
+    CHECK(ready.epoch == Epoch{turn + 1});
+    CHECK(ready.use.resident == ready.use.swappable);
+    CHECK(blocked(copy));
+    arbiter.page().set_open(true);
+    CHECK(copy.get() == CUDA_SUCCESS);
+    CHECK(last == pattern.back());
+    for (auto& call : defaults) CHECK(call.get() == CUDA_SUCCESS);
+    REQUIRE(cuMemcpyHtoD_v2(address, pattern.data(), 1) == CUDA_SUCCESS);
+  }
+  close(card);
+  CHECK(in_context([&] { return cuMemFree_v2(known); }) == CUDA_SUCCESS);
+  arbiter.serve_until([&] { return arbiter.last_usage->use.pinned == Bytes{}; });
+  std::vector<unsigned char> seen(bytes);
+  REQUIRE(cuMemcpyDtoH_v2(seen.data(), address, bytes) == CUDA_SUCCESS);
+  CHECK(seen == pattern);
+
+  // While others wait, an idle session says so.
+  arbiter.page().set_contended(true);
+  Idle idle = arbiter.expect<Idle>();
+  CHECK(idle.epoch == Epoch{4});
+  CHECK(idle.idle > 0ns);
+  // But not while a thread lives whose own default stream nobody else can ask.
+  arbiter.page().set_contended(false);
+  std::promise<void> used;
+  std::promise<void> over;
+  std::thread per_thread([&] {
+    cuCtxPushCurrent_v2(context);
+    CHECK(cuMemsetD8_v2_ptds(address, pattern[0], 1) == CUDA_SUCCESS);
+    used.set_value();
+    over.get_future().wait();
+  });
+  used.get_future().wait();
+  arbiter.idles = 0;
+  arbiter.page().set_contended(true);
+  arbiter.serve_until(
+      [end = std::chrono::steady_clock::now() + 200ms] { return std::chrono::steady_clock::now() >= end; });
+  CHECK(arbiter.idles == 0);
+  over.set_value();
+  per_thread.join();
+  arbiter.expect<Idle>();
+  arbiter.page().set_contended(false);
+
+  // The arbiter hangs in our turn: who asks goes on without an answer, and asks again once it is back.
+  CUdeviceptr unasked[2] = {};
+  auto alone = std::async(std::launch::async, [&] {
+    cuCtxPushCurrent_v2(context);
+    std::size_t some = 0;
+    CHECK(cuMemAlloc_v2(&unasked[0], mebibytes(8).count) == CUDA_SUCCESS);
+    CHECK(cuMemsetD8_v2(unasked[0], 0x11, mebibytes(8).count) == CUDA_SUCCESS);
+    CHECK(cuMemAlloc_v2(&unasked[1], mebibytes(40).count) == CUDA_SUCCESS);
+    CHECK(cuMemGetInfo_v2(&some, nullptr) == CUDA_SUCCESS);
+  });
+  CHECK(alone.wait_for(60s) == std::future_status::ready);
+  arbiter.queries = 0;
+  arbiter.serve_until([&] { return arbiter.queries > 0; });
+  arbiter.grant = false;
+  CUresult asked = CUDA_SUCCESS;
+  for (int i = 0; i < 600 && asked == CUDA_SUCCESS; ++i) {
+    asked = in_context([&] { return cuMemAlloc_v2(&refused, bytes / 2); });
+    if (asked == CUDA_SUCCESS) CHECK(in_context([&] { return cuMemFree_v2(refused); }) == CUDA_SUCCESS);
+  }
+  CHECK(asked == CUDA_ERROR_OUT_OF_MEMORY);
+  arbiter.grant = true;
+  for (CUdeviceptr block : unasked) CHECK(in_context([&] { return cuMemFree_v2(block); }) == CUDA_SUCCESS);
+
+  // The arbiter dies in our turn: the program goes on, and what it asks meanwhile is answered by the next
+  // one.
+  arbiter.die();
+  REQUIRE(cuMemsetD8_v2(address, 0x5a, bytes) == CUDA_SUCCESS);
+  CUdeviceptr more = 0;
+  auto allocation = std::async(std::launch::async, [&] {
+    cuCtxPushCurrent_v2(context);
+    return cuMemAlloc_v2(&more, mebibytes(40).count);
+  });
+  CHECK(blocked(allocation));
+  arbiter.listen();
+  hello = arbiter.accept();
+  CHECK(hello.resuming == 1);
+  CHECK(hello.held == 1);
+  CHECK(hello.epoch == Epoch{4});
+  arbiter.attaches = 0;
+  arbiter.welcome(true, {4});
+  arbiter.serve_until([&] { return allocation.wait_for(0s) == std::future_status::ready; });
+  CHECK(allocation.get() == CUDA_SUCCESS);
+  CHECK(arbiter.attaches == 1);
+  CHECK(in_context([&] { return cuMemFree_v2(more); }) == CUDA_SUCCESS);
+
+  // It dies between our turns: a thread that waits at the gate goes on waiting.
+  arbiter.page().set_open(false);
+  arbiter.say(Revoke{.epoch = {4}});
+  arbiter.expect<Released>();
+  auto fill = std::async(std::launch::async, [&] {
+    cuCtxPushCurrent_v2(context);
+    return cuMemsetD8_v2(address, 0xa5, bytes);
+  });
+  arbiter.expect<Want>();
+  arbiter.die();
+  CHECK(blocked(fill));
+  arbiter.listen();
+  hello = arbiter.accept();
+  CHECK(hello.held == 0);
+  CHECK(hello.wants == 1);
+
+  // The next one does not want us any more: all comes back, and plain CUDA it is.
+  arbiter.refuse("the test is over");
+  CHECK(fill.get() == CUDA_SUCCESS);
+  REQUIRE(cuMemcpyDtoH_v2(seen.data(), address, bytes) == CUDA_SUCCESS);
+  CHECK(seen == std::vector<unsigned char>(bytes, 0xa5));
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/interposer/support/scripted_arbiter.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+namespace sharedgpu::test {
+namespace {
+
+bool readable(int fd, std::chrono::milliseconds patience) {
+  pollfd wanted = {.fd = fd, .events = POLLIN, .revents = 0};
+  return poll(&wanted, 1, static_cast<int>(patience.count())) > 0;
+}
+
+[[noreturn]] void fail(const std::string& what) { throw std::runtime_error("scripted arbiter: " + what); }
+
+constexpr auto kPatience = std::chrono::seconds(60);
+
+}  // namespace
+
+ScriptedArbiter::ScriptedArbiter(std::string socket_path) : path_(std::move(socket_path)) {}
+
+ScriptedArbiter::~ScriptedArbiter() { unlink(path_.c_str()); }
+
+void ScriptedArbiter::listen() {
+  if (int error = listen_at(path_.c_str(), listener_)) fail(std::strerror(error));
+}
+
+Hello ScriptedArbiter::accept() {
+  if (!readable(listener_.get(), kPatience)) fail("nobody connects");
+  session_ = Channel(UniqueFd(::accept(listener_.get(), nullptr, nullptr)));
+  return expect<Hello>();
+}
+
+void ScriptedArbiter::welcome(bool open, Epoch epoch) {
+  page_ = {};
+  if (int error = page_.create()) fail(std::strerror(error));
+  page_.set_open(open);
+  Welcome welcome;
+  welcome.session = {7};
+  welcome.tenant = {3};
+  welcome.epoch = epoch;
+  if (int error = session_.send(Message::of(welcome), page_.fd())) fail(std::strerror(error));
+}
+
+void ScriptedArbiter::refuse(const char* reason) {
+  Refused refused;
+  std::strncpy(refused.reason, reason, sizeof refused.reason - 1);
+  say(refused);
+}
+
+void ScriptedArbiter::die() {
+  session_.close();
+  listener_.reset();
+  unlink(path_.c_str());
+}
+
+void ScriptedArbiter::send(const Message& message) {
+  if (int error = session_.send(message)) fail(std::strerror(error));
+}
+
+std::optional<Message> ScriptedArbiter::step(std::chrono::milliseconds patience) {
+  if (!readable(session_.fd(), patience)) return std::nullopt;
+  Message message;
+  UniqueFd fd;
+  if (int error = session_.receive(message, fd)) fail(std::strerror(error));
+  switch (message.type) {
+    case MessageType::attach: {
+      ++attaches;
+      if (refuse_attach) {
+        refuse("no such GPU here");
+        break;
+      }
+      Attached attached;
+      attached.gpu = message.as<Attach>().gpu;
+      attached.capacity = capacity;
+      say(attached);
+      break;
+    }
+    case MessageType::usage:
+      last_usage = message.as<Usage>();
+      if (last_usage->request != 0)
+        say(Verdict{.request = last_usage->request, .granted = grant, .allowed = allowed});
+      break;
+    case MessageType::memory_query:
+      ++queries;
+      say(MemoryView{.request = message.as<MemoryQuery>().request, .total = capacity, .free = mebibytes(5)});
+      break;
+    case MessageType::want:
+      ++wants;
+      break;
+    case MessageType::idle:
+      ++idles;
+      break;
+    default:
+      break;
+  }
+  return message;
+}
+
+Message ScriptedArbiter::wait_for(MessageType type) {
+  auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (std::chrono::steady_clock::now() < deadline)
+    if (auto message = step(std::chrono::milliseconds(50)); message && message->type == type) return *message;
+  fail("no message of type " + std::to_string(static_cast<unsigned>(type)) + " comes");
+}
+
+}  // namespace sharedgpu::test

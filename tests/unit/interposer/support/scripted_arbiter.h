@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// An arbiter that does what a test tells it: accepts one session at a time, answers its questions, and lets
+// the test say the rest.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "protocol/channel.h"
+#include "protocol/lease_page.h"
+#include "protocol/messages.h"
+
+namespace sharedgpu::test {
+
+class ScriptedArbiter {
+ public:
+  explicit ScriptedArbiter(std::string socket_path);
+  ~ScriptedArbiter();
+  ScriptedArbiter(const ScriptedArbiter&) = delete;
+  ScriptedArbiter& operator=(const ScriptedArbiter&) = delete;
+
+  void listen();
+  // Waits for a session to connect and say Hello.
+  Hello accept();
+  void welcome(bool open, Epoch epoch);
+  void refuse(const char* reason);
+  // Dies: the connection and the socket are gone.
+  void die();
+
+  template <class Body>
+  void say(const Body& body) {
+    send(Message::of(body));
+  }
+  // Waits for a message of this kind, answering questions on the way. Throws after a minute.
+  template <class Body>
+  Body expect() {
+    return wait_for(Body::kType).template as<Body>();
+  }
+  // Answers questions until `done` says so.
+  template <class Done>
+  void serve_until(Done done) {
+    while (!done()) step(std::chrono::milliseconds(10));
+  }
+
+  LeasePageWriter& page() { return page_; }
+  // What is granted, and told to those who ask.
+  Bytes capacity = gibibytes(1);
+  Bytes allowed = gibibytes(1);
+  bool grant = true;
+  bool refuse_attach = false;
+
+  std::optional<Usage> last_usage;
+  int attaches = 0;
+  int queries = 0;
+  int wants = 0;
+  int idles = 0;
+
+ private:
+  void send(const Message& message);
+  std::optional<Message> step(std::chrono::milliseconds patience);
+  Message wait_for(MessageType type);
+
+  std::string path_;
+  UniqueFd listener_;
+  Channel session_;
+  LeasePageWriter page_;
+};
+
+}  // namespace sharedgpu::test

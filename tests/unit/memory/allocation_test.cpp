@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <catch2/catch.hpp>
+
+#include "tests/unit/memory/support/fixtures.h"
+
+using namespace sharedgpu;
+using namespace sharedgpu::test;
+
+namespace {
+
+CUdeviceptr allocated(World& t, Bytes size) {
+  CUdeviceptr address = 0;
+  REQUIRE(t.memory.allocate(&address, size) == CUDA_SUCCESS);
+  return address;
+}
+
+}  // namespace
+
+TEST_CASE("nonsense is refused as the driver refuses it", "[allocation]") {
+  World t;
+  CUdeviceptr address = 0;
+  CHECK(t.memory.allocate(&address, {}) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(t.memory.allocate(nullptr, {1}) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(t.memory.allocate(&address, {~0ull}) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(address == 0);
+  CHECK(t.books.asked == 0);
+}
+
+TEST_CASE("small blocks share handles, and each is its own", "[allocation]") {
+  World t;
+  std::vector<CUdeviceptr> blocks;
+  for (unsigned i = 0; i < 500; ++i) {
+    blocks.push_back(allocated(t, {3000}));
+    CHECK(blocks.back() % 512 == 0);
+    fill(blocks.back(), {3000}, i);
+  }
+  for (unsigned i = 0; i < 500; ++i) CHECK(holds(blocks[i], {3000}, i));
+  CHECK(t.memory.handles().size() < 50);
+  const Bytes asked{500 * 3072};
+  CHECK(t.memory.use().swappable.count < asked.count * 4 / 3);
+  CHECK(t.memory.use().resident == t.memory.use().swappable);
+  CHECK(t.device.physical() == t.memory.use().resident);
+}
+
+TEST_CASE("a large allocation has a range of its own, in large handles", "[allocation]") {
+  World t;
+  const CUdeviceptr address = allocated(t, kibibytes(128 * 3 + 5));
+  REQUIRE(t.memory.handles().size() == 3);
+  CHECK(t.memory.use().swappable == kibibytes(128 * 3 + 8));
+  CHECK(t.books.asked == 1);
+  fill(address, kibibytes(128 * 3 + 5), 1);
+  CHECK(holds(address, kibibytes(128 * 3 + 5), 1));
+}
+
+TEST_CASE("an address is found by any byte of its block", "[allocation]") {
+  World t;
+  const CUdeviceptr small = allocated(t, {1000});
+  const CUdeviceptr large = allocated(t, kibibytes(100));
+  for (const auto& [address, size] : {std::pair{small, Bytes{1000}}, std::pair{large, kibibytes(100)}}) {
+    const std::optional<AddressRange> range = t.memory.find(address + size.count - 1);
+    REQUIRE(range);
+    CHECK(range->base == address);
+    CHECK(range->size == size);
+    CHECK(t.memory.find(address));
+    // Whatever lies there is another's.
+    const std::optional<AddressRange> next = t.memory.find(address + size.count);
+    CHECK((!next || next->base != address));
+  }
+  CHECK_FALSE(t.memory.find(0));
+}
+
+TEST_CASE("what is not ours is not freed, and nothing is freed twice", "[allocation]") {
+  World t;
+  const CUdeviceptr address = allocated(t, {1000});
+  CHECK_FALSE(t.memory.free(0));
+  CHECK_FALSE(t.memory.free(address + 1));
+  CHECK(t.memory.free(address) == CUDA_SUCCESS);
+  CHECK_FALSE(t.memory.free(address));
+  CHECK_FALSE(t.memory.find(address));
+}
+
+TEST_CASE("everything freed, nothing is left", "[allocation]") {
+  World t;
+  std::vector<CUdeviceptr> blocks;
+  for (unsigned i = 0; i < 40; ++i) blocks.push_back(allocated(t, kibibytes(1 + i * 7)));
+  const unsigned before = t.device.synchronizations();
+  for (const CUdeviceptr block : blocks) CHECK(t.memory.free(block) == CUDA_SUCCESS);
+  CHECK(t.device.synchronizations() == before + 40);
+  CHECK(t.memory.use().swappable == Bytes{});
+  CHECK(t.memory.use().resident == Bytes{});
+  CHECK(t.device.physical() == Bytes{});
+  CHECK(t.device.reserved() == Bytes{});
+  CHECK(t.books.last.swappable == Bytes{});
+  CHECK(t.device.misuse().empty());
+}
+
+TEST_CASE("a free waits for the GPU, and fails as the driver fails", "[allocation]") {
+  World t;
+  const Bytes size = GENERATE(Bytes{1000}, kibibytes(100));
+  const CUdeviceptr address = allocated(t, size);
+  t.device.fail_call(1, CUDA_ERROR_ILLEGAL_ADDRESS);
+  CHECK(t.memory.free(address) == CUDA_ERROR_ILLEGAL_ADDRESS);
+  CHECK(t.memory.find(address));
+  CHECK(t.memory.free(address) == CUDA_SUCCESS);
+  CHECK(t.device.physical() == Bytes{});
+}
+
+TEST_CASE("a free during a capture comes later", "[allocation]") {
+  World t;
+  const CUdeviceptr large = allocated(t, kibibytes(100));
+  const CUdeviceptr small = allocated(t, kibibytes(1));
+  t.books.in_capture = true;
+  CHECK(t.memory.free(large) == CUDA_SUCCESS);
+  CHECK(t.memory.free(small) == CUDA_SUCCESS);
+  CHECK_FALSE(t.memory.free(large));
+  CHECK_FALSE(t.memory.find(large));
+  CHECK(t.device.synchronizations() == 0);
+  fill(large, kibibytes(100), 1);  // the captured graph may still use it
+  allocated(t, {512});
+  CHECK(t.device.synchronizations() == 0);
+
+  t.books.in_capture = false;
+  SECTION("with the next allocation") {
+    allocated(t, {512});
+    CHECK(t.device.synchronizations() == 2);
+  }
+  SECTION("with the next turn, when the GPU is idle anyway") {
+    CHECK(t.memory.restore());
+    CHECK(t.device.synchronizations() == 0);
+  }
+  SECTION("again, if the driver fails") {
+    t.device.fail_call(1);
+    allocated(t, {512});
+    CHECK(t.memory.use().swappable > kibibytes(100));
+    CHECK_FALSE(t.memory.free(large));
+    allocated(t, {512});
+  }
+  CHECK(t.memory.use().swappable < kibibytes(100));
+}
+
+TEST_CASE("what the arbiter refuses is out of memory, and leaves no trace", "[allocation]") {
+  World t;
+  t.books.limit = kibibytes(90).count;
+  CUdeviceptr address = 0;
+  CHECK(t.memory.allocate(&address, kibibytes(100)) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(t.memory.use().swappable == Bytes{});
+  CHECK(t.books.last.swappable == Bytes{});
+  CHECK(t.device.reserved() == Bytes{});
+  CHECK(t.memory.allocate(&address, kibibytes(80)) == CUDA_SUCCESS);
+  CHECK(t.memory.allocate(&address, kibibytes(16)) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(t.memory.allocate(&address, kibibytes(8)) == CUDA_SUCCESS);
+}
+
+TEST_CASE("where a roomy arena is refused, an exact one will do", "[allocation]") {
+  World t;
+  for (int i = 0; i < 16; ++i) allocated(t, kibibytes(32));
+  const MemoryUse before = t.memory.use();
+  t.books.limit = (before.swappable + kibibytes(32)).count;
+  allocated(t, kibibytes(32));
+  CHECK(t.memory.use().swappable == before.swappable + kibibytes(32));
+}
+
+TEST_CASE("a footprint that the host budget can never hold is refused at once", "[allocation]") {
+  World t;
+  t.budget.most = kibibytes(256);
+  allocated(t, kibibytes(200));
+  CUdeviceptr address = 0;
+  const unsigned asked = t.books.asked;
+  CHECK(t.memory.allocate(&address, kibibytes(64)) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(t.books.asked == asked);
+  CHECK(t.memory.use().swappable == kibibytes(200));
+  allocated(t, kibibytes(48));
+}
+
+TEST_CASE("memory beyond `allowed` has no physical memory until it may", "[allocation]") {
+  World t;
+  t.memory.set_allowed(kibibytes(128));
+  const CUdeviceptr address = allocated(t, kibibytes(384));
+  CHECK(t.memory.use().swappable == kibibytes(384));
+  CHECK(t.memory.use().resident == kibibytes(128));
+  CHECK(t.device.physical() == kibibytes(128));
+  t.memory.set_allowed(kibibytes(383));
+  CHECK_FALSE(t.memory.restore());
+  CHECK(t.memory.use().resident == kibibytes(256));
+  t.memory.set_allowed(kibibytes(384));
+  CHECK(t.memory.restore());
+  fill(address, kibibytes(384), 1);
+  CHECK(t.device.misuse().empty());
+}
+
+TEST_CASE("the driver is short of what is allowed", "[allocation]") {
+  SwapOptions options = small_sizes();
+  options.patience = std::chrono::milliseconds(8);
+  World t(gibibytes(1), options);
+  CUdeviceptr address = 0;
+  SECTION("for good: out of memory") {
+    t.device.set_out_of_memory(true);
+    CHECK(t.memory.allocate(&address, kibibytes(384)) == CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(t.memory.use().swappable == Bytes{});
+    CHECK(t.memory.use().resident == Bytes{});
+    CHECK(t.books.last.resident == Bytes{});
+    CHECK(t.device.reserved() == Bytes{});
+  }
+  SECTION("for a moment: nobody notices") {
+    t.device.fail_call(2, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    CHECK(t.memory.allocate(&address, kibibytes(384)) == CUDA_SUCCESS);
+    CHECK(t.memory.use().resident == kibibytes(384));
+  }
+  SECTION("another error is told at once") {
+    t.device.fail_call(2, CUDA_ERROR_ECC_UNCORRECTABLE);
+    CHECK(t.memory.allocate(&address, kibibytes(384)) == CUDA_ERROR_ECC_UNCORRECTABLE);
+    CHECK(t.device.reserved() == Bytes{});
+  }
+  CHECK(t.device.misuse().empty());
+}
+
+TEST_CASE("pinned memory and contexts are in the books", "[allocation]") {
+  World t;
+  t.books.limit = mebibytes(1).count;
+  CHECK(t.memory.pin(kibibytes(600)) == CUDA_SUCCESS);
+  CHECK(t.memory.pin(kibibytes(600)) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(t.memory.use().pinned == kibibytes(600));
+  t.memory.unpin(kibibytes(100));
+  CHECK(t.books.last.pinned == kibibytes(500));
+  t.memory.unpin(mebibytes(1));
+  CHECK(t.memory.use().pinned == Bytes{});
+  t.memory.set_context_size(mebibytes(500));
+  CHECK(t.books.last.context == mebibytes(500));
+  const unsigned reports = t.books.reports;
+  t.memory.set_context_size(mebibytes(500));
+  CHECK(t.books.reports == reports);
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the driver is asked for, by a driver that only takes notes.
+#define __CUDA_API_VERSION_INTERNAL
+#include "interposer/memory/driver_device.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+using namespace sharedgpu;
+
+namespace {
+
+std::vector<std::string> notes;
+CUresult answer = CUDA_SUCCESS;
+
+CUresult note(const std::string& text) {
+  notes.push_back(text);
+  return answer;
+}
+
+template <class T>
+T fake(std::uintptr_t value) {
+  return reinterpret_cast<T>(value);
+}
+
+std::string number(const void* p) { return std::to_string(reinterpret_cast<std::uintptr_t>(p)); }
+
+DriverCalls note_taker() {
+  DriverCalls calls;
+  calls.cuMemGetAllocationGranularity = [](std::size_t* size, const CUmemAllocationProp* prop,
+                                           CUmemAllocationGranularity_flags) {
+    *size = 4u << 20;
+    return prop->location.id == 3 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  };
+  calls.cuMemAddressReserve = [](CUdeviceptr* base, std::size_t, std::size_t, CUdeviceptr,
+                                 unsigned long long) {
+    *base = 1ull << 40;
+    return note("reserve");
+  };
+  calls.cuMemAddressFree = [](CUdeviceptr, std::size_t) { return note("unreserve"); };
+  calls.cuMemCreate = [](CUmemGenericAllocationHandle* handle, std::size_t, const CUmemAllocationProp* prop,
+                         unsigned long long) {
+    *handle = 5;
+    return note(prop->type == CU_MEM_ALLOCATION_TYPE_PINNED &&
+                        prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && prop->location.id == 3
+                    ? "create"
+                    : "create elsewhere");
+  };
+  calls.cuMemRelease = [](CUmemGenericAllocationHandle) { return note("release"); };
+  calls.cuMemMap = [](CUdeviceptr, std::size_t, std::size_t offset, CUmemGenericAllocationHandle,
+                      unsigned long long) { return note("map at " + std::to_string(offset)); };
+  calls.cuMemSetAccess = [](CUdeviceptr, std::size_t, const CUmemAccessDesc* access, std::size_t count) {
+    return note(count == 1 && access->location.id == 3 && access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                    ? "access"
+                    : "wrong access");
+  };
+  calls.cuMemRetainAllocationHandle = [](CUmemGenericAllocationHandle*, void*) { return note("retain"); };
+  calls.cuMemUnmap = [](CUdeviceptr, std::size_t) { return note("unmap"); };
+  calls.cuCtxPushCurrent_v2 = [](CUcontext context) { return note("push " + number(context)); };
+  calls.cuCtxPopCurrent_v2 = [](CUcontext*) { return note("pop"); };
+  calls.cuCtxSynchronize = [] { return note("synchronize"); };
+  calls.cuStreamCreate = [](CUstream* stream, unsigned flags) {
+    *stream = fake<CUstream>(100 + notes.size());
+    return note(flags == CU_STREAM_NON_BLOCKING ? "stream" : "blocking stream");
+  };
+  calls.cuStreamDestroy_v2 = [](CUstream) { return note("destroy"); };
+  calls.cuStreamSynchronize = [](CUstream stream) { return note("wait " + number(stream)); };
+  calls.cuMemcpyDtoHAsync_v2 = [](void*, CUdeviceptr, std::size_t, CUstream stream) {
+    return note("out " + number(stream));
+  };
+  calls.cuMemcpyHtoDAsync_v2 = [](CUdeviceptr, const void*, std::size_t, CUstream stream) {
+    return note("in " + number(stream));
+  };
+  calls.cuMemHostRegister_v2 = [](void*, std::size_t, unsigned flags) {
+    return note(flags == CU_MEMHOSTREGISTER_PORTABLE ? "pin" : "pin oddly");
+  };
+  calls.cuMemHostUnregister = [](void*) { return note("unpin"); };
+  return calls;
+}
+
+// The notes since the last time.
+std::vector<std::string> taken() { return std::exchange(notes, {}); }
+using Notes = std::vector<std::string>;
+
+struct Fresh {
+  Fresh() {
+    notes.clear();
+    answer = CUDA_SUCCESS;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("the driver's functions are complete or not", "[driver]") {
+  DriverCalls calls = note_taker();
+  CHECK(calls.complete());
+  calls.cuMemMap = nullptr;
+  CHECK_FALSE(calls.complete());
+}
+
+TEST_CASE("memory is asked for on the device", "[driver]") {
+  const Fresh fresh;
+  DriverDevice device(note_taker(), 3);
+  CHECK(device.granularity() == mebibytes(4));
+  CUdeviceptr base = 0;
+  Physical physical = 0;
+  CHECK(device.reserve(&base, mebibytes(4)) == CUDA_SUCCESS);
+  CHECK(device.create(&physical, mebibytes(4), nullptr) == CUDA_SUCCESS);
+  CHECK(device.map(base, mebibytes(4), physical) == CUDA_SUCCESS);
+  CHECK(device.allow_access(base, mebibytes(4)) == CUDA_SUCCESS);
+  CHECK(device.release(physical) == CUDA_SUCCESS);
+  CHECK(device.unmap(base, mebibytes(4)) == CUDA_SUCCESS);
+  CHECK(device.unreserve(base, mebibytes(4)) == CUDA_SUCCESS);
+  CHECK(device.synchronize() == CUDA_SUCCESS);
+  CHECK(taken() ==
+        Notes{"reserve", "create", "map at 0", "access", "release", "unmap", "unreserve", "synchronize"});
+  CHECK(base == 1ull << 40);
+  CHECK(physical == 5);
+}
+
+TEST_CASE("an unknown granularity is taken for 2 MiB", "[driver]") {
+  CHECK(DriverDevice(note_taker(), 4).granularity() == mebibytes(2));
+}
+
+TEST_CASE("copies run on the lane's own stream, made at first use", "[driver]") {
+  const Fresh fresh;
+  DriverDevice device(note_taker(), 3);
+  CHECK(device.enter() == CUDA_ERROR_INVALID_CONTEXT);
+  CHECK(taken().empty());
+
+  device.use_context(fake<CUcontext>(9));
+  CHECK(taken().empty());
+  std::byte data{};
+  REQUIRE(device.enter() == CUDA_SUCCESS);
+  CHECK(device.wait({0}) == CUDA_SUCCESS);
+  CHECK(device.copy_out({0}, &data, 0, {1}) == CUDA_SUCCESS);
+  CHECK(device.copy_in({0}, 0, &data, {1}) == CUDA_SUCCESS);
+  CHECK(device.copy_in({2}, 0, &data, {1}) == CUDA_SUCCESS);
+  CHECK(device.wait({0}) == CUDA_SUCCESS);
+  CHECK(device.pin_host(&data, {1}) == CUDA_SUCCESS);
+  CHECK(device.unpin_host(&data) == CUDA_SUCCESS);
+  device.leave();
+  CHECK(taken() == Notes{"push 9", "stream", "out 101", "in 101", "stream", "in 104", "wait 101", "pin",
+                         "unpin", "pop"});
+
+  device.use_context(fake<CUcontext>(9));
+  CHECK(taken().empty());
+  device.use_context(nullptr);
+  CHECK(taken() == Notes{"push 9", "destroy", "destroy", "pop"});
+}
+
+TEST_CASE("the streams of a lost context are forgotten", "[driver]") {
+  const Fresh fresh;
+  DriverDevice device(note_taker(), 3);
+  device.use_context(fake<CUcontext>(9));
+  REQUIRE(device.enter() == CUDA_SUCCESS);
+  std::byte data{};
+  CHECK(device.copy_out({0}, &data, 0, {1}) == CUDA_SUCCESS);
+  device.leave();
+  answer = CUDA_ERROR_INVALID_CONTEXT;
+  CHECK(device.enter() == CUDA_ERROR_INVALID_CONTEXT);
+  device.use_context(fake<CUcontext>(10));
+  answer = CUDA_SUCCESS;
+  taken();
+  REQUIRE(device.enter() == CUDA_SUCCESS);
+  CHECK(device.copy_out({0}, &data, 0, {1}) == CUDA_SUCCESS);
+  device.leave();
+  CHECK(taken() == Notes{"push 10", "stream", "out 101", "pop"});
+}
+
+TEST_CASE("a capture elsewhere does not forbid the service thread to synchronize", "[driver]") {
+  const Fresh fresh;
+  DriverCalls calls = note_taker();
+  static CUstreamCaptureMode mode;
+  mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  calls.cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode* other) {
+    std::swap(mode, *other);
+    return CUDA_SUCCESS;
+  };
+  DriverDevice device(calls, 3);
+  device.use_context(fake<CUcontext>(9));
+  REQUIRE(device.enter() == CUDA_SUCCESS);
+  CHECK(mode == CU_STREAM_CAPTURE_MODE_RELAXED);
+  device.leave();
+  CHECK(mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+TEST_CASE("a thread without a context waits in the process's", "[driver]") {
+  const Fresh fresh;
+  DriverCalls calls = note_taker();
+  static bool entered;
+  entered = false;
+  calls.cuCtxPushCurrent_v2 = [](CUcontext) { return entered = true, CUDA_SUCCESS; };
+  calls.cuCtxPopCurrent_v2 = [](CUcontext*) { return entered = false, CUDA_SUCCESS; };
+  calls.cuCtxSynchronize = [] { return entered ? note("synchronize") : CUDA_ERROR_INVALID_CONTEXT; };
+  DriverDevice device(calls, 3);
+  CHECK(device.synchronize() == CUDA_ERROR_INVALID_CONTEXT);
+  device.use_context(fake<CUcontext>(9));
+  CHECK(device.synchronize() == CUDA_SUCCESS);
+  CHECK(taken() == Notes{"synchronize"});
+  CHECK_FALSE(entered);
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/memory/host_budget.h"
+
+#include <stdlib.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+using namespace sharedgpu;
+
+namespace {
+
+// A folder that stands for the root of a file system, and goes with the test.
+class Root {
+ public:
+  Root() {
+    char name[] = "/tmp/sharedgpu-budget-XXXXXX";
+    REQUIRE(mkdtemp(name) != nullptr);
+    path_ = name;
+    write("/proc/meminfo", "MemTotal:       67108864 kB\nMemFree:  1 kB\nMemAvailable:   33554432 kB\n");
+  }
+  ~Root() { std::filesystem::remove_all(path_); }
+  Root(const Root&) = delete;
+  Root& operator=(const Root&) = delete;
+
+  void write(const std::string& file, const std::string& text) const {
+    std::filesystem::create_directories(std::filesystem::path(path_ + file).parent_path());
+    std::ofstream(path_ + file) << text;
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::string text(Bytes size) { return std::to_string(size.count) + "\n"; }
+
+}  // namespace
+
+TEST_CASE("without cgroups only the machine's memory bounds the room", "[budget]") {
+  const Root root;
+  const CgroupBudget budget(root.path());
+  CHECK(budget.room() == gibibytes(32) - gibibytes(1));
+  CHECK(budget.limit() == std::nullopt);
+  CHECK_FALSE(budget.tight());
+}
+
+TEST_CASE("the smallest room of a version 2 group and its ancestors counts", "[budget]") {
+  const Root root;
+  root.write("/proc/self/cgroup", "0::/slurm/job_7/step_0\n");
+  const std::string slurm = "/sys/fs/cgroup/slurm";
+  root.write(slurm + "/memory.max", "max\n");
+  root.write(slurm + "/memory.current", text(gibibytes(60)));
+  root.write(slurm + "/job_7/memory.max", text(gibibytes(8)));
+  root.write(slurm + "/job_7/memory.current", text(gibibytes(5)));
+  root.write(slurm + "/job_7/step_0/memory.max", text(gibibytes(16)));
+  root.write(slurm + "/job_7/step_0/memory.current", text(gibibytes(5)));
+  const CgroupBudget budget(root.path());
+  CHECK(budget.room() == gibibytes(3) - mebibytes(256));
+  CHECK(budget.limit() == gibibytes(8) - mebibytes(256));
+  CHECK_FALSE(budget.tight());
+
+  SECTION("what the job takes is seen at once") {
+    root.write(slurm + "/job_7/memory.current", text(gibibytes(8) - mebibytes(300)));
+    CHECK(budget.room() == mebibytes(44));
+    CHECK(budget.tight());
+    root.write(slurm + "/job_7/memory.current", text(gibibytes(9)));
+    CHECK(budget.room() == Bytes{});
+  }
+  SECTION("page cache does not count") {
+    root.write(slurm + "/job_7/memory.stat",
+               "anon 1\nfile 2\ninactive_file 1073741824\nactive_file 1073741824\nslab 5\n");
+    CHECK(budget.room() == gibibytes(5) - mebibytes(256));
+  }
+  SECTION("memory.high is a limit") {
+    root.write(slurm + "/job_7/memory.high", text(gibibytes(6)));
+    CHECK(budget.limit() == gibibytes(6) - mebibytes(192));
+  }
+  SECTION("a lifted limit is seen") {
+    root.write(slurm + "/job_7/memory.max", "max\n");
+    CHECK(budget.limit() == gibibytes(16) - mebibytes(512));
+  }
+}
+
+TEST_CASE("version 1 has its own names", "[budget]") {
+  const Root root;
+  root.write("/proc/self/cgroup", "5:cpu,cpuacct:/x\n4:hugetlb,memory:/slurm/job_7\n1:name=systemd:/x\n");
+  const std::string memory = "/sys/fs/cgroup/memory";
+  root.write(memory + "/memory.limit_in_bytes", "9223372036854771712\n");
+  root.write(memory + "/memory.usage_in_bytes", text(gibibytes(60)));
+  root.write(memory + "/slurm/job_7/memory.limit_in_bytes", text(gibibytes(4)));
+  root.write(memory + "/slurm/job_7/memory.usage_in_bytes", text(gibibytes(3)));
+  root.write(memory + "/slurm/job_7/memory.stat",
+             "inactive_file 7\ntotal_inactive_file 536870912\ntotal_active_file 0\n");
+  const CgroupBudget budget(root.path());
+  CHECK(budget.room() == gibibytes(1) + mebibytes(512) - mebibytes(128));
+  CHECK(budget.limit() == gibibytes(4) - mebibytes(128));
+}
+
+TEST_CASE("in a container the host's path is not there, the upper end is", "[budget]") {
+  const Root root;
+  root.write("/proc/self/cgroup", "0::/not/seen/here\n");
+  root.write("/sys/fs/cgroup/memory.max", text(gibibytes(2)));
+  root.write("/sys/fs/cgroup/memory.current", text(gibibytes(1)));
+  CHECK(CgroupBudget(root.path()).room() == gibibytes(1) - mebibytes(64));
+}
+
+TEST_CASE("files that make no sense bound nothing", "[budget]") {
+  const Root root;
+  root.write("/proc/meminfo", "nothing\n");
+  root.write("/proc/self/cgroup", "what\n::\n0::\n0:::\n");
+  const CgroupBudget budget(root.path());
+  CHECK(budget.room() == Bytes{~0ull});
+  CHECK(budget.limit() == std::nullopt);
+}
+
+TEST_CASE("this process has a budget", "[budget]") {
+  const CgroupBudget budget;
+  CHECK(budget.room() < gibibytes(1 << 20));
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/memory/native_memory.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/unit/memory/support/fixtures.h"
+
+using namespace sharedgpu;
+using namespace sharedgpu::test;
+
+namespace {
+
+// A driver that gives out addresses and fails when told to.
+struct Driver {
+  CUdeviceptr next = 0x1000;
+  CUresult answer = CUDA_SUCCESS;
+  int failures = 0;  // how many allocations find no memory yet
+} driver;
+
+CUresult give(CUdeviceptr* address, std::size_t size) {
+  if (driver.failures > 0) {
+    --driver.failures;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  if (driver.answer == CUDA_SUCCESS) *address = driver.next += size;
+  return driver.answer;
+}
+
+CUresult take(CUdeviceptr /*address*/) { return driver.answer; }
+
+struct NativeWorld {
+  NativeWorld() {
+    driver = {};
+    books.memory = &memory;
+  }
+  FakeBooks books;
+  NativeMemory memory{{.allocate = give, .free = take}, books, std::chrono::milliseconds(20)};
+};
+
+}  // namespace
+
+TEST_CASE("native memory is counted as pinned, small blocks by the piece") {
+  NativeWorld world;
+  CUdeviceptr small = 0;
+  CUdeviceptr other = 0;
+  CUdeviceptr large = 0;
+  REQUIRE(world.memory.allocate(&small, {512}) == CUDA_SUCCESS);
+  REQUIRE(world.memory.allocate(&other, {512}) == CUDA_SUCCESS);
+  CHECK(world.memory.use().pinned == mebibytes(2));
+  CHECK(world.books.asked == 1);
+  REQUIRE(world.memory.allocate(&large, mebibytes(10)) == CUDA_SUCCESS);
+  CHECK(world.memory.use().pinned == mebibytes(12));
+  CHECK(world.memory.use().swappable == Bytes{});
+  CHECK(world.memory.pin(mebibytes(1)) == CUDA_SUCCESS);
+  CHECK(world.memory.use().pinned == mebibytes(13));
+  world.memory.unpin(mebibytes(1));
+  CHECK(!world.memory.find(large));
+  CHECK(world.memory.free(large) == CUDA_SUCCESS);
+  CHECK(!world.memory.free(large));
+  CHECK(world.memory.free(small) == CUDA_SUCCESS);
+  CHECK(world.memory.free(other) == CUDA_SUCCESS);
+  CHECK(world.memory.use().pinned == Bytes{});
+  CHECK(world.books.last.pinned == Bytes{});
+}
+
+TEST_CASE("what the arbiter refuses, or the driver, is not counted") {
+  NativeWorld world;
+  world.books.limit = mebibytes(8).count;
+  CUdeviceptr address = 0;
+  CHECK(world.memory.allocate(&address, mebibytes(9)) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(world.memory.allocate(&address, {1ull << 62}) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(world.memory.use().pinned == Bytes{});
+  driver.answer = CUDA_ERROR_ILLEGAL_ADDRESS;
+  CHECK(world.memory.allocate(&address, mebibytes(4)) == CUDA_ERROR_ILLEGAL_ADDRESS);
+  CHECK(world.memory.use().pinned == Bytes{});
+}
+
+TEST_CASE("memory that the driver is still taking from another process is waited for") {
+  NativeWorld world;
+  CUdeviceptr address = 0;
+  driver.failures = 3;
+  CHECK(world.memory.allocate(&address, mebibytes(4)) == CUDA_SUCCESS);
+  driver.failures = 1000;
+  CHECK(world.memory.allocate(&address, mebibytes(4)) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(world.memory.use().pinned == mebibytes(4));
+}
+
+TEST_CASE("a free that fails leaves the block") {
+  NativeWorld world;
+  CUdeviceptr address = 0;
+  REQUIRE(world.memory.allocate(&address, mebibytes(4)) == CUDA_SUCCESS);
+  driver.answer = CUDA_ERROR_LAUNCH_FAILED;
+  CHECK(world.memory.free(address) == CUDA_ERROR_LAUNCH_FAILED);
+  CHECK(world.memory.use().pinned == mebibytes(4));
+  driver.answer = CUDA_SUCCESS;
+  CHECK(world.memory.free(address) == CUDA_SUCCESS);
+}

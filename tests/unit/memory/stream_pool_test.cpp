@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/memory/stream_pool.h"
+
+#include <catch2/catch.hpp>
+
+using namespace sharedgpu;
+
+namespace {
+
+constexpr CUdeviceptr kBase = 1ull << 40;
+constexpr StreamId kOne{1};
+constexpr StreamId kOther{2};
+
+struct Switch final : Fence {
+  bool passed() override {
+    ++asked;
+    return on;
+  }
+  bool on = false;
+  unsigned asked = 0;
+};
+
+// One chunk, and one block that fills half of it.
+struct World {
+  StreamPool pool;
+  std::shared_ptr<Switch> fence = std::make_shared<Switch>();
+  World() { pool.add_chunk(kBase, mebibytes(4), mebibytes(2)); }
+};
+
+}  // namespace
+
+TEST_CASE("a stream has back at once what it freed, others when the GPU is past it", "[stream_pool]") {
+  World t;
+  REQUIRE(t.pool.give(kBase, kOne, t.fence));
+  CHECK(t.pool.take(mebibytes(2), kOther) == kBase + mebibytes(2).count);
+  CHECK_FALSE(t.pool.take(mebibytes(2), kOther));
+  SECTION("the same stream") { CHECK(t.pool.take(mebibytes(2), kOne) == kBase); }
+  SECTION("another, too early") {
+    CHECK_FALSE(t.pool.settle());
+    CHECK_FALSE(t.pool.take(mebibytes(2), kOther));
+  }
+  SECTION("another, later") {
+    t.fence->on = true;
+    CHECK(t.pool.settle());
+    CHECK(t.pool.take(mebibytes(2), kOther) == kBase);
+  }
+}
+
+TEST_CASE("the rest of a block that was cut up goes the way of the whole", "[stream_pool]") {
+  World t;
+  REQUIRE(t.pool.give(kBase, kOne, t.fence));
+  REQUIRE(t.pool.take(mebibytes(2), kOther));  // the other half
+  CHECK(t.pool.take(kibibytes(512), kOne) == kBase);
+  CHECK(t.pool.take(kibibytes(512), kOne) == kBase + kibibytes(512).count);
+  CHECK_FALSE(t.pool.take(kibibytes(512), kOther));
+  t.fence->on = true;
+  CHECK(t.pool.settle());
+  CHECK(t.pool.take(mebibytes(1), kOther) == kBase + mebibytes(1).count);
+}
+
+TEST_CASE("a much larger block of the stream's own is cut up only if it must be", "[stream_pool]") {
+  World t;
+  REQUIRE(t.pool.give(kBase, kOne, t.fence));
+  CHECK(t.pool.take({512}, kOne) == kBase + mebibytes(2).count);
+}
+
+TEST_CASE("what no work uses any more is everybody's", "[stream_pool]") {
+  World t;
+  REQUIRE(t.pool.give(kBase, {}, nullptr));
+  CHECK(t.pool.take(mebibytes(4), kOther) == kBase);
+}
+
+TEST_CASE("a block is freed once, at its base", "[stream_pool]") {
+  World t;
+  CHECK_FALSE(t.pool.give(kBase + 512, kOne, t.fence));
+  CHECK(t.pool.give(kBase, kOne, t.fence));
+  CHECK_FALSE(t.pool.give(kBase, kOne, t.fence));
+  CHECK_FALSE(t.pool.find(kBase));
+}
+
+TEST_CASE("only chunks that nothing uses leave", "[stream_pool]") {
+  World t;
+  t.pool.add_chunk(kBase + gibibytes(1).count, mebibytes(8), mebibytes(8));
+  CHECK(t.pool.release({}).empty());
+  REQUIRE(t.pool.give(kBase, kOne, t.fence));
+  CHECK(t.pool.release({}).empty());  // freed, but the GPU may not be past it
+  t.fence->on = true;
+  CHECK(t.pool.settle());
+  CHECK(t.pool.release(mebibytes(12)).empty());
+  REQUIRE(t.pool.release(mebibytes(11)).size() == 1);
+  CHECK(t.pool.reserved() == mebibytes(8));
+  CHECK(t.pool.used() == mebibytes(8));
+  CHECK(t.pool.reserved_high() == mebibytes(12));
+  CHECK(t.pool.used_high() == mebibytes(10));
+  t.pool.reset_used_high();
+  t.pool.reset_reserved_high();
+  CHECK(t.pool.reserved_high() == mebibytes(8));
+  CHECK(t.pool.used_high() == mebibytes(8));
+}
+
+TEST_CASE("one question tells that a stream's later frees are not passed either", "[stream_pool]") {
+  World t;
+  std::vector<std::shared_ptr<Switch>> fences;
+  REQUIRE(t.pool.give(kBase, kOne, t.fence));
+  for (int i = 0; i < 100; ++i) {
+    const auto block = t.pool.take({512}, kOther);
+    REQUIRE(block);
+    fences.push_back(std::make_shared<Switch>());
+    REQUIRE(t.pool.give(*block, kOne, fences.back()));
+  }
+  CHECK_FALSE(t.pool.settle());
+  CHECK(t.fence->asked == 1);
+  for (const auto& fence : fences) CHECK(fence->asked == 0);
+}
+
+TEST_CASE("chunks are roomy where the pool is large", "[stream_pool]") {
+  StreamPool pool;
+  CHECK(pool.next_chunk({1}, mebibytes(2)) == mebibytes(2));
+  CHECK(pool.next_chunk(mebibytes(3), mebibytes(2)) == mebibytes(4));
+  pool.add_chunk(kBase, mebibytes(100), {512});
+  CHECK(pool.next_chunk({1}, mebibytes(2)) == mebibytes(16));
+  pool.add_chunk(2 * kBase, gibibytes(1), {512});
+  CHECK(pool.next_chunk({1}, mebibytes(2)) == mebibytes(32));
+  CHECK(pool.next_chunk(mebibytes(33), mebibytes(2)) == mebibytes(34));
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Device with real bytes at real addresses: memory that is not mapped, or may not be accessed, faults when
+// it is touched; fresh memory is full of garbage; copies run as late as they may. Any call can be
+// made to fail. Misuse is counted, never forgiven.
+#pragma once
+
+#include <array>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "interposer/memory/device.h"
+
+namespace sharedgpu::test {
+
+class FakeDevice final : public Device {
+ public:
+  explicit FakeDevice(Bytes capacity = gibibytes(1), Bytes granularity = kibibytes(4));
+  ~FakeDevice() override;
+
+  // The n-th of the calls from now on (counted from 1) fails with `code`, and the `more` after it; 0: none.
+  void fail_call(unsigned n, CUresult code = CUDA_ERROR_UNKNOWN, unsigned more = 0);
+  // Whether a call has failed since.
+  bool has_failed() const;
+  // Until further notice create() says that there is no memory.
+  void set_out_of_memory(bool out);
+
+  // What is left behind.
+  Bytes physical() const;
+  Bytes reserved() const;
+  Bytes pinned() const;
+  unsigned synchronizations() const;
+  // How many calls there have been, of those that can fail.
+  unsigned calls() const;
+  // The memory that is mapped at `address`, exactly there; 0: none.
+  Physical mapped_at(CUdeviceptr address) const;
+  // Addresses as a program reserves them.
+  CUdeviceptr reserve_for_program(Bytes size);
+  // The first misuse, or empty.
+  std::string misuse() const;
+
+  Bytes granularity() const override { return granularity_; }
+  CUresult reserve(CUdeviceptr* base, Bytes size) override;
+  CUresult unreserve(CUdeviceptr base, Bytes size) override;
+  CUresult create(Physical* physical, Bytes size, const CUmemAllocationProp* kind) override;
+  CUresult retain(Physical* physical, CUdeviceptr address) override;
+  CUresult release(Physical physical) override;
+  CUresult map(CUdeviceptr address, Bytes size, Physical physical) override;
+  CUresult allow_access(CUdeviceptr address, Bytes size) override;
+  CUresult set_access(CUdeviceptr address, Bytes size, const std::vector<CUmemAccessDesc>& access) override;
+  CUresult unmap(CUdeviceptr address, Bytes size) override;
+  bool exportable() const override { return true; }
+  CUresult export_memory(CUdeviceptr address, int* descriptor) override;
+  CUresult enter() override;
+  void leave() override;
+  CUresult copy_out(Lane lane, std::byte* host, CUdeviceptr from, Bytes size) override;
+  CUresult copy_in(Lane lane, CUdeviceptr to, const std::byte* host, Bytes size) override;
+  CUresult wait(Lane lane) override;
+  CUresult pin_host(std::byte* data, Bytes size) override;
+  CUresult unpin_host(std::byte* data) override;
+  CUresult synchronize() override;
+
+ private:
+  struct Piece {
+    Bytes size;
+    int file = -1;  // its bytes
+    unsigned references = 1;
+    unsigned mappings = 0;
+  };
+  struct Mapping {
+    Bytes size;
+    Physical physical = 0;
+    bool accessible = false;
+  };
+  struct Copy {
+    std::byte* to;
+    const std::byte* from;
+    std::size_t size;
+    CUdeviceptr device;  // whichever end of it is there
+  };
+  bool fails(CUresult* code);
+  void drop_if_unused(Physical physical);
+  void expect(bool good, const char* what);
+  bool accessible(CUdeviceptr address, Bytes size) const;
+  void run(Lane lane);
+  bool is_pinned(const std::byte* data, Bytes size) const;
+
+  const Bytes capacity_;
+  const Bytes granularity_;
+  mutable std::mutex mutex_;
+  unsigned calls_to_failure_ = 0;
+  unsigned more_failures_ = 0;
+  CUresult failure_ = CUDA_ERROR_UNKNOWN;
+  bool failed_ = false;
+  bool out_of_memory_ = false;
+  bool entered_ = false;
+  unsigned synchronizations_ = 0;
+  unsigned calls_ = 0;
+  std::string misuse_;
+  Physical next_physical_ = 1;
+  std::map<CUdeviceptr, Bytes> reserved_;
+  std::map<Physical, Piece> pieces_;
+  std::map<CUdeviceptr, Mapping> mappings_;
+  std::map<const std::byte*, Bytes> pinned_;
+  std::array<std::vector<Copy>, Lane::kCount> copies_;
+};
+
+}  // namespace sharedgpu::test

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands around a SwapMemory in tests: a session with an arbiter's word, a host budget, small sizes.
+#pragma once
+
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <optional>
+
+#include "interposer/memory/swap_memory.h"
+#include "tests/unit/memory/support/fake_device.h"
+
+namespace sharedgpu::test {
+
+// Grants while the footprint is at most `limit`. Set `memory` before the first call.
+class FakeBooks final : public Books {
+ public:
+  Answer grow() override {
+    ++asked;
+    const MemoryUse use = memory->use();
+    if (use.settling != Bytes{} && !settles) return {false};
+    return {use.footprint() <= Bytes{limit.load()}};
+  }
+  void report(bool is_stuck) override {
+    const MemoryUse use = memory->use();
+    const std::lock_guard lock(mutex);
+    ++reports;
+    last = use;
+    stuck = is_stuck;
+  }
+  bool capturing() override { return in_capture; }
+  bool still_lent(CUdeviceptr base) override { return base == lent; }
+
+  Memory* memory = nullptr;
+  std::atomic<std::uint64_t> limit{gibibytes(64).count};
+  std::atomic<bool> in_capture{false};
+  std::atomic<bool> settles{true};
+  std::atomic<CUdeviceptr> lent{0};
+  std::atomic<unsigned> asked{0};
+  std::mutex mutex;  // guards what follows
+  unsigned reports = 0;
+  MemoryUse last;
+  bool stuck = false;
+};
+
+class FakeBudget final : public HostBudget {
+ public:
+  Bytes room() const override { return left; }
+  bool tight() const override { return is_tight; }
+  std::optional<Bytes> limit() const override { return most; }
+
+  Bytes left = gibibytes(64);
+  bool is_tight = false;
+  std::optional<Bytes> most;
+};
+
+// A granule is 4 KiB, an allocation large from 64 KiB on, a handle 128 KiB.
+inline SwapOptions small_sizes() {
+  SwapOptions options;
+  options.large = kibibytes(64);
+  options.handle = kibibytes(128);
+  options.largest_arena = kibibytes(128);
+  options.report_every = kibibytes(256);
+  options.patience = Nanoseconds{};
+  return options;
+}
+
+struct World {
+  explicit World(Bytes capacity = gibibytes(1), const SwapOptions& options = small_sizes())
+      : device(capacity), memory(device, budget, books, options) {
+    books.memory = &memory;
+    memory.set_allowed(capacity);
+  }
+
+  FakeDevice device;
+  FakeBudget budget;
+  FakeBooks books;
+  SwapMemory memory;
+};
+
+inline std::byte* bytes_at(CUdeviceptr address) { return reinterpret_cast<std::byte*>(address); }
+
+// Contents that tell blocks, and places in a block, apart.
+inline std::byte expected_byte(unsigned seed, std::size_t offset) {
+  return static_cast<std::byte>((seed * 131u + offset * 7u + offset / 251u) & 0xffu);
+}
+
+inline void fill(CUdeviceptr address, Bytes size, unsigned seed) {
+  for (std::size_t i = 0; i < size.count; ++i) bytes_at(address)[i] = expected_byte(seed, i);
+}
+
+inline bool holds(CUdeviceptr address, Bytes size, unsigned seed) {
+  for (std::size_t i = 0; i < size.count; ++i) {
+    if (bytes_at(address)[i] != expected_byte(seed, i)) return false;
+  }
+  return true;
+}
+
+}  // namespace sharedgpu::test

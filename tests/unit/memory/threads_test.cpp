@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Application threads allocate, use and free while the service thread takes all away and gives it back.
+#include <catch2/catch.hpp>
+#include <random>
+#include <shared_mutex>
+#include <thread>
+
+#include "tests/unit/memory/support/fixtures.h"
+
+using namespace sharedgpu;
+using namespace sharedgpu::test;
+
+namespace {
+
+struct Outcome {
+  std::atomic<unsigned> wrong{0};
+  std::atomic<unsigned> failed{0};
+};
+
+struct Block {
+  CUdeviceptr address;
+  Bytes size;
+  unsigned seed;
+};
+
+// `gate` is held shared while a block's bytes are touched, as work on the GPU is inside the gate.
+void use_memory(World& t, std::shared_mutex& gate, unsigned seed, Outcome& outcome) {
+  std::mt19937 random(seed);
+  std::vector<Block> blocks;
+  for (unsigned round = 0; round < 150; ++round) {
+    if (blocks.size() < 8 && random() % 3 != 0) {
+      const Bytes size = random() % 4 == 0 ? kibibytes(64 + random() % 300) : Bytes{1 + random() % 20000};
+      Block block{0, size, seed * 1000 + round};
+      if (t.memory.allocate(&block.address, size) != CUDA_SUCCESS) {
+        ++outcome.failed;
+        continue;
+      }
+      const std::shared_lock inside(gate);
+      fill(block.address, block.size, block.seed);
+      blocks.push_back(block);
+    } else if (!blocks.empty()) {
+      const std::size_t chosen = random() % blocks.size();
+      const Block block = blocks[chosen];
+      {
+        const std::shared_lock inside(gate);
+        if (!holds(block.address, block.size, block.seed)) ++outcome.wrong;
+        const std::optional<AddressRange> range = t.memory.find(block.address + block.size.count / 2);
+        if (!range || range->base != block.address) ++outcome.wrong;
+      }
+      if (t.memory.free(block.address) != CUDA_SUCCESS) ++outcome.failed;
+      blocks[chosen] = blocks.back();
+      blocks.pop_back();
+    }
+  }
+  for (const Block& block : blocks) {
+    if (t.memory.free(block.address) != CUDA_SUCCESS) ++outcome.failed;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("threads allocate and free while memory comes and goes", "[threads]") {
+  World t;
+  std::shared_mutex gate;
+  Outcome outcome;
+  std::atomic<bool> done{false};
+  std::thread service([&] {
+    std::mt19937 random(7);
+    while (!done) {
+      const std::unique_lock closed(gate);
+      for (int step = 0; step < 3; ++step) {
+        t.memory.set_allowed(kibibytes(random() % 2000));
+        if (!t.memory.evict()) ++outcome.failed;
+        t.memory.set_allowed(kibibytes(random() % 2000));
+        t.memory.restore();
+        t.memory.tend();
+      }
+      t.memory.set_allowed(gibibytes(1));
+      if (!t.memory.restore()) ++outcome.failed;
+    }
+  });
+  std::vector<std::thread> threads;
+  for (unsigned i = 1; i <= 3; ++i)
+    threads.emplace_back(use_memory, std::ref(t), std::ref(gate), i, std::ref(outcome));
+  for (std::thread& thread : threads) thread.join();
+  done = true;
+  service.join();
+  CHECK(outcome.wrong == 0);
+  CHECK(outcome.failed == 0);
+  CHECK(t.memory.use().swappable == Bytes{});
+  CHECK(t.memory.use().resident == Bytes{});
+  CHECK(t.device.physical() == Bytes{});
+  CHECK(t.device.reserved() == Bytes{});
+  CHECK(t.device.misuse() == "");
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/channel.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <catch2/catch.hpp>
+
+#include <cerrno>
+#include <cstdlib>
+#include <string>
+
+namespace sharedgpu {
+namespace {
+
+struct Pair {
+  Channel a, b;
+  Pair() {
+    int ends[2];
+    REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
+    a = Channel(UniqueFd(ends[0]));
+    b = Channel(UniqueFd(ends[1]));
+  }
+};
+
+struct Folder {
+  std::string path;
+  Folder() {
+    char name[] = "/tmp/sharedgpu-test-XXXXXX";
+    REQUIRE(mkdtemp(name) != nullptr);
+    path = name;
+  }
+  ~Folder() {
+    unlink(socket().c_str());
+    rmdir(path.c_str());
+  }
+  std::string socket() const { return path + "/s.sock"; }
+};
+
+TEST_CASE("A message arrives whole, with its descriptor") {
+  Pair pair;
+  Usage usage;
+  usage.request = 7;
+  usage.use.swappable = gibibytes(3);
+  UniqueFd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  REQUIRE(pair.a.send(Message::of(usage), null.get()) == 0);
+  Message message;
+  UniqueFd fd;
+  REQUIRE(pair.b.receive(message, fd) == 0);
+  CHECK(message.type == MessageType::usage);
+  CHECK(message.as<Usage>().request == 7);
+  CHECK(message.as<Usage>().use.swappable == gibibytes(3));
+  REQUIRE(fd);
+  CHECK((fcntl(fd.get(), F_GETFD) & FD_CLOEXEC) != 0);
+  CHECK(fd.get() != null.get());
+}
+
+TEST_CASE("What is no message is an error") {
+  Pair pair;
+  Message message;
+  UniqueFd fd;
+  SECTION("too short") { REQUIRE(send(pair.a.fd(), "hello", 5, 0) == 5); }
+  SECTION("too long") {
+    char big[sizeof(Message) + 1] = {};
+    REQUIRE(send(pair.a.fd(), big, sizeof big, 0) == sizeof big);
+  }
+  SECTION("another magic") {
+    Message bad = Message::of(Want{});
+    bad.magic = 1;
+    REQUIRE(pair.a.send(bad) == 0);
+  }
+  SECTION("another version") {
+    Message bad = Message::of(Want{});
+    bad.version = 99;
+    REQUIRE(pair.a.send(bad) == 0);
+  }
+  CHECK(pair.b.receive(message, fd) == EPROTO);
+}
+
+TEST_CASE("Waiting for a message ends in time") {
+  Pair pair;
+  CHECK(pair.a.wait(std::chrono::milliseconds(5)) == ETIMEDOUT);
+  REQUIRE(pair.b.send(Message::of(Want{})) == 0);
+  CHECK(pair.a.wait(std::chrono::seconds(60)) == 0);
+}
+
+TEST_CASE("A descriptor for which there is no room is an error") {
+  Pair pair;
+  rlimit before = {};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  REQUIRE(pair.a.send(Message::of(Want{}), STDOUT_FILENO) == 0);
+  Message message;
+  UniqueFd fd;
+  rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &none);
+  int error = pair.b.receive(message, fd);
+  setrlimit(RLIMIT_NOFILE, &before);
+  CHECK(error == EMFILE);
+}
+
+TEST_CASE("A closed peer") {
+  Pair pair;
+  pair.a.close();
+  Message message;
+  UniqueFd fd;
+  CHECK(pair.b.receive(message, fd) == ECONNRESET);
+  CHECK(pair.b.send(Message::of(Want{})) == EPIPE);
+}
+
+TEST_CASE("Descriptors beyond the first are closed") {
+  Pair pair;
+  Message message = Message::of(Want{});
+  int null = open("/dev/null", O_RDONLY);
+  iovec part = {.iov_base = &message, .iov_len = sizeof message};
+  alignas(cmsghdr) char control[CMSG_SPACE(3 * sizeof(int))] = {};
+  msghdr packet = {};
+  packet.msg_iov = &part;
+  packet.msg_iovlen = 1;
+  packet.msg_control = control;
+  packet.msg_controllen = sizeof control;
+  cmsghdr* header = CMSG_FIRSTHDR(&packet);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(3 * sizeof(int));
+  int three[] = {null, null, null};
+  std::memcpy(CMSG_DATA(header), three, sizeof three);
+  int before = dup(null);
+  close(before);
+  REQUIRE(sendmsg(pair.a.fd(), &packet, 0) == sizeof message);
+  {
+    UniqueFd fd;
+    REQUIRE(pair.b.receive(message, fd) == 0);
+    CHECK(fd);
+  }
+  int after = dup(null);
+  CHECK(after == before);
+  close(after);
+  close(null);
+}
+
+TEST_CASE("Listening") {
+  Folder folder;
+  UniqueFd first;
+  REQUIRE(listen_at(folder.socket().c_str(), first) == 0);
+  SECTION("a second arbiter is told of the first") {
+    UniqueFd second;
+    CHECK(listen_at(folder.socket().c_str(), second) == EADDRINUSE);
+  }
+  SECTION("one that hangs, with too many that wait for it, is no dead one; nobody waits to connect") {
+    REQUIRE(listen(first.get(), 0) == 0);
+    Channel waiting[4];
+    int error = 0;
+    for (int i = 0; i < 4 && error == 0; ++i) error = waiting[i].connect(folder.socket().c_str());
+    CHECK(error == EAGAIN);
+    UniqueFd second;
+    CHECK(listen_at(folder.socket().c_str(), second) == EADDRINUSE);
+  }
+  SECTION("a dead arbiter's socket is replaced") {
+    first.reset();
+    UniqueFd second;
+    CHECK(listen_at(folder.socket().c_str(), second) == 0);
+  }
+  SECTION("a file that is no socket is left alone") {
+    first.reset();
+    unlink(folder.socket().c_str());
+    UniqueFd file(open(folder.socket().c_str(), O_CREAT | O_WRONLY, 0600));
+    UniqueFd second;
+    CHECK(listen_at(folder.socket().c_str(), second) == EEXIST);
+  }
+  SECTION("paths that are too long or empty") {
+    UniqueFd second;
+    CHECK(listen_at(std::string(200, 'x').c_str(), second) == ENAMETOOLONG);
+    CHECK(listen_at("", second) == EINVAL);
+  }
+}
+
+}  // namespace
+}  // namespace sharedgpu

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include "tests/unit/simgpu/gpu.h"
+
+namespace sharedgpu::simgpu_test {
+namespace {
+
+CUmemAllocationProp device_memory() {
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  return properties;
+}
+
+}  // namespace
+
+TEST_CASE("The granularity is 2 MiB and sizes obey it") {
+  Gpu gpu;
+  CUmemAllocationProp properties = device_memory();
+  std::size_t granularity = 0;
+  REQUIRE(cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) ==
+          CUDA_SUCCESS);
+  CHECK(granularity == kGranule);
+  CUmemGenericAllocationHandle handle = 0;
+  CHECK(cuMemCreate(&handle, kGranule + 4096, &properties, 0) == CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_CASE("Mapped memory works after all of create, map and set access") {
+  Gpu gpu;
+  Mapped memory(2 * kGranule);
+  REQUIRE(cuMemsetD32(memory.address, 3, memory.size / 4) == CUDA_SUCCESS);
+  CHECK(word_at(memory.address + memory.size - 4) == 3);
+  memory.empty();
+  CHECK(cuMemAddressFree(memory.address, memory.size) == CUDA_SUCCESS);
+}
+
+TEST_CASE("Bad mappings are refused") {
+  Gpu gpu;
+  Mapped memory(2 * kGranule);
+  CUmemAllocationProp properties = device_memory();
+  CUmemGenericAllocationHandle other = 0;
+  REQUIRE(cuMemCreate(&other, 2 * kGranule, &properties, 0) == CUDA_SUCCESS);
+  CHECK(cuMemMap(memory.address, memory.size, 0, other, 0) == CUDA_ERROR_INVALID_VALUE);  // taken
+  CHECK(cuMemUnmap(memory.address, kGranule) == CUDA_ERROR_INVALID_VALUE);                // half of a mapping
+  CHECK(cuMemAddressFree(memory.address, memory.size) == CUDA_ERROR_INVALID_VALUE);       // still mapped
+  CUdeviceptr range = 0;
+  REQUIRE(cuMemAddressReserve(&range, 2 * kGranule, 0, 0, 0) == CUDA_SUCCESS);
+  CHECK(cuMemMap(range, kGranule, kGranule, other, 0) == CUDA_ERROR_NOT_SUPPORTED);  // an offset
+  CHECK(cuMemUnmap(range, kGranule) == CUDA_SUCCESS);                                // nothing there
+  REQUIRE(cuMemRelease(other) == CUDA_SUCCESS);
+  REQUIRE(cuMemAddressFree(range, 2 * kGranule) == CUDA_SUCCESS);
+  memory.empty();
+  REQUIRE(cuMemAddressFree(memory.address, memory.size) == CUDA_SUCCESS);
+}
+
+TEST_CASE("Released memory is free at once, and its contents are gone") {
+  Gpu gpu;
+  Mapped memory(8 * kGranule);
+  std::size_t with = 0, without = 0;
+  REQUIRE(cuMemsetD32(memory.address, 0x55555555, memory.size / 4) == CUDA_SUCCESS);
+  REQUIRE(cuCtxSynchronize() == CUDA_SUCCESS);
+  REQUIRE(cuMemGetInfo(&with, nullptr) == CUDA_SUCCESS);
+  memory.empty();
+  REQUIRE(cuMemGetInfo(&without, nullptr) == CUDA_SUCCESS);
+  CHECK(without - with == memory.size);
+  REQUIRE(memory.fill() == CUDA_SUCCESS);
+  CHECK(word_at(memory.address) == 0);
+  CHECK(word_at(memory.address + memory.size - 4) == 0);
+  memory.empty();
+}
+
+TEST_CASE("A handle that is mapped keeps its memory after its release") {
+  Gpu gpu;
+  Mapped memory(kGranule);
+  REQUIRE(cuMemsetD32(memory.address, 77, 4) == CUDA_SUCCESS);
+  REQUIRE(cuMemRelease(memory.handle) == CUDA_SUCCESS);
+  CHECK(word_at(memory.address) == 77);
+  CHECK(cuMemUnmap(memory.address, memory.size) == CUDA_SUCCESS);
+}
+
+TEST_CASE("One handle can be mapped at two addresses") {
+  Gpu gpu;
+  Mapped memory(kGranule);
+  CUdeviceptr alias = 0;
+  REQUIRE(cuMemAddressReserve(&alias, kGranule, 0, 0, 0) == CUDA_SUCCESS);
+  REQUIRE(cuMemMap(alias, kGranule, 0, memory.handle, 0) == CUDA_SUCCESS);
+  CUmemAccessDesc access = {};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  REQUIRE(cuMemSetAccess(alias, kGranule, &access, 1) == CUDA_SUCCESS);
+  REQUIRE(cuMemsetD32(memory.address, 21, 1) == CUDA_SUCCESS);
+  CHECK(word_at(alias) == 21);
+  REQUIRE(cuMemUnmap(alias, kGranule) == CUDA_SUCCESS);
+  memory.empty();
+}
+
+TEST_CASE("A kernel works on memory that is not resident", "[.not-resident]") {
+  Gpu outer;
+  CUdeviceptr bystander = outer.words(1);
+  {
+    Gpu gpu;
+    Mapped memory(kGranule);
+    memory.empty();
+    REQUIRE(gpu.add(memory.address, 4, 1, nullptr) == CUDA_SUCCESS);
+    CHECK(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
+    // The error sticks.
+    CUdeviceptr more = 0;
+    CHECK(cuMemAlloc(&more, 8) == CUDA_ERROR_ILLEGAL_ADDRESS);
+    CHECK(cuStreamSynchronize(nullptr) == CUDA_ERROR_ILLEGAL_ADDRESS);
+  }
+  // The other contexts of the process are lost with it, and no new one can be made.
+  std::uint32_t word = 0;
+  CHECK(cuMemcpyDtoH(&word, bystander, 4) == CUDA_ERROR_ILLEGAL_ADDRESS);
+  CUcontext context = nullptr;
+  CHECK(cuCtxCreate_v2(&context, 0, 0) == CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+TEST_CASE("A kernel on memory that is not resident is the end of the process's contexts") {
+  CHECK(passes_alone("[.not-resident]", {}));
+}
+
+TEST_CASE("A kernel works on memory without access", "[.no-access]") {
+  Gpu gpu;
+  CUdeviceptr range = 0;
+  CUmemAllocationProp properties = device_memory();
+  CUmemGenericAllocationHandle handle = 0;
+  REQUIRE(cuMemAddressReserve(&range, kGranule, 0, 0, 0) == CUDA_SUCCESS);
+  REQUIRE(cuMemCreate(&handle, kGranule, &properties, 0) == CUDA_SUCCESS);
+  REQUIRE(cuMemMap(range, kGranule, 0, handle, 0) == CUDA_SUCCESS);
+  REQUIRE(gpu.add(range, 4, 1, nullptr) == CUDA_SUCCESS);
+  CHECK(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+TEST_CASE("A kernel on memory without access fails alike") { CHECK(passes_alone("[.no-access]", {})); }
+
+TEST_CASE("Memory is unmapped under a kernel", "[.unmapped-under]") {
+  Gpu gpu;
+  Mapped memory(16 * kGranule);
+  CUstream stream = gpu.stream();
+  std::atomic<bool> started{false};
+  REQUIRE(cuLaunchHostFunc(
+              stream,
+              [](void* flag) {
+                static_cast<std::atomic<bool>*>(flag)->store(true);
+                static_cast<std::atomic<bool>*>(flag)->notify_all();
+              },
+              &started) == CUDA_SUCCESS);
+  CUresult result = CUDA_SUCCESS;
+  // Many long kernels: one is under way, or still to come, whenever the unmapping happens.
+  for (int i = 0; i < 2000; ++i) REQUIRE(gpu.add(memory.address, memory.size / 4, 1, stream) == CUDA_SUCCESS);
+  started.wait(false);
+  REQUIRE(cuMemUnmap(memory.address, memory.size) == CUDA_SUCCESS);
+  result = cuStreamSynchronize(stream);
+  CHECK(result == CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+TEST_CASE("Unmapping does not wait for a kernel, which then faults", "[simulated]") {
+  CHECK(passes_alone("[.unmapped-under]", {}));
+}
+
+TEST_CASE("A copy on memory that is not resident is an error") {
+  Gpu gpu;
+  Mapped memory(kGranule);
+  memory.empty();
+  std::uint32_t word = 0;
+  CHECK(cuMemcpyDtoH(&word, memory.address, 4) != CUDA_SUCCESS);
+}
+
+TEST_CASE("A graph replays on memory that went and came back to its address") {
+  Gpu gpu;
+  Mapped memory(kGranule);
+  CUstream stream = gpu.stream();
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+  REQUIRE(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+  REQUIRE(gpu.add(memory.address, 16, 5, stream) == CUDA_SUCCESS);
+  REQUIRE(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+  REQUIRE(cuGraphInstantiateWithFlags(&exec, graph, 0) == CUDA_SUCCESS);
+  REQUIRE(cuMemsetD32(memory.address, 0, 16) == CUDA_SUCCESS);
+  REQUIRE(cuCtxSynchronize() == CUDA_SUCCESS);
+  REQUIRE(cuGraphLaunch(exec, stream) == CUDA_SUCCESS);
+  REQUIRE(cuStreamSynchronize(stream) == CUDA_SUCCESS);
+  std::uint32_t kept = word_at(memory.address);
+  memory.empty();
+  REQUIRE(memory.fill() == CUDA_SUCCESS);
+  REQUIRE(cuMemcpyHtoD(memory.address, &kept, 4) == CUDA_SUCCESS);
+  REQUIRE(cuGraphLaunch(exec, stream) == CUDA_SUCCESS);
+  REQUIRE(cuStreamSynchronize(stream) == CUDA_SUCCESS);
+  CHECK(word_at(memory.address) == 10);
+  memory.empty();
+}
+
+TEST_CASE("A descriptor is the same memory where it is imported, and outlives the handle") {
+  Gpu gpu;
+  CUmemAllocationProp properties = device_memory();
+  CUmemGenericAllocationHandle plain = 0;
+  REQUIRE(cuMemCreate(&plain, kGranule, &properties, 0) == CUDA_SUCCESS);
+  int descriptor = -1;
+  CHECK(cuMemExportToShareableHandle(&descriptor, plain, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) ==
+        CUDA_ERROR_INVALID_VALUE);  // was not asked for
+  REQUIRE(cuMemRelease(plain) == CUDA_SUCCESS);
+
+  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  CUmemGenericAllocationHandle handle = 0;
+  REQUIRE(cuMemCreate(&handle, kGranule, &properties, 0) == CUDA_SUCCESS);
+  REQUIRE(cuMemExportToShareableHandle(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) ==
+          CUDA_SUCCESS);
+  CUmemGenericAllocationHandle imported = 0;
+  auto* os_handle = reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor));
+  REQUIRE(cuMemImportFromShareableHandle(&imported, os_handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) ==
+          CUDA_SUCCESS);
+  REQUIRE(close(descriptor) == 0);
+
+  CUdeviceptr range = 0;
+  REQUIRE(cuMemAddressReserve(&range, 2 * kGranule, 0, 0, 0) == CUDA_SUCCESS);
+  REQUIRE(cuMemMap(range, kGranule, 0, handle, 0) == CUDA_SUCCESS);
+  REQUIRE(cuMemMap(range + kGranule, kGranule, 0, imported, 0) == CUDA_SUCCESS);
+  CUmemAccessDesc access = {};
+  access.location = properties.location;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  REQUIRE(cuMemSetAccess(range, 2 * kGranule, &access, 1) == CUDA_SUCCESS);
+  REQUIRE(cuMemsetD32(range, 7, kGranule / 4) == CUDA_SUCCESS);
+  CHECK(word_at(range + kGranule) == 7);
+
+  CUipcMemHandle legacy = {};
+  CHECK(cuIpcGetMemHandle(&legacy, range) == CUDA_ERROR_INVALID_VALUE);  // mapped memory has none
+  REQUIRE(cuMemRelease(handle) == CUDA_SUCCESS);
+  REQUIRE(cuMemRelease(imported) == CUDA_SUCCESS);
+  REQUIRE(cuMemUnmap(range, kGranule) == CUDA_SUCCESS);
+  CHECK(word_at(range + kGranule) == 7);
+  REQUIRE(cuMemUnmap(range + kGranule, kGranule) == CUDA_SUCCESS);
+  REQUIRE(cuMemAddressFree(range, 2 * kGranule) == CUDA_SUCCESS);
+}
+
+}  // namespace sharedgpu::simgpu_test

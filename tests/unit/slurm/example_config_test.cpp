@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The example etc/sharedgpu.conf says of itself that it holds every key with its default.
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <regex>
+#include <sstream>
+
+#include "config/settings.h"
+
+using namespace sharedgpu;
+
+TEST_CASE("the example configuration is valid, and shows the defaults") {
+  Settings settings;
+  CHECK(read_settings(SHAREDGPU_ETC "/sharedgpu.conf", settings).empty());
+
+  std::ifstream file(SHAREDGPU_ETC "/sharedgpu.conf");
+  std::ostringstream keys;
+  for (std::string line; std::getline(file, line);)
+    // The log file has no value that could stand for its default.
+    if (std::regex_match(line, std::regex("#[A-Za-z]+=.*")) && line != "#LogFile=")
+      keys << line.substr(1) << '\n';
+  REQUIRE(keys.str().find("Socket=") != std::string::npos);
+  CHECK(parse_settings(keys.str(), "example", settings) == "");
+  const Settings defaults;
+  CHECK(settings.socket == defaults.socket);
+  CHECK(settings.state_dir == defaults.state_dir);
+  CHECK(settings.device_memory_limit.percent == defaults.device_memory_limit.percent);
+  CHECK(settings.memory_reserve.percent == defaults.memory_reserve.percent);
+  CHECK(settings.policy == defaults.policy);
+  CHECK(settings.quantum == defaults.quantum);
+  CHECK(settings.idle_release == defaults.idle_release);
+  CHECK(settings.units_per_gpu == defaults.units_per_gpu);
+  CHECK(settings.arbiter_timeout == defaults.arbiter_timeout);
+  CHECK(settings.on_no_arbiter == defaults.on_no_arbiter);
+  CHECK(settings.slurm_user == defaults.slurm_user);
+  CHECK(settings.admin_users == defaults.admin_users);
+  CHECK(settings.log_level == defaults.log_level);
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spank/options.h"
+
+#include <catch2/catch.hpp>
+
+using namespace sharedgpu;
+
+namespace {
+
+std::size_t number_of(std::string_view name) {
+  for (std::size_t i = 0; i < kOptions.size(); ++i)
+    if (name == kOptions[i].name) return i;
+  FAIL("no option " << name);
+  return 0;
+}
+
+JobOptions good(const char* name, const char* value) {
+  JobOptions options;
+  CHECK(set_option(options, number_of(name), value).empty());
+  return options;
+}
+
+// The message, after checking that it names option and value and that nothing was changed.
+std::string bad(const char* name, const std::string& value) {
+  JobOptions options = {
+      .memory = {1}, .share_request = 2, .share_limit = 3, .priority = 4, .deadline = Nanoseconds(5)};
+  std::string message = set_option(options, number_of(name), value);
+  CHECK(message.find(std::string("--") + name + ": '" + value + "' is not ") == 0);
+  CHECK(options.memory == Bytes{1});
+  CHECK(options.share_request == 2);
+  CHECK(options.share_limit == 3);
+  CHECK(options.priority == 4);
+  CHECK(options.deadline == Nanoseconds(5));
+  CHECK(options.backend_given == 0);
+  return message;
+}
+
+}  // namespace
+
+TEST_CASE("every option has a name, a value and help") {
+  for (const OptionInfo& option : kOptions) {
+    CHECK(std::string(option.name).rfind("sharedgpu-", 0) == 0);
+    CHECK(std::string(option.value) != "");
+    CHECK(std::string(option.help) != "");
+  }
+}
+
+TEST_CASE("--sharedgpu-memory") {
+  CHECK(good("sharedgpu-memory", "8GiB").memory == gibibytes(8));
+  CHECK(good("sharedgpu-memory", "512M").memory == mebibytes(512));
+  CHECK(good("sharedgpu-memory", "1.5g").memory == mebibytes(1536));
+  for (const char* value : {"", "8", "0G", "-1G", "12 parsecs", "G", "8GiB ", "1e400G", "99999999999T"})
+    bad("sharedgpu-memory", value);
+  CHECK(bad("sharedgpu-memory", "8") ==
+        "--sharedgpu-memory: '8' is not a size with a unit (such as 512M or 8GiB)");
+}
+
+TEST_CASE("--sharedgpu-share") {
+  JobOptions options = good("sharedgpu-share", "25");
+  CHECK(options.share_request == 25);
+  CHECK(options.share_limit == 0);
+  options = good("sharedgpu-share", "25%:100%");
+  CHECK(options.share_request == 25);
+  CHECK(options.share_limit == 100);
+  CHECK(good("sharedgpu-share", "50:50").share_limit == 50);
+  for (const char* value :
+       {"", "0", "101", "-5", "25:", ":50", "25:50:75", "25:0", "a", "25 ", "50:20", "4294967297"})
+    bad("sharedgpu-share", value);
+}
+
+TEST_CASE("--sharedgpu-priority") {
+  CHECK(good("sharedgpu-priority", "7").priority == 7);
+  CHECK(good("sharedgpu-priority", "-1000").priority == -1000);
+  for (const char* value : {"", "high", "1001", "-1001", "1.5", "7 ", "99999999999"})
+    bad("sharedgpu-priority", value);
+}
+
+TEST_CASE("--sharedgpu-deadline") {
+  using namespace std::chrono;
+  CHECK(good("sharedgpu-deadline", "90s").deadline == seconds(90));
+  CHECK(good("sharedgpu-deadline", "2h").deadline == hours(2));
+  CHECK(good("sharedgpu-deadline", "1:30").deadline == seconds(90));
+  CHECK(good("sharedgpu-deadline", "01:30:00").deadline == minutes(90));
+  CHECK(good("sharedgpu-deadline", "2-01:00:00").deadline == hours(49));
+  CHECK(good("sharedgpu-deadline", "100:00:00").deadline == hours(100));
+  for (const char* value : {"", "90", "0s", "0:00", "1:99", "1:99:00", "1:2:3:4", "1-2", "1-2:3", "-1:00:00",
+                            "soon", "1:", ":1", "99999-00:00:00", "99999999:00:00"})
+    bad("sharedgpu-deadline", value);
+}
+
+TEST_CASE("--sharedgpu-backend") {
+  for (auto [name, backend] : {std::pair{"swap", Backend::swap}, std::pair{"managed", Backend::managed},
+                               std::pair{"native", Backend::native}}) {
+    JobOptions options = good("sharedgpu-backend", name);
+    CHECK(options.backend == backend);
+    CHECK(options.backend_given == 1);
+  }
+  for (const char* value : {"", "Swap", "swap ", "turbo"}) bad("sharedgpu-backend", value);
+}
