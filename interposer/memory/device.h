@@ -61,6 +61,16 @@ class Device {
   // Asynchronous. `host` should be pinned.
   virtual CUresult copy_out(Lane lane, std::byte* host, CUdeviceptr from, Bytes size) = 0;
   virtual CUresult copy_in(Lane lane, CUdeviceptr to, const std::byte* host, Bytes size) = 0;
+  // Of managed memory: sends the pages of the range to the GPU, or to the host. Asynchronous. Their contents
+  // are never in danger: where it fails, some pages may have moved.
+  enum class Side { gpu, host };
+  virtual CUresult prefetch(Lane lane, CUdeviceptr address, Bytes size, Side to) {
+    static_cast<void>(lane);
+    static_cast<void>(address);
+    static_cast<void>(size);
+    static_cast<void>(to);
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   // Waits for all copies on the lane. After a failure they may still be under way, or never come.
   virtual CUresult wait(Lane lane) = 0;
 

@@ -42,7 +42,7 @@ struct DriverCalls {
   bool complete() const;
 };
 
-class DriverDevice final : public Device {
+class DriverDevice : public Device {
  public:
   // `calls` is copied. Makes no driver call but the granularity's.
   DriverDevice(const DriverCalls& calls, CUdevice device);
@@ -79,11 +79,15 @@ class DriverDevice final : public Device {
   CUresult unpin_host(std::byte* data) override;
   CUresult synchronize() override;
 
+ protected:
+  CUdevice device() const { return device_; }
+  const DriverCalls& calls() const { return calls_; }
+  CUresult stream_of(Lane lane, CUstream* stream);
+
  private:
   CUmemAllocationProp properties(bool exportable) const;
   bool has(CUdevice_attribute attribute) const;
   CUresult synchronize_current();
-  CUresult stream_of(Lane lane, CUstream* stream);
   void drop_streams();
 
   const DriverCalls calls_;

@@ -29,6 +29,9 @@ struct View {
 //   no      yes   evicted
 //   yes     yes   a restore failed after the mapping: memory is there, the contents are still on the host
 //
+// Managed memory has its contents wherever its pages are, and never `host`: mapped means that the pages
+// belong on the GPU, unmapped that they are on the host.
+//
 // Mapped but not accessible is what remains where the driver refused access and then would not unmap either.
 //
 // `busy`: one thread is moving it, and that thread alone touches it, without a lock. Otherwise the memory's
@@ -47,6 +50,7 @@ struct Handle {
   bool mapped = false;
   bool accessible = false;  // only where mapped
   HostRoom host;
+  bool host_pages = false;  // managed: the driver keeps host memory for it, once it has been there
   const CUmemAllocationProp* kind = nullptr;  // see Device::create
   std::vector<View> views;
   bool busy = false;

@@ -1,61 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves one handle between the GPU and the host, each way a transaction in two steps with an asynchronous
-// copy between them. Whatever fails, the handle ends in one of the four states of handle.h and no byte is
-// lost.
+// Moves one handle between the GPU and the host, each way in two steps with asynchronous work between them.
+// Whatever fails, the handle ends in one of the states of handle.h and no byte is lost.
 //
-// The caller owns the handle (busy); it holds no lock. The four functions that copy are for the one thread
-// that has entered the device; a lane carries one handle at a time.
+// The caller owns the handle (busy); it holds no lock. The four functions that move contents are for the one
+// thread that has entered the device; a lane carries one handle at a time.
 #pragma once
-
-#include <algorithm>
-#include <array>
-#include <atomic>
 
 #include "interposer/memory/device.h"
 #include "interposer/memory/handle.h"
-#include "interposer/memory/host_pool.h"
 
 namespace sharedgpu {
 
 class Mover {
  public:
-  Mover(Device& device, HostPool& pool) : device_(device), pool_(pool) {}
+  virtual ~Mover() = default;
 
   // Puts physical memory under a handle that has none. On failure it has none, or none that is accessible.
-  CUresult back(Handle& handle);
-  // Maps the memory of an accessible handle at all of its views. On failure some may lack it.
-  CUresult show(Handle& handle);
-  // Takes the view's mapping away.
-  CUresult hide(Handle& handle, View& view);
+  virtual CUresult back(Handle& handle) = 0;
   // Takes the physical memory away, and the contents with it if they are not on the host.
-  CUresult unback(Handle& handle);
+  virtual CUresult unback(Handle& handle) = 0;
+  // Gives back what the host holds of it: its contents are wanted no more.
+  virtual void forget(Handle& handle) = 0;
+  // For handles with views. Maps the memory of an accessible handle at all of them; on failure some may lack
+  // it.
+  virtual CUresult show(Handle& handle) = 0;
+  // Takes the view's mapping away.
+  virtual CUresult hide(Handle& handle, View& view) = 0;
 
-  // Waits for what a failure left under way. To be true before the first copy of a turn.
-  bool settle();
+  // Waits for what a failure left under way. To be true before the first move of a turn.
+  virtual bool settle() = 0;
   // Whether a failure has left a copy under way. Any thread.
-  bool unsettled() const {
-    return std::any_of(unsettled_.begin(), unsettled_.end(), [](const auto& lane) { return lane.load(); });
-  }
+  virtual bool unsettled() const = 0;
 
-  // Eviction: host room, then the copy; then, when the copy has finished, the unmapping. False: the handle
+  // Eviction: host room first; then, when the contents have arrived there, the memory goes. False: the handle
   // stays as it was.
-  bool begin_out(Handle& handle, Lane lane);
-  bool end_out(Handle& handle, Lane lane);
+  virtual bool begin_out(Handle& handle, Lane lane) = 0;
+  virtual bool end_out(Handle& handle, Lane lane) = 0;
 
-  // Restore: physical memory, then the copy; then, when the copy has finished, the host room is given back.
-  // On failure the host copy stays, and the mapping is undone if it can be.
-  CUresult begin_in(Handle& handle, Lane lane);
-  bool end_in(Handle& handle, Lane lane);
+  // Restore. On failure the contents are still on the host.
+  virtual CUresult begin_in(Handle& handle, Lane lane) = 0;
+  virtual bool end_in(Handle& handle, Lane lane) = 0;
 
- private:
-  CUresult map(Handle& handle);
-  void give_back(Physical physical);
-  bool settle(Lane lane);
-
-  Device& device_;
-  HostPool& pool_;
-  std::array<HostRoom, Lane::kCount> filling_;               // what the copies out are writing
-  std::array<std::atomic<bool>, Lane::kCount> unsettled_{};  // a copy may be under way for one that failed
+  // Host memory taken, and the part of it that holds contents. Any thread.
+  virtual Bytes host_held() const = 0;
+  virtual Bytes host_used() const = 0;
+  // Gives unused host memory back, as long as at least `keep` is held. The thread has entered the device.
+  virtual void trim_host(Bytes keep) = 0;
 };
 
 }  // namespace sharedgpu

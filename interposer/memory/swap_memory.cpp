@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "interposer/memory/swap_mover.h"
+
 namespace sharedgpu {
 namespace {
 
@@ -17,18 +19,21 @@ constexpr Bytes kLargestAllocation{1ull << 46};
 }  // namespace
 
 SwapMemory::SwapMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options)
+    : SwapMemory(device, budget, books, options, std::make_unique<SwapMover>(device, budget)) {}
+
+SwapMemory::SwapMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options,
+                       std::unique_ptr<Mover> mover)
     : device_(device),
       budget_(budget),
       books_(books),
       options_(options),
       granularity_(device.granularity()),
-      pool_(device, budget, granularity_),
-      mover_(device, pool_) {}
+      mover_(std::move(mover)) {}
 
 SwapMemory::~SwapMemory() {
   for (auto& [base, range] : ranges_) {
     for (Handle& handle : range.handles) {
-      if (handle.mapped) mover_.unback(handle);
+      if (handle.mapped) mover_->unback(handle);
     }
     device_.unreserve(base, range.size);
   }
@@ -186,7 +191,7 @@ CUresult SwapMemory::back(Handle& handle) {
       if (resident_ + handle.size > allowed_) return CUDA_SUCCESS;
       count_resident(handle);
     }
-    const CUresult result = mover_.back(handle);
+    const CUresult result = mover_->back(handle);
     if (result == CUDA_SUCCESS) return result;
     {
       const std::lock_guard lock(mutex_);
@@ -264,8 +269,8 @@ CUresult SwapMemory::take_down(Range& range) {
   lock.unlock();
   CUresult result = CUDA_SUCCESS;
   for (Handle& handle : range.handles) {
-    if (result == CUDA_SUCCESS && handle.mapped) result = mover_.unback(handle);
-    if (result == CUDA_SUCCESS) pool_.give(std::exchange(handle.host, {}));
+    if (result == CUDA_SUCCESS && handle.mapped) result = mover_->unback(handle);
+    if (result == CUDA_SUCCESS) mover_->forget(handle);
   }
   lock.lock();
   for (Handle& handle : range.handles) unclaim(handle);
@@ -377,7 +382,7 @@ void SwapMemory::set_context_size(Bytes size) {
 
 MemoryUse SwapMemory::use() const {
   const std::lock_guard lock(mutex_);
-  return {swappable_, resident_, pinned_, context_, pool_.held(), settling_};
+  return {swappable_, resident_, pinned_, context_, mover_->host_held(), settling_};
 }
 
 void SwapMemory::set_allowed(Bytes allowed) {

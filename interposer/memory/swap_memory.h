@@ -11,7 +11,6 @@
 
 #include "interposer/memory/device.h"
 #include "interposer/memory/host_budget.h"
-#include "interposer/memory/host_pool.h"
 #include "interposer/memory/memory.h"
 #include "interposer/memory/mover.h"
 #include "interposer/memory/order.h"
@@ -29,7 +28,7 @@ struct SwapOptions {
   unsigned idle_tends = 60;  // calls of tend() without an eviction until idle host memory goes back
 };
 
-class SwapMemory final : public Memory, public ProgramMemory {
+class SwapMemory : public Memory, public ProgramMemory {
  public:
   // All three outlive it.
   SwapMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options = {});
@@ -67,6 +66,10 @@ class SwapMemory final : public Memory, public ProgramMemory {
 
   // Every handle as it stands, by address. For tests, while no other thread moves any.
   std::vector<Handle> handles() const;
+
+ protected:
+  SwapMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options,
+             std::unique_ptr<Mover> mover);
 
  private:
   struct Block {
@@ -127,8 +130,7 @@ class SwapMemory final : public Memory, public ProgramMemory {
   Books& books_;
   const SwapOptions options_;
   const Bytes granularity_;
-  HostPool pool_;
-  Mover mover_;
+  const std::unique_ptr<Mover> mover_;
 
   // Held by the one thread that asks leave to grow: what it asks for counts already and may be refused, and
   // must not be in another's way meanwhile.

@@ -57,7 +57,7 @@ CUresult SwapMemory::drop_if_unused(std::unique_lock<std::mutex>& lock, Id id) {
   lock.unlock();
   // Unlike cuMemFree, these calls do not wait for the GPU; only for copies of ours that a failure left
   // behind.
-  CUresult result = mover_.unsettled() ? device_.synchronize() : CUDA_SUCCESS;
+  CUresult result = mover_->unsettled() ? device_.synchronize() : CUDA_SUCCESS;
   if (result == CUDA_SUCCESS) result = take_down(*node.mapped().range);
   lock.lock();
   if (result != CUDA_SUCCESS) {
@@ -159,7 +159,7 @@ CUresult SwapMemory::show(std::unique_lock<std::mutex>& lock, Made& made, CUdevi
     handle.views.push_back({.address = address + (handle.address - made.range->base), .access = {}});
     if (handle.accessible) {
       lock.unlock();
-      result = mover_.show(handle);
+      result = mover_->show(handle);
       lock.lock();
     }
     unclaim(handle);
@@ -177,7 +177,7 @@ CUresult SwapMemory::hide(std::unique_lock<std::mutex>& lock, Made& made, CUdevi
                                    [=](const View& each) { return each.address == at; });
     if (view != handle.views.end()) {
       lock.unlock();
-      result = mover_.hide(handle, *view);
+      result = mover_->hide(handle, *view);
       lock.lock();
       if (result == CUDA_SUCCESS) handle.views.erase(view);
     }

@@ -37,7 +37,7 @@ class Pipeline {
 
 bool SwapMemory::evict() {
   const DeviceScope scope(device_);
-  const bool ready = scope.ok() && mover_.settle();
+  const bool ready = scope.ok() && mover_->settle();
   if (ready) free_deferred(Gpu::drained);
   tends_ = 0;
   Pipeline pipeline;
@@ -51,7 +51,7 @@ bool SwapMemory::evict() {
       if (handle == nullptr) break;
       claim(*handle);
       lock.unlock();
-      const bool begun = mover_.begin_out(*handle, pipeline.next_lane());
+      const bool begun = mover_->begin_out(*handle, pipeline.next_lane());
       lock.lock();
       if (begun) {
         pipeline.push(*handle);
@@ -65,7 +65,7 @@ bool SwapMemory::evict() {
       const Lane lane = pipeline.first_lane();
       Handle& handle = pipeline.pop();
       lock.unlock();
-      stuck |= !mover_.end_out(handle, lane);
+      stuck |= !mover_->end_out(handle, lane);
       lock.lock();
       leaving -= handle.size;
       unreported += handle.size;
@@ -84,14 +84,14 @@ bool SwapMemory::evict() {
   }
   const bool done = resident_ <= allowed_;
   lock.unlock();
-  host_peak_ = std::max(host_peak_, pool_.used());
+  host_peak_ = std::max(host_peak_, mover_->host_used());
   books_.report(!done);
   return done;
 }
 
 bool SwapMemory::restore() {
   const DeviceScope scope(device_);
-  const bool ready = scope.ok() && mover_.settle();
+  const bool ready = scope.ok() && mover_->settle();
   if (ready) free_deferred(Gpu::drained);
   Pipeline pipeline;
   Bytes unreported;
@@ -104,7 +104,7 @@ bool SwapMemory::restore() {
       claim(*handle);
       count_resident(*handle);
       lock.unlock();
-      const CUresult begun = mover_.begin_in(*handle, pipeline.next_lane());
+      const CUresult begun = mover_->begin_in(*handle, pipeline.next_lane());
       lock.lock();
       if (begun == CUDA_SUCCESS) {
         pipeline.push(*handle);
@@ -117,7 +117,7 @@ bool SwapMemory::restore() {
     const Lane lane = pipeline.first_lane();
     Handle& handle = pipeline.pop();
     lock.unlock();
-    failed |= !mover_.end_in(handle, lane);
+    failed |= !mover_->end_in(handle, lane);
     lock.lock();
     unreported += handle.size;
     unclaim(handle);
@@ -131,7 +131,7 @@ bool SwapMemory::restore() {
   const bool done = order_.all_usable();
   lock.unlock();
   // The next turn most likely needs as much host room as this one did: pinning costs more than copying.
-  if (done && ready) pool_.trim(std::exchange(host_peak_, {}));
+  if (done && ready) mover_->trim_host(std::exchange(host_peak_, {}));
   if (unreported.count != 0) books_.report(false);
   return done;
 }
@@ -139,10 +139,10 @@ bool SwapMemory::restore() {
 void SwapMemory::tend() {
   free_deferred(Gpu::may_run);
   ++tends_;
-  if (pool_.held() == pool_.used()) return;
+  if (mover_->host_held() == mover_->host_used()) return;
   if (tends_ < options_.idle_tends && !budget_.tight()) return;
   const DeviceScope scope(device_);
-  if (scope.ok()) pool_.trim(pool_.used());
+  if (scope.ok()) mover_->trim_host(mover_->host_used());
 }
 
 }  // namespace sharedgpu

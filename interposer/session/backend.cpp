@@ -4,6 +4,8 @@
 #include "interposer/driver/call.h"
 #include "interposer/memory/driver_device.h"
 #include "interposer/memory/host_budget.h"
+#include "interposer/memory/managed_device.h"
+#include "interposer/memory/managed_memory.h"
 #include "interposer/memory/native_memory.h"
 #include "interposer/memory/swap_memory.h"
 #include "interposer/session/log.h"
@@ -41,15 +43,30 @@ DriverCalls real_calls() {
 #undef REAL
 }
 
+ManagedCalls managed_calls() {
+#define REAL(member, name) \
+  .member = reinterpret_cast<decltype(ManagedCalls::member)>(driver::real(driver::Function::name))
+  return {
+      REAL(allocate, cuMemAllocManaged),        REAL(free, cuMemFree_v2),  REAL(prefetch, cuMemPrefetchAsync),
+      REAL(prefetch_v2, cuMemPrefetchAsync_v2), REAL(advise, cuMemAdvise), REAL(advise_v2, cuMemAdvise_v2),
+  };
+#undef REAL
+}
+
 }  // namespace
 
 MadeMemory make_memory(Backend backend, CUdevice device, Books& books) {
-  if (backend == Backend::managed) say("the managed backend is not in this version; using swap");
   DriverCalls calls = real_calls();
   if (backend != Backend::native && !calls.complete()) {
     say("this driver has no virtual memory management: device memory is not swapped");
     backend = Backend::native;
   }
+  const ManagedCalls managed = managed_calls();
+  if (backend == Backend::managed)
+    if (const char* lack = lacks_for_managed(calls, managed, device)) {
+      say("the managed backend cannot serve: %s; using swap", lack);
+      backend = Backend::swap;
+    }
   if (backend == Backend::native) {
     const NativeCalls plain{
         .allocate = [](CUdeviceptr* address,
@@ -58,9 +75,17 @@ MadeMemory make_memory(Backend backend, CUdevice device, Books& books) {
     return {.memory = new NativeMemory(plain, books), .device = nullptr};
   }
   // None of these is ever freed: the program may use its memory until its last instruction.
-  auto* made = new DriverDevice(calls, device);
-  made->set_synchronize_all([] { return contexts().synchronize(); });
-  return {.memory = new SwapMemory(*made, *new CgroupBudget, books), .device = made};
+  const HostBudget& budget = *new CgroupBudget;
+  MadeMemory made;
+  if (backend == Backend::managed) {
+    made.device = new ManagedDevice(calls, managed, device);
+    made.memory = new ManagedMemory(*made.device, budget, books);
+  } else {
+    made.device = new DriverDevice(calls, device);
+    made.memory = new SwapMemory(*made.device, budget, books);
+  }
+  made.device->set_synchronize_all([] { return contexts().synchronize(); });
+  return made;
 }
 
 }  // namespace sharedgpu::session

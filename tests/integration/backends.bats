@@ -3,13 +3,19 @@
 # Jobs that choose another backend than swap.
 load helpers
 
-# native NAME PROGRAM ARGUMENT...: a tenant whose memory stays the driver's.
-native() {
-  local name=$1 program=$2
-  shift 2
-  "$SHAREDGPU" run --backend native -- "$PROGRAMS/$program" "$@" >"$DIR/$name.out" 2>"$DIR/$name.err" 3>&- &
+# with BACKEND NAME PROGRAM ARGUMENT...: a tenant with that backend.
+with() {
+  local backend=$1 name=$2 program=$3
+  shift 3
+  "$SHAREDGPU" run --backend "$backend" -- "$PROGRAMS/$program" "$@" >"$DIR/$name.out" 2>"$DIR/$name.err" 3>&- &
   PIDS[$name]=$!
 }
+# A tenant whose memory stays the driver's; one whose memory is managed.
+native() { with native "$@"; }
+managed() { with managed "$@"; }
+
+# nothing_paged: no managed memory has moved but by prefetches.
+nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
 
 @test "swapped tenants take turns around a native one, which never moves" {
   start_arbiter Quantum=300ms
@@ -51,4 +57,99 @@ native() {
   until_true 30 used_is 0
   tenant next hold --bytes 75% --of 512MiB --iterations 5 --verify
   succeeds next
+}
+
+@test "managed: alone a program holds nearly the whole GPU, and nothing moves" {
+  start_arbiter
+  managed alone hold --bytes 90% --of 448MiB --blocks 30 --iterations 5 --verify
+  succeeds alone
+  (($(gpu copied_in) == 0 && $(gpu copied_out) == 0))
+  nothing_paged
+  used_is 0
+}
+
+@test "managed: two of 75% each take turns, verify every byte, and no page moves by a fault" {
+  start_arbiter Quantum=300ms
+  managed one hold --bytes 75% --of 448MiB --seconds 3 --seed 1 --verify
+  managed two hold --bytes 75% --of 448MiB --seconds 3 --seed 2 --verify
+  all_succeed one two
+  (($(gpu peak) <= 512 << 20 && $(gpu copied_in) > 0 && $(gpu copied_out) > 0))
+  nothing_paged
+  used_is 0
+}
+
+@test "without sharedgpu the pages of such a pair come and go by faults" {
+  start_arbiter
+  # The gate stays open for both: their limit is twice what the GPU has.
+  skip_gate=1
+  true
+}
+
+@test "managed: beside swapped and native tenants at the same time" {
+  start_arbiter Quantum=300ms
+  native still hold --bytes 20% --of 448MiB --seconds 600 --progress
+  progresses still
+  managed one hold --bytes 60% --of 448MiB --blocks 20 --iterations 20 --seed 1 --verify
+  tenant two hold --bytes 60% --of 448MiB --blocks 20 --iterations 20 --seed 2 --verify
+  all_succeed one two
+  (($(gpu peak) <= 512 << 20 && $(gpu copied_out) > 0))
+  nothing_paged
+}
+
+@test "managed: footprint and residence are told as with swap" {
+  start_arbiter Quantum=10m
+  managed first hold --bytes 75% --of 448MiB --seconds 600 --progress
+  progresses first
+  json_is '[(t["backend"], t["pinned_bytes"], t["footprint_bytes"] == t["resident_bytes"] > 330 << 20) for t in s["tenants"]]' \
+    "[('managed', 0, True)]"
+  managed second hold --bytes 75% --of 448MiB --seconds 600 --progress
+  until_true 30 json_is 'sum(t["footprint_bytes"] > 330 << 20 for t in s["tenants"])' 2
+  json_is 'sum(t["resident_bytes"] for t in s["tenants"]) <= 512 << 20' True
+}
+
+@test "managed: memory figures are those of swap" {
+  start_arbiter DeviceMemoryLimit=256MiB
+  tenant swapped memgetinfo
+  succeeds swapped
+  managed figures memgetinfo
+  succeeds figures
+  diff "$DIR/swapped.out" "$DIR/figures.out"
+}
+
+@test "managed: what could never be held is out of memory" {
+  start_arbiter
+  managed large hold --bytes 600MiB
+  finish large
+  ((status == 2))
+  grep -q 'CUDA_ERROR_OUT_OF_MEMORY: out of memory' "$DIR/large.err"
+}
+
+@test "managed: small blocks, pools and graphs work beside a rival" {
+  start_arbiter Quantum=300ms
+  managed rival hold --bytes 80% --of 448MiB --seconds 600 --progress
+  progresses rival
+  managed blocks small_blocks
+  managed async async_alloc
+  managed pools pools
+  managed graph graph
+  all_succeed blocks async pools graph
+}
+
+@test "managed: a GPU that cannot page gets swap, and the program says why" {
+  export SIMGPU_CONCURRENT_MANAGED=0
+  start_arbiter Quantum=300ms
+  managed one hold --bytes 75% --of 448MiB --iterations 20 --seed 1 --verify
+  managed two hold --bytes 75% --of 448MiB --iterations 20 --seed 2 --verify
+  all_succeed one two
+  (($(grep -c 'the managed backend cannot serve: this GPU cannot page managed memory; using swap' "$DIR/one.err") == 1))
+}
+
+@test "managed: where a prefetch to the host fails the memory stays, and others are planned around it" {
+  start_arbiter Quantum=300ms
+  SIMGPU_FAIL=cuMemPrefetchAsync:1+:CUDA_ERROR_INVALID_DEVICE managed stuck hold --bytes 40% --of 448MiB --seconds 600 --progress
+  progresses stuck
+  tenant one hold --bytes 50% --of 448MiB --iterations 20 --seed 1 --verify
+  tenant two hold --bytes 50% --of 448MiB --iterations 20 --seed 2 --verify
+  all_succeed one two
+  nothing_paged
 }

@@ -86,6 +86,8 @@ CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, 
     require(value != nullptr, CUDA_ERROR_INVALID_VALUE);
     driver().gpu(device);
     require(device_attribute(attribute, *value), CUDA_ERROR_INVALID_VALUE);
+    if (attribute == CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS && !driver().settings.concurrent_managed)
+      *value = 0;
   });
 }
 

@@ -22,6 +22,7 @@ std::optional<Range> find_allocation(Address at) {
   };
   d.contexts.for_each([&](Context& context) { look(context.heap()); });
   d.pools.for_each([&](Pool& pool) { look(pool.heap); });
+  if (Managed* managed = d.managed_at(at); managed != nullptr && !found) found = managed->find(at);
   if (found) return found;
   return d.space->mapping_at(at);
 }
@@ -52,12 +53,12 @@ void get_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointe
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       return put(pointer);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      require(host.has_value(), CUDA_ERROR_INVALID_VALUE);
+      require(host || driver().managed_at(pointer) != nullptr, CUDA_ERROR_INVALID_VALUE);
       return put(pointer);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
       return put(static_cast<unsigned long long>(device ? device->begin : host->first.begin));
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-      return put(0u);
+      return put(static_cast<unsigned>(driver().managed_at(pointer) != nullptr));
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       return put(device ? driver().space->physical_at(device->begin)->device() : 0);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
@@ -71,7 +72,7 @@ void get_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointe
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
       return put(static_cast<int>(device && in_heap(device->begin)));
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-      return put(static_cast<int>(device.has_value()));
+      return put(static_cast<int>(device && driver().managed_at(pointer) == nullptr));
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: {
       std::lock_guard lock(driver().mutex);
       return put(static_cast<unsigned>(device ? driver().sync_memops.count(device->begin) : 0));
@@ -158,6 +159,7 @@ CUresult CUDAAPI cuMemFree_v2(CUdeviceptr pointer) {
     bool freed = context->heap().free(pointer);
     driver().contexts.for_each([&](Context& other) { freed = freed || other.heap().free(pointer); });
     driver().pools.for_each([&](Pool& pool) { freed = freed || pool.heap.free(pointer); });
+    for (const auto& gpu : driver().gpus) freed = freed || gpu->managed->free(pointer);
     std::lock_guard lock(driver().mutex);
     driver().sync_memops.erase(pointer);
     return freed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

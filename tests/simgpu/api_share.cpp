@@ -129,7 +129,7 @@ CUresult CUDAAPI cuMemGetHandleForAddressRange(void* handle, CUdeviceptr pointer
     AddressSpace& space = *driver().space;
     Range range{pointer, {size}};
     range.device = driver().current_gpu().number;
-    require(space.accessible(range), CUDA_ERROR_INVALID_VALUE);
+    require(space.accessible(range) && driver().managed_at(pointer) == nullptr, CUDA_ERROR_INVALID_VALUE);
     const int descriptor = space.physical_at(pointer)->share();
     std::memcpy(handle, &descriptor, sizeof descriptor);
   });

@@ -55,6 +55,7 @@ void Context::destroy() {
   }
   heap_.clear();
   Driver& d = driver();
+  d.gpu(device_).managed->free_all_of(this);
   d.gpu(device_).shared->give_back({}, d.settings.context);
 }
 

@@ -70,6 +70,12 @@ Gpu& Driver::gpu_of(const SharedPiece& piece) const {
   return *gpus.front();
 }
 
+Managed* Driver::managed_at(Address at) const {
+  for (const auto& gpu : gpus)
+    if (gpu->managed->find(at)) return gpu->managed;
+  return nullptr;
+}
+
 Gpu& Driver::current_gpu() const { return gpu(current_context()->device()); }
 
 Driver& driver() {
@@ -103,6 +109,7 @@ void initialize() {
       throw Error{CUDA_ERROR_OPERATING_SYSTEM};
     }
     gpu->store = std::make_shared<PhysicalStore>(*gpu->shared, gpu->number);
+    gpu->managed = new Managed(*d->space, *gpu->shared, gpu->number);
     gpu->default_pool = gpu->current_pool = std::make_shared<Pool>(*d->space, *gpu->store);
     d->pools.add(gpu->default_pool);
     if (d->settings.verbose)

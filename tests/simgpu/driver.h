@@ -13,6 +13,7 @@
 #include "tests/simgpu/context.h"
 #include "tests/simgpu/graph_memory.h"
 #include "tests/simgpu/handles.h"
+#include "tests/simgpu/managed.h"
 
 namespace sharedgpu::simgpu {
 
@@ -29,6 +30,7 @@ struct Gpu {
   std::string state;
   SharedDevice* shared = nullptr;
   std::shared_ptr<PhysicalStore> store;
+  Managed* managed = nullptr;
 
   // With the driver's mutex.
   ContextPtr primary;
@@ -78,6 +80,8 @@ struct Driver {
   // Throws CUDA_ERROR_INVALID_DEVICE.
   Gpu& gpu(int number) const;
   Gpu& current_gpu() const;  // of the current context
+  // The device whose managed memory `at` lies in; null: none.
+  Managed* managed_at(Address at) const;
   // The device on which a process holds the piece; the first one where nobody does.
   Gpu& gpu_of(const SharedPiece& piece) const;
 

@@ -88,14 +88,14 @@ int Physical::share() {
   return descriptor.release();
 }
 
-PhysicalStore::PhysicalStore(SharedDevice& device, int number)
-    : device_(device), number_(number), file_(memfd_create(kName, MFD_CLOEXEC)) {
+PhysicalStore::PhysicalStore(SharedDevice& device, int number, Charge charge)
+    : device_(device), number_(number), charge_(charge), file_(memfd_create(kName, MFD_CLOEXEC)) {
   require(file_ >= 0, CUDA_ERROR_OPERATING_SYSTEM);
 }
 
 PhysicalPtr PhysicalStore::create(Bytes size) {
   require(size.count > 0 && size.count % kGranule.count == 0, CUDA_ERROR_INVALID_VALUE);
-  require(device_.charge(size), CUDA_ERROR_OUT_OF_MEMORY);
+  require(charge_ == Charge::none || device_.charge(size), CUDA_ERROR_OUT_OF_MEMORY);
   std::lock_guard lock(mutex_);
   std::vector<std::uint64_t>& same_size = free_[size];
   if (!same_size.empty()) {
@@ -105,7 +105,7 @@ PhysicalPtr PhysicalStore::create(Bytes size) {
   }
   std::uint64_t offset = file_size_;
   if (ftruncate(file_, static_cast<off_t>(offset + size.count)) != 0) {
-    device_.give_back(size);
+    if (charge_ == Charge::device) device_.give_back(size);
     throw Error{CUDA_ERROR_OUT_OF_MEMORY};
   }
   file_size_ += size.count;
@@ -123,7 +123,7 @@ void PhysicalStore::release(std::uint64_t offset, Bytes size) {
   } else {
     fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, static_cast<off_t>(size.count));
   }
-  device_.give_back(size);
+  if (charge_ == Charge::device) device_.give_back(size);
 }
 
 }  // namespace sharedgpu::simgpu

@@ -68,7 +68,9 @@ Described describe(int descriptor);
 
 class PhysicalStore : public std::enable_shared_from_this<PhysicalStore> {
  public:
-  PhysicalStore(SharedDevice& device, int number);
+  // `none`: for memory that takes no room of the device by itself.
+  enum class Charge { device, none };
+  PhysicalStore(SharedDevice& device, int number, Charge charge = Charge::device);
   // Throws CUDA_ERROR_OUT_OF_MEMORY.
   PhysicalPtr create(Bytes size);
 
@@ -78,6 +80,7 @@ class PhysicalStore : public std::enable_shared_from_this<PhysicalStore> {
 
   SharedDevice& device_;
   int number_;
+  Charge charge_;
   int file_;
   std::mutex mutex_;
   std::uint64_t file_size_ = 0;

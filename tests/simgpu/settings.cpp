@@ -111,9 +111,10 @@ bool read_settings(Settings& settings, std::string& problem) {
   settings.state = variable("SIMGPU_STATE");
   if (settings.state.empty())
     settings.state =
-        "/dev/shm/simgpu-" + std::to_string(getuid()) + "-v5";  // v: kMagic's, which tells layouts apart
+        "/dev/shm/simgpu-" + std::to_string(getuid()) + "-v6";  // v: kMagic's, which tells layouts apart
   settings.verbose = variable("SIMGPU_VERBOSE") == "1";
   settings.peer_access = variable("SIMGPU_PEER_ACCESS") != "0";
+  settings.concurrent_managed = variable("SIMGPU_CONCURRENT_MANAGED") != "0";
   settings.lost_file = variable("SIMGPU_LOST_FILE");
 
   double pcie = settings.pcie / 1e9;

@@ -25,7 +25,8 @@ struct CallFault {
 struct Settings {
   std::string state;  // SIMGPU_STATE
   unsigned devices = 1;
-  bool peer_access = true;  // devices may be allowed to access each other's memory
+  bool peer_access = true;         // devices may be allowed to access each other's memory
+  bool concurrent_managed = true;  // the GPU and the program may use managed memory at the same time
   Bytes memory = gibibytes(1);
   Bytes context = mebibytes(16);
   double pcie = 12e9;        // bytes per second and direction; 0: copies take no modelled time

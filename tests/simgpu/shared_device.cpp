@@ -20,7 +20,7 @@
 namespace sharedgpu::simgpu {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x53494d35;  // counts up with the layout
+constexpr std::uint32_t kMagic = 0x53494d36;  // counts up with the layout
 constexpr std::size_t kProcesses = 512;
 constexpr std::size_t kPieces = 1024;
 constexpr std::size_t kHolders = 16;  // of a piece
@@ -89,9 +89,11 @@ struct SharedDevice::Shared {
 
 struct SharedDevice::State {
   struct Record {
-    Process process;  // pid 0: free
-    Bytes memory;
-    Bytes contexts;
+    Process process = {};  // pid 0: free
+    Bytes memory = {};
+    Bytes contexts = {};
+    Bytes managed = {};
+    TimePoint touched = {};  // its managed memory, for the last time
   };
   struct EngineState {
     Process owner;
@@ -105,6 +107,7 @@ struct SharedDevice::State {
   std::uint64_t kernels;
   Bytes copied_in;
   Bytes copied_out;
+  Bytes paged;
   EngineState engines[kEngines];
   Record records[kProcesses];
   Shared shared[kPieces];
@@ -183,7 +186,7 @@ SharedDevice* SharedDevice::open(const std::string& path, const Bytes* memory, s
       std::fprintf(stderr, "simgpu: %s: in use with %llu bytes of memory; SIMGPU_MEMORY is ignored\n",
                    path.c_str(), static_cast<unsigned long long>(state->total.count));
     // A process that executed another program has the record of the program before it.
-    state->records[device->own_record()] = {self(), {}, {}};
+    state->records[device->own_record()] = {.process = self()};
   }
   // The mapping keeps the open file alive, and with it the lock, past our descriptor.
   flock(file.get(), LOCK_UN);
@@ -206,7 +209,7 @@ void SharedDevice::reap() {
 
 Bytes SharedDevice::used() const {
   Bytes sum;
-  for (const auto& record : state_->records) sum += record.memory + record.contexts;
+  for (const auto& record : state_->records) sum += record.memory + record.contexts + record.managed;
   for (const Shared& shared : state_->shared) sum += shared.size;
   return sum;
 }
@@ -281,7 +284,7 @@ std::size_t SharedDevice::own_record() {
     if (vacant == kProcesses && state_->records[i].process.pid == 0) vacant = i;
   }
   require(vacant < kProcesses, CUDA_ERROR_OUT_OF_MEMORY);
-  state_->records[vacant] = {self(), {}, {}};
+  state_->records[vacant] = {.process = self()};
   return vacant;
 }
 
@@ -290,13 +293,66 @@ Bytes SharedDevice::total() const { return state_->total; }
 bool SharedDevice::charge(Bytes memory, Bytes contexts) {
   Lock lock(state_);
   reap();
-  Bytes after = used() + memory + contexts;
-  if (after > state_->total) return false;
+  if (!make_room(memory + contexts)) return false;
   auto& record = state_->records[own_record()];
   record.memory += memory;
   record.contexts += contexts;
-  state_->peak = std::max(state_->peak, after);
+  state_->peak = std::max(state_->peak, used());
   return true;
+}
+
+// Nobody's managed memory moves where even all of it would not do.
+bool SharedDevice::make_room(Bytes size) {
+  Bytes managed;
+  for (const auto& record : state_->records) managed += record.managed;
+  if (used() - managed + size > state_->total) return false;
+  while (used() + size > state_->total) {
+    State::Record* victim = nullptr;
+    for (auto& record : state_->records)
+      if (record.managed != Bytes{} && (victim == nullptr || record.touched < victim->touched))
+        victim = &record;
+    const Bytes leaving = std::min(victim->managed, used() + size - state_->total);
+    victim->managed -= leaving;
+    state_->paged += leaving;
+  }
+  return true;
+}
+
+Bytes SharedDevice::take_managed(Bytes size) {
+  Lock lock(state_);
+  reap();
+  auto& record = state_->records[own_record()];
+  Bytes others;
+  for (const auto& each : state_->records) others += each.memory + each.contexts;
+  for (const Shared& shared : state_->shared) others += shared.size;
+  const Bytes taken = std::min(size, minus(state_->total, others));
+  make_room(taken);
+  record.managed += taken;
+  state_->peak = std::max(state_->peak, used());
+  return taken;
+}
+
+void SharedDevice::drop_managed(Bytes size) {
+  Lock lock(state_);
+  auto& record = state_->records[own_record()];
+  record.managed = minus(record.managed, size);
+}
+
+Bytes SharedDevice::managed() {
+  Lock lock(state_);
+  return state_->records[own_record()].managed;
+}
+
+Bytes SharedDevice::touch_managed() {
+  Lock lock(state_);
+  auto& record = state_->records[own_record()];
+  record.touched = now();
+  return record.managed;
+}
+
+void SharedDevice::count_paged(Bytes size) {
+  Lock lock(state_);
+  state_->paged += size;
 }
 
 void SharedDevice::give_back(Bytes memory, Bytes contexts) {
@@ -339,11 +395,12 @@ void SharedDevice::count_copy(Engine engine, Bytes size) {
 DeviceView SharedDevice::view() {
   Lock lock(state_);
   reap();
-  DeviceView view{state_->total,      used(), state_->peak, state_->kernels, state_->copied_in,
-                  state_->copied_out, {}};
+  DeviceView view{state_->total, used(), state_->peak, state_->kernels, state_->copied_in, state_->copied_out,
+                  state_->paged, {}};
   for (const auto& record : state_->records)
     if (record.process.pid != 0)
-      view.processes.push_back({static_cast<pid_t>(record.process.pid), record.memory, record.contexts});
+      view.processes.push_back(
+          {static_cast<pid_t>(record.process.pid), record.memory + record.managed, record.contexts});
   return view;
 }
 
@@ -352,7 +409,7 @@ void SharedDevice::reset_peak() {
   reap();
   state_->peak = used();
   state_->kernels = 0;
-  state_->copied_in = state_->copied_out = {};
+  state_->copied_in = state_->copied_out = state_->paged = {};
 }
 
 }  // namespace sharedgpu::simgpu

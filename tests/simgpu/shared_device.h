@@ -29,7 +29,7 @@ inline constexpr int kEngines = 3;
 
 struct ProcessUse {
   pid_t pid = 0;
-  Bytes memory;
+  Bytes memory;  // managed memory on the device included
   Bytes contexts;
 };
 
@@ -40,6 +40,7 @@ struct DeviceView {
   std::uint64_t kernels = 0;
   Bytes copied_in;
   Bytes copied_out;
+  Bytes paged;  // managed memory that moved without a prefetch
   std::vector<ProcessUse> processes;
 };
 
@@ -60,6 +61,16 @@ class SharedDevice {
   // Takes memory for this process; false where the device has not that much left.
   bool charge(Bytes memory, Bytes contexts = {});
   void give_back(Bytes memory, Bytes contexts = {});
+
+  // Managed memory of this process on the device. It is in the way of nobody: whoever takes memory makes
+  // managed pages leave, those of the process that touched its own longest ago first. Takes as much as there
+  // is room for.
+  Bytes take_managed(Bytes size);
+  void drop_managed(Bytes size);
+  // What others have left of it; the second is for work that touches some of it.
+  Bytes managed();
+  Bytes touch_managed();
+  void count_paged(Bytes size);
 
   // This process's memory becomes a piece that others may hold too, charged once for all of them. False:
   // there are too many.
@@ -86,7 +97,8 @@ class SharedDevice {
   explicit SharedDevice(State* state) : state_(state) {}
   void reap();  // with the lock
   Bytes used() const;
-  std::size_t own_record();  // with the lock
+  bool make_room(Bytes size);  // with the lock
+  std::size_t own_record();    // with the lock
   Shared* find(const SharedPiece& piece, Bytes size);
   void add_holder(Shared& shared);
 

@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
   print("kernels", view.kernels);
   print("copied_in", view.copied_in.count);
   print("copied_out", view.copied_out.count);
+  print("paged", view.paged.count);
   for (const ProcessUse& process : view.processes)
     std::printf("pid %d memory %llu contexts %llu\n", process.pid,
                 static_cast<unsigned long long>(process.memory.count),

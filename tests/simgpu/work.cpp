@@ -12,10 +12,15 @@ namespace {
 
 constexpr std::size_t kPiece = std::size_t{4} << 20;
 
+// Managed memory comes to its device by faults. Other devices work on it from afar.
+void page_in(const Range& range) { driver().gpu(range.device).managed->touch(range); }
+
 // A Use from begin to end; says whether it was torn.
 class UseGuard {
  public:
-  explicit UseGuard(std::vector<Range> ranges) : use_(driver().space->begin_use(std::move(ranges))) {}
+  explicit UseGuard(const std::vector<Range>& ranges) : use_(driver().space->begin_use(ranges)) {
+    for (const Range& range : ranges) page_in(range);
+  }
   ~UseGuard() {
     if (use_) driver().space->end_use(use_);
   }
@@ -49,6 +54,7 @@ CUresult run_kernel(const Context& context, const Kernel& kernel, const Argument
   CUresult result = CUDA_SUCCESS;
   Reach reach = [&](Range range) {
     range.device = context.device();
+    page_in(range);
     return d.space->extend(use.get(), range);
   };
   if (!d.space->touch(use.get(), [&] { result = kernel.run(arguments, reach); }))
@@ -101,7 +107,7 @@ CUresult run_copy(const Context& context, const CopyPlan& plan) {
   std::vector<Range> ranges;
   if (to_device) ranges.push_back(plan.target_range());
   if (from_device) ranges.push_back(plan.source_range());
-  UseGuard use(std::move(ranges));
+  UseGuard use(ranges);
   if (!use.get()) return CUDA_ERROR_ILLEGAL_ADDRESS;
   bool whole = in_pieces(
       plan.width, plan.height, start, duration, [&](std::size_t row, std::size_t offset, std::size_t size) {
@@ -156,6 +162,21 @@ Work copy_work(CopyPlan plan) {
 
 Work set_work(SetPlan plan) {
   return {CU_GRAPH_NODE_TYPE_MEMSET, [plan](Context& context) { return run_set(context, plan); }};
+}
+
+Work prefetch_work(const Range& range, bool to_device) {
+  return {CU_GRAPH_NODE_TYPE_EMPTY, [=](Context&) {
+            Driver& d = driver();
+            Managed* const managed = d.managed_at(range.begin);
+            if (managed == nullptr) return CUDA_SUCCESS;  // freed meanwhile
+            const Bytes moved = to_device ? managed->bring(range) : managed->send_away(range);
+            SharedDevice& device = *d.gpu(range.device).shared;
+            const Engine engine = to_device ? Engine::host_to_device : Engine::device_to_host;
+            const Nanoseconds duration = d.copy_time(moved);
+            if (moved != Bytes{}) sleep_until(device.occupy(engine, duration) + duration);
+            device.count_copy(engine, moved);
+            return CUDA_SUCCESS;
+          }};
 }
 
 Work host_work(CUhostFn function, void* data) {

@@ -46,6 +46,8 @@ struct SetPlan {
 Work kernel_work(const Kernel& kernel, Arguments arguments);
 Work copy_work(CopyPlan plan);
 Work set_work(SetPlan plan);
+// Sends the pages of managed memory of `range.device` to it, or to the host.
+Work prefetch_work(const Range& range, bool to_device);
 Work host_work(CUhostFn function, void* data);
 
 }  // namespace sharedgpu::simgpu

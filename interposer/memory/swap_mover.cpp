@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "interposer/memory/mover.h"
+#include "interposer/memory/swap_mover.h"
 
 #include <utility>
 
 namespace sharedgpu {
 
-CUresult Mover::back(Handle& handle) {
+CUresult SwapMover::back(Handle& handle) {
   CUresult result = handle.mapped ? CUDA_SUCCESS : map(handle);
   if (result != CUDA_SUCCESS) return result;
   result = device_.allow_access(handle.address, handle.size);
@@ -15,7 +15,7 @@ CUresult Mover::back(Handle& handle) {
   return result;
 }
 
-CUresult Mover::show(Handle& handle) {
+CUresult SwapMover::show(Handle& handle) {
   if (handle.shown()) return CUDA_SUCCESS;
   Physical physical = 0;
   CUresult result = device_.retain(&physical, handle.address);
@@ -32,7 +32,7 @@ CUresult Mover::show(Handle& handle) {
   return result;
 }
 
-CUresult Mover::hide(Handle& handle, View& view) {
+CUresult SwapMover::hide(Handle& handle, View& view) {
   const CUresult result = view.mapped ? device_.unmap(view.address, handle.size) : CUDA_SUCCESS;
   if (result == CUDA_SUCCESS) view.mapped = view.ready = false;
   return result;
@@ -41,7 +41,7 @@ CUresult Mover::hide(Handle& handle, View& view) {
 // The reference is given back as soon as the memory is mapped: from then on it lives as long as the mapping,
 // and one call, unmap, ends it. So there is no state between "mapped" and "gone" that could fail. A reference
 // that stayed would hold the memory for ever, hence the insistence.
-CUresult Mover::map(Handle& handle) {
+CUresult SwapMover::map(Handle& handle) {
   Physical physical = 0;
   CUresult result = device_.create(&physical, handle.size, handle.kind);
   if (result != CUDA_SUCCESS) return result;
@@ -51,12 +51,12 @@ CUresult Mover::map(Handle& handle) {
   return result;
 }
 
-void Mover::give_back(Physical physical) {
+void SwapMover::give_back(Physical physical) {
   for (int attempt = 0; attempt < 3 && device_.release(physical) != CUDA_SUCCESS; ++attempt) {
   }
 }
 
-CUresult Mover::unback(Handle& handle) {
+CUresult SwapMover::unback(Handle& handle) {
   CUresult result = CUDA_SUCCESS;
   for (View& view : handle.views)
     if (result == CUDA_SUCCESS) result = hide(handle, view);
@@ -65,7 +65,9 @@ CUresult Mover::unback(Handle& handle) {
   return result;
 }
 
-bool Mover::begin_out(Handle& handle, Lane lane) {
+void SwapMover::forget(Handle& handle) { pool_.give(std::exchange(handle.host, {})); }
+
+bool SwapMover::begin_out(Handle& handle, Lane lane) {
   if (!handle.on_gpu()) return true;  // no contents, or the host copy is good already: nothing to copy
   std::optional<HostRoom> room = pool_.take(handle.size);
   if (!room) return false;
@@ -81,7 +83,7 @@ bool Mover::begin_out(Handle& handle, Lane lane) {
   return true;
 }
 
-bool Mover::end_out(Handle& handle, Lane lane) {
+bool SwapMover::end_out(Handle& handle, Lane lane) {
   const bool copied = handle.on_gpu();
   if (copied && device_.wait(lane) != CUDA_SUCCESS) {
     settle(lane);
@@ -95,7 +97,7 @@ bool Mover::end_out(Handle& handle, Lane lane) {
   return true;
 }
 
-CUresult Mover::begin_in(Handle& handle, Lane lane) {
+CUresult SwapMover::begin_in(Handle& handle, Lane lane) {
   CUresult result = handle.accessible ? show(handle) : back(handle);
   if (result != CUDA_SUCCESS) return result;
   CUdeviceptr to = handle.address;
@@ -110,18 +112,17 @@ CUresult Mover::begin_in(Handle& handle, Lane lane) {
   return CUDA_SUCCESS;
 }
 
-bool Mover::end_in(Handle& handle, Lane lane) {
+bool SwapMover::end_in(Handle& handle, Lane lane) {
   if (!handle.evicted()) return true;
   if (device_.wait(lane) != CUDA_SUCCESS) {
     if (settle(lane)) unback(handle);
     return false;
   }
-  pool_.give(handle.host);
-  handle.host.clear();
+  forget(handle);
   return true;
 }
 
-bool Mover::settle() {
+bool SwapMover::settle() {
   bool all = true;
   for (unsigned lane = 0; lane < Lane::kCount; ++lane) {
     if (unsettled_[lane]) all &= settle({lane});
@@ -130,7 +131,7 @@ bool Mover::settle() {
 }
 
 // Room is not used again, nor a mapping undone, while a copy may still be under way there. Whether none is.
-bool Mover::settle(Lane lane) {
+bool SwapMover::settle(Lane lane) {
   unsettled_[lane.index] = device_.wait(lane) != CUDA_SUCCESS;
   if (unsettled_[lane.index]) return false;
   pool_.give(std::exchange(filling_[lane.index], {}));

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/memory/managed_device.h"
+
+namespace sharedgpu {
+namespace {
+
+constexpr CUdevice kHost = -1;  // CU_DEVICE_CPU
+
+CUmemLocation location_of(CUdevice device) {
+  constexpr int kHostLocation = 2;  // CU_MEM_LOCATION_TYPE_HOST, of CUDA 12.2
+  CUmemLocation location{};
+  location.type =
+      device == kHost ? static_cast<CUmemLocationType>(kHostLocation) : CU_MEM_LOCATION_TYPE_DEVICE;
+  location.id = device == kHost ? 0 : device;
+  return location;
+}
+
+// While another thread captures, an allocation of a pool may need memory: that must not spoil the capture.
+class Relaxed {
+ public:
+  explicit Relaxed(const DriverCalls& calls) : exchange_(calls.cuThreadExchangeStreamCaptureMode) {
+    if (exchange_ != nullptr) exchange_(&mode_);
+  }
+  ~Relaxed() {
+    if (exchange_ != nullptr) exchange_(&mode_);
+  }
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+
+ private:
+  decltype(DriverCalls::cuThreadExchangeStreamCaptureMode) exchange_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+}  // namespace
+
+const char* lacks_for_managed(const DriverCalls& calls, const ManagedCalls& managed, CUdevice device) {
+  if (!managed.complete() || calls.cuDeviceGetAttribute == nullptr)
+    return "this driver cannot prefetch managed memory";
+  const auto has = [&](CUdevice_attribute attribute) {
+    int value = 0;
+    return calls.cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
+  };
+  if (!has(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY)) return "this GPU has no managed memory";
+  if (!has(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)) return "this GPU cannot page managed memory";
+  return nullptr;
+}
+
+CUresult ManagedDevice::reserve(CUdeviceptr* base, Bytes size) {
+  const Relaxed relaxed(calls());
+  const CUresult result = managed_.allocate(base, size.count, CU_MEM_ATTACH_GLOBAL);
+  if (result == CUDA_SUCCESS) prefer_the_gpu(*base, size);
+  return result;
+}
+
+// So that another GPU which may access it does so from afar, instead of taking the pages. Only advice: what
+// the driver does not take is no loss.
+void ManagedDevice::prefer_the_gpu(CUdeviceptr base, Bytes size) {
+  constexpr CUmem_advise kPreferred = CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
+  if (managed_.advise != nullptr)
+    managed_.advise(base, size.count, kPreferred, device());
+  else if (managed_.advise_v2 != nullptr)
+    managed_.advise_v2(base, size.count, kPreferred, location_of(device()));
+}
+
+// Threads of ours have no context unless they have entered.
+CUresult ManagedDevice::unreserve(CUdeviceptr base, Bytes /*size*/) {
+  const Relaxed relaxed(calls());
+  CUresult result = managed_.free(base);
+  if (result != CUDA_ERROR_INVALID_CONTEXT) return result;
+  result = enter();
+  if (result != CUDA_SUCCESS) return result;
+  result = managed_.free(base);
+  leave();
+  return result;
+}
+
+CUresult ManagedDevice::prefetch(Lane lane, CUdeviceptr address, Bytes size, Side to) {
+  CUstream stream = nullptr;
+  if (const CUresult result = stream_of(lane, &stream); result != CUDA_SUCCESS) return result;
+  const CUdevice target = to == Side::gpu ? device() : kHost;
+  return managed_.prefetch != nullptr
+             ? managed_.prefetch(address, size.count, target, stream)
+             : managed_.prefetch_v2(address, size.count, location_of(target), 0, stream);
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GPU's managed memory, behind the driver's own functions.
+#pragma once
+
+#include "interposer/memory/driver_device.h"
+
+namespace sharedgpu {
+
+// The real driver's. Of the functions that CUDA 12.2 gave another shape the old one serves where it is there;
+// of advise both may be null.
+struct ManagedCalls {
+  CUresult (*allocate)(CUdeviceptr* address, std::size_t size, unsigned flags) = nullptr;
+  CUresult (*free)(CUdeviceptr address) = nullptr;
+  CUresult (*prefetch)(CUdeviceptr address, std::size_t size, CUdevice to, CUstream stream) = nullptr;
+  CUresult (*prefetch_v2)(CUdeviceptr address, std::size_t size, CUmemLocation to, unsigned flags,
+                          CUstream stream) = nullptr;
+  CUresult (*advise)(CUdeviceptr address, std::size_t size, CUmem_advise advice, CUdevice device) = nullptr;
+  CUresult (*advise_v2)(CUdeviceptr address, std::size_t size, CUmem_advise advice,
+                        CUmemLocation location) = nullptr;
+
+  bool complete() const { return allocate && free && (prefetch || prefetch_v2); }
+};
+
+// What `device` lacks for this backend; null: nothing.
+const char* lacks_for_managed(const DriverCalls& calls, const ManagedCalls& managed, CUdevice device);
+
+class ManagedDevice final : public DriverDevice {
+ public:
+  ManagedDevice(const DriverCalls& calls, const ManagedCalls& managed, CUdevice device)
+      : DriverDevice(calls, device), managed_(managed) {}
+
+  // The largest page that hosts and GPUs have in common, so that no page belongs to two allocations.
+  Bytes granularity() const override { return kibibytes(64); }
+  // Of managed memory, in the caller's context.
+  CUresult reserve(CUdeviceptr* base, Bytes size) override;
+  CUresult unreserve(CUdeviceptr base, Bytes size) override;
+  // All devices may access it.
+  CUresult allow_access(CUdeviceptr /*address*/, Bytes /*size*/) override { return CUDA_SUCCESS; }
+  bool exportable() const override { return false; }
+  CUresult prefetch(Lane lane, CUdeviceptr address, Bytes size, Side to) override;
+
+ private:
+  void prefer_the_gpu(CUdeviceptr base, Bytes size);
+
+  const ManagedCalls managed_;
+};
+
+}  // namespace sharedgpu

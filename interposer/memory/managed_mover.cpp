@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/memory/managed_mover.h"
+
+#include <algorithm>
+
+namespace sharedgpu {
+namespace {
+
+// The budget is read for so much at once.
+constexpr Bytes kRoomStep = mebibytes(128);
+
+}  // namespace
+
+CUresult ManagedMover::back(Handle& handle) {
+  handle.mapped = handle.accessible = true;
+  return CUDA_SUCCESS;
+}
+
+CUresult ManagedMover::unback(Handle& handle) {
+  handle.mapped = handle.accessible = false;
+  return CUDA_SUCCESS;
+}
+
+void ManagedMover::forget(Handle& handle) {
+  if (!handle.host_pages) return;
+  handle.host_pages = false;
+  held_ -= handle.size.count;
+}
+
+bool ManagedMover::settle() {
+  room_ = {};  // of the turn before
+  under_way_ = {};
+  return true;
+}
+
+bool ManagedMover::take_room(Bytes size) {
+  if (room_ < size) room_ = std::min(std::max(size, kRoomStep), minus(budget_.room(), under_way_));
+  if (room_ < size) return false;
+  room_ -= size;
+  under_way_ += size;
+  return true;
+}
+
+bool ManagedMover::begin_out(Handle& handle, Lane lane) {
+  if (!handle.on_gpu()) return true;
+  if (!handle.host_pages && !take_room(handle.size)) return false;
+  if (device_.prefetch(lane, handle.address, handle.size, Device::Side::host) == CUDA_SUCCESS) return true;
+  if (!handle.host_pages) under_way_ -= handle.size;
+  return false;
+}
+
+// Where the wait fails, pages may have gone to the host or not: the handle counts as resident, as the most
+// that it can be.
+bool ManagedMover::end_out(Handle& handle, Lane lane) {
+  if (!handle.on_gpu()) return true;
+  const bool arrived = device_.wait(lane) == CUDA_SUCCESS;
+  if (!handle.host_pages) under_way_ -= handle.size;
+  if (!arrived) return false;
+  if (!handle.host_pages) {
+    handle.host_pages = true;
+    held_ += handle.size.count;
+  }
+  unback(handle);
+  return true;
+}
+
+// A lack of memory is worth another try. Any other failure is no reason to wait: the pages come by faults, or
+// the program meets the same error.
+CUresult ManagedMover::begin_in(Handle& handle, Lane lane) {
+  if (handle.mapped) return CUDA_SUCCESS;
+  const CUresult result = device_.prefetch(lane, handle.address, handle.size, Device::Side::gpu);
+  return result == CUDA_ERROR_OUT_OF_MEMORY ? result : back(handle);
+}
+
+bool ManagedMover::end_in(Handle& /*handle*/, Lane lane) {
+  device_.wait(lane);
+  return true;
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The managed backend's way: the driver keeps the contents, and the pages of a handle are sent to the host or
+// to the GPU. What is new needs no call: its pages come when the GPU first touches them.
+#pragma once
+
+#include <array>
+#include <atomic>
+
+#include "interposer/memory/host_budget.h"
+#include "interposer/memory/mover.h"
+
+namespace sharedgpu {
+
+class ManagedMover final : public Mover {
+ public:
+  ManagedMover(Device& device, const HostBudget& budget) : device_(device), budget_(budget) {}
+
+  CUresult back(Handle& handle) override;
+  CUresult unback(Handle& handle) override;
+  void forget(Handle& handle) override;
+  // The program maps no managed memory.
+  CUresult show(Handle& /*handle*/) override { return CUDA_SUCCESS; }
+  CUresult hide(Handle& /*handle*/, View& /*view*/) override { return CUDA_SUCCESS; }
+  // A move that failed leaves nothing behind that could hurt.
+  bool settle() override;
+  bool unsettled() const override { return false; }
+  bool begin_out(Handle& handle, Lane lane) override;
+  bool end_out(Handle& handle, Lane lane) override;
+  CUresult begin_in(Handle& handle, Lane lane) override;
+  bool end_in(Handle& handle, Lane lane) override;
+  // The driver keeps the host memory of what has been there, also when it is on the GPU again.
+  Bytes host_held() const override { return {held_.load(std::memory_order_relaxed)}; }
+  Bytes host_used() const override { return host_held(); }
+  void trim_host(Bytes /*keep*/) override {}
+
+ private:
+  bool take_room(Bytes size);
+
+  Device& device_;
+  const HostBudget& budget_;
+  std::atomic<std::uint64_t> held_{0};
+
+  // The turn thread's own.
+  Bytes room_;       // of the budget, still to be used in this turn
+  Bytes under_way_;  // to the host, not yet charged to the job perhaps
+};
+
+}  // namespace sharedgpu

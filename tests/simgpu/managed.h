@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Managed memory of one device: the program and kernels work on it alike, wherever its pages are.
+//
+// A page lies nowhere yet, on the host, or on the device, whose memory it takes then. Work on the device
+// brings the pages that it touches, as does a prefetch; where the device has no room, other managed pages
+// leave it, of whatever process, least recently touched first. What moves without having been asked to is
+// counted. The program's own touching is not seen, and moves nothing. Safe from any thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "tests/simgpu/address_space.h"
+
+namespace sharedgpu::simgpu {
+
+class Managed {
+ public:
+  Managed(AddressSpace& space, SharedDevice& device, int number)
+      : space_(space),
+        device_(device),
+        store_(std::make_shared<PhysicalStore>(device, number, PhysicalStore::Charge::none)) {}
+
+  // `owner`: with which it goes.
+  Address allocate(Bytes size, const void* owner);
+  // False where `begin` is no allocation of this device.
+  bool free(Address begin);
+  void free_all_of(const void* owner);
+  // The allocation that `at` lies in, with the size that was asked for.
+  std::optional<Range> find(Address at);
+
+  // Work on the device needs these: pages come by faults.
+  void touch(const Range& range);
+  // Prefetches: how much of contents moved.
+  Bytes bring(const Range& range);
+  Bytes send_away(const Range& range);
+
+ private:
+  enum class Place { nowhere, host, device };
+  struct Page {
+    Place place = Place::nowhere;
+    std::uint64_t touched = 0;  // by a count of touches
+  };
+  struct Block {
+    Bytes size;
+    const void* owner = nullptr;
+    std::vector<Page> pages;
+  };
+  using Blocks = std::map<Address, Block>;
+
+  // With the lock.
+  Blocks::iterator block_at(Address at);
+  std::vector<Page*> pages_of(const Range& range);
+  Bytes to_device(const Range& range);
+  void to_host(Page& page);
+  void notice_what_left(Bytes left);
+  void give_back(Blocks::iterator block);
+
+  AddressSpace& space_;
+  SharedDevice& device_;
+  const std::shared_ptr<PhysicalStore> store_;
+  std::mutex mutex_;
+  Blocks blocks_;
+  std::uint64_t touches_ = 0;
+  Bytes resident_;
+};
+
+}  // namespace sharedgpu::simgpu
