@@ -27,10 +27,18 @@ void ManagedMover::forget(Handle& handle) {
   held_ -= handle.size.count;
 }
 
+// A prefetch that is still on its way must not meet one the other way.
 bool ManagedMover::settle() {
   room_ = {};  // of the turn before
   under_way_ = {};
+  for (unsigned lane = 0; lane < Lane::kCount; ++lane)
+    if (late_[lane]) wait({lane});
   return true;
+}
+
+bool ManagedMover::wait(Lane lane) {
+  late_[lane.index] = device_.wait(lane) != CUDA_SUCCESS;
+  return !late_[lane.index];
 }
 
 bool ManagedMover::take_room(Bytes size) {
@@ -53,7 +61,7 @@ bool ManagedMover::begin_out(Handle& handle, Lane lane) {
 // that it can be.
 bool ManagedMover::end_out(Handle& handle, Lane lane) {
   if (!handle.on_gpu()) return true;
-  const bool arrived = device_.wait(lane) == CUDA_SUCCESS;
+  const bool arrived = wait(lane);
   if (!handle.host_pages) under_way_ -= handle.size;
   if (!arrived) return false;
   if (!handle.host_pages) {
@@ -73,7 +81,7 @@ CUresult ManagedMover::begin_in(Handle& handle, Lane lane) {
 }
 
 bool ManagedMover::end_in(Handle& /*handle*/, Lane lane) {
-  device_.wait(lane);
+  wait(lane);
   return true;
 }
 

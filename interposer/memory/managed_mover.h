@@ -21,9 +21,8 @@ class ManagedMover final : public Mover {
   // The program maps no managed memory.
   CUresult show(Handle& /*handle*/) override { return CUDA_SUCCESS; }
   CUresult hide(Handle& /*handle*/, View& /*view*/) override { return CUDA_SUCCESS; }
-  // A move that failed leaves nothing behind that could hurt.
   bool settle() override;
-  bool unsettled() const override { return false; }
+  bool unsettled() const override { return false; }  // nothing that a free would have to wait for
   bool begin_out(Handle& handle, Lane lane) override;
   bool end_out(Handle& handle, Lane lane) override;
   CUresult begin_in(Handle& handle, Lane lane) override;
@@ -35,14 +34,16 @@ class ManagedMover final : public Mover {
 
  private:
   bool take_room(Bytes size);
+  bool wait(Lane lane);
 
   Device& device_;
   const HostBudget& budget_;
   std::atomic<std::uint64_t> held_{0};
 
   // The turn thread's own.
-  Bytes room_;       // of the budget, still to be used in this turn
-  Bytes under_way_;  // to the host, not yet charged to the job perhaps
+  Bytes room_;                             // of the budget, still to be used in this turn
+  Bytes under_way_;                        // to the host, not yet charged to the job perhaps
+  std::array<bool, Lane::kCount> late_{};  // a wait for the lane has failed
 };
 
 }  // namespace sharedgpu

@@ -25,6 +25,7 @@ struct Options {
   std::uint64_t seed = 1;
   bool verify = false;
   bool progress = false;
+  bool managed = false;
 };
 
 void add_options(CLI::App& app, Options& options) {
@@ -45,6 +46,7 @@ void add_options(CLI::App& app, Options& options) {
       ->check(CLI::NonNegativeNumber);
   app.add_option("--seed", options.seed, "seed of the pattern")->capture_default_str();
   app.add_flag("--verify", options.verify, "verify every byte at the end");
+  app.add_flag("--managed", options.managed, "hold it as managed memory");
   app.add_flag("--progress", options.progress, "print a line a second");
 }
 
@@ -62,8 +64,16 @@ void run(const Options& options) {
   std::size_t bytes = wanted_bytes(options);
   Kernels kernels;
   std::vector<Buffer> buffers;
-  for (unsigned i = 0; i < options.blocks; ++i)
-    buffers.emplace_back(kernels, bytes / options.blocks / 8 * 8, options.seed + i);
+  for (unsigned i = 0; i < options.blocks; ++i) {
+    const std::size_t size = bytes / options.blocks / 8 * 8;
+    if (!options.managed) {
+      buffers.emplace_back(kernels, size, options.seed + i);
+      continue;
+    }
+    CUdeviceptr memory = 0;
+    check(cuMemAllocManaged(&memory, size, CU_MEM_ATTACH_GLOBAL), "cuMemAllocManaged");
+    buffers.emplace_back(kernels, memory, size, options.seed + i).fill(nullptr);
+  }
 
   auto begin = Clock::now();
   auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };

@@ -14,7 +14,7 @@
 
 namespace sharedgpu::test {
 
-class FakeDevice final : public Device {
+class FakeDevice : public Device {
  public:
   explicit FakeDevice(Bytes capacity = gibibytes(1), Bytes granularity = kibibytes(4));
   ~FakeDevice() override;
@@ -61,6 +61,14 @@ class FakeDevice final : public Device {
   CUresult unpin_host(std::byte* data) override;
   CUresult synchronize() override;
 
+ protected:
+  // With the lock.
+  bool fails(CUresult* code);
+  void expect(bool good, const char* what);
+  bool entered() const { return entered_; }
+  const std::map<CUdeviceptr, Bytes>& ranges() const { return reserved_; }
+  mutable std::mutex mutex_;
+
  private:
   struct Piece {
     Bytes size;
@@ -79,16 +87,13 @@ class FakeDevice final : public Device {
     std::size_t size;
     CUdeviceptr device;  // whichever end of it is there
   };
-  bool fails(CUresult* code);
   void drop_if_unused(Physical physical);
-  void expect(bool good, const char* what);
   bool accessible(CUdeviceptr address, Bytes size) const;
   void run(Lane lane);
   bool is_pinned(const std::byte* data, Bytes size) const;
 
   const Bytes capacity_;
   const Bytes granularity_;
-  mutable std::mutex mutex_;
   unsigned calls_to_failure_ = 0;
   unsigned more_failures_ = 0;
   CUresult failure_ = CUDA_ERROR_UNKNOWN;

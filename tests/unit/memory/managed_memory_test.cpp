@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/memory/managed_memory.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/unit/memory/support/fake_managed_device.h"
+#include "tests/unit/memory/support/fixtures.h"
+
+using namespace sharedgpu;
+using namespace sharedgpu::test;
+
+namespace {
+
+constexpr Bytes kHandle = kibibytes(128);
+
+// Two large blocks of two handles each and a small one, with contents.
+struct ManagedWorld {
+  struct Block {
+    CUdeviceptr address;
+    Bytes size;
+    unsigned seed;
+  };
+  FakeManagedDevice device;
+  FakeBudget budget;
+  FakeBooks books;
+  ManagedMemory memory{device, budget, books, small_sizes()};
+  std::vector<Block> blocks;
+  Bytes footprint;
+
+  ManagedWorld() {
+    books.memory = &memory;
+    memory.set_allowed(gibibytes(1));
+    add(kibibytes(256));
+    add(kibibytes(256));
+    add(kibibytes(3));
+    footprint = memory.use().swappable;
+  }
+  void add(Bytes size) {
+    CUdeviceptr address = 0;
+    REQUIRE(memory.allocate(&address, size) == CUDA_SUCCESS);
+    blocks.push_back({address, size, static_cast<unsigned>(blocks.size() + 1)});
+    fill(address, size, blocks.back().seed);
+  }
+  bool evict_to(Bytes allowed) {
+    memory.set_allowed(allowed);
+    return memory.evict();
+  }
+  bool restore_to(Bytes allowed) {
+    memory.set_allowed(allowed);
+    return memory.restore();
+  }
+  void check_contents() const {
+    for (const Block& block : blocks) REQUIRE(holds(block.address, block.size, block.seed));
+    REQUIRE(device.misuse().empty());
+  }
+};
+
+}  // namespace
+
+TEST_CASE("managed memory leaves the GPU and comes back, at the same address", "[managed]") {
+  ManagedWorld m;
+  CHECK(m.footprint == kibibytes(256 + 256 + 4));  // small blocks share nothing
+  CHECK(m.memory.use().resident == m.footprint);
+  CHECK(m.memory.use().pinned == Bytes{});
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE(m.evict_to({}));
+    CHECK(m.memory.use().resident == Bytes{});
+    CHECK(m.memory.use().swappable == m.footprint);
+    CHECK(m.device.on_host() == m.footprint);
+    REQUIRE(m.restore_to(m.footprint));
+    CHECK(m.memory.use().resident == m.footprint);
+    CHECK(m.device.on_host() == Bytes{});
+    m.check_contents();
+  }
+  for (const auto& block : m.blocks) CHECK(m.memory.free(block.address) == CUDA_SUCCESS);
+  CHECK(m.memory.use().footprint() == Bytes{});
+  CHECK(m.device.reserved() == Bytes{});
+}
+
+TEST_CASE("only as much managed memory moves as it must, what was allocated first leaves first",
+          "[managed]") {
+  ManagedWorld m;
+  REQUIRE(m.evict_to(m.footprint - kHandle));
+  CHECK(m.device.on_host() == kHandle);
+  CHECK_FALSE(m.restore_to(m.footprint - kibibytes(4)));
+  CHECK(m.device.on_host() == kHandle);
+  CHECK(m.restore_to(m.footprint));
+  CHECK(m.device.on_host() == Bytes{});
+  m.check_contents();
+}
+
+TEST_CASE("managed memory that is allocated out of turn waits for the next one", "[managed]") {
+  ManagedWorld m;
+  REQUIRE(m.evict_to({}));
+  CUdeviceptr late = 0;
+  REQUIRE(m.memory.allocate(&late, kibibytes(64)) == CUDA_SUCCESS);
+  CHECK(m.memory.use().resident == Bytes{});
+  CHECK(m.memory.use().swappable == m.footprint + kibibytes(64));
+  REQUIRE(m.restore_to(m.footprint + kibibytes(64)));
+  CHECK(m.memory.use().resident == m.footprint + kibibytes(64));
+}
+
+TEST_CASE("the host memory of managed memory is the job's, and is taken once", "[managed]") {
+  ManagedWorld m;
+  m.budget.left = kHandle;
+  CHECK_FALSE(m.evict_to({}));
+  CHECK(m.books.stuck);
+  CHECK(m.memory.use().resident == m.footprint - kHandle);
+  CHECK(m.memory.use().host == kHandle);
+  m.check_contents();
+  m.budget.left = m.footprint;
+  CHECK(m.evict_to({}));
+  CHECK(m.memory.use().host == m.footprint);
+  REQUIRE(m.restore_to(m.footprint));
+  CHECK(m.memory.use().host == m.footprint);  // the driver keeps it
+  m.budget.left = {};
+  CHECK(m.evict_to({}));
+  CHECK(m.memory.free(m.blocks[0].address) == CUDA_SUCCESS);
+  CHECK(m.memory.use().host == m.footprint - kibibytes(256));
+}
+
+TEST_CASE("managed memory that could never be held is refused", "[managed]") {
+  ManagedWorld m;
+  CUdeviceptr address = 0;
+  m.books.limit = m.footprint.count + kHandle.count;
+  CHECK(m.memory.allocate(&address, kibibytes(132)) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(m.memory.use().swappable == m.footprint);
+  m.books.limit = gibibytes(1).count;
+  m.budget.most = m.footprint + kHandle;
+  CHECK(m.memory.allocate(&address, kibibytes(256)) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(m.memory.use().swappable == m.footprint);
+  CHECK(m.device.reserved() == m.footprint);
+  CHECK(m.memory.allocate(&address, kHandle) == CUDA_SUCCESS);
+}
+
+TEST_CASE("a prefetch that fails loses nothing", "[managed]") {
+  for (unsigned n = 1; n < 100; ++n) {
+    ManagedWorld m;
+    m.device.fail_call(n);
+    const bool out = m.evict_to({});
+    CHECK(m.memory.use().resident >= m.footprint - m.device.on_host());  // never less than there is
+    CHECK(out == (m.memory.use().resident == Bytes{}));
+    CHECK(m.books.stuck == !out);
+    const bool in = m.restore_to(m.footprint);
+    const bool failed = m.device.has_failed();
+    CHECK((in || failed));
+    CHECK(m.restore_to(m.footprint));
+    CHECK(m.memory.use().resident == m.footprint);
+    m.check_contents();
+    CHECK(m.evict_to({}));
+    CHECK(m.device.on_host() == m.footprint);
+    if (!failed) return;
+  }
+  FAIL("calls without end");
+}
+
+TEST_CASE("a restore waits for a lack of memory, and leaves other failures to faults", "[managed]") {
+  ManagedWorld m;
+  REQUIRE(m.evict_to({}));
+  m.device.fail_call(2, CUDA_ERROR_OUT_OF_MEMORY);  // the first is enter()
+  CHECK_FALSE(m.restore_to(m.footprint));
+  CHECK(m.memory.use().resident == m.footprint - m.device.on_host());
+  CHECK(m.restore_to(m.footprint));
+  REQUIRE(m.evict_to({}));
+  m.device.fail_call(2, CUDA_ERROR_INVALID_DEVICE, 1000);
+  CHECK(m.restore_to(m.footprint));
+  CHECK(m.memory.use().resident == m.footprint);
+}
+
+TEST_CASE("managed memory is neither settled nor exported", "[managed]") {
+  ManagedWorld m;
+  CHECK(m.memory.settle(m.blocks[0].address, m.blocks[0].size) == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK_FALSE(m.memory.exportable());
+  CHECK(m.memory.program_memory() == nullptr);
+  CHECK(m.memory.find(m.blocks[0].address + 5)->base == m.blocks[0].address);
+}
