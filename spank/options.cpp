@@ -124,9 +124,8 @@ const std::array<OptionInfo, kOptionCount> kOptions = {{
     {"sharedgpu-deadline", "TIME",
      "time from the job's start by which its GPU work should be done, such as 2h", set_deadline},
     {"sharedgpu-backend", "swap|managed|native",
-     "how GPU memory is shared: moved to host memory between turns, by the driver's page faults, or not at "
-     "all "
-     "(default swap)",
+     "how GPU memory is shared: moved to host memory between turns, as the driver's managed memory, or not "
+     "at all (default swap)",
      set_backend},
 }};
 

@@ -47,6 +47,7 @@ CUresult destroy(CUcontext context, Call real) {
     // The driver frees its own memory in a context only.
     const bool pushed = SHAREDGPU_REAL(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS;
     for (CUdeviceptr address : hooks::allocations().of(context)) hooks::free_ours(address);
+    hooks::pools().release_all();  // managed memory goes with its context, also what a pool keeps for later
     CUcontext popped = nullptr;
     if (pushed) SHAREDGPU_REAL(cuCtxPopCurrent_v2, &popped);
     hooks::forget_streams_of(context);
