@@ -89,8 +89,8 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
   start_arbiter Quantum=300ms
   native still hold --bytes 20% --of 448MiB --seconds 600 --progress
   progresses still
-  managed one hold --bytes 60% --of 448MiB --blocks 20 --iterations 20 --seed 1 --verify
-  tenant two hold --bytes 60% --of 448MiB --blocks 20 --iterations 20 --seed 2 --verify
+  managed one hold --bytes 60% --of 448MiB --blocks 20 --iterations 40 --kernel-ms 20 --seed 1 --verify
+  tenant two hold --bytes 60% --of 448MiB --blocks 20 --iterations 40 --kernel-ms 20 --seed 2 --verify
   all_succeed one two
   (($(gpu peak) <= 512 << 20 && $(gpu copied_out) > 0))
   nothing_paged
@@ -163,4 +163,14 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
   tenant two hold --bytes 50% --of 448MiB --iterations 20 --seed 2 --verify
   all_succeed one two
   nothing_paged
+}
+
+@test "managed: prefetches that fail now and then cost nothing but time" {
+  start_arbiter Quantum=300ms
+  export SIMGPU_VERBOSE=1
+  SIMGPU_FAIL=cuMemPrefetchAsync:3:CUDA_ERROR_UNKNOWN,cuMemPrefetchAsync:9:CUDA_ERROR_OUT_OF_MEMORY \
+    managed faulty hold --bytes 75% --of 448MiB --iterations 40 --kernel-ms 20 --seed 1 --verify
+  managed other hold --bytes 75% --of 448MiB --iterations 40 --kernel-ms 20 --seed 2 --verify
+  all_succeed faulty other
+  (($(grep -c 'of cuMemPrefetchAsync fails' "$DIR/faulty.err") == 2))
 }
