@@ -118,7 +118,7 @@ struct Attached {
 
 // What a session has on its GPU.
 struct MemoryUse {
-  Bytes swappable;  // allocated through the swap backend, resident or not; whole handles
+  Bytes swappable;  // what takes turns on the GPU, resident or not; whole handles
   Bytes resident;   // the part of `swappable` on the GPU now
   Bytes pinned;     // allocated on the GPU and not swappable: arrays, pools, the program's own VMM
   Bytes context;  // what the driver took for contexts and modules, as measured; not counted against capacity

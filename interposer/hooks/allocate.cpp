@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory: what cuMemAlloc gives comes from the swap backend; managed memory is the driver's, counted
-// as pinned.
+// Device memory: what cuMemAlloc gives comes from the session's backend; what the program itself asks to be
+// managed is the driver's, counted as pinned.
 #include "interposer/hooks/allocate.h"
 
 #include "interposer/hooks/export.h"
