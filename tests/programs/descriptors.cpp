@@ -6,11 +6,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -94,14 +94,13 @@ void go_on_after_closing() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Closes or uses up all descriptors.");
+  CommandLine app("Closes or uses up all descriptors.");
   std::string how = "close";
   int free_places = 0;
   app.add_option("--how", how, "close: those of others, later; few: has few left at the start")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"close", "few"}));
-  app.add_option("--free", free_places, "with few: how many are left")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+      .one_of({"close", "few"});
+  app.add_option("--free", free_places, "with few: how many are left");
+  app.parse(argc, argv);
   if (how == "close") {
     go_on_after_closing();
   } else {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Works on several GPUs at once: fills memory on each, changes it, lets it go round between the GPUs, and
 // verifies every byte at the end.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -116,17 +116,15 @@ void run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Works on several GPUs at once and verifies their memory.");
+  CommandLine app("Works on several GPUs at once and verifies their memory.");
   Options options;
-  app.add_option("--devices", options.devices, "how many GPUs")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 64));
-  app.add_option("--bytes", options.bytes, "device memory to hold on each")->capture_default_str();
-  app.add_option("--iterations", options.iterations, "how often to change the memory")->capture_default_str();
+  app.add_option("--devices", options.devices, "how many GPUs").between(1, 64);
+  app.add_option("--bytes", options.bytes, "device memory to hold on each");
+  app.add_option("--iterations", options.iterations, "how often to change the memory");
   app.add_option("--kernel-ms", options.kernel_ms, "extra time on each GPU per iteration");
   app.add_flag("--peers", options.peers, "enable peer access, and use it");
   app.add_flag("--progress", options.progress, "print a line an iteration");
-  CLI11_PARSE(app, argc, argv);
+  app.parse(argc, argv);
   try {
     run(options);
   } catch (const std::exception& error) {

@@ -6,12 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <thread>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -233,21 +233,20 @@ void run(const Options& options, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Shares device memory between two processes.");
+  CommandLine app("Shares device memory between two processes.");
   Options options;
-  app.add_option("--bytes", options.bytes, "memory to share")->capture_default_str();
-  app.add_option("--own", options.own, "memory that each process has for itself")->capture_default_str();
-  app.add_option("--rounds", options.rounds, "how often each process changes it")->capture_default_str();
+  app.add_option("--bytes", options.bytes, "memory to share");
+  app.add_option("--own", options.own, "memory that each process has for itself");
+  app.add_option("--rounds", options.rounds, "how often each process changes it");
   app.add_option("--gap-ms", options.gap_ms, "time without work after each change");
   app.add_option("--how", options.how, "how it ends")
-      ->check(CLI::IsMember({"end", "kill-lender", "kill-borrower", "free-first"}))
-      ->capture_default_str();
+      .one_of({"end", "kill-lender", "kill-borrower", "free-first"});
   app.add_option("--wait-for", options.wait_for,
                  "a file; it is opened by the other process when this exists");
   app.add_flag("--print", options.print, "print the handle");
   app.add_option("--open", options.open, "only try to open this handle, which must be refused");
-  app.add_option("--borrow", options.borrow)->group("");
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--borrow", options.borrow, "").hidden();
+  app.parse(argc, argv);
   try {
     run(options, argc, argv);
   } catch (const std::exception& error) {
