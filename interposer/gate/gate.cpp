@@ -128,10 +128,11 @@ void detail::enter_slowly() {
 
 void arm(void (*tell)(), bool (*complete)()) {
   all_there.store(complete, std::memory_order_release);
-  prepare_fence();
   released_at.store(sum_marks().passes, std::memory_order_relaxed);
   on_wait.store(tell, std::memory_order_release);
 }
+
+void prepare_to_close() { prepare_fence(); }
 
 void hold() { phase.store(Phase::held, std::memory_order_seq_cst); }
 bool held() {

@@ -90,6 +90,7 @@ void* DeviceSession::run_turns(void* session) {
   // What this thread synchronizes must not spoil a capture that another thread is at.
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   SHAREDGPU_REAL(cuThreadExchangeStreamCaptureMode, &mode);
+  gate::prepare_to_close();
   static_cast<DeviceSession*>(session)->turns_.run();
   return nullptr;
 }

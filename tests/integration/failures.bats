@@ -108,8 +108,8 @@ right_or_error() {
 pair_with() {
   start_arbiter Quantum=300ms
   SIMGPU_VERBOSE=1 SIMGPU_FAIL=$1 tenant faulty \
-    hold --bytes 75% --of 512MiB --iterations 40 --kernel-ms 20 --seed 1 --verify
-  tenant other hold --bytes 75% --of 512MiB --iterations 40 --kernel-ms 20 --seed 2 --verify
+    hold --bytes 75% --of 512MiB --iterations 20 --kernel-ms 40 --seed 1 --verify
+  tenant other hold --bytes 75% --of 512MiB --iterations 20 --kernel-ms 40 --seed 2 --verify
   right_or_error faulty
   grep -q '^simgpu: call .* fails$' "$DIR/faulty.err" || { tell; false; }
   succeeds other

@@ -38,7 +38,7 @@ int main(int argc, char** argv) {
   Buffer buffer(kernels, std::size_t{256} << 20, 1);
   check(cuCtxSynchronize(), "cuCtxSynchronize");
   if (!before) become(what);
-  exercise(buffer, 60);
+  exercise(buffer, 20);
   CUdeviceptr more = 0;
   check(cuMemAlloc(&more, 1 << 20), "cuMemAlloc");
   check(cuMemFree(more), "cuMemFree");

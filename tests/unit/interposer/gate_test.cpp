@@ -23,6 +23,7 @@ class Arbiter {
  public:
   explicit Arbiter(bool open) {
     gate::arm([] { ++wants; });
+    gate::prepare_to_close();
     REQUIRE(writer_.create() == 0);
     writer_.set_open(open);
     REQUIRE(gate::install(writer_.fd()));
@@ -165,6 +166,7 @@ TEST_CASE("a gate that opened without a Ready is drained all the same") {
 
 TEST_CASE("a gate with several pages is open when all of them are") {
   gate::arm([] { ++wants; });
+  gate::prepare_to_close();
   LeasePageWriter first;
   LeasePageWriter second;
   REQUIRE(first.create() == 0);
