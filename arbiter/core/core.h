@@ -28,6 +28,10 @@ struct Tuning {
   Nanoseconds shortage = std::chrono::milliseconds(500);
   // How long a session that could not evict is left alone.
   Nanoseconds stuck_retry = std::chrono::seconds(1);
+  // A tenant whose gates have been closed for so long, and some of whose sessions have drained and some not:
+  // those that have are let forward, see Step; and again after the pause, or longer.
+  Nanoseconds step_after = std::chrono::milliseconds(100);
+  Nanoseconds step_pause = std::chrono::milliseconds(2);
   // The least to evict for a growing tenant, so that small allocations do not cost a message each.
   Bytes evict_step = mebibytes(64);
 };
@@ -119,7 +123,12 @@ class Core {
   void open_ready(Domain& domain);
   void open(Domain& domain, Tenant& tenant);
   void leave(Tenant& tenant);
+  void revoke(Session& session);
   void finish_leaving(Tenant& tenant);
+  bool lags(const Session& session) const;
+  bool starved(const Tenant& tenant) const;
+  void note_drained(const Session& session);
+  void step_laggards(Tenant& tenant);
   void sync_leases(Tenant& tenant);
   void end_leases(Tenant& tenant);
   void tell_contended(const Domain& domain);
@@ -148,6 +157,7 @@ class Core {
   State state_;
   LeaseBook leases_;
   Epoch last_epoch_;
+  std::uint64_t last_order_;
   bool in_grace_ = false;
   Nanoseconds grace_until_{};
   Nanoseconds last_record_{};

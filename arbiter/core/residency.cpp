@@ -37,6 +37,8 @@ Nanoseconds Core::patience_for(Bytes moving) const {
 Bytes Core::unevictable(const Session& session) const {
   Bytes pinned = std::max(session.pinned, session.use.pinned);
   const Tenant& tenant = *session.tenant;
+  // It needs all of its memory to leave at all.
+  if (starved(tenant)) return std::max(promised(session) - session.pinned, session.use.swappable) + pinned;
   bool overdue = tenant.phase == Phase::leaving && now_ - tenant.left >= tuning_.patience;
   if (overdue) return promised(session) - session.pinned + pinned;
   return session.stuck(now_) ? session.use.resident + pinned : pinned;
@@ -59,8 +61,8 @@ void Core::notice_stuck() {
   }
 }
 
-// Hands free room to those who need it, in the order: what cannot wait for a turn (pinned), who runs, for
-// whom the turn is, who was taken along. Evicts for what is missing.
+// Hands free room to those who need it, in the order: what cannot wait for a turn (pinned), who runs, who
+// needs it to leave, for whom the turn is, who was taken along. Evicts for what is missing.
 void Core::make_room(Gpu& gpu) {
   std::vector<Session*> sessions;
   for (auto& [id, session] : state_.sessions)
@@ -86,6 +88,8 @@ void Core::make_room(Gpu& gpu) {
       give(session->allowed, session->use.swappable, std::max(session->use.resident, session->under_way));
       growing += missing - before;
     }
+  for (Session* session : sessions)
+    if (lags(*session)) give(session->allowed, session->use.swappable, session->use.resident);
   for (bool leads : {true, false})
     for (Session* session : sessions)
       if (session->tenant->phase == Phase::entering && session->tenant->leads == leads)
@@ -98,13 +102,14 @@ void Core::make_room(Gpu& gpu) {
 }
 
 // What is resident already becomes pinned where it is: the same memory under another name. While a session is
-// on its way into a turn or out of it, messages that cross could let it fill the old bound beside what it
-// pinned.
+// on its way into a turn, or has not drained on its way out, messages that cross could let it fill the old
+// bound beside what it pinned.
 void Core::settle_pinned(Gpu& gpu) {
   for (auto& [id, session] : state_.sessions) {
     const Phase phase = session.tenant->phase;
     if (session.gpu != &gpu || session.settling == Bytes{}) continue;
-    if (phase != Phase::running && phase != Phase::out) continue;
+    const bool drained = phase == Phase::leaving && session.released;
+    if (phase != Phase::running && phase != Phase::out && !drained) continue;
     const Bytes settling = std::min({session.settling, session.use.swappable, session.use.resident});
     const Session before = session;
     session.use.swappable -= settling;
@@ -189,9 +194,13 @@ void Core::answer_requests() {
   for (auto& [id, session] : state_.sessions) {
     if (session.requests.empty() || session.pinned < session.use.pinned || session.settling != Bytes{})
       continue;
-    if (session.tenant->phase == Phase::running && session.allowed < session.use.swappable) continue;
+    const Phase phase = session.tenant->phase;
+    if (phase == Phase::running && session.allowed < session.use.swappable) continue;
+    // What is kept for a Step comes with the Step.
+    const bool drained = phase == Phase::leaving && session.released;
+    const Bytes allowed = drained ? std::min(session.allowed, session.use.resident) : session.allowed;
     for (std::uint64_t request : session.requests)
-      send(session, Verdict{.request = request, .granted = 1, .allowed = session.allowed});
+      send(session, Verdict{.request = request, .granted = 1, .allowed = allowed});
     session.requests.clear();
   }
 }

@@ -49,6 +49,10 @@ class Drain {
 // the GPU has done all that was submitted. True: from here on nothing passes until the page opens. False: the
 // page was opened again meanwhile; the lease is still held.
 bool close(Drain& drain);
+// After close() has returned true: the lease goes on for as long as this takes, and each thread that waits at
+// the closed gate may pass once, if one comes soon. What they submit is drained; as in close(), where that
+// drags on they may pass again, ever more rarely. Returns what close() does.
+bool step(Drain& drain);
 
 // Streams of this process that are being captured now.
 void capture_began();

@@ -25,6 +25,7 @@ using namespace std::chrono_literals;
 constexpr Nanoseconds kRecheck = 50ms;  // the page may be replaced, and then nobody wakes us
 constexpr Nanoseconds kFirstGrace = 500ms;
 constexpr Nanoseconds kGraceStep = 10ms;
+constexpr Nanoseconds kStepWait = 5ms;  // for a thread that is just coming
 constexpr Nanoseconds kShortNap = 20us;
 constexpr Nanoseconds kLongNap = 1ms;
 
@@ -115,6 +116,35 @@ bool settle(std::uint64_t& passes) {
   }
 }
 
+// From here on, work may pass as after a drain that began at `began`.
+void begin_drain(Nanoseconds began) {
+  drain_began.store(began.count(), std::memory_order_relaxed);
+  drain_number.fetch_add(1, std::memory_order_relaxed);
+  phase.store(Phase::draining, std::memory_order_seq_cst);
+}
+
+bool finish_drain(Drain& drain) {
+  for (Naps naps;;) {
+    std::uint64_t before = 0;
+    if (!settle(before)) break;
+    if (!drain.drain()) {
+      naps.take();
+      continue;
+    }
+    phase.store(Phase::released, std::memory_order_seq_cst);
+    process_fence();
+    Activity after = sum_marks();
+    if (!after.inside && after.passes == before && !capturing() && !is_open()) {
+      released_at.store(before, std::memory_order_relaxed);
+      return true;
+    }
+    // Somebody was let through while the GPU was draining; all over again.
+    phase.store(Phase::draining, std::memory_order_seq_cst);
+  }
+  hold();
+  return false;
+}
+
 }  // namespace
 
 void detail::enter_slowly() {
@@ -144,28 +174,16 @@ bool close(Drain& drain) {
     process_fence();
     if (!passed_since()) return true;  // nothing was let in since the last time, and nothing may be now
   }
-  drain_began.store(now().count(), std::memory_order_relaxed);
-  drain_number.fetch_add(1, std::memory_order_relaxed);
-  phase.store(Phase::draining, std::memory_order_seq_cst);
-  for (Naps naps;;) {
-    std::uint64_t before = 0;
-    if (!settle(before)) break;
-    if (!drain.drain()) {
-      naps.take();
-      continue;
-    }
-    phase.store(Phase::released, std::memory_order_seq_cst);
-    process_fence();
-    Activity after = sum_marks();
-    if (!after.inside && after.passes == before && !capturing() && !is_open()) {
-      released_at.store(before, std::memory_order_relaxed);
-      return true;
-    }
-    // Somebody was let through while the GPU was draining; all over again.
-    phase.store(Phase::draining, std::memory_order_seq_cst);
-  }
-  hold();
-  return false;
+  begin_drain(now());
+  return finish_drain(drain);
+}
+
+bool step(Drain& drain) {
+  const std::uint64_t before = released_at.load(std::memory_order_relaxed);
+  const Nanoseconds end = now() + kStepWait;
+  begin_drain(now() - kFirstGrace);
+  for (Naps naps; sum_marks().passes == before && !is_open() && now() < end; naps.take()) wake_waiting();
+  return finish_drain(drain);
 }
 
 void capture_began() { captures.fetch_add(1, std::memory_order_seq_cst); }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "interposer/gate/control.h"
+#include "interposer/memory/memory.h"
 #include "interposer/session/wakeup.h"
 #include "protocol/units.h"
 
@@ -79,6 +80,13 @@ class ContextDrain final : public gate::Drain {
   bool close() {
     std::lock_guard lock(mutex_);
     return gate::close(*this);
+  }
+  // Brings back what is missing of the memory (null: none), and then lets each thread that waits submit once,
+  // see gate::step(). Nothing passes where it cannot all be brought back.
+  bool step(Memory* memory) {
+    std::lock_guard lock(mutex_);
+    if (memory != nullptr && !memory->restore()) return !gate::is_open();
+    return gate::step(*this);
   }
   bool drain() override { return contexts_.synchronize(); }
 

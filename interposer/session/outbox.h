@@ -18,7 +18,8 @@ namespace sharedgpu::session {
 struct Report {
   MessageType type = MessageType::invalid;  // ready, released or idle
   Epoch epoch;
-  Nanoseconds span{};  // overuse or idle time
+  std::uint64_t order = 0;  // that Released answers
+  Nanoseconds span{};       // overuse or idle time
 };
 
 class Outbox {

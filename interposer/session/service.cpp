@@ -141,8 +141,11 @@ int Service::send_report(const Report& report) {
     case MessageType::ready:
       return channel_.send(Message::of(Ready{.epoch = report.epoch, .use = use()}));
     case MessageType::released:
-      return channel_.send(Message::of(
-          Released{.epoch = report.epoch, .wants = gate::wanted(), .overuse = report.span, .use = use()}));
+      return channel_.send(Message::of(Released{.epoch = report.epoch,
+                                                .order = report.order,
+                                                .wants = gate::wanted(),
+                                                .overuse = report.span,
+                                                .use = use()}));
     default:
       return channel_.send(Message::of(Idle{.epoch = report.epoch, .idle = report.span}));
   }
@@ -190,9 +193,17 @@ void Service::handle(const Message& message, UniqueFd descriptor) {
       turns_.push({.kind = Turn::Kind::restore, .epoch = restore.epoch, .since = now()});
       break;
     }
-    case MessageType::revoke:
-      turns_.push({.kind = Turn::Kind::revoke, .epoch = message.as<Revoke>().epoch, .since = now()});
+    case MessageType::revoke: {
+      auto revoke = message.as<Revoke>();
+      turns_.push({.kind = Turn::Kind::revoke, .epoch = revoke.epoch, .order = revoke.order, .since = now()});
       break;
+    }
+    case MessageType::step: {
+      auto step = message.as<Step>();
+      allow(step.allowed);
+      turns_.push({.kind = Turn::Kind::step, .epoch = step.epoch, .order = step.order, .since = now()});
+      break;
+    }
     case MessageType::evict:
       allow(message.as<Evict>().allowed);
       turns_.push({.kind = Turn::Kind::evict, .epoch = epoch_, .since = now()});
@@ -216,9 +227,11 @@ bool Service::reconnect() {
     sleep_for(backoff);
     outbox_.forget();
     requests_.unsend();
+    const MemoryUse mine = use();
     Hello hello{.token = settings_.token,
                 .resuming = 1,
-                .held = gate::held(),
+                // What was allocated in a drain has to come before the gate can open again.
+                .held = gate::held() && (gate::is_open() || mine.resident >= mine.swappable),
                 .wants = gate::wanted(),
                 .backend = backend_.load(std::memory_order_relaxed),
                 .epoch = epoch_,

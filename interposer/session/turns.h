@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The turn thread: obeys Restore, Revoke and Evict one after another, and watches for idleness between them.
+// The turn thread: obeys Restore, Revoke, Step and Evict one after another, and watches for idleness between
+// them.
 //
 // A thread of its own, since draining waits for kernels while the arbiter's answers must go on reaching
 // threads that allocate (a thread that is capturing a stream may be one, and the drain waits for the
@@ -17,10 +18,11 @@
 namespace sharedgpu::session {
 
 struct Turn {
-  enum class Kind { restore, revoke, evict, go_plain };
+  enum class Kind { restore, revoke, step, evict, go_plain };
   Kind kind = Kind::restore;
   Epoch epoch;
-  Nanoseconds since{};  // when it came
+  std::uint64_t order = 0;  // of revoke and step
+  Nanoseconds since{};      // when it came
 };
 
 class Turns {
@@ -43,6 +45,8 @@ class Turns {
   void obey(const Turn& turn);
   bool restore();
   void release(const Turn& turn);
+  void step(const Turn& turn);
+  void say_released(const Turn& turn);
   void go_plain();
   void tend();
   void watch();
@@ -63,7 +67,8 @@ class Turns {
   // The turn thread's own.
   IdleWatch idle_;
   Nanoseconds tended_{};
-  Turn unfinished_;  // a restore that the driver could not complete yet
+  Nanoseconds revoked_{};  // when the last Revoke came
+  Turn unfinished_;        // a restore that the driver could not complete yet
   bool retry_ = false;
 };
 

@@ -46,6 +46,10 @@ struct SetPlan {
 Work kernel_work(const Kernel& kernel, Arguments arguments);
 Work copy_work(CopyPlan plan);
 Work set_work(SetPlan plan);
+// Words by which streams, also those of several processes, wait for each other. `how` is a
+// CUstreamWaitValue_flags.
+Work write_work(Address word, std::uint32_t value);
+Work wait_work(Address word, std::uint32_t value, unsigned how);
 Work host_work(CUhostFn function, void* data);
 
 }  // namespace sharedgpu::simgpu

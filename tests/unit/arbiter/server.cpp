@@ -283,14 +283,20 @@ TEST_CASE("A whole handoff over the socket, and the arbiter's death in it") {
   b.hear<Attached>();
   b.await_gate(true);
   b.say(Usage{.request = 1, .use = use(mebibytes(700), {}), .stuck = 0});
-  CHECK(b.hear<Revoke>().epoch == epoch_b);
+  const Revoke revoke_b = b.hear<Revoke>();
+  CHECK(revoke_b.epoch == epoch_b);
   CHECK(b.hear<Verdict>().granted == 1);
   CHECK_FALSE(b.open());
-  b.say(Released{.epoch = epoch_b, .wants = 1, .overuse = {}, .use = use(mebibytes(700), {})});
+  b.say(Released{
+      .epoch = epoch_b, .order = revoke_b.order, .wants = 1, .overuse = {}, .use = use(mebibytes(700), {})});
 
-  Epoch epoch_a = a.hear<Revoke>().epoch;
+  const Revoke revoke_a = a.hear<Revoke>();
   CHECK_FALSE(a.open());
-  a.say(Released{.epoch = epoch_a, .wants = 0, .overuse = {}, .use = use(mebibytes(700), mebibytes(700))});
+  a.say(Released{.epoch = revoke_a.epoch,
+                 .order = revoke_a.order,
+                 .wants = 0,
+                 .overuse = {},
+                 .use = use(mebibytes(700), mebibytes(700))});
   Bytes kept = a.hear<Evict>().allowed;
   CHECK(kept == mebibytes(324));
   a.say(Usage{.request = 0, .use = use(mebibytes(700), kept), .stuck = 0});

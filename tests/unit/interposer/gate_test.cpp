@@ -274,6 +274,83 @@ TEST_CASE("a drain that needs the program's own next submission is not for ever"
   CHECK(rounds == 2);
 }
 
+TEST_CASE("a step lets those pass who wait, drains, and then nobody") {
+  Arbiter arbiter(true);
+  arbiter.set_open(false);
+  CHECK(close_quietly());
+  std::atomic<int> passed{0};
+  std::thread thread([&] {
+    for (int i = 0; i < 5; ++i) {
+      gate::Pass pass;
+      ++passed;
+    }
+  });
+  wait_until([] { return gate::wanted(); });
+  int before_drain = 0;
+  Call drain([&] { before_drain = passed; });
+  while (passed < 5) {
+    CHECK(gate::step(drain));
+    CHECK(!gate::held());
+    const int after = passed;
+    CHECK(before_drain == after);
+    std::this_thread::sleep_for(5ms);
+    CHECK(passed == after);
+  }
+  thread.join();
+  // Nobody comes.
+  CHECK(gate::step(drain));
+  CHECK(!gate::held());
+}
+
+TEST_CASE("a step whose drain needs the program's own next submission is not for ever") {
+  Arbiter arbiter(true);
+  arbiter.set_open(false);
+  CHECK(close_quietly());
+  std::atomic<int> passed{0};
+  std::thread thread([&] {
+    for (int i = 0; i < 2; ++i) {
+      gate::Pass pass;
+      ++passed;
+    }
+  });
+  wait_until([] { return gate::wanted(); });
+  Call drain([&] {
+    if (passed > 0) wait_until([&] { return passed == 2; });
+  });
+  while (passed < 2) CHECK(gate::step(drain));
+  thread.join();
+}
+
+TEST_CASE("a step that finds the gate open leaves it open") {
+  Arbiter arbiter(true);
+  arbiter.set_open(false);
+  CHECK(close_quietly());
+  arbiter.set_open(true);
+  Call nothing;
+  CHECK(!gate::step(nothing));
+  CHECK(gate::held());
+}
+
+TEST_CASE("in a step nobody passes while memory is missing") {
+  Arbiter arbiter(true);
+  static std::atomic<bool> complete{false};
+  gate::arm([] { ++wants; }, [] { return complete.load(); });
+  arbiter.set_open(false);
+  CHECK(close_quietly());
+  std::atomic<bool> passed{false};
+  std::thread thread([&] {
+    gate::Pass pass;
+    passed = true;
+  });
+  wait_until([] { return gate::wanted(); });
+  Call nothing;
+  CHECK(gate::step(nothing));
+  CHECK(!passed);
+  complete = true;
+  while (!passed) CHECK(gate::step(nothing));
+  thread.join();
+}
+
 TEST_CASE("grace comes ever more rarely") {
   CHECK(gate::grace(-1ms) == 0);
   CHECK(gate::grace(0ms) == 0);
