@@ -5,11 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <thread>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -135,24 +135,17 @@ void run(const Options& options, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Two processes whose streams wait for each other in every round.");
+  CommandLine app("Two processes whose streams wait for each other in every round.");
   Options options;
-  app.add_option("--bytes", options.bytes, "memory of each process")->capture_default_str();
-  app.add_option("--rounds", options.rounds, "how often they wait for each other")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--ahead", options.ahead, "how many rounds a process submits before it waits")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--kernel-ms", options.kernel_ms, "extra time on the GPU per round")
-      ->check(CLI::NonNegativeNumber);
+  app.add_option("--bytes", options.bytes, "memory of each process");
+  app.add_option("--rounds", options.rounds, "how often they wait for each other").positive();
+  app.add_option("--ahead", options.ahead, "how many rounds a process submits before it waits").positive();
+  app.add_option("--kernel-ms", options.kernel_ms, "extra time on the GPU per round").not_negative();
   app.add_option("--nap-ms", options.nap_ms, "how long each process falls behind now and then");
-  app.add_option("--nap-every", options.nap_every, "in how many rounds once")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+  app.add_option("--nap-every", options.nap_every, "in how many rounds once").positive();
   app.add_option("--more", options.more, "memory that each process allocates and fills on the way");
-  app.add_option("--shared", options.shared)->group("");
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--shared", options.shared).hidden();
+  app.parse(argc, argv);
   try {
     run(options, argc, argv);
   } catch (const std::exception& error) {
