@@ -249,7 +249,7 @@ void Core::on(const From<Usage>& event) {
     session->told_all = false;
     session->told_again = true;
   }
-  if (session->tenant->phase != Phase::out) return;
+  if (!drained(*session)) return;
   session->stuck_until = {};
   if (usage.stuck != 0 && session->evicting) {
     session->stuck_until = now_ + tuning_.stuck_retry;

@@ -130,6 +130,7 @@ class Core {
   void note_drained(const Session& session);
   void step_laggards(Tenant& tenant);
   void sync_leases(Tenant& tenant);
+  void grant_lease(const Session& session);
   void end_leases(Tenant& tenant);
   void tell_contended(const Domain& domain);
 
@@ -137,7 +138,9 @@ class Core {
   Bytes promised(const Session& session) const;
   Bytes unevictable(const Session& session) const;
   void make_room(Gpu& gpu);
-  void evict(Gpu& gpu, Bytes shortage);
+  const Tenant* first_starved(const Gpu& gpu) const;
+  bool can_be_filled(const Tenant& tenant) const;
+  void evict(Gpu& gpu, Bytes shortage, const Tenant* starved);
   void evict_for_the_unknown(Gpu& gpu);
   void send_restores(Gpu& gpu);
   void settle_pinned(Gpu& gpu);

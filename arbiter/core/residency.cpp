@@ -50,7 +50,7 @@ void Core::notice_stuck() {
     if (session.gpu == nullptr) continue;
     if (session.stuck(now_)) wake_at(session.stuck_until);
     if (session.tenant->phase == Phase::leaving) wake_at(session.tenant->left + tuning_.patience);
-    if (session.tenant->phase != Phase::out || session.allowed >= session.use.resident) continue;
+    if (!drained(session) || session.allowed >= session.use.resident) continue;
     Nanoseconds due = session.news + patience_for(Bytes{});
     wake_at(due);
     if (now_ < due) continue;
@@ -88,15 +88,23 @@ void Core::make_room(Gpu& gpu) {
       give(session->allowed, session->use.swappable, std::max(session->use.resident, session->under_way));
       growing += missing - before;
     }
-  for (Session* session : sessions)
-    if (lags(*session)) give(session->allowed, session->use.swappable, session->use.resident);
+  // One at a time gets what it lacks, also from others that leave: two that hold a part each would wait for
+  // ever.
+  const Tenant* starved = first_starved(gpu);
+  for (Session* session : sessions) {
+    if (!lags(*session)) continue;
+    if (session->tenant == starved)
+      give(session->allowed, session->use.swappable, session->use.resident);
+    else
+      session->allowed = std::min(session->allowed, session->use.resident);
+  }
   for (bool leads : {true, false})
     for (Session* session : sessions)
       if (session->tenant->phase == Phase::entering && session->tenant->leads == leads)
         give(session->allowed, session->use.swappable, std::max(session->use.resident, session->under_way));
 
   if (growing != Bytes{}) missing += minus(tuning_.evict_step, growing);
-  if (missing != Bytes{}) evict(gpu, missing);
+  if (missing != Bytes{}) evict(gpu, missing, starved);
   send_restores(gpu);
   evict_for_the_unknown(gpu);
 }
@@ -108,8 +116,7 @@ void Core::settle_pinned(Gpu& gpu) {
   for (auto& [id, session] : state_.sessions) {
     const Phase phase = session.tenant->phase;
     if (session.gpu != &gpu || session.settling == Bytes{}) continue;
-    const bool drained = phase == Phase::leaving && session.released;
-    if (phase != Phase::running && phase != Phase::out && !drained) continue;
+    if (phase != Phase::running && !drained(session)) continue;
     const Bytes settling = std::min({session.settling, session.use.swappable, session.use.resident});
     const Session before = session;
     session.use.swappable -= settling;
@@ -144,19 +151,53 @@ void Core::evict_for_the_unknown(Gpu& gpu) {
     }
     wake_at(due);
   }
-  if (shortage != Bytes{}) evict(gpu, shortage);
+  if (shortage != Bytes{}) evict(gpu, shortage, nullptr);
 }
 
-// Asks tenants without a lease, least recently run first, for what is not on its way already.
-void Core::evict(Gpu& gpu, Bytes shortage) {
+// Who is to get the memory that it needs to leave: of those for whom there is enough beside what nobody can
+// give up now, the one that has waited longest. Null: nobody.
+const Tenant* Core::first_starved(const Gpu& gpu) const {
+  const Tenant* first = nullptr;
+  for (const auto& [id, session] : state_.sessions) {
+    const Tenant* tenant = session.tenant;
+    if (session.gpu != &gpu || !lags(session) || session.use.resident >= session.use.swappable) continue;
+    if ((first == nullptr || tenant->left < first->left) && can_be_filled(*tenant)) first = tenant;
+  }
+  return first;
+}
+
+// Whether all of a tenant's memory can be on its GPUs beside that of all who have not drained.
+bool Core::can_be_filled(const Tenant& tenant) const {
+  std::map<const Gpu*, Bytes> needed;
+  for (const auto& [id, session] : state_.sessions) {
+    if (!on_gpu(&session)) continue;
+    Bytes& sum = needed[session.gpu];
+    if (!drained(session))
+      sum += promised(session);
+    else
+      sum += session.pinned + (session.tenant == &tenant ? session.use.swappable : Bytes{});
+  }
+  return std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [&](const Session* session) {
+    return !on_gpu(session) || needed[session->gpu] <= usable(*session->gpu);
+  });
+}
+
+// Asks tenants without a lease, least recently run first, for what is not on its way already. Where that is
+// for a tenant that cannot leave without it, those that are on their way out with it give what they can.
+void Core::evict(Gpu& gpu, Bytes shortage, const Tenant* starved) {
   std::vector<Session*> victims;
   for (auto& [id, session] : state_.sessions) {
-    if (session.gpu != &gpu || session.tenant->phase != Phase::out || session.stuck(now_)) continue;
+    if (session.gpu != &gpu || !drained(session) || session.stuck(now_)) continue;
+    const bool leaving = session.tenant->phase == Phase::leaving;
+    if (leaving && (starved == nullptr || session.tenant == starved)) continue;
     shortage = minus(shortage, minus(session.use.resident, session.allowed));
     victims.push_back(&session);
   }
   std::stable_sort(victims.begin(), victims.end(), [](const Session* a, const Session* b) {
-    return a->tenant->last_ran < b->tenant->last_ran;
+    const Tenant& one = *a->tenant;
+    const Tenant& other = *b->tenant;
+    if (one.phase != other.phase) return one.phase == Phase::out;
+    return one.last_ran < other.last_ran;
   });
   for (Session* victim : victims) {
     if (shortage == Bytes{}) return;
@@ -194,11 +235,10 @@ void Core::answer_requests() {
   for (auto& [id, session] : state_.sessions) {
     if (session.requests.empty() || session.pinned < session.use.pinned || session.settling != Bytes{})
       continue;
-    const Phase phase = session.tenant->phase;
-    if (phase == Phase::running && session.allowed < session.use.swappable) continue;
+    if (session.tenant->phase == Phase::running && session.allowed < session.use.swappable) continue;
     // What is kept for a Step comes with the Step.
-    const bool drained = phase == Phase::leaving && session.released;
-    const Bytes allowed = drained ? std::min(session.allowed, session.use.resident) : session.allowed;
+    const Bytes allowed =
+        drained(session) ? std::min(session.allowed, session.use.resident) : session.allowed;
     for (std::uint64_t request : session.requests)
       send(session, Verdict{.request = request, .granted = 1, .allowed = allowed});
     session.requests.clear();

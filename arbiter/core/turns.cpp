@@ -368,6 +368,7 @@ void Core::step_laggards(Tenant& tenant) {
     session->stepped = true;
     session->released = session->wants = false;
     session->order = ++last_order_;
+    grant_lease(*session);  // it may have come only after the turn's end
     send(*session, Step{.epoch = tenant.epoch, .allowed = session->allowed, .order = session->order});
   }
   tenant.changed = now_;
@@ -405,12 +406,15 @@ void Core::sync_leases(Tenant& tenant) {
     actions_.emplace_back(RecordLease{.grant = false, .key = key, .epoch = epoch, .at = now_});
   }
   if (tenant.phase != Phase::running) return;
-  for (const Session* session : tenant.sessions) {
-    if (!on_gpu(session)) continue;
-    LeaseKey key{.tenant = tenant.id, .gpu = session->gpu->uuid, .step = session->step};
-    if (leases_.grant(key, tenant.epoch, now_))
-      actions_.emplace_back(RecordLease{.grant = true, .key = key, .epoch = tenant.epoch, .at = now_});
-  }
+  for (const Session* session : tenant.sessions)
+    if (on_gpu(session)) grant_lease(*session);
+}
+
+void Core::grant_lease(const Session& session) {
+  const Tenant& tenant = *session.tenant;
+  LeaseKey key{.tenant = tenant.id, .gpu = session.gpu->uuid, .step = session.step};
+  if (leases_.grant(key, tenant.epoch, now_))
+    actions_.emplace_back(RecordLease{.grant = true, .key = key, .epoch = tenant.epoch, .at = now_});
 }
 
 void Core::end_leases(Tenant& tenant) {

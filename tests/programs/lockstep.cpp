@@ -144,7 +144,7 @@ int main(int argc, char** argv) {
   app.add_option("--nap-ms", options.nap_ms, "how long each process falls behind now and then");
   app.add_option("--nap-every", options.nap_every, "in how many rounds once").positive();
   app.add_option("--more", options.more, "memory that each process allocates and fills on the way");
-  app.add_option("--shared", options.shared).hidden();
+  app.add_option("--shared", options.shared, "").hidden();
   app.parse(argc, argv);
   try {
     run(options, argc, argv);

@@ -36,6 +36,7 @@ struct World::Client {
   bool gate = false;       // what its page says
   bool had_gate = false;   // held a lease as the arbiter died
   bool in_turn = false;    // from Ready or an open gate to Released
+  bool begun = false;      // has ever submitted
   bool computing = false;  // has submitted what is not done yet
   unsigned submitted = 0;  // so many in all
   unsigned done = 0;
@@ -461,7 +462,9 @@ void World::live(Client& client) {
     at(now_ + delay(500), [this, tenant, gpu] { arrive(tenant, gpu); });
     return at(now_, [this, key = client.key] { die(key); });
   }
-  if (what < 15) return grow(client);
+  // Where several tenants get more while they drain, that can be more than can ever be there at once.
+  const bool may_grow = !scenario_.lockstep || !client.begun || client.tenant.value == 1;
+  if (what < 15 && may_grow) return grow(client);
   if (what < 22 && !client.computing) {
     shrink(client);
     return later(delay(10));
@@ -514,6 +517,7 @@ void World::submit(Client& client) {
   must(client.missing() == Bytes{}, "work was let in before all memory was there");
   ++tally_.kernels;
   ++client.submitted;
+  client.begun = true;
   client.computing = true;
   client.in_turn = true;
   std::vector<Client*> tenants;
