@@ -78,9 +78,10 @@ class Memory {
   // The device lets others at its memory since: gives access anew to all that is mapped.
   virtual void renew_access() {}
 
-  // What lies under this part of an allocation stays where it is until it is freed, and counts as pinned.
+  // What lies under this part of an allocation, or of what the program has mapped itself, stays where it is
+  // until it is freed, and counts as pinned.
   // CUDA_ERROR_NOT_READY: not all of it is on the GPU now; it is in the next turn. CUDA_ERROR_OUT_OF_MEMORY:
-  // so much may not be pinned. CUDA_ERROR_INVALID_VALUE: not one allocation of ours. Waits for the arbiter.
+  // so much may not be pinned. CUDA_ERROR_INVALID_VALUE: not in one of them. Waits for the arbiter.
   virtual CUresult settle(CUdeviceptr address, Bytes size) {
     static_cast<void>(address);
     static_cast<void>(size);
