@@ -306,8 +306,9 @@ void Pools::reset_used_high(CUmemoryPool handle) {
 
 // --- Pinned pools ---
 
-// Asks for as much as the driver will have to take for it from the device.
+// Asks for as much as the driver will have to take for it from the device; not where it has not got as much.
 CUresult Pools::prepare(CUmemoryPool handle, Bytes size) {
+  if (size > kLargestAllocation) return CUDA_SUCCESS;
   const Bytes kept = attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
   const Bytes used = attribute_of(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
   const Bytes missing = minus(used + size, kept);

@@ -46,6 +46,9 @@ class Books {
   }
 };
 
+// No GPU has as much; sums of sizes stay far from wrapping, and from what the arbiter takes for nonsense.
+inline constexpr Bytes kLargestAllocation{1ull << 46};
+
 struct AddressRange {
   CUdeviceptr base = 0;
   Bytes size;  // as the program asked for it
@@ -100,7 +103,8 @@ class Memory {
   virtual ProgramMemory* program_memory() { return nullptr; }
 
   // Device memory that is not swappable grew or shrank by this much on this GPU (arrays, pools, the program's
-  // own VMM). Growth asks the arbiter first and may be refused.
+  // own VMM). Growth asks the arbiter first and may be refused; it is where all would be more than
+  // kLargestAllocation.
   virtual CUresult pin(Bytes size) = 0;
   virtual void unpin(Bytes size) = 0;
   // The same growth where it has happened already: tells of it, and waits for nothing.
