@@ -105,6 +105,7 @@ bool Pools::take(CUdeviceptr* address, Bytes size, Pool& pool, StreamId stream) 
 }
 
 CUresult Pools::allocate(CUdeviceptr* address, Bytes size, CUmemoryPool handle, const StreamPlace& place) {
+  if (size > kLargestAllocation) return CUDA_ERROR_OUT_OF_MEMORY;
   PoolPtr pool;
   Bytes roomy;
   {

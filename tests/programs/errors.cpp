@@ -42,6 +42,7 @@ void ask(const Things& things) {
   tell("cuMemFree of nothing", cuMemFree(0));
   tell("cuMemFree of a wrong address", cuMemFree(12345));
   tell("cuMemAllocAsync", cuMemAllocAsync(&memory, 512, things.stream));
+  tell("cuMemAllocAsync of far too much", cuMemAllocAsync(&memory, ~std::size_t{0}, things.stream));
   tell("cuMemAllocAsync of nothing", cuMemAllocAsync(&memory, 0, things.stream));
   tell("cuMemAllocAsync to nowhere", cuMemAllocAsync(nullptr, 512, things.stream));
   tell("cuMemAllocFromPoolAsync", cuMemAllocFromPoolAsync(&memory, 512, things.pool, things.stream));
