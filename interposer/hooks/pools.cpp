@@ -85,6 +85,15 @@ Pools::Kind Pools::kind(CUmemoryPool handle, CUdevice device) {
   return session::memory_of(pool->device) != nullptr ? pool->kind : Kind::other;
 }
 
+std::optional<CUdevice> Pools::device_of_swapped(CUmemoryPool handle) {
+  for (const CUdevice device : session::devices()) {
+    if (kind(handle, device) != Kind::swapped) continue;
+    const std::lock_guard lock(mutex_);
+    if (const PoolPtr pool = known(handle)) return pool->device;
+  }
+  return std::nullopt;
+}
+
 void Pools::leave_to_driver(CUmemoryPool handle) {
   const std::lock_guard lock(mutex_);
   if (PoolPtr pool = known(handle); pool != nullptr && pool->kind == Kind::swapped) pool->kind = Kind::pinned;
