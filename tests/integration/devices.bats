@@ -68,6 +68,13 @@ teardown() {
   (($(gpu copied_out) > 300 << 20 && $(second copied_out) > 300 << 20))
 }
 
+@test "memory of another process is opened on a second GPU, and outlives the context that opened it first" {
+  start_arbiter
+  tenant pair ipc --rounds 2 --second-gpu
+  succeeds pair
+  grep -q 'the borrower ended right' "$DIR/pair.out"
+}
+
 @test "two processes on two GPUs each" {
   start_arbiter Quantum=300ms
   tenant one devices --bytes 300MiB --iterations 10
