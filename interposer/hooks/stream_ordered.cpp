@@ -32,7 +32,7 @@ CUresult allocate(CUdeviceptr* address, std::size_t size, CUmemoryPool pool, CUs
   // The driver's own answer to a wrong call.
   if (session::memories().empty() || address == nullptr || size == 0) return gated(real);
   if (hooks::captured(stream)) {
-    hooks::graph_memory::in_use.store(true, std::memory_order_relaxed);
+    hooks::graph_memory::note_node({size});
     return gated(real);
   }
   const auto place = hooks::locate(stream);

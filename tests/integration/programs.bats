@@ -107,6 +107,16 @@ contend() {
   succeeds graphs
 }
 
+@test "a graph gets the memory that an idle tenant's fills" {
+  start_arbiter
+  tenant rival hold --bytes 60% --of 512MiB --seconds 600 --gap-ms 200 --progress
+  progresses rival
+  tenant graphs graph_memory --bytes $((80 << 20)) --hold 2
+  until_true 60 grep -q verified "$DIR/graphs.out"
+  until_true 30 json_is 'max(t["pinned_bytes"] for t in s["tenants"])' $((160 << 20))
+  succeeds graphs
+}
+
 @test "a pool that can be shared is counted by what it keeps" {
   start_arbiter
   tenant pools pools --rounds 10 --hold 2
