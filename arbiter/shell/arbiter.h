@@ -53,6 +53,7 @@ class Arbiter {
   void hear(const ClientPtr& client, const Message& message, UniqueFd descriptor);
   void hear_hello(const ClientPtr& client, const Hello& hello);
   void hear_attach(Client& client, const Attach& attach);
+  bool take_in(Client& client, const Attach& attach);
   void hear_run_request(Client& client, const RunRequest& request);
   void hear_register_job(Client& client, const RegisterJob& job);
   void hear_lease_query(Client& client, const LeaseQuery& query);

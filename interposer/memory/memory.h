@@ -46,6 +46,9 @@ class Books {
   }
 };
 
+// No GPU has as much; sums of sizes stay far from wrapping, and from what the arbiter takes for nonsense.
+inline constexpr Bytes kLargestAllocation{1ull << 46};
+
 struct AddressRange {
   CUdeviceptr base = 0;
   Bytes size;  // as the program asked for it
@@ -78,9 +81,10 @@ class Memory {
   // The device lets others at its memory since: gives access anew to all that is mapped.
   virtual void renew_access() {}
 
-  // What lies under this part of an allocation stays where it is until it is freed, and counts as pinned.
+  // What lies under this part of an allocation, or of what the program has mapped itself, stays where it is
+  // until it is freed, and counts as pinned.
   // CUDA_ERROR_NOT_READY: not all of it is on the GPU now; it is in the next turn. CUDA_ERROR_OUT_OF_MEMORY:
-  // so much may not be pinned. CUDA_ERROR_INVALID_VALUE: not one allocation of ours. Waits for the arbiter.
+  // so much may not be pinned. CUDA_ERROR_INVALID_VALUE: not in one of them. Waits for the arbiter.
   virtual CUresult settle(CUdeviceptr address, Bytes size) {
     static_cast<void>(address);
     static_cast<void>(size);
@@ -99,7 +103,8 @@ class Memory {
   virtual ProgramMemory* program_memory() { return nullptr; }
 
   // Device memory that is not swappable grew or shrank by this much on this GPU (arrays, pools, the program's
-  // own VMM). Growth asks the arbiter first and may be refused.
+  // own VMM). Growth asks the arbiter first and may be refused; it is where all would be more than
+  // kLargestAllocation.
   virtual CUresult pin(Bytes size) = 0;
   virtual void unpin(Bytes size) = 0;
   // The same growth where it has happened already: tells of it, and waits for nothing.

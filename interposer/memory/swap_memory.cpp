@@ -9,12 +9,6 @@
 #include <utility>
 
 namespace sharedgpu {
-namespace {
-
-// No GPU has as much; sums of sizes stay far from wrapping.
-constexpr Bytes kLargestAllocation{1ull << 46};
-
-}  // namespace
 
 SwapMemory::SwapMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options)
     : device_(device),
@@ -62,6 +56,7 @@ bool SwapMemory::may_grow(Bytes& count, Bytes size) {
   const std::lock_guard one_at_a_time(growth_);
   {
     const std::lock_guard lock(mutex_);
+    if (size > minus(kLargestAllocation, count)) return false;
     count += size;
   }
   if (within_host_limit() && books_.grow().granted) return true;

@@ -98,7 +98,11 @@ class SwapMemory final : public Memory, public ProgramMemory {
   enum class Found { none, missing, all };
   Found handles_to_settle(std::unique_lock<std::mutex>& lock, CUdeviceptr address, Bytes size,
                           std::vector<Handle*>& found);
-  Range* range_under(CUdeviceptr address, Bytes size);
+  struct Under {
+    Range* range = nullptr;   // null: none
+    CUdeviceptr address = 0;  // where in the range's own addresses
+  };
+  Under range_under(CUdeviceptr address, Bytes size);
   void set_place(Handle& handle, Handle::Place place);
   // What the program made itself: swap_program.cpp.
   struct Made {

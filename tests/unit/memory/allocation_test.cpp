@@ -220,6 +220,11 @@ TEST_CASE("pinned memory and contexts are in the books", "[allocation]") {
   CHECK(t.memory.pin(kibibytes(600)) == CUDA_SUCCESS);
   CHECK(t.memory.pin(kibibytes(600)) == CUDA_ERROR_OUT_OF_MEMORY);
   CHECK(t.memory.use().pinned == kibibytes(600));
+  const unsigned asked = t.books.asked;
+  CHECK(t.memory.pin(kLargestAllocation) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(t.memory.pin({~0ull}) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(t.books.asked == asked);
+  CHECK(t.memory.use().pinned == kibibytes(600));
   t.memory.unpin(kibibytes(100));
   CHECK(t.books.last.pinned == kibibytes(500));
   t.memory.unpin(mebibytes(1));
