@@ -71,6 +71,10 @@ class Device {
   // Waits for all that this thread's context has on the GPU, as cuMemFree does; where the thread has none (it
   // destroys a context from outside), that of the process's context. The thread has not entered.
   virtual CUresult synchronize() = 0;
+
+  // Whether the driver will answer every call with an error from now on: the GPU is gone, or a kernel has
+  // failed. The thread has not entered, and no work is under way.
+  virtual bool lost() = 0;
 };
 
 // Entered from construction to destruction, where ok().

@@ -205,6 +205,18 @@ CUresult DriverDevice::synchronize() {
   return result;
 }
 
+// Such an error stays. What passes, or means that the program has no context now, is none.
+bool DriverDevice::lost() {
+  CUresult result = enter();
+  if (result == CUDA_SUCCESS) {
+    CUstream stream = nullptr;
+    result = stream_of({}, &stream);
+    if (result == CUDA_SUCCESS) result = calls_.cuStreamSynchronize(stream);
+    leave();
+  }
+  return result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY && result != CUDA_ERROR_INVALID_CONTEXT;
+}
+
 CUresult DriverDevice::synchronize_current() {
   CUresult result = calls_.cuCtxSynchronize();
   if (result != CUDA_ERROR_INVALID_CONTEXT) return result;

@@ -78,6 +78,7 @@ class DriverDevice final : public Device {
   CUresult pin_host(std::byte* data, Bytes size) override;
   CUresult unpin_host(std::byte* data) override;
   CUresult synchronize() override;
+  bool lost() override;
 
  private:
   CUmemAllocationProp properties(bool exportable) const;

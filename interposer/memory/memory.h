@@ -117,8 +117,10 @@ class Memory {
   // stay (reported as stuck); not a byte is lost either way.
   virtual bool evict() = 0;
   // Makes resident as much as allowed() lets in, and reports if that changed anything. True: all of the
-  // process's memory is resident. False: allowed() is too little, or the driver has not yet freed what others
-  // gave up: then, where resident < allowed() and the footprint is larger, the caller tries again soon.
+  // process's memory is resident, or the device is lost: then no work will ever find anything, use() tells of
+  // no more than is resident, and the program is to meet the driver's error. False: allowed() is too little,
+  // or the driver has not yet freed what others gave up: then, where resident < allowed() and the footprint
+  // is larger, the caller tries again soon.
   virtual bool restore() = 0;
   // For the turn thread, every second or so, the gate open or closed: frees what a capture kept from being
   // freed, and gives idle host memory back when the job runs short of it.

@@ -377,7 +377,7 @@ void SwapMemory::set_context_size(Bytes size) {
 
 MemoryUse SwapMemory::use() const {
   const std::lock_guard lock(mutex_);
-  return {swappable_, resident_, pinned_, context_, pool_.held(), settling_};
+  return {lost_ ? resident_ : swappable_, resident_, pinned_, context_, pool_.held(), settling_};
 }
 
 void SwapMemory::set_allowed(Bytes allowed) {

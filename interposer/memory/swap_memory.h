@@ -78,6 +78,7 @@ class SwapMemory final : public Memory, public ProgramMemory {
   // Whether work of this process may be on the GPU: then a free waits for it.
   enum class Gpu { may_run, drained };
 
+  bool bring_back();
   // The growth, the shrinking and the blocks: swap_memory.cpp.
   CUresult allocate_small(CUdeviceptr* address, Bytes size, Bytes exact);
   bool take_from_arenas(CUdeviceptr* address, Bytes size);
@@ -153,7 +154,8 @@ class SwapMemory final : public Memory, public ProgramMemory {
   Bytes settling_;  // of the handles that are; in swappable_, resident_ and pinned_
   Bytes context_;
   Bytes allowed_;
-  Bytes host_limit_;  // the largest footprint that the host budget was seen to allow
+  bool lost_ = false;  // what is away stays away
+  Bytes host_limit_;   // the largest footprint that the host budget was seen to allow
 
   // The turn thread's own.
   Bytes host_peak_;  // the most that was evicted since all was resident
