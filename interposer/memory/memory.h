@@ -38,6 +38,8 @@ class Books {
   virtual void report(bool stuck) = 0;
   // Whether a stream of this process is being captured now: then nothing may synchronize.
   virtual bool capturing() = 0;
+  // Whether the GPU has done all that this process gave it. Never waits; where it cannot be known, no.
+  virtual bool idle() = 0;
   // The allocation at `base` is being freed: nobody else gets at it from now on. Whether another process
   // still has it open; then its memory stays, and is asked for again later.
   virtual bool still_lent(CUdeviceptr base) {

@@ -92,6 +92,7 @@ class SwapMemory final : public Memory, public ProgramMemory {
   CUresult take_down(Range& range);
   std::optional<CUresult> free(CUdeviceptr address, Gpu gpu);
   CUresult free_block(CUdeviceptr address, Gpu gpu);
+  void defer(CUdeviceptr address);
   void free_deferred(Gpu gpu);
   bool within_host_limit();
 
@@ -145,7 +146,7 @@ class SwapMemory final : public Memory, public ProgramMemory {
   AllMade made_;
   std::map<CUdeviceptr, Id> mappings_;  // the program's, of what it made
   Order order_;                         // of the handles that are not busy
-  std::vector<CUdeviceptr> deferred_;   // freed during a capture
+  std::vector<CUdeviceptr> deferred_;   // dying, freed during a capture or while lent
   std::uint64_t allocations_ = 0;
   std::size_t busy_ = 0;
   Bytes swappable_;  // growth that is being asked for included

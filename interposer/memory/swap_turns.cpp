@@ -152,7 +152,7 @@ bool SwapMemory::bring_back() {
 }
 
 void SwapMemory::tend() {
-  free_deferred(Gpu::may_run);
+  if (books_.idle()) free_deferred(Gpu::drained);
   ++tends_;
   if (pool_.held() == pool_.used()) return;
   if (tends_ < options_.idle_tends && !budget_.tight()) return;

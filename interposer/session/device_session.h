@@ -49,6 +49,7 @@ class DeviceSession final : public Books {
   Answer grow() override;
   void report(bool stuck) override { outbox_.usage(stuck); }
   bool capturing() override { return gate::capturing(); }
+  bool idle() override { return turns_.idle(); }
   void claim() override { outbox_.claim(); }
   bool still_lent(CUdeviceptr base) override { return lending_.still_lent(base); }
 
