@@ -37,6 +37,7 @@ class DeviceSession final : public Books {
   // All after attach().
   Memory* memory() const { return made_.memory; }  // null: plain CUDA's
   Bytes capacity() const { return capacity_; }
+  Bytes usual_context() const { return usual_context_; }
   MemoryView view();
   // The context in which the memory is to copy; null: none.
   void copy_within(CUcontext context);
