@@ -14,6 +14,7 @@ using namespace std::chrono_literals;
 constexpr Nanoseconds kPatience = 100ms;  // between looks at what others are at
 constexpr Nanoseconds kShortNap = 20us;   // between looks at the GPU
 constexpr Nanoseconds kLongNap = 500us;
+constexpr Nanoseconds kPolitely = 5s;  // naps before a drain waits all the same, since work may never end
 
 // Current on this thread from construction to destruction, where ok().
 class Current {
@@ -160,9 +161,11 @@ CUresult Contexts::synchronize_if(Meant meant) {
 }
 
 bool Contexts::drain() {
-  for (Nanoseconds nap = kShortNap; !idle(); nap = std::min(2 * nap, kLongNap)) {
+  Nanoseconds waited{};
+  for (Nanoseconds nap = kShortNap; waited < kPolitely && !idle(); nap = std::min(2 * nap, kLongNap)) {
     if (gate::capturing()) return false;
     std::this_thread::sleep_for(nap);
+    waited += nap;
   }
   // It also waits for the streams that nobody else can ask.
   return synchronize() != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
