@@ -20,7 +20,7 @@ namespace {
 constexpr Bytes kLargest{std::uint64_t{1} << 50};
 constexpr std::size_t kMostGpus = 64;
 constexpr std::uint32_t kBatchStep = 0xfffffffb;
-// How long a process may live on after its connection has closed (its memory may still be on the GPU).
+// How often to look whether a process that lives on without a connection may still have its memory.
 constexpr std::chrono::milliseconds kLinger{200};
 constexpr std::chrono::seconds kLedgerRetry{1};
 
@@ -408,10 +408,34 @@ void Arbiter::connection_closed(const ClientPtr& client, const std::string& reas
     tenant_may_have_ended(client->tenant);
   }
   if (client->role != Role::session || !client->death) return;
-  // A closed connection is not yet a dead process, and only with that its device memory is free.
-  client->linger = std::make_unique<asio::steady_timer>(loop_, kLinger);
+  client->linger = std::make_unique<asio::steady_timer>(loop_);
+  linger(client);
+}
+
+// A closed connection is not yet a dead process, and only with that its device memory is free: it may have
+// been stopped, or have closed what it did not know, and it comes back.
+void Arbiter::linger(const ClientPtr& client) {
+  client->linger->expires_after(kLinger);
   client->linger->async_wait([this, client](const asio::error_code& error) {
-    if (!error) session_gone(client);
+    if (error) return;
+    if (may_come_back(*client))
+      linger(client);
+    else
+      session_gone(client);
+  });
+}
+
+// Whether the process may still have what the session told of: it runs the same program, which has no other
+// session for that GPU.
+bool Arbiter::may_come_back(const Client& client) const {
+  const Peer& peer = client.connection->peer();
+  const auto known = core_->state().sessions.find(client.session);
+  if (known == core_->state().sessions.end() || known->second.use.footprint() == Bytes{}) return false;
+  if (peer.program == 0 || program_of(peer.pid) != peer.program) return false;
+  return std::none_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
+    const Peer& other = entry.second->connection->peer();
+    return entry.first != client.session && other.pid == peer.pid && other.started == peer.started &&
+           may_be_same(entry.second->gpu, client.gpu);
   });
 }
 

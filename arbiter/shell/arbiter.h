@@ -66,6 +66,8 @@ class Arbiter {
   void pass_on(Client& client, const Message& message);
 
   void connection_closed(const ClientPtr& client, const std::string& reason);
+  void linger(const ClientPtr& client);
+  bool may_come_back(const Client& client) const;
   bool end_closed_session_of(const Peer& peer, const GpuUuid& gpu);
   void session_gone(const ClientPtr& client);
   void tenant_may_have_ended(TenantId tenant);

@@ -38,6 +38,8 @@ class Books {
   virtual void report(bool stuck) = 0;
   // Whether a stream of this process is being captured now: then nothing may synchronize.
   virtual bool capturing() = 0;
+  // Whether the GPU has done all that this process gave it. Never waits; where it cannot be known, no.
+  virtual bool idle() = 0;
   // The allocation at `base` is being freed: nobody else gets at it from now on. Whether another process
   // still has it open; then its memory stays, and is asked for again later.
   virtual bool still_lent(CUdeviceptr base) {
@@ -122,8 +124,10 @@ class Memory {
   // stay (reported as stuck); not a byte is lost either way.
   virtual bool evict() = 0;
   // Makes resident as much as allowed() lets in, and reports if that changed anything. True: all of the
-  // process's memory is resident. False: allowed() is too little, or the driver has not yet freed what others
-  // gave up: then, where resident < allowed() and the footprint is larger, the caller tries again soon.
+  // process's memory is resident, or the device is lost: then no work will ever find anything, use() tells of
+  // no more than is resident, and the program is to meet the driver's error. False: allowed() is too little,
+  // or the driver has not yet freed what others gave up: then, where resident < allowed() and the footprint
+  // is larger, the caller tries again soon.
   virtual bool restore() = 0;
   // For the turn thread, every second or so, the gate open or closed: frees what a capture kept from being
   // freed, and gives idle host memory back when the job runs short of it.

@@ -201,13 +201,19 @@ std::optional<CUresult> SwapMemory::free(CUdeviceptr address, Gpu gpu) {
     if (block == blocks_.end() || block->second.dying) return std::nullopt;
     block->second.dying = true;
   }
-  if (books_.still_lent(address) || books_.capturing()) {
-    const std::lock_guard lock(mutex_);
-    deferred_.push_back(address);
-    return CUDA_SUCCESS;
+  if (!books_.still_lent(address) && !books_.capturing()) {
+    free_deferred(Gpu::may_run);
+    const CUresult result = free_block(address, gpu);
+    if (result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) return result;  // a capture has just begun
   }
-  free_deferred(Gpu::may_run);
-  return free_block(address, gpu);
+  defer(address);
+  return CUDA_SUCCESS;
+}
+
+void SwapMemory::defer(CUdeviceptr address) {
+  const std::lock_guard lock(mutex_);
+  blocks_.find(address)->second.dying = true;
+  deferred_.push_back(address);
 }
 
 // Of a dying block. On failure it is alive again.
@@ -296,10 +302,7 @@ void SwapMemory::free_deferred(Gpu gpu) {
     due.swap(deferred_);
   }
   for (const CUdeviceptr address : due) {
-    if (!books_.still_lent(address) && free_block(address, gpu) == CUDA_SUCCESS) continue;
-    const std::lock_guard lock(mutex_);
-    blocks_.find(address)->second.dying = true;
-    deferred_.push_back(address);
+    if (books_.still_lent(address) || free_block(address, gpu) != CUDA_SUCCESS) defer(address);
   }
 }
 
@@ -372,7 +375,7 @@ void SwapMemory::set_context_size(Bytes size) {
 
 MemoryUse SwapMemory::use() const {
   const std::lock_guard lock(mutex_);
-  return {swappable_, resident_, pinned_, context_, pool_.held(), settling_};
+  return {lost_ ? resident_ : swappable_, resident_, pinned_, context_, pool_.held(), settling_};
 }
 
 void SwapMemory::set_allowed(Bytes allowed) {

@@ -26,7 +26,6 @@ DriverCalls real_calls() {
       REAL(cuMemRetainAllocationHandle),
       REAL(cuCtxPushCurrent_v2),
       REAL(cuCtxPopCurrent_v2),
-      REAL(cuCtxSynchronize),
       REAL(cuStreamCreate),
       REAL(cuStreamDestroy_v2),
       REAL(cuStreamSynchronize),
@@ -59,7 +58,7 @@ MadeMemory make_memory(Backend backend, CUdevice device, Books& books) {
   }
   // None of these is ever freed: the program may use its memory until its last instruction.
   auto* made = new DriverDevice(calls, device);
-  made->set_synchronize_all([] { return contexts().synchronize(); });
+  made->set_synchronize([](const std::vector<CUdevice>& devices) { return contexts().synchronize(devices); });
   return {.memory = new SwapMemory(*made, *new CgroupBudget, books), .device = made};
 }
 

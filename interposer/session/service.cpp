@@ -35,6 +35,7 @@ void sleep_for(Nanoseconds time) {
 void Service::adopt(Handshake& hands) {
   channel_ = std::move(hands.channel);
   socket_ = FileIdentity(channel_.fd());
+  words_.fetch_add(1, std::memory_order_release);
   epoch_ = hands.welcome.epoch;
   turns_.set_epoch(epoch_);
   backend_.store(hands.welcome.backend, std::memory_order_relaxed);
@@ -81,6 +82,7 @@ int Service::serve() {
     Message message;
     UniqueFd descriptor;
     if (int error = channel_.receive(message, descriptor)) return error;
+    words_.fetch_add(1, std::memory_order_release);
     if (silent_.exchange(false, std::memory_order_acq_rel)) debug("the arbiter answers again");
     handle(message, std::move(descriptor));
     if (refused_) return ECONNREFUSED;
@@ -110,8 +112,8 @@ int Service::send_all() {
     if (int error = send_report(report)) return error;
   for (Requests::Unsent unsent; requests_.next_unsent(unsent);)
     if (int error = send_request(unsent)) return error;
-  // Those who asked have gone on. This question is ours: its answer tells that the arbiter is back.
-  if (silent())
+  // While it is silent, those who asked have gone on: the answer to this tells that it is back.
+  if (outbox_.take_ping() || silent())
     if (int error = channel_.send(Message::of(MemoryQuery{}))) return error;
   if (outbox_.take_want()) {
     debug("waiting at the gate");

@@ -118,15 +118,17 @@ void Turns::tend() {
   tended_ = now();
 }
 
+// A per-thread default stream can be asked by its thread alone: taken for busy as long as that lives.
+bool Turns::idle() { return !gate::activity().own_streams && contexts_.idle(); }
+
 void Turns::watch() {
   if (!gate::contended(seat_) || !gate::is_open()) {
-    idle_.stop();
+    idle_watch_.stop();
     return;
   }
   gate::Activity before = gate::activity();
-  // A per-thread default stream can be asked by its thread alone: taken for busy as long as that lives.
-  bool busy = before.inside || before.own_streams || !contexts_.idle();
-  if (auto idle = idle_.look(now(), before.passes, busy))
+  bool busy = before.inside || !idle();
+  if (auto idle = idle_watch_.look(now(), before.passes, busy))
     outbox_.post(
         {.type = MessageType::idle, .epoch = {epoch_.load(std::memory_order_relaxed)}, .span = *idle});
 }

@@ -33,7 +33,8 @@ class Turns {
   // Never returns.
   void run();
 
-  // From any thread.
+  // From any thread: whether the GPU has done all that this process gave it, as far as can be asked.
+  bool idle();
   void push(const Turn& turn);
   void set_memory(Memory* memory) { memory_.store(memory, std::memory_order_release); }
   // What is called along with the memory's tend().
@@ -65,7 +66,7 @@ class Turns {
   std::vector<Turn> queue_;
 
   // The turn thread's own.
-  IdleWatch idle_;
+  IdleWatch idle_watch_;
   Nanoseconds tended_{};
   Nanoseconds revoked_{};  // when the last Revoke came
   Turn unfinished_;        // a restore that the driver could not complete yet

@@ -119,3 +119,17 @@ teardown() {
   all_succeed two right
   until_true 30 both_unused
 }
+
+@test "memory of one GPU is freed while work on the other does not end" {
+  start_arbiter
+  tenant two waits free
+  succeeds two
+}
+
+@test "a capture on one GPU while the end of a turn waits for the other" {
+  start_arbiter
+  one left 0 hold --bytes 75% --of 512MiB --seconds 600 --progress
+  progresses left
+  tenant two waits --bytes 300MiB beside
+  succeeds two
+}

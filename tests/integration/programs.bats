@@ -35,6 +35,12 @@ contend() {
   succeeds captures
 }
 
+@test "what was freed in one capture spoils no later one" {
+  start_arbiter
+  tenant alone waits after-free
+  succeeds alone
+}
+
 @test "many threads and streams" {
   contend
   tenant threads threads --bytes 384MiB --threads 8 --iterations 30

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that the program makes and maps itself, and shows to a network card in one of the ways there are. It
 // holds as much again that nobody knows of, and verifies every word.
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <string>
 #include <vector>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -59,20 +59,18 @@ void show(CUdeviceptr address, std::size_t bytes, const std::string& how) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Shows memory that it has mapped itself to a network card, works on it, and verifies it.");
+  CommandLine app("Shows memory that it has mapped itself to a network card, works on it, and verifies it.");
   std::size_t piece = 64 << 20;
   unsigned pieces = 4;
   unsigned shown = 2;
   double seconds = 3;
   std::string how = "dmabuf";
-  app.add_option("--bytes", piece, "bytes of a piece, a multiple of 2 MiB")->capture_default_str();
-  app.add_option("--pieces", pieces, "pieces of the range")->capture_default_str();
-  app.add_option("--shown", shown, "of these, how many are shown")->capture_default_str();
-  app.add_option("--seconds", seconds, "how long to work")->capture_default_str();
-  app.add_option("--how", how, "the way")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"dmabuf", "memops", "tokens"}));
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--bytes", piece, "bytes of a piece, a multiple of 2 MiB");
+  app.add_option("--pieces", pieces, "pieces of the range");
+  app.add_option("--shown", shown, "of these, how many are shown");
+  app.add_option("--seconds", seconds, "how long to work");
+  app.add_option("--how", how, "the way").one_of({"dmabuf", "memops", "tokens"});
+  app.parse(argc, argv);
 
   start();
   Kernels kernels;

@@ -29,7 +29,9 @@ CUresult query(DefaultStream zero, CUstream handle) {
     StreamPtr stream = find_stream(zero, handle);
     forbid_capture(*stream);
     std::lock_guard lock(order_lock());
-    bool idle = (!stream->last || stream->last->done) && stream->pending_waits.empty();
+    auto done = [](const TaskPtr& task) { return !task || task->done; };
+    bool idle =
+        done(stream->last) && std::all_of(stream->pending_waits.begin(), stream->pending_waits.end(), done);
     if (sticky_error() != CUDA_SUCCESS) return sticky_error();
     return idle ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   });

@@ -105,6 +105,18 @@ TEST_CASE("a free waits for the GPU, and fails as the driver fails", "[allocatio
   CHECK(t.device.physical() == Bytes{});
 }
 
+TEST_CASE("a free that a capture gets ahead of comes later", "[allocation]") {
+  World t;
+  const CUdeviceptr address = allocated(t, kibibytes(100));
+  t.device.fail_call(1, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  CHECK(t.memory.free(address) == CUDA_SUCCESS);
+  CHECK_FALSE(t.memory.find(address));
+  CHECK_FALSE(t.memory.free(address));
+  CHECK(t.device.physical() == kibibytes(100));
+  t.memory.tend();
+  CHECK(t.device.physical() == Bytes{});
+}
+
 TEST_CASE("a free during a capture comes later", "[allocation]") {
   World t;
   const CUdeviceptr large = allocated(t, kibibytes(100));
@@ -126,6 +138,14 @@ TEST_CASE("a free during a capture comes later", "[allocation]") {
   }
   SECTION("with the next turn, when the GPU is idle anyway") {
     CHECK(t.memory.restore());
+    CHECK(t.device.synchronizations() == 0);
+  }
+  SECTION("when the GPU is found idle, and then without waiting for it") {
+    t.books.is_idle = false;
+    t.memory.tend();
+    CHECK(t.memory.use().swappable > kibibytes(100));
+    t.books.is_idle = true;
+    t.memory.tend();
     CHECK(t.device.synchronizations() == 0);
   }
   SECTION("again, if the driver fails") {

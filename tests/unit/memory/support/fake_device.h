@@ -25,6 +25,8 @@ class FakeDevice final : public Device {
   bool has_failed() const;
   // Until further notice create() says that there is no memory.
   void set_out_of_memory(bool out);
+  // From now on every call fails.
+  void lose();
 
   // What is left behind.
   Bytes physical() const;
@@ -60,6 +62,7 @@ class FakeDevice final : public Device {
   CUresult pin_host(std::byte* data, Bytes size) override;
   CUresult unpin_host(std::byte* data) override;
   CUresult synchronize() override;
+  bool lost() override;
 
  private:
   struct Piece {
@@ -94,6 +97,7 @@ class FakeDevice final : public Device {
   CUresult failure_ = CUDA_ERROR_UNKNOWN;
   bool failed_ = false;
   bool out_of_memory_ = false;
+  bool lost_ = false;
   bool entered_ = false;
   unsigned synchronizations_ = 0;
   unsigned calls_ = 0;
