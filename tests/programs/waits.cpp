@@ -118,15 +118,16 @@ int main(int argc, char** argv) {
   CommandLine app("Frees memory and captures streams while other work of its own is under way.");
   std::string bytes = "75%";
   app.add_option("--bytes", bytes, "device memory for the work beside a capture");
-  app.require_subcommand(1);
-  auto* freeing = app.add_subcommand("free", "frees on one GPU while the other works");
-  auto* after = app.add_subcommand("after-free", "captures after what an earlier capture freed");
-  auto* beside = app.add_subcommand("beside", "captures on one GPU while the other works");
+  std::string what = "free";
+  app.add_option("what", what,
+                 "free: on one GPU while the other works; after-free: capture after what an earlier "
+                 "capture freed; beside: capture on one GPU while the other works")
+      .one_of({"free", "after-free", "beside"});
   app.parse(argc, argv);
   alarm(60);  // a hang is an error
   check(cuInit(0), "cuInit");
-  if (*freeing) free_beside_work();
-  if (*after) capture_after_free();
-  if (*beside) capture_beside_work(parse_size(bytes, 0));
+  if (what == "free") free_beside_work();
+  if (what == "after-free") capture_after_free();
+  if (what == "beside") capture_beside_work(parse_size(bytes, 0));
   return 0;
 }

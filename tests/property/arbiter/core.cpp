@@ -91,8 +91,8 @@ TEST_CASE("Steps are taken") {
   scenario.lockstep = true;
   World world(scenario);
   world.run();
-  CHECK(world.tally().turns > 20);
-  CHECK(world.tally().steps > 20);
+  CHECK(world.tally().turns > 5);
+  CHECK(world.tally().steps > 5);
 }
 
 TEST_CASE("The worlds are lively") {

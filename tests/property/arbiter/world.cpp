@@ -462,9 +462,11 @@ void World::live(Client& client) {
     at(now_ + delay(500), [this, tenant, gpu] { arrive(tenant, gpu); });
     return at(now_, [this, key = client.key] { die(key); });
   }
-  // Where several tenants get more while they drain, that can be more than can ever be there at once.
-  const bool may_grow = !scenario_.lockstep || !client.begun || client.tenant.value == 1;
-  if (what < 15 && may_grow) return grow(client);
+  // Where several tenants get more while they drain, that can be more than can ever be there at once: they
+  // allocate before they work.
+  unsigned growth = 15;
+  if (scenario_.lockstep) growth = client.begun ? 0 : 60;
+  if (what < growth) return grow(client);
   if (what < 22 && !client.computing) {
     shrink(client);
     return later(delay(10));

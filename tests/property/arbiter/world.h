@@ -94,7 +94,9 @@ class World {
     Nanoseconds at;
     std::uint64_t order;
     std::function<void()> what;
-    bool operator<(const Moment& other) const { return std::tie(at, order) > std::tie(other.at, other.order); }
+    bool operator<(const Moment& other) const {
+      return std::tie(at, order) > std::tie(other.at, other.order);
+    }
   };
 
   Scenario scenario_;
