@@ -4,6 +4,7 @@
 #include <ini.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -122,6 +123,7 @@ struct Reading {
   Settings& settings;
   int line = 0;
   std::string error;
+  std::array<int, std::size(kKeys)> set_in{};  // the line of each key; 0: none so far
 
   void fail(const std::string& what) {
     if (error.empty()) error = name + ":" + std::to_string(line) + ": " + what;
@@ -162,6 +164,10 @@ int set_one(void* user, const char* /*section*/, const char* name, const char* v
   auto& reading = *static_cast<Reading*>(user);
   for (const Key& key : kKeys) {
     if (std::strcmp(key.name, name) != 0) continue;
+    int& before = reading.set_in[static_cast<std::size_t>(&key - kKeys)];
+    if (before != 0)
+      reading.fail(std::string(name) + ": line " + std::to_string(before) + " sets it already");
+    before = reading.line;
     if (std::string what = key.set(reading.settings, value); !what.empty())
       reading.fail(std::string(name) + ": '" + value + "' is not " + what);
     return 1;
@@ -174,7 +180,7 @@ int set_one(void* user, const char* /*section*/, const char* name, const char* v
 
 std::string parse_settings(std::string_view text, const std::string& name, Settings& settings) {
   Settings result;
-  Reading reading{.rest = text, .name = name, .settings = result, .line = 0, .error = {}};
+  Reading reading{.rest = text, .name = name, .settings = result, .line = 0, .error = {}, .set_in = {}};
   int bad = ini_parse_stream(next_line, &reading, set_one, &reading);
   if (reading.error.empty() && bad > 0) {
     reading.line = bad;

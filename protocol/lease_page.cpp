@@ -107,6 +107,8 @@ const LeasePage* map_lease_page(int fd, void* address) {
   return mapped == MAP_FAILED ? nullptr : static_cast<const LeasePage*>(mapped);
 }
 
+void wake_gate(const LeasePage& page) { futex(page.gate, FUTEX_WAKE, INT_MAX, nullptr); }
+
 void wait_gate(const LeasePage& page, std::uint32_t seen, Nanoseconds timeout) {
   timespec limit = {.tv_sec = static_cast<time_t>(timeout.count() / 1'000'000'000),
                     .tv_nsec = static_cast<long>(timeout.count() % 1'000'000'000)};

@@ -61,6 +61,9 @@ class LeasePageWriter {
 // null and sets errno on failure. The descriptor stays the caller's.
 const LeasePage* map_lease_page(int fd, void* address);
 
+// Wakes those of this process who sleep in wait_gate().
+void wake_gate(const LeasePage& page);
+
 // Sleeps until the gate's value is no longer `seen`, at most `timeout`. May return early.
 void wait_gate(const LeasePage& page, std::uint32_t seen, Nanoseconds timeout);
 

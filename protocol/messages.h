@@ -10,6 +10,9 @@
 // before every growth (answered by Verdict) and after every shrinking. A turn: Restore (repeated as room is
 // freed) -> Ready -> the arbiter opens the gate -> ... -> the arbiter closes the gate and sends Revoke ->
 // Released -> Evict as others need the room (answered by Usage as handles go).
+//
+// Where some of a tenant's sessions have said Released and others cannot, since their kernels wait for those:
+// Step -> Released, as often as it takes until all have said it.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +24,7 @@
 namespace sharedgpu {
 
 inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
-inline constexpr std::uint16_t kProtocolVersion = 1;
+inline constexpr std::uint16_t kProtocolVersion = 2;
 
 enum class Backend : std::uint8_t { swap = 0, managed = 1, native = 2 };
 
@@ -55,6 +58,7 @@ enum class MessageType : std::uint16_t {
   memory_view = 70,
   wanted = 77,
   lent = 78,
+  step = 79,
   // arbiter -> anyone
   refused = 71,
   status_reply = 72,
@@ -181,14 +185,26 @@ struct Ready {
 struct Revoke {
   static constexpr MessageType kType = MessageType::revoke;
   Epoch epoch;
+  std::uint64_t order = 0;  // the number of this order: no two, of whichever arbiter, have the same
+};
+
+// To a session that has said Released, while others of its tenant still drain, perhaps because they wait on
+// the GPU for what it has not submitted yet: the lease goes on. Bring back what is missing of the memory, let
+// each thread that waits submit once, drain and say Released again.
+struct Step {
+  static constexpr MessageType kType = MessageType::step;
+  Epoch epoch;
+  Bytes allowed;
+  std::uint64_t order = 0;  // as Revoke's
 };
 
 // No submission is under way and the GPU has finished what the session gave it.
 struct Released {
   static constexpr MessageType kType = MessageType::released;
   Epoch epoch;
-  std::uint8_t wants = 0;  // threads wait at the gate already
-  Nanoseconds overuse{};   // from Revoke to here
+  std::uint64_t order = 0;  // the Revoke or Step that this answers: the last one counts
+  std::uint8_t wants = 0;   // threads wait at the gate already
+  Nanoseconds overuse{};    // from Revoke to here
   MemoryUse use;
 };
 

@@ -27,7 +27,7 @@ constexpr char kSocket[] = "SHAREDGPU_SOCKET";
 constexpr char kArbiterTimeout[] = "SHAREDGPU_ARBITER_TIMEOUT";
 constexpr char kOnNoArbiter[] = "SHAREDGPU_ON_NO_ARBITER";
 
-struct Step {
+struct SlurmStep {
   StepName name;
   std::uint32_t uid = 0;
   std::uint32_t units = 0;
@@ -66,8 +66,8 @@ std::uint32_t read_units(spank_t spank) {
   return static_cast<std::uint32_t>(std::strtoul(text.c_str(), nullptr, 10));
 }
 
-Step read_step(spank_t spank) {
-  Step step;
+SlurmStep read_step(spank_t spank) {
+  SlurmStep step;
   uid_t uid = 0;
   spank_get_item(spank, S_JOB_ID, &step.name.job);
   spank_get_item(spank, S_JOB_STEPID, &step.name.step);
@@ -102,7 +102,7 @@ void set_environment(spank_t spank, const Settings& settings) {
 // Slurm counts a node as failed whose step does not start.
 constexpr Nanoseconds kMostWait = std::chrono::seconds(5);
 
-void register_job(const Step& step, const Settings& settings) {
+void register_job(const SlurmStep& step, const Settings& settings) {
   RegisterJob request{.step = step.name, .uid = step.uid, .options = given_options()};
   request.options.units = step.units;
   Message answer;
@@ -124,7 +124,7 @@ void register_job(const Step& step, const Settings& settings) {
 void remote_init(spank_t spank) { register_options(spank); }
 
 void remote_init_post_opt(spank_t spank, int count, char** arguments) {
-  Step step = read_step(spank);
+  SlurmStep step = read_step(spank);
   if (step.name.step == kExternStep) return;  // runs no program; its environment is not the GRES plugin's
   if (step.units == 0) {
     remove_leaked(spank);

@@ -13,4 +13,10 @@ void Core::send(Session& session, const Body& body) {
 
 inline bool on_gpu(const Session* session) { return session->gpu != nullptr; }
 
+// The GPU is done with what it submitted, and nothing passes its gate: its memory may be evicted.
+inline bool drained(const Session& session) {
+  const Phase phase = session.tenant->phase;
+  return phase == Phase::out || (phase == Phase::leaving && session.released);
+}
+
 }  // namespace sharedgpu

@@ -27,6 +27,7 @@ Core::Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nano
       policy_(policy),
       leases_(std::move(recovered.leases)),
       last_epoch_(recovered.last_epoch),
+      last_order_(static_cast<std::uint64_t>(now.count())),  // beyond all that a predecessor gave
       in_grace_(!leases_.open().empty() || recovered.expected_sessions > 0),
       grace_until_(now + tuning.grace),
       last_record_(recovered.last_record),
@@ -60,6 +61,7 @@ void Core::settle() {
     std::vector<Domain> all = domains();
     for (Domain& domain : all) plan(domain);
     for (auto& [uuid, gpu] : state_.gpus) make_room(gpu);
+    for (auto& [id, tenant] : state_.tenants) step_laggards(tenant);
     for (Domain& domain : all) {
       open_ready(domain);
       tell_contended(domain);
@@ -207,8 +209,7 @@ void Core::attach_resumed(Session& session) {
     tenant.phase = Phase::leaving;
     tenant.left = now_;
   }
-  session.epoch = tenant.epoch;
-  send(session, Revoke{.epoch = tenant.epoch});
+  revoke(session);
 }
 
 void Core::on(const From<Usage>& event) {
@@ -248,7 +249,7 @@ void Core::on(const From<Usage>& event) {
     session->told_all = false;
     session->told_again = true;
   }
-  if (session->tenant->phase != Phase::out) return;
+  if (!drained(*session)) return;
   session->stuck_until = {};
   if (usage.stuck != 0 && session->evicting) {
     session->stuck_until = now_ + tuning_.stuck_retry;
@@ -329,8 +330,10 @@ void Core::on(const From<Released>& event) {
   if (session == nullptr || session->gpu == nullptr) return;
   session->news = now_;
   Tenant& tenant = *session->tenant;
-  if (event.body.epoch != tenant.epoch || tenant.phase != Phase::leaving) return;
+  if (event.body.epoch != tenant.epoch || event.body.order != session->order) return;
+  if (tenant.phase != Phase::leaving) return;
   take_residency(*session, event.body.use);
+  note_drained(*session);
   session->released = true;
   no_longer_expected(*session);
   session->under_way = {};

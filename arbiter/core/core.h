@@ -28,6 +28,10 @@ struct Tuning {
   Nanoseconds shortage = std::chrono::milliseconds(500);
   // How long a session that could not evict is left alone.
   Nanoseconds stuck_retry = std::chrono::seconds(1);
+  // A tenant whose gates have been closed for so long, and some of whose sessions have drained and some not:
+  // those that have are let forward, see Step; and again after the pause, or longer.
+  Nanoseconds step_after = std::chrono::milliseconds(100);
+  Nanoseconds step_pause = std::chrono::milliseconds(2);
   // The least to evict for a growing tenant, so that small allocations do not cost a message each.
   Bytes evict_step = mebibytes(64);
 };
@@ -119,8 +123,14 @@ class Core {
   void open_ready(Domain& domain);
   void open(Domain& domain, Tenant& tenant);
   void leave(Tenant& tenant);
+  void revoke(Session& session);
   void finish_leaving(Tenant& tenant);
+  bool lags(const Session& session) const;
+  bool starved(const Tenant& tenant) const;
+  void note_drained(const Session& session);
+  void step_laggards(Tenant& tenant);
   void sync_leases(Tenant& tenant);
+  void grant_lease(const Session& session);
   void end_leases(Tenant& tenant);
   void tell_contended(const Domain& domain);
 
@@ -128,7 +138,9 @@ class Core {
   Bytes promised(const Session& session) const;
   Bytes unevictable(const Session& session) const;
   void make_room(Gpu& gpu);
-  void evict(Gpu& gpu, Bytes shortage);
+  const Tenant* first_starved(const Gpu& gpu) const;
+  bool can_be_filled(const Tenant& tenant) const;
+  void evict(Gpu& gpu, Bytes shortage, const Tenant* starved);
   void evict_for_the_unknown(Gpu& gpu);
   void send_restores(Gpu& gpu);
   void settle_pinned(Gpu& gpu);
@@ -148,6 +160,7 @@ class Core {
   State state_;
   LeaseBook leases_;
   Epoch last_epoch_;
+  std::uint64_t last_order_;
   bool in_grace_ = false;
   Nanoseconds grace_until_{};
   Nanoseconds last_record_{};

@@ -37,6 +37,8 @@ Nanoseconds Core::patience_for(Bytes moving) const {
 Bytes Core::unevictable(const Session& session) const {
   Bytes pinned = std::max(session.pinned, session.use.pinned);
   const Tenant& tenant = *session.tenant;
+  // It needs all of its memory to leave at all.
+  if (starved(tenant)) return std::max(promised(session) - session.pinned, session.use.swappable) + pinned;
   bool overdue = tenant.phase == Phase::leaving && now_ - tenant.left >= tuning_.patience;
   if (overdue) return promised(session) - session.pinned + pinned;
   return session.stuck(now_) ? session.use.resident + pinned : pinned;
@@ -48,7 +50,7 @@ void Core::notice_stuck() {
     if (session.gpu == nullptr) continue;
     if (session.stuck(now_)) wake_at(session.stuck_until);
     if (session.tenant->phase == Phase::leaving) wake_at(session.tenant->left + tuning_.patience);
-    if (session.tenant->phase != Phase::out || session.allowed >= session.use.resident) continue;
+    if (!drained(session) || session.allowed >= session.use.resident) continue;
     Nanoseconds due = session.news + patience_for(Bytes{});
     wake_at(due);
     if (now_ < due) continue;
@@ -59,8 +61,8 @@ void Core::notice_stuck() {
   }
 }
 
-// Hands free room to those who need it, in the order: what cannot wait for a turn (pinned), who runs, for
-// whom the turn is, who was taken along. Evicts for what is missing.
+// Hands free room to those who need it, in the order: what cannot wait for a turn (pinned), who runs, who
+// needs it to leave, for whom the turn is, who was taken along. Evicts for what is missing.
 void Core::make_room(Gpu& gpu) {
   std::vector<Session*> sessions;
   for (auto& [id, session] : state_.sessions)
@@ -86,25 +88,35 @@ void Core::make_room(Gpu& gpu) {
       give(session->allowed, session->use.swappable, std::max(session->use.resident, session->under_way));
       growing += missing - before;
     }
+  // One at a time gets what it lacks, also from others that leave: two that hold a part each would wait for
+  // ever.
+  const Tenant* starved = first_starved(gpu);
+  for (Session* session : sessions) {
+    if (!lags(*session)) continue;
+    if (session->tenant == starved)
+      give(session->allowed, session->use.swappable, session->use.resident);
+    else
+      session->allowed = std::min(session->allowed, session->use.resident);
+  }
   for (bool leads : {true, false})
     for (Session* session : sessions)
       if (session->tenant->phase == Phase::entering && session->tenant->leads == leads)
         give(session->allowed, session->use.swappable, std::max(session->use.resident, session->under_way));
 
   if (growing != Bytes{}) missing += minus(tuning_.evict_step, growing);
-  if (missing != Bytes{}) evict(gpu, missing);
+  if (missing != Bytes{}) evict(gpu, missing, starved);
   send_restores(gpu);
   evict_for_the_unknown(gpu);
 }
 
 // What is resident already becomes pinned where it is: the same memory under another name. While a session is
-// on its way into a turn or out of it, messages that cross could let it fill the old bound beside what it
-// pinned.
+// on its way into a turn, or has not drained on its way out, messages that cross could let it fill the old
+// bound beside what it pinned.
 void Core::settle_pinned(Gpu& gpu) {
   for (auto& [id, session] : state_.sessions) {
     const Phase phase = session.tenant->phase;
     if (session.gpu != &gpu || session.settling == Bytes{}) continue;
-    if (phase != Phase::running && phase != Phase::out) continue;
+    if (phase != Phase::running && !drained(session)) continue;
     const Bytes settling = std::min({session.settling, session.use.swappable, session.use.resident});
     const Session before = session;
     session.use.swappable -= settling;
@@ -139,19 +151,53 @@ void Core::evict_for_the_unknown(Gpu& gpu) {
     }
     wake_at(due);
   }
-  if (shortage != Bytes{}) evict(gpu, shortage);
+  if (shortage != Bytes{}) evict(gpu, shortage, nullptr);
 }
 
-// Asks tenants without a lease, least recently run first, for what is not on its way already.
-void Core::evict(Gpu& gpu, Bytes shortage) {
+// Who is to get the memory that it needs to leave: of those for whom there is enough beside what nobody can
+// give up now, the one that has waited longest. Null: nobody.
+const Tenant* Core::first_starved(const Gpu& gpu) const {
+  const Tenant* first = nullptr;
+  for (const auto& [id, session] : state_.sessions) {
+    const Tenant* tenant = session.tenant;
+    if (session.gpu != &gpu || !lags(session) || session.use.resident >= session.use.swappable) continue;
+    if ((first == nullptr || tenant->left < first->left) && can_be_filled(*tenant)) first = tenant;
+  }
+  return first;
+}
+
+// Whether all of a tenant's memory can be on its GPUs beside that of all who have not drained.
+bool Core::can_be_filled(const Tenant& tenant) const {
+  std::map<const Gpu*, Bytes> needed;
+  for (const auto& [id, session] : state_.sessions) {
+    if (!on_gpu(&session)) continue;
+    Bytes& sum = needed[session.gpu];
+    if (!drained(session))
+      sum += promised(session);
+    else
+      sum += session.pinned + (session.tenant == &tenant ? session.use.swappable : Bytes{});
+  }
+  return std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [&](const Session* session) {
+    return !on_gpu(session) || needed[session->gpu] <= usable(*session->gpu);
+  });
+}
+
+// Asks tenants without a lease, least recently run first, for what is not on its way already. Where that is
+// for a tenant that cannot leave without it, those that are on their way out with it give what they can.
+void Core::evict(Gpu& gpu, Bytes shortage, const Tenant* starved) {
   std::vector<Session*> victims;
   for (auto& [id, session] : state_.sessions) {
-    if (session.gpu != &gpu || session.tenant->phase != Phase::out || session.stuck(now_)) continue;
+    if (session.gpu != &gpu || !drained(session) || session.stuck(now_)) continue;
+    const bool leaving = session.tenant->phase == Phase::leaving;
+    if (leaving && (starved == nullptr || session.tenant == starved)) continue;
     shortage = minus(shortage, minus(session.use.resident, session.allowed));
     victims.push_back(&session);
   }
   std::stable_sort(victims.begin(), victims.end(), [](const Session* a, const Session* b) {
-    return a->tenant->last_ran < b->tenant->last_ran;
+    const Tenant& one = *a->tenant;
+    const Tenant& other = *b->tenant;
+    if (one.phase != other.phase) return one.phase == Phase::out;
+    return one.last_ran < other.last_ran;
   });
   for (Session* victim : victims) {
     if (shortage == Bytes{}) return;
@@ -190,8 +236,11 @@ void Core::answer_requests() {
     if (session.requests.empty() || session.pinned < session.use.pinned || session.settling != Bytes{})
       continue;
     if (session.tenant->phase == Phase::running && session.allowed < session.use.swappable) continue;
+    // What is kept for a Step comes with the Step.
+    const Bytes allowed =
+        drained(session) ? std::min(session.allowed, session.use.resident) : session.allowed;
     for (std::uint64_t request : session.requests)
-      send(session, Verdict{.request = request, .granted = 1, .allowed = session.allowed});
+      send(session, Verdict{.request = request, .granted = 1, .allowed = allowed});
     session.requests.clear();
   }
 }

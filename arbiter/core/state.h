@@ -43,6 +43,7 @@ struct Session {
   bool wants = false;
   bool ready = false;     // entering: all is resident
   bool released = false;  // leaving: drained
+  bool stepped = false;   // leaving: the last time that any of the tenant's were let forward, it was too
   bool evicting = false;  // was told to evict since it was last ready
   bool asked = false;     // entering: was sent Restore in this turn
   bool gate_open = false;
@@ -51,6 +52,7 @@ struct Session {
   Nanoseconds told_all_at{};  // entering: when it was told so first
   Nanoseconds pressed{};      // entering: when others last evicted for it what the books did not ask for
   Epoch epoch;                // the last one it was told
+  std::uint64_t order = 0;    // the last Revoke or Step it was sent
   Bytes told_allowed;         // the last `allowed` it was told in Restore
   bool told_again = false;    // entering: it was told the same twice
   Bytes under_way;            // a Restore up to this may still be on its way to a session that is ready
@@ -83,6 +85,10 @@ struct Tenant {
   Nanoseconds opened{};      // when its gates were opened
   Nanoseconds turn_began{};  // the same for all of a running set
   Nanoseconds left{};        // when its gates were closed
+  Nanoseconds step_at{};     // leaving: who has drained is let forward again not before this
+  Nanoseconds step_pause{};  // leaving: the least time between a Released and the next step
+  Nanoseconds step_took{};   // leaving: the longest time that a Released was waited for after a step
+  Nanoseconds changed{};     // leaving: when a session was last let forward, or said Released
   Nanoseconds last_ran{};    // when it last held a lease
   Nanoseconds waiting_since{};
 

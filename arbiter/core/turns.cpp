@@ -136,13 +136,16 @@ void Core::plan(Domain& domain) {
   for (Tenant* waiter : waiting) serve(domain, *waiter, turn_of(domain));
 
   Turn turn = turn_of(domain);
-  auto still_waits = [](const Tenant* tenant) { return tenant->phase == Phase::out && tenant->wants(); };
+  auto still_waits = [this](const Tenant* tenant) {
+    return (tenant->phase == Phase::out && tenant->wants()) || starved(*tenant);
+  };
   if (turn.begun && std::any_of(domain.tenants.begin(), domain.tenants.end(), still_waits))
     wake_at(turn.began + policy_.quantum());
 }
 
 // The running set has outgrown the GPU: the policy says who keeps its place. The first of them stays in any
-// case, unless it is it that grows: taking its lease would make no room for anybody.
+// case, unless it is it that grows: taking its lease would make no room for anybody. Where a tenant cannot
+// leave for want of memory, nobody stays longer than to the end of the turn.
 void Core::drop_who_no_longer_fits(Domain& domain, const Turn& turn) {
   std::vector<Tenant*> members;
   for (Tenant* tenant : domain.tenants)
@@ -151,7 +154,8 @@ void Core::drop_who_no_longer_fits(Domain& domain, const Turn& turn) {
     return policy_.keeps_rather(view(*a), view(*b), turn.over);
   });
   for (Tenant* member : members) member->chosen = false;
-  bool first = true;
+  bool first = !turn.over || std::none_of(domain.tenants.begin(), domain.tenants.end(),
+                                          [this](const Tenant* tenant) { return starved(*tenant); });
   for (Tenant* member : members) {
     member->chosen = true;
     bool stays = fits(domain, member) || (first && member->phase == Phase::running && !view(*member).grows);
@@ -296,17 +300,80 @@ void Core::leave(Tenant& tenant) {
   }
   tenant.phase = Phase::leaving;
   tenant.left = now_;
+  tenant.step_at = now_ + tuning_.step_after;
+  tenant.step_pause = tuning_.step_pause;
+  tenant.step_took = {};
   for (Session* session : tenant.sessions) {
     set_gate(*session, false);
     session->idle = {};
+    session->stepped = false;
     session->released = !on_gpu(session);
-    if (!on_gpu(session)) continue;
-    session->news = now_;
-    session->epoch = tenant.epoch;
-    send(*session, Revoke{.epoch = tenant.epoch});
+    if (on_gpu(session)) revoke(*session);
   }
   wake_at(now_ + tuning_.patience);
   finish_leaving(tenant);
+}
+
+void Core::revoke(Session& session) {
+  session.news = now_;
+  session.epoch = session.tenant->epoch;
+  session.order = ++last_order_;
+  send(session, Revoke{.epoch = session.epoch, .order = session.order});
+}
+
+// Whether others of its tenant still drain, perhaps because they wait on the GPU for what this session has
+// not submitted yet.
+bool Core::lags(const Session& session) const {
+  const Tenant& tenant = *session.tenant;
+  if (tenant.phase != Phase::leaving || tenant.resuming || now_ < tenant.step_at) return false;
+  if (!on_gpu(&session) || !session.released || !session.wants || !leases_.holds(tenant.id)) return false;
+  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
+                     [](const Session* other) { return on_gpu(other) && !other->released; });
+}
+
+// Whether it cannot end its turn before it has got more memory.
+bool Core::starved(const Tenant& tenant) const {
+  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [this](const Session* session) {
+    return session->use.resident < session->use.swappable && lags(*session);
+  });
+}
+
+// A session says Released. What follows from that for the others is waited for before the next step: about as
+// long as this one took. Where it is one that was not let forward, those that were have perhaps only kernels
+// that run for long, as it had itself; they are waited for longer, since the turn ends only when all have
+// drained at the same time.
+void Core::note_drained(const Session& session) {
+  Tenant& tenant = *session.tenant;
+  const bool stepping = std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [](const Session* each) {
+    return on_gpu(each) && each->stepped && !each->released;
+  });
+  const Nanoseconds took = stepping ? now_ - tenant.changed : Nanoseconds{};
+  tenant.step_took = std::max(tenant.step_took, took);
+  tenant.changed = now_;
+  const Nanoseconds pause = 2 * (session.stepped ? took : tenant.step_took);
+  tenant.step_at = std::max(tenant.step_at, now_ + std::max(tenant.step_pause, pause));
+}
+
+// One submission of each thread at a time: who goes further than the others wait for has to be waited for
+// itself. Ever more rarely, so that it costs nothing where nobody waits.
+void Core::step_laggards(Tenant& tenant) {
+  if (tenant.phase != Phase::leaving) return;
+  if (now_ < tenant.step_at) return wake_at(tenant.step_at);
+  std::vector<Session*> laggards;
+  for (Session* session : tenant.sessions)
+    if (lags(*session) && session->allowed >= session->use.swappable) laggards.push_back(session);
+  if (laggards.empty()) return;
+  for (Session* session : tenant.sessions) session->stepped = false;
+  for (Session* session : laggards) {
+    session->stepped = true;
+    session->released = session->wants = false;
+    session->order = ++last_order_;
+    grant_lease(*session);  // it may have come only after the turn's end
+    send(*session, Step{.epoch = tenant.epoch, .allowed = session->allowed, .order = session->order});
+  }
+  tenant.changed = now_;
+  tenant.step_pause += tuning_.step_pause / 64;
+  tenant.step_at = now_ + tenant.step_pause;
 }
 
 void Core::finish_leaving(Tenant& tenant) {
@@ -339,12 +406,15 @@ void Core::sync_leases(Tenant& tenant) {
     actions_.emplace_back(RecordLease{.grant = false, .key = key, .epoch = epoch, .at = now_});
   }
   if (tenant.phase != Phase::running) return;
-  for (const Session* session : tenant.sessions) {
-    if (!on_gpu(session)) continue;
-    LeaseKey key{.tenant = tenant.id, .gpu = session->gpu->uuid, .step = session->step};
-    if (leases_.grant(key, tenant.epoch, now_))
-      actions_.emplace_back(RecordLease{.grant = true, .key = key, .epoch = tenant.epoch, .at = now_});
-  }
+  for (const Session* session : tenant.sessions)
+    if (on_gpu(session)) grant_lease(*session);
+}
+
+void Core::grant_lease(const Session& session) {
+  const Tenant& tenant = *session.tenant;
+  LeaseKey key{.tenant = tenant.id, .gpu = session.gpu->uuid, .step = session.step};
+  if (leases_.grant(key, tenant.epoch, now_))
+    actions_.emplace_back(RecordLease{.grant = true, .key = key, .epoch = tenant.epoch, .at = now_});
 }
 
 void Core::end_leases(Tenant& tenant) {

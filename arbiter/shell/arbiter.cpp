@@ -20,7 +20,7 @@ namespace {
 constexpr Bytes kLargest{std::uint64_t{1} << 50};
 constexpr std::size_t kMostGpus = 64;
 constexpr std::uint32_t kBatchStep = 0xfffffffb;
-// How long a process may live on after its connection has closed (its memory may still be on the GPU).
+// How often to look whether a process that lives on without a connection may still have its memory.
 constexpr std::chrono::milliseconds kLinger{200};
 constexpr std::chrono::seconds kLedgerRetry{1};
 
@@ -253,10 +253,22 @@ void Arbiter::hear_hello(const ClientPtr& client, const Hello& hello) {
 
 void Arbiter::hear_attach(Client& client, const Attach& attach) {
   if (client.role != Role::session) return client.connection->close("Attach before Hello");
+  const auto session = core_->state().sessions.find(client.session);
+  const bool has_gpu = session != core_->state().sessions.end() && session->second.gpu != nullptr;
+  if (!has_gpu && !take_in(client, attach)) return;
+  step(From<Attach>{.session = client.session, .body = attach});
+}
+
+// What a session's first Attach says of its GPU and of itself. False: it is refused.
+bool Arbiter::take_in(Client& client, const Attach& attach) {
+  const auto no = [&](const char* reason) {
+    refuse(client, reason);
+    return false;
+  };
   const auto& known = core_->state().gpus;
   if (known.count(attach.gpu) == 0) {
-    if (attach.total == Bytes{} || attach.total > kLargest) return refuse(client, "a GPU without memory");
-    if (known.size() >= kMostGpus) return refuse(client, "too many GPUs");
+    if (attach.total == Bytes{} || attach.total > kLargest) return no("a GPU without memory");
+    if (known.size() >= kMostGpus) return no("too many GPUs");
     GpuInfo gpu{.uuid = attach.gpu, .total = attach.total, .name = {}};
     for (std::size_t i = 0; i < sizeof attach.name && attach.name[i] != '\0'; ++i)
       gpu.name += attach.name[i] >= ' ' && attach.name[i] <= '~' ? attach.name[i] : '?';
@@ -265,7 +277,7 @@ void Arbiter::hear_attach(Client& client, const Attach& attach) {
   client.gpu = attach.gpu;
   if (attach.lender != 0) loans_.announce(client.session, client.tenant, attach.lender);
   record({.at = now(), .what = AttachRecord{.session = client.session, .gpu = attach.gpu}});
-  step(From<Attach>{.session = client.session, .body = attach});
+  return true;
 }
 
 void Arbiter::hear_borrow(Client& client, const Borrow& borrow) {
@@ -367,7 +379,9 @@ void Arbiter::hear_gpu_query(Client& client, const GpuQuery& query) {
   client.connection->send(Message::of(reply));
 }
 
+// Each answer is a file of its own: nobody is sent another before the last one is read.
 void Arbiter::hear_status_query(Client& client) {
+  if (client.connection->has_unread()) return client.connection->close(kDoesNotRead);
   UniqueFd text;
   std::string json = status();
   if (int error = make_sealed_text(json, text)) return refuse(client, std::strerror(error));
@@ -394,10 +408,34 @@ void Arbiter::connection_closed(const ClientPtr& client, const std::string& reas
     tenant_may_have_ended(client->tenant);
   }
   if (client->role != Role::session || !client->death) return;
-  // A closed connection is not yet a dead process, and only with that its device memory is free.
-  client->linger = std::make_unique<asio::steady_timer>(loop_, kLinger);
+  client->linger = std::make_unique<asio::steady_timer>(loop_);
+  linger(client);
+}
+
+// A closed connection is not yet a dead process, and only with that its device memory is free: it may have
+// been stopped, or have closed what it did not know, and it comes back.
+void Arbiter::linger(const ClientPtr& client) {
+  client->linger->expires_after(kLinger);
   client->linger->async_wait([this, client](const asio::error_code& error) {
-    if (!error) session_gone(client);
+    if (error) return;
+    if (may_come_back(*client))
+      linger(client);
+    else
+      session_gone(client);
+  });
+}
+
+// Whether the process may still have what the session told of: it runs the same program, which has no other
+// session for that GPU.
+bool Arbiter::may_come_back(const Client& client) const {
+  const Peer& peer = client.connection->peer();
+  const auto known = core_->state().sessions.find(client.session);
+  if (known == core_->state().sessions.end() || known->second.use.footprint() == Bytes{}) return false;
+  if (peer.program == 0 || program_of(peer.pid) != peer.program) return false;
+  return std::none_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
+    const Peer& other = entry.second->connection->peer();
+    return entry.first != client.session && other.pid == peer.pid && other.started == peer.started &&
+           may_be_same(entry.second->gpu, client.gpu);
   });
 }
 
@@ -422,6 +460,8 @@ void Arbiter::session_gone(const ClientPtr& client) {
   log::debug(client->label + ": gone");
   for (const Loans::Passed& passed : loans_.forget(client->session)) pass_on(passed);
   step(SessionGone{.session = client->session});
+  std::erase_if(gpu_names_,
+                [this](const auto& entry) { return core_->state().gpus.count(entry.first) == 0; });
   if (TenantInfo* tenant = history_.tenants.find(client->tenant)) {
     --tenant->sessions;
     tenant->last_seen = now();

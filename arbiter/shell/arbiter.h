@@ -53,6 +53,7 @@ class Arbiter {
   void hear(const ClientPtr& client, const Message& message, UniqueFd descriptor);
   void hear_hello(const ClientPtr& client, const Hello& hello);
   void hear_attach(Client& client, const Attach& attach);
+  bool take_in(Client& client, const Attach& attach);
   void hear_run_request(Client& client, const RunRequest& request);
   void hear_register_job(Client& client, const RegisterJob& job);
   void hear_lease_query(Client& client, const LeaseQuery& query);
@@ -65,6 +66,8 @@ class Arbiter {
   void pass_on(Client& client, const Message& message);
 
   void connection_closed(const ClientPtr& client, const std::string& reason);
+  void linger(const ClientPtr& client);
+  bool may_come_back(const Client& client) const;
   bool end_closed_session_of(const Peer& peer, const GpuUuid& gpu);
   void session_gone(const ClientPtr& client);
   void tenant_may_have_ended(TenantId tenant);

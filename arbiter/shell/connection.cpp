@@ -2,7 +2,10 @@
 #include "arbiter/shell/connection.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 
+#include <algorithm>
 #include <asio/io_context.hpp>
 #include <asio/post.hpp>
 #include <cerrno>
@@ -54,11 +57,18 @@ void Connection::send(const Message& message, int fd) {
     if (failure != EAGAIN && failure != EWOULDBLOCK)
       return close(failure == EPIPE ? "" : std::strerror(failure));
   }
-  if (queue_.size() >= kMostWaiting) return close("it does not read its messages");
+  const auto has_fd = [](const Waiting& waiting) { return static_cast<bool>(waiting.fd); };
+  if (queue_.size() >= kMostWaiting || (fd >= 0 && std::any_of(queue_.begin(), queue_.end(), has_fd)))
+    return close(kDoesNotRead);
   UniqueFd copy(fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (fd >= 0 && !copy) return close(std::strerror(errno));
   queue_.push_back(Waiting{.message = message, .fd = std::move(copy)});
   write_some();
+}
+
+bool Connection::has_unread() const {
+  int unread = 0;
+  return !queue_.empty() || (ioctl(channel_.fd(), SIOCOUTQ, &unread) == 0 && unread > 0);
 }
 
 void Connection::write_some() {

@@ -15,6 +15,8 @@
 
 namespace sharedgpu {
 
+inline constexpr char kDoesNotRead[] = "it does not read its messages";
+
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   using OnMessage = std::function<void(const Message&, UniqueFd descriptor)>;
@@ -25,8 +27,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // Starts reading. The handlers may close the connection.
   void start(OnMessage on_message, OnClosed on_closed);
-  // `fd` is passed with the message where there is one; it is duplicated if it has to wait.
+  // `fd` is passed with the message where there is one; it is duplicated if it has to wait, as one may at a
+  // time.
   void send(const Message& message, int fd = -1);
+  // Whether the peer has yet to read something that it was sent.
+  bool has_unread() const;
   // Closes now; `reason` reaches on_closed after the current handler.
   void close(const std::string& reason);
 

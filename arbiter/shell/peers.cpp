@@ -89,6 +89,21 @@ bool is_dead(const UniqueFd& pidfd) {
   return poll(&entry, 1, 0) != 0;
 }
 
+// A number of /proc/PID/stat, counted as in proc(5); 0: there is none.
+std::uint64_t stat_field(pid_t pid, std::size_t field) {
+  // The command's name may hold anything; the fields after it are counted from its closing parenthesis.
+  constexpr std::size_t kFirstAfterName = 3;
+  const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
+  const std::size_t end = stat.rfind(')');
+  if (end == std::string::npos) return 0;
+  const std::vector<std::string_view> fields = split(std::string_view(stat).substr(end + 1), ' ');
+  if (fields.size() <= field - kFirstAfterName) return 0;
+  const std::string_view text = fields[field - kFirstAfterName];
+  std::uint64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
 }  // namespace
 
 std::optional<std::uint32_t> parse_step(std::string_view text) {
@@ -116,18 +131,9 @@ std::optional<StepName> step_of_cgroup(std::string_view text) {
   return std::nullopt;
 }
 
-std::uint64_t start_time_of(pid_t pid) {
-  // The command's name may hold anything; the fields after it are counted from its closing parenthesis.
-  std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
-  std::size_t end = stat.rfind(')');
-  if (end == std::string::npos) return 0;
-  std::vector<std::string_view> fields = split(std::string_view(stat).substr(end + 1), ' ');
-  constexpr std::size_t kStartTime = 19;  // field 22 of proc(5), counted from the state
-  std::uint64_t ticks = 0;
-  if (fields.size() <= kStartTime) return 0;
-  std::from_chars(fields[kStartTime].data(), fields[kStartTime].data() + fields[kStartTime].size(), ticks);
-  return ticks;
-}
+std::uint64_t start_time_of(pid_t pid) { return stat_field(pid, 22); }
+
+std::uint64_t program_of(pid_t pid) { return stat_field(pid, 28); }
 
 std::string identify(int fd, Peer& peer) {
   ucred credentials = {};
@@ -147,6 +153,7 @@ std::string identify(int fd, Peer& peer) {
   if (pidfd < 0) return std::string("pidfd_open: ") + std::strerror(errno);
   peer.pidfd.reset(pidfd);
   peer.started = start_time_of(peer.pid);
+  peer.program = program_of(peer.pid);
   peer.step = step_of_cgroup(read_file("/proc/" + std::to_string(peer.pid) + "/cgroup"));
   if (!runs_as(peer.pid, peer.uid)) return "the process is no longer of the user that connected";
   if (is_dead(peer.pidfd)) return "the process has ended";

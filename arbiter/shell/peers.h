@@ -19,6 +19,7 @@ struct Peer {
   pid_t pid = 0;
   uid_t uid = 0;
   std::uint64_t started = 0;     // in clock ticks since boot: tells a reused pid
+  std::uint64_t program = 0;     // see program_of()
   UniqueFd pidfd;                // readable when the process is dead
   std::optional<StepName> step;  // none: in no Slurm job
 };
@@ -36,5 +37,8 @@ std::string format_step(std::uint32_t step);
 
 // When process `pid` was started, or 0 if there is none.
 std::uint64_t start_time_of(pid_t pid);
+// A number that process `pid` keeps until it executes another program (or the same anew): where its stack
+// begins. 0: there is none, or it is not for us to know.
+std::uint64_t program_of(pid_t pid);
 
 }  // namespace sharedgpu

@@ -10,7 +10,11 @@
 
 namespace sharedgpu::gate {
 
-// Gets membarrier(2) ready; before the first close(). `on_wait` is called by a thread that begins to wait at
+// Before the first close(), by the thread that closes: in a program with threads the kernel takes 8 to 16 ms
+// to register it with membarrier(2), so the thread that starts CUDA does not wait for that.
+void prepare_to_close();
+
+// `on_wait` is called by a thread that begins to wait at
 // the closed gate while no other does; it must not block.
 // `complete` tells whether all memory is there: what was allocated in a drain may come with the next turn
 // only, and then nobody is let through for the sake of a drain that drags on.
@@ -49,6 +53,10 @@ class Drain {
 // the GPU has done all that was submitted. True: from here on nothing passes until the page opens. False: the
 // page was opened again meanwhile; the lease is still held.
 bool close(Drain& drain);
+// After close() has returned true: the lease goes on for as long as this takes, and each thread that waits at
+// the closed gate may pass once, if one comes soon. What they submit is drained; as in close(), where that
+// drags on they may pass again, ever more rarely. Returns what close() does.
+bool step(Drain& drain);
 
 // Streams of this process that are being captured now.
 void capture_began();

@@ -25,6 +25,7 @@ using namespace std::chrono_literals;
 constexpr Nanoseconds kRecheck = 50ms;  // the page may be replaced, and then nobody wakes us
 constexpr Nanoseconds kFirstGrace = 500ms;
 constexpr Nanoseconds kGraceStep = 10ms;
+constexpr Nanoseconds kStepWait = 5ms;  // for a thread that is just coming
 constexpr Nanoseconds kShortNap = 20us;
 constexpr Nanoseconds kLongNap = 1ms;
 
@@ -115,38 +116,14 @@ bool settle(std::uint64_t& passes) {
   }
 }
 
-}  // namespace
-
-void detail::enter_slowly() {
-  Mark& mark = own_mark();
-  if (try_enter(mark)) return;
-  if (waiting.fetch_add(1, std::memory_order_seq_cst) == 0)
-    if (auto* tell = on_wait.load(std::memory_order_acquire)) tell();
-  while (!try_enter(mark)) wait_while_closed(kRecheck);
-  waiting.fetch_sub(1, std::memory_order_seq_cst);
-}
-
-void arm(void (*tell)(), bool (*complete)()) {
-  all_there.store(complete, std::memory_order_release);
-  prepare_fence();
-  released_at.store(sum_marks().passes, std::memory_order_relaxed);
-  on_wait.store(tell, std::memory_order_release);
-}
-
-void hold() { phase.store(Phase::held, std::memory_order_seq_cst); }
-bool held() {
-  return phase.load(std::memory_order_seq_cst) != Phase::released || is_open() || passed_since();
-}
-
-bool close(Drain& drain) {
-  is_open();
-  if (!held()) {
-    process_fence();
-    if (!passed_since()) return true;  // nothing was let in since the last time, and nothing may be now
-  }
-  drain_began.store(now().count(), std::memory_order_relaxed);
+// From here on, work may pass as after a drain that began at `began`.
+void begin_drain(Nanoseconds began) {
+  drain_began.store(began.count(), std::memory_order_relaxed);
   drain_number.fetch_add(1, std::memory_order_relaxed);
   phase.store(Phase::draining, std::memory_order_seq_cst);
+}
+
+bool finish_drain(Drain& drain) {
   for (Naps naps;;) {
     std::uint64_t before = 0;
     if (!settle(before)) break;
@@ -166,6 +143,48 @@ bool close(Drain& drain) {
   }
   hold();
   return false;
+}
+
+}  // namespace
+
+void detail::enter_slowly() {
+  Mark& mark = own_mark();
+  if (try_enter(mark)) return;
+  if (waiting.fetch_add(1, std::memory_order_seq_cst) == 0)
+    if (auto* tell = on_wait.load(std::memory_order_acquire)) tell();
+  while (!try_enter(mark)) wait_while_closed(kRecheck);
+  waiting.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void arm(void (*tell)(), bool (*complete)()) {
+  all_there.store(complete, std::memory_order_release);
+  released_at.store(sum_marks().passes, std::memory_order_relaxed);
+  on_wait.store(tell, std::memory_order_release);
+}
+
+void prepare_to_close() { prepare_fence(); }
+
+void hold() { phase.store(Phase::held, std::memory_order_seq_cst); }
+bool held() {
+  return phase.load(std::memory_order_seq_cst) != Phase::released || is_open() || passed_since();
+}
+
+bool close(Drain& drain) {
+  is_open();
+  if (!held()) {
+    process_fence();
+    if (!passed_since()) return true;  // nothing was let in since the last time, and nothing may be now
+  }
+  begin_drain(now());
+  return finish_drain(drain);
+}
+
+bool step(Drain& drain) {
+  const std::uint64_t before = released_at.load(std::memory_order_relaxed);
+  const Nanoseconds end = now() + kStepWait;
+  begin_drain(now() - kFirstGrace);
+  for (Naps naps; sum_marks().passes == before && !is_open() && now() < end; naps.take()) wake_waiting();
+  return finish_drain(drain);
 }
 
 void capture_began() { captures.fetch_add(1, std::memory_order_seq_cst); }

@@ -8,7 +8,8 @@
 // A gate that is closed still lets a submission through while a stream of this process is being captured,
 // and, one for each thread and ever more rarely, while a drain drags on: the lease is held until
 // Released is said, so letting work through is always safe, and a program whose kernel waits for the
-// program's own next submission is not hung. See docs/architecture.md, "The gate".
+// program's own next submission is not hung. For a kernel that waits for the submission of another process
+// there is step(). See docs/architecture.md, "The gate".
 #pragma once
 
 #include <atomic>

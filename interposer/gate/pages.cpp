@@ -65,6 +65,12 @@ void wait_while_closed(Nanoseconds timeout) {
   if (!LeasePage::is_open(seen)) wait_gate(*closed, seen, timeout);
 }
 
+void wake_waiting() {
+  if (!several.load(std::memory_order_acquire)) return wake_gate(slot.page);
+  for (const auto& place : pages)
+    if (const LeasePage* page = place.load(std::memory_order_acquire)) wake_gate(*page);
+}
+
 bool install(int fd, Seat seat) {
   std::lock_guard lock(coming);
   auto& place = pages[seat.index];

@@ -17,6 +17,9 @@ namespace sharedgpu::gate {
 // Sleeps while the first closed page stays closed, at most `timeout`. May return early.
 void wait_while_closed(Nanoseconds timeout);
 
+// Wakes all who sleep there: a closed gate may let them through now.
+void wake_waiting();
+
 // In the child of a fork: the parent's pages are none of ours.
 void forget_pages();
 

@@ -11,6 +11,7 @@
 #include "interposer/hooks/allocate.h"
 #include "interposer/hooks/export.h"
 #include "interposer/hooks/holdings.h"
+#include "interposer/hooks/native.h"
 #include "interposer/hooks/pools.h"
 #include "interposer/session/session.h"
 
@@ -32,9 +33,33 @@ using namespace sharedgpu;
 
 namespace {
 
-CUresult created(CUresult result, CUcontext* context, CUdevice device) {
-  if (result == CUDA_SUCCESS) session::context_added(*context, device, false);
+// Calls `real`, which makes a context, and `added` where it has. Where the driver has no room for one, others
+// are to make some: the arbiter is told of the context before it is there, and of more and more room for it
+// as memory that cannot be swapped, until it counts itself.
+template <class Call, class Added>
+CUresult make(CUdevice device, Call real, Added added) {
+  CUresult result = real();
+  if (result == CUDA_SUCCESS) added();
+  if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+  session::attach(device);
+  Memory* memory = session::memory_of(device);
+  if (memory == nullptr) return result;
+  for (const std::uint64_t quarters : {1, 4, 16}) {
+    const Bytes room{session::usual_context(device).count / 4 * quarters};
+    if (memory->pin(room) != CUDA_SUCCESS) break;
+    hooks::Patience patience;
+    do result = real();
+    while (patience.worth_another_try(result));
+    if (result == CUDA_SUCCESS) added();
+    memory->unpin(room);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) break;
+  }
   return result;
+}
+
+template <class Call>
+CUresult create(CUcontext* context, CUdevice device, Call real) {
+  return make(device, real, [=] { session::context_added(*context, device, false); });
 }
 
 // Calls `real`, which destroys the context and all that was allocated in it.
@@ -126,21 +151,23 @@ SHAREDGPU_EXPORT CUresult cuInit(unsigned int flags) {
 }
 
 SHAREDGPU_EXPORT CUresult cuCtxCreate(CUcontext* context, unsigned int flags, CUdevice device) {
-  return created(SHAREDGPU_REAL(cuCtxCreate, context, flags, device), context, device);
+  return create(context, device, [=] { return SHAREDGPU_REAL(cuCtxCreate, context, flags, device); });
 }
 
 SHAREDGPU_EXPORT CUresult cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device) {
-  return created(SHAREDGPU_REAL(cuCtxCreate_v2, context, flags, device), context, device);
+  return create(context, device, [=] { return SHAREDGPU_REAL(cuCtxCreate_v2, context, flags, device); });
 }
 
 SHAREDGPU_EXPORT CUresult cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* affinity, int count,
                                          unsigned int flags, CUdevice device) {
-  return created(SHAREDGPU_REAL(cuCtxCreate_v3, context, affinity, count, flags, device), context, device);
+  return create(context, device,
+                [=] { return SHAREDGPU_REAL(cuCtxCreate_v3, context, affinity, count, flags, device); });
 }
 
 SHAREDGPU_EXPORT CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* parameters,
                                          unsigned int flags, CUdevice device) {
-  return created(SHAREDGPU_REAL(cuCtxCreate_v4, context, parameters, flags, device), context, device);
+  return create(context, device,
+                [=] { return SHAREDGPU_REAL(cuCtxCreate_v4, context, parameters, flags, device); });
 }
 
 SHAREDGPU_EXPORT CUresult cuCtxDestroy(CUcontext context) {
@@ -164,9 +191,9 @@ SHAREDGPU_EXPORT CUresult cuCtxSetLimit(CUlimit limit, std::size_t value) {
 }
 
 SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-  CUresult result = SHAREDGPU_REAL(cuDevicePrimaryCtxRetain, context, device);
-  if (result == CUDA_SUCCESS) retained_primary(*context, device);
-  return result;
+  return make(
+      device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxRetain, context, device); },
+      [=] { retained_primary(*context, device); });
 }
 
 SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
@@ -187,14 +214,15 @@ SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
 
 SHAREDGPU_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx* green, CUdevResourceDesc resources, CUdevice device,
                                            unsigned int flags) {
-  CUresult result = SHAREDGPU_REAL(cuGreenCtxCreate, green, resources, device, flags);
-  CUcontext primary = nullptr;
-  if (result != CUDA_SUCCESS || SHAREDGPU_REAL(cuDevicePrimaryCtxRetain, &primary, device) != CUDA_SUCCESS)
-    return result;
-  SHAREDGPU_REAL(cuDevicePrimaryCtxRelease_v2, device);  // only its name was wanted
-  green_contexts().add(*green, device);
-  retained_primary(primary, device);
-  return CUDA_SUCCESS;
+  return make(
+      device, [=] { return SHAREDGPU_REAL(cuGreenCtxCreate, green, resources, device, flags); },
+      [=] {
+        CUcontext primary = nullptr;
+        if (SHAREDGPU_REAL(cuDevicePrimaryCtxRetain, &primary, device) != CUDA_SUCCESS) return;
+        SHAREDGPU_REAL(cuDevicePrimaryCtxRelease_v2, device);  // only its name was wanted
+        green_contexts().add(*green, device);
+        retained_primary(primary, device);
+      });
 }
 
 SHAREDGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green) {

@@ -9,6 +9,7 @@
 #include "interposer/driver/call.h"
 #include "interposer/gate/gate.h"
 #include "interposer/hooks/export.h"
+#include "interposer/hooks/native.h"
 #include "interposer/session/session.h"
 
 #if CUDA_VERSION < 12020
@@ -52,76 +53,103 @@ void recount(CUdevice device, Memory* memory) {
   }
 }
 
-}  // namespace
+constexpr Bytes kLeastRoom = mebibytes(2);
 
-void count() {
-  if (!in_use.load(std::memory_order_relaxed)) return;
-  const auto memories = session::memories();
-  for (std::size_t i = 0; i < memories.size(); ++i) recount(session::devices()[i], memories[i]);
-}
-
-}  // namespace sharedgpu::hooks::graph_memory
-
-namespace {
-
-namespace graph_memory = sharedgpu::hooks::graph_memory;
-
+// Asks for room, and calls again. Nobody says how much a launch lacks: the sum of all nodes is mostly enough,
+// and more than may ever be had where nodes share memory. So what is refused is asked for by halves.
 template <class Call>
-CUresult launched(Call real) {
-  const CUresult result = [&] {
-    gate::Pass pass;
-    return real();
-  }();
-  if (graph_memory::in_use.load(std::memory_order_relaxed)) [[unlikely]]
-    graph_memory::count();
+CUresult with_room(Memory& memory, CUdevice device, Call call) {
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  Bytes room;
+  Patience patience;
+  for (Bytes step{asked_for.load(std::memory_order_relaxed)};
+       step >= kLeastRoom && result == CUDA_ERROR_OUT_OF_MEMORY; step = {step.count / 2}) {
+    if (memory.pin(step) != CUDA_SUCCESS) continue;
+    room += step;
+    do {
+      result = call();
+    } while (patience.worth_another_try(result));
+  }
+  const std::lock_guard lock(mutex);
+  counted_on[static_cast<std::size_t>(device)] += room;  // count() gives back what was not taken
   return result;
 }
 
-// Any node, of which an allocation is one kind. The type is the first of the parameters.
+// `call` launches or uploads a graph.
+template <class Call>
+CUresult launched(Call call) {
+  const auto gated = [&] {
+    gate::Pass pass;
+    return call();
+  };
+  CUresult result = gated();
+  if (!in_use()) [[likely]]
+    return result;
+  CUdevice device = 0;
+  Memory* memory = nullptr;
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && SHAREDGPU_REAL(cuCtxGetDevice, &device) == CUDA_SUCCESS)
+    memory = session::memory_of(device);
+  if (memory != nullptr) result = with_room(*memory, device, gated);
+  count();
+  return result;
+}
+
+// Any node, of which an allocation is one kind. The type is the first of the parameters; those of the kind
+// begin behind it and three reserved words.
 template <class Call>
 CUresult node_added(const CUgraphNodeParams* parameters, Call real) {
-  if (parameters != nullptr &&
-      *reinterpret_cast<const CUgraphNodeType*>(parameters) == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
-    graph_memory::in_use.store(true, std::memory_order_relaxed);
+  const auto* words = reinterpret_cast<const int*>(parameters);
+  if (words != nullptr && words[0] == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+    note_node({reinterpret_cast<const CUDA_MEM_ALLOC_NODE_PARAMS*>(words + 4)->bytesize});
   gate::Pass pass;
   return real();
 }
 
 }  // namespace
 
+void count() {
+  if (!in_use()) return;
+  const auto memories = session::memories();
+  for (std::size_t i = 0; i < memories.size(); ++i) recount(session::devices()[i], memories[i]);
+}
+
+}  // namespace sharedgpu::hooks::graph_memory
+
+namespace graph_memory = sharedgpu::hooks::graph_memory;
+
 SHAREDGPU_EXPORT CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) {
-  return launched([=] { return SHAREDGPU_REAL(cuGraphLaunch, graph, stream); });
+  return graph_memory::launched([=] { return SHAREDGPU_REAL(cuGraphLaunch, graph, stream); });
 }
 
 SHAREDGPU_EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec graph, CUstream stream) {
-  return launched([=] { return SHAREDGPU_REAL(cuGraphLaunch_ptsz, graph, stream); });
+  return graph_memory::launched([=] { return SHAREDGPU_REAL(cuGraphLaunch_ptsz, graph, stream); });
 }
 
 SHAREDGPU_EXPORT CUresult cuGraphUpload(CUgraphExec graph, CUstream stream) {
-  return launched([=] { return SHAREDGPU_REAL(cuGraphUpload, graph, stream); });
+  return graph_memory::launched([=] { return SHAREDGPU_REAL(cuGraphUpload, graph, stream); });
 }
 
 SHAREDGPU_EXPORT CUresult cuGraphUpload_ptsz(CUgraphExec graph, CUstream stream) {
-  return launched([=] { return SHAREDGPU_REAL(cuGraphUpload_ptsz, graph, stream); });
+  return graph_memory::launched([=] { return SHAREDGPU_REAL(cuGraphUpload_ptsz, graph, stream); });
 }
 
 SHAREDGPU_EXPORT CUresult cuGraphAddMemAllocNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after,
                                                  std::size_t count, CUDA_MEM_ALLOC_NODE_PARAMS* parameters) {
-  graph_memory::in_use.store(true, std::memory_order_relaxed);
+  if (parameters != nullptr) graph_memory::note_node({parameters->bytesize});
   gate::Pass pass;
   return SHAREDGPU_REAL(cuGraphAddMemAllocNode, node, graph, after, count, parameters);
 }
 
 SHAREDGPU_EXPORT CUresult cuGraphAddNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after,
                                          std::size_t count, CUgraphNodeParams* parameters) {
-  return node_added(parameters,
-                    [=] { return SHAREDGPU_REAL(cuGraphAddNode, node, graph, after, count, parameters); });
+  return graph_memory::node_added(
+      parameters, [=] { return SHAREDGPU_REAL(cuGraphAddNode, node, graph, after, count, parameters); });
 }
 
 SHAREDGPU_EXPORT CUresult cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* after,
                                             const CUgraphEdgeData* edges, std::size_t count,
                                             CUgraphNodeParams* parameters) {
-  return node_added(parameters, [=] {
+  return graph_memory::node_added(parameters, [=] {
     return SHAREDGPU_REAL(cuGraphAddNode_v2, node, graph, after, edges, count, parameters);
   });
 }

@@ -19,11 +19,6 @@ CUcontext current_context() {
   return context;
 }
 
-// A question about the stream may spoil captures of others.
-CUresult sticky_error(CUstream stream) {
-  if (gate::capturing()) return CUDA_SUCCESS;
-  CUresult result = SHAREDGPU_REAL(cuStreamQuery, stream);
-  return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
-}
+CUresult sticky_error(CUstream stream) { return session::contexts().error_of(stream); }
 
 }  // namespace sharedgpu::hooks

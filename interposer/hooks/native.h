@@ -34,10 +34,11 @@ unsigned long long key_of(Handle handle) {
     return handle;
 }
 
-// Calls `real`, which puts a new handle into *result. Plain where `memory` is null.
+// Calls `real`, which puts a new handle into *result. Plain where `memory` is null, or nothing is as large:
+// that the driver refuses in its own way.
 template <class Handle, class Call>
 CUresult allocate_native(Memory* memory, Pinned::Kind kind, Handle* result, Bytes size, Call real) {
-  if (memory == nullptr) {
+  if (memory == nullptr || size > kLargestAllocation) {
     gate::Pass pass;
     return real();
   }

@@ -49,7 +49,8 @@ CUresult create_pinned(CUmemGenericAllocationHandle* handle, std::size_t size,
   // Memory of the host, or of another device, takes nothing here.
   bool here = wanted != nullptr && wanted->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
   Memory* memory = here ? session::memory_of(wanted->location.id) : nullptr;
-  if (memory == nullptr || handle == nullptr) return real();
+  // The driver's own answer to a wrong call.
+  if (memory == nullptr || handle == nullptr || Bytes{size} > kLargestAllocation) return real();
   if (CUresult refused = memory->pin({size}); refused != CUDA_SUCCESS) return refused;
   hooks::Patience patience;
   CUresult result;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One device at the memory of another. For cuMemAlloc's memory the driver needs to know of a pair of contexts
 // only; mapped memory, which ours is, must be opened to each device by itself.
+#include "interposer/hooks/peer.h"
+
 #include <algorithm>
 #include <mutex>
 #include <vector>
@@ -20,13 +22,9 @@ class Peers {
  public:
   void allow(CUcontext context, CUcontext peer) {
     Pair pair{context, peer, 0, 0};
-    if (!locate(pair)) return;
-    {
-      std::lock_guard lock(mutex_);
-      pairs_.push_back(pair);
-    }
-    session::set_peer_access(pair.device, pair.owner, true);
+    if (locate(pair)) allow(pair);
   }
+  void allow(CUdevice device, CUdevice owner) { allow(Pair{nullptr, nullptr, device, owner}); }
   void forbid(CUcontext context, CUcontext peer) {
     Pair pair{context, peer, 0, 0};
     if (!locate(pair)) return;
@@ -41,11 +39,18 @@ class Peers {
 
  private:
   struct Pair {
-    CUcontext context;
+    CUcontext context;  // null: access that is not between contexts
     CUcontext peer;
     CUdevice device;  // of `context`
     CUdevice owner;   // of `peer`
   };
+  void allow(const Pair& pair) {
+    {
+      std::lock_guard lock(mutex_);
+      pairs_.push_back(pair);
+    }
+    session::set_peer_access(pair.device, pair.owner, true);
+  }
   static bool locate(Pair& pair) {
     return session::contexts().device(pair.context, &pair.device) &&
            session::contexts().device(pair.peer, &pair.owner);
@@ -74,6 +79,8 @@ CUresult copy(CUdeviceptr to, CUdeviceptr from, bool own_stream, Plain plain, Pe
 }
 
 }  // namespace
+
+void hooks::open_to_peer(CUdevice device, CUdevice owner) { peers().allow(device, owner); }
 
 SHAREDGPU_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
   CUresult result = SHAREDGPU_REAL(cuCtxEnablePeerAccess, peer, flags);

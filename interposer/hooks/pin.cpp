@@ -32,11 +32,15 @@ std::uint64_t bytes_per_channel(CUarray_format format) {
 }
 
 // The driver's own size, which it tells of arrays without memory alone, is somewhat more, for padding; close
-// enough to plan with. Compressed and planar formats take less.
+// enough to plan with. Compressed and planar formats take less. What would wrap is more than any device has.
 Bytes array_size(std::size_t width, std::size_t height, std::size_t depth, CUarray_format format,
                  unsigned channels) {
-  return {std::uint64_t{width} * std::max<std::uint64_t>(height, 1) * std::max<std::uint64_t>(depth, 1) *
-          bytes_per_channel(format) * channels};
+  std::uint64_t size = width;
+  for (std::uint64_t factor :
+       {std::uint64_t{std::max<std::size_t>(height, 1)}, std::uint64_t{std::max<std::size_t>(depth, 1)},
+        bytes_per_channel(format), std::uint64_t{channels}})
+    if (__builtin_mul_overflow(size, factor, &size)) return kLargestAllocation + kLargestAllocation;
+  return {size};
 }
 
 Bytes array_size(const CUDA_ARRAY3D_DESCRIPTOR* wanted) {
@@ -86,7 +90,7 @@ SHAREDGPU_EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray* array,
                                                  const CUDA_ARRAY3D_DESCRIPTOR* wanted, unsigned int levels) {
   // All smaller levels of a square together are a third of the first.
   Bytes size = array_size(wanted);
-  size += Bytes{size.count / 3};
+  if (size <= kLargestAllocation) size += Bytes{size.count / 3};
   return hooks::allocate_native(session::current_memory(), Pinned::Kind::mipmap, array, size, [=] {
     return SHAREDGPU_REAL(cuMipmappedArrayCreate, array, wanted, levels);
   });

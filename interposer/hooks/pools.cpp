@@ -85,6 +85,15 @@ Pools::Kind Pools::kind(CUmemoryPool handle, CUdevice device) {
   return session::memory_of(pool->device) != nullptr ? pool->kind : Kind::other;
 }
 
+std::optional<CUdevice> Pools::device_of_swapped(CUmemoryPool handle) {
+  for (const CUdevice device : session::devices()) {
+    if (kind(handle, device) != Kind::swapped) continue;
+    const std::lock_guard lock(mutex_);
+    if (const PoolPtr pool = known(handle)) return pool->device;
+  }
+  return std::nullopt;
+}
+
 void Pools::leave_to_driver(CUmemoryPool handle) {
   const std::lock_guard lock(mutex_);
   if (PoolPtr pool = known(handle); pool != nullptr && pool->kind == Kind::swapped) pool->kind = Kind::pinned;
@@ -105,6 +114,7 @@ bool Pools::take(CUdeviceptr* address, Bytes size, Pool& pool, StreamId stream) 
 }
 
 CUresult Pools::allocate(CUdeviceptr* address, Bytes size, CUmemoryPool handle, const StreamPlace& place) {
+  if (size > kLargestAllocation) return CUDA_ERROR_OUT_OF_MEMORY;
   PoolPtr pool;
   Bytes roomy;
   {
@@ -306,8 +316,9 @@ void Pools::reset_used_high(CUmemoryPool handle) {
 
 // --- Pinned pools ---
 
-// Asks for as much as the driver will have to take for it from the device.
+// Asks for as much as the driver will have to take for it from the device; not where it has not got as much.
 CUresult Pools::prepare(CUmemoryPool handle, Bytes size) {
+  if (size > kLargestAllocation) return CUDA_SUCCESS;
   const Bytes kept = attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
   const Bytes used = attribute_of(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
   const Bytes missing = minus(used + size, kept);

@@ -47,6 +47,8 @@ class Pools {
   }
   // `device` is the one whose default pool it might be.
   Kind kind(CUmemoryPool pool, CUdevice device);
+  // That of a swapped pool; nullopt: it is none.
+  std::optional<CUdevice> device_of_swapped(CUmemoryPool pool);
   // From now on what is allocated there is the driver's.
   void leave_to_driver(CUmemoryPool pool);
 

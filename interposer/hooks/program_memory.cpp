@@ -181,7 +181,7 @@ SHAREDGPU_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std:
   if (program == nullptr ||
       SHAREDGPU_REAL(cuMemGetAllocationGranularity, &granularity, wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM) !=
           CUDA_SUCCESS ||
-      size == 0 || granularity == 0 || size % granularity != 0)
+      size == 0 || Bytes{size} > kLargestAllocation || granularity == 0 || size % granularity != 0)
     return hooks::create_pinned(handle, size, wanted, flags);
   if (CUresult refused = try_kind(*wanted, granularity); refused != CUDA_SUCCESS) return refused;
   return program->create(handle, {size}, *wanted);

@@ -89,11 +89,17 @@ std::optional<AddressRange> borrowed(CUdeviceptr address) {
   return !session::memories().empty() ? session::borrowing().find(address) : std::nullopt;
 }
 
+// Whoever asks for these hands them to a network card.
+bool tells_the_place(CUpointer_attribute attribute) { return attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS; }
+
 // Of memory that the program made itself, the driver knows all but how it is cut, while it is there.
 CUresult program_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr address,
                            const AddressRange& mapping) {
   if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) return give(data, mapping.base);
   if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) return give(data, std::size_t{mapping.size.count});
+  if (tells_the_place(attribute))
+    if (CUresult refused = hooks::settle_mappings(mapping.base, mapping.size); refused != CUDA_SUCCESS)
+      return refused;
   gate::Pass pass;
   return SHAREDGPU_REAL(cuPointerGetAttribute, data, attribute, address);
 }
@@ -103,8 +109,7 @@ CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdevicept
     return program_attribute(data, attribute, address, *mapping);
   if (auto found = data != nullptr ? ours(address) : std::nullopt) {
     if (auto result = answer(data, attribute, address, *found)) return *result;
-    // Whoever asks for these hands them to a network card.
-    if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
+    if (tells_the_place(attribute))
       if (CUresult refused = hooks::settle(*hooks::allocation_at(address)); refused != CUDA_SUCCESS)
         return refused;
     gate::Pass pass;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interposer/hooks/settle.h"
 
+#include <algorithm>
 #include <ctime>
 
 #include "interposer/gate/gate.h"
@@ -9,15 +10,43 @@
 
 namespace sharedgpu::hooks {
 
+namespace {
+
 // The leave is asked for outside the gate: who waits for the arbiter inside it would hold up a drain.
-CUresult settle(const session::Place& place, CUdeviceptr address, Bytes size) {
+CUresult settle(Memory& memory, CUdeviceptr address, Bytes size) {
   for (;;) {
     { gate::Pass in_our_turn; }
-    CUresult result = place.memory->settle(address, size);
+    CUresult result = memory.settle(address, size);
     if (result != CUDA_ERROR_NOT_READY) return result;
     timespec nap = {.tv_sec = 0, .tv_nsec = 1'000'000};  // the turn ended in between
     nanosleep(&nap, nullptr);
   }
+}
+
+CUresult settle_mappings(Memory& memory, ProgramMemory& program, CUdeviceptr address, CUdeviceptr end) {
+  while (address < end) {
+    const auto mapping = program.next(address, {end - address});
+    if (!mapping) break;
+    const CUdeviceptr begin = std::max(address, mapping->address);
+    address = std::min(end, mapping->address + mapping->size.count);
+    if (CUresult refused = settle(memory, begin, {address - begin}); refused != CUDA_SUCCESS) return refused;
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult settle(const session::Place& place, CUdeviceptr address, Bytes size) {
+  return settle(*place.memory, address, size);
+}
+
+CUresult settle_mappings(CUdeviceptr address, Bytes size) {
+  const CUdeviceptr end = address + std::min<CUdeviceptr>(size.count, ~address);
+  for (Memory* memory : session::memories())
+    if (ProgramMemory* program = memory->program_memory())
+      if (CUresult refused = settle_mappings(*memory, *program, address, end); refused != CUDA_SUCCESS)
+        return refused;
+  return CUDA_SUCCESS;
 }
 
 std::optional<session::Place> allocation_at(CUdeviceptr address) {

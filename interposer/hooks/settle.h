@@ -15,5 +15,7 @@ CUresult settle(const session::Place& place, CUdeviceptr address, Bytes size);
 inline CUresult settle(const session::Place& place) {
   return settle(place, place.range.base, place.range.size);
 }
+// What of these addresses the program has mapped there itself; the rest is not ours.
+CUresult settle_mappings(CUdeviceptr address, Bytes size);
 
 }  // namespace sharedgpu::hooks

@@ -9,6 +9,7 @@
 #include "interposer/driver/call.h"
 #include "interposer/hooks/export.h"
 #include "interposer/hooks/holdings.h"
+#include "interposer/hooks/program_memory.h"
 #include "interposer/hooks/settle.h"
 #include "interposer/session/session.h"
 
@@ -43,8 +44,11 @@ CUresult synchronize_memops_of_context() {
 
 SHAREDGPU_EXPORT CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr address, std::size_t size,
                                                         CUmemRangeHandleType type, unsigned long long flags) {
-  if (auto block = size != 0 ? hooks::allocation_at(address) : std::nullopt)
-    if (CUresult refused = settle_pages(*block, address, size); refused != CUDA_SUCCESS) return refused;
+  if (size != 0) {
+    const auto block = hooks::allocation_at(address);
+    CUresult refused = block ? settle_pages(*block, address, size) : hooks::settle_mappings(address, {size});
+    if (refused != CUDA_SUCCESS) return refused;
+  }
   return SHAREDGPU_REAL(cuMemGetHandleForAddressRange, handle, address, size, type, flags);
 }
 
@@ -59,14 +63,17 @@ SHAREDGPU_EXPORT CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle objec
 // driver's back, by nvidia-peermem or GDRCopy.
 SHAREDGPU_EXPORT CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
                                                 CUdeviceptr address) {
-  auto block = value != nullptr && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
-                   ? hooks::allocation_at(address)
-                   : std::nullopt;
-  if (!block) return SHAREDGPU_REAL(cuPointerSetAttribute, value, attribute, address);
+  if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+    return SHAREDGPU_REAL(cuPointerSetAttribute, value, attribute, address);
   const bool on = *static_cast<const unsigned*>(value) != 0;
-  CUresult result = on ? hooks::settle(*block) : CUDA_SUCCESS;
+  const auto block = hooks::allocation_at(address);
+  const auto mapping = block ? std::nullopt : hooks::program_mapping(address);
+  CUresult result = CUDA_SUCCESS;
+  if (on && block) result = hooks::settle(*block);
+  if (on && mapping) result = hooks::settle_mappings(mapping->base, mapping->size);
   if (result != CUDA_SUCCESS) return result;
   result = SHAREDGPU_REAL(cuPointerSetAttribute, value, attribute, address);
+  if (!block) return result;
   if (result != CUDA_ERROR_NOT_SUPPORTED) return result;
   if (on && synchronize_memops_of_context() != CUDA_SUCCESS) return result;
   hooks::allocations().set_sync_memops(block->range.base, on);

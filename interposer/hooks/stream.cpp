@@ -29,7 +29,7 @@ namespace {
 
 CUstream per_thread(CUstream stream) { return stream == nullptr ? CU_STREAM_PER_THREAD : stream; }
 
-// Counted before it begins, so that the closing side does not begin to synchronize in between.
+// Counted before it begins, so that nobody begins to synchronize in between.
 template <class Call>
 CUresult begin(CUstream stream, Call real) {
   gate::Pass pass;

@@ -8,6 +8,7 @@
 #include "interposer/hooks/export.h"
 #include "interposer/hooks/graph_memory.h"
 #include "interposer/hooks/native.h"
+#include "interposer/hooks/peer.h"
 #include "interposer/hooks/pools.h"
 #include "interposer/session/session.h"
 
@@ -31,7 +32,7 @@ CUresult allocate(CUdeviceptr* address, std::size_t size, CUmemoryPool pool, CUs
   // The driver's own answer to a wrong call.
   if (session::memories().empty() || address == nullptr || size == 0) return gated(real);
   if (hooks::captured(stream)) {
-    hooks::graph_memory::in_use.store(true, std::memory_order_relaxed);
+    hooks::graph_memory::note_node({size});
     return gated(real);
   }
   const auto place = hooks::locate(stream);
@@ -116,16 +117,20 @@ SHAREDGPU_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, std::size_t keep) {
   return result;
 }
 
-// Swapped memory is mapped for its own device: a pool that another device is to see is left to the driver.
+// Swapped memory is opened to the other device as a whole. Where that is not one that we share out, what the
+// pool will give out is left to the driver.
 SHAREDGPU_EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* access,
                                              std::size_t count) {
   const CUresult result = SHAREDGPU_REAL(cuMemPoolSetAccess, pool, access, count);
-  if (result != CUDA_SUCCESS) return result;
-  for (std::size_t i = 0; i < count; ++i)
-    if (access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
-        (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-         session::memory_of(access[i].location.id) == nullptr))
-      pools().leave_to_driver(pool);
+  const auto owner = result == CUDA_SUCCESS ? pools().device_of_swapped(pool) : std::nullopt;
+  if (!owner) return result;
+  for (std::size_t i = 0; i < count; ++i) {
+    const CUmemLocation& who = access[i].location;
+    const bool device = who.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    if (access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE || (device && who.id == *owner)) continue;
+    if (device) hooks::open_to_peer(who.id, *owner);
+    if (!device || session::memory_of(who.id) == nullptr) pools().leave_to_driver(pool);
+  }
   return result;
 }
 

@@ -36,13 +36,11 @@ class InContext {
   bool pushed_ = false;
 };
 
-// A question about an event would spoil a capture that is under way, were it not asked in this mode.
+// A question about an event would spoil a capture that is under way or just begins, were it not asked in this
+// mode.
 class BesideCaptures {
  public:
-  BesideCaptures() {
-    if (gate::capturing())
-      exchanged_ = SHAREDGPU_REAL(cuThreadExchangeStreamCaptureMode, &mode_) == CUDA_SUCCESS;
-  }
+  BesideCaptures() : exchanged_(SHAREDGPU_REAL(cuThreadExchangeStreamCaptureMode, &mode_) == CUDA_SUCCESS) {}
   ~BesideCaptures() {
     if (exchanged_) SHAREDGPU_REAL(cuThreadExchangeStreamCaptureMode, &mode_);
   }
@@ -51,7 +49,7 @@ class BesideCaptures {
 
  private:
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-  bool exchanged_ = false;
+  bool exchanged_;
 };
 
 class EventFence;

@@ -78,9 +78,13 @@ class Device {
   virtual CUresult pin_host(std::byte* data, Bytes size) = 0;
   virtual CUresult unpin_host(std::byte* data) = 0;
 
-  // Waits for all that this thread's context has on the GPU, as cuMemFree does; where the thread has none (it
-  // destroys a context from outside), that of the process's context. The thread has not entered.
+  // Waits for all work that may use the device's memory, as cuMemFree does. The thread has not entered.
+  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: not during a capture.
   virtual CUresult synchronize() = 0;
+
+  // Whether the driver will answer every call with an error from now on: the GPU is gone, or a kernel has
+  // failed. The thread has not entered, and no work is under way.
+  virtual bool lost() = 0;
 };
 
 // Entered from construction to destruction, where ok().

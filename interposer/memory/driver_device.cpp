@@ -9,9 +9,9 @@ namespace sharedgpu {
 bool DriverCalls::complete() const {
   return cuMemGetAllocationGranularity && cuMemAddressReserve && cuMemAddressFree && cuMemCreate &&
          cuMemRelease && cuMemMap && cuMemSetAccess && cuMemUnmap && cuMemRetainAllocationHandle &&
-         cuCtxPushCurrent_v2 && cuCtxPopCurrent_v2 && cuCtxSynchronize && cuStreamCreate &&
-         cuStreamDestroy_v2 && cuStreamSynchronize && cuMemcpyDtoHAsync_v2 && cuMemcpyHtoDAsync_v2 &&
-         cuMemHostRegister_v2 && cuMemHostUnregister;
+         cuCtxPushCurrent_v2 && cuCtxPopCurrent_v2 && cuStreamCreate && cuStreamDestroy_v2 &&
+         cuStreamSynchronize && cuMemcpyDtoHAsync_v2 && cuMemcpyHtoDAsync_v2 && cuMemHostRegister_v2 &&
+         cuMemHostUnregister;
 }
 
 DriverDevice::DriverDevice(const DriverCalls& calls, CUdevice device)
@@ -106,13 +106,17 @@ void DriverDevice::set_peer(CUdevice peer, bool allowed) {
   if (allowed) peers_.push_back(peer);
 }
 
+// The devices whose work may use the memory: this one and its peers.
+std::vector<CUdevice> DriverDevice::users() const {
+  std::vector<CUdevice> all{device_};
+  const std::lock_guard lock(peers_mutex_);
+  all.insert(all.end(), peers_.begin(), peers_.end());
+  return all;
+}
+
 CUresult DriverDevice::allow_access(CUdeviceptr address, Bytes size) {
-  std::vector<CUmemAccessDesc> all(1);
-  all[0].location.id = device_;
-  {
-    const std::lock_guard lock(peers_mutex_);
-    for (const CUdevice peer : peers_) all.emplace_back().location.id = peer;
-  }
+  std::vector<CUmemAccessDesc> all;
+  for (const CUdevice user : users()) all.emplace_back().location.id = user;
   for (CUmemAccessDesc& access : all) {
     access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
@@ -198,21 +202,18 @@ CUresult DriverDevice::pin_host(std::byte* data, Bytes size) {
 
 CUresult DriverDevice::unpin_host(std::byte* data) { return calls_.cuMemHostUnregister(data); }
 
-// First where the caller is, for its error; then wherever else work may use the memory.
-CUresult DriverDevice::synchronize() {
-  const CUresult result = synchronize_current();
-  if (synchronize_all_ != nullptr && !synchronize_all_()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  return result;
-}
+CUresult DriverDevice::synchronize() { return synchronize_(users()); }
 
-CUresult DriverDevice::synchronize_current() {
-  CUresult result = calls_.cuCtxSynchronize();
-  if (result != CUDA_ERROR_INVALID_CONTEXT) return result;
-  result = enter();
-  if (result != CUDA_SUCCESS) return result;
-  result = calls_.cuCtxSynchronize();
-  leave();
-  return result;
+// Such an error stays. What passes, or means that the program has no context now, is none.
+bool DriverDevice::lost() {
+  CUresult result = enter();
+  if (result == CUDA_SUCCESS) {
+    CUstream stream = nullptr;
+    result = stream_of({}, &stream);
+    if (result == CUDA_SUCCESS) result = calls_.cuStreamSynchronize(stream);
+    leave();
+  }
+  return result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY && result != CUDA_ERROR_INVALID_CONTEXT;
 }
 
 }  // namespace sharedgpu

@@ -25,7 +25,6 @@ struct DriverCalls {
   decltype(&::cuMemRetainAllocationHandle) cuMemRetainAllocationHandle = nullptr;
   decltype(&::cuCtxPushCurrent_v2) cuCtxPushCurrent_v2 = nullptr;
   decltype(&::cuCtxPopCurrent_v2) cuCtxPopCurrent_v2 = nullptr;
-  decltype(&::cuCtxSynchronize) cuCtxSynchronize = nullptr;
   decltype(&::cuStreamCreate) cuStreamCreate = nullptr;
   decltype(&::cuStreamDestroy_v2) cuStreamDestroy_v2 = nullptr;
   decltype(&::cuStreamSynchronize) cuStreamSynchronize = nullptr;
@@ -54,9 +53,10 @@ class DriverDevice : public Device {
   // Whether another device is to have access to what is mapped from now on.
   void set_peer(CUdevice peer, bool allowed);
 
-  // Waits for all contexts of the process; synchronize() calls it. Once, before other threads know the
+  // Waits for the contexts of these devices; synchronize() calls it. Once, before other threads know the
   // device.
-  void set_synchronize_all(bool (*waiter)()) { synchronize_all_ = waiter; }
+  using Synchronize = CUresult(const std::vector<CUdevice>& devices);
+  void set_synchronize(Synchronize* waiter) { synchronize_ = waiter; }
 
   Bytes granularity() const override { return granularity_; }
   CUresult reserve(CUdeviceptr* base, Bytes size) override;
@@ -78,6 +78,7 @@ class DriverDevice : public Device {
   CUresult pin_host(std::byte* data, Bytes size) override;
   CUresult unpin_host(std::byte* data) override;
   CUresult synchronize() override;
+  bool lost() override;
 
  protected:
   CUdevice device() const { return device_; }
@@ -85,9 +86,9 @@ class DriverDevice : public Device {
   CUresult stream_of(Lane lane, CUstream* stream);
 
  private:
+  std::vector<CUdevice> users() const;
   CUmemAllocationProp properties(bool exportable) const;
   bool has(CUdevice_attribute attribute) const;
-  CUresult synchronize_current();
   void drop_streams();
 
   const DriverCalls calls_;
@@ -95,7 +96,7 @@ class DriverDevice : public Device {
   const bool rdma_;               // memory may be registered with network cards
   std::atomic<bool> exportable_;  // memory may be handed to other processes
   Bytes granularity_;
-  bool (*synchronize_all_)() = nullptr;
+  Synchronize* synchronize_ = nullptr;
 
   mutable std::mutex peers_mutex_;
   std::vector<CUdevice> peers_;

@@ -38,6 +38,8 @@ class Books {
   virtual void report(bool stuck) = 0;
   // Whether a stream of this process is being captured now: then nothing may synchronize.
   virtual bool capturing() = 0;
+  // Whether the GPU has done all that this process gave it. Never waits; where it cannot be known, no.
+  virtual bool idle() = 0;
   // The allocation at `base` is being freed: nobody else gets at it from now on. Whether another process
   // still has it open; then its memory stays, and is asked for again later.
   virtual bool still_lent(CUdeviceptr base) {
@@ -45,6 +47,9 @@ class Books {
     return false;
   }
 };
+
+// No GPU has as much; sums of sizes stay far from wrapping, and from what the arbiter takes for nonsense.
+inline constexpr Bytes kLargestAllocation{1ull << 46};
 
 struct AddressRange {
   CUdeviceptr base = 0;
@@ -78,9 +83,10 @@ class Memory {
   // The device lets others at its memory since: gives access anew to all that is mapped.
   virtual void renew_access() {}
 
-  // What lies under this part of an allocation stays where it is until it is freed, and counts as pinned.
+  // What lies under this part of an allocation, or of what the program has mapped itself, stays where it is
+  // until it is freed, and counts as pinned.
   // CUDA_ERROR_NOT_READY: not all of it is on the GPU now; it is in the next turn. CUDA_ERROR_OUT_OF_MEMORY:
-  // so much may not be pinned. CUDA_ERROR_INVALID_VALUE: not one allocation of ours. Waits for the arbiter.
+  // so much may not be pinned. CUDA_ERROR_INVALID_VALUE: not in one of them. Waits for the arbiter.
   virtual CUresult settle(CUdeviceptr address, Bytes size) {
     static_cast<void>(address);
     static_cast<void>(size);
@@ -99,7 +105,8 @@ class Memory {
   virtual ProgramMemory* program_memory() { return nullptr; }
 
   // Device memory that is not swappable grew or shrank by this much on this GPU (arrays, pools, the program's
-  // own VMM). Growth asks the arbiter first and may be refused.
+  // own VMM). Growth asks the arbiter first and may be refused; it is where all would be more than
+  // kLargestAllocation.
   virtual CUresult pin(Bytes size) = 0;
   virtual void unpin(Bytes size) = 0;
   // The same growth where it has happened already: tells of it, and waits for nothing.
@@ -117,8 +124,10 @@ class Memory {
   // stay (reported as stuck); not a byte is lost either way.
   virtual bool evict() = 0;
   // Makes resident as much as allowed() lets in, and reports if that changed anything. True: all of the
-  // process's memory is resident. False: allowed() is too little, or the driver has not yet freed what others
-  // gave up: then, where resident < allowed() and the footprint is larger, the caller tries again soon.
+  // process's memory is resident, or the device is lost: then no work will ever find anything, use() tells of
+  // no more than is resident, and the program is to meet the driver's error. False: allowed() is too little,
+  // or the driver has not yet freed what others gave up: then, where resident < allowed() and the footprint
+  // is larger, the caller tries again soon.
   virtual bool restore() = 0;
   // For the turn thread, every second or so, the gate open or closed: frees what a capture kept from being
   // freed, and gives idle host memory back when the job runs short of it.

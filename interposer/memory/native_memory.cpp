@@ -5,12 +5,6 @@
 #include <thread>
 
 namespace sharedgpu {
-namespace {
-
-// No GPU has as much; sums of sizes stay far from wrapping.
-constexpr Bytes kLargestAllocation{1ull << 46};
-
-}  // namespace
 
 CUresult NativeMemory::allocate(CUdeviceptr* address, Bytes size) {
   if (size > kLargestAllocation || !take(size)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -77,6 +71,7 @@ void NativeMemory::give(Bytes size) {
 CUresult NativeMemory::pin(Bytes size) {
   {
     const std::lock_guard lock(mutex_);
+    if (size > minus(kLargestAllocation, pinned_)) return CUDA_ERROR_OUT_OF_MEMORY;
     pinned_ += size;
   }
   if (books_.grow().granted) return CUDA_SUCCESS;

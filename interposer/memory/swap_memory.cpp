@@ -11,12 +11,6 @@
 #include "interposer/memory/swap_mover.h"
 
 namespace sharedgpu {
-namespace {
-
-// No GPU has as much; sums of sizes stay far from wrapping.
-constexpr Bytes kLargestAllocation{1ull << 46};
-
-}  // namespace
 
 SwapMemory::SwapMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options)
     : SwapMemory(device, budget, books, options, std::make_unique<SwapMover>(device, budget)) {}
@@ -67,6 +61,7 @@ bool SwapMemory::may_grow(Bytes& count, Bytes size) {
   const std::lock_guard one_at_a_time(growth_);
   {
     const std::lock_guard lock(mutex_);
+    if (size > minus(kLargestAllocation, count)) return false;
     count += size;
   }
   if (within_host_limit() && books_.grow().granted) return true;
@@ -211,13 +206,19 @@ std::optional<CUresult> SwapMemory::free(CUdeviceptr address, Gpu gpu) {
     if (block == blocks_.end() || block->second.dying) return std::nullopt;
     block->second.dying = true;
   }
-  if (books_.still_lent(address) || books_.capturing()) {
-    const std::lock_guard lock(mutex_);
-    deferred_.push_back(address);
-    return CUDA_SUCCESS;
+  if (!books_.still_lent(address) && !books_.capturing()) {
+    free_deferred(Gpu::may_run);
+    const CUresult result = free_block(address, gpu);
+    if (result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) return result;  // a capture has just begun
   }
-  free_deferred(Gpu::may_run);
-  return free_block(address, gpu);
+  defer(address);
+  return CUDA_SUCCESS;
+}
+
+void SwapMemory::defer(CUdeviceptr address) {
+  const std::lock_guard lock(mutex_);
+  blocks_.find(address)->second.dying = true;
+  deferred_.push_back(address);
 }
 
 // Of a dying block. On failure it is alive again.
@@ -306,10 +307,7 @@ void SwapMemory::free_deferred(Gpu gpu) {
     due.swap(deferred_);
   }
   for (const CUdeviceptr address : due) {
-    if (!books_.still_lent(address) && free_block(address, gpu) == CUDA_SUCCESS) continue;
-    const std::lock_guard lock(mutex_);
-    blocks_.find(address)->second.dying = true;
-    deferred_.push_back(address);
+    if (books_.still_lent(address) || free_block(address, gpu) != CUDA_SUCCESS) defer(address);
   }
 }
 
@@ -382,7 +380,7 @@ void SwapMemory::set_context_size(Bytes size) {
 
 MemoryUse SwapMemory::use() const {
   const std::lock_guard lock(mutex_);
-  return {swappable_, resident_, pinned_, context_, mover_->host_held(), settling_};
+  return {lost_ ? resident_ : swappable_, resident_, pinned_, context_, mover_->host_held(), settling_};
 }
 
 void SwapMemory::set_allowed(Bytes allowed) {

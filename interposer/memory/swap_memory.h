@@ -81,6 +81,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   // Whether work of this process may be on the GPU: then a free waits for it.
   enum class Gpu { may_run, drained };
 
+  bool bring_back();
   // The growth, the shrinking and the blocks: swap_memory.cpp.
   CUresult allocate_small(CUdeviceptr* address, Bytes size, Bytes exact);
   bool take_from_arenas(CUdeviceptr* address, Bytes size);
@@ -94,6 +95,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   CUresult take_down(Range& range);
   std::optional<CUresult> free(CUdeviceptr address, Gpu gpu);
   CUresult free_block(CUdeviceptr address, Gpu gpu);
+  void defer(CUdeviceptr address);
   void free_deferred(Gpu gpu);
   bool within_host_limit();
 
@@ -101,7 +103,11 @@ class SwapMemory : public Memory, public ProgramMemory {
   enum class Found { none, missing, all };
   Found handles_to_settle(std::unique_lock<std::mutex>& lock, CUdeviceptr address, Bytes size,
                           std::vector<Handle*>& found);
-  Range* range_under(CUdeviceptr address, Bytes size);
+  struct Under {
+    Range* range = nullptr;   // null: none
+    CUdeviceptr address = 0;  // where in the range's own addresses
+  };
+  Under range_under(CUdeviceptr address, Bytes size);
   void set_place(Handle& handle, Handle::Place place);
   // What the program made itself: swap_program.cpp.
   struct Made {
@@ -146,7 +152,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   AllMade made_;
   std::map<CUdeviceptr, Id> mappings_;  // the program's, of what it made
   Order order_;                         // of the handles that are not busy
-  std::vector<CUdeviceptr> deferred_;   // freed during a capture
+  std::vector<CUdeviceptr> deferred_;   // dying, freed during a capture or while lent
   std::uint64_t allocations_ = 0;
   std::size_t busy_ = 0;
   Bytes swappable_;  // growth that is being asked for included
@@ -155,7 +161,8 @@ class SwapMemory : public Memory, public ProgramMemory {
   Bytes settling_;  // of the handles that are; in swappable_, resident_ and pinned_
   Bytes context_;
   Bytes allowed_;
-  Bytes host_limit_;  // the largest footprint that the host budget was seen to allow
+  bool lost_ = false;  // what is away stays away
+  Bytes host_limit_;   // the largest footprint that the host budget was seen to allow
 
   // The turn thread's own.
   Bytes host_peak_;  // the most that was evicted since all was resident

@@ -46,13 +46,13 @@ CUresult SwapMemory::settle(CUdeviceptr address, Bytes size) {
 SwapMemory::Found SwapMemory::handles_to_settle(std::unique_lock<std::mutex>& lock, CUdeviceptr address,
                                                 Bytes size, std::vector<Handle*>& found) {
   for (;;) {
-    Range* const range = range_under(address, size);
+    const auto [range, begin] = range_under(address, size);
     if (range == nullptr) return Found::none;
     found.clear();
     bool busy = false;
     bool missing = false;
     for (Handle& handle : range->handles) {
-      if (handle.address >= address + size.count || handle.address + handle.size.count <= address) continue;
+      if (handle.address >= begin + size.count || handle.address + handle.size.count <= begin) continue;
       if (handle.place == Handle::Place::settled) continue;
       busy |= handle.busy;
       missing |= !handle.busy && !handle.usable();
@@ -63,20 +63,27 @@ SwapMemory::Found SwapMemory::handles_to_settle(std::unique_lock<std::mutex>& lo
   }
 }
 
-// That of the block, or of what the program made, that the addresses lie in; null: none.
-Range* SwapMemory::range_under(CUdeviceptr address, Bytes size) {
+// That of the block, or of what the program made, that the addresses lie in. What the program made has its
+// own name as an address, and those where it is mapped.
+SwapMemory::Under SwapMemory::range_under(CUdeviceptr address, Bytes size) {
   const auto within = [=](CUdeviceptr base, Bytes whole) {
     return address - base < whole.count && size <= Bytes{whole.count - (address - base)};
   };
   const auto block = blocks_.upper_bound(address);
   if (block != blocks_.begin()) {
     const auto& [base, found] = *std::prev(block);
-    if (!found.dying && within(base, found.size)) return found.range;
+    if (!found.dying && within(base, found.size)) return {found.range, address};
+  }
+  const auto mapping = mapping_at(address);
+  if (mapping != mappings_.end()) {
+    Range* const range = made_.find(mapping->second)->second.range;
+    if (!within(mapping->first, range->size)) return {};
+    return {range, range->base + (address - mapping->first)};
   }
   const auto made = made_.upper_bound(address);
-  if (made == made_.begin()) return nullptr;
+  if (made == made_.begin()) return {};
   const auto& [base, found] = *std::prev(made);
-  return within(base, found.range->size) ? found.range : nullptr;
+  return within(base, found.range->size) ? Under{found.range, address} : Under{};
 }
 
 void SwapMemory::set_place(Handle& handle, Handle::Place place) {

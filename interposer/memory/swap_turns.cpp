@@ -90,6 +90,21 @@ bool SwapMemory::evict() {
 }
 
 bool SwapMemory::restore() {
+  if (bring_back()) return true;
+  {
+    const std::lock_guard lock(mutex_);
+    if (resident_ >= allowed_) return false;  // there is more to come
+  }
+  if (!device_.lost()) return false;
+  {
+    const std::lock_guard lock(mutex_);
+    lost_ = true;
+  }
+  books_.report(false);
+  return true;
+}
+
+bool SwapMemory::bring_back() {
   const DeviceScope scope(device_);
   const bool ready = scope.ok() && mover_->settle();
   if (ready) free_deferred(Gpu::drained);
@@ -128,7 +143,7 @@ bool SwapMemory::restore() {
       lock.lock();
     }
   }
-  const bool done = order_.all_usable();
+  const bool done = lost_ || order_.all_usable();
   lock.unlock();
   // The next turn most likely needs as much host room as this one did: pinning costs more than copying.
   if (done && ready) mover_->trim_host(std::exchange(host_peak_, {}));
@@ -137,7 +152,7 @@ bool SwapMemory::restore() {
 }
 
 void SwapMemory::tend() {
-  free_deferred(Gpu::may_run);
+  if (books_.idle()) free_deferred(Gpu::drained);
   ++tends_;
   if (mover_->host_held() == mover_->host_used()) return;
   if (tends_ < options_.idle_tends && !budget_.tight()) return;

@@ -28,7 +28,6 @@ DriverCalls real_calls() {
       REAL(cuMemRetainAllocationHandle),
       REAL(cuCtxPushCurrent_v2),
       REAL(cuCtxPopCurrent_v2),
-      REAL(cuCtxSynchronize),
       REAL(cuStreamCreate),
       REAL(cuStreamDestroy_v2),
       REAL(cuStreamSynchronize),
@@ -84,7 +83,8 @@ MadeMemory make_memory(Backend backend, CUdevice device, Books& books) {
     made.device = new DriverDevice(calls, device);
     made.memory = new SwapMemory(*made.device, budget, books);
   }
-  made.device->set_synchronize_all([] { return contexts().synchronize(); });
+  made.device->set_synchronize(
+      [](const std::vector<CUdevice>& devices) { return contexts().synchronize(devices); });
   return made;
 }
 

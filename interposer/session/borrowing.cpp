@@ -34,7 +34,8 @@ CUresult map_piece(CUdeviceptr address, Bytes size, const UniqueFd& descriptor) 
   return result;
 }
 
-// For the device of this thread's context: it may be another one than the lender's.
+// For the device of this thread's context: it may be another one than the lender's, or than that of who has
+// opened it before.
 CUresult allow_access(CUdeviceptr address, Bytes size) {
   CUmemAccessDesc access{};
   access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -59,10 +60,10 @@ CUipcMemHandle handle_of(const IpcTicket& ticket) {
 }
 
 CUresult Borrowing::open(const IpcTicket& ticket, CUdeviceptr* address) {
-  Opened opened{.name = ticket.name, .mapped = ticket.mapped, .size = ticket.size};
-  if (CUresult result = SHAREDGPU_REAL(cuCtxGetCurrent, &opened.context); result != CUDA_SUCCESS)
-    return result;
-  if (opened.context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  CUcontext context = nullptr;
+  CUresult result = SHAREDGPU_REAL(cuCtxGetCurrent, &context);
+  if (result != CUDA_SUCCESS) return result;
+  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   const bool sane = ticket.name.loan < Lien::kLoans && ticket.mapped <= kLargest &&
                     ticket.offset <= ticket.mapped && ticket.size <= ticket.mapped - ticket.offset;
   if (!sane) return CUDA_ERROR_INVALID_VALUE;
@@ -72,13 +73,16 @@ CUresult Borrowing::open(const IpcTicket& ticket, CUdeviceptr* address) {
     const std::lock_guard lock(mutex_);
     for (auto& [known, its] : opened_) {
       if (its.name != ticket.name) continue;
-      ++its.times;
+      result = allow_access(its.base, its.mapped);
+      if (result != CUDA_SUCCESS) return map_failed(result);
+      ++its.openers[context];
       *address = known;
       return CUDA_SUCCESS;
     }
   }
+  Opened opened{.name = ticket.name, .openers = {{context, 1}}, .mapped = ticket.mapped, .size = ticket.size};
   // Held before the first piece comes: memory that is freed from now on stays until this process closes it.
-  CUresult result = hold(ticket.name);
+  result = hold(ticket.name);
   if (result == CUDA_SUCCESS) result = map(opened);
   const std::lock_guard lock(mutex_);
   if (result != CUDA_SUCCESS) {
@@ -143,19 +147,26 @@ CUresult Borrowing::map_pieces(const Opened& opened, Bytes& done) {
 std::optional<CUresult> Borrowing::close(CUdeviceptr address) {
   std::unique_lock lock(mutex_);
   auto found = opened_.find(address);
-  if (found == opened_.end() || found->second.times == 0) return std::nullopt;
+  if (found == opened_.end() || found->second.openers.empty()) return std::nullopt;
+  auto& openers = found->second.openers;
+  CUcontext context = nullptr;
+  SHAREDGPU_REAL(cuCtxGetCurrent, &context);
+  auto opener = openers.find(context);
+  if (opener == openers.end()) opener = openers.begin();
+  if (--opener->second == 0) openers.erase(opener);
   // Nothing may wait for the GPU during a capture: then it is closed later.
-  if (--found->second.times == 0 && !gate::capturing()) end(lock, found);
+  if (openers.empty() && !gate::capturing()) end(lock, found);
   return CUDA_SUCCESS;
 }
 
 void Borrowing::close_all(CUcontext context) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    auto found =
-        std::ranges::find_if(opened_, [=](const auto& entry) { return entry.second.context == context; });
+    auto found = std::ranges::find_if(
+        opened_, [=](const auto& entry) { return entry.second.openers.contains(context); });
     if (found == opened_.end()) return;
-    end(lock, found);
+    found->second.openers.erase(context);
+    if (found->second.openers.empty()) end(lock, found);
   }
 }
 
@@ -190,7 +201,8 @@ void Borrowing::tend(Memory& memory) {
     memory.pin_unasked(opened.mapped);
   }
   if (gate::capturing()) return;
-  auto closing = std::ranges::find_if(opened_, [](const auto& entry) { return entry.second.times == 0; });
+  auto closing =
+      std::ranges::find_if(opened_, [](const auto& entry) { return entry.second.openers.empty(); });
   if (closing != opened_.end()) end(lock, closing);  // one at a time: the map changes meanwhile
 }
 

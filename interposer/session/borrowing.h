@@ -47,7 +47,7 @@ class Borrowing {
   // cuIpcOpenMemHandle and cuIpcCloseMemHandle, in the calling thread's context. close(): nullopt: not ours.
   CUresult open(const IpcTicket& ticket, CUdeviceptr* address);
   std::optional<CUresult> close(CUdeviceptr address);
-  // Closes all that was opened in `context`, which is about to be destroyed.
+  // Closes all that was opened in `context` alone, which is about to be destroyed.
   void close_all(CUcontext context);
   std::optional<AddressRange> find(CUdeviceptr address) const;
 
@@ -58,11 +58,10 @@ class Borrowing {
  private:
   struct Opened {
     LoanName name;
-    CUcontext context = nullptr;
-    CUdeviceptr base = 0;  // of the mapping
+    std::map<CUcontext, unsigned> openers;  // and how often; none: to be closed after a capture
+    CUdeviceptr base = 0;                   // of the mapping
     Bytes mapped;
     Bytes size;
-    unsigned times = 1;      // 0: to be closed after a capture
     Memory* heir = nullptr;  // which counts it as pinned, the lender being dead
   };
   using AllOpened = std::map<CUdeviceptr, Opened>;  // by the address that the program got

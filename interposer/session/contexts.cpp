@@ -2,11 +2,19 @@
 #include "interposer/session/contexts.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "interposer/driver/call.h"
 
 namespace sharedgpu::session {
 namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Nanoseconds kPatience = 100ms;  // between looks at what others are at
+constexpr Nanoseconds kShortNap = 20us;   // between looks at the GPU
+constexpr Nanoseconds kLongNap = 500us;
+constexpr Nanoseconds kPolitely = 5s;  // naps before a drain waits all the same, since work may never end
 
 // Current on this thread from construction to destruction, where ok().
 class Current {
@@ -55,7 +63,7 @@ void Contexts::remove(CUcontext context) {
         return;
       }
     }
-    unused_.wait(seen, std::chrono::milliseconds(100));
+    unused_.wait(seen, kPatience);
   }
 }
 
@@ -109,43 +117,90 @@ void Contexts::remove_stream(CUstream stream) {
   std::erase_if(streams_, [=](const Stream& known) { return known.stream == stream; });
 }
 
-bool Contexts::synchronize() {
+CUresult Contexts::synchronize() {
+  return synchronize_if([](const Live&) { return true; });
+}
+
+CUresult Contexts::synchronize(const std::vector<CUdevice>& devices) {
+  return synchronize_if(
+      [&](const Live& live) { return std::ranges::find(devices, live.device) != devices.end(); });
+}
+
+template <class Meant>
+CUresult Contexts::synchronize_if(Meant meant) {
   std::vector<CUcontext> used;
   {
     std::lock_guard lock(mutex_);
+    if (gate::capturing()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    ++synchronizing_;
     for (Live& live : live_) {
+      if (!meant(live)) continue;
       ++live.users;
       used.push_back(live.context);
     }
   }
-  bool done = true;
+  CUcontext own = nullptr;
+  SHAREDGPU_REAL(cuCtxGetCurrent, &own);
+  const bool among_them = std::ranges::find(used, own) != used.end();
+  bool captured = false;
+  CUresult error = CUDA_SUCCESS;
   for (CUcontext context : used) {
     Current current(context);
-    if (current.ok() && is_capture_error(SHAREDGPU_REAL(cuCtxSynchronize))) done = false;
+    if (!current.ok()) continue;
+    const CUresult result = SHAREDGPU_REAL(cuCtxSynchronize);
+    captured = captured || is_capture_error(result);
+    if (result != CUDA_SUCCESS && (context == own || !among_them)) error = result;
   }
   {
     std::lock_guard lock(mutex_);
     for (CUcontext context : used) --find(context)->users;
+    --synchronizing_;
   }
   unused_.raise();
-  return done;
+  return captured ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : error;
+}
+
+bool Contexts::drain() {
+  Nanoseconds waited{};
+  for (Nanoseconds nap = kShortNap; waited < kPolitely && !idle(); nap = std::min(2 * nap, kLongNap)) {
+    if (gate::capturing()) return false;
+    std::this_thread::sleep_for(nap);
+    waited += nap;
+  }
+  // It also waits for the streams that nobody else can ask.
+  return synchronize() != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
 bool Contexts::idle() {
   std::lock_guard lock(mutex_);
   if (gate::capturing()) return false;
-  for (const Live& live : live_) {
-    Current current(live.context);
-    if (current.ok() && SHAREDGPU_REAL(cuStreamQuery, CU_STREAM_LEGACY) == CUDA_ERROR_NOT_READY) return false;
-  }
-  return std::ranges::none_of(streams_, [](const Stream& known) {
-    return SHAREDGPU_REAL(cuStreamQuery, known.stream) == CUDA_ERROR_NOT_READY;
-  });
+  // The driver answers only where a context is current.
+  auto busy = [](CUcontext context, CUstream stream) {
+    Current current(context);
+    return current.ok() && SHAREDGPU_REAL(cuStreamQuery, stream) == CUDA_ERROR_NOT_READY;
+  };
+  return std::ranges::none_of(live_,
+                              [&](const Live& live) { return busy(live.context, CU_STREAM_LEGACY); }) &&
+         std::ranges::none_of(streams_,
+                              [&](const Stream& known) { return busy(known.context, known.stream); });
+}
+
+CUresult Contexts::error_of(CUstream stream) {
+  std::lock_guard lock(mutex_);
+  if (gate::capturing()) return CUDA_SUCCESS;
+  const CUresult result = SHAREDGPU_REAL(cuStreamQuery, stream);
+  return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
 }
 
 void Contexts::capture_began() {
-  std::lock_guard lock(mutex_);
-  gate::capture_began();
+  for (;;) {
+    std::uint32_t seen = unused_.seen();
+    {
+      std::lock_guard lock(mutex_);
+      if (synchronizing_ == 0) return gate::capture_began();
+    }
+    unused_.wait(seen, kPatience);
+  }
 }
 
 }  // namespace sharedgpu::session

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "interposer/gate/control.h"
+#include "interposer/memory/memory.h"
 #include "interposer/session/wakeup.h"
 #include "protocol/units.h"
 
@@ -39,14 +40,24 @@ class Contexts {
   // Before the stream is destroyed.
   void remove_stream(CUstream stream);
 
-  // Waits until the GPU has done all that was submitted to any of them. False: a capture was in the way after
-  // all, and it has to be done again. Any other error counts as done: a lost context runs nothing.
-  bool synchronize();
+  // Waits until the GPU has done all that was submitted to any of them, or to those of `devices`; no capture
+  // begins meanwhile. CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: one was in the way, and it has to be done again.
+  // Else the error of the calling thread's context; of any, where that is not among them.
+  CUresult synchronize();
+  CUresult synchronize(const std::vector<CUdevice>& devices);
+  // The same for all of them at the end of a turn. Captures may begin as long as there is work, which may be
+  // waiting for what the program submits next. False: one was in the way. Any other error counts as done: a
+  // lost context runs nothing.
+  bool drain();
   // Whether the driver says of all of them that they have nothing to do. Never waits. During a capture, which
   // a question could spoil, the answer is no.
   bool idle();
 
-  // Counts a capture that begins; that is kept out of idle()'s questions.
+  // The error that a kernel has left behind, as the driver tells it of `stream`; CUDA_SUCCESS: none. During a
+  // capture, which the question could spoil, there is none.
+  CUresult error_of(CUstream stream);
+
+  // Counts a capture that begins. None does in the middle of the questions and waits above.
   void capture_began();
 
  private:
@@ -64,11 +75,14 @@ class Contexts {
   };
 
   Live* find(CUcontext context);
+  template <class Meant>
+  CUresult synchronize_if(Meant meant);
 
   mutable std::mutex mutex_;
   std::vector<Live> live_;
   std::vector<Stream> streams_;
-  Wakeup unused_;
+  int synchronizing_ = 0;  // threads in synchronize()
+  Wakeup unused_;          // a context, or the contexts by all synchronize()
 };
 
 // Closes the gate of the process, all of whose contexts are drained. Every session's turn thread may: the
@@ -80,7 +94,14 @@ class ContextDrain final : public gate::Drain {
     std::lock_guard lock(mutex_);
     return gate::close(*this);
   }
-  bool drain() override { return contexts_.synchronize(); }
+  // Brings back what is missing of the memory (null: none), and then lets each thread that waits submit once,
+  // see gate::step(). Nothing passes where it cannot all be brought back.
+  bool step(Memory* memory) {
+    std::lock_guard lock(mutex_);
+    if (memory != nullptr && !memory->restore()) return !gate::is_open();
+    return gate::step(*this);
+  }
+  bool drain() override { return contexts_.drain(); }
 
  private:
   Contexts& contexts_;

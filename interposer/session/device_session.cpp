@@ -90,6 +90,7 @@ void* DeviceSession::run_turns(void* session) {
   // What this thread synchronizes must not spoil a capture that another thread is at.
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   SHAREDGPU_REAL(cuThreadExchangeStreamCaptureMode, &mode);
+  gate::prepare_to_close();
   static_cast<DeviceSession*>(session)->turns_.run();
   return nullptr;
 }
@@ -130,22 +131,38 @@ bool DeviceSession::arbiter_gone(Nanoseconds patience) const {
   return since != Nanoseconds(0) && now() - since >= patience;
 }
 
-// Puts the question and waits for the answer. False: the arbiter has been gone for `patience`, or hangs, or
-// it is `deadline`.
+// Puts the question and waits for the answer, which the arbiter may hold back for long. False: it has been
+// gone for `patience`, or hangs, or it is `deadline`.
 bool DeviceSession::ask(Request& request, Nanoseconds patience, Nanoseconds deadline) {
   requests_.add(request);
   outbox_.poke();
   bool answered = false;
+  bool pinged = false;
+  std::uint64_t words = service_.words();
   // Counted in looks, not by the clock: time in which this process was stopped is not the arbiter's.
-  for (Nanoseconds waited{};;) {
+  for (Nanoseconds silence{};;) {
     std::uint32_t seen = request.done.seen();
     answered = requests_.answered(request);
     if (answered || arbiter_gone(patience) || service_.silent() || now() >= deadline) break;
+    if (service_.words() != words) {
+      // What it holds back until this process has drained may be what the drain waits for.
+      if (pinged && gate::held() && !gate::is_open()) break;
+      words = service_.words();
+      pinged = false;
+      silence = {};
+    }
     const bool arbiters = request.question != MessageType::borrow;  // the answer to that is another session's
-    if (arbiters && waited >= answer_patience(settings_.arbiter_timeout)) service_.note_silence();
+    if (arbiters && silence >= answer_patience(settings_.arbiter_timeout)) {
+      if (pinged)
+        service_.note_silence();
+      else
+        outbox_.ping();
+      pinged = true;
+      silence = {};
+    }
     Nanoseconds before = now();
     request.done.wait(seen, kPatience);
-    waited += std::min(now() - before, kPatience);
+    silence += std::min(now() - before, kPatience);
   }
   requests_.remove(request);
   return answered;

@@ -37,6 +37,7 @@ class DeviceSession final : public Books {
   // All after attach().
   Memory* memory() const { return made_.memory; }  // null: plain CUDA's
   Bytes capacity() const { return capacity_; }
+  Bytes usual_context() const { return usual_context_; }
   MemoryView view();
   // The context in which the memory is to copy; null: none.
   void copy_within(CUcontext context);
@@ -49,6 +50,7 @@ class DeviceSession final : public Books {
   Answer grow() override;
   void report(bool stuck) override { outbox_.usage(stuck); }
   bool capturing() override { return gate::capturing(); }
+  bool idle() override { return turns_.idle(); }
   void claim() override { outbox_.claim(); }
   bool still_lent(CUdeviceptr base) override { return lending_.still_lent(base); }
 

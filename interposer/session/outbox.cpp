@@ -25,6 +25,11 @@ void Outbox::claim() {
   poke();
 }
 
+void Outbox::ping() {
+  ping_.store(true, std::memory_order_release);
+  poke();
+}
+
 bool Outbox::take(Report& report) {
   std::lock_guard lock(mutex_);
   if (reports_.empty()) return false;
@@ -39,6 +44,7 @@ void Outbox::forget() {
   want_.store(false, std::memory_order_relaxed);
   usage_.store(false, std::memory_order_relaxed);
   stuck_.store(false, std::memory_order_relaxed);
+  ping_.store(false, std::memory_order_relaxed);
   claim_.store(false, std::memory_order_relaxed);  // what there is is told anew, and believed
 }
 

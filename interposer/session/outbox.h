@@ -18,7 +18,8 @@ namespace sharedgpu::session {
 struct Report {
   MessageType type = MessageType::invalid;  // ready, released or idle
   Epoch epoch;
-  Nanoseconds span{};  // overuse or idle time
+  std::uint64_t order = 0;  // that Released answers
+  Nanoseconds span{};       // overuse or idle time
 };
 
 class Outbox {
@@ -31,6 +32,8 @@ class Outbox {
   void usage(bool stuck);
   // Usage that asks for growth, the answer to which nobody waits for.
   void claim();
+  // A question that is answered at once, by an arbiter that lives.
+  void ping();
   // Something else (a request) is to be sent.
   void poke() { doorbell_.ring(); }
 
@@ -38,6 +41,7 @@ class Outbox {
   bool take_want() { return want_.exchange(false, std::memory_order_acq_rel); }
   bool take_usage() { return usage_.exchange(false, std::memory_order_acq_rel); }
   bool take_claim() { return claim_.exchange(false, std::memory_order_acq_rel); }
+  bool take_ping() { return ping_.exchange(false, std::memory_order_acq_rel); }
   bool take_stuck() { return stuck_.exchange(false, std::memory_order_acq_rel); }
   bool take(Report& report);
   // The connection is lost, and these words with it.
@@ -49,6 +53,7 @@ class Outbox {
   std::atomic<bool> usage_{false};
   std::atomic<bool> stuck_{false};
   std::atomic<bool> claim_{false};
+  std::atomic<bool> ping_{false};
   std::mutex mutex_;
   std::vector<Report> reports_;
 };

@@ -35,6 +35,7 @@ void sleep_for(Nanoseconds time) {
 void Service::adopt(Handshake& hands) {
   channel_ = std::move(hands.channel);
   socket_ = FileIdentity(channel_.fd());
+  words_.fetch_add(1, std::memory_order_release);
   epoch_ = hands.welcome.epoch;
   turns_.set_epoch(epoch_);
   backend_.store(hands.welcome.backend, std::memory_order_relaxed);
@@ -81,6 +82,7 @@ int Service::serve() {
     Message message;
     UniqueFd descriptor;
     if (int error = channel_.receive(message, descriptor)) return error;
+    words_.fetch_add(1, std::memory_order_release);
     if (silent_.exchange(false, std::memory_order_acq_rel)) debug("the arbiter answers again");
     handle(message, std::move(descriptor));
     if (refused_) return ECONNREFUSED;
@@ -110,8 +112,8 @@ int Service::send_all() {
     if (int error = send_report(report)) return error;
   for (Requests::Unsent unsent; requests_.next_unsent(unsent);)
     if (int error = send_request(unsent)) return error;
-  // Those who asked have gone on. This question is ours: its answer tells that the arbiter is back.
-  if (silent())
+  // While it is silent, those who asked have gone on: the answer to this tells that it is back.
+  if (outbox_.take_ping() || silent())
     if (int error = channel_.send(Message::of(MemoryQuery{}))) return error;
   if (outbox_.take_want()) {
     debug("waiting at the gate");
@@ -141,8 +143,11 @@ int Service::send_report(const Report& report) {
     case MessageType::ready:
       return channel_.send(Message::of(Ready{.epoch = report.epoch, .use = use()}));
     case MessageType::released:
-      return channel_.send(Message::of(
-          Released{.epoch = report.epoch, .wants = gate::wanted(), .overuse = report.span, .use = use()}));
+      return channel_.send(Message::of(Released{.epoch = report.epoch,
+                                                .order = report.order,
+                                                .wants = gate::wanted(),
+                                                .overuse = report.span,
+                                                .use = use()}));
     default:
       return channel_.send(Message::of(Idle{.epoch = report.epoch, .idle = report.span}));
   }
@@ -190,9 +195,17 @@ void Service::handle(const Message& message, UniqueFd descriptor) {
       turns_.push({.kind = Turn::Kind::restore, .epoch = restore.epoch, .since = now()});
       break;
     }
-    case MessageType::revoke:
-      turns_.push({.kind = Turn::Kind::revoke, .epoch = message.as<Revoke>().epoch, .since = now()});
+    case MessageType::revoke: {
+      auto revoke = message.as<Revoke>();
+      turns_.push({.kind = Turn::Kind::revoke, .epoch = revoke.epoch, .order = revoke.order, .since = now()});
       break;
+    }
+    case MessageType::step: {
+      auto step = message.as<Step>();
+      allow(step.allowed);
+      turns_.push({.kind = Turn::Kind::step, .epoch = step.epoch, .order = step.order, .since = now()});
+      break;
+    }
     case MessageType::evict:
       allow(message.as<Evict>().allowed);
       turns_.push({.kind = Turn::Kind::evict, .epoch = epoch_, .since = now()});
@@ -216,9 +229,11 @@ bool Service::reconnect() {
     sleep_for(backoff);
     outbox_.forget();
     requests_.unsend();
+    const MemoryUse mine = use();
     Hello hello{.token = settings_.token,
                 .resuming = 1,
-                .held = gate::held(),
+                // What was allocated in a drain has to come before the gate can open again.
+                .held = gate::held() && (gate::is_open() || mine.resident >= mine.swappable),
                 .wants = gate::wanted(),
                 .backend = backend_.load(std::memory_order_relaxed),
                 .epoch = epoch_,

@@ -30,7 +30,9 @@ class Service {
   void set_gpu(const Attach& attach, Memory* memory);
   // Before run(), in its place: gives the connection back.
   void leave() { channel_.close(); }
-  // From any thread: a question was not answered in time. The arbiter hangs, until a word comes from it.
+  // How many words have come from the arbiter.
+  std::uint64_t words() const { return words_.load(std::memory_order_acquire); }
+  // From any thread: not even a ping was answered. The arbiter hangs, until a word comes from it.
   void note_silence();
   bool silent() const { return silent_.load(std::memory_order_acquire); }
   // Since when there has been no connection; zero while there is one.
@@ -63,6 +65,7 @@ class Service {
   std::atomic<Backend> backend_{Backend::swap};
   std::atomic<std::int64_t> lost_since_{0};
   std::atomic<bool> silent_{false};
+  std::atomic<std::uint64_t> words_{0};
   // Written once by set_gpu(), then read only.
   std::atomic<Memory*> memory_{nullptr};
   Attach attach_;

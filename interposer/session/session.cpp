@@ -305,6 +305,11 @@ std::optional<Bytes> capacity(CUdevice device) {
   return session->capacity();
 }
 
+Bytes usual_context(CUdevice device) {
+  DeviceSession* session = session_of(device);
+  return session != nullptr ? session->usual_context() : Bytes{};
+}
+
 std::optional<MemoryView> memory_view(CUdevice device) {
   DeviceSession* session = session_of(device);
   if (session == nullptr) return std::nullopt;

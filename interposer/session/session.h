@@ -52,6 +52,8 @@ void set_peer_access(CUdevice device, CUdevice owner, bool allowed);
 
 // What cuDeviceTotalMem is to show for `device`; nullopt: what the driver says.
 std::optional<Bytes> capacity(CUdevice device);
+// What a context of `device` is reckoned to take.
+Bytes usual_context(CUdevice device);
 // What cuMemGetInfo is to show on `device`; nullopt: what the driver says.
 std::optional<MemoryView> memory_view(CUdevice device);
 

@@ -71,6 +71,9 @@ void Turns::obey(const Turn& turn) {
     case Turn::Kind::revoke:
       release(turn);
       break;
+    case Turn::Kind::step:
+      step(turn);
+      break;
     case Turn::Kind::evict:
       if (memory() == nullptr || memory()->evict()) outbox_.usage(false);
       break;
@@ -88,13 +91,22 @@ void Turns::obey(const Turn& turn) {
 bool Turns::restore() { return memory() == nullptr || memory()->restore(); }
 
 void Turns::release(const Turn& turn) {
-  if (!drain_.close()) return;
+  revoked_ = turn.since;
+  if (drain_.close()) say_released(turn);
+}
+
+// The gate may be open where the arbiter that wanted this is gone: then the next one gave the lease back.
+void Turns::step(const Turn& turn) {
+  if (!gate::is_open() && drain_.step(memory())) say_released(turn);
+}
+
+void Turns::say_released(const Turn& turn) {
   // A thread may be allocating: from here on it takes no room that the arbiter gives to others.
   if (Memory* mine = memory()) mine->set_allowed(std::min(mine->allowed(), mine->use().resident));
-  Nanoseconds overuse = now() - turn.since;
+  Nanoseconds overuse = now() - revoked_;
   debug("turn %llu released, %.3f ms after Revoke", static_cast<unsigned long long>(turn.epoch.value),
         static_cast<double>(overuse.count()) / 1e6);
-  outbox_.post({.type = MessageType::released, .epoch = turn.epoch, .span = overuse});
+  outbox_.post({.type = MessageType::released, .epoch = turn.epoch, .order = turn.order, .span = overuse});
 }
 
 void Turns::tend() {
@@ -106,15 +118,17 @@ void Turns::tend() {
   tended_ = now();
 }
 
+// A per-thread default stream can be asked by its thread alone: taken for busy as long as that lives.
+bool Turns::idle() { return !gate::activity().own_streams && contexts_.idle(); }
+
 void Turns::watch() {
   if (!gate::contended(seat_) || !gate::is_open()) {
-    idle_.stop();
+    idle_watch_.stop();
     return;
   }
   gate::Activity before = gate::activity();
-  // A per-thread default stream can be asked by its thread alone: taken for busy as long as that lives.
-  bool busy = before.inside || before.own_streams || !contexts_.idle();
-  if (auto idle = idle_.look(now(), before.passes, busy))
+  bool busy = before.inside || !idle();
+  if (auto idle = idle_watch_.look(now(), before.passes, busy))
     outbox_.post(
         {.type = MessageType::idle, .epoch = {epoch_.load(std::memory_order_relaxed)}, .span = *idle});
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The turn thread: obeys Restore, Revoke and Evict one after another, and watches for idleness between them.
+// The turn thread: obeys Restore, Revoke, Step and Evict one after another, and watches for idleness between
+// them.
 //
 // A thread of its own, since draining waits for kernels while the arbiter's answers must go on reaching
 // threads that allocate (a thread that is capturing a stream may be one, and the drain waits for the
@@ -17,10 +18,11 @@
 namespace sharedgpu::session {
 
 struct Turn {
-  enum class Kind { restore, revoke, evict, go_plain };
+  enum class Kind { restore, revoke, step, evict, go_plain };
   Kind kind = Kind::restore;
   Epoch epoch;
-  Nanoseconds since{};  // when it came
+  std::uint64_t order = 0;  // of revoke and step
+  Nanoseconds since{};      // when it came
 };
 
 class Turns {
@@ -31,7 +33,8 @@ class Turns {
   // Never returns.
   void run();
 
-  // From any thread.
+  // From any thread: whether the GPU has done all that this process gave it, as far as can be asked.
+  bool idle();
   void push(const Turn& turn);
   void set_memory(Memory* memory) { memory_.store(memory, std::memory_order_release); }
   // What is called along with the memory's tend().
@@ -43,6 +46,8 @@ class Turns {
   void obey(const Turn& turn);
   bool restore();
   void release(const Turn& turn);
+  void step(const Turn& turn);
+  void say_released(const Turn& turn);
   void go_plain();
   void tend();
   void watch();
@@ -61,9 +66,10 @@ class Turns {
   std::vector<Turn> queue_;
 
   // The turn thread's own.
-  IdleWatch idle_;
+  IdleWatch idle_watch_;
   Nanoseconds tended_{};
-  Turn unfinished_;  // a restore that the driver could not complete yet
+  Nanoseconds revoked_{};  // when the last Revoke came
+  Turn unfinished_;        // a restore that the driver could not complete yet
   bool retry_ = false;
 };
 

@@ -35,7 +35,13 @@ class Input {
   std::size_t left_;
 };
 
-Event next_event(Input& in) {
+// Mostly the order that the session was given last.
+std::uint64_t order_of(const Core& core, SessionId id, Input& in) {
+  auto session = core.state().sessions.find(id);
+  return session == core.state().sessions.end() ? 0 : session->second.order - (in.byte() % 8 == 0);
+}
+
+Event next_event(const Core& core, Input& in) {
   SessionId session{in.byte() % 6u + 1};
   Epoch epoch{in.byte()};
   switch (in.byte() % 11) {
@@ -65,7 +71,12 @@ Event next_event(Input& in) {
     case 6:
       return From<Ready>{session, {.epoch = epoch, .use = in.use()}};
     case 7:
-      return From<Released>{session, {.epoch = epoch, .wants = in.byte(), .overuse = {}, .use = in.use()}};
+      return From<Released>{session,
+                            {.epoch = epoch,
+                             .order = order_of(core, session, in),
+                             .wants = in.byte(),
+                             .overuse = {},
+                             .use = in.use()}};
     case 8:
       return From<MemoryQuery>{session, {}};
     case 9:
@@ -94,7 +105,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         now);
   while (!in.empty()) {
     now += std::chrono::milliseconds(in.byte());
-    for (const Action& action : core.step(next_event(in), now))
+    for (const Action& action : core.step(next_event(core, in), now))
       if (const auto* timer = std::get_if<ArmTimer>(&action))
         if (timer->at <= now) std::abort();
     for (const auto& [id, session] : core.state().sessions)

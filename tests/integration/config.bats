@@ -19,6 +19,7 @@ refused() {
   refused "UnitsPerGpu=0" "UnitsPerGpu: '0'"
   refused "OnNoArbiter=maybe" "OnNoArbiter: 'maybe'"
   refused "LogLevel=chatty" "LogLevel: 'chatty'"
+  refused "Socket=/elsewhere" "Socket: line 2 sets it already"
 }
 
 @test "a configuration file that was named must exist" {

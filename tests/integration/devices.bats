@@ -55,6 +55,26 @@ teardown() {
   (($(gpu copied_out) > 300 << 20 && $(second copied_out) > 300 << 20))
 }
 
+@test "peers write into each other's pools, also after they were away" {
+  plain plain devices --bytes 100MiB --iterations 2 --pools
+  succeeds plain
+  start_arbiter Quantum=300ms
+  one left 0 hold --bytes 75% --of 512MiB --seconds 600 --progress
+  one right 1 hold --bytes 75% --of 512MiB --seconds 600 --progress
+  progresses left
+  progresses right
+  tenant two devices --bytes 300MiB --iterations 8 --pools
+  succeeds two
+  (($(gpu copied_out) > 300 << 20 && $(second copied_out) > 300 << 20))
+}
+
+@test "memory of another process is opened on a second GPU, and outlives the context that opened it first" {
+  start_arbiter
+  tenant pair ipc --rounds 2 --second-gpu
+  succeeds pair
+  grep -q 'the borrower ended right' "$DIR/pair.out"
+}
+
 @test "two processes on two GPUs each" {
   start_arbiter Quantum=300ms
   tenant one devices --bytes 300MiB --iterations 10
@@ -98,4 +118,18 @@ teardown() {
   done
   all_succeed two right
   until_true 30 both_unused
+}
+
+@test "memory of one GPU is freed while work on the other does not end" {
+  start_arbiter
+  tenant two waits free
+  succeeds two
+}
+
+@test "a capture on one GPU while the end of a turn waits for the other" {
+  start_arbiter
+  one left 0 hold --bytes 75% --of 512MiB --seconds 600 --progress
+  progresses left
+  tenant two waits --bytes 300MiB beside
+  succeeds two
 }

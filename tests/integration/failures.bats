@@ -94,6 +94,20 @@ right_or_error() {
   succeeds other
 }
 
+@test "a device that is lost while its tenant waits: the driver's error all the same" {
+  start_arbiter
+  SIMGPU_LOST_FILE=$DIR/lost tenant loser hold --bytes 75% --of 512MiB --seconds 600 --progress
+  progresses loser
+  tenant other hold --bytes 75% --of 512MiB --seconds 600 --kernel-ms 400 --progress
+  until_true 60 json_is '[t["state"] for t in s["tenants"] if '"${PIDS[loser]}"' in t["pids"]]' "['out']"
+  until_true 60 json_is '[t["state"] for t in s["tenants"] if '"${PIDS[other]}"' in t["pids"]]' "['running']"
+  touch "$DIR/lost"
+  right_or_error loser
+  ((status == 1))
+  grep -q CUDA_ERROR_UNKNOWN "$DIR/loser.err"
+  kill -0 "${PIDS[other]}"
+}
+
 @test "a launch that fails: its program gets the error, the other ends right" {
   start_arbiter
   SIMGPU_LAUNCH_FAIL_AT=4 tenant loser hold --bytes 75% --of 512MiB --iterations 20 --verify
@@ -108,8 +122,8 @@ right_or_error() {
 pair_with() {
   start_arbiter Quantum=300ms
   SIMGPU_VERBOSE=1 SIMGPU_FAIL=$1 tenant faulty \
-    hold --bytes 75% --of 512MiB --iterations 40 --kernel-ms 20 --seed 1 --verify
-  tenant other hold --bytes 75% --of 512MiB --iterations 40 --kernel-ms 20 --seed 2 --verify
+    hold --bytes 75% --of 512MiB --iterations 20 --kernel-ms 40 --seed 1 --verify
+  tenant other hold --bytes 75% --of 512MiB --iterations 20 --kernel-ms 40 --seed 2 --verify
   right_or_error faulty
   grep -q '^simgpu: call .* fails$' "$DIR/faulty.err" || { tell; false; }
   succeeds other

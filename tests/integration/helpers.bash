@@ -30,8 +30,12 @@ teardown() {
 
 # start_arbiter [LINE...]: with these lines in its configuration.
 start_arbiter() {
+  local line lines=("Socket=$SHAREDGPU_SOCKET" "StateDir=$DIR/state" "$@")
+  for line in Quantum=500ms LogLevel=debug; do
+    [[ " $* " == *" ${line%=*}="* ]] || lines+=("$line")
+  done
   mkdir -p "$DIR/state"
-  printf '%s\n' "Socket=$SHAREDGPU_SOCKET" "StateDir=$DIR/state" Quantum=500ms LogLevel=debug "$@" >"$DIR/conf"
+  printf '%s\n' "${lines[@]}" >"$DIR/conf"
   run_arbiter
 }
 

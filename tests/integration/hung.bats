@@ -63,3 +63,15 @@ continue_arbiter() { kill -CONT "$ARBITER"; }
   all_succeed one two
   (($(gpu peak) <= 512 << 20))
 }
+
+@test "an arbiter that holds back its leave to grow, since another does not make room, is waited for" {
+  start_arbiter
+  tenant one hold --bytes 75% --of 512MiB --iterations 30 --verify --progress
+  progresses one
+  kill -STOP "${PIDS[one]}"
+  LD_PRELOAD=$PRELOAD SHAREDGPU_ARBITER_TIMEOUT=1000 plain two hold --bytes 75% --of 512MiB --verify
+  sleep 6 # longer than the arbiter may be silent, and than the driver is asked for memory
+  kill -0 "${PIDS[two]}"
+  kill -CONT "${PIDS[one]}"
+  all_succeed one two
+}

@@ -79,3 +79,19 @@ load helpers
   python3 -c "import sys; sys.exit(not 0 < $leases <= $EPOCHREALTIME - $begin)"
   json_is 'sum(t["lease"] for t in s["tenants"]) <= 1' True
 }
+
+@test "newcomers' contexts find room on a GPU that others fill" {
+  start_arbiter
+  tenant one hold --bytes 300MiB --seconds 600 --progress
+  tenant two hold --bytes 180MiB --seconds 600 --progress
+  progresses one
+  progresses two
+  for small in 1 2 3 4; do
+    tenant "$small" hold --bytes 1MiB --seconds 600 --progress
+    progresses "$small"
+  done
+  : >"$DIR/one.out"
+  : >"$DIR/two.out"
+  progresses one
+  progresses two
+}

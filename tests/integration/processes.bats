@@ -129,6 +129,28 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   ! grep -q 'run token is unknown' "$DIR/arbiter.log"
 }
 
+@test "what a stopped program without a connection has counts until it comes back" {
+  start_arbiter
+  tenant stopped descriptors --how stop
+  until_true 60 grep -q '^State:.T' "/proc/${PIDS[stopped]}/status"
+  sleep 1
+  json_is '[g["resident_bytes"] >= 300 << 20 for g in s["gpus"]]' '[True]'
+  tenant other hold --bytes 75% --of 512MiB --verify
+  sleep 5 # longer than the driver is asked for memory that others are to give up
+  kill -0 "${PIDS[other]}"
+  kill -CONT "${PIDS[stopped]}"
+  all_succeed stopped other
+  used_is 0
+}
+
+@test "what a program had counts no longer once it has executed another" {
+  start_arbiter
+  tenant changing descriptors --how exec
+  until_true 60 grep -q '^sleep$' "/proc/${PIDS[changing]}/comm"
+  until_true 60 json_is '[g["footprint_bytes"] for g in s["gpus"]]' '[0]'
+  kill -0 "${PIDS[changing]}"
+}
+
 @test "a program that has few descriptors left" {
   contend
   local places

@@ -35,6 +35,12 @@ contend() {
   succeeds captures
 }
 
+@test "what was freed in one capture spoils no later one" {
+  start_arbiter
+  tenant alone waits after-free
+  succeeds alone
+}
+
 @test "many threads and streams" {
   contend
   tenant threads threads --bytes 384MiB --threads 8 --iterations 30
@@ -81,6 +87,20 @@ contend() {
   succeeds vmm
 }
 
+@test "the program's own memory stays where it is from when a network card knows it" {
+  start_arbiter
+  tenant rival hold --bytes 50% --of 512MiB --seconds 600 --progress
+  progresses rival
+  local how
+  for how in dmabuf:2 memops:1 tokens:1; do
+    tenant "$how" exported --how "${how%:*}" --shown "${how#*:}" --seconds 3
+    progresses "$how"
+    until_true 30 json_is 'max(t["pinned_bytes"] for t in s["tenants"])' $((${how#*:} * 64 << 20))
+    succeeds "$how"
+    grep -q verified "$DIR/$how.out"
+  done
+}
+
 @test "the memory of graphs is counted until it is trimmed" {
   start_arbiter
   tenant graphs graph_memory --hold 2
@@ -90,6 +110,16 @@ contend() {
   until_true 30 json_is 's["tenants"][0]["pinned_bytes"]' "$kept"
   until_true 60 grep -q trimmed "$DIR/graphs.out"
   until_true 30 json_is 's["tenants"][0]["pinned_bytes"]' 0
+  succeeds graphs
+}
+
+@test "a graph gets the memory that an idle tenant's fills" {
+  start_arbiter
+  tenant rival hold --bytes 60% --of 512MiB --seconds 600 --gap-ms 200 --progress
+  progresses rival
+  tenant graphs graph_memory --bytes $((80 << 20)) --hold 2
+  until_true 60 grep -q verified "$DIR/graphs.out"
+  until_true 30 json_is 'max(t["pinned_bytes"] for t in s["tenants"])' $((160 << 20))
   succeeds graphs
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stream-ordered allocation: from the default pool and from one of its own, beside plain allocations.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -26,14 +26,12 @@ void round(const Kernels& kernels, CUstream stream, CUmemoryPool pool, std::size
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Allocates in stream order and verifies.");
+  CommandLine app("Allocates in stream order and verifies.");
   unsigned rounds = 20;
   std::size_t bytes = 4 << 20;
-  app.add_option("--rounds", rounds, "allocations from each pool")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--bytes", bytes, "bytes of one")->capture_default_str()->check(CLI::PositiveNumber);
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--rounds", rounds, "allocations from each pool").positive();
+  app.add_option("--bytes", bytes, "bytes of one").positive();
+  app.parse(argc, argv);
 
   start();
   Kernels kernels;

@@ -2,10 +2,10 @@
 // Becomes another user, or gets another root folder, before or after CUDA begins.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -26,19 +26,19 @@ void become(const std::string& what) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Becomes another user or gets another root, and works on the GPU. Needs root.");
+  CommandLine app("Becomes another user or gets another root, and works on the GPU. Needs root.");
   std::string what = "user";
   bool before = false;
-  app.add_option("what", what, "user or chroot")->check(CLI::IsMember({"user", "chroot"}));
+  app.add_option("what", what, "user or chroot").one_of({"user", "chroot"});
   app.add_flag("--before", before, "before CUDA begins, not in the middle of its work");
-  CLI11_PARSE(app, argc, argv);
+  app.parse(argc, argv);
   if (before) become(what);
   start();
   Kernels kernels;
   Buffer buffer(kernels, std::size_t{256} << 20, 1);
   check(cuCtxSynchronize(), "cuCtxSynchronize");
   if (!before) become(what);
-  exercise(buffer, 60);
+  exercise(buffer, 20);
   CUdeviceptr more = 0;
   check(cuMemAlloc(&more, 1 << 20), "cuMemAlloc");
   check(cuMemFree(more), "cuMemFree");

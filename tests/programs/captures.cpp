@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Begins captures and lets them die in every way but a right end, then works on, for ever or for some time.
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <thread>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -91,16 +91,13 @@ void run(const std::string& bytes, double seconds) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app(
+  CommandLine app(
       "Lets captures die with their stream, context or thread, then changes and verifies its memory.");
   std::string bytes = "75%";
   double seconds = 1;
-  app.add_option("--bytes", bytes, "device memory: a size, or a percentage of the device")
-      ->capture_default_str();
-  app.add_option("--seconds", seconds, "how long to work on")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--bytes", bytes, "device memory: a size, or a percentage of the device");
+  app.add_option("--seconds", seconds, "how long to work on").not_negative();
+  app.parse(argc, argv);
   try {
     run(bytes, seconds);
   } catch (const std::exception& error) {

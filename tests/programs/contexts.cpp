@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several contexts at once, from every call that makes one, in threads of their own; some are destroyed with
 // memory in them while the others work.
-#include <CLI/CLI.hpp>
 #include <atomic>
 #include <cstdio>
 #include <thread>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -43,14 +43,14 @@ void destroy(unsigned kind, CUcontext context) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Uses several contexts at once.");
+  CommandLine app("Uses several contexts at once.");
   unsigned contexts = 6;
   std::string bytes = "32MiB";
   unsigned rounds = 3;
-  app.add_option("--contexts", contexts, "how many at once")->capture_default_str();
-  app.add_option("--bytes", bytes, "device memory in each")->capture_default_str();
-  app.add_option("--rounds", rounds, "how often each is made anew")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--contexts", contexts, "how many at once");
+  app.add_option("--bytes", bytes, "device memory in each");
+  app.add_option("--rounds", rounds, "how often each is made anew");
+  app.parse(argc, argv);
 
   check(cuInit(0), "cuInit");
   std::size_t size = 0;

@@ -2,15 +2,17 @@
 // Leaves nobody else a descriptor: closes all but the driver's own, fills the table with files of its own and
 // goes on; or has none left when it begins. Nobody may write into its files.
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -91,19 +93,49 @@ void go_on_after_closing() {
   buffer.free();
 }
 
+// Loses its sockets, and is stopped before it can notice.
+void stop_without_sockets() {
+  start();
+  Kernels kernels;
+  Buffer buffer(kernels, std::size_t{300} << 20, 1);
+  check(cuCtxSynchronize(), "cuCtxSynchronize");
+  for (int fd = 3; fd < 1024; ++fd) {
+    struct stat file = {};
+    if (fstat(fd, &file) == 0 && S_ISSOCK(file.st_mode)) close(fd);
+  }
+  raise(SIGSTOP);
+  exercise(buffer, 20);
+  buffer.free();
+}
+
+// Loses all that it had by becoming a program that uses no GPU.
+void sleep_on() {
+  start();
+  Kernels kernels;
+  Buffer buffer(kernels, std::size_t{300} << 20, 1);
+  check(cuCtxSynchronize(), "cuCtxSynchronize");
+  execlp("sleep", "sleep", "600", nullptr);
+  fail("no sleep");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Closes or uses up all descriptors.");
+  CommandLine app("Closes or uses up all descriptors.");
   std::string how = "close";
   int free_places = 0;
-  app.add_option("--how", how, "close: those of others, later; few: has few left at the start")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"close", "few"}));
-  app.add_option("--free", free_places, "with few: how many are left")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--how", how,
+                 "close: those of others, later; few: has few left at the start; stop: closes sockets and "
+                 "stops; exec: executes sleep")
+      .one_of({"close", "few", "stop", "exec"});
+  app.add_option("--free", free_places, "with few: how many are left");
+  app.parse(argc, argv);
   if (how == "close") {
     go_on_after_closing();
+  } else if (how == "stop") {
+    stop_without_sockets();
+  } else if (how == "exec") {
+    sleep_on();
   } else {
     limit_table();
     std::vector<int> taken;

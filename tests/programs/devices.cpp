@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Works on several GPUs at once: fills memory on each, changes it, lets it go round between the GPUs, and
 // verifies every byte at the end.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -17,6 +17,7 @@ struct Options {
   std::uint64_t iterations = 10;
   double kernel_ms = 0;
   bool peers = false;
+  bool pools = false;
   bool progress = false;
 };
 
@@ -49,7 +50,21 @@ void send_round(const std::vector<Gpu>& gpus, std::size_t bytes, bool by_address
   }
 }
 
-// With peer access the memset of one GPU fills memory of the next.
+// Lets all other devices at the device's default pool.
+void open_pool(int device, int devices) {
+  CUmemoryPool pool = nullptr;
+  check(cuDeviceGetDefaultMemPool(&pool, device), "cuDeviceGetDefaultMemPool");
+  for (int other = 0; other < devices; ++other) {
+    if (other == device) continue;
+    CUmemAccessDesc access = {};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = other;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    check(cuMemPoolSetAccess(pool, &access, 1), "cuMemPoolSetAccess");
+  }
+}
+
+// With access the memset of one GPU fills memory of the next.
 void fill_neighbours(const std::vector<Gpu>& gpus, std::size_t bytes) {
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     const Gpu& to = gpus[(i + 1) % gpus.size()];
@@ -74,7 +89,12 @@ void run(const Options& options) {
     use(gpu.context);
     gpu.kernels = std::make_unique<Kernels>();
     gpu.buffer = std::make_unique<Buffer>(*gpu.kernels, bytes, static_cast<std::uint64_t>(i + 1));
-    check(cuMemAlloc(&gpu.inbox, kSent), "cuMemAlloc");
+    if (options.pools && i % 2 == 1) open_pool(i, options.devices);
+    if (options.pools)
+      check(cuMemAllocAsync(&gpu.inbox, kSent, nullptr), "cuMemAllocAsync");
+    else
+      check(cuMemAlloc(&gpu.inbox, kSent), "cuMemAlloc");
+    if (options.pools && i % 2 == 0) open_pool(i, options.devices);
   }
   if (options.peers)
     for (const Gpu& gpu : gpus)
@@ -95,7 +115,7 @@ void run(const Options& options) {
       check(cuCtxSynchronize(), "cuCtxSynchronize");
     }
     send_round(gpus, kSent, iteration % 2 == 0);
-    if (options.peers) fill_neighbours(gpus, kSent);
+    if (options.peers || options.pools) fill_neighbours(gpus, kSent);
     if (options.progress) {
       std::printf("devices: iteration %llu\n", static_cast<unsigned long long>(iteration));
       std::fflush(stdout);
@@ -116,17 +136,16 @@ void run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Works on several GPUs at once and verifies their memory.");
+  CommandLine app("Works on several GPUs at once and verifies their memory.");
   Options options;
-  app.add_option("--devices", options.devices, "how many GPUs")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 64));
-  app.add_option("--bytes", options.bytes, "device memory to hold on each")->capture_default_str();
-  app.add_option("--iterations", options.iterations, "how often to change the memory")->capture_default_str();
+  app.add_option("--devices", options.devices, "how many GPUs").between(1, 64);
+  app.add_option("--bytes", options.bytes, "device memory to hold on each");
+  app.add_option("--iterations", options.iterations, "how often to change the memory");
   app.add_option("--kernel-ms", options.kernel_ms, "extra time on each GPU per iteration");
   app.add_flag("--peers", options.peers, "enable peer access, and use it");
+  app.add_flag("--pools", options.pools, "let the GPUs at each other's pools, and use them");
   app.add_flag("--progress", options.progress, "print a line an iteration");
-  CLI11_PARSE(app, argc, argv);
+  app.parse(argc, argv);
   try {
     run(options);
   } catch (const std::exception& error) {

@@ -3,12 +3,12 @@
 // itself, or when SIGUSR1 comes, and then on another thread than those that submit.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -78,18 +78,15 @@ void run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Ends in the middle of its work.");
+  CommandLine app("Ends in the middle of its work.");
   Options options;
-  app.add_option("--bytes", options.bytes, "device memory: a size, or a percentage")->capture_default_str();
+  app.add_option("--bytes", options.bytes, "device memory: a size, or a percentage");
   app.add_option("--how", options.how, "how it ends")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"return", "exit", "_exit", "quick_exit", "abort", "kill", "destroy"}));
-  app.add_option("--kernel-ms", options.kernel_ms, "length of the last kernel")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      .one_of({"return", "exit", "_exit", "quick_exit", "abort", "kill", "destroy"});
+  app.add_option("--kernel-ms", options.kernel_ms, "length of the last kernel").not_negative();
   app.add_flag("--on-signal", options.on_signal, "work until SIGUSR1 comes, in --threads other threads");
-  app.add_option("--threads", options.threads, "threads that submit")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--threads", options.threads, "threads that submit");
+  app.parse(argc, argv);
   try {
     run(options);
   } catch (const std::exception& error) {

@@ -4,13 +4,13 @@
 #include <spawn.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <thread>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -112,14 +112,14 @@ void fork_while_busy(CUcontext context, CUdeviceptr memory, CUstream stream) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Makes processes before and after using the GPU.");
+  CommandLine app("Makes processes before and after using the GPU.");
   bool only_use = false;
   bool busy = false;
   bool replace = false;
   app.add_flag("--only-use", only_use, "only use the GPU, without any child");
   app.add_flag("--busy", busy, "fork while other threads use the driver");
   app.add_flag("--replace", replace, "use the GPU, then execute this program in the same process");
-  CLI11_PARSE(app, argc, argv);
+  app.parse(argc, argv);
   const std::string path = std::filesystem::read_symlink("/proc/self/exe").string();
   self = path.c_str();
   if (only_use) {

@@ -2,11 +2,11 @@
 // Obtains the driver's functions through all the doors that programs use, and uses what it got.
 #include <dlfcn.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <functional>
 #include <map>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -53,8 +53,8 @@ void use_door(const char* door, const Resolver& resolve, CUfunction fill) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Gets the driver's functions through every door and uses them.");
-  CLI11_PARSE(app, argc, argv);
+  CommandLine app("Gets the driver's functions through every door and uses them.");
+  app.parse(argc, argv);
   start();
   Kernels kernels;
   CUfunction fill = kernels["pattern_fill"];

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Captures a step over device memory into a graph, replays it while the memory comes and goes, then verifies.
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <thread>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -60,21 +60,14 @@ void run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Captures a graph, replays it and verifies the memory it works on.");
+  CommandLine app("Captures a graph, replays it and verifies the memory it works on.");
   Options options;
-  app.add_option("--bytes", options.bytes, "device memory: a size, or a percentage of the device")
-      ->capture_default_str();
-  app.add_option("--steps", options.steps, "kernels in the graph")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--replays", options.replays, "launches of the graph")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--capture-ms", options.capture_ms, "how long the capture takes")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--gap-ms", options.gap_ms, "time without work after each replay")
-      ->check(CLI::NonNegativeNumber);
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--bytes", options.bytes, "device memory: a size, or a percentage of the device");
+  app.add_option("--steps", options.steps, "kernels in the graph").positive();
+  app.add_option("--replays", options.replays, "launches of the graph").positive();
+  app.add_option("--capture-ms", options.capture_ms, "how long the capture takes").not_negative();
+  app.add_option("--gap-ms", options.gap_ms, "time without work after each replay").not_negative();
+  app.parse(argc, argv);
   try {
     run(options);
   } catch (const std::exception& error) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs that allocate and free: captured, and built node by node; launched, trimmed, launched again.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <thread>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -60,14 +60,14 @@ void run(CUgraph graph, CUstream stream, unsigned replays) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Launches graphs that have memory of their own.");
+  CommandLine app("Launches graphs that have memory of their own.");
   std::size_t bytes = 32 << 20;
   unsigned replays = 3;
   double seconds = 0;
-  app.add_option("--bytes", bytes, "bytes of one allocation")->capture_default_str();
-  app.add_option("--replays", replays, "launches of each graph")->capture_default_str();
-  app.add_option("--hold", seconds, "seconds to keep the memory for")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--bytes", bytes, "bytes of one allocation");
+  app.add_option("--replays", replays, "launches of each graph");
+  app.add_option("--hold", seconds, "seconds to keep the memory for");
+  app.parse(argc, argv);
 
   start();
   CUstream stream = nullptr;

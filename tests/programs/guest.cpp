@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Uses the GPU, and prints what the process looks like from outside in the middle of it.
-#include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 #include "tests/programs/traces.h"
 
 using namespace sharedgpu::programs;
 
 int main(int argc, char** argv) {
-  CLI::App app("Uses the GPU and prints what it looks like from outside.");
-  CLI11_PARSE(app, argc, argv);
+  CommandLine app("Uses the GPU and prints what it looks like from outside.");
+  app.parse(argc, argv);
   start();
   Kernels kernels;
   Buffer buffer(kernels, std::size_t{64} << 20, 1);

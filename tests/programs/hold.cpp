@@ -2,11 +2,11 @@
 // Fills device memory with a pattern, changes all of it again and again, and verifies every byte at the end.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <thread>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -28,23 +28,17 @@ struct Options {
   bool managed = false;
 };
 
-void add_options(CLI::App& app, Options& options) {
-  app.add_option("--bytes", options.bytes, "device memory to hold: a size, or a percentage of the device")
-      ->capture_default_str();
+void add_options(CommandLine& app, Options& options) {
+  app.add_option("--bytes", options.bytes, "device memory to hold: a size, or a percentage of the device");
   app.add_option("--of", options.of, "what a percentage is of, where that is not cuDeviceTotalMem");
-  app.add_option("--blocks", options.blocks, "allocations to hold it in")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  auto* seconds =
-      app.add_option("--seconds", options.seconds, "how long to work")->check(CLI::PositiveNumber);
+  app.add_option("--blocks", options.blocks, "allocations to hold it in").positive();
+  CommandLine::Option seconds = app.add_option("--seconds", options.seconds, "how long to work").positive();
   app.add_option("--iterations", options.iterations, "how often to change the memory (default 10)")
-      ->excludes(seconds)
-      ->check(CLI::PositiveNumber);
-  app.add_option("--kernel-ms", options.kernel_ms, "extra time on the GPU per iteration")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--gap-ms", options.gap_ms, "time without work after each iteration")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--seed", options.seed, "seed of the pattern")->capture_default_str();
+      .excludes(seconds)
+      .positive();
+  app.add_option("--kernel-ms", options.kernel_ms, "extra time on the GPU per iteration").not_negative();
+  app.add_option("--gap-ms", options.gap_ms, "time without work after each iteration").not_negative();
+  app.add_option("--seed", options.seed, "seed of the pattern");
   app.add_flag("--verify", options.verify, "verify every byte at the end");
   app.add_flag("--managed", options.managed, "hold it as managed memory");
   app.add_flag("--progress", options.progress, "print a line a second");
@@ -109,10 +103,10 @@ void run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Holds device memory, works on it, and verifies it.");
+  CommandLine app("Holds device memory, works on it, and verifies it.");
   Options options;
   add_options(app, options);
-  CLI11_PARSE(app, argc, argv);
+  app.parse(argc, argv);
   try {
     run(options);
   } catch (const std::exception& error) {

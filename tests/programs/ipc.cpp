@@ -6,15 +6,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <thread>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
+
+extern "C" CUresult CUDAAPI cuCtxCreate_v2(CUcontext*, unsigned int, CUdevice);  // cuda.h may know another
 
 namespace {
 
@@ -31,6 +33,7 @@ struct Options {
   std::string wait_for;
   std::string open;
   bool print = false;
+  bool second_gpu = false;
   int borrow = -1;  // the descriptor that joins the borrower to the lender
 };
 
@@ -159,6 +162,27 @@ void lend(const Options& options, int link, pid_t borrower) {
   std::printf("ipc: the lender ended right\n");
 }
 
+// Opens it once in a context that is gone then, and once on another GPU, which works on it before and after.
+void open_on_second_gpu(const CUipcMemHandle& handle, std::size_t bytes, std::uint64_t steps) {
+  CUcontext before = nullptr;
+  CUcontext first = nullptr;
+  CUcontext second = nullptr;
+  check(cuCtxGetCurrent(&before), "cuCtxGetCurrent");
+  check(cuCtxCreate_v2(&first, 0, 0), "cuCtxCreate");
+  open_handle(handle);
+  check(cuDevicePrimaryCtxRetain(&second, 1), "cuDevicePrimaryCtxRetain");
+  use(second);
+  const Kernels kernels;
+  const Buffer there(kernels, open_handle(handle), bytes, kLargeSeed);
+  if (!there.verify(steps, nullptr)) fail("another GPU sees something else");
+  check(cuCtxDestroy(first), "cuCtxDestroy");
+  use(second);
+  if (!there.verify(steps, nullptr)) fail("another GPU no longer sees it");
+  check(cuIpcCloseMemHandle(there.memory()), "cuIpcCloseMemHandle");
+  expect(cuIpcCloseMemHandle(there.memory()), CUDA_ERROR_INVALID_VALUE, "closed once too often");
+  use(before);
+}
+
 void borrow(const Options& options, int link) {
   start();
   Kernels kernels;
@@ -191,6 +215,7 @@ void borrow(const Options& options, int link) {
   check(cuIpcCloseMemHandle(large), "cuIpcCloseMemHandle");
   check(cuIpcCloseMemHandle(small), "cuIpcCloseMemHandle");
   expect(cuIpcCloseMemHandle(large), CUDA_ERROR_INVALID_VALUE, "closed once too often");
+  if (options.second_gpu) open_on_second_gpu(offer.large, parse_size(options.bytes, 0), steps);
   if (options.how == "end") {
     put(link, steps);
     joined = get(link, told);
@@ -233,21 +258,21 @@ void run(const Options& options, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Shares device memory between two processes.");
+  CommandLine app("Shares device memory between two processes.");
   Options options;
-  app.add_option("--bytes", options.bytes, "memory to share")->capture_default_str();
-  app.add_option("--own", options.own, "memory that each process has for itself")->capture_default_str();
-  app.add_option("--rounds", options.rounds, "how often each process changes it")->capture_default_str();
+  app.add_option("--bytes", options.bytes, "memory to share");
+  app.add_option("--own", options.own, "memory that each process has for itself");
+  app.add_option("--rounds", options.rounds, "how often each process changes it");
   app.add_option("--gap-ms", options.gap_ms, "time without work after each change");
   app.add_option("--how", options.how, "how it ends")
-      ->check(CLI::IsMember({"end", "kill-lender", "kill-borrower", "free-first"}))
-      ->capture_default_str();
+      .one_of({"end", "kill-lender", "kill-borrower", "free-first"});
   app.add_option("--wait-for", options.wait_for,
                  "a file; it is opened by the other process when this exists");
+  app.add_flag("--second-gpu", options.second_gpu, "open it on GPU 1 too, where it ends as it should");
   app.add_flag("--print", options.print, "print the handle");
   app.add_option("--open", options.open, "only try to open this handle, which must be refused");
-  app.add_option("--borrow", options.borrow)->group("");
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--borrow", options.borrow, "").hidden();
+  app.parse(argc, argv);
   try {
     run(options, argc, argv);
   } catch (const std::exception& error) {

@@ -5,11 +5,11 @@
 #include <pthread.h>
 
 #include <unistd.h>
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -84,8 +84,8 @@ void be_thread(pthread_key_t key) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Uses CUDA before main() and after it.");
-  CLI11_PARSE(app, argc, argv);
+  CommandLine app("Uses CUDA before main() and after it.");
+  app.parse(argc, argv);
   if (std::atexit(at_exit) != 0) fail("atexit failed");
   pthread_key_t key;
   if (pthread_key_create(&key, end_of_key) != 0) fail("pthread_key_create failed");

@@ -3,13 +3,14 @@
 // again. This program is not linked with it.
 #include <dlfcn.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "tests/programs/command_line.h"
 
 namespace {
 
@@ -60,10 +61,10 @@ void use_once(unsigned char value) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Opens, uses and closes libcuda.so.1 again and again.");
+  sharedgpu::programs::CommandLine app("Opens, uses and closes libcuda.so.1 again and again.");
   unsigned rounds = 20;
-  app.add_option("--rounds", rounds, "how often")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--rounds", rounds, "how often");
+  app.parse(argc, argv);
   if (Library cuda; cuda.handle == nullptr) {
     std::fprintf(stderr, "library: %s\n", dlerror());
     return 1;

@@ -4,11 +4,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -33,12 +33,11 @@ std::size_t address_space() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Works on the GPU under a limit.");
+  CommandLine app("Works on the GPU under a limit.");
   std::string what = "threads";
   app.add_option("--what", what, "threads (needs root: it becomes nobody), or space")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"threads", "space"}));
-  CLI11_PARSE(app, argc, argv);
+      .one_of({"threads", "space"});
+  app.parse(argc, argv);
   if (what == "threads") {
     // root is not bound by it
     if (setuid(kNobody) != 0) fail("setuid failed");

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints what the driver says of the device's memory, and checks that it is one consistent world.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
 
 int main(int argc, char** argv) {
-  CLI::App app("Prints cuDeviceTotalMem and cuMemGetInfo, and checks them against what can be allocated.");
+  CommandLine app("Prints cuDeviceTotalMem and cuMemGetInfo, and checks them against what can be allocated.");
   std::string bytes = "25%";
   bool all = false;
-  app.add_option("--bytes", bytes, "what to allocate in between: a size, or a percentage")
-      ->capture_default_str();
+  app.add_option("--bytes", bytes, "what to allocate in between: a size, or a percentage");
   app.add_flag("--all", all, "also allocate all that is said to be free");
-  CLI11_PARSE(app, argc, argv);
+  app.parse(argc, argv);
 
   start();
   std::size_t device_total = 0, total = 0, before = 0, during = 0, after = 0;

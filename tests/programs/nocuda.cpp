@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Uses no GPU: prints its memory maps, open descriptors, signals, limits and environment, for tests that look
 // for traces of ours.
-#include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/traces.h"
 
 int main(int argc, char** argv) {
-  CLI::App app("Prints what it looks like from outside, without using CUDA.");
-  CLI11_PARSE(app, argc, argv);
+  sharedgpu::programs::CommandLine app("Prints what it looks like from outside, without using CUDA.");
+  app.parse(argc, argv);
   sharedgpu::programs::print_traces(std::cout);
   return std::cout.good() ? 0 : 1;
 }

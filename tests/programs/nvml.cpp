@@ -4,12 +4,12 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstring>
 #include <vector>
 
 #include "interposer/driver/nvml.h"
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -152,15 +152,15 @@ void look(void* library, unsigned gpu, std::size_t bytes) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Prints what NVML says of one GPU, and checks it against CUDA and against itself.");
+  CommandLine app("Prints what NVML says of one GPU, and checks it against CUDA and against itself.");
   std::string bytes;
   bool lookup = false;
   unsigned gpu = 0;
   app.add_option("--bytes", bytes,
                  "device memory to allocate before: a size; nothing: do not use CUDA at all");
-  app.add_option("--gpu", gpu, "the number of the GPU, among all of the host")->capture_default_str();
+  app.add_option("--gpu", gpu, "the number of the GPU, among all of the host");
   app.add_flag("--dlsym", lookup, "look the functions up instead of being linked with them");
-  CLI11_PARSE(app, argc, argv);
+  app.parse(argc, argv);
   std::size_t size = 0;
   if (!bytes.empty()) {
     start();

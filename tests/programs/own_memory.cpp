@@ -2,12 +2,12 @@
 // Memory that the program makes and maps itself, as PyTorch's expandable segments do: handles appear and
 // vanish in one long range of addresses, a handle is seen at two addresses, references outlive mappings and
 // the other way round. Every word is verified.
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <vector>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -159,14 +159,14 @@ void run(std::size_t bytes, double seconds, bool exportable) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Makes and maps device memory itself, changes it, and verifies it.");
+  CommandLine app("Makes and maps device memory itself, changes it, and verifies it.");
   std::string bytes = "384MiB";
   double seconds = 5;
   bool exportable = false;
-  app.add_option("--bytes", bytes, "device memory to hold")->capture_default_str();
-  app.add_option("--seconds", seconds, "how long to work")->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--bytes", bytes, "device memory to hold");
+  app.add_option("--seconds", seconds, "how long to work").positive();
   app.add_flag("--exportable", exportable, "make it so that it could be exported");
-  CLI11_PARSE(app, argc, argv);
+  app.parse(argc, argv);
   try {
     run(parse_size(bytes, 0), seconds, exportable);
   } catch (const std::exception& error) {

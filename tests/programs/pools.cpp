@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory pools: what they say of themselves, what they forgive, and that memory which streams free and
 // allocate at random is never in two hands at once.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <random>
@@ -9,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -161,20 +161,18 @@ void shareable(CUstream stream, double seconds) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Uses memory pools in every way.");
+  CommandLine app("Uses memory pools in every way.");
   unsigned rounds = 300;
   unsigned streams = 4;
   std::size_t largest = 16 << 20;
   std::uint64_t seed = 1;
-  app.add_option("--rounds", rounds, "random allocations")->capture_default_str();
-  app.add_option("--streams", streams, "streams that allocate")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--largest", largest, "bytes of the largest block")->capture_default_str();
-  app.add_option("--seed", seed, "seed of sizes and order")->capture_default_str();
+  app.add_option("--rounds", rounds, "random allocations");
+  app.add_option("--streams", streams, "streams that allocate").positive();
+  app.add_option("--largest", largest, "bytes of the largest block");
+  app.add_option("--seed", seed, "seed of sizes and order");
   double seconds = 0;
-  app.add_option("--hold", seconds, "seconds to keep a shareable pool for")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--hold", seconds, "seconds to keep a shareable pool for");
+  app.parse(argc, argv);
 
   start();
   Kernels kernels;

@@ -3,10 +3,10 @@
 // for its turns.
 #include <sys/time.h>
 
-#include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -20,12 +20,12 @@ void count(int) { signals = signals + 1; }
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Works on the GPU under a rain of signals.");
+  CommandLine app("Works on the GPU under a rain of signals.");
   std::string bytes = "256MiB";
   std::uint64_t steps = 60;
-  app.add_option("--bytes", bytes, "device memory")->capture_default_str();
-  app.add_option("--steps", steps, "kernels")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--bytes", bytes, "device memory");
+  app.add_option("--steps", steps, "kernels");
+  app.parse(argc, argv);
 
   struct sigaction action = {};
   action.sa_handler = count;

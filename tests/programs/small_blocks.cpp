@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Allocates, checks and frees many small blocks in a random order, as a caching allocator's first seconds do.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <random>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -49,19 +49,13 @@ void run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Allocates and frees many small blocks and verifies each.");
+  CommandLine app("Allocates and frees many small blocks and verifies each.");
   Options options;
-  app.add_option("--rounds", options.rounds, "blocks to allocate")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--live", options.live, "blocks alive at once")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--largest", options.largest, "bytes of the largest block")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--seed", options.seed, "seed of sizes and order")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--rounds", options.rounds, "blocks to allocate").positive();
+  app.add_option("--live", options.live, "blocks alive at once").positive();
+  app.add_option("--largest", options.largest, "bytes of the largest block").positive();
+  app.add_option("--seed", options.seed, "seed of sizes and order");
+  app.parse(argc, argv);
   run(options);
   return 0;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Many threads with streams of their own work on parts of one device's memory, some captured, some with
 // events across streams; then every part is verified.
-#include <CLI/CLI.hpp>
 #include <atomic>
 #include <cstdio>
 #include <thread>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -69,17 +69,12 @@ void run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Works on device memory from many threads and streams and verifies it.");
+  CommandLine app("Works on device memory from many threads and streams and verifies it.");
   Options options;
-  app.add_option("--bytes", options.bytes, "device memory: a size, or a percentage of the device")
-      ->capture_default_str();
-  app.add_option("--threads", options.threads, "threads, each with two streams")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--iterations", options.iterations, "kernels a thread")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--bytes", options.bytes, "device memory: a size, or a percentage of the device");
+  app.add_option("--threads", options.threads, "threads, each with two streams").positive();
+  app.add_option("--iterations", options.iterations, "kernels a thread").positive();
+  app.parse(argc, argv);
   try {
     run(options);
   } catch (const std::exception& error) {

@@ -2,11 +2,11 @@
 // The program's own virtual memory, as a caching allocator with expandable segments uses it: one long range
 // of addresses that grows and shrinks by pieces, each piece's handle released as soon as it is mapped or much
 // later.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <deque>
 #include <thread>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
@@ -79,16 +79,16 @@ void find_again(std::size_t bytes) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Grows and shrinks ranges of its own virtual memory, and verifies them.");
+  CommandLine app("Grows and shrinks ranges of its own virtual memory, and verifies them.");
   std::size_t bytes = 20 << 20;
   unsigned pieces = 6;
   unsigned rounds = 3;
   double seconds = 0;
-  app.add_option("--bytes", bytes, "bytes of a piece, a multiple of 2 MiB")->capture_default_str();
-  app.add_option("--pieces", pieces, "pieces of a range")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--rounds", rounds, "times to grow and shrink")->capture_default_str();
-  app.add_option("--hold", seconds, "seconds to keep the last range for")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--bytes", bytes, "bytes of a piece, a multiple of 2 MiB");
+  app.add_option("--pieces", pieces, "pieces of a range").positive();
+  app.add_option("--rounds", rounds, "times to grow and shrink");
+  app.add_option("--hold", seconds, "seconds to keep the last range for");
+  app.parse(argc, argv);
 
   start();
   Kernels kernels;

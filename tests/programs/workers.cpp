@@ -3,27 +3,27 @@
 // the first one after them.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
 
+#include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
 
 int main(int argc, char** argv) {
-  CLI::App app("Works on the GPU in many processes at once and verifies.");
+  CommandLine app("Works on the GPU in many processes at once and verifies.");
   unsigned processes = 8;
   std::string bytes = "32MiB";
   std::uint64_t steps = 30;
   std::uint64_t seed = 0;
   bool executed = false;
-  app.add_option("--processes", processes, "how many; 0: only this one")->capture_default_str();
-  app.add_option("--bytes", bytes, "device memory of each")->capture_default_str();
-  app.add_option("--steps", steps, "kernels of each")->capture_default_str();
-  app.add_option("--seed", seed, "of the first one's pattern")->capture_default_str();
+  app.add_option("--processes", processes, "how many; 0: only this one");
+  app.add_option("--bytes", bytes, "device memory of each");
+  app.add_option("--steps", steps, "kernels of each");
+  app.add_option("--seed", seed, "of the first one's pattern");
   app.add_flag("--exec", executed, "the processes execute this program, as with the spawn method of Python");
-  CLI11_PARSE(app, argc, argv);
+  app.parse(argc, argv);
 
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   std::vector<pid_t> children;

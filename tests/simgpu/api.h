@@ -7,3 +7,18 @@
 #include <cuda.h>
 
 #include "tests/simgpu/driver.h"
+
+namespace sharedgpu::simgpu {
+
+inline Gpu& gpu_of(const CUmemLocation& location) {
+  require(location.type == CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_NOT_SUPPORTED);
+  return driver().gpu(location.id);
+}
+
+inline Access access_of(CUmemAccess_flags flags) {
+  return flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? Access::read_write
+         : flags == CU_MEM_ACCESS_FLAGS_PROT_READ    ? Access::read
+                                                     : Access::none;
+}
+
+}  // namespace sharedgpu::simgpu

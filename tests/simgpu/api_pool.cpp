@@ -172,8 +172,14 @@ CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool handle, std::size_t) {
   return call("cuMemPoolTrimTo", Needs::init, [&] { find_pool(handle); });  // nothing is kept back
 }
 
-CUresult CUDAAPI cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc*, std::size_t) {
-  return call("cuMemPoolSetAccess", Needs::init, [&] { find_pool(handle); });
+CUresult CUDAAPI cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* descriptions,
+                                    std::size_t count) {
+  return call("cuMemPoolSetAccess", Needs::init, [&] {
+    require(descriptions != nullptr && count > 0, CUDA_ERROR_INVALID_VALUE);
+    auto pool = find_pool(handle);
+    for (std::size_t i = 0; i < count; ++i)
+      pool->heap.set_access(gpu_of(descriptions[i].location).number, access_of(descriptions[i].flags));
+  });
 }
 
 CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {

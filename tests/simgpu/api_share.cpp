@@ -44,10 +44,12 @@ CUresult open_handle(CUdeviceptr* out, const CUipcMemHandle& given, unsigned fla
     require(handle.magic == kMagic, CUDA_ERROR_INVALID_VALUE);
     require(handle.pid != getpid(), CUDA_ERROR_INVALID_CONTEXT);
     Driver& d = driver();
+    const int here = d.current_gpu().number;
     std::lock_guard lock(d.mutex);
     for (auto& [address, opened] : d.opened) {
       if (!(opened.piece == handle.piece) || address - opened.mapping != handle.offset) continue;
       ++opened.times;
+      d.space->set_access(opened.mapping, opened.size, Access::read_write, here);
       *out = address;
       return;
     }
@@ -67,6 +69,7 @@ CUresult open_handle(CUdeviceptr* out, const CUipcMemHandle& given, unsigned fla
     const Address mapping = d.space->reserve(handle.size, kGranule, 0);
     d.space->map(mapping, handle.size, physical, true);
     d.space->set_access(mapping, handle.size, Access::read_write, gpu.number);
+    d.space->set_access(mapping, handle.size, Access::read_write, here);
     *out = mapping + handle.offset;
     d.opened[*out] = {handle.piece, mapping, handle.size, 1};
   });

@@ -29,7 +29,9 @@ CUresult query(DefaultStream zero, CUstream handle) {
     StreamPtr stream = find_stream(zero, handle);
     forbid_capture(*stream);
     std::lock_guard lock(order_lock());
-    bool idle = (!stream->last || stream->last->done) && stream->pending_waits.empty();
+    auto done = [](const TaskPtr& task) { return !task || task->done; };
+    bool idle =
+        done(stream->last) && std::all_of(stream->pending_waits.begin(), stream->pending_waits.end(), done);
     if (sticky_error() != CUDA_SUCCESS) return sticky_error();
     return idle ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   });
@@ -87,6 +89,27 @@ CUresult get_context(DefaultStream zero, CUstream handle, CUcontext* context) {
   return call("cuStreamGetCtx", Needs::context, [&] {
     require(context != nullptr, CUDA_ERROR_INVALID_VALUE);
     *context = reinterpret_cast<CUcontext>(find_stream(zero, handle)->context.get());
+  });
+}
+
+void check_word(Address word) {
+  require(word % sizeof(std::uint32_t) == 0, CUDA_ERROR_INVALID_VALUE);
+  require(driver().space->accessible({word, {sizeof(std::uint32_t)}}), CUDA_ERROR_INVALID_VALUE);
+}
+
+CUresult wait_value(DefaultStream zero, CUstream handle, CUdeviceptr word, cuuint32_t value, unsigned how) {
+  return call("cuStreamWaitValue32", Needs::context, [&] {
+    require(how <= CU_STREAM_WAIT_VALUE_NOR, CUDA_ERROR_INVALID_VALUE);
+    check_word(word);
+    submit(find_stream(zero, handle), wait_work(word, value, how));
+  });
+}
+
+CUresult write_value(DefaultStream zero, CUstream handle, CUdeviceptr word, cuuint32_t value, unsigned how) {
+  return call("cuStreamWriteValue32", Needs::context, [&] {
+    require(how <= CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER, CUDA_ERROR_INVALID_VALUE);
+    check_word(word);
+    submit(find_stream(zero, handle), write_work(word, value));
   });
 }
 
@@ -197,6 +220,8 @@ CUresult capture_info_3(DefaultStream zero, CUstream s, CUstreamCaptureStatus* s
 #undef cuStreamQuery
 #undef cuStreamSynchronize
 #undef cuStreamWaitEvent
+#undef cuStreamWaitValue32
+#undef cuStreamWriteValue32
 #undef cuStreamGetFlags
 #undef cuStreamGetPriority
 #undef cuStreamGetId
@@ -235,6 +260,14 @@ CUresult CUDAAPI cuStreamDestroy_v2(CUstream handle) {
 SIMGPU_BOTH(cuStreamQuery, _ptsz, query, (CUstream s), s)
 SIMGPU_BOTH(cuStreamSynchronize, _ptsz, synchronize_stream, (CUstream s), s)
 SIMGPU_BOTH(cuStreamWaitEvent, _ptsz, wait_for_event, (CUstream s, CUevent e, unsigned f), s, e, f)
+SIMGPU_BOTH(cuStreamWaitValue32, _ptsz, wait_value, (CUstream s, CUdeviceptr w, cuuint32_t v, unsigned h), s,
+            w, v, h)
+SIMGPU_BOTH(cuStreamWaitValue32_v2, _ptsz, wait_value, (CUstream s, CUdeviceptr w, cuuint32_t v, unsigned h),
+            s, w, v, h)
+SIMGPU_BOTH(cuStreamWriteValue32, _ptsz, write_value, (CUstream s, CUdeviceptr w, cuuint32_t v, unsigned h),
+            s, w, v, h)
+SIMGPU_BOTH(cuStreamWriteValue32_v2, _ptsz, write_value,
+            (CUstream s, CUdeviceptr w, cuuint32_t v, unsigned h), s, w, v, h)
 SIMGPU_BOTH(cuStreamGetFlags, _ptsz, get_flags, (CUstream s, unsigned* f), s, f)
 SIMGPU_BOTH(cuStreamGetPriority, _ptsz, get_priority, (CUstream s, int* p), s, p)
 #if CUDA_VERSION >= 12000

@@ -9,11 +9,6 @@ using namespace sharedgpu::simgpu;
 
 namespace {
 
-Gpu& gpu_of(const CUmemLocation& location) {
-  require(location.type == CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_NOT_SUPPORTED);
-  return driver().gpu(location.id);
-}
-
 Driver::Handle& find_handle(Driver& d, CUmemGenericAllocationHandle handle) {
   auto found = d.handles.find(handle);
   require(found != d.handles.end(), CUDA_ERROR_INVALID_VALUE);
@@ -172,10 +167,7 @@ CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, std::size_t size, const CUm
     require(descriptions != nullptr && count > 0, CUDA_ERROR_INVALID_VALUE);
     for (std::size_t i = 0; i < count; ++i) {
       int device = gpu_of(descriptions[i].location).number;
-      Access access = descriptions[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? Access::read_write
-                      : descriptions[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ    ? Access::read
-                                                                                  : Access::none;
-      driver().space->set_access(address, {size}, access, device);
+      driver().space->set_access(address, {size}, access_of(descriptions[i].flags), device);
     }
   });
 }

@@ -20,6 +20,7 @@ Address Heap::take_from_device(Bytes size) {
   Address begin = space_.reserve(size, kGranule, 0);
   space_.map(begin, size, physical, true);
   space_.set_access(begin, size, Access::read_write, physical->device());
+  for (const auto& [device, access] : others_) space_.set_access(begin, size, access, device);
   reserved_ += size;
   return begin;
 }
@@ -91,6 +92,14 @@ std::optional<Range> Heap::find(Address at) const {
   auto found = std::prev(next);
   if (at - found->first >= found->second.count) return std::nullopt;
   return Range{found->first, found->second};
+}
+
+void Heap::set_access(int device, Access access) {
+  std::lock_guard lock(mutex_);
+  others_[device] = access;
+  for (const auto& [begin, size] : allocations_)
+    if (size > kSmall) space_.set_access(begin, round_up(size, kGranule), access, device);
+  for (const auto& [begin, block] : blocks_) space_.set_access(begin, kGranule, access, device);
 }
 
 Bytes Heap::used() const {

@@ -27,6 +27,8 @@ class Heap {
   bool free(Address begin);
   // The allocation that `at` lies in, with the size that was asked for.
   std::optional<Range> find(Address at) const;
+  // Of another device than the memory's own, to all of it, now and later.
+  void set_access(int device, Access access);
   Bytes used() const;      // asked for
   Bytes reserved() const;  // taken from the device
 
@@ -43,6 +45,7 @@ class Heap {
   mutable std::mutex mutex_;
   std::map<Address, Bytes> allocations_;
   std::map<Address, Block> blocks_;
+  std::map<int, Access> others_;
   Bytes reserved_;
 };
 

@@ -2,6 +2,7 @@
 #include "tests/simgpu/work.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -10,6 +11,7 @@
 namespace sharedgpu::simgpu {
 namespace {
 
+constexpr Nanoseconds kWaitStep = std::chrono::microseconds(20);
 constexpr std::size_t kPiece = std::size_t{4} << 20;
 
 // Managed memory comes to its device by faults. Other devices work on it from afar.
@@ -145,6 +147,40 @@ CUresult run_set(const Context& context, const SetPlan& plan) {
   return use.end() && whole ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
+bool fulfilled(std::uint32_t found, std::uint32_t value, unsigned how) {
+  switch (how) {
+    case CU_STREAM_WAIT_VALUE_EQ:
+      return found == value;
+    case CU_STREAM_WAIT_VALUE_AND:
+      return (found & value) != 0;
+    case CU_STREAM_WAIT_VALUE_NOR:
+      return ~(found | value) != 0;
+    default:
+      return static_cast<std::int32_t>(found - value) >= 0;
+  }
+}
+
+// Neither occupies the device: other streams and processes go on meanwhile.
+CUresult run_wait(const Context& context, Address word, std::uint32_t value, unsigned how) {
+  Driver& d = driver();
+  UseGuard use(on(context.device(), {{word, {sizeof value}, false}}));
+  if (!use.get()) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  for (bool done = false; !done; sleep_until(now() + kWaitStep)) {
+    if (d.lost) return lost_error();
+    if (sticky_error() != CUDA_SUCCESS) return sticky_error();
+    auto look = [&] { done = fulfilled(std::atomic_ref(*pointer<std::uint32_t>(word)).load(), value, how); };
+    if (!d.space->touch(use.get(), look)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  }
+  return use.end() ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+CUresult run_write(const Context& context, Address word, std::uint32_t value) {
+  UseGuard use(on(context.device(), {{word, {sizeof value}, true}}));
+  auto write = [&] { std::atomic_ref(*pointer<std::uint32_t>(word)).store(value); };
+  if (!use.get() || !driver().space->touch(use.get(), write)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  return use.end() ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
 }  // namespace
 
 Work kernel_work(const Kernel& kernel, Arguments arguments) {
@@ -177,6 +213,15 @@ Work prefetch_work(const Range& range, bool to_device) {
             device.count_copy(engine, moved);
             return CUDA_SUCCESS;
           }};
+}
+
+Work write_work(Address word, std::uint32_t value) {
+  return {CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, [=](Context& context) { return run_write(context, word, value); }};
+}
+
+Work wait_work(Address word, std::uint32_t value, unsigned how) {
+  return {CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+          [=](Context& context) { return run_wait(context, word, value, how); }};
 }
 
 Work host_work(CUhostFn function, void* data) {

@@ -48,6 +48,11 @@ Work copy_work(CopyPlan plan);
 Work set_work(SetPlan plan);
 // Sends the pages of managed memory of `range.device` to it, or to the host.
 Work prefetch_work(const Range& range, bool to_device);
+
+// Words by which streams, also those of several processes, wait for each other. `how` is a
+// CUstreamWaitValue_flags.
+Work write_work(Address word, std::uint32_t value);
+Work wait_work(Address word, std::uint32_t value, unsigned how);
 Work host_work(CUhostFn function, void* data);
 
 }  // namespace sharedgpu::simgpu

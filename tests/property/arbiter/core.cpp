@@ -73,6 +73,28 @@ TEST_CASE("Arbiters that die") {
   }));
 }
 
+TEST_CASE("Processes that wait for each other") {
+  CHECK(holds("lockstep", [] {
+    Scenario scenario = any_scenario();
+    scenario.lockstep = true;
+    scenario.gpus = *rc::gen::inRange(1u, 3u);
+    scenario.deaths = *rc::gen::arbitrary<bool>();
+    return scenario;
+  }));
+}
+
+TEST_CASE("Steps are taken") {
+  Scenario scenario;
+  scenario.tenants = 3;
+  scenario.most_sessions = 4;
+  scenario.largest_growth = 40;
+  scenario.lockstep = true;
+  World world(scenario);
+  world.run();
+  CHECK(world.tally().turns > 5);
+  CHECK(world.tally().steps > 5);
+}
+
 TEST_CASE("The worlds are lively") {
   Scenario scenario;
   scenario.tenants = 4;

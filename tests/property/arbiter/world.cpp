@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <utility>
 
 namespace sharedgpu::test {
 namespace {
@@ -13,6 +14,7 @@ constexpr Nanoseconds kQuantum = 500ms;
 // Contexts are taken without asking; here they fit beside the capacity.
 constexpr unsigned kForContexts = 60;
 constexpr Nanoseconds kPerMib = 100us;  // of copying
+constexpr unsigned kAhead = 4;          // submissions that a program gives before it waits for the first
 constexpr Bytes kChunk = mebibytes(4);  // evictions and restores report as they go
 
 void must(bool holds, const char* what) {
@@ -31,18 +33,25 @@ struct World::Client {
   Bytes allowed;
   Epoch epoch;
   bool attached = false;
-  bool gate = false;      // what its page says
-  bool had_gate = false;  // held a lease as the arbiter died
-  bool in_turn = false;   // from Ready or an open gate to Released
-  bool computing = false;
-  bool waiting = false;  // at the gate
-  bool asking = false;   // for a Verdict
+  bool gate = false;       // what its page says
+  bool had_gate = false;   // held a lease as the arbiter died
+  bool in_turn = false;    // from Ready or an open gate to Released
+  bool begun = false;      // has ever submitted
+  bool computing = false;  // has submitted what is not done yet
+  unsigned submitted = 0;  // so many in all
+  unsigned done = 0;
+  bool busy = false;       // the GPU is at the first of those that are not done
+  bool full = false;       // waits until some of it is done
+  bool stepped = false;    // at a Step, and whoever waited has passed
+  std::uint32_t step = 0;  // of its job
+  bool waiting = false;    // at the gate
+  bool asking = false;     // for a Verdict
   bool contended = false;
   bool hoarding = false;  // its host memory is used up: cannot evict
   Nanoseconds waiting_since{};
   Nanoseconds idle_since{};
   std::uint64_t requests = 0;
-  std::deque<Message> jobs;  // Restore, Evict and Revoke, in their order
+  std::deque<Message> jobs;  // Restore, Evict, Revoke and Step, in their order
   bool at_job = false;
   Bytes before_growth_swappable;
   Bytes before_growth_pinned;
@@ -78,14 +87,14 @@ World::World(const Scenario& scenario) : scenario_(scenario), random_(scenario.s
 World::~World() = default;
 
 void World::at(Nanoseconds time, std::function<void()> what) {
-  steps_.push(Step{.at = std::max(time, now_), .order = ++order_, .what = std::move(what)});
+  moments_.push(Moment{.at = std::max(time, now_), .order = ++order_, .what = std::move(what)});
 }
 
 void World::run() {
-  while (!steps_.empty()) {
-    Step step = steps_.top();
-    steps_.pop();
-    now_ = step.at;
+  while (!moments_.empty()) {
+    Moment moment = moments_.top();
+    moments_.pop();
+    now_ = moment.at;
     if (now_ > end_ && !winding_down_) {
       // Nobody starts anything new; then everybody ends.
       winding_down_ = true;
@@ -93,7 +102,7 @@ void World::run() {
       for (const auto& [key, client] : clients_) all.push_back(key);
       for (SessionId key : all) at(now_ + delay(1000), [this, key] { die(key); });
     }
-    step.what();
+    moment.what();
     check();
     if (winding_down_ && clients_.empty()) break;
   }
@@ -164,6 +173,7 @@ void World::check() {
            "work on memory that is not there");
       must(core_->leases().holds(client->tenant), "an open gate without a lease");
     }
+    must(!client->computing || core_->leases().holds(client->tenant), "work without a lease");
   }
   for (std::size_t i = 0; i < uuids_.size(); ++i) {
     must(there[i] + contexts[i] <= mebibytes(scenario_.capacity + kForContexts), "the GPU is out of memory");
@@ -199,10 +209,14 @@ void World::arrive(TenantId tenant, unsigned gpu) {
   client->tenant = tenant;
   client->gpu = gpu;
   Client& its = *client;
+  its.step = random(0, 1);
+  // It joins those who are there in what they do next.
+  for (const auto& [key, other] : clients_)
+    if (other->tenant == tenant) its.submitted = its.done = std::max(its.submitted, other->submitted);
   clients_[client->key] = std::move(client);
   tell(SessionCame{.session = its.id,
                    .tenant = tenant,
-                   .step = {.job = static_cast<std::uint32_t>(tenant.value), .step = random(0, 1)},
+                   .step = {.job = static_cast<std::uint32_t>(tenant.value), .step = its.step},
                    .cap = {},
                    .expected = false,
                    .hello = {}});
@@ -213,8 +227,12 @@ void World::die(SessionId key) {
   auto entry = clients_.find(key);
   if (entry == clients_.end()) return;
   SessionId id = entry->second->id;
+  TenantId tenant = entry->second->tenant;
   clients_.erase(entry);
   tell(SessionGone{.session = id});
+  // Who is gone is not waited for.
+  for (auto& [other, client] : clients_)
+    if (client->tenant == tenant) complete(*client);
 }
 
 void World::restart() {
@@ -251,10 +269,10 @@ void World::restart() {
       hello.held = its.had_gate;
       hello.wants = its.waiting;
       hello.epoch = its.epoch;
-      auto step = static_cast<std::uint32_t>(its.tenant.value);
+      auto job = static_cast<std::uint32_t>(its.tenant.value);
       tell(SessionCame{.session = its.id,
                        .tenant = its.tenant,
-                       .step = {.job = step, .step = 0},
+                       .step = {.job = job, .step = its.step},
                        .cap = {},
                        .expected = its.attached,
                        .hello = hello});
@@ -327,6 +345,7 @@ void World::deliver(SessionId key, const Message& message) {
       client.epoch = message.as<Restore>().epoch;
       [[fallthrough]];
     case MessageType::revoke:
+    case MessageType::step:
     case MessageType::evict:
       client.jobs.push_back(message);
       next_job(client);
@@ -357,14 +376,39 @@ void World::work(Client& client) {
     });
   };
   const Message& job = client.jobs.front();
-  if (job.type == MessageType::revoke) {
-    if (client.computing) return again(5ms);  // drains
+  auto released = [&](Epoch epoch, std::uint64_t order) {
     client.in_turn = false;
     say(client,
-        Released{.epoch = job.as<Revoke>().epoch, .wants = client.waiting, .overuse = {}, .use = client.use});
-    return finish_job(client);
+        Released{.epoch = epoch, .order = order, .wants = client.waiting, .overuse = {}, .use = client.use});
+    finish_job(client);
+  };
+  if (job.type == MessageType::revoke) {
+    if (client.computing) return again(5ms);  // drains
+    return released(job.as<Revoke>().epoch, job.as<Revoke>().order);
   }
   Bytes chunk = kChunk;
+  if (job.type == MessageType::step) {
+    auto step = job.as<Step>();
+    if (client.computing) return again(1ms);
+    if (client.stepped) {
+      client.stepped = false;
+      return released(step.epoch, step.order);
+    }
+    client.allowed = step.allowed;
+    chunk = std::min({chunk, minus(client.allowed, client.use.resident), client.missing()});
+    if (chunk != Bytes{}) {
+      client.use.resident += chunk;
+      return again(kPerMib * static_cast<long>((chunk.count >> 20) + 1));
+    }
+    if (client.gate) return finish_job(client);  // of an arbiter that is gone
+    client.stepped = client.in_turn = true;
+    if (client.waiting && !client.asking && client.missing() == Bytes{}) {
+      ++tally_.steps;
+      client.waiting = false;
+      submit(client);
+    }
+    return again(1ms);
+  }
   if (job.type == MessageType::restore) {
     auto restore = job.as<Restore>();
     client.allowed = restore.allowed;
@@ -379,6 +423,7 @@ void World::work(Client& client) {
     }
     return finish_job(client);
   }
+  must(!client.computing, "memory is taken from work that is not done");
   client.allowed = job.as<Evict>().allowed;
   const Bytes excess = minus(client.use.resident, client.allowed);
   chunk = std::min({chunk, excess, client.use.resident - client.use.settling});
@@ -399,7 +444,10 @@ void World::work(Client& client) {
 
 // Chooses what the program does next. It does one thing at a time.
 void World::live(Client& client) {
-  if (client.asking || client.computing || client.waiting) return;
+  if (client.asking || client.waiting) return;
+  client.full = client.submitted - client.done >= kAhead;
+  if (client.full) return;
+  if (client.computing && !scenario_.lockstep) return;
   if (winding_down_) return;
   unsigned what = random(0, 99);
   auto later = [this, key = client.key](Nanoseconds time) {
@@ -414,8 +462,12 @@ void World::live(Client& client) {
     at(now_ + delay(500), [this, tenant, gpu] { arrive(tenant, gpu); });
     return at(now_, [this, key = client.key] { die(key); });
   }
-  if (what < 15) return grow(client);
-  if (what < 22) {
+  // Where several tenants get more while they drain, that can be more than can ever be there at once: they
+  // allocate before they work.
+  unsigned growth = 15;
+  if (scenario_.lockstep) growth = client.begun ? 0 : 60;
+  if (what < growth) return grow(client);
+  if (what < 22 && !client.computing) {
     shrink(client);
     return later(delay(10));
   }
@@ -460,16 +512,47 @@ void World::compute(Client& client) {
     say(client, Want{});
     return;
   }
-  must(client.missing() == Bytes{}, "a gate was opened before all memory was there");
+  submit(client);
+}
+
+void World::submit(Client& client) {
+  must(client.missing() == Bytes{}, "work was let in before all memory was there");
   ++tally_.kernels;
+  ++client.submitted;
+  client.begun = true;
   client.computing = true;
   client.in_turn = true;
-  at(now_ + delay(60), [this, key = client.key] {
+  std::vector<Client*> tenants;
+  for (auto& [key, other] : clients_)
+    if (other->tenant == client.tenant) tenants.push_back(other.get());
+  for (Client* other : tenants) complete(*other);
+  if (scenario_.lockstep) resume(client);
+}
+
+// Begins with the first of what is not done, once all others have given as much.
+void World::complete(Client& client) {
+  if (client.busy || client.submitted == client.done) return;
+  if (scenario_.lockstep)
+    for (const auto& [key, other] : clients_)
+      if (other->tenant == client.tenant && other->submitted <= client.done) return;
+  client.busy = true;
+  at(now_ + delay(scenario_.lockstep ? 10 : 60), [this, key = client.key] {
     auto entry = clients_.find(key);
     if (entry == clients_.end()) return;
-    entry->second->computing = false;
-    entry->second->idle_since = now_;
-    live(*entry->second);
+    Client& its = *entry->second;
+    its.busy = false;
+    ++its.done;
+    its.computing = its.submitted != its.done;
+    its.idle_since = now_;
+    complete(its);
+    if (!scenario_.lockstep || std::exchange(its.full, false)) live(its);
+  });
+}
+
+void World::resume(Client& client) {
+  at(now_ + delay(20), [this, key = client.key] {
+    auto entry = clients_.find(key);
+    if (entry != clients_.end()) live(*entry->second);
   });
 }
 
@@ -480,9 +563,8 @@ void World::gate_opened(Client& client) {
   client.waiting = false;
   at(now_, [this, key = client.key] {
     auto entry = clients_.find(key);
-    if (entry != clients_.end() && !entry->second->asking && !entry->second->computing &&
-        !entry->second->waiting)
-      compute(*entry->second);
+    if (entry == clients_.end() || entry->second->asking || entry->second->waiting) return;
+    if (!entry->second->computing || scenario_.lockstep) compute(*entry->second);
   });
 }
 

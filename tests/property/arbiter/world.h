@@ -31,6 +31,7 @@ struct Scenario {
   bool host_runs_out = false;  // evictions get stuck now and then
   unsigned restarts = 0;
   bool pins = false;
+  bool lockstep = false;  // a session's work ends only when all others of its tenant have given as much
   Nanoseconds length = std::chrono::seconds(120);
 };
 
@@ -48,6 +49,7 @@ class World {
     unsigned kernels = 0;
     unsigned stuck = 0;
     unsigned settled = 0;  // what was swappable became pinned
+    unsigned steps = 0;    // submissions that were let through for others of the tenant
     Nanoseconds longest_wait{};
   };
   const Tally& tally() const { return tally_; }
@@ -76,6 +78,9 @@ class World {
   void grow(Client& client);
   void shrink(Client& client);
   void compute(Client& client);
+  void submit(Client& client);
+  void complete(Client& client);
+  void resume(Client& client);
   void watch_idle(SessionId id, unsigned generation);
 
   unsigned random(unsigned least, unsigned most) {
@@ -85,18 +90,20 @@ class World {
     return std::chrono::microseconds(random(1, most_milliseconds * 1000));
   }
 
-  struct Step {
+  struct Moment {
     Nanoseconds at;
     std::uint64_t order;
     std::function<void()> what;
-    bool operator<(const Step& other) const { return std::tie(at, order) > std::tie(other.at, other.order); }
+    bool operator<(const Moment& other) const {
+      return std::tie(at, order) > std::tie(other.at, other.order);
+    }
   };
 
   Scenario scenario_;
   std::mt19937_64 random_;
   Nanoseconds now_ = std::chrono::seconds(1000);
   Nanoseconds end_{};
-  std::priority_queue<Step> steps_;
+  std::priority_queue<Moment> moments_;
   std::uint64_t order_ = 0;
   std::unique_ptr<Policy> policy_;
   std::unique_ptr<Core> core_;

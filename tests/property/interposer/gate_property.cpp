@@ -75,6 +75,7 @@ TEST_CASE("nothing is submitted between the end of a drain and the next opening"
     const auto count = *rc::gen::inRange<std::size_t>(1, 4);
 
     gate::arm([] {});
+    gate::prepare_to_close();
     std::vector<LeasePageWriter> pages(count);
     auto open = [&](bool wanted) {
       for (LeasePageWriter& page : pages) page.set_open(wanted);

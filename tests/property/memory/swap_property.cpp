@@ -31,16 +31,16 @@ enum class Action {
   capture,
 };
 
-struct Step {
+struct Move {
   Action action;
   std::uint32_t number;
 };
 
-std::ostream& operator<<(std::ostream& out, const Step& step) {
-  return out << "{" << static_cast<int>(step.action) << ", " << step.number << "}";
+std::ostream& operator<<(std::ostream& out, const Move& move) {
+  return out << "{" << static_cast<int>(move.action) << ", " << move.number << "}";
 }
 
-rc::Gen<Step> any_step() {
+rc::Gen<Move> any_move() {
   const auto action = rc::gen::weightedElement<Action>({{6, Action::allocate_small},
                                                         {4, Action::allocate_large},
                                                         {4, Action::free},
@@ -57,7 +57,7 @@ rc::Gen<Step> any_step() {
                                                         {1, Action::capture}});
   return rc::gen::map(rc::gen::pair(action, rc::gen::arbitrary<std::uint32_t>()),
                       [](const std::pair<Action, std::uint32_t>& pair) {
-                        return Step{pair.first, pair.second};
+                        return Move{pair.first, pair.second};
                       });
 }
 
@@ -67,9 +67,9 @@ class Model {
  public:
   Model() { t_.books.limit = kCapacity.count; }
 
-  void take(const Step& step) {
-    const std::uint32_t n = step.number;
-    switch (step.action) {
+  void take(const Move& move) {
+    const std::uint32_t n = move.number;
+    switch (move.action) {
       case Action::allocate_small:
         return allocate({1 + n % 40000});
       case Action::allocate_large:
@@ -313,8 +313,8 @@ class Model {
 TEST_CASE("no program loses a byte, whatever the arbiter and the driver do", "[swap]") {
   const bool good = rc::check([] {
     Model model;
-    for (const Step& step : *rc::gen::container<std::vector<Step>>(any_step())) {
-      model.take(step);
+    for (const Move& move : *rc::gen::container<std::vector<Move>>(any_move())) {
+      model.take(move);
       model.check();
     }
     model.finish();

@@ -65,8 +65,11 @@ struct Bench {
   }
   void want(std::uint64_t session) { say(session, Want{}); }
   void release(std::uint64_t session, unsigned swappable, bool wants) {
-    say(session,
-        Released{.epoch = epoch(session), .wants = wants, .overuse = {}, .use = use(swappable, swappable)});
+    release(session, wants, use(swappable, swappable));
+  }
+  void release(std::uint64_t id, bool wants, MemoryUse its) {
+    say(id,
+        Released{.epoch = epoch(id), .order = session(id).order, .wants = wants, .overuse = {}, .use = its});
   }
   void ready(std::uint64_t session, unsigned swappable) {
     say(session, Ready{.epoch = epoch(session), .use = use(swappable, swappable)});
@@ -311,6 +314,165 @@ TEST_CASE("A tenant's sessions hold together") {
   CHECK(b.open(3));
 }
 
+// A tenant of two sessions, 2 and 3, whose turn has just ended.
+Bench two_leave() {
+  Bench b;
+  b.settle_in(2, 2, 30);
+  b.settle_in(3, 2, 30);
+  b.come(1, 1);
+  b.attach(1);
+  b.grow(1, 75, 0);
+  b.release(1, 0, true);
+  b.pass(10s);
+  return b;
+}
+
+TEST_CASE("Who has drained is let forward while others of its tenant have not") {
+  Bench b = two_leave();
+  REQUIRE(b.tenant(2).phase == Phase::leaving);
+  b.release(2, 30, true);
+  b.pass(99ms);
+  CHECK_FALSE(b.sent<Step>(2));
+  b.pass(1ms);
+  REQUIRE(b.sent<Step>(2));
+  CHECK(b.sent<Step>(2)->epoch == b.epoch(2));
+  CHECK(b.sent<Step>(2)->allowed == mebibytes(30));
+  CHECK_FALSE(b.sent<Step>(3));
+  b.pass(1s);
+  CHECK_FALSE(b.sent<Step>(2));  // not before it has answered
+
+  SECTION("the lease ends when all have drained after their last step") {
+    b.release(3, 30, true);
+    CHECK(b.tenant(2).phase == Phase::leaving);
+    CHECK(b.core->leases().holds(TenantId{2}));
+    b.release(2, 30, true);
+    CHECK(b.tenant(2).phase == Phase::out);
+    CHECK_FALSE(b.core->leases().holds(TenantId{2}));
+  }
+  SECTION("an answer to what was asked before is none") {
+    const std::uint64_t order = b.session(2).order;
+    b.say(2,
+          Released{
+              .epoch = b.epoch(2), .order = order - 1, .wants = 1, .overuse = {}, .use = Bench::use(30, 30)});
+    b.release(3, 30, true);
+    CHECK(b.tenant(2).phase == Phase::leaving);
+  }
+  SECTION("the roles can change") {
+    b.release(3, 30, true);
+    b.pass(10s);
+    CHECK(b.sent<Step>(3));
+    CHECK_FALSE(b.sent<Step>(2));
+    b.release(2, 30, false);
+    CHECK(b.tenant(2).phase == Phase::leaving);
+    b.release(3, 30, false);
+    CHECK(b.tenant(2).phase == Phase::out);
+  }
+  SECTION("it dies") {
+    b.step(SessionGone{.session = SessionId{2}});
+    CHECK(b.tenant(2).phase == Phase::leaving);
+    b.release(3, 30, true);
+    CHECK(b.tenant(2).phase == Phase::out);
+  }
+  SECTION("the one that was waited for dies") {
+    b.step(SessionGone{.session = SessionId{3}});
+    CHECK(b.tenant(2).phase == Phase::leaving);
+    b.release(2, 30, true);
+    CHECK(b.tenant(2).phase == Phase::out);
+  }
+}
+
+TEST_CASE("Steps come ever more rarely, and only to who has something to submit") {
+  Bench b = two_leave();
+  b.release(2, 30, false);
+  b.pass(1s);
+  CHECK_FALSE(b.sent<Step>(2));
+  b.want(2);
+  REQUIRE(b.sent<Step>(2));
+  auto steps_in = [&](Nanoseconds time) {
+    int steps = 0;
+    for (const Nanoseconds end = b.now + time; b.now < end; b.pass(1ms)) {
+      if (!b.sent<Step>(2)) continue;
+      ++steps;
+      b.release(2, 30, true);
+    }
+    return steps;
+  };
+  b.release(2, 30, true);
+  const int first = steps_in(10s);
+  CHECK(first > 1);
+  steps_in(100s);
+  CHECK(steps_in(10s) < first);
+}
+
+TEST_CASE("After a step that took long the others are given as long again") {
+  Bench b = two_leave();
+  b.release(2, 30, true);
+  b.pass(100ms);
+  REQUIRE(b.sent<Step>(2));
+  b.now += 5s;
+  b.release(3, 30, true);
+  b.pass(9s);
+  CHECK_FALSE(b.sent<Step>(3));
+  b.release(2, 30, true);
+  CHECK_FALSE(b.core->leases().holds(TenantId{2}));
+}
+
+TEST_CASE("Who is let forward gets the memory that it lacks") {
+  Bench b = two_leave();
+  b.settle_in(4, 4, 0);
+  b.release(2, 30, true);
+  REQUIRE(b.tenant(1).phase == Phase::entering);
+  CHECK(b.session(1).allowed == mebibytes(40));  // all that is free
+  b.grow(2, 50, 30);
+  CHECK(b.granted(2));
+  CHECK(b.sent<Verdict>(2)->allowed == mebibytes(30));
+  // The one that comes in gives up its place: it cannot have it before the other has left.
+  b.pass(100ms);
+  CHECK(b.tenant(1).phase == Phase::leaving);
+  CHECK_FALSE(b.sent<Step>(2));
+  b.release(1, true, Bench::use(75, 40));
+  REQUIRE(b.sent<Evict>(1));
+  CHECK(b.sent<Evict>(1)->allowed == mebibytes(20));
+  CHECK(b.tenant(1).phase == Phase::out);
+  b.tell(1, 75, 20);
+  REQUIRE(b.sent<Step>(2));
+  CHECK(b.sent<Step>(2)->allowed == mebibytes(50));
+  b.release(2, 50, true);
+  b.release(3, 30, true);
+  CHECK(b.tenant(2).phase == Phase::out);
+  CHECK(b.tenant(1).phase == Phase::entering);
+}
+
+TEST_CASE("A tenant that cannot leave for want of memory gets it from who runs, when that turn is over") {
+  Bench b;
+  b.settle_in(1, 1, 40);
+  b.settle_in(2, 2, 30);
+  b.settle_in(3, 2, 30);
+  b.grow(2, 50, 30);  // does not fit: it has to leave
+  REQUIRE(b.tenant(2).phase == Phase::leaving);
+  CHECK(b.open(1));
+  b.release(2, true, Bench::use(50, 30));
+  b.pass(9s);
+  CHECK(b.open(1));
+  CHECK_FALSE(b.sent<Step>(2));
+  b.pass(1s);
+  CHECK_FALSE(b.open(1));
+  b.release(1, 40, true);
+  REQUIRE(b.sent<Evict>(1));
+  b.tell(1, 40, 20);
+  CHECK(b.sent<Step>(2));
+}
+
+TEST_CASE("What a session that has drained settles is pinned before its turn has ended") {
+  Bench b = two_leave();
+  b.release(2, 30, false);
+  MemoryUse its = Bench::use(30, 30, 10);
+  its.settling = mebibytes(10);
+  b.say(2, Usage{.request = 7, .use = its, .stuck = 0});
+  CHECK(b.granted(2));
+  CHECK(b.tenant(2).phase == Phase::leaving);
+}
+
 TEST_CASE("Tenants on two GPUs have one turn on both") {
   Bench b;
   b.settle_in(1, 1, 75);
@@ -403,7 +565,10 @@ TEST_CASE("Crossing messages change nothing") {
   b.say(2, Ready{.epoch = first, .use = {}});   // crossed the Revoke
   b.say(2, Idle{.epoch = first, .idle = 10s});  // the same
   CHECK(b.tenant(2).phase == Phase::leaving);
-  b.say(2, Released{.epoch = Epoch{999}, .wants = 1, .overuse = {}, .use = {}});
+  const std::uint64_t order = b.session(2).order;
+  b.say(2, Released{.epoch = Epoch{999}, .order = order, .wants = 1, .overuse = {}, .use = {}});
+  CHECK(b.tenant(2).phase == Phase::leaving);
+  b.say(2, Released{.epoch = b.epoch(2), .order = order - 1, .wants = 1, .overuse = {}, .use = {}});
   CHECK(b.tenant(2).phase == Phase::leaving);
   b.release(2, 0, true);
   CHECK(b.tenant(2).phase == Phase::out);
@@ -527,6 +692,31 @@ TEST_CASE("A lease that was being given back ends with Released") {
   b.now += 1s;
   b.release(1, 75, false);
   CHECK(b.core->leases().of_tenant(TenantId{1}, 5000s) == 101s);
+}
+
+TEST_CASE("Sessions whose turn was ending as the arbiter died are let forward as well") {
+  Bench b(with_lease(1, 900s, 2));
+  Hello hello;
+  hello.resuming = 1;
+  hello.wants = 1;
+  hello.epoch = Epoch{7};
+  b.come(1, 1, hello);
+  b.attach(1);
+  CHECK(b.sent<Revoke>(1));
+  b.tell(1, 30, 30);
+  b.release(1, 30, true);
+  hello.held = 1;
+  b.come(2, 1, hello);
+  CHECK_FALSE(b.open(2));
+  b.attach(2);
+  CHECK(b.sent<Revoke>(2));
+  b.tell(2, 30, 30);
+  b.pass(2s);
+  REQUIRE(b.sent<Step>(1));
+  b.release(2, 30, true);
+  CHECK(b.tenant(1).phase == Phase::leaving);
+  b.release(1, 30, true);
+  CHECK_FALSE(b.core->leases().holds(TenantId{1}));
 }
 
 TEST_CASE("No memory is promised before everybody is back, and not for ever") {

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -62,6 +63,11 @@ class Daemon {
     waitpid(pid_, &status, 0);
     pid_ = 0;
     return status;
+  }
+  // That it has open.
+  std::size_t descriptors() const {
+    const std::filesystem::directory_iterator all("/proc/" + std::to_string(pid_) + "/fd");
+    return static_cast<std::size_t>(std::distance(begin(all), end(all)));
   }
   std::string socket() const { return folder_ + "/run/s.sock"; }
   std::string config() const { return folder_ + "/c.conf"; }
@@ -283,14 +289,20 @@ TEST_CASE("A whole handoff over the socket, and the arbiter's death in it") {
   b.hear<Attached>();
   b.await_gate(true);
   b.say(Usage{.request = 1, .use = use(mebibytes(700), {}), .stuck = 0});
-  CHECK(b.hear<Revoke>().epoch == epoch_b);
+  const Revoke revoke_b = b.hear<Revoke>();
+  CHECK(revoke_b.epoch == epoch_b);
   CHECK(b.hear<Verdict>().granted == 1);
   CHECK_FALSE(b.open());
-  b.say(Released{.epoch = epoch_b, .wants = 1, .overuse = {}, .use = use(mebibytes(700), {})});
+  b.say(Released{
+      .epoch = epoch_b, .order = revoke_b.order, .wants = 1, .overuse = {}, .use = use(mebibytes(700), {})});
 
-  Epoch epoch_a = a.hear<Revoke>().epoch;
+  const Revoke revoke_a = a.hear<Revoke>();
   CHECK_FALSE(a.open());
-  a.say(Released{.epoch = epoch_a, .wants = 0, .overuse = {}, .use = use(mebibytes(700), mebibytes(700))});
+  a.say(Released{.epoch = revoke_a.epoch,
+                 .order = revoke_a.order,
+                 .wants = 0,
+                 .overuse = {},
+                 .use = use(mebibytes(700), mebibytes(700))});
   Bytes kept = a.hear<Evict>().allowed;
   CHECK(kept == mebibytes(324));
   a.say(Usage{.request = 0, .use = use(mebibytes(700), kept), .stuck = 0});
@@ -371,6 +383,67 @@ TEST_CASE("A peer that asks without reading is dropped") {
   CHECK(good.hear<Welcome>().session.value > 0);
 }
 
+TEST_CASE("A peer that asks for one status after the other without reading is dropped") {
+  Daemon daemon;
+  Client bad(daemon);
+  const Message question = Message::of(StatusQuery{});
+  int error = 0;
+  for (int i = 0; i < 200000 && error == 0; ++i) error = bad.channel.send(question);
+  CHECK((error == EPIPE || error == ECONNRESET));
+  Client patient(daemon);
+  for (int i = 0; i < 20; ++i) {
+    patient.say(StatusQuery{});
+    CHECK(patient.hear<StatusReply>().size > 0);
+  }
+}
+
+TEST_CASE("A borrower that does not read costs the arbiter no descriptors") {
+  Daemon daemon;
+  Client anchor(daemon), lender(daemon), bad(daemon);
+  const RunToken token = new_run(anchor);
+  constexpr std::uint64_t kLender = 77;
+  for (Client* each : {&lender, &bad}) {
+    each->say(hello_of(token));
+    each->say(Attach{
+        .gpu = kGpu, .total = gibibytes(1), .name = {}, .lender = each == &lender ? kLender : kLender + 1});
+    each->hear<Attached>();
+  }
+  const std::size_t before = daemon.descriptors();
+  std::size_t most = before;
+  const Message question = Message::of(Borrow{.request = 1, .name = {.lender = kLender, .loan = 1}});
+  for (int i = 0; i < 5000 && bad.channel.send(question) == 0; ++i) {
+    const Wanted wanted = lender.hear<Wanted>();
+    const Lend lend{.ticket = wanted.ticket, .outcome = LoanOutcome::given, .pieces = 1, .size = {1}};
+    REQUIRE(lender.channel.send(Message::of(lend), STDERR_FILENO) == 0);
+    lender.say(MemoryQuery{});
+    lender.hear<MemoryView>();  // the loan has been passed on
+    most = std::max(most, daemon.descriptors());
+  }
+  CHECK(most < before + 8);
+  CHECK(bad.is_dropped());
+}
+
+TEST_CASE("What a session repeats is written down once, and a second GPU of its is nobody's") {
+  Daemon daemon;
+  auto records = [&] {
+    std::ifstream ledger(daemon.folder() + "/state/ledger");
+    return std::count(std::istreambuf_iterator<char>(ledger), {}, '\n');
+  };
+  Client bad(daemon);
+  bad.say(Hello{});
+  bad.attach();
+  bad.hear<Attached>();
+  const auto before = records();
+  for (int i = 0; i < 100; ++i) {
+    bad.attach();
+    bad.hear<Attached>();
+  }
+  CHECK(records() == before);
+  bad.say(Attach{.gpu = {{9}}, .total = gibibytes(1), .name = {}});
+  CHECK(bad.is_dropped());
+  await_status(daemon, [](const Json& json) { return json["tenants"].empty() && json["gpus"].empty(); });
+}
+
 TEST_CASE("Half-open peers hold nobody up") {
   Daemon daemon;
   std::vector<std::unique_ptr<Client>> silent;
@@ -384,6 +457,7 @@ TEST_CASE("A killed process gives everything back") {
   Daemon daemon;
   pid_t child = fork();
   if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     Channel channel;
     channel.connect(daemon.socket().c_str());
     channel.send(Message::of(Hello{}));

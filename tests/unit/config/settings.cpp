@@ -68,6 +68,8 @@ TEST_CASE("Errors name file, line and value") {
   CHECK(error_of("UnitsPerGpu=0") == "x.conf:1: UnitsPerGpu: '0' is not a number from 1 to 1024");
   CHECK(error_of("Quantum=0") == "x.conf:1: Quantum: '0' is not long enough");
   CHECK(error_of("DeviceMemoryLimit=0") == "x.conf:1: DeviceMemoryLimit: '0' is not more than nothing");
+  CHECK(error_of("Quantum=1s\n\nPolicy=round-robin\nQuantum=2s\n") ==
+        "x.conf:4: Quantum: line 1 sets it already");
   CHECK(error_of("Quantum=1s\nnonsense\n") == "x.conf:2: expected Key=Value");
   CHECK(error_of("[section]\n") == "x.conf:1: sections are not used; expected Key=Value");
   CHECK(error_of("Quantum=1s\n" + std::string(500, 'x')).rfind("x.conf:2: line longer", 0) == 0);

@@ -23,6 +23,7 @@ class Arbiter {
  public:
   explicit Arbiter(bool open) {
     gate::arm([] { ++wants; });
+    gate::prepare_to_close();
     REQUIRE(writer_.create() == 0);
     writer_.set_open(open);
     REQUIRE(gate::install(writer_.fd()));
@@ -165,6 +166,7 @@ TEST_CASE("a gate that opened without a Ready is drained all the same") {
 
 TEST_CASE("a gate with several pages is open when all of them are") {
   gate::arm([] { ++wants; });
+  gate::prepare_to_close();
   LeasePageWriter first;
   LeasePageWriter second;
   REQUIRE(first.create() == 0);
@@ -272,6 +274,83 @@ TEST_CASE("a drain that needs the program's own next submission is not for ever"
   closer.join();
   // What was let through is drained as well.
   CHECK(rounds == 2);
+}
+
+TEST_CASE("a step lets those pass who wait, drains, and then nobody") {
+  Arbiter arbiter(true);
+  arbiter.set_open(false);
+  CHECK(close_quietly());
+  std::atomic<int> passed{0};
+  std::thread thread([&] {
+    for (int i = 0; i < 5; ++i) {
+      gate::Pass pass;
+      ++passed;
+    }
+  });
+  wait_until([] { return gate::wanted(); });
+  int before_drain = 0;
+  Call drain([&] { before_drain = passed; });
+  while (passed < 5) {
+    CHECK(gate::step(drain));
+    CHECK(!gate::held());
+    const int after = passed;
+    CHECK(before_drain == after);
+    std::this_thread::sleep_for(5ms);
+    CHECK(passed == after);
+  }
+  thread.join();
+  // Nobody comes.
+  CHECK(gate::step(drain));
+  CHECK(!gate::held());
+}
+
+TEST_CASE("a step whose drain needs the program's own next submission is not for ever") {
+  Arbiter arbiter(true);
+  arbiter.set_open(false);
+  CHECK(close_quietly());
+  std::atomic<int> passed{0};
+  std::thread thread([&] {
+    for (int i = 0; i < 2; ++i) {
+      gate::Pass pass;
+      ++passed;
+    }
+  });
+  wait_until([] { return gate::wanted(); });
+  Call drain([&] {
+    if (passed > 0) wait_until([&] { return passed == 2; });
+  });
+  while (passed < 2) CHECK(gate::step(drain));
+  thread.join();
+}
+
+TEST_CASE("a step that finds the gate open leaves it open") {
+  Arbiter arbiter(true);
+  arbiter.set_open(false);
+  CHECK(close_quietly());
+  arbiter.set_open(true);
+  Call nothing;
+  CHECK(!gate::step(nothing));
+  CHECK(gate::held());
+}
+
+TEST_CASE("in a step nobody passes while memory is missing") {
+  Arbiter arbiter(true);
+  static std::atomic<bool> complete{false};
+  gate::arm([] { ++wants; }, [] { return complete.load(); });
+  arbiter.set_open(false);
+  CHECK(close_quietly());
+  std::atomic<bool> passed{false};
+  std::thread thread([&] {
+    gate::Pass pass;
+    passed = true;
+  });
+  wait_until([] { return gate::wanted(); });
+  Call nothing;
+  CHECK(gate::step(nothing));
+  CHECK(!passed);
+  complete = true;
+  while (!passed) CHECK(gate::step(nothing));
+  thread.join();
 }
 
 TEST_CASE("grace comes ever more rarely") {

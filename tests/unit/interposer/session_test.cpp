@@ -125,12 +125,30 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
   for (std::uint64_t turn = 1; turn <= 3; ++turn) {
     // The turn ends; the memory goes.
     arbiter.page().set_open(false);
-    arbiter.say(Revoke{.epoch = {turn}});
+    arbiter.say(Revoke{.epoch = {turn}, .order = turn});
     Released released = arbiter.expect<Released>();
     CHECK(released.epoch == Epoch{turn});
+    CHECK(released.order == turn);
     CHECK(released.wants == 0);
     CHECK(released.use.resident == released.use.swappable);
     CHECK(!gate::held());
+
+    // It is let forward for others of its tenant: what waits is submitted, and that is drained.
+    auto forward = std::async(std::launch::async, [&] {
+      cuCtxPushCurrent_v2(context);
+      return cuMemsetD8_v2(address, pattern[0], 1);
+    });
+    arbiter.expect<Want>();
+    CHECK(blocked(forward));
+    for (std::uint64_t order = 10 * turn; forward.wait_for(0s) != std::future_status::ready; ++order) {
+      arbiter.say(Step{.epoch = {turn}, .allowed = mebibytes(192), .order = order});
+      released = arbiter.expect<Released>();
+      CHECK(released.epoch == Epoch{turn});
+      CHECK(released.order == order);
+      CHECK(!gate::held());
+    }
+    CHECK(forward.get() == CUDA_SUCCESS);
+
     arbiter.last_usage.reset();
     arbiter.say(Evict{.allowed = {}});
     arbiter.serve_until([&] { return arbiter.last_usage && arbiter.last_usage->use.resident.count == 0; });

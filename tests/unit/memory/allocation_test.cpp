@@ -105,6 +105,18 @@ TEST_CASE("a free waits for the GPU, and fails as the driver fails", "[allocatio
   CHECK(t.device.physical() == Bytes{});
 }
 
+TEST_CASE("a free that a capture gets ahead of comes later", "[allocation]") {
+  World t;
+  const CUdeviceptr address = allocated(t, kibibytes(100));
+  t.device.fail_call(1, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  CHECK(t.memory.free(address) == CUDA_SUCCESS);
+  CHECK_FALSE(t.memory.find(address));
+  CHECK_FALSE(t.memory.free(address));
+  CHECK(t.device.physical() == kibibytes(100));
+  t.memory.tend();
+  CHECK(t.device.physical() == Bytes{});
+}
+
 TEST_CASE("a free during a capture comes later", "[allocation]") {
   World t;
   const CUdeviceptr large = allocated(t, kibibytes(100));
@@ -126,6 +138,14 @@ TEST_CASE("a free during a capture comes later", "[allocation]") {
   }
   SECTION("with the next turn, when the GPU is idle anyway") {
     CHECK(t.memory.restore());
+    CHECK(t.device.synchronizations() == 0);
+  }
+  SECTION("when the GPU is found idle, and then without waiting for it") {
+    t.books.is_idle = false;
+    t.memory.tend();
+    CHECK(t.memory.use().swappable > kibibytes(100));
+    t.books.is_idle = true;
+    t.memory.tend();
     CHECK(t.device.synchronizations() == 0);
   }
   SECTION("again, if the driver fails") {
@@ -219,6 +239,11 @@ TEST_CASE("pinned memory and contexts are in the books", "[allocation]") {
   t.books.limit = mebibytes(1).count;
   CHECK(t.memory.pin(kibibytes(600)) == CUDA_SUCCESS);
   CHECK(t.memory.pin(kibibytes(600)) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(t.memory.use().pinned == kibibytes(600));
+  const unsigned asked = t.books.asked;
+  CHECK(t.memory.pin(kLargestAllocation) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(t.memory.pin({~0ull}) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(t.books.asked == asked);
   CHECK(t.memory.use().pinned == kibibytes(600));
   t.memory.unpin(kibibytes(100));
   CHECK(t.books.last.pinned == kibibytes(500));

@@ -59,7 +59,6 @@ DriverCalls note_taker() {
   calls.cuMemUnmap = [](CUdeviceptr, std::size_t) { return note("unmap"); };
   calls.cuCtxPushCurrent_v2 = [](CUcontext context) { return note("push " + number(context)); };
   calls.cuCtxPopCurrent_v2 = [](CUcontext*) { return note("pop"); };
-  calls.cuCtxSynchronize = [] { return note("synchronize"); };
   calls.cuStreamCreate = [](CUstream* stream, unsigned flags) {
     *stream = fake<CUstream>(100 + notes.size());
     return note(flags == CU_STREAM_NON_BLOCKING ? "stream" : "blocking stream");
@@ -112,9 +111,7 @@ TEST_CASE("memory is asked for on the device", "[driver]") {
   CHECK(device.release(physical) == CUDA_SUCCESS);
   CHECK(device.unmap(base, mebibytes(4)) == CUDA_SUCCESS);
   CHECK(device.unreserve(base, mebibytes(4)) == CUDA_SUCCESS);
-  CHECK(device.synchronize() == CUDA_SUCCESS);
-  CHECK(taken() ==
-        Notes{"reserve", "create", "map at 0", "access", "release", "unmap", "unreserve", "synchronize"});
+  CHECK(taken() == Notes{"reserve", "create", "map at 0", "access", "release", "unmap", "unreserve"});
   CHECK(base == 1ull << 40);
   CHECK(physical == 5);
 }
@@ -186,18 +183,18 @@ TEST_CASE("a capture elsewhere does not forbid the service thread to synchronize
   CHECK(mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
-TEST_CASE("a thread without a context waits in the process's", "[driver]") {
-  const Fresh fresh;
-  DriverCalls calls = note_taker();
-  static bool entered;
-  entered = false;
-  calls.cuCtxPushCurrent_v2 = [](CUcontext) { return entered = true, CUDA_SUCCESS; };
-  calls.cuCtxPopCurrent_v2 = [](CUcontext*) { return entered = false, CUDA_SUCCESS; };
-  calls.cuCtxSynchronize = [] { return entered ? note("synchronize") : CUDA_ERROR_INVALID_CONTEXT; };
-  DriverDevice device(calls, 3);
-  CHECK(device.synchronize() == CUDA_ERROR_INVALID_CONTEXT);
-  device.use_context(fake<CUcontext>(9));
-  CHECK(device.synchronize() == CUDA_SUCCESS);
-  CHECK(taken() == Notes{"synchronize"});
-  CHECK_FALSE(entered);
+TEST_CASE("only work of the device and its peers is waited for", "[driver]") {
+  static std::vector<CUdevice> asked;
+  DriverDevice device(note_taker(), 3);
+  device.set_synchronize([](const std::vector<CUdevice>& devices) {
+    asked = devices;
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
+  });
+  CHECK(device.synchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
+  CHECK(asked == std::vector<CUdevice>{3});
+  device.set_peer(5, true);
+  device.set_peer(1, true);
+  device.set_peer(5, false);
+  device.synchronize();
+  CHECK(asked == std::vector<CUdevice>{3, 1});
 }

@@ -53,6 +53,11 @@ TEST_CASE("native memory is counted as pinned, small blocks by the piece") {
   CHECK(world.memory.use().swappable == Bytes{});
   CHECK(world.memory.pin(mebibytes(1)) == CUDA_SUCCESS);
   CHECK(world.memory.use().pinned == mebibytes(13));
+  const unsigned asked = world.books.asked;
+  CHECK(world.memory.pin(kLargestAllocation) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(world.memory.pin({~0ull}) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(world.books.asked == asked);
+  CHECK(world.memory.use().pinned == mebibytes(13));
   world.memory.unpin(mebibytes(1));
   CHECK(!world.memory.find(large));
   CHECK(world.memory.free(large) == CUDA_SUCCESS);

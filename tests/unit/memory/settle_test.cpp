@@ -143,3 +143,30 @@ TEST_CASE("what another process has open stays until it has not", "[settle]") {
   t.memory.tend();
   CHECK(t.memory.use().pinned == Bytes{});
 }
+
+TEST_CASE("what the program has mapped settles by the addresses where it is mapped", "[settle]") {
+  Settling t;
+  ProgramMemory::Id id = 0;
+  const Bytes size = kibibytes(256);
+  REQUIRE(t.memory.create(&id, size, {}) == CUDA_SUCCESS);
+  const CUdeviceptr at = t.device.reserve_for_program(size);
+  REQUIRE(t.memory.map(at, size, id) == CUDA_SUCCESS);
+  CUmemAccessDesc access = {};
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  REQUIRE(t.memory.set_access(at, &access, 1) == CUDA_SUCCESS);
+  fill(at, size, 3);
+
+  CHECK(t.memory.settle(at + 1, size) == CUDA_ERROR_INVALID_VALUE);
+  REQUIRE(t.memory.settle(at + kibibytes(130).count, kibibytes(4)) == CUDA_SUCCESS);
+  CHECK(t.memory.use().pinned == kibibytes(128));
+  const Physical physical = t.device.mapped_at(at + kibibytes(128).count);
+  t.evict_all();
+  CHECK(t.device.physical() == kibibytes(128));
+  CHECK(t.device.mapped_at(at) == 0);
+  CHECK(t.device.mapped_at(at + kibibytes(128).count) == physical);
+  CHECK(t.memory.settle(at, size) == CUDA_ERROR_NOT_READY);
+  REQUIRE(t.restore_all());
+  CHECK(t.memory.settle(at, size) == CUDA_SUCCESS);
+  CHECK(holds(at, size, 3));
+  CHECK(t.device.misuse().empty());
+}

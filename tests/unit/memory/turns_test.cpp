@@ -165,6 +165,25 @@ TEST_CASE("a restore that finds the memory not yet free is tried again", "[turns
   t.check_contents();
 }
 
+TEST_CASE("a device that is lost while memory is away does not keep the program from its error", "[turns]") {
+  World t;
+  CUdeviceptr address = 0;
+  REQUIRE(t.memory.allocate(&address, kibibytes(512)) == CUDA_SUCCESS);
+  t.memory.set_allowed(kibibytes(128));
+  REQUIRE(t.memory.evict());
+  t.device.lose();
+  CHECK_FALSE(t.memory.restore());  // nothing was to come back yet
+  t.memory.set_allowed(gibibytes(1));
+  CHECK(t.memory.restore());
+  CHECK(t.memory.use().swappable == kibibytes(128));
+  CHECK(t.memory.use().resident == kibibytes(128));
+  CHECK(t.books.last.swappable == kibibytes(128));
+  t.memory.set_allowed({});
+  CHECK_FALSE(t.memory.evict());
+  CHECK(t.books.stuck);
+  CHECK(t.memory.restore());
+}
+
 TEST_CASE("evicted memory is freed without the GPU", "[turns]") {
   Turn t;
   REQUIRE(t.evict_to({}));

@@ -109,6 +109,34 @@ TEST_CASE("Waiting for an event alone keeps a stream busy") {
   CHECK(cuStreamSynchronize(two) == CUDA_SUCCESS);
 }
 
+TEST_CASE("A stream waits for a word that another one writes") {
+  Gpu gpu;
+  CUdeviceptr memory = gpu.words(1);
+  CUstream one = gpu.stream(), two = gpu.stream();
+  void* host = nullptr;
+  CUdeviceptr word = 0;
+  REQUIRE(cuMemHostAlloc(&host, 8, CU_MEMHOSTALLOC_DEVICEMAP) == CUDA_SUCCESS);
+  *static_cast<std::uint64_t*>(host) = 0;
+  REQUIRE(cuMemHostGetDevicePointer(&word, host, 0) == CUDA_SUCCESS);
+  CHECK(cuStreamWaitValue32(one, word + 2, 1, CU_STREAM_WAIT_VALUE_GEQ) == CUDA_ERROR_INVALID_VALUE);
+  REQUIRE(cuStreamWaitValue32(one, word, 2, CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS);
+  REQUIRE(gpu.add(memory, 1, 3, one) == CUDA_SUCCESS);
+  REQUIRE(cuStreamWriteValue32(two, word, 1, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS);
+  REQUIRE(cuStreamSynchronize(two) == CUDA_SUCCESS);
+  CHECK(cuStreamQuery(one) == CUDA_ERROR_NOT_READY);
+  REQUIRE(cuStreamWriteValue32(two, word, 3, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS);
+  REQUIRE(cuStreamSynchronize(one) == CUDA_SUCCESS);
+  CHECK(word_at(memory) == 3);
+  // The program itself may write it, and device memory serves as well.
+  REQUIRE(cuStreamWaitValue32(one, word, 8, CU_STREAM_WAIT_VALUE_AND) == CUDA_SUCCESS);
+  REQUIRE(cuStreamWriteValue32(one, memory, 7, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS);
+  REQUIRE(cuStreamWaitValue32(two, memory, 7, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS);
+  CHECK(cuStreamQuery(two) == CUDA_ERROR_NOT_READY);
+  std::atomic_ref(*static_cast<std::uint32_t*>(host)).store(12);
+  REQUIRE(cuStreamSynchronize(two) == CUDA_SUCCESS);
+  CHECK(cuMemFreeHost(host) == CUDA_SUCCESS);
+}
+
 TEST_CASE("Events measure the time between them") {
   Gpu gpu;
   CUstream stream = gpu.stream();

@@ -51,6 +51,17 @@ void FakeDevice::set_out_of_memory(bool out) {
   out_of_memory_ = out;
 }
 
+void FakeDevice::lose() {
+  fail_call(1, CUDA_ERROR_UNKNOWN, ~0u);
+  const std::lock_guard lock(mutex_);
+  lost_ = true;
+}
+
+bool FakeDevice::lost() {
+  const std::lock_guard lock(mutex_);
+  return lost_;
+}
+
 Bytes FakeDevice::physical() const {
   const std::lock_guard lock(mutex_);
   Bytes total;

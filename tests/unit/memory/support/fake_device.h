@@ -25,6 +25,8 @@ class FakeDevice : public Device {
   bool has_failed() const;
   // Until further notice create() says that there is no memory.
   void set_out_of_memory(bool out);
+  // From now on every call fails.
+  void lose();
 
   // What is left behind.
   Bytes physical() const;
@@ -60,6 +62,7 @@ class FakeDevice : public Device {
   CUresult pin_host(std::byte* data, Bytes size) override;
   CUresult unpin_host(std::byte* data) override;
   CUresult synchronize() override;
+  bool lost() override;
 
  protected:
   // With the lock.
@@ -99,6 +102,7 @@ class FakeDevice : public Device {
   CUresult failure_ = CUDA_ERROR_UNKNOWN;
   bool failed_ = false;
   bool out_of_memory_ = false;
+  bool lost_ = false;
   bool entered_ = false;
   unsigned synchronizations_ = 0;
   unsigned calls_ = 0;

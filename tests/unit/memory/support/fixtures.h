@@ -29,11 +29,13 @@ class FakeBooks final : public Books {
     stuck = is_stuck;
   }
   bool capturing() override { return in_capture; }
+  bool idle() override { return is_idle; }
   bool still_lent(CUdeviceptr base) override { return base == lent; }
 
   Memory* memory = nullptr;
   std::atomic<std::uint64_t> limit{gibibytes(64).count};
   std::atomic<bool> in_capture{false};
+  std::atomic<bool> is_idle{true};
   std::atomic<bool> settles{true};
   std::atomic<CUdeviceptr> lent{0};
   std::atomic<unsigned> asked{0};
