@@ -49,7 +49,7 @@ def nccl(chosen):
 
 def one_process(chosen):
     assert torch.cuda.can_device_access_peer(0, 1)
-    blocks = ballast_on("cuda:0", chosen.gib) + ballast_on("cuda:1", chosen.gib)
+    blocks = [ballast_on("cuda:0", chosen.gib), ballast_on("cuda:1", chosen.gib)]
     torch.manual_seed(1)
     a = torch.randn(2048, 2048, device="cuda:0") / 64
     for step in range(chosen.steps * 4):
@@ -58,7 +58,8 @@ def one_process(chosen):
         a = b.to("cuda:0")
         if step % 40 == 0:
             result(f"step {step}", float(a.sum(dtype=torch.float64)).hex())
-    verify(blocks)
+    for each in blocks:
+        verify(each)
     result("a", a.cpu().numpy().tobytes())
 
 
