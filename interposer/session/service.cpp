@@ -100,24 +100,27 @@ void Service::note_silence() {
   if (!silent_.exchange(true, std::memory_order_acq_rel)) debug("the arbiter does not answer");
 }
 
+// The program may have closed our descriptors and opened files of its own: nothing is written to those.
+int Service::send(const Message& message, int descriptor) {
+  return socket_.is(channel_.fd()) ? channel_.send(message, descriptor) : EBADF;
+}
+
 int Service::send_all() {
   bool stuck = outbox_.take_stuck();
   if (outbox_.take_usage() || stuck)
-    if (int error = channel_.send(Message::of(Usage{.request = 0, .use = use(), .stuck = stuck})))
-      return error;
+    if (int error = send(Message::of(Usage{.request = 0, .use = use(), .stuck = stuck}))) return error;
   if (outbox_.take_claim())
-    if (int error = channel_.send(Message::of(Usage{.request = kNobody, .use = use(), .stuck = 0})))
-      return error;
+    if (int error = send(Message::of(Usage{.request = kNobody, .use = use(), .stuck = 0}))) return error;
   for (Report report; outbox_.take(report);)
     if (int error = send_report(report)) return error;
   for (Requests::Unsent unsent; requests_.next_unsent(unsent);)
     if (int error = send_request(unsent)) return error;
   // While it is silent, those who asked have gone on: the answer to this tells that it is back.
   if (outbox_.take_ping() || silent())
-    if (int error = channel_.send(Message::of(MemoryQuery{}))) return error;
+    if (int error = send(Message::of(MemoryQuery{}))) return error;
   if (outbox_.take_want()) {
     debug("waiting at the gate");
-    return channel_.send(Message::of(Want{}));
+    return send(Message::of(Want{}));
   }
   return 0;
 }
@@ -125,31 +128,31 @@ int Service::send_all() {
 int Service::send_request(const Requests::Unsent& unsent) {
   switch (unsent.question) {
     case MessageType::attach:
-      return channel_.send(Message::of(attach_));
+      return send(Message::of(attach_));
     case MessageType::usage:
-      return channel_.send(Message::of(Usage{.request = unsent.id, .use = use()}));
+      return send(Message::of(Usage{.request = unsent.id, .use = use()}));
     case MessageType::borrow: {
       Borrow borrow = unsent.borrow;
       borrow.request = unsent.id;
-      return channel_.send(Message::of(borrow));
+      return send(Message::of(borrow));
     }
     default:
-      return channel_.send(Message::of(MemoryQuery{.request = unsent.id}));
+      return send(Message::of(MemoryQuery{.request = unsent.id}));
   }
 }
 
 int Service::send_report(const Report& report) {
   switch (report.type) {
     case MessageType::ready:
-      return channel_.send(Message::of(Ready{.epoch = report.epoch, .use = use()}));
+      return send(Message::of(Ready{.epoch = report.epoch, .use = use()}));
     case MessageType::released:
-      return channel_.send(Message::of(Released{.epoch = report.epoch,
-                                                .order = report.order,
-                                                .wants = gate::wanted(),
-                                                .overuse = report.span,
-                                                .use = use()}));
+      return send(Message::of(Released{.epoch = report.epoch,
+                                       .order = report.order,
+                                       .wants = gate::wanted(),
+                                       .overuse = report.span,
+                                       .use = use()}));
     default:
-      return channel_.send(Message::of(Idle{.epoch = report.epoch, .idle = report.span}));
+      return send(Message::of(Idle{.epoch = report.epoch, .idle = report.span}));
   }
 }
 
@@ -157,7 +160,7 @@ int Service::send_report(const Report& report) {
 void Service::lend(const Wanted& wanted) {
   UniqueFd descriptor;
   const Lend answer = lending_.answer(wanted, descriptor);
-  channel_.send(Message::of(answer), descriptor.get());
+  send(Message::of(answer), descriptor.get());
 }
 
 void Service::handle(const Message& message, UniqueFd descriptor) {
@@ -264,8 +267,8 @@ void Service::give_up(const char* reason) {
 int Service::resume() {
   if (!has_gpu_.load(std::memory_order_acquire)) return 0;
   // Also where no Attach was ever answered: the thread that asked may have given up waiting.
-  if (int error = channel_.send(Message::of(attach_))) return error;
-  return channel_.send(Message::of(Usage{.request = 0, .use = use()}));
+  if (int error = send(Message::of(attach_))) return error;
+  return send(Message::of(Usage{.request = 0, .use = use()}));
 }
 
 }  // namespace sharedgpu::session

@@ -45,6 +45,7 @@ class Service {
   bool reconnect();
   void give_up(const char* reason);
   int resume();
+  int send(const Message& message, int descriptor = -1);
   int send_all();
   int send_request(const Requests::Unsent& unsent);
   int send_report(const Report& report);
