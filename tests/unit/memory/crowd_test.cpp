@@ -101,7 +101,7 @@ TEST_CASE("what is refused to one thread stands in no other's way", "[crowd]") {
     }
   });
   unsigned refused = 0;
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < 60; ++i) {
     CUdeviceptr block = 0;
     refused += t.memory.allocate(&block, i % 2 == 0 ? kibibytes(4) : mebibytes(16)) != CUDA_SUCCESS;
     t.memory.free(block);
