@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 constexpr std::uint64_t kIntervals = 8;
 // However short submissions are, there is a mark behind so many at least; the driver holds no more anyway.
 constexpr std::uint64_t kMostAhead = 4096;
-constexpr Nanoseconds kLeastPatience = 5ms;
+constexpr Nanoseconds kLeastPatience = 20ms;
 
 }  // namespace
 
@@ -27,6 +27,11 @@ Nanoseconds Ahead::patience() const {
   const Nanoseconds expected =
       marks_.empty() ? 0ns : cost_ * static_cast<std::int64_t>(marks_.front().submissions);
   return std::min(base_patience_ + expected, kMostPatience);
+}
+
+void Ahead::gave_up(Nanoseconds now) {
+  gave_up_ = now;
+  base_patience_ = std::max(base_patience_ / 2, kLeastPatience);
 }
 
 std::uint32_t Ahead::begin(Nanoseconds now) {
@@ -66,10 +71,7 @@ void Ahead::passed(std::size_t marks, Nanoseconds now, bool seen_before) {
   const bool exact = seen_before && at_it_since_.has_value() && !helped;
   learn((now - from) / static_cast<std::int64_t>(submissions), exact);
 
-  if (helped)
-    base_patience_ = std::max(base_patience_ / 2, kLeastPatience);
-  else if (exact)
-    base_patience_ = kFirstPatience;
+  if (seen_before && !helped) base_patience_ = kFirstPatience;
   gave_up_.reset();
 
   at_it_since_.reset();

@@ -25,8 +25,9 @@ class Ahead {
   // Whether the next submission is to wait until a mark passes, for patience() at most.
   bool full() const { return !marks_.empty() && unfinished_ >= window(); }
   Nanoseconds patience() const;
-  // The wait was in vain, and one submission is made all the same.
-  void gave_up(Nanoseconds now) { gave_up_ = now; }
+  // The wait was in vain, and one submission is made all the same. The next one is held up for half as long,
+  // as the GPU may be waiting for many.
+  void gave_up(Nanoseconds now);
 
   // A submission is about to be made. How many may be, until they are counted.
   std::uint32_t begin(Nanoseconds now);

@@ -6,6 +6,7 @@
 // Needs no cuda.h: names and argument words say it, and functions_test.cpp compares with cuda.h.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
@@ -34,15 +35,17 @@ constexpr int stream_at(std::string_view name, int words) {
   return name.find("Async") != name.npos ? words - 1 : kStreamZero;
 }
 
+// The first word of cuLaunchKernelEx points to a CUlaunchConfig: seven numbers, then the stream.
+inline constexpr std::size_t kStreamInConfig = 32;
+
 template <int at, class... Words>
 StreamWord stream_of(Words... words) {
   const StreamWord all[] = {words...};
   if constexpr (at >= 0) return all[at];
   if constexpr (at == kStreamZero) return 0;
-  // CUlaunchConfig: seven numbers, then the stream.
-  constexpr std::size_t kOffset = 32;
   StreamWord stream = 0;
-  if (all[0] != 0) std::memcpy(&stream, reinterpret_cast<const char*>(all[0]) + kOffset, sizeof stream);
+  if (all[0] != 0)
+    std::memcpy(&stream, reinterpret_cast<const char*>(all[0]) + kStreamInConfig, sizeof stream);
   return stream;
 }
 

@@ -11,11 +11,11 @@ contend() {
   progresses rival
 }
 
-# hog NAME ARGUMENT...
+# hog NAME PIECES ARGUMENT...
 hog() {
-  local name=$1
-  shift
-  tenant "$name" hog --bytes 60% --of 512MiB --piece-ms 2 --pieces 400 "$@"
+  local name=$1 pieces=$2
+  shift 2
+  tenant "$name" hog --bytes 60% --of 512MiB --piece-ms 2 --pieces "$pieces" "$@"
 }
 
 unfinished() { sed -n 's/.*at most \([0-9]*\) unfinished/\1/p' "$DIR/$1.out"; }
@@ -28,44 +28,44 @@ kept_short() {
 
 @test "beside others a program's queue is short" {
   contend
-  hog hog
+  hog hog 400
   kept_short hog
 }
 
 @test "so is that of the legacy stream, of a thread's own, of graphs and of copies" {
   contend
-  hog legacy --stream legacy
+  hog legacy 400 --stream legacy
   kept_short legacy
-  hog own --stream own
+  hog own 400 --stream own
   kept_short own
-  hog graphs --work graphs
+  hog graphs 400 --work graphs
   kept_short graphs
-  hog copies --work copies --pieces 150
+  hog copies 150 --work copies
   kept_short copies
 }
 
 @test "two that never wait take turns" {
   start_arbiter Quantum=300ms
-  hog one --pieces 800
-  hog two --pieces 800 --stream own
+  hog one 800
+  hog two 800 --stream own
   all_succeed one two
   json_is 's["tenants"]' '[]'
 }
 
 @test "alone, and where all fit, a program may queue what it likes" {
   start_arbiter
-  hog alone
+  hog alone 400
   succeeds alone
   (($(unfinished alone) > 100))
   tenant neighbour hold --bytes 20% --of 512MiB --seconds 600 --progress
   progresses neighbour
-  hog beside
+  hog beside 400
   succeeds beside
   (($(unfinished beside) > 100))
 }
 
 @test "work that waits on the GPU for what the program submits next comes to its end" {
   contend
-  hog stalls --pieces 200 --stall-every 50
+  hog stalls 200 --stall-every 50
   succeeds stalls
 }

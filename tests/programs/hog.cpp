@@ -159,7 +159,7 @@ void run(const Options& options) {
   const CUstream stream = stream_of(options);
   check(cuCtxSynchronize(), "cuCtxSynchronize");
 
-  constexpr unsigned kStalled = 30;  // pieces
+  constexpr unsigned kStalled = 10;  // pieces
   for (unsigned i = 0; i < options.pieces; ++i) {
     const unsigned since = options.stall_every == 0 ? kStalled + 1 : i % options.stall_every;
     if (since == 0) stall.begin(stream);
@@ -190,7 +190,7 @@ int main(int argc, char** argv) {
   app.add_option("--work", options.work, "what it is").one_of({"kernels", "graphs", "copies"});
   app.add_option("--stream", options.stream, "where it goes").one_of({"made", "legacy", "own"});
   app.add_option("--stall-every", options.stall_every,
-                 "after so many pieces the next 30 wait on the GPU for what is submitted after them");
+                 "after so many pieces the next 10 wait on the GPU for what is submitted after them");
   app.add_flag("--progress", options.progress, "print a line every 500 pieces");
   app.parse(argc, argv);
   try {

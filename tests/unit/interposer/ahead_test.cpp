@@ -34,7 +34,7 @@ TEST_CASE("of kernels longer than 20 ms one is queued at a time, also of very lo
   for (Nanoseconds kernel : {25ms, 110ms, 300ms, 450ms}) {
     INFO(kernel.count());
     PacedGpu gpu(5us);
-    for (int i = 0; i < 20; ++i) gpu.submit(kernel);
+    for (int i = 0; i < 50; ++i) gpu.submit(kernel);
     gpu.forget_statistics();
     for (int i = 0; i < 100; ++i) gpu.submit(kernel);
     CHECK(gpu.longest_queue() <= 2 * kernel);
@@ -92,12 +92,21 @@ TEST_CASE("a kernel that waits for the program's next submission gets it") {
   const Nanoseconds began = gpu.now();
   for (int i = 0; i < 100; ++i) {
     const Nanoseconds before = gpu.now();
-    gpu.submit_until_next();
+    gpu.submit_after(1);
     gpu.submit(10us);
     worst = std::max(worst, gpu.now() - before);
   }
   CHECK(worst <= gate::Ahead::kMostPatience);
   CHECK(gpu.now() - began <= 10s);
+}
+
+TEST_CASE("one that waits for many gets them ever more quickly") {
+  PacedGpu gpu(5us);
+  for (int i = 0; i < 200; ++i) gpu.submit(2ms);
+  const Nanoseconds before = gpu.waited();
+  gpu.submit_after(60);
+  for (int i = 0; i < 60; ++i) gpu.submit(10us);
+  CHECK(gpu.waited() - before <= 1500ms);
 }
 
 TEST_CASE("where there can be no marks nothing waits") {

@@ -21,12 +21,12 @@ class PacedGpu {
     run(kernel);
     end();
   }
-  // A kernel that ends soon after the next submission.
-  void submit_until_next() {
+  // A kernel that ends soon after so many more submissions.
+  void submit_after(int submissions) {
     begin();
     end_stalled();
     run(kForEver);
-    stalled_ = true;
+    stalled_ = submissions;
     end();
   }
   void pause(Nanoseconds time) { now_ += time; }
@@ -73,7 +73,7 @@ class PacedGpu {
     now_ += pace_;
     if (done_ < now_) idle_ += now_ - done_;
     done_ = std::max(done_, now_) + kernel;
-    if (kernel != kForEver) longest_queue_ = std::max(longest_queue_, done_ - now_);
+    if (stalled_ == 0 && kernel != kForEver) longest_queue_ = std::max(longest_queue_, done_ - now_);
   }
   void end() {
     if (--granted_ != 0 || !ahead_.count(given_)) return;
@@ -82,8 +82,7 @@ class PacedGpu {
     ++marks_;
   }
   void end_stalled() {
-    if (!stalled_) return;
-    stalled_ = false;
+    if (stalled_ == 0 || --stalled_ != 0) return;
     done_ = now_ + std::chrono::microseconds(50);
     for (Nanoseconds& mark : pending_) mark = std::min(mark, done_);
   }
@@ -93,7 +92,7 @@ class PacedGpu {
   std::deque<Nanoseconds> pending_;  // when the marks pass
   std::uint32_t given_ = 0;
   std::uint32_t granted_ = 0;
-  bool stalled_ = false;
+  int stalled_ = 0;  // until so many submissions have been made
   Nanoseconds now_{};
   Nanoseconds done_{};  // when the GPU will have done all
   Nanoseconds longest_queue_{};
