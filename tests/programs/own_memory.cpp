@@ -170,10 +170,5 @@ int main(int argc, char** argv) {
   app.add_option("--seconds", seconds, "how long to work").positive();
   app.add_flag("--exportable", exportable, "make it so that it could be exported");
   app.parse(argc, argv);
-  try {
-    run(parse_size(bytes, 0), seconds, exportable);
-  } catch (const std::exception& error) {
-    fail(error.what());
-  }
-  return 0;
+  return status_of([&] { run(parse_size(bytes, 0), seconds, exportable); });
 }
