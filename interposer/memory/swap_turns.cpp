@@ -200,7 +200,8 @@ bool SwapMemory::bring_back() {
     }
   }
   const bool done = lost_ || order_.all_usable();
-  // The next turn most likely needs as much host room as this one did: pinning costs more than copying.
+  // The next turn most likely needs as much host room as this one did: pinning costs more than copying. Once
+  // a turn: several Restores may say the same.
   const bool trim = done && ready && host_peak_ != Bytes{};
   while (trim && mover_->host_kept() > host_peak_ && give_up_copy()) {
   }
