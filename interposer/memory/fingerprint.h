@@ -30,6 +30,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "protocol/units.h"
 
@@ -96,7 +97,11 @@ std::optional<Fingerprint> combine(const Key& key, const Part* parts, Bytes size
 // know, counts as if zeros followed. For tests.
 Part look(const KernelKey& key, const std::byte* range, Bytes size, std::uint64_t index, std::uint64_t stamp);
 // All of it on the CPU. For tests.
-Fingerprint of(const Key& key, const std::byte* range, Bytes size);
+inline Fingerprint of(const Key& key, const std::byte* range, Bytes size) {
+  std::vector<Part> parts;
+  for (std::uint64_t i = 0; i < parts_in(size); ++i) parts.push_back(look(key.kernel, range, size, i, 1));
+  return *combine(key, parts.data(), size, 1);
+}
 
 }  // namespace fingerprint
 }  // namespace sharedgpu

@@ -62,6 +62,7 @@ inline constexpr char kKernelPtx[] =
     ".address_size 64\n"
     ".visible .entry sharedgpu_fingerprint(\n"
     " .param .u64 sharedgpu_fingerprint_data,\n"   // the range: whole parts
+    " .param .u64 sharedgpu_fingerprint_count,\n"  // of its parts
     " .param .u64 sharedgpu_fingerprint_parts,\n"  // struct Part for each
     " .param .u64 sharedgpu_fingerprint_stamp,\n"
     " .param .align 8 .b8 sharedgpu_fingerprint_key[928])\n"  // struct KernelKey
@@ -84,6 +85,10 @@ inline constexpr char kKernelPtx[] =
     " ld.global.u32 %first, [%data];\n"
     " mov.u32 %thread, %tid.x;\n"
     " mov.u32 %part, %ctaid.x;\n"
+    " ld.param.u64 %u, [sharedgpu_fingerprint_count];\n"
+    " cvt.u64.u32 %w, %part;\n"
+    " setp.ge.u64 %more, %w, %u;\n"
+    " @%more ret;\n"
     " mad.wide.u32 %at, %part, 131072, %data;\n"
     " mad.wide.u32 %at, %thread, 16, %at;\n"
     " mov.u64 %key, sharedgpu_fingerprint_key;\n"

@@ -65,18 +65,18 @@ CUresult FingerprintLauncher::look(CUstream stream, std::span<const Look> ranges
   ++stamp_;
   std::size_t used = 0;
   for (const Look& range : ranges) {
-    std::uint64_t count = fingerprint::parts_in(range.size);
+    const std::uint64_t count = fingerprint::parts_in(range.size);
     if (range.size.count != count * kPart.count || count > fingerprint::kMostParts || used + count > kParts)
       return CUDA_ERROR_NOT_SUPPORTED;
     used += count;
   }
   used = 0;
   for (const Look& range : ranges) {
-    const std::uint64_t count = fingerprint::parts_in(range.size);
+    std::uint64_t count = fingerprint::parts_in(range.size);
     CUdeviceptr data = range.address;
     // Under unified addressing this is its address on the GPU too.
     auto parts = reinterpret_cast<CUdeviceptr>(parts_ + used);
-    void* parameters[] = {&data, &parts, &stamp_, &key_->kernel};
+    void* parameters[] = {&data, &count, &parts, &stamp_, &key_->kernel};
     result = calls_.cuLaunchKernel(kernel_, static_cast<unsigned>(count), 1, 1, fingerprint::kThreads, 1, 1,
                                    0, stream, parameters, nullptr);
     if (result != CUDA_SUCCESS) return result;

@@ -77,10 +77,4 @@ Part look(const KernelKey& key, const std::byte* range, Bytes size, std::uint64_
   return part;
 }
 
-Fingerprint of(const Key& key, const std::byte* range, Bytes size) {
-  std::vector<Part> parts;
-  for (std::uint64_t i = 0; i < parts_in(size); ++i) parts.push_back(look(key.kernel, range, size, i, 1));
-  return *combine(key, parts.data(), size, 1);
-}
-
 }  // namespace sharedgpu::fingerprint

@@ -2,6 +2,7 @@
 // Fills device memory with a pattern, changes all of it again and again, and verifies every byte at the end.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <thread>
@@ -26,6 +27,7 @@ struct Options {
   bool verify = false;
   bool progress = false;
   bool managed = false;
+  std::uint64_t changes = ~0ull;
 };
 
 void add_options(CommandLine& app, Options& options) {
@@ -36,6 +38,7 @@ void add_options(CommandLine& app, Options& options) {
   app.add_option("--iterations", options.iterations, "how often to change the memory (default 10)")
       .excludes(seconds)
       .positive();
+  app.add_option("--changes", options.changes, "of the iterations the first so many change the memory");
   app.add_option("--kernel-ms", options.kernel_ms, "extra time on the GPU per iteration").not_negative();
   app.add_option("--gap-ms", options.gap_ms, "time without work after each iteration").not_negative();
   app.add_option("--seed", options.seed, "seed of the pattern");
@@ -76,7 +79,10 @@ void run(const Options& options) {
   std::uint64_t iteration = 0;
   double told = 0;
   while (options.seconds > 0 ? elapsed() < options.seconds : iteration < iterations) {
-    for (Buffer& buffer : buffers) buffer.step(iteration, nullptr);
+    if (iteration < options.changes)
+      for (Buffer& buffer : buffers) buffer.step(iteration, nullptr);
+    else
+      launch(kernels["empty"], 1, nullptr, {});
     if (spin > 0) launch(kernels["spin"], 1, nullptr, {&spin});
     check(cuCtxSynchronize(), "cuCtxSynchronize");
     ++iteration;
@@ -92,7 +98,8 @@ void run(const Options& options) {
 
   bool right = true;
   if (options.verify)
-    for (const Buffer& buffer : buffers) right = buffer.verify(iteration, nullptr) && right;
+    for (const Buffer& buffer : buffers)
+      right = buffer.verify(std::min(iteration, options.changes), nullptr) && right;
   for (Buffer& buffer : buffers) buffer.free();
   if (!right) fail("the device memory is not what the kernels made of it");
   std::printf("hold: pid %d: %llu iterations over %zu bytes in %.1f s%s\n", getpid(),
