@@ -28,6 +28,7 @@ struct Options {
   bool progress = false;
   bool managed = false;
   std::uint64_t changes = ~0ull;
+  std::string uniform;
 };
 
 void add_options(CommandLine& app, Options& options) {
@@ -39,6 +40,7 @@ void add_options(CommandLine& app, Options& options) {
       .excludes(seconds)
       .positive();
   app.add_option("--changes", options.changes, "of the iterations the first so many change the memory");
+  app.add_option("--uniform", options.uniform, "so much memory more, that holds one word everywhere");
   app.add_option("--kernel-ms", options.kernel_ms, "extra time on the GPU per iteration").not_negative();
   app.add_option("--gap-ms", options.gap_ms, "time without work after each iteration").not_negative();
   app.add_option("--seed", options.seed, "seed of the pattern");
@@ -56,6 +58,22 @@ std::size_t wanted_bytes(const Options& options) {
   return parse_size(options.bytes, whole);
 }
 
+constexpr std::uint32_t kWord = 0xabad1dea;
+
+CUdeviceptr make_uniform(std::size_t bytes) {
+  CUdeviceptr memory = 0;
+  if (bytes == 0) return 0;
+  check(cuMemAlloc(&memory, bytes), "cuMemAlloc");
+  check(cuMemsetD32(memory, kWord, bytes / sizeof kWord), "cuMemsetD32");
+  return memory;
+}
+
+bool is_uniform(CUdeviceptr memory, std::size_t bytes) {
+  std::vector<std::uint32_t> words(bytes / sizeof kWord);
+  if (bytes != 0) check(cuMemcpyDtoH(words.data(), memory, bytes), "cuMemcpyDtoH");
+  return std::all_of(words.begin(), words.end(), [](std::uint32_t word) { return word == kWord; });
+}
+
 void run(const Options& options) {
   start();
   std::size_t bytes = wanted_bytes(options);
@@ -71,6 +89,9 @@ void run(const Options& options) {
     check(cuMemAllocManaged(&memory, size, CU_MEM_ATTACH_GLOBAL), "cuMemAllocManaged");
     buffers.emplace_back(kernels, memory, size, options.seed + i).fill(nullptr);
   }
+
+  const std::size_t uniform_bytes = options.uniform.empty() ? 0 : parse_size(options.uniform, 0);
+  const CUdeviceptr uniform = make_uniform(uniform_bytes);
 
   auto begin = Clock::now();
   auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
@@ -96,7 +117,7 @@ void run(const Options& options) {
       std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(options.gap_ms));
   }
 
-  bool right = true;
+  bool right = is_uniform(uniform, uniform_bytes);
   if (options.verify)
     for (const Buffer& buffer : buffers)
       right = buffer.verify(std::min(iteration, options.changes), nullptr) && right;
