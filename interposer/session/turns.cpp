@@ -19,9 +19,13 @@ constexpr Nanoseconds kTend = 1s;
 
 }  // namespace
 
+// What is allowed has been told already. So of several orders to move memory up to that, one does.
 void Turns::push(const Turn& turn) {
   {
     std::lock_guard lock(mutex_);
+    const bool moves = turn.kind == Turn::Kind::restore || turn.kind == Turn::Kind::evict;
+    if (moves && !queue_.empty() && queue_.back().kind == turn.kind && queue_.back().epoch == turn.epoch)
+      return;
     queue_.push_back(turn);
   }
   wakeup_.raise();
@@ -75,7 +79,7 @@ void Turns::obey(const Turn& turn) {
       step(turn);
       break;
     case Turn::Kind::evict:
-      if (memory() == nullptr || memory()->evict()) outbox_.usage(false);
+      if (memory() == nullptr || evict(*memory())) outbox_.usage(false);
       break;
     case Turn::Kind::go_plain:
       if (restore()) {
@@ -86,6 +90,15 @@ void Turns::obey(const Turn& turn) {
       retry_ = true;
       break;
   }
+}
+
+bool Turns::evict(Memory& memory) {
+  const bool done = memory.evict();
+  const Eviction last = memory.last_eviction();
+  const auto mebibytes_of = [](Bytes size) { return static_cast<unsigned long long>(size.count >> 20); };
+  debug("evicted, in MiB: %llu copied, %llu unchanged, %llu uniform", mebibytes_of(last.copied),
+        mebibytes_of(last.unchanged), mebibytes_of(last.uniform));
+  return done;
 }
 
 bool Turns::restore() { return memory() == nullptr || memory()->restore(); }
