@@ -66,6 +66,7 @@ struct Gpu {
   Fingerprint look(CUdeviceptr address, Bytes size) {
     Fingerprint found;
     const Look range{address, size};
+    check(cuCtxSynchronize(), "cuCtxSynchronize");  // what was written may still be on its way
     check(launcher.look(stream, {&range, 1}, &found), "look");
     return found;
   }
