@@ -127,6 +127,7 @@ class Core {
   void finish_leaving(Tenant& tenant);
   bool at_work(const Session& session) const;
   bool has_arrived(const Session& session) const;
+  bool waits_to_grow(const Session& session) const;
   bool lags(const Session& session) const;
   bool starved(const Session& session) const;
   bool starved(const Tenant& tenant) const;

@@ -113,7 +113,7 @@ void Core::make_room(Gpu& gpu) {
   for (Session* session : sessions)
     if (session->tenant == first && starved(*session)) fill(session);
   for (Session* session : sessions)
-    if (at_work(*session) && !session->requests.empty() && lacks(session) <= room) fill(session);
+    if (waits_to_grow(*session) && lacks(session) <= room && can_be_filled(*session->tenant)) fill(session);
   for (bool leads : {true, false})
     for (Session* session : sessions)
       if (session->tenant->phase == Phase::entering && session->tenant->leads == leads)
@@ -257,7 +257,7 @@ void Core::refuse_the_last(const Gpu& gpu) {
       if (promised(session) != Bytes{}) return;  // it goes out without more, now or when its turn is over
       continue;
     }
-    if (!starved(session) || can_be_filled(*session.tenant)) continue;
+    if (!waits_to_grow(session) || can_be_filled(*session.tenant)) continue;
     const Nanoseconds due = session.asked_to_grow + patience_for(session.use.footprint());
     wake_at(due);
     if (now_ >= due && (last == nullptr || last->tenant->left <= session.tenant->left)) last = &session;

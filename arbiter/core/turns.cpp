@@ -327,6 +327,12 @@ bool Core::at_work(const Session& session) const {
          (tenant.phase == Phase::leaving && !session.released && leases_.holds(tenant.id));
 }
 
+// It asks for memory while its turn ends.
+bool Core::waits_to_grow(const Session& session) const {
+  return session.tenant->phase == Phase::leaving && at_work(session) && !session.requests.empty() &&
+         lacks_room(&session);
+}
+
 // Nothing of a turn's memory is still on its way back: what it frees it cannot fill again without asking.
 bool Core::has_arrived(const Session& session) const { return at_work(session) && !session.stepped; }
 
@@ -346,8 +352,7 @@ bool Core::lags(const Session& session) const {
 bool Core::starved(const Session& session) const {
   const Tenant& tenant = *session.tenant;
   if (lags(session)) return session.use.resident < session.use.swappable;
-  return tenant.phase == Phase::leaving && at_work(session) && now_ >= tenant.left + tuning_.step_after &&
-         !session.requests.empty() && lacks_room(&session);
+  return waits_to_grow(session) && now_ >= tenant.left + tuning_.step_after;
 }
 
 bool Core::starved(const Tenant& tenant) const {
