@@ -116,8 +116,6 @@ void Turns::step(const Turn& turn) {
 }
 
 void Turns::say_released(const Turn& turn) {
-  // A thread may be allocating: from here on it takes no room that the arbiter gives to others.
-  if (Memory* mine = memory()) mine->set_allowed(std::min(mine->allowed(), mine->use().resident));
   Nanoseconds overuse = now() - revoked_;
   debug("turn %llu released, %.3f ms after Revoke", static_cast<unsigned long long>(turn.epoch.value),
         static_cast<double>(overuse.count()) / 1e6);
