@@ -68,6 +68,7 @@ void Core::settle() {
     for (Domain& domain : all) {
       open_ready(domain);
       tell_contended(domain);
+      tell_oversubscribed(domain);
     }
     answer_requests();
   }

@@ -137,6 +137,7 @@ class Core {
   void grant_lease(const Session& session);
   void end_leases(Tenant& tenant);
   void tell_contended(const Domain& domain);
+  void tell_oversubscribed(const Domain& domain);
 
   // residency.cpp: which memory moves
   Bytes promised(const Session& session) const;

@@ -62,6 +62,8 @@ struct Session {
   Nanoseconds idle_told{};
   Nanoseconds idle{};  // for how long, at idle_told; zero: not idle
 
+  bool oversubscribed = false;  // what its page says of the GPU
+
   bool stuck(Nanoseconds now) const { return stuck_until > now; }
 };
 

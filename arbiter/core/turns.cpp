@@ -462,4 +462,17 @@ void Core::tell_contended(const Domain& domain) {
     }
 }
 
+// Some turn will have to end then, and waits for what is queued. Nobody can tell when: a tenant that has
+// memory elsewhere comes back without warning.
+void Core::tell_oversubscribed(const Domain& domain) {
+  for (Tenant* tenant : domain.tenants) tenant->chosen = true;
+  const bool oversubscribed = domain.tenants.size() > 1 && !fits(domain, nullptr);
+  for (Tenant* tenant : domain.tenants)
+    for (Session* session : tenant->sessions) {
+      if (!on_gpu(session) || session->oversubscribed == oversubscribed) continue;
+      session->oversubscribed = oversubscribed;
+      actions_.emplace_back(SetOversubscribed{.session = session->id, .oversubscribed = oversubscribed});
+    }
+}
+
 }  // namespace sharedgpu

@@ -111,6 +111,22 @@ TEST_CASE("While everything fits, every gate is open and nothing moves") {
   CHECK(b.core->leases().of_tenant(TenantId{1}, b.now) == 1h);
 }
 
+TEST_CASE("Sessions know whether their GPU is oversubscribed, also while nobody waits") {
+  Bench b;
+  b.settle_in(1, 1, 75);
+  b.come(2, 2);
+  b.attach(2);
+  CHECK_FALSE(b.session(1).oversubscribed);
+  b.grow(2, 75, 0);
+  CHECK(b.session(1).oversubscribed);
+  CHECK(b.session(2).oversubscribed);
+  b.release(2, 0, false);
+  CHECK_FALSE(b.session(1).contended);
+  CHECK(b.session(1).oversubscribed);
+  b.step(SessionGone{SessionId{2}});
+  CHECK_FALSE(b.session(1).oversubscribed);
+}
+
 TEST_CASE("The growing tenant leaves a turn that is not over, and is answered") {
   Bench b;
   b.settle_in(1, 1, 75);
