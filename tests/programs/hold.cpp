@@ -135,10 +135,5 @@ int main(int argc, char** argv) {
   Options options;
   add_options(app, options);
   app.parse(argc, argv);
-  try {
-    run(options);
-  } catch (const std::exception& error) {
-    fail(error.what());
-  }
-  return 0;
+  return status_of([&] { run(options); });
 }
