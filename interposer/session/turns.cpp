@@ -95,6 +95,7 @@ void Turns::obey(const Turn& turn) {
 bool Turns::evict(Memory& memory) {
   const bool done = memory.evict();
   const Eviction last = memory.last_eviction();
+  if (last.copied + last.unchanged + last.uniform == Bytes{}) return done;
   const auto mebibytes_of = [](Bytes size) { return static_cast<unsigned long long>(size.count >> 20); };
   debug("evicted, in MiB: %llu copied, %llu unchanged, %llu uniform", mebibytes_of(last.copied),
         mebibytes_of(last.unchanged), mebibytes_of(last.uniform));
