@@ -97,6 +97,7 @@ bool Turns::evict(Memory& memory) {
   const bool done = memory.evict();
   const auto took = static_cast<double>((now() - begun).count()) / 1e6;
   const Eviction last = memory.last_eviction();
+  if (last.copied + last.unchanged + last.uniform == Bytes{}) return done;
   const auto mebibytes_of = [](Bytes size) { return static_cast<unsigned long long>(size.count >> 20); };
   debug("evicted in %.1f ms, in MiB: %llu copied, %llu unchanged, %llu uniform", took,
         mebibytes_of(last.copied), mebibytes_of(last.unchanged), mebibytes_of(last.uniform));

@@ -20,6 +20,7 @@ using test::ScriptedArbiter;
 namespace {
 
 constexpr std::size_t kBytes = 1 << 20;  // a fill takes 1 ms
+constexpr int kPlaces = 13;              // streams that work at once fill each a place of their own
 
 template <class Work>
 void beside(ScriptedArbiter& arbiter, Work work) {
@@ -72,7 +73,7 @@ TEST_CASE("while the GPU is oversubscribed no stream has much queued") {
   beside(arbiter, [&] {
     CHECK(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
     CHECK(cuCtxPushCurrent_v2(context) == CUDA_SUCCESS);
-    CHECK(cuMemAlloc_v2(&memory, kBytes) == CUDA_SUCCESS);
+    CHECK(cuMemAlloc_v2(&memory, kPlaces * kBytes) == CUDA_SUCCESS);
   });
   REQUIRE(cuCtxPushCurrent_v2(context) == CUDA_SUCCESS);
   const CUstream stream = new_stream();
@@ -82,15 +83,16 @@ TEST_CASE("while the GPU is oversubscribed no stream has much queued") {
     CHECK(ends_on_the_way(memory, each, 200, 140));
 
   // By several threads, each with a stream of its own and one that they share.
+  auto place = [&](std::size_t i) { return memory + i * kBytes; };
   std::vector<std::thread> threads;
-  for (int i = 0; i < 3; ++i)
-    threads.emplace_back([&] {
+  for (std::size_t i = 0; i < 3; ++i)
+    threads.emplace_back([&, i] {
       CHECK(cuCtxPushCurrent_v2(context) == CUDA_SUCCESS);
       const CUstream own = new_stream();
       for (int round = 0; round < 20; ++round) {
-        fill(memory, own, 2);
+        fill(place(1 + i), own, 2);
         fill(memory, stream, 1);
-        fill(memory, CU_STREAM_PER_THREAD, 1);
+        fill(place(4 + i), CU_STREAM_PER_THREAD, 1);
       }
       CHECK(cuStreamDestroy_v2(own) == CUDA_SUCCESS);  // with work in it
     });
@@ -120,7 +122,7 @@ TEST_CASE("while the GPU is oversubscribed no stream has much queued") {
   std::vector<CUstream> many;
   for (int i = 0; i < 6; ++i) many.push_back(new_stream());
   for (int round = 0; round < 20; ++round)
-    for (CUstream each : many) fill(memory, each, 1);
+    for (std::size_t i = 0; i < many.size(); ++i) fill(place(7 + i), many[i], 1);
   CHECK(cuCtxPopCurrent_v2(&other) == CUDA_SUCCESS);
   beside(arbiter, [&] { CHECK(cuCtxDestroy_v2(other) == CUDA_SUCCESS); });
 
