@@ -39,6 +39,7 @@ struct Session {
   Bytes pinned;                         // may be pinned
   Bytes settling;                       // of what is resident, it asks to pin; not in use.pinned yet
   std::vector<std::uint64_t> requests;  // Usage requests without a Verdict yet
+  Nanoseconds asked_to_grow{};          // when the first of them came
 
   bool wants = false;
   bool ready = false;     // entering: all is resident

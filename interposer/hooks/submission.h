@@ -15,6 +15,7 @@ namespace sharedgpu::hooks {
 
 // A stream's handle.
 using StreamWord = std::uintptr_t;
+inline constexpr StreamWord kPerThread = 2;  // CU_STREAM_PER_THREAD
 
 // RAII, as gate::Pass: inside from construction to destruction.
 class Submission {
@@ -22,7 +23,7 @@ class Submission {
   // `own`: stream 0 is the thread's own, and not the legacy one.
   Submission(StreamWord stream, bool own)
       : counted_on_(gate::oversubscribed() ? wait_for_room(stream, own) : kNone) {
-    if (own) pass_.to_own_stream();
+    if (stream == kPerThread || (own && stream == 0)) pass_.to_own_stream();
   }
   ~Submission() {
     if (counted_on_ != kNone) [[unlikely]]
