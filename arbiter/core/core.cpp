@@ -60,6 +60,7 @@ void Core::settle() {
     for (auto& [uuid, gpu] : state_.gpus) gpu.usable = usable(gpu);
     std::vector<Domain> all = domains();
     for (Domain& domain : all) plan(domain);
+    for (auto& [uuid, gpu] : state_.gpus) expect_evictions(gpu);
     for (auto& [uuid, gpu] : state_.gpus) make_room(gpu);
     for (auto& [id, tenant] : state_.tenants) step_laggards(tenant);
     for (Domain& domain : all) {
@@ -114,6 +115,7 @@ void Core::on(const SessionCame& event) {
   session.wants = session.resumed && event.hello.wants != 0;
   session.epoch = tenant.epoch;
   session.expected = event.expected;
+  session.told_sharers = session.resumed ? 0 : 1;  // it may have been told anything
   session.news = now_;
   tenant.sessions.push_back(&session);
 

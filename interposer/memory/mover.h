@@ -44,8 +44,11 @@ class Mover {
   // Host memory taken, and the part of it that holds contents. Any thread.
   virtual Bytes host_held() const = 0;
   virtual Bytes host_used() const = 0;
-  // Gives unused host memory back, as long as at least `keep` is held. The thread has entered the device.
+  // As HostPool has them. prepare_host() from any thread, the others from the turn thread.
+  virtual void prepare_host(Bytes goal, unsigned sharers) = 0;
+  virtual void hurry_host(Bytes goal) = 0;
   virtual void trim_host(Bytes keep) = 0;
+  virtual void tend_host() = 0;
 };
 
 }  // namespace sharedgpu

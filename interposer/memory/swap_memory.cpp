@@ -12,8 +12,9 @@
 
 namespace sharedgpu {
 
-SwapMemory::SwapMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options)
-    : SwapMemory(device, budget, books, options, std::make_unique<SwapMover>(device, budget)) {}
+SwapMemory::SwapMemory(Device& device, const HostBudget& budget, HostSystem& system, Books& books,
+                       const SwapOptions& options)
+    : SwapMemory(device, budget, books, options, std::make_unique<SwapMover>(device, budget, system)) {}
 
 SwapMemory::SwapMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options,
                        std::unique_ptr<Mover> mover)

@@ -11,6 +11,7 @@
 
 #include "interposer/memory/device.h"
 #include "interposer/memory/host_budget.h"
+#include "interposer/memory/host_system.h"
 #include "interposer/memory/memory.h"
 #include "interposer/memory/mover.h"
 #include "interposer/memory/order.h"
@@ -25,13 +26,13 @@ struct SwapOptions {
   Bytes report_every = mebibytes(128);  // of what was moved
   // How long allocate() waits for memory that the driver is still taking from another process.
   Nanoseconds patience = std::chrono::seconds(2);
-  unsigned idle_tends = 60;  // calls of tend() without an eviction until idle host memory goes back
 };
 
 class SwapMemory : public Memory, public ProgramMemory {
  public:
-  // All three outlive it.
-  SwapMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options = {});
+  // All outlive it.
+  SwapMemory(Device& device, const HostBudget& budget, HostSystem& system, Books& books,
+             const SwapOptions& options = {});
   // Frees everything. For tests: a process that ends leaves that to the driver.
   ~SwapMemory() override;
 
@@ -62,6 +63,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   Bytes allowed() const override;
   bool evict() override;
   bool restore() override;
+  void prepare_host(Bytes size, unsigned sharers) override { mover_->prepare_host(size, sharers); }
   void tend() override;
 
   // Every handle as it stands, by address. For tests, while no other thread moves any.
@@ -82,6 +84,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   enum class Gpu { may_run, drained };
 
   bool bring_back();
+  Bytes host_goal() const;
   // The growth, the shrinking and the blocks: swap_memory.cpp.
   CUresult allocate_small(CUdeviceptr* address, Bytes size, Bytes exact);
   bool take_from_arenas(CUdeviceptr* address, Bytes size);
@@ -166,7 +169,6 @@ class SwapMemory : public Memory, public ProgramMemory {
 
   // The turn thread's own.
   Bytes host_peak_;  // the most that was evicted since all was resident
-  unsigned tends_ = 0;
 };
 
 }  // namespace sharedgpu

@@ -14,8 +14,8 @@ namespace sharedgpu {
 
 class SwapMover final : public Mover {
  public:
-  SwapMover(Device& device, const HostBudget& budget)
-      : device_(device), pool_(device, budget, device.granularity()) {}
+  SwapMover(Device& device, const HostBudget& budget, HostSystem& system)
+      : device_(device), pool_(device, budget, system, device.granularity()) {}
 
   CUresult back(Handle& handle) override;
   CUresult unback(Handle& handle) override;
@@ -32,7 +32,10 @@ class SwapMover final : public Mover {
   bool end_in(Handle& handle, Lane lane) override;
   Bytes host_held() const override { return pool_.held(); }
   Bytes host_used() const override { return pool_.used(); }
+  void prepare_host(Bytes goal, unsigned sharers) override { pool_.prepare(goal, sharers); }
+  void hurry_host(Bytes goal) override { pool_.hurry(goal); }
   void trim_host(Bytes keep) override { pool_.trim(keep); }
+  void tend_host() override { pool_.tend(); }
 
  private:
   CUresult map(Handle& handle);

@@ -39,11 +39,11 @@ bool SwapMemory::evict() {
   const DeviceScope scope(device_);
   const bool ready = scope.ok() && mover_->settle();
   if (ready) free_deferred(Gpu::drained);
-  tends_ = 0;
   Pipeline pipeline;
   Bytes leaving;
   Bytes unreported;
   bool stuck = !ready;
+  if (ready) mover_->hurry_host(host_goal());
   std::unique_lock lock(mutex_);
   while (true) {
     while (!stuck && !pipeline.full() && minus(resident_, leaving) > allowed_) {
@@ -84,9 +84,17 @@ bool SwapMemory::evict() {
   }
   const bool done = resident_ <= allowed_;
   lock.unlock();
+  mover_->hurry_host({});
   host_peak_ = std::max(host_peak_, mover_->host_used());
   books_.report(!done);
   return done;
+}
+
+// What will be on the host when all that must leave has left: no more than what is there now and what leaves,
+// and no more than what then is not on the GPU.
+Bytes SwapMemory::host_goal() const {
+  const std::lock_guard lock(mutex_);
+  return std::min(mover_->host_used() + minus(resident_, allowed_), minus(swappable_, allowed_));
 }
 
 bool SwapMemory::restore() {
@@ -153,11 +161,7 @@ bool SwapMemory::bring_back() {
 
 void SwapMemory::tend() {
   if (books_.idle()) free_deferred(Gpu::drained);
-  ++tends_;
-  if (mover_->host_held() == mover_->host_used()) return;
-  if (tends_ < options_.idle_tends && !budget_.tight()) return;
-  const DeviceScope scope(device_);
-  if (scope.ok()) mover_->trim_host(mover_->host_used());
+  mover_->tend_host();
 }
 
 }  // namespace sharedgpu

@@ -341,6 +341,8 @@ void World::deliver(SessionId key, const Message& message) {
       });
       break;
     }
+    case MessageType::prepare:
+      break;
     case MessageType::restore:
       client.epoch = message.as<Restore>().epoch;
       [[fallthrough]];
