@@ -153,8 +153,9 @@ bool SwapMemory::bring_back() {
   }
   const bool done = lost_ || order_.all_usable();
   lock.unlock();
-  // The next turn most likely needs as much host room as this one did: pinning costs more than copying.
-  if (done && ready) mover_->trim_host(std::exchange(host_peak_, {}));
+  // The next turn most likely needs as much host room as this one did: pinning costs more than copying. Once
+  // a turn: several Restores may say the same.
+  if (done && ready && host_peak_ != Bytes{}) mover_->trim_host(std::exchange(host_peak_, {}));
   if (unreported.count != 0) books_.report(false);
   return done;
 }

@@ -20,9 +20,13 @@ constexpr Nanoseconds kTend = 1s;
 
 }  // namespace
 
+// What is allowed has been told already. So of several orders to move memory up to that, one does.
 void Turns::push(const Turn& turn) {
   {
     std::lock_guard lock(mutex_);
+    const bool moves = turn.kind == Turn::Kind::restore || turn.kind == Turn::Kind::evict;
+    if (moves && !queue_.empty() && queue_.back().kind == turn.kind && queue_.back().epoch == turn.epoch)
+      return;
     queue_.push_back(turn);
   }
   wakeup_.raise();

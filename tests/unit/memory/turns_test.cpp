@@ -225,6 +225,18 @@ TEST_CASE("memory never written needs no copy", "[turns]") {
   CHECK(t.memory.use().host == Bytes{});
 }
 
+TEST_CASE("host memory is kept for the next turn, however often a restore is told", "[turns]") {
+  Turn t;
+  const Bytes footprint = t.memory.use().swappable;
+  REQUIRE(t.evict_to({}));
+  const Bytes host = t.memory.use().host;
+  REQUIRE(host >= footprint);
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE(t.restore_to(footprint));
+    CHECK(t.memory.use().host == host);
+  }
+}
+
 TEST_CASE("host memory is kept for the next turn, and shrinks with the footprint", "[turns]") {
   Turn t;
   const Bytes footprint = t.memory.use().swappable;
