@@ -131,6 +131,9 @@ struct MemoryUse {
   // The part of `resident` that is in `pinned` too, while leave is asked to keep it there for good. Of a
   // Usage that asks, it is granted as pinned, and no longer swappable.
   Bytes settling = {};
+  // What the session's limits of host memory can ever hold of all that is swappable, of every process that
+  // they bind; zero: no limit.
+  Bytes host_limit = {};
   constexpr Bytes footprint() const { return minus(swappable + pinned, settling); }
 };
 

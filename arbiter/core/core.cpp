@@ -375,6 +375,7 @@ void Core::on(const TimerFired& /*event*/) {}
 // Whether `session` with `use` could be resident beside what can never leave the GPU, and leave the others as
 // able to run as they are.
 bool Core::could_ever_fit(const Session& session, const MemoryUse& use) const {
+  if (!could_ever_leave(session, use)) return false;
   const Gpu& gpu = *session.gpu;
   struct Sum {
     Bytes footprint;
@@ -400,6 +401,16 @@ bool Core::could_ever_fit(const Session& session, const MemoryUse& use) const {
     Bytes need = entry.second.footprint + (pinned - entry.second.pinned);
     return entry.first == session.tenant || need <= room || minus(need, growth) > room;
   });
+}
+
+// Whether the host memory of a step could hold what its processes have together, on all GPUs. Each judges for
+// itself alone; other steps may have other limits.
+bool Core::could_ever_leave(const Session& session, const MemoryUse& use) {
+  if (use.host_limit == Bytes{} || use.swappable <= session.use.swappable) return true;
+  Bytes together = use.swappable;
+  for (const Session* other : session.tenant->sessions)
+    if (other != &session && other->step == session.step) together += other->use.swappable;
+  return together <= use.host_limit;
 }
 
 void Core::no_longer_expected(Session& session) {

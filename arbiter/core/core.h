@@ -107,6 +107,7 @@ class Core {
   void take_use(Session& session, MemoryUse told, bool may_grow);
   void take_residency(Session& session, MemoryUse told);
   bool could_ever_fit(const Session& session, const MemoryUse& use) const;
+  static bool could_ever_leave(const Session& session, const MemoryUse& use);
   void no_longer_expected(Session& session);
   void end_grace();
   void attach_resumed(Session& session);

@@ -101,6 +101,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   void defer(CUdeviceptr address);
   void free_deferred(Gpu gpu);
   bool within_host_limit();
+  Bytes read_host_limit();
 
   // What stays where it is: swap_settle.cpp. With mutex_ held.
   enum class Found { none, missing, all };
@@ -164,8 +165,9 @@ class SwapMemory : public Memory, public ProgramMemory {
   Bytes settling_;  // of the handles that are; in swappable_, resident_ and pinned_
   Bytes context_;
   Bytes allowed_;
-  bool lost_ = false;  // what is away stays away
-  Bytes host_limit_;   // the largest footprint that the host budget was seen to allow
+  bool lost_ = false;   // what is away stays away
+  Bytes host_limit_;    // as last read
+  Bytes within_limit_;  // the largest footprint that a limit was seen to allow
 
   // The turn thread's own.
   Bytes host_peak_;  // the most that was evicted since all was resident

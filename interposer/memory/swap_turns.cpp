@@ -163,6 +163,7 @@ bool SwapMemory::bring_back() {
 void SwapMemory::tend() {
   if (books_.idle()) free_deferred(Gpu::drained);
   mover_->tend_host();
+  read_host_limit();
 }
 
 }  // namespace sharedgpu

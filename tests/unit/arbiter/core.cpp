@@ -125,6 +125,37 @@ TEST_CASE("The growing tenant leaves a turn that is not over, and is answered") 
   CHECK(b.open(1));
 }
 
+TEST_CASE("Processes of a step have no more together than their host memory can hold") {
+  Bench b;
+  auto grow = [&b](std::uint64_t session, unsigned size, unsigned limit) {
+    MemoryUse use = Bench::use(size, 0);
+    use.host_limit = mebibytes(limit);
+    b.say(session, Usage{.request = 1, .use = use, .stuck = 0});
+    return b.granted(session);
+  };
+  for (const std::uint64_t session : {1, 2, 3}) b.come(session, 1);
+  b.attach(1);
+  b.attach(2);
+  b.attach(3, kOther);
+  CHECK(grow(1, 20, 50));
+  CHECK(grow(2, 20, 50));
+  CHECK_FALSE(grow(3, 20, 50));  // on another GPU, but of the same host memory
+  CHECK(grow(3, 10, 50));
+  CHECK_FALSE(grow(1, 21, 50));
+  CHECK(grow(1, 21, 60));  // the limit was lifted
+  CHECK(grow(2, 15, 10));  // less is always right
+  CHECK(grow(3, 30, 0));
+
+  b.step(SessionCame{.session = SessionId{4},
+                     .tenant = TenantId{1},
+                     .step = {.job = 1, .step = 1},
+                     .cap = {},
+                     .expected = false,
+                     .hello = {}});
+  b.attach(4);
+  CHECK(grow(4, 20, 30));  // a step of its own
+}
+
 TEST_CASE("Sessions are told of host memory that evictions may need before they need it") {
   Bench b;
   b.settle_in(1, 1, 60);
