@@ -53,6 +53,11 @@ class HostPool {
   // sessions of the job, this one included, may grow their pools at the same time. Any thread; waits for
   // nothing.
   void prepare(Bytes goal, unsigned sharers);
+  // Whether that is anything. Any thread.
+  bool expected() const {
+    const std::lock_guard lock(mutex_);
+    return prepared_ != Bytes{};
+  }
   // An eviction has begun that will take all of `goal`. Zero: it has ended.
   void hurry(Bytes goal);
   // Gives slabs back that are wholly free, as long as at least `keep` is held and what prepare() said.
@@ -95,8 +100,8 @@ class HostPool {
   // Taken in this order; the last alone is never held across a call of the driver or the system.
   std::mutex start_mutex_;  // of who starts the thread
   HostSystem::Thread thread_;
-  std::mutex growth_mutex_;  // of who makes a slab: one at a time
-  std::mutex mutex_;         // guards what follows
+  std::mutex growth_mutex_;   // of who makes a slab: one at a time
+  mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::map<std::byte*, Slab> slabs_;
   std::set<std::byte*> open_;  // the slabs with a free granule

@@ -23,7 +23,7 @@ class ManagedMover final : public Mover {
   CUresult hide(Handle& /*handle*/, View& /*view*/) override { return CUDA_SUCCESS; }
   bool settle() override;
   bool unsettled() const override { return false; }  // nothing that a free would have to wait for
-  bool begin_out(Handle& handle, Lane lane) override;
+  Begun begin_out(const Leaver& leaver, Lane lane) override;
   bool end_out(Handle& handle, Lane lane) override;
   CUresult begin_in(Handle& handle, Lane lane) override;
   bool end_in(Handle& handle, Lane lane) override;
@@ -31,6 +31,7 @@ class ManagedMover final : public Mover {
   Bytes host_held() const override { return {held_.load(std::memory_order_relaxed)}; }
   Bytes host_used() const override { return host_held(); }
   void prepare_host(Bytes /*goal*/, unsigned /*sharers*/) override {}
+  bool host_expected() const override { return false; }
   void hurry_host(Bytes /*goal*/) override {}
   void trim_host(Bytes /*keep*/) override {}
   void tend_host() override {}

@@ -19,6 +19,7 @@ enum class Action {
   allocate_large,
   free,
   write,
+  write_uniform,
   settle,
   make,
   map,
@@ -48,6 +49,7 @@ rc::Gen<Move> any_move() {
                                                         {4, Action::allocate_large},
                                                         {4, Action::free},
                                                         {4, Action::write},
+                                                        {2, Action::write_uniform},
                                                         {3, Action::settle},
                                                         {3, Action::make},
                                                         {4, Action::map},
@@ -85,6 +87,8 @@ class Model {
         return free(n);
       case Action::write:
         return write(n);
+      case Action::write_uniform:
+        return write_uniform(n);
       case Action::settle:
         return settle(n);
       case Action::make:
@@ -103,6 +107,7 @@ class Model {
         expected_ = {n % (2 * kCapacity.count)};
         return t_.memory.prepare_host(expected_, n % 7);
       case Action::tend:
+        t_.budget.is_tight = n % 2 == 0;
         return t_.memory.tend();
       case Action::fail_host:
         t_.host.fail_from = static_cast<int>(n % 5);
@@ -128,6 +133,14 @@ class Model {
     RC_ASSERT(t_.device.pinned() == use.host);
     most_expected_ = std::max(most_expected_, expected_);
     RC_ASSERT(use.host < std::max(most_expected_, kCapacity) + kSlab);
+    Bytes rooms;
+    for (const Handle& handle : t_.memory.handles()) {
+      RC_ASSERT(!handle.left || !handle.host.empty());
+      RC_ASSERT(!handle.has_copy() || handle.left);
+      RC_ASSERT((handle.contents == Handle::Contents::in_room) <= !handle.host.empty());
+      if (!handle.host.empty()) rooms += handle.size;
+    }
+    RC_ASSERT(rooms <= use.host);
     for (const Block& block : blocks_) {
       const std::optional<AddressRange> found = t_.memory.find(block.address + block.size.count - 1);
       RC_ASSERT(found.has_value());
@@ -170,7 +183,8 @@ class Model {
   struct Block {
     CUdeviceptr address = 0;
     Bytes size;
-    unsigned seed = 0;  // 0: never written
+    unsigned seed = 0;                  // 0: never written
+    std::optional<std::uint32_t> word;  // it was written with that, last
     std::map<CUdeviceptr, Physical> settled;
   };
 
@@ -195,6 +209,11 @@ class Model {
     return true;
   }
   static bool intact(const Block& block) {
+    if (block.word) {
+      for (std::size_t i = 0; i + 4 <= block.size.count; i += 4)
+        if (std::memcmp(bytes_at(block.address) + i, &*block.word, 4) != 0) return false;
+      return true;
+    }
     return block.seed == 0 || holds(block.address, block.size, block.seed);
   }
 
@@ -258,7 +277,7 @@ class Model {
   }
 
   void allocate(Bytes size) {
-    Block block{0, size, 0, {}};
+    Block block{0, size, 0, {}, {}};
     if (t_.memory.allocate(&block.address, size) != CUDA_SUCCESS) return;
     for (const Block& other : blocks_) {
       RC_ASSERT(block.address + size.count <= other.address ||
@@ -272,6 +291,7 @@ class Model {
     if (t_.memory.free(blocks_[chosen].address) != CUDA_SUCCESS) {
       // What the program wanted to free is worth nothing any more, but still there.
       blocks_[chosen].seed = 0;
+      blocks_[chosen].word.reset();
       blocks_[chosen].settled.clear();
       return;
     }
@@ -289,7 +309,19 @@ class Model {
     if (blocks_.empty()) return;
     Block& block = blocks_[n % blocks_.size()];
     block.seed = ++writes_;
+    block.word.reset();
     fill(block.address, block.size, block.seed);
+  }
+  // Blocks by the same word, so that whole handles are uniform, or nearly so.
+  void write_uniform(std::uint32_t n) {
+    if (!running()) return;
+    check_contents();
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      if ((n >> i % 8 & 1) == 0) continue;
+      blocks_[i].word = n & 0x100;
+      for (std::size_t at = 0; at + 4 <= blocks_[i].size.count; at += 4)
+        std::memcpy(bytes_at(blocks_[i].address) + at, &*blocks_[i].word, 4);
+    }
   }
   // A part of a block: all that lies under it stays, whatever comes.
   void settle(std::uint32_t n) {
