@@ -24,7 +24,7 @@
 namespace sharedgpu {
 
 inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
-inline constexpr std::uint16_t kProtocolVersion = 2;
+inline constexpr std::uint16_t kProtocolVersion = 3;
 
 enum class Backend : std::uint8_t { swap = 0, managed = 1, native = 2 };
 
@@ -59,6 +59,7 @@ enum class MessageType : std::uint16_t {
   wanted = 77,
   lent = 78,
   step = 79,
+  prepare = 80,
   // arbiter -> anyone
   refused = 71,
   status_reply = 72,
@@ -130,6 +131,9 @@ struct MemoryUse {
   // The part of `resident` that is in `pinned` too, while leave is asked to keep it there for good. Of a
   // Usage that asks, it is granted as pinned, and no longer swappable.
   Bytes settling = {};
+  // What the session's limits of host memory can ever hold of all that is swappable, of every process that
+  // they bind; zero: no limit.
+  Bytes host_limit = {};
   constexpr Bytes footprint() const { return minus(swappable + pinned, settling); }
 };
 
@@ -216,6 +220,16 @@ struct Released {
 struct Evict {
   static constexpr MessageType kType = MessageType::evict;
   Bytes allowed;
+};
+
+// The most host memory that evictions of this session are expected to need at once, so that it is there
+// before them; zero: none, what is held unused may go back. Sent again when it changes by more than a little.
+// It comes before the first Evict, with the number of the tenant's sessions, all of which take from the
+// memory of one job, some perhaps at the same time.
+struct Prepare {
+  static constexpr MessageType kType = MessageType::prepare;
+  Bytes host;
+  std::uint32_t sharers = 1;
 };
 
 // For cuMemGetInfo.

@@ -61,6 +61,7 @@ void Core::settle() {
     std::vector<Domain> all = domains();
     for (Domain& domain : all) plan(domain);
     for (auto& [uuid, gpu] : state_.gpus) {
+      expect_evictions(gpu);
       make_room(gpu);
       refuse_the_last(gpu);
     }
@@ -118,6 +119,7 @@ void Core::on(const SessionCame& event) {
   session.wants = session.resumed && event.hello.wants != 0;
   session.epoch = tenant.epoch;
   session.expected = event.expected;
+  session.told_sharers = session.resumed ? 0 : 1;  // it may have been told anything
   session.news = now_;
   tenant.sessions.push_back(&session);
 
@@ -378,6 +380,7 @@ void Core::on(const TimerFired& /*event*/) {}
 // Whether `session` with `use` could be resident beside what can never leave the GPU, and leave the others as
 // able to run as they are.
 bool Core::could_ever_fit(const Session& session, const MemoryUse& use) const {
+  if (!could_ever_leave(session, use)) return false;
   const Gpu& gpu = *session.gpu;
   struct Sum {
     Bytes footprint;
@@ -403,6 +406,16 @@ bool Core::could_ever_fit(const Session& session, const MemoryUse& use) const {
     Bytes need = entry.second.footprint + (pinned - entry.second.pinned);
     return entry.first == session.tenant || need <= room || minus(need, growth) > room;
   });
+}
+
+// Whether the host memory of a step could hold what its processes have together, on all GPUs. Each judges for
+// itself alone; other steps may have other limits.
+bool Core::could_ever_leave(const Session& session, const MemoryUse& use) {
+  if (use.host_limit == Bytes{} || use.swappable <= session.use.swappable) return true;
+  Bytes together = use.swappable;
+  for (const Session* other : session.tenant->sessions)
+    if (other != &session && other->step == session.step) together += other->use.swappable;
+  return together <= use.host_limit;
 }
 
 void Core::no_longer_expected(Session& session) {

@@ -34,6 +34,8 @@ struct Tuning {
   Nanoseconds step_pause = std::chrono::milliseconds(2);
   // The least to evict for a growing tenant, so that small allocations do not cost a message each.
   Bytes evict_step = mebibytes(64);
+  // Less host memory than before must have been enough for so long until sessions give it back.
+  Nanoseconds host_calm = std::chrono::seconds(5);
 };
 
 // What an arbiter that starts knows of its predecessor.
@@ -105,6 +107,7 @@ class Core {
   void take_use(Session& session, MemoryUse told, bool may_grow);
   void take_residency(Session& session, MemoryUse told);
   bool could_ever_fit(const Session& session, const MemoryUse& use) const;
+  static bool could_ever_leave(const Session& session, const MemoryUse& use);
   void no_longer_expected(Session& session);
   void end_grace();
   void attach_resumed(Session& session);
@@ -138,6 +141,10 @@ class Core {
   void end_leases(Tenant& tenant);
   void tell_contended(const Domain& domain);
   void tell_oversubscribed(const Domain& domain);
+
+  // pressure.cpp: which host memory that will take
+  void expect_evictions(Gpu& gpu);
+  void tell_host(Session& session, Bytes need);
 
   // residency.cpp: which memory moves
   Bytes promised(const Session& session) const;

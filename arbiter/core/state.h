@@ -62,7 +62,10 @@ struct Session {
   Nanoseconds idle_told{};
   Nanoseconds idle{};  // for how long, at idle_told; zero: not idle
 
-  bool oversubscribed = false;  // what its page says of the GPU
+  bool oversubscribed = false;     // what its page says of the GPU
+  Bytes told_host;                 // the last Prepare
+  std::uint32_t told_sharers = 1;  // the same
+  Nanoseconds less_host_since{};   // since when less has been enough
 
   bool stuck(Nanoseconds now) const { return stuck_until > now; }
 };

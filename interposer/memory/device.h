@@ -64,7 +64,7 @@ class Device {
   virtual CUresult export_memory(CUdeviceptr address, int* descriptor) = 0;
 
   // Makes the context of the process current on this thread, which need not have one, and lets this thread
-  // synchronize beside a capture. Before copies, wait() and the calls for host memory; then leave().
+  // synchronize beside a capture. Before copies and wait(); then leave().
   virtual CUresult enter() = 0;
   virtual void leave() = 0;
 
@@ -102,7 +102,8 @@ class Device {
   // Waits for all copies on the lane. After a failure they may still be under way, or never come.
   virtual CUresult wait(Lane lane) = 0;
 
-  // Pins host memory for fast copies, and lets it go.
+  // Pins host memory for fast copies, and lets it go. A thread of its own may do so beside the one that has
+  // entered.
   virtual CUresult pin_host(std::byte* data, Bytes size) = 0;
   virtual CUresult unpin_host(std::byte* data) = 0;
 

@@ -4,6 +4,8 @@
 #define __CUDA_API_VERSION_INTERNAL
 #include "interposer/memory/driver_device.h"
 
+#include "interposer/memory/numa.h"
+
 namespace sharedgpu {
 
 bool DriverCalls::complete() const {
@@ -35,7 +37,7 @@ DriverDevice::DriverDevice(const DriverCalls& calls, CUdevice device)
 }
 
 void DriverDevice::use_context(CUcontext context) {
-  const std::lock_guard lock(context_mutex_);
+  const std::scoped_lock lock(context_mutex_, pinning_mutex_);
   if (context == context_) return;
   drop_context();
   context_ = context;
@@ -56,10 +58,24 @@ void DriverDevice::drop_context() {
   pop();
 }
 
-bool DriverDevice::has(CUdevice_attribute attribute) const {
+std::optional<int> DriverDevice::attribute(CUdevice_attribute name) const {
   int value = 0;
-  return calls_.cuDeviceGetAttribute != nullptr &&
-         calls_.cuDeviceGetAttribute(&value, attribute, device_) == CUDA_SUCCESS && value != 0;
+  if (calls_.cuDeviceGetAttribute == nullptr ||
+      calls_.cuDeviceGetAttribute(&value, name, device_) != CUDA_SUCCESS)
+    return std::nullopt;
+  return value;
+}
+
+std::optional<unsigned> DriverDevice::host_node() const {
+  const auto newer_drivers =
+      static_cast<CUdevice_attribute>(134);  // CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, CUDA 12.2
+  if (const std::optional<int> node = attribute(newer_drivers); node && *node >= 0)
+    return static_cast<unsigned>(*node);
+  const std::optional<int> domain = attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID);
+  const std::optional<int> bus = attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID);
+  const std::optional<int> device = attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID);
+  if (!domain || !bus || !device) return std::nullopt;
+  return numa_node_of({.domain = *domain, .bus = *bus, .device = *device});
 }
 
 // As memory of cuMemAlloc is to other processes and network cards, as far as this device has it.
@@ -222,12 +238,30 @@ CUresult DriverDevice::wait(Lane lane) {
   return stream == nullptr ? CUDA_SUCCESS : calls_.cuStreamSynchronize(stream);
 }
 
-// Portable: the program's contexts come and go, the pool stays.
-CUresult DriverDevice::pin_host(std::byte* data, Bytes size) {
-  return calls_.cuMemHostRegister_v2(data, size.count, CU_MEMHOSTREGISTER_PORTABLE);
+// For a thread that may have entered or not.
+template <class Call>
+CUresult DriverDevice::within_context(Call call) {
+  const std::lock_guard lock(pinning_mutex_);
+  CUresult result = context_ == nullptr ? CUDA_ERROR_INVALID_CONTEXT : calls_.cuCtxPushCurrent_v2(context_);
+  if (result != CUDA_SUCCESS) return result;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  if (calls_.cuThreadExchangeStreamCaptureMode) calls_.cuThreadExchangeStreamCaptureMode(&mode);
+  result = call();
+  if (calls_.cuThreadExchangeStreamCaptureMode) calls_.cuThreadExchangeStreamCaptureMode(&mode);
+  CUcontext popped = nullptr;
+  calls_.cuCtxPopCurrent_v2(&popped);
+  return result;
 }
 
-CUresult DriverDevice::unpin_host(std::byte* data) { return calls_.cuMemHostUnregister(data); }
+// Portable: the program's contexts come and go, the pool stays.
+CUresult DriverDevice::pin_host(std::byte* data, Bytes size) {
+  return within_context(
+      [&] { return calls_.cuMemHostRegister_v2(data, size.count, CU_MEMHOSTREGISTER_PORTABLE); });
+}
+
+CUresult DriverDevice::unpin_host(std::byte* data) {
+  return within_context([&] { return calls_.cuMemHostUnregister(data); });
+}
 
 CUresult DriverDevice::synchronize() { return synchronize_(users()); }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "interposer/memory/device.h"
@@ -29,6 +30,9 @@ class DriverDevice : public Device {
   // device.
   using Synchronize = CUresult(const std::vector<CUdevice>& devices);
   void set_synchronize(Synchronize* waiter) { synchronize_ = waiter; }
+
+  // The NUMA node of the host that is nearest to the GPU, where the driver or the kernel knows it.
+  std::optional<unsigned> host_node() const;
 
   Bytes granularity() const override { return granularity_; }
   CUresult reserve(CUdeviceptr* base, Bytes size) override;
@@ -62,10 +66,13 @@ class DriverDevice : public Device {
  private:
   std::vector<CUdevice> users() const;
   CUmemAllocationProp properties(bool exportable) const;
-  bool has(CUdevice_attribute attribute) const;
+  std::optional<int> attribute(CUdevice_attribute name) const;
+  bool has(CUdevice_attribute name) const { return attribute(name).value_or(0) != 0; }
   CUresult push();
   void pop();
   void drop_context();
+  template <class Call>
+  CUresult within_context(Call call);
 
   const DriverCalls calls_;
   const CUdevice device_;
@@ -77,8 +84,10 @@ class DriverDevice : public Device {
   mutable std::mutex peers_mutex_;
   std::vector<CUdevice> peers_;
 
-  // Held from enter() to leave(), so that the context cannot be destroyed under a copy.
+  // The first is held from enter() to leave(), the second while host memory is pinned: either keeps the
+  // context from being destroyed meanwhile.
   std::mutex context_mutex_;
+  std::mutex pinning_mutex_;
   CUcontext context_ = nullptr;
   std::array<CUstream, Lane::kAll> streams_{};  // made at first use
   FingerprintLauncher launcher_{calls_};

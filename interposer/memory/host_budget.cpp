@@ -73,8 +73,7 @@ bool lists(std::string_view controllers, std::string_view wanted) {
   return false;
 }
 
-// Kept free below any bound. Several processes of a job may each add a slab at once, and the job itself
-// allocates meanwhile.
+// Kept free below any bound: the job itself allocates meanwhile.
 Bytes margin(Bytes limit) { return {std::clamp(limit.count / 32, mebibytes(32).count, gibibytes(1).count)}; }
 
 }  // namespace
@@ -151,10 +150,10 @@ Bytes CgroupBudget::room() const {
   return least;
 }
 
-bool CgroupBudget::tight() const {
+bool CgroupBudget::tight(Bytes more) const {
   bool any = false;
   for_each_bound([&](const Bound& bound) {
-    any |= minus(bound.limit, bound.used) < Bytes{3 * margin(bound.limit).count};
+    any |= minus(bound.limit, bound.used + more) < Bytes{3 * margin(bound.limit).count};
   });
   return any;
 }

@@ -17,8 +17,9 @@ class HostBudget {
   virtual ~HostBudget() = default;
   // What may be taken now, a safety margin kept.
   virtual Bytes room() const = 0;
-  // Less is left than the job's own next allocations may need: idle pool memory should go back.
-  virtual bool tight() const = 0;
+  // With `more` taken, less would be left than the job's own next allocations may need: idle pool memory
+  // should go back.
+  virtual bool tight(Bytes more) const = 0;
   // What the job could ever use; nullopt: nobody limits it.
   virtual std::optional<Bytes> limit() const = 0;
 };
@@ -31,7 +32,7 @@ class CgroupBudget final : public HostBudget {
   explicit CgroupBudget(const std::string& root = {});
 
   Bytes room() const override;
-  bool tight() const override;
+  bool tight(Bytes more) const override;
   std::optional<Bytes> limit() const override;
 
  private:

@@ -1,30 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interposer/memory/host_pool.h"
 
+#include <sys/prctl.h>
+
 #include <algorithm>
 #include <bit>
 #include <iterator>
 
-#include "interposer/memory/host_pages.h"
-
 namespace sharedgpu {
+namespace {
 
-HostPool::HostPool(Device& device, const HostBudget& budget, Bytes granule)
-    : device_(device), budget_(budget), granule_(granule) {}
+constexpr unsigned kAheadThreads = 1;  // the other processors are the program's
+constexpr unsigned kHurriedThreads = 8;
+constexpr unsigned kRest = 60;  // calls of tend(), about a minute
+
+}  // namespace
+
+HostPool::HostPool(Device& device, const HostBudget& budget, HostSystem& system, Bytes granule)
+    : device_(device), budget_(budget), system_(system), granule_(granule) {}
 
 HostPool::~HostPool() {
+  prepare({}, 1);
+  hurry({});
+  system_.join(thread_);
   for (const auto& [data, slab] : slabs_) {
-    if (device_.unpin_host(data) == CUDA_SUCCESS) unmap_pages(data, size_of(slab));
+    if (device_.unpin_host(data) == CUDA_SUCCESS) system_.unmap(data, size_of(slab));
   }
 }
 
+// While the thread is at work, the room comes from there: two that grow would only be in each other's way.
 std::optional<HostRoom> HostPool::take(Bytes size) {
+  std::unique_lock lock(mutex_);
   while (minus(held(), used()) < size) {
-    if (!grow(size - minus(held(), used()))) return std::nullopt;
+    if (working_) {
+      changed_.wait(lock);
+      continue;
+    }
+    const Bytes missing = size - minus(held(), used());
+    lock.unlock();
+    const bool grown = grow(missing, Pace::hurried);
+    lock.lock();
+    if (!grown && !working_) break;
   }
+  if (minus(held(), used()) < size) return std::nullopt;
   HostRoom room;
   std::uint64_t missing = size.count / granule_.count;
-  const std::lock_guard lock(mutex_);
   while (missing > 0) {
     std::byte* const data = *open_.begin();
     Slab& slab = slabs_.find(data)->second;
@@ -52,27 +72,128 @@ void HostPool::give(const HostRoom& room) {
   }
 }
 
-// One slab: a whole one, or as much as is missing where the budget has no more.
-bool HostPool::grow(Bytes missing) {
-  Bytes size{kGranulesPerSlab * granule_.count};
-  const Bytes room = budget_.room();
-  if (room < size) size = std::min(size, missing);
-  if (room < size) return false;
-  std::byte* const data = map_touched_pages(size);
-  if (data == nullptr) return false;
-  if (device_.pin_host(data, size) != CUDA_SUCCESS) {
-    unmap_pages(data, size);
+void HostPool::prepare(Bytes goal, unsigned sharers) {
+  {
+    const std::lock_guard lock(mutex_);
+    prepared_ = goal;
+    sharers_ = std::max(sharers, 1u);
+  }
+  start();
+}
+
+void HostPool::hurry(Bytes goal) {
+  {
+    const std::lock_guard lock(mutex_);
+    hurried_ = goal;
+  }
+  start();
+}
+
+// Where no thread is to be had, take() does without; ahead of need tend() tries again.
+void HostPool::start() {
+  const std::lock_guard one_at_a_time(start_mutex_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (working_ || !lacks()) return;
+    working_ = true;
+  }
+  system_.join(thread_);  // it has nothing left to do
+  if (system_.start(thread_, work, this)) return;
+  const std::lock_guard lock(mutex_);
+  working_ = false;
+  changed_.notify_all();
+}
+
+void* HostPool::work(void* pool) {
+  static_cast<HostPool*>(pool)->work();
+  return nullptr;
+}
+
+void HostPool::work() {
+  prctl(PR_SET_NAME, "sharedgpu-pool");
+  std::unique_lock lock(mutex_);
+  for (bool grown = true; grown && lacks();) {
+    const Pace pace = held() < hurried_ ? Pace::hurried : Pace::ahead;
+    const Bytes missing = std::max(hurried_, prepared_) - held();
+    lock.unlock();
+    grown = grow(missing, pace);
+    lock.lock();
+    if (!grown && pace == Pace::ahead)
+      grown = held() < hurried_;  // what was too much ahead of need is not now
+  }
+  working_ = false;
+  changed_.notify_all();
+}
+
+// One slab. What the driver or the kernel refuses ahead of need is left alone for a while.
+bool HostPool::grow(Bytes missing, Pace pace) {
+  const std::lock_guard one_at_a_time(growth_mutex_);
+  const Bytes size = next_slab(missing, pace);
+  if (size == Bytes{}) return false;
+  std::byte* data = system_.map(size, pace == Pace::ahead ? kAheadThreads : kHurriedThreads);
+  if (data != nullptr && device_.pin_host(data, size) != CUDA_SUCCESS) {
+    system_.unmap(data, size);
+    data = nullptr;
+  }
+  const std::lock_guard lock(mutex_);
+  if (data == nullptr) {
+    if (pace == Pace::ahead) resting_ = kRest;
     return false;
   }
   const auto granules = static_cast<unsigned>(size.count / granule_.count);
-  const std::lock_guard lock(mutex_);
   slabs_.emplace(data, Slab{granules, all_free(granules)});
   open_.insert(data);
   held_ += size.count;
+  changed_.notify_all();
   return true;
 }
 
+// The sessions of a job share its limits, and each looks what is left before it takes. So each leaves what
+// all the others may be taking since they looked: together they never pass the limit. The slabs of all of
+// them are as large as a whole one, so that this costs little. Where the budget has no room for a slab, it is
+// as small as what is missing.
+Bytes HostPool::next_slab(Bytes missing, Pace pace) {
+  std::unique_lock lock(mutex_);
+  const unsigned sharers = sharers_;
+  lock.unlock();
+  const std::uint64_t share = std::max(kGranulesPerSlab / sharers, 1u);
+  const Bytes size{share * granule_.count};
+  const Bytes of_others{(sharers - 1) * size.count};
+  if (pace == Pace::ahead && budget_.tight(of_others + size)) return {};
+  const Bytes room = minus(budget_.room(), of_others);
+  if (room >= size) return size;
+  missing = std::min(size, {(missing.count + granule_.count - 1) / granule_.count * granule_.count});
+  return room >= missing ? missing : Bytes{};
+}
+
 void HostPool::trim(Bytes keep) {
+  {
+    const std::lock_guard lock(mutex_);
+    needed_ = keep;
+    keep = std::max(keep, prepared_);
+  }
+  shrink(keep);
+}
+
+// Giving back and growing again in turns would cost more than either: after a shortage the pool rests.
+void HostPool::tend() {
+  Bytes keep;
+  {
+    const std::lock_guard lock(mutex_);
+    if (held() == used() && prepared_ == Bytes{}) return;
+  }
+  const bool tight = budget_.tight({});
+  {
+    const std::lock_guard lock(mutex_);
+    resting_ = tight ? kRest : resting_ - std::min(resting_, 1u);
+    if (tight || prepared_ == Bytes{}) needed_ = {};
+    if (!tight) keep = std::max(prepared_, needed_);
+  }
+  shrink(keep);
+  if (!budget_.tight({kGranulesPerSlab * granule_.count})) start();
+}
+
+void HostPool::shrink(Bytes keep) {
   std::unique_lock lock(mutex_);
   for (auto next = slabs_.end(); next != slabs_.begin();) {
     const auto slab = std::prev(next);
@@ -89,7 +210,7 @@ void HostPool::trim(Bytes keep) {
     lock.unlock();
     // What is still registered must not be unmapped: the driver would take the next mapping there for it.
     const bool gone = device_.unpin_host(data) == CUDA_SUCCESS;
-    if (gone) unmap_pages(data, size);
+    if (gone) system_.unmap(data, size);
     lock.lock();
     if (!gone) {
       slabs_.emplace(data, shape);

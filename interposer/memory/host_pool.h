@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pinned host memory for what is evicted: slabs of 64 granules, kept and used again.
+// Pinned host memory for what is evicted: slabs of up to 64 granules, kept and used again.
 //
-// Pinning takes longer than copying, so a slab outlives its contents; trim() gives back what is too much.
+// Pinning takes longer than copying, so the pool grows before its room is needed, and a slab outlives its
+// contents. It grows in a thread of its own, which exists only while there is something to grow: slowly ahead
+// of need, as fast as it can beside an eviction, which waits only for room that it needs next. Without that
+// thread the eviction grows the pool itself.
+//
 // Room is handed out in granules, wherever they lie: a handle's contents may be in several pieces, and
 // nothing is lost to fragmentation.
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <map>
 #include <mutex>
@@ -16,6 +21,7 @@
 
 #include "interposer/memory/device.h"
 #include "interposer/memory/host_budget.h"
+#include "interposer/memory/host_system.h"
 
 namespace sharedgpu {
 
@@ -31,20 +37,34 @@ class HostPool {
  public:
   static constexpr unsigned kGranulesPerSlab = 64;
 
-  // A slab has 64 granules, or less where the budget has no room for as much.
-  HostPool(Device& device, const HostBudget& budget, Bytes granule);
+  // All three outlive it.
+  HostPool(Device& device, const HostBudget& budget, HostSystem& system, Bytes granule);
   ~HostPool();
   HostPool(const HostPool&) = delete;
   HostPool& operator=(const HostPool&) = delete;
 
   // Room for `size` bytes, a multiple of the granule. nullopt: the budget, the kernel or the driver has none.
-  // One thread at a time, which has entered the device.
+  // One thread at a time.
   std::optional<HostRoom> take(Bytes size);
   // Takes room back. Any thread.
   void give(const HostRoom& room);
-  // Gives slabs back that are wholly free, as long as at least `keep` is held. The thread has entered the
-  // device.
+
+  // So much may be needed at once: grows to that while the job has memory to spare, and keeps it. So many
+  // sessions of the job, this one included, may grow their pools at the same time. Any thread; waits for
+  // nothing.
+  void prepare(Bytes goal, unsigned sharers);
+  // Whether that is anything. Any thread.
+  bool expected() const {
+    const std::lock_guard lock(mutex_);
+    return prepared_ != Bytes{};
+  }
+  // An eviction has begun that will take all of `goal`. Zero: it has ended.
+  void hurry(Bytes goal);
+  // Gives slabs back that are wholly free, as long as at least `keep` is held and what prepare() said.
   void trim(Bytes keep);
+  // Every second or so, by the thread that calls trim(): gives back what nobody expects to need any more, and
+  // all that is free where the job runs short of memory; goes on growing where something was in the way.
+  void tend();
 
   Bytes held() const { return {held_.load(std::memory_order_relaxed)}; }
   // The part of it that holds contents.
@@ -60,17 +80,37 @@ class HostPool {
     return granules == kGranulesPerSlab ? ~0ull : (1ull << granules) - 1;
   }
   Bytes size_of(const Slab& slab) const { return {slab.granules * granule_.count}; }
-  bool grow(Bytes missing);
+  enum class Pace { ahead, hurried };
+
+  static void* work(void* pool);
+  void work();
+  bool lacks() const { return held() < hurried_ || (resting_ == 0 && held() < prepared_); }
+  void start();
+  bool grow(Bytes missing, Pace pace);
+  Bytes next_slab(Bytes missing, Pace pace);
+  void shrink(Bytes keep);
 
   Device& device_;
   const HostBudget& budget_;
+  HostSystem& system_;
   const Bytes granule_;
   std::atomic<std::uint64_t> held_{0};
   std::atomic<std::uint64_t> used_{0};
 
-  std::mutex mutex_;  // guards what follows
+  // Taken in this order; the last alone is never held across a call of the driver or the system.
+  std::mutex start_mutex_;  // of who starts the thread
+  HostSystem::Thread thread_;
+  std::mutex growth_mutex_;   // of who makes a slab: one at a time
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
   std::map<std::byte*, Slab> slabs_;
   std::set<std::byte*> open_;  // the slabs with a free granule
+  Bytes prepared_;             // what prepare() said
+  Bytes hurried_;              // what hurry() said
+  Bytes needed_;               // what the last turn needed, as trim() was told
+  unsigned sharers_ = 1;
+  unsigned resting_ = 0;  // so many calls of tend() pass before the pool grows ahead of need again
+  bool working_ = false;  // the thread is at work
 };
 
 }  // namespace sharedgpu

@@ -138,8 +138,15 @@ class Memory {
   // or the driver has not yet freed what others gave up: then, where resident < allowed() and the footprint
   // is larger, the caller tries again soon.
   virtual bool restore() = 0;
+  // So much host memory may be needed at once; so many sessions of the job, this one included, may take some
+  // at the same time. From any thread; waits for nothing.
+  virtual void prepare_host(Bytes size, unsigned sharers) {
+    static_cast<void>(size);
+    static_cast<void>(sharers);
+  }
   // For the turn thread, every second or so, the gate open or closed: frees what a capture kept from being
-  // freed, and gives idle host memory back when the job runs short of it.
+  // freed, and gives idle host memory back that is not expected to be needed, or when the job runs short of
+  // it.
   virtual void tend() = 0;
 };
 

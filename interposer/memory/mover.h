@@ -54,6 +54,12 @@ class Mover {
     return true;
   }
 
+  // Whether its contents will be copied to room that it has not got yet.
+  virtual bool needs_room(const Leaver& leaver) const {
+    static_cast<void>(leaver);
+    return false;
+  }
+
   // Eviction: host room first; then, when the contents have arrived there, the memory goes. Where it has not
   // begun or does not end, the handle stays as it was, without its clean copy perhaps.
   enum class Begun { yes, no_room, failed };
@@ -71,8 +77,12 @@ class Mover {
   virtual Bytes host_held() const = 0;
   virtual Bytes host_used() const = 0;
   virtual Bytes host_kept() const { return {}; }
-  // Gives unused host memory back, as long as at least `keep` is held. The thread has entered the device.
+  // As HostPool has them. The first two from any thread, the others from the turn thread.
+  virtual void prepare_host(Bytes goal, unsigned sharers) = 0;
+  virtual bool host_expected() const = 0;
+  virtual void hurry_host(Bytes goal) = 0;
   virtual void trim_host(Bytes keep) = 0;
+  virtual void tend_host() = 0;
 };
 
 }  // namespace sharedgpu

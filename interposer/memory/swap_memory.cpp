@@ -12,8 +12,9 @@
 
 namespace sharedgpu {
 
-SwapMemory::SwapMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options)
-    : SwapMemory(device, budget, books, options, std::make_unique<SwapMover>(device, budget)) {}
+SwapMemory::SwapMemory(Device& device, const HostBudget& budget, HostSystem& system, Books& books,
+                       const SwapOptions& options)
+    : SwapMemory(device, budget, books, options, std::make_unique<SwapMover>(device, budget, system)) {}
 
 SwapMemory::SwapMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options,
                        std::unique_ptr<Mover> mover)
@@ -151,17 +152,26 @@ CUresult SwapMemory::add_range(Range** added, Bytes range_size, bool arena, Byte
   return CUDA_SUCCESS;
 }
 
-// Whether the host budget could ever hold the footprint. The limits are read anew only when it grows.
+// Whether the host budget could ever hold the footprint. The limits are read anew only when it grows, and by
+// tend().
 bool SwapMemory::within_host_limit() {
   std::unique_lock lock(mutex_);
   const Bytes footprint = swappable_;
-  if (footprint <= host_limit_) return true;
+  if (footprint <= within_limit_) return true;
   lock.unlock();
-  const std::optional<Bytes> limit = budget_.limit();
-  if (limit && *limit < footprint) return false;
+  const Bytes limit = read_host_limit();
+  if (limit != Bytes{} && limit < footprint) return false;
   lock.lock();
-  host_limit_ = std::max(host_limit_, footprint);
+  within_limit_ = std::max(within_limit_, footprint);
   return true;
+}
+
+// Zero: none. The arbiter judges by it for all processes of a job together.
+Bytes SwapMemory::read_host_limit() {
+  const std::optional<Bytes> limit = budget_.limit();
+  const std::lock_guard lock(mutex_);
+  host_limit_ = limit ? std::max(*limit, Bytes{1}) : Bytes{};
+  return host_limit_;
 }
 
 // Backs the claimed handles of a new range and lets them go, whatever happens.
@@ -380,7 +390,13 @@ void SwapMemory::set_context_size(Bytes size) {
 
 MemoryUse SwapMemory::use() const {
   const std::lock_guard lock(mutex_);
-  return {lost_ ? resident_ : swappable_, resident_, pinned_, context_, mover_->host_held(), settling_};
+  return {lost_ ? resident_ : swappable_,
+          resident_,
+          pinned_,
+          context_,
+          mover_->host_held(),
+          settling_,
+          host_limit_};
 }
 
 void SwapMemory::set_allowed(Bytes allowed) {

@@ -12,6 +12,7 @@
 
 #include "interposer/memory/device.h"
 #include "interposer/memory/host_budget.h"
+#include "interposer/memory/host_system.h"
 #include "interposer/memory/memory.h"
 #include "interposer/memory/mover.h"
 #include "interposer/memory/order.h"
@@ -26,13 +27,13 @@ struct SwapOptions {
   Bytes report_every = mebibytes(128);  // of what was moved
   // How long allocate() waits for memory that the driver is still taking from another process.
   Nanoseconds patience = std::chrono::seconds(2);
-  unsigned idle_tends = 60;  // calls of tend() without an eviction until idle host memory goes back
 };
 
 class SwapMemory : public Memory, public ProgramMemory {
  public:
-  // All three outlive it.
-  SwapMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options = {});
+  // All outlive it.
+  SwapMemory(Device& device, const HostBudget& budget, HostSystem& system, Books& books,
+             const SwapOptions& options = {});
   // Frees everything. For tests: a process that ends leaves that to the driver.
   ~SwapMemory() override;
 
@@ -64,6 +65,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   bool evict() override;
   Eviction last_eviction() const override { return last_eviction_; }
   bool restore() override;
+  void prepare_host(Bytes size, unsigned sharers) override { mover_->prepare_host(size, sharers); }
   void tend() override;
 
   // Every handle as it stands, by address. For tests, while no other thread moves any.
@@ -105,6 +107,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   void defer(CUdeviceptr address);
   void free_deferred(Gpu gpu);
   bool within_host_limit();
+  Bytes read_host_limit();
 
   // What stays where it is: swap_settle.cpp. With mutex_ held.
   enum class Found { none, missing, all };
@@ -168,12 +171,12 @@ class SwapMemory : public Memory, public ProgramMemory {
   Bytes settling_;  // of the handles that are; in swappable_, resident_ and pinned_
   Bytes context_;
   Bytes allowed_;
-  bool lost_ = false;  // what is away stays away
-  Bytes host_limit_;   // the largest footprint that the host budget was seen to allow
+  bool lost_ = false;   // what is away stays away
+  Bytes host_limit_;    // as last read
+  Bytes within_limit_;  // the largest footprint that a limit was seen to allow
 
   // The turn thread's own.
   Bytes host_peak_;  // the most that was evicted since all was resident
-  unsigned tends_ = 0;
   Eviction last_eviction_;
 };
 

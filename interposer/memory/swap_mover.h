@@ -16,8 +16,8 @@ namespace sharedgpu {
 
 class SwapMover final : public Mover {
  public:
-  SwapMover(Device& device, const HostBudget& budget)
-      : device_(device), pool_(device, budget, device.granularity()) {}
+  SwapMover(Device& device, const HostBudget& budget, HostSystem& system)
+      : device_(device), pool_(device, budget, system, device.granularity()) {}
 
   CUresult back(Handle& handle) override;
   CUresult unback(Handle& handle) override;
@@ -30,6 +30,9 @@ class SwapMover final : public Mover {
   }
   bool look(std::span<Leaver> leavers) override;
   bool has_room(const Handle& handle) const override;
+  bool needs_room(const Leaver& leaver) const override {
+    return way_of(leaver) == Way::copied && !leaver.handle->has_copy();
+  }
   Begun begin_out(const Leaver& leaver, Lane lane) override;
   bool end_out(Handle& handle, Lane lane) override;
   CUresult begin_in(Handle& handle, Lane lane) override;
@@ -38,7 +41,11 @@ class SwapMover final : public Mover {
   Bytes host_used() const override { return minus(pool_.used(), host_kept()); }
   Bytes host_kept() const override { return {kept_.load(std::memory_order_relaxed)}; }
   Eviction take_left() override { return std::exchange(left_, {}); }
+  void prepare_host(Bytes goal, unsigned sharers) override { pool_.prepare(goal, sharers); }
+  bool host_expected() const override { return pool_.expected(); }
+  void hurry_host(Bytes goal) override { pool_.hurry(goal); }
   void trim_host(Bytes keep) override { pool_.trim(keep); }
+  void tend_host() override { pool_.tend(); }
 
  private:
   // A handle's way out. One that was not looked at is copied.

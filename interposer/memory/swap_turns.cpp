@@ -41,7 +41,6 @@ bool SwapMemory::evict() {
   const DeviceScope scope(device_);
   const bool ready = scope.ok() && mover_->settle();
   if (ready) free_deferred(Gpu::drained);
-  tends_ = 0;
   mover_->take_left();
   Pipeline pipeline;
   std::deque<Leaver> next;
@@ -90,6 +89,7 @@ bool SwapMemory::evict() {
   for (const Leaver& leaver : next) unclaim(*leaver.handle);
   const bool done = resident_ <= allowed_;
   lock.unlock();
+  mover_->hurry_host({});
   last_eviction_ = mover_->take_left();
   host_peak_ = std::max(host_peak_, mover_->host_used());
   books_.report(!done);
@@ -109,8 +109,13 @@ bool SwapMemory::choose(std::unique_lock<std::mutex>& lock, Bytes excess, std::d
     leavers.push_back({handle, {}});
   }
   if (leavers.empty()) return true;
+  const Bytes most = minus(swappable_, allowed_);  // is on the host in the end
   lock.unlock();
   const bool looked = mover_->look(leavers);
+  Bytes goal = mover_->host_used() + mover_->host_kept();
+  for (const Leaver& leaver : leavers)
+    if (mover_->needs_room(leaver)) goal += leaver.handle->size;
+  if (looked) mover_->hurry_host(std::min(goal, most));
   lock.lock();
   chosen.assign(leavers.begin(), leavers.end());
   return looked;
@@ -213,16 +218,14 @@ bool SwapMemory::bring_back() {
 
 void SwapMemory::tend() {
   if (books_.idle()) free_deferred(Gpu::drained);
-  ++tends_;
-  if (mover_->host_held() == mover_->host_used()) return;
-  if (tends_ < options_.idle_tends && !budget_.tight()) return;
-  {
+  // Clean copies are worth their room while evictions are expected and the job can spare it.
+  if (mover_->host_kept() != Bytes{} && (!mover_->host_expected() || budget_.tight({}))) {
     const std::lock_guard lock(mutex_);
     while (give_up_copy()) {
     }
   }
-  const DeviceScope scope(device_);
-  if (scope.ok()) mover_->trim_host(mover_->host_used());
+  mover_->tend_host();
+  read_host_limit();
 }
 
 }  // namespace sharedgpu

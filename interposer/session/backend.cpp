@@ -88,7 +88,7 @@ MadeMemory make_memory(Backend backend, CUdevice device, Books& books) {
     made.memory = new ManagedMemory(*made.device, budget, books);
   } else {
     made.device = new DriverDevice(calls, device);
-    made.memory = new SwapMemory(*made.device, budget, books);
+    made.memory = new SwapMemory(*made.device, budget, *new LinuxHost(made.device->host_node()), books);
   }
   made.device->set_synchronize(
       [](const std::vector<CUdevice>& devices) { return contexts().synchronize(devices); });

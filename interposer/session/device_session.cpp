@@ -12,6 +12,7 @@
 #include "interposer/driver/call.h"
 #include "interposer/gate/control.h"
 #include "interposer/memory/driver_device.h"
+#include "interposer/memory/own_thread.h"
 #include "interposer/session/log.h"
 #include "protocol/ask.h"
 
@@ -20,9 +21,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t kStackSize = 2ul << 20;  // glibc takes the program's thread-local storage from it
-constexpr Nanoseconds kPatience = 100ms;       // between looks at whether the arbiter is gone
-constexpr Nanoseconds kLenderPatience = 10s;   // a process that is stopped answers nothing
+constexpr Nanoseconds kPatience = 100ms;      // between looks at whether the arbiter is gone
+constexpr Nanoseconds kLenderPatience = 10s;  // a process that is stopped answers nothing
 
 // What the driver takes for a context cannot be measured beside other processes that come and go. This is
 // what was seen on large GPUs, and a sixty-fourth of small ones.
@@ -61,22 +61,14 @@ bool DeviceSession::stay_plain(const char* trouble, int error) {
   return false;
 }
 
-// The program's signals are for the program's threads. Returns 0 or an errno value.
+// Returns 0 or an errno value.
 int DeviceSession::launch_threads() {
-  pthread_attr_t attributes;
-  if (int error = pthread_attr_init(&attributes)) return error;
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_attr_setstacksize(&attributes, kStackSize);
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_t thread;
-  int error = pthread_create(&thread, &attributes, run_turns, this);
-  if (error == 0) error = pthread_create(&thread, &attributes, run_service, this);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_attr_destroy(&attributes);
-  return error;
+  for (auto* run : {run_turns, run_service}) {
+    pthread_t thread;
+    if (int error = start_own_thread(&thread, run, this)) return error;
+    pthread_detach(thread);
+  }
+  return 0;
 }
 
 void* DeviceSession::run_service(void* session) {

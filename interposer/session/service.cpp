@@ -222,6 +222,11 @@ void Service::handle(const Message& message, UniqueFd descriptor) {
       allow(message.as<Evict>().allowed);
       turns_.push({.kind = Turn::Kind::evict, .epoch = epoch_, .since = now()});
       break;
+    case MessageType::prepare: {
+      auto prepare = message.as<Prepare>();
+      if (memory != nullptr) memory->prepare_host(prepare.host, prepare.sharers);
+      break;
+    }
     case MessageType::refused: {
       auto refused = message.as<Refused>();
       refused.reason[sizeof refused.reason - 1] = '\0';
@@ -269,7 +274,10 @@ bool Service::reconnect() {
 void Service::give_up(const char* reason) {
   say("the arbiter serves this process no longer (%s); it goes on as plain CUDA", reason);
   lost_since_.store(1, std::memory_order_release);  // for ever: nobody is to wait for answers
-  if (Memory* memory = memory_.load(std::memory_order_acquire)) memory->set_allowed(kEverything);
+  if (Memory* memory = memory_.load(std::memory_order_acquire)) {
+    memory->set_allowed(kEverything);
+    memory->prepare_host({}, 1);
+  }
   turns_.push({.kind = Turn::Kind::go_plain, .epoch = epoch_, .since = now()});
 }
 

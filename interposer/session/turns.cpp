@@ -2,6 +2,7 @@
 #include "interposer/session/turns.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "interposer/gate/control.h"
 #include "interposer/session/log.h"
@@ -127,6 +128,10 @@ void Turns::tend() {
   Memory* mine = memory();
   if (mine == nullptr || now() - tended_ < kTend) return;
   mine->tend();
+  if (Bytes host = mine->use().host; std::exchange(host_, host) != host) {
+    debug("%llu MiB of host memory held", static_cast<unsigned long long>(host.count >> 20));
+    outbox_.usage(false);
+  }
   borrowing().tend(*mine);
   if (auto* also = also_tend_.load(std::memory_order_acquire)) also();
   tended_ = now();

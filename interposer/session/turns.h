@@ -69,6 +69,7 @@ class Turns {
   // The turn thread's own.
   IdleWatch idle_watch_;
   Nanoseconds tended_{};
+  Bytes host_;             // host memory held, as last told
   Nanoseconds revoked_{};  // when the last Revoke came
   Turn unfinished_;        // a restore that the driver could not complete yet
   bool retry_ = false;

@@ -42,6 +42,7 @@ struct World::Client {
   unsigned done = 0;
   bool busy = false;     // the GPU is at the first of those that are not done
   bool full = false;     // waits until some of it is done
+  Bytes prepared;        // host memory that evictions need, as the arbiter says
   bool stepped = false;  // at a Step, and whoever waited has passed
   bool capturing = false;
   std::set<unsigned> holding;  // of what it submitted: ends only once there is more
@@ -125,6 +126,12 @@ void World::perform(const Actions& actions) {
     if (const auto* send = std::get_if<Send>(&action)) {
       Client* client = find(send->session);
       if (client == nullptr) continue;
+      if (send->message.type == MessageType::prepare) {
+        client->prepared = send->message.as<Prepare>().host;
+        continue;
+      }
+      if (send->message.type == MessageType::evict && !scenario_.host_runs_out)
+        must(client->prepared != Bytes{}, "an eviction that nobody foresaw");
       client->line_free = std::max(client->line_free, now_ + delay(3));
       at(client->line_free, [this, key = client->key, life = life_, message = send->message] {
         if (life == life_) deliver(key, message);

@@ -27,8 +27,10 @@ enum class Action {
   release,
   evict,
   restore,
+  prepare,
   tend,
   fail,
+  fail_host,
   starve,
   capture,
 };
@@ -55,8 +57,10 @@ rc::Gen<Move> any_move() {
                                                         {2, Action::release},
                                                         {5, Action::evict},
                                                         {5, Action::restore},
+                                                        {2, Action::prepare},
                                                         {1, Action::tend},
                                                         {2, Action::fail},
+                                                        {1, Action::fail_host},
                                                         {1, Action::starve},
                                                         {1, Action::capture}});
   return rc::gen::map(rc::gen::pair(action, rc::gen::arbitrary<std::uint32_t>()),
@@ -66,6 +70,7 @@ rc::Gen<Move> any_move() {
 }
 
 constexpr Bytes kCapacity = mebibytes(2);
+constexpr Bytes kSlab = kibibytes(256);
 
 class Model {
  public:
@@ -98,13 +103,20 @@ class Model {
         return evict({n % kCapacity.count});
       case Action::restore:
         return restore({n % kCapacity.count});
+      case Action::prepare:
+        expected_ = {n % (2 * kCapacity.count)};
+        return t_.memory.prepare_host(expected_, n % 7);
       case Action::tend:
         t_.budget.is_tight = n % 2 == 0;
         return t_.memory.tend();
+      case Action::fail_host:
+        t_.host.fail_from = static_cast<int>(n % 5);
+        return;
       case Action::fail:
         return t_.device.fail_call(1 + n % 16, CUDA_ERROR_UNKNOWN, n % 2);
       case Action::starve:
         t_.budget.left = n % 2 == 0 ? gibibytes(1) : Bytes{n % 300000};
+        t_.budget.is_tight = n % 3 == 0;
         return;
       case Action::capture:
         t_.books.in_capture = n % 2 == 0;
@@ -119,6 +131,8 @@ class Model {
     RC_ASSERT(use.resident <= use.swappable);
     RC_ASSERT(use.footprint() <= kCapacity);
     RC_ASSERT(t_.device.pinned() == use.host);
+    most_expected_ = std::max(most_expected_, expected_);
+    RC_ASSERT(use.host < std::max(most_expected_, kCapacity) + kSlab);
     Bytes rooms;
     for (const Handle& handle : t_.memory.handles()) {
       RC_ASSERT(!handle.left || !handle.host.empty());
@@ -146,10 +160,15 @@ class Model {
   // Ends the program: all comes back, holds what it should, and goes.
   void finish() {
     t_.device.fail_call(0);
+    t_.host.fail_from = 0;
     t_.books.in_capture = false;
     t_.budget.left = gibibytes(1);
+    t_.budget.is_tight = false;
     t_.memory.set_allowed(kCapacity);
     RC_ASSERT(t_.memory.restore());
+    t_.memory.prepare_host({}, 1);
+    t_.memory.tend();
+    RC_ASSERT(t_.memory.use().host == Bytes{});
     check_contents();
     for (Made& made : made_) {
       for (const View& view : made.views) RC_ASSERT(t_.memory.unmap(view.address) == CUDA_SUCCESS);
@@ -342,6 +361,8 @@ class Model {
   std::vector<Block> blocks_;
   std::vector<Made> made_;
   unsigned writes_ = 0;
+  Bytes expected_;  // host memory that evictions need, as the arbiter says
+  Bytes most_expected_;
 };
 
 }  // namespace

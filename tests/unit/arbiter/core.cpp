@@ -143,6 +143,146 @@ TEST_CASE("The growing tenant leaves a turn that is not over, and is answered") 
   CHECK(b.open(1));
 }
 
+TEST_CASE("Processes of a step have no more together than their host memory can hold") {
+  Bench b;
+  auto grow = [&b](std::uint64_t session, unsigned size, unsigned limit) {
+    MemoryUse use = Bench::use(size, 0);
+    use.host_limit = mebibytes(limit);
+    b.say(session, Usage{.request = 1, .use = use, .stuck = 0});
+    return b.granted(session);
+  };
+  for (const std::uint64_t session : {1, 2, 3}) b.come(session, 1);
+  b.attach(1);
+  b.attach(2);
+  b.attach(3, kOther);
+  CHECK(grow(1, 20, 50));
+  CHECK(grow(2, 20, 50));
+  CHECK_FALSE(grow(3, 20, 50));  // on another GPU, but of the same host memory
+  CHECK(grow(3, 10, 50));
+  CHECK_FALSE(grow(1, 21, 50));
+  CHECK(grow(1, 21, 60));  // the limit was lifted
+  CHECK(grow(2, 15, 10));  // less is always right
+  CHECK(grow(3, 30, 0));
+
+  b.step(SessionCame{.session = SessionId{4},
+                     .tenant = TenantId{1},
+                     .step = {.job = 1, .step = 1},
+                     .cap = {},
+                     .expected = false,
+                     .hello = {}});
+  b.attach(4);
+  CHECK(grow(4, 20, 30));  // a step of its own
+}
+
+TEST_CASE("Sessions are told of host memory that evictions may need before they need it") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  CHECK_FALSE(b.sent<Prepare>(1));
+  b.come(2, 2);
+  b.attach(2);
+  b.grow(2, 20, 0);
+  CHECK_FALSE(b.sent<Prepare>(1));  // seven eighths are not full yet
+
+  b.grow(2, 40, 20);
+  CHECK_FALSE(b.sent<Prepare>(1));  // they just fit
+  b.grow(2, 70, 40);
+  REQUIRE(b.sent<Prepare>(1));
+  REQUIRE(b.sent<Prepare>(2));
+  CHECK(b.sent<Prepare>(1)->host == mebibytes(128));  // 30 MiB, in slabs
+  CHECK(b.sent<Prepare>(1)->sharers == 1);
+  b.tell(2, 68, 40);
+  CHECK_FALSE(b.sent<Prepare>(1));
+
+  SECTION("when it has passed for a while, it is given back") {
+    b.tell(2, 40, 40);
+    CHECK_FALSE(b.sent<Prepare>(1));
+    b.pass(4s);
+    CHECK_FALSE(b.sent<Prepare>(1));
+    b.pass(1s);
+    REQUIRE(b.sent<Prepare>(1));
+    CHECK(b.sent<Prepare>(1)->host == Bytes{});
+    CHECK(b.sent<Prepare>(2)->host == Bytes{});
+    b.pass(1h);
+    CHECK_FALSE(b.sent<Prepare>(1));
+  }
+  SECTION("not when it comes back meanwhile") {
+    b.tell(2, 40, 40);
+    b.pass(4s);
+    b.grow(2, 70, 40);
+    b.tell(2, 40, 40);
+    b.pass(4s);
+    CHECK_FALSE(b.sent<Prepare>(1));
+    b.pass(1s);
+    CHECK(b.sent<Prepare>(1));
+  }
+}
+
+TEST_CASE("Just before a GPU is full, a little host memory is prepared; for one tenant alone, none") {
+  Tuning tuning;
+  const std::unique_ptr<Policy> policy = make_round_robin(10s);
+  Core core(tuning, *policy, {}, 1000s);
+  core.step(GpuFound{.gpu = kGpu, .total = gibibytes(100), .capacity = gibibytes(80), .learned = false},
+            1000s);
+  auto grow = [&](std::uint64_t session, Bytes size) {
+    const MemoryUse use{.swappable = size, .resident = {}, .pinned = {}, .context = {}, .host = {}};
+    const From<Usage> event{.session = SessionId{session}, .body = {.request = 1, .use = use, .stuck = 0}};
+    std::map<std::uint64_t, Bytes> told;
+    for (const Action& action : core.step(event, 1000s))
+      if (const auto* send = std::get_if<Send>(&action); send && send->message.type == Prepare::kType)
+        told[send->session.value] = send->message.as<Prepare>().host;
+    return told;
+  };
+  auto come = [&](std::uint64_t session, std::uint64_t tenant) {
+    core.step(
+        SessionCame{
+            .session = SessionId{session}, .tenant = TenantId{tenant}, .step = {}, .cap = {}, .hello = {}},
+        1000s);
+    core.step(From<Attach>{.session = SessionId{session}, .body = {.gpu = kGpu, .total = {}}}, 1000s);
+  };
+  come(1, 1);
+  CHECK(grow(1, gibibytes(79)).empty());
+  CHECK(grow(1, gibibytes(40)).empty());
+  come(2, 2);
+  CHECK(grow(2, gibibytes(30)).empty());
+  CHECK(grow(2, gibibytes(31)) == std::map<std::uint64_t, Bytes>{{1, mebibytes(128)}, {2, mebibytes(128)}});
+  CHECK(grow(2, gibibytes(32)).empty());
+
+  // Each may have to leave what the GPU lacks for both, and a little for one that grows.
+  CHECK(grow(2, gibibytes(50)) == std::map<std::uint64_t, Bytes>{{1, gibibytes(10) + mebibytes(128)},
+                                                                 {2, gibibytes(10) + mebibytes(128)}});
+  CHECK(grow(2, gibibytes(50) + mebibytes(2)).empty());  // it is in what was said
+  come(3, 3);
+  CHECK(grow(3, gibibytes(60)) == std::map<std::uint64_t, Bytes>{{1, gibibytes(40)},
+                                                                 {2, gibibytes(50) + mebibytes(128)},
+                                                                 {3, gibibytes(60)}});
+}
+
+TEST_CASE("The sessions of a tenant prepare together for what must leave of it") {
+  Bench b;
+  b.settle_in(1, 1, 20);
+  b.come(2, 1);
+  REQUIRE(b.sent<Prepare>(1));  // there are two now, though neither needs anything
+  CHECK(b.sent<Prepare>(1)->host == Bytes{});
+  CHECK(b.sent<Prepare>(1)->sharers == 2);
+  CHECK(b.session(2).told_sharers == 1);
+  b.attach(2);
+  CHECK(b.sent<Prepare>(2)->sharers == 2);
+  b.grow(2, 60, 0);
+  b.settle_in(3, 2, 10);
+  CHECK_FALSE(b.sent<Prepare>(1));
+  b.grow(3, 90, 10);
+  CHECK(b.sent<Prepare>(1)->host == mebibytes(64));
+  CHECK(b.sent<Prepare>(2)->host == mebibytes(64));  // 50 MiB more
+  CHECK(b.sent<Prepare>(3)->host == mebibytes(128));
+
+  b.come(4, 1);
+  b.attach(4);
+  CHECK(b.sent<Prepare>(4)->sharers == 4);
+  CHECK(b.sent<Prepare>(4)->host == Bytes{});
+  b.come(5, 1);
+  CHECK_FALSE(b.sent<Prepare>(1));
+}
+
 TEST_CASE("A turn: revoke, release, evict, restore, ready, open") {
   Bench b;
   b.settle_in(1, 1, 75);
@@ -774,6 +914,18 @@ Recovered with_lease(std::uint64_t tenant, Nanoseconds since, unsigned expected)
   recovered.last_record = since;
   recovered.expected_sessions = expected;
   return recovered;
+}
+
+TEST_CASE("A session that comes back is told anew what host memory it needs") {
+  Bench b(with_lease(1, 900s, 1));
+  Hello hello;
+  hello.resuming = hello.held = 1;
+  hello.epoch = Epoch{7};
+  b.come(1, 1, hello);
+  b.attach(1);
+  b.tell(1, 60, 60);
+  REQUIRE(b.sent<Prepare>(1));
+  CHECK(b.sent<Prepare>(1)->host == Bytes{});
 }
 
 TEST_CASE("A lease that the ledger knows goes on without a pause") {

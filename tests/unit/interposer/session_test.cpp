@@ -122,6 +122,10 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
           }) == CUDA_SUCCESS);
   arbiter.serve_until([&] { return arbiter.last_usage->use.pinned == mebibytes(40); });
 
+  // Host memory is there before it is needed.
+  arbiter.say(Prepare{.host = mebibytes(128)});
+  arbiter.serve_until([&] { return arbiter.last_usage->use.host == mebibytes(128); });
+
   for (std::uint64_t turn = 1; turn <= 3; ++turn) {
     // The turn ends; the memory goes.
     arbiter.page().set_open(false);
@@ -196,6 +200,9 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
     for (auto& call : defaults) CHECK(call.get() == CUDA_SUCCESS);
     REQUIRE(cuMemcpyHtoD_v2(address, pattern.data(), 1) == CUDA_SUCCESS);
   }
+  CHECK(arbiter.last_usage->use.host == mebibytes(128));
+  arbiter.say(Prepare{});
+  arbiter.serve_until([&] { return arbiter.last_usage->use.host == Bytes{}; });
   close(card);
   CHECK(in_context([&] { return cuMemFree_v2(known); }) == CUDA_SUCCESS);
   arbiter.serve_until([&] { return arbiter.last_usage->use.pinned == Bytes{}; });

@@ -182,7 +182,10 @@ TEST_CASE("where a roomy arena is refused, an exact one will do", "[allocation]"
 
 TEST_CASE("a footprint that the host budget can never hold is refused at once", "[allocation]") {
   World t;
+  CHECK(t.memory.use().host_limit == Bytes{});
   t.budget.most = kibibytes(256);
+  t.memory.tend();
+  CHECK(t.memory.use().host_limit == kibibytes(256));
   allocated(t, kibibytes(200));
   CUdeviceptr address = 0;
   const unsigned asked = t.books.asked;

@@ -16,13 +16,14 @@ namespace {
 constexpr Bytes kGranule = mebibytes(2);
 
 struct GpuSized {
-  explicit GpuSized(Bytes limit) : memory(device, budget, books, SwapOptions{}) {
+  explicit GpuSized(Bytes limit) : memory(device, budget, host, books, SwapOptions{}) {
     books.memory = &memory;
     books.limit = limit.count;
     memory.set_allowed(gibibytes(64));
   }
   FakeDevice device{gibibytes(64), kGranule};
   FakeBudget budget;
+  FakeHost host;
   FakeBooks books;
   SwapMemory memory;
 };

@@ -138,16 +138,50 @@ TEST_CASE("copies run on the lane's own stream, made at first use", "[driver]") 
   CHECK(device.copy_in({0}, 0, &data, {1}) == CUDA_SUCCESS);
   CHECK(device.copy_in({2}, 0, &data, {1}) == CUDA_SUCCESS);
   CHECK(device.wait({0}) == CUDA_SUCCESS);
-  CHECK(device.pin_host(&data, {1}) == CUDA_SUCCESS);
-  CHECK(device.unpin_host(&data) == CUDA_SUCCESS);
   device.leave();
-  CHECK(taken() == Notes{"push 9", "stream", "out 101", "in 101", "stream", "in 104", "wait 101", "pin",
-                         "unpin", "pop"});
+  CHECK(taken() == Notes{"push 9", "stream", "out 101", "in 101", "stream", "in 104", "wait 101", "pop"});
 
   device.use_context(fake<CUcontext>(9));
   CHECK(taken().empty());
   device.use_context(nullptr);
   CHECK(taken() == Notes{"push 9", "destroy", "destroy", "pop"});
+}
+
+TEST_CASE("host memory is pinned within the context, by threads that have entered and by others",
+          "[driver]") {
+  const Fresh fresh;
+  DriverDevice device(note_taker(), 3);
+  std::byte data{};
+  CHECK(device.pin_host(&data, {1}) == CUDA_ERROR_INVALID_CONTEXT);
+  CHECK(device.unpin_host(&data) == CUDA_ERROR_INVALID_CONTEXT);
+  CHECK(taken().empty());
+
+  device.use_context(fake<CUcontext>(9));
+  CHECK(device.pin_host(&data, {1}) == CUDA_SUCCESS);
+  CHECK(taken() == Notes{"push 9", "pin", "pop"});
+  REQUIRE(device.enter() == CUDA_SUCCESS);
+  CHECK(device.unpin_host(&data) == CUDA_SUCCESS);
+  device.leave();
+  CHECK(taken() == Notes{"push 9", "push 9", "unpin", "pop", "pop"});
+
+  answer = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  CHECK(device.pin_host(&data, {1}) == CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  CHECK(taken() == Notes{"push 9"});
+}
+
+TEST_CASE("the GPU's NUMA node is the driver's, or what the kernel knows of its PCI address", "[driver]") {
+  DriverCalls calls = note_taker();
+  CHECK(DriverDevice(calls, 3).host_node() == std::nullopt);
+  calls.cuDeviceGetAttribute = [](int* value, CUdevice_attribute name, CUdevice) {
+    *value = 5;
+    return static_cast<int>(name) == 134 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  };
+  CHECK(DriverDevice(calls, 3).host_node() == 5u);
+  calls.cuDeviceGetAttribute = [](int* value, CUdevice_attribute name, CUdevice) {
+    *value = static_cast<int>(name) == 134 ? -1 : 0xffff;  // no such device
+    return CUDA_SUCCESS;
+  };
+  CHECK(DriverDevice(calls, 3).host_node() == std::nullopt);
 }
 
 TEST_CASE("the streams of a lost context are forgotten", "[driver]") {

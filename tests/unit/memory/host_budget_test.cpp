@@ -1,38 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interposer/memory/host_budget.h"
 
-#include <stdlib.h>
-
 #include <catch2/catch.hpp>
-#include <filesystem>
-#include <fstream>
+
+#include "tests/unit/memory/support/root.h"
 
 using namespace sharedgpu;
+using sharedgpu::test::Root;
 
 namespace {
-
-// A folder that stands for the root of a file system, and goes with the test.
-class Root {
- public:
-  Root() {
-    char name[] = "/tmp/sharedgpu-budget-XXXXXX";
-    REQUIRE(mkdtemp(name) != nullptr);
-    path_ = name;
-    write("/proc/meminfo", "MemTotal:       67108864 kB\nMemFree:  1 kB\nMemAvailable:   33554432 kB\n");
-  }
-  ~Root() { std::filesystem::remove_all(path_); }
-  Root(const Root&) = delete;
-  Root& operator=(const Root&) = delete;
-
-  void write(const std::string& file, const std::string& text) const {
-    std::filesystem::create_directories(std::filesystem::path(path_ + file).parent_path());
-    std::ofstream(path_ + file) << text;
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 std::string text(Bytes size) { return std::to_string(size.count) + "\n"; }
 
@@ -43,7 +19,7 @@ TEST_CASE("without cgroups only the machine's memory bounds the room", "[budget]
   const CgroupBudget budget(root.path());
   CHECK(budget.room() == gibibytes(32) - gibibytes(1));
   CHECK(budget.limit() == std::nullopt);
-  CHECK_FALSE(budget.tight());
+  CHECK_FALSE(budget.tight({}));
 }
 
 TEST_CASE("the smallest room of a version 2 group and its ancestors counts", "[budget]") {
@@ -59,12 +35,12 @@ TEST_CASE("the smallest room of a version 2 group and its ancestors counts", "[b
   const CgroupBudget budget(root.path());
   CHECK(budget.room() == gibibytes(3) - mebibytes(256));
   CHECK(budget.limit() == gibibytes(8) - mebibytes(256));
-  CHECK_FALSE(budget.tight());
+  CHECK_FALSE(budget.tight({}));
 
   SECTION("what the job takes is seen at once") {
     root.write(slurm + "/job_7/memory.current", text(gibibytes(8) - mebibytes(300)));
     CHECK(budget.room() == mebibytes(44));
-    CHECK(budget.tight());
+    CHECK(budget.tight({}));
     root.write(slurm + "/job_7/memory.current", text(gibibytes(9)));
     CHECK(budget.room() == Bytes{});
   }

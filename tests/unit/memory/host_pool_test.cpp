@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interposer/memory/host_pool.h"
 
+#include <array>
 #include <catch2/catch.hpp>
+#include <memory>
+#include <thread>
 
 #include "tests/unit/memory/support/fixtures.h"
 
@@ -22,8 +25,8 @@ Bytes size_of(const HostRoom& room) {
 struct Pool {
   FakeDevice device;
   FakeBudget budget;
-  HostPool pool{device, budget, kGranule};
-  DeviceScope scope{device};
+  FakeHost host;
+  HostPool pool{device, budget, host, kGranule};
 };
 
 }  // namespace
@@ -121,4 +124,194 @@ TEST_CASE("free slabs go back, beyond what is to be kept", "[pool]") {
   }
   CHECK(t.pool.used() >= kSlab);
   CHECK(t.device.misuse().empty());
+}
+
+TEST_CASE("the pool grows ahead of need, by one thread, and keeps that", "[pool]") {
+  Pool t;
+  t.pool.prepare(kSlab + kGranule, 1);
+  CHECK(t.pool.held() == kSlab + kSlab);
+  CHECK(t.host.most_threads == 1);
+  CHECK(t.host.started == 1);
+  t.pool.trim({});
+  t.pool.tend();
+  CHECK(t.pool.held() == kSlab + kSlab);
+  const HostRoom room = *t.pool.take(kSlab + kSlab);
+  CHECK(t.device.pinned() == kSlab + kSlab);
+
+  SECTION("more is expected") {
+    t.pool.prepare({5 * kSlab.count}, 1);
+    CHECK(t.pool.held().count == 5 * kSlab.count);
+  }
+  SECTION("less is expected: what holds contents stays") {
+    t.pool.prepare({}, 1);
+    t.pool.tend();
+    CHECK(t.pool.held() == kSlab + kSlab);
+    t.pool.give(room);
+    t.pool.tend();
+    CHECK(t.pool.held() == Bytes{});
+    CHECK(t.device.pinned() == Bytes{});
+  }
+  CHECK(t.host.started <= 2);
+}
+
+TEST_CASE("what the last turn needed is kept while evictions are expected", "[pool]") {
+  Pool t;
+  t.pool.prepare(kSlab, 1);
+  t.pool.give(*t.pool.take({3 * kSlab.count}));
+  t.pool.trim(kSlab + kSlab);
+  t.pool.tend();
+  CHECK(t.pool.held() == kSlab + kSlab);
+  t.pool.prepare({}, 1);
+  t.pool.tend();
+  CHECK(t.pool.held() == Bytes{});
+}
+
+TEST_CASE("ahead of need the pool takes only what the job can spare", "[pool]") {
+  Pool t;
+  t.budget.is_tight = true;
+  t.pool.prepare(kSlab, 1);
+  CHECK(t.pool.held() == Bytes{});
+  SECTION("an eviction takes more") {
+    t.pool.hurry(kSlab + kGranule);
+    CHECK(t.pool.held() == kSlab + kSlab);
+    CHECK(t.host.most_threads > 1);
+    t.pool.hurry({});
+    t.pool.tend();
+    CHECK(t.pool.held() == Bytes{});
+  }
+  t.budget.is_tight = false;
+  t.pool.tend();
+  t.pool.tend();
+  const bool rested = t.pool.held() == Bytes{};
+  CHECK(rested);  // not at once: it would go back and forth
+  for (int i = 0; i < 60; ++i) t.pool.tend();
+  CHECK(t.pool.held() == kSlab);
+}
+
+TEST_CASE("what is refused ahead of need is tried again later, and for an eviction at once", "[pool]") {
+  Pool t;
+  if (GENERATE(true, false))
+    t.device.fail_call(1, CUDA_ERROR_OUT_OF_MEMORY);
+  else
+    t.host.fail_from = 2;  // starting the thread is the first call
+  t.pool.prepare(kSlab, 1);
+  CHECK(t.pool.held() == Bytes{});
+  t.host.fail_from = 0;
+  SECTION("an eviction") { t.pool.hurry(kGranule); }
+  SECTION("later") {
+    for (int i = 0; i < 60; ++i) t.pool.tend();
+  }
+  CHECK(t.pool.held() == kSlab);
+  CHECK(t.device.misuse().empty());
+}
+
+TEST_CASE("without a thread an eviction grows the pool itself", "[pool]") {
+  Pool t;
+  t.host.fail_from = 1;
+  t.pool.prepare(kSlab, 1);
+  t.pool.hurry(kSlab);
+  CHECK(t.pool.held() == Bytes{});
+  CHECK_FALSE(t.pool.take(kGranule));  // no memory either
+  t.host.fail_from = 0;
+  CHECK(t.pool.take(kGranule));
+  CHECK(t.pool.held() == kSlab);
+  CHECK(t.host.started == 0);
+  t.pool.prepare(kSlab + kSlab, 1);
+  CHECK(t.pool.held() == kSlab + kSlab);
+}
+
+TEST_CASE("an eviction takes room as the thread makes it", "[pool]") {
+  Pool t;
+  t.host.beside = true;
+  for (int turn = 0; turn < 3; ++turn) {
+    t.pool.prepare({8 * kSlab.count}, 1);
+    t.pool.hurry({16 * kSlab.count});
+    std::vector<HostRoom> rooms;
+    for (int i = 0; i < 20; ++i) {  // more than was expected
+      rooms.push_back(*t.pool.take(kSlab));
+      std::memset(rooms.back().front().data, i, kGranule.count);
+    }
+    t.pool.hurry({});
+    for (const HostRoom& room : rooms) t.pool.give(room);
+    t.pool.trim({20 * kSlab.count});
+    CHECK(t.pool.held().count == 20 * kSlab.count);
+    t.pool.prepare({}, 1);
+    t.pool.tend();
+    CHECK(t.pool.held() == Bytes{});
+  }
+  CHECK(t.device.misuse().empty());
+}
+
+TEST_CASE("many sessions of a job take small slabs", "[pool]") {
+  Pool t;
+  t.pool.prepare({}, 4);
+  REQUIRE(t.pool.take(kGranule));
+  CHECK(t.pool.held().count == kSlab.count / 4);
+  t.pool.prepare({}, 1000);
+  REQUIRE(t.pool.take({16 * kGranule.count}));
+  CHECK(t.pool.held().count == kSlab.count / 4 + kGranule.count);
+
+  t.budget.left = {1000 * kGranule.count - 1};
+  CHECK_FALSE(t.pool.take(kGranule));
+  t.budget.left += Bytes{1};
+  CHECK(t.pool.take(kGranule));
+}
+
+namespace {
+
+// The memory of a job whose processes all look what is left, and then take.
+class SharedLimit final : public HostBudget, public HostSystem {
+ public:
+  explicit SharedLimit(Bytes limit) : limit_(limit) {}
+  Bytes room() const override { return minus(limit_, {used_.load()}); }
+  bool tight(Bytes /*more*/) const override { return false; }
+  std::optional<Bytes> limit() const override { return limit_; }
+
+  std::byte* map(Bytes size, unsigned threads) override {
+    std::this_thread::yield();  // the others look as well
+    const std::uint64_t now = used_ += size.count;
+    if (now > limit_.count) passed = true;
+    return real_.map(size, threads);
+  }
+  void unmap(std::byte* data, Bytes size) override {
+    real_.unmap(data, size);
+    used_ -= size.count;
+  }
+  bool start(Thread& thread, void* (*work)(void*), void* argument) override {
+    return real_.start(thread, work, argument);
+  }
+  void join(Thread& thread) override { real_.join(thread); }
+
+  std::atomic<bool> passed{false};
+
+ private:
+  const Bytes limit_;
+  std::atomic<std::uint64_t> used_{0};
+  LinuxHost real_;
+};
+
+}  // namespace
+
+TEST_CASE("processes that grow at once do not pass the limit together", "[pool]") {
+  constexpr unsigned kSessions = 4;
+  for (int round = 0; round < 20; ++round) {
+    SharedLimit job({10 * kSlab.count + static_cast<std::uint64_t>(round) * kGranule.count});
+    std::array<FakeDevice, kSessions> devices;
+    std::vector<std::unique_ptr<HostPool>> pools;
+    for (FakeDevice& device : devices)
+      pools.push_back(std::make_unique<HostPool>(device, job, job, kGranule));
+    std::vector<std::thread> evictions;
+    for (const auto& pool : pools) pool->prepare(kSlab + kSlab, kSessions);
+    for (const auto& pool : pools)
+      evictions.emplace_back([&pool] {
+        pool->hurry({20 * kSlab.count});
+        while (pool->take(kGranule)) continue;
+        pool->hurry({});
+      });
+    for (std::thread& eviction : evictions) eviction.join();
+    Bytes held;
+    for (const auto& pool : pools) held += pool->held();
+    CHECK_FALSE(job.passed);
+    CHECK(held + kSlab > job.limit());  // what is left are the slabs of the others
+  }
 }

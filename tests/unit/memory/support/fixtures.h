@@ -2,6 +2,7 @@
 // What stands around a SwapMemory in tests: a session with an arbiter's word, a host budget, small sizes.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <mutex>
@@ -48,12 +49,45 @@ class FakeBooks final : public Books {
 class FakeBudget final : public HostBudget {
  public:
   Bytes room() const override { return left; }
-  bool tight() const override { return is_tight; }
+  bool tight(Bytes /*more*/) const override { return is_tight; }
   std::optional<Bytes> limit() const override { return most; }
 
   Bytes left = gibibytes(64);
   bool is_tight = false;
   std::optional<Bytes> most;
+};
+
+// What it starts is done before start() returns, unless it is to run `beside` the caller. Any call can be
+// made to fail.
+class FakeHost final : public HostSystem {
+ public:
+  std::byte* map(Bytes size, unsigned threads) override {
+    most_threads = std::max(most_threads.load(), threads);
+    return fails() ? nullptr : real_.map(size, 1);
+  }
+  void unmap(std::byte* data, Bytes size) override { real_.unmap(data, size); }
+  bool start(Thread& thread, void* (*work)(void*), void* argument) override {
+    if (fails()) return false;
+    ++started;
+    if (beside) return real_.start(thread, work, argument);
+    work(argument);
+    return true;
+  }
+  void join(Thread& thread) override { real_.join(thread); }
+
+  // The n-th of the calls from now on (counted from 1) fails, and all after it; 0: none.
+  std::atomic<int> fail_from{0};
+  std::atomic<unsigned> most_threads{0};
+  std::atomic<unsigned> started{0};
+  bool beside = false;
+
+ private:
+  bool fails() {
+    const int left = fail_from;
+    if (left > 1) --fail_from;
+    return left == 1;
+  }
+  LinuxHost real_;
 };
 
 // A granule is 4 KiB, an allocation large from 64 KiB on, a handle 128 KiB.
@@ -69,13 +103,14 @@ inline SwapOptions small_sizes() {
 
 struct World {
   explicit World(Bytes capacity = gibibytes(1), const SwapOptions& options = small_sizes())
-      : device(capacity), memory(device, budget, books, options) {
+      : device(capacity), memory(device, budget, host, books, options) {
     books.memory = &memory;
     memory.set_allowed(capacity);
   }
 
   FakeDevice device;
   FakeBudget budget;
+  FakeHost host;
   FakeBooks books;
   SwapMemory memory;
 };

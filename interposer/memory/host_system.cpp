@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "interposer/memory/host_pages.h"
+#include "interposer/memory/host_system.h"
 
-#include <pthread.h>
+#include <linux/mempolicy.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <csignal>
+
+#include "interposer/memory/own_thread.h"
 
 namespace sharedgpu {
 namespace {
@@ -36,25 +39,20 @@ std::size_t processors() {
   return static_cast<std::size_t>(std::max(CPU_COUNT(&mask), 1));
 }
 
-// A part whose thread cannot be had is touched here. The program's signals are never delivered to the
-// threads.
-void touch_in_parallel(std::byte* data, std::size_t size) {
-  const std::size_t count = std::clamp<std::size_t>(size / kMinPart, 1, std::min(processors(), kMaxThreads));
+// A part whose thread cannot be had is touched here.
+void touch_in_parallel(std::byte* data, std::size_t size, std::size_t most) {
+  const std::size_t count =
+      std::clamp<std::size_t>(size / kMinPart, 1, std::min({processors(), kMaxThreads, most}));
   const std::size_t share = (size / count + kHugePage - 1) / kHugePage * kHugePage;
   std::array<Part, kMaxThreads> parts{};
   std::array<pthread_t, kMaxThreads> threads{};
   std::array<bool, kMaxThreads> started{};
 
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t begin = std::min(i * share, size);
     parts[i] = {data + begin, i + 1 == count ? size - begin : std::min(share, size - begin)};
-    started[i] = i + 1 < count && pthread_create(&threads[i], nullptr, touch, &parts[i]) == 0;
+    started[i] = i + 1 < count && start_own_thread(&threads[i], touch, &parts[i]) == 0;
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   for (std::size_t i = 0; i < count; ++i) {
     if (!started[i]) touch(&parts[i]);
   }
@@ -63,9 +61,18 @@ void touch_in_parallel(std::byte* data, std::size_t size) {
   }
 }
 
+// A wish: where the kernel or a container refuses it, memory comes from anywhere.
+void prefer_node(std::byte* data, std::size_t size, unsigned node) {
+  constexpr unsigned kBits = 8 * sizeof(unsigned long);
+  std::array<unsigned long, 1024 / kBits> nodes{};
+  if (node >= nodes.size() * kBits) return;
+  nodes[node / kBits] = 1ul << node % kBits;
+  syscall(SYS_mbind, data, size, MPOL_PREFERRED, nodes.data(), nodes.size() * kBits + 1, 0);
+}
+
 }  // namespace
 
-std::byte* map_touched_pages(Bytes size) {
+std::byte* LinuxHost::map(Bytes size, unsigned threads) {
   // One huge page more, so that an aligned part can be cut out.
   const std::size_t whole = size.count + kHugePage;
   void* const mapped = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -78,10 +85,21 @@ std::byte* map_touched_pages(Bytes size) {
 
   madvise(data, size.count, MADV_HUGEPAGE);
   madvise(data, size.count, MADV_DONTFORK);
-  touch_in_parallel(data, size.count);
+  if (node_) prefer_node(data, size.count, *node_);
+  touch_in_parallel(data, size.count, threads);
   return data;
 }
 
-void unmap_pages(std::byte* data, Bytes size) { munmap(data, size.count); }
+void LinuxHost::unmap(std::byte* data, Bytes size) { munmap(data, size.count); }
+
+bool LinuxHost::start(Thread& thread, void* (*work)(void*), void* argument) {
+  thread.running = start_own_thread(&thread.id, work, argument) == 0;
+  return thread.running;
+}
+
+void LinuxHost::join(Thread& thread) {
+  if (thread.running) pthread_join(thread.id, nullptr);
+  thread.running = false;
+}
 
 }  // namespace sharedgpu

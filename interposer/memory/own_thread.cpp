@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/memory/own_thread.h"
+
+#include <csignal>
+#include <cstddef>
+
+namespace sharedgpu {
+namespace {
+
+constexpr std::size_t kStackSize = 2ul << 20;  // glibc takes the program's thread-local storage from it
+
+}  // namespace
+
+int start_own_thread(pthread_t* thread, void* (*run)(void*), void* argument) {
+  pthread_attr_t attributes;
+  if (const int error = pthread_attr_init(&attributes)) return error;
+  pthread_attr_setstacksize(&attributes, kStackSize);
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int error = pthread_create(thread, &attributes, run, argument);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_attr_destroy(&attributes);
+  return error;
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads of ours in the program's process: the program's signals are never delivered to them.
+#pragma once
+
+#include <pthread.h>
+
+namespace sharedgpu {
+
+// To be joined or detached. Returns 0 or an errno value.
+int start_own_thread(pthread_t* thread, void* (*run)(void*), void* argument);
+
+}  // namespace sharedgpu
