@@ -79,7 +79,7 @@ void Turns::obey(const Turn& turn) {
       step(turn);
       break;
     case Turn::Kind::evict:
-      if (memory() == nullptr || memory()->evict()) outbox_.usage(false);
+      if (memory() == nullptr || evict(*memory())) outbox_.usage(false);
       break;
     case Turn::Kind::go_plain:
       if (restore()) {
@@ -90,6 +90,15 @@ void Turns::obey(const Turn& turn) {
       retry_ = true;
       break;
   }
+}
+
+bool Turns::evict(Memory& memory) {
+  const bool done = memory.evict();
+  const Eviction last = memory.last_eviction();
+  const auto mebibytes_of = [](Bytes size) { return static_cast<unsigned long long>(size.count >> 20); };
+  debug("evicted, in MiB: %llu copied, %llu unchanged, %llu uniform", mebibytes_of(last.copied),
+        mebibytes_of(last.unchanged), mebibytes_of(last.uniform));
+  return done;
 }
 
 bool Turns::restore() { return memory() == nullptr || memory()->restore(); }
