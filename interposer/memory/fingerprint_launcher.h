@@ -26,6 +26,9 @@ class FingerprintLauncher {
   void unload();
   void forget();
 
+  // Null before the first look. For tests.
+  const fingerprint::Key* key() const { return key_.get(); }
+
  private:
   CUresult prepare();
   CUresult load();

@@ -93,11 +93,13 @@ void Turns::obey(const Turn& turn) {
 }
 
 bool Turns::evict(Memory& memory) {
+  const Nanoseconds begun = now();
   const bool done = memory.evict();
+  const auto took = static_cast<double>((now() - begun).count()) / 1e6;
   const Eviction last = memory.last_eviction();
   const auto mebibytes_of = [](Bytes size) { return static_cast<unsigned long long>(size.count >> 20); };
-  debug("evicted, in MiB: %llu copied, %llu unchanged, %llu uniform", mebibytes_of(last.copied),
-        mebibytes_of(last.unchanged), mebibytes_of(last.uniform));
+  debug("evicted in %.1f ms, in MiB: %llu copied, %llu unchanged, %llu uniform", took,
+        mebibytes_of(last.copied), mebibytes_of(last.unchanged), mebibytes_of(last.uniform));
   return done;
 }
 
