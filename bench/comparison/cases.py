@@ -57,7 +57,7 @@ CASES = (
     mix("small_50", SMALL, 0.5),
     *(several(f"fits_{n}", "memory suffices", n, FITS) for n in (2, 3, 4, 8)),
     *(several(f"twice_{n}", "oversubscribed twice", n, TWICE) for n in (2, 3, 4, 8)),
-    Case("interactive", "unlike tenants", (Role("hog", 0.9, seconds=1.25), Role("interactive", 0.25, gpu=0.1))),
+    Case("interactive", "unlike tenants", (Role("hog", 0.9, seconds=1.25), Role("interactive", 0.25))),
     Case("inference", "unlike tenants", (Role("mix", 0.9), Role("inference", 2 / 3, unchanged=True))),
 )
 

@@ -132,14 +132,22 @@ def waits(case, measured, capacity, bus):
     return found
 
 
-def passes(case, measured):
-    """(case, run, kind of tenant, seconds of each handoff to it, their median) where tenants are unlike."""
+@dataclass(frozen=True)
+class Turns:
+    """What the turns of one kind of tenant took, where tenants are unlike."""
+    case: str
+    name: str
+    kind: str
+    handoffs: list[float]  # to it
+    later: list[dict]  # its evictions after the first, before which there is no copy in host memory
+
+
+def turns(case, measured):
     found = []
     if len(case.roles) < 2:
         return found
     for name, run in good(measured).items():
-        for role in case.roles:
-            seconds = [e["seconds"] for e in run["entries"] if case.tenants[e["tenant"]] == role]
-            if seconds:
-                found.append((case.name, name, role.kind, seconds, statistics.median(seconds)))
+        for number, program in enumerate(run["programs"] if len(run["programs"]) > 1 else []):
+            seconds = [entry["seconds"] for entry in run["entries"] if entry["tenant"] == number]
+            found.append(Turns(case.name, name, case.tenants[number].kind, seconds, program["evictions"][1:]))
     return found

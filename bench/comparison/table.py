@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The results as Markdown."""
+import statistics
 
 
 def number(value, form):
@@ -24,26 +25,35 @@ def waits(all_waits):
     return lines
 
 
-def passes(all_passes):
-    """(case, run, kind of tenant, seconds of the handoffs to it)"""
-    lines = ["| case | run | to | handoffs | median | least and most |", "|---|---|---|---|---|---|"]
-    for case, name, kind, seconds, middle in all_passes:
-        lines.append(f"| {case} | {name} | {kind} | {len(seconds)} | {middle:.3f} s | {min(seconds):.3f} to "
-                     f"{max(seconds):.3f} s |")
+def median_of(values, form):
+    return number(statistics.median(values) if values else None, form)
+
+
+def turns(all_turns):
+    lines = ["| case | run | tenant | handoffs to it | each | evictions after the first | each | copied | unchanged | "
+             "uniform |", "|---|---|---|---|---|---|---|---|---|---|"]
+    for each in all_turns:
+        parts = (("seconds", ".3f"), ("copied", ".0f"), ("unchanged", ".0f"), ("uniform", ".0f"))
+        found = " | ".join(median_of([eviction[part] for eviction in each.later], form) for part, form in parts)
+        lines.append(f"| {each.case} | {each.name} | {each.kind} | {len(each.handoffs)} | "
+                     f"{median_of(each.handoffs, '.3f')} | {len(each.later)} | {found} |")
     return lines
 
 
-def document(machine, settings, rows, all_waits, all_passes, failures):
+def document(machine, settings, rows, all_waits, all_turns, failures):
     bus = machine["bus"]
     lines = ["# sharedgpu compared", "",
              f"{machine['gpu']}, {machine['total_bytes'] / 2**30:.1f} GiB. The bus: {bus['in'] / 1e9:.1f} GB/s in, "
              f"{bus['out'] / 1e9:.1f} out, {bus['both'] / 1e9:.1f} both at once. "
-             f"DeviceMemoryLimit={settings['limit'] // 2**20}MiB; {settings['program']}, --seconds {settings['seconds']:g}.",
+             f"DeviceMemoryLimit={settings['limit'] // 2**20}MiB; --program {settings['program']} "
+             f"--seconds {settings['seconds']:g}.",
              "", "Totals are from the first tenant's beginning to the last one's end.", "", *totals(rows)]
     if all_waits:
-        lines += ["", "From an interactive tenant's first launch of a burst to the end of that kernel:", "", *waits(all_waits)]
-    if all_passes:
-        lines += ["", "Handoffs between unlike tenants, from a release to the next lease:", "", *passes(all_passes)]
+        lines += ["", "From an interactive tenant's first launch of a burst to the end of that kernel:", "",
+                  *waits(all_waits)]
+    if all_turns:
+        lines += ["", "Turns of unlike tenants, in medians: seconds from the other's release to the lease; evictions in "
+                  "seconds and MiB:", "", *turns(all_turns)]
     lines += ["", "All results were those of the runs alone." if not failures else "Failed:", ""]
     lines += [f"- {failure}" for failure in failures]
     return "\n".join(lines).rstrip() + "\n"

@@ -50,7 +50,8 @@ class Program:
             raise Failed(f"exit status {self.process.returncode}: " + " / ".join(lines))
 
     def said(self):
-        return json.loads(self.out.read_text().splitlines()[-1])
+        evicted = evictions(self.err.read_text(errors="replace"))
+        return json.loads(self.out.read_text().splitlines()[-1]) | {"evictions": evicted}
 
     def kill(self):
         with contextlib.suppress(ProcessLookupError):
@@ -85,10 +86,17 @@ def arbiter(tools, environment, folder, settings):
         until(lambda: socket.exists() or process.poll() is not None, 30, "the arbiter's socket")
         if process.poll() is not None:
             raise Failed(f"the arbiter ended with status {process.returncode}")
-        yield environment | {"SHAREDGPU_SOCKET": str(socket)}
+        yield environment | {"SHAREDGPU_SOCKET": str(socket), "SHAREDGPU_DEBUG": "1"}
     finally:
         process.terminate()
         process.wait()
+
+
+def evictions(told):
+    """Of what a tenant with SHAREDGPU_DEBUG=1 writes: how long each of its evictions took, and what they found, in MiB."""
+    return [{"seconds": float(ms) / 1e3, "copied": int(copied), "unchanged": int(unchanged), "uniform": int(uniform)}
+            for ms, copied, unchanged, uniform in
+            re.findall(r"evicted in ([\d.]+) ms, in MiB: (\d+) copied, (\d+) unchanged, (\d+) uniform", told)]
 
 
 def entries(log):

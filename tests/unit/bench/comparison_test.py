@@ -6,7 +6,7 @@ import xml.etree.ElementTree as xml
 from comparison import results, svg, table
 from comparison.cases import CASES, Case, Role, runs
 from comparison.ideal import Alone, Bus, excluding, exchanged_bytes, handoff_seconds
-from comparison.tenants import entries
+from comparison.tenants import entries, evictions
 
 BUS = Bus(inwards=50.0, outwards=40.0, both=80.0)
 
@@ -91,8 +91,15 @@ class Entries(unittest.TestCase):
         self.assertAlmostEqual(found[1][1], 0.5)
 
 
+class Evictions(unittest.TestCase):
+    def test_what_a_tenant_tells(self):
+        told = ("sharedgpu: debug: evicted in 12.5 ms, in MiB: 3 copied, 16384 unchanged, 5 uniform\n"
+                "sharedgpu: debug: another line\n")
+        self.assertEqual(evictions(told), [{"seconds": 0.0125, "copied": 3, "unchanged": 16384, "uniform": 5}])
+
+
 def program(begin, end, size, phases, cells=(), result="same"):
-    return {"begin": begin, "end": end, "bytes": size, "result": result, "pid": 1, "cells": list(cells),
+    return {"begin": begin, "end": end, "bytes": size, "result": result, "pid": 1, "cells": list(cells), "evictions": [],
             "phases": [{"where": where, "steps": 1, "seconds": seconds} for where, seconds in phases]}
 
 
@@ -131,7 +138,8 @@ class Results(unittest.TestCase):
 
     def test_waits_count_while_the_other_works(self):
         case = Case("interactive", "unlike", (Role("hog", 0.9), Role("interactive", 0.25)))
-        cells = [{"launch": float(at), "start": at + wait, "end": at + 1.0} for at, wait in ((1, 0.25), (2, 0.5), (9, 0.125))]
+        cells = [{"launch": float(at), "start": at + wait, "end": at + 1.0}
+                 for at, wait in ((1, 0.25), (2, 0.5), (9, 0.125))]
         run = {"programs": [program(0, 5, 90, []), program(0, 10, 25, [], cells)], "entries": []}
         (wait,) = results.waits(case, {"sharedgpu": run}, 100, BUS)
         self.assertEqual((wait.cells, wait.median, wait.p95, wait.restore), (2, 0.375, 0.5, 15 / 50))
@@ -142,6 +150,17 @@ class Results(unittest.TestCase):
         self.assertEqual(results.wrong(self.BIG, run, self.measured(), {"programs": [right, right]}), "")
         self.assertEqual(results.wrong(self.BIG, run, self.measured(), {"programs": [right, other]}),
                          "the mix of pid 1 came to other, alone to same")
+
+    def test_turns_of_unlike_tenants(self):
+        case = Case("inference", "unlike", (Role("mix", 0.9), Role("inference", 0.6, unchanged=True)))
+        first = {"seconds": 0.5, "copied": 9, "unchanged": 0, "uniform": 0}
+        second = {"seconds": 0.25, "copied": 0, "unchanged": 9, "uniform": 0}
+        reader = program(0, 1, 60, []) | {"evictions": [first, second]}
+        run = {"programs": [program(0, 1, 90, []), reader], "entries": [{"tenant": 1, "seconds": 2.0}]}
+        found = results.turns(case, {"alone: mix": {"programs": [program(0, 1, 90, [])], "entries": []}, "sharedgpu": run})
+        self.assertEqual([(t.kind, t.handoffs, t.later) for t in found], [("mix", [], []), ("inference", [2.0], [second])])
+        self.assertEqual(table.turns(found)[-1],
+                         "| inference | sharedgpu | inference | 1 | 2.000 | 1 | 0.250 | 0 | 9 | 0 |")
 
     def test_percentiles(self):
         self.assertEqual(results.percentile(range(1, 101), 0.95), 95)
