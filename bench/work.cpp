@@ -7,6 +7,7 @@
 // The last line on stdout is a JSON object: its times are seconds of CLOCK_MONOTONIC.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -24,6 +25,7 @@ namespace {
 struct Options {
   std::string kind = "mix";
   double gib = 1;
+  std::uint64_t block_mib = 64;
   std::uint64_t gpu_steps = 10;
   std::uint64_t cpu_steps = 0;
   std::string order = "gpu-cpu";
@@ -39,6 +41,7 @@ void add_options(CommandLine& app, Options& options) {
   app.add_option("--kind", options.kind, "what it is like")
       .one_of({"mix", "inference", "interactive", "hog"});
   app.add_option("--gib", options.gib, "device memory to work on").positive();
+  app.add_option("--block-mib", options.block_mib, "how much of it to allocate at a time").positive();
   app.add_option("--gpu-steps", options.gpu_steps, "steps on the GPU; of an interactive one: in each cell");
   app.add_option("--cpu-steps", options.cpu_steps, "steps on the CPU");
   app.add_option("--order", options.order, "which come first").one_of({"gpu-cpu", "cpu-gpu"});
@@ -72,16 +75,21 @@ struct Cell {
   double end;
 };
 
-// One allocation: what is worked on, and a word for checksums behind it.
+// What is worked on, in blocks; behind the first a word for checksums.
 class Work {
  public:
-  Work(const Options& options, const Kernels& kernels)
-      : options_(options),
-        kernels_(kernels),
-        memory_(allocate(bytes())),
-        buffer_(kernels, memory_, bytes() - 8, 1) {
-    buffer_.fill(nullptr);
-    check(cuMemsetD8(sum(), 0, 8), "cuMemsetD8");
+  Work(const Options& options, const Kernels& kernels) : options_(options), kernels_(kernels) {
+    const std::size_t block = options.block_mib << 20;
+    for (std::size_t left = bytes(); left > 0; left -= std::min(left, block)) {
+      const std::size_t size = std::min(left, block);
+      CUdeviceptr memory = 0;
+      check(cuMemAlloc(&memory, size), "cuMemAlloc");
+      if (sum_ == 0) sum_ = memory + size - 8;
+      buffers_.emplace_back(kernels, memory, memory + size - 8 == sum_ ? size - 8 : size,
+                            buffers_.size() + 1);
+      buffers_.back().fill(nullptr);
+    }
+    check(cuMemsetD8(sum_, 0, 8), "cuMemsetD8");
     step();
     synchronize();
   }
@@ -92,7 +100,7 @@ class Work {
     if (reads())
       add_checksum();
     else
-      buffer_.step(steps_, nullptr);
+      for (Buffer& buffer : buffers_) buffer.step(steps_, nullptr);
     auto spin = static_cast<std::uint64_t>(options_.step_ms * 1e6);
     if (spin > 0) launch(kernels_["spin"], 1, nullptr, {&spin});
     ++steps_;
@@ -121,32 +129,31 @@ class Work {
   std::uint64_t result() {
     if (!reads()) add_checksum();
     std::uint64_t value = 0;
-    check(cuMemcpyDtoH(&value, sum(), 8), "cuMemcpyDtoH");
+    check(cuMemcpyDtoH(&value, sum_, 8), "cuMemcpyDtoH");
     return value;
   }
 
-  bool right() const { return buffer_.verify(reads() ? 0 : steps_, nullptr); }
+  bool right() const {
+    return std::all_of(buffers_.begin(), buffers_.end(),
+                       [&](const Buffer& buffer) { return buffer.verify(reads() ? 0 : steps_, nullptr); });
+  }
 
  private:
-  static CUdeviceptr allocate(std::size_t bytes) {
-    CUdeviceptr memory = 0;
-    check(cuMemAlloc(&memory, bytes), "cuMemAlloc");
-    return memory;
-  }
   static void synchronize() { check(cuCtxSynchronize(), "cuCtxSynchronize"); }
   bool reads() const { return options_.kind == "inference"; }
-  CUdeviceptr sum() const { return memory_ + bytes() - 8; }
   void add_checksum() {
-    std::uint64_t words = buffer_.bytes() / 8;
     std::uint64_t first = 0;
-    CUdeviceptr to = sum();
-    launch(kernels_["pattern_checksum"], words, nullptr, {&memory_, &words, &to, &first});
+    for (const Buffer& buffer : buffers_) {
+      std::uint64_t words = buffer.bytes() / 8;
+      CUdeviceptr memory = buffer.memory();
+      launch(kernels_["pattern_checksum"], words, nullptr, {&memory, &words, &sum_, &first});
+    }
   }
 
   const Options& options_;
   const Kernels& kernels_;
-  CUdeviceptr memory_;
-  Buffer buffer_;
+  std::vector<Buffer> buffers_;
+  CUdeviceptr sum_ = 0;
   std::uint64_t steps_ = 0;
 };
 

@@ -89,7 +89,11 @@ def arbiter(tools, environment, folder, settings):
         yield environment | {"SHAREDGPU_SOCKET": str(socket), "SHAREDGPU_DEBUG": "1"}
     finally:
         process.terminate()
-        process.wait()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def evictions(told):
