@@ -5,6 +5,13 @@
 #include <vector>
 
 namespace sharedgpu {
+namespace {
+
+// A look costs a sixtieth of a copy. So many evictions it is left out where it has found nothing but changes,
+// by how often in a row; it takes two looks to know more.
+constexpr std::array<std::uint8_t, 6> kRests{0, 0, 1, 3, 7, 15};
+
+}  // namespace
 
 CUresult SwapMover::back(Handle& handle) {
   CUresult result = handle.mapped ? CUDA_SUCCESS : map(handle);
@@ -78,11 +85,10 @@ HostRoom SwapMover::take_host(Handle& handle) {
   return std::exchange(handle.host, {});
 }
 
-// A look costs a sixtieth of a copy. Where it has found nothing but changes, it is left out for 1 eviction,
-// then 3, 7, 15, 15... Two looks are needed to know more.
 void SwapMover::note_change(Handle& handle, bool changed) {
-  handle.changes = changed ? static_cast<std::uint8_t>(std::min(handle.changes + 1, 5)) : 0;
-  handle.rests = handle.changes < 2 ? 0 : static_cast<std::uint8_t>((1u << (handle.changes - 1)) - 1);
+  handle.changes = changed ? std::min<std::uint8_t>(handle.changes, kRests.size() - 2) : 0;
+  if (changed) ++handle.changes;
+  handle.rests = kRests[handle.changes];
 }
 
 bool SwapMover::look(std::span<Leaver> leavers) {

@@ -200,8 +200,8 @@ bool SwapMemory::bring_back() {
     }
   }
   const bool done = lost_ || order_.all_usable();
-  // The next turn most likely needs as much host room as this one did: pinning costs more than copying. Once
-  // a turn: several Restores may say the same.
+  // The next turn most likely needs as much host room as this one did: pinning costs more than copying. Only
+  // once: when another Restore follows, work may be under way already, and giving memory back waits for it.
   const bool trim = done && ready && host_peak_ != Bytes{};
   while (trim && mover_->host_kept() > host_peak_ && give_up_copy()) {
   }

@@ -97,6 +97,7 @@ bool Turns::evict(Memory& memory) {
   const bool done = memory.evict();
   const auto took = static_cast<double>((now() - begun).count()) / 1e6;
   const Eviction last = memory.last_eviction();
+  if (last.copied + last.unchanged + last.uniform == Bytes{}) return done;
   const auto mebibytes_of = [](Bytes size) { return static_cast<unsigned long long>(size.count >> 20); };
   debug("evicted in %.1f ms, in MiB: %llu copied, %llu unchanged, %llu uniform", took,
         mebibytes_of(last.copied), mebibytes_of(last.unchanged), mebibytes_of(last.uniform));
@@ -116,8 +117,6 @@ void Turns::step(const Turn& turn) {
 }
 
 void Turns::say_released(const Turn& turn) {
-  // A thread may be allocating: from here on it takes no room that the arbiter gives to others.
-  if (Memory* mine = memory()) mine->set_allowed(std::min(mine->allowed(), mine->use().resident));
   Nanoseconds overuse = now() - revoked_;
   debug("turn %llu released, %.3f ms after Revoke", static_cast<unsigned long long>(turn.epoch.value),
         static_cast<double>(overuse.count()) / 1e6);
