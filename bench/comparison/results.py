@@ -93,10 +93,12 @@ def rows(case, measured, capacity, bus):
     tenants = [alone(solo) for solo in solos]
     sizes = [solo["programs"][0]["bytes"] for solo in solos]
     serial = sum(tenant.total for tenant in tenants)
-    found = [Row(case.name, "serial", serial, serial, None, 0, None)]
+    found = [Row(case.name, name, total(run), serial, None, 0, None)
+             for name, run in measured.items() if name.startswith("alone: ")]
+    found.append(Row(case.name, "serial", serial, serial, None, 0, None))
     for name, run in measured.items():
         if name.startswith(("alone: ", "plain CUDA, ")):
-            continue
+            continue  # there already; no more than a part of the ideal
         if case.fits:
             together = measured.get("plain CUDA together")
             ideal = total(together) if together else None

@@ -114,7 +114,8 @@ class Results(unittest.TestCase):
                 "managed": {"error": "exit status 2"}}
 
     def test_rows_of_tenants_that_exclude_each_other(self):
-        serial, shared = results.rows(self.BIG, self.measured(), 100, BUS)
+        alone_one, serial, shared = results.rows(self.BIG, self.measured(), 100, BUS)
+        self.assertEqual((alone_one.name, alone_one.seconds, alone_one.ideal), ("alone: mix", 10, None))
         self.assertEqual((serial.name, serial.seconds, serial.ideal), ("serial", 20, None))
         self.assertEqual((shared.name, shared.seconds, shared.serial, shared.handoffs), ("sharedgpu", 16.5, 20, 2))
         self.assertEqual(shared.handoff_seconds, 2.5)
@@ -124,7 +125,7 @@ class Results(unittest.TestCase):
         case = Case("small", "mixes", (Role("mix", 0.45, copies=2),))
         measured = self.measured() | {"plain CUDA together": {"programs": [program(0, 14, 45, [])] * 2, "entries": []}}
         ideals = {row.name: row.ideal for row in results.rows(case, measured, 100, BUS)}
-        self.assertEqual(ideals, {"serial": None, "sharedgpu": 14, "plain CUDA together": 14})
+        self.assertEqual(ideals, {"alone: mix": None, "serial": None, "sharedgpu": 14, "plain CUDA together": 14})
 
     def test_no_rows_without_the_run_alone(self):
         measured = self.measured()
