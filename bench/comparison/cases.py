@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is compared: the cases as data, and the runs that each of them takes."""
+from dataclasses import dataclass
+
+# Of DeviceMemoryLimit. The thesis: "big" uses 15.3 and "small" 7.2 of 16 GB.
+BIG, SMALL = 0.95, 0.45
+FITS, TWICE = 0.9, 1.9  # what several tenants hold together
+
+
+@dataclass(frozen=True)
+class Role:
+    """So many tenants of one kind; `seconds` is how long one takes alone, in parts of what --seconds says."""
+    kind: str
+    memory: float
+    copies: int = 1
+    seconds: float = 1.0
+    gpu: float = 1.0  # the GPU's part of the time; the rest is the CPU's
+    unchanged: bool = False  # its memory does not change, so nothing of it has to be copied out
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    group: str
+    roles: tuple[Role, ...]
+    quanta: bool = False  # also with fixed quanta
+
+    @property
+    def tenants(self):
+        return [role for role in self.roles for _ in range(role.copies)]
+
+    @property
+    def fits(self):
+        return sum(role.memory for role in self.tenants) <= 1
+
+    @property
+    def at_once(self):
+        """How many of its tenants fit together; where they differ and do not all fit, one."""
+        if self.fits:
+            return len(self.tenants)
+        return int(1 / self.roles[0].memory) if len(self.roles) == 1 else 1
+
+
+def mix(name, memory, gpu):
+    return Case(name, "mixes", (Role("mix", memory, copies=2, gpu=gpu),), quanta=memory == BIG)
+
+
+def several(name, group, number, together):
+    # Together they take as long as two would.
+    return Case(name, group, (Role("mix", together / number, copies=number, seconds=2 / number),))
+
+
+CASES = (
+    mix("big_90", BIG, 0.9),
+    mix("big_50", BIG, 0.5),
+    mix("small_90", SMALL, 0.9),
+    mix("small_50", SMALL, 0.5),
+    *(several(f"fits_{n}", "memory suffices", n, FITS) for n in (2, 3, 4, 8)),
+    *(several(f"twice_{n}", "oversubscribed twice", n, TWICE) for n in (2, 3, 4, 8)),
+    Case("interactive", "unlike tenants", (Role("hog", 0.9, seconds=1.25), Role("interactive", 0.25))),
+    Case("inference", "unlike tenants", (Role("mix", 0.9), Role("inference", 2 / 3, unchanged=True))),
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One measurement of a case: which of its tenants run at once, and through what."""
+    name: str
+    tenants: tuple[int, ...]  # numbers in Case.tenants
+    arbiter: bool = True
+    quantum: str | None = None  # None: the arbiter's own choice
+    backend: str | None = None
+
+
+def runs(case, quanta):
+    """In this order, since all others are compared with the first ones."""
+    everybody = tuple(range(len(case.tenants)))
+    first = 0
+    for role in case.roles:
+        yield Run(f"alone: {role.kind}", (first,), arbiter=False)
+        first += role.copies
+    if case.fits:
+        yield Run("plain CUDA together", everybody, arbiter=False)
+    elif case.at_once > 1:
+        yield Run(f"plain CUDA, {case.at_once} together", everybody[:case.at_once], arbiter=False)
+    yield Run("sharedgpu", everybody)
+    if case.quanta:
+        for quantum in quanta:
+            yield Run(f"sharedgpu, Quantum={quantum}", everybody, quantum=quantum)
+    yield Run("managed", everybody, backend="managed")

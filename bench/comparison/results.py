@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What follows from the measurements of a case: its rows in the table."""
+import statistics
+from dataclasses import dataclass
+
+from comparison.ideal import Alone, excluding, exchanged_bytes, handoff_seconds
+
+
+@dataclass(frozen=True)
+class Row:
+    case: str
+    name: str
+    seconds: float
+    serial: float
+    ideal: float | None  # None: a run that is no more than a yardstick
+    handoffs: float  # how often the GPU passed from one set of tenants to the next
+    handoff_seconds: float | None  # median, from a release to the next lease
+
+
+@dataclass(frozen=True)
+class Waits:
+    """How long the first kernel of an interactive tenant's burst took to run."""
+    case: str
+    name: str
+    cells: int
+    median: float
+    p95: float
+    restore: float  # its own, at the rate of the bus
+
+
+def total(run):
+    """From the first beginning to the last end."""
+    return max(p["end"] for p in run["programs"]) - min(p["begin"] for p in run["programs"])
+
+
+def alone(run):
+    program = run["programs"][0]
+    return Alone(tuple((phase["where"], phase["seconds"]) for phase in program["phases"]))
+
+
+def good(measured):
+    return {name: run for name, run in measured.items() if "error" not in run}
+
+
+def wrong(case, run, measured, outcome):
+    """What is said of the first program that did not come to what its role came to alone; "" where all did."""
+    for number, program in zip(run.tenants, outcome["programs"]):
+        kind = case.tenants[number].kind
+        wanted = measured.get(f"alone: {kind}", outcome)["programs"][0]["result"]
+        if program["result"] != wanted:
+            return f"the {kind} of pid {program['pid']} came to {program['result']}, alone to {wanted}"
+    return ""
+
+
+def of_tenants(case, measured):
+    """The run alone of each tenant of the case, or None where one is missing."""
+    found = [good(measured).get(f"alone: {role.kind}") for role in case.tenants]
+    return None if None in found else found
+
+
+def packing(case, measured, solos):
+    """What a set that fits together takes on plain CUDA, by the sum of what its tenants take alone."""
+    together = measured.get(f"plain CUDA, {case.at_once} together")
+    return total(together) / sum(alone(solo).total for solo in solos[:case.at_once]) if together else 1.0
+
+
+def exchanged(case, sizes, number, capacity):
+    """Bytes that the tenant of this number lacks at the beginning of a turn."""
+    if len(case.roles) > 1:
+        others = max(size for other, size in enumerate(sizes) if other != number)
+        return exchanged_bytes(sizes[number], others, 2, capacity)
+    sets = -(-len(sizes) // case.at_once)
+    together = sizes[number] * case.at_once
+    return exchanged_bytes(together, together, sets, capacity) / case.at_once
+
+
+def copies(case, sizes, entered, capacity, bus):
+    """Seconds that the bus needs for what changed places as these tenants entered."""
+    seconds = 0.0
+    for number in entered:
+        lacking = exchanged(case, sizes, number, capacity)
+        others = [role for other, role in enumerate(case.tenants) if other != number]
+        out = 0 if all(role.unchanged for role in others) else lacking
+        seconds += handoff_seconds(out, lacking, bus)
+    return seconds
+
+
+def rows(case, measured, capacity, bus):
+    solos = of_tenants(case, measured)
+    if not solos:
+        return []
+    measured = good(measured)
+    tenants = [alone(solo) for solo in solos]
+    sizes = [solo["programs"][0]["bytes"] for solo in solos]
+    serial = sum(tenant.total for tenant in tenants)
+    found = [Row(case.name, name, total(run), serial, None, 0, None)
+             for name, run in measured.items() if name.startswith("alone: ")]
+    found.append(Row(case.name, "serial", serial, serial, None, 0, None))
+    for name, run in measured.items():
+        if name.startswith(("alone: ", "plain CUDA, ")):
+            continue  # there already; no more than a part of the ideal
+        if case.fits:
+            together = measured.get("plain CUDA together")
+            ideal = total(together) if together else None
+        else:
+            entered = [entry["tenant"] for entry in run["entries"]]
+            ideal = excluding(tenants, copies(case, sizes, entered, capacity, bus), packing(case, measured, solos))
+        lengths = [entry["seconds"] for entry in run["entries"]]
+        found.append(Row(case.name, name, total(run), serial, ideal, len(lengths) / (1 if case.fits else case.at_once),
+                         statistics.median(lengths) if lengths else None))
+    return found
+
+
+def percentile(values, part):
+    """The least of them that so large a part does not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-int(part * 100) * len(ordered) // 100) - 1)]
+
+
+def waits(case, measured, capacity, bus):
+    """Of cells that began while all others were at work."""
+    found = []
+    for name, run in good(measured).items():
+        tenants = case.tenants if len(run["programs"]) == len(case.tenants) else None
+        for number, program in enumerate(run["programs"]):
+            others = [p for p in run["programs"] if p is not program]
+            until = min((p["end"] for p in others), default=float("inf"))
+            cells = [c["start"] - c["launch"] for c in program["cells"] if c["launch"] < until]
+            if not cells:
+                continue
+            lacking = exchanged(case, [p["bytes"] for p in run["programs"]], number, capacity) if tenants else 0
+            found.append(Waits(case.name, name, len(cells), statistics.median(cells), percentile(cells, 0.95),
+                               lacking / bus.inwards))
+    return found
+
+
+@dataclass(frozen=True)
+class Turns:
+    """What the turns of one kind of tenant took, where tenants are unlike."""
+    case: str
+    name: str
+    kind: str
+    handoffs: list[float]  # to it
+    later: list[dict]  # its evictions after the first, before which there is no copy in host memory
+
+
+def turns(case, measured):
+    found = []
+    if len(case.roles) < 2:
+        return found
+    for name, run in good(measured).items():
+        for number, program in enumerate(run["programs"] if len(run["programs"]) > 1 else []):
+            seconds = [entry["seconds"] for entry in run["entries"] if entry["tenant"] == number]
+            found.append(Turns(case.name, name, case.tenants[number].kind, seconds, program["evictions"][1:]))
+    return found

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs programs side by side, on plain CUDA or as tenants of an arbiter of their own, and reads what they say."""
+import contextlib
+import datetime
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+
+class Failed(Exception):
+    pass
+
+
+def until(true, seconds, what):
+    end = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > end:
+            raise Failed(f"{what}: not after {seconds:.0f} s")
+        time.sleep(0.02)
+
+
+class Program:
+    """In a process group of its own, so that nothing that it starts outlives it."""
+
+    def __init__(self, command, environment, folder, number):
+        self.out, self.err = folder / f"{number}.out", folder / f"{number}.err"
+        with open(self.out, "wb") as out, open(self.err, "wb") as err:
+            self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=out, stderr=err,
+                                            start_new_session=True)
+
+    def ready(self):
+        if self.ended():
+            raise Failed("ended before it began")
+        return self.out.read_bytes().startswith(b"ready\n")
+
+    def go(self):
+        self.process.stdin.write(b"go\n")
+        self.process.stdin.close()
+
+    def ended(self):
+        self.failed()
+        return self.process.poll() is not None
+
+    def failed(self):
+        if self.process.poll():
+            lines = self.err.read_text(errors="replace").strip().splitlines()[-5:]
+            raise Failed(f"exit status {self.process.returncode}: " + " / ".join(lines))
+
+    def said(self):
+        evicted = evictions(self.err.read_text(errors="replace"))
+        return json.loads(self.out.read_text().splitlines()[-1]) | {"evictions": evicted}
+
+    def kill(self):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def side_by_side(commands, environment, folder, seconds):
+    """Lets all begin at once when all have a context; what each printed. Fails where one does, or after so long."""
+    programs = []
+    try:
+        for number, command in enumerate(commands):
+            programs.append(Program(command, environment, folder, number))
+        until(lambda: all([p.ready() for p in programs]), 180, "ready")
+        for program in programs:
+            program.go()
+        until(lambda: all([p.ended() for p in programs]), seconds, "the end")
+        return [program.said() for program in programs]
+    finally:
+        for program in programs:
+            program.kill()
+
+
+@contextlib.contextmanager
+def arbiter(tools, environment, folder, settings):
+    """An arbiter with these settings beside the defaults; gives the environment of its tenants."""
+    config, socket = folder / "conf", folder / "socket"
+    lines = {"Socket": socket, "StateDir": folder / "state", "LogLevel": "debug", "LogFile": folder / "log"} | settings
+    config.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+    process = subprocess.Popen([tools["sharedgpud"], "--config", config], env=environment, start_new_session=True)
+    try:
+        until(lambda: socket.exists() or process.poll() is not None, 30, "the arbiter's socket")
+        if process.poll() is not None:
+            raise Failed(f"the arbiter ended with status {process.returncode}")
+        yield environment | {"SHAREDGPU_SOCKET": str(socket), "SHAREDGPU_DEBUG": "1"}
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def evictions(told):
+    """Of what a tenant with SHAREDGPU_DEBUG=1 writes: how long each of its evictions took, and what they found, in MiB."""
+    return [{"seconds": float(ms) / 1e3, "copied": int(copied), "unchanged": int(unchanged), "uniform": int(uniform)}
+            for ms, copied, unchanged, uniform in
+            re.findall(r"evicted in ([\d.]+) ms, in MiB: (\d+) copied, (\d+) unchanged, (\d+) uniform", told)]
+
+
+def entries(log):
+    """(pid, seconds) of each lease that came after another tenant's: seconds from that one's release to the lease."""
+    pids, displaced_at, found = {}, {}, []
+    for line in log.splitlines():
+        match = re.match(r"(\S+) sharedgpud: debug: (.+?)(?:, pid (\d+): came$|: (lease on|released) )", line)
+        if not match:
+            continue
+        at = datetime.datetime.fromisoformat(match[1]).timestamp()
+        tenant = match[2]
+        if match[3]:
+            pids[tenant] = int(match[3])
+        elif match[4] == "released":
+            # From now on the memory of the others may come in, and that of this one may go.
+            for other in pids:
+                if other != tenant:
+                    displaced_at[other] = at
+        elif tenant in displaced_at:
+            found.append((pids.get(tenant), at - displaced_at.pop(tenant)))
+    return found

@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Deterministic work for bench/compare in PyTorch. A step of the GPU trains a deep MLP with Adam; that of an inference
+only runs it forwards. A step of the CPU trains a small one in a single thread. Everything that the GPU has been given is
+touched in each step, and --gib is all that PyTorch takes from the driver.
+
+The last line on stdout is a JSON object: its times are seconds of CLOCK_MONOTONIC. `result` is a digest of all losses and
+of the weights; the CPU's part is not in it, since nobody else touches that memory.
+"""
+import argparse
+import hashlib
+import json
+import os
+import struct
+import sys
+import time
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+MIB = 2**20
+WIDTH = 4096
+WEIGHT = WIDTH * WIDTH * 4
+# Rows of a batch. Training keeps two activations a layer for the way back, in segments of their own.
+BATCH = {"training": 1024, "inference": 64}
+LAYER = {"training": 4 * WEIGHT + 2 * BATCH["training"] * WIDTH * 4, "inference": WEIGHT}
+BESIDE = 512 * MIB  # for cuBLAS, temporaries, and what a segment wastes; the filler takes what is left of it
+LOOK = {"hog": 64}  # steps between two looks at the loss, each of which waits for the GPU
+USUAL_LOOK = 10
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kind", choices=("mix", "inference", "interactive", "hog"), default="mix")
+    parser.add_argument("--gib", type=float, default=4)
+    parser.add_argument("--gpu-steps", type=int, default=10, help="of an interactive one: in each burst")
+    parser.add_argument("--cpu-steps", type=int, default=0)
+    parser.add_argument("--order", choices=("gpu-cpu", "cpu-gpu"), default="gpu-cpu")
+    parser.add_argument("--cells", type=int, default=0, help="of an interactive one: how many bursts")
+    parser.add_argument("--pause-ms", type=float, default=1000, help="of an interactive one: before each burst")
+    parser.add_argument("--wait", action="store_true",
+                        help="print 'ready' when there is a context, and begin with a line on stdin")
+    return parser.parse_args()
+
+
+options = parse()
+import torch  # after the options, since it takes seconds
+
+
+class Network:
+    """The layers are added to what goes through them, so that a hundred of them neither explode nor vanish."""
+
+    def __init__(self, layers, width, device, trained):
+        generator = torch.Generator(device=device).manual_seed(1)
+        self.weights = []
+        for _ in range(layers):
+            weight = torch.empty(width, width, device=device).normal_(0, width**-0.5, generator=generator)
+            self.weights.append(weight.requires_grad_(trained))
+
+    def __call__(self, x):
+        for weight in self.weights:
+            x = torch.add(x, torch.nn.functional.gelu(x @ weight), alpha=0.1)
+        return x
+
+
+class GpuWork:
+    def __init__(self, kind, size):
+        self.trains = kind != "inference"
+        sort = "training" if self.trains else "inference"
+        self.look_every = LOOK.get(kind, USUAL_LOOK)
+        self.digest = hashlib.sha256()
+        self.taken = 0
+        layers = (size - BESIDE) // LAYER[sort]
+        if layers < 1:
+            raise SystemExit(f"work_torch: {size / 2**30:.2f} GiB are too few")
+        self.network = Network(layers, WIDTH, "cuda", self.trains)
+        self.generator = torch.Generator(device="cuda").manual_seed(2)
+        self.input = torch.empty(BATCH[sort], WIDTH, device="cuda")
+        self.start = torch.zeros(1, device="cuda")
+        self.filler = torch.zeros(1, device="cuda")
+        if self.trains:
+            self.optimizer = torch.optim.Adam(self.network.weights, lr=1e-4, fused=True)
+        # The second step finds the optimizer's state there, so from then on nothing more is taken from the driver.
+        self.steps(2)
+        self.weights_digest()
+        lacking = size - torch.cuda.memory_reserved()
+        if lacking < 0:
+            raise SystemExit(f"work_torch: {-lacking / MIB:.0f} MiB more than asked for are taken already")
+        if lacking >= 12 * MIB:  # smaller ones share a segment of 20 MiB
+            self.filler = torch.zeros(lacking // (2 * MIB) * (2 * MIB) // 4, device="cuda")
+        torch.cuda.synchronize()
+
+    def step(self):
+        self.input.normal_(0, 1, generator=self.generator)
+        if self.trains:
+            loss = (self.network(self.input) - self.input).square().mean()
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            self.filler.add_(1)
+        else:
+            with torch.no_grad():
+                loss = self.network(self.input).square().mean()
+                self.filler.max()
+        self.taken += 1
+        if self.taken % self.look_every == 0:
+            self.digest.update(struct.pack("<f", loss.item()))
+
+    def steps(self, count):
+        for _ in range(count):
+            self.step()
+        torch.cuda.synchronize()
+
+    def cell(self, steps):
+        launch = time.monotonic()
+        self.start.add_(1)
+        torch.cuda.synchronize()
+        start = time.monotonic()
+        self.steps(steps)
+        return {"launch": launch, "start": start, "end": time.monotonic()}
+
+    def weights_digest(self):
+        """Sums of the bits, one a layer."""
+        return [int(w.detach().view(torch.int32).sum(dtype=torch.int64).item()) for w in self.network.weights]
+
+    def result(self):
+        self.digest.update(repr(self.weights_digest()).encode())
+        self.digest.update(struct.pack("<d", self.filler[-1].item()))
+        return self.digest.hexdigest()[:16]
+
+
+class CpuWork:
+    def __init__(self):
+        self.network = Network(4, 512, "cpu", True)
+        self.optimizer = torch.optim.SGD(self.network.weights, lr=1e-3)
+        self.input = torch.ones(512, 512)
+
+    def step(self):
+        (self.network(self.input) - 1).square().mean().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def prepare():
+    """What is done before anything is measured: the context, and cuBLAS, which loads its kernels."""
+    torch.set_num_threads(1)
+    torch.set_float32_matmul_precision("high")
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    a = torch.ones(64, 64, device="cuda")
+    (a @ a).sum().item()
+
+
+def main():
+    prepare()
+    if options.wait:
+        print("ready", flush=True)
+        if not sys.stdin.readline():
+            raise SystemExit("work_torch: nobody said when to begin")
+
+    phases, cells = [], []
+    begin = time.monotonic()
+
+    def timed(where, steps, work):
+        start = time.monotonic()
+        done = work()
+        phases.append({"where": where, "steps": steps, "seconds": time.monotonic() - start})
+        return done
+
+    def cpu():
+        def work():
+            on_cpu = CpuWork()
+            for _ in range(options.cpu_steps):
+                on_cpu.step()
+        if options.cpu_steps:
+            timed("cpu", options.cpu_steps, work)
+
+    if options.order == "cpu-gpu":
+        cpu()
+    gpu = timed("gpu", 0, lambda: GpuWork(options.kind, int(options.gib * 2**30)))
+    if options.kind == "interactive":
+        for _ in range(options.cells):
+            timed("cpu", 1, lambda: time.sleep(options.pause_ms / 1e3))
+            cells.append(timed("gpu", options.gpu_steps, lambda: gpu.cell(options.gpu_steps)))
+        result = gpu.result()
+    else:
+        def work():
+            gpu.steps(options.gpu_steps)
+            return gpu.result()
+        result = timed("gpu", options.gpu_steps, work)
+    if options.order == "gpu-cpu":
+        cpu()
+    end = time.monotonic()
+    print(json.dumps({"kind": options.kind, "pid": os.getpid(), "begin": begin, "end": end,
+                      "bytes": torch.cuda.max_memory_reserved(), "result": result, "phases": phases, "cells": cells}))
+
+
+if __name__ == "__main__":
+    main()
