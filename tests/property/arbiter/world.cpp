@@ -63,9 +63,10 @@ struct World::Client {
 };
 
 World::World(const Scenario& scenario) : scenario_(scenario), random_(scenario.seed) {
-  policy_ = make_round_robin(kQuantum);
+  policy_ = make_round_robin();
   Tuning tuning;
   tuning.evict_step = mebibytes(4);
+  tuning.turns = scenario.turns;
   core_ = std::make_unique<Core>(tuning, *policy_, Recovered{}, now_);
   end_ = now_ + scenario.length;
   for (unsigned i = 0; i < scenario.gpus; ++i) {
@@ -248,6 +249,7 @@ void World::restart() {
     recovered.last_epoch = std::max(recovered.last_epoch, lease.epoch);
   Tuning tuning;
   tuning.evict_step = mebibytes(4);
+  tuning.turns = scenario_.turns;
   core_ = std::make_unique<Core>(tuning, *policy_, std::move(recovered), now_);
   for (const GpuUuid& uuid : uuids_)
     tell(GpuFound{.gpu = uuid,
