@@ -3,9 +3,9 @@
 //
 // It knows no socket, clock, file or thread; the daemon, the tests and the simulator all run this very code.
 // Every event is handled in two parts: its handler enters into the books what it tells (core.cpp), then
-// settle() moves the state to where it should be: who runs (turns.cpp), which memory moves (residency.cpp).
-// settle() derives everything from the state and can be run at any time; so an event that is lost, repeated
-// or crosses another costs time at most. One thread at a time.
+// settle() moves the state to where it should be: who runs (turns.cpp) for how long (timing.cpp), which
+// memory moves (residency.cpp). settle() derives everything from the state and can be run at any time; so an
+// event that is lost, repeated or crosses another costs time at most. One thread at a time.
 #pragma once
 
 #include "arbiter/core/events.h"
@@ -116,26 +116,18 @@ class Core {
   // turns.cpp: who runs
   std::vector<Domain> domains();
   void plan(Domain& domain);
-  void watch_turn(const Domain& domain);
   void drop_who_no_longer_fits(Domain& domain, const Turn& turn);
   void drop_who_does_not_answer(Domain& domain);
   void serve(Domain& domain, Tenant& waiter, const Turn& turn);
   enum class Reckoning : std::uint8_t { now, at_peak };
   bool fits(const Domain& domain, const Tenant* newcomer, Reckoning reckoning = Reckoning::now) const;
-  void set_turn_length(Domain& domain) const;
-  unsigned sets_of(const Domain& domain, std::vector<Tenant*> tenants) const;
   Turn turn_of(const Domain& domain) const;
   TenantView view(const Tenant& tenant) const;
-  bool idle_enough(const Tenant& tenant) const;
   void enter(Domain& domain, Tenant& tenant, bool leads);
   void open_ready(Domain& domain);
   void open(Domain& domain, Tenant& tenant);
   void begin_turn(Domain& domain, Tenant& leader);
   void leave(Tenant& tenant);
-  bool urgent(const Tenant& tenant) const;
-  Nanoseconds peace_of(const Tenant& tenant, Nanoseconds handoff) const;
-  void keep_credit();
-  void end_pause(Tenant& tenant);
   void revoke(Session& session);
   void finish_leaving(Tenant& tenant);
   bool lags(const Session& session) const;
@@ -146,6 +138,16 @@ class Core {
   void grant_lease(const Session& session);
   void end_leases(Tenant& tenant);
   void tell_contended(const Domain& domain);
+
+  // timing.cpp: how long
+  void set_turn_length(Domain& domain) const;
+  unsigned sets_of(const Domain& domain, std::vector<Tenant*> tenants) const;
+  void watch_turn(const Domain& domain);
+  bool idle_enough(const Tenant& tenant) const;
+  void end_pause(Tenant& tenant);
+  void keep_credit();
+  bool urgent(const Tenant& tenant) const;
+  Nanoseconds peace_of(const Tenant& tenant, Nanoseconds handoff) const;
 
   // residency.cpp: which memory moves
   Bytes promised(const Session& session) const;

@@ -5,19 +5,11 @@
 
 #include "arbiter/core/actions.h"
 #include "arbiter/policy/credit.h"
-#include "arbiter/policy/idleness.h"
 
 namespace sharedgpu {
 namespace {
 
-constexpr std::chrono::milliseconds kIdleNews{100};
 constexpr int kMostPatience = 6;
-// What a tenant's way in takes is guessed from its size before it has been seen: bytes a second.
-constexpr std::uint64_t kGuessedSpeed = 50'000'000'000;
-
-bool attached(const Tenant& tenant) {
-  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), on_gpu);
-}
 
 bool complete(const Tenant& tenant) {
   return std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [](const Session* session) {
@@ -29,12 +21,6 @@ Bytes demand_of(const Session& session) {
   Bytes resident = std::max({session.use.swappable, session.use.resident, session.under_way});
   if (session.tenant->phase == Phase::entering) resident = std::max(resident, session.allowed);
   return resident + std::max(session.use.pinned, session.pinned);
-}
-
-Nanoseconds guessed_handoff(const Tenant& tenant) {
-  Bytes size;
-  for (const Session* session : tenant.sessions) size += session->use.swappable;
-  return std::chrono::milliseconds(size.count / (kGuessedSpeed / 1000));
 }
 
 bool demands_nothing(const Tenant& tenant) {
@@ -93,81 +79,6 @@ bool Core::fits(const Domain& domain, const Tenant* newcomer, Reckoning reckonin
   });
 }
 
-// How many running sets there would be if all of these took turns: each is begun with the first of those that
-// are left, and who fits is taken along.
-unsigned Core::sets_of(const Domain& domain, std::vector<Tenant*> tenants) const {
-  unsigned sets = 0;
-  for (; !tenants.empty(); ++sets) {
-    for (Tenant* each : domain.tenants) each->chosen = false;
-    tenants.front()->chosen = true;
-    std::vector<Tenant*> left;
-    for (Tenant* each : tenants) {
-      if (each->chosen) continue;
-      each->chosen = true;
-      each->chosen = fits(domain, each);
-      if (!each->chosen) left.push_back(each);
-    }
-    tenants = std::move(left);
-  }
-  return sets;
-}
-
-void Core::set_turn_length(Domain& domain) const {
-  struct Mean {
-    Nanoseconds sum{};
-    unsigned count = 0;
-    Nanoseconds value() const { return count == 0 ? Nanoseconds{} : sum / count; }
-    void add(Nanoseconds one) { sum += one, ++count; }
-  };
-  Mean seen;
-  Mean expected;
-  std::vector<Tenant*> waiting;
-  for (Tenant* tenant : domain.tenants) {
-    if (tenant->phase == Phase::out && !tenant->wants()) continue;
-    if (tenant->phase == Phase::out) waiting.push_back(tenant);
-    if (tenant->handoff > Nanoseconds{}) seen.add(tenant->handoff);
-    expected.add(tenant->handoff > Nanoseconds{} ? tenant->handoff : guessed_handoff(*tenant));
-  }
-  domain.turn = turn_length(tuning_.turns, expected.value(), sets_of(domain, waiting));
-  const unsigned sets = sets_of(domain, domain.tenants);
-  for (Tenant* tenant : domain.tenants) {
-    tenant->sets = sets;
-    tenant->turn = domain.turn.length;
-  }
-  for (Gpu* gpu : domain.gpus) {
-    gpu->turn = domain.turn;
-    if (seen.count > 0) gpu->handoff = seen.value();
-  }
-}
-
-// Brings every tenant's credit up to now, by the state that has been since the last event.
-void Core::keep_credit() {
-  for (auto& [id, tenant] : state_.tenants) {
-    const bool contended = std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
-                                       [](const Session* session) { return session->contended; });
-    const Standing standing{
-        .pauses = tenant.phase == Phase::out && attached(tenant) && !tenant.wants(),
-        .pays = contended && leases_.holds(id),
-        .sets = tenant.sets,
-        .turn = tenant.turn,
-    };
-    tenant.credit = credit_after(tenant.credit, standing, now_ - credit_kept_);
-  }
-  credit_kept_ = now_;
-}
-
-Nanoseconds Core::peace_of(const Tenant& tenant, Nanoseconds handoff) const {
-  return peace_left(tenant.credit, now_ - tenant.opened, handoff);
-}
-
-// Where turns have a fixed length nobody interrupts them.
-bool Core::urgent(const Tenant& tenant) const {
-  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [&](const Session* session) {
-    return on_gpu(session) && session->gpu->turn.rule != TurnRule::fixed &&
-           may_interrupt(tenant.credit, session->gpu->turn.handoff);
-  });
-}
-
 Core::Turn Core::turn_of(const Domain& domain) const {
   Turn turn;
   bool on_the_way = false;
@@ -180,18 +91,6 @@ Core::Turn Core::turn_of(const Domain& domain) const {
   turn.begun = turn.begun && !on_the_way;
   turn.over = turn.begun && now_ - turn.began >= domain.turn.length;
   return turn;
-}
-
-bool Core::idle_enough(const Tenant& tenant) const {
-  if (tenant.phase != Phase::running) return false;
-  return std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [&](const Session* session) {
-    if (!on_gpu(session)) return true;
-    Nanoseconds least =
-        idle_patience(session->gpu->turn.handoff, tenant.long_pauses, tuning_.idle_release, tuning_.idle_cap);
-    // Sessions repeat themselves ever more rarely. One that says no more is at work again.
-    Nanoseconds fresh = std::max<Nanoseconds>(2 * tuning_.idle_release, session->idle / 2 + kIdleNews);
-    return session->idle > Nanoseconds{} && session->idle >= least && now_ - session->idle_told <= fresh;
-  });
 }
 
 TenantView Core::view(const Tenant& tenant) const {
@@ -228,18 +127,6 @@ void Core::plan(Domain& domain) {
     return policy_.serves_first(view(*a), view(*b));
   });
   for (Tenant* waiter : waiting) serve(domain, *waiter, turn_of(domain));
-}
-
-// Wakes the arbiter when the turn is over, or may be interrupted, and somebody waits.
-void Core::watch_turn(const Domain& domain) {
-  const Turn turn = turn_of(domain);
-  auto still_waits = [this](const Tenant* tenant) {
-    return (tenant->phase == Phase::out && tenant->wants()) || starved(*tenant);
-  };
-  if (!turn.begun || std::none_of(domain.tenants.begin(), domain.tenants.end(), still_waits)) return;
-  wake_at(turn.began + domain.turn.length);
-  for (const Tenant* tenant : domain.tenants)
-    if (tenant->phase == Phase::running) wake_at(now_ + peace_of(*tenant, domain.turn.handoff));
 }
 
 // The running set has outgrown the GPU: the policy says who keeps its place. The first of them stays in any
@@ -571,16 +458,6 @@ void Core::end_leases(Tenant& tenant) {
     leases_.release(key, now_);
     actions_.emplace_back(RecordLease{.grant = false, .key = key, .epoch = epoch, .at = now_});
   }
-}
-
-// A tenant asks for the GPU again.
-void Core::end_pause(Tenant& tenant) {
-  if (!std::exchange(tenant.idled, false)) return;
-  const bool proved_long =
-      std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [&](const Session* session) {
-        return !on_gpu(session) || was_long(now_ - tenant.left, session->gpu->turn.handoff);
-      });
-  tenant.long_pauses = proved_long ? std::min(tenant.long_pauses + 1, kMostLongPauses) : 0;
 }
 
 void Core::tell_contended(const Domain& domain) {
