@@ -141,7 +141,7 @@ class Core {
 
   // timing.cpp: how long
   void set_turn_length(Domain& domain) const;
-  unsigned sets_of(const Domain& domain, std::vector<Tenant*> tenants) const;
+  std::vector<std::vector<Tenant*>> sets_of(const Domain& domain, std::vector<Tenant*> tenants) const;
   void watch_turn(const Domain& domain);
   bool idle_enough(const Tenant& tenant) const;
   void end_pause(Tenant& tenant);

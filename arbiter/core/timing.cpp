@@ -14,6 +14,13 @@ constexpr std::chrono::milliseconds kIdleNews{100};
 // What a tenant's way in takes is guessed from its size before it has been seen: bytes a second.
 constexpr std::uint64_t kGuessedSpeed = 50'000'000'000;
 
+struct Mean {
+  Nanoseconds sum{};
+  unsigned count = 0;
+  Nanoseconds value() const { return count == 0 ? Nanoseconds{} : sum / count; }
+  void add(Nanoseconds one) { sum += one, ++count; }
+};
+
 Nanoseconds guessed_handoff(const Tenant& tenant) {
   Bytes size;
   for (const Session* session : tenant.sessions) size += session->use.swappable;
@@ -22,43 +29,49 @@ Nanoseconds guessed_handoff(const Tenant& tenant) {
 
 }  // namespace
 
-// How many running sets there would be if all of these took turns: each is begun with the first of those that
+// The running sets that there would be if all of these took turns: each is begun with the first of those that
 // are left, and who fits is taken along.
-unsigned Core::sets_of(const Domain& domain, std::vector<Tenant*> tenants) const {
-  unsigned sets = 0;
-  for (; !tenants.empty(); ++sets) {
+std::vector<std::vector<Tenant*>> Core::sets_of(const Domain& domain, std::vector<Tenant*> tenants) const {
+  std::vector<std::vector<Tenant*>> sets;
+  while (!tenants.empty()) {
     for (Tenant* each : domain.tenants) each->chosen = false;
-    tenants.front()->chosen = true;
     std::vector<Tenant*> left;
+    std::vector<Tenant*>& set = sets.emplace_back();
     for (Tenant* each : tenants) {
-      if (each->chosen) continue;
       each->chosen = true;
-      each->chosen = fits(domain, each);
-      if (!each->chosen) left.push_back(each);
+      each->chosen = set.empty() || fits(domain, each);
+      (each->chosen ? set : left).push_back(each);
     }
     tenants = std::move(left);
   }
   return sets;
 }
 
+// A handoff to a running set takes about as long as the longest of its members'.
 void Core::set_turn_length(Domain& domain) const {
-  struct Mean {
-    Nanoseconds sum{};
-    unsigned count = 0;
-    Nanoseconds value() const { return count == 0 ? Nanoseconds{} : sum / count; }
-    void add(Nanoseconds one) { sum += one, ++count; }
-  };
-  Mean seen;
-  Mean expected;
   std::vector<Tenant*> waiting;
+  std::vector<Tenant*> taking_turns;
   for (Tenant* tenant : domain.tenants) {
     if (tenant->phase == Phase::out && !tenant->wants()) continue;
     if (tenant->phase == Phase::out) waiting.push_back(tenant);
-    if (tenant->handoff > Nanoseconds{}) seen.add(tenant->handoff);
-    expected.add(tenant->handoff > Nanoseconds{} ? tenant->handoff : guessed_handoff(*tenant));
+    taking_turns.push_back(tenant);
   }
-  domain.turn = turn_length(tuning_.turns, expected.value(), sets_of(domain, waiting));
-  const unsigned sets = sets_of(domain, domain.tenants);
+  Mean seen;
+  Mean expected;
+  for (const std::vector<Tenant*>& set : sets_of(domain, taking_turns)) {
+    Nanoseconds longest{};
+    Nanoseconds longest_seen{};
+    for (const Tenant* tenant : set) {
+      longest_seen = std::max(longest_seen, tenant->handoff);
+      longest =
+          std::max(longest, tenant->handoff > Nanoseconds{} ? tenant->handoff : guessed_handoff(*tenant));
+    }
+    expected.add(longest);
+    if (longest_seen > Nanoseconds{}) seen.add(longest_seen);
+  }
+  domain.turn =
+      turn_length(tuning_.turns, expected.value(), static_cast<unsigned>(sets_of(domain, waiting).size()));
+  const auto sets = static_cast<unsigned>(sets_of(domain, domain.tenants).size());
   for (Tenant* tenant : domain.tenants) {
     tenant->sets = sets;
     tenant->turn = domain.turn.length;
