@@ -213,6 +213,9 @@ void Service::handle(const Message& message, UniqueFd descriptor) {
       allow(message.as<Evict>().allowed);
       turns_.push({.kind = Turn::Kind::evict, .epoch = epoch_, .since = now()});
       break;
+    case MessageType::look:
+      turns_.look();
+      break;
     case MessageType::refused: {
       auto refused = message.as<Refused>();
       refused.reason[sizeof refused.reason - 1] = '\0';

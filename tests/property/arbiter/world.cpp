@@ -352,6 +352,8 @@ void World::deliver(SessionId key, const Message& message) {
       client.jobs.push_back(message);
       next_job(client);
       break;
+    case MessageType::look:
+      break;
     default:
       throw std::logic_error("a message that is not for sessions");
   }
