@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times what programs do most, in one process, and prints one JSON object: seconds, the least of several rounds."""
+"""Times what programs do most, in one process, and prints one JSON object: seconds, the median of several rounds.
+
+ONLY in the environment: names to begin with of what is to be timed, beside the start; default: everything.
+"""
 import json
 import os
 import time
@@ -15,12 +18,15 @@ assert driver.cuDeviceGet(ctypes.byref(device), 0) == 0
 assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0
 times = {"start": time.perf_counter() - begin}
 
-if "ONLY_START" not in os.environ:
+only = os.environ.get("ONLY", "").split(",")
+if only != ["start"]:
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = True
 
-    def timed(work, repeats, rounds=9):
+    def timed(name, work, repeats, rounds=9):
+        if not any(name.startswith(each) for each in only):
+            return
         work()
         torch.cuda.synchronize()
         best = []
@@ -31,10 +37,10 @@ if "ONLY_START" not in os.environ:
             torch.cuda.synchronize()
             best.append((time.perf_counter() - start) / repeats)
         best.sort()
-        return best[len(best) // 2]
+        times[name] = best[len(best) // 2]
 
     small = torch.zeros(32, device="cuda")
-    times["tiny kernel"] = timed(lambda: small.add_(1), 20000)
+    timed("tiny kernel", lambda: small.add_(1), 20000)
 
     graph, static = torch.cuda.CUDAGraph(), torch.zeros(32, device="cuda")
     side = torch.cuda.Stream()
@@ -44,7 +50,7 @@ if "ONLY_START" not in os.environ:
     with torch.cuda.graph(graph):
         for _ in range(10):
             static.add_(1)
-    times["replay of a graph of 10 kernels"] = timed(graph.replay, 10000)
+    timed("replay of a graph of 10 kernels", graph.replay, 10000)
 
     torch.manual_seed(1)
     net = torch.nn.Sequential(
@@ -59,21 +65,21 @@ if "ONLY_START" not in os.environ:
         torch.nn.functional.cross_entropy(net(images), labels).backward()
         optimizer.step()
 
-    times["training step (small CNN)"] = timed(step, 60)
+    timed("training step (small CNN)", step, 60)
 
     a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
-    times["8192^3 bf16 product"] = timed(lambda: a @ a, 60)
+    timed("8192^3 bf16 product", lambda: a @ a, 60)
 
     def blocks():
         held = [torch.empty(n << 20, dtype=torch.uint8, device="cuda") for n in (1, 3, 24, 200)]
         del held
 
-    times["4 tensors from the caching allocator"] = timed(blocks, 2000)
+    timed("4 tensors from the caching allocator", blocks, 2000)
 
     def cuda_blocks():
         blocks()
         torch.cuda.empty_cache()
 
-    times["the same from cudaMalloc"] = timed(cuda_blocks, 20)
+    timed("the same from cudaMalloc", cuda_blocks, 20)
 
 print(json.dumps(times))

@@ -79,6 +79,10 @@ void LeasePageWriter::set_contended(bool contended) {
   page_->contended.store(contended ? 1 : 0, std::memory_order_relaxed);
 }
 
+void LeasePageWriter::set_oversubscribed(bool oversubscribed) {
+  page_->oversubscribed.store(oversubscribed ? 1 : 0, std::memory_order_relaxed);
+}
+
 bool LeasePageWriter::is_open() const {
   return LeasePage::is_open(page_->gate.load(std::memory_order_relaxed));
 }

@@ -24,6 +24,9 @@ struct LeasePage {
   // Odd: open. Even: closed. Changes at every opening and closing, so that a waiter can futex-wait on the
   // value it saw (a shared futex: the waiting mapping is read-only). Written by the arbiter only.
   alignas(64) std::atomic<std::uint32_t> gate{0};
+  // Nonzero while what this GPU's tenants have allocated does not fit there together: the session then keeps
+  // short what it has queued. Beside the gate, since each submission looks at both.
+  std::atomic<std::uint32_t> oversubscribed{0};
   // Nonzero while other tenants wait for this GPU: the session then watches itself for idleness.
   alignas(64) std::atomic<std::uint32_t> contended{0};
 
@@ -49,6 +52,7 @@ class LeasePageWriter {
   // Opens or closes the gate; opening wakes the waiters. Idempotent.
   void set_open(bool open);
   void set_contended(bool contended);
+  void set_oversubscribed(bool oversubscribed);
   bool is_open() const;
 
  private:

@@ -143,9 +143,11 @@ struct Usage {
   std::uint8_t stuck = 0;  // an Evict could not be obeyed in full: no host room, or the context is lost
 };
 
-// Answers a Usage that asked. Refused: this footprint can never be resident here; the session takes it back
-// and returns CUDA_ERROR_OUT_OF_MEMORY. Granted: `allowed` is what may be resident now. It may be less than
-// the growth needs: the lease went to others meanwhile; the new memory then comes with the next Restore.
+// Answers a Usage that asked. Refused: this footprint can never be resident here, or nobody can make room for
+// it while turns end; the session takes it back and returns CUDA_ERROR_OUT_OF_MEMORY. Granted: `allowed` is
+// what may be resident now. To a session that holds a lease, and has not said Released since its gate was
+// closed, the answer comes when the room is there. To others it may be less than the growth needs; the new
+// memory then comes with the next Restore.
 struct Verdict {
   static constexpr MessageType kType = MessageType::verdict;
   std::uint64_t request = 0;

@@ -62,12 +62,16 @@ void Core::settle() {
     for (auto& [uuid, gpu] : state_.gpus) gpu.usable = usable(gpu);
     std::vector<Domain> all = domains();
     for (Domain& domain : all) plan(domain);
-    for (auto& [uuid, gpu] : state_.gpus) make_room(gpu);
+    for (auto& [uuid, gpu] : state_.gpus) {
+      make_room(gpu);
+      refuse_the_last(gpu);
+    }
     for (auto& [id, tenant] : state_.tenants) step_laggards(tenant);
     for (Domain& domain : all) {
       open_ready(domain);
       tell_contended(domain);
       watch_turn(domain);
+      tell_oversubscribed(domain);
     }
     answer_requests();
   }
@@ -246,6 +250,7 @@ void Core::on(const From<Usage>& event) {
   } else {
     take_use(*session, told, usage.request != 0);
     session->settling = usage.request != 0 ? settling : std::min(session->settling, settling);
+    if (usage.request != 0 && session->requests.empty()) session->asked_to_grow = now_;
     if (usage.request != 0) session->requests.push_back(usage.request);
   }
   // It could not say Ready for a growth that has come to nothing, and now it could.
@@ -271,9 +276,10 @@ void Core::take_use(Session& session, MemoryUse told, bool may_grow) {
     told.pinned = std::min(told.pinned, session.use.pinned);
   }
   // A growth that is yet to be asked for may be filled already, with what was allowed for memory freed since.
-  // Outside a turn nothing comes back, and what it was let pin it may have told as resident once more.
+  const Phase phase = session.tenant->phase;
+  // Before it is told to, nothing comes back, and what it was let pin it may have told as resident once more.
   Bytes most = session.use.resident;
-  if (session.tenant->phase != Phase::out)
+  if (phase != Phase::out && (phase != Phase::entering || session.asked))
     most = std::max({most, told.swappable, session.allowed, session.under_way});
   told.resident = std::min(told.resident, most);
   // What it says of its contexts lowers what others may have: a tenant is believed up to a part of the GPU.
@@ -287,8 +293,7 @@ void Core::take_use(Session& session, MemoryUse told, bool may_grow) {
   session.pinned = std::min(session.pinned, told.pinned);
   // What a session has freed it cannot fill again without asking, unless it is restoring: then it may fill
   // what it was allowed, for a growth that it is just about to ask for.
-  const Phase phase = session.tenant->phase;
-  if (phase == Phase::running) session.allowed = std::min(session.allowed, told.swappable);
+  if (has_arrived(session)) session.allowed = std::min(session.allowed, told.swappable);
   if (phase == Phase::out) session.allowed = std::min(session.allowed, told.resident);
 }
 
@@ -426,10 +431,7 @@ void Core::end_grace() {
   }
   for (auto& [id, session] : state_.sessions) {
     if (session.requests.empty() || could_ever_fit(session, settled(session.use, session.settling))) continue;
-    for (std::uint64_t request : session.requests)
-      send(session, Verdict{.request = request, .granted = 0, .allowed = session.allowed});
-    session.requests.clear();
-    session.settling = {};
+    refuse(session);
   }
   for (auto it = state_.tenants.begin(); it != state_.tenants.end();) {
     Tenant& tenant = (it++)->second;

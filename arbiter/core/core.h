@@ -130,7 +130,11 @@ class Core {
   void leave(Tenant& tenant);
   void revoke(Session& session);
   void finish_leaving(Tenant& tenant);
+  bool at_work(const Session& session) const;
+  bool has_arrived(const Session& session) const;
+  bool waits_to_grow(const Session& session) const;
   bool lags(const Session& session) const;
+  bool starved(const Session& session) const;
   bool starved(const Tenant& tenant) const;
   void note_drained(const Session& session);
   void step_laggards(Tenant& tenant);
@@ -138,6 +142,7 @@ class Core {
   void grant_lease(const Session& session);
   void end_leases(Tenant& tenant);
   void tell_contended(const Domain& domain);
+  void tell_oversubscribed(const Domain& domain);
 
   // timing.cpp: how long
   void set_turn_length(Domain& domain) const;
@@ -151,14 +156,17 @@ class Core {
 
   // residency.cpp: which memory moves
   Bytes promised(const Session& session) const;
+  Bytes whole(const Session& session) const;
   Bytes unevictable(const Session& session) const;
   void make_room(Gpu& gpu);
   const Tenant* first_starved(const Gpu& gpu) const;
   bool can_be_filled(const Tenant& tenant) const;
-  void evict(Gpu& gpu, Bytes shortage, const Tenant* starved);
+  void evict(Gpu& gpu, Bytes shortage, const Tenant* first);
   void evict_for_the_unknown(Gpu& gpu);
   void send_restores(Gpu& gpu);
   void settle_pinned(Gpu& gpu);
+  void refuse_the_last(const Gpu& gpu);
+  void refuse(Session& session);
   void answer_requests();
   void notice_stuck();
   Nanoseconds patience_for(Bytes moving) const;

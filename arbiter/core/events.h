@@ -71,6 +71,11 @@ struct SetContended {
   bool contended = false;
 };
 
+struct SetOversubscribed {
+  SessionId session;
+  bool oversubscribed = false;
+};
+
 // For the ledger: a lease begins or ends.
 struct RecordLease {
   bool grant = false;
@@ -96,7 +101,8 @@ struct Note {
   std::string text;
 };
 
-using Action = std::variant<Send, SetGate, SetContended, RecordLease, Drop, ArmTimer, Note>;
+using Action =
+    std::variant<Send, SetGate, SetContended, SetOversubscribed, RecordLease, Drop, ArmTimer, Note>;
 using Actions = std::vector<Action>;
 
 }  // namespace sharedgpu

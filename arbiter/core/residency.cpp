@@ -33,12 +33,17 @@ Nanoseconds Core::patience_for(Bytes moving) const {
   return tuning_.patience + std::chrono::seconds(moving.count >> 30);
 }
 
+// What a session has on the GPU once it has all of its memory.
+Bytes Core::whole(const Session& session) const {
+  return std::max(promised(session) - session.pinned, session.use.swappable) +
+         std::max(session.pinned, session.use.pinned);
+}
+
 // What of a session outside the running set must be reckoned to stay on the GPU.
 Bytes Core::unevictable(const Session& session) const {
   Bytes pinned = std::max(session.pinned, session.use.pinned);
   const Tenant& tenant = *session.tenant;
-  // It needs all of its memory to leave at all.
-  if (starved(tenant)) return std::max(promised(session) - session.pinned, session.use.swappable) + pinned;
+  if (starved(tenant)) return whole(session);
   bool overdue = tenant.phase == Phase::leaving && now_ - tenant.left >= tuning_.patience;
   if (overdue) return promised(session) - session.pinned + pinned;
   return session.stuck(now_) ? session.use.resident + pinned : pinned;
@@ -49,7 +54,10 @@ void Core::notice_stuck() {
   for (auto& [id, session] : state_.sessions) {
     if (session.gpu == nullptr) continue;
     if (session.stuck(now_)) wake_at(session.stuck_until);
-    if (session.tenant->phase == Phase::leaving) wake_at(session.tenant->left + tuning_.patience);
+    if (session.tenant->phase == Phase::leaving) {
+      wake_at(session.tenant->left + tuning_.step_after);
+      wake_at(session.tenant->left + tuning_.patience);
+    }
     if (!drained(session) || session.allowed >= session.use.resident) continue;
     Nanoseconds due = session.news + patience_for(Bytes{});
     wake_at(due);
@@ -62,7 +70,8 @@ void Core::notice_stuck() {
 }
 
 // Hands free room to those who need it, in the order: what cannot wait for a turn (pinned), who runs, who
-// needs it to leave, for whom the turn is, who was taken along. Evicts for what is missing.
+// needs it to leave, who asks for it on the way out, for whom the turn is, who was taken along. Evicts for
+// what is missing.
 void Core::make_room(Gpu& gpu) {
   std::vector<Session*> sessions;
   for (auto& [id, session] : state_.sessions)
@@ -73,6 +82,17 @@ void Core::make_room(Gpu& gpu) {
   Bytes room = minus(gpu.usable, promised_now);
   Bytes missing = minus(promised_now, gpu.usable);
   Bytes growing;
+  auto lacks = [](const Session* session) {
+    return minus(session->use.swappable,
+                 std::max({session->allowed, session->use.resident, session->under_way}));
+  };
+  // All that it lacks, or nothing yet: two that had a part each, and were told of none, could wait for ever.
+  auto fill = [&](Session* session) {
+    const Bytes costs = lacks(session);
+    if (costs <= room) session->allowed = std::max(session->allowed, session->use.swappable);
+    missing += minus(costs, room);
+    room = minus(room, costs);
+  };
   auto give = [&](Bytes& bound, Bytes target, Bytes already_counted) {
     if (target <= bound) return;
     Bytes costs = minus(target, std::max(bound, already_counted));
@@ -85,46 +105,40 @@ void Core::make_room(Gpu& gpu) {
   for (Session* session : sessions)
     if (session->tenant->phase == Phase::running) {
       Bytes before = missing;
-      give(session->allowed, session->use.swappable, std::max(session->use.resident, session->under_way));
+      fill(session);
       growing += missing - before;
     }
-  // One at a time gets what it lacks, also from others that leave: two that hold a part each would wait for
-  // ever.
-  const Tenant* starved = first_starved(gpu);
-  for (Session* session : sessions) {
-    if (!lags(*session)) continue;
-    if (session->tenant == starved)
-      give(session->allowed, session->use.swappable, session->use.resident);
-    else
-      session->allowed = std::min(session->allowed, session->use.resident);
-  }
+  // One at a time gets what it lacks, also from others that leave.
+  const Tenant* first = first_starved(gpu);
+  for (Session* session : sessions)
+    if (session->tenant == first && starved(*session)) fill(session);
+  for (Session* session : sessions)
+    if (waits_to_grow(*session) && lacks(session) <= room && can_be_filled(*session->tenant)) fill(session);
   for (bool leads : {true, false})
     for (Session* session : sessions)
       if (session->tenant->phase == Phase::entering && session->tenant->leads == leads)
         give(session->allowed, session->use.swappable, std::max(session->use.resident, session->under_way));
 
   if (growing != Bytes{}) missing += minus(tuning_.evict_step, growing);
-  if (missing != Bytes{}) evict(gpu, missing, starved);
+  if (missing != Bytes{}) evict(gpu, missing, first);
   send_restores(gpu);
   evict_for_the_unknown(gpu);
 }
 
-// What is resident already becomes pinned where it is: the same memory under another name. While a session is
-// on its way into a turn, or has not drained on its way out, messages that cross could let it fill the old
-// bound beside what it pinned.
+// What is resident already becomes pinned where it is: the same memory under another name. While a session
+// brings memory back, messages that cross could let it fill the old bound beside what it pinned.
 void Core::settle_pinned(Gpu& gpu) {
   for (auto& [id, session] : state_.sessions) {
-    const Phase phase = session.tenant->phase;
     if (session.gpu != &gpu || session.settling == Bytes{}) continue;
-    if (phase != Phase::running && !drained(session)) continue;
+    if (!has_arrived(session) && !drained(session)) continue;
     const Bytes settling = std::min({session.settling, session.use.swappable, session.use.resident});
     const Session before = session;
     session.use.swappable -= settling;
     session.use.resident -= settling;
     session.use.pinned += settling;
     session.pinned += settling;
-    session.allowed = phase == Phase::running ? minus(session.allowed, settling)
-                                              : std::min(session.allowed, session.use.resident);
+    session.allowed = has_arrived(session) ? minus(session.allowed, settling)
+                                           : std::min(session.allowed, session.use.resident);
     session.settling = {};
     // A late Restore may let it fill as much as before.
     if (promised(session) > promised(before) && promised(gpu) > gpu.usable) session = before;
@@ -160,22 +174,25 @@ const Tenant* Core::first_starved(const Gpu& gpu) const {
   const Tenant* first = nullptr;
   for (const auto& [id, session] : state_.sessions) {
     const Tenant* tenant = session.tenant;
-    if (session.gpu != &gpu || !lags(session) || session.use.resident >= session.use.swappable) continue;
+    if (session.gpu != &gpu || !starved(session)) continue;
     if ((first == nullptr || tenant->left < first->left) && can_be_filled(*tenant)) first = tenant;
   }
   return first;
 }
 
-// Whether all of a tenant's memory can be on its GPUs beside that of all who have not drained.
+// Whether all of a tenant's memory can be on its GPUs beside that of all who have not drained, or that cannot
+// be evicted for the time being.
 bool Core::can_be_filled(const Tenant& tenant) const {
   std::map<const Gpu*, Bytes> needed;
   for (const auto& [id, session] : state_.sessions) {
     if (!on_gpu(&session)) continue;
     Bytes& sum = needed[session.gpu];
-    if (!drained(session))
+    if (session.tenant == &tenant)
+      sum += whole(session);
+    else if (!drained(session))
       sum += promised(session);
     else
-      sum += session.pinned + (session.tenant == &tenant ? session.use.swappable : Bytes{});
+      sum += session.pinned + (session.stuck(now_) ? session.use.resident : Bytes{});
   }
   return std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [&](const Session* session) {
     return !on_gpu(session) || needed[session->gpu] <= usable(*session->gpu);
@@ -184,12 +201,12 @@ bool Core::can_be_filled(const Tenant& tenant) const {
 
 // Asks tenants without a lease, least recently run first, for what is not on its way already. Where that is
 // for a tenant that cannot leave without it, those that are on their way out with it give what they can.
-void Core::evict(Gpu& gpu, Bytes shortage, const Tenant* starved) {
+void Core::evict(Gpu& gpu, Bytes shortage, const Tenant* first) {
   std::vector<Session*> victims;
   for (auto& [id, session] : state_.sessions) {
     if (session.gpu != &gpu || !drained(session) || session.stuck(now_)) continue;
     const bool leaving = session.tenant->phase == Phase::leaving;
-    if (leaving && (starved == nullptr || session.tenant == starved)) continue;
+    if (leaving && (first == nullptr || session.tenant == first)) continue;
     shortage = minus(shortage, minus(session.use.resident, session.allowed));
     victims.push_back(&session);
   }
@@ -229,13 +246,42 @@ void Core::send_restores(Gpu& gpu) {
   }
 }
 
-// Growth of a tenant that runs is answered when the room for it is there. Any other tenant's comes with its
-// next turn. What is pinned takes room at once, whoever asks.
+// Nobody can make room for who asks for it on the way out: all that hold memory here wait for more
+// themselves, or cannot evict. The GPU would be theirs for ever. So the one that left last is told that there
+// is none.
+void Core::refuse_the_last(const Gpu& gpu) {
+  Session* last = nullptr;
+  for (auto& [id, session] : state_.sessions) {
+    if (session.gpu != &gpu || drained(session)) continue;
+    if (!starved(*session.tenant)) {
+      if (promised(session) != Bytes{}) return;  // it goes out without more, now or when its turn is over
+      continue;
+    }
+    if (!waits_to_grow(session) || can_be_filled(*session.tenant)) continue;
+    const Nanoseconds due = session.asked_to_grow + patience_for(session.use.footprint());
+    wake_at(due);
+    if (now_ >= due && (last == nullptr || last->tenant->left <= session.tenant->left)) last = &session;
+  }
+  if (last == nullptr) return;
+  actions_.emplace_back(Note{.tenant = last->tenant->id,
+                             .text = "needs more memory to end its turn than others can free; refused"});
+  refuse(*last);
+}
+
+void Core::refuse(Session& session) {
+  for (std::uint64_t request : session.requests)
+    send(session, Verdict{.request = request, .granted = 0, .allowed = session.allowed});
+  session.requests.clear();
+  session.settling = {};
+}
+
+// Growth of what is at work is answered when the room for it is there. Any other comes with the next turn.
+// What is pinned takes room at once, whoever asks.
 void Core::answer_requests() {
   for (auto& [id, session] : state_.sessions) {
     if (session.requests.empty() || session.pinned < session.use.pinned || session.settling != Bytes{})
       continue;
-    if (session.tenant->phase == Phase::running && session.allowed < session.use.swappable) continue;
+    if (at_work(session) && session.allowed < session.use.swappable) continue;
     // What is kept for a Step comes with the Step.
     const Bytes allowed =
         drained(session) ? std::min(session.allowed, session.use.resident) : session.allowed;

@@ -43,6 +43,7 @@ struct Session {
   Bytes settling;                       // of what is resident, it asks to pin; not in use.pinned yet
   Bytes peak;                           // the largest footprint since its turn began
   std::vector<std::uint64_t> requests;  // Usage requests without a Verdict yet
+  Nanoseconds asked_to_grow{};          // when the first of them came
 
   bool wants = false;
   bool ready = false;     // entering: all is resident
@@ -64,6 +65,8 @@ struct Session {
   Nanoseconds stuck_until{};  // it could not evict; asking again before then is no use
   Nanoseconds idle_told{};
   Nanoseconds idle{};  // for how long, at idle_told; zero: not idle
+
+  bool oversubscribed = false;  // what its page says of the GPU
 
   bool stuck(Nanoseconds now) const { return stuck_until > now; }
 };

@@ -94,9 +94,6 @@ Core::Turn Core::turn_of(const Domain& domain) const {
 }
 
 TenantView Core::view(const Tenant& tenant) const {
-  auto lacks = [](const Session* session) {
-    return session->use.swappable > session->allowed || session->use.pinned > session->pinned;
-  };
   bool running = tenant.phase == Phase::running;
   return {.tenant = tenant.id,
           .waiting_since = tenant.waiting_since,
@@ -104,7 +101,7 @@ TenantView Core::view(const Tenant& tenant) const {
           .interrupted = tenant.interrupted,
           .opened = running ? tenant.opened : now_,
           .leads = tenant.leads,
-          .grows = running && std::any_of(tenant.sessions.begin(), tenant.sessions.end(), lacks),
+          .grows = running && std::any_of(tenant.sessions.begin(), tenant.sessions.end(), lacks_room),
           .idle = idle_enough(tenant)};
 }
 
@@ -286,7 +283,7 @@ void Core::open(Domain& domain, Tenant& tenant) {
   tenant.interrupted = false;
   tenant.had = {};
   for (Session* session : tenant.sessions) {
-    session->wants = false;
+    session->wants = session->stepped = false;
     session->idle = {};
     if (!on_gpu(session)) continue;
     session->allowed = std::min(session->allowed, session->use.swappable);
@@ -352,6 +349,24 @@ void Core::revoke(Session& session) {
   send(session, Revoke{.epoch = session.epoch, .order = session.order});
 }
 
+// Its gate is open, or was, and it has not drained since: what it submitted may be on the GPU, and more of it
+// may come.
+bool Core::at_work(const Session& session) const {
+  const Tenant& tenant = *session.tenant;
+  if (!on_gpu(&session)) return false;
+  return tenant.phase == Phase::running ||
+         (tenant.phase == Phase::leaving && !session.released && leases_.holds(tenant.id));
+}
+
+// It asks for memory while its turn ends.
+bool Core::waits_to_grow(const Session& session) const {
+  return session.tenant->phase == Phase::leaving && at_work(session) && !session.requests.empty() &&
+         lacks_room(&session);
+}
+
+// Nothing of a turn's memory is still on its way back: what it frees it cannot fill again without asking.
+bool Core::has_arrived(const Session& session) const { return at_work(session) && !session.stepped; }
+
 // Whether others of its tenant still drain, perhaps because they wait on the GPU for what this session has
 // not submitted yet.
 bool Core::lags(const Session& session) const {
@@ -362,11 +377,18 @@ bool Core::lags(const Session& session) const {
                      [](const Session* other) { return on_gpu(other) && !other->released; });
 }
 
-// Whether it cannot end its turn before it has got more memory.
+// Whether its tenant may be unable to end its turn before this session has got more memory: for what it is to
+// submit for others, or for a thread that is allocating while the drain waits for that thread. Most drains
+// wait for nothing of the kind, and end sooner.
+bool Core::starved(const Session& session) const {
+  const Tenant& tenant = *session.tenant;
+  if (lags(session)) return session.use.resident < session.use.swappable;
+  return waits_to_grow(session) && now_ >= tenant.left + tuning_.step_after;
+}
+
 bool Core::starved(const Tenant& tenant) const {
-  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [this](const Session* session) {
-    return session->use.resident < session->use.swappable && lags(*session);
-  });
+  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
+                     [this](const Session* session) { return starved(*session); });
 }
 
 // A session says Released. What follows from that for the others is waited for before the next step: about as
@@ -471,6 +493,19 @@ void Core::tell_contended(const Domain& domain) {
       if (!contended) session->idle = {};
       actions_.emplace_back(SetContended{.session = session->id, .contended = contended});
       if (contended && session->gate_open) send(*session, Look{});
+    }
+}
+
+// Some turn will have to end then, and waits for what is queued. Nobody can tell when: a tenant that has
+// memory elsewhere comes back without warning.
+void Core::tell_oversubscribed(const Domain& domain) {
+  for (Tenant* tenant : domain.tenants) tenant->chosen = true;
+  const bool oversubscribed = domain.tenants.size() > 1 && !fits(domain, nullptr);
+  for (Tenant* tenant : domain.tenants)
+    for (Session* session : tenant->sessions) {
+      if (!on_gpu(session) || session->oversubscribed == oversubscribed) continue;
+      session->oversubscribed = oversubscribed;
+      actions_.emplace_back(SetOversubscribed{.session = session->id, .oversubscribed = oversubscribed});
     }
 }
 

@@ -505,6 +505,9 @@ void Arbiter::perform(const Actions& actions) {
       if (Client* client = client_of(gate->session)) client->page.set_open(gate->open);
     } else if (const auto* contended = std::get_if<SetContended>(&action)) {
       if (Client* client = client_of(contended->session)) client->page.set_contended(contended->contended);
+    } else if (const auto* crowded = std::get_if<SetOversubscribed>(&action)) {
+      if (Client* client = client_of(crowded->session))
+        client->page.set_oversubscribed(crowded->oversubscribed);
     } else if (const auto* drop = std::get_if<Drop>(&action)) {
       if (Client* client = client_of(drop->session)) refuse(*client, drop->reason);
     } else if (const auto* lease = std::get_if<RecordLease>(&action)) {

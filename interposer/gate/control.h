@@ -16,8 +16,8 @@ void prepare_to_close();
 
 // `on_wait` is called by a thread that begins to wait at
 // the closed gate while no other does; it must not block.
-// `complete` tells whether all memory is there: what was allocated in a drain may come with the next turn
-// only, and then nobody is let through for the sake of a drain that drags on.
+// `complete` tells whether all memory is there: else nobody is let through for the sake of a drain that drags
+// on.
 void arm(void (*on_wait)(), bool (*complete)() = nullptr);
 
 // One session of this process, by number: its lease page is one of those that must be open.

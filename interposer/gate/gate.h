@@ -61,6 +61,12 @@ void enter_slowly();
 // The page that all threads look at.
 inline const LeasePage& page() { return detail::slot.page; }
 
+// Whether tenants of a GPU of this process need more memory together than it has.
+inline bool oversubscribed() { return page().oversubscribed.load(std::memory_order_relaxed) != 0; }
+
+// Whether the calling thread is inside.
+inline bool inside() { return detail::self.depth != 0; }
+
 // RAII: inside from construction to destruction. Nests (a driver entry point may call another through our
 // door): only the outermost counts. Blocks while the gate is closed.
 class Pass {

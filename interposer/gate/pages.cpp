@@ -23,6 +23,13 @@ constinit std::atomic<bool> several{false};
 // Held while pages come, never while one is looked at.
 constinit std::mutex coming;
 
+bool any_oversubscribed() {
+  return std::ranges::any_of(pages, [](const auto& place) {
+    const LeasePage* page = place.load(std::memory_order_acquire);
+    return page != nullptr && page->oversubscribed.load(std::memory_order_relaxed) != 0;
+  });
+}
+
 bool open_in(const LeasePage& page) { return LeasePage::is_open(page.gate.load(std::memory_order_acquire)); }
 
 const LeasePage* first_closed() {
@@ -31,6 +38,12 @@ const LeasePage* first_closed() {
     if (page != nullptr && !open_in(*page)) return page;
   }
   return nullptr;
+}
+
+// Brings up to date what our page says of the memory.
+void gather() {
+  if (several.load(std::memory_order_acquire))
+    slot.page.oversubscribed.store(any_oversubscribed() ? 1 : 0, std::memory_order_relaxed);
 }
 
 // Puts a private page that says `gate` in the place of what is at `address`. It is complete before it comes
@@ -83,11 +96,13 @@ bool install(int fd, Seat seat) {
     if (!put_own_page(&slot, sizeof slot, first_closed() == nullptr ? kOpen : kClosed)) return false;
     several.store(true, std::memory_order_release);
   }
+  gather();
   is_open();
   return true;
 }
 
 bool contended(Seat seat) {
+  gather();
   const LeasePage* page = pages[seat.index].load(std::memory_order_acquire);
   return page != nullptr && page->contended.load(std::memory_order_relaxed) != 0;
 }

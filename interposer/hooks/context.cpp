@@ -13,6 +13,7 @@
 #include "interposer/hooks/holdings.h"
 #include "interposer/hooks/native.h"
 #include "interposer/hooks/pools.h"
+#include "interposer/hooks/queues.h"
 #include "interposer/session/session.h"
 
 #if CUDA_VERSION < 12050
@@ -75,6 +76,7 @@ CUresult destroy(CUcontext context, Call real) {
     hooks::pools().release_all();  // managed memory goes with its context, also what a pool keeps for later
     CUcontext popped = nullptr;
     if (pushed) SHAREDGPU_REAL(cuCtxPopCurrent_v2, &popped);
+    hooks::forget_queues_of(context);
     hooks::forget_streams_of(context);
   }
   session::borrowing().close_all(context);

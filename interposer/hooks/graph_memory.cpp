@@ -10,6 +10,7 @@
 #include "interposer/gate/gate.h"
 #include "interposer/hooks/export.h"
 #include "interposer/hooks/native.h"
+#include "interposer/hooks/submission.h"
 #include "interposer/session/session.h"
 
 #if CUDA_VERSION < 12020
@@ -75,11 +76,11 @@ CUresult with_room(Memory& memory, CUdevice device, Call call) {
   return result;
 }
 
-// `call` launches or uploads a graph.
+// `call` launches or uploads a graph. `own`: stream 0 is the thread's own.
 template <class Call>
-CUresult launched(Call call) {
+CUresult launched(CUstream stream, bool own, Call call) {
   const auto gated = [&] {
-    gate::Pass pass;
+    Submission submission(reinterpret_cast<StreamWord>(stream), own);
     return call();
   };
   CUresult result = gated();
@@ -118,19 +119,21 @@ void count() {
 namespace graph_memory = sharedgpu::hooks::graph_memory;
 
 SHAREDGPU_EXPORT CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) {
-  return graph_memory::launched([=] { return SHAREDGPU_REAL(cuGraphLaunch, graph, stream); });
+  return graph_memory::launched(stream, false, [=] { return SHAREDGPU_REAL(cuGraphLaunch, graph, stream); });
 }
 
 SHAREDGPU_EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec graph, CUstream stream) {
-  return graph_memory::launched([=] { return SHAREDGPU_REAL(cuGraphLaunch_ptsz, graph, stream); });
+  return graph_memory::launched(stream, true,
+                                [=] { return SHAREDGPU_REAL(cuGraphLaunch_ptsz, graph, stream); });
 }
 
 SHAREDGPU_EXPORT CUresult cuGraphUpload(CUgraphExec graph, CUstream stream) {
-  return graph_memory::launched([=] { return SHAREDGPU_REAL(cuGraphUpload, graph, stream); });
+  return graph_memory::launched(stream, false, [=] { return SHAREDGPU_REAL(cuGraphUpload, graph, stream); });
 }
 
 SHAREDGPU_EXPORT CUresult cuGraphUpload_ptsz(CUgraphExec graph, CUstream stream) {
-  return graph_memory::launched([=] { return SHAREDGPU_REAL(cuGraphUpload_ptsz, graph, stream); });
+  return graph_memory::launched(stream, true,
+                                [=] { return SHAREDGPU_REAL(cuGraphUpload_ptsz, graph, stream); });
 }
 
 SHAREDGPU_EXPORT CUresult cuGraphAddMemAllocNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after,

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "interposer/driver/call.h"
-#include "interposer/gate/gate.h"
 #include "interposer/hooks/export.h"
 #include "interposer/hooks/native.h"
+#include "interposer/hooks/submission.h"
 #include "interposer/session/session.h"
 
 using namespace sharedgpu;
@@ -68,9 +68,8 @@ Peers& peers() {
 // Copies between memory of ours on two devices, which plain cuMemAlloc's memory allows without peer access:
 // for mapped memory only cuMemcpyPeer knows the way. `peer` is given a context of each.
 template <class Plain, class Peer>
-CUresult copy(CUdeviceptr to, CUdeviceptr from, bool own_stream, Plain plain, Peer peer) {
-  gate::Pass pass;
-  if (own_stream) pass.to_own_stream();
+CUresult copy(CUdeviceptr to, CUdeviceptr from, CUstream stream, bool own, Plain plain, Peer peer) {
+  hooks::Submission submission(reinterpret_cast<hooks::StreamWord>(stream), own);
   if (session::memories().size() < 2) return plain();
   auto target = session::find(to);
   auto source = session::find(from);
@@ -98,13 +97,13 @@ SHAREDGPU_EXPORT CUresult cuCtxDisablePeerAccess(CUcontext peer) {
 #define COPY(name, own, peer_name)                                                                  \
   SHAREDGPU_EXPORT CUresult name(CUdeviceptr to, CUdeviceptr from, std::size_t size) {              \
     return copy(                                                                                    \
-        to, from, own, [=] { return SHAREDGPU_REAL(name, to, from, size); },                        \
+        to, from, nullptr, own, [=] { return SHAREDGPU_REAL(name, to, from, size); },               \
         [=](CUcontext a, CUcontext b) { return SHAREDGPU_REAL(peer_name, to, a, from, b, size); }); \
   }
 #define COPY_ASYNC(name, own, peer_name)                                                                    \
   SHAREDGPU_EXPORT CUresult name(CUdeviceptr to, CUdeviceptr from, std::size_t size, CUstream stream) {     \
     return copy(                                                                                            \
-        to, from, own, [=] { return SHAREDGPU_REAL(name, to, from, size, stream); },                        \
+        to, from, stream, own, [=] { return SHAREDGPU_REAL(name, to, from, size, stream); },                \
         [=](CUcontext a, CUcontext b) { return SHAREDGPU_REAL(peer_name, to, a, from, b, size, stream); }); \
   }
 

@@ -216,7 +216,8 @@ SHAREDGPU_EXPORT CUresult cuMemMap(CUdeviceptr address, std::size_t size, std::s
                                    CUmemGenericAllocationHandle handle, unsigned long long flags) {
   const bool possible = offset == 0 && flags == 0 && size != 0 && reservations().contains(address, size);
   auto result = first_answer([=](ProgramMemory& program) -> std::optional<CUresult> {
-    if (!possible && program.properties(handle)) return CUDA_ERROR_INVALID_VALUE;
+    if (!possible && program.properties(handle))
+      return offset != 0 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
     return possible ? program.map(address, {size}, handle) : std::nullopt;
   });
   return result ? *result : hooks::map_pinned(address, size, offset, handle, flags);

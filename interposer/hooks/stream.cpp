@@ -4,6 +4,7 @@
 #include "interposer/driver/call.h"
 #include "interposer/gate/control.h"
 #include "interposer/hooks/export.h"
+#include "interposer/hooks/queues.h"
 #include "interposer/hooks/streams.h"
 #include "interposer/session/session.h"
 
@@ -62,7 +63,9 @@ CUresult created(CUresult result, CUstream* stream) {
 void leave(CUstream stream) {
   session::captures().remove(stream);
   session::contexts().remove_stream(stream);
-  if (!session::memories().empty()) hooks::forget_stream(stream);
+  if (session::memories().empty()) return;
+  hooks::forget_queue(stream);
+  hooks::forget_stream(stream);
 }
 
 }  // namespace

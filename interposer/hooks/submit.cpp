@@ -6,31 +6,41 @@
 // through and needs no type, and functions newer than the cuda.h at hand get wrappers too. That the counts
 // are right is checked against cuda.h in tests/unit/interposer/functions_test.cpp.
 #include <cstdint>
-#include <string_view>
 
 #include "interposer/driver/real.h"
-#include "interposer/gate/gate.h"
 #include "interposer/hooks/export.h"
+#include "interposer/hooks/stream_of.h"
 
 namespace {
 
+namespace hooks = sharedgpu::hooks;
 using sharedgpu::driver::Function;
 using Word = std::uintptr_t;
 using Result = int;  // CUresult
 
 constexpr Result kNotFound = 500;  // CUDA_ERROR_NOT_FOUND
 
-// The variants in which stream 0 is the thread's own.
-constexpr bool to_own_stream(std::string_view name) {
-  return name.ends_with("_ptsz") || name.ends_with("_ptds");
-}
+// Passes the gate, and counts what it submits on the stream whose queue that fills.
+template <int stream, bool own>
+struct Way : hooks::Submission {
+  template <class... Words>
+  explicit Way(Words... words) : Submission(hooks::stream_of<stream>(words...), own) {}
+};
 
-template <Function function, bool own_stream, class... Words>
+// Passes the gate.
+template <bool own>
+struct Way<hooks::kFillsNoQueue, own> : sharedgpu::gate::Pass {
+  template <class... Words>
+  explicit Way(Words... /*words*/) {
+    if constexpr (own) to_own_stream();
+  }
+};
+
+template <Function function, class Way, class... Words>
 inline Result submit(Words... words) {
   void* target = sharedgpu::driver::real(function);
   if (target == nullptr) return kNotFound;
-  sharedgpu::gate::Pass pass;
-  if constexpr (own_stream) pass.to_own_stream();
+  Way way(words...);
   return reinterpret_cast<Result (*)(Words...)>(target)(words...);
 }
 
@@ -60,8 +70,9 @@ inline Result submit(Words... words) {
 #define ARGUMENTS_10 ARGUMENTS_9, j
 #define ARGUMENTS_11 ARGUMENTS_10, k
 
-#define SUBMIT(name, words)                                                 \
-  SHAREDGPU_EXPORT Result name(PARAMETERS_##words) {                        \
-    return submit<Function::name, to_own_stream(#name)>(ARGUMENTS_##words); \
+#define SUBMIT(name, words)                                                       \
+  SHAREDGPU_EXPORT Result name(PARAMETERS_##words) {                              \
+    using Its = Way<hooks::stream_at(#name, words), hooks::to_own_stream(#name)>; \
+    return submit<Function::name, Its>(ARGUMENTS_##words);                        \
   }
 #include "interposer/driver/functions.def"

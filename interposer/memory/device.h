@@ -8,8 +8,10 @@
 
 #include <cuda.h>
 
+#include <span>
 #include <vector>
 
+#include "interposer/memory/fingerprint.h"
 #include "protocol/units.h"
 
 namespace sharedgpu {
@@ -19,8 +21,16 @@ using Physical = CUmemGenericAllocationHandle;
 
 // An order of copies: those on one lane run one after another, lanes run side by side.
 struct Lane {
-  static constexpr unsigned kCount = 4;
+  static constexpr unsigned kCount = 4;  // for copies
+  static constexpr unsigned kLooks = 4;  // the lane of fingerprints()
+  static constexpr unsigned kAll = 5;
   unsigned index = 0;
+};
+
+// What fingerprints() is asked about.
+struct Look {
+  CUdeviceptr address = 0;
+  Bytes size;
 };
 
 class Device {
@@ -61,6 +71,24 @@ class Device {
   // Asynchronous. `host` should be pinned.
   virtual CUresult copy_out(Lane lane, std::byte* host, CUdeviceptr from, Bytes size) = 0;
   virtual CUresult copy_in(Lane lane, CUdeviceptr to, const std::byte* host, Bytes size) = 0;
+  // Writes the same 32-bit word everywhere. Asynchronous.
+  virtual CUresult fill(Lane lane, CUdeviceptr to, Bytes size, std::uint32_t word) {
+    static_cast<void>(lane);
+    static_cast<void>(to);
+    static_cast<void>(size);
+    static_cast<void>(word);
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  // How much fingerprints() may be asked about at once.
+  static constexpr Bytes kMostLooked = gibibytes(1);
+  // The fingerprints of accessible ranges, for each in `found`: waits for them, on a lane of its own. After a
+  // failure nothing is known, and the lane is to be waited for: memory may still be read. Where it succeeds,
+  // fill() is there too. CUDA_ERROR_NOT_SUPPORTED: this device or this driver cannot do that now.
+  virtual CUresult fingerprints(std::span<const Look> ranges, Fingerprint* found) {
+    static_cast<void>(ranges);
+    static_cast<void>(found);
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   // Of managed memory: sends the pages of the range to the GPU, or to the host. Asynchronous. Their contents
   // are never in danger: where it fails, some pages may have moved.
   enum class Side { gpu, host };

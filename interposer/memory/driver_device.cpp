@@ -14,6 +14,11 @@ bool DriverCalls::complete() const {
          cuMemHostUnregister;
 }
 
+bool DriverCalls::can_look() const {
+  return cuMemsetD32Async && cuModuleLoadData && cuModuleUnload && cuModuleGetFunction && cuLaunchKernel &&
+         cuMemHostAlloc && cuMemFreeHost;
+}
+
 DriverDevice::DriverDevice(const DriverCalls& calls, CUdevice device)
     : calls_(calls),
       device_(device),
@@ -32,22 +37,23 @@ DriverDevice::DriverDevice(const DriverCalls& calls, CUdevice device)
 void DriverDevice::use_context(CUcontext context) {
   const std::lock_guard lock(context_mutex_);
   if (context == context_) return;
-  drop_streams();
+  drop_context();
   context_ = context;
 }
 
-// The old context may be gone already; then these calls fail, and the streams went with it.
-void DriverDevice::drop_streams() {
-  if (context_ == nullptr || calls_.cuCtxPushCurrent_v2(context_) != CUDA_SUCCESS) {
+// The old context may be gone already; then these calls fail, and what was in it went with it.
+void DriverDevice::drop_context() {
+  if (push() != CUDA_SUCCESS) {
     streams_.fill(nullptr);
+    launcher_.forget();
     return;
   }
+  launcher_.unload();
   for (CUstream& stream : streams_) {
     if (stream != nullptr) calls_.cuStreamDestroy_v2(stream);
     stream = nullptr;
   }
-  CUcontext popped = nullptr;
-  calls_.cuCtxPopCurrent_v2(&popped);
+  pop();
 }
 
 bool DriverDevice::has(CUdevice_attribute attribute) const {
@@ -147,22 +153,29 @@ CUresult DriverDevice::export_memory(CUdeviceptr address, int* descriptor) {
 
 CUresult DriverDevice::enter() {
   context_mutex_.lock();
+  const CUresult result = push();
+  if (result != CUDA_SUCCESS) context_mutex_.unlock();
+  return result;
+}
+
+void DriverDevice::leave() {
+  pop();
+  context_mutex_.unlock();
+}
+
+CUresult DriverDevice::push() {
   const CUresult result =
       context_ == nullptr ? CUDA_ERROR_INVALID_CONTEXT : calls_.cuCtxPushCurrent_v2(context_);
-  if (result != CUDA_SUCCESS) {
-    context_mutex_.unlock();
-    return result;
-  }
+  if (result != CUDA_SUCCESS) return result;
   capture_mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
   if (calls_.cuThreadExchangeStreamCaptureMode) calls_.cuThreadExchangeStreamCaptureMode(&capture_mode_);
   return CUDA_SUCCESS;
 }
 
-void DriverDevice::leave() {
+void DriverDevice::pop() {
   if (calls_.cuThreadExchangeStreamCaptureMode) calls_.cuThreadExchangeStreamCaptureMode(&capture_mode_);
   CUcontext popped = nullptr;
   calls_.cuCtxPopCurrent_v2(&popped);
-  context_mutex_.unlock();
 }
 
 CUresult DriverDevice::stream_of(Lane lane, CUstream* stream) {
@@ -188,6 +201,20 @@ CUresult DriverDevice::copy_in(Lane lane, CUdeviceptr to, const std::byte* host,
   CUstream stream = nullptr;
   const CUresult result = stream_of(lane, &stream);
   return result == CUDA_SUCCESS ? calls_.cuMemcpyHtoDAsync_v2(to, host, size.count, stream) : result;
+}
+
+CUresult DriverDevice::fill(Lane lane, CUdeviceptr to, Bytes size, std::uint32_t word) {
+  if (!calls_.cuMemsetD32Async) return CUDA_ERROR_NOT_SUPPORTED;
+  CUstream stream = nullptr;
+  const CUresult result = stream_of(lane, &stream);
+  return result == CUDA_SUCCESS ? calls_.cuMemsetD32Async(to, word, size.count / sizeof word, stream)
+                                : result;
+}
+
+CUresult DriverDevice::fingerprints(std::span<const Look> ranges, Fingerprint* found) {
+  CUstream stream = nullptr;
+  const CUresult result = stream_of({Lane::kLooks}, &stream);
+  return result == CUDA_SUCCESS ? launcher_.look(stream, ranges, found) : result;
 }
 
 CUresult DriverDevice::wait(Lane lane) {

@@ -8,38 +8,10 @@
 #include <vector>
 
 #include "interposer/memory/device.h"
+#include "interposer/memory/driver_calls.h"
+#include "interposer/memory/fingerprint_launcher.h"
 
 namespace sharedgpu {
-
-// The real driver's entry points, never our own wrappers. From cuThreadExchangeStreamCaptureMode on they may
-// be null.
-struct DriverCalls {
-  decltype(&::cuMemGetAllocationGranularity) cuMemGetAllocationGranularity = nullptr;
-  decltype(&::cuMemAddressReserve) cuMemAddressReserve = nullptr;
-  decltype(&::cuMemAddressFree) cuMemAddressFree = nullptr;
-  decltype(&::cuMemCreate) cuMemCreate = nullptr;
-  decltype(&::cuMemRelease) cuMemRelease = nullptr;
-  decltype(&::cuMemMap) cuMemMap = nullptr;
-  decltype(&::cuMemSetAccess) cuMemSetAccess = nullptr;
-  decltype(&::cuMemUnmap) cuMemUnmap = nullptr;
-  decltype(&::cuMemRetainAllocationHandle) cuMemRetainAllocationHandle = nullptr;
-  decltype(&::cuCtxPushCurrent_v2) cuCtxPushCurrent_v2 = nullptr;
-  decltype(&::cuCtxPopCurrent_v2) cuCtxPopCurrent_v2 = nullptr;
-  decltype(&::cuStreamCreate) cuStreamCreate = nullptr;
-  decltype(&::cuStreamDestroy_v2) cuStreamDestroy_v2 = nullptr;
-  decltype(&::cuStreamSynchronize) cuStreamSynchronize = nullptr;
-  decltype(&::cuMemcpyDtoHAsync_v2) cuMemcpyDtoHAsync_v2 = nullptr;
-  decltype(&::cuMemcpyHtoDAsync_v2) cuMemcpyHtoDAsync_v2 = nullptr;
-  decltype(&::cuMemHostRegister_v2) cuMemHostRegister_v2 = nullptr;
-  decltype(&::cuMemHostUnregister) cuMemHostUnregister = nullptr;
-  decltype(&::cuThreadExchangeStreamCaptureMode) cuThreadExchangeStreamCaptureMode = nullptr;
-  decltype(&::cuDeviceGetAttribute) cuDeviceGetAttribute = nullptr;
-  decltype(&::cuMemExportToShareableHandle) cuMemExportToShareableHandle = nullptr;
-
-  // Whether every required entry is filled: without virtual memory management (driver < 10.2 or a GPU that
-  // lacks it) the swap backend cannot serve.
-  bool complete() const;
-};
 
 class DriverDevice : public Device {
  public:
@@ -74,6 +46,8 @@ class DriverDevice : public Device {
   void leave() override;
   CUresult copy_out(Lane lane, std::byte* host, CUdeviceptr from, Bytes size) override;
   CUresult copy_in(Lane lane, CUdeviceptr to, const std::byte* host, Bytes size) override;
+  CUresult fill(Lane lane, CUdeviceptr to, Bytes size, std::uint32_t word) override;
+  CUresult fingerprints(std::span<const Look> ranges, Fingerprint* found) override;
   CUresult wait(Lane lane) override;
   CUresult pin_host(std::byte* data, Bytes size) override;
   CUresult unpin_host(std::byte* data) override;
@@ -89,7 +63,9 @@ class DriverDevice : public Device {
   std::vector<CUdevice> users() const;
   CUmemAllocationProp properties(bool exportable) const;
   bool has(CUdevice_attribute attribute) const;
-  void drop_streams();
+  CUresult push();
+  void pop();
+  void drop_context();
 
   const DriverCalls calls_;
   const CUdevice device_;
@@ -104,7 +80,8 @@ class DriverDevice : public Device {
   // Held from enter() to leave(), so that the context cannot be destroyed under a copy.
   std::mutex context_mutex_;
   CUcontext context_ = nullptr;
-  std::array<CUstream, Lane::kCount> streams_{};  // made at first use
+  std::array<CUstream, Lane::kAll> streams_{};  // made at first use
+  FingerprintLauncher launcher_{calls_};
   CUstreamCaptureMode capture_mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 

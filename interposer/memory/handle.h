@@ -5,8 +5,10 @@
 #include <cuda.h>
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
+#include "interposer/memory/fingerprint.h"
 #include "interposer/memory/host_pool.h"
 #include "protocol/units.h"
 
@@ -20,16 +22,21 @@ struct View {
   bool ready = false;  // mapped, with all of that access
 };
 
-// Where the contents are: on the host if `host` has room, else on the GPU if mapped and accessible, else
-// there are none yet.
+// `contents` says where they are:
 //
-//   mapped  host
-//   no      no    unbacked: never written, or not since it was made
-//   yes     no    resident
-//   no      yes   evicted
-//   yes     yes   a restore failed after the mapping: memory is there, the contents are still on the host
+//   mapped  contents
+//   no      in_place   unbacked: never written, or not since it was made
+//   yes     in_place   resident, if accessible; else there are none yet
+//   no      elsewhere  evicted
+//   yes     elsewhere  a restore failed after the mapping: memory is there, the contents are not yet
 //
-// Managed memory has its contents wherever its pages are, and never `host`: mapped means that the pages
+// Elsewhere is `in_room`: in `host`; or `uniform`: nowhere, since every 32-bit word of them is `word`.
+//
+// A resident handle may have a clean copy: `host` still holds what came back from there, and `left` is its
+// fingerprint. It is what the handle holds as long as the handle has the same fingerprint; else it is mere
+// room.
+//
+// Managed memory has its contents wherever its pages are, always `in_place`: mapped means that the pages
 // belong on the GPU, unmapped that they are on the host.
 //
 // Mapped but not accessible is what remains where the driver refused access and then would not unmap either.
@@ -45,12 +52,18 @@ struct Handle {
     settling,  // leave to keep it is being asked for: counted as swappable and as pinned
     settled,   // stays where it is: counted as pinned only
   };
+  enum class Contents : std::uint8_t { in_place, in_room, uniform };
   CUdeviceptr address = 0;
   Bytes size;
   bool mapped = false;
   bool accessible = false;  // only where mapped
-  HostRoom host;
-  bool host_pages = false;  // managed: the driver keeps host memory for it, once it has been there
+  Contents contents = Contents::in_place;
+  HostRoom host;                    // the contents, or a clean copy
+  std::optional<Fingerprint> left;  // of what is in `host`, where that is known
+  std::uint32_t word = 0;           // of uniform contents
+  std::uint8_t changes = 0;         // so often in a row it was found changed
+  std::uint8_t rests = 0;           // evictions for which it is not looked at
+  bool host_pages = false;          // managed: the driver keeps host memory for it, once it has been there
   const CUmemAllocationProp* kind = nullptr;  // see Device::create
   std::vector<View> views;
   bool busy = false;
@@ -58,8 +71,9 @@ struct Handle {
   bool counted = false;         // in the resident bytes: mapped, or about to be; a settled one is not
   std::uint64_t last_used = 0;  // when something was last allocated in it, by a count of allocations
 
-  bool evicted() const { return !host.empty(); }
-  bool on_gpu() const { return accessible && host.empty(); }  // the contents are
+  bool evicted() const { return contents != Contents::in_place; }
+  bool on_gpu() const { return accessible && !evicted(); }  // the contents are
+  bool has_copy() const { return !evicted() && !host.empty(); }
   bool shown() const {
     return std::all_of(views.begin(), views.end(), [](const View& view) { return view.ready; });
   }

@@ -49,12 +49,14 @@ bool ManagedMover::take_room(Bytes size) {
   return true;
 }
 
-bool ManagedMover::begin_out(Handle& handle, Lane lane) {
-  if (!handle.on_gpu()) return true;
-  if (!handle.host_pages && !take_room(handle.size)) return false;
-  if (device_.prefetch(lane, handle.address, handle.size, Device::Side::host) == CUDA_SUCCESS) return true;
+Mover::Begun ManagedMover::begin_out(const Leaver& leaver, Lane lane) {
+  const Handle& handle = *leaver.handle;
+  if (!handle.on_gpu()) return Begun::yes;
+  if (!handle.host_pages && !take_room(handle.size)) return Begun::no_room;
+  if (device_.prefetch(lane, handle.address, handle.size, Device::Side::host) == CUDA_SUCCESS)
+    return Begun::yes;
   if (!handle.host_pages) under_way_ -= handle.size;
-  return false;
+  return Begun::failed;
 }
 
 // Where the wait fails, pages may have gone to the host or not: the handle counts as resident, as the most

@@ -23,7 +23,7 @@ class ManagedMover final : public Mover {
   CUresult hide(Handle& /*handle*/, View& /*view*/) override { return CUDA_SUCCESS; }
   bool settle() override;
   bool unsettled() const override { return false; }  // nothing that a free would have to wait for
-  bool begin_out(Handle& handle, Lane lane) override;
+  Begun begin_out(const Leaver& leaver, Lane lane) override;
   bool end_out(Handle& handle, Lane lane) override;
   CUresult begin_in(Handle& handle, Lane lane) override;
   bool end_in(Handle& handle, Lane lane) override;

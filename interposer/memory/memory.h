@@ -65,6 +65,13 @@ struct Piece {
   unsigned count = 0;  // of the allocation's pieces
 };
 
+// What an eviction did with contents.
+struct Eviction {
+  Bytes copied;
+  Bytes unchanged;  // the host still had them
+  Bytes uniform;    // one word says them
+};
+
 class Memory {
  public:
   virtual ~Memory() = default;
@@ -123,6 +130,8 @@ class Memory {
   // Evicts, least recently used first, until at most allowed() is resident. True: done. False: some had to
   // stay (reported as stuck); not a byte is lost either way.
   virtual bool evict() = 0;
+  // What the last evict() did. For its thread.
+  virtual Eviction last_eviction() const { return {}; }
   // Makes resident as much as allowed() lets in, and reports if that changed anything. True: all of the
   // process's memory is resident, or the device is lost: then no work will ever find anything, use() tells of
   // no more than is resident, and the program is to meet the driver's error. False: allowed() is too little,

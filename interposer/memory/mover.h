@@ -6,10 +6,20 @@
 // thread that has entered the device; a lane carries one handle at a time.
 #pragma once
 
+#include <optional>
+#include <span>
+
 #include "interposer/memory/device.h"
 #include "interposer/memory/handle.h"
+#include "interposer/memory/memory.h"
 
 namespace sharedgpu {
+
+// A handle that is to leave, and what was seen of its contents.
+struct Leaver {
+  Handle* handle = nullptr;
+  std::optional<Fingerprint> seen;
+};
 
 class Mover {
  public:
@@ -19,7 +29,7 @@ class Mover {
   virtual CUresult back(Handle& handle) = 0;
   // Takes the physical memory away, and the contents with it if they are not on the host.
   virtual CUresult unback(Handle& handle) = 0;
-  // Gives back what the host holds of it: its contents are wanted no more.
+  // Gives back what the host holds of it: its evicted contents, or its clean copy, are wanted no more.
   virtual void forget(Handle& handle) = 0;
   // For handles with views. Maps the memory of an accessible handle at all of them; on failure some may lack
   // it.
@@ -32,18 +42,35 @@ class Mover {
   // Whether a failure has left a copy under way. Any thread.
   virtual bool unsettled() const = 0;
 
-  // Eviction: host room first; then, when the contents have arrived there, the memory goes. False: the handle
-  // stays as it was.
-  virtual bool begin_out(Handle& handle, Lane lane) = 0;
+  // Looks at what is to leave, together at most Device::kMostLooked: what is not seen is copied. False: a
+  // look may still be under way, nothing may leave.
+  virtual bool look(std::span<Leaver> leavers) {
+    static_cast<void>(leavers);
+    return true;
+  }
+  // Whether the handle can leave without more host memory.
+  virtual bool has_room(const Handle& handle) const {
+    static_cast<void>(handle);
+    return true;
+  }
+
+  // Eviction: host room first; then, when the contents have arrived there, the memory goes. Where it has not
+  // begun or does not end, the handle stays as it was, without its clean copy perhaps.
+  enum class Begun { yes, no_room, failed };
+  virtual Begun begin_out(const Leaver& leaver, Lane lane) = 0;
   virtual bool end_out(Handle& handle, Lane lane) = 0;
 
   // Restore. On failure the contents are still on the host.
   virtual CUresult begin_in(Handle& handle, Lane lane) = 0;
   virtual bool end_in(Handle& handle, Lane lane) = 0;
 
-  // Host memory taken, and the part of it that holds contents. Any thread.
+  // What has left since this was last asked.
+  virtual Eviction take_left() { return {}; }
+
+  // Host memory taken, and the parts of it that hold contents and clean copies. Any thread.
   virtual Bytes host_held() const = 0;
   virtual Bytes host_used() const = 0;
+  virtual Bytes host_kept() const { return {}; }
   // Gives unused host memory back, as long as at least `keep` is held. The thread has entered the device.
   virtual void trim_host(Bytes keep) = 0;
 };

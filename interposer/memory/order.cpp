@@ -8,11 +8,13 @@ namespace sharedgpu {
 void Order::insert(Handle& handle) {
   if (handle.mapped && handle.place == Handle::Place::free) mapped_.insert(&handle);
   if (!handle.usable()) missing_.insert(&handle);
+  if (handle.has_copy()) copied_.insert(&handle);
 }
 
 void Order::remove(Handle& handle) {
   mapped_.erase(&handle);
   missing_.erase(&handle);
+  copied_.erase(&handle);
 }
 
 Handle* Order::first_to_leave() const { return mapped_.empty() ? nullptr : *mapped_.begin(); }

@@ -22,6 +22,8 @@ class Order {
   Handle* first_to_leave() const;
   // The handle that comes back next among those that need at most `room` more physical memory; null: none.
   Handle* first_to_return(Bytes room) const;
+  // The handle whose clean copy will be missed last: it would leave last; null: none has one.
+  Handle* last_copy() const { return copied_.empty() ? nullptr : *copied_.rbegin(); }
   // Whether the contents of all handles here are on the GPU.
   bool all_usable() const { return missing_.empty(); }
 
@@ -33,6 +35,7 @@ class Order {
   };
   std::set<Handle*, UsedBefore> mapped_;
   std::set<Handle*, UsedBefore> missing_;
+  std::set<Handle*, UsedBefore> copied_;  // with clean copies
 };
 
 }  // namespace sharedgpu

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -61,6 +62,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   void set_allowed(Bytes allowed) override;
   Bytes allowed() const override;
   bool evict() override;
+  Eviction last_eviction() const override { return last_eviction_; }
   bool restore() override;
   void tend() override;
 
@@ -82,6 +84,11 @@ class SwapMemory : public Memory, public ProgramMemory {
   enum class Gpu { may_run, drained };
 
   bool bring_back();
+  // Of the turn thread, with mutex_ held, which they let go meanwhile.
+  bool choose(std::unique_lock<std::mutex>& lock, Bytes excess, std::deque<Leaver>& chosen);
+  Mover::Begun begin_out(std::unique_lock<std::mutex>& lock, const Leaver& leaver, Lane lane);
+  bool give_up_copy();
+  void drop_copy(Handle& handle);
   // The growth, the shrinking and the blocks: swap_memory.cpp.
   CUresult allocate_small(CUdeviceptr* address, Bytes size, Bytes exact);
   bool take_from_arenas(CUdeviceptr* address, Bytes size);
@@ -167,6 +174,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   // The turn thread's own.
   Bytes host_peak_;  // the most that was evicted since all was resident
   unsigned tends_ = 0;
+  Eviction last_eviction_;
 };
 
 }  // namespace sharedgpu

@@ -2,8 +2,16 @@
 #include "interposer/memory/swap_mover.h"
 
 #include <utility>
+#include <vector>
 
 namespace sharedgpu {
+namespace {
+
+// A look costs a sixtieth of a copy. So many evictions it is left out where it has found nothing but changes,
+// by how often in a row; it takes two looks to know more.
+constexpr std::array<std::uint8_t, 6> kRests{0, 0, 1, 3, 7, 15};
+
+}  // namespace
 
 CUresult SwapMover::back(Handle& handle) {
   CUresult result = handle.mapped ? CUDA_SUCCESS : map(handle);
@@ -65,26 +73,89 @@ CUresult SwapMover::unback(Handle& handle) {
   return result;
 }
 
-void SwapMover::forget(Handle& handle) { pool_.give(std::exchange(handle.host, {})); }
+void SwapMover::forget(Handle& handle) {
+  pool_.give(take_host(handle));
+  handle.contents = Handle::Contents::in_place;
+}
 
-bool SwapMover::begin_out(Handle& handle, Lane lane) {
-  if (!handle.on_gpu()) return true;  // no contents, or the host copy is good already: nothing to copy
-  std::optional<HostRoom> room = pool_.take(handle.size);
-  if (!room) return false;
-  filling_[lane.index] = std::move(*room);
-  CUdeviceptr from = handle.address;
-  for (const HostPiece& piece : filling_[lane.index]) {
-    if (device_.copy_out(lane, piece.data, from, piece.size) != CUDA_SUCCESS) {
-      settle(lane);
-      return false;
+// What the host has of it means nothing from here on.
+HostRoom SwapMover::take_host(Handle& handle) {
+  if (handle.has_copy()) kept_ -= handle.size.count;
+  handle.left.reset();
+  return std::exchange(handle.host, {});
+}
+
+void SwapMover::note_change(Handle& handle, bool changed) {
+  handle.changes = changed ? std::min<std::uint8_t>(handle.changes, kRests.size() - 2) : 0;
+  if (changed) ++handle.changes;
+  handle.rests = kRests[handle.changes];
+}
+
+bool SwapMover::look(std::span<Leaver> leavers) {
+  std::vector<Look> looks;
+  std::vector<Leaver*> looked;
+  for (Leaver& leaver : leavers) {
+    Handle& handle = *leaver.handle;
+    if (!handle.on_gpu() || handle.size > fingerprint::kLargest) continue;
+    if (handle.rests != 0) {
+      --handle.rests;
+      continue;
     }
-    from += piece.size.count;
+    looks.push_back({handle.address, handle.size});
+    looked.push_back(&leaver);
   }
+  if (looks.empty()) return true;
+  std::vector<Fingerprint> found(looks.size());
+  if (device_.fingerprints(looks, found.data()) != CUDA_SUCCESS) return settle({Lane::kLooks});
+  for (std::size_t i = 0; i < looked.size(); ++i) looked[i]->seen = found[i];
   return true;
 }
 
+SwapMover::Way SwapMover::way_of(const Leaver& leaver) {
+  const Handle& handle = *leaver.handle;
+  if (!handle.on_gpu()) return Way::empty;  // no contents, or they are elsewhere already
+  if (!leaver.seen) return Way::copied;
+  if (leaver.seen->uniform) return Way::uniform;
+  return handle.has_copy() && leaver.seen == handle.left ? Way::unchanged : Way::copied;
+}
+
+bool SwapMover::has_room(const Handle& handle) const {
+  return handle.has_copy() || minus(pool_.held(), pool_.used()) >= handle.size;
+}
+
+Mover::Begun SwapMover::begin_out(const Leaver& leaver, Lane lane) {
+  Handle& handle = *leaver.handle;
+  Leaving& leaving = leaving_[lane.index];
+  leaving.way = way_of(leaver);
+  leaving.seen = leaver.seen;
+  if (leaver.seen && (leaver.seen->uniform || handle.left)) note_change(handle, leaving.way == Way::copied);
+  return leaving.way == Way::copied ? begin_copy(handle, lane) : Begun::yes;
+}
+
+// The room of a clean copy serves again: the contents are on the GPU until all of them have arrived.
+Mover::Begun SwapMover::begin_copy(Handle& handle, Lane lane) {
+  Leaving& leaving = leaving_[lane.index];
+  if (handle.has_copy()) {
+    leaving.room = take_host(handle);
+  } else if (std::optional<HostRoom> room = pool_.take(handle.size)) {
+    leaving.room = std::move(*room);
+  } else {
+    return Begun::no_room;
+  }
+  CUdeviceptr from = handle.address;
+  for (const HostPiece& piece : leaving.room) {
+    if (device_.copy_out(lane, piece.data, from, piece.size) != CUDA_SUCCESS) {
+      settle(lane);
+      return Begun::failed;
+    }
+    from += piece.size.count;
+  }
+  return Begun::yes;
+}
+
 bool SwapMover::end_out(Handle& handle, Lane lane) {
-  const bool copied = handle.on_gpu();
+  Leaving& leaving = leaving_[lane.index];
+  const bool copied = leaving.way == Way::copied;
   if (copied && device_.wait(lane) != CUDA_SUCCESS) {
     settle(lane);
     return false;
@@ -93,38 +164,63 @@ bool SwapMover::end_out(Handle& handle, Lane lane) {
     if (copied) settle(lane);
     return false;
   }
-  if (copied) handle.host = std::exchange(filling_[lane.index], {});
+  switch (leaving.way) {
+    case Way::empty:
+      break;
+    case Way::copied:
+      handle.host = std::exchange(leaving.room, {});
+      if (handle.rests == 0) handle.left = leaving.seen;
+      handle.contents = Handle::Contents::in_room;
+      left_.copied += handle.size;
+      break;
+    case Way::unchanged:
+      kept_ -= handle.size.count;
+      handle.contents = Handle::Contents::in_room;
+      left_.unchanged += handle.size;
+      break;
+    case Way::uniform:
+      pool_.give(take_host(handle));
+      handle.word = leaving.seen->value;
+      handle.contents = Handle::Contents::uniform;
+      left_.uniform += handle.size;
+      break;
+  }
   return true;
 }
 
 CUresult SwapMover::begin_in(Handle& handle, Lane lane) {
   CUresult result = handle.accessible ? show(handle) : back(handle);
-  if (result != CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS || !handle.evicted()) return result;
+  if (handle.contents == Handle::Contents::uniform)
+    result = device_.fill(lane, handle.address, handle.size, handle.word);
   CUdeviceptr to = handle.address;
   for (const HostPiece& piece : handle.host) {
-    result = device_.copy_in(lane, to, piece.data, piece.size);
-    if (result != CUDA_SUCCESS) {
-      if (settle(lane)) unback(handle);
-      return result;
-    }
+    if (result == CUDA_SUCCESS) result = device_.copy_in(lane, to, piece.data, piece.size);
     to += piece.size.count;
   }
-  return CUDA_SUCCESS;
+  if (result != CUDA_SUCCESS && settle(lane)) unback(handle);
+  return result;
 }
 
+// What came from the host stays there as a clean copy, if the next eviction can tell whether it still is one.
 bool SwapMover::end_in(Handle& handle, Lane lane) {
   if (!handle.evicted()) return true;
   if (device_.wait(lane) != CUDA_SUCCESS) {
     if (settle(lane)) unback(handle);
     return false;
   }
-  forget(handle);
+  if (!handle.left) {
+    forget(handle);
+    return true;
+  }
+  handle.contents = Handle::Contents::in_place;
+  kept_ += handle.size.count;
   return true;
 }
 
 bool SwapMover::settle() {
   bool all = true;
-  for (unsigned lane = 0; lane < Lane::kCount; ++lane) {
+  for (unsigned lane = 0; lane < Lane::kAll; ++lane) {
     if (unsettled_[lane]) all &= settle({lane});
   }
   return all;
@@ -134,7 +230,7 @@ bool SwapMover::settle() {
 bool SwapMover::settle(Lane lane) {
   unsettled_[lane.index] = device_.wait(lane) != CUDA_SUCCESS;
   if (unsettled_[lane.index]) return false;
-  pool_.give(std::exchange(filling_[lane.index], {}));
+  pool_.give(std::exchange(leaving_[lane.index].room, {}));
   return true;
 }
 

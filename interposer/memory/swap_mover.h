@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <optional>
+#include <utility>
 
 #include "interposer/memory/host_pool.h"
 #include "interposer/memory/mover.h"
@@ -26,23 +28,42 @@ class SwapMover final : public Mover {
   bool unsettled() const override {
     return std::any_of(unsettled_.begin(), unsettled_.end(), [](const auto& lane) { return lane.load(); });
   }
-  bool begin_out(Handle& handle, Lane lane) override;
+  bool look(std::span<Leaver> leavers) override;
+  bool has_room(const Handle& handle) const override;
+  Begun begin_out(const Leaver& leaver, Lane lane) override;
   bool end_out(Handle& handle, Lane lane) override;
   CUresult begin_in(Handle& handle, Lane lane) override;
   bool end_in(Handle& handle, Lane lane) override;
   Bytes host_held() const override { return pool_.held(); }
-  Bytes host_used() const override { return pool_.used(); }
+  Bytes host_used() const override { return minus(pool_.used(), host_kept()); }
+  Bytes host_kept() const override { return {kept_.load(std::memory_order_relaxed)}; }
+  Eviction take_left() override { return std::exchange(left_, {}); }
   void trim_host(Bytes keep) override { pool_.trim(keep); }
 
  private:
+  // A handle's way out. One that was not looked at is copied.
+  enum class Way : std::uint8_t { empty, copied, unchanged, uniform };
+  struct Leaving {
+    Way way = Way::empty;
+    HostRoom room;  // what the copy is writing
+    std::optional<Fingerprint> seen;
+  };
+  static void note_change(Handle& handle, bool changed);
+  static Way way_of(const Leaver& leaver);
+  Begun begin_copy(Handle& handle, Lane lane);
+  HostRoom take_host(Handle& handle);
   CUresult map(Handle& handle);
   void give_back(Physical physical);
   bool settle(Lane lane);
 
   Device& device_;
   HostPool pool_;
-  std::array<HostRoom, Lane::kCount> filling_;               // what the copies out are writing
-  std::array<std::atomic<bool>, Lane::kCount> unsettled_{};  // a copy may be under way for one that failed
+  std::atomic<std::uint64_t> kept_{0};                     // in clean copies
+  std::array<std::atomic<bool>, Lane::kAll> unsettled_{};  // work may be under way for one that failed
+
+  // The turn thread's own.
+  std::array<Leaving, Lane::kAll> leaving_;
+  Eviction left_;
 };
 
 }  // namespace sharedgpu

@@ -82,7 +82,9 @@ std::optional<CUresult> SwapMemory::map(CUdeviceptr address, Bytes size, Id id) 
   const auto after = mappings_.lower_bound(address);
   const bool taken = mapping_at(address) != mappings_.end() ||
                      (after != mappings_.end() && after->first < address + size.count);
-  if (size != made.range->size || address % granularity_.count != 0 || taken) return CUDA_ERROR_INVALID_VALUE;
+  if (size != made.range->size)
+    return CUDA_ERROR_NOT_SUPPORTED;  // the driver maps all of a handle or nothing
+  if (address % granularity_.count != 0 || taken) return CUDA_ERROR_INVALID_VALUE;
   mappings_.emplace(address, id);
   ++made.mappings;
   const CUresult result = show(lock, made, address);

@@ -31,8 +31,10 @@ CUresult SwapMemory::settle(CUdeviceptr address, Bytes size) {
     // Those that were freed meanwhile are not among them.
     for (auto& [base, range] : ranges_)
       for (Handle& handle : range.handles)
-        if (handle.place == Handle::Place::settling)
+        if (handle.place == Handle::Place::settling) {
           set_place(handle, granted ? Handle::Place::settled : Handle::Place::free);
+          if (granted && !handle.busy && handle.has_copy()) drop_copy(handle);  // it never leaves
+        }
     settled_.notify_all();
   }
   // Refused, it is as swappable as before; the arbiter may have reckoned otherwise meanwhile, and believes in

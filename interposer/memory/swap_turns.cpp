@@ -2,7 +2,9 @@
 // Eviction and restore: several handles' copies under way at once, retired in order. On the turn thread.
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <utility>
+#include <vector>
 
 #include "interposer/memory/swap_memory.h"
 
@@ -40,24 +42,27 @@ bool SwapMemory::evict() {
   const bool ready = scope.ok() && mover_->settle();
   if (ready) free_deferred(Gpu::drained);
   tends_ = 0;
+  mover_->take_left();
   Pipeline pipeline;
+  std::deque<Leaver> next;
   Bytes leaving;
   Bytes unreported;
   bool stuck = !ready;
   std::unique_lock lock(mutex_);
   while (true) {
     while (!stuck && !pipeline.full() && minus(resident_, leaving) > allowed_) {
-      Handle* const handle = order_.first_to_leave();
-      if (handle == nullptr) break;
-      claim(*handle);
-      lock.unlock();
-      const bool begun = mover_->begin_out(*handle, pipeline.next_lane());
-      lock.lock();
-      if (begun) {
-        pipeline.push(*handle);
-        leaving += handle->size;
+      if (next.empty()) {
+        stuck = !choose(lock, minus(minus(resident_, leaving), allowed_), next);
+        if (next.empty()) break;
+        continue;  // less may have to leave now
+      }
+      const Leaver leaver = next.front();
+      next.pop_front();
+      if (begin_out(lock, leaver, pipeline.next_lane()) == Mover::Begun::yes) {
+        pipeline.push(*leaver.handle);
+        leaving += leaver.handle->size;
       } else {
-        unclaim(*handle);
+        unclaim(*leaver.handle);
         stuck = true;
       }
     }
@@ -82,11 +87,62 @@ bool SwapMemory::evict() {
       settled_.wait(lock);  // what is left is being made or freed by other threads, which never wait for us
     }
   }
+  for (const Leaver& leaver : next) unclaim(*leaver.handle);
   const bool done = resident_ <= allowed_;
   lock.unlock();
+  last_eviction_ = mover_->take_left();
   host_peak_ = std::max(host_peak_, mover_->host_used());
   books_.report(!done);
   return done;
+}
+
+// Claims the handles that leave next, and looks at them together: the lanes have enough to copy meanwhile.
+// False: nothing may leave now.
+bool SwapMemory::choose(std::unique_lock<std::mutex>& lock, Bytes excess, std::deque<Leaver>& chosen) {
+  std::vector<Leaver> leavers;
+  Bytes together;
+  for (Handle* handle = order_.first_to_leave(); handle != nullptr && together < excess;
+       handle = order_.first_to_leave()) {
+    if (!leavers.empty() && together + handle->size > Device::kMostLooked) break;
+    claim(*handle);
+    together += handle->size;
+    leavers.push_back({handle, {}});
+  }
+  if (leavers.empty()) return true;
+  lock.unlock();
+  const bool looked = mover_->look(leavers);
+  lock.lock();
+  chosen.assign(leavers.begin(), leavers.end());
+  return looked;
+}
+
+// Clean copies lie where the pool would keep room anyway. They are given up before the pool holds more than
+// what is to be on the host, and before the handle has to stay for lack of room.
+Mover::Begun SwapMemory::begin_out(std::unique_lock<std::mutex>& lock, const Leaver& leaver, Lane lane) {
+  while (!mover_->has_room(*leaver.handle) && mover_->host_held() >= minus(swappable_, allowed_) &&
+         give_up_copy()) {
+  }
+  for (;;) {
+    lock.unlock();
+    const Mover::Begun begun = mover_->begin_out(leaver, lane);
+    lock.lock();
+    if (begun != Mover::Begun::no_room || !give_up_copy()) return begun;
+  }
+}
+
+// The one that is missed last. False: there is none.
+bool SwapMemory::give_up_copy() {
+  Handle* const handle = order_.last_copy();
+  if (handle == nullptr) return false;
+  drop_copy(*handle);
+  return true;
+}
+
+// Of a handle that is not busy.
+void SwapMemory::drop_copy(Handle& handle) {
+  order_.remove(handle);
+  mover_->forget(handle);
+  order_.insert(handle);
 }
 
 bool SwapMemory::restore() {
@@ -144,9 +200,13 @@ bool SwapMemory::bring_back() {
     }
   }
   const bool done = lost_ || order_.all_usable();
+  // The next turn most likely needs as much host room as this one did: pinning costs more than copying. Only
+  // once: when another Restore follows, work may be under way already, and giving memory back waits for it.
+  const bool trim = done && ready && host_peak_ != Bytes{};
+  while (trim && mover_->host_kept() > host_peak_ && give_up_copy()) {
+  }
   lock.unlock();
-  // The next turn most likely needs as much host room as this one did: pinning costs more than copying.
-  if (done && ready) mover_->trim_host(std::exchange(host_peak_, {}));
+  if (trim) mover_->trim_host(std::exchange(host_peak_, {}));
   if (unreported.count != 0) books_.report(false);
   return done;
 }
@@ -156,6 +216,11 @@ void SwapMemory::tend() {
   ++tends_;
   if (mover_->host_held() == mover_->host_used()) return;
   if (tends_ < options_.idle_tends && !budget_.tight()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    while (give_up_copy()) {
+    }
+  }
   const DeviceScope scope(device_);
   if (scope.ok()) mover_->trim_host(mover_->host_used());
 }

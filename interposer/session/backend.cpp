@@ -38,6 +38,13 @@ DriverCalls real_calls() {
       REAL(cuThreadExchangeStreamCaptureMode),
       REAL(cuDeviceGetAttribute),
       REAL(cuMemExportToShareableHandle),
+      REAL(cuMemsetD32Async),
+      REAL(cuModuleLoadData),
+      REAL(cuModuleUnload),
+      REAL(cuModuleGetFunction),
+      REAL(cuLaunchKernel),
+      REAL(cuMemHostAlloc),
+      REAL(cuMemFreeHost),
   };
 #undef REAL
 }

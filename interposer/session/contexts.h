@@ -57,6 +57,13 @@ class Contexts {
   // capture, which the question could spoil, there is none.
   CUresult error_of(CUstream stream);
 
+  // Does something quick that would spoil a capture, unless there is one.
+  template <class Action>
+  void unless_capturing(Action action) {
+    std::lock_guard lock(mutex_);
+    if (!gate::capturing()) action();
+  }
+
   // Counts a capture that begins. None does in the middle of the questions and waits above.
   void capture_began();
 

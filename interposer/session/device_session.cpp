@@ -145,8 +145,10 @@ bool DeviceSession::ask(Request& request, Nanoseconds patience, Nanoseconds dead
     answered = requests_.answered(request);
     if (answered || arbiter_gone(patience) || service_.silent() || now() >= deadline) break;
     if (service_.words() != words) {
-      // What it holds back until this process has drained may be what the drain waits for.
-      if (pinged && gate::held() && !gate::is_open()) break;
+      // What settles may be held back until this process has drained, and the drain may wait for who asks.
+      const Memory* mine = memory();
+      const bool settles = mine != nullptr && mine->use().settling != Bytes{};
+      if (pinged && settles && gate::held() && !gate::is_open()) break;
       words = service_.words();
       pinged = false;
       silence = {};
@@ -171,9 +173,9 @@ bool DeviceSession::ask(Request& request, Nanoseconds patience, Nanoseconds dead
 Books::Answer DeviceSession::grow() {
   Request request(MessageType::usage);
   if (ask(request, settings_.arbiter_timeout)) return {.granted = request.answer.as<Verdict>().granted != 0};
-  // With no arbiter to ask, the driver's own limit decides. Behind an open gate all must be resident.
+  // With no arbiter to ask, the driver's own limit decides. While the lease is held all must be resident.
   Memory* mine = memory();
-  if (mine != nullptr && gate::is_open()) mine->set_allowed(std::max(mine->allowed(), mine->use().swappable));
+  if (mine != nullptr && gate::held()) mine->set_allowed(std::max(mine->allowed(), mine->use().swappable));
   return {.granted = true};
 }
 

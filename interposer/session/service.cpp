@@ -34,6 +34,7 @@ void sleep_for(Nanoseconds time) {
 
 void Service::adopt(Handshake& hands) {
   channel_ = std::move(hands.channel);
+  released_ = false;  // this arbiter asks for it anew
   socket_ = FileIdentity(channel_.fd());
   words_.fetch_add(1, std::memory_order_release);
   epoch_ = hands.welcome.epoch;
@@ -146,6 +147,10 @@ int Service::send_report(const Report& report) {
     case MessageType::ready:
       return send(Message::of(Ready{.epoch = report.epoch, .use = use()}));
     case MessageType::released:
+      // A thread may be allocating: from here on it takes no room that the arbiter gives to others.
+      released_ = true;
+      if (Memory* mine = memory_.load(std::memory_order_acquire))
+        mine->set_allowed(std::min(mine->allowed(), mine->use().resident));
       return send(Message::of(Released{.epoch = report.epoch,
                                        .order = report.order,
                                        .wants = gate::wanted(),
@@ -177,7 +182,9 @@ void Service::handle(const Message& message, UniqueFd descriptor) {
       break;
     case MessageType::verdict: {
       auto verdict = message.as<Verdict>();
-      if (verdict.granted != 0) allow(verdict.allowed);
+      // What was allowed before the arbiter heard Released is not ours any more.
+      if (verdict.granted != 0 && memory != nullptr)
+        allow(released_ ? std::min(memory->allowed(), verdict.allowed) : verdict.allowed);
       requests_.answer(MessageType::usage, verdict.request, message);
       break;
     }
@@ -194,6 +201,7 @@ void Service::handle(const Message& message, UniqueFd descriptor) {
       auto restore = message.as<Restore>();
       epoch_ = restore.epoch;
       turns_.set_epoch(epoch_);
+      released_ = false;
       allow(restore.allowed);
       turns_.push({.kind = Turn::Kind::restore, .epoch = restore.epoch, .since = now()});
       break;
@@ -205,6 +213,7 @@ void Service::handle(const Message& message, UniqueFd descriptor) {
     }
     case MessageType::step: {
       auto step = message.as<Step>();
+      released_ = false;
       allow(step.allowed);
       turns_.push({.kind = Turn::Kind::step, .epoch = step.epoch, .order = step.order, .since = now()});
       break;

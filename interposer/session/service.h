@@ -73,6 +73,7 @@ class Service {
   std::atomic<bool> has_gpu_{false};
   bool refused_ = false;
   bool attached_ = false;  // on this or an earlier connection
+  bool released_ = false;  // Released was said, and neither Restore nor Step has come since
 };
 
 }  // namespace sharedgpu::session

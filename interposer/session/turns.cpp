@@ -19,9 +19,13 @@ constexpr Nanoseconds kTend = 1s;
 
 }  // namespace
 
+// What is allowed has been told already. So of several orders to move memory up to that, one does.
 void Turns::push(const Turn& turn) {
   {
     std::lock_guard lock(mutex_);
+    const bool moves = turn.kind == Turn::Kind::restore || turn.kind == Turn::Kind::evict;
+    if (moves && !queue_.empty() && queue_.back().kind == turn.kind && queue_.back().epoch == turn.epoch)
+      return;
     queue_.push_back(turn);
   }
   wakeup_.raise();
@@ -77,7 +81,7 @@ void Turns::obey(const Turn& turn) {
       step(turn);
       break;
     case Turn::Kind::evict:
-      if (memory() == nullptr || memory()->evict()) outbox_.usage(false);
+      if (memory() == nullptr || evict(*memory())) outbox_.usage(false);
       break;
     case Turn::Kind::go_plain:
       if (restore()) {
@@ -88,6 +92,18 @@ void Turns::obey(const Turn& turn) {
       retry_ = true;
       break;
   }
+}
+
+bool Turns::evict(Memory& memory) {
+  const Nanoseconds begun = now();
+  const bool done = memory.evict();
+  const auto took = static_cast<double>((now() - begun).count()) / 1e6;
+  const Eviction last = memory.last_eviction();
+  if (last.copied + last.unchanged + last.uniform == Bytes{}) return done;
+  const auto mebibytes_of = [](Bytes size) { return static_cast<unsigned long long>(size.count >> 20); };
+  debug("evicted in %.1f ms, in MiB: %llu copied, %llu unchanged, %llu uniform", took,
+        mebibytes_of(last.copied), mebibytes_of(last.unchanged), mebibytes_of(last.uniform));
+  return done;
 }
 
 bool Turns::restore() { return memory() == nullptr || memory()->restore(); }
@@ -103,8 +119,6 @@ void Turns::step(const Turn& turn) {
 }
 
 void Turns::say_released(const Turn& turn) {
-  // A thread may be allocating: from here on it takes no room that the arbiter gives to others.
-  if (Memory* mine = memory()) mine->set_allowed(std::min(mine->allowed(), mine->use().resident));
   Nanoseconds overuse = now() - revoked_;
   debug("turn %llu released, %.3f ms after Revoke", static_cast<unsigned long long>(turn.epoch.value),
         static_cast<double>(overuse.count()) / 1e6);

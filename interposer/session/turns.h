@@ -47,6 +47,7 @@ class Turns {
   bool pop(Turn& turn);
   void obey(const Turn& turn);
   bool restore();
+  static bool evict(Memory& memory);
   void release(const Turn& turn);
   void step(const Turn& turn);
   void say_released(const Turn& turn);

@@ -50,6 +50,15 @@ load helpers
   all_succeed idle busy
 }
 
+@test "a tenant whose thread's own stream is at work does not count as idle" {
+  start_arbiter Quantum=60s
+  SHAREDGPU_DEBUG=1 tenant busy hog --bytes 75% --of 512MiB --piece-ms 700 --pieces 4 --stream own --progress
+  progresses busy
+  tenant rival hold --bytes 75% --of 512MiB --iterations 2 --verify
+  all_succeed busy rival
+  ! grep released "$DIR/busy.err"
+}
+
 @test "DeviceMemoryLimit lowers what tenants see and what is resident at once" {
   start_arbiter DeviceMemoryLimit=256MiB
   tenant one hold --bytes 75% --seconds 2 --verify

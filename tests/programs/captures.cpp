@@ -98,10 +98,5 @@ int main(int argc, char** argv) {
   app.add_option("--bytes", bytes, "device memory: a size, or a percentage of the device");
   app.add_option("--seconds", seconds, "how long to work on").not_negative();
   app.parse(argc, argv);
-  try {
-    run(bytes, seconds);
-  } catch (const std::exception& error) {
-    fail(error.what());
-  }
-  return 0;
+  return status_of([&] { run(bytes, seconds); });
 }

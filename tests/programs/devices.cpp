@@ -146,10 +146,5 @@ int main(int argc, char** argv) {
   app.add_flag("--pools", options.pools, "let the GPUs at each other's pools, and use them");
   app.add_flag("--progress", options.progress, "print a line an iteration");
   app.parse(argc, argv);
-  try {
-    run(options);
-  } catch (const std::exception& error) {
-    fail(error.what());
-  }
-  return 0;
+  return status_of([&] { run(options); });
 }

@@ -87,10 +87,5 @@ int main(int argc, char** argv) {
   app.add_flag("--on-signal", options.on_signal, "work until SIGUSR1 comes, in --threads other threads");
   app.add_option("--threads", options.threads, "threads that submit");
   app.parse(argc, argv);
-  try {
-    run(options);
-  } catch (const std::exception& error) {
-    fail(error.what());
-  }
-  return 0;
+  return status_of([&] { run(options); });
 }

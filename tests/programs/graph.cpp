@@ -68,10 +68,5 @@ int main(int argc, char** argv) {
   app.add_option("--capture-ms", options.capture_ms, "how long the capture takes").not_negative();
   app.add_option("--gap-ms", options.gap_ms, "time without work after each replay").not_negative();
   app.parse(argc, argv);
-  try {
-    run(options);
-  } catch (const std::exception& error) {
-    fail(error.what());
-  }
-  return 0;
+  return status_of([&] { run(options); });
 }

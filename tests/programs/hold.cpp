@@ -2,6 +2,7 @@
 // Fills device memory with a pattern, changes all of it again and again, and verifies every byte at the end.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <thread>
@@ -26,6 +27,8 @@ struct Options {
   bool verify = false;
   bool progress = false;
   bool managed = false;
+  std::uint64_t changes = ~0ull;
+  std::string uniform;
 };
 
 void add_options(CommandLine& app, Options& options) {
@@ -36,6 +39,8 @@ void add_options(CommandLine& app, Options& options) {
   app.add_option("--iterations", options.iterations, "how often to change the memory (default 10)")
       .excludes(seconds)
       .positive();
+  app.add_option("--changes", options.changes, "of the iterations the first so many change the memory");
+  app.add_option("--uniform", options.uniform, "so much memory more, that holds one word everywhere");
   app.add_option("--kernel-ms", options.kernel_ms, "extra time on the GPU per iteration").not_negative();
   app.add_option("--gap-ms", options.gap_ms, "time without work after each iteration").not_negative();
   app.add_option("--seed", options.seed, "seed of the pattern");
@@ -51,6 +56,22 @@ std::size_t wanted_bytes(const Options& options) {
   else
     whole = parse_size(options.of, 0);
   return parse_size(options.bytes, whole);
+}
+
+constexpr std::uint32_t kWord = 0xabad1dea;
+
+CUdeviceptr make_uniform(std::size_t bytes) {
+  CUdeviceptr memory = 0;
+  if (bytes == 0) return 0;
+  check(cuMemAlloc(&memory, bytes), "cuMemAlloc");
+  check(cuMemsetD32(memory, kWord, bytes / sizeof kWord), "cuMemsetD32");
+  return memory;
+}
+
+bool is_uniform(CUdeviceptr memory, std::size_t bytes) {
+  std::vector<std::uint32_t> words(bytes / sizeof kWord);
+  if (bytes != 0) check(cuMemcpyDtoH(words.data(), memory, bytes), "cuMemcpyDtoH");
+  return std::all_of(words.begin(), words.end(), [](std::uint32_t word) { return word == kWord; });
 }
 
 void run(const Options& options) {
@@ -69,6 +90,9 @@ void run(const Options& options) {
     buffers.emplace_back(kernels, memory, size, options.seed + i).fill(nullptr);
   }
 
+  const std::size_t uniform_bytes = options.uniform.empty() ? 0 : parse_size(options.uniform, 0);
+  const CUdeviceptr uniform = make_uniform(uniform_bytes);
+
   auto begin = Clock::now();
   auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   std::uint64_t iterations = options.iterations == 0 ? 10 : options.iterations;
@@ -76,7 +100,10 @@ void run(const Options& options) {
   std::uint64_t iteration = 0;
   double told = 0;
   while (options.seconds > 0 ? elapsed() < options.seconds : iteration < iterations) {
-    for (Buffer& buffer : buffers) buffer.step(iteration, nullptr);
+    if (iteration < options.changes)
+      for (Buffer& buffer : buffers) buffer.step(iteration, nullptr);
+    else
+      launch(kernels["empty"], 1, nullptr, {});
     if (spin > 0) launch(kernels["spin"], 1, nullptr, {&spin});
     check(cuCtxSynchronize(), "cuCtxSynchronize");
     ++iteration;
@@ -90,9 +117,10 @@ void run(const Options& options) {
       std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(options.gap_ms));
   }
 
-  bool right = true;
+  bool right = is_uniform(uniform, uniform_bytes);
   if (options.verify)
-    for (const Buffer& buffer : buffers) right = buffer.verify(iteration, nullptr) && right;
+    for (const Buffer& buffer : buffers)
+      right = buffer.verify(std::min(iteration, options.changes), nullptr) && right;
   for (Buffer& buffer : buffers) buffer.free();
   if (!right) fail("the device memory is not what the kernels made of it");
   std::printf("hold: pid %d: %llu iterations over %zu bytes in %.1f s%s\n", getpid(),
@@ -107,10 +135,5 @@ int main(int argc, char** argv) {
   Options options;
   add_options(app, options);
   app.parse(argc, argv);
-  try {
-    run(options);
-  } catch (const std::exception& error) {
-    fail(error.what());
-  }
-  return 0;
+  return status_of([&] { run(options); });
 }

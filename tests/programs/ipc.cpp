@@ -273,10 +273,5 @@ int main(int argc, char** argv) {
   app.add_option("--open", options.open, "only try to open this handle, which must be refused");
   app.add_option("--borrow", options.borrow, "").hidden();
   app.parse(argc, argv);
-  try {
-    run(options, argc, argv);
-  } catch (const std::exception& error) {
-    fail(error.what());
-  }
-  return 0;
+  return status_of([&] { run(options, argc, argv); });
 }

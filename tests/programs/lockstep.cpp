@@ -146,10 +146,5 @@ int main(int argc, char** argv) {
   app.add_option("--more", options.more, "memory that each process allocates and fills on the way");
   app.add_option("--shared", options.shared, "").hidden();
   app.parse(argc, argv);
-  try {
-    run(options, argc, argv);
-  } catch (const std::exception& error) {
-    fail(error.what());
-  }
-  return 0;
+  return status_of([&] { run(options, argc, argv); });
 }

@@ -93,6 +93,9 @@ class Segment {
     check(cuMemAddressReserve(&second, size_, 0, 0, 0), "cuMemAddressReserve");
     check(cuMemMap(second, size_, 0, again, 0), "cuMemMap");
     expect(cuMemMap(second, size_, 0, again, 0) == CUDA_ERROR_INVALID_VALUE, "mapped twice at one address");
+    expect(cuMemMap(second, size_ / 2, 0, again, 0) == CUDA_ERROR_NOT_SUPPORTED, "mapped a part");
+    expect(cuMemMap(second, size_ / 2, size_ / 2, again, 0) == CUDA_ERROR_NOT_SUPPORTED,
+           "mapped with an offset");
     allow(second, size_, CU_MEM_ACCESS_FLAGS_PROT_READ);
     unsigned long long flags = 0;
     CUmemLocation here = {};
@@ -167,10 +170,5 @@ int main(int argc, char** argv) {
   app.add_option("--seconds", seconds, "how long to work").positive();
   app.add_flag("--exportable", exportable, "make it so that it could be exported");
   app.parse(argc, argv);
-  try {
-    run(parse_size(bytes, 0), seconds, exportable);
-  } catch (const std::exception& error) {
-    fail(error.what());
-  }
-  return 0;
+  return status_of([&] { run(parse_size(bytes, 0), seconds, exportable); });
 }

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <exception>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -20,6 +21,17 @@ inline constexpr int kOutOfMemory = 2;  // CUDA_ERROR_OUT_OF_MEMORY
 void check(CUresult result, const char* call);
 // Prints "PROGRAM: MESSAGE" to stderr and exits with kWrong.
 [[noreturn]] void fail(const std::string& message);
+
+// What main() returns: runs `work`; an exception of it fails.
+template <class Work>
+int status_of(Work work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+  return 0;
+}
 
 // cuInit and the primary context of device 0, made current.
 CUcontext start();

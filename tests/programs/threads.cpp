@@ -75,10 +75,5 @@ int main(int argc, char** argv) {
   app.add_option("--threads", options.threads, "threads, each with two streams").positive();
   app.add_option("--iterations", options.iterations, "kernels a thread").positive();
   app.parse(argc, argv);
-  try {
-    run(options);
-  } catch (const std::exception& error) {
-    fail(error.what());
-  }
-  return 0;
+  return status_of([&] { run(options); });
 }

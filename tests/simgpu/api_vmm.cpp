@@ -153,6 +153,7 @@ CUresult CUDAAPI cuMemMap(CUdeviceptr address, std::size_t size, std::size_t off
       std::lock_guard lock(d.mutex);
       physical = find_handle(d, handle).physical;
     }
+    require(size == physical->size().count, CUDA_ERROR_NOT_SUPPORTED);
     d.space->map(address, {size}, physical);
   });
 }

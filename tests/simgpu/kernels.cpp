@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/simgpu/kernels.h"
 
+#include "interposer/memory/fingerprint.h"
 #include "tests/programs/pattern.h"
 
 namespace sharedgpu::simgpu {
@@ -69,6 +70,18 @@ CUresult store_word(Arg a, const Reach&) {
   return CUDA_SUCCESS;
 }
 
+// (range, count of parts, where to say what was found, stamp, key)
+Bytes looked_at(Arg a) { return {a[1] * fingerprint::kPart.count}; }
+
+CUresult take_fingerprint(Arg a, const Reach&) {
+  fingerprint::KernelKey key;
+  std::memcpy(&key, a.bytes().data() + a.bytes().size() - sizeof key, sizeof key);
+  for (std::uint64_t i = 0; i < a[1]; ++i)
+    pointer<fingerprint::Part>(a[2])[i] =
+        fingerprint::look(key, pointer<std::byte>(a[0]), looked_at(a), i, a[3]);
+  return CUDA_SUCCESS;
+}
+
 CUresult nothing(Arg, const Reach&) { return CUDA_SUCCESS; }
 CUresult trap(Arg, const Reach&) { return CUDA_ERROR_LAUNCH_FAILED; }
 
@@ -107,6 +120,15 @@ const Kernel kKernels[] = {
      },
      store_word,
      no_traffic,
+     no_extra},
+    {"sharedgpu_fingerprint",
+     {8, 8, 8, 8, sizeof(fingerprint::KernelKey)},
+     [](Arg a) {
+       return std::vector<Range>{{a[0], looked_at(a), false},
+                                 {a[2], word_bytes(a[1], sizeof(fingerprint::Part))}};
+     },
+     take_fingerprint,
+     looked_at,
      no_extra},
     {"spin", {8}, nowhere, nothing, no_traffic, [](Arg a) { return Nanoseconds(a[0]); }},
     {"empty", {}, nowhere, nothing, no_traffic, no_extra},

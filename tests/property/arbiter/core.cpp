@@ -85,6 +85,28 @@ TEST_CASE("Processes that wait for each other") {
   }));
 }
 
+TEST_CASE("Turns that end in captures and in work that waits for what comes next") {
+  CHECK(holds("entangled", [] {
+    Scenario scenario = any_scenario();
+    scenario.entangled = true;
+    scenario.gpus = *rc::gen::inRange(1u, 3u);
+    scenario.deaths = *rc::gen::arbitrary<bool>();
+    scenario.pins = *rc::gen::arbitrary<bool>();
+    return scenario;
+  }));
+}
+
+TEST_CASE("Memory comes to sessions whose turn is ending") {
+  Scenario scenario;
+  scenario.tenants = 3;
+  scenario.largest_growth = 40;
+  scenario.entangled = true;
+  World world(scenario);
+  world.run();
+  CHECK(world.tally().turns > 5);
+  CHECK(world.tally().late > 5);
+}
+
 TEST_CASE("Steps are taken") {
   Scenario scenario;
   scenario.tenants = 3;

@@ -40,12 +40,16 @@ struct World::Client {
   bool computing = false;  // has submitted what is not done yet
   unsigned submitted = 0;  // so many in all
   unsigned done = 0;
-  bool busy = false;       // the GPU is at the first of those that are not done
-  bool full = false;       // waits until some of it is done
-  bool stepped = false;    // at a Step, and whoever waited has passed
-  std::uint32_t step = 0;  // of its job
-  bool waiting = false;    // at the gate
-  bool asking = false;     // for a Verdict
+  bool busy = false;     // the GPU is at the first of those that are not done
+  bool full = false;     // waits until some of it is done
+  bool stepped = false;  // at a Step, and whoever waited has passed
+  bool capturing = false;
+  std::set<unsigned> holding;  // of what it submitted: ends only once there is more
+  Nanoseconds draining_since{};
+  unsigned let_through = 0;  // while it drained
+  std::uint32_t step = 0;    // of its job
+  bool waiting = false;      // at the gate
+  bool asking = false;       // for a Verdict
   bool contended = false;
   bool hoarding = false;  // its host memory is used up: cannot evict
   Nanoseconds waiting_since{};
@@ -334,6 +338,7 @@ void World::deliver(SessionId key, const Message& message) {
           client.use.settling = {};
           say(client, Usage{.request = 0, .use = client.use, .stuck = 0});
         }
+        if (client.in_turn && !client.gate && client.missing() != Bytes{}) ++tally_.late;
         if (client.in_turn)
           client.use.resident = std::max(client.use.resident, std::min(client.use.swappable, client.allowed));
       }
@@ -382,18 +387,22 @@ void World::work(Client& client) {
   const Message& job = client.jobs.front();
   auto released = [&](Epoch epoch, std::uint64_t order) {
     client.in_turn = false;
+    client.draining_since = {};
+    client.let_through = 0;
     say(client,
         Released{.epoch = epoch, .order = order, .wants = client.waiting, .overuse = {}, .use = client.use});
     finish_job(client);
   };
   if (job.type == MessageType::revoke) {
-    if (client.computing) return again(5ms);  // drains
+    drain(client);
+    if (client.computing || client.capturing) return again(5ms);
     return released(job.as<Revoke>().epoch, job.as<Revoke>().order);
   }
   Bytes chunk = kChunk;
   if (job.type == MessageType::step) {
     auto step = job.as<Step>();
-    if (client.computing) return again(1ms);
+    if (client.stepped) drain(client);
+    if (client.computing || client.capturing) return again(1ms);
     if (client.stepped) {
       client.stepped = false;
       return released(step.epoch, step.order);
@@ -451,8 +460,9 @@ void World::live(Client& client) {
   if (client.asking || client.waiting) return;
   client.full = client.submitted - client.done >= kAhead;
   if (client.full) return;
-  if (client.computing && !scenario_.lockstep) return;
+  if (client.computing && !scenario_.lockstep && !scenario_.entangled) return;
   if (winding_down_) return;
+  if (scenario_.entangled) capture(client);
   unsigned what = random(0, 99);
   auto later = [this, key = client.key](Nanoseconds time) {
     at(now_ + time, [this, key] {
@@ -477,6 +487,23 @@ void World::live(Client& client) {
   }
   if (what < 26) return later(delay(2000));  // sleeps
   compute(client);
+}
+
+void World::capture(Client& client) {
+  if (client.capturing)
+    client.capturing = random(0, 3) != 0;
+  else
+    client.capturing = client.gate && random(0, 9) == 0;
+}
+
+// Who waits at the gate passes now and then, ever more rarely: the GPU may be waiting for it.
+void World::drain(Client& client) {
+  if (client.draining_since == Nanoseconds{}) client.draining_since = now_;
+  const Nanoseconds due = client.draining_since + 50ms + client.let_through * client.let_through * 5ms;
+  if (!client.computing || !client.waiting || client.missing() != Bytes{} || now_ < due) return;
+  ++client.let_through;
+  client.waiting = false;
+  submit(client);
 }
 
 void World::grow(Client& client) {
@@ -510,7 +537,7 @@ void World::shrink(Client& client) {
 }
 
 void World::compute(Client& client) {
-  if (!client.gate) {
+  if (!client.gate && !(client.capturing && client.in_turn)) {
     client.waiting = true;
     client.waiting_since = now_;
     say(client, Want{});
@@ -522,6 +549,7 @@ void World::compute(Client& client) {
 void World::submit(Client& client) {
   must(client.missing() == Bytes{}, "work was let in before all memory was there");
   ++tally_.kernels;
+  if (scenario_.entangled && random(0, 3) == 0) client.holding.insert(client.submitted);
   ++client.submitted;
   client.begun = true;
   client.computing = true;
@@ -530,7 +558,7 @@ void World::submit(Client& client) {
   for (auto& [key, other] : clients_)
     if (other->tenant == client.tenant) tenants.push_back(other.get());
   for (Client* other : tenants) complete(*other);
-  if (scenario_.lockstep) resume(client);
+  if (scenario_.lockstep || scenario_.entangled) resume(client);
 }
 
 // Begins with the first of what is not done, once all others have given as much.
@@ -539,6 +567,7 @@ void World::complete(Client& client) {
   if (scenario_.lockstep)
     for (const auto& [key, other] : clients_)
       if (other->tenant == client.tenant && other->submitted <= client.done) return;
+  if (client.holding.count(client.done) != 0 && client.submitted == client.done + 1) return;
   client.busy = true;
   at(now_ + delay(scenario_.lockstep ? 10 : 60), [this, key = client.key] {
     auto entry = clients_.find(key);
@@ -549,7 +578,8 @@ void World::complete(Client& client) {
     its.computing = its.submitted != its.done;
     its.idle_since = now_;
     complete(its);
-    if (!scenario_.lockstep || std::exchange(its.full, false)) live(its);
+    const bool goes_on = scenario_.lockstep || scenario_.entangled;
+    if (!goes_on || std::exchange(its.full, false)) live(its);
   });
 }
 
@@ -568,7 +598,7 @@ void World::gate_opened(Client& client) {
   at(now_, [this, key = client.key] {
     auto entry = clients_.find(key);
     if (entry == clients_.end() || entry->second->asking || entry->second->waiting) return;
-    if (!entry->second->computing || scenario_.lockstep) compute(*entry->second);
+    if (!entry->second->computing || scenario_.lockstep || scenario_.entangled) compute(*entry->second);
   });
 }
 

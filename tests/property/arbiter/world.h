@@ -33,6 +33,8 @@ struct Scenario {
   unsigned restarts = 0;
   bool pins = false;
   bool lockstep = false;  // a session's work ends only when all others of its tenant have given as much
+  // Programs capture, and some of their work ends only with what they submit next. They allocate meanwhile.
+  bool entangled = false;
   Nanoseconds length = std::chrono::seconds(120);
 };
 
@@ -51,6 +53,7 @@ class World {
     unsigned stuck = 0;
     unsigned settled = 0;  // what was swappable became pinned
     unsigned steps = 0;    // submissions that were let through for others of the tenant
+    unsigned late = 0;     // growth with memory for a session whose turn was ending
     Nanoseconds longest_wait{};
   };
   const Tally& tally() const { return tally_; }
@@ -76,6 +79,8 @@ class World {
   void finish_job(Client& client);
   void gate_opened(Client& client);
   void live(Client& client);
+  void capture(Client& client);
+  void drain(Client& client);
   void grow(Client& client);
   void shrink(Client& client);
   void compute(Client& client);

@@ -19,6 +19,7 @@ enum class Action {
   allocate_large,
   free,
   write,
+  write_uniform,
   settle,
   make,
   map,
@@ -26,6 +27,7 @@ enum class Action {
   release,
   evict,
   restore,
+  tend,
   fail,
   starve,
   capture,
@@ -45,6 +47,7 @@ rc::Gen<Move> any_move() {
                                                         {4, Action::allocate_large},
                                                         {4, Action::free},
                                                         {4, Action::write},
+                                                        {2, Action::write_uniform},
                                                         {3, Action::settle},
                                                         {3, Action::make},
                                                         {4, Action::map},
@@ -52,6 +55,7 @@ rc::Gen<Move> any_move() {
                                                         {2, Action::release},
                                                         {5, Action::evict},
                                                         {5, Action::restore},
+                                                        {1, Action::tend},
                                                         {2, Action::fail},
                                                         {1, Action::starve},
                                                         {1, Action::capture}});
@@ -78,6 +82,8 @@ class Model {
         return free(n);
       case Action::write:
         return write(n);
+      case Action::write_uniform:
+        return write_uniform(n);
       case Action::settle:
         return settle(n);
       case Action::make:
@@ -92,6 +98,9 @@ class Model {
         return evict({n % kCapacity.count});
       case Action::restore:
         return restore({n % kCapacity.count});
+      case Action::tend:
+        t_.budget.is_tight = n % 2 == 0;
+        return t_.memory.tend();
       case Action::fail:
         return t_.device.fail_call(1 + n % 16, CUDA_ERROR_UNKNOWN, n % 2);
       case Action::starve:
@@ -110,6 +119,14 @@ class Model {
     RC_ASSERT(use.resident <= use.swappable);
     RC_ASSERT(use.footprint() <= kCapacity);
     RC_ASSERT(t_.device.pinned() == use.host);
+    Bytes rooms;
+    for (const Handle& handle : t_.memory.handles()) {
+      RC_ASSERT(!handle.left || !handle.host.empty());
+      RC_ASSERT(!handle.has_copy() || handle.left);
+      RC_ASSERT((handle.contents == Handle::Contents::in_room) <= !handle.host.empty());
+      if (!handle.host.empty()) rooms += handle.size;
+    }
+    RC_ASSERT(rooms <= use.host);
     for (const Block& block : blocks_) {
       const std::optional<AddressRange> found = t_.memory.find(block.address + block.size.count - 1);
       RC_ASSERT(found.has_value());
@@ -147,7 +164,8 @@ class Model {
   struct Block {
     CUdeviceptr address = 0;
     Bytes size;
-    unsigned seed = 0;  // 0: never written
+    unsigned seed = 0;                  // 0: never written
+    std::optional<std::uint32_t> word;  // it was written with that, last
     std::map<CUdeviceptr, Physical> settled;
   };
 
@@ -172,6 +190,11 @@ class Model {
     return true;
   }
   static bool intact(const Block& block) {
+    if (block.word) {
+      for (std::size_t i = 0; i + 4 <= block.size.count; i += 4)
+        if (std::memcmp(bytes_at(block.address) + i, &*block.word, 4) != 0) return false;
+      return true;
+    }
     return block.seed == 0 || holds(block.address, block.size, block.seed);
   }
 
@@ -235,7 +258,7 @@ class Model {
   }
 
   void allocate(Bytes size) {
-    Block block{0, size, 0, {}};
+    Block block{0, size, 0, {}, {}};
     if (t_.memory.allocate(&block.address, size) != CUDA_SUCCESS) return;
     for (const Block& other : blocks_) {
       RC_ASSERT(block.address + size.count <= other.address ||
@@ -249,6 +272,7 @@ class Model {
     if (t_.memory.free(blocks_[chosen].address) != CUDA_SUCCESS) {
       // What the program wanted to free is worth nothing any more, but still there.
       blocks_[chosen].seed = 0;
+      blocks_[chosen].word.reset();
       blocks_[chosen].settled.clear();
       return;
     }
@@ -266,7 +290,19 @@ class Model {
     if (blocks_.empty()) return;
     Block& block = blocks_[n % blocks_.size()];
     block.seed = ++writes_;
+    block.word.reset();
     fill(block.address, block.size, block.seed);
+  }
+  // Blocks by the same word, so that whole handles are uniform, or nearly so.
+  void write_uniform(std::uint32_t n) {
+    if (!running()) return;
+    check_contents();
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      if ((n >> i % 8 & 1) == 0) continue;
+      blocks_[i].word = n & 0x100;
+      for (std::size_t at = 0; at + 4 <= blocks_[i].size.count; at += 4)
+        std::memcpy(bytes_at(blocks_[i].address) + at, &*blocks_[i].word, 4);
+    }
   }
   // A part of a block: all that lies under it stays, whatever comes.
   void settle(std::uint32_t n) {

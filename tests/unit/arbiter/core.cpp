@@ -21,6 +21,22 @@ TEST_CASE("While everything fits, every gate is open and nothing moves") {
   CHECK(b.core->leases().of_tenant(TenantId{1}, b.now) == 1h);
 }
 
+TEST_CASE("Sessions know whether their GPU is oversubscribed, also while nobody waits") {
+  Bench b;
+  b.settle_in(1, 1, 75);
+  b.come(2, 2);
+  b.attach(2);
+  CHECK_FALSE(b.session(1).oversubscribed);
+  b.grow(2, 75, 0);
+  CHECK(b.session(1).oversubscribed);
+  CHECK(b.session(2).oversubscribed);
+  b.release(2, 0, false);
+  CHECK_FALSE(b.session(1).contended);
+  CHECK(b.session(1).oversubscribed);
+  b.step(SessionGone{SessionId{2}});
+  CHECK_FALSE(b.session(1).oversubscribed);
+}
+
 TEST_CASE("The growing tenant leaves a turn that is not over, and is answered") {
   Bench b;
   b.settle_in(1, 1, 75);
@@ -30,6 +46,8 @@ TEST_CASE("The growing tenant leaves a turn that is not over, and is answered") 
   b.grow(2, 75, 0);
   CHECK_FALSE(b.open(2));
   CHECK(b.sent<Revoke>(2));
+  CHECK_FALSE(b.sent<Verdict>(2));  // the drain might wait for what comes next
+  b.release(2, 0, false);
   CHECK(b.granted(2));
   CHECK(b.sent<Verdict>(2)->allowed == Bytes{});
   CHECK(b.open(1));
@@ -371,6 +389,113 @@ TEST_CASE("A tenant that cannot leave for want of memory gets it from who runs, 
   REQUIRE(b.sent<Evict>(1));
   b.tell(1, 40, 20);
   CHECK(b.sent<Step>(2));
+}
+
+// Tenant 1, of 60, leaves, and 2, of 60, is on its way in.
+Bench one_leaves() {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  b.come(2, 2);
+  b.attach(2);
+  b.grow(2, 60, 0);
+  b.release(2, 0, true);
+  b.pass(10s);
+  return b;
+}
+
+TEST_CASE("Who allocates while its turn ends gets what was promised to who comes in") {
+  Bench b = one_leaves();
+  REQUIRE(b.tenant(1).phase == Phase::leaving);
+  REQUIRE(b.sent<Restore>(2)->allowed == mebibytes(40));
+  b.grow(1, 80, 60);
+  b.pass(99ms);
+  CHECK_FALSE(b.sent<Verdict>(1));
+  CHECK(b.tenant(2).phase == Phase::entering);  // most drains end soon
+  b.pass(1ms);
+  CHECK(b.tenant(2).phase == Phase::leaving);
+  b.release(2, true, Bench::use(60, 40));
+  REQUIRE(b.sent<Evict>(2));
+  CHECK(b.sent<Evict>(2)->allowed == mebibytes(20));
+  CHECK_FALSE(b.sent<Verdict>(1));
+  b.tell(2, 60, 20);
+  CHECK(b.granted(1));
+  CHECK(b.sent<Verdict>(1)->allowed == mebibytes(80));
+  b.release(1, 80, true);
+  CHECK(b.tenant(1).phase == Phase::out);
+  CHECK(b.tenant(2).phase == Phase::entering);
+}
+
+TEST_CASE("It gets that of who runs when that turn is over") {
+  Bench b;
+  b.settle_in(1, 1, 40);
+  b.settle_in(2, 2, 50);
+  b.grow(2, 80, 50);
+  REQUIRE(b.tenant(2).phase == Phase::leaving);
+  b.pass(9s);
+  CHECK(b.open(1));
+  CHECK_FALSE(b.sent<Verdict>(2));
+  b.pass(1s);
+  CHECK_FALSE(b.open(1));
+  b.release(1, 40, true);
+  REQUIRE(b.sent<Evict>(1));
+  CHECK(b.sent<Evict>(1)->allowed == mebibytes(20));
+  b.tell(1, 40, 20);
+  CHECK(b.granted(2));
+  CHECK(b.sent<Verdict>(2)->allowed == mebibytes(80));
+}
+
+TEST_CASE("Where all that hold memory need more to leave, the last of them is refused after a while") {
+  Bench b;
+  b.settle_in(1, 1, 45);
+  b.settle_in(2, 2, 45);
+  b.come(3, 3);
+  b.attach(3);
+  b.grow(3, 75, 0);
+  b.release(3, 0, true);
+  b.pass(10s);
+  REQUIRE(b.tenant(1).phase == Phase::leaving);
+  REQUIRE(b.tenant(2).phase == Phase::leaving);
+  b.grow(1, 60, 45);
+  b.pass(100ms);
+  b.release(3, true, Bench::use(75, 10));  // it gives up its place
+  SECTION("one needs no more: it is waited for") {
+    b.pass(1h);
+    CHECK_FALSE(b.sent<Verdict>(1));
+  }
+  SECTION("both do") {
+    b.grow(2, 60, 45);
+    b.pass(9s);
+    CHECK_FALSE(b.sent<Verdict>(2));
+    b.pass(1s);
+    CHECK_FALSE(b.sent<Verdict>(1));
+    REQUIRE(b.sent<Verdict>(2));
+    CHECK(b.sent<Verdict>(2)->granted == 0);
+    b.tell(2, 45, 45);
+    CHECK_FALSE(b.sent<Verdict>(1));
+  }
+  b.release(2, 45, true);
+  REQUIRE(b.sent<Evict>(2));
+  CHECK(b.sent<Evict>(2)->allowed == mebibytes(40));
+  b.tell(3, 75, 0);
+  b.tell(2, 45, 40);
+  CHECK(b.granted(1));
+  CHECK(b.sent<Verdict>(1)->allowed == mebibytes(60));
+}
+
+TEST_CASE("What a session frees while its turn ends is there for others") {
+  Bench b = one_leaves();
+  b.tell(1, 50, 50);
+  REQUIRE(b.sent<Restore>(2));
+  CHECK(b.sent<Restore>(2)->allowed == mebibytes(50));
+}
+
+TEST_CASE("What a session settles is pinned before it has drained") {
+  Bench b = one_leaves();
+  MemoryUse its = Bench::use(60, 60, 10);
+  its.settling = mebibytes(10);
+  b.say(1, Usage{.request = 7, .use = its, .stuck = 0});
+  CHECK(b.granted(1));
+  CHECK(b.tenant(1).phase == Phase::leaving);
 }
 
 TEST_CASE("What a session that has drained settles is pinned before its turn has ended") {

@@ -3,6 +3,8 @@
 
 #include <cuda.h>
 
+#include "interposer/hooks/stream_of.h"
+
 #include <catch2/catch.hpp>
 #include <set>
 #include <string>
@@ -18,12 +20,22 @@ constexpr int words_of(CUresult (*)(Parameters...)) {
   return sizeof...(Parameters);
 }
 
+// The number of the last parameter that is a stream; -1: none is.
+template <class... Parameters>
+constexpr int stream_in(CUresult (*)(Parameters...)) {
+  int found = -1;
+  int at = 0;
+  ((found = std::is_same_v<Parameters, CUstream> ? at : found, ++at), ...);
+  return found;
+}
+
 struct Declared {
   Function function;
   int words;
+  int stream;
 };
 #define DECLARED(name) \
-  Declared { Function::name, words_of(&::name) }
+  Declared { Function::name, words_of(&::name), stream_in(&::name) }
 
 // Every submitting function under its first plain name that cuda.h 11.8 and later declare; variants follow.
 const Declared kDeclared[] = {
@@ -142,6 +154,24 @@ TEST_CASE("wrappers hand through as many words as cuda.h declares parameters") {
     INFO(entry(declared.function).name);
     CHECK(entry(declared.function).words == declared.words);
   }
+}
+
+TEST_CASE("the stream is found among the words of all that fills a queue") {
+  using namespace sharedgpu::hooks;
+  int fills = 0;
+  for (const Declared& declared : kDeclared) {
+    const Entry& its = entry(declared.function);
+    INFO(its.name);
+    const int at = stream_at(its.name, its.words);
+    if (at == kFillsNoQueue || at == kInConfig) continue;
+    CHECK(at == (declared.stream == -1 ? kStreamZero : declared.stream));
+    ++fills;
+  }
+  CHECK(fills > 40);
+  CHECK(stream_at("cuLaunchKernelEx", 4) == kInConfig);
+  CHECK(offsetof(CUlaunchConfig, hStream) == kStreamInConfig);
+  for (const char* waker : {"cuLaunchHostFunc", "cuStreamWriteValue32_v2", "cuSignalExternalSemaphoresAsync"})
+    CHECK(stream_at(waker, 4) == kFillsNoQueue);
 }
 
 TEST_CASE("a per-thread variant takes what the plain function takes") {

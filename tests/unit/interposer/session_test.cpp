@@ -133,6 +133,14 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
     CHECK(released.use.resident == released.use.swappable);
     CHECK(!gate::held());
 
+    // What is granted only now brings no memory: it belongs to others.
+    CUdeviceptr late = 0;
+    REQUIRE(in_context([&] { return cuMemAlloc_v2(&late, mebibytes(24).count); }) == CUDA_SUCCESS);
+    const Bytes grown = released.use.swappable + mebibytes(24);
+    arbiter.serve_until([&] { return arbiter.last_usage->use.swappable == grown; });
+    CHECK(arbiter.last_usage->use.resident == released.use.resident);
+    REQUIRE(in_context([&] { return cuMemFree_v2(late); }) == CUDA_SUCCESS);
+
     // It is let forward for others of its tenant: what waits is submitted, and that is drained.
     auto forward = std::async(std::launch::async, [&] {
       cuCtxPushCurrent_v2(context);

@@ -4,8 +4,11 @@
 #include "interposer/memory/driver_device.h"
 
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <string>
 #include <vector>
+
+#include "interposer/memory/fingerprint_kernel.h"
 
 using namespace sharedgpu;
 
@@ -197,4 +200,137 @@ TEST_CASE("only work of the device and its peers is waited for", "[driver]") {
   device.set_peer(5, false);
   device.synchronize();
   CHECK(asked == std::vector<CUdevice>{3, 1});
+}
+
+namespace {
+
+// What the module's functions answer, where not all do.
+CUresult load_answer = CUDA_SUCCESS;
+bool kernel_runs = true;
+
+// A driver whose GPU is this CPU: the ranges are memory of ours.
+DriverCalls looking() {
+  load_answer = CUDA_SUCCESS;
+  kernel_runs = true;
+  DriverCalls calls = note_taker();
+  calls.cuMemsetD32Async = [](CUdeviceptr, unsigned word, std::size_t count, CUstream stream) {
+    return note("set " + std::to_string(word) + " " + std::to_string(count) + " times on " + number(stream));
+  };
+  calls.cuModuleLoadData = [](CUmodule* module, const void*) {
+    *module = fake<CUmodule>(7);
+    notes.push_back("load");
+    return load_answer;
+  };
+  calls.cuModuleUnload = [](CUmodule module) { return note("unload " + number(module)); };
+  calls.cuModuleGetFunction = [](CUfunction* function, CUmodule, const char* name) {
+    *function = fake<CUfunction>(8);
+    return note(name);
+  };
+  calls.cuMemHostAlloc = [](void** data, std::size_t size, unsigned) {
+    *data = std::calloc(1, size);
+    return note("host");
+  };
+  calls.cuMemFreeHost = [](void* data) {
+    std::free(data);
+    return note("free host");
+  };
+  calls.cuLaunchKernel = [](CUfunction, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned,
+                            unsigned, unsigned, CUstream stream, void** parameters, void**) {
+    const auto at = [=](int i) { return *static_cast<std::uint64_t*>(parameters[i]); };
+    const auto& key = *static_cast<const fingerprint::KernelKey*>(parameters[4]);
+    const Bytes size{at(1) * fingerprint::kPart.count};
+    for (std::uint64_t i = 0; kernel_runs && i < at(1); ++i)
+      fake<fingerprint::Part*>(at(2))[i] = fingerprint::look(key, fake<std::byte*>(at(0)), size, i, at(3));
+    return note(std::to_string(blocks) + " blocks of " + std::to_string(threads) + " on " + number(stream));
+  };
+  return calls;
+}
+
+struct Looker {
+  explicit Looker(const DriverCalls& calls) : device(calls, 3), data(2 * fingerprint::kPart.count) {
+    device.use_context(fake<CUcontext>(9));
+  }
+  ~Looker() { device.use_context(nullptr); }
+  CUresult look() {
+    const Look ranges[] = {{address(0), fingerprint::kPart}, {address(1), fingerprint::kPart}};
+    const DeviceScope scope(device);
+    return device.fingerprints(ranges, found);
+  }
+  CUdeviceptr address(std::size_t part) {
+    return reinterpret_cast<CUdeviceptr>(data.data()) + part * fingerprint::kPart.count;
+  }
+  const Fresh fresh;
+  DriverDevice device;
+  std::vector<std::byte> data;
+  Fingerprint found[2];
+};
+
+}  // namespace
+
+TEST_CASE("contents are looked at on a stream of its own, with a kernel that is loaded once", "[driver]") {
+  Looker t(looking());
+  taken();
+  REQUIRE(t.look() == CUDA_SUCCESS);
+  CHECK(taken() == Notes{"push 9", "stream", "load", fingerprint::kKernelName, "host",
+                         "1 blocks of 256 on 101", "1 blocks of 256 on 101", "wait 101", "pop"});
+  CHECK(t.found[0] == t.found[1]);
+  CHECK(t.found[0].uniform);
+  t.data.front() = std::byte{1};
+  REQUIRE(t.look() == CUDA_SUCCESS);
+  CHECK(taken() == Notes{"push 9", "1 blocks of 256 on 101", "1 blocks of 256 on 101", "wait 101", "pop"});
+  CHECK(t.found[0].hash != t.found[1].hash);
+  CHECK_FALSE(t.found[0].uniform);
+
+  t.device.use_context(nullptr);
+  CHECK(taken() == Notes{"push 9", "unload 7", "free host", "destroy", "pop"});
+  t.device.use_context(fake<CUcontext>(10));
+  REQUIRE(t.look() == CUDA_SUCCESS);
+  CHECK(taken().at(2) == "load");
+}
+
+TEST_CASE("a kernel that cannot be loaded is not tried again, but for lack of memory", "[driver]") {
+  Looker t(looking());
+  load_answer = CUDA_ERROR_OUT_OF_MEMORY;
+  CHECK(t.look() == CUDA_ERROR_NOT_SUPPORTED);
+  load_answer = CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+  CHECK(t.look() == CUDA_ERROR_NOT_SUPPORTED);
+  taken();
+  load_answer = CUDA_SUCCESS;
+  CHECK(t.look() == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(taken() == Notes{"push 9", "pop"});
+  t.device.use_context(fake<CUcontext>(10));
+  CHECK(t.look() == CUDA_SUCCESS);
+}
+
+TEST_CASE("a driver that lacks a function looks at nothing", "[driver]") {
+  DriverCalls calls = looking();
+  SECTION("to write what was looked at") { calls.cuMemsetD32Async = nullptr; }
+  SECTION("to look") { calls.cuModuleLoadData = nullptr; }
+  Looker t(calls);
+  CHECK(t.look() == CUDA_ERROR_NOT_SUPPORTED);
+}
+
+TEST_CASE("a kernel that has not run has told nothing", "[driver]") {
+  Looker t(looking());
+  REQUIRE(t.look() == CUDA_SUCCESS);
+  kernel_runs = false;
+  CHECK(t.look() == CUDA_ERROR_UNKNOWN);
+}
+
+TEST_CASE("what the kernel does not know is not looked at", "[driver]") {
+  Looker t(looking());
+  const DeviceScope scope(t.device);
+  for (const Bytes size : {fingerprint::kPart - Bytes{16}, fingerprint::kLargest + fingerprint::kPart}) {
+    const Look range{t.address(0), size};
+    CHECK(t.device.fingerprints({&range, 1}, t.found) == CUDA_ERROR_NOT_SUPPORTED);
+  }
+  taken();
+}
+
+TEST_CASE("a word is written on the lane's stream", "[driver]") {
+  Looker t(looking());
+  taken();
+  const DeviceScope scope(t.device);
+  CHECK(t.device.fill({1}, 0, {4096}, 7) == CUDA_SUCCESS);
+  CHECK(taken() == Notes{"push 9", "stream", "set 7 1024 times on 101"});
 }

@@ -56,7 +56,7 @@ TEST_CASE("the most recently used that fits comes back first", "[order]") {
 
 TEST_CASE("a half restored handle may go either way, and needs no more room", "[order]") {
   Handle half = handle_used(1, true, mebibytes(64));
-  half.host = {{nullptr, mebibytes(64)}};
+  half.contents = Handle::Contents::in_room;
   Order order;
   order.insert(half);
   CHECK(order.first_to_leave() == &half);
@@ -64,6 +64,22 @@ TEST_CASE("a half restored handle may go either way, and needs no more room", "[
   CHECK_FALSE(order.all_usable());
   order.remove(half);
   CHECK(order.all_usable());
+}
+
+TEST_CASE("the clean copy that goes first is that of the handle that would leave last", "[order]") {
+  Handle old = handle_used(1, true, mebibytes(64));
+  Handle young = handle_used(2, true, mebibytes(64));
+  Handle evicted = handle_used(3, false, mebibytes(64));
+  for (Handle* handle : {&old, &young, &evicted}) handle->host = {{nullptr, mebibytes(64)}};
+  evicted.contents = Handle::Contents::in_room;
+  Order order;
+  CHECK(order.last_copy() == nullptr);
+  for (Handle* handle : {&evicted, &young, &old}) order.insert(*handle);
+  CHECK(order.last_copy() == &young);
+  order.remove(young);
+  CHECK(order.last_copy() == &old);
+  order.remove(old);
+  CHECK(order.last_copy() == nullptr);
 }
 
 TEST_CASE("a range is cut into handles without a small rest", "[order]") {

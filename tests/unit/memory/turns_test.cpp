@@ -61,6 +61,17 @@ TEST_CASE("what is evicted comes back, at the same address", "[turns]") {
   }
 }
 
+TEST_CASE("host memory is kept for the next turn, also when a restore is repeated", "[turns]") {
+  Turn t;
+  const Bytes footprint = t.memory.use().swappable;
+  REQUIRE(t.evict_to({}));
+  REQUIRE(t.restore_to(footprint));
+  const Bytes kept = t.memory.use().host;
+  CHECK(kept >= footprint);
+  REQUIRE(t.restore_to(footprint));
+  CHECK(t.memory.use().host == kept);
+}
+
 TEST_CASE("no more leaves than must, the least recently used first", "[turns]") {
   Turn t;
   const Bytes footprint = t.memory.use().swappable;
@@ -223,6 +234,18 @@ TEST_CASE("memory never written needs no copy", "[turns]") {
   t.memory.set_allowed(kibibytes(256));
   CHECK(t.memory.restore());
   CHECK(t.memory.use().host == Bytes{});
+}
+
+TEST_CASE("host memory is kept for the next turn, however often a restore is told", "[turns]") {
+  Turn t;
+  const Bytes footprint = t.memory.use().swappable;
+  REQUIRE(t.evict_to({}));
+  const Bytes host = t.memory.use().host;
+  REQUIRE(host >= footprint);
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE(t.restore_to(footprint));
+    CHECK(t.memory.use().host == host);
+  }
 }
 
 TEST_CASE("host memory is kept for the next turn, and shrinks with the footprint", "[turns]") {

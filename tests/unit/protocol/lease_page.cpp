@@ -27,6 +27,10 @@ TEST_CASE("The session sees what the arbiter writes") {
   CHECK(page->gate.load() == value + 1);
   writer.set_contended(true);
   CHECK(page->contended.load() == 1);
+  CHECK(page->oversubscribed.load() == 0);
+  writer.set_oversubscribed(true);
+  CHECK(page->oversubscribed.load() == 1);
+  CHECK(page->gate.load() == value + 1);
   munmap(const_cast<LeasePage*>(page), LeasePage::kSize);
 }
 

@@ -47,6 +47,7 @@ TEST_CASE("Bad mappings are refused") {
   CUdeviceptr range = 0;
   REQUIRE(cuMemAddressReserve(&range, 2 * kGranule, 0, 0, 0) == CUDA_SUCCESS);
   CHECK(cuMemMap(range, kGranule, kGranule, other, 0) == CUDA_ERROR_NOT_SUPPORTED);  // an offset
+  CHECK(cuMemMap(range, kGranule, 0, other, 0) == CUDA_ERROR_NOT_SUPPORTED);         // a part
   CHECK(cuMemUnmap(range, kGranule) == CUDA_SUCCESS);                                // nothing there
   REQUIRE(cuMemRelease(other) == CUDA_SUCCESS);
   REQUIRE(cuMemAddressFree(range, 2 * kGranule) == CUDA_SUCCESS);

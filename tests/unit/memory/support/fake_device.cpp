@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -15,6 +16,15 @@ void* pointer(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 
 void map_nothing(void* where, std::size_t size) {
   mmap(where, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+const fingerprint::Key& known_key() {
+  static const fingerprint::Key key = [] {
+    fingerprint::Key made;
+    fingerprint::draw(&made);
+    return made;
+  }();
+  return key;
 }
 
 template <class Sizes>
@@ -87,6 +97,26 @@ unsigned FakeDevice::synchronizations() const {
 unsigned FakeDevice::calls() const {
   const std::lock_guard lock(mutex_);
   return calls_;
+}
+
+Bytes FakeDevice::copied_out() const {
+  const std::lock_guard lock(mutex_);
+  return copied_out_;
+}
+
+Bytes FakeDevice::copied_in() const {
+  const std::lock_guard lock(mutex_);
+  return copied_in_;
+}
+
+unsigned FakeDevice::looks() const {
+  const std::lock_guard lock(mutex_);
+  return looks_;
+}
+
+void FakeDevice::set_blind(bool blind) {
+  const std::lock_guard lock(mutex_);
+  blind_ = blind;
 }
 
 std::string FakeDevice::misuse() const {
@@ -305,6 +335,7 @@ CUresult FakeDevice::copy_out(Lane lane, std::byte* host, CUdeviceptr from, Byte
   CUresult code{};
   if (fails(&code)) return code;
   expect(entered_ && accessible(from, size) && is_pinned(host, size), "copy_out: bad addresses");
+  copied_out_ += size;
   copies_[lane.index].push_back({host, static_cast<const std::byte*>(pointer(from)), size.count, from});
   return CUDA_SUCCESS;
 }
@@ -314,12 +345,50 @@ CUresult FakeDevice::copy_in(Lane lane, CUdeviceptr to, const std::byte* host, B
   CUresult code{};
   if (fails(&code)) return code;
   expect(entered_ && accessible(to, size) && is_pinned(host, size), "copy_in: bad addresses");
+  copied_in_ += size;
   copies_[lane.index].push_back({static_cast<std::byte*>(pointer(to)), host, size.count, to});
   return CUDA_SUCCESS;
 }
 
+CUresult FakeDevice::fill(Lane lane, CUdeviceptr to, Bytes size, std::uint32_t word) {
+  const std::lock_guard lock(mutex_);
+  CUresult code{};
+  if (fails(&code)) return code;
+  expect(entered_ && accessible(to, size), "fill: bad addresses");
+  copies_[lane.index].push_back({static_cast<std::byte*>(pointer(to)), nullptr, size.count, to, word});
+  return CUDA_SUCCESS;
+}
+
+// Fails before it has begun, or when it would wait for what it has begun.
+CUresult FakeDevice::fingerprints(std::span<const Look> ranges, Fingerprint* found) {
+  const std::lock_guard lock(mutex_);
+  CUresult code{};
+  if (blind_) return CUDA_ERROR_NOT_SUPPORTED;
+  if (fails(&code)) return code;
+  std::vector<Copy>& reading = copies_[Lane::kLooks];
+  expect(reading.empty(), "fingerprints: others are still under way");
+  Bytes together;
+  for (const Look& range : ranges) {
+    expect(entered_ && accessible(range.address, range.size), "fingerprints: bad addresses");
+    together += range.size;
+    reading.push_back({nullptr, nullptr, range.size.count, range.address});
+  }
+  expect(together <= kMostLooked, "fingerprints: too much at once");
+  if (!misuse_.empty() || fails(&code)) return code;
+  looks_ += static_cast<unsigned>(ranges.size());
+  for (const Look& range : ranges)
+    *found++ =
+        fingerprint::of(known_key(), static_cast<const std::byte*>(pointer(range.address)), range.size);
+  reading.clear();
+  return CUDA_SUCCESS;
+}
+
 void FakeDevice::run(Lane lane) {
-  for (const Copy& copy : copies_[lane.index]) std::memcpy(copy.to, copy.from, copy.size);
+  for (const Copy& copy : copies_[lane.index]) {
+    if (copy.from != nullptr) std::memcpy(copy.to, copy.from, copy.size);
+    if (copy.from == nullptr && copy.to != nullptr)
+      std::fill_n(reinterpret_cast<std::uint32_t*>(copy.to), copy.size / sizeof copy.word, copy.word);
+  }
   copies_[lane.index].clear();
 }
 
@@ -353,7 +422,7 @@ CUresult FakeDevice::synchronize() {
   CUresult code{};
   if (fails(&code)) return code;
   ++synchronizations_;
-  for (unsigned lane = 0; lane < Lane::kCount; ++lane) run({lane});
+  for (unsigned lane = 0; lane < Lane::kAll; ++lane) run({lane});
   return CUDA_SUCCESS;
 }
 

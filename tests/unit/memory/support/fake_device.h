@@ -33,6 +33,11 @@ class FakeDevice : public Device {
   Bytes reserved() const;
   Bytes pinned() const;
   unsigned synchronizations() const;
+  Bytes copied_out() const;
+  Bytes copied_in() const;
+  // How many ranges fingerprints() was asked about. set_blind: it cannot tell.
+  unsigned looks() const;
+  void set_blind(bool blind);
   // How many calls there have been, of those that can fail.
   unsigned calls() const;
   // The memory that is mapped at `address`, exactly there; 0: none.
@@ -58,6 +63,8 @@ class FakeDevice : public Device {
   void leave() override;
   CUresult copy_out(Lane lane, std::byte* host, CUdeviceptr from, Bytes size) override;
   CUresult copy_in(Lane lane, CUdeviceptr to, const std::byte* host, Bytes size) override;
+  CUresult fill(Lane lane, CUdeviceptr to, Bytes size, std::uint32_t word) override;
+  CUresult fingerprints(std::span<const Look> ranges, Fingerprint* found) override;
   CUresult wait(Lane lane) override;
   CUresult pin_host(std::byte* data, Bytes size) override;
   CUresult unpin_host(std::byte* data) override;
@@ -84,11 +91,13 @@ class FakeDevice : public Device {
     Physical physical = 0;
     bool accessible = false;
   };
+  // A copy; a fill, from nowhere; or a look, from nowhere to nowhere.
   struct Copy {
     std::byte* to;
     const std::byte* from;
     std::size_t size;
     CUdeviceptr device;  // whichever end of it is there
+    std::uint32_t word = 0;
   };
   void drop_if_unused(Physical physical);
   bool accessible(CUdeviceptr address, Bytes size) const;
@@ -106,13 +115,17 @@ class FakeDevice : public Device {
   bool entered_ = false;
   unsigned synchronizations_ = 0;
   unsigned calls_ = 0;
+  unsigned looks_ = 0;
+  bool blind_ = false;
+  Bytes copied_out_;
+  Bytes copied_in_;
   std::string misuse_;
   Physical next_physical_ = 1;
   std::map<CUdeviceptr, Bytes> reserved_;
   std::map<Physical, Piece> pieces_;
   std::map<CUdeviceptr, Mapping> mappings_;
   std::map<const std::byte*, Bytes> pinned_;
-  std::array<std::vector<Copy>, Lane::kCount> copies_;
+  std::array<std::vector<Copy>, Lane::kAll> copies_;
 };
 
 }  // namespace sharedgpu::test

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/gate/ahead.h"
+
+#include <algorithm>
+
+namespace sharedgpu::gate {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Marks in a full window: few enough to cost nothing, many enough that the GPU has work left when one passes.
+constexpr std::uint64_t kIntervals = 8;
+// However short submissions are, there is a mark behind so many at least; the driver holds no more anyway.
+constexpr std::uint64_t kMostAhead = 4096;
+constexpr Nanoseconds kLeastPatience = 20ms;
+
+}  // namespace
+
+std::uint64_t Ahead::window() const {
+  const auto fit = (kGoal + cost_ / 2) / std::max<Nanoseconds>(cost_, 1ns);
+  return std::clamp<std::uint64_t>(static_cast<std::uint64_t>(fit), 1, kMostAhead);
+}
+
+std::uint64_t Ahead::interval() const { return std::max<std::uint64_t>(window() / kIntervals, 1); }
+
+Nanoseconds Ahead::patience() const {
+  const Nanoseconds expected =
+      marks_.empty() ? 0ns : cost_ * static_cast<std::int64_t>(marks_.front().submissions);
+  return std::min(base_patience_ + expected, kMostPatience);
+}
+
+void Ahead::gave_up(Nanoseconds now) {
+  gave_up_ = now;
+  base_patience_ = std::max(base_patience_ / 2, kLeastPatience);
+}
+
+std::uint32_t Ahead::begin(Nanoseconds now) {
+  if (next_.submissions == 0) next_.began = now;
+  if (full() || next_.submissions >= interval()) return 1;
+  return static_cast<std::uint32_t>(interval() - next_.submissions);
+}
+
+bool Ahead::count(std::uint32_t submissions) {
+  next_.submissions += submissions;
+  unfinished_ += submissions;
+  return next_.submissions >= interval();
+}
+
+void Ahead::marked() {
+  marks_.push_back(next_);
+  next_ = {};
+}
+
+void Ahead::not_marked() {
+  unfinished_ -= next_.submissions;
+  next_ = {};
+}
+
+void Ahead::passed(std::size_t marks, Nanoseconds now, bool seen_before) {
+  const Nanoseconds began = marks_.front().began;
+  std::uint64_t submissions = 0;
+  for (std::size_t i = 0; i < marks; ++i) submissions += marks_[i].submissions;
+  marks_.erase(marks_.begin(), marks_.begin() + static_cast<std::ptrdiff_t>(marks));
+  unfinished_ -= submissions;
+
+  // So soon after a submission was let through, it was that which the GPU had waited for.
+  const bool helped = gave_up_ && now - *gave_up_ < base_patience_ / 8;
+  // All of them ran between `from` and now; for no longer than that in any case, and for just as long where
+  // both ends were seen.
+  const Nanoseconds from = std::max(began, at_it_since_.value_or(began));
+  const bool exact = seen_before && at_it_since_.has_value() && !helped;
+  learn((now - from) / static_cast<std::int64_t>(submissions), exact);
+
+  if (seen_before && !helped) base_patience_ = kFirstPatience;
+  gave_up_.reset();
+
+  at_it_since_.reset();
+  if (seen_before || unfinished_ == 0) at_it_since_ = now;
+}
+
+// What takes longer than thought counts at once, so that the queue does not grow; what takes less, little by
+// little, so that a few short kernels among long ones do not open the window.
+void Ahead::learn(Nanoseconds sample, bool exact) {
+  if (sample < cost_)
+    cost_ -= (cost_ - sample) / 4;
+  else if (exact)
+    cost_ = sample;
+}
+
+}  // namespace sharedgpu::gate

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each stream has queued ahead of the GPU, for as long as that is oversubscribed: the marks of
+// gate/ahead.h are events, and here is where threads wait for them.
+//
+// Safe from all threads.
+#pragma once
+
+#include <cuda.h>
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "interposer/gate/ahead.h"
+#include "interposer/hooks/streams.h"
+
+namespace sharedgpu::hooks {
+
+class Queue {
+ public:
+  explicit Queue(const StreamPlace& place) : place_(place) {}
+
+  // Waits until the stream has room, never long (see gate::Ahead::patience), and not at all during a capture.
+  // Returns how many submissions the calling thread may make to it until it counts them. Outside the gate.
+  std::uint32_t wait_for_room();
+  // The calling thread has made so many.
+  void count(std::uint32_t submissions);
+  // The same, and marks the place where that is due. Inside the gate.
+  void count_and_mark(std::uint32_t submissions);
+
+ private:
+  bool take_passed(bool seen_before);
+  void mark();
+
+  const StreamPlace place_;
+  std::mutex mutex_;
+  gate::Ahead ahead_;
+  std::vector<FencePtr> marks_;  // that have not passed: those that ahead_ counts
+};
+
+// The queue that a handle means to the calling thread; null: none, and the driver will say so.
+std::shared_ptr<Queue> queue_of(CUstream stream);
+
+// The stream, or the context with all its streams, is about to be destroyed.
+void forget_queue(CUstream stream);
+void forget_queues_of(CUcontext context);
+
+}  // namespace sharedgpu::hooks

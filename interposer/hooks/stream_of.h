@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a function that gives work to the GPU takes the stream from whose queue that fills: kernels, copies
+// and fills. All else fills none, or may be what the GPU is waiting for (host functions, writes in stream
+// order), and is never held up.
+//
+// Needs no cuda.h: names and argument words say it, and functions_test.cpp compares with cuda.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+#include "interposer/hooks/submission.h"
+
+namespace sharedgpu::hooks {
+
+// The variants in which stream 0 is the thread's own.
+constexpr bool to_own_stream(std::string_view name) {
+  return name.ends_with("_ptsz") || name.ends_with("_ptds");
+}
+
+// The number of an argument, or one of these.
+inline constexpr int kFillsNoQueue = -1;
+inline constexpr int kStreamZero = -2;  // the function takes no stream
+inline constexpr int kInConfig = -3;    // of cuLaunchKernelEx
+
+constexpr int stream_at(std::string_view name, int words) {
+  const bool copies = name.starts_with("cuMemcpy") || name.starts_with("cuMemset");
+  const bool launches = name.starts_with("cuLaunch") && !name.starts_with("cuLaunchHostFunc") &&
+                        name.find("MultiDevice") == name.npos;
+  if (!copies && !launches) return kFillsNoQueue;
+  if (name.starts_with("cuLaunchKernelEx")) return kInConfig;
+  if (name.find("Kernel") != name.npos) return 8;
+  return name.find("Async") != name.npos ? words - 1 : kStreamZero;
+}
+
+// The first word of cuLaunchKernelEx points to a CUlaunchConfig: seven numbers, then the stream.
+inline constexpr std::size_t kStreamInConfig = 32;
+
+template <int at, class... Words>
+StreamWord stream_of(Words... words) {
+  const StreamWord all[] = {words...};
+  if constexpr (at >= 0) return all[at];
+  if constexpr (at == kStreamZero) return 0;
+  StreamWord stream = 0;
+  if (all[0] != 0)
+    std::memcpy(&stream, reinterpret_cast<const char*>(all[0]) + kStreamInConfig, sizeof stream);
+  return stream;
+}
+
+}  // namespace sharedgpu::hooks

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// A submission of work that fills a stream's queue: a kernel, a graph, a copy, a fill. It passes the gate,
+// and while the GPU is oversubscribed it waits before that until its stream has room, see gate/ahead.h. Where
+// the GPU is not, that is one more look at the lease page.
+//
+// Needs no cuda.h, since submit.cpp wraps functions that the one at hand does not know. Safe from all
+// threads.
+#pragma once
+
+#include <cstdint>
+
+#include "interposer/gate/gate.h"
+
+namespace sharedgpu::hooks {
+
+// A stream's handle.
+using StreamWord = std::uintptr_t;
+inline constexpr StreamWord kPerThread = 2;  // CU_STREAM_PER_THREAD
+
+// RAII, as gate::Pass: inside from construction to destruction.
+class Submission {
+ public:
+  // `own`: stream 0 is the thread's own, and not the legacy one.
+  Submission(StreamWord stream, bool own)
+      : counted_on_(gate::oversubscribed() ? wait_for_room(stream, own) : kNone) {
+    if (stream == kPerThread || (own && stream == 0)) pass_.to_own_stream();
+  }
+  ~Submission() {
+    if (counted_on_ != kNone) [[unlikely]]
+      made(counted_on_);  // inside still, since a mark is a submission too
+  }
+  Submission(const Submission&) = delete;
+  Submission& operator=(const Submission&) = delete;
+
+ private:
+  static constexpr StreamWord kNone = 0;
+  // The stream on which it counts; kNone: none, and it was not waited.
+  static StreamWord wait_for_room(StreamWord stream, bool own);
+  static void made(StreamWord stream);
+
+  StreamWord counted_on_;
+  gate::Pass pass_;
+};
+
+}  // namespace sharedgpu::hooks
