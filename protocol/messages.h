@@ -59,7 +59,7 @@ enum class MessageType : std::uint16_t {
   wanted = 77,
   lent = 78,
   step = 79,
-  look = 80,
+  others_wait = 80,
   // arbiter -> anyone
   refused = 71,
   status_reply = 72,
@@ -203,8 +203,8 @@ struct Step {
 
 // The page says contended from now on: the session is to look whether it is idle, and not only when it would
 // have looked next.
-struct Look {
-  static constexpr MessageType kType = MessageType::look;
+struct OthersWait {
+  static constexpr MessageType kType = MessageType::others_wait;
 };
 
 // No submission is under way and the GPU has finished what the session gave it.

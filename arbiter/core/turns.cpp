@@ -492,7 +492,7 @@ void Core::tell_contended(const Domain& domain) {
       session->contended = contended;
       if (!contended) session->idle = {};
       actions_.emplace_back(SetContended{.session = session->id, .contended = contended});
-      if (contended && session->gate_open) send(*session, Look{});
+      if (contended && session->gate_open) send(*session, OthersWait{});
     }
 }
 

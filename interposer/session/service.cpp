@@ -222,7 +222,7 @@ void Service::handle(const Message& message, UniqueFd descriptor) {
       allow(message.as<Evict>().allowed);
       turns_.push({.kind = Turn::Kind::evict, .epoch = epoch_, .since = now()});
       break;
-    case MessageType::look:
+    case MessageType::others_wait:
       turns_.look();
       break;
     case MessageType::refused: {

@@ -357,7 +357,7 @@ void World::deliver(SessionId key, const Message& message) {
       client.jobs.push_back(message);
       next_job(client);
       break;
-    case MessageType::look:
+    case MessageType::others_wait:
       break;
     default:
       throw std::logic_error("a message that is not for sessions");
