@@ -41,6 +41,23 @@ std::string set_time(Settings& settings, std::string_view value) {
   return {};
 }
 
+std::string set_quantum(Settings& settings, std::string_view value) {
+  if (value == "auto") {
+    settings.quantum = {};
+    return {};
+  }
+  std::string what = set_time<&Settings::quantum, 1'000'000>(settings, value);
+  return what == kTimeHint ? what + " or auto" : what;
+}
+
+// More than half of the time no turn costs.
+std::string set_max_swap_overhead(Settings& settings, std::string_view value) {
+  auto percent = parse_percent(value);
+  if (!percent || *percent < 0.1 || *percent > 50) return "a percentage from 0.1% to 50%";
+  settings.max_swap_overhead = *percent;
+  return {};
+}
+
 template <Amount Settings::*Member, bool ZeroServes>
 std::string set_amount(Settings& settings, std::string_view value) {
   auto amount = parse_amount(value);
@@ -106,7 +123,9 @@ constexpr Key kKeys[] = {
     {"DeviceMemoryLimit", set_amount<&Settings::device_memory_limit, false>},
     {"MemoryReserve", set_amount<&Settings::memory_reserve, true>},
     {"Policy", set_policy},
-    {"Quantum", set_time<&Settings::quantum, 1'000'000>},
+    {"Quantum", set_quantum},
+    {"MaxSwapOverhead", set_max_swap_overhead},
+    {"MaxWait", set_time<&Settings::max_wait, 100'000'000>},
     {"IdleRelease", set_time<&Settings::idle_release, 0>},
     {"UnitsPerGpu", set_units},
     {"ArbiterTimeout", set_time<&Settings::arbiter_timeout, 0>},

@@ -26,8 +26,10 @@ struct Settings {
   Amount device_memory_limit{.bytes = {}, .percent = 100};
   Amount memory_reserve{.bytes = {}, .percent = 5};
   std::string policy = "round-robin";
-  Nanoseconds quantum = std::chrono::seconds(10);
-  Nanoseconds idle_release = std::chrono::milliseconds(100);
+  Nanoseconds quantum{};         // zero: from the two that follow and the measured handoffs
+  double max_swap_overhead = 5;  // percent
+  Nanoseconds max_wait = std::chrono::seconds(30);
+  Nanoseconds idle_release = std::chrono::milliseconds(5);
   std::uint32_t units_per_gpu = 8;
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);
   OnNoArbiter on_no_arbiter = OnNoArbiter::plain;

@@ -60,6 +60,7 @@ enum class MessageType : std::uint16_t {
   lent = 78,
   step = 79,
   prepare = 80,
+  others_wait = 81,
   // arbiter -> anyone
   refused = 71,
   status_reply = 72,
@@ -164,7 +165,7 @@ struct Want {
 };
 
 // While the page says contended: nothing was submitted, and the GPU has had nothing of ours to do, for
-// `idle`.
+// `idle`, part of which may have been before it said so.
 struct Idle {
   static constexpr MessageType kType = MessageType::idle;
   Epoch epoch;
@@ -202,6 +203,12 @@ struct Step {
   Epoch epoch;
   Bytes allowed;
   std::uint64_t order = 0;  // as Revoke's
+};
+
+// The page says contended from now on: the session is to look whether it is idle, and not only when it would
+// have looked next.
+struct OthersWait {
+  static constexpr MessageType kType = MessageType::others_wait;
 };
 
 // No submission is under way and the GPU has finished what the session gave it.

@@ -51,6 +51,15 @@ std::string join(const Json& list) {
   return text.empty() ? "-" : text;
 }
 
+// "turns 7.6 s (swap-overhead), handoffs 0.400 s": what turns are now, and what they follow from.
+void print_turns(const Json& gpu) {
+  std::printf("  turns %.1f s (%s)", gpu.value("quantum_seconds", 0.0),
+              gpu.value("quantum_rule", "").c_str());
+  const double handoff = gpu.value("handoff_seconds", 0.0);
+  if (handoff > 0) std::printf(", handoffs %.3f s", handoff);
+  std::printf("\n");
+}
+
 void print_gpus(const Json& status) {
   for (const Json& gpu : status.at("gpus")) {
     std::printf("%s  %s%s\n", gpu.value("uuid", "").c_str(), gpu.value("name", "").c_str(),
@@ -59,6 +68,7 @@ void print_gpus(const Json& status) {
                 size_of(gpu, "capacity_bytes").c_str(), size_of(gpu, "total_bytes").c_str(),
                 size_of(gpu, "footprint_bytes").c_str(), size_of(gpu, "resident_bytes").c_str(),
                 size_of(gpu, "context_bytes").c_str(), gpu.value("contended", false) ? ", contended" : "");
+    print_turns(gpu);
   }
   if (status.at("gpus").empty()) std::printf("no GPU known yet\n");
 }

@@ -2,6 +2,8 @@
 // The parts of Core that its files share and nobody else needs.
 #pragma once
 
+#include <algorithm>
+
 #include "arbiter/core/core.h"
 
 namespace sharedgpu {
@@ -12,6 +14,10 @@ void Core::send(Session& session, const Body& body) {
 }
 
 inline bool on_gpu(const Session* session) { return session->gpu != nullptr; }
+
+inline bool attached(const Tenant& tenant) {
+  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), on_gpu);
+}
 
 // The GPU is done with what it submitted, and nothing passes its gate: its memory may be evicted.
 inline bool drained(const Session& session) {

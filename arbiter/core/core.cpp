@@ -28,6 +28,7 @@ Core::Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nano
       leases_(std::move(recovered.leases)),
       last_epoch_(recovered.last_epoch),
       last_order_(static_cast<std::uint64_t>(now.count())),  // beyond all that a predecessor gave
+      credit_kept_(now),
       in_grace_(!leases_.open().empty() || recovered.expected_sessions > 0),
       grace_until_(now + tuning.grace),
       last_record_(recovered.last_record),
@@ -45,6 +46,7 @@ Core::Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nano
 
 Actions Core::step(const Event& event, Nanoseconds now) {
   now_ = now;
+  keep_credit();
   std::visit([this](const auto& what) { on(what); }, event);
   if (in_grace_ && (now_ >= grace_until_ || still_expected_ == 0)) end_grace();
   settle();
@@ -69,6 +71,7 @@ void Core::settle() {
     for (Domain& domain : all) {
       open_ready(domain);
       tell_contended(domain);
+      watch_turn(domain);
       tell_oversubscribed(domain);
     }
     answer_requests();
@@ -98,6 +101,7 @@ void Core::on(const GpuFound& event) {
   entry->second.total = event.total;
   entry->second.capacity = event.capacity;
   entry->second.learned = event.learned;
+  entry->second.turn = turn_length(tuning_.turns, {}, 1);
 }
 
 void Core::on(const SessionCame& event) {
@@ -142,6 +146,7 @@ void Core::on(const SessionGone& event) {
   if (session == nullptr) return;
   Tenant& tenant = *session->tenant;
   Gpu* gpu = session->gpu;
+  if (gpu != nullptr) gpu->drained = now_;
   no_longer_expected(*session);
   std::erase(tenant.sessions, session);
   state_.sessions.erase(event.session);
@@ -286,6 +291,7 @@ void Core::take_use(Session& session, MemoryUse told, bool may_grow) {
   told.context = std::min(told.context, believed);
   if (told.swappable > session.use.swappable) session.ready = false;
   session.use = told;
+  session.peak = std::max(session.peak, told.footprint());
   session.pinned = std::min(session.pinned, told.pinned);
   // What a session has freed it cannot fill again without asking, unless it is restoring: then it may fill
   // what it was allowed, for a growth that it is just about to ask for.
@@ -306,6 +312,7 @@ void Core::on(const From<Want>& event) {
   if (session == nullptr || session->gate_open) return;  // it crossed the opening of the gate
   Tenant& tenant = *session->tenant;
   if (!tenant.wants()) tenant.waiting_since = now_;
+  end_pause(tenant);
   session->wants = true;
   session->news = now_;
 }
@@ -346,6 +353,7 @@ void Core::on(const From<Released>& event) {
   session->under_way = {};
   session->allowed = session->use.resident;
   session->wants = session->wants || event.body.wants != 0;
+  if (session->wants) end_pause(tenant);
   finish_leaving(tenant);
 }
 

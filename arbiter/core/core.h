@@ -3,20 +3,23 @@
 //
 // It knows no socket, clock, file or thread; the daemon, the tests and the simulator all run this very code.
 // Every event is handled in two parts: its handler enters into the books what it tells (core.cpp), then
-// settle() moves the state to where it should be: who runs (turns.cpp), which memory moves (residency.cpp).
-// settle() derives everything from the state and can be run at any time; so an event that is lost, repeated
-// or crosses another costs time at most. One thread at a time.
+// settle() moves the state to where it should be: who runs (turns.cpp) for how long (timing.cpp), which
+// memory moves (residency.cpp). settle() derives everything from the state and can be run at any time; so an
+// event that is lost, repeated or crosses another costs time at most. One thread at a time.
 #pragma once
 
 #include "arbiter/core/events.h"
 #include "arbiter/core/state.h"
 #include "arbiter/policy/policy.h"
+#include "arbiter/policy/turn_length.h"
 
 namespace sharedgpu {
 
 struct Tuning {
-  Nanoseconds idle_release = std::chrono::milliseconds(100);
-  // An idle tenant is not made to leave sooner than a handoff takes, but after this long always.
+  TurnRules turns;
+  // An idle tenant that others wait for is not made to leave sooner than after this, see policy/idleness.h;
+  // but always after idle_cap.
+  Nanoseconds idle_release = std::chrono::milliseconds(5);
   Nanoseconds idle_cap = std::chrono::seconds(1);
   // After a restart: how long to wait for sessions that the ledger knows before memory is promised anew.
   Nanoseconds grace = std::chrono::seconds(2);
@@ -82,6 +85,7 @@ class Core {
   struct Domain {
     std::vector<Gpu*> gpus;
     std::vector<Tenant*> tenants;
+    TurnLength turn;
   };
   // When a running set's turn began, and whether it is over.
   struct Turn {
@@ -118,13 +122,14 @@ class Core {
   void drop_who_no_longer_fits(Domain& domain, const Turn& turn);
   void drop_who_does_not_answer(Domain& domain);
   void serve(Domain& domain, Tenant& waiter, const Turn& turn);
-  bool fits(const Domain& domain, const Tenant* newcomer) const;
+  enum class Reckoning : std::uint8_t { now, at_peak };
+  bool fits(const Domain& domain, const Tenant* newcomer, Reckoning reckoning = Reckoning::now) const;
   Turn turn_of(const Domain& domain) const;
   TenantView view(const Tenant& tenant) const;
-  bool idle_enough(const Tenant& tenant) const;
   void enter(Domain& domain, Tenant& tenant, bool leads);
   void open_ready(Domain& domain);
   void open(Domain& domain, Tenant& tenant);
+  void begin_turn(Domain& domain, Tenant& leader);
   void leave(Tenant& tenant);
   void revoke(Session& session);
   void finish_leaving(Tenant& tenant);
@@ -145,6 +150,16 @@ class Core {
   // pressure.cpp: which host memory that will take
   void expect_evictions(Gpu& gpu);
   void tell_host(Session& session, Bytes need);
+
+  // timing.cpp: how long
+  void set_turn_length(Domain& domain) const;
+  std::vector<std::vector<Tenant*>> sets_of(const Domain& domain, std::vector<Tenant*> tenants) const;
+  void watch_turn(const Domain& domain);
+  bool idle_enough(const Tenant& tenant) const;
+  void end_pause(Tenant& tenant);
+  void keep_credit();
+  bool urgent(const Tenant& tenant) const;
+  Nanoseconds peace_of(const Tenant& tenant, Nanoseconds handoff) const;
 
   // residency.cpp: which memory moves
   Bytes promised(const Session& session) const;
@@ -176,6 +191,7 @@ class Core {
   LeaseBook leases_;
   Epoch last_epoch_;
   std::uint64_t last_order_;
+  Nanoseconds credit_kept_{};  // up to when
   bool in_grace_ = false;
   Nanoseconds grace_until_{};
   Nanoseconds last_record_{};

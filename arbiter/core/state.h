@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "arbiter/core/lease_book.h"
+#include "arbiter/policy/turn_length.h"
 #include "protocol/messages.h"
 
 namespace sharedgpu {
@@ -17,7 +18,9 @@ struct Gpu {
   Bytes total;
   Bytes capacity;         // see docs/architecture.md, "Capacity"
   bool learned = false;   // known from a session only; forgotten with the last one
-  Nanoseconds handoff{};  // a running mean of what handoffs took lately
+  TurnLength turn;        // how long turns are here now
+  Nanoseconds handoff{};  // what handoffs to those who take turns took lately, on average; zero: none yet
+  Nanoseconds drained{};  // when a tenant last ended a turn here
 
   // Scratch of the planner, filled anew for each question.
   Bytes usable;
@@ -38,6 +41,7 @@ struct Session {
   Bytes allowed;                        // may be resident; what it was told, or is about to be told
   Bytes pinned;                         // may be pinned
   Bytes settling;                       // of what is resident, it asks to pin; not in use.pinned yet
+  Bytes peak;                           // the largest footprint since its turn began
   std::vector<std::uint64_t> requests;  // Usage requests without a Verdict yet
   Nanoseconds asked_to_grow{};          // when the first of them came
 
@@ -97,6 +101,18 @@ struct Tenant {
   Nanoseconds changed{};     // leaving: when a session was last let forward, or said Released
   Nanoseconds last_ran{};    // when it last held a lease
   Nanoseconds waiting_since{};
+  Nanoseconds handoff{};  // a running mean of what turns that were begun for it took to begin; zero: unknown
+
+  // Its turn was interrupted when it had had so much of it; the rest is still to come.
+  bool interrupted = false;
+  Nanoseconds had{};
+  bool interrupts = false;   // its turn was begun by an interruption
+  bool outgrown = false;     // it was put out since the running set had grown
+  bool idled = false;        // it was put out since it was idle, and has not asked for the GPU again
+  unsigned long_pauses = 0;  // so many pauses in a row were long, see policy/idleness.h
+  Nanoseconds credit{};      // see policy/credit.h
+  unsigned sets = 1;         // for the credit: as the planner last found them
+  Nanoseconds turn{};
 
   bool chosen = false;  // scratch of the planner
 

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who runs: the running set of each domain, and the way of a tenant into it and out of it.
 #include <algorithm>
+#include <utility>
 
 #include "arbiter/core/actions.h"
+#include "arbiter/policy/credit.h"
 
 namespace sharedgpu {
 namespace {
 
-constexpr std::chrono::milliseconds kIdleNews{100};
 constexpr int kMostPatience = 6;
-
-bool attached(const Tenant& tenant) {
-  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), on_gpu);
-}
 
 bool complete(const Tenant& tenant) {
   return std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [](const Session* session) {
@@ -38,7 +35,7 @@ std::vector<Core::Domain> Core::domains() {
   std::vector<Domain> all;
   for (auto& [uuid, gpu] : state_.gpus) {
     of_gpu[&gpu] = all.size();
-    all.push_back(Domain{.gpus = {&gpu}, .tenants = {}});
+    all.push_back(Domain{.gpus = {&gpu}, .tenants = {}, .turn = {}});
   }
   auto merge = [&](std::size_t into, std::size_t from) {
     for (Gpu* gpu : all[from].gpus) {
@@ -65,11 +62,15 @@ std::vector<Core::Domain> Core::domains() {
 
 // Whether the chosen tenants can all be resident, beside what the others cannot give up. For a newcomer only
 // the GPUs count on which it needs anything.
-bool Core::fits(const Domain& domain, const Tenant* newcomer) const {
+bool Core::fits(const Domain& domain, const Tenant* newcomer, Reckoning reckoning) const {
+  auto demand = [reckoning](const Session& session) {
+    const Bytes now = demand_of(session);
+    return reckoning == Reckoning::now ? now : std::max(now, session.peak);
+  };
   for (Gpu* gpu : domain.gpus) gpu->load = {};
   for (const Tenant* tenant : domain.tenants)
     for (const Session* session : tenant->sessions)
-      if (on_gpu(session)) session->gpu->load += tenant->chosen ? demand_of(*session) : unevictable(*session);
+      if (on_gpu(session)) session->gpu->load += tenant->chosen ? demand(*session) : unevictable(*session);
   if (newcomer == nullptr)
     return std::all_of(domain.gpus.begin(), domain.gpus.end(),
                        [](const Gpu* gpu) { return gpu->load <= gpu->usable; });
@@ -88,25 +89,16 @@ Core::Turn Core::turn_of(const Domain& domain) const {
     if (tenant->phase == Phase::entering && tenant->leads) on_the_way = true;
   }
   turn.begun = turn.begun && !on_the_way;
-  turn.over = turn.begun && now_ - turn.began >= policy_.quantum();
+  turn.over = turn.begun && now_ - turn.began >= domain.turn.length;
   return turn;
-}
-
-bool Core::idle_enough(const Tenant& tenant) const {
-  if (tenant.phase != Phase::running) return false;
-  return std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [&](const Session* session) {
-    if (!on_gpu(session)) return true;
-    Nanoseconds least = std::max(tuning_.idle_release, std::min(session->gpu->handoff, tuning_.idle_cap));
-    // Sessions repeat themselves ever more rarely. One that says no more is at work again.
-    Nanoseconds fresh = std::max<Nanoseconds>(2 * tuning_.idle_release, session->idle / 2 + kIdleNews);
-    return session->idle > Nanoseconds{} && session->idle >= least && now_ - session->idle_told <= fresh;
-  });
 }
 
 TenantView Core::view(const Tenant& tenant) const {
   bool running = tenant.phase == Phase::running;
   return {.tenant = tenant.id,
           .waiting_since = tenant.waiting_since,
+          .urgent = urgent(tenant),
+          .interrupted = tenant.interrupted,
           .opened = running ? tenant.opened : now_,
           .leads = tenant.leads,
           .grows = running && std::any_of(tenant.sessions.begin(), tenant.sessions.end(), lacks_room),
@@ -115,6 +107,7 @@ TenantView Core::view(const Tenant& tenant) const {
 
 void Core::plan(Domain& domain) {
   drop_who_does_not_answer(domain);
+  set_turn_length(domain);
   for (Tenant* tenant : domain.tenants) tenant->chosen = tenant->in_set();
   if (!fits(domain, nullptr)) drop_who_no_longer_fits(domain, turn_of(domain));
 
@@ -131,13 +124,6 @@ void Core::plan(Domain& domain) {
     return policy_.serves_first(view(*a), view(*b));
   });
   for (Tenant* waiter : waiting) serve(domain, *waiter, turn_of(domain));
-
-  Turn turn = turn_of(domain);
-  auto still_waits = [this](const Tenant* tenant) {
-    return (tenant->phase == Phase::out && tenant->wants()) || starved(*tenant);
-  };
-  if (turn.begun && std::any_of(domain.tenants.begin(), domain.tenants.end(), still_waits))
-    wake_at(turn.began + policy_.quantum());
 }
 
 // The running set has outgrown the GPU: the policy says who keeps its place. The first of them stays in any
@@ -158,7 +144,9 @@ void Core::drop_who_no_longer_fits(Domain& domain, const Turn& turn) {
     bool stays = fits(domain, member) || (first && member->phase == Phase::running && !view(*member).grows);
     member->chosen = stays;
     first = first && !stays;
-    if (!stays) leave(*member);
+    if (stays) continue;
+    leave(*member);
+    member->outgrown = true;
   }
 }
 
@@ -186,19 +174,29 @@ void Core::drop_who_does_not_answer(Domain& domain) {
   }
 }
 
-// Lets `waiter` in if it fits beside the running set, or if it does once those have left whose time is up or
-// who are idle.
+// Lets `waiter` in if it fits beside the running set, or if it does once those have left whose time is up,
+// who are idle, or whom it may interrupt. A running set whose footprint hovers about what fits must not put
+// others out again and again: who was put out for that waits for its turn, or until it fits beside the
+// largest footprints of this one.
 void Core::serve(Domain& domain, Tenant& waiter, const Turn& turn) {
+  const bool interrupts = turn.begun && waiter.wants() && urgent(waiter);
+  auto interruptible = [&](const Tenant& tenant) {
+    return tenant.phase == Phase::running && peace_of(tenant, domain.turn.handoff) == Nanoseconds{};
+  };
   std::vector<Tenant*> may_leave;
   bool empty = true;
   for (Tenant* tenant : domain.tenants) {
     tenant->chosen = tenant->in_set() || tenant == &waiter;
     if (!tenant->in_set()) continue;
     empty = false;
-    if (turn.over || idle_enough(*tenant)) may_leave.push_back(tenant);
+    if (turn.over || idle_enough(*tenant) || (interrupts && interruptible(*tenant)))
+      may_leave.push_back(tenant);
   }
   if (fits(domain, &waiter)) {
-    enter(domain, waiter, empty);
+    const bool may_return = !waiter.outgrown || turn.over || empty;
+    // Who gets in when the turn is over begins the next one.
+    if (may_return || fits(domain, &waiter, Reckoning::at_peak))
+      enter(domain, waiter, empty || (turn.over && waiter.wants()));
     return;
   }
   std::stable_sort(may_leave.begin(), may_leave.end(), [&](const Tenant* a, const Tenant* b) {
@@ -219,14 +217,26 @@ void Core::serve(Domain& domain, Tenant& waiter, const Turn& turn) {
     tenant->chosen = fits(domain, nullptr);
   }
   bool alone = true;
+  bool interruption = false;
   for (Tenant* tenant : domain.tenants) {
     if (!tenant->in_set()) continue;
-    if (tenant->chosen)
+    if (tenant->chosen) {
       alone = false;
-    else
-      leave(*tenant);
+      continue;
+    }
+    const bool idle = idle_enough(*tenant);
+    const bool interrupted = !turn.over && !idle;
+    const Nanoseconds had = tenant->phase == Phase::running ? now_ - tenant->turn_began : tenant->had;
+    leave(*tenant);
+    tenant->idled = idle && !tenant->wants();
+    if (interrupted) {
+      tenant->interrupted = interruption = true;
+      tenant->had = had;
+    }
   }
-  enter(domain, waiter, turn.over || alone);
+  if (interruption) waiter.credit -= price_of_interruption(domain.turn.handoff);
+  enter(domain, waiter, turn.over || alone || interruption);
+  waiter.interrupts = interruption;
 }
 
 void Core::enter(Domain& domain, Tenant& tenant, bool leads) {
@@ -237,6 +247,7 @@ void Core::enter(Domain& domain, Tenant& tenant, bool leads) {
   tenant.phase = Phase::entering;
   tenant.entered = now_;
   tenant.turn_began = leads || turn.began == Nanoseconds{} ? now_ : turn.began;
+  tenant.interrupts = tenant.outgrown = tenant.idled = false;
   // A tenant that never had memory needs no Restore: its first epoch came with Welcome.
   auto fresh = [&](const Session* session) {
     return !on_gpu(session) ||
@@ -253,6 +264,7 @@ void Core::enter(Domain& domain, Tenant& tenant, bool leads) {
     session->under_way = {};
     session->told_allowed = {};
     session->stuck_until = {};
+    session->peak = session->use.footprint();
   }
 }
 
@@ -267,28 +279,47 @@ void Core::open_ready(Domain& domain) {
 void Core::open(Domain& domain, Tenant& tenant) {
   tenant.phase = Phase::running;
   tenant.opened = now_;
-  if (tenant.leads)
-    for (Tenant* member : domain.tenants)
-      if (member->in_set()) member->turn_began = now_;
+  if (tenant.leads) begin_turn(domain, tenant);
+  tenant.interrupted = false;
+  tenant.had = {};
   for (Session* session : tenant.sessions) {
     session->wants = session->stepped = false;
     session->idle = {};
     if (!on_gpu(session)) continue;
     session->allowed = std::min(session->allowed, session->use.swappable);
-    if (session->asked && tenant.leads) {
-      Nanoseconds took = now_ - tenant.entered;
-      Nanoseconds& mean = session->gpu->handoff;
-      mean = mean == Nanoseconds{} ? took : (3 * mean + took) / 4;
-    }
     set_gate(*session, true);
   }
   sync_leases(tenant);
 }
 
+// The turn begins as its leader's gates open. One that was interrupted goes on; and whoever goes on running
+// beside an interruption does so in the turn that was.
+void Core::begin_turn(Domain& domain, Tenant& leader) {
+  for (Tenant* member : domain.tenants) {
+    if (!member->in_set() || (leader.interrupts && member != &leader)) continue;
+    member->turn_began = now_ - leader.had;
+    for (Session* session : member->sessions) session->peak = session->use.footprint();
+  }
+  // What counts is the time in which those that made room have done their last work, and it none yet.
+  Nanoseconds since = leader.entered;
+  bool moved = false;
+  for (const Session* session : leader.sessions) {
+    if (!on_gpu(session)) continue;
+    since = std::max(since, session->gpu->drained);
+    moved = moved || session->asked;
+  }
+  if (!moved) return;
+  const Nanoseconds took = std::max<Nanoseconds>(now_ - since, std::chrono::microseconds(1));
+  Nanoseconds& mean = leader.handoff;
+  mean = mean == Nanoseconds{} ? took : (3 * mean + took) / 4;
+  set_turn_length(domain);
+}
+
 void Core::leave(Tenant& tenant) {
   const bool ran = tenant.phase == Phase::running;
   auto asked = [](const Session* session) { return session->asked; };
-  tenant.leads = false;
+  tenant.leads = tenant.interrupts = tenant.interrupted = false;
+  tenant.had = {};
   if (!ran && std::none_of(tenant.sessions.begin(), tenant.sessions.end(), asked)) {
     tenant.phase = Phase::out;  // nobody was told of the turn that is not to be
     for (Session* session : tenant.sessions)
@@ -402,6 +433,8 @@ void Core::finish_leaving(Tenant& tenant) {
   if (tenant.resuming) return;  // more of its sessions may still hold the lease
   auto released = [](const Session* session) { return !on_gpu(session) || session->released; };
   if (!std::all_of(tenant.sessions.begin(), tenant.sessions.end(), released)) return;
+  for (const Session* session : tenant.sessions)
+    if (on_gpu(session)) session->gpu->drained = now_;
   if (leases_.holds(tenant.id)) {
     end_leases(tenant);
     tenant.last_ran = now_;
@@ -459,6 +492,7 @@ void Core::tell_contended(const Domain& domain) {
       session->contended = contended;
       if (!contended) session->idle = {};
       actions_.emplace_back(SetContended{.session = session->id, .contended = contended});
+      if (contended && session->gate_open) send(*session, OthersWait{});
     }
 }
 

@@ -8,11 +8,11 @@ namespace {
 
 class RoundRobin final : public Policy {
  public:
-  explicit RoundRobin(Nanoseconds quantum) : quantum_(quantum) {}
-
   std::string_view name() const override { return "round-robin"; }
 
   bool serves_first(const TenantView& a, const TenantView& b) const override {
+    if (a.urgent != b.urgent) return a.urgent;
+    if (a.interrupted != b.interrupted) return a.interrupted;
     return std::tie(a.waiting_since, a.tenant) < std::tie(b.waiting_since, b.tenant);
   }
 
@@ -25,17 +25,10 @@ class RoundRobin final : public Policy {
     if (a.grows != b.grows) return b.grows;
     return std::tie(a.opened, a.tenant) < std::tie(b.opened, b.tenant);
   }
-
-  Nanoseconds quantum() const override { return quantum_; }
-
- private:
-  Nanoseconds quantum_;
 };
 
 }  // namespace
 
-std::unique_ptr<Policy> make_round_robin(Nanoseconds quantum) {
-  return std::make_unique<RoundRobin>(quantum);
-}
+std::unique_ptr<Policy> make_round_robin() { return std::make_unique<RoundRobin>(); }
 
 }  // namespace sharedgpu

@@ -62,6 +62,9 @@ std::string read_boot_id() {
 Tuning tuning_of(const Settings& settings) {
   Tuning tuning;
   tuning.idle_release = settings.idle_release;
+  tuning.turns = {.fixed = settings.quantum,
+                  .max_overhead = settings.max_swap_overhead / 100,
+                  .max_wait = settings.max_wait};
   return tuning;
 }
 
@@ -70,7 +73,7 @@ Tuning tuning_of(const Settings& settings) {
 Arbiter::Arbiter(asio::io_context& loop, const Settings& settings)
     : loop_(loop),
       settings_(settings),
-      policy_(make_round_robin(settings.quantum)),
+      policy_(make_round_robin()),
       timer_(loop),
       ledger_retry_(loop) {}
 

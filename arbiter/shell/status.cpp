@@ -48,6 +48,18 @@ const char* name_of(Backend backend) {
   return "";
 }
 
+const char* name_of(TurnRule rule) {
+  switch (rule) {
+    case TurnRule::fixed:
+      return "fixed";
+    case TurnRule::swap_overhead:
+      return "swap-overhead";
+    case TurnRule::max_wait:
+      return "max-wait";
+  }
+  return "";
+}
+
 struct Sum {
   MemoryUse use;
   void add(const MemoryUse& more) {
@@ -87,6 +99,8 @@ Json gpu_json(const StatusView& view, const Gpu& gpu) {
   json["promised_bytes"] = view.core.promised(gpu).count;
   sum.write(json);
   json["contended"] = contended;
+  json["quantum_seconds"] = seconds(gpu.turn.length);
+  json["quantum_rule"] = name_of(gpu.turn.rule);
   json["handoff_seconds"] = seconds(gpu.handoff);
   json["holders"] = holders;
   return json;
@@ -107,6 +121,7 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
   json["lease"] = core.leases().holds(info.id);
   json["lease_seconds"] = seconds(core.leases().of_tenant(info.id, view.now));
   json["wants"] = tenant != nullptr && tenant->wants();
+  json["credit_seconds"] = tenant == nullptr ? 0 : seconds(tenant->credit);
   json["epoch"] = tenant == nullptr ? 0 : tenant->epoch.value;
   bool overdue = tenant != nullptr && tenant->phase == Phase::leaving;
   json["leaving_seconds"] = overdue ? seconds(view.now - tenant->left) : 0.0;
@@ -157,7 +172,9 @@ std::string format_status(const StatusView& view) {
   json["pid"] = getpid();
   json["socket"] = view.settings.socket;
   json["policy"] = view.core.policy().name();
-  json["quantum_seconds"] = seconds(view.core.policy().quantum());
+  json["quantum_seconds"] = seconds(view.settings.quantum);
+  json["max_swap_overhead"] = view.settings.max_swap_overhead / 100;
+  json["max_wait_seconds"] = seconds(view.settings.max_wait);
   json["recovering"] = view.core.in_grace();
   json["gpus"] = Json::array();
   for (const auto& [uuid, gpu] : view.core.state().gpus) json["gpus"].push_back(gpu_json(view, gpu));

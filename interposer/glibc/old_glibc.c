@@ -34,6 +34,8 @@ FIRST_VERSION(int, pthread_create,
               (void* thread, const void* attributes, void* (*run)(void*), void* argument),
               (thread, attributes, run, argument))
 FIRST_VERSION(int, pthread_join, (unsigned long thread, void** result), (thread, result))
+FIRST_VERSION(int, pthread_detach, (unsigned long thread), (thread))
+FIRST_VERSION(int, pthread_mutex_trylock, (void* mutex), (mutex))
 FIRST_VERSION(int, pthread_key_create, (unsigned* key, void (*end)(void*)), (key, end))
 FIRST_VERSION(int, pthread_key_delete, (unsigned key), (key))
 FIRST_VERSION(void*, pthread_getspecific, (unsigned key), (key))

@@ -227,6 +227,9 @@ void Service::handle(const Message& message, UniqueFd descriptor) {
       if (memory != nullptr) memory->prepare_host(prepare.host, prepare.sharers);
       break;
     }
+    case MessageType::others_wait:
+      turns_.look();
+      break;
     case MessageType::refused: {
       auto refused = message.as<Refused>();
       refused.reason[sizeof refused.reason - 1] = '\0';

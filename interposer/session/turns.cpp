@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Nanoseconds kContendedLook = 5ms;
+constexpr Nanoseconds kContendedLook = 2ms;
 constexpr Nanoseconds kQuietLook = 50ms;
 constexpr Nanoseconds kRetry = 2ms;  // the driver is still freeing what another process gave up
 constexpr Nanoseconds kTend = 1s;
@@ -31,6 +31,8 @@ void Turns::push(const Turn& turn) {
   }
   wakeup_.raise();
 }
+
+void Turns::look() { wakeup_.raise(); }
 
 bool Turns::pop(Turn& turn) {
   std::lock_guard lock(mutex_);
@@ -141,13 +143,13 @@ void Turns::tend() {
 bool Turns::idle() { return !gate::activity().own_streams && contexts_.idle(); }
 
 void Turns::watch() {
-  if (!gate::contended(seat_) || !gate::is_open()) {
+  if (!gate::is_open()) {
     idle_watch_.stop();
     return;
   }
-  gate::Activity before = gate::activity();
-  bool busy = before.inside || !idle();
-  if (auto idle = idle_watch_.look(now(), before.passes, busy))
+  const gate::Activity before = gate::activity();
+  const bool busy = before.inside || (idle_watch_.must_ask(before.passes) && !idle());
+  if (auto idle = idle_watch_.look(now(), before.passes, busy, gate::contended(seat_)))
     outbox_.post(
         {.type = MessageType::idle, .epoch = {epoch_.load(std::memory_order_relaxed)}, .span = *idle});
 }

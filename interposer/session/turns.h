@@ -36,6 +36,8 @@ class Turns {
   // From any thread: whether the GPU has done all that this process gave it, as far as can be asked.
   bool idle();
   void push(const Turn& turn);
+  // Others wait from now on: watches more closely.
+  void look();
   void set_memory(Memory* memory) { memory_.store(memory, std::memory_order_release); }
   // What is called along with the memory's tend().
   void set_also_tend(void (*also)()) { also_tend_.store(also, std::memory_order_release); }

@@ -89,7 +89,7 @@ Event next_event(const Core& core, Input& in) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  auto policy = make_round_robin(std::chrono::milliseconds(500));
+  auto policy = make_round_robin();
   Input in(data, size);
   Recovered recovered;
   if (in.byte() % 2 == 0) {

@@ -16,6 +16,8 @@ Scenario any_scenario() {
   scenario.tenants = *rc::gen::inRange(1u, 7u);
   scenario.most_sessions = *rc::gen::inRange(1u, 4u);
   scenario.largest_growth = *rc::gen::inRange(2u, 60u);
+  if (*rc::gen::arbitrary<bool>())
+    scenario.turns = {.fixed = {}, .max_overhead = 0.05, .max_wait = std::chrono::seconds(2)};
   scenario.length = std::chrono::seconds(*rc::gen::inRange(10, 60));
   return scenario;
 }

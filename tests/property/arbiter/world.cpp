@@ -68,9 +68,10 @@ struct World::Client {
 };
 
 World::World(const Scenario& scenario) : scenario_(scenario), random_(scenario.seed) {
-  policy_ = make_round_robin(kQuantum);
+  policy_ = make_round_robin();
   Tuning tuning;
   tuning.evict_step = mebibytes(4);
+  tuning.turns = scenario.turns;
   core_ = std::make_unique<Core>(tuning, *policy_, Recovered{}, now_);
   end_ = now_ + scenario.length;
   for (unsigned i = 0; i < scenario.gpus; ++i) {
@@ -130,7 +131,9 @@ void World::perform(const Actions& actions) {
         client->prepared = send->message.as<Prepare>().host;
         continue;
       }
-      if (send->message.type == MessageType::evict && !scenario_.host_runs_out)
+      // Who gives up memory on its way out, so that another can leave, was not to be foreseen.
+      if (send->message.type == MessageType::evict && !scenario_.host_runs_out &&
+          core_->state().sessions.at(client->id).tenant->phase != Phase::leaving)
         must(client->prepared != Bytes{}, "an eviction that nobody foresaw");
       client->line_free = std::max(client->line_free, now_ + delay(3));
       at(client->line_free, [this, key = client->key, life = life_, message = send->message] {
@@ -259,6 +262,7 @@ void World::restart() {
     recovered.last_epoch = std::max(recovered.last_epoch, lease.epoch);
   Tuning tuning;
   tuning.evict_step = mebibytes(4);
+  tuning.turns = scenario_.turns;
   core_ = std::make_unique<Core>(tuning, *policy_, std::move(recovered), now_);
   for (const GpuUuid& uuid : uuids_)
     tell(GpuFound{.gpu = uuid,
@@ -361,6 +365,8 @@ void World::deliver(SessionId key, const Message& message) {
     case MessageType::evict:
       client.jobs.push_back(message);
       next_job(client);
+      break;
+    case MessageType::others_wait:
       break;
     default:
       throw std::logic_error("a message that is not for sessions");

@@ -27,6 +27,7 @@ struct Scenario {
   unsigned most_sessions = 2;
   unsigned capacity = 100;       // in MiB, per GPU
   unsigned largest_growth = 30;  // in MiB
+  TurnRules turns{.fixed = std::chrono::milliseconds(500)};
   bool deaths = false;
   bool host_runs_out = false;  // evictions get stuck now and then
   unsigned restarts = 0;

@@ -23,6 +23,8 @@ TEST_CASE("Every key is read") {
                          "MemoryReserve=2%\n"
                          "Policy=round-robin\n"
                          "Quantum=500ms\n"
+                         "MaxSwapOverhead=2.5%\n"
+                         "MaxWait=1m\n"
                          "IdleRelease=50ms\n"
                          "UnitsPerGpu=16\n"
                          "ArbiterTimeout=1s\n"
@@ -37,6 +39,8 @@ TEST_CASE("Every key is read") {
   CHECK(settings.device_memory_limit.of(gibibytes(100)) == gibibytes(24));
   CHECK(settings.memory_reserve.of(gibibytes(100)) == gibibytes(2));
   CHECK(settings.quantum == 500ms);
+  CHECK(settings.max_swap_overhead == 2.5);
+  CHECK(settings.max_wait == 1min);
   CHECK(settings.idle_release == 50ms);
   CHECK(settings.units_per_gpu == 16);
   CHECK(settings.arbiter_timeout == 1s);
@@ -53,13 +57,30 @@ TEST_CASE("The defaults serve") {
   CHECK(settings.socket == kDefaultSocket);
   CHECK(settings.device_memory_limit.of(gibibytes(10)) == gibibytes(10));
   CHECK(settings.memory_reserve.of(gibibytes(100)) == gibibytes(5));
+  CHECK(settings.quantum == 0s);  // auto
+  CHECK(settings.max_swap_overhead == 5);
+  CHECK(settings.max_wait == 30s);
+}
+
+TEST_CASE("The quantum can be left to the handoffs") {
+  Settings settings;
+  settings.quantum = 10s;
+  CHECK(parse_settings("Quantum=auto", "x.conf", settings) == "");
+  CHECK(settings.quantum == 0s);
 }
 
 TEST_CASE("Errors name file, line and value") {
   CHECK(error_of("# x\nFoo=1\n") == "x.conf:2: unknown key 'Foo'");
   CHECK(error_of("quantum=1s\n") == "x.conf:1: unknown key 'quantum'");
   CHECK(error_of("\n\nQuantum=12 parsecs") ==
-        "x.conf:3: Quantum: '12 parsecs' is not a time (such as 500ms, 10s, 2m)");
+        "x.conf:3: Quantum: '12 parsecs' is not a time (such as 500ms, 10s, 2m) or auto");
+  CHECK(error_of("MaxWait=auto") == "x.conf:1: MaxWait: 'auto' is not a time (such as 500ms, 10s, 2m)");
+  CHECK(error_of("MaxWait=99ms") == "x.conf:1: MaxWait: '99ms' is not long enough");
+  for (const char* value : {"0%", "50.1%", "-1%", "0.05", "a lot", "nan%", ""}) {
+    CAPTURE(value);
+    CHECK(error_of("\nMaxSwapOverhead=" + std::string(value)) ==
+          "x.conf:2: MaxSwapOverhead: '" + std::string(value) + "' is not a percentage from 0.1% to 50%");
+  }
   CHECK(error_of("DeviceMemoryLimit=lots") ==
         "x.conf:1: DeviceMemoryLimit: 'lots' is not a size (such as 24GiB) or a percentage (such as 90%)");
   CHECK(error_of("Socket=relative") == "x.conf:1: Socket: 'relative' is not an absolute path");

@@ -12,7 +12,7 @@ TEST_CASE("a session without work says so, ever more rarely") {
   int said = 0;
   Nanoseconds last{};
   for (Nanoseconds now = 0ms; now <= 10s; now += 5ms)
-    if (auto idle = watch.look(1h + now, 42, false)) {
+    if (auto idle = watch.look(1h + now, 42, false, true)) {
       CHECK(*idle > last);
       CHECK(*idle == now);
       last = *idle;
@@ -22,16 +22,39 @@ TEST_CASE("a session without work says so, ever more rarely") {
   CHECK(said < 40);
 }
 
-TEST_CASE("a submission, work on the GPU, or nobody waiting begin it anew") {
+TEST_CASE("a submission or work on the GPU begin it anew") {
   IdleWatch watch;
-  CHECK(!watch.look(0ms, 1, false));
-  CHECK(watch.look(20ms, 1, false) == Nanoseconds(20ms));
-  CHECK(!watch.look(40ms, 2, false));
-  CHECK(!watch.look(59ms, 2, false));
-  CHECK(watch.look(60ms, 2, false) == Nanoseconds(20ms));
-  CHECK(!watch.look(90ms, 2, true));
-  CHECK(!watch.look(100ms, 2, false));
-  CHECK(watch.look(110ms, 2, false) == Nanoseconds(20ms));
+  CHECK(!watch.look(0ms, 1, false, true));
+  CHECK(watch.look(4ms, 1, false, true) == Nanoseconds(4ms));
+  CHECK(!watch.look(6ms, 2, false, true));  // it was busy until now
+  CHECK(!watch.look(8ms, 2, false, true));
+  CHECK(!watch.look(11ms, 2, false, true));
+  CHECK(watch.look(12ms, 2, false, true) == Nanoseconds(4ms));
+  CHECK(!watch.look(20ms, 2, true, true));
+  CHECK(!watch.look(30ms, 2, false, true));
+  CHECK(watch.look(34ms, 2, false, true) == Nanoseconds(4ms));
   watch.stop();
-  CHECK(!watch.look(200ms, 2, false));
+  CHECK(!watch.look(100ms, 2, false, true));
+}
+
+TEST_CASE("who has been idle for long says so as soon as others wait") {
+  IdleWatch watch;
+  for (Nanoseconds now = 0ms; now <= 1s; now += 50ms) CHECK(!watch.look(now, 7, false, false));
+  CHECK(watch.look(1s, 7, false, true) == Nanoseconds(1s));
+  CHECK(!watch.look(1010ms, 7, false, true));
+  CHECK(!watch.look(1020ms, 7, false, false));
+  CHECK(watch.look(1030ms, 7, false, true) == Nanoseconds(1030ms));
+}
+
+TEST_CASE("the driver is asked only where its answer is not known") {
+  IdleWatch watch;
+  CHECK(watch.must_ask(5));
+  watch.look(0ms, 5, true, true);
+  CHECK(watch.must_ask(5));
+  CHECK_FALSE(watch.must_ask(6));  // it has just submitted
+  watch.look(2ms, 6, false, true);
+  CHECK(watch.must_ask(6));
+  watch.look(4ms, 6, false, true);
+  CHECK_FALSE(watch.must_ask(6));  // nothing was submitted since it was idle
+  CHECK_FALSE(watch.must_ask(7));
 }

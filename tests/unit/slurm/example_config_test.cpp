@@ -28,6 +28,8 @@ TEST_CASE("the example configuration is valid, and shows the defaults") {
   CHECK(settings.memory_reserve.percent == defaults.memory_reserve.percent);
   CHECK(settings.policy == defaults.policy);
   CHECK(settings.quantum == defaults.quantum);
+  CHECK(settings.max_swap_overhead == defaults.max_swap_overhead);
+  CHECK(settings.max_wait == defaults.max_wait);
   CHECK(settings.idle_release == defaults.idle_release);
   CHECK(settings.units_per_gpu == defaults.units_per_gpu);
   CHECK(settings.arbiter_timeout == defaults.arbiter_timeout);

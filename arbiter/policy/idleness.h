@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long a tenant may leave the GPU idle while others wait before its turn is over.
+//
+// Nobody knows how long a pause will be. Who waits for as long as a handoff takes loses at most twice what he
+// would lose if he knew. Where the tenant's last pauses, each time that it was put out for one, were longer
+// than the handoffs there and back, the next one is likely to be, too: the time is halved for each of them.
+// One pause that was shorter, and it counts in full again. Pure.
+#pragma once
+
+#include <algorithm>
+
+#include "protocol/units.h"
+
+namespace sharedgpu {
+
+constexpr unsigned kMostLongPauses = 3;
+
+// Never less than `least`, nor more than `most` where that is more.
+constexpr Nanoseconds idle_patience(Nanoseconds handoff, unsigned long_pauses, Nanoseconds least,
+                                    Nanoseconds most) {
+  return std::max(least, std::min(most, handoff / (1 << std::min(long_pauses, kMostLongPauses))));
+}
+
+constexpr bool was_long(Nanoseconds pause, Nanoseconds handoff) { return pause >= 2 * handoff; }
+
+}  // namespace sharedgpu

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GPU on which programs of a fixed size take turns, as a model: what is moved takes its time, what is
+// submitted ends within a few milliseconds, messages are on their way for a part of one. For what the planner
+// promises about time: shares, waits, losses.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <queue>
+#include <random>
+#include <vector>
+
+#include "arbiter/core/core.h"
+
+namespace sharedgpu::test {
+
+struct Program {
+  unsigned size = 0;  // MiB of the 100 that the GPU has
+  // Works for `burst`, then pauses for `pause`, each time half as long to half as long again. No burst: it
+  // always has work.
+  Nanoseconds burst{};
+  Nanoseconds pause{};
+};
+
+class Stage {
+ public:
+  // `per_mib`: how long it takes to move a MiB, each way.
+  Stage(std::uint64_t seed, const TurnRules& turns, Nanoseconds per_mib,
+        const std::vector<Program>& programs);
+  ~Stage();
+
+  void run(Nanoseconds time);
+  // Forgets what was measured so far.
+  void begin_measuring();
+
+  struct Seen {
+    Nanoseconds lease{};
+    std::vector<Nanoseconds> waits;
+    std::vector<Nanoseconds> starts;  // the waits with which bursts began
+    unsigned turns = 0;
+  };
+  Nanoseconds measured() const { return now_ - measured_since_; }
+  Nanoseconds lost() const { return lost_; }  // nobody worked, and somebody wanted to
+  Seen seen(std::size_t program) const;
+  const Gpu& gpu() const { return core_->state().gpus.begin()->second; }
+
+ private:
+  struct Actor;
+
+  void at(Nanoseconds time, std::function<void()> what);
+  void tell(const Event& event);
+  void perform(const Actions& actions);
+  void count_loss();
+  template <class Body>
+  void say(Actor& actor, const Body& body);
+  void hear(Actor& actor, const Message& message);
+  void next_job(Actor& actor);
+  void move(Actor& actor);
+  void finish_job(Actor& actor);
+  void gate_opened(Actor& actor);
+  void begin_burst(Actor& actor);
+  void work_on(Actor& actor);
+  void stop_work(Actor& actor);
+  void watch_idle(Actor& actor, unsigned generation, Nanoseconds said);
+
+  Nanoseconds between(Nanoseconds least, Nanoseconds most) {
+    return Nanoseconds(std::uniform_int_distribution<Nanoseconds::rep>(least.count(), most.count())(random_));
+  }
+
+  struct Moment {
+    Nanoseconds at;
+    std::uint64_t order;
+    std::function<void()> what;
+    bool operator<(const Moment& other) const {
+      return std::tie(at, order) > std::tie(other.at, other.order);
+    }
+  };
+
+  std::mt19937_64 random_;
+  const Nanoseconds per_mib_;
+  Nanoseconds now_ = std::chrono::seconds(1000);
+  Nanoseconds timer_ = Nanoseconds::max();
+  std::uint64_t order_ = 0;
+  std::priority_queue<Moment> moments_;
+  std::unique_ptr<Policy> policy_ = make_round_robin();
+  std::unique_ptr<Core> core_;
+  std::vector<std::unique_ptr<Actor>> actors_;
+  Nanoseconds measured_since_ = now_;
+  Nanoseconds counted_ = now_;
+  Nanoseconds lost_{};
+};
+
+}  // namespace sharedgpu::test

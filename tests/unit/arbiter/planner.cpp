@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whose turn it is and for how long, one rule at a time.
+#include <catch2/catch.hpp>
+
+#include "bench.h"
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+const TurnRules kAuto{};
+
+// Tenants 1 and 2 of 75 MiB each, sessions likewise: 1 runs, 2 is out and does not want to run.
+Bench hog_and_other(const TurnRules& turns = kAuto) {
+  Bench b({}, turns);
+  b.settle_in(1, 1, 75);
+  b.come(2, 2);
+  b.attach(2);
+  b.grow(2, 75, 0);
+  b.release(2, 0, false);
+  b.now += 1min;
+  return b;
+}
+
+// The turn of `from`, which wants to go on, is over: `to` comes in, `took` after the last work of `from`.
+void hand_over(Bench& b, std::uint64_t from, std::uint64_t to, Nanoseconds took) {
+  b.release(from, 75, true);
+  b.tell(from, 75, 25);
+  b.now += took;
+  b.ready(to, 75);
+}
+
+const Gpu& gpu(const Bench& b) { return b.core->state().gpus.at(kGpu); }
+
+TEST_CASE("Turns are as long as the measured handoffs say") {
+  Bench b = hog_and_other();
+  CHECK(gpu(b).turn.rule == TurnRule::swap_overhead);
+  CHECK(gpu(b).handoff == 0s);
+  b.want(2);
+  REQUIRE_FALSE(b.open(1));
+  hand_over(b, 1, 2, 1s);
+  REQUIRE(b.open(2));
+  CHECK(gpu(b).handoff == 1s);
+  // The other's is guessed from its 75 MiB yet: next to nothing.
+  b.pass(9s);
+  REQUIRE(b.open(2));
+  b.pass(1s);
+  REQUIRE_FALSE(b.open(2));
+  b.now += 5s;  // of draining, which is work
+  hand_over(b, 2, 1, 3s);
+  REQUIRE(b.open(1));
+  CHECK(gpu(b).handoff == 2s);  // the mean of both
+  CHECK(gpu(b).turn.rule == TurnRule::max_wait);
+  CHECK(gpu(b).turn.length == 26s);  // one turn and two handoffs are the 30 s that each may wait
+  b.pass(25s);
+  CHECK(b.open(1));
+  b.pass(1s);
+  CHECK_FALSE(b.open(1));
+}
+
+TEST_CASE("The handoffs of all its GPUs count for a domain") {
+  Bench b({}, kAuto);
+  b.come(1, 1);
+  b.attach(1, kGpu);
+  b.come(11, 1);
+  b.attach(11, kOther);
+  b.grow(1, 75, 0);
+  b.tell(1, 75, 75);
+  b.grow(11, 75, 0);
+  b.tell(11, 75, 75);
+  b.come(2, 2);
+  b.attach(2, kOther);
+  b.grow(2, 75, 0);
+  b.now += 1s;
+  b.release(2, 0, true);
+  REQUIRE_FALSE(b.open(1));
+  b.release(1, 75, true);
+  b.release(11, 75, true);
+  b.tell(11, 75, 25);
+  b.now += 500ms;
+  b.ready(2, 75);
+  REQUIRE(b.open(2));
+  for (const GpuUuid& uuid : {kGpu, kOther}) {
+    const Gpu& one = b.core->state().gpus.at(uuid);
+    CHECK(one.handoff == 500ms);
+    CHECK(one.turn.length == b.core->state().gpus.at(kGpu).turn.length);
+  }
+}
+
+// Tenant 2 has paused for a while, beside tenant 1, whose handoffs take 100 ms.
+Bench hog_and_interactive(const TurnRules& turns = kAuto) {
+  Bench b = hog_and_other(turns);
+  b.want(2);
+  hand_over(b, 1, 2, 100ms);
+  b.say(2, Idle{.epoch = b.epoch(2), .idle = 1s});
+  b.release(2, 75, false);
+  b.tell(2, 75, 25);
+  b.now += 100ms;
+  b.ready(1, 75);
+  return b;
+}
+
+TEST_CASE("Who pauses for long interrupts who always works, and is paid for") {
+  Bench b = hog_and_interactive();
+  REQUIRE(b.open(1));
+  SECTION("not before it has earned the handoffs there and back") {
+    b.pass(100ms);
+    b.want(2);
+    CHECK(b.open(1));
+  }
+  SECTION("at once when it has") {
+    b.pass(1s);
+    CHECK(b.tenant(2).credit > 200ms);
+    const Nanoseconds before = b.tenant(2).credit;
+    b.want(2);
+    REQUIRE_FALSE(b.open(1));
+    CHECK(b.tenant(2).credit == before - 200ms);
+    hand_over(b, 1, 2, 100ms);
+    REQUIRE(b.open(2));
+    // A quarter of a second of work, then it yields, and the other goes on with what is left of its turn.
+    b.pass(250ms);
+    b.say(2, Idle{.epoch = b.epoch(2), .idle = 120ms});
+    REQUIRE_FALSE(b.open(2));
+    b.release(2, 75, false);
+    b.tell(2, 75, 25);
+    b.want(2);
+    b.ready(1, 75);
+    REQUIRE(b.open(1));
+    CHECK(b.now - b.tenant(1).turn_began == 1s);
+  }
+}
+
+TEST_CASE("A fixed quantum is kept to: nobody interrupts") {
+  Bench b = hog_and_interactive({.fixed = 10s});
+  b.pass(9s);
+  b.want(2);
+  CHECK(b.open(1));
+  b.pass(1s);
+  CHECK_FALSE(b.open(1));
+}
+
+TEST_CASE("Who has credit is not interrupted, but its turn ends like any other") {
+  Bench b({}, kAuto);
+  b.settle_in(1, 1, 75);
+  for (std::uint64_t id : {2, 3}) {
+    b.come(id, id);
+    b.attach(id);
+    b.grow(id, 75, 0);
+    b.release(id, 0, false);
+  }
+  b.pass(1s);
+  b.want(2);
+  REQUIRE_FALSE(b.open(1));
+  hand_over(b, 1, 2, 100ms);
+  REQUIRE(b.open(2));
+  b.want(3);
+  CHECK(b.open(2));
+  b.pass(2100ms);
+  CHECK_FALSE(b.open(2));
+}
+
+TEST_CASE("A pause that proves long makes the next one end the turn sooner, one that is short undoes that") {
+  Bench b = hog_and_interactive();  // one pause so far, which goes on
+  const auto burst = [&] {
+    b.want(2);
+    hand_over(b, 1, 2, 100ms);
+    REQUIRE(b.open(2));
+  };
+  const auto idle = [&](Nanoseconds time) {
+    b.now += time;
+    b.say(2, Idle{.epoch = b.epoch(2), .idle = time});
+    return !b.open(2);
+  };
+  b.pass(3s);
+  burst();
+  CHECK(b.tenant(2).long_pauses == 1);
+  CHECK_FALSE(idle(45ms));
+  REQUIRE(idle(55ms));
+  b.release(2, 75, false);
+  b.want(2);  // at once
+  CHECK(b.tenant(2).long_pauses == 0);
+}
+
+TEST_CASE("A footprint that hovers about what fits costs one handoff a turn") {
+  Bench b({}, {.fixed = 10s});
+  b.settle_in(1, 1, 50);
+  b.settle_in(2, 2, 48);
+  REQUIRE(b.open(1));
+  REQUIRE(b.open(2));
+  int put_out = 0;
+  const auto answer = [&](std::uint64_t id) {
+    const bool leaves = b.sent<Revoke>(id).has_value();
+    if (!leaves) return;
+    ++put_out;
+    const MemoryUse its = b.session(id).use;
+    b.release(id, true, its);
+  };
+  // The first one grows and shrinks twice a second for 30 s; the other always wants to run.
+  for (int i = 0; i < 60; ++i) {
+    b.grow(1, i % 2 == 0 ? 53 : 50, 50);
+    answer(1);
+    answer(2);
+    for (std::uint64_t id : {1, 2})
+      if (b.tenant(id).phase == Phase::entering) {
+        const MemoryUse its = b.session(id).use;
+        b.say(id, Ready{.epoch = b.epoch(id), .use = {its.swappable, its.swappable, {}, {}, {}}});
+      }
+    b.pass(500ms);
+    answer(1);
+    answer(2);
+  }
+  CHECK(put_out >= 1);
+  CHECK(put_out <= 2 * 4);
+}
+
+TEST_CASE("Who was put out by growth comes back as soon as it fits beside the largest of that turn") {
+  Bench b({}, {.fixed = 10s});
+  b.settle_in(1, 1, 50);
+  b.settle_in(2, 2, 48);
+  b.grow(2, 53, 48);
+  REQUIRE_FALSE(b.open(2));
+  b.release(2, true, b.use(53, 48));
+  b.tell(2, 45, 45);
+  CHECK(b.tenant(2).phase == Phase::out);  // it had 53 in this turn, and the other 50
+  SECTION("the other shrinks") {
+    b.tell(1, 47, 47);
+    CHECK(b.tenant(2).phase == Phase::out);
+  }
+  SECTION("the other ends") {
+    b.step(SessionGone{.session = SessionId{1}});
+    CHECK(b.tenant(2).phase == Phase::entering);
+  }
+  SECTION("the turn ends") {
+    b.pass(10s);
+    CHECK(b.tenant(2).phase == Phase::entering);
+    CHECK(b.open(1));
+  }
+}
+
+}  // namespace
+}  // namespace sharedgpu

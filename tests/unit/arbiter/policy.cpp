@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long turns are, who may interrupt them and when idleness ends them: the rules alone, without the core.
+#include <catch2/catch.hpp>
+
+#include "arbiter/policy/credit.h"
+#include "arbiter/policy/idleness.h"
+#include "arbiter/policy/turn_length.h"
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+// The part of the time that is lost where every turn of `turn` is begun by a handoff.
+double lost(Nanoseconds handoff, Nanoseconds turn) {
+  return static_cast<double>(handoff.count()) / static_cast<double>((handoff + turn).count());
+}
+
+TEST_CASE("A fixed quantum rules") {
+  for (Nanoseconds handoff : {0ms, 400ms, 60000ms}) {
+    TurnLength turn = turn_length({.fixed = 10s, .max_overhead = 0.05, .max_wait = 1s}, handoff, 7);
+    CHECK(turn.length == 10s);
+    CHECK(turn.rule == TurnRule::fixed);
+  }
+}
+
+TEST_CASE("Handoffs cost what they may") {
+  TurnLength turn = turn_length({}, 400ms, 1);
+  CHECK(turn.rule == TurnRule::swap_overhead);
+  CHECK(turn.handoff == 400ms);
+  CHECK(lost(400ms, turn.length) == Approx(0.05));
+  turn = turn_length({.fixed = {}, .max_overhead = 0.01, .max_wait = 10min}, 1s, 4);
+  CHECK(lost(1s, turn.length) == Approx(0.01));
+}
+
+TEST_CASE("A handoff that costs next to nothing does not make turns that short") {
+  CHECK(turn_length({}, 0ms, 1).length == 100ms);
+  CHECK(turn_length({}, 10us, 3).length == 100ms);
+}
+
+TEST_CASE("Nobody waits longer than MaxWait where that can be") {
+  const TurnRules rules{.fixed = {}, .max_overhead = 0.05, .max_wait = 30s};
+  for (unsigned waiting = 1; waiting < 20; ++waiting)
+    for (Nanoseconds handoff = 50ms; handoff < 20s; handoff = handoff * 3 / 2) {
+      CAPTURE(waiting, handoff.count());
+      const TurnLength turn = turn_length(rules, handoff, waiting);
+      const Nanoseconds wait = waiting * (turn.length + handoff) + handoff;
+      if (turn.rule == TurnRule::swap_overhead)
+        CHECK(lost(handoff, turn.length) == Approx(0.05).margin(0.001));
+      else
+        CHECK(lost(handoff, turn.length) > 0.05);
+      CHECK(lost(handoff, turn.length) <= 0.5);
+      CHECK((wait <= rules.max_wait || turn.length == std::max<Nanoseconds>(handoff, 100ms)));
+    }
+}
+
+TEST_CASE("Handoffs that take for ever give a length all the same") {
+  const TurnLength turn = turn_length({.fixed = {}, .max_overhead = 0.001, .max_wait = 8760h}, 8760h, 1);
+  CHECK(turn.length > 0s);
+  CHECK(turn.length <= 24h);
+}
+
+TEST_CASE("Credit is earned in pauses and paid where others wait") {
+  const Standing pause{.pauses = true, .pays = false, .sets = 4, .turn = 10s};
+  const Standing work{.pauses = false, .pays = true, .sets = 4, .turn = 10s};
+  const Standing alone{.pauses = false, .pays = false, .sets = 4, .turn = 10s};
+  CHECK(credit_after(0s, pause, 8s) == 2s);
+  CHECK(credit_after(2s, alone, 8s) == 2s);
+  CHECK(credit_after(2s, work, 3s) == -1s);
+  CHECK(credit_after(0s, pause, 1h) == 10s);
+  CHECK(credit_after(0s, work, 1h) == -10s);
+}
+
+TEST_CASE("An interruption has to be paid for, and who has credit or has just come is left alone") {
+  CHECK_FALSE(may_interrupt(0s, 0s));
+  CHECK_FALSE(may_interrupt(799ms, 400ms));
+  CHECK(may_interrupt(800ms, 400ms));
+  CHECK(peace_left(0s, 400ms, 400ms) == 0s);
+  CHECK(peace_left(-3s, 100ms, 400ms) == 300ms);
+  CHECK(peace_left(2s, 1h, 400ms) == 2s);
+}
+
+TEST_CASE(
+    "An idle tenant is given as long as a handoff takes, and less where it has paused for long before") {
+  CHECK(idle_patience(400ms, 0, 5ms, 1s) == 400ms);
+  CHECK(idle_patience(400ms, 1, 5ms, 1s) == 200ms);
+  CHECK(idle_patience(400ms, 3, 5ms, 1s) == 50ms);
+  CHECK(idle_patience(400ms, 99, 5ms, 1s) == 50ms);
+  CHECK(idle_patience(2ms, 3, 5ms, 1s) == 5ms);
+  CHECK(idle_patience(1min, 0, 5ms, 1s) == 1s);
+  CHECK(idle_patience(1min, 0, 2s, 1s) == 2s);
+  CHECK(was_long(800ms, 400ms));
+  CHECK_FALSE(was_long(799ms, 400ms));
+}
+
+}  // namespace
+}  // namespace sharedgpu
