@@ -61,6 +61,7 @@ void use_memory(World& t, std::shared_mutex& gate, unsigned seed, Outcome& outco
 
 TEST_CASE("threads allocate and free while memory comes and goes", "[threads]") {
   World t;
+  t.host.beside = true;  // and so does the pool
   std::shared_mutex gate;
   Outcome outcome;
   std::atomic<bool> done{false};
@@ -69,6 +70,7 @@ TEST_CASE("threads allocate and free while memory comes and goes", "[threads]") 
     while (!done) {
       const std::unique_lock closed(gate);
       for (int step = 0; step < 3; ++step) {
+        t.memory.prepare_host(kibibytes(random() % 2000), 1 + static_cast<unsigned>(random() % 3));
         t.memory.set_allowed(kibibytes(random() % 2000));
         if (!t.memory.evict()) ++outcome.failed;
         t.memory.set_allowed(kibibytes(random() % 2000));
