@@ -14,7 +14,6 @@
   HIDDEN result name parameters;                                    \
   result name parameters { return first_##name arguments; }
 
-FIRST_VERSION(int, pthread_detach, FIRST, (unsigned long thread), (thread))
 FIRST_VERSION(int, pthread_mutexattr_init, FIRST, (void* attributes), (attributes))
 FIRST_VERSION(int, pthread_mutexattr_destroy, FIRST, (void* attributes), (attributes))
 FIRST_VERSION(int, pthread_mutexattr_setpshared, FIRST, (void* attributes, int shared), (attributes, shared))

@@ -129,7 +129,7 @@ TEST_CASE("Sessions are told of host memory that evictions may need before they 
 
 TEST_CASE("Just before a GPU is full, a little host memory is prepared; for one tenant alone, none") {
   Tuning tuning;
-  const std::unique_ptr<Policy> policy = make_round_robin(10s);
+  const std::unique_ptr<Policy> policy = make_round_robin();
   Core core(tuning, *policy, {}, 1000s);
   core.step(GpuFound{.gpu = kGpu, .total = gibibytes(100), .capacity = gibibytes(80), .learned = false},
             1000s);
