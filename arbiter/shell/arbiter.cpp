@@ -71,11 +71,7 @@ Tuning tuning_of(const Settings& settings) {
 }  // namespace
 
 Arbiter::Arbiter(asio::io_context& loop, const Settings& settings)
-    : loop_(loop),
-      settings_(settings),
-      policy_(make_round_robin()),
-      timer_(loop),
-      ledger_retry_(loop) {}
+    : loop_(loop), settings_(settings), policy_(make_round_robin()), timer_(loop), ledger_retry_(loop) {}
 
 std::string Arbiter::start(const std::vector<GpuInfo>& gpus) {
   std::string unknown;

@@ -5,8 +5,8 @@
 // the slot holds a page of our own, and whoever looks at theirs with is_open() writes there what they say
 // together: threads that wait, the closing side before it counts who is inside, and the service thread before
 // it acts on a message, since the arbiter closes pages before it says what follows from that. A submission
-// that passes our page meanwhile is as good as one that came in time. Whether a GPU is oversubscribed comes to
-// our page with the turn threads' regular question, contended().
+// that passes our page meanwhile is as good as one that came in time. Whether a GPU is oversubscribed comes
+// to our page with the turn threads' regular question, contended().
 //
 // Safe from all threads.
 #pragma once
