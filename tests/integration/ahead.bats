@@ -46,10 +46,11 @@ kept_short() {
 
 @test "two that never wait take turns" {
   start_arbiter Quantum=300ms
-  hog one 800
-  hog two 800 --stream own
+  SHAREDGPU_DEBUG=1 hog one 800
+  SHAREDGPU_DEBUG=1 hog two 800 --stream own
   all_succeed one two
-  (($(gpu copied_out) > 0 && $(gpu copied_in) > 0))
+  grep -q ' released, ' "$DIR/one.err"
+  grep -q ' released, ' "$DIR/two.err"
 }
 
 @test "alone, and where all fit, a program may queue what it likes" {
