@@ -146,7 +146,7 @@ void Core::on(const SessionGone& event) {
   if (session == nullptr) return;
   Tenant& tenant = *session->tenant;
   Gpu* gpu = session->gpu;
-  if (gpu != nullptr) gpu->drained = now_;
+  if (gpu != nullptr && tenant.phase == Phase::leaving && !session->released) gpu->drained = now_;
   no_longer_expected(*session);
   std::erase(tenant.sessions, session);
   state_.sessions.erase(event.session);

@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kIdleNews{100};
 // What a tenant's way in takes is guessed from its size before it has been seen: bytes a second.
+constexpr std::size_t kMostSets = 64;  // more make no turn shorter, and take long to count
 constexpr std::uint64_t kGuessedSpeed = 50'000'000'000;
 
 struct Mean {
@@ -33,7 +34,7 @@ Nanoseconds guessed_handoff(const Tenant& tenant) {
 // are left, and who fits is taken along.
 std::vector<std::vector<Tenant*>> Core::sets_of(const Domain& domain, std::vector<Tenant*> tenants) const {
   std::vector<std::vector<Tenant*>> sets;
-  while (!tenants.empty()) {
+  while (!tenants.empty() && sets.size() < kMostSets) {
     for (Tenant* each : domain.tenants) each->chosen = false;
     std::vector<Tenant*> left;
     std::vector<Tenant*>& set = sets.emplace_back();

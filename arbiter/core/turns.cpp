@@ -345,6 +345,7 @@ void Core::leave(Tenant& tenant) {
 void Core::revoke(Session& session) {
   session.news = now_;
   session.epoch = session.tenant->epoch;
+  session.tenant->epoch_used = true;  // who was told to leave comes back by a Restore
   session.order = ++last_order_;
   send(session, Revoke{.epoch = session.epoch, .order = session.order});
 }
@@ -416,7 +417,8 @@ void Core::step_laggards(Tenant& tenant) {
   for (Session* session : tenant.sessions)
     if (lags(*session) && session->allowed >= session->use.swappable) laggards.push_back(session);
   if (laggards.empty()) return;
-  for (Session* session : tenant.sessions) session->stepped = false;
+  for (Session* session : tenant.sessions)
+    if (session->released) session->stepped = false;
   for (Session* session : laggards) {
     session->stepped = true;
     session->released = session->wants = false;
@@ -433,9 +435,9 @@ void Core::finish_leaving(Tenant& tenant) {
   if (tenant.resuming) return;  // more of its sessions may still hold the lease
   auto released = [](const Session* session) { return !on_gpu(session) || session->released; };
   if (!std::all_of(tenant.sessions.begin(), tenant.sessions.end(), released)) return;
-  for (const Session* session : tenant.sessions)
-    if (on_gpu(session)) session->gpu->drained = now_;
   if (leases_.holds(tenant.id)) {
+    for (const Session* session : tenant.sessions)
+      if (on_gpu(session)) session->gpu->drained = now_;
     end_leases(tenant);
     tenant.last_ran = now_;
     tenant.waiting_since = now_;

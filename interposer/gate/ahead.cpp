@@ -10,8 +10,9 @@ using namespace std::chrono_literals;
 
 // Marks in a full window: few enough to cost nothing, many enough that the GPU has work left when one passes.
 constexpr std::uint64_t kIntervals = 8;
-// However short submissions are, there is a mark behind so many at least; the driver holds no more anyway.
-constexpr std::uint64_t kMostAhead = 4096;
+// However short submissions are. Well below the thousand at which a launch waits in the driver: who waits
+// there sees no mark pass, and would not learn that submissions have become longer.
+constexpr std::uint64_t kMostAhead = 512;
 constexpr Nanoseconds kLeastPatience = 20ms;
 
 }  // namespace

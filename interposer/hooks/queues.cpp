@@ -2,6 +2,7 @@
 #include "interposer/hooks/queues.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <thread>
 
@@ -26,11 +27,13 @@ struct Entry {
 struct Queues {
   std::mutex mutex;
   std::map<StreamId, Entry> all;
+  std::atomic<std::uint32_t> forgotten{0};
 
   template <class Gone>
   void drop_if(Gone gone) {
     const std::lock_guard lock(mutex);
     std::erase_if(all, [=](const auto& known) { return gone(known.second.place); });
+    forgotten.fetch_add(1, std::memory_order_release);
   }
 };
 
@@ -91,14 +94,23 @@ void Queue::mark() {
   ahead_.marked();
 }
 
-std::shared_ptr<Queue> queue_of(CUstream stream) {
+std::shared_ptr<Queue> queue_of(CUstream stream, StreamId* id) {
   const auto place = locate(stream);
   if (!place) return nullptr;
+  *id = place->id;
   const std::lock_guard lock(queues().mutex);
   Entry& entry = queues().all[place->id];
   if (entry.queue == nullptr) entry = {.place = *place, .queue = std::make_shared<Queue>(*place)};
   return entry.queue;
 }
+
+std::shared_ptr<Queue> known_queue(StreamId id) {
+  const std::lock_guard lock(queues().mutex);
+  const auto known = queues().all.find(id);
+  return known != queues().all.end() ? known->second.queue : nullptr;
+}
+
+std::uint32_t forgotten_queues() { return queues().forgotten.load(std::memory_order_acquire); }
 
 void forget_queue(CUstream stream) {
   queues().drop_if([=](const StreamPlace& place) { return place.stream == stream; });

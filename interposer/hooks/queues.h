@@ -38,8 +38,13 @@ class Queue {
   std::vector<FencePtr> marks_;  // that have not passed: those that ahead_ counts
 };
 
-// The queue that a handle means to the calling thread; null: none, and the driver will say so.
-std::shared_ptr<Queue> queue_of(CUstream stream);
+// The queue that a handle means to the calling thread, and its number; null: none, and the driver will say
+// so.
+std::shared_ptr<Queue> queue_of(CUstream stream, StreamId* id);
+// The queue with that number; null: it has been forgotten.
+std::shared_ptr<Queue> known_queue(StreamId id);
+// How often queues were forgotten.
+std::uint32_t forgotten_queues();
 
 // The stream, or the context with all its streams, is about to be destroyed.
 void forget_queue(CUstream stream);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interposer/hooks/submission.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 
+#include "interposer/driver/call.h"
 #include "interposer/gate/control.h"
 #include "interposer/hooks/queues.h"
 
@@ -12,53 +12,65 @@ namespace sharedgpu::hooks {
 namespace {
 
 // How many submissions the thread may still make to a stream until they are counted there. So those between
-// two marks touch nothing but this.
+// two marks touch nothing but this. The stream may be destroyed meanwhile, and its handle become another's:
+// so the queue is known by its number. Small, since thread-local storage is scarce.
 struct Grant {
-  StreamWord stream = 0;
-  std::uint32_t given = 0;
-  std::uint32_t left = 0;
+  std::uintptr_t key = 0;
+  StreamId queue;
+  std::uint32_t as_of = 0;  // of forgotten_queues()
+  std::uint16_t given = 0;
+  std::uint16_t left = 0;
 
-  std::shared_ptr<Queue> queue() const { return queue_of(reinterpret_cast<CUstream>(stream)); }
-  std::uint32_t take_made() { return std::exchange(given, 0) - std::exchange(left, 0); }
+  std::uint32_t take_made() { return std::uint32_t{std::exchange(given, 0)} - std::exchange(left, 0); }
+  // Whether there are any, and its stream is still there.
+  bool holds() {
+    const std::uint32_t now = forgotten_queues();
+    if (std::exchange(as_of, now) != now && known_queue(queue) == nullptr) given = left = 0;
+    return left != 0;
+  }
 };
 
 // Of the streams that the thread used last.
-constinit thread_local std::array<Grant, 4> grants{};
+constinit thread_local std::array<Grant, 3> grants{};
 constinit thread_local std::uint32_t next_grant = 0;
 
-Grant* grant_of(StreamWord stream) {
-  auto* found = std::ranges::find(grants, stream, &Grant::stream);
-  return found == grants.end() ? nullptr : found;
+// A default stream is another one in each context: handles and contexts are aligned, so that both fit a word.
+std::uintptr_t key_of(StreamWord stream) {
+  if (stream > kPerThread) return stream;
+  CUcontext context = nullptr;
+  SHAREDGPU_REAL(cuCtxGetCurrent, &context);
+  return reinterpret_cast<std::uintptr_t>(context) | stream;
 }
 
-Grant& new_grant(StreamWord stream) {
+Grant& grant_of(std::uintptr_t key) {
+  for (Grant& grant : grants)
+    if (grant.key == key) return grant;
   Grant& grant = grants[next_grant++ % grants.size()];
   if (const std::uint32_t made = grant.take_made(); made != 0)
-    if (const auto queue = grant.queue()) queue->count(made);
-  grant.stream = stream;
+    if (const auto queue = known_queue(grant.queue)) queue->count(made);
+  grant.key = key;
   return grant;
 }
 
 }  // namespace
 
-StreamWord Submission::wait_for_room(StreamWord stream, bool own) {
+std::size_t Submission::wait_for_room(StreamWord stream, bool own) {
   if (gate::inside() || gate::capturing()) return kNone;
   if (stream == 0) stream = reinterpret_cast<StreamWord>(own ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY);
-  Grant* known = grant_of(stream);
-  Grant& grant = known != nullptr ? *known : new_grant(stream);
-  if (grant.left == 0) {
-    const auto queue = grant.queue();
+  Grant& grant = grant_of(key_of(stream));
+  if (!grant.holds()) {
+    const auto queue = queue_of(reinterpret_cast<CUstream>(stream), &grant.queue);
     if (queue == nullptr) return kNone;
-    grant.given = grant.left = queue->wait_for_room();
+    grant.given = grant.left = static_cast<std::uint16_t>(queue->wait_for_room());
   }
-  return stream;
+  return static_cast<std::size_t>(&grant - grants.data()) + 1;
 }
 
-void Submission::made(StreamWord stream) {
-  Grant* grant = grant_of(stream);
-  if (grant == nullptr || --grant->left != 0) return;
-  const std::uint32_t made = grant->take_made();
-  if (const auto queue = grant->queue()) queue->count_and_mark(made);
+void Submission::made(std::size_t counted_on) {
+  Grant& grant = grants[counted_on - 1];
+  if (grant.left == 0 || --grant.left != 0) return;
+  const std::uint32_t made = grant.take_made();
+  if (const auto queue = known_queue(grant.queue)) queue->count_and_mark(made);
 }
 
 }  // namespace sharedgpu::hooks

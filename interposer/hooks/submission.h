@@ -7,6 +7,7 @@
 // threads.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "interposer/gate/gate.h"
@@ -33,12 +34,12 @@ class Submission {
   Submission& operator=(const Submission&) = delete;
 
  private:
-  static constexpr StreamWord kNone = 0;
-  // The stream on which it counts; kNone: none, and it was not waited.
-  static StreamWord wait_for_room(StreamWord stream, bool own);
-  static void made(StreamWord stream);
+  static constexpr std::size_t kNone = 0;
+  // The number of the thread's grant on which it counts; kNone: none, and it was not waited.
+  static std::size_t wait_for_room(StreamWord stream, bool own);
+  static void made(std::size_t counted_on);
 
-  StreamWord counted_on_;
+  std::size_t counted_on_;
   gate::Pass pass_;
 };
 

@@ -37,8 +37,9 @@ DriverDevice::DriverDevice(const DriverCalls& calls, CUdevice device)
 }
 
 void DriverDevice::use_context(CUcontext context) {
+  if (context_.load(std::memory_order_acquire) == context) return;  // without waiting for a move or a slab
   const std::scoped_lock lock(context_mutex_, pinning_mutex_);
-  if (context == context_) return;
+  if (context_ == context) return;
   drop_context();
   context_ = context;
 }

@@ -88,7 +88,7 @@ class DriverDevice : public Device {
   // context from being destroyed meanwhile.
   std::mutex context_mutex_;
   std::mutex pinning_mutex_;
-  CUcontext context_ = nullptr;
+  std::atomic<CUcontext> context_{nullptr};     // written with both of them held
   std::array<CUstream, Lane::kAll> streams_{};  // made at first use
   FingerprintLauncher launcher_{calls_};
   CUstreamCaptureMode capture_mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <iterator>
+#include <utility>
 
 namespace sharedgpu {
 namespace {
@@ -94,7 +95,7 @@ void HostPool::start() {
   const std::lock_guard one_at_a_time(start_mutex_);
   {
     const std::lock_guard lock(mutex_);
-    if (working_ || !lacks()) return;
+    if (working_ || !(lacks() || keep_)) return;
     working_ = true;
   }
   system_.join(thread_);  // it has nothing left to do
@@ -112,7 +113,14 @@ void* HostPool::work(void* pool) {
 void HostPool::work() {
   prctl(PR_SET_NAME, "sharedgpu-pool");
   std::unique_lock lock(mutex_);
-  for (bool grown = true; grown && lacks();) {
+  for (bool grown = true; keep_ || (grown && lacks());) {
+    if (keep_) {
+      const Bytes keep = std::max(*std::exchange(keep_, std::nullopt), hurried_);
+      lock.unlock();
+      shrink(keep);
+      lock.lock();
+      continue;
+    }
     const Pace pace = held() < hurried_ ? Pace::hurried : Pace::ahead;
     const Bytes missing = std::max(hurried_, prepared_) - held();
     lock.unlock();
@@ -188,9 +196,17 @@ void HostPool::tend() {
     resting_ = tight ? kRest : resting_ - std::min(resting_, 1u);
     if (tight || prepared_ == Bytes{}) needed_ = {};
     if (!tight) keep = std::max(prepared_, needed_);
+    if (exceeds(keep)) keep_ = keep;
+    if (!keep_ && budget_.tight({kGranulesPerSlab * granule_.count})) return;
   }
-  shrink(keep);
-  if (!budget_.tight({kGranulesPerSlab * granule_.count})) start();
+  start();
+}
+
+// Whether there is a slab to give back.
+bool HostPool::exceeds(Bytes keep) const {
+  return std::any_of(slabs_.begin(), slabs_.end(), [&](const auto& slab) {
+    return slab.second.free == all_free(slab.second.granules) && held() >= keep + size_of(slab.second);
+  });
 }
 
 void HostPool::shrink(Bytes keep) {

@@ -62,8 +62,9 @@ class HostPool {
   void hurry(Bytes goal);
   // Gives slabs back that are wholly free, as long as at least `keep` is held and what prepare() said.
   void trim(Bytes keep);
-  // Every second or so, by the thread that calls trim(): gives back what nobody expects to need any more, and
-  // all that is free where the job runs short of memory; goes on growing where something was in the way.
+  // Every second or so: gives back what nobody expects to need any more, and all that is free where the job
+  // runs short of memory; goes on growing where something was in the way. The pool's thread does it: to give
+  // memory back waits for the GPU, which may be waiting for the caller.
   void tend();
 
   Bytes held() const { return {held_.load(std::memory_order_relaxed)}; }
@@ -85,6 +86,7 @@ class HostPool {
   static void* work(void* pool);
   void work();
   bool lacks() const { return held() < hurried_ || (resting_ == 0 && held() < prepared_); }
+  bool exceeds(Bytes keep) const;
   void start();
   bool grow(Bytes missing, Pace pace);
   Bytes next_slab(Bytes missing, Pace pace);
@@ -108,6 +110,7 @@ class HostPool {
   Bytes prepared_;             // what prepare() said
   Bytes hurried_;              // what hurry() said
   Bytes needed_;               // what the last turn needed, as trim() was told
+  std::optional<Bytes> keep_;  // the thread is to give back what is more than that
   unsigned sharers_ = 1;
   unsigned resting_ = 0;  // so many calls of tend() pass before the pool grows ahead of need again
   bool working_ = false;  // the thread is at work

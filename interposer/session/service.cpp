@@ -34,7 +34,8 @@ void sleep_for(Nanoseconds time) {
 
 void Service::adopt(Handshake& hands) {
   channel_ = std::move(hands.channel);
-  released_ = false;  // this arbiter asks for it anew
+  order_ = 0;  // this arbiter asks anew
+  released_ = false;
   socket_ = FileIdentity(channel_.fd());
   words_.fetch_add(1, std::memory_order_release);
   epoch_ = hands.welcome.epoch;
@@ -147,6 +148,7 @@ int Service::send_report(const Report& report) {
     case MessageType::ready:
       return send(Message::of(Ready{.epoch = report.epoch, .use = use()}));
     case MessageType::released:
+      if (report.order != order_) return 0;  // an earlier arbiter's, or overtaken
       // A thread may be allocating: from here on it takes no room that the arbiter gives to others.
       released_ = true;
       if (Memory* mine = memory_.load(std::memory_order_acquire))
@@ -182,9 +184,11 @@ void Service::handle(const Message& message, UniqueFd descriptor) {
       break;
     case MessageType::verdict: {
       auto verdict = message.as<Verdict>();
-      // What was allowed before the arbiter heard Released is not ours any more.
+      // What was allowed before the arbiter heard Released is not ours any more. Behind an open page the
+      // lease is ours, whatever was said before.
+      const bool given_up = released_ && !gate::is_open();
       if (verdict.granted != 0 && memory != nullptr)
-        allow(released_ ? std::min(memory->allowed(), verdict.allowed) : verdict.allowed);
+        allow(given_up ? std::min(memory->allowed(), verdict.allowed) : verdict.allowed);
       requests_.answer(MessageType::usage, verdict.request, message);
       break;
     }
@@ -208,11 +212,13 @@ void Service::handle(const Message& message, UniqueFd descriptor) {
     }
     case MessageType::revoke: {
       auto revoke = message.as<Revoke>();
+      order_ = revoke.order;
       turns_.push({.kind = Turn::Kind::revoke, .epoch = revoke.epoch, .order = revoke.order, .since = now()});
       break;
     }
     case MessageType::step: {
       auto step = message.as<Step>();
+      order_ = step.order;
       released_ = false;
       allow(step.allowed);
       turns_.push({.kind = Turn::Kind::step, .epoch = step.epoch, .order = step.order, .since = now()});

@@ -72,8 +72,9 @@ class Service {
   Attach attach_;
   std::atomic<bool> has_gpu_{false};
   bool refused_ = false;
-  bool attached_ = false;  // on this or an earlier connection
-  bool released_ = false;  // Released was said, and neither Restore nor Step has come since
+  bool attached_ = false;    // on this or an earlier connection
+  std::uint64_t order_ = 0;  // the last Revoke or Step of this arbiter
+  bool released_ = false;    // Released was said, and neither Restore nor Step has come since
 };
 
 }  // namespace sharedgpu::session

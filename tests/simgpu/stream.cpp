@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "tests/simgpu/context.h"
@@ -65,14 +67,18 @@ void work_off(StreamPtr stream) {
 }
 
 void start_worker(const StreamPtr& stream) {
-  stream->running = true;
   // The program's signals are none of the worker's business.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread(work_off, stream).detach();
+  try {
+    std::thread(work_off, stream).detach();
+    stream->running = true;
+  } catch (const std::system_error&) {
+  }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  require(stream->running, CUDA_ERROR_OUT_OF_MEMORY);
 }
 
 // With the lock: what a task of `stream` must come after by the rules of the legacy default stream.
@@ -156,6 +162,7 @@ TaskPtr submit(const StreamPtr& stream, Work work) {
     return nullptr;
   }
   if (stream->kind == Stream::Kind::legacy) forbid_implicit_dependency(*stream);
+  if (!stream->running) start_worker(stream);  // first: where there is no thread to be had, nothing is queued
   auto task = std::make_shared<Task>();
   task->work = std::move(work);
   task->after = std::move(stream->pending_waits);
@@ -163,7 +170,6 @@ TaskPtr submit(const StreamPtr& stream, Work work) {
   order_by_legacy(stream, task->after);
   stream->queue.push_back(task);
   stream->last = task;
-  if (!stream->running) start_worker(stream);
   stream->wake.notify_all();
   return task;
 }
