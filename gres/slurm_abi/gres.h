@@ -3,7 +3,10 @@
 // releases for which each holds stand beside it. Nothing here is Slurm's code.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+
+#include "gres/slurm_abi/release.h"
 
 extern "C" {
 
@@ -29,10 +32,12 @@ struct gres_slurmd_conf_t {
   char* name;
   char* type_name;
   char* unique_id;
-  std::uint32_t plugin_id;
+  std::uint32_t plugin_id;  // gres_build_id(name): at load it shows that the layout is right
 };
+static_assert(offsetof(gres_slurmd_conf_t, name) == 56 && offsetof(gres_slurmd_conf_t, plugin_id) == 80);
 
 // Exported by libslurmfull (22.05 to 26.05). The visitor returns 0 to go on.
+std::uint32_t gres_build_id(char* name);
 int slurm_list_for_each(list_t* list, int (*visit)(void* item, void* argument), void* argument);
 int slurm_env_array_overwrite(char*** environment, const char* name, const char* value);
 void slurm_unsetenvp(char** environment, const char* name);
