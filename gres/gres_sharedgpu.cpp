@@ -32,9 +32,7 @@ std::uint64_t advertised = 0;  // by this node, once node_config_load has run
 
 int read_record(void* item, void* total) {
   const auto& record = *static_cast<const gres_slurmd_conf_t*>(item);
-  // The number is the record's last member: where it is right, so is the layout before it.
-  char name[] = "sharedgpu";
-  if (record.plugin_id != gres_build_id(name) || std::strcmp(record.name, name) != 0) return 0;
+  if (!is_record_of(record, "sharedgpu")) return 0;
   *static_cast<std::uint64_t*>(total) += record.count;
   if (record.file != nullptr)
     slurm_error("gres/sharedgpu: gres.conf: File=%s: sharedgpu units have no device files; leave File= out",

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "gres/slurm_abi/release.h"
 
@@ -32,7 +33,7 @@ struct gres_slurmd_conf_t {
   char* name;
   char* type_name;
   char* unique_id;
-  std::uint32_t plugin_id;  // gres_build_id(name): at load it shows that the layout is right
+  std::uint32_t plugin_id;  // gres_build_id(name)
 };
 static_assert(offsetof(gres_slurmd_conf_t, name) == 56 && offsetof(gres_slurmd_conf_t, plugin_id) == 80);
 
@@ -44,4 +45,10 @@ void slurm_unsetenvp(char** environment, const char* name);
 void slurm_info(const char* format, ...) __attribute__((format(printf, 1, 2)));
 void slurm_error(const char* format, ...) __attribute__((format(printf, 1, 2)));
 void slurm_debug(const char* format, ...) __attribute__((format(printf, 1, 2)));
+}
+
+// Whether a record is one of GRES `name`. Its number is its last member: where that is right, so is the
+// layout before it, and the name can be followed.
+inline bool is_record_of(const gres_slurmd_conf_t& record, const char* name) {
+  return record.plugin_id == gres_build_id(const_cast<char*>(name)) && std::strcmp(record.name, name) == 0;
 }
