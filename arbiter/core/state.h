@@ -122,7 +122,9 @@ struct Tenant {
   unsigned sets = 1;         // for the credit: as the planner last found them
   Nanoseconds turn{};
 
-  bool chosen = false;  // scratch of the planner
+  // Scratch of the planner.
+  bool chosen = false;
+  Bytes to_leave;
 
   bool in_set() const { return phase == Phase::entering || phase == Phase::running; }
   bool wants() const {
