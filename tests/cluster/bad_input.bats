@@ -141,7 +141,7 @@ spoil_function() { sed -i "s/\b$2\b/${2%?}_/" "$1"; }
 
 @test "an accounting plugin that needs a function which this Slurm lacks: slurmctld says so and does not start" {
   spoil_function "$dir/prefix/lib/slurm/acct_gather_interconnect_sharedgpu.so" jobacctinfo_2_stats
-  CLUSTER_PATIENCE=5 run up
+  CLUSTER_PATIENCE=10 run up
   [ "$status" -ne 0 ]
   grep -F "undefined symbol: jobacctinfo_2_stat_" "$dir/log/slurmctld"
 }
