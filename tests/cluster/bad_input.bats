@@ -140,10 +140,12 @@ spoil_function() { sed -i "s/\b$2\b/${2%?}_/" "$1"; }
 }
 
 @test "an accounting plugin that needs a function which this Slurm lacks: slurmctld says so and does not start" {
+  up
+  "$CLUSTER" stop "$dir" slurmctld
   spoil_function "$dir/prefix/lib/slurm/acct_gather_interconnect_sharedgpu.so" jobacctinfo_2_stats
-  CLUSTER_PATIENCE=10 run up
+  CLUSTER_PATIENCE=3 run "$CLUSTER" start "$dir" slurmctld
   [ "$status" -ne 0 ]
-  grep -F "undefined symbol: jobacctinfo_2_stat_" "$dir/log/slurmctld"
+  wait_until 20 grep -F "undefined symbol: jobacctinfo_2_stat_" "$dir/log/slurmctld"
 }
 
 @test "a socket path that cannot be made: jobs run on the plain GPU and say so" {
