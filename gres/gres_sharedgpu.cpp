@@ -26,14 +26,13 @@ const std::uint32_t plugin_version = SLURM_VERSION_NUMBER;
 
 namespace {
 
-constexpr char kName[] = "sharedgpu";
 constexpr char kUnits[] = "SHAREDGPU_UNITS";
 
 std::uint64_t advertised = 0;  // by this node, once node_config_load has run
 
 int read_record(void* item, void* total) {
   const auto& record = *static_cast<const gres_slurmd_conf_t*>(item);
-  if (record.name == nullptr || std::strcmp(record.name, kName) != 0) return 0;
+  if (!is_record_of(record, "sharedgpu")) return 0;
   *static_cast<std::uint64_t*>(total) += record.count;
   if (record.file != nullptr)
     slurm_error("gres/sharedgpu: gres.conf: File=%s: sharedgpu units have no device files; leave File= out",

@@ -3,7 +3,11 @@
 // releases for which each holds stand beside it. Nothing here is Slurm's code.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+
+#include "gres/slurm_abi/release.h"
 
 extern "C" {
 
@@ -29,14 +33,22 @@ struct gres_slurmd_conf_t {
   char* name;
   char* type_name;
   char* unique_id;
-  std::uint32_t plugin_id;
+  std::uint32_t plugin_id;  // gres_build_id(name)
 };
+static_assert(offsetof(gres_slurmd_conf_t, name) == 56 && offsetof(gres_slurmd_conf_t, plugin_id) == 80);
 
 // Exported by libslurmfull (22.05 to 26.05). The visitor returns 0 to go on.
+std::uint32_t gres_build_id(char* name);
 int slurm_list_for_each(list_t* list, int (*visit)(void* item, void* argument), void* argument);
 int slurm_env_array_overwrite(char*** environment, const char* name, const char* value);
 void slurm_unsetenvp(char** environment, const char* name);
 void slurm_info(const char* format, ...) __attribute__((format(printf, 1, 2)));
 void slurm_error(const char* format, ...) __attribute__((format(printf, 1, 2)));
 void slurm_debug(const char* format, ...) __attribute__((format(printf, 1, 2)));
+}
+
+// Whether a record is one of GRES `name`. Its number is its last member: where that is right, so is the
+// layout before it, and the name can be followed.
+inline bool is_record_of(const gres_slurmd_conf_t& record, const char* name) {
+  return record.plugin_id == gres_build_id(const_cast<char*>(name)) && std::strcmp(record.name, name) == 0;
 }

@@ -13,7 +13,7 @@ command_of() {
         --pid-file="$dir/run/munged-self.pid" --log-file="$dir/log/munged-self" --seed-file="$dir/run/munge.seed" ;;
     mariadbd)
       # Speed before safety: this database lives for minutes.
-      printf '%s\n' mariadbd --no-defaults --user=root --datadir="$dir/mysql" --socket="$dir/run/mysql.sock" \
+      printf '%s\n' mariadbd --no-defaults --user=root --datadir="$dir/mysql" --tmpdir="$dir/run" --socket="$dir/run/mysql.sock" \
         --pid-file="$dir/run/mariadbd-self.pid" --skip-networking --innodb-buffer-pool-size=32M --skip-log-bin \
         --innodb-flush-method=nosync --innodb-flush-log-at-trx-commit=0 --skip-innodb-doublewrite ;;
     slurmdbd) printf '%s\n' slurmdbd -D ;;
@@ -113,10 +113,11 @@ start_everything() {
   start_service slurmd2 && wait "$first"
 }
 
+# A server that starts deletes the temporary tables of all others in its tmpdir, hence one for each cluster.
 create_database() {
-  mariadb-install-db --no-defaults --user=root --datadir="$dir/mysql" --auth-root-authentication-method=normal \
+  mariadb-install-db --no-defaults --user=root --datadir="$dir/mysql" --tmpdir="$dir/run" --auth-root-authentication-method=normal \
     --skip-name-resolve --skip-test-db --force >"$dir/log/install_db.out" 2>&1 &&
-    mariadbd --no-defaults --user=root --datadir="$dir/mysql" --bootstrap --skip-networking >>"$dir/log/install_db.out" 2>&1 <<'SQL'
+    mariadbd --no-defaults --user=root --datadir="$dir/mysql" --tmpdir="$dir/run" --bootstrap --skip-networking >>"$dir/log/install_db.out" 2>&1 <<'SQL'
 flush privileges;
 create user slurm@localhost identified by 'slurm';
 grant all on slurm_acct_db.* to slurm@localhost;
