@@ -49,7 +49,7 @@ constexpr char kUnits[] = "SHAREDGPU_UNITS";
 
 using namespace sharedgpu::gres;
 
-std::vector<Share> shares;          // in slurmd, once node_config_load has run
+std::vector<Share> offers;          // by type; in slurmd, once node_config_load has run
 std::vector<Device> devices;        // in slurmd, which sends them to slurmstepd
 std::deque<gres_device_t> entries;  // in slurmstepd: what `device_list` points to
 list_t* device_list = nullptr;
@@ -113,7 +113,7 @@ bool find_numbers(Device& device) {
   return std::sscanf(device.file.c_str(), "/dev/nvidia%u", &device.minor) == 1;
 }
 
-void list_devices() {
+void list_devices(const std::vector<Share>& shares) {
   devices.clear();
   for (const Share& share : shares)
     for (const std::string& file : share.files) {
@@ -125,7 +125,7 @@ void list_devices() {
     }
 }
 
-void log_share(const Share& share) {
+void log_offer(const Share& share) {
   std::string files;
   for (const std::string& file : share.files) files += " " + file;
   slurm_info("gres/sharedgpu: this node offers %" PRIu64 " units%s%s on%s", share.units,
@@ -193,17 +193,17 @@ int gres_p_node_config_load(list_t* records, node_config_load_t* config) {
     refuse(reading, result.refusal);
     result.list.clear();
   }
-  shares = result.list;
-  list_devices();
+  list_devices(result.list);
   number_units(reading);
-  for (const Share& share : shares) log_share(share);
+  offers = sum_by_type(result.list);
+  for (const Share& offer : offers) log_offer(offer);
   return SLURM_SUCCESS;
 }
 
 // What this node offers, for the SPANK plugin in the same slurmd.
 bool sharedgpu_offer(std::size_t index, SharedGpuOffer* offer) {
-  if (index >= shares.size()) return false;
-  const Share& share = shares[index];
+  if (index >= offers.size()) return false;
+  const Share& share = offers[index];
   *offer = {share.type.c_str(), share.units, share.files.size()};
   return true;
 }

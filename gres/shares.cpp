@@ -127,6 +127,19 @@ Shares share_gpus(const std::vector<Record>& records, const std::vector<Gpu>& fo
   return result;
 }
 
+std::vector<Share> sum_by_type(const std::vector<Share>& shares) {
+  std::vector<Share> sums;
+  for (const Share& share : shares) {
+    auto place =
+        std::find_if(sums.begin(), sums.end(), [&](const Share& sum) { return same(sum.type, share.type); });
+    if (place == sums.end())
+      sums.push_back(share);
+    else
+      place->units += share.units;
+  }
+  return sums;
+}
+
 std::string write_devices(const std::vector<Device>& devices) {
   std::string text = "sharedgpu\n";
   for (const Device& device : devices)

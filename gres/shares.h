@@ -43,6 +43,9 @@ struct Shares {
 Shares share_gpus(const std::vector<Record>& records, const std::vector<Gpu>& found,
                   const std::vector<std::string>& taken);
 
+// The shares of each type as one, for those who tell them: Slurm may have several records of a type.
+std::vector<Share> sum_by_type(const std::vector<Share>& shares);
+
 // A GPU's device file, with all the units that open it.
 struct Device {
   std::uint64_t first_unit = 0;

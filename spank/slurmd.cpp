@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // slurmd, as root, as it starts: the arbiter is started from here, so that it lives in slurmd's cgroup and
 // not in a job's, and outlives a restart of slurmd.
-#include <map>
-
 #include "spank/offer.h"
 #include "spank/plugin.h"
 #include "spank/siblings.h"
@@ -28,14 +26,8 @@ void compare_all_units(const Configuration& configuration) {
   auto read_offer =
       reinterpret_cast<SharedGpuOfferFunction*>(sibling_function("gres_sharedgpu.so", "sharedgpu_offer"));
   if (read_offer == nullptr) return;
-  std::map<std::string, SharedGpuOffer> by_type;
   SharedGpuOffer offer = {};
-  for (std::size_t i = 0; read_offer(i, &offer); ++i) {
-    // A type may have several records, all on the same GPUs.
-    auto [place, is_new] = by_type.try_emplace(offer.type, offer);
-    if (!is_new) place->second.units += offer.units;
-  }
-  for (const auto& [type, sum] : by_type) compare_units(sum, configuration);
+  for (std::size_t i = 0; read_offer(i, &offer); ++i) compare_units(offer, configuration);
 }
 
 }  // namespace

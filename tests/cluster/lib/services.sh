@@ -116,6 +116,8 @@ start_everything() {
 }
 
 create_database() {
+  # Temporary tables have the process's number in their names, which in a container may be another's too.
+  local -x TMPDIR=$dir/run
   mariadb-install-db --no-defaults --user=root --datadir="$dir/mysql" --auth-root-authentication-method=normal \
     --skip-name-resolve --skip-test-db --force >"$dir/log/install_db.out" 2>&1 &&
     mariadbd --no-defaults --user=root --datadir="$dir/mysql" --bootstrap --skip-networking >>"$dir/log/install_db.out" 2>&1 <<'SQL'
