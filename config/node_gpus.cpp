@@ -114,6 +114,13 @@ std::string gres_type(std::string_view model) {
   return type;
 }
 
+std::string short_gres_type(std::string_view model) {
+  std::string type = gres_type(model);
+  for (std::string_view maker : {"nvidia_", "tesla_"})
+    if (type.starts_with(maker)) type.erase(0, maker.size());
+  return type;
+}
+
 bool parse_gpu_information(std::string_view text, NodeGpu& gpu) {
   bool numbered = false;
   while (!text.empty()) {

@@ -19,6 +19,8 @@ std::string device_file(const NodeGpu& gpu);
 
 // The model as Slurm writes the type of a GPU that it finds by itself: "nvidia_h200".
 std::string gres_type(std::string_view model);
+// The part of it that a site writes, which is enough for Slurm and for us: "h200".
+std::string short_gres_type(std::string_view model);
 
 // What the kernel's driver lists in ROOT/proc/driver/nvidia/gpus, or else the files ROOT/dev/nvidia[0-9]*, by
 // their numbers. Such a file can block while the driver is in trouble, so they are read in a child process,

@@ -14,11 +14,11 @@ void compare_units(const SharedGpuOffer& offer, const Configuration& configurati
   const std::uint32_t each = configuration.settings.units_per_gpu;
   if (offer.gpus == 0 || offer.units == offer.gpus * each) return;
   std::string name = std::string("sharedgpu") + (*offer.type == '\0' ? "" : ":") + offer.type;
-  log_error("slurm.conf gives this node Gres=" + name + ":" + std::to_string(offer.units) + ", but its " +
-            std::to_string(offer.gpus) + " GPUs with UnitsPerGpu=" + std::to_string(each) + " in " +
-            (configuration.arguments.config.empty() ? std::string(kDefaultConfigFile)
-                                                    : configuration.arguments.config) +
-            " make " + name + ":" + std::to_string(offer.gpus * each) +
+  const std::string& file = configuration.arguments.config;
+  log_error("slurm.conf gives this node Gres=" + name + ":" + std::to_string(offer.units) +
+            ", but UnitsPerGpu=" + std::to_string(each) + " in " +
+            (file.empty() ? kDefaultConfigFile : file) + " times its GPUs (" + std::to_string(offer.gpus) +
+            ") makes " + name + ":" + std::to_string(offer.gpus * each) +
             "; shares are counted with the latter");
 }
 

@@ -96,10 +96,27 @@ none_used() { [[ $(used "$typed") == *sharedgpu:h200:0* ]]; }
 @test "units that are not UnitsPerGpu times the GPUs are told with both numbers and both files" {
   echo UnitsPerGpu=4 >>"$dir/etc/sharedgpu.conf"
   gpus_restart idle "$(<"$dir/etc/gres.conf")"
-  gpus_say "slurm.conf gives this node Gres=sharedgpu:16, but its 2 GPUs with UnitsPerGpu=4 in $dir/etc/sharedgpu.conf make sharedgpu:8"
+  gpus_say "slurm.conf gives this node Gres=sharedgpu:16, but UnitsPerGpu=4 in $dir/etc/sharedgpu.conf times its GPUs (2) makes sharedgpu:8"
   sed -i /UnitsPerGpu/d "$dir/etc/sharedgpu.conf"
   gpus_restart idle "$(<"$dir/etc/gres.conf")"
   run -1 gpus_say UnitsPerGpu
+}
+
+@test "sharedgpu gres shows the lines for a node" {
+  run -0 nsenter -m -t "$(<"$dir/run/slurmd1.pid")" sharedgpu gres --config "$dir/etc/sharedgpu.conf"
+  [[ $output == *" Gres=sharedgpu:a100-sxm4-80gb:8,sharedgpu:h200:8"* ]]
+  [[ $output == *" Name=sharedgpu Type=h200 File=/dev/nvidia[0]"* ]]
+  run -1 unshare --mount "${CLUSTER%/*}/lib/with-gpus" /dev/null sharedgpu gres --config "$dir/etc/sharedgpu.conf"
+  [[ $output == *"no GPU found"* ]]
+}
+
+@test "File= in gres.conf names the GPUs" {
+  right=$(<"$dir/etc/gres.conf")
+  gpus_restart idle "$right" "NodeName=$mixed Name=sharedgpu File=/dev/nvidia1"
+  gpus_say "UnitsPerGpu=8 in $dir/etc/sharedgpu.conf times its GPUs (1) makes sharedgpu:8"
+  run -0 --separate-stderr srun -w "$mixed" --gres=sharedgpu:16 "$dir/probe"
+  [[ $output == "1 ctl units=16" ]]
+  gpus_restart idle "$right"
 }
 
 @test "fewer units in gres.conf than in slurm.conf are told" {

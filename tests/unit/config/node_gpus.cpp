@@ -44,6 +44,7 @@ TEST_CASE("a GPU's information is read as the kernel's driver writes it") {
   CHECK(gpu.model == "NVIDIA A100-SXM4-80GB");
   CHECK(device_file(gpu) == "/dev/nvidia3");
   CHECK(gres_type(gpu.model) == "nvidia_a100-sxm4-80gb");
+  CHECK(short_gres_type(gpu.model) == "a100-sxm4-80gb");
 }
 
 TEST_CASE("information without a device's number, or of an excluded GPU, is none") {
