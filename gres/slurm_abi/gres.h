@@ -42,7 +42,7 @@ constexpr std::uint64_t MAX_GRES_BITMAP = 1024;
 // What comes with the records.
 struct node_config_load_t {
   std::uint32_t cpu_cnt;
-#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(24, 11, 0)
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0)
   char* gres_name;
 #endif
   bool in_slurmd;  // else in slurmctld
@@ -59,7 +59,7 @@ struct gres_device_t {
     int type;  // an enum: 0 none, 1 block, 2 character
   } dev_desc;
   int dev_num;
-#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
   std::uint32_t flags;
 #endif
   char* path;
