@@ -44,6 +44,13 @@ void start() {
   sharedgpu::start_pulse(*step, assoc_mgr_tres_array[position]->id);
 }
 
+// Nobody else writes this TRES, so what is not as Slurm prepared it is something else: nothing is written
+// there.
+bool is_untouched(const acct_gather_data_t& entry) {
+  return entry.num_reads == INFINITE64 && entry.num_writes == INFINITE64 && entry.size_read == INFINITE64 &&
+         entry.size_write == INFINITE64;
+}
+
 }  // namespace
 
 extern "C" {
@@ -56,8 +63,15 @@ int acct_gather_interconnect_p_get_data(acct_gather_data_t* data) {
   static std::once_flag started;
   std::call_once(started, start);
   std::uint64_t seconds = 0;
-  if (data != nullptr && position >= 0 && sharedgpu::pulse_writes(seconds))
-    data[position].size_read = seconds;
+  if (data == nullptr || position < 0 || !sharedgpu::pulse_writes(seconds)) return SLURM_SUCCESS;
+  acct_gather_data_t& entry = data[position];
+  if (!is_untouched(entry)) {
+    slurm_info(
+        "acct_gather_interconnect/sharedgpu: off: this Slurm lays out acct_gather_data_t in another way");
+    position = -1;
+    return SLURM_SUCCESS;
+  }
+  entry.size_read = seconds;
   return SLURM_SUCCESS;
 }
 

@@ -44,7 +44,6 @@ const std::uint32_t plugin_version = SLURM_VERSION_NUMBER;
 
 namespace {
 
-constexpr char kName[] = "sharedgpu";
 constexpr char kUnits[] = "SHAREDGPU_UNITS";
 
 using namespace sharedgpu::gres;
@@ -54,8 +53,10 @@ std::vector<Device> devices;        // in slurmd, which sends them to slurmstepd
 std::deque<gres_device_t> entries;  // in slurmstepd: what `device_list` points to
 list_t* device_list = nullptr;
 
+// The number is the record's last member: where it is right, so is the layout before it.
 bool is_ours(const gres_slurmd_conf_t& record) {
-  return record.name != nullptr && std::strcmp(record.name, kName) == 0;
+  char name[] = "sharedgpu";
+  return record.plugin_id == gres_build_id(name) && std::strcmp(record.name, name) == 0;
 }
 
 // "/dev/nvidia[0-1]", as gres.conf has it, file by file.
@@ -72,14 +73,14 @@ void add_files(const char* text, std::vector<std::string>& files) {
 struct Reading {
   std::vector<Record> records;
   std::vector<gres_slurmd_conf_t*> originals;
-  std::vector<std::string> taken;  // files of other GRES
+  std::vector<const gres_slurmd_conf_t*> others;
 };
 
 int read_record(void* item, void* argument) {
   auto& record = *static_cast<gres_slurmd_conf_t*>(item);
   auto& reading = *static_cast<Reading*>(argument);
   if (!is_ours(record)) {
-    add_files(record.file, reading.taken);
+    reading.others.push_back(&record);
     return 0;
   }
   Record ours;
@@ -89,6 +90,15 @@ int read_record(void* item, void* argument) {
   reading.records.push_back(ours);
   reading.originals.push_back(&record);
   return 0;
+}
+
+// The files of other GRES. Slurm has a record for each that it knows; where none is ours, the layout is not
+// what we take it for, and nothing of the others is believed either.
+std::vector<std::string> files_taken(const Reading& reading) {
+  std::vector<std::string> files;
+  if (reading.records.empty()) return files;
+  for (const gres_slurmd_conf_t* other : reading.others) add_files(other->file, files);
+  return files;
 }
 
 std::vector<Gpu> find_gpus() {
@@ -187,7 +197,7 @@ int gres_p_node_config_load(list_t* records, node_config_load_t* config) {
   Reading reading;
   if (records != nullptr) slurm_list_for_each(records, read_record, &reading);
   const bool here = config != nullptr && config->in_slurmd;
-  Shares result = share_gpus(reading.records, here ? find_gpus() : std::vector<Gpu>(), reading.taken);
+  Shares result = share_gpus(reading.records, here ? find_gpus() : std::vector<Gpu>(), files_taken(reading));
   for (const std::string& warning : result.warnings) slurm_error("gres/sharedgpu: %s", warning.c_str());
   if (!result.refusal.empty()) {
     refuse(reading, result.refusal);

@@ -53,6 +53,12 @@ bool ends_with(std::string_view text, std::string_view tail) {
   return text.size() >= tail.size() && text.substr(text.size() - tail.size()) == tail;
 }
 
+// The step that a folder "step_S" or "step_S+C" (a component of a heterogeneous job) is of.
+std::optional<std::uint32_t> step_of_folder(std::string_view folder) {
+  if (!starts_with(folder, "step_")) return std::nullopt;
+  return parse_step(folder.substr(5, folder.find('+') - 5));
+}
+
 // v1: .../slurm[_NODE]/uid_U/job_J/step_S; v2: .../[NODE_]slurmstepd.scope/job_J/step_S.
 std::optional<StepName> step_of_path(std::string_view path) {
   std::vector<std::string_view> folders = split(path, '/');
@@ -63,9 +69,8 @@ std::optional<StepName> step_of_path(std::string_view path) {
     bool v1 = i >= 2 && starts_with(folders[i - 1], "uid_") && starts_with(folders[i - 2], "slurm");
     if (!v1 && !v2) continue;
     auto job = parse_number(folders[i].substr(4));
-    if (!job || *job == 0 || i + 1 >= folders.size() || !starts_with(folders[i + 1], "step_"))
-      return std::nullopt;
-    auto step = parse_step(folders[i + 1].substr(5));
+    if (!job || *job == 0 || i + 1 >= folders.size()) return std::nullopt;
+    auto step = step_of_folder(folders[i + 1]);
     if (!step) return std::nullopt;
     return StepName{.job = *job, .step = *step};
   }
@@ -74,14 +79,53 @@ std::optional<StepName> step_of_path(std::string_view path) {
 
 // Whether any of the process's user numbers is `uid`. Where the kernel cannot say which process is at the
 // other end, its pid may have passed to another user's since.
-bool runs_as(pid_t pid, uid_t uid) {
-  const std::string status = read_file("/proc/" + std::to_string(pid) + "/status");
+bool runs_as(pid_t pid, uid_t uid, const std::string& root = {}) {
+  const std::string status = read_file(root + "/proc/" + std::to_string(pid) + "/status");
   const std::size_t at = status.find("\nUid:");
   if (at == std::string::npos) return false;
   std::istringstream numbers(status.substr(at + 5));
   for (uid_t number = 0; numbers >> number;)
     if (number == uid) return true;
   return false;
+}
+
+// Slurm 26.05 with cgroup v2: .../[NODE_]slurmstepd.scope/SLUID/step_S, unless CgroupJobIdPaths=yes. The
+// folder down to step_S, or nothing.
+std::string sluid_folder(std::string_view path) {
+  constexpr std::size_t kSluidSize = 14;
+  std::string folder;
+  bool below_scope = false;
+  bool below_job = false;
+  for (std::string_view name : split(path, '/')) {
+    if (name == "user.slice") return {};
+    folder.append("/").append(name);
+    if (below_job) return step_of_folder(name) ? folder : std::string();
+    below_job = below_scope && name.size() == kSluidSize && name[0] == 's';
+    if (below_scope && !below_job) return {};
+    below_scope = ends_with(name, "slurmstepd.scope");
+  }
+  return {};
+}
+
+// The number before the dot in slurmstepd's title, "slurmstepd: [12.batch]".
+std::optional<std::uint32_t> job_of_title(std::string_view title) {
+  constexpr std::string_view kHead = "slurmstepd: [";
+  if (!starts_with(title, kHead)) return std::nullopt;
+  title.remove_prefix(kHead.size());
+  return parse_number(title.substr(0, title.find('.')));
+}
+
+// The job of such a folder, from the title of the slurmstepd in it: in "slurm", where only root puts
+// processes.
+std::optional<StepName> step_of_sluid_folder(const std::string& folder, const std::string& root) {
+  std::istringstream processes(read_file(root + "/sys/fs/cgroup" + folder + "/slurm/cgroup.procs"));
+  for (pid_t pid = 0; processes >> pid;) {
+    if (!runs_as(pid, 0, root)) continue;
+    auto job = job_of_title(read_file(root + "/proc/" + std::to_string(pid) + "/cmdline"));
+    auto step = step_of_folder(std::string_view(folder).substr(folder.rfind('/') + 1));
+    if (job && *job != 0 && step) return StepName{.job = *job, .step = *step};
+  }
+  return std::nullopt;
 }
 
 bool is_dead(const UniqueFd& pidfd) {
@@ -131,6 +175,17 @@ std::optional<StepName> step_of_cgroup(std::string_view text) {
   return std::nullopt;
 }
 
+std::optional<StepName> step_of_process(pid_t pid, const std::string& root) {
+  const std::string text = read_file(root + "/proc/" + std::to_string(pid) + "/cgroup");
+  if (auto step = step_of_cgroup(text)) return step;
+  for (std::string_view line : split(text, '\n')) {
+    if (!starts_with(line, "0::")) continue;
+    if (std::string folder = sluid_folder(line.substr(3)); !folder.empty())
+      return step_of_sluid_folder(folder, root);
+  }
+  return std::nullopt;
+}
+
 std::uint64_t start_time_of(pid_t pid) { return stat_field(pid, 22); }
 
 std::uint64_t program_of(pid_t pid) { return stat_field(pid, 28); }
@@ -154,7 +209,7 @@ std::string identify(int fd, Peer& peer) {
   peer.pidfd.reset(pidfd);
   peer.started = start_time_of(peer.pid);
   peer.program = program_of(peer.pid);
-  peer.step = step_of_cgroup(read_file("/proc/" + std::to_string(peer.pid) + "/cgroup"));
+  peer.step = step_of_process(peer.pid);
   if (!runs_as(peer.pid, peer.uid)) return "the process is no longer of the user that connected";
   if (is_dead(peer.pidfd)) return "the process has ended";
   return {};

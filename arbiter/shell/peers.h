@@ -31,6 +31,10 @@ std::string identify(int fd, Peer& peer);
 // can make (below user.slice, or below another job's) do not count.
 std::optional<StepName> step_of_cgroup(std::string_view text);
 
+// The step of a process. Where its cgroup names the job by SLUID (26.05 with cgroup v2), the number is that
+// in the title of the step's slurmstepd. /proc and /sys are looked for in the folder `root`.
+std::optional<StepName> step_of_process(pid_t pid, const std::string& root = {});
+
 // "batch", "extern", "interactive" or a number.
 std::optional<std::uint32_t> parse_step(std::string_view text);
 std::string format_step(std::uint32_t step);

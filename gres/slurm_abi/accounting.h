@@ -7,19 +7,27 @@
 
 #include <cstdint>
 
+#include "gres/slurm_abi/release.h"
+
 extern "C" {
 #include <slurm/slurmdb.h>
 
-// One TRES of one process (22.05) or task (from 23.02) in a poll. INFINITE64 in a field: nothing to say.
+// One TRES of one process (22.05) or task (from 23.02) in a poll. Before a plugin is asked, all but last_time
+// are INFINITE64: nothing to say.
 struct acct_gather_data_t {
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0)
-  time_t last_time;
+  std::uint64_t last_time;
 #endif
   std::uint64_t num_reads;
   std::uint64_t num_writes;
   std::uint64_t size_read;
   std::uint64_t size_write;
 };
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0)
+static_assert(sizeof(acct_gather_data_t) == 40);
+#else
+static_assert(sizeof(acct_gather_data_t) == 32);
+#endif
 
 // Opaque (22.05 to 26.05), as is jobacctinfo_t.
 struct s_p_options_t;

@@ -3,9 +3,10 @@
 // releases for which each holds stand beside it. Nothing here is Slurm's code.
 #pragma once
 
-#include <slurm/slurm_version.h>
-
+#include <cstddef>
 #include <cstdint>
+
+#include "gres/slurm_abi/release.h"
 
 extern "C" {
 
@@ -30,8 +31,9 @@ struct gres_slurmd_conf_t {
   char* name;
   char* type_name;
   char* unique_id;
-  std::uint32_t plugin_id;
+  std::uint32_t plugin_id;  // gres_build_id(name): at load it shows that the layout is right
 };
+static_assert(offsetof(gres_slurmd_conf_t, name) == 56 && offsetof(gres_slurmd_conf_t, plugin_id) == 80);
 
 // Flags of a record (22.05 to 26.05).
 constexpr std::uint32_t GRES_CONF_HAS_FILE = 1u << 1;
@@ -67,6 +69,7 @@ struct gres_device_t {
 };
 
 // Exported by libslurmfull (22.05 to 26.05). The visitor returns 0 to go on.
+std::uint32_t gres_build_id(char* name);
 int slurm_list_for_each(list_t* list, int (*visit)(void* item, void* argument), void* argument);
 list_t* slurm_list_create(void (*destroy)(void* item));
 void slurm_list_append(list_t* list, void* item);

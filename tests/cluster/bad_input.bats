@@ -32,7 +32,7 @@ teardown() {
 
 up() {
   CLUSTER_NAME=b$((RANDOM % 1000))n CLUSTER_PREFIX=$dir/prefix CLUSTER_SIMGPU=$suite/simgpu CLUSTER_GPU_MEMORY=256MiB \
-    "$CLUSTER" up "$dir"
+    "$CLUSTER" up "$dir" || return
   # shellcheck disable=SC1091
   source "$dir/env"
   cd "$dir/jobs"
@@ -125,6 +125,25 @@ slurm_version_number() {
   up
   slurmd_says "Incompatible Slurm plugin $dir/prefix/lib/slurm/spank_sharedgpu.so version (21.05.1)"
   job_ends_right
+}
+
+# A plugin that needs a function which no Slurm has.
+spoil_function() { sed -i "s/\b$2\b/${2%?}_/" "$1"; }
+
+@test "plugins that need a function which this Slurm lacks: they are refused at load, jobs run on the plain GPU" {
+  spoil_function "$dir/prefix/lib/slurm/gres_sharedgpu.so" slurm_unsetenvp
+  spoil_function "$dir/prefix/lib/slurm/spank_sharedgpu.so" spank_unsetenv
+  up
+  slurmd_says "undefined symbol: slurm_unsetenv_"
+  slurmd_says "undefined symbol: spank_unseten_"
+  job_ends_right
+}
+
+@test "an accounting plugin that needs a function which this Slurm lacks: slurmctld says so and does not start" {
+  spoil_function "$dir/prefix/lib/slurm/acct_gather_interconnect_sharedgpu.so" jobacctinfo_2_stats
+  CLUSTER_PATIENCE=5 run up
+  [ "$status" -ne 0 ]
+  grep -F "undefined symbol: jobacctinfo_2_stat_" "$dir/log/slurmctld"
 }
 
 @test "a socket path that cannot be made: jobs run on the plain GPU and say so" {

@@ -47,6 +47,15 @@ preload_of() { sed -n 's/^preload=\[\(.*\)\]$/\1/p'; }
   [ "$(grep -cF "$verified" <<<"$output")" = 2 ]
 }
 
+@test "the lease time of a step of several tasks with children counts once" {
+  job=$(submit --ntasks=3 --nodes=1 --gres=sharedgpu:1 -- srun bash -c "$hold 20% --seconds 5; true")
+  expect_state "$job" COMPLETED
+  wait_until 20 has_lease "$job"
+  # Slurm's own count of the time that passed; each task by itself would add as much.
+  [ "$(lease_seconds "$job")" -le $(($(sacct -n -X -j "$job" -o ElapsedRaw) + 1)) ]
+  [ "$(lease_seconds "$job")" -ge 3 ]
+}
+
 completed_of() { sacct -n -X -j "$1" -o State%20 | grep -c COMPLETED; }
 has_completed() { [[ $(completed_of "$1") == "$2" ]]; }
 

@@ -14,7 +14,7 @@ setup_suite() {
   dir=${SHAREDGPU_CLUSTER_DIR:-$(mktemp -d /tmp/sgpu-test.XXXXXX)}
   export SHAREDGPU_CLUSTER_DIR=$dir SHAREDGPU_BUILD=$build CLUSTER=$here/cluster
 
-  "$root/scripts/install-for-cluster" "$build" "$dir"
+  [[ -e $dir/installed ]] || "$root/scripts/install-for-cluster" "$build" "$dir"
   mkdir -p "$dir/etc" "$dir/jobs"
   chmod 1777 "$dir/jobs"
   # Short turns: the tests wait for many of them.

@@ -4,6 +4,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
 
 namespace sharedgpu {
 namespace {
@@ -44,6 +48,51 @@ TEST_CASE("Folders that a user can make claim no job") {
   CHECK(
       step_of_cgroup("0::/system.slice/slurmstepd.scope/job_7/step_0/user/slurmstepd.scope/job_8/step_0\n") ==
       Step(StepName{7, 0}));
+}
+
+TEST_CASE("A component of a heterogeneous job") {
+  CHECK(step_of_cgroup("4:memory:/slurm/uid_0/job_12/step_3+1/task_0\n") == Step(StepName{12, 3}));
+  CHECK_FALSE(step_of_cgroup("4:memory:/slurm/uid_0/job_12/step_+1/task_0\n"));
+}
+
+// A root folder with the files that are written into it.
+class Root {
+ public:
+  Root() { REQUIRE(mkdtemp(path_.data()) != nullptr); }
+  ~Root() { std::filesystem::remove_all(path_); }
+  void write(const std::string& file, const std::string& text) const {
+    std::filesystem::create_directories(std::filesystem::path(path_ + file).parent_path());
+    std::ofstream(path_ + file) << text;
+  }
+  Step step_of(pid_t pid) const { return step_of_process(pid, path_); }
+
+ private:
+  std::string path_ = "/tmp/sgpu-peers.XXXXXX";
+};
+
+TEST_CASE("Steps whose job's cgroup is named by SLUID") {
+  const std::string folder = "/system.slice/n1_slurmstepd.scope/sAB12CD34EF56G/step_";
+  Root root;
+  root.write("/proc/70/cgroup", "0::" + folder + "batch/user/task_0\n");
+  CHECK_FALSE(root.step_of(70));
+  // The slurmstepd of the step, and beside it a process that is not root's.
+  root.write("/sys/fs/cgroup" + folder + "batch/slurm/cgroup.procs", "60\n61\n");
+  root.write("/proc/60/status", "Name:\tx\nUid:\t1000\t1000\t1000\t1000\n");
+  root.write("/proc/60/cmdline", "slurmstepd: [13.batch]");
+  CHECK_FALSE(root.step_of(70));
+  root.write("/proc/61/status", "Name:\tslurmstepd\nUid:\t0\t0\t0\t0\n");
+  root.write("/proc/61/cmdline", std::string("slurmstepd: [12.batch]\0\0", 24));
+  CHECK(root.step_of(70) == Step(StepName{12, 0xfffffffb}));
+  // What a user can make does not count, nor what lies elsewhere.
+  for (const std::string& other :
+       {"/user.slice" + folder + "batch/user", std::string("/system.slice/n1_slurmstepd.scope/system"),
+        std::string("/system.slice/n1_slurmstepd.scope/other/sAB12CD34EF56G/step_batch/user")}) {
+    root.write("/proc/71/cgroup", "0::" + other + "\n");
+    root.write("/sys/fs/cgroup" + other + "/slurm/cgroup.procs", "61\n");
+    CHECK_FALSE(root.step_of(71));
+  }
+  root.write("/proc/61/cmdline", "slurmstepd: [sAB12CD34EF56G.batch]");
+  CHECK_FALSE(root.step_of(70));
 }
 
 TEST_CASE("Step names") {
