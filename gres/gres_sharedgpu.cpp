@@ -18,12 +18,14 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -45,6 +47,7 @@ const std::uint32_t plugin_version = SLURM_VERSION_NUMBER;
 namespace {
 
 constexpr char kUnits[] = "SHAREDGPU_UNITS";
+constexpr char kDevices[] = "SHAREDGPU_DEVICES";
 
 using namespace sharedgpu::gres;
 
@@ -163,17 +166,38 @@ void refuse(const Reading& reading, const std::string& why) {
   for (gres_slurmd_conf_t* record : reading.originals) record->count = 0;
 }
 
-// The variable that the SPANK plugin goes by. It is always set or removed, so that a value that the user
+bool holds_any(bitstr_t* units, const Device& device) {
+  const std::int64_t end = std::min<std::int64_t>(
+      slurm_bit_size(units), static_cast<std::int64_t>(device.first_unit + device.units));
+  for (auto unit = static_cast<std::int64_t>(device.first_unit); unit < end; ++unit)
+    if (slurm_bit_test(units, unit) != 0) return true;
+  return false;
+}
+
+// The numbers of the GPUs that these units stand for, "0,1"; empty where that is not known.
+std::string numbers_of(bitstr_t* units) {
+  std::set<std::uint32_t> numbers;
+  if (units == nullptr) return {};
+  for (const Device& device : devices)
+    if (device.major == kNvidiaMajor && holds_any(units, device)) numbers.insert(device.minor);
+  std::string text;
+  for (std::uint32_t number : numbers) text += (text.empty() ? "" : ",") + std::to_string(number);
+  return text;
+}
+
+void set_or_remove(char*** environment, const char* name, const std::string& value) {
+  if (value.empty())
+    slurm_unsetenvp(*environment, name);
+  else
+    slurm_env_array_overwrite(environment, name, value.c_str());
+}
+
+// The variables that the SPANK plugin goes by. They are always set or removed, so that a value that the user
 // exported never counts.
-void set_units(char*** environment, std::uint64_t count) {
+void set_units(char*** environment, bitstr_t* units, std::uint64_t count) {
   if (environment == nullptr || *environment == nullptr) return;
-  if (count == 0) {
-    slurm_unsetenvp(*environment, kUnits);
-    return;
-  }
-  char text[24];
-  std::snprintf(text, sizeof text, "%" PRIu64, count);
-  slurm_env_array_overwrite(environment, kUnits, text);
+  set_or_remove(environment, kUnits, count == 0 ? std::string() : std::to_string(count));
+  set_or_remove(environment, kDevices, count == 0 ? std::string() : numbers_of(units));
 }
 
 }  // namespace
@@ -218,18 +242,18 @@ bool sharedgpu_offer(std::size_t index, SharedGpuOffer* offer) {
   return true;
 }
 
-void gres_p_job_set_env(char*** environment, bitstr_t*, std::uint64_t count, gres_internal_flags_t) {
-  set_units(environment, count);
+void gres_p_job_set_env(char*** environment, bitstr_t* units, std::uint64_t count, gres_internal_flags_t) {
+  set_units(environment, units, count);
 }
 
-void gres_p_step_set_env(char*** environment, bitstr_t*, std::uint64_t count, gres_internal_flags_t) {
-  set_units(environment, count);
+void gres_p_step_set_env(char*** environment, bitstr_t* units, std::uint64_t count, gres_internal_flags_t) {
+  set_units(environment, units, count);
 }
 
 // A task holds what its step holds: units are not bound to tasks.
-void gres_p_task_set_env(char*** environment, bitstr_t*, std::uint64_t count, bitstr_t*,
+void gres_p_task_set_env(char*** environment, bitstr_t* units, std::uint64_t count, bitstr_t*,
                          gres_internal_flags_t) {
-  set_units(environment, count);
+  set_units(environment, units, count);
 }
 
 void gres_p_send_stepd(buf_t* buffer) {

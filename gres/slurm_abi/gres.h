@@ -74,6 +74,8 @@ int slurm_list_for_each(list_t* list, int (*visit)(void* item, void* argument), 
 list_t* slurm_list_create(void (*destroy)(void* item));
 void slurm_list_append(list_t* list, void* item);
 void slurm_list_destroy(list_t* list);
+std::int64_t slurm_bit_size(bitstr_t* bits);
+int slurm_bit_test(bitstr_t* bits, std::int64_t bit);
 // "/dev/nvidia[0-1]" taken apart. What shift returns is free()d.
 struct hostlist;
 hostlist* slurm_hostlist_create(const char* text);

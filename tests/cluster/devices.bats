@@ -67,7 +67,7 @@ probe_extern() {
   local group
   group=$(extern_group "$typed" "$1")
   [[ -e $group/user/task_special ]] && group=$group/user/task_special # v2
-  nsenter -m -t "$(<"$dir/run/slurmd1.pid")" bash -c 'echo $$ >"$1/cgroup.procs" && exec "$2"' bash "$group" "$dir/probe"
+  nsenter -m -r -t "$(<"$dir/run/slurmd1.pid")" bash -c 'echo $$ >"$1/cgroup.procs" && exec "$2"' bash "$group" "$dir/probe"
 }
 
 @test "who comes into the extern step opens what the job does" {

@@ -103,7 +103,7 @@ none_used() { [[ $(used "$typed") == *sharedgpu:h200:0* ]]; }
 }
 
 @test "sharedgpu gres shows the lines for a node" {
-  run -0 nsenter -m -t "$(<"$dir/run/slurmd1.pid")" sharedgpu gres --config "$dir/etc/sharedgpu.conf"
+  run -0 nsenter -m -r -t "$(<"$dir/run/slurmd1.pid")" sharedgpu gres --config "$dir/etc/sharedgpu.conf"
   [[ $output == *" Gres=sharedgpu:a100-sxm4-80gb:8,sharedgpu:h200:8"* ]]
   [[ $output == *" Name=sharedgpu Type=h200 File=/dev/nvidia[0]"* ]]
   run -1 unshare --mount "${CLUSTER%/*}/lib/with-gpus" /dev/null sharedgpu gres --config "$dir/etc/sharedgpu.conf"

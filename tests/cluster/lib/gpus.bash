@@ -64,6 +64,8 @@ gpus_restart() {
   : >"$dir/log/slurmd-$mixed"
   # Slurm drains a node that was invalid, and leaves its mending to be confirmed.
   CLUSTER_PATIENCE=1 "$CLUSTER" start "$dir" slurmd2 2>/dev/null || true
+  # Until then the node's state is that of the slurmd before.
+  wait_until 20 gpus_say "slurmd started on"
   if [[ $1 == idle ]]; then scontrol update nodename="$mixed" state=resume 2>/dev/null || true; fi
   wait_until 10 gpus_state "$1"
 }

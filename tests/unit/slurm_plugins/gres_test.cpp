@@ -5,12 +5,16 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "gres/slurm_abi/gres.h"
 #include "spank/offer.h"
 
+struct bitstr_t {
+  std::vector<bool> bits;
+};
 struct list_t {
   std::vector<void*> items;
 };
@@ -29,6 +33,7 @@ namespace {
 
 constexpr std::uint32_t kNumber = 1234;
 int errors = 0;
+std::map<std::string, std::string> environment;
 
 }  // namespace
 
@@ -40,6 +45,9 @@ void gres_p_send_stepd(buf_t* buffer);
 void gres_p_recv_stepd(buf_t* buffer);
 list_t* gres_p_get_devices();
 int fini();
+void gres_p_job_set_env(char*** variables, bitstr_t* units, std::uint64_t count, gres_internal_flags_t flags);
+void gres_p_step_set_env(char*** variables, bitstr_t* units, std::uint64_t count,
+                         gres_internal_flags_t flags);
 
 std::uint32_t gres_build_id(char*) { return kNumber; }
 int slurm_list_for_each(list_t* list, int (*visit)(void*, void*), void* argument) {
@@ -70,8 +78,13 @@ void slurm_xfree(void** block) {
   std::free(*block);
   *block = nullptr;
 }
-int slurm_env_array_overwrite(char***, const char*, const char*) { return 1; }
-void slurm_unsetenvp(char**, const char*) {}
+std::int64_t slurm_bit_size(bitstr_t* bits) { return static_cast<std::int64_t>(bits->bits.size()); }
+int slurm_bit_test(bitstr_t* bits, std::int64_t bit) { return bits->bits.at(static_cast<std::size_t>(bit)); }
+int slurm_env_array_overwrite(char***, const char* name, const char* value) {
+  environment[name] = value;
+  return 1;
+}
+void slurm_unsetenvp(char**, const char* name) { environment.erase(name); }
 void slurm_info(const char*, ...) {}
 void slurm_error(const char*, ...) { ++errors; }
 void slurm_debug(const char*, ...) {}
@@ -168,6 +181,27 @@ TEST_CASE("Each unit opens the file of its record in slurmstepd, as slurmd has s
     CHECK(device.dev_desc.type == 2);
   }
   fini();
+}
+
+TEST_CASE("A step is told its units and the numbers of the GPUs that they stand for") {
+  buf_t sent = {.block =
+                    "sharedgpu\n0 2 195 3 /dev/nvidia3\n0 2 195 0 /dev/nvidia0\n2 2 195 1 /dev/nvidia1\n"};
+  gres_p_recv_stepd(&sent);
+  char* nothing = nullptr;
+  char** variables = &nothing;
+  environment["SHAREDGPU_UNITS"] = environment["SHAREDGPU_DEVICES"] = "the user's";
+  bitstr_t one = {{false, true, false, false}};
+  gres_p_step_set_env(&variables, &one, 1, 0);
+  CHECK(environment["SHAREDGPU_UNITS"] == "1");
+  CHECK(environment["SHAREDGPU_DEVICES"] == "0,3");
+  bitstr_t both = {{false, true, true}};  // of a job from when the node had fewer units
+  gres_p_job_set_env(&variables, &both, 2, 0);
+  CHECK(environment["SHAREDGPU_DEVICES"] == "0,1,3");
+  gres_p_step_set_env(&variables, nullptr, 1, 0);  // Slurm did not number them
+  CHECK(environment.count("SHAREDGPU_DEVICES") == 0);
+  CHECK(environment["SHAREDGPU_UNITS"] == "1");
+  gres_p_step_set_env(&variables, &one, 0, 0);
+  CHECK(environment.empty());
 }
 
 TEST_CASE("A file of another GRES makes a node offer nothing") {
