@@ -111,23 +111,24 @@ none_used() { [[ $(used "$typed") == *sharedgpu:h200:0* ]]; }
 }
 
 @test "File= in gres.conf names the GPUs" {
-  right=$(<"$dir/etc/gres.conf")
+  right=$(<"$dir/gres.right")
   gpus_restart idle "$right" "NodeName=$mixed Name=sharedgpu File=/dev/nvidia1"
   gpus_say "UnitsPerGpu=8 in $dir/etc/sharedgpu.conf times its GPUs (1) makes sharedgpu:8"
   run -0 --separate-stderr srun -w "$mixed" --gres=sharedgpu:16 "$dir/probe"
-  [[ $output == "1 ctl units=16" ]]
-  gpus_restart idle "$right"
+  [[ $output == "0 1 ctl units=16" ]]
+  # No GRES names the first GPU: Slurm closes it to nobody.
+  run -0 --separate-stderr srun -w "$mixed" "$dir/probe"
+  [[ $output == "0 ctl units=" ]]
 }
 
 @test "fewer units in gres.conf than in slurm.conf are told" {
-  right=$(<"$dir/etc/gres.conf")
+  right=$(<"$dir/gres.right")
   gpus_restart idle "$right" "NodeName=$mixed Name=sharedgpu Count=8"
   gpus_say "gres.conf has 8 units sharedgpu and slurm.conf 16"
-  gpus_restart idle "$right"
 }
 
 @test "a GPU that gres.conf offers both ways is offered in neither, and the node is invalid" {
-  right=$(<"$dir/etc/gres.conf")
+  right=$(<"$dir/gres.right")
   gpus_restart inval "$right" "NodeName=$mixed Name=sharedgpu File=/dev/nvidia[1-2]"
   gpus_say "this node offers no units: gres.conf offers /dev/nvidia2 both as sharedgpu and as another GRES"
   [[ $(sinfo -h -n "$mixed" -o %E) == *"gres/sharedgpu count reported lower than configured"* ]]

@@ -21,6 +21,7 @@ gpus_teardown() {
     gpus_say sharedgpu | tail -n 20
   fi
   cluster_teardown
+  if ! cmp -s "$dir/gres.right" "$dir/etc/gres.conf"; then gpus_restart idle "$(<"$dir/gres.right")"; fi
 }
 
 gpus_up() {
@@ -29,8 +30,7 @@ gpus_up() {
   chmod 1777 "$dir/jobs"
   printf '0 NVIDIA H200\n1 NVIDIA A100-SXM4-80GB\n' >"$dir/gpus1"
   printf '%s NVIDIA H200\n' 0 1 2 3 >"$dir/gpus2"
-  gpus_gres_conf="NodeName=${name}2 Name=gpu File=/dev/nvidia[2-3]"
-  echo "$gpus_gres_conf" >"$dir/etc/gres.conf"
+  echo "NodeName=${name}2 Name=gpu File=/dev/nvidia[2-3]" | tee "$dir/gres.right" >"$dir/etc/gres.conf"
   printf '%s\n' "Socket=$dir/run/sharedgpud.sock" "StateDir=$dir/sharedgpu" "LogFile=$dir/log/sharedgpud" \
     >"$dir/etc/sharedgpu.conf"
   echo "PrologFlags=Contain" >"$dir/slurm.conf.extra"
@@ -57,7 +57,8 @@ PROBE
 # What slurmd of the mixed node has logged that has TEXT in it.
 gpus_say() { grep -hF -- "$1" "$dir/log/slurmd-$mixed"; }
 
-# A slurmd of the mixed node that reads LINES as its gres.conf, waited for until the node is in STATE.
+# gpus_restart STATE LINES...: a slurmd of the mixed node that reads LINES as its gres.conf, waited for until the node
+# is in STATE. The test's end brings the right ones back.
 gpus_restart() {
   "$CLUSTER" stop "$dir" slurmd2
   printf '%s\n' "${@:2}" >"$dir/etc/gres.conf"
