@@ -1,18 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The GRES plugin: tells each batch, interactive and srun step how many sharedgpu units it holds on its node.
+// The GRES plugin: tells each batch, interactive and srun step how many sharedgpu units it holds on its node,
+// and Slurm which device files those that hold any may open.
 //
-// Loaded by slurmctld, slurmd and slurmstepd, which call it with a lock held: nothing here waits, allocates
-// for long or can fail. Slurm itself counts the units. The functions are a superset of what the releases
-// from 22.05 to 26.05 ask for; a missing one would be fatal to the daemon.
+// Loaded by slurmctld, slurmd and slurmstepd, which call it with a lock held: nothing here can fail, and
+// nothing waits but for the finding of GPUs in slurmd, three seconds at most. Slurm itself counts the units.
+// The functions are a superset of what the releases from 22.05 to 26.05 ask for; a missing one would be fatal
+// to the daemon.
+//
+// Devices. With ConstrainDevices=yes Slurm closes the files that plugins list to every job, and opens them to
+// jobs that hold the units they belong to, which it knows only of GRES with files: there it numbers the units
+// and gives each job a bitmap. Units have no files of their own, so slurmd marks their records as having
+// some, which it passes on to slurmctld; and each unit is listed with all the GPUs it may be used on. A job
+// that holds any unit opens them all, one that holds none nothing.
 #include <slurm/slurm_errno.h>
 #include <slurm/slurm_version.h>
 
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include <algorithm>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <set>
+#include <string>
+#include <vector>
 
+#include "config/node_gpus.h"
+#include "gres/shares.h"
 #include "gres/slurm_abi/gres.h"
+#include "spank/offer.h"
 
 #pragma GCC visibility push(default)
 extern "C" {
@@ -27,30 +47,151 @@ const std::uint32_t plugin_version = SLURM_VERSION_NUMBER;
 namespace {
 
 constexpr char kUnits[] = "SHAREDGPU_UNITS";
+constexpr char kDevices[] = "SHAREDGPU_DEVICES";
 
-std::uint64_t advertised = 0;  // by this node, once node_config_load has run
+using namespace sharedgpu::gres;
 
-int read_record(void* item, void* total) {
-  const auto& record = *static_cast<const gres_slurmd_conf_t*>(item);
-  if (!is_record_of(record, "sharedgpu")) return 0;
-  *static_cast<std::uint64_t*>(total) += record.count;
-  if (record.file != nullptr)
-    slurm_error("gres/sharedgpu: gres.conf: File=%s: sharedgpu units have no device files; leave File= out",
-                record.file);
+std::vector<Share> offers;          // by type; in slurmd, once node_config_load has run
+std::vector<Device> devices;        // in slurmd, which sends them to slurmstepd
+std::deque<gres_device_t> entries;  // in slurmstepd: what `device_list` points to
+list_t* device_list = nullptr;
+
+// "/dev/nvidia[0-1]", as gres.conf has it, file by file.
+void add_files(const char* text, std::vector<std::string>& files) {
+  hostlist* list = text == nullptr ? nullptr : slurm_hostlist_create(text);
+  if (list == nullptr) return;
+  while (char* file = slurm_hostlist_shift(list)) {
+    files.emplace_back(file);
+    std::free(file);
+  }
+  slurm_hostlist_destroy(list);
+}
+
+struct Reading {
+  std::vector<Record> records;
+  std::vector<gres_slurmd_conf_t*> originals;
+  std::vector<const gres_slurmd_conf_t*> others;
+};
+
+int read_record(void* item, void* argument) {
+  auto& record = *static_cast<gres_slurmd_conf_t*>(item);
+  auto& reading = *static_cast<Reading*>(argument);
+  if (!is_record_of(record, "sharedgpu")) {
+    reading.others.push_back(&record);
+    return 0;
+  }
+  Record ours;
+  if (record.type_name != nullptr) ours.type = record.type_name;
+  ours.units = record.count;
+  add_files(record.file, ours.files);
+  reading.records.push_back(ours);
+  reading.originals.push_back(&record);
   return 0;
 }
 
-// The variable that the SPANK plugin goes by. It is always set or removed, so that a value that the user
-// exported never counts.
-void set_units(char*** environment, std::uint64_t count) {
-  if (environment == nullptr || *environment == nullptr) return;
-  if (count == 0) {
-    slurm_unsetenvp(*environment, kUnits);
+// The files of other GRES. Slurm has a record for each that it knows; where none is ours, the layout is not
+// what we take it for, and nothing of the others is believed either.
+std::vector<std::string> files_taken(const Reading& reading) {
+  std::vector<std::string> files;
+  if (reading.records.empty()) return files;
+  for (const gres_slurmd_conf_t* other : reading.others) add_files(other->file, files);
+  return files;
+}
+
+std::vector<Gpu> find_gpus() {
+  std::vector<Gpu> gpus;
+  for (const sharedgpu::NodeGpu& gpu : sharedgpu::find_node_gpus())
+    gpus.push_back({sharedgpu::device_file(gpu), sharedgpu::gres_type(gpu.model)});
+  return gpus;
+}
+
+constexpr int kCharacterDevice = 2;  // DEV_TYPE_CHAR
+// NVIDIA's GPUs have this number; a file that is not there yet will have it.
+constexpr unsigned kNvidiaMajor = 195;
+
+bool find_numbers(Device& device) {
+  struct stat status = {};
+  if (stat(device.file.c_str(), &status) == 0 && S_ISCHR(status.st_mode)) {
+    device.major = major(status.st_rdev);
+    device.minor = minor(status.st_rdev);
+    return true;
+  }
+  device.major = kNvidiaMajor;
+  return std::sscanf(device.file.c_str(), "/dev/nvidia%u", &device.minor) == 1;
+}
+
+void list_devices(const std::vector<Share>& shares) {
+  devices.clear();
+  for (const Share& share : shares)
+    for (const std::string& file : share.files) {
+      Device device = {share.first_unit, share.units, 0, 0, file};
+      if (find_numbers(device))
+        devices.push_back(device);
+      else
+        slurm_error("gres/sharedgpu: %s is no device file", file.c_str());
+    }
+}
+
+void log_offer(const Share& share) {
+  std::string files;
+  for (const std::string& file : share.files) files += " " + file;
+  slurm_info("gres/sharedgpu: this node offers %" PRIu64 " units%s%s on%s", share.units,
+             share.type.empty() ? "" : " of type ", share.type.c_str(),
+             files.empty() ? " GPUs that it does not see" : files.c_str());
+}
+
+// Slurm numbers the units of records that have files.
+void number_units(const Reading& reading) {
+  std::uint64_t total = 0;
+  for (const Record& record : reading.records) total += record.units;
+  if (total > MAX_GRES_BITMAP) {
+    slurm_error("gres/sharedgpu: slurm.conf gives this node %" PRIu64 " units; Slurm numbers %" PRIu64
+                " at most: with ConstrainDevices=yes no job can open the GPUs; use a smaller UnitsPerGpu",
+                total, MAX_GRES_BITMAP);
     return;
   }
-  char text[24];
-  std::snprintf(text, sizeof text, "%" PRIu64, count);
-  slurm_env_array_overwrite(environment, kUnits, text);
+  for (gres_slurmd_conf_t* record : reading.originals) record->config_flags |= GRES_CONF_HAS_FILE;
+}
+
+// Slurm makes a node invalid that has fewer units than slurm.conf says: it takes no more jobs, those that run
+// go on, and what is wrong is said here.
+void refuse(const Reading& reading, const std::string& why) {
+  slurm_error("gres/sharedgpu: this node offers no units: %s", why.c_str());
+  for (gres_slurmd_conf_t* record : reading.originals) record->count = 0;
+}
+
+bool holds_any(bitstr_t* units, const Device& device) {
+  const std::int64_t end = std::min<std::int64_t>(
+      slurm_bit_size(units), static_cast<std::int64_t>(device.first_unit + device.units));
+  for (auto unit = static_cast<std::int64_t>(device.first_unit); unit < end; ++unit)
+    if (slurm_bit_test(units, unit) != 0) return true;
+  return false;
+}
+
+// The numbers of the GPUs that these units stand for, "0,1"; empty where that is not known.
+std::string numbers_of(bitstr_t* units) {
+  std::set<std::uint32_t> numbers;
+  if (units == nullptr) return {};
+  for (const Device& device : devices)
+    if (device.major == kNvidiaMajor && holds_any(units, device)) numbers.insert(device.minor);
+  std::string text;
+  for (std::uint32_t number : numbers) text += (text.empty() ? "" : ",") + std::to_string(number);
+  return text;
+}
+
+void set_or_remove(char*** environment, const char* name, const std::string& value) {
+  if (value.empty())
+    slurm_unsetenvp(*environment, name);
+  else
+    slurm_env_array_overwrite(environment, name, value.c_str());
+}
+
+// The variables that the SPANK plugin goes by. They are always set or removed, so that a value that the user
+// exported never counts.
+void set_units(char*** environment, bitstr_t* units, std::uint64_t count) {
+  if (environment == nullptr || *environment == nullptr) return;
+  set_or_remove(environment, kUnits, count == 0 ? std::string() : std::to_string(count));
+  set_or_remove(environment, kDevices, count == 0 ? std::string() : numbers_of(units));
 }
 
 }  // namespace
@@ -62,41 +203,84 @@ int init() {
   return SLURM_SUCCESS;
 }
 
-int fini() { return SLURM_SUCCESS; }
-
-// What gres.conf and slurm.conf give this node; Slurm has compared the two already. In slurmd, and in
-// slurmctld for cloud nodes.
-int gres_p_node_config_load(list_t* records, node_config_load_t*) {
-  std::uint64_t total = 0;
-  if (records != nullptr) slurm_list_for_each(records, read_record, &total);
-  advertised = total;
-  slurm_info("gres/sharedgpu: this node offers %" PRIu64 " units", total);
+int fini() {
+  if (device_list != nullptr) slurm_list_destroy(device_list);
+  device_list = nullptr;
   return SLURM_SUCCESS;
 }
 
-// The units that this node offers, for the SPANK plugin in the same slurmd.
-std::uint64_t sharedgpu_units_advertised() { return advertised; }
-
-void gres_p_job_set_env(char*** environment, bitstr_t*, std::uint64_t count, gres_internal_flags_t) {
-  set_units(environment, count);
+// What gres.conf and slurm.conf give this node, merged by Slurm. In slurmd, and in slurmctld for cloud nodes,
+// which it may not look at.
+int gres_p_node_config_load(list_t* records, node_config_load_t* config) {
+  Reading reading;
+  if (records != nullptr) slurm_list_for_each(records, read_record, &reading);
+  const bool here = config != nullptr && config->in_slurmd;
+  Shares result = share_gpus(reading.records, here ? find_gpus() : std::vector<Gpu>(), files_taken(reading));
+  for (const std::string& warning : result.warnings) slurm_error("gres/sharedgpu: %s", warning.c_str());
+  if (!result.refusal.empty()) {
+    refuse(reading, result.refusal);
+    result.list.clear();
+  }
+  list_devices(result.list);
+  number_units(reading);
+  offers = sum_by_type(result.list);
+  for (const Share& offer : offers) log_offer(offer);
+  return SLURM_SUCCESS;
 }
 
-void gres_p_step_set_env(char*** environment, bitstr_t*, std::uint64_t count, gres_internal_flags_t) {
-  set_units(environment, count);
+// What this node offers, for the SPANK plugin in the same slurmd.
+bool sharedgpu_offer(std::size_t index, SharedGpuOffer* offer) {
+  if (index >= offers.size()) return false;
+  const Share& share = offers[index];
+  *offer = {share.type.c_str(), share.units, share.files.size()};
+  return true;
+}
+
+void gres_p_job_set_env(char*** environment, bitstr_t* units, std::uint64_t count, gres_internal_flags_t) {
+  set_units(environment, units, count);
+}
+
+void gres_p_step_set_env(char*** environment, bitstr_t* units, std::uint64_t count, gres_internal_flags_t) {
+  set_units(environment, units, count);
 }
 
 // A task holds what its step holds: units are not bound to tasks.
-void gres_p_task_set_env(char*** environment, bitstr_t*, std::uint64_t count, bitstr_t*,
+void gres_p_task_set_env(char*** environment, bitstr_t* units, std::uint64_t count, bitstr_t*,
                          gres_internal_flags_t) {
-  set_units(environment, count);
+  set_units(environment, units, count);
 }
 
-// slurmstepd needs nothing from slurmd: both sides of the buffer are empty.
-void gres_p_send_stepd(buf_t*) {}
-void gres_p_recv_stepd(buf_t*) {}
+void gres_p_send_stepd(buf_t* buffer) {
+  std::string text = write_devices(devices);
+  slurm_packmem(text.data(), static_cast<std::uint32_t>(text.size()), buffer);
+}
 
-// Units have no devices. A plugin that listed some would deny them to its own jobs.
-list_t* gres_p_get_devices() { return nullptr; }
+void gres_p_recv_stepd(buf_t* buffer) {
+  char* text = nullptr;
+  std::uint32_t size = 0;
+  if (slurm_unpackmem_xmalloc(&text, &size, buffer) != 0 || text == nullptr ||
+      !read_devices(std::string_view(text, size), devices))
+    slurm_error(
+        "gres/sharedgpu: slurmd sent no list of devices; was another sharedgpu installed since it started?");
+  slurm_xfree(reinterpret_cast<void**>(&text));
+}
+
+// In slurmstepd: an entry for each unit and file. Never null, as Slurm expects a list of those that have a
+// bitmap.
+list_t* gres_p_get_devices() {
+  if (device_list != nullptr) return device_list;
+  device_list = slurm_list_create(nullptr);
+  for (Device& device : devices)
+    for (std::uint64_t unit = device.first_unit; unit < device.first_unit + device.units; ++unit) {
+      gres_device_t& entry = entries.emplace_back();
+      entry.index = static_cast<int>(unit);
+      entry.dev_desc = {device.major, device.minor, kCharacterDevice};
+      entry.dev_num = static_cast<int>(device.minor);
+      entry.path = device.file.data();
+      slurm_list_append(device_list, &entry);
+    }
+  return device_list;
+}
 
 void gres_p_step_hardware_init(bitstr_t*, char*) {}
 void gres_p_step_hardware_fini() {}

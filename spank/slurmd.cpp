@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // slurmd, as root, as it starts: the arbiter is started from here, so that it lives in slurmd's cgroup and
 // not in a job's, and outlives a restart of slurmd.
-#include <dirent.h>
-#include <cstring>
-
+#include "spank/offer.h"
 #include "spank/plugin.h"
 #include "spank/siblings.h"
 #include "spank/supervisor.h"
@@ -11,31 +9,25 @@
 namespace sharedgpu {
 namespace {
 
-// The NVIDIA devices of this node; 0 where none can be seen, as with a driver not yet loaded or a simulated
-// GPU.
-std::uint64_t count_gpus() {
-  DIR* devices = opendir("/dev");
-  if (devices == nullptr) return 0;
-  std::uint64_t count = 0;
-  constexpr std::size_t kPrefix = 6;
-  while (const dirent* entry = readdir(devices)) {
-    const char* name = entry->d_name;
-    if (std::strncmp(name, "nvidia", kPrefix) != 0 || name[kPrefix] == '\0') continue;
-    if (name[kPrefix + std::strspn(name + kPrefix, "0123456789")] == '\0') ++count;
-  }
-  closedir(devices);
-  return count;
+// Slurm hands out as many units as its configuration says; only we know how many the GPUs make.
+void compare_units(const SharedGpuOffer& offer, const Configuration& configuration) {
+  const std::uint32_t each = configuration.settings.units_per_gpu;
+  if (offer.gpus == 0 || offer.units == offer.gpus * each) return;
+  std::string name = std::string("sharedgpu") + (*offer.type == '\0' ? "" : ":") + offer.type;
+  const std::string& file = configuration.arguments.config;
+  log_error("slurm.conf gives this node Gres=" + name + ":" + std::to_string(offer.units) +
+            ", but UnitsPerGpu=" + std::to_string(each) + " in " +
+            (file.empty() ? kDefaultConfigFile : file) + " times its GPUs (" + std::to_string(offer.gpus) +
+            ") makes " + name + ":" + std::to_string(offer.gpus * each) +
+            "; shares are counted with the latter");
 }
 
-// Slurm hands out as many units as its configuration says; only we know how many the GPUs make.
-void compare_units(std::uint32_t units_per_gpu) {
-  auto advertised = reinterpret_cast<std::uint64_t (*)()>(
-      sibling_function("gres_sharedgpu.so", "sharedgpu_units_advertised"));
-  std::uint64_t gpus = count_gpus();
-  if (advertised == nullptr || gpus == 0 || advertised() == gpus * units_per_gpu) return;
-  log_error("gres.conf gives this node " + std::to_string(advertised()) + " units, but " +
-            std::to_string(gpus) + " GPUs with UnitsPerGpu=" + std::to_string(units_per_gpu) + " make " +
-            std::to_string(gpus * units_per_gpu) + "; shares are counted with the latter");
+void compare_all_units(const Configuration& configuration) {
+  auto read_offer =
+      reinterpret_cast<SharedGpuOfferFunction*>(sibling_function("gres_sharedgpu.so", "sharedgpu_offer"));
+  if (read_offer == nullptr) return;
+  SharedGpuOffer offer = {};
+  for (std::size_t i = 0; read_offer(i, &offer); ++i) compare_units(offer, configuration);
 }
 
 }  // namespace
@@ -47,7 +39,7 @@ void slurmd_init(int count, char** arguments) {
     log_error("no arbiter is started until this is corrected; jobs run on the plain GPU");
     return;
   }
-  compare_units(configuration.settings.units_per_gpu);
+  compare_all_units(configuration);
   ensure_arbiter(configuration, own_environment());
 }
 

@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", SHAREDGPU_VERSION);
   app.require_subcommand(1);
   int status = 0;
+  sharedgpu::cli::add_gres(app, status);
   sharedgpu::cli::add_run(app, status);
   sharedgpu::cli::add_status(app, status);
   sharedgpu::cli::add_ledger(app, status);

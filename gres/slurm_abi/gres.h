@@ -18,7 +18,6 @@ struct list_t;                      // 22.05 calls a pointer to it List
 struct gres_job_state_t;            // changed in 24.11
 struct gres_step_state_t;           // the same
 struct gres_epilog_info_t;          // 22.05; gres_prep_t from 23.02
-struct node_config_load_t;          // grew in 24.11
 using gres_internal_flags_t = int;  // an enum (22.05 to 26.05)
 
 // One record of gres.conf, merged with slurm.conf (22.05 to 26.05).
@@ -37,9 +36,56 @@ struct gres_slurmd_conf_t {
 };
 static_assert(offsetof(gres_slurmd_conf_t, name) == 56 && offsetof(gres_slurmd_conf_t, plugin_id) == 80);
 
+// Flags of a record (22.05 to 26.05).
+constexpr std::uint32_t GRES_CONF_HAS_FILE = 1u << 1;
+
+// The most units of a GRES with files that slurmctld numbers on a node (22.05 to 26.05).
+constexpr std::uint64_t MAX_GRES_BITMAP = 1024;
+
+// What comes with the records.
+struct node_config_load_t {
+  std::uint32_t cpu_cnt;
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0)
+  char* gres_name;
+#endif
+  bool in_slurmd;  // else in slurmctld
+  int (*xcpuinfo_mac_to_abs)(char* mac, char** abs);
+};
+
+// A device file that units open. Slurm compares paths, reads all and writes alloc.
+struct gres_device_t {
+  int index;  // of the unit, over all records of the node
+  int alloc;
+  struct {
+    std::uint32_t major;
+    std::uint32_t minor;
+    int type;  // an enum: 0 none, 1 block, 2 character
+  } dev_desc;
+  int dev_num;
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
+  std::uint32_t flags;
+#endif
+  char* path;
+  char* unique_id;
+};
+
 // Exported by libslurmfull (22.05 to 26.05). The visitor returns 0 to go on.
 std::uint32_t gres_build_id(char* name);
 int slurm_list_for_each(list_t* list, int (*visit)(void* item, void* argument), void* argument);
+list_t* slurm_list_create(void (*destroy)(void* item));
+void slurm_list_append(list_t* list, void* item);
+void slurm_list_destroy(list_t* list);
+std::int64_t slurm_bit_size(bitstr_t* bits);
+int slurm_bit_test(bitstr_t* bits, std::int64_t bit);
+// "/dev/nvidia[0-1]" taken apart. What shift returns is free()d.
+struct hostlist;
+hostlist* slurm_hostlist_create(const char* text);
+char* slurm_hostlist_shift(hostlist* list);
+void slurm_hostlist_destroy(hostlist* list);
+// unpack: 0, or the buffer is not right. What it sets is given back with slurm_xfree.
+void slurm_packmem(void* bytes, std::uint32_t size, buf_t* buffer);
+int slurm_unpackmem_xmalloc(char** bytes, std::uint32_t* size, buf_t* buffer);
+void slurm_xfree(void** block);
 int slurm_env_array_overwrite(char*** environment, const char* name, const char* value);
 void slurm_unsetenvp(char** environment, const char* name);
 void slurm_info(const char* format, ...) __attribute__((format(printf, 1, 2)));

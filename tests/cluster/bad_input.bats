@@ -195,9 +195,3 @@ restart_with_gres_conf() {
   expect_state "$job" COMPLETED
   output_has "$job" "$verified"
 }
-
-@test "File= in gres.conf: the plugin says to leave it out" {
-  up
-  restart_with_gres_conf "Name=sharedgpu File=/dev/zero"
-  grep -F "gres.conf: File=/dev/zero" "$dir"/log/slurmd-*1
-}

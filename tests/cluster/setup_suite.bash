@@ -30,10 +30,12 @@ CONF
 }
 
 teardown_suite() {
+  local gpus=$SHAREDGPU_CLUSTER_DIR-gpus # of lib/gpus.bash
+  if [[ -e $gpus ]]; then "$CLUSTER" down "$gpus"; fi
   "$CLUSTER" down "$SHAREDGPU_CLUSTER_DIR"
   if [[ -e $SHAREDGPU_CLUSTER_DIR/failed ]]; then
     echo "# the cluster's logs stay in $SHAREDGPU_CLUSTER_DIR/log" >&3
   else
-    rm -rf "$SHAREDGPU_CLUSTER_DIR"
+    rm -rf "$SHAREDGPU_CLUSTER_DIR" "$gpus"
   fi
 }

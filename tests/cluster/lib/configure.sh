@@ -10,9 +10,12 @@ load_settings() {
 save_settings() {
   CLUSTER_PREFIX=${CLUSTER_PREFIX-} CLUSTER_SIMGPU=${CLUSTER_SIMGPU-} CLUSTER_NAME=${CLUSTER_NAME:-sgpu}
   CLUSTER_GPU_MEMORY=${CLUSTER_GPU_MEMORY:-1GiB}
+  CLUSTER_GRES1=${CLUSTER_GRES1:-sharedgpu:8} CLUSTER_GRES2=${CLUSTER_GRES2:-sharedgpu:8}
+  CLUSTER_GRES_TYPES=${CLUSTER_GRES_TYPES:-sharedgpu} CLUSTER_CONSTRAIN_DEVICES=${CLUSTER_CONSTRAIN_DEVICES:-no}
   CLUSTER_PORT=$(free_ports)
   local name
-  for name in CLUSTER_PREFIX CLUSTER_SIMGPU CLUSTER_NAME CLUSTER_GPU_MEMORY CLUSTER_PORT; do
+  for name in CLUSTER_PREFIX CLUSTER_SIMGPU CLUSTER_NAME CLUSTER_GPU_MEMORY CLUSTER_PORT \
+    CLUSTER_GRES1 CLUSTER_GRES2 CLUSTER_GRES_TYPES CLUSTER_CONSTRAIN_DEVICES; do
     printf '%s=%q\n' "$name" "${!name}"
   done >"$dir/settings"
 }
@@ -54,7 +57,7 @@ configure() {
   write_cgroup_conf >"$dir/etc/cgroup.conf"
   echo "# no profiling" >"$dir/etc/acct_gather.conf"
   if [[ $CLUSTER_PREFIX ]]; then
-    [[ -e $dir/etc/gres.conf ]] || echo "Name=sharedgpu Count=8" >"$dir/etc/gres.conf"
+    [[ -e $dir/etc/gres.conf ]] || : >"$dir/etc/gres.conf"
     [[ -e $dir/etc/plugstack.conf ]] ||
       echo "optional $CLUSTER_PREFIX/lib/slurm/spank_sharedgpu.so config=$dir/etc/sharedgpu.conf" >"$dir/etc/plugstack.conf"
     [[ -e $dir/etc/sharedgpu.conf ]] || write_sharedgpu_conf >"$dir/etc/sharedgpu.conf"
@@ -126,17 +129,18 @@ MinJobAge=600
 CONF
   if [[ $CLUSTER_PREFIX ]]; then
     cat <<CONF
-GresTypes=sharedgpu
+GresTypes=$CLUSTER_GRES_TYPES
 AccountingStorageTRES=gres/sharedgpu,gres/sharedgpu_lease
 AcctGatherInterconnectType=acct_gather_interconnect/sharedgpu
 AcctGatherNodeFreq=0
 CONF
   fi
   # Two nodes on one host overcommit it: the machine's own size is not what is tested here.
-  local i
+  local i gres
   for i in 1 2; do
+    gres=CLUSTER_GRES$i
     cat <<CONF
-NodeName=$(node $i) NodeHostname=$host NodeAddr=127.0.0.1 Port=$((CLUSTER_PORT + 1 + i)) CPUs=8 RealMemory=65536${CLUSTER_PREFIX:+ Gres=sharedgpu:8}
+NodeName=$(node $i) NodeHostname=$host NodeAddr=127.0.0.1 Port=$((CLUSTER_PORT + 1 + i)) CPUs=8 RealMemory=65536${CLUSTER_PREFIX:+ Gres=${!gres}}
 CONF
   done
   echo "PartitionName=main Nodes=ALL Default=YES State=UP"
@@ -165,7 +169,7 @@ CgroupPlugin=cgroup/$(cgroup_version)
 CgroupMountpoint=$cgroup_root
 CgroupAutomount=no
 ConstrainRAMSpace=yes
-ConstrainDevices=no
+ConstrainDevices=$CLUSTER_CONSTRAIN_DEVICES
 ConstrainCores=no
 CONF
   if [[ $(cgroup_version) == v2 ]]; then echo "IgnoreSystemd=yes"; fi

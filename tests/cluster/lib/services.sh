@@ -18,7 +18,9 @@ command_of() {
         --innodb-flush-method=nosync --innodb-flush-log-at-trx-commit=0 --skip-innodb-doublewrite ;;
     slurmdbd) printf '%s\n' slurmdbd -D ;;
     slurmctld) printf '%s\n' slurmctld -D -f "$dir/etc/slurm.conf" ;;
-    slurmd1 | slurmd2) printf '%s\n' slurmd -D -f "$dir/etc/slurm.conf" -N "$(node "${1#slurmd}")" ;;
+    slurmd1 | slurmd2)
+      if [[ -e $dir/gpus${1#slurmd} ]]; then printf '%s\n' unshare --mount "$here/lib/with-gpus" "$dir/gpus${1#slurmd}"; fi
+      printf '%s\n' slurmd -D -f "$dir/etc/slurm.conf" -N "$(node "${1#slurmd}")" ;;
     *) return 1 ;;
   esac
 }

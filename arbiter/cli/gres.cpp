@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// sharedgpu gres: what slurm.conf and gres.conf say of this host's GPUs where all of them are shared.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <climits>
+#include <iostream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "arbiter/cli/commands.h"
+#include "config/node_gpus.h"
+
+namespace sharedgpu::cli {
+namespace {
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  gethostname(name, sizeof name - 1);
+  std::string text = name;
+  return text.substr(0, text.find('.'));
+}
+
+int show_gres(const std::string& config) {
+  Settings settings;
+  if (!load_settings(config, settings)) return 2;
+  std::map<std::string, std::vector<NodeGpu>> types;
+  for (const NodeGpu& gpu : find_node_gpus()) types[short_gres_type(gpu.model)].push_back(gpu);
+  if (types.empty()) {
+    complain("no GPU found in /proc/driver/nvidia/gpus or /dev");
+    return 1;
+  }
+  std::string gres;
+  std::string lines;
+  for (const auto& [type, gpus] : types) {
+    std::string files;
+    for (const NodeGpu& gpu : gpus) files += (files.empty() ? "" : ",") + std::to_string(gpu.minor);
+    gres += (gres.empty() ? "" : ",") + std::string("sharedgpu:") + (type.empty() ? "" : type + ":") +
+            std::to_string(gpus.size() * settings.units_per_gpu);
+    lines += "NodeName=" + host_name() + " Name=sharedgpu" + (type.empty() ? "" : " Type=" + type) +
+             " File=/dev/nvidia[" + files + "]\n";
+  }
+  std::cout << "# slurm.conf\nNodeName=" << host_name() << " Gres=" << gres
+            << "\n# gres.conf (not needed where all GPUs are shared and their models are as here)\n"
+            << lines;
+  return 0;
+}
+
+}  // namespace
+
+void add_gres(CLI::App& app, int& status) {
+  auto config = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("gres", "Show the lines for slurm.conf and gres.conf");
+  command->add_option("--config", *config, "Settings")->type_name("FILE");
+  command->callback([config, &status] { status = show_gres(*config); });
+}
+
+}  // namespace sharedgpu::cli

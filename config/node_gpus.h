@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The NVIDIA GPUs of this host, found by files alone: no library of the driver comes into a daemon of Slurm,
+// and no GPU is woken.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sharedgpu {
+
+struct NodeGpu {
+  unsigned minor = 0;  // the number of its device file
+  std::string model;   // "NVIDIA H200"; empty where only the device file is there
+};
+
+// "/dev/nvidia0".
+std::string device_file(const NodeGpu& gpu);
+
+// The model as Slurm writes the type of a GPU that it finds by itself: "nvidia_h200".
+std::string gres_type(std::string_view model);
+// The part of it that a site writes, which is enough for Slurm and for us: "h200".
+std::string short_gres_type(std::string_view model);
+
+// What the kernel's driver lists in ROOT/proc/driver/nvidia/gpus, or else the files ROOT/dev/nvidia[0-9]*, by
+// their numbers. Such a file can block while the driver is in trouble, so they are read in a child process,
+// for three seconds at most; what has not come by then is taken from ROOT/dev. Any thread.
+std::vector<NodeGpu> find_node_gpus(const std::string& root = "");
+
+// The parts of it. `text` is one GPU's "information" file; false where it names no device file.
+bool parse_gpu_information(std::string_view text, NodeGpu& gpu);
+std::vector<NodeGpu> list_device_files(const std::string& root);
+
+}  // namespace sharedgpu

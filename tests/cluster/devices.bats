@@ -1,0 +1,79 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# With ConstrainDevices=yes, those who hold units open the files of the GPUs that these stand for, and nobody else.
+
+bats_require_minimum_version 1.5.0
+load lib/jobs
+load lib/gpus
+setup() { gpus_setup; }
+teardown() { gpus_teardown; }
+
+# opens SRUN_ARGUMENTS... -- WHAT: a step and a batch script with these arguments open WHAT.
+opens() {
+  local options=() job
+  while [[ $1 != -- ]]; do options+=("$1"); shift; done
+  run -0 --separate-stderr srun "${options[@]}" "$dir/probe"
+  [ "$output" = "$2" ]
+  job=$(submit "${options[@]}" -- "$dir/probe")
+  expect_state "$job" COMPLETED
+  [ "$(output "$job")" = "$2" ]
+}
+
+@test "a job without units opens no GPU" {
+  opens -w "$typed" -- "ctl units="
+  opens -w "$mixed" -- "ctl units="
+}
+
+@test "one with units opens the GPUs of their type" {
+  opens -w "$typed" --gres=sharedgpu:h200:1 -- "0 ctl units=1"
+  opens -w "$typed" --gres=sharedgpu:a100:8 -- "1 ctl units=8"
+  opens -w "$typed" --gres=sharedgpu:h200:1,sharedgpu:a100:1 -- "0 1 ctl units=2"
+}
+
+@test "beside ordinary GPUs each opens its own" {
+  opens -w "$mixed" --gres=sharedgpu:1 -- "0 1 ctl units=1"
+  opens -w "$mixed" --gres=gpu:1 -- "2 ctl units="
+  opens -w "$mixed" --gres=gpu:2,sharedgpu:16 -- "0 1 2 3 ctl units=16"
+}
+
+@test "jobs that run at the same time open their own" {
+  first=$(submit -w "$mixed" --gres=sharedgpu:15 -- sh -c "sleep 2; $dir/probe")
+  second=$(submit -w "$mixed" --gres=sharedgpu:1 -- sh -c "sleep 2; $dir/probe")
+  third=$(submit -w "$mixed" --gres=gpu:1 -- sh -c "sleep 2; $dir/probe")
+  fourth=$(submit -w "$mixed" -- sh -c "sleep 2; $dir/probe")
+  for job in "$first" "$second" "$third" "$fourth"; do expect_state "$job" COMPLETED; done
+  [ "$(output "$first")" = "0 1 ctl units=15" ]
+  [ "$(output "$second")" = "0 1 ctl units=1" ]
+  [ "$(output "$third")" = "2 ctl units=" ]
+  [ "$(output "$fourth")" = "ctl units=" ]
+}
+
+@test "a step with --gres=none opens no GPU" {
+  job=$(submit -w "$mixed" --gres=sharedgpu:2 -- srun --gres=none "$dir/probe")
+  expect_state "$job" COMPLETED
+  [ "$(output "$job")" = "ctl units=" ]
+}
+
+# The group of a job's extern step, where pam_slurm_adopt puts a login.
+extern_group() {
+  local group
+  for group in /sys/fs/cgroup/devices/slurm_"$1"/uid_*/job_"$2"/step_extern /sys/fs/cgroup/system.slice/"$1"_slurmstepd.scope/job_*"$2"/step_extern; do
+    if [[ -d $group ]]; then echo "$group"; fi
+  done
+}
+
+# What a process opens that comes into the extern step of JOB on the typed node.
+probe_extern() {
+  local group
+  group=$(extern_group "$typed" "$1")
+  [[ -e $group/user/task_special ]] && group=$group/user/task_special # v2
+  nsenter -m -r -t "$(<"$dir/run/slurmd1.pid")" bash -c 'echo $$ >"$1/cgroup.procs" && exec "$2"' bash "$group" "$dir/probe"
+}
+
+@test "who comes into the extern step opens what the job does" {
+  with=$(submit -w "$typed" --gres=sharedgpu:a100:1 -- sleep 60)
+  without=$(submit -w "$typed" -- sleep 60)
+  wait_until 20 running_together "$with" "$without"
+  [ "$(probe_extern "$with")" = "1 ctl units=" ]
+  [ "$(probe_extern "$without")" = "ctl units=" ]
+}

@@ -1,0 +1,74 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# A second cluster, beside the one of the suite, whose nodes look as if they had GPUs (see with-gpus), with
+# ConstrainDevices=yes. The first has one of each of two types, all shared. The second has four of one type, of which
+# two are shared and two are ordinary gres/gpu. The files that use it have it in common; the suite's end stops it.
+
+gpus_setup() {
+  cluster_setup
+  suite=$dir
+  dir=$suite-gpus
+  [[ -e $dir/up ]] || gpus_up
+  # shellcheck disable=SC1091
+  source "$dir/env"
+  typed=$(sinfo -h -N -o %N | sed -n 1p) mixed=$(sinfo -h -N -o %N | sed -n 2p)
+  cd "$dir/jobs" || return
+}
+
+gpus_teardown() {
+  if [[ ! ${BATS_TEST_COMPLETED-} ]]; then
+    touch "$suite/failed"
+    gpus_say sharedgpu | tail -n 20
+  fi
+  cluster_teardown
+  if ! cmp -s "$dir/gres.right" "$dir/etc/gres.conf"; then gpus_restart idle "$(<"$dir/gres.right")"; fi
+}
+
+gpus_up() {
+  local name=g$((RANDOM % 1000))n
+  mkdir -p "$dir/etc" "$dir/jobs"
+  chmod 1777 "$dir/jobs"
+  printf '0 NVIDIA H200\n1 NVIDIA A100-SXM4-80GB\n' >"$dir/gpus1"
+  printf '%s NVIDIA H200\n' 0 1 2 3 >"$dir/gpus2"
+  echo "NodeName=${name}2 Name=gpu File=/dev/nvidia[2-3]" | tee "$dir/gres.right" >"$dir/etc/gres.conf"
+  printf '%s\n' "Socket=$dir/run/sharedgpud.sock" "StateDir=$dir/sharedgpu" "LogFile=$dir/log/sharedgpud" \
+    >"$dir/etc/sharedgpu.conf"
+  echo "PrologFlags=Contain" >"$dir/slurm.conf.extra"
+  write_probe >"$dir/probe"
+  chmod 755 "$dir/probe"
+  CLUSTER_NAME=$name CLUSTER_PREFIX=$suite/prefix CLUSTER_SIMGPU=$suite/simgpu CLUSTER_GPU_MEMORY=256MiB \
+    CLUSTER_GRES1=sharedgpu:h200:8,sharedgpu:a100:8 CLUSTER_GRES2=gpu:2,sharedgpu:16 \
+    CLUSTER_GRES_TYPES=gpu,sharedgpu CLUSTER_CONSTRAIN_DEVICES=yes "$CLUSTER" up "$dir"
+  touch "$dir/up"
+}
+
+# A program that says which GPUs' files it may open, and how many units it holds: "0 1 ctl units=2".
+write_probe() {
+  cat <<'PROBE'
+#!/bin/bash
+for file in /dev/nvidia*; do
+  error=$( (exec 3<"$file") 2>&1)
+  if [[ $error != *"not permitted"* ]]; then printf '%s ' "${file#/dev/nvidia}"; fi
+done
+echo "units=${SHAREDGPU_UNITS-}"
+PROBE
+}
+
+# What slurmd of the mixed node has logged that has TEXT in it.
+gpus_say() { grep -hF -- "$1" "$dir/log/slurmd-$mixed"; }
+
+# gpus_restart STATE LINES...: a slurmd of the mixed node that reads LINES as its gres.conf, waited for until the node
+# is in STATE. The test's end brings the right ones back.
+gpus_restart() {
+  "$CLUSTER" stop "$dir" slurmd2
+  printf '%s\n' "${@:2}" >"$dir/etc/gres.conf"
+  : >"$dir/log/slurmd-$mixed"
+  # Slurm drains a node that was invalid, and leaves its mending to be confirmed.
+  CLUSTER_PATIENCE=1 "$CLUSTER" start "$dir" slurmd2 2>/dev/null || true
+  # Until then the node's state is that of the slurmd before.
+  wait_until 20 gpus_say "slurmd started on"
+  if [[ $1 == idle ]]; then scontrol update nodename="$mixed" state=resume 2>/dev/null || true; fi
+  wait_until 10 gpus_state "$1"
+}
+
+gpus_state() { [[ $(sinfo -h -n "$mixed" -o %T) == "$1" ]]; }

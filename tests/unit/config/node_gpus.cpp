@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/node_gpus.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+using namespace sharedgpu;
+
+namespace {
+
+// A root with what a host has.
+struct Host {
+  std::string root = [] {
+    char name[] = "/tmp/sharedgpu-host.XXXXXX";
+    return std::string(mkdtemp(name));
+  }();
+  Host() { std::filesystem::create_directories(root + "/dev"); }
+  ~Host() { std::filesystem::remove_all(root); }
+
+  void add_file(const std::string& name) { std::ofstream(root + "/dev/" + name) << ""; }
+  std::string gpu_folder(const std::string& address) {
+    std::string folder = root + "/proc/driver/nvidia/gpus/" + address;
+    std::filesystem::create_directories(folder);
+    return folder;
+  }
+  void add_gpu(const std::string& address, const std::string& text) {
+    std::ofstream(gpu_folder(address) + "/information") << text;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a GPU's information is read as the kernel's driver writes it") {
+  NodeGpu gpu;
+  REQUIRE(parse_gpu_information(
+      "Model: \t\t NVIDIA A100-SXM4-80GB\nIRQ:   \t\t 172\nBus Location: \t 0000:07:00.0\n"
+      "Device Minor: \t 3\nGPU Excluded:\t No\n",
+      gpu));
+  CHECK(gpu.minor == 3);
+  CHECK(gpu.model == "NVIDIA A100-SXM4-80GB");
+  CHECK(device_file(gpu) == "/dev/nvidia3");
+  CHECK(gres_type(gpu.model) == "nvidia_a100-sxm4-80gb");
+  CHECK(short_gres_type(gpu.model) == "a100-sxm4-80gb");
+}
+
+TEST_CASE("information without a device's number, or of an excluded GPU, is none") {
+  NodeGpu gpu;
+  CHECK_FALSE(parse_gpu_information("", gpu));
+  CHECK_FALSE(parse_gpu_information("Model: NVIDIA H200\n", gpu));
+  CHECK_FALSE(parse_gpu_information("Device Minor: many\n", gpu));
+  CHECK_FALSE(parse_gpu_information("Device Minor: \t 0\nGPU Excluded:\t Yes\n", gpu));
+}
+
+TEST_CASE("GPUs are found with their models, by their numbers") {
+  Host host;
+  host.add_gpu("0000:01:00.0", "Model: \t NVIDIA H200\nDevice Minor: \t 1\n");
+  host.add_gpu("0000:02:00.0", "Model: \t NVIDIA A100\nDevice Minor: \t 0\n");
+  auto gpus = find_node_gpus(host.root);
+  REQUIRE(gpus.size() == 2);
+  CHECK(gpus[0].model == "NVIDIA A100");
+  CHECK(gpus[1].model == "NVIDIA H200");
+}
+
+TEST_CASE("without the driver's word, the device files count") {
+  Host host;
+  for (const char* name :
+       {"nvidia1", "nvidia0", "nvidia10", "nvidiactl", "nvidia-uvm", "nvidia", "nvidia0x", "null"})
+    host.add_file(name);
+  auto gpus = find_node_gpus(host.root);
+  REQUIRE(gpus.size() == 3);
+  CHECK(gpus[2].minor == 10);
+  CHECK(gpus[2].model.empty());
+}
+
+TEST_CASE("a driver that does not answer is not waited for") {
+  Host host;
+  host.add_file("nvidia0");
+  REQUIRE(mkfifo((host.gpu_folder("0000:01:00.0") + "/information").c_str(), 0600) == 0);
+  auto gpus = find_node_gpus(host.root);  // in three seconds
+  REQUIRE(gpus.size() == 1);
+  CHECK(gpus[0].model.empty());
+}
+
+TEST_CASE("a host without GPUs has none") {
+  Host host;
+  CHECK(find_node_gpus(host.root).empty());
+}
