@@ -97,7 +97,7 @@ TenantView Core::view(const Tenant& tenant) const {
   bool running = tenant.phase == Phase::running;
   return {.tenant = tenant.id,
           .waiting_since = tenant.waiting_since,
-          .urgent = urgent(tenant),
+          .urgent = urgent(tenant) || must_come_home(tenant),
           .interrupted = tenant.interrupted,
           .opened = running ? tenant.opened : now_,
           .leads = tenant.leads,
@@ -179,6 +179,7 @@ void Core::drop_who_does_not_answer(Domain& domain) {
 // others out again and again: who was put out for that waits for its turn, or until it fits beside the
 // largest footprints of this one.
 void Core::serve(Domain& domain, Tenant& waiter, const Turn& turn) {
+  const bool comes_home = turn.begun && must_come_home(waiter);
   const bool interrupts = turn.begun && waiter.wants() && urgent(waiter);
   auto interruptible = [&](const Tenant& tenant) {
     return tenant.phase == Phase::running && peace_of(tenant, domain.turn.handoff) == Nanoseconds{};
@@ -189,7 +190,8 @@ void Core::serve(Domain& domain, Tenant& waiter, const Turn& turn) {
     tenant->chosen = tenant->in_set() || tenant == &waiter;
     if (!tenant->in_set()) continue;
     empty = false;
-    if (turn.over || idle_enough(*tenant) || (interrupts && interruptible(*tenant)))
+    if (turn.over || idle_enough(*tenant) || (interrupts && interruptible(*tenant)) ||
+        (comes_home && tenant->phase == Phase::running))
       may_leave.push_back(tenant);
   }
   if (fits(domain, &waiter)) {
@@ -237,6 +239,7 @@ void Core::serve(Domain& domain, Tenant& waiter, const Turn& turn) {
   if (interruption) waiter.credit -= price_of_interruption(domain.turn.handoff);
   enter(domain, waiter, turn.over || alone || interruption);
   waiter.interrupts = interruption;
+  if (comes_home && interruption) waiter.brought_home = now_;
 }
 
 void Core::enter(Domain& domain, Tenant& tenant, bool leads) {
@@ -283,7 +286,7 @@ void Core::open(Domain& domain, Tenant& tenant) {
   tenant.interrupted = false;
   tenant.had = {};
   for (Session* session : tenant.sessions) {
-    session->wants = session->stepped = false;
+    session->wants = session->stepped = session->host_short = false;
     session->idle = {};
     if (!on_gpu(session)) continue;
     session->allowed = std::min(session->allowed, session->use.swappable);

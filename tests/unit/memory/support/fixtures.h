@@ -50,10 +50,12 @@ class FakeBudget final : public HostBudget {
  public:
   Bytes room() const override { return left; }
   bool tight(Bytes /*more*/) const override { return is_tight; }
+  bool used_up() const override { return is_used_up; }
   std::optional<Bytes> limit() const override { return most; }
 
   Bytes left = gibibytes(64);
   bool is_tight = false;
+  bool is_used_up = false;
   std::optional<Bytes> most;
 };
 
