@@ -171,6 +171,22 @@ Bytes HostPool::bound(Bytes most) {
   return held() + growing_;
 }
 
+// What the pool takes is not the job's own doing. What other processes of the job take for their pools looks
+// like it: where there are several, nothing can be told.
+void HostPool::watch() {
+  const Bytes before = held();
+  const Bytes left = budget_.room();
+  const std::lock_guard lock(mutex_);
+  const bool changes = growing_ != Bytes{} || held() != before;  // not yet what was read, perhaps
+  if (sharers_ == 1 && !changes) growth_.look(left + before, system_.now());
+}
+
+Bytes HostPool::room() const {
+  const Bytes left = budget_.room();
+  const std::lock_guard lock(mutex_);
+  return minus(left, growth_.a_second());
+}
+
 void HostPool::bar() {
   const std::lock_guard lock(mutex_);
   barred_ = true;
@@ -190,7 +206,8 @@ Bytes HostPool::next_slab(Bytes missing, Pace pace) {
   const Bytes of_others{(sharers - 1) * share * granule_.count};
   const Bytes size{std::min(share, left) * granule_.count};
   if (pace == Pace::ahead && budget_.tight(of_others + size)) return {};
-  const Bytes room = minus(budget_.room(), of_others);
+  watch();
+  const Bytes room = minus(this->room(), of_others);
   if (room >= size) return size;
   missing = std::min(size, {(missing.count + granule_.count - 1) / granule_.count * granule_.count});
   return room >= missing ? missing : Bytes{};

@@ -44,6 +44,7 @@ class SwapMover final : public Mover {
   void prepare_host(Bytes goal, unsigned sharers) override { pool_.prepare(goal, sharers); }
   Bytes bound_host(Bytes most) override { return pool_.bound(most); }
   void bar_host() override { pool_.bar(); }
+  void watch_host() override { pool_.watch(); }
   bool host_expected() const override { return pool_.expected(); }
   void hurry_host(Bytes goal) override { pool_.hurry(goal); }
   void trim_host(Bytes keep) override { pool_.trim(keep); }

@@ -237,7 +237,9 @@ void SwapMemory::tend() {
 // What holds evicted contents cannot go while they are evicted. The pool is barred before they come back: the
 // next eviction would take the memory again that the job is about to use.
 bool SwapMemory::watch_host() {
-  if (mover_->host_held() == Bytes{} || !budget_.tight({})) return false;
+  if (mover_->host_held() == Bytes{} && !mover_->host_expected()) return false;
+  mover_->watch_host();
+  if (!budget_.tight({})) return false;
   give_up_copies();
   mover_->tend_host();
   if (!budget_.used_up()) return false;

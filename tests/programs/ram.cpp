@@ -20,8 +20,8 @@ struct Options {
   std::string bytes = "64MiB";
   std::string refused;
   std::string after;
-  std::string at_once = "0";
-  std::string slowly = "0";
+  std::string at_once;
+  std::string slowly;
   std::uint64_t step_ms = 100;
   bool working = false;
 };
@@ -50,6 +50,8 @@ class Ram {
   std::vector<unsigned char*> pieces_;
 };
 
+std::size_t bytes_of(const std::string& size) { return size.empty() ? 0 : parse_size(size, 0); }
+
 void expect_refusal(const std::string& size) {
   CUdeviceptr memory = 0;
   if (cuMemAlloc(&memory, parse_size(size, 0)) != CUDA_ERROR_OUT_OF_MEMORY) fail(size + " were not refused");
@@ -69,8 +71,8 @@ void run(const Options& options) {
 
   Ram ram;
   std::uint64_t steps = 0;
-  while (ram.size() < parse_size(options.at_once, 0)) ram.take();
-  for (const std::size_t all = ram.size() + parse_size(options.slowly, 0); ram.size() < all;
+  while (ram.size() < bytes_of(options.at_once)) ram.take();
+  for (const std::size_t all = ram.size() + bytes_of(options.slowly); ram.size() < all;
        nap(options.step_ms)) {
     ram.take();
     if (options.working) buffer.step(steps++, nullptr);

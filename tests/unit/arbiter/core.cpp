@@ -185,16 +185,15 @@ TEST_CASE("Who is short of host memory for what was evicted comes home at once, 
   hand_over(2, 1);
   CHECK(b.session(1).host_short == false);
 
-  b.pass(9s);  // what was left of the turn
-  b.pass(1s);
+  b.pass(10s);
   b.release(1, 75, false);
   hand_over(1, 2);
   b.say(1, Want{.host_short = 1});
   CHECK(b.open(2));
-  b.pass(9s);
+  b.pass(8s);
   CHECK(b.open(2));
-  b.pass(1s);
-  CHECK_FALSE(b.open(2));  // its turn is over
+  b.pass(1s);  // it had a second before
+  CHECK_FALSE(b.open(2));
 }
 
 TEST_CASE("Sessions are told of host memory that evictions may need before they need it") {

@@ -258,6 +258,49 @@ TEST_CASE("the pool holds no more than it is told", "[pool]") {
   CHECK(t.pool.bound({}) == kSlab + kSlab + kibibytes(12));
 }
 
+TEST_CASE("what the job is just taking for itself is left to it", "[pool]") {
+  using namespace std::chrono_literals;
+  Pool t;
+  const Bytes before{20 * kSlab.count};
+  t.host.time = 100s;
+  t.budget.left = before;
+  t.pool.watch();
+  t.host.time += 100ms;
+  t.budget.left = before - kSlab;  // ten a second
+  t.pool.watch();
+  SECTION("a second's worth of it") {
+    t.budget.left = {10 * kSlab.count};
+    CHECK_FALSE(t.pool.take(kGranule));
+    t.budget.left = {10 * kSlab.count + kGranule.count};
+    CHECK(t.pool.take(kGranule));
+    CHECK(t.pool.held() == kGranule);
+  }
+  SECTION("and no more when it has stopped") {
+    t.budget.left = kSlab;
+    t.host.time += 2s;
+    CHECK(t.pool.take(kSlab));
+  }
+  SECTION("what the pool takes is not the job's") {
+    t.host.time += 2s;
+    t.budget.left = before;
+    t.pool.watch();
+    for (int i = 1; i <= 18; ++i) {
+      t.host.time += 50ms;
+      CHECK(t.pool.take(kSlab));
+      t.budget.left -= kSlab;
+    }
+  }
+  SECTION("nor is what other processes of the job take for theirs") {
+    t.pool.prepare({}, 2);
+    t.host.time += 2s;
+    t.budget.left = before;
+    t.pool.watch();
+    t.host.time += 50ms;
+    t.budget.left = {2 * kSlab.count};
+    CHECK(t.pool.take(kSlab));
+  }
+}
+
 TEST_CASE("a pool that was barred grows again when the job has had memory for a while", "[pool]") {
   Pool t;
   t.pool.prepare(kSlab, 1);
@@ -314,6 +357,7 @@ class SharedLimit final : public HostBudget, public HostSystem {
     return real_.start(thread, work, argument);
   }
   void join(Thread& thread) override { real_.join(thread); }
+  Nanoseconds now() const override { return {}; }
 
   std::atomic<bool> passed{false};
 

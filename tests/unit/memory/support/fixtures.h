@@ -76,7 +76,9 @@ class FakeHost final : public HostSystem {
     return true;
   }
   void join(Thread& thread) override { real_.join(thread); }
+  Nanoseconds now() const override { return time; }
 
+  Nanoseconds time{};
   // The n-th of the calls from now on (counted from 1) fails, and all after it; 0: none.
   std::atomic<int> fail_from{0};
   std::atomic<unsigned> most_threads{0};
