@@ -184,7 +184,7 @@ void HostPool::watch() {
 Bytes HostPool::room() const {
   const Bytes left = budget_.room();
   const std::lock_guard lock(mutex_);
-  return minus(left, growth_.a_second());
+  return sharers_ == 1 ? minus(left, growth_.a_second()) : left;
 }
 
 void HostPool::bar() {
