@@ -66,7 +66,7 @@ usage() { cat "$1/memory.usage_in_bytes" 2>/dev/null || cat "$1/memory.current" 
   group=$(group_of "$victim")
   # Beside the victim: what is refused, then as much as may be, in several processes, and the memory full.
   attack="$ram --refused 232MiB --bytes 128MiB --at-once 60MiB --slowly 20MiB --working & sleep 1;"
-  attack+=" $ram --refused 128MiB --bytes 96MiB --slowly 20MiB --working && wait \$!"
+  attack+=" $ram --refused 128MiB --bytes 80MiB --slowly 20MiB --working && wait \$!"
   attacker=$(submit --mem=256M --gres=sharedgpu:1 -- bash -c "$attack")
   most=0
   while has_state "$victim" RUNNING || has_state "$attacker" RUNNING; do
