@@ -46,7 +46,7 @@ usage() { cat "$1/memory.usage_in_bytes" 2>/dev/null || cat "$1/memory.current" 
 }
 
 @test "a job that fills its memory while its device memory is evicted is not killed for that" {
-  job=$(submit --mem=768M --gres=sharedgpu:1 -- "$ram" --bytes 208MiB --after "$dir/jobs/go" --at-once 500MiB --slowly 80MiB)
+  job=$(submit --mem=768M --gres=sharedgpu:1 -- "$ram" --bytes 208MiB --after "$dir/jobs/go" --at-once 500MiB --slowly 60MiB)
   wait_until 30 output_has "$job" ready
   other=$(submit --mem=768M --gres=sharedgpu:1 -- $hold 208MiB --seconds 8)
   wait_until 30 tenant_is "$job" 't["host_bytes"] >= 208 << 20 and t["resident_bytes"] == 0' True
@@ -56,7 +56,7 @@ usage() { cat "$1/memory.usage_in_bytes" 2>/dev/null || cat "$1/memory.current" 
   touch "$dir/jobs/go"
   expect_state "$job" COMPLETED
   expect_state "$other" COMPLETED
-  output_has "$job" "580 MiB of host memory taken, every byte verified"
+  output_has "$job" "560 MiB of host memory taken, every byte verified"
   output_has "$other" "$verified"
 }
 

@@ -61,14 +61,14 @@ end_group() {
   own_group 896
   start_board
   start_arbiter Quantum=10m
-  # Without coming home the job would need 448 + 470 MiB and more.
-  confined filler ram --bytes 448MiB --after "$DIR/go" --at-once 390MiB --slowly 80MiB
+  # Without coming home the job would need 448 + 460 MiB and more.
+  confined filler ram --bytes 448MiB --after "$DIR/go" --at-once 390MiB --slowly 70MiB
   progresses filler
-  tenant other hold --bytes 448MiB --seconds 3 --verify
+  tenant other hold --bytes 448MiB --seconds 8 --verify
   until_true 60 json_is '[t["resident_bytes"] for t in s["tenants"] if t["host_bytes"] >= 448 << 20]' '[0]'
   touch "$DIR/go"
   end_group filler other
-  grep -F '470 MiB of host memory taken, every byte verified' "$DIR/filler.out"
+  grep -F '460 MiB of host memory taken, every byte verified' "$DIR/filler.out"
 }
 
 @test "a job that fills its memory beside the eviction keeps its device memory, says so once, and the others wait" {
