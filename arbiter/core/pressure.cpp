@@ -26,21 +26,18 @@ Bytes round_up(Bytes size, Bytes step) { return {(size.count + step.count - 1) /
 // evict() takes it. A little more is evicted for one that grows.
 void Core::expect_evictions(Gpu& gpu) {
   Bytes demand;
-  std::map<const Tenant*, Bytes> to_leave;
-  for (const auto& [id, session] : state_.sessions) {
-    if (session.gpu != &gpu) continue;
-    demand += session.use.swappable + std::max(session.use.pinned, session.pinned);
-    to_leave[session.tenant] = {};
+  bool shared = false;
+  for (Session* session : gpu.sessions) {
+    demand += session->use.swappable + std::max(session->use.pinned, session->pinned);
+    shared = shared || session->tenant != gpu.sessions.front()->tenant;
   }
-  const bool pressure = to_leave.size() > 1 && demand > gpu.usable - Bytes{gpu.usable.count / kLastPart};
-  if (pressure)
-    for (auto& [tenant, bytes] : to_leave) bytes = minus(demand, gpu.usable) + tuning_.evict_step;
-  for (auto& [id, session] : state_.sessions) {
-    if (session.gpu != &gpu) continue;
-    Bytes& rest = to_leave[session.tenant];
-    const Bytes its = std::min(session.use.swappable, rest);
-    rest -= its;
-    tell_host(session, its);
+  const bool pressure = shared && demand > gpu.usable - Bytes{gpu.usable.count / kLastPart};
+  const Bytes of_one = pressure ? minus(demand, gpu.usable) + tuning_.evict_step : Bytes{};
+  for (const Session* session : gpu.sessions) session->tenant->to_leave = of_one;
+  for (Session* session : gpu.sessions) {
+    const Bytes its = std::min(session->use.swappable, session->tenant->to_leave);
+    session->tenant->to_leave -= its;
+    tell_host(*session, its);
   }
 }
 
