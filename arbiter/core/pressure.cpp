@@ -28,7 +28,7 @@ void Core::expect_evictions(Gpu& gpu) {
   Bytes demand;
   bool shared = false;
   for (Session* session : gpu.sessions) {
-    demand += session->use.swappable + std::max(session->use.pinned, session->pinned);
+    demand += std::max(demand_of(*session), promised(*session));
     shared = shared || session->tenant != gpu.sessions.front()->tenant;
   }
   const bool pressure = shared && demand > gpu.usable - Bytes{gpu.usable.count / kLastPart};
