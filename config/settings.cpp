@@ -23,6 +23,7 @@ struct Key {
 };
 
 constexpr char kTimeHint[] = "a time (such as 500ms, 10s, 2m)";
+constexpr char kSizeHint[] = "a size (such as 24GiB)";
 constexpr char kAmountHint[] = "a size (such as 24GiB) or a percentage (such as 90%)";
 
 template <std::string Settings::*Member>
@@ -64,6 +65,15 @@ std::string set_amount(Settings& settings, std::string_view value) {
   if (!amount) return kAmountHint;
   if (!ZeroServes && amount->percent == 0 && amount->bytes == Bytes{}) return "more than nothing";
   settings.*Member = *amount;
+  return {};
+}
+
+template <Bytes Settings::*Member>
+std::string set_size(Settings& settings, std::string_view value) {
+  auto size = parse_size(value);
+  if (!size) return kSizeHint;
+  if (*size == Bytes{}) return "more than nothing";
+  settings.*Member = *size;
   return {};
 }
 
@@ -128,6 +138,7 @@ constexpr Key kKeys[] = {
     {"MaxWait", set_time<&Settings::max_wait, 100'000'000>},
     {"IdleRelease", set_time<&Settings::idle_release, 0>},
     {"UnitsPerGpu", set_units},
+    {"SwapPerUnit", set_size<&Settings::swap_per_unit>},
     {"ArbiterTimeout", set_time<&Settings::arbiter_timeout, 0>},
     {"OnNoArbiter", set_on_no_arbiter},
     {"SlurmUser", set_user<&Settings::slurm_user>},

@@ -31,6 +31,7 @@ struct Settings {
   Nanoseconds max_wait = std::chrono::seconds(30);
   Nanoseconds idle_release = std::chrono::milliseconds(5);
   std::uint32_t units_per_gpu = 8;
+  Bytes swap_per_unit{};  // zero: a job's own limits alone bound what is swapped
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);
   OnNoArbiter on_no_arbiter = OnNoArbiter::plain;
   std::string slurm_user = "slurm";      // a name or a uid

@@ -24,7 +24,7 @@
 namespace sharedgpu {
 
 inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
-inline constexpr std::uint16_t kProtocolVersion = 3;
+inline constexpr std::uint16_t kProtocolVersion = 4;
 
 enum class Backend : std::uint8_t { swap = 0, managed = 1, native = 2 };
 
@@ -157,11 +157,16 @@ struct Verdict {
   std::uint64_t request = 0;
   std::uint8_t granted = 0;
   Bytes allowed;
+  // Refused since the host memory that the session shares with others of its tenant can never hold more than
+  // this of what they evict; zero: for want of device memory.
+  Bytes host_most = {};
 };
 
-// A thread waits at the closed gate.
+// A thread waits at the closed gate; or what was evicted is in the way of the job's own use of its host
+// memory, and has to come back before the kernel ends the job for that.
 struct Want {
   static constexpr MessageType kType = MessageType::want;
+  std::uint8_t host_short = 0;
 };
 
 // While the page says contended: nothing was submitted, and the GPU has had nothing of ours to do, for

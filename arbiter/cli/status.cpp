@@ -44,6 +44,12 @@ std::string size_of(const Json& json, const char* field) {
   return format_size(Bytes{json.value(field, std::uint64_t{0})});
 }
 
+// What the tenant's host memory can hold of what it swaps.
+std::string budget_of(const Json& tenant) {
+  const auto budget = tenant.find("host_budget_bytes");
+  return budget == tenant.end() || budget->is_null() ? "-" : size_of(tenant, "host_budget_bytes");
+}
+
 std::string join(const Json& list) {
   std::string text;
   for (const Json& item : list)
@@ -75,15 +81,16 @@ void print_gpus(const Json& status) {
 
 void print_tenants(const Json& status) {
   if (status.at("tenants").empty()) return;
-  std::printf("\n%-16s %7s  %-8s %11s %11s %9s  %s\n", "TENANT", "UID", "STATE", "ALLOCATED", "RESIDENT",
-              "LEASE", "PIDS");
+  std::printf("\n%-16s %7s  %-8s %11s %11s %11s %11s %9s  %s\n", "TENANT", "UID", "STATE", "ALLOCATED",
+              "RESIDENT", "HOST", "BUDGET", "LEASE", "PIDS");
   for (const Json& tenant : status.at("tenants")) {
     std::string state = tenant.value("state", "");
     if (state == "out") state = tenant.value("wants", false) ? "waiting" : "idle";
     double leaving = tenant.value("leaving_seconds", 0.0);
-    std::printf("%-16s %7u  %-8s %11s %11s %8.1fs  %s", tenant.value("name", "").c_str(),
+    std::printf("%-16s %7u  %-8s %11s %11s %11s %11s %8.1fs  %s", tenant.value("name", "").c_str(),
                 tenant.value("uid", 0u), state.c_str(), size_of(tenant, "footprint_bytes").c_str(),
-                size_of(tenant, "resident_bytes").c_str(), tenant.value("lease_seconds", 0.0),
+                size_of(tenant, "resident_bytes").c_str(), size_of(tenant, "host_bytes").c_str(),
+                budget_of(tenant).c_str(), tenant.value("lease_seconds", 0.0),
                 join(tenant.at("pids")).c_str());
     if (leaving >= 1) std::printf("  (asked to leave %.0f s ago)", leaving);
     if (tenant.value("stuck", false)) std::printf("  (cannot evict)");

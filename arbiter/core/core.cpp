@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::size_t kMostRequests = 4096;  // one per thread of the session
 constexpr std::uint64_t kContextPart = 4;
+constexpr std::chrono::minutes kNotePause{1};  // between two notes of the same
 
 // What a session has once it is granted what it asks for.
 MemoryUse settled(MemoryUse use, Bytes settling) {
@@ -112,6 +113,7 @@ void Core::on(const SessionCame& event) {
     tenant.epoch = Epoch{++last_epoch_.value};
   }
   tenant.cap = event.cap;
+  tenant.host_cap = event.host_cap;
 
   auto [entry, is_new] = state_.sessions.try_emplace(event.session);
   if (!is_new) return;
@@ -164,7 +166,9 @@ void Core::on(const SessionGone& event) {
 
 void Core::on(const CapSet& event) {
   auto tenant = state_.tenants.find(event.tenant);
-  if (tenant != state_.tenants.end()) tenant->second.cap = event.cap;
+  if (tenant == state_.tenants.end()) return;
+  tenant->second.cap = event.cap;
+  tenant->second.host_cap = event.host_cap;
 }
 
 void Core::on(const From<Attach>& event) {
@@ -245,8 +249,13 @@ void Core::on(const From<Usage>& event) {
     if (session->gate_open) no_longer_expected(*session);
   }
   // In the grace others have not told what they have: end_grace() judges.
-  if (usage.request != 0 && !in_grace_ && !could_ever_fit(*session, settled(told, settling))) {
-    send(*session, Verdict{.request = usage.request, .granted = 0, .allowed = session->allowed});
+  const MemoryUse wanted = settled(told, settling);
+  const Bytes host_most = passed_host_bound(*session, wanted);
+  const bool never = host_most != Bytes{} || !could_ever_fit(*session, wanted);
+  if (usage.request != 0 && !in_grace_ && never) {
+    send(
+        *session,
+        Verdict{.request = usage.request, .granted = 0, .allowed = session->allowed, .host_most = host_most});
   } else if (usage.request != 0 && session->requests.size() >= kMostRequests) {
     actions_.emplace_back(Drop{.session = session->id, .reason = "too many requests at once"});
   } else {
@@ -266,6 +275,12 @@ void Core::on(const From<Usage>& event) {
   if (usage.stuck != 0 && session->evicting) {
     session->stuck_until = now_ + tuning_.stuck_retry;
     session->allowed = session->use.resident;
+    if (session->stuck_noted == Nanoseconds{} || now_ - session->stuck_noted >= kNotePause) {
+      session->stuck_noted = now_;
+      actions_.emplace_back(Note{.tenant = session->tenant->id,
+                                 .text = "cannot evict what it was asked to, mostly for want of host memory; "
+                                         "planning around it"});
+    }
   }
 }
 
@@ -315,6 +330,7 @@ void Core::on(const From<Want>& event) {
   if (!tenant.wants()) tenant.waiting_since = now_;
   end_pause(tenant);
   session->wants = true;
+  session->host_short = session->host_short || event.body.host_short != 0;
   session->news = now_;
 }
 
@@ -361,11 +377,11 @@ void Core::on(const From<Released>& event) {
 void Core::on(const From<MemoryQuery>& event) {
   Session* session = find(event.session);
   if (session == nullptr || session->gpu == nullptr) return;
-  Room seen = room(*session->gpu, session->tenant->id, session->tenant->cap);
+  Room seen = room(*session->gpu, session->tenant->id, session->tenant->cap, session->step);
   send(*session, MemoryView{.request = event.body.request, .total = seen.total, .free = seen.free});
 }
 
-Core::Room Core::room(const Gpu& gpu, TenantId tenant, Bytes cap) const {
+Core::Room Core::room(const Gpu& gpu, TenantId tenant, Bytes cap, const StepName& step) const {
   Bytes own;
   Bytes others_pinned;
   for (const Session* session : gpu.sessions) {
@@ -380,7 +396,10 @@ Core::Room Core::room(const Gpu& gpu, TenantId tenant, Bytes cap) const {
     total = std::min(total, cap);
     limit = std::min(limit, cap);
   }
-  return {.total = total, .free = minus(limit, own)};
+  Bytes free = minus(limit, own);
+  const auto known = state_.tenants.find(tenant);
+  if (known != state_.tenants.end()) free = std::min(free, host_room(known->second, step));
+  return {.total = total, .free = free};
 }
 
 void Core::on(const TimerFired& /*event*/) {}
@@ -388,7 +407,6 @@ void Core::on(const TimerFired& /*event*/) {}
 // Whether `session` with `use` could be resident beside what can never leave the GPU, and leave the others as
 // able to run as they are.
 bool Core::could_ever_fit(const Session& session, const MemoryUse& use) const {
-  if (!could_ever_leave(session, use)) return false;
   const Gpu& gpu = *session.gpu;
   struct Sum {
     Bytes footprint;
@@ -416,14 +434,50 @@ bool Core::could_ever_fit(const Session& session, const MemoryUse& use) const {
   });
 }
 
-// Whether the host memory of a step could hold what its processes have together, on all GPUs. Each judges for
-// itself alone; other steps may have other limits.
-bool Core::could_ever_leave(const Session& session, const MemoryUse& use) {
-  if (use.host_limit == Bytes{} || use.swappable <= session.use.swappable) return true;
-  Bytes together = use.swappable;
-  for (const Session* other : session.tenant->sessions)
-    if (other != &session && other->step == session.step) together += other->use.swappable;
-  return together <= use.host_limit;
+// What the processes of a tenant have together on all GPUs, and could have to evict: those of one step, and
+// all.
+Core::Evictable Core::evictable(const Tenant& tenant, const StepName& step, const Session* but) {
+  Evictable sum;
+  for (const Session* session : tenant.sessions) {
+    if (session == but) continue;
+    // What it freed may still be held as host memory.
+    sum.of_all += std::max(session->use.swappable, session->use.host);
+    if (session->step == step) sum.of_step += session->use.swappable;
+  }
+  return sum;
+}
+
+// The bound on host memory that a session would pass with `use`; zero: none. A step's memory holds what its
+// own processes evict, and each tells the limit; the site's bound is on all of the tenant. Less is always
+// right.
+Bytes Core::passed_host_bound(const Session& session, const MemoryUse& use) {
+  if (use.swappable <= session.use.swappable) return {};
+  const Tenant& tenant = *session.tenant;
+  Evictable sum = evictable(tenant, session.step, &session);
+  sum.of_step += use.swappable;
+  sum.of_all += std::max(use.swappable, use.host);
+  if (use.host_limit != Bytes{} && sum.of_step > use.host_limit) return use.host_limit;
+  if (tenant.host_cap != Bytes{} && sum.of_all > tenant.host_cap) return tenant.host_cap;
+  return {};
+}
+
+// How much more a process of `step` may allocate as far as host memory goes.
+Bytes Core::host_room(const Tenant& tenant, const StepName& step) {
+  const Evictable sum = evictable(tenant, step, nullptr);
+  Bytes room{~0ull};
+  if (tenant.host_cap != Bytes{}) room = minus(tenant.host_cap, sum.of_all);
+  for (const Session* session : tenant.sessions)
+    if (session->step == step && session->use.host_limit != Bytes{})
+      room = std::min(room, minus(session->use.host_limit, sum.of_step));
+  return room;
+}
+
+std::optional<Bytes> Core::host_budget(const Tenant& tenant) {
+  Bytes most = tenant.host_cap == Bytes{} ? Bytes{~0ull} : tenant.host_cap;
+  Bytes limit;  // steps may have smaller ones than the job
+  for (const Session* session : tenant.sessions) limit = std::max(limit, session->use.host_limit);
+  if (limit != Bytes{}) most = std::min(most, limit);
+  return most == Bytes{~0ull} ? std::nullopt : std::optional(most);
 }
 
 void Core::no_longer_expected(Session& session) {

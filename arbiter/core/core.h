@@ -37,6 +37,8 @@ struct Tuning {
   Nanoseconds step_pause = std::chrono::milliseconds(2);
   // The least to evict for a growing tenant, so that small allocations do not cost a message each.
   Bytes evict_step = mebibytes(64);
+  // A tenant whose host memory runs short interrupts others at once, but not again before this.
+  Nanoseconds home_pause = std::chrono::seconds(30);
   // Less host memory than before must have been enough for so long until sessions give it back.
   Nanoseconds host_calm = std::chrono::seconds(5);
 };
@@ -78,7 +80,9 @@ class Core {
     Bytes total;
     Bytes free;  // what it may still allocate
   };
-  Room room(const Gpu& gpu, TenantId tenant, Bytes cap) const;
+  Room room(const Gpu& gpu, TenantId tenant, Bytes cap, const StepName& step) const;
+  // The most that host memory can ever hold of what a tenant evicts; nullopt: nobody bounds it.
+  static std::optional<Bytes> host_budget(const Tenant& tenant);
 
  private:
   // GPUs that have a tenant in common: their running sets change together.
@@ -118,7 +122,13 @@ class Core {
   void take_use(Session& session, MemoryUse told, bool may_grow);
   void take_residency(Session& session, MemoryUse told);
   bool could_ever_fit(const Session& session, const MemoryUse& use) const;
-  static bool could_ever_leave(const Session& session, const MemoryUse& use);
+  struct Evictable {
+    Bytes of_step;
+    Bytes of_all;
+  };
+  static Evictable evictable(const Tenant& tenant, const StepName& step, const Session* but);
+  static Bytes passed_host_bound(const Session& session, const MemoryUse& use);
+  static Bytes host_room(const Tenant& tenant, const StepName& step);
   void no_longer_expected(Session& session);
   void end_grace();
   void attach_resumed(Session& session);
@@ -174,6 +184,7 @@ class Core {
   void end_pause(Tenant& tenant);
   void keep_credit();
   bool urgent(const Tenant& tenant) const;
+  bool must_come_home(const Tenant& tenant) const;
   Nanoseconds peace_of(const Tenant& tenant, Nanoseconds handoff) const;
 
   // residency.cpp: which memory moves

@@ -27,6 +27,7 @@ struct SessionCame {
   TenantId tenant;
   StepName step;
   Bytes cap;              // the tenant's; zero: none
+  Bytes host_cap = {};    // the same, on host memory for swap
   bool expected = false;  // one of Recovered::expected_sessions
   Hello hello;
 };
@@ -39,6 +40,7 @@ struct SessionGone {
 struct CapSet {
   TenantId tenant;
   Bytes cap;
+  Bytes host_cap = {};
 };
 
 // One of Attach, Usage, Want, Idle, Ready, Released, MemoryQuery, as the session sent it.

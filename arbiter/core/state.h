@@ -50,11 +50,12 @@ struct Session {
   Nanoseconds asked_to_grow{};          // when the first of them came
 
   bool wants = false;
-  bool ready = false;     // entering: all is resident
-  bool released = false;  // leaving: drained
-  bool stepped = false;   // leaving: the last time that any of the tenant's were let forward, it was too
-  bool evicting = false;  // was told to evict since it was last ready
-  bool asked = false;     // entering: was sent Restore in this turn
+  bool host_short = false;  // out: its job needs the host memory that holds what was evicted
+  bool ready = false;       // entering: all is resident
+  bool released = false;    // leaving: drained
+  bool stepped = false;     // leaving: the last time that any of the tenant's were let forward, it was too
+  bool evicting = false;    // was told to evict since it was last ready
+  bool asked = false;       // entering: was sent Restore in this turn
   bool gate_open = false;
   bool contended = false;     // what its page says
   bool told_all = false;      // entering: what it was told then was all it needs
@@ -68,6 +69,7 @@ struct Session {
   Bytes under_way;            // a Restore up to this may still be on its way to a session that is ready
   Nanoseconds news{};         // when it last said or was asked something
   Nanoseconds stuck_until{};  // it could not evict; asking again before then is no use
+  Nanoseconds stuck_noted{};  // when the log was last told; zero: never
   Nanoseconds idle_told{};
   Nanoseconds idle{};  // for how long, at idle_told; zero: not idle
 
@@ -93,7 +95,8 @@ enum class Phase : std::uint8_t {
 
 struct Tenant {
   TenantId id;
-  Bytes cap;  // on the footprint, per GPU; zero: none
+  Bytes cap;       // on the footprint, per GPU; zero: none
+  Bytes host_cap;  // on the host memory for swap, over all GPUs; zero: none
   Phase phase = Phase::out;
   std::vector<Session*> sessions;
   Epoch epoch;              // of its last turn, or of its first to come
@@ -115,12 +118,13 @@ struct Tenant {
   // Its turn was interrupted when it had had so much of it; the rest is still to come.
   bool interrupted = false;
   Nanoseconds had{};
-  bool interrupts = false;   // its turn was begun by an interruption
-  bool outgrown = false;     // it was put out since the running set had grown
-  bool idled = false;        // it was put out since it was idle, and has not asked for the GPU again
-  unsigned long_pauses = 0;  // so many pauses in a row were long, see policy/idleness.h
-  Nanoseconds credit{};      // see policy/credit.h
-  unsigned sets = 1;         // for the credit: as the planner last found them
+  bool interrupts = false;     // its turn was begun by an interruption
+  bool outgrown = false;       // it was put out since the running set had grown
+  Nanoseconds brought_home{};  // when it last interrupted others for its host memory; zero: never
+  bool idled = false;          // it was put out since it was idle, and has not asked for the GPU again
+  unsigned long_pauses = 0;    // so many pauses in a row were long, see policy/idleness.h
+  Nanoseconds credit{};        // see policy/credit.h
+  unsigned sets = 1;           // for the credit: as the planner last found them
   Nanoseconds turn{};
 
   // Scratch of the planner.

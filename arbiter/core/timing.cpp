@@ -93,6 +93,15 @@ bool Core::urgent(const Tenant& tenant) const {
   });
 }
 
+// What it evicted is in the way of its job, which the kernel would end for that. It waits for no turn: while
+// it is short of memory it evicts no more. That it is may be a lie, hence the pause.
+bool Core::must_come_home(const Tenant& tenant) const {
+  const bool may = tenant.brought_home == Nanoseconds{} || now_ - tenant.brought_home >= tuning_.home_pause;
+  return may && tenant.phase == Phase::out &&
+         std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
+                     [](const Session* session) { return on_gpu(session) && session->host_short; });
+}
+
 // Wakes the arbiter when the turn is over, or may be interrupted, and somebody waits.
 void Core::watch_turn(const Domain& domain) {
   const Turn turn = turn_of(domain);

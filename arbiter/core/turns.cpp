@@ -72,7 +72,7 @@ TenantView Core::view(const Tenant& tenant) const {
   bool running = tenant.phase == Phase::running;
   return {.tenant = tenant.id,
           .waiting_since = tenant.waiting_since,
-          .urgent = urgent(tenant),
+          .urgent = urgent(tenant) || must_come_home(tenant),
           .interrupted = tenant.interrupted,
           .opened = running ? tenant.opened : now_,
           .leads = tenant.leads,
@@ -194,10 +194,11 @@ bool Core::serve(Domain& domain, Tenant& waiter, const RunningSet& running) {
     return true;
   }
   std::vector<Tenant*> may_leave = running.may_leave;
-  if (turn.begun && waiter.wants() && urgent(waiter)) {
+  const bool comes_home = turn.begun && must_come_home(waiter);
+  if (comes_home || (turn.begun && waiter.wants() && urgent(waiter))) {
     for (Tenant* tenant : running.members) {
-      const bool in_peace =
-          tenant->phase != Phase::running || peace_of(*tenant, domain.turn.handoff) > Nanoseconds{};
+      const bool in_peace = tenant->phase != Phase::running ||
+                            (!comes_home && peace_of(*tenant, domain.turn.handoff) > Nanoseconds{});
       if (!turn.over && !idle_enough(*tenant) && !in_peace) may_leave.push_back(tenant);
     }
     may_leave = as_they_leave(may_leave, turn.over);
@@ -240,6 +241,7 @@ bool Core::serve(Domain& domain, Tenant& waiter, const RunningSet& running) {
   if (interruption) waiter.credit -= price_of_interruption(domain.turn.handoff);
   enter(domain, waiter, turn.over || alone || interruption);
   waiter.interrupts = interruption;
+  if (comes_home && interruption) waiter.brought_home = now_;
   return true;
 }
 
@@ -294,7 +296,7 @@ void Core::open(Domain& domain, Tenant& tenant) {
   tenant.interrupted = false;
   tenant.had = {};
   for (Session* session : tenant.sessions) {
-    session->wants = session->stepped = false;
+    session->wants = session->stepped = session->host_short = false;
     session->idle = {};
     if (!on_gpu(session)) continue;
     session->allowed = std::min(session->allowed, session->use.swappable);

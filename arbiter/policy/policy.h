@@ -16,12 +16,12 @@ namespace sharedgpu {
 struct TenantView {
   TenantId tenant;
   Nanoseconds waiting_since{};  // of a tenant that waits
-  bool urgent = false;          // it has credit for an interruption, see credit.h
-  bool interrupted = false;     // another's interruption ended its turn
-  Nanoseconds opened{};         // when its gates were last opened
-  bool leads = false;           // this turn was begun for it
-  bool grows = false;           // it asks for memory that the running set has no room for
-  bool idle = false;            // it has had nothing to do for longer than a handoff takes
+  bool urgent = false;  // it may interrupt: it has credit for that (credit.h), or its host memory runs short
+  bool interrupted = false;  // another's interruption ended its turn
+  Nanoseconds opened{};      // when its gates were last opened
+  bool leads = false;        // this turn was begun for it
+  bool grows = false;        // it asks for memory that the running set has no room for
+  bool idle = false;         // it has had nothing to do for longer than a handoff takes
 };
 
 class Policy {

@@ -198,6 +198,14 @@ TenantName Arbiter::name_of(const Peer& peer, const RunToken& token) {
   return name;
 }
 
+// SwapPerUnit bounds what all processes of a tenant swap.
+Bytes Arbiter::host_cap_of(const TenantInfo& tenant) const {
+  // A run's units are what its user says.
+  const std::uint64_t units = tenant.name.is_job() ? std::max(tenant.options.units, 1u) : 1;
+  Bytes cap;
+  return __builtin_mul_overflow(settings_.swap_per_unit.count, units, &cap.count) ? Bytes{} : cap;
+}
+
 std::string Arbiter::label_of(TenantId tenant) const {
   auto entry = history_.tenants.all().find(tenant);
   return entry == history_.tenants.all().end() ? "tenant " + std::to_string(tenant.value)
@@ -248,6 +256,7 @@ void Arbiter::hear_hello(const ClientPtr& client, const Hello& hello) {
                    .tenant = tenant.id,
                    .step = of_step,
                    .cap = tenant.options.memory,
+                   .host_cap = host_cap_of(tenant),
                    .expected = past.expected && told.resuming != 0,
                    .hello = told});
 }
@@ -328,7 +337,7 @@ void Arbiter::hear_register_job(Client& client, const RegisterJob& job) {
     }
     tenant.options = merged(tenant.options, job);
     record({.at = now(), .what = OptionsRecord{.tenant = tenant.id, .options = tenant.options}});
-    step(CapSet{.tenant = tenant.id, .cap = tenant.options.memory});
+    step(CapSet{.tenant = tenant.id, .cap = tenant.options.memory, .host_cap = host_cap_of(tenant)});
   } else {
     log::warning("pid " + std::to_string(client.connection->peer().pid) + ", uid " +
                  std::to_string(client.connection->peer().uid) + ": may not register job " +
@@ -363,8 +372,8 @@ void Arbiter::hear_gpu_query(Client& client, const GpuQuery& query) {
       tenant != nullptr && tenant->options.backend_given != 0 && tenant->options.backend == Backend::native;
   if (gpu != state.gpus.end() && !native) {
     const TenantId id = tenant != nullptr ? tenant->id : TenantId{};
-    const Core::Room room =
-        core_->room(gpu->second, id, tenant != nullptr ? tenant->options.memory : Bytes{});
+    const Core::Room room = core_->room(gpu->second, id, tenant != nullptr ? tenant->options.memory : Bytes{},
+                                        client.connection->peer().step.value_or(StepName{}));
     reply.known = 1;
     reply.total = room.total;
     reply.free = room.free;

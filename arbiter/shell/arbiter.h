@@ -75,6 +75,7 @@ class Arbiter {
 
   TenantName name_of(const Peer& peer, const RunToken& token);
   TenantInfo& known_or_new(const TenantName& name, uid_t uid);
+  Bytes host_cap_of(const TenantInfo& tenant) const;
   std::string label_of(TenantId tenant) const;
 
   void step(const Event& event);

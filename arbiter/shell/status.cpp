@@ -142,12 +142,15 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
       one["footprint_bytes"] = session->use.footprint().count;
       one["resident_bytes"] = (session->use.resident + session->use.pinned).count;
       one["allowed_bytes"] = session->allowed.count;
+      one["host_bytes"] = session->use.host.count;
       one["gate_open"] = session->gate_open;
       one["stuck"] = session->stuck(view.now);
       stuck = stuck || session->stuck(view.now);
       sessions.push_back(one);
     }
   sum.write(json);
+  const std::optional<Bytes> budget = tenant == nullptr ? std::nullopt : Core::host_budget(*tenant);
+  json["host_budget_bytes"] = budget ? Json(budget->count) : Json(nullptr);
   json["stuck"] = stuck;
   json["gpus"] = gpus;
   // A process has a session for each of its GPUs.
@@ -175,6 +178,7 @@ std::string format_status(const StatusView& view) {
   json["quantum_seconds"] = seconds(view.settings.quantum);
   json["max_swap_overhead"] = view.settings.max_swap_overhead / 100;
   json["max_wait_seconds"] = seconds(view.settings.max_wait);
+  json["swap_per_unit_bytes"] = view.settings.swap_per_unit.count;
   json["recovering"] = view.core.in_grace();
   json["gpus"] = Json::array();
   for (const auto& [uuid, gpu] : view.core.state().gpus) json["gpus"].push_back(gpu_json(view, gpu));

@@ -150,12 +150,25 @@ Bytes CgroupBudget::room() const {
   return least;
 }
 
-bool CgroupBudget::tight(Bytes more) const {
+template <class Rule>
+bool CgroupBudget::any_bound(Rule rule) const {
   bool any = false;
-  for_each_bound([&](const Bound& bound) {
-    any |= minus(bound.limit, bound.used + more) < Bytes{3 * margin(bound.limit).count};
-  });
+  for_each_bound([&](const Bound& bound) { any |= rule(bound); });
   return any;
+}
+
+bool CgroupBudget::tight(Bytes more) const {
+  return any_bound([more](const Bound& bound) {
+    return minus(bound.limit, bound.used + more) < Bytes{3 * margin(bound.limit).count};
+  });
+}
+
+// What is taken for swap leaves all of the margin, so this is the job's own doing. A little of it, as a
+// program takes all the time, does not count.
+bool CgroupBudget::used_up() const {
+  return any_bound([](const Bound& bound) {
+    return minus(bound.limit, bound.used) < Bytes{margin(bound.limit).count / 4 * 3};
+  });
 }
 
 // The machine's memory is no limit here: where nobody set one, an allocation is not refused for it.

@@ -20,6 +20,8 @@ class HostBudget {
   // With `more` taken, less would be left than the job's own next allocations may need: idle pool memory
   // should go back.
   virtual bool tight(Bytes more) const = 0;
+  // The job itself has begun to use up the margin: it needs memory that is held for it.
+  virtual bool used_up() const = 0;
   // What the job could ever use; nullopt: nobody limits it.
   virtual std::optional<Bytes> limit() const = 0;
 };
@@ -33,6 +35,7 @@ class CgroupBudget final : public HostBudget {
 
   Bytes room() const override;
   bool tight(Bytes more) const override;
+  bool used_up() const override;
   std::optional<Bytes> limit() const override;
 
  private:
@@ -51,6 +54,8 @@ class CgroupBudget final : public HostBudget {
   static Bytes used_of(const Group& group);
   template <class Visit>
   void for_each_bound(Visit visit) const;
+  template <class Rule>
+  bool any_bound(Rule rule) const;
 
   std::string meminfo_;
   std::vector<Group> groups_;

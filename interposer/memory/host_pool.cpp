@@ -136,7 +136,7 @@ void HostPool::work() {
 // One slab. What the driver or the kernel refuses ahead of need is left alone for a while.
 bool HostPool::grow(Bytes missing, Pace pace) {
   const std::lock_guard one_at_a_time(growth_mutex_);
-  const Bytes size = next_slab(missing, pace);
+  const Bytes size = claim_slab(missing, pace);
   if (size == Bytes{}) return false;
   std::byte* data = system_.map(size, pace == Pace::ahead ? kAheadThreads : kHurriedThreads);
   if (data != nullptr && device_.pin_host(data, size) != CUDA_SUCCESS) {
@@ -144,6 +144,7 @@ bool HostPool::grow(Bytes missing, Pace pace) {
     data = nullptr;
   }
   const std::lock_guard lock(mutex_);
+  growing_ = {};
   if (data == nullptr) {
     if (pace == Pace::ahead) resting_ = kRest;
     return false;
@@ -156,6 +157,42 @@ bool HostPool::grow(Bytes missing, Pace pace) {
   return true;
 }
 
+// Counts the next slab as taken. Whoever bounds the pool meanwhile is told of it.
+Bytes HostPool::claim_slab(Bytes missing, Pace pace) {
+  const Bytes size = next_slab(missing, pace);
+  const std::lock_guard lock(mutex_);
+  const bool may = !barred_ && held() + size <= most_;
+  return growing_ = may ? size : Bytes{};
+}
+
+Bytes HostPool::bound(Bytes most) {
+  const std::lock_guard lock(mutex_);
+  most_ = most;
+  return held() + growing_;
+}
+
+// What the pool takes is not the job's own doing. What other processes of the job take for their pools looks
+// like it: where there are several, nothing can be told.
+void HostPool::watch() {
+  const Bytes before = held();
+  const Bytes left = budget_.room();
+  const std::lock_guard lock(mutex_);
+  const bool changes = growing_ != Bytes{} || held() != before;  // not yet what was read, perhaps
+  if (sharers_ == 1 && !changes) growth_.look(left + before, system_.now());
+}
+
+Bytes HostPool::room() const {
+  const Bytes left = budget_.room();
+  const std::lock_guard lock(mutex_);
+  return sharers_ == 1 ? minus(left, growth_.a_second()) : left;
+}
+
+void HostPool::bar() {
+  const std::lock_guard lock(mutex_);
+  barred_ = true;
+  resting_ = kRest;
+}
+
 // The sessions of a job share its limits, and each looks what is left before it takes. So each leaves what
 // all the others may be taking since they looked: together they never pass the limit. The slabs of all of
 // them are as large as a whole one, so that this costs little. Where the budget has no room for a slab, it is
@@ -163,12 +200,14 @@ bool HostPool::grow(Bytes missing, Pace pace) {
 Bytes HostPool::next_slab(Bytes missing, Pace pace) {
   std::unique_lock lock(mutex_);
   const unsigned sharers = sharers_;
+  const std::uint64_t left = minus(most_, held()).count / granule_.count;
   lock.unlock();
   const std::uint64_t share = std::max(kGranulesPerSlab / sharers, 1u);
-  const Bytes size{share * granule_.count};
-  const Bytes of_others{(sharers - 1) * size.count};
+  const Bytes of_others{(sharers - 1) * share * granule_.count};
+  const Bytes size{std::min(share, left) * granule_.count};
   if (pace == Pace::ahead && budget_.tight(of_others + size)) return {};
-  const Bytes room = minus(budget_.room(), of_others);
+  watch();
+  const Bytes room = minus(this->room(), of_others);
   if (room >= size) return size;
   missing = std::min(size, {(missing.count + granule_.count - 1) / granule_.count * granule_.count});
   return room >= missing ? missing : Bytes{};
@@ -188,14 +227,15 @@ void HostPool::tend() {
   Bytes keep;
   {
     const std::lock_guard lock(mutex_);
-    if (held() == used() && prepared_ == Bytes{}) return;
+    if (held() == used() && prepared_ == Bytes{} && resting_ == 0) return;
   }
   const bool tight = budget_.tight({});
   {
     const std::lock_guard lock(mutex_);
     resting_ = tight ? kRest : resting_ - std::min(resting_, 1u);
+    barred_ = barred_ && resting_ != 0;
     if (tight || prepared_ == Bytes{}) needed_ = {};
-    if (!tight) keep = std::max(prepared_, needed_);
+    if (!tight) keep = std::min(std::max(prepared_, needed_), most_);
     if (exceeds(keep)) keep_ = keep;
     if (!keep_ && budget_.tight({kGranulesPerSlab * granule_.count})) return;
   }

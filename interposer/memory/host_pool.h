@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "interposer/memory/device.h"
+#include "interposer/memory/growth.h"
 #include "interposer/memory/host_budget.h"
 #include "interposer/memory/host_system.h"
 
@@ -60,6 +61,14 @@ class HostPool {
   }
   // An eviction has begun that will take all of `goal`. Zero: it has ended.
   void hurry(Bytes goal);
+  // The most that it may hold from now on, whatever it is asked for; what it holds already stays. Returns
+  // what it holds or is just taking: with what was asked for before, it never holds more. Any thread.
+  Bytes bound(Bytes most);
+  // Looks how fast the job itself takes memory: what it will have taken within a second is left to it. Often;
+  // from any thread.
+  void watch();
+  // The job needs what the pool holds: takes nothing more until that has passed for a while. Any thread.
+  void bar();
   // Gives slabs back that are wholly free, as long as at least `keep` is held and what prepare() said.
   void trim(Bytes keep);
   // Every second or so: gives back what nobody expects to need any more, and all that is free where the job
@@ -87,6 +96,8 @@ class HostPool {
   void work();
   bool lacks() const { return held() < hurried_ || (resting_ == 0 && held() < prepared_); }
   bool exceeds(Bytes keep) const;
+  Bytes claim_slab(Bytes missing, Pace pace);
+  Bytes room() const;
   void start();
   bool grow(Bytes missing, Pace pace);
   Bytes next_slab(Bytes missing, Pace pace);
@@ -105,14 +116,18 @@ class HostPool {
   std::mutex growth_mutex_;   // of who makes a slab: one at a time
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
+  Growth growth_;  // of the job
   std::map<std::byte*, Slab> slabs_;
   std::set<std::byte*> open_;  // the slabs with a free granule
+  Bytes most_{~0ull};          // what bound() said
+  Bytes growing_;              // the slab that is being made
   Bytes prepared_;             // what prepare() said
   Bytes hurried_;              // what hurry() said
   Bytes needed_;               // what the last turn needed, as trim() was told
   std::optional<Bytes> keep_;  // the thread is to give back what is more than that
   unsigned sharers_ = 1;
   unsigned resting_ = 0;  // so many calls of tend() pass before the pool grows ahead of need again
+  bool barred_ = false;   // until then it does not grow at all
   bool working_ = false;  // the thread is at work
 };
 

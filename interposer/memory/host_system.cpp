@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <ctime>
 
 #include "interposer/memory/own_thread.h"
 
@@ -95,6 +96,12 @@ void LinuxHost::unmap(std::byte* data, Bytes size) { munmap(data, size.count); }
 bool LinuxHost::start(Thread& thread, void* (*work)(void*), void* argument) {
   thread.running = start_own_thread(&thread.id, work, argument) == 0;
   return thread.running;
+}
+
+Nanoseconds LinuxHost::now() const {
+  timespec time = {};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return std::chrono::seconds(time.tv_sec) + Nanoseconds(time.tv_nsec);
 }
 
 void LinuxHost::join(Thread& thread) {

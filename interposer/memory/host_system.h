@@ -32,6 +32,8 @@ class HostSystem {
   // Runs `work` in a thread of its own. False: there is none to be had.
   virtual bool start(Thread& thread, void* (*work)(void*), void* argument) = 0;
   virtual void join(Thread& thread) = 0;
+
+  virtual Nanoseconds now() const = 0;
 };
 
 // Anonymous memory in huge pages where the kernel has them, touched by several threads at once: seven times
@@ -45,6 +47,7 @@ class LinuxHost final : public HostSystem {
   void unmap(std::byte* data, Bytes size) override;
   bool start(Thread& thread, void* (*work)(void*), void* argument) override;
   void join(Thread& thread) override;
+  Nanoseconds now() const override;
 
  private:
   const std::optional<unsigned> node_;

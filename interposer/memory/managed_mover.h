@@ -31,6 +31,9 @@ class ManagedMover final : public Mover {
   Bytes host_held() const override { return {held_.load(std::memory_order_relaxed)}; }
   Bytes host_used() const override { return host_held(); }
   void prepare_host(Bytes /*goal*/, unsigned /*sharers*/) override {}
+  Bytes bound_host(Bytes /*most*/) override { return host_held(); }
+  void bar_host() override {}
+  void watch_host() override {}
   bool host_expected() const override { return false; }
   void hurry_host(Bytes /*goal*/) override {}
   void trim_host(Bytes /*keep*/) override {}

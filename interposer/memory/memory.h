@@ -34,6 +34,8 @@ class Books {
   virtual Answer grow() = 0;
   // The same for a growth that nobody can take back: does not wait for the answer.
   virtual void claim() {}
+  // Growth was refused, since host memory can never hold more than `most` of what is evicted.
+  virtual void refused_by_host(Bytes most) { static_cast<void>(most); }
   // Tells of shrinking and of progress in evict() and restore(). Never blocks for an answer.
   virtual void report(bool stuck) = 0;
   // Whether a stream of this process is being captured now: then nothing may synchronize.
@@ -68,8 +70,9 @@ struct Piece {
 // What an eviction did with contents.
 struct Eviction {
   Bytes copied;
-  Bytes unchanged;  // the host still had them
-  Bytes uniform;    // one word says them
+  Bytes unchanged;       // the host still had them
+  Bytes uniform;         // one word says them
+  bool no_room = false;  // some stayed, since there was no host memory for it
 };
 
 class Memory {
@@ -148,6 +151,9 @@ class Memory {
   // freed, and gives idle host memory back that is not expected to be needed, or when the job runs short of
   // it.
   virtual void tend() = 0;
+  // The same several times a second: gives back at once what host memory can go, where the job runs short of
+  // it. True: that is not enough, and what was evicted has to come back before the job is ended for it.
+  virtual bool watch_host() { return false; }
 };
 
 }  // namespace sharedgpu

@@ -23,7 +23,9 @@ SwapMemory::SwapMemory(Device& device, const HostBudget& budget, Books& books, c
       books_(books),
       options_(options),
       granularity_(device.granularity()),
-      mover_(std::move(mover)) {}
+      mover_(std::move(mover)) {
+  read_host_limit();
+}
 
 SwapMemory::~SwapMemory() {
   for (auto& [base, range] : ranges_) {
@@ -160,7 +162,10 @@ bool SwapMemory::within_host_limit() {
   if (footprint <= within_limit_) return true;
   lock.unlock();
   const Bytes limit = read_host_limit();
-  if (limit != Bytes{} && limit < footprint) return false;
+  if (limit != Bytes{} && limit < footprint) {
+    books_.refused_by_host(limit);
+    return false;
+  }
   lock.lock();
   within_limit_ = std::max(within_limit_, footprint);
   return true;
@@ -388,15 +393,12 @@ void SwapMemory::set_context_size(Bytes size) {
   books_.report(false);
 }
 
+// The pool never holds more than what the books know of: so what a job's processes hold together stays within
+// what the arbiter grants them.
 MemoryUse SwapMemory::use() const {
   const std::lock_guard lock(mutex_);
-  return {lost_ ? resident_ : swappable_,
-          resident_,
-          pinned_,
-          context_,
-          mover_->host_held(),
-          settling_,
-          host_limit_};
+  return {lost_ ? resident_ : swappable_, resident_, pinned_,    context_,
+          mover_->bound_host(swappable_), settling_, host_limit_};
 }
 
 void SwapMemory::set_allowed(Bytes allowed) {

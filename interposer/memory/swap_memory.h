@@ -67,6 +67,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   bool restore() override;
   void prepare_host(Bytes size, unsigned sharers) override { mover_->prepare_host(size, sharers); }
   void tend() override;
+  bool watch_host() override;
 
   // Every handle as it stands, by address. For tests, while no other thread moves any.
   std::vector<Handle> handles() const;
@@ -90,6 +91,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   bool choose(std::unique_lock<std::mutex>& lock, Bytes excess, std::deque<Leaver>& chosen);
   Mover::Begun begin_out(std::unique_lock<std::mutex>& lock, const Leaver& leaver, Lane lane);
   bool give_up_copy();
+  void give_up_copies();
   void drop_copy(Handle& handle);
   // The growth, the shrinking and the blocks: swap_memory.cpp.
   CUresult allocate_small(CUdeviceptr* address, Bytes size, Bytes exact);

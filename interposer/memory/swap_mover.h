@@ -42,6 +42,9 @@ class SwapMover final : public Mover {
   Bytes host_kept() const override { return {kept_.load(std::memory_order_relaxed)}; }
   Eviction take_left() override { return std::exchange(left_, {}); }
   void prepare_host(Bytes goal, unsigned sharers) override { pool_.prepare(goal, sharers); }
+  Bytes bound_host(Bytes most) override { return pool_.bound(most); }
+  void bar_host() override { pool_.bar(); }
+  void watch_host() override { pool_.watch(); }
   bool host_expected() const override { return pool_.expected(); }
   void hurry_host(Bytes goal) override { pool_.hurry(goal); }
   void trim_host(Bytes keep) override { pool_.trim(keep); }

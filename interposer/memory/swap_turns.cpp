@@ -47,6 +47,7 @@ bool SwapMemory::evict() {
   Bytes leaving;
   Bytes unreported;
   bool stuck = !ready;
+  bool no_room = false;
   std::unique_lock lock(mutex_);
   while (true) {
     while (!stuck && !pipeline.full() && minus(resident_, leaving) > allowed_) {
@@ -57,10 +58,12 @@ bool SwapMemory::evict() {
       }
       const Leaver leaver = next.front();
       next.pop_front();
-      if (begin_out(lock, leaver, pipeline.next_lane()) == Mover::Begun::yes) {
+      const Mover::Begun begun = begin_out(lock, leaver, pipeline.next_lane());
+      if (begun == Mover::Begun::yes) {
         pipeline.push(*leaver.handle);
         leaving += leaver.handle->size;
       } else {
+        no_room |= begun == Mover::Begun::no_room;
         unclaim(*leaver.handle);
         stuck = true;
       }
@@ -91,6 +94,7 @@ bool SwapMemory::evict() {
   lock.unlock();
   mover_->hurry_host({});
   last_eviction_ = mover_->take_left();
+  last_eviction_.no_room = no_room;
   host_peak_ = std::max(host_peak_, mover_->host_used());
   books_.report(!done);
   return done;
@@ -141,6 +145,12 @@ bool SwapMemory::give_up_copy() {
   if (handle == nullptr) return false;
   drop_copy(*handle);
   return true;
+}
+
+void SwapMemory::give_up_copies() {
+  const std::lock_guard lock(mutex_);
+  while (give_up_copy()) {
+  }
 }
 
 // Of a handle that is not busy.
@@ -219,13 +229,22 @@ bool SwapMemory::bring_back() {
 void SwapMemory::tend() {
   if (books_.idle()) free_deferred(Gpu::drained);
   // Clean copies are worth their room while evictions are expected and the job can spare it.
-  if (mover_->host_kept() != Bytes{} && (!mover_->host_expected() || budget_.tight({}))) {
-    const std::lock_guard lock(mutex_);
-    while (give_up_copy()) {
-    }
-  }
+  if (mover_->host_kept() != Bytes{} && (!mover_->host_expected() || budget_.tight({}))) give_up_copies();
   mover_->tend_host();
   read_host_limit();
+}
+
+// What holds evicted contents cannot go while they are evicted. The pool is barred before they come back: the
+// next eviction would take the memory again that the job is about to use.
+bool SwapMemory::watch_host() {
+  if (mover_->host_held() == Bytes{} && !mover_->host_expected()) return false;
+  mover_->watch_host();
+  if (!budget_.tight({})) return false;
+  give_up_copies();
+  mover_->tend_host();
+  if (!budget_.used_up()) return false;
+  mover_->bar_host();
+  return mover_->host_used() != Bytes{};
 }
 
 }  // namespace sharedgpu

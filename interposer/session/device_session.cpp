@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <ctime>
 
@@ -98,6 +99,7 @@ void DeviceSession::attach(CUdevice device) {
   Request request(MessageType::attach);
   bool answered = ask(request, settings_.arbiter_timeout);
   capacity_ = answered ? request.answer.as<Attached>().capacity : attach.total;
+  outbox_.usage(false);  // also of what its host memory can hold
   debug("attached to %s, capacity %llu MiB", attach.name,
         static_cast<unsigned long long>(capacity_.count >> 20));
 }
@@ -164,11 +166,24 @@ bool DeviceSession::ask(Request& request, Nanoseconds patience, Nanoseconds dead
 
 Books::Answer DeviceSession::grow() {
   Request request(MessageType::usage);
-  if (ask(request, settings_.arbiter_timeout)) return {.granted = request.answer.as<Verdict>().granted != 0};
+  if (ask(request, settings_.arbiter_timeout)) {
+    const auto verdict = request.answer.as<Verdict>();
+    if (verdict.granted == 0 && verdict.host_most != Bytes{}) refused_by_host(verdict.host_most);
+    return {.granted = verdict.granted != 0};
+  }
   // With no arbiter to ask, the driver's own limit decides. While the lease is held all must be resident.
   Memory* mine = memory();
   if (mine != nullptr && gate::held()) mine->set_allowed(std::max(mine->allowed(), mine->use().swappable));
   return {.granted = true};
+}
+
+void DeviceSession::refused_by_host(Bytes most) {
+  static constinit std::atomic<bool> said{false};  // of all GPUs: programs may try again and again
+  if (said.exchange(true, std::memory_order_relaxed)) return;
+  say("device memory refused: this job's host memory could never hold more than %llu MiB of it while other "
+      "jobs "
+      "have the GPU; ask for more memory (--mem), or for more units where the site bounds swap by them",
+      static_cast<unsigned long long>(most.count >> 20));
 }
 
 Borrowing::Answer DeviceSession::borrow(LoanName name, std::uint32_t piece) {

@@ -15,6 +15,11 @@ void Outbox::want() {
   if (!want_.exchange(true, std::memory_order_acq_rel)) poke();
 }
 
+void Outbox::want_home() {
+  home_.store(true, std::memory_order_release);
+  want();
+}
+
 void Outbox::usage(bool stuck) {
   if (stuck) stuck_.store(true, std::memory_order_release);
   if (!usage_.exchange(true, std::memory_order_acq_rel)) poke();
@@ -42,6 +47,7 @@ void Outbox::forget() {
   std::lock_guard lock(mutex_);
   reports_.clear();
   want_.store(false, std::memory_order_relaxed);
+  home_.store(false, std::memory_order_relaxed);
   usage_.store(false, std::memory_order_relaxed);
   stuck_.store(false, std::memory_order_relaxed);
   ping_.store(false, std::memory_order_relaxed);

@@ -29,6 +29,8 @@ class Outbox {
 
   void post(const Report& report);
   void want();
+  // What was evicted has to come back for the host memory that it takes.
+  void want_home();
   void usage(bool stuck);
   // Usage that asks for growth, the answer to which nobody waits for.
   void claim();
@@ -39,6 +41,7 @@ class Outbox {
 
   // For the service thread.
   bool take_want() { return want_.exchange(false, std::memory_order_acq_rel); }
+  bool take_home() { return home_.exchange(false, std::memory_order_acq_rel); }
   bool take_usage() { return usage_.exchange(false, std::memory_order_acq_rel); }
   bool take_claim() { return claim_.exchange(false, std::memory_order_acq_rel); }
   bool take_ping() { return ping_.exchange(false, std::memory_order_acq_rel); }
@@ -50,6 +53,7 @@ class Outbox {
  private:
   Doorbell doorbell_;
   std::atomic<bool> want_{false};
+  std::atomic<bool> home_{false};
   std::atomic<bool> usage_{false};
   std::atomic<bool> stuck_{false};
   std::atomic<bool> claim_{false};

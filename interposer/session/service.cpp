@@ -121,8 +121,9 @@ int Service::send_all() {
   if (outbox_.take_ping() || silent())
     if (int error = send(Message::of(MemoryQuery{}))) return error;
   if (outbox_.take_want()) {
-    debug("waiting at the gate");
-    return send(Message::of(Want{}));
+    const bool home = outbox_.take_home();
+    debug(home ? "host memory runs short: what was evicted is to come back" : "waiting at the gate");
+    return send(Message::of(Want{.host_short = home}));
   }
   return 0;
 }

@@ -17,6 +17,8 @@ constexpr Nanoseconds kContendedLook = 2ms;
 constexpr Nanoseconds kQuietLook = 50ms;
 constexpr Nanoseconds kRetry = 2ms;  // the driver is still freeing what another process gave up
 constexpr Nanoseconds kTend = 1s;
+constexpr Nanoseconds kWatchHost = 50ms;
+constexpr Nanoseconds kWantHome = 1s;  // the arbiter may have died meanwhile
 
 }  // namespace
 
@@ -100,6 +102,9 @@ bool Turns::evict(Memory& memory) {
   const bool done = memory.evict();
   const auto took = static_cast<double>((now() - begun).count()) / 1e6;
   const Eviction last = memory.last_eviction();
+  if (last.no_room && !std::exchange(said_no_room_, true))
+    say("this job's host memory (--mem) has no room for what should leave the GPU now; it stays there, and "
+        "other jobs wait");
   if (last.copied + last.unchanged + last.uniform == Bytes{}) return done;
   const auto mebibytes_of = [](Bytes size) { return static_cast<unsigned long long>(size.count >> 20); };
   debug("evicted in %.1f ms, in MiB: %llu copied, %llu unchanged, %llu uniform", took,
@@ -128,7 +133,9 @@ void Turns::say_released(const Turn& turn) {
 
 void Turns::tend() {
   Memory* mine = memory();
-  if (mine == nullptr || now() - tended_ < kTend) return;
+  if (mine == nullptr) return;
+  watch_host(*mine);
+  if (now() - tended_ < kTend) return;
   mine->tend();
   if (Bytes host = mine->use().host; std::exchange(host_, host) != host) {
     debug("%llu MiB of host memory held", static_cast<unsigned long long>(host.count >> 20));
@@ -137,6 +144,15 @@ void Turns::tend() {
   borrowing().tend(*mine);
   if (auto* also = also_tend_.load(std::memory_order_acquire)) also();
   tended_ = now();
+}
+
+void Turns::watch_host(Memory& memory) {
+  if (now() - host_watched_ < kWatchHost) return;
+  const bool short_of_host = memory.watch_host();
+  host_watched_ = now();
+  if (!short_of_host || host_watched_ - wanted_home_ < kWantHome) return;
+  wanted_home_ = host_watched_;
+  outbox_.want_home();
 }
 
 // A per-thread default stream can be asked by its thread alone: taken for busy as long as that lives.

@@ -47,12 +47,13 @@ class Turns {
   bool pop(Turn& turn);
   void obey(const Turn& turn);
   bool restore();
-  static bool evict(Memory& memory);
+  bool evict(Memory& memory);
   void release(const Turn& turn);
   void step(const Turn& turn);
   void say_released(const Turn& turn);
   void go_plain();
   void tend();
+  void watch_host(Memory& memory);
   void watch();
 
   Memory* memory() const { return memory_.load(std::memory_order_acquire); }
@@ -71,6 +72,9 @@ class Turns {
   // The turn thread's own.
   IdleWatch idle_watch_;
   Nanoseconds tended_{};
+  Nanoseconds host_watched_{};
+  Nanoseconds wanted_home_{};
+  bool said_no_room_ = false;
   Bytes host_;             // host memory held, as last told
   Nanoseconds revoked_{};  // when the last Revoke came
   Turn unfinished_;        // a restore that the driver could not complete yet

@@ -26,8 +26,9 @@ class Input {
             .resident = size(),
             .pinned = size(),
             .context = size(),
-            .host = {},
-            .settling = size()};
+            .host = size(),
+            .settling = size(),
+            .host_limit = size()};
   }
 
  private:
@@ -55,6 +56,7 @@ Event next_event(const Core& core, Input& in) {
                          .tenant = TenantId{in.byte() % 4u + 1},
                          .step = {.job = 1, .step = in.byte() % 2u},
                          .cap = in.size(),
+                         .host_cap = in.size(),
                          .expected = in.byte() % 2 == 0,
                          .hello = hello};
     }
@@ -65,7 +67,7 @@ Event next_event(const Core& core, Input& in) {
     case 3:
       return From<Usage>{session, {.request = in.byte() % 2u, .use = in.use(), .stuck = in.byte()}};
     case 4:
-      return From<Want>{session, {}};
+      return From<Want>{session, {.host_short = in.byte()}};
     case 5:
       return From<Idle>{session, {.epoch = epoch, .idle = std::chrono::milliseconds(10 * in.byte())}};
     case 6:
@@ -80,7 +82,7 @@ Event next_event(const Core& core, Input& in) {
     case 8:
       return From<MemoryQuery>{session, {}};
     case 9:
-      return CapSet{.tenant = TenantId{in.byte() % 4u + 1}, .cap = in.size()};
+      return CapSet{.tenant = TenantId{in.byte() % 4u + 1}, .cap = in.size(), .host_cap = in.size()};
     default:
       return TimerFired{};
   }

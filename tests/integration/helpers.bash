@@ -26,6 +26,7 @@ teardown() {
   for pid in "${PIDS[@]}" $ARBITER; do kill -9 "$pid" 2>/dev/null || true; done
   wait 2>/dev/null || true
   rm -rf "$DIR" "$SIMGPU_STATE"{,.*}
+  [[ -z ${GROUP-} ]] || rmdir "$GROUP" 2>/dev/null || true  # a memory cgroup of this test
 }
 
 # start_arbiter [LINE...]: with these lines in its configuration.

@@ -108,7 +108,8 @@ void initialize() {
       std::fprintf(stderr, "simgpu: %s\n", problem.c_str());
       throw Error{CUDA_ERROR_OPERATING_SYSTEM};
     }
-    gpu->store = std::make_shared<PhysicalStore>(*gpu->shared, gpu->number);
+    gpu->store = std::make_shared<PhysicalStore>(*gpu->shared, gpu->number, PhysicalStore::Charge::device,
+                                                 d->settings.board);
     gpu->managed = new Managed(*d->space, *gpu->shared, gpu->number);
     gpu->default_pool = gpu->current_pool = std::make_shared<Pool>(*d->space, *gpu->store);
     d->pools.add(gpu->default_pool);

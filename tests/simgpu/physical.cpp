@@ -8,7 +8,9 @@
 
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
+#include "tests/simgpu/board.h"
 #include "tests/simgpu/errors.h"
 
 namespace sharedgpu::simgpu {
@@ -88,8 +90,12 @@ int Physical::share() {
   return descriptor.release();
 }
 
-PhysicalStore::PhysicalStore(SharedDevice& device, int number, Charge charge)
-    : device_(device), number_(number), charge_(charge), file_(memfd_create(kName, MFD_CLOEXEC)) {
+PhysicalStore::PhysicalStore(SharedDevice& device, int number, Charge charge, std::string board)
+    : device_(device),
+      number_(number),
+      charge_(charge),
+      board_(std::move(board)),
+      file_(memfd_create(kName, MFD_CLOEXEC)) {
   require(file_ >= 0, CUDA_ERROR_OPERATING_SYSTEM);
 }
 
@@ -104,7 +110,8 @@ PhysicalPtr PhysicalStore::create(Bytes size) {
     return std::make_shared<Physical>(shared_from_this(), offset, size);
   }
   std::uint64_t offset = file_size_;
-  if (ftruncate(file_, static_cast<off_t>(offset + size.count)) != 0) {
+  if (ftruncate(file_, static_cast<off_t>(offset + size.count)) != 0 ||
+      (!board_.empty() && !take_on_board(board_, file_, offset, size))) {
     if (charge_ == Charge::device) device_.give_back(size);
     throw Error{CUDA_ERROR_OUT_OF_MEMORY};
   }

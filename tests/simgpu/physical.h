@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "protocol/channel.h"
@@ -70,7 +71,8 @@ class PhysicalStore : public std::enable_shared_from_this<PhysicalStore> {
  public:
   // `none`: for memory that takes no room of the device by itself.
   enum class Charge { device, none };
-  PhysicalStore(SharedDevice& device, int number, Charge charge = Charge::device);
+  // `board`: a simgpu-board's socket, or empty.
+  PhysicalStore(SharedDevice& device, int number, Charge charge = Charge::device, std::string board = {});
   // Throws CUDA_ERROR_OUT_OF_MEMORY.
   PhysicalPtr create(Bytes size);
 
@@ -81,6 +83,7 @@ class PhysicalStore : public std::enable_shared_from_this<PhysicalStore> {
   SharedDevice& device_;
   int number_;
   Charge charge_;
+  const std::string board_;
   int file_;
   std::mutex mutex_;
   std::uint64_t file_size_ = 0;

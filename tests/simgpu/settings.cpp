@@ -116,6 +116,7 @@ bool read_settings(Settings& settings, std::string& problem) {
   settings.peer_access = variable("SIMGPU_PEER_ACCESS") != "0";
   settings.concurrent_managed = variable("SIMGPU_CONCURRENT_MANAGED") != "0";
   settings.lost_file = variable("SIMGPU_LOST_FILE");
+  settings.board = variable("SIMGPU_BOARD");
 
   double pcie = settings.pcie / 1e9;
   double bandwidth = settings.bandwidth / 1e9;

@@ -24,6 +24,7 @@ struct CallFault {
 
 struct Settings {
   std::string state;  // SIMGPU_STATE
+  std::string board;  // SIMGPU_BOARD
   unsigned devices = 1;
   bool peer_access = true;         // devices may be allowed to access each other's memory
   bool concurrent_managed = true;  // the GPU and the program may use managed memory at the same time

@@ -84,6 +84,118 @@ TEST_CASE("Processes of a step have no more together than their host memory can 
   CHECK(grow(4, 20, 30));  // a step of its own
 }
 
+TEST_CASE("A tenant has no more than the site lets it swap, over all its processes, steps and GPUs") {
+  Bench b;
+  b.come(1, 1);
+  b.attach(1);
+  b.attach(1);
+  b.step(SessionCame{.session = SessionId{2},
+                     .tenant = TenantId{1},
+                     .step = {.job = 1, .step = 1},
+                     .cap = {},
+                     .host_cap = mebibytes(50),
+                     .hello = {}});
+  b.attach(2, kOther);
+  b.grow(1, 30, 0);
+  CHECK(b.granted(1));
+  b.grow(2, 21, 0);
+  REQUIRE(b.sent<Verdict>(2));
+  CHECK(b.sent<Verdict>(2)->granted == 0);
+  CHECK(b.sent<Verdict>(2)->host_most == mebibytes(50));
+  b.grow(2, 0, 0, 21);
+  CHECK(b.granted(2));  // what is pinned never leaves
+  b.grow(2, 20, 0, 21);
+  CHECK(b.granted(2));
+  CHECK(Core::host_budget(b.tenant(1)) == mebibytes(50));
+
+  SECTION("what is freed counts until its host memory is given back") {
+    MemoryUse use = Bench::use(10, 0);
+    use.host = mebibytes(30);
+    b.say(1, Usage{.request = 0, .use = use, .stuck = 0});
+    b.grow(2, 21, 0, 21);
+    CHECK_FALSE(b.granted(2));
+    b.tell(1, 10, 0);
+    b.grow(2, 40, 0, 21);
+    CHECK(b.granted(2));
+  }
+  SECTION("a bound that was changed") {
+    b.step(CapSet{.tenant = TenantId{1}, .cap = {}, .host_cap = mebibytes(40)});
+    b.grow(1, 29, 0);
+    CHECK(b.granted(1));  // less is always right
+    b.grow(1, 30, 0);
+    CHECK_FALSE(b.granted(1));
+    b.step(CapSet{.tenant = TenantId{1}, .cap = {}, .host_cap = {}});
+    b.grow(1, 60, 0);
+    CHECK(b.granted(1));
+    CHECK(Core::host_budget(b.tenant(1)) == std::nullopt);
+  }
+  SECTION("cuMemGetInfo tells of it") {
+    b.say(1, MemoryQuery{.request = 9});
+    CHECK(b.sent<MemoryView>(1)->free == Bytes{});
+    b.tell(1, 25, 0);
+    b.say(1, MemoryQuery{.request = 9});
+    CHECK(b.sent<MemoryView>(1)->free == mebibytes(5));
+    CHECK(b.sent<MemoryView>(1)->total == mebibytes(100));
+  }
+}
+
+TEST_CASE("A refusal for want of device memory speaks of no host memory") {
+  Bench b;
+  b.come(1, 1);
+  b.attach(1);
+  b.grow(1, 101, 0);
+  REQUIRE(b.sent<Verdict>(1));
+  CHECK(b.sent<Verdict>(1)->granted == 0);
+  CHECK(b.sent<Verdict>(1)->host_most == Bytes{});
+}
+
+TEST_CASE("cuMemGetInfo tells what the host memory of the asker's own step can hold") {
+  Bench b;
+  b.settle_in(1, 1, 20);
+  MemoryUse use = Bench::use(20, 20);
+  use.host_limit = mebibytes(50);
+  b.say(1, Usage{.request = 0, .use = use, .stuck = 0});
+  b.say(1, MemoryQuery{.request = 9});
+  CHECK(b.sent<MemoryView>(1)->free == mebibytes(30));
+  CHECK(Core::host_budget(b.tenant(1)) == mebibytes(50));
+}
+
+TEST_CASE("Who is short of host memory for what was evicted comes home at once, but not again and again") {
+  Bench b;
+  b.settle_in(1, 1, 75);
+  b.come(2, 2);
+  b.attach(2);
+  b.grow(2, 75, 0);
+  b.release(2, 0, true);
+  b.pass(10s);  // the first turn is over
+  b.release(1, 75, false);
+  auto hand_over = [&b](std::uint64_t from, std::uint64_t to) {
+    b.tell(from, 75, 0);
+    b.ready(to, 75);
+    CHECK(b.open(to));
+  };
+  hand_over(1, 2);
+
+  b.pass(1s);
+  b.want(1);
+  CHECK(b.open(2));
+  b.say(1, Want{.host_short = 1});
+  CHECK_FALSE(b.open(2));
+  b.release(2, 75, true);
+  hand_over(2, 1);
+  CHECK(b.session(1).host_short == false);
+
+  b.pass(10s);
+  b.release(1, 75, false);
+  hand_over(1, 2);
+  b.say(1, Want{.host_short = 1});
+  CHECK(b.open(2));
+  b.pass(8s);
+  CHECK(b.open(2));
+  b.pass(1s);  // it had a second before
+  CHECK_FALSE(b.open(2));
+}
+
 TEST_CASE("Sessions are told of host memory that evictions may need before they need it") {
   Bench b;
   b.settle_in(1, 1, 60);

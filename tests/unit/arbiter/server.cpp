@@ -196,6 +196,33 @@ TEST_CASE("A session's life over the socket") {
   CHECK(status["gpus"][0]["verified"] == false);
 }
 
+TEST_CASE("SwapPerUnit bounds what a tenant may have to evict, and status tells of it") {
+  Daemon daemon;
+  daemon.stop(SIGTERM);
+  std::ofstream(daemon.config(), std::ios::app) << "SwapPerUnit=300MiB\n";
+  daemon.start();
+  Client client(daemon);
+  client.say(Hello{});
+  client.attach();
+  client.hear<Attached>();
+  client.say(Usage{.request = 1, .use = use(mebibytes(200), {}), .stuck = 0});
+  CHECK(client.hear<Verdict>().granted == 1);
+  client.say(Usage{.request = 2, .use = use(mebibytes(301), {}), .stuck = 0});
+  const auto verdict = client.hear<Verdict>();
+  CHECK(verdict.granted == 0);
+  CHECK(verdict.host_most == mebibytes(300));
+  client.say(MemoryQuery{.request = 3});
+  CHECK(client.hear<MemoryView>().free == mebibytes(100));
+
+  const Json status = status_of(daemon);
+  CHECK(status["swap_per_unit_bytes"] == mebibytes(300).count);
+  CHECK(status["tenants"][0]["host_budget_bytes"] == mebibytes(300).count);
+  MemoryUse limited = use(mebibytes(200), {});
+  limited.host_limit = mebibytes(250);
+  client.say(Usage{.request = 0, .use = limited, .stuck = 0});
+  CHECK(status_of(daemon)["tenants"][0]["host_budget_bytes"] == mebibytes(250).count);
+}
+
 TEST_CASE("A process without a session is told of its tenant's GPU, and of nobody else's use") {
   Daemon daemon;
   Client anchor(daemon), asker(daemon);

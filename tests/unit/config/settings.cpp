@@ -27,6 +27,7 @@ TEST_CASE("Every key is read") {
                          "MaxWait=1m\n"
                          "IdleRelease=50ms\n"
                          "UnitsPerGpu=16\n"
+                         "SwapPerUnit=12GiB\n"
                          "ArbiterTimeout=1s\n"
                          "OnNoArbiter=fail\n"
                          "SlurmUser=64030\n"
@@ -43,6 +44,7 @@ TEST_CASE("Every key is read") {
   CHECK(settings.max_wait == 1min);
   CHECK(settings.idle_release == 50ms);
   CHECK(settings.units_per_gpu == 16);
+  CHECK(settings.swap_per_unit == gibibytes(12));
   CHECK(settings.arbiter_timeout == 1s);
   CHECK(settings.on_no_arbiter == OnNoArbiter::fail);
   CHECK(settings.slurm_user == "64030");
@@ -60,6 +62,7 @@ TEST_CASE("The defaults serve") {
   CHECK(settings.quantum == 0s);  // auto
   CHECK(settings.max_swap_overhead == 5);
   CHECK(settings.max_wait == 30s);
+  CHECK(settings.swap_per_unit == Bytes{});  // a job's own limits
 }
 
 TEST_CASE("The quantum can be left to the handoffs") {
@@ -88,6 +91,10 @@ TEST_CASE("Errors name file, line and value") {
   CHECK(error_of("OnNoArbiter=perhaps") == "x.conf:1: OnNoArbiter: 'perhaps' is not plain or fail");
   CHECK(error_of("UnitsPerGpu=0") == "x.conf:1: UnitsPerGpu: '0' is not a number from 1 to 1024");
   CHECK(error_of("Quantum=0") == "x.conf:1: Quantum: '0' is not long enough");
+  for (const char* value : {"10%", "much", "-1GiB", ""})
+    CHECK(error_of("SwapPerUnit=" + std::string(value)) ==
+          "x.conf:1: SwapPerUnit: '" + std::string(value) + "' is not a size (such as 24GiB)");
+  CHECK(error_of("SwapPerUnit=0") == "x.conf:1: SwapPerUnit: '0' is not more than nothing");
   CHECK(error_of("DeviceMemoryLimit=0") == "x.conf:1: DeviceMemoryLimit: '0' is not more than nothing");
   CHECK(error_of("Quantum=1s\n\nPolicy=round-robin\nQuantum=2s\n") ==
         "x.conf:4: Quantum: line 1 sets it already");

@@ -44,6 +44,13 @@ TEST_CASE("the smallest room of a version 2 group and its ancestors counts", "[b
     root.write(slurm + "/job_7/memory.current", text(gibibytes(9)));
     CHECK(budget.room() == Bytes{});
   }
+  SECTION("the job uses the margin up when it takes more than a quarter of it") {
+    root.write(slurm + "/job_7/memory.current", text(gibibytes(8) - mebibytes(192)));
+    CHECK(budget.room() == Bytes{});
+    CHECK_FALSE(budget.used_up());
+    root.write(slurm + "/job_7/memory.current", text(gibibytes(8) - mebibytes(191)));
+    CHECK(budget.used_up());
+  }
   SECTION("page cache does not count") {
     root.write(slurm + "/job_7/memory.stat",
                "anon 1\nfile 2\ninactive_file 1073741824\nactive_file 1073741824\nslab 5\n");

@@ -244,6 +244,79 @@ TEST_CASE("an eviction takes room as the thread makes it", "[pool]") {
   CHECK(t.device.misuse().empty());
 }
 
+TEST_CASE("the pool holds no more than it is told", "[pool]") {
+  Pool t;
+  CHECK(t.pool.bound(kSlab + kibibytes(12)) == Bytes{});
+  REQUIRE(t.pool.take(kSlab + kibibytes(8)));
+  CHECK(t.pool.held() == kSlab + kibibytes(12));  // not two slabs
+  CHECK_FALSE(t.pool.take(kibibytes(8)));
+  REQUIRE(t.pool.take(kibibytes(4)));
+  CHECK(t.pool.bound(kSlab) == kSlab + kibibytes(12));
+  CHECK_FALSE(t.pool.take(kibibytes(4)));
+  t.pool.bound({4 * kSlab.count});
+  CHECK(t.pool.take(kSlab));
+  CHECK(t.pool.bound({}) == kSlab + kSlab + kibibytes(12));
+}
+
+TEST_CASE("what the job is just taking for itself is left to it", "[pool]") {
+  using namespace std::chrono_literals;
+  Pool t;
+  const Bytes before{20 * kSlab.count};
+  t.host.time = 100s;
+  t.budget.left = before;
+  t.pool.watch();
+  t.host.time += 100ms;
+  t.budget.left = before - kSlab;  // ten a second
+  t.pool.watch();
+  SECTION("a second's worth of it") {
+    t.budget.left = {10 * kSlab.count};
+    CHECK_FALSE(t.pool.take(kGranule));
+    t.budget.left = {10 * kSlab.count + kGranule.count};
+    CHECK(t.pool.take(kGranule));
+    CHECK(t.pool.held() == kGranule);
+  }
+  SECTION("and no more when it has stopped") {
+    t.budget.left = kSlab;
+    t.host.time += 2s;
+    CHECK(t.pool.take(kSlab));
+  }
+  SECTION("what the pool takes is not the job's") {
+    t.host.time += 2s;
+    t.budget.left = before;
+    t.pool.watch();
+    for (int i = 1; i <= 18; ++i) {
+      t.host.time += 50ms;
+      CHECK(t.pool.take(kSlab));
+      t.budget.left -= kSlab;
+    }
+  }
+  SECTION("nor is what other processes of the job take for theirs") {
+    t.pool.prepare({}, 2);
+    t.host.time += 2s;
+    t.budget.left = before;
+    t.pool.watch();
+    t.host.time += 50ms;
+    t.budget.left = {2 * kSlab.count};
+    CHECK(t.pool.take(kSlab));
+  }
+}
+
+TEST_CASE("a pool that was barred grows again when the job has had memory for a while", "[pool]") {
+  Pool t;
+  t.pool.prepare(kSlab, 1);
+  t.pool.bar();
+  t.pool.hurry(kSlab + kSlab);
+  CHECK(t.pool.held() == kSlab);
+  CHECK_FALSE(t.pool.take(kSlab + kGranule));
+  t.budget.is_tight = true;
+  for (int i = 0; i < 100; ++i) t.pool.tend();
+  t.budget.is_tight = false;
+  for (int i = 0; i < 59; ++i) t.pool.tend();
+  CHECK_FALSE(t.pool.take(kSlab + kGranule));
+  t.pool.tend();
+  CHECK(t.pool.take(kSlab + kGranule));
+}
+
 TEST_CASE("many sessions of a job take small slabs", "[pool]") {
   Pool t;
   t.pool.prepare({}, 4);
@@ -267,6 +340,7 @@ class SharedLimit final : public HostBudget, public HostSystem {
   explicit SharedLimit(Bytes limit) : limit_(limit) {}
   Bytes room() const override { return minus(limit_, {used_.load()}); }
   bool tight(Bytes /*more*/) const override { return false; }
+  bool used_up() const override { return false; }
   std::optional<Bytes> limit() const override { return limit_; }
 
   std::byte* map(Bytes size, unsigned threads) override {
@@ -283,6 +357,7 @@ class SharedLimit final : public HostBudget, public HostSystem {
     return real_.start(thread, work, argument);
   }
   void join(Thread& thread) override { real_.join(thread); }
+  Nanoseconds now() const override { return {}; }
 
   std::atomic<bool> passed{false};
 

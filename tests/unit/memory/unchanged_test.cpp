@@ -246,6 +246,34 @@ TEST_CASE("clean copies go when the job is short of memory, or no evictions are 
   CHECK(t.all_intact());
 }
 
+TEST_CASE("what was evicted has to come back when the job uses its memory up, and stays then",
+          "[unchanged]") {
+  Tenant t;
+  t.memory.prepare_host(t.footprint, 1);
+  CHECK_FALSE(t.memory.watch_host());
+  t.evict();
+  CHECK_FALSE(t.memory.watch_host());
+  t.budget.is_tight = true;
+  CHECK_FALSE(t.memory.watch_host());  // short, but as short as swapping may make it
+  t.budget.is_used_up = true;
+  CHECK(t.memory.watch_host());
+  CHECK(t.memory.use().host >= t.footprint);  // what holds contents cannot go
+  t.restore();
+  CHECK_FALSE(t.memory.watch_host());
+  CHECK(t.memory.use().host == Bytes{});
+
+  t.budget.is_tight = t.budget.is_used_up = false;
+  t.memory.set_allowed({});
+  CHECK_FALSE(t.memory.evict());
+  CHECK(t.memory.last_eviction().no_room);
+  CHECK(t.memory.use().resident == t.footprint);
+  for (int i = 0; i < 60; ++i) t.memory.tend();
+  CHECK(t.evict().copied == t.footprint);
+  CHECK_FALSE(t.memory.last_eviction().no_room);
+  t.restore();
+  CHECK(t.all_intact());
+}
+
 TEST_CASE("what changes all the time is looked at ever more rarely", "[unchanged]") {
   Tenant t;
   std::vector<unsigned> looks;

@@ -50,10 +50,12 @@ class FakeBudget final : public HostBudget {
  public:
   Bytes room() const override { return left; }
   bool tight(Bytes /*more*/) const override { return is_tight; }
+  bool used_up() const override { return is_used_up; }
   std::optional<Bytes> limit() const override { return most; }
 
   Bytes left = gibibytes(64);
   bool is_tight = false;
+  bool is_used_up = false;
   std::optional<Bytes> most;
 };
 
@@ -74,7 +76,9 @@ class FakeHost final : public HostSystem {
     return true;
   }
   void join(Thread& thread) override { real_.join(thread); }
+  Nanoseconds now() const override { return time; }
 
+  Nanoseconds time{};
   // The n-th of the calls from now on (counted from 1) fails, and all after it; 0: none.
   std::atomic<int> fail_from{0};
   std::atomic<unsigned> most_threads{0};

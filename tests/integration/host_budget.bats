@@ -1,0 +1,102 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# What a job may swap is bounded by its own memory cgroup and by the site; and swapping ends no job.
+load helpers
+
+# The simulated GPU's memory is charged to a process beside the jobs, as if it had a board of its own.
+start_board() {
+  "$BUILD/tests/simgpu/simgpu-board" "$DIR/board" 3>&- &
+  PIDS[board]=$!
+  until_true 20 test -S "$DIR/board"
+  export SIMGPU_BOARD=$DIR/board
+}
+
+# own_group MIB: makes GROUP, a memory cgroup below this test's own with that limit.
+own_group() {
+  local above limit
+  above=/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:\(.*,\)\?memory\(,.*\)\?://p' /proc/self/cgroup) limit=memory.limit_in_bytes
+  if [[ -e /sys/fs/cgroup/cgroup.controllers ]]; then
+    above=/sys/fs/cgroup limit=memory.max  # processes may be in leaves only
+    echo +memory 2>/dev/null >$above/cgroup.subtree_control || true
+  fi
+  GROUP=$above/${DIR##*/}
+  mkdir "$GROUP" 2>/dev/null || skip "no memory cgroup can be made here"
+  echo $(($1 << 20)) >"$GROUP/$limit" || skip "no limit can be set to a memory cgroup here"
+}
+
+# confined NAME PROGRAM ARGUMENT...: a tenant in GROUP.
+confined() {
+  local name=$1 program=$2
+  shift 2
+  bash -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' - "$GROUP" \
+    "$SHAREDGPU" run -- "$PROGRAMS/$program" "$@" >"$DIR/$name.out" 2>"$DIR/$name.err" 3>&- &
+  PIDS[$name]=$!
+}
+
+# How often the kernel ended a process of GROUP for its memory.
+oom_kills() { sed -n 's/^oom_kill //p' "$GROUP"/memory.{oom_control,events} 2>/dev/null; }
+
+end_group() {
+  local name
+  for name in "$@"; do succeeds "$name"; done
+  [[ $(oom_kills) == 0 ]]
+  until_true 20 rmdir "$GROUP"
+}
+
+@test "what host memory could never hold is refused with a message, and the program goes on" {
+  own_group 256
+  start_board
+  start_arbiter
+  confined small ram --refused 240MiB --bytes 192MiB --after "$DIR/go"
+  progresses small
+  until_true 20 json_is '[t["host_budget_bytes"] >> 20 for t in s["tenants"]]' '[224]'
+  "$SHAREDGPU" status | grep -E 'HOST +BUDGET'
+  tenant other hold --bytes 75% --of 512MiB --seconds 2 --verify
+  touch "$DIR/go"
+  end_group small other
+  [[ $(grep -c 'device memory refused: this job.s host memory could never hold more than 224 MiB' "$DIR/small.err") == 1 ]]
+}
+
+@test "a job that fills its memory while its device memory is evicted gets that back in time" {
+  own_group 896
+  start_board
+  start_arbiter Quantum=10m
+  # Without coming home the job would need 448 + 460 MiB and more.
+  confined filler ram --bytes 448MiB --after "$DIR/go" --at-once 390MiB --slowly 70MiB
+  progresses filler
+  tenant other hold --bytes 448MiB --seconds 8 --verify
+  until_true 60 json_is '[t["resident_bytes"] for t in s["tenants"] if t["host_bytes"] >= 448 << 20]' '[0]'
+  touch "$DIR/go"
+  end_group filler other
+  grep -F '460 MiB of host memory taken, every byte verified' "$DIR/filler.out"
+}
+
+@test "a job that fills its memory beside the eviction keeps its device memory, says so once, and the others wait" {
+  own_group 768
+  start_board
+  start_arbiter Quantum=300ms
+  confined filler ram --bytes 384MiB --at-once 480MiB --slowly 30MiB --working
+  progresses filler
+  tenant other hold --bytes 75% --of 512MiB --seconds 1 --verify
+  end_group filler other
+  [[ $(grep -c 'has no room for what should leave the GPU' "$DIR/filler.err") == 1 ]]
+  grep -F 'cannot evict what it was asked to' "$DIR/arbiter.log"
+}
+
+@test "SwapPerUnit bounds all processes of a tenant together" {
+  start_arbiter SwapPerUnit=320MiB Quantum=300ms
+  "$SHAREDGPU" run -- bash -c '"$1/hold" --bytes 200MiB --seconds 5 --verify & sleep 1; "$1/ram" --refused 128MiB --bytes 112MiB --slowly 30MiB --working && wait $!' - "$PROGRAMS" \
+    >"$DIR/both.out" 2>"$DIR/both.err" 3>&- &
+  PIDS[both]=$!
+  until_true 60 grep -q ready "$DIR/both.out"
+  SHAREDGPU_DEBUG=1 tenant other hold --bytes 304MiB --seconds 3 --verify
+  local most=0 now
+  while kill -0 "${PIDS[both]}" 2>/dev/null; do
+    now=$(json 'max([t["host_bytes"] for t in s["tenants"] if len(t["pids"]) > 1] or [0])')
+    ((now > most)) && most=$now
+    sleep 0.1
+  done
+  all_succeed both other
+  ((most > 0 && most <= 320 << 20))
+  grep -q 'could never hold more than 320 MiB' "$DIR/both.err"
+}
