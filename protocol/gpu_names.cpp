@@ -41,7 +41,8 @@ std::string format_gpus(const GpuList& gpus) {
 std::string shortfall(const GpuList& gpus, unsigned wanted) {
   if (gpus.count == 0 || gpus.count >= wanted) return {};
   const std::string got = std::to_string(gpus.count) + (gpus.count == 1 ? " GPU" : " GPUs");
-  if (gpus.known < wanted) return "this node has " + std::to_string(gpus.known) + "; the job runs with " + got;
+  if (gpus.known < wanted)
+    return "this node has " + std::to_string(gpus.known) + "; the job runs with " + got;
   return "the job was given " + got + " when its first step here began, and keeps to that";
 }
 

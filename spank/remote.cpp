@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// slurmstepd, as root, once the options are known and before a task exists, but where told otherwise. If the step holds sharedgpu
-// units, its environment is prepared and the job's options are told to the arbiter. If it holds none, nothing
-// of ours is left in its environment.
+// slurmstepd, as root, once the options are known and before a task exists, but where told otherwise. If the
+// step holds sharedgpu units, its environment is prepared and the job's options are told to the arbiter. If
+// it holds none, nothing of ours is left in its environment.
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
@@ -102,7 +102,8 @@ void remove_leaked_gpus(spank_t spank) {
   spank_unsetenv(spank, kGpus);
 }
 
-// What the user had put into CUDA_VISIBLE_DEVICES was meant for another place: the job's GPUs are chosen here.
+// What the user had put into CUDA_VISIBLE_DEVICES was meant for another place: the job's GPUs are chosen
+// here.
 void show_gpus(spank_t spank, const GpuList& gpus) {
   if (gpus.count == 0) return;
   set_variable(spank, kVisible, format_gpus(gpus));

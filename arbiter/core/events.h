@@ -63,8 +63,9 @@ struct From {
 // The time that ArmTimer asked for has come.
 struct TimerFired {};
 
-using Event = std::variant<GpuFound, SessionCame, SessionGone, CapSet, Place, Unplace, From<Attach>, From<Usage>, From<Want>,
-                           From<Idle>, From<Ready>, From<Released>, From<MemoryQuery>, TimerFired>;
+using Event =
+    std::variant<GpuFound, SessionCame, SessionGone, CapSet, Place, Unplace, From<Attach>, From<Usage>,
+                 From<Want>, From<Idle>, From<Ready>, From<Released>, From<MemoryQuery>, TimerFired>;
 
 // ---- actions, to be done in their order ----
 

@@ -53,7 +53,8 @@ Placement place(const State& state, TenantId tenant, const Demand& demand) {
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
   all.resize(std::min<std::size_t>(all.size(), std::max(demand.gpus, 1u)));
   // Its processes see them in the host's order.
-  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.gpu->number < b.gpu->number; });
+  std::sort(all.begin(), all.end(),
+            [](const auto& a, const auto& b) { return a.gpu->number < b.gpu->number; });
 
   Placement placement{.units = units_on_each(std::max(demand.units, 1u), all.size()), .gpus = {}};
   for (const Standing& standing : all) placement.gpus.push_back(standing.gpu->uuid);

@@ -60,8 +60,8 @@ struct LeaseRecord {
 
 struct Record {
   Nanoseconds at{};
-  std::variant<BootRecord, TenantRecord, OptionsRecord, PlaceRecord, EndRecord, SessionRecord, AttachRecord, GoneRecord,
-               LeaseRecord>
+  std::variant<BootRecord, TenantRecord, OptionsRecord, PlaceRecord, EndRecord, SessionRecord, AttachRecord,
+               GoneRecord, LeaseRecord>
       what;
 };
 

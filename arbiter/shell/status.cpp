@@ -96,6 +96,7 @@ Json gpu_json(const StatusView& view, const Gpu& gpu) {
   Json json;
   json["uuid"] = format_gpu(gpu.uuid);
   json["name"] = name == view.gpu_names.end() ? "" : name->second;
+  json["number"] = gpu.number;
   json["units"] = units;
   json["total_bytes"] = gpu.total.count;
   json["verified"] = !gpu.learned;

@@ -9,10 +9,10 @@ load_settings() {
 
 save_settings() {
   CLUSTER_PREFIX=${CLUSTER_PREFIX-} CLUSTER_SIMGPU=${CLUSTER_SIMGPU-} CLUSTER_NAME=${CLUSTER_NAME:-sgpu}
-  CLUSTER_GPU_MEMORY=${CLUSTER_GPU_MEMORY:-1GiB}
+  CLUSTER_GPU_MEMORY=${CLUSTER_GPU_MEMORY:-1GiB} CLUSTER_GPUS=${CLUSTER_GPUS:-1}
   CLUSTER_PORT=$(free_ports)
   local name
-  for name in CLUSTER_PREFIX CLUSTER_SIMGPU CLUSTER_NAME CLUSTER_GPU_MEMORY CLUSTER_PORT; do
+  for name in CLUSTER_PREFIX CLUSTER_SIMGPU CLUSTER_NAME CLUSTER_GPU_MEMORY CLUSTER_GPUS CLUSTER_PORT; do
     printf '%s=%q\n' "$name" "${!name}"
   done >"$dir/settings"
 }
@@ -38,8 +38,8 @@ node() { echo "$CLUSTER_NAME$1"; }
 gpu_environment() {
   [[ $CLUSTER_SIMGPU ]] || return 0
   # Contexts as small as the GPU is, so that they take what they take of a real one.
-  printf 'export LD_LIBRARY_PATH=%q SIMGPU_MEMORY=%q SIMGPU_CONTEXT=4MiB SIMGPU_STATE=%q\n' \
-    "$CLUSTER_SIMGPU" "$CLUSTER_GPU_MEMORY" "/dev/shm/sharedgpu-$CLUSTER_PORT"
+  printf 'export LD_LIBRARY_PATH=%q SIMGPU_MEMORY=%q SIMGPU_DEVICES=%q SIMGPU_CONTEXT=4MiB SIMGPU_STATE=%q\n' \
+    "$CLUSTER_SIMGPU" "$CLUSTER_GPU_MEMORY" "$CLUSTER_GPUS" "/dev/shm/sharedgpu-$CLUSTER_PORT"
 }
 
 configure() {
@@ -54,7 +54,7 @@ configure() {
   write_cgroup_conf >"$dir/etc/cgroup.conf"
   echo "# no profiling" >"$dir/etc/acct_gather.conf"
   if [[ $CLUSTER_PREFIX ]]; then
-    [[ -e $dir/etc/gres.conf ]] || echo "Name=sharedgpu Count=8" >"$dir/etc/gres.conf"
+    [[ -e $dir/etc/gres.conf ]] || echo "Name=sharedgpu Count=$((8 * CLUSTER_GPUS))" >"$dir/etc/gres.conf"
     [[ -e $dir/etc/plugstack.conf ]] ||
       echo "optional $CLUSTER_PREFIX/lib/slurm/spank_sharedgpu.so config=$dir/etc/sharedgpu.conf" >"$dir/etc/plugstack.conf"
     [[ -e $dir/etc/sharedgpu.conf ]] || write_sharedgpu_conf >"$dir/etc/sharedgpu.conf"
@@ -136,7 +136,7 @@ CONF
   local i
   for i in 1 2; do
     cat <<CONF
-NodeName=$(node $i) NodeHostname=$host NodeAddr=127.0.0.1 Port=$((CLUSTER_PORT + 1 + i)) CPUs=8 RealMemory=65536${CLUSTER_PREFIX:+ Gres=sharedgpu:8}
+NodeName=$(node $i) NodeHostname=$host NodeAddr=127.0.0.1 Port=$((CLUSTER_PORT + 1 + i)) CPUs=$((8 * CLUSTER_GPUS)) RealMemory=65536${CLUSTER_PREFIX:+ Gres=sharedgpu:$((8 * CLUSTER_GPUS))}
 CONF
   done
   echo "PartitionName=main Nodes=ALL Default=YES State=UP"
