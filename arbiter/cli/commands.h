@@ -14,6 +14,7 @@ class App;
 
 namespace sharedgpu::cli {
 
+void add_ledger(CLI::App& app, int& status);
 void add_run(CLI::App& app, int& status);
 void add_status(CLI::App& app, int& status);
 void add_supervise(CLI::App& app, int& status);

@@ -25,6 +25,9 @@ inline bool drained(const Session& session) {
   return phase == Phase::out || (phase == Phase::leaving && session.released);
 }
 
+// What it has on the GPU while its tenant runs.
+Bytes demand_of(const Session& session);
+
 // What it asked for is not there yet.
 inline bool lacks_room(const Session* session) {
   return session->use.swappable > session->allowed || session->use.pinned > session->pinned;

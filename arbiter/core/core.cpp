@@ -151,12 +151,9 @@ void Core::on(const SessionGone& event) {
   if (gpu != nullptr && tenant.phase == Phase::leaving && !session->released) gpu->drained = now_;
   no_longer_expected(*session);
   std::erase(tenant.sessions, session);
+  if (gpu != nullptr) std::erase(gpu->sessions, session);
   state_.sessions.erase(event.session);
-
-  if (gpu != nullptr && gpu->learned) {
-    auto uses = [gpu](const auto& entry) { return entry.second.gpu == gpu; };
-    if (std::none_of(state_.sessions.begin(), state_.sessions.end(), uses)) state_.gpus.erase(gpu->uuid);
-  }
+  if (gpu != nullptr && gpu->learned && gpu->sessions.empty()) state_.gpus.erase(gpu->uuid);
   if (!tenant.resuming) {
     sync_leases(tenant);
     if (tenant.sessions.empty()) {
@@ -203,6 +200,9 @@ void Core::on(const From<Attach>& event) {
   send(*session, Attached{.gpu = gpu.uuid, .capacity = capacity});
   if (session->gpu == &gpu) return;
   session->gpu = &gpu;
+  auto by_number = [](const Session* a, const Session* b) { return a->id < b->id; };
+  gpu.sessions.insert(std::upper_bound(gpu.sessions.begin(), gpu.sessions.end(), session, by_number),
+                      session);
   session->news = now_;
   if (session->resumed) {
     attach_resumed(*session);
@@ -382,12 +382,11 @@ void Core::on(const From<MemoryQuery>& event) {
 Core::Room Core::room(const Gpu& gpu, TenantId tenant, Bytes cap) const {
   Bytes own;
   Bytes others_pinned;
-  for (const auto& [id, session] : state_.sessions) {
-    if (session.gpu != &gpu) continue;
-    if (session.tenant->id == tenant)
-      own += session.use.footprint();
+  for (const Session* session : gpu.sessions) {
+    if (session->tenant->id == tenant)
+      own += session->use.footprint();
     else
-      others_pinned += session.use.pinned;
+      others_pinned += session->use.pinned;
   }
   Bytes total = gpu.capacity;
   Bytes limit = minus(usable(gpu), others_pinned);
@@ -411,10 +410,9 @@ bool Core::could_ever_fit(const Session& session, const MemoryUse& use) const {
   };
   std::map<const Tenant*, Sum> sums;
   Bytes pinned;
-  for (const auto& [id, other] : state_.sessions) {
-    if (other.gpu != &gpu) continue;
-    const MemoryUse& its = &other == &session ? use : other.use;
-    Sum& sum = sums[other.tenant];
+  for (const Session* other : gpu.sessions) {
+    const MemoryUse& its = other == &session ? use : other->use;
+    Sum& sum = sums[other->tenant];
     sum.footprint += its.footprint();
     sum.pinned += its.pinned;
     pinned += its.pinned;
@@ -453,9 +451,9 @@ void Core::end_grace() {
   // A running session may have told of growth that was never granted.
   for (const auto& [uuid, gpu] : state_.gpus) {
     if (promised(gpu) <= usable(gpu)) continue;
-    for (auto& [id, session] : state_.sessions)
-      if (session.gpu == &gpu && session.tenant->phase == Phase::running)
-        session.allowed = std::min(session.allowed, session.use.resident);
+    for (Session* session : gpu.sessions)
+      if (session->tenant->phase == Phase::running)
+        session->allowed = std::min(session->allowed, session->use.resident);
   }
   for (auto& [id, session] : state_.sessions) {
     if (session.requests.empty() || could_ever_fit(session, settled(session.use, session.settling))) continue;

@@ -95,6 +95,11 @@ class Core {
     bool begun = false;  // false: nobody runs yet, or the one it is for is still on its way in
   };
 
+  struct RunningSet {
+    Turn turn;
+    std::vector<Tenant*> members;
+  };
+
   // core.cpp: what events tell
   void on(const GpuFound& event);
   void on(const SessionCame& event);
@@ -124,9 +129,9 @@ class Core {
   void plan(Domain& domain);
   void drop_who_no_longer_fits(Domain& domain, const Turn& turn);
   void drop_who_does_not_answer(Domain& domain);
-  void serve(Domain& domain, Tenant& waiter, const Turn& turn);
-  enum class Reckoning : std::uint8_t { now, at_peak };
-  bool fits(const Domain& domain, const Tenant* newcomer, Reckoning reckoning = Reckoning::now) const;
+  RunningSet running_set(const Domain& domain) const;
+  bool serve(Domain& domain, Tenant& waiter, const RunningSet& running);
+  bool fits_at_peak(const Domain& domain, Tenant& newcomer) const;
   Turn turn_of(const Domain& domain) const;
   TenantView view(const Tenant& tenant) const;
   void enter(Domain& domain, Tenant& tenant, bool leads);
@@ -150,13 +155,20 @@ class Core {
   void tell_contended(const Domain& domain);
   void tell_oversubscribed(const Domain& domain);
 
+  // choice.cpp: who fits together
+  enum class Reckoning : std::uint8_t { now, at_peak };
+  void begin_choice(const Domain& domain, Reckoning reckoning = Reckoning::now) const;
+  static void choose(Tenant& tenant, bool chosen);
+  static bool fits(const Domain& domain);
+  static bool fits(const Tenant& newcomer);
+  static std::vector<std::vector<Tenant*>> sets_of(const Domain& domain, std::vector<Tenant*> tenants);
+
   // pressure.cpp: which host memory that will take
   void expect_evictions(Gpu& gpu);
   void tell_host(Session& session, Bytes need);
 
   // timing.cpp: how long
   void set_turn_length(Domain& domain) const;
-  std::vector<std::vector<Tenant*>> sets_of(const Domain& domain, std::vector<Tenant*> tenants) const;
   void watch_turn(const Domain& domain);
   bool idle_enough(const Tenant& tenant) const;
   void end_pause(Tenant& tenant);

@@ -27,20 +27,18 @@ Bytes round_up(Bytes size, Bytes step) { return {(size.count + step.count - 1) /
 void Core::expect_evictions(Gpu& gpu) {
   Bytes demand;
   std::map<const Tenant*, Bytes> to_leave;
-  for (const auto& [id, session] : state_.sessions) {
-    if (session.gpu != &gpu) continue;
-    demand += session.use.swappable + std::max(session.use.pinned, session.pinned);
-    to_leave[session.tenant] = {};
+  for (const Session* session : gpu.sessions) {
+    demand += session->use.swappable + std::max(session->use.pinned, session->pinned);
+    to_leave[session->tenant] = {};
   }
   const bool pressure = to_leave.size() > 1 && demand > gpu.usable - Bytes{gpu.usable.count / kLastPart};
   if (pressure)
     for (auto& [tenant, bytes] : to_leave) bytes = minus(demand, gpu.usable) + tuning_.evict_step;
-  for (auto& [id, session] : state_.sessions) {
-    if (session.gpu != &gpu) continue;
-    Bytes& rest = to_leave[session.tenant];
-    const Bytes its = std::min(session.use.swappable, rest);
+  for (Session* session : gpu.sessions) {
+    Bytes& rest = to_leave[session->tenant];
+    const Bytes its = std::min(session->use.swappable, rest);
     rest -= its;
-    tell_host(session, its);
+    tell_host(*session, its);
   }
 }
 

@@ -9,8 +9,7 @@ namespace sharedgpu {
 
 Bytes Core::usable(const Gpu& gpu) const {
   Bytes contexts;
-  for (const auto& [id, session] : state_.sessions)
-    if (session.gpu == &gpu) contexts += session.use.context;
+  for (const Session* session : gpu.sessions) contexts += session->use.context;
   return std::min(gpu.capacity, minus(gpu.total, contexts));
 }
 
@@ -24,8 +23,7 @@ Bytes Core::promised(const Session& session) const {
 
 Bytes Core::promised(const Gpu& gpu) const {
   Bytes sum;
-  for (const auto& [id, session] : state_.sessions)
-    if (session.gpu == &gpu) sum += promised(session);
+  for (const Session* session : gpu.sessions) sum += promised(*session);
   return sum;
 }
 
@@ -73,10 +71,7 @@ void Core::notice_stuck() {
 // needs it to leave, who asks for it on the way out, for whom the turn is, who was taken along. Evicts for
 // what is missing.
 void Core::make_room(Gpu& gpu) {
-  std::vector<Session*> sessions;
-  for (auto& [id, session] : state_.sessions)
-    if (session.gpu == &gpu) sessions.push_back(&session);
-
+  const std::vector<Session*>& sessions = gpu.sessions;
   settle_pinned(gpu);
   const Bytes promised_now = promised(gpu);
   Bytes room = minus(gpu.usable, promised_now);
@@ -128,20 +123,19 @@ void Core::make_room(Gpu& gpu) {
 // What is resident already becomes pinned where it is: the same memory under another name. While a session
 // brings memory back, messages that cross could let it fill the old bound beside what it pinned.
 void Core::settle_pinned(Gpu& gpu) {
-  for (auto& [id, session] : state_.sessions) {
-    if (session.gpu != &gpu || session.settling == Bytes{}) continue;
-    if (!has_arrived(session) && !drained(session)) continue;
-    const Bytes settling = std::min({session.settling, session.use.swappable, session.use.resident});
-    const Session before = session;
-    session.use.swappable -= settling;
-    session.use.resident -= settling;
-    session.use.pinned += settling;
-    session.pinned += settling;
-    session.allowed = has_arrived(session) ? minus(session.allowed, settling)
-                                           : std::min(session.allowed, session.use.resident);
-    session.settling = {};
+  for (Session* session : gpu.sessions) {
+    if (session->settling == Bytes{} || (!has_arrived(*session) && !drained(*session))) continue;
+    const Bytes settling = std::min({session->settling, session->use.swappable, session->use.resident});
+    const Session before = *session;
+    session->use.swappable -= settling;
+    session->use.resident -= settling;
+    session->use.pinned += settling;
+    session->pinned += settling;
+    session->allowed = has_arrived(*session) ? minus(session->allowed, settling)
+                                             : std::min(session->allowed, session->use.resident);
+    session->settling = {};
     // A late Restore may let it fill as much as before.
-    if (promised(session) > promised(before) && promised(gpu) > gpu.usable) session = before;
+    if (promised(*session) > promised(before) && promised(gpu) > gpu.usable) *session = before;
   }
 }
 
@@ -149,19 +143,18 @@ void Core::settle_pinned(Gpu& gpu) {
 // than there is, the driver refuses a restore that they allow; then those that wait give up memory by steps.
 void Core::evict_for_the_unknown(Gpu& gpu) {
   Bytes shortage;
-  for (auto& [id, session] : state_.sessions) {
-    if (session.gpu != &gpu || session.tenant->phase != Phase::entering || session.ready || !session.told_all)
-      continue;
+  for (Session* session : gpu.sessions) {
+    if (session->tenant->phase != Phase::entering || session->ready || !session->told_all) continue;
     // A session that tries in vain goes on telling of it: what counts is that it is not ready.
-    Nanoseconds begun = std::max(session.told_all_at, session.pressed);
-    Nanoseconds due = begun + tuning_.shortage + std::chrono::seconds(session.use.swappable.count >> 30);
+    Nanoseconds begun = std::max(session->told_all_at, session->pressed);
+    Nanoseconds due = begun + tuning_.shortage + std::chrono::seconds(session->use.swappable.count >> 30);
     if (now_ >= due) {
-      session.pressed = now_;
+      session->pressed = now_;
       due = now_ + tuning_.shortage;
       actions_.emplace_back(
-          Note{.tenant = session.tenant->id, .text = "finds less memory than the books say"});
+          Note{.tenant = session->tenant->id, .text = "finds less memory than the books say"});
       // What it is just trying to back it may have told as resident.
-      shortage += std::max(minus(session.use.swappable, session.use.resident), tuning_.evict_step);
+      shortage += std::max(minus(session->use.swappable, session->use.resident), tuning_.evict_step);
     }
     wake_at(due);
   }
@@ -172,9 +165,9 @@ void Core::evict_for_the_unknown(Gpu& gpu) {
 // give up now, the one that has waited longest. Null: nobody.
 const Tenant* Core::first_starved(const Gpu& gpu) const {
   const Tenant* first = nullptr;
-  for (const auto& [id, session] : state_.sessions) {
-    const Tenant* tenant = session.tenant;
-    if (session.gpu != &gpu || !starved(session)) continue;
+  for (const Session* session : gpu.sessions) {
+    const Tenant* tenant = session->tenant;
+    if (!starved(*session)) continue;
     if ((first == nullptr || tenant->left < first->left) && can_be_filled(*tenant)) first = tenant;
   }
   return first;
@@ -183,32 +176,32 @@ const Tenant* Core::first_starved(const Gpu& gpu) const {
 // Whether all of a tenant's memory can be on its GPUs beside that of all who have not drained, or that cannot
 // be evicted for the time being.
 bool Core::can_be_filled(const Tenant& tenant) const {
-  std::map<const Gpu*, Bytes> needed;
-  for (const auto& [id, session] : state_.sessions) {
-    if (!on_gpu(&session)) continue;
-    Bytes& sum = needed[session.gpu];
-    if (session.tenant == &tenant)
-      sum += whole(session);
-    else if (!drained(session))
-      sum += promised(session);
-    else
-      sum += session.pinned + (session.stuck(now_) ? session.use.resident : Bytes{});
-  }
-  return std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [&](const Session* session) {
-    return !on_gpu(session) || needed[session->gpu] <= usable(*session->gpu);
-  });
+  auto fits_on = [&](const Gpu& gpu) {
+    Bytes needed;
+    for (const Session* session : gpu.sessions) {
+      if (session->tenant == &tenant)
+        needed += whole(*session);
+      else if (!drained(*session))
+        needed += promised(*session);
+      else
+        needed += session->pinned + (session->stuck(now_) ? session->use.resident : Bytes{});
+    }
+    return needed <= usable(gpu);
+  };
+  return std::all_of(tenant.sessions.begin(), tenant.sessions.end(),
+                     [&](const Session* session) { return !on_gpu(session) || fits_on(*session->gpu); });
 }
 
 // Asks tenants without a lease, least recently run first, for what is not on its way already. Where that is
 // for a tenant that cannot leave without it, those that are on their way out with it give what they can.
 void Core::evict(Gpu& gpu, Bytes shortage, const Tenant* first) {
   std::vector<Session*> victims;
-  for (auto& [id, session] : state_.sessions) {
-    if (session.gpu != &gpu || !drained(session) || session.stuck(now_)) continue;
-    const bool leaving = session.tenant->phase == Phase::leaving;
-    if (leaving && (first == nullptr || session.tenant == first)) continue;
-    shortage = minus(shortage, minus(session.use.resident, session.allowed));
-    victims.push_back(&session);
+  for (Session* session : gpu.sessions) {
+    if (!drained(*session) || session->stuck(now_)) continue;
+    const bool leaving = session->tenant->phase == Phase::leaving;
+    if (leaving && (first == nullptr || session->tenant == first)) continue;
+    shortage = minus(shortage, minus(session->use.resident, session->allowed));
+    victims.push_back(session);
   }
   std::stable_sort(victims.begin(), victims.end(), [](const Session* a, const Session* b) {
     const Tenant& one = *a->tenant;
@@ -230,19 +223,19 @@ void Core::evict(Gpu& gpu, Bytes shortage, const Tenant* first) {
 }
 
 void Core::send_restores(Gpu& gpu) {
-  for (auto& [id, session] : state_.sessions) {
-    if (session.gpu != &gpu || session.tenant->phase != Phase::entering || session.ready) continue;
-    bool all = session.allowed >= session.use.swappable;
-    bool news = session.asked ? session.allowed > session.told_allowed || (all && !session.told_all)
-                              : all || session.allowed > session.use.resident;
+  for (Session* session : gpu.sessions) {
+    if (session->tenant->phase != Phase::entering || session->ready) continue;
+    bool all = session->allowed >= session->use.swappable;
+    bool news = session->asked ? session->allowed > session->told_allowed || (all && !session->told_all)
+                               : all || session->allowed > session->use.resident;
     if (!news) continue;
-    session.asked = true;
-    session.told_allowed = session.allowed;
-    if (all && session.told_all_at == Nanoseconds{}) session.told_all_at = now_;
-    session.told_all = all;
-    session.epoch = session.tenant->epoch;
-    session.news = now_;
-    send(session, Restore{.epoch = session.epoch, .allowed = session.allowed});
+    session->asked = true;
+    session->told_allowed = session->allowed;
+    if (all && session->told_all_at == Nanoseconds{}) session->told_all_at = now_;
+    session->told_all = all;
+    session->epoch = session->tenant->epoch;
+    session->news = now_;
+    send(*session, Restore{.epoch = session->epoch, .allowed = session->allowed});
   }
 }
 
@@ -251,16 +244,16 @@ void Core::send_restores(Gpu& gpu) {
 // is none.
 void Core::refuse_the_last(const Gpu& gpu) {
   Session* last = nullptr;
-  for (auto& [id, session] : state_.sessions) {
-    if (session.gpu != &gpu || drained(session)) continue;
-    if (!starved(*session.tenant)) {
-      if (promised(session) != Bytes{}) return;  // it goes out without more, now or when its turn is over
+  for (Session* session : gpu.sessions) {
+    if (drained(*session)) continue;
+    if (!starved(*session->tenant)) {
+      if (promised(*session) != Bytes{}) return;  // it goes out without more, now or when its turn is over
       continue;
     }
-    if (!waits_to_grow(session) || can_be_filled(*session.tenant)) continue;
-    const Nanoseconds due = session.asked_to_grow + patience_for(session.use.footprint());
+    if (!waits_to_grow(*session) || can_be_filled(*session->tenant)) continue;
+    const Nanoseconds due = session->asked_to_grow + patience_for(session->use.footprint());
     wake_at(due);
-    if (now_ >= due && (last == nullptr || last->tenant->left <= session.tenant->left)) last = &session;
+    if (now_ >= due && (last == nullptr || last->tenant->left <= session->tenant->left)) last = session;
   }
   if (last == nullptr) return;
   actions_.emplace_back(Note{.tenant = last->tenant->id,

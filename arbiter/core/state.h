@@ -13,6 +13,9 @@
 
 namespace sharedgpu {
 
+struct Session;
+struct Tenant;
+
 struct Gpu {
   GpuUuid uuid;
   unsigned number = 0;  // in the host's order
@@ -23,12 +26,13 @@ struct Gpu {
   Nanoseconds handoff{};  // what handoffs to those who take turns took lately, on average; zero: none yet
   Nanoseconds drained{};  // when a tenant last ended a turn here
 
-  // Scratch of the planner, filled anew for each question.
-  Bytes usable;
-  Bytes load;
-};
+  std::vector<Session*> sessions;  // that use it, by their numbers
 
-struct Tenant;
+  Bytes usable;  // as of this step
+  // Scratch of the planner, see choice.cpp.
+  Bytes load;
+  Bytes least;
+};
 
 struct Session {
   SessionId id;
@@ -71,6 +75,10 @@ struct Session {
   Bytes told_host;                 // the last Prepare
   std::uint32_t told_sharers = 1;  // the same
   Nanoseconds less_host_since{};   // since when less has been enough
+
+  // Scratch of the planner, see choice.cpp.
+  Bytes needs;
+  Bytes keeps;
 
   bool stuck(Nanoseconds now) const { return stuck_until > now; }
 };

@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kIdleNews{100};
 // What a tenant's way in takes is guessed from its size before it has been seen: bytes a second.
-constexpr std::size_t kMostSets = 64;  // more make no turn shorter, and take long to count
 constexpr std::uint64_t kGuessedSpeed = 50'000'000'000;
 
 struct Mean {
@@ -30,24 +29,6 @@ Nanoseconds guessed_handoff(const Tenant& tenant) {
 
 }  // namespace
 
-// The running sets that there would be if all of these took turns: each is begun with the first of those that
-// are left, and who fits is taken along.
-std::vector<std::vector<Tenant*>> Core::sets_of(const Domain& domain, std::vector<Tenant*> tenants) const {
-  std::vector<std::vector<Tenant*>> sets;
-  while (!tenants.empty() && sets.size() < kMostSets) {
-    for (Tenant* each : domain.tenants) each->chosen = false;
-    std::vector<Tenant*> left;
-    std::vector<Tenant*>& set = sets.emplace_back();
-    for (Tenant* each : tenants) {
-      each->chosen = true;
-      each->chosen = set.empty() || fits(domain, each);
-      (each->chosen ? set : left).push_back(each);
-    }
-    tenants = std::move(left);
-  }
-  return sets;
-}
-
 // A handoff to a running set takes about as long as the longest of its members'.
 void Core::set_turn_length(Domain& domain) const {
   std::vector<Tenant*> waiting;
@@ -59,6 +40,7 @@ void Core::set_turn_length(Domain& domain) const {
   }
   Mean seen;
   Mean expected;
+  begin_choice(domain);
   for (const std::vector<Tenant*>& set : sets_of(domain, taking_turns)) {
     Nanoseconds longest{};
     Nanoseconds longest_seen{};

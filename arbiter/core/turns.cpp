@@ -17,12 +17,6 @@ bool complete(const Tenant& tenant) {
   });
 }
 
-Bytes demand_of(const Session& session) {
-  Bytes resident = std::max({session.use.swappable, session.use.resident, session.under_way});
-  if (session.tenant->phase == Phase::entering) resident = std::max(resident, session.allowed);
-  return resident + std::max(session.use.pinned, session.pinned);
-}
-
 bool demands_nothing(const Tenant& tenant) {
   return std::all_of(tenant.sessions.begin(), tenant.sessions.end(),
                      [](const Session* session) { return demand_of(*session) == Bytes{}; });
@@ -60,25 +54,6 @@ std::vector<Core::Domain> Core::domains() {
   return all;
 }
 
-// Whether the chosen tenants can all be resident, beside what the others cannot give up. For a newcomer only
-// the GPUs count on which it needs anything.
-bool Core::fits(const Domain& domain, const Tenant* newcomer, Reckoning reckoning) const {
-  auto demand = [reckoning](const Session& session) {
-    const Bytes now = demand_of(session);
-    return reckoning == Reckoning::now ? now : std::max(now, session.peak);
-  };
-  for (Gpu* gpu : domain.gpus) gpu->load = {};
-  for (const Tenant* tenant : domain.tenants)
-    for (const Session* session : tenant->sessions)
-      if (on_gpu(session)) session->gpu->load += tenant->chosen ? demand(*session) : unevictable(*session);
-  if (newcomer == nullptr)
-    return std::all_of(domain.gpus.begin(), domain.gpus.end(),
-                       [](const Gpu* gpu) { return gpu->load <= gpu->usable; });
-  return std::all_of(newcomer->sessions.begin(), newcomer->sessions.end(), [](const Session* session) {
-    return !on_gpu(session) || demand_of(*session) == Bytes{} || session->gpu->load <= session->gpu->usable;
-  });
-}
-
 Core::Turn Core::turn_of(const Domain& domain) const {
   Turn turn;
   bool on_the_way = false;
@@ -108,22 +83,37 @@ TenantView Core::view(const Tenant& tenant) const {
 void Core::plan(Domain& domain) {
   drop_who_does_not_answer(domain);
   set_turn_length(domain);
-  for (Tenant* tenant : domain.tenants) tenant->chosen = tenant->in_set();
-  if (!fits(domain, nullptr)) drop_who_no_longer_fits(domain, turn_of(domain));
+  begin_choice(domain);
+  for (Tenant* tenant : domain.tenants) choose(*tenant, tenant->in_set());
+  if (!fits(domain)) drop_who_no_longer_fits(domain, turn_of(domain));
 
-  for (Tenant* tenant : domain.tenants) tenant->chosen = true;
-  const bool everything_fits = fits(domain, nullptr);
+  begin_choice(domain);
+  for (Tenant* tenant : domain.tenants) choose(*tenant, true);
+  const bool everything_fits = fits(domain);
 
-  std::vector<Tenant*> waiting;
+  std::vector<std::pair<TenantView, Tenant*>> waiting;
   for (Tenant* tenant : domain.tenants) {
     if (tenant->phase != Phase::out) continue;
     bool costs_nothing = demands_nothing(*tenant) || (everything_fits && complete(*tenant));
-    if (tenant->wants() || costs_nothing) waiting.push_back(tenant);
+    if (tenant->wants() || costs_nothing) waiting.emplace_back(view(*tenant), tenant);
   }
-  std::stable_sort(waiting.begin(), waiting.end(), [this](const Tenant* a, const Tenant* b) {
-    return policy_.serves_first(view(*a), view(*b));
-  });
-  for (Tenant* waiter : waiting) serve(domain, *waiter, turn_of(domain));
+  std::stable_sort(waiting.begin(), waiting.end(),
+                   [this](const auto& a, const auto& b) { return policy_.serves_first(a.first, b.first); });
+  RunningSet running = running_set(domain);
+  for (const auto& [its_view, waiter] : waiting)
+    if (serve(domain, *waiter, running)) running = running_set(domain);
+}
+
+// Its members are chosen.
+Core::RunningSet Core::running_set(const Domain& domain) const {
+  RunningSet running{.turn = turn_of(domain), .members = {}};
+  begin_choice(domain);
+  for (Tenant* tenant : domain.tenants) {
+    if (!tenant->in_set()) continue;
+    choose(*tenant, true);
+    running.members.push_back(tenant);
+  }
+  return running;
 }
 
 // The running set has outgrown the GPU: the policy says who keeps its place. The first of them stays in any
@@ -136,13 +126,13 @@ void Core::drop_who_no_longer_fits(Domain& domain, const Turn& turn) {
   std::stable_sort(members.begin(), members.end(), [&](const Tenant* a, const Tenant* b) {
     return policy_.keeps_rather(view(*a), view(*b), turn.over);
   });
-  for (Tenant* member : members) member->chosen = false;
+  for (Tenant* member : members) choose(*member, false);
   bool first = !turn.over || std::none_of(domain.tenants.begin(), domain.tenants.end(),
                                           [this](const Tenant* tenant) { return starved(*tenant); });
   for (Tenant* member : members) {
-    member->chosen = true;
-    bool stays = fits(domain, member) || (first && member->phase == Phase::running && !view(*member).grows);
-    member->chosen = stays;
+    choose(*member, true);
+    const bool stays = fits(*member) || (first && member->phase == Phase::running && !view(*member).grows);
+    choose(*member, stays);
     first = first && !stays;
     if (stays) continue;
     leave(*member);
@@ -177,49 +167,50 @@ void Core::drop_who_does_not_answer(Domain& domain) {
 // Lets `waiter` in if it fits beside the running set, or if it does once those have left whose time is up,
 // who are idle, or whom it may interrupt. A running set whose footprint hovers about what fits must not put
 // others out again and again: who was put out for that waits for its turn, or until it fits beside the
-// largest footprints of this one.
-void Core::serve(Domain& domain, Tenant& waiter, const Turn& turn) {
+// largest footprints of this one. Returns whether the running set has to be looked at anew.
+bool Core::serve(Domain& domain, Tenant& waiter, const RunningSet& running) {
+  const Turn& turn = running.turn;
+  choose(waiter, true);
+  if (fits(waiter)) {
+    const bool empty = running.members.empty();
+    // Who gets in when the turn is over begins the next one.
+    const bool leads = empty || (turn.over && waiter.wants());
+    const bool enters = !waiter.outgrown || turn.over || empty || fits_at_peak(domain, waiter);
+    if (enters) enter(domain, waiter, leads);
+    return true;
+  }
   const bool interrupts = turn.begun && waiter.wants() && urgent(waiter);
   auto interruptible = [&](const Tenant& tenant) {
     return tenant.phase == Phase::running && peace_of(tenant, domain.turn.handoff) == Nanoseconds{};
   };
-  std::vector<Tenant*> may_leave;
-  bool empty = true;
-  for (Tenant* tenant : domain.tenants) {
-    tenant->chosen = tenant->in_set() || tenant == &waiter;
-    if (!tenant->in_set()) continue;
-    empty = false;
+  std::vector<std::pair<TenantView, Tenant*>> may_leave;
+  for (Tenant* tenant : running.members)
     if (turn.over || idle_enough(*tenant) || (interrupts && interruptible(*tenant)))
-      may_leave.push_back(tenant);
-  }
-  if (fits(domain, &waiter)) {
-    const bool may_return = !waiter.outgrown || turn.over || empty;
-    // Who gets in when the turn is over begins the next one.
-    if (may_return || fits(domain, &waiter, Reckoning::at_peak))
-      enter(domain, waiter, empty || (turn.over && waiter.wants()));
-    return;
-  }
-  std::stable_sort(may_leave.begin(), may_leave.end(), [&](const Tenant* a, const Tenant* b) {
-    return policy_.keeps_rather(view(*b), view(*a), turn.over);
+      may_leave.emplace_back(view(*tenant), tenant);
+  std::stable_sort(may_leave.begin(), may_leave.end(), [&](const auto& a, const auto& b) {
+    return policy_.keeps_rather(b.first, a.first, turn.over);
   });
   bool room = false;
   std::vector<Tenant*> leaving;
-  for (Tenant* tenant : may_leave) {
-    tenant->chosen = false;
+  for (const auto& [its_view, tenant] : may_leave) {
+    choose(*tenant, false);
     leaving.push_back(tenant);
-    room = fits(domain, &waiter);
+    room = fits(waiter);
     if (room) break;
   }
-  if (!room) return;
+  if (!room) {
+    for (Tenant* tenant : leaving) choose(*tenant, true);
+    choose(waiter, false);
+    return false;
+  }
   // Nobody leaves for nothing: whoever fits beside the newcomer after all is taken along.
   for (Tenant* tenant : leaving) {
-    tenant->chosen = true;
-    tenant->chosen = fits(domain, nullptr);
+    choose(*tenant, true);
+    choose(*tenant, fits(domain));
   }
   bool alone = true;
   bool interruption = false;
-  for (Tenant* tenant : domain.tenants) {
-    if (!tenant->in_set()) continue;
+  for (Tenant* tenant : running.members) {
     if (tenant->chosen) {
       alone = false;
       continue;
@@ -237,6 +228,14 @@ void Core::serve(Domain& domain, Tenant& waiter, const Turn& turn) {
   if (interruption) waiter.credit -= price_of_interruption(domain.turn.handoff);
   enter(domain, waiter, turn.over || alone || interruption);
   waiter.interrupts = interruption;
+  return true;
+}
+
+// Beside the largest footprints that the others had in this turn. Ends the choice under way.
+bool Core::fits_at_peak(const Domain& domain, Tenant& newcomer) const {
+  begin_choice(domain, Reckoning::at_peak);
+  for (Tenant* tenant : domain.tenants) choose(*tenant, tenant->in_set() || tenant == &newcomer);
+  return fits(newcomer);
 }
 
 void Core::enter(Domain& domain, Tenant& tenant, bool leads) {
@@ -501,8 +500,9 @@ void Core::tell_contended(const Domain& domain) {
 // Some turn will have to end then, and waits for what is queued. Nobody can tell when: a tenant that has
 // memory elsewhere comes back without warning.
 void Core::tell_oversubscribed(const Domain& domain) {
-  for (Tenant* tenant : domain.tenants) tenant->chosen = true;
-  const bool oversubscribed = domain.tenants.size() > 1 && !fits(domain, nullptr);
+  begin_choice(domain);
+  for (Tenant* tenant : domain.tenants) choose(*tenant, true);
+  const bool oversubscribed = domain.tenants.size() > 1 && !fits(domain);
   for (Tenant* tenant : domain.tenants)
     for (Session* session : tenant->sessions) {
       if (!on_gpu(session) || session->oversubscribed == oversubscribed) continue;

@@ -92,7 +92,9 @@ std::string Arbiter::start(const std::vector<GpuInfo>& gpus) {
   if (replay.damaged > 0)
     log::warning(path + ": passed over " + std::to_string(replay.damaged) + " damaged lines of " +
                  std::to_string(replay.damaged + replay.records));
-  for (const Record& past : history_.finish(read_boot_id(), start_time_of, now())) record(past);
+  for (const Record& past :
+       history_.finish({.boot_id = read_boot_id(), .booted = booted()}, start_time_of, now()))
+    record(past);
   last_session_ = history_.last_session;
   core_.emplace(tuning_of(settings_), *policy_, std::move(history_.recovered), now());
   for (const GpuInfo& gpu : gpus) add_gpu(gpu, false);

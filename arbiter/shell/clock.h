@@ -14,4 +14,11 @@ inline Nanoseconds now() {
   return std::chrono::seconds(time.tv_sec) + Nanoseconds(time.tv_nsec);
 }
 
+// When this boot of the host began, after 1970, by what the clock on the wall says now.
+inline Nanoseconds booted() {
+  timespec time = {};
+  clock_gettime(CLOCK_REALTIME, &time);
+  return std::chrono::seconds(time.tv_sec) + Nanoseconds(time.tv_nsec) - now();
+}
+
 }  // namespace sharedgpu

@@ -57,11 +57,10 @@ void History::end_boot() {
   }
 }
 
-std::vector<Record> History::finish(const std::string& boot_id, std::uint64_t (*starts)(pid_t),
-                                    Nanoseconds now) {
+std::vector<Record> History::finish(const BootRecord& boot, std::uint64_t (*starts)(pid_t), Nanoseconds now) {
   std::vector<Record> news;
-  if (boot_id != boot_id_) end_boot();
-  news.push_back(Record{.at = now, .what = BootRecord{.boot_id = boot_id}});
+  if (boot.boot_id != boot_id_) end_boot();
+  news.push_back(Record{.at = now, .what = boot});
   for (auto it = sessions_.begin(); it != sessions_.end();) {
     const Past& past = (it++)->second;
     SessionId id = past.record.session;

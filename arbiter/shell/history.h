@@ -27,7 +27,7 @@ class History {
   // Everything is told: settles what this boot of the host, and the processes that live now, make of it.
   // Returns the records that are to be appended for it. `starts` tells when a process was started, 0 if there
   // is none.
-  std::vector<Record> finish(const std::string& boot_id, std::uint64_t (*starts)(pid_t), Nanoseconds now);
+  std::vector<Record> finish(const BootRecord& boot, std::uint64_t (*starts)(pid_t), Nanoseconds now);
 
   struct PastSession {
     SessionId id;  // zero: it had none

@@ -36,7 +36,7 @@ class Writer {
   Writer& step(StepName step) { return number(step.job).number(step.step); }
   Writer& gpu(const GpuUuid& gpu) { return word(format_hex(gpu.bytes)); }
 
-  void operator()(const BootRecord& r) { word("boot").word(r.boot_id); }
+  void operator()(const BootRecord& r) { word("boot").word(r.boot_id).number(r.booted.count()); }
   void operator()(const TenantRecord& r) {
     word("tenant").number(r.tenant.value).number(r.uid);
     if (r.name.is_job())
@@ -102,6 +102,14 @@ class Reader {
     good_ = good_ && error == std::errc{} && rest == text.data() + text.size();
     return *this;
   }
+  // Two of them can be added up and subtracted.
+  Reader& time(Nanoseconds& time) {
+    std::int64_t count = 0;
+    number(count);
+    good_ = good_ && count >= 0 && count < (1ll << 62);
+    time = Nanoseconds(count);
+    return *this;
+  }
   Reader& step(StepName& step) { return number(step.job).number(step.step); }
   Reader& hex(std::uint8_t (&bytes)[16]) {
     good_ = parse_hex(word(), bytes) && good_;
@@ -145,7 +153,9 @@ bool read_options(Reader& in, OptionsRecord& r) {
 bool read_body(Reader& in, Record& record) {
   std::string_view kind = in.word();
   if (kind == "boot") {
-    record.what = BootRecord{.boot_id = std::string(in.word())};
+    BootRecord r{.boot_id = std::string(in.word()), .booted = {}};
+    in.time(r.booted);
+    record.what = r;
   } else if (kind == "tenant") {
     TenantRecord r;
     in.number(r.tenant.value).number(r.uid);
@@ -230,9 +240,7 @@ std::optional<Record> parse_record(std::string_view line) {
     return std::nullopt;
   Reader reader(text);
   Record record;
-  std::int64_t at = 0;
-  reader.number(at);
-  record.at = Nanoseconds(at);
+  reader.time(record.at);
   if (!read_body(reader, record)) return std::nullopt;
   return record;
 }

@@ -14,9 +14,11 @@
 
 namespace sharedgpu {
 
-// The arbiter started; times count from this boot of the host.
+// The arbiter started; times count from this boot of the host, which was `booted` after 1970, by the clock of
+// that moment.
 struct BootRecord {
   std::string boot_id;
+  Nanoseconds booted{};
 };
 struct TenantRecord {
   TenantId tenant;

@@ -5,7 +5,7 @@
 
 namespace sharedgpu {
 
-std::string TenantInfo::label() const {
+std::string label_of(const TenantName& name, TenantId id) {
   if (name.is_job()) return "job " + std::to_string(name.job);
   if (name.is_run()) return "run " + std::to_string(id.value);
   return "process " + std::to_string(name.process.pid);

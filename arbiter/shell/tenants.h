@@ -29,6 +29,9 @@ struct TenantName {
   bool is_run() const { return run != RunToken{}; }
 };
 
+// "job 1234", "run 7", "process 4711".
+std::string label_of(const TenantName& name, TenantId id);
+
 struct TenantInfo {
   TenantId id;
   TenantName name;
@@ -38,8 +41,7 @@ struct TenantInfo {
   Nanoseconds last_seen{};  // when its last session ended
   bool anchored = false;    // the connection of its `sharedgpu run` is open
 
-  // "job 1234", "run 7", "process 4711".
-  std::string label() const;
+  std::string label() const { return label_of(name, id); }
 };
 
 class Tenants {

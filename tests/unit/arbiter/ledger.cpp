@@ -73,7 +73,7 @@ std::vector<Record> all_kinds() {
   options.options.backend = Backend::managed;
   options.options.backend_given = 1;
   options.options.gpus = 2;
-  return {{.at = 1s, .what = BootRecord{.boot_id = "b-1"}},
+  return {{.at = 1s, .what = BootRecord{.boot_id = "b-1", .booted = 1700000000s}},
           tenant(1, job(9)),
           tenant(2, run),
           tenant(3, process),
@@ -208,7 +208,7 @@ TEST_CASE("Open leases and living sessions are expected back") {
   std::vector<Record> records = all_kinds();
   records.resize(8);  // up to the grant
   for (const Record& record : records) history.add(record);
-  auto news = history.finish("b-1", only_44_lives, 20s);
+  auto news = history.finish({.boot_id = "b-1"}, only_44_lives, 20s);
   CHECK(news.size() == 1);
   CHECK(history.recovered.leases.holds(TenantId{1}));
   CHECK(history.recovered.expected_sessions == 1);
@@ -236,7 +236,7 @@ TEST_CASE("A process with two GPUs finds the session of each again") {
                                              .started = 99}});
   records.push_back({.at = 5s, .what = AttachRecord{.session = SessionId{6}, .gpu = other}});
   for (const Record& record : records) history.add(record);
-  history.finish("b-1", only_44_lives, 20s);
+  history.finish({.boot_id = "b-1"}, only_44_lives, 20s);
   CHECK(history.recovered.expected_sessions == 2);
   CHECK(history.take_session(44, 99, other).id == SessionId{6});
   // The predecessor died before it wrote down that session 7 had a GPU.
@@ -251,7 +251,7 @@ TEST_CASE("Sessions whose processes are dead are not") {
   records.resize(8);
   for (const Record& record : records) history.add(record);
   auto news = history.finish(
-      "b-1", [](pid_t) { return std::uint64_t{100}; }, 20s);
+      {.boot_id = "b-1"}, [](pid_t) { return std::uint64_t{100}; }, 20s);
   CHECK(news.size() == 2);
   CHECK(history.recovered.expected_sessions == 0);
 }
@@ -300,7 +300,7 @@ TEST_CASE("After a boot of the host every lease has ended and jobs keep their ti
   records.resize(8);
   for (const Record& record : records) history.add(record);
   history.add(lease(true, 6s, 2, 10));
-  history.finish("b-2", only_44_lives, 1s);
+  history.finish({.boot_id = "b-2"}, only_44_lives, 1s);
   CHECK(history.recovered.leases.open().empty());
   CHECK(history.recovered.expected_sessions == 0);
   CHECK(history.recovered.leases.of_step({9, 0}, 100s) == 2s);

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// sharedgpu ledger: who held which GPU of this node, from when to when.
+#include <fcntl.h>
+#include <pwd.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "arbiter/cli/commands.h"
+#include "arbiter/shell/lease_table.h"
+#include "arbiter/shell/ledger.h"
+#include "arbiter/shell/peers.h"
+#include "protocol/gpu_names.h"
+
+namespace sharedgpu::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Arguments {
+  std::string config;
+  std::vector<std::string> files;
+  std::uint32_t job = 0;
+  std::string since;
+  std::string until;
+  std::string by = "step";
+  std::string format = "table";
+};
+
+// "2026-11-22", "2026-11-22T05:00" or "2026-11-22T05:00:30", in local time.
+std::optional<Nanoseconds> parse_moment(const std::string& text) {
+  for (const char* form : {"%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d"}) {
+    std::tm parts = {};
+    const char* end = strptime(text.c_str(), form, &parts);
+    if (end == nullptr || *end != '\0') continue;
+    parts.tm_isdst = -1;
+    const std::time_t seconds = std::mktime(&parts);
+    if (seconds != -1) return std::chrono::seconds(seconds);
+  }
+  return std::nullopt;
+}
+
+// In local time: for people as parse_moment() reads it, for programs with microseconds and the time zone.
+std::string format_moment(Nanoseconds moment, bool exact) {
+  const auto whole = std::chrono::floor<std::chrono::seconds>(moment);
+  const std::time_t seconds = whole.count();
+  std::tm parts = {};
+  localtime_r(&seconds, &parts);
+  std::array<char, 64> text{};
+  std::size_t size = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &parts);
+  if (exact) {
+    const long micro = static_cast<long>((moment - whole).count() / 1000);
+    size += static_cast<std::size_t>(std::snprintf(text.data() + size, text.size() - size, ".%06ld", micro));
+    std::strftime(text.data() + size, text.size() - size, "%z", &parts);
+  }
+  return text.data();
+}
+
+double seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+
+std::string user_name(std::uint32_t uid) {
+  const passwd* user = getpwuid(uid);
+  return user == nullptr ? std::to_string(uid) : user->pw_name;
+}
+
+// The columns of every format, in their order.
+Json fields_of(const LeaseRow& row, bool exact) {
+  Json fields;
+  fields["tenant"] = label_of(row.name, row.tenant);
+  if (row.step) fields["step"] = row.step->job == 0 ? "-" : format_step(row.step->step);
+  fields["user"] = user_name(row.uid);
+  fields["gpu"] = format_gpu(row.gpu);
+  fields["turns"] = row.turns;
+  fields["lease_seconds"] = std::round(seconds(row.held) * 1e6) / 1e6;
+  fields["first"] = format_moment(row.first, exact);
+  fields["last"] = format_moment(row.last, exact);
+  fields["open"] = row.open;
+  return fields;
+}
+
+std::string text_of(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+void print_csv(const Json& rows, const Json& header) {
+  auto print = [](const std::string& text, bool first) {
+    std::printf("%s%s", first ? "" : ",", text.c_str());
+  };
+  for (auto it = header.begin(); it != header.end(); ++it) print(it.key(), it == header.begin());
+  std::printf("\n");
+  for (const Json& row : rows) {
+    for (auto it = row.begin(); it != row.end(); ++it) print(text_of(*it), it == row.begin());
+    std::printf("\n");
+  }
+}
+
+void print_table(const Json& rows, const Json& header) {
+  std::vector<std::size_t> widths;
+  for (auto it = header.begin(); it != header.end(); ++it) {
+    std::size_t& width = widths.emplace_back(it.key().size());
+    for (const Json& row : rows) width = std::max(width, text_of(row.at(it.key())).size());
+  }
+  auto print = [&](const std::string& text, std::size_t column, bool right) {
+    const int width = static_cast<int>(widths[column]);
+    std::printf("%s%*s", column == 0 ? "" : "  ", right ? width : -width, text.c_str());
+  };
+  std::size_t column = 0;
+  for (auto it = header.begin(); it != header.end(); ++it, ++column) print(it.key(), column, it->is_number());
+  std::printf("\n");
+  for (const Json& row : rows) {
+    column = 0;
+    for (auto it = row.begin(); it != row.end(); ++it, ++column) print(text_of(*it), column, it->is_number());
+    std::printf("\n");
+  }
+}
+
+// Returns an empty string, or what is wrong.
+std::string read_file(const std::string& path, LeaseTable& table) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  if (!file) return path + ": " + std::strerror(errno);
+  const Ledger::Replay replay = replay_ledger(text, [&](const Record& record) { table.add(record); });
+  if (replay.damaged > 0)
+    complain(path + ": passed over " + std::to_string(replay.damaged) + " damaged lines of " +
+             std::to_string(replay.damaged + replay.records));
+  return {};
+}
+
+// Returns an empty string, or what is wrong.
+std::string read_moment(const char* option, const std::string& text, Nanoseconds& moment) {
+  if (text.empty()) return {};
+  const auto parsed = parse_moment(text);
+  if (!parsed) return std::string(option) + ": '" + text + "' is not a time (such as 2026-11-22T14:30)";
+  moment = *parsed;
+  return {};
+}
+
+int show(const Arguments& arguments) {
+  Nanoseconds since = Nanoseconds::min();
+  Nanoseconds until = Nanoseconds::max();
+  std::string error = read_moment("--since", arguments.since, since);
+  if (error.empty()) error = read_moment("--until", arguments.until, until);
+  if (!error.empty()) {
+    complain(error);
+    return 2;
+  }
+  std::vector<std::string> files = arguments.files;
+  if (files.empty()) {
+    Settings settings;
+    if (!load_settings(arguments.config, settings)) return 2;
+    files = {settings.state_dir + "/ledger"};
+  }
+  LeaseTable table;
+  for (const std::string& file : files) {
+    if (error = read_file(file, table); error.empty()) continue;
+    complain(error);
+    return 1;
+  }
+  std::vector<LeaseRow> rows = within(table.leases(), since, until);
+  if (arguments.job != 0) std::erase_if(rows, [&](const auto& row) { return row.name.job != arguments.job; });
+  if (arguments.by == "step") rows = by_step(rows);
+  if (arguments.by == "tenant") rows = by_tenant(rows);
+
+  const bool exact = arguments.format != "table";
+  LeaseRow any;
+  if (arguments.by != "tenant") any.step.emplace();
+  const Json header = fields_of(any, exact);
+  Json list = Json::array();
+  for (const LeaseRow& row : rows) list.push_back(fields_of(row, exact));
+  if (arguments.format == "json")
+    std::printf("%s\n", list.dump(2).c_str());
+  else
+    (arguments.format == "csv" ? print_csv : print_table)(list, header);
+  return 0;
+}
+
+}  // namespace
+
+void add_ledger(CLI::App& app, int& status) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("ledger", "Show who held which GPU of this node, and when");
+  command->add_option("--config", arguments->config, "Settings")->type_name("FILE");
+  command->add_option("--job", arguments->job, "This Slurm job only")->type_name("JOB");
+  command->add_option("--since", arguments->since, "What was held from then on")->type_name("TIME");
+  command->add_option("--until", arguments->until, "What was held before then")->type_name("TIME");
+  command->add_option("--by", arguments->by, "A line for each turn, step or tenant, and GPU")
+      ->check(CLI::IsMember({"turn", "step", "tenant"}));
+  command->add_option("--format", arguments->format, "How it is written")
+      ->check(CLI::IsMember({"table", "csv", "json"}));
+  command->add_option("files", arguments->files, "Ledgers, oldest first; default: that of this node")
+      ->type_name("LEDGER...");
+  command->callback([arguments, &status] { status = show(*arguments); });
+}
+
+}  // namespace sharedgpu::cli

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who fits together: what a domain's GPUs would carry if the tenants that are chosen had all that they need,
+// beside what the others cannot give up.
+//
+// What a session needs and keeps is looked at once, when a choice begins; choosing a tenant or dropping it
+// again then costs the same for many tenants as for few. A choice is void when a tenant has entered or left.
+#include <algorithm>
+
+#include "arbiter/core/actions.h"
+
+namespace sharedgpu {
+
+Bytes demand_of(const Session& session) {
+  Bytes resident = std::max({session.use.swappable, session.use.resident, session.under_way});
+  if (session.tenant->phase == Phase::entering) resident = std::max(resident, session.allowed);
+  return resident + std::max(session.use.pinned, session.pinned);
+}
+
+void Core::begin_choice(const Domain& domain, Reckoning reckoning) const {
+  for (Gpu* gpu : domain.gpus) gpu->load = {};
+  for (Tenant* tenant : domain.tenants) {
+    tenant->chosen = false;
+    for (Session* session : tenant->sessions) {
+      if (!on_gpu(session)) continue;
+      session->needs = demand_of(*session);
+      if (reckoning == Reckoning::at_peak) session->needs = std::max(session->needs, session->peak);
+      session->keeps = unevictable(*session);
+      session->gpu->load += session->keeps;
+    }
+  }
+}
+
+void Core::choose(Tenant& tenant, bool chosen) {
+  if (std::exchange(tenant.chosen, chosen) == chosen) return;
+  for (Session* session : tenant.sessions) {
+    if (!on_gpu(session)) continue;
+    session->gpu->load += chosen ? session->needs : session->keeps;
+    session->gpu->load -= chosen ? session->keeps : session->needs;
+  }
+}
+
+bool Core::fits(const Domain& domain) {
+  return std::all_of(domain.gpus.begin(), domain.gpus.end(),
+                     [](const Gpu* gpu) { return gpu->load <= gpu->usable; });
+}
+
+// For a newcomer only the GPUs count on which it needs anything.
+bool Core::fits(const Tenant& newcomer) {
+  return std::all_of(newcomer.sessions.begin(), newcomer.sessions.end(), [](const Session* session) {
+    return !on_gpu(session) || demand_of(*session) == Bytes{} || session->gpu->load <= session->gpu->usable;
+  });
+}
+
+// The running sets that there would be if all of these took turns: each is begun with the first of those that
+// are left, and who fits is taken along. A choice must have begun, with nobody chosen.
+std::vector<std::vector<Tenant*>> Core::sets_of(const Domain& domain, std::vector<Tenant*> tenants) {
+  constexpr std::size_t kMostSets = 64;  // more make no turn shorter, and take long to count
+  // The least that one of them adds to a GPU: where not even that fits anywhere, a set is full.
+  for (Gpu* gpu : domain.gpus) gpu->least = Bytes{~0ull};
+  for (const Tenant* tenant : tenants)
+    for (const Session* session : tenant->sessions)
+      if (on_gpu(session))
+        session->gpu->least = std::min(session->gpu->least, minus(session->needs, session->keeps));
+  auto full = [](const Gpu* gpu) { return minus(gpu->usable, gpu->load) < gpu->least; };
+
+  std::vector<std::vector<Tenant*>> sets;
+  while (!tenants.empty() && sets.size() < kMostSets) {
+    std::vector<Tenant*>& set = sets.emplace_back();
+    std::size_t left = 0;
+    for (std::size_t i = 0; i < tenants.size(); ++i) {
+      Tenant* tenant = tenants[i];
+      const bool hopeless = !set.empty() && std::all_of(domain.gpus.begin(), domain.gpus.end(), full);
+      if (hopeless) {
+        left = static_cast<std::size_t>(std::copy(tenants.begin() + static_cast<std::ptrdiff_t>(i),
+                                                  tenants.end(),
+                                                  tenants.begin() + static_cast<std::ptrdiff_t>(left)) -
+                                        tenants.begin());
+        break;
+      }
+      choose(*tenant, true);
+      const bool joins = set.empty() || fits(*tenant);
+      choose(*tenant, joins);
+      if (joins)
+        set.push_back(tenant);
+      else
+        tenants[left++] = tenant;
+    }
+    tenants.resize(left);
+    for (Tenant* tenant : set) choose(*tenant, false);
+  }
+  return sets;
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,75 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# `sharedgpu ledger`: what it tells is what was held.
+load helpers
+
+ledger() { "$SHAREDGPU" ledger --config "$DIR/conf" "$@"; }
+
+@test "turns of two that cannot run together do not overlap, and steps and tenants add them up" {
+  start_arbiter
+  local begin=$EPOCHREALTIME
+  tenant one hold --bytes 75% --of 512MiB --seconds 3 --verify
+  tenant two hold --bytes 75% --of 512MiB --seconds 3 --verify
+  all_succeed one two
+  local by end=$EPOCHREALTIME
+  for by in turn step tenant; do ledger --by "$by" --format json >"$DIR/$by.json"; done
+  python3 - "$DIR" "$begin" "$end" <<'PYTHON'
+import json, sys
+from datetime import datetime
+turns, steps, tenants = (json.load(open(f"{sys.argv[1]}/{by}.json")) for by in ("turn", "step", "tenant"))
+begin, end = map(float, sys.argv[2:])
+moment = lambda text: datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%f%z").timestamp()
+assert len(tenants) == 2 and len(turns) > 2, (tenants, turns)
+assert sum(row["turns"] for row in tenants) == len(turns)
+for rows in steps, tenants:
+    assert abs(sum(r["lease_seconds"] for r in rows) - sum(t["lease_seconds"] for t in turns)) < 1e-3, rows
+# In the first turn of each they have no memory yet, and fit.
+first = {turn["tenant"]: turn for turn in reversed(turns)}.values()
+both = [turn for turn in turns if turn not in first]
+for earlier, later in zip(both, both[1:]):
+    assert moment(earlier["last"]) <= moment(later["first"]) + 1e-5, (earlier, later)
+for turn in turns:
+    assert not turn["open"] and begin - 0.1 <= moment(turn["first"]) <= moment(turn["last"]) <= end + 0.1, turn
+    assert abs(moment(turn["last"]) - moment(turn["first"]) - turn["lease_seconds"]) < 1e-4, turn
+PYTHON
+}
+
+@test "a lease that is held is told as open" {
+  start_arbiter
+  tenant one hold --bytes 10% --of 512MiB --seconds 600 --progress
+  progresses one
+  [[ $(ledger --format csv | tail -n +2 | cut -d, -f9) == true ]]
+}
+
+@test "table, CSV and JSON have the same columns, and an empty ledger has them too" {
+  start_arbiter
+  local names=tenant,step,user,gpu,turns,lease_seconds,first,last,open
+  [[ $(ledger --format csv) == "$names" ]]
+  [[ $(ledger | tr -s ' ' ,) == "$names" ]]
+  [[ $(ledger --format json) == "[]" ]]
+}
+
+@test "a time window leaves out what was held before and after" {
+  start_arbiter
+  tenant one hold --bytes 10% --of 512MiB --seconds 1
+  all_succeed one
+  (($(ledger --format csv | wc -l) == 2))
+  (($(ledger --format csv --since "$(date -d '1 hour ago' +%FT%T)" --until "$(date -d '1 hour' +%FT%T)" | wc -l) == 2))
+  (($(ledger --format csv --until "$(date -d '1 hour ago' +%FT%T)" | wc -l) == 1))
+  (($(ledger --format csv --since "$(date -d '1 hour' +%FT%T)" | wc -l) == 1))
+  (($(ledger --format csv --job 7 | wc -l) == 1))
+}
+
+@test "damaged lines are told and passed over, and what cannot be read is an error" {
+  start_arbiter
+  tenant one hold --bytes 10% --of 512MiB --seconds 1
+  all_succeed one
+  { cat "$DIR/state/ledger"; echo "00000000 nonsense"; } >"$DIR/copy"
+  run -0 --separate-stderr ledger --format csv "$DIR/copy"
+  ((${#lines[@]} == 2))
+  [[ $stderr == "sharedgpu: $DIR/copy: passed over 1 damaged lines of "* ]]
+  run -1 --separate-stderr ledger "$DIR/none"
+  [[ $stderr == "sharedgpu: $DIR/none: No such file or directory" ]]
+  run -2 --separate-stderr ledger --since yesterday
+  [[ $stderr == "sharedgpu: --since: 'yesterday' is not a time (such as 2026-11-22T14:30)" ]]
+}
