@@ -260,7 +260,7 @@ TEST_CASE("A placement lasts as long as a process that was told of it") {
   auto kept = [](const std::vector<Record>& records, const std::string& boot = "b-1") {
     History history;
     for (const Record& record : records) history.add(record);
-    history.finish(boot, only_44_lives, 20s);
+    history.finish({.boot_id = boot}, only_44_lives, 20s);
     CHECK(history.keepers.size() == history.recovered.placements.size());
     return history.recovered.placements;
   };
