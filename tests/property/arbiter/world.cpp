@@ -213,8 +213,8 @@ void World::check_together() {
     for (const Session* session : tenant.sessions) {
       if (session->gpu == nullptr) continue;
       gates.insert(session->gate_open);
-      const bool held =
-          core_->leases().open({.tenant = id, .gpu = session->gpu->uuid, .step = session->step}) != nullptr;
+      const auto held =
+          core_->leases().open({.tenant = id, .gpu = session->gpu->uuid, .step = session->step});
       must(held || !session->gate_open, "an open gate on a GPU without a lease there");
     }
     must(gates.size() <= 1, "a tenant's gates are open on some of its GPUs only");
