@@ -99,7 +99,7 @@ void Core::on(const GpuFound& event) {
   auto [entry, is_new] = state_.gpus.try_emplace(event.gpu);
   if (!is_new) return;
   entry->second.uuid = event.gpu;
-  entry->second.number = static_cast<unsigned>(state_.gpus.size());
+  entry->second.number = static_cast<unsigned>(state_.gpus.size() - 1);
   entry->second.total = event.total;
   entry->second.capacity = event.capacity;
   entry->second.learned = event.learned;
