@@ -17,7 +17,7 @@ setup_file() {
     "LogFile=$two/log/sharedgpud" >"$two/etc/sharedgpu.conf"
   export SHAREDGPU_FIRST_CLUSTER=$first SHAREDGPU_CLUSTER_DIR=$two
   CLUSTER_NAME=g$((RANDOM % 1000))n CLUSTER_GPUS=2 CLUSTER_PREFIX=$first/prefix CLUSTER_SIMGPU=$first/simgpu \
-    CLUSTER_GPU_MEMORY=256MiB "$CLUSTER" up "$two"
+    CLUSTER_GPU_MEMORY=256MiB "$CLUSTER" up "$two" || { touch "$two/failed"; return 1; }
 }
 
 teardown_file() {
@@ -81,8 +81,8 @@ show='echo "[$CUDA_VISIBLE_DEVICES]"'
 }
 
 @test "a job keeps its GPU in all its steps and over the arbiter's death; a step without units has none of it" {
-  job=$(submit -w "$node" --gres=sharedgpu:1 -- bash -c "$show; until [[ -e $dir/jobs/go ]]; do sleep 0.2; done
-    srun bash -c '$show'; srun --gres=none bash -c '$show'")
+  steps="srun bash -c '$show'; srun --gres=none bash -c '$show'"
+  job=$(submit -w "$node" --gres=sharedgpu:1 -- bash -c "$show; until [[ -e $dir/jobs/go ]]; do sleep 0.2; done; $steps")
   wait_until 20 output_has "$job" "[GPU-"
   kill -9 "$(pgrep -f "sharedgpud --config $dir/etc/sharedgpu.conf" | head -n 1)"
   # Others come first, and would change its place if it were found anew.
