@@ -304,7 +304,8 @@ void Core::take_use(Session& session, MemoryUse told, bool may_grow) {
   for (const Session* other : session.tenant->sessions)
     if (other != &session && other->gpu == session.gpu) believed = minus(believed, other->use.context);
   told.context = std::min(told.context, believed);
-  if (told.swappable > session.use.swappable) session.ready = false;
+  // A Restore for what is new comes only now, however long ago it was told of the rest.
+  if (told.swappable > session.use.swappable && std::exchange(session.ready, false)) session.pressed = now_;
   session.use = told;
   session.peak = std::max(session.peak, told.footprint());
   session.pinned = std::min(session.pinned, told.pinned);
@@ -411,7 +412,8 @@ bool Core::could_ever_fit(const Session& session, const MemoryUse& use) const {
   std::map<const Tenant*, Sum> sums;
   Bytes pinned;
   for (const Session* other : gpu.sessions) {
-    const MemoryUse& its = other == &session ? use : other->use;
+    // What others ask to pin of it is as good as pinned.
+    const MemoryUse its = other == &session ? use : settled(other->use, other->settling);
     Sum& sum = sums[other->tenant];
     sum.footprint += its.footprint();
     sum.pinned += its.pinned;

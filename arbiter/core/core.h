@@ -98,6 +98,8 @@ class Core {
   struct RunningSet {
     Turn turn;
     std::vector<Tenant*> members;
+    std::vector<Tenant*>
+        may_leave;  // whose turn is over, or who are idle, in the order in which they would go
   };
 
   // core.cpp: what events tell
@@ -130,6 +132,7 @@ class Core {
   void drop_who_no_longer_fits(Domain& domain, const Turn& turn);
   void drop_who_does_not_answer(Domain& domain);
   RunningSet running_set(const Domain& domain) const;
+  std::vector<Tenant*> as_they_leave(const std::vector<Tenant*>& tenants, bool turn_over) const;
   bool serve(Domain& domain, Tenant& waiter, const RunningSet& running);
   bool fits_at_peak(const Domain& domain, Tenant& newcomer) const;
   Turn turn_of(const Domain& domain) const;

@@ -26,18 +26,17 @@ Bytes round_up(Bytes size, Bytes step) { return {(size.count + step.count - 1) /
 // evict() takes it. A little more is evicted for one that grows.
 void Core::expect_evictions(Gpu& gpu) {
   Bytes demand;
-  std::map<const Tenant*, Bytes> to_leave;
-  for (const Session* session : gpu.sessions) {
-    demand += session->use.swappable + std::max(session->use.pinned, session->pinned);
-    to_leave[session->tenant] = {};
-  }
-  const bool pressure = to_leave.size() > 1 && demand > gpu.usable - Bytes{gpu.usable.count / kLastPart};
-  if (pressure)
-    for (auto& [tenant, bytes] : to_leave) bytes = minus(demand, gpu.usable) + tuning_.evict_step;
+  bool shared = false;
   for (Session* session : gpu.sessions) {
-    Bytes& rest = to_leave[session->tenant];
-    const Bytes its = std::min(session->use.swappable, rest);
-    rest -= its;
+    demand += std::max(demand_of(*session), promised(*session));
+    shared = shared || session->tenant != gpu.sessions.front()->tenant;
+  }
+  const bool pressure = shared && demand > gpu.usable - Bytes{gpu.usable.count / kLastPart};
+  const Bytes of_one = pressure ? minus(demand, gpu.usable) + tuning_.evict_step : Bytes{};
+  for (const Session* session : gpu.sessions) session->tenant->to_leave = of_one;
+  for (Session* session : gpu.sessions) {
+    const Bytes its = std::min(session->use.swappable, session->tenant->to_leave);
+    session->tenant->to_leave -= its;
     tell_host(*session, its);
   }
 }

@@ -121,21 +121,27 @@ void Core::make_room(Gpu& gpu) {
 }
 
 // What is resident already becomes pinned where it is: the same memory under another name. While a session
-// brings memory back, messages that cross could let it fill the old bound beside what it pinned.
+// brings memory back, messages that cross could let it fill the old bound beside what it pinned: then there
+// must be room for both, and a session at work, whose turn may not end without an answer, is not kept waiting
+// for it for ever.
 void Core::settle_pinned(Gpu& gpu) {
   for (Session* session : gpu.sessions) {
-    if (session->settling == Bytes{} || (!has_arrived(*session) && !drained(*session))) continue;
+    if (session->settling == Bytes{} || (!at_work(*session) && !drained(*session))) continue;
     const Bytes settling = std::min({session->settling, session->use.swappable, session->use.resident});
     const Session before = *session;
     session->use.swappable -= settling;
     session->use.resident -= settling;
     session->use.pinned += settling;
     session->pinned += settling;
-    session->allowed = has_arrived(*session) ? minus(session->allowed, settling)
-                                             : std::min(session->allowed, session->use.resident);
+    if (has_arrived(*session)) session->allowed = minus(session->allowed, settling);
+    if (drained(*session)) session->allowed = std::min(session->allowed, session->use.resident);
     session->settling = {};
-    // A late Restore may let it fill as much as before.
-    if (promised(*session) > promised(before) && promised(gpu) > gpu.usable) *session = before;
+    if (promised(*session) <= promised(before) || promised(gpu) <= gpu.usable) continue;
+    *session = before;
+    if (drained(*session)) continue;
+    const Nanoseconds due = session->asked_to_grow + patience_for(session->use.footprint());
+    wake_at(due);
+    if (now_ >= due) refuse(*session);
   }
 }
 

@@ -60,7 +60,8 @@ struct Session {
   bool contended = false;     // what its page says
   bool told_all = false;      // entering: what it was told then was all it needs
   Nanoseconds told_all_at{};  // entering: when it was told so first
-  Nanoseconds pressed{};      // entering: when others last evicted for it what the books did not ask for
+  // Entering: when others last evicted for it what the books did not ask for, or when it was ready and grew.
+  Nanoseconds pressed{};
   Epoch epoch;                // the last one it was told
   std::uint64_t order = 0;    // the last Revoke or Step it was sent
   Bytes told_allowed;         // the last `allowed` it was told in Restore
@@ -123,7 +124,9 @@ struct Tenant {
   unsigned sets = 1;         // for the credit: as the planner last found them
   Nanoseconds turn{};
 
-  bool chosen = false;  // scratch of the planner
+  // Scratch of the planner.
+  bool chosen = false;
+  Bytes to_leave;
 
   bool in_set() const { return phase == Phase::entering || phase == Phase::running; }
   bool wants() const {

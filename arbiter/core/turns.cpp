@@ -106,14 +106,28 @@ void Core::plan(Domain& domain) {
 
 // Its members are chosen.
 Core::RunningSet Core::running_set(const Domain& domain) const {
-  RunningSet running{.turn = turn_of(domain), .members = {}};
+  RunningSet running{.turn = turn_of(domain), .members = {}, .may_leave = {}};
   begin_choice(domain);
   for (Tenant* tenant : domain.tenants) {
     if (!tenant->in_set()) continue;
     choose(*tenant, true);
     running.members.push_back(tenant);
+    if (running.turn.over || idle_enough(*tenant)) running.may_leave.push_back(tenant);
   }
+  running.may_leave = as_they_leave(running.may_leave, running.turn.over);
   return running;
+}
+
+// Who goes first comes first.
+std::vector<Tenant*> Core::as_they_leave(const std::vector<Tenant*>& tenants, bool turn_over) const {
+  std::vector<std::pair<TenantView, Tenant*>> order;
+  for (Tenant* tenant : tenants) order.emplace_back(view(*tenant), tenant);
+  std::stable_sort(order.begin(), order.end(), [&](const auto& a, const auto& b) {
+    return policy_.keeps_rather(b.first, a.first, turn_over);
+  });
+  std::vector<Tenant*> sorted;
+  for (const auto& [its_view, tenant] : order) sorted.push_back(tenant);
+  return sorted;
 }
 
 // The running set has outgrown the GPU: the policy says who keeps its place. The first of them stays in any
@@ -179,20 +193,18 @@ bool Core::serve(Domain& domain, Tenant& waiter, const RunningSet& running) {
     if (enters) enter(domain, waiter, leads);
     return true;
   }
-  const bool interrupts = turn.begun && waiter.wants() && urgent(waiter);
-  auto interruptible = [&](const Tenant& tenant) {
-    return tenant.phase == Phase::running && peace_of(tenant, domain.turn.handoff) == Nanoseconds{};
-  };
-  std::vector<std::pair<TenantView, Tenant*>> may_leave;
-  for (Tenant* tenant : running.members)
-    if (turn.over || idle_enough(*tenant) || (interrupts && interruptible(*tenant)))
-      may_leave.emplace_back(view(*tenant), tenant);
-  std::stable_sort(may_leave.begin(), may_leave.end(), [&](const auto& a, const auto& b) {
-    return policy_.keeps_rather(b.first, a.first, turn.over);
-  });
+  std::vector<Tenant*> may_leave = running.may_leave;
+  if (turn.begun && waiter.wants() && urgent(waiter)) {
+    for (Tenant* tenant : running.members) {
+      const bool in_peace =
+          tenant->phase != Phase::running || peace_of(*tenant, domain.turn.handoff) > Nanoseconds{};
+      if (!turn.over && !idle_enough(*tenant) && !in_peace) may_leave.push_back(tenant);
+    }
+    may_leave = as_they_leave(may_leave, turn.over);
+  }
   bool room = false;
   std::vector<Tenant*> leaving;
-  for (const auto& [its_view, tenant] : may_leave) {
+  for (Tenant* tenant : may_leave) {
     choose(*tenant, false);
     leaving.push_back(tenant);
     room = fits(waiter);

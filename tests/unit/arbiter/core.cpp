@@ -383,10 +383,10 @@ TEST_CASE("A tenant's sessions hold together") {
 }
 
 // A tenant of two sessions, 2 and 3, whose turn has just ended.
-Bench two_leave() {
+Bench two_leave(unsigned size = 30) {
   Bench b;
-  b.settle_in(2, 2, 30);
-  b.settle_in(3, 2, 30);
+  b.settle_in(2, 2, size);
+  b.settle_in(3, 2, size);
   b.come(1, 1);
   b.attach(1);
   b.grow(1, 75, 0);
@@ -752,6 +752,73 @@ TEST_CASE("Crossing messages change nothing") {
   CHECK_FALSE(b.tenant(1).wants());
   b.say(77, Want{});  // nobody
   CHECK(b.open(1));
+}
+
+TEST_CASE(
+    "What a session that was let forward settles is pinned, or refused: it is not kept waiting for ever") {
+  const auto settle = [](Bench& b, unsigned size) {
+    MemoryUse its = Bench::use(size, size, 10);
+    its.settling = mebibytes(10);
+    b.say(2, Usage{.request = 7, .use = its, .stuck = 0});
+  };
+  SECTION("there is room for what it was told before, and for what it pins") {
+    Bench b = two_leave();
+    b.release(2, 30, true);
+    b.pass(100ms);
+    REQUIRE(b.sent<Step>(2));
+    settle(b, 30);
+    CHECK_FALSE(b.sent<Verdict>(2));  // the rest of the GPU has been promised to who comes in
+    b.step(SessionGone{.session = SessionId{1}});
+    CHECK(b.granted(2));
+    CHECK(b.session(2).use.pinned == mebibytes(10));
+  }
+  SECTION("there is none") {
+    Bench b = two_leave(50);
+    b.release(2, 50, true);
+    b.pass(100ms);
+    REQUIRE(b.sent<Step>(2));
+    settle(b, 50);
+    CHECK_FALSE(b.sent<Verdict>(2));
+    // Until then nobody may count on what it asks to pin.
+    b.grow(1, 90, 0);
+    CHECK(b.granted(1));
+    b.grow(1, 91, 0);
+    REQUIRE(b.sent<Verdict>(1));
+    CHECK(b.sent<Verdict>(1)->granted == 0);
+    b.pass(9s);
+    CHECK_FALSE(b.sent<Verdict>(2));
+    b.pass(1s);
+    REQUIRE(b.sent<Verdict>(2));
+    CHECK(b.sent<Verdict>(2)->granted == 0);
+    CHECK(b.session(2).use.swappable == mebibytes(50));
+  }
+}
+
+TEST_CASE("Who was ready and grows has not lacked its memory since it was told of the rest") {
+  Bench b;
+  b.settle_in(2, 2, 30);
+  b.settle_in(3, 2, 30);
+  b.settle_in(1, 1, 40);
+  b.grow(1, 75, 40);
+  b.release(1, 40, true);
+  b.pass(10s);
+  b.release(2, 30, true);
+  b.release(3, 30, true);
+  b.tell(2, 30, 0);
+  b.tell(3, 30, 25);
+  b.ready(1, 75);
+  REQUIRE(b.open(1));
+  b.pass(10s);
+  b.release(1, 75, true);
+  REQUIRE(b.sent<Evict>(1));
+  b.tell(1, 75, 45);
+  REQUIRE(b.sent<Restore>(2));
+  b.ready(2, 30);
+  b.pass(600ms);
+  CHECK_FALSE(b.sent<Evict>(1));
+  b.grow(2, 35, 30);
+  auto is_note = [](const Action& action) { return std::holds_alternative<Note>(action); };
+  CHECK(std::none_of(b.last.begin(), b.last.end(), is_note));
 }
 
 TEST_CASE("Who finds less memory than the books say gets that of tenants without a lease") {
