@@ -323,6 +323,16 @@ struct JobOptions {
   Nanoseconds deadline{};
   Backend backend = Backend::swap;
   std::uint8_t backend_given = 0;
+  std::uint32_t gpus = 0;  // that it spans on each node; 0 counts as 1
+};
+
+// The GPUs that a tenant is placed on: those that its processes are to see, in this order. None: the arbiter
+// has no say in it.
+struct GpuList {
+  static constexpr std::uint32_t kMost = 12;
+  std::uint32_t count = 0;
+  std::uint32_t known = 0;  // so many does the arbiter hand out in all
+  GpuUuid gpu[kMost];
 };
 
 // Without Slurm: makes a tenant of the command that `sharedgpu run` is about to start. The tenant lives as
@@ -330,11 +340,13 @@ struct JobOptions {
 struct RunRequest {
   static constexpr MessageType kType = MessageType::run_request;
   JobOptions options;
+  std::uint8_t chosen = 0;  // the user named the GPUs himself: it is not placed
 };
 struct RunReply {
   static constexpr MessageType kType = MessageType::run_reply;
   RunToken token;  // for SHAREDGPU_TOKEN
   TenantId tenant;
+  GpuList gpus = {};
 };
 
 // A Slurm step by its numbers; the step's as slurm_step_id_t has it (batch 0xfffffffb, extern 0xfffffffc,
@@ -345,7 +357,8 @@ struct StepName {
   constexpr auto operator<=>(const StepName&) const = default;
 };
 
-// From slurmstepd, as root or SlurmUser only: the job's units and options.
+// From slurmstepd, as root or SlurmUser only: the job's units and options. The first one places the job, for
+// as long as a process that said this or a session of the job lives.
 struct RegisterJob {
   static constexpr MessageType kType = MessageType::register_job;
   StepName step;
@@ -355,6 +368,7 @@ struct RegisterJob {
 struct RegisterReply {
   static constexpr MessageType kType = MessageType::register_reply;
   std::uint8_t accepted = 0;
+  GpuList gpus = {};
 };
 
 // The lease time of one step on this node so far, all GPUs and finished sessions included. Root, SlurmUser or

@@ -60,7 +60,11 @@ extern "C" int slurm_spank_init_post_opt(spank_t spank, int count, char* argumen
   });
 }
 
-// In slurmstepd alone.
+// This and the next in slurmstepd alone.
+extern "C" int slurm_spank_task_init(spank_t spank, int, char*[]) {
+  return guarded([&] { remote_task_init(spank); });
+}
+
 extern "C" int slurm_spank_task_exit(spank_t spank, int, char*[]) {
   return guarded([&] { remote_task_exit(spank); });
 }

@@ -93,6 +93,14 @@ std::string set_deadline(JobOptions& options, std::string_view text) {
   return {};
 }
 
+std::string set_gpus(JobOptions& options, std::string_view text) {
+  auto gpus = parse_number<std::uint32_t>(text);
+  if (!gpus || *gpus < 1 || *gpus > GpuList::kMost)
+    return "a number from 1 to " + std::to_string(GpuList::kMost);
+  options.gpus = *gpus;
+  return {};
+}
+
 std::string set_backend(JobOptions& options, std::string_view text) {
   struct Name {
     std::string_view name;
@@ -127,6 +135,8 @@ const std::array<OptionInfo, kOptionCount> kOptions = {{
      "how GPU memory is shared: moved to host memory between turns, as the driver's managed memory, or not "
      "at all (default swap)",
      set_backend},
+    {"sharedgpu-gpus", "N",
+     "GPUs of each node that the job spans; it holds all of them at once or none (default 1)", set_gpus},
 }};
 
 std::string set_option(JobOptions& options, std::size_t index, std::string_view value) {

@@ -20,7 +20,7 @@ struct OptionInfo {
   std::string (*set)(JobOptions&, std::string_view value);
 };
 
-inline constexpr std::size_t kOptionCount = 5;
+inline constexpr std::size_t kOptionCount = 6;
 extern const std::array<OptionInfo, kOptionCount> kOptions;
 
 // Sets option number `index` of kOptions. Returns an empty string, or a message that names option and value;

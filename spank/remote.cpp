@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// slurmstepd, as root, once the options are known and before a task exists. If the step holds sharedgpu
-// units, its environment is prepared and the job's options are told to the arbiter. If it holds none, nothing
-// of ours is left in its environment.
+// slurmstepd, as root, once the options are known and before a task exists, but where told otherwise. If the
+// step holds sharedgpu units, its environment is prepared and the job's options are told to the arbiter. If
+// it holds none, nothing of ours is left in its environment.
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "protocol/ask.h"
+#include "protocol/gpu_names.h"
 #include "spank/plugin.h"
 #include "spank/preload.h"
 #include "spank/siblings.h"
@@ -26,6 +27,8 @@ constexpr char kPreload[] = "LD_PRELOAD";
 constexpr char kSocket[] = "SHAREDGPU_SOCKET";
 constexpr char kArbiterTimeout[] = "SHAREDGPU_ARBITER_TIMEOUT";
 constexpr char kOnNoArbiter[] = "SHAREDGPU_ON_NO_ARBITER";
+constexpr char kGpus[] = "SHAREDGPU_GPUS";
+constexpr char kVisible[] = "CUDA_VISIBLE_DEVICES";
 
 struct SlurmStep {
   StepName name;
@@ -37,6 +40,8 @@ SharedGpuStep published = {
     .job = 0, .step = 0, .units = 0, .socket = nullptr, .asking = PTHREAD_MUTEX_INITIALIZER, .ended = false};
 std::uint32_t tasks_ended = 0;
 std::string published_socket;
+// For the job's stderr, where its first task is about to start.
+std::string notice;
 
 std::string get_variable(spank_t spank, const char* name) {
   std::vector<char> buffer(4096);
@@ -90,6 +95,25 @@ void remove_leaked(spank_t spank) {
   for (const char* name : {kSocket, kArbiterTimeout, kOnNoArbiter}) spank_unsetenv(spank, name);
 }
 
+// The GPUs of the step that this one was started from, perhaps on another node.
+void remove_leaked_gpus(spank_t spank) {
+  const std::string gpus = get_variable(spank, kGpus);
+  if (!gpus.empty() && get_variable(spank, kVisible) == gpus) spank_unsetenv(spank, kVisible);
+  spank_unsetenv(spank, kGpus);
+}
+
+// What the user had put into CUDA_VISIBLE_DEVICES was meant for another place: the job's GPUs are chosen
+// here.
+void show_gpus(spank_t spank, const GpuList& gpus) {
+  if (gpus.count == 0) return;
+  set_variable(spank, kVisible, format_gpus(gpus));
+  set_variable(spank, kGpus, format_gpus(gpus));
+  const std::string problem = shortfall(gpus, given_options().gpus);
+  if (problem.empty()) return;
+  notice = "sharedgpu: --sharedgpu-gpus=" + std::to_string(given_options().gpus) + ": " + problem + "\n";
+  log_error(notice);
+}
+
 void set_environment(spank_t spank, const Settings& settings) {
   using std::chrono::milliseconds;
   set_variable(spank, kPreload, with_preload(get_variable(spank, kPreload), interposer_path()));
@@ -102,7 +126,8 @@ void set_environment(spank_t spank, const Settings& settings) {
 // Slurm counts a node as failed whose step does not start.
 constexpr Nanoseconds kMostWait = std::chrono::seconds(5);
 
-void register_job(const SlurmStep& step, const Settings& settings) {
+// Returns the GPUs that the job is placed on.
+GpuList register_job(const SlurmStep& step, const Settings& settings) {
   RegisterJob request{.step = step.name, .uid = step.uid, .options = given_options()};
   request.options.units = step.units;
   Message answer;
@@ -117,6 +142,7 @@ void register_job(const SlurmStep& step, const Settings& settings) {
     problem = "refused";
   if (!problem.empty())
     log_error("the arbiter was not told of this step's units and options (the job goes on): " + problem);
+  return problem.empty() ? answer.as<RegisterReply>().gpus : GpuList{};
 }
 
 }  // namespace
@@ -126,6 +152,7 @@ void remote_init(spank_t spank) { register_options(spank); }
 void remote_init_post_opt(spank_t spank, int count, char** arguments) {
   SlurmStep step = read_step(spank);
   if (step.name.step == kExternStep) return;  // runs no program; its environment is not the GRES plugin's
+  remove_leaked_gpus(spank);
   if (step.units == 0) {
     remove_leaked(spank);
     return;
@@ -142,7 +169,14 @@ void remote_init_post_opt(spank_t spank, int count, char** arguments) {
   published.step = step.name.step;
   published.socket = published_socket.c_str();
   published.units = step.units;
-  register_job(step, settings);
+  show_gpus(spank, register_job(step, settings));
+}
+
+// As the user, in the task's own process, with its stderr.
+void remote_task_init(spank_t spank) {
+  int task = 0;
+  if (notice.empty() || spank_get_item(spank, S_TASK_ID, &task) != ESPANK_SUCCESS || task != 0) return;
+  if (write(STDERR_FILENO, notice.data(), notice.size()) < 0) return;  // nobody is left to be told
 }
 
 void remote_task_exit(spank_t spank) {

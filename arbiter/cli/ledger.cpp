@@ -15,10 +15,10 @@
 #include <nlohmann/json.hpp>
 
 #include "arbiter/cli/commands.h"
-#include "arbiter/shell/gpus.h"
 #include "arbiter/shell/lease_table.h"
 #include "arbiter/shell/ledger.h"
 #include "arbiter/shell/peers.h"
+#include "protocol/gpu_names.h"
 
 namespace sharedgpu::cli {
 namespace {

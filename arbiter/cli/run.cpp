@@ -18,6 +18,7 @@
 #include "arbiter/cli/commands.h"
 #include "config/quantities.h"
 #include "protocol/ask.h"
+#include "protocol/gpu_names.h"
 
 namespace sharedgpu::cli {
 namespace {
@@ -28,6 +29,7 @@ struct Arguments {
   std::string share;
   std::string backend;
   int priority = 0;
+  unsigned gpus = 0;  // not given
   std::vector<std::string> command;
 };
 
@@ -46,9 +48,16 @@ bool parse_share(const std::string& text, JobOptions& options) {
          options.share_limit >= options.share_request;
 }
 
+// Without Slurm CUDA_VISIBLE_DEVICES is the user's own way to name GPUs.
+bool user_chose() { return std::getenv("CUDA_VISIBLE_DEVICES") != nullptr; }
+
 // Returns an empty string or what is wrong.
 std::string read_options(const Arguments& arguments, JobOptions& options) {
   options.priority = arguments.priority;
+  options.gpus = arguments.gpus;
+  if (arguments.gpus > GpuList::kMost)
+    return "--gpus: " + std::to_string(arguments.gpus) + " is more than " + std::to_string(GpuList::kMost);
+  if (arguments.gpus > 0 && user_chose()) return "--gpus: CUDA_VISIBLE_DEVICES names the GPUs already";
   if (!arguments.memory.empty()) {
     auto size = parse_size(arguments.memory);
     if (!size || *size == Bytes{})
@@ -79,7 +88,7 @@ std::string ask_for_tenant(const Settings& settings, const JobOptions& options, 
     return "no arbiter at " + settings.socket + ": " + std::strerror(error);
   Message message;
   UniqueFd ignored;
-  auto question = Message::of(RunRequest{.options = options});
+  auto question = Message::of(RunRequest{.options = options, .chosen = user_chose()});
   if (int error = ask(channel, question, answer_patience(settings.arbiter_timeout), message, ignored))
     return "the arbiter at " + settings.socket + " does not answer: " + std::strerror(error);
   if (message.type == MessageType::refused) {
@@ -115,13 +124,17 @@ void preload(const std::string& library) {
   setenv("LD_PRELOAD", (list + library).c_str(), 1);
 }
 
-void set_environment(const Settings& settings, const RunToken& token, const std::string& library) {
+void set_environment(const Settings& settings, const RunReply& reply, const std::string& library) {
   auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(settings.arbiter_timeout);
   setenv("SHAREDGPU_SOCKET", settings.socket.c_str(), 1);
-  setenv("SHAREDGPU_TOKEN", hex(token).c_str(), 1);
+  setenv("SHAREDGPU_TOKEN", hex(reply.token).c_str(), 1);
   setenv("SHAREDGPU_ARBITER_TIMEOUT", std::to_string(timeout.count()).c_str(), 1);
   setenv("SHAREDGPU_ON_NO_ARBITER", settings.on_no_arbiter == OnNoArbiter::fail ? "fail" : "plain", 1);
   preload(library);
+  if (reply.gpus.count == 0) return;
+  const std::string gpus = format_gpus(reply.gpus);
+  setenv("CUDA_VISIBLE_DEVICES", gpus.c_str(), 1);
+  setenv("SHAREDGPU_GPUS", gpus.c_str(), 1);
 }
 
 int execute(const std::vector<std::string>& command) {
@@ -150,7 +163,9 @@ int run(const Arguments& arguments) {
                                         : ask_for_tenant(settings, options, channel, reply);
   if (trouble.empty()) {
     fcntl(channel.fd(), F_SETFD, 0);
-    set_environment(settings, reply.token, library);
+    if (std::string problem = shortfall(reply.gpus, options.gpus); !problem.empty())
+      complain("--gpus " + std::to_string(options.gpus) + ": " + problem);
+    set_environment(settings, reply, library);
   } else if (settings.on_no_arbiter == OnNoArbiter::fail) {
     complain(trouble);
     return 1;
@@ -171,6 +186,9 @@ void add_run(CLI::App& app, int& status) {
   command->add_option("--share", arguments->share, "Percent of GPU time")->type_name("REQUEST[:LIMIT]");
   command->add_option("--priority", arguments->priority, "Higher goes first")->type_name("N");
   command->add_option("--backend", arguments->backend, "swap, managed or native")->type_name("BACKEND");
+  command->add_option("--gpus", arguments->gpus, "GPUs that it spans (default 1)")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
   command->add_option("command", arguments->command, "The command and its arguments")
       ->type_name("COMMAND...")
       ->required();

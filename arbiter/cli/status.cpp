@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -68,30 +69,45 @@ void print_turns(const Json& gpu) {
 
 void print_gpus(const Json& status) {
   for (const Json& gpu : status.at("gpus")) {
-    std::printf("%s  %s%s\n", gpu.value("uuid", "").c_str(), gpu.value("name", "").c_str(),
-                gpu.value("verified", true) ? "" : "  (size unverified)");
-    std::printf("  capacity %s of %s, allocated %s, resident %s, contexts %s%s\n",
-                size_of(gpu, "capacity_bytes").c_str(), size_of(gpu, "total_bytes").c_str(),
-                size_of(gpu, "footprint_bytes").c_str(), size_of(gpu, "resident_bytes").c_str(),
-                size_of(gpu, "context_bytes").c_str(), gpu.value("contended", false) ? ", contended" : "");
+    std::printf("%u: %s  %s%s\n", gpu.value("number", 0u), gpu.value("uuid", "").c_str(),
+                gpu.value("name", "").c_str(), gpu.value("verified", true) ? "" : "  (size unverified)");
+    std::printf("  units %u, capacity %s of %s, allocated %s, resident %s, contexts %s%s\n",
+                gpu.value("units", 0u), size_of(gpu, "capacity_bytes").c_str(),
+                size_of(gpu, "total_bytes").c_str(), size_of(gpu, "footprint_bytes").c_str(),
+                size_of(gpu, "resident_bytes").c_str(), size_of(gpu, "context_bytes").c_str(),
+                gpu.value("contended", false) ? ", contended" : "");
     print_turns(gpu);
   }
   if (status.at("gpus").empty()) std::printf("no GPU known yet\n");
 }
 
+// The numbers of the GPUs that it uses or is placed on.
+std::string gpus_of(const Json& status, const Json& tenant) {
+  Json numbers = Json::array();
+  for (const Json& gpu : status.at("gpus")) {
+    auto names = [&](const char* list) {
+      const Json& all = tenant.at(list);
+      return std::find(all.begin(), all.end(), gpu.at("uuid")) != all.end();
+    };
+    if (names("gpus") || names("placed")) numbers.push_back(gpu.at("number"));
+  }
+  std::sort(numbers.begin(), numbers.end());
+  return join(numbers);
+}
+
 void print_tenants(const Json& status) {
   if (status.at("tenants").empty()) return;
-  std::printf("\n%-16s %7s  %-8s %11s %11s %11s %11s %9s  %s\n", "TENANT", "UID", "STATE", "ALLOCATED",
-              "RESIDENT", "HOST", "BUDGET", "LEASE", "PIDS");
+  std::printf("\n%-16s %7s  %-8s %11s %11s %11s %11s %9s  %-8s %s\n", "TENANT", "UID", "STATE", "ALLOCATED",
+              "RESIDENT", "HOST", "BUDGET", "LEASE", "GPUS", "PIDS");
   for (const Json& tenant : status.at("tenants")) {
     std::string state = tenant.value("state", "");
     if (state == "out") state = tenant.value("wants", false) ? "waiting" : "idle";
     double leaving = tenant.value("leaving_seconds", 0.0);
-    std::printf("%-16s %7u  %-8s %11s %11s %11s %11s %8.1fs  %s", tenant.value("name", "").c_str(),
+    std::printf("%-16s %7u  %-8s %11s %11s %11s %11s %8.1fs  %-8s %s", tenant.value("name", "").c_str(),
                 tenant.value("uid", 0u), state.c_str(), size_of(tenant, "footprint_bytes").c_str(),
                 size_of(tenant, "resident_bytes").c_str(), size_of(tenant, "host_bytes").c_str(),
                 budget_of(tenant).c_str(), tenant.value("lease_seconds", 0.0),
-                join(tenant.at("pids")).c_str());
+                gpus_of(status, tenant).c_str(), join(tenant.at("pids")).c_str());
     if (leaving >= 1) std::printf("  (asked to leave %.0f s ago)", leaving);
     if (tenant.value("stuck", false)) std::printf("  (cannot evict)");
     std::printf("\n");

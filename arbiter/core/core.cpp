@@ -34,6 +34,7 @@ Core::Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nano
       grace_until_(now + tuning.grace),
       last_record_(recovered.last_record),
       still_expected_(recovered.expected_sessions) {
+  state_.placements = std::move(recovered.placements);
   for (const auto& [key, lease] : leases_.open()) {
     Tenant& tenant = state_.tenants[key.tenant];
     tenant.id = key.tenant;
@@ -99,6 +100,7 @@ void Core::on(const GpuFound& event) {
   auto [entry, is_new] = state_.gpus.try_emplace(event.gpu);
   if (!is_new) return;
   entry->second.uuid = event.gpu;
+  entry->second.number = static_cast<unsigned>(state_.gpus.size() - 1);
   entry->second.total = event.total;
   entry->second.capacity = event.capacity;
   entry->second.learned = event.learned;
@@ -170,6 +172,19 @@ void Core::on(const CapSet& event) {
   tenant->second.cap = event.cap;
   tenant->second.host_cap = event.host_cap;
 }
+
+// Once placed it stays there: its processes know where. Only a GPU that is gone is replaced.
+void Core::on(const Place& event) {
+  Placement& placement = state_.placements[event.tenant];
+  auto is_here = [this](const GpuUuid& gpu) { return state_.gpus.count(gpu) > 0; };
+  if (placement.gpus.empty() || !std::all_of(placement.gpus.begin(), placement.gpus.end(), is_here))
+    placement = place(state_, event.tenant, event.demand);
+  else
+    placement.units = units_on_each(event.demand.units, placement.gpus.size());
+  if (placement.gpus.empty()) state_.placements.erase(event.tenant);
+}
+
+void Core::on(const Unplace& event) { state_.placements.erase(event.tenant); }
 
 void Core::on(const From<Attach>& event) {
   Session* session = find(event.session);

@@ -46,6 +46,7 @@ struct Tuning {
 // What an arbiter that starts knows of its predecessor.
 struct Recovered {
   LeaseBook leases;
+  std::map<TenantId, Placement> placements = {};
   Nanoseconds last_record{};       // when the predecessor last wrote anything
   unsigned expected_sessions = 0;  // attached then, and their processes still live
   Epoch last_epoch;
@@ -110,6 +111,8 @@ class Core {
   void on(const SessionCame& event);
   void on(const SessionGone& event);
   void on(const CapSet& event);
+  void on(const Place& event);
+  void on(const Unplace& event);
   void on(const From<Attach>& event);
   void on(const From<Usage>& event);
   void on(const From<Want>& event);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "arbiter/core/lease_book.h"
+#include "arbiter/core/placement.h"
 #include "protocol/messages.h"
 
 namespace sharedgpu {
@@ -43,6 +44,17 @@ struct CapSet {
   Bytes host_cap = {};
 };
 
+// The tenant's processes are about to start: it gets its GPUs, unless it has some already.
+struct Place {
+  TenantId tenant;
+  Demand demand;
+};
+
+// Nobody is left who knows of the tenant's placement.
+struct Unplace {
+  TenantId tenant;
+};
+
 // One of Attach, Usage, Want, Idle, Ready, Released, MemoryQuery, as the session sent it.
 template <class Body>
 struct From {
@@ -53,8 +65,9 @@ struct From {
 // The time that ArmTimer asked for has come.
 struct TimerFired {};
 
-using Event = std::variant<GpuFound, SessionCame, SessionGone, CapSet, From<Attach>, From<Usage>, From<Want>,
-                           From<Idle>, From<Ready>, From<Released>, From<MemoryQuery>, TimerFired>;
+using Event =
+    std::variant<GpuFound, SessionCame, SessionGone, CapSet, Place, Unplace, From<Attach>, From<Usage>,
+                 From<Want>, From<Idle>, From<Ready>, From<Released>, From<MemoryQuery>, TimerFired>;
 
 // ---- actions, to be done in their order ----
 

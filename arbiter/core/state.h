@@ -18,6 +18,7 @@ struct Tenant;
 
 struct Gpu {
   GpuUuid uuid;
+  unsigned number = 0;  // in the host's order
   Bytes total;
   Bytes capacity;         // see docs/architecture.md, "Capacity"
   bool learned = false;   // known from a session only; forgotten with the last one
@@ -139,10 +140,17 @@ struct Tenant {
   }
 };
 
+// The GPUs that a tenant's processes see, see placement.h.
+struct Placement {
+  unsigned units = 1;  // that it counts with on each
+  std::vector<GpuUuid> gpus;
+};
+
 struct State {
   std::map<GpuUuid, Gpu> gpus;
   std::map<TenantId, Tenant> tenants;
   std::map<SessionId, Session> sessions;
+  std::map<TenantId, Placement> placements;  // also of tenants that have no session now
 };
 
 }  // namespace sharedgpu

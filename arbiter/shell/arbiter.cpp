@@ -12,6 +12,7 @@
 #include "arbiter/shell/clock.h"
 #include "arbiter/shell/log.h"
 #include "arbiter/shell/status.h"
+#include "protocol/gpu_names.h"
 
 namespace sharedgpu {
 namespace {
@@ -30,7 +31,7 @@ bool plausible(const MemoryUse& use) {
   return use.settling <= use.resident && use.settling <= use.swappable && use.settling <= use.pinned;
 }
 bool plausible(const JobOptions& options) {
-  return options.memory <= kLargest && options.backend <= Backend::native;
+  return options.memory <= kLargest && options.backend <= Backend::native && options.gpus <= GpuList::kMost;
 }
 bool plausible(const Usage& body) { return plausible(body.use); }
 bool plausible(const Ready& body) { return plausible(body.use); }
@@ -71,7 +72,12 @@ Tuning tuning_of(const Settings& settings) {
 }  // namespace
 
 Arbiter::Arbiter(asio::io_context& loop, const Settings& settings)
-    : loop_(loop), settings_(settings), policy_(make_round_robin()), timer_(loop), ledger_retry_(loop) {}
+    : loop_(loop),
+      settings_(settings),
+      policy_(make_round_robin()),
+      keepers_(loop, [this](TenantId tenant) { placement_may_have_ended(tenant); }),
+      timer_(loop),
+      ledger_retry_(loop) {}
 
 std::string Arbiter::start(const std::vector<GpuInfo>& gpus) {
   std::string unknown;
@@ -93,6 +99,11 @@ std::string Arbiter::start(const std::vector<GpuInfo>& gpus) {
   core_.emplace(tuning_of(settings_), *policy_, std::move(history_.recovered), now());
   for (const GpuInfo& gpu : gpus) add_gpu(gpu, false);
   if (gpus.empty()) log::info("no GPU found; waiting for sessions to tell of theirs");
+  for (const auto& [tenant, processes] : history_.keepers) {
+    for (const ProcessName& each : processes)
+      keepers_.add(tenant, each, open_process(static_cast<pid_t>(each.pid), each.started));
+    placement_may_have_ended(tenant);
+  }
   flush_ledger();
   return {};
 }
@@ -321,11 +332,14 @@ void Arbiter::hear_run_request(Client& client, const RunRequest& request) {
   client.role = Role::run;
   client.tenant = tenant.id;
   client.label = tenant.label() + ", pid " + std::to_string(client.connection->peer().pid);
-  client.connection->send(Message::of(RunReply{.token = name.run, .tenant = tenant.id}));
+  RunReply reply{.token = name.run, .tenant = tenant.id};
+  if (request.chosen == 0) reply.gpus = place(client, tenant.id, tenant.options, tenant.options.units);
+  client.connection->send(Message::of(reply));
 }
 
 void Arbiter::hear_register_job(Client& client, const RegisterJob& job) {
-  bool accepted =
+  RegisterReply reply;
+  const bool accepted =
       administrators_->has(client.connection->peer().uid) && job.step.job != 0 && plausible(job.options);
   if (accepted) {
     TenantName name;
@@ -338,12 +352,44 @@ void Arbiter::hear_register_job(Client& client, const RegisterJob& job) {
     tenant.options = merged(tenant.options, job);
     record({.at = now(), .what = OptionsRecord{.tenant = tenant.id, .options = tenant.options}});
     step(CapSet{.tenant = tenant.id, .cap = tenant.options.memory, .host_cap = host_cap_of(tenant)});
+    reply = {.accepted = 1, .gpus = place(client, tenant.id, job.options, tenant.options.units)};
   } else {
     log::warning("pid " + std::to_string(client.connection->peer().pid) + ", uid " +
                  std::to_string(client.connection->peer().uid) + ": may not register job " +
                  std::to_string(job.step.job));
   }
-  client.connection->send(Message::of(RegisterReply{.accepted = accepted}));
+  client.connection->send(Message::of(reply));
+}
+
+// The tenant's GPUs, chosen now if it has none. It keeps them while the asking process lives, or another that
+// was told of them, or a session: whoever dies, nothing is left to be cleared up.
+GpuList Arbiter::place(const Client& client, TenantId tenant, const JobOptions& wanted, unsigned units) {
+  step(Place{.tenant = tenant, .demand = {.units = std::max(units, 1u), .gpus = std::max(wanted.gpus, 1u)}});
+  GpuList list;
+  for (const auto& [uuid, gpu] : core_->state().gpus) list.known += gpu.learned ? 0 : 1;
+  const auto placed = core_->state().placements.find(tenant);
+  if (placed == core_->state().placements.end()) return list;
+  for (const GpuUuid& gpu : placed->second.gpus) list.gpu[list.count++] = gpu;
+
+  const Peer& peer = client.connection->peer();
+  const ProcessName process{.pid = static_cast<std::uint32_t>(peer.pid), .started = peer.started};
+  record({.at = now(),
+          .what = PlaceRecord{.tenant = tenant,
+                              .pid = process.pid,
+                              .started = process.started,
+                              .units = placed->second.units,
+                              .gpus = list}});
+  flush_ledger();
+  keepers_.add(tenant, process, UniqueFd(fcntl(peer.pidfd.get(), F_DUPFD_CLOEXEC, 0)));
+  placement_may_have_ended(tenant);  // without descriptors left nobody would tell later
+  log::debug(label_of(tenant) + ": placed on " + format_gpus(list));
+  return list;
+}
+
+void Arbiter::placement_may_have_ended(TenantId id) {
+  const TenantInfo* tenant = history_.tenants.find(id);
+  if (keepers_.any(id) || (tenant != nullptr && tenant->sessions > 0)) return;
+  step(Unplace{.tenant = id});
 }
 
 void Arbiter::hear_lease_query(Client& client, const LeaseQuery& query) {
@@ -476,6 +522,7 @@ void Arbiter::session_gone(const ClientPtr& client) {
     --tenant->sessions;
     tenant->last_seen = now();
   }
+  placement_may_have_ended(client->tenant);
   tenant_may_have_ended(client->tenant);
 }
 

@@ -16,6 +16,7 @@
 #include "arbiter/shell/connection.h"
 #include "arbiter/shell/gpus.h"
 #include "arbiter/shell/history.h"
+#include "arbiter/shell/keepers.h"
 #include "arbiter/shell/ledger.h"
 #include "arbiter/shell/loans.h"
 #include "arbiter/shell/users.h"
@@ -71,6 +72,8 @@ class Arbiter {
   bool end_closed_session_of(const Peer& peer, const GpuUuid& gpu);
   void session_gone(const ClientPtr& client);
   void tenant_may_have_ended(TenantId tenant);
+  GpuList place(const Client& client, TenantId tenant, const JobOptions& wanted, unsigned units);
+  void placement_may_have_ended(TenantId tenant);
   void refuse(Client& client, const std::string& reason);
 
   TenantName name_of(const Peer& peer, const RunToken& token);
@@ -95,6 +98,7 @@ class Arbiter {
   std::map<GpuUuid, std::string> gpu_names_;
   std::map<SessionId, ClientPtr> sessions_;
   Loans loans_;
+  Keepers keepers_;
   SessionId last_session_;
   asio::steady_timer timer_;
   asio::steady_timer ledger_retry_;

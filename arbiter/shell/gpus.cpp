@@ -11,8 +11,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "arbiter/shell/records.h"
 #include "protocol/channel.h"
+#include "protocol/gpu_names.h"
 
 namespace sharedgpu {
 namespace {
@@ -133,25 +133,6 @@ std::vector<GpuInfo> find_gpus() {
   // A child that a broken driver holds in the kernel cannot be killed; it is left behind.
   for (int i = 0; i < 100 && waitpid(child, nullptr, WNOHANG) == 0; ++i) usleep(10'000);
   return gpus;
-}
-
-std::string format_gpu(const GpuUuid& uuid) {
-  std::string text = "GPU";
-  std::size_t place = 0;
-  for (char digit : format_hex(uuid.bytes)) {
-    if (place == 0 || place == 8 || place == 12 || place == 16 || place == 20) text += '-';
-    text += digit;
-    ++place;
-  }
-  return text;
-}
-
-bool parse_gpu(const std::string& text, GpuUuid& uuid) {
-  if (text.rfind("GPU-", 0) != 0) return false;
-  std::string hex;
-  for (char c : text.substr(4))
-    if (c != '-') hex += c;
-  return parse_hex(hex, uuid.bytes);
 }
 
 }  // namespace sharedgpu

@@ -20,8 +20,4 @@ struct GpuInfo {
 // driver or no GPU. Call it before threads are started.
 std::vector<GpuInfo> find_gpus();
 
-// "GPU-01234567-89ab-cdef-0123-456789abcdef", and back.
-std::string format_gpu(const GpuUuid& uuid);
-bool parse_gpu(const std::string& text, GpuUuid& uuid);
-
 }  // namespace sharedgpu

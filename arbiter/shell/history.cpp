@@ -16,6 +16,11 @@ void History::add(const Record& record) {
   } else if (const auto* end = std::get_if<EndRecord>(&record.what)) {
     tenants.forget(end->tenant);
     recovered.leases.forget(end->tenant);
+    recovered.placements.erase(end->tenant);
+  } else if (const auto* place = std::get_if<PlaceRecord>(&record.what)) {
+    const GpuList& gpus = place->gpus;
+    recovered.placements[place->tenant] = {.units = place->units, .gpus = {gpus.gpu, gpus.gpu + gpus.count}};
+    keepers[place->tenant].insert({.pid = place->pid, .started = place->started});
   } else if (const auto* session = std::get_if<SessionRecord>(&record.what)) {
     sessions_[session->session] = Past{.record = *session, .gpu = {}};
     last_session = std::max(last_session, session->session);
@@ -41,6 +46,8 @@ void History::end_boot() {
     recovered.leases.release(key, last_);
   }
   sessions_.clear();
+  recovered.placements.clear();
+  keepers.clear();
   std::vector<TenantId> ended;
   for (const auto& [id, tenant] : tenants.all())
     if (!tenant.name.is_job()) ended.push_back(id);
@@ -64,8 +71,22 @@ std::vector<Record> History::finish(const BootRecord& boot, std::uint64_t (*star
       sessions_.erase(id);
     }
   }
+  keep_placements(starts);
   recovered.last_record = last_;
   return news;
+}
+
+// A placement lasts as long as a process that was told of it, or one that had a session.
+void History::keep_placements(std::uint64_t (*starts)(pid_t)) {
+  for (const auto& [id, past] : sessions_)
+    if (recovered.placements.count(past.record.tenant) > 0)
+      keepers[past.record.tenant].insert({.pid = past.record.pid, .started = past.record.started});
+  for (auto& [tenant, processes] : keepers)
+    std::erase_if(processes, [&](const ProcessName& each) {
+      return starts(static_cast<pid_t>(each.pid)) != each.started;
+    });
+  std::erase_if(keepers, [](const auto& entry) { return entry.second.empty(); });
+  std::erase_if(recovered.placements, [this](const auto& entry) { return keepers.count(entry.first) == 0; });
 }
 
 History::PastSession History::take_session(std::uint32_t pid, std::uint64_t started, const GpuUuid& gpu) {

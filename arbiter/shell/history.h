@@ -2,10 +2,13 @@
 // What a starting arbiter learns of its predecessor from the ledger.
 #pragma once
 
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "arbiter/core/core.h"
+#include "arbiter/shell/keepers.h"
 #include "arbiter/shell/records.h"
 #include "arbiter/shell/tenants.h"
 
@@ -36,6 +39,7 @@ class History {
   Tenants tenants;
   Recovered recovered;
   SessionId last_session;
+  std::map<TenantId, std::set<ProcessName>> keepers;  // of the placements in `recovered`
 
  private:
   struct Past {
@@ -44,6 +48,7 @@ class History {
     bool attached() const { return gpu != GpuUuid{}; }
   };
   void end_boot();
+  void keep_placements(std::uint64_t (*starts)(pid_t));
 
   std::string boot_id_;
   Nanoseconds last_{};

@@ -188,6 +188,12 @@ std::optional<StepName> step_of_process(pid_t pid, const std::string& root) {
 
 std::uint64_t start_time_of(pid_t pid) { return stat_field(pid, 22); }
 
+UniqueFd open_process(pid_t pid, std::uint64_t started) {
+  UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  if (pidfd && start_time_of(pid) != started) pidfd.reset();
+  return pidfd;
+}
+
 std::uint64_t program_of(pid_t pid) { return stat_field(pid, 28); }
 
 std::string identify(int fd, Peer& peer) {

@@ -41,6 +41,8 @@ std::string format_step(std::uint32_t step);
 
 // When process `pid` was started, or 0 if there is none.
 std::uint64_t start_time_of(pid_t pid);
+// A descriptor of the process `pid` that was started then; empty where there is none.
+UniqueFd open_process(pid_t pid, std::uint64_t started);
 // A number that process `pid` keeps until it executes another program (or the same anew): where its stack
 // begins. 0: there is none, or it is not for us to know.
 std::uint64_t program_of(pid_t pid);

@@ -50,7 +50,11 @@ class Writer {
     const JobOptions& o = r.options;
     word("options").number(r.tenant.value).number(o.memory.count).number(o.units).number(o.share_request);
     number(o.share_limit).number(o.priority).number(o.deadline.count()).number(unsigned(o.backend));
-    number(unsigned(o.backend_given));
+    number(unsigned(o.backend_given)).number(o.gpus);
+  }
+  void operator()(const PlaceRecord& r) {
+    word("place").number(r.tenant.value).number(r.pid).number(r.started).number(r.units);
+    for (std::uint32_t i = 0; i < r.gpus.count; ++i) gpu(r.gpus.gpu[i]);
   }
   void operator()(const EndRecord& r) { word("end").number(r.tenant.value); }
   void operator()(const SessionRecord& r) {
@@ -112,6 +116,7 @@ class Reader {
     return *this;
   }
   bool whole() const { return good_ && rest_.empty(); }
+  bool more() const { return good_ && !rest_.empty(); }
 
  private:
   std::string_view rest_;
@@ -138,6 +143,7 @@ bool read_options(Reader& in, OptionsRecord& r) {
   JobOptions& o = r.options;
   in.number(r.tenant.value).number(o.memory.count).number(o.units).number(o.share_request);
   in.number(o.share_limit).number(o.priority).number(deadline).number(backend).number(given);
+  if (in.more()) in.number(o.gpus);  // older ledgers do not have it
   o.deadline = Nanoseconds(deadline);
   o.backend = static_cast<Backend>(backend);
   o.backend_given = given != 0;
@@ -158,6 +164,11 @@ bool read_body(Reader& in, Record& record) {
   } else if (kind == "options") {
     OptionsRecord r;
     if (!read_options(in, r)) return false;
+    record.what = r;
+  } else if (kind == "place") {
+    PlaceRecord r;
+    in.number(r.tenant.value).number(r.pid).number(r.started).number(r.units);
+    while (in.more() && r.gpus.count < GpuList::kMost) in.hex(r.gpus.gpu[r.gpus.count++].bytes);
     record.what = r;
   } else if (kind == "end") {
     EndRecord r;

@@ -29,6 +29,14 @@ struct OptionsRecord {
   TenantId tenant;
   JobOptions options;
 };
+// A process was told which GPUs the tenant is placed on.
+struct PlaceRecord {
+  TenantId tenant;
+  std::uint32_t pid = 0;
+  std::uint64_t started = 0;
+  unsigned units = 1;  // that it counts with on each
+  GpuList gpus;
+};
 struct EndRecord {  // of a tenant that is no job: its number and name mean nothing from here on
   TenantId tenant;
 };
@@ -54,8 +62,8 @@ struct LeaseRecord {
 
 struct Record {
   Nanoseconds at{};
-  std::variant<BootRecord, TenantRecord, OptionsRecord, EndRecord, SessionRecord, AttachRecord, GoneRecord,
-               LeaseRecord>
+  std::variant<BootRecord, TenantRecord, OptionsRecord, PlaceRecord, EndRecord, SessionRecord, AttachRecord,
+               GoneRecord, LeaseRecord>
       what;
 };
 

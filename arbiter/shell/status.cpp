@@ -5,12 +5,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "arbiter/shell/gpus.h"
 #include "arbiter/shell/peers.h"
+#include "protocol/gpu_names.h"
 
 namespace sharedgpu {
 namespace {
@@ -88,10 +89,15 @@ Json gpu_json(const StatusView& view, const Gpu& gpu) {
     contended = contended || session.contended;
     if (view.core.leases().holds(session.tenant->id)) holders.insert(session.tenant->id.value);
   }
+  unsigned units = 0;
+  for (const auto& [id, placement] : view.core.state().placements)
+    if (std::count(placement.gpus.begin(), placement.gpus.end(), gpu.uuid) > 0) units += placement.units;
   auto name = view.gpu_names.find(gpu.uuid);
   Json json;
   json["uuid"] = format_gpu(gpu.uuid);
   json["name"] = name == view.gpu_names.end() ? "" : name->second;
+  json["number"] = gpu.number;
+  json["units"] = units;
   json["total_bytes"] = gpu.total.count;
   json["verified"] = !gpu.learned;
   json["capacity_bytes"] = gpu.capacity.count;
@@ -128,6 +134,9 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
 
   Sum sum;
   std::set<std::string> gpus;
+  Json placed = Json::array();
+  if (auto found = core.state().placements.find(info.id); found != core.state().placements.end())
+    for (const GpuUuid& gpu : found->second.gpus) placed.push_back(format_gpu(gpu));
   Json sessions = Json::array();
   bool stuck = false;
   if (tenant != nullptr)
@@ -153,6 +162,7 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
   json["host_budget_bytes"] = budget ? Json(budget->count) : Json(nullptr);
   json["stuck"] = stuck;
   json["gpus"] = gpus;
+  json["placed"] = placed;
   // A process has a session for each of its GPUs.
   std::set<pid_t> pids;
   for (const Json& session : sessions) pids.insert(session["pid"].get<pid_t>());
@@ -184,7 +194,8 @@ std::string format_status(const StatusView& view) {
   for (const auto& [uuid, gpu] : view.core.state().gpus) json["gpus"].push_back(gpu_json(view, gpu));
   json["tenants"] = Json::array();
   for (const auto& [id, info] : view.tenants.all())
-    if (info.sessions > 0 || (info.last_seen > Nanoseconds{} && view.now - info.last_seen < kShowEnded))
+    if (info.sessions > 0 || view.core.state().placements.count(id) > 0 ||
+        (info.last_seen > Nanoseconds{} && view.now - info.last_seen < kShowEnded))
       json["tenants"].push_back(tenant_json(view, info));
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -15,6 +15,7 @@
 #include "interposer/hooks/pools.h"
 #include "interposer/hooks/queues.h"
 #include "interposer/session/session.h"
+#include "interposer/session/visible.h"
 
 #if CUDA_VERSION < 12050
 struct CUctxCreateParams;
@@ -148,6 +149,7 @@ CUresult reset_primary(CUdevice device, Call real) {
 }  // namespace
 
 SHAREDGPU_EXPORT CUresult cuInit(unsigned int flags) {
+  session::name_visible_devices();
   CUresult result = SHAREDGPU_REAL(cuInit, flags);
   return result == CUDA_SUCCESS ? session::start() : result;
 }

@@ -12,6 +12,9 @@ one() {
   CUDA_VISIBLE_DEVICES=$visible tenant "$name" "$@"
 }
 
+# both NAME PROGRAM ARGUMENT...: a tenant on both GPUs.
+both() { GPUS=2 tenant "$@"; }
+
 second() { SIMGPU_STATE=$SIMGPU_STATE.1 gpu "$1"; }
 both_unused() { used_is 0 && [[ $(second used) == 0 ]]; }
 
@@ -24,7 +27,7 @@ teardown() {
 
 @test "one process on two GPUs, alone: both are shared out, nothing moves" {
   start_arbiter
-  tenant two devices --bytes 200MiB --iterations 100000 --progress
+  both two devices --bytes 200MiB --iterations 100000 --progress
   progresses two
   json_is 'sorted(g["footprint_bytes"] >= 200 << 20 for g in s["gpus"])' '[True, True]'
   json_is '[(len(t["sessions"]), len(t["gpus"]), len(t["pids"])) for t in s["tenants"]]' '[(2, 2, 1)]'
@@ -38,7 +41,7 @@ teardown() {
   one right 1 hold --bytes 75% --of 512MiB --seconds 600 --progress
   progresses left
   progresses right
-  tenant two devices --bytes 300MiB --iterations 12
+  both two devices --bytes 300MiB --iterations 12
   succeeds two
   (($(gpu peak) <= 512 << 20 && $(second peak) <= 512 << 20))
   (($(gpu copied_out) > 300 << 20 && $(second copied_out) > 300 << 20))
@@ -50,7 +53,7 @@ teardown() {
   one right 1 hold --bytes 75% --of 512MiB --seconds 600 --progress
   progresses left
   progresses right
-  tenant two devices --bytes 300MiB --iterations 8 --peers
+  both two devices --bytes 300MiB --iterations 8 --peers
   succeeds two
   (($(gpu copied_out) > 300 << 20 && $(second copied_out) > 300 << 20))
 }
@@ -63,22 +66,22 @@ teardown() {
   one right 1 hold --bytes 75% --of 512MiB --seconds 600 --progress
   progresses left
   progresses right
-  tenant two devices --bytes 300MiB --iterations 8 --pools
+  both two devices --bytes 300MiB --iterations 8 --pools
   succeeds two
   (($(gpu copied_out) > 300 << 20 && $(second copied_out) > 300 << 20))
 }
 
 @test "memory of another process is opened on a second GPU, and outlives the context that opened it first" {
   start_arbiter
-  tenant pair ipc --rounds 2 --second-gpu
+  both pair ipc --rounds 2 --second-gpu
   succeeds pair
   grep -q 'the borrower ended right' "$DIR/pair.out"
 }
 
 @test "two processes on two GPUs each" {
   start_arbiter Quantum=300ms
-  tenant one devices --bytes 300MiB --iterations 10
-  tenant other devices --bytes 300MiB --iterations 10
+  both one devices --bytes 300MiB --iterations 10
+  both other devices --bytes 300MiB --iterations 10
   all_succeed one other
   (($(gpu peak) <= 512 << 20 && $(second peak) <= 512 << 20))
   until_true 30 both_unused
@@ -86,7 +89,7 @@ teardown() {
 
 @test "a tenant on the one GPU alone verifies beside one on both" {
   start_arbiter Quantum=300ms
-  tenant two devices --bytes 300MiB --iterations 100000 --progress
+  both two devices --bytes 300MiB --iterations 100000 --progress
   progresses two
   one right 1 hold --bytes 75% --of 512MiB --iterations 20 --verify
   succeeds right
@@ -94,7 +97,7 @@ teardown() {
 
 @test "kill -9 of a process on two GPUs frees both" {
   start_arbiter Quantum=300ms
-  tenant two devices --bytes 300MiB --iterations 100000 --progress
+  both two devices --bytes 300MiB --iterations 100000 --progress
   one right 1 hold --bytes 75% --of 512MiB --iterations 20 --verify
   progresses two
   kill -9 "${PIDS[two]}"
@@ -107,7 +110,7 @@ teardown() {
 @test "the arbiter's death and return between turns of a process on two GPUs" {
   start_arbiter Quantum=300ms
   one right 1 hold --bytes 75% --of 512MiB --seconds 6 --verify
-  tenant two devices --bytes 300MiB --iterations 40
+  both two devices --bytes 300MiB --iterations 40
   local round
   for round in 1 2 3; do
     sleep 1
@@ -122,7 +125,7 @@ teardown() {
 
 @test "memory of one GPU is freed while work on the other does not end" {
   start_arbiter
-  tenant two waits free
+  both two waits free
   succeeds two
 }
 
@@ -130,6 +133,6 @@ teardown() {
   start_arbiter
   one left 0 hold --bytes 75% --of 512MiB --seconds 600 --progress
   progresses left
-  tenant two waits --bytes 300MiB beside
+  both two waits --bytes 300MiB beside
   succeeds two
 }

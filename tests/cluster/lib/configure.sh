@@ -9,12 +9,12 @@ load_settings() {
 
 save_settings() {
   CLUSTER_PREFIX=${CLUSTER_PREFIX-} CLUSTER_SIMGPU=${CLUSTER_SIMGPU-} CLUSTER_NAME=${CLUSTER_NAME:-sgpu}
-  CLUSTER_GPU_MEMORY=${CLUSTER_GPU_MEMORY:-1GiB}
-  CLUSTER_GRES1=${CLUSTER_GRES1:-sharedgpu:8} CLUSTER_GRES2=${CLUSTER_GRES2:-sharedgpu:8}
+  CLUSTER_GPU_MEMORY=${CLUSTER_GPU_MEMORY:-1GiB} CLUSTER_GPUS=${CLUSTER_GPUS:-1}
+  CLUSTER_GRES1=${CLUSTER_GRES1:-sharedgpu:$((8 * CLUSTER_GPUS))} CLUSTER_GRES2=${CLUSTER_GRES2:-sharedgpu:$((8 * CLUSTER_GPUS))}
   CLUSTER_GRES_TYPES=${CLUSTER_GRES_TYPES:-sharedgpu} CLUSTER_CONSTRAIN_DEVICES=${CLUSTER_CONSTRAIN_DEVICES:-no}
   CLUSTER_PORT=$(free_ports)
   local name
-  for name in CLUSTER_PREFIX CLUSTER_SIMGPU CLUSTER_NAME CLUSTER_GPU_MEMORY CLUSTER_PORT \
+  for name in CLUSTER_PREFIX CLUSTER_SIMGPU CLUSTER_NAME CLUSTER_GPU_MEMORY CLUSTER_GPUS CLUSTER_PORT \
     CLUSTER_GRES1 CLUSTER_GRES2 CLUSTER_GRES_TYPES CLUSTER_CONSTRAIN_DEVICES; do
     printf '%s=%q\n' "$name" "${!name}"
   done >"$dir/settings"
@@ -41,8 +41,8 @@ node() { echo "$CLUSTER_NAME$1"; }
 gpu_environment() {
   [[ $CLUSTER_SIMGPU ]] || return 0
   # Contexts as small as the GPU is, so that they take what they take of a real one.
-  printf 'export LD_LIBRARY_PATH=%q SIMGPU_MEMORY=%q SIMGPU_CONTEXT=4MiB SIMGPU_STATE=%q\n' \
-    "$CLUSTER_SIMGPU" "$CLUSTER_GPU_MEMORY" "/dev/shm/sharedgpu-$CLUSTER_PORT"
+  printf 'export LD_LIBRARY_PATH=%q SIMGPU_MEMORY=%q SIMGPU_DEVICES=%q SIMGPU_CONTEXT=4MiB SIMGPU_STATE=%q\n' \
+    "$CLUSTER_SIMGPU" "$CLUSTER_GPU_MEMORY" "$CLUSTER_GPUS" "/dev/shm/sharedgpu-$CLUSTER_PORT"
 }
 
 configure() {
@@ -140,7 +140,7 @@ CONF
   for i in 1 2; do
     gres=CLUSTER_GRES$i
     cat <<CONF
-NodeName=$(node $i) NodeHostname=$host NodeAddr=127.0.0.1 Port=$((CLUSTER_PORT + 1 + i)) CPUs=8 RealMemory=65536${CLUSTER_PREFIX:+ Gres=${!gres}}
+NodeName=$(node $i) NodeHostname=$host NodeAddr=127.0.0.1 Port=$((CLUSTER_PORT + 1 + i)) CPUs=$((8 * CLUSTER_GPUS)) RealMemory=65536${CLUSTER_PREFIX:+ Gres=${!gres}}
 CONF
   done
   echo "PartitionName=main Nodes=ALL Default=YES State=UP"

@@ -189,6 +189,7 @@ void World::check() {
     }
     must(!client->computing || core_->leases().holds(client->tenant), "work without a lease");
   }
+  check_together();
   for (std::size_t i = 0; i < uuids_.size(); ++i) {
     must(there[i] + contexts[i] <= mebibytes(scenario_.capacity + kForContexts), "the GPU is out of memory");
     const Gpu& gpu = core_->state().gpus.at(uuids_[i]);
@@ -201,6 +202,22 @@ void World::check() {
     if (!client->waiting) continue;
     tally_.longest_wait = std::max(tally_.longest_wait, now_ - client->waiting_since);
     must(scenario_.host_runs_out || now_ - client->waiting_since < patience, "starved");
+  }
+}
+
+// A tenant holds its leases on all its GPUs or on none.
+void World::check_together() {
+  if (core_->in_grace()) return;
+  for (const auto& [id, tenant] : core_->state().tenants) {
+    std::set<bool> gates;
+    for (const Session* session : tenant.sessions) {
+      if (session->gpu == nullptr) continue;
+      gates.insert(session->gate_open);
+      const auto held =
+          core_->leases().open({.tenant = id, .gpu = session->gpu->uuid, .step = session->step});
+      must(held || !session->gate_open, "an open gate on a GPU without a lease there");
+    }
+    must(gates.size() <= 1, "a tenant's gates are open on some of its GPUs only");
   }
 }
 

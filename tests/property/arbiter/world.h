@@ -65,6 +65,7 @@ class World {
   void tell(const Event& event);
   void perform(const Actions& actions);
   void check();
+  void check_together();
   void check_end();
   void restart();
   void arrive(TenantId tenant, unsigned gpu);

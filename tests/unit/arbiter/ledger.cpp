@@ -53,6 +53,14 @@ std::string text_of(const std::vector<Record>& records) {
   return text;
 }
 
+Record placed(std::uint64_t tenant, std::uint32_t pid, std::uint64_t started) {
+  PlaceRecord place{.tenant = TenantId{tenant}, .pid = pid, .started = started, .units = 3, .gpus = {}};
+  place.gpus.count = 2;
+  place.gpus.gpu[0] = kGpu;
+  place.gpus.gpu[1] = GpuUuid{{0xcd}};
+  return {.at = 2s, .what = place};
+}
+
 std::vector<Record> all_kinds() {
   TenantName run;
   run.run.bytes[0] = 7;
@@ -64,6 +72,7 @@ std::vector<Record> all_kinds() {
   options.options.deadline = 7s;
   options.options.backend = Backend::managed;
   options.options.backend_given = 1;
+  options.options.gpus = 2;
   return {{.at = 1s, .what = BootRecord{.boot_id = "b-1", .booted = 1700000000s}},
           tenant(1, job(9)),
           tenant(2, run),
@@ -79,7 +88,8 @@ std::vector<Record> all_kinds() {
           lease(true, 4s),
           lease(false, 9s),
           {.at = 9s, .what = GoneRecord{.session = SessionId{5}}},
-          {.at = 9s, .what = EndRecord{.tenant = TenantId{3}}}};
+          {.at = 9s, .what = EndRecord{.tenant = TenantId{3}}},
+          placed(1, 44, 99)};
 }
 
 TEST_CASE("Records are read as they were written") {
@@ -244,6 +254,44 @@ TEST_CASE("Sessions whose processes are dead are not") {
       {.boot_id = "b-1"}, [](pid_t) { return std::uint64_t{100}; }, 20s);
   CHECK(news.size() == 2);
   CHECK(history.recovered.expected_sessions == 0);
+}
+
+TEST_CASE("A placement lasts as long as a process that was told of it") {
+  auto kept = [](const std::vector<Record>& records, const std::string& boot = "b-1") {
+    History history;
+    for (const Record& record : records) history.add(record);
+    history.finish({.boot_id = boot}, only_44_lives, 20s);
+    CHECK(history.keepers.size() == history.recovered.placements.size());
+    return history.recovered.placements;
+  };
+  const Record boot{.at = 1s, .what = BootRecord{.boot_id = "b-1"}};
+  const Placement placement =
+      kept({boot, tenant(1, job(9)), placed(1, 7, 5), placed(1, 44, 99)}).at(TenantId{1});
+  CHECK(placement.units == 3);
+  CHECK(placement.gpus == std::vector<GpuUuid>{kGpu, GpuUuid{{0xcd}}});
+  CHECK(kept({boot, tenant(1, job(9)), placed(1, 7, 5), placed(1, 44, 98)}).empty());
+  CHECK(kept({boot, tenant(1, job(9)), placed(1, 44, 99)}, "b-2").empty());
+  // So does a process with a session.
+  const Record session{.at = 3s,
+                       .what = SessionRecord{.session = SessionId{5},
+                                             .tenant = TenantId{1},
+                                             .step = {.job = 9, .step = 0},
+                                             .pid = 44,
+                                             .started = 99}};
+  CHECK(kept({boot, tenant(1, job(9)), placed(1, 7, 5), session}).size() == 1);
+  CHECK(kept({boot, tenant(1, job(9)), session}).empty());
+}
+
+TEST_CASE("Options as older arbiters wrote them are read") {
+  auto read = parse_record([] {
+    std::string line = " 5 options 1 2 3 4 5 6 7 1 1";
+    char checksum[9];
+    std::snprintf(checksum, sizeof checksum, "%08x", crc32c(line));
+    return checksum + line;
+  }());
+  REQUIRE(read);
+  CHECK(std::get<OptionsRecord>(read->what).options.backend_given == 1);
+  CHECK(std::get<OptionsRecord>(read->what).options.gpus == 0);
 }
 
 TEST_CASE("After a boot of the host every lease has ended and jobs keep their time") {

@@ -97,3 +97,10 @@ TEST_CASE("--sharedgpu-backend") {
   }
   for (const char* value : {"", "Swap", "swap ", "turbo"}) bad("sharedgpu-backend", value);
 }
+
+TEST_CASE("--sharedgpu-gpus") {
+  CHECK(good("sharedgpu-gpus", "1").gpus == 1);
+  CHECK(good("sharedgpu-gpus", "12").gpus == 12);
+  for (const char* value : {"0", "13", "-1", "2x", "", "1,2", "99999999999"})
+    CHECK(bad("sharedgpu-gpus", value).find("a number from 1 to 12") != std::string::npos);
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/core/placement.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+namespace sharedgpu {
+namespace {
+
+// What stands on a GPU, of tenants other than the one that is to be placed.
+struct Standing {
+  const Gpu* gpu = nullptr;
+  bool used = false;  // by that one's sessions
+  unsigned units = 0;
+  Bytes footprint;
+  unsigned tenants = 0;
+
+  auto rank() const { return std::tuple(!used, units, footprint, tenants, gpu->number); }
+};
+
+Standing standing_of(const State& state, const Gpu& gpu, TenantId newcomer) {
+  Standing standing;
+  standing.gpu = &gpu;
+  std::set<TenantId> placed;
+  std::set<TenantId> guests;
+  for (const auto& [id, placement] : state.placements) {
+    const auto& its = placement.gpus;
+    if (id == newcomer || std::find(its.begin(), its.end(), gpu.uuid) == its.end()) continue;
+    placed.insert(id);
+    standing.units += placement.units;
+  }
+  for (const auto& [id, session] : state.sessions) {
+    if (session.gpu != &gpu) continue;
+    if (session.tenant->id == newcomer) {
+      standing.used = true;
+      continue;
+    }
+    standing.footprint += session.use.footprint();
+    if (placed.count(session.tenant->id) == 0) guests.insert(session.tenant->id);
+  }
+  standing.units += static_cast<unsigned>(guests.size());
+  standing.tenants = static_cast<unsigned>(placed.size() + guests.size());
+  return standing;
+}
+
+}  // namespace
+
+Placement place(const State& state, TenantId tenant, const Demand& demand) {
+  std::vector<Standing> all;
+  for (const auto& [uuid, gpu] : state.gpus)
+    if (!gpu.learned) all.push_back(standing_of(state, gpu, tenant));
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
+  all.resize(std::min<std::size_t>(all.size(), std::max(demand.gpus, 1u)));
+  // Its processes see them in the host's order.
+  std::sort(all.begin(), all.end(),
+            [](const auto& a, const auto& b) { return a.gpu->number < b.gpu->number; });
+
+  Placement placement{.units = units_on_each(std::max(demand.units, 1u), all.size()), .gpus = {}};
+  for (const Standing& standing : all) placement.gpus.push_back(standing.gpu->uuid);
+  return placement;
+}
+
+}  // namespace sharedgpu

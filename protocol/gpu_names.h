@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// How GPUs are written: as NVML and CUDA_VISIBLE_DEVICES have it. Pure functions; any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "protocol/messages.h"
+
+namespace sharedgpu {
+
+// "GPU-01234567-89ab-cdef-0123-456789abcdef", and back.
+std::string format_gpu(const GpuUuid& uuid);
+bool parse_gpu(std::string_view text, GpuUuid& uuid);
+
+// All of them, with commas between them.
+std::string format_gpus(const GpuList& gpus);
+
+// Why a tenant that asked for `wanted` GPUs did not get as many; empty where it did, or where the arbiter has
+// no say in it.
+std::string shortfall(const GpuList& gpus, unsigned wanted);
+
+}  // namespace sharedgpu

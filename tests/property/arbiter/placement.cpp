@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Placement under random histories of tenants that come and go.
+#include "arbiter/core/placement.h"
+
+#include <rapidcheck.h>
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "arbiter/core/core.h"
+
+namespace sharedgpu::test {
+namespace {
+
+struct Host {
+  std::unique_ptr<Policy> policy = make_round_robin();
+  Core core{{}, *policy, {}, {}};
+  std::vector<GpuUuid> gpus;
+
+  explicit Host(unsigned count) {
+    for (unsigned i = 0; i < count; ++i) {
+      // The host's order is not that of the UUIDs.
+      gpus.push_back({{static_cast<std::uint8_t>(100 - i)}});
+      core.step(GpuFound{.gpu = gpus.back(), .total = gibibytes(1), .capacity = gibibytes(1)}, {});
+    }
+  }
+  std::vector<GpuUuid> place(std::uint64_t tenant, const Demand& demand) {
+    core.step(Place{.tenant = TenantId{tenant}, .demand = demand}, {});
+    return core.state().placements.at(TenantId{tenant}).gpus;
+  }
+  void unplace(std::uint64_t tenant) { core.step(Unplace{.tenant = TenantId{tenant}}, {}); }
+
+  std::vector<unsigned> units() const {
+    std::vector<unsigned> sums;
+    for (const GpuUuid& gpu : gpus) {
+      unsigned sum = 0;
+      for (const auto& [id, its] : core.state().placements)
+        sum += std::count(its.gpus.begin(), its.gpus.end(), gpu) > 0 ? its.units : 0;
+      sums.push_back(sum);
+    }
+    return sums;
+  }
+  unsigned imbalance() const {
+    const std::vector<unsigned> sums = units();
+    const auto [least, most] = std::minmax_element(sums.begin(), sums.end());
+    return *most - *least;
+  }
+};
+
+TEST_CASE("Sixteen tenants of one unit on two GPUs are eight and eight") {
+  Host host(2);
+  for (unsigned tenant = 1; tenant <= 16; ++tenant) host.place(tenant, {});
+  CHECK(host.units() == std::vector<unsigned>{8, 8});
+}
+
+TEST_CASE("Equal requests differ by no more than one request between GPUs") {
+  CHECK(rc::check("equal", [] {
+    const auto count = *rc::gen::inRange(1u, 9u);
+    const Demand demand{.units = *rc::gen::inRange(1u, 9u), .gpus = *rc::gen::inRange(1u, count + 1)};
+    Host host(count);
+    for (unsigned tenant = 1, all = *rc::gen::inRange(1u, 40u); tenant <= all; ++tenant) {
+      host.place(tenant, demand);
+      RC_ASSERT(host.imbalance() <= units_on_each(demand.units, demand.gpus));
+    }
+  }));
+}
+
+TEST_CASE("Tenants that come and go") {
+  CHECK(rc::check("history", [] {
+    const auto count = *rc::gen::inRange(1u, 9u);
+    Host host(count);
+    Host twin(count);
+    std::map<std::uint64_t, std::vector<GpuUuid>> placed;
+    for (unsigned steps = *rc::gen::inRange(1u, 60u); steps > 0; --steps) {
+      const std::uint64_t tenant = *rc::gen::inRange(1u, 20u);
+      if (placed.count(tenant) > 0 && *rc::gen::arbitrary<bool>()) {
+        host.unplace(tenant);
+        twin.unplace(tenant);
+        placed.erase(tenant);
+      } else {
+        const Demand demand{.units = *rc::gen::inRange(1u, 9u), .gpus = *rc::gen::inRange(1u, 5u)};
+        const std::vector<unsigned> before = host.units();
+        const std::vector<GpuUuid> gpus = host.place(tenant, demand);
+        // The same history, the same decisions.
+        RC_ASSERT(twin.place(tenant, demand) == gpus);
+        if (placed.count(tenant) > 0) {
+          RC_ASSERT(gpus == placed[tenant]);
+        } else {
+          RC_ASSERT(gpus.size() == std::min(demand.gpus, count));
+          RC_ASSERT(std::set<GpuUuid>(gpus.begin(), gpus.end()).size() == gpus.size());
+          // None that was passed over had fewer units than one that was taken.
+          unsigned most_taken = 0;
+          unsigned least_left = ~0u;
+          for (unsigned i = 0; i < count; ++i) {
+            if (std::count(gpus.begin(), gpus.end(), host.gpus[i]) > 0)
+              most_taken = std::max(most_taken, before[i]);
+            else
+              least_left = std::min(least_left, before[i]);
+          }
+          RC_ASSERT(most_taken <= least_left);
+        }
+        placed[tenant] = gpus;
+      }
+      // Nobody's coming or going moves another.
+      RC_ASSERT(host.core.state().placements.size() == placed.size());
+      for (const auto& [id, gpus] : placed)
+        RC_ASSERT(host.core.state().placements.at(TenantId{id}).gpus == gpus);
+    }
+    for (const auto& [id, gpus] : placed) host.unplace(id);
+    RC_ASSERT(host.units() == std::vector<unsigned>(count, 0));
+  }));
+}
+
+}  // namespace
+}  // namespace sharedgpu::test

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which GPU a tenant gets, one reason at a time.
+#include "arbiter/core/placement.h"
+
+#include <catch2/catch.hpp>
+
+#include "bench.h"
+
+namespace sharedgpu {
+namespace {
+
+const GpuUuid kThird{{3}};
+
+std::vector<GpuUuid> gpus_of(const Bench& b, std::uint64_t tenant) {
+  auto found = b.core->state().placements.find(TenantId{tenant});
+  return found == b.core->state().placements.end() ? std::vector<GpuUuid>{} : found->second.gpus;
+}
+
+std::vector<GpuUuid> put(Bench& b, std::uint64_t tenant, unsigned units = 1, unsigned gpus = 1) {
+  b.step(Place{.tenant = TenantId{tenant}, .demand = {.units = units, .gpus = gpus}});
+  return gpus_of(b, tenant);
+}
+
+using Gpus = std::vector<GpuUuid>;
+
+TEST_CASE("The GPU with the fewest units comes first, and the host's first among equals") {
+  Bench b;
+  CHECK(put(b, 1) == Gpus{kGpu});
+  CHECK(put(b, 2) == Gpus{kOther});
+  CHECK(put(b, 3, 3) == Gpus{kGpu});
+  CHECK(put(b, 4) == Gpus{kOther});
+  CHECK(put(b, 5) == Gpus{kOther});
+  CHECK(put(b, 6) == Gpus{kOther});
+}
+
+TEST_CASE("With equal units, the GPU with the least memory allocated comes first") {
+  Bench b;
+  put(b, 1);
+  put(b, 2);
+  b.settle_in(1, 1, 30);
+  CHECK(put(b, 3) == Gpus{kOther});
+}
+
+TEST_CASE("With equal units and memory, the GPU with the fewest tenants comes first") {
+  Bench b;
+  CHECK(put(b, 1, 2) == Gpus{kGpu});
+  CHECK(put(b, 2, 1) == Gpus{kOther});
+  CHECK(put(b, 3, 1) == Gpus{kOther});
+  CHECK(put(b, 4) == Gpus{kGpu});
+}
+
+TEST_CASE("Who uses a GPU on which it was not placed counts there with one unit") {
+  Bench b;
+  b.come(1, 1);
+  b.attach(1, kGpu);
+  CHECK(put(b, 2) == Gpus{kOther});
+  put(b, 3);
+  b.come(2, 3);
+  b.attach(2, kOther);  // not where it was placed
+  CHECK(put(b, 4) == Gpus{kGpu});
+}
+
+TEST_CASE("Whoever uses a GPU already is placed there") {
+  Bench b;
+  b.come(1, 1);
+  b.attach(1, kOther);
+  CHECK(put(b, 1) == Gpus{kOther});
+}
+
+TEST_CASE("A tenant that spans GPUs gets distinct ones, in the host's order, and its units are spread") {
+  Bench b;
+  b.step(GpuFound{.gpu = kThird, .total = mebibytes(120), .capacity = mebibytes(100), .learned = false});
+  put(b, 1);
+  CHECK(put(b, 2, 3, 2) == Gpus{kOther, kThird});
+  CHECK(b.core->state().placements.at(TenantId{2}).units == 2);
+  CHECK(put(b, 3, 1, 3) == Gpus{kGpu, kOther, kThird});
+  CHECK(put(b, 4, 1, 9) == Gpus{kGpu, kOther, kThird});  // there are no more
+}
+
+TEST_CASE("A placement stays as it is until it is given up") {
+  Bench b;
+  put(b, 1);
+  put(b, 2, 5);
+  CHECK(put(b, 3) == Gpus{kGpu});
+  CHECK(put(b, 2, 1, 2) == Gpus{kOther});
+  CHECK(b.core->state().placements.at(TenantId{2}).units == 1);  // a later step may tell more, or less
+  b.step(Unplace{.tenant = TenantId{2}});
+  CHECK(gpus_of(b, 2).empty());
+  CHECK(put(b, 4) == Gpus{kOther});
+  b.step(Unplace{.tenant = TenantId{77}});
+  CHECK(b.core->state().placements.size() == 3);
+}
+
+TEST_CASE("GPUs that only sessions told of are not handed out") {
+  std::unique_ptr<Policy> policy = make_round_robin();
+  Core core({}, *policy, {}, {});
+  core.step(GpuFound{.gpu = kGpu, .total = mebibytes(120), .capacity = mebibytes(100), .learned = true}, {});
+  core.step(Place{.tenant = TenantId{1}, .demand = {}}, {});
+  CHECK(core.state().placements.empty());
+}
+
+TEST_CASE("What a predecessor decided holds, but for a GPU that is gone") {
+  Recovered recovered;
+  recovered.placements[TenantId{1}] = {.units = 4, .gpus = {kOther}};
+  recovered.placements[TenantId{2}] = {.units = 1, .gpus = {kThird}};
+  Bench b(recovered);
+  CHECK(put(b, 1, 4) == Gpus{kOther});
+  CHECK(put(b, 2) == Gpus{kGpu});
+}
+
+}  // namespace
+}  // namespace sharedgpu
