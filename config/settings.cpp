@@ -68,12 +68,15 @@ std::string set_amount(Settings& settings, std::string_view value) {
   return {};
 }
 
-template <Bytes Settings::*Member>
-std::string set_size(Settings& settings, std::string_view value) {
+std::string set_swap_per_unit(Settings& settings, std::string_view value) {
+  if (value == "unlimited") {
+    settings.swap_per_unit = {};
+    return {};
+  }
   auto size = parse_size(value);
-  if (!size) return kSizeHint;
+  if (!size) return std::string(kSizeHint) + " or unlimited";
   if (*size == Bytes{}) return "more than nothing";
-  settings.*Member = *size;
+  settings.swap_per_unit = *size;
   return {};
 }
 
@@ -138,7 +141,7 @@ constexpr Key kKeys[] = {
     {"MaxWait", set_time<&Settings::max_wait, 100'000'000>},
     {"IdleRelease", set_time<&Settings::idle_release, 0>},
     {"UnitsPerGpu", set_units},
-    {"SwapPerUnit", set_size<&Settings::swap_per_unit>},
+    {"SwapPerUnit", set_swap_per_unit},
     {"ArbiterTimeout", set_time<&Settings::arbiter_timeout, 0>},
     {"OnNoArbiter", set_on_no_arbiter},
     {"SlurmUser", set_user<&Settings::slurm_user>},

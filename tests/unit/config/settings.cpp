@@ -93,7 +93,7 @@ TEST_CASE("Errors name file, line and value") {
   CHECK(error_of("Quantum=0") == "x.conf:1: Quantum: '0' is not long enough");
   for (const char* value : {"10%", "much", "-1GiB", ""})
     CHECK(error_of("SwapPerUnit=" + std::string(value)) ==
-          "x.conf:1: SwapPerUnit: '" + std::string(value) + "' is not a size (such as 24GiB)");
+          "x.conf:1: SwapPerUnit: '" + std::string(value) + "' is not a size (such as 24GiB) or unlimited");
   CHECK(error_of("SwapPerUnit=0") == "x.conf:1: SwapPerUnit: '0' is not more than nothing");
   CHECK(error_of("DeviceMemoryLimit=0") == "x.conf:1: DeviceMemoryLimit: '0' is not more than nothing");
   CHECK(error_of("Quantum=1s\n\nPolicy=round-robin\nQuantum=2s\n") ==

@@ -32,6 +32,7 @@ TEST_CASE("the example configuration is valid, and shows the defaults") {
   CHECK(settings.max_wait == defaults.max_wait);
   CHECK(settings.idle_release == defaults.idle_release);
   CHECK(settings.units_per_gpu == defaults.units_per_gpu);
+  CHECK(settings.swap_per_unit == defaults.swap_per_unit);
   CHECK(settings.arbiter_timeout == defaults.arbiter_timeout);
   CHECK(settings.on_no_arbiter == defaults.on_no_arbiter);
   CHECK(settings.slurm_user == defaults.slurm_user);
