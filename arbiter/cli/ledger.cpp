@@ -2,6 +2,7 @@
 // sharedgpu ledger: who held which GPU of this node, from when to when.
 #include <fcntl.h>
 #include <pwd.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <array>
@@ -11,7 +12,6 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "arbiter/cli/commands.h"
@@ -43,7 +43,8 @@ std::optional<Nanoseconds> parse_moment(const std::string& text) {
     if (end == nullptr || *end != '\0') continue;
     parts.tm_isdst = -1;
     const std::time_t seconds = std::mktime(&parts);
-    if (seconds != -1) return std::chrono::seconds(seconds);
+    // 64 bits of nanoseconds end in 2262.
+    if (seconds != -1 && parts.tm_year < 300) return std::chrono::seconds(seconds);
   }
   return std::nullopt;
 }
@@ -122,9 +123,13 @@ void print_table(const Json& rows, const Json& header) {
 
 // Returns an empty string, or what is wrong.
 std::string read_file(const std::string& path, LeaseTable& table) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  if (!file) return path + ": " + std::strerror(errno);
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  std::array<char, 65536> buffer{};
+  ssize_t size = 0;
+  while (file && (size = read(file.get(), buffer.data(), buffer.size())) > 0)
+    text.append(buffer.data(), static_cast<std::size_t>(size));
+  if (!file || size < 0) return path + ": " + std::strerror(errno);
   const Ledger::Replay replay = replay_ledger(text, [&](const Record& record) { table.add(record); });
   if (replay.damaged > 0)
     complain(path + ": passed over " + std::to_string(replay.damaged) + " damaged lines of " +

@@ -345,7 +345,7 @@ void Core::on(const From<Want>& event) {
   if (!tenant.wants()) tenant.waiting_since = now_;
   end_pause(tenant);
   session->wants = true;
-  session->host_short = session->host_short || event.body.host_short != 0;
+  if (event.body.host_short != 0) session->host_short = now_;
   session->news = now_;
 }
 

@@ -122,8 +122,7 @@ void Core::make_room(Gpu& gpu) {
 
 // What is resident already becomes pinned where it is: the same memory under another name. While a session
 // brings memory back, messages that cross could let it fill the old bound beside what it pinned: then there
-// must be room for both, and a session at work, whose turn may not end without an answer, is not kept waiting
-// for it for ever.
+// must be room for both. A turn that ends may wait for the answer, so that is not kept back for ever.
 void Core::settle_pinned(Gpu& gpu) {
   for (Session* session : gpu.sessions) {
     if (session->settling == Bytes{} || (!at_work(*session) && !drained(*session))) continue;
@@ -138,7 +137,7 @@ void Core::settle_pinned(Gpu& gpu) {
     session->settling = {};
     if (promised(*session) <= promised(before) || promised(gpu) <= gpu.usable) continue;
     *session = before;
-    if (drained(*session)) continue;
+    if (session->tenant->phase != Phase::leaving || drained(*session)) continue;
     const Nanoseconds due = session->asked_to_grow + patience_for(session->use.footprint());
     wake_at(due);
     if (now_ >= due) refuse(*session);

@@ -51,12 +51,13 @@ struct Session {
   Nanoseconds asked_to_grow{};          // when the first of them came
 
   bool wants = false;
-  bool host_short = false;  // out: its job needs the host memory that holds what was evicted
-  bool ready = false;       // entering: all is resident
-  bool released = false;    // leaving: drained
-  bool stepped = false;     // leaving: the last time that any of the tenant's were let forward, it was too
-  bool evicting = false;    // was told to evict since it was last ready
-  bool asked = false;       // entering: was sent Restore in this turn
+  Nanoseconds
+      host_short{};       // when it last said that its job needs the host memory that holds what was evicted
+  bool ready = false;     // entering: all is resident
+  bool released = false;  // leaving: drained
+  bool stepped = false;   // leaving: the last time that any of the tenant's were let forward, it was too
+  bool evicting = false;  // was told to evict since it was last ready
+  bool asked = false;     // entering: was sent Restore in this turn
   bool gate_open = false;
   bool contended = false;     // what its page says
   bool told_all = false;      // entering: what it was told then was all it needs
@@ -121,7 +122,8 @@ struct Tenant {
   Nanoseconds had{};
   bool interrupts = false;     // its turn was begun by an interruption
   bool outgrown = false;       // it was put out since the running set had grown
-  Nanoseconds brought_home{};  // when it last interrupted others for its host memory; zero: never
+  bool comes_home = false;     // it interrupted others for its host memory
+  Nanoseconds brought_home{};  // when the last turn ended for which it did; zero: none yet
   bool idled = false;          // it was put out since it was idle, and has not asked for the GPU again
   unsigned long_pauses = 0;    // so many pauses in a row were long, see policy/idleness.h
   Nanoseconds credit{};        // see policy/credit.h

@@ -11,6 +11,7 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::milliseconds kIdleNews{100};
+constexpr std::chrono::seconds kHomeNews{3};
 // What a tenant's way in takes is guessed from its size before it has been seen: bytes a second.
 constexpr std::uint64_t kGuessedSpeed = 50'000'000'000;
 
@@ -94,12 +95,15 @@ bool Core::urgent(const Tenant& tenant) const {
 }
 
 // What it evicted is in the way of its job, which the kernel would end for that. It waits for no turn: while
-// it is short of memory it evicts no more. That it is may be a lie, hence the pause.
+// it is short of memory it evicts no more, and says so every second. That it is may be a lie, hence the
+// pause.
 bool Core::must_come_home(const Tenant& tenant) const {
   const bool may = tenant.brought_home == Nanoseconds{} || now_ - tenant.brought_home >= tuning_.home_pause;
   return may && tenant.phase == Phase::out &&
-         std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
-                     [](const Session* session) { return on_gpu(session) && session->host_short; });
+         std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [this](const Session* session) {
+           return on_gpu(session) && session->host_short != Nanoseconds{} &&
+                  now_ - session->host_short < kHomeNews;
+         });
 }
 
 // Wakes the arbiter when the turn is over, or may be interrupted, and somebody waits.

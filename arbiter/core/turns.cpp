@@ -189,7 +189,8 @@ bool Core::serve(Domain& domain, Tenant& waiter, const RunningSet& running) {
     const bool empty = running.members.empty();
     // Who gets in when the turn is over begins the next one.
     const bool leads = empty || (turn.over && waiter.wants());
-    const bool enters = !waiter.outgrown || turn.over || empty || fits_at_peak(domain, waiter);
+    const bool enters =
+        !waiter.outgrown || turn.over || empty || must_come_home(waiter) || fits_at_peak(domain, waiter);
     if (enters) enter(domain, waiter, leads);
     return true;
   }
@@ -241,7 +242,7 @@ bool Core::serve(Domain& domain, Tenant& waiter, const RunningSet& running) {
   if (interruption) waiter.credit -= price_of_interruption(domain.turn.handoff);
   enter(domain, waiter, turn.over || alone || interruption);
   waiter.interrupts = interruption;
-  if (comes_home && interruption) waiter.brought_home = now_;
+  waiter.comes_home = comes_home && interruption;
   return true;
 }
 
@@ -296,7 +297,8 @@ void Core::open(Domain& domain, Tenant& tenant) {
   tenant.interrupted = false;
   tenant.had = {};
   for (Session* session : tenant.sessions) {
-    session->wants = session->stepped = session->host_short = false;
+    session->wants = session->stepped = false;
+    session->host_short = {};
     session->idle = {};
     if (!on_gpu(session)) continue;
     session->allowed = std::min(session->allowed, session->use.swappable);
@@ -329,6 +331,7 @@ void Core::begin_turn(Domain& domain, Tenant& leader) {
 }
 
 void Core::leave(Tenant& tenant) {
+  if (std::exchange(tenant.comes_home, false)) tenant.brought_home = now_;
   const bool ran = tenant.phase == Phase::running;
   auto asked = [](const Session* session) { return session->asked; };
   tenant.leads = tenant.interrupts = tenant.interrupted = false;

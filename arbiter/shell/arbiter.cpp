@@ -211,6 +211,7 @@ TenantName Arbiter::name_of(const Peer& peer, const RunToken& token) {
 
 // SwapPerUnit bounds what all processes of a tenant swap.
 Bytes Arbiter::host_cap_of(const TenantInfo& tenant) const {
+  if (tenant.options.backend_given != 0 && tenant.options.backend == Backend::native) return {};
   // A run's units are what its user says.
   const std::uint64_t units = tenant.name.is_job() ? std::max(tenant.options.units, 1u) : 1;
   Bytes cap;

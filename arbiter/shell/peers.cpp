@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/shell/peers.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -9,8 +10,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <vector>
 
@@ -25,9 +24,14 @@ constexpr std::uint32_t kBatch = 0xfffffffb;
 constexpr std::uint32_t kExtern = 0xfffffffc;
 constexpr std::uint32_t kInteractive = 0xfffffffa;
 
+// What can be read of it: files of a process that is just ending fail in the middle.
 std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::string text;
+  UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  char buffer[4096];
+  for (ssize_t size = 0; file && (size = read(file.get(), buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<std::size_t>(size));
+  return text;
 }
 
 std::optional<std::uint32_t> parse_number(std::string_view text) {

@@ -132,10 +132,15 @@ Bytes CgroupBudget::used_of(const Group& group) {
 }
 
 template <class Visit>
-void CgroupBudget::for_each_bound(Visit visit) const {
+void CgroupBudget::for_each_group(Visit visit) const {
   for (const Group& group : groups_) {
     if (const std::optional<Bytes> limit = limit_of(group)) visit(Bound{*limit, used_of(group)});
   }
+}
+
+template <class Visit>
+void CgroupBudget::for_each_bound(Visit visit) const {
+  for_each_group(visit);
   const Text meminfo(meminfo_);
   const Bytes total = kibibytes(field(meminfo.view(), "MemTotal:"));
   const Bytes available = kibibytes(field(meminfo.view(), "MemAvailable:"));
@@ -150,25 +155,22 @@ Bytes CgroupBudget::room() const {
   return least;
 }
 
-template <class Rule>
-bool CgroupBudget::any_bound(Rule rule) const {
+bool CgroupBudget::tight(Bytes more) const {
   bool any = false;
-  for_each_bound([&](const Bound& bound) { any |= rule(bound); });
+  for_each_bound([&](const Bound& bound) {
+    any |= minus(bound.limit, bound.used + more) < Bytes{3 * margin(bound.limit).count};
+  });
   return any;
 }
 
-bool CgroupBudget::tight(Bytes more) const {
-  return any_bound([more](const Bound& bound) {
-    return minus(bound.limit, bound.used + more) < Bytes{3 * margin(bound.limit).count};
-  });
-}
-
 // What is taken for swap leaves all of the margin, so this is the job's own doing. A little of it, as a
-// program takes all the time, does not count.
+// program takes all the time, does not count; nor does the machine's memory, which others use as well.
 bool CgroupBudget::used_up() const {
-  return any_bound([](const Bound& bound) {
-    return minus(bound.limit, bound.used) < Bytes{margin(bound.limit).count / 4 * 3};
+  bool any = false;
+  for_each_group([&](const Bound& bound) {
+    any |= minus(bound.limit, bound.used) < Bytes{margin(bound.limit).count / 4 * 3};
   });
+  return any;
 }
 
 // The machine's memory is no limit here: where nobody set one, an allocation is not refused for it.

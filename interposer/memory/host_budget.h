@@ -53,9 +53,9 @@ class CgroupBudget final : public HostBudget {
   static std::optional<Bytes> limit_of(const Group& group);
   static Bytes used_of(const Group& group);
   template <class Visit>
+  void for_each_group(Visit visit) const;
+  template <class Visit>
   void for_each_bound(Visit visit) const;
-  template <class Rule>
-  bool any_bound(Rule rule) const;
 
   std::string meminfo_;
   std::vector<Group> groups_;

@@ -161,7 +161,7 @@ bool HostPool::grow(Bytes missing, Pace pace) {
 Bytes HostPool::claim_slab(Bytes missing, Pace pace) {
   const Bytes size = next_slab(missing, pace);
   const std::lock_guard lock(mutex_);
-  const bool may = !barred_ && held() + size <= most_;
+  const bool may = barred_ == 0 && held() + size <= most_;
   return growing_ = may ? size : Bytes{};
 }
 
@@ -189,7 +189,7 @@ Bytes HostPool::room() const {
 
 void HostPool::bar() {
   const std::lock_guard lock(mutex_);
-  barred_ = true;
+  barred_ = kRest;
   resting_ = kRest;
 }
 
@@ -227,13 +227,14 @@ void HostPool::tend() {
   Bytes keep;
   {
     const std::lock_guard lock(mutex_);
-    if (held() == used() && prepared_ == Bytes{} && resting_ == 0) return;
+    if (held() == used() && prepared_ == Bytes{} && resting_ == 0 && barred_ == 0) return;
   }
   const bool tight = budget_.tight({});
+  const bool used_up = budget_.used_up();
   {
     const std::lock_guard lock(mutex_);
     resting_ = tight ? kRest : resting_ - std::min(resting_, 1u);
-    barred_ = barred_ && resting_ != 0;
+    if (barred_ != 0) barred_ = used_up ? kRest : barred_ - 1;
     if (tight || prepared_ == Bytes{}) needed_ = {};
     if (!tight) keep = std::min(std::max(prepared_, needed_), most_);
     if (exceeds(keep)) keep_ = keep;

@@ -127,7 +127,7 @@ class HostPool {
   std::optional<Bytes> keep_;  // the thread is to give back what is more than that
   unsigned sharers_ = 1;
   unsigned resting_ = 0;  // so many calls of tend() pass before the pool grows ahead of need again
-  bool barred_ = false;   // until then it does not grow at all
+  unsigned barred_ = 0;   // so many pass before it grows at all
   bool working_ = false;  // the thread is at work
 };
 

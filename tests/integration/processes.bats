@@ -200,7 +200,8 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   only_rival_left
   # No arbiter, no GPU's state there: plain CUDA on a GPU of its own.
   mkdir -p "$DIR/shm"
-  SIMGPU_STATE=/state SHAREDGPU_ARBITER_TIMEOUT=100 tenant before become chroot --before
+  # Another state is another GPU: the one that `sharedgpu run` would show is not there.
+  SIMGPU_STATE=/state CUDA_VISIBLE_DEVICES=0 SHAREDGPU_ARBITER_TIMEOUT=100 tenant before become chroot --before
   finish before
   ((status == 0))
   only_rival_left
@@ -215,8 +216,9 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
     --seconds 600 --progress" >"$DIR/su.out" 2>"$DIR/su.err" 3>&- &
   PIDS[su]=$!
   progresses su
-  json_is '[t["footprint_bytes"] for t in s["tenants"]]' "[$((64 << 20))]"
-  kill -KILL "$(json 's["tenants"][0]["pids"][0]')"
+  # The run itself, which is placed, is there as well.
+  json_is '[t["footprint_bytes"] for t in s["tenants"] if t["pids"]]' "[$((64 << 20))]"
+  kill -KILL "$(json '[t["pids"][0] for t in s["tenants"] if t["pids"]][0]')"
   finish su
   nothing_left
 }

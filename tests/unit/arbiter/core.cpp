@@ -183,7 +183,7 @@ TEST_CASE("Who is short of host memory for what was evicted comes home at once, 
   CHECK_FALSE(b.open(2));
   b.release(2, 75, true);
   hand_over(2, 1);
-  CHECK(b.session(1).host_short == false);
+  CHECK(b.session(1).host_short == Nanoseconds{});
 
   b.pass(10s);
   b.release(1, 75, false);
