@@ -37,7 +37,7 @@ teardown() { cluster_teardown; }
   expect_state "$second" COMPLETED
   output_has "$first" "$verified"
   output_has "$second" "$verified"
-  [ "$(pgrep -c -f "^$dir/prefix/sbin/sharedgpud( |\$)")" = 1 ]
+  [ "$(arbiter_pid | wc -l)" = 1 ]
 }
 
 @test "three jobs of 60% take turns" {

@@ -39,6 +39,8 @@ teardown() { cluster_teardown; }
 # How many tenants are placed on each GPU.
 placed() { sharedgpu status --json | jq -c '[.gpus[].uuid as $g | [.tenants[].placed | index($g) | values] | length]'; }
 placed_are() { [[ $(placed) == "$1" ]]; }
+# Those that Slurm has not looked at yet have no reason.
+queued_for_units_are() { [[ $(squeue -h -t PD -r -o %r | grep -cE 'Resources|Priority') == "$1" ]]; }
 running_are() { [[ $(squeue -h -t R -o %i | wc -l) == "$1" ]]; }
 # shellcheck disable=SC2016
 show='echo "[$CUDA_VISIBLE_DEVICES]"'
@@ -49,7 +51,7 @@ show='echo "[$CUDA_VISIBLE_DEVICES]"'
   array=$(submit -w "$node" --mem=1G --array=1-16 --gres=sharedgpu:1 -- \
     bash -c "until [[ -e $dir/jobs/go ]]; do sleep 0.2; done; $hold 40MiB --iterations 5")
   wait_until 30 running_are 13
-  [ "$(squeue -h -t PD -r -o %r | grep -cE 'Resources|Priority')" = 4 ]
+  wait_until 20 queued_for_units_are 4
   scancel "$blocker"
   wait_until 30 running_are 16
   wait_until 10 placed_are '[8,8]'

@@ -71,4 +71,4 @@ lease_seconds() {
 }
 has_lease() { [[ $(lease_seconds "$1") -gt 0 ]]; }
 
-arbiter_pid() { pgrep -f "^$dir/prefix/sbin/sharedgpud( |$)"; }
+arbiter_pid() { pgrep -f "^$dir/prefix/sbin/sharedgpud --config $dir/etc/sharedgpu.conf"; } # others may be of another cluster
