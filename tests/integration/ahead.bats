@@ -7,7 +7,7 @@ load helpers
 # contend: somebody holds most of the memory, and wants the GPU once in a while.
 contend() {
   start_arbiter
-  tenant rival hold --bytes 60% --of 512MiB --seconds 600 --gap-ms 1500 --progress
+  tenant rival hold --bytes 60% --of 256MiB --seconds 600 --gap-ms 1500 --progress
   progresses rival
 }
 
@@ -15,7 +15,7 @@ contend() {
 hog() {
   local name=$1 pieces=$2
   shift 2
-  tenant "$name" hog --bytes 60% --of 512MiB --piece-ms 2 --pieces "$pieces" "$@"
+  tenant "$name" hog --bytes 60% --of 256MiB --piece-ms 2 --pieces "$pieces" "$@"
 }
 
 unfinished() { sed -n 's/.*at most \([0-9]*\) unfinished/\1/p' "$DIR/$1.out"; }
@@ -58,7 +58,7 @@ kept_short() {
   hog alone 400
   succeeds alone
   (($(unfinished alone) > 100))
-  tenant neighbour hold --bytes 20% --of 512MiB --seconds 600 --progress
+  tenant neighbour hold --bytes 20% --of 256MiB --seconds 600 --progress
   progresses neighbour
   hog beside 400
   succeeds beside
@@ -69,12 +69,12 @@ kept_short() {
 @test "no event is recorded but where the GPU is oversubscribed, and none need be" {
   export SIMGPU_FAIL=cuEventRecord:1+:CUDA_ERROR_UNKNOWN SIMGPU_VERBOSE=1
   start_arbiter
-  tenant first hold --bytes 60% --of 512MiB --seconds 600 --gap-ms 500 --progress
+  tenant first hold --bytes 60% --of 256MiB --seconds 600 --gap-ms 500 --progress
   progresses first
-  tenant small hold --bytes 5% --of 512MiB --iterations 100 --verify
+  tenant small hold --bytes 5% --of 256MiB --iterations 100 --verify
   succeeds small
   run ! grep -q cuEventRecord "$DIR/first.err" "$DIR/small.err"
-  tenant big hold --bytes 60% --of 512MiB --iterations 100 --verify
+  tenant big hold --bytes 60% --of 256MiB --iterations 100 --verify
   succeeds big
   grep -q cuEventRecord "$DIR/big.err"
 }

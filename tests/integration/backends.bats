@@ -19,28 +19,28 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
 
 @test "swapped tenants take turns around a native one, which never moves" {
   start_arbiter Quantum=300ms
-  native still hold --bytes 40% --of 512MiB --seconds 600 --progress
+  native still hold --bytes 40% --of 256MiB --seconds 600 --progress
   progresses still
-  json_is '[t["pinned_bytes"] >= 204 << 20 for t in s["tenants"]]' '[True]'
-  tenant one hold --bytes 45% --of 512MiB --iterations 20 --seed 1 --verify
-  tenant two hold --bytes 45% --of 512MiB --iterations 20 --seed 2 --verify
+  json_is '[t["pinned_bytes"] >= 102 << 20 for t in s["tenants"]]' '[True]'
+  tenant one hold --bytes 45% --of 256MiB --iterations 20 --seed 1 --verify
+  tenant two hold --bytes 45% --of 256MiB --iterations 20 --seed 2 --verify
   all_succeed one two
-  (($(gpu peak) <= 512 << 20 && $(gpu copied_out) > 0))
+  (($(gpu peak) <= 256 << 20 && $(gpu copied_out) > 0))
 }
 
 @test "a native tenant verifies beside a swapped one" {
   start_arbiter Quantum=300ms
-  tenant swapped hold --bytes 45% --of 512MiB --seconds 600 --progress
+  tenant swapped hold --bytes 45% --of 256MiB --seconds 600 --progress
   progresses swapped
-  native still hold --bytes 40% --of 512MiB --blocks 30 --iterations 20 --verify
+  native still hold --bytes 40% --of 256MiB --blocks 30 --iterations 20 --verify
   succeeds still
 }
 
 @test "native memory that could never be held is refused, and what it leaves is seen" {
   start_arbiter
-  native first hold --bytes 60% --of 512MiB --seconds 600 --progress
+  native first hold --bytes 60% --of 256MiB --seconds 600 --progress
   progresses first
-  native second hold --bytes 60% --of 512MiB
+  native second hold --bytes 60% --of 256MiB
   finish second
   ((status == 2))
   grep -q 'CUDA_ERROR_OUT_OF_MEMORY: out of memory' "$DIR/second.err"
@@ -50,18 +50,18 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
 
 @test "kill -9 of a native tenant frees its memory for the others" {
   start_arbiter
-  native still hold --bytes 60% --of 512MiB --seconds 600 --progress
+  native still hold --bytes 60% --of 256MiB --seconds 600 --progress
   progresses still
   kill -9 "${PIDS[still]}"
   finish still || true
   until_true 30 used_is 0
-  tenant next hold --bytes 75% --of 512MiB --iterations 5 --verify
+  tenant next hold --bytes 75% --of 256MiB --iterations 5 --verify
   succeeds next
 }
 
 @test "managed: alone a program holds nearly the whole GPU, and nothing moves" {
   start_arbiter
-  managed alone hold --bytes 90% --of 448MiB --blocks 30 --iterations 5 --verify
+  managed alone hold --bytes 90% --of 224MiB --blocks 30 --iterations 5 --verify
   succeeds alone
   (($(gpu copied_in) < 1 << 20)) # a result only
   nothing_paged
@@ -70,45 +70,45 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
 
 @test "managed: two of 75% each take turns, verify every byte, and no page moves by a fault" {
   start_arbiter Quantum=300ms
-  managed one hold --bytes 75% --of 448MiB --seconds 3 --seed 1 --verify
-  managed two hold --bytes 75% --of 448MiB --seconds 3 --seed 2 --verify
+  managed one hold --bytes 75% --of 224MiB --seconds 3 --seed 1 --verify
+  managed two hold --bytes 75% --of 224MiB --seconds 3 --seed 2 --verify
   all_succeed one two
-  (($(gpu peak) <= 512 << 20 && $(gpu copied_in) > 0 && $(gpu copied_out) > 0))
+  (($(gpu peak) <= 256 << 20 && $(gpu copied_in) > 0 && $(gpu copied_out) > 0))
   nothing_paged
   used_is 0
 }
 
 @test "without sharedgpu the pages of such a pair come and go by faults" {
-  plain one hold --managed --bytes 75% --of 448MiB --seconds 3 --seed 1 --verify
-  plain two hold --managed --bytes 75% --of 448MiB --seconds 3 --seed 2 --verify
+  plain one hold --managed --bytes 75% --of 224MiB --seconds 3 --seed 1 --verify
+  plain two hold --managed --bytes 75% --of 224MiB --seconds 3 --seed 2 --verify
   all_succeed one two
-  (($(gpu peak) <= 512 << 20 && $(gpu paged) > 0))
+  (($(gpu peak) <= 256 << 20 && $(gpu paged) > 0))
 }
 
 @test "managed: beside swapped and native tenants at the same time" {
   start_arbiter Quantum=300ms
-  native still hold --bytes 20% --of 448MiB --seconds 600 --progress
+  native still hold --bytes 20% --of 224MiB --seconds 600 --progress
   progresses still
-  managed one hold --bytes 60% --of 448MiB --blocks 20 --iterations 40 --kernel-ms 20 --seed 1 --verify
-  tenant two hold --bytes 60% --of 448MiB --blocks 20 --iterations 40 --kernel-ms 20 --seed 2 --verify
+  managed one hold --bytes 60% --of 224MiB --blocks 20 --iterations 40 --kernel-ms 20 --seed 1 --verify
+  tenant two hold --bytes 60% --of 224MiB --blocks 20 --iterations 40 --kernel-ms 20 --seed 2 --verify
   all_succeed one two
-  (($(gpu peak) <= 512 << 20 && $(gpu copied_out) > 0))
+  (($(gpu peak) <= 256 << 20 && $(gpu copied_out) > 0))
   nothing_paged
 }
 
 @test "managed: footprint and residence are told as with swap" {
   start_arbiter Quantum=10m
-  managed first hold --bytes 75% --of 448MiB --seconds 600 --progress
+  managed first hold --bytes 75% --of 224MiB --seconds 600 --progress
   progresses first
-  json_is '[(t["backend"], t["pinned_bytes"], t["footprint_bytes"] == t["resident_bytes"] > 330 << 20) for t in s["tenants"]]' \
+  json_is '[(t["backend"], t["pinned_bytes"], t["footprint_bytes"] == t["resident_bytes"] > 165 << 20) for t in s["tenants"]]' \
     "[('managed', 0, True)]"
-  managed second hold --bytes 75% --of 448MiB --seconds 600 --progress
-  until_true 30 json_is 'sum(t["footprint_bytes"] > 330 << 20 for t in s["tenants"])' 2
-  json_is 'sum(t["resident_bytes"] for t in s["tenants"]) <= 512 << 20' True
+  managed second hold --bytes 75% --of 224MiB --seconds 600 --progress
+  until_true 30 json_is 'sum(t["footprint_bytes"] > 165 << 20 for t in s["tenants"])' 2
+  json_is 'sum(t["resident_bytes"] for t in s["tenants"]) <= 256 << 20' True
 }
 
 @test "managed: memory figures are those of swap" {
-  start_arbiter DeviceMemoryLimit=256MiB
+  start_arbiter DeviceMemoryLimit=128MiB
   tenant swapped memgetinfo
   succeeds swapped
   managed figures memgetinfo
@@ -118,7 +118,7 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
 
 @test "managed: what could never be held is out of memory" {
   start_arbiter
-  managed large hold --bytes 600MiB
+  managed large hold --bytes 300MiB
   finish large
   ((status == 2))
   grep -q 'CUDA_ERROR_OUT_OF_MEMORY: out of memory' "$DIR/large.err"
@@ -126,7 +126,7 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
 
 @test "managed: programs of all kinds work beside a rival" {
   start_arbiter Quantum=300ms
-  managed rival hold --bytes 80% --of 448MiB --seconds 600 --progress
+  managed rival hold --bytes 80% --of 224MiB --seconds 600 --progress
   progresses rival
   local programs="small_blocks async_alloc pools graph graph_memory captures threads contexts fork vmm" program
   for program in $programs; do
@@ -149,18 +149,18 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
 @test "managed: a GPU that cannot page gets swap, and the program says why" {
   export SIMGPU_CONCURRENT_MANAGED=0
   start_arbiter Quantum=300ms
-  managed one hold --bytes 75% --of 448MiB --iterations 20 --seed 1 --verify
-  managed two hold --bytes 75% --of 448MiB --iterations 20 --seed 2 --verify
+  managed one hold --bytes 75% --of 224MiB --iterations 20 --seed 1 --verify
+  managed two hold --bytes 75% --of 224MiB --iterations 20 --seed 2 --verify
   all_succeed one two
   (($(grep -c 'the managed backend cannot serve: this GPU cannot page managed memory; using swap' "$DIR/one.err") == 1))
 }
 
 @test "managed: where a prefetch to the host fails the memory stays, and others are planned around it" {
   start_arbiter Quantum=300ms
-  SIMGPU_FAIL=cuMemPrefetchAsync:1+:CUDA_ERROR_INVALID_DEVICE managed stuck hold --bytes 40% --of 448MiB --seconds 600 --progress
+  SIMGPU_FAIL=cuMemPrefetchAsync:1+:CUDA_ERROR_INVALID_DEVICE managed stuck hold --bytes 40% --of 224MiB --seconds 600 --progress
   progresses stuck
-  tenant one hold --bytes 50% --of 448MiB --iterations 20 --seed 1 --verify
-  tenant two hold --bytes 50% --of 448MiB --iterations 20 --seed 2 --verify
+  tenant one hold --bytes 50% --of 224MiB --iterations 20 --seed 1 --verify
+  tenant two hold --bytes 50% --of 224MiB --iterations 20 --seed 2 --verify
   all_succeed one two
   nothing_paged
 }
@@ -169,8 +169,8 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
   start_arbiter Quantum=300ms
   export SIMGPU_VERBOSE=1
   SIMGPU_FAIL=cuMemPrefetchAsync:3:CUDA_ERROR_UNKNOWN,cuMemPrefetchAsync:9:CUDA_ERROR_OUT_OF_MEMORY \
-    managed faulty hold --bytes 75% --of 448MiB --iterations 40 --kernel-ms 20 --seed 1 --verify
-  managed other hold --bytes 75% --of 448MiB --iterations 40 --kernel-ms 20 --seed 2 --verify
+    managed faulty hold --bytes 75% --of 224MiB --iterations 40 --kernel-ms 20 --seed 1 --verify
+  managed other hold --bytes 75% --of 224MiB --iterations 40 --kernel-ms 20 --seed 2 --verify
   all_succeed faulty other
   (($(grep -c 'of cuMemPrefetchAsync fails' "$DIR/faulty.err") == 2))
 }

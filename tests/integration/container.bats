@@ -51,8 +51,8 @@ inside() {
 
 @test "two tenants in the container swap and verify every byte" {
   prepare
-  inside one hold --bytes 75% --of 512MiB --seconds 4 --seed 1 --verify
-  inside two hold --bytes 75% --of 512MiB --seconds 4 --seed 2 --verify
+  inside one hold --bytes 75% --of 256MiB --seconds 4 --seed 1 --verify
+  inside two hold --bytes 75% --of 256MiB --seconds 4 --seed 2 --verify
   until_true 60 json_is 'len(s["tenants"])' 2
   all_succeed one two
   (($(gpu copied_in) > 0))

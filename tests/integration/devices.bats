@@ -27,48 +27,48 @@ teardown() {
 
 @test "one process on two GPUs, alone: both are shared out, nothing moves" {
   start_arbiter
-  both two devices --bytes 200MiB --iterations 100000 --progress
+  both two devices --bytes 100MiB --iterations 100000 --progress
   progresses two
-  json_is 'sorted(g["footprint_bytes"] >= 200 << 20 for g in s["gpus"])' '[True, True]'
+  json_is 'sorted(g["footprint_bytes"] >= 100 << 20 for g in s["gpus"])' '[True, True]'
   json_is '[(len(t["sessions"]), len(t["gpus"]), len(t["pids"])) for t in s["tenants"]]' '[(2, 2, 1)]'
   json_is 'len(s["tenants"][0]["gpus"]) == len(set(x["gpu"] for x in s["tenants"][0]["sessions"]))' True
-  (($(gpu copied_out) < 200 << 20 && $(second copied_out) < 200 << 20))
+  (($(gpu copied_out) < 100 << 20 && $(second copied_out) < 100 << 20))
 }
 
 @test "one process on two GPUs takes turns with tenants on either, and loses no byte" {
   start_arbiter Quantum=300ms
-  one left 0 hold --bytes 75% --of 512MiB --seconds 600 --progress
-  one right 1 hold --bytes 75% --of 512MiB --seconds 600 --progress
+  one left 0 hold --bytes 75% --of 256MiB --seconds 600 --progress
+  one right 1 hold --bytes 75% --of 256MiB --seconds 600 --progress
   progresses left
   progresses right
-  both two devices --bytes 300MiB --iterations 12
+  both two devices --bytes 150MiB --iterations 12
   succeeds two
-  (($(gpu peak) <= 512 << 20 && $(second peak) <= 512 << 20))
-  (($(gpu copied_out) > 300 << 20 && $(second copied_out) > 300 << 20))
+  (($(gpu peak) <= 256 << 20 && $(second peak) <= 256 << 20))
+  (($(gpu copied_out) > 150 << 20 && $(second copied_out) > 150 << 20))
 }
 
 @test "peers write into each other's memory, also after it was away" {
   start_arbiter Quantum=300ms
-  one left 0 hold --bytes 75% --of 512MiB --seconds 600 --progress
-  one right 1 hold --bytes 75% --of 512MiB --seconds 600 --progress
+  one left 0 hold --bytes 75% --of 256MiB --seconds 600 --progress
+  one right 1 hold --bytes 75% --of 256MiB --seconds 600 --progress
   progresses left
   progresses right
-  both two devices --bytes 300MiB --iterations 8 --peers
+  both two devices --bytes 150MiB --iterations 8 --peers
   succeeds two
-  (($(gpu copied_out) > 300 << 20 && $(second copied_out) > 300 << 20))
+  (($(gpu copied_out) > 150 << 20 && $(second copied_out) > 150 << 20))
 }
 
 @test "peers write into each other's pools, also after they were away" {
-  plain plain devices --bytes 100MiB --iterations 2 --pools
+  plain plain devices --bytes 50MiB --iterations 2 --pools
   succeeds plain
   start_arbiter Quantum=300ms
-  one left 0 hold --bytes 75% --of 512MiB --seconds 600 --progress
-  one right 1 hold --bytes 75% --of 512MiB --seconds 600 --progress
+  one left 0 hold --bytes 75% --of 256MiB --seconds 600 --progress
+  one right 1 hold --bytes 75% --of 256MiB --seconds 600 --progress
   progresses left
   progresses right
-  both two devices --bytes 300MiB --iterations 8 --pools
+  both two devices --bytes 150MiB --iterations 8 --pools
   succeeds two
-  (($(gpu copied_out) > 300 << 20 && $(second copied_out) > 300 << 20))
+  (($(gpu copied_out) > 150 << 20 && $(second copied_out) > 150 << 20))
 }
 
 @test "memory of another process is opened on a second GPU, and outlives the context that opened it first" {
@@ -80,25 +80,25 @@ teardown() {
 
 @test "two processes on two GPUs each" {
   start_arbiter Quantum=300ms
-  both one devices --bytes 300MiB --iterations 10
-  both other devices --bytes 300MiB --iterations 10
+  both one devices --bytes 150MiB --iterations 10
+  both other devices --bytes 150MiB --iterations 10
   all_succeed one other
-  (($(gpu peak) <= 512 << 20 && $(second peak) <= 512 << 20))
+  (($(gpu peak) <= 256 << 20 && $(second peak) <= 256 << 20))
   until_true 30 both_unused
 }
 
 @test "a tenant on the one GPU alone verifies beside one on both" {
   start_arbiter Quantum=300ms
-  both two devices --bytes 300MiB --iterations 100000 --progress
+  both two devices --bytes 150MiB --iterations 100000 --progress
   progresses two
-  one right 1 hold --bytes 75% --of 512MiB --iterations 20 --verify
+  one right 1 hold --bytes 75% --of 256MiB --iterations 20 --verify
   succeeds right
 }
 
 @test "kill -9 of a process on two GPUs frees both" {
   start_arbiter Quantum=300ms
-  both two devices --bytes 300MiB --iterations 100000 --progress
-  one right 1 hold --bytes 75% --of 512MiB --iterations 20 --verify
+  both two devices --bytes 150MiB --iterations 100000 --progress
+  one right 1 hold --bytes 75% --of 256MiB --iterations 20 --verify
   progresses two
   kill -9 "${PIDS[two]}"
   finish two || true
@@ -109,8 +109,8 @@ teardown() {
 
 @test "the arbiter's death and return between turns of a process on two GPUs" {
   start_arbiter Quantum=300ms
-  one right 1 hold --bytes 75% --of 512MiB --seconds 6 --verify
-  both two devices --bytes 300MiB --iterations 40
+  one right 1 hold --bytes 75% --of 256MiB --seconds 6 --verify
+  both two devices --bytes 150MiB --iterations 40
   local round
   for round in 1 2 3; do
     sleep 1
@@ -131,8 +131,8 @@ teardown() {
 
 @test "a capture on one GPU while the end of a turn waits for the other" {
   start_arbiter
-  one left 0 hold --bytes 75% --of 512MiB --seconds 600 --progress
+  one left 0 hold --bytes 75% --of 256MiB --seconds 600 --progress
   progresses left
-  both two waits --bytes 300MiB beside
+  both two waits --bytes 150MiB beside
   succeeds two
 }

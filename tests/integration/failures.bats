@@ -14,9 +14,9 @@ right_or_error() {
 
 @test "kill -9 of a tenant in its turn" {
   start_arbiter
-  tenant victim hold --bytes 75% --of 512MiB --seconds 600 --progress
+  tenant victim hold --bytes 75% --of 256MiB --seconds 600 --progress
   progresses victim
-  tenant other hold --bytes 75% --of 512MiB --seconds 3 --verify
+  tenant other hold --bytes 75% --of 256MiB --seconds 3 --verify
   until_true 60 json_is 'len(s["tenants"])' 2
   until_true 60 json_is '[t["state"] for t in s["tenants"] if '"${PIDS[victim]}"' in t["pids"]]' "['running']"
   kill -9 "${PIDS[victim]}"
@@ -26,9 +26,9 @@ right_or_error() {
 
 @test "kill -9 of a waiting tenant" {
   start_arbiter
-  tenant victim hold --bytes 75% --of 512MiB --seconds 600 --progress
+  tenant victim hold --bytes 75% --of 256MiB --seconds 600 --progress
   progresses victim
-  tenant other hold --bytes 75% --of 512MiB --seconds 3 --verify
+  tenant other hold --bytes 75% --of 256MiB --seconds 3 --verify
   until_true 60 json_is '[t["state"] for t in s["tenants"] if '"${PIDS[victim]}"' in t["pids"]]' "['out']"
   kill -9 "${PIDS[victim]}"
   succeeds other
@@ -37,8 +37,8 @@ right_or_error() {
 
 @test "kill -9 of the arbiter in handoffs, and a new one" {
   start_arbiter
-  tenant one hold --bytes 75% --of 512MiB --seconds 8 --seed 1 --verify
-  tenant two hold --bytes 75% --of 512MiB --seconds 8 --seed 2 --verify
+  tenant one hold --bytes 75% --of 256MiB --seconds 8 --seed 1 --verify
+  tenant two hold --bytes 75% --of 256MiB --seconds 8 --seed 2 --verify
   for _ in 1 2 3; do
     # One of the two is neither out nor running: a handoff is under way.
     until_true 60 json_is 'any(t["state"] in ("leaving", "entering") for t in s["tenants"])' True
@@ -47,13 +47,13 @@ right_or_error() {
     run_arbiter
   done
   all_succeed one two
-  (($(gpu peak) <= 512 << 20))
+  (($(gpu peak) <= 256 << 20))
 }
 
 @test "the arbiter goes for a while: the running tenant goes on, the waiting one waits" {
   start_arbiter
-  tenant one hold --bytes 75% --of 512MiB --iterations 30 --seed 1 --verify
-  tenant two hold --bytes 75% --of 512MiB --iterations 30 --seed 2 --verify
+  tenant one hold --bytes 75% --of 256MiB --iterations 30 --seed 1 --verify
+  tenant two hold --bytes 75% --of 256MiB --iterations 30 --seed 2 --verify
   until_true 60 json_is 'len(s["tenants"])' 2
   kill -9 "$ARBITER"
   wait "$ARBITER" || true
@@ -84,8 +84,8 @@ right_or_error() {
 
 @test "a device that one process loses: it gets the driver's error, the other ends right" {
   start_arbiter
-  SIMGPU_LOST_FILE=$DIR/lost tenant loser hold --bytes 75% --of 512MiB --seconds 600 --progress
-  tenant other hold --bytes 75% --of 512MiB --seconds 4 --verify
+  SIMGPU_LOST_FILE=$DIR/lost tenant loser hold --bytes 75% --of 256MiB --seconds 600 --progress
+  tenant other hold --bytes 75% --of 256MiB --seconds 4 --verify
   progresses loser
   touch "$DIR/lost"
   right_or_error loser
@@ -96,9 +96,9 @@ right_or_error() {
 
 @test "a device that is lost while its tenant waits: the driver's error all the same" {
   start_arbiter
-  SIMGPU_LOST_FILE=$DIR/lost tenant loser hold --bytes 75% --of 512MiB --seconds 600 --progress
+  SIMGPU_LOST_FILE=$DIR/lost tenant loser hold --bytes 75% --of 256MiB --seconds 600 --progress
   progresses loser
-  tenant other hold --bytes 75% --of 512MiB --seconds 600 --kernel-ms 400 --progress
+  tenant other hold --bytes 75% --of 256MiB --seconds 600 --kernel-ms 400 --progress
   until_true 60 json_is '[t["state"] for t in s["tenants"] if '"${PIDS[loser]}"' in t["pids"]]' "['out']"
   until_true 60 json_is '[t["state"] for t in s["tenants"] if '"${PIDS[other]}"' in t["pids"]]' "['running']"
   touch "$DIR/lost"
@@ -110,8 +110,8 @@ right_or_error() {
 
 @test "a launch that fails: its program gets the error, the other ends right" {
   start_arbiter
-  SIMGPU_LAUNCH_FAIL_AT=4 tenant loser hold --bytes 75% --of 512MiB --iterations 20 --verify
-  tenant other hold --bytes 75% --of 512MiB --iterations 20 --verify
+  SIMGPU_LAUNCH_FAIL_AT=4 tenant loser hold --bytes 75% --of 256MiB --iterations 20 --verify
+  tenant other hold --bytes 75% --of 256MiB --iterations 20 --verify
   right_or_error loser
   ((status == 1))
   grep -q CUDA_ERROR_LAUNCH_FAILED "$DIR/loser.err"
@@ -122,8 +122,8 @@ right_or_error() {
 pair_with() {
   start_arbiter Quantum=300ms
   SIMGPU_VERBOSE=1 SIMGPU_FAIL=$1 tenant faulty \
-    hold --bytes 75% --of 512MiB --iterations 20 --kernel-ms 40 --seed 1 --verify
-  tenant other hold --bytes 75% --of 512MiB --iterations 20 --kernel-ms 40 --seed 2 --verify
+    hold --bytes 75% --of 256MiB --iterations 20 --kernel-ms 40 --seed 1 --verify
+  tenant other hold --bytes 75% --of 256MiB --iterations 20 --kernel-ms 40 --seed 2 --verify
   right_or_error faulty
   grep -q '^simgpu: call .* fails$' "$DIR/faulty.err" || { tell; false; }
   succeeds other

@@ -69,7 +69,7 @@ watch() {
 @test "a good run writes what it writes without the library, and nothing else" {
   start_arbiter
   local program
-  for program in "async_alloc" "contexts --rounds 1" "getproc" "graph --bytes 64MiB" "late" "library" "threads --bytes 64MiB"; do
+  for program in "async_alloc" "contexts --rounds 1" "getproc" "graph --bytes 32MiB" "late" "library" "threads --bytes 32MiB"; do
     # shellcheck disable=SC2086
     set -- $program
     plain without "$@"
@@ -86,7 +86,7 @@ beside() {
   local IFS=: program
   local order="$*"
   unset IFS
-  for program in "getproc" "library --rounds 4" "fork" "late" "hold --bytes 50% --of 512MiB --iterations 6 --verify"; do
+  for program in "getproc" "library --rounds 4" "fork" "late" "hold --bytes 50% --of 256MiB --iterations 6 --verify"; do
     # shellcheck disable=SC2086
     set -- $program
     LD_PRELOAD=$order plain guest "$@"
@@ -99,7 +99,7 @@ other() { echo "$BUILD/tests/interposer/preloads/$1.so"; }
 
 contend() {
   start_arbiter
-  tenant rival hold --bytes 75% --of 512MiB --seconds 600 --progress
+  tenant rival hold --bytes 75% --of 256MiB --seconds 600 --progress
   progresses rival
 }
 

@@ -16,7 +16,7 @@ setup() {
   unset SHAREDGPU_TOKEN LD_PRELOAD CUDA_VISIBLE_DEVICES
   export SHAREDGPU_SOCKET=$DIR/socket
   export LD_LIBRARY_PATH=$BUILD/tests/simgpu
-  export SIMGPU_STATE=/dev/shm/${DIR##*/} SIMGPU_MEMORY=512MiB SIMGPU_CONTEXT=8MiB
+  export SIMGPU_STATE=/dev/shm/${DIR##*/} SIMGPU_MEMORY=256MiB SIMGPU_CONTEXT=4MiB
   declare -gA PIDS=()
   ARBITER=""
 }

@@ -3,6 +3,9 @@
 # What a job may swap is bounded by its own memory cgroup and by the site; and swapping ends no job.
 load helpers
 
+# Large beside what a process itself takes of host memory.
+large_gpu() { export SIMGPU_MEMORY=512MiB SIMGPU_CONTEXT=8MiB; }
+
 # The simulated GPU's memory is charged to a process beside the jobs, as if it had a board of its own.
 start_board() {
   "$BUILD/tests/simgpu/simgpu-board" "$DIR/board" 3>&- &
@@ -44,6 +47,7 @@ end_group() {
 }
 
 @test "what host memory could never hold is refused with a message, and the program goes on" {
+  large_gpu
   own_group 256
   start_board
   start_arbiter
@@ -58,6 +62,7 @@ end_group() {
 }
 
 @test "a job that fills its memory while its device memory is evicted gets that back in time" {
+  large_gpu
   own_group 896
   start_board
   start_arbiter Quantum=10m
@@ -72,6 +77,7 @@ end_group() {
 }
 
 @test "a job that fills its memory beside the eviction keeps its device memory, says so once, and the others wait" {
+  large_gpu
   own_group 768
   start_board
   start_arbiter Quantum=300ms
@@ -84,6 +90,7 @@ end_group() {
 }
 
 @test "SwapPerUnit bounds all processes of a tenant together" {
+  large_gpu
   start_arbiter SwapPerUnit=320MiB Quantum=300ms
   "$SHAREDGPU" run -- bash -c '"$1/hold" --bytes 200MiB --seconds 5 --verify & sleep 1; "$1/ram" --refused 128MiB --bytes 112MiB --slowly 30MiB --working && wait $!' - "$PROGRAMS" \
     >"$DIR/both.out" 2>"$DIR/both.err" 3>&- &

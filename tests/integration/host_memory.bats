@@ -9,13 +9,13 @@ host_is() { [[ $(grep 'of host memory held' "$DIR/$1.err" | tail -n 1) == *" $2 
 @test "host memory is there before the first eviction, and goes when the pressure has passed" {
   start_arbiter Quantum=10m
   export SHAREDGPU_DEBUG=1
-  tenant one hold --bytes 75% --of 512MiB --seconds 600 --progress
+  tenant one hold --bytes 75% --of 256MiB --seconds 600 --progress
   progresses one
   ! grep -q 'host memory held' "$DIR/one.err"
-  tenant two hold --bytes 75% --of 512MiB --seconds 600
+  tenant two hold --bytes 75% --of 256MiB --seconds 600
   # What the GPU lacks for both, and 64 MiB for one that grows, in slabs of 128 MiB.
-  until_true 60 host_is one 384
-  until_true 60 json_is '[t["host_bytes"] >> 20 for t in s["tenants"]]' '[384, 384]'
+  until_true 60 host_is one 256
+  until_true 60 json_is '[t["host_bytes"] >> 20 for t in s["tenants"]]' '[256, 256]'
   (($(gpu copied_out) == 0))
 
   kill -9 "${PIDS[two]}"
@@ -25,8 +25,8 @@ host_is() { [[ $(grep 'of host memory held' "$DIR/$1.err" | tail -n 1) == *" $2 
 
 @test "evictions that follow each other hold no more than they need" {
   start_arbiter Quantum=300ms
-  tenant one hold --bytes 75% --of 512MiB --seconds 4 --verify
-  tenant two hold --bytes 75% --of 512MiB --seconds 4 --verify
+  tenant one hold --bytes 75% --of 256MiB --seconds 4 --verify
+  tenant two hold --bytes 75% --of 256MiB --seconds 4 --verify
   local most=0 now
   while kill -0 "${PIDS[one]}" 2>/dev/null && kill -0 "${PIDS[two]}" 2>/dev/null; do
     now=$(json 'max([t["host_bytes"] for t in s["tenants"]] or [0])')
@@ -34,5 +34,5 @@ host_is() { [[ $(grep 'of host memory held' "$DIR/$1.err" | tail -n 1) == *" $2 
     sleep 0.1
   done
   all_succeed one two
-  ((most > 0 && most <= (384 + 256) << 20))
+  ((most > 0 && most <= (192 + 256) << 20))
 }

@@ -8,7 +8,7 @@ continue_arbiter() { kill -CONT "$ARBITER"; }
 
 @test "a program beside a hung arbiter goes on, and is managed again afterwards" {
   start_arbiter
-  SHAREDGPU_ARBITER_TIMEOUT=1000 tenant one hold --bytes 40% --of 512MiB --seconds 600 --progress
+  SHAREDGPU_ARBITER_TIMEOUT=1000 tenant one hold --bytes 40% --of 256MiB --seconds 600 --progress
   progresses one
   stop_arbiter
   # Allocates, asks for memory figures and frees with nobody there to answer.
@@ -16,14 +16,14 @@ continue_arbiter() { kill -CONT "$ARBITER"; }
   finish two
   continue_arbiter
   until_true 60 timeout 10 "$SHAREDGPU" status >/dev/null
-  tenant three hold --bytes 75% --of 512MiB --iterations 10 --verify
+  tenant three hold --bytes 75% --of 256MiB --iterations 10 --verify
   succeeds three
   json_is 'len(s["tenants"])' 1
 }
 
 @test "a program that began with the arbiter goes on allocating while it hangs" {
   start_arbiter ArbiterTimeout=1s
-  tenant busy workers --processes 2 --bytes 16MiB --steps 200
+  tenant busy workers --processes 2 --bytes 8MiB --steps 200
   until_true 60 json_is 'max([0] + [len(t["pids"]) for t in s["tenants"]])' 2
   stop_arbiter
   # The first process is still to come: it finds nobody, and the others free and end.
@@ -52,8 +52,8 @@ continue_arbiter() { kill -CONT "$ARBITER"; }
 
 @test "turns go on after the arbiter has hung in a handoff" {
   start_arbiter
-  tenant one hold --bytes 75% --of 512MiB --seconds 8 --seed 1 --verify
-  tenant two hold --bytes 75% --of 512MiB --seconds 8 --seed 2 --verify
+  tenant one hold --bytes 75% --of 256MiB --seconds 8 --seed 1 --verify
+  tenant two hold --bytes 75% --of 256MiB --seconds 8 --seed 2 --verify
   for _ in 1 2 3; do
     until_true 60 json_is 'any(t["state"] in ("leaving", "entering") for t in s["tenants"])' True
     stop_arbiter
@@ -61,15 +61,15 @@ continue_arbiter() { kill -CONT "$ARBITER"; }
     continue_arbiter
   done
   all_succeed one two
-  (($(gpu peak) <= 512 << 20))
+  (($(gpu peak) <= 256 << 20))
 }
 
 @test "an arbiter that holds back its leave to grow, since another does not make room, is waited for" {
   start_arbiter
-  tenant one hold --bytes 75% --of 512MiB --iterations 30 --verify --progress
+  tenant one hold --bytes 75% --of 256MiB --iterations 30 --verify --progress
   progresses one
   kill -STOP "${PIDS[one]}"
-  LD_PRELOAD=$PRELOAD SHAREDGPU_ARBITER_TIMEOUT=1000 plain two hold --bytes 75% --of 512MiB --verify
+  LD_PRELOAD=$PRELOAD SHAREDGPU_ARBITER_TIMEOUT=1000 plain two hold --bytes 75% --of 256MiB --verify
   sleep 6 # longer than the arbiter may be silent, and than the driver is asked for memory
   kill -0 "${PIDS[two]}"
   kill -CONT "${PIDS[one]}"

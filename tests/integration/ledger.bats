@@ -8,8 +8,8 @@ ledger() { "$SHAREDGPU" ledger --config "$DIR/conf" "$@"; }
 @test "turns of two that cannot run together do not overlap, and steps and tenants add them up" {
   start_arbiter
   local begin=$EPOCHREALTIME
-  tenant one hold --bytes 75% --of 512MiB --seconds 3 --verify
-  tenant two hold --bytes 75% --of 512MiB --seconds 3 --verify
+  tenant one hold --bytes 75% --of 256MiB --seconds 3 --verify
+  tenant two hold --bytes 75% --of 256MiB --seconds 3 --verify
   all_succeed one two
   local by end=$EPOCHREALTIME
   for by in turn step tenant; do ledger --by "$by" --format json >"$DIR/$by.json"; done
@@ -36,7 +36,7 @@ PYTHON
 
 @test "a lease that is held is told as open" {
   start_arbiter
-  tenant one hold --bytes 10% --of 512MiB --seconds 600 --progress
+  tenant one hold --bytes 10% --of 256MiB --seconds 600 --progress
   progresses one
   [[ $(ledger --format csv | tail -n +2 | cut -d, -f9) == true ]]
 }
@@ -51,7 +51,7 @@ PYTHON
 
 @test "a time window leaves out what was held before and after" {
   start_arbiter
-  tenant one hold --bytes 10% --of 512MiB --seconds 1
+  tenant one hold --bytes 10% --of 256MiB --seconds 1
   all_succeed one
   (($(ledger --format csv | wc -l) == 2))
   (($(ledger --format csv --since "$(date -d '1 hour ago' +%FT%T)" --until "$(date -d '1 hour' +%FT%T)" | wc -l) == 2))
@@ -62,7 +62,7 @@ PYTHON
 
 @test "damaged lines are told and passed over, and what cannot be read is an error" {
   start_arbiter
-  tenant one hold --bytes 10% --of 512MiB --seconds 1
+  tenant one hold --bytes 10% --of 256MiB --seconds 1
   all_succeed one
   { cat "$DIR/state/ledger"; echo "00000000 nonsense"; } >"$DIR/copy"
   run -0 --separate-stderr ledger --format csv "$DIR/copy"

@@ -6,7 +6,7 @@ load helpers
 
 contend() {
   start_arbiter
-  tenant rival hold --bytes 60% --of 512MiB --seconds 600 --progress
+  tenant rival hold --bytes 60% --of 256MiB --seconds 600 --progress
   progresses rival
 }
 
@@ -18,7 +18,7 @@ took_turns() {
 
 @test "processes that wait for each other on the GPU take turns with a rival" {
   contend
-  tenant ranks lockstep --bytes 128MiB --rounds 150 --ahead 60 --kernel-ms 2 --nap-ms 400 --nap-every 30
+  tenant ranks lockstep --bytes 64MiB --rounds 150 --ahead 60 --kernel-ms 2 --nap-ms 400 --nap-every 30
   succeeds ranks
   (($(grep -c verified "$DIR/ranks.out") == 2))
   took_turns
@@ -26,14 +26,14 @@ took_turns() {
 
 @test "they end their turns also when they need more memory for that" {
   contend
-  tenant ranks lockstep --bytes 96MiB --more 48MiB --rounds 200 --kernel-ms 5 --nap-ms 15
+  tenant ranks lockstep --bytes 48MiB --more 24MiB --rounds 200 --kernel-ms 5 --nap-ms 15
   succeeds ranks
   took_turns
 }
 
 @test "the arbiter dies and comes back while they wait for each other" {
   contend
-  tenant ranks lockstep --bytes 128MiB --rounds 400 --kernel-ms 5 --nap-ms 15
+  tenant ranks lockstep --bytes 64MiB --rounds 400 --kernel-ms 5 --nap-ms 15
   until_true 60 json_is 'len(s["tenants"])' 2
   for _ in 1 2 3; do
     sleep 0.7
@@ -46,6 +46,6 @@ took_turns() {
 }
 
 @test "without sharedgpu the simulated driver lets them wait for each other the same way" {
-  plain ranks lockstep --bytes 64MiB --rounds 100 --nap-ms 5
+  plain ranks lockstep --bytes 32MiB --rounds 100 --nap-ms 5
   succeeds ranks
 }

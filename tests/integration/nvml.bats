@@ -10,7 +10,7 @@ MIB=$((1 << 20))
 with_nvml() { export LD_LIBRARY_PATH=$BUILD/tests/simgpu:$BUILD/tests/simgpu/nvml; }
 
 rival() {
-  tenant rival hold --bytes 75% --of 512MiB --seconds 600 --progress
+  tenant rival hold --bytes 75% --of 256MiB --seconds 600 --progress
   progresses rival
 }
 
@@ -18,11 +18,11 @@ rival() {
 says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
 
 @test "a tenant with a session sees cuMemGetInfo's numbers and itself, by both doors" {
-  start_arbiter DeviceMemoryLimit=256MiB
+  start_arbiter DeviceMemoryLimit=128MiB
   with_nvml
   local door
   for door in "" --dlsym; do
-    tenant "own$door" nvml --bytes 64MiB $door
+    tenant "own$door" nvml --bytes 32MiB $door
     succeeds "own$door"
     (($(says "own$door" total) == 256 * MIB))
     (($(says "own$door" used) == 64 * MIB))
@@ -34,15 +34,15 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
   start_arbiter
   rival
   with_nvml
-  tenant own nvml --bytes 64MiB
+  tenant own nvml --bytes 32MiB
   succeeds own
   (($(grep -c ^pid "$DIR/own.out") == 1))
   (($(says own used) == 64 * MIB))
 }
 
 @test "a process without a session sees the room that it would have" {
-  start_arbiter DeviceMemoryLimit=256MiB
-  tenant other hold --bytes 64MiB --seconds 600 --progress
+  start_arbiter DeviceMemoryLimit=128MiB
+  tenant other hold --bytes 32MiB --seconds 600 --progress
   progresses other
   with_nvml
   local door
@@ -59,12 +59,12 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
 
 @test "of two GPUs each has its own story" {
   export SIMGPU_DEVICES=2
-  start_arbiter DeviceMemoryLimit=256MiB
+  start_arbiter DeviceMemoryLimit=128MiB
   with_nvml
-  tenant first nvml --bytes 64MiB --gpu 0
+  tenant first nvml --bytes 32MiB --gpu 0
   succeeds first
   (($(says first used) == 64 * MIB))
-  tenant second nvml --bytes 64MiB --gpu 1
+  tenant second nvml --bytes 32MiB --gpu 1
   succeeds second
   (($(says second total) == 256 * MIB && $(says second used) == 0))
 }
@@ -74,7 +74,7 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
   rival
   with_nvml
   # shellcheck disable=SC2016
-  "$SHAREDGPU" run -- bash -c '"$0/hold" --bytes 64MiB --seconds 600 --progress >"$1/inner.out" & holder=$!
+  "$SHAREDGPU" run -- bash -c '"$0/hold" --bytes 32MiB --seconds 600 --progress >"$1/inner.out" & holder=$!
     until [[ -s $1/inner.out ]]; do sleep 0.05; done
     "$0/nvml" >"$1/look.out"; status=$?
     echo "holder $holder" >>"$1/look.out"
@@ -85,7 +85,7 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
 }
 
 @test "pynvml's way: ctypes and dlsym" {
-  start_arbiter DeviceMemoryLimit=256MiB
+  start_arbiter DeviceMemoryLimit=128MiB
   with_nvml
   LD_PRELOAD=$PRELOAD python3 - <<'END'
 import ctypes
@@ -96,7 +96,7 @@ device, memory, count = ctypes.c_void_p(), Memory(), ctypes.c_uint(0)
 assert nvml.nvmlInit_v2() == 0
 assert nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0
 assert nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory)) == 0
-assert memory.total == 256 << 20 and memory.used == 0, (memory.total, memory.used)
+assert memory.total == 128 << 20 and memory.used == 0, (memory.total, memory.used)
 assert nvml.nvmlDeviceGetComputeRunningProcesses_v3(device, ctypes.byref(count), None) == 0
 assert count.value == 0
 END
@@ -107,14 +107,14 @@ END
   LD_PRELOAD=$PRELOAD "$PROGRAMS/nvml" >"$DIR/alone.out" 2>"$DIR/alone.err"
   (($(says alone total) == 512 * MIB))
   [[ ! -s $DIR/alone.err ]]
-  start_arbiter DeviceMemoryLimit=256MiB
+  start_arbiter DeviceMemoryLimit=128MiB
   SIMGPU_STATE=$DIR/another tenant unknown nvml
   succeeds unknown
   (($(says unknown total) == 512 * MIB))
 }
 
 @test "an arbiter that was killed is not waited for" {
-  start_arbiter DeviceMemoryLimit=256MiB
+  start_arbiter DeviceMemoryLimit=128MiB
   kill -9 "$ARBITER"
   wait "$ARBITER" 2>/dev/null || true
   with_nvml

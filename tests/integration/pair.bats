@@ -5,18 +5,18 @@ load helpers
 
 @test "two tenants of 75% each run at once and verify every byte" {
   start_arbiter
-  tenant one hold --bytes 75% --of 512MiB --seconds 3 --seed 1 --verify
-  tenant two hold --bytes 75% --of 512MiB --seconds 3 --seed 2 --verify
+  tenant one hold --bytes 75% --of 256MiB --seconds 3 --seed 1 --verify
+  tenant two hold --bytes 75% --of 256MiB --seconds 3 --seed 2 --verify
   all_succeed one two
-  (($(gpu peak) <= 512 << 20))
+  (($(gpu peak) <= 256 << 20))
   (($(gpu copied_in) > 0))
   used_is 0
 }
 
 @test "without sharedgpu the same pair fails with out of memory" {
-  plain one hold --bytes 75% --of 512MiB --seconds 600 --progress
+  plain one hold --bytes 75% --of 256MiB --seconds 600 --progress
   progresses one
-  plain two hold --bytes 75% --of 512MiB --verify
+  plain two hold --bytes 75% --of 256MiB --verify
   finish two
   ((status == 2))
   grep -q 'CUDA_ERROR_OUT_OF_MEMORY: out of memory' "$DIR/two.err"
@@ -25,16 +25,16 @@ load helpers
 @test "three tenants in many blocks each take turns and verify" {
   start_arbiter
   for seed in 100 200 300; do
-    tenant "$seed" hold --bytes 60% --of 512MiB --blocks 40 --iterations 12 --seed "$seed" --verify
+    tenant "$seed" hold --bytes 60% --of 256MiB --blocks 40 --iterations 12 --seed "$seed" --verify
   done
   all_succeed 100 200 300
-  (($(gpu peak) <= 512 << 20))
+  (($(gpu peak) <= 256 << 20))
 }
 
 @test "a pair that fits together is never gated and nothing moves" {
   start_arbiter
-  tenant one hold --bytes 40% --of 512MiB --seconds 600 --progress
-  tenant two hold --bytes 40% --of 512MiB --seconds 600 --progress
+  tenant one hold --bytes 40% --of 256MiB --seconds 600 --progress
+  tenant two hold --bytes 40% --of 256MiB --seconds 600 --progress
   progresses one
   progresses two
   json_is '[g["contended"] for g in s["gpus"]]' '[False]'
@@ -45,22 +45,22 @@ load helpers
 
 @test "a tenant that leaves the GPU idle gives its turn to the other" {
   start_arbiter Quantum=10m IdleRelease=50ms
-  tenant idle hold --bytes 75% --of 512MiB --iterations 4 --gap-ms 1000 --verify
-  tenant busy hold --bytes 75% --of 512MiB --iterations 20 --verify
+  tenant idle hold --bytes 75% --of 256MiB --iterations 4 --gap-ms 1000 --verify
+  tenant busy hold --bytes 75% --of 256MiB --iterations 20 --verify
   all_succeed idle busy
 }
 
 @test "a tenant whose thread's own stream is at work does not count as idle" {
   start_arbiter Quantum=60s
-  SHAREDGPU_DEBUG=1 tenant busy hog --bytes 75% --of 512MiB --piece-ms 700 --pieces 4 --stream own --progress
+  SHAREDGPU_DEBUG=1 tenant busy hog --bytes 75% --of 256MiB --piece-ms 700 --pieces 4 --stream own --progress
   progresses busy
-  tenant rival hold --bytes 75% --of 512MiB --iterations 2 --verify
+  tenant rival hold --bytes 75% --of 256MiB --iterations 2 --verify
   all_succeed busy rival
   ! grep released "$DIR/busy.err"
 }
 
 @test "DeviceMemoryLimit lowers what tenants see and what is resident at once" {
-  start_arbiter DeviceMemoryLimit=256MiB
+  start_arbiter DeviceMemoryLimit=128MiB
   tenant one hold --bytes 75% --seconds 2 --verify
   tenant two hold --bytes 75% --seconds 2 --verify
   all_succeed one two
@@ -70,7 +70,7 @@ load helpers
 
 @test "an allocation that could never be held fails at once" {
   start_arbiter
-  tenant greedy hold --bytes 600MiB
+  tenant greedy hold --bytes 300MiB
   finish greedy
   ((status == 2))
   grep -q 'CUDA_ERROR_OUT_OF_MEMORY: out of memory' "$DIR/greedy.err"
@@ -79,8 +79,8 @@ load helpers
 @test "the ledger's lease times of a pair fit the wall clock" {
   start_arbiter
   local begin=$EPOCHREALTIME
-  tenant one hold --bytes 75% --of 512MiB --seconds 600 --progress
-  tenant two hold --bytes 75% --of 512MiB --seconds 600 --progress
+  tenant one hold --bytes 75% --of 256MiB --seconds 600 --progress
+  tenant two hold --bytes 75% --of 256MiB --seconds 600 --progress
   progresses one
   progresses two
   local leases
@@ -91,8 +91,8 @@ load helpers
 
 @test "newcomers' contexts find room on a GPU that others fill" {
   start_arbiter
-  tenant one hold --bytes 300MiB --seconds 600 --progress
-  tenant two hold --bytes 180MiB --seconds 600 --progress
+  tenant one hold --bytes 150MiB --seconds 600 --progress
+  tenant two hold --bytes 90MiB --seconds 600 --progress
   progresses one
   progresses two
   for small in 1 2 3 4; do

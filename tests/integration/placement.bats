@@ -22,7 +22,7 @@ command_of() {
   start_arbiter
   local name
   for name in a b c d; do
-    tenant $name hold --bytes 10% --of 512MiB --seconds 600 --progress
+    tenant $name hold --bytes 10% --of 256MiB --seconds 600 --progress
     progresses $name
   done
   json_is "$placed" '[2, 2]'
@@ -35,10 +35,10 @@ command_of() {
 
 @test "the processes of one tenant share its GPU and its lease" {
   start_arbiter
-  tenant rival hold --bytes 75% --of 512MiB --seconds 600 --progress
+  tenant rival hold --bytes 75% --of 256MiB --seconds 600 --progress
   progresses rival
   # shellcheck disable=SC2016
-  command_of ranks bash -c 'for rank in 1 2 3 4; do "$0/hold" --bytes 15% --of 512MiB --seconds 600 & ids="$ids $!"; done
+  command_of ranks bash -c 'for rank in 1 2 3 4; do "$0/hold" --bytes 15% --of 256MiB --seconds 600 & ids="$ids $!"; done
     trap "kill $ids" TERM; wait' "$PROGRAMS"
   until_true 30 json_is '[(len(t["pids"]), t["gpus"] == t["placed"]) for t in s["tenants"]]' '[(1, True), (4, True)]'
   json_is 'len(set(g for t in s["tenants"] for g in t["gpus"]))' 2
@@ -49,8 +49,8 @@ command_of() {
 
 @test "a tenant that spans GPUs gets distinct ones; where there are fewer it is told so, and goes on" {
   start_arbiter
-  GPUS=2 tenant two devices --bytes 50MiB --iterations 100000 --progress
-  GPUS=3 tenant three devices --bytes 50MiB --iterations 3
+  GPUS=2 tenant two devices --bytes 25MiB --iterations 100000 --progress
+  GPUS=3 tenant three devices --bytes 25MiB --iterations 3
   succeeds three
   grep -qx 'sharedgpu: --gpus 3: this node has 2; the job runs with 2 GPUs' "$DIR/three.err"
   progresses two
@@ -88,18 +88,18 @@ command_of() {
   until_true 20 placed_are '[1, 0]'
   local first second
   first=$(uuid 0) second=$(uuid 1)
-  command_of number env CUDA_VISIBLE_DEVICES=0 "$PROGRAMS/hold" --bytes 50MiB --seconds 600 --progress
+  command_of number env CUDA_VISIBLE_DEVICES=0 "$PROGRAMS/hold" --bytes 25MiB --seconds 600 --progress
   progresses number
   json_is '[t["gpus"] for t in s["tenants"] if t["gpus"]]' "[['$second']]"
   kill "${PIDS[number]}"
   wait "${PIDS[number]}" || true
-  command_of none env -u CUDA_VISIBLE_DEVICES "$PROGRAMS/hold" --bytes 50MiB --seconds 600 --progress
+  command_of none env -u CUDA_VISIBLE_DEVICES "$PROGRAMS/hold" --bytes 25MiB --seconds 600 --progress
   progresses none
   json_is '[t["gpus"] for t in s["tenants"] if t["gpus"]]' "[['$second']]"
   kill "${PIDS[none]}"
   wait "${PIDS[none]}" || true
-  run -1 "$SHAREDGPU" run -- env CUDA_VISIBLE_DEVICES=1 "$PROGRAMS/hold" --bytes 50MiB --seconds 1
-  command_of other env CUDA_VISIBLE_DEVICES="$first" "$PROGRAMS/hold" --bytes 50MiB --seconds 600 --progress
+  run -1 "$SHAREDGPU" run -- env CUDA_VISIBLE_DEVICES=1 "$PROGRAMS/hold" --bytes 25MiB --seconds 1
+  command_of other env CUDA_VISIBLE_DEVICES="$first" "$PROGRAMS/hold" --bytes 25MiB --seconds 600 --progress
   progresses other
   json_is '[(t["gpus"], t["placed"]) for t in s["tenants"] if t["gpus"]]' "[(['$first'], ['$second'])]"
 }

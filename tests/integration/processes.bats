@@ -6,7 +6,7 @@ load helpers
 
 contend() {
   start_arbiter
-  tenant rival hold --bytes 75% --of 512MiB --seconds 600 --progress
+  tenant rival hold --bytes 75% --of 256MiB --seconds 600 --progress
   progresses rival
 }
 
@@ -60,11 +60,11 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
 @test "a program that is itself multi-process is one tenant" {
   export SIMGPU_CONTEXT=1MiB # ten of them beside what is handed out
   contend
-  tenant workers workers --processes 8 --bytes 24MiB
+  tenant workers workers --processes 8 --bytes 12MiB
   until_true 60 json_is 'max(len(t["pids"]) for t in s["tenants"])' 8
   json_is 'len(s["tenants"])' 2
   succeeds workers
-  tenant workers workers --processes 8 --bytes 24MiB --exec
+  tenant workers workers --processes 8 --bytes 12MiB --exec
   until_true 60 json_is 'max(len(t["pids"]) for t in s["tenants"])' 8
   succeeds workers
   only_rival_left
@@ -88,10 +88,10 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   start_arbiter
   local how
   for how in return exit _exit quick_exit abort kill destroy; do
-    tenant "$how" exit_midturn --bytes 256MiB --how "$how"
+    tenant "$how" exit_midturn --bytes 128MiB --how "$how"
     finish "$how"
     nothing_left
-    tenant "$how" exit_midturn --bytes 256MiB --how "$how" --on-signal --threads 4
+    tenant "$how" exit_midturn --bytes 128MiB --how "$how" --on-signal --threads 4
     progresses "$how"
     kill -USR1 "${PIDS[$how]}"
     finish "$how"
@@ -103,11 +103,11 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   # An eviction of 256 MiB takes half a second.
   export SIMGPU_PCIE=0.5
   start_arbiter
-  tenant rival hold --bytes 75% --of 512MiB --seconds 600 --gap-ms 50 --progress
+  tenant rival hold --bytes 75% --of 256MiB --seconds 600 --gap-ms 50 --progress
   progresses rival
   local how
   for how in exit _exit quick_exit abort kill; do
-    tenant "$how" exit_midturn --bytes 256MiB --how "$how" --on-signal --threads 2 --kernel-ms 1
+    tenant "$how" exit_midturn --bytes 128MiB --how "$how" --on-signal --threads 2 --kernel-ms 1
     progresses "$how"
     # Out, with its memory on its way.
     until_true 60 json_is "[0 < t['resident_bytes'] < t['footprint_bytes'] and t['state'] == 'out'
@@ -121,7 +121,7 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
 
 @test "a program that closes all descriptors goes on, and nobody writes into its files" {
   start_arbiter
-  tenant neighbour hold --bytes 40% --of 512MiB --seconds 600 --progress
+  tenant neighbour hold --bytes 40% --of 256MiB --seconds 600 --progress
   progresses neighbour
   tenant descriptors descriptors --how close
   succeeds descriptors
@@ -134,8 +134,8 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   tenant stopped descriptors --how stop
   until_true 60 grep -q '^State:.T' "/proc/${PIDS[stopped]}/status"
   sleep 1
-  json_is '[g["resident_bytes"] >= 300 << 20 for g in s["gpus"]]' '[True]'
-  tenant other hold --bytes 75% --of 512MiB --verify
+  json_is '[g["resident_bytes"] >= 150 << 20 for g in s["gpus"]]' '[True]'
+  tenant other hold --bytes 75% --of 256MiB --verify
   sleep 5 # longer than the driver is asked for memory that others are to give up
   kill -0 "${PIDS[other]}"
   kill -CONT "${PIDS[stopped]}"
@@ -212,12 +212,12 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   open_to_all
   chmod 0666 "$SIMGPU_STATE" 2>/dev/null || true
   start_arbiter
-  "$SHAREDGPU" run -- su -s /bin/sh nobody -c "LD_LIBRARY_PATH=$LD_LIBRARY_PATH '$PROGRAMS/hold' --bytes 64MiB \
+  "$SHAREDGPU" run -- su -s /bin/sh nobody -c "LD_LIBRARY_PATH=$LD_LIBRARY_PATH '$PROGRAMS/hold' --bytes 32MiB \
     --seconds 600 --progress" >"$DIR/su.out" 2>"$DIR/su.err" 3>&- &
   PIDS[su]=$!
   progresses su
   # The run itself, which is placed, is there as well.
-  json_is '[t["footprint_bytes"] for t in s["tenants"] if t["pids"]]' "[$((64 << 20))]"
+  json_is '[t["footprint_bytes"] for t in s["tenants"] if t["pids"]]' "[$((32 << 20))]"
   kill -KILL "$(json '[t["pids"][0] for t in s["tenants"] if t["pids"]][0]')"
   finish su
   nothing_left
@@ -232,8 +232,8 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
 
 @test "a tenant that is stopped in its turn for a while" {
   start_arbiter
-  tenant one hold --bytes 75% --of 512MiB --iterations 40 --seed 1 --verify
-  tenant two hold --bytes 75% --of 512MiB --iterations 40 --seed 2 --verify
+  tenant one hold --bytes 75% --of 256MiB --iterations 40 --seed 1 --verify
+  tenant two hold --bytes 75% --of 256MiB --iterations 40 --seed 2 --verify
   local round
   for round in 1 2 3; do
     until_true 60 is_in_state one running

@@ -5,19 +5,19 @@ load helpers
 
 contend() {
   start_arbiter
-  tenant rival hold --bytes 75% --of 512MiB --seconds 600 --progress
+  tenant rival hold --bytes 75% --of 256MiB --seconds 600 --progress
   progresses rival
 }
 
 @test "graphs are captured and replayed across evictions" {
   contend
-  tenant graph graph --bytes 384MiB --replays 6 --gap-ms 300
+  tenant graph graph --bytes 192MiB --replays 6 --gap-ms 300
   succeeds graph
 }
 
 @test "a long capture is not disturbed" {
   contend
-  tenant graph graph --bytes 384MiB --steps 8 --capture-ms 3000 --replays 3
+  tenant graph graph --bytes 192MiB --steps 8 --capture-ms 3000 --replays 3
   succeeds graph
 }
 
@@ -25,13 +25,13 @@ contend() {
   start_arbiter
   tenant captures captures --bytes 75% --seconds 600
   progresses captures
-  tenant rival hold --bytes 75% --of 512MiB --iterations 10 --verify
+  tenant rival hold --bytes 75% --of 256MiB --iterations 10 --verify
   succeeds rival
 }
 
 @test "captures that die beside a rival disturb nobody" {
   contend
-  tenant captures captures --bytes 384MiB --seconds 3
+  tenant captures captures --bytes 192MiB --seconds 3
   succeeds captures
 }
 
@@ -43,7 +43,7 @@ contend() {
 
 @test "many threads and streams" {
   contend
-  tenant threads threads --bytes 384MiB --threads 8 --iterations 30
+  tenant threads threads --bytes 192MiB --threads 8 --iterations 30
   succeeds threads
 }
 
@@ -81,7 +81,7 @@ contend() {
   start_arbiter
   tenant vmm vmm --hold 2
   until_true 60 grep -q verified "$DIR/vmm.out"
-  until_true 30 json_is 's["tenants"][0]["footprint_bytes"]' $((6 * 20 << 20))
+  until_true 30 json_is 's["tenants"][0]["footprint_bytes"]' $((6 * 10 << 20))
   until_true 60 grep -q 'given back' "$DIR/vmm.out"
   until_true 30 json_is 's["tenants"][0]["footprint_bytes"]' 0
   succeeds vmm
@@ -89,13 +89,13 @@ contend() {
 
 @test "the program's own memory stays where it is from when a network card knows it" {
   start_arbiter
-  tenant rival hold --bytes 50% --of 512MiB --seconds 600 --progress
+  tenant rival hold --bytes 50% --of 256MiB --seconds 600 --progress
   progresses rival
   local how
   for how in dmabuf:2 memops:1 tokens:1; do
     tenant "$how" exported --how "${how%:*}" --shown "${how#*:}" --seconds 3
     progresses "$how"
-    until_true 30 json_is 'max(t["pinned_bytes"] for t in s["tenants"])' $((${how#*:} * 64 << 20))
+    until_true 30 json_is 'max(t["pinned_bytes"] for t in s["tenants"])' $((${how#*:} * 32 << 20))
     succeeds "$how"
     grep -q verified "$DIR/$how.out"
   done
@@ -106,7 +106,7 @@ contend() {
   tenant graphs graph_memory --hold 2
   until_true 60 grep -q verified "$DIR/graphs.out"
   kept=$(awk '{ print $3 }' "$DIR/graphs.out")
-  ((kept >= 32 << 20))
+  ((kept >= 16 << 20))
   until_true 30 json_is 's["tenants"][0]["pinned_bytes"]' "$kept"
   until_true 60 grep -q trimmed "$DIR/graphs.out"
   until_true 30 json_is 's["tenants"][0]["pinned_bytes"]' 0
@@ -115,11 +115,11 @@ contend() {
 
 @test "a graph gets the memory that an idle tenant's fills" {
   start_arbiter
-  tenant rival hold --bytes 60% --of 512MiB --seconds 600 --gap-ms 200 --progress
+  tenant rival hold --bytes 60% --of 256MiB --seconds 600 --gap-ms 200 --progress
   progresses rival
-  tenant graphs graph_memory --bytes $((80 << 20)) --hold 2
+  tenant graphs graph_memory --bytes $((40 << 20)) --hold 2
   until_true 60 grep -q verified "$DIR/graphs.out"
-  until_true 30 json_is 'max(t["pinned_bytes"] for t in s["tenants"])' $((160 << 20))
+  until_true 30 json_is 'max(t["pinned_bytes"] for t in s["tenants"])' $((80 << 20))
   succeeds graphs
 }
 
@@ -174,7 +174,7 @@ contend() {
   start_arbiter
   local how
   for how in return exit _exit abort kill destroy; do
-    tenant "$how" exit_midturn --bytes 256MiB --how "$how"
+    tenant "$how" exit_midturn --bytes 128MiB --how "$how"
     finish "$how"
     until_true 30 used_is 0
     until_true 30 json_is 'len(s["tenants"])' 0

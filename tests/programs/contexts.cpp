@@ -45,7 +45,7 @@ void destroy(unsigned kind, CUcontext context) {
 int main(int argc, char** argv) {
   CommandLine app("Uses several contexts at once.");
   unsigned contexts = 6;
-  std::string bytes = "32MiB";
+  std::string bytes = "16MiB";
   unsigned rounds = 3;
   app.add_option("--contexts", contexts, "how many at once");
   app.add_option("--bytes", bytes, "device memory in each");

@@ -25,8 +25,8 @@ constexpr std::uint64_t kLargeSeed = 11;
 constexpr std::uint64_t kSmallSeed = 12;
 
 struct Options {
-  std::string bytes = "160MiB";
-  std::string own = "96MiB";
+  std::string bytes = "80MiB";
+  std::string own = "48MiB";
   unsigned rounds = 4;
   unsigned gap_ms = 0;
   std::string how = "end";

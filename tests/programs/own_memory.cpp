@@ -163,7 +163,7 @@ void run(std::size_t bytes, double seconds, bool exportable) {
 
 int main(int argc, char** argv) {
   CommandLine app("Makes and maps device memory itself, changes it, and verifies it.");
-  std::string bytes = "384MiB";
+  std::string bytes = "192MiB";
   double seconds = 5;
   bool exportable = false;
   app.add_option("--bytes", bytes, "device memory to hold");
