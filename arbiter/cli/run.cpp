@@ -103,7 +103,10 @@ std::string ask_for_tenant(const Settings& settings, const JobOptions& options, 
     return "no arbiter at " + settings.socket + ": " + std::strerror(error);
   Message message;
   UniqueFd ignored;
-  auto question = Message::of(RunRequest{.options = options, .chosen = user_chose()});
+  const char* devices = std::getenv("SHAREDGPU_DEVICES");  // of the Slurm step that this runs in
+  auto question = Message::of(RunRequest{.options = options,
+                                         .chosen = user_chose(),
+                                         .devices = parse_devices(devices == nullptr ? "" : devices)});
   if (int error = ask(channel, question, answer_patience(settings.arbiter_timeout), message, ignored))
     return "the arbiter at " + settings.socket + " does not answer: " + std::strerror(error);
   if (message.type == MessageType::refused) {
