@@ -350,7 +350,7 @@ struct RunRequest {
   static constexpr MessageType kType = MessageType::run_request;
   JobOptions options;
   std::uint8_t chosen = 0;  // the user named the GPUs himself: it is not placed
-  DeviceSet devices;        // that it can open; empty: it is not known
+  DeviceSet devices = {};   // that it can open; empty: it is not known
 };
 struct RunReply {
   static constexpr MessageType kType = MessageType::run_reply;
@@ -374,8 +374,8 @@ struct RegisterJob {
   StepName step;
   std::uint32_t uid = 0;
   JobOptions options;
-  DeviceSet devices;  // that its units stand for and it can open; empty: it is not known
-  DeviceSet whole;    // GPUs that the step holds beside them, not shared
+  DeviceSet devices = {};  // that its units stand for and it can open; empty: it is not known
+  DeviceSet whole = {};    // GPUs that the step holds beside them, not shared
 };
 struct RegisterReply {
   static constexpr MessageType kType = MessageType::register_reply;

@@ -187,8 +187,8 @@ void GpuSearch::look() {
     if (!error) finish();
   });
   patience_.expires_after(std::chrono::milliseconds(kPatienceMilliseconds));
-  patience_.async_wait([child = child_](const asio::error_code& error) {
-    if (!error) kill(child, SIGKILL);
+  patience_.async_wait([this](const asio::error_code& error) {
+    if (!error && child_ > 0) kill(child_, SIGKILL);
   });
 }
 
@@ -196,6 +196,7 @@ void GpuSearch::finish() {
   patience_.cancel();
   death_.close();
   waitpid(child_, nullptr, 0);
+  child_ = -1;
   const std::vector<GpuInfo> gpus = read_lines(answer_.get());
   answer_.reset();
   if (gpus.empty()) return start();

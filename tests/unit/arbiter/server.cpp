@@ -303,7 +303,7 @@ TEST_CASE("What a tenant without swapping sees of a GPU is the driver's business
   JobOptions options;
   options.backend = Backend::native;
   options.backend_given = 1;
-  anchor.say(RunRequest{.options = options, .chosen = 0, .devices = {}});
+  anchor.say(RunRequest{.options = options});
   RunToken token = anchor.hear<RunReply>().token;
   member.say(hello_of(token));
   member.attach();
@@ -476,12 +476,12 @@ TEST_CASE("A run that has ended is nobody's, though the process that asked for i
   JobOptions options;
   options.units = ~0u;
   Client greedy(daemon);
-  greedy.say(RunRequest{.options = options, .chosen = 0, .devices = {}});
+  greedy.say(RunRequest{.options = options});
   CHECK(greedy.is_dropped());
   options.units = 1000;
   for (int i = 0; i < 20; ++i) {
     Client run(daemon);
-    run.say(RunRequest{.options = options, .chosen = 0, .devices = {}});
+    run.say(RunRequest{.options = options});
     CHECK(run.hear<RunReply>().gpus.count == 1);
     CHECK(units() == 1);  // nobody vouches for more
     run.channel = {};
@@ -505,7 +505,7 @@ TEST_CASE("A step is told of GPUs that it can open") {
     slurmstepd.say(job);
     return slurmstepd.hear<RegisterReply>().gpus;
   };
-  RegisterJob job{.step = {.job = 12, .step = 0}, .uid = 1234, .options = {}, .devices = {0b10}, .whole = {}};
+  RegisterJob job{.step = {.job = 12, .step = 0}, .uid = 1234, .options = {}, .devices = {0b10}};
   const GpuList second = told(job);
   CHECK(second.count == 1);
   CHECK(second.known == 1);
