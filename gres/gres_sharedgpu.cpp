@@ -15,6 +15,8 @@
 #include <slurm/slurm_errno.h>
 #include <slurm/slurm_version.h>
 
+#include <dlfcn.h>
+#include <link.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
@@ -25,8 +27,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/node_gpus.h"
@@ -160,6 +164,38 @@ void refuse(const Reading& reading, const std::string& why) {
   for (gres_slurmd_conf_t* record : reading.originals) record->count = 0;
 }
 
+// What gres/gpu, in the same slurmstepd, lists as its devices. Null: it is not loaded, or has none.
+list_t* devices_of_gpu_plugin() {
+  std::string file;
+  dl_iterate_phdr(
+      [](dl_phdr_info* object, std::size_t, void* found) {
+        if (!std::string_view(object->dlpi_name).ends_with("/gres_gpu.so")) return 0;
+        *static_cast<std::string*>(found) = object->dlpi_name;
+        return 1;
+      },
+      &file);
+  void* plugin = file.empty() ? nullptr : dlopen(file.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  if (plugin == nullptr) return nullptr;
+  auto list = reinterpret_cast<list_t* (*)()>(dlsym(plugin, "gres_p_get_devices"));
+  dlclose(plugin);  // Slurm holds it
+  return list == nullptr ? nullptr : list();
+}
+
+struct WholeGpu {
+  int index = 0;
+  std::optional<int> minor;
+};
+
+int look_for_gpu(void* item, void* argument) {
+  const auto& device = *static_cast<const gres_device_t*>(item);
+  auto& wanted = *static_cast<WholeGpu*>(argument);
+  if (device.index != wanted.index) return 0;
+  const bool is_part = device.unique_id != nullptr && std::strncmp(device.unique_id, "MIG", 3) == 0;
+  const bool is_whole = device.dev_desc.major == kNvidiaMajor && !is_part;
+  wanted.minor = is_whole ? static_cast<int>(device.dev_desc.minor) : -1;
+  return 0;
+}
+
 bool holds_any(bitstr_t* units, const Device& device) {
   const std::int64_t end = std::min<std::int64_t>(
       slurm_bit_size(units), static_cast<std::int64_t>(device.first_unit + device.units));
@@ -234,6 +270,15 @@ bool sharedgpu_offer(std::size_t index, SharedGpuOffer* offer) {
   const Share& share = offers[index];
   *offer = {share.type.c_str(), share.units, share.files.size()};
   return true;
+}
+
+// For the SPANK plugin in the same slurmstepd.
+bool sharedgpu_whole_gpu(int index, int* minor) {
+  list_t* gpus = devices_of_gpu_plugin();
+  WholeGpu wanted = {.index = index, .minor = {}};
+  if (gpus != nullptr) slurm_list_for_each(gpus, look_for_gpu, &wanted);
+  if (wanted.minor) *minor = *wanted.minor;
+  return wanted.minor.has_value();
 }
 
 void gres_p_job_set_env(char*** environment, bitstr_t* units, std::uint64_t count, gres_internal_flags_t) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "protocol/split.h"
+
 namespace sharedgpu {
 
 std::string format_gpu(const GpuUuid& uuid) {
@@ -36,6 +38,17 @@ std::string format_gpus(const GpuList& gpus) {
   for (std::uint32_t i = 0; i < std::min(gpus.count, GpuList::kMost); ++i)
     text += (i == 0 ? "" : ",") + format_gpu(gpus.gpu[i]);
   return text;
+}
+
+DeviceSet parse_devices(std::string_view text) {
+  DeviceSet devices;
+  for (std::string_view word : split(text, ',')) {
+    unsigned minor = 0;
+    auto [rest, error] = std::from_chars(word.data(), word.data() + word.size(), minor);
+    if (error != std::errc{} || rest != word.data() + word.size() || minor >= 64) return {};
+    devices.bits |= std::uint64_t{1} << minor;
+  }
+  return devices;
 }
 
 std::string shortfall(const GpuList& gpus, unsigned wanted) {

@@ -16,6 +16,9 @@ bool parse_gpu(std::string_view text, GpuUuid& uuid);
 // All of them, with commas between them.
 std::string format_gpus(const GpuList& gpus);
 
+// "0,3": device files by their numbers. Empty where the text is something else.
+DeviceSet parse_devices(std::string_view text);
+
 // Why a tenant that asked for `wanted` GPUs did not get as many; empty where it did, or where the arbiter has
 // no say in it.
 std::string shortfall(const GpuList& gpus, unsigned wanted);

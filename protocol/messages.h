@@ -15,6 +15,7 @@
 // Step -> Released, as often as it takes until all have said it.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -326,12 +327,20 @@ struct JobOptions {
   std::uint32_t gpus = 0;  // that it spans on each node; 0 counts as 1
 };
 
+// GPUs by the minor numbers of their device files, those below 64.
+struct DeviceSet {
+  std::uint64_t bits = 0;
+  constexpr bool empty() const { return bits == 0; }
+  constexpr unsigned count() const { return static_cast<unsigned>(std::popcount(bits)); }
+  constexpr bool has(unsigned minor) const { return minor < 64 && (bits >> minor & 1) != 0; }
+};
+
 // The GPUs that a tenant is placed on: those that its processes are to see, in this order. None: the arbiter
 // has no say in it.
 struct GpuList {
   static constexpr std::uint32_t kMost = 12;
   std::uint32_t count = 0;
-  std::uint32_t known = 0;  // so many does the arbiter hand out in all
+  std::uint32_t known = 0;  // so many does the arbiter hand out in all to those who open what the asker does
   GpuUuid gpu[kMost];
 };
 
@@ -341,6 +350,7 @@ struct RunRequest {
   static constexpr MessageType kType = MessageType::run_request;
   JobOptions options;
   std::uint8_t chosen = 0;  // the user named the GPUs himself: it is not placed
+  DeviceSet devices = {};   // that it can open; empty: it is not known
 };
 struct RunReply {
   static constexpr MessageType kType = MessageType::run_reply;
@@ -364,11 +374,16 @@ struct RegisterJob {
   StepName step;
   std::uint32_t uid = 0;
   JobOptions options;
+  DeviceSet devices = {};  // that its units stand for and it can open; empty: it is not known
+  DeviceSet whole = {};    // GPUs that the step holds beside them, not shared
 };
 struct RegisterReply {
   static constexpr MessageType kType = MessageType::register_reply;
   std::uint8_t accepted = 0;
   GpuList gpus = {};
+  // So many of them, the first, are those it holds whole; none where the list has no room for all and a
+  // shared one, or the arbiter does not know all.
+  std::uint32_t whole = 0;
 };
 
 // The lease time of one step on this node so far, all GPUs and finished sessions included. Root, SlurmUser or

@@ -5,12 +5,16 @@
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "protocol/ask.h"
 #include "protocol/gpu_names.h"
+#include "protocol/split.h"
+#include "spank/offer.h"
 #include "spank/plugin.h"
 #include "spank/preload.h"
 #include "spank/siblings.h"
@@ -19,10 +23,13 @@
 namespace sharedgpu {
 namespace {
 
-// slurm.h has these two as well, but drags in all of Slurm's API.
-constexpr std::uint32_t kExternStep = 0xfffffffc;  // SLURM_EXTERN_CONT
+// slurm.h has these as well, but drags in all of Slurm's API.
+constexpr std::uint32_t kExternStep = 0xfffffffc;       // SLURM_EXTERN_CONT
+constexpr std::uint32_t kBatchStep = 0xfffffffb;        // SLURM_BATCH_SCRIPT
+constexpr std::uint32_t kInteractiveStep = 0xfffffffa;  // SLURM_INTERACTIVE_STEP
 
 constexpr char kUnits[] = "SHAREDGPU_UNITS";
+constexpr char kDevices[] = "SHAREDGPU_DEVICES";
 constexpr char kPreload[] = "LD_PRELOAD";
 constexpr char kSocket[] = "SHAREDGPU_SOCKET";
 constexpr char kArbiterTimeout[] = "SHAREDGPU_ARBITER_TIMEOUT";
@@ -34,6 +41,8 @@ struct SlurmStep {
   StepName name;
   std::uint32_t uid = 0;
   std::uint32_t units = 0;
+  DeviceSet devices;               // that the units stand for
+  std::optional<DeviceSet> whole;  // the GPUs of gres/gpu that it holds beside them; nothing: not by numbers
 };
 
 SharedGpuStep published = {
@@ -71,6 +80,25 @@ std::uint32_t read_units(spank_t spank) {
   return static_cast<std::uint32_t>(std::strtoul(text.c_str(), nullptr, 10));
 }
 
+// gres/gpu has just set or removed these variables, too; where it is not loaded, what they name is none of
+// its GPUs. Nothing, where it is one that has no number of its own.
+std::optional<DeviceSet> read_whole(spank_t spank, std::uint32_t step) {
+  const bool of_job = step == kBatchStep || step == kInteractiveStep;
+  const std::string text = get_variable(spank, of_job ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS");
+  auto* find = reinterpret_cast<SharedGpuWholeGpuFunction*>(
+      sibling_function("gres_sharedgpu.so", "sharedgpu_whole_gpu"));
+  DeviceSet whole;
+  for (std::string_view word : split(text, ',')) {
+    int index = 0;
+    int minor = 0;
+    const bool is_number = std::from_chars(word.data(), word.data() + word.size(), index).ec == std::errc{};
+    if (find == nullptr || !is_number || !find(index, &minor)) continue;
+    if (minor < 0 || minor > 63) return std::nullopt;
+    whole.bits |= std::uint64_t{1} << minor;
+  }
+  return whole;
+}
+
 SlurmStep read_step(spank_t spank) {
   SlurmStep step;
   uid_t uid = 0;
@@ -79,6 +107,9 @@ SlurmStep read_step(spank_t spank) {
   spank_get_item(spank, S_JOB_UID, &uid);
   step.uid = uid;
   step.units = read_units(spank);
+  if (step.units == 0) return step;
+  step.devices = parse_devices(get_variable(spank, kDevices));
+  step.whole = read_whole(spank, step.name.step);
   return step;
 }
 
@@ -103,12 +134,19 @@ void remove_leaked_gpus(spank_t spank) {
 }
 
 // What the user had put into CUDA_VISIBLE_DEVICES was meant for another place: the job's GPUs are chosen
-// here.
-void show_gpus(spank_t spank, const GpuList& gpus) {
-  if (gpus.count == 0) return;
-  set_variable(spank, kVisible, format_gpus(gpus));
-  set_variable(spank, kGpus, format_gpus(gpus));
-  const std::string problem = shortfall(gpus, given_options().gpus);
+// here. What gres/gpu has put there is the job's own, and comes first.
+void show_gpus(spank_t spank, const SlurmStep& step, const RegisterReply& reply) {
+  if (reply.gpus.count == 0) return;
+  if (!step.whole || reply.whole != step.whole->count()) {
+    log_error(std::string(kVisible) + " stays as gres/gpu set it, without the shared GPU (" +
+              format_gpus(reply.gpus) + "): the arbiter does not know all GPUs that the step holds");
+    return;
+  }
+  set_variable(spank, kVisible, format_gpus(reply.gpus));
+  set_variable(spank, kGpus, format_gpus(reply.gpus));
+  GpuList shared = reply.gpus;
+  shared.count -= reply.whole;
+  const std::string problem = shortfall(shared, given_options().gpus);
   if (problem.empty()) return;
   notice = "sharedgpu: --sharedgpu-gpus=" + std::to_string(given_options().gpus) + ": " + problem + "\n";
   log_error(notice);
@@ -126,9 +164,12 @@ void set_environment(spank_t spank, const Settings& settings) {
 // Slurm counts a node as failed whose step does not start.
 constexpr Nanoseconds kMostWait = std::chrono::seconds(5);
 
-// Returns the GPUs that the job is placed on.
-GpuList register_job(const SlurmStep& step, const Settings& settings) {
-  RegisterJob request{.step = step.name, .uid = step.uid, .options = given_options()};
+RegisterReply register_job(const SlurmStep& step, const Settings& settings) {
+  RegisterJob request{.step = step.name,
+                      .uid = step.uid,
+                      .options = given_options(),
+                      .devices = step.devices,
+                      .whole = step.whole.value_or(DeviceSet{})};
   request.options.units = step.units;
   Message answer;
   int error = ask(settings.socket.c_str(), Message::of(request),
@@ -142,7 +183,7 @@ GpuList register_job(const SlurmStep& step, const Settings& settings) {
     problem = "refused";
   if (!problem.empty())
     log_error("the arbiter was not told of this step's units and options (the job goes on): " + problem);
-  return problem.empty() ? answer.as<RegisterReply>().gpus : GpuList{};
+  return problem.empty() ? answer.as<RegisterReply>() : RegisterReply{};
 }
 
 }  // namespace
@@ -169,7 +210,7 @@ void remote_init_post_opt(spank_t spank, int count, char** arguments) {
   published.step = step.name.step;
   published.socket = published_socket.c_str();
   published.units = step.units;
-  show_gpus(spank, register_job(step, settings));
+  show_gpus(spank, step, register_job(step, settings));
 }
 
 // As the user, in the task's own process, with its stderr.

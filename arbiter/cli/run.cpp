@@ -80,6 +80,21 @@ std::string read_options(const Arguments& arguments, JobOptions& options) {
   return {};
 }
 
+// What the user's environment says of waiting for an arbiter comes before the site's settings, as it does in
+// the library. Returns an empty string or what is wrong.
+std::string read_environment(Settings& settings) {
+  const char* text = std::getenv("SHAREDGPU_ARBITER_TIMEOUT");
+  if (text == nullptr || *text == '\0') return {};
+  unsigned long milliseconds = 0;
+  const char* end = text + std::strlen(text);
+  auto [rest, error] = std::from_chars(text, end, milliseconds);
+  if (error != std::errc{} || rest != end || milliseconds > 86'400'000)
+    return std::string("SHAREDGPU_ARBITER_TIMEOUT: '") + text +
+           "' is not a number of milliseconds, at most a day";
+  settings.arbiter_timeout = std::chrono::milliseconds(milliseconds);
+  return {};
+}
+
 // Connects and asks, for at most `patience`: the arbiter may just be starting. Returns an empty string, or
 // why there is no tenant.
 std::string ask_for_tenant(const Settings& settings, const JobOptions& options, Channel& channel,
@@ -88,7 +103,10 @@ std::string ask_for_tenant(const Settings& settings, const JobOptions& options, 
     return "no arbiter at " + settings.socket + ": " + std::strerror(error);
   Message message;
   UniqueFd ignored;
-  auto question = Message::of(RunRequest{.options = options, .chosen = user_chose()});
+  const char* devices = std::getenv("SHAREDGPU_DEVICES");  // of the Slurm step that this runs in
+  auto question = Message::of(RunRequest{.options = options,
+                                         .chosen = user_chose(),
+                                         .devices = parse_devices(devices == nullptr ? "" : devices)});
   if (int error = ask(channel, question, answer_patience(settings.arbiter_timeout), message, ignored))
     return "the arbiter at " + settings.socket + " does not answer: " + std::strerror(error);
   if (message.type == MessageType::refused) {
@@ -152,7 +170,9 @@ int run(const Arguments& arguments) {
   Settings settings;
   if (!load_settings(arguments.config, settings)) return 2;
   JobOptions options;
-  if (std::string error = read_options(arguments, options); !error.empty()) {
+  std::string error = read_options(arguments, options);
+  if (error.empty()) error = read_environment(settings);
+  if (!error.empty()) {
     complain(error);
     return 2;
   }

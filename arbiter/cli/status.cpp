@@ -71,8 +71,8 @@ void print_gpus(const Json& status) {
   for (const Json& gpu : status.at("gpus")) {
     std::printf("%u: %s  %s%s\n", gpu.value("number", 0u), gpu.value("uuid", "").c_str(),
                 gpu.value("name", "").c_str(), gpu.value("verified", true) ? "" : "  (size unverified)");
-    std::printf("  units %u, capacity %s of %s, allocated %s, resident %s, contexts %s%s\n",
-                gpu.value("units", 0u), size_of(gpu, "capacity_bytes").c_str(),
+    std::printf("  units %llu, capacity %s of %s, allocated %s, resident %s, contexts %s%s\n",
+                gpu.value("units", 0ull), size_of(gpu, "capacity_bytes").c_str(),
                 size_of(gpu, "total_bytes").c_str(), size_of(gpu, "footprint_bytes").c_str(),
                 size_of(gpu, "resident_bytes").c_str(), size_of(gpu, "context_bytes").c_str(),
                 gpu.value("contended", false) ? ", contended" : "");

@@ -97,14 +97,20 @@ Session* Core::find(SessionId id) {
 }
 
 void Core::on(const GpuFound& event) {
+  const auto known = state_.gpus.size();
+  const auto found = std::count_if(state_.gpus.begin(), state_.gpus.end(),
+                                   [](const auto& other) { return !other.second.learned; });
   auto [entry, is_new] = state_.gpus.try_emplace(event.gpu);
-  if (!is_new) return;
-  entry->second.uuid = event.gpu;
-  entry->second.number = static_cast<unsigned>(state_.gpus.size() - 1);
-  entry->second.total = event.total;
-  entry->second.capacity = event.capacity;
-  entry->second.learned = event.learned;
-  entry->second.turn = turn_length(tuning_.turns, {}, 1);
+  Gpu& gpu = entry->second;
+  // What the arbiter finds itself, be it late, replaces what sessions told.
+  if (!is_new && (event.learned || !gpu.learned)) return;
+  if (is_new) gpu.turn = turn_length(tuning_.turns, {}, 1);
+  gpu.number = static_cast<unsigned>(event.learned ? known : found);
+  gpu.uuid = event.gpu;
+  gpu.minor = event.minor;
+  gpu.total = event.total;
+  gpu.capacity = event.capacity;
+  gpu.learned = event.learned;
 }
 
 void Core::on(const SessionCame& event) {
@@ -173,15 +179,21 @@ void Core::on(const CapSet& event) {
   tenant->second.host_cap = event.host_cap;
 }
 
-// Once placed it stays there: its processes know where. Only a GPU that is gone is replaced.
+// Once placed it stays there: its processes know where. Only a GPU that is gone is replaced. Where none is
+// open to a step, whose units may be of another type than those of the steps before, it gets others beside
+// them.
 void Core::on(const Place& event) {
   Placement& placement = state_.placements[event.tenant];
+  std::vector<GpuUuid>& its = placement.gpus;
   auto is_here = [this](const GpuUuid& gpu) { return state_.gpus.count(gpu) > 0; };
-  if (placement.gpus.empty() || !std::all_of(placement.gpus.begin(), placement.gpus.end(), is_here))
-    placement = place(state_, event.tenant, event.demand);
-  else
-    placement.units = units_on_each(event.demand.units, placement.gpus.size());
-  if (placement.gpus.empty()) state_.placements.erase(event.tenant);
+  const bool stays = std::all_of(its.begin(), its.end(), is_here);
+  if (!stays || told(state_, placement, event.demand).empty()) {
+    const std::vector<GpuUuid> more = sharedgpu::choose(state_, event.tenant, event.demand);
+    if (!stays && !more.empty()) its.clear();
+    its.insert(its.end(), more.begin(), more.end());
+  }
+  placement.units = units_on_each(std::max(event.demand.units, 1u), its.size());
+  if (its.empty()) state_.placements.erase(event.tenant);
 }
 
 void Core::on(const Unplace& event) { state_.placements.erase(event.tenant); }

@@ -20,6 +20,7 @@ struct GpuFound {
   Bytes total;
   Bytes capacity;
   bool learned = false;  // only sessions told of it
+  std::optional<unsigned> minor = {};
 };
 
 // A session was let in as `tenant`. Everything in `hello` but token and backend counts only where it resumes.
@@ -44,7 +45,8 @@ struct CapSet {
   Bytes host_cap = {};
 };
 
-// The tenant's processes are about to start: it gets its GPUs, unless it has some already.
+// Processes of the tenant are about to start: it gets its GPUs, unless it has some already that they can
+// open.
 struct Place {
   TenantId tenant;
   Demand demand;

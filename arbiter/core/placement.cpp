@@ -12,7 +12,7 @@ namespace {
 struct Standing {
   const Gpu* gpu = nullptr;
   bool used = false;  // by that one's sessions
-  unsigned units = 0;
+  std::uint64_t units = 0;
   Bytes footprint;
   unsigned tenants = 0;
 
@@ -39,26 +39,40 @@ Standing standing_of(const State& state, const Gpu& gpu, TenantId newcomer) {
     standing.footprint += session.use.footprint();
     if (placed.count(session.tenant->id) == 0) guests.insert(session.tenant->id);
   }
-  standing.units += static_cast<unsigned>(guests.size());
+  standing.units += guests.size();
   standing.tenants = static_cast<unsigned>(placed.size() + guests.size());
   return standing;
 }
 
 }  // namespace
 
-Placement place(const State& state, TenantId tenant, const Demand& demand) {
+bool is_open_to(const Gpu& gpu, const Demand& demand) {
+  return !gpu.learned && (demand.devices.empty() || !gpu.minor || demand.devices.has(*gpu.minor));
+}
+
+std::vector<GpuUuid> choose(const State& state, TenantId tenant, const Demand& demand) {
   std::vector<Standing> all;
   for (const auto& [uuid, gpu] : state.gpus)
-    if (!gpu.learned) all.push_back(standing_of(state, gpu, tenant));
+    if (is_open_to(gpu, demand)) all.push_back(standing_of(state, gpu, tenant));
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
   all.resize(std::min<std::size_t>(all.size(), std::max(demand.gpus, 1u)));
   // Its processes see them in the host's order.
   std::sort(all.begin(), all.end(),
             [](const auto& a, const auto& b) { return a.gpu->number < b.gpu->number; });
 
-  Placement placement{.units = units_on_each(std::max(demand.units, 1u), all.size()), .gpus = {}};
-  for (const Standing& standing : all) placement.gpus.push_back(standing.gpu->uuid);
-  return placement;
+  std::vector<GpuUuid> chosen;
+  for (const Standing& standing : all) chosen.push_back(standing.gpu->uuid);
+  return chosen;
+}
+
+std::vector<GpuUuid> told(const State& state, const Placement& placement, const Demand& demand) {
+  std::vector<GpuUuid> gpus;
+  for (const GpuUuid& uuid : placement.gpus) {
+    const auto gpu = state.gpus.find(uuid);
+    if (gpu != state.gpus.end() && is_open_to(gpu->second, demand) && gpus.size() < std::max(demand.gpus, 1u))
+      gpus.push_back(uuid);
+  }
+  return gpus;
 }
 
 }  // namespace sharedgpu

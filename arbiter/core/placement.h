@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which GPUs a tenant is placed on: those with the fewest units, then the least memory allocated, then the
 // fewest tenants, then the first in the host's order. GPUs that its sessions use already come before all
-// others. Pure: the same state gives the same answer.
+// others. GPUs whose device files the tenant's processes cannot open are none to them. Pure: the same state
+// gives the same answer.
 //
 // A tenant that is placed counts with its units on each of its GPUs; one that uses a GPU on which it was not
 // placed counts there with one unit.
@@ -13,18 +14,25 @@ namespace sharedgpu {
 
 // What is told of a tenant that is to be placed.
 struct Demand {
-  unsigned units = 1;  // in all; they are spread over its GPUs
-  unsigned gpus = 1;   // distinct ones; it gets all there are where there are fewer
+  unsigned units = 1;      // in all; they are spread over its GPUs
+  unsigned gpus = 1;       // distinct ones; it gets all there are where there are fewer
+  DeviceSet devices = {};  // that its processes can open; empty: it is not known
 };
 
-// Chosen among the GPUs that the arbiter found itself: of those that only sessions told of, it cannot know
-// whether there are more. No GPUs: none was found.
-Placement place(const State& state, TenantId tenant, const Demand& demand);
+// Whether the tenant can be placed there. Only on GPUs that the arbiter found itself: of those that only
+// sessions told of, it cannot know whether there are more.
+bool is_open_to(const Gpu& gpu, const Demand& demand);
+
+// The GPUs chosen for the tenant, in the host's order. None: no GPU is open to it.
+std::vector<GpuUuid> choose(const State& state, TenantId tenant, const Demand& demand);
+
+// Those of a tenant's GPUs that processes with this demand are told of.
+std::vector<GpuUuid> told(const State& state, const Placement& placement, const Demand& demand);
 
 // The units that a tenant counts with on each of its GPUs, rounded up.
 constexpr unsigned units_on_each(unsigned units, std::size_t gpus) {
   const auto over = static_cast<unsigned>(gpus);
-  return over == 0 ? units : (units + over - 1) / over;
+  return over == 0 ? units : units / over + (units % over != 0 ? 1 : 0);
 }
 
 }  // namespace sharedgpu

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "arbiter/core/lease_book.h"
@@ -18,7 +19,8 @@ struct Tenant;
 
 struct Gpu {
   GpuUuid uuid;
-  unsigned number = 0;  // in the host's order
+  unsigned number = 0;            // in the host's order
+  std::optional<unsigned> minor;  // of its device file, where the driver tells it
   Bytes total;
   Bytes capacity;         // see docs/architecture.md, "Capacity"
   bool learned = false;   // known from a session only; forgotten with the last one

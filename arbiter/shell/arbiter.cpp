@@ -20,6 +20,7 @@ namespace {
 // No device, host or budget is as large: whoever tells more does not speak the protocol.
 constexpr Bytes kLargest{std::uint64_t{1} << 50};
 constexpr std::size_t kMostGpus = 64;
+constexpr std::uint32_t kMostUnits = 1'000'000;  // of a job on one node
 constexpr std::uint32_t kBatchStep = 0xfffffffb;
 // How often to look whether a process that lives on without a connection may still have its memory.
 constexpr std::chrono::milliseconds kLinger{200};
@@ -31,7 +32,8 @@ bool plausible(const MemoryUse& use) {
   return use.settling <= use.resident && use.settling <= use.swappable && use.settling <= use.pinned;
 }
 bool plausible(const JobOptions& options) {
-  return options.memory <= kLargest && options.backend <= Backend::native && options.gpus <= GpuList::kMost;
+  return options.memory <= kLargest && options.backend <= Backend::native && options.gpus <= GpuList::kMost &&
+         options.units <= kMostUnits;
 }
 bool plausible(const Usage& body) { return plausible(body.use); }
 bool plausible(const Ready& body) { return plausible(body.use); }
@@ -52,6 +54,29 @@ JobOptions merged(const JobOptions& known, const RegisterJob& job) {
   options.units = std::max(known.units, job.options.units);
   if (known.memory == Bytes{}) options.memory = job.options.memory;
   return options;
+}
+
+GpuList list_of(const std::vector<GpuUuid>& gpus, unsigned known) {
+  GpuList list;
+  list.known = known;
+  for (const GpuUuid& gpu : gpus)
+    if (list.count < GpuList::kMost) list.gpu[list.count++] = gpu;
+  return list;
+}
+
+// Puts the GPUs that a step holds whole before the shared ones. Returns how many, or 0 where the list stays
+// as it is.
+std::uint32_t put_before(const State& state, DeviceSet whole, GpuList& gpus) {
+  std::map<unsigned, GpuUuid> found;  // in the host's order
+  for (const auto& [uuid, gpu] : state.gpus)
+    if (gpu.minor && whole.has(*gpu.minor)) found[gpu.number] = uuid;
+  if (gpus.count == 0 || found.size() != whole.count() || found.size() >= GpuList::kMost) return 0;
+  std::vector<GpuUuid> all;
+  for (const auto& [number, uuid] : found) all.push_back(uuid);
+  for (std::uint32_t i = 0; i < gpus.count; ++i)
+    if (std::find(all.begin(), all.end(), gpus.gpu[i]) == all.end()) all.push_back(gpus.gpu[i]);
+  gpus = list_of(all, gpus.known);
+  return static_cast<std::uint32_t>(found.size());
 }
 
 std::string read_boot_id() {
@@ -76,6 +101,10 @@ Arbiter::Arbiter(asio::io_context& loop, const Settings& settings)
       settings_(settings),
       policy_(make_round_robin()),
       keepers_(loop, [this](TenantId tenant) { placement_may_have_ended(tenant); }),
+      search_(loop,
+              [this](const std::vector<GpuInfo>& gpus) {
+                for (const GpuInfo& gpu : gpus) add_gpu(gpu, false);
+              }),
       timer_(loop),
       ledger_retry_(loop) {}
 
@@ -98,7 +127,10 @@ std::string Arbiter::start(const std::vector<GpuInfo>& gpus) {
   last_session_ = history_.last_session;
   core_.emplace(tuning_of(settings_), *policy_, std::move(history_.recovered), now());
   for (const GpuInfo& gpu : gpus) add_gpu(gpu, false);
-  if (gpus.empty()) log::info("no GPU found; waiting for sessions to tell of theirs");
+  if (gpus.empty()) {
+    log::warning("no GPU found: tenants are placed on none until one is, which is looked for from now on");
+    search_.start();
+  }
   for (const auto& [tenant, processes] : history_.keepers) {
     for (const ProcessName& each : processes)
       keepers_.add(tenant, each, open_process(static_cast<pid_t>(each.pid), each.started));
@@ -115,7 +147,8 @@ void Arbiter::add_gpu(const GpuInfo& gpu, bool learned) {
   log::info("GPU " + format_gpu(gpu.uuid) + " (" + gpu.name + "): " + format_size(capacity) + " of " +
             format_size(gpu.total) +
             (learned ? " to hand out; its size is as a session told it, unverified" : " to hand out"));
-  step(GpuFound{.gpu = gpu.uuid, .total = gpu.total, .capacity = capacity, .learned = learned});
+  step(GpuFound{
+      .gpu = gpu.uuid, .total = gpu.total, .capacity = capacity, .learned = learned, .minor = gpu.minor});
 }
 
 void Arbiter::serve(const std::shared_ptr<Connection>& connection) {
@@ -328,13 +361,16 @@ void Arbiter::hear_run_request(Client& client, const RunRequest& request) {
   TenantInfo& tenant = known_or_new(name, client.connection->peer().uid);
   tenant.anchored = true;
   tenant.options = request.options;
+  tenant.options.units = 0;  // nobody vouches for more: it counts as one
   record({.at = now(), .what = OptionsRecord{.tenant = tenant.id, .options = tenant.options}});
   flush_ledger();
   client.role = Role::run;
   client.tenant = tenant.id;
   client.label = tenant.label() + ", pid " + std::to_string(client.connection->peer().pid);
   RunReply reply{.token = name.run, .tenant = tenant.id};
-  if (request.chosen == 0) reply.gpus = place(client, tenant.id, tenant.options, tenant.options.units);
+  if (request.chosen == 0)
+    reply.gpus =
+        place(client, tenant.id, {.units = 1, .gpus = request.options.gpus, .devices = request.devices});
   client.connection->send(Message::of(reply));
 }
 
@@ -353,7 +389,10 @@ void Arbiter::hear_register_job(Client& client, const RegisterJob& job) {
     tenant.options = merged(tenant.options, job);
     record({.at = now(), .what = OptionsRecord{.tenant = tenant.id, .options = tenant.options}});
     step(CapSet{.tenant = tenant.id, .cap = tenant.options.memory, .host_cap = host_cap_of(tenant)});
-    reply = {.accepted = 1, .gpus = place(client, tenant.id, job.options, tenant.options.units)};
+    const Demand demand{
+        .units = std::max(tenant.options.units, 1u), .gpus = job.options.gpus, .devices = job.devices};
+    reply = {.accepted = 1, .gpus = place(client, tenant.id, demand)};
+    reply.whole = put_before(core_->state(), job.whole, reply.gpus);
   } else {
     log::warning("pid " + std::to_string(client.connection->peer().pid) + ", uid " +
                  std::to_string(client.connection->peer().uid) + ": may not register job " +
@@ -362,15 +401,23 @@ void Arbiter::hear_register_job(Client& client, const RegisterJob& job) {
   client.connection->send(Message::of(reply));
 }
 
-// The tenant's GPUs, chosen now if it has none. It keeps them while the asking process lives, or another that
-// was told of them, or a session: whoever dies, nothing is left to be cleared up.
-GpuList Arbiter::place(const Client& client, TenantId tenant, const JobOptions& wanted, unsigned units) {
-  step(Place{.tenant = tenant, .demand = {.units = std::max(units, 1u), .gpus = std::max(wanted.gpus, 1u)}});
-  GpuList list;
-  for (const auto& [uuid, gpu] : core_->state().gpus) list.known += gpu.learned ? 0 : 1;
-  const auto placed = core_->state().placements.find(tenant);
-  if (placed == core_->state().placements.end()) return list;
-  for (const GpuUuid& gpu : placed->second.gpus) list.gpu[list.count++] = gpu;
+// Those of the tenant's GPUs that the asking process is to see, chosen now if there are none. The tenant
+// keeps them while that process lives, or another that was told of them, or a session: whoever dies, nothing
+// is left to be cleared up.
+GpuList Arbiter::place(const Client& client, TenantId tenant, const Demand& demand) {
+  step(Place{.tenant = tenant, .demand = demand});
+  const State& state = core_->state();
+  unsigned found = 0;
+  unsigned known = 0;
+  for (const auto& [uuid, gpu] : state.gpus) {
+    found += gpu.learned ? 0 : 1;
+    known += is_open_to(gpu, demand) ? 1 : 0;
+  }
+  if (found > 0 && known == 0)
+    log::warning(label_of(tenant) + ": not placed: it can open none of the GPUs here");
+  const auto placed = state.placements.find(tenant);
+  if (placed == state.placements.end()) return {};
+  const GpuList list = list_of(told(state, placed->second, demand), known);
 
   const Peer& peer = client.connection->peer();
   const ProcessName process{.pid = static_cast<std::uint32_t>(peer.pid), .started = peer.started};
@@ -379,11 +426,11 @@ GpuList Arbiter::place(const Client& client, TenantId tenant, const JobOptions& 
                               .pid = process.pid,
                               .started = process.started,
                               .units = placed->second.units,
-                              .gpus = list}});
+                              .gpus = list_of(placed->second.gpus, known)}});
   flush_ledger();
   keepers_.add(tenant, process, UniqueFd(fcntl(peer.pidfd.get(), F_DUPFD_CLOEXEC, 0)));
   placement_may_have_ended(tenant);  // without descriptors left nobody would tell later
-  log::debug(label_of(tenant) + ": placed on " + format_gpus(list));
+  log::debug(label_of(tenant) + ": told of " + format_gpus(list));
   return list;
 }
 
@@ -532,6 +579,8 @@ void Arbiter::tenant_may_have_ended(TenantId id) {
   if (tenant == nullptr || tenant->sessions > 0 || tenant->anchored || tenant->name.is_job()) return;
   record({.at = now(), .what = EndRecord{.tenant = id}});
   flush_ledger();
+  keepers_.forget(id);
+  step(Unplace{.tenant = id});
   history_.tenants.forget(id);
   core_->forget(id);
 }

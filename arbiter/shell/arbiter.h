@@ -72,7 +72,7 @@ class Arbiter {
   bool end_closed_session_of(const Peer& peer, const GpuUuid& gpu);
   void session_gone(const ClientPtr& client);
   void tenant_may_have_ended(TenantId tenant);
-  GpuList place(const Client& client, TenantId tenant, const JobOptions& wanted, unsigned units);
+  GpuList place(const Client& client, TenantId tenant, const Demand& demand);
   void placement_may_have_ended(TenantId tenant);
   void refuse(Client& client, const std::string& reason);
 
@@ -99,6 +99,7 @@ class Arbiter {
   std::map<SessionId, ClientPtr> sessions_;
   Loans loans_;
   Keepers keepers_;
+  GpuSearch search_;
   SessionId last_session_;
   asio::steady_timer timer_;
   asio::steady_timer ledger_retry_;

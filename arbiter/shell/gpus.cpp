@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/shell/gpus.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "protocol/channel.h"
@@ -19,11 +23,14 @@ namespace {
 
 constexpr int kPatienceMilliseconds = 15'000;  // a first cuInit may have to load the kernel module
 constexpr unsigned kMostGpus = 64;
+constexpr std::chrono::seconds kFirstPause{1};
+constexpr std::chrono::seconds kLongestPause{60};
 
 // What the child writes for each GPU; less than PIPE_BUF, so it comes whole.
 struct Line {
   GpuUuid uuid;
   std::uint64_t total = 0;
+  std::optional<unsigned> minor;
   char name[96] = {};
 };
 
@@ -46,10 +53,12 @@ bool ask_nvml(int out) {
   int (*uuid_of)(void*, char*, unsigned);
   int (*name_of)(void*, char*, unsigned);
   int (*memory_of)(void*, Memory*);
+  int (*minor_of)(void*, unsigned*);
   if (!load(library, "nvmlInit_v2", init) || !load(library, "nvmlDeviceGetCount_v2", count_of) ||
       !load(library, "nvmlDeviceGetHandleByIndex_v2", handle_of) ||
       !load(library, "nvmlDeviceGetUUID", uuid_of) || !load(library, "nvmlDeviceGetName", name_of) ||
-      !load(library, "nvmlDeviceGetMemoryInfo", memory_of))
+      !load(library, "nvmlDeviceGetMemoryInfo", memory_of) ||
+      !load(library, "nvmlDeviceGetMinorNumber", minor_of))
     return false;
   unsigned count = 0;
   if (init() != 0 || count_of(&count) != 0) return false;
@@ -63,6 +72,7 @@ bool ask_nvml(int out) {
         memory_of(device, &memory) != 0 || !parse_gpu(uuid, line.uuid))
       continue;
     name_of(device, line.name, sizeof line.name);
+    if (unsigned minor = 0; minor_of(device, &minor) == 0) line.minor = minor;
     line.total = memory.total;
     found = write(out, &line, sizeof line) == sizeof line || found;
   }
@@ -106,33 +116,91 @@ std::vector<GpuInfo> read_lines(int in) {
     Line line;
     if (read(in, &line, sizeof line) != sizeof line) return gpus;
     line.name[sizeof line.name - 1] = '\0';
-    gpus.push_back(GpuInfo{.uuid = line.uuid, .total = Bytes{line.total}, .name = line.name});
+    gpus.push_back(
+        GpuInfo{.uuid = line.uuid, .total = Bytes{line.total}, .name = line.name, .minor = line.minor});
   }
+}
+
+// So that a child which the driver holds back keeps no lock, socket or ledger of an arbiter that has ended.
+void close_all_but(int kept) {
+  std::vector<int> open;
+  if (DIR* folder = opendir("/proc/self/fd")) {
+    while (const dirent* entry = readdir(folder)) open.push_back(std::atoi(entry->d_name));
+    closedir(folder);
+  }
+  for (int fd : open)
+    if (fd > STDERR_FILENO && fd != kept) close(fd);
+}
+
+// Starts a child that looks. Returns its pid, or a negative number.
+pid_t start_child(UniqueFd& answer) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return -1;
+  answer.reset(ends[0]);
+  UniqueFd out(ends[1]);
+  pid_t child = fork();
+  if (child != 0) return child;
+  signal(SIGTERM, SIG_DFL);
+  signal(SIGINT, SIG_DFL);
+  close_all_but(out.get());
+  // The driver is to be found as the host has it, not as wrapped for some program.
+  unsetenv("LD_PRELOAD");
+  if (!ask_nvml(out.get())) ask_driver(out.get());
+  _exit(0);
 }
 
 }  // namespace
 
 std::vector<GpuInfo> find_gpus() {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return {};
-  UniqueFd in(ends[0]);
-  UniqueFd out(ends[1]);
-  pid_t child = fork();
+  UniqueFd answer;
+  pid_t child = start_child(answer);
   if (child < 0) return {};
-  if (child == 0) {
-    signal(SIGTERM, SIG_DFL);
-    signal(SIGINT, SIG_DFL);
-    // The driver is to be found as the host has it, not as wrapped for some program.
-    unsetenv("LD_PRELOAD");
-    if (!ask_nvml(out.get())) ask_driver(out.get());
-    _exit(0);
-  }
-  out.reset();
-  std::vector<GpuInfo> gpus = read_lines(in.get());
+  std::vector<GpuInfo> gpus = read_lines(answer.get());
   kill(child, SIGKILL);
   // A child that a broken driver holds in the kernel cannot be killed; it is left behind.
   for (int i = 0; i < 100 && waitpid(child, nullptr, WNOHANG) == 0; ++i) usleep(10'000);
   return gpus;
+}
+
+GpuSearch::GpuSearch(asio::io_context& loop, std::function<void(const std::vector<GpuInfo>&)> found)
+    : found_(std::move(found)), timer_(loop), patience_(loop), death_(loop), pause_(kFirstPause) {}
+
+void GpuSearch::start() {
+  timer_.expires_after(pause_);
+  pause_ = std::min(2 * pause_, kLongestPause);
+  timer_.async_wait([this](const asio::error_code& error) {
+    if (!error) look();
+  });
+}
+
+// A child that the driver holds back is waited for, so that there is never a second one.
+void GpuSearch::look() {
+  child_ = start_child(answer_);
+  if (child_ < 0) return start();
+  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, child_, 0));
+  if (pidfd < 0) {
+    kill(child_, SIGKILL);
+    return start();
+  }
+  death_.assign(pidfd);
+  death_.async_wait(asio::posix::descriptor_base::wait_read, [this](const asio::error_code& error) {
+    if (!error) finish();
+  });
+  patience_.expires_after(std::chrono::milliseconds(kPatienceMilliseconds));
+  patience_.async_wait([this](const asio::error_code& error) {
+    if (!error && child_ > 0) kill(child_, SIGKILL);
+  });
+}
+
+void GpuSearch::finish() {
+  patience_.cancel();
+  death_.close();
+  waitpid(child_, nullptr, 0);
+  child_ = -1;
+  const std::vector<GpuInfo> gpus = read_lines(answer_.get());
+  answer_.reset();
+  if (gpus.empty()) return start();
+  found_(gpus);
 }
 
 }  // namespace sharedgpu

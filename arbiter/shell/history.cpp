@@ -17,6 +17,7 @@ void History::add(const Record& record) {
     tenants.forget(end->tenant);
     recovered.leases.forget(end->tenant);
     recovered.placements.erase(end->tenant);
+    keepers.erase(end->tenant);
   } else if (const auto* place = std::get_if<PlaceRecord>(&record.what)) {
     const GpuList& gpus = place->gpus;
     recovered.placements[place->tenant] = {.units = place->units, .gpus = {gpus.gpu, gpus.gpu + gpus.count}};

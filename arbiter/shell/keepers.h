@@ -30,6 +30,8 @@ class Keepers {
 
   // `pidfd` is of that process. Added again, it is one still.
   void add(TenantId tenant, const ProcessName& process, UniqueFd pidfd);
+  // The tenant has ended, whoever lives of those who started it.
+  void forget(TenantId tenant) { processes_.erase(tenant); }
   bool any(TenantId tenant) const { return processes_.count(tenant) > 0; }
 
  private:

@@ -13,6 +13,8 @@
 #include <sstream>
 #include <vector>
 
+#include "protocol/split.h"
+
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77  // Linux 6.5
 #endif
@@ -39,16 +41,6 @@ std::optional<std::uint32_t> parse_number(std::string_view text) {
   auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc{} || rest != text.data() + text.size()) return std::nullopt;
   return number;
-}
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  while (!text.empty()) {
-    std::size_t end = std::min(text.find(separator), text.size());
-    if (end > 0) parts.push_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return parts;
 }
 
 bool starts_with(std::string_view text, std::string_view head) { return text.substr(0, head.size()) == head; }
@@ -101,6 +93,7 @@ std::string sluid_folder(std::string_view path) {
   bool below_scope = false;
   bool below_job = false;
   for (std::string_view name : split(path, '/')) {
+    if (name.empty()) continue;
     if (name == "user.slice") return {};
     folder.append("/").append(name);
     if (below_job) return step_of_folder(name) ? folder : std::string();
@@ -140,13 +133,13 @@ bool is_dead(const UniqueFd& pidfd) {
 // A number of /proc/PID/stat, counted as in proc(5); 0: there is none.
 std::uint64_t stat_field(pid_t pid, std::size_t field) {
   // The command's name may hold anything; the fields after it are counted from its closing parenthesis.
-  constexpr std::size_t kFirstAfterName = 3;
+  constexpr std::size_t kLastBefore = 2;
   const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
   const std::size_t end = stat.rfind(')');
   if (end == std::string::npos) return 0;
   const std::vector<std::string_view> fields = split(std::string_view(stat).substr(end + 1), ' ');
-  if (fields.size() <= field - kFirstAfterName) return 0;
-  const std::string_view text = fields[field - kFirstAfterName];
+  if (fields.size() <= field - kLastBefore) return 0;
+  const std::string_view text = fields[field - kLastBefore];
   std::uint64_t number = 0;
   std::from_chars(text.data(), text.data() + text.size(), number);
   return number;

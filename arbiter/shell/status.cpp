@@ -89,7 +89,7 @@ Json gpu_json(const StatusView& view, const Gpu& gpu) {
     contended = contended || session.contended;
     if (view.core.leases().holds(session.tenant->id)) holders.insert(session.tenant->id.value);
   }
-  unsigned units = 0;
+  std::uint64_t units = 0;
   for (const auto& [id, placement] : view.core.state().placements)
     if (std::count(placement.gpus.begin(), placement.gpus.end(), gpu.uuid) > 0) units += placement.units;
   auto name = view.gpu_names.find(gpu.uuid);

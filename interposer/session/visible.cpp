@@ -7,37 +7,46 @@
 #include <cstring>
 #include <vector>
 
+#include "protocol/split.h"
+
 namespace sharedgpu::session {
 namespace {
 
 constexpr char kVisible[] = "CUDA_VISIBLE_DEVICES";
 
-std::vector<std::string_view> split(std::string_view list) {
-  std::vector<std::string_view> entries;
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    entries.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return entries;
+std::string_view without_leading_blanks(std::string_view entry) {
+  entry.remove_prefix(std::min(entry.find_first_not_of(" \t\n\v\f\r"), entry.size()));
+  return entry;
 }
 
-bool is_uuid(std::string_view entry) { return !entry.empty() && (entry[0] == 'G' || entry[0] == 'M'); }
+bool is_uuid(std::string_view entry) {
+  entry = without_leading_blanks(entry);
+  return !entry.empty() && (entry[0] == 'G' || entry[0] == 'M');
+}
+
+// As the driver reads one, like strtoul: blanks and a plus before the number and anything after it do not
+// matter ("CUDA_VISIBLE_DEVICES uses something like strtoul", torch/cuda/__init__.py in PyTorch).
+std::optional<std::size_t> read_number(std::string_view entry) {
+  entry = without_leading_blanks(entry);
+  if (entry.starts_with('+')) entry.remove_prefix(1);
+  std::size_t number = 0;
+  if (std::from_chars(entry.data(), entry.data() + entry.size(), number).ec != std::errc{}) return {};
+  return number;
+}
 
 }  // namespace
 
 std::optional<std::string> visible_devices(std::string_view given, const char* asked) {
   if (asked == nullptr) return std::string(given);
-  const std::vector<std::string_view> gpus = split(given);
-  const std::vector<std::string_view> entries = split(asked);
+  const std::vector<std::string_view> gpus = split(given, ',');
+  const std::vector<std::string_view> entries = split(asked, ',');
   if (is_uuid(entries[0])) return std::nullopt;
   std::string visible;
   for (std::string_view entry : entries) {
-    std::size_t number = 0;
-    auto [rest, error] = std::from_chars(entry.data(), entry.data() + entry.size(), number);
-    if (error != std::errc{} || rest != entry.data() + entry.size() || number >= gpus.size()) break;
+    const std::optional<std::size_t> number = read_number(entry);
+    if (!number || *number >= gpus.size()) break;
     if (!visible.empty()) visible += ',';
-    visible += gpus[number];
+    visible += gpus[*number];
   }
   return visible;
 }

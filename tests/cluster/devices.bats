@@ -77,3 +77,36 @@ probe_extern() {
   [ "$(probe_extern "$with")" = "1 ctl units=" ]
   [ "$(probe_extern "$without")" = "ctl units=" ]
 }
+
+# sees SRUN_ARGUMENTS... -- NUMBERS: a step and a batch script with these arguments are told of the GPUs with these
+# numbers, in this order.
+sees() {
+  local options=() number names="" job
+  while [[ $1 != -- ]]; do options+=("$1"); shift; done
+  for number in $2; do
+    names+=,$(sharedgpu status --json | jq -r --argjson number "$number" '.gpus[] | select(.number == $number).uuid')
+  done
+  run -0 --separate-stderr srun "${options[@]}" printenv CUDA_VISIBLE_DEVICES
+  [ "$output" = "${names#,}" ]
+  job=$(submit "${options[@]}" -- printenv CUDA_VISIBLE_DEVICES)
+  expect_state "$job" COMPLETED
+  [ "$(output "$job")" = "${names#,}" ]
+}
+
+@test "a job is placed on the GPUs of its units" {
+  sees -w "$typed" --gres=sharedgpu:a100:1 -- 1
+  sees -w "$typed" --gres=sharedgpu:h200:1 -- 0
+  sees -w "$mixed" --gres=sharedgpu:2 --sharedgpu-gpus=2 -- "0 1"
+  steps="srun --gres=sharedgpu:a100:1 printenv CUDA_VISIBLE_DEVICES; srun --gres=sharedgpu:h200:1 printenv CUDA_VISIBLE_DEVICES"
+  job=$(submit -w "$typed" --gres=sharedgpu:h200:1,sharedgpu:a100:1 -- bash -c "$steps")
+  expect_state "$job" COMPLETED
+  [ "$(output "$job")" = "$(sharedgpu status --json | jq -r '.gpus | sort_by(.number) | .[1].uuid, .[0].uuid')" ]
+}
+
+@test "a job sees the GPUs that it has to itself, and after them the shared ones" {
+  sees -w "$mixed" --gres=gpu:1,sharedgpu:1 -- "2 0"
+  sees -w "$mixed" --gres=gpu:2,sharedgpu:2 --sharedgpu-gpus=2 -- "2 3 0 1"
+  # One that holds no units is gres/gpu's alone.
+  run -0 --separate-stderr srun -w "$mixed" --gres=gpu:2 printenv CUDA_VISIBLE_DEVICES
+  [ "$output" = "0,1" ]
+}

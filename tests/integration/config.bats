@@ -59,6 +59,18 @@ refused() {
   [[ $output == */no/such/command* ]]
 }
 
+@test "sharedgpu run keeps to the user's own patience" {
+  # shellcheck disable=SC2016
+  local show='echo "[$SHAREDGPU_ARBITER_TIMEOUT]"'
+  start_arbiter ArbiterTimeout=100ms
+  run -0 "$SHAREDGPU" run --config "$DIR/conf" -- bash -c "$show"
+  [ "$output" = "[100]" ]
+  SHAREDGPU_ARBITER_TIMEOUT=2345 run -0 "$SHAREDGPU" run --config "$DIR/conf" -- bash -c "$show"
+  [ "$output" = "[2345]" ]
+  SHAREDGPU_ARBITER_TIMEOUT=soon run -2 "$SHAREDGPU" run --config "$DIR/conf" -- true
+  [[ $output == *"SHAREDGPU_ARBITER_TIMEOUT: 'soon' is not a number of milliseconds"* ]]
+}
+
 @test "test programs name their bad options" {
   run "$PROGRAMS/hold" --bytes 3parsecs
   ((status == 1))

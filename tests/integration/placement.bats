@@ -82,6 +82,33 @@ command_of() {
   placed_are '[0, 0]'
 }
 
+@test "a tenant is placed among the GPUs that its step can open" {
+  LD_LIBRARY_PATH+=:$BUILD/tests/simgpu/nvml
+  start_arbiter
+  local name
+  for name in a b c; do
+    SHAREDGPU_DEVICES=1 command_of $name sleep 600
+  done
+  until_true 20 placed_are '[0, 3]'
+  SHAREDGPU_DEVICES=0,1 command_of d sleep 600
+  until_true 20 placed_are '[1, 3]'
+}
+
+@test "a driver that is ready only after the arbiter is found" {
+  mkdir "$DIR/driver"
+  LD_LIBRARY_PATH=$DIR/driver start_arbiter
+  json_is 's["gpus"]' '[]'
+  command_of before sleep 600
+  tenant early hold --bytes 50MiB --seconds 600 --progress
+  progresses early
+  json_is '[g["verified"] for g in s["gpus"]]' '[False]'
+  ln -s "$BUILD/tests/simgpu/libcuda.so.1" "$DIR/driver/"
+  until_true 30 json_is '[g["verified"] for g in s["gpus"]]' '[True, True]'
+  command_of after sleep 600
+  until_true 20 json_is 'sorted(len(t["placed"]) for t in s["tenants"])' '[0, 1]'
+  grep -q 'warning.*no GPU found' "$DIR/arbiter.log"
+}
+
 @test "numbers in CUDA_VISIBLE_DEVICES count what the tenant was given; another GPU's UUID is the user's affair" {
   start_arbiter
   command_of blocker sleep 600

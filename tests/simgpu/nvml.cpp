@@ -138,6 +138,13 @@ EXPORT Result nvmlDeviceGetUUID(Device device, char* text, unsigned int room) {
   return copy_text(text, room, simgpu::uuid_text(simgpu::device_uuid(gpu(device).state)));
 }
 
+// As the files of a host with these devices are numbered.
+EXPORT Result nvmlDeviceGetMinorNumber(Device device, unsigned int* minor) {
+  if (Result wrong = check(device, minor != nullptr)) return wrong;
+  *minor = static_cast<unsigned int>(&gpu(device) - gpus().data());
+  return kSuccess;
+}
+
 EXPORT Result nvmlDeviceGetName(Device device, char* text, unsigned int room) {
   if (Result wrong = check(device, text != nullptr)) return wrong;
   return copy_text(text, room, simgpu::kDeviceName);

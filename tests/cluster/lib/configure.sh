@@ -140,7 +140,7 @@ CONF
   for i in 1 2; do
     gres=CLUSTER_GRES$i
     cat <<CONF
-NodeName=$(node $i) NodeHostname=$host NodeAddr=127.0.0.1 Port=$((CLUSTER_PORT + 1 + i)) CPUs=$((8 * CLUSTER_GPUS)) RealMemory=65536${CLUSTER_PREFIX:+ Gres=${!gres}}
+NodeName=$(node $i) NodeHostname=$host NodeAddr=127.0.0.1 Port=$((CLUSTER_PORT + 1 + i)) CPUs=$((8 * CLUSTER_GPUS)) RealMemory=$((65536 * CLUSTER_GPUS))${CLUSTER_PREFIX:+ Gres=${!gres}}
 CONF
   done
   echo "PartitionName=main Nodes=ALL Default=YES State=UP"

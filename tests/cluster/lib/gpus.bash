@@ -36,7 +36,7 @@ gpus_up() {
   echo "PrologFlags=Contain" >"$dir/slurm.conf.extra"
   write_probe >"$dir/probe"
   chmod 755 "$dir/probe"
-  CLUSTER_NAME=$name CLUSTER_PREFIX=$suite/prefix CLUSTER_SIMGPU=$suite/simgpu CLUSTER_GPU_MEMORY=256MiB \
+  CLUSTER_NAME=$name CLUSTER_PREFIX=$suite/prefix CLUSTER_GPUS=4 CLUSTER_SIMGPU=$suite/simgpu:$suite/simgpu/nvml CLUSTER_GPU_MEMORY=256MiB \
     CLUSTER_GRES1=sharedgpu:h200:8,sharedgpu:a100:8 CLUSTER_GRES2=gpu:2,sharedgpu:16 \
     CLUSTER_GRES_TYPES=gpu,sharedgpu CLUSTER_CONSTRAIN_DEVICES=yes "$CLUSTER" up "$dir"
   touch "$dir/up"

@@ -21,7 +21,8 @@ struct Host {
     for (unsigned i = 0; i < count; ++i) {
       // The host's order is not that of the UUIDs.
       gpus.push_back({{static_cast<std::uint8_t>(100 - i)}});
-      core.step(GpuFound{.gpu = gpus.back(), .total = gibibytes(1), .capacity = gibibytes(1)}, {});
+      core.step(GpuFound{.gpu = gpus.back(), .total = gibibytes(1), .capacity = gibibytes(1), .minor = i},
+                {});
     }
   }
   std::vector<GpuUuid> place(std::uint64_t tenant, const Demand& demand) {
@@ -108,6 +109,31 @@ TEST_CASE("Tenants that come and go") {
     }
     for (const auto& [id, gpus] : placed) host.unplace(id);
     RC_ASSERT(host.units() == std::vector<unsigned>(count, 0));
+  }));
+}
+
+TEST_CASE("Whatever the steps of a tenant can open, they are told of that and of nothing else") {
+  CHECK(rc::check("devices", [] {
+    const auto count = *rc::gen::inRange(1u, 9u);
+    Host host(count);
+    for (unsigned steps = *rc::gen::inRange(1u, 40u); steps > 0; --steps) {
+      const TenantId tenant{*rc::gen::inRange<std::uint64_t>(1, 5)};
+      const Demand demand{.units = *rc::gen::inRange(1u, 9u),
+                          .gpus = *rc::gen::inRange(1u, 5u),
+                          .devices = {*rc::gen::inRange<std::uint64_t>(1, 1u << (count + 1))}};
+      host.core.step(Place{.tenant = tenant, .demand = demand}, {});
+      const State& state = host.core.state();
+      const auto placed = state.placements.find(tenant);
+      std::vector<GpuUuid> gpus;
+      if (placed != state.placements.end()) gpus = told(state, placed->second, demand);
+      unsigned open = 0;
+      for (unsigned i = 0; i < count; ++i) {
+        open += demand.devices.has(i) ? 1 : 0;
+        if (std::count(gpus.begin(), gpus.end(), host.gpus[i]) > 0) RC_ASSERT(demand.devices.has(i));
+      }
+      RC_ASSERT(gpus.empty() == (open == 0));
+      RC_ASSERT(gpus.size() <= std::min(open, demand.gpus));
+    }
   }));
 }
 

@@ -16,6 +16,16 @@ std::vector<GpuUuid> gpus_of(const Bench& b, std::uint64_t tenant) {
   return found == b.core->state().placements.end() ? std::vector<GpuUuid>{} : found->second.gpus;
 }
 
+// As the driver tells it late, of a GPU that the bench has from the beginning or not.
+void find(Core& core, const GpuUuid& gpu, unsigned minor, bool learned = false) {
+  core.step(GpuFound{.gpu = gpu,
+                     .total = mebibytes(120),
+                     .capacity = mebibytes(100),
+                     .learned = learned,
+                     .minor = minor},
+            {});
+}
+
 std::vector<GpuUuid> put(Bench& b, std::uint64_t tenant, unsigned units = 1, unsigned gpus = 1) {
   b.step(Place{.tenant = TenantId{tenant}, .demand = {.units = units, .gpus = gpus}});
   return gpus_of(b, tenant);
@@ -89,6 +99,91 @@ TEST_CASE("A placement stays as it is until it is given up") {
   CHECK(put(b, 4) == Gpus{kOther});
   b.step(Unplace{.tenant = TenantId{77}});
   CHECK(b.core->state().placements.size() == 3);
+}
+
+// Three GPUs whose files are numbered otherwise than they are.
+struct Numbered {
+  std::unique_ptr<Policy> policy = make_round_robin();
+  Core core;
+  explicit Numbered(Recovered recovered = {}) : core({}, *policy, std::move(recovered), {}) {
+    find(core, kGpu, 2);
+    find(core, kOther, 0);
+    find(core, kThird, 1);
+  }
+  // What processes of the tenant that can open these are told.
+  Gpus put(std::uint64_t tenant, std::uint64_t devices, unsigned units = 1, unsigned gpus = 1) {
+    const Demand demand{.units = units, .gpus = gpus, .devices = {devices}};
+    core.step(Place{.tenant = TenantId{tenant}, .demand = demand}, {});
+    auto placed = core.state().placements.find(TenantId{tenant});
+    return placed == core.state().placements.end() ? Gpus{} : told(core.state(), placed->second, demand);
+  }
+  const Placement& placement(std::uint64_t tenant) const {
+    return core.state().placements.at(TenantId{tenant});
+  }
+};
+
+TEST_CASE("A tenant is placed among the GPUs whose files it can open") {
+  Numbered host;
+  CHECK(host.put(1, 0b010) == Gpus{kThird});
+  CHECK(host.put(2, 0b010) == Gpus{kThird});
+  CHECK(host.put(3, 0b110) == Gpus{kGpu});
+  CHECK(host.put(4, 0b011, 2, 3) == Gpus{kOther, kThird});
+  CHECK(host.put(5, 0b1000).empty());
+  CHECK(host.core.state().placements.size() == 4);
+  CHECK(host.put(6, 0) == Gpus{kGpu});  // what it can open is not known
+}
+
+TEST_CASE("A GPU whose number is not known is open to all") {
+  Numbered host;
+  host.core.step(GpuFound{.gpu = {{4}}, .total = mebibytes(120), .capacity = mebibytes(100)}, {});
+  CHECK(host.put(1, 0b1000) == Gpus{{{4}}});
+}
+
+TEST_CASE("A step that can open none of its job's GPUs gets another beside them") {
+  Numbered host;
+  CHECK(host.put(1, 0b111, 4) == Gpus{kGpu});
+  CHECK(host.put(1, 0b010, 4) == Gpus{kThird});
+  CHECK(host.put(1, 0b110, 4) == Gpus{kGpu});
+  CHECK(host.put(1, 0b010, 4) == Gpus{kThird});
+  CHECK(host.placement(1).gpus == Gpus{kGpu, kThird});
+  CHECK(host.placement(1).units == 2);
+}
+
+TEST_CASE("Of several GPUs a step is told of those that it can open and asks for") {
+  Numbered host;
+  CHECK(host.put(1, 0b111, 2, 2) == Gpus{kGpu, kOther});
+  CHECK(host.put(1, 0b011, 2, 2) == Gpus{kOther});
+  CHECK(host.put(1, 0b111, 2, 1) == Gpus{kGpu});
+  CHECK(host.placement(1).gpus == Gpus{kGpu, kOther});
+}
+
+TEST_CASE("A predecessor's placement that cannot be opened does not hold") {
+  Recovered recovered;
+  recovered.placements[TenantId{1}] = {.units = 4, .gpus = {kOther}};
+  Numbered host(recovered);
+  CHECK(host.put(1, 0b100, 4) == Gpus{kGpu});
+}
+
+TEST_CASE("Units that no node has add up right") {
+  Numbered host;
+  for (std::uint64_t tenant = 1; tenant <= 3; ++tenant) CHECK(host.put(tenant, 0b100, ~0u) == Gpus{kGpu});
+  CHECK(host.put(4, 0b110) == Gpus{kThird});
+  CHECK(units_on_each(~0u, 2) == 1u << 31);
+}
+
+TEST_CASE("What the arbiter finds late replaces what sessions told, and is handed out") {
+  std::unique_ptr<Policy> policy = make_round_robin();
+  Core core({}, *policy, {}, {});
+  const auto number = [&](const GpuUuid& gpu) { return core.state().gpus.at(gpu).number; };
+  find(core, kOther, 0, true);
+  find(core, kGpu, 0);
+  find(core, kOther, 1);
+  CHECK_FALSE(core.state().gpus.at(kOther).learned);
+  CHECK(core.state().gpus.at(kOther).minor == 1u);
+  CHECK(number(kGpu) == 0);
+  CHECK(number(kOther) == 1);
+  find(core, kOther, 7, true);
+  CHECK(core.state().gpus.at(kOther).minor == 1u);
 }
 
 TEST_CASE("GPUs that only sessions told of are not handed out") {

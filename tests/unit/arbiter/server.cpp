@@ -78,6 +78,20 @@ class Daemon {
   pid_t pid_ = 0;
 };
 
+// Two simulated GPUs, as daemons find them that start meanwhile.
+struct SimulatedGpus {
+  std::string state = "/dev/shm/sharedgpu-test-" + std::to_string(getpid());
+  SimulatedGpus() {
+    setenv("LD_LIBRARY_PATH", SIMULATED_NVML, 1);
+    setenv("SIMGPU_STATE", state.c_str(), 1);
+    setenv("SIMGPU_DEVICES", "2", 1);
+  }
+  ~SimulatedGpus() {
+    for (const char* name : {"LD_LIBRARY_PATH", "SIMGPU_STATE", "SIMGPU_DEVICES"}) unsetenv(name);
+    for (const char* device : {"", ".1"}) std::filesystem::remove(state + device);
+  }
+};
+
 // A peer that waits for what it wants to hear.
 struct Client {
   Channel channel;
@@ -448,6 +462,65 @@ TEST_CASE("A borrower that does not read costs the arbiter no descriptors") {
   }
   CHECK(most < before + 8);
   CHECK(bad.is_dropped());
+}
+
+TEST_CASE("A run that has ended is nobody's, though the process that asked for it lives") {
+  SimulatedGpus gpus;
+  Daemon daemon;
+  const auto units = [&] {
+    const Json status = status_of(daemon);
+    return status["gpus"][0]["units"].get<int>() + status["gpus"][1]["units"].get<int>();
+  };
+  REQUIRE(units() == 0);
+  const std::size_t before = daemon.descriptors();
+  JobOptions options;
+  options.units = ~0u;
+  Client greedy(daemon);
+  greedy.say(RunRequest{.options = options});
+  CHECK(greedy.is_dropped());
+  options.units = 1000;
+  for (int i = 0; i < 20; ++i) {
+    Client run(daemon);
+    run.say(RunRequest{.options = options});
+    CHECK(run.hear<RunReply>().gpus.count == 1);
+    CHECK(units() == 1);  // nobody vouches for more
+    run.channel = {};
+    await_status(daemon, [&](const Json&) { return units() == 0; });
+  }
+  CHECK(daemon.descriptors() <= before + 1);
+  daemon.stop(SIGKILL);
+  daemon.start();
+  CHECK(units() == 0);
+}
+
+TEST_CASE("A step is told of GPUs that it can open") {
+  SimulatedGpus gpus;
+  Daemon daemon;
+  if (getuid() != 0) {
+    WARN("needs root to register jobs");
+    return;
+  }
+  const auto told = [&](const RegisterJob& job) {
+    Client slurmstepd(daemon);
+    slurmstepd.say(job);
+    return slurmstepd.hear<RegisterReply>().gpus;
+  };
+  RegisterJob job{.step = {.job = 12, .step = 0}, .uid = 1234, .options = {}, .devices = {0b10}};
+  const GpuList second = told(job);
+  CHECK(second.count == 1);
+  CHECK(second.known == 1);
+  job.step.job = 13;
+  CHECK(told(job).gpu[0] == second.gpu[0]);
+  job.devices = {0b01};
+  CHECK(told(job).gpu[0] != second.gpu[0]);
+  // A predecessor's decision holds where the step can open it.
+  daemon.stop(SIGKILL);
+  daemon.start();
+  job.devices = {};
+  CHECK(told(job).gpu[0] == second.gpu[0]);
+  job.step.job = 14;
+  job.devices = {0b100};
+  CHECK(told(job).count == 0);
 }
 
 TEST_CASE("What a session repeats is written down once, and a second GPU of its is nobody's") {

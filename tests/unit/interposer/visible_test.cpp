@@ -29,6 +29,16 @@ TEST_CASE("What is out of range hides itself and what comes after it, as with th
   CHECK(visible_devices(kTwo, "0,99999999999999999999999") == "GPU-aaaa");
 }
 
+TEST_CASE("What stands beside a number does not matter, as with the driver") {
+  CHECK(visible_devices(kTwo, "0, 1") == kTwo);
+  CHECK(visible_devices(kTwo, " 1 ,\t0 ") == "GPU-bbbb,GPU-aaaa");
+  CHECK(visible_devices(kTwo, "+1,0x") == "GPU-bbbb,GPU-aaaa");
+  CHECK(visible_devices(kTwo, "0, -1, 1") == "GPU-aaaa");
+  CHECK(visible_devices(kTwo, "0, , 1") == "GPU-aaaa");
+  CHECK(visible_devices(kTwo, " ") == "");
+  CHECK_FALSE(visible_devices(kTwo, " GPU-cccc, GPU-dddd"));
+}
+
 TEST_CASE("Names other than numbers are the user's") {
   CHECK_FALSE(visible_devices(kTwo, "GPU-cccc"));
   CHECK_FALSE(visible_devices(kTwo, kTwo));

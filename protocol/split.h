@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Texts taken apart. Pure; any thread.
+#pragma once
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+namespace sharedgpu {
+
+// What stands between the separators, empty parts included; of an empty text, one empty part.
+inline std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+}  // namespace sharedgpu
