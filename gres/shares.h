@@ -36,6 +36,9 @@ struct Shares {
   std::string refusal;  // not empty: the node must not offer its units, and why
 };
 
+// The most units that Slurm numbers on a node. Where it numbers them on any node, one with more is invalid.
+constexpr std::uint64_t kMostUnits = 1024;
+
 // `records` in Slurm's order, `found` the GPUs of this node, `taken` the device files of other GRES.
 //
 // A type's GPUs are those of its File=; without File=, those found whose model has the type in its name and
@@ -59,5 +62,7 @@ struct Device {
 std::string write_devices(const std::vector<Device>& devices);
 // False where it is none.
 bool read_devices(std::string_view text, std::vector<Device>& devices);
+// Whether what is left of slurmd's buffer, a size of four bytes and its text, begins with such a list.
+bool begins_with_devices(std::string_view packed);
 
 }  // namespace sharedgpu::gres
