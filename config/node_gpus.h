@@ -4,11 +4,16 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace sharedgpu {
+
+// The most units of a GRES with device files that Slurm can number on a node, and so the most that one may
+// have.
+constexpr std::uint64_t kMostUnitsPerNode = 1024;
 
 struct NodeGpu {
   unsigned minor = 0;  // the number of its device file

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "config/node_gpus.h"
+
 namespace sharedgpu::gres {
 namespace {
 
@@ -97,8 +99,8 @@ void compare_counts(const std::vector<Record>& records, std::vector<std::string>
 
 std::string too_many(std::uint64_t units, std::size_t gpus) {
   return "slurm.conf has " + std::to_string(units) + " units sharedgpu, and Slurm can number " +
-         std::to_string(kMostUnits) + " at most on a node; lower UnitsPerGpu in sharedgpu.conf" +
-         (gpus == 0 ? "" : " to " + std::to_string(kMostUnits / gpus) + " or less") +
+         std::to_string(kMostUnitsPerNode) + " at most on a node; lower UnitsPerGpu in sharedgpu.conf" +
+         (gpus == 0 ? "" : " to " + std::to_string(kMostUnitsPerNode / gpus) + " or less") +
          ", and Gres= in slurm.conf with it";
 }
 
@@ -132,7 +134,7 @@ Shares share_gpus(const std::vector<Record>& records, const std::vector<Gpu>& fo
       share.files = matching_files(record, records, free, result.refusal);
     result.list.push_back(share);
   }
-  if (unit > kMostUnits) result.refusal = too_many(unit, free.size() + stated.size());
+  if (unit > kMostUnitsPerNode) result.refusal = too_many(unit, free.size() + stated.size());
   compare_counts(records, result.warnings);
   return result;
 }

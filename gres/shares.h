@@ -36,9 +36,6 @@ struct Shares {
   std::string refusal;  // not empty: the node must not offer its units, and why
 };
 
-// The most units that Slurm numbers on a node. Where it numbers them on any node, one with more is invalid.
-constexpr std::uint64_t kMostUnits = 1024;
-
 // `records` in Slurm's order, `found` the GPUs of this node, `taken` the device files of other GRES.
 //
 // A type's GPUs are those of its File=; without File=, those found whose model has the type in its name and

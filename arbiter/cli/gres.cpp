@@ -37,6 +37,13 @@ int show_gres(const std::string& config) {
     complain("no GPU found in /proc/driver/nvidia/gpus or /dev");
     return 1;
   }
+  const std::uint64_t units = found.list.size() * settings.units_per_gpu;
+  if (units > kMostUnitsPerNode) {
+    complain("UnitsPerGpu=" + std::to_string(settings.units_per_gpu) + " times the GPUs (" +
+             std::to_string(found.list.size()) + ") makes " + std::to_string(units) +
+             " units; Slurm can number " + std::to_string(kMostUnitsPerNode) + " at most on a node");
+    return 1;
+  }
   std::string gres;
   std::string lines;
   for (const auto& [type, gpus] : types) {
