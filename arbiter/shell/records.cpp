@@ -154,7 +154,7 @@ bool read_body(Reader& in, Record& record) {
   std::string_view kind = in.word();
   if (kind == "boot") {
     BootRecord r{.boot_id = std::string(in.word()), .booted = {}};
-    in.time(r.booted);
+    if (in.more()) in.time(r.booted);  // older ledgers do not have it
     record.what = r;
   } else if (kind == "tenant") {
     TenantRecord r;

@@ -282,13 +282,20 @@ TEST_CASE("A placement lasts as long as a process that was told of it") {
   CHECK(kept({boot, tenant(1, job(9)), session}).empty());
 }
 
-TEST_CASE("Options as older arbiters wrote them are read") {
-  auto read = parse_record([] {
-    std::string line = " 5 options 1 2 3 4 5 6 7 1 1";
-    char checksum[9];
-    std::snprintf(checksum, sizeof checksum, "%08x", crc32c(line));
-    return checksum + line;
-  }());
+std::string line_of(const std::string& text) {
+  char checksum[9];
+  std::snprintf(checksum, sizeof checksum, "%08x", crc32c(text));
+  return checksum + text;
+}
+
+TEST_CASE("Boots and options as older arbiters wrote them are read") {
+  auto boot = parse_record(line_of(" 5 boot 8de26f41"));
+  REQUIRE(boot);
+  CHECK(std::get<BootRecord>(boot->what).boot_id == "8de26f41");
+  CHECK(std::get<BootRecord>(boot->what).booted == 0s);
+  CHECK_FALSE(parse_record(line_of(" 5 boot")));
+  CHECK_FALSE(parse_record(line_of(" 5 boot 8de26f41 x")));
+  auto read = parse_record(line_of(" 5 options 1 2 3 4 5 6 7 1 1"));
   REQUIRE(read);
   CHECK(std::get<OptionsRecord>(read->what).options.backend_given == 1);
   CHECK(std::get<OptionsRecord>(read->what).options.gpus == 0);
