@@ -43,8 +43,9 @@ std::set<unsigned> older_files(const std::string& path) {
   const std::filesystem::path file(path);
   const std::string prefix = file.filename().string() + ".";
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(file.parent_path(), error)) {
-    const std::string name = entry.path().filename().string();
+  std::filesystem::directory_iterator entry(file.parent_path(), error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
     if (!name.starts_with(prefix)) continue;
     unsigned number = 0;
     const char* end = name.data() + name.size();
