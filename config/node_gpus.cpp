@@ -15,11 +15,12 @@
 #include <memory>
 #include <optional>
 
+#include "config/close_from.h"
+
 namespace sharedgpu {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kPatience{3};
 constexpr std::size_t kMostText = 1u << 20;
 
 struct CloseFolder {
@@ -62,10 +63,10 @@ void write_information(const std::string& folder, int out) {
   }
 }
 
-// All that comes until the other end is closed; nothing where that takes longer than kPatience.
-std::string read_all(int in) {
+// All that comes until the other end is closed; nullopt where that takes too long.
+std::optional<std::string> read_all(int in, std::chrono::milliseconds patience) {
   std::string text;
-  const auto end = Clock::now() + kPatience;
+  const auto end = Clock::now() + patience;
   while (text.size() < kMostText) {
     auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
     pollfd entry = {.fd = in, .events = POLLIN, .revents = 0};
@@ -81,16 +82,21 @@ std::string read_all(int in) {
   return text;
 }
 
-std::string ask_kernel(const std::string& folder) {
+// Empty where there is no driver to ask; nullopt where it gives no answer in time.
+std::optional<std::string> ask_kernel(const std::string& folder, std::chrono::milliseconds patience) {
   int ends[2];
-  if (access(folder.c_str(), R_OK) != 0 || pipe2(ends, O_CLOEXEC) != 0) return {};
+  if (access(folder.c_str(), R_OK) != 0 || pipe2(ends, O_CLOEXEC) != 0) return std::string();
   pid_t child = fork();
   if (child == 0) {
-    write_information(folder, ends[1]);
+    // It may be left behind, and must not keep the daemon's sockets and log open.
+    dup2(ends[1], STDOUT_FILENO);
+    close(STDIN_FILENO);
+    close_from(STDERR_FILENO);
+    write_information(folder, STDOUT_FILENO);
     _exit(0);
   }
   close(ends[1]);
-  std::string text = child > 0 ? read_all(ends[0]) : std::string();
+  std::optional<std::string> text = child > 0 ? read_all(ends[0], patience) : std::string();
   close(ends[0]);
   if (child > 0) {
     kill(child, SIGKILL);
@@ -153,15 +159,19 @@ std::vector<NodeGpu> list_device_files(const std::string& root) {
   return gpus;
 }
 
-std::vector<NodeGpu> find_node_gpus(const std::string& root) {
-  std::vector<NodeGpu> gpus;
-  std::string text = ask_kernel(root + "/proc/driver/nvidia/gpus");
+NodeGpus find_node_gpus(std::chrono::milliseconds patience, const std::string& root) {
+  NodeGpus gpus;
+  const std::optional<std::string> answer = ask_kernel(root + "/proc/driver/nvidia/gpus", patience);
+  gpus.timed_out = !answer;
+  const std::string text = answer.value_or("");
   for (std::size_t begin = 0, end; (end = text.find('\0', begin)) != text.npos; begin = end + 1) {
     NodeGpu gpu;
-    if (parse_gpu_information(std::string_view(text).substr(begin, end - begin), gpu)) gpus.push_back(gpu);
+    if (parse_gpu_information(std::string_view(text).substr(begin, end - begin), gpu))
+      gpus.list.push_back(gpu);
   }
-  sort(gpus);
-  return gpus.empty() ? list_device_files(root) : gpus;
+  sort(gpus.list);
+  if (gpus.list.empty()) gpus.list = list_device_files(root);
+  return gpus;
 }
 
 }  // namespace sharedgpu

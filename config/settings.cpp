@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <optional>
 
 namespace sharedgpu {
 namespace {
@@ -93,12 +94,33 @@ std::string set_policy(Settings& settings, std::string_view value) {
   return {};
 }
 
+std::optional<std::uint32_t> parse_count(std::string_view text, std::uint32_t least, std::uint32_t most) {
+  std::uint32_t count = 0;
+  const char* end = text.data() + text.size();
+  auto [rest, error] = std::from_chars(text.data(), end, count);
+  if (error != std::errc{} || rest != end || count < least || count > most) return std::nullopt;
+  return count;
+}
+
 std::string set_units(Settings& settings, std::string_view value) {
-  std::uint32_t units = 0;
-  auto [rest, error] = std::from_chars(value.data(), value.data() + value.size(), units);
-  if (error != std::errc{} || rest != value.data() + value.size() || units == 0 || units > 1024)
-    return "a number from 1 to 1024";
-  settings.units_per_gpu = units;
+  auto units = parse_count(value, 1, 1024);
+  if (!units) return "a number from 1 to 1024";
+  settings.units_per_gpu = *units;
+  return {};
+}
+
+std::string set_ledger_size(Settings& settings, std::string_view value) {
+  auto size = parse_size(value);
+  if (!size) return kSizeHint;
+  if (*size < mebibytes(1) || *size > gibibytes(4)) return "a size from 1MiB to 4GiB";
+  settings.ledger_size = *size;
+  return {};
+}
+
+std::string set_ledger_files(Settings& settings, std::string_view value) {
+  auto files = parse_count(value, 2, 1000);
+  if (!files) return "a number from 2 to 1000";
+  settings.ledger_files = *files;
   return {};
 }
 
@@ -133,6 +155,8 @@ std::string set_log_level(Settings& settings, std::string_view value) {
 constexpr Key kKeys[] = {
     {"Socket", set_path<&Settings::socket>},
     {"StateDir", set_path<&Settings::state_dir>},
+    {"LedgerSize", set_ledger_size},
+    {"LedgerFiles", set_ledger_files},
     {"DeviceMemoryLimit", set_amount<&Settings::device_memory_limit, false>},
     {"MemoryReserve", set_amount<&Settings::memory_reserve, true>},
     {"Policy", set_policy},

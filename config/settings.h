@@ -23,6 +23,8 @@ enum class OnNoArbiter : std::uint8_t { plain, fail };
 struct Settings {
   std::string socket = kDefaultSocket;
   std::string state_dir = "/var/lib/sharedgpu";
+  Bytes ledger_size = mebibytes(64);
+  std::uint32_t ledger_files = 16;
   Amount device_memory_limit{.bytes = {}, .percent = 100};
   Amount memory_reserve{.bytes = {}, .percent = 5};
   std::string policy = "round-robin";

@@ -3,7 +3,7 @@
 // and Slurm which device files those that hold any may open.
 //
 // Loaded by slurmctld, slurmd and slurmstepd, which call it with a lock held: nothing here can fail, and
-// nothing waits but for the finding of GPUs in slurmd, three seconds at most. Slurm itself counts the units.
+// nothing waits but for the finding of GPUs in slurmd. Slurm itself counts the units.
 // The functions are a superset of what the releases from 22.05 to 26.05 ask for; a missing one would be fatal
 // to the daemon.
 //
@@ -22,6 +22,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -102,10 +103,26 @@ std::vector<std::string> files_taken(const Reading& reading) {
   return files;
 }
 
+// A driver that keeps no GPU awake may take long as it starts. slurmd waits for it when it starts itself, as
+// it does for the libraries of AutoDetect; when it is reconfigured it knows the GPUs, and must go on.
+constexpr std::chrono::seconds kPatience{30};
+constexpr std::chrono::seconds kPatienceLater{3};
+std::vector<Gpu> known;
+
 std::vector<Gpu> find_gpus() {
+  const auto patience = known.empty() ? kPatience : kPatienceLater;
+  const sharedgpu::NodeGpus found = sharedgpu::find_node_gpus(patience);
+  if (found.timed_out)
+    slurm_error("gres/sharedgpu: NVIDIA's driver did not say within %d s which GPUs there are: %s",
+                static_cast<int>(patience.count()),
+                known.empty() ? "those in /dev count, whose models are not known; restart slurmd when "
+                                "/proc/driver/nvidia/gpus can be read"
+                              : "those found before count");
+  if (found.timed_out && !known.empty()) return known;
   std::vector<Gpu> gpus;
-  for (const sharedgpu::NodeGpu& gpu : sharedgpu::find_node_gpus())
+  for (const sharedgpu::NodeGpu& gpu : found.list)
     gpus.push_back({sharedgpu::device_file(gpu), sharedgpu::gres_type(gpu.model)});
+  if (!found.timed_out) known = gpus;
   return gpus;
 }
 
@@ -146,14 +163,6 @@ void log_offer(const Share& share) {
 
 // Slurm numbers the units of records that have files.
 void number_units(const Reading& reading) {
-  std::uint64_t total = 0;
-  for (const Record& record : reading.records) total += record.units;
-  if (total > MAX_GRES_BITMAP) {
-    slurm_error("gres/sharedgpu: slurm.conf gives this node %" PRIu64 " units; Slurm numbers %" PRIu64
-                " at most: with ConstrainDevices=yes no job can open the GPUs; use a smaller UnitsPerGpu",
-                total, MAX_GRES_BITMAP);
-    return;
-  }
   for (gres_slurmd_conf_t* record : reading.originals) record->config_flags |= GRES_CONF_HAS_FILE;
 }
 
@@ -196,6 +205,12 @@ int look_for_gpu(void* item, void* argument) {
   return 0;
 }
 
+bool is_ours(const buf_t& buffer) {
+  if (buffer.magic != BUF_MAGIC || buffer.head == nullptr || buffer.processed > buffer.size) return false;
+  return begins_with_devices(
+      std::string_view(buffer.head + buffer.processed, buffer.size - buffer.processed));
+}
+
 bool holds_any(bitstr_t* units, const Device& device) {
   const std::int64_t end = std::min<std::int64_t>(
       slurm_bit_size(units), static_cast<std::int64_t>(device.first_unit + device.units));
@@ -222,9 +237,22 @@ void set_or_remove(char*** environment, const char* name, const std::string& val
     slurm_env_array_overwrite(environment, name, value.c_str());
 }
 
+// slurmctld numbers a node's units when it first hears of them. Where the sharedgpu of that time did not ask
+// for it, it does so when it is restarted, and for the jobs from then on.
+void warn_of_missing_numbers() {
+  static bool told = false;
+  if (!told)
+    slurm_error(
+        "gres/sharedgpu: slurmctld has not numbered the units of this job; where "
+        "ConstrainDevices=yes it opens no GPU. Restart slurmctld, if it was not since this node's "
+        "sharedgpu was upgraded");
+  told = true;
+}
+
 // The variables that the SPANK plugin goes by. They are always set or removed, so that a value that the user
 // exported never counts.
 void set_units(char*** environment, bitstr_t* units, std::uint64_t count) {
+  if (count > 0 && units == nullptr && !devices.empty()) warn_of_missing_numbers();
   if (environment == nullptr || *environment == nullptr) return;
   set_or_remove(environment, kUnits, count == 0 ? std::string() : std::to_string(count));
   set_or_remove(environment, kDevices, count == 0 ? std::string() : numbers_of(units));
@@ -300,10 +328,12 @@ void gres_p_send_stepd(buf_t* buffer) {
   slurm_packmem(text.data(), static_cast<std::uint32_t>(text.size()), buffer);
 }
 
+// A slurmd that was started before sharedgpu was installed, or with another, sent none, and what comes is the
+// next plugin's.
 void gres_p_recv_stepd(buf_t* buffer) {
   char* text = nullptr;
   std::uint32_t size = 0;
-  if (slurm_unpackmem_xmalloc(&text, &size, buffer) != 0 || text == nullptr ||
+  if (!is_ours(*buffer) || slurm_unpackmem_xmalloc(&text, &size, buffer) != 0 || text == nullptr ||
       !read_devices(std::string_view(text, size), devices))
     slurm_error(
         "gres/sharedgpu: slurmd sent no list of devices; was another sharedgpu installed since it started?");

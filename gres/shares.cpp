@@ -4,8 +4,12 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "config/node_gpus.h"
+
 namespace sharedgpu::gres {
 namespace {
+
+constexpr std::string_view kBegin = "sharedgpu\n";  // of what slurmd sends
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
@@ -93,6 +97,13 @@ void compare_counts(const std::vector<Record>& records, std::vector<std::string>
   }
 }
 
+std::string too_many(std::uint64_t units, std::size_t gpus) {
+  return "slurm.conf has " + std::to_string(units) + " units sharedgpu, and Slurm can number " +
+         std::to_string(kMostUnitsPerNode) + " at most on a node; lower UnitsPerGpu in sharedgpu.conf" +
+         (gpus == 0 ? "" : " to " + std::to_string(kMostUnitsPerNode / gpus) + " or less") +
+         ", and Gres= in slurm.conf with it";
+}
+
 }  // namespace
 
 Shares share_gpus(const std::vector<Record>& records, const std::vector<Gpu>& found,
@@ -123,6 +134,7 @@ Shares share_gpus(const std::vector<Record>& records, const std::vector<Gpu>& fo
       share.files = matching_files(record, records, free, result.refusal);
     result.list.push_back(share);
   }
+  if (unit > kMostUnitsPerNode) result.refusal = too_many(unit, free.size() + stated.size());
   compare_counts(records, result.warnings);
   return result;
 }
@@ -141,15 +153,18 @@ std::vector<Share> sum_by_type(const std::vector<Share>& shares) {
 }
 
 std::string write_devices(const std::vector<Device>& devices) {
-  std::string text = "sharedgpu\n";
+  std::string text(kBegin);
   for (const Device& device : devices)
     text += std::to_string(device.first_unit) + " " + std::to_string(device.units) + " " +
             std::to_string(device.major) + " " + std::to_string(device.minor) + " " + device.file + "\n";
   return text;
 }
 
+bool begins_with_devices(std::string_view packed) {
+  return packed.size() >= 4 && packed.substr(4).starts_with(kBegin);
+}
+
 bool read_devices(std::string_view text, std::vector<Device>& devices) {
-  constexpr std::string_view kBegin = "sharedgpu\n";
   if (!text.starts_with(kBegin)) return false;
   text.remove_prefix(kBegin.size());
   std::vector<Device> result;

@@ -59,5 +59,7 @@ struct Device {
 std::string write_devices(const std::vector<Device>& devices);
 // False where it is none.
 bool read_devices(std::string_view text, std::vector<Device>& devices);
+// Whether what is left of slurmd's buffer, a size of four bytes and its text, begins with such a list.
+bool begins_with_devices(std::string_view packed);
 
 }  // namespace sharedgpu::gres

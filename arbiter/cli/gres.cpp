@@ -15,6 +15,8 @@
 namespace sharedgpu::cli {
 namespace {
 
+constexpr std::chrono::seconds kPatience{30};
+
 std::string host_name() {
   char name[HOST_NAME_MAX + 1] = {};
   gethostname(name, sizeof name - 1);
@@ -26,9 +28,20 @@ int show_gres(const std::string& config) {
   Settings settings;
   if (!load_settings(config, settings)) return 2;
   std::map<std::string, std::vector<NodeGpu>> types;
-  for (const NodeGpu& gpu : find_node_gpus()) types[short_gres_type(gpu.model)].push_back(gpu);
+  const NodeGpus found = find_node_gpus(kPatience);
+  if (found.timed_out)
+    complain("NVIDIA's driver did not say within " + std::to_string(kPatience.count()) +
+             " s which GPUs there are; their models are not known");
+  for (const NodeGpu& gpu : found.list) types[short_gres_type(gpu.model)].push_back(gpu);
   if (types.empty()) {
     complain("no GPU found in /proc/driver/nvidia/gpus or /dev");
+    return 1;
+  }
+  const std::uint64_t units = found.list.size() * settings.units_per_gpu;
+  if (units > kMostUnitsPerNode) {
+    complain("UnitsPerGpu=" + std::to_string(settings.units_per_gpu) + " times the GPUs (" +
+             std::to_string(found.list.size()) + ") makes " + std::to_string(units) +
+             " units; Slurm can number " + std::to_string(kMostUnitsPerNode) + " at most on a node");
     return 1;
   }
   std::string gres;

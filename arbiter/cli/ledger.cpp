@@ -121,6 +121,26 @@ void print_table(const Json& rows, const Json& header) {
   }
 }
 
+void add_records(const std::string& path, const std::string& text, LeaseTable& table) {
+  std::uint64_t lost = 0;
+  const Ledger::Replay replay = replay_ledger(text, [&](const Record& record) {
+    if (const auto* loss = std::get_if<LostRecord>(&record.what)) lost += loss->records;
+    table.add(record);
+  });
+  if (replay.damaged > 0)
+    complain(path + ": passed over " + std::to_string(replay.damaged) + " damaged lines of " +
+             std::to_string(replay.damaged + replay.records));
+  if (lost > 0) complain(path + ": lacks " + std::to_string(lost) + " records that could not be written");
+}
+
+// Returns an empty string, or what is wrong.
+std::string read_files_of_node(const std::string& path, LeaseTable& table) {
+  std::vector<std::string> texts;
+  if (std::string error = read_ledger(path, false, texts); !error.empty()) return error;
+  for (const std::string& text : texts) add_records(path, text, table);
+  return {};
+}
+
 // Returns an empty string, or what is wrong.
 std::string read_file(const std::string& path, LeaseTable& table) {
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -130,10 +150,7 @@ std::string read_file(const std::string& path, LeaseTable& table) {
   while (file && (size = read(file.get(), buffer.data(), buffer.size())) > 0)
     text.append(buffer.data(), static_cast<std::size_t>(size));
   if (!file || size < 0) return path + ": " + std::strerror(errno);
-  const Ledger::Replay replay = replay_ledger(text, [&](const Record& record) { table.add(record); });
-  if (replay.damaged > 0)
-    complain(path + ": passed over " + std::to_string(replay.damaged) + " damaged lines of " +
-             std::to_string(replay.damaged + replay.records));
+  add_records(path, text, table);
   return {};
 }
 
@@ -155,15 +172,15 @@ int show(const Arguments& arguments) {
     complain(error);
     return 2;
   }
-  std::vector<std::string> files = arguments.files;
-  if (files.empty()) {
+  LeaseTable table;
+  if (arguments.files.empty()) {
     Settings settings;
     if (!load_settings(arguments.config, settings)) return 2;
-    files = {settings.state_dir + "/ledger"};
+    error = read_files_of_node(settings.state_dir + "/ledger", table);
   }
-  LeaseTable table;
-  for (const std::string& file : files) {
-    if (error = read_file(file, table); error.empty()) continue;
+  for (const std::string& file : arguments.files)
+    if (error = read_file(file, table); !error.empty()) break;
+  if (!error.empty()) {
     complain(error);
     return 1;
   }

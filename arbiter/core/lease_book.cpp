@@ -75,6 +75,35 @@ bool LeaseBook::holds(TenantId tenant) const {
   return entry != open_.end() && entry->first.tenant == tenant;
 }
 
+LeaseBook::Closed LeaseBook::closed_of(TenantId tenant) const {
+  Closed closed;
+  for (auto it = both_.lower_bound({tenant, StepName{}}); it != both_.end() && it->first.first == tenant;
+       ++it)
+    closed.steps[it->first.second] = it->second;
+  for (auto it = tenants_.lower_bound({tenant, GpuUuid{}}); it != tenants_.end() && it->first.first == tenant;
+       ++it) {
+    Nanoseconds& sum = closed.gpus[it->first.second] = it->second.sum;
+    std::optional<Nanoseconds> oldest;
+    for (const auto& [key, lease] : open_)
+      if (key.tenant == tenant && key.gpu == it->first.second)
+        oldest = std::min(lease.since, oldest.value_or(lease.since));
+    if (oldest) sum += between(it->second.since, *oldest);
+  }
+  return closed;
+}
+
+// What is known of it already may come again.
+void LeaseBook::carry(TenantId tenant, StepName step, Nanoseconds time) {
+  Nanoseconds& known = both_[{tenant, step}];
+  steps_[step] += time - known;
+  known = time;
+}
+
+void LeaseBook::carry(TenantId tenant, const GpuUuid& gpu, Nanoseconds time) {
+  Union& held = tenants_[{tenant, gpu}];
+  if (held.open == 0) held.sum = time;
+}
+
 void LeaseBook::forget(TenantId tenant) {
   std::erase_if(both_, [&](const auto& entry) { return entry.first.first == tenant; });
   std::erase_if(tenants_, [&](const auto& entry) { return entry.first.first == tenant; });

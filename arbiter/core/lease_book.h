@@ -45,6 +45,16 @@ class LeaseBook {
   // Whether the step ever held a lease.
   bool knows(StepName step) const { return steps_.count(step) != 0; }
 
+  // What a checkpoint of the ledger carries beside the leases that are open: the time of each step, and that
+  // of the tenant on each GPU, without what lies after the begin of its oldest open lease there.
+  struct Closed {
+    std::map<StepName, Nanoseconds> steps;
+    std::map<GpuUuid, Nanoseconds> gpus;
+  };
+  Closed closed_of(TenantId tenant) const;
+  void carry(TenantId tenant, StepName step, Nanoseconds time);
+  void carry(TenantId tenant, const GpuUuid& gpu, Nanoseconds time);
+
   // Drops what is known of a tenant that will not come again. Its leases must be closed.
   void forget(TenantId tenant);
 

@@ -100,6 +100,7 @@ Arbiter::Arbiter(asio::io_context& loop, const Settings& settings)
     : loop_(loop),
       settings_(settings),
       policy_(make_round_robin()),
+      ledger_({.size = settings.ledger_size.count, .files = settings.ledger_files}),
       keepers_(loop, [this](TenantId tenant) { placement_may_have_ended(tenant); }),
       search_(loop,
               [this](const std::vector<GpuInfo>& gpus) {
@@ -215,10 +216,12 @@ void Arbiter::pass_on(Client& client, const Message& message) {
 // ---- who is who ----
 
 TenantInfo& Arbiter::known_or_new(const TenantName& name, uid_t uid) {
-  if (TenantInfo* known = history_.tenants.find(name)) return *known;
-  TenantInfo& made = history_.tenants.get(name, uid);
-  record({.at = now(), .what = TenantRecord{.tenant = made.id, .name = name, .uid = uid}});
-  return made;
+  TenantInfo* known = history_.tenants.find(name);
+  if (known != nullptr && known->sessions > 0) return *known;
+  // Told again of a tenant that comes again: the ledger's newest file may have left it out.
+  TenantInfo& tenant = known != nullptr ? *known : history_.tenants.get(name, uid);
+  record({.at = now(), .what = TenantRecord{.tenant = tenant.id, .name = name, .uid = tenant.uid}});
+  return tenant;
 }
 
 // The tenant that the peer belongs to, or would if there were one of that name.
@@ -633,6 +636,8 @@ void Arbiter::arm(Nanoseconds at) {
 }
 
 void Arbiter::flush_ledger() {
+  for (const std::string& complaint : ledger_.take_complaints())
+    log::error(settings_.state_dir + "/ledger: " + complaint);
   if (ledger_.unwritten() == 0 || ledger_failing_) return;
   int error = ledger_.flush();
   if (error == 0) return;

@@ -7,23 +7,30 @@ namespace sharedgpu {
 
 void History::add(const Record& record) {
   if (const auto* boot = std::get_if<BootRecord>(&record.what)) {
-    if (boot->boot_id != boot_id_) end_boot();
-    boot_id_ = boot->boot_id;
+    if (boot->boot_id != boot_.boot_id) {
+      end_boot();
+      last_ = {};
+    }
+    boot_ = *boot;
   } else if (const auto* tenant = std::get_if<TenantRecord>(&record.what)) {
     tenants.restore(tenant->tenant, tenant->name, tenant->uid).anchored = tenant->name.is_run();
+    touched_[tenant->tenant] = record.at;
   } else if (const auto* options = std::get_if<OptionsRecord>(&record.what)) {
     if (TenantInfo* info = tenants.find(options->tenant)) info->options = options->options;
+    touched_[options->tenant] = record.at;
   } else if (const auto* end = std::get_if<EndRecord>(&record.what)) {
     tenants.forget(end->tenant);
     recovered.leases.forget(end->tenant);
     recovered.placements.erase(end->tenant);
     keepers.erase(end->tenant);
+    touched_.erase(end->tenant);
   } else if (const auto* place = std::get_if<PlaceRecord>(&record.what)) {
     const GpuList& gpus = place->gpus;
     recovered.placements[place->tenant] = {.units = place->units, .gpus = {gpus.gpu, gpus.gpu + gpus.count}};
     keepers[place->tenant].insert({.pid = place->pid, .started = place->started});
   } else if (const auto* session = std::get_if<SessionRecord>(&record.what)) {
-    sessions_[session->session] = Past{.record = *session, .gpu = {}};
+    sessions_[session->session].record = *session;
+    touched_[session->tenant] = record.at;
     last_session = std::max(last_session, session->session);
   } else if (const auto* attach = std::get_if<AttachRecord>(&record.what)) {
     auto past = sessions_.find(attach->session);
@@ -36,8 +43,75 @@ void History::add(const Record& record) {
       recovered.leases.grant(lease->key, lease->epoch, record.at);
     else
       recovered.leases.release(lease->key, record.at);
+    touched_[lease->key.tenant] = record.at;
+  } else if (const auto* checkpoint = std::get_if<CheckpointRecord>(&record.what)) {
+    tenants.skip_to(checkpoint->tenant);
+    last_session = std::max(last_session, checkpoint->session);
+    recovered.last_epoch = std::max(recovered.last_epoch, checkpoint->epoch);
+  } else if (const auto* step = std::get_if<StepTimeRecord>(&record.what)) {
+    recovered.leases.carry(step->tenant, step->step, step->time);
+    touched_[step->tenant] = record.at;
+  } else if (const auto* gpu = std::get_if<GpuTimeRecord>(&record.what)) {
+    recovered.leases.carry(gpu->tenant, gpu->gpu, gpu->time);
   }
-  last_ = record.at;
+  last_ = std::max(last_, record.at);  // checkpoints tell of older times
+}
+
+// Tenants that are there, or may come again, or whose times may be asked for. A job may pause for long; where
+// the host was booted since, its steps have ended.
+std::set<TenantId> History::that_may_come() const {
+  constexpr auto kLongestPause = std::chrono::hours(24 * 60);
+  std::set<TenantId> ids;
+  for (const auto& [id, tenant] : tenants.all())
+    if (!tenant.name.is_job()) ids.insert(id);
+  for (const auto& [id, at] : touched_)
+    if (last_ - at <= kLongestPause) ids.insert(id);
+  for (const auto& [session, past] : sessions_) ids.insert(past.record.tenant);
+  for (const auto& [key, lease] : recovered.leases.open()) ids.insert(key.tenant);
+  for (const auto& [id, processes] : keepers) ids.insert(id);
+  return ids;
+}
+
+std::vector<Record> History::checkpoint(std::uint64_t (*starts)(pid_t)) {
+  keep_placements(starts);
+  const std::set<TenantId> kept = that_may_come();
+  std::vector<Record> records;
+  auto add = [&](Nanoseconds at, auto what) { records.push_back({.at = at, .what = std::move(what)}); };
+  add(last_,
+      CheckpointRecord{.tenant = tenants.last(), .session = last_session, .epoch = recovered.last_epoch});
+  if (!boot_.boot_id.empty()) add(last_, boot_);
+  for (const auto& [id, tenant] : tenants.all()) {
+    if (kept.count(id) == 0) continue;
+    const auto touched = touched_.find(id);
+    const Nanoseconds at = touched == touched_.end() ? last_ : touched->second;
+    add(at, TenantRecord{.tenant = id, .name = tenant.name, .uid = tenant.uid});
+    add(at, OptionsRecord{.tenant = id, .options = tenant.options});
+    const LeaseBook::Closed closed = recovered.leases.closed_of(id);
+    for (const auto& [step, time] : closed.steps)
+      add(at, StepTimeRecord{.tenant = id, .step = step, .time = time});
+    for (const auto& [gpu, time] : closed.gpus)
+      add(at, GpuTimeRecord{.tenant = id, .gpu = gpu, .time = time});
+  }
+  for (const auto& [id, placement] : recovered.placements) {
+    PlaceRecord place{.tenant = id, .units = placement.units, .gpus = {}};
+    for (const GpuUuid& gpu : placement.gpus) place.gpus.gpu[place.gpus.count++] = gpu;
+    for (const ProcessName& each : keepers[id]) {
+      place.pid = each.pid;
+      place.started = each.started;
+      add(last_, place);
+    }
+  }
+  for (const auto& [id, past] : sessions_) {
+    add(last_, past.record);
+    if (past.attached()) add(last_, AttachRecord{.session = id, .gpu = past.gpu});
+  }
+  // Oldest first: the time of a tenant on a GPU goes on with the first.
+  std::multimap<Nanoseconds, LeaseRecord> open;
+  for (const auto& [key, lease] : recovered.leases.open())
+    open.emplace(lease.since, LeaseRecord{.grant = true, .epoch = lease.epoch, .key = key});
+  for (const auto& [since, lease] : open) add(since, lease);
+  add(last_, CompleteRecord{});
+  return records;
 }
 
 // The host went down: whatever was held then ended, as far as is known, with the last record of that boot.
@@ -49,6 +123,7 @@ void History::end_boot() {
   sessions_.clear();
   recovered.placements.clear();
   keepers.clear();
+  touched_.clear();
   std::vector<TenantId> ended;
   for (const auto& [id, tenant] : tenants.all())
     if (!tenant.name.is_job()) ended.push_back(id);
@@ -60,7 +135,7 @@ void History::end_boot() {
 
 std::vector<Record> History::finish(const BootRecord& boot, std::uint64_t (*starts)(pid_t), Nanoseconds now) {
   std::vector<Record> news;
-  if (boot.boot_id != boot_id_) end_boot();
+  if (boot.boot_id != boot_.boot_id) end_boot();
   news.push_back(Record{.at = now, .what = boot});
   for (auto it = sessions_.begin(); it != sessions_.end();) {
     const Past& past = (it++)->second;

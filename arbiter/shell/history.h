@@ -24,6 +24,11 @@ class History {
   // Takes the ledger's records, oldest first.
   void add(const Record& record);
 
+  // The records that tell a new history what is in this one: the beginning of the next file of the ledger.
+  // What nobody will ask for is left out: placements that no living process was told of, and jobs that are
+  // over, as far as can be told.
+  std::vector<Record> checkpoint(std::uint64_t (*starts)(pid_t));
+
   // Everything is told: settles what this boot of the host, and the processes that live now, make of it.
   // Returns the records that are to be appended for it. `starts` tells when a process was started, 0 if there
   // is none.
@@ -48,11 +53,13 @@ class History {
     bool attached() const { return gpu != GpuUuid{}; }
   };
   void end_boot();
+  std::set<TenantId> that_may_come() const;
   void keep_placements(std::uint64_t (*starts)(pid_t));
 
-  std::string boot_id_;
+  BootRecord boot_;
   Nanoseconds last_{};
   std::map<SessionId, Past> sessions_;
+  std::map<TenantId, Nanoseconds> touched_;  // when a tenant of this boot was last told of
 };
 
 }  // namespace sharedgpu

@@ -37,7 +37,10 @@ std::vector<LeaseRow> grouped(std::vector<LeaseRow> leases, KeyOf key_of, Join j
 
 void LeaseTable::add(const Record& record) {
   if (const auto* boot = std::get_if<BootRecord>(&record.what)) {
-    if (boot->boot_id != boot_id_) end_boot();
+    if (boot->boot_id != boot_id_) {
+      end_boot();
+      latest_ = {};
+    }
     boot_id_ = boot->boot_id;
     booted_ = boot->booted;
   } else if (const auto* tenant = std::get_if<TenantRecord>(&record.what)) {
@@ -50,7 +53,7 @@ void LeaseTable::add(const Record& record) {
       open_.erase(entry);
     }
   }
-  latest_ = record.at;
+  latest_ = std::max(latest_, record.at);  // checkpoints tell of older times
 }
 
 // What was held then ended, as far as is known, with the last record of that boot.

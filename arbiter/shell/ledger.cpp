@@ -2,19 +2,25 @@
 #include "arbiter/shell/ledger.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <set>
 
 namespace sharedgpu {
 namespace {
 
-constexpr std::size_t kMostPending = 64u << 20;
 // How much of the ledger a power cut may cost. Lease times of a host that lost power are those of dead jobs.
 constexpr std::chrono::seconds kSyncEvery{1};
+
+std::string error_of(const std::string& path) { return path + ": " + std::strerror(errno); }
 
 std::string read_all(int fd, int& error) {
   std::string text;
@@ -31,7 +37,48 @@ std::string read_all(int fd, int& error) {
   return text;
 }
 
+// The numbers of the older files that there are, the newest first.
+std::set<unsigned> older_files(const std::string& path) {
+  std::set<unsigned> numbers;
+  const std::filesystem::path file(path);
+  const std::string prefix = file.filename().string() + ".";
+  std::error_code error;
+  std::filesystem::directory_iterator entry(file.parent_path(), error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with(prefix)) continue;
+    unsigned number = 0;
+    const char* end = name.data() + name.size();
+    const auto [rest, wrong] = std::from_chars(name.data() + prefix.size(), end, number);
+    if (wrong == std::errc{} && rest == end && number > 0) numbers.insert(number);
+  }
+  return numbers;
+}
+
+// Whether nothing older is needed to know what was.
+bool begins_with_checkpoint(std::string_view text) {
+  for (bool first = true;; first = false) {
+    const std::size_t end = text.find('\n');
+    const auto record = end == text.npos ? std::nullopt : parse_record(text.substr(0, end));
+    if (!record || (first && !std::holds_alternative<CheckpointRecord>(record->what))) return false;
+    if (std::holds_alternative<CompleteRecord>(record->what)) return true;
+    text.remove_prefix(end + 1);
+  }
+}
+
 }  // namespace
+
+int FileCalls::open(const std::string& path, int flags) {
+  return ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+ssize_t FileCalls::write(int file, const void* bytes, std::size_t size) { return ::write(file, bytes, size); }
+int FileCalls::link(const std::string& from, const std::string& to) {
+  return ::link(from.c_str(), to.c_str());
+}
+int FileCalls::rename(const std::string& from, const std::string& to) {
+  return ::rename(from.c_str(), to.c_str());
+}
+int FileCalls::unlink(const std::string& path) { return ::unlink(path.c_str()); }
 
 Ledger::Replay replay_ledger(std::string_view text, const std::function<void(const Record&)>& replayed) {
   Ledger::Replay replay;
@@ -52,6 +99,27 @@ Ledger::Replay replay_ledger(std::string_view text, const std::function<void(con
   return replay;
 }
 
+// From the newest to the oldest, as files move to higher numbers: so one that moves meanwhile is met twice at
+// most, and then known by its inode.
+std::string read_ledger(const std::string& path, bool enough, std::vector<std::string>& texts) {
+  std::set<std::pair<dev_t, ino_t>> met;
+  std::vector<std::string> names = {path};
+  for (unsigned number : older_files(path)) names.push_back(path + "." + std::to_string(number));
+  for (const std::string& name : names) {
+    const UniqueFd file(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    struct stat status = {};
+    if (!file && errno == ENOENT && name != path) continue;
+    if (!file || fstat(file.get(), &status) != 0) return error_of(name);
+    if (!met.insert({status.st_dev, status.st_ino}).second) continue;
+    int error = 0;
+    texts.push_back(read_all(file.get(), error));
+    if (error != 0) return name + ": " + std::strerror(error);
+    if (enough && begins_with_checkpoint(texts.back())) break;
+  }
+  std::reverse(texts.begin(), texts.end());
+  return {};
+}
+
 Ledger::~Ledger() {
   flush();
   if (!syncer_.joinable()) return;
@@ -65,37 +133,125 @@ Ledger::~Ledger() {
 
 std::string Ledger::open(const std::string& path, const std::function<void(const Record&)>& replayed,
                          Replay& replay) {
-  file_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!file_) return path + ": " + std::strerror(errno);
-  int error = 0;
-  std::string text = read_all(file_.get(), error);
-  if (error != 0) return path + ": " + std::strerror(error);
-  replay = replay_ledger(text, replayed);
+  path_ = path;
+  file_ = std::make_shared<UniqueFd>(calls_->open(path, O_RDWR | O_CREAT | O_APPEND));
+  if (!*file_) return error_of(path);
+  std::vector<std::string> texts;
+  if (std::string error = read_ledger(path, true, texts); !error.empty()) return error;
+  replay = {};
+  for (const std::string& text : texts) {
+    const Replay part = replay_ledger(text, [&](const Record& record) {
+      past_.add(record);
+      replayed(record);
+    });
+    replay.records += part.records;
+    replay.damaged += part.damaged;
+  }
   // A torn line is left as it is, and ended, so that the next record starts a line of its own.
-  if (!text.empty() && text.back() != '\n') pending_.push_back('\n');
+  const std::string& newest = texts.back();
+  if (!newest.empty() && newest.back() != '\n') pending_.push_back('\n');
+  size_ = newest.size();
+  rotate_at_ = limits_.size;
   syncer_ = std::thread([this] { sync_loop(); });
   return {};
 }
 
 void Ledger::append(const Record& record) {
-  if (pending_.size() >= kMostPending) {
-    ++lost_;
+  past_.add(record);
+  if (pending_.size() >= limits_.waiting) {
+    if (lost_++ == 0)
+      complaints_.push_back("records are lost from now on: " + std::to_string(limits_.waiting >> 20) +
+                            " MiB wait to be written");
     return;
+  }
+  if (lost_ > 0) {
+    complaints_.push_back(std::to_string(lost_) +
+                          " records were lost, as they could not be written for long");
+    pending_ += format_record({.at = record.at, .what = LostRecord{.records = lost_}});
+    lost_ = 0;
+    rotate_at_ = 0;  // the next checkpoint knows what they told
   }
   pending_ += format_record(record);
 }
 
-int Ledger::flush() {
-  while (!pending_.empty() && file_) {
-    ssize_t size = write(file_.get(), pending_.data(), pending_.size());
+// Returns 0 or an errno value; what was written is taken from `text`.
+int Ledger::write_all(int file, std::string& text) {
+  while (!text.empty()) {
+    const ssize_t size = calls_->write(file, text.data(), text.size());
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) return size < 0 ? errno : ENOSPC;
-    pending_.erase(0, static_cast<std::size_t>(size));
+    text.erase(0, static_cast<std::size_t>(size));
+  }
+  return 0;
+}
+
+int Ledger::flush() {
+  if (pending_.empty() || !file_ || !*file_) return 0;
+  const std::size_t before = pending_.size();
+  const int error = write_all(file_->get(), pending_);
+  size_ += before - pending_.size();
+  if (pending_.size() < before) {
     std::lock_guard lock(mutex_);
     if (!dirty_) wake_.notify_one();
     dirty_ = true;
   }
-  return 0;
+  if (error == 0 && size_ >= rotate_at_) rotate();
+  return error;
+}
+
+// Every step leaves files from which all is read: the old file keeps its name until the new one, whole, takes
+// it.
+void Ledger::rotate() {
+  std::string text;
+  for (const Record& record : past_.checkpoint(starts_)) text += format_record(record);
+  const std::uint64_t size = text.size();
+  const std::string new_path = path_ + ".new";
+  std::string what;
+  calls_->unlink(new_path);  // of an arbiter that died here
+  auto file = std::make_shared<UniqueFd>(calls_->open(new_path, O_RDWR | O_CREAT | O_EXCL | O_APPEND));
+  if (!*file)
+    what = error_of(new_path);
+  else if (const int error = write_all(file->get(), text))
+    what = new_path + ": " + std::strerror(error);
+  else if (what = make_room(); what.empty() && calls_->rename(new_path, path_) != 0) {
+    what = error_of(path_);
+    calls_->unlink(name(1));
+  }
+  if (!what.empty()) {
+    calls_->unlink(new_path);
+    rotate_at_ = size_ + limits_.size / 8;
+    complaints_.push_back(what + "; the ledger's file is not replaced by a new one yet, and grows");
+    return;
+  }
+  std::lock_guard lock(mutex_);
+  old_file_ = std::exchange(file_, file);
+  dirty_ = true;
+  wake_.notify_one();
+  size_ = size;
+  // A checkpoint that is large itself is not to be written all the time.
+  rotate_at_ = std::max(limits_.size, 2 * size);
+}
+
+// Moves older files up by one as far as needed, and gives the current one the name ledger.1 as well. Returns
+// an empty string or what is wrong.
+std::string Ledger::make_room() {
+  std::set<unsigned> numbers = older_files(path_);
+  struct stat current = {};
+  struct stat first = {};
+  if (stat(path_.c_str(), &current) == 0 && stat(name(1).c_str(), &first) == 0 &&
+      current.st_ino == first.st_ino) {  // of an arbiter that died here
+    if (calls_->unlink(name(1)) != 0) return error_of(name(1));
+    numbers.erase(1);
+  }
+  const unsigned last = limits_.files - 1;
+  unsigned free = 1;
+  while (free < last && numbers.count(free) > 0) ++free;
+  // The oldest goes, and those that a lower limit leaves over.
+  for (auto it = numbers.lower_bound(free); it != numbers.end(); ++it)
+    if ((*it == free || *it > last) && calls_->unlink(name(*it)) != 0) return error_of(name(*it));
+  for (; free > 1; --free)
+    if (calls_->rename(name(free - 1), name(free)) != 0) return error_of(name(free));
+  return calls_->link(path_, name(1)) == 0 ? std::string() : error_of(name(1));
 }
 
 void Ledger::sync_loop() {
@@ -103,8 +259,16 @@ void Ledger::sync_loop() {
   while (!stop_) {
     wake_.wait(lock, [this] { return dirty_ || stop_; });
     dirty_ = false;
+    const File file = file_;
+    const File old_file = std::exchange(old_file_, nullptr);
     lock.unlock();
-    fdatasync(file_.get());
+    if (old_file) fdatasync(old_file->get());
+    fdatasync(file->get());
+    if (old_file) {
+      const std::string folder = std::filesystem::path(path_).parent_path().string();
+      if (const UniqueFd names(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)); names)
+        fsync(names.get());
+    }
     lock.lock();
     wake_.wait_for(lock, kSyncEvery, [this] { return stop_; });
   }

@@ -72,6 +72,18 @@ class Writer {
     gpu(r.key.gpu).step(r.key.step);
   }
 
+  void operator()(const CheckpointRecord& r) {
+    word("checkpoint").number(r.tenant.value).number(r.session.value).number(r.epoch.value);
+  }
+  void operator()(const CompleteRecord&) { word("complete"); }
+  void operator()(const StepTimeRecord& r) {
+    word("steptime").number(r.tenant.value).step(r.step).number(r.time.count());
+  }
+  void operator()(const GpuTimeRecord& r) {
+    word("gputime").number(r.tenant.value).gpu(r.gpu).number(r.time.count());
+  }
+  void operator()(const LostRecord& r) { word("lost").number(r.records); }
+
   const std::string& text() const { return text_; }
 
  private:
@@ -154,7 +166,7 @@ bool read_body(Reader& in, Record& record) {
   std::string_view kind = in.word();
   if (kind == "boot") {
     BootRecord r{.boot_id = std::string(in.word()), .booted = {}};
-    in.time(r.booted);
+    if (in.more()) in.time(r.booted);  // older ledgers do not have it
     record.what = r;
   } else if (kind == "tenant") {
     TenantRecord r;
@@ -189,6 +201,24 @@ bool read_body(Reader& in, Record& record) {
   } else if (kind == "grant" || kind == "release") {
     LeaseRecord r{.grant = kind == "grant", .epoch = {}, .key = {}};
     in.number(r.epoch.value).number(r.key.tenant.value).hex(r.key.gpu.bytes).step(r.key.step);
+    record.what = r;
+  } else if (kind == "checkpoint") {
+    CheckpointRecord r;
+    in.number(r.tenant.value).number(r.session.value).number(r.epoch.value);
+    record.what = r;
+  } else if (kind == "complete") {
+    record.what = CompleteRecord{};
+  } else if (kind == "steptime") {
+    StepTimeRecord r;
+    in.number(r.tenant.value).step(r.step).time(r.time);
+    record.what = r;
+  } else if (kind == "gputime") {
+    GpuTimeRecord r;
+    in.number(r.tenant.value).hex(r.gpu.bytes).time(r.time);
+    record.what = r;
+  } else if (kind == "lost") {
+    LostRecord r;
+    in.number(r.records);
     record.what = r;
   } else {
     return false;

@@ -59,11 +59,35 @@ struct LeaseRecord {
   Epoch epoch;
   LeaseKey key;
 };
+// A file of the ledger that continues another begins with one. What follows, up to the CompleteRecord, is
+// what still counts of all before, and the numbers are the highest that were given.
+struct CheckpointRecord {
+  TenantId tenant;
+  SessionId session;
+  Epoch epoch;
+};
+struct CompleteRecord {};
+// In checkpoints: the closed leases of a step, and those of a tenant on a GPU, come to that time.
+struct StepTimeRecord {
+  TenantId tenant;
+  StepName step;
+  Nanoseconds time{};
+};
+struct GpuTimeRecord {
+  TenantId tenant;
+  GpuUuid gpu;
+  Nanoseconds time{};
+};
+// So many records before this one could not be written.
+struct LostRecord {
+  std::uint64_t records = 0;
+};
 
 struct Record {
   Nanoseconds at{};
   std::variant<BootRecord, TenantRecord, OptionsRecord, PlaceRecord, EndRecord, SessionRecord, AttachRecord,
-               GoneRecord, LeaseRecord>
+               GoneRecord, LeaseRecord, CheckpointRecord, CompleteRecord, StepTimeRecord, GpuTimeRecord,
+               LostRecord>
       what;
 };
 

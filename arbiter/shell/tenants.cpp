@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/shell/tenants.h"
 
-#include <algorithm>
-
 namespace sharedgpu {
 
 std::string label_of(const TenantName& name, TenantId id) {

@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -53,6 +54,10 @@ class Tenants {
   TenantInfo* find(const TenantName& name);
   TenantInfo* find(TenantId id);
   void forget(TenantId id);
+
+  // The highest number that was given, also to one that is forgotten: none is given twice.
+  TenantId last() const { return last_; }
+  void skip_to(TenantId last) { last_ = std::max(last_, last); }
 
   const std::map<TenantId, TenantInfo>& all() const { return tenants_; }
 

@@ -13,7 +13,6 @@ extern "C" {
 
 // Opaque everywhere (22.05 to 26.05).
 struct bitstr_t;
-struct buf_t;
 struct list_t;                      // 22.05 calls a pointer to it List
 struct gres_job_state_t;            // changed in 24.11
 struct gres_step_state_t;           // the same
@@ -39,8 +38,14 @@ static_assert(offsetof(gres_slurmd_conf_t, name) == 56 && offsetof(gres_slurmd_c
 // Flags of a record (22.05 to 26.05).
 constexpr std::uint32_t GRES_CONF_HAS_FILE = 1u << 1;
 
-// The most units of a GRES with files that slurmctld numbers on a node (22.05 to 26.05).
-constexpr std::uint64_t MAX_GRES_BITMAP = 1024;
+// A buffer as it begins (22.05 to 26.05): what was written or read of it is `processed`.
+struct buf_t {
+  std::uint32_t magic;
+  char* head;
+  std::uint32_t size;
+  std::uint32_t processed;
+};
+constexpr std::uint32_t BUF_MAGIC = 0x42554545;
 
 // What comes with the records.
 struct node_config_load_t {

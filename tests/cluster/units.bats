@@ -106,6 +106,9 @@ none_used() { [[ $(used "$typed") == *sharedgpu:h200:0* ]]; }
   run -0 nsenter -m -r -t "$(<"$dir/run/slurmd1.pid")" sharedgpu gres --config "$dir/etc/sharedgpu.conf"
   [[ $output == *" Gres=sharedgpu:a100-sxm4-80gb:8,sharedgpu:h200:8"* ]]
   [[ $output == *" Name=sharedgpu Type=h200 File=/dev/nvidia[0]"* ]]
+  sed 's/^UnitsPerGpu.*//; $a UnitsPerGpu=513' "$dir/etc/sharedgpu.conf" >"$BATS_TEST_TMPDIR/conf"
+  run -1 nsenter -m -r -t "$(<"$dir/run/slurmd1.pid")" sharedgpu gres --config "$BATS_TEST_TMPDIR/conf"
+  [[ $output == *"UnitsPerGpu=513 times the GPUs (2) makes 1026 units; Slurm can number 1024 at most"* ]]
   run -1 unshare --mount "${CLUSTER%/*}/lib/with-gpus" /dev/null sharedgpu gres --config "$dir/etc/sharedgpu.conf"
   [[ $output == *"no GPU found"* ]]
 }

@@ -16,7 +16,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::string line = format_record(record);
     line.pop_back();
     if (!parse_record(line)) std::abort();
-    if (record.at > std::chrono::hours(1)) return;  // no real clock makes a sum of lease times overflow
+    // No real clock makes a sum of lease times overflow.
+    if (record.at > std::chrono::hours(1)) return;
+    if (const auto* step = std::get_if<StepTimeRecord>(&record.what); step && step->time > record.at) return;
+    if (const auto* gpu = std::get_if<GpuTimeRecord>(&record.what); gpu && gpu->time > record.at) return;
     history.add(record);
     table.add(record);
   };
@@ -30,6 +33,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::snprintf(checksum, sizeof checksum, "%08x", crc32c(body));
     if (auto record = parse_record(checksum + body)) add(*record);
   }
+  for (const Record& record : history.checkpoint([](pid_t) { return std::uint64_t{1}; }))
+    if (std::string line = format_record(record); line.pop_back(), !parse_record(line)) std::abort();
   history.finish(
       {.boot_id = "this-boot"}, [](pid_t) { return std::uint64_t{1}; }, Nanoseconds(1));
   if (!history.recovered.leases.open().empty()) std::abort();

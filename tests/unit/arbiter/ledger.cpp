@@ -73,23 +73,29 @@ std::vector<Record> all_kinds() {
   options.options.backend = Backend::managed;
   options.options.backend_given = 1;
   options.options.gpus = 2;
-  return {{.at = 1s, .what = BootRecord{.boot_id = "b-1", .booted = 1700000000s}},
-          tenant(1, job(9)),
-          tenant(2, run),
-          tenant(3, process),
-          {.at = 2s, .what = options},
-          {.at = 2s,
-           .what = SessionRecord{.session = SessionId{5},
-                                 .tenant = TenantId{1},
-                                 .step = {.job = 9, .step = 0xfffffffb},
-                                 .pid = 44,
-                                 .started = 99}},
-          {.at = 3s, .what = AttachRecord{.session = SessionId{5}, .gpu = kGpu}},
-          lease(true, 4s),
-          lease(false, 9s),
-          {.at = 9s, .what = GoneRecord{.session = SessionId{5}}},
-          {.at = 9s, .what = EndRecord{.tenant = TenantId{3}}},
-          placed(1, 44, 99)};
+  return {
+      {.at = 1s, .what = BootRecord{.boot_id = "b-1", .booted = 1700000000s}},
+      tenant(1, job(9)),
+      tenant(2, run),
+      tenant(3, process),
+      {.at = 2s, .what = options},
+      {.at = 2s,
+       .what = SessionRecord{.session = SessionId{5},
+                             .tenant = TenantId{1},
+                             .step = {.job = 9, .step = 0xfffffffb},
+                             .pid = 44,
+                             .started = 99}},
+      {.at = 3s, .what = AttachRecord{.session = SessionId{5}, .gpu = kGpu}},
+      lease(true, 4s),
+      lease(false, 9s),
+      {.at = 9s, .what = GoneRecord{.session = SessionId{5}}},
+      {.at = 9s, .what = EndRecord{.tenant = TenantId{3}}},
+      placed(1, 44, 99),
+      {.at = 9s, .what = CheckpointRecord{.tenant = TenantId{3}, .session = SessionId{5}, .epoch = Epoch{4}}},
+      {.at = 9s, .what = CompleteRecord{}},
+      {.at = 9s, .what = StepTimeRecord{.tenant = TenantId{1}, .step = {.job = 9, .step = 0}, .time = 5s}},
+      {.at = 9s, .what = GpuTimeRecord{.tenant = TenantId{1}, .gpu = kGpu, .time = 5s}},
+      {.at = 9s, .what = LostRecord{.records = 12}}};
 }
 
 TEST_CASE("Records are read as they were written") {
@@ -285,13 +291,20 @@ TEST_CASE("A placement lasts as long as a process that was told of it") {
   CHECK(kept({boot, tenant(1, job(9)), placed(1, 44, 99), end}).empty());
 }
 
-TEST_CASE("Options as older arbiters wrote them are read") {
-  auto read = parse_record([] {
-    std::string line = " 5 options 1 2 3 4 5 6 7 1 1";
-    char checksum[9];
-    std::snprintf(checksum, sizeof checksum, "%08x", crc32c(line));
-    return checksum + line;
-  }());
+std::string line_of(const std::string& text) {
+  char checksum[9];
+  std::snprintf(checksum, sizeof checksum, "%08x", crc32c(text));
+  return checksum + text;
+}
+
+TEST_CASE("Boots and options as older arbiters wrote them are read") {
+  auto boot = parse_record(line_of(" 5 boot 8de26f41"));
+  REQUIRE(boot);
+  CHECK(std::get<BootRecord>(boot->what).boot_id == "8de26f41");
+  CHECK(std::get<BootRecord>(boot->what).booted == 0s);
+  CHECK_FALSE(parse_record(line_of(" 5 boot")));
+  CHECK_FALSE(parse_record(line_of(" 5 boot 8de26f41 x")));
+  auto read = parse_record(line_of(" 5 options 1 2 3 4 5 6 7 1 1"));
   REQUIRE(read);
   CHECK(std::get<OptionsRecord>(read->what).options.backend_given == 1);
   CHECK(std::get<OptionsRecord>(read->what).options.gpus == 0);

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/node_gpus.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 using namespace sharedgpu;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -29,6 +35,12 @@ struct Host {
   }
   void add_gpu(const std::string& address, const std::string& text) {
     std::ofstream(gpu_folder(address) + "/information") << text;
+  }
+  // One whose information comes when it is written there.
+  std::string add_slow_gpu() {
+    std::string file = gpu_folder("0000:01:00.0") + "/information";
+    REQUIRE(mkfifo(file.c_str(), 0600) == 0);
+    return file;
   }
 };
 
@@ -59,10 +71,11 @@ TEST_CASE("GPUs are found with their models, by their numbers") {
   Host host;
   host.add_gpu("0000:01:00.0", "Model: \t NVIDIA H200\nDevice Minor: \t 1\n");
   host.add_gpu("0000:02:00.0", "Model: \t NVIDIA A100\nDevice Minor: \t 0\n");
-  auto gpus = find_node_gpus(host.root);
-  REQUIRE(gpus.size() == 2);
-  CHECK(gpus[0].model == "NVIDIA A100");
-  CHECK(gpus[1].model == "NVIDIA H200");
+  const NodeGpus gpus = find_node_gpus(10s, host.root);
+  CHECK_FALSE(gpus.timed_out);
+  REQUIRE(gpus.list.size() == 2);
+  CHECK(gpus.list[0].model == "NVIDIA A100");
+  CHECK(gpus.list[1].model == "NVIDIA H200");
 }
 
 TEST_CASE("without the driver's word, the device files count") {
@@ -70,22 +83,48 @@ TEST_CASE("without the driver's word, the device files count") {
   for (const char* name :
        {"nvidia1", "nvidia0", "nvidia10", "nvidiactl", "nvidia-uvm", "nvidia", "nvidia0x", "null"})
     host.add_file(name);
-  auto gpus = find_node_gpus(host.root);
-  REQUIRE(gpus.size() == 3);
-  CHECK(gpus[2].minor == 10);
-  CHECK(gpus[2].model.empty());
+  const NodeGpus gpus = find_node_gpus(10s, host.root);
+  CHECK_FALSE(gpus.timed_out);
+  REQUIRE(gpus.list.size() == 3);
+  CHECK(gpus.list[2].minor == 10);
+  CHECK(gpus.list[2].model.empty());
 }
 
-TEST_CASE("a driver that does not answer is not waited for") {
+TEST_CASE("a driver that gives no answer is not waited for, and is told from one that has no GPU") {
   Host host;
   host.add_file("nvidia0");
-  REQUIRE(mkfifo((host.gpu_folder("0000:01:00.0") + "/information").c_str(), 0600) == 0);
-  auto gpus = find_node_gpus(host.root);  // in three seconds
-  REQUIRE(gpus.size() == 1);
-  CHECK(gpus[0].model.empty());
+  host.add_slow_gpu();
+  const NodeGpus gpus = find_node_gpus(100ms, host.root);
+  CHECK(gpus.timed_out);
+  REQUIRE(gpus.list.size() == 1);
+  CHECK(gpus.list[0].model.empty());
+}
+
+TEST_CASE("who asks a slow driver keeps nothing of the caller's open, and hears its answer") {
+  Host host;
+  const std::string slow = host.add_slow_gpu();
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  NodeGpus gpus;
+  std::thread caller([&] { gpus = find_node_gpus(60s, host.root); });
+  int answer = -1;
+  while ((answer = open(slow.c_str(), O_WRONLY | O_NONBLOCK)) < 0) std::this_thread::sleep_for(1ms);
+  close(ends[1]);
+  pollfd closed = {.fd = ends[0], .events = POLLIN, .revents = 0};
+  CHECK(poll(&closed, 1, 10'000) == 1);  // nobody else has its other end
+  close(ends[0]);
+  const std::string text = "Model: \t NVIDIA H200\nDevice Minor: \t 0\n";
+  CHECK(write(answer, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  close(answer);
+  caller.join();
+  CHECK_FALSE(gpus.timed_out);
+  REQUIRE(gpus.list.size() == 1);
+  CHECK(gpus.list[0].model == "NVIDIA H200");
 }
 
 TEST_CASE("a host without GPUs has none") {
   Host host;
-  CHECK(find_node_gpus(host.root).empty());
+  const NodeGpus gpus = find_node_gpus(10s, host.root);
+  CHECK(gpus.list.empty());
+  CHECK_FALSE(gpus.timed_out);
 }

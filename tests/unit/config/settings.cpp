@@ -19,6 +19,8 @@ TEST_CASE("Every key is read") {
                          "Socket=/tmp/s.sock\n"
                          "  StateDir = /tmp/state\r\n"
                          "\n"
+                         "LedgerSize=2MiB\n"
+                         "LedgerFiles=3\n"
                          "DeviceMemoryLimit=24GiB\n"
                          "MemoryReserve=2%\n"
                          "Policy=round-robin\n"
@@ -37,6 +39,8 @@ TEST_CASE("Every key is read") {
                          "x.conf", settings) == "");
   CHECK(settings.socket == "/tmp/s.sock");
   CHECK(settings.state_dir == "/tmp/state");
+  CHECK(settings.ledger_size == mebibytes(2));
+  CHECK(settings.ledger_files == 3);
   CHECK(settings.device_memory_limit.of(gibibytes(100)) == gibibytes(24));
   CHECK(settings.memory_reserve.of(gibibytes(100)) == gibibytes(2));
   CHECK(settings.quantum == 500ms);
@@ -90,6 +94,8 @@ TEST_CASE("Errors name file, line and value") {
   CHECK(error_of("Policy=lottery") == "x.conf:1: Policy: 'lottery' is not a policy (round-robin)");
   CHECK(error_of("OnNoArbiter=perhaps") == "x.conf:1: OnNoArbiter: 'perhaps' is not plain or fail");
   CHECK(error_of("UnitsPerGpu=0") == "x.conf:1: UnitsPerGpu: '0' is not a number from 1 to 1024");
+  CHECK(error_of("LedgerSize=1KiB") == "x.conf:1: LedgerSize: '1KiB' is not a size from 1MiB to 4GiB");
+  CHECK(error_of("LedgerFiles=1") == "x.conf:1: LedgerFiles: '1' is not a number from 2 to 1000");
   CHECK(error_of("Quantum=0") == "x.conf:1: Quantum: '0' is not long enough");
   for (const char* value : {"10%", "much", "-1GiB", ""})
     CHECK(error_of("SwapPerUnit=" + std::string(value)) ==

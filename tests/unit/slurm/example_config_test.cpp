@@ -24,6 +24,8 @@ TEST_CASE("the example configuration is valid, and shows the defaults") {
   const Settings defaults;
   CHECK(settings.socket == defaults.socket);
   CHECK(settings.state_dir == defaults.state_dir);
+  CHECK(settings.ledger_size == defaults.ledger_size);
+  CHECK(settings.ledger_files == defaults.ledger_files);
   CHECK(settings.device_memory_limit.percent == defaults.device_memory_limit.percent);
   CHECK(settings.memory_reserve.percent == defaults.memory_reserve.percent);
   CHECK(settings.policy == defaults.policy);

@@ -132,3 +132,17 @@ TEST_CASE("what slurmd did not write is not read") {
     CHECK_FALSE(read_devices(text, read));
   CHECK(read.size() == 1);
 }
+
+TEST_CASE("more units than Slurm numbers are refused with the number that would do") {
+  CHECK(share_gpus({untyped(1024)}, kTwoTypes, {}).refusal.empty());
+  const std::string refusal = share_gpus({typed("h200", 1024), typed("a100", 8)}, kTwoTypes, {}).refusal;
+  CHECK(says(refusal, "1032 units"));
+  CHECK(says(refusal, "UnitsPerGpu in sharedgpu.conf to 512 or less"));
+}
+
+TEST_CASE("what slurmd sends is told from what another plugin does") {
+  CHECK(begins_with_devices(std::string(4, '\0') + write_devices({})));
+  CHECK_FALSE(begins_with_devices(std::string(4, '\0') + "gpu"));
+  CHECK_FALSE(begins_with_devices("abc"));
+  CHECK_FALSE(begins_with_devices(""));
+}

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The GRES plugin counts records whose layout is the declared one, and no others; has Slurm number the units;
 // and lists the device files that they open.
+#include <arpa/inet.h>
+
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <cstdlib>
@@ -17,11 +19,6 @@ struct bitstr_t {
 };
 struct list_t {
   std::vector<void*> items;
-};
-// A buffer with one block in it.
-struct buf_t {
-  std::string block;
-  bool good = true;
 };
 // A file name that is no range.
 struct hostlist {
@@ -65,13 +62,21 @@ char* slurm_hostlist_shift(hostlist* list) {
 }
 void slurm_hostlist_destroy(hostlist* list) { delete list; }
 void slurm_packmem(void* bytes, std::uint32_t size, buf_t* buffer) {
-  buffer->block.assign(static_cast<char*>(bytes), size);
+  const std::uint32_t sent = htonl(size);
+  std::memcpy(buffer->head + buffer->processed, &sent, sizeof sent);
+  std::memcpy(buffer->head + buffer->processed + sizeof sent, bytes, size);
+  buffer->processed += static_cast<std::uint32_t>(sizeof sent) + size;
 }
 int slurm_unpackmem_xmalloc(char** bytes, std::uint32_t* size, buf_t* buffer) {
-  if (!buffer->good) return -1;
-  *size = static_cast<std::uint32_t>(buffer->block.size());
-  *bytes = static_cast<char*>(std::malloc(buffer->block.size() + 1));
-  std::memcpy(*bytes, buffer->block.data(), buffer->block.size());
+  std::uint32_t sent = 0;
+  if (buffer->size - buffer->processed < sizeof sent) return -1;
+  std::memcpy(&sent, buffer->head + buffer->processed, sizeof sent);
+  buffer->processed += static_cast<std::uint32_t>(sizeof sent);
+  *size = ntohl(sent);
+  if (buffer->size - buffer->processed < *size) return -1;
+  *bytes = static_cast<char*>(std::malloc(*size + 1));
+  std::memcpy(*bytes, buffer->head + buffer->processed, *size);
+  buffer->processed += *size;
   return 0;
 }
 void slurm_xfree(void** block) {
@@ -99,6 +104,21 @@ gres_slurmd_conf_t record(char* name, std::uint64_t count, std::uint32_t number)
   result.plugin_id = number;
   return result;
 }
+
+// What slurmd sends, from the beginning.
+struct Buffer {
+  char bytes[4096] = {};
+  buf_t slurms = {BUF_MAGIC, bytes, sizeof bytes, 0};
+  Buffer() = default;
+  explicit Buffer(std::string block) {
+    slurm_packmem(block.data(), static_cast<std::uint32_t>(block.size()), &slurms);
+    rewind();
+  }
+  void rewind() {
+    slurms.size = slurms.processed;
+    slurms.processed = 0;
+  }
+};
 
 std::uint64_t units_of(list_t records) {
   REQUIRE(gres_p_node_config_load(&records, nullptr) == 0);
@@ -143,12 +163,14 @@ TEST_CASE("Slurm is to number the units, as it does with those that have files")
   CHECK((ours.config_flags & GRES_CONF_HAS_FILE) != 0);
 }
 
-TEST_CASE("More units than Slurm can number are told, and left as they are") {
+TEST_CASE("More units than Slurm can number are not offered") {
   char name[] = "sharedgpu";
-  auto ours = record(name, MAX_GRES_BITMAP + 1, kNumber);
+  auto ours = record(name, 1024, kNumber);
+  CHECK(units_of({{&ours}}) == 1024);
+  ours.count = 1025;
   const int before = errors;
-  CHECK(units_of({{&ours}}) == MAX_GRES_BITMAP + 1);
-  CHECK(ours.config_flags == 0);
+  CHECK(units_of({{&ours}}) == 0);
+  CHECK(ours.count == 0);
   CHECK(errors == before + 1);
 }
 
@@ -167,9 +189,11 @@ TEST_CASE("Each unit opens the file of its record in slurmstepd, as slurmd has s
   list_t records = {{&first, &second}};
   auto node = in_slurmd();
   REQUIRE(gres_p_node_config_load(&records, &node) == 0);
-  buf_t buffer;
-  gres_p_send_stepd(&buffer);
-  gres_p_recv_stepd(&buffer);
+  Buffer buffer;
+  gres_p_send_stepd(&buffer.slurms);
+  buffer.rewind();
+  gres_p_recv_stepd(&buffer.slurms);
+  CHECK(buffer.slurms.processed == buffer.slurms.size);
   list_t* list = gres_p_get_devices();
   REQUIRE(list->items.size() == 3);
   for (std::size_t i = 0; i < 3; ++i) {
@@ -184,9 +208,8 @@ TEST_CASE("Each unit opens the file of its record in slurmstepd, as slurmd has s
 }
 
 TEST_CASE("A step is told its units and the numbers of the GPUs that they stand for") {
-  buf_t sent = {.block =
-                    "sharedgpu\n0 2 195 3 /dev/nvidia3\n0 2 195 0 /dev/nvidia0\n2 2 195 1 /dev/nvidia1\n"};
-  gres_p_recv_stepd(&sent);
+  Buffer sent("sharedgpu\n0 2 195 3 /dev/nvidia3\n0 2 195 0 /dev/nvidia0\n2 2 195 1 /dev/nvidia1\n");
+  gres_p_recv_stepd(&sent.slurms);
   char* nothing = nullptr;
   char** variables = &nothing;
   environment["SHAREDGPU_UNITS"] = environment["SHAREDGPU_DEVICES"] = "the user's";
@@ -197,7 +220,10 @@ TEST_CASE("A step is told its units and the numbers of the GPUs that they stand 
   bitstr_t both = {{false, true, true}};  // of a job from when the node had fewer units
   gres_p_job_set_env(&variables, &both, 2, 0);
   CHECK(environment["SHAREDGPU_DEVICES"] == "0,1,3");
+  const int before = errors;
   gres_p_step_set_env(&variables, nullptr, 1, 0);  // Slurm did not number them
+  gres_p_step_set_env(&variables, nullptr, 1, 0);
+  CHECK(errors == before + 1);
   CHECK(environment.count("SHAREDGPU_DEVICES") == 0);
   CHECK(environment["SHAREDGPU_UNITS"] == "1");
   gres_p_step_set_env(&variables, &one, 0, 0);
@@ -218,13 +244,19 @@ TEST_CASE("A file of another GRES makes a node offer nothing") {
   CHECK(errors == before + 1);
 }
 
-TEST_CASE("slurmstepd goes on with a buffer that is not ours") {
+TEST_CASE("slurmstepd goes on with a buffer that is not ours, and leaves it to the next plugin") {
   const int before = errors;
-  buf_t strange = {.block = "gpu"};
-  gres_p_recv_stepd(&strange);
-  buf_t broken = {.block = "", .good = false};
-  gres_p_recv_stepd(&broken);
-  CHECK(errors == before + 2);
+  Buffer strange("gpu: something else");
+  gres_p_recv_stepd(&strange.slurms);
+  CHECK(strange.slurms.processed == 0);
+  Buffer empty;
+  empty.rewind();
+  gres_p_recv_stepd(&empty.slurms);
+  CHECK(empty.slurms.processed == 0);
+  Buffer torn("sharedgpu\n0 2 195 3 /dev/nvidia3\n");
+  torn.slurms.size -= 5;
+  gres_p_recv_stepd(&torn.slurms);
+  CHECK(errors == before + 3);
   REQUIRE(gres_p_get_devices() != nullptr);
   fini();
 }

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Closes all descriptors from `first` on. Async-signal-safe, for the child of a process with threads.
+#pragma once
+
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace sharedgpu {
+
+inline void close_from(int first) {
+#ifdef SYS_close_range
+  if (syscall(SYS_close_range, first, ~0U, 0) == 0) return;  // Linux 5.9
+#endif
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = 1024;
+  for (rlim_t fd = static_cast<rlim_t>(first); fd < limit.rlim_cur; ++fd) close(static_cast<int>(fd));
+}
+
+}  // namespace sharedgpu
