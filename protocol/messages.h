@@ -3,8 +3,9 @@
 //
 // Every message is one Unix seqpacket datagram of exactly sizeof(Message) bytes: a header and one body,
 // unused bytes zero. Both ends run on one host and byte order is the host's. A receiver drops the connection
-// of a peer that sends another size, magic, version or an unknown type. Numbers are absolute (bytes resident
-// now, not "4 more"), so that a lost or repeated message cannot make the books drift.
+// of a peer that sends another size, another magic, too old a version or an unknown type. Numbers are
+// absolute (bytes resident now, not "4 more"), so that a lost or repeated message cannot make the books
+// drift.
 //
 // The life of a session: Hello -> Welcome (+ the lease page's descriptor); Attach -> Attached; then Usage
 // before every growth (answered by Verdict) and after every shrinking. A turn: Restore (repeated as room is
@@ -24,7 +25,11 @@
 namespace sharedgpu {
 
 inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
+// Libraries and arbiters of different versions meet: jobs run on while the arbiter is upgraded. So messages
+// only grow: what is added goes behind what there was, means at zero what was meant without it, raises the
+// version, and is entered in versions.h. Ends of two versions speak the lower one.
 inline constexpr std::uint16_t kProtocolVersion = 4;
+inline constexpr std::uint16_t kOldestVersion = 3;  // that is still understood
 
 enum class Backend : std::uint8_t { swap = 0, managed = 1, native = 2 };
 
@@ -100,7 +105,7 @@ struct Welcome {
 };
 
 // The peer is not served, and why; the connection is closed next. A session that is refused runs as plain
-// CUDA would.
+// CUDA would. The one message that peers of all versions understand.
 struct Refused {
   static constexpr MessageType kType = MessageType::refused;
   char reason[160] = {};  // NUL-terminated
@@ -432,8 +437,6 @@ struct Message {
     std::memcpy(&result, body, sizeof result);
     return result;
   }
-
-  bool well_formed() const { return magic == kProtocolMagic && version == kProtocolVersion; }
 };
 static_assert(sizeof(Message) == 256);
 

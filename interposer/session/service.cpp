@@ -270,6 +270,10 @@ bool Service::reconnect() {
       give_up(hands.reason);
       return false;
     }
+    if (hands.error == EPROTO || hands.error == EPROTONOSUPPORT) {
+      give_up("it speaks another protocol");
+      return false;
+    }
     if (hands.result != Handshake::Result::welcome) continue;
     adopt(hands);
     if (!channel_ || resume() != 0) continue;
