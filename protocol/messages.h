@@ -28,7 +28,7 @@ inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
 // Libraries and arbiters of different versions meet: jobs run on while the arbiter is upgraded. So messages
 // only grow: what is added goes behind what there was, means at zero what was meant without it, raises the
 // version, and is entered in versions.h. Ends of two versions speak the lower one.
-inline constexpr std::uint16_t kProtocolVersion = 4;
+inline constexpr std::uint16_t kProtocolVersion = 5;
 inline constexpr std::uint16_t kOldestVersion = 3;  // that is still understood
 
 enum class Backend : std::uint8_t { swap = 0, managed = 1, native = 2 };
@@ -149,8 +149,13 @@ struct Usage {
   static constexpr MessageType kType = MessageType::usage;
   std::uint64_t request = 0;
   MemoryUse use;
-  std::uint8_t stuck = 0;  // an Evict could not be obeyed in full: no host room, or the context is lost
+  std::uint8_t stuck = 0;     // an Evict could not be obeyed in full: no host room, or the context is lost
+  Bytes job_host_limit = {};  // as use.host_limit, of all steps of the job together
 };
+
+// To memory that settles, asked for while a turn ends, the answer comes within this: the turn may be unable
+// to end before. A session that waits for much longer takes the arbiter for gone.
+inline constexpr Nanoseconds kSettlePatience = std::chrono::seconds(10);
 
 // Answers a Usage that asked. Refused: this footprint can never be resident here, or nobody can make room for
 // it while turns end; the session takes it back and returns CUDA_ERROR_OUT_OF_MEMORY. Granted: `allowed` is

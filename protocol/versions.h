@@ -24,7 +24,7 @@ inline constexpr AddedField kAddedFields[] = {
     SHAREDGPU_ADDED(4, Verdict, host_most),       SHAREDGPU_ADDED(4, Want, host_short),
     SHAREDGPU_ADDED(4, RunRequest, options.gpus), SHAREDGPU_ADDED(4, RunRequest, chosen),
     SHAREDGPU_ADDED(4, RunReply, gpus),           SHAREDGPU_ADDED(4, RegisterJob, options.gpus),
-    SHAREDGPU_ADDED(4, RegisterReply, gpus),
+    SHAREDGPU_ADDED(4, RegisterReply, gpus),      SHAREDGPU_ADDED(5, Usage, job_host_limit),
 };
 
 #undef SHAREDGPU_ADDED

@@ -119,6 +119,7 @@ class World {
   Nanoseconds last_written_{};
   Nanoseconds timer_ = Nanoseconds::max();
   std::vector<GpuUuid> uuids_;
+  std::set<GpuUuid> begun_anew_;  // where more may count as promised than there is, since a restart
   std::map<SessionId, std::unique_ptr<Client>> clients_;
   std::uint64_t last_session_ = 0;
   bool winding_down_ = false;
