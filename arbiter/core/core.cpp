@@ -259,6 +259,7 @@ void Core::on(const From<Usage>& event) {
   if (session->resumed) {
     // What it has, it has: only the sum of what follows can be kept within the GPU.
     session->resumed = false;
+    session->told_growth = true;
     session->use = told;
     session->use.swappable = std::min(session->use.swappable, session->gpu->total);
     session->use.pinned = std::min(session->use.pinned, session->gpu->total);
@@ -268,7 +269,8 @@ void Core::on(const From<Usage>& event) {
   }
   // In the grace others have not told what they have: end_grace() judges.
   const MemoryUse wanted = settled(told, settling);
-  const bool grows = wanted.swappable > session->use.swappable;  // less is always right
+  const bool told_before = usage.request != 0 && std::exchange(session->told_growth, false);
+  const bool grows = told_before || wanted.swappable > session->use.swappable;  // less is always right
   const Bytes host_most = grows ? passed_host_bound(*session, wanted) : Bytes{};
   const bool never = host_most != Bytes{} || !could_ever_fit(*session, wanted);
   if (usage.request != 0 && !in_grace_ && never) {
