@@ -56,9 +56,7 @@ bool ends_on_the_way(CUdeviceptr memory, CUstream stream, int times, int done) {
 }  // namespace
 
 TEST_CASE("while the GPU is oversubscribed no stream has much queued") {
-  const std::string state = "/dev/shm/simgpu-submission-test-" + std::to_string(getpid());
   const std::string socket = "/tmp/sharedgpu-submission-test-" + std::to_string(getpid());
-  setenv("SIMGPU_STATE", state.c_str(), 1);
   setenv("SIMGPU_MEMORY", "64MiB", 1);
   setenv("SIMGPU_BANDWIDTH", "1", 1);
   setenv("SHAREDGPU_SOCKET", socket.c_str(), 1);
@@ -129,5 +127,4 @@ TEST_CASE("while the GPU is oversubscribed no stream has much queued") {
   arbiter.page().set_oversubscribed(false);
   CHECK(!ends_on_the_way(memory, stream, 400, 399));
   arbiter.refuse("the test is over");
-  unlink(state.c_str());
 }

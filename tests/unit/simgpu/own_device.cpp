@@ -1,45 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+// Linked into a program of tests, it gives each process a simulated GPU of its own.
 #define CATCH_CONFIG_EXTERNAL_INTERFACES
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include <catch2/catch.hpp>
 #include <cstdlib>
-
-#include "tests/unit/simgpu/gpu.h"
+#include <string>
 
 namespace sharedgpu::simgpu_test {
-
-std::string state_path() {
-  const char* path = std::getenv("SIMGPU_STATE");
-  return path == nullptr ? "" : path;
-}
-
-bool passes_alone(const std::string& name,
-                  const std::vector<std::pair<std::string, std::string>>& environment) {
-  std::vector<std::string> variables;
-  for (char** variable = environ; *variable != nullptr; ++variable) variables.emplace_back(*variable);
-  for (const auto& [key, value] : environment) {
-    std::erase_if(variables, [&key = key](const std::string& text) { return text.starts_with(key + "="); });
-    variables.push_back(key + "=" + value);
-  }
-  std::vector<char*> pointers;
-  for (std::string& variable : variables) pointers.push_back(variable.data());
-  pointers.push_back(nullptr);
-  std::string program = "/proc/self/exe";
-  std::string test = name;
-  char* arguments[] = {program.data(), test.data(), nullptr};
-  pid_t child = 0;
-  if (posix_spawn(&child, program.c_str(), nullptr, nullptr, arguments, pointers.data()) != 0) return false;
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0) {
-  }
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
 namespace {
 
-// A device of its own, and no waiting for modelled time but where a kernel spins.
 struct OwnDevice : Catch::TestEventListenerBase {
   using TestEventListenerBase::TestEventListenerBase;
 

@@ -45,7 +45,7 @@ TEST_CASE("every option has a name, a value and help") {
   }
 }
 
-TEST_CASE("--sharedgpu-memory") {
+TEST_CASE("option --sharedgpu-memory") {
   CHECK(good("sharedgpu-memory", "8GiB").memory == gibibytes(8));
   CHECK(good("sharedgpu-memory", "512M").memory == mebibytes(512));
   CHECK(good("sharedgpu-memory", "1.5g").memory == mebibytes(1536));
@@ -55,7 +55,7 @@ TEST_CASE("--sharedgpu-memory") {
         "--sharedgpu-memory: '8' is not a size with a unit (such as 512M or 8GiB)");
 }
 
-TEST_CASE("--sharedgpu-share") {
+TEST_CASE("option --sharedgpu-share") {
   JobOptions options = good("sharedgpu-share", "25");
   CHECK(options.share_request == 25);
   CHECK(options.share_limit == 0);
@@ -68,14 +68,14 @@ TEST_CASE("--sharedgpu-share") {
     bad("sharedgpu-share", value);
 }
 
-TEST_CASE("--sharedgpu-priority") {
+TEST_CASE("option --sharedgpu-priority") {
   CHECK(good("sharedgpu-priority", "7").priority == 7);
   CHECK(good("sharedgpu-priority", "-1000").priority == -1000);
   for (const char* value : {"", "high", "1001", "-1001", "1.5", "7 ", "99999999999"})
     bad("sharedgpu-priority", value);
 }
 
-TEST_CASE("--sharedgpu-deadline") {
+TEST_CASE("option --sharedgpu-deadline") {
   using namespace std::chrono;
   CHECK(good("sharedgpu-deadline", "90s").deadline == seconds(90));
   CHECK(good("sharedgpu-deadline", "2h").deadline == hours(2));
@@ -88,7 +88,7 @@ TEST_CASE("--sharedgpu-deadline") {
     bad("sharedgpu-deadline", value);
 }
 
-TEST_CASE("--sharedgpu-backend") {
+TEST_CASE("option --sharedgpu-backend") {
   for (auto [name, backend] : {std::pair{"swap", Backend::swap}, std::pair{"managed", Backend::managed},
                                std::pair{"native", Backend::native}}) {
     JobOptions options = good("sharedgpu-backend", name);
@@ -98,7 +98,7 @@ TEST_CASE("--sharedgpu-backend") {
   for (const char* value : {"", "Swap", "swap ", "turbo"}) bad("sharedgpu-backend", value);
 }
 
-TEST_CASE("--sharedgpu-gpus") {
+TEST_CASE("option --sharedgpu-gpus") {
   CHECK(good("sharedgpu-gpus", "1").gpus == 1);
   CHECK(good("sharedgpu-gpus", "12").gpus == 12);
   for (const char* value : {"0", "13", "-1", "2x", "", "1,2", "99999999999"})

@@ -130,19 +130,7 @@ struct World {
 inline std::byte* bytes_at(CUdeviceptr address) { return reinterpret_cast<std::byte*>(address); }
 
 // Contents that tell blocks, and places in a block, apart.
-inline std::byte expected_byte(unsigned seed, std::size_t offset) {
-  return static_cast<std::byte>((seed * 131u + offset * 7u + offset / 251u) & 0xffu);
-}
-
-inline void fill(CUdeviceptr address, Bytes size, unsigned seed) {
-  for (std::size_t i = 0; i < size.count; ++i) bytes_at(address)[i] = expected_byte(seed, i);
-}
-
-inline bool holds(CUdeviceptr address, Bytes size, unsigned seed) {
-  for (std::size_t i = 0; i < size.count; ++i) {
-    if (bytes_at(address)[i] != expected_byte(seed, i)) return false;
-  }
-  return true;
-}
+void fill(CUdeviceptr address, Bytes size, unsigned seed);
+bool holds(CUdeviceptr address, Bytes size, unsigned seed);
 
 }  // namespace sharedgpu::test
