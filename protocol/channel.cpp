@@ -12,6 +12,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "protocol/versions.h"
+
 namespace sharedgpu {
 namespace {
 
@@ -83,7 +85,9 @@ int Channel::wait(Nanoseconds patience) const {
 }
 
 int Channel::send(const Message& message, int fd) {
-  iovec part = {.iov_base = const_cast<Message*>(&message), .iov_len = sizeof message};
+  Message spoken = message;
+  spoken.version = version_;
+  iovec part = {.iov_base = &spoken, .iov_len = sizeof spoken};
   msghdr packet = {};
   packet.msg_iov = &part;
   packet.msg_iovlen = 1;
@@ -129,7 +133,11 @@ int Channel::receive(Message& message, UniqueFd& fd) {
   }
   if (size == 0) return ECONNRESET;
   if ((packet.msg_flags & MSG_CTRUNC) != 0 && !fd) return EMFILE;
-  if (size != sizeof message || (packet.msg_flags & MSG_TRUNC) != 0 || !message.well_formed()) return EPROTO;
+  const bool whole = size == sizeof message && (packet.msg_flags & MSG_TRUNC) == 0;
+  if (!whole || message.magic != kProtocolMagic) return EPROTO;
+  version_ = std::min(message.version, kProtocolVersion);
+  if (message.version < kOldestVersion) return EPROTONOSUPPORT;
+  clear_what_was_added_since(message);
   return 0;
 }
 

@@ -48,8 +48,9 @@ class Channel {
   // Sends one message, with `fd` if it is not -1. Never raises SIGPIPE. Returns 0 or an errno value.
   int send(const Message& message, int fd = -1);
   // Waits for one message. `fd` receives the descriptor that came with it, or stays empty. Returns 0, an
-  // errno value, ECONNRESET where the peer has closed, EPROTO where it sent something else than a Message, or
-  // EMFILE where this process has no room for the descriptor.
+  // errno value, ECONNRESET where the peer has closed, EPROTO where it sent something else than a Message,
+  // EPROTONOSUPPORT where that is of a version that is no longer understood, or EMFILE where this process has
+  // no room for the descriptor. From then on send() speaks as the peer does, also to one that is too old.
   int receive(Message& message, UniqueFd& fd);
 
   int fd() const { return socket_.get(); }
@@ -61,6 +62,7 @@ class Channel {
 
  private:
   UniqueFd socket_;
+  std::uint16_t version_ = kProtocolVersion;  // the lower of both ends'
 };
 
 // Binds and listens at `path`, replacing a stale socket of a dead arbiter (one that nobody accepts on) but

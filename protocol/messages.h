@@ -3,8 +3,9 @@
 //
 // Every message is one Unix seqpacket datagram of exactly sizeof(Message) bytes: a header and one body,
 // unused bytes zero. Both ends run on one host and byte order is the host's. A receiver drops the connection
-// of a peer that sends another size, magic, version or an unknown type. Numbers are absolute (bytes resident
-// now, not "4 more"), so that a lost or repeated message cannot make the books drift.
+// of a peer that sends another size, another magic, too old a version or an unknown type. Numbers are
+// absolute (bytes resident now, not "4 more"), so that a lost or repeated message cannot make the books
+// drift.
 //
 // The life of a session: Hello -> Welcome (+ the lease page's descriptor); Attach -> Attached; then Usage
 // before every growth (answered by Verdict) and after every shrinking. A turn: Restore (repeated as room is
@@ -25,7 +26,11 @@
 namespace sharedgpu {
 
 inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
-inline constexpr std::uint16_t kProtocolVersion = 4;
+// Libraries and arbiters of different versions meet: jobs run on while the arbiter is upgraded. So messages
+// only grow: what is added goes behind what there was, means at zero what was meant without it, raises the
+// version, and is entered in versions.h. Ends of two versions speak the lower one.
+inline constexpr std::uint16_t kProtocolVersion = 5;
+inline constexpr std::uint16_t kOldestVersion = 3;  // that is still understood
 
 enum class Backend : std::uint8_t { swap = 0, managed = 1, native = 2 };
 
@@ -101,7 +106,7 @@ struct Welcome {
 };
 
 // The peer is not served, and why; the connection is closed next. A session that is refused runs as plain
-// CUDA would.
+// CUDA would. The one message that peers of all versions understand.
 struct Refused {
   static constexpr MessageType kType = MessageType::refused;
   char reason[160] = {};  // NUL-terminated
@@ -145,8 +150,13 @@ struct Usage {
   static constexpr MessageType kType = MessageType::usage;
   std::uint64_t request = 0;
   MemoryUse use;
-  std::uint8_t stuck = 0;  // an Evict could not be obeyed in full: no host room, or the context is lost
+  std::uint8_t stuck = 0;     // an Evict could not be obeyed in full: no host room, or the context is lost
+  Bytes job_host_limit = {};  // as use.host_limit, of all steps of the job together
 };
+
+// To memory that settles, asked for while a turn ends, the answer comes within this: the turn may be unable
+// to end before. A session that waits for much longer takes the arbiter for gone.
+inline constexpr Nanoseconds kSettlePatience = std::chrono::seconds(10);
 
 // Answers a Usage that asked. Refused: this footprint can never be resident here, or nobody can make room for
 // it while turns end; the session takes it back and returns CUDA_ERROR_OUT_OF_MEMORY. Granted: `allowed` is
@@ -447,8 +457,6 @@ struct Message {
     std::memcpy(&result, body, sizeof result);
     return result;
   }
-
-  bool well_formed() const { return magic == kProtocolMagic && version == kProtocolVersion; }
 };
 static_assert(sizeof(Message) == 256);
 

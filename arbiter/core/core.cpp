@@ -61,6 +61,7 @@ void Core::settle() {
   if (in_grace_) {
     wake_at(grace_until_);
   } else {
+    look_at_held_back();
     for (auto& [uuid, gpu] : state_.gpus) gpu.usable = usable(gpu);
     std::vector<Domain> all = domains();
     for (Domain& domain : all) plan(domain);
@@ -262,12 +263,15 @@ void Core::on(const From<Usage>& event) {
   const Bytes settling = std::min({told.settling, told.swappable, told.resident, told.pinned});
   if (usage.request != 0 || session->resumed) told.pinned -= settling;  // it is swappable until it is granted
   told.settling = {};
+  session->told_swappable = told.swappable;
+  session->job_host_limit = usage.job_host_limit;
   // While it restores, only what has come back counts as progress: words alone must not hold a turn.
   if (session->tenant->phase != Phase::entering || told.resident > session->use.resident)
     session->news = now_;
   if (session->resumed) {
     // What it has, it has: only the sum of what follows can be kept within the GPU.
     session->resumed = false;
+    session->told_growth = true;
     session->use = told;
     session->use.swappable = std::min(session->use.swappable, session->gpu->total);
     session->use.pinned = std::min(session->use.pinned, session->gpu->total);
@@ -277,19 +281,25 @@ void Core::on(const From<Usage>& event) {
   }
   // In the grace others have not told what they have: end_grace() judges.
   const MemoryUse wanted = settled(told, settling);
-  const Bytes host_most = passed_host_bound(*session, wanted);
+  const bool told_before = usage.request != 0 && std::exchange(session->told_growth, false);
+  const bool grows = told_before || wanted.swappable > session->use.swappable;  // less is always right
+  const Bytes host_most = grows ? passed_host_bound(*session, wanted) : Bytes{};
   const bool never = host_most != Bytes{} || !could_ever_fit(*session, wanted);
   if (usage.request != 0 && !in_grace_ && never) {
     send(
         *session,
         Verdict{.request = usage.request, .granted = 0, .allowed = session->allowed, .host_most = host_most});
-  } else if (usage.request != 0 && session->requests.size() >= kMostRequests) {
+  } else if (usage.request != 0 && session->requests.size() + session->held_back.size() >= kMostRequests) {
     actions_.emplace_back(Drop{.session = session->id, .reason = "too many requests at once"});
+  } else if (usage.request != 0 && !in_grace_ && grows && waits_for_host(*session, wanted)) {
+    told.swappable = session->use.swappable;
+    take_use(*session, told, true);
+    if (session->held_back.empty()) session->held_back_at = now_;
+    session->held_back.push_back(usage.request);
   } else {
     take_use(*session, told, usage.request != 0);
     session->settling = usage.request != 0 ? settling : std::min(session->settling, settling);
-    if (usage.request != 0 && session->requests.empty()) session->asked_to_grow = now_;
-    if (usage.request != 0) session->requests.push_back(usage.request);
+    if (usage.request != 0) begin_request(*session, usage.request);
   }
   // It could not say Ready for a growth that has come to nothing, and now it could.
   if (session->tenant->phase == Phase::entering && !session->ready && session->told_all &&
@@ -307,6 +317,36 @@ void Core::on(const From<Usage>& event) {
       actions_.emplace_back(Note{.tenant = session->tenant->id,
                                  .text = "cannot evict what it was asked to, mostly for want of host memory; "
                                          "planning around it"});
+    }
+  }
+}
+
+void Core::begin_request(Session& session, std::uint64_t request) {
+  if (session.requests.empty()) session.asked_to_grow = now_;
+  session.requests.push_back(request);
+}
+
+// Their growth begins once the host memory is there, or comes to nothing.
+void Core::look_at_held_back() {
+  for (auto& [id, session] : state_.sessions) {
+    if (session.held_back.empty()) continue;
+    MemoryUse use = session.use;
+    use.swappable = std::max(use.swappable, session.told_swappable);
+    const Nanoseconds due = session.held_back_at + tuning_.host_patience;
+    const bool waits = waits_for_host(session, use);
+    if (waits && now_ < due) {
+      wake_at(due);
+      continue;
+    }
+    const Bytes host_most = waits ? session.tenant->host_cap : passed_host_bound(session, use);
+    const bool granted = host_most == Bytes{} && could_ever_fit(session, settled(use, session.settling));
+    if (granted) take_use(session, use, true);
+    for (const std::uint64_t request : std::exchange(session.held_back, {})) {
+      if (granted)
+        begin_request(session, request);
+      else
+        send(session,
+             Verdict{.request = request, .granted = 0, .allowed = session.allowed, .host_most = host_most});
     }
   }
 }
@@ -461,41 +501,54 @@ bool Core::could_ever_fit(const Session& session, const MemoryUse& use) const {
   });
 }
 
-// What the processes of a tenant have together on all GPUs, and could have to evict: those of one step, and
-// all.
 Core::Evictable Core::evictable(const Tenant& tenant, const StepName& step, const Session* but) {
   Evictable sum;
   for (const Session* session : tenant.sessions) {
     if (session == but) continue;
-    // What it freed may still be held as host memory.
-    sum.of_all += std::max(session->use.swappable, session->use.host);
+    sum.of_all += session->use.swappable;
+    sum.held += std::max(session->use.swappable, session->use.host);
     if (session->step == step) sum.of_step += session->use.swappable;
   }
   return sum;
 }
 
-// The bound on host memory that a session would pass with `use`; zero: none. A step's memory holds what its
-// own processes evict, and each tells the limit; the site's bound is on all of the tenant. Less is always
-// right.
-Bytes Core::passed_host_bound(const Session& session, const MemoryUse& use) {
-  if (use.swappable <= session.use.swappable) return {};
-  const Tenant& tenant = *session.tenant;
-  Evictable sum = evictable(tenant, session.step, &session);
+// The same where `session` has `use`.
+Core::Evictable Core::evictable_with(const Session& session, const MemoryUse& use) {
+  Evictable sum = evictable(*session.tenant, session.step, &session);
   sum.of_step += use.swappable;
-  sum.of_all += std::max(use.swappable, use.host);
+  sum.of_all += use.swappable;
+  sum.held += std::max(use.swappable, use.host);
+  return sum;
+}
+
+// The bound on host memory that a tenant passes where `session` has `use`; zero: none. A step's memory holds
+// what its own processes evict, the job's what those of all its steps do, and each session tells the limits;
+// the site's bound is on all of the tenant.
+Bytes Core::passed_host_bound(const Session& session, const MemoryUse& use) {
+  const Evictable sum = evictable_with(session, use);
+  const Bytes site = session.tenant->host_cap;
   if (use.host_limit != Bytes{} && sum.of_step > use.host_limit) return use.host_limit;
-  if (tenant.host_cap != Bytes{} && sum.of_all > tenant.host_cap) return tenant.host_cap;
+  if (session.job_host_limit != Bytes{} && sum.of_all > session.job_host_limit) return session.job_host_limit;
+  if (site != Bytes{} && sum.of_all > site) return site;
   return {};
+}
+
+// Whether the tenant passes the site's bound only as long as its processes hold what they have freed.
+bool Core::waits_for_host(const Session& session, const MemoryUse& use) {
+  const Bytes site = session.tenant->host_cap;
+  return site != Bytes{} && evictable_with(session, use).held > site;
 }
 
 // How much more a process of `step` may allocate as far as host memory goes.
 Bytes Core::host_room(const Tenant& tenant, const StepName& step) {
-  const Evictable sum = evictable(tenant, step, nullptr);
+  const Evictable sum = evictable(tenant, step);
   Bytes room{~0ull};
-  if (tenant.host_cap != Bytes{}) room = minus(tenant.host_cap, sum.of_all);
-  for (const Session* session : tenant.sessions)
+  if (tenant.host_cap != Bytes{}) room = minus(tenant.host_cap, sum.held);
+  for (const Session* session : tenant.sessions) {
     if (session->step == step && session->use.host_limit != Bytes{})
       room = std::min(room, minus(session->use.host_limit, sum.of_step));
+    if (session->job_host_limit != Bytes{}) room = std::min(room, minus(session->job_host_limit, sum.of_all));
+  }
   return room;
 }
 
@@ -524,8 +577,10 @@ void Core::end_grace() {
         session->allowed = std::min(session->allowed, session->use.resident);
   }
   for (auto& [id, session] : state_.sessions) {
-    if (session.requests.empty() || could_ever_fit(session, settled(session.use, session.settling))) continue;
-    refuse(session);
+    if (session.requests.empty()) continue;
+    const MemoryUse wanted = settled(session.use, session.settling);
+    const Bytes host_most = passed_host_bound(session, wanted);
+    if (host_most != Bytes{} || !could_ever_fit(session, wanted)) refuse(session, host_most);
   }
   for (auto it = state_.tenants.begin(); it != state_.tenants.end();) {
     Tenant& tenant = (it++)->second;

@@ -29,6 +29,10 @@ struct Tuning {
   // One that may restore all it has and is not ready after this long, and a second per GiB, finds less memory
   // than the books say: others evict more for it.
   Nanoseconds shortage = std::chrono::milliseconds(500);
+  // Where leave to settle memory is asked on the way out, and no room can be made: refused after this.
+  Nanoseconds settle = kSettlePatience;
+  // Growth that only waits for host memory to be given back is refused after this.
+  Nanoseconds host_patience = std::chrono::seconds(3);
   // How long a session that could not evict is left alone.
   Nanoseconds stuck_retry = std::chrono::seconds(1);
   // A tenant whose gates have been closed for so long, and some of whose sessions have drained and some not:
@@ -125,12 +129,18 @@ class Core {
   void take_use(Session& session, MemoryUse told, bool may_grow);
   void take_residency(Session& session, MemoryUse told);
   bool could_ever_fit(const Session& session, const MemoryUse& use) const;
+  // What the processes of a tenant could have to evict, over all GPUs.
   struct Evictable {
     Bytes of_step;
     Bytes of_all;
+    Bytes held;  // of all, with what was freed and is still held as host memory
   };
-  static Evictable evictable(const Tenant& tenant, const StepName& step, const Session* but);
+  static Evictable evictable(const Tenant& tenant, const StepName& step, const Session* but = nullptr);
+  static Evictable evictable_with(const Session& session, const MemoryUse& use);
   static Bytes passed_host_bound(const Session& session, const MemoryUse& use);
+  static bool waits_for_host(const Session& session, const MemoryUse& use);
+  void look_at_held_back();
+  void begin_request(Session& session, std::uint64_t request);
   static Bytes host_room(const Tenant& tenant, const StepName& step);
   void no_longer_expected(Session& session);
   void end_grace();
@@ -200,9 +210,10 @@ class Core {
   void evict(Gpu& gpu, Bytes shortage, const Tenant* first);
   void evict_for_the_unknown(Gpu& gpu);
   void send_restores(Gpu& gpu);
-  void settle_pinned(Gpu& gpu);
+  Bytes settle_pinned(Gpu& gpu);
   void refuse_the_last(const Gpu& gpu);
-  void refuse(Session& session);
+  void refuse(Session& session, Bytes host_most = {});
+  bool is_promised_already(Session& session);
   void answer_requests();
   void notice_stuck();
   Nanoseconds patience_for(Bytes moving) const;

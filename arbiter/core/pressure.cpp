@@ -28,7 +28,7 @@ void Core::expect_evictions(Gpu& gpu) {
   Bytes demand;
   bool shared = false;
   for (Session* session : gpu.sessions) {
-    demand += std::max(demand_of(*session), promised(*session));
+    demand += std::max(demand_of(*session), promised(*session)) + session->settling;
     shared = shared || session->tenant != gpu.sessions.front()->tenant;
   }
   const bool pressure = shared && demand > gpu.usable - Bytes{gpu.usable.count / kLastPart};

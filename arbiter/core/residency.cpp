@@ -72,10 +72,10 @@ void Core::notice_stuck() {
 // what is missing.
 void Core::make_room(Gpu& gpu) {
   const std::vector<Session*>& sessions = gpu.sessions;
-  settle_pinned(gpu);
+  Bytes missing = settle_pinned(gpu);
   const Bytes promised_now = promised(gpu);
   Bytes room = minus(gpu.usable, promised_now);
-  Bytes missing = minus(promised_now, gpu.usable);
+  missing += minus(promised_now, gpu.usable);
   Bytes growing;
   auto lacks = [](const Session* session) {
     return minus(session->use.swappable,
@@ -123,25 +123,32 @@ void Core::make_room(Gpu& gpu) {
 // What is resident already becomes pinned where it is: the same memory under another name. While a session
 // brings memory back, messages that cross could let it fill the old bound beside what it pinned: then there
 // must be room for both. A turn that ends may wait for the answer, so that is not kept back for ever.
-void Core::settle_pinned(Gpu& gpu) {
+// Returns the room that is missing for it.
+Bytes Core::settle_pinned(Gpu& gpu) {
+  Bytes missing;
   for (Session* session : gpu.sessions) {
-    if (session->settling == Bytes{} || (!at_work(*session) && !drained(*session))) continue;
-    const Bytes settling = std::min({session->settling, session->use.swappable, session->use.resident});
-    const Session before = *session;
-    session->use.swappable -= settling;
-    session->use.resident -= settling;
-    session->use.pinned += settling;
-    session->pinned += settling;
-    if (has_arrived(*session)) session->allowed = minus(session->allowed, settling);
-    if (drained(*session)) session->allowed = std::min(session->allowed, session->use.resident);
-    session->settling = {};
-    if (promised(*session) <= promised(before) || promised(gpu) <= gpu.usable) continue;
-    *session = before;
+    if (session->settling == Bytes{}) continue;
+    if (at_work(*session) || drained(*session)) {
+      const Bytes settling = std::min({session->settling, session->use.swappable, session->use.resident});
+      const Session before = *session;
+      session->use.swappable -= settling;
+      session->use.resident -= settling;
+      session->use.pinned += settling;
+      session->pinned += settling;
+      if (has_arrived(*session)) session->allowed = minus(session->allowed, settling);
+      if (drained(*session)) session->allowed = std::min(session->allowed, session->use.resident);
+      session->settling = {};
+      const Bytes lacks = minus(promised(gpu), gpu.usable);
+      if (lacks == Bytes{} || promised(*session) <= promised(before)) continue;
+      *session = before;
+      missing += lacks;
+    }
     if (session->tenant->phase != Phase::leaving || drained(*session)) continue;
-    const Nanoseconds due = session->asked_to_grow + patience_for(session->use.footprint());
+    const Nanoseconds due = session->asked_to_grow + tuning_.settle;
     wake_at(due);
     if (now_ >= due) refuse(*session);
   }
+  return missing;
 }
 
 // The books know of contexts what sessions guess, and nothing of programs outside. Where they promise more
@@ -266,11 +273,23 @@ void Core::refuse_the_last(const Gpu& gpu) {
   refuse(*last);
 }
 
-void Core::refuse(Session& session) {
+void Core::refuse(Session& session, Bytes host_most) {
   for (std::uint64_t request : session.requests)
-    send(session, Verdict{.request = request, .granted = 0, .allowed = session.allowed});
+    send(session,
+         Verdict{.request = request, .granted = 0, .allowed = session.allowed, .host_most = host_most});
   session.requests.clear();
   session.settling = {};
+}
+
+// A session that comes back tells growth along with what it has, and all of it counts as promised. It is
+// granted when what is promised is there: until then others evict for it, or leave.
+bool Core::is_promised_already(Session& session) {
+  const bool takes = at_work(session) || session.use.pinned != Bytes{};
+  if (!takes || !on_gpu(&session) || promised(*session.gpu) <= session.gpu->usable) return false;
+  const Nanoseconds due = session.asked_to_grow + patience_for(session.use.footprint());
+  wake_at(due);
+  if (now_ >= due) refuse(session);
+  return true;
 }
 
 // Growth of what is at work is answered when the room for it is there. Any other comes with the next turn.
@@ -280,6 +299,7 @@ void Core::answer_requests() {
     if (session.requests.empty() || session.pinned < session.use.pinned || session.settling != Bytes{})
       continue;
     if (at_work(session) && session.allowed < session.use.swappable) continue;
+    if (is_promised_already(session)) continue;
     // What is kept for a Step comes with the Step.
     const Bytes allowed =
         drained(session) ? std::min(session.allowed, session.use.resident) : session.allowed;

@@ -41,7 +41,9 @@ struct Session {
   Tenant* tenant = nullptr;
   Gpu* gpu = nullptr;  // null until Attach
   StepName step;
-  bool resumed = false;   // came back after the arbiter's death and has not told its use yet
+  bool resumed = false;  // came back after the arbiter's death and has not told its use yet
+  bool told_growth =
+      false;              // since it came back it has not asked: what it told may hold growth not granted yet
   bool expected = false;  // the grace after a restart lasts until what it has is known
 
   MemoryUse use;                        // as told, growth that it waits for included
@@ -51,15 +53,19 @@ struct Session {
   Bytes peak;                           // the largest footprint since its turn began
   std::vector<std::uint64_t> requests;  // Usage requests without a Verdict yet
   Nanoseconds asked_to_grow{};          // when the first of them came
+  // Those that wait until host memory of what was freed is given back; their growth is not in `use`.
+  std::vector<std::uint64_t> held_back;
+  Nanoseconds held_back_at{};  // when the first of them came
+  Bytes told_swappable;        // as told last, such growth included
+  Bytes job_host_limit;        // as told: on what all steps of the job could have to evict; zero: none
 
   bool wants = false;
-  Nanoseconds
-      host_short{};       // when it last said that its job needs the host memory that holds what was evicted
-  bool ready = false;     // entering: all is resident
-  bool released = false;  // leaving: drained
-  bool stepped = false;   // leaving: the last time that any of the tenant's were let forward, it was too
-  bool evicting = false;  // was told to evict since it was last ready
-  bool asked = false;     // entering: was sent Restore in this turn
+  Nanoseconds host_short{};  // when it last said that its job needs the host memory of what was evicted
+  bool ready = false;        // entering: all is resident
+  bool released = false;     // leaving: drained
+  bool stepped = false;      // leaving: the last time that any of the tenant's were let forward, it was too
+  bool evicting = false;     // was told to evict since it was last ready
+  bool asked = false;        // entering: was sent Restore in this turn
   bool gate_open = false;
   bool contended = false;     // what its page says
   bool told_all = false;      // entering: what it was told then was all it needs

@@ -195,12 +195,13 @@ bool Core::serve(Domain& domain, Tenant& waiter, const RunningSet& running) {
     return true;
   }
   std::vector<Tenant*> may_leave = running.may_leave;
-  const bool comes_home = turn.begun && must_come_home(waiter);
+  const bool comes_home = must_come_home(waiter);  // also before those who are just on their way in
   if (comes_home || (turn.begun && waiter.wants() && urgent(waiter))) {
     for (Tenant* tenant : running.members) {
-      const bool in_peace = tenant->phase != Phase::running ||
-                            (!comes_home && peace_of(*tenant, domain.turn.handoff) > Nanoseconds{});
-      if (!turn.over && !idle_enough(*tenant) && !in_peace) may_leave.push_back(tenant);
+      if (turn.over || idle_enough(*tenant)) continue;
+      const bool runs = tenant->phase == Phase::running;
+      const bool in_peace = !runs || peace_of(*tenant, domain.turn.handoff) > Nanoseconds{};
+      if (comes_home ? runs || !tenant->comes_home : !in_peace) may_leave.push_back(tenant);
     }
     may_leave = as_they_leave(may_leave, turn.over);
   }

@@ -42,11 +42,18 @@ void Connection::read_some() {
                              int failure = self->channel_.receive(message, descriptor);
                              if (failure == EAGAIN || failure == EWOULDBLOCK) break;
                              if (failure == ECONNRESET) return self->close({});
+                             if (failure == EPROTONOSUPPORT) return self->refuse_version();
                              if (failure != 0) return self->close(std::strerror(failure));
                              self->on_message_(message, std::move(descriptor));
                            }
                            self->read_some();
                          });
+}
+
+// It would try again for ever; told so it goes on without us.
+void Connection::refuse_version() {
+  send(Message::of(Refused{.reason = "the arbiter is newer, and understands this version no longer"}));
+  close("speaks too old a version of the protocol");
 }
 
 void Connection::send(const Message& message, int fd) {

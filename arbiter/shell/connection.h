@@ -43,6 +43,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     UniqueFd fd;
   };
   void read_some();
+  void refuse_version();
   void write_some();
   void flush();
 

@@ -5,28 +5,42 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <string_view>
+#include <utility>
 
 namespace sharedgpu {
 namespace {
 
-// A small file's text; empty where it cannot be read.
+// A file that is not there bounds nothing; nor does one of a group that has gone.
+bool is_absent(int error) { return error == ENOENT || error == ENOTDIR || error == ENODEV; }
+
+// A small file's text; empty where there is no such file.
 class Text {
  public:
   explicit Text(const std::string& path) {
     const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return;
+    if (fd < 0) {
+      fail();
+      return;
+    }
     while (size_ < sizeof data_) {
       const ssize_t got = read(fd, data_ + size_, sizeof data_ - size_);
+      if (got < 0) fail();
       if (got <= 0) break;
       size_ += static_cast<std::size_t>(got);
     }
     close(fd);
   }
   std::string_view view() const { return {data_, size_}; }
+  // Why it could not be read; zero: it could, or it is not there.
+  int error() const { return error_; }
 
  private:
+  void fail() { error_ = is_absent(errno) ? 0 : errno; }
+
+  int error_ = 0;
   char data_[8192];
   std::size_t size_ = 0;
 };
@@ -57,11 +71,14 @@ std::uint64_t field(std::string_view text, std::string_view key) {
 }
 
 // A limit file holds a number, or "max"; version 1 says "no limit" by a number near 2^63.
-std::optional<Bytes> limit_in(const std::string& path) {
-  const Text text(path);
-  const std::optional<std::uint64_t> value = number(text.view());
+std::optional<Bytes> limit_in(std::string_view text) {
+  const std::optional<std::uint64_t> value = number(text);
   if (!value || *value >= (1ull << 62)) return std::nullopt;
   return Bytes{*value};
+}
+
+std::optional<Bytes> lower(std::optional<Bytes> a, std::optional<Bytes> b) {
+  return a && b ? std::min(a, b) : a ? a : b;
 }
 
 bool lists(std::string_view controllers, std::string_view wanted) {
@@ -78,8 +95,21 @@ Bytes margin(Bytes limit) { return {std::clamp(limit.count / 32, mebibytes(32).c
 
 }  // namespace
 
-CgroupBudget::CgroupBudget(const std::string& root) : meminfo_(root + "/proc/meminfo") {
-  const Text text(root + "/proc/self/cgroup");
+CgroupBudget::CgroupBudget(std::string root, Tell tell) : root_(std::move(root)), tell_(tell) {
+  const std::lock_guard lock(mutex_);
+  find_groups();
+}
+
+void CgroupBudget::note(const std::string& path, int error) const {
+  if (!std::exchange(told_, true) && tell_ != nullptr) tell_(path.c_str(), error);
+}
+
+// With mutex_ held, as all that follow.
+void CgroupBudget::find_groups() const {
+  const std::string file = root_ + "/proc/self/cgroup";
+  const Text text(file);
+  if (text.error() != 0) return note(file, text.error());
+  found_ = true;
   std::string_view rest = text.view();
   while (!rest.empty()) {
     const std::string_view line = next_line(rest);  // "4:memory:/slurm/job_1" or "0::/job_1"
@@ -89,22 +119,30 @@ CgroupBudget::CgroupBudget(const std::string& root) : meminfo_(root + "/proc/mem
     const std::string_view controllers = line.substr(first + 1, second - first - 1);
     const std::string path(line.substr(second + 1));
     if (controllers.empty()) {
-      find_groups(root + "/sys/fs/cgroup", path, true);
-      find_groups(root + "/sys/fs/cgroup/unified", path, true);
+      find_groups(root_ + "/sys/fs/cgroup", path, true);
+      find_groups(root_ + "/sys/fs/cgroup/unified", path, true);
     } else if (lists(controllers, "memory")) {
-      find_groups(root + "/sys/fs/cgroup/memory", path, false);
+      find_groups(root_ + "/sys/fs/cgroup/memory", path, false);
     }
   }
 }
 
 // The group and its ancestors, the hierarchy's own folder included. In a container the path may be the
-// host's, of which only the upper end is seen here: what is not there is left out.
-void CgroupBudget::find_groups(const std::string& hierarchy, const std::string& path, bool v2) {
+// host's, of which only the upper end is seen here: what is not there is left out. What is above the folder
+// of a step bounds the job.
+void CgroupBudget::find_groups(const std::string& hierarchy, const std::string& path, bool v2) const {
+  const std::size_t step = path.find("/step_");
   std::string rest = path == "/" ? std::string{} : path;
   while (true) {
-    const Group group{hierarchy + rest, v2};
+    const std::string folder = hierarchy + rest;
     const char* const usage = v2 ? "/memory.current" : "/memory.usage_in_bytes";
-    if (access((group.folder + usage).c_str(), R_OK) == 0) groups_.push_back(group);
+    if (access((folder + usage).c_str(), R_OK) == 0 || !is_absent(errno))
+      groups_.push_back({.folder = folder,
+                         .v2 = v2,
+                         .of_job = step != path.npos && rest.size() <= step,
+                         .known = false,
+                         .limit = {},
+                         .used = {}});
     if (rest.empty()) return;
     rest.resize(std::min(rest.rfind('/'), rest.size() - 1));
   }
@@ -112,50 +150,70 @@ void CgroupBudget::find_groups(const std::string& hierarchy, const std::string& 
 
 // memory.high counts as a limit: above it the kernel slows the job to a crawl, and pinned memory cannot be
 // reclaimed.
-std::optional<Bytes> CgroupBudget::limit_of(const Group& group) {
-  if (!group.v2) return limit_in(group.folder + "/memory.limit_in_bytes");
-  const std::optional<Bytes> max = limit_in(group.folder + "/memory.max");
-  const std::optional<Bytes> high = limit_in(group.folder + "/memory.high");
-  if (max && high) return std::min(*max, *high);
-  return max ? max : high;
+void CgroupBudget::read_limit(Group& group) const {
+  std::optional<Bytes> least;
+  for (const char* name : {"/memory.limit_in_bytes", "/memory.max", "/memory.high"}) {
+    if (group.v2 == (name == std::string_view("/memory.limit_in_bytes"))) continue;
+    const std::string file = group.folder + name;
+    const Text text(file);
+    if (text.error() != 0) {
+      if (!group.known) note(file, text.error());
+      return;
+    }
+    least = lower(least, limit_in(text.view()));
+  }
+  group.known = true;
+  group.limit = least;
 }
 
 // Page cache is charged too, but goes when memory is needed: a job that reads large files sits at its limit
-// all the time.
-Bytes CgroupBudget::used_of(const Group& group) {
+// all the time. False: it is as it was last.
+bool CgroupBudget::read_use(Group& group) const {
   const Text usage(group.folder + (group.v2 ? "/memory.current" : "/memory.usage_in_bytes"));
   const Text stat(group.folder + "/memory.stat");
+  if (usage.error() != 0 || stat.error() != 0) return false;
   const std::string_view inactive = group.v2 ? "inactive_file " : "total_inactive_file ";
   const std::string_view active = group.v2 ? "active_file " : "total_active_file ";
   const Bytes cache{field(stat.view(), inactive) + field(stat.view(), active)};
-  return minus({number(usage.view()).value_or(0)}, cache);
+  group.used = minus({number(usage.view()).value_or(0)}, cache);
+  return true;
 }
 
 template <class Visit>
 void CgroupBudget::for_each_group(Visit visit) const {
-  for (const Group& group : groups_) {
-    if (const std::optional<Bytes> limit = limit_of(group)) visit(Bound{*limit, used_of(group)});
+  if (!found_) find_groups();
+  for (Group& group : groups_) {
+    read_limit(group);
+    if (!group.limit) continue;
+    const bool is_new = read_use(group);
+    visit(Bound{*group.limit, group.used, is_new});
   }
 }
 
 template <class Visit>
 void CgroupBudget::for_each_bound(Visit visit) const {
   for_each_group(visit);
-  const Text meminfo(meminfo_);
-  const Bytes total = kibibytes(field(meminfo.view(), "MemTotal:"));
-  const Bytes available = kibibytes(field(meminfo.view(), "MemAvailable:"));
-  if (total.count != 0) visit(Bound{total, minus(total, available)});
+  const Text meminfo(root_ + "/proc/meminfo");
+  machine_.is_new = meminfo.error() == 0;
+  if (machine_.is_new) {
+    machine_.limit = kibibytes(field(meminfo.view(), "MemTotal:"));
+    machine_.used = minus(machine_.limit, kibibytes(field(meminfo.view(), "MemAvailable:")));
+  }
+  if (machine_.limit.count != 0) visit(machine_);
 }
 
 Bytes CgroupBudget::room() const {
+  const std::lock_guard lock(mutex_);
   Bytes least{~0ull};
   for_each_bound([&](const Bound& bound) {
-    least = std::min(least, minus(minus(bound.limit, bound.used), margin(bound.limit)));
+    const Bytes left = minus(minus(bound.limit, bound.used), margin(bound.limit));
+    least = std::min(least, bound.is_new ? left : Bytes{});
   });
-  return least;
+  return found_ ? least : Bytes{};
 }
 
 bool CgroupBudget::tight(Bytes more) const {
+  const std::lock_guard lock(mutex_);
   bool any = false;
   for_each_bound([&](const Bound& bound) {
     any |= minus(bound.limit, bound.used + more) < Bytes{3 * margin(bound.limit).count};
@@ -166,6 +224,7 @@ bool CgroupBudget::tight(Bytes more) const {
 // What is taken for swap leaves all of the margin, so this is the job's own doing. A little of it, as a
 // program takes all the time, does not count; nor does the machine's memory, which others use as well.
 bool CgroupBudget::used_up() const {
+  const std::lock_guard lock(mutex_);
   bool any = false;
   for_each_group([&](const Bound& bound) {
     any |= minus(bound.limit, bound.used) < Bytes{margin(bound.limit).count / 4 * 3};
@@ -173,15 +232,27 @@ bool CgroupBudget::used_up() const {
   return any;
 }
 
-// The machine's memory is no limit here: where nobody set one, an allocation is not refused for it.
-std::optional<Bytes> CgroupBudget::limit() const {
+template <class Wanted>
+std::optional<Bytes> CgroupBudget::least_limit(Wanted wanted) const {
+  const std::lock_guard lock(mutex_);
+  if (!found_) find_groups();
   std::optional<Bytes> least;
-  for (const Group& group : groups_) {
-    const std::optional<Bytes> limit = limit_of(group);
-    if (limit && (!least || *limit < *least)) least = limit;
+  for (Group& group : groups_) {
+    if (!wanted(group)) continue;
+    read_limit(group);
+    least = lower(least, group.limit);
   }
   if (least) least = minus(*least, margin(*least));
   return least;
+}
+
+// The machine's memory is no limit here: where nobody set one, an allocation is not refused for it.
+std::optional<Bytes> CgroupBudget::limit() const {
+  return least_limit([](const Group&) { return true; });
+}
+
+std::optional<Bytes> CgroupBudget::job_limit() const {
+  return least_limit([](const Group& group) { return group.of_job; });
 }
 
 }  // namespace sharedgpu

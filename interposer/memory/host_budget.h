@@ -3,6 +3,7 @@
 // out-of-memory killer would be asked.
 #pragma once
 
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,41 +25,64 @@ class HostBudget {
   virtual bool used_up() const = 0;
   // What the job could ever use; nullopt: nobody limits it.
   virtual std::optional<Bytes> limit() const = 0;
+  // The same of what all steps of the job here have together; nullopt too where it cannot be told apart.
+  virtual std::optional<Bytes> job_limit() const = 0;
 };
 
 // Reads the memory cgroups (v1 or v2) of this process, all their ancestors, and /proc/meminfo, anew each
 // time: a job's limits may be changed while it runs. The process's place in the tree is read once.
+//
+// Where a file cannot be read, as for want of descriptors, its limit is what it was last; and nothing may be
+// taken meanwhile, since nobody knows how much is left.
 class CgroupBudget final : public HostBudget {
  public:
+  // Told once, of a file that could not be read when nothing was known of it yet: `error` is an errno value.
+  using Tell = void (*)(const char* path, int error);
+
   // `root` stands before /proc and /sys, for tests.
-  explicit CgroupBudget(const std::string& root = {});
+  explicit CgroupBudget(std::string root = {}, Tell tell = nullptr);
 
   Bytes room() const override;
   bool tight(Bytes more) const override;
   bool used_up() const override;
   std::optional<Bytes> limit() const override;
+  std::optional<Bytes> job_limit() const override;
 
  private:
-  // A folder of a memory cgroup, and how its files are called.
+  // A folder of a memory cgroup, how its files are called, and what they said last.
   struct Group {
     std::string folder;
     bool v2 = false;
+    bool of_job = false;  // all steps of the job are in it
+    bool known = false;
+    std::optional<Bytes> limit;
+    Bytes used;
   };
   // One bound: that of a group, or the machine's memory.
   struct Bound {
     Bytes limit;
-    Bytes used;  // what cannot be reclaimed
+    Bytes used;          // what cannot be reclaimed
+    bool is_new = true;  // false: could not be read just now
   };
-  void find_groups(const std::string& hierarchy, const std::string& path, bool v2);
-  static std::optional<Bytes> limit_of(const Group& group);
-  static Bytes used_of(const Group& group);
+  void find_groups() const;
+  void find_groups(const std::string& hierarchy, const std::string& path, bool v2) const;
+  void read_limit(Group& group) const;
+  bool read_use(Group& group) const;
+  void note(const std::string& path, int error) const;
+  template <class Wanted>
+  std::optional<Bytes> least_limit(Wanted wanted) const;
   template <class Visit>
   void for_each_group(Visit visit) const;
   template <class Visit>
   void for_each_bound(Visit visit) const;
 
-  std::string meminfo_;
-  std::vector<Group> groups_;
+  const std::string root_;
+  const Tell tell_;
+  mutable std::mutex mutex_;  // guards what follows
+  mutable bool found_ = false;
+  mutable bool told_ = false;
+  mutable std::vector<Group> groups_;
+  mutable Bound machine_;
 };
 
 }  // namespace sharedgpu

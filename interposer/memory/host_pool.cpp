@@ -171,13 +171,14 @@ Bytes HostPool::bound(Bytes most) {
   return held() + growing_;
 }
 
-// What the pool takes is not the job's own doing. What other processes of the job take for their pools looks
-// like it: where there are several, nothing can be told.
+// What the pool takes and gives back is not the job's own doing. What other processes of the job take for
+// their pools looks like it: where there are several, nothing can be told.
 void HostPool::watch() {
   const Bytes before = held();
   const Bytes left = budget_.room();
   const std::lock_guard lock(mutex_);
-  const bool changes = growing_ != Bytes{} || held() != before;  // not yet what was read, perhaps
+  // What was read may be of before or after.
+  const bool changes = growing_ != Bytes{} || shrinking_ != Bytes{} || held() != before;
   if (sharers_ == 1 && !changes) growth_.look(left + before, system_.now());
 }
 
@@ -264,11 +265,13 @@ void HostPool::shrink(Bytes keep) {
     open_.erase(data);
     next = slabs_.erase(slab);
     held_ -= size.count;
+    shrinking_ += size;
     lock.unlock();
     // What is still registered must not be unmapped: the driver would take the next mapping there for it.
     const bool gone = device_.unpin_host(data) == CUDA_SUCCESS;
     if (gone) system_.unmap(data, size);
     lock.lock();
+    shrinking_ -= size;
     if (!gone) {
       slabs_.emplace(data, shape);
       open_.insert(data);

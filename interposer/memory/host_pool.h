@@ -121,6 +121,7 @@ class HostPool {
   std::set<std::byte*> open_;  // the slabs with a free granule
   Bytes most_{~0ull};          // what bound() said
   Bytes growing_;              // the slab that is being made
+  Bytes shrinking_;            // the slab that is being given back
   Bytes prepared_;             // what prepare() said
   Bytes hurried_;              // what hurry() said
   Bytes needed_;               // what the last turn needed, as trim() was told

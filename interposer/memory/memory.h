@@ -26,6 +26,7 @@ class Books {
  public:
   struct Answer {
     bool granted = false;  // false: CUDA_ERROR_OUT_OF_MEMORY
+    Bytes host_most = {};  // refused since host memory can never hold more of what is evicted; zero: not so
   };
   virtual ~Books() = default;
   // Asks leave for a growth that use() counts already; if it is refused, the memory takes it back. Blocks
@@ -34,7 +35,8 @@ class Books {
   virtual Answer grow() = 0;
   // The same for a growth that nobody can take back: does not wait for the answer.
   virtual void claim() {}
-  // Growth was refused, since host memory can never hold more than `most` of what is evicted.
+  // The program is not to have what it asked for, since host memory can never hold more than `most` of what
+  // is evicted.
   virtual void refused_by_host(Bytes most) { static_cast<void>(most); }
   // Tells of shrinking and of progress in evict() and restore(). Never blocks for an answer.
   virtual void report(bool stuck) = 0;
@@ -125,6 +127,8 @@ class Memory {
 
   // Safe from any thread, the sender of a message included; never waits for the GPU.
   virtual MemoryUse use() const = 0;
+  // As use().host_limit, of what all steps of the job have together.
+  virtual Bytes job_host_limit() const { return {}; }
   // How much may be resident from now on (Verdict, Restore, Evict). From any thread, also in evict() and
   // restore(), which go by the newest.
   virtual void set_allowed(Bytes allowed) = 0;

@@ -54,25 +54,30 @@ CUresult SwapMemory::allocate_small(CUdeviceptr* address, Bytes size, Bytes exac
   const std::lock_guard arenas(arena_growth_);
   if (take_from_arenas(address, size)) return CUDA_SUCCESS;
   const Bytes roomy = next_arena(exact);
-  const CUresult result = grow(address, size, roomy, true);
-  if (result != CUDA_ERROR_OUT_OF_MEMORY || roomy == exact) return result;
+  if (roomy != exact) {
+    const CUresult result = grow(address, size, roomy, true, Wish::more_than_needed);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+  }
   return grow(address, size, exact, true);
 }
 
 // Asks leave for growth of one of the counts that use() tells; without it nothing has changed.
-bool SwapMemory::may_grow(Bytes& count, Bytes size) {
+bool SwapMemory::may_grow(Bytes& count, Bytes size, Wish wish) {
   const std::lock_guard one_at_a_time(growth_);
   {
     const std::lock_guard lock(mutex_);
     if (size > minus(kLargestAllocation, count)) return false;
     count += size;
   }
-  if (within_host_limit() && books_.grow().granted) return true;
+  Books::Answer answer = within_host_limit();
+  if (answer.granted) answer = books_.grow();
+  if (answer.granted) return true;
   {
     const std::lock_guard lock(mutex_);
     count = minus(count, size);
   }
   books_.report(false);
+  if (wish == Wish::needed && answer.host_most != Bytes{}) books_.refused_by_host(answer.host_most);
   return false;
 }
 
@@ -107,9 +112,10 @@ Bytes SwapMemory::next_arena(Bytes needed) const {
   return std::max(round_up(size), needed);
 }
 
-CUresult SwapMemory::grow(CUdeviceptr* address, Bytes size, Bytes range_size, bool arena) {
+CUresult SwapMemory::grow(CUdeviceptr* address, Bytes size, Bytes range_size, bool arena, Wish wish) {
   Range* range = nullptr;
-  const CUresult result = add_range(&range, range_size, arena, arena ? range_size : options_.handle, nullptr);
+  const CUresult result =
+      add_range(&range, range_size, arena, arena ? range_size : options_.handle, nullptr, wish);
   if (result != CUDA_SUCCESS) return result;
   {
     const std::lock_guard lock(mutex_);
@@ -123,11 +129,11 @@ CUresult SwapMemory::grow(CUdeviceptr* address, Bytes size, Bytes range_size, bo
 
 // Reserves addresses, asks leave, and puts physical memory there as far as it may, in handles of `handle`.
 CUresult SwapMemory::add_range(Range** added, Bytes range_size, bool arena, Bytes handle_size,
-                               const CUmemAllocationProp* kind) {
+                               const CUmemAllocationProp* kind, Wish wish) {
   CUdeviceptr base = 0;
   CUresult result = device_.reserve(&base, range_size);
   if (result != CUDA_SUCCESS) return result;
-  if (!may_grow(swappable_, range_size)) {
+  if (!may_grow(swappable_, range_size, wish)) {
     device_.unreserve(base, range_size);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
@@ -156,27 +162,27 @@ CUresult SwapMemory::add_range(Range** added, Bytes range_size, bool arena, Byte
 
 // Whether the host budget could ever hold the footprint. The limits are read anew only when it grows, and by
 // tend().
-bool SwapMemory::within_host_limit() {
+Books::Answer SwapMemory::within_host_limit() {
   std::unique_lock lock(mutex_);
   const Bytes footprint = swappable_;
-  if (footprint <= within_limit_) return true;
+  if (footprint <= within_limit_) return {.granted = true};
   lock.unlock();
   const Bytes limit = read_host_limit();
-  if (limit != Bytes{} && limit < footprint) {
-    books_.refused_by_host(limit);
-    return false;
-  }
+  if (limit != Bytes{} && limit < footprint) return {.granted = false, .host_most = limit};
   lock.lock();
   within_limit_ = std::max(within_limit_, footprint);
-  return true;
+  return {.granted = true};
 }
 
 // Zero: none. The arbiter judges by it for all processes of a job together.
 Bytes SwapMemory::read_host_limit() {
-  const std::optional<Bytes> limit = budget_.limit();
+  const auto told = [](std::optional<Bytes> limit) { return limit ? std::max(*limit, Bytes{1}) : Bytes{}; };
+  const Bytes limit = told(budget_.limit());
+  const Bytes of_job = told(budget_.job_limit());
   const std::lock_guard lock(mutex_);
-  host_limit_ = limit ? std::max(*limit, Bytes{1}) : Bytes{};
-  return host_limit_;
+  host_limit_ = limit;
+  job_host_limit_ = of_job;
+  return limit;
 }
 
 // Backs the claimed handles of a new range and lets them go, whatever happens.
@@ -399,6 +405,11 @@ MemoryUse SwapMemory::use() const {
   const std::lock_guard lock(mutex_);
   return {lost_ ? resident_ : swappable_, resident_, pinned_,    context_,
           mover_->bound_host(swappable_), settling_, host_limit_};
+}
+
+Bytes SwapMemory::job_host_limit() const {
+  const std::lock_guard lock(mutex_);
+  return job_host_limit_;
 }
 
 void SwapMemory::set_allowed(Bytes allowed) {

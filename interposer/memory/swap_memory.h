@@ -60,6 +60,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   void pin_unasked(Bytes size) override;
   void set_context_size(Bytes size) override;
   MemoryUse use() const override;
+  Bytes job_host_limit() const override;
   void set_allowed(Bytes allowed) override;
   Bytes allowed() const override;
   bool evict() override;
@@ -98,9 +99,12 @@ class SwapMemory : public Memory, public ProgramMemory {
   bool take_from_arenas(CUdeviceptr* address, Bytes size);
   void add_block(CUdeviceptr address, Bytes size, Range& range);
   Bytes next_arena(Bytes needed) const;
-  CUresult grow(CUdeviceptr* address, Bytes size, Bytes range_size, bool arena);
-  bool may_grow(Bytes& count, Bytes size);
-  CUresult add_range(Range** added, Bytes size, bool arena, Bytes handle, const CUmemAllocationProp* kind);
+  // Where it is refused, one that only tries for more than is needed says nothing to the user.
+  enum class Wish { needed, more_than_needed };
+  CUresult grow(CUdeviceptr* address, Bytes size, Bytes range_size, bool arena, Wish wish = Wish::needed);
+  bool may_grow(Bytes& count, Bytes size, Wish wish = Wish::needed);
+  CUresult add_range(Range** added, Bytes size, bool arena, Bytes handle, const CUmemAllocationProp* kind,
+                     Wish wish = Wish::needed);
   CUresult back(Range& range);
   CUresult back(Handle& handle);
   CUresult take_down(Range& range);
@@ -108,7 +112,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   CUresult free_block(CUdeviceptr address, Gpu gpu);
   void defer(CUdeviceptr address);
   void free_deferred(Gpu gpu);
-  bool within_host_limit();
+  Books::Answer within_host_limit();
   Bytes read_host_limit();
 
   // What stays where it is: swap_settle.cpp. With mutex_ held.
@@ -173,9 +177,10 @@ class SwapMemory : public Memory, public ProgramMemory {
   Bytes settling_;  // of the handles that are; in swappable_, resident_ and pinned_
   Bytes context_;
   Bytes allowed_;
-  bool lost_ = false;   // what is away stays away
-  Bytes host_limit_;    // as last read
-  Bytes within_limit_;  // the largest footprint that a limit was seen to allow
+  bool lost_ = false;     // what is away stays away
+  Bytes host_limit_;      // as last read
+  Bytes job_host_limit_;  // the same
+  Bytes within_limit_;    // the largest footprint that a limit was seen to allow
 
   // The turn thread's own.
   Bytes host_peak_;  // the most that was evicted since all was resident

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interposer/session/backend.h"
 
+#include <cstring>
+
 #include "interposer/driver/call.h"
 #include "interposer/memory/driver_device.h"
 #include "interposer/memory/host_budget.h"
@@ -81,7 +83,9 @@ MadeMemory make_memory(Backend backend, CUdevice device, Books& books) {
     return {.memory = new NativeMemory(plain, books), .device = nullptr};
   }
   // None of these is ever freed: the program may use its memory until its last instruction.
-  const HostBudget& budget = *new CgroupBudget;
+  const HostBudget& budget = *new CgroupBudget({}, [](const char* path, int error) {
+    say("cannot read %s (%s): what bounds this job's host memory is not known", path, std::strerror(error));
+  });
   MadeMemory made;
   if (backend == Backend::managed) {
     made.device = new ManagedDevice(calls, managed, device);

@@ -125,6 +125,11 @@ bool DeviceSession::arbiter_gone(Nanoseconds patience) const {
   return since != Nanoseconds(0) && now() - since >= patience;
 }
 
+bool DeviceSession::settles() const {
+  const Memory* mine = memory();
+  return mine != nullptr && mine->use().settling != Bytes{};
+}
+
 // Puts the question and waits for the answer, which the arbiter may hold back for long. False: it has been
 // gone for `patience`, or hangs, or it is `deadline`.
 bool DeviceSession::ask(Request& request, Nanoseconds patience, Nanoseconds deadline) {
@@ -134,21 +139,20 @@ bool DeviceSession::ask(Request& request, Nanoseconds patience, Nanoseconds dead
   bool pinged = false;
   std::uint64_t words = service_.words();
   // Counted in looks, not by the clock: time in which this process was stopped is not the arbiter's.
-  for (Nanoseconds silence{};;) {
+  for (Nanoseconds silence{}, waited{};;) {
     std::uint32_t seen = request.done.seen();
     answered = requests_.answered(request);
     if (answered || arbiter_gone(patience) || service_.silent() || now() >= deadline) break;
+    // The drain may wait for who asks, so not even an arbiter that answers others is waited for without end.
+    const Nanoseconds patient = answer_patience(settings_.arbiter_timeout);
+    if (waited >= kSettlePatience + patient && settles() && gate::held() && !gate::is_open()) break;
     if (service_.words() != words) {
-      // What settles may be held back until this process has drained, and the drain may wait for who asks.
-      const Memory* mine = memory();
-      const bool settles = mine != nullptr && mine->use().settling != Bytes{};
-      if (pinged && settles && gate::held() && !gate::is_open()) break;
       words = service_.words();
       pinged = false;
       silence = {};
     }
     const bool arbiters = request.question != MessageType::borrow;  // the answer to that is another session's
-    if (arbiters && silence >= answer_patience(settings_.arbiter_timeout)) {
+    if (arbiters && silence >= patient) {
       if (pinged)
         service_.note_silence();
       else
@@ -158,7 +162,9 @@ bool DeviceSession::ask(Request& request, Nanoseconds patience, Nanoseconds dead
     }
     Nanoseconds before = now();
     request.done.wait(seen, kPatience);
-    silence += std::min(now() - before, kPatience);
+    const Nanoseconds passed = std::min(now() - before, kPatience);
+    silence += passed;
+    waited += passed;
   }
   requests_.remove(request);
   return answered;
@@ -168,8 +174,7 @@ Books::Answer DeviceSession::grow() {
   Request request(MessageType::usage);
   if (ask(request, settings_.arbiter_timeout)) {
     const auto verdict = request.answer.as<Verdict>();
-    if (verdict.granted == 0 && verdict.host_most != Bytes{}) refused_by_host(verdict.host_most);
-    return {.granted = verdict.granted != 0};
+    return {.granted = verdict.granted != 0, .host_most = verdict.host_most};
   }
   // With no arbiter to ask, the driver's own limit decides. While the lease is held all must be resident.
   Memory* mine = memory();
@@ -181,8 +186,7 @@ void DeviceSession::refused_by_host(Bytes most) {
   static constinit std::atomic<bool> said{false};  // of all GPUs: programs may try again and again
   if (said.exchange(true, std::memory_order_relaxed)) return;
   say("device memory refused: this job's host memory could never hold more than %llu MiB of it while other "
-      "jobs "
-      "have the GPU; ask for more memory (--mem), or for more units where the site bounds swap by them",
+      "jobs have the GPU; ask for more memory (--mem), or for more units where the site bounds swap by them",
       static_cast<unsigned long long>(most.count >> 20));
 }
 

@@ -64,6 +64,7 @@ class DeviceSession final : public Books {
   int launch_threads();
   bool ask(Request& request, Nanoseconds patience, Nanoseconds deadline = Nanoseconds::max());
   bool arbiter_gone(Nanoseconds patience) const;
+  bool settles() const;
 
   CUdevice device_ = 0;
   Bytes usual_context_;

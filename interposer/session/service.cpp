@@ -61,6 +61,14 @@ MemoryUse Service::use() const {
   return memory != nullptr ? memory->use() : MemoryUse{};
 }
 
+Usage Service::usage(std::uint64_t request, bool stuck) const {
+  Memory* memory = memory_.load(std::memory_order_acquire);
+  return {.request = request,
+          .use = use(),
+          .stuck = stuck,
+          .job_host_limit = memory != nullptr ? memory->job_host_limit() : Bytes{}};
+}
+
 void Service::run() {
   do {
     int error = serve();
@@ -110,9 +118,9 @@ int Service::send(const Message& message, int descriptor) {
 int Service::send_all() {
   bool stuck = outbox_.take_stuck();
   if (outbox_.take_usage() || stuck)
-    if (int error = send(Message::of(Usage{.request = 0, .use = use(), .stuck = stuck}))) return error;
+    if (int error = send(Message::of(usage(0, stuck)))) return error;
   if (outbox_.take_claim())
-    if (int error = send(Message::of(Usage{.request = kNobody, .use = use(), .stuck = 0}))) return error;
+    if (int error = send(Message::of(usage(kNobody)))) return error;
   for (Report report; outbox_.take(report);)
     if (int error = send_report(report)) return error;
   for (Requests::Unsent unsent; requests_.next_unsent(unsent);)
@@ -133,7 +141,7 @@ int Service::send_request(const Requests::Unsent& unsent) {
     case MessageType::attach:
       return send(Message::of(attach_));
     case MessageType::usage:
-      return send(Message::of(Usage{.request = unsent.id, .use = use()}));
+      return send(Message::of(usage(unsent.id)));
     case MessageType::borrow: {
       Borrow borrow = unsent.borrow;
       borrow.request = unsent.id;
@@ -270,6 +278,10 @@ bool Service::reconnect() {
       give_up(hands.reason);
       return false;
     }
+    if (hands.error == EPROTO || hands.error == EPROTONOSUPPORT) {
+      give_up("it speaks another protocol");
+      return false;
+    }
     if (hands.result != Handshake::Result::welcome) continue;
     adopt(hands);
     if (!channel_ || resume() != 0) continue;
@@ -295,7 +307,7 @@ int Service::resume() {
   if (!has_gpu_.load(std::memory_order_acquire)) return 0;
   // Also where no Attach was ever answered: the thread that asked may have given up waiting.
   if (int error = send(Message::of(attach_))) return error;
-  return send(Message::of(Usage{.request = 0, .use = use()}));
+  return send(Message::of(usage(0)));
 }
 
 }  // namespace sharedgpu::session

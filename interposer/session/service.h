@@ -52,6 +52,7 @@ class Service {
   void handle(const Message& message, UniqueFd descriptor);
   void lend(const Wanted& wanted);
   MemoryUse use() const;
+  Usage usage(std::uint64_t request, bool stuck = false) const;
 
   const Settings& settings_;
   Outbox& outbox_;

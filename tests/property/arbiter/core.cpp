@@ -66,6 +66,34 @@ TEST_CASE("Evictions that fail") {
   }));
 }
 
+TEST_CASE("Host memory that is bounded, and that programs need for themselves") {
+  CHECK(holds("host", [] {
+    Scenario scenario = any_scenario();
+    const auto bound = [] { return *rc::gen::arbitrary<bool>() ? *rc::gen::inRange(20u, 150u) : 0u; };
+    scenario.host_short = *rc::gen::arbitrary<bool>();
+    scenario.host_cap = bound();
+    scenario.host_limit = bound();
+    scenario.job_host_limit = bound();
+    scenario.deaths = *rc::gen::arbitrary<bool>();
+    scenario.pins = *rc::gen::arbitrary<bool>();
+    scenario.restarts = *rc::gen::inRange(0u, 3u);
+    return scenario;
+  }));
+}
+
+TEST_CASE("Host memory is waited for, and what was evicted comes home") {
+  Scenario scenario;
+  scenario.tenants = 3;
+  scenario.largest_growth = 40;
+  scenario.host_short = true;
+  scenario.host_cap = 70;
+  World world(scenario);
+  world.run();
+  CHECK(world.tally().home > 0);
+  CHECK(world.tally().host_refusals > 0);
+  CHECK(world.tally().host_waits > 0);
+}
+
 TEST_CASE("Arbiters that die") {
   CHECK(holds("restarts", [] {
     Scenario scenario = any_scenario();

@@ -52,7 +52,8 @@ struct World::Client {
   bool waiting = false;      // at the gate
   bool asking = false;       // for a Verdict
   bool contended = false;
-  bool hoarding = false;  // its host memory is used up: cannot evict
+  bool hoarding = false;       // its host memory is used up: cannot evict
+  Nanoseconds barred_until{};  // it needs its host memory for itself: the same
   Nanoseconds waiting_since{};
   Nanoseconds idle_since{};
   std::uint64_t requests = 0;
@@ -65,6 +66,7 @@ struct World::Client {
   Nanoseconds restored_at{};
 
   Bytes missing() const { return minus(use.swappable, use.resident); }
+  Bytes granted() const { return asking ? std::min(use.swappable, before_growth_swappable) : use.swappable; }
 };
 
 World::World(const Scenario& scenario) : scenario_(scenario), random_(scenario.seed) {
@@ -115,7 +117,14 @@ void World::run() {
   check_end();
 }
 
-void World::tell(const Event& event) { perform(core_->step(event, now_)); }
+void World::tell(const Event& event) {
+  perform(core_->step(event, now_));
+  const auto* usage = std::get_if<From<Usage>>(&event);
+  if (usage == nullptr) return;
+  const auto session = core_->state().sessions.find(usage->session);
+  if (session != core_->state().sessions.end() && usage->body.request != 0)
+    tally_.host_waits += session->second.held_back.empty() ? 0 : 1;
+}
 
 void World::perform(const Actions& actions) {
   auto find = [this](SessionId id) -> Client* {
@@ -132,7 +141,8 @@ void World::perform(const Actions& actions) {
         continue;
       }
       // Who gives up memory on its way out, so that another can leave, was not to be foreseen.
-      if (send->message.type == MessageType::evict && !scenario_.host_runs_out &&
+      const bool stuck = scenario_.host_runs_out || scenario_.host_short;
+      if (send->message.type == MessageType::evict && !stuck &&
           core_->state().sessions.at(client->id).tenant->phase != Phase::leaving)
         must(client->prepared != Bytes{}, "an eviction that nobody foresaw");
       client->line_free = std::max(client->line_free, now_ + delay(3));
@@ -190,18 +200,26 @@ void World::check() {
     must(!client->computing || core_->leases().holds(client->tenant), "work without a lease");
   }
   check_together();
+  check_host();
   for (std::size_t i = 0; i < uuids_.size(); ++i) {
     must(there[i] + contexts[i] <= mebibytes(scenario_.capacity + kForContexts), "the GPU is out of memory");
     const Gpu& gpu = core_->state().gpus.at(uuids_[i]);
     must(there[i] <= core_->usable(gpu) || core_->in_grace(), "more on the GPU than is usable");
-    if (!core_->in_grace()) must(core_->promised(gpu) <= core_->usable(gpu), "memory promised twice");
+    // An arbiter that begins anew counts growth as promised that its predecessor had not granted yet.
+    const bool kept = core_->promised(gpu) <= core_->usable(gpu);
+    if (core_->in_grace())
+      begun_anew_.insert(uuids_[i]);
+    else if (kept)
+      begun_anew_.erase(uuids_[i]);
+    must(kept || begun_anew_.count(uuids_[i]) != 0, "memory promised twice");
   }
   // Far more than a round of turns: somebody starves.
   const Nanoseconds patience = (scenario_.tenants + 2) * (kQuantum + 2s) + 30s;
   for (const auto& [key, client] : clients_) {
     if (!client->waiting) continue;
     tally_.longest_wait = std::max(tally_.longest_wait, now_ - client->waiting_since);
-    must(scenario_.host_runs_out || now_ - client->waiting_since < patience, "starved");
+    const bool stuck = scenario_.host_runs_out || scenario_.host_short;
+    must(stuck || now_ - client->waiting_since < patience, "starved");
   }
 }
 
@@ -219,6 +237,25 @@ void World::check_together() {
     }
     must(gates.size() <= 1, "a tenant's gates are open on some of its GPUs only");
   }
+}
+
+// What could have to be evicted never passes what host memory can hold, nor does what holds it.
+void World::check_host() {
+  std::map<TenantId, Bytes> of_job;
+  std::map<std::pair<TenantId, std::uint32_t>, Bytes> of_step;
+  std::map<TenantId, Bytes> held;
+  for (const auto& [key, client] : clients_) {
+    of_job[client->tenant] += client->granted();
+    of_step[{client->tenant, client->step}] += client->granted();
+    held[client->tenant] += std::max(client->use.host, client->granted());
+  }
+  const auto within = [](const auto& sums, unsigned limit, const char* what) {
+    for (const auto& [whose, sum] : sums) must(limit == 0 || sum <= mebibytes(limit), what);
+  };
+  within(of_step, scenario_.host_limit, "a step has more than its host memory can hold");
+  within(of_job, scenario_.job_host_limit, "a job has more than its host memory can hold");
+  // What is asked again after a restart is not told from what there is: it does not wait.
+  if (scenario_.restarts == 0) within(held, scenario_.host_cap, "a tenant holds more than the site lets it");
 }
 
 void World::check_end() {
@@ -249,6 +286,7 @@ void World::arrive(TenantId tenant, unsigned gpu) {
                    .tenant = tenant,
                    .step = {.job = static_cast<std::uint32_t>(tenant.value), .step = its.step},
                    .cap = {},
+                   .host_cap = mebibytes(scenario_.host_cap),
                    .expected = false,
                    .hello = {}});
   say(its, Attach{.gpu = uuids_[gpu], .total = {}, .name = {}});
@@ -306,13 +344,14 @@ void World::restart() {
                        .tenant = its.tenant,
                        .step = {.job = job, .step = its.step},
                        .cap = {},
+                       .host_cap = mebibytes(scenario_.host_cap),
                        .expected = its.attached,
                        .hello = hello});
       if (!its.gate && its.computing) its.in_turn = true;
       say(its, Attach{.gpu = uuids_[its.gpu], .total = {}, .name = {}});
       if (!its.attached) return;
-      say(its, Usage{.request = 0, .use = its.use, .stuck = 0});
-      if (its.asking) say(its, Usage{.request = its.requests, .use = its.use, .stuck = 0});
+      say(its, usage(its));
+      if (its.asking) say(its, usage(its, its.requests));
     });
   }
 }
@@ -341,7 +380,9 @@ void World::deliver(SessionId key, const Message& message) {
       if (client.attached) break;
       client.attached = true;
       client.use.context = mebibytes(random(0, 3));
-      say(client, Usage{.request = 0, .use = client.use, .stuck = 0});
+      client.use.host_limit = mebibytes(scenario_.host_limit);
+      if (scenario_.host_short) watch_host(key);
+      say(client, usage(client));
       live(client);
       break;
     case MessageType::verdict: {
@@ -350,11 +391,12 @@ void World::deliver(SessionId key, const Message& message) {
       client.asking = false;
       if (verdict.granted == 0) {
         ++tally_.refusals;
+        tally_.host_refusals += verdict.host_most != Bytes{} ? 1 : 0;
         client.use.swappable = client.before_growth_swappable;
         client.use.pinned = client.before_growth_pinned;
         client.use.settling = {};
         client.use.resident = std::min(client.use.resident, client.use.swappable);
-        say(client, Usage{.request = 0, .use = client.use, .stuck = 0});
+        say(client, usage(client));
       } else {
         client.allowed = verdict.allowed;
         if (client.use.settling != Bytes{}) {
@@ -362,7 +404,7 @@ void World::deliver(SessionId key, const Message& message) {
           client.use.swappable -= client.use.settling;
           client.use.resident -= client.use.settling;
           client.use.settling = {};
-          say(client, Usage{.request = 0, .use = client.use, .stuck = 0});
+          say(client, usage(client));
         }
         if (client.in_turn && !client.gate && client.missing() != Bytes{}) ++tally_.late;
         if (client.in_turn)
@@ -467,15 +509,17 @@ void World::work(Client& client) {
   const Bytes excess = minus(client.use.resident, client.allowed);
   chunk = std::min({chunk, excess, client.use.resident - client.use.settling});
   if (scenario_.host_runs_out && random(0, 20) == 0) client.hoarding = !client.hoarding;
-  bool stuck = (client.hoarding || chunk == Bytes{}) && excess != Bytes{};
+  const bool may = !client.hoarding && now_ >= client.barred_until;
+  bool stuck = (!may || chunk == Bytes{}) && excess != Bytes{};
   if (chunk != Bytes{} && !stuck) {
     ++tally_.evictions;
     client.use.resident -= chunk;
-    say(client, Usage{.request = 0, .use = client.use, .stuck = 0});
+    client.use.host = std::max(client.use.host, minus(client.granted(), client.use.resident));
+    say(client, usage(client));
     return again(kPerMib * static_cast<long>((chunk.count >> 20) + 1));
   }
   tally_.stuck += stuck ? 1 : 0;
-  say(client, Usage{.request = 0, .use = client.use, .stuck = stuck});
+  say(client, usage(client, 0, stuck));
   finish_job(client);
 }
 
@@ -549,8 +593,7 @@ void World::grow(Client& client) {
   // Other messages may go before the question, and tell of the growth already.
   at(now_ + delay(2), [this, key = client.key, life = life_, request = client.requests] {
     auto entry = clients_.find(key);
-    if (entry != clients_.end() && life == life_)
-      say(*entry->second, Usage{.request = request, .use = entry->second->use, .stuck = 0});
+    if (entry != clients_.end() && life == life_) say(*entry->second, usage(*entry->second, request));
   });
 }
 
@@ -559,7 +602,15 @@ void World::shrink(Client& client) {
   Bytes from_away = std::min(freed, client.missing());
   client.use.swappable -= freed;
   client.use.resident -= freed - from_away;
-  say(client, Usage{.request = 0, .use = client.use, .stuck = 0});
+  say(client, usage(client));
+  // Host memory is given back later.
+  at(now_ + delay(2000), [this, key = client.key] {
+    auto entry = clients_.find(key);
+    if (entry == clients_.end()) return;
+    Client& its = *entry->second;
+    if (std::exchange(its.use.host, std::min(its.use.host, its.granted())) != its.use.host)
+      say(its, usage(its));
+  });
 }
 
 void World::compute(Client& client) {
@@ -617,6 +668,7 @@ void World::resume(Client& client) {
 }
 
 void World::gate_opened(Client& client) {
+  if (now_ < client.barred_until) ++tally_.home;
   client.in_turn = true;
   client.idle_since = now_;
   if (!client.waiting) return;
@@ -626,6 +678,24 @@ void World::gate_opened(Client& client) {
     if (entry == clients_.end() || entry->second->asking || entry->second->waiting) return;
     if (!entry->second->computing || scenario_.lockstep || scenario_.entangled) compute(*entry->second);
   });
+}
+
+Usage World::usage(const Client& client, std::uint64_t request, bool stuck) const {
+  return {.request = request,
+          .use = client.use,
+          .stuck = stuck,
+          .job_host_limit = mebibytes(scenario_.job_host_limit)};
+}
+
+// Now and then the program takes so much host memory that what was evicted is in its way.
+void World::watch_host(SessionId key) {
+  auto entry = clients_.find(key);
+  if (entry == clients_.end() || winding_down_) return;
+  Client& client = *entry->second;
+  if (now_ >= client.barred_until && random(0, 9) == 0) client.barred_until = now_ + 5s;
+  if (now_ < client.barred_until && !client.gate && client.use.resident < client.granted())
+    say(client, Want{.host_short = 1});
+  at(now_ + 1s, [this, key] { watch_host(key); });
 }
 
 void World::watch_idle(SessionId key, unsigned generation) {

@@ -30,6 +30,12 @@ struct Scenario {
   TurnRules turns{.fixed = std::chrono::milliseconds(500)};
   bool deaths = false;
   bool host_runs_out = false;  // evictions get stuck now and then
+  bool host_short = false;     // programs need the host memory of what was evicted now and then
+  // In MiB, of what can be evicted: of a tenant, as the site says; of a step and of its job, as sessions
+  // tell. Zero: none.
+  unsigned host_cap = 0;
+  unsigned host_limit = 0;
+  unsigned job_host_limit = 0;
   unsigned restarts = 0;
   bool pins = false;
   bool lockstep = false;  // a session's work ends only when all others of its tenant have given as much
@@ -54,6 +60,9 @@ class World {
     unsigned settled = 0;  // what was swappable became pinned
     unsigned steps = 0;    // submissions that were let through for others of the tenant
     unsigned late = 0;     // growth with memory for a session whose turn was ending
+    unsigned home = 0;     // sessions that came home for their host memory
+    unsigned host_refusals = 0;
+    unsigned host_waits = 0;  // growth that was held back until host memory was given back
     Nanoseconds longest_wait{};
   };
   const Tally& tally() const { return tally_; }
@@ -67,6 +76,7 @@ class World {
   void check();
   void check_together();
   void check_end();
+  void check_host();
   void restart();
   void arrive(TenantId tenant, unsigned gpu);
   void die(SessionId id);
@@ -89,6 +99,8 @@ class World {
   void complete(Client& client);
   void resume(Client& client);
   void watch_idle(SessionId id, unsigned generation);
+  void watch_host(SessionId id);
+  Usage usage(const Client& client, std::uint64_t request = 0, bool stuck = false) const;
 
   unsigned random(unsigned least, unsigned most) {
     return std::uniform_int_distribution<unsigned>(least, most)(random_);
@@ -119,6 +131,7 @@ class World {
   Nanoseconds last_written_{};
   Nanoseconds timer_ = Nanoseconds::max();
   std::vector<GpuUuid> uuids_;
+  std::set<GpuUuid> begun_anew_;  // where more may count as promised than there is, since a restart
   std::map<SessionId, std::unique_ptr<Client>> clients_;
   std::uint64_t last_session_ = 0;
   bool winding_down_ = false;

@@ -113,10 +113,24 @@ TEST_CASE("A tenant has no more than the site lets it swap, over all its process
     use.host = mebibytes(30);
     b.say(1, Usage{.request = 0, .use = use, .stuck = 0});
     b.grow(2, 21, 0, 21);
-    CHECK_FALSE(b.granted(2));
-    b.tell(1, 10, 0);
-    b.grow(2, 40, 0, 21);
-    CHECK(b.granted(2));
+    CHECK_FALSE(b.sent<Verdict>(2));  // that will be soon
+    CHECK(b.session(2).use.swappable == mebibytes(20));
+    SECTION("and is granted then") {
+      b.tell(1, 10, 0);
+      CHECK(b.granted(2));
+      CHECK(b.session(2).use.swappable == mebibytes(21));
+      b.grow(2, 40, 0, 21);
+      CHECK(b.granted(2));
+    }
+    SECTION("or not, where it is not given back") {
+      b.pass(2s);
+      CHECK_FALSE(b.sent<Verdict>(2));
+      b.pass(1s);
+      REQUIRE(b.sent<Verdict>(2));
+      CHECK(b.sent<Verdict>(2)->granted == 0);
+      CHECK(b.sent<Verdict>(2)->host_most == mebibytes(50));
+      CHECK(b.session(2).use.swappable == mebibytes(20));
+    }
   }
   SECTION("a bound that was changed") {
     b.step(CapSet{.tenant = TenantId{1}, .cap = {}, .host_cap = mebibytes(40)});
@@ -137,6 +151,51 @@ TEST_CASE("A tenant has no more than the site lets it swap, over all its process
     CHECK(b.sent<MemoryView>(1)->free == mebibytes(5));
     CHECK(b.sent<MemoryView>(1)->total == mebibytes(100));
   }
+}
+
+TEST_CASE("The steps of a job have no more together than the job's limit can hold") {
+  Bench b;
+  for (const std::uint64_t session : {1, 2}) {
+    b.step(SessionCame{.session = SessionId{session},
+                       .tenant = TenantId{1},
+                       .step = {.job = 1, .step = static_cast<std::uint32_t>(session)},
+                       .cap = {},
+                       .hello = {}});
+    b.attach(session);
+  }
+  auto grow = [&b](std::uint64_t session, unsigned size) {
+    MemoryUse use = Bench::use(size, 0);
+    use.host_limit = mebibytes(50);
+    b.say(session, Usage{.request = 1, .use = use, .stuck = 0, .job_host_limit = mebibytes(60)});
+    return b.granted(session);
+  };
+  CHECK(grow(1, 40));
+  CHECK_FALSE(grow(2, 21));
+  CHECK(b.sent<Verdict>(2)->host_most == mebibytes(60));
+  CHECK(grow(2, 15));
+  b.say(2, MemoryQuery{.request = 9});
+  CHECK(b.sent<MemoryView>(2)->free == mebibytes(5));
+}
+
+TEST_CASE("Growth past what host memory can hold is refused after a restart too") {
+  Recovered recovered;
+  recovered.expected_sessions = 2;
+  Bench b(std::move(recovered));
+  Hello hello;
+  hello.resuming = 1;
+  for (const std::uint64_t session : {1, 2}) {
+    b.come(session, 1, hello);
+    b.attach(session);
+  }
+  MemoryUse use = Bench::use(30, 0);
+  use.host_limit = mebibytes(50);
+  for (const std::uint64_t session : {1, 2}) b.say(session, Usage{.request = 0, .use = use, .stuck = 0});
+  b.say(2, Usage{.request = 1, .use = use, .stuck = 0});
+  CHECK_FALSE(b.sent<Verdict>(2));
+  b.pass(2s);
+  REQUIRE(b.sent<Verdict>(2));
+  CHECK(b.sent<Verdict>(2)->granted == 0);
+  CHECK(b.sent<Verdict>(2)->host_most == mebibytes(50));
 }
 
 TEST_CASE("A refusal for want of device memory speaks of no host memory") {
@@ -194,6 +253,31 @@ TEST_CASE("Who is short of host memory for what was evicted comes home at once, 
   CHECK(b.open(2));
   b.pass(1s);  // it had a second before
   CHECK_FALSE(b.open(2));
+}
+
+TEST_CASE("Who is short of host memory does not wait for one that is just on its way in") {
+  Bench b;
+  b.settle_in(1, 1, 75);
+  b.come(2, 2);
+  b.attach(2);
+  b.grow(2, 75, 0);
+  b.release(2, 0, true);
+  b.pass(10s);
+  b.release(1, 75, false);
+  b.tell(1, 40, 0);  // all of it is away
+  REQUIRE(b.sent<Restore>(2));
+  CHECK(b.tenant(2).phase == Phase::entering);
+  b.want(1);
+  CHECK(b.tenant(2).phase == Phase::entering);
+  b.say(1, Want{.host_short = 1});
+  CHECK(b.sent<Revoke>(2));
+  CHECK(b.tenant(1).phase == Phase::entering);
+  // Nor is one of them put out by the other.
+  b.release(2, 75, true);
+  b.say(2, Want{.host_short = 1});
+  CHECK(b.tenant(1).phase == Phase::entering);
+  b.ready(1, 40);
+  CHECK(b.open(1));
 }
 
 TEST_CASE("Sessions are told of host memory that evictions may need before they need it") {
@@ -883,6 +967,29 @@ TEST_CASE(
     b.step(SessionGone{.session = SessionId{1}});
     CHECK(b.granted(2));
     CHECK(b.session(2).use.pinned == mebibytes(10));
+  }
+  SECTION("who has no lease makes it") {
+    Bench b;
+    b.settle_in(4, 4, 20);
+    b.settle_in(2, 2, 30);
+    b.settle_in(3, 2, 30);
+    b.come(1, 1);
+    b.attach(1);
+    b.grow(1, 90, 0);
+    b.release(1, 0, true);
+    b.pass(10s);
+    b.tell(1, 30, 0);
+    b.release(4, 20, false);
+    b.tell(4, 20, 10);
+    b.release(2, 30, true);
+    b.pass(100ms);
+    REQUIRE(b.sent<Step>(2));
+    settle(b, 30);
+    CHECK_FALSE(b.sent<Verdict>(2));
+    REQUIRE(b.sent<Evict>(4));
+    CHECK(b.sent<Evict>(4)->allowed == Bytes{});
+    b.tell(4, 20, 0);
+    CHECK(b.granted(2));
   }
   SECTION("there is none") {
     Bench b = two_leave(50);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // sharedgpud as a process of its own, spoken to over its socket, by peers that behave and peers that do not.
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -208,6 +209,56 @@ TEST_CASE("A session's life over the socket") {
   CHECK(status["tenants"][0]["pids"][0] == getpid());
   CHECK(status["gpus"][0]["name"] == "Test GPU");
   CHECK(status["gpus"][0]["verified"] == false);
+}
+
+// What a library of that version says and expects, byte by byte.
+struct OldClient {
+  UniqueFd socket;
+  unsigned char heard[256] = {};
+
+  explicit OldClient(const Daemon& daemon) {
+    Channel channel;
+    REQUIRE(channel.connect(daemon.socket().c_str()) == 0);
+    socket.reset(fcntl(channel.fd(), F_DUPFD_CLOEXEC, 0));
+    REQUIRE(socket);
+  }
+  void say(unsigned char version, unsigned char type, std::initializer_list<unsigned char> body) {
+    unsigned char bytes[256] = {0x55, 0x50, 0x47, 0x53, version, 0, type, 0};
+    std::copy(body.begin(), body.end(), bytes + 16);
+    REQUIRE(send(socket.get(), bytes, sizeof bytes, MSG_NOSIGNAL) == sizeof bytes);
+  }
+  // Passes over others; false: the arbiter has closed the connection.
+  bool hear(unsigned char version, unsigned char type) {
+    for (;;) {
+      pollfd entry = {.fd = socket.get(), .events = POLLIN, .revents = 0};
+      REQUIRE(poll(&entry, 1, 20000) == 1);
+      if (recv(socket.get(), heard, sizeof heard, 0) != sizeof heard) return false;
+      CHECK(heard[4] == version);
+      if (heard[6] == type) return true;
+    }
+  }
+};
+
+TEST_CASE("A library of an earlier version is served") {
+  Daemon daemon;
+  OldClient client(daemon);
+  client.say(3, 1, {});  // Hello
+  REQUIRE(client.hear(3, 64));
+  client.say(3, 2, {7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x40});  // Attach: GPU 7, 1 GiB
+  CHECK(client.hear(3, 65));
+  client.say(3, 4, {0xee});   // Want, with what was no field then
+  client.say(3, 8, {42, 0});  // MemoryQuery
+  CHECK(client.hear(3, 70));
+  CHECK(client.heard[16] == 42);
+}
+
+TEST_CASE("A library of too early a version is refused in words that it understands") {
+  Daemon daemon;
+  OldClient client(daemon);
+  client.say(2, 1, {});
+  REQUIRE(client.hear(2, 71));
+  CHECK_THAT(reinterpret_cast<const char*>(client.heard + 16), Catch::Contains("newer"));
+  CHECK_FALSE(client.hear(2, 71));
 }
 
 TEST_CASE("SwapPerUnit bounds what a tenant may have to evict, and status tells of it") {

@@ -175,9 +175,13 @@ TEST_CASE("where a roomy arena is refused, an exact one will do", "[allocation]"
   World t;
   for (int i = 0; i < 16; ++i) allocated(t, kibibytes(32));
   const MemoryUse before = t.memory.use();
-  t.books.limit = (before.swappable + kibibytes(32)).count;
+  SECTION("for want of device memory") { t.books.limit = (before.swappable + kibibytes(32)).count; }
+  SECTION("for want of host memory, which nobody is told of") {
+    t.budget.most = before.swappable + kibibytes(32);
+  }
   allocated(t, kibibytes(32));
   CHECK(t.memory.use().swappable == before.swappable + kibibytes(32));
+  CHECK(t.books.told_of_host == 0);
 }
 
 TEST_CASE("a footprint that the host budget can never hold is refused at once", "[allocation]") {
@@ -191,6 +195,7 @@ TEST_CASE("a footprint that the host budget can never hold is refused at once", 
   const unsigned asked = t.books.asked;
   CHECK(t.memory.allocate(&address, kibibytes(64)) == CUDA_ERROR_OUT_OF_MEMORY);
   CHECK(t.books.asked == asked);
+  CHECK(t.books.told_of_host == 1);
   CHECK(t.memory.use().swappable == kibibytes(200));
   allocated(t, kibibytes(48));
 }

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interposer/memory/host_budget.h"
 
+#include <sys/resource.h>
+
 #include <catch2/catch.hpp>
+#include <cerrno>
+#include <vector>
 
 #include "tests/unit/memory/support/root.h"
 
@@ -11,6 +15,12 @@ using sharedgpu::test::Root;
 namespace {
 
 std::string text(Bytes size) { return std::to_string(size.count) + "\n"; }
+
+rlimit descriptors() {
+  rlimit now = {};
+  getrlimit(RLIMIT_NOFILE, &now);
+  return now;
+}
 
 }  // namespace
 
@@ -35,6 +45,7 @@ TEST_CASE("the smallest room of a version 2 group and its ancestors counts", "[b
   const CgroupBudget budget(root.path());
   CHECK(budget.room() == gibibytes(3) - mebibytes(256));
   CHECK(budget.limit() == gibibytes(8) - mebibytes(256));
+  CHECK(budget.job_limit() == budget.limit());
   CHECK_FALSE(budget.tight({}));
 
   SECTION("what the job takes is seen at once") {
@@ -63,6 +74,55 @@ TEST_CASE("the smallest room of a version 2 group and its ancestors counts", "[b
   SECTION("a lifted limit is seen") {
     root.write(slurm + "/job_7/memory.max", "max\n");
     CHECK(budget.limit() == gibibytes(16) - mebibytes(512));
+  }
+  SECTION("what bounds the step alone does not bound the job") {
+    root.write(slurm + "/job_7/step_0/memory.max", text(gibibytes(4)));
+    CHECK(budget.limit() == gibibytes(4) - mebibytes(128));
+    CHECK(budget.job_limit() == gibibytes(8) - mebibytes(256));
+  }
+  SECTION("without descriptors the limits stay, and nothing may be taken") {
+    const rlimit before = descriptors();
+    const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &none);
+    const std::optional<Bytes> limit = budget.limit();
+    const std::optional<Bytes> of_job = budget.job_limit();
+    const Bytes room = budget.room();
+    const bool tight = budget.tight({});
+    setrlimit(RLIMIT_NOFILE, &before);
+    CHECK(limit == gibibytes(8) - mebibytes(256));
+    CHECK(of_job == limit);
+    CHECK(room == Bytes{});
+    CHECK_FALSE(tight);
+    CHECK(budget.room() == gibibytes(3) - mebibytes(256));
+  }
+}
+
+TEST_CASE("a limit that could never be read is told of once", "[budget]") {
+  static std::vector<std::string> told;
+  told.clear();
+  const auto tell = [](const char* path, int error) { told.push_back(path + std::to_string(error)); };
+  const Root root;
+  const std::string group = "/sys/fs/cgroup/job";
+  SECTION("one file") {
+    root.write("/proc/self/cgroup", "0::/job\n");
+    root.write(group + "/memory.current", text(gibibytes(1)));
+    std::filesystem::create_symlink("memory.max", root.path() + group + "/memory.max");  // a loop
+    const CgroupBudget budget(root.path(), tell);
+    CHECK(budget.limit() == std::nullopt);
+    CHECK(budget.limit() == std::nullopt);
+    CHECK(told == std::vector{root.path() + group + "/memory.max" + std::to_string(ELOOP)});
+  }
+  SECTION("where the process is: it is looked for again, and nothing may be taken before") {
+    std::filesystem::create_directories(root.path() + "/proc/self");
+    std::filesystem::create_symlink("cgroup", root.path() + "/proc/self/cgroup");
+    const CgroupBudget budget(root.path(), tell);
+    CHECK(budget.room() == Bytes{});
+    CHECK(told.size() == 1);
+    std::filesystem::remove(root.path() + "/proc/self/cgroup");
+    root.write("/proc/self/cgroup", "0::/job\n");
+    root.write(group + "/memory.current", text(gibibytes(1)));
+    root.write(group + "/memory.max", text(gibibytes(2)));
+    CHECK(budget.room() == gibibytes(1) - mebibytes(64));
   }
 }
 

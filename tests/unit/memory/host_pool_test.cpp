@@ -290,6 +290,20 @@ TEST_CASE("what the job is just taking for itself is left to it", "[pool]") {
       t.budget.left -= kSlab;
     }
   }
+  SECTION("nor is what the pool is just giving back") {
+    t.host.time += 2s;
+    t.pool.trim(kSlab);
+    t.budget.left = before;
+    t.pool.watch();
+    t.host.before_unmap = [&t] {
+      t.host.time += 50ms;
+      t.pool.watch();
+    };
+    t.pool.trim({});
+    CHECK(t.pool.held() == Bytes{});
+    t.budget.left = {2 * kSlab.count};
+    CHECK(t.pool.take(kSlab));
+  }
   SECTION("nor is what other processes of the job take for theirs") {
     t.pool.prepare({}, 2);
     t.host.time += 2s;
@@ -342,6 +356,7 @@ class SharedLimit final : public HostBudget, public HostSystem {
   bool tight(Bytes /*more*/) const override { return false; }
   bool used_up() const override { return false; }
   std::optional<Bytes> limit() const override { return limit_; }
+  std::optional<Bytes> job_limit() const override { return limit_; }
 
   std::byte* map(Bytes size, unsigned threads) override {
     std::this_thread::yield();  // the others look as well

@@ -70,12 +70,62 @@ TEST_CASE("What is no message is an error") {
     bad.magic = 1;
     REQUIRE(pair.a.send(bad) == 0);
   }
-  SECTION("another version") {
-    Message bad = Message::of(Want{});
-    bad.version = 99;
-    REQUIRE(pair.a.send(bad) == 0);
-  }
   CHECK(pair.b.receive(message, fd) == EPROTO);
+}
+
+// As a peer of that version sends it: with anything where later versions have added something.
+Message of_version(std::uint16_t version, MessageType type) {
+  Message message;
+  std::memset(message.body, 0xee, sizeof message.body);
+  message.version = version;
+  message.type = type;
+  return message;
+}
+
+TEST_CASE("A peer of an earlier version is heard, and answered in its own") {
+  Pair pair;
+  Message message;
+  UniqueFd fd;
+  const Message old = of_version(3, MessageType::register_job);
+  REQUIRE(send(pair.a.fd(), &old, sizeof old, 0) == sizeof old);
+  REQUIRE(pair.b.receive(message, fd) == 0);
+  CHECK(message.as<RegisterJob>().step.job == 0xeeeeeeee);
+  CHECK(message.as<RegisterJob>().options.backend_given == 0xee);
+  CHECK(message.as<RegisterJob>().options.gpus == 0);
+  const Message want = of_version(3, MessageType::want);
+  REQUIRE(send(pair.a.fd(), &want, sizeof want, 0) == sizeof want);
+  REQUIRE(pair.b.receive(message, fd) == 0);
+  CHECK(message.as<Want>().host_short == 0);
+
+  REQUIRE(pair.b.send(Message::of(RegisterReply{.accepted = 1})) == 0);
+  REQUIRE(recv(pair.a.fd(), &message, sizeof message, 0) == sizeof message);
+  CHECK(message.version == 3);
+  CHECK(message.as<RegisterReply>().accepted == 1);
+}
+
+TEST_CASE("A peer of a later version is heard as far as it is understood") {
+  Pair pair;
+  Message message;
+  UniqueFd fd;
+  const Message later = of_version(kProtocolVersion + 1, MessageType::want);
+  REQUIRE(send(pair.a.fd(), &later, sizeof later, 0) == sizeof later);
+  REQUIRE(pair.b.receive(message, fd) == 0);
+  CHECK(message.as<Want>().host_short == 0xee);
+  REQUIRE(pair.b.send(message) == 0);
+  REQUIRE(pair.a.receive(message, fd) == 0);
+  CHECK(message.version == kProtocolVersion);
+}
+
+TEST_CASE("A peer of too early a version can be told so") {
+  Pair pair;
+  Message message;
+  UniqueFd fd;
+  const Message old = of_version(kOldestVersion - 1, MessageType::hello);
+  REQUIRE(send(pair.a.fd(), &old, sizeof old, 0) == sizeof old);
+  CHECK(pair.b.receive(message, fd) == EPROTONOSUPPORT);
+  REQUIRE(pair.b.send(Message::of(Refused{.reason = "too old"})) == 0);
+  REQUIRE(recv(pair.a.fd(), &message, sizeof message, 0) == sizeof message);
+  CHECK(message.version == kOldestVersion - 1);
 }
 
 TEST_CASE("Waiting for a message ends in time") {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <optional>
 
@@ -29,6 +30,7 @@ class FakeBooks final : public Books {
     last = use;
     stuck = is_stuck;
   }
+  void refused_by_host(Bytes /*most*/) override { ++told_of_host; }
   bool capturing() override { return in_capture; }
   bool idle() override { return is_idle; }
   bool still_lent(CUdeviceptr base) override { return base == lent; }
@@ -40,6 +42,7 @@ class FakeBooks final : public Books {
   std::atomic<bool> settles{true};
   std::atomic<CUdeviceptr> lent{0};
   std::atomic<unsigned> asked{0};
+  std::atomic<unsigned> told_of_host{0};
   std::mutex mutex;  // guards what follows
   unsigned reports = 0;
   MemoryUse last;
@@ -52,6 +55,7 @@ class FakeBudget final : public HostBudget {
   bool tight(Bytes /*more*/) const override { return is_tight; }
   bool used_up() const override { return is_used_up; }
   std::optional<Bytes> limit() const override { return most; }
+  std::optional<Bytes> job_limit() const override { return most; }
 
   Bytes left = gibibytes(64);
   bool is_tight = false;
@@ -67,7 +71,10 @@ class FakeHost final : public HostSystem {
     most_threads = std::max(most_threads.load(), threads);
     return fails() ? nullptr : real_.map(size, 1);
   }
-  void unmap(std::byte* data, Bytes size) override { real_.unmap(data, size); }
+  void unmap(std::byte* data, Bytes size) override {
+    if (before_unmap) before_unmap();
+    real_.unmap(data, size);
+  }
   bool start(Thread& thread, void* (*work)(void*), void* argument) override {
     if (fails()) return false;
     ++started;
@@ -79,6 +86,7 @@ class FakeHost final : public HostSystem {
   Nanoseconds now() const override { return time; }
 
   Nanoseconds time{};
+  std::function<void()> before_unmap;
   // The n-th of the calls from now on (counted from 1) fails, and all after it; 0: none.
   std::atomic<int> fail_from{0};
   std::atomic<unsigned> most_threads{0};
