@@ -25,6 +25,8 @@ inline constexpr AddedField kAddedFields[] = {
     SHAREDGPU_ADDED(4, RunRequest, options.gpus), SHAREDGPU_ADDED(4, RunRequest, chosen),
     SHAREDGPU_ADDED(4, RunReply, gpus),           SHAREDGPU_ADDED(4, RegisterJob, options.gpus),
     SHAREDGPU_ADDED(4, RegisterReply, gpus),      SHAREDGPU_ADDED(5, Usage, job_host_limit),
+    SHAREDGPU_ADDED(5, RunRequest, devices),      SHAREDGPU_ADDED(5, RegisterJob, devices),
+    SHAREDGPU_ADDED(5, RegisterJob, whole),
 };
 
 #undef SHAREDGPU_ADDED

@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
   if (before) become(what);
   start();
   Kernels kernels;
-  Buffer buffer(kernels, std::size_t{256} << 20, 1);
+  Buffer buffer(kernels, std::size_t{128} << 20, 1);
   check(cuCtxSynchronize(), "cuCtxSynchronize");
   if (!before) become(what);
   exercise(buffer, 20);

@@ -75,16 +75,16 @@ void go_on_after_closing() {
   limit_table();
   start();
   Kernels kernels;
-  Buffer buffer(kernels, std::size_t{96} << 20, 1);
+  Buffer buffer(kernels, std::size_t{48} << 20, 1);
   for (int round = 0; round < 3; ++round) {
     close_all();
     OwnFiles files(true);
     for (int i = 0; i < 20; ++i) {  // questions to the arbiter, and turns
       CUdeviceptr more = 0;
       std::size_t free = 0;
-      check(cuMemAlloc(&more, std::size_t{40} << 20), "cuMemAlloc");
+      check(cuMemAlloc(&more, std::size_t{20} << 20), "cuMemAlloc");
       check(cuMemGetInfo(&free, nullptr), "cuMemGetInfo");
-      check(cuMemsetD8(more, 1, std::size_t{40} << 20), "cuMemsetD8");
+      check(cuMemsetD8(more, 1, std::size_t{20} << 20), "cuMemsetD8");
       check(cuMemFree(more), "cuMemFree");
     }
     files.check_untouched();
@@ -97,7 +97,7 @@ void go_on_after_closing() {
 void stop_without_sockets() {
   start();
   Kernels kernels;
-  Buffer buffer(kernels, std::size_t{300} << 20, 1);
+  Buffer buffer(kernels, std::size_t{150} << 20, 1);
   check(cuCtxSynchronize(), "cuCtxSynchronize");
   for (int fd = 3; fd < 1024; ++fd) {
     struct stat file = {};
@@ -112,7 +112,7 @@ void stop_without_sockets() {
 void sleep_on() {
   start();
   Kernels kernels;
-  Buffer buffer(kernels, std::size_t{300} << 20, 1);
+  Buffer buffer(kernels, std::size_t{150} << 20, 1);
   check(cuCtxSynchronize(), "cuCtxSynchronize");
   execlp("sleep", "sleep", "600", nullptr);
   fail("no sleep");
@@ -145,7 +145,7 @@ int main(int argc, char** argv) {
       taken.pop_back();
     }
     start();
-    exercise(std::size_t{96} << 20, 1, 10);
+    exercise(std::size_t{48} << 20, 1, 10);
   }
   std::printf("descriptors: every byte verified\n");
   return 0;

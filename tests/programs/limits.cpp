@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
   } else {
     start();
     Kernels kernels;
-    Buffer buffer(kernels, std::size_t{256} << 20, 1);
+    Buffer buffer(kernels, std::size_t{128} << 20, 1);
     check(cuCtxSynchronize(), "cuCtxSynchronize");
     set_limit(RLIMIT_AS, address_space() + (std::size_t{8} << 20));
     for (std::uint64_t i = 0; i < 100; ++i) {
