@@ -13,7 +13,7 @@ contend() {
 # Only the rival is left in the books, and on the GPU.
 only_rival_left() {
   until_true 60 json_is 'len(s["tenants"])' 1
-  until_true 60 used_is $(((384 + ${SIMGPU_CONTEXT%MiB}) << 20))
+  until_true 60 used_is $(((192 + ${SIMGPU_CONTEXT%MiB}) << 20))
 }
 
 nothing_left() {

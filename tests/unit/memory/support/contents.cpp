@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// By words, and not in the header: sanitizers make each access dear, and the tests that include it are not optimized.
+// By words, and not in the header: sanitizers make each access dear, and the tests that include it are not
+// optimized.
 #include <algorithm>
 #include <cstring>
 
@@ -8,14 +9,17 @@
 namespace sharedgpu::test {
 namespace {
 
-std::uint64_t word(unsigned seed, std::size_t index) { return (seed * 131ull + index + 1) * 0x9e3779b97f4a7c15ull; }
+std::uint64_t word(unsigned seed, std::size_t index) {
+  return (seed * 131ull + index + 1) * 0x9e3779b97f4a7c15ull;
+}
 
 // Hands each word's part of the block to `each`, until that returns false.
 template <class Each>
 bool all_words(CUdeviceptr address, Bytes size, unsigned seed, Each each) {
   for (std::size_t at = 0, index = 0; at < size.count; at += sizeof(std::uint64_t), ++index) {
     const std::uint64_t expected = word(seed, index);
-    if (!each(bytes_at(address) + at, expected, std::min(sizeof expected, std::size_t{size.count} - at))) return false;
+    if (!each(bytes_at(address) + at, expected, std::min(sizeof expected, std::size_t{size.count} - at)))
+      return false;
   }
   return true;
 }
@@ -30,9 +34,10 @@ void fill(CUdeviceptr address, Bytes size, unsigned seed) {
 }
 
 bool holds(CUdeviceptr address, Bytes size, unsigned seed) {
-  return all_words(address, size, seed, [](const std::byte* there, const std::uint64_t& expected, std::size_t count) {
-    return std::memcmp(there, &expected, count) == 0;
-  });
+  return all_words(address, size, seed,
+                   [](const std::byte* there, const std::uint64_t& expected, std::size_t count) {
+                     return std::memcmp(there, &expected, count) == 0;
+                   });
 }
 
 }  // namespace sharedgpu::test
