@@ -24,9 +24,9 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
   for door in "" --dlsym; do
     tenant "own$door" nvml --bytes 32MiB $door
     succeeds "own$door"
-    (($(says "own$door" total) == 256 * MIB))
-    (($(says "own$door" used) == 64 * MIB))
-    grep -qE "^pid [0-9]+ used $((64 * MIB))$" "$DIR/own$door.out"
+    (($(says "own$door" total) == 128 * MIB))
+    (($(says "own$door" used) == 32 * MIB))
+    grep -qE "^pid [0-9]+ used $((32 * MIB))$" "$DIR/own$door.out"
   done
 }
 
@@ -37,7 +37,7 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
   tenant own nvml --bytes 32MiB
   succeeds own
   (($(grep -c ^pid "$DIR/own.out") == 1))
-  (($(says own used) == 64 * MIB))
+  (($(says own used) == 32 * MIB))
 }
 
 @test "a process without a session sees the room that it would have" {
@@ -49,7 +49,7 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
   for door in "" --dlsym; do
     tenant "look$door" nvml $door
     succeeds "look$door"
-    (($(says "look$door" total) == 256 * MIB && $(says "look$door" used) == 0))
+    (($(says "look$door" total) == 128 * MIB && $(says "look$door" used) == 0))
     run ! grep -q ^pid "$DIR/look$door.out"
   done
   # Having looked made nobody a tenant.
@@ -63,10 +63,10 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
   with_nvml
   tenant first nvml --bytes 32MiB --gpu 0
   succeeds first
-  (($(says first used) == 64 * MIB))
+  (($(says first used) == 32 * MIB))
   tenant second nvml --bytes 32MiB --gpu 1
   succeeds second
-  (($(says second total) == 256 * MIB && $(says second used) == 0))
+  (($(says second total) == 128 * MIB && $(says second used) == 0))
 }
 
 @test "a process sees the other processes of its tenant, as nvidia-smi in a job does" {
@@ -79,8 +79,8 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
     "$0/nvml" >"$1/look.out"; status=$?
     echo "holder $holder" >>"$1/look.out"
     kill $holder; exit $status' "$PROGRAMS" "$DIR" 2>"$DIR/run.err"
-  (($(says look used) == 64 * MIB))
-  grep -qx "pid $(says look holder) used $((64 * MIB))" "$DIR/look.out"
+  (($(says look used) == 32 * MIB))
+  grep -qx "pid $(says look holder) used $((32 * MIB))" "$DIR/look.out"
   (($(grep -c ^pid "$DIR/look.out") == 1))
 }
 
@@ -105,12 +105,12 @@ END
 @test "without an arbiter, or for a GPU that it does not know, NVML's own answer stands" {
   with_nvml
   LD_PRELOAD=$PRELOAD "$PROGRAMS/nvml" >"$DIR/alone.out" 2>"$DIR/alone.err"
-  (($(says alone total) == 512 * MIB))
+  (($(says alone total) == 256 * MIB))
   [[ ! -s $DIR/alone.err ]]
   start_arbiter DeviceMemoryLimit=128MiB
   SIMGPU_STATE=$DIR/another tenant unknown nvml
   succeeds unknown
-  (($(says unknown total) == 512 * MIB))
+  (($(says unknown total) == 256 * MIB))
 }
 
 @test "an arbiter that was killed is not waited for" {
@@ -119,5 +119,5 @@ END
   wait "$ARBITER" 2>/dev/null || true
   with_nvml
   LD_PRELOAD=$PRELOAD "$PROGRAMS/nvml" >"$DIR/alone.out"
-  (($(says alone total) == 512 * MIB))
+  (($(says alone total) == 256 * MIB))
 }

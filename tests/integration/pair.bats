@@ -64,8 +64,8 @@ load helpers
   tenant one hold --bytes 75% --seconds 2 --verify
   tenant two hold --bytes 75% --seconds 2 --verify
   all_succeed one two
-  grep -q 'over 201326592 bytes' "$DIR/one.out" # 75% of 256 MiB
-  (($(gpu peak) <= (256 + 2 * 8) << 20))
+  grep -q 'over 100663296 bytes' "$DIR/one.out" # 75% of 128 MiB
+  (($(gpu peak) <= (128 + 2 * 4) << 20))
 }
 
 @test "an allocation that could never be held fails at once" {

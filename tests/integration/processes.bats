@@ -100,8 +100,8 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
 }
 
 @test "however a program ends in the middle of an eviction, nothing is left" {
-  # An eviction of 256 MiB takes half a second.
-  export SIMGPU_PCIE=0.5
+  # An eviction of 128 MiB takes half a second.
+  export SIMGPU_PCIE=0.25
   start_arbiter
   tenant rival hold --bytes 75% --of 256MiB --seconds 600 --gap-ms 50 --progress
   progresses rival

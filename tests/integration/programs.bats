@@ -73,7 +73,7 @@ contend() {
 
 @test "stream-ordered memory is swapped like any other" {
   contend
-  tenant async async_alloc --rounds 4 --bytes 134217728
+  tenant async async_alloc --rounds 4 --bytes 67108864
   succeeds async
 }
 

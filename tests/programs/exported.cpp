@@ -60,7 +60,7 @@ void show(CUdeviceptr address, std::size_t bytes, const std::string& how) {
 
 int main(int argc, char** argv) {
   CommandLine app("Shows memory that it has mapped itself to a network card, works on it, and verifies it.");
-  std::size_t piece = 64 << 20;
+  std::size_t piece = 32 << 20;
   unsigned pieces = 4;
   unsigned shown = 2;
   double seconds = 3;

@@ -21,7 +21,7 @@ void count(int) { signals = signals + 1; }
 
 int main(int argc, char** argv) {
   CommandLine app("Works on the GPU under a rain of signals.");
-  std::string bytes = "256MiB";
+  std::string bytes = "128MiB";
   std::uint64_t steps = 60;
   app.add_option("--bytes", bytes, "device memory");
   app.add_option("--steps", steps, "kernels");

@@ -80,7 +80,7 @@ void find_again(std::size_t bytes) {
 
 int main(int argc, char** argv) {
   CommandLine app("Grows and shrinks ranges of its own virtual memory, and verifies them.");
-  std::size_t bytes = 20 << 20;
+  std::size_t bytes = 10 << 20;
   unsigned pieces = 6;
   unsigned rounds = 3;
   double seconds = 0;
