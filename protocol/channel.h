@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One end of a Unix seqpacket connection that carries Messages, and at most one descriptor with each.
 //
-// Safe for one sender and one receiver thread at once; several senders need a lock of their own. No
-// exceptions; errors are errno values. Every descriptor made or received here is close-on-exec.
+// For one thread at a time: what is received says which version is to be sent. No exceptions; errors are
+// errno values. Every descriptor made or received here is close-on-exec.
 #pragma once
 
 #include "protocol/messages.h"

@@ -30,7 +30,7 @@ inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
 // only grow: what is added goes behind what there was, means at zero what was meant without it, raises the
 // version, and is entered in versions.h. Ends of two versions speak the lower one.
 inline constexpr std::uint16_t kProtocolVersion = 5;
-inline constexpr std::uint16_t kOldestVersion = 3;  // that is still understood
+inline constexpr std::uint16_t kOldestVersion = 4;  // that is still understood
 
 enum class Backend : std::uint8_t { swap = 0, managed = 1, native = 2 };
 

@@ -21,15 +21,16 @@ struct AddedField {
   AddedField { version, Body::kType, offsetof(Body, field), sizeof(Body{}.field) }
 
 inline constexpr AddedField kAddedFields[] = {
-    SHAREDGPU_ADDED(4, Verdict, host_most),       SHAREDGPU_ADDED(4, Want, host_short),
-    SHAREDGPU_ADDED(4, RunRequest, options.gpus), SHAREDGPU_ADDED(4, RunRequest, chosen),
-    SHAREDGPU_ADDED(4, RunReply, gpus),           SHAREDGPU_ADDED(4, RegisterJob, options.gpus),
-    SHAREDGPU_ADDED(4, RegisterReply, gpus),      SHAREDGPU_ADDED(5, Usage, job_host_limit),
-    SHAREDGPU_ADDED(5, RunRequest, devices),      SHAREDGPU_ADDED(5, RegisterJob, devices),
+    SHAREDGPU_ADDED(5, Usage, job_host_limit),
+    SHAREDGPU_ADDED(5, RunRequest, devices),
+    SHAREDGPU_ADDED(5, RegisterJob, devices),
     SHAREDGPU_ADDED(5, RegisterJob, whole),
 };
 
 #undef SHAREDGPU_ADDED
+
+// It lies in the middle of other messages: what is added to it would move what follows there.
+static_assert(sizeof(MemoryUse) == 56 && offsetof(Usage, stuck) == 64);
 
 // Sets what the sender did not know of yet to zero.
 inline void clear_what_was_added_since(Message& message) {

@@ -48,6 +48,7 @@ struct SlurmStep {
 SharedGpuStep published = {
     .job = 0, .step = 0, .units = 0, .socket = nullptr, .asking = PTHREAD_MUTEX_INITIALIZER, .ended = false};
 std::uint32_t tasks_ended = 0;
+std::string shown;  // the step's GPUs, where it holds some of gres/gpu beside the shared ones
 std::string published_socket;
 // For the job's stderr, where its first task is about to start.
 std::string notice;
@@ -144,6 +145,7 @@ void show_gpus(spank_t spank, const SlurmStep& step, const RegisterReply& reply)
   }
   set_variable(spank, kVisible, format_gpus(reply.gpus));
   set_variable(spank, kGpus, format_gpus(reply.gpus));
+  if (reply.whole > 0) shown = format_gpus(reply.gpus);
   GpuList shared = reply.gpus;
   shared.count -= reply.whole;
   const std::string problem = shortfall(shared, given_options().gpus);
@@ -215,6 +217,9 @@ void remote_init_post_opt(spank_t spank, int count, char** arguments) {
 
 // As the user, in the task's own process, with its stderr.
 void remote_task_init(spank_t spank) {
+  // Where gres/gpu has bound the task, its numbers count what the task opens, or the host's GPUs, never our
+  // list.
+  if (!shown.empty() && get_variable(spank, kVisible) != shown) spank_unsetenv(spank, kGpus);
   int task = 0;
   if (notice.empty() || spank_get_item(spank, S_TASK_ID, &task) != ESPANK_SUCCESS || task != 0) return;
   if (write(STDERR_FILENO, notice.data(), notice.size()) < 0) return;  // nobody is left to be told

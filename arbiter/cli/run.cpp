@@ -82,17 +82,17 @@ std::string read_options(const Arguments& arguments, JobOptions& options) {
 
 // What the user's environment says of waiting for an arbiter comes before the site's settings, as it does in
 // the library. Returns an empty string or what is wrong.
-std::string read_environment(Settings& settings) {
+void read_environment(Settings& settings) {
   const char* text = std::getenv("SHAREDGPU_ARBITER_TIMEOUT");
-  if (text == nullptr || *text == '\0') return {};
+  if (text == nullptr || *text == '\0') return;
   unsigned long milliseconds = 0;
   const char* end = text + std::strlen(text);
   auto [rest, error] = std::from_chars(text, end, milliseconds);
   if (error != std::errc{} || rest != end || milliseconds > 86'400'000)
-    return std::string("SHAREDGPU_ARBITER_TIMEOUT: '") + text +
-           "' is not a number of milliseconds, at most a day";
-  settings.arbiter_timeout = std::chrono::milliseconds(milliseconds);
-  return {};
+    complain(std::string("SHAREDGPU_ARBITER_TIMEOUT: '") + text +
+             "' is not a number of milliseconds, at most a day; ignored");
+  else
+    settings.arbiter_timeout = std::chrono::milliseconds(milliseconds);
 }
 
 // Connects and asks, for at most `patience`: the arbiter may just be starting. Returns an empty string, or
@@ -171,11 +171,11 @@ int run(const Arguments& arguments) {
   if (!load_settings(arguments.config, settings)) return 2;
   JobOptions options;
   std::string error = read_options(arguments, options);
-  if (error.empty()) error = read_environment(settings);
   if (!error.empty()) {
     complain(error);
     return 2;
   }
+  read_environment(settings);
   std::string library = find_sibling("../lib/sharedgpu/libsharedgpu.so", "../interposer/libsharedgpu.so");
   Channel channel;
   RunReply reply;

@@ -283,6 +283,8 @@ void Core::on(const From<Usage>& event) {
   const MemoryUse wanted = settled(told, settling);
   const bool told_before = usage.request != 0 && std::exchange(session->told_growth, false);
   const bool grows = told_before || wanted.swappable > session->use.swappable;  // less is always right
+  if (usage.request != 0)
+    session->growth_counted = told_before || (session->growth_counted && !session->requests.empty());
   const Bytes host_most = grows ? passed_host_bound(*session, wanted) : Bytes{};
   const bool never = host_most != Bytes{} || !could_ever_fit(*session, wanted);
   if (usage.request != 0 && !in_grace_ && never) {

@@ -105,8 +105,10 @@ void LeaseBook::carry(TenantId tenant, const GpuUuid& gpu, Nanoseconds time) {
 }
 
 void LeaseBook::forget(TenantId tenant) {
-  std::erase_if(both_, [&](const auto& entry) { return entry.first.first == tenant; });
-  std::erase_if(tenants_, [&](const auto& entry) { return entry.first.first == tenant; });
+  // By the order of the keys: a host may have seen many thousand steps.
+  const TenantId next{tenant.value + 1};
+  both_.erase(both_.lower_bound({tenant, {}}), both_.lower_bound({next, {}}));
+  tenants_.erase(tenants_.lower_bound({tenant, {}}), tenants_.lower_bound({next, {}}));
 }
 
 }  // namespace sharedgpu

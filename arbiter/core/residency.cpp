@@ -138,6 +138,9 @@ Bytes Core::settle_pinned(Gpu& gpu) {
       if (has_arrived(*session)) session->allowed = minus(session->allowed, settling);
       if (drained(*session)) session->allowed = std::min(session->allowed, session->use.resident);
       session->settling = {};
+      // Nothing arrives while it settles: what it was told to bring and has not, it will not bring.
+      if (session->tenant->phase == Phase::running)
+        session->under_way = std::min(session->under_way, session->use.swappable);
       const Bytes lacks = minus(promised(gpu), gpu.usable);
       if (lacks == Bytes{} || promised(*session) <= promised(before)) continue;
       *session = before;
@@ -284,6 +287,7 @@ void Core::refuse(Session& session, Bytes host_most) {
 // A session that comes back tells growth along with what it has, and all of it counts as promised. It is
 // granted when what is promised is there: until then others evict for it, or leave.
 bool Core::is_promised_already(Session& session) {
+  if (!session.growth_counted) return false;
   const bool takes = at_work(session) || session.use.pinned != Bytes{};
   if (!takes || !on_gpu(&session) || promised(*session.gpu) <= session.gpu->usable) return false;
   const Nanoseconds due = session.asked_to_grow + patience_for(session.use.footprint());

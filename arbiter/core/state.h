@@ -41,10 +41,10 @@ struct Session {
   Tenant* tenant = nullptr;
   Gpu* gpu = nullptr;  // null until Attach
   StepName step;
-  bool resumed = false;  // came back after the arbiter's death and has not told its use yet
-  bool told_growth =
-      false;              // since it came back it has not asked: what it told may hold growth not granted yet
-  bool expected = false;  // the grace after a restart lasts until what it has is known
+  bool resumed = false;      // came back after the arbiter's death and has not told its use yet
+  bool told_growth = false;  // since it came back it has not asked, and may have told growth not granted yet
+  bool growth_counted = false;  // what it asks for it told as it came back: it counts as promised already
+  bool expected = false;        // the grace after a restart lasts until what it has is known
 
   MemoryUse use;                        // as told, growth that it waits for included
   Bytes allowed;                        // may be resident; what it was told, or is about to be told

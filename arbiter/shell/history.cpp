@@ -57,10 +57,10 @@ void History::add(const Record& record) {
   last_ = std::max(last_, record.at);  // checkpoints tell of older times
 }
 
-// Tenants that are there, or may come again, or whose times may be asked for. A job may pause for long; where
-// the host was booted since, its steps have ended.
+// Tenants that are there, or may come again, or whose times may be asked for. A job may pause between steps;
+// one that has a step is kept by its slurmstepd. Where the host was booted since, its steps have ended.
 std::set<TenantId> History::that_may_come() const {
-  constexpr auto kLongestPause = std::chrono::hours(24 * 60);
+  constexpr auto kLongestPause = std::chrono::hours(24 * 7);
   std::set<TenantId> ids;
   for (const auto& [id, tenant] : tenants.all())
     if (!tenant.name.is_job()) ids.insert(id);
@@ -75,13 +75,20 @@ std::set<TenantId> History::that_may_come() const {
 std::vector<Record> History::checkpoint(std::uint64_t (*starts)(pid_t)) {
   keep_placements(starts);
   const std::set<TenantId> kept = that_may_come();
+  std::vector<TenantId> over;
+  for (const auto& [id, tenant] : tenants.all())
+    if (kept.count(id) == 0) over.push_back(id);
+  for (TenantId id : over) {
+    tenants.forget(id);
+    recovered.leases.forget(id);
+    touched_.erase(id);
+  }
   std::vector<Record> records;
   auto add = [&](Nanoseconds at, auto what) { records.push_back({.at = at, .what = std::move(what)}); };
   add(last_,
       CheckpointRecord{.tenant = tenants.last(), .session = last_session, .epoch = recovered.last_epoch});
   if (!boot_.boot_id.empty()) add(last_, boot_);
   for (const auto& [id, tenant] : tenants.all()) {
-    if (kept.count(id) == 0) continue;
     const auto touched = touched_.find(id);
     const Nanoseconds at = touched == touched_.end() ? last_ : touched->second;
     add(at, TenantRecord{.tenant = id, .name = tenant.name, .uid = tenant.uid});

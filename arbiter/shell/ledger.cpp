@@ -50,7 +50,9 @@ std::set<unsigned> older_files(const std::string& path) {
     unsigned number = 0;
     const char* end = name.data() + name.size();
     const auto [rest, wrong] = std::from_chars(name.data() + prefix.size(), end, number);
-    if (wrong == std::errc{} && rest == end && number > 0) numbers.insert(number);
+    // Only names that are given here: others are somebody's copies.
+    const bool ours = wrong == std::errc{} && rest == end && name[prefix.size()] != '0' && number < 1000;
+    if (ours) numbers.insert(number);
   }
   return numbers;
 }
@@ -103,21 +105,29 @@ Ledger::Replay replay_ledger(std::string_view text, const std::function<void(con
 // most, and then known by its inode.
 std::string read_ledger(const std::string& path, bool enough, std::vector<std::string>& texts) {
   std::set<std::pair<dev_t, ino_t>> met;
-  std::vector<std::string> names = {path};
-  for (unsigned number : older_files(path)) names.push_back(path + "." + std::to_string(number));
-  for (const std::string& name : names) {
+  std::string trouble;
+  std::string name = path;
+  for (unsigned number = 0;;) {
     const UniqueFd file(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     struct stat status = {};
-    if (!file && errno == ENOENT && name != path) continue;
-    if (!file || fstat(file.get(), &status) != 0) return error_of(name);
-    if (!met.insert({status.st_dev, status.st_ino}).second) continue;
-    int error = 0;
-    texts.push_back(read_all(file.get(), error));
-    if (error != 0) return name + ": " + std::strerror(error);
-    if (enough && begins_with_checkpoint(texts.back())) break;
+    int error = file && fstat(file.get(), &status) == 0 ? 0 : errno;
+    if (error == 0 && met.insert({status.st_dev, status.st_ino}).second) {
+      std::string text = read_all(file.get(), error);
+      if (error == 0) texts.push_back(std::move(text));
+    }
+    if (error != 0 && (error != ENOENT || number == 0)) {
+      trouble = name + ": " + std::strerror(error);
+      if (number == 0) return trouble;
+    }
+    if (enough && !texts.empty() && begins_with_checkpoint(texts.back())) break;
+    const std::set<unsigned> older = older_files(path);  // anew: they move up meanwhile
+    const auto next = older.upper_bound(number);
+    if (next == older.end()) break;
+    number = *next;
+    name = path + "." + std::to_string(number);
   }
   std::reverse(texts.begin(), texts.end());
-  return {};
+  return trouble;
 }
 
 Ledger::~Ledger() {
@@ -137,7 +147,10 @@ std::string Ledger::open(const std::string& path, const std::function<void(const
   file_ = std::make_shared<UniqueFd>(calls_->open(path, O_RDWR | O_CREAT | O_APPEND));
   if (!*file_) return error_of(path);
   std::vector<std::string> texts;
-  if (std::string error = read_ledger(path, true, texts); !error.empty()) return error;
+  if (std::string error = read_ledger(path, true, texts); !error.empty()) {
+    if (texts.empty()) return error;
+    complaints_.push_back(error + "; what is in it is not known here");
+  }
   replay = {};
   for (const std::string& text : texts) {
     const Replay part = replay_ledger(text, [&](const Record& record) {
@@ -170,6 +183,7 @@ void Ledger::append(const Record& record) {
     pending_ += format_record({.at = record.at, .what = LostRecord{.records = lost_}});
     lost_ = 0;
     rotate_at_ = 0;  // the next checkpoint knows what they told
+    owes_checkpoint_ = true;
   }
   pending_ += format_record(record);
 }
@@ -219,11 +233,12 @@ void Ledger::rotate() {
   }
   if (!what.empty()) {
     calls_->unlink(new_path);
-    rotate_at_ = size_ + limits_.size / 8;
+    rotate_at_ = size_ + limits_.size / (owes_checkpoint_ ? 1024 : 8);
     complaints_.push_back(what + "; the ledger's file is not replaced by a new one yet, and grows");
     return;
   }
   std::lock_guard lock(mutex_);
+  owes_checkpoint_ = false;
   old_file_ = std::exchange(file_, file);
   dirty_ = true;
   wake_.notify_one();

@@ -81,6 +81,7 @@ class Ledger {
   History past_;  // what the records come to
   std::string pending_;
   std::uint64_t lost_ = 0;
+  bool owes_checkpoint_ = false;  // records were lost since the last one
   std::uint64_t size_ = 0;
   std::uint64_t rotate_at_ = 0;
   std::vector<std::string> complaints_;

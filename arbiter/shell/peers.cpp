@@ -193,7 +193,7 @@ UniqueFd open_process(pid_t pid, std::uint64_t started) {
 
 std::uint64_t program_of(pid_t pid) { return stat_field(pid, 28); }
 
-std::string identify(int fd, Peer& peer) {
+std::string identify(int fd, Peer& peer, bool& passes) {
   ucred credentials = {};
   socklen_t size = sizeof credentials;
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0)
@@ -208,7 +208,10 @@ std::string identify(int fd, Peer& peer) {
   size = sizeof pidfd;
   if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) != 0)
     pidfd = static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0));
-  if (pidfd < 0) return std::string("pidfd_open: ") + std::strerror(errno);
+  if (pidfd < 0) {
+    passes = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+    return std::string("pidfd_open: ") + std::strerror(errno);
+  }
   peer.pidfd.reset(pidfd);
   peer.started = start_time_of(peer.pid);
   peer.program = program_of(peer.pid);

@@ -25,7 +25,8 @@ struct Peer {
 };
 
 // Looks at the peer of the connected socket `fd`. Returns an empty string, or why it cannot be served.
-std::string identify(int fd, Peer& peer);
+// `passes` is set where it may go well a moment later, as where descriptors are short.
+std::string identify(int fd, Peer& peer, bool& passes);
 
 // The step that the text of a /proc/PID/cgroup names, in the forms of cgroup v1 and v2. Folders that a user
 // can make (below user.slice, or below another job's) do not count.

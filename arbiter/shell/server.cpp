@@ -63,7 +63,10 @@ void Server::let_in(UniqueFd socket) {
     Channel(std::move(socket)).send(Message::of(refused));
   };
   Peer peer;
-  if (std::string reason = identify(socket.get(), peer); !reason.empty()) return refuse(reason);
+  bool passes = false;
+  if (std::string reason = identify(socket.get(), peer, passes); !reason.empty())
+    return passes ? log::warning(reason)
+                  : refuse(reason);  // to a session that comes back a refusal is for good
 
   auto& count = per_user_[peer.uid];
   if (!count) count = std::make_shared<unsigned>(0);

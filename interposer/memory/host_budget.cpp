@@ -16,6 +16,9 @@ namespace {
 // A file that is not there bounds nothing; nor does one of a group that has gone.
 bool is_absent(int error) { return error == ENOENT || error == ENOTDIR || error == ENODEV; }
 
+// What may be read a moment later, as against what is hidden from the job for good.
+bool passes(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM || error == EINTR; }
+
 // A small file's text; empty where there is no such file.
 class Text {
  public:
@@ -141,6 +144,7 @@ void CgroupBudget::find_groups(const std::string& hierarchy, const std::string& 
                          .v2 = v2,
                          .of_job = step != path.npos && rest.size() <= step,
                          .known = false,
+                         .unread = false,
                          .limit = {},
                          .used = {}});
     if (rest.empty()) return;
@@ -157,12 +161,16 @@ void CgroupBudget::read_limit(Group& group) const {
     const std::string file = group.folder + name;
     const Text text(file);
     if (text.error() != 0) {
-      if (!group.known) note(file, text.error());
+      if (!group.known) {
+        note(file, text.error());
+        group.unread = passes(text.error());
+      }
       return;
     }
     least = lower(least, limit_in(text.view()));
   }
   group.known = true;
+  group.unread = false;
   group.limit = least;
 }
 
@@ -199,7 +207,7 @@ void CgroupBudget::for_each_bound(Visit visit) const {
     machine_.limit = kibibytes(field(meminfo.view(), "MemTotal:"));
     machine_.used = minus(machine_.limit, kibibytes(field(meminfo.view(), "MemAvailable:")));
   }
-  if (machine_.limit.count != 0) visit(machine_);
+  if (machine_.limit.count != 0 || !machine_.is_new) visit(machine_);
 }
 
 Bytes CgroupBudget::room() const {
@@ -209,7 +217,9 @@ Bytes CgroupBudget::room() const {
     const Bytes left = minus(minus(bound.limit, bound.used), margin(bound.limit));
     least = std::min(least, bound.is_new ? left : Bytes{});
   });
-  return found_ ? least : Bytes{};
+  const bool all_read =
+      std::none_of(groups_.begin(), groups_.end(), [](const Group& group) { return group.unread; });
+  return found_ && all_read ? least : Bytes{};
 }
 
 bool CgroupBudget::tight(Bytes more) const {

@@ -55,6 +55,7 @@ class CgroupBudget final : public HostBudget {
     bool v2 = false;
     bool of_job = false;  // all steps of the job are in it
     bool known = false;
+    bool unread = false;  // not known only since there was no descriptor or memory to read it with
     std::optional<Bytes> limit;
     Bytes used;
   };

@@ -179,7 +179,9 @@ void HostPool::watch() {
   const std::lock_guard lock(mutex_);
   // What was read may be of before or after.
   const bool changes = growing_ != Bytes{} || shrinking_ != Bytes{} || held() != before;
-  if (sharers_ == 1 && !changes) growth_.look(left + before, system_.now());
+  // No room may also mean that nothing could be read; and where none is left it does not matter how fast it
+  // went.
+  if (sharers_ == 1 && !changes && left != Bytes{}) growth_.look(left + before, system_.now());
 }
 
 Bytes HostPool::room() const {

@@ -67,7 +67,8 @@ refused() {
   [ "$output" = "[100]" ]
   SHAREDGPU_ARBITER_TIMEOUT=2345 run -0 "$SHAREDGPU" run --config "$DIR/conf" -- bash -c "$show"
   [ "$output" = "[2345]" ]
-  SHAREDGPU_ARBITER_TIMEOUT=soon run -2 "$SHAREDGPU" run --config "$DIR/conf" -- true
+  SHAREDGPU_ARBITER_TIMEOUT=soon run -0 "$SHAREDGPU" run --config "$DIR/conf" -- bash -c "$show"
+  [[ $output == *"[100]"* ]]
   [[ $output == *"SHAREDGPU_ARBITER_TIMEOUT: 'soon' is not a number of milliseconds"* ]]
 }
 

@@ -242,23 +242,23 @@ struct OldClient {
 TEST_CASE("A library of an earlier version is served") {
   Daemon daemon;
   OldClient client(daemon);
-  client.say(3, 1, {});  // Hello
-  REQUIRE(client.hear(3, 64));
-  client.say(3, 2, {7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x40});  // Attach: GPU 7, 1 GiB
-  CHECK(client.hear(3, 65));
-  client.say(3, 4, {0xee});   // Want, with what was no field then
-  client.say(3, 8, {42, 0});  // MemoryQuery
-  CHECK(client.hear(3, 70));
+  client.say(4, 1, {});  // Hello
+  REQUIRE(client.hear(4, 64));
+  client.say(4, 2, {7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x40});  // Attach: GPU 7, 1 GiB
+  CHECK(client.hear(4, 65));
+  client.say(4, 4, {});       // Want
+  client.say(4, 8, {42, 0});  // MemoryQuery
+  CHECK(client.hear(4, 70));
   CHECK(client.heard[16] == 42);
 }
 
 TEST_CASE("A library of too early a version is refused in words that it understands") {
   Daemon daemon;
   OldClient client(daemon);
-  client.say(2, 1, {});
-  REQUIRE(client.hear(2, 71));
+  client.say(3, 1, {});
+  REQUIRE(client.hear(3, 71));
   CHECK_THAT(reinterpret_cast<const char*>(client.heard + 16), Catch::Contains("newer"));
-  CHECK_FALSE(client.hear(2, 71));
+  CHECK_FALSE(client.hear(3, 71));
 }
 
 TEST_CASE("SwapPerUnit bounds what a tenant may have to evict, and status tells of it") {
@@ -538,7 +538,7 @@ TEST_CASE("A run that has ended is nobody's, though the process that asked for i
     run.channel = {};
     await_status(daemon, [&](const Json&) { return units() == 0; });
   }
-  CHECK(daemon.descriptors() <= before + 1);
+  CHECK(daemon.descriptors() < before + 10);  // and not one for each run
   daemon.stop(SIGKILL);
   daemon.start();
   CHECK(units() == 0);

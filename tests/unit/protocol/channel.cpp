@@ -86,20 +86,22 @@ TEST_CASE("A peer of an earlier version is heard, and answered in its own") {
   Pair pair;
   Message message;
   UniqueFd fd;
-  const Message old = of_version(3, MessageType::register_job);
+  const Message old = of_version(4, MessageType::register_job);
   REQUIRE(send(pair.a.fd(), &old, sizeof old, 0) == sizeof old);
   REQUIRE(pair.b.receive(message, fd) == 0);
   CHECK(message.as<RegisterJob>().step.job == 0xeeeeeeee);
   CHECK(message.as<RegisterJob>().options.backend_given == 0xee);
-  CHECK(message.as<RegisterJob>().options.gpus == 0);
-  const Message want = of_version(3, MessageType::want);
-  REQUIRE(send(pair.a.fd(), &want, sizeof want, 0) == sizeof want);
+  CHECK(message.as<RegisterJob>().devices.empty());
+  CHECK(message.as<RegisterJob>().whole.empty());
+  const Message usage = of_version(4, MessageType::usage);
+  REQUIRE(send(pair.a.fd(), &usage, sizeof usage, 0) == sizeof usage);
   REQUIRE(pair.b.receive(message, fd) == 0);
-  CHECK(message.as<Want>().host_short == 0);
+  CHECK(message.as<Usage>().stuck == 0xee);
+  CHECK(message.as<Usage>().job_host_limit == Bytes{});
 
   REQUIRE(pair.b.send(Message::of(RegisterReply{.accepted = 1})) == 0);
   REQUIRE(recv(pair.a.fd(), &message, sizeof message, 0) == sizeof message);
-  CHECK(message.version == 3);
+  CHECK(message.version == 4);
   CHECK(message.as<RegisterReply>().accepted == 1);
 }
 
