@@ -66,7 +66,7 @@ continue_arbiter() { kill -CONT "$ARBITER"; }
 
 @test "an arbiter that holds back its leave to grow, since another does not make room, is waited for" {
   start_arbiter
-  tenant one hold --bytes 75% --of 256MiB --iterations 30 --verify --progress
+  tenant one hold --bytes 75% --of 256MiB --seconds 4 --verify --progress
   progresses one
   kill -STOP "${PIDS[one]}"
   LD_PRELOAD=$PRELOAD SHAREDGPU_ARBITER_TIMEOUT=1000 plain two hold --bytes 75% --of 256MiB --verify
