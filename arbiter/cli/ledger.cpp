@@ -2,7 +2,6 @@
 // sharedgpu ledger: who held which GPU of this node, from when to when.
 #include <fcntl.h>
 #include <pwd.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <array>
@@ -18,6 +17,7 @@
 #include "arbiter/shell/lease_table.h"
 #include "arbiter/shell/ledger.h"
 #include "arbiter/shell/peers.h"
+#include "arbiter/shell/read_all.h"
 #include "protocol/gpu_names.h"
 
 namespace sharedgpu::cli {
@@ -144,12 +144,9 @@ std::string read_files_of_node(const std::string& path, LeaseTable& table) {
 // Returns an empty string, or what is wrong.
 std::string read_file(const std::string& path, LeaseTable& table) {
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  std::string text;
-  std::array<char, 65536> buffer{};
-  ssize_t size = 0;
-  while (file && (size = read(file.get(), buffer.data(), buffer.size())) > 0)
-    text.append(buffer.data(), static_cast<std::size_t>(size));
-  if (!file || size < 0) return path + ": " + std::strerror(errno);
+  int error = file ? 0 : errno;
+  const std::string text = error == 0 ? read_all(file.get(), error) : std::string();
+  if (error != 0) return path + ": " + std::strerror(error);
   add_records(path, text, table);
   return {};
 }

@@ -81,7 +81,7 @@ std::string read_options(const Arguments& arguments, JobOptions& options) {
 }
 
 // What the user's environment says of waiting for an arbiter comes before the site's settings, as it does in
-// the library. Returns an empty string or what is wrong.
+// the library.
 void read_environment(Settings& settings) {
   const char* text = std::getenv("SHAREDGPU_ARBITER_TIMEOUT");
   if (text == nullptr || *text == '\0') return;
@@ -170,8 +170,7 @@ int run(const Arguments& arguments) {
   Settings settings;
   if (!load_settings(arguments.config, settings)) return 2;
   JobOptions options;
-  std::string error = read_options(arguments, options);
-  if (!error.empty()) {
+  if (std::string error = read_options(arguments, options); !error.empty()) {
     complain(error);
     return 2;
   }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/shell/gpus.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -15,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "config/close_from.h"
 #include "protocol/channel.h"
 #include "protocol/gpu_names.h"
 
@@ -121,17 +121,6 @@ std::vector<GpuInfo> read_lines(int in) {
   }
 }
 
-// So that a child which the driver holds back keeps no lock, socket or ledger of an arbiter that has ended.
-void close_all_but(int kept) {
-  std::vector<int> open;
-  if (DIR* folder = opendir("/proc/self/fd")) {
-    while (const dirent* entry = readdir(folder)) open.push_back(std::atoi(entry->d_name));
-    closedir(folder);
-  }
-  for (int fd : open)
-    if (fd > STDERR_FILENO && fd != kept) close(fd);
-}
-
 // Starts a child that looks. Returns its pid, or a negative number.
 pid_t start_child(UniqueFd& answer) {
   int ends[2];
@@ -142,10 +131,13 @@ pid_t start_child(UniqueFd& answer) {
   if (child != 0) return child;
   signal(SIGTERM, SIG_DFL);
   signal(SIGINT, SIG_DFL);
-  close_all_but(out.get());
+  // A child that the driver holds back must keep no lock, socket or ledger of an arbiter that has ended.
+  constexpr int kOut = STDERR_FILENO + 1;
+  dup2(out.get(), kOut);
+  close_from(kOut + 1);
   // The driver is to be found as the host has it, not as wrapped for some program.
   unsetenv("LD_PRELOAD");
-  if (!ask_nvml(out.get())) ask_driver(out.get());
+  if (!ask_nvml(kOut)) ask_driver(kOut);
   _exit(0);
 }
 

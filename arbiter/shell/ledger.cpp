@@ -14,6 +14,8 @@
 #include <filesystem>
 #include <set>
 
+#include "arbiter/shell/read_all.h"
+
 namespace sharedgpu {
 namespace {
 
@@ -21,21 +23,6 @@ namespace {
 constexpr std::chrono::seconds kSyncEvery{1};
 
 std::string error_of(const std::string& path) { return path + ": " + std::strerror(errno); }
-
-std::string read_all(int fd, int& error) {
-  std::string text;
-  char buffer[1 << 16];
-  ssize_t size;
-  while ((size = read(fd, buffer, sizeof buffer)) != 0) {
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) {
-      error = errno;
-      break;
-    }
-    text.append(buffer, static_cast<std::size_t>(size));
-  }
-  return text;
-}
 
 // The numbers of the older files that there are, the newest first.
 std::set<unsigned> older_files(const std::string& path) {

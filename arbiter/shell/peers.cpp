@@ -13,6 +13,7 @@
 #include <sstream>
 #include <vector>
 
+#include "arbiter/shell/read_all.h"
 #include "protocol/split.h"
 
 #ifndef SO_PEERPIDFD
@@ -28,12 +29,8 @@ constexpr std::uint32_t kInteractive = 0xfffffffa;
 
 // What can be read of it: files of a process that is just ending fail in the middle.
 std::string read_file(const std::string& path) {
-  std::string text;
-  UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  char buffer[4096];
-  for (ssize_t size = 0; file && (size = read(file.get(), buffer, sizeof buffer)) > 0;)
-    text.append(buffer, static_cast<std::size_t>(size));
-  return text;
+  int ignored = 0;
+  return read_all(UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC)).get(), ignored);
 }
 
 std::optional<std::uint32_t> parse_number(std::string_view text) {

@@ -64,9 +64,11 @@ void Server::let_in(UniqueFd socket) {
   };
   Peer peer;
   bool passes = false;
-  if (std::string reason = identify(socket.get(), peer, passes); !reason.empty())
-    return passes ? log::warning(reason)
-                  : refuse(reason);  // to a session that comes back a refusal is for good
+  if (std::string reason = identify(socket.get(), peer, passes); !reason.empty()) {
+    if (!passes) return refuse(reason);
+    log::warning(reason);  // and no more: to a session that comes back a refusal is for good
+    return;
+  }
 
   auto& count = per_user_[peer.uid];
   if (!count) count = std::make_shared<unsigned>(0);

@@ -12,20 +12,14 @@
 #include <fstream>
 
 #include "arbiter/shell/history.h"
+#include "tests/unit/temporary_folder.h"
 
 namespace sharedgpu {
 namespace {
 
 using namespace std::chrono_literals;
 
-struct Folder {
-  std::string path;
-  Folder() {
-    char name[] = "/tmp/sharedgpu-test-XXXXXX";
-    REQUIRE(mkdtemp(name) != nullptr);
-    path = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
+struct Folder : test::TemporaryFolder {
   std::string file() const { return path + "/ledger"; }
 };
 

@@ -15,6 +15,7 @@
 #include "arbiter/shell/history.h"
 #include "arbiter/shell/lease_table.h"
 #include "arbiter/shell/ledger.h"
+#include "tests/unit/temporary_folder.h"
 
 namespace sharedgpu {
 namespace {
@@ -170,14 +171,7 @@ TEST_CASE("Numbers are not given twice, and jobs that are long over are left out
 
 // ---- files ----
 
-struct Folder {
-  std::string path;
-  Folder() {
-    char name[] = "/tmp/sharedgpu-test-XXXXXX";
-    REQUIRE(mkdtemp(name) != nullptr);
-    path = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
+struct Folder : test::TemporaryFolder {
   std::string file(const std::string& end = "") const { return path + "/ledger" + end; }
   std::vector<std::string> names() const {
     std::vector<std::string> names;

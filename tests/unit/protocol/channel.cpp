@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "tests/unit/temporary_folder.h"
+
 namespace sharedgpu {
 namespace {
 
@@ -24,17 +26,7 @@ struct Pair {
   }
 };
 
-struct Folder {
-  std::string path;
-  Folder() {
-    char name[] = "/tmp/sharedgpu-test-XXXXXX";
-    REQUIRE(mkdtemp(name) != nullptr);
-    path = name;
-  }
-  ~Folder() {
-    unlink(socket().c_str());
-    rmdir(path.c_str());
-  }
+struct Folder : test::TemporaryFolder {
   std::string socket() const { return path + "/s.sock"; }
 };
 
