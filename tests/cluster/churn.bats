@@ -14,7 +14,7 @@ teardown() { cluster_teardown; }
 # What a node's jobs have in files, sockets and shared memory, apart from what daemons keep while they live.
 files_left() {
   # Slurm's own state of a node has other names after each restart.
-  find "$dir/spool" "$dir/run" "$dir/prefix" "$SIMGPU_STATE"* -not -name 'cred_state*' | sort
+  find "$dir/spool" "$dir/run" "$dir/prefix" "$SIMGPU_STATE"* -not -name 'cred_state*' -not -name 'hwloc_topo*' | sort
 }
 # Folders of jobs in any hierarchy.
 groups_left() { find /sys/fs/cgroup -type d -path "*$name*" -name 'job_*' 2>/dev/null; }
@@ -23,7 +23,7 @@ processes_left() {
   local pid
   for pid in /proc/[0-9]*; do
     [[ $(readlink "$pid/exe") != "$dir/programs/"* ]] || echo "$pid: $(tr '\0' ' ' <"$pid/cmdline")"
-    [[ $(tr '\0' ' ' <"$pid/cmdline") != *slurmstepd* ]] || grep -l "$name" "$pid/cgroup"
+    [[ $(tr '\0' ' ' <"$pid/cmdline") != *slurmstepd* ]] || ! grep -qzxF "SLURM_CONF=$SLURM_CONF" "$pid/environ" || echo "$pid"
   done 2>/dev/null
 }
 # What the arbiter holds of processes and jobs: none of these has a use while there are none.
@@ -33,6 +33,7 @@ tenants_left() {
   sharedgpu status --json | jq -c '(.tenants[] | select((.sessions | length) > 0 or .lease or (.placed | length) > 0)),
     (.gpus[] | select(.units > 0 or .resident_bytes > 0 or .footprint_bytes > 0 or .promised_bytes > 0))'
 }
+files_are_as_before() { diff -q "$dir/before" <(files_left) >/dev/null; }
 is_empty() { [[ -z $("$@") ]]; }
 none() { [[ $("$@") == 0 ]]; }
 nodes_are_idle() { [[ $(sinfo -h -N -o %T | sort -u) == idle ]]; }
@@ -44,10 +45,11 @@ below() { echo $((RANDOM % $1)); }
 some_job() { squeue -h -o %i "$@" | shuf -n 1 --random-source=<(yes "$RANDOM"); }
 
 submit_some() {
-  local size="$(($(below 6) * 10 + 10))%" options=(--mem=1G --requeue --gres=sharedgpu:$(($(below 3) + 1)))
+  local size="$(($(below 4) * 10 + 10))%" options=(--mem=1G --requeue --gres=sharedgpu:$(($(below 3) + 1)))
   case $(below 8) in
     0) submit "${options[@]}" -- sleep 10 ;;
     1) submit "${options[@]}" -- $hold "$size" --seconds 10 ;;
+    # Both nodes are this host, and so its two tasks are one tenant.
     2) submit "${options[@]}" -N2 -- srun $hold "$size" --seconds 1 ;;
     3) submit "${options[@]}" -- bash -c "srun $hold $size --seconds 1; srun $hold $size --seconds 1" ;;
     4) submit "${options[@]}" -- bash -c "$hold $size --seconds 10 & $hold 10% --seconds 1" ;;
@@ -98,6 +100,7 @@ by_sacct() {
   RANDOM=${CHURN_SEED:-1}
   name=$(scontrol show config | sed -n 's/^ClusterName *= //p')
   srun --gres=sharedgpu:1 true # starts the arbiter where it is not there
+  wait_until 20 is_empty processes_left
   files_left >"$dir/before"
   sockets=$(sockets_of_arbiter)
 
@@ -121,8 +124,10 @@ by_sacct() {
   wait_until 20 is_empty tenants_left || { tenants_left; false; }
   wait_until 20 none descriptors_left || { ls -l "/proc/$(arbiter_pid)/fd"; false; }
   [ "$(sockets_of_arbiter)" -le "$sockets" ]
-  diff "$dir/before" <(files_left)
+  wait_until 20 files_are_as_before || { diff "$dir/before" <(files_left); false; }
   [ "$("$SHAREDGPU_BUILD/tests/simgpu/simgpu-info" "$SIMGPU_STATE" | sed -n 's/^used //p')" = 0 ]
+
+  [ -z "$(sacct -n -X -D -S now-1days -s F,NF,TO,OOM -o JobID,State)" ]
 
   # Each job's time once: by the ledger, by sacct to a second for each step, and never more than the job took.
   sleep 3
