@@ -642,8 +642,10 @@ TEST_CASE("What others may not do") {
   CHECK(root.hear<LeaseReply>().known == 0);
   RunToken token = new_run(root);
   Client batch_system(daemon);
-  RunRequest vouched{.vouched = 1, .uid = 4321};
+  RunRequest vouched;
   vouched.options.units = 3;
+  vouched.vouched = 1;
+  vouched.uid = 4321;
   batch_system.say(vouched);
   const RunReply users = batch_system.hear<RunReply>();
   for (const Json& tenant : status_of(daemon)["tenants"])
