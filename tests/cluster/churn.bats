@@ -3,7 +3,7 @@
 # Jobs that are submitted, cancelled and requeued at random over two nodes, while slurmds and the arbiter are killed
 # now and then: at the end nothing of them is left, and nothing is counted twice.
 #
-#   CHURN_JOBS   how many (default 40; a thousand take some ten minutes)
+#   CHURN_JOBS   how many (default 30; a thousand take some ten minutes)
 #   CHURN_SEED   of the random choices (default 1)
 
 bats_require_minimum_version 1.5.0
@@ -96,7 +96,7 @@ by_sacct() {
 }
 
 @test "a crowd of jobs that come, are cancelled and requeued leaves nothing" {
-  jobs=${CHURN_JOBS:-40} requeued=0
+  jobs=${CHURN_JOBS:-30} requeued=0
   RANDOM=${CHURN_SEED:-1}
   name=$(scontrol show config | sed -n 's/^ClusterName *= //p')
   srun --gres=sharedgpu:1 true # starts the arbiter where it is not there
@@ -108,14 +108,14 @@ by_sacct() {
     submit_some >/dev/null
     (($(below 3))) || cancel_some
     (($(below 4))) || requeue_some
-    ((i % (jobs < 200 ? 15 : 50))) || kill_some_daemon
+    ((i % (jobs < 200 ? 10 : 50))) || kill_some_daemon
     # More than fit, so that some are cancelled while they wait.
     while (($(squeue -h | wc -l) > 24)); do sleep 0.2; done
   done
-  wait_until 60 nodes_are_idle || {
-    scancel --user=root
-    wait_until 60 no_jobs
-  }
+  # Most end by themselves; who was requeued may be told to wait for long.
+  wait_until 15 nodes_are_idle 2>/dev/null || true
+  scancel --user=root
+  wait_until 60 no_jobs
   echo "# $jobs jobs, $requeued requeued; $(sacct -n -X -S now-1days -o State%20 | sort | uniq -c | xargs)" >&3
 
   wait_until 30 nodes_are_idle
