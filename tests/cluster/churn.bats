@@ -80,7 +80,8 @@ kill_some_daemon() {
     kill -9 "$(arbiter_pid)" || true
   else
     "$CLUSTER" kill "$dir" "$daemon"
-    "$CLUSTER" start "$dir" "$daemon"
+    # Its node may be busy with what the last one began; in the end it must be idle.
+    CLUSTER_PATIENCE=2 "$CLUSTER" start "$dir" "$daemon" 2>/dev/null || true
   fi
 }
 
