@@ -27,10 +27,12 @@ script() {
   output_has out "cpus=2 units=1 passes=[]"
 }
 
-@test "#PBS -l gres= in the script; the command line comes first; without the wrapper it is lost" {
-  script '#PBS -N named -l nodes=1:ppn=2,gres=sharedgpu:2'
+@test "#PBS -l gres= in the script, beside #SBATCH lines; the command line comes first; without the wrapper it is lost" {
+  script '#SBATCH --comment=both' '#PBS -N named -l nodes=1:ppn=2,gres=sharedgpu:2'
   hold_it() { "$1" -h -o /dev/null -e /dev/null "${@:2}" "$dir/jobs/script"; }
-  [ "$(gres_of "$(hold_it "$qsub")")" = sharedgpu:2 ]
+  job=$(hold_it "$qsub")
+  [ "$(gres_of "$job")" = sharedgpu:2 ]
+  [[ $(scontrol show job "$job") == *Comment=both* ]]
   [ "$(gres_of "$(hold_it "$qsub" -l gres=sharedgpu:3 -l walltime=10:00)")" = sharedgpu:3 ]
   # Slurm drops it without a word; when it no longer does, the wrapper can go.
   [ -z "$(gres_of "$(hold_it qsub -l gres=sharedgpu:3)")" ]
