@@ -4,7 +4,7 @@
 # now and then: at the end nothing of them is left, and nothing is counted twice.
 #
 #   CHURN_JOBS   how many (default 30; a thousand take some ten minutes)
-#   CHURN_SEED   of the random choices (default 1)
+#   CHURN_SEED   of the random choices (default 1); what they meet depends on time as well
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
@@ -38,15 +38,16 @@ is_empty() { [[ -z $("$@") ]]; }
 none() { [[ $("$@") == 0 ]]; }
 nodes_are_idle() { [[ $(sinfo -h -N -o %T | sort -u) == idle ]]; }
 
-# A number below $1.
-below() { echo $((RANDOM % $1)); }
-
-# some_job [SQUEUE_OPTION...]
-some_job() { squeue -h -o %i "$@" | shuf -n 1 --random-source=<(yes "$RANDOM"); }
+# some_job NUMBER [SQUEUE_OPTION...]: the one that the number chooses. RANDOM in a subshell knows of no seed.
+some_job() {
+  local jobs
+  mapfile -t jobs < <(squeue -h -o %i "${@:2}")
+  ((${#jobs[@]} == 0)) || echo "${jobs[$1 % ${#jobs[@]}]}"
+}
 
 submit_some() {
-  local size="$(($(below 4) * 10 + 10))%" options=(--mem=1G --requeue --gres=sharedgpu:$(($(below 3) + 1)))
-  case $(below 8) in
+  local size="$((RANDOM % 4 * 10 + 10))%" options=(--mem=1G --requeue --gres=sharedgpu:$((RANDOM % 3 + 1)))
+  case $((RANDOM % 9)) in
     0) submit "${options[@]}" -- sleep 10 ;;
     1) submit "${options[@]}" -- $hold "$size" --seconds 10 ;;
     # Both nodes are this host, and so its two tasks are one tenant.
@@ -54,19 +55,22 @@ submit_some() {
     3) submit "${options[@]}" -- bash -c "srun $hold $size --seconds 1; srun $hold $size --seconds 1" ;;
     4) submit "${options[@]}" -- bash -c "$hold $size --seconds 10 & $hold 10% --seconds 1" ;;
     5) submit "${options[@]}" -- bash -c "trap '' TERM; $hold $size --seconds 3" ;;
+    # Its time is over after a minute, if nothing else happens to it before.
+    6) submit "${options[@]}" --time=1 -- $hold "$size" --seconds 300 ;;
     *) submit "${options[@]}" -- $hold "$size" --seconds 1 ;;
   esac
 }
 
 cancel_some() {
-  local job
-  job=$(some_job)
-  if [[ $job ]]; then scancel $([[ $(below 3) != 0 ]] || echo --full --signal=KILL) "$job" 2>/dev/null || true; fi
+  local number=$RANDOM how=() job
+  job=$(some_job "$number")
+  ((RANDOM % 3)) || how=(--full --signal=KILL)
+  if [[ $job ]]; then scancel "${how[@]}" "$job" 2>/dev/null || true; fi
 }
 
 requeue_some() {
-  local job
-  job=$(some_job -t RUNNING)
+  local number=$RANDOM job
+  job=$(some_job "$number" -t RUNNING)
   # Slurm lets a requeued job wait for two minutes.
   if [[ $job ]] && scontrol requeue "$job" 2>/dev/null; then
     requeued=$((requeued + 1))
@@ -75,8 +79,8 @@ requeue_some() {
 }
 
 kill_some_daemon() {
-  local daemon=slurmd$(($(below 2) + 1))
-  if (($(below 2))); then
+  local daemon=slurmd$((RANDOM % 2 + 1))
+  if ((RANDOM % 2)); then
     kill -9 "$(arbiter_pid)" || true
   else
     "$CLUSTER" kill "$dir" "$daemon"
@@ -107,8 +111,8 @@ by_sacct() {
 
   for ((i = 1; i <= jobs; ++i)); do
     submit_some >/dev/null
-    (($(below 3))) || cancel_some
-    (($(below 4))) || requeue_some
+    ((RANDOM % 3)) || cancel_some
+    ((RANDOM % 4)) || requeue_some
     ((i % (jobs < 200 ? 10 : 50))) || kill_some_daemon
     # More than fit, so that some are cancelled while they wait.
     while (($(squeue -h | wc -l) > 24)); do sleep 0.2; done
@@ -128,7 +132,7 @@ by_sacct() {
   wait_until 20 files_are_as_before || { diff "$dir/before" <(files_left); false; }
   [ "$("$SHAREDGPU_BUILD/tests/simgpu/simgpu-info" "$SIMGPU_STATE" | sed -n 's/^used //p')" = 0 ]
 
-  [ -z "$(sacct -n -X -D -S now-1days -s F,NF,TO,OOM -o JobID,State)" ]
+  [ -z "$(sacct -n -X -D -S now-1days -s F,NF,OOM -o JobID,State)" ]
 
   # Each job's time once: by the ledger, by sacct to a second for each step, and never more than the job took.
   sleep 3
