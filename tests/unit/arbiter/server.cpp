@@ -648,8 +648,10 @@ TEST_CASE("What others may not do") {
   vouched.uid = 4321;
   batch_system.say(vouched);
   const RunReply users = batch_system.hear<RunReply>();
-  for (const Json& tenant : status_of(daemon)["tenants"])
-    if (tenant["id"] == users.tenant.value) CHECK((tenant["uid"] == 4321 && tenant["units"] == 3));
+  const Json tenants = status_of(daemon)["tenants"];
+  CHECK(std::any_of(tenants.begin(), tenants.end(), [&](const Json& tenant) {
+    return tenant["id"] == users.tenant.value && tenant["uid"] == 4321 && tenant["units"] == 3;
+  }));
 
   REQUIRE(chmod(daemon.folder().c_str(), 0755) == 0);
   pid_t child = fork();
