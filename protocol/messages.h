@@ -29,7 +29,7 @@ inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
 // Libraries and arbiters of different versions meet: jobs run on while the arbiter is upgraded. So messages
 // only grow: what is added goes behind what there was, means at zero what was meant without it, raises the
 // version, and is entered in versions.h. Ends of two versions speak the lower one.
-inline constexpr std::uint16_t kProtocolVersion = 5;
+inline constexpr std::uint16_t kProtocolVersion = 6;
 inline constexpr std::uint16_t kOldestVersion = 4;  // that is still understood
 
 enum class Backend : std::uint8_t { swap = 0, managed = 1, native = 2 };
@@ -361,6 +361,9 @@ struct RunRequest {
   JobOptions options;
   std::uint8_t chosen = 0;  // the user named the GPUs himself: it is not placed
   DeviceSet devices = {};   // that it can open; empty: it is not known
+  // From root or SlurmUser only: for a batch system that has counted the units. The tenant is that of `uid`.
+  std::uint8_t vouched = 0;
+  std::uint32_t uid = 0;
 };
 struct RunReply {
   static constexpr MessageType kType = MessageType::run_reply;
