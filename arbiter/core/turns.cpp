@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "arbiter/core/actions.h"
-#include "arbiter/policy/credit.h"
 
 namespace sharedgpu {
 namespace {
@@ -20,6 +19,14 @@ bool complete(const Tenant& tenant) {
 bool demands_nothing(const Tenant& tenant) {
   return std::all_of(tenant.sessions.begin(), tenant.sessions.end(),
                      [](const Session* session) { return demand_of(*session) == Bytes{}; });
+}
+
+// For how long all its sessions have had nothing to do, as they told.
+Nanoseconds idle_time(const Tenant& tenant) {
+  Nanoseconds least = Nanoseconds::max();
+  for (const Session* session : tenant.sessions)
+    if (on_gpu(session)) least = std::min(least, session->idle);
+  return least == Nanoseconds::max() ? Nanoseconds{} : least;
 }
 
 }  // namespace
@@ -69,12 +76,16 @@ Core::Turn Core::turn_of(const Domain& domain) const {
 }
 
 TenantView Core::view(const Tenant& tenant) const {
-  bool running = tenant.phase == Phase::running;
+  const bool running = tenant.phase == Phase::running;
+  const Nanoseconds using_it = running ? now_ - tenant.busy_since : Nanoseconds{};
   return {.tenant = tenant.id,
-          .waiting_since = tenant.waiting_since,
-          .urgent = urgent(tenant) || must_come_home(tenant),
+          .claims = tenant.claims,
+          .credit = tenant.credit,
+          .waited = tenant.phase == Phase::out ? now_ - tenant.waiting_since : tenant.waited,
           .interrupted = tenant.interrupted,
-          .opened = running ? tenant.opened : now_,
+          .burst = std::max(tenant.burst, tenant.used + using_it),
+          .handoff = expected_handoff(tenant),
+          .had = running ? now_ - tenant.opened : Nanoseconds{},
           .leads = tenant.leads,
           .grows = running && std::any_of(tenant.sessions.begin(), tenant.sessions.end(), lacks_room),
           .idle = idle_enough(tenant)};
@@ -87,80 +98,95 @@ void Core::plan(Domain& domain) {
   for (Tenant* tenant : domain.tenants) choose(*tenant, tenant->in_set());
   if (!fits(domain)) drop_who_no_longer_fits(domain, turn_of(domain));
 
+  const std::vector<Seen> waiting = waiting_in(domain);
+  RunningSet running = running_set(domain);
+  bool goes_on = false;
+  for (const Seen& waiter : waiting) {
+    const bool changed = serve(domain, waiter, running);
+    goes_on = goes_on || running.goes_on;
+    if (changed) running = running_set(domain);
+  }
+  if (goes_on && turn_of(domain).over) give_another_turn(domain);
+}
+
+// Who is next comes first: before all those whose job would be ended for its host memory.
+std::vector<Core::Seen> Core::waiting_in(const Domain& domain) const {
   begin_choice(domain);
   for (Tenant* tenant : domain.tenants) choose(*tenant, true);
   const bool everything_fits = fits(domain);
-
-  std::vector<std::pair<TenantView, Tenant*>> waiting;
+  std::vector<std::pair<Rank, Seen>> line;
   for (Tenant* tenant : domain.tenants) {
     if (tenant->phase != Phase::out) continue;
-    bool costs_nothing = demands_nothing(*tenant) || (everything_fits && complete(*tenant));
-    if (tenant->wants() || costs_nothing) waiting.emplace_back(view(*tenant), tenant);
+    const bool costs_nothing = demands_nothing(*tenant) || (everything_fits && complete(*tenant));
+    if (!tenant->wants() && !costs_nothing) continue;
+    const Seen seen{tenant, view(*tenant), must_come_home(*tenant)};
+    line.emplace_back(policy_->rank(seen.view, view(domain, {})), seen);
   }
-  std::stable_sort(waiting.begin(), waiting.end(),
-                   [this](const auto& a, const auto& b) { return policy_.serves_first(a.first, b.first); });
-  RunningSet running = running_set(domain);
-  for (const auto& [its_view, waiter] : waiting)
-    if (serve(domain, *waiter, running)) running = running_set(domain);
+  std::sort(line.begin(), line.end(), [](const auto& a, const auto& b) {
+    const auto before = [](const auto& entry) {
+      return std::tie(entry.second.comes_home, entry.first, entry.second.view.waited);
+    };
+    return before(a) != before(b) ? before(a) > before(b) : a.second.tenant->id < b.second.tenant->id;
+  });
+  std::vector<Seen> waiting;
+  for (const auto& [rank, seen] : line) waiting.push_back(seen);
+  return waiting;
 }
 
 // Its members are chosen.
 Core::RunningSet Core::running_set(const Domain& domain) const {
-  RunningSet running{.turn = turn_of(domain), .members = {}, .may_leave = {}};
+  RunningSet running{.turn = turn_of(domain), .members = {}};
   begin_choice(domain);
   for (Tenant* tenant : domain.tenants) {
     if (!tenant->in_set()) continue;
     choose(*tenant, true);
-    running.members.push_back(tenant);
-    if (running.turn.over || idle_enough(*tenant)) running.may_leave.push_back(tenant);
+    running.members.push_back({tenant, view(*tenant)});
   }
-  running.may_leave = as_they_leave(running.may_leave, running.turn.over);
+  sort_as_they_leave(running.members, view(domain, running.turn));
   return running;
 }
 
 // Who goes first comes first.
-std::vector<Tenant*> Core::as_they_leave(const std::vector<Tenant*>& tenants, bool turn_over) const {
-  std::vector<std::pair<TenantView, Tenant*>> order;
-  for (Tenant* tenant : tenants) order.emplace_back(view(*tenant), tenant);
-  std::stable_sort(order.begin(), order.end(), [&](const auto& a, const auto& b) {
-    return policy_.keeps_rather(b.first, a.first, turn_over);
+void Core::sort_as_they_leave(std::vector<Seen>& members, const TurnView& turn) const {
+  std::vector<std::pair<Rank, Seen>> order;
+  for (const Seen& member : members) order.emplace_back(policy_->keeps(member.view, turn), member);
+  // Of two that are equal the first one keeps its lease, but has had it for long enough when the turn is
+  // over.
+  std::sort(order.begin(), order.end(), [&](const auto& a, const auto& b) {
+    if (a.first != b.first) return a.first < b.first;
+    return (a.second.tenant->id < b.second.tenant->id) == turn.over && a.second.tenant != b.second.tenant;
   });
-  std::vector<Tenant*> sorted;
-  for (const auto& [its_view, tenant] : order) sorted.push_back(tenant);
-  return sorted;
+  std::transform(order.begin(), order.end(), members.begin(), [](const auto& entry) { return entry.second; });
 }
 
 // The running set has outgrown the GPU: the policy says who keeps its place. The first of them stays in any
 // case, unless it is it that grows: taking its lease would make no room for anybody. Where a tenant cannot
 // leave for want of memory, nobody stays longer than to the end of the turn.
 void Core::drop_who_no_longer_fits(Domain& domain, const Turn& turn) {
-  std::vector<Tenant*> members;
+  std::vector<Seen> members;
   for (Tenant* tenant : domain.tenants)
-    if (tenant->chosen) members.push_back(tenant);
-  std::stable_sort(members.begin(), members.end(), [&](const Tenant* a, const Tenant* b) {
-    return policy_.keeps_rather(view(*a), view(*b), turn.over);
-  });
-  for (Tenant* member : members) choose(*member, false);
+    if (tenant->chosen) members.push_back({tenant, view(*tenant)});
+  sort_as_they_leave(members, view(domain, turn));
+  std::reverse(members.begin(), members.end());
+  for (const Seen& member : members) choose(*member.tenant, false);
   bool first = !turn.over || std::none_of(domain.tenants.begin(), domain.tenants.end(),
                                           [this](const Tenant* tenant) { return starved(*tenant); });
-  for (Tenant* member : members) {
-    choose(*member, true);
-    const bool stays = fits(*member) || (first && member->phase == Phase::running && !view(*member).grows);
-    choose(*member, stays);
+  for (const Seen& member : members) {
+    Tenant& tenant = *member.tenant;
+    choose(tenant, true);
+    const bool stays = fits(tenant) || (first && tenant.phase == Phase::running && !member.view.grows);
+    choose(tenant, stays);
     first = first && !stays;
     if (stays) continue;
-    leave(*member);
-    member->outgrown = true;
+    leave(tenant);
+    tenant.outgrown = true;
   }
 }
 
 // A session that was told that all may be resident, and neither says Ready nor shows progress, holds up the
 // others. Its tenant waits until it is heard of again.
 void Core::drop_who_does_not_answer(Domain& domain) {
-  bool others_wait = std::any_of(domain.tenants.begin(), domain.tenants.end(), [](const Tenant* tenant) {
-    return tenant->phase == Phase::out && tenant->wants();
-  });
-  if (!others_wait) return;
+  if (std::none_of(domain.tenants.begin(), domain.tenants.end(), waits)) return;
   for (Tenant* tenant : domain.tenants) {
     if (tenant->phase != Phase::entering) continue;
     for (const Session* session : tenant->sessions) {
@@ -178,11 +204,26 @@ void Core::drop_who_does_not_answer(Domain& domain) {
   }
 }
 
-// Lets `waiter` in if it fits beside the running set, or if it does once those have left whose time is up,
-// who are idle, or whom it may interrupt. A running set whose footprint hovers about what fits must not put
-// others out again and again: who was put out for that waits for its turn, or until it fits beside the
-// largest footprints of this one. Returns whether the running set has to be looked at anew.
-bool Core::serve(Domain& domain, Tenant& waiter, const RunningSet& running) {
+// Whether a member of the running set makes room for `waiter` where that needs it: who is idle does; when the
+// turn is over, unless the policy gives it another; before that, where the policy lets it be interrupted, or
+// the waiter comes home, also before those who are just on their way in.
+bool Core::may_leave(const Seen& member, const Seen& waiter, const Domain& domain,
+                     const RunningSet& running) const {
+  const TurnView turn = view(domain, running.turn);
+  if (member.view.idle) return true;
+  const bool runs = member.tenant->phase == Phase::running;
+  if (waiter.comes_home && (turn.over || runs || !member.tenant->comes_home)) return true;
+  if (turn.over) return !policy_->goes_on(member.view, waiter.view, turn);
+  if (!running.interruptible || !running.turn.begun || !runs || !waiter.tenant->wants()) return false;
+  return policy_->interrupts(waiter.view, member.view, turn);
+}
+
+// Lets `waiter` in if it fits beside the running set, or if it does once those have left that may be made to.
+// A running set whose footprint hovers about what fits must not put others out again and again: who was put
+// out for that waits for its turn, or until it fits beside the largest footprints of this one. Returns
+// whether the running set has to be looked at anew.
+bool Core::serve(Domain& domain, const Seen& waiting, RunningSet& running) {
+  Tenant& waiter = *waiting.tenant;
   const Turn& turn = running.turn;
   choose(waiter, true);
   if (fits(waiter)) {
@@ -190,32 +231,28 @@ bool Core::serve(Domain& domain, Tenant& waiter, const RunningSet& running) {
     // Who gets in when the turn is over begins the next one.
     const bool leads = empty || (turn.over && waiter.wants());
     const bool enters =
-        !waiter.outgrown || turn.over || empty || must_come_home(waiter) || fits_at_peak(domain, waiter);
+        !waiter.outgrown || turn.over || empty || waiting.comes_home || fits_at_peak(domain, waiter);
     if (enters) enter(domain, waiter, leads);
     return true;
   }
-  std::vector<Tenant*> may_leave = running.may_leave;
-  const bool comes_home = must_come_home(waiter);  // also before those who are just on their way in
-  if (comes_home || (turn.begun && waiter.wants() && urgent(waiter))) {
-    for (Tenant* tenant : running.members) {
-      if (turn.over || idle_enough(*tenant)) continue;
-      const bool runs = tenant->phase == Phase::running;
-      const bool in_peace = !runs || peace_of(*tenant, domain.turn.handoff) > Nanoseconds{};
-      if (comes_home ? runs || !tenant->comes_home : !in_peace) may_leave.push_back(tenant);
-    }
-    may_leave = as_they_leave(may_leave, turn.over);
-  }
   bool room = false;
+  bool any = false;
   std::vector<Tenant*> leaving;
-  for (Tenant* tenant : may_leave) {
-    choose(*tenant, false);
-    leaving.push_back(tenant);
+  for (const Seen& member : running.members) {
+    if (!may_leave(member, waiting, domain, running)) {
+      running.goes_on = running.goes_on || turn.over;
+      continue;
+    }
+    any = true;
+    choose(*member.tenant, false);
+    leaving.push_back(member.tenant);
     room = fits(waiter);
     if (room) break;
   }
   if (!room) {
     for (Tenant* tenant : leaving) choose(*tenant, true);
     choose(waiter, false);
+    if (!any && !waiting.comes_home && waiter.wants()) running.interruptible = false;
     return false;
   }
   // Nobody leaves for nothing: whoever fits beside the newcomer after all is taken along.
@@ -225,26 +262,35 @@ bool Core::serve(Domain& domain, Tenant& waiter, const RunningSet& running) {
   }
   bool alone = true;
   bool interruption = false;
-  for (Tenant* tenant : running.members) {
+  for (const Seen& member : running.members) {
+    Tenant* tenant = member.tenant;
     if (tenant->chosen) {
       alone = false;
       continue;
     }
-    const bool idle = idle_enough(*tenant);
-    const bool interrupted = !turn.over && !idle;
+    const bool interrupted = !turn.over && !member.view.idle;
     const Nanoseconds had = tenant->phase == Phase::running ? now_ - tenant->turn_began : tenant->had;
     leave(*tenant);
-    tenant->idled = idle && !tenant->wants();
+    tenant->idled = member.view.idle && !tenant->wants();
     if (interrupted) {
       tenant->interrupted = interruption = true;
       tenant->had = had;
     }
   }
-  if (interruption) waiter.credit -= price_of_interruption(domain.turn.handoff);
+  if (interruption) waiter.credit -= policy_->price_of_interruption(view(domain, turn));
   enter(domain, waiter, turn.over || alone || interruption);
   waiter.interrupts = interruption;
-  waiter.comes_home = comes_home && interruption;
+  waiter.comes_home = waiting.comes_home && interruption;
   return true;
+}
+
+// Nobody has come in whom the turn's end was for: the policy lets those that run go on.
+void Core::give_another_turn(const Domain& domain) {
+  for (Tenant* tenant : domain.tenants) {
+    if (!tenant->in_set()) continue;
+    tenant->turn_began = now_;
+    for (Session* session : tenant->sessions) session->peak = session->use.footprint();
+  }
 }
 
 // Beside the largest footprints that the others had in this turn. Ends the choice under way.
@@ -261,6 +307,7 @@ void Core::enter(Domain& domain, Tenant& tenant, bool leads) {
   tenant.leads = leads;
   tenant.phase = Phase::entering;
   tenant.entered = now_;
+  tenant.waited = now_ - tenant.waiting_since;
   tenant.turn_began = leads || turn.began == Nanoseconds{} ? now_ : turn.began;
   tenant.interrupts = tenant.outgrown = tenant.idled = false;
   // A tenant that never had memory needs no Restore: its first epoch came with Welcome.
@@ -293,7 +340,7 @@ void Core::open_ready(Domain& domain) {
 
 void Core::open(Domain& domain, Tenant& tenant) {
   tenant.phase = Phase::running;
-  tenant.opened = now_;
+  tenant.opened = tenant.busy_since = now_;
   if (tenant.leads) begin_turn(domain, tenant);
   tenant.interrupted = false;
   tenant.had = {};
@@ -334,6 +381,7 @@ void Core::begin_turn(Domain& domain, Tenant& leader) {
 void Core::leave(Tenant& tenant) {
   if (std::exchange(tenant.comes_home, false)) tenant.brought_home = now_;
   const bool ran = tenant.phase == Phase::running;
+  if (ran) tenant.used += now_ - tenant.busy_since - idle_time(tenant);
   auto asked = [](const Session* session) { return session->asked; };
   tenant.leads = tenant.interrupts = tenant.interrupted = false;
   tenant.had = {};
@@ -501,15 +549,13 @@ void Core::end_leases(Tenant& tenant) {
   }
 }
 
-void Core::tell_contended(const Domain& domain) {
-  bool contended = std::any_of(domain.tenants.begin(), domain.tenants.end(), [](const Tenant* tenant) {
-    return tenant->phase == Phase::out && tenant->wants();
-  });
+void Core::tell_contended(const Domain& domain, bool contended) {
   for (Tenant* tenant : domain.tenants)
     for (Session* session : tenant->sessions) {
       if (!on_gpu(session) || session->contended == contended) continue;
       session->contended = contended;
       if (!contended) session->idle = {};
+      if (contended) tenant->busy_since = now_;
       actions_.emplace_back(SetContended{.session = session->id, .contended = contended});
       if (contended && session->gate_open) send(*session, OthersWait{});
     }
