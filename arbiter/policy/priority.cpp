@@ -8,11 +8,10 @@
 #include <algorithm>
 
 #include "arbiter/policy/policy.h"
+#include "protocol/messages.h"
 
 namespace sharedgpu {
 namespace {
-
-constexpr int kMostPriority = 1000;  // as the options have it
 
 // With what it has waited for.
 int priority_of(const TenantView& tenant, const TurnRules& rules) {
@@ -31,7 +30,7 @@ class Priority final : public Policy {
   Rank keeps(const TenantView& running, const TurnView& turn) const override {
     Rank rank = Policy::keeps(running, turn);
     constexpr int kLevels = 4;  // of those with the same priority
-    if (!running.idle) rank.level += kLevels * (priority_of(running, turn.rules) + kMostPriority);
+    if (!running.idle) rank.level += kLevels * (priority_of(running, turn.rules) + kHighestPriority);
     return rank;
   }
 

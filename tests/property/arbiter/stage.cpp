@@ -46,8 +46,8 @@ struct Stage::Actor {
 };
 
 Stage::Stage(std::uint64_t seed, const TurnRules& turns, Nanoseconds per_mib,
-             const std::vector<Program>& programs)
-    : random_(seed), per_mib_(per_mib) {
+             const std::vector<Program>& programs, const std::string& policy)
+    : random_(seed), per_mib_(per_mib), policy_(make_policy(policy)) {
   Tuning tuning;
   tuning.turns = turns;
   tuning.evict_step = kChunk;
@@ -67,6 +67,7 @@ Stage::Stage(std::uint64_t seed, const TurnRules& turns, Nanoseconds per_mib,
                        .tenant = TenantId{its.id.value},
                        .step = {.job = static_cast<std::uint32_t>(its.id.value), .step = 0},
                        .cap = {},
+                       .claims = its.program.claims,
                        .expected = false,
                        .hello = {}});
       say(its, Attach{.gpu = uuid, .total = {}, .name = {}});

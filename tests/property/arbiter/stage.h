@@ -9,6 +9,7 @@
 #include <memory>
 #include <queue>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "arbiter/core/core.h"
@@ -21,13 +22,14 @@ struct Program {
   // always has work.
   Nanoseconds burst{};
   Nanoseconds pause{};
+  Claims claims = {};
 };
 
 class Stage {
  public:
   // `per_mib`: how long it takes to move a MiB, each way.
-  Stage(std::uint64_t seed, const TurnRules& turns, Nanoseconds per_mib,
-        const std::vector<Program>& programs);
+  Stage(std::uint64_t seed, const TurnRules& turns, Nanoseconds per_mib, const std::vector<Program>& programs,
+        const std::string& policy = "round-robin");
   ~Stage();
 
   void run(Nanoseconds time);
@@ -83,7 +85,7 @@ class Stage {
   Nanoseconds timer_ = Nanoseconds::max();
   std::uint64_t order_ = 0;
   std::priority_queue<Moment> moments_;
-  std::unique_ptr<Policy> policy_ = make_round_robin();
+  std::unique_ptr<Policy> policy_;
   std::unique_ptr<Core> core_;
   std::vector<std::unique_ptr<Actor>> actors_;
   Nanoseconds measured_since_ = now_;
