@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "stage.h"
+#include "bench/simulator/stage.h"
 #include "world.h"
 
 namespace sharedgpu::test {
