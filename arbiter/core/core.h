@@ -3,9 +3,9 @@
 //
 // It knows no socket, clock, file or thread; the daemon, the tests and the simulator all run this very code.
 // Every event is handled in two parts: its handler enters into the books what it tells (core.cpp), then
-// settle() moves the state to where it should be: who runs (turns.cpp) for how long (timing.cpp), which
-// memory moves (residency.cpp). settle() derives everything from the state and can be run at any time; so an
-// event that is lost, repeated or crosses another costs time at most. One thread at a time.
+// settle() moves the state to where it should be: who runs (plan.cpp, turns.cpp) for how long (timing.cpp),
+// which memory moves (residency.cpp). settle() derives everything from the state and can be run at any time;
+// so an event that is lost, repeated or crosses another costs time at most. One thread at a time.
 #pragma once
 
 #include "arbiter/core/events.h"
@@ -154,7 +154,7 @@ class Core {
   void end_grace();
   void attach_resumed(Session& session);
 
-  // turns.cpp: who runs
+  // plan.cpp: who runs
   std::vector<Domain> domains();
   void plan(Domain& domain);
   void drop_who_no_longer_fits(Domain& domain, const Turn& turn);
@@ -172,6 +172,8 @@ class Core {
   TurnView view(const Domain& domain, const Turn& turn) const {
     return {.rules = tuning_.turns, .turn = domain.turn, .over = turn.over};
   }
+
+  // turns.cpp: a tenant's way in and out
   void enter(Domain& domain, Tenant& tenant, bool leads);
   void open_ready(Domain& domain);
   void open(Domain& domain, Tenant& tenant);
