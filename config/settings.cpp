@@ -89,7 +89,12 @@ std::string set_user(Settings& settings, std::string_view value) {
 }
 
 std::string set_policy(Settings& settings, std::string_view value) {
-  if (value != "round-robin") return "a policy (round-robin)";
+  if (std::find(std::begin(kPolicies), std::end(kPolicies), value) == std::end(kPolicies)) {
+    std::string what = "a policy (";
+    for (std::string_view policy : kPolicies)
+      what += (policy == kPolicies[0] ? "" : ", ") + std::string(policy);
+    return what + ")";
+  }
   settings.policy = value;
   return {};
 }

@@ -17,6 +17,10 @@ namespace sharedgpu {
 
 inline constexpr char kDefaultConfigFile[] = "/etc/sharedgpu/sharedgpu.conf";
 
+// Each is a file in arbiter/policy.
+inline constexpr std::string_view kPolicies[] = {"round-robin", "fcfs", "shortest-first", "credit",
+                                                 "priority"};
+
 enum class OnNoArbiter : std::uint8_t { plain, fail };
 
 // Every key has a default that serves.

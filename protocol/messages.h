@@ -52,6 +52,7 @@ enum class MessageType : std::uint16_t {
   run_request = 33,
   register_job = 34,
   lease_query = 35,
+  set = 37,
   // any process of a tenant -> arbiter
   gpu_query = 36,
   // arbiter -> session
@@ -74,6 +75,7 @@ enum class MessageType : std::uint16_t {
   register_reply = 74,
   lease_reply = 75,
   gpu_reply = 76,
+  set_reply = 82,
 };
 
 // Names a run that the arbiter issued with run_reply; 128 random bits. Zero: none.
@@ -324,13 +326,27 @@ struct StatusReply {
   std::uint64_t size = 0;  // bytes of text
 };
 
+// From an administrator: other settings for the arbiter until it ends.
+struct Set {
+  static constexpr MessageType kType = MessageType::set;
+  char policy[32] = {};  // NUL-terminated; empty: as it was
+  std::uint8_t quantum_given = 0;
+  Nanoseconds quantum{};  // zero: auto
+};
+struct SetReply {
+  static constexpr MessageType kType = MessageType::set_reply;
+  std::uint8_t done = 0;  // 0: the sender may not
+};
+
+inline constexpr std::int32_t kHighestPriority = 1000;  // and the lowest, below zero
+
 // What a job may state about itself; zero where it did not.
 struct JobOptions {
   Bytes memory;                     // cap on the footprint (--sharedgpu-memory)
   std::uint32_t units = 0;          // sharedgpu units held; 0 counts as 1
   std::uint32_t share_request = 0;  // percent of GPU time
   std::uint32_t share_limit = 0;
-  std::int32_t priority = 0;
+  std::int32_t priority = 0;  // the higher one goes first
   Nanoseconds deadline{};
   Backend backend = Backend::swap;
   std::uint8_t backend_given = 0;

@@ -10,8 +10,6 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::int32_t kHighestPriority = 1000;
-
 template <class Number>
 std::optional<Number> parse_number(std::string_view text) {
   Number number = 0;

@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   sharedgpu::cli::add_gres(app, status);
   sharedgpu::cli::add_run(app, status);
   sharedgpu::cli::add_status(app, status);
+  sharedgpu::cli::add_set(app, status);
   sharedgpu::cli::add_ledger(app, status);
   sharedgpu::cli::add_supervise(app, status);
   // CLI11 would only say that a subcommand is required.

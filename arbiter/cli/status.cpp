@@ -68,6 +68,7 @@ void print_turns(const Json& gpu) {
 }
 
 void print_gpus(const Json& status) {
+  std::printf("policy %s\n", status.value("policy", "").c_str());
   for (const Json& gpu : status.at("gpus")) {
     std::printf("%u: %s  %s%s\n", gpu.value("number", 0u), gpu.value("uuid", "").c_str(),
                 gpu.value("name", "").c_str(), gpu.value("verified", true) ? "" : "  (size unverified)");

@@ -25,7 +25,7 @@ MemoryUse settled(MemoryUse use, Bytes settling) {
 
 Core::Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nanoseconds now)
     : tuning_(tuning),
-      policy_(policy),
+      policy_(&policy),
       leases_(std::move(recovered.leases)),
       last_epoch_(recovered.last_epoch),
       last_order_(static_cast<std::uint64_t>(now.count())),  // beyond all that a predecessor gave
@@ -73,7 +73,9 @@ void Core::settle() {
     for (auto& [id, tenant] : state_.tenants) step_laggards(tenant);
     for (Domain& domain : all) {
       open_ready(domain);
-      tell_contended(domain);
+      const bool contended = std::any_of(domain.tenants.begin(), domain.tenants.end(), waits);
+      tell_contended(domain, contended);
+      note_standing(domain, contended);
       watch_turn(domain);
       tell_oversubscribed(domain);
     }
@@ -105,7 +107,7 @@ void Core::on(const GpuFound& event) {
   Gpu& gpu = entry->second;
   // What the arbiter finds itself, be it late, replaces what sessions told.
   if (!is_new && (event.learned || !gpu.learned)) return;
-  if (is_new) gpu.turn = turn_length(tuning_.turns, {}, 1);
+  if (is_new) gpu.turn = policy_->length(tuning_.turns, {}, 1);
   gpu.number = static_cast<unsigned>(event.learned ? known : found);
   gpu.uuid = event.gpu;
   gpu.minor = event.minor;
@@ -123,6 +125,7 @@ void Core::on(const SessionCame& event) {
   }
   tenant.cap = event.cap;
   tenant.host_cap = event.host_cap;
+  tenant.claims = event.claims;
 
   auto [entry, is_new] = state_.sessions.try_emplace(event.session);
   if (!is_new) return;
@@ -178,6 +181,16 @@ void Core::on(const CapSet& event) {
   if (tenant == state_.tenants.end()) return;
   tenant->second.cap = event.cap;
   tenant->second.host_cap = event.host_cap;
+  tenant->second.claims = event.claims;
+}
+
+// The running sets stay as they are; what follows from another policy or length of turns shows as these end.
+void Core::on(const PolicySet& event) {
+  if (event.policy->name() != policy_->name())
+    for (auto& [id, tenant] : state_.tenants) tenant.credit = {};
+  policy_ = event.policy;
+  tuning_.turns = event.turns;
+  for (auto& [uuid, gpu] : state_.gpus) gpu.turn = policy_->length(tuning_.turns, gpu.turn.handoff, 1);
 }
 
 // Once placed it stays there: its processes know where. Only a GPU that is gone is replaced. Where none is
@@ -397,7 +410,10 @@ void Core::on(const From<Want>& event) {
   Session* session = find(event.session);
   if (session == nullptr || session->gate_open) return;  // it crossed the opening of the gate
   Tenant& tenant = *session->tenant;
-  if (!tenant.wants()) tenant.waiting_since = now_;
+  if (!tenant.wants()) {
+    tenant.waiting_since = now_;
+    begin_burst(tenant);
+  }
   end_pause(tenant);
   session->wants = true;
   if (event.body.host_short != 0) session->host_short = now_;

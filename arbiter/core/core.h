@@ -3,9 +3,9 @@
 //
 // It knows no socket, clock, file or thread; the daemon, the tests and the simulator all run this very code.
 // Every event is handled in two parts: its handler enters into the books what it tells (core.cpp), then
-// settle() moves the state to where it should be: who runs (turns.cpp) for how long (timing.cpp), which
-// memory moves (residency.cpp). settle() derives everything from the state and can be run at any time; so an
-// event that is lost, repeated or crosses another costs time at most. One thread at a time.
+// settle() moves the state to where it should be: who runs (plan.cpp, turns.cpp) for how long (timing.cpp),
+// which memory moves (residency.cpp). settle() derives everything from the state and can be run at any time;
+// so an event that is lost, repeated or crosses another costs time at most. One thread at a time.
 #pragma once
 
 #include "arbiter/core/events.h"
@@ -64,6 +64,7 @@ constexpr Bytes capacity_of(Bytes total, Bytes limit, Bytes reserve) {
 
 class Core {
  public:
+  // The policy must outlive the core, or its being replaced by a PolicySet.
   Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nanoseconds now);
 
   Actions step(const Event& event, Nanoseconds now);
@@ -73,7 +74,7 @@ class Core {
 
   const State& state() const { return state_; }
   const LeaseBook& leases() const { return leases_; }
-  const Policy& policy() const { return policy_; }
+  const Policy& policy() const { return *policy_; }
   bool in_grace() const { return in_grace_; }
 
   // What the books say of one GPU; see docs/architecture.md, "Capacity".
@@ -103,11 +104,17 @@ class Core {
     bool begun = false;  // false: nobody runs yet, or the one it is for is still on its way in
   };
 
+  // A tenant, and what the policy sees of it.
+  struct Seen {
+    Tenant* tenant;
+    TenantView view;
+    bool comes_home = false;
+  };
   struct RunningSet {
     Turn turn;
-    std::vector<Tenant*> members;
-    std::vector<Tenant*>
-        may_leave;  // whose turn is over, or who are idle, in the order in which they would go
+    std::vector<Seen> members;  // in the order in which they would leave
+    bool interruptible = true;  // not once the policy lets one that waits end nobody's turn
+    bool goes_on = false;       // the turn is over, and the policy gives a member another
   };
 
   // core.cpp: what events tell
@@ -124,6 +131,7 @@ class Core {
   void on(const From<Ready>& event);
   void on(const From<Released>& event);
   void on(const From<MemoryQuery>& event);
+  void on(const PolicySet& event);
   void on(const TimerFired& event);
   Session* find(SessionId id);
   void take_use(Session& session, MemoryUse told, bool may_grow);
@@ -146,17 +154,26 @@ class Core {
   void end_grace();
   void attach_resumed(Session& session);
 
-  // turns.cpp: who runs
+  // plan.cpp: who runs
   std::vector<Domain> domains();
   void plan(Domain& domain);
   void drop_who_no_longer_fits(Domain& domain, const Turn& turn);
   void drop_who_does_not_answer(Domain& domain);
   RunningSet running_set(const Domain& domain) const;
-  std::vector<Tenant*> as_they_leave(const std::vector<Tenant*>& tenants, bool turn_over) const;
-  bool serve(Domain& domain, Tenant& waiter, const RunningSet& running);
+  std::vector<Seen> waiting_in(const Domain& domain) const;
+  void sort_as_they_leave(std::vector<Seen>& members, const TurnView& turn) const;
+  bool may_leave(const Seen& member, const Seen& waiter, const Domain& domain,
+                 const RunningSet& running) const;
+  bool serve(Domain& domain, const Seen& waiter, RunningSet& running);
+  void give_another_turn(const Domain& domain);
   bool fits_at_peak(const Domain& domain, Tenant& newcomer) const;
   Turn turn_of(const Domain& domain) const;
   TenantView view(const Tenant& tenant) const;
+  TurnView view(const Domain& domain, const Turn& turn) const {
+    return {.rules = tuning_.turns, .turn = domain.turn, .over = turn.over};
+  }
+
+  // turns.cpp: a tenant's way in and out
   void enter(Domain& domain, Tenant& tenant, bool leads);
   void open_ready(Domain& domain);
   void open(Domain& domain, Tenant& tenant);
@@ -175,7 +192,7 @@ class Core {
   void sync_leases(Tenant& tenant);
   void grant_lease(const Session& session);
   void end_leases(Tenant& tenant);
-  void tell_contended(const Domain& domain);
+  void tell_contended(const Domain& domain, bool contended);
   void tell_oversubscribed(const Domain& domain);
 
   // choice.cpp: who fits together
@@ -196,9 +213,9 @@ class Core {
   bool idle_enough(const Tenant& tenant) const;
   void end_pause(Tenant& tenant);
   void keep_credit();
-  bool urgent(const Tenant& tenant) const;
+  void note_standing(const Domain& domain, bool contended) const;
+  void begin_burst(Tenant& tenant) const;
   bool must_come_home(const Tenant& tenant) const;
-  Nanoseconds peace_of(const Tenant& tenant, Nanoseconds handoff) const;
 
   // residency.cpp: which memory moves
   Bytes promised(const Session& session) const;
@@ -227,7 +244,7 @@ class Core {
   void wake_at(Nanoseconds at);
 
   Tuning tuning_;
-  const Policy& policy_;
+  const Policy* policy_;
   State state_;
   LeaseBook leases_;
   Epoch last_epoch_;

@@ -9,6 +9,7 @@
 
 #include "arbiter/core/lease_book.h"
 #include "arbiter/core/placement.h"
+#include "arbiter/policy/policy.h"
 #include "protocol/messages.h"
 
 namespace sharedgpu {
@@ -30,6 +31,7 @@ struct SessionCame {
   StepName step;
   Bytes cap;              // the tenant's; zero: none
   Bytes host_cap = {};    // the same, on host memory for swap
+  Claims claims = {};     // the tenant's
   bool expected = false;  // one of Recovered::expected_sessions
   Hello hello;
 };
@@ -43,6 +45,13 @@ struct CapSet {
   TenantId tenant;
   Bytes cap;
   Bytes host_cap = {};
+  Claims claims = {};
+};
+
+// Another policy rules from now on, or other lengths of turns.
+struct PolicySet {
+  const Policy* policy;  // outlives the core, or its being replaced
+  TurnRules turns;
 };
 
 // Processes of the tenant are about to start: it gets its GPUs, unless it has some already that they can
@@ -67,9 +76,9 @@ struct From {
 // The time that ArmTimer asked for has come.
 struct TimerFired {};
 
-using Event =
-    std::variant<GpuFound, SessionCame, SessionGone, CapSet, Place, Unplace, From<Attach>, From<Usage>,
-                 From<Want>, From<Idle>, From<Ready>, From<Released>, From<MemoryQuery>, TimerFired>;
+using Event = std::variant<GpuFound, SessionCame, SessionGone, CapSet, Place, Unplace, PolicySet,
+                           From<Attach>, From<Usage>, From<Want>, From<Idle>, From<Ready>, From<Released>,
+                           From<MemoryQuery>, TimerFired>;
 
 // ---- actions, to be done in their order ----
 

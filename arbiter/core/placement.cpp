@@ -9,7 +9,7 @@ namespace sharedgpu {
 namespace {
 
 // What stands on a GPU, of tenants other than the one that is to be placed.
-struct Standing {
+struct Candidate {
   const Gpu* gpu = nullptr;
   bool used = false;  // by that one's sessions
   std::uint64_t units = 0;
@@ -19,29 +19,29 @@ struct Standing {
   auto rank() const { return std::tuple(!used, units, footprint, tenants, gpu->number); }
 };
 
-Standing standing_of(const State& state, const Gpu& gpu, TenantId newcomer) {
-  Standing standing;
-  standing.gpu = &gpu;
+Candidate candidate_of(const State& state, const Gpu& gpu, TenantId newcomer) {
+  Candidate candidate;
+  candidate.gpu = &gpu;
   std::set<TenantId> placed;
   std::set<TenantId> guests;
   for (const auto& [id, placement] : state.placements) {
     const auto& its = placement.gpus;
     if (id == newcomer || std::find(its.begin(), its.end(), gpu.uuid) == its.end()) continue;
     placed.insert(id);
-    standing.units += placement.units;
+    candidate.units += placement.units;
   }
   for (const auto& [id, session] : state.sessions) {
     if (session.gpu != &gpu) continue;
     if (session.tenant->id == newcomer) {
-      standing.used = true;
+      candidate.used = true;
       continue;
     }
-    standing.footprint += session.use.footprint();
+    candidate.footprint += session.use.footprint();
     if (placed.count(session.tenant->id) == 0) guests.insert(session.tenant->id);
   }
-  standing.units += guests.size();
-  standing.tenants = static_cast<unsigned>(placed.size() + guests.size());
-  return standing;
+  candidate.units += guests.size();
+  candidate.tenants = static_cast<unsigned>(placed.size() + guests.size());
+  return candidate;
 }
 
 }  // namespace
@@ -51,9 +51,9 @@ bool is_open_to(const Gpu& gpu, const Demand& demand) {
 }
 
 std::vector<GpuUuid> choose(const State& state, TenantId tenant, const Demand& demand) {
-  std::vector<Standing> all;
+  std::vector<Candidate> all;
   for (const auto& [uuid, gpu] : state.gpus)
-    if (is_open_to(gpu, demand)) all.push_back(standing_of(state, gpu, tenant));
+    if (is_open_to(gpu, demand)) all.push_back(candidate_of(state, gpu, tenant));
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
   all.resize(std::min<std::size_t>(all.size(), std::max(demand.gpus, 1u)));
   // Its processes see them in the host's order.
@@ -61,7 +61,7 @@ std::vector<GpuUuid> choose(const State& state, TenantId tenant, const Demand& d
             [](const auto& a, const auto& b) { return a.gpu->number < b.gpu->number; });
 
   std::vector<GpuUuid> chosen;
-  for (const Standing& standing : all) chosen.push_back(standing.gpu->uuid);
+  for (const Candidate& candidate : all) chosen.push_back(candidate.gpu->uuid);
   return chosen;
 }
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "arbiter/core/lease_book.h"
+#include "arbiter/policy/policy.h"
 #include "arbiter/policy/surge.h"
-#include "arbiter/policy/turn_length.h"
 #include "protocol/messages.h"
 
 namespace sharedgpu {
@@ -109,6 +109,7 @@ struct Tenant {
   TenantId id;
   Bytes cap;       // on the footprint, per GPU; zero: none
   Bytes host_cap;  // on the host memory for swap, over all GPUs; zero: none
+  Claims claims;
   Phase phase = Phase::out;
   std::vector<Session*> sessions;
   Epoch epoch;              // of its last turn, or of its first to come
@@ -125,7 +126,11 @@ struct Tenant {
   Nanoseconds changed{};     // leaving: when a session was last let forward, or said Released
   Nanoseconds last_ran{};    // when it last held a lease
   Nanoseconds waiting_since{};
+  Nanoseconds waited{};   // for so long when it was chosen
   Nanoseconds handoff{};  // a running mean of what turns that were begun for it took to begin; zero: unknown
+  Nanoseconds busy_since{};  // since when it has had a lease that others wait for
+  Nanoseconds used{};        // of such time, in the turns before, since it last paused
+  Nanoseconds burst{};       // a running mean of that as it pauses; zero: unknown
 
   // Its turn was interrupted when it had had so much of it; the rest is still to come.
   bool interrupted = false;
@@ -136,9 +141,8 @@ struct Tenant {
   Nanoseconds brought_home{};  // when the last turn ended for which it did; zero: none yet
   bool idled = false;          // it was put out since it was idle, and has not asked for the GPU again
   unsigned long_pauses = 0;    // so many pauses in a row were long, see policy/idleness.h
-  Nanoseconds credit{};        // see policy/credit.h
-  unsigned sets = 1;           // for the credit: as the planner last found them
-  Nanoseconds turn{};
+  Nanoseconds credit{};        // as the policy reckons it
+  Standing standing;           // for that, since the last step
 
   // Scratch of the planner.
   bool chosen = false;

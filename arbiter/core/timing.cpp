@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "arbiter/core/actions.h"
-#include "arbiter/policy/credit.h"
 #include "arbiter/policy/idleness.h"
 
 namespace sharedgpu {
@@ -22,13 +21,14 @@ struct Mean {
   void add(Nanoseconds one) { sum += one, ++count; }
 };
 
-Nanoseconds guessed_handoff(const Tenant& tenant) {
+}  // namespace
+
+Nanoseconds expected_handoff(const Tenant& tenant) {
+  if (tenant.handoff > Nanoseconds{}) return tenant.handoff;
   Bytes size;
   for (const Session* session : tenant.sessions) size += session->use.swappable;
   return std::chrono::milliseconds(size.count / (kGuessedSpeed / 1000));
 }
-
-}  // namespace
 
 // A handoff to a running set takes about as long as the longest of its members'.
 void Core::set_turn_length(Domain& domain) const {
@@ -47,18 +47,17 @@ void Core::set_turn_length(Domain& domain) const {
     Nanoseconds longest_seen{};
     for (const Tenant* tenant : set) {
       longest_seen = std::max(longest_seen, tenant->handoff);
-      longest =
-          std::max(longest, tenant->handoff > Nanoseconds{} ? tenant->handoff : guessed_handoff(*tenant));
+      longest = std::max(longest, expected_handoff(*tenant));
     }
     expected.add(longest);
     if (longest_seen > Nanoseconds{}) seen.add(longest_seen);
   }
-  domain.turn =
-      turn_length(tuning_.turns, expected.value(), static_cast<unsigned>(sets_of(domain, waiting).size()));
+  domain.turn = policy_->length(tuning_.turns, expected.value(),
+                                static_cast<unsigned>(sets_of(domain, waiting).size()));
   const auto sets = static_cast<unsigned>(sets_of(domain, domain.tenants).size());
   for (Tenant* tenant : domain.tenants) {
-    tenant->sets = sets;
-    tenant->turn = domain.turn.length;
+    tenant->standing.sets = sets;
+    tenant->standing.turn = domain.turn.length;
   }
   for (Gpu* gpu : domain.gpus) {
     gpu->turn = domain.turn;
@@ -68,30 +67,38 @@ void Core::set_turn_length(Domain& domain) const {
 
 // Brings every tenant's credit up to now, by the state that has been since the last event.
 void Core::keep_credit() {
-  for (auto& [id, tenant] : state_.tenants) {
-    const bool contended = std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
-                                       [](const Session* session) { return session->contended; });
-    const Standing standing{
-        .pauses = tenant.phase == Phase::out && attached(tenant) && !tenant.wants(),
-        .pays = contended && leases_.holds(id),
-        .sets = tenant.sets,
-        .turn = tenant.turn,
-    };
-    tenant.credit = credit_after(tenant.credit, standing, now_ - credit_kept_);
-  }
+  for (auto& [id, tenant] : state_.tenants)
+    tenant.credit = policy_->credit_after(tenant.credit, tenant.standing, now_ - credit_kept_);
   credit_kept_ = now_;
 }
 
-Nanoseconds Core::peace_of(const Tenant& tenant, Nanoseconds handoff) const {
-  return peace_left(tenant.credit, now_ - tenant.opened, handoff);
-}
-
-// Where turns have a fixed length nobody interrupts them.
-bool Core::urgent(const Tenant& tenant) const {
-  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [&](const Session* session) {
-    return on_gpu(session) && session->gpu->turn.rule != TurnRule::fixed &&
-           may_interrupt(tenant.credit, session->gpu->turn.handoff);
-  });
+// What counts for the credit until the next event.
+void Core::note_standing(const Domain& domain, bool contended) const {
+  auto has = [this](const Tenant* tenant) {
+    return tenant->phase == Phase::running || tenant->phase == Phase::leaving
+               ? leases_.holds(tenant->id)
+               : tenant->phase == Phase::entering;
+  };
+  unsigned holders = 0;
+  std::uint64_t units = 0;  // of those that compete
+  for (const Tenant* tenant : domain.tenants) {
+    const bool its = has(tenant);
+    holders += its ? 1 : 0;
+    if (its || tenant->wants()) units += tenant->claims.units;
+  }
+  for (Tenant* tenant : domain.tenants) {
+    Standing& standing = tenant->standing;
+    const bool its = has(tenant);
+    const bool wants = tenant->wants();
+    standing.pauses = tenant->phase == Phase::out && !wants;
+    standing.comes_in = contended && tenant->phase == Phase::entering;
+    standing.pays = contended && its && !standing.comes_in;
+    standing.overuses = standing.pays && tenant->phase == Phase::leaving;
+    standing.holders = holders;
+    standing.share = contended && (its || wants)
+                         ? static_cast<double>(tenant->claims.units) / static_cast<double>(units)
+                         : 0;
+  }
 }
 
 // What it evicted is in the way of its job, which the kernel would end for that. It waits for no turn: while
@@ -109,13 +116,12 @@ bool Core::must_come_home(const Tenant& tenant) const {
 // Wakes the arbiter when the turn is over, or may be interrupted, and somebody waits.
 void Core::watch_turn(const Domain& domain) {
   const Turn turn = turn_of(domain);
-  auto still_waits = [this](const Tenant* tenant) {
-    return (tenant->phase == Phase::out && tenant->wants()) || starved(*tenant);
-  };
+  auto still_waits = [this](const Tenant* tenant) { return waits(tenant) || starved(*tenant); };
   if (!turn.begun || std::none_of(domain.tenants.begin(), domain.tenants.end(), still_waits)) return;
   wake_at(turn.began + domain.turn.length);
   for (const Tenant* tenant : domain.tenants)
-    if (tenant->phase == Phase::running) wake_at(now_ + peace_of(*tenant, domain.turn.handoff));
+    if (tenant->phase == Phase::running)
+      wake_at(now_ + policy_->peace_left(view(*tenant), view(domain, turn)));
 }
 
 bool Core::idle_enough(const Tenant& tenant) const {
@@ -128,6 +134,13 @@ bool Core::idle_enough(const Tenant& tenant) const {
     Nanoseconds fresh = std::max<Nanoseconds>(2 * tuning_.idle_release, session->idle / 2 + kIdleNews);
     return session->idle > Nanoseconds{} && session->idle >= least && now_ - session->idle_told <= fresh;
   });
+}
+
+// A tenant asks for the GPU again, be it after a pause.
+void Core::begin_burst(Tenant& tenant) const {
+  if (tenant.used == Nanoseconds{} || now_ - tenant.left < tuning_.idle_release) return;
+  tenant.burst = tenant.burst == Nanoseconds{} ? tenant.used : (3 * tenant.burst + tenant.used) / 4;
+  tenant.used = {};
 }
 
 // A tenant asks for the GPU again.

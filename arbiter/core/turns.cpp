@@ -1,258 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who runs: the running set of each domain, and the way of a tenant into it and out of it.
+// The way of a tenant into the running set and out of it.
 #include <algorithm>
 #include <utility>
 
 #include "arbiter/core/actions.h"
-#include "arbiter/policy/credit.h"
 
 namespace sharedgpu {
 namespace {
 
-constexpr int kMostPatience = 6;
-
-bool complete(const Tenant& tenant) {
-  return std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [](const Session* session) {
-    return !on_gpu(session) || (!session->evicting && session->use.resident >= session->use.swappable);
-  });
-}
-
-bool demands_nothing(const Tenant& tenant) {
-  return std::all_of(tenant.sessions.begin(), tenant.sessions.end(),
-                     [](const Session* session) { return demand_of(*session) == Bytes{}; });
+// For how long all its sessions have had nothing to do, as they told.
+Nanoseconds idle_time(const Tenant& tenant) {
+  Nanoseconds least = Nanoseconds::max();
+  for (const Session* session : tenant.sessions)
+    if (on_gpu(session)) least = std::min(least, session->idle);
+  return least == Nanoseconds::max() ? Nanoseconds{} : least;
 }
 
 }  // namespace
-
-std::vector<Core::Domain> Core::domains() {
-  std::map<Gpu*, std::size_t> of_gpu;
-  std::vector<Domain> all;
-  for (auto& [uuid, gpu] : state_.gpus) {
-    of_gpu[&gpu] = all.size();
-    all.push_back(Domain{.gpus = {&gpu}, .tenants = {}, .turn = {}});
-  }
-  auto merge = [&](std::size_t into, std::size_t from) {
-    for (Gpu* gpu : all[from].gpus) {
-      of_gpu[gpu] = into;
-      all[into].gpus.push_back(gpu);
-    }
-    for (Tenant* tenant : all[from].tenants) all[into].tenants.push_back(tenant);
-    all[from] = {};
-  };
-  for (auto& [id, tenant] : state_.tenants) {
-    if (!attached(tenant)) continue;
-    std::optional<std::size_t> domain;
-    for (const Session* session : tenant.sessions) {
-      if (!on_gpu(session)) continue;
-      std::size_t its = of_gpu.at(session->gpu);
-      if (domain && *domain != its) merge(*domain, its);
-      if (!domain) domain = its;
-    }
-    all[*domain].tenants.push_back(&tenant);
-  }
-  std::erase_if(all, [](const Domain& domain) { return domain.tenants.empty(); });
-  return all;
-}
-
-Core::Turn Core::turn_of(const Domain& domain) const {
-  Turn turn;
-  bool on_the_way = false;
-  for (const Tenant* tenant : domain.tenants) {
-    if (!tenant->in_set()) continue;
-    turn.began = std::max(turn.began, tenant->turn_began);
-    if (tenant->phase == Phase::running) turn.begun = true;
-    if (tenant->phase == Phase::entering && tenant->leads) on_the_way = true;
-  }
-  turn.begun = turn.begun && !on_the_way;
-  turn.over = turn.begun && now_ - turn.began >= domain.turn.length;
-  return turn;
-}
-
-TenantView Core::view(const Tenant& tenant) const {
-  bool running = tenant.phase == Phase::running;
-  return {.tenant = tenant.id,
-          .waiting_since = tenant.waiting_since,
-          .urgent = urgent(tenant) || must_come_home(tenant),
-          .interrupted = tenant.interrupted,
-          .opened = running ? tenant.opened : now_,
-          .leads = tenant.leads,
-          .grows = running && std::any_of(tenant.sessions.begin(), tenant.sessions.end(), lacks_room),
-          .idle = idle_enough(tenant)};
-}
-
-void Core::plan(Domain& domain) {
-  drop_who_does_not_answer(domain);
-  set_turn_length(domain);
-  begin_choice(domain);
-  for (Tenant* tenant : domain.tenants) choose(*tenant, tenant->in_set());
-  if (!fits(domain)) drop_who_no_longer_fits(domain, turn_of(domain));
-
-  begin_choice(domain);
-  for (Tenant* tenant : domain.tenants) choose(*tenant, true);
-  const bool everything_fits = fits(domain);
-
-  std::vector<std::pair<TenantView, Tenant*>> waiting;
-  for (Tenant* tenant : domain.tenants) {
-    if (tenant->phase != Phase::out) continue;
-    bool costs_nothing = demands_nothing(*tenant) || (everything_fits && complete(*tenant));
-    if (tenant->wants() || costs_nothing) waiting.emplace_back(view(*tenant), tenant);
-  }
-  std::stable_sort(waiting.begin(), waiting.end(),
-                   [this](const auto& a, const auto& b) { return policy_.serves_first(a.first, b.first); });
-  RunningSet running = running_set(domain);
-  for (const auto& [its_view, waiter] : waiting)
-    if (serve(domain, *waiter, running)) running = running_set(domain);
-}
-
-// Its members are chosen.
-Core::RunningSet Core::running_set(const Domain& domain) const {
-  RunningSet running{.turn = turn_of(domain), .members = {}, .may_leave = {}};
-  begin_choice(domain);
-  for (Tenant* tenant : domain.tenants) {
-    if (!tenant->in_set()) continue;
-    choose(*tenant, true);
-    running.members.push_back(tenant);
-    if (running.turn.over || idle_enough(*tenant)) running.may_leave.push_back(tenant);
-  }
-  running.may_leave = as_they_leave(running.may_leave, running.turn.over);
-  return running;
-}
-
-// Who goes first comes first.
-std::vector<Tenant*> Core::as_they_leave(const std::vector<Tenant*>& tenants, bool turn_over) const {
-  std::vector<std::pair<TenantView, Tenant*>> order;
-  for (Tenant* tenant : tenants) order.emplace_back(view(*tenant), tenant);
-  std::stable_sort(order.begin(), order.end(), [&](const auto& a, const auto& b) {
-    return policy_.keeps_rather(b.first, a.first, turn_over);
-  });
-  std::vector<Tenant*> sorted;
-  for (const auto& [its_view, tenant] : order) sorted.push_back(tenant);
-  return sorted;
-}
-
-// The running set has outgrown the GPU: the policy says who keeps its place. The first of them stays in any
-// case, unless it is it that grows: taking its lease would make no room for anybody. Where a tenant cannot
-// leave for want of memory, nobody stays longer than to the end of the turn.
-void Core::drop_who_no_longer_fits(Domain& domain, const Turn& turn) {
-  std::vector<Tenant*> members;
-  for (Tenant* tenant : domain.tenants)
-    if (tenant->chosen) members.push_back(tenant);
-  std::stable_sort(members.begin(), members.end(), [&](const Tenant* a, const Tenant* b) {
-    return policy_.keeps_rather(view(*a), view(*b), turn.over);
-  });
-  for (Tenant* member : members) choose(*member, false);
-  bool first = !turn.over || std::none_of(domain.tenants.begin(), domain.tenants.end(),
-                                          [this](const Tenant* tenant) { return starved(*tenant); });
-  for (Tenant* member : members) {
-    choose(*member, true);
-    const bool stays = fits(*member) || (first && member->phase == Phase::running && !view(*member).grows);
-    choose(*member, stays);
-    first = first && !stays;
-    if (stays) continue;
-    leave(*member);
-    member->outgrown = true;
-  }
-}
-
-// A session that was told that all may be resident, and neither says Ready nor shows progress, holds up the
-// others. Its tenant waits until it is heard of again.
-void Core::drop_who_does_not_answer(Domain& domain) {
-  bool others_wait = std::any_of(domain.tenants.begin(), domain.tenants.end(), [](const Tenant* tenant) {
-    return tenant->phase == Phase::out && tenant->wants();
-  });
-  if (!others_wait) return;
-  for (Tenant* tenant : domain.tenants) {
-    if (tenant->phase != Phase::entering) continue;
-    for (const Session* session : tenant->sessions) {
-      if (!on_gpu(session) || !session->asked || session->ready || !session->told_all) continue;
-      // Progress buys patience, but not without end.
-      Nanoseconds patience = patience_for(session->use.swappable);
-      Nanoseconds due = std::min(session->news + patience, session->told_all_at + kMostPatience * patience);
-      wake_at(due);
-      if (now_ < due) continue;
-      actions_.emplace_back(Note{.tenant = tenant->id, .text = "does not restore; others go first"});
-      for (Session* each : tenant->sessions) each->wants = false;
-      leave(*tenant);
-      break;
-    }
-  }
-}
-
-// Lets `waiter` in if it fits beside the running set, or if it does once those have left whose time is up,
-// who are idle, or whom it may interrupt. A running set whose footprint hovers about what fits must not put
-// others out again and again: who was put out for that waits for its turn, or until it fits beside the
-// largest footprints of this one. Returns whether the running set has to be looked at anew.
-bool Core::serve(Domain& domain, Tenant& waiter, const RunningSet& running) {
-  const Turn& turn = running.turn;
-  choose(waiter, true);
-  if (fits(waiter)) {
-    const bool empty = running.members.empty();
-    // Who gets in when the turn is over begins the next one.
-    const bool leads = empty || (turn.over && waiter.wants());
-    const bool enters =
-        !waiter.outgrown || turn.over || empty || must_come_home(waiter) || fits_at_peak(domain, waiter);
-    if (enters) enter(domain, waiter, leads);
-    return true;
-  }
-  std::vector<Tenant*> may_leave = running.may_leave;
-  const bool comes_home = must_come_home(waiter);  // also before those who are just on their way in
-  if (comes_home || (turn.begun && waiter.wants() && urgent(waiter))) {
-    for (Tenant* tenant : running.members) {
-      if (turn.over || idle_enough(*tenant)) continue;
-      const bool runs = tenant->phase == Phase::running;
-      const bool in_peace = !runs || peace_of(*tenant, domain.turn.handoff) > Nanoseconds{};
-      if (comes_home ? runs || !tenant->comes_home : !in_peace) may_leave.push_back(tenant);
-    }
-    may_leave = as_they_leave(may_leave, turn.over);
-  }
-  bool room = false;
-  std::vector<Tenant*> leaving;
-  for (Tenant* tenant : may_leave) {
-    choose(*tenant, false);
-    leaving.push_back(tenant);
-    room = fits(waiter);
-    if (room) break;
-  }
-  if (!room) {
-    for (Tenant* tenant : leaving) choose(*tenant, true);
-    choose(waiter, false);
-    return false;
-  }
-  // Nobody leaves for nothing: whoever fits beside the newcomer after all is taken along.
-  for (Tenant* tenant : leaving) {
-    choose(*tenant, true);
-    choose(*tenant, fits(domain));
-  }
-  bool alone = true;
-  bool interruption = false;
-  for (Tenant* tenant : running.members) {
-    if (tenant->chosen) {
-      alone = false;
-      continue;
-    }
-    const bool idle = idle_enough(*tenant);
-    const bool interrupted = !turn.over && !idle;
-    const Nanoseconds had = tenant->phase == Phase::running ? now_ - tenant->turn_began : tenant->had;
-    leave(*tenant);
-    tenant->idled = idle && !tenant->wants();
-    if (interrupted) {
-      tenant->interrupted = interruption = true;
-      tenant->had = had;
-    }
-  }
-  if (interruption) waiter.credit -= price_of_interruption(domain.turn.handoff);
-  enter(domain, waiter, turn.over || alone || interruption);
-  waiter.interrupts = interruption;
-  waiter.comes_home = comes_home && interruption;
-  return true;
-}
-
-// Beside the largest footprints that the others had in this turn. Ends the choice under way.
-bool Core::fits_at_peak(const Domain& domain, Tenant& newcomer) const {
-  begin_choice(domain, Reckoning::at_peak);
-  for (Tenant* tenant : domain.tenants) choose(*tenant, tenant->in_set() || tenant == &newcomer);
-  return fits(newcomer);
-}
 
 void Core::enter(Domain& domain, Tenant& tenant, bool leads) {
   Turn turn = turn_of(domain);
@@ -261,6 +25,7 @@ void Core::enter(Domain& domain, Tenant& tenant, bool leads) {
   tenant.leads = leads;
   tenant.phase = Phase::entering;
   tenant.entered = now_;
+  tenant.waited = now_ - tenant.waiting_since;
   tenant.turn_began = leads || turn.began == Nanoseconds{} ? now_ : turn.began;
   tenant.interrupts = tenant.outgrown = tenant.idled = false;
   // A tenant that never had memory needs no Restore: its first epoch came with Welcome.
@@ -293,7 +58,7 @@ void Core::open_ready(Domain& domain) {
 
 void Core::open(Domain& domain, Tenant& tenant) {
   tenant.phase = Phase::running;
-  tenant.opened = now_;
+  tenant.opened = tenant.busy_since = now_;
   if (tenant.leads) begin_turn(domain, tenant);
   tenant.interrupted = false;
   tenant.had = {};
@@ -334,6 +99,7 @@ void Core::begin_turn(Domain& domain, Tenant& leader) {
 void Core::leave(Tenant& tenant) {
   if (std::exchange(tenant.comes_home, false)) tenant.brought_home = now_;
   const bool ran = tenant.phase == Phase::running;
+  if (ran) tenant.used += now_ - tenant.busy_since - idle_time(tenant);
   auto asked = [](const Session* session) { return session->asked; };
   tenant.leads = tenant.interrupts = tenant.interrupted = false;
   tenant.had = {};
@@ -501,15 +267,13 @@ void Core::end_leases(Tenant& tenant) {
   }
 }
 
-void Core::tell_contended(const Domain& domain) {
-  bool contended = std::any_of(domain.tenants.begin(), domain.tenants.end(), [](const Tenant* tenant) {
-    return tenant->phase == Phase::out && tenant->wants();
-  });
+void Core::tell_contended(const Domain& domain, bool contended) {
   for (Tenant* tenant : domain.tenants)
     for (Session* session : tenant->sessions) {
       if (!on_gpu(session) || session->contended == contended) continue;
       session->contended = contended;
       if (!contended) session->idle = {};
+      if (contended) tenant->busy_since = now_;
       actions_.emplace_back(SetContended{.session = session->id, .contended = contended});
       if (contended && session->gate_open) send(*session, OthersWait{});
     }

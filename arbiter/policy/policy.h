@@ -1,27 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a scheduling policy decides, and all that it sees for it.
+// What a scheduling policy decides, and all that it sees for it: who runs next, with whom, and for how long.
+// It never touches memory.
 //
-// The core knows what is possible (what fits, who is stuck, who has let go); a policy only orders tenants.
-// How long turns are is in turn_length.h, who may interrupt one in credit.h, when idleness ends one in
-// idleness.h. All of it is pure: no state, no clock. One file each.
+// The core knows what is possible: what fits together, who is stuck, who has let go, who is idle. It asks a
+// policy who is next of those that wait, and takes along who fits beside; whether those that run make room
+// for them; and how long turns are. A policy is pure, it has no state and no clock: what it wants to know of
+// a tenant's past is the tenant's credit, which it keeps itself, and what the core measures for all. So it
+// can be exchanged at any moment. One file each; each says how long a tenant may wait at most.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string_view>
 
+#include "arbiter/policy/turn_length.h"
 #include "protocol/units.h"
 
 namespace sharedgpu {
 
+// What a tenant's job has a right to.
+struct Claims {
+  std::uint32_t units = 1;
+  std::int32_t priority = 0;  // of two the higher one goes first
+};
+
 struct TenantView {
   TenantId tenant;
-  Nanoseconds waiting_since{};  // of a tenant that waits
-  bool urgent = false;  // it may interrupt: it has credit for that (credit.h), or its host memory runs short
+  Claims claims;
+  Nanoseconds credit{};      // see credit_after
+  Nanoseconds waited{};      // how long it waits; of one that runs, how long it had waited when it was served
   bool interrupted = false;  // another's interruption ended its turn
-  Nanoseconds opened{};      // when its gates were last opened
-  bool leads = false;        // this turn was begun for it
-  bool grows = false;        // it asks for memory that the running set has no room for
-  bool idle = false;         // it has had nothing to do for longer than a handoff takes
+  // How long it uses the GPU from when it asks for it until it has nothing to do there; no less than it has
+  // used it now without a pause. Measured where others wait; zero: not yet.
+  Nanoseconds burst{};
+  Nanoseconds handoff{};  // what it takes to bring it in, as measured or guessed from its size
+
+  // Of one that runs:
+  Nanoseconds had{};   // since its gates were opened
+  bool leads = false;  // this turn was begun for it
+  bool grows = false;  // it asks for memory that the running set has no room for
+  bool idle = false;   // it has had nothing to do for longer than a handoff takes
+};
+
+struct TurnView {
+  const TurnRules& rules;
+  TurnLength turn;
+  bool over = false;
+};
+
+// What a tenant did in the time for which its credit is brought up to date.
+struct Standing {
+  bool pauses = false;    // has no lease and asks for none
+  bool pays = false;      // has a lease, and others wait
+  unsigned sets = 1;      // running sets that take turns where all of the tenants want one
+  Nanoseconds turn{};     // how long one is
+  bool comes_in = false;  // is being brought in, and others wait
+  bool overuses = false;  // has a lease though its turn is over
+  unsigned holders = 1;   // tenants that have a lease or are being brought in, on its GPUs
+  double share = 1;       // its part of the units of those that have a lease or ask for one there
+};
+
+// The higher one goes first; of two that are equal, the tenant with the lower number.
+struct Rank {
+  int level = 0;
+  Nanoseconds weight{};
+  auto operator<=>(const Rank&) const = default;
 };
 
 class Policy {
@@ -29,17 +72,40 @@ class Policy {
   virtual ~Policy() = default;
   virtual std::string_view name() const = 0;
 
-  // Whether waiting tenant `a` is to be served before `b`. A strict weak order, under which no waiting tenant
-  // may be passed for ever.
-  virtual bool serves_first(const TenantView& a, const TenantView& b) const = 0;
+  // Who of those that wait is served first.
+  virtual Rank rank(const TenantView& waiting, const TurnView& turn) const = 0;
 
-  // Whether running tenant `a` is to keep its lease rather than `b` where both cannot. A strict weak order.
-  virtual bool keeps_rather(const TenantView& a, const TenantView& b, bool turn_over) const = 0;
+  // Who of those that run keeps its lease where not all can, since the running set has grown or somebody
+  // needs a part of the room. By default, within a turn, whom the turn was begun for keeps it, and who grows
+  // out of the running set leaves it. When the turn is over, who came last has had least of it.
+  virtual Rank keeps(const TenantView& running, const TurnView& turn) const;
+
+  // Whether `running`, whose turn is over, has another before `waiting` is served. By default whoever waits
+  // comes first.
+  virtual bool goes_on(const TenantView& running, const TenantView& waiting, const TurnView& turn) const;
+
+  // Whether `waiting` ends the turn of `running` before it is over; by default nobody does. Where one would
+  // end nobody's turn, none that ranks lower would. And what it pays for that, and for how long from now on
+  // nobody may at all: zero, it may be asked at any time.
+  virtual bool interrupts(const TenantView& waiting, const TenantView& running, const TurnView& turn) const;
+  virtual Nanoseconds price_of_interruption(const TurnView& turn) const;
+  virtual Nanoseconds peace_left(const TenantView& running, const TurnView& turn) const;
+
+  // How long turns are, see turn_length.h for the arguments and for what it is by default.
+  virtual TurnLength length(const TurnRules& rules, Nanoseconds handoff, unsigned waiting_sets) const;
+
+  // A tenant's credit after `time` more, in which it did as `standing` says; by default there is none.
+  virtual Nanoseconds credit_after(Nanoseconds credit, const Standing& standing, Nanoseconds time) const;
 };
 
-// Waiting tenants are served in the order in which they began to wait; before them who has been interrupted,
-// and first of all who has credit. That passes nobody for ever: credit is used up by being served, and of an
-// interrupted turn only the rest is given.
+// Waiting tenants are served in the order in which they began to wait.
 std::unique_ptr<Policy> make_round_robin();
+std::unique_ptr<Policy> make_fcfs();
+std::unique_ptr<Policy> make_shortest_first();
+std::unique_ptr<Policy> make_credit();
+std::unique_ptr<Policy> make_priority();
+
+// The policy of that name, as Policy= in sharedgpu.conf has it; null: there is none.
+std::unique_ptr<Policy> make_policy(std::string_view name);
 
 }  // namespace sharedgpu

@@ -1,33 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <tuple>
+#include "arbiter/policy/round_robin.h"
 
-#include "arbiter/policy/policy.h"
+#include "arbiter/policy/interruption.h"
 
 namespace sharedgpu {
 namespace {
 
-class RoundRobin final : public Policy {
- public:
-  std::string_view name() const override { return "round-robin"; }
-
-  bool serves_first(const TenantView& a, const TenantView& b) const override {
-    if (a.urgent != b.urgent) return a.urgent;
-    if (a.interrupted != b.interrupted) return a.interrupted;
-    return std::tie(a.waiting_since, a.tenant) < std::tie(b.waiting_since, b.tenant);
-  }
-
-  // Within a turn, whom the turn was begun for keeps it, and who grows out of the running set leaves it. When
-  // the turn is over, who came last has had least of it.
-  bool keeps_rather(const TenantView& a, const TenantView& b, bool turn_over) const override {
-    if (a.idle != b.idle) return b.idle;
-    if (turn_over) return std::tie(b.opened, b.tenant) < std::tie(a.opened, a.tenant);
-    if (a.leads != b.leads) return a.leads;
-    if (a.grows != b.grows) return b.grows;
-    return std::tie(a.opened, a.tenant) < std::tie(b.opened, b.tenant);
-  }
-};
+// Where turns have a fixed length nobody interrupts them.
+bool urgent(const TenantView& waiting, const TurnView& turn) {
+  return turn.turn.rule != TurnRule::fixed && may_interrupt(waiting.credit, turn.turn.handoff);
+}
 
 }  // namespace
+
+Rank RoundRobin::rank(const TenantView& waiting, const TurnView& turn) const {
+  return {.level = (urgent(waiting, turn) ? 2 : 0) + (waiting.interrupted ? 1 : 0), .weight = waiting.waited};
+}
+
+bool RoundRobin::interrupts(const TenantView& waiting, const TenantView& running,
+                            const TurnView& turn) const {
+  return urgent(waiting, turn) && peace_left(running, turn) == Nanoseconds{};
+}
+
+Nanoseconds RoundRobin::price_of_interruption(const TurnView& turn) const {
+  return sharedgpu::price_of_interruption(turn.turn.handoff);
+}
+
+Nanoseconds RoundRobin::peace_left(const TenantView& running, const TurnView& turn) const {
+  return sharedgpu::peace_left(running.credit, running.had, turn.turn.handoff);
+}
+
+Nanoseconds RoundRobin::credit_after(Nanoseconds credit, const Standing& standing, Nanoseconds time) const {
+  return sharedgpu::credit_after(credit, standing, time);
+}
 
 std::unique_ptr<Policy> make_round_robin() { return std::make_unique<RoundRobin>(); }
 

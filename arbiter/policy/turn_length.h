@@ -17,7 +17,7 @@ struct TurnRules {
   Nanoseconds max_wait = std::chrono::seconds(30);
 };
 
-enum class TurnRule : std::uint8_t { fixed, swap_overhead, max_wait };
+enum class TurnRule : std::uint8_t { fixed, swap_overhead, max_wait, work };
 
 struct TurnLength {
   Nanoseconds length{};

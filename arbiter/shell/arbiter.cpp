@@ -85,13 +85,24 @@ std::string read_boot_id() {
   return file >> text ? text : "unknown";
 }
 
+TurnRules turn_rules_of(const Settings& settings) {
+  return {.fixed = settings.quantum,
+          .max_overhead = settings.max_swap_overhead / 100,
+          .max_wait = settings.max_wait};
+}
+
 Tuning tuning_of(const Settings& settings) {
   Tuning tuning;
   tuning.idle_release = settings.idle_release;
-  tuning.turns = {.fixed = settings.quantum,
-                  .max_overhead = settings.max_swap_overhead / 100,
-                  .max_wait = settings.max_wait};
+  tuning.turns = turn_rules_of(settings);
   return tuning;
+}
+
+// What a run's user says of its priority may only lower it: nobody vouches for it.
+Claims claims_of(const TenantInfo& tenant) {
+  const std::int32_t highest = tenant.name.is_job() ? kHighestPriority : 0;
+  return {.units = std::max(tenant.options.units, 1u),
+          .priority = std::clamp(tenant.options.priority, -kHighestPriority, highest)};
 }
 
 }  // namespace
@@ -99,7 +110,7 @@ Tuning tuning_of(const Settings& settings) {
 Arbiter::Arbiter(asio::io_context& loop, const Settings& settings)
     : loop_(loop),
       settings_(settings),
-      policy_(make_round_robin()),
+      policy_(make_policy(settings.policy)),
       ledger_({.size = settings.ledger_size.count, .files = settings.ledger_files}),
       keepers_(loop, [this](TenantId tenant) { placement_may_have_ended(tenant); }),
       search_(loop,
@@ -192,6 +203,8 @@ void Arbiter::hear(const ClientPtr& client, const Message& message, UniqueFd des
       return hear_lend(*client, message.as<Lend>(), descriptor);
     case MessageType::status_query:
       return hear_status_query(*client);
+    case MessageType::set:
+      return hear_set(*client, message.as<Set>());
     case MessageType::run_request:
       return hear_run_request(*client, message.as<RunRequest>());
     case MessageType::register_job:
@@ -305,6 +318,7 @@ void Arbiter::hear_hello(const ClientPtr& client, const Hello& hello) {
                    .step = of_step,
                    .cap = tenant.options.memory,
                    .host_cap = host_cap_of(tenant),
+                   .claims = claims_of(tenant),
                    .expected = past.expected && told.resuming != 0,
                    .hello = told});
 }
@@ -397,7 +411,10 @@ void Arbiter::hear_register_job(Client& client, const RegisterJob& job) {
     }
     tenant.options = merged(tenant.options, job);
     record({.at = now(), .what = OptionsRecord{.tenant = tenant.id, .options = tenant.options}});
-    step(CapSet{.tenant = tenant.id, .cap = tenant.options.memory, .host_cap = host_cap_of(tenant)});
+    step(CapSet{.tenant = tenant.id,
+                .cap = tenant.options.memory,
+                .host_cap = host_cap_of(tenant),
+                .claims = claims_of(tenant)});
     const Demand demand{
         .units = std::max(tenant.options.units, 1u), .gpus = job.options.gpus, .devices = job.devices};
     reply = {.accepted = 1, .gpus = place(client, tenant.id, demand)};
@@ -499,6 +516,31 @@ void Arbiter::hear_status_query(Client& client) {
   std::string json = status();
   if (int error = make_sealed_text(json, text)) return refuse(client, std::strerror(error));
   client.connection->send(Message::of(StatusReply{.size = json.size()}), text.get());
+}
+
+// Turns under way go on, and end by the new rules.
+void Arbiter::hear_set(Client& client, const Set& set) {
+  const Peer& peer = client.connection->peer();
+  const std::string who = "pid " + std::to_string(peer.pid) + ", uid " + std::to_string(peer.uid);
+  if (!administrators_->has(peer.uid)) {
+    log::warning(who + ": may not change settings");
+    client.connection->send(Message::of(SetReply{}));
+    return;
+  }
+  const std::string name(set.policy, strnlen(set.policy, sizeof set.policy));
+  std::unique_ptr<Policy> policy = make_policy(name.empty() ? settings_.policy : name);
+  if (policy == nullptr) return refuse(client, "no policy of that name");
+  const bool plausible = set.quantum == Nanoseconds{} || set.quantum >= std::chrono::milliseconds(1);
+  if (!plausible) return refuse(client, "a quantum that is not long enough");
+  settings_.policy = policy->name();
+  if (set.quantum_given != 0) settings_.quantum = set.quantum;
+  log::info(who + ": policy " + settings_.policy + ", quantum " +
+            (settings_.quantum == Nanoseconds{}
+                 ? "auto"
+                 : std::to_string(std::chrono::duration<double>(settings_.quantum).count()) + " s"));
+  step(PolicySet{.policy = policy.get(), .turns = turn_rules_of(settings_)});
+  policy_ = std::move(policy);
+  client.connection->send(Message::of(SetReply{.done = 1}));
 }
 
 std::string Arbiter::status() const {

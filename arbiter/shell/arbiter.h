@@ -59,6 +59,7 @@ class Arbiter {
   void hear_register_job(Client& client, const RegisterJob& job);
   void hear_lease_query(Client& client, const LeaseQuery& query);
   void hear_status_query(Client& client);
+  void hear_set(Client& client, const Set& set);
   void hear_gpu_query(Client& client, const GpuQuery& query);
   void hear_borrow(Client& client, const Borrow& borrow);
   void hear_lend(Client& client, const Lend& lend, const UniqueFd& descriptor);

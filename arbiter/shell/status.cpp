@@ -57,6 +57,8 @@ const char* name_of(TurnRule rule) {
       return "swap-overhead";
     case TurnRule::max_wait:
       return "max-wait";
+    case TurnRule::work:
+      return "work";
   }
   return "";
 }

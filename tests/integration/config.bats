@@ -36,6 +36,20 @@ refused() {
   [[ $output == *"$DIR/file"* ]]
 }
 
+@test "sharedgpu set changes the policy and the quantum of a running arbiter" {
+  start_arbiter
+  "$SHAREDGPU" set policy=credit quantum=7s
+  run "$SHAREDGPU" status
+  [[ $output == *"policy credit"* ]]
+  [[ $("$SHAREDGPU" status --json) == *'"quantum_seconds": 7.0'* ]]
+  run "$SHAREDGPU" set policy=best
+  ((status == 2))
+  [[ $output == *"Policy: 'best' is not a policy"* ]]
+  run "$SHAREDGPU" set limit=3
+  ((status == 2))
+  [[ $output == *"'limit=3' is neither"* ]]
+}
+
 @test "a second arbiter on one socket ends with a message and status 0" {
   start_arbiter
   run -0 timeout 20 "$BUILD/arbiter/sharedgpud" --config "$DIR/conf"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "stage.h"
+#include "bench/simulator/stage.h"
 
 namespace sharedgpu::test {
 namespace {

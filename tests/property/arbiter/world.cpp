@@ -70,7 +70,7 @@ struct World::Client {
 };
 
 World::World(const Scenario& scenario) : scenario_(scenario), random_(scenario.seed) {
-  policy_ = make_round_robin();
+  policy_ = make_policy(scenario.policy);
   Tuning tuning;
   tuning.evict_step = mebibytes(4);
   tuning.turns = scenario.turns;
@@ -90,6 +90,10 @@ World::World(const Scenario& scenario) : scenario_(scenario), random_(scenario.s
       at(now_ + delay(3000), [this, t] { arrive(TenantId{t}, random(0, scenario_.gpus - 1)); });
   for (unsigned i = 0; i < scenario.restarts; ++i)
     at(now_ + delay(static_cast<unsigned>(scenario.length / 1ms) / 2), [this] { restart(); });
+  static constexpr const char* kPolicies[] = {"round-robin", "fcfs", "shortest-first", "credit", "priority"};
+  for (unsigned i = 0; i < scenario.switches; ++i)
+    at(now_ + delay(static_cast<unsigned>(scenario.length / 1ms)),
+       [this, name = kPolicies[random(0, std::size(kPolicies) - 1)]] { switch_policy(name); });
 }
 
 World::~World() = default;
@@ -118,7 +122,9 @@ void World::run() {
 }
 
 void World::tell(const Event& event) {
+  note_request(event);
   perform(core_->step(event, now_));
+  note_request(event);  // the same event may have ended the lease before
   const auto* usage = std::get_if<From<Usage>>(&event);
   if (usage == nullptr) return;
   const auto session = core_->state().sessions.find(usage->session);
@@ -133,6 +139,7 @@ void World::perform(const Actions& actions) {
     return nullptr;
   };
   for (const Action& action : actions) {
+    note_decision(action);
     if (const auto* send = std::get_if<Send>(&action)) {
       Client* client = find(send->session);
       if (client == nullptr) continue;
@@ -164,8 +171,13 @@ void World::perform(const Actions& actions) {
       if (lease->grant) {
         ++tally_.turns;
         must(written_.grant(lease->key, lease->epoch, lease->at), "a lease granted twice");
+        for (const auto& [key, client] : clients_)
+          must(client->tenant != lease->key.tenant || client->use.resident >= client->granted() ||
+                   requested_.count(client->tenant) != 0,
+               "a lease that nobody asked for, and that costs");
       } else {
         must(written_.release(lease->key, lease->at), "a lease released that was not granted");
+        if (!core_->leases().holds(lease->key.tenant)) requested_.erase(lease->key.tenant);
       }
     } else if (const auto* timer = std::get_if<ArmTimer>(&action)) {
       must(timer->at > now_, "a timer in the past");
@@ -214,7 +226,7 @@ void World::check() {
     must(kept || begun_anew_.count(uuids_[i]) != 0, "memory promised twice");
   }
   // Far more than a round of turns: somebody starves.
-  const Nanoseconds patience = (scenario_.tenants + 2) * (kQuantum + 2s) + 30s;
+  const Nanoseconds patience = (scenario_.tenants + 2) * (kQuantum + 2s) + 30s + scenario_.patience;
   for (const auto& [key, client] : clients_) {
     if (!client->waiting) continue;
     tally_.longest_wait = std::max(tally_.longest_wait, now_ - client->waiting_since);
@@ -268,6 +280,49 @@ void World::check_end() {
   for (const auto& [uuid, gpu] : core_->state().gpus) must(core_->promised(gpu) == Bytes{}, "memory is lost");
 }
 
+void World::note_decision(const Action& action) {
+  const auto mix = [this](std::uint64_t value) {
+    tally_.decisions = (tally_.decisions ^ value) * 0x9e3779b97f4a7c15u + (tally_.decisions >> 29);
+  };
+  mix(action.index());
+  mix(static_cast<std::uint64_t>(now_.count()));
+  if (const auto* send = std::get_if<Send>(&action)) {
+    mix(send->session.value);
+    mix(static_cast<std::uint64_t>(send->message.type));
+  } else if (const auto* gate = std::get_if<SetGate>(&action)) {
+    mix(gate->session.value * 2 + (gate->open ? 1 : 0));
+  } else if (const auto* lease = std::get_if<RecordLease>(&action)) {
+    mix(lease->key.tenant.value * 2 + (lease->grant ? 1 : 0));
+  } else if (const auto* timer = std::get_if<ArmTimer>(&action)) {
+    mix(static_cast<std::uint64_t>(timer->at.count()));
+  }
+}
+
+void World::note_request(const Event& event) {
+  const auto note = [this](SessionId id) {
+    const auto session = core_->state().sessions.find(id);
+    if (session != core_->state().sessions.end()) requested_.insert(session->second.tenant->id);
+  };
+  if (const auto* came = std::get_if<SessionCame>(&event)) requested_.insert(came->tenant);
+  if (const auto* want = std::get_if<From<Want>>(&event)) note(want->session);
+  if (const auto* released = std::get_if<From<Released>>(&event))
+    if (released->body.wants != 0) note(released->session);
+  if (const auto* usage = std::get_if<From<Usage>>(&event))
+    if (usage->body.request != 0) note(usage->session);
+}
+
+Claims World::claims_of(TenantId tenant) const {
+  if (!scenario_.claims) return {};
+  return {.units = 1 + static_cast<std::uint32_t>(tenant.value % 3),
+          .priority = static_cast<std::int32_t>(tenant.value / 2 % 3)};
+}
+
+void World::switch_policy(const std::string& name) {
+  std::unique_ptr<Policy> next = make_policy(name);
+  tell(PolicySet{.policy = next.get(), .turns = scenario_.turns});
+  policy_ = std::move(next);
+}
+
 // ---- coming, going, and the arbiter's death ----
 
 void World::arrive(TenantId tenant, unsigned gpu) {
@@ -287,6 +342,7 @@ void World::arrive(TenantId tenant, unsigned gpu) {
                    .step = {.job = static_cast<std::uint32_t>(tenant.value), .step = its.step},
                    .cap = {},
                    .host_cap = mebibytes(scenario_.host_cap),
+                   .claims = claims_of(tenant),
                    .expected = false,
                    .hello = {}});
   say(its, Attach{.gpu = uuids_[gpu], .total = {}, .name = {}});
@@ -345,6 +401,7 @@ void World::restart() {
                        .step = {.job = job, .step = its.step},
                        .cap = {},
                        .host_cap = mebibytes(scenario_.host_cap),
+                       .claims = claims_of(its.tenant),
                        .expected = its.attached,
                        .hello = hello});
       if (!its.gate && its.computing) its.in_turn = true;

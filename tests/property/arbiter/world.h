@@ -28,6 +28,10 @@ struct Scenario {
   unsigned capacity = 100;       // in MiB, per GPU
   unsigned largest_growth = 30;  // in MiB
   TurnRules turns{.fixed = std::chrono::milliseconds(500)};
+  std::string policy = "round-robin";
+  bool claims = false;     // tenants differ in units and priority
+  unsigned switches = 0;   // so often another policy takes over
+  Nanoseconds patience{};  // how much longer a tenant may wait than a round of turns takes
   bool deaths = false;
   bool host_runs_out = false;  // evictions get stuck now and then
   bool host_short = false;     // programs need the host memory of what was evicted now and then
@@ -64,6 +68,7 @@ class World {
     unsigned host_refusals = 0;
     unsigned host_waits = 0;  // growth that was held back until host memory was given back
     Nanoseconds longest_wait{};
+    std::uint64_t decisions = 0;  // a digest of all that the core decided
   };
   const Tally& tally() const { return tally_; }
 
@@ -77,7 +82,11 @@ class World {
   void check_together();
   void check_end();
   void check_host();
+  void note_decision(const Action& action);
+  void note_request(const Event& event);
+  Claims claims_of(TenantId tenant) const;
   void restart();
+  void switch_policy(const std::string& name);
   void arrive(TenantId tenant, unsigned gpu);
   void die(SessionId id);
 
@@ -126,8 +135,9 @@ class World {
   std::uint64_t order_ = 0;
   std::unique_ptr<Policy> policy_;
   std::unique_ptr<Core> core_;
-  unsigned life_ = 0;  // of the arbiter: what was under way to a dead one is lost
-  LeaseBook written_;  // what a ledger would hold
+  unsigned life_ = 0;             // of the arbiter: what was under way to a dead one is lost
+  LeaseBook written_;             // what a ledger would hold
+  std::set<TenantId> requested_;  // asked for the GPU since their last lease ended
   Nanoseconds last_written_{};
   Nanoseconds timer_ = Nanoseconds::max();
   std::vector<GpuUuid> uuids_;

@@ -2,9 +2,10 @@
 // How long turns are, who may interrupt them and when idleness ends them: the rules alone, without the core.
 #include <catch2/catch.hpp>
 
-#include "arbiter/policy/credit.h"
 #include "arbiter/policy/idleness.h"
+#include "arbiter/policy/interruption.h"
 #include "arbiter/policy/turn_length.h"
+#include "config/settings.h"
 
 namespace sharedgpu {
 namespace {
@@ -91,6 +92,87 @@ TEST_CASE(
   CHECK(idle_patience(1min, 0, 2s, 1s) == 2s);
   CHECK(was_long(800ms, 400ms));
   CHECK_FALSE(was_long(799ms, 400ms));
+}
+
+TEST_CASE("Each policy that can be set is there, under its name") {
+  for (std::string_view name : kPolicies) {
+    const std::unique_ptr<Policy> policy = make_policy(name);
+    REQUIRE(policy != nullptr);
+    CHECK(policy->name() == name);
+  }
+  CHECK(make_policy("") == nullptr);
+  CHECK(make_policy("lottery") == nullptr);
+}
+
+const TurnRules kRules{.fixed = {}, .max_overhead = 0.05, .max_wait = 10s};
+
+TurnView turn_view(bool over = false) {
+  return {
+      .rules = kRules, .turn = {.length = 4s, .rule = TurnRule::swap_overhead, .handoff = 1s}, .over = over};
+}
+
+TenantView tenant_view(Nanoseconds waited, std::int32_t priority = 0) {
+  TenantView view;
+  view.waited = waited;
+  view.claims.priority = priority;
+  return view;
+}
+
+TEST_CASE(
+    "shortest-first counts what a tenant is expected to need against what it has waited, up to MaxWait") {
+  const auto policy = make_policy("shortest-first");
+  const auto rank = [&](Nanoseconds waited, Nanoseconds burst, Nanoseconds handoff) {
+    TenantView view = tenant_view(waited);
+    view.burst = burst;
+    view.handoff = handoff;
+    return policy->rank(view, turn_view());
+  };
+  CHECK(rank(0s, 1s, 0s) > rank(1s, 3s, 0s));
+  CHECK(rank(0s, 1s, 0s) < rank(3s, 3s, 0s));
+  CHECK(rank(0s, 1s, 1s) < rank(0s, 1s, 500ms));
+  CHECK(rank(0s, 0s, 0s) < rank(11s, 1h, 0s));
+}
+
+TEST_CASE("priority lets nobody of a lower one run, until that has waited for MaxWait a step") {
+  const auto policy = make_policy("priority");
+  CHECK(policy->rank(tenant_view(9s, 1), turn_view()) > policy->rank(tenant_view(9s, 0), turn_view()));
+  CHECK(policy->rank(tenant_view(0s, 1), turn_view()) < policy->rank(tenant_view(10s, 0), turn_view()));
+  TenantView high = tenant_view(0s, 1);
+  TenantView low = tenant_view(0s, 0);
+  CHECK(policy->goes_on(high, tenant_view(9s), turn_view(true)));
+  CHECK_FALSE(policy->goes_on(high, tenant_view(10s), turn_view(true)));
+  CHECK_FALSE(policy->goes_on(low, tenant_view(0s), turn_view(true)));
+  low.had = 900ms;
+  CHECK_FALSE(policy->interrupts(high, low, turn_view()));
+  low.had = 1s;
+  CHECK(policy->interrupts(high, low, turn_view()));
+  low.waited = 10s;  // it has come to its turn by age, and keeps it
+  CHECK_FALSE(policy->interrupts(high, low, turn_view()));
+}
+
+TEST_CASE("credit is earned by units and paid by all that have the GPU") {
+  const auto policy = make_policy("credit");
+  const auto after = [&](const Standing& standing) { return policy->credit_after(0s, standing, 4s); };
+  CHECK(after({.turn = 100s, .share = 0.25}) == 1s);
+  CHECK(after({.pays = true, .turn = 100s, .share = 0.25}) == -3s);
+  CHECK(after({.pays = true, .turn = 100s, .holders = 2, .share = 0.25}) == -1s);
+  CHECK(after({.turn = 100s, .comes_in = true, .share = 0.25}) == -3s);
+  CHECK(after({.pays = true, .turn = 100s, .overuses = true, .share = 0.25}) == -7s);
+  CHECK(after({.pays = true, .turn = 500ms, .share = 0}) == -2s);  // four turns are the most
+  TenantView rich;
+  TenantView poor;
+  rich.credit = 1s;
+  CHECK(policy->rank(rich, turn_view()) > policy->rank(poor, turn_view()));
+  CHECK(policy->goes_on(rich, poor, turn_view(true)));
+  CHECK_FALSE(policy->goes_on(poor, rich, turn_view(true)));
+}
+
+TEST_CASE("fcfs has turns that end with the work, or after Quantum") {
+  const auto policy = make_policy("fcfs");
+  CHECK(policy->length(kRules, 1s, 3).rule == TurnRule::work);
+  CHECK(policy->length(kRules, 1s, 3).length == 24h);
+  CHECK(policy->length({.fixed = 2s}, 1s, 3).length == 2s);
+  CHECK(policy->rank(tenant_view(2s), turn_view()) > policy->rank(tenant_view(1s), turn_view()));
 }
 
 }  // namespace

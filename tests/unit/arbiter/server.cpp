@@ -663,6 +663,9 @@ TEST_CASE("What others may not do") {
     if (!ask(Message::of(LeaseQuery{.step = {.job = 12, .step = 0}}), answer) ||
         answer.as<LeaseReply>().known != 0)
       _exit(2);
+    if (!ask(Message::of(Set{.policy = "fcfs"}), answer) || answer.type != MessageType::set_reply ||
+        answer.as<SetReply>().done != 0)
+      _exit(5);
     // Another user's token makes no member of the run.
     if (!ask(Message::of(hello_of(token)), answer) || answer.type != MessageType::welcome) _exit(3);
     if (answer.as<Welcome>().tenant == TenantId{2}) _exit(4);
@@ -676,6 +679,44 @@ TEST_CASE("What others may not do") {
   REQUIRE(waitpid(child, &status, 0) == child);
   REQUIRE(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("An administrator changes policy and quantum beside a lease") {
+  Daemon daemon;
+  if (getuid() != 0) {
+    WARN("needs root to change settings");
+    return;
+  }
+  Client anchor(daemon);
+  Client job(daemon);
+  job.say(hello_of(new_run(anchor)));
+  job.hear<Welcome>();
+  job.attach();
+  job.await_gate(true);
+  CHECK(status_of(daemon)["policy"] == "round-robin");
+  const auto set = [&](const Set& what) {
+    Client root(daemon);
+    root.say(what);
+    return root.hear<SetReply>().done != 0;
+  };
+  CHECK(set({.policy = "credit", .quantum_given = 1, .quantum = 7s}));
+  Json status = status_of(daemon);
+  CHECK(status["policy"] == "credit");
+  CHECK(status["quantum_seconds"] == 7.0);
+  CHECK(status["gpus"][0]["quantum_rule"] == "fixed");
+  CHECK(job.open());
+  CHECK(set({.policy = "fcfs"}));
+  CHECK(set({.quantum_given = 1, .quantum = {}}));
+  status = status_of(daemon);
+  CHECK(status["policy"] == "fcfs");
+  CHECK(status["gpus"][0]["quantum_rule"] == "work");
+  for (const Set& bad : {Set{.policy = "best"}, Set{.quantum_given = 1, .quantum = -1s}}) {
+    Client root(daemon);
+    root.say(bad);
+    CHECK(root.hear<Refused>().reason[0] != '\0');
+  }
+  CHECK(status_of(daemon)["policy"] == "fcfs");
+  CHECK(job.open());
 }
 
 TEST_CASE("Who comes again and again has to wait, and nobody else") {

@@ -91,7 +91,9 @@ TEST_CASE("Errors name file, line and value") {
   CHECK(error_of("DeviceMemoryLimit=lots") ==
         "x.conf:1: DeviceMemoryLimit: 'lots' is not a size (such as 24GiB) or a percentage (such as 90%)");
   CHECK(error_of("Socket=relative") == "x.conf:1: Socket: 'relative' is not an absolute path");
-  CHECK(error_of("Policy=lottery") == "x.conf:1: Policy: 'lottery' is not a policy (round-robin)");
+  CHECK(error_of("Policy=lottery") ==
+        "x.conf:1: Policy: 'lottery' is not a policy (round-robin, fcfs, shortest-first, credit, priority)");
+  for (std::string_view policy : kPolicies) CHECK(error_of("Policy=" + std::string(policy)) == "");
   CHECK(error_of("OnNoArbiter=perhaps") == "x.conf:1: OnNoArbiter: 'perhaps' is not plain or fail");
   CHECK(error_of("UnitsPerGpu=0") == "x.conf:1: UnitsPerGpu: '0' is not a number from 1 to 1024");
   CHECK(error_of("LedgerSize=1KiB") == "x.conf:1: LedgerSize: '1KiB' is not a size from 1MiB to 4GiB");

@@ -15,16 +15,9 @@
 
 #include <algorithm>
 
-#include "protocol/units.h"
+#include "arbiter/policy/policy.h"
 
 namespace sharedgpu {
-
-struct Standing {
-  bool pauses = false;  // has no lease and asks for none
-  bool pays = false;    // has a lease, and others wait
-  unsigned sets = 1;    // running sets that take turns where all of the tenants want one
-  Nanoseconds turn{};   // how long one is
-};
 
 inline Nanoseconds credit_after(Nanoseconds credit, const Standing& standing, Nanoseconds time) {
   if (standing.pauses) credit += time / std::max(standing.sets, 1u);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stage.h"
+#include "bench/simulator/stage.h"
 
 #include <algorithm>
 #include <stdexcept>
 #include <utility>
 
-namespace sharedgpu::test {
+namespace sharedgpu {
 namespace {
 
 using namespace std::chrono_literals;
@@ -42,12 +42,16 @@ struct Stage::Actor {
   unsigned turns = 0;
   Nanoseconds lease_before{};
 
+  Nanoseconds worked{};
+  Nanoseconds arrived{};
+  std::optional<Nanoseconds> ended;
+
   bool hog() const { return program.burst == Nanoseconds{}; }
 };
 
 Stage::Stage(std::uint64_t seed, const TurnRules& turns, Nanoseconds per_mib,
-             const std::vector<Program>& programs)
-    : random_(seed), per_mib_(per_mib) {
+             const std::vector<Program>& programs, const std::string& policy)
+    : random_(seed), per_mib_(per_mib), policy_(make_policy(policy)) {
   Tuning tuning;
   tuning.turns = turns;
   tuning.evict_step = kChunk;
@@ -62,11 +66,13 @@ Stage::Stage(std::uint64_t seed, const TurnRules& turns, Nanoseconds per_mib,
     actor->program = program;
     Actor& its = *actor;
     actors_.push_back(std::move(actor));
-    at(now_ + between(0ms, 100ms), [this, &its, uuid] {
+    at(now_ + program.arrival + between(0ms, 100ms), [this, &its, uuid] {
+      its.arrived = now_;
       tell(SessionCame{.session = its.id,
                        .tenant = TenantId{its.id.value},
                        .step = {.job = static_cast<std::uint32_t>(its.id.value), .step = 0},
                        .cap = {},
+                       .claims = its.program.claims,
                        .expected = false,
                        .hello = {}});
       say(its, Attach{.gpu = uuid, .total = {}, .name = {}});
@@ -122,10 +128,26 @@ Stage::Seen Stage::seen(std::size_t program) const {
   seen.starts = actor.starts;
   if (actor.waiting) seen.waits.push_back(now_ - actor.waiting_since);
   seen.turns = actor.turns;
+  if (actor.ended) seen.took = *actor.ended - actor.arrived;
   return seen;
 }
 
-void Stage::tell(const Event& event) { perform(core_->step(event, now_)); }
+bool Stage::all_ended() const {
+  return std::all_of(actors_.begin(), actors_.end(),
+                     [](const auto& actor) { return actor->ended.has_value(); });
+}
+
+void Stage::tell(const Event& event) {
+  ++events_;
+  perform(core_->step(event, now_));
+}
+
+void Stage::end(Actor& actor) {
+  actor.ended = now_;
+  actor.gate = false;
+  actor.jobs.clear();
+  tell(SessionGone{.session = actor.id});
+}
 
 void Stage::perform(const Actions& actions) {
   const auto actor_of = [this](SessionId id) -> Actor& { return *actors_.at(id.value - 1); };
@@ -159,6 +181,7 @@ void Stage::say(Actor& actor, const Body& body) {
 }
 
 void Stage::hear(Actor& actor, const Message& message) {
+  if (actor.ended) return;
   switch (message.type) {
     case MessageType::welcome:
       actor.epoch = message.as<Welcome>().epoch;
@@ -189,6 +212,7 @@ void Stage::next_job(Actor& actor) {
   const Message& job = actor.jobs.front();
   if (job.type != MessageType::revoke) return move(actor);
   at(now_ + (actor.working ? between(0ms, kKernel) : 0ms), [this, &actor, order = job.as<Revoke>().order] {
+    if (actor.ended) return;
     stop_work(actor);
     if (actor.has_work && !actor.waiting) {
       actor.waiting = true;
@@ -202,6 +226,7 @@ void Stage::next_job(Actor& actor) {
 }
 
 void Stage::finish_job(Actor& actor) {
+  if (actor.ended) return;
   actor.jobs.pop_front();
   actor.at_job = false;
   next_job(actor);
@@ -209,6 +234,7 @@ void Stage::finish_job(Actor& actor) {
 
 // A chunk of the restore or eviction at hand, and then the next.
 void Stage::move(Actor& actor) {
+  if (actor.ended) return;
   const Message& job = actor.jobs.front();
   const bool in = job.type == MessageType::restore;
   actor.allowed = in ? job.as<Restore>().allowed : job.as<Evict>().allowed;
@@ -245,6 +271,8 @@ void Stage::gate_opened(Actor& actor) {
 void Stage::begin_burst(Actor& actor) {
   actor.has_work = true;
   actor.left = between(actor.program.burst / 2, actor.program.burst * 3 / 2);
+  const Nanoseconds rest = actor.program.work - actor.worked;
+  if (actor.program.work > Nanoseconds{}) actor.left = actor.hog() ? rest : std::min(actor.left, rest);
   if (actor.gate && actor.use.resident == actor.use.swappable) return work_on(actor);
   actor.waiting = actor.starting = true;
   actor.waiting_since = now_;
@@ -255,11 +283,12 @@ void Stage::work_on(Actor& actor) {
   actor.working = true;
   actor.work_since = now_;
   const unsigned generation = ++actor.generation;
-  if (actor.hog()) return;
+  if (actor.hog() && actor.program.work == Nanoseconds{}) return;
   at(now_ + actor.left, [this, &actor, generation] {
     if (actor.generation != generation) return;
     stop_work(actor);
     actor.has_work = false;
+    if (actor.program.work > Nanoseconds{} && actor.worked >= actor.program.work) return end(actor);
     at(now_ + between(actor.program.pause / 2, actor.program.pause * 3 / 2),
        [this, &actor] { begin_burst(actor); });
   });
@@ -268,6 +297,7 @@ void Stage::work_on(Actor& actor) {
 void Stage::stop_work(Actor& actor) {
   if (!actor.working) return;
   actor.working = false;
+  actor.worked += now_ - actor.work_since;
   actor.left = std::max(actor.left - (now_ - actor.work_since), Nanoseconds(1us));
   actor.idle_since = now_;
   watch_idle(actor, ++actor.generation, {});
@@ -283,4 +313,4 @@ void Stage::watch_idle(Actor& actor, unsigned generation, Nanoseconds said) {
   });
 }
 
-}  // namespace sharedgpu::test
+}  // namespace sharedgpu

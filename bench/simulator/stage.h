@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // A GPU on which programs of a fixed size take turns, as a model: what is moved takes its time, what is
-// submitted ends within a few milliseconds, messages are on their way for a part of one. For what the planner
-// promises about time: shares, waits, losses.
+// submitted ends within a few milliseconds, messages are on their way for a part of one. The arbiter's own
+// core decides. For what it promises about time: shares, waits, losses; in bench/simulate and in the property
+// tests.
 #pragma once
 
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "arbiter/core/core.h"
 
-namespace sharedgpu::test {
+namespace sharedgpu {
 
 struct Program {
   unsigned size = 0;  // MiB of the 100 that the GPU has
@@ -21,13 +24,16 @@ struct Program {
   // always has work.
   Nanoseconds burst{};
   Nanoseconds pause{};
+  Claims claims = {};
+  Nanoseconds arrival{};
+  Nanoseconds work{};  // on the GPU; then it ends. None: it never does
 };
 
 class Stage {
  public:
   // `per_mib`: how long it takes to move a MiB, each way.
-  Stage(std::uint64_t seed, const TurnRules& turns, Nanoseconds per_mib,
-        const std::vector<Program>& programs);
+  Stage(std::uint64_t seed, const TurnRules& turns, Nanoseconds per_mib, const std::vector<Program>& programs,
+        const std::string& policy = "round-robin");
   ~Stage();
 
   void run(Nanoseconds time);
@@ -39,7 +45,10 @@ class Stage {
     std::vector<Nanoseconds> waits;
     std::vector<Nanoseconds> starts;  // the waits with which bursts began
     unsigned turns = 0;
+    std::optional<Nanoseconds> took;  // from its arrival to its end
   };
+  std::uint64_t events() const { return events_; }  // that the core was told
+  bool all_ended() const;
   Nanoseconds measured() const { return now_ - measured_since_; }
   Nanoseconds lost() const { return lost_; }  // nobody worked, and somebody wanted to
   Seen seen(std::size_t program) const;
@@ -58,6 +67,7 @@ class Stage {
   void next_job(Actor& actor);
   void move(Actor& actor);
   void finish_job(Actor& actor);
+  void end(Actor& actor);
   void gate_opened(Actor& actor);
   void begin_burst(Actor& actor);
   void work_on(Actor& actor);
@@ -82,8 +92,9 @@ class Stage {
   Nanoseconds now_ = std::chrono::seconds(1000);
   Nanoseconds timer_ = Nanoseconds::max();
   std::uint64_t order_ = 0;
+  std::uint64_t events_ = 0;
   std::priority_queue<Moment> moments_;
-  std::unique_ptr<Policy> policy_ = make_round_robin();
+  std::unique_ptr<Policy> policy_;
   std::unique_ptr<Core> core_;
   std::vector<std::unique_ptr<Actor>> actors_;
   Nanoseconds measured_since_ = now_;
@@ -91,4 +102,4 @@ class Stage {
   Nanoseconds lost_{};
 };
 
-}  // namespace sharedgpu::test
+}  // namespace sharedgpu

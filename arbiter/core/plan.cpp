@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who runs: the running set of each domain, as what is possible and the policy have it.
+#include <algorithm>
+#include <utility>
+
+#include "arbiter/core/actions.h"
+
+namespace sharedgpu {
+namespace {
+
+constexpr int kMostPatience = 6;
+
+bool complete(const Tenant& tenant) {
+  return std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [](const Session* session) {
+    return !on_gpu(session) || (!session->evicting && session->use.resident >= session->use.swappable);
+  });
+}
+
+bool demands_nothing(const Tenant& tenant) {
+  return std::all_of(tenant.sessions.begin(), tenant.sessions.end(),
+                     [](const Session* session) { return demand_of(*session) == Bytes{}; });
+}
+
+}  // namespace
+
+std::vector<Core::Domain> Core::domains() {
+  std::map<Gpu*, std::size_t> of_gpu;
+  std::vector<Domain> all;
+  for (auto& [uuid, gpu] : state_.gpus) {
+    of_gpu[&gpu] = all.size();
+    all.push_back(Domain{.gpus = {&gpu}, .tenants = {}, .turn = {}});
+  }
+  auto merge = [&](std::size_t into, std::size_t from) {
+    for (Gpu* gpu : all[from].gpus) {
+      of_gpu[gpu] = into;
+      all[into].gpus.push_back(gpu);
+    }
+    for (Tenant* tenant : all[from].tenants) all[into].tenants.push_back(tenant);
+    all[from] = {};
+  };
+  for (auto& [id, tenant] : state_.tenants) {
+    if (!attached(tenant)) continue;
+    std::optional<std::size_t> domain;
+    for (const Session* session : tenant.sessions) {
+      if (!on_gpu(session)) continue;
+      std::size_t its = of_gpu.at(session->gpu);
+      if (domain && *domain != its) merge(*domain, its);
+      if (!domain) domain = its;
+    }
+    all[*domain].tenants.push_back(&tenant);
+  }
+  std::erase_if(all, [](const Domain& domain) { return domain.tenants.empty(); });
+  return all;
+}
+
+Core::Turn Core::turn_of(const Domain& domain) const {
+  Turn turn;
+  bool on_the_way = false;
+  for (const Tenant* tenant : domain.tenants) {
+    if (!tenant->in_set()) continue;
+    turn.began = std::max(turn.began, tenant->turn_began);
+    if (tenant->phase == Phase::running) turn.begun = true;
+    if (tenant->phase == Phase::entering && tenant->leads) on_the_way = true;
+  }
+  turn.begun = turn.begun && !on_the_way;
+  turn.over = turn.begun && now_ - turn.began >= domain.turn.length;
+  return turn;
+}
+
+TenantView Core::view(const Tenant& tenant) const {
+  const bool running = tenant.phase == Phase::running;
+  const Nanoseconds using_it = running ? now_ - tenant.busy_since : Nanoseconds{};
+  return {.tenant = tenant.id,
+          .claims = tenant.claims,
+          .credit = tenant.credit,
+          .waited = tenant.phase == Phase::out ? now_ - tenant.waiting_since : tenant.waited,
+          .interrupted = tenant.interrupted,
+          .burst = std::max(tenant.burst, tenant.used + using_it),
+          .handoff = expected_handoff(tenant),
+          .had = running ? now_ - tenant.opened : Nanoseconds{},
+          .leads = tenant.leads,
+          .grows = running && std::any_of(tenant.sessions.begin(), tenant.sessions.end(), lacks_room),
+          .idle = idle_enough(tenant)};
+}
+
+void Core::plan(Domain& domain) {
+  drop_who_does_not_answer(domain);
+  set_turn_length(domain);
+  begin_choice(domain);
+  for (Tenant* tenant : domain.tenants) choose(*tenant, tenant->in_set());
+  if (!fits(domain)) drop_who_no_longer_fits(domain, turn_of(domain));
+
+  const std::vector<Seen> waiting = waiting_in(domain);
+  RunningSet running = running_set(domain);
+  bool goes_on = false;
+  for (const Seen& waiter : waiting) {
+    const bool changed = serve(domain, waiter, running);
+    goes_on = goes_on || running.goes_on;
+    if (changed) running = running_set(domain);
+  }
+  if (goes_on && turn_of(domain).over) give_another_turn(domain);
+}
+
+// Who is next comes first: before all those whose job would be ended for its host memory.
+std::vector<Core::Seen> Core::waiting_in(const Domain& domain) const {
+  begin_choice(domain);
+  for (Tenant* tenant : domain.tenants) choose(*tenant, true);
+  const bool everything_fits = fits(domain);
+  std::vector<std::pair<Rank, Seen>> line;
+  for (Tenant* tenant : domain.tenants) {
+    if (tenant->phase != Phase::out) continue;
+    const bool costs_nothing = demands_nothing(*tenant) || (everything_fits && complete(*tenant));
+    if (!tenant->wants() && !costs_nothing) continue;
+    const Seen seen{tenant, view(*tenant), must_come_home(*tenant)};
+    line.emplace_back(policy_->rank(seen.view, view(domain, {})), seen);
+  }
+  std::sort(line.begin(), line.end(), [](const auto& a, const auto& b) {
+    const auto before = [](const auto& entry) {
+      return std::tie(entry.second.comes_home, entry.first, entry.second.view.waited);
+    };
+    return before(a) != before(b) ? before(a) > before(b) : a.second.tenant->id < b.second.tenant->id;
+  });
+  std::vector<Seen> waiting;
+  for (const auto& [rank, seen] : line) waiting.push_back(seen);
+  return waiting;
+}
+
+// Its members are chosen.
+Core::RunningSet Core::running_set(const Domain& domain) const {
+  RunningSet running{.turn = turn_of(domain), .members = {}};
+  begin_choice(domain);
+  for (Tenant* tenant : domain.tenants) {
+    if (!tenant->in_set()) continue;
+    choose(*tenant, true);
+    running.members.push_back({tenant, view(*tenant)});
+  }
+  sort_as_they_leave(running.members, view(domain, running.turn));
+  return running;
+}
+
+// Who goes first comes first.
+void Core::sort_as_they_leave(std::vector<Seen>& members, const TurnView& turn) const {
+  std::vector<std::pair<Rank, Seen>> order;
+  for (const Seen& member : members) order.emplace_back(policy_->keeps(member.view, turn), member);
+  // Of two that are equal the first one keeps its lease, but has had it for long enough when the turn is
+  // over.
+  std::sort(order.begin(), order.end(), [&](const auto& a, const auto& b) {
+    if (a.first != b.first) return a.first < b.first;
+    return (a.second.tenant->id < b.second.tenant->id) == turn.over && a.second.tenant != b.second.tenant;
+  });
+  std::transform(order.begin(), order.end(), members.begin(), [](const auto& entry) { return entry.second; });
+}
+
+// The running set has outgrown the GPU: the policy says who keeps its place. The first of them stays in any
+// case, unless it is it that grows: taking its lease would make no room for anybody. Where a tenant cannot
+// leave for want of memory, nobody stays longer than to the end of the turn.
+void Core::drop_who_no_longer_fits(Domain& domain, const Turn& turn) {
+  std::vector<Seen> members;
+  for (Tenant* tenant : domain.tenants)
+    if (tenant->chosen) members.push_back({tenant, view(*tenant)});
+  sort_as_they_leave(members, view(domain, turn));
+  std::reverse(members.begin(), members.end());
+  for (const Seen& member : members) choose(*member.tenant, false);
+  bool first = !turn.over || std::none_of(domain.tenants.begin(), domain.tenants.end(),
+                                          [this](const Tenant* tenant) { return starved(*tenant); });
+  for (const Seen& member : members) {
+    Tenant& tenant = *member.tenant;
+    choose(tenant, true);
+    const bool stays = fits(tenant) || (first && tenant.phase == Phase::running && !member.view.grows);
+    choose(tenant, stays);
+    first = first && !stays;
+    if (stays) continue;
+    leave(tenant);
+    tenant.outgrown = true;
+  }
+}
+
+// A session that was told that all may be resident, and neither says Ready nor shows progress, holds up the
+// others. Its tenant waits until it is heard of again.
+void Core::drop_who_does_not_answer(Domain& domain) {
+  if (std::none_of(domain.tenants.begin(), domain.tenants.end(), waits)) return;
+  for (Tenant* tenant : domain.tenants) {
+    if (tenant->phase != Phase::entering) continue;
+    for (const Session* session : tenant->sessions) {
+      if (!on_gpu(session) || !session->asked || session->ready || !session->told_all) continue;
+      // Progress buys patience, but not without end.
+      Nanoseconds patience = patience_for(session->use.swappable);
+      Nanoseconds due = std::min(session->news + patience, session->told_all_at + kMostPatience * patience);
+      wake_at(due);
+      if (now_ < due) continue;
+      actions_.emplace_back(Note{.tenant = tenant->id, .text = "does not restore; others go first"});
+      for (Session* each : tenant->sessions) each->wants = false;
+      leave(*tenant);
+      break;
+    }
+  }
+}
+
+// Whether a member of the running set makes room for `waiter` where that needs it: who is idle does; when the
+// turn is over, unless the policy gives it another; before that, where the policy lets it be interrupted, or
+// the waiter comes home, also before those who are just on their way in.
+bool Core::may_leave(const Seen& member, const Seen& waiter, const Domain& domain,
+                     const RunningSet& running) const {
+  const TurnView turn = view(domain, running.turn);
+  if (member.view.idle) return true;
+  const bool runs = member.tenant->phase == Phase::running;
+  if (waiter.comes_home && (turn.over || runs || !member.tenant->comes_home)) return true;
+  if (turn.over) return !policy_->goes_on(member.view, waiter.view, turn);
+  if (!running.interruptible || !running.turn.begun || !runs || !waiter.tenant->wants()) return false;
+  return policy_->interrupts(waiter.view, member.view, turn);
+}
+
+// Lets `waiter` in if it fits beside the running set, or if it does once those have left that may be made to.
+// A running set whose footprint hovers about what fits must not put others out again and again: who was put
+// out for that waits for its turn, or until it fits beside the largest footprints of this one. Returns
+// whether the running set has to be looked at anew.
+bool Core::serve(Domain& domain, const Seen& waiting, RunningSet& running) {
+  Tenant& waiter = *waiting.tenant;
+  const Turn& turn = running.turn;
+  choose(waiter, true);
+  if (fits(waiter)) {
+    const bool empty = running.members.empty();
+    // Who gets in when the turn is over begins the next one.
+    const bool leads = empty || (turn.over && waiter.wants());
+    const bool enters =
+        !waiter.outgrown || turn.over || empty || waiting.comes_home || fits_at_peak(domain, waiter);
+    if (enters) enter(domain, waiter, leads);
+    return true;
+  }
+  bool room = false;
+  bool any = false;
+  std::vector<Tenant*> leaving;
+  for (const Seen& member : running.members) {
+    if (!may_leave(member, waiting, domain, running)) {
+      running.goes_on = running.goes_on || turn.over;
+      continue;
+    }
+    any = true;
+    choose(*member.tenant, false);
+    leaving.push_back(member.tenant);
+    room = fits(waiter);
+    if (room) break;
+  }
+  if (!room) {
+    for (Tenant* tenant : leaving) choose(*tenant, true);
+    choose(waiter, false);
+    if (!any && !waiting.comes_home && waiter.wants()) running.interruptible = false;
+    return false;
+  }
+  // Nobody leaves for nothing: whoever fits beside the newcomer after all is taken along.
+  for (Tenant* tenant : leaving) {
+    choose(*tenant, true);
+    choose(*tenant, fits(domain));
+  }
+  bool alone = true;
+  bool interruption = false;
+  for (const Seen& member : running.members) {
+    Tenant* tenant = member.tenant;
+    if (tenant->chosen) {
+      alone = false;
+      continue;
+    }
+    const bool interrupted = !turn.over && !member.view.idle;
+    const Nanoseconds had = tenant->phase == Phase::running ? now_ - tenant->turn_began : tenant->had;
+    leave(*tenant);
+    tenant->idled = member.view.idle && !tenant->wants();
+    if (interrupted) {
+      tenant->interrupted = interruption = true;
+      tenant->had = had;
+    }
+  }
+  if (interruption) waiter.credit -= policy_->price_of_interruption(view(domain, turn));
+  enter(domain, waiter, turn.over || alone || interruption);
+  waiter.interrupts = interruption;
+  waiter.comes_home = waiting.comes_home && interruption;
+  return true;
+}
+
+// Nobody has come in whom the turn's end was for: the policy lets those that run go on.
+void Core::give_another_turn(const Domain& domain) {
+  for (Tenant* tenant : domain.tenants) {
+    if (!tenant->in_set()) continue;
+    tenant->turn_began = now_;
+    for (Session* session : tenant->sessions) session->peak = session->use.footprint();
+  }
+}
+
+// Beside the largest footprints that the others had in this turn. Ends the choice under way.
+bool Core::fits_at_peak(const Domain& domain, Tenant& newcomer) const {
+  begin_choice(domain, Reckoning::at_peak);
+  for (Tenant* tenant : domain.tenants) choose(*tenant, tenant->in_set() || tenant == &newcomer);
+  return fits(newcomer);
+}
+
+}  // namespace sharedgpu

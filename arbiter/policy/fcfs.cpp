@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// fcfs: first come, first served. Whoever has the GPU keeps it until it has nothing to do there, so nearly no
+// time goes into handoffs, and waits are as long as the work of others.
+//
+// Nobody starves: a tenant waits until each of those that began to wait before it has had one turn. That ends
+// with its work at hand, or after Quantum where that is set, a day where it is not.
+#include "arbiter/policy/policy.h"
+
+namespace sharedgpu {
+namespace {
+
+class Fcfs final : public Policy {
+ public:
+  std::string_view name() const override { return "fcfs"; }
+
+  Rank rank(const TenantView& waiting, const TurnView& /*turn*/) const override {
+    return {.level = 0, .weight = waiting.waited};
+  }
+
+  TurnLength length(const TurnRules& rules, Nanoseconds handoff, unsigned waiting_sets) const override {
+    if (rules.fixed > Nanoseconds{}) return turn_length(rules, handoff, waiting_sets);
+    return {.length = std::chrono::hours(24), .rule = TurnRule::work, .handoff = handoff};
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> make_fcfs() { return std::make_unique<Fcfs>(); }
+
+}  // namespace sharedgpu

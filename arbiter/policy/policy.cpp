@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What policies have in common, and their names.
+#include "arbiter/policy/policy.h"
+
+namespace sharedgpu {
+namespace {
+
+constexpr std::unique_ptr<Policy> (*kMakers[])() = {make_round_robin, make_fcfs, make_shortest_first,
+                                                    make_credit, make_priority};
+
+}  // namespace
+
+std::unique_ptr<Policy> make_policy(std::string_view name) {
+  for (const auto& make : kMakers)
+    if (std::unique_ptr<Policy> policy = make(); policy->name() == name) return policy;
+  return nullptr;
+}
+
+Rank Policy::keeps(const TenantView& running, const TurnView& turn) const {
+  if (running.idle) return {};
+  if (turn.over) return {.level = 1, .weight = -running.had};
+  return {.level = 1 + (running.leads ? 2 : 0) + (running.grows ? 0 : 1), .weight = running.had};
+}
+
+bool Policy::goes_on(const TenantView& /*running*/, const TenantView& /*waiting*/,
+                     const TurnView& /*turn*/) const {
+  return false;
+}
+
+bool Policy::interrupts(const TenantView& /*waiting*/, const TenantView& /*running*/,
+                        const TurnView& /*turn*/) const {
+  return false;
+}
+
+Nanoseconds Policy::price_of_interruption(const TurnView& /*turn*/) const { return {}; }
+
+Nanoseconds Policy::peace_left(const TenantView& /*running*/, const TurnView& /*turn*/) const { return {}; }
+
+TurnLength Policy::length(const TurnRules& rules, Nanoseconds handoff, unsigned waiting_sets) const {
+  return turn_length(rules, handoff, waiting_sets);
+}
+
+Nanoseconds Policy::credit_after(Nanoseconds /*credit*/, const Standing& /*standing*/,
+                                 Nanoseconds /*time*/) const {
+  return {};
+}
+
+}  // namespace sharedgpu

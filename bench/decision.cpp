@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// bench_decision: what an event costs the arbiter's core, with so many tenants on so many GPUs, each with
+// more than half of its GPU. All want to run; turns are handed over one after another: a timer, Released,
+// Usage, Ready.
+#include <benchmark/benchmark.h>
+
+#include "arbiter/core/core.h"
+
+namespace {
+
+using namespace sharedgpu;
+
+struct Crowd {
+  std::unique_ptr<Policy> policy;
+  std::unique_ptr<Core> core;
+  Nanoseconds now = std::chrono::seconds(1000);
+  std::uint64_t events = 0;
+
+  Crowd(const char* name, unsigned tenants, unsigned gpus) : policy(make_policy(name)) {
+    core = std::make_unique<Core>(Tuning{}, *policy, Recovered{}, now);
+    for (unsigned i = 0; i < gpus; ++i)
+      step(GpuFound{.gpu = gpu(i), .total = mebibytes(1200), .capacity = mebibytes(1000)});
+    for (unsigned i = 1; i <= tenants; ++i) {
+      const SessionId session{i};
+      now += std::chrono::milliseconds(1);
+      step(SessionCame{
+          .session = session, .tenant = TenantId{i}, .step = {.job = i, .step = 0}, .cap = {}, .hello = {}});
+      step(From<Attach>{session, {.gpu = gpu(i % gpus), .total = {}, .name = {}}});
+      step(From<Usage>{session, {.request = 1, .use = use(size_of(i), {}), .stuck = 0}});
+      answer_all();
+      step(From<Want>{session, {}});
+      answer_all();
+    }
+  }
+  static GpuUuid gpu(unsigned number) { return {{static_cast<std::uint8_t>(number + 1)}}; }
+  static Bytes size_of(std::uint64_t session) { return mebibytes(510 + session * 37 % 400); }
+  static MemoryUse use(Bytes swappable, Bytes resident) {
+    return {.swappable = swappable, .resident = resident, .pinned = {}, .context = {}, .host = {}};
+  }
+
+  void step(const Event& event) {
+    ++events;
+    for (const Action& action : core->step(event, now))
+      if (const auto* send = std::get_if<Send>(&action)) answers.push_back(*send);
+  }
+  // Each message is answered at once, as by a session that has nothing to drain or to move.
+  void answer(const Send& sent) {
+    const SessionId session = sent.session;
+    const Session& its = core->state().sessions.at(session);
+    const Bytes size = size_of(session.value);
+    switch (sent.message.type) {
+      case MessageType::revoke: {
+        const auto revoke = sent.message.as<Revoke>();
+        return step(From<Released>{
+            session,
+            {.epoch = revoke.epoch, .order = revoke.order, .wants = 1, .overuse = {}, .use = its.use}});
+      }
+      case MessageType::evict:
+        return step(From<Usage>{
+            session, {.request = 0, .use = use(size, sent.message.as<Evict>().allowed), .stuck = 0}});
+      case MessageType::restore: {
+        const auto restore = sent.message.as<Restore>();
+        if (restore.allowed < size) return;
+        return step(From<Ready>{session, {.epoch = restore.epoch, .use = use(size, size)}});
+      }
+      default:
+        return;
+    }
+  }
+  void answer_all() {
+    while (!answers.empty()) {
+      const Send sent = answers.back();
+      answers.pop_back();
+      now += std::chrono::microseconds(100);
+      answer(sent);
+    }
+  }
+  std::vector<Send> answers;
+};
+
+void decide(benchmark::State& state, const char* policy) {
+  Crowd crowd(policy, static_cast<unsigned>(state.range(0)), static_cast<unsigned>(state.range(1)));
+  crowd.answer_all();
+  const std::uint64_t before = crowd.events;
+  for (auto _ : state) {
+    crowd.now += std::chrono::seconds(1);
+    crowd.step(TimerFired{});
+    crowd.answer_all();
+  }
+  state.counters["per_event"] = benchmark::Counter(static_cast<double>(crowd.events - before),
+                                                   benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+
+BENCHMARK_CAPTURE(decide, round_robin, "round-robin")
+    ->Args({10, 1})
+    ->Args({100, 1})
+    ->Args({1000, 1})
+    ->Args({1000, 8});
+BENCHMARK_CAPTURE(decide, credit, "credit")->Args({1000, 8});
+
+}  // namespace
+
+BENCHMARK_MAIN();

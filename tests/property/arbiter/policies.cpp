@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every policy under random programs: what must always hold (world.cpp), that nobody waits longer than the
+// policy says, and that the same history gives the same decisions. And what each promises about time.
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "bench/simulator/stage.h"
+#include "world.h"
+
+namespace sharedgpu::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Nanoseconds kMaxWait = 2s;
+
+// How much longer than a round of turns a tenant may wait in such a world, by what the policies say of
+// themselves.
+Nanoseconds patience_with(const Scenario& scenario) {
+  constexpr unsigned kMostUnits = 3;
+  constexpr unsigned kPriorities = 3;
+  if (scenario.policy == "shortest-first") return kMaxWait;
+  if (scenario.policy == "priority") return kPriorities * kMaxWait;
+  if (scenario.policy != "credit") return {};
+  const Nanoseconds turn = scenario.turns.fixed > Nanoseconds{} ? scenario.turns.fixed : kMaxWait;
+  return 8 * turn * kMostUnits * scenario.tenants;
+}
+
+Scenario any_scenario(const std::string& policy) {
+  Scenario scenario;
+  scenario.policy = policy;
+  scenario.seed = *rc::gen::arbitrary<std::uint64_t>();
+  scenario.tenants = *rc::gen::inRange(1u, 7u);
+  scenario.most_sessions = *rc::gen::inRange(1u, 4u);
+  scenario.largest_growth = *rc::gen::inRange(2u, 60u);
+  scenario.claims = *rc::gen::arbitrary<bool>();
+  scenario.deaths = *rc::gen::arbitrary<bool>();
+  scenario.pins = *rc::gen::arbitrary<bool>();
+  scenario.gpus = *rc::gen::inRange(1u, 3u);
+  scenario.restarts = *rc::gen::arbitrary<bool>() ? *rc::gen::inRange(0u, 3u) : 0u;
+  scenario.turns.max_wait = kMaxWait;
+  // Without a quantum fcfs has only the work of others for a bound.
+  if (policy != "fcfs" && *rc::gen::arbitrary<bool>()) scenario.turns.fixed = {};
+  scenario.length = std::chrono::seconds(*rc::gen::inRange(10, 60));
+  scenario.patience = patience_with(scenario);
+  return scenario;
+}
+
+World::Tally seen(const Scenario& scenario) {
+  World world(scenario);
+  world.run();
+  return world.tally();
+}
+
+TEST_CASE(
+    "Whatever the policy, memory and leases are right, nobody starves and decisions repeat themselves") {
+  for (const std::string policy : {"fcfs", "shortest-first", "credit", "priority"})
+    CHECK(rc::check(policy, [&] {
+      const Scenario scenario = any_scenario(policy);
+      const World::Tally tally = seen(scenario);
+      if (scenario.seed % 4 == 0) RC_ASSERT(seen(scenario).decisions == tally.decisions);
+    }));
+}
+
+TEST_CASE("Policies that replace each other while programs run") {
+  CHECK(rc::check("switches", [] {
+    Scenario scenario = any_scenario("round-robin");
+    scenario.turns.fixed = 500ms;
+    scenario.switches = *rc::gen::inRange(1u, 20u);
+    scenario.claims = true;
+    for (const char* policy : {"shortest-first", "credit", "priority"}) {
+      Scenario other = scenario;
+      other.policy = policy;
+      scenario.patience += patience_with(other);
+    }
+    seen(scenario);
+  }));
+}
+
+TEST_CASE("The worlds of every policy are lively") {
+  for (const char* policy : {"fcfs", "shortest-first", "credit", "priority"}) {
+    Scenario scenario;
+    scenario.policy = policy;
+    scenario.tenants = 4;
+    scenario.largest_growth = 40;
+    scenario.claims = true;
+    scenario.patience = 200s;
+    const World::Tally tally = seen(scenario);
+    CAPTURE(policy);
+    CHECK(tally.turns > 20);
+    CHECK(tally.evictions > 20);
+  }
+}
+
+// ---- what they promise about time ----
+
+constexpr Nanoseconds kPerMib = 1ms;
+
+Nanoseconds longest(const std::vector<Nanoseconds>& waits) {
+  return waits.empty() ? Nanoseconds{} : *std::max_element(waits.begin(), waits.end());
+}
+
+Nanoseconds mean(const std::vector<Nanoseconds>& waits) {
+  Nanoseconds sum{};
+  for (const Nanoseconds wait : waits) sum += wait;
+  return waits.empty() ? sum : sum / static_cast<long>(waits.size());
+}
+
+Program hog(std::uint32_t units, std::int32_t priority = 0) {
+  return {.size = 60, .burst = {}, .pause = {}, .claims = {.units = units, .priority = priority}};
+}
+
+TEST_CASE("credit shares the time of those that always work by their units") {
+  for (const std::vector<std::uint32_t>& units :
+       std::vector<std::vector<std::uint32_t>>{{1, 1}, {3, 1}, {8, 1}, {5, 3, 2}, {1, 2, 4, 8}}) {
+    std::vector<Program> programs;
+    std::uint32_t sum = 0;
+    for (const std::uint32_t its : units) programs.push_back(hog(its)), sum += its;
+    Stage stage(sum, {}, kPerMib, programs, "credit");
+    stage.run(200s);
+    stage.begin_measuring();
+    stage.run(2000s);
+    Nanoseconds all{};
+    for (std::size_t i = 0; i < programs.size(); ++i) all += stage.seen(i).lease;
+    for (std::size_t i = 0; i < programs.size(); ++i) {
+      CAPTURE(sum, units[i]);
+      const Nanoseconds due = all * units[i] / sum;
+      const Nanoseconds turn = stage.gpu().turn.length;  // turns are whole
+      CHECK(stage.seen(i).lease > due - all / 100 - 2 * turn);
+      CHECK(stage.seen(i).lease < due + all / 100 + 2 * turn);
+    }
+  }
+}
+
+TEST_CASE("priority gives the GPU to the higher one, at once, and a turn to the lower one as it ages") {
+  const TurnRules turns{.fixed = {}, .max_overhead = 0.05, .max_wait = 10s};
+  Stage stage(1, turns, kPerMib, {hog(1, 3), hog(1, 0)}, "priority");
+  stage.run(100s);
+  stage.begin_measuring();
+  stage.run(1000s);
+  const Stage::Seen low = stage.seen(1);
+  CHECK(low.turns >= 20);
+  CHECK(low.lease < stage.measured() / 10);
+  CHECK(longest(low.waits) >= 30s);
+  CHECK(longest(low.waits) <= 40s + 2 * stage.gpu().turn.length);
+
+  const Program interactive{.size = 60, .burst = 300ms, .pause = 5s, .claims = {.units = 1, .priority = 1}};
+  Stage beside(1, turns, kPerMib, {hog(1, 0), interactive}, "priority");
+  beside.run(100s);
+  beside.begin_measuring();
+  beside.run(1000s);
+  CHECK(beside.seen(1).starts.size() > 100);
+  CHECK(mean(beside.seen(1).starts) < 300ms);  // its way in, and what the other needs to drain
+}
+
+TEST_CASE("fcfs lets each do all its work at hand, and hands over less often") {
+  const Program worker{.size = 60, .burst = 20s, .pause = 1s};
+  const auto turns_with = [&](const char* policy) {
+    Stage stage(1, {}, kPerMib, {worker, worker, worker}, policy);
+    stage.run(2000s);
+    CHECK(longest(stage.seen(0).waits) <= 2 * 31s);
+    return stage.seen(0).turns + stage.seen(1).turns + stage.seen(2).turns;
+  };
+  CHECK(2 * turns_with("fcfs") < turns_with("round-robin"));
+}
+
+TEST_CASE("shortest-first lets short bursts wait less than round-robin does") {
+  std::vector<Program> programs(4, {.size = 60, .burst = 3s, .pause = 1s});
+  programs.push_back({.size = 60, .burst = 200ms, .pause = 1s});
+  const auto wait_with = [&](const char* policy) {
+    Stage stage(1, {}, kPerMib, programs, policy);
+    stage.run(200s);
+    stage.begin_measuring();
+    stage.run(2000s);
+    CHECK(longest(stage.seen(0).waits) < 60s);
+    return mean(stage.seen(4).starts);
+  };
+  CHECK(wait_with("shortest-first") < wait_with("round-robin"));
+}
+
+}  // namespace
+}  // namespace sharedgpu::test
