@@ -21,10 +21,10 @@ struct AddedField {
   AddedField { version, Body::kType, offsetof(Body, field), sizeof(Body{}.field) }
 
 inline constexpr AddedField kAddedFields[] = {
-    SHAREDGPU_ADDED(5, Usage, job_host_limit),
-    SHAREDGPU_ADDED(5, RunRequest, devices),
-    SHAREDGPU_ADDED(5, RegisterJob, devices),
-    SHAREDGPU_ADDED(5, RegisterJob, whole),
+    SHAREDGPU_ADDED(5, Usage, job_host_limit), SHAREDGPU_ADDED(5, RunRequest, devices),
+    SHAREDGPU_ADDED(5, RegisterJob, devices),  SHAREDGPU_ADDED(5, RegisterJob, whole),
+    SHAREDGPU_ADDED(6, Usage, moved),          SHAREDGPU_ADDED(6, Ready, moved),
+    SHAREDGPU_ADDED(6, LeaseReply, moved),     SHAREDGPU_ADDED(6, LeaseReply, waited),
 };
 
 #undef SHAREDGPU_ADDED
