@@ -625,7 +625,7 @@ void Arbiter::step(const Event& event) {
   const Actions actions = core_->step(event, at);
   FigureBook& figures = history_.figures;
   figures.observe(core_->state(), core_->leases(), at);
-  for (const auto& [key, value] : figures.take_news())
+  for (const auto& [key, value] : figures.take_news(at))
     record({.at = at, .what = UsedRecord{.tenant = key.first, .step = key.second, .figures = value}});
   perform(actions);
 }

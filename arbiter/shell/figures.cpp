@@ -47,17 +47,21 @@ void FigureBook::observe(const State& state, const LeaseBook& leases, Nanosecond
   }
   for (const auto& [key, before] : watched_) {
     const auto after = seen.find(key);
-    if (after == seen.end()) {
-      changed_.insert(key);
-    } else if (before.leaves && !after->second.leaves) {
-      ++figures_[key].handoffs;
-      changed_.insert(key);
-    }
+    const bool gone = after == seen.end();
+    const bool left = !gone && before.leaves && !after->second.leaves;
+    if (left) ++figures_[key].handoffs;
+    if (!gone && !left) continue;
+    changed_.insert(key);
+    due_ = true;
   }
   watched_ = std::move(seen);
 }
 
-std::vector<std::pair<FigureBook::Key, Figures>> FigureBook::take_news() {
+std::vector<std::pair<FigureBook::Key, Figures>> FigureBook::take_news(Nanoseconds now) {
+  constexpr Nanoseconds kPause = std::chrono::seconds(1);
+  if (changed_.empty() || (!due_ && now - told_ < kPause)) return {};
+  due_ = false;
+  told_ = now;
   std::vector<std::pair<Key, Figures>> news;
   for (const Key& key : std::exchange(changed_, {}))
     if (const auto entry = figures_.find(key); entry != figures_.end()) news.emplace_back(*entry);

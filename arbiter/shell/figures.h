@@ -36,9 +36,9 @@ class FigureBook {
   // A session of that step has moved so much more.
   void add(TenantId tenant, StepName step, Traffic moved);
   void observe(const State& state, const LeaseBook& leases, Nanoseconds now);
-  // What is to be written down: all that has changed, once something other than time and size has, or the
-  // last session is gone.
-  std::vector<std::pair<Key, Figures>> take_news();
+  // What is to be written down: all that has changed, once a lease was given up or the last session is gone;
+  // of bytes moved at most once a second, as an eviction is told of in many parts.
+  std::vector<std::pair<Key, Figures>> take_news(Nanoseconds now);
 
   // As observed last, or up to `now`.
   Figures of(TenantId tenant, StepName step = {}, Nanoseconds now = {}) const;
@@ -57,6 +57,8 @@ class FigureBook {
   std::map<Key, Figures> figures_;
   std::map<Key, Watch> watched_;
   std::set<Key> changed_;
+  bool due_ = false;  // they are to be told now
+  Nanoseconds told_{};
   Nanoseconds looked_{};
 };
 

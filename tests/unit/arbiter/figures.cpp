@@ -36,7 +36,7 @@ TEST_CASE("Waiting, handoffs and overuse are told of each tenant and step") {
     w.release(2, 0, true);  // who grows leaves; it waits from here on
   });
   CHECK(w.figures.of(kFirst) == Figures{.footprint = mebibytes(80), .resident = mebibytes(80)});
-  CHECK(w.figures.take_news().empty());
+  CHECK(w.figures.take_news(w.now).empty());
 
   w.after(20s, [&] { w.pass(0s); });  // the turn is over: the gate is closed
   w.after(3s, [&] { w.release(1, 80, false); });
@@ -49,10 +49,11 @@ TEST_CASE("Waiting, handoffs and overuse are told of each tenant and step") {
   CHECK(w.figures.of(kSecond, {.job = 2, .step = 0}).waited == 25s);
   CHECK(w.figures.of(kSecond).resident == mebibytes(80));
   CHECK(w.figures.of(kFirst).waited == 0s);
-  CHECK(w.figures.take_news().size() == 2);  // the first and its step: of the second only time has changed
+  CHECK(w.figures.take_news(w.now).size() ==
+        2);  // the first and its step: of the second only time has changed
 
   w.after(1s, [&] { w.step(SessionGone{.session = SessionId{2}}); });
-  CHECK(w.figures.take_news().size() == 2);
+  CHECK(w.figures.take_news(w.now).size() == 2);
   CHECK(w.figures.of(kSecond).waited == 25s);
 }
 
@@ -66,8 +67,11 @@ TEST_CASE("What was moved counts for the step and for its tenant, once outside o
   CHECK(figures.of(kFirst, {.job = 1, .step = 0}).moved == some);
   CHECK(figures.of(kFirst).moved == some + some);
   CHECK(figures.of(kSecond).moved == some);
-  CHECK(figures.take_news().size() == 4);
-  CHECK(figures.take_news().empty());
+  CHECK(figures.take_news(10s).size() == 4);
+  figures.add(kFirst, {.job = 1, .step = 0}, some);
+  CHECK(figures.take_news(10s + 900ms).empty());
+  CHECK(figures.take_news(11s).size() == 2);
+  CHECK(figures.take_news(20s).empty());
   figures.forget(kFirst);
   CHECK(figures.of(kFirst) == Figures{});
   CHECK(figures.of(kSecond).moved == some);
