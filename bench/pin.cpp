@@ -85,6 +85,8 @@ class Phase {
   explicit Phase(const Beside& beside) : beside_(beside), done_(beside.done()) {}
   void print(Bytes size) const {
     const double took = milliseconds(Clock::now() - begin_);
+    // What the GPU has done the program counts late, if it was held up; it catches up now.
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
     const double gibibytes = static_cast<double>(size.count) / (1ull << 30);
     std::printf(" %8.2f %8.2f", static_cast<double>(size.count) / 1e6 / took,
                 beside_.lost(begin_, done_) / gibibytes);

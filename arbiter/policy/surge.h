@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much a footprint has grown without a pause. What has grown so much is likely to grow by half of that
 // again: a program that takes all of its memory as it starts waits for a few evictions then, not for hundreds
-// (of 64 MiB, 3 ms each; 25 ms and more where host memory has to be pinned first). Pure.
+// (of 64 MiB, 3 ms each; 25 ms and more where host memory has to be pinned first). What it only frees and
+// takes again is no growth. Pure.
 #pragma once
 
 #include "protocol/units.h"
@@ -10,19 +11,23 @@ namespace sharedgpu {
 
 class Surge {
  public:
-  void add(Bytes grown, Nanoseconds now) {
-    size_ = size(now) + grown;
+  void grew(Bytes before, Bytes after, Nanoseconds now) {
+    if (!goes_on(now)) begin_ = most_ = before;
+    if (after <= most_) return;
+    most_ = after;
     last_ = now;
   }
-  Bytes to_come(Nanoseconds now) const { return {size(now).count / 2}; }
+  Bytes to_come(Nanoseconds now) const {
+    return goes_on(now) ? Bytes{minus(most_, begin_).count / 2} : Bytes{};
+  }
 
  private:
   static constexpr Nanoseconds kPause = std::chrono::seconds(1);
+  bool goes_on(Nanoseconds now) const { return now - last_ < kPause; }
 
-  Bytes size(Nanoseconds now) const { return now - last_ < kPause ? size_ : Bytes{}; }
-
-  Bytes size_;
-  Nanoseconds last_{};
+  Bytes begin_;
+  Bytes most_;
+  Nanoseconds last_ = Nanoseconds::min() / 2;
 };
 
 }  // namespace sharedgpu

@@ -362,6 +362,15 @@ TEST_CASE("For one that grows without a pause others evict ahead, by half of wha
     b.grow(2, 97, 96);
     CHECK(b.sent<Evict>(1)->allowed == mebibytes(1));
   }
+  SECTION("not for what it frees and takes again") {
+    for (int i = 0; i < 10; ++i) {
+      b.tell(2, 50, 50);
+      b.grow(2, 63, 50);
+      b.tell(2, 63, 63);
+    }
+    b.grow(2, 66, 63);  // 16 MiB in all
+    CHECK(b.sent<Evict>(1)->allowed == mebibytes(37 - 8));
+  }
   SECTION("not after a pause") {
     b.tell(2, 63, 63);
     b.pass(1s);
