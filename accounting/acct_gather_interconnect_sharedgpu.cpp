@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The accounting plugin: brings the lease seconds of each step into TRES gres/sharedgpu_lease, which sacct
-// shows in TRESUsageInTot. It takes the interconnect's hook because that one may write any TRES and several
-// such plugins can be listed side by side.
+// The accounting plugin: brings the seconds that each step held a lease, and waited for one, into TRES
+// gres/sharedgpu_lease, and the MiB that were copied to and from the GPU into gres/sharedgpu_swap. sacct
+// shows the one of each in TRESUsageInTot, the other in TRESUsageOutTot. It takes the interconnect's hook
+// because that one may write any TRES and several such plugins can be listed side by side.
 //
 // Loaded by slurmd, slurmstepd and slurmctld; works in slurmstepd only, from the first poll of a step that
 // holds sharedgpu units.
 #include <mutex>
+#include <optional>
+#include <string>
 
 #include "accounting/pulse.h"
 #include "accounting/step.h"
@@ -23,25 +26,30 @@ const std::uint32_t plugin_version = SLURM_VERSION_NUMBER;
 
 namespace {
 
-int position = -1;  // of the TRES in Slurm's arrays
+// Of the TRES in Slurm's arrays; negative: it is not there.
+int lease_position = -1;
+int swap_position = -1;
+
+// Not as an error: that would appear in the job's own output.
+std::optional<std::uint32_t> find(const char* given, int& position) {
+  char type[] = "gres";
+  std::string name = given;
+  slurmdb_tres_rec_t tres = {};
+  tres.type = type;
+  tres.name = name.data();
+  position = assoc_mgr_find_tres_pos(&tres, false);
+  if (position >= 0) return assoc_mgr_tres_array[position]->id;
+  slurm_info("acct_gather_interconnect/sharedgpu: off: AccountingStorageTRES in slurm.conf lacks gres/%s",
+             given);
+  return std::nullopt;
+}
 
 void start() {
   SharedGpuStep* step = sharedgpu::this_step();
   if (step == nullptr) return;
-  char type[] = "gres";
-  char name[] = "sharedgpu_lease";
-  slurmdb_tres_rec_t tres = {};
-  tres.type = type;
-  tres.name = name;
-  position = assoc_mgr_find_tres_pos(&tres, false);
-  if (position < 0) {
-    // Not as an error: that would appear in the job's own output.
-    slurm_info(
-        "acct_gather_interconnect/sharedgpu: off: AccountingStorageTRES in slurm.conf lacks "
-        "gres/sharedgpu_lease");
-    return;
-  }
-  sharedgpu::start_pulse(*step, assoc_mgr_tres_array[position]->id);
+  const sharedgpu::OurTres tres{.lease = find("sharedgpu_lease", lease_position),
+                                .swap = find("sharedgpu_swap", swap_position)};
+  if (tres.lease || tres.swap) sharedgpu::start_pulse(*step, tres);
 }
 
 // Nobody else writes this TRES, so what is not as Slurm prepared it is something else: nothing is written
@@ -62,16 +70,24 @@ int fini() { return SLURM_SUCCESS; }
 int acct_gather_interconnect_p_get_data(acct_gather_data_t* data) {
   static std::once_flag started;
   std::call_once(started, start);
-  std::uint64_t seconds = 0;
-  if (data == nullptr || position < 0 || !sharedgpu::pulse_writes(seconds)) return SLURM_SUCCESS;
-  acct_gather_data_t& entry = data[position];
-  if (!is_untouched(entry)) {
+  sharedgpu::StepCounts counts;
+  const bool off = lease_position < 0 && swap_position < 0;
+  if (data == nullptr || off || !sharedgpu::pulse_writes(counts)) return SLURM_SUCCESS;
+  for (int position : {lease_position, swap_position}) {
+    if (position < 0 || is_untouched(data[position])) continue;
     slurm_info(
         "acct_gather_interconnect/sharedgpu: off: this Slurm lays out acct_gather_data_t in another way");
-    position = -1;
+    lease_position = swap_position = -1;
     return SLURM_SUCCESS;
   }
-  entry.size_read = seconds;
+  if (lease_position >= 0) {
+    data[lease_position].size_read = counts.seconds;
+    data[lease_position].size_write = counts.waited;
+  }
+  if (swap_position >= 0) {
+    data[swap_position].size_read = counts.restored;
+    data[swap_position].size_write = counts.evicted;
+  }
   return SLURM_SUCCESS;
 }
 

@@ -5,6 +5,22 @@
 #include <charconv>
 
 namespace sharedgpu {
+namespace {
+
+// `combine` for each of the counts.
+template <class Combine>
+StepCounts each(const StepCounts& a, const StepCounts& b, Combine combine) {
+  return {.seconds = combine(a.seconds, b.seconds),
+          .waited = combine(a.waited, b.waited),
+          .restored = combine(a.restored, b.restored),
+          .evicted = combine(a.evicted, b.evicted)};
+}
+
+StepCounts sum(const StepCounts& a, const StepCounts& b) {
+  return each(a, b, [](std::uint64_t x, std::uint64_t y) { return x + y; });
+}
+
+}  // namespace
 
 std::uint64_t StepCredit::seconds(std::chrono::nanoseconds lease) {
   if (lease <= std::chrono::nanoseconds::zero()) return 0;
@@ -12,22 +28,36 @@ std::uint64_t StepCredit::seconds(std::chrono::nanoseconds lease) {
   return static_cast<std::uint64_t>(std::max<decltype(nearest)>(nearest, 1));
 }
 
-bool StepCredit::is_due(std::uint64_t total) const { return !carried_ || total > settled_ + *carried_; }
+std::uint64_t StepCredit::mebibytes(std::uint64_t bytes) {
+  constexpr std::uint64_t kMebibyte = 1 << 20;
+  if (bytes == 0) return 0;
+  return std::max<std::uint64_t>((bytes + kMebibyte / 2) / kMebibyte, 1);
+}
 
-void StepCredit::begin_poll(std::uint64_t total) {
-  // Lease time never shrinks; if the arbiter's answer does, the books keep what they have.
-  wanted_ = std::max(total > settled_ ? total - settled_ : 0, carried_.value_or(0));
+bool StepCredit::is_due(const StepCounts& total) const {
+  if (!carried_) return true;
+  const StepCounts shown = sum(settled_, *carried_);
+  const StepCounts more = each(total, shown, [](std::uint64_t a, std::uint64_t b) { return std::max(a, b); });
+  return more != shown;
+}
+
+void StepCredit::begin_poll(const StepCounts& total) {
+  // Nothing ever shrinks; if the arbiter's answer does, the books keep what they have.
+  const StepCounts rest = each(
+      total, settled_, [](std::uint64_t all, std::uint64_t part) { return all > part ? all - part : 0; });
+  wanted_ = each(rest, carried_.value_or(StepCounts{}),
+                 [](std::uint64_t a, std::uint64_t b) { return std::max(a, b); });
   calls_ = 0;
 }
 
-std::optional<std::uint64_t> StepCredit::next_call() {
+std::optional<StepCounts> StepCredit::next_call() {
   if (calls_++ == carriers_call_) return wanted_;
   // While searching, a zero could hit the carrier and lose what it shows already.
   if (searching_) return std::nullopt;
-  return 0;
+  return StepCounts{};
 }
 
-bool StepCredit::end_poll(std::optional<std::uint64_t> shown) {
+bool StepCredit::end_poll(const std::optional<StepCounts>& shown) {
   if (shown != wanted_) {
     searching_ = true;
     carriers_call_ = calls_ == 0 ? 0 : (carriers_call_ + 1) % calls_;
@@ -41,7 +71,7 @@ bool StepCredit::end_poll(std::optional<std::uint64_t> shown) {
 }
 
 void StepCredit::carrier_ended() {
-  settled_ += carried_.value_or(0);
+  settled_ = sum(settled_, carried_.value_or(StepCounts{}));
   carried_.reset();
   carriers_call_ = 0;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Brings a step's lease seconds into Slurm's books exactly once on a node. Pure.
+// Brings what a step comes to into Slurm's books exactly once on a node. Pure.
 //
 // Slurm adds what is written for each task of a step (with jobacct_gather/linux, for each process below a
-// task as well). A step's lease time belongs to no one process of it, so one task carries all of it, and the
+// task as well). What a step comes to belongs to no one process of it, so one task carries all of it, and the
 // others carry zero. Two things make that less simple than it sounds:
 //
 // - In a poll, Slurm asks once per process but does not say which one it is. So the number of the call that
@@ -18,32 +18,43 @@
 
 namespace sharedgpu {
 
+// What a step shows as.
+struct StepCounts {
+  std::uint64_t seconds = 0;   // of lease
+  std::uint64_t waited = 0;    // seconds of waiting for it
+  std::uint64_t restored = 0;  // MiB copied to GPUs
+  std::uint64_t evicted = 0;   // MiB copied from them
+  bool operator==(const StepCounts&) const = default;
+};
+
 class StepCredit {
  public:
-  // The seconds that a lease time shows as: the nearest number, but never zero where there was any, so that
+  // The seconds that a time shows as: the nearest number, but never zero where there was any, so that
   // zero means that the GPU was not used.
   static std::uint64_t seconds(std::chrono::nanoseconds lease);
+  // The same for bytes, in MiB.
+  static std::uint64_t mebibytes(std::uint64_t bytes);
 
-  // Whether Slurm's books show less than `total` seconds for the step, or nothing yet.
-  bool is_due(std::uint64_t total) const;
+  // Whether Slurm's books show less than `total` for the step, or nothing yet.
+  bool is_due(const StepCounts& total) const;
 
   // A poll is about to begin that shall make the step's sum `total`. Then, for each call in turn, what to
   // write: nothing where empty. Then what the books show for the carrier: returns whether it is right, else
   // another poll is needed.
-  void begin_poll(std::uint64_t total);
-  std::optional<std::uint64_t> next_call();
-  bool end_poll(std::optional<std::uint64_t> shown);
+  void begin_poll(const StepCounts& total);
+  std::optional<StepCounts> next_call();
+  bool end_poll(const std::optional<StepCounts>& shown);
 
   // The carrier has ended. What it carried when last seen is settled.
   void carrier_ended();
 
  private:
-  std::uint64_t settled_ = 0;             // carried by tasks that have ended
-  std::optional<std::uint64_t> carried_;  // by the carrier, as the books show it
-  std::uint64_t wanted_ = 0;              // what the carrier is to show after this poll
-  std::uint32_t carriers_call_ = 0;       // the number of the call that is believed to be the carrier's
-  std::uint32_t calls_ = 0;               // in this poll, so far
-  bool searching_ = false;                // the last try was wrong: do not disturb what other calls wrote
+  StepCounts settled_;                 // carried by tasks that have ended
+  std::optional<StepCounts> carried_;  // by the carrier, as the books show it
+  StepCounts wanted_;                  // what the carrier is to show after this poll
+  std::uint32_t carriers_call_ = 0;    // the number of the call that is believed to be the carrier's
+  std::uint32_t calls_ = 0;            // in this poll, so far
+  bool searching_ = false;             // the last try was wrong: do not disturb what other calls wrote
 };
 
 // The count of TRES number `id` in a list such as "1=12,1001=7".

@@ -30,15 +30,29 @@ constexpr milliseconds kLongestPeriod{1000};
 // Tries to find the carrier's call in one go; the search goes on with the next pulse.
 constexpr int kTries = 16;
 
-std::uint32_t tres_id = 0;
+OurTres tres_ids;
 // The poll that is under way in this thread, if any.
 thread_local StepCredit* polling = nullptr;
 
 // What Slurm has recorded for one task after a poll that this call makes.
 struct TaskRecord {
   bool exists = false;
-  std::optional<std::uint64_t> seconds;
+  std::optional<StepCounts> counts;
 };
+
+// Nothing, where the lists lack one of our TRES. One that Slurm does not keep is none.
+std::optional<StepCounts> read_counts(const char* in, const char* out) {
+  StepCounts counts;
+  const auto read = [](const char* list, std::optional<std::uint32_t> tres, std::uint64_t& count) {
+    if (!tres) return true;
+    const auto found = list == nullptr ? std::nullopt : find_tres(list, *tres);
+    count = found.value_or(0);
+    return found.has_value();
+  };
+  const bool all = read(in, tres_ids.lease, counts.seconds) && read(out, tres_ids.lease, counts.waited) &&
+                   read(in, tres_ids.swap, counts.restored) && read(out, tres_ids.swap, counts.evicted);
+  return all ? std::optional(counts) : std::nullopt;
+}
 
 TaskRecord poll_task(pid_t task) {
 #if SLURM_VERSION_NUMBER < SLURM_VERSION_NUM(23, 2, 0)
@@ -49,8 +63,7 @@ TaskRecord poll_task(pid_t task) {
   if (record == nullptr) return {};
   slurmdb_stats_t stats = {};
   jobacctinfo_2_stats(&stats, record);
-  TaskRecord result{.exists = true, .seconds = {}};
-  if (stats.tres_usage_in_tot != nullptr) result.seconds = find_tres(stats.tres_usage_in_tot, tres_id);
+  TaskRecord result{.exists = true, .counts = read_counts(stats.tres_usage_in_tot, stats.tres_usage_out_tot)};
   slurmdb_free_slurmdb_stats_members(&stats);
   jobacctinfo_destroy(record);
   return result;
@@ -93,25 +106,33 @@ class Pulse {
   explicit Pulse(SharedGpuStep& step) : step_(step) {}
 
   void beat() {
-    auto lease = ask_lease();
-    if (!lease) return;
-    std::uint64_t total = StepCredit::seconds(*lease);
-    if (!credit_.is_due(total)) return;
+    auto total = ask_total();
+    if (!total || !credit_.is_due(*total)) return;
     pthread_mutex_lock(&step_.asking);
-    if (!step_.ended) write(total);
+    if (!step_.ended) write(*total);
     pthread_mutex_unlock(&step_.asking);
   }
 
  private:
-  std::optional<Nanoseconds> ask_lease() const {
+  std::optional<StepCounts> ask_total() const {
     Message answer;
     LeaseQuery query{.step = {.job = step_.job, .step = step_.step}};
     if (ask(step_.socket, Message::of(query), kPatience, answer) != 0) return std::nullopt;
     if (answer.type != MessageType::lease_reply) return std::nullopt;
-    return answer.as<LeaseReply>().lease;
+    const auto reply = answer.as<LeaseReply>();
+    StepCounts total;
+    if (tres_ids.lease) {
+      total.seconds = StepCredit::seconds(reply.lease);
+      total.waited = StepCredit::seconds(reply.waited);
+    }
+    if (tres_ids.swap) {
+      total.restored = StepCredit::mebibytes(reply.moved.restored.count);
+      total.evicted = StepCredit::mebibytes(reply.moved.evicted.count);
+    }
+    return total;
   }
 
-  void write(std::uint64_t total) {
+  void write(const StepCounts& total) {
     if (carrier_ == 0) carrier_ = find_task();
     for (int i = 0; i < kTries && carrier_ != 0; ++i) {
       credit_.begin_poll(total);
@@ -121,7 +142,7 @@ class Pulse {
       if (!record.exists) {
         credit_.carrier_ended();
         carrier_ = find_task();
-      } else if (credit_.end_poll(record.seconds)) {
+      } else if (credit_.end_poll(record.counts)) {
         return;
       }
     }
@@ -152,8 +173,8 @@ void* run(void* argument) {
 
 }  // namespace
 
-void start_pulse(SharedGpuStep& step, std::uint32_t tres) {
-  tres_id = tres;
+void start_pulse(SharedGpuStep& step, const OurTres& tres) {
+  tres_ids = tres;
   // Signals are for Slurm's own threads.
   sigset_t all;
   sigset_t before;
@@ -169,11 +190,11 @@ void start_pulse(SharedGpuStep& step, std::uint32_t tres) {
     slurm_error("acct_gather_interconnect/sharedgpu: no thread: %s", std::strerror(error));
 }
 
-bool pulse_writes(std::uint64_t& value) {
+bool pulse_writes(StepCounts& value) {
   if (polling == nullptr) return false;
-  auto number = polling->next_call();
-  value = number.value_or(0);
-  return number.has_value();
+  auto counts = polling->next_call();
+  value = counts.value_or(StepCounts{});
+  return counts.has_value();
 }
 
 }  // namespace sharedgpu

@@ -1,24 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A thread of slurmstepd that keeps the step's lease seconds in Slurm's books up to date.
+// A thread of slurmstepd that keeps the step's lease seconds and swap traffic in Slurm's books up to date.
 //
 // Slurm's own polls come every JobAcctGatherFrequency seconds (30 by default), and in 22.05 the one after a
 // task's end no longer asks us about it: its last value stays. So this thread asks the arbiter several times
-// a second and, whenever the number of seconds has changed, has Slurm poll. Polls of Slurm's own are left as
+// a second and, whenever a number has changed, has Slurm poll. Polls of Slurm's own are left as
 // they are. Should the number still be wrong at the step's end, then by less than a second.
 #pragma once
 
 #include <cstdint>
 
+#include "accounting/credit.h"
 #include "spank/step.h"
 
 namespace sharedgpu {
 
-// Starts the thread, once in a process. `tres` is the number of TRES gres/sharedgpu_lease. The thread
+// The numbers of the TRES that Slurm keeps for us; none: AccountingStorageTRES lacks it.
+struct OurTres {
+  std::optional<std::uint32_t> lease;
+  std::optional<std::uint32_t> swap;
+};
+
+// Starts the thread, once in a process. The thread
 // ends with slurmstepd, and does nothing more once the step has ended.
-void start_pulse(SharedGpuStep& step, std::uint32_t tres);
+void start_pulse(SharedGpuStep& step, const OurTres& tres);
 
 // To be called in every call of Slurm's get_data. Where this thread made the poll, returns true and sets
 // `value` if there is something to write.
-bool pulse_writes(std::uint64_t& value);
+bool pulse_writes(StepCounts& value);
 
 }  // namespace sharedgpu

@@ -146,6 +146,21 @@ struct MemoryUse {
   constexpr Bytes footprint() const { return minus(swappable + pinned, settling); }
 };
 
+// What a session has copied between the GPU and the host so far, over the connection that tells of it. What
+// did not have to be copied (nothing had changed, or one word says it) does not count.
+struct Traffic {
+  Bytes evicted;
+  Bytes restored;
+  constexpr auto operator<=>(const Traffic&) const = default;
+};
+constexpr Traffic operator+(Traffic a, Traffic b) {
+  return {.evicted = a.evicted + b.evicted, .restored = a.restored + b.restored};
+}
+// What `a` has more than `b`.
+constexpr Traffic minus(Traffic a, Traffic b) {
+  return {.evicted = minus(a.evicted, b.evicted), .restored = minus(a.restored, b.restored)};
+}
+
 // Tells the books; asks leave to grow where `request` is not zero (the growth is already in `use`, and
 // `resident` is what is there before the growth).
 struct Usage {
@@ -154,6 +169,7 @@ struct Usage {
   MemoryUse use;
   std::uint8_t stuck = 0;     // an Evict could not be obeyed in full: no host room, or the context is lost
   Bytes job_host_limit = {};  // as use.host_limit, of all steps of the job together
+  Traffic moved = {};
 };
 
 // To memory that settles, asked for while a turn ends, the answer comes within this: the turn may be unable
@@ -204,6 +220,7 @@ struct Ready {
   static constexpr MessageType kType = MessageType::ready;
   Epoch epoch;
   MemoryUse use;
+  Traffic moved = {};
 };
 
 // The gate is closed: drain and say Released. Any thread that passed the gate in time is waited for.
@@ -415,7 +432,7 @@ struct RegisterReply {
   std::uint32_t whole = 0;
 };
 
-// The lease time of one step on this node so far, all GPUs and finished sessions included. Root, SlurmUser or
+// What one step comes to on this node so far, all GPUs and finished sessions included. Root, SlurmUser or
 // the job's own user.
 struct LeaseQuery {
   static constexpr MessageType kType = MessageType::lease_query;
@@ -426,6 +443,8 @@ struct LeaseReply {
   StepName step;
   Nanoseconds lease{};
   std::uint8_t known = 0;  // 0: no session of this step ever came
+  Traffic moved = {};      // between the GPUs and the host
+  Nanoseconds waited{};    // for a lease
 };
 
 // For what NVML tells, by a process that need not have a session: a GPU as the asker's tenant sees it. Who

@@ -24,6 +24,8 @@ inline constexpr AddedField kAddedFields[] = {
     SHAREDGPU_ADDED(5, Usage, job_host_limit), SHAREDGPU_ADDED(5, RunRequest, devices),
     SHAREDGPU_ADDED(5, RegisterJob, devices),  SHAREDGPU_ADDED(5, RegisterJob, whole),
     SHAREDGPU_ADDED(6, RunRequest, vouched),   SHAREDGPU_ADDED(6, RunRequest, uid),
+    SHAREDGPU_ADDED(6, Usage, moved),          SHAREDGPU_ADDED(6, Ready, moved),
+    SHAREDGPU_ADDED(6, LeaseReply, moved),     SHAREDGPU_ADDED(6, LeaseReply, waited),
 };
 
 #undef SHAREDGPU_ADDED

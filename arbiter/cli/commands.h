@@ -16,6 +16,7 @@ namespace sharedgpu::cli {
 
 void add_gres(CLI::App& app, int& status);
 void add_ledger(CLI::App& app, int& status);
+void add_report(CLI::App& app, int& status);
 void add_run(CLI::App& app, int& status);
 void add_set(CLI::App& app, int& status);
 void add_status(CLI::App& app, int& status);

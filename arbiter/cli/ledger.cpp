@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "arbiter/cli/commands.h"
+#include "arbiter/cli/table.h"
 #include "arbiter/shell/lease_table.h"
 #include "arbiter/shell/ledger.h"
 #include "arbiter/shell/peers.h"
@@ -34,20 +35,6 @@ struct Arguments {
   std::string by = "step";
   std::string format = "table";
 };
-
-// "2026-11-22", "2026-11-22T05:00" or "2026-11-22T05:00:30", in local time.
-std::optional<Nanoseconds> parse_moment(const std::string& text) {
-  for (const char* form : {"%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d"}) {
-    std::tm parts = {};
-    const char* end = strptime(text.c_str(), form, &parts);
-    if (end == nullptr || *end != '\0') continue;
-    parts.tm_isdst = -1;
-    const std::time_t seconds = std::mktime(&parts);
-    // 64 bits of nanoseconds end in 2262.
-    if (seconds != -1 && parts.tm_year < 300) return std::chrono::seconds(seconds);
-  }
-  return std::nullopt;
-}
 
 // In local time: for people as parse_moment() reads it, for programs with microseconds and the time zone.
 std::string format_moment(Nanoseconds moment, bool exact) {
@@ -87,40 +74,6 @@ Json fields_of(const LeaseRow& row, bool exact) {
   return fields;
 }
 
-std::string text_of(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
-
-void print_csv(const Json& rows, const Json& header) {
-  auto print = [](const std::string& text, bool first) {
-    std::printf("%s%s", first ? "" : ",", text.c_str());
-  };
-  for (auto it = header.begin(); it != header.end(); ++it) print(it.key(), it == header.begin());
-  std::printf("\n");
-  for (const Json& row : rows) {
-    for (auto it = row.begin(); it != row.end(); ++it) print(text_of(*it), it == row.begin());
-    std::printf("\n");
-  }
-}
-
-void print_table(const Json& rows, const Json& header) {
-  std::vector<std::size_t> widths;
-  for (auto it = header.begin(); it != header.end(); ++it) {
-    std::size_t& width = widths.emplace_back(it.key().size());
-    for (const Json& row : rows) width = std::max(width, text_of(row.at(it.key())).size());
-  }
-  auto print = [&](const std::string& text, std::size_t column, bool right) {
-    const int width = static_cast<int>(widths[column]);
-    std::printf("%s%*s", column == 0 ? "" : "  ", right ? width : -width, text.c_str());
-  };
-  std::size_t column = 0;
-  for (auto it = header.begin(); it != header.end(); ++it, ++column) print(it.key(), column, it->is_number());
-  std::printf("\n");
-  for (const Json& row : rows) {
-    column = 0;
-    for (auto it = row.begin(); it != row.end(); ++it, ++column) print(text_of(*it), column, it->is_number());
-    std::printf("\n");
-  }
-}
-
 void add_records(const std::string& path, const std::string& text, LeaseTable& table) {
   std::uint64_t lost = 0;
   const Ledger::Replay replay = replay_ledger(text, [&](const Record& record) {
@@ -148,15 +101,6 @@ std::string read_file(const std::string& path, LeaseTable& table) {
   const std::string text = error == 0 ? read_all(file.get(), error) : std::string();
   if (error != 0) return path + ": " + std::strerror(error);
   add_records(path, text, table);
-  return {};
-}
-
-// Returns an empty string, or what is wrong.
-std::string read_moment(const char* option, const std::string& text, Nanoseconds& moment) {
-  if (text.empty()) return {};
-  const auto parsed = parse_moment(text);
-  if (!parsed) return std::string(option) + ": '" + text + "' is not a time (such as 2026-11-22T14:30)";
-  moment = *parsed;
   return {};
 }
 
@@ -192,10 +136,7 @@ int show(const Arguments& arguments) {
   const Json header = fields_of(any, exact);
   Json list = Json::array();
   for (const LeaseRow& row : rows) list.push_back(fields_of(row, exact));
-  if (arguments.format == "json")
-    std::printf("%s\n", list.dump(2).c_str());
-  else
-    (arguments.format == "csv" ? print_csv : print_table)(list, header);
+  print_rows(list, header, arguments.format);
   return 0;
 }
 

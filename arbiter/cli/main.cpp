@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   sharedgpu::cli::add_status(app, status);
   sharedgpu::cli::add_set(app, status);
   sharedgpu::cli::add_ledger(app, status);
+  sharedgpu::cli::add_report(app, status);
   sharedgpu::cli::add_supervise(app, status);
   // CLI11 would only say that a subcommand is required.
   const auto known = app.get_subcommands({});

@@ -19,6 +19,7 @@ namespace {
 
 // No device, host or budget is as large: whoever tells more does not speak the protocol.
 constexpr Bytes kLargest{std::uint64_t{1} << 50};
+constexpr std::uint64_t kMostMoved = std::uint64_t{1} << 60;  // in the life of a process
 constexpr std::size_t kMostGpus = 64;
 constexpr std::uint32_t kMostUnits = 1'000'000;  // of a job on one node
 constexpr std::uint32_t kBatchStep = 0xfffffffb;
@@ -35,8 +36,11 @@ bool plausible(const JobOptions& options) {
   return options.memory <= kLargest && options.backend <= Backend::native && options.gpus <= GpuList::kMost &&
          options.units <= kMostUnits;
 }
-bool plausible(const Usage& body) { return plausible(body.use); }
-bool plausible(const Ready& body) { return plausible(body.use); }
+bool plausible(Traffic moved) {
+  return moved.evicted.count <= kMostMoved && moved.restored.count <= kMostMoved;
+}
+bool plausible(const Usage& body) { return plausible(body.use) && plausible(body.moved); }
+bool plausible(const Ready& body) { return plausible(body.use) && plausible(body.moved); }
 bool plausible(const Released& body) { return plausible(body.use); }
 bool plausible(const Idle& body) {
   return body.idle >= Nanoseconds{} && body.idle < std::chrono::hours(24 * 365);
@@ -223,6 +227,7 @@ void Arbiter::pass_on(Client& client, const Message& message) {
   if (client.role != Role::session) return client.connection->close("a session's message before Hello");
   Body body = message.as<Body>();
   if (!plausible(body)) return client.connection->close("a message with impossible numbers");
+  if constexpr (requires { body.moved; }) take_traffic(client, body.moved);
   step(From<Body>{.session = client.session, .body = body});
 }
 
@@ -352,6 +357,13 @@ bool Arbiter::take_in(Client& client, const Attach& attach) {
   return true;
 }
 
+// Sums never shrink: only what is more than before counts.
+void Arbiter::take_traffic(Client& client, Traffic moved) {
+  const StepName of_step = client.connection->peer().step.value_or(StepName{});
+  history_.figures.add(client.tenant, of_step, minus(moved, client.moved));
+  client.moved = moved;
+}
+
 void Arbiter::hear_borrow(Client& client, const Borrow& borrow) {
   if (client.role != Role::session) return client.connection->close("Borrow before Hello");
   pass_on(loans_.borrow(client.session, client.tenant, borrow, core_->in_grace()));
@@ -409,6 +421,7 @@ void Arbiter::hear_register_job(Client& client, const RegisterJob& job) {
       tenant.uid = job.uid;
       record({.at = now(), .what = TenantRecord{.tenant = tenant.id, .name = name, .uid = job.uid}});
     }
+    may_begin_anew(tenant, job.step);
     tenant.options = merged(tenant.options, job);
     record({.at = now(), .what = OptionsRecord{.tenant = tenant.id, .options = tenant.options}});
     step(CapSet{.tenant = tenant.id,
@@ -425,6 +438,18 @@ void Arbiter::hear_register_job(Client& client, const RegisterJob& job) {
                  std::to_string(job.step.job));
   }
   client.connection->send(Message::of(reply));
+}
+
+// A step that is told of when it was here before and nothing of its job lives: the job was requeued, and
+// keeps its number and those of its steps.
+void Arbiter::may_begin_anew(const TenantInfo& tenant, StepName of_step) {
+  const bool lives = tenant.sessions > 0 || keepers_.any(tenant.id) || core_->leases().holds(tenant.id);
+  const bool was_here =
+      core_->leases().knows(of_step) || history_.figures.of(tenant.id, of_step) != Figures{};
+  if (lives || !was_here) return;
+  record({.at = now(), .what = BeginRecord{.tenant = tenant.id}});
+  core_->begin_anew(tenant.id);
+  history_.figures.forget(tenant.id);
 }
 
 // Those of the tenant's GPUs that the asking process is to see, chosen now if there are none. The tenant
@@ -478,6 +503,9 @@ void Arbiter::hear_lease_query(Client& client, const LeaseQuery& query) {
       return entry.second->connection->peer().step == query.step;
     });
     reply.lease = core_->leases().of_step(query.step, now());
+    const Figures figures = history_.figures.of(tenant->id, query.step, now());
+    reply.moved = figures.moved;
+    reply.waited = figures.waited;
     reply.known = attached_now || core_->leases().knows(query.step);
   }
   client.connection->send(Message::of(reply));
@@ -548,6 +576,7 @@ std::string Arbiter::status() const {
   for (const auto& [id, client] : sessions_) pids[id] = client->connection->peer().pid;
   return format_status(StatusView{.core = *core_,
                                   .tenants = history_.tenants,
+                                  .figures = history_.figures,
                                   .gpu_names = gpu_names_,
                                   .pids = pids,
                                   .settings = settings_,
@@ -632,13 +661,22 @@ void Arbiter::tenant_may_have_ended(TenantId id) {
   flush_ledger();
   keepers_.forget(id);
   step(Unplace{.tenant = id});
+  history_.figures.forget(id);
   history_.tenants.forget(id);
   core_->forget(id);
 }
 
 // ---- the core's actions ----
 
-void Arbiter::step(const Event& event) { perform(core_->step(event, now())); }
+void Arbiter::step(const Event& event) {
+  const Nanoseconds at = now();
+  const Actions actions = core_->step(event, at);
+  FigureBook& figures = history_.figures;
+  figures.observe(core_->state(), core_->leases(), at);
+  for (const auto& [key, value] : figures.take_news(at))
+    record({.at = at, .what = UsedRecord{.tenant = key.first, .step = key.second, .figures = value}});
+  perform(actions);
+}
 
 void Arbiter::perform(const Actions& actions) {
   // What is granted is written down before it is given.

@@ -43,7 +43,8 @@ class Arbiter {
     Role role = Role::none;
     SessionId session;
     TenantId tenant;
-    GpuUuid gpu;  // that it is for: a process has a session for each GPU that it uses
+    GpuUuid gpu;    // that it is for: a process has a session for each GPU that it uses
+    Traffic moved;  // as it told last
     LeasePageWriter page;
     std::optional<asio::posix::stream_descriptor> death;  // the peer's pidfd
     std::unique_ptr<asio::steady_timer> linger;
@@ -55,6 +56,7 @@ class Arbiter {
   void hear_hello(const ClientPtr& client, const Hello& hello);
   void hear_attach(Client& client, const Attach& attach);
   bool take_in(Client& client, const Attach& attach);
+  void take_traffic(Client& client, Traffic moved);
   void hear_run_request(Client& client, const RunRequest& request);
   void hear_register_job(Client& client, const RegisterJob& job);
   void hear_lease_query(Client& client, const LeaseQuery& query);
@@ -78,6 +80,7 @@ class Arbiter {
   void refuse(Client& client, const std::string& reason);
 
   TenantName name_of(const Peer& peer, const RunToken& token);
+  void may_begin_anew(const TenantInfo& tenant, StepName step);
   TenantInfo& known_or_new(const TenantName& name, uid_t uid);
   Bytes host_cap_of(const TenantInfo& tenant) const;
   std::string label_of(TenantId tenant) const;

@@ -21,6 +21,7 @@ void History::add(const Record& record) {
   } else if (const auto* end = std::get_if<EndRecord>(&record.what)) {
     tenants.forget(end->tenant);
     recovered.leases.forget(end->tenant);
+    figures.forget(end->tenant);
     recovered.placements.erase(end->tenant);
     keepers.erase(end->tenant);
     touched_.erase(end->tenant);
@@ -53,6 +54,12 @@ void History::add(const Record& record) {
     touched_[step->tenant] = record.at;
   } else if (const auto* gpu = std::get_if<GpuTimeRecord>(&record.what)) {
     recovered.leases.carry(gpu->tenant, gpu->gpu, gpu->time);
+  } else if (const auto* used = std::get_if<UsedRecord>(&record.what)) {
+    figures.carry({used->tenant, used->step}, used->figures);
+    touched_[used->tenant] = record.at;
+  } else if (const auto* begin = std::get_if<BeginRecord>(&record.what)) {
+    recovered.leases.begin_anew(begin->tenant);
+    figures.forget(begin->tenant);
   }
   last_ = std::max(last_, record.at);  // checkpoints tell of older times
 }
@@ -81,6 +88,7 @@ std::vector<Record> History::checkpoint(std::uint64_t (*starts)(pid_t)) {
   for (TenantId id : over) {
     tenants.forget(id);
     recovered.leases.forget(id);
+    figures.forget(id);
     touched_.erase(id);
   }
   std::vector<Record> records;
@@ -98,6 +106,11 @@ std::vector<Record> History::checkpoint(std::uint64_t (*starts)(pid_t)) {
       add(at, StepTimeRecord{.tenant = id, .step = step, .time = time});
     for (const auto& [gpu, time] : closed.gpus)
       add(at, GpuTimeRecord{.tenant = id, .gpu = gpu, .time = time});
+  }
+  for (const auto& [key, value] : figures.all()) {
+    const auto touched = touched_.find(key.first);
+    add(touched == touched_.end() ? last_ : touched->second,
+        UsedRecord{.tenant = key.first, .step = key.second, .figures = value});
   }
   for (const auto& [id, placement] : recovered.placements) {
     PlaceRecord place{.tenant = id, .units = placement.units, .gpus = {}};
@@ -137,6 +150,7 @@ void History::end_boot() {
   for (TenantId id : ended) {
     tenants.forget(id);
     recovered.leases.forget(id);
+    figures.forget(id);
   }
 }
 

@@ -43,6 +43,7 @@ class History {
 
   Tenants tenants;
   Recovered recovered;
+  FigureBook figures;
   SessionId last_session;
   std::map<TenantId, std::set<ProcessName>> keepers;  // of the placements in `recovered`
 

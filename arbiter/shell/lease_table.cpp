@@ -44,22 +44,57 @@ void LeaseTable::add(const Record& record) {
     boot_id_ = boot->boot_id;
     booted_ = boot->booted;
   } else if (const auto* tenant = std::get_if<TenantRecord>(&record.what)) {
-    tenants_[tenant->tenant] = {.name = tenant->name, .uid = tenant->uid};
+    Named& named = tenants_[tenant->tenant];
+    named = {.name = tenant->name, .uid = tenant->uid, .run = named.name == tenant->name ? named.run : 0};
+  } else if (const auto* begin = std::get_if<BeginRecord>(&record.what)) {
+    ++tenants_[begin->tenant].run;
   } else if (const auto* lease = std::get_if<LeaseRecord>(&record.what)) {
-    if (lease->grant) {
-      open_.try_emplace(lease->key, OpenLease{.epoch = lease->epoch, .since = record.at});
-    } else if (const auto entry = open_.find(lease->key); entry != open_.end()) {
-      closed_.push_back(row(lease->key, entry->second.since, record.at));
-      open_.erase(entry);
-    }
+    if (lease->grant)
+      grant(lease->key, {.epoch = lease->epoch, .since = record.at});
+    else
+      close(lease->key, record.at);
+  } else if (std::holds_alternative<CheckpointRecord>(record.what)) {
+    told_.emplace();
+  } else if (std::holds_alternative<CompleteRecord>(record.what)) {
+    end_untold();
+  } else if (std::holds_alternative<LostRecord>(record.what) && !lost_) {
+    lost_ = latest_;
   }
   latest_ = std::max(latest_, record.at);  // checkpoints tell of older times
+}
+
+// Where another turn's lease is open still, its release was lost.
+void LeaseTable::grant(const LeaseKey& key, const OpenLease& lease) {
+  if (const auto open = open_.find(key); open != open_.end() && open->second.epoch != lease.epoch)
+    close(key, std::min(lost_.value_or(latest_), lease.since));
+  open_.try_emplace(key, lease);
+  if (told_) told_->insert(key);
+}
+
+void LeaseTable::close(const LeaseKey& key, Nanoseconds at) {
+  const auto lease = open_.find(key);
+  if (lease == open_.end()) return;
+  closed_.push_back(row(key, lease->second.since, at));
+  open_.erase(lease);
+}
+
+// A whole checkpoint tells all that is open. What it does not tell has ended, and who said when was lost: it
+// was seen up to the last record before that.
+void LeaseTable::end_untold() {
+  if (!told_) return;
+  std::vector<LeaseKey> ended;
+  for (const auto& [key, lease] : open_)
+    if (told_->count(key) == 0) ended.push_back(key);
+  for (const LeaseKey& key : ended) close(key, lost_.value_or(latest_));
+  told_.reset();
+  lost_.reset();
 }
 
 // What was held then ended, as far as is known, with the last record of that boot.
 void LeaseTable::end_boot() {
   for (const auto& [key, lease] : open_) closed_.push_back(row(key, lease.since, latest_));
   open_.clear();
+  lost_.reset();
 }
 
 LeaseRow LeaseTable::row(const LeaseKey& key, Nanoseconds from, Nanoseconds to) const {
@@ -68,6 +103,7 @@ LeaseRow LeaseTable::row(const LeaseKey& key, Nanoseconds from, Nanoseconds to) 
   to = std::max(from, to);
   return {.tenant = key.tenant,
           .name = named.name,
+          .run = named.run,
           .uid = named.uid,
           .step = key.step,
           .gpu = key.gpu,
@@ -99,7 +135,9 @@ std::vector<LeaseRow> within(const std::vector<LeaseRow>& leases, Nanoseconds si
 std::vector<LeaseRow> by_step(const std::vector<LeaseRow>& leases) {
   return grouped(
       leases,
-      [](const LeaseRow& lease) { return std::tuple(lease.tenant, lease.name, lease.step, lease.gpu); },
+      [](const LeaseRow& lease) {
+        return std::tuple(lease.tenant, lease.name, lease.run, lease.step, lease.gpu);
+      },
       [](LeaseRow& row, const LeaseRow& lease) {
         row.held += lease.held;
         row.turns += lease.turns;
@@ -107,7 +145,7 @@ std::vector<LeaseRow> by_step(const std::vector<LeaseRow>& leases) {
 }
 
 std::vector<LeaseRow> by_tenant(const std::vector<LeaseRow>& leases) {
-  auto key = [](const LeaseRow& lease) { return std::tuple(lease.tenant, lease.name, lease.gpu); };
+  auto key = [](const LeaseRow& lease) { return std::tuple(lease.tenant, lease.name, lease.run, lease.gpu); };
   std::vector<LeaseRow> rows = grouped(leases, key, [](LeaseRow& row, const LeaseRow& lease) {
     // `last` is where the union of those before ends.
     row.held += std::max(lease.last - std::max(lease.first, row.last), Nanoseconds{});

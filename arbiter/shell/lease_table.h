@@ -6,6 +6,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ namespace sharedgpu {
 struct LeaseRow {
   TenantId tenant;
   TenantName name;
+  unsigned run = 0;  // of a job that was requeued: a later one has a higher number
   std::uint32_t uid = 0;
   std::optional<StepName> step;  // none: of the whole tenant
   GpuUuid gpu;
@@ -41,15 +43,21 @@ class LeaseTable {
   struct Named {
     TenantName name;
     std::uint32_t uid = 0;
+    unsigned run = 0;
   };
   LeaseRow row(const LeaseKey& key, Nanoseconds from, Nanoseconds to) const;
   void end_boot();
+  void grant(const LeaseKey& key, const OpenLease& lease);
+  void close(const LeaseKey& key, Nanoseconds at);
+  void end_untold();
 
   std::string boot_id_;
   Nanoseconds booted_{};  // since 1970
   Nanoseconds latest_{};
   std::map<TenantId, Named> tenants_;
   std::map<LeaseKey, OpenLease> open_;
+  std::optional<std::set<LeaseKey>> told_;  // by the checkpoint that is being read: those that are open
+  std::optional<Nanoseconds> lost_;         // the last record before some were lost
   std::vector<LeaseRow> closed_;
 };
 

@@ -82,6 +82,13 @@ class Writer {
   void operator()(const GpuTimeRecord& r) {
     word("gputime").number(r.tenant.value).gpu(r.gpu).number(r.time.count());
   }
+  void operator()(const UsedRecord& r) {
+    const Figures& f = r.figures;
+    word("used").number(r.tenant.value).step(r.step).number(f.moved.evicted.count);
+    number(f.moved.restored.count).number(f.waited.count()).number(f.overuse.count()).number(f.handoffs);
+    number(f.footprint.count).number(f.resident.count);
+  }
+  void operator()(const BeginRecord& r) { word("begin").number(r.tenant.value); }
   void operator()(const LostRecord& r) { word("lost").number(r.records); }
 
   const std::string& text() const { return text_; }
@@ -215,6 +222,16 @@ bool read_body(Reader& in, Record& record) {
   } else if (kind == "gputime") {
     GpuTimeRecord r;
     in.number(r.tenant.value).hex(r.gpu.bytes).time(r.time);
+    record.what = r;
+  } else if (kind == "used") {
+    UsedRecord r;
+    Figures& f = r.figures;
+    in.number(r.tenant.value).step(r.step).number(f.moved.evicted.count).number(f.moved.restored.count);
+    in.time(f.waited).time(f.overuse).number(f.handoffs).number(f.footprint.count).number(f.resident.count);
+    record.what = r;
+  } else if (kind == "begin") {
+    BeginRecord r;
+    in.number(r.tenant.value);
     record.what = r;
   } else if (kind == "lost") {
     LostRecord r;

@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "arbiter/core/lease_book.h"
+#include "arbiter/shell/figures.h"
 #include "arbiter/shell/tenants.h"
 
 namespace sharedgpu {
@@ -78,6 +79,16 @@ struct GpuTimeRecord {
   GpuUuid gpu;
   Nanoseconds time{};
 };
+// What the step comes to so far; of no step: what the tenant does.
+struct UsedRecord {
+  TenantId tenant;
+  StepName step;
+  Figures figures;
+};
+// The job runs anew, under its old number: what it came to before is over.
+struct BeginRecord {
+  TenantId tenant;
+};
 // So many records before this one could not be written.
 struct LostRecord {
   std::uint64_t records = 0;
@@ -87,7 +98,7 @@ struct Record {
   Nanoseconds at{};
   std::variant<BootRecord, TenantRecord, OptionsRecord, PlaceRecord, EndRecord, SessionRecord, AttachRecord,
                GoneRecord, LeaseRecord, CheckpointRecord, CompleteRecord, StepTimeRecord, GpuTimeRecord,
-               LostRecord>
+               UsedRecord, BeginRecord, LostRecord>
       what;
 };
 

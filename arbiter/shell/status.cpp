@@ -128,6 +128,14 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
   json["state"] = name_of(tenant == nullptr ? Phase::out : tenant->phase);
   json["lease"] = core.leases().holds(info.id);
   json["lease_seconds"] = seconds(core.leases().of_tenant(info.id, view.now));
+  const Figures figures = view.figures.of(info.id, {}, view.now);
+  json["waited_seconds"] = seconds(figures.waited);
+  json["overuse_seconds"] = seconds(figures.overuse);
+  json["handoffs"] = figures.handoffs;
+  json["evicted_bytes"] = figures.moved.evicted.count;
+  json["restored_bytes"] = figures.moved.restored.count;
+  json["highest_footprint_bytes"] = figures.footprint.count;
+  json["highest_resident_bytes"] = figures.resident.count;
   json["wants"] = tenant != nullptr && tenant->wants();
   json["credit_seconds"] = tenant == nullptr ? 0 : seconds(tenant->credit);
   json["epoch"] = tenant == nullptr ? 0 : tenant->epoch.value;
@@ -173,7 +181,10 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
   Json steps = Json::array();
   if (info.name.is_job())
     for (const auto& [step, lease] : core.leases().steps_of(info.id, view.now))
-      steps.push_back(Json{{"step", format_step(step.step)}, {"lease_seconds", seconds(lease)}});
+      steps.push_back(Json{{"step", format_step(step.step)},
+                           {"lease_seconds", seconds(lease)},
+                           {"evicted_bytes", view.figures.of(info.id, step).moved.evicted.count},
+                           {"restored_bytes", view.figures.of(info.id, step).moved.restored.count}});
   json["steps"] = steps;
   json["backend"] = info.options.backend_given != 0 ? Json(name_of(info.options.backend)) : Json(nullptr);
   return json;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "arbiter/core/core.h"
+#include "arbiter/shell/figures.h"
 #include "arbiter/shell/tenants.h"
 #include "config/settings.h"
 #include "protocol/channel.h"
@@ -17,6 +18,7 @@ namespace sharedgpu {
 struct StatusView {
   const Core& core;
   const Tenants& tenants;
+  const FigureBook& figures;
   const std::map<GpuUuid, std::string>& gpu_names;
   const std::map<SessionId, pid_t>& pids;
   const Settings& settings;

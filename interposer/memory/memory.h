@@ -129,6 +129,8 @@ class Memory {
   virtual MemoryUse use() const = 0;
   // As use().host_limit, of what all steps of the job have together.
   virtual Bytes job_host_limit() const { return {}; }
+  // What evict() and restore() have copied so far. As use().
+  virtual Traffic moved() const { return {}; }
   // How much may be resident from now on (Verdict, Restore, Evict). From any thread, also in evict() and
   // restore(), which go by the newest.
   virtual void set_allowed(Bytes allowed) = 0;

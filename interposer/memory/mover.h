@@ -70,6 +70,8 @@ class Mover {
   virtual CUresult begin_in(Handle& handle, Lane lane) = 0;
   virtual bool end_in(Handle& handle, Lane lane) = 0;
 
+  // What has been copied to the host and back so far. Any thread.
+  virtual Traffic moved() const { return {}; }
   // What has left since this was last asked.
   virtual Eviction take_left() { return {}; }
 

@@ -64,6 +64,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   void set_allowed(Bytes allowed) override;
   Bytes allowed() const override;
   bool evict() override;
+  Traffic moved() const override { return mover_->moved(); }
   Eviction last_eviction() const override { return last_eviction_; }
   bool restore() override;
   void prepare_host(Bytes size, unsigned sharers) override { mover_->prepare_host(size, sharers); }

@@ -172,6 +172,7 @@ bool SwapMover::end_out(Handle& handle, Lane lane) {
       if (handle.rests == 0) handle.left = leaving.seen;
       handle.contents = Handle::Contents::in_room;
       left_.copied += handle.size;
+      evicted_ += handle.size.count;
       break;
     case Way::unchanged:
       kept_ -= handle.size.count;
@@ -209,6 +210,7 @@ bool SwapMover::end_in(Handle& handle, Lane lane) {
     if (settle(lane)) unback(handle);
     return false;
   }
+  if (handle.contents != Handle::Contents::uniform) restored_ += handle.size.count;
   if (!handle.left) {
     forget(handle);
     return true;

@@ -40,6 +40,10 @@ class SwapMover final : public Mover {
   Bytes host_held() const override { return pool_.held(); }
   Bytes host_used() const override { return minus(pool_.used(), host_kept()); }
   Bytes host_kept() const override { return {kept_.load(std::memory_order_relaxed)}; }
+  Traffic moved() const override {
+    return {.evicted = {evicted_.load(std::memory_order_relaxed)},
+            .restored = {restored_.load(std::memory_order_relaxed)}};
+  }
   Eviction take_left() override { return std::exchange(left_, {}); }
   void prepare_host(Bytes goal, unsigned sharers) override { pool_.prepare(goal, sharers); }
   Bytes bound_host(Bytes most) override { return pool_.bound(most); }
@@ -68,7 +72,9 @@ class SwapMover final : public Mover {
 
   Device& device_;
   HostPool pool_;
-  std::atomic<std::uint64_t> kept_{0};                     // in clean copies
+  std::atomic<std::uint64_t> kept_{0};     // in clean copies
+  std::atomic<std::uint64_t> evicted_{0};  // copied so far
+  std::atomic<std::uint64_t> restored_{0};
   std::array<std::atomic<bool>, Lane::kAll> unsettled_{};  // work may be under way for one that failed
 
   // The turn thread's own.

@@ -36,6 +36,7 @@ void Service::adopt(Handshake& hands) {
   channel_ = std::move(hands.channel);
   order_ = 0;  // this arbiter asks anew
   released_ = false;
+  told_before_ = told_;
   socket_ = FileIdentity(channel_.fd());
   words_.fetch_add(1, std::memory_order_release);
   epoch_ = hands.welcome.epoch;
@@ -118,9 +119,9 @@ int Service::send(const Message& message, int descriptor) {
 int Service::send_all() {
   bool stuck = outbox_.take_stuck();
   if (outbox_.take_usage() || stuck)
-    if (int error = send(Message::of(usage(0, stuck)))) return error;
+    if (int error = tell(usage(0, stuck))) return error;
   if (outbox_.take_claim())
-    if (int error = send(Message::of(usage(kNobody)))) return error;
+    if (int error = tell(usage(kNobody))) return error;
   for (Report report; outbox_.take(report);)
     if (int error = send_report(report)) return error;
   for (Requests::Unsent unsent; requests_.next_unsent(unsent);)
@@ -136,12 +137,23 @@ int Service::send_all() {
   return 0;
 }
 
+// A Usage or Ready, with what was moved since the connection began.
+template <class Body>
+int Service::tell(Body body) {
+  Memory* memory = memory_.load(std::memory_order_acquire);
+  const Traffic moved = memory != nullptr ? memory->moved() : Traffic{};
+  body.moved = minus(moved, told_before_);
+  const int error = send(Message::of(body));
+  if (error == 0) told_ = moved;
+  return error;
+}
+
 int Service::send_request(const Requests::Unsent& unsent) {
   switch (unsent.question) {
     case MessageType::attach:
       return send(Message::of(attach_));
     case MessageType::usage:
-      return send(Message::of(usage(unsent.id)));
+      return tell(usage(unsent.id));
     case MessageType::borrow: {
       Borrow borrow = unsent.borrow;
       borrow.request = unsent.id;
@@ -155,7 +167,7 @@ int Service::send_request(const Requests::Unsent& unsent) {
 int Service::send_report(const Report& report) {
   switch (report.type) {
     case MessageType::ready:
-      return send(Message::of(Ready{.epoch = report.epoch, .use = use()}));
+      return tell(Ready{.epoch = report.epoch, .use = use()});
     case MessageType::released:
       if (report.order != order_) return 0;  // an earlier arbiter's, or overtaken
       // A thread may be allocating: from here on it takes no room that the arbiter gives to others.
@@ -307,7 +319,7 @@ int Service::resume() {
   if (!has_gpu_.load(std::memory_order_acquire)) return 0;
   // Also where no Attach was ever answered: the thread that asked may have given up waiting.
   if (int error = send(Message::of(attach_))) return error;
-  return send(Message::of(usage(0)));
+  return tell(usage(0));
 }
 
 }  // namespace sharedgpu::session

@@ -53,6 +53,8 @@ class Service {
   void lend(const Wanted& wanted);
   MemoryUse use() const;
   Usage usage(std::uint64_t request, bool stuck = false) const;
+  template <class Body>
+  int tell(Body body);
 
   const Settings& settings_;
   Outbox& outbox_;
@@ -73,6 +75,8 @@ class Service {
   Attach attach_;
   std::atomic<bool> has_gpu_{false};
   bool refused_ = false;
+  Traffic told_;             // of what the memory has moved, on all connections
+  Traffic told_before_;      // the same, before this one
   bool attached_ = false;    // on this or an earlier connection
   std::uint64_t order_ = 0;  // the last Revoke or Step of this arbiter
   bool released_ = false;    // Released was said, and neither Restore nor Step has come since

@@ -130,7 +130,7 @@ CONF
   if [[ $CLUSTER_PREFIX ]]; then
     cat <<CONF
 GresTypes=$CLUSTER_GRES_TYPES
-AccountingStorageTRES=gres/sharedgpu,gres/sharedgpu_lease
+AccountingStorageTRES=gres/sharedgpu,gres/sharedgpu_lease,gres/sharedgpu_swap
 AcctGatherInterconnectType=acct_gather_interconnect/sharedgpu
 AcctGatherNodeFreq=0
 CONF

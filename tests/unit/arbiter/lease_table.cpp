@@ -111,6 +111,57 @@ TEST_CASE("Steps side by side are added up each, and count once for their tenant
   CHECK_FALSE(tenants[0].step);
 }
 
+TEST_CASE("The runs of a requeued job are told apart") {
+  Read read;
+  read.job(1, 9);
+  read.lease(true, 1s);
+  read.lease(false, 3s);
+  read.table.add({.at = 5s, .what = BeginRecord{.tenant = TenantId{1}}});
+  read.job(1, 9);
+  read.lease(true, 6s);
+  read.lease(false, 7s);
+  for (const auto& rows : {by_step(read.table.leases()), by_tenant(read.table.leases())}) {
+    REQUIRE(rows.size() == 2);
+    CHECK(rows[0].held == 2s);
+    CHECK(rows[1].held == 1s);
+  }
+}
+
+TEST_CASE("A release that was lost ends the lease where the ledger saw it last") {
+  Read read;
+  auto add = [&](Nanoseconds at, auto what) { read.table.add({.at = at, .what = what}); };
+  read.lease(true, 1s, 0);
+  read.lease(true, 4s, 1);
+  add(9s, LostRecord{.records = 3});
+  SECTION("a checkpoint tells what is still open") {
+    add(10s, CheckpointRecord{});
+    add(10s, BootRecord{.boot_id = "one", .booted = kBooted});
+    read.lease(true, 4s, 1);
+    add(10s, CompleteRecord{});
+    add(20s, SessionRecord{});
+    const auto rows = read.table.leases();
+    REQUIRE(rows.size() == 2);
+    CHECK(rows[0].held == 3s);
+    CHECK_FALSE(rows[0].open);
+    CHECK(rows[1].held == 16s);
+    CHECK(rows[1].open);
+  }
+  SECTION("the step's next turn shows that the last one is over") {
+    const LeaseKey key{.tenant = TenantId{1}, .gpu = kGpu, .step = {.job = 9, .step = 0}};
+    add(12s, LeaseRecord{.grant = true, .epoch = Epoch{2}, .key = key});
+    read.lease(false, 14s, 0);
+    const auto rows = read.table.leases();
+    REQUIRE(rows.size() == 3);
+    CHECK(rows[0].held == 3s);
+    CHECK(rows[2].held == 2s);
+  }
+  SECTION("a torn checkpoint tells nothing of what it lacks") {
+    add(10s, CheckpointRecord{});
+    add(20s, SessionRecord{});
+    CHECK(read.table.leases()[0].open);
+  }
+}
+
 TEST_CASE("A window cuts what reaches into it, and two that meet lose nothing") {
   Read read;
   read.lease(true, 0s);

@@ -89,6 +89,16 @@ std::vector<Record> all_kinds() {
       {.at = 9s, .what = CompleteRecord{}},
       {.at = 9s, .what = StepTimeRecord{.tenant = TenantId{1}, .step = {.job = 9, .step = 0}, .time = 5s}},
       {.at = 9s, .what = GpuTimeRecord{.tenant = TenantId{1}, .gpu = kGpu, .time = 5s}},
+      {.at = 9s,
+       .what = UsedRecord{.tenant = TenantId{1},
+                          .step = {.job = 9, .step = 0},
+                          .figures = {.moved = {.evicted = mebibytes(1), .restored = mebibytes(2)},
+                                      .waited = 3s,
+                                      .overuse = 4s,
+                                      .handoffs = 5,
+                                      .footprint = mebibytes(6),
+                                      .resident = mebibytes(7)}}},
+      {.at = 9s, .what = BeginRecord{.tenant = TenantId{1}}},
       {.at = 9s, .what = LostRecord{.records = 12}}};
 }
 
@@ -302,6 +312,26 @@ TEST_CASE("Boots and options as older arbiters wrote them are read") {
   REQUIRE(read);
   CHECK(std::get<OptionsRecord>(read->what).options.backend_given == 1);
   CHECK(std::get<OptionsRecord>(read->what).options.gpus == 0);
+}
+
+TEST_CASE("A job that runs anew begins at zero, and others keep what they had") {
+  History history;
+  for (const Record& record : {tenant(1, job(9)), tenant(2, job(10)), lease(true, 2s), lease(false, 5s),
+                               lease(true, 2s, 2, 10), lease(false, 4s, 2, 10)})
+    history.add(record);
+  history.add(
+      {.at = 5s,
+       .what = UsedRecord{.tenant = TenantId{1}, .step = {.job = 9, .step = 0}, .figures = {.waited = 1s}}});
+  history.add({.at = 6s, .what = BeginRecord{.tenant = TenantId{1}}});
+  const LeaseBook& leases = history.recovered.leases;
+  CHECK(leases.of_step({9, 0}, 9s) == 0s);
+  CHECK(leases.of_tenant(TenantId{1}, 9s) == 0s);
+  CHECK_FALSE(leases.knows({9, 0}));
+  CHECK(history.figures.of(TenantId{1}, {9, 0}) == Figures{});
+  CHECK(leases.of_step({10, 0}, 9s) == 2s);
+  history.add(lease(true, 7s));
+  history.add(lease(false, 8s));
+  CHECK(leases.of_step({9, 0}, 9s) == 1s);
 }
 
 TEST_CASE("After a boot of the host every lease has ended and jobs keep their time") {

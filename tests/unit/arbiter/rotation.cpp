@@ -54,6 +54,10 @@ std::string told(History history, Nanoseconds now) {
     for (const auto& [step, time] : history.recovered.leases.steps_of(id, now))
       text += " step " + std::to_string(step.step) + ": " + std::to_string(time.count()) + " " +
               std::to_string(history.recovered.leases.of_step(step, now).count()) + "\n";
+    for (const StepName& step : {StepName{}, kStep})
+      text += format_record(
+          {.at = {},
+           .what = UsedRecord{.tenant = id, .step = step, .figures = history.figures.of(id, step)}});
   }
   for (const auto& [key, open] : history.recovered.leases.open())
     text += format_record(
@@ -90,7 +94,7 @@ Record any_record(std::mt19937& random, Nanoseconds at) {
   const TenantId tenant{upto(3) + 1};
   const SessionId session{upto(7) + 1};
   const GpuUuid& gpu = kGpus[upto(1)];
-  switch (upto(9)) {
+  switch (upto(11)) {
     case 0: {
       OptionsRecord record{.tenant = tenant, .options = {}};
       record.options.units = upto(8);
@@ -110,6 +114,11 @@ Record any_record(std::mt19937& random, Nanoseconds at) {
       return {.at = at, .what = AttachRecord{.session = session, .gpu = gpu}};
     case 4:
       return {.at = at, .what = GoneRecord{.session = session}};
+    case 5:
+      return {.at = at,
+              .what = UsedRecord{.tenant = tenant,
+                                 .step = upto(1) == 0 ? StepName{} : kStep,
+                                 .figures = {.waited = at, .handoffs = upto(9), .footprint = mebibytes(1)}}};
     default: {
       const bool is_job = tenant.value < 3;  // its steps are its own
       const StepName step{.job = is_job ? static_cast<std::uint32_t>(tenant.value) : 0,

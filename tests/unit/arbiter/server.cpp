@@ -625,6 +625,33 @@ TEST_CASE("A killed process gives everything back") {
   CHECK(status["gpus"].empty());  // known from that session only
 }
 
+TEST_CASE("Bytes moved are kept over a restart of the arbiter, and counted once") {
+  Daemon daemon;
+  const Traffic first{.evicted = mebibytes(30), .restored = mebibytes(10)};
+  auto moved = [&](Bytes evicted) {
+    return await_status(daemon, [&](const Json& json) {
+      return !json["tenants"].empty() && json["tenants"][0]["evicted_bytes"] == evicted.count;
+    })["tenants"][0]["restored_bytes"];
+  };
+  Client client(daemon);
+  client.say(Hello{});
+  client.hear<Welcome>();
+  client.attach();
+  client.say(Usage{.request = 0, .use = {}, .stuck = 0, .moved = first});
+  client.say(Usage{.request = 0, .use = {}, .stuck = 0, .moved = first});
+  CHECK(moved(mebibytes(30)) == mebibytes(10).count);
+  daemon.stop(SIGKILL);
+  daemon.start();
+  Client again(daemon);
+  Hello hello;
+  hello.resuming = 1;
+  again.say(hello);
+  again.hear<Welcome>();
+  again.attach();
+  again.say(Usage{.request = 0, .use = {}, .stuck = 0, .moved = {.evicted = mebibytes(5), .restored = {}}});
+  CHECK(moved(mebibytes(35)) == mebibytes(10).count);
+}
+
 TEST_CASE("What others may not do") {
   Daemon daemon;
   if (getuid() != 0) {

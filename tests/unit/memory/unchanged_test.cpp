@@ -50,7 +50,9 @@ struct Tenant : World {
 TEST_CASE("what has not changed leaves without a copy", "[unchanged]") {
   Tenant t;
   CHECK(t.evict().copied == t.footprint);
+  CHECK(t.memory.moved() == Traffic{.evicted = t.footprint, .restored = {}});
   t.restore();
+  CHECK(t.memory.moved() == Traffic{.evicted = t.footprint, .restored = t.footprint});
   const Bytes host = t.memory.use().host;
   for (int i = 0; i < 3; ++i) {
     const Bytes before = t.device.copied_out();

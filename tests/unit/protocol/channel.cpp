@@ -90,6 +90,7 @@ TEST_CASE("A peer of an earlier version is heard, and answered in its own") {
   REQUIRE(pair.b.receive(message, fd) == 0);
   CHECK(message.as<Usage>().stuck == 0xee);
   CHECK(message.as<Usage>().job_host_limit == Bytes{});
+  CHECK(message.as<Usage>().moved == Traffic{});
 
   REQUIRE(pair.b.send(Message::of(RegisterReply{.accepted = 1})) == 0);
   REQUIRE(recv(pair.a.fd(), &message, sizeof message, 0) == sizeof message);

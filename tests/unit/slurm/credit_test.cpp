@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The crediting of lease seconds against a model of Slurm's books.
+// The crediting of what a step comes to against a model of Slurm's books.
 #include "accounting/credit.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
-#include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
 using namespace sharedgpu;
 
 namespace {
+
+// All counts of a step, each another one.
+StepCounts counts(std::uint64_t n) {
+  return {.seconds = n, .waited = 7 * n, .restored = 10 * n, .evicted = 100 * n};
+}
 
 // Slurm's books for one step on one node, as jobacct_gather/cgroup keeps them: a poll calls once for each
 // process, in some order; what is written for a task replaces what it had; what is written for others is
@@ -32,14 +37,14 @@ class Books {
     }
     ++polls;
   }
-  std::optional<std::uint64_t> shown(int task) { return shown_[task]; }
-  std::uint64_t sum() const {
-    return std::accumulate(shown_.begin(), shown_.end(), ended_, [](std::uint64_t sum, const auto& entry) {
-      return sum + entry.second.value_or(0);
-    });
+  std::optional<StepCounts> shown(int task) { return shown_[task]; }
+  StepCounts sum() const {
+    StepCounts sum = ended_;
+    for (const auto& [task, shown] : shown_) add(sum, shown.value_or(StepCounts{}));
+    return sum;
   }
   void end(int task) {
-    ended_ += shown_[task].value_or(0);
+    add(ended_, shown_[task].value_or(StepCounts{}));
     shown_.erase(task);
     std::erase(tasks, task);
     std::erase(processes, task);
@@ -48,16 +53,22 @@ class Books {
   int polls = 0;
 
  private:
+  static void add(StepCounts& sum, const StepCounts& more) {
+    sum.seconds += more.seconds;
+    sum.waited += more.waited;
+    sum.restored += more.restored;
+    sum.evicted += more.evicted;
+  }
   bool is_task(int process) const { return std::find(tasks.begin(), tasks.end(), process) != tasks.end(); }
 
-  std::map<int, std::optional<std::uint64_t>> shown_;
-  std::uint64_t ended_ = 0;
+  std::map<int, std::optional<StepCounts>> shown_;
+  StepCounts ended_;
 };
 
 // As the pulse does it. Returns whether the books are right in the end.
 bool write(StepCredit& credit, Books& books, int carrier, std::uint64_t total) {
   for (int i = 0; i < 100; ++i) {
-    credit.begin_poll(total);
+    credit.begin_poll(counts(total));
     books.poll(credit);
     if (credit.end_poll(books.shown(carrier))) return true;
   }
@@ -76,17 +87,38 @@ TEST_CASE("lease time shows as the nearest second, but never as none") {
   CHECK(StepCredit::seconds(milliseconds(3'600'400)) == 3600);
 }
 
+TEST_CASE("bytes show as the nearest MiB, but never as none") {
+  CHECK(StepCredit::mebibytes(0) == 0);
+  CHECK(StepCredit::mebibytes(1) == 1);
+  CHECK(StepCredit::mebibytes((3u << 20) + (1u << 19) - 1) == 3);
+  CHECK(StepCredit::mebibytes((3u << 20) + (1u << 19)) == 4);
+}
+
+TEST_CASE("a count is due when any of its parts is more than the books show") {
+  StepCredit credit;
+  Books books({1}, {1});
+  REQUIRE(write(credit, books, 1, 5));
+  StepCounts more = counts(5);
+  ++more.evicted;
+  CHECK(credit.is_due(more));
+  --more.seconds;
+  credit.begin_poll(more);
+  books.poll(credit);
+  REQUIRE(credit.end_poll(books.shown(1)));
+  CHECK(books.sum() == StepCounts{.seconds = 5, .waited = 35, .restored = 50, .evicted = 501});
+}
+
 TEST_CASE("one task, alone") {
   StepCredit credit;
   Books books({1}, {1});
-  CHECK(credit.is_due(0));  // so that a step that never used the GPU shows zero
+  CHECK(credit.is_due(counts(0)));  // so that a step that never used the GPU shows zero
   REQUIRE(write(credit, books, 1, 0));
-  CHECK_FALSE(credit.is_due(0));
-  CHECK(credit.is_due(5));
+  CHECK_FALSE(credit.is_due(counts(0)));
+  CHECK(credit.is_due(counts(5)));
   REQUIRE(write(credit, books, 1, 5));
-  CHECK(books.sum() == 5);
+  CHECK(books.sum() == counts(5));
   CHECK(books.polls == 2);
-  CHECK_FALSE(credit.is_due(5));
+  CHECK_FALSE(credit.is_due(counts(5)));
 }
 
 TEST_CASE("several tasks and processes count once") {
@@ -94,19 +126,19 @@ TEST_CASE("several tasks and processes count once") {
   Books books({1, 2, 3, 11, 12, 21}, {1, 2, 3});
   REQUIRE(write(credit, books, 1, 7));
   CHECK(books.polls == 1);
-  CHECK(books.sum() == 7);
+  CHECK(books.sum() == counts(7));
   REQUIRE(write(credit, books, 1, 8));
-  CHECK(books.sum() == 8);
+  CHECK(books.sum() == counts(8));
 }
 
 TEST_CASE("the carrier's call is found wherever it stands, and stays known") {
   StepCredit credit;
   Books books({11, 2, 12, 3, 1, 21}, {1, 2, 3});
   REQUIRE(write(credit, books, 1, 7));
-  CHECK(books.sum() == 7);
+  CHECK(books.sum() == counts(7));
   int polls = books.polls;
   REQUIRE(write(credit, books, 1, 9));
-  CHECK(books.sum() == 9);
+  CHECK(books.sum() == counts(9));
   CHECK(books.polls == polls + 1);
 }
 
@@ -115,12 +147,12 @@ TEST_CASE("nothing is lost while the carrier's call is searched") {
   Books books({1, 2, 3}, {1, 2, 3});
   REQUIRE(write(credit, books, 2, 7));
   books.processes = {4, 3, 2, 1};
-  credit.begin_poll(8);
+  credit.begin_poll(counts(8));
   books.poll(credit);
   bool right = credit.end_poll(books.shown(2));
   REQUIRE_FALSE(right);
   REQUIRE(write(credit, books, 2, 8));
-  CHECK(books.sum() == 8);
+  CHECK(books.sum() == counts(8));
 }
 
 TEST_CASE("what a task carried at its end stays, and the next one carries the rest") {
@@ -129,23 +161,23 @@ TEST_CASE("what a task carried at its end stays, and the next one carries the re
   REQUIRE(write(credit, books, 1, 7));
   books.end(1);
   credit.carrier_ended();
-  CHECK(credit.is_due(7));  // the next one is not known to show anything
+  CHECK(credit.is_due(counts(7)));  // the next one is not known to show anything
   REQUIRE(write(credit, books, 2, 10));
-  CHECK(books.shown(2) == 3);
-  CHECK(books.sum() == 10);
+  CHECK(books.shown(2) == counts(3));
+  CHECK(books.sum() == counts(10));
   books.end(2);
   credit.carrier_ended();
   REQUIRE(write(credit, books, 3, 10));
-  CHECK(books.sum() == 10);
+  CHECK(books.sum() == counts(10));
 }
 
 TEST_CASE("a total that shrinks takes nothing back") {
   StepCredit credit;
   Books books({1}, {1});
   REQUIRE(write(credit, books, 1, 7));
-  CHECK_FALSE(credit.is_due(3));
+  CHECK_FALSE(credit.is_due(counts(3)));
   REQUIRE(write(credit, books, 1, 3));
-  CHECK(books.sum() == 7);
+  CHECK(books.sum() == counts(7));
 }
 
 TEST_CASE("processes come and go at every poll") {
@@ -157,17 +189,17 @@ TEST_CASE("processes come and go at every poll") {
       books.processes.insert(other % 2 == 0 ? books.processes.begin() : books.processes.end(),
                              static_cast<int>(100 + other));
     REQUIRE(write(credit, books, 1, second));
-    CHECK(books.sum() == second);
+    CHECK(books.sum() == counts(second));
   }
 }
 
 TEST_CASE("a poll without calls is not taken for right") {
   StepCredit credit;
   Books books;
-  credit.begin_poll(4);
+  credit.begin_poll(counts(4));
   books.poll(credit);
   CHECK_FALSE(credit.end_poll(std::nullopt));
-  CHECK(credit.is_due(4));
+  CHECK(credit.is_due(counts(4)));
 }
 
 TEST_CASE("a TRES is found in a list") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The accounting plugin writes into its own entry as Slurm prepares it, and nowhere else.
+// The accounting plugin writes into its own entries as Slurm prepares them, and nowhere else.
 #include <catch2/catch.hpp>
+#include <cstring>
 
 #include "accounting/pulse.h"
 #include "accounting/step.h"
@@ -8,25 +9,26 @@
 
 namespace {
 
-constexpr int kPosition = 1;
 SharedGpuStep step = {};
-slurmdb_tres_rec_t records[2] = {};
-slurmdb_tres_rec_t* tres_array[2] = {&records[0], &records[1]};
+slurmdb_tres_rec_t records[3] = {};
+slurmdb_tres_rec_t* tres_array[3] = {&records[0], &records[1], &records[2]};
 
 }  // namespace
 
 namespace sharedgpu {
 SharedGpuStep* this_step() { return &step; }
-void start_pulse(SharedGpuStep&, std::uint32_t) {}
-bool pulse_writes(std::uint64_t& value) {
-  value = 7;
+void start_pulse(SharedGpuStep&, const OurTres&) {}
+bool pulse_writes(StepCounts& value) {
+  value = {.seconds = 7, .waited = 6, .restored = 8, .evicted = 9};
   return true;
 }
 }  // namespace sharedgpu
 
 extern "C" {
 slurmdb_tres_rec_t** assoc_mgr_tres_array = tres_array;
-int assoc_mgr_find_tres_pos(slurmdb_tres_rec_t*, bool) { return kPosition; }
+int assoc_mgr_find_tres_pos(slurmdb_tres_rec_t* tres, bool) {
+  return std::strcmp(tres->name, "sharedgpu_lease") == 0 ? 1 : 2;
+}
 void slurm_info(const char*, ...) {}
 int acct_gather_interconnect_p_get_data(acct_gather_data_t* data);
 }
@@ -41,18 +43,22 @@ acct_gather_data_t prepared() {
 
 // One case, in this order: what the plugin has found out about Slurm it keeps.
 TEST_CASE(
-    "Lease seconds go into an entry that Slurm has prepared, until one is found that is something else") {
-  acct_gather_data_t data[] = {prepared(), prepared()};
+    "What a step comes to goes into entries that Slurm has prepared, until one is found that is something "
+    "else") {
+  acct_gather_data_t data[] = {prepared(), prepared(), prepared()};
   CHECK(acct_gather_interconnect_p_get_data(data) == 0);
   CHECK(data[0].size_read == INFINITE64);
   CHECK(data[1].size_read == 7);
+  CHECK(data[1].size_write == 6);
+  CHECK(data[2].size_read == 8);
+  CHECK(data[2].size_write == 9);
 
-  acct_gather_data_t strange[] = {prepared(), prepared()};
-  strange[1].num_writes = 3;
+  acct_gather_data_t strange[] = {prepared(), prepared(), prepared()};
+  strange[2].num_writes = 3;
   CHECK(acct_gather_interconnect_p_get_data(strange) == 0);
   CHECK(strange[1].size_read == INFINITE64);
 
-  acct_gather_data_t after[] = {prepared(), prepared()};
+  acct_gather_data_t after[] = {prepared(), prepared(), prepared()};
   CHECK(acct_gather_interconnect_p_get_data(after) == 0);
   CHECK(after[1].size_read == INFINITE64);
 }

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// sharedgpu report: who held how many units, and had GPUs for how long, from sacct's data alone.
+#include <sys/wait.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+
+#include "arbiter/cli/commands.h"
+#include "arbiter/cli/site_report.h"
+#include "arbiter/cli/table.h"
+#include "protocol/split.h"
+
+namespace sharedgpu::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Arguments {
+  std::string config;
+  std::string since;
+  std::string until;
+  std::uint32_t units_per_gpu = 0;
+  std::string format = "table";
+};
+
+// As sacct writes and reads times.
+std::string format_time(std::time_t time) {
+  std::tm parts = {};
+  localtime_r(&time, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &parts);
+  return text.data();
+}
+
+std::string format_time(Nanoseconds moment) {
+  return format_time(std::time_t{std::chrono::floor<std::chrono::seconds>(moment).count()});
+}
+
+// The first second of the month that is `months` after this one.
+std::string begin_of_month(int months) {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts = {};
+  localtime_r(&now, &parts);
+  std::tm begin = {};
+  begin.tm_year = parts.tm_year;
+  begin.tm_mon = parts.tm_mon + months;
+  begin.tm_mday = 1;
+  begin.tm_isdst = -1;
+  return format_time(std::mktime(&begin));
+}
+
+// What sacct prints. Returns an empty string, or what is wrong. The times are of this file's own making:
+// there is nothing in them for the shell.
+std::string ask_sacct(const std::string& since, const std::string& until, std::string& text) {
+  const std::string command =
+      "exec env -u SLURM_TIME_FORMAT sacct --allusers --duplicates --noheader --parsable2 --starttime=" +
+      since + " --endtime=" + until + " --format=" + kSacctColumns;
+  FILE* pipe = popen(command.c_str(), "re");
+  if (pipe == nullptr) return std::string("sacct: ") + std::strerror(errno);
+  std::array<char, 1 << 16> buffer{};
+  while (const std::size_t size = std::fread(buffer.data(), 1, buffer.size(), pipe))
+    text.append(buffer.data(), size);
+  const int status = pclose(pipe);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
+  return "sacct failed";  // and has said why
+}
+
+Json fields_of(const SiteReport::Who& who, const SiteReport::Sums& sums, std::uint32_t units_per_gpu) {
+  const auto rounded = [](double value) { return std::round(value * 1000) / 1000; };
+  const auto hours = [&](std::uint64_t seconds) { return rounded(static_cast<double>(seconds) / 3600); };
+  const double share = static_cast<double>(sums.unit_seconds) / units_per_gpu;
+  Json fields;
+  fields["user"] = who.user;
+  fields["account"] = who.account;
+  fields["partition"] = who.partition;
+  fields["jobs"] = sums.jobs;
+  fields["unit_hours"] = hours(sums.unit_seconds);
+  fields["lease_hours"] = hours(sums.lease_seconds);
+  fields["efficiency"] = share > 0 ? rounded(static_cast<double>(sums.lease_seconds) / share) : 0.0;
+  fields["waiting_hours"] = hours(sums.waited_seconds);
+  fields["swap_gib"] = rounded(static_cast<double>(sums.swap_mebibytes) / 1024);
+  return fields;
+}
+
+int report(const Arguments& arguments) {
+  Nanoseconds from{};
+  Nanoseconds to{};
+  std::string error = read_moment("--since", arguments.since, from);
+  if (error.empty()) error = read_moment("--until", arguments.until, to);
+  if (!error.empty()) {
+    complain(error);
+    return 2;
+  }
+  Settings settings;
+  if (arguments.units_per_gpu == 0 && !load_settings(arguments.config, settings)) return 2;
+  const std::uint32_t units_per_gpu =
+      arguments.units_per_gpu != 0 ? arguments.units_per_gpu : settings.units_per_gpu;
+  const std::string since = arguments.since.empty() ? begin_of_month(-1) : format_time(from);
+  std::string until = arguments.since.empty() ? begin_of_month(0) : format_time(std::time(nullptr) + 1);
+  if (!arguments.until.empty()) until = format_time(to);
+  if (until <= since) {
+    complain("nothing lies between " + since + " and " + until);
+    return 2;
+  }
+  std::string text;
+  if (error = ask_sacct(since, until, text); !error.empty()) {
+    complain(error);
+    return 1;
+  }
+  SiteReport sums(since, until);
+  for (std::string_view line : split(text, '\n'))
+    if (!line.empty() && !sums.add(line)) complain("passed over what sacct printed: " + std::string(line));
+  Json rows = Json::array();
+  for (const auto& [who, sum] : sums.sums()) rows.push_back(fields_of(who, sum, units_per_gpu));
+  print_rows(rows, fields_of({}, {}, units_per_gpu), arguments.format);
+  return 0;
+}
+
+}  // namespace
+
+void add_report(CLI::App& app, int& status) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("report", "Show what users had of the GPUs, as sacct has it");
+  command->add_option("--config", arguments->config, "Settings")->type_name("FILE");
+  command->add_option("--since", arguments->since, "Jobs that ended from then on; default: last month's")
+      ->type_name("TIME");
+  command->add_option("--until", arguments->until, "Jobs that ended before then")->type_name("TIME");
+  command->add_option("--units-per-gpu", arguments->units_per_gpu, "Instead of UnitsPerGpu in the settings")
+      ->check(CLI::Range(1u, 1000u))
+      ->type_name("N");
+  command->add_option("--format", arguments->format, "How it is written")
+      ->check(CLI::IsMember({"table", "csv", "json"}));
+  command->callback([arguments, &status] { status = report(*arguments); });
+}
+
+}  // namespace sharedgpu::cli

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/shell/figures.h"
+
+#include <algorithm>
+
+namespace sharedgpu {
+namespace {
+
+// What a session counts for: its step, and its tenant as a whole. Outside of Slurm these are one.
+std::vector<FigureBook::Key> keys_of(TenantId tenant, StepName step) {
+  if (step == StepName{}) return {{tenant, step}};
+  return {{tenant, StepName{}}, {tenant, step}};
+}
+
+}  // namespace
+
+void FigureBook::add(TenantId tenant, StepName step, Traffic moved) {
+  if (moved == Traffic{}) return;
+  for (const Key& key : keys_of(tenant, step)) {
+    figures_[key].moved = figures_[key].moved + moved;
+    changed_.insert(key);
+  }
+}
+
+void FigureBook::observe(const State& state, const LeaseBook& leases, Nanoseconds now) {
+  const Nanoseconds passed = std::max(now - looked_, Nanoseconds{});
+  looked_ = now;
+  for (const auto& [key, watch] : watched_) {
+    if (watch.waits) figures_[key].waited += passed;
+    if (watch.leaves) figures_[key].overuse += passed;
+  }
+  std::map<Key, Watch> seen;
+  for (const auto& [id, session] : state.sessions) {
+    const Tenant& tenant = *session.tenant;
+    for (const Key& key : keys_of(tenant.id, session.step)) {
+      Watch& watch = seen[key];
+      watch.waits = watch.waits || (session.wants && !leases.holds(tenant.id));
+      watch.leaves = watch.leaves || tenant.phase == Phase::leaving;
+      watch.footprint += session.use.footprint();
+      watch.resident += session.use.resident + minus(session.use.pinned, session.use.settling);
+    }
+  }
+  for (const auto& [key, watch] : seen) {
+    Figures& figures = figures_[key];
+    figures.footprint = std::max(figures.footprint, watch.footprint);
+    figures.resident = std::max(figures.resident, watch.resident);
+  }
+  for (const auto& [key, before] : watched_) {
+    const auto after = seen.find(key);
+    const bool gone = after == seen.end();
+    const bool left = !gone && before.leaves && !after->second.leaves;
+    if (left) ++figures_[key].handoffs;
+    if (!gone && !left) continue;
+    changed_.insert(key);
+    due_ = true;
+  }
+  watched_ = std::move(seen);
+}
+
+std::vector<std::pair<FigureBook::Key, Figures>> FigureBook::take_news(Nanoseconds now) {
+  constexpr Nanoseconds kPause = std::chrono::seconds(1);
+  if (changed_.empty() || (!due_ && now - told_ < kPause)) return {};
+  due_ = false;
+  told_ = now;
+  std::vector<std::pair<Key, Figures>> news;
+  for (const Key& key : std::exchange(changed_, {}))
+    if (const auto entry = figures_.find(key); entry != figures_.end()) news.emplace_back(*entry);
+  return news;
+}
+
+Figures FigureBook::of(TenantId tenant, StepName step, Nanoseconds now) const {
+  const auto entry = figures_.find({tenant, step});
+  if (entry == figures_.end()) return {};
+  Figures figures = entry->second;
+  if (const auto watch = watched_.find({tenant, step}); watch != watched_.end() && now > looked_) {
+    if (watch->second.waits) figures.waited += now - looked_;
+    if (watch->second.leaves) figures.overuse += now - looked_;
+  }
+  return figures;
+}
+
+void FigureBook::forget(TenantId tenant) {
+  const auto first = figures_.lower_bound({tenant, StepName{}});
+  const auto last = figures_.lower_bound({TenantId{tenant.value + 1}, StepName{}});
+  for (auto it = first; it != last; ++it) {
+    watched_.erase(it->first);
+    changed_.erase(it->first);
+  }
+  figures_.erase(first, last);
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tenants and their steps come to, beside lease time: bytes moved, time waited, handoffs, the most
+// memory.
+//
+// Watches the core from outside: observe() sees its state after each step, in which alone it changes. Pure;
+// one thread at a time.
+#pragma once
+
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "arbiter/core/core.h"
+
+namespace sharedgpu {
+
+// On this node, over all GPUs and processes, ended ones included.
+struct Figures {
+  Traffic moved = {};
+  Nanoseconds waited{};        // a thread waited at the gate, and no lease was held
+  Nanoseconds overuse{};       // the gates were closed, and what ran on the GPU had not ended yet
+  std::uint64_t handoffs = 0;  // so often the lease was given up to others or for idleness
+  Bytes footprint = {};        // the highest
+  Bytes resident = {};         // the same
+  auto operator<=>(const Figures&) const = default;
+};
+
+class FigureBook {
+ public:
+  // A step of a tenant; StepName{}: all of the tenant.
+  using Key = std::pair<TenantId, StepName>;
+
+  // As the ledger tells it.
+  void carry(const Key& key, const Figures& figures) { figures_[key] = figures; }
+  // A session of that step has moved so much more.
+  void add(TenantId tenant, StepName step, Traffic moved);
+  void observe(const State& state, const LeaseBook& leases, Nanoseconds now);
+  // What is to be written down: all that has changed, once a lease was given up or the last session is gone;
+  // of bytes moved at most once a second, as an eviction is told of in many parts.
+  std::vector<std::pair<Key, Figures>> take_news(Nanoseconds now);
+
+  // As observed last, or up to `now`.
+  Figures of(TenantId tenant, StepName step = {}, Nanoseconds now = {}) const;
+  const std::map<Key, Figures>& all() const { return figures_; }
+  void forget(TenantId tenant);
+
+ private:
+  // What a step's sessions, or a tenant's, do since the last look.
+  struct Watch {
+    bool waits = false;
+    bool leaves = false;
+    Bytes footprint;
+    Bytes resident;
+  };
+
+  std::map<Key, Figures> figures_;
+  std::map<Key, Watch> watched_;
+  std::set<Key> changed_;
+  bool due_ = false;  // they are to be told now
+  Nanoseconds told_{};
+  Nanoseconds looked_{};
+};
+
+}  // namespace sharedgpu

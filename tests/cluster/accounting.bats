@@ -1,0 +1,131 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# What sacct shows of a step is what the ledger says.
+
+bats_require_minimum_version 1.5.0
+load lib/jobs
+setup() { cluster_setup; }
+teardown() { cluster_teardown; }
+
+batch=4294967291
+
+# shown JOB STEP In|Out TRES: what sacct has of the job's last run.
+shown() { sacct -n -P -j "$1.$2" -o "TRESUsage$3Tot" | tail -n 1 | tr , '\n' | sed -n "s/^gres\/$4=//p"; }
+
+# told JOB STEP COLUMN: that column of what the ledger says last of a step, in whole MiB.
+told() {
+  awk -v job="$1" -v step="$2" -v column="$3" \
+    '$3 == "used" && $5 == job && $6 == step {n = $column} END {m = int(n / 1048576 + 0.5); print (m == 0 && n > 0 ? 1 : m)}' "$dir/sharedgpu/ledger"
+}
+evicted=7 restored=8
+
+# run_seconds JOB: the lease time of the job's last run on this node, rounded as sacct shows it.
+run_seconds() { sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --job "$1" --format json | jq '.[-1].lease_seconds | round'; }
+
+# has_held JOB SECONDS: also while it runs.
+has_held() {
+  sharedgpu status --json | jq -e --argjson job "$1" --argjson least "$2" '.tenants[] | select(.job == $job and .lease_seconds >= $least)' >/dev/null
+}
+near() { local difference=$(($1 - $2)); ((difference >= -1 && difference <= 1)); }
+
+@test "what two jobs swap is in sacct, each way" {
+  first=$(submit --gres=sharedgpu:1 -- bash -c "$hold 75% --seconds 5; sleep 3")
+  second=$(submit --gres=sharedgpu:1 -- bash -c "$hold 75% --seconds 5; sleep 3")
+  expect_state "$first" COMPLETED
+  expect_state "$second" COMPLETED
+  for job in "$first" "$second"; do
+    wait_until 20 has_lease "$job"
+    [ "$(told "$job" $batch $evicted)" -gt 0 ]
+    [ "$(shown "$job" batch In sharedgpu_swap)" = "$(told "$job" $batch $restored)" ]
+    [ "$(shown "$job" batch Out sharedgpu_swap)" = "$(told "$job" $batch $evicted)" ]
+    [ "$(shown "$job" batch Out sharedgpu_lease)" -gt 0 ] # it waited
+  done
+}
+
+@test "a requeued job's second run shows its own seconds" {
+  job=$(submit --requeue --gres=sharedgpu:1 -- bash -c "$hold 50% --seconds \$((SLURM_RESTART_COUNT ? 2 : 60))")
+  wait_until 60 has_held "$job" 5
+  scontrol requeue "$job"
+  wait_until 30 has_state "$job" PENDING
+  scontrol update JobId="$job" StartTime=now # Slurm would wait for two minutes
+  again() { [[ $(scontrol show job "$job") == *Restarts=1* ]]; }
+  wait_until 60 again
+  expect_state "$job" COMPLETED 200
+  wait_until 20 has_lease "$job"
+  near "$(shown "$job" batch In sharedgpu_lease)" "$(run_seconds "$job")"
+  [ "$(run_seconds "$job")" -lt 5 ]
+}
+
+# told_steps JOB: "STEP SECONDS" of each step that the ledger knows, over all GPUs, as sacct would round them.
+told_steps() {
+  sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --job "$1" --by step --format json |
+    jq -r 'group_by(.step)[] | "\(.[0].step) \([.[].lease_seconds] | add | if . > 0 and . < 1 then 1 else round end)"' | sort
+}
+shown_steps() {
+  sacct -n -P -j "$1" -o JobIDRaw,TRESUsageInTot | grep "^$1\." | sed -n 's/^[0-9]*\.\([^|]*\)|.*gres\/sharedgpu_lease=\([0-9]*\).*/\1 \2/p' | sort
+}
+# Every step of the ledger is in sacct, with the same seconds; others held nothing.
+agree() {
+  local step told shown
+  while read -r step told; do
+    shown=$(shown_steps "$1" | awk -v step="$step" '$1 == step {print $2}')
+    [[ $shown ]] && near "$shown" "$told" || return 1
+  done <<<"$(told_steps "$1")"
+  [[ $(shown_steps "$1" | awk '$2 > 0 {print $1}') == "$(told_steps "$1" | cut -d' ' -f1)" ]]
+}
+expect_agreement() {
+  wait_until 20 agree "$1" || { echo "job $1"; told_steps "$1"; shown_steps "$1"; return 1; }
+}
+
+# Together they fit: nobody waits, and all run at once.
+@test "sacct agrees with the ledger: steps side by side, two nodes, an array, a heterogeneous job, a kill, no memory" {
+  small="$hold 4%"
+  side=$(submit --ntasks=2 --nodes=1 --gres=sharedgpu:2 -- bash -c \
+    "srun --exact -n1 --gres=sharedgpu:1 $small --seconds 4 & srun --exact -n1 --gres=sharedgpu:1 $small --seconds 2 & wait")
+  nodes=$(submit --nodes=2 --gres=sharedgpu:1 -- srun $small --seconds 3)
+  array=$(submit --array=1-2 --gres=sharedgpu:1 -- $small --seconds 3)
+  heterogeneous=$(sbatch --parsable --output="$dir/jobs/%j" --gres=sharedgpu:1 : --gres=sharedgpu:1 --wrap "srun --het-group=0,1 $small --seconds 3")
+  killed=$(submit --gres=sharedgpu:1 -- $small --seconds 60)
+  greedy=$(submit --mem=300M --gres=sharedgpu:1 -- bash -c "$small --seconds 2; tail -c 2G /dev/zero | sort")
+  wait_until 60 has_held "$killed" 2
+  scancel --signal=KILL --full "$killed"
+  for job in "$side" "$nodes" "$array" "$heterogeneous" "$killed" "$greedy"; do wait_until 120 ended_all "$job"; done
+  for job in "$side" "$killed" "$greedy" $(raw_of "$array") $(raw_of "$heterogeneous"); do expect_agreement "$job"; done
+  # Both nodes are this host, with one arbiter and one ledger, and each brings what it says of the step.
+  step=$(told_steps "$nodes" | sed -n 's/^0 //p')
+  wait_until 20 twice "$nodes" "$step"
+  [ "$(shown_steps "$side" | awk '$2 > 0' | wc -l)" = 2 ]
+  [ "$(raw_of "$array" | wc -l)" = 2 ]
+  [ "$(raw_of "$heterogeneous" | wc -l)" = 2 ]
+}
+
+twice() { local shown; shown=$(shown_steps "$1" | sed -n 's/^0 //p') && near "$shown" $((2 * $2)); }
+# The numbers of an array's elements or of a heterogeneous job's parts.
+raw_of() { sacct -n -P -X -j "$1" -o JobIDRaw; }
+ended_all() { [[ -z $(squeue -h -j "$1" 2>/dev/null) ]]; }
+
+# SHAREDGPU_KILLS and SHAREDGPU_KILL_JOBS make it a long one: 100 jobs, 300 kills.
+@test "daemons killed at random while jobs run: every second of the ledger is in sacct once" {
+  local jobs=() kills=0 service pid
+  for ((i = 0; i < ${SHAREDGPU_KILL_JOBS:-6}; ++i)); do
+    # The end is quiet for as long as it takes an arbiter to come back.
+    jobs+=("$(submit --mem=1G --gres=sharedgpu:1 -- bash -c "$hold 40% --seconds $((2 + i % 4)); sleep 5")")
+  done
+  wait_until 60 has_lease "${jobs[0]}"
+  while ((kills++ < ${SHAREDGPU_KILLS:-5})); do
+    service=$(shuf -n 1 -e slurmd1 slurmd2 slurmctld slurmdbd arbiter)
+    echo "kill $service"
+    if [[ $service == arbiter ]]; then
+      for pid in $(arbiter_pid); do kill -9 "$pid"; done
+    else
+      "$CLUSTER" kill "$dir" "$service"
+      "$CLUSTER" start "$dir" "$service"
+    fi
+    sleep 0.$((RANDOM % 10))
+  done
+  for job in "${jobs[@]}"; do
+    expect_state "$job" COMPLETED 300
+    output_has "$job" "$verified"
+  done
+  for job in "${jobs[@]}"; do expect_agreement "$job"; done
+}

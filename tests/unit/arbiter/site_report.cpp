@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The report against what sacct printed, on Slurm 22.05 but for names and the last four jobs.
+#include "arbiter/cli/site_report.h"
+
+#include <catch2/catch.hpp>
+
+#include "protocol/split.h"
+
+namespace sharedgpu::cli {
+namespace {
+
+constexpr char kPrinted[] =
+    R"(7|alice|physics|main|2026-11-22T12:47:12|12|billing=1,cpu=1,gres/sharedgpu=1,mem=4G,node=1||
+7.batch||physics||2026-11-22T12:47:12|12|cpu=1,gres/sharedgpu=1,mem=4G,node=1|cpu=00:00:02,energy=0,fs/disk=5,gres/sharedgpu_lease=5,gres/sharedgpu_swap=768,mem=4M,pages=0,vmem=9M|energy=0,fs/disk=0,gres/sharedgpu_lease=3,gres/sharedgpu_swap=960
+8|alice|physics|main|2026-11-22T12:48:00|100|billing=2,cpu=2,gres/sharedgpu:h200=4,gres/sharedgpu=4,mem=8G,node=2||
+8.batch||physics||2026-11-22T12:48:00|100|cpu=1,gres/sharedgpu=2,mem=4G,node=1|cpu=00:00:00,gres/sharedgpu_lease=0,gres/sharedgpu_swap=0|gres/sharedgpu_lease=0,gres/sharedgpu_swap=0
+8.0||physics||2026-11-22T12:48:00|90|cpu=2,gres/sharedgpu=4,mem=8G,node=2|cpu=00:00:09,gres/sharedgpu_lease=70,gres/sharedgpu_swap=64|gres/sharedgpu_lease=20,gres/sharedgpu_swap=0
+9|bob|chemistry|main|2026-11-22T12:48:30|50|billing=1,cpu=1,mem=4G,node=1||
+9.batch||chemistry||2026-11-22T12:48:30|50|cpu=1,mem=4G,node=1|cpu=00:00:01|cpu=00:00:00
+10|bob|chemistry|main|Unknown|40|billing=1,cpu=1,gres/sharedgpu=1,mem=4G,node=1||
+10.batch||chemistry||Unknown|40|cpu=1,gres/sharedgpu=1,mem=4G,node=1||
+11|bob|chemistry|main|2026-12-01T00:00:00|30|billing=1,cpu=1,gres/sharedgpu=1,mem=4G,node=1||
+11.batch||chemistry||2026-12-01T00:00:00|30|cpu=1,gres/sharedgpu=1,mem=4G,node=1|gres/sharedgpu_lease=30|gres/sharedgpu_lease=0
+12|bob|chemistry|main|2026-11-22T12:50:00|20|billing=1,cpu=1,gres/sharedgpu=2,mem=4G,node=1||
+12.batch||chemistry||2026-11-22T12:50:00|20|cpu=1,gres/sharedgpu=2,mem=4G,node=1|gres/sharedgpu_lease=18|gres/sharedgpu_lease=0
+12|bob|chemistry|main|2026-11-22T12:55:00|10|billing=1,cpu=1,gres/sharedgpu=2,mem=4G,node=1||
+12.batch||chemistry||2026-11-22T12:55:00|10|cpu=1,gres/sharedgpu=2,mem=4G,node=1|gres/sharedgpu_lease=9|gres/sharedgpu_lease=1)";
+
+SiteReport november() { return {"2026-11-01T00:00:00", "2026-12-01T00:00:00"}; }
+
+TEST_CASE("Jobs with units are added up by user, account and partition") {
+  SiteReport report = november();
+  for (std::string_view line : split(kPrinted, '\n')) REQUIRE(report.add(line));
+  REQUIRE(report.sums().size() == 2);
+  const SiteReport::Sums& alice =
+      report.sums().at({.user = "alice", .account = "physics", .partition = "main"});
+  CHECK(alice.jobs == 2);
+  CHECK(alice.unit_seconds == 1 * 12 + 4 * 100);
+  CHECK(alice.lease_seconds == 5 + 70);
+  CHECK(alice.waited_seconds == 3 + 20);
+  CHECK(alice.swap_mebibytes == 768 + 960 + 64);
+  // Neither a job without units, nor one that runs, nor one that ended later; a requeued one with both runs.
+  const SiteReport::Sums& bob =
+      report.sums().at({.user = "bob", .account = "chemistry", .partition = "main"});
+  CHECK(bob.jobs == 2);
+  CHECK(bob.unit_seconds == 2 * 30);
+  CHECK(bob.lease_seconds == 27);
+  CHECK(bob.waited_seconds == 1);
+}
+
+TEST_CASE("What is no line of sacct's is said to be none") {
+  SiteReport report = november();
+  CHECK_FALSE(report.add("slurm_load_jobs error"));
+  CHECK_FALSE(report.add("x|a|b|c|d|1|e|f|g"));
+  CHECK_FALSE(report.add("7|a|b|c|2026-11-22T12:47:12|long|gres/sharedgpu=1||"));
+  CHECK(report.add("7.0|||||1||gres/sharedgpu_lease=5|"));  // of a job that was not told
+  CHECK(report.sums().empty());
+}
+
+}  // namespace
+}  // namespace sharedgpu::cli
