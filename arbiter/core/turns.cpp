@@ -81,6 +81,7 @@ TenantView Core::view(const Tenant& tenant) const {
 }
 
 void Core::plan(Domain& domain) {
+  drop_who_is_absent(domain);
   drop_who_does_not_answer(domain);
   set_turn_length(domain);
   begin_choice(domain);
@@ -93,7 +94,7 @@ void Core::plan(Domain& domain) {
 
   std::vector<std::pair<TenantView, Tenant*>> waiting;
   for (Tenant* tenant : domain.tenants) {
-    if (tenant->phase != Phase::out) continue;
+    if (tenant->phase != Phase::out || absent(*tenant)) continue;
     bool costs_nothing = demands_nothing(*tenant) || (everything_fits && complete(*tenant));
     if (tenant->wants() || costs_nothing) waiting.emplace_back(view(*tenant), tenant);
   }
@@ -157,9 +158,8 @@ void Core::drop_who_no_longer_fits(Domain& domain, const Turn& turn) {
 // A session that was told that all may be resident, and neither says Ready nor shows progress, holds up the
 // others. Its tenant waits until it is heard of again.
 void Core::drop_who_does_not_answer(Domain& domain) {
-  bool others_wait = std::any_of(domain.tenants.begin(), domain.tenants.end(), [](const Tenant* tenant) {
-    return tenant->phase == Phase::out && tenant->wants();
-  });
+  bool others_wait = std::any_of(domain.tenants.begin(), domain.tenants.end(),
+                                 [this](const Tenant* tenant) { return waits(*tenant); });
   if (!others_wait) return;
   for (Tenant* tenant : domain.tenants) {
     if (tenant->phase != Phase::entering) continue;
@@ -234,7 +234,7 @@ bool Core::serve(Domain& domain, Tenant& waiter, const RunningSet& running) {
     const bool interrupted = !turn.over && !idle;
     const Nanoseconds had = tenant->phase == Phase::running ? now_ - tenant->turn_began : tenant->had;
     leave(*tenant);
-    tenant->idled = idle && !tenant->wants();
+    tenant->idled = idle && !tenant->wants() && !tenant->stopped();
     if (interrupted) {
       tenant->interrupted = interruption = true;
       tenant->had = had;
@@ -391,8 +391,10 @@ bool Core::lags(const Session& session) const {
   const Tenant& tenant = *session.tenant;
   if (tenant.phase != Phase::leaving || tenant.resuming || now_ < tenant.step_at) return false;
   if (!on_gpu(&session) || !session.released || !session.wants || !leases_.holds(tenant.id)) return false;
-  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
-                     [](const Session* other) { return on_gpu(other) && !other->released; });
+  if (session.stopped) return false;
+  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [](const Session* other) {
+    return on_gpu(other) && !other->released && !other->stopped;
+  });
 }
 
 // Whether its tenant may be unable to end its turn before this session has got more memory: for what it is to
@@ -400,6 +402,7 @@ bool Core::lags(const Session& session) const {
 // wait for nothing of the kind, and end sooner.
 bool Core::starved(const Session& session) const {
   const Tenant& tenant = *session.tenant;
+  if (session.stopped) return false;
   if (lags(session)) return session.use.resident < session.use.swappable;
   return waits_to_grow(session) && now_ >= tenant.left + tuning_.step_after;
 }
@@ -452,16 +455,20 @@ void Core::finish_leaving(Tenant& tenant) {
   if (tenant.resuming) return;  // more of its sessions may still hold the lease
   auto released = [](const Session* session) { return !on_gpu(session) || session->released; };
   if (!std::all_of(tenant.sessions.begin(), tenant.sessions.end(), released)) return;
-  if (leases_.holds(tenant.id)) {
-    for (const Session* session : tenant.sessions)
-      if (on_gpu(session)) session->gpu->drained = now_;
-    end_leases(tenant);
-    tenant.last_ran = now_;
-    tenant.waiting_since = now_;
-  }
+  end_turn(tenant);
   tenant.phase = Phase::out;
+  tenant.taken = false;
   for (Session* session : tenant.sessions)
     session->allowed = std::min(session->allowed, session->use.resident);
+}
+
+void Core::end_turn(Tenant& tenant) {
+  if (!leases_.holds(tenant.id)) return;
+  for (const Session* session : tenant.sessions)
+    if (on_gpu(session)) session->gpu->drained = now_;
+  end_leases(tenant);
+  tenant.last_ran = now_;
+  tenant.waiting_since = now_;
 }
 
 // A step holds the tenant's lease on a GPU while it has a session there.
@@ -502,9 +509,8 @@ void Core::end_leases(Tenant& tenant) {
 }
 
 void Core::tell_contended(const Domain& domain) {
-  bool contended = std::any_of(domain.tenants.begin(), domain.tenants.end(), [](const Tenant* tenant) {
-    return tenant->phase == Phase::out && tenant->wants();
-  });
+  bool contended = std::any_of(domain.tenants.begin(), domain.tenants.end(),
+                               [this](const Tenant* tenant) { return waits(*tenant); });
   for (Tenant* tenant : domain.tenants)
     for (Session* session : tenant->sessions) {
       if (!on_gpu(session) || session->contended == contended) continue;
