@@ -29,7 +29,7 @@ inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
 // Libraries and arbiters of different versions meet: jobs run on while the arbiter is upgraded. So messages
 // only grow: what is added goes behind what there was, means at zero what was meant without it, raises the
 // version, and is entered in versions.h. Ends of two versions speak the lower one.
-inline constexpr std::uint16_t kProtocolVersion = 5;
+inline constexpr std::uint16_t kProtocolVersion = 6;
 inline constexpr std::uint16_t kOldestVersion = 4;  // that is still understood
 
 enum class Backend : std::uint8_t { swap = 0, managed = 1, native = 2 };
@@ -52,6 +52,7 @@ enum class MessageType : std::uint16_t {
   run_request = 33,
   register_job = 34,
   lease_query = 35,
+  suspend_job = 37,
   // any process of a tenant -> arbiter
   gpu_query = 36,
   // arbiter -> session
@@ -74,6 +75,7 @@ enum class MessageType : std::uint16_t {
   register_reply = 74,
   lease_reply = 75,
   gpu_reply = 76,
+  suspend_reply = 82,
 };
 
 // Names a run that the arbiter issued with run_reply; 128 random bits. Zero: none.
@@ -394,6 +396,18 @@ struct RegisterReply {
   // So many of them, the first, are those it holds whole; none where the list has no room for all and a
   // shared one, or the arbiter does not know all.
   std::uint32_t whole = 0;
+};
+
+// From slurmstepd, as root or SlurmUser only: Slurm stops the job's processes in a moment, or lets them go
+// on. The job leaves the GPU meanwhile, as far as it comes.
+struct SuspendJob {
+  static constexpr MessageType kType = MessageType::suspend_job;
+  StepName step;
+  std::uint8_t suspended = 0;
+};
+struct SuspendReply {
+  static constexpr MessageType kType = MessageType::suspend_reply;
+  std::uint8_t accepted = 0;
 };
 
 // The lease time of one step on this node so far, all GPUs and finished sessions included. Root, SlurmUser or
