@@ -72,14 +72,15 @@ void Core::look_for_stopped() {
   }
 }
 
-// Who cannot become ready gives up its place to others; who is about to be stopped leaves in any case.
+// Who is stopped as a whole, cannot become ready or is about to be stopped gives up its place.
 void Core::drop_who_is_absent(Domain& domain) {
   for (Tenant* tenant : domain.tenants) {
     if (!tenant->in_set()) continue;
-    const bool never_ready = tenant->phase == Phase::entering &&
-                             std::any_of(tenant->sessions.begin(), tenant->sessions.end(),
-                                         [](const Session* each) { return each->stopped && !each->ready; });
-    if (suspended(*tenant) || never_ready) leave(*tenant);
+    const auto stopped = [](const Session* session) { return !on_gpu(session) || session->stopped; };
+    const auto never_ready = [](const Session* session) { return session->stopped && !session->ready; };
+    const bool all = std::all_of(tenant->sessions.begin(), tenant->sessions.end(), stopped);
+    const bool any = std::any_of(tenant->sessions.begin(), tenant->sessions.end(), never_ready);
+    if (suspended(*tenant) || all || (tenant->phase == Phase::entering && any)) leave(*tenant);
   }
 }
 
