@@ -58,7 +58,6 @@ Actions Core::step(const Event& event, Nanoseconds now) {
 void Core::settle() {
   wake_ = Nanoseconds::max();
   notice_stuck();
-  look_for_stopped();
   if (in_grace_) {
     wake_at(grace_until_);
   } else {
@@ -82,6 +81,7 @@ void Core::settle() {
     }
     answer_requests();
   }
+  look_for_stopped();
   if (wake_ != Nanoseconds::max()) actions_.emplace_back(ArmTimer{.at = wake_});
 }
 
