@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast host memory for swap can be had: mapped, touched and pinned, by the size of a slab and the number
-// of threads that touch it, the pages on the GPU's NUMA node. And what pinning costs a program that launches
-// kernels meanwhile: the longest time that a small copy to the device took.
+// How fast host memory for swap can be had: mapped and touched, pinned, and given back, by the size of a slab
+// and the number of threads that touch it, the pages on the GPU's NUMA node. And what each costs a program
+// that keeps the GPU busy meanwhile: the milliseconds for which the GPU did not work, per GiB.
 //
 //   bench_pin [GIBIBYTES]      default: 8
 #include <cuda.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -30,63 +31,93 @@ void check(CUresult result, const char* what) {
   std::exit(1);
 }
 
-// The program beside: copies a word to the device again and again.
+// The program beside: keeps the GPU busy, with so much queued ahead as a tenant may have while others wait.
 class Beside {
  public:
-  Beside(CUcontext context, CUdeviceptr word) : thread_([this, context, word] { run(context, word); }) {}
+  Beside(CUcontext context, CUdeviceptr block, Bytes size)
+      : thread_([this, context, block, size] { run(context, block, size); }) {}
   ~Beside() {
     over_ = true;
     thread_.join();
   }
-  // In milliseconds, since it was last asked.
-  double longest() { return longest_.exchange(0); }
+  // Of the time since `begin`, what the GPU did not work; in milliseconds.
+  double lost(Clock::time_point begin, std::uint64_t done_then) const {
+    const double passed = milliseconds(Clock::now() - begin);
+    return std::max(passed - static_cast<double>(done_ - done_then) * each_, 0.0);
+  }
+  std::uint64_t done() const { return done_; }
+  // Measures how long each piece of its work takes while nobody is in its way.
+  void calibrate() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    const std::uint64_t before = done_;
+    const Clock::time_point begin = Clock::now();
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    each_ = milliseconds(Clock::now() - begin) / static_cast<double>(done_ - before);
+  }
 
  private:
-  void run(CUcontext context, CUdeviceptr word) {
+  static constexpr std::size_t kAhead = 10;  // pieces of work, of about 2 ms each
+
+  void run(CUcontext context, CUdeviceptr block, Bytes size) {
     check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
-    while (!over_) {
-      const Clock::time_point begin = Clock::now();
-      check(cuMemsetD32(word, 1, 1), "cuMemsetD32");
-      check(cuCtxSynchronize(), "cuCtxSynchronize");
-      longest_ = std::max(longest_.load(), milliseconds(Clock::now() - begin));
+    CUstream stream = nullptr;
+    check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    std::array<CUevent, kAhead> events{};
+    for (CUevent& event : events) check(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+    for (std::size_t i = 0; !over_; i = (i + 1) % kAhead) {
+      check(cuEventSynchronize(events[i]), "cuEventSynchronize");
+      ++done_;
+      for (int part = 0; part < 20; ++part)
+        check(cuMemsetD32Async(block, 1, size.count / 4, stream), "cuMemsetD32Async");
+      check(cuEventRecord(events[i], stream), "cuEventRecord");
     }
+    check(cuStreamSynchronize(stream), "cuStreamSynchronize");
   }
   std::atomic<bool> over_{false};
-  std::atomic<double> longest_{0};
+  std::atomic<std::uint64_t> done_{0};
+  double each_ = 0;
   std::thread thread_;
 };
 
-struct Slab {
-  std::byte* data;
-  Bytes size;
+// How long something took, and for how much of that the GPU did not work for the program beside.
+class Phase {
+ public:
+  explicit Phase(const Beside& beside) : beside_(beside), done_(beside.done()) {}
+  void print(Bytes size) const {
+    const double took = milliseconds(Clock::now() - begin_);
+    // What the GPU has done the program counts late, if it was held up; it catches up now.
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    const double gibibytes = static_cast<double>(size.count) / (1ull << 30);
+    std::printf(" %8.2f %8.2f", static_cast<double>(size.count) / 1e6 / took,
+                beside_.lost(begin_, done_) / gibibytes);
+  }
+
+ private:
+  const Beside& beside_;
+  Clock::time_point begin_ = Clock::now();
+  std::uint64_t done_;
 };
 
-void measure(HostSystem& host, Beside& beside, Bytes whole, Bytes slab, unsigned threads) {
-  std::vector<Slab> slabs;
-  Clock::duration touching{};
-  Clock::duration pinning{};
-  beside.longest();
+void measure(HostSystem& host, const Beside& beside, Bytes whole, Bytes slab, unsigned threads) {
+  std::printf("%6llu %8u", static_cast<unsigned long long>(slab.count >> 20), threads);
+  std::vector<std::byte*> slabs;
+  const Phase touching(beside);
   for (Bytes have; have < whole; have += slab) {
-    const Clock::time_point begin = Clock::now();
-    std::byte* const data = host.map(slab, threads);
-    if (data == nullptr) return check(CUDA_ERROR_OUT_OF_MEMORY, "mmap");
-    const Clock::time_point touched = Clock::now();
+    slabs.push_back(host.map(slab, threads));
+    if (slabs.back() == nullptr) return check(CUDA_ERROR_OUT_OF_MEMORY, "mmap");
+  }
+  touching.print(whole);
+  const Phase pinning(beside);
+  for (std::byte* data : slabs)
     check(cuMemHostRegister(data, slab.count, CU_MEMHOSTREGISTER_PORTABLE), "cuMemHostRegister");
-    touching += touched - begin;
-    pinning += Clock::now() - touched;
-    slabs.push_back({data, slab});
+  pinning.print(whole);
+  const Phase giving(beside);
+  for (std::byte* data : slabs) {
+    check(cuMemHostUnregister(data), "cuMemHostUnregister");
+    host.unmap(data, slab);
   }
-  const double worst = beside.longest();
-  const Clock::time_point begin = Clock::now();
-  for (const Slab& each : slabs) {
-    check(cuMemHostUnregister(each.data), "cuMemHostUnregister");
-    host.unmap(each.data, each.size);
-  }
-  const double gigabytes = static_cast<double>(whole.count) / 1e9;
-  std::printf("%6llu %8u %9.2f %9.2f %9.2f %9.2f %12.2f\n", static_cast<unsigned long long>(slab.count >> 20),
-              threads, gigabytes / milliseconds(touching) * 1e3, gigabytes / milliseconds(pinning) * 1e3,
-              gigabytes / milliseconds(touching + pinning) * 1e3,
-              gigabytes / milliseconds(Clock::now() - begin) * 1e3, worst);
+  giving.print(whole);
+  std::printf("\n");
   std::fflush(stdout);
 }
 
@@ -96,24 +127,26 @@ int main(int argc, char** argv) {
   const Bytes whole = gibibytes(argc > 1 ? std::max(std::atoi(argv[1]), 1) : 8);
   CUdevice device = 0;
   CUcontext context = nullptr;
-  CUdeviceptr word = 0;
+  CUdeviceptr block = 0;
   check(cuInit(0), "cuInit");
   check(cuDeviceGet(&device, 0), "cuDeviceGet");
   check(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
   check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
-  check(cuMemAlloc(&word, 4), "cuMemAlloc");
+  constexpr Bytes kBlock = mebibytes(256);
+  check(cuMemAlloc(&block, kBlock.count), "cuMemAlloc");
 
   DriverCalls calls;
   calls.cuDeviceGetAttribute = cuDeviceGetAttribute;
   calls.cuMemGetAllocationGranularity = cuMemGetAllocationGranularity;
   const std::optional<unsigned> node = DriverDevice(calls, device).host_node();
   LinuxHost host(node);
-  std::printf("NUMA node %d; GB/s, and the longest a word took beside it in ms\n",
-              node ? static_cast<int>(*node) : -1);
-  std::printf("%6s %8s %9s %9s %9s %9s %12s\n", "MiB", "threads", "touch", "pin", "both", "back", "beside");
-  Beside beside(context, word);
-  for (const unsigned slab : {2u, 16u, 64u, 128u, 512u})
-    for (const unsigned threads : {1u, 2u, 4u, 8u}) {
+  std::printf("NUMA node %d; GB/s, and ms lost per GiB\n", node ? static_cast<int>(*node) : -1);
+  std::printf("%6s %8s %8s %8s %8s %8s %8s %8s\n", "MiB", "threads", "touch", "lost", "pin", "lost", "back",
+              "lost");
+  Beside beside(context, block, kBlock);
+  beside.calibrate();
+  for (const unsigned slab : {2u, 16u, 128u, 512u})
+    for (const unsigned threads : {1u, 8u}) {
       if (slab < 16 && threads > 1) continue;
       measure(host, beside, whole, mebibytes(slab), threads);
     }

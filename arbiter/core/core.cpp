@@ -385,6 +385,7 @@ void Core::take_use(Session& session, MemoryUse told, bool may_grow) {
   told.context = std::min(told.context, believed);
   // A Restore for what is new comes only now, however long ago it was told of the rest.
   if (told.swappable > session.use.swappable && std::exchange(session.ready, false)) session.pressed = now_;
+  if (told.swappable > session.use.swappable) session.surge.grew(session.use.swappable, told.swappable, now_);
   session.use = told;
   session.peak = std::max(session.peak, told.footprint());
   session.pinned = std::min(session.pinned, told.pinned);

@@ -232,6 +232,7 @@ class Core {
   void evict(Gpu& gpu, Bytes shortage, const Tenant* first);
   void evict_for_the_unknown(Gpu& gpu);
   void send_restores(Gpu& gpu);
+  Bytes growth_ahead(const Gpu& gpu) const;
   Bytes settle_pinned(Gpu& gpu);
   void refuse_the_last(const Gpu& gpu);
   void refuse(Session& session, Bytes host_most = {});

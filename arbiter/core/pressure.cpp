@@ -31,8 +31,9 @@ void Core::expect_evictions(Gpu& gpu) {
     demand += std::max(demand_of(*session), promised(*session)) + session->settling;
     shared = shared || session->tenant != gpu.sessions.front()->tenant;
   }
-  const bool pressure = shared && demand > gpu.usable - Bytes{gpu.usable.count / kLastPart};
-  const Bytes of_one = pressure ? minus(demand, gpu.usable) + tuning_.evict_step : Bytes{};
+  const Bytes ahead = growth_ahead(gpu);
+  const bool pressure = shared && demand + ahead > gpu.usable - Bytes{gpu.usable.count / kLastPart};
+  const Bytes of_one = pressure ? std::max(minus(demand + ahead, gpu.usable), tuning_.evict_step) : Bytes{};
   for (const Session* session : gpu.sessions)
     session->tenant->to_leave = suspended(*session->tenant) ? Bytes{~0ull} : of_one;
   for (Session* session : gpu.sessions) {

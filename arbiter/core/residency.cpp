@@ -115,10 +115,21 @@ void Core::make_room(Gpu& gpu) {
       if (session->tenant->phase == Phase::entering && session->tenant->leads == leads)
         give(session->allowed, session->use.swappable, std::max(session->use.resident, session->under_way));
 
-  if (growing != Bytes{}) missing += minus(tuning_.evict_step, growing);
+  if (growing != Bytes{}) missing += minus(growth_ahead(gpu), growing);
   if (missing != Bytes{}) evict(gpu, missing, first);
   send_restores(gpu);
   evict_for_the_unknown(gpu);
+}
+
+// By how much those who run are likely to grow soon: that is evicted at once, and host memory made ready for
+// it.
+Bytes Core::growth_ahead(const Gpu& gpu) const {
+  Bytes sum;
+  for (const Session* session : gpu.sessions) {
+    if (session->tenant->phase != Phase::running) continue;
+    sum += std::min(session->surge.to_come(now_), minus(gpu.usable, session->use.footprint()));
+  }
+  return std::max(sum, tuning_.evict_step);
 }
 
 // What is resident already becomes pinned where it is: the same memory under another name. While a session

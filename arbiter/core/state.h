@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "arbiter/core/lease_book.h"
+#include "arbiter/policy/surge.h"
 #include "arbiter/policy/turn_length.h"
 #include "protocol/messages.h"
 
@@ -51,6 +52,7 @@ struct Session {
   Bytes pinned;                         // may be pinned
   Bytes settling;                       // of what is resident, it asks to pin; not in use.pinned yet
   Bytes peak;                           // the largest footprint since its turn began
+  Surge surge;                          // of what it has that can be evicted
   std::vector<std::uint64_t> requests;  // Usage requests without a Verdict yet
   Nanoseconds asked_to_grow{};          // when the first of them came
   // Those that wait until host memory of what was freed is given back; their growth is not in `use`.

@@ -114,6 +114,8 @@ class Device {
   // Whether the driver will answer every call with an error from now on: the GPU is gone, or a kernel has
   // failed. The thread has not entered, and no work is under way.
   virtual bool lost() = 0;
+  // Whether the driver is shutting down, since the process ends. From any thread.
+  virtual bool ending() = 0;
 };
 
 // Entered from construction to destruction, where ok().

@@ -278,4 +278,10 @@ bool DriverDevice::lost() {
   return result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY && result != CUDA_ERROR_INVALID_CONTEXT;
 }
 
+bool DriverDevice::ending() {
+  int ignored = 0;
+  return calls_.cuDeviceGetAttribute(&ignored, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, device_) ==
+         CUDA_ERROR_DEINITIALIZED;
+}
+
 }  // namespace sharedgpu

@@ -57,6 +57,7 @@ class DriverDevice : public Device {
   CUresult unpin_host(std::byte* data) override;
   CUresult synchronize() override;
   bool lost() override;
+  bool ending() override;
 
  protected:
   CUdevice device() const { return device_; }

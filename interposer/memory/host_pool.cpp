@@ -11,8 +11,7 @@
 namespace sharedgpu {
 namespace {
 
-constexpr unsigned kAheadThreads = 1;  // the other processors are the program's
-constexpr unsigned kHurriedThreads = 8;
+constexpr unsigned kAllThreads = LinuxHost::kMostThreads;
 constexpr unsigned kRest = 60;  // calls of tend(), about a minute
 
 }  // namespace
@@ -138,7 +137,7 @@ bool HostPool::grow(Bytes missing, Pace pace) {
   const std::lock_guard one_at_a_time(growth_mutex_);
   const Bytes size = claim_slab(missing, pace);
   if (size == Bytes{}) return false;
-  std::byte* data = system_.map(size, pace == Pace::ahead ? kAheadThreads : kHurriedThreads);
+  std::byte* data = system_.map(size, pace == Pace::ahead ? system_.spare_threads() : kAllThreads);
   if (data != nullptr && device_.pin_host(data, size) != CUDA_SUCCESS) {
     system_.unmap(data, size);
     data = nullptr;

@@ -18,7 +18,6 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = 2u << 20;
-constexpr std::size_t kMaxThreads = 8;
 // A thread costs about as much as touching this much.
 constexpr std::size_t kMinPart = 8u << 20;
 
@@ -41,9 +40,10 @@ std::size_t processors() {
 }
 
 // A part whose thread cannot be had is touched here.
-void touch_in_parallel(std::byte* data, std::size_t size, std::size_t most) {
+void touch_in_parallel(std::byte* data, std::size_t size, unsigned most) {
+  constexpr std::size_t kMaxThreads = LinuxHost::kMostThreads;
   const std::size_t count =
-      std::clamp<std::size_t>(size / kMinPart, 1, std::min({processors(), kMaxThreads, most}));
+      std::clamp<std::size_t>(size / kMinPart, 1, std::min({processors(), kMaxThreads, std::size_t{most}}));
   const std::size_t share = (size / count + kHugePage - 1) / kHugePage * kHugePage;
   std::array<Part, kMaxThreads> parts{};
   std::array<pthread_t, kMaxThreads> threads{};

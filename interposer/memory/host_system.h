@@ -33,13 +33,19 @@ class HostSystem {
   virtual bool start(Thread& thread, void* (*work)(void*), void* argument) = 0;
   virtual void join(Thread& thread) = 0;
 
+  // So many threads may touch memory ahead of need without being in the program's way.
+  virtual unsigned spare_threads() const { return 1; }
+
   virtual Nanoseconds now() const = 0;
 };
 
 // Anonymous memory in huge pages where the kernel has them, touched by several threads at once: seven times
 // faster to pin than what the driver allocates itself.
-class LinuxHost final : public HostSystem {
+class LinuxHost : public HostSystem {
  public:
+  // More than that are no faster.
+  static constexpr unsigned kMostThreads = 8;
+
   // `node`: the memory is to come from this NUMA node while it has some.
   explicit LinuxHost(std::optional<unsigned> node = {}) : node_(node) {}
 

@@ -96,7 +96,8 @@ bool SwapMemory::evict() {
   last_eviction_ = mover_->take_left();
   last_eviction_.no_room = no_room;
   host_peak_ = std::max(host_peak_, mover_->host_used());
-  books_.report(!done);
+  // What a process that ends has on the GPU is free in a moment: nobody is to plan around it.
+  books_.report(!done && !device_.ending());
   return done;
 }
 

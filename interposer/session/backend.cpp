@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "interposer/driver/call.h"
+#include "interposer/gate/control.h"
 #include "interposer/memory/driver_device.h"
 #include "interposer/memory/host_budget.h"
 #include "interposer/memory/managed_device.h"
@@ -61,6 +62,13 @@ ManagedCalls managed_calls() {
 #undef REAL
 }
 
+// A program that waits at the gate has its processors to spare.
+class GuestHost final : public LinuxHost {
+ public:
+  using LinuxHost::LinuxHost;
+  unsigned spare_threads() const override { return gate::wanted() ? kMostThreads : 1; }
+};
+
 }  // namespace
 
 MadeMemory make_memory(Backend backend, CUdevice device, Books& books) {
@@ -92,7 +100,7 @@ MadeMemory make_memory(Backend backend, CUdevice device, Books& books) {
     made.memory = new ManagedMemory(*made.device, budget, books);
   } else {
     made.device = new DriverDevice(calls, device);
-    made.memory = new SwapMemory(*made.device, budget, *new LinuxHost(made.device->host_node()), books);
+    made.memory = new SwapMemory(*made.device, budget, *new GuestHost(made.device->host_node()), books);
   }
   made.device->set_synchronize(
       [](const std::vector<CUdevice>& devices) { return contexts().synchronize(devices); });

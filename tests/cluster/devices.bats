@@ -70,12 +70,15 @@ probe_extern() {
   nsenter -m -r -t "$(<"$dir/run/slurmd1.pid")" bash -c 'echo $$ >"$1/cgroup.procs" && exec "$2"' bash "$group" "$dir/probe"
 }
 
+extern_opens() { [ "$(probe_extern "$1")" = "$2" ]; } # JOB WHAT
+
 @test "who comes into the extern step opens what the job does" {
   with=$(submit -w "$typed" --gres=sharedgpu:a100:1 -- sleep 60)
   without=$(submit -w "$typed" -- sleep 60)
   wait_until 20 running_together "$with" "$without"
-  [ "$(probe_extern "$with")" = "1 ctl units=" ]
-  [ "$(probe_extern "$without")" = "ctl units=" ]
+  # Slurm bounds the group of that step beside the start of the job, not before it.
+  wait_until 20 extern_opens "$with" "1 ctl units="
+  wait_until 20 extern_opens "$without" "ctl units="
 }
 
 # sees SRUN_ARGUMENTS... -- NUMBERS: a step and a batch script with these arguments are told of the GPUs with these

@@ -286,16 +286,19 @@ TEST_CASE("Sessions are told of host memory that evictions may need before they 
   CHECK_FALSE(b.sent<Prepare>(1));
   b.come(2, 2);
   b.attach(2);
+  b.pass(1s);
   b.grow(2, 20, 0);
+  b.tell(2, 20, 20);
   CHECK_FALSE(b.sent<Prepare>(1));  // seven eighths are not full yet
 
-  b.grow(2, 40, 20);
-  CHECK_FALSE(b.sent<Prepare>(1));  // they just fit
-  b.grow(2, 70, 40);
+  b.pass(1s);
+  b.grow(2, 40, 20);  // they just fit, but it is likely to go on
   REQUIRE(b.sent<Prepare>(1));
   REQUIRE(b.sent<Prepare>(2));
-  CHECK(b.sent<Prepare>(1)->host == mebibytes(128));  // 30 MiB, in slabs
+  CHECK(b.sent<Prepare>(1)->host == mebibytes(128));  // 10 MiB, in slabs
   CHECK(b.sent<Prepare>(1)->sharers == 1);
+  b.grow(2, 70, 40);
+  CHECK_FALSE(b.sent<Prepare>(1));
   b.tell(2, 68, 40);
   CHECK_FALSE(b.sent<Prepare>(1));
 
@@ -320,6 +323,59 @@ TEST_CASE("Sessions are told of host memory that evictions may need before they 
     CHECK_FALSE(b.sent<Prepare>(1));
     b.pass(1s);
     CHECK(b.sent<Prepare>(1));
+  }
+}
+
+TEST_CASE("For one that grows without a pause others evict ahead, by half of what it has grown") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  b.come(2, 2);
+  b.attach(2);
+  b.grow(2, 50, 0);
+  b.release(2, 0, false);
+  b.want(2);
+  b.pass(10s);
+  b.release(1, 60, true);
+  b.tell(1, 60, 50);
+  b.ready(2, 50);
+  REQUIRE(b.open(2));
+
+  b.pass(1s);
+  b.grow(2, 58, 50);
+  CHECK(b.sent<Evict>(1)->allowed == mebibytes(42));
+  b.tell(1, 60, 42);
+  b.tell(2, 58, 58);
+  b.grow(2, 60, 58);  // 10 MiB in all
+  CHECK(b.sent<Evict>(1)->allowed == mebibytes(42 - 5));
+  b.tell(1, 60, 37);
+  b.tell(2, 60, 60);
+  b.grow(2, 63, 60);
+  CHECK_FALSE(b.sent<Evict>(1));
+  CHECK(b.granted(2));
+
+  SECTION("as far as it can grow at all") {
+    b.tell(2, 63, 63);
+    b.grow(2, 96, 63);
+    CHECK(b.sent<Evict>(1)->allowed == mebibytes(4));
+    b.tell(1, 60, 4);
+    b.tell(2, 96, 96);
+    b.grow(2, 97, 96);
+    CHECK(b.sent<Evict>(1)->allowed == mebibytes(1));
+  }
+  SECTION("not for what it frees and takes again") {
+    for (int i = 0; i < 10; ++i) {
+      b.tell(2, 50, 50);
+      b.grow(2, 63, 50);
+      b.tell(2, 63, 63);
+    }
+    b.grow(2, 66, 63);  // 16 MiB in all
+    CHECK(b.sent<Evict>(1)->allowed == mebibytes(37 - 8));
+  }
+  SECTION("not after a pause") {
+    b.tell(2, 63, 63);
+    b.pass(1s);
+    b.grow(2, 64, 63);
+    CHECK(b.sent<Evict>(1)->allowed == mebibytes(36));
   }
 }
 
@@ -374,8 +430,10 @@ TEST_CASE("The sessions of a tenant prepare together for what must leave of it")
   b.attach(2);
   CHECK(b.sent<Prepare>(2)->sharers == 2);
   b.grow(2, 60, 0);
+  b.pass(1s);
   b.settle_in(3, 2, 10);
   CHECK_FALSE(b.sent<Prepare>(1));
+  b.pass(1s);
   b.grow(3, 90, 10);
   CHECK(b.sent<Prepare>(1)->host == mebibytes(64));
   CHECK(b.sent<Prepare>(2)->host == mebibytes(64));  // 50 MiB more

@@ -667,6 +667,41 @@ TEST_CASE("What others may not do") {
   CHECK(WEXITSTATUS(status) == 0);
 }
 
+TEST_CASE("Who comes again and again has to wait, and nobody else") {
+  Daemon daemon;
+  if (getuid() != 0) {
+    WARN("needs root to become other users");
+    return;
+  }
+  REQUIRE(chmod(daemon.folder().c_str(), 0755) == 0);
+  auto ask = [&] {
+    Channel channel;
+    Message answer;
+    UniqueFd fd;
+    return channel.connect(daemon.socket().c_str()) == 0 && channel.send(Message::of(LeaseQuery{})) == 0 &&
+           channel.receive(answer, fd) == 0;
+  };
+  auto as = [&](uid_t uid, auto&& what) {
+    const pid_t child = fork();
+    if (child == 0) _exit(setuid(uid) == 0 && what() ? 0 : 1);
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  };
+  CHECK(as(4321, [&] {
+    for (int asked = 0; asked < 20'000; ++asked)
+      if (!ask()) return asked >= 1024;
+    return false;
+  }));
+  CHECK(as(4322, ask));
+  CHECK(ask());
+  CHECK(as(4321, [&] {  // in a moment
+    for (int tries = 0; tries < 1000; ++tries, std::this_thread::sleep_for(10ms))
+      if (ask()) return true;
+    return false;
+  }));
+}
+
 TEST_CASE("Ends and errors of the daemon") {
   Daemon daemon;
   auto run = [](const std::string& config) {

@@ -184,6 +184,20 @@ TEST_CASE("the GPU's NUMA node is the driver's, or what the kernel knows of its 
   CHECK(DriverDevice(calls, 3).host_node() == std::nullopt);
 }
 
+TEST_CASE("a driver that shuts down says so", "[driver]") {
+  const Fresh fresh;
+  DriverCalls calls = note_taker();
+  static CUresult said;
+  calls.cuDeviceGetAttribute = [](int*, CUdevice_attribute, CUdevice) { return said; };
+  DriverDevice device(calls, 3);
+  for (const CUresult other : {CUDA_SUCCESS, CUDA_ERROR_UNKNOWN}) {
+    said = other;
+    CHECK_FALSE(device.ending());
+  }
+  said = CUDA_ERROR_DEINITIALIZED;
+  CHECK(device.ending());
+}
+
 TEST_CASE("the streams of a lost context are forgotten", "[driver]") {
   const Fresh fresh;
   DriverDevice device(note_taker(), 3);

@@ -154,6 +154,14 @@ TEST_CASE("the pool grows ahead of need, by one thread, and keeps that", "[pool]
   CHECK(t.host.started <= 2);
 }
 
+TEST_CASE("a program that waits leaves the pool its processors", "[pool]") {
+  Pool t;
+  t.host.spare = 4;
+  t.pool.prepare(kSlab, 1);
+  CHECK(t.pool.held() == kSlab);
+  CHECK(t.host.most_threads == 4);
+}
+
 TEST_CASE("what the last turn needed is kept while evictions are expected", "[pool]") {
   Pool t;
   t.pool.prepare(kSlab, 1);

@@ -195,6 +195,13 @@ TEST_CASE("a device that is lost while memory is away does not keep the program 
   CHECK(t.memory.restore());
 }
 
+TEST_CASE("a process that ends is not stuck", "[turns]") {
+  Turn t;
+  t.device.end();
+  CHECK_FALSE(t.evict_to({}));
+  CHECK_FALSE(t.books.stuck);
+}
+
 TEST_CASE("evicted memory is freed without the GPU", "[turns]") {
   Turn t;
   REQUIRE(t.evict_to({}));

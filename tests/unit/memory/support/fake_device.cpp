@@ -72,6 +72,17 @@ bool FakeDevice::lost() {
   return lost_;
 }
 
+void FakeDevice::end() {
+  fail_call(1, CUDA_ERROR_DEINITIALIZED, ~0u);
+  const std::lock_guard lock(mutex_);
+  ending_ = true;
+}
+
+bool FakeDevice::ending() {
+  const std::lock_guard lock(mutex_);
+  return ending_;
+}
+
 Bytes FakeDevice::physical() const {
   const std::lock_guard lock(mutex_);
   Bytes total;

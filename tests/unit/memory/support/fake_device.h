@@ -27,6 +27,8 @@ class FakeDevice : public Device {
   void set_out_of_memory(bool out);
   // From now on every call fails.
   void lose();
+  // The same, as the driver's end.
+  void end();
 
   // What is left behind.
   Bytes physical() const;
@@ -70,6 +72,7 @@ class FakeDevice : public Device {
   CUresult unpin_host(std::byte* data) override;
   CUresult synchronize() override;
   bool lost() override;
+  bool ending() override;
 
  protected:
   // With the lock.
@@ -112,6 +115,7 @@ class FakeDevice : public Device {
   bool failed_ = false;
   bool out_of_memory_ = false;
   bool lost_ = false;
+  bool ending_ = false;
   bool entered_ = false;
   unsigned synchronizations_ = 0;
   unsigned calls_ = 0;

@@ -83,8 +83,10 @@ class FakeHost final : public HostSystem {
     return true;
   }
   void join(Thread& thread) override { real_.join(thread); }
+  unsigned spare_threads() const override { return spare; }
   Nanoseconds now() const override { return time; }
 
+  unsigned spare = 1;
   Nanoseconds time{};
   std::function<void()> before_unmap;
   // The n-th of the calls from now on (counted from 1) fails, and all after it; 0: none.

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/shell/token_bucket.h"
+
+#include <catch2/catch.hpp>
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+unsigned taken(TokenBucket& bucket, Nanoseconds now) {
+  unsigned count = 0;
+  while (bucket.take(now)) ++count;
+  return count;
+}
+
+TEST_CASE("So many at once, and then so many a second") {
+  TokenBucket bucket(10, 2);
+  CHECK(taken(bucket, 1000s) == 10);
+  CHECK(taken(bucket, 1000s) == 0);
+  CHECK(taken(bucket, 1000s + 400ms) == 0);
+  CHECK(taken(bucket, 1000s + 600ms) == 1);
+  CHECK(taken(bucket, 1002s) == 3);  // what was left over counts
+}
+
+TEST_CASE("Who has not come for long may come as often as at first, and no oftener") {
+  TokenBucket bucket(10, 2);
+  CHECK(taken(bucket, 1000s) == 10);
+  CHECK(taken(bucket, 5000s) == 10);
+}
+
+}  // namespace
+}  // namespace sharedgpu
