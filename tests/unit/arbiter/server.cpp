@@ -640,6 +640,9 @@ TEST_CASE("What others may not do") {
   CHECK(root.hear<RegisterReply>().accepted == 1);
   root.say(LeaseQuery{.step = {.job = 12, .step = 0}});
   CHECK(root.hear<LeaseReply>().known == 0);
+  const SuspendJob suspension{.step = {.job = 12, .step = 0}, .suspended = 1};
+  root.say(suspension);
+  CHECK(root.hear<SuspendReply>().accepted == 1);
   RunToken token = new_run(root);
 
   REQUIRE(chmod(daemon.folder().c_str(), 0755) == 0);
@@ -657,6 +660,7 @@ TEST_CASE("What others may not do") {
     if (!ask(Message::of(LeaseQuery{.step = {.job = 12, .step = 0}}), answer) ||
         answer.as<LeaseReply>().known != 0)
       _exit(2);
+    if (!ask(Message::of(suspension), answer) || answer.as<SuspendReply>().accepted != 0) _exit(5);
     // Another user's token makes no member of the run.
     if (!ask(Message::of(hello_of(token)), answer) || answer.type != MessageType::welcome) _exit(3);
     _exit(answer.as<Welcome>().tenant == TenantId{2} ? 4 : 0);
