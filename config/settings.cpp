@@ -235,6 +235,12 @@ int set_one(void* user, const char* /*section*/, const char* name, const char* v
 
 }  // namespace
 
+std::vector<std::string_view> settings_keys() {
+  std::vector<std::string_view> names;
+  for (const Key& key : kKeys) names.emplace_back(key.name);
+  return names;
+}
+
 std::string parse_settings(std::string_view text, const std::string& name, Settings& settings) {
   Settings result;
   Reading reading{.rest = text, .name = name, .settings = result, .line = 0, .error = {}, .set_in = {}};

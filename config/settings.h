@@ -48,6 +48,9 @@ std::string read_settings(const std::string& path, Settings& settings);
 // The same for text that is already in memory; `name` stands in for the file's in errors.
 std::string parse_settings(std::string_view text, const std::string& name, Settings& settings);
 
+// The keys that a file may have.
+std::vector<std::string_view> settings_keys();
+
 // What a program without --config uses: the default file where it exists, else the defaults.
 std::string read_default_settings(Settings& settings);
 

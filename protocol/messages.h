@@ -363,6 +363,9 @@ struct RunRequest {
   JobOptions options;
   std::uint8_t chosen = 0;  // the user named the GPUs himself: it is not placed
   DeviceSet devices = {};   // that it can open; empty: it is not known
+  // From root or SlurmUser only: for a batch system that has counted the units. The tenant is that of `uid`.
+  std::uint8_t vouched = 0;
+  std::uint32_t uid = 0;
 };
 struct RunReply {
   static constexpr MessageType kType = MessageType::run_reply;

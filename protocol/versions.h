@@ -21,10 +21,9 @@ struct AddedField {
   AddedField { version, Body::kType, offsetof(Body, field), sizeof(Body{}.field) }
 
 inline constexpr AddedField kAddedFields[] = {
-    SHAREDGPU_ADDED(5, Usage, job_host_limit),
-    SHAREDGPU_ADDED(5, RunRequest, devices),
-    SHAREDGPU_ADDED(5, RegisterJob, devices),
-    SHAREDGPU_ADDED(5, RegisterJob, whole),
+    SHAREDGPU_ADDED(5, Usage, job_host_limit), SHAREDGPU_ADDED(5, RunRequest, devices),
+    SHAREDGPU_ADDED(5, RegisterJob, devices),  SHAREDGPU_ADDED(5, RegisterJob, whole),
+    SHAREDGPU_ADDED(6, RunRequest, vouched),   SHAREDGPU_ADDED(6, RunRequest, uid),
 };
 
 #undef SHAREDGPU_ADDED

@@ -36,6 +36,7 @@ constexpr char kSocket[] = "SHAREDGPU_SOCKET";
 constexpr char kArbiterTimeout[] = "SHAREDGPU_ARBITER_TIMEOUT";
 constexpr char kOnNoArbiter[] = "SHAREDGPU_ON_NO_ARBITER";
 constexpr char kGpus[] = "SHAREDGPU_GPUS";
+constexpr char kQsubGres[] = "SHAREDGPU_QSUB_GRES";
 constexpr char kVisible[] = "CUDA_VISIBLE_DEVICES";
 
 struct SlurmStep {
@@ -135,6 +136,16 @@ void remove_leaked_gpus(spank_t spank) {
   spank_unsetenv(spank, kGpus);
 }
 
+// What qsub (etc/slurm-torque) had to say in sbatch's environment was for this job, not for those that it
+// submits.
+void remove_request(spank_t spank) {
+  const std::string request = get_variable(spank, kQsubGres);
+  if (request.empty()) return;
+  for (const char* name : {"SBATCH_GRES", "SALLOC_GRES"})
+    if (get_variable(spank, name) == request) spank_unsetenv(spank, name);
+  spank_unsetenv(spank, kQsubGres);
+}
+
 // What the user had put into CUDA_VISIBLE_DEVICES was meant for another place: the job's GPUs are chosen
 // here. What gres/gpu has put there is the job's own, and comes first.
 void show_gpus(spank_t spank, const SlurmStep& step, const RegisterReply& reply) {
@@ -196,6 +207,7 @@ void remote_init(spank_t spank) { register_options(spank); }
 void remote_init_post_opt(spank_t spank, int count, char** arguments) {
   SlurmStep step = read_step(spank);
   if (step.name.step == kExternStep) return;  // runs no program; its environment is not the GRES plugin's
+  remove_request(spank);
   remove_leaked_gpus(spank);
   if (step.units == 0) {
     remove_leaked(spank);

@@ -4,6 +4,7 @@
 // The command replaces this process, so signals and the exit status are its own. The connection stays open in
 // it and in what it starts: the tenant lives as long as the last of them.
 #include <fcntl.h>
+#include <pwd.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -30,6 +31,8 @@ struct Arguments {
   std::string backend;
   int priority = 0;
   unsigned gpus = 0;  // not given
+  std::string user;
+  unsigned units = 0;  // not given
   std::vector<std::string> command;
 };
 
@@ -64,6 +67,7 @@ std::string read_options(const Arguments& arguments, JobOptions& options) {
       return "--memory: '" + arguments.memory + "' is not a size (such as 24GiB)";
     options.memory = *size;
   }
+  options.units = arguments.units;
   if (!arguments.share.empty() && !parse_share(arguments.share, options))
     return "--share: '" + arguments.share + "' is not a share (REQUEST[:LIMIT], in percent)";
   if (!arguments.backend.empty()) {
@@ -77,6 +81,18 @@ std::string read_options(const Arguments& arguments, JobOptions& options) {
     else
       return "--backend: '" + arguments.backend + "' is not one of swap, managed, native";
   }
+  return {};
+}
+
+// Whose tenant it is to be, where somebody vouches for it. Returns an empty string or what is wrong.
+std::string read_voucher(const Arguments& arguments, RunRequest& request) {
+  if (arguments.user.empty() && arguments.units == 0) return {};
+  request.vouched = 1;
+  request.uid = getuid();
+  if (arguments.user.empty()) return {};
+  const passwd* user = getpwnam(arguments.user.c_str());
+  if (user == nullptr) return "--user: there is no user '" + arguments.user + "'";
+  request.uid = user->pw_uid;
   return {};
 }
 
@@ -97,17 +113,16 @@ void read_environment(Settings& settings) {
 
 // Connects and asks, for at most `patience`: the arbiter may just be starting. Returns an empty string, or
 // why there is no tenant.
-std::string ask_for_tenant(const Settings& settings, const JobOptions& options, Channel& channel,
-                           RunReply& reply) {
+std::string ask_for_tenant(const Settings& settings, RunRequest request, Channel& channel, RunReply& reply) {
   if (int error = connect_patiently(settings.socket.c_str(), settings.arbiter_timeout, channel))
     return "no arbiter at " + settings.socket + ": " + std::strerror(error);
   Message message;
   UniqueFd ignored;
   const char* devices = std::getenv("SHAREDGPU_DEVICES");  // of the Slurm step that this runs in
-  auto question = Message::of(RunRequest{.options = options,
-                                         .chosen = user_chose(),
-                                         .devices = parse_devices(devices == nullptr ? "" : devices)});
-  if (int error = ask(channel, question, answer_patience(settings.arbiter_timeout), message, ignored))
+  request.chosen = user_chose();
+  request.devices = parse_devices(devices == nullptr ? "" : devices);
+  if (int error =
+          ask(channel, Message::of(request), answer_patience(settings.arbiter_timeout), message, ignored))
     return "the arbiter at " + settings.socket + " does not answer: " + std::strerror(error);
   if (message.type == MessageType::refused) {
     auto refused = message.as<Refused>();
@@ -146,6 +161,7 @@ void set_environment(const Settings& settings, const RunReply& reply, const std:
   auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(settings.arbiter_timeout);
   setenv("SHAREDGPU_SOCKET", settings.socket.c_str(), 1);
   setenv("SHAREDGPU_TOKEN", hex(reply.token).c_str(), 1);
+  setenv("SHAREDGPU_RUN", std::to_string(reply.tenant.value).c_str(), 1);
   setenv("SHAREDGPU_ARBITER_TIMEOUT", std::to_string(timeout.count()).c_str(), 1);
   setenv("SHAREDGPU_ON_NO_ARBITER", settings.on_no_arbiter == OnNoArbiter::fail ? "fail" : "plain", 1);
   preload(library);
@@ -169,21 +185,23 @@ int execute(const std::vector<std::string>& command) {
 int run(const Arguments& arguments) {
   Settings settings;
   if (!load_settings(arguments.config, settings)) return 2;
-  JobOptions options;
-  if (std::string error = read_options(arguments, options); !error.empty()) {
-    complain(error);
-    return 2;
-  }
+  RunRequest request;
+  for (const std::string& error :
+       {read_options(arguments, request.options), read_voucher(arguments, request)})
+    if (!error.empty()) {
+      complain(error);
+      return 2;
+    }
   read_environment(settings);
   std::string library = find_sibling("../lib/sharedgpu/libsharedgpu.so", "../interposer/libsharedgpu.so");
   Channel channel;
   RunReply reply;
   std::string trouble = library.empty() ? "libsharedgpu.so is not where it was installed"
-                                        : ask_for_tenant(settings, options, channel, reply);
+                                        : ask_for_tenant(settings, request, channel, reply);
   if (trouble.empty()) {
     fcntl(channel.fd(), F_SETFD, 0);
-    if (std::string problem = shortfall(reply.gpus, options.gpus); !problem.empty())
-      complain("--gpus " + std::to_string(options.gpus) + ": " + problem);
+    if (std::string problem = shortfall(reply.gpus, arguments.gpus); !problem.empty())
+      complain("--gpus " + std::to_string(arguments.gpus) + ": " + problem);
     set_environment(settings, reply, library);
   } else if (settings.on_no_arbiter == OnNoArbiter::fail) {
     complain(trouble);
@@ -206,6 +224,10 @@ void add_run(CLI::App& app, int& status) {
   command->add_option("--priority", arguments->priority, "Higher goes first")->type_name("N");
   command->add_option("--backend", arguments->backend, "swap, managed or native")->type_name("BACKEND");
   command->add_option("--gpus", arguments->gpus, "GPUs that it spans (default 1)")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--user", arguments->user, "For root: whose tenant it is")->type_name("NAME");
+  command->add_option("--units", arguments->units, "For root: the units that it counts with (default 1)")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
   command->add_option("command", arguments->command, "The command and its arguments")

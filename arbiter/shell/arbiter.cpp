@@ -362,13 +362,17 @@ void Arbiter::pass_on(const Loans::Passed& passed, int descriptor) {
 void Arbiter::hear_run_request(Client& client, const RunRequest& request) {
   if (client.role != Role::none) return client.connection->close("a run within a session");
   if (!plausible(request.options)) return client.connection->close("options with impossible numbers");
+  const uid_t peer = client.connection->peer().uid;
+  const bool vouched = request.vouched != 0;
+  if (vouched && !administrators_->has(peer))
+    return refuse(client, "only an administrator vouches for units or another user");
   TenantName name;
   if (getrandom(name.run.bytes, sizeof name.run.bytes, 0) != sizeof name.run.bytes)
     return refuse(client, "no random numbers");
-  TenantInfo& tenant = known_or_new(name, client.connection->peer().uid);
+  TenantInfo& tenant = known_or_new(name, vouched ? request.uid : peer);
   tenant.anchored = true;
   tenant.options = request.options;
-  tenant.options.units = 0;  // nobody vouches for more: it counts as one
+  if (!vouched) tenant.options.units = 0;  // nobody vouches for more: it counts as one
   record({.at = now(), .what = OptionsRecord{.tenant = tenant.id, .options = tenant.options}});
   flush_ledger();
   client.role = Role::run;
@@ -376,8 +380,10 @@ void Arbiter::hear_run_request(Client& client, const RunRequest& request) {
   client.label = tenant.label() + ", pid " + std::to_string(client.connection->peer().pid);
   RunReply reply{.token = name.run, .tenant = tenant.id};
   if (request.chosen == 0)
-    reply.gpus =
-        place(client, tenant.id, {.units = 1, .gpus = request.options.gpus, .devices = request.devices});
+    reply.gpus = place(client, tenant.id,
+                       {.units = std::max(tenant.options.units, 1u),
+                        .gpus = request.options.gpus,
+                        .devices = request.devices});
   client.connection->send(Message::of(reply));
 }
 

@@ -644,6 +644,12 @@ TEST_CASE("What others may not do") {
   root.say(suspension);
   CHECK(root.hear<SuspendReply>().accepted == 1);
   RunToken token = new_run(root);
+  Client batch_system(daemon);
+  RunRequest vouched;
+  vouched.vouched = 1;
+  vouched.uid = 4321;
+  batch_system.say(vouched);
+  const RunReply users = batch_system.hear<RunReply>();
 
   REQUIRE(chmod(daemon.folder().c_str(), 0755) == 0);
   pid_t child = fork();
@@ -663,7 +669,12 @@ TEST_CASE("What others may not do") {
     if (!ask(Message::of(suspension), answer) || answer.as<SuspendReply>().accepted != 0) _exit(5);
     // Another user's token makes no member of the run.
     if (!ask(Message::of(hello_of(token)), answer) || answer.type != MessageType::welcome) _exit(3);
-    _exit(answer.as<Welcome>().tenant == TenantId{2} ? 4 : 0);
+    if (answer.as<Welcome>().tenant == TenantId{2}) _exit(4);
+    // But one that an administrator has vouched for is the user's, who vouches for nothing.
+    if (!ask(Message::of(hello_of(users.token)), answer) || answer.type != MessageType::welcome) _exit(5);
+    if (answer.as<Welcome>().tenant != users.tenant) _exit(6);
+    if (!ask(Message::of(vouched), answer) || answer.type != MessageType::refused) _exit(7);
+    _exit(0);
   }
   int status = 0;
   REQUIRE(waitpid(child, &status, 0) == child);

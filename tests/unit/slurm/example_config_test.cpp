@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The example etc/sharedgpu.conf says of itself that it holds every key with its default.
+// The example etc/sharedgpu.conf says of itself that it holds every key with its default; the man page has
+// them too.
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <regex>
@@ -8,6 +9,27 @@
 #include "config/settings.h"
 
 using namespace sharedgpu;
+
+namespace {
+
+std::string text_of(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+TEST_CASE("every key is in the example configuration and in the man page") {
+  const std::string example = text_of(SHAREDGPU_ETC "/sharedgpu.conf");
+  const std::string manual = text_of(SHAREDGPU_ETC "/../docs/man/sharedgpu.conf.5");
+  REQUIRE(settings_keys().size() > 10);
+  for (std::string_view key : settings_keys()) {
+    CAPTURE(key);
+    CHECK(example.find("\n#" + std::string(key) + "=") != std::string::npos);
+    CHECK(manual.find("\n.B " + std::string(key) + "=") != std::string::npos);
+  }
+}
 
 TEST_CASE("the example configuration is valid, and shows the defaults") {
   Settings settings;

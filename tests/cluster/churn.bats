@@ -1,0 +1,147 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Jobs that are submitted, cancelled and requeued at random over two nodes, while slurmds and the arbiter are killed
+# now and then: at the end nothing of them is left, and nothing is counted twice.
+#
+#   CHURN_JOBS   how many (default 30; a thousand take some ten minutes)
+#   CHURN_SEED   of the random choices (default 1); what they meet depends on time as well
+
+bats_require_minimum_version 1.5.0
+load lib/jobs
+setup() { cluster_setup; }
+teardown() { cluster_teardown; }
+
+# What a node's jobs have in files, sockets and shared memory, apart from what daemons keep while they live.
+files_left() {
+  # Slurm's own state of a node has other names after each restart.
+  find "$dir/spool" "$dir/run" "$dir/prefix" "$SIMGPU_STATE"* -not -name 'cred_state*' -not -name 'hwloc_topo*' | sort
+}
+# Folders of jobs in any hierarchy.
+groups_left() { find /sys/fs/cgroup -type d -path "*$name*" -name 'job_*' 2>/dev/null; }
+# Processes that run a test program, or a slurmstepd of this cluster.
+processes_left() {
+  local pid
+  for pid in /proc/[0-9]*; do
+    [[ $(readlink "$pid/exe") != "$dir/programs/"* ]] || echo "$pid: $(tr '\0' ' ' <"$pid/cmdline")"
+    [[ $(tr '\0' ' ' <"$pid/cmdline") != *slurmstepd* ]] || ! grep -qzxF "SLURM_CONF=$SLURM_CONF" "$pid/environ" || echo "$pid"
+  done 2>/dev/null
+}
+# What the arbiter holds of processes and jobs: none of these has a use while there are none.
+descriptors_left() { find "/proc/$(arbiter_pid)/fd" -lname '*pidfd*' -o -lname '*memfd*' -o -lname '/proc/*' | wc -l; }
+sockets_of_arbiter() { find "/proc/$(arbiter_pid)/fd" -lname 'socket:*' | wc -l; }
+tenants_left() {
+  sharedgpu status --json | jq -c '(.tenants[] | select((.sessions | length) > 0 or .lease or (.placed | length) > 0)),
+    (.gpus[] | select(.units > 0 or .resident_bytes > 0 or .footprint_bytes > 0 or .promised_bytes > 0))'
+}
+files_are_as_before() { diff -q "$dir/before" <(files_left) >/dev/null; }
+is_empty() { [[ -z $("$@") ]]; }
+none() { [[ $("$@") == 0 ]]; }
+nodes_are_idle() { [[ $(sinfo -h -N -o %T | sort -u) == idle ]]; }
+
+# some_job NUMBER [SQUEUE_OPTION...]: the one that the number chooses. RANDOM in a subshell knows of no seed.
+some_job() {
+  local jobs
+  mapfile -t jobs < <(squeue -h -o %i "${@:2}")
+  ((${#jobs[@]} == 0)) || echo "${jobs[$1 % ${#jobs[@]}]}"
+}
+
+submit_some() {
+  local size="$((RANDOM % 4 * 10 + 10))%" options=(--mem=1G --requeue --gres=sharedgpu:$((RANDOM % 3 + 1)))
+  case $((RANDOM % 9)) in
+    0) submit "${options[@]}" -- sleep 10 ;;
+    1) submit "${options[@]}" -- $hold "$size" --seconds 10 ;;
+    # Both nodes are this host, and so its two tasks are one tenant.
+    2) submit "${options[@]}" -N2 -- srun $hold "$size" --seconds 1 ;;
+    3) submit "${options[@]}" -- bash -c "srun $hold $size --seconds 1; srun $hold $size --seconds 1" ;;
+    4) submit "${options[@]}" -- bash -c "$hold $size --seconds 10 & $hold 10% --seconds 1" ;;
+    5) submit "${options[@]}" -- bash -c "trap '' TERM; $hold $size --seconds 3" ;;
+    # Its time is over after a minute, if nothing else happens to it before.
+    6) submit "${options[@]}" --time=1 -- $hold "$size" --seconds 300 ;;
+    *) submit "${options[@]}" -- $hold "$size" --seconds 1 ;;
+  esac
+}
+
+cancel_some() {
+  local number=$RANDOM how=() job
+  job=$(some_job "$number")
+  ((RANDOM % 3)) || how=(--full --signal=KILL)
+  if [[ $job ]]; then scancel "${how[@]}" "$job" 2>/dev/null || true; fi
+}
+
+requeue_some() {
+  local number=$RANDOM job
+  job=$(some_job "$number" -t RUNNING)
+  # Slurm lets a requeued job wait for two minutes.
+  if [[ $job ]] && scontrol requeue "$job" 2>/dev/null; then
+    requeued=$((requeued + 1))
+    scontrol update job="$job" StartTime=now 2>/dev/null || true
+  fi
+}
+
+kill_some_daemon() {
+  local daemon=slurmd$((RANDOM % 2 + 1))
+  if ((RANDOM % 2)); then
+    kill -9 "$(arbiter_pid)" || true
+  else
+    "$CLUSTER" kill "$dir" "$daemon"
+    # Its node may be busy with what the last one began; in the end it must be idle.
+    CLUSTER_PATIENCE=2 "$CLUSTER" start "$dir" "$daemon" 2>/dev/null || true
+  fi
+}
+
+# The lease seconds of jobs by the ledger, as "JOB SECONDS", for one GPU.
+by_ledger() { sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --by tenant --format json | jq -r '.[] | "\(.tenant | ltrimstr("job ")) \(.lease_seconds)"'; }
+# Jobs that ended right in one go, as "JOB SECONDS ELAPSED STEPS". Nodes add up, and for both of them the one arbiter of
+# this host tells all that it knows: so jobs of two nodes say nothing here.
+by_sacct() {
+  sacct -n -P -D -S now-1days -o JobIDRaw,State,ElapsedRaw,TRESUsageInTot%200,NNodes | awk -F'|' '
+    { split($1, part, "."); job = part[1] }
+    part[2] == "" { runs[job]++; right[job] = $2 == "COMPLETED" && $5 == 1; elapsed[job] = $3 }
+    match($4, /sharedgpu_lease=[0-9]+/) { lease[job] += substr($4, RSTART + 16, RLENGTH - 16); steps[job]++ }
+    END { for (job in right) if (right[job] && runs[job] == 1) print job, lease[job] + 0, elapsed[job], steps[job] + 0 }'
+}
+
+@test "a crowd of jobs that come, are cancelled and requeued leaves nothing" {
+  jobs=${CHURN_JOBS:-30} requeued=0
+  RANDOM=${CHURN_SEED:-1}
+  name=$(scontrol show config | sed -n 's/^ClusterName *= //p')
+  srun --gres=sharedgpu:1 true # starts the arbiter where it is not there
+  wait_until 20 is_empty processes_left
+  files_left >"$dir/before"
+  sockets=$(sockets_of_arbiter)
+
+  for ((i = 1; i <= jobs; ++i)); do
+    submit_some >/dev/null
+    ((RANDOM % 3)) || cancel_some
+    ((RANDOM % 4)) || requeue_some
+    ((i % (jobs < 200 ? 10 : 50))) || kill_some_daemon
+    # More than fit, so that some are cancelled while they wait.
+    while (($(squeue -h | wc -l) > 24)); do sleep 0.2; done
+  done
+  # Most end by themselves; who was requeued may be told to wait for long.
+  wait_until 15 nodes_are_idle 2>/dev/null || true
+  scancel --user=root
+  wait_until 60 no_jobs
+  echo "# $jobs jobs, $requeued requeued; $(sacct -n -X -S now-1days -o State%20 | sort | uniq -c | xargs)" >&3
+
+  wait_until 30 nodes_are_idle
+  wait_until 20 is_empty processes_left || { processes_left; false; }
+  wait_until 20 is_empty groups_left || { groups_left; false; }
+  wait_until 20 is_empty tenants_left || { tenants_left; false; }
+  wait_until 20 none descriptors_left || { ls -l "/proc/$(arbiter_pid)/fd"; false; }
+  [ "$(sockets_of_arbiter)" -le "$sockets" ]
+  wait_until 20 files_are_as_before || { diff "$dir/before" <(files_left); false; }
+  [ "$("$SHAREDGPU_BUILD/tests/simgpu/simgpu-info" "$SIMGPU_STATE" | sed -n 's/^used //p')" = 0 ]
+
+  ! grep -H CUDA_ERROR "$dir"/jobs/*
+
+  # Each job's time once: by the ledger, by sacct to a second for each step, and never more than the job took.
+  sleep 3
+  join <(by_ledger | sort) <(by_sacct | sort) >"$dir/both"
+  echo "# $(wc -l <"$dir/both") jobs compared" >&3
+  [ -s "$dir/both" ]
+  awk '{ apart = $2 - $3; if (apart < 0) apart = -apart
+         if (apart > $5 || $2 > $4 + 1) { print "job " $1 ": ledger " $2 ", sacct " $3 " in " $5 " steps, elapsed " $4; bad = 1 } }
+       END { exit bad }' "$dir/both"
+  ! sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --by turn --format json | jq -e 'any(.[]; .open)'
+}

@@ -1,0 +1,39 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Slurm's own qsub, with the wrapper of etc/slurm-torque before it.
+
+bats_require_minimum_version 1.5.0
+load lib/jobs
+setup() {
+  cluster_setup
+  qsub="$dir/prefix/share/sharedgpu/etc/slurm-torque/qsub"
+}
+teardown() { cluster_teardown; }
+
+gres_of() { scontrol show job "$1" | sed -n 's/.*TresPerNode=\(gres[:/]\)\?//p'; }
+
+# script LINE...: a job script of these lines that holds device memory and says what it would pass on.
+script() {
+  printf '%s\n' '#!/bin/bash' "$@" "#PBS -o $dir/jobs/out -j oe" "$hold 50% --seconds 1" \
+    'echo "cpus=$SLURM_CPUS_ON_NODE units=$SHAREDGPU_UNITS passes=[$SBATCH_GRES$SHAREDGPU_QSUB_GRES]"' >"$dir/jobs/script"
+}
+
+@test "qsub -l gres=sharedgpu:1 and the other resources beside it, and nothing of it is passed on" {
+  script
+  job=$("$qsub" -o "$dir/jobs/out" -j oe -V -l nodes=1:ppn=2,gres=sharedgpu:1 "$dir/jobs/script")
+  [ "$(gres_of "$job")" = sharedgpu:1 ]
+  expect_state "$job" COMPLETED
+  output_has out "$verified"
+  output_has out "cpus=2 units=1 passes=[]"
+}
+
+@test "#PBS -l gres= in the script, beside #SBATCH lines; the command line comes first; without the wrapper it is lost" {
+  script '#SBATCH --comment=both' '#PBS -N named -l nodes=1:ppn=2,gres=sharedgpu:2'
+  hold_it() { "$1" -h -o /dev/null -e /dev/null "${@:2}" "$dir/jobs/script"; }
+  job=$(hold_it "$qsub")
+  [ "$(gres_of "$job")" = sharedgpu:2 ]
+  [[ $(scontrol show job "$job") == *Comment=both* ]]
+  [ "$(gres_of "$(hold_it "$qsub" -l gres=sharedgpu:3 -l walltime=10:00)")" = sharedgpu:3 ]
+  # Slurm drops it without a word; when it no longer does, the wrapper can go.
+  [ -z "$(gres_of "$(hold_it qsub -l gres=sharedgpu:3)")" ]
+}

@@ -1,0 +1,130 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Jobs of batch systems without plugins of ours: TORQUE's scripts, called as TORQUE documents it; the hook of OpenPBS,
+# with a stand-in for the module that OpenPBS gives it; the wrapper of Slurm's qsub, with a stand-in for that.
+load helpers
+
+etc=$BATS_TEST_DIRNAME/../../etc
+user=nobody
+resources="neednodes=1:ppn=2,nodes=1:ppn=2,gres=sharedgpu:2+matlab:1,walltime=01:00:00"
+
+batch_setup() {
+  [[ $(id -u) == 0 ]] || skip "needs root to become another user"
+  start_arbiter
+  chmod 755 "$DIR"
+  export SHAREDGPU SHAREDGPU_JOBS=$DIR/jobs
+}
+prologue() { "$etc/torque/prologue" "$1" "$user" nogroup STDIN "$resources" batch ""; }
+epilogue() { "$etc/torque/epilogue" "$1" "$user" nogroup STDIN 4711 "$resources" "walltime=00:00:01" batch "" 0; }
+as_user() { setpriv --reuid "$user" --regid nogroup --clear-groups "$@"; }
+
+# tenants_are UNITS PROCESSES: one tenant of the user's; without arguments: none.
+tenants_are() {
+  json_is "[[t['uid'], t['units'], len(t['pids'])] for t in s['tenants']]" "[${1:+[$(id -u "$user"), $1, $2]}]"
+}
+nothing_left() { tenants_are && [[ -z $(ls -A "$SHAREDGPU_JOBS") ]] && ! pgrep -f "job hold $1 "; }
+# A job's name that no other run of these tests has.
+name() { echo "$1.${DIR##*.}"; }
+
+# hook EVENT: see openpbs/pbs.py.
+hook() {
+  sed "s|@PREFIX@/share/sharedgpu/etc|$etc|" "$etc/openpbs/sharedgpu.py.in" >"$DIR/hook.py"
+  python3 "$BATS_TEST_DIRNAME/openpbs/pbs.py" "$DIR/hook.py" "$1"
+}
+job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpus=1:sharedgpu=1)+(node1[0]:ncpus=1:sharedgpu=2)+(node1[1]:sharedgpu=1)"}' "$1" "$user"; }
+
+@test "TORQUE: the tasks of a job are one tenant of its user, with its units, and its end says how long it held a lease" {
+  batch_setup
+  job=$(name 12)
+  prologue "$job"
+  tenants_are 2 0
+  export PBS_JOBID=$job
+  for task in 1 2; do
+    as_user "$etc/torque/job_starter" "$PROGRAMS/hold" --bytes 40% --seconds 2 --verify >"$DIR/$task.out" 2>&1 3>&- &
+    PIDS[$task]=$!
+  done
+  until_true 20 tenants_are 2 2
+  wait "${PIDS[1]}" && wait "${PIDS[2]}"
+  grep -q "every byte verified" "$DIR/1.out"
+  run -0 epilogue "$job"
+  [[ $output =~ ^"sharedgpu: job $job held a lease on this node for "[1-9][0-9.]*s$ ]]
+  until_true 20 nothing_left "$job"
+}
+
+@test "TORQUE: units by PBS_RESOURCE_GRES; another job's environment is not readable; a job without units runs as it is" {
+  batch_setup
+  job=$(name 13)
+  PBS_RESOURCE_GRES=sharedgpu:h200:3 prologue "$job"
+  tenants_are 3 0
+  run setpriv --reuid daemon --regid daemon --clear-groups cat "$SHAREDGPU_JOBS/$job"
+  [[ $status != 0 && $output == *"Permission denied"* ]]
+  # Nothing is left of an earlier one of the same name.
+  PBS_RESOURCE_GRES=sharedgpu prologue "$job"
+  tenants_are 1 0
+  epilogue "$job"
+  resources=nodes=1 prologue 14.server
+  until_true 20 nothing_left "$job"
+  run -0 env PBS_JOBID=14.server "$etc/torque/job_starter" sh -c 'echo "[$SHAREDGPU_TOKEN$LD_PRELOAD] $1"' sh "two words"
+  [ "$output" = "[] two words" ]
+  run -0 epilogue 14.server
+  [ -z "$output" ]
+}
+
+@test "TORQUE: without an arbiter the job is started all the same" {
+  export SHAREDGPU SHAREDGPU_JOBS=$DIR/jobs SHAREDGPU_ARBITER_TIMEOUT=100
+  # One that cannot start, since its folder is a file.
+  printf '%s\n' '#!/bin/sh' 'case $1 in supervise) exit 1 ;; esac' "exec $SHAREDGPU \"\$@\"" >"$DIR/command"
+  chmod 755 "$DIR/command"
+  SHAREDGPU=$DIR/command run -0 prologue 15.server
+  [[ $output == *"job 15.server: "*"no arbiter"*"runs without sharing"* ]]
+  [ -z "$(ls -A "$SHAREDGPU_JOBS")" ]
+}
+
+@test "OpenPBS: the hook makes the tenant with this node's units, hands it to each task, and ends it" {
+  batch_setup
+  job=$(name 7)
+  hook "{\"type\": \"execjob_begin\", $(job_of "$job")}"
+  tenants_are 3 0
+  mapfile -t env < <(hook "{\"type\": \"execjob_launch\", \"env\": {\"LD_PRELOAD\": \"libm.so.6\"}, $(job_of "$job")}")
+  [[ " ${env[*]} " == *" LD_PRELOAD=libm.so.6:$PRELOAD "* ]]
+  as_user env "${env[@]}" "$PROGRAMS/hold" --bytes 40% --seconds 1 >"$DIR/task.out" 2>&1 3>&- &
+  PIDS[task]=$!
+  until_true 20 tenants_are 3 1
+  wait "${PIDS[task]}"
+  run -0 hook "{\"type\": \"execjob_end\", $(job_of "$job")}"
+  [[ $output == *"job $job held a lease on this node for "* ]]
+  until_true 20 nothing_left "$job"
+}
+
+@test "OpenPBS: a job without units is left alone; one that the node has lost is ended; no failure of ours rejects a job" {
+  batch_setup
+  hook '{"type": "execjob_begin", "job": {"id": "8.server", "euser": "nobody", "exec_vnode": "(node1:ncpus=1)"}}'
+  hook '{"type": "execjob_launch", "env": {}, "job": {"id": "8.server"}}'
+  tenants_are
+  job=$(name 9)
+  hook "{\"type\": \"execjob_begin\", $(job_of "$job")}"
+  hook "{\"type\": \"exechost_periodic\", \"job_list\": {\"$job\": {}}}"
+  tenants_are 3 0
+  hook '{"type": "exechost_periodic", "job_list": {}}'
+  until_true 20 nothing_left "$job"
+  run -0 hook '{"type": "execjob_begin", "job": {"id": "../9", "euser": "nobody", "exec_vnode": "(node1:sharedgpu=1)"}}'
+  [[ $output == *usage* ]]
+  run -0 hook '{"type": "execjob_begin", "job": {}}'
+  [[ $output == *AttributeError* ]]
+}
+
+@test "Slurm's qsub: the wrapper passes on what it does not know of, and takes gres= out" {
+  export QSUB=$DIR/qsub
+  printf '%s\n' '#!/bin/bash' 'printf "<%s>" "$SBATCH_GRES" "$SALLOC_GRES" "$@"' >"$QSUB"
+  chmod 755 "$QSUB"
+  wrapped() { run "$etc/slurm-torque/qsub" "${@:2}"; [ "$output" = "$1" ] || { echo "$output"; return 1; }; }
+  wrapped "<sharedgpu:1><><-l><nodes=1:ppn=2><-l><walltime=1><-pe><shm><4><-j><oe><-V><s><a b><-l>" \
+    -l nodes=1:ppn=2,gres=sharedgpu:1 -l walltime=1 -pe shm 4 -j oe -V s "a b" -l
+  wrapped "<><gpu:1,sharedgpu:2><-I>" -I -l gres=gpu:1+sharedgpu:2
+  wrapped "<sharedgpu:7><><-b><y><sleep><3>" -l=gres=sharedgpu:7 -b y sleep 3
+  wrapped "<><><--unknown><s>" --unknown s
+  SBATCH_GRES=sharedgpu:1 SHAREDGPU_QSUB_GRES=sharedgpu:1 wrapped "<><><s>" s
+  SBATCH_GRES=sharedgpu:1 wrapped "<sharedgpu:1><><s>" s
+  wrapped "qsub: accelerators cannot stand beside gres=sharedgpu:1; ask for them as gres=gpu:COUNT+sharedgpu:1" \
+    -l naccelerators=1,gres=sharedgpu:1 s
+}
