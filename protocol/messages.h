@@ -53,6 +53,7 @@ enum class MessageType : std::uint16_t {
   register_job = 34,
   lease_query = 35,
   set = 37,
+  suspend_job = 38,
   // any process of a tenant -> arbiter
   gpu_query = 36,
   // arbiter -> session
@@ -76,6 +77,7 @@ enum class MessageType : std::uint16_t {
   lease_reply = 75,
   gpu_reply = 76,
   set_reply = 82,
+  suspend_reply = 83,
 };
 
 // Names a run that the arbiter issued with run_reply; 128 random bits. Zero: none.
@@ -430,6 +432,18 @@ struct RegisterReply {
   // So many of them, the first, are those it holds whole; none where the list has no room for all and a
   // shared one, or the arbiter does not know all.
   std::uint32_t whole = 0;
+};
+
+// From slurmstepd, as root or SlurmUser only: Slurm stops the job's processes in a moment, or lets them go
+// on. The job leaves the GPU meanwhile, as far as it comes.
+struct SuspendJob {
+  static constexpr MessageType kType = MessageType::suspend_job;
+  StepName step;
+  std::uint8_t suspended = 0;
+};
+struct SuspendReply {
+  static constexpr MessageType kType = MessageType::suspend_reply;
+  std::uint8_t accepted = 0;
 };
 
 // What one step comes to on this node so far, all GPUs and finished sessions included. Root, SlurmUser or

@@ -60,9 +60,13 @@ extern "C" int slurm_spank_init_post_opt(spank_t spank, int count, char* argumen
   });
 }
 
-// This and the next in slurmstepd alone.
+// These three in slurmstepd alone.
 extern "C" int slurm_spank_task_init(spank_t spank, int, char*[]) {
   return guarded([&] { remote_task_init(spank); });
+}
+
+extern "C" int slurm_spank_task_post_fork(spank_t spank, int, char*[]) {
+  return guarded([&] { remote_task_post_fork(spank); });
 }
 
 extern "C" int slurm_spank_task_exit(spank_t spank, int, char*[]) {

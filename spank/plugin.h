@@ -46,6 +46,7 @@ void slurmd_init(int count, char** arguments);
 void remote_init(spank_t spank);
 void remote_init_post_opt(spank_t spank, int count, char** arguments);
 void remote_task_init(spank_t spank);
+void remote_task_post_fork(spank_t spank);
 void remote_task_exit(spank_t spank);
 void job_script_prolog(int count, char** arguments);
 

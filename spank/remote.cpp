@@ -19,6 +19,7 @@
 #include "spank/preload.h"
 #include "spank/siblings.h"
 #include "spank/step.h"
+#include "spank/suspension.h"
 
 namespace sharedgpu {
 namespace {
@@ -235,6 +236,13 @@ void remote_task_init(spank_t spank) {
   int task = 0;
   if (notice.empty() || spank_get_item(spank, S_TASK_ID, &task) != ESPANK_SUCCESS || task != 0) return;
   if (write(STDERR_FILENO, notice.data(), notice.size()) < 0) return;  // nobody is left to be told
+}
+
+// As root, in slurmstepd, whose threads begin only now: a fork takes none along.
+void remote_task_post_fork(spank_t spank) {
+  pid_t task = 0;
+  if (published.units == 0 || spank_get_item(spank, S_TASK_PID, &task) != ESPANK_SUCCESS) return;
+  watch_for_suspension({.job = published.job, .step = published.step}, published_socket, task);
 }
 
 void remote_task_exit(spank_t spank) {

@@ -28,6 +28,12 @@ std::string prefix() {
 std::string interposer_path() { return prefix() + "/lib/sharedgpu/libsharedgpu.so"; }
 std::string command_path() { return prefix() + "/bin/sharedgpu"; }
 
+void stay_loaded() {
+  Dl_info info = {};
+  if (dladdr(reinterpret_cast<void*>(&stay_loaded), &info) != 0)
+    dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
 void* sibling_function(const char* file, const char* name) {
   void* plugin = dlopen((prefix() + "/lib/slurm/" + file).c_str(), RTLD_LAZY | RTLD_NOLOAD);
   if (plugin == nullptr) return nullptr;

@@ -10,6 +10,9 @@ namespace sharedgpu {
 std::string interposer_path();  // PREFIX/lib/sharedgpu/libsharedgpu.so
 std::string command_path();     // PREFIX/bin/sharedgpu
 
+// Keeps this plugin in memory, whatever Slurm does: for threads that run in it.
+void stay_loaded();
+
 // A function of another plugin of ours in this folder, where that one is loaded into this process already;
 // else null.
 void* sibling_function(const char* file, const char* name);

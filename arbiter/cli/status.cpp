@@ -103,14 +103,16 @@ void print_tenants(const Json& status) {
   for (const Json& tenant : status.at("tenants")) {
     std::string state = tenant.value("state", "");
     if (state == "out") state = tenant.value("wants", false) ? "waiting" : "idle";
-    double leaving = tenant.value("leaving_seconds", 0.0);
+    const bool stopped = tenant.value("stopped", false);
+    if (stopped) state = "stopped";
+    const double leaving = stopped ? 0 : tenant.value("leaving_seconds", 0.0);
     std::printf("%-16s %7u  %-8s %11s %11s %11s %11s %8.1fs  %-8s %s", tenant.value("name", "").c_str(),
                 tenant.value("uid", 0u), state.c_str(), size_of(tenant, "footprint_bytes").c_str(),
                 size_of(tenant, "resident_bytes").c_str(), size_of(tenant, "host_bytes").c_str(),
                 budget_of(tenant).c_str(), tenant.value("lease_seconds", 0.0),
                 gpus_of(status, tenant).c_str(), join(tenant.at("pids")).c_str());
     if (leaving >= 1) std::printf("  (asked to leave %.0f s ago)", leaving);
-    if (tenant.value("stuck", false)) std::printf("  (cannot evict)");
+    if (tenant.value("stuck", false) && !stopped) std::printf("  (cannot evict)");
     std::printf("\n");
   }
 }

@@ -25,9 +25,6 @@ inline bool drained(const Session& session) {
   return phase == Phase::out || (phase == Phase::leaving && session.released);
 }
 
-// It asks for a lease.
-inline bool waits(const Tenant* tenant) { return tenant->phase == Phase::out && tenant->wants(); }
-
 // What a tenant's way in takes, as measured, or guessed from its size where it has not been seen.
 Nanoseconds expected_handoff(const Tenant& tenant);
 

@@ -62,18 +62,20 @@ void Core::settle() {
     wake_at(grace_until_);
   } else {
     look_at_held_back();
+    for (auto& [id, tenant] : state_.tenants) take_from_stopped(tenant);
     for (auto& [uuid, gpu] : state_.gpus) gpu.usable = usable(gpu);
     std::vector<Domain> all = domains();
     for (Domain& domain : all) plan(domain);
     for (auto& [uuid, gpu] : state_.gpus) {
       expect_evictions(gpu);
       make_room(gpu);
+      evict_before_the_stop(gpu);
       refuse_the_last(gpu);
     }
     for (auto& [id, tenant] : state_.tenants) step_laggards(tenant);
     for (Domain& domain : all) {
       open_ready(domain);
-      const bool contended = std::any_of(domain.tenants.begin(), domain.tenants.end(), waits);
+      const bool contended = others_wait(domain);
       tell_contended(domain, contended);
       note_standing(domain, contended);
       watch_turn(domain);
@@ -81,6 +83,7 @@ void Core::settle() {
     }
     answer_requests();
   }
+  look_for_stopped();
   if (wake_ != Nanoseconds::max()) actions_.emplace_back(ArmTimer{.at = wake_});
 }
 
@@ -97,6 +100,13 @@ void Core::set_gate(Session& session, bool open) {
 Session* Core::find(SessionId id) {
   auto entry = state_.sessions.find(id);
   return entry == state_.sessions.end() ? nullptr : &entry->second;
+}
+
+// Of a session that has just said something.
+Session* Core::hear(SessionId id) {
+  Session* session = find(id);
+  if (session != nullptr) goes_on(*session);
+  return session;
 }
 
 void Core::on(const GpuFound& event) {
@@ -269,7 +279,7 @@ void Core::attach_resumed(Session& session) {
 }
 
 void Core::on(const From<Usage>& event) {
-  Session* session = find(event.session);
+  Session* session = hear(event.session);
   if (session == nullptr || session->gpu == nullptr) return;
   const Usage& usage = event.body;
   MemoryUse told = usage.use;
@@ -407,7 +417,7 @@ void Core::take_residency(Session& session, MemoryUse told) {
 }
 
 void Core::on(const From<Want>& event) {
-  Session* session = find(event.session);
+  Session* session = hear(event.session);
   if (session == nullptr || session->gate_open) return;  // it crossed the opening of the gate
   Tenant& tenant = *session->tenant;
   if (!tenant.wants()) {
@@ -421,14 +431,14 @@ void Core::on(const From<Want>& event) {
 }
 
 void Core::on(const From<Idle>& event) {
-  Session* session = find(event.session);
+  Session* session = hear(event.session);
   if (session == nullptr || !session->gate_open || event.body.epoch != session->epoch) return;
   session->idle_told = now_;
   session->idle = event.body.idle;
 }
 
 void Core::on(const From<Ready>& event) {
-  Session* session = find(event.session);
+  Session* session = hear(event.session);
   if (session == nullptr || session->gpu == nullptr) return;
   session->news = now_;
   Tenant& tenant = *session->tenant;
@@ -449,6 +459,7 @@ void Core::on(const From<Released>& event) {
   Tenant& tenant = *session->tenant;
   if (event.body.epoch != tenant.epoch || event.body.order != session->order) return;
   if (tenant.phase != Phase::leaving) return;
+  session->stopped = false;  // and nothing is left for which it would need its lease again
   take_residency(*session, event.body.use);
   note_drained(*session);
   session->released = true;
@@ -461,7 +472,7 @@ void Core::on(const From<Released>& event) {
 }
 
 void Core::on(const From<MemoryQuery>& event) {
-  Session* session = find(event.session);
+  Session* session = hear(event.session);
   if (session == nullptr || session->gpu == nullptr) return;
   Room seen = room(*session->gpu, session->tenant->id, session->tenant->cap, session->step);
   send(*session, MemoryView{.request = event.body.request, .total = seen.total, .free = seen.free});

@@ -39,6 +39,13 @@ struct Tuning {
   // those that have are let forward, see Step; and again after the pause, or longer.
   Nanoseconds step_after = std::chrono::milliseconds(100);
   Nanoseconds step_pause = std::chrono::milliseconds(2);
+  // Between two looks at whether a process is stopped that an answer is missing of.
+  Nanoseconds look = std::chrono::milliseconds(250);
+  // A tenant's lease is taken so long after its gates were closed, where its processes are stopped: what they
+  // had submitted goes on, and nobody can tell when it is done.
+  Nanoseconds stop_grace = std::chrono::seconds(1);
+  // Who was said to be about to be stopped, and never is, goes on after this.
+  Nanoseconds suspend_notice = std::chrono::seconds(30);
   // The least to evict for a growing tenant, so that small allocations do not cost a message each.
   Bytes evict_step = mebibytes(64);
   // A tenant whose host memory runs short interrupts others at once, but not again before this.
@@ -134,8 +141,11 @@ class Core {
   void on(const From<Released>& event);
   void on(const From<MemoryQuery>& event);
   void on(const PolicySet& event);
+  void on(const Looked& event);
+  void on(const Suspend& event);
   void on(const TimerFired& event);
   Session* find(SessionId id);
+  Session* hear(SessionId id);
   void take_use(Session& session, MemoryUse told, bool may_grow);
   void take_residency(Session& session, MemoryUse told);
   bool could_ever_fit(const Session& session, const MemoryUse& use) const;
@@ -183,6 +193,7 @@ class Core {
   void leave(Tenant& tenant);
   void revoke(Session& session);
   void finish_leaving(Tenant& tenant);
+  void end_turn(Tenant& tenant);
   bool at_work(const Session& session) const;
   bool has_arrived(const Session& session) const;
   bool waits_to_grow(const Session& session) const;
@@ -196,6 +207,18 @@ class Core {
   void end_leases(Tenant& tenant);
   void tell_contended(const Domain& domain, bool contended);
   void tell_oversubscribed(const Domain& domain);
+
+  // stopped.cpp: whose processes are stopped
+  bool suspended(const Tenant& tenant) const { return tenant.suspended_until > now_; }
+  bool absent(const Tenant& tenant) const { return suspended(tenant) || tenant.stopped(); }
+  bool waits(const Tenant& tenant) const;
+  bool others_wait(const Domain& domain) const;
+  bool may_be_stopped(const Session& session) const;
+  void look_for_stopped();
+  void goes_on(Session& session);
+  void drop_who_is_absent(Domain& domain);
+  void take_from_stopped(Tenant& tenant);
+  void evict_before_the_stop(Gpu& gpu);
 
   // choice.cpp: who fits together
   enum class Reckoning : std::uint8_t { now, at_peak };

@@ -66,6 +66,19 @@ struct Unplace {
   TenantId tenant;
 };
 
+// What was seen where the core asked for a Look: whether the session's process is stopped, all of it.
+struct Looked {
+  SessionId session;
+  bool stopped = false;
+};
+
+// The tenant's processes are about to be stopped: they have a moment to let go of the GPU. Or they no longer
+// are.
+struct Suspend {
+  TenantId tenant;
+  bool suspended = false;
+};
+
 // One of Attach, Usage, Want, Idle, Ready, Released, MemoryQuery, as the session sent it.
 template <class Body>
 struct From {
@@ -78,7 +91,7 @@ struct TimerFired {};
 
 using Event = std::variant<GpuFound, SessionCame, SessionGone, CapSet, Place, Unplace, PolicySet,
                            From<Attach>, From<Usage>, From<Want>, From<Idle>, From<Ready>, From<Released>,
-                           From<MemoryQuery>, TimerFired>;
+                           From<MemoryQuery>, Looked, Suspend, TimerFired>;
 
 // ---- actions, to be done in their order ----
 
@@ -116,6 +129,11 @@ struct Drop {
   std::string reason;
 };
 
+// Is the session's process stopped? Looked tells; it may come late, or not at all where nothing has changed.
+struct Look {
+  SessionId session;
+};
+
 // Replaces the timer that was armed before.
 struct ArmTimer {
   Nanoseconds at{};
@@ -128,7 +146,7 @@ struct Note {
 };
 
 using Action =
-    std::variant<Send, SetGate, SetContended, SetOversubscribed, RecordLease, Drop, ArmTimer, Note>;
+    std::variant<Send, SetGate, SetContended, SetOversubscribed, RecordLease, Drop, Look, ArmTimer, Note>;
 using Actions = std::vector<Action>;
 
 }  // namespace sharedgpu

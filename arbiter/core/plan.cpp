@@ -84,6 +84,7 @@ TenantView Core::view(const Tenant& tenant) const {
 }
 
 void Core::plan(Domain& domain) {
+  drop_who_is_absent(domain);
   drop_who_does_not_answer(domain);
   set_turn_length(domain);
   begin_choice(domain);
@@ -108,7 +109,7 @@ std::vector<Core::Seen> Core::waiting_in(const Domain& domain) const {
   const bool everything_fits = fits(domain);
   std::vector<std::pair<Rank, Seen>> line;
   for (Tenant* tenant : domain.tenants) {
-    if (tenant->phase != Phase::out) continue;
+    if (tenant->phase != Phase::out || absent(*tenant)) continue;
     const bool costs_nothing = demands_nothing(*tenant) || (everything_fits && complete(*tenant));
     if (!tenant->wants() && !costs_nothing) continue;
     const Seen seen{tenant, view(*tenant), must_come_home(*tenant)};
@@ -178,7 +179,7 @@ void Core::drop_who_no_longer_fits(Domain& domain, const Turn& turn) {
 // A session that was told that all may be resident, and neither says Ready nor shows progress, holds up the
 // others. Its tenant waits until it is heard of again.
 void Core::drop_who_does_not_answer(Domain& domain) {
-  if (std::none_of(domain.tenants.begin(), domain.tenants.end(), waits)) return;
+  if (!others_wait(domain)) return;
   for (Tenant* tenant : domain.tenants) {
     if (tenant->phase != Phase::entering) continue;
     for (const Session* session : tenant->sessions) {
@@ -263,7 +264,7 @@ bool Core::serve(Domain& domain, const Seen& waiting, RunningSet& running) {
     const bool interrupted = !turn.over && !member.view.idle;
     const Nanoseconds had = tenant->phase == Phase::running ? now_ - tenant->turn_began : tenant->had;
     leave(*tenant);
-    tenant->idled = member.view.idle && !tenant->wants();
+    tenant->idled = member.view.idle && !tenant->wants() && !tenant->stopped();
     if (interrupted) {
       tenant->interrupted = interruption = true;
       tenant->had = had;

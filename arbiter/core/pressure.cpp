@@ -34,7 +34,8 @@ void Core::expect_evictions(Gpu& gpu) {
   const Bytes ahead = growth_ahead(gpu);
   const bool pressure = shared && demand + ahead > gpu.usable - Bytes{gpu.usable.count / kLastPart};
   const Bytes of_one = pressure ? std::max(minus(demand + ahead, gpu.usable), tuning_.evict_step) : Bytes{};
-  for (const Session* session : gpu.sessions) session->tenant->to_leave = of_one;
+  for (const Session* session : gpu.sessions)
+    session->tenant->to_leave = suspended(*session->tenant) ? Bytes{~0ull} : of_one;
   for (Session* session : gpu.sessions) {
     const Bytes its = std::min(session->use.swappable, session->tenant->to_leave);
     session->tenant->to_leave -= its;

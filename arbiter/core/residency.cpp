@@ -42,7 +42,8 @@ Bytes Core::unevictable(const Session& session) const {
   Bytes pinned = std::max(session.pinned, session.use.pinned);
   const Tenant& tenant = *session.tenant;
   if (starved(tenant)) return whole(session);
-  bool overdue = tenant.phase == Phase::leaving && now_ - tenant.left >= tuning_.patience;
+  const bool overdue =
+      tenant.phase == Phase::leaving && (session.stopped || now_ - tenant.left >= tuning_.patience);
   if (overdue) return promised(session) - session.pinned + pinned;
   return session.stuck(now_) ? session.use.resident + pinned : pinned;
 }
@@ -271,7 +272,7 @@ void Core::send_restores(Gpu& gpu) {
 void Core::refuse_the_last(const Gpu& gpu) {
   Session* last = nullptr;
   for (Session* session : gpu.sessions) {
-    if (drained(*session)) continue;
+    if (drained(*session) || session->stopped) continue;
     if (!starved(*session->tenant)) {
       if (promised(*session) != Bytes{}) return;  // it goes out without more, now or when its turn is over
       continue;
@@ -313,6 +314,7 @@ void Core::answer_requests() {
   for (auto& [id, session] : state_.sessions) {
     if (session.requests.empty() || session.pinned < session.use.pinned || session.settling != Bytes{})
       continue;
+    if (session.tenant->taken && session.stopped) continue;  // it is at work again as soon as it goes on
     if (at_work(session) && session.allowed < session.use.swappable) continue;
     if (is_promised_already(session)) continue;
     // What is kept for a Step comes with the Step.

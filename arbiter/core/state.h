@@ -82,6 +82,8 @@ struct Session {
   Nanoseconds news{};         // when it last said or was asked something
   Nanoseconds stuck_until{};  // it could not evict; asking again before then is no use
   Nanoseconds stuck_noted{};  // when the log was last told; zero: never
+  bool stopped = false;       // its process is, as seen last: see stopped.cpp
+  Nanoseconds looked{};       // when that was last looked at, or a reason for it began; zero: there is none
   Nanoseconds idle_told{};
   Nanoseconds idle{};  // for how long, at idle_told; zero: not idle
 
@@ -94,7 +96,7 @@ struct Session {
   Bytes needs;
   Bytes keeps;
 
-  bool stuck(Nanoseconds now) const { return stuck_until > now; }
+  bool stuck(Nanoseconds now) const { return stopped || stuck_until > now; }
 };
 
 // Where a tenant stands between not holding and holding its leases.
@@ -144,6 +146,9 @@ struct Tenant {
   Nanoseconds credit{};        // as the policy reckons it
   Standing standing;           // for that, since the last step
 
+  bool taken = false;             // leaving: its lease was taken since its processes are stopped
+  Nanoseconds suspended_until{};  // it is about to be stopped, or is, until it is seen to be
+
   // Scratch of the planner.
   bool chosen = false;
   Bytes to_leave;
@@ -152,6 +157,11 @@ struct Tenant {
   bool wants() const {
     for (const Session* session : sessions)
       if (session->wants) return true;
+    return false;
+  }
+  bool stopped() const {
+    for (const Session* session : sessions)
+      if (session->stopped) return true;
     return false;
   }
 };

@@ -35,7 +35,7 @@ void Core::set_turn_length(Domain& domain) const {
   std::vector<Tenant*> waiting;
   std::vector<Tenant*> taking_turns;
   for (Tenant* tenant : domain.tenants) {
-    if (tenant->phase == Phase::out && !tenant->wants()) continue;
+    if (tenant->taken || (tenant->phase == Phase::out && !waits(*tenant))) continue;
     if (tenant->phase == Phase::out) waiting.push_back(tenant);
     taking_turns.push_back(tenant);
   }
@@ -116,7 +116,7 @@ bool Core::must_come_home(const Tenant& tenant) const {
 // Wakes the arbiter when the turn is over, or may be interrupted, and somebody waits.
 void Core::watch_turn(const Domain& domain) {
   const Turn turn = turn_of(domain);
-  auto still_waits = [this](const Tenant* tenant) { return waits(tenant) || starved(*tenant); };
+  auto still_waits = [this](const Tenant* tenant) { return waits(*tenant) || starved(*tenant); };
   if (!turn.begun || std::none_of(domain.tenants.begin(), domain.tenants.end(), still_waits)) return;
   wake_at(turn.began + domain.turn.length);
   for (const Tenant* tenant : domain.tenants)
@@ -127,7 +127,7 @@ void Core::watch_turn(const Domain& domain) {
 bool Core::idle_enough(const Tenant& tenant) const {
   if (tenant.phase != Phase::running) return false;
   return std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [&](const Session* session) {
-    if (!on_gpu(session)) return true;
+    if (!on_gpu(session) || session->stopped) return true;
     Nanoseconds least =
         idle_patience(session->gpu->turn.handoff, tenant.long_pauses, tuning_.idle_release, tuning_.idle_cap);
     // Sessions repeat themselves ever more rarely. One that says no more is at work again.

@@ -157,8 +157,10 @@ bool Core::lags(const Session& session) const {
   const Tenant& tenant = *session.tenant;
   if (tenant.phase != Phase::leaving || tenant.resuming || now_ < tenant.step_at) return false;
   if (!on_gpu(&session) || !session.released || !session.wants || !leases_.holds(tenant.id)) return false;
-  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
-                     [](const Session* other) { return on_gpu(other) && !other->released; });
+  if (session.stopped) return false;
+  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [](const Session* other) {
+    return on_gpu(other) && !other->released && !other->stopped;
+  });
 }
 
 // Whether its tenant may be unable to end its turn before this session has got more memory: for what it is to
@@ -166,6 +168,7 @@ bool Core::lags(const Session& session) const {
 // wait for nothing of the kind, and end sooner.
 bool Core::starved(const Session& session) const {
   const Tenant& tenant = *session.tenant;
+  if (session.stopped) return false;
   if (lags(session)) return session.use.resident < session.use.swappable;
   return waits_to_grow(session) && now_ >= tenant.left + tuning_.step_after;
 }
@@ -218,16 +221,20 @@ void Core::finish_leaving(Tenant& tenant) {
   if (tenant.resuming) return;  // more of its sessions may still hold the lease
   auto released = [](const Session* session) { return !on_gpu(session) || session->released; };
   if (!std::all_of(tenant.sessions.begin(), tenant.sessions.end(), released)) return;
-  if (leases_.holds(tenant.id)) {
-    for (const Session* session : tenant.sessions)
-      if (on_gpu(session)) session->gpu->drained = now_;
-    end_leases(tenant);
-    tenant.last_ran = now_;
-    tenant.waiting_since = now_;
-  }
+  end_turn(tenant);
   tenant.phase = Phase::out;
+  tenant.taken = false;
   for (Session* session : tenant.sessions)
     session->allowed = std::min(session->allowed, session->use.resident);
+}
+
+void Core::end_turn(Tenant& tenant) {
+  if (!leases_.holds(tenant.id)) return;
+  for (const Session* session : tenant.sessions)
+    if (on_gpu(session)) session->gpu->drained = now_;
+  end_leases(tenant);
+  tenant.last_ran = now_;
+  tenant.waiting_since = now_;
 }
 
 // A step holds the tenant's lease on a GPU while it has a session there.

@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <asio/post.hpp>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include "arbiter/shell/clock.h"
 #include "arbiter/shell/log.h"
 #include "arbiter/shell/status.h"
+#include "arbiter/shell/stopped.h"
 #include "protocol/gpu_names.h"
 
 namespace sharedgpu {
@@ -213,6 +215,8 @@ void Arbiter::hear(const ClientPtr& client, const Message& message, UniqueFd des
       return hear_run_request(*client, message.as<RunRequest>());
     case MessageType::register_job:
       return hear_register_job(*client, message.as<RegisterJob>());
+    case MessageType::suspend_job:
+      return hear_suspend_job(*client, message.as<SuspendJob>());
     case MessageType::lease_query:
       return hear_lease_query(*client, message.as<LeaseQuery>());
     case MessageType::gpu_query:
@@ -450,6 +454,24 @@ void Arbiter::may_begin_anew(const TenantInfo& tenant, StepName of_step) {
   record({.at = now(), .what = BeginRecord{.tenant = tenant.id}});
   core_->begin_anew(tenant.id);
   history_.figures.forget(tenant.id);
+}
+
+void Arbiter::hear_suspend_job(Client& client, const SuspendJob& job) {
+  SuspendReply reply;
+  const uid_t uid = client.connection->peer().uid;
+  if (administrators_->has(uid) && job.step.job != 0) {
+    reply.accepted = 1;
+    TenantName name;
+    name.job = job.step.job;
+    if (const TenantInfo* tenant = history_.tenants.find(name)) {
+      log::debug(tenant->label() + (job.suspended != 0 ? ": is about to be stopped" : ": is resumed"));
+      step(Suspend{.tenant = tenant->id, .suspended = job.suspended != 0});
+    }
+  } else {
+    log::warning("pid " + std::to_string(client.connection->peer().pid) + ", uid " + std::to_string(uid) +
+                 ": may not suspend job " + std::to_string(job.step.job));
+  }
+  client.connection->send(Message::of(reply));
 }
 
 // Those of the tenant's GPUs that the asking process is to see, chosen now if there are none. The tenant
@@ -708,10 +730,22 @@ void Arbiter::perform(const Actions& actions) {
                  format_gpu(lease->key.gpu));
     } else if (const auto* note = std::get_if<Note>(&action)) {
       log::warning(label_of(note->tenant) + ": " + note->text);
+    } else if (const auto* look = std::get_if<Look>(&action)) {
+      asio::post(loop_, [this, session = look->session] { look_at(session); });
     } else if (const auto* timer = std::get_if<ArmTimer>(&action)) {
       arm(timer->at);
     }
   }
+}
+
+void Arbiter::look_at(SessionId id) {
+  const auto client = sessions_.find(id);
+  const auto session = core_->state().sessions.find(id);
+  if (client == sessions_.end() || session == core_->state().sessions.end()) return;
+  const bool stopped = is_stopped(client->second->connection->peer().pid);
+  if (stopped == session->second.stopped) return;
+  log::debug(client->second->label + (stopped ? ": is stopped" : ": goes on"));
+  step(Looked{.session = id, .stopped = stopped});
 }
 
 void Arbiter::arm(Nanoseconds at) {

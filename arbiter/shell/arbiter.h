@@ -59,6 +59,7 @@ class Arbiter {
   void take_traffic(Client& client, Traffic moved);
   void hear_run_request(Client& client, const RunRequest& request);
   void hear_register_job(Client& client, const RegisterJob& job);
+  void hear_suspend_job(Client& client, const SuspendJob& job);
   void hear_lease_query(Client& client, const LeaseQuery& query);
   void hear_status_query(Client& client);
   void hear_set(Client& client, const Set& set);
@@ -88,6 +89,7 @@ class Arbiter {
   void step(const Event& event);
   void perform(const Actions& actions);
   void arm(Nanoseconds at);
+  void look_at(SessionId session);
   void record(const Record& record) { ledger_.append(record); }
   void flush_ledger();
   void add_gpu(const GpuInfo& gpu, bool learned);

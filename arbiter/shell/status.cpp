@@ -11,6 +11,7 @@
 #include <set>
 
 #include "arbiter/shell/peers.h"
+#include "arbiter/shell/stopped.h"
 #include "protocol/gpu_names.h"
 
 namespace sharedgpu {
@@ -149,6 +150,7 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
     for (const GpuUuid& gpu : found->second.gpus) placed.push_back(format_gpu(gpu));
   Json sessions = Json::array();
   bool stuck = false;
+  bool stopped = false;
   if (tenant != nullptr)
     for (const Session* session : tenant->sessions) {
       sum.add(session->use);
@@ -165,12 +167,15 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
       one["gate_open"] = session->gate_open;
       one["stuck"] = session->stuck(view.now);
       stuck = stuck || session->stuck(view.now);
+      one["stopped"] = pid != view.pids.end() && is_stopped(pid->second);
+      stopped = stopped || one["stopped"].get<bool>();
       sessions.push_back(one);
     }
   sum.write(json);
   const std::optional<Bytes> budget = tenant == nullptr ? std::nullopt : Core::host_budget(*tenant);
   json["host_budget_bytes"] = budget ? Json(budget->count) : Json(nullptr);
   json["stuck"] = stuck;
+  json["stopped"] = stopped;
   json["gpus"] = gpus;
   json["placed"] = placed;
   // A process has a session for each of its GPUs.

@@ -45,7 +45,7 @@ std::uint64_t order_of(const Core& core, SessionId id, Input& in) {
 Event next_event(const Core& core, Input& in) {
   SessionId session{in.byte() % 6u + 1};
   Epoch epoch{in.byte()};
-  switch (in.byte() % 11) {
+  switch (in.byte() % 13) {
     case 0: {
       Hello hello;
       hello.resuming = in.byte() % 2;
@@ -83,6 +83,10 @@ Event next_event(const Core& core, Input& in) {
       return From<MemoryQuery>{session, {}};
     case 9:
       return CapSet{.tenant = TenantId{in.byte() % 4u + 1}, .cap = in.size(), .host_cap = in.size()};
+    case 10:
+      return Looked{.session = session, .stopped = in.byte() % 2 == 0};
+    case 11:
+      return Suspend{.tenant = TenantId{in.byte() % 4u + 1}, .suspended = in.byte() % 2 == 0};
     default:
       return TimerFired{};
   }

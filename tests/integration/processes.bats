@@ -246,6 +246,37 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   nothing_left
 }
 
+# named NAME EXPRESSION: of the tenant that runs it, in Python, where `t` is it.
+named() { json "[$2 for t in s['tenants'] if ${PIDS[$1]} in t['pids']][0]"; }
+named_is() { [[ $(named "$1" "$2") == "$3" ]]; }
+
+# Stops it, if it has the lease then and all of its memory.
+stops_in_its_turn() {
+  kill -STOP "${PIDS[$1]}"
+  named_is "$1" 't["lease"] and t["resident_bytes"] == t["footprint_bytes"]' True || { kill -CONT "${PIDS[$1]}" && false; }
+}
+
+@test "the lease of a tenant that is stopped in its turn goes to others; what it has stays" {
+  start_arbiter Quantum=2s
+  tenant one hold --bytes 70% --of 256MiB --seconds 10 --seed 1 --verify
+  until_true 60 named_is one 't["resident_bytes"] > 100 << 20' True
+  tenant two hold --bytes 70% --of 256MiB --seconds 10 --seed 2 --verify
+  until_true 60 named_is two 't["footprint_bytes"] > 100 << 20' True
+  until_true 60 stops_in_its_turn one
+  until_true 60 named_is one '(t["stopped"], t["lease"])' '(True, False)'
+  local lease
+  lease=$(named one 't["lease_seconds"]')
+  # Who fits beside it has its turn, who does not waits.
+  tenant three hold --bytes 15% --of 256MiB --iterations 3 --seed 3 --verify
+  succeeds three
+  kill -0 "${PIDS[two]}"
+  named_is one 't["lease_seconds"]' "$lease"
+  named_is one '(t["lease"], t["resident_bytes"] > 0)' '(False, True)'
+  kill -CONT "${PIDS[one]}"
+  all_succeed one two
+  nothing_left
+}
+
 @test "two hundred processes against one arbiter" {
   export SIMGPU_MEMORY=4GiB SIMGPU_CONTEXT=1MiB
   start_arbiter

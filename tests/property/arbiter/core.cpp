@@ -124,6 +124,37 @@ TEST_CASE("Turns that end in captures and in work that waits for what comes next
   }));
 }
 
+TEST_CASE("Processes that are stopped and go on") {
+  CHECK(holds("stops", [] {
+    Scenario scenario = any_scenario();
+    scenario.stops = true;
+    scenario.gpus = *rc::gen::inRange(1u, 3u);
+    scenario.deaths = *rc::gen::arbitrary<bool>();
+    scenario.pins = *rc::gen::arbitrary<bool>();
+    scenario.entangled = *rc::gen::arbitrary<bool>();
+    scenario.lockstep = !scenario.entangled && *rc::gen::arbitrary<bool>();
+    return scenario;
+  }));
+}
+
+TEST_CASE("Leases are taken from stopped processes") {
+  unsigned taken = 0;
+  unsigned late_work = 0;
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    Scenario scenario;
+    scenario.seed = seed;
+    scenario.tenants = 3;
+    scenario.largest_growth = 40;
+    scenario.stops = true;
+    World world(scenario);
+    world.run();
+    taken += world.tally().taken;
+    late_work += world.tally().late_work;
+  }
+  CHECK(taken > 5);
+  CHECK(late_work > 0);
+}
+
 TEST_CASE("Memory comes to sessions whose turn is ending") {
   Scenario scenario;
   scenario.tenants = 3;

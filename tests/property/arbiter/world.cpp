@@ -15,6 +15,7 @@ constexpr Nanoseconds kQuantum = 500ms;
 constexpr unsigned kForContexts = 60;
 constexpr Nanoseconds kPerMib = 100us;  // of copying
 constexpr unsigned kAhead = 4;          // submissions that a program gives before it waits for the first
+constexpr Nanoseconds kSeen = 400ms;    // until it is noticed that a process goes on
 constexpr Bytes kChunk = mebibytes(4);  // evictions and restores report as they go
 
 void must(bool holds, const char* what) {
@@ -64,6 +65,14 @@ struct World::Client {
   Nanoseconds line_free{};  // messages keep their order
   unsigned generation = 0;
   Nanoseconds restored_at{};
+  bool stopped = false;
+  Nanoseconds went_on{};
+  std::vector<std::function<void()>> put_off;  // until it goes on
+  // Puts off what a stopped process cannot do.
+  bool puts_off(std::function<void()> what) {
+    if (stopped) put_off.push_back(std::move(what));
+    return stopped;
+  }
 
   Bytes missing() const { return minus(use.swappable, use.resident); }
   Bytes granted() const { return asking ? std::min(use.swappable, before_growth_swappable) : use.swappable; }
@@ -94,6 +103,7 @@ World::World(const Scenario& scenario) : scenario_(scenario), random_(scenario.s
   for (unsigned i = 0; i < scenario.switches; ++i)
     at(now_ + delay(static_cast<unsigned>(scenario.length / 1ms)),
        [this, name = kPolicies[random(0, std::size(kPolicies) - 1)]] { switch_policy(name); });
+  if (scenario.stops) at(now_ + delay(3000), [this] { stop_somebody(); });
 }
 
 World::~World() = default;
@@ -189,6 +199,12 @@ void World::perform(const Actions& actions) {
           tell(TimerFired{});
         });
       }
+    } else if (const auto* look = std::get_if<Look>(&action)) {
+      at(now_ + delay(3), [this, id = look->session, life = life_] {
+        if (life != life_) return;
+        for (const auto& [key, client] : clients_)
+          if (client->id == id) return tell(Looked{.session = id, .stopped = client->stopped});
+      });
     } else if (std::get_if<Drop>(&action) != nullptr) {
       throw std::logic_error("a session that behaves was dropped");
     }
@@ -209,7 +225,10 @@ void World::check() {
            "work on memory that is not there");
       must(core_->leases().holds(client->tenant), "an open gate without a lease");
     }
-    must(!client->computing || core_->leases().holds(client->tenant), "work without a lease");
+    // What a process that is stopped had submitted goes on, and when it goes on itself is seen a little
+    // later.
+    const bool overlaps = client->stopped || now_ - client->went_on < kSeen;
+    must(!client->computing || overlaps || core_->leases().holds(client->tenant), "work without a lease");
   }
   check_together();
   check_host();
@@ -413,6 +432,52 @@ void World::restart() {
   }
 }
 
+// One process of a tenant, or all of them, perhaps as Slurm does it.
+void World::stop_somebody() {
+  if (winding_down_) return;
+  at(now_ + delay(5000), [this] { stop_somebody(); });
+  const TenantId tenant{random(1, scenario_.tenants)};
+  const bool slurm = random(0, 1) == 0;
+  const bool one = !slurm && random(0, 2) == 0;
+  if (slurm) tell(Suspend{.tenant = tenant, .suspended = true});
+  const Nanoseconds stopping = now_ + (slurm ? delay(300) : Nanoseconds{});
+  const Nanoseconds going_on = stopping + delay(4000);
+  unsigned count = 0;
+  for (const auto& [key, client] : clients_) {
+    if (client->tenant != tenant || client->stopped || (one && count > 0)) continue;
+    ++count;
+    at(stopping, [this, key = key] {
+      auto entry = clients_.find(key);
+      if (entry != clients_.end()) stop(*entry->second);
+    });
+    at(going_on, [this, key = key] { go_on(key); });
+  }
+  if (slurm) at(going_on, [this, tenant] { tell(Suspend{.tenant = tenant, .suspended = false}); });
+}
+
+void World::stop(Client& client) {
+  if (std::exchange(client.stopped, true)) return;
+  ++tally_.stops;
+}
+
+void World::go_on(SessionId key) {
+  auto entry = clients_.find(key);
+  if (entry == clients_.end() || !entry->second->stopped) return;
+  Client& client = *entry->second;
+  const auto session = core_->state().sessions.find(client.id);
+  const bool taken = session != core_->state().sessions.end() && session->second.tenant->taken;
+  tally_.taken += taken ? 1 : 0;
+  client.stopped = false;
+  client.went_on = client.waiting_since = now_;
+  // A thread may have been stopped between its look at the gate and its submission.
+  const bool free = client.in_turn && !client.waiting && !client.asking && client.missing() == Bytes{};
+  if (free && client.begun && random(0, 1) == 0) {
+    tally_.late_work += taken ? 1 : 0;
+    submit(client);
+  }
+  for (const auto& what : std::exchange(client.put_off, {})) what();
+}
+
 // ---- a session ----
 
 template <class Body>
@@ -429,6 +494,10 @@ void World::deliver(SessionId key, const Message& message) {
   auto entry = clients_.find(key);
   if (entry == clients_.end()) return;
   Client& client = *entry->second;
+  if (client.puts_off([this, key, message, life = life_] {
+        if (life == life_) deliver(key, message);
+      }))
+    return;
   switch (message.type) {
     case MessageType::welcome:
       client.epoch = message.as<Welcome>().epoch;
@@ -509,6 +578,7 @@ void World::work(Client& client) {
       if (entry != clients_.end()) work(*entry->second);
     });
   };
+  if (client.stopped) return again(50ms);
   const Message& job = client.jobs.front();
   auto released = [&](Epoch epoch, std::uint64_t order) {
     client.in_turn = false;
@@ -584,6 +654,11 @@ void World::work(Client& client) {
 
 // Chooses what the program does next. It does one thing at a time.
 void World::live(Client& client) {
+  if (client.puts_off([this, key = client.key] {
+        auto entry = clients_.find(key);
+        if (entry != clients_.end()) live(*entry->second);
+      }))
+    return;
   if (client.asking || client.waiting) return;
   client.full = client.submitted - client.done >= kAhead;
   if (client.full) return;
@@ -730,11 +805,15 @@ void World::gate_opened(Client& client) {
   client.idle_since = now_;
   if (!client.waiting) return;
   client.waiting = false;
-  at(now_, [this, key = client.key] {
-    auto entry = clients_.find(key);
-    if (entry == clients_.end() || entry->second->asking || entry->second->waiting) return;
-    if (!entry->second->computing || scenario_.lockstep || scenario_.entangled) compute(*entry->second);
-  });
+  at(now_, [this, key = client.key] { pass(key); });
+}
+
+// A thread that waited at the gate goes on. It finds it closed again, if it was stopped meanwhile.
+void World::pass(SessionId key) {
+  auto entry = clients_.find(key);
+  if (entry != clients_.end() && entry->second->puts_off([this, key] { pass(key); })) return;
+  if (entry == clients_.end() || entry->second->asking || entry->second->waiting) return;
+  if (!entry->second->computing || scenario_.lockstep || scenario_.entangled) compute(*entry->second);
 }
 
 Usage World::usage(const Client& client, std::uint64_t request, bool stuck) const {
@@ -749,6 +828,7 @@ void World::watch_host(SessionId key) {
   auto entry = clients_.find(key);
   if (entry == clients_.end() || winding_down_) return;
   Client& client = *entry->second;
+  if (client.puts_off([this, key] { watch_host(key); })) return;
   if (now_ >= client.barred_until && random(0, 9) == 0) client.barred_until = now_ + 5s;
   if (now_ < client.barred_until && !client.gate && client.use.resident < client.granted())
     say(client, Want{.host_short = 1});
@@ -760,6 +840,7 @@ void World::watch_idle(SessionId key, unsigned generation) {
   if (entry == clients_.end() || entry->second->generation != generation) return;
   Client& client = *entry->second;
   if (!client.contended || winding_down_) return;
+  if (client.puts_off([this, key, generation] { watch_idle(key, generation); })) return;
   if (client.gate && !client.computing && now_ - client.idle_since >= 20ms)
     say(client, Idle{.epoch = client.epoch, .idle = now_ - client.idle_since});
   at(now_ + 40ms, [this, key, generation] { watch_idle(key, generation); });

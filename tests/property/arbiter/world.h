@@ -45,6 +45,8 @@ struct Scenario {
   bool lockstep = false;  // a session's work ends only when all others of its tenant have given as much
   // Programs capture, and some of their work ends only with what they submit next. They allocate meanwhile.
   bool entangled = false;
+  bool stops =
+      false;  // tenants' processes are stopped now and then, all or one; some of them are told before
   Nanoseconds length = std::chrono::seconds(120);
 };
 
@@ -66,6 +68,9 @@ class World {
     unsigned late = 0;     // growth with memory for a session whose turn was ending
     unsigned home = 0;     // sessions that came home for their host memory
     unsigned host_refusals = 0;
+    unsigned stops = 0;
+    unsigned taken = 0;       // leases of tenants whose processes were stopped
+    unsigned late_work = 0;   // submitted after that, by threads that were past the gate before it
     unsigned host_waits = 0;  // growth that was held back until host memory was given back
     Nanoseconds longest_wait{};
     std::uint64_t decisions = 0;  // a digest of all that the core decided
@@ -89,6 +94,9 @@ class World {
   void switch_policy(const std::string& name);
   void arrive(TenantId tenant, unsigned gpu);
   void die(SessionId id);
+  void stop_somebody();
+  void stop(Client& client);
+  void go_on(SessionId key);
 
   // the client's side
   template <class Body>
@@ -98,6 +106,7 @@ class World {
   void next_job(Client& client);
   void finish_job(Client& client);
   void gate_opened(Client& client);
+  void pass(SessionId key);
   void live(Client& client);
   void capture(Client& client);
   void drain(Client& client);

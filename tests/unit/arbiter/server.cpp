@@ -667,6 +667,9 @@ TEST_CASE("What others may not do") {
   CHECK(root.hear<RegisterReply>().accepted == 1);
   root.say(LeaseQuery{.step = {.job = 12, .step = 0}});
   CHECK(root.hear<LeaseReply>().known == 0);
+  const SuspendJob suspension{.step = {.job = 12, .step = 0}, .suspended = 1};
+  root.say(suspension);
+  CHECK(root.hear<SuspendReply>().accepted == 1);
   RunToken token = new_run(root);
   Client batch_system(daemon);
   RunRequest vouched;
@@ -693,6 +696,7 @@ TEST_CASE("What others may not do") {
     if (!ask(Message::of(Set{.policy = "fcfs"}), answer) || answer.type != MessageType::set_reply ||
         answer.as<SetReply>().done != 0)
       _exit(5);
+    if (!ask(Message::of(suspension), answer) || answer.as<SuspendReply>().accepted != 0) _exit(6);
     // Another user's token makes no member of the run.
     if (!ask(Message::of(hello_of(token)), answer) || answer.type != MessageType::welcome) _exit(3);
     if (answer.as<Welcome>().tenant == TenantId{2}) _exit(4);

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spank/suspension.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "protocol/ask.h"
+#include "spank/plugin.h"
+#include "spank/siblings.h"
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kLook = 50ms;
+constexpr Nanoseconds kPatience = 1s;
+// After this SIGTSTP has had its effect, and the processes are not yet frozen.
+constexpr auto kSignals = 1s;
+// Later than this it is no news any more: the processes are frozen, or go on.
+constexpr auto kWorthTelling = 2s;
+
+// The numbers of one line of /proc/PID/status, e.g. "PPid:\t12"; 0: there is none.
+std::uint64_t status_line(const std::string& status, const char* name, int base) {
+  const std::size_t at = status.find(std::string("\n") + name + ":");
+  return at == std::string::npos ? 0
+                                 : std::strtoull(status.c_str() + at + std::strlen(name) + 2, nullptr, base);
+}
+
+// Whether SIGTSTP has stopped this task of ours, and nothing in it waits for SIGCONT.
+bool merely_stopped(pid_t task) {
+  std::ifstream file("/proc/" + std::to_string(task) + "/status");
+  const std::string status(std::istreambuf_iterator<char>(file), {});
+  const auto handles = [caught = status_line(status, "SigCgt", 16)](int signal) {
+    return (caught >> (signal - 1) & 1) != 0;
+  };
+  return status.find("\nState:\tT") != std::string::npos &&
+         status_line(status, "PPid", 10) == static_cast<std::uint64_t>(getpid()) && !handles(SIGTSTP) &&
+         !handles(SIGCONT);
+}
+
+// Whether a library whose path ends so is in this process.
+bool is_loaded(const char* tail) {
+  return dl_iterate_phdr(
+             [](dl_phdr_info* library, std::size_t, void* wanted) {
+               const std::string path = library->dlpi_name;
+               const auto* end = static_cast<const char*>(wanted);
+               return path.ends_with(end) ? 1 : 0;
+             },
+             const_cast<char*>(tail)) != 0;
+}
+
+// What Slurm tells its own pollers: exported by libslurmfull in 22.05 to 26.05, in no public header.
+using SuspendTest = bool();
+
+class Watch {
+ public:
+  Watch(SuspendTest* test, const StepName& step, const std::string& socket, bool freezes)
+      : test_(test), step_(step), socket_(socket), freezes_(freezes) {}
+
+  void add(pid_t task) {
+    std::lock_guard lock(mutex_);
+    tasks_.push_back(task);
+  }
+
+  void run() {
+    for (;;) {
+      std::this_thread::sleep_for(kLook);
+      const bool suspended = test_();
+      if (!suspended) running_ = Clock::now();
+      if (suspended && freezes_ && Clock::now() - running_ < kSignals) let_go_on();
+      if (suspended != seen_) changed_ = Clock::now();
+      seen_ = suspended;
+      if (suspended != told_ && (tell(suspended) || Clock::now() - changed_ > kWorthTelling))
+        told_ = suspended;
+    }
+  }
+
+ private:
+  void let_go_on() {
+    std::lock_guard lock(mutex_);
+    for (const pid_t task : tasks_)
+      if (merely_stopped(task)) kill(task, SIGCONT);
+  }
+
+  bool tell(bool suspended) const {
+    Message answer;
+    const SuspendJob word{.step = step_, .suspended = suspended};
+    return ask(socket_.c_str(), Message::of(word), kPatience, answer) == 0;
+  }
+
+  SuspendTest* test_;
+  StepName step_;
+  std::string socket_;
+  bool freezes_;
+  Clock::time_point running_ = Clock::now();  // when the step was last seen not to be suspended
+  Clock::time_point changed_{};
+  bool seen_ = false;
+  bool told_ = false;
+  std::mutex mutex_;
+  std::vector<pid_t> tasks_;
+};
+
+void* run(void* watch) {
+  static_cast<Watch*>(watch)->run();
+  return nullptr;
+}
+
+// The thread may outlive every scope of this library, so its state does too.
+Watch* start(const StepName& step, const std::string& socket) {
+  auto* test = reinterpret_cast<SuspendTest*>(dlsym(RTLD_DEFAULT, "acct_gather_suspend_test"));
+  if (test == nullptr) {
+    log_error("this Slurm does not tell of suspensions: a suspended step's device memory stays on the GPU");
+    return nullptr;
+  }
+  stay_loaded();
+  // With other plugins of this kind the stop that follows is a signal, which SIGCONT would undo.
+  auto* watch = new Watch(test, step, socket, is_loaded("/proctrack_cgroup.so"));
+  // Signals are for Slurm's own threads.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  const int error = pthread_create(&thread, nullptr, run, watch);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error != 0) {
+    log_error(std::string("no thread: ") + std::strerror(error));
+    return nullptr;
+  }
+  pthread_detach(thread);
+  return watch;
+}
+
+}  // namespace
+
+void watch_for_suspension(const StepName& step, const std::string& socket, pid_t task) {
+  static Watch* const watch = start(step, socket);
+  if (watch != nullptr) watch->add(task);
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,49 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Jobs that Slurm suspends: their lease goes to others, and the memory that they let go of before they are frozen.
+
+bats_require_minimum_version 1.5.0
+load lib/jobs
+setup() { cluster_setup; }
+teardown() { cluster_teardown; }
+
+# tenant JOB EXPRESSION: of the job in `sharedgpu status --json`, in Python, where `t` is it.
+tenant() {
+  "$dir/prefix/bin/sharedgpu" status --config "$dir/etc/sharedgpu.conf" --json |
+    python3 -c "import json, sys; print([$2 for t in json.load(sys.stdin)['tenants'] if t['job'] == $1][0])"
+}
+tenant_is() { [[ $(tenant "$1" "$2" 2>/dev/null) == "$3" ]]; }
+
+# Suspends the job in its turn. True if enough of its memory left before it was frozen, else it is resumed: two seconds
+# are short on a busy host.
+suspends() {
+  wait_until 60 tenant_is "$1" '(t["state"], t["resident_bytes"] > 80 << 20)' "('running', True)"
+  scontrol suspend "$1"
+  wait_until 20 tenant_is "$1" '(t["stopped"], t["lease"])' '(True, False)'
+  tenant_is "$1" 't["resident_bytes"] <= 60 << 20' True || { scontrol resume "$1" && false; }
+}
+
+# A job is suspended in its turn, another one that needs its memory runs to the end, and the first one goes on.
+suspended_while_another_runs() {
+  local job=$1 other lease
+  wait_until 120 suspends "$job"
+  other=$(submit --gres=sharedgpu:1 -- $hold 75% --seconds 1)
+  expect_state "$other" COMPLETED
+  output_has "$other" "$verified"
+  has_state "$job" SUSPENDED
+  tenant_is "$job" '(t["stopped"], t["lease"])' '(True, False)'
+  lease=$(tenant "$job" 't["lease_seconds"]')
+  sleep 2
+  tenant_is "$job" 't["lease_seconds"]' "$lease"
+  scontrol resume "$job"
+  expect_state "$job" COMPLETED 90
+  output_has "$job" "$verified"
+}
+
+@test "a program that the batch script runs" {
+  suspended_while_another_runs "$(submit --gres=sharedgpu:1 -- $hold 40% --seconds 10)"
+}
+
+@test "a program that srun runs, which SIGTSTP would stop at once" {
+  suspended_while_another_runs "$(submit --gres=sharedgpu:1 -- srun $hold 40% --seconds 10)"
+}

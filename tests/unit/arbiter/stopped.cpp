@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tenants whose processes are stopped: what the core makes of it, and how the shell sees it.
+#include "arbiter/shell/stopped.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "bench.h"
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+bool asked_to_look(const Bench& b, std::uint64_t id) {
+  for (const Action& action : b.last)
+    if (const auto* look = std::get_if<Look>(&action))
+      if (look->session == SessionId{id}) return true;
+  return false;
+}
+
+void stop(Bench& b, std::uint64_t id) { b.step(Looked{.session = SessionId{id}, .stopped = true}); }
+void go_on(Bench& b, std::uint64_t id) { b.step(Looked{.session = SessionId{id}, .stopped = false}); }
+Nanoseconds lease_of(const Bench& b, std::uint64_t id) {
+  return b.core->leases().of_tenant(TenantId{id}, b.now);
+}
+
+// 1 has the turn with 60 of 100 MiB; 2 waits with 60, of which nothing is resident.
+Bench contended() {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  b.come(2, 2);
+  b.attach(2);
+  b.grow(2, 60, 0);
+  b.release(2, false, Bench::use(60, 0));
+  b.want(2);
+  REQUIRE(b.open(1));
+  return b;
+}
+
+TEST_CASE("A stopped tenant is found before its turn is over, and its lease taken") {
+  Bench b = contended();
+  b.pass(250ms);
+  REQUIRE(asked_to_look(b, 1));
+  stop(b, 1);
+  CHECK_FALSE(b.open(1));
+  CHECK(b.sent<Revoke>(1));
+  CHECK(b.core->leases().holds(TenantId{1}));  // what it submitted may still run
+  b.pass(1s);
+  CHECK_FALSE(b.core->leases().holds(TenantId{1}));
+  CHECK(lease_of(b, 1) == 1250ms);
+  // What it has stays: 3 fits beside that, 2 does not and waits.
+  b.settle_in(3, 3, 30);
+  CHECK(b.open(3));
+  CHECK(b.tenant(2).phase == Phase::out);
+  b.pass(1h);
+  CHECK(b.tenant(2).phase == Phase::out);
+  CHECK(b.session(1).use.resident == mebibytes(60));
+  CHECK(lease_of(b, 1) == 1250ms);
+}
+
+TEST_CASE("A stopped tenant that goes on holds its lease until it has drained, and waits for a turn") {
+  Bench b = contended();
+  b.pass(250ms);
+  stop(b, 1);
+  b.pass(1s);
+  REQUIRE_FALSE(b.core->leases().holds(TenantId{1}));
+  b.pass(10s);
+  SECTION("as it is seen") { go_on(b, 1); }
+  SECTION("as it says something") { b.tell(1, 60, 60); }
+  CHECK(b.core->leases().holds(TenantId{1}));
+  b.now += 5ms;
+  b.release(1, 60, true);
+  CHECK(lease_of(b, 1) == 1255ms);
+  CHECK(b.tenant(1).phase == Phase::out);
+  REQUIRE(b.sent<Evict>(1));
+  CHECK(b.sent<Evict>(1)->allowed.count >> 20 == 40);  // 2 comes in
+  CHECK(b.tenant(2).in_set());
+}
+
+TEST_CASE("Growth that a stopped tenant asked for is answered when it goes on") {
+  Bench b;
+  b.settle_in(3, 3, 30);
+  b.settle_in(1, 1, 60);
+  b.grow(1, 80, 60);
+  REQUIRE(b.tenant(1).phase == Phase::leaving);
+  b.pass(250ms);
+  stop(b, 1);
+  b.pass(2s);
+  REQUIRE_FALSE(b.core->leases().holds(TenantId{1}));
+  b.step(SessionGone{SessionId{3}});
+  b.pass(10s);
+  CHECK_FALSE(b.sent<Verdict>(1));
+  CHECK(b.session(1).requests.size() == 1);
+  go_on(b, 1);
+  REQUIRE(b.granted(1));
+  CHECK(b.sent<Verdict>(1)->allowed.count >> 20 == 80);
+}
+
+TEST_CASE("A tenant that is stopped on its way in gives up its place") {
+  Bench b = contended();
+  b.pass(10s);
+  b.release(1, 60, true);
+  REQUIRE(b.tenant(2).phase == Phase::entering);
+  b.tell(1, 60, 40);
+  REQUIRE(b.session(2).asked);
+  b.pass(250ms);
+  REQUIRE(asked_to_look(b, 2));
+  stop(b, 2);
+  CHECK(b.tenant(2).phase == Phase::leaving);
+  CHECK(b.sent<Revoke>(2));
+  // It may yet obey the Restore that it was sent, so others wait for that room.
+  CHECK_FALSE(b.tenant(1).in_set());
+  go_on(b, 2);
+  CHECK_FALSE(b.core->leases().holds(TenantId{2}));  // it never had one
+  b.release(2, true, Bench::use(60, 0));
+  CHECK(b.tenant(1).in_set());
+}
+
+TEST_CASE("A stopped tenant does not evict, and is asked again when it goes on") {
+  Bench b = contended();
+  b.pass(10s);
+  b.release(1, 60, true);
+  REQUIRE(b.session(1).allowed.count >> 20 == 40);
+  b.pass(250ms);
+  REQUIRE(asked_to_look(b, 1));
+  stop(b, 1);
+  CHECK(b.session(1).allowed == mebibytes(60));
+  CHECK_FALSE(b.tenant(2).in_set());
+  go_on(b, 1);
+  CHECK(b.tenant(1).in_set());  // it asked first among those that can run
+}
+
+TEST_CASE("A tenant some of whose processes are stopped waits for the others to drain") {
+  Bench b;
+  b.settle_in(1, 1, 30);
+  b.settle_in(4, 1, 30);
+  b.come(2, 2);
+  b.attach(2);
+  b.grow(2, 60, 0);
+  b.release(2, false, Bench::use(60, 0));
+  b.want(2);
+  b.pass(250ms);
+  stop(b, 1);
+  CHECK(b.open(4));  // to the end of its turn
+  b.pass(10s);
+  CHECK_FALSE(b.open(4));
+  b.pass(5s);
+  CHECK(b.core->leases().holds(TenantId{1}));
+  b.release(4, 30, true);
+  CHECK_FALSE(b.core->leases().holds(TenantId{1}));
+  CHECK(b.tenant(1).phase == Phase::leaving);
+  CHECK(b.tenant(2).in_set());  // 4 can evict
+  CHECK_FALSE(b.sent<Step>(4));
+}
+
+TEST_CASE("Who is told of its suspension drains, evicts all and comes back when it is resumed") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  b.step(Suspend{.tenant = TenantId{1}, .suspended = true});
+  CHECK_FALSE(b.open(1));
+  REQUIRE(b.sent<Revoke>(1));
+  b.release(1, 60, true);
+  CHECK(b.sent<Prepare>(1).has_value() == false);  // it was told with the Revoke
+  REQUIRE(b.sent<Evict>(1));
+  CHECK(b.sent<Evict>(1)->allowed == Bytes{});
+  CHECK_FALSE(b.tenant(1).in_set());  // though it wants
+  b.tell(1, 60, 10);
+  b.pass(250ms);
+  stop(b, 1);
+  CHECK(b.session(1).allowed == mebibytes(10));
+  b.pass(1h);
+  CHECK_FALSE(b.tenant(1).in_set());
+  b.step(Suspend{.tenant = TenantId{1}, .suspended = false});
+  CHECK_FALSE(b.tenant(1).in_set());
+  go_on(b, 1);
+  CHECK(b.tenant(1).in_set());
+  CHECK(b.sent<Restore>(1)->allowed == mebibytes(60));
+}
+
+TEST_CASE("Who is told of a suspension that never comes goes on after a while") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  b.step(Suspend{.tenant = TenantId{1}, .suspended = true});
+  b.release(1, 60, true);
+  b.tell(1, 60, 0);
+  CHECK_FALSE(b.tenant(1).in_set());
+  b.pass(30s);
+  CHECK(b.tenant(1).in_set());
+}
+
+// ---- the shell ----
+
+// A child that sleeps, until the end of the scope.
+struct Child {
+  pid_t pid = fork();
+  Child() {
+    if (pid == 0)
+      for (;;) pause();
+  }
+  ~Child() {
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+};
+
+TEST_CASE("Processes that are stopped by a signal") {
+  Child child;
+  CHECK_FALSE(is_stopped(child.pid));
+  kill(child.pid, SIGSTOP);
+  waitpid(child.pid, nullptr, WUNTRACED);
+  CHECK(is_stopped(child.pid));
+  kill(child.pid, SIGCONT);
+  waitpid(child.pid, nullptr, WCONTINUED);
+  CHECK_FALSE(is_stopped(child.pid));
+  CHECK_FALSE(is_stopped(0x7ffffffe));
+}
+
+TEST_CASE("Processes that are stopped in part, or frozen with their cgroup") {
+  char name[] = "/tmp/sgpu-stopped-XXXXXX";
+  REQUIRE(mkdtemp(name) != nullptr);
+  const std::string root = name;
+  auto write = [&](const std::string& path, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(root + path).parent_path());
+    std::ofstream(root + path) << text;
+  };
+  auto threads = [&](const std::string& states) {
+    write("/proc/7/stat", std::string("7 (a) T (b) ") + states[0] + " 1 7");
+    for (std::size_t i = 0; i < states.size(); ++i)
+      write("/proc/7/task/" + std::to_string(7 + i) + "/stat", std::string("7 (a) ") + states[i] + " 1 7");
+  };
+  threads("TTt");
+  CHECK(is_stopped(7, root));
+  threads("tSt");
+  CHECK_FALSE(is_stopped(7, root));
+  threads("ZTT");
+  CHECK(is_stopped(7, root));
+  threads("ZZZ");
+  CHECK_FALSE(is_stopped(7, root));
+  threads("SSS");
+  write("/proc/7/cgroup", "6:freezer:/slurm/job_1/step_0\n0::/a/b\n");
+  CHECK_FALSE(is_stopped(7, root));
+  write("/sys/fs/cgroup/a/b/cgroup.events", "populated 1\nfrozen 0\n");
+  write("/sys/fs/cgroup/freezer/slurm/job_1/step_0/freezer.state", "FREEZING\n");
+  CHECK_FALSE(is_stopped(7, root));
+  SECTION("v2") { write("/sys/fs/cgroup/a/b/cgroup.events", "populated 1\nfrozen 1\n"); }
+  SECTION("v1") { write("/sys/fs/cgroup/freezer/slurm/job_1/step_0/freezer.state", "FROZEN\n"); }
+  CHECK(is_stopped(7, root));
+  std::filesystem::remove_all(root);
+}
+
+}  // namespace
+}  // namespace sharedgpu
