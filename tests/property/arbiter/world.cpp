@@ -187,7 +187,11 @@ void World::perform(const Actions& actions) {
                "a lease that nobody asked for, and that costs");
       } else {
         must(written_.release(lease->key, lease->at), "a lease released that was not granted");
-        if (!core_->leases().holds(lease->key.tenant)) requested_.erase(lease->key.tenant);
+        // Who is stopped has it again when it goes on, until it has drained.
+        const bool taken = std::any_of(clients_.begin(), clients_.end(), [&](const auto& entry) {
+          return entry.second->tenant == lease->key.tenant && entry.second->stopped;
+        });
+        if (!taken && !core_->leases().holds(lease->key.tenant)) requested_.erase(lease->key.tenant);
       }
     } else if (const auto* timer = std::get_if<ArmTimer>(&action)) {
       must(timer->at > now_, "a timer in the past");
