@@ -148,6 +148,11 @@ void World::perform(const Actions& actions) {
       if (client->id == id) return client.get();
     return nullptr;
   };
+  // Whose lease was taken while stopped has it again as it goes on, until it has drained.
+  const auto taken = [this](TenantId id) {
+    const auto tenant = core_->state().tenants.find(id);
+    return tenant != core_->state().tenants.end() && tenant->second.taken;
+  };
   for (const Action& action : actions) {
     note_decision(action);
     if (const auto* send = std::get_if<Send>(&action)) {
@@ -183,15 +188,12 @@ void World::perform(const Actions& actions) {
         must(written_.grant(lease->key, lease->epoch, lease->at), "a lease granted twice");
         for (const auto& [key, client] : clients_)
           must(client->tenant != lease->key.tenant || client->use.resident >= client->granted() ||
-                   requested_.count(client->tenant) != 0,
+                   requested_.count(client->tenant) != 0 || taken(client->tenant),
                "a lease that nobody asked for, and that costs");
       } else {
         must(written_.release(lease->key, lease->at), "a lease released that was not granted");
-        // Who is stopped has it again when it goes on, until it has drained.
-        const bool taken = std::any_of(clients_.begin(), clients_.end(), [&](const auto& entry) {
-          return entry.second->tenant == lease->key.tenant && entry.second->stopped;
-        });
-        if (!taken && !core_->leases().holds(lease->key.tenant)) requested_.erase(lease->key.tenant);
+        if (!taken(lease->key.tenant) && !core_->leases().holds(lease->key.tenant))
+          requested_.erase(lease->key.tenant);
       }
     } else if (const auto* timer = std::get_if<ArmTimer>(&action)) {
       must(timer->at > now_, "a timer in the past");
