@@ -388,7 +388,7 @@ void Core::take_use(Session& session, MemoryUse told, bool may_grow) {
   const Phase phase = session.tenant->phase;
   // Before it is told to, nothing comes back, and what it was let pin it may have told as resident once more.
   Bytes most = session.use.resident;
-  if (phase != Phase::out && (phase != Phase::entering || session.asked))
+  if (!drained(session) && (phase != Phase::entering || session.asked))
     most = std::max({most, told.swappable, session.allowed, session.under_way});
   told.resident = std::min(told.resident, most);
   // What it says of its contexts lowers what others may have: a tenant is believed up to a part of the GPU.

@@ -37,6 +37,7 @@ void Core::expect_evictions(Gpu& gpu) {
   for (const Session* session : gpu.sessions)
     session->tenant->to_leave = suspended(*session->tenant) ? Bytes{~0ull} : of_one;
   for (Session* session : gpu.sessions) {
+    if (session->stopped) continue;  // others of its tenant leave in its stead
     const Bytes its = std::min(session->use.swappable, session->tenant->to_leave);
     session->tenant->to_leave -= its;
     tell_host(*session, its);

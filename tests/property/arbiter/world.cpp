@@ -37,6 +37,7 @@ struct World::Client {
   bool gate = false;       // what its page says
   bool had_gate = false;   // held a lease as the arbiter died
   bool in_turn = false;    // from Ready or an open gate to Released
+  bool let_in = false;     // the gate has been open since Ready
   bool begun = false;      // has ever submitted
   bool computing = false;  // has submitted what is not done yet
   unsigned submitted = 0;  // so many in all
@@ -476,7 +477,7 @@ void World::go_on(SessionId key) {
   client.stopped = false;
   client.went_on = client.waiting_since = now_;
   // A thread may have been stopped between its look at the gate and its submission.
-  const bool free = client.in_turn && !client.waiting && !client.asking && client.missing() == Bytes{};
+  const bool free = client.let_in && !client.waiting && !client.asking && client.missing() == Bytes{};
   if (free && client.begun && random(0, 1) == 0) {
     tally_.late_work += taken ? 1 : 0;
     submit(client);
@@ -587,7 +588,7 @@ void World::work(Client& client) {
   if (client.stopped) return again(50ms);
   const Message& job = client.jobs.front();
   auto released = [&](Epoch epoch, std::uint64_t order) {
-    client.in_turn = false;
+    client.in_turn = client.let_in = false;
     client.draining_since = {};
     client.let_through = 0;
     say(client,
@@ -633,6 +634,7 @@ void World::work(Client& client) {
     }
     if (client.missing() == Bytes{}) {
       client.in_turn = true;
+      client.let_in = client.gate;
       say(client, Ready{.epoch = restore.epoch, .use = client.use});
     }
     return finish_job(client);
@@ -807,7 +809,7 @@ void World::resume(Client& client) {
 
 void World::gate_opened(Client& client) {
   if (now_ < client.barred_until) ++tally_.home;
-  client.in_turn = true;
+  client.in_turn = client.let_in = true;
   client.idle_since = now_;
   if (!client.waiting) return;
   client.waiting = false;
