@@ -58,7 +58,8 @@ std::string begin_of_month(int months) {
 // there is nothing in them for the shell.
 std::string ask_sacct(const std::string& since, const std::string& until, std::string& text) {
   const std::string command =
-      "exec env -u SLURM_TIME_FORMAT sacct --allusers --duplicates --noheader --parsable2 --starttime=" +
+      "exec env -u SLURM_TIME_FORMAT sacct --allusers --duplicates --noconvert --noheader --parsable2 "
+      "--starttime=" +
       since + " --endtime=" + until + " --format=" + kSacctColumns;
   FILE* pipe = popen(command.c_str(), "re");
   if (pipe == nullptr) return std::string("sacct: ") + std::strerror(errno);

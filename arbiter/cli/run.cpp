@@ -203,7 +203,7 @@ int run(const Arguments& arguments) {
     if (std::string problem = shortfall(reply.gpus, arguments.gpus); !problem.empty())
       complain("--gpus " + std::to_string(arguments.gpus) + ": " + problem);
     set_environment(settings, reply, library);
-  } else if (settings.on_no_arbiter == OnNoArbiter::fail) {
+  } else if (settings.on_no_arbiter == OnNoArbiter::fail || request.vouched != 0) {
     complain(trouble);
     return 1;
   } else {

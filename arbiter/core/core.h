@@ -76,10 +76,8 @@ class Core {
 
   Actions step(const Event& event, Nanoseconds now);
 
-  // The tenant will not come again: its lease times are no longer of interest.
+  // The tenant will not come again, or is to begin at zero: its lease times are no longer of interest.
   void forget(TenantId tenant) { leases_.forget(tenant); }
-  // It comes again and is to begin at zero.
-  void begin_anew(TenantId tenant) { leases_.begin_anew(tenant); }
 
   const State& state() const { return state_; }
   const LeaseBook& leases() const { return leases_; }

@@ -104,16 +104,13 @@ void LeaseBook::carry(TenantId tenant, const GpuUuid& gpu, Nanoseconds time) {
   if (held.open == 0) held.sum = time;
 }
 
-void LeaseBook::begin_anew(TenantId tenant) {
-  for (auto it = both_.lower_bound({tenant, {}}); it != both_.end() && it->first.first == tenant; ++it)
-    steps_.erase(it->first.second);
-  forget(tenant);
-}
-
 void LeaseBook::forget(TenantId tenant) {
   // By the order of the keys: a host may have seen many thousand steps.
   const TenantId next{tenant.value + 1};
-  both_.erase(both_.lower_bound({tenant, {}}), both_.lower_bound({next, {}}));
+  const auto first = both_.lower_bound({tenant, {}});
+  const auto last = both_.lower_bound({next, {}});
+  for (auto it = first; it != last; ++it) steps_.erase(it->first.second);
+  both_.erase(first, last);
   tenants_.erase(tenants_.lower_bound({tenant, {}}), tenants_.lower_bound({next, {}}));
 }
 

@@ -55,9 +55,7 @@ class LeaseBook {
   void carry(TenantId tenant, StepName step, Nanoseconds time);
   void carry(TenantId tenant, const GpuUuid& gpu, Nanoseconds time);
 
-  // What the tenant and its steps came to before is forgotten. Its leases must be closed.
-  void begin_anew(TenantId tenant);
-  // Drops what is known of a tenant that will not come again. Its leases must be closed.
+  // Drops what a tenant and its steps came to. Its leases must be closed.
   void forget(TenantId tenant);
 
  private:

@@ -282,6 +282,7 @@ void Core::give_another_turn(const Domain& domain) {
   for (Tenant* tenant : domain.tenants) {
     if (!tenant->in_set()) continue;
     tenant->turn_began = now_;
+    tenant->waited = {};
     for (Session* session : tenant->sessions) session->peak = session->use.footprint();
   }
 }

@@ -42,8 +42,8 @@ Bytes Core::unevictable(const Session& session) const {
   Bytes pinned = std::max(session.pinned, session.use.pinned);
   const Tenant& tenant = *session.tenant;
   if (starved(tenant)) return whole(session);
-  const bool overdue =
-      tenant.phase == Phase::leaving && (session.stopped || now_ - tenant.left >= tuning_.patience);
+  const bool drains = tenant.phase == Phase::leaving && !(tenant.taken && session.released);
+  const bool overdue = drains && (session.stopped || now_ - tenant.left >= tuning_.patience);
   if (overdue) return promised(session) - session.pinned + pinned;
   return session.stuck(now_) ? session.use.resident + pinned : pinned;
 }
@@ -225,7 +225,7 @@ void Core::evict(Gpu& gpu, Bytes shortage, const Tenant* first) {
   std::vector<Session*> victims;
   for (Session* session : gpu.sessions) {
     if (!drained(*session) || session->stuck(now_)) continue;
-    const bool leaving = session->tenant->phase == Phase::leaving;
+    const bool leaving = session->tenant->phase == Phase::leaving && !session->tenant->taken;
     if (leaving && (first == nullptr || session->tenant == first)) continue;
     shortage = minus(shortage, minus(session->use.resident, session->allowed));
     victims.push_back(session);

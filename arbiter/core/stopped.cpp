@@ -80,6 +80,8 @@ void Core::look_for_stopped() {
 // Who is stopped as a whole, cannot become ready or is about to be stopped gives up its place.
 void Core::drop_who_is_absent(Domain& domain) {
   for (Tenant* tenant : domain.tenants) {
+    if (tenant->phase == Phase::out && absent(*tenant))
+      tenant->waiting_since = now_;  // it does not wait meanwhile
     if (!tenant->in_set()) continue;
     const auto stopped = [](const Session* session) { return !on_gpu(session) || session->stopped; };
     const auto never_ready = [](const Session* session) { return session->stopped && !session->ready; };
@@ -104,10 +106,16 @@ void Core::take_from_stopped(Tenant& tenant) {
                              .text = "is stopped; its lease goes to others, what it has on the GPU stays"});
 }
 
-// Whoever comes while it is stopped may need the room, and could not get it any more.
+// Whoever comes while it is stopped may need the room, and could not get it any more. What another process of
+// the tenant may need for its turn to end stays.
 void Core::evict_before_the_stop(Gpu& gpu) {
   for (Session* session : gpu.sessions) {
-    if (!suspended(*session->tenant) || !drained(*session) || session->stuck(now_)) continue;
+    const Tenant& tenant = *session->tenant;
+    if (!suspended(tenant) || !drained(*session) || session->stuck(now_)) continue;
+    const bool drains = std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [](const Session* other) {
+      return on_gpu(other) && !other->released && !other->stopped;
+    });
+    if (tenant.phase == Phase::leaving && session->wants && drains) continue;
     if (std::min(session->allowed, session->use.resident) == Bytes{}) continue;
     session->news = now_;
     session->allowed = {};

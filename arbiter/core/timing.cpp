@@ -84,13 +84,13 @@ void Core::note_standing(const Domain& domain, bool contended) const {
   for (const Tenant* tenant : domain.tenants) {
     const bool its = has(tenant);
     holders += its ? 1 : 0;
-    if (its || tenant->wants()) units += tenant->claims.units;
+    if (its || (tenant->wants() && !absent(*tenant))) units += tenant->claims.units;
   }
   for (Tenant* tenant : domain.tenants) {
     Standing& standing = tenant->standing;
     const bool its = has(tenant);
-    const bool wants = tenant->wants();
-    standing.pauses = tenant->phase == Phase::out && !wants;
+    const bool wants = tenant->wants() && !absent(*tenant);
+    standing.pauses = tenant->phase == Phase::out && !tenant->wants();
     standing.comes_in = contended && tenant->phase == Phase::entering;
     standing.pays = contended && its && !standing.comes_in;
     standing.overuses = standing.pays && tenant->phase == Phase::leaving;

@@ -99,7 +99,8 @@ void Core::begin_turn(Domain& domain, Tenant& leader) {
 void Core::leave(Tenant& tenant) {
   if (std::exchange(tenant.comes_home, false)) tenant.brought_home = now_;
   const bool ran = tenant.phase == Phase::running;
-  if (ran) tenant.used += now_ - tenant.busy_since - idle_time(tenant);
+  // It may have been idle for longer than others have waited.
+  if (ran) tenant.used += std::max(Nanoseconds{}, now_ - tenant.busy_since - idle_time(tenant));
   auto asked = [](const Session* session) { return session->asked; };
   tenant.leads = tenant.interrupts = tenant.interrupted = false;
   tenant.had = {};

@@ -3,7 +3,9 @@
 // time goes into handoffs, and waits are as long as the work of others.
 //
 // Nobody starves: a tenant waits until each of those that began to wait before it has had one turn. That ends
-// with its work at hand, or after Quantum where that is set, a day where it is not.
+// with its work at hand, or after Quantum where that is set, a day where it is not. Those that fit beside who
+// has the GPU come in meanwhile, so a tenant that needs all of it may wait for that long where many small
+// ones come and go.
 #include "arbiter/policy/policy.h"
 
 namespace sharedgpu {

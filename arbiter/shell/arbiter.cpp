@@ -25,6 +25,7 @@ constexpr std::uint64_t kMostMoved = std::uint64_t{1} << 60;  // in the life of 
 constexpr std::size_t kMostGpus = 64;
 constexpr std::uint32_t kMostUnits = 1'000'000;  // of a job on one node
 constexpr std::uint32_t kBatchStep = 0xfffffffb;
+constexpr char kTooOften[] = "this user comes too often; it may try again";
 // How often to look whether a process that lives on without a connection may still have its memory.
 constexpr std::chrono::milliseconds kLinger{200};
 constexpr std::chrono::seconds kLedgerRetry{1};
@@ -270,8 +271,7 @@ TenantName Arbiter::name_of(const Peer& peer, const RunToken& token) {
 // SwapPerUnit bounds what all processes of a tenant swap.
 Bytes Arbiter::host_cap_of(const TenantInfo& tenant) const {
   if (tenant.options.backend_given != 0 && tenant.options.backend == Backend::native) return {};
-  // A run's units are what its user says.
-  const std::uint64_t units = tenant.name.is_job() ? std::max(tenant.options.units, 1u) : 1;
+  const std::uint64_t units = std::max(tenant.options.units, 1u);
   Bytes cap;
   return __builtin_mul_overflow(settings_.swap_per_unit.count, units, &cap.count) ? Bytes{} : cap;
 }
@@ -282,9 +282,18 @@ std::string Arbiter::label_of(TenantId tenant) const {
                                                : entry->second.label();
 }
 
+// Each that comes and goes leaves records in the ledger, and nobody is to fill that.
+bool Arbiter::may_write(const Client& client) {
+  constexpr unsigned kAtOnce = 1024;  // enough for every process of a large node
+  constexpr unsigned kASecond = 50;
+  const uid_t uid = client.connection->peer().uid;
+  return uid == 0 || writes_.try_emplace(uid, kAtOnce, kASecond).first->second.take(now());
+}
+
 void Arbiter::hear_hello(const ClientPtr& client, const Hello& hello) {
   if (client->role != Role::none) return client->connection->close("a second Hello");
   if (hello.backend > Backend::native) return client->connection->close("an unknown backend");
+  if (!may_write(*client)) return client->connection->close(kTooOften);
   const Peer& peer = client->connection->peer();
   // What may be had a moment later is no refusal: the session tries again when its connection is closed.
   if (int error = client->page.create())
@@ -388,6 +397,7 @@ void Arbiter::pass_on(const Loans::Passed& passed, int descriptor) {
 void Arbiter::hear_run_request(Client& client, const RunRequest& request) {
   if (client.role != Role::none) return client.connection->close("a run within a session");
   if (!plausible(request.options)) return client.connection->close("options with impossible numbers");
+  if (!may_write(client)) return client.connection->close(kTooOften);
   const uid_t peer = client.connection->peer().uid;
   const bool vouched = request.vouched != 0;
   if (vouched && !administrators_->has(peer))
@@ -436,7 +446,7 @@ void Arbiter::hear_register_job(Client& client, const RegisterJob& job) {
         .units = std::max(tenant.options.units, 1u), .gpus = job.options.gpus, .devices = job.devices};
     reply = {.accepted = 1, .gpus = place(client, tenant.id, demand)};
     reply.whole = put_before(core_->state(), job.whole, reply.gpus);
-  } else {
+  } else if (may_write(client)) {
     log::warning("pid " + std::to_string(client.connection->peer().pid) + ", uid " +
                  std::to_string(client.connection->peer().uid) + ": may not register job " +
                  std::to_string(job.step.job));
@@ -445,14 +455,16 @@ void Arbiter::hear_register_job(Client& client, const RegisterJob& job) {
 }
 
 // A step that is told of when it was here before and nothing of its job lives: the job was requeued, and
-// keeps its number and those of its steps.
+// keeps its number and those of its steps. A batch step comes once in a run, and before all others.
 void Arbiter::may_begin_anew(const TenantInfo& tenant, StepName of_step) {
   const bool lives = tenant.sessions > 0 || keepers_.any(tenant.id) || core_->leases().holds(tenant.id);
+  const bool anything = of_step.step == kBatchStep && (!core_->leases().steps_of(tenant.id, now()).empty() ||
+                                                       history_.figures.of(tenant.id) != Figures{});
   const bool was_here =
-      core_->leases().knows(of_step) || history_.figures.of(tenant.id, of_step) != Figures{};
+      anything || core_->leases().knows(of_step) || history_.figures.of(tenant.id, of_step) != Figures{};
   if (lives || !was_here) return;
   record({.at = now(), .what = BeginRecord{.tenant = tenant.id}});
-  core_->begin_anew(tenant.id);
+  core_->forget(tenant.id);
   history_.figures.forget(tenant.id);
 }
 
@@ -467,7 +479,7 @@ void Arbiter::hear_suspend_job(Client& client, const SuspendJob& job) {
       log::debug(tenant->label() + (job.suspended != 0 ? ": is about to be stopped" : ": is resumed"));
       step(Suspend{.tenant = tenant->id, .suspended = job.suspended != 0});
     }
-  } else {
+  } else if (may_write(client)) {
     log::warning("pid " + std::to_string(client.connection->peer().pid) + ", uid " + std::to_string(uid) +
                  ": may not suspend job " + std::to_string(job.step.job));
   }
@@ -573,15 +585,16 @@ void Arbiter::hear_set(Client& client, const Set& set) {
   const Peer& peer = client.connection->peer();
   const std::string who = "pid " + std::to_string(peer.pid) + ", uid " + std::to_string(peer.uid);
   if (!administrators_->has(peer.uid)) {
-    log::warning(who + ": may not change settings");
+    if (may_write(client)) log::warning(who + ": may not change settings");
     client.connection->send(Message::of(SetReply{}));
     return;
   }
   const std::string name(set.policy, strnlen(set.policy, sizeof set.policy));
   std::unique_ptr<Policy> policy = make_policy(name.empty() ? settings_.policy : name);
   if (policy == nullptr) return refuse(client, "no policy of that name");
-  const bool plausible = set.quantum == Nanoseconds{} || set.quantum >= std::chrono::milliseconds(1);
-  if (!plausible) return refuse(client, "a quantum that is not long enough");
+  const bool plausible = set.quantum == Nanoseconds{} || (set.quantum >= std::chrono::milliseconds(1) &&
+                                                          set.quantum <= std::chrono::hours(24 * 13));
+  if (!plausible) return refuse(client, "a quantum that is too short or too long");
   settings_.policy = policy->name();
   if (set.quantum_given != 0) settings_.quantum = set.quantum;
   log::info(who + ": policy " + settings_.policy + ", quantum " +
@@ -693,11 +706,21 @@ void Arbiter::tenant_may_have_ended(TenantId id) {
 void Arbiter::step(const Event& event) {
   const Nanoseconds at = now();
   const Actions actions = core_->step(event, at);
+  record_figures(at);
+  perform(actions);
+}
+
+void Arbiter::record_figures(Nanoseconds at) {
   FigureBook& figures = history_.figures;
   figures.observe(core_->state(), core_->leases(), at);
   for (const auto& [key, value] : figures.take_news(at))
     record({.at = at, .what = UsedRecord{.tenant = key.first, .step = key.second, .figures = value}});
-  perform(actions);
+}
+
+void Arbiter::end() {
+  history_.figures.hasten();
+  record_figures(now());
+  flush_ledger();
 }
 
 void Arbiter::perform(const Actions& actions) {

@@ -19,6 +19,7 @@
 #include "arbiter/shell/keepers.h"
 #include "arbiter/shell/ledger.h"
 #include "arbiter/shell/loans.h"
+#include "arbiter/shell/token_bucket.h"
 #include "arbiter/shell/users.h"
 #include "config/settings.h"
 #include "protocol/lease_page.h"
@@ -33,6 +34,8 @@ class Arbiter {
   std::string start(const std::vector<GpuInfo>& gpus);
   // A peer has connected.
   void serve(const std::shared_ptr<Connection>& connection);
+  // Writes down what is known so far, before the loop ends.
+  void end();
   // The text of `sharedgpu status --json`.
   std::string status() const;
 
@@ -90,6 +93,9 @@ class Arbiter {
   void perform(const Actions& actions);
   void arm(Nanoseconds at);
   void look_at(SessionId session);
+  void record_figures(Nanoseconds at);
+  // Whether this peer may add to the ledger or the log now; where not, it may a moment later.
+  bool may_write(const Client& client);
   void record(const Record& record) { ledger_.append(record); }
   void flush_ledger();
   void add_gpu(const GpuInfo& gpu, bool learned);
@@ -99,6 +105,7 @@ class Arbiter {
   std::unique_ptr<Policy> policy_;
   Ledger ledger_;
   History history_;
+  std::map<uid_t, TokenBucket> writes_;  // may_write()
   std::optional<Core> core_;
   std::optional<Administrators> administrators_;
   std::map<GpuUuid, std::string> gpu_names_;

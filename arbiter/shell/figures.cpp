@@ -34,8 +34,9 @@ void FigureBook::observe(const State& state, const LeaseBook& leases, Nanosecond
     const Tenant& tenant = *session.tenant;
     for (const Key& key : keys_of(tenant.id, session.step)) {
       Watch& watch = seen[key];
-      watch.waits = watch.waits || (session.wants && !leases.holds(tenant.id));
-      watch.leaves = watch.leaves || tenant.phase == Phase::leaving;
+      const bool absent = tenant.stopped() || tenant.suspended_until > now;
+      watch.waits = watch.waits || (session.wants && !absent && !leases.holds(tenant.id));
+      watch.leaves = watch.leaves || (tenant.phase == Phase::leaving && leases.holds(tenant.id));
       watch.footprint += session.use.footprint();
       watch.resident += session.use.resident + minus(session.use.pinned, session.use.settling);
     }
@@ -57,8 +58,20 @@ void FigureBook::observe(const State& state, const LeaseBook& leases, Nanosecond
   watched_ = std::move(seen);
 }
 
+void FigureBook::hasten() {
+  for (const auto& [key, watch] : watched_) changed_.insert(key);
+  due_ = true;
+}
+
 std::vector<std::pair<FigureBook::Key, Figures>> FigureBook::take_news(Nanoseconds now) {
   constexpr Nanoseconds kPause = std::chrono::seconds(1);
+  constexpr Nanoseconds kLongest = std::chrono::minutes(1);  // what a restart may lose of who waits
+  if (swept_ == Nanoseconds{}) swept_ = now;
+  if (now - swept_ >= kLongest) {
+    swept_ = now;
+    for (const auto& [key, watch] : watched_)
+      if (watch.waits || watch.leaves) changed_.insert(key);
+  }
   if (changed_.empty() || (!due_ && now - told_ < kPause)) return {};
   due_ = false;
   told_ = now;

@@ -39,6 +39,8 @@ class FigureBook {
   // What is to be written down: all that has changed, once a lease was given up or the last session is gone;
   // of bytes moved at most once a second, as an eviction is told of in many parts.
   std::vector<std::pair<Key, Figures>> take_news(Nanoseconds now);
+  // Everything is to be told now: the arbiter ends.
+  void hasten();
 
   // As observed last, or up to `now`.
   Figures of(TenantId tenant, StepName step = {}, Nanoseconds now = {}) const;
@@ -59,6 +61,7 @@ class FigureBook {
   std::set<Key> changed_;
   bool due_ = false;  // they are to be told now
   Nanoseconds told_{};
+  Nanoseconds swept_{};  // when those that wait were last written down
   Nanoseconds looked_{};
 };
 

@@ -58,7 +58,7 @@ void History::add(const Record& record) {
     figures.carry({used->tenant, used->step}, used->figures);
     touched_[used->tenant] = record.at;
   } else if (const auto* begin = std::get_if<BeginRecord>(&record.what)) {
-    recovered.leases.begin_anew(begin->tenant);
+    recovered.leases.forget(begin->tenant);
     figures.forget(begin->tenant);
   }
   last_ = std::max(last_, record.at);  // checkpoints tell of older times

@@ -90,6 +90,7 @@ int run(const Settings& settings) {
   signals.async_wait([&](const asio::error_code& failure, int number) {
     if (failure) return;
     log::info(std::string("ending by ") + strsignal(number));
+    arbiter.end();
     // The socket stays: sessions find it again, and the next arbiter takes its place. So do the leases.
     loop.stop();
   });

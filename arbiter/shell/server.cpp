@@ -8,14 +8,14 @@
 #include <cstring>
 
 #include "arbiter/shell/arbiter.h"
-#include "arbiter/shell/clock.h"
 #include "arbiter/shell/connection.h"
 #include "arbiter/shell/log.h"
 
 namespace sharedgpu {
 namespace {
 
-constexpr std::chrono::minutes kNotePause{1};  // between two notes of one user
+// Enough for every process of a large node; root's plugins and daemons are not counted.
+constexpr unsigned kMostPerUser = 1024;
 constexpr int kAcceptAtOnce = 16;
 constexpr std::chrono::milliseconds kPauseWhenFull{100};
 
@@ -70,17 +70,14 @@ void Server::let_in(UniqueFd socket) {
     return;
   }
 
-  // Root's plugins and daemons are not counted.
-  User& user = users_[peer.uid];
-  const Nanoseconds at = now();
-  if (peer.uid != 0 && (*user.connections >= kMostPerUser || !user.arrivals.take(at))) {
-    if (user.noted != Nanoseconds{} && at - user.noted < kNotePause) return;
-    user.noted = at;
-    log::warning("uid " + std::to_string(peer.uid) + ": too many connections, or too often");
+  auto& count = per_user_[peer.uid];
+  if (!count) count = std::make_shared<unsigned>(0);
+  if (peer.uid != 0 && *count >= kMostPerUser) {
+    log::warning("uid " + std::to_string(peer.uid) + ": too many connections");
     return;  // it may try again: a refusal would make a session that comes back run beside the others
   }
-  ++*user.connections;
-  std::shared_ptr<void> place(nullptr, [count = user.connections](void*) { --*count; });
+  ++*count;
+  std::shared_ptr<void> place(nullptr, [count](void*) { --*count; });
   arbiter_.serve(std::make_shared<Connection>(loop_, std::move(socket), std::move(peer), std::move(place)));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The listening socket: lets peers in, so many per user and so often, and tells the arbiter of each.
+// The listening socket: lets peers in, so many per user, and tells the arbiter of each.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -9,7 +9,6 @@
 #include <memory>
 #include <string>
 
-#include "arbiter/shell/token_bucket.h"
 #include "protocol/channel.h"
 
 namespace sharedgpu {
@@ -26,16 +25,6 @@ class Server {
   void stop();
 
  private:
-  // Enough for every process of a large node.
-  static constexpr unsigned kMostPerUser = 1024;
-  // Each that comes and goes leaves records in the ledger, and nobody is to fill that.
-  static constexpr unsigned kArrivalsASecond = 50;
-  struct User {
-    std::shared_ptr<unsigned> connections = std::make_shared<unsigned>(0);
-    TokenBucket arrivals{kMostPerUser, kArrivalsASecond};
-    Nanoseconds noted{};  // when the log was last told; zero: never
-  };
-
   void accept_some();
   bool accept_one();
   void let_in(UniqueFd socket);
@@ -44,7 +33,7 @@ class Server {
   Arbiter& arbiter_;
   asio::posix::stream_descriptor descriptor_;
   asio::steady_timer pause_;
-  std::map<unsigned, User> users_;
+  std::map<unsigned, std::shared_ptr<unsigned>> per_user_;
 };
 
 }  // namespace sharedgpu

@@ -28,13 +28,16 @@ char state_in(const std::string& stat) {
 bool is_signalled(char state) { return state == 'T' || state == 't'; }
 bool has_ended(char state) { return state == 'Z' || state == 'X'; }
 
-// The first thread stands for most processes; a debugger may hold some threads and let others run.
+// The first thread stands for most processes; a debugger may hold some threads and let others run. So many
+// are looked at: the arbiter has others to serve.
 bool all_threads_stopped(const std::string& process, char first) {
   if (!is_signalled(first) && !has_ended(first)) return false;
+  constexpr int kMostThreads = 64;
   bool any = false;
   std::error_code error;
-  for (std::filesystem::directory_iterator it(process + "/task", error), end; !error && it != end;
-       it.increment(error)) {
+  std::filesystem::directory_iterator it(process + "/task", error);
+  for (int seen = 0; !error && it != std::filesystem::directory_iterator() && seen < kMostThreads;
+       it.increment(error), ++seen) {
     const char state = state_in(read_file(it->path() / "stat"));
     if (is_signalled(state))
       any = true;

@@ -10,7 +10,7 @@ teardown() { cluster_teardown; }
 batch=4294967291
 
 # shown JOB STEP In|Out TRES: what sacct has of the job's last run.
-shown() { sacct -n -P -j "$1.$2" -o "TRESUsage$3Tot" | tail -n 1 | tr , '\n' | sed -n "s/^gres\/$4=//p"; }
+shown() { sacct --noconvert -n -P -j "$1.$2" -o "TRESUsage$3Tot" | tail -n 1 | tr , '\n' | sed -n "s/^gres\/$4=//p"; }
 
 # told JOB STEP COLUMN: that column of what the ledger says last of a step, in whole MiB.
 told() {
@@ -62,7 +62,7 @@ told_steps() {
     jq -r 'group_by(.step)[] | "\(.[0].step) \([.[].lease_seconds] | add | if . > 0 and . < 1 then 1 else round end)"' | sort
 }
 shown_steps() {
-  sacct -n -P -j "$1" -o JobIDRaw,TRESUsageInTot | grep "^$1\." | sed -n 's/^[0-9]*\.\([^|]*\)|.*gres\/sharedgpu_lease=\([0-9]*\).*/\1 \2/p' | sort
+  sacct --noconvert -n -P -j "$1" -o JobIDRaw,TRESUsageInTot | grep "^$1\." | sed -n 's/^[0-9]*\.\([^|]*\)|.*gres\/sharedgpu_lease=\([0-9]*\).*/\1 \2/p' | sort
 }
 # Every step of the ledger is in sacct, with the same seconds; others held nothing.
 agree() {
@@ -101,7 +101,7 @@ expect_agreement() {
 
 twice() { local shown; shown=$(shown_steps "$1" | sed -n 's/^0 //p') && near "$shown" $((2 * $2)); }
 # The numbers of an array's elements or of a heterogeneous job's parts.
-raw_of() { sacct -n -P -X -j "$1" -o JobIDRaw; }
+raw_of() { sacct --noconvert -n -P -X -j "$1" -o JobIDRaw; }
 ended_all() { [[ -z $(squeue -h -j "$1" 2>/dev/null) ]]; }
 
 # SHAREDGPU_KILLS and SHAREDGPU_KILL_JOBS make it a long one: 100 jobs, 300 kills.

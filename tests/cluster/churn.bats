@@ -94,7 +94,7 @@ by_ledger() { sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --by tenant --
 # Jobs that ended right in one go, as "JOB SECONDS ELAPSED STEPS". Nodes add up, and for both of them the one arbiter of
 # this host tells all that it knows: so jobs of two nodes say nothing here.
 by_sacct() {
-  sacct -n -P -D -S now-1days -o JobIDRaw,State,ElapsedRaw,TRESUsageInTot%200,NNodes | awk -F'|' '
+  sacct --noconvert -n -P -D -S now-1days -o JobIDRaw,State,ElapsedRaw,TRESUsageInTot%200,NNodes | awk -F'|' '
     { split($1, part, "."); job = part[1] }
     part[2] == "" { runs[job]++; right[job] = $2 == "COMPLETED" && $5 == 1; elapsed[job] = $3 }
     match($4, /sharedgpu_lease=[0-9]+/) { lease[job] += substr($4, RSTART + 16, RLENGTH - 16); steps[job]++ }

@@ -67,7 +67,7 @@ running_together() { has_state "$1" RUNNING && has_state "$2" RUNNING; }
 
 # The lease seconds that sacct shows for a job, over all its steps; nothing where it shows none.
 lease_seconds() {
-  sacct -n -P -j "$1" -o TRESUsageInTot | tr , '\n' | sed -n 's/^gres\/sharedgpu_lease=//p' | awk '{s+=$1;n=1}END{if(n)print s}'
+  sacct --noconvert -n -P -j "$1" -o TRESUsageInTot | tr , '\n' | sed -n 's/^gres\/sharedgpu_lease=//p' | awk '{s+=$1;n=1}END{if(n)print s}'
 }
 has_lease() { [[ $(lease_seconds "$1") -gt 0 ]]; }
 

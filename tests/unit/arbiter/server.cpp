@@ -761,7 +761,7 @@ TEST_CASE("Who comes again and again has to wait, and nobody else") {
     Channel channel;
     Message answer;
     UniqueFd fd;
-    return channel.connect(daemon.socket().c_str()) == 0 && channel.send(Message::of(LeaseQuery{})) == 0 &&
+    return channel.connect(daemon.socket().c_str()) == 0 && channel.send(Message::of(Hello{})) == 0 &&
            channel.receive(answer, fd) == 0;
   };
   auto as = [&](uid_t uid, auto&& what) {

@@ -157,7 +157,13 @@ TEST_CASE("A tenant some of whose processes are stopped waits for the others to 
   CHECK_FALSE(b.core->leases().holds(TenantId{1}));
   CHECK(b.tenant(1).phase == Phase::leaving);
   CHECK(b.tenant(2).in_set());  // 4 can evict
+  CHECK(b.sent<Evict>(4));
   CHECK_FALSE(b.sent<Step>(4));
+  b.tell(4, 30, 0);
+  b.ready(2, 60);
+  CHECK(b.open(2));
+  b.pass(20s);
+  CHECK(b.open(2));  // 1 is still stopped, and 4 does not want
 }
 
 TEST_CASE("Who is told of its suspension drains, evicts all and comes back when it is resumed") {
