@@ -117,6 +117,10 @@ ended_all() { [[ -z $(squeue -h -j "$1" 2>/dev/null) ]]; }
     echo "kill $service"
     if [[ $service == arbiter ]]; then
       for pid in $(arbiter_pid); do kill -9 "$pid"; done
+    elif [[ $service == slurmctld ]]; then
+      # Killed, it may forget that a job has ended: that is not ours to judge.
+      "$CLUSTER" stop "$dir" "$service"
+      "$CLUSTER" start "$dir" "$service"
     else
       "$CLUSTER" kill "$dir" "$service"
       "$CLUSTER" start "$dir" "$service"
