@@ -3,7 +3,7 @@
 # Jobs that are submitted, cancelled and requeued at random over two nodes, while slurmds and the arbiter are killed
 # now and then: at the end nothing of them is left, and nothing is counted twice.
 #
-#   CHURN_JOBS   how many (default 30; a thousand take some ten minutes)
+#   CHURN_JOBS   how many (default 16; a thousand take some ten minutes)
 #   CHURN_SEED   of the random choices (default 1); what they meet depends on time as well
 
 bats_require_minimum_version 1.5.0
@@ -102,7 +102,7 @@ by_sacct() {
 }
 
 @test "a crowd of jobs that come, are cancelled and requeued leaves nothing" {
-  jobs=${CHURN_JOBS:-30} requeued=0
+  jobs=${CHURN_JOBS:-16} requeued=0
   RANDOM=${CHURN_SEED:-1}
   name=$(scontrol show config | sed -n 's/^ClusterName *= //p')
   srun --gres=sharedgpu:1 true # starts the arbiter where it is not there
