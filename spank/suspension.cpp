@@ -83,8 +83,9 @@ class Watch {
       if (suspended && freezes_ && Clock::now() - running_ < kSignals) let_go_on();
       if (suspended != seen_) changed_ = Clock::now();
       seen_ = suspended;
-      if (suspended != told_ && (tell(suspended) || Clock::now() - changed_ > kWorthTelling))
-        told_ = suspended;
+      if (suspended == told_ && !unheard_) continue;
+      unheard_ = !tell(suspended) && Clock::now() - changed_ <= kWorthTelling;
+      told_ = suspended;
     }
   }
 
@@ -109,6 +110,7 @@ class Watch {
   Clock::time_point changed_{};
   bool seen_ = false;
   bool told_ = false;
+  bool unheard_ = false;  // the arbiter may or may not have heard of that
   std::mutex mutex_;
   std::vector<pid_t> tasks_;
 };
