@@ -106,6 +106,8 @@ job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpu
   hook "{\"type\": \"exechost_periodic\", \"job_list\": {\"$job\": {}}}"
   tenants_are 3 0
   hook '{"type": "exechost_periodic", "job_list": {}}'
+  tenants_are 3 0  # the list may be older than the job
+  SHAREDGPU_YOUNG=0 hook '{"type": "exechost_periodic", "job_list": {}}'
   until_true 20 nothing_left "$job"
   run -0 hook '{"type": "execjob_begin", "job": {"id": "../9", "euser": "nobody", "exec_vnode": "(node1:sharedgpu=1)"}}'
   [[ $output == *usage* ]]
