@@ -25,6 +25,13 @@ inline bool drained(const Session& session) {
   return phase == Phase::out || (phase == Phase::leaving && session.released);
 }
 
+// A process of it that is not stopped has yet to say Released.
+inline bool still_drains(const Tenant& tenant) {
+  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [](const Session* session) {
+    return on_gpu(session) && !session->released && !session->stopped;
+  });
+}
+
 // What a tenant's way in takes, as measured, or guessed from its size where it has not been seen.
 Nanoseconds expected_handoff(const Tenant& tenant);
 

@@ -93,10 +93,7 @@ void Core::drop_who_is_absent(Domain& domain) {
 
 void Core::take_from_stopped(Tenant& tenant) {
   if (tenant.phase != Phase::leaving || tenant.resuming || !leases_.holds(tenant.id)) return;
-  const bool waited_for = std::any_of(
-      tenant.sessions.begin(), tenant.sessions.end(),
-      [](const Session* session) { return on_gpu(session) && !session->released && !session->stopped; });
-  if (waited_for) return;
+  if (still_drains(tenant)) return;
   const Nanoseconds due = tenant.left + tuning_.stop_grace;
   wake_at(due);
   if (now_ < due) return;
@@ -112,10 +109,7 @@ void Core::evict_before_the_stop(Gpu& gpu) {
   for (Session* session : gpu.sessions) {
     const Tenant& tenant = *session->tenant;
     if (!suspended(tenant) || !drained(*session) || session->stuck(now_)) continue;
-    const bool drains = std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [](const Session* other) {
-      return on_gpu(other) && !other->released && !other->stopped;
-    });
-    if (tenant.phase == Phase::leaving && session->wants && drains) continue;
+    if (tenant.phase == Phase::leaving && session->wants && still_drains(tenant)) continue;
     if (std::min(session->allowed, session->use.resident) == Bytes{}) continue;
     session->news = now_;
     session->allowed = {};

@@ -159,9 +159,7 @@ bool Core::lags(const Session& session) const {
   if (tenant.phase != Phase::leaving || tenant.resuming || now_ < tenant.step_at) return false;
   if (!on_gpu(&session) || !session.released || !session.wants || !leases_.holds(tenant.id)) return false;
   if (session.stopped) return false;
-  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [](const Session* other) {
-    return on_gpu(other) && !other->released && !other->stopped;
-  });
+  return still_drains(tenant);
 }
 
 // Whether its tenant may be unable to end its turn before this session has got more memory: for what it is to
