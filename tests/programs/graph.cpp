@@ -25,7 +25,6 @@ void run(const Options& options) {
   check(cuDeviceTotalMem(&whole, 0), "cuDeviceTotalMem");
   Kernels kernels;
   Buffer buffer(kernels, parse_size(options.bytes, whole), 1);
-  check(cuCtxSynchronize(), "cuCtxSynchronize");
   CUstream stream = nullptr;
   check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
 

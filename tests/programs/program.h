@@ -54,7 +54,7 @@ void launch(CUfunction kernel, std::uint64_t words, CUstream stream,
 // Device memory filled with a pattern that is then changed step by step.
 class Buffer {
  public:
-  Buffer(const Kernels& kernels, std::size_t bytes, std::uint64_t seed);  // allocates and fills
+  Buffer(const Kernels& kernels, std::size_t bytes, std::uint64_t seed);  // allocates, fills, waits
   // Uses memory that is there already; the caller frees it.
   Buffer(const Kernels& kernels, CUdeviceptr memory, std::size_t bytes, std::uint64_t seed);
 
