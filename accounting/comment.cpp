@@ -69,6 +69,12 @@ std::optional<Place> find_member(std::string_view text, std::size_t begin) {
 
 bool is_object(std::string_view text) { return text.starts_with('{') && Json::accept(text); }
 
+// Whether it says of which version it is, as ours does in all of them.
+bool has_version(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
+  return json.is_object() && json.contains("version");
+}
+
 // The object that holds our member, or may: the whole comment, or one that we have put behind other text.
 std::optional<Place> find_object(std::string_view text) {
   const std::size_t first = skip_blanks(text, 0);
@@ -78,7 +84,10 @@ std::optional<Place> find_object(std::string_view text) {
   const std::string ours = "{\"" + std::string(kName) + "\":";
   for (std::size_t at = text.find(ours); at != text.npos; at = text.find(ours, at + 1)) {
     const std::size_t end = end_of_value(text, at);
-    if (is_object(text.substr(at, end - at))) return Place{.begin = at, .end = end};
+    if (!is_object(text.substr(at, end - at))) continue;
+    const std::optional<Place> member = find_member(text, at);
+    if (member && has_version(text.substr(member->begin, member->end - member->begin)))
+      return Place{.begin = at, .end = end};
   }
   return std::nullopt;
 }

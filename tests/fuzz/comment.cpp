@@ -25,7 +25,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace sharedgpu;
   using Outcome = Merged::Outcome;
   const std::string comment(reinterpret_cast<const char*>(data), size);
-  JobSummary first{.nodes = {"node one"}, .lease = std::chrono::milliseconds(1500), .handoffs = 1};
+  JobSummary first;
+  first.nodes = {"node one"};
+  first.lease = std::chrono::milliseconds(1500);
   JobSummary second = first;
   second.nodes = {"node \"two\""};
   const auto before = find_summary(comment);

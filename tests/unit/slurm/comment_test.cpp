@@ -69,11 +69,12 @@ TEST_CASE("What others have in a comment stays as it is") {
            {"charged to o'neill, 50% \\", "charged to o'neill, 50% \\ {" + ours + "}"},
            {"{}", "{" + ours + "}"},
            {" { } ", " { " + ours + "} "},
-           {R"({"power": 1e400, "x":{"sharedgpu":1}, "power":2})",
-            R"({"power": 1e400, "x":{"sharedgpu":1}, "power":2)" + ("," + ours) + "}"},
+           {R"({"power": 1.50, "x":{"sharedgpu":1}, "power":2})",
+            R"({"power": 1.50, "x":{"sharedgpu":1}, "power":2)" + ("," + ours) + "}"},
            {R"(["sharedgpu"])", R"(["sharedgpu"] {)" + ours + "}"},
            {R"("sharedgpu")", R"("sharedgpu" {)" + ours + "}"},
            {R"({"half": )", R"({"half":  {)" + ours + "}"},
+           {R"(note {"sharedgpu":{}})", R"(note {"sharedgpu":{}} {)" + ours + "}"},
            {R"(note {"sharedgpu":)", R"(note {"sharedgpu": {)" + ours + "}"},
        }) {
     INFO(before);
@@ -92,8 +93,8 @@ TEST_CASE("Our own is found where the site has added to it since") {
 }
 
 TEST_CASE("What is under our name and not ours is left alone") {
-  for (const char* comment :
-       {R"({"sharedgpu":5})", R"({"sharedgpu":{"version":2,"new":1}})", R"(note {"sharedgpu":{}})"})
+  for (const char* comment : {R"({"sharedgpu":5})", R"({"sharedgpu":{"version":2,"new":1}})",
+                              R"(note {"sharedgpu":{"version":2}})"})
     CHECK(add_share(comment, share_of("n")).outcome == Outcome::refused);
   CHECK(add_share(std::string(60'000, 'x'), share_of("n")).outcome == Outcome::refused);
 }

@@ -44,7 +44,10 @@ struct Desk {
   std::int64_t now = 1000;
 
   void put(const std::string& node, Span seen = {.begin = 900, .end = 1000}) {
-    REQUIRE(spool.write({.job = kJob, .seen = seen, .share = {.nodes = {node}, .lease = 2s}}).empty());
+    JobSummary share;
+    share.nodes = {node};
+    share.lease = 2s;
+    REQUIRE(spool.write({.job = kJob, .seen = seen, .share = share}).empty());
   }
   // Second by second, for so long.
   bool work(std::int64_t time) {
