@@ -9,6 +9,8 @@ setup() { cluster_setup; }
 teardown() { cluster_teardown; }
 
 comment() { sacct -n -P -X -j "$1" -o AdminComment%5000; }
+# Slurm may tell the database of the job's end first, and of its comment a moment later: then ours is added anew.
+reads() { [[ $(comment "$1") == "$2"* ]]; }
 writers() { pgrep -f "^$dir/prefix/sbin/sharedgpu-comment"; } # others may be of another cluster
 has_no_tenant() { ! sharedgpu status --json | jq -e --argjson job "$1" '.tenants[] | select(.job == $job and .lease)' >/dev/null; }
 taken() { [[ ! -e $dir/sharedgpu/comments/$1 ]] && compgen -G "$dir/sharedgpu/comments/$1-*.json" >/dev/null; }
@@ -23,10 +25,9 @@ taken() { [[ ! -e $dir/sharedgpu/comments/$1 ]] && compgen -G "$dir/sharedgpu/co
   expect_state "$text" COMPLETED
   expect_state "$object" COMPLETED
   expect_summary "$text" '.version == 1 and .lease_seconds > 1 and .peak_footprint_bytes > 0 and .backends == ["swap"] and .gpus == ["Simulated GPU"]'
-  comment "$text"
-  [[ $(comment "$text") == "o'neill pays, 50% \\ \"half\" {\"sharedgpu\":"* ]]
+  wait_until 40 reads "$text" "o'neill pays, 50% \\ \"half\" {\"sharedgpu\":" || { comment "$text"; false; }
   expect_summary "$object" '.lease_seconds > 1'
-  [[ $(comment "$object") == '{"power": 1.50, "who": "o'\''neill","sharedgpu":'* ]]
+  wait_until 40 reads "$object" '{"power": 1.50, "who": "o'\''neill","sharedgpu":' || { comment "$object"; false; }
   [ -z "$(comment "$none")" ]
 
   cd "$dir/sharedgpu/comments"

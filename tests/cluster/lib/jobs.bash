@@ -73,7 +73,9 @@ has_lease() { [[ $(lease_seconds "$1") -gt 0 ]]; }
 
 # What the AdminComment of a job, or of the run that has this state, tells of sharedgpu; nothing where it tells nothing.
 summary() {
-  sacct -n -P -X -D -j "$1" ${2:+--state="$2"} -o AdminComment%5000 | tail -n 1 | sed 's/^[^{]*//' | jq -ec .sharedgpu 2>/dev/null
+  # The number of an array or of a heterogeneous job is that of its first part as well.
+  sacct -n -P -X -D -j "$1" ${2:+--state="$2"} -o JobIDRaw,AdminComment%5000 | grep "^$1|" | tail -n 1 | sed 's/^[^{]*//' |
+    jq -ec .sharedgpu 2>/dev/null
 }
 # tells JOB FILTER [STATE]: whether it has that.
 tells() { summary "$1" "${3-}" | jq -e "$2" >/dev/null 2>&1; }
