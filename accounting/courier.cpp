@@ -8,7 +8,8 @@ namespace {
 
 constexpr std::int64_t kLongestOutagePause = 60;
 constexpr std::int64_t kLongestRunPause = 300;
-// A job that the database does not know to have ended by then never will.
+// A job that the database does not know to have ended by then never will, and a node that may not write there
+// must not keep files for ever.
 constexpr std::int64_t kOldest = 30 * 24 * 3600;
 
 std::optional<std::size_t> find_run(const std::vector<JobRecord>& runs, Span seen) {
@@ -52,6 +53,7 @@ void Courier::attend(const std::string& name, Progress& progress, std::int64_t n
   if (!error.empty()) {
     if (error != trouble_) say_(error + "; it is tried again");
     trouble_ = error;
+    if (now - entry->seen.end > kOldest) drop(name, error);
     return later(database_, now, kLongestOutagePause);
   }
   if (!trouble_.empty()) say_("the database answers again");

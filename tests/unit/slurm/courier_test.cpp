@@ -100,6 +100,17 @@ TEST_CASE("An outage of the database is said once and waited for") {
   CHECK(desk.said.size() == 2);
 }
 
+TEST_CASE("A node that may not write keeps nothing for ever") {
+  Desk desk;
+  desk.records.down = true;
+  desk.put("n1");
+  desk.now += 29 * 24 * 3600;
+  CHECK(desk.work(100));
+  desk.now += 2 * 24 * 3600;
+  CHECK_FALSE(desk.work(100));
+  CHECK(desk.said.back().find("given up") != std::string::npos);
+}
+
 TEST_CASE("What is overwritten is written again") {
   Desk desk;
   desk.records.jobs[kJob] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = ""}};
