@@ -157,6 +157,20 @@ std::string set_log_level(Settings& settings, std::string_view value) {
   return {};
 }
 
+std::string set_admin_comment(Settings& settings, std::string_view value) {
+  if (value == "yes") {
+    settings.comments = AdminComment::yes;
+  } else if (value == "no") {
+    settings.comments = AdminComment::no;
+  } else if (value.starts_with('/')) {
+    settings.comments = AdminComment::folder;
+    settings.comment_folder = value;
+  } else {
+    return "yes, no or the full path of a folder";
+  }
+  return {};
+}
+
 constexpr Key kKeys[] = {
     {"Socket", set_path<&Settings::socket>},
     {"StateDir", set_path<&Settings::state_dir>},
@@ -175,6 +189,7 @@ constexpr Key kKeys[] = {
     {"OnNoArbiter", set_on_no_arbiter},
     {"SlurmUser", set_user<&Settings::slurm_user>},
     {"AdminUsers", set_admin_users},
+    {"AdminComment", set_admin_comment},
     {"LogLevel", set_log_level},
     {"LogFile", set_path<&Settings::log_file>},
 };

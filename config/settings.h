@@ -22,6 +22,8 @@ inline constexpr std::string_view kPolicies[] = {"round-robin", "fcfs", "shortes
                                                  "priority"};
 
 enum class OnNoArbiter : std::uint8_t { plain, fail };
+// Who writes what jobs came to into their AdminComments: this node, nobody, or who works on a folder.
+enum class AdminComment : std::uint8_t { yes, no, folder };
 
 // Every key has a default that serves.
 struct Settings {
@@ -42,6 +44,8 @@ struct Settings {
   OnNoArbiter on_no_arbiter = OnNoArbiter::plain;
   std::string slurm_user = "slurm";      // a name or a uid
   std::vector<std::string> admin_users;  // names or uids
+  AdminComment comments = AdminComment::yes;
+  std::string comment_folder;
   std::string log_level = "info";
   std::string log_file;  // empty: standard error
 };

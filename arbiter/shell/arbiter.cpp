@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <set>
 
 #include "arbiter/shell/clock.h"
 #include "arbiter/shell/log.h"
@@ -220,6 +221,8 @@ void Arbiter::hear(const ClientPtr& client, const Message& message, UniqueFd des
       return hear_suspend_job(*client, message.as<SuspendJob>());
     case MessageType::lease_query:
       return hear_lease_query(*client, message.as<LeaseQuery>());
+    case MessageType::job_query:
+      return hear_job_query(*client, message.as<JobQuery>());
     case MessageType::gpu_query:
       return hear_gpu_query(*client, message.as<GpuQuery>());
     default:
@@ -330,6 +333,7 @@ void Arbiter::hear_hello(const ClientPtr& client, const Hello& hello) {
   // Only a process that had a session has anything to resume; anybody can say so.
   if (!past.id && !replaces) told.resuming = 0;
   if (tenant.options.backend_given != 0) told.backend = tenant.options.backend;
+  history_.figures.came(tenant.id, of_step, told.backend);
   log::debug(client->label + ": came" + (told.resuming != 0 ? " back" : ""));
   step(SessionCame{.session = client->session,
                    .tenant = tenant.id,
@@ -543,6 +547,39 @@ void Arbiter::hear_lease_query(Client& client, const LeaseQuery& query) {
     reply.known = attached_now || core_->leases().knows(query.step);
   }
   client.connection->send(Message::of(reply));
+}
+
+void Arbiter::hear_job_query(Client& client, const JobQuery& query) {
+  TenantName name;
+  name.job = query.job;
+  const TenantInfo* tenant = query.job == 0 ? nullptr : history_.tenants.find(name);
+  const uid_t uid = client.connection->peer().uid;
+  JobReply reply;
+  reply.job = query.job;
+  if (tenant != nullptr && (uid == tenant->uid || administrators_->has(uid))) {
+    const Figures figures = history_.figures.of(tenant->id, {}, now());
+    reply.known = 1;
+    reply.lives = tenant->sessions > 0 || keepers_.any(tenant->id) || core_->leases().holds(tenant->id);
+    reply.backends = static_cast<std::uint8_t>(figures.backends);
+    reply.lease = core_->leases().of_tenant(tenant->id, now());
+    reply.waited = figures.waited;
+    reply.overuse = figures.overuse;
+    reply.handoffs = figures.handoffs;
+    reply.moved = figures.moved;
+    reply.footprint = figures.footprint;
+    reply.resident = figures.resident;
+    models_of(*tenant).copy(reply.models, sizeof reply.models - 1);
+  }
+  client.connection->send(Message::of(reply));
+}
+
+std::string Arbiter::models_of(const TenantInfo& tenant) const {
+  std::set<std::string> models;
+  for (const auto& [uuid, time] : core_->leases().closed_of(tenant.id).gpus)
+    if (const auto name = gpu_names_.find(uuid); name != gpu_names_.end()) models.insert(name->second);
+  std::string text;
+  for (const std::string& model : models) text += (text.empty() ? "" : ";") + model;
+  return text;
 }
 
 void Arbiter::hear_gpu_query(Client& client, const GpuQuery& query) {

@@ -34,6 +34,7 @@ TEST_CASE("Every key is read") {
                          "OnNoArbiter=fail\n"
                          "SlurmUser=64030\n"
                          "AdminUsers=alice, bob 1000\n"
+                         "AdminComment=/shared/comments\n"
                          "LogLevel=debug\n"
                          "LogFile=/tmp/log",
                          "x.conf", settings) == "");
@@ -53,6 +54,8 @@ TEST_CASE("Every key is read") {
   CHECK(settings.on_no_arbiter == OnNoArbiter::fail);
   CHECK(settings.slurm_user == "64030");
   CHECK(settings.admin_users == std::vector<std::string>{"alice", "bob", "1000"});
+  CHECK(settings.comments == AdminComment::folder);
+  CHECK(settings.comment_folder == "/shared/comments");
   CHECK(settings.log_level == "debug");
   CHECK(settings.log_file == "/tmp/log");
 }
@@ -64,6 +67,7 @@ TEST_CASE("The defaults serve") {
   CHECK(settings.device_memory_limit.of(gibibytes(10)) == gibibytes(10));
   CHECK(settings.memory_reserve.of(gibibytes(100)) == gibibytes(5));
   CHECK(settings.quantum == 0s);  // auto
+  CHECK(settings.comments == AdminComment::yes);
   CHECK(settings.max_swap_overhead == 5);
   CHECK(settings.max_wait == 30s);
   CHECK(settings.swap_per_unit == Bytes{});  // a job's own limits
