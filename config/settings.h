@@ -18,8 +18,8 @@ namespace sharedgpu {
 inline constexpr char kDefaultConfigFile[] = "/etc/sharedgpu/sharedgpu.conf";
 
 // Each is a file in arbiter/policy.
-inline constexpr std::string_view kPolicies[] = {"round-robin", "fcfs", "shortest-first", "credit",
-                                                 "priority"};
+inline constexpr std::string_view kPolicies[] = {"round-robin", "fcfs",     "shortest-first",
+                                                 "credit",      "priority", "elastic"};
 
 enum class OnNoArbiter : std::uint8_t { plain, fail };
 

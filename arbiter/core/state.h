@@ -35,6 +35,8 @@ struct Gpu {
   // Scratch of the planner, see choice.cpp.
   Bytes load;
   Bytes least;
+  unsigned members = 0;  // tenants that are chosen there
+  unsigned timed = 0;    // of those, whose time is ruled
 };
 
 struct Session {
@@ -145,12 +147,14 @@ struct Tenant {
   unsigned long_pauses = 0;    // so many pauses in a row were long, see policy/idleness.h
   Nanoseconds credit{};        // as the policy reckons it
   Standing standing;           // for that, since the last step
+  Nanoseconds kernels{};       // see TenantView
 
   bool taken = false;             // leaving: its lease was taken since its processes are stopped
   Nanoseconds suspended_until{};  // it is about to be stopped, or is, until it is seen to be
 
   // Scratch of the planner.
   bool chosen = false;
+  bool timed = false;
   Bytes to_leave;
 
   bool in_set() const { return phase == Phase::entering || phase == Phase::running; }
