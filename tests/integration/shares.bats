@@ -1,0 +1,49 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Policy=elastic: tenants have their parts of the GPU's time, though memory suffices for all.
+load helpers
+
+lease() { json "$(printf '[t["lease_seconds"] for t in s["tenants"] if abs(t["share_request"] - %s) < 1e-9][0]' "$1")"; }
+leased() { json_is "sum(t['lease_seconds'] for t in s['tenants']) > $1" True; }
+
+@test "a tenant with three fourths of the time has three times as much as one with one" {
+  start_arbiter Policy=elastic Quantum=auto
+  SHARE=75 tenant large hold --bytes 10% --of 256MiB --seconds 600 --progress
+  SHARE=25 tenant small hold --bytes 10% --of 256MiB --seconds 600 --progress
+  progresses large
+  progresses small
+  local before=($(lease 0.75) $(lease 0.25)) after
+  until_true 60 leased 8
+  after=($(lease 0.75) $(lease 0.25))
+  python3 -c 'import sys; a, b, c, d = map(float, sys.argv[1:]); r = (c - a) / (d - b); assert 2.2 < r < 4, r' \
+    "${before[@]}" "${after[@]}"
+  json_is 'sum(t["evicted_bytes"] for t in s["tenants"])' 0
+  json_is 'sum(t["lease"] for t in s["tenants"]) <= 1' True
+  kill "${PIDS[large]}"
+  gone() { json_is 'len(s["tenants"])' 1; }
+  until_true 20 gone
+  progresses small
+}
+
+@test "a limit holds for one that is alone; without shares nobody is gated; the site bounds requests" {
+  start_arbiter Policy=elastic Quantum=auto MaxRequest=60%
+  SHARE=20:50 tenant half hold --bytes 10% --of 256MiB --seconds 600 --progress
+  progresses half
+  local before after
+  before=$(json '(s["tenants"][0]["lease_seconds"], __import__("time").time())')
+  until_true 60 leased 4
+  after=$(json '(s["tenants"][0]["lease_seconds"], __import__("time").time())')
+  python3 -c "(a, b), (c, d) = $before, $after; r = (c - a) / (d - b); assert 0.35 < r < 0.6, r"
+  kill "${PIDS[half]}"
+  gone() { json_is 'len(s["tenants"])' 0; }
+  until_true 20 gone
+  tenant one hold --bytes 10% --of 256MiB --seconds 600 --progress
+  tenant two hold --bytes 10% --of 256MiB --seconds 600 --progress
+  progresses one
+  progresses two
+  json_is '[t["lease"] for t in s["tenants"]]' '[True, True]'
+  SHARE=61 tenant greedy hold --bytes 10% --of 256MiB --seconds 600 --progress
+  progresses greedy
+  json_is '[t["share_request"] for t in s["tenants"]]' '[0.125, 0.125, 0.6]'
+  grep -q 'asks for a share of 61%, and has MaxRequest' "$DIR/arbiter.log"
+}
