@@ -79,7 +79,6 @@ TenantView Core::view(const Tenant& tenant) const {
           .waited = tenant.phase == Phase::out ? now_ - tenant.waiting_since : tenant.waited,
           .interrupted = tenant.interrupted,
           .burst = std::max(tenant.burst, tenant.used + using_it),
-          .kernels = tenant.kernels,
           .handoff = expected_handoff(tenant),
           .due = tenant.standing.due,
           .had = running ? now_ - tenant.opened : Nanoseconds{},

@@ -147,7 +147,6 @@ struct Tenant {
   unsigned long_pauses = 0;    // so many pauses in a row were long, see policy/idleness.h
   Nanoseconds credit{};        // as the policy reckons it
   Standing standing;           // for that, since the last step
-  Nanoseconds kernels{};       // see TenantView
 
   bool taken = false;             // leaving: its lease was taken since its processes are stopped
   Nanoseconds suspended_until{};  // it is about to be stopped, or is, until it is seen to be

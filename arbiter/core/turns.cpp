@@ -305,7 +305,10 @@ void Core::tell_contended(const Domain& domain, bool contended) {
 bool Core::tell_oversubscribed(const Domain& domain) {
   begin_choice(domain);
   for (Tenant* tenant : domain.tenants) choose(*tenant, true);
-  const bool oversubscribed = domain.tenants.size() > 1 && !fits(domain);
+  const bool limited = std::any_of(domain.tenants.begin(), domain.tenants.end(), [](const Tenant* tenant) {
+    return tenant->timed && tenant->claims.limit < 1;
+  });
+  const bool oversubscribed = limited || (domain.tenants.size() > 1 && !fits(domain));
   for (Tenant* tenant : domain.tenants)
     for (Session* session : tenant->sessions) {
       if (!on_gpu(session) || session->oversubscribed == oversubscribed) continue;

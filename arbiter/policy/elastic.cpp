@@ -8,8 +8,7 @@
 // a window of 10 s: it holds no more than is due in one, no more debt than one, and in pauses it goes back to
 // nothing within one. Who has most is next. A turn lasts until its tenant is half a step behind, so that
 // accounts stay within about a step of each other, and shares are exact over any time in which one is little.
-// A step is as short as handoffs allow: 15 ms where no memory moves. The turn is cut to whole bursts of
-// kernels where that takes little of it.
+// A step is as short as handoffs allow: 15 ms where no memory moves.
 //
 // Tenants that have stated shares have the GPU one at a time, also while memory suffices for all: their
 // kernels would share it by rules of its own. The others run together.
@@ -43,13 +42,6 @@ Nanoseconds until_behind(const TenantView& tenant, const TurnView& turn) {
   const double falls = std::max(1 - tenant.due, 1e-3);
   const Nanoseconds left = tenant.credit + turn.turn.length / 2;
   return left > Nanoseconds{} ? times(left, 1 / falls) + kTick : Nanoseconds{};
-}
-
-// No longer than before, and no shorter than by a fourth.
-Nanoseconds whole_bursts(Nanoseconds turn, Nanoseconds burst) {
-  if (burst <= Nanoseconds{}) return turn;
-  const Nanoseconds whole = turn / burst * burst;
-  return whole >= turn * 3 / 4 ? whole : turn;
 }
 
 class Elastic final : public Policy {
@@ -98,8 +90,7 @@ class Elastic final : public Policy {
   Nanoseconds turn_left(const TenantView& leader, Nanoseconds had, const TurnView& turn) const override {
     if (turn.turn.rule == TurnRule::fixed) return turn.turn.length - had;
     const Nanoseconds behind = std::min(until_behind(leader, turn), turn.rules.max_wait);
-    const Nanoseconds left = std::max(behind, turn.turn.length / 4 - had);
-    return whole_bursts(had + left, leader.kernels) - had;
+    return std::max(behind, turn.turn.length / 4 - had);
   }
 
   Nanoseconds barred_for(const TenantView& waiting, const TurnView& /*turn*/) const override {

@@ -38,9 +38,6 @@ struct TenantView {
   // How long it uses the GPU from when it asks for it until it has nothing to do there; no less than it has
   // used it now without a pause. Measured where others wait; zero: not yet.
   Nanoseconds burst{};
-  // How long a burst of its kernels takes, launched one after the other until it waits for them, as told by
-  // its processes; zero: not known.
-  Nanoseconds kernels{};
   Nanoseconds handoff{};  // what it takes to bring it in, as measured or guessed from its size
   double due = 0;         // see Standing
 
