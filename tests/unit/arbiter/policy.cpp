@@ -178,9 +178,9 @@ TEST_CASE("fcfs has turns that end with the work, or after Quantum") {
 TEST_CASE("elastic: requests, then the rest by units up to the limits") {
   const auto policy = make_policy("elastic");
   const auto shares = [&](std::vector<Claims> competing) { return policy->shares(competing); };
-  const auto are = [](const std::vector<double>& shares, const std::vector<double>& due) {
-    REQUIRE(shares.size() == due.size());
-    for (std::size_t i = 0; i < due.size(); ++i) CHECK(shares[i] == Approx(due[i]));
+  const auto are = [](const std::vector<double>& found, const std::vector<double>& due) {
+    REQUIRE(found.size() == due.size());
+    for (std::size_t i = 0; i < due.size(); ++i) CHECK(found[i] == Approx(due[i]));
   };
   are(shares({}), {});
   are(shares({{}}), {1});
@@ -213,7 +213,10 @@ TEST_CASE("elastic: who has reached its limit waits until it has earned what it 
   const auto policy = make_policy("elastic");
   const TurnRules rules;
   const TurnView turn{.rules = rules, .turn = {.length = 15ms, .rule = TurnRule::swap_overhead}};
-  TenantView view{.claims = {.request = 0.5, .limit = 0.5}, .credit = -10ms, .due = 0.5};
+  TenantView view;
+  view.claims = {.request = 0.5, .limit = 0.5};
+  view.credit = -10ms;
+  view.due = 0.5;
   CHECK(policy->barred_for(view, turn) >= 20ms);
   CHECK(policy->barred_for(view, turn) < 21ms);
   CHECK(policy->allowed_for(view, turn) == 0ms);
