@@ -4,6 +4,7 @@
 load helpers
 
 lease() { json "$(printf '[t["lease_seconds"] for t in s["tenants"] if abs(t["share_request"] - %s) < 1e-9][0]' "$1")"; }
+tenants_are() { json_is 'len(s["tenants"])' "$1"; }
 leased() { json_is "sum(t['lease_seconds'] for t in s['tenants']) > $1" True; }
 
 @test "a tenant with three fourths of the time has three times as much as one with one" {
@@ -12,16 +13,15 @@ leased() { json_is "sum(t['lease_seconds'] for t in s['tenants']) > $1" True; }
   SHARE=25 tenant small hold --bytes 10% --of 256MiB --seconds 600 --progress
   progresses large
   progresses small
-  local before=($(lease 0.75) $(lease 0.25)) after
+  local large small
+  large=$(lease 0.75)
+  small=$(lease 0.25)
   until_true 60 leased 8
-  after=($(lease 0.75) $(lease 0.25))
-  python3 -c 'import sys; a, b, c, d = map(float, sys.argv[1:]); r = (c - a) / (d - b); assert 2.2 < r < 4, r' \
-    "${before[@]}" "${after[@]}"
+  python3 -c "r = ($(lease 0.75) - $large) / ($(lease 0.25) - $small); assert 2.2 < r < 4, r"
   json_is 'sum(t["evicted_bytes"] for t in s["tenants"])' 0
   json_is 'sum(t["lease"] for t in s["tenants"]) <= 1' True
   kill "${PIDS[large]}"
-  gone() { json_is 'len(s["tenants"])' 1; }
-  until_true 20 gone
+  until_true 20 tenants_are 1
   progresses small
 }
 
@@ -35,8 +35,7 @@ leased() { json_is "sum(t['lease_seconds'] for t in s['tenants']) > $1" True; }
   after=$(json '(s["tenants"][0]["lease_seconds"], __import__("time").time())')
   python3 -c "(a, b), (c, d) = $before, $after; r = (c - a) / (d - b); assert 0.35 < r < 0.6, r"
   kill "${PIDS[half]}"
-  gone() { json_is 'len(s["tenants"])' 0; }
-  until_true 20 gone
+  until_true 20 tenants_are 0
   tenant one hold --bytes 10% --of 256MiB --seconds 600 --progress
   tenant two hold --bytes 10% --of 256MiB --seconds 600 --progress
   progresses one
