@@ -77,9 +77,8 @@ void Core::settle() {
       open_ready(domain);
       const bool contended = others_wait(domain);
       tell_contended(domain, contended);
-      note_standing(domain, contended);
+      note_standing(domain, contended, tell_oversubscribed(domain));
       watch_turn(domain);
-      tell_oversubscribed(domain);
     }
     answer_requests();
   }

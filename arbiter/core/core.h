@@ -107,6 +107,7 @@ class Core {
   // When a running set's turn began, and whether it is over.
   struct Turn {
     Nanoseconds began{};
+    Nanoseconds left{};
     bool over = false;
     bool begun = false;  // false: nobody runs yet, or the one it is for is still on its way in
   };
@@ -169,8 +170,9 @@ class Core {
   void plan(Domain& domain);
   void drop_who_no_longer_fits(Domain& domain, const Turn& turn);
   void drop_who_does_not_answer(Domain& domain);
+  void drop_who_may_not_go_on(Domain& domain);
   RunningSet running_set(const Domain& domain) const;
-  std::vector<Seen> waiting_in(const Domain& domain) const;
+  std::vector<Seen> waiting_in(const Domain& domain);
   void sort_as_they_leave(std::vector<Seen>& members, const TurnView& turn) const;
   bool may_leave(const Seen& member, const Seen& waiter, const Domain& domain,
                  const RunningSet& running) const;
@@ -186,6 +188,7 @@ class Core {
   // turns.cpp: a tenant's way in and out
   void enter(Domain& domain, Tenant& tenant, bool leads);
   void open_ready(Domain& domain);
+  bool waits_for_drain(const Tenant& tenant) const;
   void open(Domain& domain, Tenant& tenant);
   void begin_turn(Domain& domain, Tenant& leader);
   void leave(Tenant& tenant);
@@ -204,7 +207,7 @@ class Core {
   void grant_lease(const Session& session);
   void end_leases(Tenant& tenant);
   void tell_contended(const Domain& domain, bool contended);
-  void tell_oversubscribed(const Domain& domain);
+  bool tell_oversubscribed(const Domain& domain);
 
   // stopped.cpp: whose processes are stopped
   bool suspended(const Tenant& tenant) const { return tenant.suspended_until > now_; }
@@ -236,7 +239,7 @@ class Core {
   bool idle_enough(const Tenant& tenant) const;
   void end_pause(Tenant& tenant);
   void keep_credit();
-  void note_standing(const Domain& domain, bool contended) const;
+  void note_standing(const Domain& domain, bool contended, bool crowded) const;
   void begin_burst(Tenant& tenant) const;
   bool must_come_home(const Tenant& tenant) const;
 

@@ -56,14 +56,17 @@ std::vector<Core::Domain> Core::domains() {
 Core::Turn Core::turn_of(const Domain& domain) const {
   Turn turn;
   bool on_the_way = false;
+  const Tenant* leader = nullptr;
   for (const Tenant* tenant : domain.tenants) {
     if (!tenant->in_set()) continue;
     turn.began = std::max(turn.began, tenant->turn_began);
     if (tenant->phase == Phase::running) turn.begun = true;
+    if (tenant->leads || leader == nullptr) leader = tenant;
     if (tenant->phase == Phase::entering && tenant->leads) on_the_way = true;
   }
   turn.begun = turn.begun && !on_the_way;
-  turn.over = turn.begun && now_ - turn.began >= domain.turn.length;
+  if (turn.begun) turn.left = policy_->turn_left(view(*leader), now_ - turn.began, view(domain, turn));
+  turn.over = turn.begun && turn.left <= Nanoseconds{};
   return turn;
 }
 
@@ -77,6 +80,7 @@ TenantView Core::view(const Tenant& tenant) const {
           .interrupted = tenant.interrupted,
           .burst = std::max(tenant.burst, tenant.used + using_it),
           .handoff = expected_handoff(tenant),
+          .due = tenant.standing.due,
           .had = running ? now_ - tenant.opened : Nanoseconds{},
           .leads = tenant.leads,
           .grows = running && std::any_of(tenant.sessions.begin(), tenant.sessions.end(), lacks_room),
@@ -87,6 +91,7 @@ void Core::plan(Domain& domain) {
   drop_who_is_absent(domain);
   drop_who_does_not_answer(domain);
   set_turn_length(domain);
+  drop_who_may_not_go_on(domain);
   begin_choice(domain);
   for (Tenant* tenant : domain.tenants) choose(*tenant, tenant->in_set());
   if (!fits(domain)) drop_who_no_longer_fits(domain, turn_of(domain));
@@ -103,16 +108,21 @@ void Core::plan(Domain& domain) {
 }
 
 // Who is next comes first: before all those whose job would be ended for its host memory.
-std::vector<Core::Seen> Core::waiting_in(const Domain& domain) const {
+std::vector<Core::Seen> Core::waiting_in(const Domain& domain) {
   begin_choice(domain);
   for (Tenant* tenant : domain.tenants) choose(*tenant, true);
   const bool everything_fits = fits(domain);
   std::vector<std::pair<Rank, Seen>> line;
   for (Tenant* tenant : domain.tenants) {
     if (tenant->phase != Phase::out || absent(*tenant)) continue;
-    const bool costs_nothing = demands_nothing(*tenant) || (everything_fits && complete(*tenant));
+    const bool costs_nothing = !tenant->timed && ((demands_nothing(*tenant) && fits(*tenant)) ||
+                                                  (everything_fits && complete(*tenant)));
     if (!tenant->wants() && !costs_nothing) continue;
     const Seen seen{tenant, view(*tenant), must_come_home(*tenant)};
+    if (const Nanoseconds barred = policy_->barred_for(seen.view, view(domain, {})); barred > Nanoseconds{}) {
+      wake_at(now_ + barred);
+      continue;
+    }
     line.emplace_back(policy_->rank(seen.view, view(domain, {})), seen);
   }
   std::sort(line.begin(), line.end(), [](const auto& a, const auto& b) {
@@ -194,6 +204,14 @@ void Core::drop_who_does_not_answer(Domain& domain) {
       leave(*tenant);
       break;
     }
+  }
+}
+
+// Who has had all that the policy allows, though perhaps nobody else wants the GPU.
+void Core::drop_who_may_not_go_on(Domain& domain) {
+  for (Tenant* tenant : domain.tenants) {
+    if (tenant->phase != Phase::running) continue;
+    if (policy_->allowed_for(view(*tenant), view(domain, {})) <= Nanoseconds{}) leave(*tenant);
   }
 }
 

@@ -35,6 +35,8 @@ struct Gpu {
   // Scratch of the planner, see choice.cpp.
   Bytes load;
   Bytes least;
+  unsigned members = 0;  // tenants that are chosen there
+  unsigned timed = 0;    // of those, whose time is ruled
 };
 
 struct Session {
@@ -151,6 +153,7 @@ struct Tenant {
 
   // Scratch of the planner.
   bool chosen = false;
+  bool timed = false;
   Bytes to_leave;
 
   bool in_set() const { return phase == Phase::entering || phase == Phase::running; }

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kIdleNews{100};
 constexpr std::chrono::seconds kHomeNews{3};
+constexpr std::chrono::microseconds kLeastNap{1};
 // What a tenant's way in takes is guessed from its size before it has been seen: bytes a second.
 constexpr std::uint64_t kGuessedSpeed = 50'000'000'000;
 
@@ -73,19 +74,25 @@ void Core::keep_credit() {
 }
 
 // What counts for the credit until the next event.
-void Core::note_standing(const Domain& domain, bool contended) const {
+void Core::note_standing(const Domain& domain, bool contended, bool crowded) const {
   auto has = [this](const Tenant* tenant) {
     return tenant->phase == Phase::running || tenant->phase == Phase::leaving
                ? leases_.holds(tenant->id)
                : tenant->phase == Phase::entering;
   };
   unsigned holders = 0;
-  std::uint64_t units = 0;  // of those that compete
+  unsigned leases = 0;
+  bool counted = crowded;
+  std::vector<Claims> competing;
   for (const Tenant* tenant : domain.tenants) {
     const bool its = has(tenant);
     holders += its ? 1 : 0;
-    if (its || (tenant->wants() && !absent(*tenant))) units += tenant->claims.units;
+    leases += its && tenant->phase != Phase::entering ? 1 : 0;
+    counted = counted || tenant->timed;
+    if (its || (tenant->wants() && !absent(*tenant))) competing.push_back(tenant->claims);
   }
+  const std::vector<double> shares = policy_->shares(competing);
+  auto next = shares.begin();
   for (Tenant* tenant : domain.tenants) {
     Standing& standing = tenant->standing;
     const bool its = has(tenant);
@@ -95,9 +102,12 @@ void Core::note_standing(const Domain& domain, bool contended) const {
     standing.pays = contended && its && !standing.comes_in;
     standing.overuses = standing.pays && tenant->phase == Phase::leaving;
     standing.holders = holders;
-    standing.share = contended && (its || wants)
-                         ? static_cast<double>(tenant->claims.units) / static_cast<double>(units)
-                         : 0;
+    standing.due = its || wants ? *next++ : 0;
+    standing.share = contended ? standing.due : 0;
+    standing.counted = counted;
+    standing.holds = its && tenant->phase != Phase::entering;
+    standing.leases = leases;
+    standing.limit = tenant->claims.limit;
   }
 }
 
@@ -113,12 +123,18 @@ bool Core::must_come_home(const Tenant& tenant) const {
          });
 }
 
-// Wakes the arbiter when the turn is over, or may be interrupted, and somebody waits.
+// Wakes the arbiter when the turn is over, or may be interrupted, and somebody waits; and when one that runs
+// has had all it may have.
 void Core::watch_turn(const Domain& domain) {
+  for (const Tenant* tenant : domain.tenants) {
+    if (tenant->phase != Phase::running) continue;
+    const Nanoseconds allowed = policy_->allowed_for(view(*tenant), view(domain, {}));
+    if (allowed < std::chrono::hours(24)) wake_at(now_ + std::max<Nanoseconds>(allowed, kLeastNap));
+  }
   const Turn turn = turn_of(domain);
   auto still_waits = [this](const Tenant* tenant) { return waits(*tenant) || starved(*tenant); };
   if (!turn.begun || std::none_of(domain.tenants.begin(), domain.tenants.end(), still_waits)) return;
-  wake_at(turn.began + domain.turn.length);
+  wake_at(now_ + turn.left);
   for (const Tenant* tenant : domain.tenants)
     if (tenant->phase == Phase::running)
       wake_at(now_ + policy_->peace_left(view(*tenant), view(domain, turn)));

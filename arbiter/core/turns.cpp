@@ -52,8 +52,23 @@ void Core::open_ready(Domain& domain) {
   for (Tenant* tenant : domain.tenants) {
     if (tenant->phase != Phase::entering) continue;
     auto ready = [](const Session* session) { return !on_gpu(session) || session->ready; };
-    if (std::all_of(tenant->sessions.begin(), tenant->sessions.end(), ready)) open(domain, *tenant);
+    if (!std::all_of(tenant->sessions.begin(), tenant->sessions.end(), ready)) continue;
+    if (!waits_for_drain(*tenant)) open(domain, *tenant);
   }
+}
+
+// Whose time is ruled has the GPU alone: not beside what others have still to do there, unless that takes for
+// ever.
+bool Core::waits_for_drain(const Tenant& tenant) const {
+  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [&](const Session* session) {
+    if (!on_gpu(session)) return false;
+    const std::vector<Session*>& here = session->gpu->sessions;
+    return std::any_of(here.begin(), here.end(), [&](const Session* other) {
+      const Tenant& its = *other->tenant;
+      return (tenant.timed || its.timed) && its.phase == Phase::leaving && !other->released &&
+             leases_.holds(its.id) && now_ - its.left < tuning_.patience;
+    });
+  });
 }
 
 void Core::open(Domain& domain, Tenant& tenant) {
@@ -287,16 +302,20 @@ void Core::tell_contended(const Domain& domain, bool contended) {
 
 // Some turn will have to end then, and waits for what is queued. Nobody can tell when: a tenant that has
 // memory elsewhere comes back without warning.
-void Core::tell_oversubscribed(const Domain& domain) {
+bool Core::tell_oversubscribed(const Domain& domain) {
   begin_choice(domain);
   for (Tenant* tenant : domain.tenants) choose(*tenant, true);
-  const bool oversubscribed = domain.tenants.size() > 1 && !fits(domain);
+  const bool limited = std::any_of(domain.tenants.begin(), domain.tenants.end(), [](const Tenant* tenant) {
+    return tenant->timed && tenant->claims.limit < 1;
+  });
+  const bool oversubscribed = limited || (domain.tenants.size() > 1 && !fits(domain));
   for (Tenant* tenant : domain.tenants)
     for (Session* session : tenant->sessions) {
       if (!on_gpu(session) || session->oversubscribed == oversubscribed) continue;
       session->oversubscribed = oversubscribed;
       actions_.emplace_back(SetOversubscribed{.session = session->id, .oversubscribed = oversubscribed});
     }
+  return oversubscribed;
 }
 
 }  // namespace sharedgpu

@@ -38,7 +38,7 @@ bool plausible(const MemoryUse& use) {
 }
 bool plausible(const JobOptions& options) {
   return options.memory <= kLargest && options.backend <= Backend::native && options.gpus <= GpuList::kMost &&
-         options.units <= kMostUnits;
+         options.units <= kMostUnits && options.share_request <= 100 && options.share_limit <= 100;
 }
 bool plausible(Traffic moved) {
   return moved.evicted.count <= kMostMoved && moved.restored.count <= kMostMoved;
@@ -62,6 +62,12 @@ JobOptions merged(const JobOptions& known, const RegisterJob& job) {
   options.units = std::max(known.units, job.options.units);
   if (known.memory == Bytes{}) options.memory = job.options.memory;
   return options;
+}
+
+void warn_of_share(const TenantInfo& tenant, const Settings& settings) {
+  if (tenant.options.share_request <= settings.max_request) return;
+  log::warning(tenant.label() + ": asks for a share of " + std::to_string(tenant.options.share_request) +
+               "%, and has MaxRequest");
 }
 
 GpuList list_of(const std::vector<GpuUuid>& gpus, unsigned known) {
@@ -107,10 +113,22 @@ Tuning tuning_of(const Settings& settings) {
 }
 
 // What a run's user says of its priority may only lower it: nobody vouches for it.
-Claims claims_of(const TenantInfo& tenant) {
+// A job that states no share has that of its units.
+Claims claims_of(const TenantInfo& tenant, const Settings& settings) {
+  const JobOptions& options = tenant.options;
   const std::int32_t highest = tenant.name.is_job() ? kHighestPriority : 0;
-  return {.units = std::max(tenant.options.units, 1u),
-          .priority = std::clamp(tenant.options.priority, -kHighestPriority, highest)};
+  const std::uint32_t units = std::max(options.units, 1u);
+  const bool stated = options.share_request != 0;
+  const double request =
+      stated ? std::min<double>(options.share_request, settings.max_request) / 100
+             : std::min(1.0, static_cast<double>(units_on_each(units, std::max(options.gpus, 1u))) /
+                                 settings.units_per_gpu);
+  const double limit = options.share_limit != 0 ? options.share_limit / 100.0 : 1;
+  return {.units = units,
+          .priority = std::clamp(options.priority, -kHighestPriority, highest),
+          .request = std::min(request, limit),
+          .limit = limit,
+          .timed = stated || settings.shares == Shares::units};
 }
 
 }  // namespace
@@ -340,7 +358,7 @@ void Arbiter::hear_hello(const ClientPtr& client, const Hello& hello) {
                    .step = of_step,
                    .cap = tenant.options.memory,
                    .host_cap = host_cap_of(tenant),
-                   .claims = claims_of(tenant),
+                   .claims = claims_of(tenant, settings_),
                    .expected = past.expected && told.resuming != 0,
                    .hello = told});
 }
@@ -418,6 +436,7 @@ void Arbiter::hear_run_request(Client& client, const RunRequest& request) {
   client.role = Role::run;
   client.tenant = tenant.id;
   client.label = tenant.label() + ", pid " + std::to_string(client.connection->peer().pid);
+  warn_of_share(tenant, settings_);
   RunReply reply{.token = name.run, .tenant = tenant.id};
   if (request.chosen == 0)
     reply.gpus = place(client, tenant.id,
@@ -442,10 +461,11 @@ void Arbiter::hear_register_job(Client& client, const RegisterJob& job) {
     may_begin_anew(tenant, job.step);
     tenant.options = merged(tenant.options, job);
     record({.at = now(), .what = OptionsRecord{.tenant = tenant.id, .options = tenant.options}});
+    warn_of_share(tenant, settings_);
     step(CapSet{.tenant = tenant.id,
                 .cap = tenant.options.memory,
                 .host_cap = host_cap_of(tenant),
-                .claims = claims_of(tenant)});
+                .claims = claims_of(tenant, settings_)});
     const Demand demand{
         .units = std::max(tenant.options.units, 1u), .gpus = job.options.gpus, .devices = job.devices};
     reply = {.accepted = 1, .gpus = place(client, tenant.id, demand)};
