@@ -132,7 +132,9 @@ lose_power() {
   SLURMD_BOOTED=yes "$CLUSTER" start "$dir" slurmd2
   wait_until 60 has_state "$job" PENDING
   other=$(submit --gres=sharedgpu:1 -- $hold 75% --seconds 2)
-  scontrol update JobId="$job" StartTime=now # Slurm would wait for two minutes
+  # Slurm would wait for two minutes, and it must for a second: slurmd takes a job that begins in the one in which its
+  # credential was revoked for the job before.
+  scontrol update JobId="$job" StartTime=now+3
   ends_right "$other"
   ends_right "$job"
   wait_until 20 has_lease "$job"
