@@ -10,13 +10,13 @@ set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 find_package(Threads REQUIRED)
 
-# Headers that most files read, read once for a target of many files. Never in the release build: it is the one that
-# finds a file which does not include what it uses.
-function(sharedgpu_precompile name)
+# HEADER, read once for a target of many files. In the release build for tests only: it is the one that finds a file
+# which does not include what it uses.
+function(sharedgpu_precompile name header least)
   get_target_property(sources ${name} SOURCES)
   list(LENGTH sources count)
-  if(count GREATER_EQUAL 8)
-    target_precompile_headers(${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/cmake/precompiled.h>")
+  if(count GREATER_EQUAL ${least})
+    target_precompile_headers(${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/cmake/${header}>")
   endif()
 endfunction()
 
@@ -37,7 +37,7 @@ function(sharedgpu_target name)
       target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
     endif()
     target_link_options(${name} PRIVATE -fsanitize=${SHAREDGPU_SANITIZE})
-    sharedgpu_precompile(${name})
+    sharedgpu_precompile(${name} precompiled.h 8)
   endif()
 endfunction()
 

@@ -23,6 +23,3 @@
 #include <thread>
 #include <utility>
 #include <vector>
-#if __has_include(<catch2/catch_test_macros.hpp>)
-#include <catch2/catch_test_macros.hpp>
-#endif

@@ -126,7 +126,7 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
 
 @test "managed: programs of all kinds work beside a rival" {
   start_arbiter Quantum=300ms
-  managed rival hold --bytes 80% --of 224MiB --seconds 600 --progress
+  managed rival hold --bytes 80% --of 224MiB --changes 20 --kernel-ms 20 --seconds 600 --progress
   progresses rival
   local programs="small_blocks async_alloc pools graph graph_memory captures threads contexts fork vmm" program
   for program in $programs; do

@@ -99,7 +99,7 @@ other() { echo "$BUILD/tests/interposer/preloads/$1.so"; }
 
 contend() {
   start_arbiter
-  tenant rival hold --bytes 75% --of 256MiB --seconds 600 --progress
+  tenant rival hold --bytes 75% --of 256MiB --changes 20 --kernel-ms 20 --seconds 600 --progress
   progresses rival
 }
 

@@ -6,7 +6,7 @@ load helpers
 
 contend() {
   start_arbiter
-  tenant rival hold --bytes 60% --of 256MiB --seconds 600 --progress
+  tenant rival hold --bytes 60% --of 256MiB --changes 20 --kernel-ms 20 --seconds 600 --progress
   progresses rival
 }
 

@@ -10,7 +10,7 @@ MIB=$((1 << 20))
 with_nvml() { export LD_LIBRARY_PATH=$BUILD/tests/simgpu:$BUILD/tests/simgpu/nvml; }
 
 rival() {
-  tenant rival hold --bytes 75% --of 256MiB --seconds 600 --progress
+  tenant rival hold --bytes 75% --of 256MiB --changes 20 --kernel-ms 20 --seconds 600 --progress
   progresses rival
 }
 

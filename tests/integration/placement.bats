@@ -35,7 +35,7 @@ command_of() {
 
 @test "the processes of one tenant share its GPU and its lease" {
   start_arbiter
-  tenant rival hold --bytes 75% --of 256MiB --seconds 600 --progress
+  tenant rival hold --bytes 75% --of 256MiB --changes 20 --kernel-ms 20 --seconds 600 --progress
   progresses rival
   # shellcheck disable=SC2016
   command_of ranks bash -c 'for rank in 1 2 3 4; do "$0/hold" --bytes 15% --of 256MiB --seconds 600 & ids="$ids $!"; done

@@ -5,7 +5,7 @@ load helpers
 
 contend() {
   start_arbiter
-  tenant rival hold --bytes 75% --of 256MiB --seconds 600 --progress
+  tenant rival hold --bytes 75% --of 256MiB --changes 20 --kernel-ms 20 --seconds 600 --progress
   progresses rival
 }
 
@@ -89,7 +89,7 @@ contend() {
 
 @test "the program's own memory stays where it is from when a network card knows it" {
   start_arbiter
-  tenant rival hold --bytes 50% --of 256MiB --seconds 600 --progress
+  tenant rival hold --bytes 50% --of 256MiB --changes 20 --kernel-ms 20 --seconds 600 --progress
   progresses rival
   local how
   for how in dmabuf:2 memops:1 tokens:1; do
