@@ -32,6 +32,7 @@ auto beside(ScriptedArbiter& arbiter, Work work) {
 }
 
 // Every way to name a default stream (xsched 21: the default stream was not held).
+// Each fills a byte of its own: those of two threads do not wait for each other.
 std::vector<std::future<CUresult>> on_default_streams(CUcontext context, CUdeviceptr address) {
   using Fill = CUresult(CUdeviceptr, unsigned char, std::size_t, CUstream);
   struct Way {
@@ -41,13 +42,13 @@ std::vector<std::future<CUresult>> on_default_streams(CUcontext context, CUdevic
   std::vector<std::future<CUresult>> calls;
   for (Way way : {Way{cuMemsetD8Async, nullptr}, Way{cuMemsetD8Async, CU_STREAM_LEGACY},
                   Way{cuMemsetD8Async, CU_STREAM_PER_THREAD}, Way{cuMemsetD8Async_ptsz, nullptr}})
-    calls.push_back(std::async(std::launch::async, [=] {
+    calls.push_back(std::async(std::launch::async, [=, at = address + calls.size()] {
       cuCtxPushCurrent_v2(context);
-      return way.fill(address, 0x11, 1, way.stream);
+      return way.fill(at, 0x11, 1, way.stream);
     }));
-  calls.push_back(std::async(std::launch::async, [=] {
+  calls.push_back(std::async(std::launch::async, [=, at = address + calls.size()] {
     cuCtxPushCurrent_v2(context);
-    return cuMemsetD8_v2_ptds(address, 0x11, 1);
+    return cuMemsetD8_v2_ptds(at, 0x11, 1);
   }));
   return calls;
 }
@@ -198,9 +199,9 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
     CHECK(copy.get() == CUDA_SUCCESS);
     CHECK(last == pattern.back());
     for (auto& call : defaults) CHECK(call.get() == CUDA_SUCCESS);
-    REQUIRE(cuMemcpyHtoD_v2(address, pattern.data(), 1) == CUDA_SUCCESS);
+    REQUIRE(cuMemcpyHtoD_v2(address, pattern.data(), defaults.size()) == CUDA_SUCCESS);
   }
-  CHECK(arbiter.last_usage->use.host == mebibytes(96));
+  arbiter.serve_until([&] { return arbiter.last_usage->use.host == mebibytes(96); });
   arbiter.say(Prepare{});
   arbiter.serve_until([&] { return arbiter.last_usage->use.host == Bytes{}; });
   close(card);
