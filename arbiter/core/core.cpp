@@ -29,7 +29,6 @@ Core::Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nano
       leases_(std::move(recovered.leases)),
       last_epoch_(recovered.last_epoch),
       last_order_(static_cast<std::uint64_t>(now.count())),  // beyond all that a predecessor gave
-      credit_kept_(now),
       in_grace_(!leases_.open().empty() || recovered.expected_sessions > 0),
       grace_until_(now + tuning.grace),
       last_record_(recovered.last_record),
@@ -42,13 +41,13 @@ Core::Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nano
     tenant.resuming = true;
     tenant.epoch = lease.epoch;
     tenant.opened = tenant.turn_began = lease.since;
+    tenant.credit_kept = now;
     last_epoch_ = std::max(last_epoch_, lease.epoch);
   }
 }
 
 Actions Core::step(const Event& event, Nanoseconds now) {
   now_ = now;
-  keep_credit();
   std::visit([this](const auto& what) { on(what); }, event);
   if (in_grace_ && (now_ >= grace_until_ || still_expected_ == 0)) end_grace();
   settle();
@@ -57,34 +56,37 @@ Actions Core::step(const Event& event, Nanoseconds now) {
 
 void Core::settle() {
   wake_ = Nanoseconds::max();
-  notice_stuck();
-  if (in_grace_) {
-    wake_at(grace_until_);
-  } else {
-    look_at_held_back();
-    for (auto& [id, tenant] : state_.tenants) take_from_stopped(tenant);
-    for (auto& [uuid, gpu] : state_.gpus) gpu.usable = usable(gpu);
-    std::vector<Domain> all = domains();
-    for (Domain& domain : all) plan(domain);
-    for (auto& [uuid, gpu] : state_.gpus) {
-      expect_evictions(gpu);
-      make_room(gpu);
-      evict_before_the_stop(gpu);
-      refuse_the_last(gpu);
-    }
-    for (auto& [id, tenant] : state_.tenants) step_laggards(tenant);
-    for (Domain& domain : all) {
-      open_ready(domain);
-      const bool contended = others_wait(domain);
-      tell_contended(domain, contended);
-      note_standing(domain, contended);
-      watch_turn(domain);
-      tell_oversubscribed(domain);
-    }
-    answer_requests();
-  }
-  look_for_stopped();
+  if (in_grace_) wake_at(grace_until_);
+  std::vector<Domain> all = domains();
+  for (Domain& domain : all) settle(domain);
   if (wake_ != Nanoseconds::max()) actions_.emplace_back(ArmTimer{.at = wake_});
+}
+
+void Core::settle(Domain& domain) {
+  for (Gpu* gpu : domain.gpus) notice_stuck(*gpu);
+  if (!in_grace_) {
+    for (Gpu* gpu : domain.gpus) {
+      look_at_held_back(*gpu);
+      gpu->usable = usable(*gpu);
+    }
+    for (Tenant* tenant : domain.tenants) take_from_stopped(*tenant);
+    plan(domain);
+    for (Gpu* gpu : domain.gpus) {
+      expect_evictions(*gpu);
+      make_room(*gpu);
+      evict_before_the_stop(*gpu);
+      refuse_the_last(*gpu);
+    }
+    for (Tenant* tenant : domain.tenants) step_laggards(*tenant);
+    open_ready(domain);
+    const bool contended = others_wait(domain);
+    tell_contended(domain, contended);
+    note_standing(domain, contended);
+    watch_turn(domain);
+    tell_oversubscribed(domain);
+    for (Gpu* gpu : domain.gpus) answer_requests(*gpu);
+  }
+  for (Gpu* gpu : domain.gpus) look_for_stopped(*gpu);
 }
 
 void Core::wake_at(Nanoseconds at) {
@@ -132,6 +134,7 @@ void Core::on(const SessionCame& event) {
   if (is_new_tenant) {
     tenant.id = event.tenant;
     tenant.epoch = Epoch{++last_epoch_.value};
+    tenant.credit_kept = now_;
   }
   tenant.cap = event.cap;
   tenant.host_cap = event.host_cap;
@@ -196,8 +199,10 @@ void Core::on(const CapSet& event) {
 
 // The running sets stay as they are; what follows from another policy or length of turns shows as these end.
 void Core::on(const PolicySet& event) {
-  if (event.policy->name() != policy_->name())
-    for (auto& [id, tenant] : state_.tenants) tenant.credit = {};
+  for (auto& [id, tenant] : state_.tenants) {
+    keep_credit(tenant);
+    if (event.policy->name() != policy_->name()) tenant.credit = {};
+  }
   policy_ = event.policy;
   tuning_.turns = event.turns;
   for (auto& [uuid, gpu] : state_.gpus) gpu.turn = policy_->length(tuning_.turns, gpu.turn.handoff, 1);
@@ -352,26 +357,26 @@ void Core::begin_request(Session& session, std::uint64_t request) {
 }
 
 // Their growth begins once the host memory is there, or comes to nothing.
-void Core::look_at_held_back() {
-  for (auto& [id, session] : state_.sessions) {
-    if (session.held_back.empty()) continue;
-    MemoryUse use = session.use;
-    use.swappable = std::max(use.swappable, session.told_swappable);
-    const Nanoseconds due = session.held_back_at + tuning_.host_patience;
-    const bool waits = waits_for_host(session, use);
+void Core::look_at_held_back(Gpu& gpu) {
+  for (Session* session : gpu.sessions) {
+    if (session->held_back.empty()) continue;
+    MemoryUse use = session->use;
+    use.swappable = std::max(use.swappable, session->told_swappable);
+    const Nanoseconds due = session->held_back_at + tuning_.host_patience;
+    const bool waits = waits_for_host(*session, use);
     if (waits && now_ < due) {
       wake_at(due);
       continue;
     }
-    const Bytes host_most = waits ? session.tenant->host_cap : passed_host_bound(session, use);
-    const bool granted = host_most == Bytes{} && could_ever_fit(session, settled(use, session.settling));
-    if (granted) take_use(session, use, true);
-    for (const std::uint64_t request : std::exchange(session.held_back, {})) {
+    const Bytes host_most = waits ? session->tenant->host_cap : passed_host_bound(*session, use);
+    const bool granted = host_most == Bytes{} && could_ever_fit(*session, settled(use, session->settling));
+    if (granted) take_use(*session, use, true);
+    for (const std::uint64_t request : std::exchange(session->held_back, {})) {
       if (granted)
-        begin_request(session, request);
+        begin_request(*session, request);
       else
-        send(session,
-             Verdict{.request = request, .granted = 0, .allowed = session.allowed, .host_most = host_most});
+        send(*session,
+             Verdict{.request = request, .granted = 0, .allowed = session->allowed, .host_most = host_most});
     }
   }
 }

@@ -94,6 +94,8 @@ class Core {
     Bytes free;  // what it may still allocate
   };
   Room room(const Gpu& gpu, TenantId tenant, Bytes cap, const StepName& step) const;
+  // As of the last event.
+  Nanoseconds credit(const Tenant& tenant) const;
   // The most that host memory can ever hold of what a tenant evicts; nullopt: nobody bounds it.
   static std::optional<Bytes> host_budget(const Tenant& tenant);
 
@@ -103,6 +105,7 @@ class Core {
     std::vector<Gpu*> gpus;
     std::vector<Tenant*> tenants;
     TurnLength turn;
+    unsigned sets = 1;  // running sets, if all wanted to run
   };
   // When a running set's turn began, and whether it is over.
   struct Turn {
@@ -157,7 +160,7 @@ class Core {
   static Evictable evictable_with(const Session& session, const MemoryUse& use);
   static Bytes passed_host_bound(const Session& session, const MemoryUse& use);
   static bool waits_for_host(const Session& session, const MemoryUse& use);
-  void look_at_held_back();
+  void look_at_held_back(Gpu& gpu);
   void begin_request(Session& session, std::uint64_t request);
   static Bytes host_room(const Tenant& tenant, const StepName& step);
   void no_longer_expected(Session& session);
@@ -212,7 +215,7 @@ class Core {
   bool waits(const Tenant& tenant) const;
   bool others_wait(const Domain& domain) const;
   bool may_be_stopped(const Session& session) const;
-  void look_for_stopped();
+  void look_for_stopped(Gpu& gpu);
   void goes_on(Session& session);
   void drop_who_is_absent(Domain& domain);
   void take_from_stopped(Tenant& tenant);
@@ -235,7 +238,7 @@ class Core {
   void watch_turn(const Domain& domain);
   bool idle_enough(const Tenant& tenant) const;
   void end_pause(Tenant& tenant);
-  void keep_credit();
+  void keep_credit(Tenant& tenant) const;
   void note_standing(const Domain& domain, bool contended) const;
   void begin_burst(Tenant& tenant) const;
   bool must_come_home(const Tenant& tenant) const;
@@ -255,11 +258,12 @@ class Core {
   void refuse_the_last(const Gpu& gpu);
   void refuse(Session& session, Bytes host_most = {});
   bool is_promised_already(Session& session);
-  void answer_requests();
-  void notice_stuck();
+  void answer_requests(Gpu& gpu);
+  void notice_stuck(Gpu& gpu);
   Nanoseconds patience_for(Bytes moving) const;
 
   void settle();
+  void settle(Domain& domain);
   void arm_timer();
   void set_gate(Session& session, bool open);
   template <class Body>
@@ -272,7 +276,6 @@ class Core {
   LeaseBook leases_;
   Epoch last_epoch_;
   std::uint64_t last_order_;
-  Nanoseconds credit_kept_{};  // up to when
   bool in_grace_ = false;
   Nanoseconds grace_until_{};
   Nanoseconds last_record_{};

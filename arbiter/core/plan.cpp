@@ -72,7 +72,7 @@ TenantView Core::view(const Tenant& tenant) const {
   const Nanoseconds using_it = running ? now_ - tenant.busy_since : Nanoseconds{};
   return {.tenant = tenant.id,
           .claims = tenant.claims,
-          .credit = tenant.credit,
+          .credit = credit(tenant),
           .waited = tenant.phase == Phase::out ? now_ - tenant.waiting_since : tenant.waited,
           .interrupted = tenant.interrupted,
           .burst = std::max(tenant.burst, tenant.used + using_it),
@@ -270,7 +270,10 @@ bool Core::serve(Domain& domain, const Seen& waiting, RunningSet& running) {
       tenant->had = had;
     }
   }
-  if (interruption) waiter.credit -= policy_->price_of_interruption(view(domain, turn));
+  if (interruption) {
+    keep_credit(waiter);
+    waiter.credit -= policy_->price_of_interruption(view(domain, turn));
+  }
   enter(domain, waiter, turn.over || alone || interruption);
   waiter.interrupts = interruption;
   waiter.comes_home = waiting.comes_home && interruption;

@@ -49,22 +49,21 @@ Bytes Core::unevictable(const Session& session) const {
 }
 
 // Gives up, for a while, on sessions that were told to evict and do not.
-void Core::notice_stuck() {
-  for (auto& [id, session] : state_.sessions) {
-    if (session.gpu == nullptr) continue;
-    if (session.stuck(now_)) wake_at(session.stuck_until);
-    if (session.tenant->phase == Phase::leaving) {
-      wake_at(session.tenant->left + tuning_.step_after);
-      wake_at(session.tenant->left + tuning_.patience);
+void Core::notice_stuck(Gpu& gpu) {
+  for (Session* session : gpu.sessions) {
+    if (session->stuck(now_)) wake_at(session->stuck_until);
+    if (session->tenant->phase == Phase::leaving) {
+      wake_at(session->tenant->left + tuning_.step_after);
+      wake_at(session->tenant->left + tuning_.patience);
     }
-    if (!drained(session) || session.allowed >= session.use.resident) continue;
-    Nanoseconds due = session.news + patience_for(Bytes{});
+    if (!drained(*session) || session->allowed >= session->use.resident) continue;
+    Nanoseconds due = session->news + patience_for(Bytes{});
     wake_at(due);
     if (now_ < due) continue;
-    session.stuck_until = now_ + tuning_.patience;
-    session.allowed = session.use.resident;
-    wake_at(session.stuck_until);
-    actions_.emplace_back(Note{.tenant = session.tenant->id, .text = "does not evict; planning around it"});
+    session->stuck_until = now_ + tuning_.patience;
+    session->allowed = session->use.resident;
+    wake_at(session->stuck_until);
+    actions_.emplace_back(Note{.tenant = session->tenant->id, .text = "does not evict; planning around it"});
   }
 }
 
@@ -310,19 +309,19 @@ bool Core::is_promised_already(Session& session) {
 
 // Growth of what is at work is answered when the room for it is there. Any other comes with the next turn.
 // What is pinned takes room at once, whoever asks.
-void Core::answer_requests() {
-  for (auto& [id, session] : state_.sessions) {
-    if (session.requests.empty() || session.pinned < session.use.pinned || session.settling != Bytes{})
+void Core::answer_requests(Gpu& gpu) {
+  for (Session* session : gpu.sessions) {
+    if (session->requests.empty() || session->pinned < session->use.pinned || session->settling != Bytes{})
       continue;
-    if (session.tenant->taken && session.stopped) continue;  // it is at work again as soon as it goes on
-    if (at_work(session) && session.allowed < session.use.swappable) continue;
-    if (is_promised_already(session)) continue;
+    if (session->tenant->taken && session->stopped) continue;  // it is at work again as soon as it goes on
+    if (at_work(*session) && session->allowed < session->use.swappable) continue;
+    if (is_promised_already(*session)) continue;
     // What is kept for a Step comes with the Step.
     const Bytes allowed =
-        drained(session) ? std::min(session.allowed, session.use.resident) : session.allowed;
-    for (std::uint64_t request : session.requests)
-      send(session, Verdict{.request = request, .granted = 1, .allowed = allowed});
-    session.requests.clear();
+        drained(*session) ? std::min(session->allowed, session->use.resident) : session->allowed;
+    for (std::uint64_t request : session->requests)
+      send(*session, Verdict{.request = request, .granted = 1, .allowed = allowed});
+    session->requests.clear();
   }
 }
 

@@ -143,8 +143,9 @@ struct Tenant {
   Nanoseconds brought_home{};  // when the last turn ended for which it did; zero: none yet
   bool idled = false;          // it was put out since it was idle, and has not asked for the GPU again
   unsigned long_pauses = 0;    // so many pauses in a row were long, see policy/idleness.h
-  Nanoseconds credit{};        // as the policy reckons it
-  Standing standing;           // for that, since the last step
+  Nanoseconds credit{};        // as the policy reckons it, at:
+  Nanoseconds credit_kept{};
+  Standing standing;  // since then
 
   bool taken = false;             // leaving: its lease was taken since its processes are stopped
   Nanoseconds suspended_until{};  // it is about to be stopped, or is, until it is seen to be

@@ -61,19 +61,19 @@ bool Core::may_be_stopped(const Session& session) const {
 }
 
 // Most answers come before the first look.
-void Core::look_for_stopped() {
-  for (auto& [id, session] : state_.sessions) {
-    if (suspended(*session.tenant)) wake_at(session.tenant->suspended_until);
-    if (!may_be_stopped(session)) {
-      session.looked = {};
+void Core::look_for_stopped(Gpu& gpu) {
+  for (Session* session : gpu.sessions) {
+    if (suspended(*session->tenant)) wake_at(session->tenant->suspended_until);
+    if (!may_be_stopped(*session)) {
+      session->looked = {};
       continue;
     }
-    if (session.looked == Nanoseconds{}) session.looked = now_;
-    if (now_ - session.looked >= tuning_.look) {
-      session.looked = now_;
-      actions_.emplace_back(Look{.session = id});
+    if (session->looked == Nanoseconds{}) session->looked = now_;
+    if (now_ - session->looked >= tuning_.look) {
+      session->looked = now_;
+      actions_.emplace_back(Look{.session = session->id});
     }
-    wake_at(session.looked + tuning_.look);
+    wake_at(session->looked + tuning_.look);
   }
 }
 

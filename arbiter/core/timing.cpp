@@ -54,50 +54,55 @@ void Core::set_turn_length(Domain& domain) const {
   }
   domain.turn = policy_->length(tuning_.turns, expected.value(),
                                 static_cast<unsigned>(sets_of(domain, waiting).size()));
-  const auto sets = static_cast<unsigned>(sets_of(domain, domain.tenants).size());
-  for (Tenant* tenant : domain.tenants) {
-    tenant->standing.sets = sets;
-    tenant->standing.turn = domain.turn.length;
-  }
+  domain.sets = static_cast<unsigned>(sets_of(domain, domain.tenants).size());
   for (Gpu* gpu : domain.gpus) {
     gpu->turn = domain.turn;
     if (seen.count > 0) gpu->handoff = seen.value();
   }
 }
 
-// Brings every tenant's credit up to now, by the state that has been since the last event.
-void Core::keep_credit() {
-  for (auto& [id, tenant] : state_.tenants)
-    tenant.credit = policy_->credit_after(tenant.credit, tenant.standing, now_ - credit_kept_);
-  credit_kept_ = now_;
+Nanoseconds Core::credit(const Tenant& tenant) const {
+  if (tenant.credit_kept == now_) return tenant.credit;
+  return policy_->credit_after(tenant.credit, tenant.standing, now_ - tenant.credit_kept);
 }
 
-// What counts for the credit until the next event.
+// Brings it up to now, before what it follows from changes.
+void Core::keep_credit(Tenant& tenant) const {
+  tenant.credit = credit(tenant);
+  tenant.credit_kept = now_;
+}
+
+// What counts for the credit until it changes.
 void Core::note_standing(const Domain& domain, bool contended) const {
-  auto has = [this](const Tenant* tenant) {
+  const auto has = [this](const Tenant* tenant) {
     return tenant->phase == Phase::running || tenant->phase == Phase::leaving
                ? leases_.holds(tenant->id)
                : tenant->phase == Phase::entering;
   };
+  const auto competes = [&](const Tenant* tenant) {
+    return has(tenant) || (tenant->wants() && !absent(*tenant));
+  };
   unsigned holders = 0;
   std::uint64_t units = 0;  // of those that compete
   for (const Tenant* tenant : domain.tenants) {
-    const bool its = has(tenant);
-    holders += its ? 1 : 0;
-    if (its || (tenant->wants() && !absent(*tenant))) units += tenant->claims.units;
+    if (has(tenant)) ++holders;
+    if (competes(tenant)) units += tenant->claims.units;
   }
   for (Tenant* tenant : domain.tenants) {
-    Standing& standing = tenant->standing;
-    const bool its = has(tenant);
-    const bool wants = tenant->wants() && !absent(*tenant);
+    Standing standing;
     standing.pauses = tenant->phase == Phase::out && !tenant->wants();
     standing.comes_in = contended && tenant->phase == Phase::entering;
-    standing.pays = contended && its && !standing.comes_in;
+    standing.pays = contended && has(tenant) && !standing.comes_in;
     standing.overuses = standing.pays && tenant->phase == Phase::leaving;
+    standing.sets = domain.sets;
+    standing.turn = domain.turn.length;
     standing.holders = holders;
-    standing.share = contended && (its || wants)
+    standing.share = contended && competes(tenant)
                          ? static_cast<double>(tenant->claims.units) / static_cast<double>(units)
                          : 0;
+    if (standing == tenant->standing) continue;
+    keep_credit(*tenant);
+    tenant->standing = standing;
   }
 }
 

@@ -58,6 +58,7 @@ struct Standing {
   bool overuses = false;  // has a lease though its turn is over
   unsigned holders = 1;   // tenants that have a lease or are being brought in, on its GPUs
   double share = 1;       // its part of the units of those that have a lease or ask for one there
+  bool operator==(const Standing&) const = default;
 };
 
 // The higher one goes first; of two that are equal, the tenant with the lower number.

@@ -315,6 +315,10 @@ void World::note_decision(const Action& action) {
   if (const auto* send = std::get_if<Send>(&action)) {
     mix(send->session.value);
     mix(static_cast<std::uint64_t>(send->message.type));
+    if (send->message.type == MessageType::restore) mix(send->message.as<Restore>().allowed.count);
+    if (send->message.type == MessageType::evict) mix(send->message.as<Evict>().allowed.count);
+    if (send->message.type == MessageType::verdict) mix(send->message.as<Verdict>().allowed.count);
+    if (send->message.type == MessageType::prepare) mix(send->message.as<Prepare>().host.count);
   } else if (const auto* gate = std::get_if<SetGate>(&action)) {
     mix(gate->session.value * 2 + (gate->open ? 1 : 0));
   } else if (const auto* lease = std::get_if<RecordLease>(&action)) {
