@@ -239,6 +239,7 @@ class Core {
   bool idle_enough(const Tenant& tenant) const;
   void end_pause(Tenant& tenant);
   void keep_credit(Tenant& tenant) const;
+  void add_credit(Tenant& tenant, Nanoseconds more) const;
   void note_standing(const Domain& domain, bool contended) const;
   void begin_burst(Tenant& tenant) const;
   bool must_come_home(const Tenant& tenant) const;

@@ -270,10 +270,7 @@ bool Core::serve(Domain& domain, const Seen& waiting, RunningSet& running) {
       tenant->had = had;
     }
   }
-  if (interruption) {
-    keep_credit(waiter);
-    waiter.credit -= policy_->price_of_interruption(view(domain, turn));
-  }
+  if (interruption) add_credit(waiter, -policy_->price_of_interruption(view(domain, turn)));
   enter(domain, waiter, turn.over || alone || interruption);
   waiter.interrupts = interruption;
   waiter.comes_home = waiting.comes_home && interruption;

@@ -72,6 +72,12 @@ void Core::keep_credit(Tenant& tenant) const {
   tenant.credit_kept = now_;
 }
 
+// And keeps it within the policy's bounds.
+void Core::add_credit(Tenant& tenant, Nanoseconds more) const {
+  keep_credit(tenant);
+  tenant.credit = policy_->credit_after(tenant.credit + more, tenant.standing, {});
+}
+
 // What counts for the credit until it changes.
 void Core::note_standing(const Domain& domain, bool contended) const {
   const auto has = [this](const Tenant* tenant) {
@@ -103,6 +109,7 @@ void Core::note_standing(const Domain& domain, bool contended) const {
     if (standing == tenant->standing) continue;
     keep_credit(*tenant);
     tenant->standing = standing;
+    add_credit(*tenant, {});
   }
 }
 
