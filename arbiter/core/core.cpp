@@ -57,8 +57,8 @@ Actions Core::step(const Event& event, Nanoseconds now) {
 void Core::settle() {
   wake_ = Nanoseconds::max();
   if (in_grace_) wake_at(grace_until_);
-  std::vector<Domain> all = domains();
-  for (Domain& domain : all) settle(domain);
+  if (domains_changed_) find_domains();
+  for (Domain& domain : domains_) settle(domain);
   if (wake_ != Nanoseconds::max()) actions_.emplace_back(ArmTimer{.at = wake_});
 }
 
@@ -69,7 +69,7 @@ void Core::settle(Domain& domain) {
       look_at_held_back(*gpu);
       gpu->usable = usable(*gpu);
     }
-    for (Tenant* tenant : domain.tenants) take_from_stopped(*tenant);
+    for (Tenant* tenant : domain.awake) take_from_stopped(*tenant);
     plan(domain);
     for (Gpu* gpu : domain.gpus) {
       expect_evictions(*gpu);
@@ -77,7 +77,7 @@ void Core::settle(Domain& domain) {
       evict_before_the_stop(*gpu);
       refuse_the_last(*gpu);
     }
-    for (Tenant* tenant : domain.tenants) step_laggards(*tenant);
+    for (Tenant* tenant : domain.awake) step_laggards(*tenant);
     open_ready(domain);
     const bool contended = others_wait(domain);
     tell_contended(domain, contended);
@@ -87,6 +87,7 @@ void Core::settle(Domain& domain) {
     for (Gpu* gpu : domain.gpus) answer_requests(*gpu);
   }
   for (Gpu* gpu : domain.gpus) look_for_stopped(*gpu);
+  if (!in_grace_) let_rest(domain);
 }
 
 void Core::wake_at(Nanoseconds at) {
@@ -101,7 +102,9 @@ void Core::set_gate(Session& session, bool open) {
 
 Session* Core::find(SessionId id) {
   auto entry = state_.sessions.find(id);
-  return entry == state_.sessions.end() ? nullptr : &entry->second;
+  if (entry == state_.sessions.end()) return nullptr;
+  wake(*entry->second.tenant);
+  return &entry->second;
 }
 
 // Of a session that has just said something.
@@ -119,6 +122,7 @@ void Core::on(const GpuFound& event) {
   Gpu& gpu = entry->second;
   // What the arbiter finds itself, be it late, replaces what sessions told.
   if (!is_new && (event.learned || !gpu.learned)) return;
+  domains_changed_ = true;
   if (is_new) gpu.turn = policy_->length(tuning_.turns, {}, 1);
   gpu.number = static_cast<unsigned>(event.learned ? known : found);
   gpu.uuid = event.gpu;
@@ -136,6 +140,7 @@ void Core::on(const SessionCame& event) {
     tenant.epoch = Epoch{++last_epoch_.value};
     tenant.credit_kept = now_;
   }
+  wake(tenant);
   tenant.cap = event.cap;
   tenant.host_cap = event.host_cap;
   tenant.claims = event.claims;
@@ -176,7 +181,8 @@ void Core::on(const SessionGone& event) {
   if (gpu != nullptr && tenant.phase == Phase::leaving && !session->released) gpu->drained = now_;
   no_longer_expected(*session);
   std::erase(tenant.sessions, session);
-  if (gpu != nullptr) std::erase(gpu->sessions, session);
+  if (gpu != nullptr) part(*gpu, *session);
+  domains_changed_ = true;
   state_.sessions.erase(event.session);
   if (gpu != nullptr && gpu->learned && gpu->sessions.empty()) state_.gpus.erase(gpu->uuid);
   if (!tenant.resuming) {
@@ -192,6 +198,7 @@ void Core::on(const SessionGone& event) {
 void Core::on(const CapSet& event) {
   auto tenant = state_.tenants.find(event.tenant);
   if (tenant == state_.tenants.end()) return;
+  wake(tenant->second);
   tenant->second.cap = event.cap;
   tenant->second.host_cap = event.host_cap;
   tenant->second.claims = event.claims;
@@ -203,6 +210,7 @@ void Core::on(const PolicySet& event) {
     keep_credit(tenant);
     if (event.policy->name() != policy_->name()) tenant.credit = {};
   }
+  for (Domain& domain : domains_) domain.reckoned = false;
   policy_ = event.policy;
   tuning_.turns = event.turns;
   for (auto& [uuid, gpu] : state_.gpus) gpu.turn = policy_->length(tuning_.turns, gpu.turn.handoff, 1);
@@ -245,9 +253,8 @@ void Core::on(const From<Attach>& event) {
   send(*session, Attached{.gpu = gpu.uuid, .capacity = capacity});
   if (session->gpu == &gpu) return;
   session->gpu = &gpu;
-  auto by_number = [](const Session* a, const Session* b) { return a->id < b->id; };
-  gpu.sessions.insert(std::upper_bound(gpu.sessions.begin(), gpu.sessions.end(), session, by_number),
-                      session);
+  join(gpu, *session);
+  domains_changed_ = true;
   session->news = now_;
   if (session->resumed) {
     attach_resumed(*session);
@@ -314,14 +321,14 @@ void Core::on(const From<Usage>& event) {
   if (usage.request != 0)
     session->growth_counted = told_before || (session->growth_counted && !session->requests.empty());
   const Bytes host_most = grows ? passed_host_bound(*session, wanted) : Bytes{};
-  const bool never = host_most != Bytes{} || !could_ever_fit(*session, wanted);
-  if (usage.request != 0 && !in_grace_ && never) {
+  const bool judged = usage.request != 0 && !in_grace_;
+  if (judged && (host_most != Bytes{} || !could_ever_fit(*session, wanted))) {
     send(
         *session,
         Verdict{.request = usage.request, .granted = 0, .allowed = session->allowed, .host_most = host_most});
   } else if (usage.request != 0 && session->requests.size() + session->held_back.size() >= kMostRequests) {
     actions_.emplace_back(Drop{.session = session->id, .reason = "too many requests at once"});
-  } else if (usage.request != 0 && !in_grace_ && grows && waits_for_host(*session, wanted)) {
+  } else if (judged && grows && waits_for_host(*session, wanted)) {
     told.swappable = session->use.swappable;
     take_use(*session, told, true);
     if (session->held_back.empty()) session->held_back_at = now_;
@@ -358,7 +365,7 @@ void Core::begin_request(Session& session, std::uint64_t request) {
 
 // Their growth begins once the host memory is there, or comes to nothing.
 void Core::look_at_held_back(Gpu& gpu) {
-  for (Session* session : gpu.sessions) {
+  for (Session* session : gpu.awake) {
     if (session->held_back.empty()) continue;
     MemoryUse use = session->use;
     use.swappable = std::max(use.swappable, session->told_swappable);
@@ -510,29 +517,33 @@ void Core::on(const TimerFired& /*event*/) {}
 // able to run as they are.
 bool Core::could_ever_fit(const Session& session, const MemoryUse& use) const {
   const Gpu& gpu = *session.gpu;
-  struct Sum {
-    Bytes footprint;
-    Bytes pinned;
+  // What others ask to pin of it is as good as pinned.
+  const auto its = [&](const Session* other) {
+    return other == &session ? use : settled(other->use, other->settling);
   };
-  std::map<const Tenant*, Sum> sums;
+  Bytes footprint;
+  Bytes own_pinned;
   Bytes pinned;
   for (const Session* other : gpu.sessions) {
-    // What others ask to pin of it is as good as pinned.
-    const MemoryUse its = other == &session ? use : settled(other->use, other->settling);
-    Sum& sum = sums[other->tenant];
-    sum.footprint += its.footprint();
-    sum.pinned += its.pinned;
-    pinned += its.pinned;
+    const MemoryUse has = its(other);
+    pinned += has.pinned;
+    if (other->tenant != session.tenant) continue;
+    footprint += has.footprint();
+    own_pinned += has.pinned;
   }
   const Bytes room = usable(gpu);
-  const Sum& own = sums[session.tenant];
-  if (session.tenant->cap != Bytes{} && own.footprint > session.tenant->cap) return false;
-  if (own.footprint + (pinned - own.pinned) > room) return false;
+  if (session.tenant->cap != Bytes{} && footprint > session.tenant->cap) return false;
+  if (footprint + (pinned - own_pinned) > room) return false;
   if (use.pinned <= session.use.pinned) return true;
-  Bytes growth = use.pinned - session.use.pinned;
-  return std::all_of(sums.begin(), sums.end(), [&](const auto& entry) {
-    Bytes need = entry.second.footprint + (pinned - entry.second.pinned);
-    return entry.first == session.tenant || need <= room || minus(need, growth) > room;
+
+  const Bytes growth = use.pinned - session.use.pinned;
+  std::map<const Tenant*, Bytes> needs;  // of the others, beside what all have pinned
+  for (const Session* other : gpu.sessions)
+    if (other->tenant != session.tenant)
+      needs[other->tenant] += minus(its(other).footprint(), its(other).pinned);
+  return std::all_of(needs.begin(), needs.end(), [&](const auto& entry) {
+    const Bytes need = entry.second + pinned;
+    return need <= room || minus(need, growth) > room;
   });
 }
 

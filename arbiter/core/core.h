@@ -8,6 +8,9 @@
 // so an event that is lost, repeated or crosses another costs time at most. One thread at a time.
 #pragma once
 
+#include <queue>
+#include <tuple>
+
 #include "arbiter/core/events.h"
 #include "arbiter/core/state.h"
 #include "arbiter/policy/policy.h"
@@ -83,6 +86,8 @@ class Core {
   const LeaseBook& leases() const { return leases_; }
   const Policy& policy() const { return *policy_; }
   bool in_grace() const { return in_grace_; }
+  // Whether what is kept for speed is what would be found by looking at everything. For tests.
+  bool consistent() const;
 
   // What the books say of one GPU; see docs/architecture.md, "Capacity".
   Bytes usable(const Gpu& gpu) const;
@@ -104,8 +109,23 @@ class Core {
   struct Domain {
     std::vector<Gpu*> gpus;
     std::vector<Tenant*> tenants;
+    std::vector<Tenant*> awake;       // in the same order, see rest.cpp
+    std::size_t resting_waiters = 0;  // of the others
+    bool reckoned = false;            // how long turns are, from what is noted of the tenants:
     TurnLength turn;
     unsigned sets = 1;  // running sets, if all wanted to run
+    // What all its tenants were told.
+    std::optional<bool> contended;
+    std::optional<bool> oversubscribed;
+    // What all their standings were noted from.
+    struct Common {
+      bool contended = false;
+      unsigned sets = 0;
+      Nanoseconds turn{};
+      unsigned holders = 0;
+      std::uint64_t units = 0;  // of those that compete
+      bool operator==(const Common&) const = default;
+    } common;
   };
   // When a running set's turn began, and whether it is over.
   struct Turn {
@@ -168,12 +188,24 @@ class Core {
   void attach_resumed(Session& session);
 
   // plan.cpp: who runs
-  std::vector<Domain> domains();
+  void find_domains();
   void plan(Domain& domain);
   void drop_who_no_longer_fits(Domain& domain, const Turn& turn);
   void drop_who_does_not_answer(Domain& domain);
   RunningSet running_set(const Domain& domain) const;
-  std::vector<Seen> waiting_in(const Domain& domain) const;
+  struct InLine {
+    Tenant* tenant;
+    bool comes_home;
+    Rank rank;
+    Nanoseconds waited;
+    bool operator<(const InLine& other) const {
+      const auto order = [](const InLine& its) { return std::tie(its.comes_home, its.rank, its.waited); };
+      return order(*this) != order(other) ? order(*this) < order(other) : tenant->id > other.tenant->id;
+    }
+  };
+  using Line = std::priority_queue<InLine>;
+  Line line_of(const Domain& domain) const;
+  bool anybody_could_enter(const Domain& domain, const RunningSet& running) const;
   void sort_as_they_leave(std::vector<Seen>& members, const TurnView& turn) const;
   bool may_leave(const Seen& member, const Seen& waiter, const Domain& domain,
                  const RunningSet& running) const;
@@ -206,8 +238,8 @@ class Core {
   void sync_leases(Tenant& tenant);
   void grant_lease(const Session& session);
   void end_leases(Tenant& tenant);
-  void tell_contended(const Domain& domain, bool contended);
-  void tell_oversubscribed(const Domain& domain);
+  void tell_contended(Domain& domain, bool contended);
+  void tell_oversubscribed(Domain& domain);
 
   // stopped.cpp: whose processes are stopped
   bool suspended(const Tenant& tenant) const { return tenant.suspended_until > now_; }
@@ -221,11 +253,20 @@ class Core {
   void take_from_stopped(Tenant& tenant);
   void evict_before_the_stop(Gpu& gpu);
 
+  // rest.cpp: who rests
+  static void join(Gpu& gpu, Session& session);
+  static void part(Gpu& gpu, Session& session);
+  void wake(Tenant& tenant);
+  void let_rest(Domain& domain);
+  bool may_rest(const Tenant& tenant) const;
+  bool has_nothing_under_way(const Session& session) const;
+
   // choice.cpp: who fits together
   enum class Reckoning : std::uint8_t { now, at_peak };
   void begin_choice(const Domain& domain, Reckoning reckoning = Reckoning::now) const;
   static void choose(Tenant& tenant, bool chosen);
   static bool fits(const Domain& domain);
+  static bool everybody_fits(const Domain& domain);
   static bool fits(const Tenant& newcomer);
   static std::vector<std::vector<Tenant*>> sets_of(const Domain& domain, std::vector<Tenant*> tenants);
 
@@ -240,7 +281,11 @@ class Core {
   void end_pause(Tenant& tenant);
   void keep_credit(Tenant& tenant) const;
   void add_credit(Tenant& tenant, Nanoseconds more) const;
-  void note_standing(const Domain& domain, bool contended) const;
+  void note_standing(Domain& domain, bool contended) const;
+  Tenant::Part part_of(const Tenant& tenant) const;
+  bool as_reckoned(const Tenant& tenant) const;
+  Tenant::Stake stake_of(const Tenant& tenant) const;
+  bool said_host_short(const Session& session) const;
   void begin_burst(Tenant& tenant) const;
   bool must_come_home(const Tenant& tenant) const;
 
@@ -274,6 +319,8 @@ class Core {
   Tuning tuning_;
   const Policy* policy_;
   State state_;
+  std::vector<Domain> domains_;
+  bool domains_changed_ = true;  // and are to be found anew: who uses which GPU has changed
   LeaseBook leases_;
   Epoch last_epoch_;
   std::uint64_t last_order_;

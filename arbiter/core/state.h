@@ -30,8 +30,15 @@ struct Gpu {
   Nanoseconds drained{};  // when a tenant last ended a turn here
 
   std::vector<Session*> sessions;  // that use it, by their numbers
+  // Of tenants that are awake, and what the others need and pin, and their contexts; see rest.cpp.
+  std::vector<Session*> awake;
+  Bytes resting;
+  Bytes resting_pinned;
+  Bytes resting_contexts;
 
-  Bytes usable;  // as of this step
+  Bytes usable;    // as of this step
+  Bytes reckoned;  // what was usable when the length of turns was reckoned
+  Bytes expected;  // evictions of one tenant, as its sessions were told
   // Scratch of the planner, see choice.cpp.
   Bytes load;
   Bytes least;
@@ -95,6 +102,12 @@ struct Session {
   // Scratch of the planner, see choice.cpp.
   Bytes needs;
   Bytes keeps;
+  // The same as the length of turns was reckoned from it.
+  struct Part {
+    Bytes needs;
+    Bytes keeps;
+    bool operator==(const Part&) const = default;
+  } reckoned;
 
   bool stuck(Nanoseconds now) const { return stopped || stuck_until > now; }
 };
@@ -149,6 +162,24 @@ struct Tenant {
 
   bool taken = false;             // leaving: its lease was taken since its processes are stopped
   Nanoseconds suspended_until{};  // it is about to be stopped, or is, until it is seen to be
+
+  bool awake = true;       // see rest.cpp
+  std::size_t domain = 0;  // see Core::Domain, and its place there
+  std::size_t place = 0;
+
+  // What the length of turns was reckoned from, and what the others' shares.
+  struct Part {
+    bool takes_turns = false;
+    bool waits = false;
+    Nanoseconds seen{};
+    Nanoseconds expected{};
+    bool operator==(const Part&) const = default;
+  } reckoned;
+  struct Stake {
+    bool holds = false;
+    std::uint64_t units = 0;  // with which it competes
+    bool operator==(const Stake&) const = default;
+  } stake;
 
   // Scratch of the planner.
   bool chosen = false;

@@ -30,31 +30,59 @@ Nanoseconds expected_handoff(const Tenant& tenant) {
   return std::chrono::milliseconds(size.count / (kGuessedSpeed / 1000));
 }
 
+Tenant::Part Core::part_of(const Tenant& tenant) const {
+  const bool waiting = waits(tenant) && !tenant.taken;
+  return {.takes_turns = waiting || (tenant.phase != Phase::out && !tenant.taken),
+          .waits = waiting,
+          .seen = tenant.handoff,
+          .expected = expected_handoff(tenant)};
+}
+
+// Whether nothing about it has changed since the length of turns was reckoned. A choice must have begun.
+bool Core::as_reckoned(const Tenant& tenant) const {
+  return tenant.reckoned == part_of(tenant) &&
+         std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [](const Session* session) {
+           return !on_gpu(session) ||
+                  session->reckoned == Session::Part{.needs = session->needs, .keeps = session->keeps};
+         });
+}
+
 // A handoff to a running set takes about as long as the longest of its members'.
 void Core::set_turn_length(Domain& domain) const {
+  begin_choice(domain);
+  for (Gpu* gpu : domain.gpus)
+    if (std::exchange(gpu->reckoned, gpu->usable) != gpu->usable) domain.reckoned = false;
+  for (Tenant* tenant : domain.awake) {
+    if (as_reckoned(*tenant)) continue;
+    domain.reckoned = false;
+    tenant->reckoned = part_of(*tenant);
+    for (Session* session : tenant->sessions)
+      session->reckoned = {.needs = session->needs, .keeps = session->keeps};
+  }
+  if (std::exchange(domain.reckoned, true)) return;
+
   std::vector<Tenant*> waiting;
   std::vector<Tenant*> taking_turns;
   for (Tenant* tenant : domain.tenants) {
-    if (tenant->taken || (tenant->phase == Phase::out && !waits(*tenant))) continue;
-    if (tenant->phase == Phase::out) waiting.push_back(tenant);
-    taking_turns.push_back(tenant);
+    if (tenant->reckoned.waits) waiting.push_back(tenant);
+    if (tenant->reckoned.takes_turns) taking_turns.push_back(tenant);
   }
   Mean seen;
   Mean expected;
-  begin_choice(domain);
   for (const std::vector<Tenant*>& set : sets_of(domain, taking_turns)) {
     Nanoseconds longest{};
     Nanoseconds longest_seen{};
     for (const Tenant* tenant : set) {
-      longest_seen = std::max(longest_seen, tenant->handoff);
-      longest = std::max(longest, expected_handoff(*tenant));
+      longest_seen = std::max(longest_seen, tenant->reckoned.seen);
+      longest = std::max(longest, tenant->reckoned.expected);
     }
     expected.add(longest);
     if (longest_seen > Nanoseconds{}) seen.add(longest_seen);
   }
+  domain.sets = static_cast<unsigned>(sets_of(domain, domain.tenants).size());
+  // Last: it leaves behind what the least of those that wait need.
   domain.turn = policy_->length(tuning_.turns, expected.value(),
                                 static_cast<unsigned>(sets_of(domain, waiting).size()));
-  domain.sets = static_cast<unsigned>(sets_of(domain, domain.tenants).size());
   for (Gpu* gpu : domain.gpus) {
     gpu->turn = domain.turn;
     if (seen.count > 0) gpu->handoff = seen.value();
@@ -78,33 +106,37 @@ void Core::add_credit(Tenant& tenant, Nanoseconds more) const {
   tenant.credit = policy_->credit_after(tenant.credit + more, tenant.standing, {});
 }
 
+Tenant::Stake Core::stake_of(const Tenant& tenant) const {
+  const bool in_turn = tenant.phase == Phase::running || tenant.phase == Phase::leaving;
+  const bool holds = in_turn ? leases_.holds(tenant.id) : tenant.phase == Phase::entering;
+  const bool competes = holds || (tenant.wants() && !absent(tenant));
+  return {.holds = holds, .units = competes ? tenant.claims.units : 0};
+}
+
 // What counts for the credit until it changes.
-void Core::note_standing(const Domain& domain, bool contended) const {
-  const auto has = [this](const Tenant* tenant) {
-    return tenant->phase == Phase::running || tenant->phase == Phase::leaving
-               ? leases_.holds(tenant->id)
-               : tenant->phase == Phase::entering;
-  };
-  const auto competes = [&](const Tenant* tenant) {
-    return has(tenant) || (tenant->wants() && !absent(*tenant));
-  };
-  unsigned holders = 0;
-  std::uint64_t units = 0;  // of those that compete
-  for (const Tenant* tenant : domain.tenants) {
-    if (has(tenant)) ++holders;
-    if (competes(tenant)) units += tenant->claims.units;
+void Core::note_standing(Domain& domain, bool contended) const {
+  Domain::Common common = domain.common;
+  common.contended = contended;
+  common.sets = domain.sets;
+  common.turn = domain.turn.length;
+  for (Tenant* tenant : domain.awake) {
+    const Tenant::Stake before = std::exchange(tenant->stake, stake_of(*tenant));
+    common.holders += (tenant->stake.holds ? 1 : 0) - (before.holds ? 1 : 0);
+    common.units += tenant->stake.units - before.units;
   }
-  for (Tenant* tenant : domain.tenants) {
+  const bool same = std::exchange(domain.common, common) == common;
+  for (Tenant* tenant : same ? domain.awake : domain.tenants) {
+    const Tenant::Stake& stake = tenant->stake;
     Standing standing;
     standing.pauses = tenant->phase == Phase::out && !tenant->wants();
     standing.comes_in = contended && tenant->phase == Phase::entering;
-    standing.pays = contended && has(tenant) && !standing.comes_in;
+    standing.pays = contended && stake.holds && !standing.comes_in;
     standing.overuses = standing.pays && tenant->phase == Phase::leaving;
-    standing.sets = domain.sets;
-    standing.turn = domain.turn.length;
-    standing.holders = holders;
-    standing.share = contended && competes(tenant)
-                         ? static_cast<double>(tenant->claims.units) / static_cast<double>(units)
+    standing.sets = common.sets;
+    standing.turn = common.turn;
+    standing.holders = common.holders;
+    standing.share = contended && stake.units > 0
+                         ? static_cast<double>(stake.units) / static_cast<double>(common.units)
                          : 0;
     if (standing == tenant->standing) continue;
     keep_credit(*tenant);
@@ -119,19 +151,22 @@ void Core::note_standing(const Domain& domain, bool contended) const {
 bool Core::must_come_home(const Tenant& tenant) const {
   const bool may = tenant.brought_home == Nanoseconds{} || now_ - tenant.brought_home >= tuning_.home_pause;
   return may && tenant.phase == Phase::out &&
-         std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [this](const Session* session) {
-           return on_gpu(session) && session->host_short != Nanoseconds{} &&
-                  now_ - session->host_short < kHomeNews;
-         });
+         std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
+                     [this](const Session* session) { return on_gpu(session) && said_host_short(*session); });
+}
+
+bool Core::said_host_short(const Session& session) const {
+  return session.host_short != Nanoseconds{} && now_ - session.host_short < kHomeNews;
 }
 
 // Wakes the arbiter when the turn is over, or may be interrupted, and somebody waits.
 void Core::watch_turn(const Domain& domain) {
   const Turn turn = turn_of(domain);
-  auto still_waits = [this](const Tenant* tenant) { return waits(*tenant) || starved(*tenant); };
-  if (!turn.begun || std::none_of(domain.tenants.begin(), domain.tenants.end(), still_waits)) return;
+  const bool any_starved = std::any_of(domain.awake.begin(), domain.awake.end(),
+                                       [this](const Tenant* tenant) { return starved(*tenant); });
+  if (!turn.begun || (!any_starved && !others_wait(domain))) return;
   wake_at(turn.began + domain.turn.length);
-  for (const Tenant* tenant : domain.tenants)
+  for (const Tenant* tenant : domain.awake)
     if (tenant->phase == Phase::running)
       wake_at(now_ + policy_->peace_left(view(*tenant), view(domain, turn)));
 }

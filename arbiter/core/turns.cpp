@@ -19,9 +19,10 @@ Nanoseconds idle_time(const Tenant& tenant) {
 }  // namespace
 
 void Core::enter(Domain& domain, Tenant& tenant, bool leads) {
+  wake(tenant);
   Turn turn = turn_of(domain);
   if (leads)
-    for (Tenant* other : domain.tenants) other->leads = false;
+    for (Tenant* other : domain.awake) other->leads = false;
   tenant.leads = leads;
   tenant.phase = Phase::entering;
   tenant.entered = now_;
@@ -49,7 +50,7 @@ void Core::enter(Domain& domain, Tenant& tenant, bool leads) {
 }
 
 void Core::open_ready(Domain& domain) {
-  for (Tenant* tenant : domain.tenants) {
+  for (Tenant* tenant : domain.awake) {
     if (tenant->phase != Phase::entering) continue;
     auto ready = [](const Session* session) { return !on_gpu(session) || session->ready; };
     if (std::all_of(tenant->sessions.begin(), tenant->sessions.end(), ready)) open(domain, *tenant);
@@ -76,7 +77,7 @@ void Core::open(Domain& domain, Tenant& tenant) {
 // The turn begins as its leader's gates open. One that was interrupted goes on; and whoever goes on running
 // beside an interruption does so in the turn that was.
 void Core::begin_turn(Domain& domain, Tenant& leader) {
-  for (Tenant* member : domain.tenants) {
+  for (Tenant* member : domain.awake) {
     if (!member->in_set() || (leader.interrupts && member != &leader)) continue;
     member->turn_began = now_ - leader.had;
     for (Session* session : member->sessions) session->peak = session->use.footprint();
@@ -265,16 +266,19 @@ void Core::grant_lease(const Session& session) {
 
 void Core::end_leases(Tenant& tenant) {
   std::vector<std::pair<LeaseKey, Epoch>> ended;
-  for (const auto& [key, lease] : leases_.open())
-    if (key.tenant == tenant.id) ended.emplace_back(key, lease.epoch);
+  const auto& open = leases_.open();
+  for (auto it = open.lower_bound({.tenant = tenant.id, .gpu = {}, .step = {}});
+       it != open.end() && it->first.tenant == tenant.id; ++it)
+    ended.emplace_back(it->first, it->second.epoch);
   for (const auto& [key, epoch] : ended) {
     leases_.release(key, now_);
     actions_.emplace_back(RecordLease{.grant = false, .key = key, .epoch = epoch, .at = now_});
   }
 }
 
-void Core::tell_contended(const Domain& domain, bool contended) {
-  for (Tenant* tenant : domain.tenants)
+void Core::tell_contended(Domain& domain, bool contended) {
+  const bool same = std::exchange(domain.contended, contended) == contended;
+  for (Tenant* tenant : same ? domain.awake : domain.tenants)
     for (Session* session : tenant->sessions) {
       if (!on_gpu(session) || session->contended == contended) continue;
       session->contended = contended;
@@ -287,11 +291,11 @@ void Core::tell_contended(const Domain& domain, bool contended) {
 
 // Some turn will have to end then, and waits for what is queued. Nobody can tell when: a tenant that has
 // memory elsewhere comes back without warning.
-void Core::tell_oversubscribed(const Domain& domain) {
+void Core::tell_oversubscribed(Domain& domain) {
   begin_choice(domain);
-  for (Tenant* tenant : domain.tenants) choose(*tenant, true);
-  const bool oversubscribed = domain.tenants.size() > 1 && !fits(domain);
-  for (Tenant* tenant : domain.tenants)
+  const bool oversubscribed = domain.tenants.size() > 1 && !everybody_fits(domain);
+  const bool same = std::exchange(domain.oversubscribed, oversubscribed) == oversubscribed;
+  for (Tenant* tenant : same ? domain.awake : domain.tenants)
     for (Session* session : tenant->sessions) {
       if (!on_gpu(session) || session->oversubscribed == oversubscribed) continue;
       session->oversubscribed = oversubscribed;
