@@ -38,9 +38,6 @@ Nanoseconds expected_handoff(const Tenant& tenant);
 // What it has on the GPU while its tenant runs.
 Bytes demand_of(const Session& session);
 
-// For the least that one of those adds of whom running sets were formed last, see Core::sets_of().
-inline bool has_room(const Gpu* gpu) { return minus(gpu->usable, gpu->load) >= gpu->least; }
-
 // What it asked for is not there yet.
 inline bool lacks_room(const Session* session) {
   return session->use.swappable > session->allowed || session->use.pinned > session->pinned;

@@ -70,6 +70,7 @@ std::vector<std::vector<Tenant*>> Core::sets_of(const Domain& domain, std::vecto
     for (const Session* session : tenant->sessions)
       if (on_gpu(session))
         session->gpu->least = std::min(session->gpu->least, minus(session->needs, session->keeps));
+  const auto full = [](const Gpu* gpu) { return minus(gpu->usable, gpu->load) < gpu->least; };
   std::vector<std::vector<Tenant*>> sets;
   std::size_t first = 0;  // of those that are left
   while (first < tenants.size() && sets.size() < kMostSets) {
@@ -78,7 +79,7 @@ std::vector<std::vector<Tenant*>> Core::sets_of(const Domain& domain, std::vecto
     std::size_t next = first;
     for (; next < tenants.size(); ++next) {
       Tenant* tenant = tenants[next];
-      if (!set.empty() && std::none_of(domain.gpus.begin(), domain.gpus.end(), has_room)) break;
+      if (!set.empty() && std::all_of(domain.gpus.begin(), domain.gpus.end(), full)) break;
       choose(*tenant, true);
       const bool joins = set.empty() || fits(*tenant);
       choose(*tenant, joins);

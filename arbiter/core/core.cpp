@@ -210,7 +210,7 @@ void Core::on(const PolicySet& event) {
     keep_credit(tenant);
     if (event.policy->name() != policy_->name()) tenant.credit = {};
   }
-  for (Domain& domain : domains_) domain.reckoned = false;
+  for (Domain& domain : domains_) domain.stale = {};
   policy_ = event.policy;
   tuning_.turns = event.turns;
   for (auto& [uuid, gpu] : state_.gpus) gpu.turn = policy_->length(tuning_.turns, gpu.turn.handoff, 1);

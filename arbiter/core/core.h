@@ -4,8 +4,9 @@
 // It knows no socket, clock, file or thread; the daemon, the tests and the simulator all run this very code.
 // Every event is handled in two parts: its handler enters into the books what it tells (core.cpp), then
 // settle() moves the state to where it should be: who runs (plan.cpp, turns.cpp) for how long (timing.cpp),
-// which memory moves (residency.cpp). settle() derives everything from the state and can be run at any time;
-// so an event that is lost, repeated or crosses another costs time at most. One thread at a time.
+// which memory moves (residency.cpp); but looks only at who is awake (rest.cpp). settle() derives everything
+// from the state and can be run at any time; so an event that is lost, repeated or crosses another costs time
+// at most. One thread at a time.
 #pragma once
 
 #include <queue>
@@ -111,9 +112,17 @@ class Core {
     std::vector<Tenant*> tenants;
     std::vector<Tenant*> awake;       // in the same order, see rest.cpp
     std::size_t resting_waiters = 0;  // of the others
-    bool reckoned = false;            // how long turns are, from what is noted of the tenants:
     TurnLength turn;
+    // It was reckoned from these, and they from what is noted of the tenants, which may have changed since.
     unsigned sets = 1;  // running sets, if all wanted to run
+    unsigned waiting_sets = 0;
+    Nanoseconds handoff{};
+    struct Stale {
+      bool needs = true;
+      bool turns = true;
+      bool waiting = true;
+      bool operator==(const Stale&) const = default;
+    } stale;
     // What all its tenants were told.
     std::optional<bool> contended;
     std::optional<bool> oversubscribed;
@@ -276,6 +285,9 @@ class Core {
 
   // timing.cpp: how long
   void set_turn_length(Domain& domain) const;
+  static void reckon_handoff(Domain& domain);
+  template <class Is>
+  static std::vector<Tenant*> those(const Domain& domain, Is is);
   void watch_turn(const Domain& domain);
   bool idle_enough(const Tenant& tenant) const;
   void end_pause(Tenant& tenant);

@@ -135,6 +135,7 @@ bool Core::anybody_could_enter(const Domain& domain, const RunningSet& running) 
     choose(*tenant, false);
     if (could) return true;
   }
+  const auto has_room = [](const Gpu* gpu) { return minus(gpu->usable, gpu->load) >= gpu->least_waiting; };
   return domain.resting_waiters > 0 && std::any_of(domain.gpus.begin(), domain.gpus.end(), has_room);
 }
 

@@ -42,6 +42,7 @@ struct Gpu {
   // Scratch of the planner, see choice.cpp.
   Bytes load;
   Bytes least;
+  Bytes least_waiting;  // that one of those adds that wait
 };
 
 struct Session {
@@ -169,10 +170,13 @@ struct Tenant {
 
   // What the length of turns was reckoned from, and what the others' shares.
   struct Part {
-    bool takes_turns = false;
     bool waits = false;
-    Nanoseconds seen{};
-    Nanoseconds expected{};
+    struct Turns {
+      bool takes = false;
+      Nanoseconds seen{};
+      Nanoseconds expected{};
+      bool operator==(const Turns&) const = default;
+    } turns;
     bool operator==(const Part&) const = default;
   } reckoned;
   struct Stake {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long: the length of turns, what tenants have earned of interruptions, how long idleness is borne.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "arbiter/core/actions.h"
@@ -32,10 +33,10 @@ Nanoseconds expected_handoff(const Tenant& tenant) {
 
 Tenant::Part Core::part_of(const Tenant& tenant) const {
   const bool waiting = waits(tenant) && !tenant.taken;
-  return {.takes_turns = waiting || (tenant.phase != Phase::out && !tenant.taken),
-          .waits = waiting,
-          .seen = tenant.handoff,
-          .expected = expected_handoff(tenant)};
+  return {.waits = waiting,
+          .turns = {.takes = waiting || (tenant.phase != Phase::out && !tenant.taken),
+                    .seen = tenant.handoff,
+                    .expected = expected_handoff(tenant)}};
 }
 
 // Whether nothing about it has changed since the length of turns was reckoned. A choice must have begun.
@@ -47,46 +48,62 @@ bool Core::as_reckoned(const Tenant& tenant) const {
          });
 }
 
-// A handoff to a running set takes about as long as the longest of its members'.
+template <class Is>
+std::vector<Tenant*> Core::those(const Domain& domain, Is is) {
+  std::vector<Tenant*> tenants;
+  std::copy_if(domain.tenants.begin(), domain.tenants.end(), std::back_inserter(tenants),
+               [&](const Tenant* tenant) { return is(tenant->reckoned); });
+  return tenants;
+}
+
+// Anew only where something has changed from which it follows.
 void Core::set_turn_length(Domain& domain) const {
   begin_choice(domain);
+  Domain::Stale& stale = domain.stale;
   for (Gpu* gpu : domain.gpus)
-    if (std::exchange(gpu->reckoned, gpu->usable) != gpu->usable) domain.reckoned = false;
+    if (std::exchange(gpu->reckoned, gpu->usable) != gpu->usable) stale.needs = true;
   for (Tenant* tenant : domain.awake) {
-    if (as_reckoned(*tenant)) continue;
-    domain.reckoned = false;
-    tenant->reckoned = part_of(*tenant);
-    for (Session* session : tenant->sessions)
-      session->reckoned = {.needs = session->needs, .keeps = session->keeps};
+    const Tenant::Part part = part_of(*tenant);
+    const Tenant::Part before = std::exchange(tenant->reckoned, part);
+    if (part.waits != before.waits) stale.waiting = true;
+    if (part.turns != before.turns) stale.turns = true;
+    for (Session* session : tenant->sessions) {
+      const Session::Part its{.needs = session->needs, .keeps = session->keeps};
+      if (std::exchange(session->reckoned, its) != its) stale.needs = true;
+    }
   }
-  if (std::exchange(domain.reckoned, true)) return;
+  if (stale == Domain::Stale{false, false, false}) return;
 
-  std::vector<Tenant*> waiting;
-  std::vector<Tenant*> taking_turns;
-  for (Tenant* tenant : domain.tenants) {
-    if (tenant->reckoned.waits) waiting.push_back(tenant);
-    if (tenant->reckoned.takes_turns) taking_turns.push_back(tenant);
+  if (stale.needs) domain.sets = static_cast<unsigned>(sets_of(domain, domain.tenants).size());
+  if (stale.needs || stale.turns) reckon_handoff(domain);
+  if (stale.needs || stale.waiting) {
+    const std::vector<Tenant*> waiting = those(domain, [](const auto& part) { return part.waits; });
+    domain.waiting_sets = static_cast<unsigned>(sets_of(domain, waiting).size());
+    for (Gpu* gpu : domain.gpus) gpu->least_waiting = gpu->least;
   }
+  stale = {false, false, false};
+  domain.turn = policy_->length(tuning_.turns, domain.handoff, domain.waiting_sets);
+  for (Gpu* gpu : domain.gpus) gpu->turn = domain.turn;
+}
+
+// A handoff to a running set takes about as long as the longest of its members'.
+void Core::reckon_handoff(Domain& domain) {
   Mean seen;
   Mean expected;
-  for (const std::vector<Tenant*>& set : sets_of(domain, taking_turns)) {
+  const std::vector<Tenant*> all = those(domain, [](const auto& part) { return part.turns.takes; });
+  for (const std::vector<Tenant*>& set : sets_of(domain, all)) {
     Nanoseconds longest{};
     Nanoseconds longest_seen{};
     for (const Tenant* tenant : set) {
-      longest_seen = std::max(longest_seen, tenant->reckoned.seen);
-      longest = std::max(longest, tenant->reckoned.expected);
+      longest_seen = std::max(longest_seen, tenant->reckoned.turns.seen);
+      longest = std::max(longest, tenant->reckoned.turns.expected);
     }
     expected.add(longest);
     if (longest_seen > Nanoseconds{}) seen.add(longest_seen);
   }
-  domain.sets = static_cast<unsigned>(sets_of(domain, domain.tenants).size());
-  // Last: it leaves behind what the least of those that wait need.
-  domain.turn = policy_->length(tuning_.turns, expected.value(),
-                                static_cast<unsigned>(sets_of(domain, waiting).size()));
-  for (Gpu* gpu : domain.gpus) {
-    gpu->turn = domain.turn;
-    if (seen.count > 0) gpu->handoff = seen.value();
-  }
+  domain.handoff = expected.value();
+  if (seen.count == 0) return;
+  for (Gpu* gpu : domain.gpus) gpu->handoff = seen.value();
 }
 
 Nanoseconds Core::credit(const Tenant& tenant) const {
