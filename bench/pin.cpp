@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How fast host memory for swap can be had: mapped and touched, pinned, and given back, by the size of a slab
 // and the number of threads that touch it, the pages on the GPU's NUMA node. And what each costs a program
-// that keeps the GPU busy meanwhile: the milliseconds for which the GPU did not work, per GiB.
+// that keeps the GPU busy meanwhile: the milliseconds for which the GPU did not work, per GiB. At last the
+// same of the host pool in a hurry, which does both at once.
 //
 //   bench_pin [GIBIBYTES]      default: 8
 #include <cuda.h>
@@ -16,6 +17,8 @@
 #include <vector>
 
 #include "interposer/memory/driver_device.h"
+#include "interposer/memory/host_budget.h"
+#include "interposer/memory/host_pool.h"
 #include "interposer/memory/host_system.h"
 
 namespace {
@@ -121,6 +124,25 @@ void measure(HostSystem& host, const Beside& beside, Bytes whole, Bytes slab, un
   std::fflush(stdout);
 }
 
+struct Unlimited final : HostBudget {
+  Bytes room() const override { return {~0ull}; }
+  bool tight(Bytes /*more*/) const override { return false; }
+  bool used_up() const override { return false; }
+  std::optional<Bytes> limit() const override { return std::nullopt; }
+  std::optional<Bytes> job_limit() const override { return std::nullopt; }
+};
+
+void measure_pool(Device& device, HostSystem& host, const Beside& beside, Bytes whole) {
+  const Unlimited budget;
+  HostPool pool(device, budget, host, mebibytes(2));
+  std::printf("%15s", "in a hurry");
+  const Phase growing(beside);
+  pool.hurry(whole);
+  if (!pool.take(whole)) return check(CUDA_ERROR_OUT_OF_MEMORY, "HostPool::take");
+  growing.print(whole);
+  std::printf("\n");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -138,7 +160,13 @@ int main(int argc, char** argv) {
   DriverCalls calls;
   calls.cuDeviceGetAttribute = cuDeviceGetAttribute;
   calls.cuMemGetAllocationGranularity = cuMemGetAllocationGranularity;
-  const std::optional<unsigned> node = DriverDevice(calls, device).host_node();
+  calls.cuCtxPushCurrent_v2 = cuCtxPushCurrent;
+  calls.cuCtxPopCurrent_v2 = cuCtxPopCurrent;
+  calls.cuMemHostRegister_v2 = cuMemHostRegister;
+  calls.cuMemHostUnregister = cuMemHostUnregister;
+  DriverDevice driver(calls, device);
+  driver.use_context(context);
+  const std::optional<unsigned> node = driver.host_node();
   LinuxHost host(node);
   std::printf("NUMA node %d; GB/s, and ms lost per GiB\n", node ? static_cast<int>(*node) : -1);
   std::printf("%6s %8s %8s %8s %8s %8s %8s %8s\n", "MiB", "threads", "touch", "lost", "pin", "lost", "back",
@@ -150,5 +178,6 @@ int main(int argc, char** argv) {
       if (slab < 16 && threads > 1) continue;
       measure(host, beside, whole, mebibytes(slab), threads);
     }
+  measure_pool(driver, host, beside, whole);
   return 0;
 }

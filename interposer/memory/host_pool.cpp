@@ -17,30 +17,32 @@ constexpr unsigned kRest = 60;  // calls of tend(), about a minute
 }  // namespace
 
 HostPool::HostPool(Device& device, const HostBudget& budget, HostSystem& system, Bytes granule)
-    : device_(device), budget_(budget), system_(system), granule_(granule) {}
+    : device_(device), budget_(budget), system_(system), granule_(granule) {
+  for (Worker& worker : workers_) worker.pool = this;
+}
 
 HostPool::~HostPool() {
   prepare({}, 1);
   hurry({});
-  system_.join(thread_);
+  for (Worker& worker : workers_) system_.join(worker.thread);
   for (const auto& [data, slab] : slabs_) {
     if (device_.unpin_host(data) == CUDA_SUCCESS) system_.unmap(data, size_of(slab));
   }
 }
 
-// While the thread is at work, the room comes from there: two that grow would only be in each other's way.
+// While a worker is busy, the room comes from there: the caller would only be in its way.
 std::optional<HostRoom> HostPool::take(Bytes size) {
   std::unique_lock lock(mutex_);
   while (minus(held(), used()) < size) {
-    if (working_) {
+    if (working()) {
       changed_.wait(lock);
       continue;
     }
-    const Bytes missing = size - minus(held(), used());
+    const Bytes goal = used() + size;
     lock.unlock();
-    const bool grown = grow(missing, Pace::hurried);
+    const bool grown = grow(goal, Pace::hurried);
     lock.lock();
-    if (!grown && !working_) break;
+    if (!grown && !working()) break;
   }
   if (minus(held(), used()) < size) return std::nullopt;
   HostRoom room;
@@ -89,27 +91,37 @@ void HostPool::hurry(Bytes goal) {
   start();
 }
 
-// Where no thread is to be had, take() does without; ahead of need tend() tries again.
-void HostPool::start() {
-  const std::lock_guard one_at_a_time(start_mutex_);
-  {
-    const std::lock_guard lock(mutex_);
-    if (working_ || !(lacks() || keep_)) return;
-    working_ = true;
-  }
-  system_.join(thread_);  // it has nothing left to do
-  if (system_.start(thread_, work, this)) return;
-  const std::lock_guard lock(mutex_);
-  working_ = false;
-  changed_.notify_all();
+bool HostPool::working() const {
+  return std::ranges::any_of(workers_, [](const Worker& worker) { return worker.busy; });
 }
 
-void* HostPool::work(void* pool) {
-  static_cast<HostPool*>(pool)->work();
+// Where no thread is to be had, take() does without; ahead of need tend() tries again. Ahead of need one is
+// enough while the program may launch: it would wait for each slab that is pinned.
+void HostPool::start() {
+  const std::lock_guard one_at_a_time(start_mutex_);
+  for (Worker& worker : workers_) {
+    {
+      const std::lock_guard lock(mutex_);
+      const bool first = &worker == workers_.data();
+      const bool wanted = lacks() && (first || hurries() || system_.spare_threads() > 1);
+      if (worker.busy || !(wanted || (first && keep_))) continue;
+      worker.busy = true;
+    }
+    system_.join(worker.thread);  // it has nothing left to do
+    if (system_.start(worker.thread, work, &worker)) continue;
+    const std::lock_guard lock(mutex_);
+    worker.busy = false;
+    changed_.notify_all();
+  }
+}
+
+void* HostPool::work(void* worker) {
+  auto& self = *static_cast<Worker*>(worker);
+  self.pool->work(self);
   return nullptr;
 }
 
-void HostPool::work() {
+void HostPool::work(Worker& worker) {
   prctl(PR_SET_NAME, "sharedgpu-pool");
   std::unique_lock lock(mutex_);
   for (bool grown = true; keep_ || (grown && lacks());) {
@@ -120,30 +132,41 @@ void HostPool::work() {
       lock.lock();
       continue;
     }
-    const Pace pace = held() < hurried_ ? Pace::hurried : Pace::ahead;
-    const Bytes missing = std::max(hurried_, prepared_) - held();
+    const Pace pace = hurries() ? Pace::hurried : Pace::ahead;
+    const Bytes goal = std::max(hurried_, prepared_);
     lock.unlock();
-    grown = grow(missing, pace);
+    grown = grow(goal, pace);
     lock.lock();
-    if (!grown && pace == Pace::ahead)
-      grown = held() < hurried_;  // what was too much ahead of need is not now
+    // What was too much ahead of need is not now.
+    if (!grown) grown = hurries() && (pace == Pace::ahead || hurried_ > goal);
   }
-  working_ = false;
+  worker.busy = false;
   changed_.notify_all();
 }
 
-// One slab. What the driver or the kernel refuses ahead of need is left alone for a while.
-bool HostPool::grow(Bytes missing, Pace pace) {
-  const std::lock_guard one_at_a_time(growth_mutex_);
-  const Bytes size = claim_slab(missing, pace);
-  if (size == Bytes{}) return false;
-  std::byte* data = system_.map(size, pace == Pace::ahead ? system_.spare_threads() : kAllThreads);
-  if (data != nullptr && device_.pin_host(data, size) != CUDA_SUCCESS) {
-    system_.unmap(data, size);
-    data = nullptr;
+// A slab more, towards holding all of `goal`. What the driver or the kernel refuses ahead of need is left
+// alone for a while.
+bool HostPool::grow(Bytes goal, Pace pace) {
+  Bytes size;
+  std::byte* data = nullptr;
+  {
+    // What the other one pins is touched already, and so the budget knows of it.
+    const std::lock_guard one_at_a_time(touch_mutex_);
+    size = claim_slab(goal, pace);
+    if (size == Bytes{}) return false;
+    data = system_.map(size, pace == Pace::ahead ? system_.spare_threads() : kAllThreads);
+    const std::lock_guard lock(mutex_);
+    touching_ = false;
+  }
+  if (data != nullptr) {
+    const std::lock_guard one_at_a_time(pin_mutex_);
+    if (device_.pin_host(data, size) != CUDA_SUCCESS) {
+      system_.unmap(data, size);
+      data = nullptr;
+    }
   }
   const std::lock_guard lock(mutex_);
-  growing_ = {};
+  growing_ -= size;
   if (data == nullptr) {
     if (pace == Pace::ahead) resting_ = kRest;
     return false;
@@ -157,27 +180,39 @@ bool HostPool::grow(Bytes missing, Pace pace) {
 }
 
 // Counts the next slab as taken. Whoever bounds the pool meanwhile is told of it.
-Bytes HostPool::claim_slab(Bytes missing, Pace pace) {
+Bytes HostPool::claim_slab(Bytes goal, Pace pace) {
+  Bytes missing;
+  {
+    const std::lock_guard lock(mutex_);
+    missing = minus(goal, coming());
+  }
+  if (missing == Bytes{}) return {};
   const Bytes size = next_slab(missing, pace);
   const std::lock_guard lock(mutex_);
-  const bool may = barred_ == 0 && held() + size <= most_;
-  return growing_ = may ? size : Bytes{};
+  if (barred_ != 0 || coming() + size > most_) return {};
+  growing_ += size;
+  touching_ = true;
+  return size;
 }
 
 Bytes HostPool::bound(Bytes most) {
   const std::lock_guard lock(mutex_);
   most_ = most;
-  return held() + growing_;
+  return coming();
 }
 
 // What the pool takes and gives back is not the job's own doing. What other processes of the job take for
 // their pools looks like it: where there are several, nothing can be told.
 void HostPool::watch() {
-  const Bytes before = held();
+  Bytes before;
+  {
+    const std::lock_guard lock(mutex_);
+    before = coming();
+  }
   const Bytes left = budget_.room();
   const std::lock_guard lock(mutex_);
   // What was read may be of before or after.
-  const bool changes = growing_ != Bytes{} || shrinking_ != Bytes{} || held() != before;
+  const bool changes = touching_ || shrinking_ != Bytes{} || coming() != before;
   // No room may also mean that nothing could be read; and where none is left it does not matter how fast it
   // went.
   if (sharers_ == 1 && !changes && left != Bytes{}) growth_.look(left + before, system_.now());
@@ -202,7 +237,7 @@ void HostPool::bar() {
 Bytes HostPool::next_slab(Bytes missing, Pace pace) {
   std::unique_lock lock(mutex_);
   const unsigned sharers = sharers_;
-  const std::uint64_t left = minus(most_, held()).count / granule_.count;
+  const std::uint64_t left = minus(most_, coming()).count / granule_.count;
   lock.unlock();
   const std::uint64_t share = std::max(kGranulesPerSlab / sharers, 1u);
   const Bytes of_others{(sharers - 1) * share * granule_.count};

@@ -2,14 +2,16 @@
 // Pinned host memory for what is evicted: slabs of up to 64 granules, kept and used again.
 //
 // Pinning takes longer than copying, so the pool grows before its room is needed, and a slab outlives its
-// contents. It grows in a thread of its own, which exists only while there is something to grow: slowly ahead
-// of need, as fast as it can beside an eviction, which waits only for room that it needs next. Without that
-// thread the eviction grows the pool itself.
+// contents. It grows in threads of its own, which exist only while there is something to grow: slowly ahead
+// of need, as fast as it can beside an eviction, which waits only for room that it needs next. Without such a
+// thread the eviction grows the pool itself. Where it is to be fast there are two, and one touches the pages
+// of the next slab while the other pins the last one.
 //
 // Room is handed out in granules, wherever they lie: a handle's contents may be in several pieces, and
 // nothing is lost to fragmentation.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -72,8 +74,8 @@ class HostPool {
   // Gives slabs back that are wholly free, as long as at least `keep` is held and what prepare() said.
   void trim(Bytes keep);
   // Every second or so: gives back what nobody expects to need any more, and all that is free where the job
-  // runs short of memory; goes on growing where something was in the way. The pool's thread does it: to give
-  // memory back waits for the GPU, which may be waiting for the caller.
+  // runs short of memory; goes on growing where something was in the way. A thread of the pool's does it: to
+  // give memory back waits for the GPU, which may be waiting for the caller.
   void tend();
 
   Bytes held() const { return {held_.load(std::memory_order_relaxed)}; }
@@ -92,14 +94,23 @@ class HostPool {
   Bytes size_of(const Slab& slab) const { return {slab.granules * granule_.count}; }
   enum class Pace { ahead, hurried };
 
-  static void* work(void* pool);
-  void work();
-  bool lacks() const { return held() < hurried_ || (resting_ == 0 && held() < prepared_); }
+  struct Worker {
+    HostPool* pool = nullptr;
+    HostSystem::Thread thread;
+    bool busy = false;
+  };
+
+  static void* work(void* worker);
+  void work(Worker& worker);
+  Bytes coming() const { return held() + growing_; }
+  bool hurries() const { return coming() < hurried_; }
+  bool lacks() const { return hurries() || (resting_ == 0 && coming() < prepared_); }
+  bool working() const;
   bool exceeds(Bytes keep) const;
-  Bytes claim_slab(Bytes missing, Pace pace);
+  Bytes claim_slab(Bytes goal, Pace pace);
   Bytes room() const;
   void start();
-  bool grow(Bytes missing, Pace pace);
+  bool grow(Bytes goal, Pace pace);
   Bytes next_slab(Bytes missing, Pace pace);
   void shrink(Bytes keep);
 
@@ -111,25 +122,26 @@ class HostPool {
   std::atomic<std::uint64_t> used_{0};
 
   // Taken in this order; the last alone is never held across a call of the driver or the system.
-  std::mutex start_mutex_;  // of who starts the thread
-  HostSystem::Thread thread_;
-  std::mutex growth_mutex_;   // of who makes a slab: one at a time
-  mutable std::mutex mutex_;  // guards what follows
+  std::mutex start_mutex_;         // of who starts the workers
+  std::array<Worker, 2> workers_;  // busy: see mutex_
+  std::mutex touch_mutex_;         // of who claims a slab and touches its pages: one at a time
+  std::mutex pin_mutex_;           // of who pins one
+  mutable std::mutex mutex_;       // guards what follows
   std::condition_variable changed_;
   Growth growth_;  // of the job
   std::map<std::byte*, Slab> slabs_;
   std::set<std::byte*> open_;  // the slabs with a free granule
   Bytes most_{~0ull};          // what bound() said
-  Bytes growing_;              // the slab that is being made
+  Bytes growing_;              // the slabs that are being made
   Bytes shrinking_;            // the slab that is being given back
   Bytes prepared_;             // what prepare() said
   Bytes hurried_;              // what hurry() said
   Bytes needed_;               // what the last turn needed, as trim() was told
-  std::optional<Bytes> keep_;  // the thread is to give back what is more than that
+  std::optional<Bytes> keep_;  // a worker is to give back what is more than that
   unsigned sharers_ = 1;
-  unsigned resting_ = 0;  // so many calls of tend() pass before the pool grows ahead of need again
-  unsigned barred_ = 0;   // so many pass before it grows at all
-  bool working_ = false;  // the thread is at work
+  unsigned resting_ = 0;   // so many calls of tend() pass before the pool grows ahead of need again
+  unsigned barred_ = 0;    // so many pass before it grows at all
+  bool touching_ = false;  // a slab's pages are being touched
 };
 
 }  // namespace sharedgpu

@@ -64,14 +64,17 @@ void run(const Options& options) {
   Kernels kernels;
   if (!options.refused.empty()) expect_refusal(options.refused);
   Buffer buffer(kernels, parse_size(options.bytes, 0), 1);
-  check(cuCtxSynchronize(), "cuCtxSynchronize");
+  Ram ram;
+  const auto take_at_once = [&] {
+    while (ram.size() < bytes_of(options.at_once)) ram.take();
+  };
+  if (options.after.empty()) take_at_once();
   std::printf("ram: pid %d: ready\n", getpid());
   std::fflush(stdout);
   while (!options.after.empty() && access(options.after.c_str(), F_OK) != 0) nap(20);
 
-  Ram ram;
+  take_at_once();
   std::uint64_t steps = 0;
-  while (ram.size() < bytes_of(options.at_once)) ram.take();
   for (const std::size_t all = ram.size() + bytes_of(options.slowly); ram.size() < all;
        nap(options.step_ms)) {
     ram.take();
@@ -90,7 +93,7 @@ int main(int argc, char** argv) {
   Options options;
   app.add_option("--bytes", options.bytes, "device memory to hold");
   app.add_option("--refused", options.refused, "device memory that must be refused before that");
-  app.add_option("--after", options.after, "takes host memory once this file exists");
+  app.add_option("--after", options.after, "is ready before it takes host memory, which waits for this file");
   app.add_option("--at-once", options.at_once, "host memory to take at once");
   app.add_option("--slowly", options.slowly, "host memory to take after that, MiB by MiB");
   app.add_option("--step-ms", options.step_ms, "how long to rest after each of those");

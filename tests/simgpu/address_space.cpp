@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "tests/simgpu/errors.h"
 
@@ -244,10 +245,25 @@ bool AddressSpace::accessible(const Range& range) const {
   return is_accessible(range);
 }
 
+bool AddressSpace::is_usable(const Range& range) const {
+  if (!is_accessible(range)) return false;
+  if (!conflicts_forbidden_) return true;
+  for (const UsePtr& use : uses_) {
+    for (const Range& other : use->ranges) {
+      if (!range.conflicts(other)) continue;
+      std::fprintf(stderr, "simgpu: %#lx of %lu bytes is used while other work %s %#lx of %lu bytes\n",
+                   range.begin, range.size.count, other.written ? "writes" : "reads", other.begin,
+                   other.size.count);
+      return false;
+    }
+  }
+  return true;
+}
+
 UsePtr AddressSpace::begin_use(std::vector<Range> ranges) {
   std::lock_guard lock(mutex_);
   for (const Range& range : ranges)
-    if (!is_accessible(range)) return nullptr;
+    if (!is_usable(range)) return nullptr;
   auto use = std::make_shared<Use>();
   use->ranges = std::move(ranges);
   uses_.push_back(use);
@@ -256,7 +272,7 @@ UsePtr AddressSpace::begin_use(std::vector<Range> ranges) {
 
 bool AddressSpace::extend(const UsePtr& use, const Range& range) {
   std::lock_guard lock(mutex_);
-  if (!is_accessible(range)) return false;
+  if (!is_usable(range)) return false;
   use->ranges.push_back(range);
   return true;
 }

@@ -6,8 +6,9 @@
 // read and written; everywhere else in a reservation it is PROT_NONE.
 //
 // A kernel or copy announces the ranges it works on as a Use. Unmapping a range while a Use of it is under
-// way tears the use, and its context gets CUDA_ERROR_ILLEGAL_ADDRESS, as on a GPU. Safe from any thread;
-// failures are thrown as Error.
+// way tears the use, and its context gets CUDA_ERROR_ILLEGAL_ADDRESS, as on a GPU. Where forbid_conflicts()
+// was called, so does a use of what another one writes at that time, or the other way round. Safe from any
+// thread; failures are thrown as Error.
 #pragma once
 
 #include <cuda.h>
@@ -42,8 +43,12 @@ struct Range {
   bool written = true;
   int device = 0;       // that reaches for it
   bool copied = false;  // by a copy, which gets at cuMemAlloc's memory of other devices without peer access
+  bool atomic = false;  // is meant to meet others there
   Address end() const { return begin + size.count; }
   bool overlaps(const Range& other) const { return begin < other.end() && other.begin < end(); }
+  bool conflicts(const Range& other) const {
+    return overlaps(other) && (written || other.written) && !atomic && !other.atomic;
+  }
 };
 
 enum class Access { none, read, read_write };
@@ -91,6 +96,7 @@ class AddressSpace {
   // True where a kernel may touch all of it: mapped with access, or pinned host memory.
   bool accessible(const Range& range) const;
 
+  void forbid_conflicts() { conflicts_forbidden_ = true; }
   // Null where one of the ranges is not accessible. Plain host memory is no business of ours: leave it out.
   UsePtr begin_use(std::vector<Range> ranges);
   // Adds a range that is found out only while the kernel runs.
@@ -114,6 +120,7 @@ class AddressSpace {
   Mappings::const_iterator find_mapping(Address at) const;
   bool may_access(const Mapping& mapping, const Range& range) const;
   bool is_accessible(const Range& range) const;
+  bool is_usable(const Range& range) const;
   bool whole_mappings(const Range& range) const;
   bool cuts_mapping(const Range& range) const;
 
@@ -123,6 +130,7 @@ class AddressSpace {
   Mappings mappings_;
   std::map<Address, HostRegion> host_;
   std::list<UsePtr> uses_;
+  bool conflicts_forbidden_ = false;
   std::array<std::array<bool, kMostDevices>, kMostDevices> peers_{};  // [device][peer]
 };
 

@@ -97,6 +97,7 @@ void initialize() {
     std::fprintf(stderr, "simgpu: %s\n", problem.c_str());
     throw Error{CUDA_ERROR_INVALID_VALUE};
   }
+  if (d->settings.forbid_conflicts) space->forbid_conflicts();
   d->space = space.get();
   d->graph_memory = graph_memory.get();
   for (const std::string& state : visible_states(d->settings.state, d->settings.devices)) {

@@ -30,10 +30,11 @@ struct Settings {
   bool concurrent_managed = true;  // the GPU and the program may use managed memory at the same time
   Bytes memory = gibibytes(1);
   Bytes context = mebibytes(16);
-  double pcie = 12e9;        // bytes per second and direction; 0: copies take no modelled time
-  double bandwidth = 200e9;  // bytes per second of device memory; 0: no modelled time
-  Nanoseconds launch{5000};  // every kernel takes at least this
-  double slowdown = 1;       // multiplies every modelled time
+  double pcie = 12e9;             // bytes per second and direction; 0: copies take no modelled time
+  double bandwidth = 200e9;       // bytes per second of device memory; 0: no modelled time
+  Nanoseconds launch{5000};       // every kernel takes at least this
+  double slowdown = 1;            // multiplies every modelled time
+  bool forbid_conflicts = false;  // work that uses what other work writes at the same time fails
   bool verbose = false;
   std::vector<CallFault> call_faults;
   std::uint64_t allocation_fault = 0;  // the n-th allocation finds no memory; 0: none

@@ -163,7 +163,8 @@ bool fulfilled(std::uint32_t found, std::uint32_t value, unsigned how) {
 // Neither occupies the device: other streams and processes go on meanwhile.
 CUresult run_wait(const Context& context, Address word, std::uint32_t value, unsigned how) {
   Driver& d = driver();
-  UseGuard use(on(context.device(), {{word, {sizeof value}, false}}));
+  UseGuard use(
+      on(context.device(), {{.begin = word, .size = {sizeof value}, .written = false, .atomic = true}}));
   if (!use.get()) return CUDA_ERROR_ILLEGAL_ADDRESS;
   for (bool done = false; !done; sleep_until(now() + kWaitStep)) {
     if (d.lost) return lost_error();
@@ -175,7 +176,7 @@ CUresult run_wait(const Context& context, Address word, std::uint32_t value, uns
 }
 
 CUresult run_write(const Context& context, Address word, std::uint32_t value) {
-  UseGuard use(on(context.device(), {{word, {sizeof value}, true}}));
+  UseGuard use(on(context.device(), {{.begin = word, .size = {sizeof value}, .atomic = true}}));
   auto write = [&] { std::atomic_ref(*pointer<std::uint32_t>(word)).store(value); };
   if (!use.get() || !driver().space->touch(use.get(), write)) return CUDA_ERROR_ILLEGAL_ADDRESS;
   return use.end() ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;

@@ -252,6 +252,41 @@ TEST_CASE("an eviction takes room as the thread makes it", "[pool]") {
   CHECK(t.device.misuse().empty());
 }
 
+TEST_CASE("while a slab is pinned the next one is touched", "[pool]") {
+  // Pins once another slab has been mapped, or when it has waited long enough for that.
+  struct Patient final : FakeDevice {
+    explicit Patient(const FakeHost& its) : host(its) {}
+    CUresult pin_host(std::byte* data, Bytes size) override {
+      const unsigned before = ++pins;
+      for (int look = 0; look < 5000 && host.mapped == before && before < 4; ++look)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (host.mapped > before) ++met;
+      return FakeDevice::pin_host(data, size);
+    }
+    const FakeHost& host;
+    std::atomic<unsigned> pins{0};
+    std::atomic<unsigned> met{0};
+  };
+  FakeBudget budget;
+  FakeHost host;
+  host.beside = true;
+  Patient device(host);
+  HostPool pool(device, budget, host, kGranule);
+  pool.hurry({4 * kSlab.count});
+  REQUIRE(pool.take({4 * kSlab.count}));
+  CHECK(device.met == 3);
+}
+
+TEST_CASE("two that grow the pool at once do not pass its goal together", "[pool]") {
+  for (int round = 0; round < 200; ++round) {
+    Pool t;
+    t.host.beside = true;
+    t.pool.hurry(kSlab);
+    REQUIRE(t.pool.take(kSlab));
+    CHECK(t.pool.bound(gibibytes(1)) == kSlab);
+  }
+}
+
 TEST_CASE("the pool holds no more than it is told", "[pool]") {
   Pool t;
   CHECK(t.pool.bound(kSlab + kibibytes(12)) == Bytes{});

@@ -55,6 +55,27 @@ TEST_CASE("SIMGPU_LAUNCH_FAIL_AT makes one launch fail", "[simulated]") {
   CHECK(passes_alone("[.launch-fails]", {{"SIMGPU_LAUNCH_FAIL_AT", "4"}}));
 }
 
+// The result of two streams that add to words of their own, or to the same.
+CUresult added_at_once(bool same) {
+  Gpu gpu;
+  const std::size_t count = kMiB;
+  const CUdeviceptr memory[] = {gpu.words(count), gpu.words(count)};
+  const CUstream streams[] = {gpu.stream(), gpu.stream()};
+  for (int round = 0; round < 20; ++round)
+    for (int i = 0; i < 2; ++i) gpu.add(memory[same ? 0 : i], count, 1, streams[i]);
+  return cuCtxSynchronize();
+}
+TEST_CASE("Two streams write the same memory", "[.conflict]") {
+  CHECK(added_at_once(true) == CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+TEST_CASE("Two streams do not meet", "[.no-conflict]") { CHECK(added_at_once(false) == CUDA_SUCCESS); }
+TEST_CASE("SIMGPU_FORBID_CONFLICTS makes work fail that uses what other work writes", "[simulated]") {
+  const std::vector<std::pair<std::string, std::string>> forbidden = {{"SIMGPU_FORBID_CONFLICTS", "1"},
+                                                                      {"SIMGPU_BANDWIDTH", "1"}};
+  CHECK(passes_alone("[.conflict]", forbidden));
+  CHECK(passes_alone("[.no-conflict]", forbidden));
+}
+
 TEST_CASE("The device is lost", "[.lost]") {
   Gpu gpu;
   CUstream stream = gpu.stream();

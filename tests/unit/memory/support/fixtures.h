@@ -69,6 +69,7 @@ class FakeHost final : public HostSystem {
  public:
   std::byte* map(Bytes size, unsigned threads) override {
     most_threads = std::max(most_threads.load(), threads);
+    ++mapped;
     return fails() ? nullptr : real_.map(size, 1);
   }
   void unmap(std::byte* data, Bytes size) override {
@@ -93,6 +94,7 @@ class FakeHost final : public HostSystem {
   std::atomic<int> fail_from{0};
   std::atomic<unsigned> most_threads{0};
   std::atomic<unsigned> started{0};
+  std::atomic<unsigned> mapped{0};
   bool beside = false;
 
  private:
