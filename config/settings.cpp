@@ -114,6 +114,19 @@ std::string set_units(Settings& settings, std::string_view value) {
   return {};
 }
 
+std::string set_shares(Settings& settings, std::string_view value) {
+  if (value != "stated" && value != "units") return "stated or units";
+  settings.shares = value == "units" ? Shares::units : Shares::stated;
+  return {};
+}
+
+std::string set_max_request(Settings& settings, std::string_view value) {
+  auto percent = parse_percent(value);
+  if (!percent || *percent < 1 || *percent > 100) return "a percentage from 1% to 100%";
+  settings.max_request = *percent;
+  return {};
+}
+
 std::string set_ledger_size(Settings& settings, std::string_view value) {
   auto size = parse_size(value);
   if (!size) return kSizeHint;
@@ -157,6 +170,20 @@ std::string set_log_level(Settings& settings, std::string_view value) {
   return {};
 }
 
+std::string set_admin_comment(Settings& settings, std::string_view value) {
+  if (value == "yes") {
+    settings.comments = AdminComment::yes;
+  } else if (value == "no") {
+    settings.comments = AdminComment::no;
+  } else if (value.starts_with('/')) {
+    settings.comments = AdminComment::folder;
+    settings.comment_folder = value;
+  } else {
+    return "yes, no or the full path of a folder";
+  }
+  return {};
+}
+
 constexpr Key kKeys[] = {
     {"Socket", set_path<&Settings::socket>},
     {"StateDir", set_path<&Settings::state_dir>},
@@ -170,11 +197,14 @@ constexpr Key kKeys[] = {
     {"MaxWait", set_time<&Settings::max_wait, 100'000'000>},
     {"IdleRelease", set_time<&Settings::idle_release, 0>},
     {"UnitsPerGpu", set_units},
+    {"Shares", set_shares},
+    {"MaxRequest", set_max_request},
     {"SwapPerUnit", set_swap_per_unit},
     {"ArbiterTimeout", set_time<&Settings::arbiter_timeout, 0>},
     {"OnNoArbiter", set_on_no_arbiter},
     {"SlurmUser", set_user<&Settings::slurm_user>},
     {"AdminUsers", set_admin_users},
+    {"AdminComment", set_admin_comment},
     {"LogLevel", set_log_level},
     {"LogFile", set_path<&Settings::log_file>},
 };

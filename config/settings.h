@@ -18,10 +18,14 @@ namespace sharedgpu {
 inline constexpr char kDefaultConfigFile[] = "/etc/sharedgpu/sharedgpu.conf";
 
 // Each is a file in arbiter/policy.
-inline constexpr std::string_view kPolicies[] = {"round-robin", "fcfs", "shortest-first", "credit",
-                                                 "priority"};
+inline constexpr std::string_view kPolicies[] = {"round-robin", "fcfs",     "shortest-first",
+                                                 "credit",      "priority", "elastic"};
 
 enum class OnNoArbiter : std::uint8_t { plain, fail };
+// Who writes what jobs came to into their AdminComments: this node, nobody, or who works on a folder.
+enum class AdminComment : std::uint8_t { yes, no, folder };
+// Whose time the policy elastic rules also while memory suffices: of jobs that state a share, or of all.
+enum class Shares : std::uint8_t { stated, units };
 
 // Every key has a default that serves.
 struct Settings {
@@ -37,11 +41,15 @@ struct Settings {
   Nanoseconds max_wait = std::chrono::seconds(30);
   Nanoseconds idle_release = std::chrono::milliseconds(5);
   std::uint32_t units_per_gpu = 8;
-  Bytes swap_per_unit{};  // zero: a job's own limits alone bound what is swapped
+  Shares shares = Shares::stated;
+  double max_request = 100;  // percent of a GPU's time
+  Bytes swap_per_unit{};     // zero: a job's own limits alone bound what is swapped
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);
   OnNoArbiter on_no_arbiter = OnNoArbiter::plain;
   std::string slurm_user = "slurm";      // a name or a uid
   std::vector<std::string> admin_users;  // names or uids
+  AdminComment comments = AdminComment::yes;
+  std::string comment_folder;
   std::string log_level = "info";
   std::string log_file;  // empty: standard error
 };

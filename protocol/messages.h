@@ -54,6 +54,7 @@ enum class MessageType : std::uint16_t {
   lease_query = 35,
   set = 37,
   suspend_job = 38,
+  job_query = 39,
   // any process of a tenant -> arbiter
   gpu_query = 36,
   // arbiter -> session
@@ -78,6 +79,7 @@ enum class MessageType : std::uint16_t {
   gpu_reply = 76,
   set_reply = 82,
   suspend_reply = 83,
+  job_reply = 84,
 };
 
 // Names a run that the arbiter issued with run_reply; 128 random bits. Zero: none.
@@ -459,6 +461,28 @@ struct LeaseReply {
   std::uint8_t known = 0;  // 0: no session of this step ever came
   Traffic moved = {};      // between the GPUs and the host
   Nanoseconds waited{};    // for a lease
+};
+
+// What a job comes to on this node so far, all its steps, GPUs and finished sessions included. Root,
+// SlurmUser or the job's own user.
+struct JobQuery {
+  static constexpr MessageType kType = MessageType::job_query;
+  std::uint32_t job = 0;
+};
+struct JobReply {
+  static constexpr MessageType kType = MessageType::job_reply;
+  std::uint32_t job = 0;
+  std::uint8_t known = 0;     // 0: nothing of this job was ever here
+  std::uint8_t lives = 0;     // a process of it does
+  std::uint8_t backends = 0;  // a bit for each Backend that its sessions had
+  Nanoseconds lease{};        // steps that hold the job's lease side by side count once
+  Nanoseconds waited{};
+  Nanoseconds overuse{};
+  std::uint64_t handoffs = 0;
+  Traffic moved = {};
+  Bytes footprint = {};   // the highest
+  Bytes resident = {};    // the same
+  char models[128] = {};  // of the GPUs that it held, each once, by ';'; NUL-terminated
 };
 
 // For what NVML tells, by a process that need not have a session: a GPU as the asker's tenant sees it. Who

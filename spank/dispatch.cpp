@@ -76,3 +76,7 @@ extern "C" int slurm_spank_task_exit(spank_t spank, int, char*[]) {
 extern "C" int slurm_spank_job_prolog(spank_t, int count, char* arguments[]) {
   return guarded([&] { job_script_prolog(count, arguments); });
 }
+
+extern "C" int slurm_spank_job_epilog(spank_t spank, int count, char* arguments[]) {
+  return guarded([&] { job_script_epilog(spank, count, arguments); });
+}

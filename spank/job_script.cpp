@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // `slurmstepd spank prolog`, as root, before a job's first step on the node: starts the arbiter if there is
-// none, for instance because somebody stopped it. There is nothing to do in the epilog: the arbiter sees the
-// job's processes end.
+// none, for instance because somebody stopped it. And `slurmstepd spank epilog`, when all of the job's
+// processes are gone: has its AdminComment written. The arbiter needs no word, it sees processes end.
 #include <unistd.h>
 
+#include "spank/comments.h"
 #include "spank/plugin.h"
 #include "spank/supervisor.h"
 
@@ -14,6 +15,14 @@ void job_script_prolog(int count, char** arguments) {
   if (!configuration.good) return;
   // Slurm gives this process an environment made for the job. The arbiter gets that of slurmd, its parent.
   ensure_arbiter(configuration, environment_of(getppid()));
+}
+
+void job_script_epilog(spank_t spank, int count, char** arguments) {
+  std::uint32_t job = 0;
+  if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS) return;
+  Configuration configuration = configure(count, arguments);
+  if (!has_mark(configuration.settings, job)) return;
+  start_comment(configuration, job, environment_of(getppid()));
 }
 
 }  // namespace sharedgpu

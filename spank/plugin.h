@@ -6,7 +6,7 @@
 //   allocator.cpp   sbatch and salloc, as the user
 //   slurmd.cpp      slurmd, as root
 //   remote.cpp      slurmstepd, as root
-//   job_script.cpp  a short-lived `slurmstepd spank prolog`, as root, outside the job's cgroup
+//   job_script.cpp  a short-lived `slurmstepd spank prolog` or `epilog`, as root, outside the job's cgroup
 //
 // No hook returns an error, whatever happens: SPANK would fail the step or drain the node for it. The one
 // exception is an option's bad value at submission.
@@ -49,5 +49,6 @@ void remote_task_init(spank_t spank);
 void remote_task_post_fork(spank_t spank);
 void remote_task_exit(spank_t spank);
 void job_script_prolog(int count, char** arguments);
+void job_script_epilog(spank_t spank, int count, char** arguments);
 
 }  // namespace sharedgpu

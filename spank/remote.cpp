@@ -14,6 +14,7 @@
 #include "protocol/ask.h"
 #include "protocol/gpu_names.h"
 #include "protocol/split.h"
+#include "spank/comments.h"
 #include "spank/offer.h"
 #include "spank/plugin.h"
 #include "spank/preload.h"
@@ -225,6 +226,7 @@ void remote_init_post_opt(spank_t spank, int count, char** arguments) {
   published.step = step.name.step;
   published.socket = published_socket.c_str();
   published.units = step.units;
+  mark_job(settings, step.name.job, step.name.step == kBatchStep);
   show_gpus(spank, step, register_job(step, settings));
 }
 

@@ -27,6 +27,7 @@ std::string prefix() {
 
 std::string interposer_path() { return prefix() + "/lib/sharedgpu/libsharedgpu.so"; }
 std::string command_path() { return prefix() + "/bin/sharedgpu"; }
+std::string comment_path() { return prefix() + "/sbin/sharedgpu-comment"; }
 
 void stay_loaded() {
   Dl_info info = {};

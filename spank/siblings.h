@@ -9,6 +9,7 @@ namespace sharedgpu {
 
 std::string interposer_path();  // PREFIX/lib/sharedgpu/libsharedgpu.so
 std::string command_path();     // PREFIX/bin/sharedgpu
+std::string comment_path();     // PREFIX/sbin/sharedgpu-comment
 
 // Keeps this plugin in memory, whatever Slurm does: for threads that run in it.
 void stay_loaded();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // slurmd, as root, as it starts: the arbiter is started from here, so that it lives in slurmd's cgroup and
 // not in a job's, and outlives a restart of slurmd.
+#include "spank/comments.h"
 #include "spank/offer.h"
 #include "spank/plugin.h"
 #include "spank/siblings.h"
@@ -41,6 +42,7 @@ void slurmd_init(int count, char** arguments) {
   }
   compare_all_units(configuration);
   ensure_arbiter(configuration, own_environment());
+  if (has_marks(configuration.settings)) start_comment(configuration, 0, own_environment());
 }
 
 }  // namespace sharedgpu

@@ -67,6 +67,10 @@ std::string start_supervisor(const std::string& command, const std::string& conf
                              const std::vector<std::string>& environment) {
   std::vector<std::string> words = {command, "supervise"};
   if (!config.empty()) words.insert(words.end(), {"--config", config});
+  return start_daemon(words, environment);
+}
+
+std::string start_daemon(const std::vector<std::string>& words, const std::vector<std::string>& environment) {
   std::vector<char*> arguments = pointers(words);
   std::vector<char*> variables = pointers(environment);
   int report[2];
@@ -87,7 +91,7 @@ std::string start_supervisor(const std::string& command, const std::string& conf
     error = WIFEXITED(status) && WEXITSTATUS(status) != 0 ? EAGAIN : read_error(report[0]);
   }
   close(report[0]);
-  return error == 0 ? std::string() : command + ": " + std::strerror(error);
+  return error == 0 ? std::string() : words.front() + ": " + std::strerror(error);
 }
 
 std::vector<std::string> own_environment() {

@@ -14,6 +14,9 @@ namespace sharedgpu {
 std::string start_supervisor(const std::string& command, const std::string& config,
                              const std::vector<std::string>& environment);
 
+// The same for any program and its arguments.
+std::string start_daemon(const std::vector<std::string>& words, const std::vector<std::string>& environment);
+
 // The environment of this process, and of another one as it was when that one started.
 std::vector<std::string> own_environment();
 std::vector<std::string> environment_of(int pid);

@@ -81,9 +81,8 @@ void Core::settle(Domain& domain) {
     open_ready(domain);
     const bool contended = others_wait(domain);
     tell_contended(domain, contended);
-    note_standing(domain, contended);
+    note_standing(domain, contended, tell_oversubscribed(domain));
     watch_turn(domain);
-    tell_oversubscribed(domain);
     for (Gpu* gpu : domain.gpus) answer_requests(*gpu);
   }
   for (Gpu* gpu : domain.gpus) look_for_stopped(*gpu);
@@ -143,7 +142,7 @@ void Core::on(const SessionCame& event) {
   wake(tenant);
   tenant.cap = event.cap;
   tenant.host_cap = event.host_cap;
-  tenant.claims = event.claims;
+  take_claims(tenant, event.claims);
 
   auto [entry, is_new] = state_.sessions.try_emplace(event.session);
   if (!is_new) return;
@@ -201,7 +200,14 @@ void Core::on(const CapSet& event) {
   wake(tenant->second);
   tenant->second.cap = event.cap;
   tenant->second.host_cap = event.host_cap;
-  tenant->second.claims = event.claims;
+  take_claims(tenant->second, event.claims);
+}
+
+// What is due to the others follows from them, too.
+void Core::take_claims(Tenant& tenant, const Claims& claims) {
+  if (tenant.claims != claims) domains_changed_ = true;
+  tenant.claims = claims;
+  tenant.timed = policy_->rules_time(claims);
 }
 
 // The running sets stay as they are; what follows from another policy or length of turns shows as these end.
@@ -209,8 +215,9 @@ void Core::on(const PolicySet& event) {
   for (auto& [id, tenant] : state_.tenants) {
     keep_credit(tenant);
     if (event.policy->name() != policy_->name()) tenant.credit = {};
+    tenant.timed = event.policy->rules_time(tenant.claims);
   }
-  for (Domain& domain : domains_) domain.stale = {};
+  domains_changed_ = true;
   policy_ = event.policy;
   tuning_.turns = event.turns;
   for (auto& [uuid, gpu] : state_.gpus) gpu.turn = policy_->length(tuning_.turns, gpu.turn.handoff, 1);

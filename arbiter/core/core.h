@@ -123,22 +123,31 @@ class Core {
       bool waiting = true;
       bool operator==(const Stale&) const = default;
     } stale;
+    bool timed = false;    // the time of one is ruled, see policy.h
+    bool limited = false;  // and it has a limit
+    bool shared = false;   // what is due to each follows from who competes now
     // What all its tenants were told.
     std::optional<bool> contended;
     std::optional<bool> oversubscribed;
     // What all their standings were noted from.
     struct Common {
       bool contended = false;
+      bool counted = false;
       unsigned sets = 0;
       Nanoseconds turn{};
-      unsigned holders = 0;
-      std::uint64_t units = 0;  // of those that compete
+      unsigned entering = 0;
+      unsigned leases = 0;
+      void count(const Tenant::Stake& stake, int times) {
+        entering += stake.enters ? times : 0;
+        leases += stake.holds ? times : 0;
+      }
       bool operator==(const Common&) const = default;
     } common;
   };
   // When a running set's turn began, and whether it is over.
   struct Turn {
     Nanoseconds began{};
+    Nanoseconds left{};
     bool over = false;
     bool begun = false;  // false: nobody runs yet, or the one it is for is still on its way in
   };
@@ -176,6 +185,7 @@ class Core {
   void on(const TimerFired& event);
   Session* find(SessionId id);
   Session* hear(SessionId id);
+  void take_claims(Tenant& tenant, const Claims& claims);
   void take_use(Session& session, MemoryUse told, bool may_grow);
   void take_residency(Session& session, MemoryUse told);
   bool could_ever_fit(const Session& session, const MemoryUse& use) const;
@@ -201,6 +211,7 @@ class Core {
   void plan(Domain& domain);
   void drop_who_no_longer_fits(Domain& domain, const Turn& turn);
   void drop_who_does_not_answer(Domain& domain);
+  void drop_who_may_not_go_on(Domain& domain);
   RunningSet running_set(const Domain& domain) const;
   struct InLine {
     Tenant* tenant;
@@ -213,7 +224,7 @@ class Core {
     }
   };
   using Line = std::priority_queue<InLine>;
-  Line line_of(const Domain& domain) const;
+  Line line_of(const Domain& domain);
   bool anybody_could_enter(const Domain& domain, const RunningSet& running) const;
   void sort_as_they_leave(std::vector<Seen>& members, const TurnView& turn) const;
   bool may_leave(const Seen& member, const Seen& waiter, const Domain& domain,
@@ -230,6 +241,7 @@ class Core {
   // turns.cpp: a tenant's way in and out
   void enter(Domain& domain, Tenant& tenant, bool leads);
   void open_ready(Domain& domain);
+  bool waits_for_drain(const Tenant& tenant) const;
   void open(Domain& domain, Tenant& tenant);
   void begin_turn(Domain& domain, Tenant& leader);
   void leave(Tenant& tenant);
@@ -248,7 +260,7 @@ class Core {
   void grant_lease(const Session& session);
   void end_leases(Tenant& tenant);
   void tell_contended(Domain& domain, bool contended);
-  void tell_oversubscribed(Domain& domain);
+  bool tell_oversubscribed(Domain& domain);
 
   // stopped.cpp: whose processes are stopped
   bool suspended(const Tenant& tenant) const { return tenant.suspended_until > now_; }
@@ -276,6 +288,7 @@ class Core {
   static void choose(Tenant& tenant, bool chosen);
   static bool fits(const Domain& domain);
   static bool everybody_fits(const Domain& domain);
+  static void note_time(Domain& domain);
   static bool fits(const Tenant& newcomer);
   static std::vector<std::vector<Tenant*>> sets_of(const Domain& domain, std::vector<Tenant*> tenants);
 
@@ -293,7 +306,8 @@ class Core {
   void end_pause(Tenant& tenant);
   void keep_credit(Tenant& tenant) const;
   void add_credit(Tenant& tenant, Nanoseconds more) const;
-  void note_standing(Domain& domain, bool contended) const;
+  void note_standing(Domain& domain, bool contended, bool crowded) const;
+  std::vector<double> shares(const Domain& domain) const;
   Tenant::Part part_of(const Tenant& tenant) const;
   bool as_reckoned(const Tenant& tenant) const;
   Tenant::Stake stake_of(const Tenant& tenant) const;

@@ -16,9 +16,11 @@ bool complete(const Tenant& tenant) {
   });
 }
 
-bool demands_nothing(const Tenant& tenant) {
-  return std::all_of(tenant.sessions.begin(), tenant.sessions.end(),
-                     [](const Session* session) { return demand_of(*session) == Bytes{}; });
+// And would not, if all ran.
+bool is_in_nobodys_way(const Tenant& tenant) {
+  return std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [](const Session* session) {
+    return demand_of(*session) == Bytes{} && (!on_gpu(session) || session->gpu->has_time_for_all);
+  });
 }
 
 }  // namespace
@@ -51,15 +53,16 @@ void Core::find_domains() {
   }
   std::erase_if(all, [](const Domain& domain) { return domain.tenants.empty(); });
   std::size_t place = 0;
-  for (Domain& its : all)
+  for (Domain& its : all) {
+    note_time(its);
     for (Tenant* tenant : its.tenants) {
       tenant->domain = static_cast<std::size_t>(&its - all.data());
       tenant->place = place++;
       if (tenant->awake) its.awake.push_back(tenant);
       if (!tenant->awake && tenant->wants()) ++its.resting_waiters;
-      its.common.holders += tenant->stake.holds ? 1 : 0;
-      its.common.units += tenant->stake.units;
+      its.common.count(tenant->stake, 1);
     }
+  }
   domains_ = std::move(all);
   domains_changed_ = false;
 }
@@ -67,14 +70,17 @@ void Core::find_domains() {
 Core::Turn Core::turn_of(const Domain& domain) const {
   Turn turn;
   bool on_the_way = false;
+  const Tenant* leader = nullptr;
   for (const Tenant* tenant : domain.awake) {
     if (!tenant->in_set()) continue;
     turn.began = std::max(turn.began, tenant->turn_began);
     if (tenant->phase == Phase::running) turn.begun = true;
+    if (tenant->leads || leader == nullptr) leader = tenant;
     if (tenant->phase == Phase::entering && tenant->leads) on_the_way = true;
   }
   turn.begun = turn.begun && !on_the_way;
-  turn.over = turn.begun && now_ - turn.began >= domain.turn.length;
+  if (turn.begun) turn.left = policy_->turn_left(view(*leader), now_ - turn.began, view(domain, turn));
+  turn.over = turn.begun && turn.left <= Nanoseconds{};
   return turn;
 }
 
@@ -88,6 +94,7 @@ TenantView Core::view(const Tenant& tenant) const {
           .interrupted = tenant.interrupted,
           .burst = std::max(tenant.burst, tenant.used + using_it),
           .handoff = expected_handoff(tenant),
+          .due = tenant.standing.due,
           .had = running ? now_ - tenant.opened : Nanoseconds{},
           .leads = tenant.leads,
           .grows = running && std::any_of(tenant.sessions.begin(), tenant.sessions.end(), lacks_room),
@@ -98,6 +105,7 @@ void Core::plan(Domain& domain) {
   drop_who_is_absent(domain);
   drop_who_does_not_answer(domain);
   set_turn_length(domain);
+  drop_who_may_not_go_on(domain);
   begin_choice(domain);
   for (Tenant* tenant : domain.awake) choose(*tenant, tenant->in_set());
   if (!fits(domain)) drop_who_no_longer_fits(domain, turn_of(domain));
@@ -135,20 +143,27 @@ bool Core::anybody_could_enter(const Domain& domain, const RunningSet& running) 
     choose(*tenant, false);
     if (could) return true;
   }
-  const auto has_room = [](const Gpu* gpu) { return minus(gpu->usable, gpu->load) >= gpu->least_waiting; };
+  const auto has_room = [](const Gpu* gpu) {
+    return gpu->timed == 0 && minus(gpu->usable, gpu->load) >= gpu->least_waiting;
+  };
   return domain.resting_waiters > 0 && std::any_of(domain.gpus.begin(), domain.gpus.end(), has_room);
 }
 
 // Those that wait, who is next first: before all those whose job would be ended for its host memory. A choice
 // must have begun.
-Core::Line Core::line_of(const Domain& domain) const {
+Core::Line Core::line_of(const Domain& domain) {
   const bool everything_fits = everybody_fits(domain);
   std::vector<InLine> line;
   for (Tenant* tenant : domain.tenants) {
     if (tenant->phase != Phase::out || absent(*tenant)) continue;
-    const bool costs_nothing = demands_nothing(*tenant) || (everything_fits && complete(*tenant));
+    const bool costs_nothing =
+        !tenant->timed && (is_in_nobodys_way(*tenant) || (everything_fits && complete(*tenant)));
     if (!tenant->wants() && !costs_nothing) continue;
     const TenantView its = view(*tenant);
+    if (const Nanoseconds barred = policy_->barred_for(its, view(domain, {})); barred > Nanoseconds{}) {
+      wake_at(now_ + barred);
+      continue;
+    }
     line.push_back({tenant, must_come_home(*tenant), policy_->rank(its, view(domain, {})), its.waited});
   }
   return Line(std::less<InLine>(), std::move(line));
@@ -222,6 +237,14 @@ void Core::drop_who_does_not_answer(Domain& domain) {
       leave(*tenant);
       break;
     }
+  }
+}
+
+// Who has had all that the policy allows, though perhaps nobody else wants the GPU.
+void Core::drop_who_may_not_go_on(Domain& domain) {
+  for (Tenant* tenant : domain.awake) {
+    if (tenant->phase != Phase::running) continue;
+    if (policy_->allowed_for(view(*tenant), view(domain, {})) <= Nanoseconds{}) leave(*tenant);
   }
 }
 

@@ -5,6 +5,7 @@
 // so an event costs what the few do that are awake: for those at rest there are sums, and what all have in
 // common is told to all only when it changes. Whoever is heard of, or chosen, wakes.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "arbiter/core/actions.h"
@@ -92,7 +93,11 @@ bool Core::consistent() const {
     Bytes resting;
     Bytes pinned;
     Bytes contexts;
+    std::set<const Tenant*> users;
+    bool timed = false;
     for (Session* session : gpu.sessions) {
+      users.insert(session->tenant);
+      timed = timed || policy_->rules_time(session->tenant->claims);
       if (session->tenant->awake) {
         awake.push_back(session);
         continue;
@@ -105,6 +110,8 @@ bool Core::consistent() const {
     }
     right = right && awake == gpu.awake && resting == gpu.resting && pinned == gpu.resting_pinned &&
             contexts == gpu.resting_contexts;
+    right =
+        right && (domains_changed_ || users.empty() || gpu.has_time_for_all == (!timed || users.size() == 1));
   }
   for (const auto& [id, tenant] : state_.tenants)
     right = right && (tenant.awake || (attached(tenant) && !must_come_home(tenant) && may_rest(tenant)));
@@ -112,6 +119,8 @@ bool Core::consistent() const {
   for (const Domain& domain : domains_) {
     std::vector<Tenant*> awake;
     std::size_t waiters = 0;
+    Domain::Common counted;
+    const std::vector<double> due = shares(domain);
     for (Tenant* tenant : domain.tenants) {
       if (tenant->awake)
         awake.push_back(tenant);
@@ -121,6 +130,14 @@ bool Core::consistent() const {
         right = right && (in_grace_ || !on_gpu(session) || session->contended == domain.contended);
     }
     right = right && awake == domain.awake && waiters == domain.resting_waiters;
+    if (in_grace_) continue;
+    for (std::size_t i = 0; i < due.size(); ++i) {
+      const Tenant& tenant = *domain.tenants[i];
+      counted.count(tenant.stake, 1);
+      right = right && tenant.stake == stake_of(tenant) && tenant.due == due[i] &&
+              tenant.standing.due == due[i] && tenant.standing.leases == domain.common.leases;
+    }
+    right = right && counted.leases == domain.common.leases && counted.entering == domain.common.entering;
   }
   return right;
 }

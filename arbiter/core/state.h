@@ -42,7 +42,10 @@ struct Gpu {
   // Scratch of the planner, see choice.cpp.
   Bytes load;
   Bytes least;
-  Bytes least_waiting;  // that one of those adds that wait
+  Bytes least_waiting;           // that one of those adds that wait
+  unsigned members = 0;          // tenants that are chosen there
+  unsigned timed = 0;            // of those, whose time is ruled
+  bool has_time_for_all = true;  // if all that use it were chosen
 };
 
 struct Session {
@@ -126,6 +129,7 @@ struct Tenant {
   Bytes cap;       // on the footprint, per GPU; zero: none
   Bytes host_cap;  // on the host memory for swap, over all GPUs; zero: none
   Claims claims;
+  bool timed = false;  // by the policy's rules_time()
   Phase phase = Phase::out;
   std::vector<Session*> sessions;
   Epoch epoch;              // of its last turn, or of its first to come
@@ -180,10 +184,12 @@ struct Tenant {
     bool operator==(const Part&) const = default;
   } reckoned;
   struct Stake {
-    bool holds = false;
-    std::uint64_t units = 0;  // with which it competes
+    bool enters = false;
+    bool holds = false;     // a lease
+    bool competes = false;  // a part of the time is due to it
     bool operator==(const Stake&) const = default;
   } stake;
+  double due = 0;  // that part
 
   // Scratch of the planner.
   bool chosen = false;

@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kIdleNews{100};
 constexpr std::chrono::seconds kHomeNews{3};
+constexpr std::chrono::microseconds kLeastNap{1};
+constexpr std::chrono::hours kLongestNap{24};
 // What a tenant's way in takes is guessed from its size before it has been seen: bytes a second.
 constexpr std::uint64_t kGuessedSpeed = 50'000'000'000;
 
@@ -124,37 +126,60 @@ void Core::add_credit(Tenant& tenant, Nanoseconds more) const {
 }
 
 Tenant::Stake Core::stake_of(const Tenant& tenant) const {
+  const bool enters = tenant.phase == Phase::entering;
   const bool in_turn = tenant.phase == Phase::running || tenant.phase == Phase::leaving;
-  const bool holds = in_turn ? leases_.holds(tenant.id) : tenant.phase == Phase::entering;
-  const bool competes = holds || (tenant.wants() && !absent(tenant));
-  return {.holds = holds, .units = competes ? tenant.claims.units : 0};
+  const bool holds = in_turn && leases_.holds(tenant.id);
+  return {
+      .enters = enters, .holds = holds, .competes = enters || holds || (tenant.wants() && !absent(tenant))};
+}
+
+// What part of the time is due to each of its tenants.
+std::vector<double> Core::shares(const Domain& domain) const {
+  std::vector<Claims> competing;
+  for (const Tenant* tenant : domain.tenants)
+    if (tenant->stake.competes) competing.push_back(tenant->claims);
+  const std::vector<double> theirs = policy_->shares(competing);
+  auto next = theirs.begin();
+  std::vector<double> all;
+  for (const Tenant* tenant : domain.tenants) all.push_back(tenant->stake.competes ? *next++ : 0);
+  return all;
 }
 
 // What counts for the credit until it changes.
-void Core::note_standing(Domain& domain, bool contended) const {
+void Core::note_standing(Domain& domain, bool contended, bool crowded) const {
   Domain::Common common = domain.common;
   common.contended = contended;
+  common.counted = crowded || domain.timed;
   common.sets = domain.sets;
   common.turn = domain.turn.length;
   for (Tenant* tenant : domain.awake) {
     const Tenant::Stake before = std::exchange(tenant->stake, stake_of(*tenant));
-    common.holders += (tenant->stake.holds ? 1 : 0) - (before.holds ? 1 : 0);
-    common.units += tenant->stake.units - before.units;
+    common.count(tenant->stake, 1);
+    common.count(before, -1);
+    if (tenant->stake.competes != before.competes) domain.shared = false;
   }
-  const bool same = std::exchange(domain.common, common) == common;
+  const bool shared = std::exchange(domain.shared, true);
+  if (!shared) {
+    const std::vector<double> due = shares(domain);
+    for (std::size_t i = 0; i < due.size(); ++i) domain.tenants[i]->due = due[i];
+  }
+  const bool same = std::exchange(domain.common, common) == common && shared;
   for (Tenant* tenant : same ? domain.awake : domain.tenants) {
     const Tenant::Stake& stake = tenant->stake;
     Standing standing;
     standing.pauses = tenant->phase == Phase::out && !tenant->wants();
     standing.comes_in = contended && tenant->phase == Phase::entering;
-    standing.pays = contended && stake.holds && !standing.comes_in;
+    standing.pays = contended && stake.holds;
     standing.overuses = standing.pays && tenant->phase == Phase::leaving;
     standing.sets = common.sets;
     standing.turn = common.turn;
-    standing.holders = common.holders;
-    standing.share = contended && stake.units > 0
-                         ? static_cast<double>(stake.units) / static_cast<double>(common.units)
-                         : 0;
+    standing.holders = common.entering + common.leases;
+    standing.due = tenant->due;
+    standing.share = contended ? tenant->due : 0;
+    standing.counted = common.counted;
+    standing.holds = stake.holds;
+    standing.leases = common.leases;
+    standing.limit = tenant->claims.limit;
     if (standing == tenant->standing) continue;
     keep_credit(*tenant);
     tenant->standing = standing;
@@ -176,16 +201,23 @@ bool Core::said_host_short(const Session& session) const {
   return session.host_short != Nanoseconds{} && now_ - session.host_short < kHomeNews;
 }
 
-// Wakes the arbiter when the turn is over, or may be interrupted, and somebody waits.
+// Wakes the arbiter when the turn is over, or may be interrupted, and somebody waits; and when one that runs
+// has had all it may have.
 void Core::watch_turn(const Domain& domain) {
+  for (const Tenant* tenant : domain.awake) {
+    if (tenant->phase != Phase::running) continue;
+    const Nanoseconds allowed = policy_->allowed_for(view(*tenant), view(domain, {}));
+    if (allowed < kLongestNap) wake_at(now_ + std::max<Nanoseconds>(allowed, kLeastNap));
+  }
   const Turn turn = turn_of(domain);
   const bool any_starved = std::any_of(domain.awake.begin(), domain.awake.end(),
                                        [this](const Tenant* tenant) { return starved(*tenant); });
   if (!turn.begun || (!any_starved && !others_wait(domain))) return;
-  wake_at(turn.began + domain.turn.length);
+  wake_at(now_ + turn.left);
   for (const Tenant* tenant : domain.awake)
     if (tenant->phase == Phase::running)
-      wake_at(now_ + policy_->peace_left(view(*tenant), view(domain, turn)));
+      wake_at(now_ +
+              std::min<Nanoseconds>(policy_->peace_left(view(*tenant), view(domain, turn)), kLongestNap));
 }
 
 bool Core::idle_enough(const Tenant& tenant) const {

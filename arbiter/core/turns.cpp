@@ -53,8 +53,23 @@ void Core::open_ready(Domain& domain) {
   for (Tenant* tenant : domain.awake) {
     if (tenant->phase != Phase::entering) continue;
     auto ready = [](const Session* session) { return !on_gpu(session) || session->ready; };
-    if (std::all_of(tenant->sessions.begin(), tenant->sessions.end(), ready)) open(domain, *tenant);
+    if (!std::all_of(tenant->sessions.begin(), tenant->sessions.end(), ready)) continue;
+    if (!waits_for_drain(*tenant)) open(domain, *tenant);
   }
+}
+
+// Whose time is ruled has the GPU alone: not beside what others have still to do there, unless that takes for
+// ever.
+bool Core::waits_for_drain(const Tenant& tenant) const {
+  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [&](const Session* session) {
+    if (!on_gpu(session)) return false;
+    const std::vector<Session*>& here = session->gpu->awake;
+    return std::any_of(here.begin(), here.end(), [&](const Session* other) {
+      const Tenant& its = *other->tenant;
+      return (tenant.timed || its.timed) && its.phase == Phase::leaving && !other->released &&
+             leases_.holds(its.id) && now_ - its.left < tuning_.patience;
+    });
+  });
 }
 
 void Core::open(Domain& domain, Tenant& tenant) {
@@ -291,9 +306,9 @@ void Core::tell_contended(Domain& domain, bool contended) {
 
 // Some turn will have to end then, and waits for what is queued. Nobody can tell when: a tenant that has
 // memory elsewhere comes back without warning.
-void Core::tell_oversubscribed(Domain& domain) {
+bool Core::tell_oversubscribed(Domain& domain) {
   begin_choice(domain);
-  const bool oversubscribed = domain.tenants.size() > 1 && !everybody_fits(domain);
+  const bool oversubscribed = domain.limited || (domain.tenants.size() > 1 && !everybody_fits(domain));
   const bool same = std::exchange(domain.oversubscribed, oversubscribed) == oversubscribed;
   for (Tenant* tenant : same ? domain.awake : domain.tenants)
     for (Session* session : tenant->sessions) {
@@ -301,6 +316,7 @@ void Core::tell_oversubscribed(Domain& domain) {
       session->oversubscribed = oversubscribed;
       actions_.emplace_back(SetOversubscribed{.session = session->id, .oversubscribed = oversubscribed});
     }
+  return oversubscribed;
 }
 
 }  // namespace sharedgpu

@@ -5,8 +5,8 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::unique_ptr<Policy> (*kMakers[])() = {make_round_robin, make_fcfs, make_shortest_first,
-                                                    make_credit, make_priority};
+constexpr std::unique_ptr<Policy> (*kMakers[])() = {make_round_robin, make_fcfs,     make_shortest_first,
+                                                    make_credit,      make_priority, make_elastic};
 
 }  // namespace
 
@@ -34,7 +34,29 @@ bool Policy::interrupts(const TenantView& /*waiting*/, const TenantView& /*runni
 
 Nanoseconds Policy::price_of_interruption(const TurnView& /*turn*/) const { return {}; }
 
-Nanoseconds Policy::peace_left(const TenantView& /*running*/, const TurnView& /*turn*/) const { return {}; }
+Nanoseconds Policy::peace_left(const TenantView& /*running*/, const TurnView& /*turn*/) const {
+  return Nanoseconds::max();
+}
+
+bool Policy::rules_time(const Claims& /*claims*/) const { return false; }
+
+std::vector<double> Policy::shares(const std::vector<Claims>& competing) const {
+  double units = 0;
+  for (const Claims& claims : competing) units += claims.units;
+  std::vector<double> shares;
+  for (const Claims& claims : competing) shares.push_back(claims.units / units);
+  return shares;
+}
+
+Nanoseconds Policy::turn_left(const TenantView& /*leader*/, Nanoseconds had, const TurnView& turn) const {
+  return turn.turn.length - had;
+}
+
+Nanoseconds Policy::barred_for(const TenantView& /*waiting*/, const TurnView& /*turn*/) const { return {}; }
+
+Nanoseconds Policy::allowed_for(const TenantView& /*running*/, const TurnView& /*turn*/) const {
+  return Nanoseconds::max();
+}
 
 TurnLength Policy::length(const TurnRules& rules, Nanoseconds handoff, unsigned waiting_sets) const {
   return turn_length(rules, handoff, waiting_sets);

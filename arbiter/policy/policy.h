@@ -12,6 +12,7 @@
 #include <array>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "arbiter/policy/turn_length.h"
 #include "protocol/units.h"
@@ -22,6 +23,11 @@ namespace sharedgpu {
 struct Claims {
   std::uint32_t units = 1;
   std::int32_t priority = 0;  // of two the higher one goes first
+  // Parts of the GPU's time, see elastic.cpp.
+  double request = 0;
+  double limit = 1;
+  bool timed = false;  // they count also while memory suffices for all
+  bool operator==(const Claims&) const = default;
 };
 
 struct TenantView {
@@ -34,6 +40,7 @@ struct TenantView {
   // used it now without a pause. Measured where others wait; zero: not yet.
   Nanoseconds burst{};
   Nanoseconds handoff{};  // what it takes to bring it in, as measured or guessed from its size
+  double due = 0;         // see Standing
 
   // Of one that runs:
   Nanoseconds had{};   // since its gates were opened
@@ -57,7 +64,13 @@ struct Standing {
   bool comes_in = false;  // is being brought in, and others wait
   bool overuses = false;  // has a lease though its turn is over
   unsigned holders = 1;   // tenants that have a lease or are being brought in, on its GPUs
-  double share = 1;       // its part of the units of those that have a lease or ask for one there
+  double share = 1;       // what is due to it, where others wait
+  // Where some have to take turns, for want of memory or since their time is ruled:
+  bool counted = false;  // they do
+  bool holds = false;    // has a lease
+  unsigned leases = 0;   // tenants that have one, on its GPUs
+  double due = 0;        // its part of the time, by shares(), of those that have a lease or ask for one
+  double limit = 1;      // of its Claims
   bool operator==(const Standing&) const = default;
 };
 
@@ -85,12 +98,28 @@ class Policy {
   // comes first.
   virtual bool goes_on(const TenantView& running, const TenantView& waiting, const TurnView& turn) const;
 
-  // Whether `waiting` ends the turn of `running` before it is over; by default nobody does. Where one would
-  // end nobody's turn, none that ranks lower would. And what it pays for that, and for how long from now on
-  // nobody may at all: zero, it may be asked at any time.
+  // Whether `waiting` ends the turn of `running` before it is over; by default nobody ever does. Where one
+  // would end nobody's turn, none that ranks lower would. And what it pays for that, and for how long from
+  // now on nobody may at all: zero, it may be asked at any time.
   virtual bool interrupts(const TenantView& waiting, const TenantView& running, const TurnView& turn) const;
   virtual Nanoseconds price_of_interruption(const TurnView& turn) const;
   virtual Nanoseconds peace_left(const TenantView& running, const TurnView& turn) const;
+
+  // Whether a tenant has the GPU for itself while it runs, also where memory suffices for more; by default it
+  // shares it with all that fit.
+  virtual bool rules_time(const Claims& claims) const;
+
+  // What part of the time is due to each of those that want to run; by default that of its units.
+  virtual std::vector<double> shares(const std::vector<Claims>& competing) const;
+
+  // How much is left of a turn that was begun for `leader`, and of which it has had `had`; by default what is
+  // left of its length.
+  virtual Nanoseconds turn_left(const TenantView& leader, Nanoseconds had, const TurnView& turn) const;
+
+  // For how long `waiting` may not run yet, and `running` may go on, whether or not others wait; by default
+  // nobody is kept from what nobody else wants.
+  virtual Nanoseconds barred_for(const TenantView& waiting, const TurnView& turn) const;
+  virtual Nanoseconds allowed_for(const TenantView& running, const TurnView& turn) const;
 
   // How long turns are, see turn_length.h for the arguments and for what it is by default.
   virtual TurnLength length(const TurnRules& rules, Nanoseconds handoff, unsigned waiting_sets) const;
@@ -105,6 +134,7 @@ std::unique_ptr<Policy> make_fcfs();
 std::unique_ptr<Policy> make_shortest_first();
 std::unique_ptr<Policy> make_credit();
 std::unique_ptr<Policy> make_priority();
+std::unique_ptr<Policy> make_elastic();
 
 // The policy of that name, as Policy= in sharedgpu.conf has it; null: there is none.
 std::unique_ptr<Policy> make_policy(std::string_view name);

@@ -6,22 +6,21 @@
 namespace sharedgpu {
 namespace {
 
-// Messages and draining take some milliseconds whatever the memory.
-constexpr Nanoseconds kLeast = std::chrono::milliseconds(100);
 constexpr Nanoseconds kMost = std::chrono::hours(24);
 
 }  // namespace
 
-TurnLength turn_length(const TurnRules& rules, Nanoseconds handoff, unsigned waiting_sets) {
+TurnLength turn_length(const TurnRules& rules, Nanoseconds handoff, unsigned waiting_sets,
+                       Nanoseconds least) {
   if (rules.fixed > Nanoseconds{}) return {rules.fixed, TurnRule::fixed, handoff};
   const auto factor = 1 / rules.max_overhead - 1;
   const double wanted_count = static_cast<double>(handoff.count()) * factor;
   const Nanoseconds wanted = wanted_count < static_cast<double>(kMost.count())
-                                 ? std::max(kLeast, Nanoseconds(static_cast<Nanoseconds::rep>(wanted_count)))
+                                 ? std::max(least, Nanoseconds(static_cast<Nanoseconds::rep>(wanted_count)))
                                  : kMost;
   // Who has just left waits for as many turns as there are sets before it, and for one handoff more.
   const Nanoseconds allowed = (rules.max_wait - handoff) / std::max(waiting_sets, 1u) - handoff;
-  const Nanoseconds length = std::min(wanted, std::max({allowed, handoff, kLeast}));
+  const Nanoseconds length = std::min(wanted, std::max({allowed, handoff, least}));
   return {length, length < wanted ? TurnRule::max_wait : TurnRule::swap_overhead, handoff};
 }
 

@@ -26,7 +26,9 @@ struct TurnLength {
 };
 
 // `handoff`: what the handoffs take on average in which nobody works. `waiting_sets`: how many running sets
-// wait for their turn.
-TurnLength turn_length(const TurnRules& rules, Nanoseconds handoff, unsigned waiting_sets);
+// wait for their turn. `least`: not shorter than this, however quick handoffs are; messages and draining take
+// some milliseconds whatever the memory.
+TurnLength turn_length(const TurnRules& rules, Nanoseconds handoff, unsigned waiting_sets,
+                       Nanoseconds least = std::chrono::milliseconds(100));
 
 }  // namespace sharedgpu

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <set>
 
 #include "arbiter/shell/clock.h"
 #include "arbiter/shell/log.h"
@@ -37,7 +38,7 @@ bool plausible(const MemoryUse& use) {
 }
 bool plausible(const JobOptions& options) {
   return options.memory <= kLargest && options.backend <= Backend::native && options.gpus <= GpuList::kMost &&
-         options.units <= kMostUnits;
+         options.units <= kMostUnits && options.share_request <= 100 && options.share_limit <= 100;
 }
 bool plausible(Traffic moved) {
   return moved.evicted.count <= kMostMoved && moved.restored.count <= kMostMoved;
@@ -61,6 +62,12 @@ JobOptions merged(const JobOptions& known, const RegisterJob& job) {
   options.units = std::max(known.units, job.options.units);
   if (known.memory == Bytes{}) options.memory = job.options.memory;
   return options;
+}
+
+void warn_of_share(const TenantInfo& tenant, const Settings& settings) {
+  if (tenant.options.share_request <= settings.max_request) return;
+  log::warning(tenant.label() + ": asks for a share of " + std::to_string(tenant.options.share_request) +
+               "%, and has MaxRequest");
 }
 
 GpuList list_of(const std::vector<GpuUuid>& gpus, unsigned known) {
@@ -106,10 +113,22 @@ Tuning tuning_of(const Settings& settings) {
 }
 
 // What a run's user says of its priority may only lower it: nobody vouches for it.
-Claims claims_of(const TenantInfo& tenant) {
+// A job that states no share has that of its units.
+Claims claims_of(const TenantInfo& tenant, const Settings& settings) {
+  const JobOptions& options = tenant.options;
   const std::int32_t highest = tenant.name.is_job() ? kHighestPriority : 0;
-  return {.units = std::max(tenant.options.units, 1u),
-          .priority = std::clamp(tenant.options.priority, -kHighestPriority, highest)};
+  const std::uint32_t units = std::max(options.units, 1u);
+  const bool stated = options.share_request != 0;
+  const double request =
+      stated ? std::min<double>(options.share_request, settings.max_request) / 100
+             : std::min(1.0, static_cast<double>(units_on_each(units, std::max(options.gpus, 1u))) /
+                                 settings.units_per_gpu);
+  const double limit = options.share_limit != 0 ? options.share_limit / 100.0 : 1;
+  return {.units = units,
+          .priority = std::clamp(options.priority, -kHighestPriority, highest),
+          .request = std::min(request, limit),
+          .limit = limit,
+          .timed = stated || settings.shares == Shares::units};
 }
 
 }  // namespace
@@ -220,6 +239,8 @@ void Arbiter::hear(const ClientPtr& client, const Message& message, UniqueFd des
       return hear_suspend_job(*client, message.as<SuspendJob>());
     case MessageType::lease_query:
       return hear_lease_query(*client, message.as<LeaseQuery>());
+    case MessageType::job_query:
+      return hear_job_query(*client, message.as<JobQuery>());
     case MessageType::gpu_query:
       return hear_gpu_query(*client, message.as<GpuQuery>());
     default:
@@ -330,13 +351,14 @@ void Arbiter::hear_hello(const ClientPtr& client, const Hello& hello) {
   // Only a process that had a session has anything to resume; anybody can say so.
   if (!past.id && !replaces) told.resuming = 0;
   if (tenant.options.backend_given != 0) told.backend = tenant.options.backend;
+  history_.figures.came(tenant.id, of_step, told.backend);
   log::debug(client->label + ": came" + (told.resuming != 0 ? " back" : ""));
   step(SessionCame{.session = client->session,
                    .tenant = tenant.id,
                    .step = of_step,
                    .cap = tenant.options.memory,
                    .host_cap = host_cap_of(tenant),
-                   .claims = claims_of(tenant),
+                   .claims = claims_of(tenant, settings_),
                    .expected = past.expected && told.resuming != 0,
                    .hello = told});
 }
@@ -414,6 +436,7 @@ void Arbiter::hear_run_request(Client& client, const RunRequest& request) {
   client.role = Role::run;
   client.tenant = tenant.id;
   client.label = tenant.label() + ", pid " + std::to_string(client.connection->peer().pid);
+  warn_of_share(tenant, settings_);
   RunReply reply{.token = name.run, .tenant = tenant.id};
   if (request.chosen == 0)
     reply.gpus = place(client, tenant.id,
@@ -438,10 +461,11 @@ void Arbiter::hear_register_job(Client& client, const RegisterJob& job) {
     may_begin_anew(tenant, job.step);
     tenant.options = merged(tenant.options, job);
     record({.at = now(), .what = OptionsRecord{.tenant = tenant.id, .options = tenant.options}});
+    warn_of_share(tenant, settings_);
     step(CapSet{.tenant = tenant.id,
                 .cap = tenant.options.memory,
                 .host_cap = host_cap_of(tenant),
-                .claims = claims_of(tenant)});
+                .claims = claims_of(tenant, settings_)});
     const Demand demand{
         .units = std::max(tenant.options.units, 1u), .gpus = job.options.gpus, .devices = job.devices};
     reply = {.accepted = 1, .gpus = place(client, tenant.id, demand)};
@@ -543,6 +567,39 @@ void Arbiter::hear_lease_query(Client& client, const LeaseQuery& query) {
     reply.known = attached_now || core_->leases().knows(query.step);
   }
   client.connection->send(Message::of(reply));
+}
+
+void Arbiter::hear_job_query(Client& client, const JobQuery& query) {
+  TenantName name;
+  name.job = query.job;
+  const TenantInfo* tenant = query.job == 0 ? nullptr : history_.tenants.find(name);
+  const uid_t uid = client.connection->peer().uid;
+  JobReply reply;
+  reply.job = query.job;
+  if (tenant != nullptr && (uid == tenant->uid || administrators_->has(uid))) {
+    const Figures figures = history_.figures.of(tenant->id, {}, now());
+    reply.known = 1;
+    reply.lives = tenant->sessions > 0 || keepers_.any(tenant->id) || core_->leases().holds(tenant->id);
+    reply.backends = static_cast<std::uint8_t>(figures.backends);
+    reply.lease = core_->leases().of_tenant(tenant->id, now());
+    reply.waited = figures.waited;
+    reply.overuse = figures.overuse;
+    reply.handoffs = figures.handoffs;
+    reply.moved = figures.moved;
+    reply.footprint = figures.footprint;
+    reply.resident = figures.resident;
+    models_of(*tenant).copy(reply.models, sizeof reply.models - 1);
+  }
+  client.connection->send(Message::of(reply));
+}
+
+std::string Arbiter::models_of(const TenantInfo& tenant) const {
+  std::set<std::string> models;
+  for (const auto& [uuid, time] : core_->leases().closed_of(tenant.id).gpus)
+    if (const auto name = gpu_names_.find(uuid); name != gpu_names_.end()) models.insert(name->second);
+  std::string text;
+  for (const std::string& model : models) text += (text.empty() ? "" : ";") + model;
+  return text;
 }
 
 void Arbiter::hear_gpu_query(Client& client, const GpuQuery& query) {

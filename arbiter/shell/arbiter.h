@@ -64,6 +64,7 @@ class Arbiter {
   void hear_register_job(Client& client, const RegisterJob& job);
   void hear_suspend_job(Client& client, const SuspendJob& job);
   void hear_lease_query(Client& client, const LeaseQuery& query);
+  void hear_job_query(Client& client, const JobQuery& query);
   void hear_status_query(Client& client);
   void hear_set(Client& client, const Set& set);
   void hear_gpu_query(Client& client, const GpuQuery& query);
@@ -88,6 +89,7 @@ class Arbiter {
   TenantInfo& known_or_new(const TenantName& name, uid_t uid);
   Bytes host_cap_of(const TenantInfo& tenant) const;
   std::string label_of(TenantId tenant) const;
+  std::string models_of(const TenantInfo& tenant) const;
 
   void step(const Event& event);
   void perform(const Actions& actions);

@@ -14,6 +14,13 @@ std::vector<FigureBook::Key> keys_of(TenantId tenant, StepName step) {
 
 }  // namespace
 
+void FigureBook::came(TenantId tenant, StepName step, Backend backend) {
+  for (const Key& key : keys_of(tenant, step)) {
+    figures_[key].backends |= 1u << static_cast<unsigned>(backend);
+    changed_.insert(key);
+  }
+}
+
 void FigureBook::add(TenantId tenant, StepName step, Traffic moved) {
   if (moved == Traffic{}) return;
   for (const Key& key : keys_of(tenant, step)) {

@@ -23,6 +23,7 @@ struct Figures {
   std::uint64_t handoffs = 0;  // so often the lease was given up to others or for idleness
   Bytes footprint = {};        // the highest
   Bytes resident = {};         // the same
+  unsigned backends = 0;       // a bit for each that its sessions had
   auto operator<=>(const Figures&) const = default;
 };
 
@@ -33,6 +34,8 @@ class FigureBook {
 
   // As the ledger tells it.
   void carry(const Key& key, const Figures& figures) { figures_[key] = figures; }
+  // A session of that step has come, and has this backend.
+  void came(TenantId tenant, StepName step, Backend backend);
   // A session of that step has moved so much more.
   void add(TenantId tenant, StepName step, Traffic moved);
   void observe(const State& state, const LeaseBook& leases, Nanoseconds now);

@@ -86,7 +86,7 @@ class Writer {
     const Figures& f = r.figures;
     word("used").number(r.tenant.value).step(r.step).number(f.moved.evicted.count);
     number(f.moved.restored.count).number(f.waited.count()).number(f.overuse.count()).number(f.handoffs);
-    number(f.footprint.count).number(f.resident.count);
+    number(f.footprint.count).number(f.resident.count).number(f.backends);
   }
   void operator()(const BeginRecord& r) { word("begin").number(r.tenant.value); }
   void operator()(const LostRecord& r) { word("lost").number(r.records); }
@@ -228,6 +228,7 @@ bool read_body(Reader& in, Record& record) {
     Figures& f = r.figures;
     in.number(r.tenant.value).step(r.step).number(f.moved.evicted.count).number(f.moved.restored.count);
     in.time(f.waited).time(f.overuse).number(f.handoffs).number(f.footprint.count).number(f.resident.count);
+    if (in.more()) in.number(f.backends);  // older ledgers do not have it
     record.what = r;
   } else if (kind == "begin") {
     BeginRecord r;

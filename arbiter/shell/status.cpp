@@ -125,6 +125,10 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
   json["job"] = info.name.is_job() ? Json(info.name.job) : Json(nullptr);
   json["uid"] = info.uid;
   json["units"] = std::max(info.options.units, 1u);
+  const Claims claims = tenant == nullptr ? Claims{} : tenant->claims;
+  json["share_request"] = claims.request;
+  json["share_limit"] = claims.limit;
+  json["share_due"] = tenant == nullptr ? 0 : tenant->standing.due;
   json["memory_limit_bytes"] = info.options.memory.count;
   json["state"] = name_of(tenant == nullptr ? Phase::out : tenant->phase);
   json["lease"] = core.leases().holds(info.id);

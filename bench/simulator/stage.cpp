@@ -132,6 +132,8 @@ Stage::Seen Stage::seen(std::size_t program) const {
   return seen;
 }
 
+bool Stage::works(std::size_t program) const { return actors_.at(program)->has_work; }
+
 bool Stage::all_ended() const {
   return std::all_of(actors_.begin(), actors_.end(),
                      [](const auto& actor) { return actor->ended.has_value(); });

@@ -49,6 +49,7 @@ class Stage {
   };
   std::uint64_t events() const { return events_; }  // that the core was told
   bool all_ended() const;
+  bool works(std::size_t program) const;  // has work, or waits for the GPU with some
   Nanoseconds measured() const { return now_ - measured_since_; }
   Nanoseconds lost() const { return lost_; }  // nobody worked, and somebody wanted to
   Seen seen(std::size_t program) const;

@@ -28,6 +28,16 @@ constexpr Column kColumns[] = {
     {"work_s", 0, kLongest, [](Program& program, double value) { program.work = seconds(value); }},
     {"units", 1, 1e6,
      [](Program& program, double value) { program.claims.units = static_cast<std::uint32_t>(value); }},
+    {"request", 0, 100,
+     [](Program& program, double value) {
+       program.claims.request = value / 100;
+       program.claims.timed = true;
+     }},
+    {"limit", 1, 100,
+     [](Program& program, double value) {
+       program.claims.limit = value / 100;
+       program.claims.timed = true;
+     }},
     {"priority", -1000, 1000,
      [](Program& program, double value) { program.claims.priority = static_cast<std::int32_t>(value); }},
 };

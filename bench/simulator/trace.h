@@ -7,6 +7,7 @@
 //   pause_s    and pauses
 //   work_s     on the GPU until it ends; default 0: it never does
 //   units, priority   default 1 and 0
+//   request, limit    percent of the GPU's time, as stated; default: none
 #pragma once
 
 #include <istream>

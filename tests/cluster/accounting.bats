@@ -43,17 +43,27 @@ near() { local difference=$(($1 - $2)); ((difference >= -1 && difference <= 1));
 }
 
 @test "a requeued job's second run shows its own seconds" {
-  job=$(submit --requeue --gres=sharedgpu:1 -- bash -c "$hold 50% --seconds \$((SLURM_RESTART_COUNT ? 2 : 60))")
-  wait_until 60 has_held "$job" 5
-  scontrol requeue "$job"
-  wait_until 30 has_state "$job" PENDING
-  scontrol update JobId="$job" StartTime=now # Slurm would wait for two minutes
-  again() { [[ $(scontrol show job "$job") == *Restarts=1* ]]; }
-  wait_until 60 again
-  expect_state "$job" COMPLETED 200
-  wait_until 20 has_lease "$job"
-  near "$(shown "$job" batch In sharedgpu_lease)" "$(run_seconds "$job")"
-  [ "$(run_seconds "$job")" -lt 5 ]
+  work="$hold 40% --seconds \$((SLURM_RESTART_COUNT ? 2 : 60))"
+  batch_job=$(submit --requeue --gres=sharedgpu:1 -- bash -c "$work")
+  srun_job=$(submit --requeue --gres=sharedgpu:1 -- bash -c "srun $work")
+  wait_until 60 has_held "$batch_job" 5
+  wait_until 60 has_held "$srun_job" 5
+  again() { [[ $(scontrol show job "$1") == *Restarts=1* ]]; }
+  for job in "$batch_job" "$srun_job"; do
+    scontrol requeue "$job"
+    wait_until 30 has_state "$job" PENDING
+    scontrol update JobId="$job" StartTime=now # Slurm would wait for two minutes
+  done
+  for job in "$batch_job" "$srun_job"; do
+    wait_until 60 again "$job"
+    expect_state "$job" COMPLETED 200
+    wait_until 20 has_lease "$job"
+    [ "$(run_seconds "$job")" -lt 5 ]
+    expect_summary "$job" '.lease_seconds >= 5' REQUEUED
+    expect_summary "$job" ".lease_seconds - $(held "$job") | fabs < 0.01" COMPLETED
+  done
+  near "$(shown "$batch_job" batch In sharedgpu_lease)" "$(run_seconds "$batch_job")"
+  near "$(shown "$srun_job" 0 In sharedgpu_lease)" "$(run_seconds "$srun_job")"
 }
 
 # told_steps JOB: "STEP SECONDS" of each step that the ledger knows, over all GPUs, as sacct would round them.
@@ -78,7 +88,7 @@ expect_agreement() {
 }
 
 # Together they fit: nobody waits, and all run at once.
-@test "sacct agrees with the ledger: steps side by side, two nodes, an array, a heterogeneous job, a kill, no memory" {
+@test "sacct agrees with the ledger: steps side by side, two nodes, an array, a heterogeneous job, an interactive step, a kill, no memory, no time" {
   small="$hold 4%"
   side=$(submit --ntasks=2 --nodes=1 --gres=sharedgpu:2 -- bash -c \
     "srun --exact -n1 --gres=sharedgpu:1 $small --seconds 4 & srun --exact -n1 --gres=sharedgpu:1 $small --seconds 2 & wait")
@@ -87,22 +97,58 @@ expect_agreement() {
   heterogeneous=$(sbatch --parsable --output="$dir/jobs/%j" --gres=sharedgpu:1 : --gres=sharedgpu:1 --wrap "srun --het-group=0,1 $small --seconds 3")
   killed=$(submit --gres=sharedgpu:1 -- $small --seconds 60)
   greedy=$(submit --mem=300M --gres=sharedgpu:1 -- bash -c "$small --seconds 2; tail -c 2G /dev/zero | sort")
+  late=$(submit --gres=sharedgpu:1 -- $small --seconds 300)
+  salloc --job-name=interactive --gres=sharedgpu:1 srun --interactive $small --seconds 2
+  interactive=$(sacct -n -X --name=interactive -o JobIDRaw | xargs)
+  # Slurm looks for those that are late twice a minute.
+  wait_until 60 has_held "$late" 1
+  scontrol update JobId="$late" EndTime=now+1
   wait_until 60 has_held "$killed" 2
   scancel --signal=KILL --full "$killed"
-  for job in "$side" "$nodes" "$array" "$heterogeneous" "$killed" "$greedy"; do wait_until 120 ended_all "$job"; done
-  for job in "$side" "$killed" "$greedy" $(raw_of "$array") $(raw_of "$heterogeneous"); do expect_agreement "$job"; done
+  for job in "$side" "$nodes" "$array" "$heterogeneous" "$killed" "$greedy" "$late"; do wait_until 120 ended_all "$job"; done
+  expect_state "$late" TIMEOUT
+  for job in "$side" "$killed" "$greedy" "$late" "$interactive" $(raw_of "$array") $(raw_of "$heterogeneous"); do expect_agreement "$job"; done
   # Both nodes are this host, with one arbiter and one ledger, and each brings what it says of the step.
   step=$(told_steps "$nodes" | sed -n 's/^0 //p')
   wait_until 20 twice "$nodes" "$step"
   [ "$(shown_steps "$side" | awk '$2 > 0' | wc -l)" = 2 ]
   [ "$(raw_of "$array" | wc -l)" = 2 ]
   [ "$(raw_of "$heterogeneous" | wc -l)" = 2 ]
+  shown_steps "$interactive" | grep '^interactive [1-9]'
+  # As a node, the host has told once of the job that was on both of Slurm's.
+  for job in "$side" "$nodes" "$killed" "$greedy" "$late" "$interactive" $(raw_of "$array") $(raw_of "$heterogeneous"); do
+    expect_summary "$job" ".nodes == [\"$(hostname -s)\"] and (.lease_seconds - $(held "$job") | fabs < 0.01)"
+  done
+}
+
+# What sacct has of all jobs so far that held units: "JOBS UNIT_SECONDS LEASE_SECONDS".
+billed() {
+  sacct -a -D --noconvert -n -P -S "$1" -o JobIDRaw,User,End,ElapsedRaw,AllocTRES,TRESUsageInTot | awk -F'|' '
+    $1 !~ /[.]/ { counts = $3 !~ /Unknown/ && match($5, /gres\/sharedgpu=[0-9]+/)
+                  if (counts) { ++jobs; units += $4 * substr($5, RSTART + 15, RLENGTH - 15) } }
+    $1 ~ /[.]/ && counts && match($6, /sharedgpu_lease=[0-9]+/) { lease += substr($6, RSTART + 16, RLENGTH - 16) }
+    END { print jobs, units, lease }'
+}
+
+@test "sharedgpu report adds up what sacct has" {
+  since=$(date -d -1day +%Y-%m-%dT%H:%M:%S)
+  srun --gres=sharedgpu:2 $hold 4% --seconds 2
+  reports() {
+    sharedgpu report --since "$since" --units-per-gpu 8 --format json | jq -e --arg billed "$(billed "$since")" '
+      ($billed | split(" ") | map(tonumber)) as [$jobs, $units, $lease] | $lease > 0 and
+      ([.[].jobs] | add) == $jobs and (([.[].unit_hours] | add) * 3600 - $units | fabs) < 4 and
+      (([.[].lease_hours] | add) * 3600 - $lease | fabs) < 4 and
+      all(.[]; .user == "root" and .partition == "main")' >/dev/null
+  }
+  wait_until 20 reports || { billed "$since"; sharedgpu report --since "$since" --units-per-gpu 8; false; }
 }
 
 twice() { local shown; shown=$(shown_steps "$1" | sed -n 's/^0 //p') && near "$shown" $((2 * $2)); }
 # The numbers of an array's elements or of a heterogeneous job's parts.
 raw_of() { sacct --noconvert -n -P -X -j "$1" -o JobIDRaw; }
 ended_all() { [[ -z $(squeue -h -j "$1" 2>/dev/null) ]]; }
+
+answers() { sharedgpu status --json >/dev/null 2>&1; }
 
 # SHAREDGPU_KILLS and SHAREDGPU_KILL_JOBS make it a long one: 100 jobs, 300 kills.
 @test "daemons killed at random while jobs run: every second of the ledger is in sacct once" {
@@ -117,6 +163,8 @@ ended_all() { [[ -z $(squeue -h -j "$1" 2>/dev/null) ]]; }
     echo "kill $service"
     if [[ $service == arbiter ]]; then
       for pid in $(arbiter_pid); do kill -9 "$pid"; done
+      # One that is killed again and again is started more slowly, and a job that waits in vain is on its own.
+      wait_until 30 answers
     elif [[ $service == slurmctld ]]; then
       # Killed, it may forget that a job has ended: that is not ours to judge.
       "$CLUSTER" stop "$dir" "$service"
@@ -131,5 +179,8 @@ ended_all() { [[ -z $(squeue -h -j "$1" 2>/dev/null) ]]; }
     expect_state "$job" COMPLETED 300
     output_has "$job" "$verified"
   done
-  for job in "${jobs[@]}"; do expect_agreement "$job"; done
+  for job in "${jobs[@]}"; do
+    expect_agreement "$job"
+    expect_summary "$job" ".lease_seconds - $(held "$job") | fabs < 0.01"
+  done
 }

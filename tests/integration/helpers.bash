@@ -71,11 +71,12 @@ tell() {
   info || true
 }
 
-# tenant NAME PROGRAM ARGUMENT...: starts a test program as a tenant of its own, on $GPUS GPUs where that is set.
+# tenant NAME PROGRAM ARGUMENT...: starts a test program as a tenant of its own, on $GPUS GPUs and with the share $SHARE
+# where these are set.
 tenant() {
   local name=$1 program=$2
   shift 2
-  "$SHAREDGPU" run ${GPUS:+--gpus "$GPUS"} -- "$PROGRAMS/$program" "$@" >"$DIR/$name.out" 2>"$DIR/$name.err" 3>&- &
+  "$SHAREDGPU" run ${GPUS:+--gpus "$GPUS"} ${SHARE:+--share "$SHARE"} -- "$PROGRAMS/$program" "$@" >"$DIR/$name.out" 2>"$DIR/$name.err" 3>&- &
   PIDS[$name]=$!
 }
 

@@ -71,4 +71,20 @@ lease_seconds() {
 }
 has_lease() { [[ $(lease_seconds "$1") -gt 0 ]]; }
 
+# What the AdminComment of a job, or of the run that has this state, tells of sharedgpu; nothing where it tells nothing.
+summary() {
+  # The number of an array or of a heterogeneous job is that of its first part as well.
+  sacct -n -P -X -D -j "$1" ${2:+--state="$2"} -o JobIDRaw,AdminComment%5000 | grep "^$1|" | tail -n 1 | sed 's/^[^{]*//' |
+    jq -ec .sharedgpu 2>/dev/null
+}
+# tells JOB FILTER [STATE]: whether it has that.
+tells() { summary "$1" "${3-}" | jq -e "$2" >/dev/null 2>&1; }
+expect_summary() {
+  wait_until 40 tells "$@" || { sacct -n -P -X -D -j "$1" -o JobIDRaw,State,AdminComment%5000; ls "$dir/sharedgpu/comments"; return 1; }
+}
+# What a job held in its last run on this node, by the ledger.
+held() {
+  sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --job "$1" --by tenant --format json | jq '.[-1].lease_seconds // 0'
+}
+
 arbiter_pid() { pgrep -f "^$dir/prefix/sbin/sharedgpud --config $dir/etc/sharedgpu.conf"; } # others may be of another cluster

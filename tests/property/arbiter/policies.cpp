@@ -23,6 +23,8 @@ Nanoseconds patience_with(const Scenario& scenario) {
   constexpr unsigned kPriorities = 3;
   if (scenario.policy == "shortest-first") return kMaxWait;
   if (scenario.policy == "priority") return kPriorities * kMaxWait;
+  // A debt of 10 s, where requests leave at least two fifths to be shared by units.
+  if (scenario.policy == "elastic") return 25s * kMostUnits * scenario.tenants;
   if (scenario.policy != "credit") return {};
   const Nanoseconds turn = scenario.turns.fixed > Nanoseconds{} ? scenario.turns.fixed : kMaxWait;
   return 8 * turn * kMostUnits * scenario.tenants;
@@ -58,7 +60,7 @@ World::Tally seen(const Scenario& scenario) {
 
 TEST_CASE(
     "Whatever the policy, memory and leases are right, nobody starves and decisions repeat themselves") {
-  for (const std::string policy : {"fcfs", "shortest-first", "credit", "priority"})
+  for (const std::string policy : {"fcfs", "shortest-first", "credit", "priority", "elastic"})
     CHECK(rc::check(policy, [&] {
       const Scenario scenario = any_scenario(policy);
       const World::Tally tally = seen(scenario);
@@ -72,7 +74,7 @@ TEST_CASE("Policies that replace each other while programs run") {
     scenario.turns.fixed = 500ms;
     scenario.switches = *rc::gen::inRange(1u, 20u);
     scenario.claims = true;
-    for (const char* policy : {"shortest-first", "credit", "priority"}) {
+    for (const char* policy : {"shortest-first", "credit", "priority", "elastic"}) {
       Scenario other = scenario;
       other.policy = policy;
       scenario.patience += patience_with(other);
@@ -82,7 +84,7 @@ TEST_CASE("Policies that replace each other while programs run") {
 }
 
 TEST_CASE("The worlds of every policy are lively") {
-  for (const char* policy : {"fcfs", "shortest-first", "credit", "priority"}) {
+  for (const char* policy : {"fcfs", "shortest-first", "credit", "priority", "elastic"}) {
     Scenario scenario;
     scenario.policy = policy;
     scenario.tenants = 4;
@@ -155,6 +157,152 @@ TEST_CASE("priority gives the GPU to the higher one, at once, and a turn to the 
   beside.run(1000s);
   CHECK(beside.seen(1).starts.size() > 100);
   CHECK(mean(beside.seen(1).starts) < 300ms);  // its way in, and what the other needs to drain
+}
+
+// ---- elastic ----
+
+struct Share {
+  double request;
+  double limit = 1;
+};
+
+Program busy(Share share, std::uint32_t units = 1) {
+  return {.size = 5,
+          .claims = {.units = units, .request = share.request, .limit = share.limit, .timed = true}};
+}
+
+// The largest difference, in any window of 10 s that begins with a tenth of a second, between the part of
+// all lease time that a program has and `due`.
+double worst_error(Stage& stage, const std::vector<double>& due, Nanoseconds time) {
+  constexpr std::size_t kWindow = 100;  // tenths of a second
+  std::vector<std::vector<Nanoseconds>> seen(due.size());
+  double worst = 0;
+  for (Nanoseconds at{}; at < time; at += 100ms) {
+    stage.run(100ms);
+    Nanoseconds all{};
+    for (std::size_t i = 0; i < due.size(); ++i) {
+      seen[i].push_back(stage.seen(i).lease);
+      if (seen[i].size() > kWindow) all += seen[i].back() - *(seen[i].end() - 1 - kWindow);
+    }
+    for (std::size_t i = 0; i < due.size() && all > Nanoseconds{}; ++i) {
+      const Nanoseconds its = seen[i].back() - *(seen[i].end() - 1 - kWindow);
+      const double share = static_cast<double>(its.count()) / static_cast<double>(all.count());
+      worst = std::max(worst, std::abs(share - due[i]));
+    }
+  }
+  return worst;
+}
+
+TEST_CASE("elastic: the shares of 2 to 16 that always work are exact in every window of 10 s") {
+  const auto error_of = [](const std::vector<double>& requests) {
+    std::vector<Program> programs;
+    for (const double request : requests) programs.push_back(busy({.request = request}));
+    Stage stage(7, {}, 0ms, programs, "elastic");
+    stage.run(5s);
+    return worst_error(stage, requests, 60s);
+  };
+  CHECK(error_of({0.75, 0.25}) < 0.003);
+  CHECK(error_of({0.5, 0.3, 0.2}) < 0.003);
+  CHECK(error_of({0.99, 0.01}) < 0.003);
+  for (std::size_t n = 2; n <= 16; ++n) {
+    CAPTURE(n);
+    CHECK(error_of(std::vector<double>(n, 1.0 / static_cast<double>(n))) < 0.003);
+    std::vector<double> steps;  // 1, 2, 3...
+    for (std::size_t i = 1; i <= n; ++i)
+      steps.push_back(2.0 * static_cast<double>(i) / static_cast<double>(n * (n + 1)));
+    CHECK(error_of(steps) < 0.003);
+  }
+}
+
+TEST_CASE("elastic: requests are met, what is left goes by units, and nobody passes its limit") {
+  struct Case {
+    std::vector<Share> shares;
+    std::vector<double> due;
+  };
+  for (const Case& each : std::vector<Case>{{{{0.5}, {0.3}}, {0.6, 0.4}},
+                                            {{{0.6, 0.6}, {0.2}}, {0.6, 0.4}},
+                                            {{{0.9}, {0.6}}, {0.6, 0.4}},  // more than there is
+                                            {{{0.2, 0.3}, {0.2, 0.4}, {0.1}}, {0.3, 0.4, 0.3}}}) {
+    std::vector<Program> programs;
+    for (const Share& share : each.shares) programs.push_back(busy(share));
+    Stage stage(3, {}, 0ms, programs, "elastic");
+    stage.run(5s);
+    CAPTURE(each.due);
+    CHECK(worst_error(stage, each.due, 30s) < 0.003);
+  }
+}
+
+// The most and the least part of the time itself that a program had in any window of 10 s.
+std::pair<double, double> share_of_time(Stage& stage, std::size_t program, Nanoseconds time) {
+  constexpr std::size_t kWindow = 100;
+  std::vector<Nanoseconds> seen;
+  std::pair<double, double> share{1, 0};
+  for (Nanoseconds at{}; at < time; at += 100ms) {
+    stage.run(100ms);
+    seen.push_back(stage.seen(program).lease);
+    if (seen.size() <= kWindow) continue;
+    const double its = std::chrono::duration<double>(seen.back() - *(seen.end() - 1 - kWindow)).count() / 10;
+    share = {std::min(share.first, its), std::max(share.second, its)};
+  }
+  return share;
+}
+
+TEST_CASE("elastic: limits hold also where nobody else wants the GPU") {
+  Stage alone(3, {}, 0ms, {busy({.request = 0.1, .limit = 0.6})}, "elastic");
+  alone.run(5s);
+  const auto [least, most] = share_of_time(alone, 0, 60s);
+  CHECK(least > 0.597);
+  CHECK(most < 0.603);
+
+  const std::vector<Program> both = {busy({.request = 0.6, .limit = 0.6}),
+                                     busy({.request = 0.2, .limit = 0.2})};
+  for (std::size_t i = 0; i < both.size(); ++i) {
+    Stage stage(3, {}, 0ms, both, "elastic");
+    stage.run(5s);
+    const auto [its_least, its_most] = share_of_time(stage, i, 60s);
+    CHECK(its_least > both[i].claims.limit - 0.01);
+    CHECK(its_most < both[i].claims.limit + 0.003);
+  }
+}
+
+TEST_CASE(
+    "elastic: what a tenant does not use others have within a window, and it has its request back at once") {
+  Program pausing = busy({.request = 0.6});
+  pausing.burst = 30s;
+  pausing.pause = 30s;
+  Stage stage(5, {}, 0ms, {pausing, busy({.request = 0.2}), busy({.request = 0.1})}, "elastic");
+  stage.run(1s);
+  Nanoseconds before[3] = {};
+  Nanoseconds alike{};  // for how long it has worked, or not
+  bool worked = false;
+  unsigned used = 0;
+  unsigned unused = 0;
+  for (Nanoseconds at{}; at < 600s; at += 1s) {
+    stage.run(1s);
+    double share[3];
+    bool works = false;
+    for (std::size_t i = 0; i < 3; ++i) {
+      const Nanoseconds lease = stage.seen(i).lease;
+      share[i] = std::chrono::duration<double>(lease - std::exchange(before[i], lease)).count();
+      if (i == 0) works = share[0] > 0.3;
+    }
+    alike = works == std::exchange(worked, works) ? alike + 1s : 0s;
+    if (alike < 3s) continue;
+    const bool ends = stage.works(0) != works;
+    if (works && !ends) {
+      ++used;
+      CHECK(share[0] > 0.6 - 0.01);  // a second is not many turns
+      CHECK(share[1] > 0.2 - 0.01);
+      CHECK(share[2] > 0.1 - 0.01);
+    } else if (!works && !ends) {
+      ++unused;
+      CHECK(share[0] < 0.001);
+      CHECK(share[1] > 0.5);  // its request and half of what is left
+      CHECK(share[2] > 0.4);
+    }
+  }
+  CHECK(used > 100);
+  CHECK(unused > 100);
 }
 
 TEST_CASE("fcfs lets each do all its work at hand, and hands over less often") {

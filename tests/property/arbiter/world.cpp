@@ -100,7 +100,8 @@ World::World(const Scenario& scenario) : scenario_(scenario), random_(scenario.s
       at(now_ + delay(3000), [this, t] { arrive(TenantId{t}, random(0, scenario_.gpus - 1)); });
   for (unsigned i = 0; i < scenario.restarts; ++i)
     at(now_ + delay(static_cast<unsigned>(scenario.length / 1ms) / 2), [this] { restart(); });
-  static constexpr const char* kPolicies[] = {"round-robin", "fcfs", "shortest-first", "credit", "priority"};
+  static constexpr const char* kPolicies[] = {"round-robin", "fcfs",     "shortest-first",
+                                              "credit",      "priority", "elastic"};
   for (unsigned i = 0; i < scenario.switches; ++i)
     at(now_ + delay(static_cast<unsigned>(scenario.length / 1ms)),
        [this, name = kPolicies[random(0, std::size(kPolicies) - 1)]] { switch_policy(name); });
@@ -239,6 +240,7 @@ void World::check() {
     must(!client->computing || overlaps || core_->leases().holds(client->tenant), "work without a lease");
   }
   check_together();
+  check_alone();
   check_host();
   for (std::size_t i = 0; i < uuids_.size(); ++i) {
     must(there[i] + contexts[i] <= mebibytes(scenario_.capacity + kForContexts), "the GPU is out of memory");
@@ -275,6 +277,21 @@ void World::check_together() {
       must(held || !session->gate_open, "an open gate on a GPU without a lease there");
     }
     must(gates.size() <= 1, "a tenant's gates are open on some of its GPUs only");
+  }
+}
+
+// Whose time is ruled has the GPU for itself.
+void World::check_alone() {
+  if (core_->in_grace()) return;
+  for (const auto& [uuid, gpu] : core_->state().gpus) {
+    std::set<const Tenant*> open;
+    bool ruled = false;
+    for (const Session* session : gpu.sessions) {
+      if (!session->gate_open) continue;
+      open.insert(session->tenant);
+      ruled = ruled || policy_->rules_time(session->tenant->claims);
+    }
+    must(!ruled || open.size() == 1, "two on a GPU whose time one of them has for itself");
   }
 }
 
@@ -345,7 +362,10 @@ void World::note_request(const Event& event) {
 Claims World::claims_of(TenantId tenant) const {
   if (!scenario_.claims) return {};
   return {.units = 1 + static_cast<std::uint32_t>(tenant.value % 3),
-          .priority = static_cast<std::int32_t>(tenant.value / 2 % 3)};
+          .priority = static_cast<std::int32_t>(tenant.value / 2 % 3),
+          .request = 0.2 * static_cast<double>(tenant.value % 3),
+          .limit = tenant.value % 4 == 3 ? 0.5 : 1,
+          .timed = tenant.value % 2 == 1};
 }
 
 void World::switch_policy(const std::string& name) {

@@ -29,7 +29,7 @@ struct Scenario {
   unsigned largest_growth = 30;  // in MiB
   TurnRules turns{.fixed = std::chrono::milliseconds(500)};
   std::string policy = "round-robin";
-  bool claims = false;     // tenants differ in units and priority
+  bool claims = false;     // tenants differ in units, priority and shares
   unsigned switches = 0;   // so often another policy takes over
   Nanoseconds patience{};  // how much longer a tenant may wait than a round of turns takes
   bool deaths = false;
@@ -86,6 +86,7 @@ class World {
   void check();
   void check_together();
   void check_end();
+  void check_alone();
   void check_host();
   void note_decision(const Action& action);
   void note_request(const Event& event);

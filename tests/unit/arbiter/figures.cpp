@@ -26,6 +26,18 @@ struct Watched : Bench {
   }
 };
 
+TEST_CASE("Backends are told of each tenant and step") {
+  FigureBook figures;
+  const StepName first{.job = 9, .step = 0};
+  const StepName second{.job = 9, .step = 1};
+  figures.came(kFirst, first, Backend::swap);
+  figures.came(kFirst, second, Backend::native);
+  CHECK(figures.of(kFirst).backends == 5);
+  CHECK(figures.of(kFirst, first).backends == 1);
+  CHECK(figures.of(kFirst, second).backends == 4);
+  CHECK(figures.of(kSecond).backends == 0);
+}
+
 TEST_CASE("Waiting, handoffs and overuse are told of each tenant and step") {
   Watched w;
   w.after(0s, [&] { w.settle_in(1, 1, 80); });

@@ -97,7 +97,8 @@ std::vector<Record> all_kinds() {
                                       .overuse = 4s,
                                       .handoffs = 5,
                                       .footprint = mebibytes(6),
-                                      .resident = mebibytes(7)}}},
+                                      .resident = mebibytes(7),
+                                      .backends = 5}}},
       {.at = 9s, .what = BeginRecord{.tenant = TenantId{1}}},
       {.at = 9s, .what = LostRecord{.records = 12}}};
 }
@@ -301,7 +302,12 @@ std::string line_of(const std::string& text) {
   return checksum + text;
 }
 
-TEST_CASE("Boots and options as older arbiters wrote them are read") {
+TEST_CASE("Boots, options and figures as older arbiters wrote them are read") {
+  auto used = parse_record(line_of(" 5 used 1 9 0 1 2 3 4 5 6 7"));
+  REQUIRE(used);
+  CHECK(std::get<UsedRecord>(used->what).figures.resident == Bytes{7});
+  CHECK(std::get<UsedRecord>(used->what).figures.backends == 0);
+
   auto boot = parse_record(line_of(" 5 boot 8de26f41"));
   REQUIRE(boot);
   CHECK(std::get<BootRecord>(boot->what).boot_id == "8de26f41");

@@ -175,5 +175,60 @@ TEST_CASE("fcfs has turns that end with the work, or after Quantum") {
   CHECK(policy->rank(tenant_view(2s), turn_view()) > policy->rank(tenant_view(1s), turn_view()));
 }
 
+TEST_CASE("elastic: requests, then the rest by units up to the limits") {
+  const auto policy = make_policy("elastic");
+  const auto shares = [&](std::vector<Claims> competing) { return policy->shares(competing); };
+  const auto are = [](const std::vector<double>& found, const std::vector<double>& due) {
+    REQUIRE(found.size() == due.size());
+    for (std::size_t i = 0; i < due.size(); ++i) CHECK(found[i] == Approx(due[i]));
+  };
+  are(shares({}), {});
+  are(shares({{}}), {1});
+  are(shares({{.units = 3}, {.units = 1}}), {0.75, 0.25});
+  are(shares({{.request = 0.5}, {.request = 0.3}}), {0.6, 0.4});
+  are(shares({{.request = 0.9}, {.request = 0.6}}), {0.6, 0.4});
+  are(shares({{.request = 0.2, .limit = 0.3}, {.request = 0.2, .limit = 0.4}, {.request = 0.1}}),
+      {0.3, 0.4, 0.3});
+  are(shares({{.request = 0.6, .limit = 0.6}, {.request = 0.2, .limit = 0.2}}), {0.6, 0.2});
+}
+
+TEST_CASE("elastic: what is used beyond a turn is paid back, and forgotten in a pause of 10 s") {
+  const auto policy = make_policy("elastic");
+  const Standing runs{.turn = 15ms, .counted = true, .holds = true, .leases = 1, .due = 0.25};
+  const Standing waits{.turn = 15ms, .counted = true, .holds = false, .leases = 1, .due = 0.25};
+  const Standing pauses{.pauses = true, .turn = 15ms};
+  const Nanoseconds debt = policy->credit_after({}, runs, 4s);
+  CHECK(debt == -3s);
+  CHECK(policy->credit_after(debt, waits, 12s) == 0s);
+  CHECK(policy->credit_after(debt, pauses, 2s) == -1s);
+  CHECK(policy->credit_after({}, runs, 1h) == -10s);
+  CHECK(policy->credit_after(-10s, pauses, 10s) == 0s);
+  CHECK(policy->credit_after({}, waits, 1h) == 2500ms);
+  // Nobody is charged where no turns have to be taken, and a handoff is nobody's time.
+  CHECK(policy->credit_after(1s, {.counted = false, .holds = true, .leases = 2, .due = 0.5}, 1h) == 1s);
+  CHECK(policy->credit_after(1s, {.counted = true, .leases = 0, .due = 0.5}, 1h) == 1s);
+}
+
+TEST_CASE("elastic: who has reached its limit waits until it has earned what it used") {
+  const auto policy = make_policy("elastic");
+  const TurnRules rules;
+  const TurnView turn{.rules = rules, .turn = {.length = 15ms, .rule = TurnRule::swap_overhead}};
+  TenantView view;
+  view.claims = {.request = 0.5, .limit = 0.5};
+  view.credit = -10ms;
+  view.due = 0.5;
+  CHECK(policy->barred_for(view, turn) >= 20ms);
+  CHECK(policy->barred_for(view, turn) < 21ms);
+  CHECK(policy->allowed_for(view, turn) == 0ms);
+  view.credit = 0ms;
+  CHECK(policy->barred_for(view, turn) == 0ms);
+  CHECK(policy->allowed_for(view, turn) >= 15ms);
+  CHECK(policy->allowed_for(view, turn) < 16ms);
+  view.claims.limit = 1;
+  view.credit = -10s;
+  CHECK(policy->barred_for(view, turn) == 0ms);
+  CHECK(policy->allowed_for(view, turn) == Nanoseconds::max());
+}
+
 }  // namespace
 }  // namespace sharedgpu

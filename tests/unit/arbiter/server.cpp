@@ -667,6 +667,13 @@ TEST_CASE("What others may not do") {
   CHECK(root.hear<RegisterReply>().accepted == 1);
   root.say(LeaseQuery{.step = {.job = 12, .step = 0}});
   CHECK(root.hear<LeaseReply>().known == 0);
+  root.say(JobQuery{.job = 12});
+  const JobReply told = root.hear<JobReply>();
+  CHECK(told.job == 12);
+  CHECK(told.known == 1);
+  CHECK(told.lives == 0);
+  root.say(JobQuery{.job = 13});
+  CHECK(root.hear<JobReply>().known == 0);
   const SuspendJob suspension{.step = {.job = 12, .step = 0}, .suspended = 1};
   root.say(suspension);
   CHECK(root.hear<SuspendReply>().accepted == 1);
@@ -693,6 +700,7 @@ TEST_CASE("What others may not do") {
     if (!ask(Message::of(LeaseQuery{.step = {.job = 12, .step = 0}}), answer) ||
         answer.as<LeaseReply>().known != 0)
       _exit(2);
+    if (!ask(Message::of(JobQuery{.job = 12}), answer) || answer.as<JobReply>().known != 0) _exit(8);
     if (!ask(Message::of(Set{.policy = "fcfs"}), answer) || answer.type != MessageType::set_reply ||
         answer.as<SetReply>().done != 0)
       _exit(5);

@@ -34,6 +34,7 @@ TEST_CASE("Every key is read") {
                          "OnNoArbiter=fail\n"
                          "SlurmUser=64030\n"
                          "AdminUsers=alice, bob 1000\n"
+                         "AdminComment=/shared/comments\n"
                          "LogLevel=debug\n"
                          "LogFile=/tmp/log",
                          "x.conf", settings) == "");
@@ -53,6 +54,8 @@ TEST_CASE("Every key is read") {
   CHECK(settings.on_no_arbiter == OnNoArbiter::fail);
   CHECK(settings.slurm_user == "64030");
   CHECK(settings.admin_users == std::vector<std::string>{"alice", "bob", "1000"});
+  CHECK(settings.comments == AdminComment::folder);
+  CHECK(settings.comment_folder == "/shared/comments");
   CHECK(settings.log_level == "debug");
   CHECK(settings.log_file == "/tmp/log");
 }
@@ -64,6 +67,7 @@ TEST_CASE("The defaults serve") {
   CHECK(settings.device_memory_limit.of(gibibytes(10)) == gibibytes(10));
   CHECK(settings.memory_reserve.of(gibibytes(100)) == gibibytes(5));
   CHECK(settings.quantum == 0s);  // auto
+  CHECK(settings.comments == AdminComment::yes);
   CHECK(settings.max_swap_overhead == 5);
   CHECK(settings.max_wait == 30s);
   CHECK(settings.swap_per_unit == Bytes{});  // a job's own limits
@@ -92,9 +96,12 @@ TEST_CASE("Errors name file, line and value") {
         "x.conf:1: DeviceMemoryLimit: 'lots' is not a size (such as 24GiB) or a percentage (such as 90%)");
   CHECK(error_of("Socket=relative") == "x.conf:1: Socket: 'relative' is not an absolute path");
   CHECK(error_of("Policy=lottery") ==
-        "x.conf:1: Policy: 'lottery' is not a policy (round-robin, fcfs, shortest-first, credit, priority)");
+        "x.conf:1: Policy: 'lottery' is not a policy (round-robin, fcfs, shortest-first, credit, priority, "
+        "elastic)");
   for (std::string_view policy : kPolicies) CHECK(error_of("Policy=" + std::string(policy)) == "");
   CHECK(error_of("OnNoArbiter=perhaps") == "x.conf:1: OnNoArbiter: 'perhaps' is not plain or fail");
+  CHECK(error_of("Shares=all") == "x.conf:1: Shares: 'all' is not stated or units");
+  CHECK(error_of("MaxRequest=0%") == "x.conf:1: MaxRequest: '0%' is not a percentage from 1% to 100%");
   CHECK(error_of("UnitsPerGpu=0") == "x.conf:1: UnitsPerGpu: '0' is not a number from 1 to 1024");
   CHECK(error_of("LedgerSize=1KiB") == "x.conf:1: LedgerSize: '1KiB' is not a size from 1MiB to 4GiB");
   CHECK(error_of("LedgerFiles=1") == "x.conf:1: LedgerFiles: '1' is not a number from 2 to 1000");

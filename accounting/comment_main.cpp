@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// sharedgpu-comment: writes what jobs came to into their AdminComments. See docs/accounting.md.
+//
+// Started by the SPANK plugin when a job has ended on this node, and by slurmd's start where the spool is not
+// empty. One works at a time; it ends when nothing is left to be done.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <thread>
+
+#include "accounting/courier.h"
+#include "accounting/slurmdb_records.h"
+#include "config/settings.h"
+#include "protocol/ask.h"
+#include "protocol/split.h"
+
+namespace sharedgpu {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+struct Arguments {
+  std::string config;
+  std::string spool;
+  std::uint32_t ended = 0;
+  std::uint32_t settle = 60;
+  bool stay = false;
+};
+
+void say(const std::string& text) {
+  syslog(LOG_NOTICE, "%s", text.c_str());
+  std::fprintf(stderr, "sharedgpu-comment: %s\n", text.c_str());
+}
+
+std::int64_t now() { return std::time(nullptr); }
+
+std::string host_name() {
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  const std::string full = name;
+  return full.substr(0, full.find('.'));
+}
+
+std::set<std::string> backends_of(std::uint8_t bits) {
+  std::set<std::string> names;
+  for (const auto& [backend, name] :
+       {std::pair{Backend::swap, "swap"}, {Backend::managed, "managed"}, {Backend::native, "native"}})
+    if ((bits & (1u << static_cast<unsigned>(backend))) != 0) names.insert(name);
+  return names;
+}
+
+JobSummary share_of(JobReply reply) {
+  using std::chrono::round;
+  reply.models[sizeof reply.models - 1] = '\0';
+  JobSummary share{.nodes = {host_name()},
+                   .lease = round<milliseconds>(reply.lease),
+                   .waited = round<milliseconds>(reply.waited),
+                   .overuse = round<milliseconds>(reply.overuse),
+                   .handoffs = reply.handoffs,
+                   .restored = reply.moved.restored.count,
+                   .evicted = reply.moved.evicted.count,
+                   .footprint = reply.footprint.count,
+                   .resident = reply.resident.count,
+                   .backends = backends_of(reply.backends),
+                   .gpus = {}};
+  for (std::string_view model : split(reply.models, ';'))
+    if (!model.empty()) share.gpus.emplace(model);
+  return share;
+}
+
+// Turns the mark of a job that has ended into an entry. False: not yet, as the arbiter does not answer or
+// still sees a process of the job.
+bool take(const Spool& marks, const Spool& entries, const std::string& socket, const Spool::Mark& mark) {
+  Message answer;
+  const JobQuery query{.job = mark.job};
+  if (ask(socket.c_str(), Message::of(query), seconds(1), answer) != 0) return false;
+  if (answer.type != MessageType::job_reply) return false;
+  const auto reply = answer.as<JobReply>();
+  if (reply.lives != 0) return false;
+  if (reply.known == 0) {
+    say("job " + std::to_string(mark.job) + ": the arbiter knows nothing of it; its AdminComment stays");
+  } else {
+    const SpoolEntry entry{
+        .job = mark.job, .seen = {.begin = mark.since, .end = now()}, .share = share_of(reply)};
+    if (const std::string error = entries.write(entry); !error.empty()) {
+      say(error);
+      return false;
+    }
+  }
+  marks.unmark(mark.job);
+  return true;
+}
+
+// The job's last processes may be dying, and the arbiter starting anew.
+void take_ended(const Spool& marks, const Spool& entries, const std::string& socket, std::uint32_t job) {
+  for (int tries = 0; tries < 50; ++tries) {
+    const auto mark = marks.mark_of(job);
+    if (!mark || take(marks, entries, socket, *mark)) return;
+    std::this_thread::sleep_for(milliseconds(100));
+  }
+}
+
+// Jobs whose end nobody has told of here: the node went down, or slurmd.
+void take_missed(const Spool& spool, const std::string& socket, Courier& courier) {
+  for (const Spool::Mark& mark : spool.marks())
+    if (courier.has_ended(mark, now())) take(spool, spool, socket, mark);
+}
+
+// Until the spool is empty.
+void work(Spool& spool, const std::string& socket, const Arguments& arguments) {
+  constexpr std::int64_t kSweep = 300;
+  SlurmdbRecords records;
+  if (!records.any()) {
+    say("off: AccountingStorageType in slurm.conf is not accounting_storage/slurmdbd; see AdminComment in "
+        "sharedgpu.conf");
+    for (const Spool::Mark& mark : spool.marks()) spool.unmark(mark.job);
+    for (const std::string& name : spool.entries()) spool.remove(name);
+    return;
+  }
+  Courier courier(spool, records, seconds(arguments.settle), say);
+  std::int64_t swept = 0;
+  for (;;) {
+    if (!socket.empty() && now() - swept >= kSweep) {
+      take_missed(spool, socket, courier);
+      swept = now();
+    }
+    const bool left = courier.pass(now());
+    if (!left && !arguments.stay) return;
+    records.disconnect();
+    std::this_thread::sleep_for(seconds(1));
+  }
+}
+
+int run(const Arguments& arguments) {
+  Settings settings;
+  const std::string error =
+      arguments.config.empty() ? read_default_settings(settings) : read_settings(arguments.config, settings);
+  if (!error.empty()) {
+    say(error);
+    return 2;
+  }
+  const Spool marks(settings.state_dir + "/comments");
+  const bool elsewhere = settings.comments == AdminComment::folder;
+  if (arguments.ended != 0)
+    take_ended(marks, elsewhere ? Spool(settings.comment_folder) : marks, settings.socket, arguments.ended);
+  Spool spool(arguments.spool.empty() ? marks.folder() : arguments.spool);
+  if (arguments.spool.empty() && settings.comments != AdminComment::yes) return 0;
+  // Who writes an entry starts one of us. So one that ends looks once more after it has let the lock go.
+  do {
+    const UniqueFd lock(open((spool.folder() + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!lock) {
+      say(spool.folder() + "/lock: " + std::strerror(errno));
+      return 1;
+    }
+    if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return 0;
+    work(spool, arguments.spool.empty() ? settings.socket : std::string(), arguments);
+  } while (!spool.entries().empty());
+  return 0;
+}
+
+}  // namespace
+}  // namespace sharedgpu
+
+int main(int argc, char** argv) {
+  sharedgpu::Arguments arguments;
+  CLI::App app("Write what jobs came to into their AdminComments.", "sharedgpu-comment");
+  app.set_version_flag("--version", SHAREDGPU_VERSION);
+  app.add_option("--config", arguments.config, "Settings")->type_name("FILE");
+  app.add_option("--ended", arguments.ended, "This job has ended on this node")->type_name("JOB");
+  app.add_option("--spool", arguments.spool, "Write what lies there, of any nodes")->type_name("FOLDER");
+  app.add_option("--settle", arguments.settle, "Look again after so long (default 60)")->type_name("SECONDS");
+  app.add_flag("--stay", arguments.stay, "Do not end when nothing is left to be done");
+  CLI11_PARSE(app, argc, argv);
+  openlog("sharedgpu-comment", LOG_PID, LOG_DAEMON);
+  return sharedgpu::run(arguments);
+}

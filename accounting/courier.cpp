@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "accounting/courier.h"
+
+#include <algorithm>
+
+namespace sharedgpu {
+namespace {
+
+constexpr std::int64_t kLongestOutagePause = 60;
+constexpr std::int64_t kLongestRunPause = 300;
+// A job that the database does not know to have ended by then never will, and a node that may not write there
+// must not keep files for ever.
+constexpr std::int64_t kOldest = 30 * 24 * 3600;
+
+std::optional<std::size_t> find_run(const std::vector<JobRecord>& runs, Span seen) {
+  std::vector<Span> spans;
+  for (const JobRecord& run : runs) spans.push_back(run.span);
+  return run_of(spans, seen);
+}
+
+}  // namespace
+
+bool Courier::pass(std::int64_t now) {
+  const std::vector<std::string> names = spool_.entries();
+  std::erase_if(progress_, [&](const auto& entry) {
+    return !std::binary_search(names.begin(), names.end(), entry.first);
+  });
+  for (const std::string& name : names) {
+    Progress& progress = progress_[name];
+    if (now >= progress.due && now >= database_.due) attend(name, progress, now);
+  }
+  return !spool_.entries().empty();
+}
+
+void Courier::attend(const std::string& name, Progress& progress, std::int64_t now) {
+  const std::optional<SpoolEntry> entry = spool_.read(name);
+  if (!entry) {
+    later(progress, now, kLongestRunPause);
+    if (progress.pause == 2) say_(spool_.folder() + "/" + name + ": cannot be read; it is left there");
+    return;
+  }
+  std::string error;
+  const std::vector<JobRecord> runs = records_.runs(entry->job, error);
+  Merged merged;
+  const std::optional<std::size_t> run = find_run(runs, entry->seen);
+  if (error.empty() && run && runs[*run].span.end != 0) {
+    merged = add_share(runs[*run].comment, entry->share);
+    if (merged.outcome == Merged::Outcome::refused)
+      return drop(name, "AdminComment has no room, or something else under the name sharedgpu");
+    if (merged.outcome == Merged::Outcome::changed)
+      error = records_.write(entry->job, runs[*run], merged.text);
+  }
+  if (!error.empty()) {
+    if (error != trouble_) say_(error + "; it is tried again");
+    trouble_ = error;
+    if (now - entry->seen.end > kOldest) drop(name, error);
+    return later(database_, now, kLongestOutagePause);
+  }
+  if (!trouble_.empty()) say_("the database answers again");
+  trouble_.clear();
+  database_ = {};
+  if (!run || runs[*run].span.end == 0) {
+    if (now - entry->seen.end > kOldest) return drop(name, "the database never heard of the job's end");
+    return later(progress, now, kLongestRunPause);
+  }
+  if (merged.outcome == Merged::Outcome::changed) {
+    // Soon again: another node that read before this was written has written by then.
+    progress = {.due = now + 2 + static_cast<std::int64_t>(dice_() % 4)};
+    return;
+  }
+  if (progress.found == 0) progress.found = now;
+  if (now - progress.found >= settle_.count()) return spool_.remove(name);
+  progress.due = progress.found + settle_.count();
+}
+
+void Courier::later(Progress& progress, std::int64_t now, std::int64_t longest) {
+  const auto spread = static_cast<std::int64_t>(dice_() % static_cast<std::uint64_t>(progress.pause));
+  progress.due = now + progress.pause + spread / 2;
+  progress.pause = std::min(2 * progress.pause, longest);
+}
+
+void Courier::drop(const std::string& name, const std::string& why) {
+  say_(spool_.folder() + "/" + name + ": given up: " + why);
+  spool_.remove(name);
+}
+
+bool Courier::has_ended(const Spool::Mark& mark, std::int64_t now) {
+  std::string error;
+  const std::vector<JobRecord> runs = records_.runs(mark.job, error);
+  const auto run = find_run(runs, {.begin = mark.since, .end = now});
+  return run && runs[*run].span.end != 0;
+}
+
+}  // namespace sharedgpu

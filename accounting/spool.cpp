@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "accounting/spool.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "protocol/channel.h"
+
+namespace sharedgpu {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+std::optional<std::uint32_t> job_of(const std::string& name) {
+  std::uint32_t job = 0;
+  const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), job);
+  if (error != std::errc{} || rest != name.data() + name.size()) return std::nullopt;
+  return job;
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+    names.push_back(it->path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string name_of(const SpoolEntry& entry) {
+  const std::string node = entry.share.nodes.empty() ? "" : *entry.share.nodes.begin();
+  return std::to_string(entry.job) + "-" + std::to_string(entry.seen.begin) + "-" + node + ".json";
+}
+
+bool write_all(int file, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t size = write(file, text.data(), text.size());
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(size));
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string format_entry(const SpoolEntry& entry) {
+  Json json;
+  json["job"] = entry.job;
+  json["begin"] = entry.seen.begin;
+  json["end"] = entry.seen.end;
+  json["share"] = Json::parse(format_summary(entry.share), nullptr, false);
+  return json.dump() + "\n";
+}
+
+std::optional<SpoolEntry> parse_entry(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) return std::nullopt;
+  SpoolEntry entry;
+  for (const char* name : {"job", "begin", "end"})
+    if (!json.contains(name) || !json[name].is_number_unsigned()) return std::nullopt;
+  if (!json.contains("share") || json["job"].get<std::uint64_t>() > UINT32_MAX) return std::nullopt;
+  entry.job = json["job"].get<std::uint32_t>();
+  entry.seen = {.begin = json["begin"].get<std::int64_t>(), .end = json["end"].get<std::int64_t>()};
+  const std::optional<JobSummary> share = parse_summary(json["share"].dump());
+  if (!share || share->nodes.size() != 1 || entry.job == 0) return std::nullopt;
+  entry.share = *share;
+  return entry;
+}
+
+std::vector<Spool::Mark> Spool::marks() const {
+  std::vector<Mark> marks;
+  for (const std::string& name : names_in(folder_))
+    if (const auto job = job_of(name))
+      if (const auto mark = mark_of(*job)) marks.push_back(*mark);
+  return marks;
+}
+
+std::optional<Spool::Mark> Spool::mark_of(std::uint32_t job) const {
+  struct stat info = {};
+  if (stat((folder_ + "/" + std::to_string(job)).c_str(), &info) != 0) return std::nullopt;
+  return Mark{.job = job, .since = info.st_mtim.tv_sec};
+}
+
+void Spool::unmark(std::uint32_t job) const { remove(std::to_string(job)); }
+
+std::vector<std::string> Spool::entries() const {
+  std::vector<std::string> names = names_in(folder_);
+  std::erase_if(names, [](const std::string& name) { return !name.ends_with(".json"); });
+  return names;
+}
+
+std::optional<SpoolEntry> Spool::read(const std::string& name) const {
+  std::ifstream file(folder_ + "/" + name, std::ios::binary);
+  return parse_entry(std::string(std::istreambuf_iterator<char>(file), {}));
+}
+
+std::string Spool::write(const SpoolEntry& entry) const {
+  const std::string path = folder_ + "/" + name_of(entry);
+  const std::string unfinished = path + ".new";
+  UniqueFd file(open(unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  const bool good = file && write_all(file.get(), format_entry(entry)) && fsync(file.get()) == 0 &&
+                    rename(unfinished.c_str(), path.c_str()) == 0;
+  if (!good) return path + ": " + std::strerror(errno);
+  const UniqueFd folder(open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder) fsync(folder.get());
+  return {};
+}
+
+void Spool::remove(const std::string& name) const { unlink((folder_ + "/" + name).c_str()); }
+
+}  // namespace sharedgpu

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any text as the AdminComment that a site has: what it says stays, and shares are found again and add up.
+#include "accounting/comment.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace {
+
+void require(bool good) {
+  if (!good) std::abort();
+}
+
+// Whether `text` is `after` with one piece taken out.
+bool is_kept(std::string_view text, std::string_view after) {
+  if (after.size() < text.size()) return false;
+  const auto front = std::mismatch(text.begin(), text.end(), after.begin()).first - text.begin();
+  const auto back = std::mismatch(text.rbegin(), text.rend(), after.rbegin()).first - text.rbegin();
+  return static_cast<std::size_t>(front + back) >= text.size();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace sharedgpu;
+  using Outcome = Merged::Outcome;
+  const std::string comment(reinterpret_cast<const char*>(data), size);
+  JobSummary first;
+  first.nodes = {"node one"};
+  first.lease = std::chrono::milliseconds(1500);
+  JobSummary second = first;
+  second.nodes = {"node \"two\""};
+  const auto before = find_summary(comment);
+  const Merged one = add_share(comment, first);
+  if (one.outcome != Outcome::changed) return 0;
+  require(before || is_kept(comment, one.text));
+  require(add_share(one.text, first).outcome == Outcome::complete);
+  const Merged both = add_share(one.text, second);
+  if (both.outcome != Outcome::changed) return 0;
+  require(add_share(both.text, first).outcome == Outcome::complete);
+  require(add_share(both.text, second).outcome == Outcome::complete);
+  const auto sum = find_summary(both.text);
+  require(sum && sum->lease == (before ? before->lease : std::chrono::milliseconds{}) + 2 * first.lease);
+  return 0;
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Entries reach their records whatever is down, and whoever writes beside them.
+#include "accounting/courier.h"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "tests/unit/temporary_folder.h"
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint32_t kJob = 7;
+
+struct FakeRecords : JobRecords {
+  std::map<std::uint32_t, std::vector<JobRecord>> jobs;
+  bool down = false;
+  unsigned writes = 0;
+  std::function<void()> before_write = [] {};  // what happens between reading and writing
+
+  std::vector<JobRecord> runs(std::uint32_t job, std::string& error) override {
+    if (down) error = "down";
+    return down ? std::vector<JobRecord>{} : jobs[job];
+  }
+  std::string write(std::uint32_t job, const JobRecord& run, const std::string& comment) override {
+    before_write();
+    if (down) return "down";
+    for (JobRecord& each : jobs[job])
+      if (each.span.end == run.span.end && each.state == run.state) each.comment = comment;
+    ++writes;
+    return {};
+  }
+  std::string& comment(std::size_t run = 0) { return jobs[kJob].at(run).comment; }
+};
+
+struct Desk {
+  test::TemporaryFolder folder;
+  Spool spool{folder.path};
+  FakeRecords records;
+  std::vector<std::string> said;
+  Courier courier{spool, records, 60s, [this](const std::string& text) { said.push_back(text); }};
+  std::int64_t now = 1000;
+
+  void put(const std::string& node, Span seen = {.begin = 900, .end = 1000}) {
+    JobSummary share;
+    share.nodes = {node};
+    share.lease = 2s;
+    REQUIRE(spool.write({.job = kJob, .seen = seen, .share = share}).empty());
+  }
+  // Second by second, for so long.
+  bool work(std::int64_t time) {
+    bool left = true;
+    for (const std::int64_t end = now + time; now < end; ++now) left = courier.pass(now);
+    return left;
+  }
+  std::chrono::milliseconds lease(std::size_t run = 0) {
+    const auto summary = find_summary(records.comment(run));
+    return summary ? summary->lease : -1ms;
+  }
+};
+
+TEST_CASE("An entry is written at once, looked at again, and gone after a while") {
+  Desk desk;
+  desk.records.jobs[kJob] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = "paid"}};
+  desk.put("n1");
+  CHECK(desk.work(1));
+  CHECK(desk.lease() == 2s);
+  CHECK(desk.records.comment().starts_with("paid {"));
+  CHECK(desk.work(55));
+  CHECK_FALSE(desk.work(15));
+  CHECK(desk.records.writes == 1);
+  CHECK(desk.said.empty());
+}
+
+TEST_CASE("An entry waits for the record's end, which brings what the controller knows") {
+  Desk desk;
+  desk.put("n1");
+  CHECK(desk.work(100));  // the database has never heard of the job
+  desk.records.jobs[kJob] = {{.span = {.begin = 890}, .state = 1, .comment = ""}};
+  CHECK(desk.work(1000));  // nor of its end
+  CHECK(desk.records.writes == 0);
+  desk.records.jobs[kJob] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = "late"}};
+  desk.work(500);
+  CHECK(desk.lease() == 2s);
+  CHECK(desk.records.comment().starts_with("late {"));
+}
+
+TEST_CASE("An outage of the database is said once and waited for") {
+  Desk desk;
+  desk.records.jobs[kJob] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = ""}};
+  desk.records.down = true;
+  desk.put("n1");
+  CHECK(desk.work(3600));
+  CHECK(desk.said == std::vector<std::string>{"down; it is tried again"});
+  desk.records.down = false;
+  desk.work(91);
+  CHECK(desk.lease() == 2s);
+  CHECK(desk.said.size() == 2);
+}
+
+TEST_CASE("A node that may not write keeps nothing for ever") {
+  Desk desk;
+  desk.records.down = true;
+  desk.put("n1");
+  desk.now += 29 * 24 * 3600;
+  CHECK(desk.work(100));
+  desk.now += 2 * 24 * 3600;
+  CHECK_FALSE(desk.work(100));
+  CHECK(desk.said.back().find("given up") != std::string::npos);
+}
+
+TEST_CASE("What is overwritten is written again") {
+  Desk desk;
+  desk.records.jobs[kJob] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = ""}};
+  desk.put("n1");
+  desk.work(30);
+  desk.records.comment() = "the controller again";
+  CHECK_FALSE(desk.work(200));
+  CHECK(desk.records.comment().starts_with("the controller again {"));
+  CHECK(desk.lease() == 2s);
+}
+
+TEST_CASE("Nodes that write at the same moment all come to be counted, once") {
+  Desk first;
+  Desk second;
+  first.records.jobs[kJob] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = ""}};
+  first.put("n1");
+  second.put("n2");
+  // Each reads before the other writes, and the second writes over the first.
+  second.records.jobs = first.records.jobs;
+  first.work(1);
+  second.work(1);
+  first.records.jobs = second.records.jobs;
+  CHECK(find_summary(first.records.comment())->nodes == std::set<std::string>{"n2"});
+  for (int i = 0; i < 200; ++i) {
+    first.work(1);
+    second.records.jobs = first.records.jobs;
+    second.work(1);
+    first.records.jobs = second.records.jobs;
+  }
+  CHECK(first.lease() == 4s);
+  CHECK(first.spool.entries().empty());
+  CHECK(second.spool.entries().empty());
+}
+
+TEST_CASE("One who is killed anywhere leaves an entry that counts once") {
+  Desk desk;
+  desk.records.jobs[kJob] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = ""}};
+  desk.put("n1");
+  for (int lives = 0; lives < 5; ++lives) {
+    Courier courier(desk.spool, desk.records, 60s, [](const std::string&) {});
+    for (int i = 0; i < 10 * lives; ++i) courier.pass(++desk.now);
+    desk.put("n1");  // and told anew
+  }
+  CHECK_FALSE(desk.work(100));
+  CHECK(desk.lease() == 2s);
+}
+
+TEST_CASE("Each run of a requeued job has its own") {
+  Desk desk;
+  desk.records.jobs[kJob] = {{.span = {.begin = 100, .end = 200}, .state = 1024, .comment = ""},
+                             {.span = {.begin = 300}, .state = 1, .comment = ""}};
+  desk.put("n1", {.begin = 105, .end = 201});
+  desk.work(5);
+  CHECK(desk.lease(0) == 2s);
+  CHECK(desk.records.comment(1).empty());
+}
+
+TEST_CASE("An entry whose place is taken is given up, and said") {
+  Desk desk;
+  desk.records.jobs[kJob] = {
+      {.span = {.begin = 890, .end = 999}, .state = 3, .comment = R"({"sharedgpu":"ours"})"}};
+  desk.put("n1");
+  CHECK_FALSE(desk.work(2));
+  CHECK(desk.records.comment() == R"({"sharedgpu":"ours"})");
+  REQUIRE(desk.said.size() == 1);
+  CHECK(desk.said[0].find("given up") != std::string::npos);
+}
+
+TEST_CASE("What cannot be read stays, and holds up no other") {
+  Desk desk;
+  desk.records.jobs[kJob] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = ""}};
+  std::ofstream(desk.folder.path + "/1-1-n.json") << "{\"job\":1";
+  desk.put("n1");
+  CHECK(desk.work(100));
+  CHECK(desk.lease() == 2s);
+  CHECK(desk.spool.entries() == std::vector<std::string>{"1-1-n.json"});
+  CHECK(desk.said.size() == 1);
+}
+
+TEST_CASE("A mark tells since when a job was here, and is no entry") {
+  Desk desk;
+  std::ofstream(desk.folder.path + "/12");
+  std::ofstream(desk.folder.path + "/lock");
+  REQUIRE(desk.spool.marks().size() == 1);
+  CHECK(desk.spool.marks()[0].job == 12);
+  CHECK(desk.spool.mark_of(12)->since > 1'600'000'000);
+  CHECK_FALSE(desk.spool.mark_of(13));
+  CHECK(desk.spool.entries().empty());
+  CHECK_FALSE(desk.courier.has_ended({.job = 12, .since = 900}, 1000));
+  desk.records.jobs[12] = {{.span = {.begin = 890, .end = 950}, .state = 3, .comment = ""}};
+  CHECK(desk.courier.has_ended({.job = 12, .since = 900}, 1000));
+  desk.spool.unmark(12);
+  CHECK(desk.spool.marks().empty());
+}
+
+}  // namespace
+}  // namespace sharedgpu
