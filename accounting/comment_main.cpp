@@ -20,6 +20,7 @@
 #include "accounting/slurmdb_records.h"
 #include "config/settings.h"
 #include "protocol/ask.h"
+#include "protocol/backend_names.h"
 #include "protocol/split.h"
 
 namespace sharedgpu {
@@ -52,9 +53,8 @@ std::string host_name() {
 
 std::set<std::string> backends_of(std::uint8_t bits) {
   std::set<std::string> names;
-  for (const auto& [backend, name] :
-       {std::pair{Backend::swap, "swap"}, {Backend::managed, "managed"}, {Backend::native, "native"}})
-    if ((bits & (1u << static_cast<unsigned>(backend))) != 0) names.insert(name);
+  for (const auto& [name, backend] : kBackendNames)
+    if ((bits & (1u << static_cast<unsigned>(backend))) != 0) names.emplace(name);
   return names;
 }
 

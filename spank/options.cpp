@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "config/quantities.h"
+#include "protocol/backend_names.h"
 
 namespace sharedgpu {
 namespace {
@@ -100,18 +101,10 @@ std::string set_gpus(JobOptions& options, std::string_view text) {
 }
 
 std::string set_backend(JobOptions& options, std::string_view text) {
-  struct Name {
-    std::string_view name;
-    Backend backend;
-  };
-  constexpr Name kNames[] = {
-      {"swap", Backend::swap}, {"managed", Backend::managed}, {"native", Backend::native}};
-  for (const Name& entry : kNames)
-    if (entry.name == text) {
-      options.backend = entry.backend;
-      options.backend_given = 1;
-      return {};
-    }
+  if (parse_backend(text, options.backend)) {
+    options.backend_given = 1;
+    return {};
+  }
   return "swap, managed or native";
 }
 

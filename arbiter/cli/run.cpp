@@ -19,6 +19,7 @@
 #include "arbiter/cli/commands.h"
 #include "config/quantities.h"
 #include "protocol/ask.h"
+#include "protocol/backend_names.h"
 #include "protocol/gpu_names.h"
 
 namespace sharedgpu::cli {
@@ -72,13 +73,7 @@ std::string read_options(const Arguments& arguments, JobOptions& options) {
     return "--share: '" + arguments.share + "' is not a share (REQUEST[:LIMIT], in percent)";
   if (!arguments.backend.empty()) {
     options.backend_given = 1;
-    if (arguments.backend == "swap")
-      options.backend = Backend::swap;
-    else if (arguments.backend == "managed")
-      options.backend = Backend::managed;
-    else if (arguments.backend == "native")
-      options.backend = Backend::native;
-    else
+    if (!parse_backend(arguments.backend, options.backend))
       return "--backend: '" + arguments.backend + "' is not one of swap, managed, native";
   }
   return {};

@@ -618,8 +618,17 @@ void Core::no_longer_expected(Session& session) {
   session.expected = false;
 }
 
-// Whoever has not come back by now has died while nobody watched: its lease ended, as far as can be known,
-// with the last that was written down.
+Actions Core::forget(TenantId id) {
+  const auto found = state_.tenants.find(id);
+  if (found != state_.tenants.end() && found->second.resuming && found->second.sessions.empty()) {
+    end_lost_leases(found->second);
+    state_.tenants.erase(found);
+  }
+  leases_.forget(id);
+  return std::exchange(actions_, {});
+}
+
+// Whoever has not come back by now has died while nobody watched.
 void Core::end_grace() {
   in_grace_ = false;
   // A running session may have told of growth that was never granted.
@@ -639,23 +648,29 @@ void Core::end_grace() {
     Tenant& tenant = (it++)->second;
     if (!tenant.resuming) continue;
     tenant.resuming = false;
-    std::vector<std::pair<LeaseKey, Epoch>> gone;
-    for (const auto& [key, lease] : leases_.open()) {
-      auto holds = [&key = key](const Session* s) {
-        return s->gpu != nullptr && s->gpu->uuid == key.gpu && s->step == key.step;
-      };
-      if (key.tenant == tenant.id && std::none_of(tenant.sessions.begin(), tenant.sessions.end(), holds))
-        gone.emplace_back(key, lease.epoch);
-    }
-    for (const auto& [key, epoch] : gone) {
-      Nanoseconds at = std::max(last_record_, leases_.open(key)->since);
-      leases_.release(key, at);
-      actions_.emplace_back(RecordLease{.grant = false, .key = key, .epoch = epoch, .at = at});
-    }
+    end_lost_leases(tenant);
     if (tenant.sessions.empty())
       state_.tenants.erase(tenant.id);
     else if (tenant.phase == Phase::leaving)
       finish_leaving(tenant);
+  }
+}
+
+// Those that none of the tenant's sessions has come back for. They ended, as far as can be known, with the
+// last that was written down.
+void Core::end_lost_leases(const Tenant& tenant) {
+  std::vector<std::pair<LeaseKey, Epoch>> lost;
+  for (const auto& [key, lease] : leases_.open()) {
+    auto holds = [&key = key](const Session* s) {
+      return s->gpu != nullptr && s->gpu->uuid == key.gpu && s->step == key.step;
+    };
+    if (key.tenant == tenant.id && std::none_of(tenant.sessions.begin(), tenant.sessions.end(), holds))
+      lost.emplace_back(key, lease.epoch);
+  }
+  for (const auto& [key, epoch] : lost) {
+    const Nanoseconds at = std::max(last_record_, leases_.open(key)->since);
+    leases_.release(key, at);
+    actions_.emplace_back(RecordLease{.grant = false, .key = key, .epoch = epoch, .at = at});
   }
 }
 

@@ -80,8 +80,9 @@ class Core {
 
   Actions step(const Event& event, Nanoseconds now);
 
-  // The tenant will not come again, or is to begin at zero: its lease times are no longer of interest.
-  void forget(TenantId tenant) { leases_.forget(tenant); }
+  // The tenant will not come again, or is to begin at zero: its lease times are no longer of interest. What
+  // it held before the core began, and has not come back for, has ended.
+  Actions forget(TenantId tenant);
 
   const State& state() const { return state_; }
   const LeaseBook& leases() const { return leases_; }
@@ -204,6 +205,7 @@ class Core {
   static Bytes host_room(const Tenant& tenant, const StepName& step);
   void no_longer_expected(Session& session);
   void end_grace();
+  void end_lost_leases(const Tenant& tenant);
   void attach_resumed(Session& session);
 
   // plan.cpp: who runs

@@ -481,14 +481,18 @@ void Arbiter::hear_register_job(Client& client, const RegisterJob& job) {
 // A step that is told of when it was here before and nothing of its job lives: the job was requeued, and
 // keeps its number and those of its steps. A batch step comes once in a run, and before all others.
 void Arbiter::may_begin_anew(const TenantInfo& tenant, StepName of_step) {
-  const bool lives = tenant.sessions > 0 || keepers_.any(tenant.id) || core_->leases().holds(tenant.id);
-  const bool anything = of_step.step == kBatchStep && (!core_->leases().steps_of(tenant.id, now()).empty() ||
-                                                       history_.figures.of(tenant.id) != Figures{});
+  const bool first = of_step.step == kBatchStep;
+  // A lease without a session was left open by an arbiter before: whoever else of the job holds it may still
+  // come back.
+  const bool held = !first && core_->leases().holds(tenant.id);
+  const bool lives = tenant.sessions > 0 || keepers_.any(tenant.id) || held;
+  const bool anything = first && (!core_->leases().steps_of(tenant.id, now()).empty() ||
+                                  history_.figures.of(tenant.id) != Figures{});
   const bool was_here =
       anything || core_->leases().knows(of_step) || history_.figures.of(tenant.id, of_step) != Figures{};
   if (lives || !was_here) return;
+  perform(core_->forget(tenant.id));
   record({.at = now(), .what = BeginRecord{.tenant = tenant.id}});
-  core_->forget(tenant.id);
   history_.figures.forget(tenant.id);
 }
 
@@ -749,13 +753,13 @@ void Arbiter::session_gone(const ClientPtr& client) {
 void Arbiter::tenant_may_have_ended(TenantId id) {
   TenantInfo* tenant = history_.tenants.find(id);
   if (tenant == nullptr || tenant->sessions > 0 || tenant->anchored || tenant->name.is_job()) return;
+  perform(core_->forget(id));
   record({.at = now(), .what = EndRecord{.tenant = id}});
   flush_ledger();
   keepers_.forget(id);
   step(Unplace{.tenant = id});
   history_.figures.forget(id);
   history_.tenants.forget(id);
-  core_->forget(id);
 }
 
 // ---- the core's actions ----

@@ -15,10 +15,7 @@ std::vector<FigureBook::Key> keys_of(TenantId tenant, StepName step) {
 }  // namespace
 
 void FigureBook::came(TenantId tenant, StepName step, Backend backend) {
-  for (const Key& key : keys_of(tenant, step)) {
-    figures_[key].backends |= 1u << static_cast<unsigned>(backend);
-    changed_.insert(key);
-  }
+  for (const Key& key : keys_of(tenant, step)) figures_[key].backends |= 1u << static_cast<unsigned>(backend);
 }
 
 void FigureBook::add(TenantId tenant, StepName step, Traffic moved) {

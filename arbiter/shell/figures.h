@@ -34,7 +34,8 @@ class FigureBook {
 
   // As the ledger tells it.
   void carry(const Key& key, const Figures& figures) { figures_[key] = figures; }
-  // A session of that step has come, and has this backend.
+  // A session of that step has come, and has this backend. That alone is no news: it is told with what comes
+  // next.
   void came(TenantId tenant, StepName step, Backend backend);
   // A session of that step has moved so much more.
   void add(TenantId tenant, StepName step, Traffic moved);

@@ -12,6 +12,7 @@
 
 #include "arbiter/shell/peers.h"
 #include "arbiter/shell/stopped.h"
+#include "protocol/backend_names.h"
 #include "protocol/gpu_names.h"
 
 namespace sharedgpu {
@@ -34,18 +35,6 @@ const char* name_of(Phase phase) {
       return "running";
     case Phase::leaving:
       return "leaving";
-  }
-  return "";
-}
-
-const char* name_of(Backend backend) {
-  switch (backend) {
-    case Backend::swap:
-      return "swap";
-    case Backend::managed:
-      return "managed";
-    case Backend::native:
-      return "native";
   }
   return "";
 }

@@ -268,15 +268,16 @@ CUresult SwapMemory::free_block(CUdeviceptr address, Gpu gpu) {
     return CUDA_SUCCESS;
   }
   if (result == CUDA_SUCCESS) {
+    // Before its addresses are given back: another thread may be given them at once.
+    const Block its = block->second;
+    blocks_.erase(block);
     lock.unlock();
     result = take_down(range);
+    if (result == CUDA_SUCCESS) return result;
     lock.lock();
+    blocks_.emplace(address, its);
   }
-  if (result == CUDA_SUCCESS) {
-    blocks_.erase(block);
-  } else {
-    block->second.dying = false;
-  }
+  blocks_.find(address)->second.dying = false;
   return result;
 }
 

@@ -200,7 +200,13 @@ bool SwapMemory::bring_back() {
         failed = true;
       }
     }
-    if (pipeline.empty()) break;
+    if (pipeline.empty()) {
+      if (failed || busy_ == 0 || !order_.all_usable()) break;
+      // Other threads are making or freeing what is left, and never wait for us. They may have looked what is
+      // allowed before it was all, and leave to us what they make.
+      settled_.wait(lock);
+      continue;
+    }
     const Lane lane = pipeline.first_lane();
     Handle& handle = pipeline.pop();
     lock.unlock();

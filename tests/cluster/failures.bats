@@ -102,6 +102,46 @@ ends_right() {
   ends_right "$second"
 }
 
+# has_in_environment PATTERN...: the processes whose environment has all of these lines.
+has_in_environment() {
+  local process pattern
+  for process in /proc/[0-9]*; do
+    for pattern in "$@"; do grep -qzx "$pattern" "$process/environ" 2>/dev/null || continue 2; done
+    echo "${process#/proc/}"
+  done
+}
+
+# All that runs on the nodes ends at once, and what lies in memory is lost.
+lose_power() {
+  "$CLUSTER" kill "$dir" slurmd1
+  "$CLUSTER" kill "$dir" slurmd2
+  # shellcheck disable=SC2046
+  kill -9 $(comm -12 <(has_in_environment "SHAREDGPU_CLUSTER=$dir" | sort) <(pgrep -x slurmstepd | sort)) \
+    $(has_in_environment "SHAREDGPU_SOCKET=$SHAREDGPU_SOCKET" 'SLURM_JOB_ID=.*')
+  pkill -KILL -f "^$dir/prefix/bin/sharedgpu supervise"
+  kill -9 "$(arbiter_pid)"
+  rm "$SHAREDGPU_SOCKET"
+}
+
+@test "the nodes lose power: a job runs again from its beginning, beside one that came after, and nothing of before counts" {
+  job=$(submit --requeue --gres=sharedgpu:1 -- bash -c "$hold 75% --seconds \$((SLURM_RESTART_COUNT ? 2 : 600))")
+  wait_until 20 in_its_turn "$job"
+  sleep 23 # slurmctld takes a job of less than BatchStartTimeout and ten seconds for one that is just being started
+  lose_power
+  SLURMD_BOOTED=yes "$CLUSTER" start "$dir" slurmd1
+  SLURMD_BOOTED=yes "$CLUSTER" start "$dir" slurmd2
+  wait_until 60 has_state "$job" PENDING
+  other=$(submit --gres=sharedgpu:1 -- $hold 75% --seconds 2)
+  # Slurm would wait for two minutes, and it must for a second: slurmd takes a job that begins in the one in which its
+  # credential was revoked for the job before.
+  scontrol update JobId="$job" StartTime=now+3
+  ends_right "$other"
+  ends_right "$job"
+  wait_until 20 has_lease "$job"
+  [ "$(lease_seconds "$job")" -lt 15 ] # of the second run alone
+  [ "$(sharedgpu status --json | jq '[.tenants[] | select(.pids != [] or .footprint_bytes > 0)] | length')" = 0 ]
+}
+
 @test "arbiter and supervisor gone: the next job starts them again" {
   pkill -KILL -f "^$dir/prefix/bin/sharedgpu supervise" # this cluster's own
   kill -9 "$(arbiter_pid)"

@@ -21,7 +21,7 @@ right_or_error() {
   until_true 60 json_is '[t["state"] for t in s["tenants"] if '"${PIDS[victim]}"' in t["pids"]]' "['running']"
   kill -9 "${PIDS[victim]}"
   succeeds other
-  used_is 0
+  until_true 10 used_is 0
 }
 
 @test "kill -9 of a waiting tenant" {
@@ -32,7 +32,7 @@ right_or_error() {
   until_true 60 json_is '[t["state"] for t in s["tenants"] if '"${PIDS[victim]}"' in t["pids"]]' "['out']"
   kill -9 "${PIDS[victim]}"
   succeeds other
-  used_is 0
+  until_true 10 used_is 0
 }
 
 @test "kill -9 of the arbiter in handoffs, and a new one" {

@@ -20,7 +20,7 @@ command_of() {
     slurmctld) printf '%s\n' slurmctld -D -f "$dir/etc/slurm.conf" ;;
     slurmd1 | slurmd2)
       if [[ -e $dir/gpus${1#slurmd} ]]; then printf '%s\n' unshare --mount "$here/lib/with-gpus" "$dir/gpus${1#slurmd}"; fi
-      printf '%s\n' slurmd -D -f "$dir/etc/slurm.conf" -N "$(node "${1#slurmd}")" ;;
+      printf '%s\n' slurmd -D -f "$dir/etc/slurm.conf" -N "$(node "${1#slurmd}")" ${SLURMD_BOOTED:+-b} ;;
     *) return 1 ;;
   esac
 }

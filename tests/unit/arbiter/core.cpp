@@ -421,6 +421,27 @@ TEST_CASE("Just before a GPU is full a little host memory is prepared, and none 
         Told{{1, gibibytes(40)}, {2, gibibytes(50) + mebibytes(128)}, {3, gibibytes(60)}});
 }
 
+TEST_CASE("Who begins at zero before it has come back has lost what it held under the arbiter before") {
+  const Tuning tuning;
+  const std::unique_ptr<Policy> policy = make_round_robin();
+  const LeaseKey key{.tenant = TenantId{1}, .gpu = kGpu, .step = {.job = 7, .step = 0}};
+  Recovered recovered;
+  recovered.leases.grant(key, Epoch{4}, 900s);
+  recovered.last_record = 950s;
+  Core core(tuning, *policy, recovered, 1000s);
+  const Actions actions = core.forget(TenantId{1});
+  REQUIRE(actions.size() == 1);
+  const auto& released = std::get<RecordLease>(actions.front());
+  CHECK_FALSE(released.grant);
+  CHECK(released.key == key);
+  CHECK(released.at == 950s);
+  CHECK_FALSE(core.leases().holds(TenantId{1}));
+  CHECK(core.leases().of_tenant(TenantId{1}, 1001s) == 0s);
+  for (const Action& action : core.step(TimerFired{}, 1100s))
+    CHECK_FALSE(std::holds_alternative<RecordLease>(action));
+  CHECK(core.state().tenants.empty());
+}
+
 TEST_CASE("The sessions of a tenant prepare together for what must leave of it") {
   Bench b;
   b.settle_in(1, 1, 20);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Application threads allocate, use and free while the service thread takes all away and gives it back.
 #include <catch2/catch.hpp>
+#include <functional>
 #include <random>
 #include <shared_mutex>
 #include <thread>
+#include <utility>
 
 #include "tests/unit/memory/support/fixtures.h"
 
@@ -57,6 +59,35 @@ void use_memory(World& t, std::shared_mutex& gate, unsigned seed, Outcome& outco
   }
 }
 
+// Does something once, in a call of the device.
+class Interrupted final : public FakeDevice {
+ public:
+  using FakeDevice::FakeDevice;
+  CUresult create(Physical* physical, Bytes size, const CUmemAllocationProp* kind) override {
+    if (const auto what = std::exchange(before_create, nullptr)) what();
+    return FakeDevice::create(physical, size, kind);
+  }
+  CUresult unreserve(CUdeviceptr base, Bytes size) override {
+    const CUresult result = FakeDevice::unreserve(base, size);
+    if (const auto what = std::exchange(after_unreserve, nullptr)) what();
+    return result;
+  }
+  std::function<void()> before_create;
+  std::function<void()> after_unreserve;
+};
+
+struct InterruptedWorld {
+  InterruptedWorld() {
+    books.memory = &memory;
+    memory.set_allowed(gibibytes(1));
+  }
+  Interrupted device{gibibytes(1)};
+  FakeBudget budget;
+  FakeHost host;
+  FakeBooks books;
+  SwapMemory memory{device, budget, host, books, small_sizes()};
+};
+
 }  // namespace
 
 TEST_CASE("threads allocate and free while memory comes and goes", "[threads]") {
@@ -94,4 +125,36 @@ TEST_CASE("threads allocate and free while memory comes and goes", "[threads]") 
   CHECK(t.device.physical() == Bytes{});
   CHECK(t.device.reserved() == Bytes{});
   CHECK(t.device.misuse() == "");
+}
+
+TEST_CASE("a block at an address that was just given back stays known", "[threads]") {
+  InterruptedWorld t;
+  const Bytes size = kibibytes(256);
+  CUdeviceptr first = 0;
+  CUdeviceptr second = 0;
+  REQUIRE(t.memory.allocate(&first, size) == CUDA_SUCCESS);
+  // As another thread may between the driver's work and ours.
+  t.device.after_unreserve = [&] { CHECK(t.memory.allocate(&second, size) == CUDA_SUCCESS); };
+  CHECK(t.memory.free(first) == CUDA_SUCCESS);
+  REQUIRE(second == first);
+  CHECK(t.memory.find(second));
+  CHECK(t.memory.free(second) == CUDA_SUCCESS);
+  CHECK(t.memory.use().swappable == Bytes{});
+}
+
+TEST_CASE("memory is not all there while another thread is making some", "[threads]") {
+  InterruptedWorld t;
+  std::atomic<bool> all_there{false};
+  std::thread turn;
+  bool too_early = false;
+  t.device.before_create = [&] {
+    turn = std::thread([&] { all_there = t.memory.restore(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    too_early = all_there;
+  };
+  CUdeviceptr block = 0;
+  REQUIRE(t.memory.allocate(&block, kibibytes(256)) == CUDA_SUCCESS);
+  turn.join();
+  CHECK_FALSE(too_early);
+  CHECK(all_there);
 }
