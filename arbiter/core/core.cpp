@@ -77,7 +77,10 @@ void Core::settle(Domain& domain) {
       evict_before_the_stop(*gpu);
       refuse_the_last(*gpu);
     }
-    for (Tenant* tenant : domain.awake) step_laggards(*tenant);
+    for (Tenant* tenant : domain.awake) {
+      lend_to_who_came_back(*tenant);
+      step_laggards(*tenant);
+    }
     open_ready(domain);
     const bool contended = others_wait(domain);
     tell_contended(domain, contended);
@@ -285,14 +288,14 @@ void Core::attach_resumed(Session& session) {
     return;
   }
   session.released = false;
+  session.unknown_since = now_;
   if (tenant.in_set()) {
     leave(tenant);
-    return;
+    if (tenant.phase == Phase::leaving) return;  // it was told with the others
   }
   if (tenant.phase == Phase::out) {
     for (Session* other : tenant.sessions) other->released = other != &session;
-    tenant.phase = Phase::leaving;
-    tenant.left = now_;
+    begin_to_leave(tenant);
   }
   revoke(session);
 }
@@ -482,6 +485,7 @@ void Core::on(const From<Released>& event) {
   take_residency(*session, event.body.use);
   note_drained(*session);
   session->released = true;
+  session->unknown_since = {};
   no_longer_expected(*session);
   session->under_way = {};
   session->allowed = session->use.resident;

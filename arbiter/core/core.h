@@ -247,6 +247,7 @@ class Core {
   void open(Domain& domain, Tenant& tenant);
   void begin_turn(Domain& domain, Tenant& leader);
   void leave(Tenant& tenant);
+  void begin_to_leave(Tenant& tenant) const;
   void revoke(Session& session);
   void finish_leaving(Tenant& tenant);
   void end_turn(Tenant& tenant);
@@ -257,6 +258,7 @@ class Core {
   bool starved(const Session& session) const;
   bool starved(const Tenant& tenant) const;
   void note_drained(const Session& session);
+  void lend_to_who_came_back(const Tenant& tenant);
   void step_laggards(Tenant& tenant);
   void sync_leases(Tenant& tenant);
   void grant_lease(const Session& session);

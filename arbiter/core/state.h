@@ -57,6 +57,7 @@ struct Session {
   bool told_growth = false;  // since it came back it has not asked, and may have told growth not granted yet
   bool growth_counted = false;  // what it asks for it told as it came back: it counts as promised already
   bool expected = false;        // the grace after a restart lasts until what it has is known
+  Nanoseconds unknown_since{};  // it came back then, and may be at work until it drains; zero: it is known
 
   MemoryUse use;                        // as told, growth that it waits for included
   Bytes allowed;                        // may be resident; what it was told, or is about to be told

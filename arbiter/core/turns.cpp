@@ -126,11 +126,7 @@ void Core::leave(Tenant& tenant) {
       session->allowed = std::min(session->allowed, session->use.resident);
     return;
   }
-  tenant.phase = Phase::leaving;
-  tenant.left = now_;
-  tenant.step_at = now_ + tuning_.step_after;
-  tenant.step_pause = tuning_.step_pause;
-  tenant.step_took = {};
+  begin_to_leave(tenant);
   for (Session* session : tenant.sessions) {
     set_gate(*session, false);
     session->idle = {};
@@ -140,6 +136,14 @@ void Core::leave(Tenant& tenant) {
   }
   wake_at(now_ + tuning_.patience);
   finish_leaving(tenant);
+}
+
+void Core::begin_to_leave(Tenant& tenant) const {
+  tenant.phase = Phase::leaving;
+  tenant.left = now_;
+  tenant.step_at = now_ + tuning_.step_after;
+  tenant.step_pause = tuning_.step_pause;
+  tenant.step_took = {};
 }
 
 void Core::revoke(Session& session) {
@@ -155,8 +159,8 @@ void Core::revoke(Session& session) {
 bool Core::at_work(const Session& session) const {
   const Tenant& tenant = *session.tenant;
   if (!on_gpu(&session)) return false;
-  return tenant.phase == Phase::running ||
-         (tenant.phase == Phase::leaving && !session.released && leases_.holds(tenant.id));
+  const bool had_turn = session.unknown_since != Nanoseconds{} || leases_.holds(tenant.id);
+  return tenant.phase == Phase::running || (tenant.phase == Phase::leaving && !session.released && had_turn);
 }
 
 // It asks for memory while its turn ends.
@@ -207,6 +211,18 @@ void Core::note_drained(const Session& session) {
   tenant.changed = now_;
   const Nanoseconds pause = 2 * (session.stepped ? took : tenant.step_took);
   tenant.step_at = std::max(tenant.step_at, now_ + std::max(tenant.step_pause, pause));
+}
+
+// Who came back and neither drains nor is stopped is at work: the tenant's lease was taken while it was
+// stopped, and whoever took it is gone, or its connection was. It has the lease until it has drained.
+void Core::lend_to_who_came_back(const Tenant& tenant) {
+  if (tenant.phase != Phase::leaving) return;
+  for (const Session* session : tenant.sessions) {
+    if (session->unknown_since == Nanoseconds{} || session->stopped) continue;
+    const Nanoseconds due = session->unknown_since + tuning_.look + tuning_.step_after;  // has been looked at
+    wake_at(due);
+    if (now_ >= due) grant_lease(*session);
+  }
 }
 
 // One submission of each thread at a time: who goes further than the others wait for has to be waited for
