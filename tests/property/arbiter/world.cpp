@@ -68,7 +68,7 @@ struct World::Client {
   Nanoseconds restored_at{};
   bool stopped = false;
   Nanoseconds went_on{};
-  Nanoseconds came_back{};  // to an arbiter that had begun anew
+  Nanoseconds came_back{};                     // to an arbiter that had begun anew
   std::vector<std::function<void()>> put_off;  // until it goes on
   // Puts off what a stopped process cannot do.
   bool puts_off(std::function<void()> what) {
@@ -151,8 +151,8 @@ void World::perform(const Actions& actions) {
       if (client->id == id) return client.get();
     return nullptr;
   };
-  // Whose lease was taken while stopped has it again as it goes on, until it has drained, also from an arbiter
-  // that knows nothing of that.
+  // Whose lease was taken while stopped has it again as it goes on, until it has drained, also from an
+  // arbiter that knows nothing of that.
   const auto taken = [this](TenantId id) {
     const auto tenant = core_->state().tenants.find(id);
     return tenant != core_->state().tenants.end() && tenant->second.taken;
@@ -197,7 +197,8 @@ void World::perform(const Actions& actions) {
         must(written_.grant(lease->key, lease->epoch, lease->at), "a lease granted twice");
         for (const auto& [key, client] : clients_)
           must(client->tenant != lease->key.tenant || client->use.resident >= client->granted() ||
-                   requested_.count(client->tenant) != 0 || taken(client->tenant) || came_back(client->tenant),
+                   requested_.count(client->tenant) != 0 || taken(client->tenant) ||
+                   came_back(client->tenant),
                "a lease that nobody asked for, and that costs");
       } else {
         must(written_.release(lease->key, lease->at), "a lease released that was not granted");
