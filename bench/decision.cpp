@@ -16,15 +16,19 @@ struct Crowd {
   Nanoseconds now = std::chrono::seconds(1000);
   std::uint64_t events = 0;
 
-  Crowd(const char* name, unsigned tenants, unsigned gpus) : policy(make_policy(name)) {
+  Crowd(const char* name, unsigned tenants, unsigned gpus, const Claims& claims) : policy(make_policy(name)) {
     core = std::make_unique<Core>(Tuning{}, *policy, Recovered{}, now);
     for (unsigned i = 0; i < gpus; ++i)
       step(GpuFound{.gpu = gpu(i), .total = mebibytes(1200), .capacity = mebibytes(1000)});
     for (unsigned i = 1; i <= tenants; ++i) {
       const SessionId session{i};
       now += std::chrono::milliseconds(1);
-      step(SessionCame{
-          .session = session, .tenant = TenantId{i}, .step = {.job = i, .step = 0}, .cap = {}, .hello = {}});
+      step(SessionCame{.session = session,
+                       .tenant = TenantId{i},
+                       .step = {.job = i, .step = 0},
+                       .cap = {},
+                       .claims = claims,
+                       .hello = {}});
       step(From<Attach>{session, {.gpu = gpu(i % gpus), .total = {}, .name = {}}});
       step(From<Usage>{session, {.request = 1, .use = use(size_of(i), {}), .stuck = 0}});
       answer_all();
@@ -78,8 +82,8 @@ struct Crowd {
   std::vector<Send> answers;
 };
 
-void decide(benchmark::State& state, const char* policy) {
-  Crowd crowd(policy, static_cast<unsigned>(state.range(0)), static_cast<unsigned>(state.range(1)));
+void decide(benchmark::State& state, const char* policy, const Claims& claims = {}) {
+  Crowd crowd(policy, static_cast<unsigned>(state.range(0)), static_cast<unsigned>(state.range(1)), claims);
   crowd.answer_all();
   const std::uint64_t before = crowd.events;
   for (auto _ : state) {
@@ -97,6 +101,10 @@ BENCHMARK_CAPTURE(decide, round_robin, "round-robin")
     ->Args({1000, 1})
     ->Args({1000, 8});
 BENCHMARK_CAPTURE(decide, credit, "credit")->Args({1000, 8});
+BENCHMARK_CAPTURE(decide, elastic, "elastic", Claims{.request = 0.0005, .timed = true})
+    ->Args({10, 1})
+    ->Args({100, 1})
+    ->Args({1000, 1});
 
 }  // namespace
 

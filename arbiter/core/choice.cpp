@@ -36,12 +36,11 @@ Bytes demand_of(const Session& session) {
 
 void Core::begin_choice(const Domain& domain, Reckoning reckoning) const {
   for (Gpu* gpu : domain.gpus) {
-    gpu->load = {};
+    gpu->load = gpu->resting_pinned;
     gpu->members = gpu->timed = 0;
   }
-  for (Tenant* tenant : domain.tenants) {
+  for (Tenant* tenant : domain.awake) {
     tenant->chosen = false;
-    tenant->timed = policy_->rules_time(tenant->claims);
     for (Session* session : tenant->sessions) {
       if (!on_gpu(session)) continue;
       session->needs = demand_of(*session);
@@ -67,6 +66,26 @@ bool Core::fits(const Domain& domain) {
                      [](const Gpu* gpu) { return gpu->load <= gpu->usable && has_time(*gpu); });
 }
 
+// What all its tenants' claims to time come to. Ends the choice under way.
+void Core::note_time(Domain& domain) {
+  for (Gpu* gpu : domain.gpus) gpu->members = gpu->timed = 0;
+  for (const Tenant* tenant : domain.tenants) {
+    count_member(*tenant, true);
+    domain.timed = domain.timed || tenant->timed;
+    domain.limited = domain.limited || (tenant->timed && tenant->claims.limit < 1);
+  }
+  for (Gpu* gpu : domain.gpus) gpu->has_time_for_all = has_time(*gpu);
+}
+
+// If all ran. A choice must have begun.
+bool Core::everybody_fits(const Domain& domain) {
+  return std::all_of(domain.gpus.begin(), domain.gpus.end(), [](const Gpu* gpu) {
+    Bytes needed = gpu->resting;
+    for (const Session* session : gpu->awake) needed += session->needs;
+    return needed <= gpu->usable && gpu->has_time_for_all;
+  });
+}
+
 // For a newcomer only the memory of those GPUs counts on which it needs any.
 bool Core::fits(const Tenant& newcomer) {
   return std::all_of(newcomer.sessions.begin(), newcomer.sessions.end(), [](const Session* session) {
@@ -86,31 +105,25 @@ std::vector<std::vector<Tenant*>> Core::sets_of(const Domain& domain, std::vecto
     for (const Session* session : tenant->sessions)
       if (on_gpu(session))
         session->gpu->least = std::min(session->gpu->least, minus(session->needs, session->keeps));
-  auto full = [](const Gpu* gpu) { return gpu->timed > 0 || minus(gpu->usable, gpu->load) < gpu->least; };
-
+  const auto full = [](const Gpu* gpu) {
+    return gpu->timed > 0 || minus(gpu->usable, gpu->load) < gpu->least;
+  };
   std::vector<std::vector<Tenant*>> sets;
-  while (!tenants.empty() && sets.size() < kMostSets) {
+  std::size_t first = 0;  // of those that are left
+  while (first < tenants.size() && sets.size() < kMostSets) {
     std::vector<Tenant*>& set = sets.emplace_back();
-    std::size_t left = 0;
-    for (std::size_t i = 0; i < tenants.size(); ++i) {
-      Tenant* tenant = tenants[i];
-      const bool hopeless = !set.empty() && std::all_of(domain.gpus.begin(), domain.gpus.end(), full);
-      if (hopeless) {
-        left = static_cast<std::size_t>(std::copy(tenants.begin() + static_cast<std::ptrdiff_t>(i),
-                                                  tenants.end(),
-                                                  tenants.begin() + static_cast<std::ptrdiff_t>(left)) -
-                                        tenants.begin());
-        break;
-      }
+    std::vector<Tenant*> passed;
+    std::size_t next = first;
+    for (; next < tenants.size(); ++next) {
+      Tenant* tenant = tenants[next];
+      if (!set.empty() && std::all_of(domain.gpus.begin(), domain.gpus.end(), full)) break;
       choose(*tenant, true);
       const bool joins = set.empty() || fits(*tenant);
       choose(*tenant, joins);
-      if (joins)
-        set.push_back(tenant);
-      else
-        tenants[left++] = tenant;
+      (joins ? set : passed).push_back(tenant);
     }
-    tenants.resize(left);
+    first = next - passed.size();
+    std::copy(passed.begin(), passed.end(), tenants.begin() + static_cast<std::ptrdiff_t>(first));
     for (Tenant* tenant : set) choose(*tenant, false);
   }
   return sets;

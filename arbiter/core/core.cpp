@@ -29,7 +29,6 @@ Core::Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nano
       leases_(std::move(recovered.leases)),
       last_epoch_(recovered.last_epoch),
       last_order_(static_cast<std::uint64_t>(now.count())),  // beyond all that a predecessor gave
-      credit_kept_(now),
       in_grace_(!leases_.open().empty() || recovered.expected_sessions > 0),
       grace_until_(now + tuning.grace),
       last_record_(recovered.last_record),
@@ -42,13 +41,13 @@ Core::Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nano
     tenant.resuming = true;
     tenant.epoch = lease.epoch;
     tenant.opened = tenant.turn_began = lease.since;
+    tenant.credit_kept = now;
     last_epoch_ = std::max(last_epoch_, lease.epoch);
   }
 }
 
 Actions Core::step(const Event& event, Nanoseconds now) {
   now_ = now;
-  keep_credit();
   std::visit([this](const auto& what) { on(what); }, event);
   if (in_grace_ && (now_ >= grace_until_ || still_expected_ == 0)) end_grace();
   settle();
@@ -57,33 +56,40 @@ Actions Core::step(const Event& event, Nanoseconds now) {
 
 void Core::settle() {
   wake_ = Nanoseconds::max();
-  notice_stuck();
-  if (in_grace_) {
-    wake_at(grace_until_);
-  } else {
-    look_at_held_back();
-    for (auto& [id, tenant] : state_.tenants) take_from_stopped(tenant);
-    for (auto& [uuid, gpu] : state_.gpus) gpu.usable = usable(gpu);
-    std::vector<Domain> all = domains();
-    for (Domain& domain : all) plan(domain);
-    for (auto& [uuid, gpu] : state_.gpus) {
-      expect_evictions(gpu);
-      make_room(gpu);
-      evict_before_the_stop(gpu);
-      refuse_the_last(gpu);
-    }
-    for (auto& [id, tenant] : state_.tenants) step_laggards(tenant);
-    for (Domain& domain : all) {
-      open_ready(domain);
-      const bool contended = others_wait(domain);
-      tell_contended(domain, contended);
-      note_standing(domain, contended, tell_oversubscribed(domain));
-      watch_turn(domain);
-    }
-    answer_requests();
-  }
-  look_for_stopped();
+  if (in_grace_) wake_at(grace_until_);
+  if (domains_changed_) find_domains();
+  for (Domain& domain : domains_) settle(domain);
   if (wake_ != Nanoseconds::max()) actions_.emplace_back(ArmTimer{.at = wake_});
+}
+
+void Core::settle(Domain& domain) {
+  for (Gpu* gpu : domain.gpus) notice_stuck(*gpu);
+  if (!in_grace_) {
+    for (Gpu* gpu : domain.gpus) {
+      look_at_held_back(*gpu);
+      gpu->usable = usable(*gpu);
+    }
+    for (Tenant* tenant : domain.awake) take_from_stopped(*tenant);
+    plan(domain);
+    for (Gpu* gpu : domain.gpus) {
+      expect_evictions(*gpu);
+      make_room(*gpu);
+      evict_before_the_stop(*gpu);
+      refuse_the_last(*gpu);
+    }
+    for (Tenant* tenant : domain.awake) {
+      lend_to_who_came_back(*tenant);
+      step_laggards(*tenant);
+    }
+    open_ready(domain);
+    const bool contended = others_wait(domain);
+    tell_contended(domain, contended);
+    note_standing(domain, contended, tell_oversubscribed(domain));
+    watch_turn(domain);
+    for (Gpu* gpu : domain.gpus) answer_requests(*gpu);
+  }
+  for (Gpu* gpu : domain.gpus) look_for_stopped(*gpu);
+  if (!in_grace_) let_rest(domain);
 }
 
 void Core::wake_at(Nanoseconds at) {
@@ -98,7 +104,9 @@ void Core::set_gate(Session& session, bool open) {
 
 Session* Core::find(SessionId id) {
   auto entry = state_.sessions.find(id);
-  return entry == state_.sessions.end() ? nullptr : &entry->second;
+  if (entry == state_.sessions.end()) return nullptr;
+  wake(*entry->second.tenant);
+  return &entry->second;
 }
 
 // Of a session that has just said something.
@@ -116,6 +124,7 @@ void Core::on(const GpuFound& event) {
   Gpu& gpu = entry->second;
   // What the arbiter finds itself, be it late, replaces what sessions told.
   if (!is_new && (event.learned || !gpu.learned)) return;
+  domains_changed_ = true;
   if (is_new) gpu.turn = policy_->length(tuning_.turns, {}, 1);
   gpu.number = static_cast<unsigned>(event.learned ? known : found);
   gpu.uuid = event.gpu;
@@ -131,10 +140,12 @@ void Core::on(const SessionCame& event) {
   if (is_new_tenant) {
     tenant.id = event.tenant;
     tenant.epoch = Epoch{++last_epoch_.value};
+    tenant.credit_kept = now_;
   }
+  wake(tenant);
   tenant.cap = event.cap;
   tenant.host_cap = event.host_cap;
-  tenant.claims = event.claims;
+  take_claims(tenant, event.claims);
 
   auto [entry, is_new] = state_.sessions.try_emplace(event.session);
   if (!is_new) return;
@@ -172,7 +183,8 @@ void Core::on(const SessionGone& event) {
   if (gpu != nullptr && tenant.phase == Phase::leaving && !session->released) gpu->drained = now_;
   no_longer_expected(*session);
   std::erase(tenant.sessions, session);
-  if (gpu != nullptr) std::erase(gpu->sessions, session);
+  if (gpu != nullptr) part(*gpu, *session);
+  domains_changed_ = true;
   state_.sessions.erase(event.session);
   if (gpu != nullptr && gpu->learned && gpu->sessions.empty()) state_.gpus.erase(gpu->uuid);
   if (!tenant.resuming) {
@@ -188,15 +200,27 @@ void Core::on(const SessionGone& event) {
 void Core::on(const CapSet& event) {
   auto tenant = state_.tenants.find(event.tenant);
   if (tenant == state_.tenants.end()) return;
+  wake(tenant->second);
   tenant->second.cap = event.cap;
   tenant->second.host_cap = event.host_cap;
-  tenant->second.claims = event.claims;
+  take_claims(tenant->second, event.claims);
+}
+
+// What is due to the others follows from them, too.
+void Core::take_claims(Tenant& tenant, const Claims& claims) {
+  if (tenant.claims != claims) domains_changed_ = true;
+  tenant.claims = claims;
+  tenant.timed = policy_->rules_time(claims);
 }
 
 // The running sets stay as they are; what follows from another policy or length of turns shows as these end.
 void Core::on(const PolicySet& event) {
-  if (event.policy->name() != policy_->name())
-    for (auto& [id, tenant] : state_.tenants) tenant.credit = {};
+  for (auto& [id, tenant] : state_.tenants) {
+    keep_credit(tenant);
+    if (event.policy->name() != policy_->name()) tenant.credit = {};
+    tenant.timed = event.policy->rules_time(tenant.claims);
+  }
+  domains_changed_ = true;
   policy_ = event.policy;
   tuning_.turns = event.turns;
   for (auto& [uuid, gpu] : state_.gpus) gpu.turn = policy_->length(tuning_.turns, gpu.turn.handoff, 1);
@@ -239,9 +263,8 @@ void Core::on(const From<Attach>& event) {
   send(*session, Attached{.gpu = gpu.uuid, .capacity = capacity});
   if (session->gpu == &gpu) return;
   session->gpu = &gpu;
-  auto by_number = [](const Session* a, const Session* b) { return a->id < b->id; };
-  gpu.sessions.insert(std::upper_bound(gpu.sessions.begin(), gpu.sessions.end(), session, by_number),
-                      session);
+  join(gpu, *session);
+  domains_changed_ = true;
   session->news = now_;
   if (session->resumed) {
     attach_resumed(*session);
@@ -265,14 +288,14 @@ void Core::attach_resumed(Session& session) {
     return;
   }
   session.released = false;
+  session.unknown_since = now_;
   if (tenant.in_set()) {
     leave(tenant);
-    return;
+    if (tenant.phase == Phase::leaving) return;  // it was told with the others
   }
   if (tenant.phase == Phase::out) {
     for (Session* other : tenant.sessions) other->released = other != &session;
-    tenant.phase = Phase::leaving;
-    tenant.left = now_;
+    begin_to_leave(tenant);
   }
   revoke(session);
 }
@@ -308,14 +331,14 @@ void Core::on(const From<Usage>& event) {
   if (usage.request != 0)
     session->growth_counted = told_before || (session->growth_counted && !session->requests.empty());
   const Bytes host_most = grows ? passed_host_bound(*session, wanted) : Bytes{};
-  const bool never = host_most != Bytes{} || !could_ever_fit(*session, wanted);
-  if (usage.request != 0 && !in_grace_ && never) {
+  const bool judged = usage.request != 0 && !in_grace_;
+  if (judged && (host_most != Bytes{} || !could_ever_fit(*session, wanted))) {
     send(
         *session,
         Verdict{.request = usage.request, .granted = 0, .allowed = session->allowed, .host_most = host_most});
   } else if (usage.request != 0 && session->requests.size() + session->held_back.size() >= kMostRequests) {
     actions_.emplace_back(Drop{.session = session->id, .reason = "too many requests at once"});
-  } else if (usage.request != 0 && !in_grace_ && grows && waits_for_host(*session, wanted)) {
+  } else if (judged && grows && waits_for_host(*session, wanted)) {
     told.swappable = session->use.swappable;
     take_use(*session, told, true);
     if (session->held_back.empty()) session->held_back_at = now_;
@@ -351,26 +374,26 @@ void Core::begin_request(Session& session, std::uint64_t request) {
 }
 
 // Their growth begins once the host memory is there, or comes to nothing.
-void Core::look_at_held_back() {
-  for (auto& [id, session] : state_.sessions) {
-    if (session.held_back.empty()) continue;
-    MemoryUse use = session.use;
-    use.swappable = std::max(use.swappable, session.told_swappable);
-    const Nanoseconds due = session.held_back_at + tuning_.host_patience;
-    const bool waits = waits_for_host(session, use);
+void Core::look_at_held_back(Gpu& gpu) {
+  for (Session* session : gpu.awake) {
+    if (session->held_back.empty()) continue;
+    MemoryUse use = session->use;
+    use.swappable = std::max(use.swappable, session->told_swappable);
+    const Nanoseconds due = session->held_back_at + tuning_.host_patience;
+    const bool waits = waits_for_host(*session, use);
     if (waits && now_ < due) {
       wake_at(due);
       continue;
     }
-    const Bytes host_most = waits ? session.tenant->host_cap : passed_host_bound(session, use);
-    const bool granted = host_most == Bytes{} && could_ever_fit(session, settled(use, session.settling));
-    if (granted) take_use(session, use, true);
-    for (const std::uint64_t request : std::exchange(session.held_back, {})) {
+    const Bytes host_most = waits ? session->tenant->host_cap : passed_host_bound(*session, use);
+    const bool granted = host_most == Bytes{} && could_ever_fit(*session, settled(use, session->settling));
+    if (granted) take_use(*session, use, true);
+    for (const std::uint64_t request : std::exchange(session->held_back, {})) {
       if (granted)
-        begin_request(session, request);
+        begin_request(*session, request);
       else
-        send(session,
-             Verdict{.request = request, .granted = 0, .allowed = session.allowed, .host_most = host_most});
+        send(*session,
+             Verdict{.request = request, .granted = 0, .allowed = session->allowed, .host_most = host_most});
     }
   }
 }
@@ -462,6 +485,7 @@ void Core::on(const From<Released>& event) {
   take_residency(*session, event.body.use);
   note_drained(*session);
   session->released = true;
+  session->unknown_since = {};
   no_longer_expected(*session);
   session->under_way = {};
   session->allowed = session->use.resident;
@@ -504,29 +528,33 @@ void Core::on(const TimerFired& /*event*/) {}
 // able to run as they are.
 bool Core::could_ever_fit(const Session& session, const MemoryUse& use) const {
   const Gpu& gpu = *session.gpu;
-  struct Sum {
-    Bytes footprint;
-    Bytes pinned;
+  // What others ask to pin of it is as good as pinned.
+  const auto its = [&](const Session* other) {
+    return other == &session ? use : settled(other->use, other->settling);
   };
-  std::map<const Tenant*, Sum> sums;
+  Bytes footprint;
+  Bytes own_pinned;
   Bytes pinned;
   for (const Session* other : gpu.sessions) {
-    // What others ask to pin of it is as good as pinned.
-    const MemoryUse its = other == &session ? use : settled(other->use, other->settling);
-    Sum& sum = sums[other->tenant];
-    sum.footprint += its.footprint();
-    sum.pinned += its.pinned;
-    pinned += its.pinned;
+    const MemoryUse has = its(other);
+    pinned += has.pinned;
+    if (other->tenant != session.tenant) continue;
+    footprint += has.footprint();
+    own_pinned += has.pinned;
   }
   const Bytes room = usable(gpu);
-  const Sum& own = sums[session.tenant];
-  if (session.tenant->cap != Bytes{} && own.footprint > session.tenant->cap) return false;
-  if (own.footprint + (pinned - own.pinned) > room) return false;
+  if (session.tenant->cap != Bytes{} && footprint > session.tenant->cap) return false;
+  if (footprint + (pinned - own_pinned) > room) return false;
   if (use.pinned <= session.use.pinned) return true;
-  Bytes growth = use.pinned - session.use.pinned;
-  return std::all_of(sums.begin(), sums.end(), [&](const auto& entry) {
-    Bytes need = entry.second.footprint + (pinned - entry.second.pinned);
-    return entry.first == session.tenant || need <= room || minus(need, growth) > room;
+
+  const Bytes growth = use.pinned - session.use.pinned;
+  std::map<const Tenant*, Bytes> needs;  // of the others, beside what all have pinned
+  for (const Session* other : gpu.sessions)
+    if (other->tenant != session.tenant)
+      needs[other->tenant] += minus(its(other).footprint(), its(other).pinned);
+  return std::all_of(needs.begin(), needs.end(), [&](const auto& entry) {
+    const Bytes need = entry.second + pinned;
+    return need <= room || minus(need, growth) > room;
   });
 }
 

@@ -4,9 +4,13 @@
 // It knows no socket, clock, file or thread; the daemon, the tests and the simulator all run this very code.
 // Every event is handled in two parts: its handler enters into the books what it tells (core.cpp), then
 // settle() moves the state to where it should be: who runs (plan.cpp, turns.cpp) for how long (timing.cpp),
-// which memory moves (residency.cpp). settle() derives everything from the state and can be run at any time;
-// so an event that is lost, repeated or crosses another costs time at most. One thread at a time.
+// which memory moves (residency.cpp); but looks only at who is awake (rest.cpp). settle() derives everything
+// from the state and can be run at any time; so an event that is lost, repeated or crosses another costs time
+// at most. One thread at a time.
 #pragma once
+
+#include <queue>
+#include <tuple>
 
 #include "arbiter/core/events.h"
 #include "arbiter/core/state.h"
@@ -84,6 +88,8 @@ class Core {
   const LeaseBook& leases() const { return leases_; }
   const Policy& policy() const { return *policy_; }
   bool in_grace() const { return in_grace_; }
+  // Whether what is kept for speed is what would be found by looking at everything. For tests.
+  bool consistent() const;
 
   // What the books say of one GPU; see docs/architecture.md, "Capacity".
   Bytes usable(const Gpu& gpu) const;
@@ -95,6 +101,8 @@ class Core {
     Bytes free;  // what it may still allocate
   };
   Room room(const Gpu& gpu, TenantId tenant, Bytes cap, const StepName& step) const;
+  // As of the last event.
+  Nanoseconds credit(const Tenant& tenant) const;
   // The most that host memory can ever hold of what a tenant evicts; nullopt: nobody bounds it.
   static std::optional<Bytes> host_budget(const Tenant& tenant);
 
@@ -103,7 +111,39 @@ class Core {
   struct Domain {
     std::vector<Gpu*> gpus;
     std::vector<Tenant*> tenants;
+    std::vector<Tenant*> awake;       // in the same order, see rest.cpp
+    std::size_t resting_waiters = 0;  // of the others
     TurnLength turn;
+    // It was reckoned from these, and they from what is noted of the tenants, which may have changed since.
+    unsigned sets = 1;  // running sets, if all wanted to run
+    unsigned waiting_sets = 0;
+    Nanoseconds handoff{};
+    struct Stale {
+      bool needs = true;
+      bool turns = true;
+      bool waiting = true;
+      bool operator==(const Stale&) const = default;
+    } stale;
+    bool timed = false;    // the time of one is ruled, see policy.h
+    bool limited = false;  // and it has a limit
+    bool shared = false;   // what is due to each follows from who competes now
+    // What all its tenants were told.
+    std::optional<bool> contended;
+    std::optional<bool> oversubscribed;
+    // What all their standings were noted from.
+    struct Common {
+      bool contended = false;
+      bool counted = false;
+      unsigned sets = 0;
+      Nanoseconds turn{};
+      unsigned entering = 0;
+      unsigned leases = 0;
+      void count(const Tenant::Stake& stake, int times) {
+        entering += stake.enters ? times : 0;
+        leases += stake.holds ? times : 0;
+      }
+      bool operator==(const Common&) const = default;
+    } common;
   };
   // When a running set's turn began, and whether it is over.
   struct Turn {
@@ -146,6 +186,7 @@ class Core {
   void on(const TimerFired& event);
   Session* find(SessionId id);
   Session* hear(SessionId id);
+  void take_claims(Tenant& tenant, const Claims& claims);
   void take_use(Session& session, MemoryUse told, bool may_grow);
   void take_residency(Session& session, MemoryUse told);
   bool could_ever_fit(const Session& session, const MemoryUse& use) const;
@@ -159,7 +200,7 @@ class Core {
   static Evictable evictable_with(const Session& session, const MemoryUse& use);
   static Bytes passed_host_bound(const Session& session, const MemoryUse& use);
   static bool waits_for_host(const Session& session, const MemoryUse& use);
-  void look_at_held_back();
+  void look_at_held_back(Gpu& gpu);
   void begin_request(Session& session, std::uint64_t request);
   static Bytes host_room(const Tenant& tenant, const StepName& step);
   void no_longer_expected(Session& session);
@@ -168,13 +209,25 @@ class Core {
   void attach_resumed(Session& session);
 
   // plan.cpp: who runs
-  std::vector<Domain> domains();
+  void find_domains();
   void plan(Domain& domain);
   void drop_who_no_longer_fits(Domain& domain, const Turn& turn);
   void drop_who_does_not_answer(Domain& domain);
   void drop_who_may_not_go_on(Domain& domain);
   RunningSet running_set(const Domain& domain) const;
-  std::vector<Seen> waiting_in(const Domain& domain);
+  struct InLine {
+    Tenant* tenant;
+    bool comes_home;
+    Rank rank;
+    Nanoseconds waited;
+    bool operator<(const InLine& other) const {
+      const auto order = [](const InLine& its) { return std::tie(its.comes_home, its.rank, its.waited); };
+      return order(*this) != order(other) ? order(*this) < order(other) : tenant->id > other.tenant->id;
+    }
+  };
+  using Line = std::priority_queue<InLine>;
+  Line line_of(const Domain& domain);
+  bool anybody_could_enter(const Domain& domain, const RunningSet& running) const;
   void sort_as_they_leave(std::vector<Seen>& members, const TurnView& turn) const;
   bool may_leave(const Seen& member, const Seen& waiter, const Domain& domain,
                  const RunningSet& running) const;
@@ -194,6 +247,7 @@ class Core {
   void open(Domain& domain, Tenant& tenant);
   void begin_turn(Domain& domain, Tenant& leader);
   void leave(Tenant& tenant);
+  void begin_to_leave(Tenant& tenant) const;
   void revoke(Session& session);
   void finish_leaving(Tenant& tenant);
   void end_turn(Tenant& tenant);
@@ -204,12 +258,13 @@ class Core {
   bool starved(const Session& session) const;
   bool starved(const Tenant& tenant) const;
   void note_drained(const Session& session);
+  void lend_to_who_came_back(const Tenant& tenant);
   void step_laggards(Tenant& tenant);
   void sync_leases(Tenant& tenant);
   void grant_lease(const Session& session);
   void end_leases(Tenant& tenant);
-  void tell_contended(const Domain& domain, bool contended);
-  bool tell_oversubscribed(const Domain& domain);
+  void tell_contended(Domain& domain, bool contended);
+  bool tell_oversubscribed(Domain& domain);
 
   // stopped.cpp: whose processes are stopped
   bool suspended(const Tenant& tenant) const { return tenant.suspended_until > now_; }
@@ -217,17 +272,27 @@ class Core {
   bool waits(const Tenant& tenant) const;
   bool others_wait(const Domain& domain) const;
   bool may_be_stopped(const Session& session) const;
-  void look_for_stopped();
+  void look_for_stopped(Gpu& gpu);
   void goes_on(Session& session);
   void drop_who_is_absent(Domain& domain);
   void take_from_stopped(Tenant& tenant);
   void evict_before_the_stop(Gpu& gpu);
+
+  // rest.cpp: who rests
+  static void join(Gpu& gpu, Session& session);
+  static void part(Gpu& gpu, Session& session);
+  void wake(Tenant& tenant);
+  void let_rest(Domain& domain);
+  bool may_rest(const Tenant& tenant) const;
+  bool has_nothing_under_way(const Session& session) const;
 
   // choice.cpp: who fits together
   enum class Reckoning : std::uint8_t { now, at_peak };
   void begin_choice(const Domain& domain, Reckoning reckoning = Reckoning::now) const;
   static void choose(Tenant& tenant, bool chosen);
   static bool fits(const Domain& domain);
+  static bool everybody_fits(const Domain& domain);
+  static void note_time(Domain& domain);
   static bool fits(const Tenant& newcomer);
   static std::vector<std::vector<Tenant*>> sets_of(const Domain& domain, std::vector<Tenant*> tenants);
 
@@ -237,11 +302,20 @@ class Core {
 
   // timing.cpp: how long
   void set_turn_length(Domain& domain) const;
+  static void reckon_handoff(Domain& domain);
+  template <class Is>
+  static std::vector<Tenant*> those(const Domain& domain, Is is);
   void watch_turn(const Domain& domain);
   bool idle_enough(const Tenant& tenant) const;
   void end_pause(Tenant& tenant);
-  void keep_credit();
-  void note_standing(const Domain& domain, bool contended, bool crowded) const;
+  void keep_credit(Tenant& tenant) const;
+  void add_credit(Tenant& tenant, Nanoseconds more) const;
+  void note_standing(Domain& domain, bool contended, bool crowded) const;
+  std::vector<double> shares(const Domain& domain) const;
+  Tenant::Part part_of(const Tenant& tenant) const;
+  bool as_reckoned(const Tenant& tenant) const;
+  Tenant::Stake stake_of(const Tenant& tenant) const;
+  bool said_host_short(const Session& session) const;
   void begin_burst(Tenant& tenant) const;
   bool must_come_home(const Tenant& tenant) const;
 
@@ -260,11 +334,12 @@ class Core {
   void refuse_the_last(const Gpu& gpu);
   void refuse(Session& session, Bytes host_most = {});
   bool is_promised_already(Session& session);
-  void answer_requests();
-  void notice_stuck();
+  void answer_requests(Gpu& gpu);
+  void notice_stuck(Gpu& gpu);
   Nanoseconds patience_for(Bytes moving) const;
 
   void settle();
+  void settle(Domain& domain);
   void arm_timer();
   void set_gate(Session& session, bool open);
   template <class Body>
@@ -274,10 +349,11 @@ class Core {
   Tuning tuning_;
   const Policy* policy_;
   State state_;
+  std::vector<Domain> domains_;
+  bool domains_changed_ = true;  // and are to be found anew: who uses which GPU has changed
   LeaseBook leases_;
   Epoch last_epoch_;
   std::uint64_t last_order_;
-  Nanoseconds credit_kept_{};  // up to when
   bool in_grace_ = false;
   Nanoseconds grace_until_{};
   Nanoseconds last_record_{};

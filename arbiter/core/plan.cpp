@@ -16,19 +16,21 @@ bool complete(const Tenant& tenant) {
   });
 }
 
-bool demands_nothing(const Tenant& tenant) {
-  return std::all_of(tenant.sessions.begin(), tenant.sessions.end(),
-                     [](const Session* session) { return demand_of(*session) == Bytes{}; });
+// And would not, if all ran.
+bool is_in_nobodys_way(const Tenant& tenant) {
+  return std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [](const Session* session) {
+    return demand_of(*session) == Bytes{} && (!on_gpu(session) || session->gpu->has_time_for_all);
+  });
 }
 
 }  // namespace
 
-std::vector<Core::Domain> Core::domains() {
+void Core::find_domains() {
   std::map<Gpu*, std::size_t> of_gpu;
   std::vector<Domain> all;
   for (auto& [uuid, gpu] : state_.gpus) {
     of_gpu[&gpu] = all.size();
-    all.push_back(Domain{.gpus = {&gpu}, .tenants = {}, .turn = {}});
+    all.emplace_back().gpus = {&gpu};
   }
   auto merge = [&](std::size_t into, std::size_t from) {
     for (Gpu* gpu : all[from].gpus) {
@@ -50,14 +52,26 @@ std::vector<Core::Domain> Core::domains() {
     all[*domain].tenants.push_back(&tenant);
   }
   std::erase_if(all, [](const Domain& domain) { return domain.tenants.empty(); });
-  return all;
+  std::size_t place = 0;
+  for (Domain& its : all) {
+    note_time(its);
+    for (Tenant* tenant : its.tenants) {
+      tenant->domain = static_cast<std::size_t>(&its - all.data());
+      tenant->place = place++;
+      if (tenant->awake) its.awake.push_back(tenant);
+      if (!tenant->awake && tenant->wants()) ++its.resting_waiters;
+      its.common.count(tenant->stake, 1);
+    }
+  }
+  domains_ = std::move(all);
+  domains_changed_ = false;
 }
 
 Core::Turn Core::turn_of(const Domain& domain) const {
   Turn turn;
   bool on_the_way = false;
   const Tenant* leader = nullptr;
-  for (const Tenant* tenant : domain.tenants) {
+  for (const Tenant* tenant : domain.awake) {
     if (!tenant->in_set()) continue;
     turn.began = std::max(turn.began, tenant->turn_began);
     if (tenant->phase == Phase::running) turn.begun = true;
@@ -75,7 +89,7 @@ TenantView Core::view(const Tenant& tenant) const {
   const Nanoseconds using_it = running ? now_ - tenant.busy_since : Nanoseconds{};
   return {.tenant = tenant.id,
           .claims = tenant.claims,
-          .credit = tenant.credit,
+          .credit = credit(tenant),
           .waited = tenant.phase == Phase::out ? now_ - tenant.waiting_since : tenant.waited,
           .interrupted = tenant.interrupted,
           .burst = std::max(tenant.burst, tenant.used + using_it),
@@ -93,54 +107,73 @@ void Core::plan(Domain& domain) {
   set_turn_length(domain);
   drop_who_may_not_go_on(domain);
   begin_choice(domain);
-  for (Tenant* tenant : domain.tenants) choose(*tenant, tenant->in_set());
+  for (Tenant* tenant : domain.awake) choose(*tenant, tenant->in_set());
   if (!fits(domain)) drop_who_no_longer_fits(domain, turn_of(domain));
 
-  const std::vector<Seen> waiting = waiting_in(domain);
   RunningSet running = running_set(domain);
+  if (!anybody_could_enter(domain, running)) return;
   bool goes_on = false;
-  for (const Seen& waiter : waiting) {
-    const bool changed = serve(domain, waiter, running);
+  for (Line line = line_of(domain); !line.empty(); line.pop()) {
+    Tenant* first = line.top().tenant;
+    const bool interruptible = running.interruptible;
+    const bool changed = serve(domain, {first, view(*first), line.top().comes_home}, running);
     goes_on = goes_on || running.goes_on;
     if (changed) running = running_set(domain);
+    if ((changed || running.interruptible != interruptible) && !anybody_could_enter(domain, running)) break;
   }
   if (goes_on && turn_of(domain).over) give_another_turn(domain);
 }
 
-// Who is next comes first: before all those whose job would be ended for its host memory.
-std::vector<Core::Seen> Core::waiting_in(const Domain& domain) {
-  begin_choice(domain);
-  for (Tenant* tenant : domain.tenants) choose(*tenant, true);
-  const bool everything_fits = fits(domain);
-  std::vector<std::pair<Rank, Seen>> line;
+// Most events change nothing about that, and who is next of many takes long to say. Nobody is passed over who
+// could enter; it may say so of one who cannot.
+bool Core::anybody_could_enter(const Domain& domain, const RunningSet& running) const {
+  const TurnView turn = view(domain, running.turn);
+  if (turn.over) return true;
+  const bool interruptible = running.turn.begun && running.interruptible;
+  for (const Seen& member : running.members) {
+    if (member.view.idle) return true;
+    if (interruptible && member.tenant->phase == Phase::running &&
+        policy_->peace_left(member.view, turn) == Nanoseconds{})
+      return true;
+  }
+  for (Tenant* tenant : domain.awake) {
+    if (tenant->phase != Phase::out || absent(*tenant)) continue;
+    choose(*tenant, true);
+    const bool could = fits(*tenant) || must_come_home(*tenant);
+    choose(*tenant, false);
+    if (could) return true;
+  }
+  const auto has_room = [](const Gpu* gpu) {
+    return gpu->timed == 0 && minus(gpu->usable, gpu->load) >= gpu->least_waiting;
+  };
+  return domain.resting_waiters > 0 && std::any_of(domain.gpus.begin(), domain.gpus.end(), has_room);
+}
+
+// Those that wait, who is next first: before all those whose job would be ended for its host memory. A choice
+// must have begun.
+Core::Line Core::line_of(const Domain& domain) {
+  const bool everything_fits = everybody_fits(domain);
+  std::vector<InLine> line;
   for (Tenant* tenant : domain.tenants) {
     if (tenant->phase != Phase::out || absent(*tenant)) continue;
-    const bool costs_nothing = !tenant->timed && ((demands_nothing(*tenant) && fits(*tenant)) ||
-                                                  (everything_fits && complete(*tenant)));
+    const bool costs_nothing =
+        !tenant->timed && (is_in_nobodys_way(*tenant) || (everything_fits && complete(*tenant)));
     if (!tenant->wants() && !costs_nothing) continue;
-    const Seen seen{tenant, view(*tenant), must_come_home(*tenant)};
-    if (const Nanoseconds barred = policy_->barred_for(seen.view, view(domain, {})); barred > Nanoseconds{}) {
+    const TenantView its = view(*tenant);
+    if (const Nanoseconds barred = policy_->barred_for(its, view(domain, {})); barred > Nanoseconds{}) {
       wake_at(now_ + barred);
       continue;
     }
-    line.emplace_back(policy_->rank(seen.view, view(domain, {})), seen);
+    line.push_back({tenant, must_come_home(*tenant), policy_->rank(its, view(domain, {})), its.waited});
   }
-  std::sort(line.begin(), line.end(), [](const auto& a, const auto& b) {
-    const auto before = [](const auto& entry) {
-      return std::tie(entry.second.comes_home, entry.first, entry.second.view.waited);
-    };
-    return before(a) != before(b) ? before(a) > before(b) : a.second.tenant->id < b.second.tenant->id;
-  });
-  std::vector<Seen> waiting;
-  for (const auto& [rank, seen] : line) waiting.push_back(seen);
-  return waiting;
+  return Line(std::less<InLine>(), std::move(line));
 }
 
 // Its members are chosen.
 Core::RunningSet Core::running_set(const Domain& domain) const {
   RunningSet running{.turn = turn_of(domain), .members = {}};
   begin_choice(domain);
-  for (Tenant* tenant : domain.tenants) {
+  for (Tenant* tenant : domain.awake) {
     if (!tenant->in_set()) continue;
     choose(*tenant, true);
     running.members.push_back({tenant, view(*tenant)});
@@ -167,12 +200,12 @@ void Core::sort_as_they_leave(std::vector<Seen>& members, const TurnView& turn) 
 // leave for want of memory, nobody stays longer than to the end of the turn.
 void Core::drop_who_no_longer_fits(Domain& domain, const Turn& turn) {
   std::vector<Seen> members;
-  for (Tenant* tenant : domain.tenants)
+  for (Tenant* tenant : domain.awake)
     if (tenant->chosen) members.push_back({tenant, view(*tenant)});
   sort_as_they_leave(members, view(domain, turn));
   std::reverse(members.begin(), members.end());
   for (const Seen& member : members) choose(*member.tenant, false);
-  bool first = !turn.over || std::none_of(domain.tenants.begin(), domain.tenants.end(),
+  bool first = !turn.over || std::none_of(domain.awake.begin(), domain.awake.end(),
                                           [this](const Tenant* tenant) { return starved(*tenant); });
   for (const Seen& member : members) {
     Tenant& tenant = *member.tenant;
@@ -190,7 +223,7 @@ void Core::drop_who_no_longer_fits(Domain& domain, const Turn& turn) {
 // others. Its tenant waits until it is heard of again.
 void Core::drop_who_does_not_answer(Domain& domain) {
   if (!others_wait(domain)) return;
-  for (Tenant* tenant : domain.tenants) {
+  for (Tenant* tenant : domain.awake) {
     if (tenant->phase != Phase::entering) continue;
     for (const Session* session : tenant->sessions) {
       if (!on_gpu(session) || !session->asked || session->ready || !session->told_all) continue;
@@ -209,7 +242,7 @@ void Core::drop_who_does_not_answer(Domain& domain) {
 
 // Who has had all that the policy allows, though perhaps nobody else wants the GPU.
 void Core::drop_who_may_not_go_on(Domain& domain) {
-  for (Tenant* tenant : domain.tenants) {
+  for (Tenant* tenant : domain.awake) {
     if (tenant->phase != Phase::running) continue;
     if (policy_->allowed_for(view(*tenant), view(domain, {})) <= Nanoseconds{}) leave(*tenant);
   }
@@ -238,6 +271,7 @@ bool Core::serve(Domain& domain, const Seen& waiting, RunningSet& running) {
   const Turn& turn = running.turn;
   choose(waiter, true);
   if (fits(waiter)) {
+    wake(waiter);
     const bool empty = running.members.empty();
     // Who gets in when the turn is over begins the next one.
     const bool leads = empty || (turn.over && waiter.wants());
@@ -288,7 +322,7 @@ bool Core::serve(Domain& domain, const Seen& waiting, RunningSet& running) {
       tenant->had = had;
     }
   }
-  if (interruption) waiter.credit -= policy_->price_of_interruption(view(domain, turn));
+  if (interruption) add_credit(waiter, -policy_->price_of_interruption(view(domain, turn)));
   enter(domain, waiter, turn.over || alone || interruption);
   waiter.interrupts = interruption;
   waiter.comes_home = waiting.comes_home && interruption;
@@ -297,7 +331,7 @@ bool Core::serve(Domain& domain, const Seen& waiting, RunningSet& running) {
 
 // Nobody has come in whom the turn's end was for: the policy lets those that run go on.
 void Core::give_another_turn(const Domain& domain) {
-  for (Tenant* tenant : domain.tenants) {
+  for (Tenant* tenant : domain.awake) {
     if (!tenant->in_set()) continue;
     tenant->turn_began = now_;
     tenant->waited = {};
@@ -308,7 +342,7 @@ void Core::give_another_turn(const Domain& domain) {
 // Beside the largest footprints that the others had in this turn. Ends the choice under way.
 bool Core::fits_at_peak(const Domain& domain, Tenant& newcomer) const {
   begin_choice(domain, Reckoning::at_peak);
-  for (Tenant* tenant : domain.tenants) choose(*tenant, tenant->in_set() || tenant == &newcomer);
+  for (Tenant* tenant : domain.awake) choose(*tenant, tenant->in_set() || tenant == &newcomer);
   return fits(newcomer);
 }
 

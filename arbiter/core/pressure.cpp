@@ -2,6 +2,7 @@
 // How much host memory evictions may need, told ahead of time: getting it takes longer than they do.
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "arbiter/core/actions.h"
 
@@ -25,22 +26,25 @@ Bytes round_up(Bytes size, Bytes step) { return {(size.count + step.count - 1) /
 // At most all that the GPU lacks for everybody has to leave of one tenant: of its first sessions first, as
 // evict() takes it. A little more is evicted for one that grows.
 void Core::expect_evictions(Gpu& gpu) {
-  Bytes demand;
-  bool shared = false;
-  for (Session* session : gpu.sessions) {
+  Bytes demand = gpu.resting;
+  for (const Session* session : gpu.awake)
     demand += std::max(demand_of(*session), promised(*session)) + session->settling;
-    shared = shared || session->tenant != gpu.sessions.front()->tenant;
-  }
+  const bool shared = std::any_of(gpu.sessions.begin(), gpu.sessions.end(), [&](const Session* session) {
+    return session->tenant != gpu.sessions.front()->tenant;
+  });
   const Bytes ahead = growth_ahead(gpu);
   const bool pressure = shared && demand + ahead > gpu.usable - Bytes{gpu.usable.count / kLastPart};
   const Bytes of_one = pressure ? std::max(minus(demand + ahead, gpu.usable), tuning_.evict_step) : Bytes{};
-  for (const Session* session : gpu.sessions)
+  const std::vector<Session*>& told =
+      std::exchange(gpu.expected, of_one) == of_one ? gpu.awake : gpu.sessions;
+  for (const Session* session : told)
     session->tenant->to_leave = suspended(*session->tenant) ? Bytes{~0ull} : of_one;
-  for (Session* session : gpu.sessions) {
+  for (Session* session : told) {
     if (session->stopped) continue;  // others of its tenant leave in its stead
     const Bytes its = std::min(session->use.swappable, session->tenant->to_leave);
     session->tenant->to_leave -= its;
     tell_host(*session, its);
+    if (session->less_host_since != Nanoseconds{}) wake(*session->tenant);
   }
 }
 
@@ -55,12 +59,14 @@ void Core::tell_host(Session& session, Bytes need) {
   if (session.less_host_since != Nanoseconds{}) {
     const Nanoseconds due = session.less_host_since + tuning_.host_calm;
     wake_at(due);
-    if (now_ < due) need = session.told_host;
+    if (now_ < due)
+      need = session.told_host;
+    else
+      session.less_host_since = {};
   }
   if (need == session.told_host && sharers <= session.told_sharers) return;
   session.told_host = need;
   session.told_sharers = sharers;
-  session.less_host_since = {};
   send(session, Prepare{.host = need, .sharers = sharers});
 }
 

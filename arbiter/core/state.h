@@ -30,13 +30,22 @@ struct Gpu {
   Nanoseconds drained{};  // when a tenant last ended a turn here
 
   std::vector<Session*> sessions;  // that use it, by their numbers
+  // Of tenants that are awake, and what the others need and pin, and their contexts; see rest.cpp.
+  std::vector<Session*> awake;
+  Bytes resting;
+  Bytes resting_pinned;
+  Bytes resting_contexts;
 
-  Bytes usable;  // as of this step
+  Bytes usable;    // as of this step
+  Bytes reckoned;  // what was usable when the length of turns was reckoned
+  Bytes expected;  // evictions of one tenant, as its sessions were told
   // Scratch of the planner, see choice.cpp.
   Bytes load;
   Bytes least;
-  unsigned members = 0;  // tenants that are chosen there
-  unsigned timed = 0;    // of those, whose time is ruled
+  Bytes least_waiting;           // that one of those adds that wait
+  unsigned members = 0;          // tenants that are chosen there
+  unsigned timed = 0;            // of those, whose time is ruled
+  bool has_time_for_all = true;  // if all that use it were chosen
 };
 
 struct Session {
@@ -48,6 +57,7 @@ struct Session {
   bool told_growth = false;  // since it came back it has not asked, and may have told growth not granted yet
   bool growth_counted = false;  // what it asks for it told as it came back: it counts as promised already
   bool expected = false;        // the grace after a restart lasts until what it has is known
+  Nanoseconds unknown_since{};  // it came back then, and may be at work until it drains; zero: it is known
 
   MemoryUse use;                        // as told, growth that it waits for included
   Bytes allowed;                        // may be resident; what it was told, or is about to be told
@@ -97,6 +107,12 @@ struct Session {
   // Scratch of the planner, see choice.cpp.
   Bytes needs;
   Bytes keeps;
+  // The same as the length of turns was reckoned from it.
+  struct Part {
+    Bytes needs;
+    Bytes keeps;
+    bool operator==(const Part&) const = default;
+  } reckoned;
 
   bool stuck(Nanoseconds now) const { return stopped || stuck_until > now; }
 };
@@ -114,6 +130,7 @@ struct Tenant {
   Bytes cap;       // on the footprint, per GPU; zero: none
   Bytes host_cap;  // on the host memory for swap, over all GPUs; zero: none
   Claims claims;
+  bool timed = false;  // by the policy's rules_time()
   Phase phase = Phase::out;
   std::vector<Session*> sessions;
   Epoch epoch;              // of its last turn, or of its first to come
@@ -145,15 +162,38 @@ struct Tenant {
   Nanoseconds brought_home{};  // when the last turn ended for which it did; zero: none yet
   bool idled = false;          // it was put out since it was idle, and has not asked for the GPU again
   unsigned long_pauses = 0;    // so many pauses in a row were long, see policy/idleness.h
-  Nanoseconds credit{};        // as the policy reckons it
-  Standing standing;           // for that, since the last step
+  Nanoseconds credit{};        // as the policy reckons it, at:
+  Nanoseconds credit_kept{};
+  Standing standing;  // since then
 
   bool taken = false;             // leaving: its lease was taken since its processes are stopped
   Nanoseconds suspended_until{};  // it is about to be stopped, or is, until it is seen to be
 
+  bool awake = true;       // see rest.cpp
+  std::size_t domain = 0;  // see Core::Domain, and its place there
+  std::size_t place = 0;
+
+  // What the length of turns was reckoned from, and what the others' shares.
+  struct Part {
+    bool waits = false;
+    struct Turns {
+      bool takes = false;
+      Nanoseconds seen{};
+      Nanoseconds expected{};
+      bool operator==(const Turns&) const = default;
+    } turns;
+    bool operator==(const Part&) const = default;
+  } reckoned;
+  struct Stake {
+    bool enters = false;
+    bool holds = false;     // a lease
+    bool competes = false;  // a part of the time is due to it
+    bool operator==(const Stake&) const = default;
+  } stake;
+  double due = 0;  // that part
+
   // Scratch of the planner.
   bool chosen = false;
-  bool timed = false;
   Bytes to_leave;
 
   bool in_set() const { return phase == Phase::entering || phase == Phase::running; }

@@ -29,6 +29,7 @@ void Core::on(const Looked& event) {
 void Core::on(const Suspend& event) {
   const auto tenant = state_.tenants.find(event.tenant);
   if (tenant == state_.tenants.end()) return;
+  wake(tenant->second);
   tenant->second.suspended_until = event.suspended ? now_ + tuning_.suspend_notice : Nanoseconds{};
 }
 
@@ -47,8 +48,8 @@ bool Core::waits(const Tenant& tenant) const {
 }
 
 bool Core::others_wait(const Domain& domain) const {
-  return std::any_of(domain.tenants.begin(), domain.tenants.end(),
-                     [this](const Tenant* tenant) { return waits(*tenant); });
+  return domain.resting_waiters > 0 || std::any_of(domain.awake.begin(), domain.awake.end(),
+                                                   [this](const Tenant* tenant) { return waits(*tenant); });
 }
 
 bool Core::may_be_stopped(const Session& session) const {
@@ -61,25 +62,25 @@ bool Core::may_be_stopped(const Session& session) const {
 }
 
 // Most answers come before the first look.
-void Core::look_for_stopped() {
-  for (auto& [id, session] : state_.sessions) {
-    if (suspended(*session.tenant)) wake_at(session.tenant->suspended_until);
-    if (!may_be_stopped(session)) {
-      session.looked = {};
+void Core::look_for_stopped(Gpu& gpu) {
+  for (Session* session : gpu.awake) {
+    if (suspended(*session->tenant)) wake_at(session->tenant->suspended_until);
+    if (!may_be_stopped(*session)) {
+      session->looked = {};
       continue;
     }
-    if (session.looked == Nanoseconds{}) session.looked = now_;
-    if (now_ - session.looked >= tuning_.look) {
-      session.looked = now_;
-      actions_.emplace_back(Look{.session = id});
+    if (session->looked == Nanoseconds{}) session->looked = now_;
+    if (now_ - session->looked >= tuning_.look) {
+      session->looked = now_;
+      actions_.emplace_back(Look{.session = session->id});
     }
-    wake_at(session.looked + tuning_.look);
+    wake_at(session->looked + tuning_.look);
   }
 }
 
 // Who is stopped as a whole, cannot become ready or is about to be stopped gives up its place.
 void Core::drop_who_is_absent(Domain& domain) {
-  for (Tenant* tenant : domain.tenants) {
+  for (Tenant* tenant : domain.awake) {
     if (tenant->phase == Phase::out && absent(*tenant))
       tenant->waiting_since = now_;  // it does not wait meanwhile
     if (!tenant->in_set()) continue;
@@ -106,7 +107,7 @@ void Core::take_from_stopped(Tenant& tenant) {
 // Whoever comes while it is stopped may need the room, and could not get it any more. What another process of
 // the tenant may need for its turn to end stays.
 void Core::evict_before_the_stop(Gpu& gpu) {
-  for (Session* session : gpu.sessions) {
+  for (Session* session : gpu.awake) {
     const Tenant& tenant = *session->tenant;
     if (!suspended(tenant) || !drained(*session) || session->stuck(now_)) continue;
     if (tenant.phase == Phase::leaving && session->wants && still_drains(tenant)) continue;

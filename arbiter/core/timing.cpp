@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long: the length of turns, what tenants have earned of interruptions, how long idleness is borne.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "arbiter/core/actions.h"
@@ -12,6 +13,7 @@ namespace {
 constexpr std::chrono::milliseconds kIdleNews{100};
 constexpr std::chrono::seconds kHomeNews{3};
 constexpr std::chrono::microseconds kLeastNap{1};
+constexpr std::chrono::hours kLongestNap{24};
 // What a tenant's way in takes is guessed from its size before it has been seen: bytes a second.
 constexpr std::uint64_t kGuessedSpeed = 50'000'000'000;
 
@@ -31,83 +33,157 @@ Nanoseconds expected_handoff(const Tenant& tenant) {
   return std::chrono::milliseconds(size.count / (kGuessedSpeed / 1000));
 }
 
-// A handoff to a running set takes about as long as the longest of its members'.
+Tenant::Part Core::part_of(const Tenant& tenant) const {
+  const bool waiting = waits(tenant) && !tenant.taken;
+  return {.waits = waiting,
+          .turns = {.takes = waiting || (tenant.phase != Phase::out && !tenant.taken),
+                    .seen = tenant.handoff,
+                    .expected = expected_handoff(tenant)}};
+}
+
+// Whether nothing about it has changed since the length of turns was reckoned. A choice must have begun.
+bool Core::as_reckoned(const Tenant& tenant) const {
+  return tenant.reckoned == part_of(tenant) &&
+         std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [](const Session* session) {
+           return !on_gpu(session) ||
+                  session->reckoned == Session::Part{.needs = session->needs, .keeps = session->keeps};
+         });
+}
+
+template <class Is>
+std::vector<Tenant*> Core::those(const Domain& domain, Is is) {
+  std::vector<Tenant*> tenants;
+  std::copy_if(domain.tenants.begin(), domain.tenants.end(), std::back_inserter(tenants),
+               [&](const Tenant* tenant) { return is(tenant->reckoned); });
+  return tenants;
+}
+
+// Anew only where something has changed from which it follows.
 void Core::set_turn_length(Domain& domain) const {
-  std::vector<Tenant*> waiting;
-  std::vector<Tenant*> taking_turns;
-  for (Tenant* tenant : domain.tenants) {
-    if (tenant->taken || (tenant->phase == Phase::out && !waits(*tenant))) continue;
-    if (tenant->phase == Phase::out) waiting.push_back(tenant);
-    taking_turns.push_back(tenant);
+  begin_choice(domain);
+  Domain::Stale& stale = domain.stale;
+  for (Gpu* gpu : domain.gpus)
+    if (std::exchange(gpu->reckoned, gpu->usable) != gpu->usable) stale.needs = true;
+  for (Tenant* tenant : domain.awake) {
+    const Tenant::Part part = part_of(*tenant);
+    const Tenant::Part before = std::exchange(tenant->reckoned, part);
+    if (part.waits != before.waits) stale.waiting = true;
+    if (part.turns != before.turns) stale.turns = true;
+    for (Session* session : tenant->sessions) {
+      const Session::Part its{.needs = session->needs, .keeps = session->keeps};
+      if (std::exchange(session->reckoned, its) != its) stale.needs = true;
+    }
   }
+  if (stale == Domain::Stale{false, false, false}) return;
+
+  if (stale.needs) domain.sets = static_cast<unsigned>(sets_of(domain, domain.tenants).size());
+  if (stale.needs || stale.turns) reckon_handoff(domain);
+  if (stale.needs || stale.waiting) {
+    const std::vector<Tenant*> waiting = those(domain, [](const auto& part) { return part.waits; });
+    domain.waiting_sets = static_cast<unsigned>(sets_of(domain, waiting).size());
+    for (Gpu* gpu : domain.gpus) gpu->least_waiting = gpu->least;
+  }
+  stale = {false, false, false};
+  domain.turn = policy_->length(tuning_.turns, domain.handoff, domain.waiting_sets);
+  for (Gpu* gpu : domain.gpus) gpu->turn = domain.turn;
+}
+
+// A handoff to a running set takes about as long as the longest of its members'.
+void Core::reckon_handoff(Domain& domain) {
   Mean seen;
   Mean expected;
-  begin_choice(domain);
-  for (const std::vector<Tenant*>& set : sets_of(domain, taking_turns)) {
+  const std::vector<Tenant*> all = those(domain, [](const auto& part) { return part.turns.takes; });
+  for (const std::vector<Tenant*>& set : sets_of(domain, all)) {
     Nanoseconds longest{};
     Nanoseconds longest_seen{};
     for (const Tenant* tenant : set) {
-      longest_seen = std::max(longest_seen, tenant->handoff);
-      longest = std::max(longest, expected_handoff(*tenant));
+      longest_seen = std::max(longest_seen, tenant->reckoned.turns.seen);
+      longest = std::max(longest, tenant->reckoned.turns.expected);
     }
     expected.add(longest);
     if (longest_seen > Nanoseconds{}) seen.add(longest_seen);
   }
-  domain.turn = policy_->length(tuning_.turns, expected.value(),
-                                static_cast<unsigned>(sets_of(domain, waiting).size()));
-  const auto sets = static_cast<unsigned>(sets_of(domain, domain.tenants).size());
-  for (Tenant* tenant : domain.tenants) {
-    tenant->standing.sets = sets;
-    tenant->standing.turn = domain.turn.length;
-  }
-  for (Gpu* gpu : domain.gpus) {
-    gpu->turn = domain.turn;
-    if (seen.count > 0) gpu->handoff = seen.value();
-  }
+  domain.handoff = expected.value();
+  if (seen.count == 0) return;
+  for (Gpu* gpu : domain.gpus) gpu->handoff = seen.value();
 }
 
-// Brings every tenant's credit up to now, by the state that has been since the last event.
-void Core::keep_credit() {
-  for (auto& [id, tenant] : state_.tenants)
-    tenant.credit = policy_->credit_after(tenant.credit, tenant.standing, now_ - credit_kept_);
-  credit_kept_ = now_;
+Nanoseconds Core::credit(const Tenant& tenant) const {
+  if (tenant.credit_kept == now_) return tenant.credit;
+  return policy_->credit_after(tenant.credit, tenant.standing, now_ - tenant.credit_kept);
 }
 
-// What counts for the credit until the next event.
-void Core::note_standing(const Domain& domain, bool contended, bool crowded) const {
-  auto has = [this](const Tenant* tenant) {
-    return tenant->phase == Phase::running || tenant->phase == Phase::leaving
-               ? leases_.holds(tenant->id)
-               : tenant->phase == Phase::entering;
-  };
-  unsigned holders = 0;
-  unsigned leases = 0;
-  bool counted = crowded;
+// Brings it up to now, before what it follows from changes.
+void Core::keep_credit(Tenant& tenant) const {
+  tenant.credit = credit(tenant);
+  tenant.credit_kept = now_;
+}
+
+// And keeps it within the policy's bounds.
+void Core::add_credit(Tenant& tenant, Nanoseconds more) const {
+  keep_credit(tenant);
+  tenant.credit = policy_->credit_after(tenant.credit + more, tenant.standing, {});
+}
+
+Tenant::Stake Core::stake_of(const Tenant& tenant) const {
+  const bool enters = tenant.phase == Phase::entering;
+  const bool in_turn = tenant.phase == Phase::running || tenant.phase == Phase::leaving;
+  const bool holds = in_turn && leases_.holds(tenant.id);
+  return {
+      .enters = enters, .holds = holds, .competes = enters || holds || (tenant.wants() && !absent(tenant))};
+}
+
+// What part of the time is due to each of its tenants.
+std::vector<double> Core::shares(const Domain& domain) const {
   std::vector<Claims> competing;
-  for (const Tenant* tenant : domain.tenants) {
-    const bool its = has(tenant);
-    holders += its ? 1 : 0;
-    leases += its && tenant->phase != Phase::entering ? 1 : 0;
-    counted = counted || tenant->timed;
-    if (its || (tenant->wants() && !absent(*tenant))) competing.push_back(tenant->claims);
+  for (const Tenant* tenant : domain.tenants)
+    if (tenant->stake.competes) competing.push_back(tenant->claims);
+  const std::vector<double> theirs = policy_->shares(competing);
+  auto next = theirs.begin();
+  std::vector<double> all;
+  for (const Tenant* tenant : domain.tenants) all.push_back(tenant->stake.competes ? *next++ : 0);
+  return all;
+}
+
+// What counts for the credit until it changes.
+void Core::note_standing(Domain& domain, bool contended, bool crowded) const {
+  Domain::Common common = domain.common;
+  common.contended = contended;
+  common.counted = crowded || domain.timed;
+  common.sets = domain.sets;
+  common.turn = domain.turn.length;
+  for (Tenant* tenant : domain.awake) {
+    const Tenant::Stake before = std::exchange(tenant->stake, stake_of(*tenant));
+    common.count(tenant->stake, 1);
+    common.count(before, -1);
+    if (tenant->stake.competes != before.competes) domain.shared = false;
   }
-  const std::vector<double> shares = policy_->shares(competing);
-  auto next = shares.begin();
-  for (Tenant* tenant : domain.tenants) {
-    Standing& standing = tenant->standing;
-    const bool its = has(tenant);
-    const bool wants = tenant->wants() && !absent(*tenant);
+  const bool shared = std::exchange(domain.shared, true);
+  if (!shared) {
+    const std::vector<double> due = shares(domain);
+    for (std::size_t i = 0; i < due.size(); ++i) domain.tenants[i]->due = due[i];
+  }
+  const bool same = std::exchange(domain.common, common) == common && shared;
+  for (Tenant* tenant : same ? domain.awake : domain.tenants) {
+    const Tenant::Stake& stake = tenant->stake;
+    Standing standing;
     standing.pauses = tenant->phase == Phase::out && !tenant->wants();
     standing.comes_in = contended && tenant->phase == Phase::entering;
-    standing.pays = contended && its && !standing.comes_in;
+    standing.pays = contended && stake.holds;
     standing.overuses = standing.pays && tenant->phase == Phase::leaving;
-    standing.holders = holders;
-    standing.due = its || wants ? *next++ : 0;
-    standing.share = contended ? standing.due : 0;
-    standing.counted = counted;
-    standing.holds = its && tenant->phase != Phase::entering;
-    standing.leases = leases;
+    standing.sets = common.sets;
+    standing.turn = common.turn;
+    standing.holders = common.entering + common.leases;
+    standing.due = tenant->due;
+    standing.share = contended ? tenant->due : 0;
+    standing.counted = common.counted;
+    standing.holds = stake.holds;
+    standing.leases = common.leases;
     standing.limit = tenant->claims.limit;
+    if (standing == tenant->standing) continue;
+    keep_credit(*tenant);
+    tenant->standing = standing;
+    add_credit(*tenant, {});
   }
 }
 
@@ -117,27 +193,31 @@ void Core::note_standing(const Domain& domain, bool contended, bool crowded) con
 bool Core::must_come_home(const Tenant& tenant) const {
   const bool may = tenant.brought_home == Nanoseconds{} || now_ - tenant.brought_home >= tuning_.home_pause;
   return may && tenant.phase == Phase::out &&
-         std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [this](const Session* session) {
-           return on_gpu(session) && session->host_short != Nanoseconds{} &&
-                  now_ - session->host_short < kHomeNews;
-         });
+         std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
+                     [this](const Session* session) { return on_gpu(session) && said_host_short(*session); });
+}
+
+bool Core::said_host_short(const Session& session) const {
+  return session.host_short != Nanoseconds{} && now_ - session.host_short < kHomeNews;
 }
 
 // Wakes the arbiter when the turn is over, or may be interrupted, and somebody waits; and when one that runs
 // has had all it may have.
 void Core::watch_turn(const Domain& domain) {
-  for (const Tenant* tenant : domain.tenants) {
+  for (const Tenant* tenant : domain.awake) {
     if (tenant->phase != Phase::running) continue;
     const Nanoseconds allowed = policy_->allowed_for(view(*tenant), view(domain, {}));
-    if (allowed < std::chrono::hours(24)) wake_at(now_ + std::max<Nanoseconds>(allowed, kLeastNap));
+    if (allowed < kLongestNap) wake_at(now_ + std::max<Nanoseconds>(allowed, kLeastNap));
   }
   const Turn turn = turn_of(domain);
-  auto still_waits = [this](const Tenant* tenant) { return waits(*tenant) || starved(*tenant); };
-  if (!turn.begun || std::none_of(domain.tenants.begin(), domain.tenants.end(), still_waits)) return;
+  const bool any_starved = std::any_of(domain.awake.begin(), domain.awake.end(),
+                                       [this](const Tenant* tenant) { return starved(*tenant); });
+  if (!turn.begun || (!any_starved && !others_wait(domain))) return;
   wake_at(now_ + turn.left);
-  for (const Tenant* tenant : domain.tenants)
+  for (const Tenant* tenant : domain.awake)
     if (tenant->phase == Phase::running)
-      wake_at(now_ + policy_->peace_left(view(*tenant), view(domain, turn)));
+      wake_at(now_ +
+              std::min<Nanoseconds>(policy_->peace_left(view(*tenant), view(domain, turn)), kLongestNap));
 }
 
 bool Core::idle_enough(const Tenant& tenant) const {

@@ -19,9 +19,10 @@ Nanoseconds idle_time(const Tenant& tenant) {
 }  // namespace
 
 void Core::enter(Domain& domain, Tenant& tenant, bool leads) {
+  wake(tenant);
   Turn turn = turn_of(domain);
   if (leads)
-    for (Tenant* other : domain.tenants) other->leads = false;
+    for (Tenant* other : domain.awake) other->leads = false;
   tenant.leads = leads;
   tenant.phase = Phase::entering;
   tenant.entered = now_;
@@ -49,7 +50,7 @@ void Core::enter(Domain& domain, Tenant& tenant, bool leads) {
 }
 
 void Core::open_ready(Domain& domain) {
-  for (Tenant* tenant : domain.tenants) {
+  for (Tenant* tenant : domain.awake) {
     if (tenant->phase != Phase::entering) continue;
     auto ready = [](const Session* session) { return !on_gpu(session) || session->ready; };
     if (!std::all_of(tenant->sessions.begin(), tenant->sessions.end(), ready)) continue;
@@ -62,7 +63,7 @@ void Core::open_ready(Domain& domain) {
 bool Core::waits_for_drain(const Tenant& tenant) const {
   return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [&](const Session* session) {
     if (!on_gpu(session)) return false;
-    const std::vector<Session*>& here = session->gpu->sessions;
+    const std::vector<Session*>& here = session->gpu->awake;
     return std::any_of(here.begin(), here.end(), [&](const Session* other) {
       const Tenant& its = *other->tenant;
       return (tenant.timed || its.timed) && its.phase == Phase::leaving && !other->released &&
@@ -91,7 +92,7 @@ void Core::open(Domain& domain, Tenant& tenant) {
 // The turn begins as its leader's gates open. One that was interrupted goes on; and whoever goes on running
 // beside an interruption does so in the turn that was.
 void Core::begin_turn(Domain& domain, Tenant& leader) {
-  for (Tenant* member : domain.tenants) {
+  for (Tenant* member : domain.awake) {
     if (!member->in_set() || (leader.interrupts && member != &leader)) continue;
     member->turn_began = now_ - leader.had;
     for (Session* session : member->sessions) session->peak = session->use.footprint();
@@ -125,11 +126,7 @@ void Core::leave(Tenant& tenant) {
       session->allowed = std::min(session->allowed, session->use.resident);
     return;
   }
-  tenant.phase = Phase::leaving;
-  tenant.left = now_;
-  tenant.step_at = now_ + tuning_.step_after;
-  tenant.step_pause = tuning_.step_pause;
-  tenant.step_took = {};
+  begin_to_leave(tenant);
   for (Session* session : tenant.sessions) {
     set_gate(*session, false);
     session->idle = {};
@@ -139,6 +136,14 @@ void Core::leave(Tenant& tenant) {
   }
   wake_at(now_ + tuning_.patience);
   finish_leaving(tenant);
+}
+
+void Core::begin_to_leave(Tenant& tenant) const {
+  tenant.phase = Phase::leaving;
+  tenant.left = now_;
+  tenant.step_at = now_ + tuning_.step_after;
+  tenant.step_pause = tuning_.step_pause;
+  tenant.step_took = {};
 }
 
 void Core::revoke(Session& session) {
@@ -154,8 +159,8 @@ void Core::revoke(Session& session) {
 bool Core::at_work(const Session& session) const {
   const Tenant& tenant = *session.tenant;
   if (!on_gpu(&session)) return false;
-  return tenant.phase == Phase::running ||
-         (tenant.phase == Phase::leaving && !session.released && leases_.holds(tenant.id));
+  const bool had_turn = session.unknown_since != Nanoseconds{} || leases_.holds(tenant.id);
+  return tenant.phase == Phase::running || (tenant.phase == Phase::leaving && !session.released && had_turn);
 }
 
 // It asks for memory while its turn ends.
@@ -206,6 +211,18 @@ void Core::note_drained(const Session& session) {
   tenant.changed = now_;
   const Nanoseconds pause = 2 * (session.stepped ? took : tenant.step_took);
   tenant.step_at = std::max(tenant.step_at, now_ + std::max(tenant.step_pause, pause));
+}
+
+// Who came back and neither drains nor is stopped is at work: the tenant's lease was taken while it was
+// stopped, and whoever took it is gone, or its connection was. It has the lease until it has drained.
+void Core::lend_to_who_came_back(const Tenant& tenant) {
+  if (tenant.phase != Phase::leaving) return;
+  for (const Session* session : tenant.sessions) {
+    if (session->unknown_since == Nanoseconds{} || session->stopped) continue;
+    const Nanoseconds due = session->unknown_since + tuning_.look + tuning_.step_after;  // has been looked at
+    wake_at(due);
+    if (now_ >= due) grant_lease(*session);
+  }
 }
 
 // One submission of each thread at a time: who goes further than the others wait for has to be waited for
@@ -280,16 +297,19 @@ void Core::grant_lease(const Session& session) {
 
 void Core::end_leases(Tenant& tenant) {
   std::vector<std::pair<LeaseKey, Epoch>> ended;
-  for (const auto& [key, lease] : leases_.open())
-    if (key.tenant == tenant.id) ended.emplace_back(key, lease.epoch);
+  const auto& open = leases_.open();
+  for (auto it = open.lower_bound({.tenant = tenant.id, .gpu = {}, .step = {}});
+       it != open.end() && it->first.tenant == tenant.id; ++it)
+    ended.emplace_back(it->first, it->second.epoch);
   for (const auto& [key, epoch] : ended) {
     leases_.release(key, now_);
     actions_.emplace_back(RecordLease{.grant = false, .key = key, .epoch = epoch, .at = now_});
   }
 }
 
-void Core::tell_contended(const Domain& domain, bool contended) {
-  for (Tenant* tenant : domain.tenants)
+void Core::tell_contended(Domain& domain, bool contended) {
+  const bool same = std::exchange(domain.contended, contended) == contended;
+  for (Tenant* tenant : same ? domain.awake : domain.tenants)
     for (Session* session : tenant->sessions) {
       if (!on_gpu(session) || session->contended == contended) continue;
       session->contended = contended;
@@ -302,14 +322,11 @@ void Core::tell_contended(const Domain& domain, bool contended) {
 
 // Some turn will have to end then, and waits for what is queued. Nobody can tell when: a tenant that has
 // memory elsewhere comes back without warning.
-bool Core::tell_oversubscribed(const Domain& domain) {
+bool Core::tell_oversubscribed(Domain& domain) {
   begin_choice(domain);
-  for (Tenant* tenant : domain.tenants) choose(*tenant, true);
-  const bool limited = std::any_of(domain.tenants.begin(), domain.tenants.end(), [](const Tenant* tenant) {
-    return tenant->timed && tenant->claims.limit < 1;
-  });
-  const bool oversubscribed = limited || (domain.tenants.size() > 1 && !fits(domain));
-  for (Tenant* tenant : domain.tenants)
+  const bool oversubscribed = domain.limited || (domain.tenants.size() > 1 && !everybody_fits(domain));
+  const bool same = std::exchange(domain.oversubscribed, oversubscribed) == oversubscribed;
+  for (Tenant* tenant : same ? domain.awake : domain.tenants)
     for (Session* session : tenant->sessions) {
       if (!on_gpu(session) || session->oversubscribed == oversubscribed) continue;
       session->oversubscribed = oversubscribed;

@@ -34,7 +34,9 @@ bool Policy::interrupts(const TenantView& /*waiting*/, const TenantView& /*runni
 
 Nanoseconds Policy::price_of_interruption(const TurnView& /*turn*/) const { return {}; }
 
-Nanoseconds Policy::peace_left(const TenantView& /*running*/, const TurnView& /*turn*/) const { return {}; }
+Nanoseconds Policy::peace_left(const TenantView& /*running*/, const TurnView& /*turn*/) const {
+  return Nanoseconds::max();
+}
 
 bool Policy::rules_time(const Claims& /*claims*/) const { return false; }
 

@@ -27,6 +27,7 @@ struct Claims {
   double request = 0;
   double limit = 1;
   bool timed = false;  // they count also while memory suffices for all
+  bool operator==(const Claims&) const = default;
 };
 
 struct TenantView {
@@ -70,6 +71,7 @@ struct Standing {
   unsigned leases = 0;   // tenants that have one, on its GPUs
   double due = 0;        // its part of the time, by shares(), of those that have a lease or ask for one
   double limit = 1;      // of its Claims
+  bool operator==(const Standing&) const = default;
 };
 
 // The higher one goes first; of two that are equal, the tenant with the lower number.
@@ -96,9 +98,9 @@ class Policy {
   // comes first.
   virtual bool goes_on(const TenantView& running, const TenantView& waiting, const TurnView& turn) const;
 
-  // Whether `waiting` ends the turn of `running` before it is over; by default nobody does. Where one would
-  // end nobody's turn, none that ranks lower would. And what it pays for that, and for how long from now on
-  // nobody may at all: zero, it may be asked at any time.
+  // Whether `waiting` ends the turn of `running` before it is over; by default nobody ever does. Where one
+  // would end nobody's turn, none that ranks lower would. And what it pays for that, and for how long from
+  // now on nobody may at all: zero, it may be asked at any time.
   virtual bool interrupts(const TenantView& waiting, const TenantView& running, const TurnView& turn) const;
   virtual Nanoseconds price_of_interruption(const TurnView& turn) const;
   virtual Nanoseconds peace_left(const TenantView& running, const TurnView& turn) const;

@@ -131,7 +131,7 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
   json["highest_footprint_bytes"] = figures.footprint.count;
   json["highest_resident_bytes"] = figures.resident.count;
   json["wants"] = tenant != nullptr && tenant->wants();
-  json["credit_seconds"] = tenant == nullptr ? 0 : seconds(tenant->credit);
+  json["credit_seconds"] = tenant == nullptr ? 0 : seconds(core.credit(*tenant));
   json["epoch"] = tenant == nullptr ? 0 : tenant->epoch.value;
   bool overdue = tenant != nullptr && tenant->phase == Phase::leaving;
   json["leaving_seconds"] = overdue ? seconds(view.now - tenant->left) : 0.0;

@@ -130,7 +130,8 @@ TEST_CASE("Processes that are stopped and go on") {
     scenario.stops = true;
     scenario.gpus = *rc::gen::inRange(1u, 3u);
     scenario.deaths = *rc::gen::arbitrary<bool>();
-    scenario.pins = *rc::gen::arbitrary<bool>();
+    scenario.restarts = *rc::gen::arbitrary<bool>() ? *rc::gen::inRange(1u, 4u) : 0u;
+    scenario.pins = scenario.restarts == 0 && *rc::gen::arbitrary<bool>();
     scenario.entangled = *rc::gen::arbitrary<bool>();
     scenario.lockstep = !scenario.entangled && *rc::gen::arbitrary<bool>();
     return scenario;

@@ -68,6 +68,7 @@ struct World::Client {
   Nanoseconds restored_at{};
   bool stopped = false;
   Nanoseconds went_on{};
+  Nanoseconds came_back{};                     // to an arbiter that had begun anew
   std::vector<std::function<void()>> put_off;  // until it goes on
   // Puts off what a stopped process cannot do.
   bool puts_off(std::function<void()> what) {
@@ -150,10 +151,16 @@ void World::perform(const Actions& actions) {
       if (client->id == id) return client.get();
     return nullptr;
   };
-  // Whose lease was taken while stopped has it again as it goes on, until it has drained.
+  // Whose lease was taken while stopped has it again as it goes on, until it has drained, also from an
+  // arbiter that knows nothing of that.
   const auto taken = [this](TenantId id) {
     const auto tenant = core_->state().tenants.find(id);
     return tenant != core_->state().tenants.end() && tenant->second.taken;
+  };
+  const auto came_back = [this](TenantId id) {
+    const std::vector<Session*>& its = core_->state().tenants.at(id).sessions;
+    return std::any_of(its.begin(), its.end(),
+                       [](const Session* session) { return session->unknown_since != Nanoseconds{}; });
   };
   for (const Action& action : actions) {
     note_decision(action);
@@ -190,7 +197,8 @@ void World::perform(const Actions& actions) {
         must(written_.grant(lease->key, lease->epoch, lease->at), "a lease granted twice");
         for (const auto& [key, client] : clients_)
           must(client->tenant != lease->key.tenant || client->use.resident >= client->granted() ||
-                   requested_.count(client->tenant) != 0 || taken(client->tenant),
+                   requested_.count(client->tenant) != 0 || taken(client->tenant) ||
+                   came_back(client->tenant),
                "a lease that nobody asked for, and that costs");
       } else {
         must(written_.release(lease->key, lease->at), "a lease released that was not granted");
@@ -221,6 +229,7 @@ void World::perform(const Actions& actions) {
 
 // What must hold at every moment.
 void World::check() {
+  must(core_->consistent(), "what is kept for speed is not what there is");
   std::vector<Bytes> there(uuids_.size());
   std::vector<Bytes> contexts(uuids_.size());
   for (const auto& [key, client] : clients_) {
@@ -234,8 +243,10 @@ void World::check() {
       must(core_->leases().holds(client->tenant), "an open gate without a lease");
     }
     // What a process that is stopped had submitted goes on, and when it goes on itself is seen a little
-    // later.
-    const bool overlaps = client->stopped || now_ - client->went_on < kSeen;
+    // later, by an arbiter that knows it.
+    const bool known = client->id != SessionId{} && !core_->in_grace();
+    const bool overlaps =
+        client->stopped || !known || now_ - std::max(client->went_on, client->came_back) < kSeen;
     must(!client->computing || overlaps || core_->leases().holds(client->tenant), "work without a lease");
   }
   check_together();
@@ -332,6 +343,10 @@ void World::note_decision(const Action& action) {
   if (const auto* send = std::get_if<Send>(&action)) {
     mix(send->session.value);
     mix(static_cast<std::uint64_t>(send->message.type));
+    if (send->message.type == MessageType::restore) mix(send->message.as<Restore>().allowed.count);
+    if (send->message.type == MessageType::evict) mix(send->message.as<Evict>().allowed.count);
+    if (send->message.type == MessageType::verdict) mix(send->message.as<Verdict>().allowed.count);
+    if (send->message.type == MessageType::prepare) mix(send->message.as<Prepare>().host.count);
   } else if (const auto* gate = std::get_if<SetGate>(&action)) {
     mix(gate->session.value * 2 + (gate->open ? 1 : 0));
   } else if (const auto* lease = std::get_if<RecordLease>(&action)) {
@@ -435,6 +450,7 @@ void World::restart() {
       if (entry == clients_.end() || life != life_) return;
       Client& its = *entry->second;
       its.id = SessionId{++last_session_};
+      its.came_back = now_;
       its.gate = false;  // the new page's, until the arbiter says otherwise
       Hello hello;
       hello.resuming = 1;

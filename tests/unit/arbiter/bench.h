@@ -2,8 +2,10 @@
 // A core with sessions that are moved by hand.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 
 #include "arbiter/core/core.h"
 
@@ -78,6 +80,14 @@ struct Bench {
   void pass(Nanoseconds time) {
     now += time;
     step(TimerFired{});
+  }
+  // Until the core asks for.
+  void pass_to_timer() {
+    const auto timer = std::find_if(last.begin(), last.end(), [](const Action& action) {
+      return std::holds_alternative<ArmTimer>(action);
+    });
+    if (timer == last.end()) throw std::logic_error("no timer was armed");
+    pass(std::get<ArmTimer>(*timer).at - now);
   }
 
   const Session& session(std::uint64_t id) const { return core->state().sessions.at(SessionId{id}); }

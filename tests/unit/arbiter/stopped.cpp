@@ -201,6 +201,79 @@ TEST_CASE("Who is told of a suspension that never comes goes on after a while") 
   CHECK(b.tenant(1).in_set());
 }
 
+// What it is that came back, and what it does, nobody knows: the lease of a tenant that was stopped was
+// taken.
+TEST_CASE("A tenant that was stopped as the arbiter died is let forward when it goes on") {
+  Recovered recovered;
+  recovered.expected_sessions = 2;
+  Bench b(std::move(recovered));
+  Hello hello;
+  hello.resuming = hello.held = hello.wants = 1;
+  for (const std::uint64_t id : {1, 4}) {
+    b.come(id, 1, hello);
+    b.attach(id);
+    REQUIRE(b.sent<Revoke>(id));
+    b.tell(id, 30, 30);
+  }
+  b.release(4, 30, true);  // 1 waits on the GPU for what 4 has not submitted yet
+  SECTION("it went on meanwhile") { b.pass(2s); }
+  SECTION("it is still stopped") {
+    stop(b, 1);
+    b.pass(10s);
+    REQUIRE_FALSE(b.core->in_grace());
+    CHECK_FALSE(b.core->leases().holds(TenantId{1}));
+    go_on(b, 1);
+  }
+  CHECK(b.core->leases().holds(TenantId{1}));
+  REQUIRE(b.sent<Step>(4));
+  b.now += 5ms;
+  b.release(1, 30, true);
+  b.release(4, 30, true);
+  CHECK(lease_of(b, 1) == 5ms);
+}
+
+TEST_CASE("Who works on after its connection broke has a lease until it has drained") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  b.step(SessionGone{SessionId{1}});
+  Hello hello;
+  hello.resuming = hello.held = 1;
+  b.come(2, 1, hello);
+  b.attach(2);
+  REQUIRE(b.sent<Revoke>(2));
+  b.tell(2, 60, 60);
+  b.pass(250ms);
+  REQUIRE(asked_to_look(b, 2));
+  CHECK_FALSE(b.core->leases().holds(TenantId{1}));
+  b.pass(100ms);
+  CHECK(b.core->leases().holds(TenantId{1}));
+  b.pass(20ms);
+  b.release(2, 60, false);
+  CHECK(lease_of(b, 1) == 20ms);
+}
+
+TEST_CASE("Who comes back to a tenant that is on its way in, and was not told yet, drains first") {
+  Bench b;
+  b.settle_in(1, 1, 100);
+  b.come(2, 2);
+  b.attach(2);
+  b.grow(2, 60, 0);
+  b.release(2, false, Bench::use(60, 0));
+  b.want(2);
+  b.pass(10s);
+  b.release(1, 100, true);
+  REQUIRE(b.tenant(2).phase == Phase::entering);
+  REQUIRE_FALSE(b.session(2).asked);
+  Hello hello;
+  hello.resuming = hello.held = 1;
+  b.come(3, 2, hello);
+  b.attach(3);
+  CHECK(b.sent<Revoke>(3));
+  CHECK(b.tenant(2).phase == Phase::leaving);
+  b.release(3, true, Bench::use(0, 0));
+  CHECK(b.tenant(2).phase == Phase::out);
+}
+
 // ---- the shell ----
 
 // A child that sleeps, until the end of the scope.
