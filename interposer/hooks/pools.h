@@ -64,9 +64,10 @@ class Pools {
   // What the driver keeps for a pinned pool. `call` allocates there.
   template <class Call>
   CUresult allocate_pinned(CUdeviceptr* address, Bytes size, CUmemoryPool pool, Call call) {
-    if (CUresult refused = prepare(pool, size); refused != CUDA_SUCCESS) return refused;
+    Claim claim{.pool = nullptr, .size = size, .room = {}};
+    if (CUresult refused = prepare(pool, claim); refused != CUDA_SUCCESS) return refused;
     const CUresult result = call();
-    allocated_pinned(result == CUDA_SUCCESS ? *address : 0, size, pool);
+    allocated_pinned(result == CUDA_SUCCESS ? *address : 0, claim);
     return result;
   }
   // After the driver has freed it.
@@ -97,15 +98,25 @@ class Pools {
     Kind kind = Kind::swapped;
     Bytes most{~0ull};
     StreamPool blocks;
-    Bytes counted;  // of a pinned pool
+    // Of a pinned pool.
+    Bytes counted;
+    Bytes wanted;  // by allocations that are under way
+    Bytes coming;  // what was claimed for them: the driver may keep it already, or not yet
   };
   using PoolPtr = std::shared_ptr<Pool>;
+  // An allocation from a pinned pool that is under way.
+  struct Claim {
+    PoolPtr pool;  // null: nothing was claimed
+    Bytes size;
+    Bytes room;
+  };
 
   // With the lock.
   PoolPtr known(CUmemoryPool pool) const;
   PoolPtr owner(CUdeviceptr address) const;
   std::vector<StreamPool::Chunk> drop_unused(Pool& pool, Bytes keep);
   static Bytes threshold(const Pool& pool);
+  static void is_over(const Claim& claim);
 
   PoolPtr retire(CUmemoryPool handle);
   void reinstate(CUmemoryPool handle, const PoolPtr& pool);
@@ -117,8 +128,8 @@ class Pools {
   bool all_passed();
   void wait_for_frees();
 
-  CUresult prepare(CUmemoryPool pool, Bytes size);
-  void allocated_pinned(CUdeviceptr address, Bytes size, CUmemoryPool pool);
+  CUresult prepare(CUmemoryPool pool, Claim& claim);
+  void allocated_pinned(CUdeviceptr address, const Claim& claim);
   enum class Recount { may_grow, shrink };
   void recount(const PoolPtr& pool, Recount how);
 
