@@ -6,8 +6,10 @@
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <functional>
 #include <future>
 #include <string>
+#include <utility>
 
 #include "interposer/driver/call.h"
 #include "interposer/hooks/pools.h"
@@ -26,6 +28,32 @@ void beside(ScriptedArbiter& arbiter, Work work) {
   arbiter.serve_until([&] { return result.wait_for(0s) == std::future_status::ready; });
   result.get();
 }
+
+// As long as it lives, the driver's function is another.
+template <driver::Function kName, class Type>
+class Instead;
+template <driver::Function kName, class... Arguments>
+class Instead<kName, CUresult(Arguments...)> {
+ public:
+  template <class Action>
+  explicit Instead(Action action) {
+    action_ = action;
+    real_ = driver::replace(kName, reinterpret_cast<void*>(&act));
+  }
+  ~Instead() { driver::replace(kName, real_); }
+  Instead(const Instead&) = delete;
+  Instead& operator=(const Instead&) = delete;
+
+  static CUresult real(Arguments... arguments) {
+    return reinterpret_cast<CUresult (*)(Arguments...)>(real_)(arguments...);
+  }
+
+ private:
+  static CUresult act(Arguments... arguments) { return action_(arguments...); }
+  static inline std::function<CUresult(Arguments...)> action_;
+  static inline void* real_ = nullptr;
+};
+#define INSTEAD(name) Instead<driver::Function::name, decltype(::name)>
 
 Bytes pinned() { return session::memory_of(0)->use().pinned; }
 
@@ -65,6 +93,73 @@ void claims_for_pools() {
   CHECK(cuMemPoolDestroy(pool) == CUDA_SUCCESS);
 }
 
+// What another process lends, and what happens while it answers.
+session::Lien lender;
+CUmemGenericAllocationHandle lent = 0;
+std::function<void()> before_a_piece;
+
+session::Borrowing::Answer answer(LoanName /*name*/, std::uint32_t piece) {
+  if (piece == kLien) return {LoanOutcome::given, 0, {}, lender.for_borrower()};
+  if (auto action = std::exchange(before_a_piece, nullptr)) action();
+  int descriptor = -1;
+  CHECK(SHAREDGPU_REAL(cuMemExportToShareableHandle, &descriptor, lent,
+                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) == CUDA_SUCCESS);
+  return {LoanOutcome::given, 1, mebibytes(2), UniqueFd(descriptor)};
+}
+
+// Loans of one lender are opened and closed at once: each is held for as long as somebody has it.
+void loans() {
+  CUmemAllocationProp kind{};
+  kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  kind.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  kind.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  REQUIRE(SHAREDGPU_REAL(cuMemCreate, &lent, mebibytes(2).count, &kind, 0) == CUDA_SUCCESS);
+  REQUIRE(lender.create());
+  session::Borrowing borrowing(answer);
+  const auto open = [&](std::uint64_t loan) {
+    CUdeviceptr address = 0;
+    session::IpcTicket ticket;
+    ticket.name = {.lender = 1, .loan = loan};
+    ticket.mapped = ticket.size = mebibytes(2);
+    CHECK(borrowing.open(ticket, &address) == CUDA_SUCCESS);
+    return address;
+  };
+
+  const CUdeviceptr five = open(5);
+  CHECK(lender.is_held(5));
+  before_a_piece = [&] { CHECK(borrowing.close(five) == CUDA_SUCCESS); };
+  const CUdeviceptr six = open(6);
+  CHECK(!lender.is_held(5));
+  CHECK(lender.is_held(6));
+
+  CUdeviceptr again = 0;
+  {
+    const INSTEAD(cuMemUnmap) instead([&](CUdeviceptr address, std::size_t size) {
+      if (again == 0) again = open(6);
+      return INSTEAD(cuMemUnmap)::real(address, size);
+    });
+    CHECK(borrowing.close(six) == CUDA_SUCCESS);
+  }
+  CHECK(!borrowing.find(six));
+  CHECK(borrowing.find(again));
+  CHECK(lender.is_held(6));
+
+  // A capture that begins just then keeps it open, as nobody can wait for the GPU.
+  CUstream stream = nullptr;
+  CUgraph graph = nullptr;
+  REQUIRE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  REQUIRE(SHAREDGPU_REAL(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
+  CHECK(borrowing.close(again) == CUDA_SUCCESS);
+  CHECK(borrowing.find(again));
+  CHECK(lender.is_held(6));
+  SHAREDGPU_REAL(cuStreamEndCapture, stream, &graph);
+  CHECK(cuStreamDestroy_v2(stream) == CUDA_SUCCESS);
+  borrowing.tend(*session::memory_of(0));
+  CHECK(!borrowing.find(again));
+  CHECK(!lender.is_held(6));
+  CHECK(SHAREDGPU_REAL(cuMemRelease, lent) == CUDA_SUCCESS);
+}
+
 }  // namespace
 
 TEST_CASE("the books hold while threads are in the middle of driver calls") {
@@ -84,6 +179,7 @@ TEST_CASE("the books hold while threads are in the middle of driver calls") {
     REQUIRE(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
     REQUIRE(cuCtxPushCurrent_v2(context) == CUDA_SUCCESS);
     claims_for_pools();
+    loans();
   });
   arbiter.refuse("the test is over");
 }
