@@ -55,6 +55,11 @@ class Instead<kName, CUresult(Arguments...)> {
 };
 #define INSTEAD(name) Instead<driver::Function::name, decltype(::name)>
 
+// Time enough for what another thread does, should it not have to wait.
+void give_time(std::future<CUresult>& other) { other.wait_for(50ms); }
+
+constexpr Bytes kBlock = mebibytes(16);
+
 Bytes pinned() { return session::memory_of(0)->use().pinned; }
 
 CUmemoryPool new_pool() {
@@ -91,6 +96,22 @@ void claims_for_pools() {
   CHECK(cuMemFree_v2(second) == CUDA_SUCCESS);
   CHECK(pinned() == Bytes{});
   CHECK(cuMemPoolDestroy(pool) == CUDA_SUCCESS);
+}
+
+// A release while another thread has just retained the primary context is not the last.
+void releases_of_a_primary_context(CUdeviceptr block) {
+  std::future<CUresult> release;
+  const INSTEAD(cuDevicePrimaryCtxRetain) instead([&](CUcontext* context, CUdevice device) {
+    const CUresult result = INSTEAD(cuDevicePrimaryCtxRetain)::real(context, device);
+    release = std::async(std::launch::async, [] { return cuDevicePrimaryCtxRelease_v2(0); });
+    give_time(release);
+    return result;
+  });
+  CUcontext context = nullptr;
+  CHECK(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+  CHECK(release.get() == CUDA_SUCCESS);
+  CHECK(session::contexts().primary(0) == context);
+  CHECK(session::find(block));
 }
 
 // What another process lends, and what happens while it answers.
@@ -176,9 +197,12 @@ TEST_CASE("the books hold while threads are in the middle of driver calls") {
   REQUIRE(init.get() == CUDA_SUCCESS);
   beside(arbiter, [] {
     CUcontext context = nullptr;
+    CUdeviceptr block = 0;
     REQUIRE(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
     REQUIRE(cuCtxPushCurrent_v2(context) == CUDA_SUCCESS);
+    REQUIRE(cuMemAlloc_v2(&block, kBlock.count) == CUDA_SUCCESS);
     claims_for_pools();
+    releases_of_a_primary_context(block);
     loans();
   });
   arbiter.refuse("the test is over");
