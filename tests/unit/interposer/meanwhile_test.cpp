@@ -114,6 +114,20 @@ void releases_of_a_primary_context(CUdeviceptr block) {
   CHECK(session::find(block));
 }
 
+// No drain waits for a context that is being destroyed: so it has nothing to do by then.
+void work_of_a_context(CUdeviceptr block) {
+  CUcontext context = nullptr;
+  CUstream stream = nullptr;
+  REQUIRE(cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS);
+  REQUIRE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  CHECK(cuMemsetD8Async(block, 1, kBlock.count, stream) == CUDA_SUCCESS);
+  const INSTEAD(cuCtxDestroy_v2) instead([&](CUcontext doomed) {
+    CHECK(SHAREDGPU_REAL(cuStreamQuery, stream) == CUDA_SUCCESS);
+    return INSTEAD(cuCtxDestroy_v2)::real(doomed);
+  });
+  CHECK(cuCtxDestroy_v2(context) == CUDA_SUCCESS);
+}
+
 // What another process lends, and what happens while it answers.
 session::Lien lender;
 CUmemGenericAllocationHandle lent = 0;
@@ -203,6 +217,7 @@ TEST_CASE("the books hold while threads are in the middle of driver calls") {
     REQUIRE(cuMemAlloc_v2(&block, kBlock.count) == CUDA_SUCCESS);
     claims_for_pools();
     releases_of_a_primary_context(block);
+    work_of_a_context(block);
     loans();
   });
   arbiter.refuse("the test is over");
