@@ -49,6 +49,7 @@ class NativeMemory final : public Memory {
   Books& books_;
   const Nanoseconds patience_;
 
+  std::mutex growth_;  // one asks leave at a time: what is refused is what it asked for; taken before mutex_
   mutable std::mutex mutex_;  // never held across a call of the driver or the books
   std::map<CUdeviceptr, Bytes> blocks_;
   Bytes allocated_;  // growth that is being asked for included
