@@ -81,6 +81,14 @@ CUresult NativeMemory::pin(Bytes size) {
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+void NativeMemory::pin_unasked(Bytes size) {
+  {
+    const std::lock_guard lock(mutex_);
+    pinned_ += size;
+  }
+  books_.claim();
+}
+
 void NativeMemory::unpin(Bytes size) {
   {
     const std::lock_guard lock(mutex_);

@@ -28,6 +28,7 @@ class NativeMemory final : public Memory {
   // None is ours to answer for: the driver knows its memory, shares it and tells of it.
   std::optional<AddressRange> find(CUdeviceptr /*address*/) const override { return std::nullopt; }
   CUresult pin(Bytes size) override;
+  void pin_unasked(Bytes size) override;
   void unpin(Bytes size) override;
   void set_context_size(Bytes size) override;
   MemoryUse use() const override;

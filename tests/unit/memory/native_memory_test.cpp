@@ -136,3 +136,11 @@ TEST_CASE("what one thread asks for is not refused for what another one does") {
   CHECK(books.other.get() == CUDA_ERROR_OUT_OF_MEMORY);
   CHECK(memory.use().pinned == mebibytes(6));
 }
+
+TEST_CASE("native memory counts what a dead lender no longer does") {
+  NativeWorld world;
+  world.memory.pin_unasked(mebibytes(6));
+  CHECK(world.memory.use().pinned == mebibytes(6));
+  world.memory.unpin(mebibytes(6));
+  CHECK(world.memory.use().pinned == Bytes{});
+}
