@@ -80,9 +80,14 @@ CUresult destroy(CUcontext context, Call real) {
   }
   session::borrowing().close_all(context);
   session::context_removed(context, device);
+  const hooks::Pinned::All gone = hooks::pinned().take(context);
   const CUresult result = real();
-  if (memory != nullptr && result == CUDA_SUCCESS)
-    if (Bytes size = hooks::pinned().take(context); size != Bytes{}) memory->unpin(size);
+  for (const auto& [name, held] : gone) {
+    if (result == CUDA_SUCCESS)
+      held.memory->unpin(held.size);
+    else
+      hooks::pinned().add(name.first, name.second, held);
+  }
   return result;
 }
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "interposer/driver/call.h"
+#include "interposer/hooks/holdings.h"
 #include "interposer/hooks/pools.h"
 #include "interposer/session/session.h"
 #include "tests/unit/interposer/support/scripted_arbiter.h"
@@ -128,6 +129,32 @@ void work_of_a_context(CUdeviceptr block) {
   CHECK(cuCtxDestroy_v2(context) == CUDA_SUCCESS);
 }
 
+// The handle of a context that is being destroyed is another one's.
+void memory_of_a_context() {
+  CUcontext context = nullptr;
+  CUdeviceptr address = 0;
+  Memory* memory = session::memory_of(0);
+  REQUIRE(cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS);
+  CHECK(cuMemAllocManaged(&address, mebibytes(4).count, CU_MEM_ATTACH_GLOBAL) == CUDA_SUCCESS);
+  CHECK(pinned() == mebibytes(4));
+  {
+    const INSTEAD(cuCtxDestroy_v2) instead([](CUcontext) { return CUDA_ERROR_UNKNOWN; });
+    CHECK(cuCtxDestroy_v2(context) == CUDA_ERROR_UNKNOWN);
+    CHECK(pinned() == mebibytes(4));
+  }
+  session::context_added(context, 0, false);
+  const INSTEAD(cuCtxDestroy_v2) instead([&](CUcontext doomed) {
+    const CUresult result = INSTEAD(cuCtxDestroy_v2)::real(doomed);
+    CHECK(memory->pin(mebibytes(8)) == CUDA_SUCCESS);
+    hooks::pinned().add(hooks::Pinned::Kind::array, 1, {mebibytes(8), doomed, memory});
+    return result;
+  });
+  CHECK(cuCtxDestroy_v2(context) == CUDA_SUCCESS);
+  CHECK(pinned() == mebibytes(8));
+  CHECK(hooks::pinned().take(hooks::Pinned::Kind::array, 1));
+  memory->unpin(mebibytes(8));
+}
+
 // What another process lends, and what happens while it answers.
 session::Lien lender;
 CUmemGenericAllocationHandle lent = 0;
@@ -218,6 +245,7 @@ TEST_CASE("the books hold while threads are in the middle of driver calls") {
     claims_for_pools();
     releases_of_a_primary_context(block);
     work_of_a_context(block);
+    memory_of_a_context();
     loans();
   });
   arbiter.refuse("the test is over");
