@@ -355,16 +355,19 @@ void Pools::allocated_pinned(CUdeviceptr address, const Claim& claim) {
   recount(claim.pool, Recount::may_grow);
 }
 
-void Pools::freed_pinned(CUdeviceptr address) {
-  PoolPtr pool;
-  {
+// Before the driver frees it: its address may be another block's at once.
+Pools::Block Pools::take_pinned(CUdeviceptr address) {
+  const std::lock_guard lock(mutex_);
+  auto node = pinned_.extract(address);
+  return node ? node.mapped() : Block{};
+}
+
+void Pools::freed_pinned(CUdeviceptr address, const Block& block, bool freed) {
+  if (!freed) {
     const std::lock_guard lock(mutex_);
-    const auto found = pinned_.find(address);
-    if (found == pinned_.end()) return;
-    pool = found->second.pool;
-    pinned_.erase(found);
+    pinned_[address] = block;
   }
-  recount(pool, Recount::shrink);
+  recount(block.pool, Recount::shrink);
 }
 
 // Of a pool that the program has destroyed the driver says no more than that its blocks in use live on.

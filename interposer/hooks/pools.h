@@ -70,8 +70,14 @@ class Pools {
     allocated_pinned(result == CUDA_SUCCESS ? *address : 0, claim);
     return result;
   }
-  // After the driver has freed it.
-  void freed_pinned(CUdeviceptr address);
+  // `call` has the driver free what may be memory of such a pool.
+  template <class Call>
+  CUresult free_pinned(CUdeviceptr address, Call call) {
+    const Block block = take_pinned(address);
+    const CUresult result = call();
+    if (block.pool != nullptr) freed_pinned(address, block, result == CUDA_SUCCESS);
+    return result;
+  }
 
   // Attributes, for swapped pools. The others are kept by the driver.
   struct Statistics {
@@ -110,6 +116,11 @@ class Pools {
     Bytes size;
     Bytes room;
   };
+  // One of its blocks.
+  struct Block {
+    Bytes size;
+    PoolPtr pool;  // null: it is none
+  };
 
   // With the lock.
   PoolPtr known(CUmemoryPool pool) const;
@@ -130,6 +141,8 @@ class Pools {
 
   CUresult prepare(CUmemoryPool pool, Claim& claim);
   void allocated_pinned(CUdeviceptr address, const Claim& claim);
+  Block take_pinned(CUdeviceptr address);
+  void freed_pinned(CUdeviceptr address, const Block& block, bool freed);
   enum class Recount { may_grow, shrink };
   void recount(const PoolPtr& pool, Recount how);
 
@@ -141,10 +154,6 @@ class Pools {
     PoolPtr pool;
   };
   std::map<CUdeviceptr, Chunk> chunks_;  // of swapped pools
-  struct Block {
-    Bytes size;
-    PoolPtr pool;
-  };
   std::map<CUdeviceptr, Block> pinned_;  // blocks of pinned pools
 };
 

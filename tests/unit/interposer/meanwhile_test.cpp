@@ -99,6 +99,27 @@ void claims_for_pools() {
   CHECK(cuMemPoolDestroy(pool) == CUDA_SUCCESS);
 }
 
+// The address of a block that is being freed is given out again.
+void blocks_of_pools() {
+  const CUmemoryPool pool = new_pool();
+  CUdeviceptr address = 0;
+  const auto allocate = [&](auto call) {
+    CHECK(hooks::pools().allocate_pinned(&address, mebibytes(8), pool, call) == CUDA_SUCCESS);
+    return CUDA_SUCCESS;
+  };
+  allocate(
+      [&] { return SHAREDGPU_REAL(cuMemAllocFromPoolAsync, &address, mebibytes(8).count, pool, nullptr); });
+  CHECK(hooks::pools().free_pinned(address, [&] { return allocate([] { return CUDA_SUCCESS; }); }) ==
+        CUDA_SUCCESS);
+  CHECK(cuMemPoolDestroy(pool) == CUDA_SUCCESS);
+  CHECK(pinned() == mebibytes(8));  // what is in use of it lives on
+  CHECK(hooks::pools().free_pinned(address, [] { return CUDA_ERROR_INVALID_VALUE; }) ==
+        CUDA_ERROR_INVALID_VALUE);
+  CHECK(pinned() == mebibytes(8));
+  CHECK(cuMemFree_v2(address) == CUDA_SUCCESS);
+  CHECK(pinned() == Bytes{});
+}
+
 // A release while another thread has just retained the primary context is not the last.
 void releases_of_a_primary_context(CUdeviceptr block) {
   std::future<CUresult> release;
@@ -243,6 +264,7 @@ TEST_CASE("the books hold while threads are in the middle of driver calls") {
     REQUIRE(cuCtxPushCurrent_v2(context) == CUDA_SUCCESS);
     REQUIRE(cuMemAlloc_v2(&block, kBlock.count) == CUDA_SUCCESS);
     claims_for_pools();
+    blocks_of_pools();
     releases_of_a_primary_context(block);
     work_of_a_context(block);
     memory_of_a_context();
