@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "interposer/driver/call.h"
+#include "interposer/hooks/graph_memory.h"
 #include "interposer/hooks/holdings.h"
 #include "interposer/hooks/pools.h"
 #include "interposer/session/session.h"
@@ -176,6 +177,27 @@ void memory_of_a_context() {
   memory->unpin(mebibytes(8));
 }
 
+// Two threads ask what the driver keeps for graphs, and the one that asked first is told first.
+void memory_of_graphs() {
+  Bytes kept = mebibytes(8);
+  std::future<CUresult> trim;
+  const INSTEAD(cuDeviceGetGraphMemAttribute) instead([&](CUdevice, CUgraphMem_attribute, void* value) {
+    *static_cast<cuuint64_t*>(value) = kept.count;
+    if (std::exchange(kept, {}) == Bytes{}) return CUDA_SUCCESS;
+    trim = std::async(std::launch::async, [] {
+      hooks::graph_memory::count();
+      return CUDA_SUCCESS;
+    });
+    give_time(trim);
+    return CUDA_SUCCESS;
+  });
+  hooks::graph_memory::note_node(mebibytes(8));
+  hooks::graph_memory::count();
+  CHECK(trim.get() == CUDA_SUCCESS);
+  hooks::graph_memory::count();
+  CHECK(pinned() == Bytes{});
+}
+
 // What another process lends, and what happens while it answers.
 session::Lien lender;
 CUmemGenericAllocationHandle lent = 0;
@@ -268,6 +290,7 @@ TEST_CASE("the books hold while threads are in the middle of driver calls") {
     releases_of_a_primary_context(block);
     work_of_a_context(block);
     memory_of_a_context();
+    memory_of_graphs();
     loans();
   });
   arbiter.refuse("the test is over");
