@@ -33,7 +33,7 @@ took_turns() {
 
 @test "the arbiter dies and comes back while they wait for each other" {
   contend
-  tenant ranks lockstep --bytes 64MiB --rounds 400 --kernel-ms 5 --nap-ms 15
+  tenant ranks lockstep --bytes 64MiB --rounds 200 --kernel-ms 5 --nap-ms 15
   until_true 60 json_is 'len(s["tenants"])' 2
   for _ in 1 2 3; do
     sleep 0.7
