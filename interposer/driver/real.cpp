@@ -75,6 +75,12 @@ std::optional<Function> find_address(const void* address) {
   return std::nullopt;
 }
 
+void* replace(Function function, void* address) {
+  void* before = real(function);
+  addresses[static_cast<std::size_t>(function)].store(address, std::memory_order_relaxed);
+  return before;
+}
+
 void use_library(const char* path) { fill(Library::cuda, dlopen(path, RTLD_NOW)); }
 
 }  // namespace sharedgpu::driver

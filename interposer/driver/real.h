@@ -26,5 +26,7 @@ Dlsym real_dlsym();
 
 // For tests: takes the real functions of libcuda from the library at `path` from now on.
 void use_library(const char* path);
+// For tests: takes this one from `address` from now on. Returns where it was.
+void* replace(Function function, void* address);
 
 }  // namespace sharedgpu::driver

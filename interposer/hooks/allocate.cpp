@@ -68,15 +68,13 @@ SHAREDGPU_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* 
 }
 
 SHAREDGPU_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
-  if (!session::memories().empty()) {
-    // Of stream-ordered memory CUDA expects that no work uses it any more.
-    if (hooks::pools().holds(address)) return hooks::pools().free_unused(address);
-    if (auto result = hooks::free_ours(address)) return *result;
-  }
-  const CUresult result = hooks::free_native(Pinned::Kind::pointer, address,
-                                             [=] { return SHAREDGPU_REAL(cuMemFree_v2, address); });
-  if (result == CUDA_SUCCESS) hooks::pools().freed_pinned(address);
-  return result;
+  const auto real = [=] { return SHAREDGPU_REAL(cuMemFree_v2, address); };
+  if (session::memories().empty()) return real();
+  // Of stream-ordered memory CUDA expects that no work uses it any more.
+  if (hooks::pools().holds(address)) return hooks::pools().free_unused(address);
+  if (auto result = hooks::free_ours(address)) return *result;
+  return hooks::pools().free_pinned(address,
+                                    [&] { return hooks::free_native(Pinned::Kind::pointer, address, real); });
 }
 
 // More of it than there is device memory is legal, so it is never refused: it counts as far as it can be

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts: the session begins with cuInit, attaches to the first context's device, and must know every live
 // context to drain it. What was allocated in a context goes with it.
-#include <array>
-#include <atomic>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -82,34 +80,35 @@ CUresult destroy(CUcontext context, Call real) {
   }
   session::borrowing().close_all(context);
   session::context_removed(context, device);
+  const hooks::Pinned::All gone = hooks::pinned().take(context);
   const CUresult result = real();
-  if (memory != nullptr && result == CUDA_SUCCESS)
-    if (Bytes size = hooks::pinned().take(context); size != Bytes{}) memory->unpin(size);
+  for (const auto& [name, held] : gone) {
+    if (result == CUDA_SUCCESS)
+      held.memory->unpin(held.size);
+    else
+      hooks::pinned().add(name.first, name.second, held);
+  }
   return result;
 }
 
-// How often each primary context is retained: the last release destroys it.
-constexpr std::size_t kDevices = 64;
-constinit std::array<std::atomic<int>, kDevices> retained{};
-
-std::atomic<int>* retained_on(CUdevice device) {
-  auto index = static_cast<std::size_t>(device);
-  return index < kDevices ? &retained[index] : nullptr;
+// Calls `real`, which retains the primary context.
+template <class Call>
+CUresult retain_primary(CUdevice device, Call real) {
+  session::Primary& primary = session::contexts().references(device);
+  const std::lock_guard lock(primary.mutex);
+  const CUresult result = real();
+  if (result == CUDA_SUCCESS) ++primary.references;
+  return result;
 }
 
 template <class Call>
 CUresult release_primary(CUdevice device, Call real) {
-  std::atomic<int>* count = retained_on(device);
-  const bool last = count != nullptr && count->load() == 1;
-  CUresult result = last ? destroy(session::contexts().primary(device), real) : real();
-  if (result == CUDA_SUCCESS && count != nullptr) count->fetch_sub(1);
+  session::Primary& primary = session::contexts().references(device);
+  const std::lock_guard lock(primary.mutex);
+  const bool last = primary.references == 1;
+  const CUresult result = last ? destroy(session::contexts().primary(device), real) : real();
+  if (result == CUDA_SUCCESS) --primary.references;
   return result;
-}
-
-// Retained by somebody: known from now on.
-void retained_primary(CUcontext context, CUdevice device) {
-  if (std::atomic<int>* count = retained_on(device)) count->fetch_add(1);
-  session::context_added(context, device, true);
 }
 
 // The device of each green context. It retains the primary context there, and the driver synchronizes its
@@ -141,6 +140,7 @@ GreenContexts& green_contexts() {
 
 template <class Call>
 CUresult reset_primary(CUdevice device, Call real) {
+  const std::lock_guard lock(session::contexts().references(device).mutex);
   CUresult result = destroy(session::contexts().primary(device), real);
   if (result == CUDA_SUCCESS && session::memory_of(device) != nullptr) hooks::pools().reset(device);
   return result;
@@ -196,8 +196,12 @@ SHAREDGPU_EXPORT CUresult cuCtxSetLimit(CUlimit limit, std::size_t value) {
 
 SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   return make(
-      device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxRetain, context, device); },
-      [=] { retained_primary(*context, device); });
+      device,
+      [=] {
+        return retain_primary(device,
+                              [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxRetain, context, device); });
+      },
+      [=] { session::context_added(*context, device, true); });
 }
 
 SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
@@ -219,13 +223,17 @@ SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
 SHAREDGPU_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx* green, CUdevResourceDesc resources, CUdevice device,
                                            unsigned int flags) {
   return make(
-      device, [=] { return SHAREDGPU_REAL(cuGreenCtxCreate, green, resources, device, flags); },
+      device,
       [=] {
+        return retain_primary(
+            device, [=] { return SHAREDGPU_REAL(cuGreenCtxCreate, green, resources, device, flags); });
+      },
+      [=] {
+        green_contexts().add(*green, device);
         CUcontext primary = nullptr;
         if (SHAREDGPU_REAL(cuDevicePrimaryCtxRetain, &primary, device) != CUDA_SUCCESS) return;
         SHAREDGPU_REAL(cuDevicePrimaryCtxRelease_v2, device);  // only its name was wanted
-        green_contexts().add(*green, device);
-        retained_primary(primary, device);
+        session::context_added(primary, device, true);
       });
 }
 

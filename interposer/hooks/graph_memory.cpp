@@ -35,22 +35,23 @@ constinit std::array<Bytes, session::kMostDevices> counted_on{};  // with the mu
 
 void recount(CUdevice device, Memory* memory) {
   Bytes& counted = counted_on[static_cast<std::size_t>(device)];
-  cuuint64_t kept = 0;
-  if (SHAREDGPU_REAL(cuDeviceGetGraphMemAttribute, device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &kept) !=
-      CUDA_SUCCESS)
-    return;
   Bytes before;
-  const Bytes after{kept};
+  Bytes after;
   {
     const std::lock_guard lock(mutex);
+    cuuint64_t kept = 0;
+    if (SHAREDGPU_REAL(cuDeviceGetGraphMemAttribute, device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &kept) !=
+        CUDA_SUCCESS)
+      return;
     before = counted;
-    counted = after;
+    after = {kept};
+    counted = std::min(before, after);
   }
   if (after < before) memory->unpin(before - after);
   // It is taken already: where the arbiter has no room for it, it is asked again at the next occasion.
-  if (after > before && memory->pin(after - before) != CUDA_SUCCESS) {
+  if (after > before && memory->pin(after - before) == CUDA_SUCCESS) {
     const std::lock_guard lock(mutex);
-    counted = minus(counted, after - before);
+    counted += after - before;
   }
 }
 

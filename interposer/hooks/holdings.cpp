@@ -49,15 +49,13 @@ std::optional<Pinned::Held> Pinned::take(Kind kind, unsigned long long key) {
   return held;
 }
 
-Bytes Pinned::take(CUcontext context) {
+Pinned::All Pinned::take(CUcontext context) {
   std::lock_guard lock(mutex_);
-  Bytes sum;
+  All taken;
   std::erase_if(held_, [&](const auto& entry) {
-    if (entry.second.context != context) return false;
-    sum += entry.second.size;
-    return true;
+    return entry.second.context == context && taken.insert(entry).second;
   });
-  return sum;
+  return taken;
 }
 
 // Never destroyed: programs free memory in their last instructions.

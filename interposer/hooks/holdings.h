@@ -52,12 +52,13 @@ class Pinned {
   // Before the driver frees it: then its handle may be given out again. Where it does not free it, add()
   // again.
   std::optional<Held> take(Kind kind, unsigned long long key);
-  // All of a context that is gone. Returns how much that was.
-  Bytes take(CUcontext context);
+  // All of a context; the same.
+  using All = std::map<std::pair<Kind, unsigned long long>, Held>;
+  All take(CUcontext context);
 
  private:
   std::mutex mutex_;
-  std::map<std::pair<Kind, unsigned long long>, Held> held_;
+  All held_;
 };
 
 Allocations& allocations();

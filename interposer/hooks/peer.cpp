@@ -28,12 +28,10 @@ class Peers {
   void forbid(CUcontext context, CUcontext peer) {
     Pair pair{context, peer, 0, 0};
     if (!locate(pair)) return;
-    {
-      std::lock_guard lock(mutex_);
-      std::erase_if(pairs_, [&](const Pair& each) { return each.context == context && each.peer == peer; });
-      auto same = [&](const Pair& each) { return each.device == pair.device && each.owner == pair.owner; };
-      if (std::ranges::any_of(pairs_, same)) return;
-    }
+    std::lock_guard lock(mutex_);
+    std::erase_if(pairs_, [&](const Pair& each) { return each.context == context && each.peer == peer; });
+    auto same = [&](const Pair& each) { return each.device == pair.device && each.owner == pair.owner; };
+    if (std::ranges::any_of(pairs_, same)) return;
     session::set_peer_access(pair.device, pair.owner, false);
   }
 
@@ -45,10 +43,8 @@ class Peers {
     CUdevice owner;   // of `peer`
   };
   void allow(const Pair& pair) {
-    {
-      std::lock_guard lock(mutex_);
-      pairs_.push_back(pair);
-    }
+    std::lock_guard lock(mutex_);
+    pairs_.push_back(pair);
     session::set_peer_access(pair.device, pair.owner, true);
   }
   static bool locate(Pair& pair) {
@@ -56,7 +52,7 @@ class Peers {
            session::contexts().device(pair.peer, &pair.owner);
   }
 
-  std::mutex mutex_;
+  std::mutex mutex_;  // also over the opening and closing itself: who comes last decides
   std::vector<Pair> pairs_;
 };
 

@@ -317,45 +317,57 @@ void Pools::reset_used_high(CUmemoryPool handle) {
 // --- Pinned pools ---
 
 // Asks for as much as the driver will have to take for it from the device; not where it has not got as much.
-CUresult Pools::prepare(CUmemoryPool handle, Bytes size) {
-  if (size > kLargestAllocation) return CUDA_SUCCESS;
-  const Bytes kept = attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
-  const Bytes used = attribute_of(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
-  const Bytes missing = minus(used + size, kept);
-  if (missing == Bytes{}) return CUDA_SUCCESS;
-  PoolPtr pool;
+CUresult Pools::prepare(CUmemoryPool handle, Claim& claim) {
+  if (claim.size > kLargestAllocation) return CUDA_SUCCESS;
   {
     const std::lock_guard lock(mutex_);
-    pool = known(handle);
+    claim.pool = known(handle);
+    if (claim.pool == nullptr) return CUDA_SUCCESS;
+    Pool& pool = *claim.pool;
+    const Bytes kept = attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    const Bytes used = attribute_of(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+    claim.room = minus(used + pool.wanted + claim.size, kept + pool.coming);
+    pool.wanted += claim.size;
+    pool.coming += claim.room;
   }
-  if (pool == nullptr) return CUDA_SUCCESS;
-  Memory* memory = session::memory_of(pool->device);
-  if (CUresult refused = memory->pin(missing); refused != CUDA_SUCCESS) return refused;
+  if (claim.room == Bytes{}) return CUDA_SUCCESS;
+  const CUresult result = session::memory_of(claim.pool->device)->pin(claim.room);
   const std::lock_guard lock(mutex_);
-  pool->counted += missing;
-  return CUDA_SUCCESS;
+  if (result == CUDA_SUCCESS)
+    claim.pool->counted += claim.room;
+  else
+    is_over(claim);
+  return result;
 }
 
-void Pools::allocated_pinned(CUdeviceptr address, Bytes size, CUmemoryPool handle) {
-  PoolPtr pool;
-  {
-    const std::lock_guard lock(mutex_);
-    pool = known(handle);
-    if (pool != nullptr && address != 0) pinned_[address] = {size, pool};
-  }
-  if (pool != nullptr) recount(pool, Recount::may_grow);
+void Pools::is_over(const Claim& claim) {
+  claim.pool->wanted -= claim.size;
+  claim.pool->coming -= claim.room;
 }
 
-void Pools::freed_pinned(CUdeviceptr address) {
-  PoolPtr pool;
+void Pools::allocated_pinned(CUdeviceptr address, const Claim& claim) {
+  if (claim.pool == nullptr) return;
   {
     const std::lock_guard lock(mutex_);
-    const auto found = pinned_.find(address);
-    if (found == pinned_.end()) return;
-    pool = found->second.pool;
-    pinned_.erase(found);
+    is_over(claim);
+    if (address != 0) pinned_[address] = {claim.size, claim.pool};
   }
-  recount(pool, Recount::shrink);
+  recount(claim.pool, Recount::may_grow);
+}
+
+// Before the driver frees it: its address may be another block's at once.
+Pools::Block Pools::take_pinned(CUdeviceptr address) {
+  const std::lock_guard lock(mutex_);
+  auto node = pinned_.extract(address);
+  return node ? node.mapped() : Block{};
+}
+
+void Pools::freed_pinned(CUdeviceptr address, const Block& block, bool freed) {
+  if (!freed) {
+    const std::lock_guard lock(mutex_);
+    pinned_[address] = block;
+  }
+  recount(block.pool, Recount::shrink);
 }
 
 // Of a pool that the program has destroyed the driver says no more than that its blocks in use live on.
@@ -363,9 +375,10 @@ void Pools::recount(const PoolPtr& pool, Recount how) {
   Memory* memory = session::memory_of(pool->device);
   if (memory == nullptr || pool->kind != Kind::pinned) return;
   Bytes before;
-  Bytes kept;
+  Bytes after;
   {
     const std::lock_guard lock(mutex_);
+    Bytes kept;
     before = pool->counted;
     if (pool->handle != nullptr) {
       kept = attribute_of(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
@@ -373,14 +386,15 @@ void Pools::recount(const PoolPtr& pool, Recount how) {
       for (const auto& [address, block] : pinned_)
         if (block.pool == pool) kept += block.size;
     }
-    if (kept > before && how == Recount::shrink) return;
-    pool->counted = kept;
+    after = std::clamp(before, kept, kept + pool->coming);
+    if (after > before && how == Recount::shrink) return;
+    pool->counted = std::min(before, after);
   }
-  if (kept < before) memory->unpin(before - kept);
+  if (after < before) memory->unpin(before - after);
   // It is taken already: where the arbiter has no room for it, it is asked again with the next allocation.
-  if (kept > before && memory->pin(kept - before) != CUDA_SUCCESS) {
+  if (after > before && memory->pin(after - before) == CUDA_SUCCESS) {
     const std::lock_guard lock(mutex_);
-    pool->counted = minus(pool->counted, kept - before);
+    pool->counted += after - before;
   }
 }
 

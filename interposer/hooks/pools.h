@@ -64,13 +64,20 @@ class Pools {
   // What the driver keeps for a pinned pool. `call` allocates there.
   template <class Call>
   CUresult allocate_pinned(CUdeviceptr* address, Bytes size, CUmemoryPool pool, Call call) {
-    if (CUresult refused = prepare(pool, size); refused != CUDA_SUCCESS) return refused;
+    Claim claim{.pool = nullptr, .size = size, .room = {}};
+    if (CUresult refused = prepare(pool, claim); refused != CUDA_SUCCESS) return refused;
     const CUresult result = call();
-    allocated_pinned(result == CUDA_SUCCESS ? *address : 0, size, pool);
+    allocated_pinned(result == CUDA_SUCCESS ? *address : 0, claim);
     return result;
   }
-  // After the driver has freed it.
-  void freed_pinned(CUdeviceptr address);
+  // `call` has the driver free what may be memory of such a pool.
+  template <class Call>
+  CUresult free_pinned(CUdeviceptr address, Call call) {
+    const Block block = take_pinned(address);
+    const CUresult result = call();
+    if (block.pool != nullptr) freed_pinned(address, block, result == CUDA_SUCCESS);
+    return result;
+  }
 
   // Attributes, for swapped pools. The others are kept by the driver.
   struct Statistics {
@@ -97,15 +104,30 @@ class Pools {
     Kind kind = Kind::swapped;
     Bytes most{~0ull};
     StreamPool blocks;
-    Bytes counted;  // of a pinned pool
+    // Of a pinned pool.
+    Bytes counted;
+    Bytes wanted;  // by allocations that are under way
+    Bytes coming;  // what was claimed for them: the driver may keep it already, or not yet
   };
   using PoolPtr = std::shared_ptr<Pool>;
+  // An allocation from a pinned pool that is under way.
+  struct Claim {
+    PoolPtr pool;  // null: nothing was claimed
+    Bytes size;
+    Bytes room;
+  };
+  // One of its blocks.
+  struct Block {
+    Bytes size;
+    PoolPtr pool;  // null: it is none
+  };
 
   // With the lock.
   PoolPtr known(CUmemoryPool pool) const;
   PoolPtr owner(CUdeviceptr address) const;
   std::vector<StreamPool::Chunk> drop_unused(Pool& pool, Bytes keep);
   static Bytes threshold(const Pool& pool);
+  static void is_over(const Claim& claim);
 
   PoolPtr retire(CUmemoryPool handle);
   void reinstate(CUmemoryPool handle, const PoolPtr& pool);
@@ -117,8 +139,10 @@ class Pools {
   bool all_passed();
   void wait_for_frees();
 
-  CUresult prepare(CUmemoryPool pool, Bytes size);
-  void allocated_pinned(CUdeviceptr address, Bytes size, CUmemoryPool pool);
+  CUresult prepare(CUmemoryPool pool, Claim& claim);
+  void allocated_pinned(CUdeviceptr address, const Claim& claim);
+  Block take_pinned(CUdeviceptr address);
+  void freed_pinned(CUdeviceptr address, const Block& block, bool freed);
   enum class Recount { may_grow, shrink };
   void recount(const PoolPtr& pool, Recount how);
 
@@ -130,10 +154,6 @@ class Pools {
     PoolPtr pool;
   };
   std::map<CUdeviceptr, Chunk> chunks_;  // of swapped pools
-  struct Block {
-    Bytes size;
-    PoolPtr pool;
-  };
   std::map<CUdeviceptr, Block> pinned_;  // blocks of pinned pools
 };
 

@@ -59,9 +59,7 @@ CUresult free(CUdeviceptr address, CUstream stream, Call real) {
   }
   // CUDA lets memory of cuMemAlloc be freed in stream order. Waiting for the GPU is stricter.
   if (auto result = hooks::free_ours(address)) return *result;
-  const CUresult result = gated(real);
-  if (result == CUDA_SUCCESS) pools().freed_pinned(address);
-  return result;
+  return pools().free_pinned(address, [&] { return gated(real); });
 }
 
 }  // namespace

@@ -163,17 +163,14 @@ void forget_stream(CUstream stream) {
 
 void forget_streams_of(CUcontext context) {
   Streams& all = streams();
-  auto its = [=](const EventFence* fence) { return fence->context() == context; };
-  {
-    const std::lock_guard lock(all.mutex);
-    std::erase_if(all.ids, [=](const auto& known) { return std::get<CUcontext>(known.first) == context; });
-    if (std::ranges::none_of(all.fences, its) && !all.spare.contains(context)) return;
-  }
+  const BesideCaptures beside;
   const InContext in(context);
   SHAREDGPU_REAL(cuCtxSynchronize);
   const std::lock_guard lock(all.mutex);
+  std::erase_if(all.ids, [=](const auto& known) { return std::get<CUcontext>(known.first) == context; });
   for (EventFence* fence : all.fences)
-    if (CUevent event = its(fence) ? fence->take() : nullptr) all.spare[context].push_back(event);
+    if (CUevent event = fence->context() == context ? fence->take() : nullptr)
+      all.spare[context].push_back(event);
   for (CUevent event : all.spare[context]) SHAREDGPU_REAL(cuEventDestroy_v2, event);
   all.spare.erase(context);
 }

@@ -47,6 +47,7 @@ std::optional<CUresult> NativeMemory::free(CUdeviceptr address) {
 
 // Asks leave where the driver may need another piece.
 bool NativeMemory::take(Bytes size) {
+  const std::lock_guard one_at_a_time(growth_);
   {
     const std::lock_guard lock(mutex_);
     const Bytes before = counted(allocated_);
@@ -69,6 +70,7 @@ void NativeMemory::give(Bytes size) {
 }
 
 CUresult NativeMemory::pin(Bytes size) {
+  const std::lock_guard one_at_a_time(growth_);
   {
     const std::lock_guard lock(mutex_);
     if (size > minus(kLargestAllocation, pinned_)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -77,6 +79,14 @@ CUresult NativeMemory::pin(Bytes size) {
   if (books_.grow().granted) return CUDA_SUCCESS;
   unpin(size);
   return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void NativeMemory::pin_unasked(Bytes size) {
+  {
+    const std::lock_guard lock(mutex_);
+    pinned_ += size;
+  }
+  books_.claim();
 }
 
 void NativeMemory::unpin(Bytes size) {

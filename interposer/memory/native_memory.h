@@ -28,6 +28,7 @@ class NativeMemory final : public Memory {
   // None is ours to answer for: the driver knows its memory, shares it and tells of it.
   std::optional<AddressRange> find(CUdeviceptr /*address*/) const override { return std::nullopt; }
   CUresult pin(Bytes size) override;
+  void pin_unasked(Bytes size) override;
   void unpin(Bytes size) override;
   void set_context_size(Bytes size) override;
   MemoryUse use() const override;
@@ -49,6 +50,7 @@ class NativeMemory final : public Memory {
   Books& books_;
   const Nanoseconds patience_;
 
+  std::mutex growth_;  // one asks leave at a time: what is refused is what it asked for; taken before mutex_
   mutable std::mutex mutex_;  // never held across a call of the driver or the books
   std::map<CUdeviceptr, Bytes> blocks_;
   Bytes allocated_;  // growth that is being asked for included

@@ -98,6 +98,7 @@ CUresult Borrowing::open(const IpcTicket& ticket, CUdeviceptr* address) {
 CUresult Borrowing::hold(LoanName name) {
   {
     const std::lock_guard lock(mutex_);
+    ++held_[name];
     if (liens_[name.lender]) {
       liens_[name.lender].hold(name.loan);
       return CUDA_SUCCESS;
@@ -114,10 +115,12 @@ CUresult Borrowing::hold(LoanName name) {
 
 // With mutex_ held.
 void Borrowing::let_go(LoanName name) {
+  const auto held = held_.find(name);
+  if (--held->second != 0) return;
+  held_.erase(held);
   liens_[name.lender].let_go(name.loan);
-  const bool last = std::ranges::none_of(
-      opened_, [=](const auto& entry) { return entry.second.name.lender == name.lender; });
-  if (last) liens_.erase(name.lender);
+  if (std::ranges::none_of(held_, [=](const auto& entry) { return entry.first.lender == name.lender; }))
+    liens_.erase(name.lender);
 }
 
 CUresult Borrowing::map(Opened& opened) {
@@ -170,12 +173,17 @@ void Borrowing::close_all(CUcontext context) {
   }
 }
 
-// Work of any context may be using it. Gives mutex_ up meanwhile.
+// Work of any context may be using it: where a capture forbids to wait for that, it is closed later. Gives
+// mutex_ up meanwhile.
 void Borrowing::end(std::unique_lock<std::mutex>& lock, AllOpened::iterator found) {
-  const Opened opened = found->second;
-  opened_.erase(found);
+  auto node = opened_.extract(found);
+  const Opened& opened = node.mapped();
   lock.unlock();
-  contexts().synchronize();
+  if (contexts().synchronize() == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
+    lock.lock();
+    opened_.insert(std::move(node));
+    return;
+  }
   SHAREDGPU_REAL(cuMemUnmap, opened.base, opened.mapped.count);
   SHAREDGPU_REAL(cuMemAddressFree, opened.base, opened.mapped.count);
   if (opened.heir != nullptr) opened.heir->unpin(opened.mapped);

@@ -76,7 +76,9 @@ class Borrowing {
   std::mutex opening_;  // one open at a time; taken before mutex_
   mutable std::mutex mutex_;
   AllOpened opened_;
-  std::map<std::uint64_t, Lien> liens_;  // by lender
+  // How many openings, under way or complete, need each loan's lock; and the locks, by lender.
+  std::map<LoanName, unsigned> held_;
+  std::map<std::uint64_t, Lien> liens_;
 };
 
 }  // namespace sharedgpu::session

@@ -74,6 +74,11 @@ CUcontext Contexts::primary(CUdevice device) const {
   return nullptr;
 }
 
+Primary& Contexts::references(CUdevice device) {
+  std::lock_guard lock(mutex_);
+  return primaries_[device];
+}
+
 bool Contexts::device(CUcontext context, CUdevice* device) const {
   std::lock_guard lock(mutex_);
   for (const Live& live : live_) {

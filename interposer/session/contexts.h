@@ -18,6 +18,13 @@
 
 namespace sharedgpu::session {
 
+// The program's references to a primary context, the last of which goes with it. Whoever has the driver
+// change their number holds the mutex over the call.
+struct Primary {
+  std::mutex mutex;
+  int references = 0;
+};
+
 class Contexts {
  public:
   // A context came to be. Idempotent: retaining a primary context again adds nothing.
@@ -26,6 +33,7 @@ class Contexts {
   void remove(CUcontext context);
   // The primary context of `device`; null: none is known.
   CUcontext primary(CUdevice device) const;
+  Primary& references(CUdevice device);
   // The device of a live context; false: it is not known.
   bool device(CUcontext context, CUdevice* device) const;
   // Any live context of `device`; null: none.
@@ -88,6 +96,7 @@ class Contexts {
   mutable std::mutex mutex_;
   std::vector<Live> live_;
   std::vector<Stream> streams_;
+  std::map<CUdevice, Primary> primaries_;
   int synchronizing_ = 0;  // threads in synchronize()
   Wakeup unused_;          // a context, or the contexts by all synchronize()
 };

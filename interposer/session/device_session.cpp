@@ -104,11 +104,10 @@ void DeviceSession::attach(CUdevice device) {
         static_cast<unsigned long long>(capacity_.count >> 20));
 }
 
-void DeviceSession::copy_within(CUcontext context) {
-  if (made_.device != nullptr) made_.device->use_context(context);
-}
-
-void DeviceSession::count(const Contexts& contexts) {
+// One thread at a time looks and acts: so the last one to do so has seen the newest.
+void DeviceSession::follow(const Contexts& contexts) {
+  const std::lock_guard lock(following_);
+  if (made_.device != nullptr) made_.device->use_context(contexts.any(device_));
   if (made_.memory != nullptr) made_.memory->set_context_size(contexts.size(device_, usual_context_));
 }
 

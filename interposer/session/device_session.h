@@ -8,6 +8,8 @@
 
 #include <cuda.h>
 
+#include <mutex>
+
 #include "interposer/memory/memory.h"
 #include "interposer/session/backend.h"
 #include "interposer/session/borrowing.h"
@@ -39,10 +41,9 @@ class DeviceSession final : public Books {
   Bytes capacity() const { return capacity_; }
   Bytes usual_context() const { return usual_context_; }
   MemoryView view();
-  // The context in which the memory is to copy; null: none.
-  void copy_within(CUcontext context);
-  // Tells what the contexts of the GPU take, which cannot be swapped.
-  void count(const Contexts& contexts);
+  // The contexts of the GPU are others now: the memory copies within one, and what they take, which cannot be
+  // swapped, is told.
+  void follow(const Contexts& contexts);
 
   // Opens the memory to another device, or leaves it out from now on.
   void set_peer(CUdevice peer, bool allowed);
@@ -68,6 +69,7 @@ class DeviceSession final : public Books {
 
   CUdevice device_ = 0;
   Bytes usual_context_;
+  std::mutex following_;
 
   static void* run_service(void* session);
   static void* run_turns(void* session);

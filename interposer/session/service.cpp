@@ -117,8 +117,10 @@ int Service::send(const Message& message, int descriptor) {
 }
 
 int Service::send_all() {
-  bool stuck = outbox_.take_stuck();
-  if (outbox_.take_usage() || stuck)
+  // In the order opposite to that in which they are set: what is set from here on rings.
+  const bool changed = outbox_.take_usage();
+  const bool stuck = outbox_.take_stuck();
+  if (changed || stuck)
     if (int error = tell(usage(0, stuck))) return error;
   if (outbox_.take_claim())
     if (int error = tell(usage(kNobody))) return error;

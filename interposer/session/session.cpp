@@ -333,26 +333,20 @@ Captures& captures() { return the().captures(); }
 void context_added(CUcontext context, CUdevice device, bool primary) {
   contexts().add(context, device, primary);
   attach(device);
-  DeviceSession* session = session_of(device);
-  if (session == nullptr) return;
-  session->count(contexts());
-  if (contexts().any(device) == context) session->copy_within(context);
+  if (DeviceSession* session = session_of(device)) session->follow(contexts());
 }
 
 void context_extra(CUcontext context, CUlimit limit, Bytes extra) {
   CUdevice device = 0;
   contexts().set_extra(context, limit, extra);
   if (!contexts().device(context, &device)) return;
-  if (DeviceSession* session = session_of(device)) session->count(contexts());
+  if (DeviceSession* session = session_of(device)) session->follow(contexts());
 }
 
 void context_removed(CUcontext context, CUdevice device) {
   contexts().remove(context);
   captures().drop(context);
-  if (DeviceSession* session = session_of(device)) {
-    session->copy_within(contexts().any(device));
-    session->count(contexts());
-  }
+  if (DeviceSession* session = session_of(device)) session->follow(contexts());
 }
 
 }  // namespace sharedgpu::session

@@ -2,6 +2,7 @@
 #include "interposer/memory/native_memory.h"
 
 #include <catch2/catch.hpp>
+#include <future>
 
 #include "tests/unit/memory/support/fixtures.h"
 
@@ -99,4 +100,47 @@ TEST_CASE("a free that fails leaves the block") {
   CHECK(world.memory.use().pinned == mebibytes(4));
   driver.answer = CUDA_SUCCESS;
   CHECK(world.memory.free(address) == CUDA_SUCCESS);
+}
+
+namespace {
+
+// An arbiter that has not answered one thread when the next one asks, if that may.
+class SlowBooks final : public Books {
+ public:
+  Answer grow() override {
+    if (asked.fetch_add(1) == 0) {
+      other = std::async(std::launch::async, [this] { return memory->pin(mebibytes(6)); });
+      second.get_future().wait_for(std::chrono::milliseconds(50));
+    } else {
+      second.set_value();
+    }
+    return {memory->use().pinned <= mebibytes(8)};
+  }
+  void report(bool /*stuck*/) override {}
+  bool capturing() override { return false; }
+  bool idle() override { return true; }
+
+  Memory* memory = nullptr;
+  std::atomic<int> asked{0};
+  std::promise<void> second;
+  std::future<CUresult> other;
+};
+
+}  // namespace
+
+TEST_CASE("what one thread asks for is not refused for what another one does") {
+  SlowBooks books;
+  NativeMemory memory({.allocate = give, .free = take}, books);
+  books.memory = &memory;
+  CHECK(memory.pin(mebibytes(6)) == CUDA_SUCCESS);
+  CHECK(books.other.get() == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(memory.use().pinned == mebibytes(6));
+}
+
+TEST_CASE("native memory counts what a dead lender no longer does") {
+  NativeWorld world;
+  world.memory.pin_unasked(mebibytes(6));
+  CHECK(world.memory.use().pinned == mebibytes(6));
+  world.memory.unpin(mebibytes(6));
+  CHECK(world.memory.use().pinned == Bytes{});
 }

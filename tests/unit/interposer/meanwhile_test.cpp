@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+// What other threads do in the middle of a call to the driver, on the simulated GPU with an arbiter: what the
+// books say of it holds at every moment.
+#include <cuda.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <functional>
+#include <future>
+#include <string>
+#include <utility>
+
+#include "interposer/driver/call.h"
+#include "interposer/hooks/graph_memory.h"
+#include "interposer/hooks/holdings.h"
+#include "interposer/hooks/pools.h"
+#include "interposer/session/session.h"
+#include "tests/unit/interposer/support/scripted_arbiter.h"
+
+using namespace sharedgpu;
+using namespace std::chrono_literals;
+using test::ScriptedArbiter;
+
+namespace {
+
+template <class Work>
+void beside(ScriptedArbiter& arbiter, Work work) {
+  auto result = std::async(std::launch::async, work);
+  arbiter.serve_until([&] { return result.wait_for(0s) == std::future_status::ready; });
+  result.get();
+}
+
+// As long as it lives, the driver's function is another.
+template <driver::Function kName, class Type>
+class Instead;
+template <driver::Function kName, class... Arguments>
+class Instead<kName, CUresult(Arguments...)> {
+ public:
+  template <class Action>
+  explicit Instead(Action action) {
+    action_ = action;
+    real_ = driver::replace(kName, reinterpret_cast<void*>(&act));
+  }
+  ~Instead() { driver::replace(kName, real_); }
+  Instead(const Instead&) = delete;
+  Instead& operator=(const Instead&) = delete;
+
+  static CUresult real(Arguments... arguments) {
+    return reinterpret_cast<CUresult (*)(Arguments...)>(real_)(arguments...);
+  }
+
+ private:
+  static CUresult act(Arguments... arguments) { return action_(arguments...); }
+  static inline std::function<CUresult(Arguments...)> action_;
+  static inline void* real_ = nullptr;
+};
+#define INSTEAD(name) Instead<driver::Function::name, decltype(::name)>
+
+// Time enough for what another thread does, should it not have to wait.
+void give_time(std::future<CUresult>& other) { other.wait_for(50ms); }
+
+constexpr Bytes kBlock = mebibytes(16);
+
+Bytes pinned() { return session::memory_of(0)->use().pinned; }
+
+CUmemoryPool new_pool() {
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  CUmemoryPool pool = nullptr;
+  CHECK(cuMemPoolCreate(&pool, &properties) == CUDA_SUCCESS);
+  return pool;
+}
+
+// Memory of a pool that can be shared is claimed before it is there.
+void claims_for_pools() {
+  const CUmemoryPool pool = new_pool();
+  auto allocate = [=](auto meanwhile) {
+    CUdeviceptr address = 0;
+    CHECK(hooks::pools().allocate_pinned(&address, mebibytes(8), pool, [&] {
+      meanwhile();
+      return SHAREDGPU_REAL(cuMemAllocFromPoolAsync, &address, mebibytes(8).count, pool, nullptr);
+    }) == CUDA_SUCCESS);
+    return address;
+  };
+  CUdeviceptr second = 0;
+  const CUdeviceptr first = allocate([&] {
+    hooks::pools().tend();
+    CHECK(pinned() == mebibytes(8));
+    second = allocate([] { CHECK(pinned() == mebibytes(16)); });
+    CHECK(pinned() == mebibytes(16));
+  });
+  CHECK(pinned() == mebibytes(16));
+  CHECK(cuMemFree_v2(first) == CUDA_SUCCESS);
+  CHECK(pinned() == mebibytes(8));
+  CHECK(cuMemFree_v2(second) == CUDA_SUCCESS);
+  CHECK(pinned() == Bytes{});
+  CHECK(cuMemPoolDestroy(pool) == CUDA_SUCCESS);
+}
+
+// The address of a block that is being freed is given out again.
+void blocks_of_pools() {
+  const CUmemoryPool pool = new_pool();
+  CUdeviceptr address = 0;
+  const auto allocate = [&](auto call) {
+    CHECK(hooks::pools().allocate_pinned(&address, mebibytes(8), pool, call) == CUDA_SUCCESS);
+    return CUDA_SUCCESS;
+  };
+  allocate(
+      [&] { return SHAREDGPU_REAL(cuMemAllocFromPoolAsync, &address, mebibytes(8).count, pool, nullptr); });
+  CHECK(hooks::pools().free_pinned(address, [&] { return allocate([] { return CUDA_SUCCESS; }); }) ==
+        CUDA_SUCCESS);
+  CHECK(cuMemPoolDestroy(pool) == CUDA_SUCCESS);
+  CHECK(pinned() == mebibytes(8));  // what is in use of it lives on
+  CHECK(hooks::pools().free_pinned(address, [] { return CUDA_ERROR_INVALID_VALUE; }) ==
+        CUDA_ERROR_INVALID_VALUE);
+  CHECK(pinned() == mebibytes(8));
+  CHECK(cuMemFree_v2(address) == CUDA_SUCCESS);
+  CHECK(pinned() == Bytes{});
+}
+
+// A release while another thread has just retained the primary context is not the last.
+void releases_of_a_primary_context(CUdeviceptr block) {
+  std::future<CUresult> release;
+  const INSTEAD(cuDevicePrimaryCtxRetain) instead([&](CUcontext* context, CUdevice device) {
+    const CUresult result = INSTEAD(cuDevicePrimaryCtxRetain)::real(context, device);
+    release = std::async(std::launch::async, [] { return cuDevicePrimaryCtxRelease_v2(0); });
+    give_time(release);
+    return result;
+  });
+  CUcontext context = nullptr;
+  CHECK(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+  CHECK(release.get() == CUDA_SUCCESS);
+  CHECK(session::contexts().primary(0) == context);
+  CHECK(session::find(block));
+}
+
+// No drain waits for a context that is being destroyed: so it has nothing to do by then.
+void work_of_a_context(CUdeviceptr block) {
+  CUcontext context = nullptr;
+  CUstream stream = nullptr;
+  REQUIRE(cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS);
+  REQUIRE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  CHECK(cuMemsetD8Async(block, 1, kBlock.count, stream) == CUDA_SUCCESS);
+  const INSTEAD(cuCtxDestroy_v2) instead([&](CUcontext doomed) {
+    CHECK(SHAREDGPU_REAL(cuStreamQuery, stream) == CUDA_SUCCESS);
+    return INSTEAD(cuCtxDestroy_v2)::real(doomed);
+  });
+  CHECK(cuCtxDestroy_v2(context) == CUDA_SUCCESS);
+}
+
+// The handle of a context that is being destroyed is another one's.
+void memory_of_a_context() {
+  CUcontext context = nullptr;
+  CUdeviceptr address = 0;
+  Memory* memory = session::memory_of(0);
+  REQUIRE(cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS);
+  CHECK(cuMemAllocManaged(&address, mebibytes(4).count, CU_MEM_ATTACH_GLOBAL) == CUDA_SUCCESS);
+  CHECK(pinned() == mebibytes(4));
+  {
+    const INSTEAD(cuCtxDestroy_v2) instead([](CUcontext) { return CUDA_ERROR_UNKNOWN; });
+    CHECK(cuCtxDestroy_v2(context) == CUDA_ERROR_UNKNOWN);
+    CHECK(pinned() == mebibytes(4));
+  }
+  session::context_added(context, 0, false);
+  const INSTEAD(cuCtxDestroy_v2) instead([&](CUcontext doomed) {
+    const CUresult result = INSTEAD(cuCtxDestroy_v2)::real(doomed);
+    CHECK(memory->pin(mebibytes(8)) == CUDA_SUCCESS);
+    hooks::pinned().add(hooks::Pinned::Kind::array, 1, {mebibytes(8), doomed, memory});
+    return result;
+  });
+  CHECK(cuCtxDestroy_v2(context) == CUDA_SUCCESS);
+  CHECK(pinned() == mebibytes(8));
+  CHECK(hooks::pinned().take(hooks::Pinned::Kind::array, 1));
+  memory->unpin(mebibytes(8));
+}
+
+// Two threads ask what the driver keeps for graphs, and the one that asked first is told first.
+void memory_of_graphs() {
+  Bytes kept = mebibytes(8);
+  std::future<CUresult> trim;
+  const INSTEAD(cuDeviceGetGraphMemAttribute) instead([&](CUdevice, CUgraphMem_attribute, void* value) {
+    *static_cast<cuuint64_t*>(value) = kept.count;
+    if (std::exchange(kept, {}) == Bytes{}) return CUDA_SUCCESS;
+    trim = std::async(std::launch::async, [] {
+      hooks::graph_memory::count();
+      return CUDA_SUCCESS;
+    });
+    give_time(trim);
+    return CUDA_SUCCESS;
+  });
+  hooks::graph_memory::note_node(mebibytes(8));
+  hooks::graph_memory::count();
+  CHECK(trim.get() == CUDA_SUCCESS);
+  hooks::graph_memory::count();
+  CHECK(pinned() == Bytes{});
+}
+
+// What another process lends, and what happens while it answers.
+session::Lien lender;
+CUmemGenericAllocationHandle lent = 0;
+std::function<void()> before_a_piece;
+
+session::Borrowing::Answer answer(LoanName /*name*/, std::uint32_t piece) {
+  if (piece == kLien) return {LoanOutcome::given, 0, {}, lender.for_borrower()};
+  if (auto action = std::exchange(before_a_piece, nullptr)) action();
+  int descriptor = -1;
+  CHECK(SHAREDGPU_REAL(cuMemExportToShareableHandle, &descriptor, lent,
+                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) == CUDA_SUCCESS);
+  return {LoanOutcome::given, 1, mebibytes(2), UniqueFd(descriptor)};
+}
+
+// Loans of one lender are opened and closed at once: each is held for as long as somebody has it.
+void loans() {
+  CUmemAllocationProp kind{};
+  kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  kind.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  kind.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  REQUIRE(SHAREDGPU_REAL(cuMemCreate, &lent, mebibytes(2).count, &kind, 0) == CUDA_SUCCESS);
+  REQUIRE(lender.create());
+  session::Borrowing borrowing(answer);
+  const auto open = [&](std::uint64_t loan) {
+    CUdeviceptr address = 0;
+    session::IpcTicket ticket;
+    ticket.name = {.lender = 1, .loan = loan};
+    ticket.mapped = ticket.size = mebibytes(2);
+    CHECK(borrowing.open(ticket, &address) == CUDA_SUCCESS);
+    return address;
+  };
+
+  const CUdeviceptr five = open(5);
+  CHECK(lender.is_held(5));
+  before_a_piece = [&] { CHECK(borrowing.close(five) == CUDA_SUCCESS); };
+  const CUdeviceptr six = open(6);
+  CHECK(!lender.is_held(5));
+  CHECK(lender.is_held(6));
+
+  CUdeviceptr again = 0;
+  {
+    const INSTEAD(cuMemUnmap) instead([&](CUdeviceptr address, std::size_t size) {
+      if (again == 0) again = open(6);
+      return INSTEAD(cuMemUnmap)::real(address, size);
+    });
+    CHECK(borrowing.close(six) == CUDA_SUCCESS);
+  }
+  CHECK(!borrowing.find(six));
+  CHECK(borrowing.find(again));
+  CHECK(lender.is_held(6));
+
+  // A capture that begins just then keeps it open, as nobody can wait for the GPU.
+  CUstream stream = nullptr;
+  CUgraph graph = nullptr;
+  REQUIRE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  REQUIRE(SHAREDGPU_REAL(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
+  CHECK(borrowing.close(again) == CUDA_SUCCESS);
+  CHECK(borrowing.find(again));
+  CHECK(lender.is_held(6));
+  SHAREDGPU_REAL(cuStreamEndCapture, stream, &graph);
+  CHECK(cuStreamDestroy_v2(stream) == CUDA_SUCCESS);
+  borrowing.tend(*session::memory_of(0));
+  CHECK(!borrowing.find(again));
+  CHECK(!lender.is_held(6));
+  CHECK(SHAREDGPU_REAL(cuMemRelease, lent) == CUDA_SUCCESS);
+}
+
+}  // namespace
+
+TEST_CASE("the books hold while threads are in the middle of driver calls") {
+  const std::string socket = "/tmp/sharedgpu-meanwhile-test-" + std::to_string(getpid());
+  setenv("SHAREDGPU_SOCKET", socket.c_str(), 1);
+  setenv("SIMGPU_MEMORY", "96MiB", 1);
+  setenv("SIMGPU_BANDWIDTH", "1", 1);
+  ScriptedArbiter arbiter(socket);
+  arbiter.capacity = arbiter.allowed = mebibytes(48);
+  arbiter.listen();
+  auto init = std::async(std::launch::async, [] { return cuInit(0); });
+  arbiter.accept();
+  arbiter.welcome(true, {1});
+  REQUIRE(init.get() == CUDA_SUCCESS);
+  beside(arbiter, [] {
+    CUcontext context = nullptr;
+    CUdeviceptr block = 0;
+    REQUIRE(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+    REQUIRE(cuCtxPushCurrent_v2(context) == CUDA_SUCCESS);
+    REQUIRE(cuMemAlloc_v2(&block, kBlock.count) == CUDA_SUCCESS);
+    claims_for_pools();
+    blocks_of_pools();
+    releases_of_a_primary_context(block);
+    work_of_a_context(block);
+    memory_of_a_context();
+    memory_of_graphs();
+    loans();
+  });
+  arbiter.refuse("the test is over");
+}
