@@ -25,7 +25,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFirstPause{10};
-constexpr std::chrono::milliseconds kLongestPause{2'000};  // jobs wait ten seconds for an arbiter, and go on without it
+constexpr std::chrono::milliseconds kLongestPause{
+    2'000};                                   // jobs wait ten seconds for an arbiter, and go on without it
 constexpr std::chrono::seconds kHealthy{60};  // after this long a death is a first one again
 
 // Returns the held lock, or an empty descriptor: with `trouble` where it cannot be had at all, without where
