@@ -9,6 +9,7 @@
 #include "interposer/driver/call.h"
 #include "interposer/gate/gate.h"
 #include "interposer/hooks/export.h"
+#include "interposer/hooks/kept.h"
 #include "interposer/hooks/native.h"
 #include "interposer/hooks/submission.h"
 #include "interposer/session/session.h"
@@ -31,28 +32,15 @@ namespace sharedgpu::hooks::graph_memory {
 namespace {
 
 constinit std::mutex mutex;
-constinit std::array<Bytes, session::kMostDevices> counted_on{};  // with the mutex
+constinit std::array<Kept, session::kMostDevices> kept_on{};  // with the mutex
 
 void recount(CUdevice device, Memory* memory) {
-  Bytes& counted = counted_on[static_cast<std::size_t>(device)];
-  Bytes before;
-  Bytes after;
-  {
-    const std::lock_guard lock(mutex);
-    cuuint64_t kept = 0;
-    if (SHAREDGPU_REAL(cuDeviceGetGraphMemAttribute, device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &kept) !=
-        CUDA_SUCCESS)
-      return;
-    before = counted;
-    after = {kept};
-    counted = std::min(before, after);
-  }
-  if (after < before) memory->unpin(before - after);
-  // It is taken already: where the arbiter has no room for it, it is asked again at the next occasion.
-  if (after > before && memory->pin(after - before) == CUDA_SUCCESS) {
-    const std::lock_guard lock(mutex);
-    counted += after - before;
-  }
+  Kept& kept = kept_on[static_cast<std::size_t>(device)];
+  hooks::recount(mutex, kept, *memory, true, [&] {
+    cuuint64_t now = kept.counted.count;  // where the driver does not say
+    SHAREDGPU_REAL(cuDeviceGetGraphMemAttribute, device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &now);
+    return KeptNow{{now}, {now}};
+  });
 }
 
 constexpr Bytes kLeastRoom = mebibytes(2);
@@ -61,19 +49,30 @@ constexpr Bytes kLeastRoom = mebibytes(2);
 // and more than may ever be had where nodes share memory. So what is refused is asked for by halves.
 template <class Call>
 CUresult with_room(Memory& memory, CUdevice device, Call call) {
+  Kept& kept = kept_on[static_cast<std::size_t>(device)];
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   Bytes room;
   Patience patience;
   for (Bytes step{asked_for.load(std::memory_order_relaxed)};
        step >= kLeastRoom && result == CUDA_ERROR_OUT_OF_MEMORY; step = {step.count / 2}) {
-    if (memory.pin(step) != CUDA_SUCCESS) continue;
+    {
+      const std::lock_guard lock(mutex);
+      kept.asked += step;
+    }
     room += step;
+    if (memory.pin(step) != CUDA_SUCCESS) {
+      const std::lock_guard lock(mutex);
+      kept.asked -= step;
+      room -= step;
+      continue;
+    }
     do {
       result = call();
     } while (patience.worth_another_try(result));
   }
   const std::lock_guard lock(mutex);
-  counted_on[static_cast<std::size_t>(device)] += room;  // count() gives back what was not taken
+  kept.asked -= room;
+  kept.counted += room;  // count() gives back what was not taken
   return result;
 }
 

@@ -238,7 +238,7 @@ void Pools::trim(CUmemoryPool handle, Bytes keep) {
     unused = drop_unused(*pool, keep);
   }
   give_back(pool->device, unused);
-  recount(pool, Recount::shrink);
+  recount(pool, false);
 }
 
 bool Pools::give_back_unused(Bytes (*keep)(const Pool&)) {
@@ -257,11 +257,11 @@ bool Pools::give_back_unused(Bytes (*keep)(const Pool&)) {
     }
     any |= !unused.empty();
     give_back(pool->device, unused);
-    recount(pool, Recount::shrink);
+    recount(pool, false);
   }
   const std::lock_guard lock(mutex_);
   std::erase_if(all_, [](const PoolPtr& pool) {
-    return pool->handle == nullptr && pool->blocks.reserved() == Bytes{} && pool->counted == Bytes{};
+    return pool->handle == nullptr && pool->blocks.reserved() == Bytes{} && pool->kept.counted == Bytes{};
   });
   return any;
 }
@@ -326,7 +326,8 @@ CUresult Pools::prepare(CUmemoryPool handle, Claim& claim) {
     Pool& pool = *claim.pool;
     const Bytes kept = attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
     const Bytes used = attribute_of(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
-    claim.room = minus(used + pool.wanted + claim.size, kept + pool.coming);
+    // No more than its own size: others are under way, and the driver may count them as used already.
+    claim.room = std::min(claim.size, minus(used + pool.wanted + claim.size, kept + pool.coming));
     pool.wanted += claim.size;
     pool.coming += claim.room;
   }
@@ -334,7 +335,7 @@ CUresult Pools::prepare(CUmemoryPool handle, Claim& claim) {
   const CUresult result = session::memory_of(claim.pool->device)->pin(claim.room);
   const std::lock_guard lock(mutex_);
   if (result == CUDA_SUCCESS)
-    claim.pool->counted += claim.room;
+    claim.pool->kept.counted += claim.room;
   else
     is_over(claim);
   return result;
@@ -350,52 +351,41 @@ void Pools::allocated_pinned(CUdeviceptr address, const Claim& claim) {
   {
     const std::lock_guard lock(mutex_);
     is_over(claim);
-    if (address != 0) pinned_[address] = {claim.size, claim.pool};
+    if (address != 0) pinned_[address] = {claim.size, claim.pool, ++last_number_};
   }
-  recount(claim.pool, Recount::may_grow);
+  recount(claim.pool, true);
 }
 
-// Before the driver frees it: its address may be another block's at once.
-Pools::Block Pools::take_pinned(CUdeviceptr address) {
+Pools::Block Pools::pinned_block(CUdeviceptr address) {
   const std::lock_guard lock(mutex_);
-  auto node = pinned_.extract(address);
-  return node ? node.mapped() : Block{};
+  const auto found = pinned_.find(address);
+  return found == pinned_.end() ? Block{} : found->second;
 }
 
-void Pools::freed_pinned(CUdeviceptr address, const Block& block, bool freed) {
-  if (!freed) {
+// Only that block: its address may have been given out again meanwhile.
+void Pools::freed_pinned(CUdeviceptr address, const Block& block) {
+  {
     const std::lock_guard lock(mutex_);
-    pinned_[address] = block;
+    const auto found = pinned_.find(address);
+    if (found != pinned_.end() && found->second.number == block.number) pinned_.erase(found);
   }
-  recount(block.pool, Recount::shrink);
+  recount(block.pool, false);
 }
 
 // Of a pool that the program has destroyed the driver says no more than that its blocks in use live on.
-void Pools::recount(const PoolPtr& pool, Recount how) {
+void Pools::recount(const PoolPtr& pool, bool may_grow) {
   Memory* memory = session::memory_of(pool->device);
   if (memory == nullptr || pool->kind != Kind::pinned) return;
-  Bytes before;
-  Bytes after;
-  {
-    const std::lock_guard lock(mutex_);
-    Bytes kept;
-    before = pool->counted;
+  hooks::recount(mutex_, pool->kept, *memory, may_grow, [&] {
+    Bytes least;
     if (pool->handle != nullptr) {
-      kept = attribute_of(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+      least = attribute_of(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
     } else {
       for (const auto& [address, block] : pinned_)
-        if (block.pool == pool) kept += block.size;
+        if (block.pool == pool) least += block.size;
     }
-    after = std::clamp(before, kept, kept + pool->coming);
-    if (after > before && how == Recount::shrink) return;
-    pool->counted = std::min(before, after);
-  }
-  if (after < before) memory->unpin(before - after);
-  // It is taken already: where the arbiter has no room for it, it is asked again with the next allocation.
-  if (after > before && memory->pin(after - before) == CUDA_SUCCESS) {
-    const std::lock_guard lock(mutex_);
-    pool->counted += after - before;
-  }
+    return KeptNow{least, least + pool->coming};
+  });
 }
 
 // Never destroyed: programs free memory in their last instructions.

@@ -14,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "interposer/hooks/kept.h"
 #include "interposer/hooks/streams.h"
 #include "interposer/memory/memory.h"
 
@@ -73,9 +74,9 @@ class Pools {
   // `call` has the driver free what may be memory of such a pool.
   template <class Call>
   CUresult free_pinned(CUdeviceptr address, Call call) {
-    const Block block = take_pinned(address);
+    const Block block = pinned_block(address);
     const CUresult result = call();
-    if (block.pool != nullptr) freed_pinned(address, block, result == CUDA_SUCCESS);
+    if (block.pool != nullptr && result == CUDA_SUCCESS) freed_pinned(address, block);
     return result;
   }
 
@@ -105,7 +106,7 @@ class Pools {
     Bytes most{~0ull};
     StreamPool blocks;
     // Of a pinned pool.
-    Bytes counted;
+    Kept kept;
     Bytes wanted;  // by allocations that are under way
     Bytes coming;  // what was claimed for them: the driver may keep it already, or not yet
   };
@@ -116,10 +117,11 @@ class Pools {
     Bytes size;
     Bytes room;
   };
-  // One of its blocks.
+  // One of its blocks. Its number is never used twice, as addresses are.
   struct Block {
     Bytes size;
     PoolPtr pool;  // null: it is none
+    std::uint64_t number = 0;
   };
 
   // With the lock.
@@ -141,10 +143,9 @@ class Pools {
 
   CUresult prepare(CUmemoryPool pool, Claim& claim);
   void allocated_pinned(CUdeviceptr address, const Claim& claim);
-  Block take_pinned(CUdeviceptr address);
-  void freed_pinned(CUdeviceptr address, const Block& block, bool freed);
-  enum class Recount { may_grow, shrink };
-  void recount(const PoolPtr& pool, Recount how);
+  Block pinned_block(CUdeviceptr address);
+  void freed_pinned(CUdeviceptr address, const Block& block);
+  void recount(const PoolPtr& pool, bool may_grow);
 
   std::mutex mutex_;
   std::map<CUmemoryPool, PoolPtr> pools_;
@@ -155,6 +156,7 @@ class Pools {
   };
   std::map<CUdeviceptr, Chunk> chunks_;  // of swapped pools
   std::map<CUdeviceptr, Block> pinned_;  // blocks of pinned pools
+  std::uint64_t last_number_ = 0;        // of them
 };
 
 Pools& pools();

@@ -164,8 +164,8 @@ void forget_stream(CUstream stream) {
 void forget_streams_of(CUcontext context) {
   Streams& all = streams();
   const BesideCaptures beside;
+  session::contexts().finish(context);
   const InContext in(context);
-  SHAREDGPU_REAL(cuCtxSynchronize);
   const std::lock_guard lock(all.mutex);
   std::erase_if(all.ids, [=](const auto& known) { return std::get<CUcontext>(known.first) == context; });
   for (EventFence* fence : all.fences)

@@ -131,6 +131,18 @@ CUresult Contexts::synchronize(const std::vector<CUdevice>& devices) {
       [&](const Live& live) { return std::ranges::find(devices, live.device) != devices.end(); });
 }
 
+void Contexts::finish(CUcontext context) {
+  Current current(context);
+  if (!current.ok() || !is_capture_error(SHAREDGPU_REAL(cuCtxSynchronize))) return;
+  std::vector<CUstream> its{CU_STREAM_LEGACY};
+  {
+    std::lock_guard lock(mutex_);
+    for (const Stream& known : streams_)
+      if (known.context == context) its.push_back(known.stream);
+  }
+  for (CUstream stream : its) SHAREDGPU_REAL(cuStreamSynchronize, stream);
+}
+
 template <class Meant>
 CUresult Contexts::synchronize_if(Meant meant) {
   std::vector<CUcontext> used;

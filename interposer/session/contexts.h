@@ -34,6 +34,9 @@ class Contexts {
   // The primary context of `device`; null: none is known.
   CUcontext primary(CUdevice device) const;
   Primary& references(CUdevice device);
+  // Waits until the GPU has done all that was submitted there, before it is destroyed; of streams that it
+  // is captured from, what was submitted earlier is not waited for.
+  void finish(CUcontext context);
   // The device of a live context; false: it is not known.
   bool device(CUcontext context, CUdevice* device) const;
   // Any live context of `device`; null: none.

@@ -10,6 +10,7 @@
 #include <future>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "interposer/driver/call.h"
 #include "interposer/hooks/graph_memory.h"
@@ -113,7 +114,12 @@ void blocks_of_pools() {
   CHECK(hooks::pools().free_pinned(address, [&] { return allocate([] { return CUDA_SUCCESS; }); }) ==
         CUDA_SUCCESS);
   CHECK(cuMemPoolDestroy(pool) == CUDA_SUCCESS);
-  CHECK(pinned() == mebibytes(8));  // what is in use of it lives on
+  CHECK(pinned() == mebibytes(8));          // what is in use of it lives on
+  hooks::pools().free_pinned(address, [] {  // until the driver has freed it
+    hooks::pools().tend();
+    CHECK(pinned() == mebibytes(8));
+    return CUDA_ERROR_NOT_READY;
+  });
   CHECK(hooks::pools().free_pinned(address, [] { return CUDA_ERROR_INVALID_VALUE; }) ==
         CUDA_ERROR_INVALID_VALUE);
   CHECK(pinned() == mebibytes(8));
@@ -143,6 +149,10 @@ void work_of_a_context(CUdeviceptr block) {
   CUstream stream = nullptr;
   REQUIRE(cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS);
   REQUIRE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  // Nor for one that is captured from.
+  CUstream captured = nullptr;
+  REQUIRE(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  REQUIRE(cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
   CHECK(cuMemsetD8Async(block, 1, kBlock.count, stream) == CUDA_SUCCESS);
   const INSTEAD(cuCtxDestroy_v2) instead([&](CUcontext doomed) {
     CHECK(SHAREDGPU_REAL(cuStreamQuery, stream) == CUDA_SUCCESS);
@@ -194,6 +204,22 @@ void memory_of_graphs() {
   hooks::graph_memory::note_node(mebibytes(8));
   hooks::graph_memory::count();
   CHECK(trim.get() == CUDA_SUCCESS);
+  hooks::graph_memory::count();
+  CHECK(pinned() == Bytes{});
+}
+
+// Threads that find the same memory missing in the books ask for it once.
+void memory_of_graphs_for_several() {
+  Bytes kept = mebibytes(8);
+  const INSTEAD(cuDeviceGetGraphMemAttribute) instead([&](CUdevice, CUgraphMem_attribute, void* value) {
+    *static_cast<cuuint64_t*>(value) = kept.count;
+    return CUDA_SUCCESS;
+  });
+  std::vector<std::future<void>> all;
+  for (int i = 0; i < 4; ++i) all.push_back(std::async(std::launch::async, hooks::graph_memory::count));
+  for (std::future<void>& each : all) each.get();
+  CHECK(pinned() == mebibytes(8));
+  kept = {};
   hooks::graph_memory::count();
   CHECK(pinned() == Bytes{});
 }
@@ -291,6 +317,7 @@ TEST_CASE("the books hold while threads are in the middle of driver calls") {
     work_of_a_context(block);
     memory_of_a_context();
     memory_of_graphs();
+    memory_of_graphs_for_several();
     loans();
   });
   arbiter.refuse("the test is over");
