@@ -154,6 +154,8 @@ void Core::on(const SessionCame& event) {
   session.tenant = &tenant;
   session.step = event.step;
   session.resumed = event.hello.resuming != 0;
+  // For how long it has waited nobody remembers.
+  if (session.resumed && event.hello.wants != 0 && !tenant.wants()) tenant.waiting_since = now_;
   session.wants = session.resumed && event.hello.wants != 0;
   session.epoch = tenant.epoch;
   session.expected = event.expected;

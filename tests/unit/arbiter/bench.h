@@ -30,7 +30,10 @@ struct Bench {
       step(GpuFound{.gpu = gpu, .total = mebibytes(120), .capacity = mebibytes(100), .learned = false});
   }
 
-  void step(const Event& event) { last = core->step(event, now); }
+  void step(const Event& event) {
+    last = core->step(event, now);
+    if (!core->consistent()) throw std::logic_error("what is kept for speed is not what there is");
+  }
   template <class Body>
   void say(std::uint64_t session, const Body& body) {
     step(From<Body>{.session = SessionId{session}, .body = body});

@@ -1193,6 +1193,16 @@ Recovered with_lease(std::uint64_t tenant, Nanoseconds since, unsigned expected)
   return recovered;
 }
 
+TEST_CASE("Who comes back waiting has waited since then") {
+  Bench b;
+  Hello hello;
+  hello.resuming = hello.wants = 1;
+  b.settle_in(1, 1, 60);
+  b.come(2, 2, hello);
+  b.attach(2);
+  CHECK(b.tenant(2).waiting_since == b.now);
+}
+
 TEST_CASE("A session that comes back is told anew what host memory it needs") {
   Bench b(with_lease(1, 900s, 1));
   Hello hello;
