@@ -201,7 +201,6 @@ TEST_CASE("a session from cuInit over turns and the arbiter's death to a refusal
     for (auto& call : defaults) CHECK(call.get() == CUDA_SUCCESS);
     REQUIRE(cuMemcpyHtoD_v2(address, pattern.data(), defaults.size()) == CUDA_SUCCESS);
   }
-  arbiter.serve_until([&] { return arbiter.last_usage->use.host == mebibytes(96); });
   arbiter.say(Prepare{});
   arbiter.serve_until([&] { return arbiter.last_usage->use.host == Bytes{}; });
   close(card);
