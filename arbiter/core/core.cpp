@@ -153,6 +153,7 @@ void Core::on(const SessionCame& event) {
   session.id = event.session;
   session.tenant = &tenant;
   session.step = event.step;
+  session.surge = Surge(tuning_.surge_pause);
   session.resumed = event.hello.resuming != 0;
   // For how long it has waited nobody remembers.
   if (session.resumed && event.hello.wants != 0 && !tenant.wants()) tenant.waiting_since = now_;
@@ -423,6 +424,7 @@ void Core::take_use(Session& session, MemoryUse told, bool may_grow) {
   // A Restore for what is new comes only now, however long ago it was told of the rest.
   if (told.swappable > session.use.swappable && std::exchange(session.ready, false)) session.pressed = now_;
   if (told.swappable > session.use.swappable) session.surge.grew(session.use.swappable, told.swappable, now_);
+  if (told.swappable < session.use.swappable) session.surge.fell();
   session.use = told;
   session.peak = std::max(session.peak, told.footprint());
   session.pinned = std::min(session.pinned, told.pinned);

@@ -52,6 +52,8 @@ struct Tuning {
   Nanoseconds suspend_notice = std::chrono::seconds(30);
   // The least to evict for a growing tenant, so that small allocations do not cost a message each.
   Bytes evict_step = mebibytes(64);
+  // A footprint that has not grown for so long has grown up, see policy/surge.h.
+  Nanoseconds surge_pause = std::chrono::seconds(1);
   // A tenant whose host memory runs short interrupts others at once, but not again before this.
   Nanoseconds home_pause = std::chrono::seconds(30);
   // Less host memory than before must have been enough for so long until sessions give it back.

@@ -26,9 +26,10 @@ Bytes round_up(Bytes size, Bytes step) { return {(size.count + step.count - 1) /
 // At most all that the GPU lacks for everybody has to leave of one tenant: of its first sessions first, as
 // evict() takes it. A little more is evicted for one that grows.
 void Core::expect_evictions(Gpu& gpu) {
-  Bytes demand = gpu.resting;
+  Bytes demand = gpu.resting + gpu.resting_growth;
   for (const Session* session : gpu.awake)
-    demand += std::max(demand_of(*session), promised(*session)) + session->settling;
+    demand +=
+        std::max(demand_of(*session), promised(*session)) + session->settling + session->surge.put_off();
   const bool shared = std::any_of(gpu.sessions.begin(), gpu.sessions.end(), [&](const Session* session) {
     return session->tenant != gpu.sessions.front()->tenant;
   });

@@ -109,11 +109,15 @@ void Core::make_room(Gpu& gpu) {
     if (session->tenant == first && starved(*session)) fill(session);
   for (Session* session : sessions)
     if (waits_to_grow(*session) && lacks(session) <= room && can_be_filled(*session->tenant)) fill(session);
+  Bytes put_off;
   for (bool leads : {true, false})
     for (Session* session : sessions)
-      if (session->tenant->phase == Phase::entering && session->tenant->leads == leads)
+      if (session->tenant->phase == Phase::entering && session->tenant->leads == leads) {
+        put_off += session->surge.put_off();
         give(session->allowed, session->use.swappable, std::max(session->use.resident, session->under_way));
+      }
 
+  missing += minus(put_off, room);
   if (growing != Bytes{}) missing += minus(growth_ahead(gpu), growing);
   if (missing != Bytes{}) evict(gpu, missing, first);
   send_restores(gpu);
@@ -121,7 +125,7 @@ void Core::make_room(Gpu& gpu) {
 }
 
 // By how much those who run are likely to grow soon: that is evicted at once, and host memory made ready for
-// it.
+// it, as for what others will grow by in their turns.
 Bytes Core::growth_ahead(const Gpu& gpu) const {
   Bytes sum;
   for (const Session* session : gpu.awake) {

@@ -41,6 +41,7 @@ void Core::wake(Tenant& tenant) {
     session->gpu->resting -= session->use.footprint();
     session->gpu->resting_pinned -= session->use.pinned;
     session->gpu->resting_contexts -= session->use.context;
+    session->gpu->resting_growth -= session->surge.put_off();
     insert(session->gpu->awake, session, by_number);
   }
   if (domains_changed_) return;
@@ -58,6 +59,7 @@ void Core::let_rest(Domain& domain) {
       session->gpu->resting += session->use.footprint();
       session->gpu->resting_pinned += session->use.pinned;
       session->gpu->resting_contexts += session->use.context;
+      session->gpu->resting_growth += session->surge.put_off();
       std::erase(session->gpu->awake, session);
     }
     if (tenant->wants()) ++domain.resting_waiters;
@@ -93,6 +95,7 @@ bool Core::consistent() const {
     Bytes resting;
     Bytes pinned;
     Bytes contexts;
+    Bytes growth;
     std::set<const Tenant*> users;
     bool timed = false;
     for (Session* session : gpu.sessions) {
@@ -105,11 +108,12 @@ bool Core::consistent() const {
       resting += demand_of(*session);
       pinned += unevictable(*session);
       contexts += session->use.context;
+      growth += session->surge.put_off();
       right = right && session->needs == demand_of(*session) && session->keeps == unevictable(*session);
       right = right && promised(*session) == unevictable(*session);
     }
     right = right && awake == gpu.awake && resting == gpu.resting && pinned == gpu.resting_pinned &&
-            contexts == gpu.resting_contexts;
+            contexts == gpu.resting_contexts && growth == gpu.resting_growth;
     right =
         right && (domains_changed_ || users.empty() || gpu.has_time_for_all == (!timed || users.size() == 1));
   }

@@ -35,6 +35,7 @@ struct Gpu {
   Bytes resting;
   Bytes resting_pinned;
   Bytes resting_contexts;
+  Bytes resting_growth;  // that they have put off
 
   Bytes usable;    // as of this step
   Bytes reckoned;  // what was usable when the length of turns was reckoned

@@ -82,6 +82,7 @@ void Core::open(Domain& domain, Tenant& tenant) {
     session->wants = session->stepped = false;
     session->host_short = {};
     session->idle = {};
+    session->surge.goes_on(now_);
     if (!on_gpu(session)) continue;
     session->allowed = std::min(session->allowed, session->use.swappable);
     set_gate(*session, true);
@@ -129,6 +130,7 @@ void Core::leave(Tenant& tenant) {
   begin_to_leave(tenant);
   for (Session* session : tenant.sessions) {
     set_gate(*session, false);
+    if (session->idle == Nanoseconds{}) session->surge.waits(now_);
     session->idle = {};
     session->stepped = false;
     session->released = !on_gpu(session);

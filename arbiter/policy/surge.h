@@ -2,8 +2,11 @@
 // How much a footprint has grown without a pause. What has grown so much is likely to grow by half of that
 // again: a program that takes all of its memory as it starts waits for a few evictions then, not for hundreds
 // (of 64 MiB, 3 ms each; 25 ms and more where host memory has to be pinned first). What it only frees and
-// takes again is no growth. Pure.
+// takes again is no growth. Nor does it pause while it waits for a turn: what it was about to take, it takes
+// then. Pure.
 #pragma once
+
+#include <utility>
 
 #include "protocol/units.h"
 
@@ -11,23 +14,35 @@ namespace sharedgpu {
 
 class Surge {
  public:
+  // What has not grown for so long has paused.
+  explicit Surge(Nanoseconds pause = {}) : pause_(pause) {}
+
   void grew(Bytes before, Bytes after, Nanoseconds now) {
-    if (!goes_on(now)) begin_ = most_ = before;
+    if (!lasts(now)) begin_ = most_ = before;
     if (after <= most_) return;
     most_ = after;
     last_ = now;
   }
-  Bytes to_come(Nanoseconds now) const {
-    return goes_on(now) ? Bytes{minus(most_, begin_).count / 2} : Bytes{};
+  // Who gives back what it waits for does not go on.
+  void fell() { waits_ = false; }
+  // From now on it cannot grow, until goes_on().
+  void waits(Nanoseconds now) { waits_ = lasts(now); }
+  void goes_on(Nanoseconds now) {
+    if (std::exchange(waits_, false)) last_ = now;
   }
+  Bytes to_come(Nanoseconds now) const { return lasts(now) ? half() : Bytes{}; }
+  // What waits for goes_on().
+  Bytes put_off() const { return waits_ ? half() : Bytes{}; }
 
  private:
-  static constexpr Nanoseconds kPause = std::chrono::seconds(1);
-  bool goes_on(Nanoseconds now) const { return now - last_ < kPause; }
+  Bytes half() const { return Bytes{minus(most_, begin_).count / 2}; }
+  bool lasts(Nanoseconds now) const { return waits_ || now - last_ < pause_; }
 
+  Nanoseconds pause_;
   Bytes begin_;
   Bytes most_;
   Nanoseconds last_ = Nanoseconds::min() / 2;
+  bool waits_ = false;
 };
 
 }  // namespace sharedgpu

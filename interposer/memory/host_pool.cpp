@@ -260,7 +260,7 @@ void HostPool::trim(Bytes keep) {
 }
 
 // Giving back and growing again in turns would cost more than either: after a shortage the pool rests.
-void HostPool::tend() {
+void HostPool::tend(bool works) {
   Bytes keep;
   {
     const std::lock_guard lock(mutex_);
@@ -274,6 +274,7 @@ void HostPool::tend() {
     if (barred_ != 0) barred_ = used_up ? kRest : barred_ - 1;
     if (tight || prepared_ == Bytes{}) needed_ = {};
     if (!tight) keep = std::min(std::max(prepared_, needed_), most_);
+    if (!tight && works) keep = std::max(keep, minus(held(), {kGranulesPerSlab * granule_.count}));
     if (exceeds(keep)) keep_ = keep;
     if (!keep_ && budget_.tight({kGranulesPerSlab * granule_.count})) return;
   }

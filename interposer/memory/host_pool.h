@@ -75,8 +75,9 @@ class HostPool {
   void trim(Bytes keep);
   // Every second or so: gives back what nobody expects to need any more, and all that is free where the job
   // runs short of memory; goes on growing where something was in the way. A thread of the pool's does it: to
-  // give memory back waits for the GPU, which may be waiting for the caller.
-  void tend();
+  // give memory back waits for the GPU, which may be waiting for the caller. While the program `works` there
+  // it is one slab at a time: for each the GPU runs dry (20 ms per GiB on an H200, bench_pin).
+  void tend(bool works);
 
   Bytes held() const { return {held_.load(std::memory_order_relaxed)}; }
   // The part of it that holds contents.

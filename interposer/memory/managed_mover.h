@@ -37,7 +37,7 @@ class ManagedMover final : public Mover {
   bool host_expected() const override { return false; }
   void hurry_host(Bytes /*goal*/) override {}
   void trim_host(Bytes /*keep*/) override {}
-  void tend_host() override {}
+  void tend_host(bool /*works*/) override {}
 
  private:
   bool take_room(Bytes size);

@@ -87,7 +87,7 @@ class Mover {
   virtual bool host_expected() const = 0;
   virtual void hurry_host(Bytes goal) = 0;
   virtual void trim_host(Bytes keep) = 0;
-  virtual void tend_host() = 0;
+  virtual void tend_host(bool works) = 0;
 };
 
 }  // namespace sharedgpu

@@ -52,7 +52,7 @@ class SwapMover final : public Mover {
   bool host_expected() const override { return pool_.expected(); }
   void hurry_host(Bytes goal) override { pool_.hurry(goal); }
   void trim_host(Bytes keep) override { pool_.trim(keep); }
-  void tend_host() override { pool_.tend(); }
+  void tend_host(bool works) override { pool_.tend(works); }
 
  private:
   // A handle's way out. One that was not looked at is copied.

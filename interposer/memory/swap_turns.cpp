@@ -234,10 +234,11 @@ bool SwapMemory::bring_back() {
 }
 
 void SwapMemory::tend() {
-  if (books_.idle()) free_deferred(Gpu::drained);
+  const bool idle = books_.idle();
+  if (idle) free_deferred(Gpu::drained);
   // Clean copies are worth their room while evictions are expected and the job can spare it.
   if (mover_->host_kept() != Bytes{} && (!mover_->host_expected() || budget_.tight({}))) give_up_copies();
-  mover_->tend_host();
+  mover_->tend_host(!idle);
   read_host_limit();
 }
 
@@ -248,7 +249,7 @@ bool SwapMemory::watch_host() {
   mover_->watch_host();
   if (!budget_.tight({})) return false;
   give_up_copies();
-  mover_->tend_host();
+  mover_->tend_host(false);
   if (!budget_.used_up()) return false;
   mover_->bar_host();
   return mover_->host_used() != Bytes{};

@@ -112,7 +112,18 @@ bool Turns::evict(Memory& memory) {
   return done;
 }
 
-bool Turns::restore() { return memory() == nullptr || memory()->restore(); }
+bool Turns::restore() {
+  Memory* const mine = memory();
+  if (mine == nullptr) return true;
+  const Nanoseconds begun = now();
+  const Bytes before = mine->use().resident;
+  const bool done = mine->restore();
+  const Bytes came = minus(mine->use().resident, before);
+  if (came != Bytes{})
+    debug("restored %llu MiB in %.1f ms", static_cast<unsigned long long>(came.count >> 20),
+          static_cast<double>((now() - begun).count()) / 1e6);
+  return done;
+}
 
 void Turns::release(const Turn& turn) {
   revoked_ = turn.since;

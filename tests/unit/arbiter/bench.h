@@ -21,9 +21,11 @@ struct Bench {
   Nanoseconds now = std::chrono::seconds(1000);
   Actions last;
 
-  explicit Bench(Recovered recovered = {}, TurnRules turns = {.fixed = std::chrono::seconds(10)}) {
+  explicit Bench(Recovered recovered = {}, TurnRules turns = {.fixed = std::chrono::seconds(10)},
+                 Nanoseconds surge_pause = {}) {
     Tuning tuning;
     tuning.evict_step = Bytes{};
+    tuning.surge_pause = surge_pause;
     tuning.turns = turns;
     core = std::make_unique<Core>(tuning, *policy, std::move(recovered), now);
     for (const GpuUuid& gpu : {kGpu, kOther})

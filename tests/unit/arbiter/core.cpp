@@ -281,7 +281,7 @@ TEST_CASE("Who is short of host memory does not wait for one that is just on its
 }
 
 TEST_CASE("Sessions are told of host memory that evictions may need before they need it") {
-  Bench b;
+  Bench b({}, {.fixed = 10s}, 1s);
   b.settle_in(1, 1, 60);
   CHECK_FALSE(b.sent<Prepare>(1));
   b.come(2, 2);
@@ -327,56 +327,78 @@ TEST_CASE("Sessions are told of host memory that evictions may need before they 
 }
 
 TEST_CASE("For one that grows without a pause others evict ahead, by half of what it has grown") {
-  Bench b;
-  b.settle_in(1, 1, 60);
+  Bench b({}, {.fixed = 10s}, 1s);
+  b.settle_in(1, 1, 90);
   b.come(2, 2);
   b.attach(2);
-  b.grow(2, 50, 0);
+  b.grow(2, 20, 0);
   b.release(2, 0, false);
   b.want(2);
   b.pass(10s);
-  b.release(1, 60, true);
-  b.tell(1, 60, 50);
-  b.ready(2, 50);
+  b.release(1, 90, true);
+  CHECK(b.sent<Evict>(1)->allowed == mebibytes(80 - 10));  // what its turn's end has stopped
+  b.tell(1, 90, 70);
+  b.ready(2, 20);
   REQUIRE(b.open(2));
 
   b.pass(1s);
-  b.grow(2, 58, 50);
-  CHECK(b.sent<Evict>(1)->allowed == mebibytes(42));
-  b.tell(1, 60, 42);
-  b.tell(2, 58, 58);
-  b.grow(2, 60, 58);  // 10 MiB in all
-  CHECK(b.sent<Evict>(1)->allowed == mebibytes(42 - 5));
-  b.tell(1, 60, 37);
-  b.tell(2, 60, 60);
-  b.grow(2, 63, 60);
+  b.grow(2, 38, 20);
+  CHECK(b.sent<Evict>(1)->allowed == mebibytes(61));
+  b.tell(1, 90, 61);
+  b.tell(2, 38, 38);
+  b.grow(2, 40, 38);  // 20 MiB in all
+  CHECK(b.sent<Evict>(1)->allowed == mebibytes(61 - 10));
+  b.tell(1, 90, 51);
+  b.tell(2, 40, 40);
+  b.grow(2, 43, 40);
   CHECK_FALSE(b.sent<Evict>(1));
   CHECK(b.granted(2));
 
   SECTION("as far as it can grow at all") {
-    b.tell(2, 63, 63);
-    b.grow(2, 96, 63);
+    b.tell(2, 43, 43);
+    b.grow(2, 96, 43);
     CHECK(b.sent<Evict>(1)->allowed == mebibytes(4));
-    b.tell(1, 60, 4);
+    b.tell(1, 90, 4);
     b.tell(2, 96, 96);
     b.grow(2, 97, 96);
     CHECK(b.sent<Evict>(1)->allowed == mebibytes(1));
   }
   SECTION("not for what it frees and takes again") {
     for (int i = 0; i < 10; ++i) {
-      b.tell(2, 50, 50);
-      b.grow(2, 63, 50);
-      b.tell(2, 63, 63);
+      b.tell(2, 20, 20);
+      b.grow(2, 43, 20);
+      b.tell(2, 43, 43);
     }
-    b.grow(2, 66, 63);  // 16 MiB in all
-    CHECK(b.sent<Evict>(1)->allowed == mebibytes(37 - 8));
+    b.grow(2, 50, 43);  // 30 MiB in all
+    CHECK(b.sent<Evict>(1)->allowed == mebibytes(51 - 15));
   }
   SECTION("not after a pause") {
-    b.tell(2, 63, 63);
+    b.tell(2, 43, 43);
     b.pass(1s);
-    b.grow(2, 64, 63);
-    CHECK(b.sent<Evict>(1)->allowed == mebibytes(36));
+    b.grow(2, 51, 43);
+    CHECK(b.sent<Evict>(1)->allowed == mebibytes(51 - 4));
   }
+}
+
+TEST_CASE("A growth that a turn's end has stopped is reckoned to go on in the next turn") {
+  Bench b({}, {.fixed = 10s}, 1s);
+  b.settle_in(1, 1, 60);
+  b.come(2, 2);
+  b.attach(2);
+  b.pass(1s);
+  b.grow(2, 30, 0);
+  b.tell(2, 30, 30);
+  b.grow(2, 60, 30);
+  REQUIRE(b.sent<Revoke>(2));
+  b.release(2, 30, true);
+  b.tell(2, 60, 30);
+  const bool gives_back = GENERATE(false, true);
+  if (gives_back) b.tell(2, 58, 30);
+  b.pass(9s);
+  REQUIRE(b.sent<Revoke>(1));
+  b.release(1, 60, true);
+  // What it lacks, and half of the 60 MiB by which it has grown.
+  CHECK(b.sent<Evict>(1)->allowed.count >> 20 == (gives_back ? 42u : 10u));
 }
 
 TEST_CASE("Just before a GPU is full a little host memory is prepared, and none for one tenant alone") {

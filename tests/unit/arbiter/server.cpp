@@ -396,7 +396,7 @@ TEST_CASE("A whole handoff over the socket, and the arbiter's death in it") {
                  .overuse = {},
                  .use = use(mebibytes(700), mebibytes(700))});
   Bytes kept = a.hear<Evict>().allowed;
-  CHECK(kept == mebibytes(324));
+  CHECK(kept <= mebibytes(324));  // and less for what the other may still take
   a.say(Usage{.request = 0, .use = use(mebibytes(700), kept), .stuck = 0});
   Restore restore = b.hear<Restore>();
   while (restore.allowed < mebibytes(700)) restore = b.hear<Restore>();

@@ -133,7 +133,7 @@ TEST_CASE("the pool grows ahead of need, by one thread, and keeps that", "[pool]
   CHECK(t.host.most_threads == 1);
   CHECK(t.host.started == 1);
   t.pool.trim({});
-  t.pool.tend();
+  t.pool.tend(false);
   CHECK(t.pool.held() == kSlab + kSlab);
   const HostRoom room = *t.pool.take(kSlab + kSlab);
   CHECK(t.device.pinned() == kSlab + kSlab);
@@ -144,10 +144,10 @@ TEST_CASE("the pool grows ahead of need, by one thread, and keeps that", "[pool]
   }
   SECTION("less is expected: what holds contents stays") {
     t.pool.prepare({}, 1);
-    t.pool.tend();
+    t.pool.tend(false);
     CHECK(t.pool.held() == kSlab + kSlab);
     t.pool.give(room);
-    t.pool.tend();
+    t.pool.tend(false);
     CHECK(t.pool.held() == Bytes{});
     CHECK(t.device.pinned() == Bytes{});
   }
@@ -167,11 +167,32 @@ TEST_CASE("what the last turn needed is kept while evictions are expected", "[po
   t.pool.prepare(kSlab, 1);
   t.pool.give(*t.pool.take({3 * kSlab.count}));
   t.pool.trim(kSlab + kSlab);
-  t.pool.tend();
+  t.pool.tend(false);
   CHECK(t.pool.held() == kSlab + kSlab);
   t.pool.prepare({}, 1);
-  t.pool.tend();
+  t.pool.tend(false);
   CHECK(t.pool.held() == Bytes{});
+}
+
+TEST_CASE("what is not needed goes back a slab at a time while the program works", "[pool]") {
+  Pool t;
+  t.pool.prepare({4 * kSlab.count}, 1);
+  t.pool.prepare({}, 1);
+  t.pool.tend(true);
+  CHECK(t.pool.held().count == 3 * kSlab.count);
+  SECTION("all of it when it does not work") {
+    t.pool.tend(false);
+    CHECK(t.pool.held() == Bytes{});
+  }
+  SECTION("all of it when the job needs the memory") {
+    t.budget.is_tight = true;
+    t.pool.tend(true);
+    CHECK(t.pool.held() == Bytes{});
+  }
+  SECTION("all of it in the end") {
+    for (int i = 0; i < 3; ++i) t.pool.tend(true);
+    CHECK(t.pool.held() == Bytes{});
+  }
 }
 
 TEST_CASE("ahead of need the pool takes only what the job can spare", "[pool]") {
@@ -184,15 +205,15 @@ TEST_CASE("ahead of need the pool takes only what the job can spare", "[pool]") 
     CHECK(t.pool.held() == kSlab + kSlab);
     CHECK(t.host.most_threads > 1);
     t.pool.hurry({});
-    t.pool.tend();
+    t.pool.tend(false);
     CHECK(t.pool.held() == Bytes{});
   }
   t.budget.is_tight = false;
-  t.pool.tend();
-  t.pool.tend();
+  t.pool.tend(false);
+  t.pool.tend(false);
   const bool rested = t.pool.held() == Bytes{};
   CHECK(rested);  // not at once: it would go back and forth
-  for (int i = 0; i < 60; ++i) t.pool.tend();
+  for (int i = 0; i < 60; ++i) t.pool.tend(false);
   CHECK(t.pool.held() == kSlab);
 }
 
@@ -207,7 +228,7 @@ TEST_CASE("what is refused ahead of need is tried again later, and for an evicti
   t.host.fail_from = 0;
   SECTION("an eviction") { t.pool.hurry(kGranule); }
   SECTION("later") {
-    for (int i = 0; i < 60; ++i) t.pool.tend();
+    for (int i = 0; i < 60; ++i) t.pool.tend(false);
   }
   CHECK(t.pool.held() == kSlab);
   CHECK(t.device.misuse().empty());
@@ -244,7 +265,7 @@ TEST_CASE("an eviction takes room as the thread makes it", "[pool]") {
     t.pool.trim({20 * kSlab.count});
     CHECK(t.pool.held().count == 20 * kSlab.count);
     t.pool.prepare({}, 1);
-    t.pool.tend();
+    t.pool.tend(false);
     for (int look = 0; look < 10000 && t.pool.held() != Bytes{}; ++look)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the thread gives it back
     CHECK(t.pool.held() == Bytes{});
@@ -366,11 +387,11 @@ TEST_CASE("a pool that was barred grows again when the job has had memory for a 
   CHECK(t.pool.held() == kSlab);
   CHECK_FALSE(t.pool.take(kSlab + kGranule));
   t.budget.is_tight = t.budget.is_used_up = true;
-  for (int i = 0; i < 100; ++i) t.pool.tend();
+  for (int i = 0; i < 100; ++i) t.pool.tend(false);
   t.budget.is_used_up = false;  // it still has little, but leaves the margin alone
-  for (int i = 0; i < 59; ++i) t.pool.tend();
+  for (int i = 0; i < 59; ++i) t.pool.tend(false);
   CHECK_FALSE(t.pool.take(kSlab + kGranule));
-  t.pool.tend();
+  t.pool.tend(false);
   CHECK(t.pool.take({t.pool.held().count + kGranule.count}));
 }
 
