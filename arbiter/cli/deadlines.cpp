@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/cli/deadlines.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "arbiter/cli/commands.h"
+#include "include/sharedgpu_deadline.h"
+#include "protocol/channel.h"
+#include "protocol/deadline_lines.h"
+
+namespace sharedgpu::cli {
+namespace {
+
+// A high number, as programs do not make them, that survives exec.
+int inherited(int fd) {
+  for (const int least : {960, 192, 3})
+    if (const int moved = fcntl(fd, F_DUPFD, least); moved >= 0) return moved;
+  return -1;
+}
+
+volatile sig_atomic_t child_of_signals = 0;
+
+void pass_signal_on(int signal) {
+  if (child_of_signals > 0) kill(static_cast<pid_t>(child_of_signals), signal);
+}
+
+// What a terminal sends, the child gets itself.
+void divert_signals() {
+  struct sigaction action = {};
+  action.sa_flags = SA_RESTART;
+  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
+    action.sa_handler = pass_signal_on;
+    sigaction(signal, &action, nullptr);
+  }
+  for (const int signal : {SIGINT, SIGQUIT, SIGPIPE}) {
+    action.sa_handler = SIG_IGN;
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+void restore_signals() {
+  for (const int each : {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGINT, SIGQUIT, SIGPIPE}) signal(each, SIG_DFL);
+}
+
+void write_all(int fd, const char* text, ssize_t size) {
+  while (size > 0) {
+    const ssize_t written = write(fd, text, static_cast<std::size_t>(size));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;  // whoever read it has gone; the child need not know
+    text += written;
+    size -= written;
+  }
+}
+
+// Passes on what is there. False: nobody writes any more.
+bool pass_on(int from, DeadlineLines& lines) {
+  char text[4096];
+  const ssize_t size = read(from, text, sizeof text);
+  if (size <= 0) return size < 0 && (errno == EINTR || errno == EAGAIN);
+  write_all(STDERR_FILENO, text, size);
+  Deadlines counts;
+  lines.feed(text, static_cast<std::size_t>(size), counts);
+  for (; counts.met > 0; --counts.met) sharedgpu_deadline(1);
+  for (; counts.missed > 0; --counts.missed) sharedgpu_deadline(0);
+  return true;
+}
+
+bool has_more(int from, int milliseconds) {
+  pollfd entry = {.fd = from, .events = POLLIN, .revents = 0};
+  return poll(&entry, 1, milliseconds) > 0;
+}
+
+int end_as(int status) {
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  restore_signals();
+  raise(WTERMSIG(status));
+  return 128 + WTERMSIG(status);
+}
+
+}  // namespace
+
+int make_deadline_pipe(Nanoseconds deadline) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return errno;
+  const UniqueFd reading(ends[0]);
+  const UniqueFd writing(ends[1]);
+  struct stat info = {};
+  const int read_end = inherited(reading.get());
+  const int write_end = inherited(writing.get());
+  if (read_end < 0 || write_end < 0 || fstat(read_end, &info) != 0) return errno;
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.9g", std::chrono::duration<double>(deadline).count());
+  setenv("SHAREDGPU_DEADLINE", seconds, 1);
+  setenv("SHAREDGPU_DEADLINE_FD", std::to_string(write_end).c_str(), 1);
+  setenv("SHAREDGPU_DEADLINE_READ", (std::to_string(read_end) + ":" + std::to_string(info.st_ino)).c_str(),
+         1);
+  return 0;
+}
+
+void forget_deadline_pipe() {
+  for (const char* name : {"SHAREDGPU_DEADLINE", "SHAREDGPU_DEADLINE_FD", "SHAREDGPU_DEADLINE_READ"})
+    unsetenv(name);
+}
+
+int run_with_stderr_read(const std::function<int()>& execute) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) {
+    complain(std::string("no pipe for stderr: ") + std::strerror(errno));
+    return 1;
+  }
+  UniqueFd reading(ends[0]);
+  UniqueFd writing(ends[1]);
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  sigprocmask(SIG_BLOCK, &all, &before);  // until it is known whom to pass them on to
+  const pid_t child = fork();
+  if (child < 0) {
+    complain(std::string("no process: ") + std::strerror(errno));
+    return 1;
+  }
+  if (child == 0) {
+    dup2(writing.get(), STDERR_FILENO);
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    _exit(execute());
+  }
+  child_of_signals = child;
+  divert_signals();
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  writing.reset();
+
+  constexpr int kLook = 20;  // milliseconds: what the child leaves behind may keep stderr open for ever
+  DeadlineLines lines;
+  int status = 0;
+  pid_t ended = 0;
+  bool open = true;
+  while (open && ended == 0) {
+    if (has_more(reading.get(), kLook)) open = pass_on(reading.get(), lines);
+    ended = waitpid(child, &status, WNOHANG);
+  }
+  while (ended == 0 || (ended < 0 && errno == EINTR)) ended = waitpid(child, &status, 0);
+  while (open && has_more(reading.get(), 0)) open = pass_on(reading.get(), lines);
+  return end_as(status);
+}
+
+}  // namespace sharedgpu::cli
