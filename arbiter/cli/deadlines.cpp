@@ -4,14 +4,10 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include "arbiter/cli/commands.h"
@@ -21,13 +17,6 @@
 
 namespace sharedgpu::cli {
 namespace {
-
-// A high number, as programs do not make them, that survives exec.
-int inherited(int fd) {
-  for (const int least : {960, 192, 3})
-    if (const int moved = fcntl(fd, F_DUPFD, least); moved >= 0) return moved;
-  return -1;
-}
 
 volatile sig_atomic_t child_of_signals = 0;
 
@@ -89,29 +78,6 @@ int end_as(int status) {
 }
 
 }  // namespace
-
-int make_deadline_pipe(Nanoseconds deadline) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return errno;
-  const UniqueFd reading(ends[0]);
-  const UniqueFd writing(ends[1]);
-  struct stat info = {};
-  const int read_end = inherited(reading.get());
-  const int write_end = inherited(writing.get());
-  if (read_end < 0 || write_end < 0 || fstat(read_end, &info) != 0) return errno;
-  char seconds[32];
-  std::snprintf(seconds, sizeof seconds, "%.9g", std::chrono::duration<double>(deadline).count());
-  setenv("SHAREDGPU_DEADLINE", seconds, 1);
-  setenv("SHAREDGPU_DEADLINE_FD", std::to_string(write_end).c_str(), 1);
-  setenv("SHAREDGPU_DEADLINE_READ", (std::to_string(read_end) + ":" + std::to_string(info.st_ino)).c_str(),
-         1);
-  return 0;
-}
-
-void forget_deadline_pipe() {
-  for (const char* name : {"SHAREDGPU_DEADLINE", "SHAREDGPU_DEADLINE_FD", "SHAREDGPU_DEADLINE_READ"})
-    unsetenv(name);
-}
 
 int run_with_stderr_read(const std::function<int()>& execute) {
   int ends[2];

@@ -22,6 +22,7 @@
 #include "config/quantities.h"
 #include "protocol/ask.h"
 #include "protocol/backend_names.h"
+#include "protocol/deadline_pipe.h"
 #include "protocol/gpu_names.h"
 
 namespace sharedgpu::cli {
@@ -200,7 +201,7 @@ int run(const Arguments& arguments) {
       return 2;
     }
   read_environment(settings);
-  forget_deadline_pipe();
+  for (const char* name : kDeadlineVariables) unsetenv(name);  // an outer run's are not this one's
   std::string library = find_sibling("../lib/sharedgpu/libsharedgpu.so", "../interposer/libsharedgpu.so");
   Channel channel;
   RunReply reply;
@@ -212,7 +213,8 @@ int run(const Arguments& arguments) {
       complain("--gpus " + std::to_string(arguments.gpus) + ": " + problem);
     set_environment(settings, reply, library);
     if (request.options.deadline > Nanoseconds{}) {
-      if (int error = make_deadline_pipe(request.options.deadline))
+      const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 1); };
+      if (int error = make_deadline_pipe(request.options.deadline, set))
         complain(std::string("--deadline: no pipe: ") + std::strerror(error));
     }
   } else if (settings.on_no_arbiter == OnNoArbiter::fail || request.vouched != 0) {
