@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whose deadlines bound whom: what a tenant tells of its deadlines moves the part of the time that those of a
-// lower priority on its GPUs may have, as the policy says.
+// lower priority in its domain may have, as the policy says.
 //
 // What a job has stated stays apart from what it may claim now. A tenant that tells nothing for a while has
 // ended, or waits for work: it bounds nobody until it tells again.

@@ -120,8 +120,8 @@ class Policy {
   // What part of the time is due to each of those that want to run; by default that of its units.
   virtual std::vector<double> shares(const std::vector<Claims>& competing) const;
 
-  // The part of the time that a tenant may have at most, which had `part`, after one of a higher priority on
-  // its GPUs has told of its deadlines; that of `stated`, which the tenant's job said, where nobody has. By
+  // The part of the time that a tenant may have at most, which had `part`, after one of a higher priority in
+  // its domain has told of its deadlines; that of `stated`, which the tenant's job said, where nobody has. By
   // default deadlines bound nobody. Nothing seen: `part` as it may be.
   virtual double part_after(double part, const Claims& stated, const DeadlinesSeen& seen) const;
 
