@@ -106,6 +106,25 @@ BENCHMARK_CAPTURE(decide, elastic, "elastic", Claims{.request = 0.0005, .timed =
     ->Args({100, 1})
     ->Args({1000, 1});
 
+// One of them tells of a deadline each time, and bounds all others.
+void bound(benchmark::State& state) {
+  Crowd crowd("deadline", static_cast<unsigned>(state.range(0)), 1, {.request = 0.0005, .timed = true});
+  crowd.step(CapSet{.tenant = TenantId{1},
+                    .cap = {},
+                    .claims = {.priority = 1, .timed = true, .deadline = std::chrono::milliseconds(33)}});
+  crowd.answer_all();
+  bool met = false;
+  for (auto _ : state) {
+    crowd.now += std::chrono::microseconds(100);
+    crowd.step(From<Deadlines>{SessionId{1}, {.met = met ? 1u : 0u, .missed = met ? 0u : 1u}});
+    met = !met;
+    state.PauseTiming();
+    crowd.answer_all();
+    state.ResumeTiming();
+  }
+}
+BENCHMARK(bound)->Arg(10)->Arg(100)->Arg(1000);
+
 }  // namespace
 
 BENCHMARK_MAIN();

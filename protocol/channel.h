@@ -54,6 +54,8 @@ class Channel {
   int receive(Message& message, UniqueFd& fd);
 
   int fd() const { return socket_.get(); }
+  // That both ends understand, as far as the peer has said which it speaks.
+  std::uint16_t version() const { return version_; }
   explicit operator bool() const { return static_cast<bool>(socket_); }
   void close() { socket_.reset(); }
   // Forgets the descriptor: somebody else has closed it, and its number may be another file's.

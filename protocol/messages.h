@@ -29,7 +29,7 @@ inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
 // Libraries and arbiters of different versions meet: jobs run on while the arbiter is upgraded. So messages
 // only grow: what is added goes behind what there was, means at zero what was meant without it, raises the
 // version, and is entered in versions.h. Ends of two versions speak the lower one.
-inline constexpr std::uint16_t kProtocolVersion = 6;
+inline constexpr std::uint16_t kProtocolVersion = 7;
 inline constexpr std::uint16_t kOldestVersion = 4;  // that is still understood
 
 enum class Backend : std::uint8_t { swap = 0, managed = 1, native = 2 };
@@ -47,6 +47,7 @@ enum class MessageType : std::uint16_t {
   memory_query = 8,
   borrow = 9,
   lend = 10,
+  deadlines = 11,
   // the command and the Slurm plugins -> arbiter
   status_query = 32,
   run_request = 33,
@@ -208,6 +209,15 @@ struct Idle {
   static constexpr MessageType kType = MessageType::idle;
   Epoch epoch;
   Nanoseconds idle{};
+};
+
+// How many deadlines the program has met and missed since it told last, see docs/architecture.md,
+// "Deadlines". Since version 7: an earlier arbiter is not told.
+struct Deadlines {
+  static constexpr MessageType kType = MessageType::deadlines;
+  static constexpr std::uint16_t kSince = 7;
+  std::uint64_t met = 0;
+  std::uint64_t missed = 0;
 };
 
 // Bring back memory until all is resident or `allowed` is reached; then, when all is, say Ready. Sent again

@@ -121,7 +121,8 @@ const std::array<OptionInfo, kOptionCount> kOptions = {{
     {"sharedgpu-priority", "N", "from -1000 to 1000; jobs with a higher one go first (default 0)",
      set_priority},
     {"sharedgpu-deadline", "TIME",
-     "time from the job's start by which its GPU work should be done, such as 2h", set_deadline},
+     "time within which each piece of its GPU work is to be done, such as 33ms; see docs/usage.md",
+     set_deadline},
     {"sharedgpu-backend", "swap|managed|native",
      "how GPU memory is shared: moved to host memory between turns, as the driver's managed memory, or not "
      "at all (default swap)",

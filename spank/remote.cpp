@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "protocol/ask.h"
+#include "protocol/deadline_pipe.h"
 #include "protocol/gpu_names.h"
 #include "protocol/split.h"
 #include "spank/comments.h"
@@ -167,6 +168,13 @@ void show_gpus(spank_t spank, const SlurmStep& step, const RegisterReply& reply)
   log_error(notice);
 }
 
+// Each task has a pipe of its own, with all that it starts.
+void make_deadline_pipe(spank_t spank, Nanoseconds deadline) {
+  const auto set = [spank](const char* name, const std::string& value) { set_variable(spank, name, value); };
+  if (int error = sharedgpu::make_deadline_pipe(deadline, set))
+    log_error(std::string("no pipe to tell of deadlines: ") + std::strerror(error));
+}
+
 void set_environment(spank_t spank, const Settings& settings) {
   using std::chrono::milliseconds;
   set_variable(spank, kPreload, with_preload(get_variable(spank, kPreload), interposer_path()));
@@ -210,6 +218,7 @@ void remote_init_post_opt(spank_t spank, int count, char** arguments) {
   if (step.name.step == kExternStep) return;  // runs no program; its environment is not the GRES plugin's
   remove_request(spank);
   remove_leaked_gpus(spank);
+  for (const char* name : kDeadlineVariables) spank_unsetenv(spank, name);
   if (step.units == 0) {
     remove_leaked(spank);
     return;
@@ -235,6 +244,8 @@ void remote_task_init(spank_t spank) {
   // Where gres/gpu has bound the task, its numbers count what the task opens, or the host's GPUs, never our
   // list.
   if (!shown.empty() && get_variable(spank, kVisible) != shown) spank_unsetenv(spank, kGpus);
+  if (published.units > 0 && given_options().deadline > Nanoseconds{})
+    make_deadline_pipe(spank, given_options().deadline);
   int task = 0;
   if (notice.empty() || spank_get_item(spank, S_TASK_ID, &task) != ESPANK_SUCCESS || task != 0) return;
   if (write(STDERR_FILENO, notice.data(), notice.size()) < 0) return;  // nobody is left to be told

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // sharedgpu run -- COMMAND...: runs a command as a tenant of its own.
 //
-// The command replaces this process, so signals and the exit status are its own. The connection stays open in
-// it and in what it starts: the tenant lives as long as the last of them.
+// The command replaces this process, so signals and the exit status are its own; but for
+// --deadline-from-stderr, where it is a child. The connection stays open in it and in what it starts: the
+// tenant lives as long as the last of them.
 #include <fcntl.h>
 #include <pwd.h>
 #include <unistd.h>
@@ -17,9 +18,11 @@
 #include <vector>
 
 #include "arbiter/cli/commands.h"
+#include "arbiter/cli/deadlines.h"
 #include "config/quantities.h"
 #include "protocol/ask.h"
 #include "protocol/backend_names.h"
+#include "protocol/deadline_pipe.h"
 #include "protocol/gpu_names.h"
 
 namespace sharedgpu::cli {
@@ -31,6 +34,8 @@ struct Arguments {
   std::string share;
   std::string backend;
   int priority = 0;
+  std::string deadline;
+  bool deadline_from_stderr = false;
   unsigned gpus = 0;  // not given
   std::string user;
   unsigned units = 0;  // not given
@@ -68,6 +73,14 @@ std::string read_options(const Arguments& arguments, JobOptions& options) {
       return "--memory: '" + arguments.memory + "' is not a size (such as 24GiB)";
     options.memory = *size;
   }
+  if (!arguments.deadline.empty()) {
+    const auto deadline = parse_time(arguments.deadline);
+    if (!deadline || *deadline <= Nanoseconds{})
+      return "--deadline: '" + arguments.deadline + "' is not a time (such as 33ms)";
+    options.deadline = *deadline;
+  }
+  if (arguments.deadline_from_stderr && arguments.deadline.empty())
+    return "--deadline-from-stderr: there is no --deadline";
   options.units = arguments.units;
   if (!arguments.share.empty() && !parse_share(arguments.share, options))
     return "--share: '" + arguments.share + "' is not a share (REQUEST[:LIMIT], in percent)";
@@ -188,6 +201,7 @@ int run(const Arguments& arguments) {
       return 2;
     }
   read_environment(settings);
+  for (const char* name : kDeadlineVariables) unsetenv(name);  // an outer run's are not this one's
   std::string library = find_sibling("../lib/sharedgpu/libsharedgpu.so", "../interposer/libsharedgpu.so");
   Channel channel;
   RunReply reply;
@@ -198,13 +212,19 @@ int run(const Arguments& arguments) {
     if (std::string problem = shortfall(reply.gpus, arguments.gpus); !problem.empty())
       complain("--gpus " + std::to_string(arguments.gpus) + ": " + problem);
     set_environment(settings, reply, library);
+    if (request.options.deadline > Nanoseconds{}) {
+      const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 1); };
+      if (int error = make_deadline_pipe(request.options.deadline, set))
+        complain(std::string("--deadline: no pipe: ") + std::strerror(error));
+    }
   } else if (settings.on_no_arbiter == OnNoArbiter::fail || request.vouched != 0) {
     complain(trouble);
     return 1;
   } else {
     complain(trouble + "; running without sharing");
   }
-  return execute(arguments.command);
+  if (!arguments.deadline_from_stderr) return execute(arguments.command);
+  return run_with_stderr_read([&arguments] { return execute(arguments.command); });
 }
 
 }  // namespace
@@ -217,6 +237,12 @@ void add_run(CLI::App& app, int& status) {
       ->type_name("SIZE");
   command->add_option("--share", arguments->share, "Percent of GPU time")->type_name("REQUEST[:LIMIT]");
   command->add_option("--priority", arguments->priority, "Higher goes first")->type_name("N");
+  command
+      ->add_option("--deadline", arguments->deadline,
+                   "Of each piece of its work, of which it tells whether it was met")
+      ->type_name("TIME");
+  command->add_flag("--deadline-from-stderr", arguments->deadline_from_stderr,
+                    "It tells so by lines on stderr, pass or missed");
   command->add_option("--backend", arguments->backend, "swap, managed or native")->type_name("BACKEND");
   command->add_option("--gpus", arguments->gpus, "GPUs that it spans (default 1)")
       ->type_name("N")

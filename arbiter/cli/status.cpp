@@ -96,6 +96,16 @@ std::string gpus_of(const Json& status, const Json& tenant) {
   return join(numbers);
 }
 
+// Its own, and what those of others leave it of the time.
+void print_deadlines(const Json& tenant) {
+  if (tenant.value("deadline_seconds", 0.0) > 0)
+    std::printf("  (deadlines %llu met, %llu missed)", tenant.value("deadlines_met", 0ull),
+                tenant.value("deadlines_missed", 0ull));
+  const double allowed = tenant.value("share_allowed", 1.0);
+  if (allowed < tenant.value("share_limit", 1.0))
+    std::printf("  (at most %.1f%% of the time)", 100 * allowed);
+}
+
 void print_tenants(const Json& status) {
   if (status.at("tenants").empty()) return;
   std::printf("\n%-16s %7s  %-8s %11s %11s %11s %11s %9s  %-8s %s\n", "TENANT", "UID", "STATE", "ALLOCATED",
@@ -113,6 +123,7 @@ void print_tenants(const Json& status) {
                 gpus_of(status, tenant).c_str(), join(tenant.at("pids")).c_str());
     if (leaving >= 1) std::printf("  (asked to leave %.0f s ago)", leaving);
     if (tenant.value("stuck", false) && !stopped) std::printf("  (cannot evict)");
+    print_deadlines(tenant);
     std::printf("\n");
   }
 }

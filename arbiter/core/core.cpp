@@ -63,6 +63,7 @@ void Core::settle() {
 }
 
 void Core::settle(Domain& domain) {
+  lift_bounds(domain);
   for (Gpu* gpu : domain.gpus) notice_stuck(*gpu);
   if (!in_grace_) {
     for (Gpu* gpu : domain.gpus) {
@@ -210,18 +211,23 @@ void Core::on(const CapSet& event) {
 }
 
 // What is due to the others follows from them, too.
-void Core::take_claims(Tenant& tenant, const Claims& claims) {
-  if (tenant.claims != claims) domains_changed_ = true;
-  tenant.claims = claims;
-  tenant.timed = policy_->rules_time(claims);
+void Core::take_claims(Tenant& tenant, const Claims& stated) {
+  if (tenant.stated != stated) domains_changed_ = true;
+  const double part = tenant.claims.limit < tenant.stated.limit ? tenant.claims.limit : stated.limit;
+  tenant.stated = stated;
+  tenant.claims = bounded(stated, policy_->part_after(part, stated, {}));
+  tenant.timed = policy_->rules_time(stated);
 }
 
 // The running sets stay as they are; what follows from another policy or length of turns shows as these end.
 void Core::on(const PolicySet& event) {
   for (auto& [id, tenant] : state_.tenants) {
     keep_credit(tenant);
-    if (event.policy->name() != policy_->name()) tenant.credit = {};
-    tenant.timed = event.policy->rules_time(tenant.claims);
+    if (event.policy->name() != policy_->name()) {
+      tenant.credit = {};
+      tenant.claims = tenant.stated;
+    }
+    tenant.timed = event.policy->rules_time(tenant.stated);
   }
   domains_changed_ = true;
   policy_ = event.policy;

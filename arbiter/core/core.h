@@ -129,6 +129,8 @@ class Core {
     bool timed = false;    // the time of one is ruled, see policy.h
     bool limited = false;  // and it has a limit
     bool shared = false;   // what is due to each follows from who competes now
+    // Of what deadlines leave to others: the earliest that one may end by silence; max(): there is none.
+    Nanoseconds bounds_hold_until{};
     // What all its tenants were told.
     std::optional<bool> contended;
     std::optional<bool> oversubscribed;
@@ -182,13 +184,14 @@ class Core {
   void on(const From<Ready>& event);
   void on(const From<Released>& event);
   void on(const From<MemoryQuery>& event);
+  void on(const From<Deadlines>& event);
   void on(const PolicySet& event);
   void on(const Looked& event);
   void on(const Suspend& event);
   void on(const TimerFired& event);
   Session* find(SessionId id);
   Session* hear(SessionId id);
-  void take_claims(Tenant& tenant, const Claims& claims);
+  void take_claims(Tenant& tenant, const Claims& stated);
   void take_use(Session& session, MemoryUse told, bool may_grow);
   void take_residency(Session& session, MemoryUse told);
   bool could_ever_fit(const Session& session, const MemoryUse& use) const;
@@ -297,6 +300,13 @@ class Core {
   static void note_time(Domain& domain);
   static bool fits(const Tenant& newcomer);
   static std::vector<std::vector<Tenant*>> sets_of(const Domain& domain, std::vector<Tenant*> tenants);
+
+  // deadlines.cpp: what tenants with deadlines leave to others
+  bool bounds_others(const Tenant& tenant) const;
+  static Claims bounded(const Claims& stated, double part);
+  static void bound(Tenant& tenant, double part, Domain& domain);
+  void lift_bounds(Domain& domain);
+  bool bounds_are_right(const Domain& domain) const;
 
   // pressure.cpp: which host memory that will take
   void expect_evictions(Gpu& gpu);

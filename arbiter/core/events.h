@@ -79,7 +79,7 @@ struct Suspend {
   bool suspended = false;
 };
 
-// One of Attach, Usage, Want, Idle, Ready, Released, MemoryQuery, as the session sent it.
+// One of Attach, Usage, Want, Idle, Ready, Released, MemoryQuery, Deadlines, as the session sent it.
 template <class Body>
 struct From {
   SessionId session;
@@ -91,7 +91,7 @@ struct TimerFired {};
 
 using Event = std::variant<GpuFound, SessionCame, SessionGone, CapSet, Place, Unplace, PolicySet,
                            From<Attach>, From<Usage>, From<Want>, From<Idle>, From<Ready>, From<Released>,
-                           From<MemoryQuery>, Looked, Suspend, TimerFired>;
+                           From<MemoryQuery>, From<Deadlines>, Looked, Suspend, TimerFired>;
 
 // ---- actions, to be done in their order ----
 

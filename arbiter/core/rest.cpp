@@ -133,7 +133,7 @@ bool Core::consistent() const {
       for (const Session* session : tenant->sessions)
         right = right && (in_grace_ || !on_gpu(session) || session->contended == domain.contended);
     }
-    right = right && awake == domain.awake && waiters == domain.resting_waiters;
+    right = right && awake == domain.awake && waiters == domain.resting_waiters && bounds_are_right(domain);
     if (in_grace_) continue;
     for (std::size_t i = 0; i < due.size(); ++i) {
       const Tenant& tenant = *domain.tenants[i];

@@ -128,10 +128,16 @@ enum class Phase : std::uint8_t {
 
 struct Tenant {
   TenantId id;
-  Bytes cap;       // on the footprint, per GPU; zero: none
-  Bytes host_cap;  // on the host memory for swap, over all GPUs; zero: none
-  Claims claims;
+  Bytes cap;           // on the footprint, per GPU; zero: none
+  Bytes host_cap;      // on the host memory for swap, over all GPUs; zero: none
+  Claims stated;       // by its job
+  Claims claims;       // what the deadlines of others leave of them; see deadlines.cpp
   bool timed = false;  // by the policy's rules_time()
+  struct Told {
+    std::uint64_t met = 0;
+    std::uint64_t missed = 0;
+    Nanoseconds told{};  // when it last told of any; zero: never
+  } deadlines;
   Phase phase = Phase::out;
   std::vector<Session*> sessions;
   Epoch epoch;              // of its last turn, or of its first to come

@@ -6,7 +6,8 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::unique_ptr<Policy> (*kMakers[])() = {make_round_robin, make_fcfs,     make_shortest_first,
-                                                    make_credit,      make_priority, make_elastic};
+                                                    make_credit,      make_priority, make_elastic,
+                                                    make_deadline};
 
 }  // namespace
 
@@ -46,6 +47,10 @@ std::vector<double> Policy::shares(const std::vector<Claims>& competing) const {
   std::vector<double> shares;
   for (const Claims& claims : competing) shares.push_back(claims.units / units);
   return shares;
+}
+
+double Policy::part_after(double /*part*/, const Claims& stated, const DeadlinesSeen& /*seen*/) const {
+  return stated.limit;
 }
 
 Nanoseconds Policy::turn_left(const TenantView& /*leader*/, Nanoseconds had, const TurnView& turn) const {

@@ -27,7 +27,15 @@ struct Claims {
   double request = 0;
   double limit = 1;
   bool timed = false;  // they count also while memory suffices for all
+  Nanoseconds
+      deadline{};  // of each piece of its work, of which it tells whether it was met; zero: it has none
   bool operator==(const Claims&) const = default;
+};
+
+// What a tenant has told of its deadlines since it told last.
+struct DeadlinesSeen {
+  std::uint64_t met = 0;
+  std::uint64_t missed = 0;
 };
 
 struct TenantView {
@@ -112,6 +120,11 @@ class Policy {
   // What part of the time is due to each of those that want to run; by default that of its units.
   virtual std::vector<double> shares(const std::vector<Claims>& competing) const;
 
+  // The part of the time that a tenant may have at most, which had `part`, after one of a higher priority in
+  // its domain has told of its deadlines; that of `stated`, which the tenant's job said, where nobody has. By
+  // default deadlines bound nobody. Nothing seen: `part` as it may be.
+  virtual double part_after(double part, const Claims& stated, const DeadlinesSeen& seen) const;
+
   // How much is left of a turn that was begun for `leader`, and of which it has had `had`; by default what is
   // left of its length.
   virtual Nanoseconds turn_left(const TenantView& leader, Nanoseconds had, const TurnView& turn) const;
@@ -135,6 +148,7 @@ std::unique_ptr<Policy> make_shortest_first();
 std::unique_ptr<Policy> make_credit();
 std::unique_ptr<Policy> make_priority();
 std::unique_ptr<Policy> make_elastic();
+std::unique_ptr<Policy> make_deadline();
 
 // The policy of that name, as Policy= in sharedgpu.conf has it; null: there is none.
 std::unique_ptr<Policy> make_policy(std::string_view name);

@@ -22,9 +22,11 @@ namespace {
 
 // No device, host or budget is as large: whoever tells more does not speak the protocol.
 constexpr Bytes kLargest{std::uint64_t{1} << 50};
-constexpr std::uint64_t kMostMoved = std::uint64_t{1} << 60;  // in the life of a process
+constexpr std::uint64_t kMostMoved = std::uint64_t{1} << 60;      // in the life of a process
+constexpr std::uint64_t kMostDeadlines = std::uint64_t{1} << 32;  // in one message
 constexpr std::size_t kMostGpus = 64;
 constexpr std::uint32_t kMostUnits = 1'000'000;  // of a job on one node
+constexpr std::chrono::hours kLongestDeadline{24 * 365};
 constexpr std::uint32_t kBatchStep = 0xfffffffb;
 constexpr char kTooOften[] = "this user comes too often; it may try again";
 // How often to look whether a process that lives on without a connection may still have its memory.
@@ -45,6 +47,7 @@ bool plausible(Traffic moved) {
 }
 bool plausible(const Usage& body) { return plausible(body.use) && plausible(body.moved); }
 bool plausible(const Ready& body) { return plausible(body.use) && plausible(body.moved); }
+bool plausible(const Deadlines& body) { return body.met <= kMostDeadlines && body.missed <= kMostDeadlines; }
 bool plausible(const Released& body) { return plausible(body.use); }
 bool plausible(const Idle& body) {
   return body.idle >= Nanoseconds{} && body.idle < std::chrono::hours(24 * 365);
@@ -128,7 +131,8 @@ Claims claims_of(const TenantInfo& tenant, const Settings& settings) {
           .priority = std::clamp(options.priority, -kHighestPriority, highest),
           .request = std::min(request, limit),
           .limit = limit,
-          .timed = stated || settings.shares == Shares::units};
+          .timed = stated || settings.shares == Shares::units,
+          .deadline = std::clamp<Nanoseconds>(options.deadline, {}, kLongestDeadline)};
 }
 
 }  // namespace
@@ -223,6 +227,8 @@ void Arbiter::hear(const ClientPtr& client, const Message& message, UniqueFd des
       return pass_on<Released>(*client, message);
     case MessageType::memory_query:
       return pass_on<MemoryQuery>(*client, message);
+    case MessageType::deadlines:
+      return pass_on<Deadlines>(*client, message);
     case MessageType::borrow:
       return hear_borrow(*client, message.as<Borrow>());
     case MessageType::lend:

@@ -114,10 +114,14 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
   json["job"] = info.name.is_job() ? Json(info.name.job) : Json(nullptr);
   json["uid"] = info.uid;
   json["units"] = std::max(info.options.units, 1u);
-  const Claims claims = tenant == nullptr ? Claims{} : tenant->claims;
-  json["share_request"] = claims.request;
-  json["share_limit"] = claims.limit;
+  const Claims stated = tenant == nullptr ? Claims{} : tenant->stated;
+  json["share_request"] = stated.request;
+  json["share_limit"] = stated.limit;
+  json["share_allowed"] = tenant == nullptr ? stated.limit : tenant->claims.limit;
   json["share_due"] = tenant == nullptr ? 0 : tenant->standing.due;
+  json["deadline_seconds"] = seconds(info.options.deadline);
+  json["deadlines_met"] = tenant == nullptr ? 0 : tenant->deadlines.met;
+  json["deadlines_missed"] = tenant == nullptr ? 0 : tenant->deadlines.missed;
   json["memory_limit_bytes"] = info.options.memory.count;
   json["state"] = name_of(tenant == nullptr ? Phase::out : tenant->phase);
   json["lease"] = core.leases().holds(info.id);

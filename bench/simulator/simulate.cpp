@@ -26,6 +26,7 @@ struct Arguments {
   double bus = 50;
   std::uint64_t seed = 1;
   bool each = false;
+  std::string timeline;
 };
 
 double in_seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
@@ -52,17 +53,38 @@ void print_head() {
               "MEAN_WAIT_S", "LONGEST_S", "MEAN_TOOK_S", "EVENTS/S");
 }
 
+constexpr int kStepsASecond = 50;
+
+// A line for each program: what it may have now, and what came of its deadlines so far.
+void write_moment(std::ofstream& timeline, const Stage& stage, std::size_t programs) {
+  if (stage.measured() <= std::chrono::milliseconds(1000 / kStepsASecond))
+    timeline << "time_s,program,part,lease_s,response_s,met,missed\n";
+  for (std::size_t i = 0; i < programs; ++i) {
+    const Stage::Seen seen = stage.seen(i);
+    timeline << in_seconds(stage.measured()) << ',' << i + 1 << ',' << stage.part(i) << ','
+             << in_seconds(seen.lease) << ',' << in_seconds(seen.response) << ',' << seen.met << ','
+             << seen.missed << '\n';
+  }
+}
+
 void simulate(const Arguments& arguments, const std::string& policy, const std::vector<Program>& programs) {
   TurnRules turns;
   turns.fixed = Nanoseconds(static_cast<Nanoseconds::rep>(arguments.quantum * 1e9));
   turns.max_wait = Nanoseconds(static_cast<Nanoseconds::rep>(arguments.max_wait * 1e9));
   // The stage counts in hundredths of the GPU's memory.
   const double per_hundredth = arguments.memory_gib * 1.073741824e9 / 100 / (arguments.bus * 1e9);
+  std::ofstream timeline;
+  if (!arguments.timeline.empty()) timeline.open(arguments.timeline + "." + policy + ".csv");
   Stage stage(arguments.seed, turns, Nanoseconds(static_cast<Nanoseconds::rep>(per_hundredth * 1e9)),
               programs, policy);
   const auto begun = std::chrono::steady_clock::now();
-  for (double left = arguments.seconds; left > 0 && !stage.all_ended(); left -= 1)
-    stage.run(std::chrono::seconds(1));
+  for (double left = arguments.seconds; left > 0 && !stage.all_ended(); left -= 1) {
+    if (!timeline.is_open()) stage.run(std::chrono::seconds(1));
+    for (int step = 0; step < kStepsASecond && timeline.is_open(); ++step) {
+      stage.run(std::chrono::milliseconds(1000 / kStepsASecond));
+      write_moment(timeline, stage, programs.size());
+    }
+  }
   const double real = in_seconds(std::chrono::steady_clock::now() - begun);
 
   unsigned turns_seen = 0;
@@ -88,9 +110,11 @@ void simulate(const Arguments& arguments, const std::string& policy, const std::
   for (std::size_t i = 0; i < programs.size(); ++i) {
     const Stage::Seen seen = stage.seen(i);
     const double share = 100 * in_seconds(seen.lease) / in_seconds(stage.measured());
-    std::printf("  program %-5zu size %3u%%, units %u, priority %d: lease %.1f s (%.2f%%), turns %u\n", i + 1,
+    std::printf("  program %-5zu size %3u%%, units %u, priority %d: lease %.1f s (%.2f%%), turns %u", i + 1,
                 programs[i].size, programs[i].claims.units, programs[i].claims.priority,
                 in_seconds(seen.lease), share, seen.turns);
+    if (seen.met + seen.missed > 0) std::printf(", deadlines met %u, missed %u", seen.met, seen.missed);
+    std::printf("\n");
   }
 }
 
@@ -141,6 +165,9 @@ int main(int argc, char** argv) {
   app.add_option("--bus", arguments.bus, "What handoffs move, in GB/s each way (default 50)")
       ->check(CLI::Range(0.1, 1e4));
   app.add_option("--seed", arguments.seed, "Of the random programs and delays (default 1)");
+  app.add_option("--timeline", arguments.timeline,
+                 "Writes FILE.POLICY.csv: what each program may have, and its deadlines, 50 times a second")
+      ->type_name("FILE");
   app.add_flag("--each", arguments.each, "A line for each program as well");
   CLI11_PARSE(app, argc, argv);
   return sharedgpu::run(arguments);

@@ -12,7 +12,6 @@ using namespace std::chrono_literals;
 
 constexpr unsigned kCapacity = 100;
 constexpr Bytes kChunk = mebibytes(2);
-constexpr Nanoseconds kKernel = 5ms;
 constexpr Nanoseconds kFirstIdle = 4ms;
 
 }  // namespace
@@ -41,6 +40,10 @@ struct Stage::Actor {
   std::vector<Nanoseconds> starts;
   unsigned turns = 0;
   Nanoseconds lease_before{};
+  Nanoseconds came{};  // the piece of work at hand, of one that has a period
+  unsigned met = 0;
+  unsigned missed = 0;
+  Nanoseconds response{};
 
   Nanoseconds worked{};
   Nanoseconds arrived{};
@@ -115,7 +118,7 @@ void Stage::begin_measuring() {
   for (auto& actor : actors_) {
     actor->waits.clear();
     actor->starts.clear();
-    actor->turns = 0;
+    actor->turns = actor->met = actor->missed = 0;
     actor->lease_before = core_->leases().of_tenant(TenantId{actor->id.value}, now_);
   }
 }
@@ -129,7 +132,15 @@ Stage::Seen Stage::seen(std::size_t program) const {
   if (actor.waiting) seen.waits.push_back(now_ - actor.waiting_since);
   seen.turns = actor.turns;
   if (actor.ended) seen.took = *actor.ended - actor.arrived;
+  seen.met = actor.met;
+  seen.missed = actor.missed;
+  seen.response = actor.response;
   return seen;
+}
+
+double Stage::part(std::size_t program) const {
+  const auto tenant = core_->state().tenants.find(TenantId{actors_.at(program)->id.value});
+  return tenant == core_->state().tenants.end() ? 1 : tenant->second.claims.limit;
 }
 
 bool Stage::works(std::size_t program) const { return actors_.at(program)->has_work; }
@@ -213,7 +224,8 @@ void Stage::next_job(Actor& actor) {
   actor.at_job = true;
   const Message& job = actor.jobs.front();
   if (job.type != MessageType::revoke) return move(actor);
-  at(now_ + (actor.working ? between(0ms, kKernel) : 0ms), [this, &actor, order = job.as<Revoke>().order] {
+  at(now_ + (actor.working ? between(0ms, actor.program.kernel) : 0ms), [this, &actor,
+                                                                         order = job.as<Revoke>().order] {
     if (actor.ended) return;
     stop_work(actor);
     if (actor.has_work && !actor.waiting) {
@@ -272,7 +284,9 @@ void Stage::gate_opened(Actor& actor) {
 
 void Stage::begin_burst(Actor& actor) {
   actor.has_work = true;
-  actor.left = between(actor.program.burst / 2, actor.program.burst * 3 / 2);
+  const bool paced = actor.program.period > Nanoseconds{};
+  actor.left = paced ? actor.program.burst : between(actor.program.burst / 2, actor.program.burst * 3 / 2);
+  if (paced && actor.came == Nanoseconds{}) actor.came = now_;
   const Nanoseconds rest = actor.program.work - actor.worked;
   if (actor.program.work > Nanoseconds{}) actor.left = actor.hog() ? rest : std::min(actor.left, rest);
   if (actor.gate && actor.use.resident == actor.use.swappable) return work_on(actor);
@@ -291,9 +305,24 @@ void Stage::work_on(Actor& actor) {
     stop_work(actor);
     actor.has_work = false;
     if (actor.program.work > Nanoseconds{} && actor.worked >= actor.program.work) return end(actor);
-    at(now_ + between(actor.program.pause / 2, actor.program.pause * 3 / 2),
-       [this, &actor] { begin_burst(actor); });
+    end_burst(actor);
   });
+}
+
+void Stage::end_burst(Actor& actor) {
+  const Program& program = actor.program;
+  Nanoseconds next = now_ + between(program.pause / 2, program.pause * 3 / 2);
+  if (program.period > Nanoseconds{}) {
+    actor.response = now_ - actor.came;
+    const bool met = actor.response <= program.claims.deadline;
+    say(actor, Deadlines{.met = met ? 1u : 0u, .missed = met ? 0u : 1u});
+    // What should have come meanwhile is left out, as a camera's frames are, and missed.
+    const Nanoseconds::rep periods = (now_ - actor.came) / program.period + 1;
+    actor.met += met ? 1 : 0;
+    actor.missed += static_cast<unsigned>(periods) - (met ? 1 : 0);
+    next = actor.came += periods * program.period;
+  }
+  at(next, [this, &actor] { begin_burst(actor); });
 }
 
 void Stage::stop_work(Actor& actor) {

@@ -27,6 +27,10 @@ struct Program {
   Claims claims = {};
   Nanoseconds arrival{};
   Nanoseconds work{};  // on the GPU; then it ends. None: it never does
+  // A piece of work, exactly `burst` of it, comes in each period, or as soon as the last one is done; it
+  // meets claims.deadline where it is done so long after it came. None: as above.
+  Nanoseconds period{};
+  Nanoseconds kernel = std::chrono::milliseconds(5);  // the longest, which a turn's end waits for
 };
 
 class Stage {
@@ -46,6 +50,9 @@ class Stage {
     std::vector<Nanoseconds> starts;  // the waits with which bursts began
     unsigned turns = 0;
     std::optional<Nanoseconds> took;  // from its arrival to its end
+    unsigned met = 0;                 // deadlines
+    unsigned missed = 0;
+    Nanoseconds response{};  // of the last piece of work with a deadline
   };
   std::uint64_t events() const { return events_; }  // that the core was told
   bool all_ended() const;
@@ -53,6 +60,8 @@ class Stage {
   Nanoseconds measured() const { return now_ - measured_since_; }
   Nanoseconds lost() const { return lost_; }  // nobody worked, and somebody wanted to
   Seen seen(std::size_t program) const;
+  // The part of the time that it may have now.
+  double part(std::size_t program) const;
   const Gpu& gpu() const { return core_->state().gpus.begin()->second; }
 
  private:
@@ -71,6 +80,7 @@ class Stage {
   void end(Actor& actor);
   void gate_opened(Actor& actor);
   void begin_burst(Actor& actor);
+  void end_burst(Actor& actor);
   void work_on(Actor& actor);
   void stop_work(Actor& actor);
   void watch_idle(Actor& actor, unsigned generation, Nanoseconds said);

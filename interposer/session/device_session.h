@@ -28,6 +28,8 @@ class DeviceSession final : public Books {
         turns_(contexts, drain, outbox_, seat),
         service_(settings, outbox_, requests_, turns_, lending_, seat) {}
 
+  // Before begin(), for one session of the process.
+  void listen_to(const DeadlinePipe& pipe) { service_.listen_to(pipe); }
   // Takes over a connection that has been welcomed, and starts the threads. False, and nobody is gated by
   // this session: that has been said.
   bool begin(Handshake& hands);

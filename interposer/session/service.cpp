@@ -20,8 +20,9 @@ using namespace std::chrono_literals;
 constexpr Nanoseconds kFirstBackoff = 10ms;
 constexpr Nanoseconds kLongestBackoff = 1s;
 constexpr Nanoseconds kAnswer = 5s;
-constexpr std::chrono::milliseconds kLook = 200ms;    // at our descriptors, which the program may have closed
-constexpr std::uint64_t kNobody = ~std::uint64_t{0};  // asks
+constexpr std::chrono::milliseconds kLook = 200ms;  // at our descriptors, which the program may have closed
+constexpr std::chrono::milliseconds kDeadlinePause = 1ms;  // between two looks at what the program tells
+constexpr std::uint64_t kNobody = ~std::uint64_t{0};       // asks
 constexpr Bytes kEverything{~std::uint64_t{0}};
 
 void sleep_for(Nanoseconds time) {
@@ -84,11 +85,17 @@ int Service::serve() {
     if (!channel_) return ENOTCONN;
     if (int error = send_all()) return error;
     pollfd wanted[] = {{.fd = channel_.fd(), .events = POLLIN, .revents = 0},
-                       {.fd = doorbell.fd(), .events = POLLIN, .revents = 0}};
-    if (poll(wanted, 2, kLook.count()) < 0 && errno != EINTR) return errno;
+                       {.fd = doorbell.fd(), .events = POLLIN, .revents = 0},
+                       {.fd = deadlines_.fd(), .events = POLLIN, .revents = 0}};
+    const bool pauses = deadlines_.fd() >= 0 && now() - deadlines_read_ < kDeadlinePause;
+    if (pauses) wanted[2].fd = -1;
+    const auto patience = static_cast<int>((pauses ? kDeadlinePause : kLook).count());
+    if (poll(wanted, 3, patience) < 0 && errno != EINTR) return errno;
     if (!socket_.is(channel_.fd())) return EBADF;
     if (!doorbell.intact()) doorbell.open();
     if (wanted[1].revents != 0) doorbell.silence();
+    if (wanted[2].revents != 0)
+      if (int error = report_deadlines()) return error;
     if (wanted[0].revents == 0) continue;
     Message message;
     UniqueFd descriptor;
@@ -184,6 +191,13 @@ int Service::send_report(const Report& report) {
     default:
       return send(Message::of(Idle{.epoch = report.epoch, .idle = report.span}));
   }
+}
+
+int Service::report_deadlines() {
+  deadlines_read_ = now();
+  const Deadlines counts = deadlines_.take();
+  if (counts.met + counts.missed == 0 || channel_.version() < Deadlines::kSince) return 0;
+  return send(Message::of(counts));
 }
 
 // Where it does not get through, the borrower hears of the arbiter's loss.

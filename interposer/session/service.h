@@ -2,6 +2,7 @@
 // The service thread: the one that talks with the arbiter, and finds it again when it was lost.
 #pragma once
 
+#include "interposer/session/deadline_reports.h"
 #include "interposer/session/handshake.h"
 #include "interposer/session/lending.h"
 #include "interposer/session/requests.h"
@@ -28,6 +29,8 @@ class Service {
 
   // From any thread: what Attach says, and where answers about memory go. Once, before an attach request.
   void set_gpu(const Attach& attach, Memory* memory);
+  // Before run(), for one session of the process: where the program tells of its deadlines.
+  void listen_to(const DeadlinePipe& pipe) { deadlines_ = DeadlineReports(pipe); }
   // Before run(), in its place: gives the connection back.
   void leave() { channel_.close(); }
   // How many words have come from the arbiter.
@@ -50,6 +53,7 @@ class Service {
   int send_request(const Requests::Unsent& unsent);
   int send_report(const Report& report);
   void handle(const Message& message, UniqueFd descriptor);
+  int report_deadlines();
   void lend(const Wanted& wanted);
   MemoryUse use() const;
   Usage usage(std::uint64_t request, bool stuck = false) const;
@@ -62,6 +66,9 @@ class Service {
   Turns& turns_;
   Lending& lending_;
   const gate::Seat seat_;
+
+  DeadlineReports deadlines_;
+  Nanoseconds deadlines_read_{};
 
   Channel channel_;
   FileIdentity socket_;  // of channel_

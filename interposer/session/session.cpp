@@ -147,7 +147,9 @@ State Sessions::connect() {
     return hands.result == Handshake::Result::absent && fail ? State::failed : State::plain;
   }
   gate::arm(on_wait, all_resident);
-  return make()->begin(hands) ? State::managed : State::plain;
+  DeviceSession* first = make();
+  first->listen_to(settings_.deadlines);
+  return first->begin(hands) ? State::managed : State::plain;
 }
 
 DeviceSession* Sessions::make() {

@@ -70,6 +70,8 @@ Settings read_settings(Lookup lookup, Complain complain) {
        [&](const char* value) { return read_milliseconds(value, settings.arbiter_timeout); });
   read("SHAREDGPU_ON_NO_ARBITER", "plain or fail",
        [&](const char* value) { return read_choice(value, settings.fail_without_arbiter); });
+  read("SHAREDGPU_DEADLINE_READ", "a descriptor and the number of its file",
+       [&](const char* value) { return read_deadline_pipe(value, settings.deadlines); });
   return settings;
 }
 

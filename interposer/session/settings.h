@@ -2,6 +2,7 @@
 // What the environment tells the interposer; docs/architecture.md, "Environment of a job".
 #pragma once
 
+#include "interposer/session/deadline_reports.h"
 #include "protocol/messages.h"
 
 namespace sharedgpu::session {
@@ -11,6 +12,7 @@ struct Settings {
   RunToken token;
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);
   bool fail_without_arbiter = false;
+  DeadlinePipe deadlines;
 };
 
 using Lookup = const char* (*)(const char* name);  // getenv, or a test's

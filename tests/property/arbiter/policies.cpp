@@ -25,6 +25,8 @@ Nanoseconds patience_with(const Scenario& scenario) {
   if (scenario.policy == "priority") return kPriorities * kMaxWait;
   // A debt of 10 s, where requests leave at least two fifths to be shared by units.
   if (scenario.policy == "elastic") return 25s * kMostUnits * scenario.tenants;
+  // The same, or a debt of 10 s where deadlines leave a twentieth of the time.
+  if (scenario.policy == "deadline") return 200s + 25s * kMostUnits * scenario.tenants;
   if (scenario.policy != "credit") return {};
   const Nanoseconds turn = scenario.turns.fixed > Nanoseconds{} ? scenario.turns.fixed : kMaxWait;
   return 8 * turn * kMostUnits * scenario.tenants;
@@ -38,6 +40,7 @@ Scenario any_scenario(const std::string& policy) {
   scenario.most_sessions = *rc::gen::inRange(1u, 4u);
   scenario.largest_growth = *rc::gen::inRange(2u, 60u);
   scenario.claims = *rc::gen::arbitrary<bool>();
+  scenario.deadlines = scenario.claims && *rc::gen::arbitrary<bool>();
   scenario.deaths = *rc::gen::arbitrary<bool>();
   scenario.gpus = *rc::gen::inRange(1u, 3u);
   scenario.restarts = *rc::gen::arbitrary<bool>() ? *rc::gen::inRange(0u, 3u) : 0u;
@@ -60,7 +63,7 @@ World::Tally seen(const Scenario& scenario) {
 
 TEST_CASE(
     "Whatever the policy, memory and leases are right, nobody starves and decisions repeat themselves") {
-  for (const std::string policy : {"fcfs", "shortest-first", "credit", "priority", "elastic"})
+  for (const std::string policy : {"fcfs", "shortest-first", "credit", "priority", "elastic", "deadline"})
     CHECK(rc::check(policy, [&] {
       const Scenario scenario = any_scenario(policy);
       const World::Tally tally = seen(scenario);
@@ -74,7 +77,7 @@ TEST_CASE("Policies that replace each other while programs run") {
     scenario.turns.fixed = 500ms;
     scenario.switches = *rc::gen::inRange(1u, 20u);
     scenario.claims = true;
-    for (const char* policy : {"shortest-first", "credit", "priority", "elastic"}) {
+    for (const char* policy : {"shortest-first", "credit", "priority", "elastic", "deadline"}) {
       Scenario other = scenario;
       other.policy = policy;
       scenario.patience += patience_with(other);
@@ -84,17 +87,18 @@ TEST_CASE("Policies that replace each other while programs run") {
 }
 
 TEST_CASE("The worlds of every policy are lively") {
-  for (const char* policy : {"fcfs", "shortest-first", "credit", "priority", "elastic"}) {
+  for (const char* policy : {"fcfs", "shortest-first", "credit", "priority", "elastic", "deadline"}) {
     Scenario scenario;
     scenario.policy = policy;
     scenario.tenants = 4;
     scenario.largest_growth = 40;
-    scenario.claims = true;
+    scenario.claims = scenario.deadlines = true;
     scenario.patience = 200s;
     const World::Tally tally = seen(scenario);
     CAPTURE(policy);
     CHECK(tally.turns > 20);
     CHECK(tally.evictions > 20);
+    CHECK((tally.bounded > 100) == (scenario.policy == "deadline"));
   }
 }
 
@@ -303,6 +307,62 @@ TEST_CASE(
   }
   CHECK(used > 100);
   CHECK(unused > 100);
+}
+
+// ---- deadline ----
+
+// A piece of work of 4.2 ms every 33 ms, which is to be done within 8; and one that always works.
+std::vector<Program> paced_beside_a_hog(double limit) {
+  const Program paced{
+      .size = 5, .burst = 4200us, .claims = {.priority = 1, .request = 0.5, .deadline = 8ms}, .period = 33ms};
+  Program hog{.size = 5, .claims = {.limit = limit, .timed = true}};
+  return {paced, hog};
+}
+
+TEST_CASE("deadline: fewer misses than with any of the fixed shares, and a sawtooth") {
+  const auto missed_with = [](const char* policy, double limit) {
+    Stage stage(1, {}, 0ms, paced_beside_a_hog(limit), policy);
+    stage.run(10s);
+    stage.begin_measuring();
+    stage.run(60s);
+    const Stage::Seen seen = stage.seen(0);
+    CHECK(seen.met + seen.missed > 60s / 33ms - 10);
+    return seen.missed;
+  };
+  Stage stage(1, {}, 0ms, paced_beside_a_hog(1), "deadline");
+  stage.run(10s);
+  stage.begin_measuring();
+  unsigned falls = 0;
+  unsigned rises = 0;
+  double before = stage.part(1);
+  for (Nanoseconds at{}; at < 60s; at += 5ms) {
+    stage.run(5ms);
+    const double part = stage.part(1);
+    falls += part < before - 1e-9 ? 1 : 0;
+    rises += part > before + 1e-9 ? 1 : 0;
+    if (part < before - 1e-9) CHECK(part == Approx(std::max(before / 2, 0.05)));
+    if (part > before + 1e-9) CHECK(part == Approx(before + 0.01));
+    before = part;
+  }
+  CHECK(falls > 50);
+  CHECK(rises > 5 * falls);
+  const unsigned missed = stage.seen(0).missed;
+  CHECK(missed < missed_with("elastic", 0.2));
+  CHECK(missed < missed_with("elastic", 1));
+}
+
+TEST_CASE("deadline: who can never meet them leaves the others what they are promised") {
+  std::vector<Program> programs = paced_beside_a_hog(1);
+  programs[0].claims.deadline = 1ms;
+  programs.push_back({.size = 5, .claims = {.request = 0.3, .timed = true}});
+  Stage stage(1, {}, 0ms, programs, "deadline");
+  stage.run(20s);
+  const auto [least, most] = share_of_time(stage, 1, 60s);
+  CHECK(stage.part(1) == 0.05);
+  CHECK(least > 0.04);
+  CHECK(most < 0.06);
+  CHECK(stage.part(2) == 0.3);
+  CHECK(share_of_time(stage, 2, 60s).first > 0.28);
 }
 
 TEST_CASE("fcfs lets each do all its work at hand, and hands over less often") {

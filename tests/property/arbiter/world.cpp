@@ -101,8 +101,8 @@ World::World(const Scenario& scenario) : scenario_(scenario), random_(scenario.s
       at(now_ + delay(3000), [this, t] { arrive(TenantId{t}, random(0, scenario_.gpus - 1)); });
   for (unsigned i = 0; i < scenario.restarts; ++i)
     at(now_ + delay(static_cast<unsigned>(scenario.length / 1ms) / 2), [this] { restart(); });
-  static constexpr const char* kPolicies[] = {"round-robin", "fcfs",     "shortest-first",
-                                              "credit",      "priority", "elastic"};
+  static constexpr const char* kPolicies[] = {"round-robin", "fcfs",    "shortest-first", "credit",
+                                              "priority",    "elastic", "deadline"};
   for (unsigned i = 0; i < scenario.switches; ++i)
     at(now_ + delay(static_cast<unsigned>(scenario.length / 1ms)),
        [this, name = kPolicies[random(0, std::size(kPolicies) - 1)]] { switch_policy(name); });
@@ -252,6 +252,7 @@ void World::check() {
   check_together();
   check_alone();
   check_host();
+  check_parts();
   for (std::size_t i = 0; i < uuids_.size(); ++i) {
     must(there[i] + contexts[i] <= mebibytes(scenario_.capacity + kForContexts), "the GPU is out of memory");
     const Gpu& gpu = core_->state().gpus.at(uuids_[i]);
@@ -324,6 +325,19 @@ void World::check_host() {
   if (scenario_.restarts == 0) within(held, scenario_.host_cap, "a tenant holds more than the site lets it");
 }
 
+// What deadlines leave of a tenant's part lies between the least that the policy promises and what it stated.
+void World::check_parts() {
+  for (const auto& [id, tenant] : core_->state().tenants) {
+    const Claims stated = claims_of(id);
+    const double least = std::min(std::max(0.05, stated.request), stated.limit);
+    const double part = tenant.claims.limit;
+    if (tenant.stated != stated) continue;  // known from the ledger alone
+    must(part <= stated.limit && part >= least, "a part that the policy does not give");
+    must(part == stated.limit || policy_->name() == "deadline", "a part that nobody rules");
+    tally_.bounded += part < stated.limit ? 1 : 0;
+  }
+}
+
 void World::check_end() {
   must(clients_.empty(), "somebody is left");
   must(core_->state().sessions.empty() && core_->state().tenants.empty(), "the books are not empty");
@@ -375,7 +389,8 @@ Claims World::claims_of(TenantId tenant) const {
           .priority = static_cast<std::int32_t>(tenant.value / 2 % 3),
           .request = 0.2 * static_cast<double>(tenant.value % 3),
           .limit = tenant.value % 4 == 3 ? 0.5 : 1,
-          .timed = tenant.value % 2 == 1};
+          .timed = tenant.value % 2 == 1,
+          .deadline = std::chrono::milliseconds(scenario_.deadlines ? tenant.value % 3 * 20 : 0)};
 }
 
 void World::switch_policy(const std::string& name) {
@@ -551,6 +566,7 @@ void World::deliver(SessionId key, const Message& message) {
       client.use.context = mebibytes(random(0, 3));
       client.use.host_limit = mebibytes(scenario_.host_limit);
       if (scenario_.host_short) watch_host(key);
+      if (scenario_.deadlines) tell_of_deadlines(key);
       say(client, usage(client));
       live(client);
       break;
@@ -877,6 +893,17 @@ void World::watch_host(SessionId key) {
   if (now_ < client.barred_until && !client.gate && client.use.resident < client.granted())
     say(client, Want{.host_short = 1});
   at(now_ + 1s, [this, key] { watch_host(key); });
+}
+
+// Twenty times a second, or not for a while; and it tells of deadlines also where it has none.
+void World::tell_of_deadlines(SessionId key) {
+  auto entry = clients_.find(key);
+  if (entry == clients_.end() || winding_down_) return;
+  Client& client = *entry->second;
+  if (client.puts_off([this, key] { tell_of_deadlines(key); })) return;
+  say(client, Deadlines{.met = random(0, 9), .missed = random(0, 7) / 7});
+  const Nanoseconds pause = random(0, 199) == 0 ? 15s : delay(100);
+  at(now_ + pause, [this, key] { tell_of_deadlines(key); });
 }
 
 void World::watch_idle(SessionId key, unsigned generation) {

@@ -30,6 +30,7 @@ struct Scenario {
   TurnRules turns{.fixed = std::chrono::milliseconds(500)};
   std::string policy = "round-robin";
   bool claims = false;     // tenants differ in units, priority and shares
+  bool deadlines = false;  // some tell of deadlines, at random moments, and fall silent; with `claims`
   unsigned switches = 0;   // so often another policy takes over
   Nanoseconds patience{};  // how much longer a tenant may wait than a round of turns takes
   bool deaths = false;
@@ -71,6 +72,7 @@ class World {
     unsigned stops = 0;
     unsigned taken = 0;       // leases of tenants whose processes were stopped
     unsigned late_work = 0;   // submitted after that, by threads that were past the gate before it
+    unsigned bounded = 0;     // tenants, each time that deadlines of others left them less
     unsigned host_waits = 0;  // growth that was held back until host memory was given back
     Nanoseconds longest_wait{};
     std::uint64_t decisions = 0;  // a digest of all that the core decided
@@ -88,6 +90,7 @@ class World {
   void check_end();
   void check_alone();
   void check_host();
+  void check_parts();
   void note_decision(const Action& action);
   void note_request(const Event& event);
   Claims claims_of(TenantId tenant) const;
@@ -119,6 +122,7 @@ class World {
   void resume(Client& client);
   void watch_idle(SessionId id, unsigned generation);
   void watch_host(SessionId id);
+  void tell_of_deadlines(SessionId id);
   Usage usage(const Client& client, std::uint64_t request = 0, bool stuck = false) const;
 
   unsigned random(unsigned least, unsigned most) {

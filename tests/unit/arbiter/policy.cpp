@@ -230,5 +230,29 @@ TEST_CASE("elastic: who has reached its limit waits until it has earned what it 
   CHECK(policy->allowed_for(view, turn) == Nanoseconds::max());
 }
 
+TEST_CASE("deadline: misses halve, deadlines that are met add a hundredth, within request and limit") {
+  const auto policy = make_policy("deadline");
+  const Claims stated{.request = 0.2, .limit = 0.8};
+  CHECK(policy->part_after(0.8, stated, {.missed = 1}) == 0.4);
+  CHECK(policy->part_after(0.4, stated, {.missed = 2}) == 0.2);
+  CHECK(policy->part_after(0.4, stated, {.met = 7}) == Approx(0.47));
+  CHECK(policy->part_after(0.4, stated, {.met = 1, .missed = 1}) == Approx(0.21));
+  CHECK(policy->part_after(0.79, stated, {.met = 2}) == 0.8);
+  CHECK(policy->part_after(0.06, {}, {.missed = 1}) == 0.05);
+  CHECK(policy->part_after(0.02, {.limit = 0.03}, {.missed = 1}) == 0.03);
+  CHECK(policy->part_after(0.5, stated, {.met = ~0ull, .missed = ~0ull}) == 0.8);
+  CHECK(policy->rules_time({.deadline = 1ms}));
+  CHECK_FALSE(policy->rules_time({}));
+  for (const std::string_view other : kPolicies)
+    if (other != "deadline") CHECK(make_policy(other)->part_after(0.1, stated, {.missed = 9}) == 0.8);
+}
+
+TEST_CASE("deadline shares the time as elastic does") {
+  const auto elastic = make_policy("elastic");
+  const auto deadline = make_policy("deadline");
+  const std::vector<Claims> competing = {{.units = 3, .request = 0.2, .limit = 0.3}, {.request = 0.4}, {}};
+  CHECK(deadline->shares(competing) == elastic->shares(competing));
+}
+
 }  // namespace
 }  // namespace sharedgpu

@@ -446,6 +446,11 @@ TEST_CASE("Peers that send what is no message are dropped, and nobody else notic
     bad.attach();
     bad.say(Usage{.request = 1, .use = use(Bytes{~0ull}, {}), .stuck = 0});
   }
+  SECTION("more deadlines than can be") {
+    bad.say(Hello{});
+    bad.attach();
+    bad.say(Deadlines{.met = ~0ull, .missed = 0});
+  }
   SECTION("a GPU without memory") {
     bad.say(Hello{});
     bad.say(Attach{.gpu = {{9}}, .total = {}, .name = {}});

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bench/compare computes from what it measures."""
+"""What bench/compare and bench/sawtooth compute from what they measure."""
+import importlib.machinery
+import importlib.util
+import pathlib
 import unittest
 import xml.etree.ElementTree as xml
 
@@ -179,6 +182,28 @@ class Results(unittest.TestCase):
         words = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
         for word in ("a < b & c", "big", "serial", "sharedgpu", "16.50 s", "0.846"):
             self.assertIn(word, words)
+
+
+class Sawtooth(unittest.TestCase):
+    def load(self):
+        path = pathlib.Path(__file__).parents[3] / "bench/sawtooth"
+        loader = importlib.machinery.SourceFileLoader("sawtooth", str(path))
+        module = importlib.util.module_from_spec(importlib.util.spec_from_loader("sawtooth", loader))
+        loader.exec_module(module)
+        return module
+
+    def test_what_came_of_the_deadlines_after_the_warm_up(self):
+        sawtooth = self.load()
+        paced = [{"time_s": at, "met": 10 + 30 * at, "missed": 2 + at // 2, "response_s": 0.004, "part": 1, "lease_s": 0}
+                 for at in range(5)]
+        other = [row | {"lease_s": 7 + row["time_s"] / 4, "part": 0.5 / (1 + row["time_s"])} for row in paced]
+        self.assertEqual(sawtooth.counts(paced, other), (120, 2, 0.25))
+        self.assertEqual(sawtooth.misses(paced), [2, 4])
+        root = xml.fromstring(sawtooth.picture(paced, other, ["a < b"], 3))
+        namespace = "{http://www.w3.org/2000/svg}"
+        self.assertEqual([len(each.get("points").split()) for each in root.iter(namespace + "polyline")], [4, 4])
+        self.assertEqual(sum(each.get("stroke") == "#c02020" for each in root.iter(namespace + "line")), 1)
+        self.assertIn("a < b", [each.text for each in root.iter(namespace + "text")])
 
 
 if __name__ == "__main__":

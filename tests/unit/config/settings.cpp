@@ -97,7 +97,7 @@ TEST_CASE("Errors name file, line and value") {
   CHECK(error_of("Socket=relative") == "x.conf:1: Socket: 'relative' is not an absolute path");
   CHECK(error_of("Policy=lottery") ==
         "x.conf:1: Policy: 'lottery' is not a policy (round-robin, fcfs, shortest-first, credit, priority, "
-        "elastic)");
+        "elastic, deadline)");
   for (std::string_view policy : kPolicies) CHECK(error_of("Policy=" + std::string(policy)) == "");
   CHECK(error_of("OnNoArbiter=perhaps") == "x.conf:1: OnNoArbiter: 'perhaps' is not plain or fail");
   CHECK(error_of("Shares=all") == "x.conf:1: Shares: 'all' is not stated or units");

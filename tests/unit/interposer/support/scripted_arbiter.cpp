@@ -61,7 +61,10 @@ void ScriptedArbiter::die() {
 }
 
 void ScriptedArbiter::send(const Message& message) {
-  if (int error = session_.send(message)) fail(std::strerror(error));
+  Message spoken = message;
+  spoken.version = version;
+  if (::send(session_.fd(), &spoken, sizeof spoken, MSG_NOSIGNAL) != sizeof spoken)
+    fail(std::strerror(errno));
 }
 
 std::optional<Message> ScriptedArbiter::step(std::chrono::milliseconds patience) {
@@ -96,6 +99,9 @@ std::optional<Message> ScriptedArbiter::step(std::chrono::milliseconds patience)
       break;
     case MessageType::idle:
       ++idles;
+      break;
+    case MessageType::deadlines:
+      ++deadlines;
       break;
     default:
       break;

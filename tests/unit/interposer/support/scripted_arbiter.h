@@ -55,6 +55,9 @@ class ScriptedArbiter {
   int queries = 0;
   int wants = 0;
   int idles = 0;
+  int deadlines = 0;
+  // Says what it says in this version.
+  std::uint16_t version = kProtocolVersion;
 
  private:
   void send(const Message& message);

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/cli/deadlines.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "arbiter/cli/commands.h"
+#include "include/sharedgpu_deadline.h"
+#include "protocol/channel.h"
+#include "protocol/deadline_lines.h"
+
+namespace sharedgpu::cli {
+namespace {
+
+volatile sig_atomic_t child_of_signals = 0;
+
+void pass_signal_on(int signal) {
+  if (child_of_signals > 0) kill(static_cast<pid_t>(child_of_signals), signal);
+}
+
+// What a terminal sends, the child gets itself.
+void divert_signals() {
+  struct sigaction action = {};
+  action.sa_flags = SA_RESTART;
+  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
+    action.sa_handler = pass_signal_on;
+    sigaction(signal, &action, nullptr);
+  }
+  for (const int signal : {SIGINT, SIGQUIT, SIGPIPE}) {
+    action.sa_handler = SIG_IGN;
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+void restore_signals() {
+  for (const int each : {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGINT, SIGQUIT, SIGPIPE}) signal(each, SIG_DFL);
+}
+
+void write_all(int fd, const char* text, ssize_t size) {
+  while (size > 0) {
+    const ssize_t written = write(fd, text, static_cast<std::size_t>(size));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;  // whoever read it has gone; the child need not know
+    text += written;
+    size -= written;
+  }
+}
+
+// Passes on what is there. False: nobody writes any more.
+bool pass_on(int from, DeadlineLines& lines) {
+  char text[4096];
+  const ssize_t size = read(from, text, sizeof text);
+  if (size <= 0) return size < 0 && (errno == EINTR || errno == EAGAIN);
+  write_all(STDERR_FILENO, text, size);
+  Deadlines counts;
+  lines.feed(text, static_cast<std::size_t>(size), counts);
+  for (; counts.met > 0; --counts.met) sharedgpu_deadline(1);
+  for (; counts.missed > 0; --counts.missed) sharedgpu_deadline(0);
+  return true;
+}
+
+bool has_more(int from, int milliseconds) {
+  pollfd entry = {.fd = from, .events = POLLIN, .revents = 0};
+  return poll(&entry, 1, milliseconds) > 0;
+}
+
+int end_as(int status) {
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  restore_signals();
+  raise(WTERMSIG(status));
+  return 128 + WTERMSIG(status);
+}
+
+}  // namespace
+
+int run_with_stderr_read(const std::function<int()>& execute) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) {
+    complain(std::string("no pipe for stderr: ") + std::strerror(errno));
+    return 1;
+  }
+  UniqueFd reading(ends[0]);
+  UniqueFd writing(ends[1]);
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  sigprocmask(SIG_BLOCK, &all, &before);  // until it is known whom to pass them on to
+  const pid_t child = fork();
+  if (child < 0) {
+    complain(std::string("no process: ") + std::strerror(errno));
+    return 1;
+  }
+  if (child == 0) {
+    dup2(writing.get(), STDERR_FILENO);
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    _exit(execute());
+  }
+  child_of_signals = child;
+  divert_signals();
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  writing.reset();
+
+  constexpr int kLook = 20;  // milliseconds: what the child leaves behind may keep stderr open for ever
+  DeadlineLines lines;
+  int status = 0;
+  pid_t ended = 0;
+  bool open = true;
+  while (open && ended == 0) {
+    if (has_more(reading.get(), kLook)) open = pass_on(reading.get(), lines);
+    ended = waitpid(child, &status, WNOHANG);
+  }
+  while (ended == 0 || (ended < 0 && errno == EINTR)) ended = waitpid(child, &status, 0);
+  while (open && has_more(reading.get(), 0)) open = pass_on(reading.get(), lines);
+  return end_as(status);
+}
+
+}  // namespace sharedgpu::cli

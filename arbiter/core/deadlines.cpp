@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whose deadlines bound whom: what a tenant tells of its deadlines moves the part of the time that those of a
+// lower priority in its domain may have, as the policy says.
+//
+// What a job has stated stays apart from what it may claim now. A tenant that tells nothing for a while has
+// ended, or waits for work: it bounds nobody until it tells again.
+#include <algorithm>
+
+#include "arbiter/core/actions.h"
+
+namespace sharedgpu {
+namespace {
+
+constexpr std::chrono::seconds kLeastPatience{10};
+constexpr int kMostSilent = 3;  // deadlines in a row
+
+Nanoseconds patience_with(const Tenant& tenant) {
+  return std::max<Nanoseconds>(kLeastPatience, kMostSilent * tenant.stated.deadline);
+}
+
+}  // namespace
+
+void Core::on(const From<Deadlines>& event) {
+  Session* session = hear(event.session);
+  if (session == nullptr || session->gpu == nullptr) return;
+  Tenant& tenant = *session->tenant;
+  const DeadlinesSeen seen{.met = event.body.met, .missed = event.body.missed};
+  if (tenant.stated.deadline == Nanoseconds{} || seen.met + seen.missed == 0) return;
+  tenant.deadlines.met += seen.met;
+  tenant.deadlines.missed += seen.missed;
+  tenant.deadlines.told = now_;
+  if (domains_changed_) find_domains();
+  Domain& domain = domains_[tenant.domain];
+  for (Tenant* other : domain.tenants)
+    if (other->stated.priority < tenant.stated.priority)
+      bound(*other, policy_->part_after(other->claims.limit, other->stated, seen), domain);
+  domain.bounds_hold_until = {};
+}
+
+bool Core::bounds_others(const Tenant& tenant) const {
+  const Nanoseconds told = tenant.deadlines.told;
+  return told != Nanoseconds{} && now_ < told + patience_with(tenant);
+}
+
+Claims Core::bounded(const Claims& stated, double part) {
+  Claims claims = stated;
+  claims.limit = std::min(stated.limit, part);
+  claims.request = std::min(stated.request, claims.limit);
+  return claims;
+}
+
+void Core::bound(Tenant& tenant, double part, Domain& domain) {
+  const Claims claims = bounded(tenant.stated, part);
+  if (claims == tenant.claims) return;
+  tenant.claims = claims;
+  domain.shared = false;
+}
+
+// Those that nobody with deadlines is above any more have all of what they stated.
+void Core::lift_bounds(Domain& domain) {
+  if (now_ >= domain.bounds_hold_until) {
+    domain.bounds_hold_until = Nanoseconds::max();
+    std::optional<std::int32_t> highest;
+    for (const Tenant* tenant : domain.tenants) {
+      if (!bounds_others(*tenant)) continue;
+      highest = std::max(highest.value_or(tenant->stated.priority), tenant->stated.priority);
+      domain.bounds_hold_until =
+          std::min(domain.bounds_hold_until, tenant->deadlines.told + patience_with(*tenant));
+    }
+    for (Tenant* tenant : domain.tenants)
+      if (tenant->claims.limit < tenant->stated.limit && !(highest > tenant->stated.priority))
+        bound(*tenant, tenant->stated.limit, domain);
+  }
+  if (domain.bounds_hold_until != Nanoseconds::max()) wake_at(domain.bounds_hold_until);
+}
+
+bool Core::bounds_are_right(const Domain& domain) const {
+  return std::all_of(domain.tenants.begin(), domain.tenants.end(), [&](const Tenant* tenant) {
+    const double part = tenant->claims.limit;
+    const bool right = tenant->claims == bounded(tenant->stated, part) &&
+                       part == policy_->part_after(part, tenant->stated, {});
+    return right && (part == tenant->stated.limit ||
+                     std::any_of(domain.tenants.begin(), domain.tenants.end(), [&](const Tenant* other) {
+                       return bounds_others(*other) && other->stated.priority > tenant->stated.priority;
+                     }));
+  });
+}
+
+}  // namespace sharedgpu

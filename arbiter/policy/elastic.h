@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// elastic: each tenant has a request and a limit, in parts of the GPU's time (Gemini, section 3.5). Of those
+// that have work, requests are met first; where they are more than there is, each gets the same part of its
+// own. The rest goes to all by their units, to none beyond its limit.
+//
+// What is due to a tenant is entered into its account as time passes, and what it has is paid from it: so who
+// was given too much, since its kernels outlast its turns, has less afterwards. The account reaches back for
+// a window of 10 s: it holds no more than is due in one, no more debt than one, and in pauses it goes back to
+// nothing within one. Who has most is next. A turn lasts until its tenant is half a step behind, so that
+// accounts stay within about a step of each other, and shares are exact over any time in which one is little.
+// A step is as short as handoffs allow: 15 ms where no memory moves.
+//
+// Tenants that have stated shares have the GPU one at a time, also while memory suffices for all: their
+// kernels would share it by rules of its own. The others run together.
+//
+// Nobody starves: a tenant waits at most for as long as the deepest debt takes to be earned back, so the
+// window divided by what is due to it, and for a turn of each other. What the units of all of them leave to
+// it is due to it at least, however small its request, and its limit at most.
+#pragma once
+
+#include "arbiter/policy/policy.h"
+
+namespace sharedgpu {
+
+class Elastic : public Policy {
+ public:
+  std::string_view name() const override { return "elastic"; }
+  Rank rank(const TenantView& waiting, const TurnView& turn) const override;
+  bool goes_on(const TenantView& running, const TenantView& waiting, const TurnView& turn) const override;
+  bool rules_time(const Claims& claims) const override;
+  std::vector<double> shares(const std::vector<Claims>& competing) const override;
+  TurnLength length(const TurnRules& rules, Nanoseconds handoff, unsigned waiting_sets) const override;
+  Nanoseconds turn_left(const TenantView& leader, Nanoseconds had, const TurnView& turn) const override;
+  Nanoseconds barred_for(const TenantView& waiting, const TurnView& turn) const override;
+  Nanoseconds allowed_for(const TenantView& running, const TurnView& turn) const override;
+  Nanoseconds credit_after(Nanoseconds credit, const Standing& standing, Nanoseconds time) const override;
+};
+
+}  // namespace sharedgpu

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/session/deadline_reports.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+
+namespace sharedgpu::session {
+namespace {
+
+constexpr int kMostReads = 16;  // at a time: the arbiter's words are not to wait for a program that floods us
+
+bool read_number(const char*& text, unsigned long& number) {
+  if (*text < '0' || *text > '9') return false;
+  char* end = nullptr;
+  errno = 0;
+  number = std::strtoul(text, &end, 10);
+  text = end;
+  return errno == 0;
+}
+
+bool is_pipe(const DeadlinePipe& pipe) {
+  struct stat info = {};
+  return fstat(pipe.fd, &info) == 0 && S_ISFIFO(info.st_mode) && info.st_ino == pipe.inode;
+}
+
+}  // namespace
+
+bool read_deadline_pipe(const char* text, DeadlinePipe& pipe) {
+  unsigned long fd = 0;
+  unsigned long inode = 0;
+  if (!read_number(text, fd) || fd > INT_MAX || *text++ != ':') return false;
+  if (!read_number(text, inode) || *text != '\0') return false;
+  pipe = {.fd = static_cast<int>(fd), .inode = inode};
+  return true;
+}
+
+DeadlineReports::DeadlineReports(const DeadlinePipe& pipe) {
+  if (pipe.fd < 0 || !is_pipe(pipe)) return;
+  fd_ = pipe.fd;
+  identity_ = FileIdentity(fd_);
+}
+
+Deadlines DeadlineReports::take() {
+  Deadlines counts;
+  for (int i = 0; i < kMostReads && fd_ >= 0; ++i) {
+    char text[4096];
+    const ssize_t size = identity_.is(fd_) ? read(fd_, text, sizeof text) : 0;
+    if (size < 0 && (errno == EAGAIN || errno == EINTR)) break;
+    if (size <= 0) {
+      fd_ = -1;  // nobody can write any more, or the program has closed it
+      break;
+    }
+    lines_.feed(text, static_cast<std::size_t>(size), counts);
+    if (size < static_cast<ssize_t>(sizeof text)) break;
+  }
+  return counts;
+}
+
+}  // namespace sharedgpu::session

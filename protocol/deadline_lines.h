@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lines in which a program tells of its deadlines: "met" or "missed", or CudaMon's "pass". What else it
+// writes counts as nothing. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+
+#include "protocol/messages.h"
+
+namespace sharedgpu {
+
+class DeadlineLines {
+ public:
+  // Counts the lines that end in what follows on what was fed before.
+  void feed(const char* text, std::size_t size, Deadlines& counts) {
+    const char* end = text + size;
+    while (text != end) {
+      const auto* newline =
+          static_cast<const char*>(std::memchr(text, '\n', static_cast<std::size_t>(end - text)));
+      const char* stop = newline != nullptr ? newline : end;
+      for (; text != stop; ++text) {
+        if (length_ < sizeof line_) line_[length_] = *text;
+        if (length_ <= sizeof line_) ++length_;  // longer ones are none of the words
+      }
+      if (newline == nullptr) return;
+      ++text;
+      if (is("met") || is("pass")) ++counts.met;
+      if (is("missed")) ++counts.missed;
+      length_ = 0;
+    }
+  }
+
+ private:
+  bool is(const char* word) const {
+    return length_ == std::strlen(word) && std::memcmp(line_, word, length_) == 0;
+  }
+
+  char line_[8];
+  std::size_t length_ = 0;
+};
+
+}  // namespace sharedgpu

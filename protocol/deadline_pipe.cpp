@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/deadline_pipe.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+
+#include "protocol/channel.h"
+
+namespace sharedgpu {
+namespace {
+
+// A high number, as programs do not make them, that survives exec.
+UniqueFd inherited(const UniqueFd& fd) {
+  for (const int least : {960, 192, 3})
+    if (const int copy = fcntl(fd.get(), F_DUPFD, least); copy >= 0) return UniqueFd(copy);
+  return {};
+}
+
+}  // namespace
+
+int make_deadline_pipe(Nanoseconds deadline,
+                       const std::function<void(const char* name, const std::string& value)>& set) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return errno;
+  const UniqueFd low_reading(ends[0]);
+  const UniqueFd low_writing(ends[1]);
+  UniqueFd reading = inherited(low_reading);
+  UniqueFd writing = inherited(low_writing);
+  struct stat info = {};
+  if (!reading || !writing || fstat(reading.get(), &info) != 0) return errno;
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.9g", std::chrono::duration<double>(deadline).count());
+  set("SHAREDGPU_DEADLINE", seconds);
+  set("SHAREDGPU_DEADLINE_FD", std::to_string(writing.release()));
+  set("SHAREDGPU_DEADLINE_READ", std::to_string(reading.release()) + ":" + std::to_string(info.st_ino));
+  return 0;
+}
+
+}  // namespace sharedgpu

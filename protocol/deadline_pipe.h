@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pipe by which a program tells of its deadlines; docs/architecture.md, "Deadlines".
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "protocol/units.h"
+
+namespace sharedgpu {
+
+inline constexpr const char* kDeadlineVariables[] = {"SHAREDGPU_DEADLINE", "SHAREDGPU_DEADLINE_FD",
+                                                     "SHAREDGPU_DEADLINE_READ"};
+
+// Makes the pipe, non-blocking and to be inherited at both ends, and gives `set` the variables that tell of
+// it. Returns 0 or an errno value; then there is none.
+int make_deadline_pipe(Nanoseconds deadline,
+                       const std::function<void(const char* name, const std::string& value)>& set);
+
+}  // namespace sharedgpu

@@ -1,0 +1,124 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Policy=deadline: a program tells of its deadlines, and those of a lower priority have less of the time.
+load helpers
+
+# paced NAME REPORT OPTIONS... -- ARGUMENT...: a program with deadlines.
+paced() {
+  local name=$1 options=()
+  shift
+  while [[ $1 != -- ]]; do options+=("$1") && shift; done
+  shift
+  "$SHAREDGPU" run "${options[@]}" -- "$PROGRAMS/paced" "$@" >"$DIR/$name.out" 2>"$DIR/$name.err" 3>&- &
+  PIDS[$name]=$!
+}
+
+# Of the tenant with a deadline.
+of_paced() { json "[t[\"$1\"] for t in s[\"tenants\"] if t[\"deadline_seconds\"] > 0][0]"; }
+told() { (($(of_paced deadlines_met) + $(of_paced deadlines_missed) >= $1)); }
+# Of the one without, what it may have at most.
+allowed_is() { json_is "[t['share_allowed'] $1 for t in s['tenants'] if t['deadline_seconds'] == 0][0]" True; }
+tenants_are() { json_is 'len(s["tenants"])' "$1"; }
+
+background() {
+  "$SHAREDGPU" run --priority -1 -- "$PROGRAMS/hold" --bytes 10% --of 256MiB --changes 1 --kernel-ms 5 --seconds 600 \
+    --progress >"$DIR/background.out" 2>"$DIR/background.err" 3>&- &
+  PIDS[background]=$!
+  progresses background
+}
+
+@test "deadlines that are missed take from those of a lower priority, until they are met or nobody tells any more" {
+  start_arbiter Policy=deadline Quantum=auto
+  background
+  allowed_is '== 1'
+  paced never --deadline 1ms -- --pieces 100000 --deadline-ms 0
+  until_true 60 told 4
+  until_true 20 allowed_is '== 0.125' # its request: a unit of eight
+  json_is '[t["deadlines_met"] for t in s["tenants"]]' '[0, 0]'
+  json_is '[t["share_limit"] for t in s["tenants"]]' '[1.0, 1.0]'
+  timeout 10 "$SHAREDGPU" status | grep -q 'deadlines 0 met, [0-9]* missed'
+  timeout 10 "$SHAREDGPU" status | grep -q 'at most 12.5%'
+  kill "${PIDS[never]}"
+  until_true 20 allowed_is '== 1'
+  paced always --deadline 10s -- --pieces 100000 --deadline-ms 10000
+  until_true 60 told 4
+  json_is 'sum(t["deadlines_missed"] for t in s["tenants"])' 0
+  allowed_is '== 1'
+}
+
+
+# What the arbiter has counted is what the program says of itself.
+counted_right() {
+  [[ "$(of_paced deadlines_met) met, $(of_paced deadlines_missed) missed" == \
+    $(sed -n 's/.*: \([0-9]* met, [0-9]* missed\) in all/\1/p' "$DIR/$1.out") ]]
+}
+
+@test "the arbiter counts what a program tells by the pipe, and by stderr, which arrives as it is" {
+  start_arbiter Policy=deadline
+  paced pipe --deadline 20ms -- --pieces 30 --period-ms 5 --kernel-ms 1 --stay 600
+  until_true 60 told 30
+  until_true 20 counted_right pipe
+  kill "${PIDS[pipe]}"
+  until_true 20 tenants_are 0
+
+  # The first of all kernels, and now and then another, may be late on a busy host.
+  paced stderr --deadline 20ms --deadline-from-stderr -- --pieces 30 --period-ms 5 --kernel-ms 1 --report stderr --stay 600
+  until_true 60 told 30
+  until_true 20 counted_right stderr
+  [[ $(grep -cE '^(pass|missed)$' "$DIR/stderr.err") == 30 ]]
+  kill "${PIDS[stderr]}"
+  finish stderr
+  ((status == 143)) # it hands the signal on, and dies of it as the program has
+}
+
+@test "a run ends as its command, also where its stderr is read, and lends its deadlines to no other" {
+  start_arbiter
+  run --separate-stderr "$SHAREDGPU" run --deadline 1s --deadline-from-stderr -- \
+    sh -c 'echo out; echo missed >&2; printf "no newline" >&2; exit 7'
+  ((status == 7))
+  [[ $output == out && $stderr == $'missed\nno newline' ]]
+  run "$SHAREDGPU" run --deadline 1s --deadline-from-stderr -- sh -c 'kill -9 $$'
+  ((status == 137))
+  # What it leaves behind keeps its stderr, and holds nobody up.
+  run timeout 20 "$SHAREDGPU" run --deadline 1s --deadline-from-stderr -- sh -c 'sleep 30 >/dev/null & exit 0'
+  ((status == 0))
+  run "$SHAREDGPU" run --deadline 33ms -- env
+  [[ $output == *SHAREDGPU_DEADLINE=0.033$'\n'* && $output == *SHAREDGPU_DEADLINE_FD=* ]]
+  run "$SHAREDGPU" run --deadline 33ms -- "$SHAREDGPU" run -- env
+  [[ $output != *SHAREDGPU_DEADLINE* ]]
+  run "$SHAREDGPU" run --deadline never -- true
+  ((status == 2))
+  run "$SHAREDGPU" run --deadline-from-stderr -- true
+  ((status == 2))
+}
+
+@test "Python tells, from a process that uses no GPU, and nobody is there to hear it elsewhere" {
+  start_arbiter Policy=deadline
+  export PYTHONPATH=$BATS_TEST_DIRNAME/../../python
+  cat >"$DIR/frames.py" <<'END'
+import subprocess, sys, time
+import sharedgpu_deadline as sharedgpu
+program = subprocess.Popen(sys.argv[1:], close_fds=False)
+for i in range(20):
+    with sharedgpu.deadline():
+        pass
+with sharedgpu.deadline(0.01):
+    time.sleep(0.02)
+try:
+    with sharedgpu.deadline():
+        raise ValueError
+except ValueError:
+    assert sharedgpu.tell(True)
+program.wait()
+END
+  "$SHAREDGPU" run --deadline 1h -- python3 "$DIR/frames.py" "$PROGRAMS/paced" --report no --stay 600 \
+    >"$DIR/python.out" 2>"$DIR/python.err" 3>&- &
+  PIDS[python]=$!
+  until_true 60 told 23
+  [[ $(of_paced deadlines_met) == 21 && $(of_paced deadlines_missed) == 2 ]]
+  kill "$(pgrep -P "${PIDS[python]}")"
+  # Without the pipe nothing happens.
+  python3 -c 'import sharedgpu_deadline as s
+with s.deadline(): pass
+assert not s.tell(True)'
+}

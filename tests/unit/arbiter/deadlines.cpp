@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whose deadlines bound whom, and until when: the core with the policy `deadline`.
+#include <catch2/catch.hpp>
+
+#include "bench.h"
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Three tenants on a GPU that has room for all: 1 has deadlines of 100 ms and priority 2, 2 and 3 are below.
+struct World : Bench {
+  explicit World(const char* name = "deadline") {
+    next = make_policy(name);
+    step(PolicySet{.policy = next.get(), .turns = {}});
+    for (std::uint64_t id : {1, 2, 3}) {
+      step(SessionCame{.session = SessionId{id},
+                       .tenant = TenantId{id},
+                       .step = {.job = static_cast<std::uint32_t>(id), .step = 0},
+                       .cap = {},
+                       .claims = claims(id),
+                       .expected = false,
+                       .hello = {}});
+      attach(id);
+      grow(id, 10, 0);
+    }
+  }
+  static Claims claims(std::uint64_t id) {
+    if (id == 1) return {.priority = 2, .request = 0.1, .deadline = 100ms};
+    return {.priority = id == 2 ? 1 : 0, .request = id == 2 ? 0.2 : 0};
+  }
+  void tell_of(std::uint64_t id, std::uint64_t met, std::uint64_t missed) {
+    say(id, Deadlines{.met = met, .missed = missed});
+  }
+  double part(std::uint64_t id) const { return tenant(id).claims.limit; }
+
+  std::unique_ptr<Policy> next;
+};
+
+TEST_CASE("A miss halves the part of those below, and meeting gives it back by the hundredth") {
+  World world;
+  world.tell_of(1, 0, 1);
+  CHECK(world.part(1) == 1);
+  CHECK(world.part(2) == 0.5);
+  CHECK(world.part(3) == 0.5);
+  world.tell_of(1, 3, 0);
+  CHECK(world.part(3) == Approx(0.53));
+  world.tell_of(1, 0, 1);
+  CHECK(world.part(3) == Approx(0.265));
+  CHECK(world.tenant(1).deadlines.met == 3);
+  CHECK(world.tenant(1).deadlines.missed == 2);
+}
+
+TEST_CASE("Nobody is put below its request, nor below a twentieth, nor above what it stated") {
+  World world;
+  world.tell_of(1, 0, 1'000'000);
+  CHECK(world.part(2) == 0.2);
+  CHECK(world.part(3) == 0.05);
+  world.tell_of(1, 1'000'000, 0);
+  CHECK(world.part(2) == 1);
+  CHECK(world.tenant(3).claims == World::claims(3));
+}
+
+TEST_CASE("Only those of a lower priority are bounded, and only by who has deadlines") {
+  World world;
+  world.tell_of(2, 0, 1);
+  CHECK(world.part(3) == 1);
+  CHECK(world.tenant(2).deadlines.missed == 0);
+  Claims also = World::claims(3);
+  also.deadline = 10ms;
+  world.step(CapSet{.tenant = TenantId{3}, .cap = {}, .claims = also});
+  world.tell_of(3, 0, 1);
+  CHECK(world.part(1) == 1);
+  CHECK(world.part(2) == 1);
+  CHECK(world.tenant(3).deadlines.missed == 1);
+}
+
+TEST_CASE("Who has told nothing for 10 s, or for three deadlines, bounds nobody any more") {
+  World world;
+  world.tell_of(1, 0, 1);
+  world.pass(9999ms);
+  CHECK(world.part(3) == 0.5);
+  world.pass_to_timer();
+  CHECK(world.part(3) == 1);
+  CHECK(world.tenant(2).claims == World::claims(2));
+
+  Claims slow = World::claims(1);
+  slow.deadline = 20s;
+  world.step(CapSet{.tenant = TenantId{1}, .cap = {}, .claims = slow});
+  world.tell_of(1, 0, 1);
+  world.pass(59s);
+  CHECK(world.part(3) == 0.5);
+  world.pass(1s);
+  CHECK(world.part(3) == 1);
+}
+
+TEST_CASE("The bounds end with who set them, with its deadlines, and with the policy") {
+  World world;
+  world.tell_of(1, 0, 1);
+  REQUIRE(world.part(3) == 0.5);
+  SECTION("it ends") { world.step(SessionGone{.session = SessionId{1}}); }
+  SECTION("it has no priority any more") {
+    Claims low = World::claims(1);
+    low.priority = 0;
+    world.step(CapSet{.tenant = TenantId{1}, .cap = {}, .claims = low});
+  }
+  SECTION("another policy") {
+    const auto other = make_policy("elastic");
+    world.step(PolicySet{.policy = other.get(), .turns = {}});
+    CHECK(world.part(3) == 1);
+    world.tell_of(1, 0, 1);
+    CHECK(world.part(3) == 1);
+    CHECK(world.tenant(1).deadlines.missed == 2);
+    world.step(PolicySet{.policy = world.next.get(), .turns = {}});
+  }
+  CHECK(world.part(3) == 1);
+}
+
+TEST_CASE("What a job states anew counts from then on, below what deadlines leave of it") {
+  World world;
+  world.tell_of(1, 0, 2);
+  REQUIRE(world.part(3) == 0.25);
+  world.step(CapSet{.tenant = TenantId{3}, .cap = {}, .claims = {.request = 0.4, .limit = 0.6}});
+  CHECK(world.part(3) == 0.4);
+  world.tell_of(1, 100, 0);
+  CHECK(world.part(3) == 0.6);
+}
+
+TEST_CASE("Who has deadlines has the GPU for itself, and those below wait for the rest of their part") {
+  World world;
+  world.tell_of(1, 0, 1);
+  world.say(2, Want{});
+  int open = 0;
+  for (std::uint64_t id : {1, 2, 3}) open += world.open(id) ? 1 : 0;
+  CHECK((open == 1 || !world.open(1)));
+  // Elsewhere no deadline rules anybody's time.
+  World other("elastic");
+  for (std::uint64_t id : {1, 2, 3}) CHECK(other.open(id));
+}
+
+TEST_CASE("A tenant on another GPU is not bounded") {
+  World world;
+  world.step(SessionCame{.session = SessionId{4},
+                         .tenant = TenantId{4},
+                         .step = {.job = 4, .step = 0},
+                         .cap = {},
+                         .claims = {},
+                         .expected = false,
+                         .hello = {}});
+  world.tell_of(1, 0, 1);
+  CHECK(world.part(4) == 1);  // has no GPU yet
+  world.attach(4, kOther);
+  world.tell_of(1, 0, 1);
+  CHECK(world.part(4) == 1);
+  CHECK(world.part(3) == 0.25);
+}
+
+}  // namespace
+}  // namespace sharedgpu

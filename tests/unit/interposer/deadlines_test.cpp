@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the program tells of its deadlines reaches the arbiter, also one that comes later; but none that does
+// not know the message. A process has one session, so this is one story.
+#include <cuda.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <future>
+#include <string>
+
+#include "include/sharedgpu_deadline.h"
+#include "protocol/deadline_pipe.h"
+#include "tests/unit/interposer/support/scripted_arbiter.h"
+
+using namespace sharedgpu;
+using namespace std::chrono_literals;
+using test::ScriptedArbiter;
+
+namespace {
+
+std::string socket_path() { return "/tmp/sharedgpu-deadlines-test-" + std::to_string(getpid()); }
+
+bool all_is_read() {
+  int unread = 0;
+  return ioctl(std::atoi(std::getenv("SHAREDGPU_DEADLINE_READ")), FIONREAD, &unread) == 0 && unread == 0;
+}
+
+}  // namespace
+
+TEST_CASE("deadlines are told to an arbiter that understands it") {
+  setenv("SHAREDGPU_SOCKET", socket_path().c_str(), 1);
+  setenv("SHAREDGPU_ARBITER_TIMEOUT", "2000", 1);
+  const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 1); };
+  REQUIRE(make_deadline_pipe(33ms, set) == 0);
+  CHECK(std::string(std::getenv("SHAREDGPU_DEADLINE")) == "0.033");
+  ScriptedArbiter arbiter(socket_path());
+  arbiter.listen();
+
+  // Before there is a session it waits in the pipe.
+  REQUIRE(sharedgpu_deadline(1) == 0);
+  auto init = std::async(std::launch::async, [] { return cuInit(0); });
+  arbiter.accept();
+  arbiter.welcome(true, {1});
+  REQUIRE(init.get() == CUDA_SUCCESS);
+  Deadlines seen = arbiter.expect<Deadlines>();
+  CHECK(seen.met == 1);
+  CHECK(seen.missed == 0);
+
+  REQUIRE(sharedgpu_deadline(0) == 0);
+  seen = arbiter.expect<Deadlines>();
+  CHECK(seen.met == 0);
+  CHECK(seen.missed == 1);
+
+  // The next arbiter is told what has come meanwhile.
+  arbiter.die();
+  arbiter.listen();
+  CHECK(arbiter.accept().resuming == 1);
+  REQUIRE(sharedgpu_deadline(1) == 0);
+  arbiter.welcome(true, {1});
+  CHECK(arbiter.expect<Deadlines>().met == 1);
+
+  // One of an earlier version would not understand it.
+  arbiter.version = Deadlines::kSince - 1;
+  arbiter.page().set_open(false);
+  arbiter.say(Revoke{.epoch = {1}, .order = 1});
+  arbiter.expect<Released>();
+  const int told = arbiter.deadlines;
+  REQUIRE(sharedgpu_deadline(0) == 0);
+  arbiter.serve_until(all_is_read);
+  arbiter.say(Revoke{.epoch = {1}, .order = 2});
+  arbiter.expect<Released>();
+  CHECK(arbiter.deadlines == told);
+}
