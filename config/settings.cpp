@@ -99,16 +99,17 @@ std::string set_policy(Settings& settings, std::string_view value) {
   return {};
 }
 
-std::optional<std::uint32_t> parse_count(std::string_view text, std::uint32_t least, std::uint32_t most) {
-  std::uint32_t count = 0;
+template <class Integer>
+std::optional<Integer> parse_integer(std::string_view text, Integer least, Integer most) {
+  Integer number = 0;
   const char* end = text.data() + text.size();
-  auto [rest, error] = std::from_chars(text.data(), end, count);
-  if (error != std::errc{} || rest != end || count < least || count > most) return std::nullopt;
-  return count;
+  auto [rest, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc{} || rest != end || number < least || number > most) return std::nullopt;
+  return number;
 }
 
 std::string set_units(Settings& settings, std::string_view value) {
-  auto units = parse_count(value, 1, 1024);
+  auto units = parse_integer<std::uint32_t>(value, 1, 1024);
   if (!units) return "a number from 1 to 1024";
   settings.units_per_gpu = *units;
   return {};
@@ -127,6 +128,13 @@ std::string set_max_request(Settings& settings, std::string_view value) {
   return {};
 }
 
+std::string set_max_priority(Settings& settings, std::string_view value) {
+  auto priority = parse_integer<std::int32_t>(value, -kHighestPriority, kHighestPriority);
+  if (!priority) return "a number from -1000 to 1000";
+  settings.max_priority = *priority;
+  return {};
+}
+
 std::string set_ledger_size(Settings& settings, std::string_view value) {
   auto size = parse_size(value);
   if (!size) return kSizeHint;
@@ -136,7 +144,7 @@ std::string set_ledger_size(Settings& settings, std::string_view value) {
 }
 
 std::string set_ledger_files(Settings& settings, std::string_view value) {
-  auto files = parse_count(value, 2, 1000);
+  auto files = parse_integer<std::uint32_t>(value, 2, 1000);
   if (!files) return "a number from 2 to 1000";
   settings.ledger_files = *files;
   return {};
@@ -199,6 +207,7 @@ constexpr Key kKeys[] = {
     {"UnitsPerGpu", set_units},
     {"Shares", set_shares},
     {"MaxRequest", set_max_request},
+    {"MaxPriority", set_max_priority},
     {"SwapPerUnit", set_swap_per_unit},
     {"ArbiterTimeout", set_time<&Settings::arbiter_timeout, 0>},
     {"OnNoArbiter", set_on_no_arbiter},

@@ -43,7 +43,8 @@ struct Settings {
   std::uint32_t units_per_gpu = 8;
   Shares shares = Shares::stated;
   double max_request = 100;  // percent of a GPU's time
-  Bytes swap_per_unit{};     // zero: a job's own limits alone bound what is swapped
+  std::int32_t max_priority = kHighestPriority;
+  Bytes swap_per_unit{};  // zero: a job's own limits alone bound what is swapped
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);
   OnNoArbiter on_no_arbiter = OnNoArbiter::plain;
   std::string slurm_user = "slurm";      // a name or a uid

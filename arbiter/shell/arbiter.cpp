@@ -67,10 +67,14 @@ JobOptions merged(const JobOptions& known, const RegisterJob& job) {
   return options;
 }
 
-void warn_of_share(const TenantInfo& tenant, const Settings& settings) {
-  if (tenant.options.share_request <= settings.max_request) return;
-  log::warning(tenant.label() + ": asks for a share of " + std::to_string(tenant.options.share_request) +
-               "%, and has MaxRequest");
+void warn_of_limits(const TenantInfo& tenant, const Settings& settings) {
+  const JobOptions& options = tenant.options;
+  if (options.share_request > settings.max_request)
+    log::warning(tenant.label() + ": asks for a share of " + std::to_string(options.share_request) +
+                 "%, and has MaxRequest");
+  if (tenant.name.is_job() && options.priority > settings.max_priority)
+    log::warning(tenant.label() + ": asks for priority " + std::to_string(options.priority) +
+                 ", and has MaxPriority");
 }
 
 GpuList list_of(const std::vector<GpuUuid>& gpus, unsigned known) {
@@ -119,7 +123,7 @@ Tuning tuning_of(const Settings& settings) {
 // A job that states no share has that of its units.
 Claims claims_of(const TenantInfo& tenant, const Settings& settings) {
   const JobOptions& options = tenant.options;
-  const std::int32_t highest = tenant.name.is_job() ? kHighestPriority : 0;
+  const std::int32_t highest = std::min(settings.max_priority, tenant.name.is_job() ? kHighestPriority : 0);
   const std::uint32_t units = std::max(options.units, 1u);
   const bool stated = options.share_request != 0;
   const double request =
@@ -442,7 +446,7 @@ void Arbiter::hear_run_request(Client& client, const RunRequest& request) {
   client.role = Role::run;
   client.tenant = tenant.id;
   client.label = tenant.label() + ", pid " + std::to_string(client.connection->peer().pid);
-  warn_of_share(tenant, settings_);
+  warn_of_limits(tenant, settings_);
   RunReply reply{.token = name.run, .tenant = tenant.id};
   if (request.chosen == 0)
     reply.gpus = place(client, tenant.id,
@@ -467,7 +471,7 @@ void Arbiter::hear_register_job(Client& client, const RegisterJob& job) {
     may_begin_anew(tenant, job.step);
     tenant.options = merged(tenant.options, job);
     record({.at = now(), .what = OptionsRecord{.tenant = tenant.id, .options = tenant.options}});
-    warn_of_share(tenant, settings_);
+    warn_of_limits(tenant, settings_);
     step(CapSet{.tenant = tenant.id,
                 .cap = tenant.options.memory,
                 .host_cap = host_cap_of(tenant),

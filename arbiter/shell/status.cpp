@@ -115,6 +115,7 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
   json["uid"] = info.uid;
   json["units"] = std::max(info.options.units, 1u);
   const Claims stated = tenant == nullptr ? Claims{} : tenant->stated;
+  json["priority"] = stated.priority;
   json["share_request"] = stated.request;
   json["share_limit"] = stated.limit;
   json["share_allowed"] = tenant == nullptr ? stated.limit : tenant->claims.limit;

@@ -69,20 +69,27 @@ refused() {
   [[ $output == *"preload=[]"* ]]
 }
 
-# Of the job's deadlines, as the arbiter has counted them.
-met_is() {
+# status_is JOB KEY NUMBER: what the arbiter knows of the job.
+status_is() {
   sharedgpu status --json |
-    jq -e --argjson job "$1" --argjson met "$2" '.tenants[] | select(.job == $job and .deadlines_met == $met)' >/dev/null
+    jq -e --argjson job "$1" --arg key "$2" --argjson number "$3" \
+      '.tenants[] | select(.job == $job and .[$key] == $number)' >/dev/null
+}
+
+@test "a job has the priority that it states" {
+  job=$(submit --gres=sharedgpu:1 --sharedgpu-priority=-5 -- $hold 50% --seconds 600)
+  wait_until 60 status_is "$job" priority -5
+  scancel "$job"
 }
 
 @test "a task tells of its deadlines by a pipe, which a step without one does not have" {
   job=$(submit --gres=sharedgpu:1 --sharedgpu-deadline=10s -- \
     srun "$dir/programs/paced" --pieces 5 --deadline-ms 10000 --stay 600)
-  wait_until 60 met_is "$job" 5
+  wait_until 60 status_is "$job" deadlines_met 5
   scancel "$job"
   job=$(submit --gres=sharedgpu:1 --sharedgpu-deadline=10s -- \
     "$dir/programs/paced" --pieces 7 --deadline-ms 10000 --stay 600)
-  wait_until 60 met_is "$job" 7
+  wait_until 60 status_is "$job" deadlines_met 7
   scancel "$job"
   run -0 env SHAREDGPU_DEADLINE=1 SHAREDGPU_DEADLINE_FD=2 srun --gres=sharedgpu:1 bash -c 'echo "[${!SHAREDGPU_DEADLINE*}]"'
   [[ $output == *"[]"* ]]

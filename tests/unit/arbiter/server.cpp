@@ -579,6 +579,28 @@ TEST_CASE("A step is told of GPUs that it can open") {
   CHECK(told(job).count == 0);
 }
 
+TEST_CASE("Whose priority is above what the site allows is told") {
+  Daemon daemon;
+  if (getuid() != 0) {
+    WARN("needs root to register jobs");
+    return;
+  }
+  daemon.stop(SIGTERM);
+  std::ofstream(daemon.config(), std::ios::app) << "MaxPriority=5\n";
+  daemon.start();
+  for (const std::int32_t priority : {5, 6}) {
+    Client slurmstepd(daemon);
+    RegisterJob job{.step = {.job = 12, .step = 0}, .uid = 1234, .options = {}, .devices = {}};
+    job.options.priority = priority;
+    slurmstepd.say(job);
+    slurmstepd.hear<RegisterReply>();
+  }
+  std::ifstream file(daemon.folder() + "/log");
+  const std::string log(std::istreambuf_iterator<char>(file), {});
+  CHECK(log.find("asks for priority 6, and has MaxPriority") != std::string::npos);
+  CHECK(log.find("asks for priority 5") == std::string::npos);
+}
+
 TEST_CASE("What a session repeats is written down once, and a second GPU of its is nobody's") {
   Daemon daemon;
   auto records = [&] {

@@ -102,6 +102,10 @@ TEST_CASE("Errors name file, line and value") {
   CHECK(error_of("OnNoArbiter=perhaps") == "x.conf:1: OnNoArbiter: 'perhaps' is not plain or fail");
   CHECK(error_of("Shares=all") == "x.conf:1: Shares: 'all' is not stated or units");
   CHECK(error_of("MaxRequest=0%") == "x.conf:1: MaxRequest: '0%' is not a percentage from 1% to 100%");
+  for (const char* value : {"1001", "-1001", "high", "1.5", ""})
+    CHECK(error_of("MaxPriority=" + std::string(value)) ==
+          "x.conf:1: MaxPriority: '" + std::string(value) + "' is not a number from -1000 to 1000");
+  CHECK(error_of("MaxPriority=-5") == "");
   CHECK(error_of("UnitsPerGpu=0") == "x.conf:1: UnitsPerGpu: '0' is not a number from 1 to 1024");
   CHECK(error_of("LedgerSize=1KiB") == "x.conf:1: LedgerSize: '1KiB' is not a size from 1MiB to 4GiB");
   CHECK(error_of("LedgerFiles=1") == "x.conf:1: LedgerFiles: '1' is not a number from 2 to 1000");
