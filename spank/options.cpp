@@ -87,7 +87,7 @@ std::optional<Nanoseconds> parse_clock(std::string_view text) {
 std::string set_deadline(JobOptions& options, std::string_view text) {
   auto time = parse_clock(text);
   if (!time && has_unit(text)) time = parse_time(text);
-  if (!time || *time <= Nanoseconds{}) return "a time with a unit (such as 90s, 30m, 2h) or HH:MM:SS";
+  if (!time || *time <= Nanoseconds{}) return "a time with a unit (such as 33ms or 2s) or HH:MM:SS";
   options.deadline = *time;
   return {};
 }

@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +19,8 @@
 
 namespace sharedgpu::cli {
 namespace {
+
+constexpr int kPiece = 4096;  // read at a time
 
 volatile sig_atomic_t child_of_signals = 0;
 
@@ -46,6 +50,11 @@ void write_all(int fd, const char* text, ssize_t size) {
   while (size > 0) {
     const ssize_t written = write(fd, text, static_cast<std::size_t>(size));
     if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EAGAIN) {
+      pollfd entry = {.fd = fd, .events = POLLOUT, .revents = 0};
+      poll(&entry, 1, -1);
+      continue;
+    }
     if (written <= 0) return;  // whoever read it has gone; the child need not know
     text += written;
     size -= written;
@@ -54,7 +63,7 @@ void write_all(int fd, const char* text, ssize_t size) {
 
 // Passes on what is there. False: nobody writes any more.
 bool pass_on(int from, DeadlineLines& lines) {
-  char text[4096];
+  char text[kPiece];
   const ssize_t size = read(from, text, sizeof text);
   if (size <= 0) return size < 0 && (errno == EINTR || errno == EAGAIN);
   write_all(STDERR_FILENO, text, size);
@@ -73,6 +82,8 @@ bool has_more(int from, int milliseconds) {
 int end_as(int status) {
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   restore_signals();
+  const rlimit none = {.rlim_cur = 0, .rlim_max = 0};  // the core that matters is the child's
+  setrlimit(RLIMIT_CORE, &none);
   raise(WTERMSIG(status));
   return 128 + WTERMSIG(status);
 }
@@ -116,7 +127,10 @@ int run_with_stderr_read(const std::function<int()>& execute) {
     ended = waitpid(child, &status, WNOHANG);
   }
   while (ended == 0 || (ended < 0 && errno == EINTR)) ended = waitpid(child, &status, 0);
-  while (open && has_more(reading.get(), 0)) open = pass_on(reading.get(), lines);
+  // What it wrote, and not what others that it has left behind go on writing.
+  int unread = 0;
+  if (open && ioctl(reading.get(), FIONREAD, &unread) != 0) unread = 0;
+  for (; open && unread > 0; unread -= kPiece) open = pass_on(reading.get(), lines);
   return end_as(status);
 }
 

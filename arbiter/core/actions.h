@@ -37,6 +37,8 @@ Nanoseconds expected_handoff(const Tenant& tenant);
 
 // What it has on the GPU while its tenant runs.
 Bytes demand_of(const Session& session);
+// By how much it is likely to grow in the turn that it waits for.
+Bytes put_off(const Session& session);
 
 // What it asked for is not there yet.
 inline bool lacks_room(const Session* session) {

@@ -3,7 +3,8 @@
 // lower priority in its domain may have, as the policy says.
 //
 // What a job has stated stays apart from what it may claim now. A tenant that tells nothing for a while has
-// ended, or waits for work: it bounds nobody until it tells again.
+// ended, or waits for work: it bounds nobody until it tells again. Nor does one that only tells, and has not
+// had the GPU since it did so last.
 #include <algorithm>
 
 #include "arbiter/core/actions.h"
@@ -12,10 +13,11 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::seconds kLeastPatience{10};
+constexpr std::chrono::seconds kMostPatience{60};
 constexpr int kMostSilent = 3;  // deadlines in a row
 
 Nanoseconds patience_with(const Tenant& tenant) {
-  return std::max<Nanoseconds>(kLeastPatience, kMostSilent * tenant.stated.deadline);
+  return std::clamp<Nanoseconds>(kMostSilent * tenant.stated.deadline, kLeastPatience, kMostPatience);
 }
 
 }  // namespace
@@ -28,6 +30,7 @@ void Core::on(const From<Deadlines>& event) {
   if (tenant.stated.deadline == Nanoseconds{} || seen.met + seen.missed == 0) return;
   tenant.deadlines.met += seen.met;
   tenant.deadlines.missed += seen.missed;
+  if (!leases_.holds(tenant.id) && tenant.last_ran <= tenant.deadlines.told) return;
   tenant.deadlines.told = now_;
   if (domains_changed_) find_domains();
   Domain& domain = domains_[tenant.domain];

@@ -28,8 +28,7 @@ Bytes round_up(Bytes size, Bytes step) { return {(size.count + step.count - 1) /
 void Core::expect_evictions(Gpu& gpu) {
   Bytes demand = gpu.resting + gpu.resting_growth;
   for (const Session* session : gpu.awake)
-    demand +=
-        std::max(demand_of(*session), promised(*session)) + session->settling + session->surge.put_off();
+    demand += std::max(demand_of(*session), promised(*session)) + session->settling + put_off(*session);
   const bool shared = std::any_of(gpu.sessions.begin(), gpu.sessions.end(), [&](const Session* session) {
     return session->tenant != gpu.sessions.front()->tenant;
   });

@@ -109,20 +109,22 @@ void Core::make_room(Gpu& gpu) {
     if (session->tenant == first && starved(*session)) fill(session);
   for (Session* session : sessions)
     if (waits_to_grow(*session) && lacks(session) <= room && can_be_filled(*session->tenant)) fill(session);
-  Bytes put_off;
+  Bytes grows_then;
   for (bool leads : {true, false})
     for (Session* session : sessions)
       if (session->tenant->phase == Phase::entering && session->tenant->leads == leads) {
-        put_off += session->surge.put_off();
+        grows_then += session->surge.put_off();
         give(session->allowed, session->use.swappable, std::max(session->use.resident, session->under_way));
       }
 
-  missing += minus(put_off, room);
+  missing += minus(grows_then, room);
   if (growing != Bytes{}) missing += minus(growth_ahead(gpu), growing);
   if (missing != Bytes{}) evict(gpu, missing, first);
   send_restores(gpu);
   evict_for_the_unknown(gpu);
 }
+
+Bytes put_off(const Session& session) { return session.tenant->wants() ? session.surge.put_off() : Bytes{}; }
 
 // By how much those who run are likely to grow soon: that is evicted at once, and host memory made ready for
 // it, as for what others will grow by in their turns.

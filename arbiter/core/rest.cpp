@@ -41,7 +41,7 @@ void Core::wake(Tenant& tenant) {
     session->gpu->resting -= session->use.footprint();
     session->gpu->resting_pinned -= session->use.pinned;
     session->gpu->resting_contexts -= session->use.context;
-    session->gpu->resting_growth -= session->surge.put_off();
+    session->gpu->resting_growth -= put_off(*session);
     insert(session->gpu->awake, session, by_number);
   }
   if (domains_changed_) return;
@@ -59,7 +59,7 @@ void Core::let_rest(Domain& domain) {
       session->gpu->resting += session->use.footprint();
       session->gpu->resting_pinned += session->use.pinned;
       session->gpu->resting_contexts += session->use.context;
-      session->gpu->resting_growth += session->surge.put_off();
+      session->gpu->resting_growth += put_off(*session);
       std::erase(session->gpu->awake, session);
     }
     if (tenant->wants()) ++domain.resting_waiters;
@@ -108,7 +108,7 @@ bool Core::consistent() const {
       resting += demand_of(*session);
       pinned += unevictable(*session);
       contexts += session->use.context;
-      growth += session->surge.put_off();
+      growth += put_off(*session);
       right = right && session->needs == demand_of(*session) && session->keeps == unevictable(*session);
       right = right && promised(*session) == unevictable(*session);
     }

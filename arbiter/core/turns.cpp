@@ -130,7 +130,8 @@ void Core::leave(Tenant& tenant) {
   begin_to_leave(tenant);
   for (Session* session : tenant.sessions) {
     set_gate(*session, false);
-    if (session->idle == Nanoseconds{}) session->surge.waits(now_);
+    if (on_gpu(session) && session->idle == Nanoseconds{})
+      session->surge.waits(now_, minus(session->gpu->usable, session->use.footprint()));
     session->idle = {};
     session->stepped = false;
     session->released = !on_gpu(session);

@@ -6,6 +6,7 @@
 // then. Pure.
 #pragma once
 
+#include <algorithm>
 #include <utility>
 
 #include "protocol/units.h"
@@ -25,14 +26,17 @@ class Surge {
   }
   // Who gives back what it waits for does not go on.
   void fell() { waits_ = false; }
-  // From now on it cannot grow, until goes_on().
-  void waits(Nanoseconds now) { waits_ = lasts(now); }
+  // From now on it cannot grow, until goes_on(); then by `most` at most.
+  void waits(Nanoseconds now, Bytes most) {
+    waits_ = lasts(now);
+    put_off_ = std::min(half(), most);
+  }
   void goes_on(Nanoseconds now) {
     if (std::exchange(waits_, false)) last_ = now;
   }
   Bytes to_come(Nanoseconds now) const { return lasts(now) ? half() : Bytes{}; }
   // What waits for goes_on().
-  Bytes put_off() const { return waits_ ? half() : Bytes{}; }
+  Bytes put_off() const { return waits_ ? put_off_ : Bytes{}; }
 
  private:
   Bytes half() const { return Bytes{minus(most_, begin_).count / 2}; }
@@ -42,6 +46,7 @@ class Surge {
   Bytes begin_;
   Bytes most_;
   Nanoseconds last_ = Nanoseconds::min() / 2;
+  Bytes put_off_;
   bool waits_ = false;
 };
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the program tells of its deadlines, through the pipe that `sharedgpu run --deadline` has made.
 //
-// All processes of the tenant have both ends of that pipe, and each that uses CUDA reads it: the arbiter
-// counts for the tenant, so any may take any line. A read takes whole lines as long as no more than a few
-// hundred are unread. Both ends are non-blocking: nobody ever waits for anybody. We are guests in the
-// program's table of descriptors, and read only from the file that we were told of.
+// All processes of the tenant have both ends of that pipe, and each that uses a GPU reads it, where the
+// arbiter knows the message: it counts for the tenant, so any may take any line. A read takes whole lines as
+// long as no more than a few hundred are unread. Both ends are non-blocking: nobody ever waits for anybody.
+// We are guests in the program's table of descriptors, and read only from the file that we were told of.
 //
 // For the service thread.
 #pragma once

@@ -87,8 +87,10 @@ int Service::serve() {
     pollfd wanted[] = {{.fd = channel_.fd(), .events = POLLIN, .revents = 0},
                        {.fd = doorbell.fd(), .events = POLLIN, .revents = 0},
                        {.fd = deadlines_.fd(), .events = POLLIN, .revents = 0}};
-    const bool pauses = deadlines_.fd() >= 0 && now() - deadlines_read_ < kDeadlinePause;
-    if (pauses) wanted[2].fd = -1;
+    // What cannot be told from here is left to others of the tenant.
+    const bool tells = deadlines_.fd() >= 0 && attached_ && channel_.version() >= Deadlines::kSince;
+    const bool pauses = tells && now() - deadlines_read_ < kDeadlinePause;
+    if (!tells || pauses) wanted[2].fd = -1;
     const auto patience = static_cast<int>((pauses ? kDeadlinePause : kLook).count());
     if (poll(wanted, 3, patience) < 0 && errno != EINTR) return errno;
     if (!socket_.is(channel_.fd())) return EBADF;
@@ -196,7 +198,7 @@ int Service::send_report(const Report& report) {
 int Service::report_deadlines() {
   deadlines_read_ = now();
   const Deadlines counts = deadlines_.take();
-  if (counts.met + counts.missed == 0 || channel_.version() < Deadlines::kSince) return 0;
+  if (counts.met + counts.missed == 0) return 0;
   return send(Message::of(counts));
 }
 

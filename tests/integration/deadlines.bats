@@ -79,9 +79,23 @@ counted_right() {
   [[ $output == out && $stderr == $'missed\nno newline' ]]
   run "$SHAREDGPU" run --deadline 1s --deadline-from-stderr -- sh -c 'kill -9 $$'
   ((status == 137))
-  # What it leaves behind keeps its stderr, and holds nobody up.
+  # What it leaves behind holds nobody up.
   run timeout 20 "$SHAREDGPU" run --deadline 1s --deadline-from-stderr -- sh -c 'sleep 30 >/dev/null & exit 0'
   ((status == 0))
+  # A reader that is slow loses nothing, also where writing to it does not wait.
+  python3 - "$SHAREDGPU" <<'END'
+import os, subprocess, sys, time
+reading, writing = os.pipe()
+os.set_blocking(writing, False)
+wrapper = subprocess.Popen([sys.argv[1], "run", "--deadline", "1s", "--deadline-from-stderr", "--", "sh", "-c",
+                            "head -c 1000000 /dev/zero >&2"], stderr=writing)
+os.close(writing)
+time.sleep(0.5)
+size = 0
+while piece := os.read(reading, 65536):
+    size += len(piece)
+assert size == 1000000 and wrapper.wait() == 0, (size, wrapper.returncode)
+END
   run "$SHAREDGPU" run --deadline 33ms -- env
   [[ $output == *SHAREDGPU_DEADLINE=0.033$'\n'* && $output == *SHAREDGPU_DEADLINE_FD=* ]]
   run "$SHAREDGPU" run --deadline 33ms -- "$SHAREDGPU" run -- env

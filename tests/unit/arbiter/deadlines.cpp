@@ -25,6 +25,19 @@ struct World : Bench {
       attach(id);
       grow(id, 10, 0);
     }
+    have_turn(1);
+  }
+  // Until it has the GPU. The others do what they are told.
+  void have_turn(std::uint64_t id) {
+    want(id);
+    for (int i = 0; i < 100 && !open(id); ++i) {
+      for (const auto& [number, session] : core->state().sessions)
+        if (session.tenant->phase == Phase::leaving && !session.released)
+          release(number.value, 10, true);
+      if (tenant(id).phase == Phase::entering) ready(id, 10);
+      if (!open(id)) pass(100ms);
+    }
+    if (!open(id)) throw std::logic_error("it never has its turn");
   }
   static Claims claims(std::uint64_t id) {
     if (id == 1) return {.priority = 2, .request = 0.1, .deadline = 100ms};
@@ -93,6 +106,29 @@ TEST_CASE("Who has told nothing for 10 s, or for three deadlines, bounds nobody 
   CHECK(world.part(3) == 0.5);
   world.pass(1s);
   CHECK(world.part(3) == 1);
+
+  slow.deadline = 24h;
+  world.step(CapSet{.tenant = TenantId{1}, .cap = {}, .claims = slow});
+  world.tell_of(1, 0, 1);
+  world.pass(59s);
+  CHECK(world.part(3) == 0.5);
+  world.pass(1s);
+  CHECK(world.part(3) == 1);
+}
+
+TEST_CASE("Who only tells, and has not had the GPU since, bounds nobody") {
+  World world;
+  world.tell_of(1, 0, 1);
+  REQUIRE(world.part(3) == 0.5);
+  world.have_turn(3);
+  world.tell_of(1, 0, 1);  // of what it did before
+  CHECK(world.part(3) < 1);
+  for (int i = 0; i < 6; ++i) {
+    world.pass(2s);
+    world.tell_of(1, 0, 1);
+  }
+  CHECK(world.part(3) == 1);
+  CHECK(world.tenant(1).deadlines.missed == 8);
 }
 
 TEST_CASE("The bounds end with who set them, with its deadlines, and with the policy") {

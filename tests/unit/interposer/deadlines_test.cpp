@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <future>
 #include <string>
+#include <thread>
 
 #include "include/sharedgpu_deadline.h"
 #include "protocol/deadline_pipe.h"
@@ -22,9 +23,10 @@ namespace {
 
 std::string socket_path() { return "/tmp/sharedgpu-deadlines-test-" + std::to_string(getpid()); }
 
-bool all_is_read() {
-  int unread = 0;
-  return ioctl(std::atoi(std::getenv("SHAREDGPU_DEADLINE_READ")), FIONREAD, &unread) == 0 && unread == 0;
+int unread() {
+  int bytes = -1;
+  ioctl(std::atoi(std::getenv("SHAREDGPU_DEADLINE_READ")), FIONREAD, &bytes);
+  return bytes;
 }
 
 }  // namespace
@@ -44,9 +46,19 @@ TEST_CASE("deadlines are told to an arbiter that understands it") {
   arbiter.accept();
   arbiter.welcome(true, {1});
   REQUIRE(init.get() == CUDA_SUCCESS);
+
+  // A process that uses no GPU leaves it to others of its tenant.
+  std::this_thread::sleep_for(50ms);
+  CHECK(unread() == 4);
+  auto context = std::async(std::launch::async, [] {
+    CUcontext made = nullptr;
+    return cuDevicePrimaryCtxRetain(&made, 0);
+  });
   Deadlines seen = arbiter.expect<Deadlines>();
   CHECK(seen.met == 1);
   CHECK(seen.missed == 0);
+  arbiter.serve_until([&] { return context.wait_for(0s) == std::future_status::ready; });
+  REQUIRE(context.get() == CUDA_SUCCESS);
 
   REQUIRE(sharedgpu_deadline(0) == 0);
   seen = arbiter.expect<Deadlines>();
@@ -64,12 +76,12 @@ TEST_CASE("deadlines are told to an arbiter that understands it") {
   // One of an earlier version would not understand it.
   arbiter.version = Deadlines::kSince - 1;
   arbiter.page().set_open(false);
-  arbiter.say(Revoke{.epoch = {1}, .order = 1});
-  arbiter.expect<Released>();
   const int told = arbiter.deadlines;
   REQUIRE(sharedgpu_deadline(0) == 0);
-  arbiter.serve_until(all_is_read);
-  arbiter.say(Revoke{.epoch = {1}, .order = 2});
-  arbiter.expect<Released>();
+  for (const std::uint64_t order : {2, 3}) {
+    arbiter.say(Revoke{.epoch = {1}, .order = order});
+    arbiter.expect<Released>();
+  }
   CHECK(arbiter.deadlines == told);
+  CHECK(unread() == 7);
 }
