@@ -32,8 +32,7 @@ struct World : Bench {
     want(id);
     for (int i = 0; i < 100 && !open(id); ++i) {
       for (const auto& [number, session] : core->state().sessions)
-        if (session.tenant->phase == Phase::leaving && !session.released)
-          release(number.value, 10, true);
+        if (session.tenant->phase == Phase::leaving && !session.released) release(number.value, 10, true);
       if (tenant(id).phase == Phase::entering) ready(id, 10);
       if (!open(id)) pass(100ms);
     }
