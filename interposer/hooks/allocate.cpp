@@ -19,7 +19,15 @@ constexpr std::size_t kPitch = 512;
 // Less of managed memory is not worth counting where there is no room for more.
 constexpr Bytes kLeastManaged = mebibytes(2);
 
+// Whether this is a capture that forbids allocating and freeing: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and
+// it is spoiled. The driver alone knows its modes and threads. So it is asked to free nothing, which it
+// refuses there as anything else (measured).
+bool forbidden_in_capture() {
+  return gate::capturing() && SHAREDGPU_REAL(cuMemFree_v2, 0) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
 CUresult allocate(Memory& memory, CUdeviceptr* address, Bytes size) {
+  if (forbidden_in_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   CUresult result = hooks::sticky_error(CU_STREAM_LEGACY);
   if (result != CUDA_SUCCESS) return result;
   result = memory.allocate(address, size);
@@ -53,23 +61,24 @@ SHAREDGPU_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t size) 
 SHAREDGPU_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pitch, std::size_t width,
                                              std::size_t height, unsigned int element) {
   Memory* memory = session::current_memory();
-  bool valid = address != nullptr && pitch != nullptr && width != 0 && height != 0 &&
-               (element == 4 || element == 8 || element == 16);
-  if (memory == nullptr || !valid)
-    return SHAREDGPU_REAL(cuMemAllocPitch_v2, address, pitch, width, height, element);
   std::size_t row = 0;
   std::size_t size = 0;
-  if (__builtin_add_overflow(width, kPitch - 1, &row)) return CUDA_ERROR_OUT_OF_MEMORY;
-  row = row / kPitch * kPitch;
-  if (__builtin_mul_overflow(row, height, &size)) return CUDA_ERROR_OUT_OF_MEMORY;
+  const bool valid = address != nullptr && pitch != nullptr && width != 0 && height != 0 &&
+                     (element == 4 || element == 8 || element == 16) &&
+                     !__builtin_add_overflow(width, kPitch - 1, &row) &&
+                     !__builtin_mul_overflow(row / kPitch * kPitch, height, &size);
+  // The driver's own answer to a wrong call.
+  if (memory == nullptr || !valid)
+    return SHAREDGPU_REAL(cuMemAllocPitch_v2, address, pitch, width, height, element);
   CUresult result = allocate(*memory, address, {size});
-  if (result == CUDA_SUCCESS) *pitch = row;
+  if (result == CUDA_SUCCESS) *pitch = row / kPitch * kPitch;
   return result;
 }
 
 SHAREDGPU_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
   const auto real = [=] { return SHAREDGPU_REAL(cuMemFree_v2, address); };
   if (session::memories().empty()) return real();
+  if (forbidden_in_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   // Of stream-ordered memory CUDA expects that no work uses it any more.
   if (hooks::pools().holds(address)) return hooks::pools().free_unused(address);
   if (auto result = hooks::free_ours(address)) return *result;

@@ -25,13 +25,19 @@ class Peers {
     if (locate(pair)) allow(pair);
   }
   void allow(CUdevice device, CUdevice owner) { allow(Pair{nullptr, nullptr, device, owner}); }
+  // False: it was allowed already.
+  bool allow_unless_allowed(CUdevice device, CUdevice owner) {
+    std::lock_guard lock(mutex_);
+    if (std::ranges::any_of(pairs_, Same{device, owner})) return false;
+    allow_locked({nullptr, nullptr, device, owner});
+    return true;
+  }
   void forbid(CUcontext context, CUcontext peer) {
     Pair pair{context, peer, 0, 0};
     if (!locate(pair)) return;
     std::lock_guard lock(mutex_);
     std::erase_if(pairs_, [&](const Pair& each) { return each.context == context && each.peer == peer; });
-    auto same = [&](const Pair& each) { return each.device == pair.device && each.owner == pair.owner; };
-    if (std::ranges::any_of(pairs_, same)) return;
+    if (std::ranges::any_of(pairs_, Same{pair.device, pair.owner})) return;
     session::set_peer_access(pair.device, pair.owner, false);
   }
 
@@ -42,8 +48,15 @@ class Peers {
     CUdevice device;  // of `context`
     CUdevice owner;   // of `peer`
   };
+  struct Same {
+    CUdevice device, owner;
+    bool operator()(const Pair& each) const { return each.device == device && each.owner == owner; }
+  };
   void allow(const Pair& pair) {
     std::lock_guard lock(mutex_);
+    allow_locked(pair);
+  }
+  void allow_locked(const Pair& pair) {
     pairs_.push_back(pair);
     session::set_peer_access(pair.device, pair.owner, true);
   }
@@ -65,17 +78,32 @@ Peers& peers() {
 // for mapped memory only cuMemcpyPeer knows the way. `peer` is given a context of each.
 template <class Plain, class Peer>
 CUresult copy(CUdeviceptr to, CUdeviceptr from, CUstream stream, bool own, Plain plain, Peer peer) {
-  hooks::Submission submission(reinterpret_cast<hooks::StreamWord>(stream), own);
-  if (session::memories().size() < 2) return plain();
-  auto target = session::find(to);
-  auto source = session::find(from);
-  if (!target || !source || target->device == source->device) return plain();
-  return peer(session::contexts().any(target->device), session::contexts().any(source->device));
+  return hooks::copy_with_access([=] {
+    hooks::Submission submission(reinterpret_cast<hooks::StreamWord>(stream), own);
+    if (session::memories().size() < 2) return plain();
+    auto target = session::find(to);
+    auto source = session::find(from);
+    if (!target || !source || target->device == source->device) return plain();
+    return peer(session::contexts().any(target->device), session::contexts().any(source->device));
+  });
 }
 
 }  // namespace
 
 void hooks::open_to_peer(CUdevice device, CUdevice owner) { peers().allow(device, owner); }
+
+bool hooks::open_to_current() {
+  CUdevice device = 0;
+  if (session::memories().size() < 2 || SHAREDGPU_REAL(cuCtxGetDevice, &device) != CUDA_SUCCESS) return false;
+  bool opened = false;
+  for (const CUdevice owner : session::devices()) {
+    int can = 0;
+    if (owner == device || SHAREDGPU_REAL(cuDeviceCanAccessPeer, &can, device, owner) != CUDA_SUCCESS)
+      continue;
+    if (can != 0) opened |= peers().allow_unless_allowed(device, owner);
+  }
+  return opened;
+}
 
 SHAREDGPU_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
   CUresult result = SHAREDGPU_REAL(cuCtxEnablePeerAccess, peer, flags);

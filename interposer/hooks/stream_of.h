@@ -20,16 +20,18 @@ constexpr bool to_own_stream(std::string_view name) {
   return name.ends_with("_ptsz") || name.ends_with("_ptds");
 }
 
+constexpr bool copies(std::string_view name) { return name.starts_with("cuMemcpy"); }
+
 // The number of an argument, or one of these.
 inline constexpr int kFillsNoQueue = -1;
 inline constexpr int kStreamZero = -2;  // the function takes no stream
 inline constexpr int kInConfig = -3;    // of cuLaunchKernelEx
 
 constexpr int stream_at(std::string_view name, int words) {
-  const bool copies = name.starts_with("cuMemcpy") || name.starts_with("cuMemset");
+  const bool moves = copies(name) || name.starts_with("cuMemset");
   const bool launches = name.starts_with("cuLaunch") && !name.starts_with("cuLaunchHostFunc") &&
                         name.find("MultiDevice") == name.npos;
-  if (!copies && !launches) return kFillsNoQueue;
+  if (!moves && !launches) return kFillsNoQueue;
   if (name.starts_with("cuLaunchKernelEx")) return kInConfig;
   if (name.find("Kernel") != name.npos) return 8;
   return name.find("Async") != name.npos ? words - 1 : kStreamZero;

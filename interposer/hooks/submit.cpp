@@ -9,6 +9,7 @@
 
 #include "interposer/driver/real.h"
 #include "interposer/hooks/export.h"
+#include "interposer/hooks/peer.h"
 #include "interposer/hooks/stream_of.h"
 
 namespace {
@@ -36,12 +37,16 @@ struct Way<hooks::kFillsNoQueue, own> : sharedgpu::gate::Pass {
   }
 };
 
-template <Function function, class Way, class... Words>
+template <Function function, class Way, bool copies, class... Words>
 inline Result submit(Words... words) {
   void* target = sharedgpu::driver::real(function);
   if (target == nullptr) return kNotFound;
-  Way way(words...);
-  return reinterpret_cast<Result (*)(Words...)>(target)(words...);
+  const auto call = [=] {
+    Way way(words...);
+    return reinterpret_cast<Result (*)(Words...)>(target)(words...);
+  };
+  if constexpr (copies) return hooks::copy_with_access(call);
+  return call();
 }
 
 }  // namespace
@@ -73,6 +78,6 @@ inline Result submit(Words... words) {
 #define SUBMIT(name, words)                                                       \
   SHAREDGPU_EXPORT Result name(PARAMETERS_##words) {                              \
     using Its = Way<hooks::stream_at(#name, words), hooks::to_own_stream(#name)>; \
-    return submit<Function::name, Its>(ARGUMENTS_##words);                        \
+    return submit<Function::name, Its, hooks::copies(#name)>(ARGUMENTS_##words);  \
   }
 #include "interposer/driver/functions.def"

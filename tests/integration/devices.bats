@@ -71,6 +71,21 @@ teardown() {
   (($(gpu copied_out) > 150 << 20 && $(second copied_out) > 150 << 20))
 }
 
+@test "a GPU's memory is copied while another GPU's context is current, also after it was away" {
+  plain plain devices --bytes 50MiB --iterations 2 --elsewhere
+  succeeds plain
+  start_arbiter Quantum=300ms
+  one left 0 hold --bytes 75% --of 256MiB --seconds 600 --progress
+  one right 1 hold --bytes 75% --of 256MiB --seconds 600 --progress
+  progresses left
+  progresses right
+  both two devices --bytes 150MiB --iterations 8 --elsewhere
+  succeeds two
+  both pooled devices --bytes 150MiB --iterations 4 --elsewhere --pools
+  succeeds pooled
+  (($(gpu copied_out) > 150 << 20 && $(second copied_out) > 150 << 20))
+}
+
 @test "memory of another process is opened on a second GPU, and outlives the context that opened it first" {
   start_arbiter
   both pair ipc --rounds 2 --second-gpu

@@ -18,6 +18,7 @@ struct Options {
   double kernel_ms = 0;
   bool peers = false;
   bool pools = false;
+  bool elsewhere = false;
   bool progress = false;
 };
 
@@ -78,6 +79,27 @@ void fill_neighbours(const std::vector<Gpu>& gpus, std::size_t bytes) {
   }
 }
 
+// Copies whose memory is not that of the current context's GPU, which CUDA carries out without peer access.
+void copy_elsewhere(const std::vector<Gpu>& gpus, std::size_t bytes) {
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    const CUdeviceptr memory = gpus[(i + 1) % gpus.size()].inbox;
+    use(gpus[i].context);
+    const std::vector<unsigned char> sent(bytes / 2, static_cast<unsigned char>(i + 1));
+    std::vector<unsigned char> arrived(bytes / 2);
+    check(cuMemcpyHtoD(memory, sent.data(), bytes / 2), "cuMemcpyHtoD elsewhere");
+    check(cuMemcpyDtoDAsync(memory + bytes / 2, memory, bytes / 2, nullptr), "cuMemcpyDtoDAsync elsewhere");
+    CUDA_MEMCPY2D rows = {};
+    rows.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+    rows.srcDevice = memory + bytes / 2;
+    rows.dstMemoryType = CU_MEMORYTYPE_HOST;
+    rows.dstHost = arrived.data();
+    rows.WidthInBytes = rows.srcPitch = rows.dstPitch = 512;
+    rows.Height = bytes / 2 / 512;
+    check(cuMemcpy2D(&rows), "cuMemcpy2D elsewhere");
+    if (sent != arrived) fail("what was copied with another GPU's context is not what was there");
+  }
+}
+
 void run(const Options& options) {
   constexpr std::size_t kSent = std::size_t{1} << 20;
   std::size_t bytes = parse_size(options.bytes, 0);
@@ -115,6 +137,7 @@ void run(const Options& options) {
       check(cuCtxSynchronize(), "cuCtxSynchronize");
     }
     send_round(gpus, kSent, iteration % 2 == 0);
+    if (options.elsewhere) copy_elsewhere(gpus, kSent);
     if (options.peers || options.pools) fill_neighbours(gpus, kSent);
     if (options.progress) {
       std::printf("devices: iteration %llu\n", static_cast<unsigned long long>(iteration));
@@ -144,6 +167,7 @@ int main(int argc, char** argv) {
   app.add_option("--kernel-ms", options.kernel_ms, "extra time on each GPU per iteration");
   app.add_flag("--peers", options.peers, "enable peer access, and use it");
   app.add_flag("--pools", options.pools, "let the GPUs at each other's pools, and use them");
+  app.add_flag("--elsewhere", options.elsewhere, "copy each GPU's memory with another GPU's context, too");
   app.add_flag("--progress", options.progress, "print a line an iteration");
   app.parse(argc, argv);
   return status_of([&] { run(options); });

@@ -3,6 +3,8 @@
 // failed (on the simulated GPU: SIMGPU_LAUNCH_FAIL_AT=1). The answers must be the same whatever stands in
 // between.
 #include <cstdio>
+#include <functional>
+#include <thread>
 
 #include "tests/programs/program.h"
 
@@ -13,7 +15,7 @@ namespace {
 void tell(const char* call, CUresult result) {
   const char* name = nullptr;
   cuGetErrorName(result, &name);
-  std::printf("%s: %s\n", call, name == nullptr ? "?" : name);
+  std::printf("result %s: %s\n", call, name == nullptr ? "?" : name);
 }
 
 struct Things {
@@ -39,6 +41,10 @@ void ask(const Things& things) {
   tell("cuMemAlloc to nowhere", cuMemAlloc(nullptr, 512));
   tell("cuMemAllocPitch", cuMemAllocPitch(&memory, &size, 100, 10, 4));
   tell("cuMemAllocPitch of odd elements", cuMemAllocPitch(&memory, &size, 100, 10, 3));
+  tell("cuMemAllocPitch of rows longer than can be", cuMemAllocPitch(&memory, &size, ~std::size_t{0}, 1, 4));
+  tell("cuMemAllocPitch of more than can be",
+       cuMemAllocPitch(&memory, &size, std::size_t{1} << 40, std::size_t{1} << 40, 4));
+  tell("cuMemAllocPitch of far too much", cuMemAllocPitch(&memory, &size, std::size_t{1} << 40, 1, 4));
   tell("cuMemFree of nothing", cuMemFree(0));
   tell("cuMemFree of a wrong address", cuMemFree(12345));
   tell("cuMemAllocAsync", cuMemAllocAsync(&memory, 512, things.stream));
@@ -60,6 +66,59 @@ void ask(const Things& things) {
   tell("cuMemPoolDestroy of no pool", cuMemPoolDestroy(nullptr));
 }
 
+struct Mode {
+  const char* name;
+  CUstreamCaptureMode mode;
+};
+
+// What a capture allows, and whether it goes on after it.
+void ask_in_capture(const Things& things, const Mode& mode, const char* call,
+                    const std::function<CUresult()>& ask) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  CUgraph graph = nullptr;
+  check(cuStreamBeginCapture(things.stream, mode.mode), "cuStreamBeginCapture");
+  const CUresult answer = ask();
+  check(cuStreamIsCapturing(things.stream, &status), "cuStreamIsCapturing");
+  std::printf("result in a %s capture, which is then %d,\n", mode.name, static_cast<int>(status));
+  tell(call, answer);
+  if (cuStreamEndCapture(things.stream, &graph) == CUDA_SUCCESS)
+    check(cuGraphDestroy(graph), "cuGraphDestroy");
+}
+
+// From the capturing thread, and from another one.
+void ask_in_captures(const Things& things) {
+  CUcontext context = nullptr;
+  check(cuCtxGetCurrent(&context), "cuCtxGetCurrent");
+  for (const Mode mode :
+       {Mode{"global", CU_STREAM_CAPTURE_MODE_GLOBAL}, Mode{"thread's", CU_STREAM_CAPTURE_MODE_THREAD_LOCAL},
+        Mode{"relaxed", CU_STREAM_CAPTURE_MODE_RELAXED}}) {
+    CUdeviceptr memory = 0;
+    CUdeviceptr pitched = 0;
+    CUdeviceptr to_free = 0;
+    std::size_t pitch = 0;
+    check(cuMemAlloc(&to_free, 1 << 20), "cuMemAlloc");
+    const auto alloc = [&] { return cuMemAlloc(&memory, 1 << 20); };
+    ask_in_capture(things, mode, "cuMemAlloc", alloc);
+    ask_in_capture(things, mode, "cuMemAlloc by another thread", [&] {
+      CUresult answer = CUDA_SUCCESS;
+      std::thread([&] {
+        use(context);
+        answer = alloc();
+      }).join();
+      return answer;
+    });
+    ask_in_capture(things, mode, "cuMemAlloc of nothing", [&] { return cuMemAlloc(&memory, 0); });
+    ask_in_capture(things, mode, "cuMemAllocPitch",
+                   [&] { return cuMemAllocPitch(&pitched, &pitch, 100, 10, 4); });
+    ask_in_capture(things, mode, "cuMemAllocPitch of odd elements",
+                   [&] { return cuMemAllocPitch(&pitched, &pitch, 100, 10, 3); });
+    ask_in_capture(things, mode, "cuMemFree of nothing", [&] { return cuMemFree(0); });
+    ask_in_capture(things, mode, "cuMemFree of a wrong address", [&] { return cuMemFree(12345); });
+    ask_in_capture(things, mode, "cuMemFree", [&] { return cuMemFree(to_free); });
+    ask_in_capture(things, mode, "cuMemGetInfo", [&] { return cuMemGetInfo(&pitch, &pitch); });
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -79,6 +138,7 @@ int main() {
   check(cuMemAlloc(&things.plain, 1 << 20), "cuMemAlloc");
   check(cuMemAllocAsync(&things.pooled, 1 << 20, things.stream), "cuMemAllocAsync");
   ask(things);
+  ask_in_captures(things);
   std::uint64_t words = 16;
   std::uint64_t zero = 0;
   launch(kernels["pattern_fill"], words, things.stream, {&things.plain, &words, &zero, &zero});

@@ -128,8 +128,8 @@ CUresult CUDAAPI cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
 
 CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr* out, std::size_t size) {
   return call("cuMemAlloc", Needs::context, [&] {
-    require(out != nullptr && size > 0, CUDA_ERROR_INVALID_VALUE);
     forbid_unsafe_call();
+    require(out != nullptr && size > 0, CUDA_ERROR_INVALID_VALUE);
     count_allocation();
     *out = current_context()->heap().allocate({size});
   });
@@ -141,17 +141,21 @@ CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr* out, std::size_t* pitch, std::s
     require(out != nullptr && pitch != nullptr && width > 0 && height > 0, CUDA_ERROR_INVALID_VALUE);
     require(element == 4 || element == 8 || element == 16, CUDA_ERROR_INVALID_VALUE);
     forbid_unsafe_call();
+    std::size_t row = width / kPitch * kPitch;
+    std::size_t size = 0;
+    const bool fits = !__builtin_add_overflow(row, width % kPitch == 0 ? 0 : kPitch, &row) &&
+                      !__builtin_mul_overflow(row, height, &size);
+    require(fits, CUDA_ERROR_INVALID_VALUE);
     count_allocation();
-    std::size_t row = round_up({width}, {kPitch}).count;
-    *out = current_context()->heap().allocate({row * height});
+    *out = current_context()->heap().allocate({size});
     *pitch = row;
   });
 }
 
 CUresult CUDAAPI cuMemFree_v2(CUdeviceptr pointer) {
   return call("cuMemFree", Needs::context, [&] {
+    forbid_unsafe_call();  // freeing nothing, too (measured)
     if (pointer == 0) return CUDA_SUCCESS;
-    forbid_unsafe_call();
     // It waits for the device, as the real one does.
     ContextPtr context = current_context();
     CUresult result = synchronize(*context);
