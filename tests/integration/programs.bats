@@ -138,9 +138,9 @@ contend() {
 @test "every error is the driver's own, also after a kernel has failed" {
   start_arbiter
   export SIMGPU_LAUNCH_FAIL_AT=1
-  plain plain errors
+  plain plain errors --no-handles
   succeeds plain
-  tenant tenant errors
+  tenant tenant errors --no-handles
   succeeds tenant
   grep -q LAUNCH_FAILED "$DIR/plain.out"
   diff "$DIR/plain.out" "$DIR/tenant.out"
