@@ -35,9 +35,12 @@ class Books {
   virtual Answer grow() = 0;
   // The same for a growth that nobody can take back: does not wait for the answer.
   virtual void claim() {}
-  // The program is not to have what it asked for, since host memory can never hold more than `most` of what
-  // is evicted.
-  virtual void refused_by_host(Bytes most) { static_cast<void>(most); }
+  // The program is not to have what it asked for, `wanted` together with what it has, since host memory can
+  // never hold more than `most` of what is evicted.
+  virtual void refused_by_host(Bytes most, Bytes wanted) {
+    static_cast<void>(most);
+    static_cast<void>(wanted);
+  }
   // Tells of shrinking and of progress in evict() and restore(). Never blocks for an answer.
   virtual void report(bool stuck) = 0;
   // Whether a stream of this process is being captured now: then nothing may synchronize.

@@ -77,7 +77,7 @@ bool SwapMemory::may_grow(Bytes& count, Bytes size, Wish wish) {
     count = minus(count, size);
   }
   books_.report(false);
-  if (wish == Wish::needed && answer.host_most != Bytes{}) books_.refused_by_host(answer.host_most);
+  if (wish == Wish::needed && answer.host_most != Bytes{}) books_.refused_by_host(answer.host_most, use().footprint() + size);
   return false;
 }
 

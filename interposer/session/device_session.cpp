@@ -181,7 +181,8 @@ Books::Answer DeviceSession::grow() {
   return {.granted = true};
 }
 
-void DeviceSession::refused_by_host(Bytes most) {
+void DeviceSession::refused_by_host(Bytes most, Bytes wanted) {
+  if (wanted > capacity_) return;  // is more than the whole GPU: plain CUDA would refuse it as well
   static constinit std::atomic<bool> said{false};  // of all GPUs: programs may try again and again
   if (said.exchange(true, std::memory_order_relaxed)) return;
   say("device memory refused: this job's host memory could never hold more than %llu MiB of it while other "

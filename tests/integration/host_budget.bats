@@ -57,7 +57,10 @@ end_group() {
   "$SHAREDGPU" status | grep -E 'HOST +BUDGET'
   tenant other hold --bytes 75% --of 512MiB --seconds 2 --verify
   touch "$DIR/go"
-  end_group small other
+  succeeds small
+  confined huge ram --refused 2GiB --bytes 64MiB
+  end_group other huge
+  [[ ! -s $DIR/huge.err ]]  # plain CUDA would refuse that as well
   [[ $(grep -c 'device memory refused: this job.s host memory could never hold more than 224 MiB' "$DIR/small.err") == 1 ]]
 }
 

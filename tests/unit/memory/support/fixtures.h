@@ -30,7 +30,7 @@ class FakeBooks final : public Books {
     last = use;
     stuck = is_stuck;
   }
-  void refused_by_host(Bytes /*most*/) override { ++told_of_host; }
+  void refused_by_host(Bytes /*most*/, Bytes /*wanted*/) override { ++told_of_host; }
   bool capturing() override { return in_capture; }
   bool idle() override { return is_idle; }
   bool still_lent(CUdeviceptr base) override { return base == lent; }
