@@ -72,13 +72,18 @@ bool SwapMemory::may_grow(Bytes& count, Bytes size, Wish wish) {
   Books::Answer answer = within_host_limit();
   if (answer.granted) answer = books_.grow();
   if (answer.granted) return true;
+  take_back(count, size);
+  if (wish == Wish::needed && answer.host_most != Bytes{})
+    books_.refused_by_host(answer.host_most, use().footprint() + size);
+  return false;
+}
+
+void SwapMemory::take_back(Bytes& count, Bytes size) {
   {
     const std::lock_guard lock(mutex_);
     count = minus(count, size);
   }
   books_.report(false);
-  if (wish == Wish::needed && answer.host_most != Bytes{}) books_.refused_by_host(answer.host_most, use().footprint() + size);
-  return false;
 }
 
 bool SwapMemory::take_from_arenas(CUdeviceptr* address, Bytes size) {
@@ -127,15 +132,17 @@ CUresult SwapMemory::grow(CUdeviceptr* address, Bytes size, Bytes range_size, bo
   return CUDA_SUCCESS;
 }
 
-// Reserves addresses, asks leave, and puts physical memory there as far as it may, in handles of `handle`.
+// Asks leave, reserves addresses, and puts physical memory there as far as it may, in handles of
+// `handle_size`. In this order: with the managed backend the addresses are managed memory, of which there is
+// not to be more than fits.
 CUresult SwapMemory::add_range(Range** added, Bytes range_size, bool arena, Bytes handle_size,
                                const CUmemAllocationProp* kind, Wish wish) {
+  if (!may_grow(swappable_, range_size, wish)) return CUDA_ERROR_OUT_OF_MEMORY;
   CUdeviceptr base = 0;
   CUresult result = device_.reserve(&base, range_size);
-  if (result != CUDA_SUCCESS) return result;
-  if (!may_grow(swappable_, range_size, wish)) {
-    device_.unreserve(base, range_size);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+  if (result != CUDA_SUCCESS) {
+    take_back(swappable_, range_size);
+    return result;
   }
 
   Range* range = nullptr;

@@ -104,6 +104,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   enum class Wish { needed, more_than_needed };
   CUresult grow(CUdeviceptr* address, Bytes size, Bytes range_size, bool arena, Wish wish = Wish::needed);
   bool may_grow(Bytes& count, Bytes size, Wish wish = Wish::needed);
+  void take_back(Bytes& count, Bytes size);  // and reports
   CUresult add_range(Range** added, Bytes size, bool arena, Bytes handle, const CUmemAllocationProp* kind,
                      Wish wish = Wish::needed);
   CUresult back(Range& range);

@@ -140,10 +140,13 @@ contend() {
   export SIMGPU_LAUNCH_FAIL_AT=1
   plain plain errors --no-handles
   succeeds plain
-  tenant tenant errors --no-handles
-  succeeds tenant
   grep -q LAUNCH_FAILED "$DIR/plain.out"
-  diff "$DIR/plain.out" "$DIR/tenant.out"
+  local backend
+  for backend in swap managed native; do
+    SHAREDGPU_BACKEND=$backend tenant $backend errors --no-handles
+    succeeds $backend
+    diff "$DIR/plain.out" "$DIR/$backend.out"
+  done
 }
 
 @test "fork before and after cuInit" {

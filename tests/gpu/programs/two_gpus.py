@@ -41,10 +41,53 @@ def rank(number, chosen, port):
     dist.destroy_process_group()
 
 
-def nccl(chosen):
+def graph_rank(number, chosen, port):
+    """The collective operations are captured once and replayed, each of them between kernels of the rank's own."""
+    torch.cuda.set_device(number)
+    dist.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{port}", rank=number, world_size=2)
+    blocks = ballast_on("cuda", chosen.gib)
+    data = torch.arange(1 << 24, dtype=torch.float32, device="cuda") % 1024 + number
+
+    def step():
+        data.mul_(0.5)
+        dist.all_reduce(data)
+        data.remainder_(1021)
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(4):
+            step()
+    for replay in range(chosen.steps * 4):
+        graph.replay()
+        if replay % 40 == 0 and number == 0:
+            result(f"replay {replay}", float(data.sum(dtype=torch.float64)).hex())
+    verify(blocks)
+    dist.barrier()
+    if number == 0:
+        result("data", data.cpu().numpy().tobytes())
+    torch.cuda.synchronize()
+    del graph
+    dist.destroy_process_group()
+
+
+def spawn(target, chosen):
     port = 20000 + os.getpid() % 20000
-    torch.multiprocessing.spawn(rank, args=(chosen, port), nprocs=2)
+    torch.multiprocessing.spawn(target, args=(chosen, port), nprocs=2)
     result("ranks", 2)
+
+
+def nccl(chosen):
+    spawn(rank, chosen)
+
+
+def nccl_graph(chosen):
+    spawn(graph_rank, chosen)
 
 
 def one_process(chosen):
@@ -64,6 +107,6 @@ def one_process(chosen):
 
 
 if __name__ == "__main__":
-    cases = {"nccl": nccl, "one-process": one_process}
+    cases = {"nccl": nccl, "nccl-graph": nccl_graph, "one-process": one_process}
     chosen = options(cases)
     cases[chosen.case](chosen)
