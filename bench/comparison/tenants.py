@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 
 
@@ -25,11 +26,12 @@ def until(true, seconds, what):
 class Program:
     """In a process group of its own, so that nothing that it starts outlives it."""
 
-    def __init__(self, command, environment, folder, number):
+    def __init__(self, command, environment, folder, number, cores):
         self.out, self.err = folder / f"{number}.out", folder / f"{number}.err"
         with open(self.out, "wb") as out, open(self.err, "wb") as err:
             self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=out, stderr=err,
-                                            start_new_session=True)
+                                            start_new_session=True,
+                                            preexec_fn=lambda: os.sched_setaffinity(0, cores))
 
     def ready(self):
         if self.ended():
@@ -59,12 +61,20 @@ class Program:
         self.process.wait()
 
 
-def side_by_side(commands, environment, folder, seconds):
-    """Lets all begin at once when all have a context; what each printed. Fails where one does, or after so long."""
+def share_of_cores(number, shares):
+    """The cores of one of `shares` jobs, each of which has its own, as under a batch system."""
+    cores = sorted(os.sched_getaffinity(0))
+    each = max(1, len(cores) // shares)
+    return {cores[(number * each + i) % len(cores)] for i in range(each)}
+
+
+def side_by_side(commands, environment, folder, seconds, shares):
+    """Lets all begin at once when all have a context, each on its share of the cores; what each printed. Fails where one
+    does, or after so long."""
     programs = []
     try:
         for number, command in enumerate(commands):
-            programs.append(Program(command, environment, folder, number))
+            programs.append(Program(command, environment, folder, number, share_of_cores(number, shares)))
         until(lambda: all([p.ready() for p in programs]), 180, "ready")
         for program in programs:
             program.go()
@@ -73,6 +83,14 @@ def side_by_side(commands, environment, folder, seconds):
     finally:
         for program in programs:
             program.kill()
+
+
+def touch_host_memory(size):
+    """Has the kernel hand out so much memory once, by eight processes: a virtual machine gets some of its own memory only
+    when it is first used, at half a second for each GiB, which is no matter of ours."""
+    populate = "import mmap, sys; mmap.mmap(-1, int(sys.argv[1]), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)"
+    for process in [subprocess.Popen([sys.executable, "-c", populate, str(size // 8)]) for _ in range(8)]:
+        process.wait()
 
 
 @contextlib.contextmanager
