@@ -87,6 +87,20 @@ contend() {
   succeeds vmm
 }
 
+@test "what the program makes of host memory is not counted and never moves, beside what is swapped" {
+  start_arbiter
+  tenant alone own_memory --bytes 192MiB --host --seconds 3
+  until_true 30 json_is 's["tenants"][0]["footprint_bytes"]' $((96 << 20))
+  succeeds alone
+  (($(gpu peak) < 110 << 20))
+  tenant rival hold --bytes 75% --of 256MiB --changes 20 --kernel-ms 20 --seconds 600 --progress
+  progresses rival
+  SHAREDGPU_DEBUG=1 tenant own own_memory --bytes 256MiB --host --seconds 5
+  until_true 30 json_is 'min(t["footprint_bytes"] for t in s["tenants"])' $((128 << 20))
+  succeeds own
+  grep -q " released, " "$DIR/own.err" # the half on the device has been evicted in between
+}
+
 @test "the program's own memory stays where it is from when a network card knows it" {
   start_arbiter
   tenant rival hold --bytes 50% --of 256MiB --changes 20 --kernel-ms 20 --seconds 600 --progress

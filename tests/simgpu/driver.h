@@ -45,6 +45,7 @@ struct Driver {
   std::vector<std::unique_ptr<Gpu>> gpus;  // those that CUDA_VISIBLE_DEVICES lets be seen
   AddressSpace* space = nullptr;
   GraphMemory* graph_memory = nullptr;
+  std::shared_ptr<PhysicalStore> host_store;  // of cuMemCreate
 
   Handles<Context> contexts;
   Handles<Stream> streams;
