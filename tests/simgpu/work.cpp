@@ -227,6 +227,27 @@ Work wait_work(Address word, std::uint32_t value, unsigned how) {
           [=](Context& context) { return run_wait(context, word, value, how); }};
 }
 
+Work signal_work(std::vector<SemaphoreValue> values) {
+  return {CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL, [values = std::move(values)](Context&) {
+            for (const SemaphoreValue& each : values) each.semaphore->signal(each.value);
+            return CUDA_SUCCESS;
+          }};
+}
+
+// Like run_wait, it does not occupy the device.
+Work semaphore_wait_work(std::vector<SemaphoreValue> values) {
+  return {CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT, [values = std::move(values)](Context&) {
+            for (const SemaphoreValue& each : values) {
+              while (!each.semaphore->has_reached(each.value)) {
+                if (driver().lost) return lost_error();
+                if (sticky_error() != CUDA_SUCCESS) return sticky_error();
+                sleep_until(now() + kWaitStep);
+              }
+            }
+            return CUDA_SUCCESS;
+          }};
+}
+
 Work host_work(CUhostFn function, void* data) {
   return {CU_GRAPH_NODE_TYPE_HOST, [=](Context&) {
             function(data);
