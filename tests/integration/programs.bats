@@ -172,6 +172,26 @@ contend() {
   succeeds doors
 }
 
+@test "arrays of every kind are counted as pinned as long as they are there, and keep their texels" {
+  plain plain arrays --seconds 1
+  succeeds plain
+  start_arbiter
+  tenant arrays arrays --hold 2
+  local stage size
+  for stage in made destroyed "another context's" "gone with their context"; do
+    until_true 60 grep -q "^$stage" "$DIR/arrays.out"
+    size=$(awk '{ print $NF; exit }' "$DIR/arrays.out")
+    [[ $stage == made || $stage == another* ]] || size=0
+    until_true 30 json_is 's["tenants"][0]["pinned_bytes"]' "$size"
+  done
+  succeeds arrays
+  tenant rival hold --bytes 75% --of 256MiB --changes 20 --kernel-ms 20 --seconds 600 --progress
+  progresses rival
+  SHAREDGPU_DEBUG=1 tenant beside arrays --bytes 128MiB --seconds 5
+  succeeds beside
+  grep -q " released, " "$DIR/beside.err"
+}
+
 @test "memory figures agree with each other, alone" {
   start_arbiter
   tenant figures memgetinfo --all
