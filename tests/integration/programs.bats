@@ -192,6 +192,16 @@ contend() {
   grep -q " released, " "$DIR/beside.err"
 }
 
+@test "programs that open libcuda.so.1 themselves, close it and open it again" {
+  contend
+  local door
+  for door in "" --resolver; do
+    SHAREDGPU_DEBUG=1 tenant "library$door" library --rounds 6 $door
+    succeeds "library$door"
+    grep -q attached "$DIR/library$door.err"
+  done
+}
+
 @test "memory figures agree with each other, alone" {
   start_arbiter
   tenant figures memgetinfo --all
