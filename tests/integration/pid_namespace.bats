@@ -92,6 +92,18 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
   until_true 30 json_is 'sum(len(t["pids"]) for t in s["tenants"])' 0
 }
 
+@test "an arbiter in a namespace serves nobody whom it cannot see, and says so" {
+  prepare
+  kill "$ARBITER"
+  wait "$ARBITER" 2>/dev/null || true
+  unshare --pid --fork --kill-child "$BUILD/arbiter/sharedgpud" --config "$DIR/conf" >>"$DIR/arbiter.log" 2>&1 3>&- &
+  ARBITER=$!
+  until_true 30 test -S "$SHAREDGPU_SOCKET"
+  LD_PRELOAD=$PRELOAD plain outside hold --bytes 10% --verify
+  succeeds outside
+  grep -q "in another PID namespace.*plain CUDA" "$DIR/outside.err"
+}
+
 @test "processes of a tenant in a namespace share memory" {
   prepare
   inside pair --mount-proc ipc --rounds 2

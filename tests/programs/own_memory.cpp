@@ -18,8 +18,9 @@ using Handle = CUmemGenericAllocationHandle;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kDevice = CU_MEM_LOCATION_TYPE_DEVICE;
-constexpr auto kHost = static_cast<CUmemLocationType>(2);      // CU_MEM_LOCATION_TYPE_HOST, of CUDA 12.2
-constexpr auto kHostNuma = static_cast<CUmemLocationType>(3);  // CU_MEM_LOCATION_TYPE_HOST_NUMA
+constexpr auto kHost = static_cast<CUmemLocationType>(2);  // CU_MEM_LOCATION_TYPE_HOST, of CUDA 12.2
+constexpr auto kHostNumaCurrent = static_cast<CUmemLocationType>(4);  // for prefetches only
+constexpr auto kHostNuma = static_cast<CUmemLocationType>(3);         // CU_MEM_LOCATION_TYPE_HOST_NUMA
 
 CUmemAllocationProp kind_of(CUmemLocationType where, bool exportable) {
   CUmemAllocationProp kind = {};
@@ -156,6 +157,9 @@ void run(std::size_t bytes, double seconds, bool exportable, bool host) {
   Segment segment(kernels, kSlots, size, exportable, host);
   Handle handle = 0;
   expect(cuMemCreate(&handle, size + 1, &kind, 0) == CUDA_ERROR_INVALID_VALUE, "a crooked size was taken");
+  const CUmemAllocationProp nowhere = kind_of(kHostNumaCurrent, false);
+  expect(!host || cuMemCreate(&handle, size, &nowhere, 0) == CUDA_ERROR_INVALID_VALUE,
+         "memory was made on no certain node");
 
   const auto begin = Clock::now();
   auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
