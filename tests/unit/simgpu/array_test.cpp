@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays and mipmapped arrays.
+// Arrays and mipmapped arrays, as cuda.h describes them; not yet seen on a real driver.
 #include <numeric>
 
 #include "tests/unit/simgpu/gpu.h"
@@ -15,7 +15,8 @@ std::size_t free_bytes() {
 
 }  // namespace
 
-TEST_CASE("An array takes device memory until it is destroyed, and no longer than its context") {
+TEST_CASE("An array takes device memory until it is destroyed, and no longer than its context",
+          "[simulated]") {
   Gpu gpu;
   const std::size_t before = free_bytes();
   const CUDA_ARRAY_DESCRIPTOR wanted = {2048, 1024, CU_AD_FORMAT_UNSIGNED_INT8, 4};  // 8 MiB
@@ -35,7 +36,7 @@ TEST_CASE("An array takes device memory until it is destroyed, and no longer tha
   CHECK(free_bytes() == before);
 }
 
-TEST_CASE("What is copied into a part of an array is found there, and nowhere else") {
+TEST_CASE("What is copied into a part of an array is found there, and nowhere else", "[simulated]") {
   Gpu gpu;
   const CUDA_ARRAY3D_DESCRIPTOR wanted = {8, 4, 2, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0};
   CUarray array = nullptr;
@@ -80,7 +81,7 @@ TEST_CASE("What is copied into a part of an array is found there, and nowhere el
   CHECK(cuArrayDestroy(array) == CUDA_SUCCESS);
 }
 
-TEST_CASE("The levels of a mipmapped array shrink by half, and live as long as it") {
+TEST_CASE("The levels of a mipmapped array shrink by half, and live as long as it", "[simulated]") {
   Gpu gpu;
   const CUDA_ARRAY3D_DESCRIPTOR wanted = {16, 4, 0, CU_AD_FORMAT_FLOAT, 1, 0};
   CUmipmappedArray mipmap = nullptr;
