@@ -106,17 +106,33 @@ void counts_nothing_that_fails() {
   CHECK(pinned() == Bytes{});
 }
 
-void counts_until_the_context_goes() {
-  CUcontext context = nullptr;
-  REQUIRE(cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS);
-  std::size_t sum = 0;
+Bytes make_all() {
+  Bytes sum;
   for (const Kind& kind : kKinds) {
     void* made = nullptr;
     REQUIRE(kind.create(&made) == CUDA_SUCCESS);
-    sum += kind.bytes;
+    sum += Bytes{kind.bytes};
   }
-  CHECK(pinned() == Bytes{sum});
-  CHECK(cuCtxDestroy_v2(context) == CUDA_SUCCESS);
+  return sum;
+}
+
+// Each context takes its own along.
+void counts_until_the_context_goes() {
+  CUcontext primary = nullptr;
+  CUcontext other = nullptr;
+  const Bytes sum = make_all();
+  REQUIRE(cuCtxCreate_v2(&other, 0, 0) == CUDA_SUCCESS);
+  make_all();
+  CHECK(pinned() == sum + sum);
+  CHECK(cuDevicePrimaryCtxReset_v2(0) == CUDA_SUCCESS);
+  CHECK(pinned() == sum);
+  CHECK(cuDevicePrimaryCtxRelease_v2(0) == CUDA_SUCCESS);
+  CHECK(cuCtxDestroy_v2(other) == CUDA_SUCCESS);
+  CHECK(pinned() == Bytes{});
+  REQUIRE(cuDevicePrimaryCtxRetain(&primary, 0) == CUDA_SUCCESS);
+  REQUIRE(cuCtxSetCurrent(primary) == CUDA_SUCCESS);
+  make_all();
+  CHECK(cuDevicePrimaryCtxRelease_v2(0) == CUDA_SUCCESS);
   CHECK(pinned() == Bytes{});
 }
 
@@ -125,9 +141,9 @@ void counts_until_the_context_goes() {
 TEST_CASE("arrays are in the books for as long as they are there") {
   const std::string socket = "/tmp/sharedgpu-arrays-test-" + std::to_string(getpid());
   setenv("SHAREDGPU_SOCKET", socket.c_str(), 1);
-  setenv("SIMGPU_MEMORY", "96MiB", 1);
+  setenv("SIMGPU_MEMORY", "192MiB", 1);
   ScriptedArbiter arbiter(socket);
-  arbiter.capacity = arbiter.allowed = mebibytes(64);
+  arbiter.capacity = arbiter.allowed = mebibytes(128);
   arbiter.listen();
   auto init = std::async(std::launch::async, [] { return cuInit(0); });
   arbiter.accept();
@@ -145,6 +161,7 @@ TEST_CASE("arrays are in the books for as long as they are there") {
   // The driver has room for all of them.
   arbiter.grant = false;
   beside(arbiter, [&] {
+    REQUIRE(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
     REQUIRE(cuCtxPushCurrent_v2(context) == CUDA_SUCCESS);
     for (const Kind& kind : kKinds) {
       if (kind.bytes == 0) continue;
