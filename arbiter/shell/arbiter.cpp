@@ -633,10 +633,11 @@ void Arbiter::hear_gpu_query(Client& client, const GpuQuery& query) {
     for (const auto& [session_id, session] : state.sessions) {
       const auto peer = sessions_.find(session_id);
       if (session.gpu != &gpu->second || session.tenant->id != id || peer == sessions_.end()) continue;
+      const pid_t pid = pid_seen_by(client.connection->peer().pid, peer->second->connection->peer().pid);
+      if (pid == 0) continue;
       const std::uint32_t place = reply.processes++ - query.first;  // wraps around for those before the first
       if (place >= GpuReply::kProcesses) continue;
-      reply.process[place] = {.pid = static_cast<std::uint32_t>(peer->second->connection->peer().pid),
-                              .used = session.use.footprint()};
+      reply.process[place] = {.pid = static_cast<std::uint32_t>(pid), .used = session.use.footprint()};
     }
   }
   client.connection->send(Message::of(reply));

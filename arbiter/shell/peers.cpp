@@ -2,8 +2,11 @@
 #include "arbiter/shell/peers.h"
 
 #include <fcntl.h>
+#include <linux/nsfs.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -122,6 +125,25 @@ std::optional<StepName> step_of_sluid_folder(const std::string& folder, const st
   return std::nullopt;
 }
 
+// The pids of a process, in our own PID namespace first and in its own last. Empty: there is no such process.
+std::vector<pid_t> pids_of(pid_t pid) {
+  const std::string status = read_file("/proc/" + std::to_string(pid) + "/status");
+  const std::size_t at = status.find("\nNSpid:");
+  std::vector<pid_t> pids;
+  if (at == std::string::npos) return pids;
+  std::istringstream numbers(status.substr(at + 7, status.find('\n', at + 1) - at - 7));
+  for (pid_t number = 0; numbers >> number;) pids.push_back(number);
+  return pids;
+}
+
+// The PID namespace so many levels above that of the process, as an inode; 0: not to be had.
+ino_t pid_namespace(pid_t pid, std::size_t above) {
+  UniqueFd found(open(("/proc/" + std::to_string(pid) + "/ns/pid").c_str(), O_RDONLY | O_CLOEXEC));
+  for (; found && above > 0; --above) found.reset(ioctl(found.get(), NS_GET_PARENT));
+  struct stat info = {};
+  return found && fstat(found.get(), &info) == 0 ? info.st_ino : 0;
+}
+
 bool is_dead(const UniqueFd& pidfd) {
   pollfd entry = {.fd = pidfd.get(), .events = POLLIN, .revents = 0};
   return poll(&entry, 1, 0) != 0;
@@ -181,6 +203,15 @@ std::optional<StepName> step_of_process(pid_t pid, const std::string& root) {
 }
 
 std::uint64_t start_time_of(pid_t pid) { return stat_field(pid, 22); }
+
+pid_t pid_seen_by(pid_t viewer, pid_t pid) {
+  const std::size_t level = pids_of(viewer).size();
+  if (level == 1) return pid;
+  const std::vector<pid_t> pids = pids_of(pid);
+  if (level == 0 || pids.size() < level) return 0;
+  const ino_t theirs = pid_namespace(viewer, 0);
+  return theirs != 0 && theirs == pid_namespace(pid, pids.size() - level) ? pids[level - 1] : 0;
+}
 
 UniqueFd open_process(pid_t pid, std::uint64_t started) {
   UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));

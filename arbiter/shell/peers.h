@@ -36,6 +36,10 @@ std::optional<StepName> step_of_cgroup(std::string_view text);
 // in the title of the step's slurmstepd. /proc and /sys are looked for in the folder `root`.
 std::optional<StepName> step_of_process(pid_t pid, const std::string& root = {});
 
+// The pid by which process `viewer` knows process `pid`; 0: it does not see it, being in another PID
+// namespace, or that is not for us to know.
+pid_t pid_seen_by(pid_t viewer, pid_t pid);
+
 // "batch", "extern", "interactive" or a number.
 std::optional<std::uint32_t> parse_step(std::string_view text);
 std::string format_step(std::uint32_t step);

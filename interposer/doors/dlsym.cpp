@@ -3,8 +3,11 @@
 //
 // glibc's dlsym looks at its return address to know who asks, for RTLD_NEXT and RTLD_DEFAULT. So our dlsym is
 // a few instructions that choose a function and jump to it with the caller's own return address in place:
-// glibc's, or dlsym_driver() for the names of functions that have wrappers.
+// glibc's, or dlsym_driver() or dlsym_next() for the names of functions that have wrappers.
 #include <dlfcn.h>
+#include <link.h>
+
+#include <cstdint>
 
 #include "interposer/doors/substitute.h"
 #include "interposer/driver/real.h"
@@ -31,16 +34,78 @@ void* dlsym_driver(void* handle, const char* name) {
   return next;
 }
 
+// A search from before us for the next `name`, which would come upon our own export: goes on behind us.
+void* dlsym_next(void* /*handle*/, const char* name) {
+  driver::Function function = *driver::find(name);
+  void* real = driver::real_if_loaded(function);
+  void* volatile next = driver::real_dlsym()(RTLD_NEXT, name);
+  return next != nullptr && next == real ? doors::wrapper(function) : next;
+}
+
+// One of the objects that are loaded, by its place: those that the program began with come first, in the
+// order in which they are searched.
+struct Object {
+  const void* address = nullptr;  // in it; null: the one at `place` is wanted
+  int place = -1;
+  const char* name = nullptr;
+  int seen = 0;
+};
+
+int look_at(dl_phdr_info* info, std::size_t /*size*/, void* data) {
+  auto& wanted = *static_cast<Object*>(data);
+  const int place = wanted.seen++;
+  bool found = wanted.address == nullptr && place == wanted.place;
+  for (int i = 0; i < info->dlpi_phnum && wanted.address != nullptr; ++i) {
+    const auto& segment = info->dlpi_phdr[i];
+    const auto offset = reinterpret_cast<std::uintptr_t>(wanted.address) - info->dlpi_addr - segment.p_vaddr;
+    found = found || (segment.p_type == PT_LOAD && offset < segment.p_memsz);
+  }
+  if (!found) return 0;
+  wanted.place = place;
+  wanted.name = info->dlpi_name;
+  return 1;
+}
+
+int place_of(const void* address) {
+  Object object{.address = address};
+  dl_iterate_phdr(look_at, &object);
+  return object.place;
+}
+
+const char* name_at(int place) {
+  Object object{.place = place};
+  dl_iterate_phdr(look_at, &object);
+  return object.name;
+}
+
+// Whether the next `name` after `caller` is our own export: the program's or that of a library preloaded
+// before us, and none between has one.
+bool comes_upon_us(const void* caller, const char* name) {
+  const int ours = place_of(reinterpret_cast<void*>(&dlsym_next));
+  const int from = place_of(caller);
+  if (from < 0 || from >= ours) return false;
+  for (int place = from + 1; place < ours; ++place) {
+    // Never closed: what the program began with stays anyway.
+    void* between = dlopen(name_at(place), RTLD_LAZY | RTLD_NOLOAD);
+    void* found = between != nullptr ? driver::real_dlsym()(between, name) : nullptr;
+    if (found != nullptr && place_of(found) == place) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("hidden"), used)) Dlsym sharedgpu_choose_dlsym(void* handle,
-                                                                                    const char* name) {
+                                                                                    const char* name,
+                                                                                    const void* caller) {
   bool driver_name =
       name != nullptr && ((name[0] == 'c' && name[1] == 'u') ||
                           (name[0] == 'n' && name[1] == 'v' && name[2] == 'm' && name[3] == 'l'));
-  if (!driver_name || handle == RTLD_NEXT) return driver::real_dlsym();
+  if (!driver_name) return driver::real_dlsym();
   auto function = driver::find(name);
-  return function && doors::wrapper(*function) != nullptr ? dlsym_driver : driver::real_dlsym();
+  if (!function || doors::wrapper(*function) == nullptr) return driver::real_dlsym();
+  if (handle != RTLD_NEXT) return dlsym_driver;
+  return comes_upon_us(caller, name) ? dlsym_next : driver::real_dlsym();
 }
 
 #if defined(__x86_64__)
@@ -57,6 +122,7 @@ sharedgpu_dlsym:
   .cfi_adjust_cfa_offset 8
   subq $8, %rsp
   .cfi_adjust_cfa_offset 8
+  movq 24(%rsp), %rdx
   call sharedgpu_choose_dlsym
   addq $8, %rsp
   .cfi_adjust_cfa_offset -8
@@ -79,6 +145,7 @@ sharedgpu_dlsym:
   stp x29, x30, [sp, #-32]!
   .cfi_adjust_cfa_offset 32
   stp x0, x1, [sp, #16]
+  mov x2, x30
   bl sharedgpu_choose_dlsym
   mov x16, x0
   ldp x0, x1, [sp, #16]

@@ -43,11 +43,24 @@ Bytes array_size(std::size_t width, std::size_t height, std::size_t depth, CUarr
   return {size};
 }
 
-Bytes array_size(const CUDA_ARRAY3D_DESCRIPTOR* wanted) {
+// Of so many levels, each of half the lengths of the one before. Layers are as many on all of them.
+Bytes array_size(const CUDA_ARRAY3D_DESCRIPTOR* wanted, unsigned levels = 1) {
   // The memory of these is the program's own, which it maps there.
   constexpr unsigned kMappedLater = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING;
   if (wanted == nullptr || (wanted->Flags & kMappedLater) != 0) return {};
-  return array_size(wanted->Width, wanted->Height, wanted->Depth, wanted->Format, wanted->NumChannels);
+  const bool layered = (wanted->Flags & CUDA_ARRAY3D_LAYERED) != 0;
+  std::size_t width = wanted->Width;
+  std::size_t height = wanted->Height;
+  std::size_t depth = wanted->Depth;
+  Bytes sum;
+  do {
+    sum += array_size(width, height, depth, wanted->Format, wanted->NumChannels);
+    if (sum > kLargestAllocation || (width <= 1 && height <= 1 && (layered || depth <= 1))) break;
+    width = std::max<std::size_t>(width / 2, 1);
+    height /= 2;
+    if (!layered) depth /= 2;
+  } while (levels-- > 1);
+  return sum;
 }
 
 }  // namespace
@@ -88,12 +101,9 @@ SHAREDGPU_EXPORT CUresult cuArrayDestroy(CUarray array) {
 
 SHAREDGPU_EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray* array,
                                                  const CUDA_ARRAY3D_DESCRIPTOR* wanted, unsigned int levels) {
-  // All smaller levels of a square together are a third of the first.
-  Bytes size = array_size(wanted);
-  if (size <= kLargestAllocation) size += Bytes{size.count / 3};
-  return hooks::allocate_native(session::current_memory(), Pinned::Kind::mipmap, array, size, [=] {
-    return SHAREDGPU_REAL(cuMipmappedArrayCreate, array, wanted, levels);
-  });
+  return hooks::allocate_native(
+      session::current_memory(), Pinned::Kind::mipmap, array, array_size(wanted, levels),
+      [=] { return SHAREDGPU_REAL(cuMipmappedArrayCreate, array, wanted, levels); });
 }
 
 SHAREDGPU_EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray array) {

@@ -47,6 +47,17 @@ teardown() {
   (($(gpu copied_out) > 150 << 20 && $(second copied_out) > 150 << 20))
 }
 
+@test "kernels that begin on two GPUs at once pass turns on either, and lose no byte" {
+  plain plain devices --bytes 50MiB --iterations 4 --cooperative
+  succeeds plain
+  start_arbiter Quantum=300ms
+  one left 0 hold --bytes 75% --of 256MiB --seconds 600 --progress
+  progresses left
+  both two devices --bytes 150MiB --iterations 8 --cooperative
+  succeeds two
+  (($(gpu copied_out) - $(second copied_out) > 150 << 20)) # one of them alone was short of memory
+}
+
 @test "peers write into each other's memory, also after it was away" {
   start_arbiter Quantum=300ms
   one left 0 hold --bytes 75% --of 256MiB --seconds 600 --progress

@@ -87,6 +87,20 @@ contend() {
   succeeds vmm
 }
 
+@test "what the program makes of host memory is not counted and never moves, beside what is swapped" {
+  start_arbiter
+  tenant alone own_memory --bytes 192MiB --host --seconds 3
+  until_true 30 json_is 's["tenants"][0]["footprint_bytes"]' $((96 << 20))
+  succeeds alone
+  (($(gpu peak) < 110 << 20))
+  tenant rival hold --bytes 75% --of 256MiB --changes 20 --kernel-ms 20 --seconds 600 --progress
+  progresses rival
+  SHAREDGPU_DEBUG=1 tenant own own_memory --bytes 256MiB --host --seconds 5
+  until_true 30 json_is 'min(t["footprint_bytes"] for t in s["tenants"])' $((128 << 20))
+  succeeds own
+  grep -q " released, " "$DIR/own.err" # the half on the device has been evicted in between
+}
+
 @test "the program's own memory stays where it is from when a network card knows it" {
   start_arbiter
   tenant rival hold --bytes 50% --of 256MiB --changes 20 --kernel-ms 20 --seconds 600 --progress
@@ -159,6 +173,36 @@ contend() {
   contend
   tenant doors getproc
   succeeds doors
+}
+
+@test "arrays of every kind are counted as pinned as long as they are there, and keep their texels" {
+  plain plain arrays --seconds 1
+  succeeds plain
+  start_arbiter
+  tenant arrays arrays --hold 2
+  local stage size
+  for stage in made destroyed "another context's" "gone with their context"; do
+    until_true 60 grep -q "^$stage" "$DIR/arrays.out"
+    size=$(awk '{ print $NF; exit }' "$DIR/arrays.out")
+    [[ $stage == made || $stage == another* ]] || size=0
+    until_true 30 json_is 's["tenants"][0]["pinned_bytes"]' "$size"
+  done
+  succeeds arrays
+  tenant rival hold --bytes 75% --of 256MiB --changes 20 --kernel-ms 20 --seconds 600 --progress
+  progresses rival
+  SHAREDGPU_DEBUG=1 tenant beside arrays --bytes 128MiB --seconds 5
+  succeeds beside
+  grep -q " released, " "$DIR/beside.err"
+}
+
+@test "programs that open libcuda.so.1 themselves, close it and open it again" {
+  contend
+  local door
+  for door in "" --resolver; do
+    SHAREDGPU_DEBUG=1 tenant "library$door" library --rounds 6 $door
+    succeeds "library$door"
+    grep -q attached "$DIR/library$door.err"
+  done
 }
 
 @test "memory figures agree with each other, alone" {

@@ -19,6 +19,7 @@ struct Options {
   bool peers = false;
   bool pools = false;
   bool elsewhere = false;
+  bool cooperative = false;
   bool progress = false;
 };
 
@@ -28,6 +29,7 @@ struct Gpu {
   std::unique_ptr<Kernels> kernels;
   std::unique_ptr<Buffer> buffer;
   CUdeviceptr inbox = 0;
+  CUstream stream = nullptr;  // of cooperative launches, which take no default stream
 };
 
 // Every GPU sends its buffer's first part to the next one, which must then read the same there. Both ways to
@@ -100,6 +102,33 @@ void copy_elsewhere(const std::vector<Gpu>& gpus, std::size_t bytes) {
   }
 }
 
+// One kernel on all GPUs, each on memory of its own, which begins and ends on all of them together.
+void step_together(const std::vector<Gpu>& gpus, std::uint64_t iteration) {
+  struct Arguments {
+    CUdeviceptr memory;
+    std::uint64_t words;
+    void* pointers[3];
+  };
+  std::vector<Arguments> arguments(gpus.size());
+  std::vector<CUDA_LAUNCH_PARAMS> launches;
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    Arguments& its = arguments[i];
+    its.memory = gpus[i].buffer->memory();
+    its.words = gpus[i].buffer->bytes() / 8;
+    its.pointers[0] = &its.memory;
+    its.pointers[1] = &its.words;
+    its.pointers[2] = &iteration;
+    use(gpus[i].context);
+    launches.push_back(
+        {(*gpus[i].kernels)["pattern_step"], 8, 1, 1, 256, 1, 1, 0, gpus[i].stream, its.pointers});
+  }
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // but programs have it
+  check(cuLaunchCooperativeKernelMultiDevice(launches.data(), static_cast<unsigned>(launches.size()), 0),
+        "cuLaunchCooperativeKernelMultiDevice");
+#pragma GCC diagnostic pop
+}
+
 void run(const Options& options) {
   constexpr std::size_t kSent = std::size_t{1} << 20;
   std::size_t bytes = parse_size(options.bytes, 0);
@@ -116,6 +145,7 @@ void run(const Options& options) {
       check(cuMemAllocAsync(&gpu.inbox, kSent, nullptr), "cuMemAllocAsync");
     else
       check(cuMemAlloc(&gpu.inbox, kSent), "cuMemAlloc");
+    if (options.cooperative) check(cuStreamCreate(&gpu.stream, CU_STREAM_DEFAULT), "cuStreamCreate");
     if (options.pools && i % 2 == 0) open_pool(i, options.devices);
   }
   if (options.peers)
@@ -127,9 +157,10 @@ void run(const Options& options) {
       }
   auto spin = static_cast<std::uint64_t>(options.kernel_ms * 1e6);
   for (std::uint64_t iteration = 0; iteration < options.iterations; ++iteration) {
+    if (options.cooperative) step_together(gpus, iteration);
     for (const Gpu& gpu : gpus) {
       use(gpu.context);
-      gpu.buffer->step(iteration, nullptr);
+      if (!options.cooperative) gpu.buffer->step(iteration, nullptr);
       if (spin > 0) launch((*gpu.kernels)["spin"], 1, nullptr, {&spin});
     }
     for (const Gpu& gpu : gpus) {
@@ -168,6 +199,7 @@ int main(int argc, char** argv) {
   app.add_flag("--peers", options.peers, "enable peer access, and use it");
   app.add_flag("--pools", options.pools, "let the GPUs at each other's pools, and use them");
   app.add_flag("--elsewhere", options.elsewhere, "copy each GPU's memory with another GPU's context, too");
+  app.add_flag("--cooperative", options.cooperative, "launch each kernel on all GPUs at once");
   app.add_flag("--progress", options.progress, "print a line an iteration");
   app.parse(argc, argv);
   return status_of([&] { run(options); });

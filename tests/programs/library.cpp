@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Takes libcuda.so.1 as a plug-in does: opens it in a thread, uses it through dlsym, closes it, opens it
-// again. This program is not linked with it.
+// again. With --resolver it looks up nothing but cuGetProcAddress, and all else by that, as the CUDA runtime
+// does. This program is not linked with it.
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -16,6 +17,7 @@ namespace {
 
 constexpr std::size_t kBytes = std::size_t{24} << 20;
 int failures = 0;
+bool by_resolver = false;
 
 struct Library {
   void* handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -29,11 +31,21 @@ struct Library {
   // Calls a function that returns a CUresult.
   template <class... Arguments>
   void operator()(const char* name, Arguments... arguments) const {
-    void* found = handle == nullptr ? nullptr : dlsym(handle, name);
+    void* found = handle == nullptr ? nullptr : by_resolver ? resolve(name) : dlsym(handle, name);
     int result = found == nullptr ? -1 : reinterpret_cast<int (*)(Arguments...)>(found)(arguments...);
     if (result == 0) return;
     std::fprintf(stderr, "library: %s: error %d %s\n", name, result, found == nullptr ? "(not found)" : "");
     ++failures;
+  }
+
+ private:
+  // "cuMemAlloc_v2": its versions go by numbers here.
+  void* resolve(std::string name) const {
+    using Resolve = int(const char*, void**, int, unsigned long long, int*);
+    auto* resolve = reinterpret_cast<Resolve*>(dlsym(handle, "cuGetProcAddress_v2"));
+    if (std::size_t version = name.find("_v"); version != name.npos) name.resize(version);
+    void* found = nullptr;
+    return resolve != nullptr && resolve(name.c_str(), &found, 12000, 0, nullptr) == 0 ? found : nullptr;
   }
 };
 
@@ -64,6 +76,7 @@ int main(int argc, char** argv) {
   sharedgpu::programs::CommandLine app("Opens, uses and closes libcuda.so.1 again and again.");
   unsigned rounds = 20;
   app.add_option("--rounds", rounds, "how often");
+  app.add_flag("--resolver", by_resolver, "look functions up by cuGetProcAddress alone");
   app.parse(argc, argv);
   if (Library cuda; cuda.handle == nullptr) {
     std::fprintf(stderr, "library: %s\n", dlerror());

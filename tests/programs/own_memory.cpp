@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that the program makes and maps itself, as PyTorch's expandable segments do: handles appear and
 // vanish in one long range of addresses, a handle is seen at two addresses, references outlive mappings and
-// the other way round. Every word is verified.
+// the other way round. With --host every second handle is memory of the host. Every word is verified.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -17,19 +17,26 @@ namespace {
 using Handle = CUmemGenericAllocationHandle;
 using Clock = std::chrono::steady_clock;
 
-CUmemAllocationProp kind_of(bool exportable) {
+constexpr auto kDevice = CU_MEM_LOCATION_TYPE_DEVICE;
+constexpr auto kHost = static_cast<CUmemLocationType>(2);  // CU_MEM_LOCATION_TYPE_HOST, of CUDA 12.2
+constexpr auto kHostNumaCurrent = static_cast<CUmemLocationType>(4);  // for prefetches only
+constexpr auto kHostNuma = static_cast<CUmemLocationType>(3);         // CU_MEM_LOCATION_TYPE_HOST_NUMA
+
+CUmemAllocationProp kind_of(CUmemLocationType where, bool exportable) {
   CUmemAllocationProp kind = {};
   kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  kind.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  kind.location.type = where;
   if (exportable) kind.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   return kind;
 }
 
-void allow(CUdeviceptr address, std::size_t size, CUmemAccess_flags flags) {
-  CUmemAccessDesc access = {};
-  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  access.flags = flags;
-  check(cuMemSetAccess(address, size, &access, 1), "cuMemSetAccess");
+// To the device, and to the host where the memory is its own.
+void allow(CUdeviceptr address, std::size_t size, CUmemLocationType where, CUmemAccess_flags flags) {
+  CUmemAccessDesc access[2] = {};
+  access[0].location.type = kDevice;
+  access[1].location.type = where;
+  access[0].flags = access[1].flags = flags;
+  check(cuMemSetAccess(address, size, access, where == kDevice ? 1 : 2), "cuMemSetAccess");
 }
 
 void expect(bool right, const char* what) {
@@ -39,6 +46,7 @@ void expect(bool right, const char* what) {
 // A handle of its own in the segment.
 struct Slot {
   CUdeviceptr address = 0;
+  CUmemLocationType where = kDevice;
   Handle handle = 0;
   std::vector<Buffer> buffer;  // one, or none: nothing is mapped
   std::uint64_t since = 0;     // the iteration that filled it
@@ -46,19 +54,22 @@ struct Slot {
 
 class Segment {
  public:
-  Segment(const Kernels& kernels, std::size_t slots, std::size_t size, bool exportable)
+  Segment(const Kernels& kernels, std::size_t slots, std::size_t size, bool exportable, bool host)
       : kernels_(kernels), size_(size), exportable_(exportable), slots_(slots) {
     check(cuMemAddressReserve(&base_, slots * size, 0, 0, 0), "cuMemAddressReserve");
-    for (std::size_t i = 0; i < slots; ++i) slots_[i].address = base_ + i * size;
+    for (std::size_t i = 0; i < slots; ++i) {
+      slots_[i].address = base_ + i * size;
+      if (host && i % 2 != 0) slots_[i].where = i % 4 == 1 ? kHost : kHostNuma;
+    }
   }
 
   void fill(std::size_t i, std::uint64_t iteration) {
     Slot& slot = slots_[i];
-    const CUmemAllocationProp kind = kind_of(exportable_);
+    const CUmemAllocationProp kind = kind_of(slot.where, exportable_ && slot.where == kDevice);
     check(cuMemCreate(&slot.handle, size_, &kind, 0), "cuMemCreate");
     check(cuMemMap(slot.address, size_, 0, slot.handle, 0), "cuMemMap");
-    allow(slot.address, size_, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    if (i % 2 == 0) check(cuMemRelease(slot.handle), "cuMemRelease");  // the mapping holds it
+    allow(slot.address, size_, slot.where, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    if (i / 2 % 2 == 0) check(cuMemRelease(slot.handle), "cuMemRelease");  // the mapping holds it
     slot.buffer.emplace_back(kernels_, slot.address, size_, i + 1);
     slot.buffer.back().fill(nullptr);
     slot.since = iteration;
@@ -70,7 +81,7 @@ class Segment {
     verify(i, iteration);
     check(cuCtxSynchronize(), "cuCtxSynchronize");
     check(cuMemUnmap(slot.address, size_), "cuMemUnmap");
-    if (i % 2 != 0) check(cuMemRelease(slot.handle), "cuMemRelease");
+    if (i / 2 % 2 != 0) check(cuMemRelease(slot.handle), "cuMemRelease");
     slot.buffer.clear();
   }
 
@@ -78,6 +89,11 @@ class Segment {
     Slot& slot = slots_[i];
     check(cuCtxSynchronize(), "cuCtxSynchronize");
     if (!slot.buffer.front().verify(iteration - slot.since, nullptr)) fail("a slot has changed");
+    if (slot.where == kDevice) return;
+    std::vector<std::byte> seen(size_);
+    check(cuMemcpyDtoH(seen.data(), slot.address, size_), "cuMemcpyDtoH");
+    expect(std::memcmp(reinterpret_cast<void*>(slot.address), seen.data(), size_) == 0,
+           "the host sees something else in its memory than the device");
   }
 
   // The same memory at a second address, by a reference that is got from the first.
@@ -88,7 +104,9 @@ class Segment {
           "cuMemRetainAllocationHandle");
     CUmemAllocationProp kind = {};
     check(cuMemGetAllocationPropertiesFromHandle(&kind, again), "cuMemGetAllocationPropertiesFromHandle");
-    expect(kind.type == CU_MEM_ALLOCATION_TYPE_PINNED && kind.location.id == 0, "wrong properties");
+    expect(kind.type == CU_MEM_ALLOCATION_TYPE_PINNED &&
+               (kind.location.type == kDevice) == (slot.where == kDevice) && kind.location.id == 0,
+           "wrong properties");
     CUdeviceptr second = 0;
     check(cuMemAddressReserve(&second, size_, 0, 0, 0), "cuMemAddressReserve");
     check(cuMemMap(second, size_, 0, again, 0), "cuMemMap");
@@ -96,10 +114,10 @@ class Segment {
     expect(cuMemMap(second, size_ / 2, 0, again, 0) == CUDA_ERROR_NOT_SUPPORTED, "mapped a part");
     expect(cuMemMap(second, size_ / 2, size_ / 2, again, 0) == CUDA_ERROR_NOT_SUPPORTED,
            "mapped with an offset");
-    allow(second, size_, CU_MEM_ACCESS_FLAGS_PROT_READ);
+    allow(second, size_, slot.where, CU_MEM_ACCESS_FLAGS_PROT_READ);
     unsigned long long flags = 0;
     CUmemLocation here = {};
-    here.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    here.type = kDevice;
     check(cuMemGetAccess(&flags, &here, second), "cuMemGetAccess");
     expect(flags == CU_MEM_ACCESS_FLAGS_PROT_READ, "wrong access");
     const Buffer other(kernels_, second, size_, i + 1);
@@ -127,18 +145,21 @@ class Segment {
   std::vector<Slot> slots_;
 };
 
-void run(std::size_t bytes, double seconds, bool exportable) {
+void run(std::size_t bytes, double seconds, bool exportable, bool host) {
   start();
   Kernels kernels;
-  const CUmemAllocationProp kind = kind_of(exportable);
+  const CUmemAllocationProp kind = kind_of(kDevice, exportable);
   std::size_t granularity = 0;
   check(cuMemGetAllocationGranularity(&granularity, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
         "cuMemGetAllocationGranularity");
   constexpr std::size_t kSlots = 8;
   const std::size_t size = bytes / kSlots / granularity * granularity;
-  Segment segment(kernels, kSlots, size, exportable);
+  Segment segment(kernels, kSlots, size, exportable, host);
   Handle handle = 0;
   expect(cuMemCreate(&handle, size + 1, &kind, 0) == CUDA_ERROR_INVALID_VALUE, "a crooked size was taken");
+  const CUmemAllocationProp nowhere = kind_of(kHostNumaCurrent, false);
+  expect(!host || cuMemCreate(&handle, size, &nowhere, 0) == CUDA_ERROR_INVALID_VALUE,
+         "memory was made on no certain node");
 
   const auto begin = Clock::now();
   auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
@@ -166,9 +187,11 @@ int main(int argc, char** argv) {
   std::string bytes = "192MiB";
   double seconds = 5;
   bool exportable = false;
-  app.add_option("--bytes", bytes, "device memory to hold");
+  bool host = false;
+  app.add_option("--bytes", bytes, "memory to hold");
   app.add_option("--seconds", seconds, "how long to work").positive();
   app.add_flag("--exportable", exportable, "make it so that it could be exported");
+  app.add_flag("--host", host, "make every second handle of host memory");
   app.parse(argc, argv);
-  return status_of([&] { run(parse_size(bytes, 0), seconds, exportable); });
+  return status_of([&] { run(parse_size(bytes, 0), seconds, exportable, host); });
 }

@@ -198,6 +198,12 @@ PhysicalPtr AddressSpace::physical_at(Address at) const {
   return mapping->second.physical;
 }
 
+bool AddressSpace::lies_on_host(Address at) const {
+  std::lock_guard lock(mutex_);
+  auto mapping = find_mapping(at);
+  return mapping != mappings_.end() && mapping->second.physical->device() == kHostNumber;
+}
+
 std::optional<Range> AddressSpace::reservation_at(Address at) const {
   std::lock_guard lock(mutex_);
   return find_reservation(at);

@@ -82,6 +82,7 @@ class AddressSpace {
   void set_peer_access(int device, int peer, bool allowed);
   void unmap(Address begin, Bytes size);  // whole mappings only; none is no error
   PhysicalPtr physical_at(Address at) const;
+  bool lies_on_host(Address at) const;  // mapped there is memory of the host
 
   // The reservation that `at` lies in, mapped or not.
   std::optional<Range> reservation_at(Address at) const;
@@ -111,7 +112,7 @@ class AddressSpace {
     Bytes size;
     PhysicalPtr physical;
     bool peers = false;
-    std::array<Access, kMostDevices> access{};
+    std::array<Access, kMostDevices + 1> access{};  // of each device, and of the host
   };
   using Mappings = std::map<Address, Mapping>;
 

@@ -15,6 +15,14 @@ inline Gpu& gpu_of(const CUmemLocation& location) {
   return driver().gpu(location.id);
 }
 
+// CU_MEM_LOCATION_TYPE_HOST and its kin, of CUDA 12.2. This host has one NUMA node.
+inline constexpr unsigned kLocationHost = 2;
+inline constexpr unsigned kLocationHostNuma = 3;
+inline bool on_host(const CUmemLocation& location) {
+  const auto type = static_cast<unsigned>(location.type);
+  return type == kLocationHost || (type == kLocationHostNuma && location.id == 0);
+}
+
 inline Access access_of(CUmemAccess_flags flags) {
   return flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? Access::read_write
          : flags == CU_MEM_ACCESS_FLAGS_PROT_READ    ? Access::read

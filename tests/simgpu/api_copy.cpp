@@ -127,23 +127,61 @@ CUresult peer_async(DefaultStream zero, CUdeviceptr target, CUcontext target_con
                    Wait::no);
 }
 
+// A corner of what is copied on one side, and the box that it lies in.
 struct Place {
   Address at = 0;
   Side side = Side::either;
+  std::size_t pitch = 0;  // bytes of a row
+  std::size_t plane = 0;  // bytes of a plane
+};
+struct Box {
+  std::size_t x = 0;  // bytes
+  std::size_t y = 0;
+  std::size_t z = 0;
 };
 
-Place place_of(CUmemorytype type, const void* host, CUdeviceptr device, std::size_t pitch, std::size_t x,
-               std::size_t y) {
-  std::size_t offset = y * pitch + x;
+Place place_of(CUmemorytype type, const void* host, CUdeviceptr device, CUarray array, std::size_t pitch,
+               std::size_t height, const Box& corner, const Box& size) {
+  Place place;
+  place.pitch = pitch == 0 ? size.x : pitch;
+  place.plane = place.pitch * (height == 0 ? size.y : height);
   switch (type) {
     case CU_MEMORYTYPE_HOST:
-      return {address_of(host) + offset, Side::host};
+      place.at = address_of(host);
+      place.side = Side::host;
+      break;
     case CU_MEMORYTYPE_DEVICE:
-      return {device + offset, Side::device};
+      place.at = device;
+      place.side = Side::device;
+      break;
     case CU_MEMORYTYPE_UNIFIED:
-      return {device + offset, Side::either};
-    default:
-      throw Error{CUDA_ERROR_NOT_SUPPORTED};  // arrays
+      place.at = device;
+      break;
+    default: {
+      auto found = driver().arrays.get(array);
+      require(!found->context->destroyed(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+      require(found->memory != 0 && corner.x + size.x <= found->pitch() &&
+                  corner.y + size.y <= found->height() && corner.z + size.z <= found->depth(),
+              CUDA_ERROR_INVALID_VALUE);
+      place = {found->memory, Side::device, found->pitch(), found->pitch() * found->height()};
+    }
+  }
+  require(place.pitch >= size.x && place.plane >= place.pitch * size.y, CUDA_ERROR_INVALID_VALUE);
+  place.at += corner.z * place.plane + corner.y * place.pitch + corner.x;
+  return place;
+}
+
+// Plane by plane.
+void copy_box(const StreamPtr& stream, Place target, Place source, const Box& size, Wait wait_mode) {
+  for (std::size_t z = 0; z < size.z; ++z) {
+    CopyPlan plan;
+    plan.target = target.at + z * target.plane;
+    plan.source = source.at + z * source.plane;
+    plan.width = size.x;
+    plan.height = size.y;
+    plan.target_pitch = target.pitch;
+    plan.source_pitch = source.pitch;
+    copy(stream, plan, target.side, source.side, wait_mode);
   }
 }
 
@@ -152,19 +190,51 @@ CUresult copy_rows(const char* name, DefaultStream zero, CUstream handle, const 
   return call(name, Needs::context, [&] {
     require(request != nullptr, CUDA_ERROR_INVALID_VALUE);
     const CUDA_MEMCPY2D& r = *request;
-    CopyPlan plan;
-    plan.width = r.WidthInBytes;
-    plan.height = r.Height;
-    plan.target_pitch = r.dstPitch == 0 ? r.WidthInBytes : r.dstPitch;
-    plan.source_pitch = r.srcPitch == 0 ? r.WidthInBytes : r.srcPitch;
-    require(plan.target_pitch >= plan.width && plan.source_pitch >= plan.width, CUDA_ERROR_INVALID_VALUE);
-    Place target =
-        place_of(r.dstMemoryType, r.dstHost, r.dstDevice, plan.target_pitch, r.dstXInBytes, r.dstY);
-    Place source =
-        place_of(r.srcMemoryType, r.srcHost, r.srcDevice, plan.source_pitch, r.srcXInBytes, r.srcY);
-    plan.target = target.at;
-    plan.source = source.at;
-    copy(find_stream(zero, handle), plan, target.side, source.side, wait_mode);
+    const Box size{r.WidthInBytes, r.Height, 1};
+    const Place target = place_of(r.dstMemoryType, r.dstHost, r.dstDevice, r.dstArray, r.dstPitch, 0,
+                                  {r.dstXInBytes, r.dstY, 0}, size);
+    const Place source = place_of(r.srcMemoryType, r.srcHost, r.srcDevice, r.srcArray, r.srcPitch, 0,
+                                  {r.srcXInBytes, r.srcY, 0}, size);
+    copy_box(find_stream(zero, handle), target, source, size, wait_mode);
+  });
+}
+
+CUresult copy_planes(const char* name, DefaultStream zero, CUstream handle, const CUDA_MEMCPY3D* request,
+                     Wait wait_mode) {
+  return call(name, Needs::context, [&] {
+    require(request != nullptr, CUDA_ERROR_INVALID_VALUE);
+    const CUDA_MEMCPY3D& r = *request;
+    const Box size{r.WidthInBytes, r.Height, r.Depth};
+    const Place target = place_of(r.dstMemoryType, r.dstHost, r.dstDevice, r.dstArray, r.dstPitch,
+                                  r.dstHeight, {r.dstXInBytes, r.dstY, r.dstZ}, size);
+    const Place source = place_of(r.srcMemoryType, r.srcHost, r.srcDevice, r.srcArray, r.srcPitch,
+                                  r.srcHeight, {r.srcXInBytes, r.srcY, r.srcZ}, size);
+    copy_box(find_stream(zero, handle), target, source, size, wait_mode);
+  });
+}
+
+CUresult planes(DefaultStream zero, const CUDA_MEMCPY3D* r) {
+  return copy_planes("cuMemcpy3D", zero, nullptr, r, Wait::yes);
+}
+CUresult planes_async(DefaultStream zero, const CUDA_MEMCPY3D* r, CUstream s) {
+  return copy_planes("cuMemcpy3DAsync", zero, s, r, Wait::no);
+}
+
+// One row of an array.
+CUresult into_array(DefaultStream zero, CUarray array, std::size_t offset, const void* host,
+                    std::size_t size) {
+  return call("cuMemcpyHtoA", Needs::context, [&] {
+    const Box box{size, 1, 1};
+    copy_box(find_stream(zero, nullptr),
+             place_of(CU_MEMORYTYPE_ARRAY, nullptr, 0, array, 0, 0, {offset, 0, 0}, box),
+             place_of(CU_MEMORYTYPE_HOST, host, 0, nullptr, 0, 0, {}, box), box, Wait::yes);
+  });
+}
+CUresult out_of_array(DefaultStream zero, void* host, CUarray array, std::size_t offset, std::size_t size) {
+  return call("cuMemcpyAtoH", Needs::context, [&] {
+    const Box box{size, 1, 1};
+    copy_box(find_stream(zero, nullptr), place_of(CU_MEMORYTYPE_HOST, host, 0, nullptr, 0, 0, {}, box),
+             place_of(CU_MEMORYTYPE_ARRAY, nullptr, 0, array, 0, 0, {offset, 0, 0}, box), box, Wait::yes);
   });
 }
 
@@ -257,6 +327,10 @@ SIMGPU_BOTH(cuMemcpyPeerAsync, _ptsz, peer_async, (Ptr t, CUcontext c, Ptr s, CU
 SIMGPU_BOTH(cuMemcpy2D_v2, _ptds, rows, (const CUDA_MEMCPY2D* r), r)
 SIMGPU_BOTH(cuMemcpy2DUnaligned_v2, _ptds, rows_unaligned, (const CUDA_MEMCPY2D* r), r)
 SIMGPU_BOTH(cuMemcpy2DAsync_v2, _ptsz, rows_async, (const CUDA_MEMCPY2D* r, Stream_ q), r, q)
+SIMGPU_BOTH(cuMemcpy3D_v2, _ptds, planes, (const CUDA_MEMCPY3D* r), r)
+SIMGPU_BOTH(cuMemcpy3DAsync_v2, _ptsz, planes_async, (const CUDA_MEMCPY3D* r, Stream_ q), r, q)
+SIMGPU_BOTH(cuMemcpyHtoA_v2, _ptds, into_array, (CUarray t, Size o, const void* s, Size n), t, o, s, n)
+SIMGPU_BOTH(cuMemcpyAtoH_v2, _ptds, out_of_array, (void* t, CUarray s, Size o, Size n), t, s, o, n)
 SIMGPU_BOTH(cuMemsetD8_v2, _ptds, set_line<1>, (Ptr t, U8 v, Size n), t, v, n)
 SIMGPU_BOTH(cuMemsetD16_v2, _ptds, set_line<2>, (Ptr t, U16 v, Size n), t, v, n)
 SIMGPU_BOTH(cuMemsetD32_v2, _ptds, set_line<4>, (Ptr t, U32 v, Size n), t, v, n)

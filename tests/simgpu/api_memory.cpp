@@ -49,7 +49,9 @@ void get_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointe
     case CU_POINTER_ATTRIBUTE_CONTEXT:
       return put(reinterpret_cast<std::uintptr_t>(some_context()));
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-      return put(static_cast<unsigned>(device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST));
+      return put(static_cast<unsigned>(device && !driver().space->lies_on_host(device->begin)
+                                           ? CU_MEMORYTYPE_DEVICE
+                                           : CU_MEMORYTYPE_HOST));
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       return put(pointer);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
@@ -60,7 +62,9 @@ void get_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointe
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
       return put(static_cast<unsigned>(driver().managed_at(pointer) != nullptr));
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      return put(device ? driver().space->physical_at(device->begin)->device() : 0);
+      return put(device && !driver().space->lies_on_host(device->begin)
+                     ? driver().space->physical_at(device->begin)->device()
+                     : 0);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
       return put(device ? device->begin : host->first.begin);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:

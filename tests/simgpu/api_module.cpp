@@ -2,7 +2,9 @@
 // Modules, functions and launches.
 #include <cstdio>
 #include <fstream>
+#include <set>
 #include <sstream>
+#include <vector>
 
 #include "tests/simgpu/api.h"
 #include "tests/simgpu/launch.h"
@@ -79,6 +81,38 @@ CUresult launch_extended(DefaultStream zero, const CUlaunchConfig* config, CUfun
                          void** extra) {
   if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return launch("cuLaunchKernelEx", zero, *config, f, parameters, extra);
+}
+
+// All streams have come to this point before any goes on.
+void join(const std::vector<StreamPtr>& streams) {
+  std::vector<Event> events(streams.size());
+  for (std::size_t i = 0; i < streams.size(); ++i) record(events[i], streams[i]);
+  for (const StreamPtr& stream : streams)
+    for (Event& event : events) wait_event(stream, event);
+}
+
+CUresult launch_on_several(const CUDA_LAUNCH_PARAMS* launches, unsigned count, unsigned flags) {
+  return call("cuLaunchCooperativeKernelMultiDevice", Needs::context, [&] {
+    require(launches != nullptr && count > 0, CUDA_ERROR_INVALID_VALUE);
+    std::vector<StreamPtr> streams;
+    std::vector<Work> kernels;
+    std::set<int> devices;
+    for (unsigned i = 0; i < count; ++i) {
+      const CUDA_LAUNCH_PARAMS& l = launches[i];
+      auto function = find_function(l.function);
+      require(function->kernel == find_function(launches[0].function)->kernel, CUDA_ERROR_INVALID_VALUE);
+      require(l.hStream != nullptr && l.hStream != CU_STREAM_LEGACY && l.hStream != CU_STREAM_PER_THREAD,
+              CUDA_ERROR_INVALID_VALUE);
+      check_grid({l.gridDimX, l.gridDimY, l.gridDimZ}, {l.blockDimX, l.blockDimY, l.blockDimZ});
+      streams.push_back(driver().streams.get(l.hStream));
+      require(function->module->context == streams.back()->context, CUDA_ERROR_INVALID_VALUE);
+      require(devices.insert(streams.back()->context->device()).second, CUDA_ERROR_INVALID_DEVICE);
+      kernels.push_back(kernel_work(*function->kernel, collect(*function->kernel, l.kernelParams, nullptr)));
+    }
+    if ((flags & CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_PRE_LAUNCH_SYNC) == 0) join(streams);
+    for (unsigned i = 0; i < count; ++i) submit(streams[i], std::move(kernels[i]));
+    if ((flags & CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_POST_LAUNCH_SYNC) == 0) join(streams);
+  });
 }
 
 }  // namespace
@@ -190,6 +224,11 @@ CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunc
     find_function(handle);
     *blocks = threads > 1024 ? 0 : 2048 / threads;
   });
+}
+
+CUresult CUDAAPI cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launches, unsigned int count,
+                                                      unsigned int flags) {
+  return launch_on_several(launches, count, flags);
 }
 
 SIMGPU_BOTH(cuLaunchKernel, _ptsz, launch_plain,

@@ -19,12 +19,29 @@ Driver::Handle& find_handle(Driver& d, CUmemGenericAllocationHandle handle) {
 CUmemGenericAllocationHandle add_handle(Driver& d, const PhysicalPtr& physical) {
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  properties.location.id = physical->device();
+  const bool host = physical->device() == kHostNumber;
+  properties.location.type =
+      host ? static_cast<CUmemLocationType>(kLocationHost) : CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = host ? 0 : physical->device();
   if (physical->exportable) properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   const CUmemGenericAllocationHandle handle = d.next_handle++;
   d.handles[handle] = {physical, 1, properties};
   return handle;
+}
+
+// Where memory of this kind is made. CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT is for prefetches only.
+PhysicalStore& store_of(const CUmemAllocationProp& properties) {
+  Driver& d = driver();
+  if (properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE) return *d.gpu(properties.location.id).store;
+  require(on_host(properties.location), CUDA_ERROR_INVALID_VALUE);
+  return *d.host_store;
+}
+
+// Whose access to [address, ...) is meant. The host has some to its own memory alone.
+int accessor_of(const CUmemLocation& location, CUdeviceptr address) {
+  if (!on_host(location)) return gpu_of(location).number;
+  require(driver().space->lies_on_host(address), CUDA_ERROR_INVALID_VALUE);
+  return kHostNumber;
 }
 
 }  // namespace
@@ -36,7 +53,7 @@ CUresult CUDAAPI cuMemGetAllocationGranularity(std::size_t* granularity,
                                                CUmemAllocationGranularity_flags) {
   return call("cuMemGetAllocationGranularity", Needs::init, [&] {
     require(granularity != nullptr && properties != nullptr, CUDA_ERROR_INVALID_VALUE);
-    gpu_of(properties->location);
+    store_of(*properties);
     *granularity = kGranule.count;
   });
 }
@@ -58,13 +75,14 @@ CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t s
   return call("cuMemCreate", Needs::device, [&] {
     require(handle != nullptr && properties != nullptr && flags == 0, CUDA_ERROR_INVALID_VALUE);
     require(properties->type == CU_MEM_ALLOCATION_TYPE_PINNED, CUDA_ERROR_INVALID_VALUE);
-    Gpu& gpu = gpu_of(properties->location);
+    PhysicalStore& store = store_of(*properties);
     const bool exportable = properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     require(exportable || properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE,
             CUDA_ERROR_NOT_SUPPORTED);
+    require(!exportable || !on_host(properties->location), CUDA_ERROR_INVALID_VALUE);
     count_allocation();
     Driver& d = driver();
-    PhysicalPtr physical = gpu.store->create({size});
+    PhysicalPtr physical = store.create({size});
     physical->exportable = exportable;
     std::lock_guard lock(d.mutex);
     *handle = d.next_handle++;
@@ -167,8 +185,8 @@ CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, std::size_t size, const CUm
   return call("cuMemSetAccess", Needs::device, [&] {
     require(descriptions != nullptr && count > 0, CUDA_ERROR_INVALID_VALUE);
     for (std::size_t i = 0; i < count; ++i) {
-      int device = gpu_of(descriptions[i].location).number;
-      driver().space->set_access(address, {size}, access_of(descriptions[i].flags), device);
+      const int accessor = accessor_of(descriptions[i].location, address);
+      driver().space->set_access(address, {size}, access_of(descriptions[i].flags), accessor);
     }
   });
 }
@@ -177,7 +195,7 @@ CUresult CUDAAPI cuMemGetAccess(unsigned long long* flags, const CUmemLocation* 
                                 CUdeviceptr address) {
   return call("cuMemGetAccess", Needs::init, [&] {
     require(flags != nullptr && location != nullptr, CUDA_ERROR_INVALID_VALUE);
-    Access access = driver().space->access_at(address, gpu_of(*location).number);
+    Access access = driver().space->access_at(address, accessor_of(*location, address));
     *flags = access == Access::read_write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
              : access == Access::read     ? CU_MEM_ACCESS_FLAGS_PROT_READ
                                           : CU_MEM_ACCESS_FLAGS_PROT_NONE;

@@ -120,6 +120,8 @@ void initialize() {
     d->gpus.push_back(std::move(gpu));
   }
   require(!d->gpus.empty(), CUDA_ERROR_NO_DEVICE);
+  d->host_store =
+      std::make_shared<PhysicalStore>(*d->gpus.front()->shared, kHostNumber, PhysicalStore::Charge::none);
   pthread_atfork(nullptr, nullptr, [] { forked = true; });
   space.release();
   graph_memory.release();

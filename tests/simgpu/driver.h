@@ -10,10 +10,12 @@
 #include <set>
 
 #include "tests/simgpu/address_space.h"
+#include "tests/simgpu/array.h"
 #include "tests/simgpu/context.h"
 #include "tests/simgpu/graph_memory.h"
 #include "tests/simgpu/handles.h"
 #include "tests/simgpu/managed.h"
+#include "tests/simgpu/semaphore.h"
 
 namespace sharedgpu::simgpu {
 
@@ -45,6 +47,7 @@ struct Driver {
   std::vector<std::unique_ptr<Gpu>> gpus;  // those that CUDA_VISIBLE_DEVICES lets be seen
   AddressSpace* space = nullptr;
   GraphMemory* graph_memory = nullptr;
+  std::shared_ptr<PhysicalStore> host_store;  // of cuMemCreate
 
   Handles<Context> contexts;
   Handles<Stream> streams;
@@ -54,6 +57,9 @@ struct Driver {
   Handles<Graph> graphs;
   Handles<GraphExec> graph_execs;
   Handles<Pool> pools;
+  Handles<Array> arrays;
+  Handles<MipmappedArray> mipmaps;
+  Handles<Semaphore> semaphores;
 
   std::mutex mutex;  // for what follows
   struct Handle {

@@ -23,6 +23,8 @@
 namespace sharedgpu::simgpu {
 
 inline constexpr Bytes kGranule = mebibytes(2);
+// In the place of a device's number: physical memory of the host, which cuMemCreate makes too.
+inline constexpr int kHostNumber = static_cast<int>(kMostDevices);
 
 class PhysicalStore;
 

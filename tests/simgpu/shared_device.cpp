@@ -20,49 +20,23 @@
 namespace sharedgpu::simgpu {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x53494d36;  // counts up with the layout
+constexpr std::uint32_t kMagic = 0x53494d37;  // counts up with the layout
 constexpr std::size_t kProcesses = 512;
 constexpr std::size_t kPieces = 1024;
 constexpr std::size_t kHolders = 16;  // of a piece
 // How often a waiter looks whether the engine's owner still lives.
 constexpr Nanoseconds kPatience{5'000'000};
 
-// A process by pid and start time: pids are used again.
-struct Process {
-  std::int64_t pid = 0;
-  std::uint64_t started = 0;
-  bool operator==(const Process&) const = default;
-};
+// Where the locks lie by which living processes are known, one byte each: beyond the end of the file.
+constexpr off_t kLocks = off_t{1} << 40;
 
-// What /proc/PID/stat says, or started = 0 where the process has exited. Throws where that cannot be told,
-// for want of a descriptor: nobody may be taken for dead then. A zombie has given back its device memory
-// already; one with more threads is only a main thread that left early.
-Process look_up(std::int64_t pid) {
-  char path[64];
-  std::snprintf(path, sizeof path, "/proc/%lld/stat", static_cast<long long>(pid));
-  UniqueFd file(open(path, O_RDONLY | O_CLOEXEC));
-  require(static_cast<bool>(file) || errno == ENOENT || errno == ESRCH, CUDA_ERROR_OPERATING_SYSTEM);
-  if (!file) return {pid, 0};
-  char text[1024];
-  ssize_t size = read(file.get(), text, sizeof text - 1);
-  if (size <= 0) return {pid, 0};
-  text[size] = '\0';
-  const char* rest = std::strrchr(text, ')');  // the name before it may hold anything
-  if (rest == nullptr) return {pid, 0};
-  char state = 'X';
-  long threads = 0;
-  unsigned long long started = 0;
-  std::sscanf(rest + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d %llu",
-              &state, &threads, &started);
-  bool dead = state == 'X' || (state == 'Z' && threads <= 1);
-  return {pid, dead ? 0 : started};
-}
-
-// Looked up when the device is opened, before there are threads.
-const Process& self() {
-  static Process process;
-  if (process.pid != getpid()) process = look_up(getpid());
-  return process;
+struct flock lock_of(short type, std::uint64_t number) {
+  struct flock lock = {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = kLocks + static_cast<off_t>(number);
+  lock.l_len = 1;
+  return lock;
 }
 
 }  // namespace
@@ -77,6 +51,25 @@ void sleep_until(TimePoint end) {
   }
 }
 
+// Who uses the state now, by an open file on it.
+class SharedDevice::Census {
+ public:
+  // Throws where nothing can be opened: nobody may be taken for dead then.
+  explicit Census(const SharedDevice& device) : file_(::open(device.path_.c_str(), O_RDWR | O_CLOEXEC)) {
+    require(static_cast<bool>(file_) || (errno != EMFILE && errno != ENFILE), CUDA_ERROR_OPERATING_SYSTEM);
+    struct stat info = {};
+    // In another root folder, or after somebody removed it, the path leads elsewhere.
+    if (file_ && (fstat(file_.get(), &info) != 0 || info.st_ino != device.inode_)) file_.reset();
+  }
+  bool is_dead(const Process& process) const {
+    struct flock lock = lock_of(F_WRLCK, process.number);
+    return file_ && fcntl(file_.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+  }
+
+ private:
+  UniqueFd file_;
+};
+
 struct SharedDevice::Shared {
   struct Holder {
     Process process;
@@ -89,7 +82,7 @@ struct SharedDevice::Shared {
 
 struct SharedDevice::State {
   struct Record {
-    Process process = {};  // pid 0: free
+    Process process = {};  // number 0: free
     Bytes memory = {};
     Bytes contexts = {};
     Bytes managed = {};
@@ -102,6 +95,7 @@ struct SharedDevice::State {
 
   std::uint32_t magic;
   pthread_mutex_t mutex;
+  std::uint64_t processes;  // that there have been
   Bytes total;
   Bytes peak;
   std::uint64_t kernels;
@@ -174,33 +168,47 @@ SharedDevice* SharedDevice::open(const std::string& path, const Bytes* memory, s
     problem = path + ": is not the state of a simulated GPU";
     return nullptr;
   }
-  auto* device = new SharedDevice(state);
+  auto* device = new SharedDevice(state, path, info.st_ino);
   if (memory != nullptr) {
     Lock lock(state);
     device->reap();
     bool idle = std::none_of(std::begin(state->records), std::end(state->records),
-                             [](const auto& record) { return record.process.pid != 0; });
+                             [](const auto& record) { return record.process.number != 0; });
     if (idle)
       state->total = *memory;
     else if (state->total != *memory)
       std::fprintf(stderr, "simgpu: %s: in use with %llu bytes of memory; SIMGPU_MEMORY is ignored\n",
                    path.c_str(), static_cast<unsigned long long>(state->total.count));
-    // A process that executed another program has the record of the program before it.
-    state->records[device->own_record()] = {.process = self()};
+    if (!device->register_self()) return fail("cannot lock");
+    device->own_record();
   }
   // The mapping keeps the open file alive, and with it the lock, past our descriptor.
   flock(file.get(), LOCK_UN);
   return device;
 }
 
+// The lock lives as long as its open file, and that as long as it is mapped: until this process has ended or
+// executed another program, whatever it does to its descriptors.
+bool SharedDevice::register_self() {
+  const Process own{getpid(), ++state_->processes};
+  UniqueFd file(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
+  struct flock lock = lock_of(F_WRLCK, own.number);
+  if (!file || fcntl(file.get(), F_OFD_SETLK, &lock) != 0) return false;
+  void* mapped = mmap(nullptr, 1, PROT_NONE, MAP_SHARED, file.get(), 0);
+  if (mapped == MAP_FAILED) return false;
+  madvise(mapped, 1, MADV_DONTFORK);
+  self_ = own;
+  return true;
+}
+
 void SharedDevice::reap() {
-  if (look_up(getpid()) != self()) return;  // a root folder without /proc: nobody may be taken for dead
+  const Census census(*this);
   for (auto& record : state_->records)
-    if (record.process.pid != 0 && look_up(record.process.pid) != record.process) record = {};
+    if (record.process.number != 0 && census.is_dead(record.process)) record = {};
   for (Shared& shared : state_->shared) {
     if (shared.size.count == 0) continue;
     for (auto& holder : shared.holders)
-      if (holder.times != 0 && look_up(holder.process.pid) != holder.process) holder = {};
+      if (holder.times != 0 && census.is_dead(holder.process)) holder = {};
     if (std::none_of(std::begin(shared.holders), std::end(shared.holders),
                      [](const auto& holder) { return holder.times != 0; }))
       shared = {};
@@ -229,14 +237,14 @@ SharedDevice::Shared* SharedDevice::find(const SharedPiece& piece, Bytes size) {
 void SharedDevice::add_holder(Shared& shared) {
   Shared::Holder* place = nullptr;
   for (auto& holder : shared.holders) {
-    if (holder.times != 0 && holder.process == self()) {
+    if (holder.times != 0 && holder.process == self_) {
       ++holder.times;
       return;
     }
     if (holder.times == 0 && place == nullptr) place = &holder;
   }
   require(place != nullptr, CUDA_ERROR_OUT_OF_MEMORY);
-  *place = {self(), 1};
+  *place = {self_, 1};
 }
 
 bool SharedDevice::share(const SharedPiece& piece, Bytes size) {
@@ -272,7 +280,7 @@ bool SharedDevice::let_go(const SharedPiece& piece) {
   Shared* shared = find(piece, Bytes{});
   if (shared == nullptr) return true;
   for (auto& holder : shared->holders)
-    if (holder.times != 0 && holder.process == self() && --holder.times == 0) holder = {};
+    if (holder.times != 0 && holder.process == self_ && --holder.times == 0) holder = {};
   reap();
   return shared->size.count == 0;
 }
@@ -280,11 +288,11 @@ bool SharedDevice::let_go(const SharedPiece& piece) {
 std::size_t SharedDevice::own_record() {
   std::size_t vacant = kProcesses;
   for (std::size_t i = 0; i < kProcesses; ++i) {
-    if (state_->records[i].process == self()) return i;
-    if (vacant == kProcesses && state_->records[i].process.pid == 0) vacant = i;
+    if (state_->records[i].process == self_) return i;
+    if (vacant == kProcesses && state_->records[i].process.number == 0) vacant = i;
   }
   require(vacant < kProcesses, CUDA_ERROR_OUT_OF_MEMORY);
-  state_->records[vacant] = {.process = self()};
+  state_->records[vacant] = {.process = self_};
   return vacant;
 }
 
@@ -370,9 +378,9 @@ TimePoint SharedDevice::occupy(Engine engine, Nanoseconds duration) {
       Lock lock(state_);
       TimePoint start = now();
       bool busy = slot.end > start;
-      if (busy && slot.owner != self() && look_up(slot.owner.pid) != slot.owner) busy = false;
+      if (busy && slot.owner != self_ && Census(*this).is_dead(slot.owner)) busy = false;
       if (!busy) {
-        slot = {self(), start + duration};
+        slot = {self_, start + duration};
         return start;
       }
       wake = std::min(slot.end, start + kPatience);
@@ -398,7 +406,7 @@ DeviceView SharedDevice::view() {
   DeviceView view{state_->total, used(), state_->peak, state_->kernels, state_->copied_in, state_->copied_out,
                   state_->paged, {}};
   for (const auto& record : state_->records)
-    if (record.process.pid != 0)
+    if (record.process.number != 0)
       view.processes.push_back(
           {static_cast<pid_t>(record.process.pid), record.memory + record.managed, record.contexts});
   return view;

@@ -2,8 +2,9 @@
 // The device that all processes with one SIMGPU_STATE share: its memory limit and its engines.
 //
 // The state is a mapped file. Each process owns one record of it; "used" is the sum over the records of
-// living processes, so that the memory of a process killed at any point is free at the next look. All members
-// may be called from any thread.
+// living processes, so that the memory of a process killed at any point is free at the next look. Who lives
+// is known by locks, since pids mean nothing in another PID namespace. All members may be called from any
+// thread.
 #pragma once
 
 #include <cuda.h>
@@ -28,8 +29,8 @@ enum class Engine { compute, host_to_device, device_to_host };
 inline constexpr int kEngines = 3;
 
 struct ProcessUse {
-  pid_t pid = 0;
-  Bytes memory;  // managed memory on the device included
+  pid_t pid = 0;  // as the process itself knows it
+  Bytes memory;   // managed memory on the device included
   Bytes contexts;
 };
 
@@ -94,8 +95,16 @@ class SharedDevice {
   struct State;
   struct Shared;
   class Lock;
-  explicit SharedDevice(State* state) : state_(state) {}
-  void reap();  // with the lock
+  class Census;
+  struct Process {
+    std::int64_t pid = 0;
+    std::uint64_t number = 0;  // among all that have used this state
+    bool operator==(const Process&) const = default;
+  };
+  SharedDevice(State* state, std::string path, std::uint64_t inode)
+      : state_(state), path_(std::move(path)), inode_(inode) {}
+  bool register_self();  // with the lock
+  void reap();           // with the lock
   Bytes used() const;
   bool make_room(Bytes size);  // with the lock
   std::size_t own_record();    // with the lock
@@ -103,6 +112,9 @@ class SharedDevice {
   void add_holder(Shared& shared);
 
   State* state_;
+  const std::string path_;
+  const std::uint64_t inode_;
+  Process self_;  // none: only looks
 };
 
 }  // namespace sharedgpu::simgpu

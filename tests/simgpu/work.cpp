@@ -93,8 +93,10 @@ CUresult run_copy(const Context& context, const CopyPlan& plan) {
   if (plan.size().count == 0) return CUDA_SUCCESS;
   Driver& d = driver();
   SharedDevice& device = *d.gpu(context.device()).shared;
-  bool to_device = d.space->reservation_at(plan.target).has_value();
-  bool from_device = d.space->reservation_at(plan.source).has_value();
+  const bool to_mapped = d.space->reservation_at(plan.target).has_value();
+  const bool from_mapped = d.space->reservation_at(plan.source).has_value();
+  const bool to_device = to_mapped && !d.space->lies_on_host(plan.target);
+  const bool from_device = from_mapped && !d.space->lies_on_host(plan.source);
   TimePoint start = now();
   Nanoseconds duration{};
   if (to_device && from_device) {
@@ -107,8 +109,8 @@ CUresult run_copy(const Context& context, const CopyPlan& plan) {
     device.count_copy(engine, plan.size());
   }
   std::vector<Range> ranges;
-  if (to_device) ranges.push_back(plan.target_range());
-  if (from_device) ranges.push_back(plan.source_range());
+  if (to_mapped) ranges.push_back(plan.target_range());
+  if (from_mapped) ranges.push_back(plan.source_range());
   UseGuard use(ranges);
   if (!use.get()) return CUDA_ERROR_ILLEGAL_ADDRESS;
   bool whole = in_pieces(
@@ -223,6 +225,27 @@ Work write_work(Address word, std::uint32_t value) {
 Work wait_work(Address word, std::uint32_t value, unsigned how) {
   return {CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
           [=](Context& context) { return run_wait(context, word, value, how); }};
+}
+
+Work signal_work(std::vector<SemaphoreValue> values) {
+  return {CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL, [values = std::move(values)](Context&) {
+            for (const SemaphoreValue& each : values) each.semaphore->signal(each.value);
+            return CUDA_SUCCESS;
+          }};
+}
+
+// Like run_wait, it does not occupy the device.
+Work semaphore_wait_work(std::vector<SemaphoreValue> values) {
+  return {CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT, [values = std::move(values)](Context&) {
+            for (const SemaphoreValue& each : values) {
+              while (!each.semaphore->has_reached(each.value)) {
+                if (driver().lost) return lost_error();
+                if (sticky_error() != CUDA_SUCCESS) return sticky_error();
+                sleep_until(now() + kWaitStep);
+              }
+            }
+            return CUDA_SUCCESS;
+          }};
 }
 
 Work host_work(CUhostFn function, void* data) {

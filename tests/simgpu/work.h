@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "tests/simgpu/kernels.h"
+#include "tests/simgpu/semaphore.h"
 #include "tests/simgpu/stream.h"
 
 namespace sharedgpu::simgpu {
@@ -53,6 +54,14 @@ Work prefetch_work(const Range& range, bool to_device);
 // CUstreamWaitValue_flags.
 Work write_work(Address word, std::uint32_t value);
 Work wait_work(Address word, std::uint32_t value, unsigned how);
+
+struct SemaphoreValue {
+  std::shared_ptr<Semaphore> semaphore;
+  std::uint64_t value;
+};
+Work signal_work(std::vector<SemaphoreValue> values);
+Work semaphore_wait_work(std::vector<SemaphoreValue> values);
+
 Work host_work(CUhostFn function, void* data);
 
 }  // namespace sharedgpu::simgpu

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/shell/peers.h"
 
+#include <sched.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <catch2/catch.hpp>
+#include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -116,6 +120,54 @@ TEST_CASE("A peer is who the kernel says it is") {
   CHECK(start_time_of(0) == 0);
   close(ends[0]);
   close(ends[1]);
+}
+
+// The process that `parent` has made.
+pid_t child_of(pid_t parent) {
+  const std::string number = std::to_string(parent);
+  pid_t child = 0;
+  std::ifstream("/proc/" + number + "/task/" + number + "/children") >> child;
+  return child;
+}
+
+TEST_CASE("Pids are those of the viewer's own namespace") {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  // Three processes, each the first in a PID namespace of its own within that of the one before.
+  const pid_t outer = fork();
+  if (outer == 0) {
+    for (int level = 0; level < 2; ++level) {
+      if (unshare(CLONE_NEWPID) != 0) _exit(errno == EPERM ? 77 : 1);
+      if (fork() != 0) pause();
+    }
+    if (write(ends[1], "x", 1) != 1) _exit(1);
+    for (;;) pause();
+  }
+  close(ends[1]);
+  char made = 0;
+  if (read(ends[0], &made, 1) != 1) {
+    int status = 0;
+    REQUIRE(waitpid(outer, &status, 0) == outer);
+    REQUIRE(WEXITSTATUS(status) == 77);
+    WARN("no PID namespace can be made here: not tested");
+    close(ends[0]);
+    return;
+  }
+  const pid_t middle = child_of(outer);
+  const pid_t inner = child_of(middle);
+  CHECK(pid_seen_by(getpid(), getpid()) == getpid());
+  CHECK(pid_seen_by(outer, inner) == inner);
+  CHECK(pid_seen_by(middle, middle) == 1);
+  CHECK(pid_seen_by(middle, inner) == 2);
+  CHECK(pid_seen_by(inner, inner) == 1);
+  CHECK(pid_seen_by(inner, middle) == 0);
+  CHECK(pid_seen_by(middle, getpid()) == 0);
+  CHECK(pid_seen_by(inner, 0) == 0);
+  kill(middle, SIGKILL);  // and with it all in its namespace
+  kill(outer, SIGKILL);
+  CHECK(waitpid(outer, nullptr, 0) == outer);
+  CHECK(pid_seen_by(inner, getpid()) == 0);
+  close(ends[0]);
 }
 
 }  // namespace

@@ -107,6 +107,25 @@ TEST_CASE("The primary context lives as long as someone retains it") {
   CHECK(cuDevicePrimaryCtxRelease(0) == CUDA_ERROR_INVALID_CONTEXT);
 }
 
+// As cuda.h says; not yet seen on a real driver.
+TEST_CASE("Resetting the primary context does not release it", "[simulated]") {
+  REQUIRE(cuInit(0) == CUDA_SUCCESS);
+  CUcontext context = nullptr;
+  unsigned flags = 0;
+  int active = 1;
+  REQUIRE(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+  REQUIRE(cuDevicePrimaryCtxReset(0) == CUDA_SUCCESS);
+  REQUIRE(cuDevicePrimaryCtxGetState(0, &flags, &active) == CUDA_SUCCESS);
+  CHECK(active == 0);
+  REQUIRE(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+  REQUIRE(cuDevicePrimaryCtxRelease(0) == CUDA_SUCCESS);
+  REQUIRE(cuDevicePrimaryCtxGetState(0, &flags, &active) == CUDA_SUCCESS);
+  CHECK(active == 1);
+  REQUIRE(cuDevicePrimaryCtxRelease(0) == CUDA_SUCCESS);
+  REQUIRE(cuDevicePrimaryCtxGetState(0, &flags, &active) == CUDA_SUCCESS);
+  CHECK(active == 0);
+}
+
 TEST_CASE("A context takes device memory, and destroying it gives its allocations back", "[simulated]") {
   Gpu outer;
   std::size_t before = 0, with = 0, after = 0;

@@ -117,6 +117,47 @@ TEST_CASE("mapped memory is reached by the devices that cuMemSetAccess named", "
   CHECK(cuCtxSynchronize() == CUDA_SUCCESS);
 }
 
+TEST_CASE("a kernel on two devices begins on neither before both are ready, and ends on both",
+          "[.two-together]") {
+  Gpu first;
+  CUcontext second = context_on(1);
+  CUmodule module = nullptr;
+  REQUIRE(cuModuleLoadData(&module, sharedgpu::programs::kKernelsPtx) == CUDA_SUCCESS);
+  CUfunction add = nullptr;
+  REQUIRE(cuModuleGetFunction(&add, module, "add_value") == CUDA_SUCCESS);
+  const CUstream there = first.stream();
+  CUdeviceptr far = first.words(1);
+  REQUIRE(cuCtxPopCurrent(nullptr) == CUDA_SUCCESS);
+  const CUstream here = first.stream();
+  CUdeviceptr near = first.words(1);
+  std::uint64_t count = 1;
+  std::uint32_t value = 4;
+  void* near_arguments[] = {&near, &count, &value};
+  void* far_arguments[] = {&far, &count, &value};
+  CUDA_LAUNCH_PARAMS launches[] = {{first.kernel("add_value"), 1, 1, 1, 32, 1, 1, 0, here, near_arguments},
+                                   {add, 1, 1, 1, 32, 1, 1, 0, there, far_arguments}};
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  auto launch = [&] { return cuLaunchCooperativeKernelMultiDevice(launches, 2, 0); };
+#pragma GCC diagnostic pop
+  {
+    const Barrier barrier(there);
+    REQUIRE(launch() == CUDA_SUCCESS);
+    CHECK(cuStreamQuery(here) == CUDA_ERROR_NOT_READY);
+    CHECK(word_at(near) == 0);
+  }
+  REQUIRE(cuStreamSynchronize(here) == CUDA_SUCCESS);
+  CHECK(word_at(near) == 4);
+  REQUIRE(cuCtxPushCurrent(second) == CUDA_SUCCESS);
+  CHECK(cuStreamQuery(there) == CUDA_SUCCESS);
+  CHECK(word_at(far) == 4);
+  REQUIRE(cuCtxPopCurrent(nullptr) == CUDA_SUCCESS);
+  launches[1].hStream = nullptr;
+  CHECK(launch() == CUDA_ERROR_INVALID_VALUE);
+  launches[1] = launches[0];
+  CHECK(launch() == CUDA_ERROR_INVALID_DEVICE);
+}
+
 TEST_CASE("the second of two devices alone is device 0", "[.second-alone]") {
   int count = 0;
   REQUIRE(cuInit(0) == CUDA_SUCCESS);
@@ -130,6 +171,7 @@ TEST_CASE("two devices", "[simulated]") {
   CHECK(passes_with_two("[.two-peers]"));
   CHECK(passes_with_two("[.two-copies]"));
   CHECK(passes_with_two("[.two-mapped]"));
+  CHECK(passes_with_two("[.two-together]"));
   CHECK(passes_alone("[.second-alone]", {{"SIMGPU_DEVICES", "2"}, {"CUDA_VISIBLE_DEVICES", "1"}}));
   unlink((state_path() + ".1").c_str());
 }

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <thread>
 
 #include "tests/unit/simgpu/gpu.h"
@@ -229,6 +232,39 @@ TEST_CASE("Arguments come packed in a buffer too, and functions tell their param
   CHECK(bytes == 4);
   CHECK(cuFuncGetParamInfo(add, 3, &offset, &bytes) == CUDA_ERROR_INVALID_VALUE);
 #endif
+}
+
+TEST_CASE("A stream waits for an external semaphore and signals it, in its order", "[simulated]") {
+  Gpu gpu;
+  const int file = memfd_create("timeline", MFD_CLOEXEC);
+  REQUIRE(ftruncate(file, sizeof(std::uint64_t)) == 0);
+  auto* value = static_cast<std::uint64_t*>(
+      mmap(nullptr, sizeof(std::uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+  CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC wanted = {};
+  wanted.type = CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD;
+  wanted.handle.fd = file;
+  CUexternalSemaphore semaphore = nullptr;
+  REQUIRE(cuImportExternalSemaphore(&semaphore, &wanted) == CUDA_SUCCESS);
+  CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS until = {};
+  until.params.fence.value = 5;
+  CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS to = {};
+  to.params.fence.value = 7;
+  const CUstream stream = gpu.stream();
+  const CUdeviceptr memory = gpu.words(1);
+  REQUIRE(cuWaitExternalSemaphoresAsync(&semaphore, &until, 1, stream) == CUDA_SUCCESS);
+  REQUIRE(gpu.add(memory, 1, 3, stream) == CUDA_SUCCESS);
+  REQUIRE(cuSignalExternalSemaphoresAsync(&semaphore, &to, 1, stream) == CUDA_SUCCESS);
+  CHECK(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY);
+  std::uint32_t word = 9;
+  REQUIRE(cuMemcpyDtoH(&word, memory, 4) == CUDA_SUCCESS);
+  CHECK(word == 0);
+  std::atomic_ref(*value).store(6);  // later than what is waited for is as good
+  REQUIRE(cuStreamSynchronize(stream) == CUDA_SUCCESS);
+  CHECK(word_at(memory) == 3);
+  CHECK(std::atomic_ref(*value).load() == 7);
+  CHECK(cuDestroyExternalSemaphore(semaphore) == CUDA_SUCCESS);
+  CHECK(cuSignalExternalSemaphoresAsync(&semaphore, &to, 1, stream) == CUDA_ERROR_INVALID_HANDLE);
+  munmap(value, sizeof *value);
 }
 
 TEST_CASE("Modules hold the functions of their PTX") {

@@ -233,4 +233,48 @@ TEST_CASE("A descriptor is the same memory where it is imported, and outlives th
   REQUIRE(cuMemAddressFree(range, 2 * kGranule) == CUDA_SUCCESS);
 }
 
+// As cuda.h of 13.0 says of cuMemCreate and cuMemSetAccess.
+TEST_CASE("Memory of the host can be made and mapped, and takes no room of the device", "[simulated]") {
+  Gpu gpu;
+  constexpr int kHost = 2, kHostNuma = 3, kHostNumaCurrent = 4;  // CU_MEM_LOCATION_TYPE_*, of CUDA 12.2
+  CUmemAllocationProp properties = device_memory();
+  CUmemGenericAllocationHandle handle = 0;
+  properties.location.type = static_cast<CUmemLocationType>(kHostNumaCurrent);
+  CHECK(cuMemCreate(&handle, kGranule, &properties, 0) == CUDA_ERROR_INVALID_VALUE);
+  std::size_t before = 0;
+  std::size_t after = 0;
+  std::size_t total = 0;
+  REQUIRE(cuMemGetInfo(&before, &total) == CUDA_SUCCESS);
+  for (const int where : {kHost, kHostNuma}) {
+    properties.location.type = static_cast<CUmemLocationType>(where);
+    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    CHECK(cuMemCreate(&handle, kGranule, &properties, 0) == CUDA_ERROR_INVALID_VALUE);
+    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+    REQUIRE(cuMemCreate(&handle, kGranule, &properties, 0) == CUDA_SUCCESS);
+    CUdeviceptr range = 0;
+    REQUIRE(cuMemAddressReserve(&range, kGranule, 0, 0, 0) == CUDA_SUCCESS);
+    REQUIRE(cuMemMap(range, kGranule, 0, handle, 0) == CUDA_SUCCESS);
+    REQUIRE(cuMemRelease(handle) == CUDA_SUCCESS);
+    CHECK(cuMemsetD32(range, 7, kGranule / 4) == CUDA_ERROR_INVALID_VALUE);  // no access yet
+    CUmemAccessDesc access[2] = {};
+    access[0].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access[1].location = properties.location;
+    access[0].flags = access[1].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    REQUIRE(cuMemSetAccess(range, kGranule, access, 2) == CUDA_SUCCESS);
+    REQUIRE(cuMemsetD32(range, 7, kGranule / 4) == CUDA_SUCCESS);
+    REQUIRE(cuCtxSynchronize() == CUDA_SUCCESS);
+    CHECK(*reinterpret_cast<std::uint32_t*>(range) == 7);  // NOLINT(performance-no-int-to-ptr)
+    CHECK(word_at(range + kGranule - 4) == 7);
+    REQUIRE(cuMemGetInfo(&after, &total) == CUDA_SUCCESS);
+    CHECK(after == before);
+    REQUIRE(cuMemUnmap(range, kGranule) == CUDA_SUCCESS);
+    REQUIRE(cuMemAddressFree(range, kGranule) == CUDA_SUCCESS);
+
+    const Mapped device(kGranule);  // is not the host's to see
+    CHECK(cuMemSetAccess(device.address, kGranule, &access[1], 1) == CUDA_ERROR_INVALID_VALUE);
+    device.empty();
+    REQUIRE(cuMemAddressFree(device.address, kGranule) == CUDA_SUCCESS);
+  }
+}
+
 }  // namespace sharedgpu::simgpu_test

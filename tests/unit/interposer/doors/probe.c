@@ -84,6 +84,32 @@ static void before_the_driver(void) {
   CHECK(in_child(asks_before_the_driver));
 }
 
+// Who only looks whether there is a driver, and closes it, leaves none behind.
+static void closes_what_it_only_looked_at(const char* path) {
+  void* driver = dlopen(path, RTLD_NOW);
+  CHECK(driver != NULL && is_driver(dlsym(driver, "cuDriverGetVersion")));
+  CHECK(dlclose(driver) == 0);
+  CHECK(dlopen(path, RTLD_NOW | RTLD_NOLOAD) == NULL);
+  CHECK(dlsym(RTLD_DEFAULT, "cuLaunchKernel") == NULL);
+}
+
+// Functions that were looked up before call the driver that is there now.
+static void closes_and_opens_again(void* driver, const char* path) {
+  Launch* launch = (Launch*)dlsym(driver, "cuLaunchKernel");
+  Resolve5* resolve = (Resolve5*)dlsym(driver, "cuGetProcAddress_v2");
+  CHECK(dlclose(driver) == 0);
+  CHECK(launch(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) == 77);  // ours keeps it
+  void* again = dlopen(path, RTLD_NOW);
+  CHECK(again != NULL);
+  int* calls = (int*)dlsym(again, "fake_calls_plain");
+  const int before = *calls;
+  void* address = NULL;
+  CHECK(dlsym(again, "cuLaunchKernel") == (void*)launch);
+  CHECK(resolve("cuLaunchKernel", &address, 12000, 0, NULL) == 0 && address == (void*)launch);
+  CHECK(launch(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) == 77);
+  CHECK(*calls == before + 1);
+}
+
 static void by_dlsym(void* driver) {
   Launch* launch = (Launch*)dlsym(driver, "cuLaunchKernel");
   CHECK(is_ours((void*)launch));
@@ -216,6 +242,7 @@ static void in_a_child(void* driver) {
 int main(int count, char** arguments) {
   if (count != 3) return 2;
   before_the_driver();
+  closes_what_it_only_looked_at(arguments[1]);
   void* driver = dlopen(arguments[1], RTLD_NOW);
   CHECK(driver != NULL);
   if (driver == NULL) return 2;
@@ -225,6 +252,7 @@ int main(int count, char** arguments) {
   by_per_thread_resolver(driver);
   by_neighbours(arguments[2]);
   in_a_child(driver);
+  closes_and_opens_again(driver, arguments[1]);
   // None of this has begun a session.
   CHECK(threads() == 1);
   CHECK(sockets() == 0);

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Another library in LD_PRELOAD, which wraps a function of the driver's and asks what comes next, as
+// profilers do.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+
+// Volatile, so that this is no tail call, which would hide who asks.
+void* wrapper_next(const char* name) {
+  void* volatile found = dlsym(RTLD_NEXT, name);
+  return found;
+}
+
+int cuInit(unsigned flags) {
+  int (*next)(unsigned) = (int (*)(unsigned))wrapper_next("cuInit");
+  return next == NULL ? -1 : next(flags);
+}
