@@ -4,6 +4,8 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "interposer/driver/call.h"
 #include "interposer/hooks/allocate.h"
@@ -62,32 +64,47 @@ CUresult create(CUcontext* context, CUdevice device, Call real) {
   return make(device, real, [=] { session::context_added(*context, device, false); });
 }
 
-// Calls `real`, which destroys the context and all that was allocated in it.
+template <class Call>
+class DestructionBy final : public Destruction {
+ public:
+  explicit DestructionBy(Call call) : call_(call) {}
+  CUresult carry_out() override { return call_(); }
+
+ private:
+  Call call_;
+};
+
+// Calls `real`, which destroys the context and all that was allocated in it. Where it refuses, nothing is
+// lost.
 template <class Call>
 CUresult destroy(CUcontext context, Call real) {
   CUdevice device = 0;
   if (context == nullptr || !session::contexts().device(context, &device)) return real();
   Memory* memory = session::memory_of(device);
   if (memory != nullptr) {
-    // The driver frees its own memory in a context only.
-    const bool pushed = SHAREDGPU_REAL(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS;
-    for (CUdeviceptr address : hooks::allocations().of(context)) hooks::free_ours(address);
+    hooks::finish_streams_of(context);
+    const hooks::InContext in(context);
     hooks::pools().release_all();  // managed memory goes with its context, also what a pool keeps for later
-    CUcontext popped = nullptr;
-    if (pushed) SHAREDGPU_REAL(cuCtxPopCurrent_v2, &popped);
-    hooks::forget_queues_of(context);
-    hooks::forget_streams_of(context);
   }
+  session::Contexts::Removed removed = session::context_going(context, device);
+  const hooks::Pinned::All pinned = hooks::pinned().take(context);
+  const hooks::Allocations::All allocations = hooks::allocations().of(context);
+  std::vector<CUdeviceptr> blocks;
+  for (const auto& [address, origin] : allocations) blocks.push_back(address);
+  DestructionBy destruction(real);
+  const CUresult result =
+      memory != nullptr ? memory->free_with(destruction, blocks) : destruction.carry_out();
+  if (result != CUDA_SUCCESS) {
+    for (const auto& [name, held] : pinned) hooks::pinned().add(name.first, name.second, held);
+    session::context_stays(std::move(removed), device);
+    return result;
+  }
+  for (const auto& [address, origin] : allocations) hooks::allocations().remove(address, origin.id);
+  for (const auto& [name, held] : pinned) held.memory->unpin(held.size);
+  session::context_gone(context);
   session::borrowing().close_all(context);
-  session::context_removed(context, device);
-  const hooks::Pinned::All gone = hooks::pinned().take(context);
-  const CUresult result = real();
-  for (const auto& [name, held] : gone) {
-    if (result == CUDA_SUCCESS)
-      held.memory->unpin(held.size);
-    else
-      hooks::pinned().add(name.first, name.second, held);
-  }
+  hooks::forget_queues_of(context);
+  hooks::forget_streams_of(context);
   return result;
 }
 
@@ -141,7 +158,8 @@ GreenContexts& green_contexts() {
 template <class Call>
 CUresult reset_primary(CUdevice device, Call real) {
   const std::lock_guard lock(session::contexts().references(device).mutex);
-  CUresult result = destroy(session::contexts().primary(device), real);
+  const CUcontext primary = session::contexts().primary(device);
+  const CUresult result = destroy(primary, real);
   if (result == CUDA_SUCCESS && session::memory_of(device) != nullptr) hooks::pools().reset(device);
   return result;
 }

@@ -13,6 +13,9 @@ class ManagedMemory final : public SwapMemory {
   // `device`: one whose reserve() gives managed memory.
   ManagedMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options = {});
 
+  CUresult free_with(Destruction& context, const std::vector<CUdeviceptr>& blocks) override {
+    return lose_with(context, blocks);
+  }
   using SwapMemory::settle;
   CUresult settle(CUdeviceptr address, Bytes size) override;
   ProgramMemory* program_memory() override { return nullptr; }

@@ -16,6 +16,7 @@
 #include "interposer/hooks/graph_memory.h"
 #include "interposer/hooks/holdings.h"
 #include "interposer/hooks/pools.h"
+#include "interposer/hooks/streams.h"
 #include "interposer/session/session.h"
 #include "tests/unit/interposer/support/scripted_arbiter.h"
 
@@ -143,6 +144,32 @@ void releases_of_a_primary_context(CUdeviceptr block) {
   CHECK(session::find(block));
 }
 
+// Where the driver refuses to destroy a context, nothing of it is lost.
+void context_that_stays() {
+  CUcontext context = nullptr;
+  CUstream stream = nullptr;
+  CUdeviceptr address = 0;
+  unsigned char byte = 0;
+  REQUIRE(cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS);
+  REQUIRE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  REQUIRE(cuMemAlloc_v2(&address, mebibytes(4).count) == CUDA_SUCCESS);
+  CHECK(cuMemsetD8Async(address, 7, mebibytes(4).count, stream) == CUDA_SUCCESS);
+  const StreamId id = hooks::locate(stream)->id;
+  {
+    const INSTEAD(cuCtxDestroy_v2) instead([](CUcontext) { return CUDA_ERROR_UNKNOWN; });
+    CHECK(cuCtxDestroy_v2(context) == CUDA_ERROR_UNKNOWN);
+  }
+  CHECK(session::find(address));
+  CHECK(cuMemcpyDtoH_v2(&byte, address + 99, 1) == CUDA_SUCCESS);
+  CHECK(byte == 7);
+  CHECK(hooks::locate(stream)->id == id);
+  // Its streams are still asked whether they have something to do.
+  CHECK(cuMemsetD8Async(address, 8, mebibytes(4).count, stream) == CUDA_SUCCESS);
+  CHECK_FALSE(session::contexts().idle());
+  CHECK(cuCtxDestroy_v2(context) == CUDA_SUCCESS);
+  CHECK_FALSE(session::find(address));
+}
+
 // No drain waits for a context that is being destroyed: so it has nothing to do by then.
 void work_of_a_context(CUdeviceptr block) {
   CUcontext context = nullptr;
@@ -174,7 +201,6 @@ void memory_of_a_context() {
     CHECK(cuCtxDestroy_v2(context) == CUDA_ERROR_UNKNOWN);
     CHECK(pinned() == mebibytes(4));
   }
-  session::context_added(context, 0, false);
   const INSTEAD(cuCtxDestroy_v2) instead([&](CUcontext doomed) {
     const CUresult result = INSTEAD(cuCtxDestroy_v2)::real(doomed);
     CHECK(memory->pin(mebibytes(8)) == CUDA_SUCCESS);
@@ -313,6 +339,7 @@ TEST_CASE("the books hold while threads are in the middle of driver calls") {
     REQUIRE(cuMemAlloc_v2(&block, kBlock.count) == CUDA_SUCCESS);
     claims_for_pools();
     blocks_of_pools();
+    context_that_stays();
     releases_of_a_primary_context(block);
     work_of_a_context(block);
     memory_of_a_context();
