@@ -48,20 +48,26 @@ void Pools::created(CUmemoryPool pool, const CUmemPoolProps& properties) {
   all_.push_back(std::move(made));
 }
 
-// From here on nobody asks the driver about it.
-Pools::PoolPtr Pools::retire(CUmemoryPool handle) {
+// From here on no thread of ours asks the driver about it. But it stays known: where the driver refuses,
+// others may be using it meanwhile.
+Pools::PoolPtr Pools::leave_alone(CUmemoryPool handle) {
   const std::lock_guard lock(mutex_);
   PoolPtr pool = known(handle);
-  if (pool == nullptr) return nullptr;
-  pools_.erase(handle);
-  pool->handle = nullptr;
+  if (pool != nullptr) pool->leaving = true;
   return pool;
 }
 
-void Pools::reinstate(CUmemoryPool handle, const PoolPtr& pool) {
-  const std::lock_guard lock(mutex_);
-  pool->handle = handle;
-  pools_[handle] = pool;
+// Another thread's new pool may have got the handle by now.
+void Pools::decided(const PoolPtr& pool, bool destroyed) {
+  {
+    const std::lock_guard lock(mutex_);
+    pool->leaving = false;
+    if (destroyed) {
+      if (known(pool->handle) == pool) pools_.erase(pool->handle);
+      pool->handle = nullptr;
+    }
+  }
+  recount(pool, true);
 }
 
 Pools::PoolPtr Pools::known(CUmemoryPool pool) const {
@@ -82,7 +88,10 @@ Pools::Kind Pools::kind(CUmemoryPool handle, CUdevice device) {
     pools_[handle] = pool;
     all_.push_back(pool);
   }
-  return session::memory_of(pool->device) != nullptr ? pool->kind : Kind::other;
+  const Memory* memory = session::memory_of(pool->device);
+  if (memory == nullptr) return Kind::other;
+  if (pool->kind == Kind::swapped && !memory->serves_pools()) pool->kind = Kind::pinned;
+  return pool->kind;
 }
 
 std::optional<CUdevice> Pools::device_of_swapped(CUmemoryPool handle) {
@@ -267,6 +276,7 @@ bool Pools::give_back_unused(Bytes (*keep)(const Pool&)) {
 }
 
 Bytes Pools::threshold(const Pool& pool) {
+  if (pool.leaving) return {~0ull};
   if (pool.handle == nullptr) return {};
   return attribute_of(pool.handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
 }
@@ -276,8 +286,23 @@ void Pools::tend() {
   give_back_unused(threshold);
 }
 
+// The driver gives up what pools keep where it has no memory left; but then it is the arbiter that refuses.
+bool Pools::trim_pinned() {
+  if (gate::capturing()) return false;
+  bool any = false;
+  const std::lock_guard lock(mutex_);
+  for (const PoolPtr& pool : all_) {
+    if (pool->kind != Kind::pinned || pool->handle == nullptr || pool->leaving) continue;
+    const Bytes before = attribute_of(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    SHAREDGPU_REAL(cuMemPoolTrimTo, pool->handle, 0);
+    any |= attribute_of(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) < before;
+  }
+  return any;
+}
+
 bool Pools::release_all() {
-  return give_back_unused([](const Pool&) { return Bytes{}; });
+  const bool any = trim_pinned();
+  return give_back_unused([](const Pool&) { return Bytes{}; }) || any;
 }
 
 void Pools::reset(CUdevice device) {
@@ -377,6 +402,7 @@ void Pools::recount(const PoolPtr& pool, bool may_grow) {
   Memory* memory = session::memory_of(pool->device);
   if (memory == nullptr || pool->kind != Kind::pinned) return;
   hooks::recount(mutex_, pool->kept, *memory, may_grow, [&] {
+    if (pool->leaving) return KeptNow{{}, pool->kept.counted};
     Bytes least;
     if (pool->handle != nullptr) {
       least = attribute_of(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);

@@ -59,6 +59,15 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
   succeeds next
 }
 
+@test "native: memory pools are the driver's, and counted" {
+  start_arbiter
+  native pools pools --most $((150 << 20)) --hold 2
+  until_true 60 grep -q shareable "$DIR/pools.out"
+  json_is '[t["pinned_bytes"] for t in s["tenants"]]' "[$(awk '/shareable/ { print $3 }' "$DIR/pools.out")]"
+  succeeds pools
+  until_true 30 used_is 0
+}
+
 @test "managed: alone a program holds nearly the whole GPU, and nothing moves" {
   start_arbiter
   managed alone hold --bytes 90% --of 224MiB --blocks 30 --iterations 5 --verify

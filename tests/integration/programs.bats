@@ -65,6 +65,11 @@ contend() {
   succeeds pools
 }
 
+@test "memory pools, as the test expects them of plain CUDA too" {
+  plain pools pools
+  succeeds pools
+}
+
 @test "memory pools where the driver makes no events" {
   start_arbiter
   SIMGPU_FAIL=cuEventCreate:1+:CUDA_ERROR_OUT_OF_MEMORY tenant pools pools --rounds 50

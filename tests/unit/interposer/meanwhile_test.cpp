@@ -128,6 +128,55 @@ void blocks_of_pools() {
   CHECK(pinned() == Bytes{});
 }
 
+std::uint64_t used(CUmemoryPool pool) {
+  cuuint64_t bytes = 0;
+  CHECK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &bytes) == CUDA_SUCCESS);
+  return bytes;
+}
+
+// The driver refuses to destroy a default pool: who uses it meanwhile finds it as it is.
+void destruction_that_is_refused() {
+  CUmemoryPool pool = nullptr;
+  CUmemoryPool found = nullptr;
+  CUdeviceptr blocks[2] = {};
+  REQUIRE(cuDeviceGetDefaultMemPool(&pool, 0) == CUDA_SUCCESS);
+  REQUIRE(cuMemAllocAsync(&blocks[0], mebibytes(4).count, nullptr) == CUDA_SUCCESS);
+  const INSTEAD(cuMemPoolDestroy) instead([&](CUmemoryPool doomed) {
+    CHECK(used(pool) == mebibytes(4).count);
+    CHECK(cuMemAllocAsync(&blocks[1], mebibytes(4).count, nullptr) == CUDA_SUCCESS);
+    CHECK(cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, blocks[0]) == CUDA_SUCCESS);
+    CHECK(found == pool);
+    return INSTEAD(cuMemPoolDestroy)::real(doomed);
+  });
+  CHECK(cuMemPoolDestroy(pool) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(used(pool) == mebibytes(8).count);
+  for (CUdeviceptr block : blocks) CHECK(cuMemFreeAsync(block, nullptr) == CUDA_SUCCESS);
+  CHECK(used(pool) == 0);
+}
+
+// Another thread's new pool gets the handle of one that is being destroyed, and a third one looks after
+// pools.
+void handle_of_a_pool() {
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  CUmemoryPool pool = nullptr;
+  REQUIRE(cuMemPoolCreate(&pool, &properties) == CUDA_SUCCESS);
+  const INSTEAD(cuMemPoolDestroy) instead([&](CUmemoryPool doomed) {
+    const CUresult result = INSTEAD(cuMemPoolDestroy)::real(doomed);
+    const INSTEAD(cuMemPoolGetAttribute) ask([&](CUmemoryPool asked, CUmemPool_attribute name, void* value) {
+      CHECK(asked != doomed);
+      return INSTEAD(cuMemPoolGetAttribute)::real(asked, name, value);
+    });
+    hooks::pools().tend();
+    hooks::pools().created(doomed, properties);
+    return result;
+  });
+  CHECK(cuMemPoolDestroy(pool) == CUDA_SUCCESS);
+  CHECK(hooks::pools().kind(pool, 0) == hooks::Pools::Kind::swapped);
+  CHECK(hooks::pools().destroy(pool, [] { return CUDA_SUCCESS; }) == CUDA_SUCCESS);
+}
+
 // A release while another thread has just retained the primary context is not the last.
 void releases_of_a_primary_context(CUdeviceptr block) {
   std::future<CUresult> release;
@@ -339,6 +388,8 @@ TEST_CASE("the books hold while threads are in the middle of driver calls") {
     REQUIRE(cuMemAlloc_v2(&block, kBlock.count) == CUDA_SUCCESS);
     claims_for_pools();
     blocks_of_pools();
+    destruction_that_is_refused();
+    handle_of_a_pool();
     context_that_stays();
     releases_of_a_primary_context(block);
     work_of_a_context(block);
