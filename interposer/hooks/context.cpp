@@ -2,6 +2,7 @@
 // Contexts: the session begins with cuInit, attaches to the first context's device, and must know every live
 // context to drain it. What was allocated in a context goes with it.
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -81,15 +82,11 @@ CUresult destroy(CUcontext context, Call real) {
   CUdevice device = 0;
   if (context == nullptr || !session::contexts().device(context, &device)) return real();
   Memory* memory = session::memory_of(device);
-  if (memory != nullptr) {
-    hooks::finish_streams_of(context);
-    const hooks::InContext in(context);
-    hooks::pools().release_all();  // managed memory goes with its context, also what a pool keeps for later
-  }
+  if (memory != nullptr) hooks::finish_streams_of(context);
   session::Contexts::Removed removed = session::context_going(context, device);
   const hooks::Pinned::All pinned = hooks::pinned().take(context);
   const hooks::Allocations::All allocations = hooks::allocations().of(context);
-  std::vector<CUdeviceptr> blocks;
+  std::vector<CUdeviceptr> blocks = hooks::pools().held_in(context);
   for (const auto& [address, origin] : allocations) blocks.push_back(address);
   DestructionBy destruction(real);
   const CUresult result =
@@ -108,6 +105,40 @@ CUresult destroy(CUcontext context, Call real) {
   return result;
 }
 
+// Stream-ordered memory outlives every context, as pools belong to the device. But the managed backend's goes
+// with the context in which a pool took it: where some of that is in use, `later` destroys the context once
+// it is free. To allocate it all in the primary context instead would cost a context that the program may
+// never use. False: there is none.
+template <class Later>
+bool put_off(CUcontext context, Later later) {
+  CUdevice device = 0;
+  if (context == nullptr || !session::contexts().device(context, &device)) return false;
+  const Memory* memory = session::memory_of(device);
+  if (memory == nullptr || !memory->goes_with_contexts()) return false;
+  hooks::finish_streams_of(context);
+  hooks::pools().release_all();
+  if (hooks::pools().held_in(context).empty()) return false;
+  // What else the program had there goes now, as far as it holds memory or is in others' way.
+  session::contexts().destroy_streams(context);
+  session::context_gone(context);
+  const hooks::InContext in(context);
+  for (const auto& [address, origin] : hooks::allocations().of(context)) hooks::free_ours(address);
+  hooks::pools().destroy_later(context, std::make_unique<DestructionBy<Later>>(later));
+  return true;
+}
+
+// Calls `real`, which destroys a context that the program has made, and refuses to destroy a primary one.
+template <class Call>
+CUresult destroy_made(CUcontext context, Call real) {
+  CUdevice device = 0;
+  if (session::contexts().device(context, &device) && session::contexts().primary(device) == context)
+    return real();
+  if (!put_off(context, [=] { return destroy(context, real); })) return destroy(context, real);
+  CUcontext popped = nullptr;  // as the driver does
+  if (hooks::current_context() == context) SHAREDGPU_REAL(cuCtxPopCurrent_v2, &popped);
+  return CUDA_SUCCESS;
+}
+
 // Calls `real`, which retains the primary context.
 template <class Call>
 CUresult retain_primary(CUdevice device, Call real) {
@@ -123,6 +154,9 @@ CUresult release_primary(CUdevice device, Call real) {
   session::Primary& primary = session::contexts().references(device);
   const std::lock_guard lock(primary.mutex);
   const bool last = primary.references == 1;
+  // The last reference is then ours.
+  if (last && put_off(session::contexts().primary(device), [=] { return release_primary(device, real); }))
+    return CUDA_SUCCESS;
   const CUresult result = last ? destroy(session::contexts().primary(device), real) : real();
   if (result == CUDA_SUCCESS) --primary.references;
   return result;
@@ -160,7 +194,7 @@ CUresult reset_primary(CUdevice device, Call real) {
   const std::lock_guard lock(session::contexts().references(device).mutex);
   const CUcontext primary = session::contexts().primary(device);
   const CUresult result = destroy(primary, real);
-  if (result == CUDA_SUCCESS && session::memory_of(device) != nullptr) hooks::pools().reset(device);
+  if (result == CUDA_SUCCESS && session::memory_of(device) != nullptr) hooks::pools().reset(device, primary);
   return result;
 }
 
@@ -193,11 +227,11 @@ SHAREDGPU_EXPORT CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* 
 }
 
 SHAREDGPU_EXPORT CUresult cuCtxDestroy(CUcontext context) {
-  return destroy(context, [=] { return SHAREDGPU_REAL(cuCtxDestroy, context); });
+  return destroy_made(context, [=] { return SHAREDGPU_REAL(cuCtxDestroy, context); });
 }
 
 SHAREDGPU_EXPORT CUresult cuCtxDestroy_v2(CUcontext context) {
-  return destroy(context, [=] { return SHAREDGPU_REAL(cuCtxDestroy_v2, context); });
+  return destroy_made(context, [=] { return SHAREDGPU_REAL(cuCtxDestroy_v2, context); });
 }
 
 // The usual sizes, which the estimate of a context contains.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ctime>
 #include <iterator>
+#include <utility>
 
 #include "interposer/driver/call.h"
 #include "interposer/gate/control.h"
@@ -27,6 +28,12 @@ Bytes attribute_of(CUmemoryPool pool, CUmemPool_attribute attribute) {
   cuuint64_t value = 0;
   SHAREDGPU_REAL(cuMemPoolGetAttribute, pool, attribute, &value);
   return {value};
+}
+
+// What a pool keeps where all that is unused is given back.
+template <class Pool>
+Bytes nothing(const Pool& /*pool*/) {
+  return {};
 }
 
 }  // namespace
@@ -134,7 +141,7 @@ CUresult Pools::allocate(CUdeviceptr* address, Bytes size, CUmemoryPool handle, 
   }
   const Bytes exact = StreamPool().next_chunk(size, kChunkUnit);
   CUresult result = CUDA_SUCCESS;
-  if (!take(address, size, *pool, place.id)) result = grow(address, size, roomy, pool);
+  if (!take(address, size, *pool, place.id)) result = grow(address, size, roomy, pool, place.context);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
     // As with the driver, what is freed but not yet passed by the GPU is waited for, and all pools give up
     // what they do not use.
@@ -143,23 +150,26 @@ CUresult Pools::allocate(CUdeviceptr* address, Bytes size, CUmemoryPool handle, 
       result = CUDA_SUCCESS;
     } else {
       release_all();
-      result = grow(address, size, exact, pool);
+      result = grow(address, size, exact, pool, place.context);
     }
   }
   if (result == CUDA_SUCCESS) allocations().add(*address, nullptr);
   return result;
 }
 
-CUresult Pools::grow(CUdeviceptr* address, Bytes size, Bytes chunk, const PoolPtr& pool) {
+CUresult Pools::grow(CUdeviceptr* address, Bytes size, Bytes chunk, const PoolPtr& pool, CUcontext context) {
   {
     const std::lock_guard lock(mutex_);
     if (size > pool->most || pool->blocks.reserved() > minus(pool->most, chunk))
       return CUDA_ERROR_OUT_OF_MEMORY;
   }
   Memory* memory = session::memory_of(pool->device);
-  if (CUresult result = memory->allocate(address, chunk); result != CUDA_SUCCESS) return result;
+  {
+    const InContext in(context);
+    if (CUresult result = memory->allocate(address, chunk); result != CUDA_SUCCESS) return result;
+  }
   const std::lock_guard lock(mutex_);
-  chunks_[*address] = {chunk, pool};
+  chunks_[*address] = {chunk, pool, memory->goes_with_contexts() ? context : nullptr};
   pool->blocks.add_chunk(*address, chunk, size);
   return CUDA_SUCCESS;
 }
@@ -226,7 +236,8 @@ CUresult Pools::give(CUdeviceptr address, StreamId stream, const FencePtr& fence
 
 std::vector<StreamPool::Chunk> Pools::drop_unused(Pool& pool, Bytes keep) {
   std::vector<StreamPool::Chunk> unused = pool.blocks.release(keep);
-  for (const StreamPool::Chunk& chunk : unused) chunks_.erase(chunk.base);
+  std::erase_if(unused,
+                [&](const StreamPool::Chunk& chunk) { return chunks_.extract(chunk.base).mapped().gone; });
   return unused;
 }
 
@@ -239,6 +250,7 @@ void Pools::give_back(CUdevice device, const std::vector<StreamPool::Chunk>& chu
 void Pools::trim(CUmemoryPool handle, Bytes keep) {
   PoolPtr pool;
   std::vector<StreamPool::Chunk> unused;
+  const std::lock_guard one_at_a_time(giving_back_);
   {
     const std::lock_guard lock(mutex_);
     pool = known(handle);
@@ -253,6 +265,7 @@ void Pools::trim(CUmemoryPool handle, Bytes keep) {
 bool Pools::give_back_unused(Bytes (*keep)(const Pool&)) {
   bool any = false;
   std::vector<PoolPtr> all;
+  const std::lock_guard one_at_a_time(giving_back_);
   {
     const std::lock_guard lock(mutex_);
     all = all_;
@@ -283,7 +296,9 @@ Bytes Pools::threshold(const Pool& pool) {
 
 void Pools::tend() {
   if (gate::capturing()) return;  // nothing is unmapped meanwhile
-  give_back_unused(threshold);
+  const bool destroys = destroys_later();
+  give_back_unused(destroys ? nothing<Pool> : threshold);
+  if (destroys) destroy_contexts();
 }
 
 // The driver gives up what pools keep where it has no memory left; but then it is the arbiter that refuses.
@@ -302,12 +317,49 @@ bool Pools::trim_pinned() {
 
 bool Pools::release_all() {
   const bool any = trim_pinned();
-  return give_back_unused([](const Pool&) { return Bytes{}; }) || any;
+  return give_back_unused(nothing<Pool>) || any;
 }
 
-void Pools::reset(CUdevice device) {
+// --- Contexts ---
+
+bool Pools::are_held_in(CUcontext context) const {
+  return std::ranges::any_of(chunks_, [=](const auto& chunk) { return chunk.second.context == context; });
+}
+
+std::vector<CUdeviceptr> Pools::held_in(CUcontext context) {
+  const std::scoped_lock lock(giving_back_, mutex_);
+  std::vector<CUdeviceptr> all;
+  for (const auto& [base, chunk] : chunks_)
+    if (chunk.context == context) all.push_back(base);
+  return all;
+}
+
+void Pools::destroy_later(CUcontext context, std::unique_ptr<Destruction> destruction) {
+  const std::lock_guard lock(mutex_);
+  later_.emplace(context, std::move(destruction));
+}
+
+bool Pools::destroys_later() {
+  const std::lock_guard lock(mutex_);
+  return !later_.empty();
+}
+
+void Pools::destroy_contexts() {
+  std::vector<std::unique_ptr<Destruction>> due;
+  {
+    const std::scoped_lock lock(giving_back_, mutex_);
+    for (auto& [context, destruction] : later_)
+      if (!are_held_in(context)) due.push_back(std::move(destruction));
+    std::erase_if(later_, [](const auto& entry) { return entry.second == nullptr; });
+  }
+  for (const auto& destruction : due) destruction->carry_out();
+}
+
+void Pools::reset(CUdevice device, CUcontext primary) {
   {
     const std::lock_guard lock(mutex_);
+    later_.erase(primary);
+    for (auto& [base, chunk] : chunks_) chunk.gone |= primary != nullptr && chunk.context == primary;
     for (const PoolPtr& pool : all_) {
       if (pool->device != device) continue;
       for (const CUdeviceptr block : pool->blocks.blocks()) {

@@ -103,8 +103,13 @@ class Pools {
   void tend();
   // The same whatever the thresholds: memory is short. False: there was nothing to give back.
   bool release_all();
-  // The program resets the device: all that was allocated there is gone.
-  void reset(CUdevice device);
+  // The program has reset the device: all that was allocated there is gone, with its primary context.
+  void reset(CUdevice device, CUcontext primary);
+
+  // What swapped pools hold that goes with the context, in use or not.
+  std::vector<CUdeviceptr> held_in(CUcontext context);
+  // Does that as soon as they hold nothing there any more.
+  void destroy_later(CUcontext context, std::unique_ptr<Destruction> destruction);
 
  private:
   struct Pool {
@@ -139,15 +144,18 @@ class Pools {
   std::vector<StreamPool::Chunk> drop_unused(Pool& pool, Bytes keep);
   static Bytes threshold(const Pool& pool);
   static void is_over(const Claim& claim);
+  bool are_held_in(CUcontext context) const;
 
   PoolPtr leave_alone(CUmemoryPool handle);
   void decided(const PoolPtr& pool, bool destroyed);
   bool take(CUdeviceptr* address, Bytes size, Pool& pool, StreamId stream);
-  CUresult grow(CUdeviceptr* address, Bytes size, Bytes chunk, const PoolPtr& pool);
+  CUresult grow(CUdeviceptr* address, Bytes size, Bytes chunk, const PoolPtr& pool, CUcontext context);
   CUresult give(CUdeviceptr address, StreamId stream, const FencePtr& fence);
   void give_back(CUdevice device, const std::vector<StreamPool::Chunk>& chunks);
   bool give_back_unused(Bytes (*keep)(const Pool&));
   bool trim_pinned();
+  bool destroys_later();
+  void destroy_contexts();
   bool all_passed();
   void wait_for_frees();
 
@@ -157,16 +165,20 @@ class Pools {
   void freed_pinned(CUdeviceptr address, const Block& block);
   void recount(const PoolPtr& pool, bool may_grow);
 
+  std::mutex giving_back_;  // held until what has left its pool is free; taken before mutex_
   std::mutex mutex_;
   std::map<CUmemoryPool, PoolPtr> pools_;
   std::vector<PoolPtr> all_;  // also those that the program destroyed before their memory was free
   struct Chunk {
     Bytes size;
     PoolPtr pool;
+    CUcontext context = nullptr;  // with which it goes; null: none
+    bool gone = false;            // with it
   };
   std::map<CUdeviceptr, Chunk> chunks_;  // of swapped pools
   std::map<CUdeviceptr, Block> pinned_;  // blocks of pinned pools
   std::uint64_t last_number_ = 0;        // of them
+  std::map<CUcontext, std::unique_ptr<Destruction>> later_;
 };
 
 Pools& pools();

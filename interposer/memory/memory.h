@@ -100,6 +100,8 @@ class Memory {
   // Carries out the destruction of the context in which `blocks` were allocated. They are freed where it
   // succeeds, and else as they were.
   virtual CUresult free_with(Destruction& context, const std::vector<CUdeviceptr>& blocks) = 0;
+  // Whether the driver takes what was allocated in a context when it destroys that.
+  virtual bool goes_with_contexts() const { return false; }
   // Whether the program's pools get their memory here; else they are left to the driver.
   virtual bool serves_pools() const { return true; }
   // The allocation that `address` lies in; nullopt: not ours.

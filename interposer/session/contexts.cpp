@@ -136,6 +136,20 @@ void Contexts::remove_stream(CUstream stream) {
   std::erase_if(streams_, [=](const Stream& known) { return known.stream == stream; });
 }
 
+void Contexts::destroy_streams(CUcontext context) {
+  std::vector<CUstream> its;
+  {
+    std::lock_guard lock(mutex_);
+    std::erase_if(streams_, [&](const Stream& known) {
+      if (known.context != context) return false;
+      its.push_back(known.stream);
+      return true;
+    });
+  }
+  Current current(context);
+  for (CUstream stream : its) SHAREDGPU_REAL(cuStreamDestroy_v2, stream);
+}
+
 CUresult Contexts::synchronize() {
   return synchronize_if([](const Live&) { return true; });
 }

@@ -53,6 +53,8 @@ class Contexts {
   void add_stream(CUstream stream, CUcontext context);
   // Before the stream is destroyed.
   void remove_stream(CUstream stream);
+  // All of the context.
+  void destroy_streams(CUcontext context);
 
   // Waits until the GPU has done all that was submitted to any of them, or to those of `devices`; no capture
   // begins meanwhile. CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: one was in the way, and it has to be done again.

@@ -193,6 +193,23 @@ contend() {
   json_is 'len(s["tenants"])' 0
 }
 
+@test "what goes with a context and what does not" {
+  plain plain context_end
+  succeeds plain
+  start_arbiter
+  tenant swapped context_end
+  succeeds swapped
+}
+
+@test "a context that the driver refuses to destroy loses nothing" {
+  start_arbiter
+  export SIMGPU_FAIL=cuCtxDestroy:2:CUDA_ERROR_UNKNOWN,cuDevicePrimaryCtxReset:1:CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE
+  plain plain context_end --refused
+  succeeds plain
+  tenant swapped context_end --refused
+  succeeds swapped
+}
+
 @test "memory that the program makes and maps itself" {
   contend
   export SHAREDGPU_DEBUG=1
