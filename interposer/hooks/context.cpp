@@ -2,8 +2,11 @@
 // Contexts: the session begins with cuInit, attaches to the first context's device, and must know every live
 // context to drain it. What was allocated in a context goes with it.
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "interposer/driver/call.h"
 #include "interposer/hooks/allocate.h"
@@ -62,33 +65,78 @@ CUresult create(CUcontext* context, CUdevice device, Call real) {
   return make(device, real, [=] { session::context_added(*context, device, false); });
 }
 
-// Calls `real`, which destroys the context and all that was allocated in it.
+template <class Call>
+class DestructionBy final : public Destruction {
+ public:
+  explicit DestructionBy(Call call) : call_(call) {}
+  CUresult carry_out() override { return call_(); }
+
+ private:
+  Call call_;
+};
+
+// Calls `real`, which destroys the context and all that was allocated in it. Where it refuses, nothing is
+// lost.
 template <class Call>
 CUresult destroy(CUcontext context, Call real) {
   CUdevice device = 0;
   if (context == nullptr || !session::contexts().device(context, &device)) return real();
   Memory* memory = session::memory_of(device);
-  if (memory != nullptr) {
-    // The driver frees its own memory in a context only.
-    const bool pushed = SHAREDGPU_REAL(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS;
-    for (CUdeviceptr address : hooks::allocations().of(context)) hooks::free_ours(address);
-    hooks::pools().release_all();  // managed memory goes with its context, also what a pool keeps for later
-    CUcontext popped = nullptr;
-    if (pushed) SHAREDGPU_REAL(cuCtxPopCurrent_v2, &popped);
-    hooks::forget_queues_of(context);
-    hooks::forget_streams_of(context);
+  if (memory != nullptr) hooks::finish_streams_of(context);
+  session::Contexts::Removed removed = session::context_going(context, device);
+  const hooks::Pinned::All pinned = hooks::pinned().take(context);
+  const hooks::Allocations::All allocations = hooks::allocations().of(context);
+  std::vector<CUdeviceptr> blocks = hooks::pools().held_in(context);
+  for (const auto& [address, origin] : allocations) blocks.push_back(address);
+  DestructionBy destruction(real);
+  const CUresult result =
+      memory != nullptr ? memory->free_with(destruction, blocks) : destruction.carry_out();
+  if (result != CUDA_SUCCESS) {
+    for (const auto& [name, held] : pinned) hooks::pinned().add(name.first, name.second, held);
+    session::context_stays(std::move(removed), device);
+    return result;
   }
+  for (const auto& [address, origin] : allocations) hooks::allocations().remove(address, origin.id);
+  for (const auto& [name, held] : pinned) held.memory->unpin(held.size);
+  session::context_gone(context);
   session::borrowing().close_all(context);
-  session::context_removed(context, device);
-  const hooks::Pinned::All gone = hooks::pinned().take(context);
-  const CUresult result = real();
-  for (const auto& [name, held] : gone) {
-    if (result == CUDA_SUCCESS)
-      held.memory->unpin(held.size);
-    else
-      hooks::pinned().add(name.first, name.second, held);
-  }
+  hooks::forget_queues_of(context);
+  hooks::forget_streams_of(context);
   return result;
+}
+
+// Stream-ordered memory outlives every context, as pools belong to the device. But the managed backend's goes
+// with the context in which a pool took it: where some of that is in use, `later` destroys the context once
+// it is free. To allocate it all in the primary context instead would cost a context that the program may
+// never use. False: there is none.
+template <class Later>
+bool put_off(CUcontext context, Later later) {
+  CUdevice device = 0;
+  if (context == nullptr || !session::contexts().device(context, &device)) return false;
+  const Memory* memory = session::memory_of(device);
+  if (memory == nullptr || !memory->goes_with_contexts()) return false;
+  hooks::finish_streams_of(context);
+  hooks::pools().release_all();
+  if (hooks::pools().held_in(context).empty()) return false;
+  // What else the program had there goes now, as far as it holds memory or is in others' way.
+  session::contexts().destroy_streams(context);
+  session::context_gone(context);
+  const hooks::InContext in(context);
+  for (const auto& [address, origin] : hooks::allocations().of(context)) hooks::free_ours(address);
+  hooks::pools().destroy_later(context, std::make_unique<DestructionBy<Later>>(later));
+  return true;
+}
+
+// Calls `real`, which destroys a context that the program has made, and refuses to destroy a primary one.
+template <class Call>
+CUresult destroy_made(CUcontext context, Call real) {
+  CUdevice device = 0;
+  if (session::contexts().device(context, &device) && session::contexts().primary(device) == context)
+    return real();
+  if (!put_off(context, [=] { return destroy(context, real); })) return destroy(context, real);
+  CUcontext popped = nullptr;  // as the driver does
+  if (hooks::current_context() == context) SHAREDGPU_REAL(cuCtxPopCurrent_v2, &popped);
+  return CUDA_SUCCESS;
 }
 
 // Calls `real`, which retains the primary context.
@@ -106,6 +154,9 @@ CUresult release_primary(CUdevice device, Call real) {
   session::Primary& primary = session::contexts().references(device);
   const std::lock_guard lock(primary.mutex);
   const bool last = primary.references == 1;
+  // The last reference is then ours.
+  if (last && put_off(session::contexts().primary(device), [=] { return release_primary(device, real); }))
+    return CUDA_SUCCESS;
   const CUresult result = last ? destroy(session::contexts().primary(device), real) : real();
   if (result == CUDA_SUCCESS) --primary.references;
   return result;
@@ -141,8 +192,9 @@ GreenContexts& green_contexts() {
 template <class Call>
 CUresult reset_primary(CUdevice device, Call real) {
   const std::lock_guard lock(session::contexts().references(device).mutex);
-  CUresult result = destroy(session::contexts().primary(device), real);
-  if (result == CUDA_SUCCESS && session::memory_of(device) != nullptr) hooks::pools().reset(device);
+  const CUcontext primary = session::contexts().primary(device);
+  const CUresult result = destroy(primary, real);
+  if (result == CUDA_SUCCESS && session::memory_of(device) != nullptr) hooks::pools().reset(device, primary);
   return result;
 }
 
@@ -175,11 +227,11 @@ SHAREDGPU_EXPORT CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* 
 }
 
 SHAREDGPU_EXPORT CUresult cuCtxDestroy(CUcontext context) {
-  return destroy(context, [=] { return SHAREDGPU_REAL(cuCtxDestroy, context); });
+  return destroy_made(context, [=] { return SHAREDGPU_REAL(cuCtxDestroy, context); });
 }
 
 SHAREDGPU_EXPORT CUresult cuCtxDestroy_v2(CUcontext context) {
-  return destroy(context, [=] { return SHAREDGPU_REAL(cuCtxDestroy_v2, context); });
+  return destroy_made(context, [=] { return SHAREDGPU_REAL(cuCtxDestroy_v2, context); });
 }
 
 // The usual sizes, which the estimate of a context contains.

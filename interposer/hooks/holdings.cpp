@@ -27,11 +27,11 @@ std::optional<Allocations::Origin> Allocations::origin(CUdeviceptr base) const {
   return found->second;
 }
 
-std::vector<CUdeviceptr> Allocations::of(CUcontext context) const {
+Allocations::All Allocations::of(CUcontext context) const {
   std::lock_guard lock(mutex_);
-  std::vector<CUdeviceptr> all;
-  for (const auto& [base, origin] : origins_)
-    if (origin.context == context) all.push_back(base);
+  All all;
+  for (const auto& entry : origins_)
+    if (entry.second.context == context) all.insert(entry);
   return all;
 }
 

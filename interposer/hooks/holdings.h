@@ -31,11 +31,12 @@ class Allocations {
   void set_sync_memops(CUdeviceptr base, bool on);
   std::optional<Origin> origin(CUdeviceptr base) const;
   // Those that go when the context does.
-  std::vector<CUdeviceptr> of(CUcontext context) const;
+  using All = std::map<CUdeviceptr, Origin>;
+  All of(CUcontext context) const;
 
  private:
   mutable std::mutex mutex_;
-  std::map<CUdeviceptr, Origin> origins_;
+  All origins_;
   unsigned long long last_id_ = 1ull << 32;  // the driver counts from 1
 };
 

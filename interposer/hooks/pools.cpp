@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ctime>
 #include <iterator>
+#include <utility>
 
 #include "interposer/driver/call.h"
 #include "interposer/gate/control.h"
@@ -29,6 +30,12 @@ Bytes attribute_of(CUmemoryPool pool, CUmemPool_attribute attribute) {
   return {value};
 }
 
+// What a pool keeps where all that is unused is given back.
+template <class Pool>
+Bytes nothing(const Pool& /*pool*/) {
+  return {};
+}
+
 }  // namespace
 
 // --- Which pool is whose ---
@@ -48,20 +55,26 @@ void Pools::created(CUmemoryPool pool, const CUmemPoolProps& properties) {
   all_.push_back(std::move(made));
 }
 
-// From here on nobody asks the driver about it.
-Pools::PoolPtr Pools::retire(CUmemoryPool handle) {
+// From here on no thread of ours asks the driver about it. But it stays known: where the driver refuses,
+// others may be using it meanwhile.
+Pools::PoolPtr Pools::leave_alone(CUmemoryPool handle) {
   const std::lock_guard lock(mutex_);
   PoolPtr pool = known(handle);
-  if (pool == nullptr) return nullptr;
-  pools_.erase(handle);
-  pool->handle = nullptr;
+  if (pool != nullptr) pool->leaving = true;
   return pool;
 }
 
-void Pools::reinstate(CUmemoryPool handle, const PoolPtr& pool) {
-  const std::lock_guard lock(mutex_);
-  pool->handle = handle;
-  pools_[handle] = pool;
+// Another thread's new pool may have got the handle by now.
+void Pools::decided(const PoolPtr& pool, bool destroyed) {
+  {
+    const std::lock_guard lock(mutex_);
+    pool->leaving = false;
+    if (destroyed) {
+      if (known(pool->handle) == pool) pools_.erase(pool->handle);
+      pool->handle = nullptr;
+    }
+  }
+  recount(pool, true);
 }
 
 Pools::PoolPtr Pools::known(CUmemoryPool pool) const {
@@ -82,7 +95,10 @@ Pools::Kind Pools::kind(CUmemoryPool handle, CUdevice device) {
     pools_[handle] = pool;
     all_.push_back(pool);
   }
-  return session::memory_of(pool->device) != nullptr ? pool->kind : Kind::other;
+  const Memory* memory = session::memory_of(pool->device);
+  if (memory == nullptr) return Kind::other;
+  if (pool->kind == Kind::swapped && !memory->serves_pools()) pool->kind = Kind::pinned;
+  return pool->kind;
 }
 
 std::optional<CUdevice> Pools::device_of_swapped(CUmemoryPool handle) {
@@ -125,7 +141,7 @@ CUresult Pools::allocate(CUdeviceptr* address, Bytes size, CUmemoryPool handle, 
   }
   const Bytes exact = StreamPool().next_chunk(size, kChunkUnit);
   CUresult result = CUDA_SUCCESS;
-  if (!take(address, size, *pool, place.id)) result = grow(address, size, roomy, pool);
+  if (!take(address, size, *pool, place.id)) result = grow(address, size, roomy, pool, place.context);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
     // As with the driver, what is freed but not yet passed by the GPU is waited for, and all pools give up
     // what they do not use.
@@ -134,23 +150,26 @@ CUresult Pools::allocate(CUdeviceptr* address, Bytes size, CUmemoryPool handle, 
       result = CUDA_SUCCESS;
     } else {
       release_all();
-      result = grow(address, size, exact, pool);
+      result = grow(address, size, exact, pool, place.context);
     }
   }
   if (result == CUDA_SUCCESS) allocations().add(*address, nullptr);
   return result;
 }
 
-CUresult Pools::grow(CUdeviceptr* address, Bytes size, Bytes chunk, const PoolPtr& pool) {
+CUresult Pools::grow(CUdeviceptr* address, Bytes size, Bytes chunk, const PoolPtr& pool, CUcontext context) {
   {
     const std::lock_guard lock(mutex_);
     if (size > pool->most || pool->blocks.reserved() > minus(pool->most, chunk))
       return CUDA_ERROR_OUT_OF_MEMORY;
   }
   Memory* memory = session::memory_of(pool->device);
-  if (CUresult result = memory->allocate(address, chunk); result != CUDA_SUCCESS) return result;
+  {
+    const InContext in(context);
+    if (CUresult result = memory->allocate(address, chunk); result != CUDA_SUCCESS) return result;
+  }
   const std::lock_guard lock(mutex_);
-  chunks_[*address] = {chunk, pool};
+  chunks_[*address] = {chunk, pool, memory->goes_with_contexts() ? context : nullptr};
   pool->blocks.add_chunk(*address, chunk, size);
   return CUDA_SUCCESS;
 }
@@ -217,7 +236,8 @@ CUresult Pools::give(CUdeviceptr address, StreamId stream, const FencePtr& fence
 
 std::vector<StreamPool::Chunk> Pools::drop_unused(Pool& pool, Bytes keep) {
   std::vector<StreamPool::Chunk> unused = pool.blocks.release(keep);
-  for (const StreamPool::Chunk& chunk : unused) chunks_.erase(chunk.base);
+  std::erase_if(unused,
+                [&](const StreamPool::Chunk& chunk) { return chunks_.extract(chunk.base).mapped().gone; });
   return unused;
 }
 
@@ -230,6 +250,7 @@ void Pools::give_back(CUdevice device, const std::vector<StreamPool::Chunk>& chu
 void Pools::trim(CUmemoryPool handle, Bytes keep) {
   PoolPtr pool;
   std::vector<StreamPool::Chunk> unused;
+  const std::lock_guard one_at_a_time(giving_back_);
   {
     const std::lock_guard lock(mutex_);
     pool = known(handle);
@@ -244,6 +265,7 @@ void Pools::trim(CUmemoryPool handle, Bytes keep) {
 bool Pools::give_back_unused(Bytes (*keep)(const Pool&)) {
   bool any = false;
   std::vector<PoolPtr> all;
+  const std::lock_guard one_at_a_time(giving_back_);
   {
     const std::lock_guard lock(mutex_);
     all = all_;
@@ -267,22 +289,77 @@ bool Pools::give_back_unused(Bytes (*keep)(const Pool&)) {
 }
 
 Bytes Pools::threshold(const Pool& pool) {
+  if (pool.leaving) return {~0ull};
   if (pool.handle == nullptr) return {};
   return attribute_of(pool.handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
 }
 
 void Pools::tend() {
   if (gate::capturing()) return;  // nothing is unmapped meanwhile
-  give_back_unused(threshold);
+  const bool destroys = destroys_later();
+  give_back_unused(destroys ? nothing<Pool> : threshold);
+  if (destroys) destroy_contexts();
+}
+
+// The driver gives up what pools keep where it has no memory left; but then it is the arbiter that refuses.
+bool Pools::trim_pinned() {
+  if (gate::capturing()) return false;
+  bool any = false;
+  const std::lock_guard lock(mutex_);
+  for (const PoolPtr& pool : all_) {
+    if (pool->kind != Kind::pinned || pool->handle == nullptr || pool->leaving) continue;
+    const Bytes before = attribute_of(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    SHAREDGPU_REAL(cuMemPoolTrimTo, pool->handle, 0);
+    any |= attribute_of(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) < before;
+  }
+  return any;
 }
 
 bool Pools::release_all() {
-  return give_back_unused([](const Pool&) { return Bytes{}; });
+  const bool any = trim_pinned();
+  return give_back_unused(nothing<Pool>) || any;
 }
 
-void Pools::reset(CUdevice device) {
+// --- Contexts ---
+
+bool Pools::are_held_in(CUcontext context) const {
+  return std::ranges::any_of(chunks_, [=](const auto& chunk) { return chunk.second.context == context; });
+}
+
+std::vector<CUdeviceptr> Pools::held_in(CUcontext context) {
+  const std::scoped_lock lock(giving_back_, mutex_);
+  std::vector<CUdeviceptr> all;
+  for (const auto& [base, chunk] : chunks_)
+    if (chunk.context == context) all.push_back(base);
+  return all;
+}
+
+void Pools::destroy_later(CUcontext context, std::unique_ptr<Destruction> destruction) {
+  const std::lock_guard lock(mutex_);
+  later_.emplace(context, std::move(destruction));
+}
+
+bool Pools::destroys_later() {
+  const std::lock_guard lock(mutex_);
+  return !later_.empty();
+}
+
+void Pools::destroy_contexts() {
+  std::vector<std::unique_ptr<Destruction>> due;
+  {
+    const std::scoped_lock lock(giving_back_, mutex_);
+    for (auto& [context, destruction] : later_)
+      if (!are_held_in(context)) due.push_back(std::move(destruction));
+    std::erase_if(later_, [](const auto& entry) { return entry.second == nullptr; });
+  }
+  for (const auto& destruction : due) destruction->carry_out();
+}
+
+void Pools::reset(CUdevice device, CUcontext primary) {
   {
     const std::lock_guard lock(mutex_);
+    later_.erase(primary);
+    for (auto& [base, chunk] : chunks_) chunk.gone |= primary != nullptr && chunk.context == primary;
     for (const PoolPtr& pool : all_) {
       if (pool->device != device) continue;
       for (const CUdeviceptr block : pool->blocks.blocks()) {
@@ -377,6 +454,7 @@ void Pools::recount(const PoolPtr& pool, bool may_grow) {
   Memory* memory = session::memory_of(pool->device);
   if (memory == nullptr || pool->kind != Kind::pinned) return;
   hooks::recount(mutex_, pool->kept, *memory, may_grow, [&] {
+    if (pool->leaving) return KeptNow{{}, pool->kept.counted};
     Bytes least;
     if (pool->handle != nullptr) {
       least = attribute_of(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);

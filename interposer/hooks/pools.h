@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's memory pools: plain device pools, whose memory comes from the swap backend, and the driver's
-// own (pools to be shared with other processes), counted as pinned by what they keep.
+// The program's memory pools: plain device pools, whose memory comes from the swap or managed backend, and
+// the driver's own (pools to be shared with other processes, all with the native backend), counted as pinned
+// by what they keep.
 //
 // Safe from all threads.
 #pragma once
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "interposer/hooks/kept.h"
+#include "interposer/hooks/native.h"
 #include "interposer/hooks/streams.h"
 #include "interposer/memory/memory.h"
 
@@ -37,12 +39,13 @@ class Pools {
 
   // The program has made a pool.
   void created(CUmemoryPool pool, const CUmemPoolProps& properties);
-  // Destroys a pool, as `call` does for the driver. What is in use of it lives on.
+  // Destroys a pool, as `call` does for the driver, which refuses it for a default pool. What is in use of it
+  // lives on.
   template <class Call>
   CUresult destroy(CUmemoryPool handle, Call call) {
-    const PoolPtr pool = retire(handle);
+    const PoolPtr pool = leave_alone(handle);
     const CUresult result = call();
-    if (pool != nullptr && result != CUDA_SUCCESS) reinstate(handle, pool);
+    if (pool != nullptr) decided(pool, result == CUDA_SUCCESS);
     tend();
     return result;
   }
@@ -66,8 +69,13 @@ class Pools {
   template <class Call>
   CUresult allocate_pinned(CUdeviceptr* address, Bytes size, CUmemoryPool pool, Call call) {
     Claim claim{.pool = nullptr, .size = size, .room = {}};
-    if (CUresult refused = prepare(pool, claim); refused != CUDA_SUCCESS) return refused;
-    const CUresult result = call();
+    CUresult refused = prepare(pool, claim);
+    if (refused == CUDA_ERROR_OUT_OF_MEMORY && release_all()) refused = prepare(pool, claim);
+    if (refused != CUDA_SUCCESS) return refused;
+    CUresult result = CUDA_SUCCESS;
+    Patience patience;
+    do result = call();
+    while (claim.room != Bytes{} && patience.worth_another_try(result));
     allocated_pinned(result == CUDA_SUCCESS ? *address : 0, claim);
     return result;
   }
@@ -95,12 +103,18 @@ class Pools {
   void tend();
   // The same whatever the thresholds: memory is short. False: there was nothing to give back.
   bool release_all();
-  // The program resets the device: all that was allocated there is gone.
-  void reset(CUdevice device);
+  // The program has reset the device: all that was allocated there is gone, with its primary context.
+  void reset(CUdevice device, CUcontext primary);
+
+  // What swapped pools hold that goes with the context, in use or not.
+  std::vector<CUdeviceptr> held_in(CUcontext context);
+  // Does that as soon as they hold nothing there any more.
+  void destroy_later(CUcontext context, std::unique_ptr<Destruction> destruction);
 
  private:
   struct Pool {
     CUmemoryPool handle = nullptr;  // null: destroyed
+    bool leaving = false;           // perhaps being destroyed: the driver is not asked about it
     CUdevice device = 0;
     Kind kind = Kind::swapped;
     Bytes most{~0ull};
@@ -130,14 +144,18 @@ class Pools {
   std::vector<StreamPool::Chunk> drop_unused(Pool& pool, Bytes keep);
   static Bytes threshold(const Pool& pool);
   static void is_over(const Claim& claim);
+  bool are_held_in(CUcontext context) const;
 
-  PoolPtr retire(CUmemoryPool handle);
-  void reinstate(CUmemoryPool handle, const PoolPtr& pool);
+  PoolPtr leave_alone(CUmemoryPool handle);
+  void decided(const PoolPtr& pool, bool destroyed);
   bool take(CUdeviceptr* address, Bytes size, Pool& pool, StreamId stream);
-  CUresult grow(CUdeviceptr* address, Bytes size, Bytes chunk, const PoolPtr& pool);
+  CUresult grow(CUdeviceptr* address, Bytes size, Bytes chunk, const PoolPtr& pool, CUcontext context);
   CUresult give(CUdeviceptr address, StreamId stream, const FencePtr& fence);
   void give_back(CUdevice device, const std::vector<StreamPool::Chunk>& chunks);
   bool give_back_unused(Bytes (*keep)(const Pool&));
+  bool trim_pinned();
+  bool destroys_later();
+  void destroy_contexts();
   bool all_passed();
   void wait_for_frees();
 
@@ -147,16 +165,20 @@ class Pools {
   void freed_pinned(CUdeviceptr address, const Block& block);
   void recount(const PoolPtr& pool, bool may_grow);
 
+  std::mutex giving_back_;  // held until what has left its pool is free; taken before mutex_
   std::mutex mutex_;
   std::map<CUmemoryPool, PoolPtr> pools_;
   std::vector<PoolPtr> all_;  // also those that the program destroyed before their memory was free
   struct Chunk {
     Bytes size;
     PoolPtr pool;
+    CUcontext context = nullptr;  // with which it goes; null: none
+    bool gone = false;            // with it
   };
   std::map<CUdeviceptr, Chunk> chunks_;  // of swapped pools
   std::map<CUdeviceptr, Block> pinned_;  // blocks of pinned pools
   std::uint64_t last_number_ = 0;        // of them
+  std::map<CUcontext, std::unique_ptr<Destruction>> later_;
 };
 
 Pools& pools();

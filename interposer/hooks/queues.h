@@ -46,7 +46,7 @@ std::shared_ptr<Queue> known_queue(StreamId id);
 // How often queues were forgotten.
 std::uint32_t forgotten_queues();
 
-// The stream, or the context with all its streams, is about to be destroyed.
+// The stream is about to be destroyed, or the context with all its streams has been.
 void forget_queue(CUstream stream);
 void forget_queues_of(CUcontext context);
 

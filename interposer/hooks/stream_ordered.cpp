@@ -136,6 +136,7 @@ SHAREDGPU_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_att
                                                 void* value) {
   const CUresult result = SHAREDGPU_REAL(cuMemPoolSetAttribute, pool, attribute, value);
   if (result != CUDA_SUCCESS) return result;
+  pools().tend();  // what the pool no longer keeps is no part of the next high mark
   if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) pools().reset_reserved_high(pool);
   if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH) pools().reset_used_high(pool);
   return result;

@@ -15,26 +15,19 @@
 #include "interposer/session/session.h"
 
 namespace sharedgpu::hooks {
+
+InContext::InContext(CUcontext context) {
+  CUcontext current = nullptr;
+  SHAREDGPU_REAL(cuCtxGetCurrent, &current);
+  pushed_ = current != context && SHAREDGPU_REAL(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS;
+}
+
+InContext::~InContext() {
+  CUcontext popped = nullptr;
+  if (pushed_) SHAREDGPU_REAL(cuCtxPopCurrent_v2, &popped);
+}
+
 namespace {
-
-// The context is current on this thread from construction to destruction, if it can be.
-class InContext {
- public:
-  explicit InContext(CUcontext context) {
-    CUcontext current = nullptr;
-    SHAREDGPU_REAL(cuCtxGetCurrent, &current);
-    pushed_ = current != context && SHAREDGPU_REAL(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS;
-  }
-  ~InContext() {
-    CUcontext popped = nullptr;
-    if (pushed_) SHAREDGPU_REAL(cuCtxPopCurrent_v2, &popped);
-  }
-  InContext(const InContext&) = delete;
-  InContext& operator=(const InContext&) = delete;
-
- private:
-  bool pushed_ = false;
-};
 
 // A question about an event would spoil a capture that is under way or just begins, were it not asked in this
 // mode.
@@ -161,18 +154,23 @@ void forget_stream(CUstream stream) {
   std::erase_if(all.ids, [=](const auto& known) { return std::get<CUstream>(known.first) == stream; });
 }
 
-void forget_streams_of(CUcontext context) {
+void finish_streams_of(CUcontext context) {
   Streams& all = streams();
   const BesideCaptures beside;
   session::contexts().finish(context);
   const InContext in(context);
   const std::lock_guard lock(all.mutex);
-  std::erase_if(all.ids, [=](const auto& known) { return std::get<CUcontext>(known.first) == context; });
   for (EventFence* fence : all.fences)
     if (CUevent event = fence->context() == context ? fence->take() : nullptr)
       all.spare[context].push_back(event);
   for (CUevent event : all.spare[context]) SHAREDGPU_REAL(cuEventDestroy_v2, event);
   all.spare.erase(context);
+}
+
+void forget_streams_of(CUcontext context) {
+  Streams& all = streams();
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.ids, [=](const auto& known) { return std::get<CUcontext>(known.first) == context; });
 }
 
 bool captured(CUstream stream) {

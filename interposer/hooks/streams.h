@@ -12,6 +12,18 @@
 
 namespace sharedgpu::hooks {
 
+// The context is current on this thread from construction to destruction, if it can be.
+class InContext {
+ public:
+  explicit InContext(CUcontext context);
+  ~InContext();
+  InContext(const InContext&) = delete;
+  InContext& operator=(const InContext&) = delete;
+
+ private:
+  bool pushed_ = false;
+};
+
 struct StreamPlace {
   CUstream stream = nullptr;
   CUcontext context = nullptr;
@@ -27,7 +39,10 @@ FencePtr mark(const StreamPlace& place, CUresult* result);
 
 // The stream is about to be destroyed: the next one with its handle is another.
 void forget_stream(CUstream stream);
-// The context is about to be destroyed, and with it its streams and events: waits for its work.
+// The context is about to be destroyed, and with it its events: waits for its work, so that all fences have
+// passed.
+void finish_streams_of(CUcontext context);
+// It has been destroyed, and its streams with it.
 void forget_streams_of(CUcontext context);
 
 // Whether the stream is being captured; so too where the driver does not like the question, which then

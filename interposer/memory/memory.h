@@ -11,6 +11,7 @@
 #include <cuda.h>
 
 #include <optional>
+#include <vector>
 
 #include "interposer/memory/program_memory.h"
 #include "protocol/messages.h"
@@ -80,6 +81,13 @@ struct Eviction {
   bool no_room = false;  // some stayed, since there was no host memory for it
 };
 
+// The destruction of a context, which the driver may refuse.
+class Destruction {
+ public:
+  virtual ~Destruction() = default;
+  virtual CUresult carry_out() = 0;
+};
+
 class Memory {
  public:
   virtual ~Memory() = default;
@@ -92,6 +100,13 @@ class Memory {
   virtual std::optional<CUresult> free(CUdeviceptr address) = 0;
   // The same for memory that no work uses any more: waits for nothing.
   virtual std::optional<CUresult> free_unused(CUdeviceptr address) = 0;
+  // Carries out the destruction of the context in which `blocks` were allocated. They are freed where it
+  // succeeds, and else as they were.
+  virtual CUresult free_with(Destruction& context, const std::vector<CUdeviceptr>& blocks) = 0;
+  // Whether the driver takes what was allocated in a context when it destroys that.
+  virtual bool goes_with_contexts() const { return false; }
+  // Whether the program's pools get their memory here; else they are left to the driver.
+  virtual bool serves_pools() const { return true; }
   // The allocation that `address` lies in; nullopt: not ours.
   virtual std::optional<AddressRange> find(CUdeviceptr address) const = 0;
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 namespace sharedgpu {
 
@@ -41,6 +42,29 @@ std::optional<CUresult> NativeMemory::free(CUdeviceptr address) {
   } else {
     const std::lock_guard lock(mutex_);
     blocks_[address] = size;
+  }
+  return result;
+}
+
+// Forgotten first, as above.
+CUresult NativeMemory::free_with(Destruction& context, const std::vector<CUdeviceptr>& blocks) {
+  std::map<CUdeviceptr, Bytes> going;
+  Bytes size;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const CUdeviceptr address : blocks) {
+      auto block = blocks_.extract(address);
+      if (block.empty()) continue;
+      size += block.mapped();
+      going.insert(std::move(block));
+    }
+  }
+  const CUresult result = context.carry_out();
+  if (result == CUDA_SUCCESS) {
+    give(size);
+  } else {
+    const std::lock_guard lock(mutex_);
+    blocks_.merge(going);
   }
   return result;
 }

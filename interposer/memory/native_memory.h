@@ -25,6 +25,10 @@ class NativeMemory final : public Memory {
   CUresult allocate(CUdeviceptr* address, Bytes size) override;
   std::optional<CUresult> free(CUdeviceptr address) override;
   std::optional<CUresult> free_unused(CUdeviceptr address) override { return free(address); }
+  CUresult free_with(Destruction& context, const std::vector<CUdeviceptr>& blocks) override;
+  bool goes_with_contexts() const override { return true; }
+  // The driver's own are all that is asked of ours, and outlive contexts.
+  bool serves_pools() const override { return false; }
   // None is ours to answer for: the driver knows its memory, shares it and tells of it.
   std::optional<AddressRange> find(CUdeviceptr /*address*/) const override { return std::nullopt; }
   CUresult pin(Bytes size) override;

@@ -288,14 +288,28 @@ CUresult SwapMemory::free_block(CUdeviceptr address, Gpu gpu) {
   return result;
 }
 
-// Gives a range back that nothing uses any more: waits for whoever moves its handles, then unmaps. On failure
-// the range stays, with what could not be unmapped in it.
-CUresult SwapMemory::take_down(Range& range) {
-  std::unique_lock lock(mutex_);
+// With mutex_ held: waits for whoever moves its handles.
+void SwapMemory::claim_all(std::unique_lock<std::mutex>& lock, Range& range) {
   for (Handle& handle : range.handles) {
     settled_.wait(lock, [&] { return !handle.busy; });
     claim(handle);
   }
+}
+
+// With mutex_ held: a range that is unmapped and unclaimed counts no more.
+void SwapMemory::strike_off(Range& range) {
+  for (Handle& handle : range.handles) {
+    set_place(handle, Handle::Place::free);
+    order_.remove(handle);
+    swappable_ -= handle.size;
+  }
+}
+
+// Gives a range back that nothing uses any more: waits for whoever moves its handles, then unmaps. On failure
+// the range stays, with what could not be unmapped in it.
+CUresult SwapMemory::take_down(Range& range) {
+  std::unique_lock lock(mutex_);
+  claim_all(lock, range);
   lock.unlock();
   CUresult result = CUDA_SUCCESS;
   for (Handle& handle : range.handles) {
@@ -307,11 +321,7 @@ CUresult SwapMemory::take_down(Range& range) {
   if (result == CUDA_SUCCESS) {
     const CUdeviceptr base = range.base;
     const Bytes size = range.size;
-    for (Handle& handle : range.handles) {
-      set_place(handle, Handle::Place::free);
-      order_.remove(handle);
-      swappable_ -= handle.size;
-    }
+    strike_off(range);
     ranges_.erase(base);
     lock.unlock();
     device_.unreserve(base, size);  // a failure costs addresses only
@@ -320,6 +330,49 @@ CUresult SwapMemory::take_down(Range& range) {
       if (!handle.mapped) set_place(handle, Handle::Place::free);
     lock.unlock();
   }
+  books_.report(false);
+  return result;
+}
+
+// The memory is ours and not the context's: it is there until we free it.
+CUresult SwapMemory::free_with(Destruction& context, const std::vector<CUdeviceptr>& blocks) {
+  const CUresult result = context.carry_out();
+  if (result == CUDA_SUCCESS)
+    for (const CUdeviceptr address : blocks) free(address);
+  return result;
+}
+
+// Taken out of the maps first: the addresses may be given out again as soon as the context is gone.
+CUresult SwapMemory::lose_with(Destruction& context, const std::vector<CUdeviceptr>& addresses) {
+  std::vector<Blocks::node_type> blocks;
+  std::vector<Ranges::node_type> ranges;
+  std::unique_lock lock(mutex_);
+  for (const CUdeviceptr address : addresses) {
+    const auto block = blocks_.find(address);
+    if (block == blocks_.end() || block->second.dying) continue;
+    blocks.push_back(blocks_.extract(block));
+    ranges.push_back(ranges_.extract(address));
+    claim_all(lock, ranges.back().mapped());
+  }
+  lock.unlock();
+  const CUresult result = context.carry_out();
+  lock.lock();
+  for (auto& range : ranges) {
+    for (Handle& handle : range.mapped().handles) {
+      if (result == CUDA_SUCCESS) {
+        mover_->unback(handle);
+        mover_->forget(handle);
+      }
+      unclaim(handle);
+    }
+    if (result == CUDA_SUCCESS)
+      strike_off(range.mapped());
+    else
+      ranges_.insert(std::move(range));
+  }
+  for (auto& block : blocks)
+    if (result != CUDA_SUCCESS) blocks_.insert(std::move(block));
+  lock.unlock();
   books_.report(false);
   return result;
 }

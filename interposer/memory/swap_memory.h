@@ -40,6 +40,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   CUresult allocate(CUdeviceptr* address, Bytes size) override;
   std::optional<CUresult> free(CUdeviceptr address) override { return free(address, Gpu::may_run); }
   std::optional<CUresult> free_unused(CUdeviceptr address) override { return free(address, Gpu::drained); }
+  CUresult free_with(Destruction& context, const std::vector<CUdeviceptr>& blocks) override;
   std::optional<AddressRange> find(CUdeviceptr address) const override;
   void renew_access() override;
   CUresult settle(CUdeviceptr address, Bytes size) override;
@@ -77,6 +78,8 @@ class SwapMemory : public Memory, public ProgramMemory {
  protected:
   SwapMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options,
              std::unique_ptr<Mover> mover);
+  // As free_with(), for blocks that have ranges of their own and are freed by the driver with the context.
+  CUresult lose_with(Destruction& context, const std::vector<CUdeviceptr>& blocks);
 
  private:
   struct Block {
@@ -85,6 +88,7 @@ class SwapMemory : public Memory, public ProgramMemory {
     bool dying = false;  // a thread is freeing it, or will after a capture
   };
   using Blocks = std::map<CUdeviceptr, Block>;
+  using Ranges = std::map<CUdeviceptr, Range>;
   // Whether work of this process may be on the GPU: then a free waits for it.
   enum class Gpu { may_run, drained };
 
@@ -109,6 +113,8 @@ class SwapMemory : public Memory, public ProgramMemory {
                      Wish wish = Wish::needed);
   CUresult back(Range& range);
   CUresult back(Handle& handle);
+  void claim_all(std::unique_lock<std::mutex>& lock, Range& range);
+  void strike_off(Range& range);
   CUresult take_down(Range& range);
   std::optional<CUresult> free(CUdeviceptr address, Gpu gpu);
   CUresult free_block(CUdeviceptr address, Gpu gpu);
@@ -164,7 +170,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   // Never held across a driver call that copies or waits, nor across the books' calls.
   mutable std::mutex mutex_;
   std::condition_variable settled_;  // a handle is no longer busy, or resident_ fell
-  std::map<CUdeviceptr, Range> ranges_;
+  Ranges ranges_;
   Blocks blocks_;
   Packing packing_;
   AllMade made_;

@@ -2,7 +2,9 @@
 #include "interposer/session/contexts.h"
 
 #include <algorithm>
+#include <iterator>
 #include <thread>
+#include <utility>
 
 #include "interposer/driver/call.h"
 
@@ -50,21 +52,33 @@ void Contexts::add(CUcontext context, CUdevice device, bool primary) {
     live_.push_back({.context = context, .device = device, .primary = primary, .users = 0, .extra = {}});
 }
 
-void Contexts::remove(CUcontext context) {
+Contexts::Removed Contexts::remove(CUcontext context) {
+  Removed removed;
   for (;;) {
     std::uint32_t seen = unused_.seen();
     {
       std::lock_guard lock(mutex_);
       Live* live = find(context);
-      if (live == nullptr) return;
+      if (live == nullptr) return removed;
       if (live->users == 0) {
+        removed.live_.push_back(std::move(*live));
         live_.erase(live_.begin() + (live - live_.data()));
-        std::erase_if(streams_, [=](const Stream& known) { return known.context == context; });
-        return;
+        std::erase_if(streams_, [&](const Stream& known) {
+          if (known.context != context) return false;
+          removed.streams_.push_back(known);
+          return true;
+        });
+        return removed;
       }
     }
     unused_.wait(seen, kPatience);
   }
+}
+
+void Contexts::put_back(Removed removed) {
+  std::lock_guard lock(mutex_);
+  std::ranges::move(removed.live_, std::back_inserter(live_));
+  std::ranges::move(removed.streams_, std::back_inserter(streams_));
 }
 
 CUcontext Contexts::primary(CUdevice device) const {
@@ -120,6 +134,20 @@ void Contexts::add_stream(CUstream stream, CUcontext context) {
 void Contexts::remove_stream(CUstream stream) {
   std::lock_guard lock(mutex_);
   std::erase_if(streams_, [=](const Stream& known) { return known.stream == stream; });
+}
+
+void Contexts::destroy_streams(CUcontext context) {
+  std::vector<CUstream> its;
+  {
+    std::lock_guard lock(mutex_);
+    std::erase_if(streams_, [&](const Stream& known) {
+      if (known.context != context) return false;
+      its.push_back(known.stream);
+      return true;
+    });
+  }
+  Current current(context);
+  for (CUstream stream : its) SHAREDGPU_REAL(cuStreamDestroy_v2, stream);
 }
 
 CUresult Contexts::synchronize() {

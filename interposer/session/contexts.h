@@ -29,8 +29,11 @@ class Contexts {
  public:
   // A context came to be. Idempotent: retaining a primary context again adds nothing.
   void add(CUcontext context, CUdevice device, bool primary);
-  // It is about to be destroyed: waits until nobody uses it, and forgets it.
-  void remove(CUcontext context);
+  // It is about to be destroyed: waits until nobody uses it, and forgets it. What was known of it comes back
+  // by put_back(), where the driver has not destroyed it.
+  class Removed;
+  Removed remove(CUcontext context);
+  void put_back(Removed removed);
   // The primary context of `device`; null: none is known.
   CUcontext primary(CUdevice device) const;
   Primary& references(CUdevice device);
@@ -50,6 +53,8 @@ class Contexts {
   void add_stream(CUstream stream, CUcontext context);
   // Before the stream is destroyed.
   void remove_stream(CUstream stream);
+  // All of the context.
+  void destroy_streams(CUcontext context);
 
   // Waits until the GPU has done all that was submitted to any of them, or to those of `devices`; no capture
   // begins meanwhile. CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: one was in the way, and it has to be done again.
@@ -102,6 +107,13 @@ class Contexts {
   std::map<CUdevice, Primary> primaries_;
   int synchronizing_ = 0;  // threads in synchronize()
   Wakeup unused_;          // a context, or the contexts by all synchronize()
+};
+
+class Contexts::Removed {
+ private:
+  friend class Contexts;
+  std::vector<Live> live_;
+  std::vector<Stream> streams_;
 };
 
 // Closes the gate of the process, all of whose contexts are drained. Every session's turn thread may: the

@@ -345,10 +345,17 @@ void context_extra(CUcontext context, CUlimit limit, Bytes extra) {
   if (DeviceSession* session = session_of(device)) session->follow(contexts());
 }
 
-void context_removed(CUcontext context, CUdevice device) {
-  contexts().remove(context);
-  captures().drop(context);
+Contexts::Removed context_going(CUcontext context, CUdevice device) {
+  Contexts::Removed removed = contexts().remove(context);
+  if (DeviceSession* session = session_of(device)) session->follow(contexts());
+  return removed;
+}
+
+void context_stays(Contexts::Removed context, CUdevice device) {
+  contexts().put_back(std::move(context));
   if (DeviceSession* session = session_of(device)) session->follow(contexts());
 }
+
+void context_gone(CUcontext context) { captures().drop(context); }
 
 }  // namespace sharedgpu::session

@@ -69,9 +69,11 @@ Borrowing& borrowing();
 
 Contexts& contexts();
 Captures& captures();
-// A context of `device` was made or is about to go: the memory copies within one.
+// A context of `device` was made, or is about to go and then stays or has gone: the memory copies within one.
 void context_added(CUcontext context, CUdevice device, bool primary);
-void context_removed(CUcontext context, CUdevice device);
+Contexts::Removed context_going(CUcontext context, CUdevice device);
+void context_stays(Contexts::Removed context, CUdevice device);
+void context_gone(CUcontext context);
 // The program has set a limit of the context, for which the driver takes so much more than usual.
 void context_extra(CUcontext context, CUlimit limit, Bytes extra);
 

@@ -59,6 +59,35 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
   succeeds next
 }
 
+@test "native: memory pools are the driver's, and counted" {
+  start_arbiter
+  native pools pools --most $((150 << 20)) --hold 2
+  until_true 60 grep -q shareable "$DIR/pools.out"
+  json_is '[t["pinned_bytes"] for t in s["tenants"]]' "[$(awk '/shareable/ { print $3 }' "$DIR/pools.out")]"
+  succeeds pools
+  until_true 30 used_is 0
+}
+
+@test "what goes with a context and what does not, whosever the memory is" {
+  start_arbiter
+  local backend refusals=cuCtxDestroy:2:CUDA_ERROR_UNKNOWN,cuDevicePrimaryCtxReset:1:CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE
+  for backend in managed native; do
+    with $backend $backend context_end
+    succeeds $backend
+    SIMGPU_FAIL=$refusals with $backend refused context_end --refused
+    succeeds refused
+  done
+  nothing_paged
+}
+
+@test "managed: a context that was destroyed amid a capture, but for its memory, keeps the GPU from nobody" {
+  start_arbiter DeviceMemoryLimit=96MiB
+  managed ended context_end --pause 600
+  progresses ended
+  managed rival hold --bytes 72MiB --iterations 10 --verify
+  succeeds rival
+}
+
 @test "managed: alone a program holds nearly the whole GPU, and nothing moves" {
   start_arbiter
   managed alone hold --bytes 90% --of 224MiB --blocks 30 --iterations 5 --verify

@@ -65,6 +65,11 @@ contend() {
   succeeds pools
 }
 
+@test "memory pools, as the test expects them of plain CUDA too" {
+  plain pools pools
+  succeeds pools
+}
+
 @test "memory pools where the driver makes no events" {
   start_arbiter
   SIMGPU_FAIL=cuEventCreate:1+:CUDA_ERROR_OUT_OF_MEMORY tenant pools pools --rounds 50
@@ -233,6 +238,23 @@ contend() {
   LD_PRELOAD=$PRELOAD "$PROGRAMS/nocuda" >"$DIR/nocuda.out"
   ! sed -n '/^files/,/^environment/p' "$DIR/nocuda.out" | grep -q socket:
   json_is 'len(s["tenants"])' 0
+}
+
+@test "what goes with a context and what does not" {
+  plain plain context_end
+  succeeds plain
+  start_arbiter
+  tenant swapped context_end
+  succeeds swapped
+}
+
+@test "a context that the driver refuses to destroy loses nothing" {
+  start_arbiter
+  export SIMGPU_FAIL=cuCtxDestroy:2:CUDA_ERROR_UNKNOWN,cuDevicePrimaryCtxReset:1:CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE
+  plain plain context_end --refused
+  succeeds plain
+  tenant swapped context_end --refused
+  succeeds swapped
 }
 
 @test "memory that the program makes and maps itself" {

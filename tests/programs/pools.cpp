@@ -76,6 +76,32 @@ void numbers(CUmemoryPool pool, CUstream stream) {
   expect(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH) == used(pool), "a high mark is reset");
 }
 
+// `pool` is fresh, or was used up.
+void high_marks(CUmemoryPool pool, CUstream stream) {
+  cuuint64_t zero = 0;
+  check(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &zero), "cuMemPoolSetAttribute");
+  for (int time = 0; time < 2; ++time) {
+    expect(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH) == 0, "nothing was in use");
+    expect(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) == 0, "nothing was reserved");
+    check(cuMemFreeAsync(allocate(pool, kSize, stream), stream), "cuMemFreeAsync");
+    synchronize(stream);
+    expect(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH) >= kSize, "the most there was in use");
+    check(cuMemFreeAsync(allocate(pool, kSize, stream), stream), "cuMemFreeAsync");
+    synchronize(stream);
+    check(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero), "cuMemPoolSetAttribute");
+    check(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &zero), "cuMemPoolSetAttribute");
+  }
+}
+
+void not_of_a_pool() {
+  CUdeviceptr memory = 0;
+  check(cuMemAlloc(&memory, kSize), "cuMemAlloc");
+  auto found = reinterpret_cast<CUmemoryPool>(&memory);
+  check(cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, memory + 1), "MEMPOOL_HANDLE");
+  expect(found == nullptr, "memory of cuMemAlloc is of no pool");
+  check(cuMemFree(memory), "cuMemFree");
+}
+
 void mistakes(CUmemoryPool pool, CUstream stream) {
   CUdeviceptr memory = allocate(pool, kSize, stream);
   expect(cuMemFreeAsync(memory + 512, stream) != CUDA_SUCCESS, "the middle of a block is not freed");
@@ -143,6 +169,18 @@ void at_random(CUmemoryPool pool, unsigned rounds, unsigned streams, std::size_t
   for (CUstream stream : all) check(cuStreamDestroy(stream), "cuStreamDestroy");
 }
 
+// What pools keep is given up where memory is short.
+void kept(CUmemoryPool pool, CUstream stream, std::size_t most) {
+  cuuint64_t all = ~0ull;
+  check(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all), "cuMemPoolSetAttribute");
+  check(cuMemFreeAsync(allocate(pool, most, stream), stream), "cuMemFreeAsync");
+  synchronize(stream);
+  expect(reserved(pool) >= most, "a pool keeps what it may");
+  CUdeviceptr memory = 0;
+  check(cuMemAlloc(&memory, most), "cuMemAlloc");
+  check(cuMemFree(memory), "cuMemFree");
+}
+
 // Such a pool can be shared with other processes.
 void shareable(CUstream stream, double seconds) {
   CUmemoryPool pool = make_pool(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
@@ -170,6 +208,8 @@ int main(int argc, char** argv) {
   app.add_option("--streams", streams, "streams that allocate").positive();
   app.add_option("--largest", largest, "bytes of the largest block");
   app.add_option("--seed", seed, "seed of sizes and order");
+  std::size_t most = 0;
+  app.add_option("--most", most, "bytes that the GPU cannot hold twice: who keeps them gives them up");
   double seconds = 0;
   app.add_option("--hold", seconds, "seconds to keep a shareable pool for");
   app.parse(argc, argv);
@@ -181,7 +221,10 @@ int main(int argc, char** argv) {
   CUstream stream = nullptr;
   check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
   CUmemoryPool own = make_pool();
+  expect(cuMemPoolDestroy(standard) != CUDA_SUCCESS, "the default pool stays");
+  not_of_a_pool();
   for (CUmemoryPool pool : {standard, own}) {
+    high_marks(pool, stream);
     numbers(pool, stream);
     mistakes(pool, stream);
     at_random(pool, rounds, streams, largest, seed);
@@ -189,6 +232,7 @@ int main(int argc, char** argv) {
     expect(used(pool) == 0, "nothing is left");
   }
   check(cuDeviceSetMemPool(0, own), "cuDeviceSetMemPool");
+  if (most != 0) kept(own, stream, most);
   CUdeviceptr memory = 0;
   check(cuMemAllocAsync(&memory, kSize, stream), "cuMemAllocAsync");
   expect(used(own) >= kSize, "the current pool is allocated from");

@@ -73,6 +73,11 @@ CUresult CUDAAPI cuCtxDestroy_v2(CUcontext handle) {
   return call("cuCtxDestroy", Needs::init, [&] {
     require(handle != nullptr, CUDA_ERROR_INVALID_VALUE);
     ContextPtr context = find_context(handle);
+    {
+      Driver& d = driver();
+      std::lock_guard lock(d.mutex);
+      require(d.gpu(context->device()).primary != context, CUDA_ERROR_INVALID_CONTEXT);
+    }
     auto& stack = context_stack();
     if (!stack.empty() && stack.back() == context) stack.pop_back();
     destroy_context(context);

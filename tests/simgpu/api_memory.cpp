@@ -34,6 +34,15 @@ bool in_heap(Address at) {
   return found;
 }
 
+// The pool that it was allocated from; null: none.
+CUmemoryPool pool_of(Address at) {
+  CUmemoryPool found = nullptr;
+  driver().pools.for_each([&](Pool& pool) {
+    if (pool.heap.find(at)) found = reinterpret_cast<CUmemoryPool>(&pool);
+  });
+  return found;
+}
+
 CUcontext some_context() {
   auto& stack = context_stack();
   return stack.empty() ? nullptr : reinterpret_cast<CUcontext>(stack.back().get());
@@ -47,7 +56,7 @@ void get_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointe
   require(device || host, CUDA_ERROR_INVALID_VALUE);
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-      return put(reinterpret_cast<std::uintptr_t>(some_context()));
+      return put(pool_of(pointer) != nullptr ? nullptr : some_context());
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return put(static_cast<unsigned>(device && !driver().space->lies_on_host(device->begin)
                                            ? CU_MEMORYTYPE_DEVICE
@@ -73,6 +82,8 @@ void get_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointe
       return put(1);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       return put(0ull);
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+      return put(pool_of(pointer));
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
       return put(static_cast<int>(device && in_heap(device->begin)));
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:

@@ -29,7 +29,13 @@ CUdeviceptr allocate_in(const StreamPtr& stream, Pool& pool, std::size_t size) {
   }
   forbid_capture(*stream);
   count_allocation();
-  return pool.heap.allocate({size});
+  try {
+    return pool.heap.allocate({size});
+  } catch (const Error&) {  // what is about to be freed, and what pools keep, is to be had
+    synchronize(*current_context());
+    driver().pools.for_each([](Pool& each) { each.heap.trim({}); });
+    return pool.heap.allocate({size});
+  }
 }
 
 CUresult allocate(DefaultStream zero, CUdeviceptr* out, std::size_t size, CUstream stream) {
@@ -165,11 +171,13 @@ CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool handle) {
       }
     }
     pool->destroyed = true;
+    pool->heap.set_threshold({});
+    pool->heap.trim({});
   });
 }
 
-CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool handle, std::size_t) {
-  return call("cuMemPoolTrimTo", Needs::init, [&] { find_pool(handle); });  // nothing is kept back
+CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool handle, std::size_t keep) {
+  return call("cuMemPoolTrimTo", Needs::init, [&] { find_pool(handle)->heap.trim({keep}); });
 }
 
 CUresult CUDAAPI cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* descriptions,
@@ -186,8 +194,19 @@ CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute 
   return call("cuMemPoolSetAttribute", Needs::init, [&] {
     require(value != nullptr, CUDA_ERROR_INVALID_VALUE);
     auto pool = find_pool(handle);
-    if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
-      std::memcpy(&pool->release_threshold, value, sizeof pool->release_threshold);
+    cuuint64_t number = 0;
+    switch (attribute) {
+      case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        std::memcpy(&number, value, sizeof number);
+        pool->heap.set_threshold({number});
+        return;
+      case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        return pool->heap.reset_reserved_high();
+      case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        return pool->heap.reset_used_high();
+      default:
+        return;
+    }
   });
 }
 
@@ -198,13 +217,15 @@ CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute 
     auto put = [&](auto number) { std::memcpy(value, &number, sizeof number); };
     switch (attribute) {
       case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-        return put(static_cast<cuuint64_t>(pool->release_threshold));
+        return put(cuuint64_t{pool->heap.threshold().count});
       case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+        return put(cuuint64_t{pool->heap.reserved().count});
       case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-        return put(static_cast<cuuint64_t>(pool->heap.reserved().count));
+        return put(cuuint64_t{pool->heap.reserved_high().count});
       case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+        return put(cuuint64_t{pool->heap.used().count});
       case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-        return put(static_cast<cuuint64_t>(pool->heap.used().count));
+        return put(cuuint64_t{pool->heap.used_high().count});
       default:
         return put(1);  // the reuse policies are on
     }

@@ -22,7 +22,6 @@ namespace sharedgpu::simgpu {
 struct Pool {
   Pool(AddressSpace& space, PhysicalStore& store) : heap(space, store) {}
   Heap heap;
-  std::uint64_t release_threshold = 0;
   std::atomic<bool> destroyed{false};  // by the program; what is in use of it lives on
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/simgpu/heap.h"
 
+#include <algorithm>
+
 #include "tests/simgpu/errors.h"
 
 namespace sharedgpu::simgpu {
@@ -13,6 +15,7 @@ constexpr Bytes kSmall = mebibytes(1);  // up to here allocations share physical
 
 void Heap::clear() {
   while (!allocations_.empty()) free(allocations_.begin()->first);
+  trim({});
 }
 
 Address Heap::take_from_device(Bytes size) {
@@ -22,7 +25,14 @@ Address Heap::take_from_device(Bytes size) {
   space_.set_access(begin, size, Access::read_write, physical->device());
   for (const auto& [device, access] : others_) space_.set_access(begin, size, access, device);
   reserved_ += size;
+  reserved_high_ = std::max(reserved_high_, reserved_);
   return begin;
+}
+
+// One that is kept, where it is exactly as large.
+Address Heap::take_large(Bytes size) {
+  const auto kept = std::ranges::find(kept_, size, &std::pair<const Address, Bytes>::second);
+  return kept == kept_.end() ? take_from_device(size) : kept_.extract(kept).key();
 }
 
 void Heap::give_to_device(Address begin, Bytes size) {
@@ -42,13 +52,19 @@ std::optional<Address> Heap::fit(Address begin, const Block& block, Bytes size) 
   return begin + at;
 }
 
+void Heap::use(Address begin, Bytes size) {
+  allocations_[begin] = size;
+  used_ += size;
+  used_high_ = std::max(used_high_, used_);
+}
+
 Address Heap::allocate(Bytes size) {
   require(size.count > 0, CUDA_ERROR_INVALID_VALUE);
   std::lock_guard lock(mutex_);
   if (size > kSmall) {
     require(size.count < (1ull << 46), CUDA_ERROR_OUT_OF_MEMORY);
-    Address begin = take_from_device(round_up(size, kGranule));
-    allocations_[begin] = size;
+    Address begin = take_large(round_up(size, kGranule));
+    use(begin, size);
     return begin;
   }
   Bytes rounded = round_up(size, kAlignment);
@@ -56,12 +72,12 @@ Address Heap::allocate(Bytes size) {
     auto place = fit(begin, block, rounded);
     if (!place) continue;
     block.parts[*place - begin] = rounded;
-    allocations_[*place] = size;
+    use(*place, size);
     return *place;
   }
   Address begin = take_from_device(kGranule);
   blocks_[begin].parts[0] = rounded;
-  allocations_[begin] = size;
+  use(begin, size);
   return begin;
 }
 
@@ -71,8 +87,10 @@ bool Heap::free(Address begin) {
   if (found == allocations_.end()) return false;
   Bytes size = found->second;
   allocations_.erase(found);
+  used_ -= size;
   if (size > kSmall) {
-    give_to_device(begin, round_up(size, kGranule));
+    kept_.emplace(begin, round_up(size, kGranule));
+    trim_locked(threshold_);
     return true;
   }
   auto block = std::prev(blocks_.upper_bound(begin));
@@ -99,19 +117,61 @@ void Heap::set_access(int device, Access access) {
   others_[device] = access;
   for (const auto& [begin, size] : allocations_)
     if (size > kSmall) space_.set_access(begin, round_up(size, kGranule), access, device);
+  for (const auto& [begin, size] : kept_) space_.set_access(begin, size, access, device);
   for (const auto& [begin, block] : blocks_) space_.set_access(begin, kGranule, access, device);
 }
 
 Bytes Heap::used() const {
   std::lock_guard lock(mutex_);
-  Bytes sum;
-  for (const auto& [begin, size] : allocations_) sum += size;
-  return sum;
+  return used_;
 }
 
 Bytes Heap::reserved() const {
   std::lock_guard lock(mutex_);
   return reserved_;
+}
+
+Bytes Heap::used_high() const {
+  std::lock_guard lock(mutex_);
+  return used_high_;
+}
+
+Bytes Heap::reserved_high() const {
+  std::lock_guard lock(mutex_);
+  return reserved_high_;
+}
+
+void Heap::reset_used_high() {
+  std::lock_guard lock(mutex_);
+  used_high_ = used_;
+}
+
+void Heap::reset_reserved_high() {
+  std::lock_guard lock(mutex_);
+  reserved_high_ = reserved_;
+}
+
+void Heap::set_threshold(Bytes threshold) {
+  std::lock_guard lock(mutex_);
+  threshold_ = threshold;
+}
+
+Bytes Heap::threshold() const {
+  std::lock_guard lock(mutex_);
+  return threshold_;
+}
+
+void Heap::trim(Bytes keep) {
+  std::lock_guard lock(mutex_);
+  trim_locked(keep);
+}
+
+void Heap::trim_locked(Bytes keep) {
+  while (!kept_.empty() && reserved_ > keep) {
+    const auto [begin, size] = *kept_.begin();
+    kept_.erase(kept_.begin());
+    give_to_device(begin, size);
+  }
 }
 
 }  // namespace sharedgpu::simgpu

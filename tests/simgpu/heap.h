@@ -2,7 +2,7 @@
 // cuMemAlloc's memory: large blocks have physical memory of their own, small ones share 2 MiB of it.
 //
 // Memory that is freed and given out again without having gone back to the device keeps its contents, as on a
-// GPU. Safe from any thread.
+// GPU. A heap may keep large blocks that are free. Safe from any thread.
 #pragma once
 
 #include <map>
@@ -29,8 +29,18 @@ class Heap {
   std::optional<Range> find(Address at) const;
   // Of another device than the memory's own, to all of it, now and later.
   void set_access(int device, Access access);
+  // What is freed stays here as long as no more than this is reserved.
+  void set_threshold(Bytes threshold);
+  Bytes threshold() const;
+  // Gives back what is free, as long as more than `keep` is reserved.
+  void trim(Bytes keep);
   Bytes used() const;      // asked for
   Bytes reserved() const;  // taken from the device
+  // The most there was of it since the last reset.
+  Bytes used_high() const;
+  Bytes reserved_high() const;
+  void reset_used_high();
+  void reset_reserved_high();
 
  private:
   struct Block {  // small allocations by offset, rounded up to kAlignment
@@ -39,6 +49,9 @@ class Heap {
   std::optional<Address> fit(Address begin, const Block& block, Bytes size) const;
   Address take_from_device(Bytes size);
   void give_to_device(Address begin, Bytes size);
+  Address take_large(Bytes size);
+  void use(Address begin, Bytes size);
+  void trim_locked(Bytes keep);
 
   AddressSpace& space_;
   PhysicalStore& store_;
@@ -46,7 +59,12 @@ class Heap {
   std::map<Address, Bytes> allocations_;
   std::map<Address, Block> blocks_;
   std::map<int, Access> others_;
+  std::map<Address, Bytes> kept_;  // large blocks that are free
+  Bytes threshold_;
+  Bytes used_;
+  Bytes used_high_;
   Bytes reserved_;
+  Bytes reserved_high_;
 };
 
 }  // namespace sharedgpu::simgpu

@@ -63,6 +63,9 @@ class TwoPieces final : public Memory {
   CUresult allocate(CUdeviceptr* /*address*/, Bytes /*size*/) override { return CUDA_ERROR_OUT_OF_MEMORY; }
   std::optional<CUresult> free(CUdeviceptr /*address*/) override { return std::nullopt; }
   std::optional<CUresult> free_unused(CUdeviceptr /*address*/) override { return std::nullopt; }
+  CUresult free_with(Destruction& context, const std::vector<CUdeviceptr>& /*blocks*/) override {
+    return context.carry_out();
+  }
   std::optional<AddressRange> find(CUdeviceptr /*address*/) const override { return std::nullopt; }
   CUresult export_piece(CUdeviceptr base, unsigned index, Piece* piece) override {
     if (base != 4096 || index > 1) return CUDA_ERROR_INVALID_VALUE;

@@ -16,6 +16,7 @@
 #include "interposer/hooks/graph_memory.h"
 #include "interposer/hooks/holdings.h"
 #include "interposer/hooks/pools.h"
+#include "interposer/hooks/streams.h"
 #include "interposer/session/session.h"
 #include "tests/unit/interposer/support/scripted_arbiter.h"
 
@@ -127,6 +128,55 @@ void blocks_of_pools() {
   CHECK(pinned() == Bytes{});
 }
 
+std::uint64_t used(CUmemoryPool pool) {
+  cuuint64_t bytes = 0;
+  CHECK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &bytes) == CUDA_SUCCESS);
+  return bytes;
+}
+
+// The driver refuses to destroy a default pool: who uses it meanwhile finds it as it is.
+void destruction_that_is_refused() {
+  CUmemoryPool pool = nullptr;
+  CUmemoryPool found = nullptr;
+  CUdeviceptr blocks[2] = {};
+  REQUIRE(cuDeviceGetDefaultMemPool(&pool, 0) == CUDA_SUCCESS);
+  REQUIRE(cuMemAllocAsync(&blocks[0], mebibytes(4).count, nullptr) == CUDA_SUCCESS);
+  const INSTEAD(cuMemPoolDestroy) instead([&](CUmemoryPool doomed) {
+    CHECK(used(pool) == mebibytes(4).count);
+    CHECK(cuMemAllocAsync(&blocks[1], mebibytes(4).count, nullptr) == CUDA_SUCCESS);
+    CHECK(cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, blocks[0]) == CUDA_SUCCESS);
+    CHECK(found == pool);
+    return INSTEAD(cuMemPoolDestroy)::real(doomed);
+  });
+  CHECK(cuMemPoolDestroy(pool) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(used(pool) == mebibytes(8).count);
+  for (CUdeviceptr block : blocks) CHECK(cuMemFreeAsync(block, nullptr) == CUDA_SUCCESS);
+  CHECK(used(pool) == 0);
+}
+
+// Another thread's new pool gets the handle of one that is being destroyed, and a third one looks after
+// pools.
+void handle_of_a_pool() {
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  CUmemoryPool pool = nullptr;
+  REQUIRE(cuMemPoolCreate(&pool, &properties) == CUDA_SUCCESS);
+  const INSTEAD(cuMemPoolDestroy) instead([&](CUmemoryPool doomed) {
+    const CUresult result = INSTEAD(cuMemPoolDestroy)::real(doomed);
+    const INSTEAD(cuMemPoolGetAttribute) ask([&](CUmemoryPool asked, CUmemPool_attribute name, void* value) {
+      CHECK(asked != doomed);
+      return INSTEAD(cuMemPoolGetAttribute)::real(asked, name, value);
+    });
+    hooks::pools().tend();
+    hooks::pools().created(doomed, properties);
+    return result;
+  });
+  CHECK(cuMemPoolDestroy(pool) == CUDA_SUCCESS);
+  CHECK(hooks::pools().kind(pool, 0) == hooks::Pools::Kind::swapped);
+  CHECK(hooks::pools().destroy(pool, [] { return CUDA_SUCCESS; }) == CUDA_SUCCESS);
+}
+
 // A release while another thread has just retained the primary context is not the last.
 void releases_of_a_primary_context(CUdeviceptr block) {
   std::future<CUresult> release;
@@ -141,6 +191,32 @@ void releases_of_a_primary_context(CUdeviceptr block) {
   CHECK(release.get() == CUDA_SUCCESS);
   CHECK(session::contexts().primary(0) == context);
   CHECK(session::find(block));
+}
+
+// Where the driver refuses to destroy a context, nothing of it is lost.
+void context_that_stays() {
+  CUcontext context = nullptr;
+  CUstream stream = nullptr;
+  CUdeviceptr address = 0;
+  unsigned char byte = 0;
+  REQUIRE(cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS);
+  REQUIRE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  REQUIRE(cuMemAlloc_v2(&address, mebibytes(4).count) == CUDA_SUCCESS);
+  CHECK(cuMemsetD8Async(address, 7, mebibytes(4).count, stream) == CUDA_SUCCESS);
+  const StreamId id = hooks::locate(stream)->id;
+  {
+    const INSTEAD(cuCtxDestroy_v2) instead([](CUcontext) { return CUDA_ERROR_UNKNOWN; });
+    CHECK(cuCtxDestroy_v2(context) == CUDA_ERROR_UNKNOWN);
+  }
+  CHECK(session::find(address));
+  CHECK(cuMemcpyDtoH_v2(&byte, address + 99, 1) == CUDA_SUCCESS);
+  CHECK(byte == 7);
+  CHECK(hooks::locate(stream)->id == id);
+  // Its streams are still asked whether they have something to do.
+  CHECK(cuMemsetD8Async(address, 8, mebibytes(4).count, stream) == CUDA_SUCCESS);
+  CHECK_FALSE(session::contexts().idle());
+  CHECK(cuCtxDestroy_v2(context) == CUDA_SUCCESS);
+  CHECK_FALSE(session::find(address));
 }
 
 // No drain waits for a context that is being destroyed: so it has nothing to do by then.
@@ -174,7 +250,6 @@ void memory_of_a_context() {
     CHECK(cuCtxDestroy_v2(context) == CUDA_ERROR_UNKNOWN);
     CHECK(pinned() == mebibytes(4));
   }
-  session::context_added(context, 0, false);
   const INSTEAD(cuCtxDestroy_v2) instead([&](CUcontext doomed) {
     const CUresult result = INSTEAD(cuCtxDestroy_v2)::real(doomed);
     CHECK(memory->pin(mebibytes(8)) == CUDA_SUCCESS);
@@ -313,6 +388,9 @@ TEST_CASE("the books hold while threads are in the middle of driver calls") {
     REQUIRE(cuMemAlloc_v2(&block, kBlock.count) == CUDA_SUCCESS);
     claims_for_pools();
     blocks_of_pools();
+    destruction_that_is_refused();
+    handle_of_a_pool();
+    context_that_stays();
     releases_of_a_primary_context(block);
     work_of_a_context(block);
     memory_of_a_context();

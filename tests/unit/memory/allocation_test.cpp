@@ -94,6 +94,22 @@ TEST_CASE("everything freed, nothing is left", "[allocation]") {
   CHECK(t.device.misuse().empty());
 }
 
+TEST_CASE("what was allocated in a context is freed once that is gone", "[allocation]") {
+  World t;
+  const CUdeviceptr address = allocated(t, kibibytes(100));
+  fill(address, kibibytes(100), 1);
+  FakeDestruction refused([] { return CUDA_ERROR_INVALID_CONTEXT; });
+  CHECK(t.memory.free_with(refused, {address}) == CUDA_ERROR_INVALID_CONTEXT);
+  CHECK(holds(address, kibibytes(100), 1));
+  FakeDestruction destruction([&] {
+    CHECK(t.memory.find(address));
+    return CUDA_SUCCESS;
+  });
+  CHECK(t.memory.free_with(destruction, {address}) == CUDA_SUCCESS);
+  CHECK(t.memory.use().swappable == Bytes{});
+  CHECK(t.device.reserved() == Bytes{});
+}
+
 TEST_CASE("a free waits for the GPU, and fails as the driver fails", "[allocation]") {
   World t;
   const Bytes size = GENERATE(Bytes{1000}, kibibytes(100));

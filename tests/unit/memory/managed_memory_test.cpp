@@ -77,6 +77,36 @@ TEST_CASE("managed memory leaves the GPU and comes back, at the same address", "
   CHECK(m.device.reserved() == Bytes{});
 }
 
+TEST_CASE("managed memory goes with its context, or stays where the driver refuses", "[managed]") {
+  ManagedWorld m;
+  const bool evicted = GENERATE(false, true);
+  if (evicted) REQUIRE(m.evict_to({}));
+  const auto going = m.blocks[0];
+  FakeDestruction refused([] { return CUDA_ERROR_INVALID_CONTEXT; });
+  CHECK(m.memory.free_with(refused, {going.address, 12345}) == CUDA_ERROR_INVALID_CONTEXT);
+  CHECK(m.memory.use().swappable == m.footprint);
+  CHECK(m.memory.find(going.address + 1));
+  if (evicted) REQUIRE(m.restore_to(m.footprint));
+  m.check_contents();
+
+  // The driver frees it, and may give the address to another at once.
+  FakeDestruction destruction([&] {
+    CHECK(m.device.unreserve(going.address, going.size) == CUDA_SUCCESS);
+    CHECK_FALSE(m.memory.find(going.address));
+    return CUDA_SUCCESS;
+  });
+  CHECK(m.memory.free_with(destruction, {going.address}) == CUDA_SUCCESS);
+  m.blocks.erase(m.blocks.begin());
+  m.footprint -= going.size;
+  CHECK(m.memory.use().swappable == m.footprint);
+  CHECK(m.memory.use().resident == m.footprint);
+  CHECK_FALSE(m.memory.free(going.address));
+  m.check_contents();
+  REQUIRE(m.evict_to({}));
+  REQUIRE(m.restore_to(m.footprint));
+  m.check_contents();
+}
+
 TEST_CASE("only as much managed memory moves as it must, what was allocated first leaves first",
           "[managed]") {
   ManagedWorld m;

@@ -91,6 +91,31 @@ TEST_CASE("memory that the driver is still taking from another process is waited
   CHECK(world.memory.use().pinned == mebibytes(4));
 }
 
+TEST_CASE("native memory goes with its context, or stays where the driver refuses") {
+  NativeWorld world;
+  CUdeviceptr going = 0;
+  CUdeviceptr staying = 0;
+  REQUIRE(world.memory.allocate(&going, mebibytes(4)) == CUDA_SUCCESS);
+  REQUIRE(world.memory.allocate(&staying, mebibytes(6)) == CUDA_SUCCESS);
+  FakeDestruction refused([] { return CUDA_ERROR_INVALID_CONTEXT; });
+  CHECK(world.memory.free_with(refused, {going, 12345}) == CUDA_ERROR_INVALID_CONTEXT);
+  CHECK(world.memory.use().pinned == mebibytes(10));
+
+  // Its address is given out again as soon as the context is gone.
+  FakeDestruction destruction([&] {
+    driver.next = going - mebibytes(2).count;
+    CUdeviceptr again = 0;
+    CHECK(world.memory.allocate(&again, mebibytes(2)) == CUDA_SUCCESS);
+    CHECK(again == going);
+    return CUDA_SUCCESS;
+  });
+  CHECK(world.memory.free_with(destruction, {going}) == CUDA_SUCCESS);
+  CHECK(world.memory.use().pinned == mebibytes(8));
+  CHECK(world.memory.free(going) == CUDA_SUCCESS);
+  CHECK(world.memory.free(staying) == CUDA_SUCCESS);
+  CHECK(world.memory.use().pinned == Bytes{});
+}
+
 TEST_CASE("a free that fails leaves the block") {
   NativeWorld world;
   CUdeviceptr address = 0;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "interposer/memory/swap_memory.h"
 #include "tests/unit/memory/support/fake_device.h"
@@ -47,6 +48,15 @@ class FakeBooks final : public Books {
   unsigned reports = 0;
   MemoryUse last;
   bool stuck = false;
+};
+
+class FakeDestruction final : public Destruction {
+ public:
+  explicit FakeDestruction(std::function<CUresult()> action) : action_(std::move(action)) {}
+  CUresult carry_out() override { return action_(); }
+
+ private:
+  std::function<CUresult()> action_;
 };
 
 class FakeBudget final : public HostBudget {
