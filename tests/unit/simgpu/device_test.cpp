@@ -126,6 +126,18 @@ TEST_CASE("Resetting the primary context does not release it", "[simulated]") {
   CHECK(active == 0);
 }
 
+TEST_CASE("The primary context is not destroyed as others are") {
+  REQUIRE(cuInit(0) == CUDA_SUCCESS);
+  CUcontext primary = nullptr;
+  unsigned flags = 0;
+  int active = 0;
+  REQUIRE(cuDevicePrimaryCtxRetain(&primary, 0) == CUDA_SUCCESS);
+  CHECK(cuCtxDestroy(primary) == CUDA_ERROR_INVALID_CONTEXT);
+  REQUIRE(cuDevicePrimaryCtxGetState(0, &flags, &active) == CUDA_SUCCESS);
+  CHECK(active == 1);
+  CHECK(cuDevicePrimaryCtxRelease(0) == CUDA_SUCCESS);
+}
+
 TEST_CASE("A context takes device memory, and destroying it gives its allocations back", "[simulated]") {
   Gpu outer;
   std::size_t before = 0, with = 0, after = 0;

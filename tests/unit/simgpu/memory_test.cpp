@@ -185,4 +185,37 @@ TEST_CASE("Stream-ordered allocations come from pools") {
   CHECK(used == 0);
 }
 
+// Not compared with a real driver.
+TEST_CASE("A pool keeps as much as its threshold says, and gives it up when it is trimmed", "[simulated]") {
+  Gpu gpu;
+  CUstream stream = gpu.stream();
+  CUmemoryPool pool = nullptr;
+  REQUIRE(cuDeviceGetDefaultMemPool(&pool, 0) == CUDA_SUCCESS);
+  const auto attribute = [=](CUmemPool_attribute name) {
+    cuuint64_t value = 0;
+    CHECK(cuMemPoolGetAttribute(pool, name, &value) == CUDA_SUCCESS);
+    return value;
+  };
+  const auto set = [=](CUmemPool_attribute name, cuuint64_t value) {
+    CHECK(cuMemPoolSetAttribute(pool, name, &value) == CUDA_SUCCESS);
+  };
+  set(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 8 * kMiB);
+  CUdeviceptr memory[3] = {};
+  for (CUdeviceptr& each : memory) REQUIRE(cuMemAllocAsync(&each, 4 * kMiB, stream) == CUDA_SUCCESS);
+  CUmemoryPool found = nullptr;
+  CHECK(cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, memory[1] + 1) == CUDA_SUCCESS);
+  CHECK(found == pool);
+  for (CUdeviceptr each : memory) REQUIRE(cuMemFreeAsync(each, stream) == CUDA_SUCCESS);
+  REQUIRE(cuStreamSynchronize(stream) == CUDA_SUCCESS);
+  CHECK(attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0);
+  CHECK(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == 8 * kMiB);
+  CHECK(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) == 12 * kMiB);
+  set(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0);
+  set(CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
+  CHECK(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) == 8 * kMiB);
+  CHECK(attribute(CU_MEMPOOL_ATTR_USED_MEM_HIGH) == 0);
+  REQUIRE(cuMemPoolTrimTo(pool, 0) == CUDA_SUCCESS);
+  CHECK(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == 0);
+}
+
 }  // namespace sharedgpu::simgpu_test
