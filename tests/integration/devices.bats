@@ -53,7 +53,7 @@ teardown() {
   start_arbiter Quantum=300ms
   one left 0 hold --bytes 75% --of 256MiB --seconds 600 --progress
   progresses left
-  both two devices --bytes 150MiB --iterations 8 --cooperative
+  both two devices --bytes 150MiB --iterations 6 --cooperative --gap-ms 600 # its memory is away when it launches
   succeeds two
   (($(gpu copied_out) - $(second copied_out) > 150 << 20)) # one of them alone was short of memory
 }

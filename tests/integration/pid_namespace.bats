@@ -5,11 +5,10 @@
 load helpers
 
 MIB=$((1 << 20))
-HOLD=(hold --bytes 75% --of 256MiB --changes 20 --kernel-ms 20)
 
 prepare() {
   unshare --pid --fork --mount-proc true 2>/dev/null || skip "no PID namespace can be made here"
-  start_arbiter "$@"
+  start_arbiter
 }
 
 # inside NAME HOW PROGRAM ARGUMENT...: a tenant of its own in a PID namespace. HOW: --mount-proc, or nothing, for the
@@ -17,6 +16,7 @@ prepare() {
 inside() {
   local name=$1 how=$2 program=$3
   shift 3
+  # shellcheck disable=SC2086
   "$SHAREDGPU" run -- unshare --pid --fork $how "$PROGRAMS/$program" "$@" \
     >"$DIR/$name.out" 2>"$DIR/$name.err" 3>&- &
   PIDS[$name]=$!

@@ -65,6 +65,7 @@ command_of() {
 @test "a placement holds over the arbiter's death, also of a tenant that has no session yet" {
   start_arbiter
   command_of first sleep 600
+  until_true 20 placed_are '[1, 0]'
   command_of second sleep 600
   until_true 20 placed_are '[1, 1]'
   kill "${PIDS[first]}"

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Works on several GPUs at once: fills memory on each, changes it, lets it go round between the GPUs, and
 // verifies every byte at the end.
+#include <chrono>
 #include <cstdio>
 #include <memory>
+#include <thread>
 
 #include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
@@ -16,6 +18,7 @@ struct Options {
   std::string bytes = "128MiB";
   std::uint64_t iterations = 10;
   double kernel_ms = 0;
+  double gap_ms = 0;
   bool peers = false;
   bool pools = false;
   bool elsewhere = false;
@@ -157,6 +160,7 @@ void run(const Options& options) {
       }
   auto spin = static_cast<std::uint64_t>(options.kernel_ms * 1e6);
   for (std::uint64_t iteration = 0; iteration < options.iterations; ++iteration) {
+    std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(options.gap_ms));
     if (options.cooperative) step_together(gpus, iteration);
     for (const Gpu& gpu : gpus) {
       use(gpu.context);
@@ -196,6 +200,7 @@ int main(int argc, char** argv) {
   app.add_option("--bytes", options.bytes, "device memory to hold on each");
   app.add_option("--iterations", options.iterations, "how often to change the memory");
   app.add_option("--kernel-ms", options.kernel_ms, "extra time on each GPU per iteration");
+  app.add_option("--gap-ms", options.gap_ms, "pause before each iteration");
   app.add_flag("--peers", options.peers, "enable peer access, and use it");
   app.add_flag("--pools", options.pools, "let the GPUs at each other's pools, and use them");
   app.add_flag("--elsewhere", options.elsewhere, "copy each GPU's memory with another GPU's context, too");

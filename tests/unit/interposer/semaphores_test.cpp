@@ -99,7 +99,14 @@ TEST_CASE("external semaphores pass the gate, and a turn ends only when what wai
   REQUIRE(timeline.wait(1, stream, false) == CUDA_SUCCESS);
   REQUIRE(timeline.signal(2, stream, false) == CUDA_SUCCESS);
   CHECK(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY);
+  // Who waits for one is not idle.
+  arbiter.page().set_contended(true);
+  arbiter.serve_until(
+      [end = std::chrono::steady_clock::now() + 200ms] { return std::chrono::steady_clock::now() >= end; });
+  CHECK(arbiter.idles == 0);
   timeline.set(1);
+  arbiter.expect<Idle>();
+  arbiter.page().set_contended(false);
   REQUIRE(cuStreamSynchronize(stream) == CUDA_SUCCESS);
   CHECK(timeline.now() == 2);
 
