@@ -146,7 +146,11 @@ Arbiter::Arbiter(asio::io_context& loop, const Settings& settings)
       settings_(settings),
       policy_(make_policy(settings.policy)),
       ledger_({.size = settings.ledger_size.count, .files = settings.ledger_files}),
-      keepers_(loop, [this](TenantId tenant) { placement_may_have_ended(tenant); }),
+      keepers_(loop,
+               [this](TenantId tenant) {
+                 placement_may_have_ended(tenant);
+                 tenant_may_have_ended(tenant);
+               }),
       search_(loop,
               [this](const std::vector<GpuInfo>& gpus) {
                 for (const GpuInfo& gpu : gpus) add_gpu(gpu, false);
@@ -180,7 +184,9 @@ std::string Arbiter::start(const std::vector<GpuInfo>& gpus) {
   for (const auto& [tenant, processes] : history_.keepers) {
     for (const ProcessName& each : processes)
       keepers_.add(tenant, each, open_process(static_cast<pid_t>(each.pid), each.started));
+    if (TenantInfo* info = history_.tenants.find(tenant)) info->kept = true;
     placement_may_have_ended(tenant);
+    tenant_may_have_ended(tenant);
   }
   flush_ledger();
   return {};
@@ -448,7 +454,9 @@ void Arbiter::hear_run_request(Client& client, const RunRequest& request) {
   client.label = tenant.label() + ", pid " + std::to_string(client.connection->peer().pid);
   warn_of_limits(tenant, settings_);
   RunReply reply{.token = name.run, .tenant = tenant.id};
-  if (request.chosen == 0)
+  if (request.chosen != 0)
+    keep(client, {.tenant = tenant.id, .units = 0, .gpus = {}});
+  else
     reply.gpus = place(client, tenant.id,
                        {.units = std::max(tenant.options.units, 1u),
                         .gpus = request.options.gpus,
@@ -542,19 +550,22 @@ GpuList Arbiter::place(const Client& client, TenantId tenant, const Demand& dema
   if (placed == state.placements.end()) return {};
   const GpuList list = list_of(told(state, placed->second, demand), known);
 
-  const Peer& peer = client.connection->peer();
-  const ProcessName process{.pid = static_cast<std::uint32_t>(peer.pid), .started = peer.started};
-  record({.at = now(),
-          .what = PlaceRecord{.tenant = tenant,
-                              .pid = process.pid,
-                              .started = process.started,
-                              .units = placed->second.units,
-                              .gpus = list_of(placed->second.gpus, known)}});
-  flush_ledger();
-  keepers_.add(tenant, process, UniqueFd(fcntl(peer.pidfd.get(), F_DUPFD_CLOEXEC, 0)));
+  keep(client,
+       {.tenant = tenant, .units = placed->second.units, .gpus = list_of(placed->second.gpus, known)});
   placement_may_have_ended(tenant);  // without descriptors left nobody would tell later
   log::debug(label_of(tenant) + ": told of " + format_gpus(list));
   return list;
+}
+
+// For an arbiter that comes after this one the tenant lasts as long as the asking process.
+void Arbiter::keep(const Client& client, PlaceRecord place) {
+  const Peer& peer = client.connection->peer();
+  const ProcessName process{.pid = static_cast<std::uint32_t>(peer.pid), .started = peer.started};
+  place.pid = process.pid;
+  place.started = process.started;
+  record({.at = now(), .what = place});
+  flush_ledger();
+  keepers_.add(place.tenant, process, UniqueFd(fcntl(peer.pidfd.get(), F_DUPFD_CLOEXEC, 0)));
 }
 
 void Arbiter::placement_may_have_ended(TenantId id) {
@@ -764,6 +775,7 @@ void Arbiter::session_gone(const ClientPtr& client) {
 void Arbiter::tenant_may_have_ended(TenantId id) {
   TenantInfo* tenant = history_.tenants.find(id);
   if (tenant == nullptr || tenant->sessions > 0 || tenant->anchored || tenant->name.is_job()) return;
+  if (tenant->kept && keepers_.any(id)) return;
   perform(core_->forget(id));
   record({.at = now(), .what = EndRecord{.tenant = id}});
   flush_ledger();

@@ -81,6 +81,7 @@ class Arbiter {
   void session_gone(const ClientPtr& client);
   void tenant_may_have_ended(TenantId tenant);
   GpuList place(const Client& client, TenantId tenant, const Demand& demand);
+  void keep(const Client& client, PlaceRecord place);
   void placement_may_have_ended(TenantId tenant);
   void refuse(Client& client, const std::string& reason);
 

@@ -13,7 +13,7 @@ void History::add(const Record& record) {
     }
     boot_ = *boot;
   } else if (const auto* tenant = std::get_if<TenantRecord>(&record.what)) {
-    tenants.restore(tenant->tenant, tenant->name, tenant->uid).anchored = tenant->name.is_run();
+    tenants.restore(tenant->tenant, tenant->name, tenant->uid);
     touched_[tenant->tenant] = record.at;
   } else if (const auto* options = std::get_if<OptionsRecord>(&record.what)) {
     if (TenantInfo* info = tenants.find(options->tenant)) info->options = options->options;
@@ -27,7 +27,9 @@ void History::add(const Record& record) {
     touched_.erase(end->tenant);
   } else if (const auto* place = std::get_if<PlaceRecord>(&record.what)) {
     const GpuList& gpus = place->gpus;
-    recovered.placements[place->tenant] = {.units = place->units, .gpus = {gpus.gpu, gpus.gpu + gpus.count}};
+    if (gpus.count > 0)
+      recovered.placements[place->tenant] = {.units = place->units,
+                                             .gpus = {gpus.gpu, gpus.gpu + gpus.count}};
     keepers[place->tenant].insert({.pid = place->pid, .started = place->started});
   } else if (const auto* session = std::get_if<SessionRecord>(&record.what)) {
     sessions_[session->session].record = *session;
@@ -112,10 +114,13 @@ std::vector<Record> History::checkpoint(std::uint64_t (*starts)(pid_t)) {
     add(touched == touched_.end() ? last_ : touched->second,
         UsedRecord{.tenant = key.first, .step = key.second, .figures = value});
   }
-  for (const auto& [id, placement] : recovered.placements) {
-    PlaceRecord place{.tenant = id, .units = placement.units, .gpus = {}};
-    for (const GpuUuid& gpu : placement.gpus) place.gpus.gpu[place.gpus.count++] = gpu;
-    for (const ProcessName& each : keepers[id]) {
+  for (const auto& [id, processes] : keepers) {
+    PlaceRecord place{.tenant = id, .units = 0, .gpus = {}};
+    if (const auto placed = recovered.placements.find(id); placed != recovered.placements.end()) {
+      place.units = placed->second.units;
+      for (const GpuUuid& gpu : placed->second.gpus) place.gpus.gpu[place.gpus.count++] = gpu;
+    }
+    for (const ProcessName& each : processes) {
       place.pid = each.pid;
       place.started = each.started;
       add(last_, place);
@@ -170,7 +175,22 @@ std::vector<Record> History::finish(const BootRecord& boot, std::uint64_t (*star
   }
   keep_placements(starts);
   recovered.last_record = last_;
+  for (const TenantId id : those_over()) {
+    news.push_back(Record{.at = now, .what = EndRecord{.tenant = id}});
+    add(news.back());
+  }
   return news;
+}
+
+// Runs and processes of which nothing lives.
+std::vector<TenantId> History::those_over() const {
+  std::set<TenantId> living;
+  for (const auto& [id, past] : sessions_) living.insert(past.record.tenant);
+  for (const auto& [id, processes] : keepers) living.insert(id);
+  std::vector<TenantId> over;
+  for (const auto& [id, tenant] : tenants.all())
+    if (!tenant.name.is_job() && living.count(id) == 0) over.push_back(id);
+  return over;
 }
 
 // A placement lasts as long as a process that was told of it, or one that had a session.

@@ -45,7 +45,7 @@ class History {
   Recovered recovered;
   FigureBook figures;
   SessionId last_session;
-  std::map<TenantId, std::set<ProcessName>> keepers;  // of the placements in `recovered`
+  std::map<TenantId, std::set<ProcessName>> keepers;  // of the tenants, and placements in `recovered`
 
  private:
   struct Past {
@@ -55,6 +55,7 @@ class History {
   };
   void end_boot();
   std::set<TenantId> that_may_come() const;
+  std::vector<TenantId> those_over() const;
   void keep_placements(std::uint64_t (*starts)(pid_t));
 
   BootRecord boot_;

@@ -30,7 +30,8 @@ struct OptionsRecord {
   TenantId tenant;
   JobOptions options;
 };
-// A process was told which GPUs the tenant is placed on.
+// A process, with which the tenant lasts for a later arbiter, was told which GPUs the tenant is placed on;
+// none: the user chose them.
 struct PlaceRecord {
   TenantId tenant;
   std::uint32_t pid = 0;

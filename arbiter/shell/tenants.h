@@ -41,6 +41,7 @@ struct TenantInfo {
   unsigned sessions = 0;
   Nanoseconds last_seen{};  // when its last session ended
   bool anchored = false;    // the connection of its `sharedgpu run` is open
+  bool kept = false;        // that was to an arbiter before: instead, the process counts that had it
 
   std::string label() const { return label_of(name, id); }
 };

@@ -48,6 +48,36 @@ right_or_error() {
   done
   all_succeed one two
   (($(gpu peak) <= 256 << 20))
+  until_true 20 json_is 's["tenants"]' '[]'
+}
+
+@test "a run whose program uses no GPU yet is the same tenant for a new arbiter, and ends with it" {
+  start_arbiter
+  "$SHAREDGPU" run -- bash -c 'until [[ -e $0 ]]; do sleep 0.1; done; shift; exec "$@"' "$DIR/go" \
+    - "$PROGRAMS/hold" --bytes 50% --seconds 1 --verify >"$DIR/late.out" 2>"$DIR/late.err" 3>&- &
+  PIDS[late]=$!
+  until_true 20 json_is 'len(s["tenants"])' 1
+  local id
+  id=$(json 's["tenants"][0]["id"]')
+  kill -9 "$ARBITER"
+  wait "$ARBITER" || true
+  run_arbiter
+  json_is '[t["id"] for t in s["tenants"]]' "[$id]"
+  touch "$DIR/go"
+  until_true 20 json_is '[(t["id"], len(t["sessions"])) for t in s["tenants"]]' "[($id, 1)]"
+  succeeds late
+  until_true 20 json_is 's["tenants"]' '[]'
+}
+
+@test "a run that ends while there is no arbiter is over for the next one" {
+  start_arbiter
+  tenant one hold --bytes 50% --seconds 600 --progress
+  progresses one
+  kill -9 "$ARBITER" "${PIDS[one]}"
+  wait "$ARBITER" || true
+  finish one || true
+  run_arbiter
+  json_is 's["tenants"]' '[]'
 }
 
 @test "the arbiter goes for a while: the running tenant goes on, the waiting one waits" {

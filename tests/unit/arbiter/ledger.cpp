@@ -220,14 +220,13 @@ TEST_CASE("Open leases and living sessions are expected back") {
   records.resize(8);  // up to the grant
   for (const Record& record : records) history.add(record);
   auto news = history.finish({.boot_id = "b-1"}, only_44_lives, 20s);
-  CHECK(news.size() == 1);
+  CHECK(news.size() == 3);  // the boot, and the ends of the run and the process
   CHECK(history.recovered.leases.holds(TenantId{1}));
   CHECK(history.recovered.expected_sessions == 1);
   CHECK(history.recovered.last_record == 4s);
   CHECK(history.recovered.last_epoch == Epoch{4});
   CHECK(history.last_session == SessionId{5});
   CHECK(history.tenants.find(job(9))->options.memory == gibibytes(3));
-  CHECK(history.tenants.find(TenantId{2})->anchored);
   CHECK_FALSE(history.take_session(44, 98, {}).id);
   CHECK(history.take_session(44, 99, {}).expected);
   CHECK_FALSE(history.take_session(44, 99, {}).id);
@@ -263,7 +262,7 @@ TEST_CASE("Sessions whose processes are dead are not") {
   for (const Record& record : records) history.add(record);
   auto news = history.finish(
       {.boot_id = "b-1"}, [](pid_t) { return std::uint64_t{100}; }, 20s);
-  CHECK(news.size() == 2);
+  CHECK(news.size() == 4);
   CHECK(history.recovered.expected_sessions == 0);
 }
 
@@ -294,6 +293,38 @@ TEST_CASE("A placement lasts as long as a process that was told of it") {
   // Of a tenant that has ended it is nobody's.
   const Record end{.at = 3s, .what = EndRecord{.tenant = TenantId{1}}};
   CHECK(kept({boot, tenant(1, job(9)), placed(1, 44, 99), end}).empty());
+}
+
+TEST_CASE("Runs and processes of which nothing lives are over, and jobs are not") {
+  TenantName run;
+  run.run.bytes[0] = 7;
+  TenantName process;
+  process.process = {.pid = 77, .started = 1234567};
+  const Record boot{.at = 1s, .what = BootRecord{.boot_id = "b-1"}};
+  // The user of the third chose its GPUs: it is placed nowhere.
+  TenantName choosy;
+  choosy.run.bytes[0] = 8;
+  Record kept = placed(3, 44, 99);
+  std::get<PlaceRecord>(kept.what).gpus = {};
+  const std::vector<Record> all{
+      boot, tenant(1, run), tenant(2, process), tenant(3, choosy), tenant(4, job(9)), placed(1, 7, 5), kept};
+  History history;
+  for (const Record& record : all) history.add(record);
+  // Also where the next file of the ledger begins.
+  History after;
+  for (const Record& record : history.checkpoint(only_44_lives)) after.add(record);
+  for (History* each : {&history, &after}) {
+    const std::vector<Record> news = each->finish({.boot_id = "b-1"}, only_44_lives, 20s);
+    CHECK(std::ranges::count_if(news, [](const Record& record) {
+            return std::holds_alternative<EndRecord>(record.what);
+          }) == 2);
+    CHECK(each->tenants.find(run) == nullptr);
+    CHECK(each->tenants.find(process) == nullptr);
+    CHECK(each->tenants.find(choosy) != nullptr);
+    CHECK(each->tenants.find(job(9)) != nullptr);
+    CHECK(each->recovered.placements.empty());
+    CHECK(each->keepers.count(TenantId{3}) == 1);
+  }
 }
 
 std::string line_of(const std::string& text) {
