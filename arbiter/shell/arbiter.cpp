@@ -454,13 +454,12 @@ void Arbiter::hear_run_request(Client& client, const RunRequest& request) {
   client.label = tenant.label() + ", pid " + std::to_string(client.connection->peer().pid);
   warn_of_limits(tenant, settings_);
   RunReply reply{.token = name.run, .tenant = tenant.id};
-  if (request.chosen != 0)
-    keep(client, {.tenant = tenant.id, .units = 0, .gpus = {}});
-  else
+  if (request.chosen == 0)
     reply.gpus = place(client, tenant.id,
                        {.units = std::max(tenant.options.units, 1u),
                         .gpus = request.options.gpus,
                         .devices = request.devices});
+  if (reply.gpus.count == 0) keep(client, {.tenant = tenant.id, .units = 0, .gpus = {}});
   client.connection->send(Message::of(reply));
 }
 
