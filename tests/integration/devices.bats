@@ -15,6 +15,15 @@ one() {
 # both NAME PROGRAM ARGUMENT...: a tenant on both GPUs.
 both() { GPUS=2 tenant "$@"; }
 
+# rivals_on_both SETTING...: an arbiter with these, and on each GPU a tenant that fills most of it, for ever.
+rivals_on_both() {
+  start_arbiter "$@"
+  one left 0 hold --bytes 75% --of 256MiB --seconds 600 --progress
+  one right 1 hold --bytes 75% --of 256MiB --seconds 600 --progress
+  progresses left
+  progresses right
+}
+
 second() { SIMGPU_STATE=$SIMGPU_STATE.1 gpu "$1"; }
 both_unused() { used_is 0 && [[ $(second used) == 0 ]]; }
 
@@ -36,11 +45,7 @@ teardown() {
 }
 
 @test "one process on two GPUs takes turns with tenants on either, and loses no byte" {
-  start_arbiter Quantum=300ms
-  one left 0 hold --bytes 75% --of 256MiB --seconds 600 --progress
-  one right 1 hold --bytes 75% --of 256MiB --seconds 600 --progress
-  progresses left
-  progresses right
+  rivals_on_both Quantum=300ms
   both two devices --bytes 150MiB --iterations 12
   succeeds two
   (($(gpu peak) <= 256 << 20 && $(second peak) <= 256 << 20))
@@ -59,11 +64,7 @@ teardown() {
 }
 
 @test "peers write into each other's memory, also after it was away" {
-  start_arbiter Quantum=300ms
-  one left 0 hold --bytes 75% --of 256MiB --seconds 600 --progress
-  one right 1 hold --bytes 75% --of 256MiB --seconds 600 --progress
-  progresses left
-  progresses right
+  rivals_on_both Quantum=300ms
   both two devices --bytes 150MiB --iterations 8 --peers
   succeeds two
   (($(gpu copied_out) > 150 << 20 && $(second copied_out) > 150 << 20))
@@ -72,11 +73,7 @@ teardown() {
 @test "peers write into each other's pools, also after they were away" {
   plain plain devices --bytes 50MiB --iterations 2 --pools
   succeeds plain
-  start_arbiter Quantum=300ms
-  one left 0 hold --bytes 75% --of 256MiB --seconds 600 --progress
-  one right 1 hold --bytes 75% --of 256MiB --seconds 600 --progress
-  progresses left
-  progresses right
+  rivals_on_both Quantum=300ms
   both two devices --bytes 150MiB --iterations 8 --pools
   succeeds two
   (($(gpu copied_out) > 150 << 20 && $(second copied_out) > 150 << 20))
@@ -85,11 +82,7 @@ teardown() {
 @test "a GPU's memory is copied while another GPU's context is current, also after it was away" {
   plain plain devices --bytes 50MiB --iterations 2 --elsewhere
   succeeds plain
-  start_arbiter Quantum=300ms
-  one left 0 hold --bytes 75% --of 256MiB --seconds 600 --progress
-  one right 1 hold --bytes 75% --of 256MiB --seconds 600 --progress
-  progresses left
-  progresses right
+  rivals_on_both Quantum=300ms
   both two devices --bytes 150MiB --iterations 8 --elsewhere
   succeeds two
   both pooled devices --bytes 150MiB --iterations 4 --elsewhere --pools

@@ -144,11 +144,7 @@ TEST_CASE("arrays are in the books for as long as they are there") {
   setenv("SIMGPU_MEMORY", "192MiB", 1);
   ScriptedArbiter arbiter(socket);
   arbiter.capacity = arbiter.allowed = mebibytes(128);
-  arbiter.listen();
-  auto init = std::async(std::launch::async, [] { return cuInit(0); });
-  arbiter.accept();
-  arbiter.welcome(true, {1});
-  REQUIRE(init.get() == CUDA_SUCCESS);
+  REQUIRE(arbiter.begin([] { return cuInit(0); }) == CUDA_SUCCESS);
   CUcontext context = nullptr;
   beside(arbiter, [&] {
     REQUIRE(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);

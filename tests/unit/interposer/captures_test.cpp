@@ -153,11 +153,7 @@ TEST_CASE("a capture counts until it is over, however that comes") {
   setenv("SIMGPU_MEMORY", "64MiB", 1);
   ScriptedArbiter arbiter(socket);
   arbiter.capacity = arbiter.allowed = mebibytes(48);
-  arbiter.listen();
-  auto init = std::async(std::launch::async, [] { return cuInit(0); });
-  arbiter.accept();
-  arbiter.welcome(true, {1});
-  REQUIRE(init.get() == CUDA_SUCCESS);
+  REQUIRE(arbiter.begin([] { return cuInit(0); }) == CUDA_SUCCESS);
   CUcontext context = nullptr;
   CUdeviceptr address = 0;
   beside(arbiter, [&] {

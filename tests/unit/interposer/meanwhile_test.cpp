@@ -375,11 +375,7 @@ TEST_CASE("the books hold while threads are in the middle of driver calls") {
   setenv("SIMGPU_BANDWIDTH", "1", 1);
   ScriptedArbiter arbiter(socket);
   arbiter.capacity = arbiter.allowed = mebibytes(48);
-  arbiter.listen();
-  auto init = std::async(std::launch::async, [] { return cuInit(0); });
-  arbiter.accept();
-  arbiter.welcome(true, {1});
-  REQUIRE(init.get() == CUDA_SUCCESS);
+  REQUIRE(arbiter.begin([] { return cuInit(0); }) == CUDA_SUCCESS);
   beside(arbiter, [] {
     CUcontext context = nullptr;
     CUdeviceptr block = 0;

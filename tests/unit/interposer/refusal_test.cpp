@@ -19,11 +19,7 @@ TEST_CASE("a session that is refused its GPU runs as plain CUDA") {
   setenv("SIMGPU_MEMORY", "64MiB", 1);
   test::ScriptedArbiter arbiter(socket);
   arbiter.refuse_attach = true;
-  arbiter.listen();
-  auto init = std::async(std::launch::async, [] { return cuInit(0); });
-  arbiter.accept();
-  arbiter.welcome(false, {1});  // closed: others have the GPU
-  REQUIRE(init.get() == CUDA_SUCCESS);
+  REQUIRE(arbiter.begin([] { return cuInit(0); }, false) == CUDA_SUCCESS);  // closed: others have the GPU
 
   auto program = std::async(std::launch::async, [] {
     CUcontext context = nullptr;

@@ -83,11 +83,7 @@ TEST_CASE("external semaphores pass the gate, and a turn ends only when what wai
   setenv("SHAREDGPU_SOCKET", socket.c_str(), 1);
   setenv("SIMGPU_MEMORY", "64MiB", 1);
   ScriptedArbiter arbiter(socket);
-  arbiter.listen();
-  auto init = std::async(std::launch::async, [] { return cuInit(0); });
-  arbiter.accept();
-  arbiter.welcome(true, {1});
-  REQUIRE(init.get() == CUDA_SUCCESS);
+  REQUIRE(arbiter.begin([] { return cuInit(0); }) == CUDA_SUCCESS);
   CUcontext context = nullptr;
   REQUIRE(beside(arbiter, [&] { return cuDevicePrimaryCtxRetain(&context, 0); }) == CUDA_SUCCESS);
   REQUIRE(cuCtxPushCurrent_v2(context) == CUDA_SUCCESS);

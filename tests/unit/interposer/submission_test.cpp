@@ -61,11 +61,7 @@ TEST_CASE("while the GPU is oversubscribed no stream has much queued") {
   setenv("SIMGPU_BANDWIDTH", "1", 1);
   setenv("SHAREDGPU_SOCKET", socket.c_str(), 1);
   ScriptedArbiter arbiter(socket);
-  arbiter.listen();
-  auto init = std::async(std::launch::async, [] { return cuInit(0); });
-  arbiter.accept();
-  arbiter.welcome(true, {1});
-  REQUIRE(init.get() == CUDA_SUCCESS);
+  REQUIRE(arbiter.begin([] { return cuInit(0); }) == CUDA_SUCCESS);
   CUcontext context = nullptr;
   CUdeviceptr memory = 0;
   beside(arbiter, [&] {

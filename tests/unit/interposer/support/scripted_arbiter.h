@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <future>
 #include <optional>
 #include <string>
 
@@ -24,6 +25,15 @@ class ScriptedArbiter {
   // Waits for a session to connect and say Hello.
   Hello accept();
   void welcome(bool open, Epoch epoch);
+  // The usual beginning: `initialize`, which is cuInit, finds a session welcomed. Returns what it says.
+  template <class Initialize>
+  auto begin(Initialize initialize, bool open = true) {
+    listen();
+    auto done = std::async(std::launch::async, initialize);
+    accept();
+    welcome(open, {1});
+    return done.get();
+  }
   void refuse(const char* reason);
   // Dies: the connection and the socket are gone.
   void die();
