@@ -114,7 +114,7 @@ bool put_off(CUcontext context, Later later) {
   CUdevice device = 0;
   if (context == nullptr || !session::contexts().device(context, &device)) return false;
   const Memory* memory = session::memory_of(device);
-  if (memory == nullptr || !memory->goes_with_contexts()) return false;
+  if (memory == nullptr || !memory->goes_with_contexts() || !memory->serves_pools()) return false;
   hooks::finish_streams_of(context);
   hooks::pools().release_all();
   if (hooks::pools().held_in(context).empty()) return false;
