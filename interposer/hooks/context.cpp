@@ -2,7 +2,6 @@
 // Contexts: the session begins with cuInit, attaches to the first context's device, and must know every live
 // context to drain it. What was allocated in a context goes with it.
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "interposer/hooks/holdings.h"
 #include "interposer/hooks/native.h"
 #include "interposer/hooks/pools.h"
+#include "interposer/hooks/primary.h"
 #include "interposer/hooks/queues.h"
 #include "interposer/session/session.h"
 #include "interposer/session/visible.h"
@@ -68,17 +68,17 @@ CUresult create(CUcontext* context, CUdevice device, Call real) {
 template <class Call>
 class DestructionBy final : public Destruction {
  public:
-  explicit DestructionBy(Call call) : call_(call) {}
+  DestructionBy(CUcontext context, Call call) : Destruction(context), call_(call) {}
   CUresult carry_out() override { return call_(); }
 
  private:
   Call call_;
 };
 
-// Calls `real`, which destroys the context and all that was allocated in it. Where it refuses, nothing is
-// lost.
+// Calls `real`, which destroys the context and all that was allocated in it, and `blocks` with it. Where it
+// refuses, nothing is lost.
 template <class Call>
-CUresult destroy(CUcontext context, Call real) {
+CUresult destroy(CUcontext context, Call real, std::vector<CUdeviceptr> blocks = {}) {
   CUdevice device = 0;
   if (context == nullptr || !session::contexts().device(context, &device)) return real();
   Memory* memory = session::memory_of(device);
@@ -86,9 +86,8 @@ CUresult destroy(CUcontext context, Call real) {
   session::Contexts::Removed removed = session::context_going(context, device);
   const hooks::Pinned::All pinned = hooks::pinned().take(context);
   const hooks::Allocations::All allocations = hooks::allocations().of(context);
-  std::vector<CUdeviceptr> blocks = hooks::pools().held_in(context);
   for (const auto& [address, origin] : allocations) blocks.push_back(address);
-  DestructionBy destruction(real);
+  DestructionBy destruction(context, real);
   const CUresult result =
       memory != nullptr ? memory->free_with(destruction, blocks) : destruction.carry_out();
   if (result != CUDA_SUCCESS) {
@@ -105,40 +104,6 @@ CUresult destroy(CUcontext context, Call real) {
   return result;
 }
 
-// Stream-ordered memory outlives every context, as pools belong to the device. But the managed backend's goes
-// with the context in which a pool took it: where some of that is in use, `later` destroys the context once
-// it is free. To allocate it all in the primary context instead would cost a context that the program may
-// never use. False: there is none.
-template <class Later>
-bool put_off(CUcontext context, Later later) {
-  CUdevice device = 0;
-  if (context == nullptr || !session::contexts().device(context, &device)) return false;
-  const Memory* memory = session::memory_of(device);
-  if (memory == nullptr || !memory->goes_with_contexts() || !memory->serves_pools()) return false;
-  hooks::finish_streams_of(context);
-  hooks::pools().release_all();
-  if (hooks::pools().held_in(context).empty()) return false;
-  // What else the program had there goes now, as far as it holds memory or is in others' way.
-  session::contexts().destroy_streams(context);
-  session::context_gone(context);
-  const hooks::InContext in(context);
-  for (const auto& [address, origin] : hooks::allocations().of(context)) hooks::free_ours(address);
-  hooks::pools().destroy_later(context, std::make_unique<DestructionBy<Later>>(later));
-  return true;
-}
-
-// Calls `real`, which destroys a context that the program has made, and refuses to destroy a primary one.
-template <class Call>
-CUresult destroy_made(CUcontext context, Call real) {
-  CUdevice device = 0;
-  if (session::contexts().device(context, &device) && session::contexts().primary(device) == context)
-    return real();
-  if (!put_off(context, [=] { return destroy(context, real); })) return destroy(context, real);
-  CUcontext popped = nullptr;  // as the driver does
-  if (hooks::current_context() == context) SHAREDGPU_REAL(cuCtxPopCurrent_v2, &popped);
-  return CUDA_SUCCESS;
-}
-
 // Calls `real`, which retains the primary context.
 template <class Call>
 CUresult retain_primary(CUdevice device, Call real) {
@@ -149,16 +114,47 @@ CUresult retain_primary(CUdevice device, Call real) {
   return result;
 }
 
+// Whether pools use memory, or soon will, that would go with the device's primary context: stream-ordered
+// memory outlives every context. To be asked when that is about to go, with the lock of `primary`.
+bool hold_up(const session::Primary& primary, CUcontext context, CUdevice device) {
+  const Memory* memory = session::memory_of(device);
+  if (memory == nullptr || !memory->goes_with_contexts() || !memory->serves_pools()) return false;
+  hooks::finish_streams_of(context);
+  hooks::pools().release_all();
+  return primary.growing > 0 || hooks::pools().hold_any(device);
+}
+
+// What the program had in a context that lives on without it, as far as it holds memory or is in others' way.
+void clear_out(CUcontext context) {
+  session::contexts().destroy_streams(context);
+  session::context_gone(context);
+  hooks::forget_queues_of(context);
+  hooks::forget_streams_of(context);
+  const hooks::InContext in(context);
+  for (const auto& [address, origin] : hooks::allocations().of(context)) hooks::free_ours(address);
+}
+
 template <class Call>
 CUresult release_primary(CUdevice device, Call real) {
   session::Primary& primary = session::contexts().references(device);
   const std::lock_guard lock(primary.mutex);
-  const bool last = primary.references == 1;
-  // The last reference is then ours.
-  if (last && put_off(session::contexts().primary(device), [=] { return release_primary(device, real); }))
-    return CUDA_SUCCESS;
-  const CUresult result = last ? destroy(session::contexts().primary(device), real) : real();
-  if (result == CUDA_SUCCESS) --primary.references;
+  if (primary.kept && primary.references == 0) return CUDA_ERROR_INVALID_CONTEXT;  // as where there is none
+  const CUcontext context = session::contexts().primary(device);
+  CUresult result = CUDA_SUCCESS;
+  if (primary.references != 1) {
+    result = real();
+  } else if (hold_up(primary, context, device)) {
+    result = hooks::keep_primary(primary, device);
+    if (result == CUDA_SUCCESS) result = real();
+    if (result == CUDA_SUCCESS) clear_out(context);
+  } else {
+    result = destroy(context, [&] {
+      const CUresult released = real();
+      if (released == CUDA_SUCCESS) hooks::let_go_of_primary(primary, device);
+      return released;
+    });
+  }
+  if (result == CUDA_SUCCESS && primary.references > 0) --primary.references;
   return result;
 }
 
@@ -192,10 +188,14 @@ GreenContexts& green_contexts() {
 template <class Call>
 CUresult reset_primary(CUdevice device, Call real) {
   const std::lock_guard lock(session::contexts().references(device).mutex);
+  Memory* memory = session::memory_of(device);
+  if (memory == nullptr) return real();
   const CUcontext primary = session::contexts().primary(device);
-  const CUresult result = destroy(primary, real);
-  if (result == CUDA_SUCCESS && session::memory_of(device) != nullptr) hooks::pools().reset(device, primary);
-  return result;
+  return hooks::pools().reset(device, [&](const std::vector<CUdeviceptr>& blocks) {
+    if (primary != nullptr) return destroy(primary, real, blocks);
+    DestructionBy destruction(primary, real);
+    return memory->free_with(destruction, blocks);
+  });
 }
 
 }  // namespace
@@ -227,11 +227,11 @@ SHAREDGPU_EXPORT CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* 
 }
 
 SHAREDGPU_EXPORT CUresult cuCtxDestroy(CUcontext context) {
-  return destroy_made(context, [=] { return SHAREDGPU_REAL(cuCtxDestroy, context); });
+  return destroy(context, [=] { return SHAREDGPU_REAL(cuCtxDestroy, context); });
 }
 
 SHAREDGPU_EXPORT CUresult cuCtxDestroy_v2(CUcontext context) {
-  return destroy_made(context, [=] { return SHAREDGPU_REAL(cuCtxDestroy_v2, context); });
+  return destroy(context, [=] { return SHAREDGPU_REAL(cuCtxDestroy_v2, context); });
 }
 
 // The usual sizes, which the estimate of a context contains.

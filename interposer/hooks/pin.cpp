@@ -43,12 +43,12 @@ Bytes array_size(std::size_t width, std::size_t height, std::size_t depth, CUarr
   return {size};
 }
 
-// Of so many levels, each of half the lengths of the one before. Layers are as many on all of them.
+// Of so many levels, each of half the lengths of the one before. Layers and faces are as many on all of them.
 Bytes array_size(const CUDA_ARRAY3D_DESCRIPTOR* wanted, unsigned levels = 1) {
   // The memory of these is the program's own, which it maps there.
   constexpr unsigned kMappedLater = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING;
   if (wanted == nullptr || (wanted->Flags & kMappedLater) != 0) return {};
-  const bool layered = (wanted->Flags & CUDA_ARRAY3D_LAYERED) != 0;
+  const bool layered = (wanted->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0;
   std::size_t width = wanted->Width;
   std::size_t height = wanted->Height;
   std::size_t depth = wanted->Depth;

@@ -9,6 +9,7 @@
 #include "interposer/driver/call.h"
 #include "interposer/gate/control.h"
 #include "interposer/hooks/holdings.h"
+#include "interposer/hooks/primary.h"
 #include "interposer/session/session.h"
 
 namespace sharedgpu::hooks {
@@ -164,12 +165,19 @@ CUresult Pools::grow(CUdeviceptr* address, Bytes size, Bytes chunk, const PoolPt
       return CUDA_ERROR_OUT_OF_MEMORY;
   }
   Memory* memory = session::memory_of(pool->device);
+  // It outlives the program's contexts: pools belong to the device.
+  std::optional<PrimaryStays> primary;
+  if (memory->goes_with_contexts()) {
+    primary.emplace(pool->device);
+    if (primary->result() != CUDA_SUCCESS) return primary->result();
+    context = primary->context();
+  }
   {
     const InContext in(context);
     if (CUresult result = memory->allocate(address, chunk); result != CUDA_SUCCESS) return result;
   }
   const std::lock_guard lock(mutex_);
-  chunks_[*address] = {chunk, pool, memory->goes_with_contexts() ? context : nullptr};
+  chunks_[*address] = {chunk, pool};
   pool->blocks.add_chunk(*address, chunk, size);
   return CUDA_SUCCESS;
 }
@@ -236,8 +244,7 @@ CUresult Pools::give(CUdeviceptr address, StreamId stream, const FencePtr& fence
 
 std::vector<StreamPool::Chunk> Pools::drop_unused(Pool& pool, Bytes keep) {
   std::vector<StreamPool::Chunk> unused = pool.blocks.release(keep);
-  std::erase_if(unused,
-                [&](const StreamPool::Chunk& chunk) { return chunks_.extract(chunk.base).mapped().gone; });
+  for (const StreamPool::Chunk& chunk : unused) chunks_.erase(chunk.base);
   return unused;
 }
 
@@ -295,13 +302,11 @@ Bytes Pools::threshold(const Pool& pool) {
 }
 
 void Pools::tend() {
-  if (gate::capturing()) return;  // nothing is unmapped meanwhile
-  const bool destroys = destroys_later();
-  give_back_unused(destroys ? nothing<Pool> : threshold);
-  if (destroys) destroy_contexts();
+  if (!gate::capturing()) give_back_unused(threshold);  // nothing is unmapped meanwhile
 }
 
 // The driver gives up what pools keep where it has no memory left; but then it is the arbiter that refuses.
+// With the lock, so that none of the pools is destroyed meanwhile.
 bool Pools::trim_pinned() {
   if (gate::capturing()) return false;
   bool any = false;
@@ -320,55 +325,30 @@ bool Pools::release_all() {
   return give_back_unused(nothing<Pool>) || any;
 }
 
-// --- Contexts ---
+// --- Resetting the device ---
 
-bool Pools::are_held_in(CUcontext context) const {
-  return std::ranges::any_of(chunks_, [=](const auto& chunk) { return chunk.second.context == context; });
+bool Pools::hold_any(CUdevice device) {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(chunks_, [=](const auto& chunk) { return chunk.second.pool->device == device; });
 }
 
-std::vector<CUdeviceptr> Pools::held_in(CUcontext context) {
-  const std::scoped_lock lock(giving_back_, mutex_);
+std::vector<CUdeviceptr> Pools::held_on(CUdevice device) {
+  const std::lock_guard lock(mutex_);
   std::vector<CUdeviceptr> all;
   for (const auto& [base, chunk] : chunks_)
-    if (chunk.context == context) all.push_back(base);
+    if (chunk.pool->device == device) all.push_back(base);
   return all;
 }
 
-void Pools::destroy_later(CUcontext context, std::unique_ptr<Destruction> destruction) {
+void Pools::forget_held(CUdevice device) {
   const std::lock_guard lock(mutex_);
-  later_.emplace(context, std::move(destruction));
-}
-
-bool Pools::destroys_later() {
-  const std::lock_guard lock(mutex_);
-  return !later_.empty();
-}
-
-void Pools::destroy_contexts() {
-  std::vector<std::unique_ptr<Destruction>> due;
-  {
-    const std::scoped_lock lock(giving_back_, mutex_);
-    for (auto& [context, destruction] : later_)
-      if (!are_held_in(context)) due.push_back(std::move(destruction));
-    std::erase_if(later_, [](const auto& entry) { return entry.second == nullptr; });
+  for (const PoolPtr& pool : all_) {
+    if (pool->device != device) continue;
+    for (const CUdeviceptr block : pool->blocks.blocks())
+      if (const auto origin = allocations().origin(block)) allocations().remove(block, origin->id);
+    pool->blocks.clear();
   }
-  for (const auto& destruction : due) destruction->carry_out();
-}
-
-void Pools::reset(CUdevice device, CUcontext primary) {
-  {
-    const std::lock_guard lock(mutex_);
-    later_.erase(primary);
-    for (auto& [base, chunk] : chunks_) chunk.gone |= primary != nullptr && chunk.context == primary;
-    for (const PoolPtr& pool : all_) {
-      if (pool->device != device) continue;
-      for (const CUdeviceptr block : pool->blocks.blocks()) {
-        if (const auto origin = allocations().origin(block)) allocations().remove(block, origin->id);
-        pool->blocks.give(block, {}, nullptr);
-      }
-    }
-  }
-  release_all();
+  std::erase_if(chunks_, [=](const auto& chunk) { return chunk.second.pool->device == device; });
 }
 
 // --- Attributes ---
@@ -405,6 +385,7 @@ CUresult Pools::prepare(CUmemoryPool handle, Claim& claim) {
     const Bytes used = attribute_of(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
     // No more than its own size: others are under way, and the driver may count them as used already.
     claim.room = std::min(claim.size, minus(used + pool.wanted + claim.size, kept + pool.coming));
+    claim.fits = kept <= minus(pool.most, claim.room);
     pool.wanted += claim.size;
     pool.coming += claim.room;
   }
@@ -452,8 +433,9 @@ void Pools::freed_pinned(CUdeviceptr address, const Block& block) {
 // Of a pool that the program has destroyed the driver says no more than that its blocks in use live on.
 void Pools::recount(const PoolPtr& pool, bool may_grow) {
   Memory* memory = session::memory_of(pool->device);
-  if (memory == nullptr || pool->kind != Kind::pinned) return;
+  if (memory == nullptr) return;
   hooks::recount(mutex_, pool->kept, *memory, may_grow, [&] {
+    if (pool->kind != Kind::pinned) return KeptNow{};
     if (pool->leaving) return KeptNow{{}, pool->kept.counted};
     Bytes least;
     if (pool->handle != nullptr) {

@@ -75,7 +75,7 @@ class Pools {
     CUresult result = CUDA_SUCCESS;
     Patience patience;
     do result = call();
-    while (claim.room != Bytes{} && patience.worth_another_try(result));
+    while (claim.room != Bytes{} && claim.fits && patience.worth_another_try(result));
     allocated_pinned(result == CUDA_SUCCESS ? *address : 0, claim);
     return result;
   }
@@ -103,13 +103,21 @@ class Pools {
   void tend();
   // The same whatever the thresholds: memory is short. False: there was nothing to give back.
   bool release_all();
-  // The program has reset the device: all that was allocated there is gone, with its primary context.
-  void reset(CUdevice device, CUcontext primary);
-
-  // What swapped pools hold that goes with the context, in use or not.
-  std::vector<CUdeviceptr> held_in(CUcontext context);
-  // Does that as soon as they hold nothing there any more.
-  void destroy_later(CUcontext context, std::unique_ptr<Destruction> destruction);
+  // Whether swapped pools hold memory of `device`, in use or not.
+  bool hold_any(CUdevice device);
+  // Resets the device, as `call` does: it frees the blocks that it is given, which are all that swapped pools
+  // hold there, in use or not.
+  template <class Call>
+  CUresult reset(CUdevice device, Call call) {
+    {
+      const std::lock_guard nobody_else_does(giving_back_);
+      const CUresult result = call(held_on(device));
+      if (result != CUDA_SUCCESS) return result;
+      forget_held(device);
+    }
+    tend();
+    return CUDA_SUCCESS;
+  }
 
  private:
   struct Pool {
@@ -130,6 +138,7 @@ class Pools {
     PoolPtr pool;  // null: nothing was claimed
     Bytes size;
     Bytes room;
+    bool fits = true;  // into the size that the pool may have
   };
   // One of its blocks. Its number is never used twice, as addresses are.
   struct Block {
@@ -144,7 +153,6 @@ class Pools {
   std::vector<StreamPool::Chunk> drop_unused(Pool& pool, Bytes keep);
   static Bytes threshold(const Pool& pool);
   static void is_over(const Claim& claim);
-  bool are_held_in(CUcontext context) const;
 
   PoolPtr leave_alone(CUmemoryPool handle);
   void decided(const PoolPtr& pool, bool destroyed);
@@ -154,8 +162,8 @@ class Pools {
   void give_back(CUdevice device, const std::vector<StreamPool::Chunk>& chunks);
   bool give_back_unused(Bytes (*keep)(const Pool&));
   bool trim_pinned();
-  bool destroys_later();
-  void destroy_contexts();
+  std::vector<CUdeviceptr> held_on(CUdevice device);
+  void forget_held(CUdevice device);
   bool all_passed();
   void wait_for_frees();
 
@@ -172,13 +180,10 @@ class Pools {
   struct Chunk {
     Bytes size;
     PoolPtr pool;
-    CUcontext context = nullptr;  // with which it goes; null: none
-    bool gone = false;            // with it
   };
   std::map<CUdeviceptr, Chunk> chunks_;  // of swapped pools
   std::map<CUdeviceptr, Block> pinned_;  // blocks of pinned pools
   std::uint64_t last_number_ = 0;        // of them
-  std::map<CUcontext, std::unique_ptr<Destruction>> later_;
 };
 
 Pools& pools();

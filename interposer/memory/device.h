@@ -41,6 +41,8 @@ class Device {
   virtual Bytes granularity() const = 0;
 
   virtual CUresult reserve(CUdeviceptr* base, Bytes size) = 0;
+  // The context with which the driver takes what this thread reserves now; null: none.
+  virtual CUcontext goes_with() { return nullptr; }
   virtual CUresult unreserve(CUdeviceptr base, Bytes size) = 0;
 
   // Scrubbed by the driver. CUDA_ERROR_OUT_OF_MEMORY also while the driver still takes apart what another

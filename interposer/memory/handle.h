@@ -86,6 +86,7 @@ struct Range {
   CUdeviceptr base = 0;
   Bytes size;
   bool arena = false;
+  CUcontext context = nullptr;  // with which the driver takes it; null: none
   std::vector<Handle> handles;  // of fixed number: pointers to them stay good
 };
 

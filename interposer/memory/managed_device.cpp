@@ -63,6 +63,12 @@ void ManagedDevice::prefer_the_gpu(CUdeviceptr base, Bytes size) {
     managed_.advise_v2(base, size.count, kPreferred, location_of(device()));
 }
 
+CUcontext ManagedDevice::goes_with() {
+  CUcontext context = nullptr;
+  managed_.current(&context);
+  return context;
+}
+
 // Threads of ours have no context unless they have entered.
 CUresult ManagedDevice::unreserve(CUdeviceptr base, Bytes /*size*/) {
   const Relaxed relaxed(calls());

@@ -18,7 +18,9 @@ struct ManagedCalls {
   CUresult (*advise_v2)(CUdeviceptr address, std::size_t size, CUmem_advise advice,
                         CUmemLocation location) = nullptr;
 
-  bool complete() const { return allocate && free && (prefetch || prefetch_v2); }
+  CUresult (*current)(CUcontext* context) = nullptr;
+
+  bool complete() const { return allocate && free && (prefetch || prefetch_v2) && current; }
 };
 
 // What `device` lacks for this backend; null: nothing.
@@ -34,6 +36,7 @@ class ManagedDevice final : public DriverDevice {
   // Of managed memory, in the caller's context.
   CUresult reserve(CUdeviceptr* base, Bytes size) override;
   CUresult unreserve(CUdeviceptr base, Bytes size) override;
+  CUcontext goes_with() override;
   // All devices may access it.
   CUresult allow_access(CUdeviceptr /*address*/, Bytes /*size*/) override { return CUDA_SUCCESS; }
   bool exportable() const override { return false; }

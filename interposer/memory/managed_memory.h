@@ -13,8 +13,8 @@ class ManagedMemory final : public SwapMemory {
   // `device`: one whose reserve() gives managed memory.
   ManagedMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options = {});
 
-  CUresult free_with(Destruction& context, const std::vector<CUdeviceptr>& blocks) override {
-    return lose_with(context, blocks);
+  CUresult free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) override {
+    return lose_with(destruction, blocks);
   }
   bool goes_with_contexts() const override { return true; }
   using SwapMemory::settle;

@@ -84,8 +84,13 @@ struct Eviction {
 // The destruction of a context, which the driver may refuse.
 class Destruction {
  public:
+  explicit Destruction(CUcontext context) : context_(context) {}
   virtual ~Destruction() = default;
   virtual CUresult carry_out() = 0;
+  CUcontext context() const { return context_; }
+
+ private:
+  const CUcontext context_;
 };
 
 class Memory {
@@ -102,7 +107,7 @@ class Memory {
   virtual std::optional<CUresult> free_unused(CUdeviceptr address) = 0;
   // Carries out the destruction of the context in which `blocks` were allocated. They are freed where it
   // succeeds, and else as they were.
-  virtual CUresult free_with(Destruction& context, const std::vector<CUdeviceptr>& blocks) = 0;
+  virtual CUresult free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) = 0;
   // Whether the driver takes what was allocated in a context when it destroys that.
   virtual bool goes_with_contexts() const { return false; }
   // Whether the program's pools get their memory here; else they are left to the driver.

@@ -47,7 +47,7 @@ std::optional<CUresult> NativeMemory::free(CUdeviceptr address) {
 }
 
 // Forgotten first, as above.
-CUresult NativeMemory::free_with(Destruction& context, const std::vector<CUdeviceptr>& blocks) {
+CUresult NativeMemory::free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) {
   std::map<CUdeviceptr, Bytes> going;
   Bytes size;
   {
@@ -59,7 +59,7 @@ CUresult NativeMemory::free_with(Destruction& context, const std::vector<CUdevic
       going.insert(std::move(block));
     }
   }
-  const CUresult result = context.carry_out();
+  const CUresult result = destruction.carry_out();
   if (result == CUDA_SUCCESS) {
     give(size);
   } else {

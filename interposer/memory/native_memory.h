@@ -25,7 +25,7 @@ class NativeMemory final : public Memory {
   CUresult allocate(CUdeviceptr* address, Bytes size) override;
   std::optional<CUresult> free(CUdeviceptr address) override;
   std::optional<CUresult> free_unused(CUdeviceptr address) override { return free(address); }
-  CUresult free_with(Destruction& context, const std::vector<CUdeviceptr>& blocks) override;
+  CUresult free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) override;
   bool goes_with_contexts() const override { return true; }
   // The driver's own are all that is asked of ours, and outlive contexts.
   bool serves_pools() const override { return false; }

@@ -110,6 +110,14 @@ std::vector<StreamPool::Chunk> StreamPool::release(Bytes keep) {
   return released;
 }
 
+void StreamPool::clear() {
+  packing_ = {};
+  chunks_.clear();
+  blocks_.clear();
+  freed_.clear();
+  used_ = {};
+}
+
 // As with arenas, what is not used stays below about a quarter of the whole.
 Bytes StreamPool::next_chunk(Bytes size, Bytes unit) const {
   const auto rounded = [unit](std::uint64_t count) {

@@ -148,7 +148,7 @@ CUresult SwapMemory::add_range(Range** added, Bytes range_size, bool arena, Byte
   Range* range = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    range = &ranges_.emplace(base, Range{base, range_size, arena, {}}).first->second;
+    range = &ranges_.emplace(base, Range{base, range_size, arena, device_.goes_with(), {}}).first->second;
     range->handles = cut_into_handles(*range, handle_size);
     ++allocations_;
     for (Handle& handle : range->handles) {
@@ -228,12 +228,20 @@ CUresult SwapMemory::back(Handle& handle) {
 }
 
 std::optional<CUresult> SwapMemory::free(CUdeviceptr address, Gpu gpu) {
-  {
-    const std::lock_guard lock(mutex_);
-    const auto block = blocks_.find(address);
-    if (block == blocks_.end() || block->second.dying) return std::nullopt;
-    block->second.dying = true;
-  }
+  if (!condemn(address)) return std::nullopt;
+  return free_condemned(address, gpu);
+}
+
+// From now on nobody else frees it, or finds it.
+bool SwapMemory::condemn(CUdeviceptr address) {
+  const std::lock_guard lock(mutex_);
+  const auto block = blocks_.find(address);
+  if (block == blocks_.end() || block->second.dying) return false;
+  block->second.dying = true;
+  return true;
+}
+
+CUresult SwapMemory::free_condemned(CUdeviceptr address, Gpu gpu) {
   if (!books_.still_lent(address) && !books_.capturing()) {
     free_deferred(Gpu::may_run);
     const CUresult result = free_block(address, gpu);
@@ -334,28 +342,54 @@ CUresult SwapMemory::take_down(Range& range) {
   return result;
 }
 
-// The memory is ours and not the context's: it is there until we free it.
-CUresult SwapMemory::free_with(Destruction& context, const std::vector<CUdeviceptr>& blocks) {
-  const CUresult result = context.carry_out();
-  if (result == CUDA_SUCCESS)
-    for (const CUdeviceptr address : blocks) free(address);
+// The memory is ours and not the context's: it is there until we free it. But by then another thread's might
+// be at the address of what was freed meanwhile.
+CUresult SwapMemory::free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) {
+  std::vector<CUdeviceptr> condemned;
+  std::ranges::copy_if(blocks, std::back_inserter(condemned),
+                       [&](CUdeviceptr block) { return condemn(block); });
+  const CUresult result = destruction.carry_out();
+  for (const CUdeviceptr address : condemned) {
+    if (result == CUDA_SUCCESS) {
+      free_condemned(address, Gpu::may_run);
+    } else {
+      const std::lock_guard lock(mutex_);
+      blocks_.find(address)->second.dying = false;
+    }
+  }
   return result;
 }
 
+// Of memory that goes with this context.
+std::vector<CUdeviceptr> SwapMemory::take_deferred(CUcontext context) {
+  const std::lock_guard nobody_frees_it(deferral_);
+  const std::lock_guard lock(mutex_);
+  const auto its = std::ranges::stable_partition(deferred_, [&](CUdeviceptr address) {
+    return blocks_.find(address)->second.range->context != context;
+  });
+  std::vector<CUdeviceptr> taken(its.begin(), its.end());
+  deferred_.erase(its.begin(), its.end());
+  return taken;
+}
+
 // Taken out of the maps first: the addresses may be given out again as soon as the context is gone.
-CUresult SwapMemory::lose_with(Destruction& context, const std::vector<CUdeviceptr>& addresses) {
+CUresult SwapMemory::lose_with(Destruction& destruction, const std::vector<CUdeviceptr>& addresses) {
+  const std::vector<CUdeviceptr> deferred = take_deferred(destruction.context());
   std::vector<Blocks::node_type> blocks;
   std::vector<Ranges::node_type> ranges;
   std::unique_lock lock(mutex_);
-  for (const CUdeviceptr address : addresses) {
-    const auto block = blocks_.find(address);
-    if (block == blocks_.end() || block->second.dying) continue;
-    blocks.push_back(blocks_.extract(block));
+  const auto take = [&](CUdeviceptr address) {
+    blocks.push_back(blocks_.extract(address));
     ranges.push_back(ranges_.extract(address));
     claim_all(lock, ranges.back().mapped());
+  };
+  for (const CUdeviceptr address : addresses) {
+    const auto block = blocks_.find(address);
+    if (block != blocks_.end() && !block->second.dying) take(address);
   }
+  for (const CUdeviceptr address : deferred) take(address);
   lock.unlock();
-  const CUresult result = context.carry_out();
+  const CUresult result = destruction.carry_out();
   lock.lock();
   for (auto& range : ranges) {
     for (Handle& handle : range.mapped().handles) {
@@ -370,20 +404,24 @@ CUresult SwapMemory::lose_with(Destruction& context, const std::vector<CUdevicep
     else
       ranges_.insert(std::move(range));
   }
-  for (auto& block : blocks)
-    if (result != CUDA_SUCCESS) blocks_.insert(std::move(block));
+  if (result != CUDA_SUCCESS) {
+    for (auto& block : blocks) blocks_.insert(std::move(block));
+    deferred_.insert(deferred_.end(), deferred.begin(), deferred.end());
+  }
   lock.unlock();
   books_.report(false);
   return result;
 }
 
+// Where another thread is at it, that will do.
 void SwapMemory::free_deferred(Gpu gpu) {
   std::vector<CUdeviceptr> due;
   {
     const std::lock_guard lock(mutex_);
     if (deferred_.empty()) return;
   }
-  if (books_.capturing()) return;
+  const std::unique_lock one_at_a_time(deferral_, std::try_to_lock);
+  if (!one_at_a_time.owns_lock() || books_.capturing()) return;
   {
     const std::lock_guard lock(mutex_);
     due.swap(deferred_);

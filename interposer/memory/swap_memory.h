@@ -40,7 +40,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   CUresult allocate(CUdeviceptr* address, Bytes size) override;
   std::optional<CUresult> free(CUdeviceptr address) override { return free(address, Gpu::may_run); }
   std::optional<CUresult> free_unused(CUdeviceptr address) override { return free(address, Gpu::drained); }
-  CUresult free_with(Destruction& context, const std::vector<CUdeviceptr>& blocks) override;
+  CUresult free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) override;
   std::optional<AddressRange> find(CUdeviceptr address) const override;
   void renew_access() override;
   CUresult settle(CUdeviceptr address, Bytes size) override;
@@ -78,8 +78,9 @@ class SwapMemory : public Memory, public ProgramMemory {
  protected:
   SwapMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options,
              std::unique_ptr<Mover> mover);
-  // As free_with(), for blocks that have ranges of their own and are freed by the driver with the context.
-  CUresult lose_with(Destruction& context, const std::vector<CUdeviceptr>& blocks);
+  // As free_with(), for blocks that have ranges of their own and are freed by the driver with the context, as
+  // is what has been freed there but not yet given back.
+  CUresult lose_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks);
 
  private:
   struct Block {
@@ -117,9 +118,12 @@ class SwapMemory : public Memory, public ProgramMemory {
   void strike_off(Range& range);
   CUresult take_down(Range& range);
   std::optional<CUresult> free(CUdeviceptr address, Gpu gpu);
+  bool condemn(CUdeviceptr address);
+  CUresult free_condemned(CUdeviceptr address, Gpu gpu);
   CUresult free_block(CUdeviceptr address, Gpu gpu);
   void defer(CUdeviceptr address);
   void free_deferred(Gpu gpu);
+  std::vector<CUdeviceptr> take_deferred(CUcontext context);
   Books::Answer within_host_limit();
   Bytes read_host_limit();
 
@@ -166,6 +170,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   // must not be in another's way meanwhile.
   std::mutex growth_;
   std::mutex arena_growth_;  // held by the one that brings an arena; taken before growth_, that before mutex_
+  std::mutex deferral_;      // held by the one that frees what was deferred, or takes it; before mutex_
 
   // Never held across a driver call that copies or waits, nor across the books' calls.
   mutable std::mutex mutex_;

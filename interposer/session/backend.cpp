@@ -58,6 +58,7 @@ ManagedCalls managed_calls() {
   return {
       REAL(allocate, cuMemAllocManaged),        REAL(free, cuMemFree_v2),  REAL(prefetch, cuMemPrefetchAsync),
       REAL(prefetch_v2, cuMemPrefetchAsync_v2), REAL(advise, cuMemAdvise), REAL(advise_v2, cuMemAdvise_v2),
+      REAL(current, cuCtxGetCurrent),
   };
 #undef REAL
 }

@@ -18,11 +18,13 @@
 
 namespace sharedgpu::session {
 
-// The program's references to a primary context, the last of which goes with it. Whoever has the driver
-// change their number holds the mutex over the call.
+// The references to a primary context, with the last of which it goes. Whoever has the driver change their
+// number holds the mutex over the call.
 struct Primary {
   std::mutex mutex;
-  int references = 0;
+  int references = 0;  // the program's
+  bool kept = false;   // by one of ours, which does not count as the program's
+  int growing = 0;     // threads that are putting memory there which is to outlive the program's references
 };
 
 class Contexts {

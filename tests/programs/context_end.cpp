@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes with a context and what does not: stream-ordered memory outlives the context in which it was
 // allocated, and where the driver refuses to destroy a context nothing is lost.
+#include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/programs/command_line.h"
@@ -129,6 +132,148 @@ void outlived(double seconds) {
   check(cuCtxDestroy(second), "cuCtxDestroy");
 }
 
+// Freed while the driver records, in a context that is destroyed then: what lies at that address later is
+// another's.
+void freed_in_capture() {
+  const CUcontext context = make();
+  CUdeviceptr memory = 0;
+  check(cuMemAlloc(&memory, kSize), "cuMemAlloc");
+  const CUstream stream = make_stream();
+  check(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), "cuStreamBeginCapture");
+  check(cuMemFree(memory), "cuMemFree");
+  CUgraph graph = nullptr;
+  check(cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
+  check(cuCtxDestroy(context), "cuCtxDestroy");
+
+  CUdeviceptr managed = 0;
+  check(cuMemAllocManaged(&managed, kSize, CU_MEM_ATTACH_GLOBAL), "cuMemAllocManaged");
+  const Kernels kernels;
+  Buffer buffer(kernels, managed, kSize, 5);
+  buffer.fill(nullptr);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));  // what is due is freed within a second
+  CUdeviceptr other = 0;
+  check(cuMemAlloc(&other, kSize), "cuMemAlloc");
+  expect(buffer.verify(0, nullptr), "nobody frees another's memory");
+  check(cuMemFree(other), "cuMemFree");
+  check(cuMemFree(managed), "cuMemFree");
+}
+
+// The primary context goes with the program's last reference, whatever a pool holds, and is there again for
+// who asks for it.
+void primary_released() {
+  CUcontext primary = nullptr;
+  const CUcontext made = make();
+  const auto hold = [&] {
+    check(cuDevicePrimaryCtxRetain(&primary, 0), "cuDevicePrimaryCtxRetain");
+    use(primary);
+  };
+  const auto let_go = [&] {
+    use(made);
+    check(cuDevicePrimaryCtxRelease(0), "cuDevicePrimaryCtxRelease");
+  };
+  hold();
+  Blocks blocks;
+  {
+    const Kernels kernels;
+    blocks.add(2, kSize, kernels, nullptr);
+  }
+  let_go();
+  expect(cuDevicePrimaryCtxRelease(0) == CUDA_ERROR_INVALID_CONTEXT, "a reference too many is none");
+  for (int round = 0; round < 6; ++round) {
+    hold();
+    CUdeviceptr memory = 0;
+    check(cuMemAlloc(&memory, free_memory() / 2), "cuMemAlloc, of what went with the context before");
+    let_go();
+  }
+  {
+    const Kernels kernels;
+    blocks.verify(kernels, nullptr, "stream-ordered memory outlives the primary context");
+  }
+  blocks.free(nullptr);
+  hold();
+  check(cuDevicePrimaryCtxReset(0), "cuDevicePrimaryCtxReset");
+  hold();
+  let_go();
+  expect(cuDevicePrimaryCtxRelease(0) == CUDA_SUCCESS, "a reset takes no reference");
+  expect(cuDevicePrimaryCtxRelease(0) == CUDA_ERROR_INVALID_CONTEXT, "there are no more");
+  check(cuCtxDestroy(made), "cuCtxDestroy");
+}
+
+// Blocks with a byte in each, on their way from the thread that allocated them to the one that frees them.
+class HandedOver {
+ public:
+  void add(CUdeviceptr memory, unsigned char byte) {
+    const std::lock_guard lock(mutex_);
+    blocks_.push_back({memory, byte});
+  }
+  // False: there was none.
+  bool check_and_free(CUstream stream) {
+    std::vector<std::pair<CUdeviceptr, unsigned char>> mine;
+    {
+      const std::lock_guard lock(mutex_);
+      mine.swap(blocks_);
+    }
+    for (const auto& [memory, byte] : mine) {
+      unsigned char found = 0;
+      check(cuMemcpyDtoHAsync(&found, memory, 1, stream), "cuMemcpyDtoHAsync");
+      check(cuStreamSynchronize(stream), "cuStreamSynchronize");
+      expect(found == byte, "who has a block of a context that is gone reads what was written there");
+      check(cuMemFreeAsync(memory, stream), "cuMemFreeAsync");
+    }
+    return !mine.empty();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::pair<CUdeviceptr, unsigned char>> blocks_;
+};
+
+// Two threads have contexts come and go, one of them the primary one, and leave blocks of a pool behind.
+void come_and_go(double seconds) {
+  const CUcontext lasting = make();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  HandedOver handed_over;
+  std::atomic<int> makers{2};
+  const auto leave_blocks = [&](unsigned round) {
+    const CUstream stream = make_stream();
+    CUdeviceptr own = 0;
+    check(cuMemAlloc(&own, 1 << 20), "cuMemAlloc");
+    for (unsigned i = 0; i < 3; ++i) {
+      const auto byte = static_cast<unsigned char>(round + i);
+      const CUdeviceptr memory = allocate(4096 + 300'000 * i, stream);
+      check(cuMemsetD8Async(memory, byte, 4096, stream), "cuMemsetD8Async");
+      check(cuStreamSynchronize(stream), "cuStreamSynchronize");
+      handed_over.add(memory, byte);
+    }
+  };
+  const auto repeat = [&](auto once) {
+    for (unsigned round = 0; std::chrono::steady_clock::now() < end; ++round) once(round);
+    --makers;
+  };
+  std::thread primary([&] {
+    repeat([&](unsigned round) {
+      CUcontext context = nullptr;
+      check(cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
+      use(context);
+      leave_blocks(round);
+      use(nullptr);
+      check(cuDevicePrimaryCtxRelease(0), "cuDevicePrimaryCtxRelease");
+    });
+  });
+  std::thread made([&] {
+    repeat([&](unsigned round) {
+      const CUcontext context = make();
+      leave_blocks(round);
+      check(cuCtxDestroy(context), "cuCtxDestroy");
+    });
+  });
+  const CUstream stream = make_stream();
+  while (makers > 0 || handed_over.check_and_free(stream)) handed_over.check_and_free(stream);
+  primary.join();
+  made.join();
+  check(cuCtxDestroy(lasting), "cuCtxDestroy");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -137,6 +282,8 @@ int main(int argc, char** argv) {
   app.add_flag("--refused", refuses, "the driver refuses the first destruction of either kind");
   double seconds = 0;
   app.add_option("--pause", seconds, "seconds to wait for when a context has gone");
+  double come_and_go_for = 1;
+  app.add_option("--come-and-go", come_and_go_for, "seconds for which threads make and destroy contexts");
   app.parse(argc, argv);
 
   const CUcontext primary = start();
@@ -151,6 +298,7 @@ int main(int argc, char** argv) {
     check(cuCtxDestroy(made), "cuCtxDestroy");
     refused([] { return cuDevicePrimaryCtxReset(0); });
   }
+  freed_in_capture();
   check(cuMemPoolTrimTo(pool, 0), "cuMemPoolTrimTo");
   const std::size_t before = free_memory();
   for (int round = 0; round < 3; ++round) outlived(seconds);
@@ -160,6 +308,10 @@ int main(int argc, char** argv) {
     expect(std::chrono::steady_clock::now() < end, "nothing is left of contexts that were destroyed");
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
+  use(nullptr);
+  check(cuDevicePrimaryCtxRelease(0), "cuDevicePrimaryCtxRelease");
+  primary_released();
+  come_and_go(come_and_go_for);
   std::printf("context_end: all as it should be\n");
   return 0;
 }

@@ -102,7 +102,9 @@ TEST_CASE("what was allocated in a context is freed once that is gone", "[alloca
   CHECK(t.memory.free_with(refused, {address}) == CUDA_ERROR_INVALID_CONTEXT);
   CHECK(holds(address, kibibytes(100), 1));
   FakeDestruction destruction([&] {
-    CHECK(t.memory.find(address));
+    CHECK_FALSE(t.memory.find(address));
+    CHECK_FALSE(t.memory.free(address));
+    CHECK(holds(address, kibibytes(100), 1));
     return CUDA_SUCCESS;
   });
   CHECK(t.memory.free_with(destruction, {address}) == CUDA_SUCCESS);

@@ -68,6 +68,12 @@ ManagedCalls managed() {
               [](CUdeviceptr, std::size_t, CUmem_advise, CUmemLocation location) {
                 return note("prefer type " + std::to_string(static_cast<int>(location.type)) + " id " +
                             std::to_string(location.id));
+              },
+          .current =
+              [](CUcontext* context) {
+                *context =
+                    reinterpret_cast<CUcontext>(std::uintptr_t{7});  // NOLINT(performance-no-int-to-ptr)
+                return CUDA_SUCCESS;
               }};
 }
 
@@ -79,6 +85,7 @@ Notes life(const ManagedCalls& functions) {
   has_context = true;
   CUdeviceptr base = 0;
   CHECK(device.reserve(&base, kibibytes(64)) == CUDA_SUCCESS);
+  CHECK(device.goes_with() == reinterpret_cast<CUcontext>(std::uintptr_t{7}));  // NOLINT
   CHECK(device.prefetch({0}, base, kibibytes(64), Device::Side::host) == CUDA_SUCCESS);
   CHECK(device.prefetch({0}, base, kibibytes(64), Device::Side::gpu) == CUDA_SUCCESS);
   CHECK(device.unreserve(base, kibibytes(64)) == CUDA_SUCCESS);

@@ -12,6 +12,7 @@ using namespace sharedgpu::test;
 namespace {
 
 constexpr Bytes kHandle = kibibytes(128);
+const auto kFirst = reinterpret_cast<CUcontext>(std::uintptr_t{1});  // NOLINT(performance-no-int-to-ptr)
 
 // Two large blocks of two handles each and a small one, with contents.
 struct ManagedWorld {
@@ -30,6 +31,7 @@ struct ManagedWorld {
   ManagedWorld() {
     books.memory = &memory;
     memory.set_allowed(gibibytes(1));
+    device.current = kFirst;
     add(kibibytes(256));
     add(kibibytes(256));
     add(kibibytes(3));
@@ -105,6 +107,43 @@ TEST_CASE("managed memory goes with its context, or stays where the driver refus
   REQUIRE(m.evict_to({}));
   REQUIRE(m.restore_to(m.footprint));
   m.check_contents();
+}
+
+TEST_CASE("what a capture keeps from being freed goes with its context, or is freed when that stays",
+          "[managed]") {
+  ManagedWorld m;
+  const auto going = m.blocks[0];
+  const auto other = m.blocks[1];
+  m.device.current = reinterpret_cast<CUcontext>(std::uintptr_t{5});  // NOLINT(performance-no-int-to-ptr)
+  CUdeviceptr elsewhere = 0;
+  REQUIRE(m.memory.allocate(&elsewhere, kibibytes(64)) == CUDA_SUCCESS);
+  m.books.in_capture = true;
+  CHECK(m.memory.free(going.address) == CUDA_SUCCESS);
+  CHECK(m.memory.free(elsewhere) == CUDA_SUCCESS);
+
+  FakeDestruction refused([] { return CUDA_ERROR_INVALID_CONTEXT; }, kFirst);
+  CHECK(m.memory.free_with(refused, {other.address}) == CUDA_ERROR_INVALID_CONTEXT);
+  CHECK(m.memory.find(other.address));
+  CHECK(m.memory.use().swappable == m.footprint + kibibytes(64));
+
+  const bool destroyed = GENERATE(false, true);
+  if (destroyed) {
+    FakeDestruction destruction(
+        [&] {
+          // The driver frees both, and gives an address to another at once.
+          CHECK(m.device.unreserve(going.address, going.size) == CUDA_SUCCESS);
+          CHECK(m.device.unreserve(other.address, other.size) == CUDA_SUCCESS);
+          return CUDA_SUCCESS;
+        },
+        kFirst);
+    CHECK(m.memory.free_with(destruction, {other.address}) == CUDA_SUCCESS);
+    CHECK(m.memory.use().swappable == kibibytes(64 + 4));
+  }
+  m.books.in_capture = false;
+  m.memory.tend();
+  CHECK(m.memory.use().swappable == (destroyed ? kibibytes(4) : kibibytes(256 + 4)));
+  CHECK(m.device.reserved() == m.memory.use().swappable);
+  CHECK(m.device.misuse().empty());
 }
 
 TEST_CASE("only as much managed memory moves as it must, what was allocated first leaves first",

@@ -83,7 +83,7 @@ TEST_CASE("the clean copy that goes first is that of the handle that would leave
 }
 
 TEST_CASE("a range is cut into handles without a small rest", "[order]") {
-  Range range{CUdeviceptr{1} << 40, mebibytes(64 * 3 + 2), false, {}};
+  Range range{CUdeviceptr{1} << 40, mebibytes(64 * 3 + 2), false, nullptr, {}};
   const std::vector<Handle> handles = cut_into_handles(range, mebibytes(64));
   REQUIRE(handles.size() == 3);
   CHECK(handles[0].address == range.base);

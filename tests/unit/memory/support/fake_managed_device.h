@@ -13,6 +13,8 @@ namespace sharedgpu::test {
 
 class FakeManagedDevice final : public FakeDevice {
  public:
+  CUcontext current = nullptr;
+
   Bytes on_host() const {
     const std::lock_guard lock(mutex_);
     Bytes sum;
@@ -34,6 +36,7 @@ class FakeManagedDevice final : public FakeDevice {
   }
   CUresult allow_access(CUdeviceptr /*address*/, Bytes /*size*/) override { return CUDA_SUCCESS; }
   bool exportable() const override { return false; }
+  CUcontext goes_with() override { return current; }
 
   CUresult prefetch(Lane lane, CUdeviceptr address, Bytes size, Side to) override {
     const std::lock_guard lock(mutex_);

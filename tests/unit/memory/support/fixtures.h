@@ -52,7 +52,8 @@ class FakeBooks final : public Books {
 
 class FakeDestruction final : public Destruction {
  public:
-  explicit FakeDestruction(std::function<CUresult()> action) : action_(std::move(action)) {}
+  explicit FakeDestruction(std::function<CUresult()> action, CUcontext context = nullptr)
+      : Destruction(context), action_(std::move(action)) {}
   CUresult carry_out() override { return action_(); }
 
  private:

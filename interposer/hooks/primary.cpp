@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/hooks/primary.h"
+
+#include "interposer/driver/call.h"
+#include "interposer/session/session.h"
+
+namespace sharedgpu::hooks {
+
+PrimaryStays::PrimaryStays(CUdevice device) : primary_(session::contexts().references(device)) {
+  {
+    const std::lock_guard lock(primary_.mutex);
+    if (primary_.references == 0) result_ = keep_primary(primary_, device);
+    if (result_ == CUDA_SUCCESS) result_ = SHAREDGPU_REAL(cuDevicePrimaryCtxRetain, &context_, device);
+    if (result_ != CUDA_SUCCESS) return;
+    SHAREDGPU_REAL(cuDevicePrimaryCtxRelease_v2, device);  // only its name was wanted
+    ++primary_.growing;
+  }
+  session::context_added(context_, device, true);
+}
+
+PrimaryStays::~PrimaryStays() {
+  if (result_ != CUDA_SUCCESS) return;
+  const std::lock_guard lock(primary_.mutex);
+  --primary_.growing;
+}
+
+CUresult keep_primary(session::Primary& primary, CUdevice device) {
+  if (primary.kept) return CUDA_SUCCESS;
+  CUcontext context = nullptr;
+  const CUresult result = SHAREDGPU_REAL(cuDevicePrimaryCtxRetain, &context, device);
+  primary.kept = result == CUDA_SUCCESS;
+  return result;
+}
+
+void let_go_of_primary(session::Primary& primary, CUdevice device) {
+  if (primary.kept) SHAREDGPU_REAL(cuDevicePrimaryCtxRelease_v2, device);
+  primary.kept = false;
+}
+
+}  // namespace sharedgpu::hooks

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// A reference of our own to a device's primary context, where memory is to outlive the program's references.
+#pragma once
+
+#include <cuda.h>
+
+#include "interposer/session/contexts.h"
+
+namespace sharedgpu::hooks {
+
+// The primary context stays from construction to destruction, where result() is CUDA_SUCCESS. Where the
+// program has no reference to it, one of ours keeps it from then on; if need be it is made.
+class PrimaryStays {
+ public:
+  explicit PrimaryStays(CUdevice device);
+  ~PrimaryStays();
+  PrimaryStays(const PrimaryStays&) = delete;
+  PrimaryStays& operator=(const PrimaryStays&) = delete;
+  CUresult result() const { return result_; }
+  CUcontext context() const { return context_; }
+
+ private:
+  session::Primary& primary_;
+  CUcontext context_ = nullptr;
+  CUresult result_ = CUDA_SUCCESS;
+};
+
+// Takes our reference, and gives it back. With the lock of `primary`, which is the device's.
+CUresult keep_primary(session::Primary& primary, CUdevice device);
+void let_go_of_primary(session::Primary& primary, CUdevice device);
+
+}  // namespace sharedgpu::hooks
