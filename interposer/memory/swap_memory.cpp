@@ -364,7 +364,7 @@ CUresult SwapMemory::free_with(Destruction& destruction, const std::vector<CUdev
 std::vector<CUdeviceptr> SwapMemory::take_deferred(CUcontext context) {
   const std::lock_guard nobody_frees_it(deferral_);
   const std::lock_guard lock(mutex_);
-  const auto its = std::ranges::stable_partition(deferred_, [&](CUdeviceptr address) {
+  const auto its = std::ranges::partition(deferred_, [&](CUdeviceptr address) {
     return blocks_.find(address)->second.range->context != context;
   });
   std::vector<CUdeviceptr> taken(its.begin(), its.end());

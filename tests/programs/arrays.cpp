@@ -108,6 +108,7 @@ class Gallery {
     arrays_ = pictures_.size();
     add_levels(of(1024, 1024, 0, CU_AD_FORMAT_UNSIGNED_INT8, 4));
     add_levels(of(16384, 0, 0, CU_AD_FORMAT_FLOAT, 4));
+    add_levels(of(256, 256, 6, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_CUBEMAP));
     for (const Picture& picture : pictures_) picture.fill();
   }
 

@@ -121,7 +121,7 @@ CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray* out, const CUDA_ARRAY3
     require(out != nullptr, CUDA_ERROR_INVALID_VALUE);
     auto whole = std::make_shared<MipmappedArray>();
     whole->context = current_context();
-    const bool layered = (wanted->Flags & CUDA_ARRAY3D_LAYERED) != 0;
+    const bool layered = (wanted->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0;
     const std::size_t longest = std::max({wanted->Width, wanted->Height, layered ? 0 : wanted->Depth});
     levels = std::clamp(levels, 1u, static_cast<unsigned>(std::bit_width(longest)));
     auto shrunk = [](std::size_t length, unsigned level) {
