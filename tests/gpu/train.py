@@ -43,5 +43,5 @@ for step in range(options.steps):
 digest = sum(int(p.detach().view(torch.int32).sum(dtype=torch.int64).item()) for p in model.parameters())
 print(f"weights {digest & (2**64 - 1):016x}")
 free, total = torch.cuda.mem_get_info()
-print(f"# allocated {torch.cuda.max_memory_reserved() / 2**30:.2f} GiB, total {total / 2**30:.2f} GiB, "
+print(f"# reserved {torch.cuda.max_memory_reserved()} bytes, total {total / 2**30:.2f} GiB, "
       f"{time.monotonic() - start:.1f} s", flush=True)
