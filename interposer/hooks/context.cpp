@@ -11,6 +11,7 @@
 #include "interposer/hooks/allocate.h"
 #include "interposer/hooks/export.h"
 #include "interposer/hooks/holdings.h"
+#include "interposer/hooks/make_context.h"
 #include "interposer/hooks/native.h"
 #include "interposer/hooks/pools.h"
 #include "interposer/hooks/primary.h"
@@ -36,33 +37,9 @@ using namespace sharedgpu;
 
 namespace {
 
-// Calls `real`, which makes a context, and `added` where it has. Where the driver has no room for one, others
-// are to make some: the arbiter is told of the context before it is there, and of more and more room for it
-// as memory that cannot be swapped, until it counts itself.
-template <class Call, class Added>
-CUresult make(CUdevice device, Call real, Added added) {
-  CUresult result = real();
-  if (result == CUDA_SUCCESS) added();
-  if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
-  session::attach(device);
-  Memory* memory = session::memory_of(device);
-  if (memory == nullptr) return result;
-  for (const std::uint64_t quarters : {1, 4, 16}) {
-    const Bytes room{session::usual_context(device).count / 4 * quarters};
-    if (memory->pin(room) != CUDA_SUCCESS) break;
-    hooks::Patience patience;
-    do result = real();
-    while (patience.worth_another_try(result));
-    if (result == CUDA_SUCCESS) added();
-    memory->unpin(room);
-    if (result != CUDA_ERROR_OUT_OF_MEMORY) break;
-  }
-  return result;
-}
-
 template <class Call>
 CUresult create(CUcontext* context, CUdevice device, Call real) {
-  return make(device, real, [=] { session::context_added(*context, device, false); });
+  return hooks::make_context(device, real, [=] { session::context_added(*context, device, false); });
 }
 
 template <class Call>
@@ -75,10 +52,10 @@ class DestructionBy final : public Destruction {
   Call call_;
 };
 
-// Calls `real`, which destroys the context and all that was allocated in it, and `blocks` with it. Where it
-// refuses, nothing is lost.
+// Calls `real`, which destroys the context and all that was allocated in it. Where it refuses, nothing is
+// lost.
 template <class Call>
-CUresult destroy(CUcontext context, Call real, std::vector<CUdeviceptr> blocks = {}) {
+CUresult destroy(CUcontext context, Call real) {
   CUdevice device = 0;
   if (context == nullptr || !session::contexts().device(context, &device)) return real();
   Memory* memory = session::memory_of(device);
@@ -86,6 +63,7 @@ CUresult destroy(CUcontext context, Call real, std::vector<CUdeviceptr> blocks =
   session::Contexts::Removed removed = session::context_going(context, device);
   const hooks::Pinned::All pinned = hooks::pinned().take(context);
   const hooks::Allocations::All allocations = hooks::allocations().of(context);
+  std::vector<CUdeviceptr> blocks;
   for (const auto& [address, origin] : allocations) blocks.push_back(address);
   DestructionBy destruction(context, real);
   const CUresult result =
@@ -114,18 +92,35 @@ CUresult retain_primary(CUdevice device, Call real) {
   return result;
 }
 
+// Calls `real`, which destroys a context that the program has made, and refuses to destroy a primary one.
+template <class Call>
+CUresult destroy_made(CUcontext context, Call real) {
+  CUdevice device = 0;
+  if (session::contexts().device(context, &device) && session::contexts().primary(device) == context)
+    return real();
+  return destroy(context, real);
+}
+
+// Waits for the work in the primary context, so that it takes no time to destroy that. To be done without the
+// lock, which another thread may have to take before the work can end.
+void finish_primary(CUdevice device) {
+  const CUcontext context = session::contexts().primary(device);
+  if (context != nullptr && session::memory_of(device) != nullptr) hooks::finish_streams_of(context);
+}
+
 // Whether pools use memory, or soon will, that would go with the device's primary context: stream-ordered
-// memory outlives every context. To be asked when that is about to go, with the lock of `primary`.
-bool hold_up(const session::Primary& primary, CUcontext context, CUdevice device) {
+// memory outlives every context, even where the device is reset (measured). To be asked when that is about to
+// go, with the lock of `primary`.
+bool hold_up(const session::Primary& primary, CUdevice device) {
   const Memory* memory = session::memory_of(device);
   if (memory == nullptr || !memory->goes_with_contexts() || !memory->serves_pools()) return false;
-  hooks::finish_streams_of(context);
   hooks::pools().release_all();
   return primary.growing > 0 || hooks::pools().hold_any(device);
 }
 
 // What the program had in a context that lives on without it, as far as it holds memory or is in others' way.
 void clear_out(CUcontext context) {
+  if (context == nullptr) return;
   session::contexts().destroy_streams(context);
   session::context_gone(context);
   hooks::forget_queues_of(context);
@@ -137,13 +132,14 @@ void clear_out(CUcontext context) {
 template <class Call>
 CUresult release_primary(CUdevice device, Call real) {
   session::Primary& primary = session::contexts().references(device);
+  finish_primary(device);
   const std::lock_guard lock(primary.mutex);
   if (primary.kept && primary.references == 0) return CUDA_ERROR_INVALID_CONTEXT;  // as where there is none
   const CUcontext context = session::contexts().primary(device);
   CUresult result = CUDA_SUCCESS;
   if (primary.references != 1) {
     result = real();
-  } else if (hold_up(primary, context, device)) {
+  } else if (hold_up(primary, device)) {
     result = hooks::keep_primary(primary, device);
     if (result == CUDA_SUCCESS) result = real();
     if (result == CUDA_SUCCESS) clear_out(context);
@@ -187,15 +183,13 @@ GreenContexts& green_contexts() {
 
 template <class Call>
 CUresult reset_primary(CUdevice device, Call real) {
-  const std::lock_guard lock(session::contexts().references(device).mutex);
-  Memory* memory = session::memory_of(device);
-  if (memory == nullptr) return real();
-  const CUcontext primary = session::contexts().primary(device);
-  return hooks::pools().reset(device, [&](const std::vector<CUdeviceptr>& blocks) {
-    if (primary != nullptr) return destroy(primary, real, blocks);
-    DestructionBy destruction(primary, real);
-    return memory->free_with(destruction, blocks);
-  });
+  session::Primary& primary = session::contexts().references(device);
+  finish_primary(device);
+  const std::lock_guard lock(primary.mutex);
+  const CUcontext context = session::contexts().primary(device);
+  if (!hold_up(primary, device)) return destroy(context, real);
+  clear_out(context);
+  return CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -227,11 +221,11 @@ SHAREDGPU_EXPORT CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* 
 }
 
 SHAREDGPU_EXPORT CUresult cuCtxDestroy(CUcontext context) {
-  return destroy(context, [=] { return SHAREDGPU_REAL(cuCtxDestroy, context); });
+  return destroy_made(context, [=] { return SHAREDGPU_REAL(cuCtxDestroy, context); });
 }
 
 SHAREDGPU_EXPORT CUresult cuCtxDestroy_v2(CUcontext context) {
-  return destroy(context, [=] { return SHAREDGPU_REAL(cuCtxDestroy_v2, context); });
+  return destroy_made(context, [=] { return SHAREDGPU_REAL(cuCtxDestroy_v2, context); });
 }
 
 // The usual sizes, which the estimate of a context contains.
@@ -247,7 +241,7 @@ SHAREDGPU_EXPORT CUresult cuCtxSetLimit(CUlimit limit, std::size_t value) {
 }
 
 SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-  return make(
+  return hooks::make_context(
       device,
       [=] {
         return retain_primary(device,
@@ -272,9 +266,19 @@ SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   return reset_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxReset_v2, device); });
 }
 
+// Our own reference to it is nothing to the program.
+SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
+  const CUresult result = SHAREDGPU_REAL(cuDevicePrimaryCtxGetState, device, flags, active);
+  if (result != CUDA_SUCCESS || session::memory_of(device) == nullptr) return result;
+  session::Primary& primary = session::contexts().references(device);
+  const std::lock_guard lock(primary.mutex);
+  if (primary.kept && primary.references == 0) *active = 0;
+  return result;
+}
+
 SHAREDGPU_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx* green, CUdevResourceDesc resources, CUdevice device,
                                            unsigned int flags) {
-  return make(
+  return hooks::make_context(
       device,
       [=] {
         return retain_primary(

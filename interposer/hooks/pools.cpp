@@ -325,30 +325,10 @@ bool Pools::release_all() {
   return give_back_unused(nothing<Pool>) || any;
 }
 
-// --- Resetting the device ---
-
+// What is being given back is there until it is.
 bool Pools::hold_any(CUdevice device) {
-  const std::lock_guard lock(mutex_);
+  const std::scoped_lock lock(giving_back_, mutex_);
   return std::ranges::any_of(chunks_, [=](const auto& chunk) { return chunk.second.pool->device == device; });
-}
-
-std::vector<CUdeviceptr> Pools::held_on(CUdevice device) {
-  const std::lock_guard lock(mutex_);
-  std::vector<CUdeviceptr> all;
-  for (const auto& [base, chunk] : chunks_)
-    if (chunk.pool->device == device) all.push_back(base);
-  return all;
-}
-
-void Pools::forget_held(CUdevice device) {
-  const std::lock_guard lock(mutex_);
-  for (const PoolPtr& pool : all_) {
-    if (pool->device != device) continue;
-    for (const CUdeviceptr block : pool->blocks.blocks())
-      if (const auto origin = allocations().origin(block)) allocations().remove(block, origin->id);
-    pool->blocks.clear();
-  }
-  std::erase_if(chunks_, [=](const auto& chunk) { return chunk.second.pool->device == device; });
 }
 
 // --- Attributes ---

@@ -105,19 +105,6 @@ class Pools {
   bool release_all();
   // Whether swapped pools hold memory of `device`, in use or not.
   bool hold_any(CUdevice device);
-  // Resets the device, as `call` does: it frees the blocks that it is given, which are all that swapped pools
-  // hold there, in use or not.
-  template <class Call>
-  CUresult reset(CUdevice device, Call call) {
-    {
-      const std::lock_guard nobody_else_does(giving_back_);
-      const CUresult result = call(held_on(device));
-      if (result != CUDA_SUCCESS) return result;
-      forget_held(device);
-    }
-    tend();
-    return CUDA_SUCCESS;
-  }
 
  private:
   struct Pool {
@@ -162,8 +149,6 @@ class Pools {
   void give_back(CUdevice device, const std::vector<StreamPool::Chunk>& chunks);
   bool give_back_unused(Bytes (*keep)(const Pool&));
   bool trim_pinned();
-  std::vector<CUdeviceptr> held_on(CUdevice device);
-  void forget_held(CUdevice device);
   bool all_passed();
   void wait_for_frees();
 

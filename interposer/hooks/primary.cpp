@@ -2,20 +2,22 @@
 #include "interposer/hooks/primary.h"
 
 #include "interposer/driver/call.h"
+#include "interposer/hooks/make_context.h"
 #include "interposer/session/session.h"
 
 namespace sharedgpu::hooks {
 
 PrimaryStays::PrimaryStays(CUdevice device) : primary_(session::contexts().references(device)) {
-  {
+  const auto stay = [&] {
     const std::lock_guard lock(primary_.mutex);
-    if (primary_.references == 0) result_ = keep_primary(primary_, device);
-    if (result_ == CUDA_SUCCESS) result_ = SHAREDGPU_REAL(cuDevicePrimaryCtxRetain, &context_, device);
-    if (result_ != CUDA_SUCCESS) return;
+    CUresult result = primary_.references == 0 ? keep_primary(primary_, device) : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS) result = SHAREDGPU_REAL(cuDevicePrimaryCtxRetain, &context_, device);
+    if (result != CUDA_SUCCESS) return result;
     SHAREDGPU_REAL(cuDevicePrimaryCtxRelease_v2, device);  // only its name was wanted
     ++primary_.growing;
-  }
-  session::context_added(context_, device, true);
+    return result;
+  };
+  result_ = make_context(device, stay, [&] { session::context_added(context_, device, true); });
 }
 
 PrimaryStays::~PrimaryStays() {

@@ -110,14 +110,6 @@ std::vector<StreamPool::Chunk> StreamPool::release(Bytes keep) {
   return released;
 }
 
-void StreamPool::clear() {
-  packing_ = {};
-  chunks_.clear();
-  blocks_.clear();
-  freed_.clear();
-  used_ = {};
-}
-
 // As with arenas, what is not used stays below about a quarter of the whole.
 Bytes StreamPool::next_chunk(Bytes size, Bytes unit) const {
   const auto rounded = [unit](std::uint64_t count) {
@@ -133,12 +125,6 @@ std::optional<StreamPool::Block> StreamPool::find(CUdeviceptr address) const {
   const auto& [base, size] = *std::prev(after);
   if (address - base >= size.count) return std::nullopt;
   return Block{base, size};
-}
-
-std::vector<CUdeviceptr> StreamPool::blocks() const {
-  std::vector<CUdeviceptr> all;
-  for (const auto& [base, size] : blocks_) all.push_back(base);
-  return all;
 }
 
 }  // namespace sharedgpu

@@ -54,8 +54,6 @@ class StreamPool {
   };
   // Takes unused chunks out of the pool, as long as it holds more than `keep` bytes.
   std::vector<Chunk> release(Bytes keep);
-  // Forgets all chunks and what is in them: their memory is gone.
-  void clear();
   // How large the next chunk should be, of which `size` bytes are wanted now: roomy where the pool is large
   // already, a multiple of `unit`.
   Bytes next_chunk(Bytes size, Bytes unit) const;
@@ -66,7 +64,6 @@ class StreamPool {
     Bytes size;
   };
   std::optional<Block> find(CUdeviceptr address) const;
-  std::vector<CUdeviceptr> blocks() const;
 
   Bytes reserved() const { return packing_.total(); }
   Bytes used() const { return used_; }

@@ -79,14 +79,14 @@ class Blocks {
   std::vector<Block> all_;
 };
 
-// The driver refuses `destroy`.
+// The driver refuses `destroy`, beside so many blocks of a pool.
 template <class Destroy>
-void refused(Destroy destroy) {
+void refused(Destroy destroy, unsigned pooled = 2) {
   const Kernels kernels;
   const CUstream stream = make_stream();
   Buffer plain(kernels, kSize, 99);
   Blocks blocks;
-  blocks.add(2, kSize, kernels, stream);
+  blocks.add(pooled, kSize, kernels, stream);
   expect(destroy() != CUDA_SUCCESS, "the driver refuses");
   expect(plain.verify(0, stream), "where the driver refuses, memory is as it was");
   blocks.verify(kernels, stream, "where the driver refuses, stream-ordered memory is as it was");
@@ -158,6 +158,31 @@ void freed_in_capture() {
   check(cuMemFree(managed), "cuMemFree");
 }
 
+bool is_active() {
+  unsigned flags = 0;
+  int active = -1;
+  check(cuDevicePrimaryCtxGetState(0, &flags, &active), "cuDevicePrimaryCtxGetState");
+  return active != 0;
+}
+
+// One thread allocates and frees, while another one has the driver refuse to destroy the context.
+void refused_beside_work(CUcontext primary) {
+  std::atomic<bool> ends{false};
+  std::thread destroyer([&] {
+    while (!ends) expect(cuCtxDestroy(primary) != CUDA_SUCCESS, "the driver refuses");
+  });
+  const std::size_t before = free_memory();
+  for (int round = 0; round < 200; ++round) {
+    CUdeviceptr memory = 0;
+    check(cuMemAlloc(&memory, kSize), "cuMemAlloc");
+    check(cuMemsetD8(memory, 1, kSize), "cuMemsetD8");
+    check(cuMemFree(memory), "cuMemFree, beside a destruction that is refused");
+  }
+  ends = true;
+  destroyer.join();
+  expect(free_memory() == before, "a destruction that is refused leaves nothing behind");
+}
+
 // The primary context goes with the program's last reference, whatever a pool holds, and is there again for
 // who asks for it.
 void primary_released() {
@@ -190,8 +215,24 @@ void primary_released() {
     blocks.verify(kernels, nullptr, "stream-ordered memory outlives the primary context");
   }
   blocks.free(nullptr);
+  expect(!is_active(), "a primary context without a reference is not active");
+
   hold();
+  {
+    const Kernels kernels;
+    blocks.add(2, kSize, kernels, nullptr);
+  }
+  CUdeviceptr lost = 0;
+  check(cuMemAlloc(&lost, free_memory() / 2), "cuMemAlloc");
+  use(made);
+  const Kernels kernels;
+  blocks.add(2, kSize, kernels, nullptr);
   check(cuDevicePrimaryCtxReset(0), "cuDevicePrimaryCtxReset");
+  blocks.verify(kernels, nullptr, "stream-ordered memory outlives a reset of the device");
+  expect(cuMemFree(lost) == CUDA_ERROR_INVALID_VALUE, "other memory does not");
+  blocks.add(2, kSize, kernels, nullptr);
+  blocks.verify(kernels, nullptr, "a reset does not keep a pool from growing");
+  blocks.free(nullptr);
   hold();
   let_go();
   expect(cuDevicePrimaryCtxRelease(0) == CUDA_SUCCESS, "a reset takes no reference");
@@ -296,8 +337,9 @@ int main(int argc, char** argv) {
     const CUcontext made = make();
     refused([&] { return cuCtxDestroy(made); });
     check(cuCtxDestroy(made), "cuCtxDestroy");
-    refused([] { return cuDevicePrimaryCtxReset(0); });
+    refused([] { return cuDevicePrimaryCtxReset(0); }, 0);
   }
+  refused_beside_work(primary);
   freed_in_capture();
   check(cuMemPoolTrimTo(pool, 0), "cuMemPoolTrimTo");
   const std::size_t before = free_memory();

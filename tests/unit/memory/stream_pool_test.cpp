@@ -98,20 +98,6 @@ TEST_CASE("only chunks that nothing uses leave", "[stream_pool]") {
   CHECK(t.pool.used_high() == mebibytes(8));
 }
 
-TEST_CASE("a pool whose memory is gone knows nothing of it, and takes other memory", "[stream_pool]") {
-  World t;
-  REQUIRE(t.pool.give(kBase, kOne, t.fence));
-  REQUIRE(t.pool.take({512}, kOther));
-  t.pool.clear();
-  CHECK(t.pool.reserved() == Bytes{});
-  CHECK(t.pool.used() == Bytes{});
-  CHECK(t.pool.blocks().empty());
-  CHECK(t.pool.settle());
-  CHECK_FALSE(t.pool.take({512}, kOne));
-  t.pool.add_chunk(kBase, mebibytes(4), {512});
-  CHECK(t.pool.take({512}, kOne) == kBase + 512);
-}
-
 TEST_CASE("one question tells that a stream's later frees are not passed either", "[stream_pool]") {
   World t;
   std::vector<std::shared_ptr<Switch>> fences;
