@@ -129,10 +129,15 @@ void clear_out(CUcontext context) {
   for (const auto& [address, origin] : hooks::allocations().of(context)) hooks::free_ours(address);
 }
 
+bool is_last(session::Primary& primary) {
+  const std::lock_guard lock(primary.mutex);
+  return primary.references == 1;
+}
+
 template <class Call>
 CUresult release_primary(CUdevice device, Call real) {
   session::Primary& primary = session::contexts().references(device);
-  finish_primary(device);
+  if (is_last(primary)) finish_primary(device);
   const std::lock_guard lock(primary.mutex);
   if (primary.kept && primary.references == 0) return CUDA_ERROR_INVALID_CONTEXT;  // as where there is none
   const CUcontext context = session::contexts().primary(device);
