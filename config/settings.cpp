@@ -12,6 +12,9 @@
 #include <iterator>
 #include <optional>
 
+#include "protocol/gpu_names.h"
+#include "protocol/split.h"
+
 namespace sharedgpu {
 namespace {
 
@@ -21,6 +24,7 @@ using Setter = std::string (*)(Settings&, std::string_view value);
 struct Key {
   const char* name;
   Setter set;
+  bool of_gpu = false;  // it may stand in a section, and be changed while the arbiter runs
 };
 
 constexpr char kTimeHint[] = "a time (such as 500ms, 10s, 2m)";
@@ -199,13 +203,13 @@ constexpr Key kKeys[] = {
     {"LedgerFiles", set_ledger_files},
     {"DeviceMemoryLimit", set_amount<&Settings::device_memory_limit, false>},
     {"MemoryReserve", set_amount<&Settings::memory_reserve, true>},
-    {"Policy", set_policy},
-    {"Quantum", set_quantum},
-    {"MaxSwapOverhead", set_max_swap_overhead},
-    {"MaxWait", set_time<&Settings::max_wait, 100'000'000>},
+    {"Policy", set_policy, true},
+    {"Quantum", set_quantum, true},
+    {"MaxSwapOverhead", set_max_swap_overhead, true},
+    {"MaxWait", set_time<&Settings::max_wait, 100'000'000>, true},
     {"IdleRelease", set_time<&Settings::idle_release, 0>},
     {"UnitsPerGpu", set_units},
-    {"Shares", set_shares},
+    {"Shares", set_shares, true},
     {"MaxRequest", set_max_request},
     {"MaxPriority", set_max_priority},
     {"SwapPerUnit", set_swap_per_unit},
@@ -218,12 +222,22 @@ constexpr Key kKeys[] = {
     {"LogFile", set_path<&Settings::log_file>},
 };
 
+constexpr std::uint32_t kHighestGpu = 1023;
+
+const Key* find_key(std::string_view name) {
+  const auto* key =
+      std::find_if(std::begin(kKeys), std::end(kKeys), [&](const Key& each) { return each.name == name; });
+  return key == std::end(kKeys) ? nullptr : key;
+}
+
 struct Reading {
   std::string_view rest;
   const std::string& name;
   Settings& settings;
+  bool gpu_keys_only = false;
   int line = 0;
   std::string error;
+  std::string section;  // as it is written, with a blank behind it; empty: before the first
   std::array<int, std::size(kKeys)> set_in{};  // the line of each key; 0: none so far
 
   void fail(const std::string& what) {
@@ -231,9 +245,24 @@ struct Reading {
   }
 };
 
+// "[gpu 0,2-3]": the keys that follow are of these GPUs.
+void begin_section(Reading& reading, std::string_view line) {
+  line = line.substr(0, line.find_last_not_of(" \t\r") + 1);
+  constexpr std::string_view kBegin = "[gpu ";
+  if (!line.starts_with(kBegin) || line.back() != ']')
+    return reading.fail("'" + std::string(line) + "' is not a section such as [gpu 0] or [gpu 2,4-7]");
+  GpuSection section;
+  const std::string_view list = line.substr(kBegin.size(), line.size() - kBegin.size() - 1);
+  if (std::string what = parse_gpu_names(list, section.gpus); !what.empty())
+    return reading.fail(std::string(line) + ": " + what);
+  reading.settings.sections.push_back(section);
+  reading.section = std::string(line) + " ";
+  reading.set_in = {};
+}
+
 // Hands inih one line at a time, as fgets would, and keeps the line's number. Blanks at the line's start go,
-// because inih would take them for a continuation; sections and over-long lines are errors here, because inih
-// would pass over them.
+// because inih would take them for a continuation; sections are begun here, where their names have no bound,
+// and over-long lines are errors, because inih would pass over them.
 char* next_line(char* buffer, int size, void* stream) {
   auto& reading = *static_cast<Reading*>(stream);
   if (reading.rest.empty() || !reading.error.empty()) return nullptr;
@@ -248,8 +277,9 @@ char* next_line(char* buffer, int size, void* stream) {
   }
   if (line.empty() || line.front() == '#') line = "";
   if (!line.empty() && line.front() == '[') {
-    reading.fail("sections are not used; expected Key=Value");
-    return nullptr;
+    begin_section(reading, line);
+    if (!reading.error.empty()) return nullptr;
+    line = "";
   }
   if (line.size() + 2 > static_cast<std::size_t>(size)) {
     reading.fail("line longer than " + std::to_string(size - 2) + " characters");
@@ -263,31 +293,39 @@ char* next_line(char* buffer, int size, void* stream) {
 
 int set_one(void* user, const char* /*section*/, const char* name, const char* value) {
   auto& reading = *static_cast<Reading*>(user);
-  for (const Key& key : kKeys) {
-    if (std::strcmp(key.name, name) != 0) continue;
-    int& before = reading.set_in[static_cast<std::size_t>(&key - kKeys)];
-    if (before != 0)
-      reading.fail(std::string(name) + ": line " + std::to_string(before) + " sets it already");
-    before = reading.line;
-    if (std::string what = key.set(reading.settings, value); !what.empty())
-      reading.fail(std::string(name) + ": '" + value + "' is not " + what);
+  const std::string place = reading.section + name;
+  const Key* key = find_key(name);
+  if (key == nullptr) {
+    reading.fail(reading.section + "unknown key '" + name + "'");
     return 1;
   }
-  reading.fail(std::string("unknown key '") + name + "'");
+  const bool of_node = !key->of_gpu && (!reading.section.empty() || reading.gpu_keys_only);
+  if (of_node)
+    reading.fail(place + (reading.gpu_keys_only
+                              ? " cannot be changed while the arbiter runs"
+                              : " holds for the node; it belongs before the first section"));
+  int& before = reading.set_in[static_cast<std::size_t>(key - kKeys)];
+  if (before != 0) reading.fail(place + ": line " + std::to_string(before) + " sets it already");
+  before = reading.line;
+  Settings scratch;
+  const bool in_section = !reading.section.empty();
+  if (std::string what = key->set(in_section ? scratch : reading.settings, value); !what.empty())
+    reading.fail(place + ": '" + value + "' is not " + what);
+  if (in_section) reading.settings.sections.back().values.emplace_back(name, value);
   return 1;
 }
 
-}  // namespace
-
-std::vector<std::string_view> settings_keys() {
-  std::vector<std::string_view> names;
-  for (const Key& key : kKeys) names.emplace_back(key.name);
-  return names;
-}
-
-std::string parse_settings(std::string_view text, const std::string& name, Settings& settings) {
-  Settings result;
-  Reading reading{.rest = text, .name = name, .settings = result, .line = 0, .error = {}, .set_in = {}};
+// Returns an empty string or what is wrong, and changes nothing then.
+std::string parse(std::string_view text, const std::string& name, bool gpu_keys_only, Settings& settings) {
+  Settings result = settings;
+  Reading reading{.rest = text,
+                  .name = name,
+                  .settings = result,
+                  .gpu_keys_only = gpu_keys_only,
+                  .line = 0,
+                  .error = {},
+                  .section = {},
+                  .set_in = {}};
   int bad = ini_parse_stream(next_line, &reading, set_one, &reading);
   if (reading.error.empty() && bad > 0) {
     reading.line = bad;
@@ -295,6 +333,87 @@ std::string parse_settings(std::string_view text, const std::string& name, Setti
   }
   if (reading.error.empty()) settings = result;
   return reading.error;
+}
+
+}  // namespace
+
+bool GpuNames::has(std::uint32_t number, const GpuUuid& uuid) const {
+  return std::find(numbers.begin(), numbers.end(), number) != numbers.end() ||
+         std::find(uuids.begin(), uuids.end(), uuid) != uuids.end();
+}
+
+std::string parse_gpu_names(std::string_view text, GpuNames& gpus) {
+  GpuNames result;
+  for (std::string_view word : split(text, ',')) {
+    GpuUuid uuid;
+    if (parse_gpu(word, uuid)) {
+      result.uuids.push_back(uuid);
+      continue;
+    }
+    const std::size_t dash = word.find('-');
+    const auto first = parse_integer<std::uint32_t>(word.substr(0, dash), 0, kHighestGpu);
+    const auto last =
+        dash == word.npos ? first : parse_integer<std::uint32_t>(word.substr(dash + 1), 0, kHighestGpu);
+    if (!first || !last || *first > *last)
+      return "'" + std::string(word) + "' is not a GPU's number, a range of them (2-3) or a UUID (GPU-...)";
+    for (std::uint32_t number = *first; number <= *last; ++number) result.numbers.push_back(number);
+  }
+  if (result.numbers.empty() && result.uuids.empty()) return "no GPU is named";
+  gpus = result;
+  return {};
+}
+
+Settings settings_of(const Settings& node, std::uint32_t number, const GpuUuid& gpu) {
+  Settings settings = node;
+  for (const GpuSection& section : node.sections)
+    if (section.gpus.has(number, gpu))
+      for (const auto& [name, value] : section.values) find_key(name)->set(settings, value);
+  return settings;
+}
+
+namespace {
+
+// What sections from `first` on say of the same GPUs as those before: the file would grow with each change.
+void forget_what_is_set_again(std::vector<GpuSection>& sections, std::size_t first) {
+  for (std::size_t late = first; late < sections.size(); ++late)
+    for (std::size_t early = 0; early < first; ++early) {
+      if (sections[early].gpus != sections[late].gpus) continue;
+      std::erase_if(sections[early].values, [&](const auto& old) {
+        const auto& values = sections[late].values;
+        return std::any_of(values.begin(), values.end(),
+                           [&](const auto& each) { return each.first == old.first; });
+      });
+    }
+  std::erase_if(sections, [](const GpuSection& section) { return section.values.empty(); });
+}
+
+}  // namespace
+
+std::string change_settings(std::string_view text, Settings& settings) {
+  const std::size_t before = settings.sections.size();
+  const std::string error = parse(text, "", true, settings);
+  if (error.empty()) forget_what_is_set_again(settings.sections, before);
+  return error.substr(error.empty() ? 0 : error.find(' ') + 1);  // without the line
+}
+
+std::vector<std::string_view> settings_keys() {
+  std::vector<std::string_view> names;
+  for (const Key& key : kKeys) names.emplace_back(key.name);
+  return names;
+}
+
+std::vector<std::string_view> gpu_keys() {
+  std::vector<std::string_view> names;
+  for (const Key& key : kKeys)
+    if (key.of_gpu) names.emplace_back(key.name);
+  return names;
+}
+
+std::string parse_settings(std::string_view text, const std::string& name, Settings& settings) {
+  Settings result;
+  std::string error = parse(text, name, false, result);
+  if (error.empty()) settings = result;
+  return error;
 }
 
 std::string read_settings(const std::string& path, Settings& settings) {

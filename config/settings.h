@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// sharedgpu.conf: `Key=Value` lines, `#` comments. Read by sharedgpud, the sharedgpu command and the SPANK
-// plugin. Unknown keys and bad values are errors that name file and line.
+// sharedgpu.conf: `Key=Value` lines, `#` comments, and `[gpu LIST]` sections at the end. Read by sharedgpud,
+// the sharedgpu command and the SPANK plugin. Unknown keys and bad values are errors that name file and line.
 //
 // No exceptions leave these functions. Any thread.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "config/quantities.h"
 #include "protocol/channel.h"
+#include "protocol/messages.h"
 #include "protocol/units.h"
 
 namespace sharedgpu {
@@ -26,6 +28,20 @@ enum class OnNoArbiter : std::uint8_t { plain, fail };
 enum class AdminComment : std::uint8_t { yes, no, folder };
 // Whose time the policy elastic rules also while memory suffices: of jobs that state a share, or of all.
 enum class Shares : std::uint8_t { stated, units };
+
+// GPUs, by their numbers in the host's order or by UUID.
+struct GpuNames {
+  std::vector<std::uint32_t> numbers;
+  std::vector<GpuUuid> uuids;
+  bool has(std::uint32_t number, const GpuUuid& uuid) const;
+  bool operator==(const GpuNames&) const = default;
+};
+
+// What a section says of some GPUs: keys, of those that settings_of() knows, and values that were found good.
+struct GpuSection {
+  GpuNames gpus;
+  std::vector<std::pair<std::string, std::string>> values;
+};
 
 // Every key has a default that serves.
 struct Settings {
@@ -53,6 +69,7 @@ struct Settings {
   std::string comment_folder;
   std::string log_level = "info";
   std::string log_file;  // empty: standard error
+  std::vector<GpuSection> sections;
 };
 
 // Reads `path`. Returns an empty string, or what is wrong: "FILE:LINE: unknown key 'X'".
@@ -61,8 +78,20 @@ std::string read_settings(const std::string& path, Settings& settings);
 // The same for text that is already in memory; `name` stands in for the file's in errors.
 std::string parse_settings(std::string_view text, const std::string& name, Settings& settings);
 
+// The settings of one GPU: where sections contradict each other, the last one's.
+Settings settings_of(const Settings& node, std::uint32_t number, const GpuUuid& gpu);
+
+// Changes `settings` by a text of the same form that has no keys but those of a GPU. Returns an empty string,
+// or what is wrong, and nothing is changed.
+std::string change_settings(std::string_view text, Settings& settings);
+
+// "0", "1,4-7" or UUIDs, with commas between them. Returns an empty string, or what is wrong.
+std::string parse_gpu_names(std::string_view text, GpuNames& gpus);
+
 // The keys that a file may have.
 std::vector<std::string_view> settings_keys();
+// Those of them that a section may have.
+std::vector<std::string_view> gpu_keys();
 
 // What a program without --config uses: the default file where it exists, else the defaults.
 std::string read_default_settings(Settings& settings);

@@ -53,9 +53,10 @@ enum class MessageType : std::uint16_t {
   run_request = 33,
   register_job = 34,
   lease_query = 35,
-  set = 37,
+  // 37 was Set, of a policy and a quantum for the node
   suspend_job = 38,
   job_query = 39,
+  set_lines = 40,
   // any process of a tenant -> arbiter
   gpu_query = 36,
   // arbiter -> session
@@ -357,12 +358,11 @@ struct StatusReply {
   std::uint64_t size = 0;  // bytes of text
 };
 
-// From an administrator: other settings for the arbiter until it ends.
-struct Set {
-  static constexpr MessageType kType = MessageType::set;
-  char policy[32] = {};  // NUL-terminated; empty: as it was
-  std::uint8_t quantum_given = 0;
-  Nanoseconds quantum{};  // zero: auto
+// From an administrator: other settings for the arbiter until it ends, as lines of sharedgpu.conf: of the
+// node, or of the GPUs of a section.
+struct SetLines {
+  static constexpr MessageType kType = MessageType::set_lines;
+  char text[240] = {};  // NUL-terminated
 };
 struct SetReply {
   static constexpr MessageType kType = MessageType::set_reply;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// sharedgpu set KEY=VALUE...: changes settings of the running arbiter.
+// sharedgpu set [gpu=LIST] KEY=VALUE...: changes settings of the running arbiter, of the node or of some
+// GPUs.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -12,47 +14,66 @@
 namespace sharedgpu::cli {
 namespace {
 
-struct Changeable {
-  const char* name;  // as it is given
-  const char* key;   // in sharedgpu.conf
-};
-constexpr Changeable kChangeable[] = {{"policy", "Policy"}, {"quantum", "Quantum"}};
+// "MaxWait" is given as "max-wait".
+std::string as_given(std::string_view key) {
+  std::string name;
+  for (const char c : key) {
+    if (std::isupper(static_cast<unsigned char>(c)) != 0 && !name.empty()) name += '-';
+    name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return name;
+}
 
-// Returns an empty string, or what is wrong with one of `changes`. Values are what they are in
-// sharedgpu.conf.
-std::string read_changes(const std::vector<std::string>& changes, Set& set) {
+std::string choices() {
+  std::string text = "gpu";
+  for (std::string_view key : gpu_keys()) text += ", " + as_given(key);
+  return text;
+}
+
+// The lines of sharedgpu.conf that say the same. Returns an empty string, or what is wrong with `changes`.
+std::string lines_of(const std::vector<std::string>& changes, std::string& lines) {
+  const std::vector<std::string_view> keys = gpu_keys();
+  std::string section;
   for (const std::string& change : changes) {
     const std::size_t end = std::min(change.find('='), change.size());
-    const auto* known =
-        std::find_if(std::begin(kChangeable), std::end(kChangeable),
-                     [&](const Changeable& each) { return change.compare(0, end, each.name) == 0; });
-    if (known == std::end(kChangeable) || end == change.size())
-      return "'" + change + "' is neither policy=NAME nor quantum=TIME";
-    Settings settings;
-    std::string error = parse_settings(known->key + change.substr(end) + "\n", "", settings);
-    if (!error.empty()) return error.substr(error.find(' ') + 1);  // without the file and the line
-    if (known == kChangeable) {
-      std::strncpy(set.policy, settings.policy.c_str(), sizeof set.policy - 1);
-    } else {
-      set.quantum_given = 1;
-      set.quantum = settings.quantum;
-    }
+    const std::string name = change.substr(0, end);
+    const auto key =
+        std::find_if(keys.begin(), keys.end(), [&](std::string_view each) { return as_given(each) == name; });
+    const bool known = name == "gpu" || key != keys.end();
+    if (!known || end == change.size() || change.find('\n') != change.npos)
+      return "'" + change + "' is not NAME=VALUE with one of these: " + choices();
+    if (name == "gpu" && !section.empty()) return "'" + change + "': gpu= is given twice";
+    if (name == "gpu")
+      section = "[gpu " + change.substr(end + 1) + "]\n";
+    else
+      lines += std::string(*key) + change.substr(end) + "\n";
   }
-  return {};
+  if (lines.empty()) return "nothing is to be set";
+  lines = section + lines;
+  Settings settings;
+  std::string error = change_settings(lines, settings);
+  if (error.empty() && lines.size() >= sizeof SetLines::text) error = "that is more than one command can set";
+  return error;
 }
 
 int change(const std::string& config, const std::vector<std::string>& changes) {
   Settings settings;
   if (!load_settings(config, settings)) return 2;
-  Set set;
-  if (std::string error = read_changes(changes, set); !error.empty()) {
+  std::string lines;
+  if (std::string error = lines_of(changes, lines); !error.empty()) {
     complain(error);
     return 2;
   }
+  SetLines set;
+  lines.copy(set.text, sizeof set.text - 1);
   Message answer;
   if (int error =
           ask(settings.socket.c_str(), Message::of(set), answer_patience(settings.arbiter_timeout), answer)) {
     complain("the arbiter at " + settings.socket + ": " + std::strerror(error));
+    return 1;
+  }
+  if (answer.type == MessageType::refused) {
+    complain(answer.as<Refused>().reason);
     return 1;
   }
   const bool understood = answer.type == MessageType::set_reply;
@@ -70,10 +91,11 @@ void add_set(CLI::App& app, int& status) {
     std::vector<std::string> changes;
   };
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("set", "Change the policy or the quantum of the running arbiter");
+  CLI::App* command =
+      app.add_subcommand("set", "Change settings of the running arbiter, for all GPUs or some");
   command->add_option("--config", arguments->config, "Settings")->type_name("FILE");
-  command->add_option("changes", arguments->changes, "policy=NAME, quantum=TIME")
-      ->type_name("KEY=VALUE...")
+  command->add_option("changes", arguments->changes, "Of these: " + choices())
+      ->type_name("NAME=VALUE...")
       ->required();
   command->callback([arguments, &status] { status = change(arguments->config, arguments->changes); });
 }

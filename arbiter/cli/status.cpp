@@ -58,10 +58,11 @@ std::string join(const Json& list) {
   return text.empty() ? "-" : text;
 }
 
-// "turns 7.6 s (swap-overhead), handoffs 0.400 s": what turns are now, and what they follow from.
+// "policy credit, turns 7.6 s (swap-overhead), handoffs 0.400 s": what turns are now, and what they follow
+// from.
 void print_turns(const Json& gpu) {
-  std::printf("  turns %.1f s (%s)", gpu.value("quantum_seconds", 0.0),
-              gpu.value("quantum_rule", "").c_str());
+  std::printf("  policy %s, turns %.1f s (%s)", gpu.value("policy", "").c_str(),
+              gpu.value("quantum_seconds", 0.0), gpu.value("quantum_rule", "").c_str());
   const double handoff = gpu.value("handoff_seconds", 0.0);
   if (handoff > 0) std::printf(", handoffs %.3f s", handoff);
   std::printf("\n");

@@ -25,7 +25,7 @@ MemoryUse settled(MemoryUse use, Bytes settling) {
 
 Core::Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nanoseconds now)
     : tuning_(tuning),
-      policy_(&policy),
+      rules_{.policy = &policy, .turns = tuning.turns},
       leases_(std::move(recovered.leases)),
       last_epoch_(recovered.last_epoch),
       last_order_(static_cast<std::uint64_t>(now.count())),  // beyond all that a predecessor gave
@@ -37,6 +37,7 @@ Core::Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nano
   for (const auto& [key, lease] : leases_.open()) {
     Tenant& tenant = state_.tenants[key.tenant];
     tenant.id = key.tenant;
+    tenant.rules = rules_;
     tenant.phase = Phase::running;
     tenant.resuming = true;
     tenant.epoch = lease.epoch;
@@ -126,7 +127,10 @@ void Core::on(const GpuFound& event) {
   // What the arbiter finds itself, be it late, replaces what sessions told.
   if (!is_new && (event.learned || !gpu.learned)) return;
   domains_changed_ = true;
-  if (is_new) gpu.turn = policy_->length(tuning_.turns, {}, 1);
+  if (is_new) {
+    gpu.rules = rules_of(event.gpu);
+    gpu.turn = gpu.rules.policy->length(gpu.rules.turns, {}, 1);
+  }
   gpu.number = static_cast<unsigned>(event.learned ? known : found);
   gpu.uuid = event.gpu;
   gpu.minor = event.minor;
@@ -140,6 +144,7 @@ void Core::on(const SessionCame& event) {
   Tenant& tenant = place->second;
   if (is_new_tenant) {
     tenant.id = event.tenant;
+    tenant.rules = rules_;
     tenant.epoch = Epoch{++last_epoch_.value};
     tenant.credit_kept = now_;
   }
@@ -215,24 +220,46 @@ void Core::take_claims(Tenant& tenant, const Claims& stated) {
   if (tenant.stated != stated) domains_changed_ = true;
   const double part = tenant.claims.limit < tenant.stated.limit ? tenant.claims.limit : stated.limit;
   tenant.stated = stated;
-  tenant.claims = bounded(stated, policy_->part_after(part, stated, {}));
-  tenant.timed = policy_->rules_time(stated);
+  tenant.claims = bounded(stated, tenant.rules.policy->part_after(part, stated, {}));
+  tenant.timed = is_timed(tenant);
 }
 
-// The running sets stay as they are; what follows from another policy or length of turns shows as these end.
-void Core::on(const PolicySet& event) {
-  for (auto& [id, tenant] : state_.tenants) {
+bool Core::is_timed(const Tenant& tenant) {
+  Claims claims = tenant.stated;
+  claims.timed = claims.timed || tenant.rules.all_timed;
+  return tenant.rules.policy->rules_time(claims);
+}
+
+// What one policy has made of a tenant's past and of its claims is nothing to another.
+void Core::take_rules(Tenant& tenant, const Rules& rules) const {
+  if (rules.policy->name() != tenant.rules.policy->name()) {
     keep_credit(tenant);
-    if (event.policy->name() != policy_->name()) {
-      tenant.credit = {};
-      tenant.claims = tenant.stated;
-    }
-    tenant.timed = event.policy->rules_time(tenant.stated);
+    tenant.credit = {};
+    tenant.claims = tenant.stated;
+  }
+  tenant.rules = rules;
+  tenant.timed = is_timed(tenant);
+}
+
+const Rules& Core::rules_of(const GpuUuid& gpu) const {
+  const auto its = own_.find(gpu);
+  return its == own_.end() ? rules_ : its->second;
+}
+
+const Rules& Core::rules_on(const Gpu& gpu) const {
+  return gpu.sessions.empty() ? gpu.rules : gpu.sessions.front()->tenant->rules;
+}
+
+// The running sets stay as they are; what follows from other rules shows as these end. Domains, which are
+// found anew, hand them on to their tenants.
+void Core::on(const RulesSet& event) {
+  rules_ = event.node;
+  own_ = event.own;
+  for (auto& [uuid, gpu] : state_.gpus) {
+    gpu.rules = rules_of(uuid);
+    gpu.turn = gpu.rules.policy->length(gpu.rules.turns, gpu.turn.handoff, 1);
   }
   domains_changed_ = true;
-  policy_ = event.policy;
-  tuning_.turns = event.turns;
-  for (auto& [uuid, gpu] : state_.gpus) gpu.turn = policy_->length(tuning_.turns, gpu.turn.handoff, 1);
 }
 
 // Once placed it stays there: its processes know where. Only a GPU that is gone is replaced. Where none is

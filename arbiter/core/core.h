@@ -77,7 +77,7 @@ constexpr Bytes capacity_of(Bytes total, Bytes limit, Bytes reserve) {
 
 class Core {
  public:
-  // The policy must outlive the core, or its being replaced by a PolicySet.
+  // The policy must outlive the core, as those that replace it must. It rules everywhere until a RulesSet.
   Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nanoseconds now);
 
   Actions step(const Event& event, Nanoseconds now);
@@ -88,10 +88,12 @@ class Core {
 
   const State& state() const { return state_; }
   const LeaseBook& leases() const { return leases_; }
-  const Policy& policy() const { return *policy_; }
   bool in_grace() const { return in_grace_; }
   // Whether what is kept for speed is what would be found by looking at everything. For tests.
   bool consistent() const;
+
+  // Those that hold on a GPU now: of the first one of its domain.
+  const Rules& rules_on(const Gpu& gpu) const;
 
   // What the books say of one GPU; see docs/architecture.md, "Capacity".
   Bytes usable(const Gpu& gpu) const;
@@ -109,9 +111,11 @@ class Core {
   static std::optional<Bytes> host_budget(const Tenant& tenant);
 
  private:
-  // GPUs that have a tenant in common: their running sets change together.
+  // GPUs that have a tenant in common: their running sets change together. So one GPU's rules hold for all of
+  // them: those of the first in the host's order.
   struct Domain {
     std::vector<Gpu*> gpus;
+    Rules rules;
     std::vector<Tenant*> tenants;
     std::vector<Tenant*> awake;       // in the same order, see rest.cpp
     std::size_t resting_waiters = 0;  // of the others
@@ -185,13 +189,16 @@ class Core {
   void on(const From<Released>& event);
   void on(const From<MemoryQuery>& event);
   void on(const From<Deadlines>& event);
-  void on(const PolicySet& event);
+  void on(const RulesSet& event);
   void on(const Looked& event);
   void on(const Suspend& event);
   void on(const TimerFired& event);
   Session* find(SessionId id);
   Session* hear(SessionId id);
   void take_claims(Tenant& tenant, const Claims& stated);
+  void take_rules(Tenant& tenant, const Rules& rules) const;
+  static bool is_timed(const Tenant& tenant);
+  const Rules& rules_of(const GpuUuid& gpu) const;
   void take_use(Session& session, MemoryUse told, bool may_grow);
   void take_residency(Session& session, MemoryUse told);
   bool could_ever_fit(const Session& session, const MemoryUse& use) const;
@@ -233,16 +240,16 @@ class Core {
   using Line = std::priority_queue<InLine>;
   Line line_of(const Domain& domain);
   bool anybody_could_enter(const Domain& domain, const RunningSet& running) const;
-  void sort_as_they_leave(std::vector<Seen>& members, const TurnView& turn) const;
-  bool may_leave(const Seen& member, const Seen& waiter, const Domain& domain,
-                 const RunningSet& running) const;
+  static void sort_as_they_leave(std::vector<Seen>& members, const Domain& domain, const Turn& turn);
+  static bool may_leave(const Seen& member, const Seen& waiter, const Domain& domain,
+                        const RunningSet& running);
   bool serve(Domain& domain, const Seen& waiter, RunningSet& running);
   void give_another_turn(const Domain& domain);
   bool fits_at_peak(const Domain& domain, Tenant& newcomer) const;
   Turn turn_of(const Domain& domain) const;
   TenantView view(const Tenant& tenant) const;
-  TurnView view(const Domain& domain, const Turn& turn) const {
-    return {.rules = tuning_.turns, .turn = domain.turn, .over = turn.over};
+  static TurnView view(const Domain& domain, const Turn& turn) {
+    return {.rules = domain.rules.turns, .turn = domain.turn, .over = turn.over};
   }
 
   // turns.cpp: a tenant's way in and out
@@ -359,7 +366,8 @@ class Core {
   void wake_at(Nanoseconds at);
 
   Tuning tuning_;
-  const Policy* policy_;
+  Rules rules_;                   // of the node
+  std::map<GpuUuid, Rules> own_;  // of GPUs that have others
   State state_;
   std::vector<Domain> domains_;
   bool domains_changed_ = true;  // and are to be found anew: who uses which GPU has changed

@@ -36,7 +36,7 @@ void Core::on(const From<Deadlines>& event) {
   Domain& domain = domains_[tenant.domain];
   for (Tenant* other : domain.tenants)
     if (other->stated.priority < tenant.stated.priority)
-      bound(*other, policy_->part_after(other->claims.limit, other->stated, seen), domain);
+      bound(*other, domain.rules.policy->part_after(other->claims.limit, other->stated, seen), domain);
   domain.bounds_hold_until = {};
 }
 
@@ -81,7 +81,7 @@ bool Core::bounds_are_right(const Domain& domain) const {
   return std::all_of(domain.tenants.begin(), domain.tenants.end(), [&](const Tenant* tenant) {
     const double part = tenant->claims.limit;
     const bool right = tenant->claims == bounded(tenant->stated, part) &&
-                       part == policy_->part_after(part, tenant->stated, {});
+                       part == domain.rules.policy->part_after(part, tenant->stated, {});
     return right && (part == tenant->stated.limit ||
                      std::any_of(domain.tenants.begin(), domain.tenants.end(), [&](const Tenant* other) {
                        return bounds_others(*other) && other->stated.priority > tenant->stated.priority;

@@ -2,6 +2,7 @@
 // What can happen to the core, and what it can ask to be done. Plain values.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -9,6 +10,7 @@
 
 #include "arbiter/core/lease_book.h"
 #include "arbiter/core/placement.h"
+#include "arbiter/core/state.h"
 #include "arbiter/policy/policy.h"
 #include "protocol/messages.h"
 
@@ -48,10 +50,10 @@ struct CapSet {
   Claims claims = {};
 };
 
-// Another policy rules from now on, or other lengths of turns.
-struct PolicySet {
-  const Policy* policy;  // outlives the core, or its being replaced
-  TurnRules turns;
+// From now on these rule: on the GPUs that have rules of their own, those; on all others those of the node.
+struct RulesSet {
+  Rules node;
+  std::map<GpuUuid, Rules> own = {};
 };
 
 // Processes of the tenant are about to start: it gets its GPUs, unless it has some already that they can
@@ -89,8 +91,8 @@ struct From {
 // The time that ArmTimer asked for has come.
 struct TimerFired {};
 
-using Event = std::variant<GpuFound, SessionCame, SessionGone, CapSet, Place, Unplace, PolicySet,
-                           From<Attach>, From<Usage>, From<Want>, From<Idle>, From<Ready>, From<Released>,
+using Event = std::variant<GpuFound, SessionCame, SessionGone, CapSet, Place, Unplace, RulesSet, From<Attach>,
+                           From<Usage>, From<Want>, From<Idle>, From<Ready>, From<Released>,
                            From<MemoryQuery>, From<Deadlines>, Looked, Suspend, TimerFired>;
 
 // ---- actions, to be done in their order ----

@@ -52,8 +52,13 @@ void Core::find_domains() {
     all[*domain].tenants.push_back(&tenant);
   }
   std::erase_if(all, [](const Domain& domain) { return domain.tenants.empty(); });
+  for (auto& [id, tenant] : state_.tenants)
+    if (!attached(tenant)) take_rules(tenant, rules_);
   std::size_t place = 0;
   for (Domain& its : all) {
+    const auto by_number = [](const Gpu* a, const Gpu* b) { return a->number < b->number; };
+    its.rules = (*std::min_element(its.gpus.begin(), its.gpus.end(), by_number))->rules;
+    for (Tenant* tenant : its.tenants) take_rules(*tenant, its.rules);
     note_time(its);
     for (Tenant* tenant : its.tenants) {
       tenant->domain = static_cast<std::size_t>(&its - all.data());
@@ -79,7 +84,8 @@ Core::Turn Core::turn_of(const Domain& domain) const {
     if (tenant->phase == Phase::entering && tenant->leads) on_the_way = true;
   }
   turn.begun = turn.begun && !on_the_way;
-  if (turn.begun) turn.left = policy_->turn_left(view(*leader), now_ - turn.began, view(domain, turn));
+  if (turn.begun)
+    turn.left = domain.rules.policy->turn_left(view(*leader), now_ - turn.began, view(domain, turn));
   turn.over = turn.begun && turn.left <= Nanoseconds{};
   return turn;
 }
@@ -133,7 +139,7 @@ bool Core::anybody_could_enter(const Domain& domain, const RunningSet& running) 
   for (const Seen& member : running.members) {
     if (member.view.idle) return true;
     if (interruptible && member.tenant->phase == Phase::running &&
-        policy_->peace_left(member.view, turn) == Nanoseconds{})
+        domain.rules.policy->peace_left(member.view, turn) == Nanoseconds{})
       return true;
   }
   for (Tenant* tenant : domain.awake) {
@@ -160,11 +166,13 @@ Core::Line Core::line_of(const Domain& domain) {
         !tenant->timed && (is_in_nobodys_way(*tenant) || (everything_fits && complete(*tenant)));
     if (!tenant->wants() && !costs_nothing) continue;
     const TenantView its = view(*tenant);
-    if (const Nanoseconds barred = policy_->barred_for(its, view(domain, {})); barred > Nanoseconds{}) {
+    if (const Nanoseconds barred = domain.rules.policy->barred_for(its, view(domain, {}));
+        barred > Nanoseconds{}) {
       wake_at(now_ + barred);
       continue;
     }
-    line.push_back({tenant, must_come_home(*tenant), policy_->rank(its, view(domain, {})), its.waited});
+    line.push_back(
+        {tenant, must_come_home(*tenant), domain.rules.policy->rank(its, view(domain, {})), its.waited});
   }
   return Line(std::less<InLine>(), std::move(line));
 }
@@ -178,14 +186,15 @@ Core::RunningSet Core::running_set(const Domain& domain) const {
     choose(*tenant, true);
     running.members.push_back({tenant, view(*tenant)});
   }
-  sort_as_they_leave(running.members, view(domain, running.turn));
+  sort_as_they_leave(running.members, domain, running.turn);
   return running;
 }
 
 // Who goes first comes first.
-void Core::sort_as_they_leave(std::vector<Seen>& members, const TurnView& turn) const {
+void Core::sort_as_they_leave(std::vector<Seen>& members, const Domain& domain, const Turn& turn) {
   std::vector<std::pair<Rank, Seen>> order;
-  for (const Seen& member : members) order.emplace_back(policy_->keeps(member.view, turn), member);
+  for (const Seen& member : members)
+    order.emplace_back(domain.rules.policy->keeps(member.view, view(domain, turn)), member);
   // Of two that are equal the first one keeps its lease, but has had it for long enough when the turn is
   // over.
   std::sort(order.begin(), order.end(), [&](const auto& a, const auto& b) {
@@ -202,7 +211,7 @@ void Core::drop_who_no_longer_fits(Domain& domain, const Turn& turn) {
   std::vector<Seen> members;
   for (Tenant* tenant : domain.awake)
     if (tenant->chosen) members.push_back({tenant, view(*tenant)});
-  sort_as_they_leave(members, view(domain, turn));
+  sort_as_they_leave(members, domain, turn);
   std::reverse(members.begin(), members.end());
   for (const Seen& member : members) choose(*member.tenant, false);
   bool first = !turn.over || std::none_of(domain.awake.begin(), domain.awake.end(),
@@ -244,7 +253,7 @@ void Core::drop_who_does_not_answer(Domain& domain) {
 void Core::drop_who_may_not_go_on(Domain& domain) {
   for (Tenant* tenant : domain.awake) {
     if (tenant->phase != Phase::running) continue;
-    if (policy_->allowed_for(view(*tenant), view(domain, {})) <= Nanoseconds{}) leave(*tenant);
+    if (domain.rules.policy->allowed_for(view(*tenant), view(domain, {})) <= Nanoseconds{}) leave(*tenant);
   }
 }
 
@@ -252,14 +261,14 @@ void Core::drop_who_may_not_go_on(Domain& domain) {
 // turn is over, unless the policy gives it another; before that, where the policy lets it be interrupted, or
 // the waiter comes home, also before those who are just on their way in.
 bool Core::may_leave(const Seen& member, const Seen& waiter, const Domain& domain,
-                     const RunningSet& running) const {
+                     const RunningSet& running) {
   const TurnView turn = view(domain, running.turn);
   if (member.view.idle) return true;
   const bool runs = member.tenant->phase == Phase::running;
   if (waiter.comes_home && (turn.over || runs || !member.tenant->comes_home)) return true;
-  if (turn.over) return !policy_->goes_on(member.view, waiter.view, turn);
+  if (turn.over) return !domain.rules.policy->goes_on(member.view, waiter.view, turn);
   if (!running.interruptible || !running.turn.begun || !runs || !waiter.tenant->wants()) return false;
-  return policy_->interrupts(waiter.view, member.view, turn);
+  return domain.rules.policy->interrupts(waiter.view, member.view, turn);
 }
 
 // Lets `waiter` in if it fits beside the running set, or if it does once those have left that may be made to.
@@ -322,7 +331,7 @@ bool Core::serve(Domain& domain, const Seen& waiting, RunningSet& running) {
       tenant->had = had;
     }
   }
-  if (interruption) add_credit(waiter, -policy_->price_of_interruption(view(domain, turn)));
+  if (interruption) add_credit(waiter, -domain.rules.policy->price_of_interruption(view(domain, turn)));
   enter(domain, waiter, turn.over || alone || interruption);
   waiter.interrupts = interruption;
   waiter.comes_home = waiting.comes_home && interruption;

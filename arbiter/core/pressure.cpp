@@ -42,7 +42,10 @@ void Core::expect_evictions(Gpu& gpu) {
   for (Session* session : told) {
     if (session->stopped) continue;  // others of its tenant leave in its stead
     const Bytes its = std::min(session->use.swappable, session->tenant->to_leave);
-    session->tenant->to_leave -= its;
+    // What has left already leaves in nobody's stead.
+    const Bytes can_leave =
+        session->stuck(now_) ? Bytes{} : std::min(session->allowed, session->use.resident);
+    session->tenant->to_leave -= std::min(its, can_leave);
     tell_host(*session, its);
     if (session->less_host_since != Nanoseconds{}) wake(*session->tenant);
   }

@@ -100,7 +100,7 @@ bool Core::consistent() const {
     bool timed = false;
     for (Session* session : gpu.sessions) {
       users.insert(session->tenant);
-      timed = timed || policy_->rules_time(session->tenant->claims);
+      timed = timed || is_timed(*session->tenant);
       if (session->tenant->awake) {
         awake.push_back(session);
         continue;

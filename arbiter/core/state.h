@@ -18,6 +18,13 @@ namespace sharedgpu {
 struct Session;
 struct Tenant;
 
+// What the turns of a GPU follow from. The policy outlives the core.
+struct Rules {
+  const Policy* policy = nullptr;
+  TurnRules turns = {};
+  bool all_timed = false;  // as if all tenants had stated shares, see Claims
+};
+
 struct Gpu {
   GpuUuid uuid;
   unsigned number = 0;            // in the host's order
@@ -25,6 +32,7 @@ struct Gpu {
   Bytes total;
   Bytes capacity;         // see docs/architecture.md, "Capacity"
   bool learned = false;   // known from a session only; forgotten with the last one
+  Rules rules;            // of the site, for this one; see Core::Domain
   TurnLength turn;        // how long turns are here now
   Nanoseconds handoff{};  // what handoffs to those who take turns took lately, on average; zero: none yet
   Nanoseconds drained{};  // when a tenant last ended a turn here
@@ -132,6 +140,7 @@ struct Tenant {
   Bytes host_cap;      // on the host memory for swap, over all GPUs; zero: none
   Claims stated;       // by its job
   Claims claims;       // what the deadlines of others leave of them; see deadlines.cpp
+  Rules rules;         // of its domain, or of the node where it has none
   bool timed = false;  // by the policy's rules_time()
   struct Told {
     std::uint64_t met = 0;

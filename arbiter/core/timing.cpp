@@ -84,7 +84,7 @@ void Core::set_turn_length(Domain& domain) const {
     for (Gpu* gpu : domain.gpus) gpu->least_waiting = gpu->least;
   }
   stale = {false, false, false};
-  domain.turn = policy_->length(tuning_.turns, domain.handoff, domain.waiting_sets);
+  domain.turn = domain.rules.policy->length(domain.rules.turns, domain.handoff, domain.waiting_sets);
   for (Gpu* gpu : domain.gpus) gpu->turn = domain.turn;
 }
 
@@ -110,7 +110,7 @@ void Core::reckon_handoff(Domain& domain) {
 
 Nanoseconds Core::credit(const Tenant& tenant) const {
   if (tenant.credit_kept == now_) return tenant.credit;
-  return policy_->credit_after(tenant.credit, tenant.standing, now_ - tenant.credit_kept);
+  return tenant.rules.policy->credit_after(tenant.credit, tenant.standing, now_ - tenant.credit_kept);
 }
 
 // Brings it up to now, before what it follows from changes.
@@ -122,7 +122,7 @@ void Core::keep_credit(Tenant& tenant) const {
 // And keeps it within the policy's bounds.
 void Core::add_credit(Tenant& tenant, Nanoseconds more) const {
   keep_credit(tenant);
-  tenant.credit = policy_->credit_after(tenant.credit + more, tenant.standing, {});
+  tenant.credit = tenant.rules.policy->credit_after(tenant.credit + more, tenant.standing, {});
 }
 
 Tenant::Stake Core::stake_of(const Tenant& tenant) const {
@@ -138,7 +138,7 @@ std::vector<double> Core::shares(const Domain& domain) const {
   std::vector<Claims> competing;
   for (const Tenant* tenant : domain.tenants)
     if (tenant->stake.competes) competing.push_back(tenant->claims);
-  const std::vector<double> theirs = policy_->shares(competing);
+  const std::vector<double> theirs = domain.rules.policy->shares(competing);
   auto next = theirs.begin();
   std::vector<double> all;
   for (const Tenant* tenant : domain.tenants) all.push_back(tenant->stake.competes ? *next++ : 0);
@@ -206,7 +206,7 @@ bool Core::said_host_short(const Session& session) const {
 void Core::watch_turn(const Domain& domain) {
   for (const Tenant* tenant : domain.awake) {
     if (tenant->phase != Phase::running) continue;
-    const Nanoseconds allowed = policy_->allowed_for(view(*tenant), view(domain, {}));
+    const Nanoseconds allowed = domain.rules.policy->allowed_for(view(*tenant), view(domain, {}));
     if (allowed < kLongestNap) wake_at(now_ + std::max<Nanoseconds>(allowed, kLeastNap));
   }
   const Turn turn = turn_of(domain);
@@ -216,8 +216,8 @@ void Core::watch_turn(const Domain& domain) {
   wake_at(now_ + turn.left);
   for (const Tenant* tenant : domain.awake)
     if (tenant->phase == Phase::running)
-      wake_at(now_ +
-              std::min<Nanoseconds>(policy_->peace_left(view(*tenant), view(domain, turn)), kLongestNap));
+      wake_at(now_ + std::min<Nanoseconds>(domain.rules.policy->peace_left(view(*tenant), view(domain, turn)),
+                                           kLongestNap));
 }
 
 bool Core::idle_enough(const Tenant& tenant) const {

@@ -106,16 +106,35 @@ std::string read_boot_id() {
   return file >> text ? text : "unknown";
 }
 
-TurnRules turn_rules_of(const Settings& settings) {
-  return {.fixed = settings.quantum,
-          .max_overhead = settings.max_swap_overhead / 100,
-          .max_wait = settings.max_wait};
+// Policies have no state, so one of each serves all GPUs, for good.
+const Policy* policy_of(const std::string& name) {
+  static const auto all = [] {
+    std::map<std::string, std::unique_ptr<Policy>, std::less<>> policies;
+    for (const std::string_view each : kPolicies) policies.emplace(each, make_policy(each));
+    return policies;
+  }();
+  return all.at(name).get();
+}
+
+Rules rules_of(const Settings& settings) {
+  return {.policy = policy_of(settings.policy),
+          .turns = {.fixed = settings.quantum,
+                    .max_overhead = settings.max_swap_overhead / 100,
+                    .max_wait = settings.max_wait},
+          .all_timed = settings.shares == Shares::units};
+}
+
+std::string describe(const Settings& settings) {
+  return "policy " + settings.policy + ", quantum " +
+         (settings.quantum == Nanoseconds{}
+              ? "auto"
+              : std::to_string(std::chrono::duration<double>(settings.quantum).count()) + " s");
 }
 
 Tuning tuning_of(const Settings& settings) {
   Tuning tuning;
   tuning.idle_release = settings.idle_release;
-  tuning.turns = turn_rules_of(settings);
+  tuning.turns = rules_of(settings).turns;
   return tuning;
 }
 
@@ -135,7 +154,7 @@ Claims claims_of(const TenantInfo& tenant, const Settings& settings) {
           .priority = std::clamp(options.priority, -kHighestPriority, highest),
           .request = std::min(request, limit),
           .limit = limit,
-          .timed = stated || settings.shares == Shares::units,
+          .timed = stated,
           .deadline = std::clamp<Nanoseconds>(options.deadline, {}, kLongestDeadline)};
 }
 
@@ -144,7 +163,6 @@ Claims claims_of(const TenantInfo& tenant, const Settings& settings) {
 Arbiter::Arbiter(asio::io_context& loop, const Settings& settings)
     : loop_(loop),
       settings_(settings),
-      policy_(make_policy(settings.policy)),
       ledger_({.size = settings.ledger_size.count, .files = settings.ledger_files}),
       keepers_(loop,
                [this](TenantId tenant) {
@@ -175,7 +193,7 @@ std::string Arbiter::start(const std::vector<GpuInfo>& gpus) {
        history_.finish({.boot_id = read_boot_id(), .booted = booted()}, start_time_of, now()))
     record(past);
   last_session_ = history_.last_session;
-  core_.emplace(tuning_of(settings_), *policy_, std::move(history_.recovered), now());
+  core_.emplace(tuning_of(settings_), *policy_of(settings_.policy), std::move(history_.recovered), now());
   for (const GpuInfo& gpu : gpus) add_gpu(gpu, false);
   if (gpus.empty()) {
     log::warning("no GPU found: tenants are placed on none until one is, which is looked for from now on");
@@ -201,6 +219,20 @@ void Arbiter::add_gpu(const GpuInfo& gpu, bool learned) {
             (learned ? " to hand out; its size is as a session told it, unverified" : " to hand out"));
   step(GpuFound{
       .gpu = gpu.uuid, .total = gpu.total, .capacity = capacity, .learned = learned, .minor = gpu.minor});
+  set_rules();
+}
+
+// Sections name GPUs by number, which the core gives them.
+void Arbiter::set_rules() {
+  RulesSet rules{.node = rules_of(settings_)};
+  for (const auto& [uuid, gpu] : core_->state().gpus) {
+    const auto names_it = [&, &uuid = uuid, &gpu = gpu](const GpuSection& section) {
+      return section.gpus.has(gpu.number, uuid);
+    };
+    if (std::any_of(settings_.sections.begin(), settings_.sections.end(), names_it))
+      rules.own[uuid] = rules_of(settings_of(settings_, gpu.number, uuid));
+  }
+  step(rules);
 }
 
 void Arbiter::serve(const std::shared_ptr<Connection>& connection) {
@@ -245,8 +277,8 @@ void Arbiter::hear(const ClientPtr& client, const Message& message, UniqueFd des
       return hear_lend(*client, message.as<Lend>(), descriptor);
     case MessageType::status_query:
       return hear_status_query(*client);
-    case MessageType::set:
-      return hear_set(*client, message.as<Set>());
+    case MessageType::set_lines:
+      return hear_set(*client, message.as<SetLines>());
     case MessageType::run_request:
       return hear_run_request(*client, message.as<RunRequest>());
     case MessageType::register_job:
@@ -663,7 +695,7 @@ void Arbiter::hear_status_query(Client& client) {
 }
 
 // Turns under way go on, and end by the new rules.
-void Arbiter::hear_set(Client& client, const Set& set) {
+void Arbiter::hear_set(Client& client, const SetLines& set) {
   const Peer& peer = client.connection->peer();
   const std::string who = "pid " + std::to_string(peer.pid) + ", uid " + std::to_string(peer.uid);
   if (!administrators_->has(peer.uid)) {
@@ -671,21 +703,34 @@ void Arbiter::hear_set(Client& client, const Set& set) {
     client.connection->send(Message::of(SetReply{}));
     return;
   }
-  const std::string name(set.policy, strnlen(set.policy, sizeof set.policy));
-  std::unique_ptr<Policy> policy = make_policy(name.empty() ? settings_.policy : name);
-  if (policy == nullptr) return refuse(client, "no policy of that name");
-  const bool plausible = set.quantum == Nanoseconds{} || (set.quantum >= std::chrono::milliseconds(1) &&
-                                                          set.quantum <= std::chrono::hours(24 * 13));
-  if (!plausible) return refuse(client, "a quantum that is too short or too long");
-  settings_.policy = policy->name();
-  if (set.quantum_given != 0) settings_.quantum = set.quantum;
-  log::info(who + ": policy " + settings_.policy + ", quantum " +
-            (settings_.quantum == Nanoseconds{}
-                 ? "auto"
-                 : std::to_string(std::chrono::duration<double>(settings_.quantum).count()) + " s"));
-  step(PolicySet{.policy = policy.get(), .turns = turn_rules_of(settings_)});
-  policy_ = std::move(policy);
+  Settings changed = settings_;
+  if (std::string error = change_settings({set.text, strnlen(set.text, sizeof set.text)}, changed);
+      !error.empty())
+    return refuse(client, error);
+  for (std::size_t i = settings_.sections.size(); i < changed.sections.size(); ++i)
+    if (std::string unknown = not_here(changed.sections[i].gpus); !unknown.empty())
+      return refuse(client, "no GPU " + unknown + " here");
+  settings_ = std::move(changed);
+  log::info(who + ": " + describe(settings_));
+  for (const auto& [uuid, gpu] : core_->state().gpus) {
+    const Settings its = settings_of(settings_, gpu.number, uuid);
+    if (describe(its) != describe(settings_))
+      log::info("GPU " + std::to_string(gpu.number) + ": " + describe(its));
+  }
+  set_rules();
   client.connection->send(Message::of(SetReply{.done = 1}));
+}
+
+// The first of them that the arbiter does not know; empty: it knows all.
+std::string Arbiter::not_here(const GpuNames& names) const {
+  const auto& gpus = core_->state().gpus;
+  for (const std::uint32_t number : names.numbers)
+    if (std::none_of(gpus.begin(), gpus.end(),
+                     [number](const auto& gpu) { return gpu.second.number == number; }))
+      return std::to_string(number);
+  for (const GpuUuid& uuid : names.uuids)
+    if (gpus.count(uuid) == 0) return format_gpu(uuid);
+  return {};
 }
 
 std::string Arbiter::status() const {

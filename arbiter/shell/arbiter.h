@@ -66,7 +66,8 @@ class Arbiter {
   void hear_lease_query(Client& client, const LeaseQuery& query);
   void hear_job_query(Client& client, const JobQuery& query);
   void hear_status_query(Client& client);
-  void hear_set(Client& client, const Set& set);
+  void hear_set(Client& client, const SetLines& set);
+  std::string not_here(const GpuNames& gpus) const;
   void hear_gpu_query(Client& client, const GpuQuery& query);
   void hear_borrow(Client& client, const Borrow& borrow);
   void hear_lend(Client& client, const Lend& lend, const UniqueFd& descriptor);
@@ -102,10 +103,10 @@ class Arbiter {
   void record(const Record& record) { ledger_.append(record); }
   void flush_ledger();
   void add_gpu(const GpuInfo& gpu, bool learned);
+  void set_rules();
 
   asio::io_context& loop_;
   Settings settings_;
-  std::unique_ptr<Policy> policy_;
   Ledger ledger_;
   History history_;
   std::map<uid_t, TokenBucket> writes_;  // may_write()

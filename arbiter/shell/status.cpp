@@ -97,6 +97,7 @@ Json gpu_json(const StatusView& view, const Gpu& gpu) {
   json["promised_bytes"] = view.core.promised(gpu).count;
   sum.write(json);
   json["contended"] = contended;
+  json["policy"] = view.core.rules_on(gpu).policy->name();
   json["quantum_seconds"] = seconds(gpu.turn.length);
   json["quantum_rule"] = name_of(gpu.turn.rule);
   json["handoff_seconds"] = seconds(gpu.handoff);
@@ -200,7 +201,7 @@ std::string format_status(const StatusView& view) {
   json["version"] = SHAREDGPU_VERSION;
   json["pid"] = getpid();
   json["socket"] = view.settings.socket;
-  json["policy"] = view.core.policy().name();
+  json["policy"] = view.settings.policy;
   json["quantum_seconds"] = seconds(view.settings.quantum);
   json["max_swap_overhead"] = view.settings.max_swap_overhead / 100;
   json["max_wait_seconds"] = seconds(view.settings.max_wait);

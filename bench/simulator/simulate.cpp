@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// simulate: what the arbiter's core makes of programs on one GPU under each policy, in virtual time. Prints a
-// table.
+// simulate: what the arbiter's core makes of programs on one GPU, or on many apart, under each policy, in
+// virtual time. Prints a table.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <random>
+#include <thread>
 
+#include "arbiter/shell/ledger.h"
+#include "bench/simulator/ledger_trace.h"
 #include "bench/simulator/trace.h"
 #include "config/settings.h"
 
@@ -18,6 +23,9 @@ namespace {
 struct Arguments {
   std::vector<std::string> policies;
   std::string trace;
+  std::string ledger;
+  unsigned nodes = 1;
+  unsigned threads = std::max(std::thread::hardware_concurrency(), 1u);
   unsigned tenants = 8;
   double seconds = 3600;
   double quantum = 0;
@@ -29,11 +37,17 @@ struct Arguments {
   std::string timeline;
 };
 
+// Each has one GPU.
+struct Nodes {
+  unsigned count = 0;
+  std::function<std::vector<Program>(unsigned node)> programs;
+};
+
 double in_seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
 // Half of them always work, the others in bursts.
-std::vector<Program> any_programs(const Arguments& arguments) {
-  std::mt19937_64 random(arguments.seed);
+std::vector<Program> any_programs(const Arguments& arguments, unsigned node) {
+  std::mt19937_64 random(arguments.seed + node);
   const auto between = [&](unsigned least, unsigned most) {
     return least + static_cast<unsigned>(random() % (most - least + 1));
   };
@@ -67,17 +81,74 @@ void write_moment(std::ofstream& timeline, const Stage& stage, std::size_t progr
   }
 }
 
-void simulate(const Arguments& arguments, const std::string& policy, const std::vector<Program>& programs) {
+// What came of the programs of one node, or of many.
+struct Outcome {
+  Nanoseconds longest{};   // node, of virtual time
+  Nanoseconds measured{};  // the sum
+  Nanoseconds lost{};
+  std::uint64_t events = 0;
+  std::uint64_t turns = 0;
+  std::size_t programs = 0;
+  std::string each = {};  // a line for each program
+  struct Mean {
+    double sum = 0;
+    double most = 0;
+    std::size_t count = 0;
+    void add(Nanoseconds one) {
+      sum += in_seconds(one);
+      most = std::max(most, in_seconds(one));
+      ++count;
+    }
+    void add(const Mean& more) {
+      sum += more.sum;
+      most = std::max(most, more.most);
+      count += more.count;
+    }
+    double value() const { return count == 0 ? 0 : sum / static_cast<double>(count); }
+  };
+  Mean waits = {};
+  Mean took = {};
+
+  void add(const Outcome& more) {
+    longest = std::max(longest, more.longest);
+    measured += more.measured;
+    lost += more.lost;
+    events += more.events;
+    turns += more.turns;
+    programs += more.programs;
+    waits.add(more.waits);
+    took.add(more.took);
+  }
+};
+
+void describe_each(const Stage& stage, const std::vector<Program>& programs, std::string& text) {
+  for (std::size_t i = 0; i < programs.size(); ++i) {
+    const Stage::Seen seen = stage.seen(i);
+    const double share = 100 * in_seconds(seen.lease) / in_seconds(stage.measured());
+    char line[256];
+    std::snprintf(line, sizeof line,
+                  "  program %-5zu size %3u%%, units %u, priority %d: lease %.1f s (%.2f%%), turns %u", i + 1,
+                  programs[i].size, programs[i].claims.units, programs[i].claims.priority,
+                  in_seconds(seen.lease), share, seen.turns);
+    text += line;
+    if (seen.met + seen.missed > 0)
+      text += ", deadlines met " + std::to_string(seen.met) + ", missed " + std::to_string(seen.missed);
+    text += '\n';
+  }
+}
+
+// `file`: of the timeline; empty: none is written.
+Outcome simulate_node(const Arguments& arguments, const std::string& policy, unsigned node,
+                      const std::vector<Program>& programs, const std::string& file) {
   TurnRules turns;
   turns.fixed = Nanoseconds(static_cast<Nanoseconds::rep>(arguments.quantum * 1e9));
   turns.max_wait = Nanoseconds(static_cast<Nanoseconds::rep>(arguments.max_wait * 1e9));
   // The stage counts in hundredths of the GPU's memory.
   const double per_hundredth = arguments.memory_gib * 1.073741824e9 / 100 / (arguments.bus * 1e9);
   std::ofstream timeline;
-  if (!arguments.timeline.empty()) timeline.open(arguments.timeline + "." + policy + ".csv");
-  Stage stage(arguments.seed, turns, Nanoseconds(static_cast<Nanoseconds::rep>(per_hundredth * 1e9)),
+  if (!file.empty()) timeline.open(file);
+  Stage stage(arguments.seed + node, turns, Nanoseconds(static_cast<Nanoseconds::rep>(per_hundredth * 1e9)),
               programs, policy);
-  const auto begun = std::chrono::steady_clock::now();
   for (double left = arguments.seconds; left > 0 && !stage.all_ended(); left -= 1) {
     if (!timeline.is_open()) stage.run(std::chrono::seconds(1));
     for (int step = 0; step < kStepsASecond && timeline.is_open(); ++step) {
@@ -85,51 +156,109 @@ void simulate(const Arguments& arguments, const std::string& policy, const std::
       write_moment(timeline, stage, programs.size());
     }
   }
-  const double real = in_seconds(std::chrono::steady_clock::now() - begun);
-
-  unsigned turns_seen = 0;
-  std::vector<double> waits;
-  std::vector<double> took;
+  Outcome outcome{.longest = stage.measured(),
+                  .measured = stage.measured(),
+                  .lost = stage.lost(),
+                  .events = stage.events(),
+                  .programs = programs.size()};
   for (std::size_t i = 0; i < programs.size(); ++i) {
     const Stage::Seen seen = stage.seen(i);
-    turns_seen += seen.turns;
-    for (const Nanoseconds wait : seen.waits) waits.push_back(in_seconds(wait));
-    if (seen.took) took.push_back(in_seconds(*seen.took));
+    outcome.turns += seen.turns;
+    for (const Nanoseconds wait : seen.waits) outcome.waits.add(wait);
+    if (seen.took) outcome.took.add(*seen.took);
   }
-  const auto mean = [](const std::vector<double>& values) {
-    double sum = 0;
-    for (const double value : values) sum += value;
-    return values.empty() ? 0 : sum / static_cast<double>(values.size());
-  };
-  std::printf("%-15s %9.0f %4zu/%-4zu %6.2f%% %8u %11.3f %12.3f %12.3f %10.0f\n", policy.c_str(),
-              in_seconds(stage.measured()), took.size(), programs.size(),
-              100 * in_seconds(stage.lost()) / in_seconds(stage.measured()), turns_seen, mean(waits),
-              waits.empty() ? 0 : *std::max_element(waits.begin(), waits.end()), mean(took),
-              static_cast<double>(stage.events()) / real);
-  if (!arguments.each) return;
-  for (std::size_t i = 0; i < programs.size(); ++i) {
-    const Stage::Seen seen = stage.seen(i);
-    const double share = 100 * in_seconds(seen.lease) / in_seconds(stage.measured());
-    std::printf("  program %-5zu size %3u%%, units %u, priority %d: lease %.1f s (%.2f%%), turns %u", i + 1,
-                programs[i].size, programs[i].claims.units, programs[i].claims.priority,
-                in_seconds(seen.lease), share, seen.turns);
-    if (seen.met + seen.missed > 0) std::printf(", deadlines met %u, missed %u", seen.met, seen.missed);
-    std::printf("\n");
-  }
+  if (arguments.each) describe_each(stage, programs, outcome.each);
+  return outcome;
 }
 
-int run(const Arguments& arguments) {
-  std::vector<Program> programs;
-  if (arguments.trace.empty()) {
-    programs = any_programs(arguments);
+// Nodes know nothing of each other: each thread takes the next that is left. The sums do not depend on which.
+Outcome simulate_all(const Arguments& arguments, const std::string& policy, const Nodes& nodes) {
+  std::vector<Outcome> outcomes(nodes.count);
+  std::atomic<unsigned> next = 0;
+  const auto work = [&] {
+    for (unsigned node = next++; node < nodes.count; node = next++)
+      outcomes[node] = simulate_node(arguments, policy, node, nodes.programs(node), {});
+  };
+  std::vector<std::thread> threads;
+  for (unsigned i = 1; i < std::min(arguments.threads, nodes.count); ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  Outcome sum;
+  for (const Outcome& outcome : outcomes) sum.add(outcome);
+  return sum;
+}
+
+void simulate(const Arguments& arguments, const std::string& policy, const Nodes& nodes) {
+  const auto begun = std::chrono::steady_clock::now();
+  Outcome sum;
+  if (nodes.count == 1) {
+    const std::string file = arguments.timeline.empty() ? "" : arguments.timeline + "." + policy + ".csv";
+    sum = simulate_node(arguments, policy, 0, nodes.programs(0), file);
   } else {
+    sum = simulate_all(arguments, policy, nodes);
+  }
+  const double real = in_seconds(std::chrono::steady_clock::now() - begun);
+  std::printf("%-15s %9.0f %4zu/%-4zu %6.2f%% %8llu %11.3f %12.3f %12.3f %10.0f\n", policy.c_str(),
+              in_seconds(sum.longest), sum.took.count, sum.programs,
+              100 * in_seconds(sum.lost) / in_seconds(sum.measured),
+              static_cast<unsigned long long>(sum.turns), sum.waits.value(), sum.waits.most, sum.took.value(),
+              static_cast<double>(sum.events) / real);
+  std::printf("%s", sum.each.c_str());
+}
+
+// Returns an empty string, or what is wrong.
+std::string read_ledger_trace(const Arguments& arguments, LedgerTrace::Replay& replay) {
+  std::ifstream file(arguments.ledger, std::ios::binary);
+  if (!file) return arguments.ledger + ": cannot be read";
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  LedgerTrace trace;
+  const Ledger::Replay read = replay_ledger(text, [&](const Record& record) { trace.add(record); });
+  if (read.damaged > 0)
+    std::cerr << "simulate: " << arguments.ledger << ": passed over " << read.damaged << " damaged lines\n";
+  replay = trace.replay(Bytes{static_cast<std::uint64_t>(arguments.memory_gib * 1073741824.0)});
+  if (replay.gpus.empty()) return arguments.ledger + ": no lease";
+  std::cerr
+      << "simulate: the ledger tells when leases began and ended, not what ran in them: idle time within a\n"
+         "lease counts as work, and waiting is taken off the pauses in equal parts.\n";
+  if (replay.unsized > 0)
+    std::cerr << "simulate: " << replay.unsized
+              << " programs have no recorded footprint, and are taken to fill their GPU\n";
+  return {};
+}
+
+// Who runs where. A trace's programs go to the nodes in turn.
+std::string find_nodes(const Arguments& arguments, Nodes& nodes) {
+  if (arguments.trace.empty() && arguments.ledger.empty()) {
+    nodes = {arguments.nodes, [&arguments](unsigned node) { return any_programs(arguments, node); }};
+    return {};
+  }
+  std::vector<std::vector<Program>> all;
+  if (!arguments.ledger.empty()) {
+    LedgerTrace::Replay replay;
+    if (std::string error = read_ledger_trace(arguments, replay); !error.empty()) return error;
+    all = std::move(replay.gpus);
+  } else {
+    std::vector<Program> programs;
     std::ifstream file(arguments.trace);
     const std::string error =
         file ? read_trace(file, arguments.trace, programs) : arguments.trace + ": cannot be read";
-    if (!error.empty()) {
-      std::cerr << "simulate: " << error << '\n';
-      return 2;
-    }
+    if (!error.empty()) return error;
+    all.resize(std::min<std::size_t>(arguments.nodes, programs.size()));
+    for (std::size_t i = 0; i < programs.size(); ++i) all[i % all.size()].push_back(programs[i]);
+  }
+  const auto count = static_cast<unsigned>(all.size());
+  nodes = {count, [all = std::move(all)](unsigned node) { return all[node]; }};
+  return {};
+}
+
+int run(const Arguments& arguments) {
+  Nodes nodes;
+  std::string error = find_nodes(arguments, nodes);
+  if (error.empty() && nodes.count > 1 && (arguments.each || !arguments.timeline.empty()))
+    error = "--each and --timeline are for one node, and there are " + std::to_string(nodes.count);
+  if (!error.empty()) {
+    std::cerr << "simulate: " << error << '\n';
+    return 2;
   }
   std::vector<std::string> policies = arguments.policies;
   if (policies.empty()) policies.assign(std::begin(kPolicies), std::end(kPolicies));
@@ -139,7 +268,7 @@ int run(const Arguments& arguments) {
       return 2;
     }
   print_head();
-  for (const std::string& policy : policies) simulate(arguments, policy, programs);
+  for (const std::string& policy : policies) simulate(arguments, policy, nodes);
   return 0;
 }
 
@@ -148,11 +277,24 @@ int run(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   sharedgpu::Arguments arguments;
-  CLI::App app("What the arbiter makes of programs on one GPU, in virtual time.", "simulate");
+  CLI::App app("What the arbiter makes of programs on one GPU, or on many apart, in virtual time.",
+               "simulate");
   app.add_option("--policy", arguments.policies, "One or several (default: all)")->type_name("NAME");
   app.add_option("--trace", arguments.trace, "Programs as CSV; bench/simulator/trace.h has the columns")
       ->type_name("FILE");
-  app.add_option("--tenants", arguments.tenants, "Without a trace: so many random programs (default 8)")
+  app.add_option("--ledger", arguments.ledger,
+                 "An arbiter's ledger: what was held is asked for again; a node for each GPU. "
+                 "bench/simulator/ledger_trace.h says what a ledger does not tell")
+      ->type_name("FILE")
+      ->excludes("--trace");
+  app.add_option("--nodes", arguments.nodes,
+                 "So many, of one GPU each (default 1); a trace's programs go to them in turn")
+      ->check(CLI::Range(1, 1000000))
+      ->excludes("--ledger");
+  app.add_option("--threads", arguments.threads, "To simulate nodes with (default: one for each core)")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--tenants", arguments.tenants,
+                 "Without a trace or ledger: so many random programs on each node (default 8)")
       ->check(CLI::Range(1, 10000));
   app.add_option("--time", arguments.seconds, "The longest to simulate, in seconds (default 3600)")
       ->check(CLI::Range(1.0, 1e8));

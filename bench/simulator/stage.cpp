@@ -48,8 +48,9 @@ struct Stage::Actor {
   Nanoseconds worked{};
   Nanoseconds arrived{};
   std::optional<Nanoseconds> ended;
+  std::size_t piece = 0;
 
-  bool hog() const { return program.burst == Nanoseconds{}; }
+  bool hog() const { return program.burst == Nanoseconds{} && program.pieces.empty(); }
 };
 
 Stage::Stage(std::uint64_t seed, const TurnRules& turns, Nanoseconds per_mib,
@@ -287,6 +288,7 @@ void Stage::begin_burst(Actor& actor) {
   const bool paced = actor.program.period > Nanoseconds{};
   actor.left = paced ? actor.program.burst : between(actor.program.burst / 2, actor.program.burst * 3 / 2);
   if (paced && actor.came == Nanoseconds{}) actor.came = now_;
+  if (!actor.program.pieces.empty()) actor.left = actor.program.pieces[actor.piece].burst;
   const Nanoseconds rest = actor.program.work - actor.worked;
   if (actor.program.work > Nanoseconds{}) actor.left = actor.hog() ? rest : std::min(actor.left, rest);
   if (actor.gate && actor.use.resident == actor.use.swappable) return work_on(actor);
@@ -305,6 +307,7 @@ void Stage::work_on(Actor& actor) {
     stop_work(actor);
     actor.has_work = false;
     if (actor.program.work > Nanoseconds{} && actor.worked >= actor.program.work) return end(actor);
+    if (!actor.program.pieces.empty() && ++actor.piece == actor.program.pieces.size()) return end(actor);
     end_burst(actor);
   });
 }
@@ -312,6 +315,7 @@ void Stage::work_on(Actor& actor) {
 void Stage::end_burst(Actor& actor) {
   const Program& program = actor.program;
   Nanoseconds next = now_ + between(program.pause / 2, program.pause * 3 / 2);
+  if (!program.pieces.empty()) next = now_ + program.pieces[actor.piece - 1].pause;
   if (program.period > Nanoseconds{}) {
     actor.response = now_ - actor.came;
     const bool met = actor.response <= program.claims.deadline;

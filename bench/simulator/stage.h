@@ -30,6 +30,12 @@ struct Program {
   // A piece of work, exactly `burst` of it, comes in each period, or as soon as the last one is done; it
   // meets claims.deadline where it is done so long after it came. None: as above.
   Nanoseconds period{};
+  // Bursts of exactly that length, each with the pause after it, and then it ends. None: as above.
+  struct Piece {
+    Nanoseconds burst{};
+    Nanoseconds pause{};
+  };
+  std::vector<Piece> pieces = {};
   Nanoseconds kernel = std::chrono::milliseconds(5);  // the longest, which a turn's end waits for
 };
 

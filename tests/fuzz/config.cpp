@@ -13,5 +13,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!error.empty() && error.rfind("x.conf:", 0) != 0) std::abort();
   if (settings.quantum < Nanoseconds{} || settings.units_per_gpu == 0 || settings.socket.empty())
     std::abort();
+  for (const GpuSection& section : settings.sections)
+    for (const std::uint32_t number : section.gpus.numbers)
+      if (settings_of(settings, number, {}).quantum < Nanoseconds{}) std::abort();
   return 0;
 }

@@ -47,7 +47,27 @@ refused() {
   [[ $output == *"Policy: 'best' is not a policy"* ]]
   run "$SHAREDGPU" set limit=3
   ((status == 2))
-  [[ $output == *"'limit=3' is neither"* ]]
+  [[ $output == *"'limit=3' is not NAME=VALUE with one of these: gpu, policy, quantum"* ]]
+}
+
+@test "each GPU has its policy, in the file and by sharedgpu set" {
+  export SIMGPU_DEVICES=2
+  start_arbiter Policy=credit Quantum=500ms LogLevel=debug "[gpu 1]" Policy=elastic
+  of_gpus() { json '" ".join(g["policy"] for g in sorted(s["gpus"], key=lambda g: g["number"]))'; }
+  [ "$(of_gpus)" = "credit elastic" ]
+  [[ $("$SHAREDGPU" status) == *"  policy elastic, turns 0.5 s (fixed)"* ]]
+  "$SHAREDGPU" set gpu=0 policy=priority max-wait=20s
+  [ "$(of_gpus)" = "priority elastic" ]
+  run "$SHAREDGPU" set gpu=2 policy=fcfs
+  ((status == 1))
+  [[ $output == *"no GPU 2 here"* ]]
+  run "$SHAREDGPU" set gpu=all policy=fcfs
+  ((status == 2))
+  [[ $output == *"[gpu all]: 'all' is not a GPU's number"* ]]
+  run "$SHAREDGPU" set gpu=1
+  ((status == 2))
+  [[ $output == *"nothing is to be set"* ]]
+  [ "$(of_gpus)" = "priority elastic" ]
 }
 
 @test "a second arbiter on one socket ends with a message and status 0" {

@@ -76,6 +76,7 @@ TEST_CASE("Policies that replace each other while programs run") {
     Scenario scenario = any_scenario("round-robin");
     scenario.turns.fixed = 500ms;
     scenario.switches = *rc::gen::inRange(1u, 20u);
+    scenario.gpus = *rc::gen::inRange(1u, 4u);
     scenario.claims = true;
     for (const char* policy : {"shortest-first", "credit", "priority", "elastic", "deadline"}) {
       Scenario other = scenario;

@@ -300,7 +300,7 @@ void World::check_alone() {
     for (const Session* session : gpu.sessions) {
       if (!session->gate_open) continue;
       open.insert(session->tenant);
-      ruled = ruled || policy_->rules_time(session->tenant->claims);
+      ruled = ruled || session->tenant->timed;
     }
     must(!ruled || open.size() == 1, "two on a GPU whose time one of them has for itself");
   }
@@ -333,7 +333,7 @@ void World::check_parts() {
     const double part = tenant.claims.limit;
     if (tenant.stated != stated) continue;  // known from the ledger alone
     must(part <= stated.limit && part >= least, "a part that the policy does not give");
-    must(part == stated.limit || policy_->name() == "deadline", "a part that nobody rules");
+    must(part == stated.limit || tenant.rules.policy->name() == "deadline", "a part that nobody rules");
     tally_.bounded += part < stated.limit ? 1 : 0;
   }
 }
@@ -395,7 +395,11 @@ Claims World::claims_of(TenantId tenant) const {
 
 void World::switch_policy(const std::string& name) {
   std::unique_ptr<Policy> next = make_policy(name);
-  tell(PolicySet{.policy = next.get(), .turns = scenario_.turns});
+  RulesSet rules{.node = {.policy = next.get(), .turns = scenario_.turns}};
+  for (const GpuUuid& gpu : uuids_)
+    if (random(0, 2) == 0)
+      rules.own[gpu] = {.policy = elastic_.get(), .turns = scenario_.turns, .all_timed = true};
+  tell(rules);
   policy_ = std::move(next);
 }
 

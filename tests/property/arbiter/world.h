@@ -148,6 +148,7 @@ class World {
   std::priority_queue<Moment> moments_;
   std::uint64_t order_ = 0;
   std::unique_ptr<Policy> policy_;
+  std::unique_ptr<Policy> elastic_ = make_policy("elastic");
   std::unique_ptr<Core> core_;
   unsigned life_ = 0;             // of the arbiter: what was under way to a dead one is lost
   LeaseBook written_;             // what a ledger would hold

@@ -492,6 +492,30 @@ TEST_CASE("The sessions of a tenant prepare together for what must leave of it")
   CHECK_FALSE(b.sent<Prepare>(1));
 }
 
+// What leaves next is the second one's, as the first has nothing left there.
+TEST_CASE("Host memory is made ready for who leaves after others of its tenant") {
+  Bench b;
+  b.settle_in(1, 1, 40);
+  b.come(2, 1);
+  b.attach(2);
+  b.grow(2, 20, 0);
+  b.tell(2, 20, 20);
+  b.come(3, 2);
+  b.attach(3);
+  b.grow(3, 80, 0);
+  CHECK(b.session(1).told_host > Bytes{});
+  CHECK(b.session(2).told_host == Bytes{});
+  b.release(3, 0, true);
+  b.pass(10s);
+  b.release(1, 40, true);
+  b.release(2, 20, true);
+  REQUIRE(b.sent<Evict>(1));
+  CHECK(b.sent<Evict>(1)->allowed == Bytes{});
+  CHECK_FALSE(b.sent<Evict>(2));
+  b.tell(1, 40, 20);
+  CHECK(b.session(2).told_host > Bytes{});
+}
+
 TEST_CASE("A turn: revoke, release, evict, restore, ready, open") {
   Bench b;
   b.settle_in(1, 1, 75);

@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 struct World : Bench {
   explicit World(const char* name = "deadline") {
     next = make_policy(name);
-    step(PolicySet{.policy = next.get(), .turns = {}});
+    step(RulesSet{.node = {.policy = next.get()}});
     for (std::uint64_t id : {1, 2, 3}) {
       step(SessionCame{.session = SessionId{id},
                        .tenant = TenantId{id},
@@ -142,12 +142,12 @@ TEST_CASE("The bounds end with who set them, with its deadlines, and with the po
   }
   SECTION("another policy") {
     const auto other = make_policy("elastic");
-    world.step(PolicySet{.policy = other.get(), .turns = {}});
+    world.step(RulesSet{.node = {.policy = other.get()}});
     CHECK(world.part(3) == 1);
     world.tell_of(1, 0, 1);
     CHECK(world.part(3) == 1);
     CHECK(world.tenant(1).deadlines.missed == 2);
-    world.step(PolicySet{.policy = world.next.get(), .turns = {}});
+    world.step(RulesSet{.node = {.policy = world.next.get()}});
   }
   CHECK(world.part(3) == 1);
 }

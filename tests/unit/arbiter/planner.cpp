@@ -238,6 +238,43 @@ TEST_CASE("Who was put out by growth comes back as soon as it fits beside the la
   }
 }
 
+TEST_CASE("Each GPU has its rules, and those that a tenant joins have the first one's") {
+  const std::unique_ptr<Policy> credit = make_policy("credit");
+  const std::unique_ptr<Policy> elastic = make_policy("elastic");
+  Bench b;
+  const TurnRules seven{.fixed = 7s};
+  const Rules other{.policy = elastic.get(), .turns = seven, .all_timed = true};
+  b.step(RulesSet{.node = {.policy = credit.get(), .turns = {.fixed = 5s}}, .own = {{kOther, other}}});
+  b.come(1, 1);
+  CHECK(b.tenant(1).rules.policy == credit.get());  // where it will be nobody knows
+  b.attach(1, kOther);
+  CHECK(b.tenant(1).rules.policy == elastic.get());
+  CHECK(b.tenant(1).timed);
+  b.come(2, 2);
+  b.attach(2, kGpu);
+  CHECK(b.tenant(2).rules.policy == credit.get());
+  CHECK_FALSE(b.tenant(2).timed);
+  const auto turn_of = [&](const GpuUuid& gpu) { return b.core->state().gpus.at(gpu).turn.length; };
+  CHECK(turn_of(kGpu) == 5s);
+  CHECK(turn_of(kOther) == 7s);
+
+  b.come(3, 3);
+  b.attach(3, kGpu);
+  b.come(4, 3);
+  b.attach(4, kOther);
+  for (std::uint64_t tenant : {1, 2, 3}) CHECK(b.tenant(tenant).rules.policy == credit.get());
+  CHECK_FALSE(b.tenant(1).timed);
+  CHECK(turn_of(kOther) == 5s);
+  CHECK(b.core->rules_on(b.core->state().gpus.at(kOther)).policy == credit.get());
+
+  b.step(SessionGone{.session = SessionId{4}});
+  CHECK(b.tenant(1).rules.policy == elastic.get());
+  CHECK(b.tenant(3).rules.policy == credit.get());
+  CHECK(turn_of(kOther) == 7s);
+  b.step(RulesSet{.node = {.policy = credit.get(), .turns = seven}});
+  CHECK(b.tenant(1).rules.policy == credit.get());
+}
+
 // While nobody could come in, nobody reckons who is barred, and for how long.
 TEST_CASE("Who has passed its limit comes in once it has earned that, though the others left meanwhile") {
   const std::unique_ptr<Policy> elastic = make_policy("elastic");
@@ -247,7 +284,7 @@ TEST_CASE("Who has passed its limit comes in once it has earned that, though the
   b.attach(2);
   b.grow(2, 100, 0);
   b.release(2, 0, true);
-  b.step(PolicySet{.policy = elastic.get(), .turns = kAuto});
+  b.step(RulesSet{.node = {.policy = elastic.get(), .turns = kAuto}});
   b.step(CapSet{.tenant = TenantId{2}, .cap = {}, .claims = {.limit = 0.5, .timed = true}});
   const auto end_turn_of = [&](std::uint64_t id) {
     while (b.open(id)) b.pass_to_timer();

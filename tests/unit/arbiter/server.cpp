@@ -35,12 +35,13 @@ constexpr auto kPatience = 20s;  // for what must happen at all; nothing here me
 
 class Daemon {
  public:
-  Daemon() {
+  explicit Daemon(const std::string& more = {}) {
     char name[] = "/tmp/sharedgpu-test-XXXXXX";
     REQUIRE(mkdtemp(name) != nullptr);
     folder_ = name;
     std::ofstream(config()) << "Socket=" << socket() << "\nStateDir=" << folder_ << "/state\nQuantum=1s\n"
-                            << "LogFile=" << folder_ << "/log\nLogLevel=debug\nMemoryReserve=0%\n";
+                            << "LogFile=" << folder_ << "/log\nLogLevel=debug\nMemoryReserve=0%\n"
+                            << more;
     start();
   }
   ~Daemon() {
@@ -728,8 +729,8 @@ TEST_CASE("What others may not do") {
         answer.as<LeaseReply>().known != 0)
       _exit(2);
     if (!ask(Message::of(JobQuery{.job = 12}), answer) || answer.as<JobReply>().known != 0) _exit(8);
-    if (!ask(Message::of(Set{.policy = "fcfs"}), answer) || answer.type != MessageType::set_reply ||
-        answer.as<SetReply>().done != 0)
+    if (!ask(Message::of(SetLines{.text = "Policy=fcfs\n"}), answer) ||
+        answer.type != MessageType::set_reply || answer.as<SetReply>().done != 0)
       _exit(5);
     if (!ask(Message::of(suspension), answer) || answer.as<SuspendReply>().accepted != 0) _exit(6);
     // Another user's token makes no member of the run.
@@ -760,29 +761,63 @@ TEST_CASE("An administrator changes policy and quantum beside a lease") {
   job.attach();
   job.await_gate(true);
   CHECK(status_of(daemon)["policy"] == "round-robin");
-  const auto set = [&](const Set& what) {
+  const auto set = [&](const SetLines& what) {
     Client root(daemon);
     root.say(what);
     return root.hear<SetReply>().done != 0;
   };
-  CHECK(set({.policy = "credit", .quantum_given = 1, .quantum = 7s}));
+  CHECK(set({.text = "Policy=credit\nQuantum=7s\n"}));
   Json status = status_of(daemon);
   CHECK(status["policy"] == "credit");
   CHECK(status["quantum_seconds"] == 7.0);
   CHECK(status["gpus"][0]["quantum_rule"] == "fixed");
   CHECK(job.open());
-  CHECK(set({.policy = "fcfs"}));
-  CHECK(set({.quantum_given = 1, .quantum = {}}));
+  CHECK(set({.text = "Policy=fcfs"}));
+  CHECK(set({.text = "Quantum=auto"}));
   status = status_of(daemon);
   CHECK(status["policy"] == "fcfs");
   CHECK(status["gpus"][0]["quantum_rule"] == "work");
-  for (const Set& bad : {Set{.policy = "best"}, Set{.quantum_given = 1, .quantum = -1s}}) {
+  for (const SetLines& bad :
+       {SetLines{.text = "Policy=best"}, SetLines{.text = "Quantum=-1s"},
+        SetLines{.text = "Socket=/elsewhere"}, SetLines{.text = "[gpu 7]\nPolicy=fcfs"}}) {
     Client root(daemon);
     root.say(bad);
     CHECK(root.hear<Refused>().reason[0] != '\0');
   }
   CHECK(status_of(daemon)["policy"] == "fcfs");
   CHECK(job.open());
+}
+
+TEST_CASE("Two GPUs under two policies, in the file and as an administrator changes them") {
+  if (getuid() != 0) {
+    WARN("needs root to change settings");
+    return;
+  }
+  const SimulatedGpus gpus;
+  Daemon daemon("[gpu 1]\nPolicy=elastic\nQuantum=3s\n");
+  const auto policies = [&] {
+    std::map<int, std::pair<std::string, double>> of;
+    const Json status = status_of(daemon);
+    for (const Json& gpu : status["gpus"])
+      of[gpu["number"].get<int>()] = {gpu["policy"].get<std::string>(), gpu["quantum_seconds"].get<double>()};
+    return of;
+  };
+  using Policies = std::map<int, std::pair<std::string, double>>;
+  CHECK(policies() == Policies{{0, {"round-robin", 1.0}}, {1, {"elastic", 3.0}}});
+
+  const auto set = [&](const SetLines& what) {
+    Client root(daemon);
+    root.say(what);
+    CHECK(root.hear<SetReply>().done != 0);
+  };
+  // That of the node leaves alone what a GPU has of its own.
+  set({.text = "Policy=credit\nQuantum=5s"});
+  CHECK(policies() == Policies{{0, {"credit", 5.0}}, {1, {"elastic", 3.0}}});
+  set({.text = "[gpu 1]\nPolicy=priority\n"});
+  CHECK(policies() == Policies{{0, {"credit", 5.0}}, {1, {"priority", 3.0}}});
+  set({.text = "[gpu 0-1]\nQuantum=2s\n"});
+  CHECK(policies() == Policies{{0, {"credit", 2.0}}, {1, {"priority", 2.0}}});
+  CHECK(status_of(daemon)["policy"] == "credit");
 }
 
 TEST_CASE("Who comes again and again has to wait, and nobody else") {

@@ -73,6 +73,80 @@ TEST_CASE("The defaults serve") {
   CHECK(settings.swap_per_unit == Bytes{});  // a job's own limits
 }
 
+constexpr GpuUuid kSome{{0x12, 0x34}};
+constexpr char kSomeName[] = "GPU-12340000-0000-0000-0000-000000000000";
+
+TEST_CASE("Sections hold for the GPUs that they name, the last one first") {
+  Settings settings;
+  REQUIRE(parse_settings("Policy=credit\n"
+                         "Quantum=4s\n"
+                         "[gpu 0,2-3]\n"
+                         "Policy=elastic\n"
+                         "  Shares=units\n"
+                         "  [gpu " +
+                             std::string(kSomeName) +
+                             "] \r\n"
+                             "# 2 by its other name\n"
+                             "Policy=fcfs\n"
+                             "MaxWait=1m\n"
+                             "MaxSwapOverhead=10%\n"
+                             "[gpu 9]\n",
+                         "x.conf", settings) == "");
+  const auto of = [&](std::uint32_t number, const GpuUuid& gpu = {}) {
+    return settings_of(settings, number, gpu);
+  };
+  CHECK(settings.policy == "credit");
+  CHECK(of(1).policy == "credit");
+  CHECK(of(1).shares == Shares::stated);
+  for (std::uint32_t number : {0, 2, 3}) CHECK(of(number).policy == "elastic");
+  CHECK(of(2).quantum == 4s);
+  CHECK(of(2).shares == Shares::units);
+  CHECK(of(2, kSome).policy == "fcfs");
+  CHECK(of(2, kSome).shares == Shares::units);
+  CHECK(of(7, kSome).max_wait == 1min);
+  CHECK(of(7, kSome).max_swap_overhead == 10);
+}
+
+TEST_CASE("Errors in sections name them") {
+  CHECK(error_of("[gpu 0]\n\nPolicy=best").starts_with("x.conf:3: [gpu 0] Policy: 'best' is not a policy"));
+  CHECK(error_of("[gpu 0]\nQuantum=1s\nQuantum=2s") == "x.conf:3: [gpu 0] Quantum: line 2 sets it already");
+  CHECK(error_of("Quantum=1s\n[gpu 0]\nQuantum=1s\n[gpu 1]\nQuantum=2s") == "");
+  CHECK(error_of("[gpu 0]\nFoo=1") == "x.conf:2: [gpu 0] unknown key 'Foo'");
+  CHECK(error_of("[gpu 0]\nSocket=/x") ==
+        "x.conf:2: [gpu 0] Socket holds for the node; it belongs before the first section");
+  for (const char* section : {"[gpu]", "[GPU 0]", "[partition a]", "[gpu 0", "[", "[]"}) {
+    CAPTURE(section);
+    CHECK(error_of(section) ==
+          "x.conf:1: '" + std::string(section) + "' is not a section such as [gpu 0] or [gpu 2,4-7]");
+  }
+  for (const char* list : {"", "x", "0,", "3-2", "-1", "1024", "0-99999999999", "GPU-12"}) {
+    CAPTURE(list);
+    const std::string word = std::string(list) == "0," ? "" : list;
+    CHECK(error_of("[gpu " + std::string(list) + "]") ==
+          "x.conf:1: [gpu " + std::string(list) + "]: '" + word +
+              "' is not a GPU's number, a range of them (2-3) or a UUID (GPU-...)");
+  }
+}
+
+TEST_CASE("Some settings can be changed") {
+  Settings settings;
+  CHECK(change_settings("Policy=credit\nQuantum=3s\n", settings) == "");
+  CHECK(change_settings("[gpu 1]\nPolicy=elastic\nQuantum=1s", settings) == "");
+  CHECK(settings_of(settings, 0, {}).policy == "credit");
+  CHECK(settings_of(settings, 1, {}).policy == "elastic");
+  const Settings before = settings;
+  CHECK(change_settings("Quantum=9s\nPolicy=best", settings).starts_with("Policy: 'best' is not a policy"));
+  CHECK(change_settings("Socket=/x", settings) == "Socket cannot be changed while the arbiter runs");
+  CHECK(change_settings("[gpu 1]\nSocket=/x", settings) ==
+        "[gpu 1] Socket cannot be changed while the arbiter runs");
+  CHECK(settings.quantum == before.quantum);
+  // What is set again takes the place of what was.
+  for (int i = 0; i < 9; ++i) CHECK(change_settings("[gpu 1]\nPolicy=fcfs", settings) == "");
+  CHECK(settings.sections.size() == 2);
+  CHECK(settings_of(settings, 1, {}).policy == "fcfs");
+  CHECK(settings_of(settings, 1, {}).quantum == 1s);
+}
+
 TEST_CASE("The quantum can be left to the handoffs") {
   Settings settings;
   settings.quantum = 10s;
@@ -118,7 +192,6 @@ TEST_CASE("Errors name file, line and value") {
   CHECK(error_of("Quantum=1s\n\nPolicy=round-robin\nQuantum=2s\n") ==
         "x.conf:4: Quantum: line 1 sets it already");
   CHECK(error_of("Quantum=1s\nnonsense\n") == "x.conf:2: expected Key=Value");
-  CHECK(error_of("[section]\n") == "x.conf:1: sections are not used; expected Key=Value");
   CHECK(error_of("Quantum=1s\n" + std::string(500, 'x')).rfind("x.conf:2: line longer", 0) == 0);
   CHECK(error_of(std::string("Quantum=1s\nPolicy=\0", 19)) == "x.conf:2: a NUL character");
 }

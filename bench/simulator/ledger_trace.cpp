@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/simulator/ledger_trace.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+namespace sharedgpu {
+namespace {
+
+// Of a whole GPU, in the stage's hundredths.
+unsigned hundredths(Bytes size, Bytes memory) {
+  const std::uint64_t rounded_up = (size.count * 100 + memory.count - 1) / memory.count;
+  return static_cast<unsigned>(std::clamp<std::uint64_t>(rounded_up, 1, 100));
+}
+
+Nanoseconds times(Nanoseconds time, double factor) {
+  return Nanoseconds(static_cast<Nanoseconds::rep>(static_cast<double>(time.count()) * factor));
+}
+
+Claims claims_of(const JobOptions& options) {
+  Claims claims;
+  claims.units = std::max(options.units, 1u);
+  claims.priority = options.priority;
+  if (options.share_request == 0) return claims;
+  claims.request = options.share_request / 100.0;
+  claims.limit = options.share_limit != 0 ? options.share_limit / 100.0 : 1;
+  claims.timed = true;
+  return claims;
+}
+
+}  // namespace
+
+void LedgerTrace::add(const Record& record) {
+  table_.add(record);
+  if (const auto* tenant = std::get_if<TenantRecord>(&record.what)) {
+    auto& who = who_[tenant->tenant];
+    if (who.first == tenant->name) return;  // told again
+    who = {tenant->name, 0};
+  } else if (const auto* begin = std::get_if<BeginRecord>(&record.what)) {
+    ++who_[begin->tenant].second;
+  }
+  const auto told_of = [this](TenantId tenant) -> Told& {
+    const auto& [name, run] = who_[tenant];
+    return told_[{tenant, name, run}];
+  };
+  if (const auto* options = std::get_if<OptionsRecord>(&record.what)) {
+    told_of(options->tenant).claims = claims_of(options->options);
+  } else if (const auto* used = std::get_if<UsedRecord>(&record.what)) {
+    if (used->step != StepName{}) return;  // the tenant's own has all of them
+    Told& told = told_of(used->tenant);
+    told.footprint = used->figures.footprint;
+    told.waited = used->figures.waited;
+  }
+}
+
+LedgerTrace::Replay LedgerTrace::replay(Bytes memory) const {
+  // Steps that hold their tenant's lease side by side are one turn.
+  std::map<GpuUuid, std::map<Who, std::vector<LeaseRow>>> gpus;
+  std::map<Who, std::set<GpuUuid>> places;
+  const std::vector<LeaseRow> leases = table_.leases();
+  for (const LeaseRow& lease : leases) {
+    const Who who{lease.tenant, lease.name, lease.run};
+    places[who].insert(lease.gpu);
+    std::vector<LeaseRow>& turns = gpus[lease.gpu][who];
+    if (!turns.empty() && lease.first <= turns.back().last)
+      turns.back().last = std::max(turns.back().last, lease.last);
+    else
+      turns.push_back(lease);
+  }
+
+  Replay replay;
+  for (const auto& [gpu, tenants] : gpus) {
+    replay.names.push_back(gpu);
+    std::vector<Program>& programs = replay.gpus.emplace_back();
+    for (const auto& [who, turns] : tenants) {
+      const auto known = told_.find(who);
+      const Told told = known == told_.end() ? Told{} : known->second;
+      Program& program = programs.emplace_back();
+      program.claims = told.claims;
+      program.arrival = turns.front().first - leases.front().first;
+      program.size =
+          told.footprint == Bytes{} ? 100 : hundredths({told.footprint.count / places[who].size()}, memory);
+      replay.unsized += told.footprint == Bytes{} ? 1 : 0;
+      Nanoseconds gaps{};
+      for (std::size_t i = 1; i < turns.size(); ++i) gaps += turns[i].first - turns[i - 1].last;
+      const double wanted_none = gaps > Nanoseconds{}
+                                     ? 1 - std::min(1.0, static_cast<double>(told.waited.count()) /
+                                                             static_cast<double>(gaps.count()))
+                                     : 0;
+      for (std::size_t i = 0; i < turns.size(); ++i) {
+        const Nanoseconds gap = i + 1 < turns.size() ? turns[i + 1].first - turns[i].last : Nanoseconds{};
+        program.pieces.push_back(
+            {.burst = std::max<Nanoseconds>(turns[i].last - turns[i].first, std::chrono::microseconds(1)),
+             .pause = times(gap, wanted_none)});
+      }
+    }
+  }
+  return replay;
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,41 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# bench/simulate: many nodes, and what it says of ledgers.
+load helpers
+
+# simulated ARGUMENT...: all columns but EVENTS/S.
+simulated() {
+  timeout 100 "$BUILD/bench/simulate" --time 60 --tenants 4 "$@" | awk '{ $NF = ""; print }'
+}
+
+@test "nodes come to the same in any number of threads" {
+  local one two
+  one=$(simulated --policy credit --policy elastic --nodes 12 --threads 1)
+  two=$(simulated --policy credit --policy elastic --nodes 12 --threads 3)
+  [ "$one" = "$two" ]
+  [[ $one == *"/48 "* ]] # programs
+  [ "$(simulated --policy credit --nodes 1)" != "$(simulated --policy credit --nodes 2)" ]
+}
+
+@test "a trace's programs are spread over the nodes" {
+  printf 'size,burst_s,pause_s,work_s\n60,1,1,5\n60,1,1,5\n' >"$DIR/trace"
+  apart=$(simulated --policy fcfs --trace "$DIR/trace" --nodes 5)
+  [[ $apart == *" 2/2 "* ]]
+  # Nobody waits for anybody.
+  [ "$(awk 'NR == 2 { print ($6 < 0.2) }' <<<"$apart")" = 1 ]
+}
+
+@test "each program is told of on one node alone" {
+  run timeout 100 "$BUILD/bench/simulate" --nodes 2 --each
+  ((status == 2))
+  [[ $output == *"--each and --timeline are for one node, and there are 2"* ]]
+}
+
+@test "a ledger without leases is nothing to replay" {
+  start_arbiter
+  run timeout 100 "$BUILD/bench/simulate" --ledger "$DIR/state/ledger"
+  ((status == 2))
+  [[ $output == *"$DIR/state/ledger: no lease"* ]]
+  run timeout 100 "$BUILD/bench/simulate" --ledger "$DIR/none"
+  ((status == 2))
+}

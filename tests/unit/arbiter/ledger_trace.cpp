@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/simulator/ledger_trace.h"
+
+#include <catch2/catch.hpp>
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+const GpuUuid kGpu{{1}};
+const GpuUuid kOther{{2}};
+
+struct Written {
+  LedgerTrace trace;
+
+  Written() { trace.add({.at = 0s, .what = BootRecord{.boot_id = "one", .booted = 1700000000s}}); }
+  void job(std::uint64_t tenant, std::uint32_t number, const JobOptions& options = {}) {
+    TenantName name;
+    name.job = number;
+    trace.add({.at = {}, .what = TenantRecord{.tenant = TenantId{tenant}, .name = name, .uid = 1000}});
+    trace.add({.at = {}, .what = OptionsRecord{.tenant = TenantId{tenant}, .options = options}});
+  }
+  void held(std::uint64_t tenant, Nanoseconds from, Nanoseconds to, const GpuUuid& gpu = kGpu,
+            std::uint32_t step = 0) {
+    const LeaseKey key{.tenant = TenantId{tenant}, .gpu = gpu, .step = {.job = 9, .step = step}};
+    trace.add({.at = from, .what = LeaseRecord{.grant = true, .epoch = Epoch{1}, .key = key}});
+    trace.add({.at = to, .what = LeaseRecord{.grant = false, .epoch = Epoch{1}, .key = key}});
+  }
+  void used(std::uint64_t tenant, Bytes footprint, Nanoseconds waited, StepName step = {}) {
+    Figures figures;
+    figures.footprint = footprint;
+    figures.waited = waited;
+    trace.add({.at = 100s, .what = UsedRecord{.tenant = TenantId{tenant}, .step = step, .figures = figures}});
+  }
+};
+
+TEST_CASE("Leases become bursts, and gaps pauses without what was waited for") {
+  Written ledger;
+  JobOptions options;
+  options.units = 4;
+  options.share_request = 30;
+  options.share_limit = 60;
+  options.priority = 2;
+  ledger.job(1, 9, options);
+  ledger.job(2, 10);
+  ledger.held(1, 10s, 12s);
+  ledger.held(1, 16s, 17s);
+  ledger.held(1, 19s, 22s);
+  ledger.held(2, 12s, 16s);
+  ledger.used(1, gibibytes(20), 3s);
+  ledger.used(1, gibibytes(9), 1s, {.job = 9, .step = 0});  // a part of that
+  const LedgerTrace::Replay replay = ledger.trace.replay(gibibytes(80));
+  REQUIRE(replay.gpus.size() == 1);
+  CHECK(replay.names == std::vector{kGpu});
+  CHECK(replay.unsized == 1);
+  REQUIRE(replay.gpus[0].size() == 2);
+  const Program& first = replay.gpus[0][0];
+  CHECK(first.size == 25);
+  CHECK(first.arrival == 0s);
+  CHECK(first.claims.units == 4);
+  CHECK(first.claims.priority == 2);
+  CHECK(first.claims.request == 0.3);
+  CHECK(first.claims.limit == 0.6);
+  CHECK(first.claims.timed);
+  REQUIRE(first.pieces.size() == 3);
+  CHECK(first.pieces[0].burst == 2s);
+  CHECK(first.pieces[0].pause == 2s);  // of four: half of all gaps was waited for
+  CHECK(first.pieces[1].burst == 1s);
+  CHECK(first.pieces[1].pause == 1s);
+  CHECK(first.pieces[2].burst == 3s);
+  const Program& second = replay.gpus[0][1];
+  CHECK(second.size == 100);
+  CHECK(second.arrival == 2s);
+  REQUIRE(second.pieces.size() == 1);
+}
+
+TEST_CASE("Steps side by side are one burst, GPUs are apart, and so are the runs of a job") {
+  Written ledger;
+  ledger.job(1, 9);
+  ledger.held(1, 1s, 4s, kGpu, 0);
+  ledger.held(1, 3s, 5s, kGpu, 1);
+  ledger.held(1, 1s, 2s, kOther);
+  ledger.used(1, gibibytes(40), 0s);
+  ledger.trace.add({.at = 6s, .what = BeginRecord{.tenant = TenantId{1}}});
+  ledger.held(1, 7s, 8s);
+  const LedgerTrace::Replay replay = ledger.trace.replay(gibibytes(80));
+  REQUIRE(replay.gpus.size() == 2);
+  REQUIRE(replay.gpus[0].size() == 2);
+  REQUIRE(replay.gpus[0][0].pieces.size() == 1);
+  CHECK(replay.gpus[0][0].pieces[0].burst == 4s);
+  CHECK(replay.gpus[0][0].size == 25);  // half of it on each
+  CHECK(replay.gpus[0][1].arrival == 6s);
+  CHECK(replay.gpus[0][1].size == 100);
+  CHECK(replay.gpus[1].size() == 1);
+}
+
+TEST_CASE("What was held is asked for again, under every policy, and done") {
+  Written ledger;
+  for (std::uint64_t tenant : {1, 2, 3}) {
+    ledger.job(tenant, static_cast<std::uint32_t>(tenant));
+    for (int turn = 0; turn < 5; ++turn)
+      ledger.held(tenant, 1s * (3 * turn + static_cast<int>(tenant)),
+                  1s * (3 * turn + static_cast<int>(tenant)) + 900ms);
+    ledger.used(tenant, gibibytes(50), 4s);
+  }
+  const LedgerTrace::Replay replay = ledger.trace.replay(gibibytes(80));
+  REQUIRE(replay.gpus.size() == 1);
+  for (const char* policy : {"round-robin", "fcfs", "credit", "elastic"}) {
+    CAPTURE(policy);
+    Stage stage(1, {}, 1ms, replay.gpus[0], policy);
+    stage.run(100s);
+    CHECK(stage.all_ended());
+    for (std::size_t i = 0; i < 3; ++i) CHECK(stage.seen(i).lease >= 4500ms);
+  }
+}
+
+}  // namespace
+}  // namespace sharedgpu
