@@ -111,13 +111,23 @@ has_in_environment() {
   done
 }
 
+# Slurm's processes above these.
+steppers_of() {
+  local process parent
+  for process in "$@"; do
+    parent=$(sed -n 's/^PPid:\t//p' "/proc/$process/status") || continue
+    [[ $(<"/proc/$parent/comm") != slurmstepd ]] || echo "$parent"
+  done | sort -u
+}
+
 # All that runs on the nodes ends at once, and what lies in memory is lost.
 lose_power() {
   "$CLUSTER" kill "$dir" slurmd1
   "$CLUSTER" kill "$dir" slurmd2
-  # shellcheck disable=SC2046
-  kill -9 $(comm -12 <(has_in_environment "SHAREDGPU_CLUSTER=$dir" | sort) <(pgrep -x slurmstepd | sort)) \
-    $(has_in_environment "SHAREDGPU_SOCKET=$SHAREDGPU_SOCKET" 'SLURM_JOB_ID=.*')
+  local processes
+  processes=$(has_in_environment "SHAREDGPU_SOCKET=$SHAREDGPU_SOCKET" 'SLURM_JOB_ID=.*')
+  # shellcheck disable=SC2046,SC2086
+  kill -9 $(steppers_of $processes) $processes
   pkill -KILL -f "^$dir/prefix/bin/sharedgpu supervise"
   kill -9 "$(arbiter_pid)"
   rm "$SHAREDGPU_SOCKET"

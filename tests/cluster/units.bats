@@ -79,8 +79,9 @@ units=3" ]
 }
 
 @test "restarted daemons know which units a job holds" {
-  job=$(submit -w "$typed" --gres=sharedgpu:h200:5 -- bash -c "while [[ ! -e $dir/jobs/go ]]; do sleep 0.1; done; srun $dir/probe")
-  wait_until 20 has_state "$job" RUNNING
+  job=$(submit -w "$typed" --gres=sharedgpu:h200:5 -- bash -c "touch $dir/jobs/began; while [[ ! -e $dir/jobs/go ]]; do sleep 0.1; done
+    srun $dir/probe")
+  wait_until 20 test -e "$dir/jobs/began"
   "$CLUSTER" stop "$dir" slurmctld
   "$CLUSTER" kill "$dir" slurmd1
   "$CLUSTER" start "$dir" slurmctld
