@@ -79,8 +79,8 @@ units=3" ]
 }
 
 @test "restarted daemons know which units a job holds" {
-  job=$(submit -w "$typed" --gres=sharedgpu:h200:5 -- bash -c "touch $dir/jobs/began; while [[ ! -e $dir/jobs/go ]]; do sleep 0.1; done
-    srun $dir/probe")
+  local script="touch $dir/jobs/began; while [[ ! -e $dir/jobs/go ]]; do sleep 0.1; done; srun $dir/probe"
+  job=$(submit -w "$typed" --gres=sharedgpu:h200:5 -- bash -c "$script")
   wait_until 20 test -e "$dir/jobs/began"
   "$CLUSTER" stop "$dir" slurmctld
   "$CLUSTER" kill "$dir" slurmd1
