@@ -40,14 +40,27 @@ CUresult allocate(Memory& memory, CUdeviceptr* address, Bytes size) {
 
 }  // namespace
 
-std::optional<CUresult> hooks::free_ours(CUdeviceptr address) {
-  const auto origin = allocations().origin(address);
+namespace {
+
+template <class Free>
+std::optional<CUresult> free_by(CUdeviceptr address, Free free) {
+  const auto origin = hooks::allocations().origin(address);
   for (Memory* memory : session::memories()) {
-    const auto result = memory->free(address);
-    if (result == CUDA_SUCCESS && origin) allocations().remove(address, origin->id);
+    const auto result = free(*memory);
+    if (result == CUDA_SUCCESS && origin) hooks::allocations().remove(address, origin->id);
     if (result) return result;
   }
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<CUresult> hooks::free_ours(CUdeviceptr address) {
+  return free_by(address, [=](Memory& memory) { return memory.free(address); });
+}
+
+std::optional<CUresult> hooks::free_finished(CUdeviceptr address) {
+  return free_by(address, [=](Memory& memory) { return memory.free_unused(address); });
 }
 
 SHAREDGPU_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t size) {

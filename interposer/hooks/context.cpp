@@ -89,6 +89,7 @@ CUresult retain_primary(CUdevice device, Call real) {
   const std::lock_guard lock(primary.mutex);
   const CUresult result = real();
   if (result == CUDA_SUCCESS) ++primary.references;
+  if (result == CUDA_SUCCESS) primary.reset = false;
   return result;
 }
 
@@ -126,7 +127,8 @@ void clear_out(CUcontext context) {
   hooks::forget_queues_of(context);
   hooks::forget_streams_of(context);
   const hooks::InContext in(context);
-  for (const auto& [address, origin] : hooks::allocations().of(context)) hooks::free_ours(address);
+  for (const auto& [address, origin] : hooks::allocations().of(context)) hooks::free_finished(address);
+  session::borrowing().close_all(context);
 }
 
 bool is_last(session::Primary& primary) {
@@ -154,6 +156,7 @@ CUresult release_primary(CUdevice device, Call real) {
       if (released == CUDA_SUCCESS) hooks::let_go_of_primary(primary, device);
       return released;
     });
+    if (result == CUDA_SUCCESS && primary.kept) session::context_added(context, device, true);  // it stays
   }
   if (result == CUDA_SUCCESS && primary.references > 0) --primary.references;
   return result;
@@ -192,9 +195,13 @@ CUresult reset_primary(CUdevice device, Call real) {
   finish_primary(device);
   const std::lock_guard lock(primary.mutex);
   const CUcontext context = session::contexts().primary(device);
-  if (!hold_up(primary, device)) return destroy(context, real);
-  clear_out(context);
-  return CUDA_SUCCESS;
+  CUresult result = CUDA_SUCCESS;
+  if (hold_up(primary, device))
+    clear_out(context);
+  else
+    result = destroy(context, real);
+  if (result == CUDA_SUCCESS) primary.reset = true;
+  return result;
 }
 
 }  // namespace
@@ -277,7 +284,7 @@ SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned i
   if (result != CUDA_SUCCESS || session::memory_of(device) == nullptr) return result;
   session::Primary& primary = session::contexts().references(device);
   const std::lock_guard lock(primary.mutex);
-  if (primary.kept && primary.references == 0) *active = 0;
+  if (primary.reset || (primary.kept && primary.references == 0)) *active = 0;
   return result;
 }
 
@@ -292,9 +299,8 @@ SHAREDGPU_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx* green, CUdevResourceDesc 
       [=] {
         green_contexts().add(*green, device);
         CUcontext primary = nullptr;
-        if (SHAREDGPU_REAL(cuDevicePrimaryCtxRetain, &primary, device) != CUDA_SUCCESS) return;
-        SHAREDGPU_REAL(cuDevicePrimaryCtxRelease_v2, device);  // only its name was wanted
-        session::context_added(primary, device, true);
+        if (hooks::name_primary(device, &primary) == CUDA_SUCCESS)
+          session::context_added(primary, device, true);
       });
 }
 
@@ -304,5 +310,7 @@ SHAREDGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green) {
   if (SHAREDGPU_REAL(cuCtxFromGreenCtx, &context, green) == CUDA_SUCCESS) session::captures().drop(context);
   auto device = green_contexts().remove(green);
   if (!device) return SHAREDGPU_REAL(cuGreenCtxDestroy, green);
-  return release_primary(*device, [=] { return SHAREDGPU_REAL(cuGreenCtxDestroy, green); });
+  const CUresult result = release_primary(*device, [=] { return SHAREDGPU_REAL(cuGreenCtxDestroy, green); });
+  if (result != CUDA_SUCCESS) green_contexts().add(green, *device);
+  return result;
 }

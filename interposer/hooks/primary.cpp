@@ -7,14 +7,30 @@
 
 namespace sharedgpu::hooks {
 
+namespace {
+
+// The driver names it to who takes a reference.
+CUresult ask_name(CUdevice device, CUcontext* context) {
+  const CUresult result = SHAREDGPU_REAL(cuDevicePrimaryCtxRetain, context, device);
+  if (result == CUDA_SUCCESS) SHAREDGPU_REAL(cuDevicePrimaryCtxRelease_v2, device);
+  return result;
+}
+
+}  // namespace
+
+CUresult name_primary(CUdevice device, CUcontext* context) {
+  const std::lock_guard lock(session::contexts().references(device).mutex);
+  return ask_name(device, context);
+}
+
 PrimaryStays::PrimaryStays(CUdevice device) : primary_(session::contexts().references(device)) {
   const auto stay = [&] {
     const std::lock_guard lock(primary_.mutex);
     CUresult result = primary_.references == 0 ? keep_primary(primary_, device) : CUDA_SUCCESS;
-    if (result == CUDA_SUCCESS) result = SHAREDGPU_REAL(cuDevicePrimaryCtxRetain, &context_, device);
     if (result != CUDA_SUCCESS) return result;
-    SHAREDGPU_REAL(cuDevicePrimaryCtxRelease_v2, device);  // only its name was wanted
-    ++primary_.growing;
+    result = ask_name(device, &context_);
+    if (result == CUDA_SUCCESS) ++primary_.growing;
+    if (result != CUDA_SUCCESS && primary_.references == 0) let_go_of_primary(primary_, device);
     return result;
   };
   result_ = make_context(device, stay, [&] { session::context_added(context_, device, true); });
@@ -35,8 +51,7 @@ CUresult keep_primary(session::Primary& primary, CUdevice device) {
 }
 
 void let_go_of_primary(session::Primary& primary, CUdevice device) {
-  if (primary.kept) SHAREDGPU_REAL(cuDevicePrimaryCtxRelease_v2, device);
-  primary.kept = false;
+  primary.kept = primary.kept && SHAREDGPU_REAL(cuDevicePrimaryCtxRelease_v2, device) != CUDA_SUCCESS;
 }
 
 }  // namespace sharedgpu::hooks

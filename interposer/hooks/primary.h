@@ -25,7 +25,11 @@ class PrimaryStays {
   CUresult result_ = CUDA_SUCCESS;
 };
 
-// Takes our reference, and gives it back. With the lock of `primary`, which is the device's.
+// Names one that somebody has a reference to.
+CUresult name_primary(CUdevice device, CUcontext* context);
+
+// Takes our reference, and gives it back, unless the driver refuses. With the lock of `primary`, which is the
+// device's.
 CUresult keep_primary(session::Primary& primary, CUdevice device);
 void let_go_of_primary(session::Primary& primary, CUdevice device);
 

@@ -56,6 +56,7 @@ struct Streams {
   std::uint64_t last_id = 0;
   std::map<CUcontext, std::vector<CUevent>> spare;
   std::set<EventFence*> fences;
+  std::uint64_t last_fence = 0;
 };
 
 // Never destroyed: programs free memory in their last instructions.
@@ -88,10 +89,13 @@ class EventFence final : public Fence {
   // With the lock of streams().
   CUcontext context() const { return context_; }
   CUevent take() { return std::exchange(event_, nullptr); }
+  void recorded(std::uint64_t number) { number_ = number; }
+  bool recorded_by(std::uint64_t last) const { return number_ != 0 && number_ <= last; }
 
  private:
   const CUcontext context_;
-  CUevent event_;  // null: its context is gone
+  CUevent event_;             // null: its context is gone
+  std::uint64_t number_ = 0;  // by a count of those in their streams; 0: not yet
 };
 
 CUresult take_event(CUcontext context, CUevent* event) {
@@ -145,7 +149,10 @@ FencePtr mark(const StreamPlace& place, CUresult* result) {
     streams().fences.insert(fence.get());
   }
   *result = SHAREDGPU_REAL(cuEventRecord, event, place.stream);
-  return *result == CUDA_SUCCESS ? fence : nullptr;
+  if (*result != CUDA_SUCCESS) return nullptr;
+  const std::lock_guard lock(streams().mutex);
+  fence->recorded(++streams().last_fence);
+  return fence;
 }
 
 void forget_stream(CUstream stream) {
@@ -157,11 +164,16 @@ void forget_stream(CUstream stream) {
 void finish_streams_of(CUcontext context) {
   Streams& all = streams();
   const BesideCaptures beside;
+  std::uint64_t last = 0;
+  {
+    const std::lock_guard lock(all.mutex);
+    last = all.last_fence;
+  }
   session::contexts().finish(context);
   const InContext in(context);
   const std::lock_guard lock(all.mutex);
   for (EventFence* fence : all.fences)
-    if (CUevent event = fence->context() == context ? fence->take() : nullptr)
+    if (CUevent event = fence->context() == context && fence->recorded_by(last) ? fence->take() : nullptr)
       all.spare[context].push_back(event);
   for (CUevent event : all.spare[context]) SHAREDGPU_REAL(cuEventDestroy_v2, event);
   all.spare.erase(context);

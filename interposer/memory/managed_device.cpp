@@ -69,11 +69,11 @@ CUcontext ManagedDevice::goes_with() {
   return context;
 }
 
-// Threads of ours have no context unless they have entered.
+// Threads of ours have no context unless they have entered, and the program's may have one that is gone.
 CUresult ManagedDevice::unreserve(CUdeviceptr base, Bytes /*size*/) {
   const Relaxed relaxed(calls());
   CUresult result = managed_.free(base);
-  if (result != CUDA_ERROR_INVALID_CONTEXT) return result;
+  if (result != CUDA_ERROR_INVALID_CONTEXT && result != CUDA_ERROR_CONTEXT_IS_DESTROYED) return result;
   result = enter();
   if (result != CUDA_SUCCESS) return result;
   result = managed_.free(base);

@@ -243,7 +243,7 @@ bool SwapMemory::condemn(CUdeviceptr address) {
 
 CUresult SwapMemory::free_condemned(CUdeviceptr address, Gpu gpu) {
   if (!books_.still_lent(address) && !books_.capturing()) {
-    free_deferred(Gpu::may_run);
+    if (gpu == Gpu::may_run) free_deferred(gpu);
     const CUresult result = free_block(address, gpu);
     if (result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) return result;  // a capture has just begun
   }
@@ -254,7 +254,7 @@ CUresult SwapMemory::free_condemned(CUdeviceptr address, Gpu gpu) {
 void SwapMemory::defer(CUdeviceptr address) {
   const std::lock_guard lock(mutex_);
   blocks_.find(address)->second.dying = true;
-  deferred_.push_back(address);
+  deferred_.push_back({address, ++deferrals_});
 }
 
 // Of a dying block. On failure it is alive again.
@@ -351,7 +351,7 @@ CUresult SwapMemory::free_with(Destruction& destruction, const std::vector<CUdev
   const CUresult result = destruction.carry_out();
   for (const CUdeviceptr address : condemned) {
     if (result == CUDA_SUCCESS) {
-      free_condemned(address, Gpu::may_run);
+      free_condemned(address, Gpu::drained);  // what used it has ended with the context
     } else {
       const std::lock_guard lock(mutex_);
       blocks_.find(address)->second.dying = false;
@@ -361,20 +361,20 @@ CUresult SwapMemory::free_with(Destruction& destruction, const std::vector<CUdev
 }
 
 // Of memory that goes with this context.
-std::vector<CUdeviceptr> SwapMemory::take_deferred(CUcontext context) {
+std::vector<SwapMemory::Deferred> SwapMemory::take_deferred(CUcontext context) {
   const std::lock_guard nobody_frees_it(deferral_);
   const std::lock_guard lock(mutex_);
-  const auto its = std::ranges::partition(deferred_, [&](CUdeviceptr address) {
-    return blocks_.find(address)->second.range->context != context;
+  const auto its = std::ranges::partition(deferred_, [&](const Deferred& each) {
+    return blocks_.find(each.address)->second.range->context != context;
   });
-  std::vector<CUdeviceptr> taken(its.begin(), its.end());
+  std::vector<Deferred> taken(its.begin(), its.end());
   deferred_.erase(its.begin(), its.end());
   return taken;
 }
 
 // Taken out of the maps first: the addresses may be given out again as soon as the context is gone.
 CUresult SwapMemory::lose_with(Destruction& destruction, const std::vector<CUdeviceptr>& addresses) {
-  const std::vector<CUdeviceptr> deferred = take_deferred(destruction.context());
+  const std::vector<Deferred> deferred = take_deferred(destruction.context());
   std::vector<Blocks::node_type> blocks;
   std::vector<Ranges::node_type> ranges;
   std::unique_lock lock(mutex_);
@@ -387,7 +387,7 @@ CUresult SwapMemory::lose_with(Destruction& destruction, const std::vector<CUdev
     const auto block = blocks_.find(address);
     if (block != blocks_.end() && !block->second.dying) take(address);
   }
-  for (const CUdeviceptr address : deferred) take(address);
+  for (const Deferred& each : deferred) take(each.address);
   lock.unlock();
   const CUresult result = destruction.carry_out();
   lock.lock();
@@ -413,22 +413,31 @@ CUresult SwapMemory::lose_with(Destruction& destruction, const std::vector<CUdev
   return result;
 }
 
-// Where another thread is at it, that will do.
+// Those that were there when it begins. It waits for the GPU without a lock: whoever destroys a context
+// meanwhile takes what goes with that.
 void SwapMemory::free_deferred(Gpu gpu) {
-  std::vector<CUdeviceptr> due;
+  std::vector<Deferred> known;
+  std::uint64_t last = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (deferred_.empty()) return;
+    known = deferred_;
+    last = deferrals_;
   }
-  const std::unique_lock one_at_a_time(deferral_, std::try_to_lock);
-  if (!one_at_a_time.owns_lock() || books_.capturing()) return;
+  std::erase_if(known, [&](const Deferred& each) { return books_.still_lent(each.address); });
+  if (known.empty() || books_.capturing()) return;
+  if (gpu == Gpu::may_run && device_.synchronize() != CUDA_SUCCESS) return;
+  const std::lock_guard one_at_a_time(deferral_);
+  std::vector<Deferred> due;
   {
     const std::lock_guard lock(mutex_);
-    due.swap(deferred_);
+    const auto later =
+        std::ranges::partition(deferred_, [=](const Deferred& each) { return each.number > last; });
+    due.assign(later.begin(), later.end());
+    deferred_.erase(later.begin(), later.end());
   }
-  for (const CUdeviceptr address : due) {
-    if (books_.still_lent(address) || free_block(address, gpu) != CUDA_SUCCESS) defer(address);
-  }
+  for (const Deferred& each : due)
+    if (books_.still_lent(each.address) || free_block(each.address, Gpu::drained) != CUDA_SUCCESS)
+      defer(each.address);
 }
 
 std::optional<AddressRange> SwapMemory::find(CUdeviceptr address) const {

@@ -88,6 +88,11 @@ class SwapMemory : public Memory, public ProgramMemory {
     Range* range = nullptr;
     bool dying = false;  // a thread is freeing it, or will after a capture
   };
+  // A dying block that was freed during a capture or while lent.
+  struct Deferred {
+    CUdeviceptr address = 0;
+    std::uint64_t number = 0;
+  };
   using Blocks = std::map<CUdeviceptr, Block>;
   using Ranges = std::map<CUdeviceptr, Range>;
   // Whether work of this process may be on the GPU: then a free waits for it.
@@ -123,7 +128,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   CUresult free_block(CUdeviceptr address, Gpu gpu);
   void defer(CUdeviceptr address);
   void free_deferred(Gpu gpu);
-  std::vector<CUdeviceptr> take_deferred(CUcontext context);
+  std::vector<Deferred> take_deferred(CUcontext context);
   Books::Answer within_host_limit();
   Bytes read_host_limit();
 
@@ -181,7 +186,8 @@ class SwapMemory : public Memory, public ProgramMemory {
   AllMade made_;
   std::map<CUdeviceptr, Id> mappings_;  // the program's, of what it made
   Order order_;                         // of the handles that are not busy
-  std::vector<CUdeviceptr> deferred_;   // dying, freed during a capture or while lent
+  std::vector<Deferred> deferred_;
+  std::uint64_t deferrals_ = 0;
   std::uint64_t allocations_ = 0;
   std::size_t busy_ = 0;
   Bytes swappable_;  // growth that is being asked for included

@@ -24,6 +24,7 @@ struct Primary {
   std::mutex mutex;
   int references = 0;  // the program's
   bool kept = false;   // by one of ours, which does not count as the program's
+  bool reset = false;  // by the program, which has taken no reference since
   int growing = 0;     // threads that are putting memory there which is to outlive the program's references
 };
 
