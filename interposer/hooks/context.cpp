@@ -102,11 +102,14 @@ CUresult destroy_made(CUcontext context, Call real) {
   return destroy(context, real);
 }
 
-// Waits for the work in the primary context, so that it takes no time to destroy that. To be done without the
-// lock, which another thread may have to take before the work can end.
+// What takes time before the primary context may go: waits for the work there, and gives back what pools do
+// not use. To be done without the lock, which another thread may have to take before that work can end.
 void finish_primary(CUdevice device) {
+  const Memory* memory = session::memory_of(device);
   const CUcontext context = session::contexts().primary(device);
-  if (context != nullptr && session::memory_of(device) != nullptr) hooks::finish_streams_of(context);
+  if (memory == nullptr || context == nullptr) return;
+  hooks::finish_streams_of(context);
+  if (memory->goes_with_contexts() && memory->serves_pools()) hooks::pools().release_all();
 }
 
 // Whether pools use memory, or soon will, that would go with the device's primary context: stream-ordered
@@ -114,21 +117,29 @@ void finish_primary(CUdevice device) {
 // go, with the lock of `primary`.
 bool hold_up(const session::Primary& primary, CUdevice device) {
   const Memory* memory = session::memory_of(device);
-  if (memory == nullptr || !memory->goes_with_contexts() || !memory->serves_pools()) return false;
-  hooks::pools().release_all();
-  return primary.growing > 0 || hooks::pools().hold_any(device);
+  return memory != nullptr && memory->goes_with_contexts() && memory->serves_pools() &&
+         (primary.growing > 0 || hooks::pools().hold_any(device));
 }
 
-// What the program had in a context that lives on without it, as far as it holds memory or is in others' way.
-void clear_out(CUcontext context) {
-  if (context == nullptr) return;
+// What the program had in a context that lives on without it, as far as it is in others' way. Returns what is
+// to be freed without the lock, since the driver may wait for the GPU then.
+hooks::Allocations::All clear_out(CUcontext context) {
+  if (context == nullptr) return {};
   session::contexts().destroy_streams(context);
   session::context_gone(context);
   hooks::forget_queues_of(context);
   hooks::forget_streams_of(context);
-  const hooks::InContext in(context);
-  for (const auto& [address, origin] : hooks::allocations().of(context)) hooks::free_finished(address);
   session::borrowing().close_all(context);
+  return hooks::allocations().of(context);
+}
+
+void free_left(CUcontext context, const hooks::Allocations::All& left) {
+  if (left.empty()) return;
+  const hooks::InContext in(context);
+  for (const auto& [address, origin] : left) {
+    const auto now = hooks::allocations().origin(address);
+    if (now && now->id == origin.id) hooks::free_finished(address);
+  }
 }
 
 bool is_last(session::Primary& primary) {
@@ -140,16 +151,17 @@ template <class Call>
 CUresult release_primary(CUdevice device, Call real) {
   session::Primary& primary = session::contexts().references(device);
   if (is_last(primary)) finish_primary(device);
-  const std::lock_guard lock(primary.mutex);
+  std::unique_lock lock(primary.mutex);
   if (primary.kept && primary.references == 0) return CUDA_ERROR_INVALID_CONTEXT;  // as where there is none
   const CUcontext context = session::contexts().primary(device);
+  hooks::Allocations::All left;
   CUresult result = CUDA_SUCCESS;
   if (primary.references != 1) {
     result = real();
   } else if (hold_up(primary, device)) {
     result = hooks::keep_primary(primary, device);
     if (result == CUDA_SUCCESS) result = real();
-    if (result == CUDA_SUCCESS) clear_out(context);
+    if (result == CUDA_SUCCESS) left = clear_out(context);
   } else {
     result = destroy(context, [&] {
       const CUresult released = real();
@@ -159,6 +171,8 @@ CUresult release_primary(CUdevice device, Call real) {
     if (result == CUDA_SUCCESS && primary.kept) session::context_added(context, device, true);  // it stays
   }
   if (result == CUDA_SUCCESS && primary.references > 0) --primary.references;
+  lock.unlock();
+  free_left(context, left);
   return result;
 }
 
@@ -193,14 +207,17 @@ template <class Call>
 CUresult reset_primary(CUdevice device, Call real) {
   session::Primary& primary = session::contexts().references(device);
   finish_primary(device);
-  const std::lock_guard lock(primary.mutex);
+  std::unique_lock lock(primary.mutex);
   const CUcontext context = session::contexts().primary(device);
+  hooks::Allocations::All left;
   CUresult result = CUDA_SUCCESS;
   if (hold_up(primary, device))
-    clear_out(context);
+    left = clear_out(context);
   else
     result = destroy(context, real);
   if (result == CUDA_SUCCESS) primary.reset = true;
+  lock.unlock();
+  free_left(context, left);
   return result;
 }
 

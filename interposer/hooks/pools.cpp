@@ -325,9 +325,11 @@ bool Pools::release_all() {
   return give_back_unused(nothing<Pool>) || any;
 }
 
-// What is being given back is there until it is.
+// What is being given back is there until it is. That may take as long as the GPU has work.
 bool Pools::hold_any(CUdevice device) {
-  const std::scoped_lock lock(giving_back_, mutex_);
+  const std::unique_lock nobody_gives_back(giving_back_, std::try_to_lock);
+  if (!nobody_gives_back.owns_lock()) return true;
+  const std::lock_guard lock(mutex_);
   return std::ranges::any_of(chunks_, [=](const auto& chunk) { return chunk.second.pool->device == device; });
 }
 

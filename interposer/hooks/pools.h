@@ -103,7 +103,7 @@ class Pools {
   void tend();
   // The same whatever the thresholds: memory is short. False: there was nothing to give back.
   bool release_all();
-  // Whether swapped pools hold memory of `device`, in use or not.
+  // Whether swapped pools hold memory of `device`, in use or not, or may still do so.
   bool hold_any(CUdevice device);
 
  private:

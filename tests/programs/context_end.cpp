@@ -240,6 +240,40 @@ void primary_released() {
   check(cuCtxDestroy(made), "cuCtxDestroy");
 }
 
+void wait_for_flag(void* flag) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!*static_cast<std::atomic<bool>*>(flag))
+    expect(std::chrono::steady_clock::now() < end, "who ends the primary context holds up no other thread");
+}
+
+// Work in one context waits for what a thread does while another thread ends the primary context.
+template <class End>
+void ended_beside_waiting_work(End end_primary) {
+  const CUcontext made = make();
+  const CUstream stream = make_stream();
+  CUcontext primary = nullptr;
+  check(cuDevicePrimaryCtxRetain(&primary, 0), "cuDevicePrimaryCtxRetain");
+  use(primary);
+  CUdeviceptr plain = 0;
+  check(cuMemAlloc(&plain, kSize), "cuMemAlloc");
+  use(made);
+  check(cuMemFreeAsync(allocate(kSize, stream), stream), "cuMemFreeAsync");
+  std::atomic<bool> flag{false};
+  check(cuLaunchHostFunc(stream, wait_for_flag, &flag), "cuLaunchHostFunc");
+  std::thread ender(end_primary);
+  std::thread other([&] {
+    use(made);
+    const CUstream its = make_stream();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    is_active();
+    check(cuMemFreeAsync(allocate(24 << 20, its), its), "cuMemFreeAsync");
+    flag = true;
+  });
+  other.join();
+  ender.join();
+  check(cuCtxDestroy(made), "cuCtxDestroy");
+}
+
 // Blocks with a byte in each, on their way from the thread that allocated them to the one that frees them.
 class HandedOver {
  public:
@@ -353,6 +387,10 @@ int main(int argc, char** argv) {
   use(nullptr);
   check(cuDevicePrimaryCtxRelease(0), "cuDevicePrimaryCtxRelease");
   primary_released();
+  const auto release = [] { check(cuDevicePrimaryCtxRelease(0), "cuDevicePrimaryCtxRelease"); };
+  ended_beside_waiting_work(release);
+  ended_beside_waiting_work([] { check(cuDevicePrimaryCtxReset(0), "cuDevicePrimaryCtxReset"); });
+  release();
   come_and_go(come_and_go_for);
   std::printf("context_end: all as it should be\n");
   return 0;

@@ -13,6 +13,7 @@ namespace {
 using Notes = std::vector<std::string>;
 Notes notes;
 bool has_context = true;
+CUresult without_context = CUDA_ERROR_INVALID_CONTEXT;
 int pages = 1;  // whether the GPU does
 
 CUresult note(const std::string& text) {
@@ -49,7 +50,7 @@ ManagedCalls managed() {
                 *address = 1 << 20;
                 return note("allocate " + std::to_string(size) + " flags " + std::to_string(flags));
               },
-          .free = [](CUdeviceptr) { return has_context ? note("free") : CUDA_ERROR_INVALID_CONTEXT; },
+          .free = [](CUdeviceptr) { return has_context ? note("free") : without_context; },
           .prefetch =
               [](CUdeviceptr, std::size_t size, CUdevice to, CUstream) {
                 return note("prefetch " + std::to_string(size) + " to " + std::to_string(to));
@@ -109,7 +110,9 @@ TEST_CASE("where the first versions are gone, the second ones serve", "[managed]
   CHECK(life(newer).size() == 5);
 }
 
-TEST_CASE("a thread without a context borrows one to free managed memory", "[managed]") {
+TEST_CASE("a thread without a context, or with one that is gone, borrows one to free managed memory",
+          "[managed]") {
+  without_context = GENERATE(CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_CONTEXT_IS_DESTROYED);
   ManagedDevice device(calls(), managed(), 3);
   device.use_context(reinterpret_cast<CUcontext>(std::uintptr_t{5}));  // NOLINT(performance-no-int-to-ptr)
   notes.clear();
