@@ -65,7 +65,7 @@ void Core::find_domains() {
       tenant->place = place++;
       if (tenant->awake) its.awake.push_back(tenant);
       if (!tenant->awake && tenant->wants()) ++its.resting_waiters;
-      its.common.count(tenant->stake, 1);
+      its.stakes.count(tenant->stake, 1);
     }
   }
   domains_ = std::move(all);
