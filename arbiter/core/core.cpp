@@ -384,7 +384,7 @@ void Core::on(const From<Usage>& event) {
     session->settling = usage.request != 0 ? settling : std::min(session->settling, settling);
     if (usage.request != 0) begin_request(*session, usage.request);
   }
-  // It could not say Ready for a growth that has come to nothing, and now it could.
+  // It could not say Ready for a growth that has come to nothing, or is there only now. Now it could.
   if (session->tenant->phase == Phase::entering && !session->ready && session->told_all &&
       session->use.resident >= session->use.swappable) {
     session->told_all = false;

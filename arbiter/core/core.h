@@ -138,20 +138,16 @@ class Core {
     // What all its tenants were told.
     std::optional<bool> contended;
     std::optional<bool> oversubscribed;
-    // What all their standings were noted from.
-    struct Common {
-      bool contended = false;
-      bool counted = false;
-      unsigned sets = 0;
-      Nanoseconds turn{};
+    struct Stakes {  // how many of its tenants have which
       unsigned entering = 0;
       unsigned leases = 0;
       void count(const Tenant::Stake& stake, int times) {
         entering += stake.enters ? times : 0;
         leases += stake.holds ? times : 0;
       }
-      bool operator==(const Common&) const = default;
-    } common;
+      bool operator==(const Stakes&) const = default;
+    } stakes;
+    Standing common;  // what all standings have in common, with the share of one that is due all of the time
   };
   // When a running set's turn began, and whether it is over.
   struct Turn {
@@ -330,6 +326,7 @@ class Core {
   void keep_credit(Tenant& tenant) const;
   void add_credit(Tenant& tenant, Nanoseconds more) const;
   void note_standing(Domain& domain, bool contended, bool crowded) const;
+  static Standing standing_of(const Tenant& tenant, const Standing& common);
   std::vector<double> shares(const Domain& domain) const;
   Tenant::Part part_of(const Tenant& tenant) const;
   bool as_reckoned(const Tenant& tenant) const;

@@ -65,7 +65,7 @@ void Core::find_domains() {
       tenant->place = place++;
       if (tenant->awake) its.awake.push_back(tenant);
       if (!tenant->awake && tenant->wants()) ++its.resting_waiters;
-      its.common.count(tenant->stake, 1);
+      its.stakes.count(tenant->stake, 1);
     }
   }
   domains_ = std::move(all);
@@ -159,20 +159,25 @@ bool Core::anybody_could_enter(const Domain& domain, const RunningSet& running) 
 // must have begun.
 Core::Line Core::line_of(const Domain& domain) {
   const bool everything_fits = everybody_fits(domain);
-  std::vector<InLine> line;
-  for (Tenant* tenant : domain.tenants) {
-    if (tenant->phase != Phase::out || absent(*tenant)) continue;
+  const auto is_in_line = [&](const Tenant& tenant) {
+    if (!tenant.awake) return tenant.wants();  // it lacks memory
+    if (tenant.phase != Phase::out || absent(tenant)) return false;
     const bool costs_nothing =
-        !tenant->timed && (is_in_nobodys_way(*tenant) || (everything_fits && complete(*tenant)));
-    if (!tenant->wants() && !costs_nothing) continue;
+        !tenant.timed && (is_in_nobodys_way(tenant) || (everything_fits && complete(tenant)));
+    return tenant.wants() || costs_nothing;
+  };
+  std::vector<InLine> line;
+  line.reserve(domain.awake.size() + domain.resting_waiters);
+  for (Tenant* tenant : domain.tenants) {
+    if (!is_in_line(*tenant)) continue;
     const TenantView its = view(*tenant);
     if (const Nanoseconds barred = domain.rules.policy->barred_for(its, view(domain, {}));
         barred > Nanoseconds{}) {
       wake_at(now_ + barred);
       continue;
     }
-    line.push_back(
-        {tenant, must_come_home(*tenant), domain.rules.policy->rank(its, view(domain, {})), its.waited});
+    line.push_back({tenant, tenant->awake && must_come_home(*tenant),
+                    domain.rules.policy->rank(its, view(domain, {})), its.waited});
   }
   return Line(std::less<InLine>(), std::move(line));
 }

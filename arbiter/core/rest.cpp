@@ -123,7 +123,10 @@ bool Core::consistent() const {
   for (const Domain& domain : domains_) {
     std::vector<Tenant*> awake;
     std::size_t waiters = 0;
-    Domain::Common counted;
+    Domain::Stakes counted;
+    const auto what_counts = [&domain](const Standing& standing) {
+      return domain.rules.policy->what_counts(standing);
+    };
     const std::vector<double> due = shares(domain);
     for (Tenant* tenant : domain.tenants) {
       if (tenant->awake)
@@ -139,9 +142,10 @@ bool Core::consistent() const {
       const Tenant& tenant = *domain.tenants[i];
       counted.count(tenant.stake, 1);
       right = right && tenant.stake == stake_of(tenant) && tenant.due == due[i] &&
-              tenant.standing.due == due[i] && tenant.standing.leases == domain.common.leases;
+              tenant.standing.due == due[i] &&
+              what_counts(tenant.standing) == what_counts(standing_of(tenant, domain.common));
     }
-    right = right && counted.leases == domain.common.leases && counted.entering == domain.common.entering;
+    right = right && counted == domain.stakes;
   }
   return right;
 }

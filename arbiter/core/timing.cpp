@@ -145,17 +145,28 @@ std::vector<double> Core::shares(const Domain& domain) const {
   return all;
 }
 
-// What counts for the credit until it changes.
+// A tenant's standing, where all have `common`.
+Standing Core::standing_of(const Tenant& tenant, const Standing& common) {
+  const bool contended = common.share > 0;
+  Standing standing = common;
+  standing.pauses = tenant.phase == Phase::out && !tenant.wants();
+  standing.comes_in = contended && tenant.phase == Phase::entering;
+  standing.pays = contended && tenant.stake.holds;
+  standing.overuses = standing.pays && tenant.phase == Phase::leaving;
+  standing.due = tenant.due;
+  standing.share = common.share * tenant.due;
+  standing.holds = tenant.stake.holds;
+  standing.limit = tenant.claims.limit;
+  return standing;
+}
+
+// What the credit follows from until it changes. Who rests waits or pauses, and does no more: where nothing
+// has changed that counts for either, they are not looked at.
 void Core::note_standing(Domain& domain, bool contended, bool crowded) const {
-  Domain::Common common = domain.common;
-  common.contended = contended;
-  common.counted = crowded || domain.timed;
-  common.sets = domain.sets;
-  common.turn = domain.turn.length;
   for (Tenant* tenant : domain.awake) {
     const Tenant::Stake before = std::exchange(tenant->stake, stake_of(*tenant));
-    common.count(tenant->stake, 1);
-    common.count(before, -1);
+    domain.stakes.count(tenant->stake, 1);
+    domain.stakes.count(before, -1);
     if (tenant->stake.competes != before.competes) domain.shared = false;
   }
   const bool shared = std::exchange(domain.shared, true);
@@ -163,23 +174,23 @@ void Core::note_standing(Domain& domain, bool contended, bool crowded) const {
     const std::vector<double> due = shares(domain);
     for (std::size_t i = 0; i < due.size(); ++i) domain.tenants[i]->due = due[i];
   }
-  const bool same = std::exchange(domain.common, common) == common && shared;
+  const Standing common{.sets = domain.sets,
+                        .turn = domain.turn.length,
+                        .holders = domain.stakes.entering + domain.stakes.leases,
+                        .share = contended ? 1.0 : 0.0,
+                        .counted = crowded || domain.timed,
+                        .leases = domain.stakes.leases};
+  const Standing before = std::exchange(domain.common, common);
+  const auto same_at_rest = [&](bool pauses) {
+    const auto counts = [&](Standing resting) {
+      resting.pauses = pauses;
+      return domain.rules.policy->what_counts(resting);
+    };
+    return counts(before) == counts(common);
+  };
+  const bool same = shared && same_at_rest(true) && same_at_rest(false);
   for (Tenant* tenant : same ? domain.awake : domain.tenants) {
-    const Tenant::Stake& stake = tenant->stake;
-    Standing standing;
-    standing.pauses = tenant->phase == Phase::out && !tenant->wants();
-    standing.comes_in = contended && tenant->phase == Phase::entering;
-    standing.pays = contended && stake.holds;
-    standing.overuses = standing.pays && tenant->phase == Phase::leaving;
-    standing.sets = common.sets;
-    standing.turn = common.turn;
-    standing.holders = common.entering + common.leases;
-    standing.due = tenant->due;
-    standing.share = contended ? tenant->due : 0;
-    standing.counted = common.counted;
-    standing.holds = stake.holds;
-    standing.leases = common.leases;
-    standing.limit = tenant->claims.limit;
+    const Standing standing = standing_of(*tenant, common);
     if (standing == tenant->standing) continue;
     keep_credit(*tenant);
     tenant->standing = standing;

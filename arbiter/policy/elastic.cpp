@@ -95,6 +95,17 @@ Nanoseconds Elastic::credit_after(Nanoseconds credit, const Standing& standing, 
   return std::clamp<Nanoseconds>(credit, -kWindow, std::max(most, standing.turn));
 }
 
+Standing Elastic::what_counts(const Standing& standing) const {
+  if (standing.pauses) return {.pauses = true};
+  if (!standing.counted) return {};
+  return {.turn = standing.turn,
+          .counted = true,
+          .holds = standing.holds,
+          .leases = standing.holds ? standing.leases : std::min(standing.leases, 1u),
+          .due = standing.due,
+          .limit = standing.limit};
+}
+
 std::unique_ptr<Policy> make_elastic() { return std::make_unique<Elastic>(); }
 
 }  // namespace sharedgpu

@@ -34,6 +34,7 @@ class Elastic : public Policy {
   Nanoseconds barred_for(const TenantView& waiting, const TurnView& turn) const override;
   Nanoseconds allowed_for(const TenantView& running, const TurnView& turn) const override;
   Nanoseconds credit_after(Nanoseconds credit, const Standing& standing, Nanoseconds time) const override;
+  Standing what_counts(const Standing& standing) const override;
 };
 
 }  // namespace sharedgpu

@@ -72,4 +72,6 @@ Nanoseconds Policy::credit_after(Nanoseconds /*credit*/, const Standing& /*stand
   return {};
 }
 
+Standing Policy::what_counts(const Standing& /*standing*/) const { return {}; }
+
 }  // namespace sharedgpu

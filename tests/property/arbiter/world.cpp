@@ -593,11 +593,12 @@ void World::deliver(SessionId key, const Message& message) {
           client.use.swappable -= client.use.settling;
           client.use.resident -= client.use.settling;
           client.use.settling = {};
-          say(client, usage(client));
         }
         if (client.in_turn && !client.gate && client.missing() != Bytes{}) ++tally_.late;
         if (client.in_turn)
           client.use.resident = std::max(client.use.resident, std::min(client.use.swappable, client.allowed));
+        // Leave was asked before anything was there: what is there now is told.
+        if (client.use.swappable != client.before_growth_swappable) say(client, usage(client));
       }
       at(now_ + delay(20), [this, key] {
         auto again = clients_.find(key);

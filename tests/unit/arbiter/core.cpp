@@ -1167,6 +1167,36 @@ TEST_CASE("Who was ready and grows has not lacked its memory since it was told o
   CHECK(std::none_of(b.last.begin(), b.last.end(), is_note));
 }
 
+TEST_CASE("Who was ready, and has filled what it was told once more, is asked to say so again") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  b.settle_in(3, 1, 1);
+  b.come(2, 2);
+  b.attach(2);
+  b.grow(2, 75, 0);
+  b.release(2, 0, true);
+  b.pass(10s);
+  b.release(1, 60, true);
+  b.release(3, 1, true);
+  b.tell(1, 60, 24);
+  b.ready(2, 75);
+  b.pass(10s);
+  b.release(2, 75, false);
+  b.tell(2, 75, 39);
+  b.ready(1, 60);  // the others of its tenant are still on their way
+  REQUIRE_FALSE(b.open(1));
+  b.tell(1, 40, 40);
+  b.grow(1, 50, 40);
+  CHECK(b.granted(1));
+  CHECK_FALSE(b.session(1).ready);
+  b.tell(1, 50, 50);
+  REQUIRE(b.sent<Restore>(1));
+  CHECK(b.sent<Restore>(1)->allowed == mebibytes(60));
+  b.ready(1, 50);
+  b.ready(3, 1);
+  CHECK(b.open(1));
+}
+
 TEST_CASE("Who finds less memory than the books say gets that of tenants without a lease") {
   Bench b;
   b.settle_in(1, 1, 75);
