@@ -129,7 +129,6 @@ hooks::Allocations::All clear_out(CUcontext context) {
   session::context_gone(context);
   hooks::forget_queues_of(context);
   hooks::forget_streams_of(context);
-  session::borrowing().close_all(context);
   return hooks::allocations().of(context);
 }
 

@@ -26,11 +26,12 @@ CUresult name_primary(CUdevice device, CUcontext* context) {
 PrimaryStays::PrimaryStays(CUdevice device) : primary_(session::contexts().references(device)) {
   const auto stay = [&] {
     const std::lock_guard lock(primary_.mutex);
+    const bool kept_before = primary_.kept;
     CUresult result = primary_.references == 0 ? keep_primary(primary_, device) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS) return result;
     result = ask_name(device, &context_);
     if (result == CUDA_SUCCESS) ++primary_.growing;
-    if (result != CUDA_SUCCESS && primary_.references == 0) let_go_of_primary(primary_, device);
+    if (result != CUDA_SUCCESS && !kept_before) let_go_of_primary(primary_, device);
     return result;
   };
   result_ = make_context(device, stay, [&] { session::context_added(context_, device, true); });

@@ -171,38 +171,55 @@ void Contexts::finish(CUcontext context) {
   for (CUstream stream : its) SHAREDGPU_REAL(cuStreamSynchronize, stream);
 }
 
+// Used is only the one that is being waited for: another may be destroyed meanwhile, by a thread for which
+// the work in this one is waiting.
 template <class Meant>
 CUresult Contexts::synchronize_if(Meant meant) {
-  std::vector<CUcontext> used;
+  std::vector<CUcontext> meant_ones;
   {
     std::lock_guard lock(mutex_);
     if (gate::capturing()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     ++synchronizing_;
-    for (Live& live : live_) {
-      if (!meant(live)) continue;
-      ++live.users;
-      used.push_back(live.context);
-    }
+    for (const Live& live : live_)
+      if (meant(live)) meant_ones.push_back(live.context);
   }
   CUcontext own = nullptr;
   SHAREDGPU_REAL(cuCtxGetCurrent, &own);
-  const bool among_them = std::ranges::find(used, own) != used.end();
+  const bool among_them = std::ranges::find(meant_ones, own) != meant_ones.end();
   bool captured = false;
   CUresult error = CUDA_SUCCESS;
-  for (CUcontext context : used) {
-    Current current(context);
-    if (!current.ok()) continue;
-    const CUresult result = SHAREDGPU_REAL(cuCtxSynchronize);
+  for (CUcontext context : meant_ones) {
+    if (!begin_use(context)) continue;
+    CUresult result = CUDA_SUCCESS;
+    {
+      Current current(context);
+      if (current.ok()) result = SHAREDGPU_REAL(cuCtxSynchronize);
+    }
+    end_use(context);
     captured = captured || is_capture_error(result);
     if (result != CUDA_SUCCESS && (context == own || !among_them)) error = result;
   }
   {
     std::lock_guard lock(mutex_);
-    for (CUcontext context : used) --find(context)->users;
     --synchronizing_;
   }
   unused_.raise();
   return captured ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : error;
+}
+
+bool Contexts::begin_use(CUcontext context) {
+  std::lock_guard lock(mutex_);
+  Live* live = find(context);
+  if (live != nullptr) ++live->users;
+  return live != nullptr;
+}
+
+void Contexts::end_use(CUcontext context) {
+  {
+    std::lock_guard lock(mutex_);
+    --find(context)->users;
+  }
+  unused_.raise();
 }
 
 bool Contexts::drain() {

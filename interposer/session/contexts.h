@@ -2,7 +2,7 @@
 // The live contexts and streams of the process: what a drain has to wait for.
 //
 // Safe from all threads. A context is not destroyed while a drain uses it; the wait for that is bounded by
-// the kernels that run, which a destruction waits for anyway.
+// the kernels that run there, which a destruction waits for anyway.
 #pragma once
 
 #include <cuda.h>
@@ -103,6 +103,9 @@ class Contexts {
   Live* find(CUcontext context);
   template <class Meant>
   CUresult synchronize_if(Meant meant);
+  // False: it is gone.
+  bool begin_use(CUcontext context);
+  void end_use(CUcontext context);
 
   mutable std::mutex mutex_;
   std::vector<Live> live_;
