@@ -88,8 +88,9 @@ CUresult retain_primary(CUdevice device, Call real) {
   session::Primary& primary = session::contexts().references(device);
   const std::lock_guard lock(primary.mutex);
   const CUresult result = real();
-  if (result == CUDA_SUCCESS) ++primary.references;
-  if (result == CUDA_SUCCESS) primary.reset = false;
+  if (result != CUDA_SUCCESS) return result;
+  ++primary.references;
+  primary.reset = false;
   return result;
 }
 
@@ -102,23 +103,26 @@ CUresult destroy_made(CUcontext context, Call real) {
   return destroy(context, real);
 }
 
+// Whether the memory of the device's pools goes with its primary context, in which they take it.
+bool pools_go_with_primary(CUdevice device) {
+  const Memory* memory = session::memory_of(device);
+  return memory != nullptr && memory->goes_with_contexts() && memory->serves_pools();
+}
+
 // What takes time before the primary context may go: waits for the work there, and gives back what pools do
 // not use. To be done without the lock, which another thread may have to take before that work can end.
 void finish_primary(CUdevice device) {
-  const Memory* memory = session::memory_of(device);
   const CUcontext context = session::contexts().primary(device);
-  if (memory == nullptr || context == nullptr) return;
+  if (session::memory_of(device) == nullptr || context == nullptr) return;
   hooks::finish_streams_of(context);
-  if (memory->goes_with_contexts() && memory->serves_pools()) hooks::pools().release_all();
+  if (pools_go_with_primary(device)) hooks::pools().release_all();
 }
 
 // Whether pools use memory, or soon will, that would go with the device's primary context: stream-ordered
 // memory outlives every context, even where the device is reset (measured). To be asked when that is about to
 // go, with the lock of `primary`.
 bool hold_up(const session::Primary& primary, CUdevice device) {
-  const Memory* memory = session::memory_of(device);
-  return memory != nullptr && memory->goes_with_contexts() && memory->serves_pools() &&
-         (primary.growing > 0 || hooks::pools().hold_any(device));
+  return pools_go_with_primary(device) && (primary.growing > 0 || hooks::pools().hold_any(device));
 }
 
 // What the program had in a context that lives on without it, as far as it is in others' way. Returns what is

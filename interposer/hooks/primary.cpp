@@ -6,7 +6,6 @@
 #include "interposer/session/session.h"
 
 namespace sharedgpu::hooks {
-
 namespace {
 
 // The driver names it to who takes a reference.

@@ -58,6 +58,13 @@ struct Bench {
     grow(session, size, 0);
     tell(session, size, size);
   }
+  // Comes, attaches and wants `size`, none of which fits, and lets go of what lease it had.
+  void queue_up(std::uint64_t session, std::uint64_t tenant, unsigned size) {
+    come(session, tenant);
+    attach(session);
+    grow(session, size, 0);
+    release(session, 0, true);
+  }
   static MemoryUse use(unsigned swappable, unsigned resident, unsigned pinned = 0) {
     return {.swappable = mebibytes(swappable),
             .resident = mebibytes(resident),

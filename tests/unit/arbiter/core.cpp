@@ -222,10 +222,7 @@ TEST_CASE("cuMemGetInfo tells what the host memory of the asker's own step can h
 TEST_CASE("Who is short of host memory for what was evicted comes home at once, but not again and again") {
   Bench b;
   b.settle_in(1, 1, 75);
-  b.come(2, 2);
-  b.attach(2);
-  b.grow(2, 75, 0);
-  b.release(2, 0, true);
+  b.queue_up(2, 2, 75);
   b.pass(10s);  // the first turn is over
   b.release(1, 75, false);
   auto hand_over = [&b](std::uint64_t from, std::uint64_t to) {
@@ -258,10 +255,7 @@ TEST_CASE("Who is short of host memory for what was evicted comes home at once, 
 TEST_CASE("Who is short of host memory does not wait for one that is just on its way in") {
   Bench b;
   b.settle_in(1, 1, 75);
-  b.come(2, 2);
-  b.attach(2);
-  b.grow(2, 75, 0);
-  b.release(2, 0, true);
+  b.queue_up(2, 2, 75);
   b.pass(10s);
   b.release(1, 75, false);
   b.tell(1, 40, 0);  // all of it is away
@@ -710,10 +704,7 @@ Bench two_leave(unsigned size = 30) {
   Bench b;
   b.settle_in(2, 2, size);
   b.settle_in(3, 2, size);
-  b.come(1, 1);
-  b.attach(1);
-  b.grow(1, 75, 0);
-  b.release(1, 0, true);
+  b.queue_up(1, 1, 75);
   b.pass(10s);
   return b;
 }
@@ -858,10 +849,7 @@ TEST_CASE("A tenant that cannot leave for want of memory gets it from who runs, 
 Bench one_leaves() {
   Bench b;
   b.settle_in(1, 1, 60);
-  b.come(2, 2);
-  b.attach(2);
-  b.grow(2, 60, 0);
-  b.release(2, 0, true);
+  b.queue_up(2, 2, 60);
   b.pass(10s);
   return b;
 }
@@ -911,10 +899,7 @@ TEST_CASE("Where all that hold memory need more to leave, the last of them is re
   Bench b;
   b.settle_in(1, 1, 45);
   b.settle_in(2, 2, 45);
-  b.come(3, 3);
-  b.attach(3);
-  b.grow(3, 75, 0);
-  b.release(3, 0, true);
+  b.queue_up(3, 3, 75);
   b.pass(10s);
   REQUIRE(b.tenant(1).phase == Phase::leaving);
   REQUIRE(b.tenant(2).phase == Phase::leaving);
@@ -1100,10 +1085,7 @@ TEST_CASE(
     b.settle_in(4, 4, 20);
     b.settle_in(2, 2, 30);
     b.settle_in(3, 2, 30);
-    b.come(1, 1);
-    b.attach(1);
-    b.grow(1, 90, 0);
-    b.release(1, 0, true);
+    b.queue_up(1, 1, 90);
     b.pass(10s);
     b.tell(1, 30, 0);
     b.release(4, 20, false);
@@ -1171,10 +1153,7 @@ TEST_CASE("Who was ready, and has filled what it was told once more, is asked to
   Bench b;
   b.settle_in(1, 1, 60);
   b.settle_in(3, 1, 1);
-  b.come(2, 2);
-  b.attach(2);
-  b.grow(2, 75, 0);
-  b.release(2, 0, true);
+  b.queue_up(2, 2, 75);
   b.pass(10s);
   b.release(1, 60, true);
   b.release(3, 1, true);

@@ -280,10 +280,7 @@ TEST_CASE("Who has passed its limit comes in once it has earned that, though the
   const std::unique_ptr<Policy> elastic = make_policy("elastic");
   Bench b({}, kAuto);
   b.settle_in(1, 1, 100);
-  b.come(2, 2);
-  b.attach(2);
-  b.grow(2, 100, 0);
-  b.release(2, 0, true);
+  b.queue_up(2, 2, 100);
   b.step(RulesSet{.node = {.policy = elastic.get(), .turns = kAuto}});
   b.step(CapSet{.tenant = TenantId{2}, .cap = {}, .claims = {.limit = 0.5, .timed = true}});
   const auto end_turn_of = [&](std::uint64_t id) {
