@@ -44,6 +44,8 @@ class Device {
   // The context with which the driver takes what this thread reserves now; null: none.
   virtual CUcontext goes_with() { return nullptr; }
   virtual CUresult unreserve(CUdeviceptr base, Bytes size) = 0;
+  // Whether that waits for all work on the GPU.
+  virtual bool unreserve_waits() const { return false; }
 
   // Scrubbed by the driver. CUDA_ERROR_OUT_OF_MEMORY also while the driver still takes apart what another
   // process gave up.

@@ -36,6 +36,7 @@ class ManagedDevice final : public DriverDevice {
   // Of managed memory, in the caller's context.
   CUresult reserve(CUdeviceptr* base, Bytes size) override;
   CUresult unreserve(CUdeviceptr base, Bytes size) override;
+  bool unreserve_waits() const override { return true; }
   CUcontext goes_with() override;
   // All devices may access it.
   CUresult allow_access(CUdeviceptr /*address*/, Bytes /*size*/) override { return CUDA_SUCCESS; }

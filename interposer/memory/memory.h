@@ -100,10 +100,11 @@ class Memory {
   // Allocates `size` > 0 bytes, aligned as cuMemAlloc aligns (at least 512 bytes). Physical memory is there
   // on return where the lease is held and `allowed` has room; else it comes with the next restore().
   virtual CUresult allocate(CUdeviceptr* address, Bytes size) = 0;
-  // Frees what allocate() gave: waits for the GPU as cuMemFree does, but never during a stream capture (then
-  // the memory goes back later). nullopt: not ours.
+  // Frees what allocate() gave: waits for the GPU as cuMemFree does, but never during a stream capture. Then
+  // the memory goes back when the GPU is idle, a turn ends, or memory is short. nullopt: not ours.
   virtual std::optional<CUresult> free(CUdeviceptr address) = 0;
-  // The same for memory that no work uses any more: waits for nothing.
+  // The same for memory that no work uses any more: waits for nothing. Where the driver would wait, the
+  // memory goes back later too.
   virtual std::optional<CUresult> free_unused(CUdeviceptr address) = 0;
   // Carries out the destruction of the context in which `blocks` were allocated. They are freed where it
   // succeeds, and else as they were.

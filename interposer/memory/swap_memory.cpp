@@ -43,22 +43,24 @@ Bytes SwapMemory::round_up(Bytes size) const {
 CUresult SwapMemory::allocate(CUdeviceptr* address, Bytes size) {
   if (address == nullptr || size.count == 0) return CUDA_ERROR_INVALID_VALUE;
   if (size > kLargestAllocation) return CUDA_ERROR_OUT_OF_MEMORY;
-  free_deferred(Gpu::may_run);
   const Bytes exact = round_up(size);
-  return size < options_.large ? allocate_small(address, size, exact) : grow(address, size, exact, false);
+  return make_room([&](Wish wish) {
+    return size < options_.large ? allocate_small(address, size, exact, wish)
+                                 : grow(address, size, exact, false, wish);
+  });
 }
 
 // Another thread may bring the arena that this one lacks: so the next to grow looks again first.
-CUresult SwapMemory::allocate_small(CUdeviceptr* address, Bytes size, Bytes exact) {
+CUresult SwapMemory::allocate_small(CUdeviceptr* address, Bytes size, Bytes exact, Wish wish) {
   if (take_from_arenas(address, size)) return CUDA_SUCCESS;
   const std::lock_guard arenas(arena_growth_);
   if (take_from_arenas(address, size)) return CUDA_SUCCESS;
   const Bytes roomy = next_arena(exact);
   if (roomy != exact) {
-    const CUresult result = grow(address, size, roomy, true, Wish::more_than_needed);
+    const CUresult result = grow(address, size, roomy, true, Wish::tried);
     if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
   }
-  return grow(address, size, exact, true);
+  return grow(address, size, exact, true, wish);
 }
 
 // Asks leave for growth of one of the counts that use() tells; without it nothing has changed.
@@ -227,75 +229,6 @@ CUresult SwapMemory::back(Handle& handle) {
   }
 }
 
-std::optional<CUresult> SwapMemory::free(CUdeviceptr address, Gpu gpu) {
-  if (!condemn(address)) return std::nullopt;
-  return free_condemned(address, gpu);
-}
-
-// From now on nobody else frees it, or finds it.
-bool SwapMemory::condemn(CUdeviceptr address) {
-  const std::lock_guard lock(mutex_);
-  const auto block = blocks_.find(address);
-  if (block == blocks_.end() || block->second.dying) return false;
-  block->second.dying = true;
-  return true;
-}
-
-CUresult SwapMemory::free_condemned(CUdeviceptr address, Gpu gpu) {
-  if (!books_.still_lent(address) && !books_.capturing()) {
-    if (gpu == Gpu::may_run) free_deferred(gpu);
-    const CUresult result = free_block(address, gpu);
-    if (result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) return result;  // a capture has just begun
-  }
-  defer(address);
-  return CUDA_SUCCESS;
-}
-
-void SwapMemory::defer(CUdeviceptr address) {
-  const std::lock_guard lock(mutex_);
-  blocks_.find(address)->second.dying = true;
-  deferred_.push_back({address, ++deferrals_});
-}
-
-// Of a dying block. On failure it is alive again.
-CUresult SwapMemory::free_block(CUdeviceptr address, Gpu gpu) {
-  std::unique_lock lock(mutex_);
-  const auto block = blocks_.find(address);
-  Range& range = *block->second.range;
-  const bool on_gpu = std::any_of(range.handles.begin(), range.handles.end(), [](const Handle& h) {
-    return h.counted || h.place != Handle::Place::free;
-  });
-  CUresult result = CUDA_SUCCESS;
-  if (on_gpu && gpu == Gpu::may_run) {
-    lock.unlock();
-    result = device_.synchronize();
-    lock.lock();
-  }
-  if (result == CUDA_SUCCESS && range.arena) {
-    blocks_.erase(block);
-    packing_.give(address);
-    if (!packing_.is_empty(range.base)) return CUDA_SUCCESS;
-    packing_.remove_region(range.base);
-    lock.unlock();
-    if (take_down(range) == CUDA_SUCCESS) return CUDA_SUCCESS;
-    lock.lock();
-    packing_.add_region(range.base, range.size);  // the driver would not have it: it serves on
-    return CUDA_SUCCESS;
-  }
-  if (result == CUDA_SUCCESS) {
-    // Before its addresses are given back: another thread may be given them at once.
-    const Block its = block->second;
-    blocks_.erase(block);
-    lock.unlock();
-    result = take_down(range);
-    if (result == CUDA_SUCCESS) return result;
-    lock.lock();
-    blocks_.emplace(address, its);
-  }
-  blocks_.find(address)->second.dying = false;
-  return result;
-}
-
 // With mutex_ held: waits for whoever moves its handles.
 void SwapMemory::claim_all(std::unique_lock<std::mutex>& lock, Range& range) {
   for (Handle& handle : range.handles) {
@@ -342,104 +275,6 @@ CUresult SwapMemory::take_down(Range& range) {
   return result;
 }
 
-// The memory is ours and not the context's: it is there until we free it. But by then another thread's might
-// be at the address of what was freed meanwhile.
-CUresult SwapMemory::free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) {
-  std::vector<CUdeviceptr> condemned;
-  std::ranges::copy_if(blocks, std::back_inserter(condemned),
-                       [&](CUdeviceptr block) { return condemn(block); });
-  const CUresult result = destruction.carry_out();
-  for (const CUdeviceptr address : condemned) {
-    if (result == CUDA_SUCCESS) {
-      free_condemned(address, Gpu::drained);  // what used it has ended with the context
-    } else {
-      const std::lock_guard lock(mutex_);
-      blocks_.find(address)->second.dying = false;
-    }
-  }
-  return result;
-}
-
-// Of memory that goes with this context.
-std::vector<SwapMemory::Deferred> SwapMemory::take_deferred(CUcontext context) {
-  const std::lock_guard nobody_frees_it(deferral_);
-  const std::lock_guard lock(mutex_);
-  const auto its = std::ranges::partition(deferred_, [&](const Deferred& each) {
-    return blocks_.find(each.address)->second.range->context != context;
-  });
-  std::vector<Deferred> taken(its.begin(), its.end());
-  deferred_.erase(its.begin(), its.end());
-  return taken;
-}
-
-// Taken out of the maps first: the addresses may be given out again as soon as the context is gone.
-CUresult SwapMemory::lose_with(Destruction& destruction, const std::vector<CUdeviceptr>& addresses) {
-  const std::vector<Deferred> deferred = take_deferred(destruction.context());
-  std::vector<Blocks::node_type> blocks;
-  std::vector<Ranges::node_type> ranges;
-  std::unique_lock lock(mutex_);
-  const auto take = [&](CUdeviceptr address) {
-    blocks.push_back(blocks_.extract(address));
-    ranges.push_back(ranges_.extract(address));
-    claim_all(lock, ranges.back().mapped());
-  };
-  for (const CUdeviceptr address : addresses) {
-    const auto block = blocks_.find(address);
-    if (block != blocks_.end() && !block->second.dying) take(address);
-  }
-  for (const Deferred& each : deferred) take(each.address);
-  lock.unlock();
-  const CUresult result = destruction.carry_out();
-  lock.lock();
-  for (auto& range : ranges) {
-    for (Handle& handle : range.mapped().handles) {
-      if (result == CUDA_SUCCESS) {
-        mover_->unback(handle);
-        mover_->forget(handle);
-      }
-      unclaim(handle);
-    }
-    if (result == CUDA_SUCCESS)
-      strike_off(range.mapped());
-    else
-      ranges_.insert(std::move(range));
-  }
-  if (result != CUDA_SUCCESS) {
-    for (auto& block : blocks) blocks_.insert(std::move(block));
-    deferred_.insert(deferred_.end(), deferred.begin(), deferred.end());
-  }
-  lock.unlock();
-  books_.report(false);
-  return result;
-}
-
-// Those that were there when it begins. It waits for the GPU without a lock: whoever destroys a context
-// meanwhile takes what goes with that.
-void SwapMemory::free_deferred(Gpu gpu) {
-  std::vector<Deferred> known;
-  std::uint64_t last = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    known = deferred_;
-    last = deferrals_;
-  }
-  std::erase_if(known, [&](const Deferred& each) { return books_.still_lent(each.address); });
-  if (known.empty() || books_.capturing()) return;
-  if (gpu == Gpu::may_run && device_.synchronize() != CUDA_SUCCESS) return;
-  const std::lock_guard one_at_a_time(deferral_);
-  std::vector<Deferred> due;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto later =
-        std::ranges::partition(deferred_, [=](const Deferred& each) { return each.number > last; });
-    due.assign(later.begin(), later.end());
-    deferred_.erase(later.begin(), later.end());
-  }
-  for (const Deferred& each : due)
-    if (books_.still_lent(each.address) || free_block(each.address, Gpu::drained) != CUDA_SUCCESS)
-      defer(each.address);
-}
-
 std::optional<AddressRange> SwapMemory::find(CUdeviceptr address) const {
   const std::lock_guard lock(mutex_);
   const auto after = blocks_.upper_bound(address);
@@ -479,7 +314,8 @@ void SwapMemory::renew_access() {
 }
 
 CUresult SwapMemory::pin(Bytes size) {
-  return may_grow(pinned_, size) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  return make_room(
+      [&](Wish wish) { return may_grow(pinned_, size, wish) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY; });
 }
 
 void SwapMemory::unpin(Bytes size) {

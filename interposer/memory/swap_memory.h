@@ -88,15 +88,17 @@ class SwapMemory : public Memory, public ProgramMemory {
     Range* range = nullptr;
     bool dying = false;  // a thread is freeing it, or will after a capture
   };
-  // A dying block that was freed during a capture or while lent.
+  // A dying block that is to be freed later.
   struct Deferred {
     CUdeviceptr address = 0;
+    CUcontext context = nullptr;  // with which it goes
     std::uint64_t number = 0;
+    bool taken = false;  // by a thread that is freeing it now
   };
   using Blocks = std::map<CUdeviceptr, Block>;
   using Ranges = std::map<CUdeviceptr, Range>;
-  // Whether work of this process may be on the GPU: then a free waits for it.
-  enum class Gpu { may_run, drained };
+  // Whether work of this process may be on the GPU, which is to be waited for, or only asked about.
+  enum class Gpu { may_run, may_be_idle, drained };
 
   bool bring_back();
   // Of the turn thread, with mutex_ held, which they let go meanwhile.
@@ -105,30 +107,42 @@ class SwapMemory : public Memory, public ProgramMemory {
   bool give_up_copy();
   void give_up_copies();
   void drop_copy(Handle& handle);
-  // The growth, the shrinking and the blocks: swap_memory.cpp.
-  CUresult allocate_small(CUdeviceptr* address, Bytes size, Bytes exact);
+  // Growing and shrinking: swap_memory.cpp.
+  // Where it is refused, what is only tried says nothing to the user.
+  enum class Wish { needed, tried };
+  // Calls `take`, with a Wish, to grow; where memory is short, again without what was freed.
+  template <class Take>
+  CUresult make_room(Take take) {
+    if (defers()) {
+      const CUresult result = take(Wish::tried);
+      if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+      free_deferred(Gpu::may_run);
+    }
+    return take(Wish::needed);
+  }
+  CUresult allocate_small(CUdeviceptr* address, Bytes size, Bytes exact, Wish wish);
   bool take_from_arenas(CUdeviceptr* address, Bytes size);
   void add_block(CUdeviceptr address, Bytes size, Range& range);
   Bytes next_arena(Bytes needed) const;
-  // Where it is refused, one that only tries for more than is needed says nothing to the user.
-  enum class Wish { needed, more_than_needed };
-  CUresult grow(CUdeviceptr* address, Bytes size, Bytes range_size, bool arena, Wish wish = Wish::needed);
-  bool may_grow(Bytes& count, Bytes size, Wish wish = Wish::needed);
+  CUresult grow(CUdeviceptr* address, Bytes size, Bytes range_size, bool arena, Wish wish);
+  bool may_grow(Bytes& count, Bytes size, Wish wish);
   void take_back(Bytes& count, Bytes size);  // and reports
   CUresult add_range(Range** added, Bytes size, bool arena, Bytes handle, const CUmemAllocationProp* kind,
-                     Wish wish = Wish::needed);
+                     Wish wish);
   CUresult back(Range& range);
   CUresult back(Handle& handle);
   void claim_all(std::unique_lock<std::mutex>& lock, Range& range);
   void strike_off(Range& range);
   CUresult take_down(Range& range);
+  // Freeing: swap_freeing.cpp.
   std::optional<CUresult> free(CUdeviceptr address, Gpu gpu);
   bool condemn(CUdeviceptr address);
+  void reprieve(CUdeviceptr address);
   CUresult free_condemned(CUdeviceptr address, Gpu gpu);
   CUresult free_block(CUdeviceptr address, Gpu gpu);
-  void defer(CUdeviceptr address);
+  bool defers() const;
   void free_deferred(Gpu gpu);
-  std::vector<Deferred> take_deferred(CUcontext context);
+  std::vector<Deferred> take_deferred(std::unique_lock<std::mutex>& lock, CUcontext context);
   Books::Answer within_host_limit();
   Bytes read_host_limit();
 
@@ -175,11 +189,10 @@ class SwapMemory : public Memory, public ProgramMemory {
   // must not be in another's way meanwhile.
   std::mutex growth_;
   std::mutex arena_growth_;  // held by the one that brings an arena; taken before growth_, that before mutex_
-  std::mutex deferral_;      // held by the one that frees what was deferred, or takes it; before mutex_
 
   // Never held across a driver call that copies or waits, nor across the books' calls.
   mutable std::mutex mutex_;
-  std::condition_variable settled_;  // a handle is no longer busy, or resident_ fell
+  std::condition_variable settled_;  // a handle is no longer busy, resident_ fell, or a block was freed late
   Ranges ranges_;
   Blocks blocks_;
   Packing packing_;

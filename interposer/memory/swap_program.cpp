@@ -24,12 +24,12 @@ void merge(std::vector<CUmemAccessDesc>& all, const CUmemAccessDesc& news) {
 
 CUresult SwapMemory::create(Id* id, Bytes size, const CUmemAllocationProp& kind) {
   if (id == nullptr || size == Bytes{} || size != round_up(size)) return CUDA_ERROR_INVALID_VALUE;
-  free_deferred(Gpu::may_run);
   Made made{.range = nullptr, .kind = std::make_unique<const CUmemAllocationProp>(kind)};
   // What may be exported is exported as one.
   const bool whole = kind.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE;
-  const CUresult result =
-      add_range(&made.range, size, false, whole ? size : options_.handle, made.kind.get());
+  const CUresult result = make_room([&](Wish wish) {
+    return add_range(&made.range, size, false, whole ? size : options_.handle, made.kind.get(), wish);
+  });
   if (result != CUDA_SUCCESS) return result;
   *id = made.range->base;
   {

@@ -234,11 +234,10 @@ bool SwapMemory::bring_back() {
 }
 
 void SwapMemory::tend() {
-  const bool idle = books_.idle();
-  if (idle) free_deferred(Gpu::drained);
+  free_deferred(Gpu::may_be_idle);
   // Clean copies are worth their room while evictions are expected and the job can spare it.
   if (mover_->host_kept() != Bytes{} && (!mover_->host_expected() || budget_.tight({}))) give_up_copies();
-  mover_->tend_host(!idle);
+  mover_->tend_host(!books_.idle());
   read_host_limit();
 }
 

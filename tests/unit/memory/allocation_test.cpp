@@ -150,8 +150,18 @@ TEST_CASE("a free during a capture comes later", "[allocation]") {
   CHECK(t.device.synchronizations() == 0);
 
   t.books.in_capture = false;
-  SECTION("with the next allocation") {
-    allocated(t, {512});
+  SECTION("when memory is short, and not before: an allocation waits for nothing") {
+    const CUdeviceptr other = allocated(t, {512});
+    CHECK(t.device.synchronizations() == 0);
+    CHECK(t.memory.free(other) == CUDA_SUCCESS);
+    t.books.limit = kibibytes(110).count;
+    allocated(t, kibibytes(90));
+    CHECK(t.device.synchronizations() == 2);
+    CHECK(t.books.told_of_host == 0);
+  }
+  SECTION("when memory is short, also for what cannot be swapped") {
+    t.books.limit = kibibytes(110).count;
+    CHECK(t.memory.pin(kibibytes(90)) == CUDA_SUCCESS);
     CHECK(t.device.synchronizations() == 1);
   }
   SECTION("with the next turn, when the GPU is idle anyway") {
@@ -168,10 +178,10 @@ TEST_CASE("a free during a capture comes later", "[allocation]") {
   }
   SECTION("again, if the driver fails") {
     t.device.fail_call(1);
-    allocated(t, {512});
+    t.memory.tend();
     CHECK(t.memory.use().swappable > kibibytes(100));
     CHECK_FALSE(t.memory.free(large));
-    allocated(t, {512});
+    t.memory.tend();
   }
   CHECK(t.memory.use().swappable < kibibytes(100));
 }

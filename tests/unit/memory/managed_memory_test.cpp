@@ -2,6 +2,8 @@
 #include "interposer/memory/managed_memory.h"
 
 #include <catch2/catch.hpp>
+#include <future>
+#include <thread>
 
 #include "tests/unit/memory/support/fake_managed_device.h"
 #include "tests/unit/memory/support/fixtures.h"
@@ -143,6 +145,72 @@ TEST_CASE("what a capture keeps from being freed goes with its context, or is fr
   m.memory.tend();
   CHECK(m.memory.use().swappable == (destroyed ? kibibytes(4) : kibibytes(256 + 4)));
   CHECK(m.device.reserved() == m.memory.use().swappable);
+  CHECK(m.device.misuse().empty());
+}
+
+TEST_CASE("managed memory that no work uses is freed without a wait for what the GPU is at", "[managed]") {
+  ManagedWorld m;
+  const auto going = m.blocks[0];
+  m.books.is_idle = false;
+  CHECK(m.memory.free_unused(going.address) == CUDA_SUCCESS);
+  CHECK_FALSE(m.memory.find(going.address));
+  CHECK_FALSE(m.memory.free(going.address));
+  m.memory.tend();
+  CHECK(m.device.reserved() == m.footprint);
+  CHECK(m.memory.use().swappable == m.footprint);
+  SECTION("when it is idle") {
+    m.books.is_idle = true;
+    m.memory.tend();
+  }
+  SECTION("at the end of a turn") { REQUIRE(m.evict_to(kibibytes(64))); }
+  SECTION("with its context") {
+    FakeDestruction destruction([&] { return m.device.unreserve(going.address, going.size); }, kFirst);
+    CHECK(m.memory.free_with(destruction, {}) == CUDA_SUCCESS);
+  }
+  SECTION("where memory is short") {
+    m.books.limit = m.footprint.count;
+    m.footprint += kibibytes(64);
+    m.add(kibibytes(64));
+    CHECK(m.device.synchronizations() == 1);
+  }
+  CHECK(m.memory.use().swappable == m.footprint - going.size);
+  CHECK(m.device.reserved() == m.footprint - going.size);
+  CHECK(m.device.misuse().empty());
+}
+
+TEST_CASE("the end of a context waits for who frees late what goes with it, and for nobody else",
+          "[managed]") {
+  ManagedWorld m;
+  const auto going = m.blocks[0];
+  CHECK(m.memory.free_unused(going.address) == CUDA_SUCCESS);
+  std::promise<void> freeing;
+  std::promise<void> go_on;
+  m.device.before_unreserve = [&] {
+    freeing.set_value();
+    go_on.get_future().wait();
+  };
+  std::thread freer([&] { m.memory.tend(); });
+  freeing.get_future().wait();
+
+  const auto other = reinterpret_cast<CUcontext>(std::uintptr_t{7});  // NOLINT(performance-no-int-to-ptr)
+  FakeDestruction of_another([] { return CUDA_SUCCESS; }, other);
+  CHECK(m.memory.free_with(of_another, {}) == CUDA_SUCCESS);
+
+  Bytes left;
+  FakeDestruction of_its_own(
+      [&] {
+        left = m.device.reserved();
+        return CUDA_SUCCESS;
+      },
+      kFirst);
+  std::thread destroyer([&] { m.memory.free_with(of_its_own, {}); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it would not wait, were it wrong
+  go_on.set_value();
+  freer.join();
+  destroyer.join();
+  m.device.before_unreserve = {};
+  CHECK(left == m.footprint - going.size);
+  CHECK(m.memory.use().swappable == m.footprint - going.size);
   CHECK(m.device.misuse().empty());
 }
 

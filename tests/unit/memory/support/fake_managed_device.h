@@ -5,6 +5,7 @@
 
 #include <sys/mman.h>
 
+#include <functional>
 #include <iterator>
 
 #include "tests/unit/memory/support/fake_device.h"
@@ -14,6 +15,7 @@ namespace sharedgpu::test {
 class FakeManagedDevice final : public FakeDevice {
  public:
   CUcontext current = nullptr;
+  std::function<void()> before_unreserve;
 
   Bytes on_host() const {
     const std::lock_guard lock(mutex_);
@@ -28,12 +30,14 @@ class FakeManagedDevice final : public FakeDevice {
     return result;
   }
   CUresult unreserve(CUdeviceptr base, Bytes size) override {
+    if (before_unreserve) before_unreserve();
     const CUresult result = FakeDevice::unreserve(base, size);
     const std::lock_guard lock(mutex_);
     if (result == CUDA_SUCCESS)
       on_host_.erase(on_host_.lower_bound(base), on_host_.lower_bound(base + size.count));
     return result;
   }
+  bool unreserve_waits() const override { return true; }
   CUresult allow_access(CUdeviceptr /*address*/, Bytes /*size*/) override { return CUDA_SUCCESS; }
   bool exportable() const override { return false; }
   CUcontext goes_with() override { return current; }
