@@ -269,30 +269,45 @@ void Pools::trim(CUmemoryPool handle, Bytes keep) {
   recount(pool, false);
 }
 
-bool Pools::give_back_unused(Bytes (*keep)(const Pool&)) {
-  bool any = false;
-  std::vector<PoolPtr> all;
-  const std::lock_guard one_at_a_time(giving_back_);
+// With giving_back_. Whether there was anything.
+bool Pools::give_back_of(const PoolPtr& pool, Bytes (*keep)(const Pool&)) {
+  std::vector<StreamPool::Chunk> unused;
   {
     const std::lock_guard lock(mutex_);
-    all = all_;
+    pool->blocks.settle();
+    unused = drop_unused(*pool, keep(*pool));
   }
-  for (const PoolPtr& pool : all) {
-    std::vector<StreamPool::Chunk> unused;
-    {
-      const std::lock_guard lock(mutex_);
-      pool->blocks.settle();
-      unused = drop_unused(*pool, keep(*pool));
-    }
-    any |= !unused.empty();
-    give_back(pool->device, unused);
-    recount(pool, false);
-  }
+  give_back(pool->device, unused);
+  recount(pool, false);
+  return !unused.empty();
+}
+
+bool Pools::give_back_unused(Bytes (*keep)(const Pool&)) {
+  bool any = false;
+  const std::lock_guard one_at_a_time(giving_back_);
+  for (const PoolPtr& pool : all()) any |= give_back_of(pool, keep);
   const std::lock_guard lock(mutex_);
   std::erase_if(all_, [](const PoolPtr& pool) {
     return pool->handle == nullptr && pool->blocks.reserved() == Bytes{} && pool->kept.counted == Bytes{};
   });
   return any;
+}
+
+void Pools::give_up(CUdevice device) {
+  const std::lock_guard one_at_a_time(giving_back_);
+  for (const PoolPtr& pool : all())
+    if (pool->device == device) give_back_of(pool, nothing<Pool>);
+}
+
+bool Pools::hold(CUdevice device) {
+  const std::lock_guard nobody_gives_back(giving_back_);
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(chunks_, [=](const auto& chunk) { return chunk.second.pool->device == device; });
+}
+
+std::vector<Pools::PoolPtr> Pools::all() const {
+  const std::lock_guard lock(mutex_);
+  return all_;
 }
 
 Bytes Pools::threshold(const Pool& pool) {
@@ -323,14 +338,6 @@ bool Pools::trim_pinned() {
 bool Pools::release_all() {
   const bool any = trim_pinned();
   return give_back_unused(nothing<Pool>) || any;
-}
-
-// What is being given back is there until it is. That may take as long as the GPU has work.
-bool Pools::hold_any(CUdevice device) {
-  const std::unique_lock nobody_gives_back(giving_back_, std::try_to_lock);
-  if (!nobody_gives_back.owns_lock()) return true;
-  const std::lock_guard lock(mutex_);
-  return std::ranges::any_of(chunks_, [=](const auto& chunk) { return chunk.second.pool->device == device; });
 }
 
 // --- Attributes ---
@@ -433,7 +440,10 @@ void Pools::recount(const PoolPtr& pool, bool may_grow) {
 // Never destroyed: programs free memory in their last instructions.
 Pools& pools() {
   static auto* made = [] {
-    session::tend_also([] { pools().tend(); });
+    session::tend_also([] {
+      pools().tend();
+      for (const CUdevice device : session::devices()) tend_primary(device);
+    });
     return new Pools;
   }();
   return *made;

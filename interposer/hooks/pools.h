@@ -103,8 +103,9 @@ class Pools {
   void tend();
   // The same whatever the thresholds: memory is short. False: there was nothing to give back.
   bool release_all();
-  // Whether swapped pools hold memory of `device`, in use or not, or may still do so.
-  bool hold_any(CUdevice device);
+  // Gives back all that swapped pools of `device` do not use; whether they hold any that is theirs still.
+  void give_up(CUdevice device);
+  bool hold(CUdevice device);
 
  private:
   struct Pool {
@@ -134,6 +135,7 @@ class Pools {
     std::uint64_t number = 0;
   };
 
+  std::vector<PoolPtr> all() const;
   // With the lock.
   PoolPtr known(CUmemoryPool pool) const;
   PoolPtr owner(CUdeviceptr address) const;
@@ -147,6 +149,7 @@ class Pools {
   CUresult grow(CUdeviceptr* address, Bytes size, Bytes chunk, const PoolPtr& pool, CUcontext context);
   CUresult give(CUdeviceptr address, StreamId stream, const FencePtr& fence);
   void give_back(CUdevice device, const std::vector<StreamPool::Chunk>& chunks);
+  bool give_back_of(const PoolPtr& pool, Bytes (*keep)(const Pool&));
   bool give_back_unused(Bytes (*keep)(const Pool&));
   bool trim_pinned();
   bool all_passed();
@@ -159,7 +162,7 @@ class Pools {
   void recount(const PoolPtr& pool, bool may_grow);
 
   std::mutex giving_back_;  // held until what has left its pool is free; taken before mutex_
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<CUmemoryPool, PoolPtr> pools_;
   std::vector<PoolPtr> all_;  // also those that the program destroyed before their memory was free
   struct Chunk {

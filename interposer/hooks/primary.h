@@ -28,9 +28,7 @@ class PrimaryStays {
 // Names one that somebody has a reference to.
 CUresult name_primary(CUdevice device, CUcontext* context);
 
-// Takes our reference, and gives it back, unless the driver refuses. With the lock of `primary`, which is the
-// device's.
-CUresult keep_primary(session::Primary& primary, CUdevice device);
-void let_go_of_primary(session::Primary& primary, CUdevice device);
+// Now and then: gives our reference back where no memory needs it any more.
+void tend_primary(CUdevice device);
 
 }  // namespace sharedgpu::hooks

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <ctime>
 #include <map>
 #include <mutex>
 #include <set>
@@ -82,11 +83,14 @@ class EventFence final : public Fence {
     if (event_ == nullptr) return true;
     const BesideCaptures beside;
     const InContext in(context_);
-    // Any other error means that nothing runs any more.
-    return SHAREDGPU_REAL(cuEventQuery, event_) != CUDA_ERROR_NOT_READY;
+    return !ahead();
   }
 
-  // With the lock of streams().
+  // With the lock of streams(), the first in the context and beside captures.
+  // Any other error than this one means that nothing runs any more.
+  bool ahead() const {
+    return event_ != nullptr && SHAREDGPU_REAL(cuEventQuery, event_) == CUDA_ERROR_NOT_READY;
+  }
   CUcontext context() const { return context_; }
   CUevent take() { return std::exchange(event_, nullptr); }
   void recorded(std::uint64_t number) { number_ = number; }
@@ -171,10 +175,19 @@ void finish_streams_of(CUcontext context) {
   }
   session::contexts().finish(context);
   const InContext in(context);
-  const std::lock_guard lock(all.mutex);
+  std::unique_lock lock(all.mutex);
+  const auto is_its = [=](const EventFence* fence) {
+    return fence->context() == context && fence->recorded_by(last);
+  };
+  // The driver does not wait for streams that are being captured; the fences there are older.
+  while (std::ranges::any_of(all.fences, [&](EventFence* each) { return is_its(each) && each->ahead(); })) {
+    lock.unlock();
+    const timespec nap = {.tv_sec = 0, .tv_nsec = 100'000};
+    nanosleep(&nap, nullptr);
+    lock.lock();
+  }
   for (EventFence* fence : all.fences)
-    if (CUevent event = fence->context() == context && fence->recorded_by(last) ? fence->take() : nullptr)
-      all.spare[context].push_back(event);
+    if (CUevent event = is_its(fence) ? fence->take() : nullptr) all.spare[context].push_back(event);
   for (CUevent event : all.spare[context]) SHAREDGPU_REAL(cuEventDestroy_v2, event);
   all.spare.erase(context);
 }

@@ -101,7 +101,8 @@ class Memory {
   // on return where the lease is held and `allowed` has room; else it comes with the next restore().
   virtual CUresult allocate(CUdeviceptr* address, Bytes size) = 0;
   // Frees what allocate() gave: waits for the GPU as cuMemFree does, but never during a stream capture. Then
-  // the memory goes back when the GPU is idle, a turn ends, or memory is short. nullopt: not ours.
+  // the memory goes back when the GPU is idle, a turn ends, or memory is short. CUDA_ERROR_INVALID_VALUE: it has been
+  // freed. nullopt: not ours.
   virtual std::optional<CUresult> free(CUdeviceptr address) = 0;
   // The same for memory that no work uses any more: waits for nothing. Where the driver would wait, the
   // memory goes back later too.
@@ -151,6 +152,8 @@ class Memory {
 
   // Safe from any thread, the sender of a message included; never waits for the GPU.
   virtual MemoryUse use() const = 0;
+  // As use(): of its footprint, what the program has freed, and gets back where memory is short.
+  virtual Bytes due() const { return {}; }
   // As use().host_limit, of what all steps of the job have together.
   virtual Bytes job_host_limit() const { return {}; }
   // What evict() and restore() have copied so far. As use().

@@ -9,9 +9,11 @@
 
 namespace sharedgpu {
 
+// What is to be freed later is ours still, whose addresses the driver may know as its own.
 std::optional<CUresult> SwapMemory::free(CUdeviceptr address, Gpu gpu) {
-  if (!condemn(address)) return std::nullopt;
-  return free_condemned(address, gpu);
+  if (condemn(address)) return free_condemned(address, gpu);
+  const std::lock_guard lock(mutex_);
+  return blocks_.contains(address) ? std::optional(CUDA_ERROR_INVALID_VALUE) : std::nullopt;
 }
 
 // From now on nobody else frees it, or finds it.
@@ -29,8 +31,9 @@ void SwapMemory::reprieve(CUdeviceptr address) {
 }
 
 CUresult SwapMemory::free_condemned(CUdeviceptr address, Gpu gpu) {
+  const bool lent = books_.still_lent(address);
   const bool would_wait = gpu == Gpu::drained && device_.unreserve_waits();
-  if (!would_wait && !books_.still_lent(address) && !books_.capturing()) {
+  if (!lent && !would_wait && !books_.capturing()) {
     const CUresult result = free_block(address, gpu);
     if (result == CUDA_SUCCESS) return result;
     if (result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {  // else a capture has just begun
@@ -39,8 +42,12 @@ CUresult SwapMemory::free_condemned(CUdeviceptr address, Gpu gpu) {
     }
   }
   const std::lock_guard lock(mutex_);
-  const CUcontext context = blocks_.find(address)->second.range->context;
-  deferred_.push_back({.address = address, .context = context, .number = ++deferrals_, .taken = false});
+  const Block& block = blocks_.find(address)->second;
+  const Bytes gain = block.range->arena ? block.size : block.range->size;
+  deferred_.push_back({.address = address,
+                       .context = block.range->context,
+                       .number = ++deferrals_,
+                       .due = lent ? Bytes{} : gain});
   return CUDA_SUCCESS;
 }
 
@@ -81,6 +88,13 @@ CUresult SwapMemory::free_block(CUdeviceptr address, Gpu gpu) {
 bool SwapMemory::defers() const {
   const std::lock_guard lock(mutex_);
   return !deferred_.empty();
+}
+
+Bytes SwapMemory::due() const {
+  const std::lock_guard lock(mutex_);
+  Bytes sum;
+  for (const Deferred& each : deferred_) sum += each.due;
+  return sum;
 }
 
 // Those that were there when it begins. What the GPU has to do is waited for, or asked about, before any is

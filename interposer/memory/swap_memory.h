@@ -61,6 +61,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   void pin_unasked(Bytes size) override;
   void set_context_size(Bytes size) override;
   MemoryUse use() const override;
+  Bytes due() const override;
   Bytes job_host_limit() const override;
   void set_allowed(Bytes allowed) override;
   Bytes allowed() const override;
@@ -93,6 +94,7 @@ class SwapMemory : public Memory, public ProgramMemory {
     CUdeviceptr address = 0;
     CUcontext context = nullptr;  // with which it goes
     std::uint64_t number = 0;
+    Bytes due;           // what that will give back, if it depends on us alone
     bool taken = false;  // by a thread that is freeing it now
   };
   using Blocks = std::map<CUdeviceptr, Block>;

@@ -158,7 +158,7 @@ std::optional<CUresult> Borrowing::close(CUdeviceptr address) {
   if (opener == openers.end()) opener = openers.begin();
   if (--opener->second == 0) openers.erase(opener);
   // Nothing may wait for the GPU during a capture: then it is closed later.
-  if (openers.empty() && !gate::capturing()) end(lock, found);
+  if (openers.empty() && !gate::capturing()) wait_and_unmap(lock, found);
   return CUDA_SUCCESS;
 }
 
@@ -169,21 +169,27 @@ void Borrowing::close_all(CUcontext context) {
         opened_, [=](const auto& entry) { return entry.second.openers.contains(context); });
     if (found == opened_.end()) return;
     found->second.openers.erase(context);
-    if (found->second.openers.empty()) end(lock, found);
+    if (found->second.openers.empty() && !gate::capturing()) unmap(lock, opened_.extract(found));
   }
 }
 
 // Work of any context may be using it: where a capture forbids to wait for that, it is closed later. Gives
-// mutex_ up meanwhile.
-void Borrowing::end(std::unique_lock<std::mutex>& lock, AllOpened::iterator found) {
+// mutex_ up meanwhile, as unmap() does.
+void Borrowing::wait_and_unmap(std::unique_lock<std::mutex>& lock, AllOpened::iterator found) {
   auto node = opened_.extract(found);
-  const Opened& opened = node.mapped();
   lock.unlock();
   if (contexts().synchronize() == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
     lock.lock();
     opened_.insert(std::move(node));
     return;
   }
+  lock.lock();
+  unmap(lock, std::move(node));
+}
+
+void Borrowing::unmap(std::unique_lock<std::mutex>& lock, AllOpened::node_type node) {
+  const Opened& opened = node.mapped();
+  lock.unlock();
   SHAREDGPU_REAL(cuMemUnmap, opened.base, opened.mapped.count);
   SHAREDGPU_REAL(cuMemAddressFree, opened.base, opened.mapped.count);
   if (opened.heir != nullptr) opened.heir->unpin(opened.mapped);
@@ -211,7 +217,7 @@ void Borrowing::tend(Memory& memory) {
   if (gate::capturing()) return;
   auto closing =
       std::ranges::find_if(opened_, [](const auto& entry) { return entry.second.openers.empty(); });
-  if (closing != opened_.end()) end(lock, closing);  // one at a time: the map changes meanwhile
+  if (closing != opened_.end()) wait_and_unmap(lock, closing);  // one at a time: the map changes meanwhile
 }
 
 }  // namespace sharedgpu::session

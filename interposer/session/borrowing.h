@@ -47,7 +47,7 @@ class Borrowing {
   // cuIpcOpenMemHandle and cuIpcCloseMemHandle, in the calling thread's context. close(): nullopt: not ours.
   CUresult open(const IpcTicket& ticket, CUdeviceptr* address);
   std::optional<CUresult> close(CUdeviceptr address);
-  // Closes all that was opened in `context` alone, which is about to be destroyed.
+  // Closes all that was opened in `context` alone, whose work is over: waits for nothing.
   void close_all(CUcontext context);
   std::optional<AddressRange> find(CUdeviceptr address) const;
 
@@ -70,7 +70,8 @@ class Borrowing {
   void let_go(LoanName name);
   CUresult map(Opened& opened);
   CUresult map_pieces(const Opened& opened, Bytes& done);
-  void end(std::unique_lock<std::mutex>& lock, AllOpened::iterator found);
+  void wait_and_unmap(std::unique_lock<std::mutex>& lock, AllOpened::iterator found);
+  void unmap(std::unique_lock<std::mutex>& lock, AllOpened::node_type node);
 
   const Ask ask_;
   std::mutex opening_;  // one open at a time; taken before mutex_

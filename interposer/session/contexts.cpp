@@ -14,6 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Nanoseconds kPatience = 100ms;  // between looks at what others are at
+constexpr Nanoseconds kAsking = 1s;       // more than it takes to get as far as the driver's wait
 constexpr Nanoseconds kShortNap = 20us;   // between looks at the GPU
 constexpr Nanoseconds kLongNap = 500us;
 constexpr Nanoseconds kPolitely = 5s;  // naps before a drain waits all the same, since work may never end
@@ -160,8 +161,15 @@ CUresult Contexts::synchronize(const std::vector<CUdevice>& devices) {
 }
 
 void Contexts::finish(CUcontext context) {
-  Current current(context);
-  if (!current.ok() || !is_capture_error(SHAREDGPU_REAL(cuCtxSynchronize))) return;
+  if (!begin_use(context)) return;
+  {
+    Current current(context);
+    if (current.ok() && is_capture_error(SHAREDGPU_REAL(cuCtxSynchronize))) finish_streams(context);
+  }
+  end_use(context);
+}
+
+void Contexts::finish_streams(CUcontext context) {
   std::vector<CUstream> its{CU_STREAM_LEGACY};
   {
     std::lock_guard lock(mutex_);
@@ -178,8 +186,6 @@ CUresult Contexts::synchronize_if(Meant meant) {
   std::vector<CUcontext> meant_ones;
   {
     std::lock_guard lock(mutex_);
-    if (gate::capturing()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    ++synchronizing_;
     for (const Live& live : live_)
       if (meant(live)) meant_ones.push_back(live.context);
   }
@@ -189,22 +195,34 @@ CUresult Contexts::synchronize_if(Meant meant) {
   bool captured = false;
   CUresult error = CUDA_SUCCESS;
   for (CUcontext context : meant_ones) {
-    if (!begin_use(context)) continue;
-    CUresult result = CUDA_SUCCESS;
+    const CUresult result = synchronize_one(context);
+    captured = captured || is_capture_error(result);
+    if (result != CUDA_SUCCESS && (context == own || !among_them)) error = result;
+  }
+  return captured ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : error;
+}
+
+// No capture begins meanwhile. One that is gone has nothing to do.
+CUresult Contexts::synchronize_one(CUcontext context) {
+  {
+    std::lock_guard lock(mutex_);
+    if (gate::capturing()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    ++synchronizing_;
+  }
+  CUresult result = CUDA_SUCCESS;
+  if (begin_use(context)) {
     {
       Current current(context);
       if (current.ok()) result = SHAREDGPU_REAL(cuCtxSynchronize);
     }
     end_use(context);
-    captured = captured || is_capture_error(result);
-    if (result != CUDA_SUCCESS && (context == own || !among_them)) error = result;
   }
   {
     std::lock_guard lock(mutex_);
     --synchronizing_;
   }
   unused_.raise();
-  return captured ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : error;
+  return result;
 }
 
 bool Contexts::begin_use(CUcontext context) {
@@ -254,12 +272,15 @@ CUresult Contexts::error_of(CUstream stream) {
   return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
 }
 
+// The driver must not be asked to synchronize once a capture has begun. Whoever asked long ago is waiting for
+// work by now, and that may in turn wait for the capture.
 void Contexts::capture_began() {
+  const Nanoseconds long_ago = now() + kAsking;
   for (;;) {
     std::uint32_t seen = unused_.seen();
     {
       std::lock_guard lock(mutex_);
-      if (synchronizing_ == 0) return gate::capture_began();
+      if (synchronizing_ == 0 || now() >= long_ago) return gate::capture_began();
     }
     unused_.wait(seen, kPatience);
   }

@@ -26,6 +26,7 @@ struct Primary {
   bool kept = false;   // by one of ours, which does not count as the program's
   bool reset = false;  // by the program, which has taken no reference since
   int growing = 0;     // threads that are putting memory there which is to outlive the program's references
+  std::uint64_t changes = 0;  // of the program's references
 };
 
 class Contexts {
@@ -59,9 +60,10 @@ class Contexts {
   // All of the context.
   void destroy_streams(CUcontext context);
 
-  // Waits until the GPU has done all that was submitted to any of them, or to those of `devices`; no capture
-  // begins meanwhile. CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: one was in the way, and it has to be done again.
-  // Else the error of the calling thread's context; of any, where that is not among them.
+  // Waits until the GPU has done all that was submitted to any of them, or to those of `devices`. A capture
+  // that is to begin meanwhile waits for that, unless it takes long. CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+  // one was in the way, and it has to be done again. Else the error of the calling thread's context; of any,
+  // where that is not among them.
   CUresult synchronize();
   CUresult synchronize(const std::vector<CUdevice>& devices);
   // The same for all of them at the end of a turn. Captures may begin as long as there is work, which may be
@@ -83,7 +85,7 @@ class Contexts {
     if (!gate::capturing()) action();
   }
 
-  // Counts a capture that begins. None does in the middle of the questions and waits above.
+  // Counts a capture that begins: not in the middle of a question above, nor at the beginning of a wait.
   void capture_began();
 
  private:
@@ -103,6 +105,8 @@ class Contexts {
   Live* find(CUcontext context);
   template <class Meant>
   CUresult synchronize_if(Meant meant);
+  CUresult synchronize_one(CUcontext context);
+  void finish_streams(CUcontext context);
   // False: it is gone.
   bool begin_use(CUcontext context);
   void end_use(CUcontext context);
@@ -111,8 +115,8 @@ class Contexts {
   std::vector<Live> live_;
   std::vector<Stream> streams_;
   std::map<CUdevice, Primary> primaries_;
-  int synchronizing_ = 0;  // threads in synchronize()
-  Wakeup unused_;          // a context, or the contexts by all synchronize()
+  int synchronizing_ = 0;  // threads in synchronize_one()
+  Wakeup unused_;          // a context is, or nobody synchronizes
 };
 
 class Contexts::Removed {

@@ -315,7 +315,9 @@ Bytes usual_context(CUdevice device) {
 std::optional<MemoryView> memory_view(CUdevice device) {
   DeviceSession* session = session_of(device);
   if (session == nullptr) return std::nullopt;
-  return session->view();
+  MemoryView view = session->view();
+  if (const Memory* memory = session->memory()) view.free = std::min(view.total, view.free + memory->due());
+  return view;
 }
 
 void tend_also(void (*also)()) { the().tend_also(also); }

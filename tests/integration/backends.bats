@@ -80,6 +80,16 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
   nothing_paged
 }
 
+@test "nothing waits for work on the GPU that would not on plain CUDA" {
+  start_arbiter
+  local what backend
+  for what in release reset destroy capture allocate release-unused reset-unused ask-pool overtaken fence; do
+    plain plain waits $what
+    for backend in swap managed native; do with $backend $backend waits $what; done
+    all_succeed plain swap managed native
+  done
+}
+
 @test "managed: a context that was destroyed amid a capture, but for its memory, keeps the GPU from nobody" {
   start_arbiter DeviceMemoryLimit=96MiB
   managed ended context_end --pause 600

@@ -3,6 +3,7 @@
 // allocated, and where the driver refuses to destroy a context nothing is lost.
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <mutex>
 #include <string>
@@ -277,8 +278,10 @@ void ended_beside_waiting_work(End end_primary) {
 // Blocks with a byte in each, on their way from the thread that allocated them to the one that frees them.
 class HandedOver {
  public:
+  // Waits where there are many.
   void add(CUdeviceptr memory, unsigned char byte) {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    fewer_.wait(lock, [&] { return blocks_.size() < 30; });
     blocks_.push_back({memory, byte});
   }
   // False: there was none.
@@ -288,6 +291,7 @@ class HandedOver {
       const std::lock_guard lock(mutex_);
       mine.swap(blocks_);
     }
+    fewer_.notify_all();
     for (const auto& [memory, byte] : mine) {
       unsigned char found = 0;
       check(cuMemcpyDtoHAsync(&found, memory, 1, stream), "cuMemcpyDtoHAsync");
@@ -300,6 +304,7 @@ class HandedOver {
 
  private:
   std::mutex mutex_;
+  std::condition_variable fewer_;
   std::vector<std::pair<CUdeviceptr, unsigned char>> blocks_;
 };
 

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frees memory and captures streams while other work of its own is still under way: nothing may wait for more
-// than it would without sharing, and nothing may spoil a capture.
+// Frees memory, captures streams and ends contexts while other work of its own is still under way: nothing
+// may wait for more than it would without sharing, and nothing may spoil a capture.
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/programs/command_line.h"
 #include "tests/programs/program.h"
 
 using namespace sharedgpu::programs;
 using namespace std::chrono_literals;
+
+extern "C" CUresult CUDAAPI cuCtxCreate_v2(CUcontext*, unsigned int, CUdevice);  // cuda.h may know another
 
 namespace {
 
@@ -112,22 +117,223 @@ void capture_beside_work(std::size_t bytes) {
   }
 }
 
+CUcontext make_context() {
+  CUcontext context = nullptr;
+  check(cuCtxCreate_v2(&context, 0, 0), "cuCtxCreate");
+  return context;
+}
+
+CUdeviceptr written() {
+  const CUdeviceptr memory = allocate(kBytes);
+  check(cuMemsetD8(memory, 1, kBytes), "cuMemsetD8");
+  check(cuCtxSynchronize(), "cuCtxSynchronize");
+  return memory;
+}
+
+CUdeviceptr allocate_async(CUstream stream) {
+  CUdeviceptr memory = 0;
+  check(cuMemAllocAsync(&memory, kBytes, stream), "cuMemAllocAsync");
+  return memory;
+}
+
+void release() { check(cuDevicePrimaryCtxRelease(0), "cuDevicePrimaryCtxRelease"); }
+void reset() { check(cuDevicePrimaryCtxReset(0), "cuDevicePrimaryCtxReset"); }
+
+void ask_state() {
+  unsigned flags = 0;
+  int active = 0;
+  check(cuDevicePrimaryCtxGetState(0, &flags, &active), "cuDevicePrimaryCtxGetState");
+}
+
+// Does each of `actions` in a thread of its own, one begun a while after the other.
+template <class... Actions>
+void one_after_another(Actions... actions) {
+  std::vector<std::thread> threads;
+  const auto begin_thread = [&](auto action) {
+    threads.emplace_back(action);
+    std::this_thread::sleep_for(200ms);
+  };
+  (begin_thread(actions), ...);
+  for (std::thread& thread : threads) thread.join();
+}
+
+// A free waits for work; meanwhile another thread ends the primary context, and a third one asks about it.
+template <class End>
+void end_primary_beside_free(End end_primary) {
+  const CUcontext made = make_context();
+  const CUdeviceptr memory = written();
+  on_device(0);
+  Work work(new_stream());
+  one_after_another(
+      [&] {
+        use(made);
+        check(cuMemFree(memory), "cuMemFree");
+      },
+      end_primary,
+      [&] {
+        ask_state();
+        work.end();
+      });
+}
+
+void destroy_beside_free() {
+  const CUcontext other = make_context();
+  const CUcontext made = make_context();
+  const CUdeviceptr memory = written();
+  Work work(new_stream());
+  one_after_another(
+      [&] {
+        use(made);
+        check(cuMemFree(memory), "cuMemFree");
+      },
+      [&] {
+        check(cuCtxDestroy(other), "cuCtxDestroy");
+        work.end();
+      });
+}
+
+void capture_beside_free() {
+  const CUcontext made = make_context();
+  const CUdeviceptr memory = written();
+  const CUstream captured = new_stream();
+  Work work(new_stream());
+  one_after_another(
+      [&] {
+        use(made);
+        check(cuMemFree(memory), "cuMemFree");
+      },
+      [&] {
+        use(made);
+        begin(captured, CU_STREAM_CAPTURE_MODE_RELAXED);
+        work.end();
+        end(captured);
+      });
+}
+
+// What a capture freed is there still; neither allocating nor destroying a context waits for the GPU.
+void allocate_after_capture() {
+  const CUcontext other = make_context();
+  make_context();
+  const CUstream stream = new_stream();
+  const CUdeviceptr freed = written();
+  begin(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+  check(cuMemFree(freed), "cuMemFree");
+  end(stream);
+  Work work(stream);
+  allocate(kBytes);
+  allocate_async(stream);
+  check(cuCtxDestroy(other), "cuCtxDestroy");
+  work.end();
+}
+
+// A pool holds memory that it does not use.
+template <class Action>
+void beside_unused_memory(cuuint64_t threshold, Action action) {
+  make_context();
+  const CUstream stream = new_stream();
+  CUmemoryPool pool = nullptr;
+  check(cuDeviceGetDefaultMemPool(&pool, 0), "cuDeviceGetDefaultMemPool");
+  check(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold), "cuMemPoolSetAttribute");
+  const CUdeviceptr memory = allocate_async(stream);
+  check(cuStreamSynchronize(stream), "cuStreamSynchronize");
+  check(cuMemFreeAsync(memory, stream), "cuMemFreeAsync");
+  check(cuStreamSynchronize(stream), "cuStreamSynchronize");
+  CUcontext primary = nullptr;
+  check(cuDevicePrimaryCtxRetain(&primary, 0), "cuDevicePrimaryCtxRetain");
+  Work work(stream);
+  action(pool);
+  work.end();
+}
+
+void ask_pool() {
+  beside_unused_memory(0, [](CUmemoryPool pool) {
+    cuuint64_t used = 0;
+    check(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used), "cuMemPoolGetAttribute");
+    check(cuMemPoolTrimTo(pool, 0), "cuMemPoolTrimTo");
+  });
+}
+
+// Who waits to release the last reference is overtaken by who takes another, gives the GPU work and releases.
+void overtaken_release() {
+  const CUcontext made = make_context();
+  const CUcontext primary = on_device(0);
+  const CUstream second = new_stream();
+  Work first_work(new_stream());
+  std::unique_ptr<Work> second_work;
+  use(made);
+  one_after_another(
+      release,
+      [&] {
+        const bool same = on_device(0) == primary;
+        second_work = std::make_unique<Work>(same ? second : new_stream());
+        use(made);
+        release();
+      },
+      [&] { first_work.end(); },
+      [&] {
+        ask_state();
+        second_work->end();
+      });
+}
+
+// Freed in the order of a stream, behind work, before the stream is captured and its context destroyed.
+void free_before_capture() {
+  make_context();
+  const CUstream other = new_stream();
+  const CUcontext going = make_context();
+  const CUstream stream = new_stream();
+  const CUdeviceptr memory = allocate_async(stream);
+  Work work(stream);
+  check(cuMemsetD8Async(memory, 0xAA, kBytes, stream), "cuMemsetD8Async");
+  check(cuMemFreeAsync(memory, stream), "cuMemFreeAsync");
+  begin(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+  check(cuCtxPopCurrent(nullptr), "cuCtxPopCurrent");
+  std::thread destroyer([&] { check(cuCtxDestroy(going), "cuCtxDestroy"); });
+  std::this_thread::sleep_for(200ms);
+  const CUdeviceptr next = allocate_async(other);
+  check(cuMemsetD8Async(next, 0x55, kBytes, other), "cuMemsetD8Async");
+  check(cuStreamSynchronize(other), "cuStreamSynchronize");
+  work.end();
+  destroyer.join();
+  unsigned char found = 0;
+  check(cuMemcpyDtoH(&found, next + kBytes / 2, 1), "cuMemcpyDtoH");
+  if (found != 0x55) fail("what was freed was given out while work used it");
+}
+
+struct Case {
+  const char* name;
+  void (*run)();
+};
+const Case kCases[] = {
+    {"free", free_beside_work},
+    {"after-free", capture_after_free},
+    {"release", [] { end_primary_beside_free(release); }},
+    {"reset", [] { end_primary_beside_free(reset); }},
+    {"destroy", destroy_beside_free},
+    {"capture", capture_beside_free},
+    {"allocate", allocate_after_capture},
+    {"release-unused", [] { beside_unused_memory(~0ull, [](CUmemoryPool) { release(); }); }},
+    {"reset-unused", [] { beside_unused_memory(~0ull, [](CUmemoryPool) { reset(); }); }},
+    {"ask-pool", ask_pool},
+    {"overtaken", overtaken_release},
+    {"fence", free_before_capture},
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
   CommandLine app("Frees memory and captures streams while other work of its own is under way.");
   std::string bytes = "75%";
   app.add_option("--bytes", bytes, "device memory for the work beside a capture");
-  std::string what = "free";
-  app.add_option("what", what,
-                 "free: on one GPU while the other works; after-free: capture after what an earlier "
-                 "capture freed; beside: capture on one GPU while the other works")
-      .one_of({"free", "after-free", "beside"});
+  std::string what = "beside";
+  std::vector<std::string> names{what};
+  for (const Case& each : kCases) names.emplace_back(each.name);
+  app.add_option("what", what, "what is done beside the work").one_of(names);
   app.parse(argc, argv);
   alarm(60);  // a hang is an error
   check(cuInit(0), "cuInit");
-  if (what == "free") free_beside_work();
-  if (what == "after-free") capture_after_free();
+  for (const Case& each : kCases)
+    if (what == each.name) each.run();
   if (what == "beside") capture_beside_work(parse_size(bytes, 0));
   return 0;
 }

@@ -154,10 +154,11 @@ TEST_CASE("managed memory that no work uses is freed without a wait for what the
   m.books.is_idle = false;
   CHECK(m.memory.free_unused(going.address) == CUDA_SUCCESS);
   CHECK_FALSE(m.memory.find(going.address));
-  CHECK_FALSE(m.memory.free(going.address));
+  CHECK(m.memory.free(going.address) == CUDA_ERROR_INVALID_VALUE);
   m.memory.tend();
   CHECK(m.device.reserved() == m.footprint);
   CHECK(m.memory.use().swappable == m.footprint);
+  CHECK(m.memory.due() == going.size);
   SECTION("when it is idle") {
     m.books.is_idle = true;
     m.memory.tend();
@@ -175,6 +176,7 @@ TEST_CASE("managed memory that no work uses is freed without a wait for what the
   }
   CHECK(m.memory.use().swappable == m.footprint - going.size);
   CHECK(m.device.reserved() == m.footprint - going.size);
+  CHECK(m.memory.due() == Bytes{});
   CHECK(m.device.misuse().empty());
 }
 
