@@ -316,8 +316,15 @@ Bytes Pools::threshold(const Pool& pool) {
   return attribute_of(pool.handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
 }
 
+// What can only go when the GPU is idle had better be used again until then.
+Bytes Pools::threshold_now(const Pool& pool) {
+  const Memory* memory = session::memory_of(pool.device);
+  const bool goes_now = memory == nullptr || !memory->frees_late() || session::idle();
+  return goes_now ? threshold(pool) : Bytes{~0ull};
+}
+
 void Pools::tend() {
-  if (!gate::capturing()) give_back_unused(threshold);  // nothing is unmapped meanwhile
+  if (!gate::capturing()) give_back_unused(threshold_now);  // nothing is unmapped meanwhile
 }
 
 // The driver gives up what pools keep where it has no memory left; but then it is the arbiter that refuses.

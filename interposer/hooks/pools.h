@@ -141,6 +141,7 @@ class Pools {
   PoolPtr owner(CUdeviceptr address) const;
   std::vector<StreamPool::Chunk> drop_unused(Pool& pool, Bytes keep);
   static Bytes threshold(const Pool& pool);
+  static Bytes threshold_now(const Pool& pool);
   static void is_over(const Claim& claim);
 
   PoolPtr leave_alone(CUmemoryPool handle);

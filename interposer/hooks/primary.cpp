@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "interposer/driver/call.h"
-#include "interposer/gate/control.h"
 #include "interposer/hooks/allocate.h"
 #include "interposer/hooks/destroy.h"
 #include "interposer/hooks/export.h"
@@ -32,6 +31,9 @@ using namespace sharedgpu;
 using session::Primary;
 
 namespace {
+
+// How often a wait for the last work is overtaken by threads that take a reference and give it back.
+constexpr int kTries = 100;
 
 // The driver names it to who takes a reference.
 CUresult ask_name(CUdevice device, CUcontext* context) {
@@ -87,7 +89,7 @@ CUresult retain_primary(CUdevice device, Call real) {
 template <class Last>
 std::unique_lock<std::mutex> lock_finished(Primary& primary, CUdevice device, Last last) {
   std::unique_lock lock(primary.mutex);
-  while (last()) {
+  for (int tries = 0; tries < kTries && last(); ++tries) {
     const std::uint64_t seen = primary.changes;
     lock.unlock();
     const CUcontext context = session::contexts().primary(device);
@@ -106,7 +108,6 @@ void clear_out(CUcontext context) {
   session::borrowing().close_all(context);
   hooks::forget_queues_of(context);
   hooks::forget_streams_of(context);
-  const hooks::InContext in(context);
   for (const auto& [address, origin] : hooks::allocations().of(context)) hooks::free_finished(address);
 }
 
@@ -223,7 +224,7 @@ void tend_primary(CUdevice device) {
   Primary& primary = session::contexts().references(device);
   const std::unique_lock lock(primary.mutex, std::try_to_lock);
   if (!lock.owns_lock() || !primary.kept || primary.references != 0 || needed(primary, device)) return;
-  if (gate::activity().own_streams || !session::contexts().idle()) return;
+  if (!session::idle()) return;
   const CUcontext context = session::contexts().primary(device);
   DestructionBy destruction(context, [&] {
     let_go(primary, device);

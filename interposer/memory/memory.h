@@ -101,12 +101,14 @@ class Memory {
   // on return where the lease is held and `allowed` has room; else it comes with the next restore().
   virtual CUresult allocate(CUdeviceptr* address, Bytes size) = 0;
   // Frees what allocate() gave: waits for the GPU as cuMemFree does, but never during a stream capture. Then
-  // the memory goes back when the GPU is idle, a turn ends, or memory is short. CUDA_ERROR_INVALID_VALUE: it has been
-  // freed. nullopt: not ours.
+  // the memory goes back when the GPU is idle, a turn ends, or memory is short. CUDA_ERROR_INVALID_VALUE: it
+  // has been freed. nullopt: not ours.
   virtual std::optional<CUresult> free(CUdeviceptr address) = 0;
   // The same for memory that no work uses any more: waits for nothing. Where the driver would wait, the
   // memory goes back later too.
   virtual std::optional<CUresult> free_unused(CUdeviceptr address) = 0;
+  // Whether that always is so.
+  virtual bool frees_late() const { return false; }
   // Carries out the destruction of the context in which `blocks` were allocated. They are freed where it
   // succeeds, and else as they were.
   virtual CUresult free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) = 0;
@@ -180,9 +182,11 @@ class Memory {
     static_cast<void>(size);
     static_cast<void>(sharers);
   }
-  // For the turn thread, every second or so, the gate open or closed: frees what a capture kept from being
-  // freed, and gives idle host memory back that is not expected to be needed, or when the job runs short of
-  // it.
+  // For the turn thread, several times a second, the gate open or closed: frees what was to be freed later,
+  // where the GPU is idle.
+  virtual void tend_freed() {}
+  // The same, every second or so: gives idle host memory back that is not expected to be needed, or when the
+  // job runs short of it.
   virtual void tend() = 0;
   // The same several times a second: gives back at once what host memory can go, where the job runs short of
   // it. True: that is not enough, and what was evicted has to come back before the job is ended for it.

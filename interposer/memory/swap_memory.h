@@ -41,6 +41,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   std::optional<CUresult> free(CUdeviceptr address) override { return free(address, Gpu::may_run); }
   std::optional<CUresult> free_unused(CUdeviceptr address) override { return free(address, Gpu::drained); }
   CUresult free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) override;
+  bool frees_late() const override { return device_.unreserve_waits(); }
   std::optional<AddressRange> find(CUdeviceptr address) const override;
   void renew_access() override;
   CUresult settle(CUdeviceptr address, Bytes size) override;
@@ -70,6 +71,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   Eviction last_eviction() const override { return last_eviction_; }
   bool restore() override;
   void prepare_host(Bytes size, unsigned sharers) override { mover_->prepare_host(size, sharers); }
+  void tend_freed() override { free_deferred(Gpu::may_be_idle); }
   void tend() override;
   bool watch_host() override;
 

@@ -234,7 +234,6 @@ bool SwapMemory::bring_back() {
 }
 
 void SwapMemory::tend() {
-  free_deferred(Gpu::may_be_idle);
   // Clean copies are worth their room while evictions are expected and the job can spare it.
   if (mover_->host_kept() != Bytes{} && (!mover_->host_expected() || budget_.tight({}))) give_up_copies();
   mover_->tend_host(!books_.idle());

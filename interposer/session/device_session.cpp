@@ -15,6 +15,7 @@
 #include "interposer/memory/driver_device.h"
 #include "interposer/memory/own_thread.h"
 #include "interposer/session/log.h"
+#include "interposer/session/session.h"
 #include "protocol/ask.h"
 
 namespace sharedgpu::session {
@@ -180,6 +181,8 @@ Books::Answer DeviceSession::grow() {
   if (mine != nullptr && gate::held()) mine->set_allowed(std::max(mine->allowed(), mine->use().swappable));
   return {.granted = true};
 }
+
+bool DeviceSession::idle() { return session::idle(); }
 
 void DeviceSession::refused_by_host(Bytes most, Bytes wanted) {
   if (wanted > capacity_) return;  // is more than the whole GPU: plain CUDA would refuse it as well

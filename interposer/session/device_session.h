@@ -22,10 +22,10 @@ Attach describe(CUdevice device);
 
 class DeviceSession final : public Books {
  public:
-  DeviceSession(const Settings& settings, Contexts& contexts, ContextDrain& drain, gate::Seat seat)
+  DeviceSession(const Settings& settings, ContextDrain& drain, gate::Seat seat)
       : settings_(settings),
         seat_(seat),
-        turns_(contexts, drain, outbox_, seat),
+        turns_(drain, outbox_, seat),
         service_(settings, outbox_, requests_, turns_, lending_, seat) {}
 
   // Before begin(), for one session of the process.
@@ -54,7 +54,7 @@ class DeviceSession final : public Books {
   void refused_by_host(Bytes most, Bytes wanted) override;
   void report(bool stuck) override { outbox_.usage(stuck); }
   bool capturing() override { return gate::capturing(); }
-  bool idle() override { return turns_.idle(); }
+  bool idle() override;
   void claim() override { outbox_.claim(); }
   bool still_lent(CUdeviceptr base) override { return lending_.still_lent(base); }
 

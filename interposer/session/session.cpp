@@ -154,7 +154,7 @@ State Sessions::connect() {
 
 DeviceSession* Sessions::make() {
   std::lock_guard lock(mutex_);
-  auto* made = new DeviceSession(settings_, contexts_, drain_, {made_});
+  auto* made = new DeviceSession(settings_, drain_, {made_});
   all_[made_++].store(made, std::memory_order_release);
   return made;
 }
@@ -333,6 +333,9 @@ Borrowing& borrowing() { return the().borrowing(); }
 
 Contexts& contexts() { return the().contexts(); }
 Captures& captures() { return the().captures(); }
+
+// A per-thread default stream can be asked by its thread alone: taken for busy as long as that lives.
+bool idle() { return !gate::activity().own_streams && contexts().idle(); }
 
 void context_added(CUcontext context, CUdevice device, bool primary) {
   contexts().add(context, device, primary);

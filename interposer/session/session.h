@@ -69,6 +69,8 @@ Borrowing& borrowing();
 
 Contexts& contexts();
 Captures& captures();
+// Whether the GPUs have done all that this process gave them. Never waits; where it cannot be known, no.
+bool idle();
 // A context of `device` was made, or is about to go and then stays or has gone: the memory copies within one.
 void context_added(CUcontext context, CUdevice device, bool primary);
 Contexts::Removed context_going(CUcontext context, CUdevice device);

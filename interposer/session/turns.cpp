@@ -17,7 +17,7 @@ constexpr Nanoseconds kContendedLook = 2ms;
 constexpr Nanoseconds kQuietLook = 50ms;
 constexpr Nanoseconds kRetry = 2ms;  // the driver is still freeing what another process gave up
 constexpr Nanoseconds kTend = 1s;
-constexpr Nanoseconds kWatchHost = 50ms;
+constexpr Nanoseconds kTendOften = 50ms;
 constexpr Nanoseconds kWantHome = 1s;  // the arbiter may have died meanwhile
 
 }  // namespace
@@ -145,7 +145,7 @@ void Turns::say_released(const Turn& turn) {
 void Turns::tend() {
   Memory* mine = memory();
   if (mine == nullptr) return;
-  watch_host(*mine);
+  tend_often(*mine);
   if (now() - tended_ < kTend) return;
   mine->tend();
   if (Bytes host = mine->use().host; std::exchange(host_, host) != host) {
@@ -157,17 +157,15 @@ void Turns::tend() {
   tended_ = now();
 }
 
-void Turns::watch_host(Memory& memory) {
-  if (now() - host_watched_ < kWatchHost) return;
+void Turns::tend_often(Memory& memory) {
+  if (now() - tended_often_ < kTendOften) return;
+  memory.tend_freed();
   const bool short_of_host = memory.watch_host();
-  host_watched_ = now();
-  if (!short_of_host || host_watched_ - wanted_home_ < kWantHome) return;
-  wanted_home_ = host_watched_;
+  tended_often_ = now();
+  if (!short_of_host || tended_often_ - wanted_home_ < kWantHome) return;
+  wanted_home_ = tended_often_;
   outbox_.want_home();
 }
-
-// A per-thread default stream can be asked by its thread alone: taken for busy as long as that lives.
-bool Turns::idle() { return !gate::activity().own_streams && contexts_.idle(); }
 
 void Turns::watch() {
   if (!gate::is_open()) {

@@ -27,14 +27,11 @@ struct Turn {
 
 class Turns {
  public:
-  Turns(Contexts& contexts, ContextDrain& drain, Outbox& outbox, gate::Seat seat)
-      : contexts_(contexts), drain_(drain), outbox_(outbox), seat_(seat) {}
+  Turns(ContextDrain& drain, Outbox& outbox, gate::Seat seat) : drain_(drain), outbox_(outbox), seat_(seat) {}
 
   // Never returns.
   void run();
 
-  // From any thread: whether the GPU has done all that this process gave it, as far as can be asked.
-  bool idle();
   void push(const Turn& turn);
   // Others wait from now on: watches more closely.
   void look();
@@ -53,12 +50,11 @@ class Turns {
   void say_released(const Turn& turn);
   void go_plain();
   void tend();
-  void watch_host(Memory& memory);
+  void tend_often(Memory& memory);
   void watch();
 
   Memory* memory() const { return memory_.load(std::memory_order_acquire); }
 
-  Contexts& contexts_;
   ContextDrain& drain_;
   Outbox& outbox_;
   const gate::Seat seat_;
@@ -72,7 +68,7 @@ class Turns {
   // The turn thread's own.
   IdleWatch idle_watch_;
   Nanoseconds tended_{};
-  Nanoseconds host_watched_{};
+  Nanoseconds tended_often_{};
   Nanoseconds wanted_home_{};
   bool said_no_room_ = false;
   Bytes host_;             // host memory held, as last told

@@ -131,7 +131,7 @@ TEST_CASE("a free that a capture gets ahead of comes later", "[allocation]") {
   CHECK_FALSE(t.memory.find(address));
   CHECK(t.memory.free(address) == CUDA_ERROR_INVALID_VALUE);
   CHECK(t.device.physical() == kibibytes(100));
-  t.memory.tend();
+  t.memory.tend_freed();
   CHECK(t.device.physical() == Bytes{});
 }
 
@@ -170,18 +170,18 @@ TEST_CASE("a free during a capture comes later", "[allocation]") {
   }
   SECTION("when the GPU is found idle, and then without waiting for it") {
     t.books.is_idle = false;
-    t.memory.tend();
+    t.memory.tend_freed();
     CHECK(t.memory.use().swappable > kibibytes(100));
     t.books.is_idle = true;
-    t.memory.tend();
+    t.memory.tend_freed();
     CHECK(t.device.synchronizations() == 0);
   }
   SECTION("again, if the driver fails") {
     t.device.fail_call(1);
-    t.memory.tend();
+    t.memory.tend_freed();
     CHECK(t.memory.use().swappable > kibibytes(100));
     CHECK(t.memory.free(large) == CUDA_ERROR_INVALID_VALUE);
-    t.memory.tend();
+    t.memory.tend_freed();
   }
   CHECK(t.memory.use().swappable < kibibytes(100));
 }

@@ -142,7 +142,7 @@ TEST_CASE("what a capture keeps from being freed goes with its context, or is fr
     CHECK(m.memory.use().swappable == kibibytes(64 + 4));
   }
   m.books.in_capture = false;
-  m.memory.tend();
+  m.memory.tend_freed();
   CHECK(m.memory.use().swappable == (destroyed ? kibibytes(4) : kibibytes(256 + 4)));
   CHECK(m.device.reserved() == m.memory.use().swappable);
   CHECK(m.device.misuse().empty());
@@ -155,13 +155,13 @@ TEST_CASE("managed memory that no work uses is freed without a wait for what the
   CHECK(m.memory.free_unused(going.address) == CUDA_SUCCESS);
   CHECK_FALSE(m.memory.find(going.address));
   CHECK(m.memory.free(going.address) == CUDA_ERROR_INVALID_VALUE);
-  m.memory.tend();
+  m.memory.tend_freed();
   CHECK(m.device.reserved() == m.footprint);
   CHECK(m.memory.use().swappable == m.footprint);
   CHECK(m.memory.due() == going.size);
   SECTION("when it is idle") {
     m.books.is_idle = true;
-    m.memory.tend();
+    m.memory.tend_freed();
   }
   SECTION("at the end of a turn") { REQUIRE(m.evict_to(kibibytes(64))); }
   SECTION("with its context") {
@@ -191,7 +191,7 @@ TEST_CASE("the end of a context waits for who frees late what goes with it, and 
     freeing.set_value();
     go_on.get_future().wait();
   };
-  std::thread freer([&] { m.memory.tend(); });
+  std::thread freer([&] { m.memory.tend_freed(); });
   freeing.get_future().wait();
 
   const auto other = reinterpret_cast<CUcontext>(std::uintptr_t{7});  // NOLINT(performance-no-int-to-ptr)

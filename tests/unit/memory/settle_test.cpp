@@ -136,11 +136,11 @@ TEST_CASE("what another process has open stays until it has not", "[settle]") {
   CHECK(t.memory.free(t.large) == CUDA_SUCCESS);
   CHECK_FALSE(t.memory.find(t.large).has_value());
   CHECK(t.memory.free(t.large) == CUDA_ERROR_INVALID_VALUE);
-  t.memory.tend();
+  t.memory.tend_freed();
   CHECK(t.memory.use().pinned == t.kLarge);
   CHECK(t.device.physical() >= t.kLarge);
   t.books.lent = 0;
-  t.memory.tend();
+  t.memory.tend_freed();
   CHECK(t.memory.use().pinned == Bytes{});
 }
 

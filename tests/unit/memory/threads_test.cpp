@@ -106,6 +106,7 @@ TEST_CASE("threads allocate and free while memory comes and goes", "[threads]") 
         if (!t.memory.evict()) ++outcome.failed;
         t.memory.set_allowed(kibibytes(random() % 2000));
         t.memory.restore();
+        t.memory.tend_freed();
         t.memory.tend();
       }
       t.memory.set_allowed(gibibytes(1));
