@@ -47,8 +47,8 @@ struct Tuning {
   Nanoseconds step_pause = std::chrono::milliseconds(2);
   // Between two looks at whether a process is stopped that an answer is missing of.
   Nanoseconds look = std::chrono::milliseconds(250);
-  // A tenant's lease is taken so long after its gates were closed, where its processes are stopped: what they
-  // had submitted goes on, and nobody can tell when it is done.
+  // A tenant's lease is taken so long after it could last submit anything, where its processes are stopped:
+  // what they had submitted goes on, and nobody can tell when it is done.
   Nanoseconds stop_grace = std::chrono::seconds(1);
   // Who was said to be about to be stopped, and never is, goes on after this.
   Nanoseconds suspend_notice = std::chrono::seconds(30);

@@ -200,6 +200,8 @@ struct Tenant {
   Nanoseconds step_pause{};  // leaving: the least time between a Released and the next step
   Nanoseconds step_took{};   // leaving: the longest time that a Released was waited for after a step
   Nanoseconds changed{};     // leaving: when a session was last let forward, or said Released
+  Nanoseconds
+      let_on{};  // leaving: when a session could last submit more, let forward or gone on after a stop
   Nanoseconds last_ran{};    // when it last held a lease
   Nanoseconds waited{};      // for so long when it was chosen
   Nanoseconds busy_since{};  // since when it has had a lease that others wait for

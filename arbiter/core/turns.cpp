@@ -249,7 +249,7 @@ void Core::step_laggards(Tenant& tenant) {
     grant_lease(*session);  // it may have come only after the turn's end
     send(*session, Step{.epoch = tenant.epoch, .allowed = session->allowed, .order = session->order});
   }
-  tenant.changed = now_;
+  tenant.changed = tenant.let_on = now_;
   tenant.step_pause += tuning_.step_pause / 64;
   tenant.step_at = now_ + tenant.step_pause;
 }
