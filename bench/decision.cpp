@@ -16,25 +16,31 @@ struct Crowd {
   Nanoseconds now = std::chrono::seconds(1000);
   std::uint64_t events = 0;
 
-  Crowd(const char* name, unsigned tenants, unsigned gpus, const Claims& claims) : policy(make_policy(name)) {
-    core = std::make_unique<Core>(Tuning{}, *policy, Recovered{}, now);
+  unsigned gpus;
+  Claims claims;
+
+  Crowd(const char* name, unsigned tenants, unsigned its_gpus, const Claims& its_claims,
+        Nanoseconds quantum = {})
+      : policy(make_policy(name)), gpus(its_gpus), claims(its_claims) {
+    core = std::make_unique<Core>(Tuning{.turns = {.fixed = quantum}}, *policy, Recovered{}, now);
     for (unsigned i = 0; i < gpus; ++i)
       step(GpuFound{.gpu = gpu(i), .total = mebibytes(1200), .capacity = mebibytes(1000)});
-    for (unsigned i = 1; i <= tenants; ++i) {
-      const SessionId session{i};
-      now += std::chrono::milliseconds(1);
-      step(SessionCame{.session = session,
-                       .tenant = TenantId{i},
-                       .step = {.job = i, .step = 0},
-                       .cap = {},
-                       .claims = claims,
-                       .hello = {}});
-      step(From<Attach>{session, {.gpu = gpu(i % gpus), .total = {}, .name = {}}});
-      step(From<Usage>{session, {.request = 1, .use = use(size_of(i), {}), .stuck = 0}});
-      answer_all();
-      step(From<Want>{session, {}});
-      answer_all();
-    }
+    for (unsigned i = 1; i <= tenants; ++i) come(i);
+  }
+  void come(unsigned number) {
+    const SessionId session{number};
+    now += std::chrono::milliseconds(1);
+    step(SessionCame{.session = session,
+                     .tenant = TenantId{number},
+                     .step = {.job = number, .step = 0},
+                     .cap = {},
+                     .claims = claims,
+                     .hello = {}});
+    step(From<Attach>{session, {.gpu = gpu(number % gpus), .total = {}, .name = {}}});
+    step(From<Usage>{session, {.request = 1, .use = use(size_of(number), {}), .stuck = 0}});
+    answer_all();
+    step(From<Want>{session, {}});
+    answer_all();
   }
   static GpuUuid gpu(unsigned number) { return {{static_cast<std::uint8_t>(number + 1)}}; }
   static Bytes size_of(std::uint64_t session) { return mebibytes(510 + session * 37 % 400); }
@@ -79,11 +85,17 @@ struct Crowd {
       answer(sent);
     }
   }
+  void count(benchmark::State& state, std::uint64_t before) const {
+    state.counters["per_event"] = benchmark::Counter(
+        static_cast<double>(events - before), benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  }
   std::vector<Send> answers;
 };
 
-void decide(benchmark::State& state, const char* policy, const Claims& claims = {}) {
-  Crowd crowd(policy, static_cast<unsigned>(state.range(0)), static_cast<unsigned>(state.range(1)), claims);
+void decide(benchmark::State& state, const char* policy, const Claims& claims = {},
+            Nanoseconds quantum = {}) {
+  Crowd crowd(policy, static_cast<unsigned>(state.range(0)), static_cast<unsigned>(state.range(1)), claims,
+              quantum);
   crowd.answer_all();
   const std::uint64_t before = crowd.events;
   for (auto _ : state) {
@@ -91,20 +103,40 @@ void decide(benchmark::State& state, const char* policy, const Claims& claims = 
     crowd.step(TimerFired{});
     crowd.answer_all();
   }
-  state.counters["per_event"] = benchmark::Counter(static_cast<double>(crowd.events - before),
-                                                   benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  crowd.count(state, before);
 }
 
-BENCHMARK_CAPTURE(decide, round_robin, "round-robin")
-    ->Args({10, 1})
-    ->Args({100, 1})
-    ->Args({1000, 1})
-    ->Args({1000, 8});
-BENCHMARK_CAPTURE(decide, credit, "credit")->Args({1000, 8});
-BENCHMARK_CAPTURE(decide, elastic, "elastic", Claims{.request = 0.0005, .timed = true})
-    ->Args({10, 1})
-    ->Args({100, 1})
-    ->Args({1000, 1});
+void sizes(benchmark::internal::Benchmark* each) {
+  for (const int tenants : {10, 100, 1000})
+    for (const int gpus : {1, 8}) each->Args({tenants, gpus});
+}
+
+constexpr Claims kShare{.request = 0.0005, .timed = true};
+
+BENCHMARK_CAPTURE(decide, round_robin, "round-robin")->Apply(sizes);
+// Its turns end with the work at hand, of which there is no end here, or with Quantum.
+BENCHMARK_CAPTURE(decide, fcfs, "fcfs", Claims{}, std::chrono::seconds(1))->Apply(sizes);
+BENCHMARK_CAPTURE(decide, shortest_first, "shortest-first")->Apply(sizes);
+BENCHMARK_CAPTURE(decide, credit, "credit")->Apply(sizes);
+BENCHMARK_CAPTURE(decide, priority, "priority")->Apply(sizes);
+BENCHMARK_CAPTURE(decide, elastic, "elastic", kShare)->Apply(sizes);
+BENCHMARK_CAPTURE(decide, deadline, "deadline", kShare)->Apply(sizes);
+
+// One more comes, takes memory, waits and goes again.
+void pass_by(benchmark::State& state, const char* policy, const Claims& claims = {}) {
+  const auto tenants = static_cast<unsigned>(state.range(0));
+  Crowd crowd(policy, tenants, static_cast<unsigned>(state.range(1)), claims);
+  crowd.answer_all();
+  const std::uint64_t before = crowd.events;
+  for (auto _ : state) {
+    crowd.come(tenants + 1);
+    crowd.step(SessionGone{SessionId{tenants + 1}});
+    crowd.answer_all();
+  }
+  crowd.count(state, before);
+}
+BENCHMARK_CAPTURE(pass_by, round_robin, "round-robin")->Apply(sizes);
+BENCHMARK_CAPTURE(pass_by, elastic, "elastic", kShare)->Apply(sizes);
 
 // One of them tells of a deadline each time, and bounds all others.
 void bound(benchmark::State& state) {

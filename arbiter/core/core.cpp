@@ -56,11 +56,18 @@ Actions Core::step(const Event& event, Nanoseconds now) {
 }
 
 void Core::settle() {
-  wake_ = Nanoseconds::max();
-  if (in_grace_) wake_at(grace_until_);
   if (domains_changed_) find_domains();
-  for (Domain& domain : domains_) settle(domain);
-  if (wake_ != Nanoseconds::max()) actions_.emplace_back(ArmTimer{.at = wake_});
+  Nanoseconds next = in_grace_ && grace_until_ > now_ ? grace_until_ : Nanoseconds::max();
+  for (Domain& domain : domains_) {
+    const bool is_due = domain.due <= now_;
+    wake_ = is_due ? Nanoseconds::max() : domain.due;
+    moved_ = false;
+    if (is_due) settle(domain);
+    next = std::min(next, wake_);
+    // Where a tenant has gone in or out, more may follow from that with the next event, whatever it is about.
+    domain.due = moved_ ? Nanoseconds{} : wake_;
+  }
+  if (next != Nanoseconds::max()) actions_.emplace_back(ArmTimer{.at = next});
 }
 
 void Core::settle(Domain& domain) {
@@ -559,7 +566,12 @@ Core::Room Core::room(const Gpu& gpu, TenantId tenant, Bytes cap, const StepName
   return {.total = total, .free = free};
 }
 
-void Core::on(const TimerFired& /*event*/) {}
+// As time passes more may change than what asked to be woken for.
+void Core::on(const TimerFired& /*event*/) { look_at_all(); }
+
+void Core::look_at_all() {
+  for (Domain& domain : domains_) domain.due = {};
+}
 
 // Whether `session` with `use` could be resident beside what can never leave the GPU, and leave the others as
 // able to run as they are.
@@ -672,6 +684,7 @@ Actions Core::forget(TenantId id) {
 // Whoever has not come back by now has died while nobody watched.
 void Core::end_grace() {
   in_grace_ = false;
+  look_at_all();
   // A running session may have told of growth that was never granted.
   for (const auto& [uuid, gpu] : state_.gpus) {
     if (promised(gpu) <= usable(gpu)) continue;

@@ -6,9 +6,11 @@
 // settle() moves the state to where it should be: who runs (plan.cpp, turns.cpp) for how long (timing.cpp),
 // which memory moves (residency.cpp); but looks only at who is awake (rest.cpp). settle() derives everything
 // from the state and can be run at any time; so an event that is lost, repeated or crosses another costs time
-// at most. One thread at a time.
+// at most. What is told of one domain changes nothing in another, which is not looked at then. One thread at
+// a time.
 #pragma once
 
+#include <functional>
 #include <queue>
 #include <tuple>
 
@@ -45,8 +47,8 @@ struct Tuning {
   Nanoseconds step_pause = std::chrono::milliseconds(2);
   // Between two looks at whether a process is stopped that an answer is missing of.
   Nanoseconds look = std::chrono::milliseconds(250);
-  // A tenant's lease is taken so long after its gates were closed, where its processes are stopped: what they
-  // had submitted goes on, and nobody can tell when it is done.
+  // A tenant's lease is taken so long after it could last submit anything, where its processes are stopped:
+  // what they had submitted goes on, and nobody can tell when it is done.
   Nanoseconds stop_grace = std::chrono::seconds(1);
   // Who was said to be about to be stopped, and never is, goes on after this.
   Nanoseconds suspend_notice = std::chrono::seconds(30);
@@ -116,6 +118,7 @@ class Core {
   struct Domain {
     std::vector<Gpu*> gpus;
     Rules rules;
+    Nanoseconds due{};  // when it is to be settled next; zero: with the next event
     std::vector<Tenant*> tenants;
     std::vector<Tenant*> awake;       // in the same order, see rest.cpp
     std::size_t resting_waiters = 0;  // of the others
@@ -302,7 +305,8 @@ class Core {
   static bool everybody_fits(const Domain& domain);
   static void note_time(Domain& domain);
   static bool fits(const Tenant& newcomer);
-  static std::vector<std::vector<Tenant*>> sets_of(const Domain& domain, std::vector<Tenant*> tenants);
+  static unsigned for_each_set(const Domain& domain, Among among,
+                               const std::function<void(const std::vector<Tenant*>&)>& each);
 
   // deadlines.cpp: what tenants with deadlines leave to others
   bool bounds_others(const Tenant& tenant) const;
@@ -318,8 +322,7 @@ class Core {
   // timing.cpp: how long
   void set_turn_length(Domain& domain) const;
   static void reckon_handoff(Domain& domain);
-  template <class Is>
-  static std::vector<Tenant*> those(const Domain& domain, Is is);
+  static void note_least_waiting(const Domain& domain);
   void watch_turn(const Domain& domain);
   bool idle_enough(const Tenant& tenant) const;
   void end_pause(Tenant& tenant);
@@ -328,7 +331,7 @@ class Core {
   void note_standing(Domain& domain, bool contended, bool crowded) const;
   static Standing standing_of(const Tenant& tenant, const Standing& common);
   std::vector<double> shares(const Domain& domain) const;
-  Tenant::Part part_of(const Tenant& tenant) const;
+  Reckoned reckoned_of(const Tenant& tenant) const;
   bool as_reckoned(const Tenant& tenant) const;
   Tenant::Stake stake_of(const Tenant& tenant) const;
   bool said_host_short(const Session& session) const;
@@ -354,6 +357,7 @@ class Core {
   void notice_stuck(Gpu& gpu);
   Nanoseconds patience_for(Bytes moving) const;
 
+  void look_at_all();
   void settle();
   void settle(Domain& domain);
   void arm_timer();
@@ -379,6 +383,7 @@ class Core {
   // Of the step under way.
   Nanoseconds now_{};
   Nanoseconds wake_{};
+  bool moved_ = false;  // a tenant has gone in or out
   Actions actions_;
 };
 

@@ -16,12 +16,28 @@ namespace {
 bool by_number(const Session* a, const Session* b) { return a->id < b->id; }
 bool by_place(const Tenant* a, const Tenant* b) { return a->place < b->place; }
 
+// What is reckoned of one that rests, but for its handoffs.
+Reckoned at_rest(bool waits) { return {.waits = waits, .turns = {.takes = waits}}; }
+
 template <class Pointer, class Before>
 void insert(std::vector<Pointer>& sorted, Pointer one, Before before) {
   sorted.insert(std::upper_bound(sorted.begin(), sorted.end(), one, before), one);
 }
 
+// Among which those of a session at rest are.
+std::multiset<Bytes>& adds_at_rest(const Session& session) {
+  return session.gpu->resting_adds[session.tenant->reckoned.waits ? 1 : 0];
+}
+
 }  // namespace
+
+Bytes Gpu::least_at_rest(Among among) const {
+  Bytes its{~0ull};
+  for (const bool waits : {false, true})
+    if (const auto& adds = resting_adds[waits ? 1 : 0]; !adds.empty() && among(at_rest(waits)))
+      its = std::min(its, *adds.begin());
+  return its;
+}
 
 void Core::join(Gpu& gpu, Session& session) {
   insert(gpu.sessions, &session, by_number);
@@ -35,6 +51,7 @@ void Core::part(Gpu& gpu, Session& session) {
 
 // Before anything about it changes.
 void Core::wake(Tenant& tenant) {
+  if (!domains_changed_ && attached(tenant)) domains_[tenant.domain].due = {};
   if (std::exchange(tenant.awake, true)) return;
   for (Session* session : tenant.sessions) {
     if (!on_gpu(session)) continue;
@@ -42,6 +59,7 @@ void Core::wake(Tenant& tenant) {
     session->gpu->resting_pinned -= session->use.pinned;
     session->gpu->resting_contexts -= session->use.context;
     session->gpu->resting_growth -= put_off(*session);
+    adds_at_rest(*session).erase(adds_at_rest(*session).find(session->adds()));
     insert(session->gpu->awake, session, by_number);
   }
   if (domains_changed_) return;
@@ -60,6 +78,7 @@ void Core::let_rest(Domain& domain) {
       session->gpu->resting_pinned += session->use.pinned;
       session->gpu->resting_contexts += session->use.context;
       session->gpu->resting_growth += put_off(*session);
+      adds_at_rest(*session).insert(session->adds());
       std::erase(session->gpu->awake, session);
     }
     if (tenant->wants()) ++domain.resting_waiters;
@@ -92,6 +111,7 @@ bool Core::consistent() const {
   bool right = true;
   for (const auto& [uuid, gpu] : state_.gpus) {
     std::vector<Session*> awake;
+    std::array<std::multiset<Bytes>, 2> adds;
     Bytes resting;
     Bytes pinned;
     Bytes contexts;
@@ -109,16 +129,20 @@ bool Core::consistent() const {
       pinned += unevictable(*session);
       contexts += session->use.context;
       growth += put_off(*session);
+      adds[session->tenant->wants() ? 1 : 0].insert(session->adds());
       right = right && session->needs == demand_of(*session) && session->keeps == unevictable(*session);
       right = right && promised(*session) == unevictable(*session);
     }
     right = right && awake == gpu.awake && resting == gpu.resting && pinned == gpu.resting_pinned &&
-            contexts == gpu.resting_contexts && growth == gpu.resting_growth;
+            contexts == gpu.resting_contexts && growth == gpu.resting_growth && adds == gpu.resting_adds;
     right =
         right && (domains_changed_ || users.empty() || gpu.has_time_for_all == (!timed || users.size() == 1));
   }
-  for (const auto& [id, tenant] : state_.tenants)
+  for (const auto& [id, tenant] : state_.tenants) {
     right = right && (tenant.awake || (attached(tenant) && !must_come_home(tenant) && may_rest(tenant)));
+    right = right && tenant.wants() == std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
+                                                   [](const Session* session) { return session->wants; });
+  }
   if (domains_changed_) return right;
   for (const Domain& domain : domains_) {
     std::vector<Tenant*> awake;

@@ -4,8 +4,10 @@
 // All of it is rebuilt from the sessions' own words and the ledger after a restart.
 #pragma once
 
+#include <array>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "arbiter/core/lease_book.h"
@@ -25,6 +27,20 @@ struct Rules {
   bool all_timed = false;  // as if all tenants had stated shares, see Claims
 };
 
+// What of a tenant the length of turns was reckoned from.
+struct Reckoned {
+  bool waits = false;
+  struct Turns {
+    bool takes = false;
+    Nanoseconds seen{};
+    Nanoseconds expected{};
+    bool operator==(const Turns&) const = default;
+  } turns;
+  bool operator==(const Reckoned&) const = default;
+};
+// Whether a tenant is one of those that are meant.
+using Among = bool (*)(const Reckoned&);
+
 struct Gpu {
   GpuUuid uuid;
   unsigned number = 0;            // in the host's order
@@ -43,7 +59,8 @@ struct Gpu {
   Bytes resting;
   Bytes resting_pinned;
   Bytes resting_contexts;
-  Bytes resting_growth;  // that they have put off
+  Bytes resting_growth;                              // that they have put off
+  std::array<std::multiset<Bytes>, 2> resting_adds;  // what each would add if it ran, by whether it waits
 
   Bytes usable;    // as of this step
   Bytes reckoned;  // what was usable when the length of turns was reckoned
@@ -55,6 +72,8 @@ struct Gpu {
   unsigned members = 0;          // tenants that are chosen there
   unsigned timed = 0;            // of those, whose time is ruled
   bool has_time_for_all = true;  // if all that use it were chosen
+
+  Bytes least_at_rest(Among among) const;  // that one of them adds; the most there can be: there is none
 };
 
 struct Session {
@@ -123,6 +142,7 @@ struct Session {
     bool operator==(const Part&) const = default;
   } reckoned;
 
+  Bytes adds() const { return minus(needs, keeps); }
   bool stuck(Nanoseconds now) const { return stopped || stuck_until > now; }
 };
 
@@ -135,23 +155,42 @@ enum class Phase : std::uint8_t {
 };
 
 struct Tenant {
+  // On few cache lines, since it is looked at of all, however many wait:
   TenantId id;
+  Phase phase = Phase::out;
+  bool awake = true;  // see rest.cpp
+  bool leads = false;
+  bool interrupted = false;  // its turn was
+  struct Stake {
+    bool enters = false;
+    bool holds = false;     // a lease
+    bool competes = false;  // a part of the time is due to it
+    bool operator==(const Stake&) const = default;
+  } stake;
+  double due = 0;  // that part
+  Reckoned reckoned;
+  Nanoseconds credit{};  // as the policy reckons it, at:
+  Nanoseconds credit_kept{};
+  Standing standing;  // since then
+  Claims claims;      // what the deadlines of others leave of them; see deadlines.cpp
+  Rules rules;        // of its domain, or of the node where it has none
+  Nanoseconds waiting_since{};
+  Nanoseconds handoff{};  // a running mean of what turns that were begun for it took to begin; zero: unknown
+  Nanoseconds used{};     // of such time, in the turns before, since it last paused
+  Nanoseconds burst{};    // a running mean of that as it pauses; zero: unknown
+  std::vector<Session*> sessions;
+
   Bytes cap;           // on the footprint, per GPU; zero: none
   Bytes host_cap;      // on the host memory for swap, over all GPUs; zero: none
   Claims stated;       // by its job
-  Claims claims;       // what the deadlines of others leave of them; see deadlines.cpp
-  Rules rules;         // of its domain, or of the node where it has none
   bool timed = false;  // by the policy's rules_time()
   struct Told {
     std::uint64_t met = 0;
     std::uint64_t missed = 0;
     Nanoseconds told{};  // when it last told of any; zero: never
   } deadlines;
-  Phase phase = Phase::out;
-  std::vector<Session*> sessions;
-  Epoch epoch;              // of its last turn, or of its first to come
-  bool epoch_used = false;  // that turn has begun
-  bool leads = false;
+  Epoch epoch;               // of its last turn, or of its first to come
+  bool epoch_used = false;   // that turn has begun
   bool resuming = false;     // its lease is known from the ledger; its sessions may still be on their way
   Nanoseconds entered{};     // when it was chosen
   Nanoseconds opened{};      // when its gates were opened
@@ -161,52 +200,25 @@ struct Tenant {
   Nanoseconds step_pause{};  // leaving: the least time between a Released and the next step
   Nanoseconds step_took{};   // leaving: the longest time that a Released was waited for after a step
   Nanoseconds changed{};     // leaving: when a session was last let forward, or said Released
+  Nanoseconds
+      let_on{};  // leaving: when a session could last submit more, let forward or gone on after a stop
   Nanoseconds last_ran{};    // when it last held a lease
-  Nanoseconds waiting_since{};
-  Nanoseconds waited{};   // for so long when it was chosen
-  Nanoseconds handoff{};  // a running mean of what turns that were begun for it took to begin; zero: unknown
+  Nanoseconds waited{};      // for so long when it was chosen
   Nanoseconds busy_since{};  // since when it has had a lease that others wait for
-  Nanoseconds used{};        // of such time, in the turns before, since it last paused
-  Nanoseconds burst{};       // a running mean of that as it pauses; zero: unknown
 
-  // Its turn was interrupted when it had had so much of it; the rest is still to come.
-  bool interrupted = false;
-  Nanoseconds had{};
+  Nanoseconds had{};           // of the turn that was interrupted; the rest is still to come
   bool interrupts = false;     // its turn was begun by an interruption
   bool outgrown = false;       // it was put out since the running set had grown
   bool comes_home = false;     // it interrupted others for its host memory
   Nanoseconds brought_home{};  // when the last turn ended for which it did; zero: none yet
   bool idled = false;          // it was put out since it was idle, and has not asked for the GPU again
   unsigned long_pauses = 0;    // so many pauses in a row were long, see policy/idleness.h
-  Nanoseconds credit{};        // as the policy reckons it, at:
-  Nanoseconds credit_kept{};
-  Standing standing;  // since then
 
   bool taken = false;             // leaving: its lease was taken since its processes are stopped
   Nanoseconds suspended_until{};  // it is about to be stopped, or is, until it is seen to be
 
-  bool awake = true;       // see rest.cpp
   std::size_t domain = 0;  // see Core::Domain, and its place there
   std::size_t place = 0;
-
-  // What the length of turns was reckoned from, and what the others' shares.
-  struct Part {
-    bool waits = false;
-    struct Turns {
-      bool takes = false;
-      Nanoseconds seen{};
-      Nanoseconds expected{};
-      bool operator==(const Turns&) const = default;
-    } turns;
-    bool operator==(const Part&) const = default;
-  } reckoned;
-  struct Stake {
-    bool enters = false;
-    bool holds = false;     // a lease
-    bool competes = false;  // a part of the time is due to it
-    bool operator==(const Stake&) const = default;
-  } stake;
-  double due = 0;  // that part
 
   // Scratch of the planner.
   bool chosen = false;
@@ -214,6 +226,7 @@ struct Tenant {
 
   bool in_set() const { return phase == Phase::entering || phase == Phase::running; }
   bool wants() const {
+    if (!awake) return reckoned.waits;
     for (const Session* session : sessions)
       if (session->wants) return true;
     return false;

@@ -38,6 +38,7 @@ void Core::goes_on(Session& session) {
   session.news = now_;
   Tenant& tenant = *session.tenant;
   if (!tenant.taken || session.released) return;
+  tenant.let_on = now_;
   tenant.step_at = now_ + tuning_.step_after;
   grant_lease(session);
 }
@@ -95,7 +96,7 @@ void Core::drop_who_is_absent(Domain& domain) {
 void Core::take_from_stopped(Tenant& tenant) {
   if (tenant.phase != Phase::leaving || tenant.resuming || !leases_.holds(tenant.id)) return;
   if (still_drains(tenant)) return;
-  const Nanoseconds due = tenant.left + tuning_.stop_grace;
+  const Nanoseconds due = std::max(tenant.left, tenant.let_on) + tuning_.stop_grace;
   wake_at(due);
   if (now_ < due) return;
   end_turn(tenant);

@@ -17,6 +17,10 @@ constexpr std::chrono::hours kLongestNap{24};
 // What a tenant's way in takes is guessed from its size before it has been seen: bytes a second.
 constexpr std::uint64_t kGuessedSpeed = 50'000'000'000;
 
+bool everybody(const Reckoned& /*its*/) { return true; }
+bool who_waits(const Reckoned& its) { return its.waits; }
+bool who_takes_turns(const Reckoned& its) { return its.turns.takes; }
+
 struct Mean {
   Nanoseconds sum{};
   unsigned count = 0;
@@ -28,12 +32,13 @@ struct Mean {
 
 Nanoseconds expected_handoff(const Tenant& tenant) {
   if (tenant.handoff > Nanoseconds{}) return tenant.handoff;
+  if (!tenant.awake) return tenant.reckoned.turns.expected;
   Bytes size;
   for (const Session* session : tenant.sessions) size += session->use.swappable;
   return std::chrono::milliseconds(size.count / (kGuessedSpeed / 1000));
 }
 
-Tenant::Part Core::part_of(const Tenant& tenant) const {
+Reckoned Core::reckoned_of(const Tenant& tenant) const {
   const bool waiting = waits(tenant) && !tenant.taken;
   return {.waits = waiting,
           .turns = {.takes = waiting || (tenant.phase != Phase::out && !tenant.taken),
@@ -43,19 +48,11 @@ Tenant::Part Core::part_of(const Tenant& tenant) const {
 
 // Whether nothing about it has changed since the length of turns was reckoned. A choice must have begun.
 bool Core::as_reckoned(const Tenant& tenant) const {
-  return tenant.reckoned == part_of(tenant) &&
+  return tenant.reckoned == reckoned_of(tenant) &&
          std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [](const Session* session) {
            return !on_gpu(session) ||
                   session->reckoned == Session::Part{.needs = session->needs, .keeps = session->keeps};
          });
-}
-
-template <class Is>
-std::vector<Tenant*> Core::those(const Domain& domain, Is is) {
-  std::vector<Tenant*> tenants;
-  std::copy_if(domain.tenants.begin(), domain.tenants.end(), std::back_inserter(tenants),
-               [&](const Tenant* tenant) { return is(tenant->reckoned); });
-  return tenants;
 }
 
 // Anew only where something has changed from which it follows.
@@ -65,8 +62,8 @@ void Core::set_turn_length(Domain& domain) const {
   for (Gpu* gpu : domain.gpus)
     if (std::exchange(gpu->reckoned, gpu->usable) != gpu->usable) stale.needs = true;
   for (Tenant* tenant : domain.awake) {
-    const Tenant::Part part = part_of(*tenant);
-    const Tenant::Part before = std::exchange(tenant->reckoned, part);
+    const Reckoned part = reckoned_of(*tenant);
+    const Reckoned before = std::exchange(tenant->reckoned, part);
     if (part.waits != before.waits) stale.waiting = true;
     if (part.turns != before.turns) stale.turns = true;
     for (Session* session : tenant->sessions) {
@@ -76,24 +73,31 @@ void Core::set_turn_length(Domain& domain) const {
   }
   if (stale == Domain::Stale{false, false, false}) return;
 
-  if (stale.needs) domain.sets = static_cast<unsigned>(sets_of(domain, domain.tenants).size());
+  const auto count = [](const std::vector<Tenant*>& /*set*/) {};
+  if (stale.needs) domain.sets = for_each_set(domain, everybody, count);
   if (stale.needs || stale.turns) reckon_handoff(domain);
   if (stale.needs || stale.waiting) {
-    const std::vector<Tenant*> waiting = those(domain, [](const auto& part) { return part.waits; });
-    domain.waiting_sets = static_cast<unsigned>(sets_of(domain, waiting).size());
-    for (Gpu* gpu : domain.gpus) gpu->least_waiting = gpu->least;
+    domain.waiting_sets = for_each_set(domain, who_waits, count);
+    note_least_waiting(domain);
   }
   stale = {false, false, false};
   domain.turn = domain.rules.policy->length(domain.rules.turns, domain.handoff, domain.waiting_sets);
   for (Gpu* gpu : domain.gpus) gpu->turn = domain.turn;
 }
 
+void Core::note_least_waiting(const Domain& domain) {
+  for (Gpu* gpu : domain.gpus) {
+    gpu->least_waiting = gpu->least_at_rest(who_waits);
+    for (const Session* session : gpu->awake)
+      if (session->tenant->reckoned.waits) gpu->least_waiting = std::min(gpu->least_waiting, session->adds());
+  }
+}
+
 // A handoff to a running set takes about as long as the longest of its members'.
 void Core::reckon_handoff(Domain& domain) {
   Mean seen;
   Mean expected;
-  const std::vector<Tenant*> all = those(domain, [](const auto& part) { return part.turns.takes; });
-  for (const std::vector<Tenant*>& set : sets_of(domain, all)) {
+  for_each_set(domain, who_takes_turns, [&](const std::vector<Tenant*>& set) {
     Nanoseconds longest{};
     Nanoseconds longest_seen{};
     for (const Tenant* tenant : set) {
@@ -102,7 +106,7 @@ void Core::reckon_handoff(Domain& domain) {
     }
     expected.add(longest);
     if (longest_seen > Nanoseconds{}) seen.add(longest_seen);
-  }
+  });
   domain.handoff = expected.value();
   if (seen.count == 0) return;
   for (Gpu* gpu : domain.gpus) gpu->handoff = seen.value();

@@ -24,6 +24,7 @@ void Core::enter(Domain& domain, Tenant& tenant, bool leads) {
   if (leads)
     for (Tenant* other : domain.awake) other->leads = false;
   tenant.leads = leads;
+  moved_ = true;
   tenant.phase = Phase::entering;
   tenant.entered = now_;
   tenant.waited = now_ - tenant.waiting_since;
@@ -73,6 +74,7 @@ bool Core::waits_for_drain(const Tenant& tenant) const {
 }
 
 void Core::open(Domain& domain, Tenant& tenant) {
+  moved_ = true;
   tenant.phase = Phase::running;
   tenant.opened = tenant.busy_since = now_;
   if (tenant.leads) begin_turn(domain, tenant);
@@ -115,6 +117,7 @@ void Core::begin_turn(Domain& domain, Tenant& leader) {
 
 void Core::leave(Tenant& tenant) {
   if (std::exchange(tenant.comes_home, false)) tenant.brought_home = now_;
+  moved_ = true;
   const bool ran = tenant.phase == Phase::running;
   // It may have been idle for longer than others have waited.
   if (ran) tenant.used += std::max(Nanoseconds{}, now_ - tenant.busy_since - idle_time(tenant));
@@ -246,7 +249,7 @@ void Core::step_laggards(Tenant& tenant) {
     grant_lease(*session);  // it may have come only after the turn's end
     send(*session, Step{.epoch = tenant.epoch, .allowed = session->allowed, .order = session->order});
   }
-  tenant.changed = now_;
+  tenant.changed = tenant.let_on = now_;
   tenant.step_pause += tuning_.step_pause / 64;
   tenant.step_at = now_ + tenant.step_pause;
 }

@@ -5,6 +5,8 @@
 #include <set>
 #include <tuple>
 
+#include "arbiter/shell/ledger.h"
+
 namespace sharedgpu {
 namespace {
 
@@ -52,6 +54,14 @@ void LedgerTrace::add(const Record& record) {
     told.footprint = used->figures.footprint;
     told.waited = used->figures.waited;
   }
+}
+
+std::string LedgerTrace::read(const std::string& path, unsigned& damaged) {
+  std::vector<std::string> texts;
+  if (std::string error = read_ledger(path, false, texts); !error.empty()) return error;
+  for (const std::string& text : texts)
+    damaged += replay_ledger(text, [this](const Record& record) { add(record); }).damaged;
+  return {};
 }
 
 LedgerTrace::Replay LedgerTrace::replay(Bytes memory) const {

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <map>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -26,6 +27,9 @@ class LedgerTrace {
  public:
   // Takes the ledger's records, oldest first.
   void add(const Record& record);
+  // Takes all files of the ledger at `path`, the older ones that it was rotated into first. Counts lines that
+  // are damaged. Returns an empty string, or what is wrong.
+  std::string read(const std::string& path, unsigned& damaged);
 
   struct Replay {
     std::vector<std::vector<Program>> gpus;  // the programs of each, which begin when the ledger does

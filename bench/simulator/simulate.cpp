@@ -12,8 +12,8 @@
 #include <random>
 #include <thread>
 
-#include "arbiter/shell/ledger.h"
 #include "bench/simulator/ledger_trace.h"
+#include "bench/simulator/plot.h"
 #include "bench/simulator/trace.h"
 #include "config/settings.h"
 
@@ -35,6 +35,7 @@ struct Arguments {
   std::uint64_t seed = 1;
   bool each = false;
   std::string timeline;
+  std::string plot;
 };
 
 // Each has one GPU.
@@ -79,6 +80,16 @@ void write_moment(std::ofstream& timeline, const Stage& stage, std::size_t progr
              << in_seconds(seen.lease) << ',' << in_seconds(seen.response) << ',' << seen.met << ','
              << seen.missed << '\n';
   }
+}
+
+void plot_moment(Plot& plot, const Stage& stage, std::size_t programs) {
+  if (!plot.wants(stage.measured())) return;
+  std::vector<Plot::Point> points;
+  for (std::size_t i = 0; i < programs; ++i) {
+    const Stage::Seen seen = stage.seen(i);
+    points.push_back({.lease = seen.lease, .part = stage.part(i), .missed = seen.missed});
+  }
+  plot.add(stage.measured(), std::move(points));
 }
 
 // What came of the programs of one node, or of many.
@@ -137,25 +148,34 @@ void describe_each(const Stage& stage, const std::vector<Program>& programs, std
   }
 }
 
-// `file`: of the timeline; empty: none is written.
+// Where one node's timeline and plot go; empty: nowhere.
+struct Files {
+  std::string timeline;
+  std::string plot;
+};
+
 Outcome simulate_node(const Arguments& arguments, const std::string& policy, unsigned node,
-                      const std::vector<Program>& programs, const std::string& file) {
+                      const std::vector<Program>& programs, const Files& files) {
   TurnRules turns;
   turns.fixed = Nanoseconds(static_cast<Nanoseconds::rep>(arguments.quantum * 1e9));
   turns.max_wait = Nanoseconds(static_cast<Nanoseconds::rep>(arguments.max_wait * 1e9));
   // The stage counts in hundredths of the GPU's memory.
   const double per_hundredth = arguments.memory_gib * 1.073741824e9 / 100 / (arguments.bus * 1e9);
   std::ofstream timeline;
-  if (!file.empty()) timeline.open(file);
+  if (!files.timeline.empty()) timeline.open(files.timeline);
+  const bool watched = timeline.is_open() || !files.plot.empty();
+  Plot plot(Nanoseconds(static_cast<Nanoseconds::rep>(arguments.seconds * 1e9)));
   Stage stage(arguments.seed + node, turns, Nanoseconds(static_cast<Nanoseconds::rep>(per_hundredth * 1e9)),
               programs, policy);
   for (double left = arguments.seconds; left > 0 && !stage.all_ended(); left -= 1) {
-    if (!timeline.is_open()) stage.run(std::chrono::seconds(1));
-    for (int step = 0; step < kStepsASecond && timeline.is_open(); ++step) {
+    if (!watched) stage.run(std::chrono::seconds(1));
+    for (int step = 0; step < kStepsASecond && watched; ++step) {
       stage.run(std::chrono::milliseconds(1000 / kStepsASecond));
-      write_moment(timeline, stage, programs.size());
+      if (timeline.is_open()) write_moment(timeline, stage, programs.size());
+      if (!files.plot.empty()) plot_moment(plot, stage, programs.size());
     }
   }
+  if (!files.plot.empty()) std::ofstream(files.plot) << plot.svg(policy);
   Outcome outcome{.longest = stage.measured(),
                   .measured = stage.measured(),
                   .lost = stage.lost(),
@@ -192,8 +212,14 @@ void simulate(const Arguments& arguments, const std::string& policy, const Nodes
   const auto begun = std::chrono::steady_clock::now();
   Outcome sum;
   if (nodes.count == 1) {
-    const std::string file = arguments.timeline.empty() ? "" : arguments.timeline + "." + policy + ".csv";
-    sum = simulate_node(arguments, policy, 0, nodes.programs(0), file);
+    // FILE and FILE.svg both become FILE.POLICY.svg.
+    const auto named = [&](std::string name, std::string_view kind) {
+      if (name.ends_with(kind)) name.resize(name.size() - kind.size());
+      return name.empty() ? name : name + "." + policy + std::string(kind);
+    };
+    sum =
+        simulate_node(arguments, policy, 0, nodes.programs(0),
+                      {.timeline = named(arguments.timeline, ".csv"), .plot = named(arguments.plot, ".svg")});
   } else {
     sum = simulate_all(arguments, policy, nodes);
   }
@@ -208,13 +234,11 @@ void simulate(const Arguments& arguments, const std::string& policy, const Nodes
 
 // Returns an empty string, or what is wrong.
 std::string read_ledger_trace(const Arguments& arguments, LedgerTrace::Replay& replay) {
-  std::ifstream file(arguments.ledger, std::ios::binary);
-  if (!file) return arguments.ledger + ": cannot be read";
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   LedgerTrace trace;
-  const Ledger::Replay read = replay_ledger(text, [&](const Record& record) { trace.add(record); });
-  if (read.damaged > 0)
-    std::cerr << "simulate: " << arguments.ledger << ": passed over " << read.damaged << " damaged lines\n";
+  unsigned damaged = 0;
+  if (std::string error = trace.read(arguments.ledger, damaged); !error.empty()) return error;
+  if (damaged > 0)
+    std::cerr << "simulate: " << arguments.ledger << ": passed over " << damaged << " damaged lines\n";
   replay = trace.replay(Bytes{static_cast<std::uint64_t>(arguments.memory_gib * 1073741824.0)});
   if (replay.gpus.empty()) return arguments.ledger + ": no lease";
   std::cerr
@@ -254,8 +278,9 @@ std::string find_nodes(const Arguments& arguments, Nodes& nodes) {
 int run(const Arguments& arguments) {
   Nodes nodes;
   std::string error = find_nodes(arguments, nodes);
-  if (error.empty() && nodes.count > 1 && (arguments.each || !arguments.timeline.empty()))
-    error = "--each and --timeline are for one node, and there are " + std::to_string(nodes.count);
+  if (error.empty() && nodes.count > 1 &&
+      (arguments.each || !arguments.timeline.empty() || !arguments.plot.empty()))
+    error = "--each, --timeline and --plot are for one node, and there are " + std::to_string(nodes.count);
   if (!error.empty()) {
     std::cerr << "simulate: " << error << '\n';
     return 2;
@@ -282,9 +307,11 @@ int main(int argc, char** argv) {
   app.add_option("--policy", arguments.policies, "One or several (default: all)")->type_name("NAME");
   app.add_option("--trace", arguments.trace, "Programs as CSV; bench/simulator/trace.h has the columns")
       ->type_name("FILE");
-  app.add_option("--ledger", arguments.ledger,
-                 "An arbiter's ledger: what was held is asked for again; a node for each GPU. "
-                 "bench/simulator/ledger_trace.h says what a ledger does not tell")
+  app.add_option(
+         "--ledger", arguments.ledger,
+         "An arbiter's ledger, its older files included: what was held is asked for again; a node for each "
+         "GPU. "
+         "bench/simulator/ledger_trace.h says what a ledger does not tell")
       ->type_name("FILE")
       ->excludes("--trace");
   app.add_option("--nodes", arguments.nodes,
@@ -309,6 +336,9 @@ int main(int argc, char** argv) {
   app.add_option("--seed", arguments.seed, "Of the random programs and delays (default 1)");
   app.add_option("--timeline", arguments.timeline,
                  "Writes FILE.POLICY.csv: what each program may have, and its deadlines, 50 times a second")
+      ->type_name("FILE");
+  app.add_option("--plot", arguments.plot,
+                 "Writes FILE.POLICY.svg: what each program had and may have over time, and missed deadlines")
       ->type_name("FILE");
   app.add_flag("--each", arguments.each, "A line for each program as well");
   CLI11_PARSE(app, argc, argv);

@@ -87,15 +87,16 @@ Stage::Stage(std::uint64_t seed, const TurnRules& turns, Nanoseconds per_mib,
 Stage::~Stage() = default;
 
 void Stage::at(Nanoseconds time, std::function<void()> what) {
-  moments_.push(Moment{.at = std::max(time, now_), .order = ++order_, .what = std::move(what)});
+  moments_.push_back(Moment{.at = std::max(time, now_), .order = ++order_, .what = std::move(what)});
+  std::push_heap(moments_.begin(), moments_.end());
 }
 
 void Stage::run(Nanoseconds time) {
   const Nanoseconds end = now_ + time;
-  while (!moments_.empty() && moments_.top().at <= end) {
-    Moment moment = moments_.top();
-    moments_.pop();
-    count_loss();
+  while (!moments_.empty() && moments_.front().at <= end) {
+    std::pop_heap(moments_.begin(), moments_.end());
+    const Moment moment = std::move(moments_.back());
+    moments_.pop_back();
     now_ = moment.at;
     count_loss();
     moment.what();

@@ -9,7 +9,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <queue>
 #include <random>
 #include <string>
 #include <vector>
@@ -110,7 +109,7 @@ class Stage {
   Nanoseconds timer_ = Nanoseconds::max();
   std::uint64_t order_ = 0;
   std::uint64_t events_ = 0;
-  std::priority_queue<Moment> moments_;
+  std::vector<Moment> moments_;  // a heap
   std::unique_ptr<Policy> policy_;
   std::unique_ptr<Core> core_;
   std::vector<std::unique_ptr<Actor>> actors_;

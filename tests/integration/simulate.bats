@@ -28,7 +28,19 @@ simulated() {
 @test "each program is told of on one node alone" {
   run timeout 100 "$BUILD/bench/simulate" --nodes 2 --each
   ((status == 2))
-  [[ $output == *"--each and --timeline are for one node, and there are 2"* ]]
+  [[ $output == *"--each, --timeline and --plot are for one node, and there are 2"* ]]
+}
+
+# curves FILE: how many it has.
+curves() { python3 -c 'import sys, xml.etree.ElementTree as x; print(sum(e.tag.endswith("polyline") for e in x.parse(sys.argv[1]).iter()))' "$1"; }
+
+@test "leases over time are drawn, and what deadlines leave to others" {
+  printf 'size,burst_s,period_s,deadline_s,priority,request,limit\n5,0.0042,0.033,0.008,1,50,100\n5,0,0,0,0,0,100\n' >"$DIR/trace"
+  simulated --trace "$DIR/trace" --policy deadline --policy fcfs --plot "$DIR/plot"
+  [ "$(curves "$DIR/plot.deadline.svg")" = 4 ]
+  grep -q "a deadline was missed" "$DIR/plot.deadline.svg"
+  simulated --policy elastic --plot "$DIR/plot.svg"
+  [ "$(curves "$DIR/plot.elastic.svg")" = 4 ] # programs, which nothing bounds
 }
 
 @test "a ledger without leases is nothing to replay" {

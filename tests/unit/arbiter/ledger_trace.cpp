@@ -2,6 +2,11 @@
 #include "bench/simulator/ledger_trace.h"
 
 #include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "arbiter/shell/ledger.h"
+#include "tests/unit/temporary_folder.h"
 
 namespace sharedgpu {
 namespace {
@@ -93,6 +98,43 @@ TEST_CASE("Steps side by side are one burst, GPUs are apart, and so are the runs
   CHECK(replay.gpus[0][1].arrival == 6s);
   CHECK(replay.gpus[0][1].size == 100);
   CHECK(replay.gpus[1].size() == 1);
+}
+
+TEST_CASE("A ledger that was rotated is replayed from its oldest file on") {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.path + "/ledger";
+  TenantRecord job{.tenant = TenantId{1}, .name = {}, .uid = 1000};
+  job.name.job = 9;
+  constexpr int kTurns = 40;
+  {
+    Ledger ledger({.size = 1500, .files = 16, .waiting = 4096});
+    Ledger::Replay none;
+    REQUIRE(ledger.open(
+                path, [](const Record&) {}, none) == "");
+    ledger.append({.at = 1s, .what = BootRecord{.boot_id = "one", .booted = 1700000000s}});
+    ledger.append({.at = 1s, .what = job});
+    for (int turn = 1; turn <= kTurns; ++turn) {
+      const LeaseKey key{.tenant = TenantId{1}, .gpu = kGpu, .step = {.job = 9, .step = 0}};
+      ledger.append({.at = turn * 10s, .what = LeaseRecord{.grant = true, .epoch = Epoch{1}, .key = key}});
+      ledger.append(
+          {.at = turn * 10s + 4s, .what = LeaseRecord{.grant = false, .epoch = Epoch{1}, .key = key}});
+      REQUIRE(ledger.flush() == 0);
+    }
+  }
+  REQUIRE(std::filesystem::exists(path + ".2"));
+  std::ofstream(path, std::ios::app) << "torn";
+
+  LedgerTrace trace;
+  unsigned damaged = 0;
+  REQUIRE(trace.read(path, damaged) == "");
+  CHECK(damaged == 1);
+  const LedgerTrace::Replay replay = trace.replay(gibibytes(80));
+  REQUIRE(replay.gpus.size() == 1);
+  REQUIRE(replay.gpus[0].size() == 1);
+  const std::vector<Program::Piece>& pieces = replay.gpus[0][0].pieces;
+  REQUIRE(pieces.size() == kTurns);
+  for (const Program::Piece& piece : pieces) CHECK(piece.burst == 4s);
+  CHECK(trace.read(path + "-none", damaged) != "");
 }
 
 TEST_CASE("What was held is asked for again, under every policy, and done") {

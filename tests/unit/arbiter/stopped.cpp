@@ -84,6 +84,26 @@ TEST_CASE("A stopped tenant that goes on holds its lease until it has drained, a
   CHECK(b.tenant(2).in_set());
 }
 
+TEST_CASE("The lease of who goes on and is stopped again is taken as long after that as the first time") {
+  Bench b;
+  const auto holds = [&] { return b.core->leases().holds(TenantId{1}); };
+  b.settle_in(1, 1, 80);
+  b.queue_up(2, 2, 80);
+  b.want(2);
+  b.pass(10s);  // its turn is over
+  REQUIRE_FALSE(b.open(1));
+  stop(b, 1);
+  b.pass(1s);
+  REQUIRE_FALSE(holds());
+  go_on(b, 1);
+  REQUIRE(holds());  // it may submit once more
+  stop(b, 1);
+  b.pass(999ms);
+  CHECK(holds());
+  b.pass(1ms);
+  CHECK_FALSE(holds());
+}
+
 TEST_CASE("Growth that a stopped tenant asked for is answered when it goes on") {
   Bench b;
   b.settle_in(3, 3, 30);
