@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::size_t kMostRequests = 4096;  // one per thread of the session
 constexpr std::uint64_t kContextPart = 4;
+constexpr std::chrono::milliseconds kSoon{1};
 constexpr std::chrono::minutes kNotePause{1};  // between two notes of the same
 
 // What a session has once it is granted what it asks for.
@@ -63,8 +64,9 @@ void Core::settle() {
     wake_ = is_due ? Nanoseconds::max() : domain.due;
     moved_ = false;
     if (is_due) settle(domain);
-    next = std::min(next, wake_);
-    // Where a tenant has gone in or out, more may follow from that with the next event, whatever it is about.
+    // Where a tenant has gone in or out, more may follow from that: with the next event, whatever it is
+    // about, or soon.
+    next = std::min({next, wake_, moved_ ? now_ + kSoon : wake_});
     domain.due = moved_ ? Nanoseconds{} : wake_;
   }
   if (next != Nanoseconds::max()) actions_.emplace_back(ArmTimer{.at = next});
