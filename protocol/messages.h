@@ -532,7 +532,11 @@ struct Message {
     static_assert(std::is_trivially_copyable_v<Body> && sizeof(Body) <= kBodySize && alignof(Body) <= 8);
     Message message;
     message.type = Body::kType;
-    std::memcpy(message.body, &content, sizeof content);
+    Body clean = content;
+#if __has_builtin(__builtin_clear_padding)
+    __builtin_clear_padding(&clean);  // else it would tell the peer what lay on our stack
+#endif
+    std::memcpy(message.body, &clean, sizeof clean);
     return message;
   }
 

@@ -5,7 +5,9 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstring>
 
 #include <cerrno>
 #include <cstdlib>
@@ -122,6 +124,18 @@ TEST_CASE("A peer of too early a version can be told so") {
   REQUIRE(recv(pair.a.fd(), &message, sizeof message, 0) == sizeof message);
   CHECK(message.version == kOldestVersion - 1);
 }
+
+#if __has_builtin(__builtin_clear_padding)
+TEST_CASE("A message tells nothing but what it says") {
+  alignas(Verdict) unsigned char stack[sizeof(Verdict)];
+  std::memset(stack, 0xAA, sizeof stack);
+  auto* verdict = new (stack) Verdict;
+  verdict->granted = 1;
+  const Message message = Message::of(*verdict);
+  CHECK(message.as<Verdict>().granted == 1);
+  CHECK(std::ranges::none_of(message.body, [](unsigned char byte) { return byte == 0xAA; }));
+}
+#endif
 
 TEST_CASE("Waiting for a message ends in time") {
   Pair pair;
