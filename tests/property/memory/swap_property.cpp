@@ -108,6 +108,7 @@ class Model {
         return t_.memory.prepare_host(expected_, n % 7);
       case Action::tend:
         t_.budget.is_tight = n % 2 == 0;
+        t_.memory.tend_freed();
         return t_.memory.tend();
       case Action::fail_host:
         t_.host.fail_from = static_cast<int>(n % 5);
@@ -167,6 +168,7 @@ class Model {
     t_.memory.set_allowed(kCapacity);
     RC_ASSERT(t_.memory.restore());
     t_.memory.prepare_host({}, 1);
+    t_.memory.tend_freed();
     t_.memory.tend();
     RC_ASSERT(t_.memory.use().host == Bytes{});
     check_contents();
@@ -295,7 +297,7 @@ class Model {
       blocks_[chosen].settled.clear();
       return;
     }
-    RC_ASSERT(!t_.memory.free(blocks_[chosen].address).has_value());
+    RC_ASSERT(t_.memory.free(blocks_[chosen].address) != CUDA_SUCCESS);
     blocks_.erase(blocks_.begin() + static_cast<std::ptrdiff_t>(chosen));
   }
   void write(std::uint32_t n) {
