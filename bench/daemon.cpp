@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the arbiter takes of a core: a sharedgpud of its own, and so many tenants that speak the protocol and
+// have no GPU. Each fills more than half of it and always wants it, so they take turns; memory comes and goes
+// at once.
+//
+//   bench_daemon --daemon build/arbiter/sharedgpud
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "protocol/channel.h"
+
+using namespace sharedgpu;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+constexpr Bytes kTotal = gibibytes(80);
+constexpr Bytes kFootprint = gibibytes(50);
+
+struct Options {
+  std::string daemon;
+  unsigned tenants = 100;
+  double rate = 10;
+  double seconds = 20;
+  std::string policy = "round-robin";
+};
+
+class Daemon {
+ public:
+  explicit Daemon(const Options& options) {
+    char name[] = "/tmp/sharedgpu-bench-XXXXXX";
+    if (mkdtemp(name) == nullptr) throw std::runtime_error("cannot make a folder in /tmp");
+    folder_ = name;
+    const std::string config = folder_ + "/sharedgpu.conf";
+    std::ofstream(config) << "Socket=" << socket() << "\nStateDir=" << folder_
+                          << "/state\nLogFile=" << folder_ << "/log\nPolicy=" << options.policy
+                          << "\nQuantum=" << static_cast<int>(1000 / options.rate) << "ms\n";
+    pid_ = fork();
+    if (pid_ != 0) return;
+    execl(options.daemon.c_str(), options.daemon.c_str(), "--config", config.c_str(),
+          static_cast<char*>(nullptr));
+    std::perror(options.daemon.c_str());
+    _exit(127);
+  }
+  ~Daemon() {
+    kill(pid_, SIGTERM);
+    waitpid(pid_, nullptr, 0);
+    std::filesystem::remove_all(folder_);
+  }
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
+
+  std::string socket() const { return folder_ + "/sock"; }
+  // Of a core, so far.
+  double used_seconds() const {
+    std::ifstream file("/proc/" + std::to_string(pid_) + "/schedstat");
+    double nanoseconds = 0;
+    if (!(file >> nanoseconds)) throw std::runtime_error("the arbiter has ended");
+    return nanoseconds / 1e9;
+  }
+
+ private:
+  std::string folder_;
+  pid_t pid_ = 0;
+};
+
+class Peer {
+ public:
+  explicit Peer(const Daemon& daemon) {
+    const auto end = Clock::now() + 10s;
+    while (channel_.connect(daemon.socket().c_str()) != 0) {
+      if (Clock::now() > end) throw std::runtime_error("the arbiter does not answer");
+      std::this_thread::sleep_for(5ms);
+    }
+  }
+  int fd() const { return channel_.fd(); }
+  template <class Body>
+  void say(const Body& body) {
+    if (channel_.send(Message::of(body)) != 0) throw std::runtime_error("the arbiter is gone");
+  }
+  Message hear() {
+    Message message;
+    UniqueFd descriptor;
+    if (channel_.receive(message, descriptor) != 0) throw std::runtime_error("the arbiter is gone");
+    return message;
+  }
+  template <class Body>
+  Body await() {
+    for (;;)
+      if (const Message message = hear(); message.type == Body::kType) return message.as<Body>();
+  }
+
+ private:
+  Channel channel_;
+};
+
+// A run, as `sharedgpu run` begins one, and the session of its only process.
+class Tenant {
+ public:
+  explicit Tenant(const Daemon& daemon) : run_(daemon), session_(daemon) {
+    run_.say(RunRequest{});
+    Hello hello;
+    hello.token = run_.await<RunReply>().token;
+    session_.say(hello);
+    session_.await<Welcome>();
+    session_.say(Attach{.gpu = GpuUuid{{1}}, .total = kTotal, .name = "no GPU"});
+    session_.await<Attached>();
+    use_.swappable = kFootprint;
+    session_.say(Usage{.request = 1, .use = use_});
+  }
+  int fd() const { return session_.fd(); }
+  unsigned turns() const { return turns_; }
+
+  void obey() {
+    const Message message = session_.hear();
+    switch (message.type) {
+      case MessageType::verdict:
+        if (message.as<Verdict>().granted == 0) throw std::runtime_error("the arbiter refuses the memory");
+        session_.say(Want{});
+        break;
+      case MessageType::restore: {
+        const auto order = message.as<Restore>();
+        use_.resident = std::min(use_.swappable, order.allowed);
+        if (use_.resident != use_.swappable) return session_.say(Usage{.use = use_});
+        ++turns_;
+        return session_.say(Ready{.epoch = order.epoch, .use = use_});
+      }
+      case MessageType::revoke:
+        return say_released(message.as<Revoke>().epoch, message.as<Revoke>().order);
+      case MessageType::step:
+        return say_released(message.as<Step>().epoch, message.as<Step>().order);
+      case MessageType::evict:
+        use_.resident = std::min(use_.resident, message.as<Evict>().allowed);
+        return session_.say(Usage{.use = use_});
+      default:
+        break;
+    }
+  }
+
+ private:
+  void say_released(Epoch epoch, std::uint64_t order) {
+    session_.say(Released{.epoch = epoch, .order = order, .wants = 1, .use = use_});
+  }
+
+  Peer run_;
+  Peer session_;
+  MemoryUse use_;
+  unsigned turns_ = 0;
+};
+
+void serve(std::vector<Tenant>& tenants, double seconds) {
+  std::vector<pollfd> entries;
+  for (const Tenant& tenant : tenants) entries.push_back({.fd = tenant.fd(), .events = POLLIN, .revents = 0});
+  for (const auto end = Clock::now() + std::chrono::duration<double>(seconds); Clock::now() < end;) {
+    poll(entries.data(), entries.size(), 10);
+    for (std::size_t i = 0; i < entries.size(); ++i)
+      if (entries[i].revents != 0) tenants[i].obey();
+  }
+}
+
+unsigned turns_of(const std::vector<Tenant>& tenants) {
+  unsigned sum = 0;
+  for (const Tenant& tenant : tenants) sum += tenant.turns();
+  return sum;
+}
+
+void measure(const Options& options) {
+  const Daemon daemon(options);
+  std::vector<Tenant> tenants;
+  for (unsigned i = 0; i < options.tenants; ++i) tenants.emplace_back(daemon);
+  serve(tenants, 2);
+  const double used_before = daemon.used_seconds();
+  const unsigned turns_before = turns_of(tenants);
+  const auto begin = Clock::now();
+  serve(tenants, options.seconds);
+  const double passed = std::chrono::duration<double>(Clock::now() - begin).count();
+  const double used = daemon.used_seconds() - used_before;
+  const unsigned turns = turns_of(tenants) - turns_before;
+  if (turns == 0) throw std::runtime_error("nobody had a turn");
+  std::printf("%s, %u tenants, %.1f turns a second: %.2f%% of a core, %.0f us a turn\n",
+              options.policy.c_str(), options.tenants, turns / passed, 100 * used / passed,
+              1e6 * used / turns);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("What the arbiter takes of a core while tenants without a GPU take turns.");
+  app.add_option("--daemon", options.daemon, "path of sharedgpud")->required()->check(CLI::ExistingFile);
+  app.add_option("--tenants", options.tenants)->check(CLI::Range(2, 1000))->capture_default_str();
+  app.add_option("--rate", options.rate, "turns a second")
+      ->check(CLI::Range(0.1, 1000.0))
+      ->capture_default_str();
+  app.add_option("--seconds", options.seconds, "to measure for")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--policy", options.policy)->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  try {
+    measure(options);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bench_daemon: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
