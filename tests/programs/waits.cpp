@@ -157,23 +157,28 @@ void one_after_another(Actions... actions) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// A free waits for work; meanwhile another thread ends the primary context, and a third one asks about it.
+// A free in `made` waits for work, and what others do comes after that.
+template <class... Actions>
+void beside_free(CUcontext made, CUdeviceptr memory, Actions... actions) {
+  one_after_another(
+      [=] {
+        use(made);
+        check(cuMemFree(memory), "cuMemFree");
+      },
+      actions...);
+}
+
+// One thread ends the primary context, and another asks about it.
 template <class End>
 void end_primary_beside_free(End end_primary) {
   const CUcontext made = make_context();
   const CUdeviceptr memory = written();
   on_device(0);
   Work work(new_stream());
-  one_after_another(
-      [&] {
-        use(made);
-        check(cuMemFree(memory), "cuMemFree");
-      },
-      end_primary,
-      [&] {
-        ask_state();
-        work.end();
-      });
+  beside_free(made, memory, end_primary, [&] {
+    ask_state();
+    work.end();
+  });
 }
 
 void destroy_beside_free() {
@@ -181,15 +186,10 @@ void destroy_beside_free() {
   const CUcontext made = make_context();
   const CUdeviceptr memory = written();
   Work work(new_stream());
-  one_after_another(
-      [&] {
-        use(made);
-        check(cuMemFree(memory), "cuMemFree");
-      },
-      [&] {
-        check(cuCtxDestroy(other), "cuCtxDestroy");
-        work.end();
-      });
+  beside_free(made, memory, [&] {
+    check(cuCtxDestroy(other), "cuCtxDestroy");
+    work.end();
+  });
 }
 
 void capture_beside_free() {
@@ -197,17 +197,12 @@ void capture_beside_free() {
   const CUdeviceptr memory = written();
   const CUstream captured = new_stream();
   Work work(new_stream());
-  one_after_another(
-      [&] {
-        use(made);
-        check(cuMemFree(memory), "cuMemFree");
-      },
-      [&] {
-        use(made);
-        begin(captured, CU_STREAM_CAPTURE_MODE_RELAXED);
-        work.end();
-        end(captured);
-      });
+  beside_free(made, memory, [&] {
+    use(made);
+    begin(captured, CU_STREAM_CAPTURE_MODE_RELAXED);
+    work.end();
+    end(captured);
+  });
 }
 
 // What a capture freed is there still; neither allocating nor destroying a context waits for the GPU.
