@@ -36,7 +36,7 @@ is_ready() {
     # The controller's idea of a node outlives its slurmd, so ask that as well.
     slurmd1 | slurmd2)
       port_answers $((CLUSTER_PORT + 1 + ${1#slurmd})) &&
-        [[ $(SLURM_CONF=$dir/etc/slurm.conf timeout 3 sinfo -h -n "$(node "${1#slurmd}")" -o %T 2>/dev/null) =~ ^(idle|mixed|allocated)$ ]] ;;
+        [[ $(SLURM_CONF=$dir/etc/slurm.conf timeout 3 sinfo -h -n "$(node "${1#slurmd}")" -o %T 2>/dev/null) =~ ^(idle|mixed|allocated|completing)$ ]] ;;
   esac
 }
 
