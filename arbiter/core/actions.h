@@ -19,6 +19,17 @@ inline bool attached(const Tenant& tenant) {
   return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), on_gpu);
 }
 
+// The step's lease on the session's GPU.
+inline LeaseKey lease_of(const Session& session) {
+  return {.tenant = session.tenant->id, .gpu = session.gpu->uuid, .step = session.step};
+}
+
+// Whether a session of it is one of those that hold it together, or would.
+inline bool anybody_for(const LeaseKey& key, const Tenant& tenant) {
+  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
+                     [&](const Session* session) { return on_gpu(session) && lease_of(*session) == key; });
+}
+
 // The GPU is done with what it submitted, and nothing passes its gate: its memory may be evicted.
 inline bool drained(const Session& session) {
   const Phase phase = session.tenant->phase;

@@ -32,10 +32,10 @@ Core::Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nano
       last_order_(static_cast<std::uint64_t>(now.count())),  // beyond all that a predecessor gave
       in_grace_(!leases_.open().empty() || recovered.expected_sessions > 0),
       grace_until_(now + tuning.grace),
-      last_record_(recovered.last_record),
       still_expected_(recovered.expected_sessions) {
   state_.placements = std::move(recovered.placements);
   for (const auto& [key, lease] : leases_.open()) {
+    leases_.doubt(key, recovered.last_record);
     Tenant& tenant = state_.tenants[key.tenant];
     tenant.id = key.tenant;
     tenant.rules = rules_;
@@ -201,6 +201,9 @@ void Core::on(const SessionGone& event) {
   if (gpu != nullptr && tenant.phase == Phase::leaving && !session->released) gpu->drained = now_;
   no_longer_expected(*session);
   std::erase(tenant.sessions, session);
+  // Others of the tenant may still come back, so the lease is given back when the grace is over.
+  if (tenant.resuming && gpu != nullptr && !anybody_for(lease_of(*session), tenant))
+    leases_.doubt(lease_of(*session), now_);
   if (gpu != nullptr) part(*gpu, *session);
   domains_changed_ = true;
   state_.sessions.erase(event.session);
@@ -308,6 +311,7 @@ void Core::on(const From<Attach>& event) {
   send(*session, Attached{.gpu = gpu.uuid, .capacity = capacity});
   if (session->gpu == &gpu) return;
   session->gpu = &gpu;
+  leases_.confirm(lease_of(*session));
   join(gpu, *session);
   domains_changed_ = true;
   session->news = now_;
@@ -712,21 +716,15 @@ void Core::end_grace() {
   }
 }
 
-// Those that none of the tenant's sessions has come back for. They ended, as far as can be known, with the
-// last that was written down.
+// Those that none of the tenant's sessions has come back for, or whose last one has gone again.
 void Core::end_lost_leases(const Tenant& tenant) {
-  std::vector<std::pair<LeaseKey, Epoch>> lost;
-  for (const auto& [key, lease] : leases_.open()) {
-    auto holds = [&key = key](const Session* s) {
-      return s->gpu != nullptr && s->gpu->uuid == key.gpu && s->step == key.step;
-    };
-    if (key.tenant == tenant.id && std::none_of(tenant.sessions.begin(), tenant.sessions.end(), holds))
-      lost.emplace_back(key, lease.epoch);
-  }
-  for (const auto& [key, epoch] : lost) {
-    const Nanoseconds at = std::max(last_record_, leases_.open(key)->since);
-    leases_.release(key, at);
-    actions_.emplace_back(RecordLease{.grant = false, .key = key, .epoch = epoch, .at = at});
+  std::vector<std::pair<LeaseKey, OpenLease>> lost;
+  for (const auto& [key, lease] : leases_.open())
+    if (key.tenant == tenant.id && lease.doubted) lost.emplace_back(key, lease);
+  for (const auto& [key, lease] : lost) {
+    leases_.release(key, *lease.doubted);
+    actions_.emplace_back(
+        RecordLease{.grant = false, .key = key, .epoch = lease.epoch, .at = *lease.doubted});
   }
 }
 

@@ -377,7 +377,6 @@ class Core {
   std::uint64_t last_order_;
   bool in_grace_ = false;
   Nanoseconds grace_until_{};
-  Nanoseconds last_record_{};
   unsigned still_expected_ = 0;
 
   // Of the step under way.

@@ -9,6 +9,10 @@ namespace {
 // A clock that went backwards (a ledger of another boot) must not make lease time negative.
 Nanoseconds between(Nanoseconds from, Nanoseconds to) { return std::max(to - from, Nanoseconds{}); }
 
+Nanoseconds time_of(const OpenLease& lease, Nanoseconds now) {
+  return between(lease.since, lease.doubted.value_or(now));
+}
+
 }  // namespace
 
 bool LeaseBook::grant(const LeaseKey& key, Epoch epoch, Nanoseconds at) {
@@ -32,24 +36,41 @@ bool LeaseBook::release(const LeaseKey& key, Nanoseconds at) {
   return true;
 }
 
+void LeaseBook::doubt(const LeaseKey& key, Nanoseconds held_at) {
+  const auto entry = open_.find(key);
+  if (entry != open_.end()) entry->second.doubted = std::max(held_at, entry->second.since);
+}
+
+void LeaseBook::confirm(const LeaseKey& key) {
+  const auto entry = open_.find(key);
+  if (entry != open_.end()) entry->second.doubted.reset();
+}
+
 Nanoseconds LeaseBook::of_step(StepName step, Nanoseconds now) const {
   auto closed = steps_.find(step);
   if (closed == steps_.end()) return {};
   Nanoseconds sum = closed->second;
   for (const auto& [key, lease] : open_)
-    if (key.step == step) sum += between(lease.since, now);
+    if (key.step == step) sum += time_of(lease, now);
   return sum;
 }
 
-Nanoseconds LeaseBook::time_of(const Union& held, Nanoseconds now) {
-  return held.sum + (held.open > 0 ? between(held.since, now) : Nanoseconds{});
+// Until when a tenant has held the GPU for sure, by its open leases there.
+Nanoseconds LeaseBook::end_of(TenantId tenant, const GpuUuid& gpu, Nanoseconds now) const {
+  Nanoseconds end{};
+  for (auto it = open_.lower_bound({.tenant = tenant, .gpu = gpu, .step = {}});
+       it != open_.end() && it->first.tenant == tenant && it->first.gpu == gpu; ++it)
+    end = std::max(end, it->second.doubted.value_or(now));
+  return end;
 }
 
 Nanoseconds LeaseBook::of_tenant(TenantId tenant, Nanoseconds now) const {
   Nanoseconds sum{};
   for (auto it = tenants_.lower_bound({tenant, GpuUuid{}}); it != tenants_.end() && it->first.first == tenant;
        ++it)
-    sum += time_of(it->second, now);
+    sum += it->second.sum + (it->second.open > 0
+                                 ? between(it->second.since, end_of(tenant, it->first.second, now))
+                                 : Nanoseconds{});
   return sum;
 }
 
@@ -59,7 +80,7 @@ std::vector<std::pair<StepName, Nanoseconds>> LeaseBook::steps_of(TenantId tenan
        ++it) {
     Nanoseconds sum = it->second;
     for (const auto& [key, lease] : open_)
-      if (key.tenant == tenant && key.step == it->first.second) sum += between(lease.since, now);
+      if (key.tenant == tenant && key.step == it->first.second) sum += time_of(lease, now);
     steps.emplace_back(it->first.second, sum);
   }
   return steps;

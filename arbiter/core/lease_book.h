@@ -25,6 +25,9 @@ struct LeaseKey {
 struct OpenLease {
   Epoch epoch;
   Nanoseconds since{};
+  // Whether anybody still has it is not known; at that time somebody had. It counts up to there, until it is
+  // confirmed.
+  std::optional<Nanoseconds> doubted = {};
 };
 
 class LeaseBook {
@@ -33,6 +36,9 @@ class LeaseBook {
   // false.
   bool grant(const LeaseKey& key, Epoch epoch, Nanoseconds at);
   bool release(const LeaseKey& key, Nanoseconds at);
+  // Of an open one.
+  void doubt(const LeaseKey& key, Nanoseconds held_at);
+  void confirm(const LeaseKey& key);
 
   // Time held so far, on all GPUs, leases that are open at `now` included.
   Nanoseconds of_step(StepName step, Nanoseconds now) const;
@@ -65,7 +71,7 @@ class LeaseBook {
     Nanoseconds since{};
     Nanoseconds sum{};
   };
-  static Nanoseconds time_of(const Union& held, Nanoseconds now);
+  Nanoseconds end_of(TenantId tenant, const GpuUuid& gpu, Nanoseconds now) const;
 
   std::map<LeaseKey, OpenLease> open_;
   std::map<StepName, Nanoseconds> steps_;                      // closed leases of each step

@@ -279,11 +279,7 @@ void Core::sync_leases(Tenant& tenant) {
   std::vector<std::pair<LeaseKey, Epoch>> ended;
   for (auto it = leases_.open().lower_bound(LeaseKey{.tenant = tenant.id, .gpu = {}, .step = {}});
        it != leases_.open().end() && it->first.tenant == tenant.id; ++it) {
-    auto holds = [&key = it->first](const Session* s) {
-      return on_gpu(s) && s->gpu->uuid == key.gpu && s->step == key.step;
-    };
-    if (!tenant.resuming && std::none_of(tenant.sessions.begin(), tenant.sessions.end(), holds))
-      ended.emplace_back(it->first, it->second.epoch);
+    if (!tenant.resuming && !anybody_for(it->first, tenant)) ended.emplace_back(it->first, it->second.epoch);
   }
   for (const auto& [key, epoch] : ended) {
     leases_.release(key, now_);
@@ -296,7 +292,7 @@ void Core::sync_leases(Tenant& tenant) {
 
 void Core::grant_lease(const Session& session) {
   const Tenant& tenant = *session.tenant;
-  LeaseKey key{.tenant = tenant.id, .gpu = session.gpu->uuid, .step = session.step};
+  const LeaseKey key = lease_of(session);
   if (leases_.grant(key, tenant.epoch, now_))
     actions_.emplace_back(RecordLease{.grant = true, .key = key, .epoch = tenant.epoch, .at = now_});
 }

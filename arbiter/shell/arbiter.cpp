@@ -32,6 +32,8 @@ constexpr char kTooOften[] = "this user comes too often; it may try again";
 // How often to look whether a process that lives on without a connection may still have its memory.
 constexpr std::chrono::milliseconds kLinger{200};
 constexpr std::chrono::seconds kLedgerRetry{1};
+// So much lease time is lost at most when the host goes down, or a job while no arbiter is there.
+constexpr std::chrono::seconds kSeenEvery{1};
 
 bool plausible(const MemoryUse& use) {
   for (Bytes bytes : {use.swappable, use.resident, use.pinned, use.context, use.host})
@@ -174,7 +176,8 @@ Arbiter::Arbiter(asio::io_context& loop, const Settings& settings)
                 for (const GpuInfo& gpu : gpus) add_gpu(gpu, false);
               }),
       timer_(loop),
-      ledger_retry_(loop) {}
+      ledger_retry_(loop),
+      seen_timer_(loop) {}
 
 std::string Arbiter::start(const std::vector<GpuInfo>& gpus) {
   std::string unknown;
@@ -858,6 +861,7 @@ void Arbiter::perform(const Actions& actions) {
       record({.at = lease->at,
               .what = LeaseRecord{.grant = lease->grant, .epoch = lease->epoch, .key = lease->key}});
   flush_ledger();
+  watch_leases();
   auto client_of = [this](SessionId session) -> Client* {
     auto entry = sessions_.find(session);
     return entry == sessions_.end() ? nullptr : entry->second.get();
@@ -903,6 +907,29 @@ void Arbiter::arm(Nanoseconds at) {
   timer_.expires_after(std::max(at - now(), Nanoseconds{}));
   timer_.async_wait([this](const asio::error_code& error) {
     if (!error) step(TimerFired{});
+  });
+}
+
+void Arbiter::record(const Record& record) {
+  ledger_.append(record);
+  last_record_ = record.at;
+}
+
+// While anybody holds a lease the ledger is written to every second, for the leases that are open count up to
+// its last record where nobody comes to give them back.
+void Arbiter::watch_leases() {
+  if (watches_leases_ || core_->leases().open().empty()) return;
+  watches_leases_ = true;
+  seen_timer_.expires_after(kSeenEvery);
+  seen_timer_.async_wait([this](const asio::error_code& error) {
+    if (error) return;
+    watches_leases_ = false;
+    const Nanoseconds at = now();
+    if (at - last_record_ >= kSeenEvery && !core_->leases().open().empty()) {
+      record({.at = at, .what = SeenRecord{}});
+      flush_ledger();
+    }
+    watch_leases();
   });
 }
 

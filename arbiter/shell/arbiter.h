@@ -100,7 +100,8 @@ class Arbiter {
   void record_figures(Nanoseconds at);
   // Whether this peer may add to the ledger or the log now; where not, it may a moment later.
   bool may_write(const Client& client);
-  void record(const Record& record) { ledger_.append(record); }
+  void record(const Record& record);
+  void watch_leases();
   void flush_ledger();
   void add_gpu(const GpuInfo& gpu, bool learned);
   void set_rules();
@@ -120,6 +121,9 @@ class Arbiter {
   SessionId last_session_;
   asio::steady_timer timer_;
   asio::steady_timer ledger_retry_;
+  asio::steady_timer seen_timer_;
+  Nanoseconds last_record_{};
+  bool watches_leases_ = false;
   bool ledger_failing_ = false;
 };
 

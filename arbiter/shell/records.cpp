@@ -89,6 +89,7 @@ class Writer {
     number(f.footprint.count).number(f.resident.count).number(f.backends);
   }
   void operator()(const BeginRecord& r) { word("begin").number(r.tenant.value); }
+  void operator()(const SeenRecord&) { word("seen"); }
   void operator()(const LostRecord& r) { word("lost").number(r.records); }
 
   const std::string& text() const { return text_; }
@@ -234,6 +235,8 @@ bool read_body(Reader& in, Record& record) {
     BeginRecord r;
     in.number(r.tenant.value);
     record.what = r;
+  } else if (kind == "seen") {
+    record.what = SeenRecord{};
   } else if (kind == "lost") {
     LostRecord r;
     in.number(r.records);

@@ -90,6 +90,8 @@ struct UsedRecord {
 struct BeginRecord {
   TenantId tenant;
 };
+// Whoever holds a lease holds it still.
+struct SeenRecord {};
 // So many records before this one could not be written.
 struct LostRecord {
   std::uint64_t records = 0;
@@ -99,7 +101,7 @@ struct Record {
   Nanoseconds at{};
   std::variant<BootRecord, TenantRecord, OptionsRecord, PlaceRecord, EndRecord, SessionRecord, AttachRecord,
                GoneRecord, LeaseRecord, CheckpointRecord, CompleteRecord, StepTimeRecord, GpuTimeRecord,
-               UsedRecord, BeginRecord, LostRecord>
+               UsedRecord, BeginRecord, SeenRecord, LostRecord>
       what;
 };
 

@@ -73,3 +73,29 @@ PYTHON
   run -2 --separate-stderr ledger --since yesterday
   [[ $stderr == "sharedgpu: --since: 'yesterday' is not a time (such as 2026-11-22T14:30)" ]]
 }
+
+over() { [[ $(ledger --format csv | tail -n +2 | cut -d, -f9) == false ]]; }
+
+@test "who dies while no arbiter is there, or with the host, has the lease to within a second or so of what was shown last" {
+  start_arbiter
+  tenant one hold --bytes 10% --of 256MiB --seconds 600 --progress
+  # Nothing happens meanwhile that would have to be written down.
+  until_true 60 json_is 's["tenants"][0]["lease_seconds"] > 4' True
+  local shown
+  shown=$(json 's["tenants"][0]["lease_seconds"]')
+  kill -9 "$ARBITER" "${PIDS[one]}"
+  wait "$ARBITER" || true
+  finish one || true
+  # A copy on which nobody works: the host does not come up again.
+  cp "$DIR/state/ledger" "$DIR/copy"
+  run_arbiter
+  until_true 20 over
+  ledger --format json >"$DIR/anew.json"
+  "$SHAREDGPU" ledger --format json "$DIR/copy" >"$DIR/copy.json"
+  python3 - "$DIR" "$shown" <<'PYTHON'
+import json, sys
+for name in "anew", "copy":
+    (row,) = json.load(open(f"{sys.argv[1]}/{name}.json"))
+    assert row["lease_seconds"] > float(sys.argv[2]) - 3, (name, row, sys.argv[2])
+PYTHON
+}

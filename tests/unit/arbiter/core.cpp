@@ -1285,6 +1285,42 @@ TEST_CASE("A lease that the ledger knows goes on without a pause") {
   CHECK(b.core->leases().of_tenant(TenantId{1}, b.now) == 100s);
 }
 
+TEST_CASE(
+    "A lease that nobody has come back for counts to the last record, and as soon as somebody has to now") {
+  Recovered recovered = with_lease(1, 900s, 1);
+  recovered.last_record = 950s;
+  Bench b(recovered);
+  const auto lease = [&] { return b.core->leases().of_step({.job = 1, .step = 0}, b.now); };
+  REQUIRE(b.now == 1000s);
+  CHECK(lease() == 50s);
+  Hello hello;
+  hello.resuming = hello.held = 1;
+  hello.epoch = Epoch{7};
+  SECTION("and nobody does") {
+    b.pass(1min);
+    CHECK_FALSE(b.core->in_grace());
+    CHECK(lease() == 50s);
+  }
+  SECTION("it does") {
+    b.come(1, 1, hello);
+    CHECK(lease() == 50s);
+    b.attach(1);
+    b.now += 1s;
+    CHECK(lease() == 101s);
+  }
+  SECTION("it does, and dies before others of the tenant could have come back") {
+    b.come(1, 1, hello);
+    b.attach(1);
+    b.now += 1s;
+    b.step(SessionGone{.session = SessionId{1}});
+    b.now += 100ms;
+    CHECK(lease() == 101s);
+    b.pass(1min);
+    CHECK(lease() == 101s);
+    CHECK_FALSE(b.core->leases().holds(TenantId{1}));
+  }
+}
+
 TEST_CASE("A lease that the ledger does not know is not believed") {
   Bench b(with_lease(1, 900s, 2));
   Hello hello;

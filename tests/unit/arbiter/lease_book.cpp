@@ -54,6 +54,26 @@ TEST_CASE("Steps count each for itself, the tenant once, GPUs each") {
   CHECK(book.of_tenant(TenantId{5}, 50s) == 0s);
 }
 
+TEST_CASE("A lease that is doubted counts as long as somebody is known to have had it") {
+  LeaseBook book;
+  book.grant(key(0), Epoch{1}, 10s);
+  book.grant(key(1), Epoch{1}, 11s);
+  for (std::uint32_t step : {0, 1}) book.doubt(key(step), 12s);
+  book.doubt(key(2), 12s);  // nobody has that one
+  CHECK(book.of_step({9, 0}, 20s) == 2s);
+  CHECK(book.of_tenant(TenantId{5}, 20s) == 2s);
+  CHECK(book.steps_of(TenantId{5}, 20s) ==
+        std::vector<std::pair<StepName, Nanoseconds>>{{{9, 0}, 2s}, {{9, 1}, 1s}});
+  book.confirm(key(1));
+  CHECK(book.of_step({9, 0}, 20s) == 2s);
+  CHECK(book.of_step({9, 1}, 20s) == 9s);
+  CHECK(book.of_tenant(TenantId{5}, 20s) == 10s);
+  book.doubt(key(1), 5s);  // not before it began
+  CHECK(book.of_step({9, 1}, 20s) == 0s);
+  book.release(key(1), 15s);
+  CHECK(book.of_step({9, 1}, 20s) == 4s);
+}
+
 TEST_CASE("A clock that went back takes nothing away") {
   LeaseBook book;
   book.grant(key(0), Epoch{1}, 10s);
