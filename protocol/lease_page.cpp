@@ -83,6 +83,10 @@ void LeasePageWriter::set_oversubscribed(bool oversubscribed) {
   page_->oversubscribed.store(oversubscribed ? 1 : 0, std::memory_order_relaxed);
 }
 
+void LeasePageWriter::set_turn_ends(Nanoseconds at) {
+  page_->turn_ends.store(at.count(), std::memory_order_relaxed);
+}
+
 bool LeasePageWriter::is_open() const {
   return LeasePage::is_open(page_->gate.load(std::memory_order_relaxed));
 }

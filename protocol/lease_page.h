@@ -29,11 +29,16 @@ struct LeasePage {
   std::atomic<std::uint32_t> oversubscribed{0};
   // Nonzero while other tenants wait for this GPU: the session then watches itself for idleness.
   alignas(64) std::atomic<std::uint32_t> contended{0};
+  // When the turn ends, by CLOCK_BOOTTIME in nanoseconds; zero: open end. Nonzero only where time is ruled,
+  // others wait, and the session is its tenant's only one, so that it can give the turn back by itself. Zero
+  // for ever in the page of an arbiter that does not know of it.
+  std::atomic<std::int64_t> turn_ends{0};
 
   static constexpr bool is_open(std::uint32_t gate_value) { return (gate_value & 1u) != 0; }
 };
 static_assert(sizeof(LeasePage) <= LeasePage::kSize);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+static_assert(std::atomic<std::int64_t>::is_always_lock_free);
 
 // The arbiter's side: owns the memfd and the writable mapping. One thread at a time.
 class LeasePageWriter {
@@ -53,6 +58,7 @@ class LeasePageWriter {
   void set_open(bool open);
   void set_contended(bool contended);
   void set_oversubscribed(bool oversubscribed);
+  void set_turn_ends(Nanoseconds at);
   bool is_open() const;
 
  private:

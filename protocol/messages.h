@@ -29,7 +29,7 @@ inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
 // Libraries and arbiters of different versions meet: jobs run on while the arbiter is upgraded. So messages
 // only grow: what is added goes behind what there was, means at zero what was meant without it, raises the
 // version, and is entered in versions.h. Ends of two versions speak the lower one.
-inline constexpr std::uint16_t kProtocolVersion = 7;
+inline constexpr std::uint16_t kProtocolVersion = 8;
 inline constexpr std::uint16_t kOldestVersion = 4;  // that is still understood
 
 enum class Backend : std::uint8_t { swap = 0, managed = 1, native = 2 };
@@ -48,6 +48,7 @@ enum class MessageType : std::uint16_t {
   borrow = 9,
   lend = 10,
   deadlines = 11,
+  give_back = 12,
   // the command and the Slurm plugins -> arbiter
   status_query = 32,
   run_request = 33,
@@ -221,6 +222,14 @@ struct Deadlines {
   std::uint64_t missed = 0;
 };
 
+// What the session is about to submit would not end within its turn, which others wait for: the turn may end
+// now. Since version 8; an earlier arbiter's page has no end of turns, and so nobody has a reason to say it.
+struct GiveBack {
+  static constexpr MessageType kType = MessageType::give_back;
+  static constexpr std::uint16_t kSince = 8;
+  Epoch epoch;
+};
+
 // Bring back memory until all is resident or `allowed` is reached; then, when all is, say Ready. Sent again
 // with the same epoch and a larger `allowed` as room is freed.
 struct Restore {
@@ -269,6 +278,7 @@ struct Released {
   std::uint8_t wants = 0;   // threads wait at the gate already
   Nanoseconds overuse{};    // from Revoke to here
   MemoryUse use;
+  Nanoseconds submission{};  // how long the GPU is at one of its submissions, smoothed; zero: not known
 };
 
 // Evict until `allowed` is resident, least recently used first; tell with Usage as handles go, at least every
@@ -384,6 +394,14 @@ struct JobOptions {
   std::uint32_t gpus = 0;  // that it spans on each node; 0 counts as 1
 };
 
+// Where Slurm has put a job; empty: not known, or there is none. NUL-terminated.
+struct JobClass {
+  static constexpr std::size_t kLongest = 63;
+  char partition[kLongest + 1] = {};
+  char qos[kLongest + 1] = {};
+  bool operator==(const JobClass&) const = default;
+};
+
 // GPUs by the minor numbers of their device files, those below 64.
 struct DeviceSet {
   std::uint64_t bits = 0;
@@ -436,6 +454,7 @@ struct RegisterJob {
   JobOptions options;
   DeviceSet devices = {};  // that its units stand for and it can open; empty: it is not known
   DeviceSet whole = {};    // GPUs that the step holds beside them, not shared
+  JobClass job_class = {};
 };
 struct RegisterReply {
   static constexpr MessageType kType = MessageType::register_reply;

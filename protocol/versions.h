@@ -26,6 +26,7 @@ inline constexpr AddedField kAddedFields[] = {
     SHAREDGPU_ADDED(6, RunRequest, vouched),   SHAREDGPU_ADDED(6, RunRequest, uid),
     SHAREDGPU_ADDED(6, Usage, moved),          SHAREDGPU_ADDED(6, Ready, moved),
     SHAREDGPU_ADDED(6, LeaseReply, moved),     SHAREDGPU_ADDED(6, LeaseReply, waited),
+    SHAREDGPU_ADDED(8, Released, submission),  SHAREDGPU_ADDED(8, RegisterJob, job_class),
 };
 
 #undef SHAREDGPU_ADDED

@@ -82,6 +82,7 @@ void Core::settle(Domain& domain) {
     }
     for (Tenant* tenant : domain.awake) take_from_stopped(*tenant);
     plan(domain);
+    for (Tenant* tenant : domain.awake) tenant->gives_back = false;
     for (Gpu* gpu : domain.gpus) {
       expect_evictions(*gpu);
       make_room(*gpu);
@@ -509,6 +510,13 @@ void Core::on(const From<Idle>& event) {
   session->idle = event.body.idle;
 }
 
+// An offer to those that wait now, and not to those that come later.
+void Core::on(const From<GiveBack>& event) {
+  Session* session = hear(event.session);
+  if (session == nullptr || !session->gate_open || event.body.epoch != session->epoch) return;
+  session->tenant->gives_back = session->turn_ends != Nanoseconds{};
+}
+
 void Core::on(const From<Ready>& event) {
   Session* session = hear(event.session);
   if (session == nullptr || session->gpu == nullptr) return;
@@ -533,6 +541,7 @@ void Core::on(const From<Released>& event) {
   if (tenant.phase != Phase::leaving) return;
   session->stopped = false;  // and nothing is left for which it would need its lease again
   take_residency(*session, event.body.use);
+  session->submission = event.body.submission;
   note_drained(*session);
   session->released = true;
   session->unknown_since = {};

@@ -184,6 +184,7 @@ class Core {
   void on(const From<Usage>& event);
   void on(const From<Want>& event);
   void on(const From<Idle>& event);
+  void on(const From<GiveBack>& event);
   void on(const From<Ready>& event);
   void on(const From<Released>& event);
   void on(const From<MemoryQuery>& event);
@@ -324,6 +325,8 @@ class Core {
   static void reckon_handoff(Domain& domain);
   static void note_least_waiting(const Domain& domain);
   void watch_turn(const Domain& domain);
+  void tell_turn_ends(const Domain& domain, Nanoseconds at);
+  static bool gives_turns_back(const Tenant& tenant);
   bool idle_enough(const Tenant& tenant) const;
   void end_pause(Tenant& tenant);
   void keep_credit(Tenant& tenant) const;

@@ -81,7 +81,8 @@ struct Suspend {
   bool suspended = false;
 };
 
-// One of Attach, Usage, Want, Idle, Ready, Released, MemoryQuery, Deadlines, as the session sent it.
+// One of Attach, Usage, Want, Idle, GiveBack, Ready, Released, MemoryQuery, Deadlines, as the session sent
+// it.
 template <class Body>
 struct From {
   SessionId session;
@@ -92,7 +93,7 @@ struct From {
 struct TimerFired {};
 
 using Event = std::variant<GpuFound, SessionCame, SessionGone, CapSet, Place, Unplace, RulesSet, From<Attach>,
-                           From<Usage>, From<Want>, From<Idle>, From<Ready>, From<Released>,
+                           From<Usage>, From<Want>, From<Idle>, From<GiveBack>, From<Ready>, From<Released>,
                            From<MemoryQuery>, From<Deadlines>, Looked, Suspend, TimerFired>;
 
 // ---- actions, to be done in their order ----
@@ -115,6 +116,12 @@ struct SetContended {
 struct SetOversubscribed {
   SessionId session;
   bool oversubscribed = false;
+};
+
+// Zero: open end.
+struct SetTurnEnds {
+  SessionId session;
+  Nanoseconds at{};
 };
 
 // For the ledger: a lease begins or ends.
@@ -147,8 +154,8 @@ struct Note {
   std::string text;
 };
 
-using Action =
-    std::variant<Send, SetGate, SetContended, SetOversubscribed, RecordLease, Drop, Look, ArmTimer, Note>;
+using Action = std::variant<Send, SetGate, SetContended, SetOversubscribed, SetTurnEnds, RecordLease, Drop,
+                            Look, ArmTimer, Note>;
 using Actions = std::vector<Action>;
 
 }  // namespace sharedgpu

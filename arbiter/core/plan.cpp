@@ -16,6 +16,9 @@ bool complete(const Tenant& tenant) {
   });
 }
 
+// It has nothing to do with its lease, or nothing that would end in time.
+bool lets_go(const TenantView& view, const Tenant& tenant) { return view.idle || tenant.gives_back; }
+
 // And would not, if all ran.
 bool is_in_nobodys_way(const Tenant& tenant) {
   return std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [](const Session* session) {
@@ -101,6 +104,7 @@ TenantView Core::view(const Tenant& tenant) const {
           .burst = std::max(tenant.burst, tenant.used + using_it),
           .handoff = expected_handoff(tenant),
           .due = tenant.standing.due,
+          .submission = gives_turns_back(tenant) ? tenant.sessions.front()->submission : Nanoseconds{},
           .had = running ? now_ - tenant.opened : Nanoseconds{},
           .leads = tenant.leads,
           .grows = running && std::any_of(tenant.sessions.begin(), tenant.sessions.end(), lacks_room),
@@ -137,7 +141,7 @@ bool Core::anybody_could_enter(const Domain& domain, const RunningSet& running) 
   if (turn.over) return true;
   const bool interruptible = running.turn.begun && running.interruptible;
   for (const Seen& member : running.members) {
-    if (member.view.idle) return true;
+    if (lets_go(member.view, *member.tenant)) return true;
     if (interruptible && member.tenant->phase == Phase::running &&
         domain.rules.policy->peace_left(member.view, turn) == Nanoseconds{})
       return true;
@@ -262,13 +266,14 @@ void Core::drop_who_may_not_go_on(Domain& domain) {
   }
 }
 
-// Whether a member of the running set makes room for `waiter` where that needs it: who is idle does; when the
+// Whether a member of the running set makes room for `waiter` where that needs it: who is idle does, or gives
+// its turn back; when the
 // turn is over, unless the policy gives it another; before that, where the policy lets it be interrupted, or
 // the waiter comes home, also before those who are just on their way in.
 bool Core::may_leave(const Seen& member, const Seen& waiter, const Domain& domain,
                      const RunningSet& running) {
   const TurnView turn = view(domain, running.turn);
-  if (member.view.idle) return true;
+  if (lets_go(member.view, *member.tenant)) return true;
   const bool runs = member.tenant->phase == Phase::running;
   if (waiter.comes_home && (turn.over || runs || !member.tenant->comes_home)) return true;
   if (turn.over) return !domain.rules.policy->goes_on(member.view, waiter.view, turn);
@@ -327,7 +332,7 @@ bool Core::serve(Domain& domain, const Seen& waiting, RunningSet& running) {
       alone = false;
       continue;
     }
-    const bool interrupted = !turn.over && !member.view.idle;
+    const bool interrupted = !turn.over && !lets_go(member.view, *tenant);
     const Nanoseconds had = tenant->phase == Phase::running ? now_ - tenant->turn_began : tenant->had;
     leave(*tenant);
     tenant->idled = member.view.idle && !tenant->wants() && !tenant->stopped();

@@ -110,6 +110,7 @@ struct Session {
   bool asked = false;        // entering: was sent Restore in this turn
   bool gate_open = false;
   bool contended = false;     // what its page says
+  Nanoseconds turn_ends{};    // the same; zero: open end
   bool told_all = false;      // entering: what it was told then was all it needs
   Nanoseconds told_all_at{};  // entering: when it was told so first
   // Entering: when others last evicted for it what the books did not ask for, or when it was ready and grew.
@@ -143,6 +144,8 @@ struct Session {
   } reckoned;
 
   Bytes adds() const { return minus(needs, keeps); }
+  Nanoseconds submission{};  // how long the GPU is at one of its own, as told last; zero: not known
+
   bool stuck(Nanoseconds now) const { return stopped || stuck_until > now; }
 };
 
@@ -207,6 +210,7 @@ struct Tenant {
   Nanoseconds busy_since{};  // since when it has had a lease that others wait for
 
   Nanoseconds had{};           // of the turn that was interrupted; the rest is still to come
+  bool gives_back = false;     // its turn, now, before that is over
   bool interrupts = false;     // its turn was begun by an interruption
   bool outgrown = false;       // it was put out since the running set had grown
   bool comes_home = false;     // it interrupted others for its host memory

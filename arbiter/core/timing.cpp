@@ -13,6 +13,7 @@ namespace {
 constexpr std::chrono::milliseconds kIdleNews{100};
 constexpr std::chrono::seconds kHomeNews{3};
 constexpr std::chrono::microseconds kLeastNap{1};
+constexpr std::chrono::microseconds kEndNews{100};
 constexpr std::chrono::hours kLongestNap{24};
 // What a tenant's way in takes is guessed from its size before it has been seen: bytes a second.
 constexpr std::uint64_t kGuessedSpeed = 50'000'000'000;
@@ -227,12 +228,33 @@ void Core::watch_turn(const Domain& domain) {
   const Turn turn = turn_of(domain);
   const bool any_starved = std::any_of(domain.awake.begin(), domain.awake.end(),
                                        [this](const Tenant* tenant) { return starved(*tenant); });
-  if (!turn.begun || (!any_starved && !others_wait(domain))) return;
+  const bool waited_for = others_wait(domain);
+  tell_turn_ends(domain, turn.begun && waited_for ? now_ + turn.left : Nanoseconds{});
+  if (!turn.begun || (!any_starved && !waited_for)) return;
   wake_at(now_ + turn.left);
   for (const Tenant* tenant : domain.awake)
     if (tenant->phase == Phase::running)
       wake_at(now_ + std::min<Nanoseconds>(domain.rules.policy->peace_left(view(*tenant), view(domain, turn)),
                                            kLongestNap));
+}
+
+// A tenant of several processes or GPUs is told of no end: one of them cannot know whether the others' work
+// still fits. Nor is one whose time is not ruled, since its overuse is not held against it.
+bool Core::gives_turns_back(const Tenant& tenant) { return tenant.timed && tenant.sessions.size() == 1; }
+
+void Core::tell_turn_ends(const Domain& domain, Nanoseconds at) {
+  for (Tenant* tenant : domain.awake) {
+    const bool knows = tenant->phase == Phase::running && gives_turns_back(*tenant);
+    const Nanoseconds its = knows ? at : Nanoseconds{};
+    for (Session* session : tenant->sessions) {
+      // It is reckoned anew at each event, and rounded each time.
+      const bool same = (its == Nanoseconds{}) == (session->turn_ends == Nanoseconds{}) &&
+                        std::chrono::abs(its - session->turn_ends) < kEndNews;
+      if (!on_gpu(session) || same) continue;
+      session->turn_ends = its;
+      actions_.emplace_back(SetTurnEnds{.session = session->id, .at = its});
+    }
+  }
 }
 
 bool Core::idle_enough(const Tenant& tenant) const {

@@ -12,6 +12,8 @@ constexpr std::chrono::seconds kWindow{10};
 constexpr std::chrono::milliseconds kLeastStep{15};
 constexpr std::chrono::microseconds kTick{1};  // in less than this accounts may not move at all
 constexpr double kAll = 1 - 1e-9;
+// A tenant says itself how long its submissions are: so much of a turn it gets by that at most.
+constexpr std::chrono::seconds kLongestSubmission{1};
 
 Nanoseconds times(Nanoseconds time, double factor) {
   return Nanoseconds(static_cast<Nanoseconds::rep>(static_cast<double>(time.count()) * factor));
@@ -25,6 +27,16 @@ Nanoseconds until_behind(const TenantView& tenant, const TurnView& turn) {
   const double falls = std::max(1 - tenant.due, 1e-3);
   const Nanoseconds left = tenant.credit + turn.turn.length / 2;
   return left > Nanoseconds{} ? times(left, 1 / falls) + kTick : Nanoseconds{};
+}
+
+// A turn about as long as `length`, in which nothing has to be broken off: for as many submissions as come
+// next to it, and one at least. They take now more, now less: when the turn is over none is under way that
+// takes a quarter more than it should, and none is begun in that quarter.
+Nanoseconds for_whole_submissions(Nanoseconds length, Nanoseconds submission) {
+  const Nanoseconds each = std::min<Nanoseconds>(submission, kLongestSubmission);
+  if (each == Nanoseconds{}) return length;
+  const auto count = std::max<Nanoseconds::rep>((length + each / 2) / each, 1);
+  return count * each + each / 4;
 }
 
 }  // namespace
@@ -70,7 +82,8 @@ TurnLength Elastic::length(const TurnRules& rules, Nanoseconds handoff, unsigned
 Nanoseconds Elastic::turn_left(const TenantView& leader, Nanoseconds had, const TurnView& turn) const {
   if (turn.turn.rule == TurnRule::fixed) return turn.turn.length - had;
   const Nanoseconds behind = std::min(until_behind(leader, turn), turn.rules.max_wait);
-  return std::max(behind, turn.turn.length / 4 - had);
+  const Nanoseconds least = turn.turn.length / 4;
+  return for_whole_submissions(std::max(had + behind, least), leader.submission) - had;
 }
 
 Nanoseconds Elastic::barred_for(const TenantView& waiting, const TurnView& /*turn*/) const {
@@ -79,7 +92,8 @@ Nanoseconds Elastic::barred_for(const TenantView& waiting, const TurnView& /*tur
 }
 
 Nanoseconds Elastic::allowed_for(const TenantView& running, const TurnView& turn) const {
-  return limited(running) ? until_behind(running, turn) : Nanoseconds::max();
+  if (!limited(running)) return Nanoseconds::max();
+  return for_whole_submissions(running.had + until_behind(running, turn), running.submission) - running.had;
 }
 
 Nanoseconds Elastic::credit_after(Nanoseconds credit, const Standing& standing, Nanoseconds time) const {

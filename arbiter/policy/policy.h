@@ -49,6 +49,9 @@ struct TenantView {
   Nanoseconds burst{};
   Nanoseconds handoff{};  // what it takes to bring it in, as measured or guessed from its size
   double due = 0;         // see Standing
+  // How long the GPU is at one of its submissions, where it gives its turn back before one that would not end
+  // in it; zero: it does not, or not known.
+  Nanoseconds submission{};
 
   // Of one that runs:
   Nanoseconds had{};   // since its gates were opened

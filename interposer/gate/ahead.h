@@ -29,6 +29,11 @@ class Ahead {
   // as the GPU may be waiting for many.
   void gave_up(Nanoseconds now);
 
+  // How long the GPU is at one submission, by what was seen.
+  Nanoseconds submission() const { return cost_; }
+  // How long it will be at all that is unfinished and the next submission, at most, by what was seen.
+  Nanoseconds expected() const { return cost_ * static_cast<std::int64_t>(unfinished_ + 1); }
+
   // A submission is about to be made. How many may be, until they are counted.
   std::uint32_t begin(Nanoseconds now);
   // So many were made. True: it is time for a mark behind them.

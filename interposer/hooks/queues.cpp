@@ -8,6 +8,7 @@
 
 #include "interposer/gate/control.h"
 #include "interposer/gate/gate.h"
+#include "interposer/gate/turn_rest.h"
 #include "interposer/session/session.h"
 #include "interposer/session/wakeup.h"
 
@@ -17,6 +18,9 @@ namespace {
 using namespace std::chrono_literals;
 using session::now;
 
+constexpr Nanoseconds kAnswer = 10ms;  // for so long a turn that was given back is waited to end
+constexpr Nanoseconds kFreshLook = 5ms;
+constexpr Nanoseconds kLately = 5s;  // turns of others come between
 constexpr Nanoseconds kNap = 100us;  // between looks whether a mark has passed
 
 struct Entry {
@@ -43,6 +47,42 @@ Queues& queues() {
   return *made;
 }
 
+// Of all streams together: the turn is the process's.
+class Turn {
+ public:
+  bool give_back(Nanoseconds ends, Nanoseconds takes) {
+    const std::uint32_t turn = gate::page().gate.load(std::memory_order_relaxed);
+    const std::lock_guard lock(mutex_);
+    return LeasePage::is_open(turn) && rest_.give_back(turn, ends, now(), takes);
+  }
+
+ private:
+  std::mutex mutex_;
+  gate::TurnRest rest_;
+};
+
+constinit Turn turn;
+
+// Who waits for the GPU in the driver never waits for room: somebody else sees the marks pass. What counts of
+// several streams is the one with the longest submissions: a turn is to be long enough for those.
+Nanoseconds longest_submission() {
+  std::vector<std::shared_ptr<Queue>> all;
+  {
+    const std::lock_guard lock(queues().mutex);
+    for (const auto& [id, entry] : queues().all) all.push_back(entry.queue);
+  }
+  Nanoseconds longest{};
+  for (const auto& queue : all) longest = std::max(longest, queue->look());
+  return longest;
+}
+
+// The gate closes where others take the turn; the submission then waits there.
+void give_turn_back() {
+  session::give_turn_back();
+  for (const Nanoseconds end = now() + kAnswer; gate::is_open() && now() < end;)
+    std::this_thread::sleep_for(kNap);
+}
+
 }  // namespace
 
 std::uint32_t Queue::wait_for_room() {
@@ -62,8 +102,29 @@ std::uint32_t Queue::wait_for_room() {
     std::this_thread::sleep_for(kNap);
     lock.lock();
   }
+  if (const Nanoseconds ends = gate::turn_ends(); ends != Nanoseconds{}) {
+    session::measure_by(longest_submission);
+    take_passed(fresh());
+    looked_ = submitted_ = now();
+    const Nanoseconds takes = ahead_.expected();
+    lock.unlock();
+    if (turn.give_back(ends, takes)) give_turn_back();
+    lock.lock();
+  }
   return ahead_.begin(now());
 }
+
+Nanoseconds Queue::look() {
+  const std::lock_guard lock(mutex_);
+  if (gate::turn_ends() != Nanoseconds{} && !gate::capturing()) {
+    take_passed(fresh());
+    looked_ = now();
+  }
+  return now() - submitted_ < kLately ? ahead_.submission() : Nanoseconds{};
+}
+
+// What was there at the last look had not passed, and what has come since had not either.
+bool Queue::fresh() const { return now() - looked_ < kFreshLook; }
 
 void Queue::count(std::uint32_t submissions) {
   const std::lock_guard lock(mutex_);

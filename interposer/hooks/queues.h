@@ -28,13 +28,21 @@ class Queue {
   // The same, and marks the place where that is due. Inside the gate.
   void count_and_mark(std::uint32_t submissions);
 
+  // From another thread, every few milliseconds while the turn's end is known, since a program that waits for
+  // each of its submissions itself does not look: how long one takes; zero: there were none lately. Asks the
+  // driver, and waits for nothing.
+  Nanoseconds look();
+
  private:
+  bool fresh() const;
   bool take_passed(bool seen_before);
   void mark();
 
   const StreamPlace place_;
   std::mutex mutex_;
   gate::Ahead ahead_;
+  Nanoseconds submitted_{};      // the last time, while the turn's end was known
+  Nanoseconds looked_{};         // the last time that all that had passed was taken out
   std::vector<FencePtr> marks_;  // that have not passed: those that ahead_ counts
 };
 

@@ -36,6 +36,8 @@ class DeviceSession final : public Books {
   // Tells the arbiter which GPU it is, and makes the memory. Once, after begin().
   void attach(CUdevice device);
   void want() { outbox_.want(); }
+  void give_turn_back() { turns_.give_back(); }
+  void measure_by(Nanoseconds (*submission)()) { turns_.measure_by(submission); }
   void set_also_tend(void (*also)()) { turns_.set_also_tend(also); }
 
   // All after attach().

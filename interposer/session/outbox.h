@@ -14,12 +14,13 @@
 
 namespace sharedgpu::session {
 
-// A report of the turn thread; the service thread adds the newest MemoryUse when it sends it.
+// A report on the turn; the service thread adds the newest MemoryUse when it sends it.
 struct Report {
-  MessageType type = MessageType::invalid;  // ready, released or idle
+  MessageType type = MessageType::invalid;  // ready, released, idle or give_back
   Epoch epoch;
-  std::uint64_t order = 0;  // that Released answers
-  Nanoseconds span{};       // overuse or idle time
+  std::uint64_t order = 0;   // that Released answers
+  Nanoseconds span{};        // overuse or idle time
+  Nanoseconds submission{};  // of released
 };
 
 class Outbox {

@@ -189,7 +189,10 @@ int Service::send_report(const Report& report) {
                                        .order = report.order,
                                        .wants = gate::wanted(),
                                        .overuse = report.span,
-                                       .use = use()}));
+                                       .use = use(),
+                                       .submission = report.submission}));
+    case MessageType::give_back:
+      return channel_.version() < GiveBack::kSince ? 0 : send(Message::of(GiveBack{.epoch = report.epoch}));
     default:
       return send(Message::of(Idle{.epoch = report.epoch, .idle = report.span}));
   }

@@ -49,7 +49,11 @@ class Sessions {
   void tend_also(void (*also)()) {
     if (DeviceSession* first = all_[0].load(std::memory_order_acquire)) first->set_also_tend(also);
   }
+  void measure_by(Nanoseconds (*submission)()) {
+    if (DeviceSession* first = all_[0].load(std::memory_order_acquire)) first->measure_by(submission);
+  }
   void want();
+  void give_turn_back();
 
  private:
   struct Device {
@@ -162,6 +166,11 @@ DeviceSession* Sessions::make() {
 void Sessions::want() {
   for (const auto& session : all_)
     if (DeviceSession* each = session.load(std::memory_order_acquire)) each->want();
+}
+
+void Sessions::give_turn_back() {
+  for (const auto& session : all_)
+    if (DeviceSession* each = session.load(std::memory_order_acquire)) each->give_turn_back();
 }
 
 // --- Attaching ---
@@ -319,6 +328,9 @@ std::optional<MemoryView> memory_view(CUdevice device) {
   if (const Memory* memory = session->memory()) view.free = std::min(view.total, view.free + memory->due());
   return view;
 }
+
+void measure_by(Nanoseconds (*submission)()) { the().measure_by(submission); }
+void give_turn_back() { the().give_turn_back(); }
 
 void tend_also(void (*also)()) { the().tend_also(also); }
 

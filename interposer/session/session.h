@@ -57,6 +57,12 @@ Bytes usual_context(CUdevice device);
 // What cuMemGetInfo is to show on `device`; nullopt: what the driver says.
 std::optional<MemoryView> memory_view(CUdevice device);
 
+// Calls `submission` every 2 ms while the gate is open and others wait, on a turn thread: it may not block.
+// It returns how long the GPU is at one submission of the process; zero: not known.
+void measure_by(Nanoseconds (*submission)());
+// Offers the turn to those that wait: what comes next would not end in time.
+void give_turn_back();
+
 // Calls `also` every second or so, on a turn thread: it may ask the arbiter for nothing.
 void tend_also(void (*also)());
 

@@ -36,6 +36,12 @@ void Turns::push(const Turn& turn) {
 
 void Turns::look() { wakeup_.raise(); }
 
+void Turns::give_back() {
+  const Epoch epoch{epoch_.load(std::memory_order_relaxed)};
+  debug("turn %llu given back", static_cast<unsigned long long>(epoch.value));
+  outbox_.post({.type = MessageType::give_back, .epoch = epoch});
+}
+
 bool Turns::pop(Turn& turn) {
   std::lock_guard lock(mutex_);
   if (queue_.empty()) return false;
@@ -139,7 +145,11 @@ void Turns::say_released(const Turn& turn) {
   Nanoseconds overuse = now() - revoked_;
   debug("turn %llu released, %.3f ms after Revoke", static_cast<unsigned long long>(turn.epoch.value),
         static_cast<double>(overuse.count()) / 1e6);
-  outbox_.post({.type = MessageType::released, .epoch = turn.epoch, .order = turn.order, .span = overuse});
+  outbox_.post({.type = MessageType::released,
+                .epoch = turn.epoch,
+                .order = turn.order,
+                .span = overuse,
+                .submission = submission_});
 }
 
 void Turns::tend() {
@@ -172,6 +182,7 @@ void Turns::watch() {
     idle_watch_.stop();
     return;
   }
+  if (auto* measure = measure_.load(std::memory_order_acquire)) submission_ = measure();
   const gate::Activity before = gate::activity();
   const bool busy = before.inside || (idle_watch_.must_ask(before.passes) && !idle());
   if (auto idle = idle_watch_.look(now(), before.passes, busy, gate::contended(seat_)))

@@ -33,9 +33,14 @@ class Turns {
   void run();
 
   void push(const Turn& turn);
+  // From any thread: offers the turn to others before it is over.
+  void give_back();
   // Others wait from now on: watches more closely.
   void look();
   void set_memory(Memory* memory) { memory_.store(memory, std::memory_order_release); }
+  // What tells how long submissions take; asked while the gate is open, at each look whether the session is
+  // idle.
+  void measure_by(Nanoseconds (*submission)()) { measure_.store(submission, std::memory_order_release); }
   // What is called along with the memory's tend().
   void set_also_tend(void (*also)()) { also_tend_.store(also, std::memory_order_release); }
   void set_epoch(Epoch epoch) { epoch_.store(epoch.value, std::memory_order_relaxed); }
@@ -59,6 +64,7 @@ class Turns {
   Outbox& outbox_;
   const gate::Seat seat_;
   std::atomic<Memory*> memory_{nullptr};
+  std::atomic<Nanoseconds (*)()> measure_{nullptr};
   std::atomic<void (*)()> also_tend_{nullptr};
   std::atomic<std::uint64_t> epoch_{0};
   Wakeup wakeup_;
@@ -71,9 +77,10 @@ class Turns {
   Nanoseconds tended_often_{};
   Nanoseconds wanted_home_{};
   bool said_no_room_ = false;
-  Bytes host_;             // host memory held, as last told
-  Nanoseconds revoked_{};  // when the last Revoke came
-  Turn unfinished_;        // a restore that the driver could not complete yet
+  Bytes host_;                // host memory held, as last told
+  Nanoseconds submission_{};  // how long one takes, as seen last; zero: not known
+  Nanoseconds revoked_{};     // when the last Revoke came
+  Turn unfinished_;           // a restore that the driver could not complete yet
   bool retry_ = false;
 };
 

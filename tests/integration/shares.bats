@@ -50,3 +50,19 @@ three_times_as_much() {
   json_is '[t["share_request"] for t in s["tenants"]]' '[0.125, 0.125, 0.6]'
   grep -q 'asks for a share of 61%, and has MaxRequest' "$DIR/arbiter.log"
 }
+
+gave_back() { (($(grep -c 'turn [0-9]* given back' "$DIR/$1.err") > $2)); }
+
+@test "a tenant with long kernels gives turns back that the next one would outlast, and has its share all the same" {
+  start_arbiter Policy=elastic Quantum=auto
+  SHAREDGPU_DEBUG=1 SHARE=75 tenant large hold --bytes 10% --of 256MiB --kernel-ms 40 --seconds 600 --progress
+  progresses large
+  local before
+  before=$(lease 0.75)
+  run ! gave_back large 0  # while nobody waits
+  SHAREDGPU_DEBUG=1 SHARE=25 tenant small hold --bytes 10% --of 256MiB --kernel-ms 2 --seconds 600 --progress
+  progresses small
+  until_true 120 three_times_as_much "$before"
+  until_true 60 gave_back large 5
+  progresses large
+}

@@ -58,6 +58,7 @@ struct World::Client {
   Nanoseconds barred_until{};  // it needs its host memory for itself: the same
   Nanoseconds waiting_since{};
   Nanoseconds idle_since{};
+  Nanoseconds turn_ends{};  // as the page says
   std::uint64_t requests = 0;
   std::deque<Message> jobs;  // Restore, Evict, Revoke and Step, in their order
   bool at_job = false;
@@ -190,6 +191,8 @@ void World::perform(const Actions& actions) {
         client->contended = contended->contended;
         watch_idle(client->key, ++client->generation);
       }
+    } else if (const auto* ends = std::get_if<SetTurnEnds>(&action)) {
+      if (Client* client = find(ends->session)) client->turn_ends = ends->at;
     } else if (const auto* lease = std::get_if<RecordLease>(&action)) {
       last_written_ = now_;
       if (lease->grant) {
@@ -648,8 +651,12 @@ void World::work(Client& client) {
     client.in_turn = client.let_in = false;
     client.draining_since = {};
     client.let_through = 0;
-    say(client,
-        Released{.epoch = epoch, .order = order, .wants = client.waiting, .overuse = {}, .use = client.use});
+    say(client, Released{.epoch = epoch,
+                         .order = order,
+                         .wants = client.waiting,
+                         .overuse = {},
+                         .use = client.use,
+                         .submission = random(0, 2) * 20ms});
     finish_job(client);
   };
   if (job.type == MessageType::revoke) {
@@ -919,6 +926,11 @@ void World::watch_idle(SessionId key, unsigned generation) {
   if (client.puts_off([this, key, generation] { watch_idle(key, generation); })) return;
   if (client.gate && !client.computing && now_ - client.idle_since >= 20ms)
     say(client, Idle{.epoch = client.epoch, .idle = now_ - client.idle_since});
+  // What it is about to submit would not end in its turn: so it thinks.
+  if (client.gate && client.turn_ends != Nanoseconds{} && random(0, 3) == 0) {
+    ++tally_.given_back;
+    say(client, GiveBack{.epoch = client.epoch});
+  }
   at(now_ + 40ms, [this, key, generation] { watch_idle(key, generation); });
 }
 

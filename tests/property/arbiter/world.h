@@ -70,6 +70,7 @@ class World {
     unsigned home = 0;     // sessions that came home for their host memory
     unsigned host_refusals = 0;
     unsigned stops = 0;
+    unsigned given_back = 0;  // turns, before they were over
     unsigned taken = 0;       // leases of tenants whose processes were stopped
     unsigned late_work = 0;   // submitted after that, by threads that were past the gate before it
     unsigned bounded = 0;     // tenants, each time that deadlines of others left them less

@@ -275,6 +275,36 @@ TEST_CASE("Each GPU has its rules, and those that a tenant joins have the first 
   CHECK(b.tenant(1).rules.policy == credit.get());
 }
 
+TEST_CASE(
+    "Who gives its turn back before that is over makes room for who waits, and keeps what it had left") {
+  const std::unique_ptr<Policy> elastic = make_policy("elastic");
+  Bench b({}, kAuto);
+  b.step(RulesSet{.node = {.policy = elastic.get(), .turns = kAuto}});
+  for (std::uint64_t id : {1u, 2u}) {
+    b.come(id, id);
+    b.attach(id);
+    b.step(CapSet{.tenant = TenantId{id}, .cap = {}, .claims = {.request = 0.5, .timed = true}});
+  }
+  b.want(1);
+  REQUIRE(b.open(1));
+  b.say(1, GiveBack{.epoch = b.epoch(1)});
+  CHECK(b.session(1).turn_ends == 0s);
+  CHECK(b.open(1));  // nobody waits
+  b.want(2);
+  REQUIRE(b.open(1));
+  REQUIRE(b.session(1).turn_ends > b.now);
+  b.now += 1ms;
+  b.say(1, GiveBack{.epoch = Epoch{b.epoch(1).value + 1}});
+  CHECK(b.open(1));
+  const Nanoseconds before = b.core->credit(b.tenant(1));
+  b.say(1, GiveBack{.epoch = b.epoch(1)});
+  CHECK_FALSE(b.open(1));
+  CHECK(b.session(1).turn_ends == 0s);
+  CHECK(b.core->credit(b.tenant(1)) == before);
+  b.release(1, 0, true);
+  CHECK(b.open(2));
+}
+
 // While nobody could come in, nobody reckons who is barred, and for how long.
 TEST_CASE("Who has passed its limit comes in once it has earned that, though the others left meanwhile") {
   const std::unique_ptr<Policy> elastic = make_policy("elastic");

@@ -230,6 +230,28 @@ TEST_CASE("elastic: who has reached its limit waits until it has earned what it 
   CHECK(policy->allowed_for(view, turn) == Nanoseconds::max());
 }
 
+TEST_CASE("elastic: a turn has room for whole submissions, and they come next to what is due") {
+  const auto policy = make_policy("elastic");
+  const TurnRules rules;
+  const TurnView turn{.rules = rules, .turn = {.length = 20ms, .rule = TurnRule::swap_overhead}};
+  TenantView view;
+  view.due = 0.5;
+  view.credit = 10ms;  // 20 ms until it is as far below, and it falls at half the speed
+  const auto length = [&](Nanoseconds submission) {
+    view.submission = submission;
+    return std::chrono::round<std::chrono::milliseconds>(policy->turn_left(view, {}, turn));
+  };
+  CHECK(length(0ms) == 40ms);
+  CHECK(length(17ms) == 38ms);  // two, and a quarter of one
+  CHECK(length(15ms) == 49ms);  // three
+  CHECK(length(100ms) == 125ms);
+  CHECK(length(1h) == 1250ms);
+  view.credit -= 10ms;
+  CHECK(std::chrono::round<std::chrono::milliseconds>(policy->turn_left(view, 20ms, turn)) == 1230ms);
+  const TurnView fixed{.rules = rules, .turn = {.length = 20ms, .rule = TurnRule::fixed}};
+  CHECK(policy->turn_left(view, 5ms, fixed) == 15ms);
+}
+
 TEST_CASE("deadline: misses halve, deadlines that are met add a hundredth, within request and limit") {
   const auto policy = make_policy("deadline");
   const Claims stated{.request = 0.2, .limit = 0.8};
