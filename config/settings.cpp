@@ -24,8 +24,19 @@ using Setter = std::string (*)(Settings&, std::string_view value);
 struct Key {
   const char* name;
   Setter set;
-  bool of_gpu = false;  // it may stand in a section, and be changed while the arbiter runs
+  std::uint8_t sections = 0;  // that it may stand in; of such it can be changed while the arbiter runs
 };
+
+constexpr std::uint8_t bit(SectionOf of) { return static_cast<std::uint8_t>(of); }
+constexpr std::uint8_t kOfJobs = bit(SectionOf::partition) | bit(SectionOf::qos);
+constexpr std::uint8_t kOfTurns = bit(SectionOf::gpu) | bit(SectionOf::partition);
+
+struct Kind {
+  SectionOf of;
+  std::string_view name;
+};
+constexpr Kind kKinds[] = {
+    {SectionOf::gpu, "gpu"}, {SectionOf::partition, "partition"}, {SectionOf::qos, "qos"}};
 
 constexpr char kTimeHint[] = "a time (such as 500ms, 10s, 2m)";
 constexpr char kSizeHint[] = "a size (such as 24GiB)";
@@ -132,10 +143,11 @@ std::string set_max_request(Settings& settings, std::string_view value) {
   return {};
 }
 
-std::string set_max_priority(Settings& settings, std::string_view value) {
+template <std::int32_t Settings::*Member>
+std::string set_priority(Settings& settings, std::string_view value) {
   auto priority = parse_integer<std::int32_t>(value, -kHighestPriority, kHighestPriority);
   if (!priority) return "a number from -1000 to 1000";
-  settings.max_priority = *priority;
+  settings.*Member = *priority;
   return {};
 }
 
@@ -203,15 +215,16 @@ constexpr Key kKeys[] = {
     {"LedgerFiles", set_ledger_files},
     {"DeviceMemoryLimit", set_amount<&Settings::device_memory_limit, false>},
     {"MemoryReserve", set_amount<&Settings::memory_reserve, true>},
-    {"Policy", set_policy, true},
-    {"Quantum", set_quantum, true},
-    {"MaxSwapOverhead", set_max_swap_overhead, true},
-    {"MaxWait", set_time<&Settings::max_wait, 100'000'000>, true},
+    {"Policy", set_policy, kOfTurns},
+    {"Quantum", set_quantum, kOfTurns},
+    {"MaxSwapOverhead", set_max_swap_overhead, kOfTurns},
+    {"MaxWait", set_time<&Settings::max_wait, 100'000'000>, kOfTurns},
     {"IdleRelease", set_time<&Settings::idle_release, 0>},
     {"UnitsPerGpu", set_units},
-    {"Shares", set_shares, true},
-    {"MaxRequest", set_max_request},
-    {"MaxPriority", set_max_priority},
+    {"Shares", set_shares, kOfTurns},
+    {"MaxRequest", set_max_request, kOfJobs},
+    {"Priority", set_priority<&Settings::priority>, kOfJobs},
+    {"MaxPriority", set_priority<&Settings::max_priority>, kOfJobs},
     {"SwapPerUnit", set_swap_per_unit},
     {"ArbiterTimeout", set_time<&Settings::arbiter_timeout, 0>},
     {"OnNoArbiter", set_on_no_arbiter},
@@ -234,7 +247,7 @@ struct Reading {
   std::string_view rest;
   const std::string& name;
   Settings& settings;
-  bool gpu_keys_only = false;
+  bool changes_only = false;  // of what an arbiter has already
   int line = 0;
   std::string error;
   std::string section;  // as it is written, with a blank behind it; empty: before the first
@@ -245,16 +258,30 @@ struct Reading {
   }
 };
 
+std::string parse_names(std::string_view text, std::vector<std::string>& names) {
+  for (const std::string_view word : split(text, ',')) {
+    if (word.empty() || word.size() > JobClass::kLongest || word.find_first_of(" \t[]=") != word.npos)
+      return "'" + std::string(word) + "' is not a name";
+    names.emplace_back(word);
+  }
+  return {};
+}
+
 // "[gpu 0,2-3]": the keys that follow are of these GPUs.
 void begin_section(Reading& reading, std::string_view line) {
   line = line.substr(0, line.find_last_not_of(" \t\r") + 1);
-  constexpr std::string_view kBegin = "[gpu ";
-  if (!line.starts_with(kBegin) || line.back() != ']')
-    return reading.fail("'" + std::string(line) + "' is not a section such as [gpu 0] or [gpu 2,4-7]");
-  GpuSection section;
-  const std::string_view list = line.substr(kBegin.size(), line.size() - kBegin.size() - 1);
-  if (std::string what = parse_gpu_names(list, section.gpus); !what.empty())
-    return reading.fail(std::string(line) + ": " + what);
+  const std::string_view inner = line.substr(1, line.size() - std::min<std::size_t>(line.size(), 2));
+  const std::size_t blank = inner.find(' ');
+  const auto* kind = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                  [&](const Kind& each) { return each.name == inner.substr(0, blank); });
+  if (line.back() != ']' || blank == inner.npos || kind == std::end(kKinds))
+    return reading.fail("'" + std::string(line) +
+                        "' is not a section such as [gpu 0], [gpu 2,4-7], [partition long] or [qos high]");
+  Section section{.of = kind->of, .gpus = {}, .names = {}, .values = {}};
+  const std::string_view list = inner.substr(blank + 1);
+  const std::string what =
+      section.of == SectionOf::gpu ? parse_gpu_names(list, section.gpus) : parse_names(list, section.names);
+  if (!what.empty()) return reading.fail(std::string(line) + ": " + what);
   reading.settings.sections.push_back(section);
   reading.section = std::string(line) + " ";
   reading.set_in = {};
@@ -291,6 +318,13 @@ char* next_line(char* buffer, int size, void* stream) {
   return buffer;
 }
 
+std::string kinds_of(const Key& key) {
+  std::string text;
+  for (const Kind& kind : kKinds)
+    if ((key.sections & bit(kind.of)) != 0) text += (text.empty() ? "" : " or ") + std::string(kind.name);
+  return text;
+}
+
 int set_one(void* user, const char* /*section*/, const char* name, const char* value) {
   auto& reading = *static_cast<Reading*>(user);
   const std::string place = reading.section + name;
@@ -299,16 +333,17 @@ int set_one(void* user, const char* /*section*/, const char* name, const char* v
     reading.fail(reading.section + "unknown key '" + name + "'");
     return 1;
   }
-  const bool of_node = !key->of_gpu && (!reading.section.empty() || reading.gpu_keys_only);
-  if (of_node)
-    reading.fail(place + (reading.gpu_keys_only
-                              ? " cannot be changed while the arbiter runs"
-                              : " holds for the node; it belongs before the first section"));
+  const bool in_section = !reading.section.empty();
+  if (key->sections == 0 && reading.changes_only)
+    reading.fail(place + " cannot be changed while the arbiter runs");
+  else if (key->sections == 0 && in_section)
+    reading.fail(place + " holds for the node; it belongs before the first section");
+  else if (in_section && (key->sections & bit(reading.settings.sections.back().of)) == 0)
+    reading.fail(place + " is not in sections of this kind, but of " + kinds_of(*key));
   int& before = reading.set_in[static_cast<std::size_t>(key - kKeys)];
   if (before != 0) reading.fail(place + ": line " + std::to_string(before) + " sets it already");
   before = reading.line;
   Settings scratch;
-  const bool in_section = !reading.section.empty();
   if (std::string what = key->set(in_section ? scratch : reading.settings, value); !what.empty())
     reading.fail(place + ": '" + value + "' is not " + what);
   if (in_section) reading.settings.sections.back().values.emplace_back(name, value);
@@ -316,12 +351,12 @@ int set_one(void* user, const char* /*section*/, const char* name, const char* v
 }
 
 // Returns an empty string or what is wrong, and changes nothing then.
-std::string parse(std::string_view text, const std::string& name, bool gpu_keys_only, Settings& settings) {
+std::string parse(std::string_view text, const std::string& name, bool changes_only, Settings& settings) {
   Settings result = settings;
   Reading reading{.rest = text,
                   .name = name,
                   .settings = result,
-                  .gpu_keys_only = gpu_keys_only,
+                  .changes_only = changes_only,
                   .line = 0,
                   .error = {},
                   .section = {},
@@ -363,28 +398,62 @@ std::string parse_gpu_names(std::string_view text, GpuNames& gpus) {
   return {};
 }
 
-Settings settings_of(const Settings& node, std::uint32_t number, const GpuUuid& gpu) {
+bool Section::has(std::string_view name) const {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool Section::is_about_the_same(const Section& other) const {
+  return of == other.of && gpus == other.gpus && names == other.names;
+}
+
+namespace {
+
+// What the node's sections of one kind say where they are about what is meant. Keys for jobs do not touch
+// what rules turns, nor the other way round: so a section of a partition may have both.
+template <class Means>
+void take_sections(const Settings& node, SectionOf of, Means means, Settings& settings) {
+  for (const Section& section : node.sections) {
+    if (section.of != of || !means(section)) continue;
+    for (const auto& [name, value] : section.values) find_key(name)->set(settings, value);
+  }
+}
+
+auto named(std::string_view name) {
+  return [name](const Section& section) { return section.has(name); };
+}
+
+}  // namespace
+
+Settings settings_of(const Settings& node, std::uint32_t number, const GpuUuid& gpu,
+                     std::string_view partition) {
   Settings settings = node;
-  for (const GpuSection& section : node.sections)
-    if (section.gpus.has(number, gpu))
-      for (const auto& [name, value] : section.values) find_key(name)->set(settings, value);
+  take_sections(node, SectionOf::partition, named(partition), settings);
+  take_sections(
+      node, SectionOf::gpu, [&](const Section& section) { return section.gpus.has(number, gpu); }, settings);
+  return settings;
+}
+
+Settings settings_of(const Settings& node, const JobClass& job) {
+  Settings settings = node;
+  take_sections(node, SectionOf::partition, named(job.partition), settings);
+  take_sections(node, SectionOf::qos, named(job.qos), settings);
   return settings;
 }
 
 namespace {
 
-// What sections from `first` on say of the same GPUs as those before: the file would grow with each change.
-void forget_what_is_set_again(std::vector<GpuSection>& sections, std::size_t first) {
+// What sections from `first` on say of the same as those before: the file would grow with each change.
+void forget_what_is_set_again(std::vector<Section>& sections, std::size_t first) {
   for (std::size_t late = first; late < sections.size(); ++late)
     for (std::size_t early = 0; early < first; ++early) {
-      if (sections[early].gpus != sections[late].gpus) continue;
+      if (!sections[early].is_about_the_same(sections[late])) continue;
       std::erase_if(sections[early].values, [&](const auto& old) {
         const auto& values = sections[late].values;
         return std::any_of(values.begin(), values.end(),
                            [&](const auto& each) { return each.first == old.first; });
       });
     }
-  std::erase_if(sections, [](const GpuSection& section) { return section.values.empty(); });
+  std::erase_if(sections, [](const Section& section) { return section.values.empty(); });
 }
 
 }  // namespace
@@ -402,10 +471,16 @@ std::vector<std::string_view> settings_keys() {
   return names;
 }
 
-std::vector<std::string_view> gpu_keys() {
+std::vector<std::string_view> section_keys() {
   std::vector<std::string_view> names;
   for (const Key& key : kKeys)
-    if (key.of_gpu) names.emplace_back(key.name);
+    if (key.sections != 0) names.emplace_back(key.name);
+  return names;
+}
+
+std::vector<std::string_view> section_kinds() {
+  std::vector<std::string_view> names;
+  for (const Kind& kind : kKinds) names.emplace_back(kind.name);
   return names;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// sharedgpu.conf: `Key=Value` lines, `#` comments, and `[gpu LIST]` sections at the end. Read by sharedgpud,
-// the sharedgpu command and the SPANK plugin. Unknown keys and bad values are errors that name file and line.
+// sharedgpu.conf: `Key=Value` lines, `#` comments, and at the end sections for some GPUs, partitions or QOS.
+// Read by sharedgpud, the sharedgpu command and the SPANK plugin. Unknown keys and bad values are errors that
+// name file and line.
 //
 // No exceptions leave these functions. Any thread.
 #pragma once
@@ -37,10 +38,17 @@ struct GpuNames {
   bool operator==(const GpuNames&) const = default;
 };
 
-// What a section says of some GPUs: keys, of those that settings_of() knows, and values that were found good.
-struct GpuSection {
-  GpuNames gpus;
+// What a section is about. A key may stand in sections of some kinds: these are bits.
+enum class SectionOf : std::uint8_t { gpu = 1, partition = 2, qos = 4 };
+
+// What a section says: keys that may stand in it, and values that were found good.
+struct Section {
+  SectionOf of = SectionOf::gpu;
+  GpuNames gpus;                   // of [gpu]
+  std::vector<std::string> names;  // of [partition] and [qos]
   std::vector<std::pair<std::string, std::string>> values;
+  bool has(std::string_view name) const;
+  bool is_about_the_same(const Section& other) const;
 };
 
 // Every key has a default that serves.
@@ -58,7 +66,8 @@ struct Settings {
   Nanoseconds idle_release = std::chrono::milliseconds(5);
   std::uint32_t units_per_gpu = 8;
   Shares shares = Shares::stated;
-  double max_request = 100;  // percent of a GPU's time
+  double max_request = 100;   // percent of a GPU's time
+  std::int32_t priority = 0;  // of a job, what it states itself comes on top
   std::int32_t max_priority = kHighestPriority;
   Bytes swap_per_unit{};  // zero: a job's own limits alone bound what is swapped
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);
@@ -69,7 +78,7 @@ struct Settings {
   std::string comment_folder;
   std::string log_level = "info";
   std::string log_file;  // empty: standard error
-  std::vector<GpuSection> sections;
+  std::vector<Section> sections;
 };
 
 // Reads `path`. Returns an empty string, or what is wrong: "FILE:LINE: unknown key 'X'".
@@ -78,11 +87,17 @@ std::string read_settings(const std::string& path, Settings& settings);
 // The same for text that is already in memory; `name` stands in for the file's in errors.
 std::string parse_settings(std::string_view text, const std::string& name, Settings& settings);
 
-// The settings of one GPU: where sections contradict each other, the last one's.
-Settings settings_of(const Settings& node, std::uint32_t number, const GpuUuid& gpu);
+// The settings of one GPU, all of whose tenants are of `partition` (empty: they are not). Where sections
+// contradict each other, what is said of the GPU counts, and of two the later one.
+Settings settings_of(const Settings& node, std::uint32_t number, const GpuUuid& gpu,
+                     std::string_view partition = {});
 
-// Changes `settings` by a text of the same form that has no keys but those of a GPU. Returns an empty string,
-// or what is wrong, and nothing is changed.
+// The settings of one job. Where sections contradict each other, what is said of the QOS counts, and of two
+// the later one.
+Settings settings_of(const Settings& node, const JobClass& job);
+
+// Changes `settings` by a text of the same form that has no keys but those that sections may have. Returns an
+// empty string, or what is wrong, and nothing is changed.
 std::string change_settings(std::string_view text, Settings& settings);
 
 // "0", "1,4-7" or UUIDs, with commas between them. Returns an empty string, or what is wrong.
@@ -90,8 +105,9 @@ std::string parse_gpu_names(std::string_view text, GpuNames& gpus);
 
 // The keys that a file may have.
 std::vector<std::string_view> settings_keys();
-// Those of them that a section may have.
-std::vector<std::string_view> gpu_keys();
+// Those of them that sections may have, and the kinds of sections.
+std::vector<std::string_view> section_keys();
+std::vector<std::string_view> section_kinds();
 
 // What a program without --config uses: the default file where it exists, else the defaults.
 std::string read_default_settings(Settings& settings);

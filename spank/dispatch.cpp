@@ -73,8 +73,8 @@ extern "C" int slurm_spank_task_exit(spank_t spank, int, char*[]) {
   return guarded([&] { remote_task_exit(spank); });
 }
 
-extern "C" int slurm_spank_job_prolog(spank_t, int count, char* arguments[]) {
-  return guarded([&] { job_script_prolog(count, arguments); });
+extern "C" int slurm_spank_job_prolog(spank_t spank, int count, char* arguments[]) {
+  return guarded([&] { job_script_prolog(spank, count, arguments); });
 }
 
 extern "C" int slurm_spank_job_epilog(spank_t spank, int count, char* arguments[]) {

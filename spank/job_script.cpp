@@ -1,26 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // `slurmstepd spank prolog`, as root, before a job's first step on the node: starts the arbiter if there is
-// none, for instance because somebody stopped it. And `slurmstepd spank epilog`, when all of the job's
-// processes are gone: has its AdminComment written. The arbiter needs no word, it sees processes end.
+// none, for instance because somebody stopped it, and keeps what the job's steps will have to tell of it. And
+// `slurmstepd spank epilog`, when all of the job's processes are gone: has its AdminComment written. The
+// arbiter needs no word, it sees processes end.
 #include <unistd.h>
 
 #include "spank/comments.h"
+#include "spank/job_class.h"
 #include "spank/plugin.h"
 #include "spank/supervisor.h"
 
 namespace sharedgpu {
 
-void job_script_prolog(int count, char** arguments) {
+void job_script_prolog(spank_t spank, int count, char** arguments) {
   Configuration configuration = configure(count, arguments);
   if (!configuration.good) return;
   // Slurm gives this process an environment made for the job. The arbiter gets that of slurmd, its parent.
-  ensure_arbiter(configuration, environment_of(getppid()));
+  const std::vector<std::string> environment = environment_of(getppid());
+  ensure_arbiter(configuration, environment);
+  std::uint32_t job = 0;
+  if (spank_get_item(spank, S_JOB_ID, &job) == ESPANK_SUCCESS)
+    keep_job_class(configuration.settings, job, environment);
 }
 
 void job_script_epilog(spank_t spank, int count, char** arguments) {
   std::uint32_t job = 0;
   if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS) return;
   Configuration configuration = configure(count, arguments);
+  forget_job_class(configuration.settings, job);
   if (!has_mark(configuration.settings, job)) return;
   start_comment(configuration, job, environment_of(getppid()));
 }

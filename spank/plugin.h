@@ -48,7 +48,7 @@ void remote_init_post_opt(spank_t spank, int count, char** arguments);
 void remote_task_init(spank_t spank);
 void remote_task_post_fork(spank_t spank);
 void remote_task_exit(spank_t spank);
-void job_script_prolog(int count, char** arguments);
+void job_script_prolog(spank_t spank, int count, char** arguments);
 void job_script_epilog(spank_t spank, int count, char** arguments);
 
 }  // namespace sharedgpu

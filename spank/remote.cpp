@@ -16,6 +16,7 @@
 #include "protocol/gpu_names.h"
 #include "protocol/split.h"
 #include "spank/comments.h"
+#include "spank/job_class.h"
 #include "spank/offer.h"
 #include "spank/plugin.h"
 #include "spank/preload.h"
@@ -192,7 +193,8 @@ RegisterReply register_job(const SlurmStep& step, const Settings& settings) {
                       .uid = step.uid,
                       .options = given_options(),
                       .devices = step.devices,
-                      .whole = step.whole.value_or(DeviceSet{})};
+                      .whole = step.whole.value_or(DeviceSet{}),
+                      .job_class = read_job_class(settings, step.name.job)};
   request.options.units = step.units;
   Message answer;
   int error = ask(settings.socket.c_str(), Message::of(request),

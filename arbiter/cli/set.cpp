@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// sharedgpu set [gpu=LIST] KEY=VALUE...: changes settings of the running arbiter, of the node or of some
-// GPUs.
+// sharedgpu set [gpu=LIST | partition=LIST | qos=LIST] KEY=VALUE...: changes settings of the running arbiter,
+// of the node or of what is named.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
@@ -25,26 +25,29 @@ std::string as_given(std::string_view key) {
 }
 
 std::string choices() {
-  std::string text = "gpu";
-  for (std::string_view key : gpu_keys()) text += ", " + as_given(key);
-  return text;
+  std::string text;
+  for (std::string_view kind : section_kinds()) text += std::string(kind) + ", ";
+  for (std::string_view key : section_keys()) text += as_given(key) + ", ";
+  return text.substr(0, text.size() - 2);
 }
 
 // The lines of sharedgpu.conf that say the same. Returns an empty string, or what is wrong with `changes`.
 std::string lines_of(const std::vector<std::string>& changes, std::string& lines) {
-  const std::vector<std::string_view> keys = gpu_keys();
+  const std::vector<std::string_view> keys = section_keys();
+  const std::vector<std::string_view> kinds = section_kinds();
   std::string section;
   for (const std::string& change : changes) {
     const std::size_t end = std::min(change.find('='), change.size());
     const std::string name = change.substr(0, end);
     const auto key =
         std::find_if(keys.begin(), keys.end(), [&](std::string_view each) { return as_given(each) == name; });
-    const bool known = name == "gpu" || key != keys.end();
+    const bool begins = std::find(kinds.begin(), kinds.end(), name) != kinds.end();
+    const bool known = begins || key != keys.end();
     if (!known || end == change.size() || change.find('\n') != change.npos)
       return "'" + change + "' is not NAME=VALUE with one of these: " + choices();
-    if (name == "gpu" && !section.empty()) return "'" + change + "': gpu= is given twice";
-    if (name == "gpu")
-      section = "[gpu " + change.substr(end + 1) + "]\n";
+    if (begins && !section.empty()) return "'" + change + "': one of gpu=, partition= and qos= at a time";
+    if (begins)
+      section = "[" + name + " " + change.substr(end + 1) + "]\n";
     else
       lines += std::string(*key) + change.substr(end) + "\n";
   }

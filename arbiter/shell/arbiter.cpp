@@ -15,6 +15,7 @@
 #include "arbiter/shell/log.h"
 #include "arbiter/shell/status.h"
 #include "arbiter/shell/stopped.h"
+#include "arbiter/shell/terms.h"
 #include "protocol/gpu_names.h"
 
 namespace sharedgpu {
@@ -26,8 +27,6 @@ constexpr std::uint64_t kMostMoved = std::uint64_t{1} << 60;      // in the life
 constexpr std::uint64_t kMostDeadlines = std::uint64_t{1} << 32;  // in one message
 constexpr std::size_t kMostGpus = 64;
 constexpr std::uint32_t kMostUnits = 1'000'000;  // of a job on one node
-constexpr std::chrono::hours kLongestDeadline{24 * 365};
-constexpr std::uint32_t kBatchStep = 0xfffffffb;
 constexpr char kTooOften[] = "this user comes too often; it may try again";
 // How often to look whether a process that lives on without a connection may still have its memory.
 constexpr std::chrono::milliseconds kLinger{200};
@@ -50,33 +49,18 @@ bool plausible(Traffic moved) {
 bool plausible(const Usage& body) { return plausible(body.use) && plausible(body.moved); }
 bool plausible(const Ready& body) { return plausible(body.use) && plausible(body.moved); }
 bool plausible(const Deadlines& body) { return body.met <= kMostDeadlines && body.missed <= kMostDeadlines; }
-bool plausible(const Released& body) { return plausible(body.use); }
-bool plausible(const Idle& body) {
-  return body.idle >= Nanoseconds{} && body.idle < std::chrono::hours(24 * 365);
+bool plausible(Nanoseconds time) { return time >= Nanoseconds{} && time < std::chrono::hours(24 * 365); }
+// A name that could not be told from another in the ledger is none.
+bool plausible(const char (&name)[JobClass::kLongest + 1]) {
+  const std::size_t length = strnlen(name, sizeof name);
+  return length < sizeof name && std::all_of(name, name + length, [](char c) { return c > ' ' && c <= '~'; });
 }
+bool plausible(const JobClass& job) { return plausible(job.partition) && plausible(job.qos); }
+bool plausible(const Released& body) { return plausible(body.use) && plausible(body.submission); }
+bool plausible(const Idle& body) { return plausible(body.idle); }
 template <class Body>
 bool plausible(const Body& /*body*/) {
   return true;
-}
-
-// The batch step speaks for the job, and begins it anew when it is requeued. Another step may state what is
-// not stated yet; its own smaller wishes must not shrink the job.
-JobOptions merged(const JobOptions& known, const RegisterJob& job) {
-  if (job.step.step == kBatchStep || known.units == 0) return job.options;
-  JobOptions options = known;
-  options.units = std::max(known.units, job.options.units);
-  if (known.memory == Bytes{}) options.memory = job.options.memory;
-  return options;
-}
-
-void warn_of_limits(const TenantInfo& tenant, const Settings& settings) {
-  const JobOptions& options = tenant.options;
-  if (options.share_request > settings.max_request)
-    log::warning(tenant.label() + ": asks for a share of " + std::to_string(options.share_request) +
-                 "%, and has MaxRequest");
-  if (tenant.name.is_job() && options.priority > settings.max_priority)
-    log::warning(tenant.label() + ": asks for priority " + std::to_string(options.priority) +
-                 ", and has MaxPriority");
 }
 
 GpuList list_of(const std::vector<GpuUuid>& gpus, unsigned known) {
@@ -108,24 +92,6 @@ std::string read_boot_id() {
   return file >> text ? text : "unknown";
 }
 
-// Policies have no state, so one of each serves all GPUs, for good.
-const Policy* policy_of(const std::string& name) {
-  static const auto all = [] {
-    std::map<std::string, std::unique_ptr<Policy>, std::less<>> policies;
-    for (const std::string_view each : kPolicies) policies.emplace(each, make_policy(each));
-    return policies;
-  }();
-  return all.at(name).get();
-}
-
-Rules rules_of(const Settings& settings) {
-  return {.policy = policy_of(settings.policy),
-          .turns = {.fixed = settings.quantum,
-                    .max_overhead = settings.max_swap_overhead / 100,
-                    .max_wait = settings.max_wait},
-          .all_timed = settings.shares == Shares::units};
-}
-
 std::string describe(const Settings& settings) {
   return "policy " + settings.policy + ", quantum " +
          (settings.quantum == Nanoseconds{}
@@ -138,26 +104,6 @@ Tuning tuning_of(const Settings& settings) {
   tuning.idle_release = settings.idle_release;
   tuning.turns = rules_of(settings).turns;
   return tuning;
-}
-
-// What a run's user says of its priority may only lower it: nobody vouches for it.
-// A job that states no share has that of its units.
-Claims claims_of(const TenantInfo& tenant, const Settings& settings) {
-  const JobOptions& options = tenant.options;
-  const std::int32_t highest = std::min(settings.max_priority, tenant.name.is_job() ? kHighestPriority : 0);
-  const std::uint32_t units = std::max(options.units, 1u);
-  const bool stated = options.share_request != 0;
-  const double request =
-      stated ? std::min<double>(options.share_request, settings.max_request) / 100
-             : std::min(1.0, static_cast<double>(units_on_each(units, std::max(options.gpus, 1u))) /
-                                 settings.units_per_gpu);
-  const double limit = options.share_limit != 0 ? options.share_limit / 100.0 : 1;
-  return {.units = units,
-          .priority = std::clamp(options.priority, -kHighestPriority, highest),
-          .request = std::min(request, limit),
-          .limit = limit,
-          .timed = stated,
-          .deadline = std::clamp<Nanoseconds>(options.deadline, {}, kLongestDeadline)};
 }
 
 }  // namespace
@@ -196,7 +142,7 @@ std::string Arbiter::start(const std::vector<GpuInfo>& gpus) {
        history_.finish({.boot_id = read_boot_id(), .booted = booted()}, start_time_of, now()))
     record(past);
   last_session_ = history_.last_session;
-  core_.emplace(tuning_of(settings_), *policy_of(settings_.policy), std::move(history_.recovered), now());
+  core_.emplace(tuning_of(settings_), *rules_of(settings_).policy, std::move(history_.recovered), now());
   for (const GpuInfo& gpu : gpus) add_gpu(gpu, false);
   if (gpus.empty()) {
     log::warning("no GPU found: tenants are placed on none until one is, which is looked for from now on");
@@ -225,17 +171,17 @@ void Arbiter::add_gpu(const GpuInfo& gpu, bool learned) {
   set_rules();
 }
 
-// Sections name GPUs by number, which the core gives them.
-void Arbiter::set_rules() {
-  RulesSet rules{.node = rules_of(settings_)};
-  for (const auto& [uuid, gpu] : core_->state().gpus) {
-    const auto names_it = [&, &uuid = uuid, &gpu = gpu](const GpuSection& section) {
-      return section.gpus.has(gpu.number, uuid);
-    };
-    if (std::any_of(settings_.sections.begin(), settings_.sections.end(), names_it))
-      rules.own[uuid] = rules_of(settings_of(settings_, gpu.number, uuid));
-  }
-  step(rules);
+// Sections name GPUs by number, which the core gives them, and partitions, whose jobs come and go.
+void Arbiter::set_rules() { step(rules_of(core_->state(), settings_, partitions_)); }
+
+// Of jobs of two partitions on one GPU, neither's rules hold there.
+void Arbiter::partitions_may_have_changed() {
+  const auto is_about_partitions = [](const Section& section) { return section.of == SectionOf::partition; };
+  if (std::none_of(settings_.sections.begin(), settings_.sections.end(), is_about_partitions)) return;
+  Partitions now_there = partitions_of(core_->state(), history_.tenants);
+  if (now_there == partitions_) return;
+  partitions_ = std::move(now_there);
+  set_rules();
 }
 
 void Arbiter::serve(const std::shared_ptr<Connection>& connection) {
@@ -266,6 +212,8 @@ void Arbiter::hear(const ClientPtr& client, const Message& message, UniqueFd des
       return pass_on<Want>(*client, message);
     case MessageType::idle:
       return pass_on<Idle>(*client, message);
+    case MessageType::give_back:
+      return pass_on<GiveBack>(*client, message);
     case MessageType::ready:
       return pass_on<Ready>(*client, message);
     case MessageType::released:
@@ -420,6 +368,7 @@ void Arbiter::hear_attach(Client& client, const Attach& attach) {
   const bool has_gpu = session != core_->state().sessions.end() && session->second.gpu != nullptr;
   if (!has_gpu && !take_in(client, attach)) return;
   step(From<Attach>{.session = client.session, .body = attach});
+  if (!has_gpu) partitions_may_have_changed();
 }
 
 // What a session's first Attach says of its GPU and of itself. False: it is refused.
@@ -487,7 +436,7 @@ void Arbiter::hear_run_request(Client& client, const RunRequest& request) {
   client.role = Role::run;
   client.tenant = tenant.id;
   client.label = tenant.label() + ", pid " + std::to_string(client.connection->peer().pid);
-  warn_of_limits(tenant, settings_);
+  warn_of_limits(tenant);
   RunReply reply{.token = name.run, .tenant = tenant.id};
   if (request.chosen == 0)
     reply.gpus = place(client, tenant.id,
@@ -500,8 +449,8 @@ void Arbiter::hear_run_request(Client& client, const RunRequest& request) {
 
 void Arbiter::hear_register_job(Client& client, const RegisterJob& job) {
   RegisterReply reply;
-  const bool accepted =
-      administrators_->has(client.connection->peer().uid) && job.step.job != 0 && plausible(job.options);
+  const bool accepted = administrators_->has(client.connection->peer().uid) && job.step.job != 0 &&
+                        plausible(job.options) && plausible(job.job_class);
   if (accepted) {
     TenantName name;
     name.job = job.step.job;
@@ -513,11 +462,12 @@ void Arbiter::hear_register_job(Client& client, const RegisterJob& job) {
     may_begin_anew(tenant, job.step);
     tenant.options = merged(tenant.options, job);
     record({.at = now(), .what = OptionsRecord{.tenant = tenant.id, .options = tenant.options}});
-    warn_of_limits(tenant, settings_);
-    step(CapSet{.tenant = tenant.id,
-                .cap = tenant.options.memory,
-                .host_cap = host_cap_of(tenant),
-                .claims = claims_of(tenant, settings_)});
+    if (job.job_class != JobClass{} && job.job_class != tenant.job_class) {
+      tenant.job_class = job.job_class;
+      record({.at = now(), .what = ClassRecord{.tenant = tenant.id, .job_class = tenant.job_class}});
+    }
+    warn_of_limits(tenant);
+    set_terms(tenant);
     const Demand demand{
         .units = std::max(tenant.options.units, 1u), .gpus = job.options.gpus, .devices = job.devices};
     reply = {.accepted = 1, .gpus = place(client, tenant.id, demand)};
@@ -528,6 +478,17 @@ void Arbiter::hear_register_job(Client& client, const RegisterJob& job) {
                  std::to_string(job.step.job));
   }
   client.connection->send(Message::of(reply));
+}
+
+void Arbiter::warn_of_limits(const TenantInfo& tenant) const {
+  for (const std::string& what : cut_wishes(tenant, settings_)) log::warning(tenant.label() + ": " + what);
+}
+
+void Arbiter::set_terms(const TenantInfo& tenant) {
+  step(CapSet{.tenant = tenant.id,
+              .cap = tenant.options.memory,
+              .host_cap = host_cap_of(tenant),
+              .claims = claims_of(tenant, settings_)});
 }
 
 // A step that is told of when it was here before and nothing of its job lives: the job was requeued, and
@@ -571,6 +532,7 @@ void Arbiter::hear_suspend_job(Client& client, const SuspendJob& job) {
 // is left to be cleared up.
 GpuList Arbiter::place(const Client& client, TenantId tenant, const Demand& demand) {
   step(Place{.tenant = tenant, .demand = demand});
+  partitions_may_have_changed();
   const State& state = core_->state();
   unsigned found = 0;
   unsigned known = 0;
@@ -604,8 +566,8 @@ void Arbiter::keep(const Client& client, PlaceRecord place) {
 
 void Arbiter::placement_may_have_ended(TenantId id) {
   const TenantInfo* tenant = history_.tenants.find(id);
-  if (keepers_.any(id) || (tenant != nullptr && tenant->sessions > 0)) return;
-  step(Unplace{.tenant = id});
+  if (!keepers_.any(id) && (tenant == nullptr || tenant->sessions == 0)) step(Unplace{.tenant = id});
+  partitions_may_have_changed();
 }
 
 void Arbiter::hear_lease_query(Client& client, const LeaseQuery& query) {
@@ -716,11 +678,13 @@ void Arbiter::hear_set(Client& client, const SetLines& set) {
   settings_ = std::move(changed);
   log::info(who + ": " + describe(settings_));
   for (const auto& [uuid, gpu] : core_->state().gpus) {
-    const Settings its = settings_of(settings_, gpu.number, uuid);
+    const Settings its = settings_on(gpu, settings_, partitions_);
     if (describe(its) != describe(settings_))
       log::info("GPU " + std::to_string(gpu.number) + ": " + describe(its));
   }
+  partitions_may_have_changed();  // nobody looked before the first section about one
   set_rules();
+  for (const auto& [id, tenant] : history_.tenants.all()) set_terms(tenant);
   client.connection->send(Message::of(SetReply{.done = 1}));
 }
 
@@ -878,6 +842,8 @@ void Arbiter::perform(const Actions& actions) {
     } else if (const auto* crowded = std::get_if<SetOversubscribed>(&action)) {
       if (Client* client = client_of(crowded->session))
         client->page.set_oversubscribed(crowded->oversubscribed);
+    } else if (const auto* ends = std::get_if<SetTurnEnds>(&action)) {
+      if (Client* client = client_of(ends->session)) client->page.set_turn_ends(ends->at);
     } else if (const auto* drop = std::get_if<Drop>(&action)) {
       if (Client* client = client_of(drop->session)) refuse(*client, drop->reason);
     } else if (const auto* lease = std::get_if<RecordLease>(&action)) {

@@ -19,6 +19,7 @@
 #include "arbiter/shell/keepers.h"
 #include "arbiter/shell/ledger.h"
 #include "arbiter/shell/loans.h"
+#include "arbiter/shell/terms.h"
 #include "arbiter/shell/token_bucket.h"
 #include "arbiter/shell/users.h"
 #include "config/settings.h"
@@ -105,6 +106,9 @@ class Arbiter {
   void flush_ledger();
   void add_gpu(const GpuInfo& gpu, bool learned);
   void set_rules();
+  void partitions_may_have_changed();
+  void set_terms(const TenantInfo& tenant);
+  void warn_of_limits(const TenantInfo& tenant) const;
 
   asio::io_context& loop_;
   Settings settings_;
@@ -118,6 +122,7 @@ class Arbiter {
   Loans loans_;
   Keepers keepers_;
   GpuSearch search_;
+  Partitions partitions_;
   SessionId last_session_;
   asio::steady_timer timer_;
   asio::steady_timer ledger_retry_;

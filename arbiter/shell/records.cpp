@@ -33,6 +33,8 @@ class Writer {
   Writer& number(Number value) {
     return word(std::to_string(value));
   }
+  // It has no blanks; one that is not known is a dash.
+  Writer& name(const char* name) { return word(*name == '\0' ? "-" : name); }
   Writer& step(StepName step) { return number(step.job).number(step.step); }
   Writer& gpu(const GpuUuid& gpu) { return word(format_hex(gpu.bytes)); }
 
@@ -51,6 +53,9 @@ class Writer {
     word("options").number(r.tenant.value).number(o.memory.count).number(o.units).number(o.share_request);
     number(o.share_limit).number(o.priority).number(o.deadline.count()).number(unsigned(o.backend));
     number(unsigned(o.backend_given)).number(o.gpus);
+  }
+  void operator()(const ClassRecord& r) {
+    word("class").number(r.tenant.value).name(r.job_class.partition).name(r.job_class.qos);
   }
   void operator()(const PlaceRecord& r) {
     word("place").number(r.tenant.value).number(r.pid).number(r.started).number(r.units);
@@ -130,6 +135,12 @@ class Reader {
     time = Nanoseconds(count);
     return *this;
   }
+  Reader& name(char (&name)[JobClass::kLongest + 1]) {
+    const std::string_view text = word();
+    good_ = good_ && text.size() < sizeof name;
+    if (good_ && text != "-") text.copy(name, text.size());
+    return *this;
+  }
   Reader& step(StepName& step) { return number(step.job).number(step.step); }
   Reader& hex(std::uint8_t (&bytes)[16]) {
     good_ = parse_hex(word(), bytes) && good_;
@@ -184,6 +195,10 @@ bool read_body(Reader& in, Record& record) {
   } else if (kind == "options") {
     OptionsRecord r;
     if (!read_options(in, r)) return false;
+    record.what = r;
+  } else if (kind == "class") {
+    ClassRecord r;
+    in.number(r.tenant.value).name(r.job_class.partition).name(r.job_class.qos);
     record.what = r;
   } else if (kind == "place") {
     PlaceRecord r;

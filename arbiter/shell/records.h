@@ -30,6 +30,11 @@ struct OptionsRecord {
   TenantId tenant;
   JobOptions options;
 };
+// Where Slurm has put the job.
+struct ClassRecord {
+  TenantId tenant;
+  JobClass job_class;
+};
 // A process, with which the tenant lasts for a later arbiter, was told which GPUs the tenant is placed on;
 // none: the user chose them.
 struct PlaceRecord {
@@ -99,9 +104,9 @@ struct LostRecord {
 
 struct Record {
   Nanoseconds at{};
-  std::variant<BootRecord, TenantRecord, OptionsRecord, PlaceRecord, EndRecord, SessionRecord, AttachRecord,
-               GoneRecord, LeaseRecord, CheckpointRecord, CompleteRecord, StepTimeRecord, GpuTimeRecord,
-               UsedRecord, BeginRecord, SeenRecord, LostRecord>
+  std::variant<BootRecord, TenantRecord, OptionsRecord, ClassRecord, PlaceRecord, EndRecord, SessionRecord,
+               AttachRecord, GoneRecord, LeaseRecord, CheckpointRecord, CompleteRecord, StepTimeRecord,
+               GpuTimeRecord, UsedRecord, BeginRecord, SeenRecord, LostRecord>
       what;
 };
 

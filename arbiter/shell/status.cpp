@@ -114,6 +114,9 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
   json["name"] = info.label();
   json["job"] = info.name.is_job() ? Json(info.name.job) : Json(nullptr);
   json["uid"] = info.uid;
+  const auto name_or_null = [](const char* name) { return *name == '\0' ? Json(nullptr) : Json(name); };
+  json["partition"] = name_or_null(info.job_class.partition);
+  json["qos"] = name_or_null(info.job_class.qos);
   json["units"] = std::max(info.options.units, 1u);
   const Claims stated = tenant == nullptr ? Claims{} : tenant->stated;
   json["priority"] = stated.priority;

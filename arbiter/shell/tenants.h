@@ -38,6 +38,7 @@ struct TenantInfo {
   TenantName name;
   uid_t uid = 0;
   JobOptions options;
+  JobClass job_class;
   unsigned sessions = 0;
   Nanoseconds last_seen{};  // when its last session ended
   bool anchored = false;    // the connection of its `sharedgpu run` is open

@@ -14,7 +14,6 @@ waits() { [[ $(tenant "$1" .state) == out && $(tenant "$1" .wants) == true ]]; }
 process_of() { tenant "$1" '.pids[0]'; }
 has_nothing() { [[ -z $(tenant "$1" 'select(.lease or .footprint_bytes > 0)') ]]; }
 in_handoff() { sharedgpu status --json | jq -e '[.tenants[].state] | any(. == "leaving" or . == "entering")' >/dev/null; }
-another_arbiter() { local now; now=$(arbiter_pid) && [[ $now != "$1" ]]; }
 
 two_jobs() {
   first=$(submit --gres=sharedgpu:1 -- $hold 75% --seconds "$1")

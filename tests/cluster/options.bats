@@ -94,3 +94,46 @@ status_is() {
   run -0 env SHAREDGPU_DEADLINE=1 SHAREDGPU_DEADLINE_FD=2 srun --gres=sharedgpu:1 bash -c 'echo "[${!SHAREDGPU_DEADLINE*}]"'
   [[ $output == *"[]"* ]]
 }
+
+# status_of JOB FILTER: whether the arbiter says that of it.
+status_of() { sharedgpu status --json | jq -e --argjson job "$1" ".tenants[] | select(.job == \$job) | $2" >/dev/null; }
+policy_is() { sharedgpu status --json | jq -e --arg policy "$1" '.gpus[0].policy == $policy' >/dev/null; }
+renew_arbiter() {
+  local old
+  old=$(arbiter_pid)
+  kill -9 "$old"
+  wait_until 30 another_arbiter "$old"
+  wait_until 30 "$@"
+}
+
+@test "a job's partition and QOS bring their settings, and what its environment says of them does not" {
+  cp "$dir/etc/sharedgpu.conf" "$dir/etc/sharedgpu.conf.before"
+  printf '%s\n' '[qos urgent]' Priority=100 '[partition extra]' MaxPriority=0 Policy=fcfs >>"$dir/etc/sharedgpu.conf"
+  sacctmgr -i add qos urgent >/dev/null
+  scontrol create PartitionName=extra Nodes=ALL
+  renew_arbiter policy_is round-robin
+  # The SPANK plugin has what it tells from the prolog.
+  one=$(submit --partition=extra --qos=urgent --gres=sharedgpu:1 --sharedgpu-priority=7 \
+    --export=ALL,SLURM_JOB_QOS=normal,SLURM_JOB_PARTITION=main -- $hold 10% --seconds 600)
+  wait_until 60 status_of "$one" '.partition == "extra" and .qos == "urgent" and .priority == 100'
+  wait_until 20 policy_is fcfs
+  renew_arbiter status_of "$one" '.qos == "urgent" and .priority == 100'
+  wait_until 20 policy_is fcfs
+  [ -e "$dir/run/jobs/$one" ]
+  two=$(submit --partition=main --gres=sharedgpu:1 --sharedgpu-priority=7 \
+    --export=ALL,SLURM_JOB_QOS=urgent,SLURM_JOB_PARTITION=extra -- $hold 10% --seconds 600)
+  wait_until 60 status_of "$two" '.partition == "main" and .qos != "urgent" and .priority == 7'
+  wait_until 20 policy_is round-robin
+  scancel "$two"
+  wait_until 20 policy_is fcfs
+  sharedgpu set qos=urgent priority=9
+  status_of "$one" '.priority == 9'
+  scancel "$one"
+  wait_until 20 policy_is round-robin
+  wait_until 20 no_jobs
+  [ -z "$(ls "$dir/run/jobs")" ]
+  scontrol delete PartitionName=extra
+  sacctmgr -i delete qos urgent >/dev/null
+  mv "$dir/etc/sharedgpu.conf.before" "$dir/etc/sharedgpu.conf"
+  renew_arbiter policy_is round-robin
+}

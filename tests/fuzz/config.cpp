@@ -13,8 +13,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!error.empty() && error.rfind("x.conf:", 0) != 0) std::abort();
   if (settings.quantum < Nanoseconds{} || settings.units_per_gpu == 0 || settings.socket.empty())
     std::abort();
-  for (const GpuSection& section : settings.sections)
+  for (const Section& section : settings.sections) {
     for (const std::uint32_t number : section.gpus.numbers)
       if (settings_of(settings, number, {}).quantum < Nanoseconds{}) std::abort();
+    for (const std::string& name : section.names) {
+      JobClass job;
+      if (name.empty() || name.size() > JobClass::kLongest) std::abort();
+      name.copy(job.partition, JobClass::kLongest);
+      name.copy(job.qos, JobClass::kLongest);
+      const Settings its = settings_of(settings, job);
+      if (std::abs(its.priority) > kHighestPriority || its.max_request <= 0) std::abort();
+    }
+  }
   return 0;
 }

@@ -47,7 +47,24 @@ refused() {
   [[ $output == *"Policy: 'best' is not a policy"* ]]
   run "$SHAREDGPU" set limit=3
   ((status == 2))
-  [[ $output == *"'limit=3' is not NAME=VALUE with one of these: gpu, policy, quantum"* ]]
+  [[ $output == *"'limit=3' is not NAME=VALUE with one of these: gpu, partition, qos, policy, quantum"* ]]
+  run "$SHAREDGPU" set qos=high quantum=3s
+  ((status == 2))
+  [[ $output == *"[qos high] Quantum is not in sections of this kind, but of gpu or partition"* ]]
+  run "$SHAREDGPU" set gpu=0 partition=long quantum=3s
+  ((status == 2))
+  [[ $output == *"'partition=long': one of gpu=, partition= and qos= at a time"* ]]
+  "$SHAREDGPU" set partition=long quantum=3s priority=5
+  [[ $("$SHAREDGPU" status --json) == *'"quantum_seconds": 7.0'* ]]
+}
+
+@test "sharedgpu set priority= holds for tenants that run" {
+  start_arbiter
+  tenant one hold --bytes 10% --of 256MiB --seconds 600 --progress
+  progresses one
+  json_is 's["tenants"][0]["priority"]' 0
+  "$SHAREDGPU" set priority=-3
+  json_is 's["tenants"][0]["priority"]' -3
 }
 
 @test "each GPU has its policy, in the file and by sharedgpu set" {

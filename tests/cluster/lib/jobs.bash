@@ -88,3 +88,4 @@ held() {
 }
 
 arbiter_pid() { pgrep -f "^$dir/prefix/sbin/sharedgpud --config $dir/etc/sharedgpu.conf"; } # others may be of another cluster
+another_arbiter() { local now; now=$(arbiter_pid) && [[ $now != "$1" ]]; }

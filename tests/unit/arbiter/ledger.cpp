@@ -100,6 +100,8 @@ std::vector<Record> all_kinds() {
                                       .resident = mebibytes(7),
                                       .backends = 5}}},
       {.at = 9s, .what = BeginRecord{.tenant = TenantId{1}}},
+      {.at = 9s, .what = ClassRecord{.tenant = TenantId{1}, .job_class = {"long", ""}}},
+      {.at = 9s, .what = ClassRecord{.tenant = TenantId{1}, .job_class = {"", "high"}}},
       {.at = 9s, .what = SeenRecord{}},
       {.at = 9s, .what = LostRecord{.records = 12}}};
 }

@@ -114,11 +114,20 @@ TEST_CASE("Errors in sections name them") {
   CHECK(error_of("[gpu 0]\nFoo=1") == "x.conf:2: [gpu 0] unknown key 'Foo'");
   CHECK(error_of("[gpu 0]\nSocket=/x") ==
         "x.conf:2: [gpu 0] Socket holds for the node; it belongs before the first section");
-  for (const char* section : {"[gpu]", "[GPU 0]", "[partition a]", "[gpu 0", "[", "[]"}) {
+  for (const char* section : {"[gpu]", "[GPU 0]", "[user a]", "[partition]", "[gpu 0", "[", "[]", "[ ]"}) {
     CAPTURE(section);
     CHECK(error_of(section) ==
-          "x.conf:1: '" + std::string(section) + "' is not a section such as [gpu 0] or [gpu 2,4-7]");
+          "x.conf:1: '" + std::string(section) +
+              "' is not a section such as [gpu 0], [gpu 2,4-7], [partition long] or [qos high]");
   }
+  CHECK(error_of("[qos a,,b]") == "x.conf:1: [qos a,,b]: '' is not a name");
+  CHECK(error_of("[qos a b]") == "x.conf:1: [qos a b]: 'a b' is not a name");
+  CHECK(error_of("[partition " + std::string(64, 'x') + "]").ends_with("x' is not a name"));
+  CHECK(error_of("[partition " + std::string(63, 'x') + "]") == "");
+  CHECK(error_of("[gpu 0]\nPriority=1") ==
+        "x.conf:2: [gpu 0] Priority is not in sections of this kind, but of partition or qos");
+  CHECK(error_of("[qos a]\nPolicy=fcfs") ==
+        "x.conf:2: [qos a] Policy is not in sections of this kind, but of gpu or partition");
   for (const char* list : {"", "x", "0,", "3-2", "-1", "1024", "0-99999999999", "GPU-12"}) {
     CAPTURE(list);
     const std::string word = std::string(list) == "0," ? "" : list;
@@ -126,6 +135,49 @@ TEST_CASE("Errors in sections name them") {
           "x.conf:1: [gpu " + std::string(list) + "]: '" + word +
               "' is not a GPU's number, a range of them (2-3) or a UUID (GPU-...)");
   }
+}
+
+JobClass job_of(std::string_view partition, std::string_view qos) {
+  JobClass job;
+  partition.copy(job.partition, JobClass::kLongest);
+  qos.copy(job.qos, JobClass::kLongest);
+  return job;
+}
+
+TEST_CASE("Sections for partitions and QOS") {
+  Settings settings;
+  REQUIRE(parse_settings("Policy=credit\nPriority=1\nMaxRequest=50%\n"
+                         "[qos high]\nPriority=100\nMaxPriority=5\n"
+                         "[partition long,free]\nPolicy=fcfs\nQuantum=9s\nPriority=-7\nMaxRequest=10%\n"
+                         "[gpu 1]\nPolicy=elastic\n",
+                         "x.conf", settings) == "");
+  const auto of = [&](std::string_view partition, std::string_view qos) {
+    return settings_of(settings, job_of(partition, qos));
+  };
+  CHECK(of("", "").priority == 1);
+  CHECK(of("lon", "hig").priority == 1);
+  CHECK(of("long", "").priority == -7);
+  CHECK(of("free", "low").max_request == 10);
+  CHECK(of("free", "high").priority == 100);  // the QOS rules
+  CHECK(of("free", "high").max_priority == 5);
+  CHECK(of("free", "high").max_request == 10);
+  CHECK(of("", "high").max_request == 50);
+
+  const auto on = [&](std::uint32_t number, std::string_view partition) {
+    return settings_of(settings, number, GpuUuid{}, partition);
+  };
+  CHECK(on(0, "").policy == "credit");
+  CHECK(on(0, "long").policy == "fcfs");
+  CHECK(on(0, "long").quantum == 9s);
+  CHECK(on(1, "long").policy == "elastic");  // the GPU rules
+  CHECK(on(1, "long").quantum == 9s);
+
+  CHECK(change_settings("[qos high]\nPriority=3", settings) == "");
+  CHECK(of("", "high").priority == 3);
+  CHECK(of("", "high").max_priority == 5);
+  CHECK(change_settings("[partition long]\nMaxRequest=20%", settings) == "");
+  CHECK(of("long", "").max_request == 20);
+  CHECK(of("free", "").max_request == 10);
 }
 
 TEST_CASE("Some settings can be changed") {

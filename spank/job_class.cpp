@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spank/job_class.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "protocol/channel.h"
+#include "spank/plugin.h"
+
+namespace sharedgpu {
+namespace {
+
+std::string folder_of(const Settings& settings) {
+  return std::filesystem::path(settings.socket).parent_path().string() + "/jobs";
+}
+
+std::string file_of(const Settings& settings, std::uint32_t job) {
+  return folder_of(settings) + "/" + std::to_string(job);
+}
+
+// What no section can be about is not told: the name is longer than a section's, or has a blank.
+std::string name_or_none(const char* name) {
+  if (name == nullptr || *name == '\0' || std::strlen(name) > JobClass::kLongest) return "-";
+  const bool whole = std::all_of(name, name + std::strlen(name), [](char c) { return c > ' ' && c <= '~'; });
+  return whole ? name : "-";
+}
+
+bool any_about_qos(const Settings& settings) {
+  return std::any_of(settings.sections.begin(), settings.sections.end(),
+                     [](const Section& section) { return section.of == SectionOf::qos; });
+}
+
+// The first line that squeue prints; empty: it cannot tell. The prolog is waited for, so not for long.
+std::string ask_squeue(std::uint32_t job, const std::vector<std::string>& environment) {
+  for (const std::string& entry : environment)
+    if (entry.starts_with("PATH=")) setenv("PATH", entry.c_str() + std::strlen("PATH="), 1);
+  const std::string command = "exec timeout 10 squeue --noheader --format=%q --jobs=" + std::to_string(job);
+  std::FILE* pipe = popen(command.c_str(), "re");
+  if (pipe == nullptr) return {};
+  char line[256] = {};
+  const bool read = std::fgets(line, sizeof line, pipe) != nullptr;
+  if (pclose(pipe) != 0 || !read) return {};
+  return std::string(line, std::strcspn(line, "\n"));
+}
+
+}  // namespace
+
+void keep_job_class(const Settings& settings, std::uint32_t job,
+                    const std::vector<std::string>& environment) {
+  const char* told = std::getenv("SLURM_JOB_QOS");
+  std::string qos = told != nullptr ? told : "";
+  if (qos.empty() && any_about_qos(settings)) {
+    qos = ask_squeue(job, environment);
+    if (qos.empty())
+      log_error("job " + std::to_string(job) + ": its QOS is not known; [qos] does not hold for it");
+  }
+  const std::string text =
+      name_or_none(std::getenv("SLURM_JOB_PARTITION")) + " " + name_or_none(qos.c_str()) + "\n";
+  const std::string folder = folder_of(settings);
+  const std::string path = file_of(settings, job);
+  std::error_code error;  // the arbiter, which makes the folder above, may be on its way
+  std::filesystem::create_directories(std::filesystem::path(folder).parent_path(), error);
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+    return log_error(folder + ": " + std::strerror(errno));
+  const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file || write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    log_error(path + ": " + std::strerror(errno) +
+              "; no section of sharedgpu.conf for a partition or QOS holds for the job");
+}
+
+JobClass read_job_class(const Settings& settings, std::uint32_t job) {
+  std::ifstream file(file_of(settings, job));
+  std::string partition;
+  std::string qos;
+  JobClass job_class;
+  if (!(file >> partition >> qos)) return job_class;
+  if (partition != "-") partition.copy(job_class.partition, JobClass::kLongest);
+  if (qos != "-") qos.copy(job_class.qos, JobClass::kLongest);
+  return job_class;
+}
+
+void forget_job_class(const Settings& settings, std::uint32_t job) { unlink(file_of(settings, job).c_str()); }
+
+}  // namespace sharedgpu

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/shell/terms.h"
+
+#include <catch2/catch.hpp>
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+const GpuUuid kFirst{{1}};
+const GpuUuid kSecond{{2}};
+
+Settings settings(const std::string& text) {
+  Settings settings;
+  REQUIRE(parse_settings(text, "x.conf", settings) == "");
+  return settings;
+}
+
+JobClass job_class(std::string_view partition, std::string_view qos = {}) {
+  JobClass job;
+  partition.copy(job.partition, JobClass::kLongest);
+  qos.copy(job.qos, JobClass::kLongest);
+  return job;
+}
+
+TEST_CASE("A job's priority is that of its QOS, and on top what it states, within bounds") {
+  const Settings node = settings(
+      "MaxPriority=10\n[qos high]\nPriority=100\n[qos urgent]\nPriority=1000\nMaxPriority=1000\n"
+      "[partition low]\nPriority=-20\n");
+  TenantInfo job;
+  job.name.job = 7;
+  const auto priority = [&](const JobClass& of, std::int32_t stated) {
+    job.job_class = of;
+    job.options.priority = stated;
+    return claims_of(job, node).priority;
+  };
+  CHECK(priority({}, 0) == 0);
+  CHECK(priority({}, 50) == 10);
+  CHECK(priority(job_class("any", "high"), 0) == 100);
+  CHECK(priority(job_class("any", "high"), 50) == 110);
+  CHECK(priority(job_class("any", "high"), -50) == 50);
+  CHECK(priority(job_class("low"), 3) == -17);
+  CHECK(priority(job_class("low", "high"), 3) == 103);
+  CHECK(priority(job_class("any", "urgent"), 900) == kHighestPriority);
+  CHECK(cut_wishes(job, node).empty());
+  priority(job_class("any", "high"), 50);
+  CHECK(cut_wishes(job, node) == std::vector<std::string>{"asks for priority 50, and has MaxPriority"});
+
+  job.name = {};
+  job.name.process.pid = 7;
+  CHECK(priority({}, 5) == 0);
+  CHECK(priority({}, -5) == -5);
+}
+
+TEST_CASE("A QOS bounds what its jobs may request") {
+  const Settings node = settings("[qos free]\nMaxRequest=10%\n");
+  TenantInfo job;
+  job.name.job = 7;
+  job.options.share_request = 40;
+  CHECK(claims_of(job, node).request == Approx(0.4));
+  job.job_class = job_class("", "free");
+  CHECK(claims_of(job, node).request == Approx(0.1));
+  CHECK(cut_wishes(job, node) == std::vector<std::string>{"asks for a share of 40%, and has MaxRequest"});
+}
+
+struct Node {
+  State state;
+  Tenants tenants;
+
+  Node() {
+    for (const GpuUuid& gpu : {kFirst, kSecond}) state.gpus[gpu].uuid = gpu;
+    state.gpus[kSecond].number = 1;
+  }
+  TenantId job(std::uint32_t number, std::string_view partition) {
+    TenantInfo& info = tenants.get({.job = number, .run = {}, .process = {}}, 0);
+    info.job_class = job_class(partition);
+    state.tenants[info.id].id = info.id;
+    return info.id;
+  }
+  void place(TenantId tenant, const GpuUuid& gpu) { state.placements[tenant] = {.units = 1, .gpus = {gpu}}; }
+  void use(TenantId tenant, const GpuUuid& gpu) {
+    Session& session = state.sessions[SessionId{state.sessions.size() + 1}];
+    session.tenant = &state.tenants.at(tenant);
+    session.gpu = &state.gpus.at(gpu);
+    session.gpu->sessions.push_back(&session);
+  }
+};
+
+TEST_CASE("A partition's rules hold where all tenants are its jobs") {
+  const Settings node = settings("Policy=credit\n[partition debug]\nPolicy=priority\n[gpu 1]\nQuantum=3s\n");
+  Node host;
+  const auto policy_on = [&](const GpuUuid& gpu) {
+    const RulesSet rules = rules_of(host.state, node, partitions_of(host.state, host.tenants));
+    return rules.own.at(gpu).policy->name();
+  };
+  CHECK(policy_on(kFirst) == "credit");
+  host.place(host.job(1, "debug"), kFirst);
+  CHECK(policy_on(kFirst) == "priority");
+  CHECK(policy_on(kSecond) == "credit");
+  host.use(host.job(2, "debug"), kFirst);
+  CHECK(policy_on(kFirst) == "priority");
+  SECTION("another's job comes") {
+    host.place(host.job(3, "long"), kFirst);
+    CHECK(policy_on(kFirst) == "credit");
+  }
+  SECTION("a process comes of which nothing is known") {
+    host.use(host.job(3, ""), kFirst);
+    CHECK(policy_on(kFirst) == "credit");
+  }
+  SECTION("on another GPU what is said of that holds as well") {
+    host.use(host.job(3, "debug"), kSecond);
+    const RulesSet rules = rules_of(host.state, node, partitions_of(host.state, host.tenants));
+    CHECK(rules.own.at(kSecond).policy->name() == "priority");
+    CHECK(rules.own.at(kSecond).turns.fixed == 3s);
+    CHECK(rules.own.at(kFirst).turns.fixed == 0s);
+    CHECK(rules.node.policy->name() == "credit");
+  }
+}
+
+TEST_CASE("Without sections no GPU has rules of its own") {
+  Node host;
+  CHECK(rules_of(host.state, settings("Policy=credit\n"), {}).own.empty());
+}
+
+}  // namespace
+}  // namespace sharedgpu
