@@ -96,19 +96,20 @@ Core::Turn Core::turn_of(const Domain& domain) const {
 TenantView Core::view(const Tenant& tenant) const {
   const bool running = tenant.phase == Phase::running;
   const Nanoseconds using_it = running ? now_ - tenant.busy_since : Nanoseconds{};
-  return {.tenant = tenant.id,
-          .claims = tenant.claims,
-          .credit = credit(tenant),
-          .waited = tenant.phase == Phase::out ? now_ - tenant.waiting_since : tenant.waited,
-          .interrupted = tenant.interrupted,
-          .burst = std::max(tenant.burst, tenant.used + using_it),
-          .handoff = expected_handoff(tenant),
-          .due = tenant.standing.due,
-          .submission = gives_turns_back(tenant) ? tenant.sessions.front()->submission : Nanoseconds{},
-          .had = running ? now_ - tenant.opened : Nanoseconds{},
-          .leads = tenant.leads,
-          .grows = running && std::any_of(tenant.sessions.begin(), tenant.sessions.end(), lacks_room),
-          .idle = idle_enough(tenant)};
+  return {
+      .tenant = tenant.id,
+      .claims = tenant.claims,
+      .credit = credit(tenant),
+      .waited = tenant.phase == Phase::out ? now_ - tenant.waiting_since : tenant.waited,
+      .interrupted = tenant.interrupted,
+      .burst = std::max(tenant.burst, tenant.used + using_it),
+      .handoff = expected_handoff(tenant),
+      .due = tenant.standing.due,
+      .had = running ? now_ - tenant.opened : Nanoseconds{},
+      .submission = running && gives_turns_back(tenant) ? tenant.sessions.front()->submission : Nanoseconds{},
+      .leads = tenant.leads,
+      .grows = running && std::any_of(tenant.sessions.begin(), tenant.sessions.end(), lacks_room),
+      .idle = idle_enough(tenant)};
 }
 
 void Core::plan(Domain& domain) {
@@ -172,16 +173,16 @@ Core::Line Core::line_of(const Domain& domain) {
   };
   std::vector<InLine> line;
   line.reserve(domain.awake.size() + domain.resting_waiters);
+  const Policy& policy = *domain.rules.policy;
+  const TurnView turn = view(domain, {});
   for (Tenant* tenant : domain.tenants) {
     if (!is_in_line(*tenant)) continue;
     const TenantView its = view(*tenant);
-    if (const Nanoseconds barred = domain.rules.policy->barred_for(its, view(domain, {}));
-        barred > Nanoseconds{}) {
+    if (const Nanoseconds barred = policy.barred_for(its, turn); barred > Nanoseconds{}) {
       wake_at(now_ + barred);
       continue;
     }
-    line.push_back({tenant, tenant->awake && must_come_home(*tenant),
-                    domain.rules.policy->rank(its, view(domain, {})), its.waited});
+    line.push_back({tenant, tenant->awake && must_come_home(*tenant), policy.rank(its, turn), its.waited});
   }
   return Line(std::less<InLine>(), std::move(line));
 }

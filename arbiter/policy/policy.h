@@ -49,12 +49,12 @@ struct TenantView {
   Nanoseconds burst{};
   Nanoseconds handoff{};  // what it takes to bring it in, as measured or guessed from its size
   double due = 0;         // see Standing
-  // How long the GPU is at one of its submissions, where it gives its turn back before one that would not end
-  // in it; zero: it does not, or not known.
-  Nanoseconds submission{};
 
   // Of one that runs:
   Nanoseconds had{};   // since its gates were opened
+  // How long the GPU is at one of its submissions, where it gives its turn back before one that would not end
+  // in it; zero: it does not, or not known.
+  Nanoseconds submission{};
   bool leads = false;  // this turn was begun for it
   bool grows = false;  // it asks for memory that the running set has no room for
   bool idle = false;   // it has had nothing to do for longer than a handoff takes
