@@ -186,6 +186,12 @@ std::string set_admin_users(Settings& settings, std::string_view value) {
   return {};
 }
 
+std::string set_mps(Settings& settings, std::string_view value) {
+  if (value != "yes" && value != "no") return "yes or no";
+  settings.mps = value == "yes";
+  return {};
+}
+
 std::string set_log_level(Settings& settings, std::string_view value) {
   static constexpr std::string_view kLevels[] = {"error", "warning", "info", "debug", "trace"};
   if (std::find(std::begin(kLevels), std::end(kLevels), value) == std::end(kLevels))
@@ -225,6 +231,7 @@ constexpr Key kKeys[] = {
     {"MaxRequest", set_max_request, kOfJobs},
     {"Priority", set_priority<&Settings::priority>, kOfJobs},
     {"MaxPriority", set_priority<&Settings::max_priority>, kOfJobs},
+    {"Mps", set_mps},
     {"SwapPerUnit", set_swap_per_unit},
     {"ArbiterTimeout", set_time<&Settings::arbiter_timeout, 0>},
     {"OnNoArbiter", set_on_no_arbiter},
@@ -464,6 +471,8 @@ std::string change_settings(std::string_view text, Settings& settings) {
   if (error.empty()) forget_what_is_set_again(settings.sections, before);
   return error.substr(error.empty() ? 0 : error.find(' ') + 1);  // without the line
 }
+
+std::string mps_folder(const std::string& socket) { return socket.substr(0, socket.rfind('/')) + "/mps"; }
 
 std::vector<std::string_view> settings_keys() {
   std::vector<std::string_view> names;

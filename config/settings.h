@@ -69,6 +69,7 @@ struct Settings {
   double max_request = 100;   // percent of a GPU's time
   std::int32_t priority = 0;  // of a job, what it states itself comes on top
   std::int32_t max_priority = kHighestPriority;
+  bool mps = false;
   Bytes swap_per_unit{};  // zero: a job's own limits alone bound what is swapped
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);
   OnNoArbiter on_no_arbiter = OnNoArbiter::plain;
@@ -102,6 +103,9 @@ std::string change_settings(std::string_view text, Settings& settings);
 
 // "0", "1,4-7" or UUIDs, with commas between them. Returns an empty string, or what is wrong.
 std::string parse_gpu_names(std::string_view text, GpuNames& gpus);
+
+// Where programs find the MPS control daemon of Mps=yes.
+std::string mps_folder(const std::string& socket);
 
 // The keys that a file may have.
 std::vector<std::string_view> settings_keys();

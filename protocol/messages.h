@@ -435,7 +435,13 @@ struct RunReply {
   RunToken token;  // for SHAREDGPU_TOKEN
   TenantId tenant;
   GpuList gpus = {};
+  // Percent of a GPU's threads that its processes may use, by MPS (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE); zero:
+  // they run without.
+  std::uint32_t threads = 0;
+  std::uint32_t unused = 0;
 };
+// GCC 12's __builtin_clear_padding clears other bytes than the last ones where padding ends a body as large.
+static_assert(std::has_unique_object_representations_v<RunReply>);
 
 // A Slurm step by its numbers; the step's as slurm_step_id_t has it (batch 0xfffffffb, extern 0xfffffffc,
 // interactive 0xfffffffa).
@@ -463,6 +469,7 @@ struct RegisterReply {
   // So many of them, the first, are those it holds whole; none where the list has no room for all and a
   // shared one, or the arbiter does not know all.
   std::uint32_t whole = 0;
+  std::uint32_t threads = 0;  // as RunReply's
 };
 
 // From slurmstepd, as root or SlurmUser only: Slurm stops the job's processes in a moment, or lets them go

@@ -27,6 +27,7 @@ inline constexpr AddedField kAddedFields[] = {
     SHAREDGPU_ADDED(6, Usage, moved),          SHAREDGPU_ADDED(6, Ready, moved),
     SHAREDGPU_ADDED(6, LeaseReply, moved),     SHAREDGPU_ADDED(6, LeaseReply, waited),
     SHAREDGPU_ADDED(8, Released, submission),  SHAREDGPU_ADDED(8, RegisterJob, job_class),
+    SHAREDGPU_ADDED(8, RunReply, threads),     SHAREDGPU_ADDED(8, RegisterReply, threads),
 };
 
 #undef SHAREDGPU_ADDED

@@ -41,6 +41,8 @@ constexpr char kOnNoArbiter[] = "SHAREDGPU_ON_NO_ARBITER";
 constexpr char kGpus[] = "SHAREDGPU_GPUS";
 constexpr char kQsubGres[] = "SHAREDGPU_QSUB_GRES";
 constexpr char kVisible[] = "CUDA_VISIBLE_DEVICES";
+constexpr char kMpsFolder[] = "CUDA_MPS_PIPE_DIRECTORY";
+constexpr char kMpsThreads[] = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 
 struct SlurmStep {
   StepName name;
@@ -129,6 +131,9 @@ void remove_leaked(spank_t spank) {
     spank_unsetenv(spank, kPreload);
   else
     set_variable(spank, kPreload, preload);
+  const std::string socket = get_variable(spank, kSocket);
+  if (get_variable(spank, kMpsFolder) == mps_folder(socket))
+    for (const char* name : {kMpsFolder, kMpsThreads}) spank_unsetenv(spank, name);
   for (const char* name : {kSocket, kArbiterTimeout, kOnNoArbiter}) spank_unsetenv(spank, name);
 }
 
@@ -167,6 +172,12 @@ void show_gpus(spank_t spank, const SlurmStep& step, const RegisterReply& reply)
   if (problem.empty()) return;
   notice = "sharedgpu: --sharedgpu-gpus=" + std::to_string(given_options().gpus) + ": " + problem + "\n";
   log_error(notice);
+}
+
+void set_threads(spank_t spank, const Settings& settings, std::uint32_t percent) {
+  if (percent == 0) return;
+  set_variable(spank, kMpsFolder, mps_folder(settings.socket));
+  set_variable(spank, kMpsThreads, std::to_string(percent));
 }
 
 // Each task has a pipe of its own, with all that it starts.
@@ -238,7 +249,9 @@ void remote_init_post_opt(spank_t spank, int count, char** arguments) {
   published.socket = published_socket.c_str();
   published.units = step.units;
   mark_job(settings, step.name.job, step.name.step == kBatchStep);
-  show_gpus(spank, step, register_job(step, settings));
+  const RegisterReply reply = register_job(step, settings);
+  show_gpus(spank, step, reply);
+  set_threads(spank, settings, reply.threads);
 }
 
 // As the user, in the task's own process, with its stderr.

@@ -173,6 +173,10 @@ void set_environment(const Settings& settings, const RunReply& reply, const std:
   setenv("SHAREDGPU_ARBITER_TIMEOUT", std::to_string(timeout.count()).c_str(), 1);
   setenv("SHAREDGPU_ON_NO_ARBITER", settings.on_no_arbiter == OnNoArbiter::fail ? "fail" : "plain", 1);
   preload(library);
+  if (reply.threads != 0) {
+    setenv("CUDA_MPS_PIPE_DIRECTORY", mps_folder(settings.socket).c_str(), 1);
+    setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", std::to_string(reply.threads).c_str(), 1);
+  }
   if (reply.gpus.count == 0) return;
   const std::string gpus = format_gpus(reply.gpus);
   setenv("CUDA_VISIBLE_DEVICES", gpus.c_str(), 1);

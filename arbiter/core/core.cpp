@@ -240,6 +240,7 @@ void Core::take_claims(Tenant& tenant, const Claims& stated) {
 bool Core::is_timed(const Tenant& tenant) {
   Claims claims = tenant.stated;
   claims.timed = claims.timed || tenant.rules.all_timed;
+  if (tenant.rules.by_threads) claims.deadline = {};
   return tenant.rules.policy->rules_time(claims);
 }
 

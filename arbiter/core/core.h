@@ -96,6 +96,8 @@ class Core {
 
   // Those that hold on a GPU now: of the first one of its domain.
   const Rules& rules_on(const Gpu& gpu) const;
+  // The part of the GPU's threads for a process of such a tenant that starts now, see Rules::by_threads.
+  static double threads_on(const Gpu& gpu, const Claims& claims);
 
   // What the books say of one GPU; see docs/architecture.md, "Capacity".
   Bytes usable(const Gpu& gpu) const;
@@ -315,6 +317,7 @@ class Core {
   static void bound(Tenant& tenant, double part, Domain& domain);
   void lift_bounds(Domain& domain);
   bool bounds_are_right(const Domain& domain) const;
+  static void bound_threads(const Domain& domain, const Tenant& teller, const DeadlinesSeen& seen);
 
   // pressure.cpp: which host memory that will take
   void expect_evictions(Gpu& gpu);

@@ -5,6 +5,9 @@
 // What a job has stated stays apart from what it may claim now. A tenant that tells nothing for a while has
 // ended, or waits for work: it bounds nobody until it tells again. Nor does one that only tells, and has not
 // had the GPU since it did so last.
+//
+// Or it moves the part of the GPU's threads that such tenants get where they start: what MPS can bound is set
+// for good then. So it is kept with the GPU, whichever tenants there are.
 #include <algorithm>
 
 #include "arbiter/core/actions.h"
@@ -34,10 +37,25 @@ void Core::on(const From<Deadlines>& event) {
   tenant.deadlines.told = now_;
   if (domains_changed_) find_domains();
   Domain& domain = domains_[tenant.domain];
+  if (domain.rules.by_threads) bound_threads(domain, tenant, seen);
   for (Tenant* other : domain.tenants)
-    if (other->stated.priority < tenant.stated.priority)
+    if (!domain.rules.by_threads && other->stated.priority < tenant.stated.priority)
       bound(*other, domain.rules.policy->part_after(other->claims.limit, other->stated, seen), domain);
   domain.bounds_hold_until = {};
+}
+
+// Of two with deadlines the one with the higher priority bounds.
+void Core::bound_threads(const Domain& domain, const Tenant& teller, const DeadlinesSeen& seen) {
+  for (Gpu* gpu : domain.gpus) {
+    if (teller.stated.priority < gpu->threads.below) continue;
+    gpu->threads.below = teller.stated.priority;
+    gpu->threads.part = domain.rules.policy->part_after(gpu->threads.part, {}, seen);
+  }
+}
+
+double Core::threads_on(const Gpu& gpu, const Claims& claims) {
+  const double part = claims.priority < gpu.threads.below ? gpu.threads.part : 1;
+  return std::min(claims.limit, std::max(part, claims.request));
 }
 
 bool Core::bounds_others(const Tenant& tenant) const {
@@ -70,6 +88,8 @@ void Core::lift_bounds(Domain& domain) {
       domain.bounds_hold_until =
           std::min(domain.bounds_hold_until, tenant->deadlines.told + patience_with(*tenant));
     }
+    for (Gpu* gpu : domain.gpus)
+      if (!domain.rules.by_threads || !(highest >= gpu->threads.below)) gpu->threads = {};
     for (Tenant* tenant : domain.tenants)
       if (tenant->claims.limit < tenant->stated.limit && !(highest > tenant->stated.priority))
         bound(*tenant, tenant->stated.limit, domain);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -24,7 +25,8 @@ struct Tenant;
 struct Rules {
   const Policy* policy = nullptr;
   TurnRules turns = {};
-  bool all_timed = false;  // as if all tenants had stated shares, see Claims
+  bool all_timed = false;   // as if all tenants had stated shares, see Claims
+  bool by_threads = false;  // deadlines bound the threads of what starts, and nobody's time
 };
 
 // What of a tenant the length of turns was reckoned from.
@@ -52,6 +54,12 @@ struct Gpu {
   TurnLength turn;        // how long turns are here now
   Nanoseconds handoff{};  // what handoffs to those who take turns took lately, on average; zero: none yet
   Nanoseconds drained{};  // when a tenant last ended a turn here
+  // By Rules::by_threads: the part of the threads that deadlines leave to those who start here, and whose
+  // priority is below this.
+  struct Threads {
+    double part = 1;
+    std::int32_t below = std::numeric_limits<std::int32_t>::min();
+  } threads;
 
   std::vector<Session*> sessions;  // that use it, by their numbers
   // Of tenants that are awake, and what the others need and pin, and their contexts; see rest.cpp.

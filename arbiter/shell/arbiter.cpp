@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <asio/post.hpp>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -156,6 +157,7 @@ std::string Arbiter::start(const std::vector<GpuInfo>& gpus) {
     tenant_may_have_ended(tenant);
   }
   flush_ledger();
+  if (settings_.mps) mps_.emplace(loop_, mps_folder(settings_.socket), settings_.state_dir + "/mps").start();
   return {};
 }
 
@@ -444,6 +446,7 @@ void Arbiter::hear_run_request(Client& client, const RunRequest& request) {
                         .gpus = request.options.gpus,
                         .devices = request.devices});
   if (reply.gpus.count == 0) keep(client, {.tenant = tenant.id, .units = 0, .gpus = {}});
+  reply.threads = threads_of(tenant, reply.gpus);
   client.connection->send(Message::of(reply));
 }
 
@@ -471,6 +474,7 @@ void Arbiter::hear_register_job(Client& client, const RegisterJob& job) {
     const Demand demand{
         .units = std::max(tenant.options.units, 1u), .gpus = job.options.gpus, .devices = job.devices};
     reply = {.accepted = 1, .gpus = place(client, tenant.id, demand)};
+    reply.threads = threads_of(tenant, reply.gpus);
     reply.whole = put_before(core_->state(), job.whole, reply.gpus);
   } else if (may_write(client)) {
     log::warning("pid " + std::to_string(client.connection->peer().pid) + ", uid " +
@@ -551,6 +555,17 @@ GpuList Arbiter::place(const Client& client, TenantId tenant, const Demand& dema
   placement_may_have_ended(tenant);  // without descriptors left nobody would tell later
   log::debug(label_of(tenant) + ": told of " + format_gpus(list));
   return list;
+}
+
+// In percent, of each of the GPUs; zero: without MPS.
+std::uint32_t Arbiter::threads_of(const TenantInfo& tenant, const GpuList& gpus) const {
+  if (!mps_ || !mps_->serves()) return 0;
+  const Claims claims = claims_of(tenant, settings_);
+  double part = claims.limit;
+  for (std::uint32_t i = 0; i < gpus.count; ++i)
+    if (const auto gpu = core_->state().gpus.find(gpus.gpu[i]); gpu != core_->state().gpus.end())
+      part = std::min(part, Core::threads_on(gpu->second, claims));
+  return static_cast<std::uint32_t>(std::clamp(std::lround(100 * part), 1l, 100l));
 }
 
 // For an arbiter that comes after this one the tenant lasts as long as the asking process.

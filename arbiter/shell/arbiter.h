@@ -19,6 +19,7 @@
 #include "arbiter/shell/keepers.h"
 #include "arbiter/shell/ledger.h"
 #include "arbiter/shell/loans.h"
+#include "arbiter/shell/mps.h"
 #include "arbiter/shell/terms.h"
 #include "arbiter/shell/token_bucket.h"
 #include "arbiter/shell/users.h"
@@ -84,6 +85,7 @@ class Arbiter {
   void tenant_may_have_ended(TenantId tenant);
   GpuList place(const Client& client, TenantId tenant, const Demand& demand);
   void keep(const Client& client, PlaceRecord place);
+  std::uint32_t threads_of(const TenantInfo& tenant, const GpuList& gpus) const;
   void placement_may_have_ended(TenantId tenant);
   void refuse(Client& client, const std::string& reason);
 
@@ -122,6 +124,7 @@ class Arbiter {
   Loans loans_;
   Keepers keepers_;
   GpuSearch search_;
+  std::optional<Mps> mps_;
   Partitions partitions_;
   SessionId last_session_;
   asio::steady_timer timer_;

@@ -102,6 +102,7 @@ Json gpu_json(const StatusView& view, const Gpu& gpu) {
   json["quantum_rule"] = name_of(gpu.turn.rule);
   json["handoff_seconds"] = seconds(gpu.handoff);
   json["holders"] = holders;
+  json["threads_left"] = gpu.threads.part;
   return json;
 }
 

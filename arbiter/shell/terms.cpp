@@ -74,7 +74,8 @@ Rules rules_of(const Settings& settings) {
           .turns = {.fixed = settings.quantum,
                     .max_overhead = settings.max_swap_overhead / 100,
                     .max_wait = settings.max_wait},
-          .all_timed = settings.shares == Shares::units};
+          .all_timed = settings.shares == Shares::units,
+          .by_threads = settings.mps};
 }
 
 Partitions partitions_of(const State& state, const Tenants& tenants) {

@@ -137,3 +137,23 @@ renew_arbiter() {
   mv "$dir/etc/sharedgpu.conf.before" "$dir/etc/sharedgpu.conf"
   renew_arbiter policy_is round-robin
 }
+
+# The daemon is a stand-in: what is seen is what steps are told.
+@test "steps with units are told of the MPS daemon and their threads, and others are not" {
+  cp "$BATS_TEST_DIRNAME/../stand_ins/nvidia-cuda-mps-control" "$dir/prefix/bin/"
+  cp "$dir/etc/sharedgpu.conf" "$dir/etc/sharedgpu.conf.before"
+  echo Mps=yes >>"$dir/etc/sharedgpu.conf"
+  told() { srun "$@" env | grep ^CUDA_MPS_ | sort | tr '\n' ' '; }
+  told_is() { [[ $(told "${@:2}") == "${1:+CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=$1 CUDA_MPS_PIPE_DIRECTORY=$dir/run/mps }" ]]; }
+  renew_arbiter test -p "$dir/run/mps/control"
+  wait_until 20 told_is 100 --gres=sharedgpu:1
+  told_is 30 --gres=sharedgpu:1 --sharedgpu-share=10:30
+  told_is ""
+  job=$(submit --gres=sharedgpu:1 -- bash -c 'env | grep ^CUDA_MPS_; echo; srun --gres=none env | grep ^CUDA_MPS_; echo end')
+  expect_state "$job" COMPLETED
+  [ "$(output "$job" | grep -c ^CUDA_MPS_)" = 2 ]
+  mv "$dir/etc/sharedgpu.conf.before" "$dir/etc/sharedgpu.conf"
+  renew_arbiter policy_is round-robin
+  kill -9 "$(<"$dir/run/mps/nvidia-cuda-mps-control.pid")"
+  rm -r "$dir/run/mps" "$dir/prefix/bin/nvidia-cuda-mps-control"
+}

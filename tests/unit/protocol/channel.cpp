@@ -32,6 +32,35 @@ struct Folder : test::TemporaryFolder {
   std::string socket() const { return path + "/s.sock"; }
 };
 
+// Whether a field with no padding of its own arrives as it was.
+template <class Body, class Field>
+bool arrives(Field Body::*field) {
+  static_assert(std::has_unique_object_representations_v<Field>);
+  Body body;
+  std::memset(static_cast<void*>(&body), 0xee, sizeof body);
+  const Body read = Message::of(body).template as<Body>();
+  return std::memcmp(&(read.*field), &(body.*field), sizeof(Field)) == 0;
+}
+
+TEST_CASE("Clearing what lies between the fields of a message leaves them as they are") {
+  CHECK((arrives(&RunReply::token) && arrives(&RunReply::tenant) && arrives(&RunReply::gpus) &&
+         arrives(&RunReply::threads)));
+  CHECK((arrives(&RegisterReply::accepted) && arrives(&RegisterReply::gpus) &&
+         arrives(&RegisterReply::whole) && arrives(&RegisterReply::threads)));
+  CHECK((arrives(&RegisterJob::step) && arrives(&RegisterJob::uid) && arrives(&RegisterJob::devices) &&
+         arrives(&RegisterJob::whole) && arrives(&RegisterJob::job_class)));
+  CHECK((arrives(&GpuReply::known) && arrives(&GpuReply::processes) && arrives(&GpuReply::total) &&
+         arrives(&GpuReply::free)));
+  CHECK((arrives(&JobReply::lease) && arrives(&JobReply::moved) && arrives(&JobReply::footprint) &&
+         arrives(&JobReply::models)));
+  CHECK((arrives(&Released::epoch) && arrives(&Released::order) && arrives(&Released::wants) &&
+         arrives(&Released::overuse) && arrives(&Released::use) && arrives(&Released::submission)));
+  CHECK((arrives(&Usage::request) && arrives(&Usage::use) && arrives(&Usage::stuck) &&
+         arrives(&Usage::job_host_limit) && arrives(&Usage::moved)));
+  CHECK((arrives(&RunRequest::chosen) && arrives(&RunRequest::devices) && arrives(&RunRequest::vouched) &&
+         arrives(&RunRequest::uid)));
+}
+
 TEST_CASE("A message arrives whole, with its descriptor") {
   Pair pair;
   Usage usage;
