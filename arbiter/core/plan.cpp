@@ -268,9 +268,8 @@ void Core::drop_who_may_not_go_on(Domain& domain) {
 }
 
 // Whether a member of the running set makes room for `waiter` where that needs it: who is idle does, or gives
-// its turn back; when the
-// turn is over, unless the policy gives it another; before that, where the policy lets it be interrupted, or
-// the waiter comes home, also before those who are just on their way in.
+// its turn back; when the turn is over, unless the policy gives it another; before that, where the policy
+// lets it be interrupted, or the waiter comes home, also before those who are just on their way in.
 bool Core::may_leave(const Seen& member, const Seen& waiter, const Domain& domain,
                      const RunningSet& running) {
   const TurnView turn = view(domain, running.turn);

@@ -134,7 +134,8 @@ struct Session {
   bool stopped = false;       // its process is, as seen last: see stopped.cpp
   Nanoseconds looked{};       // when that was last looked at, or a reason for it began; zero: there is none
   Nanoseconds idle_told{};
-  Nanoseconds idle{};  // for how long, at idle_told; zero: not idle
+  Nanoseconds idle{};        // for how long, at idle_told; zero: not idle
+  Nanoseconds submission{};  // how long the GPU is at one of its own, as told last; zero: not known
 
   bool oversubscribed = false;     // what its page says of the GPU
   Bytes told_host;                 // the last Prepare
@@ -152,8 +153,6 @@ struct Session {
   } reckoned;
 
   Bytes adds() const { return minus(needs, keeps); }
-  Nanoseconds submission{};  // how long the GPU is at one of its own, as told last; zero: not known
-
   bool stuck(Nanoseconds now) const { return stopped || stuck_until > now; }
 };
 

@@ -51,7 +51,7 @@ struct TenantView {
   double due = 0;         // see Standing
 
   // Of one that runs:
-  Nanoseconds had{};   // since its gates were opened
+  Nanoseconds had{};  // since its gates were opened
   // How long the GPU is at one of its submissions, where it gives its turn back before one that would not end
   // in it; zero: it does not, or not known.
   Nanoseconds submission{};
