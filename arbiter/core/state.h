@@ -170,7 +170,8 @@ struct Tenant {
   Phase phase = Phase::out;
   bool awake = true;  // see rest.cpp
   bool leads = false;
-  bool interrupted = false;  // its turn was
+  bool interrupted = false;       // its turn was
+  bool handoff_is_first = false;  // `handoff` is that of one turn alone
   struct Stake {
     bool enters = false;
     bool holds = false;     // a lease

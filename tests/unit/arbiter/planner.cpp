@@ -59,6 +59,25 @@ TEST_CASE("Turns are as long as the measured handoffs say") {
   CHECK_FALSE(b.open(1));
 }
 
+TEST_CASE("A first handoff that was slow counts no longer than until the next one") {
+  Bench b = hog_and_other();
+  b.want(2);
+  hand_over(b, 1, 2, 2s);
+  CHECK(gpu(b).handoff == 2s);
+  b.pass(30s);
+  hand_over(b, 2, 1, 3s);
+  CHECK(b.tenant(1).handoff == 3s);
+  b.pass(30s);
+  hand_over(b, 1, 2, 400ms);
+  CHECK(b.tenant(2).handoff == 400ms);
+  b.pass(30s);
+  hand_over(b, 2, 1, 7s);
+  CHECK(b.tenant(1).handoff == 4s);  // a slower one is one of several
+  b.pass(30s);
+  hand_over(b, 1, 2, 200ms);
+  CHECK(b.tenant(2).handoff == 350ms);
+}
+
 TEST_CASE("The handoffs of all its GPUs count for a domain") {
   Bench b({}, kAuto);
   b.come(1, 1);
