@@ -51,29 +51,39 @@ void StepCredit::begin_poll(const StepCounts& total) {
 }
 
 std::optional<StepCounts> StepCredit::next_call() {
-  if (calls_++ == carriers_call_) return wanted_;
-  // While searching, a zero could hit the carrier and lose what it shows already.
-  if (searching_) return std::nullopt;
+  const std::uint32_t call = calls_++;
+  if (way_ == Way::every_call) return wanted_;
+  if (way_ == Way::first_call) return call == 0 ? wanted_ : StepCounts{};
+  if (call == carriers_call_) return wanted_;
+  // A zero could hit the carrier, whose call may be another one by now, and lose what it shows already.
+  if (searching_ || !cleans_) return std::nullopt;
   return StepCounts{};
+}
+
+bool StepCredit::is_too_much(const StepCounts& shown) const {
+  return shown.seconds > wanted_.seconds || shown.waited > wanted_.waited ||
+         shown.restored > wanted_.restored || shown.evicted > wanted_.evicted;
 }
 
 bool StepCredit::end_poll(const std::optional<StepCounts>& shown) {
   if (shown != wanted_) {
+    if (way_ == Way::every_call && shown && is_too_much(*shown)) way_ = Way::first_call;
     searching_ = true;
     carriers_call_ = calls_ == 0 ? 0 : (carriers_call_ + 1) % calls_;
     return false;
   }
   carried_ = wanted_;
   // Wrong tries may have credited other tasks: one more poll gives these their zeros.
-  bool clean = !searching_;
+  cleans_ = searching_;
   searching_ = false;
-  return clean;
+  return !cleans_ || way_ != Way::search;
 }
 
 void StepCredit::carrier_ended() {
   settled_ = sum(settled_, carried_.value_or(StepCounts{}));
   carried_.reset();
   carriers_call_ = 0;
+  cleans_ = true;
 }
 
 std::optional<std::uint64_t> find_tres(std::string_view list, std::uint32_t id) {

@@ -7,7 +7,9 @@
 //
 // - In a poll, Slurm asks once per process but does not say which one it is. So the number of the call that
 //   belongs to the carrier is found by trying, and each try is checked against what Slurm then has recorded
-//   for the carrier. That number rarely changes.
+//   for the carrier. That number rarely changes; where processes come and go it does with every poll. So of a
+//   step with one task here all calls are answered, for only tasks count; or, where that shows several times
+//   too much since what is below the task counts as well, only the first.
 // - When a task ends, what it carried stays in the step's sum. The next carrier carries only the rest.
 #pragma once
 
@@ -29,6 +31,9 @@ struct StepCounts {
 
 class StepCredit {
  public:
+  // `one_task`: the step has no more than one on this node.
+  explicit StepCredit(bool one_task = false) : way_(one_task ? Way::every_call : Way::search) {}
+
   // The seconds that a time shows as: the nearest number, but never zero where there was any, so that
   // zero means that the GPU was not used.
   static std::uint64_t seconds(std::chrono::nanoseconds lease);
@@ -49,12 +54,18 @@ class StepCredit {
   void carrier_ended();
 
  private:
+  enum class Way : std::uint8_t { every_call, first_call, search };
+
+  bool is_too_much(const StepCounts& shown) const;
+
+  Way way_;
   StepCounts settled_;                 // carried by tasks that have ended
   std::optional<StepCounts> carried_;  // by the carrier, as the books show it
   StepCounts wanted_;                  // what the carrier is to show after this poll
   std::uint32_t carriers_call_ = 0;    // the number of the call that is believed to be the carrier's
   std::uint32_t calls_ = 0;            // in this poll, so far
   bool searching_ = false;             // the last try was wrong: do not disturb what other calls wrote
+  bool cleans_ = true;                 // other tasks may have something that is not theirs: zeros for these
 };
 
 // The count of TRES number `id` in a list such as "1=12,1001=7".

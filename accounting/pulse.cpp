@@ -103,7 +103,7 @@ pid_t find_task() {
 
 class Pulse {
  public:
-  explicit Pulse(SharedGpuStep& step) : step_(step) {}
+  explicit Pulse(SharedGpuStep& step) : step_(step), credit_(step.tasks == 1) {}
 
   void beat() {
     auto total = ask_total();

@@ -12,7 +12,8 @@ struct SharedGpuStep {
   std::uint32_t job;
   std::uint32_t step;  // as slurm_step_id_t has it
   std::uint32_t units;
-  const char* socket;  // of the arbiter
+  std::uint32_t tasks;  // of the step on this node; 0: not known
+  const char* socket;   // of the arbiter
 
   // Held while Slurm is asked about the step's tasks. Once `ended`, which it guards, it must not be asked any
   // more: it would complain in the job's own output.

@@ -210,3 +210,51 @@ TEST_CASE("a TRES is found in a list") {
   CHECK_FALSE(find_tres("", 1));
   CHECK_FALSE(find_tres("1,=,1=x,1=", 1));
 }
+
+TEST_CASE("the one task of a step is credited, whatever processes come and go beside it") {
+  StepCredit credit(true);
+  std::uint64_t total = 0;
+  Books books({1}, {1});
+  for (const std::vector<int>& processes :
+       std::vector<std::vector<int>>{{1}, {11, 1}, {11, 12, 13, 1}, {1, 14}, {15, 1, 16}, {1}}) {
+    books.processes = processes;
+    REQUIRE(write(credit, books, 1, ++total));
+    CHECK(books.sum() == counts(total));
+  }
+  CHECK(books.polls == 6);
+}
+
+TEST_CASE("the one task of a step is credited once where what is below it counts as well") {
+  StepCredit credit(true);
+  const auto poll = [&](std::uint64_t total, int processes) {
+    std::vector<StepCounts> each(static_cast<std::size_t>(processes));
+    for (int tries = 0; tries < 3; ++tries) {
+      credit.begin_poll(counts(total));
+      for (StepCounts& its : each) its = credit.next_call().value_or(its);
+      std::uint64_t sum = 0;
+      for (const StepCounts& its : each) sum += its.seconds;
+      if (credit.end_poll(counts(sum))) return sum;
+    }
+    return std::uint64_t{0};
+  };
+  std::uint64_t total = 0;
+  for (const int processes : {1, 3, 5, 2, 1, 4}) {
+    ++total;
+    CHECK(poll(total, processes) == total);
+  }
+}
+
+TEST_CASE("what several tasks show stays when other processes come and go") {
+  StepCredit credit;
+  Books books({11, 1, 2}, {1, 2});
+  REQUIRE(write(credit, books, 1, 5));
+  CHECK(books.sum() == counts(5));
+  // The call that was the carrier's is another process's now, in one poll after which nobody asks any more.
+  books.processes = {1, 11, 2};
+  credit.begin_poll(counts(6));
+  books.poll(credit);
+  CHECK_FALSE(credit.end_poll(books.shown(1)));
+  CHECK(books.sum() == counts(5));
+  REQUIRE(write(credit, books, 1, 6));
+  CHECK(books.sum() == counts(6));
+}
