@@ -77,9 +77,10 @@ JobSummary share_of(JobReply reply) {
   return share;
 }
 
-// Turns the mark of a job that has ended into an entry. False: not yet, as the arbiter does not answer or
-// still sees a process of the job.
-bool take(const Spool& marks, const Spool& entries, const std::string& socket, const Spool::Mark& mark) {
+// Turns the mark of a job that has ended, at `end` at the latest, into an entry. False: not yet, as the
+// arbiter does not answer or still sees a process of the job.
+bool take(const Spool& marks, const Spool& entries, const std::string& socket, const Spool::Mark& mark,
+          std::int64_t end) {
   Message answer;
   const JobQuery query{.job = mark.job};
   if (ask(socket.c_str(), Message::of(query), seconds(1), answer) != 0) return false;
@@ -90,7 +91,7 @@ bool take(const Spool& marks, const Spool& entries, const std::string& socket, c
     say("job " + std::to_string(mark.job) + ": the arbiter knows nothing of it; its AdminComment stays");
   } else {
     const SpoolEntry entry{
-        .job = mark.job, .seen = {.begin = mark.since, .end = now()}, .share = share_of(reply)};
+        .job = mark.job, .seen = {.begin = mark.since, .end = end}, .share = share_of(reply)};
     if (const std::string error = entries.write(entry); !error.empty()) {
       say(error);
       return false;
@@ -104,15 +105,16 @@ bool take(const Spool& marks, const Spool& entries, const std::string& socket, c
 void take_ended(const Spool& marks, const Spool& entries, const std::string& socket, std::uint32_t job) {
   for (int tries = 0; tries < 50; ++tries) {
     const auto mark = marks.mark_of(job);
-    if (!mark || take(marks, entries, socket, *mark)) return;
+    if (!mark || take(marks, entries, socket, *mark, now())) return;
     std::this_thread::sleep_for(milliseconds(100));
   }
 }
 
-// Jobs whose end nobody has told of here: the node went down, or slurmd.
+// Jobs whose end nobody has told of here: the node went down, or slurmd. The run that began with the mark is
+// the one: where it was requeued, others have run since.
 void take_missed(const Spool& spool, const std::string& socket, Courier& courier) {
   for (const Spool::Mark& mark : spool.marks())
-    if (courier.has_ended(mark, now())) take(spool, spool, socket, mark);
+    if (courier.has_ended(mark)) take(spool, spool, socket, mark, mark.since);
 }
 
 // Until the spool is empty.

@@ -21,10 +21,12 @@ std::optional<std::size_t> find_run(const std::vector<JobRecord>& runs, Span see
 }  // namespace
 
 bool Courier::pass(std::int64_t now) {
-  const std::vector<std::string> names = spool_.entries();
+  std::vector<std::string> names = spool_.entries();
   std::erase_if(progress_, [&](const auto& entry) {
     return !std::binary_search(names.begin(), names.end(), entry.first);
   });
+  // The one that failed last comes last: it may be that one alone.
+  std::rotate(names.begin(), std::upper_bound(names.begin(), names.end(), failed_), names.end());
   for (const std::string& name : names) {
     Progress& progress = progress_[name];
     if (now >= progress.due && now >= database_.due) attend(name, progress, now);
@@ -54,11 +56,15 @@ void Courier::attend(const std::string& name, Progress& progress, std::int64_t n
     if (error != trouble_) say_(error + "; it is tried again");
     trouble_ = error;
     if (now - entry->seen.end > kOldest) drop(name, error);
+    failed_ = name;
     return later(database_, now, kLongestOutagePause);
   }
-  if (!trouble_.empty()) say_("the database answers again");
-  trouble_.clear();
   database_ = {};
+  if (name == failed_) {
+    say_("the database answers again");
+    failed_.clear();
+    trouble_.clear();
+  }
   if (!run || runs[*run].span.end == 0) {
     if (now - entry->seen.end > kOldest) return drop(name, "the database never heard of the job's end");
     return later(progress, now, kLongestRunPause);
@@ -84,10 +90,10 @@ void Courier::drop(const std::string& name, const std::string& why) {
   spool_.remove(name);
 }
 
-bool Courier::has_ended(const Spool::Mark& mark, std::int64_t now) {
+bool Courier::has_ended(const Spool::Mark& mark) {
   std::string error;
   const std::vector<JobRecord> runs = records_.runs(mark.job, error);
-  const auto run = find_run(runs, {.begin = mark.since, .end = now});
+  const auto run = find_run(runs, {.begin = mark.since, .end = mark.since});
   return run && runs[*run].span.end != 0;
 }
 

@@ -47,7 +47,7 @@ class Courier {
   // Does what is due at `now`, in seconds since 1970. Returns whether entries are left.
   bool pass(std::int64_t now);
   // Whether the database knows that the run to which this belongs has ended.
-  bool has_ended(const Spool::Mark& mark, std::int64_t now);
+  bool has_ended(const Spool::Mark& mark);
 
  private:
   struct Progress {
@@ -65,6 +65,7 @@ class Courier {
   std::function<void(const std::string&)> say_;
   std::map<std::string, Progress> progress_;
   std::string trouble_;                            // with the database, as last said
+  std::string failed_;                             // the entry that this was about
   Progress database_;                              // when it is tried again
   std::minstd_rand dice_{std::random_device{}()};  // nodes of one job shall not go on in step
 };

@@ -17,6 +17,7 @@ constexpr std::uint32_t kJob = 7;
 struct FakeRecords : JobRecords {
   std::map<std::uint32_t, std::vector<JobRecord>> jobs;
   bool down = false;
+  std::uint32_t refused = 0;  // the job that nothing is written of
   unsigned writes = 0;
   std::function<void()> before_write = [] {};  // what happens between reading and writing
 
@@ -27,6 +28,7 @@ struct FakeRecords : JobRecords {
   std::string write(std::uint32_t job, const JobRecord& run, const std::string& comment) override {
     before_write();
     if (down) return "down";
+    if (job == refused) return "refused";
     for (JobRecord& each : jobs[job])
       if (each.span.end == run.span.end && each.state == run.state) each.comment = comment;
     ++writes;
@@ -98,6 +100,23 @@ TEST_CASE("An outage of the database is said once and waited for") {
   desk.work(91);
   CHECK(desk.lease() == 2s);
   CHECK(desk.said.size() == 2);
+}
+
+TEST_CASE("What cannot be written of one job keeps nobody from what can be of others") {
+  Desk desk;
+  for (const std::uint32_t job : {kJob, 3u, 9u})
+    desk.records.jobs[job] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = ""}};
+  desk.records.refused = 3;
+  desk.put("n1");
+  JobSummary share;
+  share.nodes = {"n1"};
+  for (const std::uint32_t job : {3u, 9u})
+    REQUIRE(desk.spool.write({.job = job, .seen = {.begin = 900, .end = 1000}, .share = share}).empty());
+  CHECK(desk.work(200));
+  CHECK(desk.lease() == 2s);
+  CHECK(find_summary(desk.records.jobs[9][0].comment));
+  CHECK(desk.spool.entries().size() == 1);
+  CHECK(desk.said == std::vector<std::string>{"refused; it is tried again"});
 }
 
 TEST_CASE("A node that may not write keeps nothing for ever") {
@@ -199,9 +218,13 @@ TEST_CASE("A mark tells since when a job was here, and is no entry") {
   CHECK(desk.spool.mark_of(12)->since > 1'600'000'000);
   CHECK_FALSE(desk.spool.mark_of(13));
   CHECK(desk.spool.entries().empty());
-  CHECK_FALSE(desk.courier.has_ended({.job = 12, .since = 900}, 1000));
+  CHECK_FALSE(desk.courier.has_ended({.job = 12, .since = 900}));
   desk.records.jobs[12] = {{.span = {.begin = 890, .end = 950}, .state = 3, .comment = ""}};
-  CHECK(desk.courier.has_ended({.job = 12, .since = 900}, 1000));
+  CHECK(desk.courier.has_ended({.job = 12, .since = 900}));
+  // A run that ended with its node, and the one after it.
+  desk.records.jobs[12].push_back({.span = {.begin = 980}, .state = 1, .comment = ""});
+  CHECK(desk.courier.has_ended({.job = 12, .since = 900}));
+  CHECK_FALSE(desk.courier.has_ended({.job = 12, .since = 981}));
   desk.spool.unmark(12);
   CHECK(desk.spool.marks().empty());
 }
