@@ -71,20 +71,21 @@ std::string ask_sacct(const std::string& since, const std::string& until, std::s
   return "sacct failed";  // and has said why
 }
 
-Json fields_of(const SiteReport::Who& who, const SiteReport::Sums& sums, std::uint32_t units_per_gpu) {
-  const auto rounded = [](double value) { return std::round(value * 1000) / 1000; };
-  const auto hours = [&](std::uint64_t seconds) { return rounded(static_cast<double>(seconds) / 3600); };
+Json fields_of(const SiteReport::Who& who, const SiteReport::Sums& sums, std::uint32_t units_per_gpu,
+               double least) {
+  const auto rounded = [least](double value) { return std::round(value / least) * least; };
+  const auto hours = [&](double seconds) { return rounded(seconds / 3600); };
   const double share = static_cast<double>(sums.unit_seconds) / units_per_gpu;
   Json fields;
   fields["user"] = who.user;
   fields["account"] = who.account;
   fields["partition"] = who.partition;
   fields["jobs"] = sums.jobs;
-  fields["unit_hours"] = hours(sums.unit_seconds);
+  fields["unit_hours"] = hours(static_cast<double>(sums.unit_seconds));
   fields["lease_hours"] = hours(sums.lease_seconds);
-  fields["efficiency"] = share > 0 ? rounded(static_cast<double>(sums.lease_seconds) / share) : 0.0;
+  fields["efficiency"] = share > 0 ? rounded(sums.lease_seconds / share) : 0.0;
   fields["waiting_hours"] = hours(sums.waited_seconds);
-  fields["swap_gib"] = rounded(static_cast<double>(sums.swap_mebibytes) / 1024);
+  fields["swap_gib"] = rounded(sums.swap_mebibytes / 1024);
   return fields;
 }
 
@@ -116,9 +117,13 @@ int report(const Arguments& arguments) {
   SiteReport sums(since, until);
   for (std::string_view line : split(text, '\n'))
     if (!line.empty() && !sums.add(line)) complain("passed over what sacct printed: " + std::string(line));
+  if (sums.untold() > 0)
+    complain("sacct has no lease time of " + std::to_string(sums.untold()) +
+             " jobs that held units; see docs/accounting.md");
+  const double least = arguments.format == "table" ? 1e-3 : 1e-6;
   Json rows = Json::array();
-  for (const auto& [who, sum] : sums.sums()) rows.push_back(fields_of(who, sum, units_per_gpu));
-  print_rows(rows, fields_of({}, {}, units_per_gpu), arguments.format);
+  for (const auto& [who, sum] : sums.sums()) rows.push_back(fields_of(who, sum, units_per_gpu, least));
+  print_rows(rows, fields_of({}, {}, units_per_gpu, least), arguments.format);
   return 0;
 }
 

@@ -2,14 +2,16 @@
 #include "arbiter/cli/site_report.h"
 
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "protocol/split.h"
 
 namespace sharedgpu::cli {
 namespace {
 
-enum Column { job_id, user, account, partition, end, elapsed, allocated, in, out, columns };
+enum Column { job_id, user, account, partition, end, elapsed, allocated, in, out, nodes, comment, columns };
 
 std::optional<std::uint64_t> number(std::string_view text) {
   std::uint64_t value = 0;
@@ -27,11 +29,30 @@ std::optional<std::uint64_t> count_of(std::string_view list, std::string_view tr
   return 0;
 }
 
+// What docs/accounting.md describes, where it has the shares of so many nodes. Before it and in it may stand
+// what others keep there.
+std::optional<SiteReport::Sums> summary_in(std::string_view text, std::uint64_t nodes) {
+  const auto parsed = [](std::string_view json) { return nlohmann::json::parse(json, nullptr, false); };
+  auto comment = parsed(text);
+  const std::size_t ours = text.rfind(R"({"sharedgpu":)");  // behind what is no JSON
+  if (!comment.is_object() && ours != text.npos) comment = parsed(text.substr(ours));
+  if (!comment.is_object() || !comment.contains("sharedgpu")) return std::nullopt;
+  const auto& job = comment["sharedgpu"];
+  const auto number = [&](const char* name) {
+    return job.contains(name) && job[name].is_number() ? job[name].get<double>() : 0.0;
+  };
+  if (!job.is_object() || number("version") != 1 || !job.contains("nodes") || job["nodes"].size() != nodes)
+    return std::nullopt;
+  return SiteReport::Sums{.lease_seconds = number("lease_seconds"),
+                          .waited_seconds = number("waiting_seconds"),
+                          .swap_mebibytes = (number("restored_bytes") + number("evicted_bytes")) / (1 << 20)};
+}
+
 }  // namespace
 
 bool SiteReport::add(std::string_view line) {
   const std::vector<std::string_view> fields = split(line, '|');
-  if (fields.size() != columns) return false;
+  if (fields.size() < columns) return false;
   const std::string_view id = fields[job_id];
   const std::string_view job = id.substr(0, id.find('.'));
   if (!number(job)) return false;
@@ -42,13 +63,15 @@ bool SiteReport::add(std::string_view line) {
     const auto moved_in = count_of(fields[in], "gres/sharedgpu_swap");
     const auto moved_out = count_of(fields[out], "gres/sharedgpu_swap");
     if (!lease || !waited || !moved_in || !moved_out) return false;
-    counts_->lease_seconds += *lease;
-    counts_->waited_seconds += *waited;
-    counts_->swap_mebibytes += *moved_in + *moved_out;
+    if (fields[in].find("gres/sharedgpu_lease=") != std::string_view::npos) untold_yet_ = false;
+    counts_->lease_seconds += static_cast<double>(*lease);
+    counts_->waited_seconds += static_cast<double>(*waited);
+    counts_->swap_mebibytes += static_cast<double>(*moved_in + *moved_out);
     return true;
   }
   counts_ = nullptr;
   job_ = job;
+  untold_ += std::exchange(untold_yet_, false) ? 1 : 0;
   const auto units = count_of(fields[allocated], "gres/sharedgpu");
   const auto seconds = number(fields[elapsed]);
   if (!units || !seconds) return false;
@@ -60,6 +83,14 @@ bool SiteReport::add(std::string_view line) {
                     .partition = std::string(fields[partition])}];
   ++counts_->jobs;
   counts_->unit_seconds += *units * *seconds;
+  const std::string_view text = line.substr(static_cast<std::size_t>(fields[comment].data() - line.data()));
+  const auto summary = summary_in(text, number(fields[nodes]).value_or(0));
+  untold_yet_ = !summary;
+  if (!summary) return true;
+  counts_->lease_seconds += summary->lease_seconds;
+  counts_->waited_seconds += summary->waited_seconds;
+  counts_->swap_mebibytes += summary->swap_mebibytes;
+  counts_ = nullptr;  // its steps are in there
   return true;
 }
 

@@ -30,7 +30,7 @@ SiteReport november() { return {"2026-11-01T00:00:00", "2026-12-01T00:00:00"}; }
 
 TEST_CASE("Jobs with units are added up by user, account and partition") {
   SiteReport report = november();
-  for (std::string_view line : split(kPrinted, '\n')) REQUIRE(report.add(line));
+  for (std::string_view line : split(kPrinted, '\n')) REQUIRE(report.add(std::string(line) + "|1|"));
   REQUIRE(report.sums().size() == 2);
   const SiteReport::Sums& alice =
       report.sums().at({.user = "alice", .account = "physics", .partition = "main"});
@@ -48,12 +48,52 @@ TEST_CASE("Jobs with units are added up by user, account and partition") {
   CHECK(bob.waited_seconds == 1);
 }
 
+TEST_CASE("What all nodes have told of a job in its comment comes before its steps") {
+  const std::string job = "7|a|b|c|2026-11-22T12:47:12|20|gres/sharedgpu=1|||2|";
+  const auto told = [&](const std::string& comment) {
+    SiteReport report = november();
+    REQUIRE(report.add(job + comment));
+    for (const char* step : {"7.0", "7.1"})
+      REQUIRE(report.add(std::string(step) +
+                         "|||||10||gres/sharedgpu_lease=10,gres/sharedgpu_swap=1|gres/sharedgpu_lease=1|2|"));
+    CHECK(report.untold() == 0);
+    return report.sums().begin()->second;
+  };
+  const SiteReport::Sums all =
+      told(R"({"site": "a|b", "sharedgpu": {"version": 1, "nodes": ["n1", "n2"], "lease_seconds": 10.25,)"
+           R"( "waiting_seconds": 0.5, "restored_bytes": 1048576, "evicted_bytes": 524288}})");
+  CHECK(all.lease_seconds == 10.25);
+  CHECK(all.waited_seconds == 0.5);
+  CHECK(all.swap_mebibytes == 1.5);
+  CHECK(all.jobs == 1);
+  CHECK(told(R"(a text {"sharedgpu":{"version":1,"nodes":["n1","n2"],"lease_seconds":3}})").lease_seconds ==
+        3);
+  for (const char* comment :
+       {"", "text", "{}", R"({"sharedgpu": 1})", R"({"sharedgpu": {"version": 1, "nodes": ["n1"]}})",
+        R"({"sharedgpu": {"version": 2, "nodes": ["n1", "n2"], "lease_seconds": 1}})"}) {
+    CAPTURE(comment);
+    CHECK(told(comment).lease_seconds == 20);
+    CHECK(told(comment).swap_mebibytes == 2);
+  }
+}
+
+TEST_CASE("Jobs with units of which sacct has no lease time are counted") {
+  SiteReport report = november();
+  const std::string end = "|a|b|c|2026-11-22T12:47:12|20|gres/sharedgpu=1|||1|";
+  REQUIRE(report.add("7" + end));
+  REQUIRE(report.add("7.batch|||||10||cpu=1||1|"));
+  REQUIRE(report.add("8" + end));
+  REQUIRE(report.add("8.batch|||||10||gres/sharedgpu_lease=0||1|"));
+  REQUIRE(report.add("9" + end));
+  CHECK(report.untold() == 2);
+}
+
 TEST_CASE("What is no line of sacct's is said to be none") {
   SiteReport report = november();
   CHECK_FALSE(report.add("slurm_load_jobs error"));
-  CHECK_FALSE(report.add("x|a|b|c|d|1|e|f|g"));
-  CHECK_FALSE(report.add("7|a|b|c|2026-11-22T12:47:12|long|gres/sharedgpu=1||"));
-  CHECK(report.add("7.0|||||1||gres/sharedgpu_lease=5|"));  // of a job that was not told
+  CHECK_FALSE(report.add("x|a|b|c|d|1|e|f|g|1|"));
+  CHECK_FALSE(report.add("7|a|b|c|2026-11-22T12:47:12|long|gres/sharedgpu=1|||1|"));
+  CHECK(report.add("7.0|||||1||gres/sharedgpu_lease=5||1|"));  // of a job that was not told
   CHECK(report.sums().empty());
 }
 
