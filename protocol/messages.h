@@ -394,11 +394,12 @@ struct JobOptions {
   std::uint32_t gpus = 0;  // that it spans on each node; 0 counts as 1
 };
 
-// Where Slurm has put a job; empty: not known, or there is none. NUL-terminated.
+// Where Slurm has put a job, and in which run of it; empty: not known, or there is none. NUL-terminated.
 struct JobClass {
   static constexpr std::size_t kLongest = 63;
   char partition[kLongest + 1] = {};
   char qos[kLongest + 1] = {};
+  std::uint64_t restarts = 0;
   bool operator==(const JobClass&) const = default;
 };
 

@@ -63,8 +63,9 @@ void keep_job_class(const Settings& settings, std::uint32_t job,
     if (qos.empty())
       log_error("job " + std::to_string(job) + ": its QOS is not known; [qos] does not hold for it");
   }
-  const std::string text =
-      name_or_none(std::getenv("SLURM_JOB_PARTITION")) + " " + name_or_none(qos.c_str()) + "\n";
+  const char* restarts = std::getenv("SLURM_JOB_RESTART_COUNT");
+  const std::string text = name_or_none(std::getenv("SLURM_JOB_PARTITION")) + " " +
+                           name_or_none(qos.c_str()) + " " + (restarts == nullptr ? "0" : restarts) + "\n";
   const std::string folder = folder_of(settings);
   const std::string path = file_of(settings, job);
   std::error_code error;  // the arbiter, which makes the folder above, may be on its way
@@ -82,7 +83,7 @@ JobClass read_job_class(const Settings& settings, std::uint32_t job) {
   std::string partition;
   std::string qos;
   JobClass job_class;
-  if (!(file >> partition >> qos)) return job_class;
+  if (!(file >> partition >> qos >> job_class.restarts)) return {};
   if (partition != "-") partition.copy(job_class.partition, JobClass::kLongest);
   if (qos != "-") qos.copy(job_class.qos, JobClass::kLongest);
   return job_class;

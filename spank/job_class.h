@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which partition and QOS Slurm has put a job into. slurmd tells its prolog, which no user can speak for; the
-// job's steps, whose environments are the user's, read it from a file beside the arbiter's socket.
+// Which partition and QOS Slurm has put a job into, and how often it was requeued. slurmd tells its prolog,
+// which no user can speak for; the job's steps, whose environments are the user's, read it from a file beside
+// the arbiter's socket.
 #pragma once
 
 #include <cstdint>

@@ -52,8 +52,13 @@ struct SlurmStep {
   std::optional<DeviceSet> whole;  // the GPUs of gres/gpu that it holds beside them; nothing: not by numbers
 };
 
-SharedGpuStep published = {
-    .job = 0, .step = 0, .units = 0, .socket = nullptr, .asking = PTHREAD_MUTEX_INITIALIZER, .ended = false};
+SharedGpuStep published = {.job = 0,
+                           .step = 0,
+                           .units = 0,
+                           .tasks = 0,
+                           .socket = nullptr,
+                           .asking = PTHREAD_MUTEX_INITIALIZER,
+                           .ended = false};
 std::uint32_t tasks_ended = 0;
 std::string shown;  // the step's GPUs, where it holds some of gres/gpu beside the shared ones
 std::string published_socket;
@@ -248,6 +253,7 @@ void remote_init_post_opt(spank_t spank, int count, char** arguments) {
   published.step = step.name.step;
   published.socket = published_socket.c_str();
   published.units = step.units;
+  spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &published.tasks);
   mark_job(settings, step.name.job, step.name.step == kBatchStep);
   const RegisterReply reply = register_job(step, settings);
   show_gpus(spank, step, reply);

@@ -4,6 +4,7 @@
 #include <pwd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -104,6 +105,28 @@ std::string read_file(const std::string& path, LeaseTable& table) {
   return {};
 }
 
+// Files of one ledger in their order, whatever the shell's is; others as they are given.
+std::vector<std::string> oldest_first(std::vector<std::string> files) {
+  const auto number_of = [](const std::string& file) -> long {
+    const std::size_t dot = file.rfind('.');
+    const std::string digits = dot == file.npos ? "" : file.substr(dot + 1);
+    const bool is_number =
+        !digits.empty() && digits.size() < 6 &&
+        std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
+    return is_number ? std::stol(digits) : 0;
+  };
+  const auto stem_of = [&](const std::string& file) {
+    return number_of(file) == 0 ? file : file.substr(0, file.rfind('.'));
+  };
+  const bool one = std::all_of(files.begin(), files.end(), [&](const std::string& file) {
+    return stem_of(file) == stem_of(files.front());
+  });
+  if (one)
+    std::stable_sort(files.begin(), files.end(),
+                     [&](const std::string& a, const std::string& b) { return number_of(a) > number_of(b); });
+  return files;
+}
+
 int show(const Arguments& arguments) {
   Nanoseconds since = Nanoseconds::min();
   Nanoseconds until = Nanoseconds::max();
@@ -119,7 +142,7 @@ int show(const Arguments& arguments) {
     if (!load_settings(arguments.config, settings)) return 2;
     error = read_files_of_node(settings.state_dir + "/ledger", table);
   }
-  for (const std::string& file : arguments.files)
+  for (const std::string& file : oldest_first(arguments.files))
     if (error = read_file(file, table); !error.empty()) break;
   if (!error.empty()) {
     complain(error);

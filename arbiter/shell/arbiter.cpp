@@ -341,7 +341,8 @@ void Arbiter::hear_hello(const ClientPtr& client, const Hello& hello) {
                                 .tenant = tenant.id,
                                 .step = of_step,
                                 .pid = pid,
-                                .started = peer.started}});
+                                .started = peer.started,
+                                .task = peer.task}});
 
   client->death.emplace(loop_, pidfd.release());
   client->death->async_wait(asio::posix::descriptor_base::wait_read,
@@ -462,7 +463,7 @@ void Arbiter::hear_register_job(Client& client, const RegisterJob& job) {
       tenant.uid = job.uid;
       record({.at = now(), .what = TenantRecord{.tenant = tenant.id, .name = name, .uid = job.uid}});
     }
-    may_begin_anew(tenant, job.step);
+    may_begin_anew(tenant, job);
     tenant.options = merged(tenant.options, job);
     record({.at = now(), .what = OptionsRecord{.tenant = tenant.id, .options = tenant.options}});
     if (job.job_class != JobClass{} && job.job_class != tenant.job_class) {
@@ -496,9 +497,13 @@ void Arbiter::set_terms(const TenantInfo& tenant) {
 }
 
 // A step that is told of when it was here before and nothing of its job lives: the job was requeued, and
-// keeps its number and those of its steps. A batch step comes once in a run, and before all others.
-void Arbiter::may_begin_anew(const TenantInfo& tenant, StepName of_step) {
-  const bool first = of_step.step == kBatchStep;
+// keeps its number and those of its steps. A batch step comes once in a run, and before all others; nodes
+// that it is not on know by the prolog that it is another run.
+void Arbiter::may_begin_anew(const TenantInfo& tenant, const RegisterJob& job) {
+  const StepName of_step = job.step;
+  const bool known = tenant.job_class != JobClass{} && job.job_class != JobClass{};
+  const bool another = known && tenant.job_class.restarts != job.job_class.restarts;
+  const bool first = another || of_step.step == kBatchStep;
   // A lease without a session was left open by an arbiter before: whoever else of the job holds it may still
   // come back.
   const bool held = !first && core_->leases().holds(tenant.id);
@@ -906,6 +911,7 @@ void Arbiter::watch_leases() {
     if (error) return;
     watches_leases_ = false;
     const Nanoseconds at = now();
+    record_figures(at);
     if (at - last_record_ >= kSeenEvery && !core_->leases().open().empty()) {
       record({.at = at, .what = SeenRecord{}});
       flush_ledger();

@@ -90,7 +90,7 @@ class Arbiter {
   void refuse(Client& client, const std::string& reason);
 
   TenantName name_of(const Peer& peer, const RunToken& token);
-  void may_begin_anew(const TenantInfo& tenant, StepName step);
+  void may_begin_anew(const TenantInfo& tenant, const RegisterJob& job);
   TenantInfo& known_or_new(const TenantName& name, uid_t uid);
   Bytes host_cap_of(const TenantInfo& tenant) const;
   std::string label_of(TenantId tenant) const;

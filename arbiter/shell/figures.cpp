@@ -69,19 +69,20 @@ void FigureBook::hasten() {
 
 std::vector<std::pair<FigureBook::Key, Figures>> FigureBook::take_news(Nanoseconds now) {
   constexpr Nanoseconds kPause = std::chrono::seconds(1);
-  constexpr Nanoseconds kLongest = std::chrono::minutes(1);  // what a restart may lose of who waits
+  constexpr Nanoseconds kLongest = std::chrono::seconds(15);  // so much of what grows a restart may lose
   if (swept_ == Nanoseconds{}) swept_ = now;
   if (now - swept_ >= kLongest) {
     swept_ = now;
     for (const auto& [key, watch] : watched_)
-      if (watch.waits || watch.leaves) changed_.insert(key);
+      if (figures_[key] != written_[key]) changed_.insert(key);
   }
   if (changed_.empty() || (!due_ && now - told_ < kPause)) return {};
   due_ = false;
   told_ = now;
   std::vector<std::pair<Key, Figures>> news;
   for (const Key& key : std::exchange(changed_, {}))
-    if (const auto entry = figures_.find(key); entry != figures_.end()) news.emplace_back(*entry);
+    if (const auto entry = figures_.find(key); entry != figures_.end())
+      written_[key] = news.emplace_back(*entry).second;
   return news;
 }
 
@@ -102,6 +103,7 @@ void FigureBook::forget(TenantId tenant) {
   for (auto it = first; it != last; ++it) {
     watched_.erase(it->first);
     changed_.erase(it->first);
+    written_.erase(it->first);
   }
   figures_.erase(first, last);
 }

@@ -33,7 +33,7 @@ class FigureBook {
   using Key = std::pair<TenantId, StepName>;
 
   // As the ledger tells it.
-  void carry(const Key& key, const Figures& figures) { figures_[key] = figures; }
+  void carry(const Key& key, const Figures& figures) { figures_[key] = written_[key] = figures; }
   // A session of that step has come, and has this backend. That alone is no news: it is told with what comes
   // next.
   void came(TenantId tenant, StepName step, Backend backend);
@@ -41,7 +41,8 @@ class FigureBook {
   void add(TenantId tenant, StepName step, Traffic moved);
   void observe(const State& state, const LeaseBook& leases, Nanoseconds now);
   // What is to be written down: all that has changed, once a lease was given up or the last session is gone;
-  // of bytes moved at most once a second, as an eviction is told of in many parts.
+  // of bytes moved at most once a second, as an eviction is told of in many parts; and what grows meanwhile
+  // every 15 seconds, for hosts that go down.
   std::vector<std::pair<Key, Figures>> take_news(Nanoseconds now);
   // Everything is to be told now: the arbiter ends.
   void hasten();
@@ -63,7 +64,8 @@ class FigureBook {
   std::map<Key, Figures> figures_;
   std::map<Key, Watch> watched_;
   std::set<Key> changed_;
-  bool due_ = false;  // they are to be told now
+  std::map<Key, Figures> written_;  // as they were told last
+  bool due_ = false;                // they are to be told now
   Nanoseconds told_{};
   Nanoseconds swept_{};  // when those that wait were last written down
   Nanoseconds looked_{};

@@ -45,7 +45,7 @@ void History::add(const Record& record) {
   } else if (const auto* lease = std::get_if<LeaseRecord>(&record.what)) {
     recovered.last_epoch = std::max(recovered.last_epoch, lease->epoch);
     if (lease->grant)
-      recovered.leases.grant(lease->key, lease->epoch, record.at);
+      grant(*lease, record.at);
     else
       recovered.leases.release(lease->key, record.at);
     touched_[lease->key.tenant] = record.at;
@@ -65,7 +65,17 @@ void History::add(const Record& record) {
     recovered.leases.forget(begin->tenant);
     figures.forget(begin->tenant);
   }
+  if (std::holds_alternative<LostRecord>(record.what) && !lost_) lost_ = last_;
+  if (std::holds_alternative<CompleteRecord>(record.what)) lost_.reset();
   last_ = std::max(last_, record.at);  // checkpoints tell of older times
+}
+
+// Where another turn's lease is open still, its release was lost.
+void History::grant(const LeaseRecord& lease, Nanoseconds at) {
+  const auto open = recovered.leases.open(lease.key);
+  if (open && open->epoch != lease.epoch)
+    recovered.leases.release(lease.key, std::min(lost_.value_or(last_), at));
+  recovered.leases.grant(lease.key, lease.epoch, at);
 }
 
 // Tenants that are there, or may come again, or whose times may be asked for. A job may pause between steps;
@@ -148,6 +158,7 @@ void History::end_boot() {
     LeaseKey key = recovered.leases.open().begin()->first;
     recovered.leases.release(key, last_);
   }
+  lost_.reset();
   sessions_.clear();
   recovered.placements.clear();
   keepers.clear();

@@ -54,12 +54,14 @@ class History {
     bool attached() const { return gpu != GpuUuid{}; }
   };
   void end_boot();
+  void grant(const LeaseRecord& lease, Nanoseconds at);
   std::set<TenantId> that_may_come() const;
   std::vector<TenantId> those_over() const;
   void keep_placements(std::uint64_t (*starts)(pid_t));
 
   BootRecord boot_;
   Nanoseconds last_{};
+  std::optional<Nanoseconds> lost_;  // since then records may be missing
   std::map<SessionId, Past> sessions_;
   std::map<TenantId, Nanoseconds> touched_;  // when a tenant of this boot was last told of
 };

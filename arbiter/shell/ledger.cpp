@@ -71,6 +71,7 @@ int FileCalls::unlink(const std::string& path) { return ::unlink(path.c_str()); 
 
 Ledger::Replay replay_ledger(std::string_view text, const std::function<void(const Record&)>& replayed) {
   Ledger::Replay replay;
+  Nanoseconds last{};
   while (!text.empty()) {
     std::size_t end = text.find('\n');
     bool torn = end == text.npos;
@@ -80,9 +81,11 @@ Ledger::Replay replay_ledger(std::string_view text, const std::function<void(con
     auto record = torn ? std::nullopt : parse_record(line);
     if (record) {
       ++replay.records;
+      last = record->at;
       replayed(*record);
     } else {
       ++replay.damaged;
+      replayed({.at = last, .what = LostRecord{}});  // it may have been a lease's end
     }
   }
   return replay;

@@ -102,11 +102,11 @@ UniqueFd Mps::launch() {
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&files);
   if (error != 0) {
-    log::error(std::string("Mps: ") + kDaemon + ": " + std::strerror(error));
+    log::error("Mps: " + words.front() + ": " + std::strerror(error));
     child_ = -1;
     return {};
   }
-  log::info(std::string("Mps: ") + kDaemon + " started, pid " + std::to_string(child_));
+  log::info("Mps: " + words.front() + " started, pid " + std::to_string(child_));
   return open_pid(child_);
 }
 

@@ -191,6 +191,20 @@ std::optional<StepName> step_of_cgroup(std::string_view text) {
   return std::nullopt;
 }
 
+// v1: .../step_S/task_T; v2: .../step_S/user/task_T.
+std::optional<std::uint32_t> task_of_cgroup(std::string_view text) {
+  constexpr std::string_view kTask = "task_";
+  for (const std::string_view line : split(text, '\n')) {
+    bool in_step = false;
+    for (const std::string_view folder : split(line, '/')) {
+      if (in_step && starts_with(folder, kTask))
+        if (const auto task = parse_number(folder.substr(kTask.size()))) return task;
+      in_step = in_step || step_of_folder(folder).has_value();
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<StepName> step_of_process(pid_t pid, const std::string& root) {
   const std::string text = read_file(root + "/proc/" + std::to_string(pid) + "/cgroup");
   if (auto step = step_of_cgroup(text)) return step;
@@ -244,6 +258,7 @@ std::string identify(int fd, Peer& peer, bool& passes) {
   peer.started = start_time_of(peer.pid);
   peer.program = program_of(peer.pid);
   peer.step = step_of_process(peer.pid);
+  if (peer.step) peer.task = task_of_cgroup(read_file("/proc/" + std::to_string(peer.pid) + "/cgroup"));
   if (!runs_as(peer.pid, peer.uid)) return "the process is no longer of the user that connected";
   if (is_dead(peer.pidfd)) return "the process has ended";
   return {};

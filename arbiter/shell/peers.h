@@ -18,10 +18,11 @@ namespace sharedgpu {
 struct Peer {
   pid_t pid = 0;
   uid_t uid = 0;
-  std::uint64_t started = 0;     // in clock ticks since boot: tells a reused pid
-  std::uint64_t program = 0;     // see program_of()
-  UniqueFd pidfd;                // readable when the process is dead
-  std::optional<StepName> step;  // none: in no Slurm job
+  std::uint64_t started = 0;          // in clock ticks since boot: tells a reused pid
+  std::uint64_t program = 0;          // see program_of()
+  UniqueFd pidfd;                     // readable when the process is dead
+  std::optional<StepName> step;       // none: in no Slurm job
+  std::optional<std::uint32_t> task;  // of the step on this node; none: Slurm keeps no folder for it
 };
 
 // Looks at the peer of the connected socket `fd`. Returns an empty string, or why it cannot be served.
@@ -31,6 +32,9 @@ std::string identify(int fd, Peer& peer, bool& passes);
 // The step that the text of a /proc/PID/cgroup names, in the forms of cgroup v1 and v2. Folders that a user
 // can make (below user.slice, or below another job's) do not count.
 std::optional<StepName> step_of_cgroup(std::string_view text);
+
+// The task that it names, by its number on the node.
+std::optional<std::uint32_t> task_of_cgroup(std::string_view text);
 
 // The step of a process. Where its cgroup names the job by SLUID (26.05 with cgroup v2), the number is that
 // in the title of the step's slurmstepd. /proc and /sys are looked for in the folder `root`.

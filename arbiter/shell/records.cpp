@@ -56,6 +56,7 @@ class Writer {
   }
   void operator()(const ClassRecord& r) {
     word("class").number(r.tenant.value).name(r.job_class.partition).name(r.job_class.qos);
+    number(r.job_class.restarts);
   }
   void operator()(const PlaceRecord& r) {
     word("place").number(r.tenant.value).number(r.pid).number(r.started).number(r.units);
@@ -69,6 +70,7 @@ class Writer {
         .step(r.step)
         .number(r.pid)
         .number(r.started);
+    if (r.task) number(*r.task);
   }
   void operator()(const AttachRecord& r) { word("attach").number(r.session.value).gpu(r.gpu); }
   void operator()(const GoneRecord& r) { word("gone").number(r.session.value); }
@@ -199,6 +201,7 @@ bool read_body(Reader& in, Record& record) {
   } else if (kind == "class") {
     ClassRecord r;
     in.number(r.tenant.value).name(r.job_class.partition).name(r.job_class.qos);
+    in.number(r.job_class.restarts);
     record.what = r;
   } else if (kind == "place") {
     PlaceRecord r;
@@ -212,6 +215,7 @@ bool read_body(Reader& in, Record& record) {
   } else if (kind == "session") {
     SessionRecord r;
     in.number(r.session.value).number(r.tenant.value).step(r.step).number(r.pid).number(r.started);
+    if (in.more()) in.number(r.task.emplace());
     record.what = r;
   } else if (kind == "attach") {
     AttachRecord r;

@@ -53,6 +53,7 @@ struct SessionRecord {
   StepName step;
   std::uint32_t pid = 0;
   std::uint64_t started = 0;
+  std::optional<std::uint32_t> task = {};  // of the step, where it is known
 };
 struct AttachRecord {
   SessionId session;
@@ -97,7 +98,7 @@ struct BeginRecord {
 };
 // Whoever holds a lease holds it still.
 struct SeenRecord {};
-// So many records before this one could not be written.
+// So many records before this one could not be written; none: one was damaged.
 struct LostRecord {
   std::uint64_t records = 0;
 };

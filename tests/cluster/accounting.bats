@@ -87,6 +87,9 @@ expect_agreement() {
   wait_until 20 agree "$1" || { echo "job $1"; told_steps "$1"; shown_steps "$1"; return 1; }
 }
 
+# most_of STEP ""|Node: TRESUsageInMax or its node, of the lease.
+most_of() { sacct --noconvert -n -P -j "$1" -o "TRESUsageInMax$2" | tr , '\n' | sed -n 's/^gres\/sharedgpu_lease=//p'; }
+
 # Together they fit: nobody waits, and all run at once.
 @test "sacct agrees with the ledger: steps side by side, two nodes, an array, a heterogeneous job, an interactive step, a kill, no memory, no time" {
   small="$hold 4%"
@@ -111,6 +114,9 @@ expect_agreement() {
   # Both nodes are this host, with one arbiter and one ledger, and each brings what it says of the step.
   step=$(told_steps "$nodes" | sed -n 's/^0 //p')
   wait_until 20 twice "$nodes" "$step"
+  # The most of one task, and where that was.
+  near "$(most_of "$nodes.0" "")" "$step"
+  [[ " $(scontrol show hostnames "$(sacct -n -P -X -j "$nodes" -o NodeList)" | tr '\n' ' ') " == *" $(most_of "$nodes.0" Node) "* ]]
   [ "$(shown_steps "$side" | awk '$2 > 0' | wc -l)" = 2 ]
   [ "$(raw_of "$array" | wc -l)" = 2 ]
   [ "$(raw_of "$heterogeneous" | wc -l)" = 2 ]
@@ -119,6 +125,24 @@ expect_agreement() {
   for job in "$side" "$nodes" "$killed" "$greedy" "$late" "$interactive" $(raw_of "$array") $(raw_of "$heterogeneous"); do
     expect_summary "$job" ".nodes == [\"$(hostname -s)\"] and (.lease_seconds - $(held "$job") | fabs < 0.01)"
   done
+}
+
+@test "sacct agrees with the ledger where short processes come and go beside a step's task" {
+  # Also such with lower numbers than the task's: they come before it in what Slurm goes through.
+  cat >"$dir/jobs/churn" <<'SCRIPT'
+#!/bin/bash
+if [[ -w /proc/sys/kernel/ns_last_pid ]]; then echo $(($(</proc/sys/kernel/pid_max) - 400)) >/proc/sys/kernel/ns_last_pid; fi
+"$@" &
+while kill -0 $! 2>/dev/null; do
+  for i in 1 2 3 4 5 6; do sleep 0.0$((RANDOM % 9 + 1)) & done
+  sleep 0.02
+done
+wait
+SCRIPT
+  chmod +x "$dir/jobs/churn"
+  job=$(submit --gres=sharedgpu:1 -- srun "$dir/jobs/churn" $hold 4% --seconds 5)
+  expect_state "$job" COMPLETED 120
+  expect_agreement "$job"
 }
 
 # What sacct has of all jobs so far that held units: "JOBS UNIT_SECONDS LEASE_SECONDS".
@@ -131,8 +155,8 @@ billed() {
 }
 
 @test "sharedgpu report adds up what sacct has" {
-  since=$(date -d -1day +%Y-%m-%dT%H:%M:%S)
-  srun --gres=sharedgpu:2 $hold 4% --seconds 2
+  since=$(date +%Y-%m-%dT%H:%M:%S) # of others the steps side by side count once
+  for units in 1 2; do srun --gres=sharedgpu:$units $hold 4% --seconds 2; done
   reports() {
     sharedgpu report --since "$since" --units-per-gpu 8 --format json | jq -e --arg billed "$(billed "$since")" '
       ($billed | split(" ") | map(tonumber)) as [$jobs, $units, $lease] | $lease > 0 and

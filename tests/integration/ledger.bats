@@ -99,3 +99,51 @@ for name in "anew", "copy":
     assert row["lease_seconds"] > float(sys.argv[2]) - 3, (name, row, sys.argv[2])
 PYTHON
 }
+
+@test "a lease whose end is damaged ends before the damage, for the arbiter that reads it as well; files are put into their order" {
+  start_arbiter
+  tenant one hold --bytes 10% --of 256MiB --seconds 600 --progress
+  progresses one
+  until_true 20 json_is 's["tenants"][0]["lease_seconds"] > 1' True
+  kill "$ARBITER" && wait "$ARBITER"
+  kill -9 "${PIDS[one]}"
+  finish one || true
+  mkdir "$DIR/files"
+  # It is given back after 10 s, which cannot be read; taken again after 1000, for 10 s; and the file is continued.
+  python3 - "$DIR" <<'PYTHON'
+import sys
+folder = sys.argv[1]
+table = [0] * 256
+for i in range(256):
+    crc = i
+    for _ in range(8):
+        crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    table[i] = crc
+def line(time, text):
+    body = f" {int(time * 1e9)} {text}"
+    crc = 0xFFFFFFFF
+    for byte in body.encode():
+        crc = (crc >> 8) ^ table[(crc ^ byte) & 255]
+    return f"{crc ^ 0xFFFFFFFF:08x}{body}\n"
+boot = next(each for each in open(f"{folder}/state/ledger") if " boot " in each).split(" ", 3)[3].strip()
+start = float(next(each for each in open(f"{folder}/state/ledger") if " boot " in each).split()[1]) / 1e9 - 5000
+key = "1 " + "ab" * 16 + " 7 0"
+old = [line(start, "boot " + boot), line(start, "tenant 1 0 job 7"), line(start, "grant 5 " + key), line(start + 9, "seen"),
+       "00000000 damaged\n", line(start + 500, "seen"), line(start + 1000, "grant 6 " + key), line(start + 1010, "release 6 " + key)]
+new = [line(start + 1010, "checkpoint 1 0 6"), line(start + 1010, "boot " + boot), line(start + 1010, "tenant 1 0 job 7"),
+       line(start + 1010, "complete"), line(start + 2000, "grant 7 " + key), line(start + 2030, "release 7 " + key)]
+open(f"{folder}/state/ledger", "w").writelines(old)
+open(f"{folder}/files/ledger.1", "w").writelines(old)
+open(f"{folder}/files/ledger", "w").writelines(new)
+PYTHON
+  run_arbiter
+  json_is '[round(t["lease_seconds"]) for t in s["tenants"]]' '[]' # over, and nobody asks
+  run -0 --separate-stderr ledger --by step --format csv
+  [[ $(tail -n 1 <<<"$output" | cut -d, -f6) == 19.0 ]]
+  local files
+  for files in "ledger ledger.1" "ledger.1 ledger"; do
+    # shellcheck disable=SC2086
+    run -0 --separate-stderr bash -c "cd '$DIR/files' && '$SHAREDGPU' ledger --by step --format csv $files"
+    [[ $(tail -n 1 <<<"$output" | cut -d, -f6) == 49.0 ]]
+  done
+}

@@ -100,10 +100,34 @@ std::vector<Record> all_kinds() {
                                       .resident = mebibytes(7),
                                       .backends = 5}}},
       {.at = 9s, .what = BeginRecord{.tenant = TenantId{1}}},
-      {.at = 9s, .what = ClassRecord{.tenant = TenantId{1}, .job_class = {"long", ""}}},
-      {.at = 9s, .what = ClassRecord{.tenant = TenantId{1}, .job_class = {"", "high"}}},
+      {.at = 9s, .what = ClassRecord{.tenant = TenantId{1}, .job_class = {"long", "", 0}}},
+      {.at = 9s, .what = ClassRecord{.tenant = TenantId{1}, .job_class = {"", "high", 3}}},
+      {.at = 9s,
+       .what = SessionRecord{.session = SessionId{6},
+                             .tenant = TenantId{1},
+                             .step = {.job = 9, .step = 0},
+                             .pid = 45,
+                             .started = 99,
+                             .task = 3}},
       {.at = 9s, .what = SeenRecord{}},
       {.at = 9s, .what = LostRecord{.records = 12}}};
+}
+
+TEST_CASE("A lease whose release was damaged ends before the damage, as soon as it is granted again") {
+  const LeaseKey key{.tenant = TenantId{1}, .gpu = kGpu, .step = {.job = 9, .step = 0}};
+  const auto lease = [&](Nanoseconds at, bool grant, std::uint64_t epoch) {
+    return format_record({.at = at, .what = LeaseRecord{.grant = grant, .epoch = Epoch{epoch}, .key = key}});
+  };
+  const std::string seen = format_record({.at = 19s, .what = SeenRecord{}});
+  const std::string later = format_record({.at = 500s, .what = SeenRecord{}});
+  History history;
+  const auto add = [&](const Record& record) { history.add(record); };
+  const Ledger::Replay replay =
+      replay_ledger(lease(10s, true, 3) + seen + "00000000 damaged\n" + later + lease(1000s, true, 4) +
+                        lease(1010s, true, 4) + lease(1020s, false, 4),
+                    add);
+  CHECK(replay.damaged == 1);
+  CHECK(history.recovered.leases.of_step(key.step, 2000s) == 29s);
 }
 
 TEST_CASE("Records are read as they were written") {
@@ -136,7 +160,10 @@ TEST_CASE("A torn tail and damage in the middle cost only themselves") {
   std::string text = text_of({lease(true, 1s), lease(false, 2s), lease(true, 3s)});
   std::size_t second = text.find('\n') + 1;
   unsigned seen = 0;
-  auto count = [&](const Record&) { ++seen; };
+  unsigned lost = 0;
+  auto count = [&](const Record& record) {
+    ++(std::holds_alternative<LostRecord>(record.what) ? lost : seen);
+  };
   SECTION("torn") {
     auto replay = replay_ledger(text.substr(0, text.size() - 1), count);
     CHECK(replay.records == 2);
@@ -149,6 +176,7 @@ TEST_CASE("A torn tail and damage in the middle cost only themselves") {
     CHECK(replay.damaged == 1);
   }
   CHECK(seen == 2);
+  CHECK(lost == 1);
 }
 
 TEST_CASE("The file is appended to, also after a torn tail") {
@@ -175,8 +203,9 @@ TEST_CASE("The file is appended to, also after a torn tail") {
   std::vector<Record> seen;
   REQUIRE(ledger.open(
               folder.file(), [&](const Record& r) { seen.push_back(r); }, replay) == "");
-  REQUIRE(seen.size() == 2);
-  CHECK(seen[1].at == 2s);
+  REQUIRE(seen.size() == 3);
+  CHECK(std::holds_alternative<LostRecord>(seen[1].what));
+  CHECK(seen[2].at == 2s);
 }
 
 TEST_CASE("A place that cannot be written is an error that names it") {

@@ -18,6 +18,15 @@ namespace {
 
 using Step = std::optional<StepName>;
 
+TEST_CASE("The task is read from the cgroups of v1 and v2") {
+  using Task = std::optional<std::uint32_t>;
+  CHECK(task_of_cgroup("9:name=systemd:/\n4:memory:/slurm_node1/uid_1000/job_12/step_3/task_7\n") == Task(7));
+  CHECK(task_of_cgroup("0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0\n") == Task(0));
+  CHECK(task_of_cgroup("0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_special\n") == Task());
+  CHECK(task_of_cgroup("0::/task_3/slurmstepd.scope/job_7/step_0\n") == Task());
+  CHECK(task_of_cgroup("") == Task());
+}
+
 TEST_CASE("Steps by their cgroups") {
   CHECK(step_of_cgroup("9:name=systemd:/\n4:memory:/slurm_node1/uid_1000/job_12/step_3/task_0\n") ==
         Step(StepName{12, 3}));
