@@ -58,6 +58,7 @@ enum class MessageType : std::uint16_t {
   suspend_job = 38,
   job_query = 39,
   set_lines = 40,
+  end_job = 41,
   // any process of a tenant -> arbiter
   gpu_query = 36,
   // arbiter -> session
@@ -79,6 +80,7 @@ enum class MessageType : std::uint16_t {
   run_reply = 73,
   register_reply = 74,
   lease_reply = 75,
+  end_job_reply = 85,
   gpu_reply = 76,
   set_reply = 82,
   suspend_reply = 83,
@@ -482,6 +484,17 @@ struct SuspendJob {
 };
 struct SuspendReply {
   static constexpr MessageType kType = MessageType::suspend_reply;
+  std::uint8_t accepted = 0;
+};
+
+// From slurmd's epilog, as root or SlurmUser only: the job's run is over here. What comes under its number
+// from now on is another one.
+struct EndJob {
+  static constexpr MessageType kType = MessageType::end_job;
+  std::uint32_t job = 0;
+};
+struct EndJobReply {
+  static constexpr MessageType kType = MessageType::end_job_reply;
   std::uint8_t accepted = 0;
 };
 

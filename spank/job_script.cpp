@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // `slurmstepd spank prolog`, as root, before a job's first step on the node: starts the arbiter if there is
 // none, for instance because somebody stopped it, and keeps what the job's steps will have to tell of it. And
-// `slurmstepd spank epilog`, when all of the job's processes are gone: has its AdminComment written. The
-// arbiter needs no word, it sees processes end.
+// `slurmstepd spank epilog`, when all of the job's processes are gone: tells that its run is over, and has
+// its AdminComment written.
 #include <unistd.h>
 
+#include "protocol/ask.h"
 #include "spank/comments.h"
 #include "spank/job_class.h"
 #include "spank/plugin.h"
@@ -28,6 +29,9 @@ void job_script_epilog(spank_t spank, int count, char** arguments) {
   if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS) return;
   Configuration configuration = configure(count, arguments);
   forget_job_class(configuration.settings, job);
+  Message answer;  // where nobody hears it the next run is told apart by the prolog, or the numbers of steps
+  ask(configuration.settings.socket.c_str(), Message::of(EndJob{.job = job}), std::chrono::seconds(2),
+      answer);
   if (!has_mark(configuration.settings, job)) return;
   start_comment(configuration, job, environment_of(getppid()));
 }

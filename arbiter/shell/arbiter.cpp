@@ -236,6 +236,8 @@ void Arbiter::hear(const ClientPtr& client, const Message& message, UniqueFd des
       return hear_run_request(*client, message.as<RunRequest>());
     case MessageType::register_job:
       return hear_register_job(*client, message.as<RegisterJob>());
+    case MessageType::end_job:
+      return hear_end_job(*client, message.as<EndJob>());
     case MessageType::suspend_job:
       return hear_suspend_job(*client, message.as<SuspendJob>());
     case MessageType::lease_query:
@@ -464,6 +466,7 @@ void Arbiter::hear_register_job(Client& client, const RegisterJob& job) {
       record({.at = now(), .what = TenantRecord{.tenant = tenant.id, .name = name, .uid = job.uid}});
     }
     may_begin_anew(tenant, job);
+    tenant.over = false;
     tenant.options = merged(tenant.options, job);
     record({.at = now(), .what = OptionsRecord{.tenant = tenant.id, .options = tenant.options}});
     if (job.job_class != JobClass{} && job.job_class != tenant.job_class) {
@@ -497,13 +500,13 @@ void Arbiter::set_terms(const TenantInfo& tenant) {
 }
 
 // A step that is told of when it was here before and nothing of its job lives: the job was requeued, and
-// keeps its number and those of its steps. A batch step comes once in a run, and before all others; nodes
-// that it is not on know by the prolog that it is another run.
+// keeps its number and those of its steps. A batch step comes once in a run, and before all others; else the
+// epilog tells that a run is over, and the prolog which one this is.
 void Arbiter::may_begin_anew(const TenantInfo& tenant, const RegisterJob& job) {
   const StepName of_step = job.step;
   const bool known = tenant.job_class != JobClass{} && job.job_class != JobClass{};
   const bool another = known && tenant.job_class.restarts != job.job_class.restarts;
-  const bool first = another || of_step.step == kBatchStep;
+  const bool first = another || tenant.over || of_step.step == kBatchStep;
   // A lease without a session was left open by an arbiter before: whoever else of the job holds it may still
   // come back.
   const bool held = !first && core_->leases().holds(tenant.id);
@@ -516,6 +519,25 @@ void Arbiter::may_begin_anew(const TenantInfo& tenant, const RegisterJob& job) {
   perform(core_->forget(tenant.id));
   record({.at = now(), .what = BeginRecord{.tenant = tenant.id}});
   history_.figures.forget(tenant.id);
+}
+
+void Arbiter::hear_end_job(Client& client, const EndJob& end) {
+  EndJobReply reply;
+  const Peer& peer = client.connection->peer();
+  if (administrators_->has(peer.uid) && end.job != 0) {
+    reply.accepted = 1;
+    TenantName name;
+    name.job = end.job;
+    if (TenantInfo* tenant = history_.tenants.find(name)) {
+      tenant->over = true;
+      record({.at = now(), .what = OverRecord{.tenant = tenant->id}});
+      flush_ledger();
+    }
+  } else if (may_write(client)) {
+    log::warning("pid " + std::to_string(peer.pid) + ", uid " + std::to_string(peer.uid) +
+                 ": may not end job " + std::to_string(end.job));
+  }
+  client.connection->send(Message::of(reply));
 }
 
 void Arbiter::hear_suspend_job(Client& client, const SuspendJob& job) {

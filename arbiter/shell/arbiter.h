@@ -64,6 +64,7 @@ class Arbiter {
   void take_traffic(Client& client, Traffic moved);
   void hear_run_request(Client& client, const RunRequest& request);
   void hear_register_job(Client& client, const RegisterJob& job);
+  void hear_end_job(Client& client, const EndJob& end);
   void hear_suspend_job(Client& client, const SuspendJob& job);
   void hear_lease_query(Client& client, const LeaseQuery& query);
   void hear_job_query(Client& client, const JobQuery& query);

@@ -16,10 +16,15 @@ void History::add(const Record& record) {
     tenants.restore(tenant->tenant, tenant->name, tenant->uid);
     touched_[tenant->tenant] = record.at;
   } else if (const auto* options = std::get_if<OptionsRecord>(&record.what)) {
-    if (TenantInfo* info = tenants.find(options->tenant)) info->options = options->options;
+    if (TenantInfo* info = tenants.find(options->tenant)) {
+      info->options = options->options;
+      info->over = false;
+    }
     touched_[options->tenant] = record.at;
   } else if (const auto* in = std::get_if<ClassRecord>(&record.what)) {
     if (TenantInfo* info = tenants.find(in->tenant)) info->job_class = in->job_class;
+  } else if (const auto* over = std::get_if<OverRecord>(&record.what)) {
+    if (TenantInfo* info = tenants.find(over->tenant)) info->over = true;
   } else if (const auto* end = std::get_if<EndRecord>(&record.what)) {
     tenants.forget(end->tenant);
     recovered.leases.forget(end->tenant);
@@ -115,6 +120,7 @@ std::vector<Record> History::checkpoint(std::uint64_t (*starts)(pid_t)) {
     const Nanoseconds at = touched == touched_.end() ? last_ : touched->second;
     add(at, TenantRecord{.tenant = id, .name = tenant.name, .uid = tenant.uid});
     add(at, OptionsRecord{.tenant = id, .options = tenant.options});
+    if (tenant.over) add(at, OverRecord{.tenant = id});
     if (tenant.job_class != JobClass{}) add(at, ClassRecord{.tenant = id, .job_class = tenant.job_class});
     const LeaseBook::Closed closed = recovered.leases.closed_of(id);
     for (const auto& [step, time] : closed.steps)

@@ -96,6 +96,7 @@ class Writer {
     number(f.footprint.count).number(f.resident.count).number(f.backends);
   }
   void operator()(const BeginRecord& r) { word("begin").number(r.tenant.value); }
+  void operator()(const OverRecord& r) { word("over").number(r.tenant.value); }
   void operator()(const SeenRecord&) { word("seen"); }
   void operator()(const LostRecord& r) { word("lost").number(r.records); }
 
@@ -252,6 +253,10 @@ bool read_body(Reader& in, Record& record) {
     record.what = r;
   } else if (kind == "begin") {
     BeginRecord r;
+    in.number(r.tenant.value);
+    record.what = r;
+  } else if (kind == "over") {
+    OverRecord r;
     in.number(r.tenant.value);
     record.what = r;
   } else if (kind == "seen") {

@@ -96,6 +96,10 @@ struct UsedRecord {
 struct BeginRecord {
   TenantId tenant;
 };
+// The job's run is over here, until there are options again.
+struct OverRecord {
+  TenantId tenant;
+};
 // Whoever holds a lease holds it still.
 struct SeenRecord {};
 // So many records before this one could not be written; none: one was damaged.
@@ -107,7 +111,7 @@ struct Record {
   Nanoseconds at{};
   std::variant<BootRecord, TenantRecord, OptionsRecord, ClassRecord, PlaceRecord, EndRecord, SessionRecord,
                AttachRecord, GoneRecord, LeaseRecord, CheckpointRecord, CompleteRecord, StepTimeRecord,
-               GpuTimeRecord, UsedRecord, BeginRecord, SeenRecord, LostRecord>
+               GpuTimeRecord, UsedRecord, BeginRecord, OverRecord, SeenRecord, LostRecord>
       what;
 };
 

@@ -39,6 +39,7 @@ struct TenantInfo {
   uid_t uid = 0;
   JobOptions options;
   JobClass job_class;
+  bool over = false;  // its run, and no step has come since
   unsigned sessions = 0;
   Nanoseconds last_seen{};  // when its last session ended
   bool anchored = false;    // the connection of its `sharedgpu run` is open

@@ -77,8 +77,11 @@ summary() {
   sacct -n -P -X -D -j "$1" ${2:+--state="$2"} -o JobIDRaw,AdminComment%5000 | grep "^$1|" | tail -n 1 | sed 's/^[^{]*//' |
     jq -ec .sharedgpu 2>/dev/null
 }
-# tells JOB FILTER [STATE]: whether it has that.
-tells() { summary "$1" "${3-}" | jq -e "$2" >/dev/null 2>&1; }
+# tells JOB FILTER [STATE]: whether it has that. Of nothing, jq would say so too.
+tells() {
+  local told
+  told=$(summary "$1" "${3-}") && [[ $told ]] && jq -e "$2" <<<"$told" >/dev/null 2>&1
+}
 expect_summary() {
   wait_until 40 tells "$@" || { sacct -n -P -X -D -j "$1" -o JobIDRaw,State,AdminComment%5000; ls "$dir/sharedgpu/comments"; return 1; }
 }

@@ -19,6 +19,9 @@ command_of() {
     slurmdbd) printf '%s\n' slurmdbd -D ;;
     slurmctld) printf '%s\n' slurmctld -D -f "$dir/etc/slurm.conf" ;;
     slurmd1 | slurmd2)
+      if [[ $1 == slurmd2 && -e $dir/host2.conf ]]; then
+        printf '%s\n' unshare --mount --uts "$here/lib/as-host" host2 "$dir/host2.conf" "$dir/etc/sharedgpu.conf"
+      fi
       if [[ -e $dir/gpus${1#slurmd} ]]; then printf '%s\n' unshare --mount "$here/lib/with-gpus" "$dir/gpus${1#slurmd}"; fi
       printf '%s\n' slurmd -D -f "$dir/etc/slurm.conf" -N "$(node "${1#slurmd}")" ${SLURMD_BOOTED:+-b} ;;
     *) return 1 ;;

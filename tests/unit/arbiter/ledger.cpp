@@ -109,6 +109,7 @@ std::vector<Record> all_kinds() {
                              .pid = 45,
                              .started = 99,
                              .task = 3}},
+      {.at = 9s, .what = OverRecord{.tenant = TenantId{1}}},
       {.at = 9s, .what = SeenRecord{}},
       {.at = 9s, .what = LostRecord{.records = 12}}};
 }

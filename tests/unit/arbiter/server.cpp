@@ -702,6 +702,10 @@ TEST_CASE("What others may not do") {
   CHECK(told.lives == 0);
   root.say(JobQuery{.job = 13});
   CHECK(root.hear<JobReply>().known == 0);
+  root.say(EndJob{.job = 12});
+  CHECK(root.hear<EndJobReply>().accepted == 1);
+  root.say(EndJob{.job = 13});
+  CHECK(root.hear<EndJobReply>().accepted == 1);
   const SuspendJob suspension{.step = {.job = 12, .step = 0}, .suspended = 1};
   root.say(suspension);
   CHECK(root.hear<SuspendReply>().accepted == 1);
@@ -733,6 +737,7 @@ TEST_CASE("What others may not do") {
         answer.type != MessageType::set_reply || answer.as<SetReply>().done != 0)
       _exit(5);
     if (!ask(Message::of(suspension), answer) || answer.as<SuspendReply>().accepted != 0) _exit(6);
+    if (!ask(Message::of(EndJob{.job = 12}), answer) || answer.as<EndJobReply>().accepted != 0) _exit(9);
     // Another user's token makes no member of the run.
     if (!ask(Message::of(hello_of(token)), answer) || answer.type != MessageType::welcome) _exit(3);
     if (answer.as<Welcome>().tenant == TenantId{2}) _exit(4);
