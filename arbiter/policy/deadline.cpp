@@ -7,6 +7,11 @@
 // A part is a limit: who has had it waits, also while nobody uses the GPU, for it would be in the way of the
 // next piece of work. Tenants with deadlines have the GPU for themselves while they run.
 //
+// A deadline is a matter of milliseconds, and a turn would be over too late for it. So a tenant with deadlines
+// goes before all of a lower priority, and takes the GPU from them at once, unless a handoff takes longer than
+// a deadline: no interruption would help then. It must have been given no more than is due to it by half a
+// step: one that always has work is served as elastic would.
+//
 // Nobody starves: each keeps its own request at least, or a twentieth of the time where that is more, and
 // waits no longer for that than elastic says. Who has told of no deadline for a while bounds nobody any more;
 // see arbiter/core/deadlines.cpp.
@@ -14,6 +19,7 @@
 #include <cmath>
 
 #include "arbiter/policy/elastic.h"
+#include "protocol/messages.h"
 
 namespace sharedgpu {
 namespace {
@@ -22,9 +28,37 @@ constexpr double kDecrease = 0.5;
 constexpr double kIncrease = 0.01;
 constexpr double kLeast = 0.05;
 
+bool is_urgent(const TenantView& tenant, const TurnView& turn) {
+  return tenant.claims.deadline > std::max(tenant.handoff, turn.turn.handoff) &&
+         tenant.credit > -turn.turn.length / 2;
+}
+
+bool goes_before(const TenantView& urgent, const TenantView& other, const TurnView& turn) {
+  return is_urgent(urgent, turn) && urgent.claims.priority > other.claims.priority;
+}
+
 class Deadline final : public Elastic {
  public:
   std::string_view name() const override { return "deadline"; }
+
+  Rank rank(const TenantView& waiting, const TurnView& turn) const override {
+    const int level = is_urgent(waiting, turn) ? 1 + kHighestPriority + waiting.claims.priority : 0;
+    return {.level = level, .weight = waiting.credit};
+  }
+
+  bool goes_on(const TenantView& running, const TenantView& waiting, const TurnView& turn) const override {
+    if (goes_before(running, waiting, turn)) return true;
+    return !goes_before(waiting, running, turn) && Elastic::goes_on(running, waiting, turn);
+  }
+
+  bool interrupts(const TenantView& waiting, const TenantView& running, const TurnView& turn) const override {
+    return goes_before(waiting, running, turn) && peace_left(running, turn) == Nanoseconds{};
+  }
+
+  // Interruptions cost at most half of the time.
+  Nanoseconds peace_left(const TenantView& running, const TurnView& turn) const override {
+    return std::max(Nanoseconds{}, turn.turn.handoff - running.had);
+  }
 
   bool rules_time(const Claims& claims) const override {
     return Elastic::rules_time(claims) || claims.deadline > Nanoseconds{};

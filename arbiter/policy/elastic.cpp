@@ -10,6 +10,8 @@ using std::chrono::duration_cast;
 
 constexpr std::chrono::seconds kWindow{10};
 constexpr std::chrono::milliseconds kLeastStep{15};
+// What a tenant with a limit had no turn for it may make up for, while that is no more than a point of a window.
+constexpr Nanoseconds kMostSaved = Nanoseconds(kWindow) / 100;
 constexpr std::chrono::microseconds kTick{1};  // in less than this accounts may not move at all
 constexpr double kAll = 1 - 1e-9;
 // A tenant says itself how long its submissions are: so much of a turn it gets by that at most.
@@ -22,11 +24,11 @@ Nanoseconds times(Nanoseconds time, double factor) {
 bool limited(double due, double limit) { return limit < kAll && due >= limit * kAll; }
 bool limited(const TenantView& tenant) { return limited(tenant.due, tenant.claims.limit); }
 
-// Until its account is half a step below nothing, while it has the GPU.
+// Until its account is half a step below nothing, while it has the GPU. Below nothing where it is already, so
+// that what it has had and this come to the same all the time: what is reckoned from them must not move.
 Nanoseconds until_behind(const TenantView& tenant, const TurnView& turn) {
   const double falls = std::max(1 - tenant.due, 1e-3);
-  const Nanoseconds left = tenant.credit + turn.turn.length / 2;
-  return left > Nanoseconds{} ? times(left, 1 / falls) + kTick : Nanoseconds{};
+  return times(tenant.credit + turn.turn.length / 2, 1 / falls) + kTick;
 }
 
 // A turn about as long as `length`, in which nothing has to be broken off: for as many submissions as come
@@ -105,7 +107,7 @@ Nanoseconds Elastic::credit_after(Nanoseconds credit, const Standing& standing, 
   const bool passes = standing.leases > 0 || limited(standing.due, standing.limit);
   if (passes) credit += times(time, standing.due);
   if (standing.holds) credit -= time / std::max(standing.leases, 1u);
-  const Nanoseconds most = standing.limit < kAll ? standing.turn : times(kWindow, standing.due);
+  const Nanoseconds most = standing.limit < kAll ? kMostSaved : times(kWindow, standing.due);
   return std::clamp<Nanoseconds>(credit, -kWindow, std::max(most, standing.turn));
 }
 

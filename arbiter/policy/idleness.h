@@ -15,12 +15,17 @@ namespace sharedgpu {
 
 constexpr unsigned kMostLongPauses = 3;
 
-// Never less than `least`, nor more than `most` where that is more.
+// `least`: to begin with no less than this, however quick handoffs are; never more than `most`, where that is
+// more.
 constexpr Nanoseconds idle_patience(Nanoseconds handoff, unsigned long_pauses, Nanoseconds least,
                                     Nanoseconds most) {
-  return std::max(least, std::min(most, handoff / (1 << std::min(long_pauses, kMostLongPauses))));
+  const int halved = 1 << std::min(long_pauses, kMostLongPauses);
+  return std::max(least / halved, std::min(most, handoff / halved));
 }
 
-constexpr bool was_long(Nanoseconds pause, Nanoseconds handoff) { return pause >= 2 * handoff; }
+// Of one that was put out in it: the rest of it.
+constexpr bool was_long(Nanoseconds pause, Nanoseconds handoff, Nanoseconds least) {
+  return pause >= 2 * std::max(handoff, least);
+}
 
 }  // namespace sharedgpu

@@ -41,7 +41,8 @@ std::uint32_t Ahead::begin(Nanoseconds now) {
   return static_cast<std::uint32_t>(interval() - next_.submissions);
 }
 
-bool Ahead::count(std::uint32_t submissions) {
+bool Ahead::count(std::uint32_t submissions, Nanoseconds let_in) {
+  next_.began = std::max(next_.began, let_in);
   next_.submissions += submissions;
   unfinished_ += submissions;
   return next_.submissions >= interval();

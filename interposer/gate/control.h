@@ -65,6 +65,8 @@ bool capturing();
 
 // Whether threads wait at the gate.
 bool wanted();
+// When one that had waited was let in last, by CLOCK_BOOTTIME.
+Nanoseconds let_in();
 
 // For the idle watch: all submissions so far, whether one is under way, and whether a thread that is alive
 // has given work to its per-thread default stream.

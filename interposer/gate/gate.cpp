@@ -42,9 +42,11 @@ constinit std::atomic<std::uint32_t> waiting{0};
 constinit std::atomic<void (*)()> on_wait{nullptr};
 constinit std::atomic<bool (*)()> all_there{nullptr};
 
+constinit std::atomic<std::int64_t> last_let_in{0};
+
 Nanoseconds now() {
   timespec time = {};
-  clock_gettime(CLOCK_MONOTONIC, &time);
+  clock_gettime(CLOCK_BOOTTIME, &time);
   return std::chrono::seconds(time.tv_sec) + Nanoseconds(time.tv_nsec);
 }
 
@@ -153,6 +155,7 @@ void detail::enter_slowly() {
   if (waiting.fetch_add(1, std::memory_order_seq_cst) == 0)
     if (auto* tell = on_wait.load(std::memory_order_acquire)) tell();
   while (!try_enter(mark)) wait_while_closed(kRecheck);
+  last_let_in.store(now().count(), std::memory_order_relaxed);
   waiting.fetch_sub(1, std::memory_order_seq_cst);
 }
 
@@ -190,6 +193,8 @@ bool step(Drain& drain) {
 void capture_began() { captures.fetch_add(1, std::memory_order_seq_cst); }
 void capture_ended() { captures.fetch_sub(1, std::memory_order_seq_cst); }
 bool capturing() { return captures.load(std::memory_order_seq_cst) != 0; }
+
+Nanoseconds let_in() { return Nanoseconds(last_let_in.load(std::memory_order_relaxed)); }
 
 bool wanted() { return waiting.load(std::memory_order_seq_cst) != 0; }
 

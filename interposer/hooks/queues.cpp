@@ -128,12 +128,12 @@ bool Queue::fresh() const { return now() - looked_ < kFreshLook; }
 
 void Queue::count(std::uint32_t submissions) {
   const std::lock_guard lock(mutex_);
-  ahead_.count(submissions);
+  ahead_.count(submissions, gate::let_in());
 }
 
 void Queue::count_and_mark(std::uint32_t submissions) {
   const std::lock_guard lock(mutex_);
-  if (ahead_.count(submissions)) mark();
+  if (ahead_.count(submissions, gate::let_in())) mark();
 }
 
 // Whether there were any. Another thread may have taken out those that this one waits for.

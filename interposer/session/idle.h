@@ -16,8 +16,8 @@ class IdleWatch {
   bool must_ask(std::uint64_t passes) const { return passes != passes_ ? !watching_ : !idle_; }
 
   // Looks again: `passes` submissions so far, `busy` where one is under way or the GPU works for us. Returns
-  // how long nothing has happened, where it is time to say so: while others wait, every 4 ms at first, later
-  // more rarely.
+  // how long nothing has happened, where it is time to say so: while others wait, every millisecond at
+  // first, later more rarely.
   std::optional<Nanoseconds> look(Nanoseconds now, std::uint64_t passes, bool busy, bool others_wait) {
     if (busy || (watching_ && passes != passes_)) {
       *this = {};
@@ -32,7 +32,7 @@ class IdleWatch {
     }
     if (!others_wait) said_ = {};
     const Nanoseconds idle = now - since_;
-    if (!others_wait || idle < said_ + std::max<Nanoseconds>(std::chrono::milliseconds(4), said_ / 4))
+    if (!others_wait || idle < said_ + std::max<Nanoseconds>(std::chrono::milliseconds(1), said_ / 4))
       return std::nullopt;
     said_ = idle;
     return idle;

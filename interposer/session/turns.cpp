@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Nanoseconds kContendedLook = 2ms;
+constexpr Nanoseconds kContendedLook = 1ms;
 constexpr Nanoseconds kQuietLook = 50ms;
 constexpr Nanoseconds kRetry = 2ms;  // the driver is still freeing what another process gave up
 constexpr Nanoseconds kTend = 1s;

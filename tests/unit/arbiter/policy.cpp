@@ -87,11 +87,13 @@ TEST_CASE(
   CHECK(idle_patience(400ms, 1, 5ms, 1s) == 200ms);
   CHECK(idle_patience(400ms, 3, 5ms, 1s) == 50ms);
   CHECK(idle_patience(400ms, 99, 5ms, 1s) == 50ms);
-  CHECK(idle_patience(2ms, 3, 5ms, 1s) == 5ms);
+  CHECK(idle_patience(2ms, 0, 5ms, 1s) == 5ms);
+  CHECK(idle_patience(2ms, 3, 5ms, 1s) == 625us);
   CHECK(idle_patience(1min, 0, 5ms, 1s) == 1s);
   CHECK(idle_patience(1min, 0, 2s, 1s) == 2s);
-  CHECK(was_long(800ms, 400ms));
-  CHECK_FALSE(was_long(799ms, 400ms));
+  CHECK(was_long(800ms, 400ms, 5ms));
+  CHECK_FALSE(was_long(9ms, 1ms, 5ms));
+  CHECK_FALSE(was_long(799ms, 400ms, 5ms));
 }
 
 TEST_CASE("Each policy that can be set is there, under its name") {
@@ -219,7 +221,7 @@ TEST_CASE("elastic: who has reached its limit waits until it has earned what it 
   view.due = 0.5;
   CHECK(policy->barred_for(view, turn) >= 20ms);
   CHECK(policy->barred_for(view, turn) < 21ms);
-  CHECK(policy->allowed_for(view, turn) == 0ms);
+  CHECK(policy->allowed_for(view, turn) <= 0ms);
   view.credit = 0ms;
   CHECK(policy->barred_for(view, turn) == 0ms);
   CHECK(policy->allowed_for(view, turn) >= 15ms);
@@ -250,6 +252,70 @@ TEST_CASE("elastic: a turn has room for whole submissions, and they come next to
   CHECK(std::chrono::round<std::chrono::milliseconds>(policy->turn_left(view, 20ms, turn)) == 1230ms);
   const TurnView fixed{.rules = rules, .turn = {.length = 20ms, .rule = TurnRule::fixed}};
   CHECK(policy->turn_left(view, 5ms, fixed) == 15ms);
+}
+
+TEST_CASE("elastic: when a turn ends does not change while it goes on, nor after that") {
+  const auto policy = make_policy("elastic");
+  const TurnRules rules;
+  const TurnView turn{.rules = rules, .turn = {.length = 15ms, .rule = TurnRule::swap_overhead}};
+  for (const Nanoseconds submission : {0us, 20us, 3000us, 40000us}) {
+    TenantView view;
+    view.claims = {.request = 0.2, .limit = 0.2};
+    view.due = 0.2;
+    view.submission = submission;
+    const auto ends = [&](Nanoseconds had) {
+      view.had = had;
+      view.credit = 2ms - had * 4 / 5;
+      return std::pair(had + policy->allowed_for(view, turn), had + policy->turn_left(view, had, turn));
+    };
+    const auto at_first = ends(0ms);
+    for (Nanoseconds had = 0ms; had < 100ms; had += 333us) {
+      CAPTURE(submission.count(), had.count());
+      CHECK(std::chrono::abs(ends(had).first - at_first.first) < 1us);
+      CHECK(std::chrono::abs(ends(had).second - at_first.second) < 1us);
+    }
+  }
+}
+
+TEST_CASE("elastic: of a limit that others' turns kept it from a tenant saves up no more than 100 ms") {
+  const auto policy = make_policy("elastic");
+  const Standing waits{.turn = 15ms, .counted = true, .holds = false, .leases = 1, .due = 0.5, .limit = 0.5};
+  CHECK(policy->credit_after({}, waits, 100ms) == 50ms);
+  CHECK(policy->credit_after({}, waits, 1h) == 100ms);
+}
+
+TEST_CASE("deadline: who has deadlines takes the GPU from those of a lower priority") {
+  const auto policy = make_policy("deadline");
+  const TurnRules rules;
+  const TurnView turn{.rules = rules, .turn = {.length = 20ms, .rule = TurnRule::swap_overhead, .handoff = 1ms}};
+  TenantView urgent;
+  urgent.claims = {.deadline = 25ms};
+  TenantView other;
+  other.claims = {.priority = -1};
+  other.credit = 10ms;
+  other.had = 1ms;
+  const auto goes_first = [&] {
+    const bool interrupts = policy->interrupts(urgent, other, turn);
+    CHECK(interrupts == !policy->goes_on(other, urgent, turn));
+    CHECK(interrupts == (policy->rank(urgent, turn) > policy->rank(other, turn)));
+    CHECK_FALSE(policy->interrupts(other, urgent, turn));
+    return interrupts;
+  };
+  CHECK(goes_first());
+  CHECK(policy->goes_on(urgent, other, turn));
+  urgent.credit = -11ms;  // it had more than its due
+  CHECK_FALSE(goes_first());
+  urgent.credit = -9ms;
+  CHECK(goes_first());
+  urgent.handoff = 30ms;  // it would be too late
+  CHECK_FALSE(goes_first());
+  urgent.handoff = {};
+  other.had = 400us;
+  CHECK_FALSE(policy->interrupts(urgent, other, turn));
+  CHECK(policy->peace_left(other, turn) == 600us);
+  other.had = 1ms;
+  other.claims.priority = 0;
+  CHECK_FALSE(policy->interrupts(urgent, other, turn));
 }
 
 TEST_CASE("deadline: misses halve, deadlines that are met add a hundredth, within request and limit") {
