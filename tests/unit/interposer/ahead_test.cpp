@@ -117,3 +117,17 @@ TEST_CASE("where there can be no marks nothing waits") {
     if (ahead.count(granted)) ahead.not_marked();
   }
 }
+
+TEST_CASE("how long a submission waited at the gate is not how long the GPU is at it") {
+  gate::Ahead ahead;
+  Nanoseconds now = 0ms;
+  for (int turn = 0; turn < 10; ++turn) {
+    ahead.begin(now);
+    now += 1s;  // others have the GPU
+    ahead.count(1, now);
+    ahead.marked();
+    now += 1ms;
+    ahead.passed(1, now, true);
+  }
+  CHECK(ahead.submission() < 2ms);
+}
