@@ -4,6 +4,7 @@
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
+load lib/agreement
 setup() { cluster_setup; }
 teardown() { cluster_teardown; }
 
@@ -26,7 +27,6 @@ run_seconds() { sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --job "$1" -
 has_held() {
   sharedgpu status --json | jq -e --argjson job "$1" --argjson least "$2" '.tenants[] | select(.job == $job and .lease_seconds >= $least)' >/dev/null
 }
-near() { local difference=$(($1 - $2)); ((difference >= -1 && difference <= 1)); }
 
 @test "what two jobs swap is in sacct, each way" {
   first=$(submit --gres=sharedgpu:1 -- bash -c "$hold 75% --seconds 5; sleep 3")
@@ -64,27 +64,6 @@ near() { local difference=$(($1 - $2)); ((difference >= -1 && difference <= 1));
   done
   near "$(shown "$batch_job" batch In sharedgpu_lease)" "$(run_seconds "$batch_job")"
   near "$(shown "$srun_job" 0 In sharedgpu_lease)" "$(run_seconds "$srun_job")"
-}
-
-# told_steps JOB: "STEP SECONDS" of each step that the ledger knows, over all GPUs, as sacct would round them.
-told_steps() {
-  sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --job "$1" --by step --format json |
-    jq -r 'group_by(.step)[] | "\(.[0].step) \([.[].lease_seconds] | add | if . > 0 and . < 1 then 1 else round end)"' | sort
-}
-shown_steps() {
-  sacct --noconvert -n -P -j "$1" -o JobIDRaw,TRESUsageInTot | grep "^$1\." | sed -n 's/^[0-9]*\.\([^|]*\)|.*gres\/sharedgpu_lease=\([0-9]*\).*/\1 \2/p' | sort
-}
-# Every step of the ledger is in sacct, with the same seconds; others held nothing.
-agree() {
-  local step told shown
-  while read -r step told; do
-    shown=$(shown_steps "$1" | awk -v step="$step" '$1 == step {print $2}')
-    [[ $shown ]] && near "$shown" "$told" || return 1
-  done <<<"$(told_steps "$1")"
-  [[ $(shown_steps "$1" | awk '$2 > 0 {print $1}') == "$(told_steps "$1" | cut -d' ' -f1)" ]]
-}
-expect_agreement() {
-  wait_until 20 agree "$1" || { echo "job $1"; told_steps "$1"; shown_steps "$1"; return 1; }
 }
 
 # most_of STEP ""|Node: TRESUsageInMax or its node, of the lease.

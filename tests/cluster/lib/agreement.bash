@@ -1,0 +1,26 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# Whether sacct has of a job's steps what the ledger has.
+
+near() { local difference=$(($1 - $2)); ((difference >= -1 && difference <= 1)); }
+
+# told_steps JOB: "STEP SECONDS" of each step that the ledger knows, over all GPUs, as sacct would round them.
+told_steps() {
+  sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --job "$1" --by step --format json |
+    jq -r 'group_by(.step)[] | "\(.[0].step) \([.[].lease_seconds] | add | if . > 0 and . < 1 then 1 else round end)"' | sort
+}
+shown_steps() {
+  sacct --noconvert -n -P -j "$1" -o JobIDRaw,TRESUsageInTot | grep "^$1\." | sed -n 's/^[0-9]*\.\([^|]*\)|.*gres\/sharedgpu_lease=\([0-9]*\).*/\1 \2/p' | sort
+}
+# Every step of the ledger is in sacct, with the same seconds; others held nothing.
+agree() {
+  local step told shown
+  while read -r step told; do
+    shown=$(shown_steps "$1" | awk -v step="$step" '$1 == step {print $2}')
+    [[ $shown ]] && near "$shown" "$told" || return 1
+  done <<<"$(told_steps "$1")"
+  [[ $(shown_steps "$1" | awk '$2 > 0 {print $1}') == "$(told_steps "$1" | cut -d' ' -f1)" ]]
+}
+expect_agreement() {
+  wait_until 20 agree "$1" || { echo "job $1"; told_steps "$1"; shown_steps "$1"; return 1; }
+}
