@@ -281,7 +281,8 @@ void Core::end_pause(Tenant& tenant) {
   if (!std::exchange(tenant.idled, false)) return;
   const bool proved_long =
       std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [&](const Session* session) {
-        return !on_gpu(session) || was_long(now_ - tenant.left, session->gpu->turn.handoff, tuning_.idle_release);
+        return !on_gpu(session) ||
+               was_long(now_ - tenant.left, session->gpu->turn.handoff, tuning_.idle_release);
       });
   tenant.long_pauses = proved_long ? std::min(tenant.long_pauses + 1, kMostLongPauses) : 0;
 }

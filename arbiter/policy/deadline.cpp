@@ -7,10 +7,10 @@
 // A part is a limit: who has had it waits, also while nobody uses the GPU, for it would be in the way of the
 // next piece of work. Tenants with deadlines have the GPU for themselves while they run.
 //
-// A deadline is a matter of milliseconds, and a turn would be over too late for it. So a tenant with deadlines
-// goes before all of a lower priority, and takes the GPU from them at once, unless a handoff takes longer than
-// a deadline: no interruption would help then. It must have been given no more than is due to it by half a
-// step: one that always has work is served as elastic would.
+// A deadline is a matter of milliseconds, and a turn would be over too late for it. So a tenant with
+// deadlines goes before all of a lower priority, and takes the GPU from them at once, unless a handoff takes
+// longer than a deadline: no interruption would help then. It must have been given no more than is due to it
+// by half a step: one that always has work is served as elastic would.
 //
 // Nobody starves: each keeps its own request at least, or a twentieth of the time where that is more, and
 // waits no longer for that than elastic says. Who has told of no deadline for a while bounds nobody any more;

@@ -10,7 +10,8 @@ using std::chrono::duration_cast;
 
 constexpr std::chrono::seconds kWindow{10};
 constexpr std::chrono::milliseconds kLeastStep{15};
-// What a tenant with a limit had no turn for it may make up for, while that is no more than a point of a window.
+// What a tenant with a limit had no turn for it may make up for, while that is no more than a point of a
+// window.
 constexpr Nanoseconds kMostSaved = Nanoseconds(kWindow) / 100;
 constexpr std::chrono::microseconds kTick{1};  // in less than this accounts may not move at all
 constexpr double kAll = 1 - 1e-9;

@@ -36,8 +36,8 @@ class Ahead {
 
   // A submission is about to be made. How many may be, until they are counted.
   std::uint32_t begin(Nanoseconds now);
-  // So many were made, the first of them not before `let_in`: until then it may have waited for another's turn
-  // to end. True: it is time for a mark behind them.
+  // So many were made, the first of them not before `let_in`: until then it may have waited for another's
+  // turn to end. True: it is time for a mark behind them.
   bool count(std::uint32_t submissions, Nanoseconds let_in = {});
   void marked();
   // There can be no mark, and so nothing to wait for.

@@ -287,7 +287,8 @@ TEST_CASE("elastic: of a limit that others' turns kept it from a tenant saves up
 TEST_CASE("deadline: who has deadlines takes the GPU from those of a lower priority") {
   const auto policy = make_policy("deadline");
   const TurnRules rules;
-  const TurnView turn{.rules = rules, .turn = {.length = 20ms, .rule = TurnRule::swap_overhead, .handoff = 1ms}};
+  const TurnView turn{.rules = rules,
+                      .turn = {.length = 20ms, .rule = TurnRule::swap_overhead, .handoff = 1ms}};
   TenantView urgent;
   urgent.claims = {.deadline = 25ms};
   TenantView other;
