@@ -8,9 +8,10 @@
 // next piece of work. Tenants with deadlines have the GPU for themselves while they run.
 //
 // A deadline is a matter of milliseconds, and a turn would be over too late for it. So a tenant with
-// deadlines goes before all of a lower priority, and takes the GPU from them at once, unless a handoff takes
-// longer than a deadline: no interruption would help then. It must have been given no more than is due to it
-// by half a step: one that always has work is served as elastic would.
+// deadlines goes before all of a lower priority, and takes the GPU from them at once. But not where handoffs
+// take more than a tenth of a deadline, since memory moves: they would come with every piece of its work, and
+// cost more than that is worth; then it has its turns like any other. And it must have been given no more
+// than is due to it by half a step: one that always has work is served as elastic would.
 //
 // Nobody starves: each keeps its own request at least, or a twentieth of the time where that is more, and
 // waits no longer for that than elastic says. Who has told of no deadline for a while bounds nobody any more;
@@ -27,9 +28,10 @@ namespace {
 constexpr double kDecrease = 0.5;
 constexpr double kIncrease = 0.01;
 constexpr double kLeast = 0.05;
+constexpr int kQuick = 10;  // of handoffs, in a deadline
 
 bool is_urgent(const TenantView& tenant, const TurnView& turn) {
-  return tenant.claims.deadline > std::max(tenant.handoff, turn.turn.handoff) &&
+  return tenant.claims.deadline > kQuick * std::max(tenant.handoff, turn.turn.handoff) &&
          tenant.credit > -turn.turn.length / 2;
 }
 

@@ -308,7 +308,7 @@ TEST_CASE("deadline: who has deadlines takes the GPU from those of a lower prior
   CHECK_FALSE(goes_first());
   urgent.credit = -9ms;
   CHECK(goes_first());
-  urgent.handoff = 30ms;  // it would be too late
+  urgent.handoff = 3ms;  // more than a tenth
   CHECK_FALSE(goes_first());
   urgent.handoff = {};
   other.had = 400us;
