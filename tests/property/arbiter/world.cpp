@@ -315,9 +315,11 @@ void World::check_host() {
   std::map<std::pair<TenantId, std::uint32_t>, Bytes> of_step;
   std::map<TenantId, Bytes> held;
   for (const auto& [key, client] : clients_) {
-    of_job[client->tenant] += client->granted();
-    of_step[{client->tenant, client->step}] += client->granted();
-    held[client->tenant] += std::max(client->use.host, client->granted());
+    // What it asks to pin may be pinned already, and the answer on its way, before any order to evict.
+    const Bytes evictable = minus(client->granted(), client->use.settling);
+    of_job[client->tenant] += evictable;
+    of_step[{client->tenant, client->step}] += evictable;
+    held[client->tenant] += std::max(client->use.host, evictable);
   }
   const auto within = [](const auto& sums, unsigned limit, const char* what) {
     for (const auto& [whose, sum] : sums) must(limit == 0 || sum <= mebibytes(limit), what);
