@@ -68,7 +68,7 @@ struct Settings {
   Shares shares = Shares::stated;
   double max_request = 100;   // percent of a GPU's time
   std::int32_t priority = 0;  // of a job, what it states itself comes on top
-  std::int32_t max_priority = kHighestPriority;
+  std::int32_t max_priority = 0;
   bool mps = false;
   Bytes swap_per_unit{};  // zero: a job's own limits alone bound what is swapped
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);

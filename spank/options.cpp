@@ -118,7 +118,8 @@ const std::array<OptionInfo, kOptionCount> kOptions = {{
      "percent of GPU time that the job shall have while others want the GPU, and may have at most "
      "(default: its units' part of the GPU, no limit)",
      set_share},
-    {"sharedgpu-priority", "N", "from -1000 to 1000; jobs with a higher one go first (default 0)",
+    {"sharedgpu-priority", "N",
+     "from -1000 to 1000; jobs with a higher one go first (default 0; more where the site allows it)",
      set_priority},
     {"sharedgpu-deadline", "TIME",
      "time within which each piece of its GPU work is to be done, such as 33ms; see docs/usage.md",

@@ -108,7 +108,7 @@ renew_arbiter() {
 
 @test "a job's partition and QOS bring their settings, and what its environment says of them does not" {
   cp "$dir/etc/sharedgpu.conf" "$dir/etc/sharedgpu.conf.before"
-  printf '%s\n' '[qos urgent]' Priority=100 '[partition extra]' MaxPriority=0 Policy=fcfs >>"$dir/etc/sharedgpu.conf"
+  printf '%s\n' MaxPriority=10 '[qos urgent]' Priority=100 '[partition extra]' MaxPriority=0 Policy=fcfs >>"$dir/etc/sharedgpu.conf"
   sacctmgr -i add qos urgent >/dev/null
   scontrol create PartitionName=extra Nodes=ALL
   renew_arbiter policy_is round-robin
