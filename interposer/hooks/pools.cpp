@@ -31,6 +31,13 @@ Bytes attribute_of(CUmemoryPool pool, CUmemPool_attribute attribute) {
   return {value};
 }
 
+// The GPU is not waited for for ever: a kernel may be waiting for what this thread will do next.
+constexpr int kMostNaps = 2000;
+void nap() {
+  const timespec millisecond = {.tv_sec = 0, .tv_nsec = 1'000'000};
+  nanosleep(&millisecond, nullptr);
+}
+
 // What a pool keeps where all that is unused is given back.
 template <class Pool>
 Bytes nothing(const Pool& /*pool*/) {
@@ -189,12 +196,8 @@ bool Pools::all_passed() {
   return all;
 }
 
-// Not for ever: a kernel may be waiting for what this thread will do next.
 void Pools::wait_for_frees() {
-  for (int tries = 0; !all_passed() && tries < 2000; ++tries) {
-    const timespec nap = {.tv_sec = 0, .tv_nsec = 1'000'000};
-    nanosleep(&nap, nullptr);
-  }
+  for (int tries = 0; !all_passed() && tries < kMostNaps; ++tries) nap();
 }
 
 Pools::PoolPtr Pools::owner(CUdeviceptr address) const {
@@ -395,6 +398,24 @@ CUresult Pools::prepare(CUmemoryPool handle, Claim& claim) {
   return result;
 }
 
+// After a refusal. As with swapped pools, what is freed but not yet passed by the GPU is waited for, and all
+// pools give up what they do not use.
+CUresult Pools::prepare_again(CUmemoryPool handle, Claim& claim) {
+  for (int naps = 0;; ++naps) {
+    const bool last = naps == kMostNaps || gate::capturing() || !pinned_frees_pending();
+    if (release_all())
+      if (CUresult result = prepare(handle, claim); result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+    if (last) return CUDA_ERROR_OUT_OF_MEMORY;
+    nap();
+  }
+}
+
+bool Pools::pinned_frees_pending() {
+  const std::lock_guard lock(mutex_);
+  pinned_freed_ = pinned_freed_ && !session::idle();
+  return pinned_freed_;
+}
+
 void Pools::is_over(const Claim& claim) {
   claim.pool->wanted -= claim.size;
   claim.pool->coming -= claim.room;
@@ -420,6 +441,7 @@ Pools::Block Pools::pinned_block(CUdeviceptr address) {
 void Pools::freed_pinned(CUdeviceptr address, const Block& block) {
   {
     const std::lock_guard lock(mutex_);
+    pinned_freed_ = true;
     const auto found = pinned_.find(address);
     if (found != pinned_.end() && found->second.number == block.number) pinned_.erase(found);
   }

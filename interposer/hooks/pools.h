@@ -70,7 +70,7 @@ class Pools {
   CUresult allocate_pinned(CUdeviceptr* address, Bytes size, CUmemoryPool pool, Call call) {
     Claim claim{.pool = nullptr, .size = size, .room = {}};
     CUresult refused = prepare(pool, claim);
-    if (refused == CUDA_ERROR_OUT_OF_MEMORY && release_all()) refused = prepare(pool, claim);
+    if (refused == CUDA_ERROR_OUT_OF_MEMORY) refused = prepare_again(pool, claim);
     if (refused != CUDA_SUCCESS) return refused;
     CUresult result = CUDA_SUCCESS;
     Patience patience;
@@ -157,6 +157,8 @@ class Pools {
   void wait_for_frees();
 
   CUresult prepare(CUmemoryPool pool, Claim& claim);
+  CUresult prepare_again(CUmemoryPool pool, Claim& claim);
+  bool pinned_frees_pending();
   void allocated_pinned(CUdeviceptr address, const Claim& claim);
   Block pinned_block(CUdeviceptr address);
   void freed_pinned(CUdeviceptr address, const Block& block);
@@ -173,6 +175,7 @@ class Pools {
   std::map<CUdeviceptr, Chunk> chunks_;  // of swapped pools
   std::map<CUdeviceptr, Block> pinned_;  // blocks of pinned pools
   std::uint64_t last_number_ = 0;        // of them
+  bool pinned_freed_ = false;            // one of them, since the GPU was last known to be idle
 };
 
 Pools& pools();

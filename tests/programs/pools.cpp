@@ -169,6 +169,19 @@ void at_random(CUmemoryPool pool, unsigned rounds, unsigned streams, std::size_t
   for (CUstream stream : all) check(cuStreamDestroy(stream), "cuStreamDestroy");
 }
 
+// What is freed behind a long kernel is waited for where memory is short.
+void freed_late(const Kernels& kernels, CUmemoryPool pool, CUstream stream, std::size_t most) {
+  const CUdeviceptr memory = allocate(pool, most, stream);
+  const std::uint64_t nanoseconds = 300'000'000;
+  launch(kernels["spin"], 1, stream, {&nanoseconds});
+  check(cuMemFreeAsync(memory, stream), "cuMemFreeAsync");
+  CUstream other = nullptr;
+  check(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  check(cuMemFreeAsync(allocate(pool, most, other), other), "cuMemFreeAsync");
+  synchronize(other);
+  check(cuStreamDestroy(other), "cuStreamDestroy");
+}
+
 // What pools keep is given up where memory is short.
 void kept(CUmemoryPool pool, CUstream stream, std::size_t most) {
   cuuint64_t all = ~0ull;
@@ -232,7 +245,10 @@ int main(int argc, char** argv) {
     expect(used(pool) == 0, "nothing is left");
   }
   check(cuDeviceSetMemPool(0, own), "cuDeviceSetMemPool");
-  if (most != 0) kept(own, stream, most);
+  if (most != 0) {
+    freed_late(kernels, own, stream, most);
+    kept(own, stream, most);
+  }
   CUdeviceptr memory = 0;
   check(cuMemAllocAsync(&memory, kSize, stream), "cuMemAllocAsync");
   expect(used(own) >= kSize, "the current pool is allocated from");
