@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <iostream>
 #include <random>
+#include <stdexcept>
 #include <thread>
 
 #include "bench/simulator/ledger_trace.h"
@@ -154,6 +157,18 @@ struct Files {
   std::string plot;
 };
 
+std::ofstream open_to_write(const std::string& path) {
+  std::ofstream file(path);
+  if (!file) throw std::runtime_error(path + ": cannot be written");
+  return file;
+}
+
+void close(std::ofstream& file, const std::string& path) {
+  file.close();
+  if (!file) throw std::runtime_error(path + ": cannot be written");
+}
+
+// Throws std::runtime_error where a file cannot be written.
 Outcome simulate_node(const Arguments& arguments, const std::string& policy, unsigned node,
                       const std::vector<Program>& programs, const Files& files) {
   TurnRules turns;
@@ -162,8 +177,10 @@ Outcome simulate_node(const Arguments& arguments, const std::string& policy, uns
   // The stage counts in hundredths of the GPU's memory.
   const double per_hundredth = arguments.memory_gib * 1.073741824e9 / 100 / (arguments.bus * 1e9);
   std::ofstream timeline;
-  if (!files.timeline.empty()) timeline.open(files.timeline);
-  const bool watched = timeline.is_open() || !files.plot.empty();
+  std::ofstream drawing;
+  if (!files.timeline.empty()) timeline = open_to_write(files.timeline);
+  if (!files.plot.empty()) drawing = open_to_write(files.plot);
+  const bool watched = timeline.is_open() || drawing.is_open();
   Plot plot(Nanoseconds(static_cast<Nanoseconds::rep>(arguments.seconds * 1e9)));
   Stage stage(arguments.seed + node, turns, Nanoseconds(static_cast<Nanoseconds::rep>(per_hundredth * 1e9)),
               programs, policy);
@@ -172,10 +189,14 @@ Outcome simulate_node(const Arguments& arguments, const std::string& policy, uns
     for (int step = 0; step < kStepsASecond && watched; ++step) {
       stage.run(std::chrono::milliseconds(1000 / kStepsASecond));
       if (timeline.is_open()) write_moment(timeline, stage, programs.size());
-      if (!files.plot.empty()) plot_moment(plot, stage, programs.size());
+      if (drawing.is_open()) plot_moment(plot, stage, programs.size());
     }
   }
-  if (!files.plot.empty()) std::ofstream(files.plot) << plot.svg(policy);
+  if (timeline.is_open()) close(timeline, files.timeline);
+  if (drawing.is_open()) {
+    drawing << plot.svg(policy);
+    close(drawing, files.plot);
+  }
   Outcome outcome{.longest = stage.measured(),
                   .measured = stage.measured(),
                   .lost = stage.lost(),
@@ -294,7 +315,13 @@ int run(const Arguments& arguments) {
     }
   print_head();
   for (const std::string& policy : policies) simulate(arguments, policy, nodes);
+  if (std::fflush(stdout) != 0) throw std::runtime_error("standard output cannot be written");
   return 0;
+}
+
+// CLI::Range lets "nan" pass.
+std::string is_number(const std::string& text) {
+  return std::isnan(std::strtod(text.c_str(), nullptr)) ? "'" + text + "' is not a number" : "";
 }
 
 }  // namespace
@@ -324,15 +351,20 @@ int main(int argc, char** argv) {
                  "Without a trace or ledger: so many random programs on each node (default 8)")
       ->check(CLI::Range(1, 10000));
   app.add_option("--time", arguments.seconds, "The longest to simulate, in seconds (default 3600)")
-      ->check(CLI::Range(1.0, 1e8));
+      ->check(CLI::Range(1.0, 1e8))
+      ->check(sharedgpu::is_number);
   app.add_option("--quantum", arguments.quantum, "Quantum, in seconds (default 0: auto)")
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(CLI::Range(0.0, 1e6))
+      ->check(sharedgpu::is_number);
   app.add_option("--max-wait", arguments.max_wait, "MaxWait, in seconds (default 30)")
-      ->check(CLI::Range(0.1, 1e6));
+      ->check(CLI::Range(0.1, 1e6))
+      ->check(sharedgpu::is_number);
   app.add_option("--memory", arguments.memory_gib, "Of the GPU, in GiB (default 80)")
-      ->check(CLI::Range(0.1, 1e4));
+      ->check(CLI::Range(0.1, 1e4))
+      ->check(sharedgpu::is_number);
   app.add_option("--bus", arguments.bus, "What handoffs move, in GB/s each way (default 50)")
-      ->check(CLI::Range(0.1, 1e4));
+      ->check(CLI::Range(0.1, 1e4))
+      ->check(sharedgpu::is_number);
   app.add_option("--seed", arguments.seed, "Of the random programs and delays (default 1)");
   app.add_option("--timeline", arguments.timeline,
                  "Writes FILE.POLICY.csv: what each program may have, and its deadlines, 50 times a second")
@@ -342,5 +374,10 @@ int main(int argc, char** argv) {
       ->type_name("FILE");
   app.add_flag("--each", arguments.each, "A line for each program as well");
   CLI11_PARSE(app, argc, argv);
-  return sharedgpu::run(arguments);
+  try {
+    return sharedgpu::run(arguments);
+  } catch (const std::exception& error) {
+    std::cerr << "simulate: " << error.what() << '\n';
+    return 2;
+  }
 }

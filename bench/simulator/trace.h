@@ -11,6 +11,8 @@
 //   kernel_s   the longest kernel; default 0.005
 //   units, priority   default 1 and 0
 //   request, limit    percent of the GPU's time, as stated; default: none
+//
+// Times are 0, or from a microsecond to 1e8 seconds. Lines that are empty or begin with # are passed over.
 #pragma once
 
 #include <istream>

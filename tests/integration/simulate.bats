@@ -25,6 +25,34 @@ simulated() {
   [ "$(awk 'NR == 2 { print ($6 < 0.2) }' <<<"$apart")" = 1 ]
 }
 
+# refused SAYING ARGUMENT...: simulate ends with status 2 and says so.
+refused() {
+  local saying=$1
+  shift
+  run timeout 100 "$BUILD/bench/simulate" --policy fcfs --time 5 "$@"
+  ((status == 2)) && [[ $output == *"simulate: $saying"* ]] || { echo "$status: $output" && false; }
+}
+
+@test "what is wrong with a trace is told with its line" {
+  local trace=$DIR/trace
+  printf 'size,units,size\n' >"$trace" && refused "$trace:1: size: more than once" --trace "$trace"
+  printf 'size,weight\n' >"$trace" && refused "$trace:1: unknown column 'weight'" --trace "$trace"
+  printf 'size,units\n5,1\n5,\n' >"$trace" && refused "$trace:3: units: '' is not a number" --trace "$trace"
+  printf 'size,units\n5,1,\n' >"$trace" && refused "$trace:2: 3 fields, not 2" --trace "$trace"
+  printf 'size,burst_s\n5,1e-9\n' >"$trace" && refused "$trace:2: burst_s: '1e-9'" --trace "$trace"
+  refused "$DIR: cannot be read" --trace "$DIR"
+  refused "$DIR/none: cannot be read" --trace "$DIR/none"
+  printf '\xef\xbb\xbfsize,work_s\r\n60,1\r\n' >"$trace"
+  [[ $(simulated --policy fcfs --trace "$trace") == *" 1/1 "* ]]
+}
+
+@test "what cannot be written is told" {
+  refused "$DIR/none/a.fcfs.svg: cannot be written" --plot "$DIR/none/a"
+  refused "$DIR/none/a.fcfs.csv: cannot be written" --timeline "$DIR/none/a"
+  run bash -c "exec '$BUILD/bench/simulate' --policy fcfs --time 5 >/dev/full"
+  ((status == 2)) && [[ $output == *"standard output cannot be written"* ]]
+}
+
 @test "each program is told of on one node alone" {
   run timeout 100 "$BUILD/bench/simulate" --nodes 2 --each
   ((status == 2))
