@@ -2,7 +2,11 @@
 // sharedgpu: the command.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <iostream>
+#include <string>
 
 #include "arbiter/cli/commands.h"
 
@@ -26,5 +30,10 @@ int main(int argc, char** argv) {
     return 2;
   }
   CLI11_PARSE(app, argc, argv);
+  // Who reads a half of a table for the whole is misled.
+  if (std::fflush(stdout) != 0 || !std::cout.flush()) {
+    sharedgpu::cli::complain(std::string("standard output: ") + std::strerror(errno));
+    return status == 0 ? 1 : status;
+  }
   return status;
 }

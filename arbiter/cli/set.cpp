@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,7 @@ std::string lines_of(const std::vector<std::string>& changes, std::string& lines
   const std::vector<std::string_view> keys = section_keys();
   const std::vector<std::string_view> kinds = section_kinds();
   std::string section;
+  std::set<std::string> given;
   for (const std::string& change : changes) {
     const std::size_t end = std::min(change.find('='), change.size());
     const std::string name = change.substr(0, end);
@@ -45,6 +47,7 @@ std::string lines_of(const std::vector<std::string>& changes, std::string& lines
     const bool known = begins || key != keys.end();
     if (!known || end == change.size() || change.find('\n') != change.npos)
       return "'" + change + "' is not NAME=VALUE with one of these: " + choices();
+    if (!begins && !given.insert(name).second) return name + " is given twice";
     if (begins && !section.empty()) return "'" + change + "': one of gpu=, partition= and qos= at a time";
     if (begins)
       section = "[" + name + " " + change.substr(end + 1) + "]\n";

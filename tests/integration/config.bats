@@ -48,6 +48,9 @@ refused() {
   run "$SHAREDGPU" set limit=3
   ((status == 2))
   [[ $output == *"'limit=3' is not NAME=VALUE with one of these: gpu, partition, qos, policy, quantum"* ]]
+  run "$SHAREDGPU" set policy=fcfs policy=credit
+  ((status == 2))
+  [[ $output == *"policy is given twice"* ]]
   run "$SHAREDGPU" set qos=high quantum=3s
   ((status == 2))
   [[ $output == *"[qos high] Quantum is not in sections of this kind, but of gpu or partition"* ]]
@@ -56,6 +59,14 @@ refused() {
   [[ $output == *"'partition=long': one of gpu=, partition= and qos= at a time"* ]]
   "$SHAREDGPU" set partition=long quantum=3s priority=5
   [[ $("$SHAREDGPU" status --json) == *'"quantum_seconds": 7.0'* ]]
+}
+
+@test "what cannot be written to standard output is an error" {
+  start_arbiter
+  run bash -c "'$SHAREDGPU' status --json >/dev/full"
+  ((status == 1))
+  [[ $output == "sharedgpu: standard output: No space left on device" ]]
+  run -0 "$SHAREDGPU" run -- /bin/true
 }
 
 @test "sharedgpu set priority= holds for tenants that run" {
