@@ -11,9 +11,9 @@ using namespace std::chrono_literals;
 
 // Three tenants on a GPU that has room for all: 1 has deadlines of 100 ms and priority 2, 2 and 3 are below.
 struct World : Bench {
-  explicit World(const char* name = "deadline") {
+  explicit World(const char* name = "deadline", bool by_threads = false) {
     next = make_policy(name);
-    step(RulesSet{.node = {.policy = next.get()}});
+    step(RulesSet{.node = {.policy = next.get(), .by_threads = by_threads}});
     for (std::uint64_t id : {1, 2, 3}) {
       step(SessionCame{.session = SessionId{id},
                        .tenant = TenantId{id},
@@ -46,6 +46,8 @@ struct World : Bench {
     say(id, Deadlines{.met = met, .missed = missed});
   }
   double part(std::uint64_t id) const { return tenant(id).claims.limit; }
+  // Of the threads, for a process that starts now.
+  double threads(const Claims& claims) const { return Core::threads_on(core->state().gpus.at(kGpu), claims); }
 
   std::unique_ptr<Policy> next;
 };
@@ -172,6 +174,42 @@ TEST_CASE("Who has deadlines has the GPU for itself, and those below wait for th
   // Elsewhere no deadline rules anybody's time.
   World other("elastic");
   for (std::uint64_t id : {1, 2, 3}) CHECK(other.open(id));
+}
+
+TEST_CASE("By threads: misses leave fewer to those below that start then, and take nobody's time") {
+  World world("deadline", true);
+  CHECK(world.threads(World::claims(3)) == 1);
+  world.tell_of(1, 0, 1);
+  CHECK(world.threads(World::claims(3)) == 0.5);
+  CHECK(world.threads(World::claims(1)) == 1);
+  CHECK(world.threads({.request = 0.8}) == 0.8);
+  CHECK(world.threads({.limit = 0.3}) == 0.3);
+  for (std::uint64_t id : {1, 2, 3}) CHECK(world.part(id) == 1);
+  for (std::uint64_t id : {2, 3}) world.want(id);
+  for (std::uint64_t id : {1, 2, 3}) CHECK(world.open(id));
+  world.tell_of(1, 1, 0);
+  CHECK(world.threads(World::claims(3)) == Approx(0.51));
+  world.tell_of(1, 0, 100);
+  CHECK(world.threads(World::claims(3)) == 0.05);
+  world.step(SessionGone{.session = SessionId{1}});
+  CHECK(world.threads(World::claims(3)) == 1);
+}
+
+TEST_CASE("By threads: of two with deadlines the one with the higher priority bounds") {
+  World world("deadline", true);
+  Claims second = World::claims(2);
+  second.deadline = 100ms;
+  world.step(CapSet{.tenant = TenantId{2}, .cap = {}, .claims = second});
+  world.want(2);
+  world.tell_of(2, 0, 1);
+  CHECK(world.threads(World::claims(3)) == 0.5);
+  CHECK(world.threads(second) == 1);
+  world.tell_of(1, 0, 1);
+  CHECK(world.threads(second) == 0.25);
+  world.tell_of(2, 0, 1);
+  CHECK(world.threads(World::claims(3)) == 0.25);
+  world.step(SessionGone{.session = SessionId{1}});
+  CHECK(world.threads(second) == 1);
 }
 
 TEST_CASE("A tenant on another GPU is not bounded") {

@@ -282,6 +282,10 @@ TEST_CASE("elastic: of a limit that others' turns kept it from a tenant saves up
   const Standing waits{.turn = 15ms, .counted = true, .holds = false, .leases = 1, .due = 0.5, .limit = 0.5};
   CHECK(policy->credit_after({}, waits, 100ms) == 50ms);
   CHECK(policy->credit_after({}, waits, 1h) == 100ms);
+  // But for a turn, where turns are longer.
+  Standing long_turns = waits;
+  long_turns.turn = 4s;
+  CHECK(policy->credit_after({}, long_turns, 1h) == 4s);
 }
 
 TEST_CASE("deadline: who has deadlines takes the GPU from those of a lower priority") {
