@@ -357,5 +357,102 @@ TEST_CASE("Who has passed its limit comes in once it has earned that, though the
   CHECK(b.now - left < 2 * debt + 1ms);
 }
 
+// Tenants 1 and 2, whose time is ruled, on a GPU that has room for both; 1 has its turn and 2 waits.
+struct Ruled : Bench {
+  Ruled() : Bench({}, kAuto) {
+    step(RulesSet{.node = {.policy = elastic.get(), .turns = kAuto}});
+    for (std::uint64_t id : {1u, 2u}) {
+      come(id, id);
+      attach(id);
+      state(id, {.request = 0.5, .timed = true});
+    }
+  }
+  void state(std::uint64_t id, const Claims& claims) {
+    step(CapSet{.tenant = TenantId{id}, .cap = {}, .claims = claims});
+  }
+  bool told_of_end(std::uint64_t id) const {
+    return std::any_of(last.begin(), last.end(), [id](const Action& action) {
+      const auto* ends = std::get_if<SetTurnEnds>(&action);
+      return ends != nullptr && ends->session == SessionId{id};
+    });
+  }
+  std::unique_ptr<Policy> elastic = make_policy("elastic");
+};
+
+TEST_CASE("A turn's end is told once, and only to one process that has all of its tenant's turn") {
+  Ruled b;
+  SECTION("one process") {
+    b.want(1);
+    b.want(2);
+    CHECK(b.told_of_end(1));
+    CHECK(b.session(1).turn_ends > b.now);
+    b.pass(1ms);
+    CHECK_FALSE(b.told_of_end(1));
+    CHECK(b.session(2).turn_ends == 0s);
+  }
+  SECTION("two processes") {
+    b.come(3, 1);
+    b.attach(3);
+    b.want(1);
+    b.want(2);
+    REQUIRE(b.open(1));
+    CHECK(b.session(1).turn_ends == 0s);
+    CHECK(b.session(3).turn_ends == 0s);
+  }
+  SECTION("nobody's time is ruled") {
+    for (std::uint64_t id : {1u, 2u}) b.state(id, {});
+    for (std::uint64_t id : {1u, 2u}) b.grow(id, 75, 0);
+    b.want(1);
+    b.want(2);
+    REQUIRE(b.open(1) != b.open(2));
+    for (std::uint64_t id : {1u, 2u}) CHECK(b.session(id).turn_ends == 0s);
+  }
+}
+
+TEST_CASE("To who is stopped no part of the time is due") {
+  Ruled b;
+  b.want(1);
+  b.want(2);
+  REQUIRE(b.tenant(1).due == Approx(0.5));
+  b.step(Looked{.session = SessionId{2}, .stopped = true});
+  CHECK(b.tenant(1).due == Approx(1));
+  CHECK(b.tenant(2).due == 0);
+  b.step(Looked{.session = SessionId{2}, .stopped = false});
+  CHECK(b.tenant(2).due == Approx(0.5));
+}
+
+TEST_CASE("Who was idle, and does not say so any more, is at work again") {
+  for (const Nanoseconds since : {400ms, 700ms}) {
+    Bench b = hog_and_other({.fixed = 1h});
+    b.say(1, Idle{.epoch = b.epoch(1), .idle = 1s});
+    b.now += since;
+    b.want(2);
+    CHECK(b.open(1) == (since > 600ms));
+  }
+}
+
+TEST_CASE("A burst is as long as three quarters of those before and one of the last") {
+  Bench b = hog_and_other();
+  const auto burst = [&b](Nanoseconds time) {
+    b.want(2);
+    while (b.open(1)) b.pass(1s);
+    hand_over(b, 1, 2, 100ms);
+    REQUIRE(b.open(2));
+    b.pass(time + 100ms);  // of which it was idle at the end
+    b.say(2, Idle{.epoch = b.epoch(2), .idle = 100ms});
+    REQUIRE_FALSE(b.open(2));
+    b.release(2, 75, false);
+    b.tell(2, 75, 25);
+    b.ready(1, 75);
+    REQUIRE(b.open(1));
+    b.pass(10s);
+  };
+  burst(400ms);
+  burst(800ms);
+  CHECK(b.tenant(2).burst == 400ms);
+  burst(200ms);
+  CHECK(b.tenant(2).burst == 500ms);
+}
+
 }  // namespace
 }  // namespace sharedgpu

@@ -61,6 +61,19 @@ TEST_CASE("Handoffs that take for ever give a length all the same") {
   CHECK(turn.length <= 24h);
 }
 
+TEST_CASE(
+    "Whom another interrupted goes on before those that have waited longer, but for who may interrupt") {
+  const auto policy = make_policy("round-robin");
+  const TurnRules rules;
+  const TurnView turn{.rules = rules,
+                      .turn = {.length = 2s, .rule = TurnRule::swap_overhead, .handoff = 100ms}};
+  const TenantView interrupted{.tenant = {}, .claims = {}, .waited = 1s, .interrupted = true};
+  const TenantView waits{.tenant = {}, .claims = {}, .waited = 5s};
+  const TenantView urgent{.tenant = {}, .claims = {}, .credit = 1s, .waited = 0s};
+  CHECK(policy->rank(waits, turn) < policy->rank(interrupted, turn));
+  CHECK(policy->rank(interrupted, turn) < policy->rank(urgent, turn));
+}
+
 TEST_CASE("Credit is earned in pauses and paid where others wait") {
   const Standing pause{.pauses = true, .pays = false, .sets = 4, .turn = 10s};
   const Standing work{.pauses = false, .pays = true, .sets = 4, .turn = 10s};
