@@ -393,19 +393,26 @@ TEST_CASE("A turn's end is told once, and only to one process that has all of it
   SECTION("two processes") {
     b.come(3, 1);
     b.attach(3);
+    b.state(1, {.request = 0.5, .timed = true});
     b.want(1);
     b.want(2);
     REQUIRE(b.open(1));
     CHECK(b.session(1).turn_ends == 0s);
     CHECK(b.session(3).turn_ends == 0s);
   }
-  SECTION("nobody's time is ruled") {
-    for (std::uint64_t id : {1u, 2u}) b.state(id, {});
-    for (std::uint64_t id : {1u, 2u}) b.grow(id, 75, 0);
-    b.want(1);
+}
+
+TEST_CASE("Whose time is not ruled is told of no turn's end") {
+  for (const bool timed : {false, true}) {
+    const std::unique_ptr<Policy> elastic = make_policy("elastic");
+    Bench b = hog_and_other();
+    b.step(RulesSet{.node = {.policy = elastic.get(), .turns = kAuto}});
+    b.step(CapSet{.tenant = TenantId{1}, .cap = {}, .claims = {.timed = timed}});
+    REQUIRE(b.open(1));
     b.want(2);
-    REQUIRE(b.open(1) != b.open(2));
-    for (std::uint64_t id : {1u, 2u}) CHECK(b.session(id).turn_ends == 0s);
+    CHECK(b.open(1));
+    CHECK((b.session(1).turn_ends > b.now) == timed);
+    b.step(RulesSet{.node = {.policy = b.policy.get(), .turns = kAuto}});
   }
 }
 
