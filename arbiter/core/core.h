@@ -329,6 +329,7 @@ class Core {
   static void note_least_waiting(const Domain& domain);
   void watch_turn(const Domain& domain);
   void tell_turn_ends(const Domain& domain, Nanoseconds at);
+  Nanoseconds busy_time(const Tenant& tenant) const;
   static bool gives_turns_back(const Tenant& tenant);
   bool idle_enough(const Tenant& tenant) const;
   void end_pause(Tenant& tenant);

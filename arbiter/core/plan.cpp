@@ -95,14 +95,13 @@ Core::Turn Core::turn_of(const Domain& domain) const {
 
 TenantView Core::view(const Tenant& tenant) const {
   const bool running = tenant.phase == Phase::running;
-  const Nanoseconds using_it = running ? now_ - tenant.busy_since : Nanoseconds{};
   return {
       .tenant = tenant.id,
       .claims = tenant.claims,
       .credit = credit(tenant),
       .waited = tenant.phase == Phase::out ? now_ - tenant.waiting_since : tenant.waited,
       .interrupted = tenant.interrupted,
-      .burst = std::max(tenant.burst, tenant.used + using_it),
+      .burst = std::max(tenant.burst, tenant.used + (running ? busy_time(tenant) : Nanoseconds{})),
       .handoff = expected_handoff(tenant),
       .due = tenant.standing.due,
       .had = running ? now_ - tenant.opened : Nanoseconds{},

@@ -122,12 +122,20 @@ void Core::begin_turn(Domain& domain, Tenant& leader) {
   set_turn_length(domain);
 }
 
+// For how long the tenant, which runs, has had the GPU, where others wait: nobody tells of its idleness
+// before.
+Nanoseconds Core::busy_time(const Tenant& tenant) const {
+  const bool watched = std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
+                                   [](const Session* session) { return session->contended; });
+  return watched ? now_ - tenant.busy_since : Nanoseconds{};
+}
+
 void Core::leave(Tenant& tenant) {
   if (std::exchange(tenant.comes_home, false)) tenant.brought_home = now_;
   moved_ = true;
   const bool ran = tenant.phase == Phase::running;
   // It may have been idle for longer than others have waited.
-  if (ran) tenant.used += std::max(Nanoseconds{}, now_ - tenant.busy_since - idle_time(tenant));
+  if (ran) tenant.used += std::max(Nanoseconds{}, busy_time(tenant) - idle_time(tenant));
   auto asked = [](const Session* session) { return session->asked; };
   tenant.leads = tenant.interrupts = tenant.interrupted = false;
   tenant.had = {};

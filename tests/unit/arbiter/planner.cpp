@@ -416,6 +416,52 @@ TEST_CASE("Whose time is not ruled is told of no turn's end") {
   }
 }
 
+TEST_CASE("Who has the GPU is told that others wait") {
+  Bench b = hog_and_other({.fixed = 1h});
+  b.want(2);
+  REQUIRE(b.open(1));
+  CHECK(b.sent<OthersWait>(1));
+  CHECK_FALSE(b.sent<OthersWait>(2));
+  b.pass(1ms);
+  CHECK_FALSE(b.sent<OthersWait>(1));
+}
+
+TEST_CASE("A burst is measured only where others wait, since nobody tells of idleness before") {
+  SECTION("its turn is over") {
+    Bench b = hog_and_other({.fixed = 1s});
+    b.want(2);
+    REQUIRE_FALSE(b.open(1));
+    CHECK(b.tenant(1).used == 0s);
+  }
+  SECTION("its turn goes on") {
+    Bench b = hog_and_other({.fixed = 2min});
+    b.want(2);
+    REQUIRE(b.open(1));
+    b.pass(1min);
+    REQUIRE_FALSE(b.open(1));
+    CHECK(b.tenant(1).used == 1min);
+  }
+}
+
+TEST_CASE("Whose time is ruled has the GPU alone, but does not wait for ever for the work of others") {
+  Ruled b;
+  b.want(1);
+  b.want(2);
+  while (b.open(1)) b.pass_to_timer();
+  CHECK_FALSE(b.open(2));
+  const Nanoseconds left = b.now;
+  SECTION("1 has drained") {
+    b.pass(1s);
+    CHECK_FALSE(b.open(2));
+    b.release(1, 0, true);
+    CHECK(b.open(2));
+  }
+  SECTION("1 does not drain") {
+    while (!b.open(2)) b.pass_to_timer();
+    CHECK(b.now - left == 10s);
+  }
+}
+
 TEST_CASE("To who is stopped no part of the time is due") {
   Ruled b;
   b.want(1);

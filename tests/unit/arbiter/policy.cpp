@@ -222,6 +222,8 @@ TEST_CASE("elastic: what is used beyond a turn is paid back, and forgotten in a 
   // Nobody is charged where no turns have to be taken, and a handoff is nobody's time.
   CHECK(policy->credit_after(1s, {.counted = false, .holds = true, .leases = 2, .due = 0.5}, 1h) == 1s);
   CHECK(policy->credit_after(1s, {.counted = true, .leases = 0, .due = 0.5}, 1h) == 1s);
+  // Side by side each pays for its part.
+  CHECK(policy->credit_after({}, {.counted = true, .holds = true, .leases = 4, .due = 0.25}, 4s) == 0s);
 }
 
 TEST_CASE("elastic: who has reached its limit waits until it has earned what it used") {
@@ -263,6 +265,9 @@ TEST_CASE("elastic: a turn has room for whole submissions, and they come next to
   CHECK(length(1h) == 1250ms);
   view.credit -= 10ms;
   CHECK(std::chrono::round<std::chrono::milliseconds>(policy->turn_left(view, 20ms, turn)) == 1230ms);
+  view.submission = {};
+  view.credit = -1s;  // a turn that is not due is not shorter than a quarter
+  CHECK(policy->turn_left(view, {}, turn) == 5ms);
   const TurnView fixed{.rules = rules, .turn = {.length = 20ms, .rule = TurnRule::fixed}};
   CHECK(policy->turn_left(view, 5ms, fixed) == 15ms);
 }
