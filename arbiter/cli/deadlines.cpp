@@ -42,8 +42,13 @@ void divert_signals() {
   }
 }
 
-void restore_signals() {
-  for (const int each : {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGINT, SIGQUIT, SIGPIPE}) signal(each, SIG_DFL);
+// It stays a zombie, so that its number is nobody else's while signals may be passed on.
+bool has_ended(pid_t child, int options) {
+  siginfo_t info = {};
+  int error = 0;
+  do error = waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT | options) == 0 ? 0 : errno;
+  while (error == EINTR);
+  return error != 0 || info.si_pid == child;
 }
 
 void write_all(int fd, const char* text, ssize_t size) {
@@ -81,7 +86,7 @@ bool has_more(int from, int milliseconds) {
 
 int end_as(int status) {
   if (WIFEXITED(status)) return WEXITSTATUS(status);
-  restore_signals();
+  signal(WTERMSIG(status), SIG_DFL);
   const rlimit none = {.rlim_cur = 0, .rlim_max = 0};  // the core that matters is the child's
   setrlimit(RLIMIT_CORE, &none);
   raise(WTERMSIG(status));
@@ -98,10 +103,14 @@ int run_with_stderr_read(const std::function<int()>& execute) {
   }
   UniqueFd reading(ends[0]);
   UniqueFd writing(ends[1]);
+  for (UniqueFd* end : {&reading, &writing}) move_out_of_the_way(*end);  // stderr may be closed, and one be 2
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   sigprocmask(SIG_BLOCK, &all, &before);  // until it is known whom to pass them on to
+  struct sigaction on_child = {};
+  sigaction(SIGCHLD, nullptr, &on_child);
+  signal(SIGCHLD, SIG_DFL);  // who ignores it learns of no exit status
   const pid_t child = fork();
   if (child < 0) {
     complain(std::string("no process: ") + std::strerror(errno));
@@ -109,6 +118,7 @@ int run_with_stderr_read(const std::function<int()>& execute) {
   }
   if (child == 0) {
     dup2(writing.get(), STDERR_FILENO);
+    sigaction(SIGCHLD, &on_child, nullptr);
     sigprocmask(SIG_SETMASK, &before, nullptr);
     _exit(execute());
   }
@@ -119,18 +129,17 @@ int run_with_stderr_read(const std::function<int()>& execute) {
 
   constexpr int kLook = 20;  // milliseconds: what the child leaves behind may keep stderr open for ever
   DeadlineLines lines;
-  int status = 0;
-  pid_t ended = 0;
   bool open = true;
-  while (open && ended == 0) {
+  while (open && !has_ended(child, WNOHANG)) {
     if (has_more(reading.get(), kLook)) open = pass_on(reading.get(), lines);
-    ended = waitpid(child, &status, WNOHANG);
   }
-  while (ended == 0 || (ended < 0 && errno == EINTR)) ended = waitpid(child, &status, 0);
+  if (!open) has_ended(child, 0);
   // What it wrote, and not what others that it has left behind go on writing.
   int unread = 0;
   if (open && ioctl(reading.get(), FIONREAD, &unread) != 0) unread = 0;
   for (; open && unread > 0; unread -= kPiece) open = pass_on(reading.get(), lines);
+  int status = 0;
+  waitpid(child, &status, 0);
   return end_as(status);
 }
 

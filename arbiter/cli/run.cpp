@@ -212,6 +212,7 @@ int run(const Arguments& arguments) {
   std::string trouble = library.empty() ? "libsharedgpu.so is not where it was installed"
                                         : ask_for_tenant(settings, request, channel, reply);
   if (trouble.empty()) {
+    channel.move_out_of_the_way();  // a script takes 3 for a file of its own, and loses its tenant
     fcntl(channel.fd(), F_SETFD, 0);
     if (std::string problem = shortfall(reply.gpus, arguments.gpus); !problem.empty())
       complain("--gpus " + std::to_string(arguments.gpus) + ": " + problem);

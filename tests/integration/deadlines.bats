@@ -79,6 +79,14 @@ counted_right() {
   [[ $output == out && $stderr == $'missed\nno newline' ]]
   run "$SHAREDGPU" run --deadline 1s --deadline-from-stderr -- sh -c 'kill -9 $$'
   ((status == 137))
+  # Nor does it matter that whoever started it waits for no child, or has closed stderr.
+  local careless=(python3 -c 'import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])')
+  run "${careless[@]}" "$SHAREDGPU" run --deadline 1s --deadline-from-stderr -- sh -c 'exit 7'
+  ((status == 7))
+  run "${careless[@]}" "$SHAREDGPU" run --deadline 1s --deadline-from-stderr -- grep SigIgn /proc/self/status
+  (((0x${output##*[[:space:]]} >> 16 & 1) == 1)) # the command ignores SIGCHLD as it would without us
+  run bash -c '"$@" 2>&-' bash "$SHAREDGPU" run --deadline 1s --deadline-from-stderr -- sh -c 'echo missed >&2 || exit 6; exit 7'
+  ((status == 7))
   # What it leaves behind holds nobody up.
   run timeout 20 "$SHAREDGPU" run --deadline 1s --deadline-from-stderr -- sh -c 'sleep 30 >/dev/null & exit 0'
   ((status == 0))

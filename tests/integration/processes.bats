@@ -129,6 +129,23 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   ! grep -q 'run token is unknown' "$DIR/arbiter.log"
 }
 
+@test "a script that uses the lowest descriptors for itself, or has no standard streams, keeps its tenant" {
+  start_arbiter
+  "$SHAREDGPU" run --memory 96MiB -- bash -c 'for i in {3..20}; do eval "exec $i>/dev/null"; done; exec "$@"' bash \
+    "$PROGRAMS/hold" --bytes 10% --of 256MiB --seconds 600 --progress >"$DIR/low.out" 2>"$DIR/low.err" &
+  PIDS[low]=$!
+  progresses low
+  json_is '[(t["name"][:4], t["memory_limit_bytes"] >> 20) for t in s["tenants"]]' "[('run ', 96)]"
+  kill "${PIDS[low]}"
+  until_true 20 json_is 'len(s["tenants"])' 0
+  bash -c 'exec "$@" 0<&- 1>&- 2>&- 3>&-' bash \
+    "$SHAREDGPU" run -- bash -c 'for i in 0 1 2; do [[ ! -e /proc/$$/fd/$i ]] || exit 5; done; exec "$@"' bash \
+    "$PROGRAMS/hold" --bytes 10% --of 256MiB --seconds 600 &
+  PIDS[none]=$!
+  until_true 20 json_is '[t["name"][:4] for t in s["tenants"]]' "['run ']"
+  until_true 20 json_is '[t["lease_seconds"] > 0.2 for t in s["tenants"]]' "[True]"
+}
+
 @test "what a stopped program without a connection has counts until it comes back" {
   start_arbiter
   tenant stopped descriptors --how stop
