@@ -17,7 +17,8 @@ namespace sharedgpu::cli {
 void add_gres(CLI::App& app, int& status);
 void add_ledger(CLI::App& app, int& status);
 void add_report(CLI::App& app, int& status);
-void add_run(CLI::App& app, int& status);
+// Returns how many of the words are to be parsed: the command's own follow.
+int add_run(CLI::App& app, int argc, char** argv, int& status);
 void add_set(CLI::App& app, int& status);
 void add_status(CLI::App& app, int& status);
 void add_supervise(CLI::App& app, int& status);

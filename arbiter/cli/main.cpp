@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   int status = 0;
   sharedgpu::cli::add_gres(app, status);
-  sharedgpu::cli::add_run(app, status);
+  const int own = sharedgpu::cli::add_run(app, argc, argv, status);
   sharedgpu::cli::add_status(app, status);
   sharedgpu::cli::add_set(app, status);
   sharedgpu::cli::add_ledger(app, status);
@@ -29,7 +29,7 @@ int main(int argc, char** argv) {
     std::cerr << "sharedgpu: no subcommand '" << argv[1] << "'; see sharedgpu --help\n";
     return 2;
   }
-  CLI11_PARSE(app, argc, argv);
+  CLI11_PARSE(app, own, argv);
   // Who reads a half of a table for the whole is misled.
   if (std::fflush(stdout) != 0 || !std::cout.flush()) {
     sharedgpu::cli::complain(std::string("standard output: ") + std::strerror(errno));

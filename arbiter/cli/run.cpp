@@ -9,11 +9,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,14 +32,14 @@ namespace {
 
 struct Arguments {
   std::string config;
-  std::string memory;
-  std::string share;
-  std::string backend;
+  std::optional<std::string> memory;
+  std::optional<std::string> share;
+  std::optional<std::string> backend;
   int priority = 0;
-  std::string deadline;
+  std::optional<std::string> deadline;
   bool deadline_from_stderr = false;
   unsigned gpus = 0;  // not given
-  std::string user;
+  std::optional<std::string> user;
   unsigned units = 0;  // not given
   std::vector<std::string> command;
 };
@@ -67,39 +69,39 @@ std::string read_options(const Arguments& arguments, JobOptions& options) {
   if (arguments.gpus > GpuList::kMost)
     return "--gpus: " + std::to_string(arguments.gpus) + " is more than " + std::to_string(GpuList::kMost);
   if (arguments.gpus > 0 && user_chose()) return "--gpus: CUDA_VISIBLE_DEVICES names the GPUs already";
-  if (!arguments.memory.empty()) {
-    auto size = parse_size(arguments.memory);
+  if (arguments.memory) {
+    auto size = parse_size(*arguments.memory);
     if (!size || *size == Bytes{})
-      return "--memory: '" + arguments.memory + "' is not a size (such as 24GiB)";
+      return "--memory: '" + *arguments.memory + "' is not a size (such as 24GiB)";
     options.memory = *size;
   }
-  if (!arguments.deadline.empty()) {
-    const auto deadline = parse_time(arguments.deadline);
+  if (arguments.deadline) {
+    const auto deadline = parse_time(*arguments.deadline);
     if (!deadline || *deadline <= Nanoseconds{})
-      return "--deadline: '" + arguments.deadline + "' is not a time (such as 33ms)";
+      return "--deadline: '" + *arguments.deadline + "' is not a time (such as 33ms)";
     options.deadline = *deadline;
   }
-  if (arguments.deadline_from_stderr && arguments.deadline.empty())
+  if (arguments.deadline_from_stderr && !arguments.deadline)
     return "--deadline-from-stderr: there is no --deadline";
   options.units = arguments.units;
-  if (!arguments.share.empty() && !parse_share(arguments.share, options))
-    return "--share: '" + arguments.share + "' is not a share (REQUEST[:LIMIT], in percent)";
-  if (!arguments.backend.empty()) {
+  if (arguments.share && !parse_share(*arguments.share, options))
+    return "--share: '" + *arguments.share + "' is not a share (REQUEST[:LIMIT], in percent)";
+  if (arguments.backend) {
     options.backend_given = 1;
-    if (!parse_backend(arguments.backend, options.backend))
-      return "--backend: '" + arguments.backend + "' is not one of swap, managed, native";
+    if (!parse_backend(*arguments.backend, options.backend))
+      return "--backend: '" + *arguments.backend + "' is not one of swap, managed, native";
   }
   return {};
 }
 
 // Whose tenant it is to be, where somebody vouches for it. Returns an empty string or what is wrong.
 std::string read_voucher(const Arguments& arguments, RunRequest& request) {
-  if (arguments.user.empty() && arguments.units == 0) return {};
+  if (!arguments.user && arguments.units == 0) return {};
   request.vouched = 1;
   request.uid = getuid();
-  if (arguments.user.empty()) return {};
-  const passwd* user = getpwnam(arguments.user.c_str());
-  if (user == nullptr) return "--user: there is no user '" + arguments.user + "'";
+  if (!arguments.user) return {};
+  const passwd* user = getpwnam(arguments.user->c_str());
+  if (user == nullptr) return "--user: there is no user '" + *arguments.user + "'";
   request.uid = user->pw_uid;
   return {};
 }
@@ -232,9 +234,23 @@ int run(const Arguments& arguments) {
   return run_with_stderr_read([&arguments] { return execute(arguments.command); });
 }
 
+// How many of the words are ours, the command's name included.
+int own_words(const CLI::App& subcommand, int argc, char** argv) {
+  for (int i = 2; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--") return std::min(i + 2, argc);
+    if (!word.starts_with('-')) return i + 1;
+    const std::size_t end = word.find('=');
+    const CLI::Option* option = subcommand.get_option_no_throw(std::string(word.substr(0, end)));
+    if (option != nullptr && option->get_expected_max() > 0 && end == word.npos) ++i;
+  }
+  return argc;
+}
+
 }  // namespace
 
-void add_run(CLI::App& app, int& status) {
+// CLI11 takes "[a,b]" for a list of two words: so of the command it is shown the name alone.
+int add_run(CLI::App& app, int argc, char** argv, int& status) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("run", "Run a command as a tenant of its own");
   command->add_option("--config", arguments->config, "Settings")->type_name("FILE");
@@ -261,7 +277,12 @@ void add_run(CLI::App& app, int& status) {
       ->required();
   command->prefix_command(false);
   command->positionals_at_end();
-  command->callback([arguments, &status] { status = run(*arguments); });
+  const int own = argc > 1 && command->check_name(argv[1]) ? own_words(*command, argc, argv) : argc;
+  command->callback([arguments, own, argc, argv, &status] {
+    arguments->command.assign(argv + own - 1, argv + argc);
+    status = run(*arguments);
+  });
+  return own;
 }
 
 }  // namespace sharedgpu::cli

@@ -45,6 +45,9 @@ std::string lines_of(const std::vector<std::string>& changes, std::string& lines
         std::find_if(keys.begin(), keys.end(), [&](std::string_view each) { return as_given(each) == name; });
     const bool begins = std::find(kinds.begin(), kinds.end(), name) != kinds.end();
     const bool known = begins || key != keys.end();
+    // A comment begins there in sharedgpu.conf.
+    if (const std::size_t comment = change.find_first_of(";#"); comment != change.npos)
+      return "'" + change + "': '" + change[comment] + "' cannot be in a value";
     if (!known || end == change.size() || change.find('\n') != change.npos)
       return "'" + change + "' is not NAME=VALUE with one of these: " + choices();
     if (!begins && !given.insert(name).second) return name + " is given twice";

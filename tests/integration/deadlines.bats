@@ -114,6 +114,62 @@ END
   ((status == 2))
 }
 
+@test "a command whose stderr is read gets its arguments, signals and ends of files as without" {
+  start_arbiter
+  local words=('' a '[x,y]' '[]' '{}' '[[a],[b]]' '%%' '++' -- b --gpus 3 status '"q,r"' 'a,b' '\n') dashes
+  for dashes in "" "--"; do
+    # shellcheck disable=SC2086
+    run -0 "$SHAREDGPU" run --priority -3 --memory=64MiB $dashes printf '<%s>' "${words[@]}"
+    [[ $output == "$(printf '<%s>' "${words[@]}")" ]]
+  done
+  local option
+  for option in memory share deadline backend user; do
+    run "$SHAREDGPU" run "--$option" "" -- true
+    ((status == 2))
+    [[ $output == *"--$option"* ]]
+  done
+  python3 - "$SHAREDGPU" <<'END'
+import os, signal, subprocess, sys, time
+wrapped = [sys.argv[1], "run", "--deadline", "1s", "--deadline-from-stderr", "--"]
+
+def start(program, **more):
+    return subprocess.Popen([*wrapped, "python3", "-uc", "import os, signal, sys, time\n" + program],
+                            stdout=subprocess.PIPE, text=True, **more)
+
+# Each signal that is sent to the wrapper alone reaches the command, and no other ends the wrapper.
+numbers = [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGALRM, signal.SIGXCPU,
+           signal.SIGWINCH, signal.SIGCONT, signal.SIGRTMIN + 2]
+process = start(f"""for number in {[int(each) for each in numbers]}:
+    signal.signal(number, lambda seen, _: print(seen, flush=True))
+print('ready', os.getpid(), flush=True)
+while True: time.sleep(10)""")
+command = int(process.stdout.readline().split()[1])
+for number in numbers:
+    process.send_signal(number)
+    seen = process.stdout.readline().strip()
+    assert seen == str(int(number)), (number, seen)
+process.kill()
+while os.path.exists(f"/proc/{command}"):  # and who kills the wrapper kills the command
+    time.sleep(0.01)
+
+# What it closes is closed.
+process = start("os.close(1); sys.stdin.readline()", stdin=subprocess.PIPE)
+assert process.stdout.read() == ""
+assert process.poll() is None
+process.stdin.write("\n")
+process.stdin.flush()
+assert process.wait() == 0
+
+# Where nobody reads its stderr it ends.
+reading, writing = os.pipe()
+process = start("while True: print('text', file=sys.stderr); time.sleep(0.01)", stderr=writing)
+os.close(writing)
+os.read(reading, 1)
+os.close(reading)
+process.wait()
+END
+}
+
 @test "Python tells, from a process that uses no GPU, and nobody is there to hear it elsewhere" {
   start_arbiter Policy=deadline
   export PYTHONPATH=$BATS_TEST_DIRNAME/../../python
