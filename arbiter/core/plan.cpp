@@ -61,6 +61,9 @@ void Core::find_domains() {
   for (Domain& its : all) {
     const auto by_number = [](const Gpu* a, const Gpu* b) { return a->number < b->number; };
     its.rules = (*std::min_element(its.gpus.begin(), its.gpus.end(), by_number))->rules;
+    for (const Tenant* tenant : its.tenants)
+      if (!its.rules.by_threads && its.rules.policy->rules_time_of_all(tenant->stated))
+        its.rules.all_timed = true;
     for (Tenant* tenant : its.tenants) take_rules(*tenant, its.rules);
     note_time(its);
     for (Tenant* tenant : its.tenants) {

@@ -11,7 +11,11 @@
 // deadlines goes before all of a lower priority, and takes the GPU from them at once. But not where handoffs
 // take more than a tenth of a deadline, since memory moves: they would come with every piece of its work, and
 // cost more than that is worth; then it has its turns like any other. And it must have been given no more
-// than is due to it by half a step: one that always has work is served as elastic would.
+// than is due to it by one deadline, or by half a step where that is more: so a piece of its work that can be
+// done in time is done in one turn, and one that always has work is served as elastic would. Of a deadline of
+// more than a tenth of a second so much counts: turns are short beside it.
+//
+// Beside it all others have the GPU one at a time: the queues of all that share it would have to drain first.
 //
 // Nobody starves: each keeps its own request at least, or a twentieth of the time where that is more, and
 // waits no longer for that than elastic says. Who has told of no deadline for a while bounds nobody any more;
@@ -29,14 +33,10 @@ constexpr double kDecrease = 0.5;
 constexpr double kIncrease = 0.01;
 constexpr double kLeast = 0.05;
 constexpr int kQuick = 10;  // of handoffs, in a deadline
+constexpr std::chrono::milliseconds kLongestPiece{100};
 
-bool is_urgent(const TenantView& tenant, const TurnView& turn) {
-  return tenant.claims.deadline > kQuick * std::max(tenant.handoff, turn.turn.handoff) &&
-         tenant.credit > -turn.turn.length / 2;
-}
-
-bool goes_before(const TenantView& urgent, const TenantView& other, const TurnView& turn) {
-  return is_urgent(urgent, turn) && urgent.claims.priority > other.claims.priority;
+bool is_quick(const TenantView& tenant, const TurnView& turn) {
+  return tenant.claims.deadline > kQuick * std::max(tenant.handoff, turn.turn.handoff);
 }
 
 class Deadline final : public Elastic {
@@ -65,11 +65,27 @@ class Deadline final : public Elastic {
   bool rules_time(const Claims& claims) const override {
     return Elastic::rules_time(claims) || claims.deadline > Nanoseconds{};
   }
+  bool rules_time_of_all(const Claims& claims) const override { return claims.deadline > Nanoseconds{}; }
 
   double part_after(double part, const Claims& stated, const DeadlinesSeen& seen) const override {
     const double least = std::min(std::max(kLeast, stated.request), stated.limit);
     const double lowered = std::max(part * std::pow(kDecrease, static_cast<double>(seen.missed)), least);
     return std::clamp(lowered + kIncrease * static_cast<double>(seen.met), least, stated.limit);
+  }
+
+ protected:
+  Nanoseconds allowance(const TenantView& tenant, const TurnView& turn) const override {
+    const Nanoseconds piece = std::min<Nanoseconds>(tenant.claims.deadline, kLongestPiece);
+    return std::max(Elastic::allowance(tenant, turn), is_quick(tenant, turn) ? piece : Nanoseconds{});
+  }
+
+ private:
+  bool is_urgent(const TenantView& tenant, const TurnView& turn) const {
+    return is_quick(tenant, turn) && tenant.credit > -allowance(tenant, turn);
+  }
+
+  bool goes_before(const TenantView& urgent, const TenantView& other, const TurnView& turn) const {
+    return is_urgent(urgent, turn) && urgent.claims.priority > other.claims.priority;
   }
 };
 

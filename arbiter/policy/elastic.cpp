@@ -25,13 +25,6 @@ Nanoseconds times(Nanoseconds time, double factor) {
 bool limited(double due, double limit) { return limit < kAll && due >= limit * kAll; }
 bool limited(const TenantView& tenant) { return limited(tenant.due, tenant.claims.limit); }
 
-// Until its account is half a step below nothing, while it has the GPU. Below nothing where it is already, so
-// that what it has had and this come to the same all the time: what is reckoned from them must not move.
-Nanoseconds until_behind(const TenantView& tenant, const TurnView& turn) {
-  const double falls = std::max(1 - tenant.due, 1e-3);
-  return times(tenant.credit + turn.turn.length / 2, 1 / falls) + kTick;
-}
-
 // A turn about as long as `length`, in which nothing has to be broken off: for as many submissions as come
 // next to it, and one at least. They take now more, now less: when the turn is over none is under way that
 // takes a quarter more than it should, and none is begun in that quarter.
@@ -43,6 +36,17 @@ Nanoseconds for_whole_submissions(Nanoseconds length, Nanoseconds submission) {
 }
 
 }  // namespace
+
+Nanoseconds Elastic::allowance(const TenantView& /*tenant*/, const TurnView& turn) const {
+  return turn.turn.length / 2;
+}
+
+// Until its account is so far below nothing, while it has the GPU. Negative where it is already, so that what
+// it has had and this come to the same all the time: what is reckoned from them must not move.
+Nanoseconds Elastic::until_behind(const TenantView& tenant, const TurnView& turn) const {
+  const double falls = std::max(1 - tenant.due, 1e-3);
+  return times(tenant.credit + allowance(tenant, turn), 1 / falls) + kTick;
+}
 
 Rank Elastic::rank(const TenantView& waiting, const TurnView& /*turn*/) const {
   return {.level = 0, .weight = waiting.credit};

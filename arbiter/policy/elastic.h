@@ -37,6 +37,13 @@ class Elastic : public Policy {
   Nanoseconds allowed_for(const TenantView& running, const TurnView& turn) const override;
   Nanoseconds credit_after(Nanoseconds credit, const Standing& standing, Nanoseconds time) const override;
   Standing what_counts(const Standing& standing) const override;
+
+ protected:
+  // How far below nothing a tenant's account may be while it has the GPU and others wait.
+  virtual Nanoseconds allowance(const TenantView& tenant, const TurnView& turn) const;
+
+ private:
+  Nanoseconds until_behind(const TenantView& tenant, const TurnView& turn) const;
 };
 
 }  // namespace sharedgpu

@@ -41,6 +41,8 @@ Nanoseconds Policy::peace_left(const TenantView& /*running*/, const TurnView& /*
 
 bool Policy::rules_time(const Claims& /*claims*/) const { return false; }
 
+bool Policy::rules_time_of_all(const Claims& /*claims*/) const { return false; }
+
 std::vector<double> Policy::shares(const std::vector<Claims>& competing) const {
   double units = 0;
   for (const Claims& claims : competing) units += claims.units;

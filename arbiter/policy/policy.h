@@ -119,6 +119,8 @@ class Policy {
   // Whether a tenant has the GPU for itself while it runs, also where memory suffices for more; by default it
   // shares it with all that fit.
   virtual bool rules_time(const Claims& claims) const;
+  // Whether that holds for all in the domain of such a tenant.
+  virtual bool rules_time_of_all(const Claims& claims) const;
 
   // What part of the time is due to each of those that want to run; by default that of its units.
   virtual std::vector<double> shares(const std::vector<Claims>& competing) const;

@@ -35,6 +35,12 @@ JobOptions merged(const JobOptions& known, const RegisterJob& job) {
   JobOptions options = known;
   options.units = std::max(known.units, job.options.units);
   if (known.memory == Bytes{}) options.memory = job.options.memory;
+  if (known.priority == 0) options.priority = job.options.priority;
+  if (known.deadline == Nanoseconds{}) options.deadline = job.options.deadline;
+  if (known.share_request == 0) {
+    options.share_request = job.options.share_request;
+    options.share_limit = job.options.share_limit;
+  }
   return options;
 }
 

@@ -176,6 +176,19 @@ TEST_CASE("Who has deadlines has the GPU for itself, and those below wait for th
   for (std::uint64_t id : {1, 2, 3}) CHECK(other.open(id));
 }
 
+TEST_CASE("Beside one that has deadlines the others have the GPU one at a time, until it ends") {
+  World world;
+  world.have_turn(2);
+  CHECK_FALSE(world.open(1));
+  CHECK_FALSE(world.open(3));
+  world.step(SessionGone{.session = SessionId{1}});
+  for (std::uint64_t id : {2, 3}) {
+    world.have_turn(id);
+    CHECK_FALSE(world.tenant(id).timed);
+  }
+  CHECK(world.open(2));
+}
+
 TEST_CASE("By threads: misses leave fewer to those below that start then, and take nobody's time") {
   World world("deadline", true);
   CHECK(world.threads(World::claims(3)) == 1);

@@ -326,9 +326,9 @@ TEST_CASE("deadline: who has deadlines takes the GPU from those of a lower prior
   };
   CHECK(goes_first());
   CHECK(policy->goes_on(urgent, other, turn));
-  urgent.credit = -11ms;  // it had more than its due
+  urgent.credit = -26ms;  // it had more than its due, by more than a deadline
   CHECK_FALSE(goes_first());
-  urgent.credit = -9ms;
+  urgent.credit = -24ms;
   CHECK(goes_first());
   urgent.handoff = 3ms;  // more than a tenth
   CHECK_FALSE(goes_first());
@@ -339,6 +339,27 @@ TEST_CASE("deadline: who has deadlines takes the GPU from those of a lower prior
   other.had = 1ms;
   other.claims.priority = 0;
   CHECK_FALSE(policy->interrupts(urgent, other, turn));
+}
+
+TEST_CASE("deadline: a turn is long enough for what can be done in a deadline, up to 100 ms") {
+  const auto policy = make_policy("deadline");
+  const TurnRules rules;
+  TurnView turn{.rules = rules, .turn = {.length = 16ms, .rule = TurnRule::swap_overhead, .handoff = 1ms}};
+  TenantView leader;
+  leader.due = 0.5;
+  CHECK(policy->turn_left(leader, {}, turn) == 16ms + 1us);
+  leader.claims.deadline = 30ms;
+  CHECK(policy->turn_left(leader, {}, turn) == 60ms + 1us);
+  leader.credit = -30ms;  // then as long as any
+  CHECK(policy->turn_left(leader, {}, turn) == 4ms);
+  leader.credit = {};
+  leader.claims.deadline = 1s;
+  CHECK(policy->turn_left(leader, {}, turn) == 200ms + 1us);
+  turn.turn.length = 400ms;
+  CHECK(policy->turn_left(leader, {}, turn) == 400ms + 1us);
+  turn.turn.length = 16ms;
+  turn.turn.handoff = 100ms;  // it interrupts nobody then
+  CHECK(policy->turn_left(leader, {}, turn) == 16ms + 1us);
 }
 
 TEST_CASE("deadline: misses halve, deadlines that are met add a hundredth, within request and limit") {
@@ -354,8 +375,13 @@ TEST_CASE("deadline: misses halve, deadlines that are met add a hundredth, withi
   CHECK(policy->part_after(0.5, stated, {.met = ~0ull, .missed = ~0ull}) == 0.8);
   CHECK(policy->rules_time({.deadline = 1ms}));
   CHECK_FALSE(policy->rules_time({}));
+  CHECK(policy->rules_time_of_all({.deadline = 1ms}));
+  CHECK_FALSE(policy->rules_time_of_all({.timed = true}));
   for (const std::string_view other : kPolicies)
-    if (other != "deadline") CHECK(make_policy(other)->part_after(0.1, stated, {.missed = 9}) == 0.8);
+    if (other != "deadline") {
+      CHECK(make_policy(other)->part_after(0.1, stated, {.missed = 9}) == 0.8);
+      CHECK_FALSE(make_policy(other)->rules_time_of_all({.timed = true, .deadline = 1ms}));
+    }
 }
 
 TEST_CASE("deadline shares the time as elastic does") {

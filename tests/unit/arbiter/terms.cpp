@@ -53,6 +53,45 @@ TEST_CASE("A job's priority is that of its QOS, and on top what it states, withi
   CHECK(priority({}, -5) == -5);
 }
 
+TEST_CASE("A step states for its job what nobody has stated yet; the batch step all of it") {
+  RegisterJob step;
+  step.step = {.job = 7, .step = 0};
+  step.options.units = 2;
+  step.options.priority = -5;
+  step.options.share_request = 30;
+  step.options.share_limit = 60;
+  step.options.deadline = 33ms;
+  step.options.memory = mebibytes(64);
+  JobOptions job;
+  job.units = 1;
+  const JobOptions stated = merged(job, step);
+  CHECK(stated.units == 2);
+  CHECK(stated.priority == -5);
+  CHECK(stated.share_request == 30);
+  CHECK(stated.share_limit == 60);
+  CHECK(stated.deadline == 33ms);
+  CHECK(stated.memory == mebibytes(64));
+
+  RegisterJob next;
+  next.step = {.job = 7, .step = 1};
+  next.options.units = 1;
+  next.options.priority = 9;
+  next.options.share_request = 1;
+  next.options.deadline = 1s;
+  next.options.memory = mebibytes(1);
+  const JobOptions same = merged(stated, next);
+  CHECK(same.units == 2);
+  CHECK(same.priority == -5);
+  CHECK(same.share_request == 30);
+  CHECK(same.share_limit == 60);
+  CHECK(same.deadline == 33ms);
+  CHECK(same.memory == mebibytes(64));
+
+  next.step.step = kBatchStep;
+  CHECK(merged(stated, next).share_request == 1);
+  CHECK(merged(stated, next).share_limit == 0);
+}
+
 TEST_CASE("A QOS bounds what its jobs may request") {
   const Settings node = settings("[qos free]\nMaxRequest=10%\n");
   TenantInfo job;
