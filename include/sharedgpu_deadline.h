@@ -3,11 +3,11 @@
 //
 //   sharedgpu_deadline(finished <= due);
 //
-// A header alone, for C (C99 or later) and C++, with nothing to link. It does nothing where the program is not under
-// `sharedgpu run --deadline`, and never waits: what cannot be told at once is dropped. Safe from all threads
-// that leave the environment alone, and in children that have inherited the descriptors (Python's subprocess
-// closes them, but for close_fds=False). May change errno. Programs in other languages write "met" or
-// "missed" and a newline to the descriptor that SHAREDGPU_DEADLINE_FD names.
+// A header alone, for C (C99 or later) and C++, with nothing to link. It does nothing where the program is
+// not under `sharedgpu run --deadline`, and never waits: what cannot be told at once is dropped. Safe from
+// all threads that leave the environment alone, and in children that have inherited the descriptors (Python's
+// subprocess closes them, but for close_fds=False). May change errno. Programs in other languages write "met"
+// or "missed" and a newline to the descriptor that SHAREDGPU_DEADLINE_FD names.
 #ifndef SHAREDGPU_DEADLINE_H
 #define SHAREDGPU_DEADLINE_H
 

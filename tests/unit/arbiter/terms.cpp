@@ -53,7 +53,7 @@ TEST_CASE("A job's priority is that of its QOS, and on top what it states, withi
   CHECK(priority({}, -5) == -5);
 }
 
-TEST_CASE("A step states for its job what nobody has stated yet; the batch step all of it") {
+TEST_CASE("A step states for its job what nobody has stated yet, and the batch step all of it") {
   RegisterJob step;
   step.step = {.job = 7, .step = 0};
   step.options.units = 2;
