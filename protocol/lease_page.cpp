@@ -79,7 +79,9 @@ void LeasePageWriter::set_contended(bool contended) {
   page_->contended.store(contended ? 1 : 0, std::memory_order_relaxed);
 }
 
-void LeasePageWriter::set_oversubscribed(bool oversubscribed) {
+void LeasePageWriter::set_oversubscribed(bool oversubscribed, Nanoseconds queue) {
+  using Microseconds = std::chrono::duration<std::uint32_t, std::micro>;
+  page_->queue_us.store(std::chrono::duration_cast<Microseconds>(queue).count(), std::memory_order_relaxed);
   page_->oversubscribed.store(oversubscribed ? 1 : 0, std::memory_order_relaxed);
 }
 

@@ -27,6 +27,9 @@ struct LeasePage {
   // Nonzero while what this GPU's tenants have allocated does not fit there together: the session then keeps
   // short what it has queued. Beside the gate, since each submission looks at both.
   std::atomic<std::uint32_t> oversubscribed{0};
+  // How short, in microseconds of the GPU's time; zero: about 20 ms. Zero for ever in the page of an arbiter
+  // that does not know of it.
+  std::atomic<std::uint32_t> queue_us{0};
   // Nonzero while other tenants wait for this GPU: the session then watches itself for idleness.
   alignas(64) std::atomic<std::uint32_t> contended{0};
   // When the turn ends, by CLOCK_BOOTTIME in nanoseconds; zero: open end. Nonzero only where time is ruled,
@@ -57,7 +60,8 @@ class LeasePageWriter {
   // Opens or closes the gate; opening wakes the waiters. Idempotent.
   void set_open(bool open);
   void set_contended(bool contended);
-  void set_oversubscribed(bool oversubscribed);
+  // `queue`: how short queues are kept then, at most about an hour; zero: as usual.
+  void set_oversubscribed(bool oversubscribed, Nanoseconds queue = {});
   void set_turn_ends(Nanoseconds at);
   bool is_open() const;
 

@@ -116,6 +116,7 @@ struct SetContended {
 struct SetOversubscribed {
   SessionId session;
   bool oversubscribed = false;
+  Nanoseconds queue{};  // how short queues are to be then; zero: as usual
 };
 
 // Zero: open end.

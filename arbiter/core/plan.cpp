@@ -26,6 +26,14 @@ bool is_in_nobodys_way(const Tenant& tenant) {
   });
 }
 
+// What a tenant asks of all in its domain.
+void obey_deadlines_of(const Tenant& tenant, Rules& rules) {
+  if (rules.by_threads) return;
+  rules.all_timed = rules.all_timed || rules.policy->rules_time_of_all(tenant.stated);
+  const Nanoseconds queue = rules.policy->queue_beside(tenant.stated);
+  if (queue != Nanoseconds{} && (rules.queue == Nanoseconds{} || queue < rules.queue)) rules.queue = queue;
+}
+
 }  // namespace
 
 void Core::find_domains() {
@@ -61,9 +69,7 @@ void Core::find_domains() {
   for (Domain& its : all) {
     const auto by_number = [](const Gpu* a, const Gpu* b) { return a->number < b->number; };
     its.rules = (*std::min_element(its.gpus.begin(), its.gpus.end(), by_number))->rules;
-    for (const Tenant* tenant : its.tenants)
-      if (!its.rules.by_threads && its.rules.policy->rules_time_of_all(tenant->stated))
-        its.rules.all_timed = true;
+    for (const Tenant* tenant : its.tenants) obey_deadlines_of(*tenant, its.rules);
     for (Tenant* tenant : its.tenants) take_rules(*tenant, its.rules);
     note_time(its);
     for (Tenant* tenant : its.tenants) {

@@ -27,6 +27,7 @@ struct Rules {
   TurnRules turns = {};
   bool all_timed = false;   // as if all tenants had stated shares, see Claims
   bool by_threads = false;  // deadlines bound the threads of what starts, and nobody's time
+  Nanoseconds queue{};      // how short the queues of oversubscribed sessions are kept; zero: as usual
 };
 
 // What of a tenant the length of turns was reckoned from.
@@ -138,6 +139,7 @@ struct Session {
   Nanoseconds submission{};  // how long the GPU is at one of its own, as told last; zero: not known
 
   bool oversubscribed = false;     // what its page says of the GPU
+  Nanoseconds queue{};             // and of its queues
   Bytes told_host;                 // the last Prepare
   std::uint32_t told_sharers = 1;  // the same
   Nanoseconds less_host_since{};   // since when less has been enough

@@ -343,11 +343,15 @@ bool Core::tell_oversubscribed(Domain& domain) {
   begin_choice(domain);
   const bool oversubscribed = domain.limited || (domain.tenants.size() > 1 && !everybody_fits(domain));
   const bool same = std::exchange(domain.oversubscribed, oversubscribed) == oversubscribed;
+  const Nanoseconds queue = oversubscribed ? domain.rules.queue : Nanoseconds{};
   for (Tenant* tenant : same ? domain.awake : domain.tenants)
     for (Session* session : tenant->sessions) {
-      if (!on_gpu(session) || session->oversubscribed == oversubscribed) continue;
+      if (!on_gpu(session) || (session->oversubscribed == oversubscribed && session->queue == queue))
+        continue;
       session->oversubscribed = oversubscribed;
-      actions_.emplace_back(SetOversubscribed{.session = session->id, .oversubscribed = oversubscribed});
+      session->queue = queue;
+      actions_.emplace_back(
+          SetOversubscribed{.session = session->id, .oversubscribed = oversubscribed, .queue = queue});
     }
   return oversubscribed;
 }

@@ -16,6 +16,7 @@
 // more than a tenth of a second so much counts: turns are short beside it.
 //
 // Beside it all others have the GPU one at a time: the queues of all that share it would have to drain first.
+// And they have less queued than usual: a quarter of a deadline, 2 ms at least.
 //
 // Nobody starves: each keeps its own request at least, or a twentieth of the time where that is more, and
 // waits no longer for that than elastic says. Who has told of no deadline for a while bounds nobody any more;
@@ -34,6 +35,9 @@ constexpr double kIncrease = 0.01;
 constexpr double kLeast = 0.05;
 constexpr int kQuick = 10;  // of handoffs, in a deadline
 constexpr std::chrono::milliseconds kLongestPiece{100};
+constexpr int kQueue = 4;  // in a deadline
+constexpr std::chrono::milliseconds kShortestQueue{2};
+constexpr std::chrono::milliseconds kLongestQueue{20};
 
 bool is_quick(const TenantView& tenant, const TurnView& turn) {
   return tenant.claims.deadline > kQuick * std::max(tenant.handoff, turn.turn.handoff);
@@ -66,6 +70,11 @@ class Deadline final : public Elastic {
     return Elastic::rules_time(claims) || claims.deadline > Nanoseconds{};
   }
   bool rules_time_of_all(const Claims& claims) const override { return claims.deadline > Nanoseconds{}; }
+
+  Nanoseconds queue_beside(const Claims& claims) const override {
+    if (claims.deadline == Nanoseconds{}) return {};
+    return std::clamp<Nanoseconds>(claims.deadline / kQueue, kShortestQueue, kLongestQueue);
+  }
 
   double part_after(double part, const Claims& stated, const DeadlinesSeen& seen) const override {
     const double least = std::min(std::max(kLeast, stated.request), stated.limit);

@@ -42,6 +42,7 @@ Nanoseconds Policy::peace_left(const TenantView& /*running*/, const TurnView& /*
 bool Policy::rules_time(const Claims& /*claims*/) const { return false; }
 
 bool Policy::rules_time_of_all(const Claims& /*claims*/) const { return false; }
+Nanoseconds Policy::queue_beside(const Claims& /*claims*/) const { return {}; }
 
 std::vector<double> Policy::shares(const std::vector<Claims>& competing) const {
   double units = 0;

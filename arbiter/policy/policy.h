@@ -121,6 +121,9 @@ class Policy {
   virtual bool rules_time(const Claims& claims) const;
   // Whether that holds for all in the domain of such a tenant.
   virtual bool rules_time_of_all(const Claims& claims) const;
+  // How much work anybody may have queued ahead of the GPU beside such a tenant, where some have to take
+  // turns; zero, by default: as much as usual, see interposer/gate/ahead.h.
+  virtual Nanoseconds queue_beside(const Claims& claims) const;
 
   // What part of the time is due to each of those that want to run; by default that of its units.
   virtual std::vector<double> shares(const std::vector<Claims>& competing) const;

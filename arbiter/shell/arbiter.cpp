@@ -883,7 +883,7 @@ void Arbiter::perform(const Actions& actions) {
       if (Client* client = client_of(contended->session)) client->page.set_contended(contended->contended);
     } else if (const auto* crowded = std::get_if<SetOversubscribed>(&action)) {
       if (Client* client = client_of(crowded->session))
-        client->page.set_oversubscribed(crowded->oversubscribed);
+        client->page.set_oversubscribed(crowded->oversubscribed, crowded->queue);
     } else if (const auto* ends = std::get_if<SetTurnEnds>(&action)) {
       if (Client* client = client_of(ends->session)) client->page.set_turn_ends(ends->at);
     } else if (const auto* drop = std::get_if<Drop>(&action)) {

@@ -18,7 +18,7 @@ constexpr Nanoseconds kLeastPatience = 20ms;
 }  // namespace
 
 std::uint64_t Ahead::window() const {
-  const auto fit = (kGoal + cost_ / 2) / std::max<Nanoseconds>(cost_, 1ns);
+  const auto fit = (goal_ + cost_ / 2) / std::max<Nanoseconds>(cost_, 1ns);
   return std::clamp<std::uint64_t>(static_cast<std::uint64_t>(fit), 1, kMostAhead);
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much work a stream may have queued ahead of the GPU while that is oversubscribed: about 20 ms, since
-// the end of a turn waits for all of it.
+// How much work a stream may have queued ahead of the GPU while that is oversubscribed: about 20 ms, or less
+// where others have deadlines, since the end of a turn waits for all of it.
 //
 // Submissions are counted. Behind every few of them a mark (an event) goes into the stream, and only so many
-// submissions may be unfinished as take 20 ms, by what was seen of earlier marks. A pure rule: its user makes
-// the marks, looks whether they have passed, and does the waiting. One thread at a time.
+// submissions may be unfinished as take that time, by what was seen of earlier marks. A pure rule: its user
+// makes the marks, looks whether they have passed, and does the waiting. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +19,9 @@ namespace sharedgpu::gate {
 class Ahead {
  public:
   static constexpr Nanoseconds kGoal = std::chrono::milliseconds(20);
+  // From now on queues are to be as long as `goal`, more than nothing.
+  void aim_for(Nanoseconds goal) { goal_ = goal; }
+
   // The longest that one submission is held up. A kernel may be waiting for it.
   static constexpr Nanoseconds kMostPatience = std::chrono::milliseconds(500);
 
@@ -57,6 +60,7 @@ class Ahead {
   std::uint64_t interval() const;
   void learn(Nanoseconds sample, bool exact);
 
+  Nanoseconds goal_ = kGoal;
   std::vector<Mark> marks_;       // that have not passed
   Mark next_;                     // what there is behind the last of them
   std::uint64_t unfinished_ = 0;  // all of their submissions

@@ -64,6 +64,11 @@ inline const LeasePage& page() { return detail::slot.page; }
 // Whether tenants of a GPU of this process need more memory together than it has.
 inline bool oversubscribed() { return page().oversubscribed.load(std::memory_order_relaxed) != 0; }
 
+// How short its queues are to be then; zero: as usual.
+inline Nanoseconds queue() {
+  return std::chrono::microseconds(page().queue_us.load(std::memory_order_relaxed));
+}
+
 // When the turn ends that the page is open for, by CLOCK_BOOTTIME; zero: open end.
 inline Nanoseconds turn_ends() { return Nanoseconds(page().turn_ends.load(std::memory_order_relaxed)); }
 

@@ -23,11 +23,21 @@ constinit std::atomic<bool> several{false};
 // Held while pages come, never while one is looked at.
 constinit std::mutex coming;
 
-bool any_oversubscribed() {
-  return std::ranges::any_of(pages, [](const auto& place) {
+// The shortest that one of them asks for.
+struct Queues {
+  bool oversubscribed = false;
+  std::uint32_t us = 0;
+};
+Queues shortest() {
+  Queues all;
+  for (const auto& place : pages) {
     const LeasePage* page = place.load(std::memory_order_acquire);
-    return page != nullptr && page->oversubscribed.load(std::memory_order_relaxed) != 0;
-  });
+    if (page == nullptr || page->oversubscribed.load(std::memory_order_relaxed) == 0) continue;
+    all.oversubscribed = true;
+    const std::uint32_t us = page->queue_us.load(std::memory_order_relaxed);
+    if (us != 0 && (all.us == 0 || us < all.us)) all.us = us;
+  }
+  return all;
 }
 
 bool open_in(const LeasePage& page) { return LeasePage::is_open(page.gate.load(std::memory_order_acquire)); }
@@ -42,8 +52,10 @@ const LeasePage* first_closed() {
 
 // Brings up to date what our page says of the memory.
 void gather() {
-  if (several.load(std::memory_order_acquire))
-    slot.page.oversubscribed.store(any_oversubscribed() ? 1 : 0, std::memory_order_relaxed);
+  if (!several.load(std::memory_order_acquire)) return;
+  const Queues all = shortest();
+  slot.page.queue_us.store(all.us, std::memory_order_relaxed);
+  slot.page.oversubscribed.store(all.oversubscribed ? 1 : 0, std::memory_order_relaxed);
 }
 
 // Puts a private page that says `gate` in the place of what is at `address`. It is complete before it comes

@@ -87,6 +87,8 @@ void give_turn_back() {
 
 std::uint32_t Queue::wait_for_room() {
   std::unique_lock lock(mutex_);
+  const Nanoseconds goal = gate::queue();
+  ahead_.aim_for(goal != Nanoseconds{} ? goal : gate::Ahead::kGoal);
   Nanoseconds since = now();
   for (bool waited = false; ahead_.full(); waited = true) {
     if (take_passed(waited)) {

@@ -19,10 +19,12 @@ Nanoseconds between(Nanoseconds least, Nanoseconds most) {
 
 }  // namespace
 
-TEST_CASE("a queue of kernels that differ is a few times 20 ms long at most, and the GPU has always work") {
+TEST_CASE(
+    "a queue of kernels that differ is a few times as long as meant at most, and the GPU has always work") {
   CHECK(rc::check([] {
-    const Nanoseconds shortest = between(5us, 4ms);
-    PacedGpu gpu(between(2us, 5us));
+    const Nanoseconds goal = between(2ms, 20ms);
+    const Nanoseconds shortest = between(5us, goal / 5);
+    PacedGpu gpu(between(2us, 5us), goal);
     auto run = [&](Nanoseconds time) {
       const auto lengths = *rc::gen::container<std::vector<int>>(20, rc::gen::inRange(10, 40));
       for (const Nanoseconds end = gpu.now() + time; gpu.now() < end;)
@@ -31,8 +33,9 @@ TEST_CASE("a queue of kernels that differ is a few times 20 ms long at most, and
     run(1s);
     gpu.forget_statistics();
     run(1s);
-    RC_ASSERT(gpu.longest_queue() <= 5 * gate::Ahead::kGoal);
-    RC_ASSERT(gpu.idle() <= 10ms);
+    RC_ASSERT(gpu.longest_queue() <= 5 * goal);
+    // Who looks ever so often whether a mark has passed is late by a part of that.
+    RC_ASSERT(gpu.idle() <= 10ms * (gate::Ahead::kGoal / goal));
     RC_ASSERT(gpu.in_vain() == 0);
   }));
 }

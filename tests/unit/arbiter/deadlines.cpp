@@ -189,6 +189,34 @@ TEST_CASE("Beside one that has deadlines the others have the GPU one at a time, 
   CHECK(world.open(2));
 }
 
+TEST_CASE("Beside one that has deadlines queues are a quarter of the shortest long, until it ends") {
+  World world;
+  auto queues = [&] {
+    CHECK(world.session(1).oversubscribed);
+    CHECK(world.session(2).queue == world.session(1).queue);
+    CHECK(world.session(3).queue == world.session(1).queue);
+    return world.session(3).queue;
+  };
+  CHECK(queues() == 20ms);
+  Claims second = World::claims(2);
+  second.deadline = 40ms;
+  world.step(CapSet{.tenant = TenantId{2}, .cap = {}, .claims = second});
+  CHECK(queues() == 10ms);
+  world.step(SessionGone{.session = SessionId{2}});
+  CHECK(world.session(3).queue == 20ms);
+  world.step(SessionGone{.session = SessionId{1}});
+  CHECK_FALSE(world.session(3).oversubscribed);
+  CHECK(world.session(3).queue == 0ms);
+}
+
+TEST_CASE("By threads: nobody's queue is shortened") {
+  World world("deadline", true);
+  world.grow(2, 60, 0);
+  world.grow(3, 60, 0);
+  CHECK(world.session(3).oversubscribed);
+  CHECK(world.session(3).queue == 0ms);
+}
+
 TEST_CASE("By threads: misses leave fewer to those below that start then, and take nobody's time") {
   World world("deadline", true);
   CHECK(world.threads(World::claims(3)) == 1);

@@ -377,10 +377,15 @@ TEST_CASE("deadline: misses halve, deadlines that are met add a hundredth, withi
   CHECK_FALSE(policy->rules_time({}));
   CHECK(policy->rules_time_of_all({.deadline = 1ms}));
   CHECK_FALSE(policy->rules_time_of_all({.timed = true}));
+  CHECK(policy->queue_beside({.deadline = 20ms}) == 5ms);
+  CHECK(policy->queue_beside({.deadline = 1ms}) == 2ms);
+  CHECK(policy->queue_beside({.deadline = 1h}) == 20ms);
+  CHECK(policy->queue_beside({.timed = true}) == 0ns);
   for (const std::string_view other : kPolicies)
     if (other != "deadline") {
       CHECK(make_policy(other)->part_after(0.1, stated, {.missed = 9}) == 0.8);
       CHECK_FALSE(make_policy(other)->rules_time_of_all({.timed = true, .deadline = 1ms}));
+      CHECK(make_policy(other)->queue_beside({.timed = true, .deadline = 20ms}) == 0ns);
     }
 }
 

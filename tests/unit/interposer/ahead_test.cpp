@@ -24,6 +24,23 @@ TEST_CASE("the queue of a program that never waits is about 20 ms long, and neve
   }
 }
 
+TEST_CASE("it is as long as it is meant to be, from now on") {
+  PacedGpu gpu(5us);
+  while (gpu.now() < 1s) gpu.submit(100us);
+  for (Nanoseconds goal : {5ms, 2ms, 10ms}) {
+    INFO(goal.count());
+    gpu.aim_for(goal);
+    const Nanoseconds begun = gpu.now();
+    while (gpu.now() < begun + 100ms) gpu.submit(100us);
+    gpu.forget_statistics();
+    while (gpu.now() < begun + 2s) gpu.submit(100us);
+    CHECK(gpu.longest_queue() >= goal * 3 / 4);
+    CHECK(gpu.longest_queue() <= goal * 5 / 4);
+    CHECK(gpu.idle() == 0ns);
+    CHECK(gpu.in_vain() == 0);
+  }
+}
+
 TEST_CASE("it is found out soon how long a program's kernels take") {
   PacedGpu gpu(5us);
   for (int i = 0; i < 3000; ++i) gpu.submit(1ms);

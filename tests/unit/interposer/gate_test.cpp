@@ -224,6 +224,27 @@ TEST_CASE("a gate with several pages is open when all of them are") {
   CHECK(passed == 0);
   second.set_open(true);
   all_pass(1);
+  // The shortest queue counts, of those that are to be short.
+  auto look = [] { gate::contended({0}); };
+  look();
+  CHECK(!gate::oversubscribed());
+  first.set_oversubscribed(true);
+  look();
+  CHECK(gate::oversubscribed());
+  CHECK(gate::queue() == 0ns);
+  second.set_oversubscribed(true, 5ms);
+  look();
+  CHECK(gate::queue() == 5ms);
+  first.set_oversubscribed(true, 3ms);
+  look();
+  CHECK(gate::queue() == 3ms);
+  first.set_oversubscribed(false, 3ms);
+  look();
+  CHECK(gate::queue() == 5ms);
+  second.set_oversubscribed(false);
+  look();
+  CHECK(!gate::oversubscribed());
+  CHECK(gate::queue() == 0ns);
   // Whose waiting counts is told apart.
   second.set_contended(true);
   CHECK(!gate::contended({0}));

@@ -76,6 +76,11 @@ TEST_CASE("while the GPU is oversubscribed no stream has much queued") {
   for (CUstream each : {stream, static_cast<CUstream>(nullptr), CU_STREAM_LEGACY, CU_STREAM_PER_THREAD})
     CHECK(ends_on_the_way(memory, each, 200, 140));
 
+  // And less where less is asked for.
+  arbiter.page().set_oversubscribed(true, std::chrono::milliseconds(2));
+  CHECK(ends_on_the_way(memory, stream, 200, 180));
+  arbiter.page().set_oversubscribed(true);
+
   // By several threads, each with a stream of its own and one that they share.
   auto place = [&](std::size_t i) { return memory + i * kBytes; };
   std::vector<std::thread> threads;

@@ -30,6 +30,12 @@ TEST_CASE("The session sees what the arbiter writes") {
   CHECK(page->oversubscribed.load() == 0);
   writer.set_oversubscribed(true);
   CHECK(page->oversubscribed.load() == 1);
+  CHECK(page->queue_us.load() == 0);
+  writer.set_oversubscribed(true, std::chrono::milliseconds(5));
+  CHECK(page->oversubscribed.load() == 1);
+  CHECK(page->queue_us.load() == 5000);
+  writer.set_oversubscribed(false);
+  CHECK(page->queue_us.load() == 0);
   CHECK(page->gate.load() == value + 1);
   munmap(const_cast<LeasePage*>(page), LeasePage::kSize);
 }

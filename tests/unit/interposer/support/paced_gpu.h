@@ -13,7 +13,9 @@ namespace sharedgpu::test {
 class PacedGpu {
  public:
   // A submission takes the program so long.
-  explicit PacedGpu(Nanoseconds pace) : pace_(pace) {}
+  explicit PacedGpu(Nanoseconds pace, Nanoseconds goal = gate::Ahead::kGoal) : pace_(pace) { aim_for(goal); }
+
+  void aim_for(Nanoseconds goal) { ahead_.aim_for(goal); }
 
   void submit(Nanoseconds kernel) {
     begin();
