@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interposer/gate/marks.h"
 
-#include <pthread.h>
+#include "interposer/gate/thread_end.h"
 
 namespace sharedgpu::gate {
 namespace {
 
 constinit std::atomic<Mark*> head{nullptr};
-
-// The key exists for its destructor, which glibc runs when a thread ends.
-constexpr std::uint64_t kNoKey = ~std::uint64_t{0};
-constinit std::atomic<std::uint64_t> thread_end{kNoKey};
 
 // A thread that was cancelled inside is inside no more.
 void give_back(Mark& mark) {
@@ -20,20 +16,10 @@ void give_back(Mark& mark) {
   mark.taken.store(false, std::memory_order_release);
 }
 
-void on_thread_end(void* mark) {
+constinit ThreadEnd thread_end([](void* mark) {
   detail::self = {};
   give_back(*static_cast<Mark*>(mark));
-}
-
-pthread_key_t thread_end_key() {
-  std::uint64_t key = thread_end.load(std::memory_order_acquire);
-  if (key != kNoKey) return static_cast<pthread_key_t>(key);
-  pthread_key_t made;
-  if (pthread_key_create(&made, on_thread_end) != 0) return ~pthread_key_t{0};
-  if (thread_end.compare_exchange_strong(key, made)) return made;
-  pthread_key_delete(made);
-  return static_cast<pthread_key_t>(key);
-}
+});
 
 Mark& take() {
   for (Mark* mark = head.load(std::memory_order_acquire); mark != nullptr; mark = mark->next) {
@@ -55,7 +41,7 @@ Mark& own_mark() {
   if (mark == nullptr) {
     mark = &take();
     // Where the program has used up all keys, the marks of its dead threads stay taken: a small leak.
-    pthread_setspecific(thread_end_key(), mark);
+    thread_end.watch(mark);
   }
   return *mark;
 }

@@ -8,6 +8,7 @@
 
 #include "interposer/gate/control.h"
 #include "interposer/gate/gate.h"
+#include "interposer/gate/thread_end.h"
 #include "interposer/gate/turn_rest.h"
 #include "interposer/session/session.h"
 #include "interposer/session/wakeup.h"
@@ -46,6 +47,10 @@ Queues& queues() {
   static auto* made = new Queues;
   return *made;
 }
+
+constinit gate::ThreadEnd thread_end([](void* /*unused*/) {
+  queues().drop_if([](const StreamPlace& place) { return place.thread == this_thread(); });
+});
 
 // Of all streams together: the turn is the process's.
 class Turn {
@@ -163,7 +168,10 @@ std::shared_ptr<Queue> queue_of(CUstream stream, StreamId* id) {
   *id = place->id;
   const std::lock_guard lock(queues().mutex);
   Entry& entry = queues().all[place->id];
-  if (entry.queue == nullptr) entry = {.place = *place, .queue = std::make_shared<Queue>(*place)};
+  if (entry.queue == nullptr) {
+    entry = {.place = *place, .queue = std::make_shared<Queue>(*place)};
+    if (place->thread != 0) thread_end.watch(&thread_end);
+  }
   return entry.queue;
 }
 

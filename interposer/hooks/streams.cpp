@@ -13,6 +13,7 @@
 
 #include "interposer/driver/call.h"
 #include "interposer/gate/control.h"
+#include "interposer/gate/thread_end.h"
 #include "interposer/session/session.h"
 
 namespace sharedgpu::hooks {
@@ -116,15 +117,20 @@ CUresult take_event(CUcontext context, CUevent* event) {
   return SHAREDGPU_REAL(cuEventCreate, event, CU_EVENT_DISABLE_TIMING);
 }
 
-// Thread identifiers of the system are used again, these are not.
+constinit gate::ThreadEnd thread_end([](void* /*unused*/) {
+  Streams& all = streams();
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.ids, [](const auto& known) { return std::get<2>(known.first) == this_thread(); });
+});
+
+}  // namespace
+
 std::uint64_t this_thread() {
   static constinit std::atomic<std::uint64_t> last{0};
   static constinit thread_local std::uint64_t mine = 0;
   if (mine == 0) mine = ++last;
   return mine;
 }
-
-}  // namespace
 
 std::optional<StreamPlace> locate(CUstream stream) {
   StreamPlace place;
@@ -134,10 +140,14 @@ std::optional<StreamPlace> locate(CUstream stream) {
   if (result != CUDA_SUCCESS || place.context == nullptr) return std::nullopt;
   if (!session::contexts().device(place.context, &place.device)) return std::nullopt;
   place.stream = stream == nullptr ? CU_STREAM_LEGACY : stream;
+  if (stream == CU_STREAM_PER_THREAD) place.thread = this_thread();
   Streams& all = streams();
   const std::lock_guard lock(all.mutex);
-  StreamId& id = all.ids[{place.context, place.stream, stream == CU_STREAM_PER_THREAD ? this_thread() : 0}];
-  if (id == StreamId{}) id = {++all.last_id};
+  StreamId& id = all.ids[{place.context, place.stream, place.thread}];
+  if (id == StreamId{}) {
+    id = {++all.last_id};
+    if (place.thread != 0) thread_end.watch(&thread_end);
+  }
   place.id = id;
   return place;
 }

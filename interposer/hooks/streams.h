@@ -6,6 +6,7 @@
 
 #include <cuda.h>
 
+#include <cstdint>
 #include <optional>
 
 #include "interposer/memory/stream_pool.h"
@@ -29,7 +30,11 @@ struct StreamPlace {
   CUcontext context = nullptr;
   CUdevice device = 0;
   StreamId id;
+  std::uint64_t thread = 0;  // of a per-thread default stream, which goes with it; see this_thread()
 };
+
+// The number of the calling thread: unlike the system's, it is not used again.
+std::uint64_t this_thread();
 
 // What a handle means to the calling thread. nullopt: nothing, and the driver will say so.
 std::optional<StreamPlace> locate(CUstream stream);

@@ -5,22 +5,14 @@
 
 #include "interposer/driver/call.h"
 #include "interposer/gate/control.h"
+#include "interposer/gate/thread_end.h"
 #include "interposer/session/session.h"
 
 namespace sharedgpu::session {
 namespace {
 
-void on_thread_end(void* /*unused*/) { captures().drop_thread(); }
-
-// Has on_thread_end() called at the end of the calling thread. Where the program has used up all keys, what
-// it then leaves behind counts until its context goes.
-void watch_thread() {
-  static constinit pthread_once_t once = PTHREAD_ONCE_INIT;
-  static constinit pthread_key_t key{};
-  static constinit bool made = false;
-  pthread_once(&once, [] { made = pthread_key_create(&key, on_thread_end) == 0; });
-  if (made) pthread_setspecific(key, &key);
-}
+// Where the program has used up all keys, what a thread leaves behind counts until its context goes.
+constinit gate::ThreadEnd thread_end([](void* /*unused*/) { captures().drop_thread(); });
 
 pthread_t owner_of(CUstream stream) { return stream == CU_STREAM_PER_THREAD ? pthread_self() : pthread_t{}; }
 
@@ -39,7 +31,7 @@ void Captures::remove_if(Over over) {
 void Captures::add(CUstream stream) {
   Capture capture = {.stream = stream, .thread = owner_of(stream)};
   SHAREDGPU_REAL(cuStreamGetCtx, stream, &capture.context);
-  if (stream == CU_STREAM_PER_THREAD) watch_thread();
+  if (stream == CU_STREAM_PER_THREAD) thread_end.watch(&thread_end);
   std::lock_guard lock(mutex_);
   all_.push_back(capture);
 }

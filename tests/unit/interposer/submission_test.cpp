@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "interposer/gate/control.h"
+#include "interposer/hooks/queues.h"
 #include "tests/unit/interposer/support/scripted_arbiter.h"
 
 using namespace sharedgpu;
@@ -109,6 +110,16 @@ TEST_CASE("while the GPU is oversubscribed no stream has much queued") {
     CHECK(cuGraphDestroy(graph) == CUDA_SUCCESS);
   }
   for (std::thread& thread : threads) thread.join();
+
+  // A thread's own stream goes with it, and what is known of that.
+  StreamId of_thread;
+  std::thread([&] {
+    CHECK(cuCtxPushCurrent_v2(context) == CUDA_SUCCESS);
+    fill(memory, CU_STREAM_PER_THREAD, 2);
+    CHECK(hooks::queue_of(CU_STREAM_PER_THREAD, &of_thread) != nullptr);
+    CHECK(hooks::known_queue(of_thread) != nullptr);
+  }).join();
+  CHECK(hooks::known_queue(of_thread) == nullptr);
 
   // More streams than a thread keeps in mind, and a context that goes with its streams.
   CUcontext other = nullptr;
