@@ -58,10 +58,17 @@ class Turn {
   bool give_back(Nanoseconds ends, Nanoseconds takes) {
     const std::uint32_t turn = gate::page().gate.load(std::memory_order_relaxed);
     const std::lock_guard lock(mutex_);
-    return LeasePage::is_open(turn) && rest_.give_back(turn, ends, now(), takes);
+    return LeasePage::is_open(turn) &&
+           rest_.give_back(turn, made_in_.load(std::memory_order_relaxed), ends, now(), takes);
+  }
+  // A submission has been made, inside the gate.
+  void made() {
+    const std::uint32_t turn = gate::page().gate.load(std::memory_order_relaxed);
+    if (made_in_.load(std::memory_order_relaxed) != turn) made_in_.store(turn, std::memory_order_relaxed);
   }
 
  private:
+  std::atomic<std::uint32_t> made_in_{0};
   std::mutex mutex_;
   gate::TurnRest rest_;
 };
@@ -180,6 +187,8 @@ std::shared_ptr<Queue> known_queue(StreamId id) {
   const auto known = queues().all.find(id);
   return known != queues().all.end() ? known->second.queue : nullptr;
 }
+
+void submission_made() { turn.made(); }
 
 std::uint32_t forgotten_queues() { return queues().forgotten.load(std::memory_order_acquire); }
 

@@ -51,6 +51,8 @@ class Queue {
 std::shared_ptr<Queue> queue_of(CUstream stream, StreamId* id);
 // The queue with that number; null: it has been forgotten.
 std::shared_ptr<Queue> known_queue(StreamId id);
+// A submission has been made to one of them; inside the gate.
+void submission_made();
 // How often queues were forgotten.
 std::uint32_t forgotten_queues();
 

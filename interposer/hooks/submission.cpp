@@ -67,6 +67,7 @@ std::size_t Submission::wait_for_room(StreamWord stream, bool own) {
 }
 
 void Submission::made(std::size_t counted_on) {
+  submission_made();
   Grant& grant = grants[counted_on - 1];
   if (grant.left == 0 || --grant.left != 0) return;
   const std::uint32_t made = grant.take_made();
