@@ -516,6 +516,7 @@ void Core::on(const From<GiveBack>& event) {
   Session* session = hear(event.session);
   if (session == nullptr || !session->gate_open || event.body.epoch != session->epoch) return;
   session->tenant->gives_back = session->turn_ends != Nanoseconds{};
+  session->tenant->given_back = session->turn_ends;
 }
 
 void Core::on(const From<Ready>& event) {

@@ -191,6 +191,7 @@ struct Tenant {
   Nanoseconds handoff{};  // a running mean of what turns that were begun for it took to begin; zero: unknown
   Nanoseconds used{};     // of such time, in the turns before, since it last paused
   Nanoseconds burst{};    // a running mean of that as it pauses; zero: unknown
+  Nanoseconds given_back{};  // the end of the turn that it gave back last: until then it overuses nothing
   std::vector<Session*> sessions;
 
   Bytes cap;           // on the footprint, per GPU; zero: none

@@ -157,8 +157,16 @@ std::string Arbiter::start(const std::vector<GpuInfo>& gpus) {
     tenant_may_have_ended(tenant);
   }
   flush_ledger();
-  if (settings_.mps) mps_.emplace(loop_, mps_folder(settings_.socket), settings_.state_dir + "/mps").start();
+  start_mps();
   return {};
+}
+
+void Arbiter::start_mps() {
+  const std::string folder = mps_folder(settings_.socket);
+  if (settings_.mps)
+    mps_.emplace(loop_, folder, settings_.state_dir + "/mps", [this] { set_rules(); }).start();
+  else if (Mps::find(folder))
+    log::warning("Mps=no: the control daemon of an arbiter before still runs; see sharedgpu.conf(5)");
 }
 
 void Arbiter::add_gpu(const GpuInfo& gpu, bool learned) {
@@ -174,7 +182,12 @@ void Arbiter::add_gpu(const GpuInfo& gpu, bool learned) {
 }
 
 // Sections name GPUs by number, which the core gives them, and partitions, whose jobs come and go.
-void Arbiter::set_rules() { step(rules_of(core_->state(), settings_, partitions_)); }
+// While MPS is not there deadlines bound time.
+void Arbiter::set_rules() {
+  Settings now_so = settings_;
+  now_so.mps = mps_ && mps_->serves();
+  step(rules_of(core_->state(), now_so, partitions_));
+}
 
 // Of jobs of two partitions on one GPU, neither's rules hold there.
 void Arbiter::partitions_may_have_changed() {
@@ -584,14 +597,15 @@ GpuList Arbiter::place(const Client& client, TenantId tenant, const Demand& dema
   return list;
 }
 
-// In percent, of each of the GPUs; zero: without MPS.
+// In percent, of each of the GPUs, or of whichever it chooses itself; zero: without MPS.
 std::uint32_t Arbiter::threads_of(const TenantInfo& tenant, const GpuList& gpus) const {
   if (!mps_ || !mps_->serves()) return 0;
   const Claims claims = claims_of(tenant, settings_);
   double part = claims.limit;
-  for (std::uint32_t i = 0; i < gpus.count; ++i)
-    if (const auto gpu = core_->state().gpus.find(gpus.gpu[i]); gpu != core_->state().gpus.end())
-      part = std::min(part, Core::threads_on(gpu->second, claims));
+  const auto end = gpus.gpu + gpus.count;
+  for (const auto& [uuid, gpu] : core_->state().gpus)
+    if (gpus.count == 0 || std::find(gpus.gpu, end, uuid) != end)
+      part = std::min(part, Core::threads_on(gpu, claims));
   return static_cast<std::uint32_t>(std::clamp(std::lround(100 * part), 1l, 100l));
 }
 

@@ -108,6 +108,7 @@ class Arbiter {
   void watch_leases();
   void flush_ledger();
   void add_gpu(const GpuInfo& gpu, bool learned);
+  void start_mps();
   void set_rules();
   void partitions_may_have_changed();
   void set_terms(const TenantInfo& tenant);

@@ -26,12 +26,16 @@ void FigureBook::add(TenantId tenant, StepName step, Traffic moved) {
   }
 }
 
+Nanoseconds FigureBook::overuse(const Watch& watch, Nanoseconds since, Nanoseconds now) {
+  return watch.leaves ? std::max(now - std::max(since, watch.turn_ends), Nanoseconds{}) : Nanoseconds{};
+}
+
 void FigureBook::observe(const State& state, const LeaseBook& leases, Nanoseconds now) {
   const Nanoseconds passed = std::max(now - looked_, Nanoseconds{});
   looked_ = now;
   for (const auto& [key, watch] : watched_) {
     if (watch.waits) figures_[key].waited += passed;
-    if (watch.leaves) figures_[key].overuse += passed;
+    figures_[key].overuse += overuse(watch, now - passed, now);
   }
   std::map<Key, Watch> seen;
   for (const auto& [id, session] : state.sessions) {
@@ -41,6 +45,7 @@ void FigureBook::observe(const State& state, const LeaseBook& leases, Nanosecond
       const bool absent = tenant.stopped() || tenant.suspended_until > now;
       watch.waits = watch.waits || (session.wants && !absent && !leases.holds(tenant.id));
       watch.leaves = watch.leaves || (tenant.phase == Phase::leaving && leases.holds(tenant.id));
+      watch.turn_ends = tenant.given_back;
       watch.footprint += session.use.footprint();
       watch.resident += session.use.resident + minus(session.use.pinned, session.use.settling);
     }
@@ -92,7 +97,7 @@ Figures FigureBook::of(TenantId tenant, StepName step, Nanoseconds now) const {
   Figures figures = entry->second;
   if (const auto watch = watched_.find({tenant, step}); watch != watched_.end() && now > looked_) {
     if (watch->second.waits) figures.waited += now - looked_;
-    if (watch->second.leaves) figures.overuse += now - looked_;
+    figures.overuse += overuse(watch->second, looked_, now);
   }
   return figures;
 }

@@ -57,9 +57,11 @@ class FigureBook {
   struct Watch {
     bool waits = false;
     bool leaves = false;
+    Nanoseconds turn_ends{};  // of a turn that was given back
     Bytes footprint;
     Bytes resident;
   };
+  static Nanoseconds overuse(const Watch& watch, Nanoseconds since, Nanoseconds now);
 
   std::map<Key, Figures> figures_;
   std::map<Key, Watch> watched_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/shell/log.h"
 
+#include <fcntl.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/sinks/syslog_sink.h>
@@ -41,7 +42,11 @@ std::string open(const std::string& level, const std::string& file) {
             std::make_shared<spdlog::sinks::syslog_sink_mt>("sharedgpud", 0, LOG_DAEMON, false)};
       return {};
     }
-    logger().sinks() = {std::make_shared<spdlog::sinks::basic_file_sink_mt>(file)};
+    spdlog::file_event_handlers handlers;
+    handlers.after_open = [](const spdlog::filename_t&, std::FILE* stream) {
+      fcntl(fileno(stream), F_SETFD, FD_CLOEXEC);
+    };
+    logger().sinks() = {std::make_shared<spdlog::sinks::basic_file_sink_mt>(file, false, handlers)};
     logger().set_pattern("%Y-%m-%dT%H:%M:%S.%e sharedgpud: %l: %v");
     return {};
   } catch (const spdlog::spdlog_ex& failure) {

@@ -10,10 +10,12 @@
 #include <asio/signal_set.hpp>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
 #include "arbiter/shell/arbiter.h"
+#include "arbiter/shell/folders.h"
 #include "arbiter/shell/log.h"
 #include "arbiter/shell/server.h"
 #include "config/settings.h"
@@ -24,18 +26,6 @@ namespace {
 int fail(const std::string& what) {
   log::error(what);
   return EXIT_FAILURE;
-}
-
-// Makes `path` and the folders above it that are missing. Returns 0 or an errno value.
-int make_folder(const std::string& path, mode_t mode) {
-  std::error_code error;
-  std::filesystem::path parent = std::filesystem::path(path).parent_path();
-  if (!parent.empty()) std::filesystem::create_directories(parent, error);
-  if (error) return error.value();
-  if (mkdir(path.c_str(), mode) == 0) return chmod(path.c_str(), mode) == 0 ? 0 : errno;
-  struct stat info = {};
-  if (errno != EEXIST || stat(path.c_str(), &info) != 0) return errno;
-  return S_ISDIR(info.st_mode) ? 0 : ENOTDIR;
 }
 
 // Held until the process ends. Returns 0 or an errno value; EADDRINUSE where another process holds it.
@@ -54,7 +44,17 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// What the arbiter was started with and where is not for a daemon that outlives it.
+void keep_to_itself() {
+  if (chdir("/") != 0) return;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", none))
+    if (const int fd = std::atoi(entry.path().filename().c_str()); fd > STDERR_FILENO)
+      fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
 int run(const Settings& settings) {
+  keep_to_itself();
   if (std::string error = log::open(settings.log_level, settings.log_file); !error.empty())
     return fail("LogFile " + settings.log_file + ": " + error);
   std::string folder = std::filesystem::path(settings.socket).parent_path();

@@ -14,22 +14,25 @@
 #include <fstream>
 #include <vector>
 
+#include "arbiter/shell/folders.h"
 #include "arbiter/shell/log.h"
 
 namespace sharedgpu {
 namespace {
 
 constexpr char kDaemon[] = "nvidia-cuda-mps-control";
+constexpr std::chrono::milliseconds kLook{100};
 constexpr std::chrono::seconds kLongestPause{60};
 constexpr std::chrono::minutes kLivedLong{1};
 
 UniqueFd open_pid(pid_t pid) { return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }
 
-// The kernel keeps 15 characters of a name.
+// Also as a script that an interpreter runs. Of one that has died, and that nobody waits for, there is none.
 bool is_the_daemon(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
-  std::string name;
-  return std::getline(file, name) && name == std::string(kDaemon).substr(0, 15);
+  std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
+  for (std::string word; std::getline(file, word, '\0');)
+    if (word.substr(word.rfind('/') + 1) == kDaemon) return true;
+  return false;
 }
 
 // This process's environment with `changes` in it.
@@ -53,17 +56,20 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
 
 }  // namespace
 
-Mps::Mps(asio::io_context& loop, std::string folder, std::string logs)
-    : folder_(std::move(folder)), logs_(std::move(logs)), death_(loop), timer_(loop) {}
+Mps::Mps(asio::io_context& loop, std::string folder, std::string logs, std::function<void()> changed)
+    : folder_(std::move(folder)),
+      logs_(std::move(logs)),
+      changed_(std::move(changed)),
+      death_(loop),
+      timer_(loop) {}
 
-bool Mps::serves() const { return death_.is_open() && access((folder_ + "/control").c_str(), F_OK) == 0; }
-
+// The folder also where an arbiter before has made it so that users do not get in.
 void Mps::start() {
-  for (const auto& [folder, mode] : {std::pair(&folder_, 0755), std::pair(&logs_, 0700)})
-    if (mkdir(folder->c_str(), static_cast<mode_t>(mode)) != 0 && errno != EEXIST)
-      log::error("Mps: " + *folder + ": " + std::strerror(errno));
+  for (const auto& [folder, mode] : {std::pair(&folder_, mode_t{0755}), std::pair(&logs_, mode_t{0700})})
+    if (int error = make_folder(*folder, mode); error != 0 || chmod(folder->c_str(), mode) != 0)
+      log::error("Mps: " + *folder + ": " + std::strerror(error != 0 ? error : errno));
   began_ = std::chrono::steady_clock::now();
-  if (UniqueFd running = find()) {
+  if (UniqueFd running = find(folder_)) {
     log::info("Mps: the control daemon of an arbiter before is there");
     return watch(std::move(running));
   }
@@ -71,15 +77,26 @@ void Mps::start() {
   ended();
 }
 
-UniqueFd Mps::find() const {
-  std::ifstream file(folder_ + "/" + kDaemon + ".pid");
+UniqueFd Mps::find(const std::string& folder) {
+  std::ifstream file(folder + "/" + kDaemon + ".pid");
   pid_t pid = 0;
   if (!(file >> pid) || pid <= 0) return {};
   UniqueFd process = open_pid(pid);
   return process && is_the_daemon(pid) ? std::move(process) : UniqueFd();
 }
 
+UniqueFd Mps::open_output() const {
+  const std::string path = logs_ + "/control.out";
+  UniqueFd output(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (output) return output;
+  log::error("Mps: " + path + ": " + std::strerror(errno));
+  return UniqueFd(open("/dev/null", O_WRONLY | O_CLOEXEC));
+}
+
 UniqueFd Mps::launch() {
+  // What one that has died left behind would be taken for the new one's.
+  for (const char* left : {"/control", "/nvidia-cuda-mps-control.pid"}) unlink((folder_ + left).c_str());
+  const UniqueFd output = open_output();
   std::vector<std::string> words = {kDaemon, "-f", "-M"};
   std::vector<std::string> environment =
       environment_with({"CUDA_MPS_PIPE_DIRECTORY=" + folder_, "CUDA_MPS_LOG_DIRECTORY=" + logs_});
@@ -88,17 +105,18 @@ UniqueFd Mps::launch() {
   posix_spawn_file_actions_init(&files);
   posix_spawnattr_init(&attributes);
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  const std::string output = logs_ + "/control.out";
-  posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
+  for (const int stream : {STDOUT_FILENO, STDERR_FILENO})
+    posix_spawn_file_actions_adddup2(&files, output.get(), stream);
   // What the arbiter ignores and in whose terminal it runs is not its own.
   sigset_t defaults;
   sigemptyset(&defaults);
   sigaddset(&defaults, SIGPIPE);
   posix_spawnattr_setsigdefault(&attributes, &defaults);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF);
+  const mode_t before = umask(022);  // users are to reach its pipes
   const int error = posix_spawnp(&child_, kDaemon, &files, &attributes, pointers_to(words).data(),
                                  pointers_to(environment).data());
+  umask(before);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&files);
   if (error != 0) {
@@ -112,9 +130,12 @@ UniqueFd Mps::launch() {
 
 void Mps::watch(UniqueFd process) {
   death_.assign(process.release());
+  watch_pipe();
   death_.async_wait(asio::posix::descriptor_base::wait_read, [this](const asio::error_code& error) {
     if (error) return;
     death_.close();
+    timer_.cancel();
+    set_serves(false);
     int status = 0;
     std::string how = "has ended";
     if (child_ > 0 && waitpid(child_, &status, WNOHANG) == child_)
@@ -124,6 +145,19 @@ void Mps::watch(UniqueFd process) {
     log::error("Mps: the control daemon " + how + "; see " + logs_);
     ended();
   });
+}
+
+// By which programs find it, and which it makes some time after it has begun.
+void Mps::watch_pipe() {
+  if (access((folder_ + "/control").c_str(), F_OK) == 0) return set_serves(true);
+  timer_.expires_after(kLook);
+  timer_.async_wait([this](const asio::error_code& error) {
+    if (!error && death_.is_open()) watch_pipe();
+  });
+}
+
+void Mps::set_serves(bool serves) {
+  if (std::exchange(serves_, serves) != serves) changed_();
 }
 
 // One that ends at once is started ever more rarely. Meanwhile what starts runs without.

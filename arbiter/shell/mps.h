@@ -10,6 +10,7 @@
 #include <asio/posix/stream_descriptor.hpp>
 #include <asio/steady_timer.hpp>
 #include <chrono>
+#include <functional>
 #include <string>
 
 #include "protocol/channel.h"
@@ -19,23 +20,31 @@ namespace sharedgpu {
 class Mps {
  public:
   // `folder`: of the pipes by which programs find it; `logs`: of its logs. Made where they are missing.
-  Mps(asio::io_context& loop, std::string folder, std::string logs);
+  // `changed`: called whenever it begins or ceases to serve.
+  Mps(asio::io_context& loop, std::string folder, std::string logs, std::function<void()> changed);
 
   void start();
   // Whether a program that starts now finds it.
-  bool serves() const;
+  bool serves() const { return serves_; }
+
+  // The process of the one that serves `folder`; none: nobody does.
+  static UniqueFd find(const std::string& folder);
 
  private:
-  UniqueFd find() const;
   UniqueFd launch();
+  UniqueFd open_output() const;
   void watch(UniqueFd process);
+  void watch_pipe();
+  void set_serves(bool serves);
   void ended();
 
   const std::string folder_;
   const std::string logs_;
+  const std::function<void()> changed_;
   asio::posix::stream_descriptor death_;  // its pidfd
   asio::steady_timer timer_;
   pid_t child_ = -1;  // it is one of this process
+  bool serves_ = false;
   std::chrono::steady_clock::time_point began_;
   std::chrono::seconds pause_{1};
 };

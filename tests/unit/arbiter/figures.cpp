@@ -38,6 +38,30 @@ TEST_CASE("Backends are told of each tenant and step") {
   CHECK(figures.of(kSecond).backends == 0);
 }
 
+TEST_CASE("What the GPU finishes within a turn that was given back is not overuse") {
+  const std::unique_ptr<Policy> elastic = make_policy("elastic");
+  Watched w;
+  w.step(RulesSet{.node = {.policy = elastic.get()}});
+  for (std::uint64_t id : {1u, 2u}) {
+    w.come(id, id);
+    w.attach(id);
+    w.step(CapSet{.tenant = TenantId{id}, .cap = {}, .claims = {.request = 0.5, .timed = true}});
+  }
+  w.want(1);
+  w.want(2);
+  const Nanoseconds ends = w.session(1).turn_ends;
+  REQUIRE(ends > w.now + 2ms);
+  w.look();
+  w.after(1ms, [&] { w.say(1, GiveBack{.epoch = w.epoch(1)}); });
+  REQUIRE_FALSE(w.open(1));
+  const Nanoseconds left = ends - w.now;
+  CHECK(w.figures.of(kFirst, {}, w.now + left).overuse == 0s);
+  CHECK(w.figures.of(kFirst, {}, w.now + left + 5ms).overuse == 5ms);
+  w.after(1ms, [] {});
+  w.after(left + 6ms, [&] { w.release(1, 0, true); });
+  CHECK(w.figures.of(kFirst).overuse == 7ms);  // 1 + left + 6 after it was given back
+}
+
 TEST_CASE("Waiting, handoffs and overuse are told of each tenant and step") {
   Watched w;
   w.after(0s, [&] { w.settle_in(1, 1, 80); });
