@@ -35,12 +35,12 @@ struct Arguments {
   std::optional<std::string> memory;
   std::optional<std::string> share;
   std::optional<std::string> backend;
-  int priority = 0;
+  std::optional<std::string> priority;
   std::optional<std::string> deadline;
   bool deadline_from_stderr = false;
-  unsigned gpus = 0;  // not given
+  std::optional<std::string> gpus;
   std::optional<std::string> user;
-  unsigned units = 0;  // not given
+  std::optional<std::string> units;
   std::vector<std::string> command;
 };
 
@@ -62,13 +62,29 @@ bool parse_share(const std::string& text, JobOptions& options) {
 // Without Slurm CUDA_VISIBLE_DEVICES is the user's own way to name GPUs.
 bool user_chose() { return std::getenv("CUDA_VISIBLE_DEVICES") != nullptr; }
 
+// Leaves `number` as it is where the option is not given. Returns an empty string or what is wrong.
+template <class Integer>
+std::string read_number(const char* option, const std::optional<std::string>& text, Integer least,
+                        Integer most, Integer& number) {
+  if (!text) return {};
+  Integer read = 0;
+  const char* end = text->data() + text->size();
+  auto [rest, error] = std::from_chars(text->data(), end, read);
+  if (error != std::errc{} || rest != end || read < least || read > most)
+    return std::string(option) + ": '" + *text + "' is not a number from " + std::to_string(least) + " to " +
+           std::to_string(most);
+  number = read;
+  return {};
+}
+
 // Returns an empty string or what is wrong.
 std::string read_options(const Arguments& arguments, JobOptions& options) {
-  options.priority = arguments.priority;
-  options.gpus = arguments.gpus;
-  if (arguments.gpus > GpuList::kMost)
-    return "--gpus: " + std::to_string(arguments.gpus) + " is more than " + std::to_string(GpuList::kMost);
-  if (arguments.gpus > 0 && user_chose()) return "--gpus: CUDA_VISIBLE_DEVICES names the GPUs already";
+  for (const std::string& error :
+       {read_number("--priority", arguments.priority, -kHighestPriority, kHighestPriority, options.priority),
+        read_number("--gpus", arguments.gpus, 1u, GpuList::kMost, options.gpus),
+        read_number("--units", arguments.units, 1u, JobOptions::kMostUnits, options.units)})
+    if (!error.empty()) return error;
+  if (arguments.gpus && user_chose()) return "--gpus: CUDA_VISIBLE_DEVICES names the GPUs already";
   if (arguments.memory) {
     auto size = parse_size(*arguments.memory);
     if (!size || *size == Bytes{})
@@ -83,7 +99,6 @@ std::string read_options(const Arguments& arguments, JobOptions& options) {
   }
   if (arguments.deadline_from_stderr && !arguments.deadline)
     return "--deadline-from-stderr: there is no --deadline";
-  options.units = arguments.units;
   if (arguments.share && !parse_share(*arguments.share, options))
     return "--share: '" + *arguments.share + "' is not a share (REQUEST[:LIMIT], in percent)";
   if (arguments.backend) {
@@ -96,7 +111,7 @@ std::string read_options(const Arguments& arguments, JobOptions& options) {
 
 // Whose tenant it is to be, where somebody vouches for it. Returns an empty string or what is wrong.
 std::string read_voucher(const Arguments& arguments, RunRequest& request) {
-  if (!arguments.user && arguments.units == 0) return {};
+  if (!arguments.user && !arguments.units) return {};
   request.vouched = 1;
   request.uid = getuid();
   if (!arguments.user) return {};
@@ -216,8 +231,8 @@ int run(const Arguments& arguments) {
   if (trouble.empty()) {
     channel.move_out_of_the_way();  // a script takes 3 for a file of its own, and loses its tenant
     fcntl(channel.fd(), F_SETFD, 0);
-    if (std::string problem = shortfall(reply.gpus, arguments.gpus); !problem.empty())
-      complain("--gpus " + std::to_string(arguments.gpus) + ": " + problem);
+    if (std::string problem = shortfall(reply.gpus, request.options.gpus); !problem.empty())
+      complain("--gpus " + *arguments.gpus + ": " + problem);
     set_environment(settings, reply, library);
     if (request.options.deadline > Nanoseconds{}) {
       const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 1); };
@@ -265,13 +280,10 @@ int add_run(CLI::App& app, int argc, char** argv, int& status) {
   command->add_flag("--deadline-from-stderr", arguments->deadline_from_stderr,
                     "It tells so by lines on stderr, pass or missed");
   command->add_option("--backend", arguments->backend, "swap, managed or native")->type_name("BACKEND");
-  command->add_option("--gpus", arguments->gpus, "GPUs that it spans (default 1)")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber);
+  command->add_option("--gpus", arguments->gpus, "GPUs that it spans (default 1)")->type_name("N");
   command->add_option("--user", arguments->user, "For root: whose tenant it is")->type_name("NAME");
   command->add_option("--units", arguments->units, "For root: the units that it counts with (default 1)")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->type_name("N");
   command->add_option("command", arguments->command, "The command and its arguments")
       ->type_name("COMMAND...")
       ->required();

@@ -27,7 +27,6 @@ constexpr Bytes kLargest{std::uint64_t{1} << 50};
 constexpr std::uint64_t kMostMoved = std::uint64_t{1} << 60;      // in the life of a process
 constexpr std::uint64_t kMostDeadlines = std::uint64_t{1} << 32;  // in one message
 constexpr std::size_t kMostGpus = 64;
-constexpr std::uint32_t kMostUnits = 1'000'000;  // of a job on one node
 constexpr char kTooOften[] = "this user comes too often; it may try again";
 // How often to look whether a process that lives on without a connection may still have its memory.
 constexpr std::chrono::milliseconds kLinger{200};
@@ -42,7 +41,7 @@ bool plausible(const MemoryUse& use) {
 }
 bool plausible(const JobOptions& options) {
   return options.memory <= kLargest && options.backend <= Backend::native && options.gpus <= GpuList::kMost &&
-         options.units <= kMostUnits && options.share_request <= 100 && options.share_limit <= 100;
+         options.units <= JobOptions::kMostUnits && options.share_request <= 100 && options.share_limit <= 100;
 }
 bool plausible(Traffic moved) {
   return moved.evicted.count <= kMostMoved && moved.restored.count <= kMostMoved;

@@ -123,13 +123,19 @@ END
     [[ $output == "$(printf '<%s>' "${words[@]}")" ]]
   done
   local option
-  for option in memory share deadline backend user; do
+  for option in memory share deadline backend user priority units gpus; do
     run "$SHAREDGPU" run "--$option" "" -- true
     ((status == 2))
     [[ $output == *"--$option"* ]]
   done
+  local bad
+  for bad in priority=1001 units=0 units=1000001 gpus=13 gpus=-1; do
+    run "$SHAREDGPU" run "--$bad" -- true
+    ((status == 2))
+    [[ $output == *"--${bad%=*}: '${bad#*=}' is not a number from "* ]]
+  done
   python3 - "$SHAREDGPU" <<'END'
-import os, signal, subprocess, sys, time
+import os, pty, signal, subprocess, sys, time
 wrapped = [sys.argv[1], "run", "--deadline", "1s", "--deadline-from-stderr", "--"]
 
 def start(program, **more):
@@ -138,7 +144,8 @@ def start(program, **more):
 
 # Each signal that is sent to the wrapper alone reaches the command, and no other ends the wrapper.
 numbers = [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGALRM, signal.SIGXCPU,
-           signal.SIGWINCH, signal.SIGCONT, signal.SIGRTMIN + 2]
+           signal.SIGWINCH, signal.SIGCONT, signal.SIGPIPE, signal.SIGABRT, signal.SIGSEGV, signal.SIGTSTP,
+           signal.SIGRTMIN + 2]
 process = start(f"""for number in {[int(each) for each in numbers]}:
     signal.signal(number, lambda seen, _: print(seen, flush=True))
 print('ready', os.getpid(), flush=True)
@@ -150,6 +157,50 @@ for number in numbers:
     assert seen == str(int(number)), (number, seen)
 process.kill()
 while os.path.exists(f"/proc/{command}"):  # and who kills the wrapper kills the command
+    time.sleep(0.01)
+
+# Also those that whoever started it had blocked.
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+process = start("signal.pthread_sigmask(signal.SIG_SETMASK, []); print('ready', flush=True); time.sleep(60)")
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+process.stdout.readline()
+process.send_signal(signal.SIGTERM)
+assert process.wait() == -signal.SIGTERM
+
+# It stops and goes on with the command.
+process = start("print(os.getpid(), flush=True); time.sleep(60)", start_new_session=False)
+command = int(process.stdout.readline())
+for number, state in (signal.SIGTSTP, "T"), (signal.SIGCONT, "S"):
+    process.send_signal(number)
+    for each in process.pid, command:
+        while open(f"/proc/{each}/stat").read().rpartition(") ")[2][0] != state:
+            time.sleep(0.01)
+process.kill()
+
+# It ends with its terminal.
+child, terminal = pty.fork()
+if child == 0:
+    os.execv(wrapped[0], [*wrapped, "sh", "-c", "echo ready; sleep 60"])
+while b"ready" not in os.read(terminal, 100):
+    pass
+os.close(terminal)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGHUP
+
+# And at once, though nobody reads what it has written, and however young it is.
+reading, writing = os.pipe()
+process = start("print('ready', flush=True); os.write(2, b'x' * 1000000)", stderr=writing)
+process.stdout.readline()
+time.sleep(0.3)
+process.send_signal(signal.SIGTERM)
+assert process.wait() == -signal.SIGTERM
+for fd in reading, writing:
+    os.close(fd)
+for i in range(40):
+    process = subprocess.Popen([*wrapped, "sleep", "61.5"])
+    time.sleep(i / 2000)
+    process.kill()
+    process.wait()
+while subprocess.run(["pgrep", "-fx", "sleep 61.5"], stdout=subprocess.DEVNULL).returncode == 0:
     time.sleep(0.01)
 
 # What it closes is closed.

@@ -57,7 +57,7 @@ command_of() {
   json_is '[len(t["placed"]) for t in s["tenants"]]' '[2]'
   [[ ! -s $DIR/two.err ]]
   run -2 "$SHAREDGPU" run --gpus 13 -- true
-  [[ $output == *"--gpus: 13 is more than 12"* ]]
+  [[ $output == *"--gpus: '13' is not a number from 1 to 12"* ]]
   CUDA_VISIBLE_DEVICES=0 run -2 "$SHAREDGPU" run --gpus 2 -- true
   [[ $output == *"--gpus: CUDA_VISIBLE_DEVICES names the GPUs already"* ]]
 }

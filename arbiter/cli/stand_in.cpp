@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/cli/stand_in.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+
+namespace sharedgpu::cli {
+namespace {
+
+constexpr int kFaults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
+constexpr int kEnds[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
+// What a terminal sends to all in the foreground, so that the child gets it itself. A hangup is not among
+// them: that is sent to the leader of the session alone.
+constexpr int kOfTerminals[] = {SIGINT, SIGQUIT, SIGWINCH, SIGTSTP};
+
+volatile sig_atomic_t child_of_signals = 0;
+volatile sig_atomic_t wanted_to_end = 0;
+
+template <std::size_t N>
+bool is_one_of(const int (&signals)[N], int signal) {
+  return std::find(std::begin(signals), std::end(signals), signal) != std::end(signals);
+}
+
+void pass_signal_on(int number, siginfo_t* info, void* /*context*/) {
+  const int before = errno;
+  const bool from_kernel = info->si_code > 0;
+  const bool own = !from_kernel && info->si_pid == getpid();  // a broken pipe, too
+  if (is_one_of(kFaults, number) && (from_kernel || own)) {
+    signal(number, SIG_DFL);  // it comes again
+    return;
+  }
+  if (is_one_of(kEnds, number)) wanted_to_end = 1;
+  if (!own && child_of_signals > 0 && !(from_kernel && is_one_of(kOfTerminals, number)))
+    kill(static_cast<pid_t>(child_of_signals), number);
+  errno = before;
+}
+
+// Interrupts what waits, so that who is to hurry looks.
+void divert_signals() {
+  struct sigaction action = {};
+  action.sa_flags = SA_SIGINFO;
+  action.sa_sigaction = pass_signal_on;
+  for (int number = 1; number <= SIGRTMAX; ++number)
+    if (number != SIGCHLD) sigaction(number, &action, nullptr);
+}
+
+void set_mask(const sigset_t& mask) { sigprocmask(SIG_SETMASK, &mask, nullptr); }
+
+sigset_t no_signals() {
+  sigset_t none;
+  sigemptyset(&none);
+  return none;
+}
+
+}  // namespace
+
+int StandIn::start(const std::function<int()>& execute) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  sigprocmask(SIG_BLOCK, &all, &before);  // until it is known whom to pass them on to
+  struct sigaction on_child = {};
+  sigaction(SIGCHLD, nullptr, &on_child);
+  signal(SIGCHLD, SIG_DFL);  // who ignores it learns of no exit status
+  const pid_t parent = getpid();
+  child_ = fork();
+  if (child_ == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // who kills us means it
+    if (getppid() != parent) _exit(128 + SIGKILL);
+    sigaction(SIGCHLD, &on_child, nullptr);
+    set_mask(before);
+    _exit(execute());
+  }
+  const int error = child_ < 0 ? errno : 0;
+  if (error == 0) {
+    child_of_signals = child_;
+    divert_signals();
+  }
+  set_mask(error == 0 ? no_signals() : before);
+  return error;
+}
+
+// It stays a zombie, so that its number is nobody else's while signals may be passed on.
+bool StandIn::look(int options) {
+  siginfo_t info = {};
+  int error = 0;
+  do
+    error = waitid(P_PID, static_cast<id_t>(child_), &info, WEXITED | WSTOPPED | WNOWAIT | options) == 0
+                ? 0
+                : errno;
+  while (error == EINTR);
+  if (error == 0 && info.si_pid != child_) return false;
+  if (error == 0 && info.si_code == CLD_STOPPED) {
+    waitid(P_PID, static_cast<id_t>(child_), &info, WSTOPPED | WNOHANG);
+    raise(SIGSTOP);
+    return false;
+  }
+  // One that has chosen to end after all is not hurried by what was wanted before.
+  if (!ended_ && info.si_code == CLD_EXITED) wanted_to_end = 0;
+  return ended_ = true;
+}
+
+bool StandIn::child_has_ended() { return ended_ || look(WNOHANG); }
+
+bool StandIn::is_to_hurry() const { return ended_ && wanted_to_end != 0; }
+
+int StandIn::end() {
+  while (!ended_) look(0);
+  int status = 0;
+  waitpid(child_, &status, 0);
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  signal(WTERMSIG(status), SIG_DFL);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = 0};  // the core that matters is the child's
+  setrlimit(RLIMIT_CORE, &none);
+  raise(WTERMSIG(status));
+  return 128 + WTERMSIG(status);
+}
+
+}  // namespace sharedgpu::cli
