@@ -2,14 +2,16 @@
 #include "config/settings.h"
 
 #include <ini.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <iterator>
+#include <memory>
 #include <optional>
 
 #include "protocol/gpu_names.h"
@@ -304,7 +306,7 @@ char* next_line(char* buffer, int size, void* stream) {
   std::size_t end = reading.rest.find('\n');
   std::string_view line = reading.rest.substr(0, end);
   reading.rest.remove_prefix(end == std::string_view::npos ? reading.rest.size() : end + 1);
-  line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+  line.remove_prefix(std::min(line.find_first_not_of(" \t\v\f\r"), line.size()));
   if (line.find('\0') != line.npos) {
     reading.fail("a NUL character");
     return nullptr;
@@ -368,6 +370,8 @@ std::string parse(std::string_view text, const std::string& name, bool changes_o
                   .error = {},
                   .section = {},
                   .set_in = {}};
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (text.starts_with(kByteOrderMark)) reading.rest.remove_prefix(kByteOrderMark.size());
   int bad = ini_parse_stream(next_line, &reading, set_one, &reading);
   if (reading.error.empty() && bad > 0) {
     reading.line = bad;
@@ -501,16 +505,17 @@ std::string parse_settings(std::string_view text, const std::string& name, Setti
 }
 
 std::string read_settings(const std::string& path, Settings& settings) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return path + ": " + std::strerror(errno);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file.bad()) return path + ": " + std::strerror(errno);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"), std::fclose);
+  if (file == nullptr) return path + ": " + std::strerror(errno);
+  std::string text;
+  char piece[4096];
+  while (const std::size_t size = std::fread(piece, 1, sizeof piece, file.get())) text.append(piece, size);
+  if (std::ferror(file.get()) != 0) return path + ": " + std::strerror(errno);
   return parse_settings(text, path, settings);
 }
 
 std::string read_default_settings(Settings& settings) {
-  std::ifstream file(kDefaultConfigFile);
-  if (!file && errno == ENOENT) {
+  if (access(kDefaultConfigFile, F_OK) != 0 && errno == ENOENT) {
     settings = {};
     return {};
   }

@@ -51,14 +51,13 @@ Claims claims_of(const TenantInfo& tenant, const Settings& node) {
   const std::uint32_t units = std::max(options.units, 1u);
   const bool stated = options.share_request != 0;
   const double request =
-      stated ? std::min<double>(options.share_request, settings.max_request) / 100
-             : std::min(1.0, static_cast<double>(units_on_each(units, std::max(options.gpus, 1u))) /
-                                 settings.units_per_gpu);
+      stated ? options.share_request / 100.0
+             : static_cast<double>(units_on_each(units, std::max(options.gpus, 1u))) / settings.units_per_gpu;
   const double limit = options.share_limit != 0 ? options.share_limit / 100.0 : 1;
   const std::int32_t own = std::clamp(options.priority, -kHighestPriority, highest(tenant, settings));
   return {.units = units,
           .priority = std::clamp(settings.priority + own, -kHighestPriority, kHighestPriority),
-          .request = std::min(request, limit),
+          .request = std::min({request, limit, settings.max_request / 100}),
           .limit = limit,
           .timed = stated,
           .deadline = std::clamp<Nanoseconds>(options.deadline, {}, kLongestDeadline)};

@@ -101,6 +101,9 @@ TEST_CASE("A QOS bounds what its jobs may request") {
   job.job_class = job_class("", "free");
   CHECK(claims_of(job, node).request == Approx(0.1));
   CHECK(cut_wishes(job, node) == std::vector<std::string>{"asks for a share of 40%, and has MaxRequest"});
+  job.options.share_request = 0;
+  job.options.units = 4;
+  CHECK(claims_of(job, node).request == Approx(0.1));
 }
 
 struct Node {

@@ -120,6 +120,10 @@ TEST_CASE("Errors in sections name them") {
           "x.conf:1: '" + std::string(section) +
               "' is not a section such as [gpu 0], [gpu 2,4-7], [partition long] or [qos high]");
   }
+  // Whatever stands before it.
+  for (const char* before : {"\xef\xbb\xbf", " \t", "\v", "\f\r"})
+    CHECK(error_of(std::string(before) + "[gpu 5]\nStateDir=/x") ==
+          "x.conf:2: [gpu 5] StateDir holds for the node; it belongs before the first section");
   CHECK(error_of("[qos a,,b]") == "x.conf:1: [qos a,,b]: '' is not a name");
   CHECK(error_of("[qos a b]") == "x.conf:1: [qos a b]: 'a b' is not a name");
   CHECK(error_of("[partition " + std::string(64, 'x') + "]").ends_with("x' is not a name"));
@@ -258,6 +262,7 @@ TEST_CASE("The first error counts and nothing is half taken") {
 TEST_CASE("A file that is not there") {
   Settings settings;
   CHECK(read_settings("/nonexistent/x.conf", settings) == "/nonexistent/x.conf: No such file or directory");
+  CHECK(read_settings("/proc/self", settings) == "/proc/self: Is a directory");
 }
 
 }  // namespace
