@@ -113,7 +113,8 @@ Nanoseconds Elastic::credit_after(Nanoseconds credit, const Standing& standing, 
   if (passes) credit += times(time, standing.due);
   if (standing.holds) credit -= time / std::max(standing.leases, 1u);
   const Nanoseconds most = standing.limit < kAll ? kMostSaved : times(kWindow, standing.due);
-  return std::clamp<Nanoseconds>(credit, -kWindow, std::max(most, standing.turn));
+  // Room for a turn, or none that is longer would ever be over.
+  return std::clamp(credit, -std::max<Nanoseconds>(kWindow, standing.turn), std::max(most, standing.turn));
 }
 
 Standing Elastic::what_counts(const Standing& standing) const {

@@ -247,6 +247,20 @@ TEST_CASE("elastic: the shares of 2 to 16 that always work are exact in every wi
   }
 }
 
+TEST_CASE("elastic and deadline: turns that are longer than their window are over, too") {
+  const Program half{.size = 60, .claims = {.request = 0.5}};
+  for (const char* policy : {"elastic", "deadline"}) {
+    CAPTURE(policy);
+    Stage stage(1, {}, 20ms, {half, half}, policy);
+    stage.run(1000s);
+    CHECK(stage.gpu().turn.length > 20s);
+    for (std::size_t i : {0, 1}) {
+      CHECK(stage.seen(i).lease > 400s);
+      for (const Nanoseconds wait : stage.seen(i).waits) CHECK(wait <= 60s);  // a turn of two steps
+    }
+  }
+}
+
 TEST_CASE("elastic: requests are met, what is left goes by units, and nobody passes its limit") {
   struct Case {
     std::vector<Share> shares;
