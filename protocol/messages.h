@@ -386,9 +386,9 @@ inline constexpr std::int32_t kHighestPriority = 1000;  // and the lowest, below
 // What a job may state about itself; zero where it did not.
 struct JobOptions {
   static constexpr std::uint32_t kMostUnits = 1'000'000;  // of a job on one node
-  Bytes memory;                     // cap on the footprint (--sharedgpu-memory)
-  std::uint32_t units = 0;          // sharedgpu units held; 0 counts as 1
-  std::uint32_t share_request = 0;  // percent of GPU time
+  Bytes memory;                                           // cap on the footprint (--sharedgpu-memory)
+  std::uint32_t units = 0;                                // sharedgpu units held; 0 counts as 1
+  std::uint32_t share_request = 0;                        // percent of GPU time
   std::uint32_t share_limit = 0;
   std::int32_t priority = 0;  // the higher one goes first
   Nanoseconds deadline{};

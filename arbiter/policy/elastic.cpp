@@ -83,7 +83,12 @@ std::vector<double> Elastic::shares(const std::vector<Claims>& competing) const 
 }
 
 TurnLength Elastic::length(const TurnRules& rules, Nanoseconds handoff, unsigned waiting_sets) const {
-  return turn_length(rules, handoff, waiting_sets, kLeastStep);
+  TurnLength turn = turn_length(rules, handoff, waiting_sets, kLeastStep);
+  // It is a step here. One of n with equal parts falls behind only as fast as the others' parts come to, so
+  // it takes n / (n - 1) steps until its turn is over.
+  const unsigned others = std::max(waiting_sets, 1u);
+  if (turn.rule == TurnRule::max_wait) turn.length = turn.length * others / (others + 1);
+  return turn;
 }
 
 Nanoseconds Elastic::turn_left(const TenantView& leader, Nanoseconds had, const TurnView& turn) const {

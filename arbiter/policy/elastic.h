@@ -5,12 +5,12 @@
 //
 // What is due to a tenant is entered into its account as time passes, and what it has is paid from it: so who
 // was given too much, since its kernels outlast its turns, has less afterwards. The account reaches back for
-// a window of 10 s, or a turn where that is longer: it holds no more than is due in one, no more debt than one,
-// and in pauses it goes back to nothing within one. Who has most is next. A turn lasts until its tenant is half a step behind, so that
-// accounts stay within about a step of each other, and shares are exact over any time in which one is little.
-// A step is as short as handoffs allow: 15 ms where no memory moves. A turn has room for whole submissions,
-// as many as come next to that, since what has begun is waited for (kernel bursts, section 3.4): what that
-// gives or takes stays in the accounts.
+// a window of 10 s, or a turn where that is longer: it holds no more than is due in one, no more debt than
+// one, and in pauses it goes back to nothing within one. Who has most is next. A turn lasts until its tenant
+// is half a step behind, so that accounts stay within about a step of each other, and shares are exact over
+// any time in which one is little. A step is as short as handoffs allow: 15 ms where no memory moves. A turn
+// has room for whole submissions, as many as come next to that, since what has begun is waited for (kernel
+// bursts, section 3.4): what that gives or takes stays in the accounts.
 //
 // Tenants that have stated shares have the GPU one at a time, also while memory suffices for all: their
 // kernels would share it by rules of its own. The others run together.

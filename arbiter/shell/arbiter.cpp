@@ -41,7 +41,8 @@ bool plausible(const MemoryUse& use) {
 }
 bool plausible(const JobOptions& options) {
   return options.memory <= kLargest && options.backend <= Backend::native && options.gpus <= GpuList::kMost &&
-         options.units <= JobOptions::kMostUnits && options.share_request <= 100 && options.share_limit <= 100;
+         options.units <= JobOptions::kMostUnits && options.share_request <= 100 &&
+         options.share_limit <= 100;
 }
 bool plausible(Traffic moved) {
   return moved.evicted.count <= kMostMoved && moved.restored.count <= kMostMoved;

@@ -42,18 +42,34 @@ void LedgerTrace::add(const Record& record) {
   } else if (const auto* begin = std::get_if<BeginRecord>(&record.what)) {
     ++who_[begin->tenant].second;
   }
-  const auto told_of = [this](TenantId tenant) -> Told& {
-    const auto& [name, run] = who_[tenant];
-    return told_[{tenant, name, run}];
-  };
   if (const auto* options = std::get_if<OptionsRecord>(&record.what)) {
     told_of(options->tenant).claims = claims_of(options->options);
+  } else if (const auto* lease = std::get_if<LeaseRecord>(&record.what)) {
+    Told& told = told_of(lease->key.tenant);
+    const std::pair of{lease->key.gpu, lease->key.step};
+    if (lease->grant && told.held.empty()) ++told.turns;
+    if (lease->grant)
+      told.held.insert(of);
+    else
+      told.held.erase(of);
   } else if (const auto* used = std::get_if<UsedRecord>(&record.what)) {
     if (used->step != StepName{}) return;  // the tenant's own has all of them
     Told& told = told_of(used->tenant);
     told.footprint = used->figures.footprint;
     told.waited = used->figures.waited;
+    if (sums_) told.waited_untold = used->figures.waited;
+    told.waited = used->figures.waited - told.waited_untold;
+    if (told.turns > 1 || told.first_known) return;
+    told.waited_first = told.waited;
+    told.first_known = told.turns == 1;
   }
+  if (std::holds_alternative<CheckpointRecord>(record.what)) sums_ = who_.empty();
+  if (std::holds_alternative<CompleteRecord>(record.what)) sums_ = false;
+}
+
+LedgerTrace::Told& LedgerTrace::told_of(TenantId tenant) {
+  const auto& [name, run] = who_[tenant];
+  return told_[{tenant, name, run}];
 }
 
 std::string LedgerTrace::read(const std::string& path, unsigned& damaged) {
@@ -67,11 +83,25 @@ std::string LedgerTrace::read(const std::string& path, unsigned& damaged) {
 LedgerTrace::Replay LedgerTrace::replay(Bytes memory) const {
   // Steps that hold their tenant's lease side by side are one turn.
   std::map<GpuUuid, std::map<Who, std::vector<LeaseRow>>> gpus;
-  std::map<Who, std::set<GpuUuid>> places;
-  const std::vector<LeaseRow> leases = table_.leases();
-  for (const LeaseRow& lease : leases) {
+  struct Life {
+    Told told = {};
+    std::set<GpuUuid> places = {};
+    Nanoseconds first{};  // lease, on any of them
+    Nanoseconds came{};
+  };
+  std::map<Who, Life> lives;
+  Nanoseconds begin = Nanoseconds::max();
+  for (const LeaseRow& lease : table_.leases()) {
     const Who who{lease.tenant, lease.name, lease.run};
-    places[who].insert(lease.gpu);
+    const auto [entry, is_new] = lives.try_emplace(who);
+    Life& life = entry->second;
+    life.places.insert(lease.gpu);
+    if (is_new) {
+      if (const auto known = told_.find(who); known != told_.end()) life.told = known->second;
+      life.first = lease.first;
+      life.came = lease.first - life.told.waited_first;
+      begin = std::min(begin, life.came);
+    }
     std::vector<LeaseRow>& turns = gpus[lease.gpu][who];
     if (!turns.empty() && lease.first <= turns.back().last)
       turns.back().last = std::max(turns.back().last, lease.last);
@@ -84,20 +114,21 @@ LedgerTrace::Replay LedgerTrace::replay(Bytes memory) const {
     replay.names.push_back(gpu);
     std::vector<Program>& programs = replay.gpus.emplace_back();
     for (const auto& [who, turns] : tenants) {
-      const auto known = told_.find(who);
-      const Told told = known == told_.end() ? Told{} : known->second;
+      const Life& life = lives.at(who);
+      const Told& told = life.told;
       Program& program = programs.emplace_back();
       program.claims = told.claims;
-      program.arrival = turns.front().first - leases.front().first;
+      program.arrival = (turns.front().first == life.first ? life.came : turns.front().first) - begin;
       program.size =
-          told.footprint == Bytes{} ? 100 : hundredths({told.footprint.count / places[who].size()}, memory);
+          told.footprint == Bytes{} ? 100 : hundredths({told.footprint.count / life.places.size()}, memory);
       replay.unsized += told.footprint == Bytes{} ? 1 : 0;
       Nanoseconds gaps{};
       for (std::size_t i = 1; i < turns.size(); ++i) gaps += turns[i].first - turns[i - 1].last;
-      const double wanted_none = gaps > Nanoseconds{}
-                                     ? 1 - std::min(1.0, static_cast<double>(told.waited.count()) /
-                                                             static_cast<double>(gaps.count()))
-                                     : 0;
+      const Nanoseconds waited = told.waited - told.waited_first;
+      const double wanted_none =
+          gaps > Nanoseconds{}
+              ? 1 - std::min(1.0, static_cast<double>(waited.count()) / static_cast<double>(gaps.count()))
+              : 0;
       for (std::size_t i = 0; i < turns.size(); ++i) {
         const Nanoseconds gap = i + 1 < turns.size() ? turns[i + 1].first - turns[i].last : Nanoseconds{};
         program.pieces.push_back(

@@ -71,12 +71,11 @@ void print_head() {
               "MEAN_WAIT_S", "LONGEST_S", "MEAN_TOOK_S", "EVENTS/S");
 }
 
-constexpr int kStepsASecond = 50;
+constexpr Nanoseconds kStep = std::chrono::milliseconds(20);
 
 // A line for each program: what it may have now, and what came of its deadlines so far.
 void write_moment(std::ofstream& timeline, const Stage& stage, std::size_t programs) {
-  if (stage.measured() <= std::chrono::milliseconds(1000 / kStepsASecond))
-    timeline << "time_s,program,part,lease_s,response_s,met,missed\n";
+  if (stage.measured() <= kStep) timeline << "time_s,program,part,lease_s,response_s,met,missed\n";
   for (std::size_t i = 0; i < programs; ++i) {
     const Stage::Seen seen = stage.seen(i);
     timeline << in_seconds(stage.measured()) << ',' << i + 1 << ',' << stage.part(i) << ','
@@ -181,16 +180,16 @@ Outcome simulate_node(const Arguments& arguments, const std::string& policy, uns
   if (!files.timeline.empty()) timeline = open_to_write(files.timeline);
   if (!files.plot.empty()) drawing = open_to_write(files.plot);
   const bool watched = timeline.is_open() || drawing.is_open();
-  Plot plot(Nanoseconds(static_cast<Nanoseconds::rep>(arguments.seconds * 1e9)));
+  const Nanoseconds length(static_cast<Nanoseconds::rep>(arguments.seconds * 1e9));
+  Plot plot(length);
   Stage stage(arguments.seed + node, turns, Nanoseconds(static_cast<Nanoseconds::rep>(per_hundredth * 1e9)),
               programs, policy);
-  for (double left = arguments.seconds; left > 0 && !stage.all_ended(); left -= 1) {
-    if (!watched) stage.run(std::chrono::seconds(1));
-    for (int step = 0; step < kStepsASecond && watched; ++step) {
-      stage.run(std::chrono::milliseconds(1000 / kStepsASecond));
-      if (timeline.is_open()) write_moment(timeline, stage, programs.size());
-      if (drawing.is_open()) plot_moment(plot, stage, programs.size());
-    }
+  for (Nanoseconds left = length; left > Nanoseconds{} && !stage.all_ended();) {
+    const Nanoseconds step = std::min(left, watched ? kStep : std::chrono::seconds(1));
+    stage.run(step);
+    left -= step;
+    if (timeline.is_open()) write_moment(timeline, stage, programs.size());
+    if (drawing.is_open()) plot_moment(plot, stage, programs.size());
   }
   if (timeline.is_open()) close(timeline, files.timeline);
   if (drawing.is_open()) {
@@ -245,7 +244,7 @@ void simulate(const Arguments& arguments, const std::string& policy, const Nodes
     sum = simulate_all(arguments, policy, nodes);
   }
   const double real = in_seconds(std::chrono::steady_clock::now() - begun);
-  std::printf("%-15s %9.0f %4zu/%-4zu %6.2f%% %8llu %11.3f %12.3f %12.3f %10.0f\n", policy.c_str(),
+  std::printf("%-15s %9.1f %4zu/%-4zu %6.2f%% %8llu %11.3f %12.3f %12.3f %10.0f\n", policy.c_str(),
               in_seconds(sum.longest), sum.took.count, sum.programs,
               100 * in_seconds(sum.lost) / in_seconds(sum.measured),
               static_cast<unsigned long long>(sum.turns), sum.waits.value(), sum.waits.most, sum.took.value(),

@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 
 constexpr unsigned kCapacity = 100;
 constexpr Bytes kChunk = mebibytes(2);
-constexpr Nanoseconds kFirstIdle = 4ms;
+constexpr Nanoseconds kFirstIdle = 1ms;
 
 }  // namespace
 
@@ -51,11 +51,28 @@ struct Stage::Actor {
   std::size_t piece = 0;
 
   bool hog() const { return program.burst == Nanoseconds{} && program.pieces.empty(); }
+  bool for_ever() const { return hog() && program.work == Nanoseconds{}; }
+
+  struct Deadlines {
+    Nanoseconds::rep periods = 1;  // since the piece of work at hand came
+    bool met = false;              // where it is done now
+    unsigned missed = 0;
+  };
+  Deadlines deadlines(Nanoseconds now) const {
+    const Nanoseconds took = now - came;
+    const Nanoseconds period = program.period;
+    Deadlines count;
+    count.periods = std::max<Nanoseconds::rep>((took + period - Nanoseconds(1)) / period, 1);
+    if (program.claims.deadline == Nanoseconds{}) return count;
+    count.met = took <= program.claims.deadline;
+    count.missed = static_cast<unsigned>(count.periods) - (count.met ? 1 : 0);
+    return count;
+  }
 };
 
 Stage::Stage(std::uint64_t seed, const TurnRules& turns, Nanoseconds per_mib,
              const std::vector<Program>& programs, const std::string& policy)
-    : random_(seed), per_mib_(per_mib), policy_(make_policy(policy)) {
+    : random_(seed), per_mib_(per_mib), policy_(make_policy(policy)), left_(programs.size()) {
   Tuning tuning;
   tuning.turns = turns;
   tuning.evict_step = kChunk;
@@ -93,7 +110,7 @@ void Stage::at(Nanoseconds time, std::function<void()> what) {
 
 void Stage::run(Nanoseconds time) {
   const Nanoseconds end = now_ + time;
-  while (!moments_.empty() && moments_.front().at <= end) {
+  while (!all_ended() && !moments_.empty() && moments_.front().at <= end) {
     std::pop_heap(moments_.begin(), moments_.end());
     const Moment moment = std::move(moments_.back());
     moments_.pop_back();
@@ -101,7 +118,7 @@ void Stage::run(Nanoseconds time) {
     count_loss();
     moment.what();
   }
-  now_ = end;
+  if (!all_ended()) now_ = end;
   count_loss();
 }
 
@@ -136,6 +153,7 @@ Stage::Seen Stage::seen(std::size_t program) const {
   if (actor.ended) seen.took = *actor.ended - actor.arrived;
   seen.met = actor.met;
   seen.missed = actor.missed;
+  if (actor.has_work && actor.program.period > Nanoseconds{}) seen.missed += actor.deadlines(now_).missed;
   seen.response = actor.response;
   return seen;
 }
@@ -147,11 +165,6 @@ double Stage::part(std::size_t program) const {
 
 bool Stage::works(std::size_t program) const { return actors_.at(program)->has_work; }
 
-bool Stage::all_ended() const {
-  return std::all_of(actors_.begin(), actors_.end(),
-                     [](const auto& actor) { return actor->ended.has_value(); });
-}
-
 void Stage::tell(const Event& event) {
   ++events_;
   perform(core_->step(event, now_));
@@ -159,6 +172,7 @@ void Stage::tell(const Event& event) {
 
 void Stage::end(Actor& actor) {
   actor.ended = now_;
+  --left_;
   actor.gate = false;
   actor.jobs.clear();
   tell(SessionGone{.session = actor.id});
@@ -178,7 +192,7 @@ void Stage::perform(const Actions& actions) {
     } else if (const auto* contended = std::get_if<SetContended>(&action)) {
       Actor& actor = actor_of(contended->session);
       actor.contended = contended->contended;
-      watch_idle(actor, actor.generation, {});
+      if (actor.contended) watch_idle(actor, actor.generation, {});
     } else if (const auto* timer = std::get_if<ArmTimer>(&action)) {
       timer_ = timer->at;
       at(timer_, [this, time = timer_] {
@@ -226,8 +240,9 @@ void Stage::next_job(Actor& actor) {
   actor.at_job = true;
   const Message& job = actor.jobs.front();
   if (job.type != MessageType::revoke) return move(actor);
-  at(now_ + (actor.working ? between(0ms, actor.program.kernel) : 0ms), [this, &actor,
-                                                                         order = job.as<Revoke>().order] {
+  Nanoseconds drain = actor.working ? between(0ms, actor.program.kernel) : 0ms;
+  if (!actor.for_ever()) drain = std::min(drain, actor.work_since + actor.left - now_);
+  at(now_ + drain, [this, &actor, order = job.as<Revoke>().order] {
     if (actor.ended) return;
     stop_work(actor);
     if (actor.has_work && !actor.waiting) {
@@ -302,7 +317,7 @@ void Stage::work_on(Actor& actor) {
   actor.working = true;
   actor.work_since = now_;
   const unsigned generation = ++actor.generation;
-  if (actor.hog() && actor.program.work == Nanoseconds{}) return;
+  if (actor.for_ever()) return;
   at(now_ + actor.left, [this, &actor, generation] {
     if (actor.generation != generation) return;
     stop_work(actor);
@@ -318,13 +333,12 @@ void Stage::end_burst(Actor& actor) {
   Nanoseconds next = now_ + between(program.pause / 2, program.pause * 3 / 2);
   if (!program.pieces.empty()) next = now_ + program.pieces[actor.piece - 1].pause;
   if (program.period > Nanoseconds{}) {
+    const auto [periods, met, missed] = actor.deadlines(now_);
     actor.response = now_ - actor.came;
-    const bool met = actor.response <= program.claims.deadline;
-    say(actor, Deadlines{.met = met ? 1u : 0u, .missed = met ? 0u : 1u});
-    // What should have come meanwhile is left out, as a camera's frames are, and missed.
-    const Nanoseconds::rep periods = (now_ - actor.came) / program.period + 1;
+    if (program.claims.deadline > Nanoseconds{})
+      say(actor, Deadlines{.met = met ? 1u : 0u, .missed = met ? 0u : 1u});
     actor.met += met ? 1 : 0;
-    actor.missed += static_cast<unsigned>(periods) - (met ? 1 : 0);
+    actor.missed += missed;
     next = actor.came += periods * program.period;
   }
   at(next, [this, &actor] { begin_burst(actor); });
@@ -339,13 +353,14 @@ void Stage::stop_work(Actor& actor) {
   watch_idle(actor, ++actor.generation, {});
 }
 
-// As the interposer's IdleWatch: after 4 ms, then ever more rarely.
+// As the interposer's IdleWatch: after a millisecond, then ever more rarely.
 void Stage::watch_idle(Actor& actor, unsigned generation, Nanoseconds said) {
-  const Nanoseconds next = said + std::max(kFirstIdle, said / 4);
-  at(now_ + (next - said), [this, &actor, generation, next] {
+  const Nanoseconds next = actor.idle_since + said + std::max(kFirstIdle, said / 4);
+  at(next, [this, &actor, generation] {
     if (actor.generation != generation || !actor.gate || !actor.contended || actor.working) return;
-    say(actor, Idle{.epoch = actor.epoch, .idle = std::min(next, now_ - actor.idle_since)});
-    watch_idle(actor, generation, next);
+    const Nanoseconds idle = now_ - actor.idle_since;
+    say(actor, Idle{.epoch = actor.epoch, .idle = idle});
+    watch_idle(actor, generation, idle);
   });
 }
 

@@ -26,8 +26,9 @@ struct Program {
   Claims claims = {};
   Nanoseconds arrival{};
   Nanoseconds work{};  // on the GPU; then it ends. None: it never does
-  // A piece of work, exactly `burst` of it, comes in each period, or as soon as the last one is done; it
-  // meets claims.deadline where it is done so long after it came. None: as above.
+  // A piece of work, exactly `burst` of it, comes in each period; those that come while one is not done are
+  // left out, as a camera's frames are. It meets claims.deadline, if there is one, where it is done so long
+  // after it came; who is left out misses it. None: as above.
   Nanoseconds period{};
   // Bursts of exactly that length, each with the pause after it, and then it ends. None: as above.
   struct Piece {
@@ -45,6 +46,7 @@ class Stage {
         const std::string& policy = "round-robin");
   ~Stage();
 
+  // For so long, or until all have ended.
   void run(Nanoseconds time);
   // Forgets what was measured so far.
   void begin_measuring();
@@ -56,11 +58,11 @@ class Stage {
     unsigned turns = 0;
     std::optional<Nanoseconds> took;  // from its arrival to its end
     unsigned met = 0;                 // deadlines
-    unsigned missed = 0;
-    Nanoseconds response{};  // of the last piece of work with a deadline
+    unsigned missed = 0;              // those included that the piece of work at hand has missed by now
+    Nanoseconds response{};           // of the last piece of work with a deadline
   };
   std::uint64_t events() const { return events_; }  // that the core was told
-  bool all_ended() const;
+  bool all_ended() const { return left_ == 0; }
   bool works(std::size_t program) const;  // has work, or waits for the GPU with some
   Nanoseconds measured() const { return now_ - measured_since_; }
   Nanoseconds lost() const { return lost_; }  // nobody worked, and somebody wanted to
@@ -113,6 +115,7 @@ class Stage {
   std::unique_ptr<Policy> policy_;
   std::unique_ptr<Core> core_;
   std::vector<std::unique_ptr<Actor>> actors_;
+  std::size_t left_;  // of them, who have not ended
   Nanoseconds measured_since_ = now_;
   Nanoseconds counted_ = now_;
   Nanoseconds lost_{};

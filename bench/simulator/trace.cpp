@@ -98,6 +98,10 @@ std::string read_trace(std::istream& text, const std::string& name, std::vector<
       if (std::string error = set_value(std::string(fields[i]), *columns[i], program); !error.empty())
         return place + error;
     if (program.size == 0) return place + "no size";
+    if (program.period > Nanoseconds{} && program.burst == Nanoseconds{})
+      return place + "period_s without burst_s";
+    if (program.claims.deadline > Nanoseconds{} && program.period == Nanoseconds{})
+      return place + "deadline_s without period_s";
   }
   if (text.bad()) return name + ": cannot be read";
   return programs.empty() ? name + ": no program" : "";

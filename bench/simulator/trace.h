@@ -6,8 +6,9 @@
 //   burst_s    for how long it works between pauses, on average; default 0: it always works
 //   pause_s    and pauses
 //   work_s     on the GPU until it ends; default 0: it never does
-//   period_s   a burst, of exactly that length, comes so often; default 0: as above
-//   deadline_s    of each such burst
+//   period_s   a burst, of exactly burst_s, comes so often, and is left out while the last one is not done;
+//              default 0: as above
+//   deadline_s    of each such burst; default 0: none
 //   kernel_s   the longest kernel; default 0.005
 //   units, priority   default 1 and 0
 //   request, limit    percent of the GPU's time, as stated; default: none

@@ -80,6 +80,54 @@ TEST_CASE("Leases become bursts, and gaps pauses without what was waited for") {
   REQUIRE(second.pieces.size() == 1);
 }
 
+TEST_CASE("What was waited for the first lease comes before it, and is not taken off the pauses") {
+  Written ledger;
+  ledger.job(1, 9);
+  ledger.held(2, 5s, 6s);
+  ledger.held(1, 60s, 61s);
+  ledger.used(1, gibibytes(20), 57s);
+  ledger.held(1, 63s, 64s);
+  ledger.used(1, gibibytes(20), 58s);
+  ledger.held(1, 64s, 65s, kOther);
+  const LedgerTrace::Replay replay = ledger.trace.replay(gibibytes(80));
+  REQUIRE(replay.gpus.size() == 2);
+  REQUIRE(replay.gpus[0].size() == 2);
+  const Program& late = replay.gpus[0][0];
+  CHECK(late.arrival == 0s);  // it asked first
+  REQUIRE(late.pieces.size() == 2);
+  CHECK(late.pieces[0].pause == 1s);
+  CHECK(replay.gpus[0][1].arrival == 2s);
+  CHECK(replay.gpus[1][0].arrival == 61s);
+}
+
+TEST_CASE("Of a ledger that begins with sums, what was waited before it is not taken off its pauses") {
+  LedgerTrace trace;
+  TenantName name;
+  name.job = 9;
+  const auto used = [](Nanoseconds waited) {
+    return UsedRecord{.tenant = TenantId{1}, .step = {}, .figures = {.waited = waited}};
+  };
+  const auto lease = [](bool grant) {
+    return LeaseRecord{.grant = grant, .epoch = Epoch{1}, .key = {TenantId{1}, kGpu, {.job = 9, .step = 0}}};
+  };
+  trace.add({.at = 100s, .what = CheckpointRecord{.tenant = TenantId{1}, .session = {}, .epoch = {}}});
+  trace.add({.at = 100s, .what = BootRecord{.boot_id = "one", .booted = 1700000000s}});
+  trace.add({.at = 100s, .what = TenantRecord{.tenant = TenantId{1}, .name = name, .uid = 1000}});
+  trace.add({.at = 100s, .what = used(70s)});
+  trace.add({.at = 100s, .what = CompleteRecord{}});
+  trace.add({.at = 110s, .what = lease(true)});
+  trace.add({.at = 111s, .what = lease(false)});
+  trace.add({.at = 111s, .what = used(74s)});
+  trace.add({.at = 115s, .what = lease(true)});
+  trace.add({.at = 116s, .what = lease(false)});
+  trace.add({.at = 116s, .what = used(75s)});
+  const LedgerTrace::Replay replay = trace.replay(gibibytes(80));
+  REQUIRE(replay.gpus.size() == 1);
+  REQUIRE(replay.gpus[0].size() == 1);
+  REQUIRE(replay.gpus[0][0].pieces.size() == 2);
+  CHECK(replay.gpus[0][0].pieces[0].pause == 3s);
+}
+
 TEST_CASE("Steps side by side are one burst, GPUs are apart, and so are the runs of a job") {
   Written ledger;
   ledger.job(1, 9);

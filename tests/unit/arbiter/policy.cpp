@@ -226,6 +226,21 @@ TEST_CASE("elastic: what is used beyond a turn is paid back, and forgotten in a 
   CHECK(policy->credit_after({}, {.counted = true, .holds = true, .leases = 4, .due = 0.25}, 4s) == 0s);
 }
 
+TEST_CASE("elastic: who has as much as each other waits no longer than MaxWait where that can be") {
+  const auto policy = make_policy("elastic");
+  const TurnRules rules{.fixed = {}, .max_overhead = 0.05, .max_wait = 30s};
+  for (unsigned waiting = 1; waiting < 20; ++waiting)
+    for (Nanoseconds handoff = 50ms; handoff < 20s; handoff = handoff * 3 / 2) {
+      CAPTURE(waiting, handoff.count());
+      const TurnLength step = policy->length(rules, handoff, waiting);
+      const double due = 1.0 / (waiting + 1);
+      // From half a step ahead to half a step behind.
+      const auto turn = std::chrono::duration<double>(step.length) / (1 - due);
+      const auto wait = waiting * (turn + handoff) + handoff;
+      if (step.rule == TurnRule::max_wait) CHECK((wait <= 30.01s || turn <= handoff * 1.01));
+    }
+}
+
 TEST_CASE("elastic: who has reached its limit waits until it has earned what it used") {
   const auto policy = make_policy("elastic");
   const TurnRules rules;
