@@ -156,7 +156,8 @@ void Core::on(const SessionCame& event) {
     tenant.id = event.tenant;
     tenant.rules = rules_;
     tenant.epoch = Epoch{++last_epoch_.value};
-    tenant.credit_kept = now_;
+    tenant.credit_kept = tenant.waiting_since = now_;
+    take_account(tenant, *rules_.policy);
   }
   wake(tenant);
   tenant.cap = event.cap;
@@ -212,6 +213,7 @@ void Core::on(const SessionGone& event) {
   if (!tenant.resuming) {
     sync_leases(tenant);
     if (tenant.sessions.empty()) {
+      keep_account(tenant);
       state_.tenants.erase(tenant.id);
       return;
     }
@@ -245,10 +247,11 @@ bool Core::is_timed(const Tenant& tenant) {
 }
 
 // What one policy has made of a tenant's past and of its claims is nothing to another.
-void Core::take_rules(Tenant& tenant, const Rules& rules) const {
+void Core::take_rules(Tenant& tenant, const Rules& rules) {
   if (rules.policy->name() != tenant.rules.policy->name()) {
     keep_credit(tenant);
     tenant.credit = {};
+    take_account(tenant, *rules.policy);
     tenant.claims = tenant.stated;
   }
   tenant.rules = rules;

@@ -198,7 +198,9 @@ class Core {
   Session* find(SessionId id);
   Session* hear(SessionId id);
   void take_claims(Tenant& tenant, const Claims& stated);
-  void take_rules(Tenant& tenant, const Rules& rules) const;
+  void take_rules(Tenant& tenant, const Rules& rules);
+  void keep_account(const Tenant& tenant);
+  void take_account(Tenant& tenant, const Policy& policy);
   static bool is_timed(const Tenant& tenant);
   const Rules& rules_of(const GpuUuid& gpu) const;
   void take_use(Session& session, MemoryUse told, bool may_grow);
@@ -337,7 +339,13 @@ class Core {
   void add_credit(Tenant& tenant, Nanoseconds more) const;
   void note_standing(Domain& domain, bool contended, bool crowded) const;
   static Standing standing_of(const Tenant& tenant, const Standing& common);
-  std::vector<double> shares(const Domain& domain) const;
+  struct Due {
+    double share = 0;
+    double due = 0;
+  };
+  std::vector<Due> shares(const Domain& domain) const;
+  static void note_what_is_due_to_holders(const Domain& domain);
+  Nanoseconds waited(const Tenant& tenant) const;
   Reckoned reckoned_of(const Tenant& tenant) const;
   bool as_reckoned(const Tenant& tenant) const;
   Tenant::Stake stake_of(const Tenant& tenant) const;

@@ -108,7 +108,7 @@ TenantView Core::view(const Tenant& tenant) const {
       .tenant = tenant.id,
       .claims = tenant.claims,
       .credit = credit(tenant),
-      .waited = tenant.phase == Phase::out ? now_ - tenant.waiting_since : tenant.waited,
+      .waited = tenant.phase == Phase::out ? waited(tenant) : tenant.waited,
       .interrupted = tenant.interrupted,
       .burst = std::max(tenant.burst, tenant.used + (running ? busy_time(tenant) : Nanoseconds{})),
       .handoff = expected_handoff(tenant),

@@ -151,7 +151,7 @@ bool Core::consistent() const {
     const auto what_counts = [&domain](const Standing& standing) {
       return domain.rules.policy->what_counts(standing);
     };
-    const std::vector<double> due = shares(domain);
+    const std::vector<Due> due = shares(domain);
     for (Tenant* tenant : domain.tenants) {
       if (tenant->awake)
         awake.push_back(tenant);
@@ -165,8 +165,8 @@ bool Core::consistent() const {
     for (std::size_t i = 0; i < due.size(); ++i) {
       const Tenant& tenant = *domain.tenants[i];
       counted.count(tenant.stake, 1);
-      right = right && tenant.stake == stake_of(tenant) && tenant.due == due[i] &&
-              tenant.standing.due == due[i] &&
+      right = right && tenant.stake == stake_of(tenant) && tenant.due == due[i].due &&
+              tenant.share == due[i].share &&
               what_counts(tenant.standing) == what_counts(standing_of(tenant, domain.common));
     }
     right = right && counted == domain.stakes;

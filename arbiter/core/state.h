@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "arbiter/core/lease_book.h"
@@ -80,6 +81,7 @@ struct Gpu {
   Bytes least_waiting;           // that one of those adds that wait
   unsigned members = 0;          // tenants that are chosen there
   unsigned timed = 0;            // of those, whose time is ruled
+  double due_to_holders = 0;     // the parts of the time of those that have a lease
   bool has_time_for_all = true;  // if all that use it were chosen
 
   Bytes least_at_rest(Among among) const;  // that one of them adds; the most there can be: there is none
@@ -180,7 +182,8 @@ struct Tenant {
     bool competes = false;  // a part of the time is due to it
     bool operator==(const Stake&) const = default;
   } stake;
-  double due = 0;  // that part
+  double due = 0;    // that part, on the GPU where it is least; where none is, the last that was
+  double share = 0;  // of all the time of its domain; zero where none is due to it
   Reckoned reckoned;
   Nanoseconds credit{};  // as the policy reckons it, at:
   Nanoseconds credit_kept{};
@@ -259,11 +262,20 @@ struct Placement {
   std::vector<GpuUuid> gpus;
 };
 
+// What a tenant owed as its last process ended. The next one may come at once.
+struct Account {
+  std::string_view policy;  // that reckoned it
+  Nanoseconds credit{};
+  Nanoseconds at{};
+  Standing pauses;  // since then
+};
+
 struct State {
   std::map<GpuUuid, Gpu> gpus;
   std::map<TenantId, Tenant> tenants;
   std::map<SessionId, Session> sessions;
   std::map<TenantId, Placement> placements;  // also of tenants that have no session now
+  std::map<TenantId, Account> accounts;      // only of those, for a while
 };
 
 }  // namespace sharedgpu

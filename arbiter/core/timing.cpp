@@ -15,8 +15,14 @@ constexpr std::chrono::seconds kHomeNews{3};
 constexpr std::chrono::microseconds kLeastNap{1};
 constexpr std::chrono::microseconds kEndNews{100};
 constexpr std::chrono::hours kLongestNap{24};
+constexpr std::chrono::minutes kAccountIsKept{20};  // a debt of 10 s with a limit of a hundredth
 // What a tenant's way in takes is guessed from its size before it has been seen: bytes a second.
 constexpr std::uint64_t kGuessedSpeed = 50'000'000'000;
+
+bool is_on(const Tenant& tenant, const Gpu& gpu) {
+  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
+                     [&](const Session* session) { return session->gpu == &gpu; });
+}
 
 bool everybody(const Reckoned& /*its*/) { return true; }
 bool who_waits(const Reckoned& its) { return its.waits; }
@@ -130,6 +136,27 @@ void Core::add_credit(Tenant& tenant, Nanoseconds more) const {
   tenant.credit = tenant.rules.policy->credit_after(tenant.credit + more, tenant.standing, {});
 }
 
+// Or a limit would not bind a job of many short processes.
+void Core::keep_account(const Tenant& tenant) {
+  std::erase_if(state_.accounts,
+                [this](const auto& entry) { return now_ - entry.second.at > kAccountIsKept; });
+  const Nanoseconds owed = credit(tenant);
+  if (owed >= Nanoseconds{}) return;
+  state_.accounts[tenant.id] = {.policy = tenant.rules.policy->name(),
+                                .credit = owed,
+                                .at = now_,
+                                .pauses = {.pauses = true, .due = tenant.due, .limit = tenant.claims.limit}};
+}
+
+void Core::take_account(Tenant& tenant, const Policy& policy) {
+  const auto its = state_.accounts.find(tenant.id);
+  if (its == state_.accounts.end() || its->second.policy != policy.name()) return;
+  const Account& account = its->second;
+  tenant.credit = policy.credit_after(account.credit, account.pauses, now_ - account.at);
+  tenant.due = account.pauses.due;
+  state_.accounts.erase(its);
+}
+
 Tenant::Stake Core::stake_of(const Tenant& tenant) const {
   const bool enters = tenant.phase == Phase::entering;
   const bool in_turn = tenant.phase == Phase::running || tenant.phase == Phase::leaving;
@@ -138,16 +165,49 @@ Tenant::Stake Core::stake_of(const Tenant& tenant) const {
       .enters = enters, .holds = holds, .competes = enters || holds || (tenant.wants() && !absent(tenant))};
 }
 
-// What part of the time is due to each of its tenants.
-std::vector<double> Core::shares(const Domain& domain) const {
-  std::vector<Claims> competing;
+// For how long it waits. One that comes in without having asked, since it is in nobody's way, does not.
+Nanoseconds Core::waited(const Tenant& tenant) const {
+  return tenant.wants() ? now_ - tenant.waiting_since : Nanoseconds{};
+}
+
+// What part of the time is due to each tenant: of all of its domain, and on each GPU among those that are
+// there, since others take nothing from it. Who does not compete keeps the latter.
+std::vector<Core::Due> Core::shares(const Domain& domain) const {
+  std::vector<Due> all;
   for (const Tenant* tenant : domain.tenants)
-    if (tenant->stake.competes) competing.push_back(tenant->claims);
-  const std::vector<double> theirs = domain.rules.policy->shares(competing);
-  auto next = theirs.begin();
-  std::vector<double> all;
-  for (const Tenant* tenant : domain.tenants) all.push_back(tenant->stake.competes ? *next++ : 0);
+    all.push_back({.share = 0, .due = tenant->stake.competes ? 1 : tenant->due});
+  const auto share_out = [&](auto is_meant, auto take) {
+    std::vector<Claims> competing;
+    std::vector<Due*> theirs;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const Tenant& tenant = *domain.tenants[i];
+      if (!tenant.stake.competes || !is_meant(tenant)) continue;
+      competing.push_back(tenant.claims);
+      theirs.push_back(&all[i]);
+    }
+    const std::vector<double> parts = domain.rules.policy->shares(competing);
+    for (std::size_t i = 0; i < parts.size(); ++i) take(*theirs[i], parts[i]);
+  };
+  const bool alone = domain.gpus.size() == 1;
+  share_out([](const Tenant&) { return true; },
+            [&](Due& its, double part) {
+              its.share = part;
+              if (alone) its.due = part;
+            });
+  if (alone) return all;
+  for (const Gpu* gpu : domain.gpus)
+    share_out([gpu](const Tenant& tenant) { return is_on(tenant, *gpu); },
+              [](Due& its, double part) { its.due = std::min(its.due, part); });
   return all;
+}
+
+// Holders are awake.
+void Core::note_what_is_due_to_holders(const Domain& domain) {
+  for (Gpu* gpu : domain.gpus) {
+    gpu->due_to_holders = 0;
+    for (const Tenant* tenant : domain.awake)
+      if (tenant->stake.holds && is_on(*tenant, *gpu)) gpu->due_to_holders += tenant->due;
+  }
 }
 
 // A tenant's standing, where all have `common`.
@@ -158,10 +218,15 @@ Standing Core::standing_of(const Tenant& tenant, const Standing& common) {
   standing.comes_in = contended && tenant.phase == Phase::entering;
   standing.pays = contended && tenant.stake.holds;
   standing.overuses = standing.pays && tenant.phase == Phase::leaving;
-  standing.due = tenant.due;
-  standing.share = common.share * tenant.due;
+  standing.due = tenant.stake.competes || standing.pauses ? tenant.due : 0;
+  standing.share = common.share * tenant.share;
   standing.holds = tenant.stake.holds;
   standing.limit = tenant.claims.limit;
+  if (!standing.holds) return standing;
+  standing.due_to_holders = 1;
+  for (const Session* session : tenant.sessions)
+    if (on_gpu(session))
+      standing.due_to_holders = std::min(standing.due_to_holders, session->gpu->due_to_holders);
   return standing;
 }
 
@@ -176,9 +241,13 @@ void Core::note_standing(Domain& domain, bool contended, bool crowded) const {
   }
   const bool shared = std::exchange(domain.shared, true);
   if (!shared) {
-    const std::vector<double> due = shares(domain);
-    for (std::size_t i = 0; i < due.size(); ++i) domain.tenants[i]->due = due[i];
+    const std::vector<Due> due = shares(domain);
+    for (std::size_t i = 0; i < due.size(); ++i) {
+      domain.tenants[i]->share = due[i].share;
+      domain.tenants[i]->due = due[i].due;
+    }
   }
+  note_what_is_due_to_holders(domain);
   const Standing common{.sets = domain.sets,
                         .turn = domain.turn.length,
                         .holders = domain.stakes.entering + domain.stakes.leases,

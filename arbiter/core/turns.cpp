@@ -27,7 +27,7 @@ void Core::enter(Domain& domain, Tenant& tenant, bool leads) {
   moved_ = true;
   tenant.phase = Phase::entering;
   tenant.entered = now_;
-  tenant.waited = now_ - tenant.waiting_since;
+  tenant.waited = waited(tenant);
   tenant.turn_began = leads || turn.began == Nanoseconds{} ? now_ : turn.began;
   tenant.interrupts = tenant.outgrown = tenant.idled = false;
   // A tenant that never had memory needs no Restore: its first epoch came with Welcome.

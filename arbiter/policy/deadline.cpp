@@ -49,7 +49,7 @@ class Deadline final : public Elastic {
 
   Rank rank(const TenantView& waiting, const TurnView& turn) const override {
     const int level = is_urgent(waiting, turn) ? 1 + kHighestPriority + waiting.claims.priority : 0;
-    return {.level = level, .weight = waiting.credit};
+    return {.level = level, .weight = standing_in_line(waiting)};
   }
 
   bool goes_on(const TenantView& running, const TenantView& waiting, const TurnView& turn) const override {

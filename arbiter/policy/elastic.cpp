@@ -2,6 +2,7 @@
 #include "arbiter/policy/elastic.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace sharedgpu {
 namespace {
@@ -15,6 +16,10 @@ constexpr std::chrono::milliseconds kLeastStep{15};
 constexpr Nanoseconds kMostSaved = Nanoseconds(kWindow) / 100;
 constexpr std::chrono::microseconds kTick{1};  // in less than this accounts may not move at all
 constexpr double kAll = 1 - 1e-9;
+// Debt is forgotten in pauses: what is left of it after this is 1/e.
+constexpr std::chrono::seconds kForgetsIn{3};
+// Who has so much of what its account can hold is as far behind as can be told.
+constexpr double kFull = 0.9;
 // A tenant says itself how long its submissions are: so much of a turn it gets by that at most.
 constexpr std::chrono::seconds kLongestSubmission{1};
 
@@ -24,6 +29,23 @@ Nanoseconds times(Nanoseconds time, double factor) {
 
 bool limited(double due, double limit) { return limit < kAll && due >= limit * kAll; }
 bool limited(const TenantView& tenant) { return limited(tenant.due, tenant.claims.limit); }
+
+Nanoseconds most_of(double due, double limit) { return limit < kAll ? kMostSaved : times(kWindow, due); }
+
+// In a pause what was had is earned back as it would be by waiting, and some of it forgotten; but not of a
+// limit.
+Nanoseconds after_pause(Nanoseconds credit, const Standing& standing, Nanoseconds time) {
+  if (credit >= Nanoseconds{}) return std::max(credit - time, Nanoseconds{});
+  if (standing.limit < kAll) return std::min(credit + times(time, standing.limit), Nanoseconds{});
+  const double left = std::exp(-std::chrono::duration<double>(time) / kForgetsIn);
+  return std::min(times(credit, left) + times(kForgetsIn, standing.due * (1 - left)), Nanoseconds{});
+}
+
+// The part of the time that a tenant which has the GPU pays for: all, or what is due to it of what is due to
+// those that have it together. So none of them earns while it has it, and what some pay others earn.
+double part_paid(const Standing& standing) {
+  return standing.due_to_holders > standing.due ? standing.due / standing.due_to_holders : 1;
+}
 
 // A turn about as long as `length`, in which nothing has to be broken off: for as many submissions as come
 // next to it, and one at least. They take now more, now less: when the turn is over none is under way that
@@ -37,6 +59,14 @@ Nanoseconds for_whole_submissions(Nanoseconds length, Nanoseconds submission) {
 
 }  // namespace
 
+// Of two whose accounts can hold no more the one to which less is due would never be next: they are equal,
+// and who has waited longest is.
+Nanoseconds Elastic::standing_in_line(const TenantView& tenant) {
+  const Nanoseconds full = times(most_of(tenant.due, tenant.claims.limit), kFull);
+  const bool is_full = tenant.credit > Nanoseconds{} && tenant.credit >= full;
+  return is_full ? std::max<Nanoseconds>(kWindow, tenant.credit) : tenant.credit;
+}
+
 Nanoseconds Elastic::allowance(const TenantView& /*tenant*/, const TurnView& turn) const {
   return turn.turn.length / 2;
 }
@@ -49,11 +79,11 @@ Nanoseconds Elastic::until_behind(const TenantView& tenant, const TurnView& turn
 }
 
 Rank Elastic::rank(const TenantView& waiting, const TurnView& /*turn*/) const {
-  return {.level = 0, .weight = waiting.credit};
+  return {.level = 0, .weight = standing_in_line(waiting)};
 }
 
 bool Elastic::goes_on(const TenantView& running, const TenantView& waiting, const TurnView& /*turn*/) const {
-  return running.credit > waiting.credit;
+  return standing_in_line(running) > standing_in_line(waiting);
 }
 
 bool Elastic::rules_time(const Claims& claims) const { return claims.timed; }
@@ -93,7 +123,8 @@ TurnLength Elastic::length(const TurnRules& rules, Nanoseconds handoff, unsigned
 
 Nanoseconds Elastic::turn_left(const TenantView& leader, Nanoseconds had, const TurnView& turn) const {
   if (turn.turn.rule == TurnRule::fixed) return turn.turn.length - had;
-  const Nanoseconds behind = std::min(until_behind(leader, turn), turn.rules.max_wait);
+  const Nanoseconds most = std::max(turn.rules.max_wait, turn.turn.length);
+  const Nanoseconds behind = std::min(until_behind(leader, turn), most - had);
   const Nanoseconds least = turn.turn.length / 4;
   return for_whole_submissions(std::max(had + behind, least), leader.submission) - had;
 }
@@ -109,27 +140,26 @@ Nanoseconds Elastic::allowed_for(const TenantView& running, const TurnView& turn
 }
 
 Nanoseconds Elastic::credit_after(Nanoseconds credit, const Standing& standing, Nanoseconds time) const {
-  if (standing.pauses)
-    return credit < Nanoseconds{} ? std::min(credit + time, Nanoseconds{})
-                                  : std::max(credit - time, Nanoseconds{});
+  if (standing.pauses) return after_pause(credit, standing, time);
   if (!standing.counted) return credit;
   // A handoff is nobody's time; but a limit is a part of all of it.
   const bool passes = standing.leases > 0 || limited(standing.due, standing.limit);
   if (passes) credit += times(time, standing.due);
-  if (standing.holds) credit -= time / std::max(standing.leases, 1u);
-  const Nanoseconds most = standing.limit < kAll ? kMostSaved : times(kWindow, standing.due);
+  if (standing.holds) credit -= times(time, part_paid(standing));
+  const Nanoseconds most = most_of(standing.due, standing.limit);
   // Room for a turn, or none that is longer would ever be over.
   return std::clamp(credit, -std::max<Nanoseconds>(kWindow, standing.turn), std::max(most, standing.turn));
 }
 
 Standing Elastic::what_counts(const Standing& standing) const {
-  if (standing.pauses) return {.pauses = true};
+  if (standing.pauses) return {.pauses = true, .due = standing.due, .limit = standing.limit};
   if (!standing.counted) return {};
   return {.turn = standing.turn,
           .counted = true,
           .holds = standing.holds,
-          .leases = standing.holds ? standing.leases : std::min(standing.leases, 1u),
+          .leases = std::min(standing.leases, 1u),
           .due = standing.due,
+          .due_to_holders = standing.holds ? standing.due_to_holders : 0,
           .limit = standing.limit};
 }
 

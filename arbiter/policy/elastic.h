@@ -4,11 +4,16 @@
 // own. The rest goes to all by their units, to none beyond its limit.
 //
 // What is due to a tenant is entered into its account as time passes, and what it has is paid from it: so who
-// was given too much, since its kernels outlast its turns, has less afterwards. The account reaches back for
-// a window of 10 s, or a turn where that is longer: it holds no more than is due in one, no more debt than
-// one, and in pauses it goes back to nothing within one. Who has most is next. A turn lasts until its tenant
-// is half a step behind, so that accounts stay within about a step of each other, and shares are exact over
-// any time in which one is little. A step is as short as handoffs allow: 15 ms where no memory moves. A turn
+// was given too much, since its kernels outlast its turns, has less afterwards. Those that have the GPU
+// together pay for the time by what is due to each. The account reaches back for a window of 10 s, or a turn
+// where that is longer: it holds no more than is due in one, and no more debt than one. In pauses debt is
+// earned back as by waiting, and forgotten within about a window; that of a limit is not, since a limit is a
+// part of pauses, too. Who has most is next; those whose accounts are full are equal, and go by how long they
+// have waited.
+//
+// A turn lasts until its tenant is half a step behind, so that accounts stay within about a step of each
+// other, and shares are exact over any time in which one is little; and no longer than MaxWait, if others
+// that run beside it come and go. A step is as short as handoffs allow: 15 ms where no memory moves. A turn
 // has room for whole submissions, as many as come next to that, since what has begun is waited for (kernel
 // bursts, section 3.4): what that gives or takes stays in the accounts.
 //
@@ -41,6 +46,8 @@ class Elastic : public Policy {
  protected:
   // How far below nothing a tenant's account may be while it has the GPU and others wait.
   virtual Nanoseconds allowance(const TenantView& tenant, const TurnView& turn) const;
+  // Its account, as it counts against those of others.
+  static Nanoseconds standing_in_line(const TenantView& tenant);
 
  private:
   Nanoseconds until_behind(const TenantView& tenant, const TurnView& turn) const;

@@ -79,9 +79,12 @@ struct Standing {
   // Where some have to take turns, for want of memory or since their time is ruled:
   bool counted = false;  // they do
   bool holds = false;    // has a lease
-  unsigned leases = 0;   // tenants that have one, on its GPUs
-  double due = 0;        // its part of the time, by shares(), of those that have a lease or ask for one
-  double limit = 1;      // of its Claims
+  unsigned leases = 0;   // tenants that have one, on any GPU of its domain
+  double due = 0;  // its part of the time, by shares(), of those that have a lease or ask for one on the
+                   // GPU where that is least; in a pause, what it was last
+  double due_to_holders =
+      0;             // where it has a lease: the sum for all that have one there; where that is least
+  double limit = 1;  // of its Claims
   bool operator==(const Standing&) const = default;
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // priority: the tenant with the highest priority has the GPU for as long as it has work, and takes it from a
 // lower one at once, but that has had it for as long as a handoff takes. Those of the same priority take
-// turns. For every MaxWait that a tenant waits it counts as one higher, until its turn is over.
+// turns. For every MaxWait that a tenant waits, since it asked, it counts as one higher, until its turn is
+// over.
 //
 // Nobody starves: one that is lower than all others by P waits (P + 1) times MaxWait, then for a turn of each
 // that has waited as long; and keeps its turn against those that come then.

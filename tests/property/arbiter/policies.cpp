@@ -90,6 +90,7 @@ TEST_CASE("A policy's credit follows from nothing but what it says that counts")
                               .holds = yes(),
                               .leases = *rc::gen::inRange(0u, 5u),
                               .due = part(),
+                              .due_to_holders = part(),
                               .limit = part()};
       const Nanoseconds credit = time(20000) - 10s;
       const Nanoseconds after = time(20000);
@@ -190,6 +191,17 @@ TEST_CASE("priority gives the GPU to the higher one, at once, and a turn to the 
   beside.run(1000s);
   CHECK(beside.seen(1).starts.size() > 100);
   CHECK(mean(beside.seen(1).starts) < 300ms);  // its way in, and what the other needs to drain
+}
+
+TEST_CASE("priority: the time before a program came does not count as waiting") {
+  const TurnRules turns{.fixed = 1h, .max_overhead = 0.05, .max_wait = 30s};
+  Program low = hog(1, 0);
+  low.arrival = 100s;
+  Stage stage(1, turns, kPerMib, {hog(1, 3), low}, "priority");
+  stage.run(1000s);
+  REQUIRE(stage.seen(1).turns > 0);
+  CHECK(stage.seen(1).waits.front() >= 120s);
+  CHECK(stage.seen(1).waits.front() <= 125s);
 }
 
 // ---- elastic ----
@@ -352,7 +364,106 @@ TEST_CASE(
   CHECK(unused > 100);
 }
 
+// Of untimed ones, as UnitsPerGpu=8 makes them.
+Program of_units(unsigned size, unsigned units) {
+  return {.size = size, .claims = {.units = units, .request = units / 8.0}};
+}
+
+TEST_CASE("elastic and deadline: who does not fit beside those that run together has its part") {
+  for (const char* policy : {"elastic", "deadline"})
+    for (const std::vector<Program>& programs : std::vector<std::vector<Program>>{
+             {of_units(45, 2), of_units(45, 1), of_units(80, 1)},
+             {of_units(50, 7), of_units(40, 1), of_units(70, 1)},
+             {of_units(30, 4), of_units(30, 1), of_units(30, 1), of_units(80, 2)}}) {
+      double units = 0;
+      for (const Program& program : programs) units += program.claims.units;
+      Stage stage(1, {}, kPerMib, programs, policy);
+      stage.run(1000s);
+      const double due = programs.back().claims.units / units;
+      CAPTURE(policy, due);
+      CHECK(stage.seen(programs.size() - 1).lease > due * 900s);
+      CHECK(stage.seen(0).lease > (1 - due) * 800s);
+    }
+}
+
+TEST_CASE(
+    "elastic and deadline: short jobs that follow each other keep nobody waiting for more than MaxWait") {
+  std::vector<Program> programs{of_units(80, 1)};
+  for (int i = 0; i < 500; ++i) {
+    programs.push_back(of_units(30, 1));
+    programs.back().arrival = i * 600ms;
+    programs.back().work = 1s;
+  }
+  for (const char* policy : {"elastic", "deadline"}) {
+    Stage stage(1, {}, kPerMib, programs, policy);
+    stage.run(300s);
+    CHECK(longest(stage.seen(0).waits) < 31s);
+  }
+}
+
+TEST_CASE("elastic and deadline: whatever the programs, nobody waits for ever") {
+  for (const char* policy : {"elastic", "deadline"})
+    CHECK(rc::check(policy, [&] {
+      std::vector<Program> programs;
+      double units = 0;
+      const unsigned count = *rc::gen::inRange(2u, 6u);
+      for (unsigned i = 0; i < count; ++i) {
+        Program program = of_units(*rc::gen::inRange(5u, 95u), *rc::gen::inRange(1u, 8u));
+        units += program.claims.units;
+        program.claims.timed = *rc::gen::inRange(0, 4) == 0;
+        program.claims.priority = *rc::gen::inRange(0, 2);
+        if (*rc::gen::inRange(0, 3) == 0) program.claims.deadline = 1ms * *rc::gen::inRange(10, 2000);
+        if (*rc::gen::arbitrary<bool>()) {
+          program.burst = 1ms * *rc::gen::inRange(10, 3000);
+          program.pause = 1ms * *rc::gen::inRange(10, 3000);
+        }
+        programs.push_back(program);
+      }
+      const Nanoseconds per_mib = 100us * *rc::gen::inRange(1, 20);
+      Stage stage(*rc::gen::arbitrary<std::uint64_t>(), {}, per_mib, programs, policy);
+      stage.run(200s);
+      for (unsigned i = 0; i < count; ++i) {
+        // The deepest debt, and a turn of each other.
+        const double due = programs[i].claims.units / units;
+        const auto bound = 10s / due + count * 31s;
+        RC_ASSERT(longest(stage.seen(i).waits) < bound);
+        if (programs[i].burst == Nanoseconds{}) RC_ASSERT(stage.seen(i).lease > 200s * due / 4);
+      }
+    }));
+}
+
+TEST_CASE("elastic: pauses do not lift a limit") {
+  for (const auto& [burst, pause] : std::vector<std::pair<Nanoseconds, Nanoseconds>>{
+           {9ms, 10ms}, {9ms, 20ms}, {20ms, 20ms}, {100ms, 100ms}}) {
+    Program program = busy({.request = 0.1, .limit = 0.1});
+    program.burst = burst;
+    program.pause = pause;
+    Stage stage(1, {}, 0ms, {program}, "elastic");
+    stage.run(60s);
+    CHECK(stage.seen(0).lease < 6100ms);
+    CHECK(stage.seen(0).lease > 5500ms);
+  }
+}
+
 // ---- deadline ----
+
+TEST_CASE("deadline: who works for more than is due to it takes nothing that is promised to others") {
+  for (int paced : {1, 2, 3}) {
+    std::vector<Program> programs{of_units(5, 1), of_units(5, 1)};
+    programs[0].claims.request = 0.5;
+    programs[1].claims.request = 0.2;
+    for (int i = 0; i < paced; ++i) {
+      programs.push_back({.size = 5,
+                          .burst = 90ms,
+                          .pause = 100ms,
+                          .claims = {.priority = 1, .request = 0.05, .deadline = 1s}});
+    }
+    Stage stage(1, {}, 0ms, programs, "deadline");
+    stage.run(200s);
+    CHECK(stage.seen(0).lease > 98s);
+    CHECK(stage.seen(1).lease > 38s);
+  }
+}
 
 // A piece of work of 4.2 ms every 33 ms, which is to be done within 8; and one that always works.
 std::vector<Program> paced_beside_a_hog(double limit) {

@@ -406,7 +406,9 @@ TEST_CASE("Whose time is not ruled is told of no turn's end") {
   for (const bool timed : {false, true}) {
     const std::unique_ptr<Policy> elastic = make_policy("elastic");
     Bench b = hog_and_other();
-    b.step(RulesSet{.node = {.policy = elastic.get(), .turns = kAuto}});
+    TurnRules rules = kAuto;
+    rules.max_wait = 24h;  // or its turn would have been over long since
+    b.step(RulesSet{.node = {.policy = elastic.get(), .turns = rules}});
     b.step(CapSet{.tenant = TenantId{1}, .cap = {}, .claims = {.timed = timed}});
     REQUIRE(b.open(1));
     b.want(2);
@@ -469,9 +471,69 @@ TEST_CASE("To who is stopped no part of the time is due") {
   REQUIRE(b.tenant(1).due == Approx(0.5));
   b.step(Looked{.session = SessionId{2}, .stopped = true});
   CHECK(b.tenant(1).due == Approx(1));
-  CHECK(b.tenant(2).due == 0);
+  CHECK(b.tenant(2).share == 0);
+  CHECK(b.tenant(2).standing.due == 0);
   b.step(Looked{.session = SessionId{2}, .stopped = false});
   CHECK(b.tenant(2).due == Approx(0.5));
+}
+
+TEST_CASE("The time of a GPU is due to those that are there, also where one uses two") {
+  const std::unique_ptr<Policy> elastic = make_policy("elastic");
+  Bench b;
+  b.step(RulesSet{.node = {.policy = elastic.get(), .turns = kAuto}});
+  const auto come = [&](std::uint64_t session, std::uint64_t tenant, const GpuUuid& gpu, double request) {
+    b.come(session, tenant);
+    b.attach(session, gpu);
+    b.step(CapSet{.tenant = TenantId{tenant}, .cap = {}, .claims = {.request = request, .timed = true}});
+  };
+  come(1, 1, kGpu, 0.6);
+  come(2, 2, kGpu, 0.1);
+  come(3, 3, kOther, 0.2);
+  come(4, 4, kGpu, 0.1);
+  come(5, 4, kOther, 0.1);
+  for (std::uint64_t session : {1, 2, 3})
+    if (!b.open(session)) b.want(session);
+  CHECK(b.tenant(1).due == Approx(0.75));
+  CHECK(b.tenant(2).due == Approx(0.25));
+  CHECK(b.tenant(3).due == Approx(1));
+  CHECK(b.tenant(1).share + b.tenant(2).share + b.tenant(3).share == Approx(1));
+  // On each of its two it has what it has where that is least.
+  b.want(4);
+  CHECK(b.tenant(1).due == Approx(0.6 + 0.2 / 3));
+  CHECK(b.tenant(3).due == Approx(0.2 + 0.7 / 2));
+  CHECK(b.tenant(4).due == Approx(0.1 + 0.2 / 3));
+  b.step(RulesSet{.node = {.policy = b.policy.get(), .turns = kAuto}});
+}
+
+TEST_CASE("What a tenant owes it owes still when its next process comes") {
+  const std::unique_ptr<Policy> elastic = make_policy("elastic");
+  Bench b;
+  b.step(RulesSet{.node = {.policy = elastic.get(), .turns = kAuto}});
+  const Claims limited{.request = 0.1, .limit = 0.1, .timed = true};
+  const auto come = [&](std::uint64_t session) {
+    b.step(SessionCame{.session = SessionId{session},
+                       .tenant = TenantId{1},
+                       .step = {.job = 1, .step = 0},
+                       .cap = {},
+                       .claims = limited,
+                       .expected = false,
+                       .hello = {}});
+    b.attach(session);
+    if (!b.open(session)) b.want(session);
+  };
+  come(1);
+  REQUIRE(b.open(1));
+  b.pass(1s);  // a kernel
+  b.step(SessionGone{.session = SessionId{1}});
+  b.pass(100ms);
+  come(2);
+  CHECK(!b.open(2));
+  CHECK(b.tenant(1).credit < -850ms);
+  b.pass(8s);
+  CHECK(!b.open(2));
+  b.pass(1s);
+  CHECK(b.open(2));
+  b.step(RulesSet{.node = {.policy = b.policy.get(), .turns = kAuto}});
 }
 
 TEST_CASE("Who was idle, and does not say so any more, is at work again") {

@@ -209,21 +209,37 @@ TEST_CASE("elastic: requests, then the rest by units up to the limits") {
 
 TEST_CASE("elastic: what is used beyond a turn is paid back, and forgotten in a pause of 10 s") {
   const auto policy = make_policy("elastic");
-  const Standing runs{.turn = 15ms, .counted = true, .holds = true, .leases = 1, .due = 0.25};
+  const Standing runs{
+      .turn = 15ms, .counted = true, .holds = true, .leases = 1, .due = 0.25, .due_to_holders = 0.25};
   const Standing waits{.turn = 15ms, .counted = true, .holds = false, .leases = 1, .due = 0.25};
-  const Standing pauses{.pauses = true, .turn = 15ms};
+  const Standing pauses{.pauses = true, .turn = 15ms, .due = 0.25};
   const Nanoseconds debt = policy->credit_after({}, runs, 4s);
   CHECK(debt == -3s);
   CHECK(policy->credit_after(debt, waits, 12s) == 0s);
-  CHECK(policy->credit_after(debt, pauses, 2s) == -1s);
+  const Nanoseconds rest = policy->credit_after(debt, pauses, 2s);
+  CHECK(rest > -1200ms);
+  CHECK(rest < -1100ms);
+  // However often it is looked at.
+  Nanoseconds looked_at = debt;
+  for (int i = 0; i < 2000; ++i) looked_at = policy->credit_after(looked_at, pauses, 1ms);
+  CHECK(std::chrono::abs(looked_at - rest) < 10us);
   CHECK(policy->credit_after({}, runs, 1h) == -10s);
   CHECK(policy->credit_after(-10s, pauses, 10s) == 0s);
+  CHECK(policy->credit_after(1s, pauses, 400ms) == 600ms);
+  Standing limited = pauses;
+  limited.limit = 0.25;  // which pauses are a part of, too
+  CHECK(policy->credit_after(-1s, limited, 2s) == -500ms);
+  CHECK(policy->credit_after(-1s, limited, 4s) == 0s);
   CHECK(policy->credit_after({}, waits, 1h) == 2500ms);
   // Nobody is charged where no turns have to be taken, and a handoff is nobody's time.
   CHECK(policy->credit_after(1s, {.counted = false, .holds = true, .leases = 2, .due = 0.5}, 1h) == 1s);
   CHECK(policy->credit_after(1s, {.counted = true, .leases = 0, .due = 0.5}, 1h) == 1s);
   // Side by side each pays for its part.
-  CHECK(policy->credit_after({}, {.counted = true, .holds = true, .leases = 4, .due = 0.25}, 4s) == 0s);
+  Standing beside = runs;
+  beside.due_to_holders = 1;
+  CHECK(policy->credit_after({}, beside, 4s) == 0s);
+  beside.due_to_holders = 0.5;  // half is due to those that wait
+  CHECK(policy->credit_after({}, beside, 4s) == -1s);
 }
 
 TEST_CASE("elastic: who has as much as each other waits no longer than MaxWait where that can be") {
