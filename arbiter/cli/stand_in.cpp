@@ -53,10 +53,12 @@ void divert_signals() {
 
 void set_mask(const sigset_t& mask) { sigprocmask(SIG_SETMASK, &mask, nullptr); }
 
-sigset_t no_signals() {
-  sigset_t none;
-  sigemptyset(&none);
-  return none;
+// A terminal with tostop lets those write who block its signal; the handler would be called again and again.
+sigset_t only_of_writing_to_terminals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTTOU);
+  return set;
 }
 
 }  // namespace
@@ -83,7 +85,7 @@ int StandIn::start(const std::function<int()>& execute) {
     child_of_signals = child_;
     divert_signals();
   }
-  set_mask(error == 0 ? no_signals() : before);
+  set_mask(error == 0 ? only_of_writing_to_terminals() : before);
   return error;
 }
 
@@ -99,7 +101,8 @@ bool StandIn::look(int options) {
   if (error == 0 && info.si_pid != child_) return false;
   if (error == 0 && info.si_code == CLD_STOPPED) {
     waitid(P_PID, static_cast<id_t>(child_), &info, WSTOPPED | WNOHANG);
-    raise(SIGSTOP);
+    // For who does job control. Who sent SIGSTOP to the child alone lets that alone go on, too.
+    if (info.si_status != SIGSTOP) raise(SIGSTOP);
     return false;
   }
   // One that has chosen to end after all is not hurried by what was wanted before.

@@ -115,6 +115,7 @@ TenantView Core::view(const Tenant& tenant) const {
       .due = tenant.standing.due,
       .had = running ? now_ - tenant.opened : Nanoseconds{},
       .submission = running && gives_turns_back(tenant) ? tenant.sessions.front()->submission : Nanoseconds{},
+      .drain = tenant.drain,
       .leads = tenant.leads,
       .grows = running && std::any_of(tenant.sessions.begin(), tenant.sessions.end(), lacks_room),
       .idle = idle_enough(tenant)};

@@ -192,8 +192,10 @@ struct Tenant {
   Rules rules;        // of its domain, or of the node where it has none
   Nanoseconds waiting_since{};
   Nanoseconds handoff{};  // a running mean of what turns that were begun for it took to begin; zero: unknown
-  Nanoseconds used{};     // of such time, in the turns before, since it last paused
-  Nanoseconds burst{};    // a running mean of that as it pauses; zero: unknown
+  Nanoseconds
+      drain{};  // what the end of its last turn took where its processes waited for each other; or zero
+  Nanoseconds used{};        // of such time, in the turns before, since it last paused
+  Nanoseconds burst{};       // a running mean of that as it pauses; zero: unknown
   Nanoseconds given_back{};  // the end of the turn that it gave back last: until then it overuses nothing
   std::vector<Session*> sessions;
 

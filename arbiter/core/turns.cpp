@@ -285,6 +285,9 @@ void Core::end_turn(Tenant& tenant) {
   for (const Session* session : tenant.sessions)
     if (on_gpu(session)) session->gpu->drained = now_;
   end_leases(tenant);
+  const bool waited_for_each_other = std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
+                                                 [](const Session* session) { return session->stepped; });
+  tenant.drain = waited_for_each_other ? now_ - tenant.left : Nanoseconds{};
   tenant.last_ran = now_;
   tenant.waiting_since = now_;
 }

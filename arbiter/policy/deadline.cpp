@@ -10,10 +10,11 @@
 // A deadline is a matter of milliseconds, and a turn would be over too late for it. So a tenant with
 // deadlines goes before all of a lower priority, and takes the GPU from them at once. But not where handoffs
 // take more than a tenth of a deadline, since memory moves: they would come with every piece of its work, and
-// cost more than that is worth; then it has its turns like any other. And it must have been given no more
-// than is due to it by one deadline, or by half a step where that is more: so a piece of its work that can be
-// done in time is done in one turn, and one that always has work is served as elastic would. Of a deadline of
-// more than a tenth of a second so much counts: turns are short beside it.
+// cost more than that is worth; then it has its turns like any other. Nor from one whose processes wait for
+// each other, if that took longer than the deadline when its last turn ended: both would lose by it. And it
+// must have been given no more than is due to it by one deadline, or by half a step where that is more: so a
+// piece of its work that can be done in time is done in one turn, and one that always has work is served as
+// elastic would. Of a deadline of more than a tenth of a second so much counts: turns are short beside it.
 //
 // Beside it all others have the GPU one at a time: the queues of all that share it would have to drain first.
 // And they have less queued than usual: a quarter of a deadline, 2 ms at least.
@@ -58,7 +59,8 @@ class Deadline final : public Elastic {
   }
 
   bool interrupts(const TenantView& waiting, const TenantView& running, const TurnView& turn) const override {
-    return goes_before(waiting, running, turn) && peace_left(running, turn) == Nanoseconds{};
+    return goes_before(waiting, running, turn) && peace_left(running, turn) == Nanoseconds{} &&
+           running.drain < waiting.claims.deadline;
   }
 
   // Interruptions cost at most half of the time.

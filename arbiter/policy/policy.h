@@ -55,6 +55,9 @@ struct TenantView {
   // How long the GPU is at one of its submissions, where it gives its turn back before one that would not end
   // in it; zero: it does not, or not known.
   Nanoseconds submission{};
+  // How long the end of its last turn took, where its processes waited for each other and had to be let on
+  // for that; zero: they did not, or not known.
+  Nanoseconds drain{};
   bool leads = false;  // this turn was begun for it
   bool grows = false;  // it asks for memory that the running set has no room for
   bool idle = false;   // it has had nothing to do for longer than a handoff takes

@@ -46,7 +46,6 @@ void raise_descriptor_limit() {
 
 // What the arbiter was started with and where is not for a daemon that outlives it.
 void keep_to_itself() {
-  if (chdir("/") != 0) return;
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", none))
     if (const int fd = std::atoi(entry.path().filename().c_str()); fd > STDERR_FILENO)
@@ -63,6 +62,7 @@ int run(const Settings& settings) {
 
   // Before anybody can connect, and before there is a descriptor that a child stuck in the driver would keep.
   std::vector<GpuInfo> gpus = find_gpus();
+  if (chdir("/") != 0) return fail(std::string("/: ") + std::strerror(errno));
 
   // The lock first: nothing of the other arbiter's is touched before it is ours. Two that start at once would
   // both find a dead arbiter's socket.

@@ -177,6 +177,20 @@ for number, state in (signal.SIGTSTP, "T"), (signal.SIGCONT, "S"):
             time.sleep(0.01)
 process.kill()
 
+# Who stops the command alone lets it go on alone, or kills it.
+process = start("print(os.getpid(), flush=True); time.sleep(1)")
+command = int(process.stdout.readline())
+os.kill(command, signal.SIGSTOP)
+while open(f"/proc/{command}/stat").read().rpartition(") ")[2][0] != "T":
+    time.sleep(0.01)
+os.kill(command, signal.SIGCONT)
+assert process.wait() == 0
+process = start("print(os.getpid(), flush=True); time.sleep(60)")
+command = int(process.stdout.readline())
+os.kill(command, signal.SIGSTOP)
+os.kill(command, signal.SIGKILL)
+assert process.wait() == -signal.SIGKILL
+
 # It ends with its terminal.
 child, terminal = pty.fork()
 if child == 0:

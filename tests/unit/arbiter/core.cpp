@@ -738,6 +738,7 @@ TEST_CASE("Who has drained is let forward while others of its tenant have not") 
     b.release(2, 30, true);
     CHECK(b.tenant(2).phase == Phase::out);
     CHECK_FALSE(b.core->leases().holds(TenantId{2}));
+    CHECK(b.tenant(2).drain == 1100ms);
   }
   SECTION("an answer to what was asked before is none") {
     const std::uint64_t order = b.session(2).order;
@@ -769,6 +770,15 @@ TEST_CASE("Who has drained is let forward while others of its tenant have not") 
     b.release(2, 30, true);
     CHECK(b.tenant(2).phase == Phase::out);
   }
+}
+
+TEST_CASE("Who drains without being let forward did not wait for its own processes") {
+  Bench b = two_leave();
+  b.pass(50ms);
+  b.release(2, 30, true);
+  b.release(3, 30, true);
+  REQUIRE(b.tenant(2).phase == Phase::out);
+  CHECK(b.tenant(2).drain == 0ms);
 }
 
 TEST_CASE("Steps come ever more rarely, and only to who has something to submit") {

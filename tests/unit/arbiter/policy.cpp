@@ -364,6 +364,10 @@ TEST_CASE("deadline: who has deadlines takes the GPU from those of a lower prior
   urgent.handoff = 3ms;  // more than a tenth
   CHECK_FALSE(goes_first());
   urgent.handoff = {};
+  other.drain = 26ms;  // by then the deadline is over
+  CHECK_FALSE(policy->interrupts(urgent, other, turn));
+  other.drain = 24ms;
+  CHECK(goes_first());
   other.had = 400us;
   CHECK_FALSE(policy->interrupts(urgent, other, turn));
   CHECK(policy->peace_left(other, turn) == 600us);
