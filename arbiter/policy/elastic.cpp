@@ -20,6 +20,9 @@ constexpr double kAll = 1 - 1e-9;
 constexpr std::chrono::seconds kForgetsIn{3};
 // Who has so much of what its account can hold is as far behind as can be told.
 constexpr double kFull = 0.9;
+// By how many steps an account may fall in one turn, and how fast accounts are taken to fall at least.
+constexpr int kStepsAtOnce = 2;
+constexpr double kLeastFall = 0.05;
 // A tenant says itself how long its submissions are: so much of a turn it gets by that at most.
 constexpr std::chrono::seconds kLongestSubmission{1};
 
@@ -31,6 +34,10 @@ bool limited(double due, double limit) { return limit < kAll && due >= limit * k
 bool limited(const TenantView& tenant) { return limited(tenant.due, tenant.claims.limit); }
 
 Nanoseconds most_of(double due, double limit) { return limit < kAll ? kMostSaved : times(kWindow, due); }
+
+bool is_full(Nanoseconds credit, const TenantView& tenant) {
+  return credit > Nanoseconds{} && credit >= times(most_of(tenant.due, tenant.claims.limit), kFull);
+}
 
 // In a pause what was had is earned back as it would be by waiting, and some of it forgotten; but not of a
 // limit.
@@ -62,9 +69,7 @@ Nanoseconds for_whole_submissions(Nanoseconds length, Nanoseconds submission) {
 // Of two whose accounts can hold no more the one to which less is due would never be next: they are equal,
 // and who has waited longest is.
 Nanoseconds Elastic::standing_in_line(const TenantView& tenant) {
-  const Nanoseconds full = times(most_of(tenant.due, tenant.claims.limit), kFull);
-  const bool is_full = tenant.credit > Nanoseconds{} && tenant.credit >= full;
-  return is_full ? std::max<Nanoseconds>(kWindow, tenant.credit) : tenant.credit;
+  return is_full(tenant.credit, tenant) ? std::max<Nanoseconds>(kWindow, tenant.credit) : tenant.credit;
 }
 
 Nanoseconds Elastic::allowance(const TenantView& /*tenant*/, const TurnView& turn) const {
@@ -76,6 +81,17 @@ Nanoseconds Elastic::allowance(const TenantView& /*tenant*/, const TurnView& tur
 Nanoseconds Elastic::until_behind(const TenantView& tenant, const TurnView& turn) const {
   const double falls = std::max(1 - tenant.due, 1e-3);
   return times(tenant.credit + allowance(tenant, turn), 1 / falls) + kTick;
+}
+
+// The accounts of all who take turns may drift upwards together: who fits beside each of them has the GPU all
+// the time, and owes more than an account can hold. So after some steps it counts who is ahead of whom, which
+// goes_on() knows. Those whose accounts are full follow each other, and have the parts that are due to them
+// if their turns are as long as these are.
+Nanoseconds Elastic::at_once(const TenantView& tenant, Nanoseconds had, const TurnView& turn) const {
+  const auto sets = static_cast<double>(turn.turn.waiting_sets + 1);
+  const Nanoseconds when_it_began = tenant.credit + times(had, 1 - tenant.due);
+  if (is_full(when_it_began, tenant)) return times(kStepsAtOnce * turn.turn.length, sets * tenant.due);
+  return times(2 * kStepsAtOnce * allowance(tenant, turn), 1 / std::max(1 - tenant.due, kLeastFall));
 }
 
 Rank Elastic::rank(const TenantView& waiting, const TurnView& /*turn*/) const {
@@ -123,7 +139,8 @@ TurnLength Elastic::length(const TurnRules& rules, Nanoseconds handoff, unsigned
 
 Nanoseconds Elastic::turn_left(const TenantView& leader, Nanoseconds had, const TurnView& turn) const {
   if (turn.turn.rule == TurnRule::fixed) return turn.turn.length - had;
-  const Nanoseconds most = std::max(turn.rules.max_wait, turn.turn.length);
+  const Nanoseconds longest = std::max(turn.rules.max_wait, turn.turn.length);
+  const Nanoseconds most = std::min(longest, at_once(leader, had, turn));
   const Nanoseconds behind = std::min(until_behind(leader, turn), most - had);
   const Nanoseconds least = turn.turn.length / 4;
   return for_whole_submissions(std::max(had + behind, least), leader.submission) - had;

@@ -12,10 +12,11 @@
 // have waited.
 //
 // A turn lasts until its tenant is half a step behind, so that accounts stay within about a step of each
-// other, and shares are exact over any time in which one is little; and no longer than MaxWait, if others
-// that run beside it come and go. A step is as short as handoffs allow: 15 ms where no memory moves. A turn
-// has room for whole submissions, as many as come next to that, since what has begun is waited for (kernel
-// bursts, section 3.4): what that gives or takes stays in the accounts.
+// other, and shares are exact over any time in which one is little. It has another if it is ahead of all that
+// wait after a few steps, whatever those who run beside it do to the accounts of all. A step is as short as
+// handoffs allow: 15 ms where no memory moves. A turn has room for whole submissions, as many as come next to
+// that, since what has begun is waited for (kernel bursts, section 3.4): what that gives or takes stays in
+// the accounts.
 //
 // Tenants that have stated shares have the GPU one at a time, also while memory suffices for all: their
 // kernels would share it by rules of its own. The others run together.
@@ -51,6 +52,8 @@ class Elastic : public Policy {
 
  private:
   Nanoseconds until_behind(const TenantView& tenant, const TurnView& turn) const;
+  // The longest turn that is left to its account alone.
+  Nanoseconds at_once(const TenantView& tenant, Nanoseconds had, const TurnView& turn) const;
 };
 
 }  // namespace sharedgpu

@@ -12,7 +12,7 @@ constexpr Nanoseconds kMost = std::chrono::hours(24);
 
 TurnLength turn_length(const TurnRules& rules, Nanoseconds handoff, unsigned waiting_sets,
                        Nanoseconds least) {
-  if (rules.fixed > Nanoseconds{}) return {rules.fixed, TurnRule::fixed, handoff};
+  if (rules.fixed > Nanoseconds{}) return {rules.fixed, TurnRule::fixed, handoff, waiting_sets};
   const auto factor = 1 / rules.max_overhead - 1;
   const double wanted_count = static_cast<double>(handoff.count()) * factor;
   const Nanoseconds wanted = wanted_count < static_cast<double>(kMost.count())
@@ -21,7 +21,7 @@ TurnLength turn_length(const TurnRules& rules, Nanoseconds handoff, unsigned wai
   // Who has just left waits for as many turns as there are sets before it, and for one handoff more.
   const Nanoseconds allowed = (rules.max_wait - handoff) / std::max(waiting_sets, 1u) - handoff;
   const Nanoseconds length = std::min(wanted, std::max({allowed, handoff, least}));
-  return {length, length < wanted ? TurnRule::max_wait : TurnRule::swap_overhead, handoff};
+  return {length, length < wanted ? TurnRule::max_wait : TurnRule::swap_overhead, handoff, waiting_sets};
 }
 
 }  // namespace sharedgpu

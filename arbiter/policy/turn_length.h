@@ -22,7 +22,9 @@ enum class TurnRule : std::uint8_t { fixed, swap_overhead, max_wait, work };
 struct TurnLength {
   Nanoseconds length{};
   TurnRule rule = TurnRule::fixed;
-  Nanoseconds handoff{};  // what it was reckoned from
+  // What it was reckoned from.
+  Nanoseconds handoff{};
+  unsigned waiting_sets = 1;
 };
 
 // `handoff`: what the handoffs take on average in which nobody works. `waiting_sets`: how many running sets

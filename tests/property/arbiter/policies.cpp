@@ -369,6 +369,32 @@ Program of_units(unsigned size, unsigned units) {
   return {.size = size, .claims = {.units = units, .request = units / 8.0}};
 }
 
+TEST_CASE("elastic and deadline: who fits beside each of the others changes nothing between them") {
+  const auto program = [](unsigned size, double request) {
+    return Program{.size = size, .claims = {.request = request}};
+  };
+  const std::vector<double> requests{0.5, 0.3, 0.2};
+  for (const char* policy : {"elastic", "deadline"})
+    for (const Nanoseconds pause : {0ms, 100ms}) {
+      std::vector<Program> programs;
+      for (const double request : requests) programs.push_back(program(60, request));
+      programs.push_back(program(1, 0.3));
+      programs.back().burst = programs.back().pause = pause;
+      Stage stage(1, {}, 1ms, programs, policy);
+      stage.run(300s);
+      stage.begin_measuring();
+      stage.run(300s);
+      CAPTURE(policy, pause / 1ms);
+      Nanoseconds all{};
+      for (std::size_t i = 0; i < requests.size(); ++i) all += stage.seen(i).lease;
+      for (std::size_t i = 0; i < requests.size(); ++i) {
+        const std::chrono::duration<double> error = stage.seen(i).lease - all * requests[i];
+        CHECK(std::chrono::abs(error) < 6s);
+        CHECK(longest(stage.seen(i).waits) < 6 * stage.gpu().turn.length);
+      }
+    }
+}
+
 TEST_CASE("elastic and deadline: who does not fit beside those that run together has its part") {
   for (const char* policy : {"elastic", "deadline"})
     for (const std::vector<Program>& programs : std::vector<std::vector<Program>>{

@@ -406,8 +406,7 @@ TEST_CASE("Whose time is not ruled is told of no turn's end") {
   for (const bool timed : {false, true}) {
     const std::unique_ptr<Policy> elastic = make_policy("elastic");
     Bench b = hog_and_other();
-    TurnRules rules = kAuto;
-    rules.max_wait = 24h;  // or its turn would have been over long since
+    const TurnRules rules{.fixed = 24h};  // or its turn would have been over long since
     b.step(RulesSet{.node = {.policy = elastic.get(), .turns = rules}});
     b.step(CapSet{.tenant = TenantId{1}, .cap = {}, .claims = {.timed = timed}});
     REQUIRE(b.open(1));
