@@ -100,7 +100,7 @@ sees() {
   sees -w "$typed" --gres=sharedgpu:a100:1 -- 1
   sees -w "$typed" --gres=sharedgpu:h200:1 -- 0
   sees -w "$mixed" --gres=sharedgpu:2 --sharedgpu-gpus=2 -- "0 1"
-  steps="srun --gres=sharedgpu:a100:1 printenv CUDA_VISIBLE_DEVICES; srun --gres=sharedgpu:h200:1 printenv CUDA_VISIBLE_DEVICES"
+  steps="srun -Q --gres=sharedgpu:a100:1 printenv CUDA_VISIBLE_DEVICES; srun -Q --gres=sharedgpu:h200:1 printenv CUDA_VISIBLE_DEVICES"
   job=$(submit -w "$typed" --gres=sharedgpu:h200:1,sharedgpu:a100:1 -- bash -c "$steps")
   expect_state "$job" COMPLETED
   [ "$(output "$job")" = "$(sharedgpu status --json | jq -r '.gpus | sort_by(.number) | .[1].uuid, .[0].uuid')" ]

@@ -35,6 +35,8 @@ teardown_suite() {
   "$CLUSTER" down "$SHAREDGPU_CLUSTER_DIR"
   if [[ -e $SHAREDGPU_CLUSTER_DIR/failed ]]; then
     echo "# the cluster's logs stay in $SHAREDGPU_CLUSTER_DIR/log" >&3
+    # What has failed is tried once more, with a second cluster that is new.
+    if [[ -e $gpus ]]; then rm -rf "$gpus-failed" && mv "$gpus" "$gpus-failed"; fi
   else
     rm -rf "$SHAREDGPU_CLUSTER_DIR" "$gpus"
   fi

@@ -83,7 +83,7 @@ show='echo "[$CUDA_VISIBLE_DEVICES]"'
 }
 
 @test "a job keeps its GPU in all its steps and over the arbiter's death; a step without units has none of it" {
-  steps="srun bash -c '$show'; srun --gres=none bash -c '$show'"
+  steps="srun -Q bash -c '$show'; srun -Q --gres=none bash -c '$show'"
   job=$(submit -w "$node" --gres=sharedgpu:1 -- bash -c "$show; until [[ -e $dir/jobs/go ]]; do sleep 0.2; done; $steps")
   wait_until 20 output_has "$job" "[GPU-"
   kill -9 "$(pgrep -f "sharedgpud --config $dir/etc/sharedgpu.conf" | head -n 1)"

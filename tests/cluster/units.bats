@@ -57,7 +57,8 @@ used() { scontrol show node "$1" -d | sed -n 's/.*GresUsed=//p'; }
 }
 
 @test "a step holds what its job holds, less, or with --gres=none nothing" {
-  job=$(submit -w "$typed" --gres=sharedgpu:a100:4 -- bash -c "srun bash -c '$show'; srun --gres=sharedgpu:a100:1 bash -c '$show'; srun --gres=none bash -c '$show'")
+  # -Q: a step that comes while the one before it is still being ended waits, and srun says so.
+  job=$(submit -w "$typed" --gres=sharedgpu:a100:4 -- bash -c "srun -Q bash -c '$show'; srun -Q --gres=sharedgpu:a100:1 bash -c '$show'; srun -Q --gres=none bash -c '$show'")
   expect_state "$job" COMPLETED
   [ "$(output "$job")" = "units=4
 units=1
