@@ -56,7 +56,7 @@ struct Crowd {
   // Each message is answered at once, as by a session that has nothing to drain or to move.
   void answer(const Send& sent) {
     const SessionId session = sent.session;
-    const Session& its = core->state().sessions.at(session);
+    const Snapshot::Session its = core->session(session).value();
     const Bytes size = size_of(session.value);
     switch (sent.message.type) {
       case MessageType::revoke: {

@@ -263,10 +263,6 @@ const Rules& Core::rules_of(const GpuUuid& gpu) const {
   return its == own_.end() ? rules_ : its->second;
 }
 
-const Rules& Core::rules_on(const Gpu& gpu) const {
-  return gpu.sessions.empty() ? gpu.rules : gpu.sessions.front()->tenant->rules;
-}
-
 // The running sets stay as they are; what follows from other rules shows as these end. Domains, which are
 // found anew, hand them on to their tenants.
 void Core::on(const RulesSet& event) {
@@ -287,8 +283,9 @@ void Core::on(const Place& event) {
   std::vector<GpuUuid>& its = placement.gpus;
   auto is_here = [this](const GpuUuid& gpu) { return state_.gpus.count(gpu) > 0; };
   const bool stays = std::all_of(its.begin(), its.end(), is_here);
-  if (!stays || told(state_, placement, event.demand).empty()) {
-    const std::vector<GpuUuid> more = sharedgpu::choose(state_, event.tenant, event.demand);
+  const Snapshot now_so = snapshot();
+  if (!stays || gpus_seen(now_so, placement, event.demand).empty()) {
+    const std::vector<GpuUuid> more = choose_gpus(now_so, event.tenant, event.demand);
     if (!stays && !more.empty()) its.clear();
     its.insert(its.end(), more.begin(), more.end());
   }
@@ -563,6 +560,11 @@ void Core::on(const From<MemoryQuery>& event) {
   if (session == nullptr || session->gpu == nullptr) return;
   Room seen = room(*session->gpu, session->tenant->id, session->tenant->cap, session->step);
   send(*session, MemoryView{.request = event.body.request, .total = seen.total, .free = seen.free});
+}
+
+Core::Room Core::room(const GpuUuid& gpu, TenantId tenant, Bytes cap, const StepName& step) const {
+  const auto found = state_.gpus.find(gpu);
+  return found == state_.gpus.end() ? Room{} : room(found->second, tenant, cap, step);
 }
 
 Core::Room Core::room(const Gpu& gpu, TenantId tenant, Bytes cap, const StepName& step) const {

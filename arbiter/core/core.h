@@ -88,33 +88,30 @@ class Core {
   // it held before the core began, and has not come back for, has ended.
   Actions forget(TenantId tenant);
 
-  const State& state() const { return state_; }
+  Snapshot snapshot() const;
+  // One session of it, or none. For callers that look at each message.
+  std::optional<Snapshot::Session> session(SessionId id) const;
   const LeaseBook& leases() const { return leases_; }
   bool in_grace() const { return in_grace_; }
   // Whether what is kept for speed is what would be found by looking at everything. For tests.
   bool consistent() const;
 
-  // Those that hold on a GPU now: of the first one of its domain.
-  const Rules& rules_on(const Gpu& gpu) const;
   // The part of the GPU's threads for a process of such a tenant that starts now, see Rules::by_threads.
-  static double threads_on(const Gpu& gpu, const Claims& claims);
-
-  // What the books say of one GPU; see docs/architecture.md, "Capacity".
-  Bytes usable(const Gpu& gpu) const;
-  Bytes promised(const Gpu& gpu) const;  // physical memory that sessions have or may take at any moment
+  static double threads_on(const Snapshot::Gpu& gpu, const Claims& claims);
 
   // What a tenant with that cap (zero: none) sees of a GPU, whether or not it has a session there.
   struct Room {
     Bytes total;
     Bytes free;  // what it may still allocate
   };
-  Room room(const Gpu& gpu, TenantId tenant, Bytes cap, const StepName& step) const;
-  // As of the last event.
-  Nanoseconds credit(const Tenant& tenant) const;
-  // The most that host memory can ever hold of what a tenant evicts; nullopt: nobody bounds it.
-  static std::optional<Bytes> host_budget(const Tenant& tenant);
+  Room room(const GpuUuid& gpu, TenantId tenant, Bytes cap, const StepName& step) const;
 
  private:
+  // snapshot.cpp
+  Snapshot::Session view_of(const Session& session) const;
+  Snapshot::Tenant view_of(const Tenant& tenant) const;
+  Snapshot::Gpu view_of(const Gpu& gpu) const;
+
   // GPUs that have a tenant in common: their running sets change together. So one GPU's rules hold for all of
   // them: those of the first in the host's order.
   struct Domain {
@@ -218,6 +215,9 @@ class Core {
   static bool waits_for_host(const Session& session, const MemoryUse& use);
   void look_at_held_back(Gpu& gpu);
   void begin_request(Session& session, std::uint64_t request);
+  // The most that host memory can ever hold of what a tenant evicts; nullopt: nobody bounds it.
+  static std::optional<Bytes> host_budget(const Tenant& tenant);
+  Room room(const Gpu& gpu, TenantId tenant, Bytes cap, const StepName& step) const;
   static Bytes host_room(const Tenant& tenant, const StepName& step);
   void no_longer_expected(Session& session);
   void end_grace();
@@ -335,6 +335,7 @@ class Core {
   static bool gives_turns_back(const Tenant& tenant);
   bool idle_enough(const Tenant& tenant) const;
   void end_pause(Tenant& tenant);
+  Nanoseconds credit(const Tenant& tenant) const;
   void keep_credit(Tenant& tenant) const;
   void add_credit(Tenant& tenant, Nanoseconds more) const;
   void note_standing(Domain& domain, bool contended, bool crowded) const;
@@ -354,6 +355,8 @@ class Core {
   bool must_come_home(const Tenant& tenant) const;
 
   // residency.cpp: which memory moves
+  Bytes usable(const Gpu& gpu) const;
+  Bytes promised(const Gpu& gpu) const;  // physical memory that sessions have or may take at any moment
   Bytes promised(const Session& session) const;
   Bytes whole(const Session& session) const;
   Bytes unevictable(const Session& session) const;

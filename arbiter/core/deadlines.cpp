@@ -53,8 +53,8 @@ void Core::bound_threads(const Domain& domain, const Tenant& teller, const Deadl
   }
 }
 
-double Core::threads_on(const Gpu& gpu, const Claims& claims) {
-  const double part = claims.priority < gpu.threads.below ? gpu.threads.part : 1;
+double Core::threads_on(const Snapshot::Gpu& gpu, const Claims& claims) {
+  const double part = claims.priority < gpu.threads_left_below ? gpu.threads_left : 1;
   return std::min(claims.limit, std::max(part, claims.request));
 }
 

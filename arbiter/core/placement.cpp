@@ -10,7 +10,7 @@ namespace {
 
 // What stands on a GPU, of tenants other than the one that is to be placed.
 struct Candidate {
-  const Gpu* gpu = nullptr;
+  const Snapshot::Gpu* gpu = nullptr;
   bool used = false;  // by that one's sessions
   std::uint64_t units = 0;
   Bytes footprint;
@@ -19,7 +19,7 @@ struct Candidate {
   auto rank() const { return std::tuple(!used, units, footprint, tenants, gpu->number); }
 };
 
-Candidate candidate_of(const State& state, const Gpu& gpu, TenantId newcomer) {
+Candidate candidate_of(const Snapshot& state, const Snapshot::Gpu& gpu, TenantId newcomer) {
   Candidate candidate;
   candidate.gpu = &gpu;
   std::set<TenantId> placed;
@@ -30,14 +30,14 @@ Candidate candidate_of(const State& state, const Gpu& gpu, TenantId newcomer) {
     placed.insert(id);
     candidate.units += placement.units;
   }
-  for (const auto& [id, session] : state.sessions) {
-    if (session.gpu != &gpu) continue;
-    if (session.tenant->id == newcomer) {
+  for (const Snapshot::Session& session : state.sessions) {
+    if (session.gpu != gpu.uuid) continue;
+    if (session.tenant == newcomer) {
       candidate.used = true;
       continue;
     }
     candidate.footprint += session.use.footprint();
-    if (placed.count(session.tenant->id) == 0) guests.insert(session.tenant->id);
+    if (placed.count(session.tenant) == 0) guests.insert(session.tenant);
   }
   candidate.units += guests.size();
   candidate.tenants = static_cast<unsigned>(placed.size() + guests.size());
@@ -46,13 +46,13 @@ Candidate candidate_of(const State& state, const Gpu& gpu, TenantId newcomer) {
 
 }  // namespace
 
-bool is_open_to(const Gpu& gpu, const Demand& demand) {
+bool is_open_to(const Snapshot::Gpu& gpu, const Demand& demand) {
   return !gpu.learned && (demand.devices.empty() || !gpu.minor || demand.devices.has(*gpu.minor));
 }
 
-std::vector<GpuUuid> choose(const State& state, TenantId tenant, const Demand& demand) {
+std::vector<GpuUuid> choose_gpus(const Snapshot& state, TenantId tenant, const Demand& demand) {
   std::vector<Candidate> all;
-  for (const auto& [uuid, gpu] : state.gpus)
+  for (const Snapshot::Gpu& gpu : state.gpus)
     if (is_open_to(gpu, demand)) all.push_back(candidate_of(state, gpu, tenant));
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
   all.resize(std::min<std::size_t>(all.size(), std::max(demand.gpus, 1u)));
@@ -65,11 +65,11 @@ std::vector<GpuUuid> choose(const State& state, TenantId tenant, const Demand& d
   return chosen;
 }
 
-std::vector<GpuUuid> told(const State& state, const Placement& placement, const Demand& demand) {
+std::vector<GpuUuid> gpus_seen(const Snapshot& state, const Placement& placement, const Demand& demand) {
   std::vector<GpuUuid> gpus;
   for (const GpuUuid& uuid : placement.gpus) {
-    const auto gpu = state.gpus.find(uuid);
-    if (gpu != state.gpus.end() && is_open_to(gpu->second, demand) && gpus.size() < std::max(demand.gpus, 1u))
+    const Snapshot::Gpu* gpu = state.find(uuid);
+    if (gpu != nullptr && is_open_to(*gpu, demand) && gpus.size() < std::max(demand.gpus, 1u))
       gpus.push_back(uuid);
   }
   return gpus;

@@ -8,7 +8,7 @@
 // placed counts there with one unit.
 #pragma once
 
-#include "arbiter/core/state.h"
+#include "arbiter/core/snapshot.h"
 
 namespace sharedgpu {
 
@@ -21,13 +21,13 @@ struct Demand {
 
 // Whether the tenant can be placed there. Only on GPUs that the arbiter found itself: of those that only
 // sessions told of, it cannot know whether there are more.
-bool is_open_to(const Gpu& gpu, const Demand& demand);
+bool is_open_to(const Snapshot::Gpu& gpu, const Demand& demand);
 
 // The GPUs chosen for the tenant, in the host's order. None: no GPU is open to it.
-std::vector<GpuUuid> choose(const State& state, TenantId tenant, const Demand& demand);
+std::vector<GpuUuid> choose_gpus(const Snapshot& state, TenantId tenant, const Demand& demand);
 
 // Those of a tenant's GPUs that processes with this demand are told of.
-std::vector<GpuUuid> told(const State& state, const Placement& placement, const Demand& demand);
+std::vector<GpuUuid> gpus_seen(const Snapshot& state, const Placement& placement, const Demand& demand);
 
 // The units that a tenant counts with on each of its GPUs, rounded up.
 constexpr unsigned units_on_each(unsigned units, std::size_t gpus) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "arbiter/core/lease_book.h"
+#include "arbiter/core/snapshot.h"
 #include "arbiter/policy/policy.h"
 #include "arbiter/policy/surge.h"
 #include "protocol/messages.h"
@@ -160,14 +161,6 @@ struct Session {
   bool stuck(Nanoseconds now) const { return stopped || stuck_until > now; }
 };
 
-// Where a tenant stands between not holding and holding its leases.
-enum class Phase : std::uint8_t {
-  out,       // gates closed, everything drained: its memory may be evicted
-  entering,  // chosen for the running set: its memory is being brought back
-  running,   // gates open
-  leaving,   // gates closed, Revoke sent, waiting for every Released
-};
-
 struct Tenant {
   // On few cache lines, since it is looked at of all, however many wait:
   TenantId id;
@@ -256,12 +249,6 @@ struct Tenant {
       if (session->stopped) return true;
     return false;
   }
-};
-
-// The GPUs that a tenant's processes see, see placement.h.
-struct Placement {
-  unsigned units = 1;  // that it counts with on each
-  std::vector<GpuUuid> gpus;
 };
 
 // What a tenant owed as its last process ended. The next one may come at once.

@@ -74,10 +74,10 @@ GpuList list_of(const std::vector<GpuUuid>& gpus, unsigned known) {
 
 // Puts the GPUs that a step holds whole before the shared ones. Returns how many, or 0 where the list stays
 // as it is.
-std::uint32_t put_before(const State& state, DeviceSet whole, GpuList& gpus) {
+std::uint32_t put_before(const Snapshot& state, DeviceSet whole, GpuList& gpus) {
   std::map<unsigned, GpuUuid> found;  // in the host's order
-  for (const auto& [uuid, gpu] : state.gpus)
-    if (gpu.minor && whole.has(*gpu.minor)) found[gpu.number] = uuid;
+  for (const Snapshot::Gpu& gpu : state.gpus)
+    if (gpu.minor && whole.has(*gpu.minor)) found[gpu.number] = gpu.uuid;
   if (gpus.count == 0 || found.size() != whole.count() || found.size() >= GpuList::kMost) return 0;
   std::vector<GpuUuid> all;
   for (const auto& [number, uuid] : found) all.push_back(uuid);
@@ -186,14 +186,14 @@ void Arbiter::add_gpu(const GpuInfo& gpu, bool learned) {
 void Arbiter::set_rules() {
   Settings now_so = settings_;
   now_so.mps = mps_ && mps_->serves();
-  step(rules_of(core_->state(), now_so, partitions_));
+  step(rules_of(core_->snapshot(), now_so, partitions_));
 }
 
 // Of jobs of two partitions on one GPU, neither's rules hold there.
 void Arbiter::partitions_may_have_changed() {
   const auto is_about_partitions = [](const Section& section) { return section.of == SectionOf::partition; };
   if (std::none_of(settings_.sections.begin(), settings_.sections.end(), is_about_partitions)) return;
-  Partitions now_there = partitions_of(core_->state(), history_.tenants);
+  Partitions now_there = partitions_of(core_->snapshot(), history_.tenants);
   if (now_there == partitions_) return;
   partitions_ = std::move(now_there);
   set_rules();
@@ -382,8 +382,8 @@ void Arbiter::hear_hello(const ClientPtr& client, const Hello& hello) {
 
 void Arbiter::hear_attach(Client& client, const Attach& attach) {
   if (client.role != Role::session) return client.connection->close("Attach before Hello");
-  const auto session = core_->state().sessions.find(client.session);
-  const bool has_gpu = session != core_->state().sessions.end() && session->second.gpu != nullptr;
+  const auto session = core_->session(client.session);
+  const bool has_gpu = session && session->gpu;
   if (!has_gpu && !take_in(client, attach)) return;
   step(From<Attach>{.session = client.session, .body = attach});
   if (!has_gpu) partitions_may_have_changed();
@@ -395,10 +395,10 @@ bool Arbiter::take_in(Client& client, const Attach& attach) {
     refuse(client, reason);
     return false;
   };
-  const auto& known = core_->state().gpus;
-  if (known.count(attach.gpu) == 0) {
+  const Snapshot state = core_->snapshot();
+  if (state.find(attach.gpu) == nullptr) {
     if (attach.total == Bytes{} || attach.total > kLargest) return no("a GPU without memory");
-    if (known.size() >= kMostGpus) return no("too many GPUs");
+    if (state.gpus.size() >= kMostGpus) return no("too many GPUs");
     GpuInfo gpu{.uuid = attach.gpu, .total = attach.total, .name = {}};
     for (std::size_t i = 0; i < sizeof attach.name && attach.name[i] != '\0'; ++i)
       gpu.name += attach.name[i] >= ' ' && attach.name[i] <= '~' ? attach.name[i] : '?';
@@ -492,7 +492,7 @@ void Arbiter::hear_register_job(Client& client, const RegisterJob& job) {
         .units = std::max(tenant.options.units, 1u), .gpus = job.options.gpus, .devices = job.devices};
     reply = {.accepted = 1, .gpus = place(client, tenant.id, demand)};
     reply.threads = threads_of(tenant, reply.gpus);
-    reply.whole = put_before(core_->state(), job.whole, reply.gpus);
+    reply.whole = put_before(core_->snapshot(), job.whole, reply.gpus);
   } else if (may_write(client)) {
     log::warning("pid " + std::to_string(client.connection->peer().pid) + ", uid " +
                  std::to_string(client.connection->peer().uid) + ": may not register job " +
@@ -577,10 +577,10 @@ void Arbiter::hear_suspend_job(Client& client, const SuspendJob& job) {
 GpuList Arbiter::place(const Client& client, TenantId tenant, const Demand& demand) {
   step(Place{.tenant = tenant, .demand = demand});
   partitions_may_have_changed();
-  const State& state = core_->state();
+  const Snapshot state = core_->snapshot();
   unsigned found = 0;
   unsigned known = 0;
-  for (const auto& [uuid, gpu] : state.gpus) {
+  for (const Snapshot::Gpu& gpu : state.gpus) {
     found += gpu.learned ? 0 : 1;
     known += is_open_to(gpu, demand) ? 1 : 0;
   }
@@ -588,7 +588,7 @@ GpuList Arbiter::place(const Client& client, TenantId tenant, const Demand& dema
     log::warning(label_of(tenant) + ": not placed: it can open none of the GPUs here");
   const auto placed = state.placements.find(tenant);
   if (placed == state.placements.end()) return {};
-  const GpuList list = list_of(told(state, placed->second, demand), known);
+  const GpuList list = list_of(gpus_seen(state, placed->second, demand), known);
 
   keep(client,
        {.tenant = tenant, .units = placed->second.units, .gpus = list_of(placed->second.gpus, known)});
@@ -603,8 +603,8 @@ std::uint32_t Arbiter::threads_of(const TenantInfo& tenant, const GpuList& gpus)
   const Claims claims = claims_of(tenant, settings_);
   double part = claims.limit;
   const auto end = gpus.gpu + gpus.count;
-  for (const auto& [uuid, gpu] : core_->state().gpus)
-    if (gpus.count == 0 || std::find(gpus.gpu, end, uuid) != end)
+  for (const Snapshot::Gpu& gpu : core_->snapshot().gpus)
+    if (gpus.count == 0 || std::find(gpus.gpu, end, gpu.uuid) != end)
       part = std::min(part, Core::threads_on(gpu, claims));
   return static_cast<std::uint32_t>(std::clamp(std::lround(100 * part), 1l, 100l));
 }
@@ -682,20 +682,21 @@ std::string Arbiter::models_of(const TenantInfo& tenant) const {
 void Arbiter::hear_gpu_query(Client& client, const GpuQuery& query) {
   GpuReply reply;
   const TenantInfo* tenant = history_.tenants.find(name_of(client.connection->peer(), query.token));
-  const State& state = core_->state();
-  const auto gpu = state.gpus.find(query.gpu);
+  const Snapshot state = core_->snapshot();
+  const Snapshot::Gpu* gpu = state.find(query.gpu);
   const bool native =
       tenant != nullptr && tenant->options.backend_given != 0 && tenant->options.backend == Backend::native;
-  if (gpu != state.gpus.end() && !native) {
+  if (gpu != nullptr && !native) {
     const TenantId id = tenant != nullptr ? tenant->id : TenantId{};
-    const Core::Room room = core_->room(gpu->second, id, tenant != nullptr ? tenant->options.memory : Bytes{},
+    const Core::Room room = core_->room(gpu->uuid, id, tenant != nullptr ? tenant->options.memory : Bytes{},
                                         client.connection->peer().step.value_or(StepName{}));
     reply.known = 1;
     reply.total = room.total;
     reply.free = room.free;
-    for (const auto& [session_id, session] : state.sessions) {
+    for (const SessionId session_id : gpu->sessions) {
+      const Snapshot::Session& session = *state.find(session_id);
       const auto peer = sessions_.find(session_id);
-      if (session.gpu != &gpu->second || session.tenant->id != id || peer == sessions_.end()) continue;
+      if (session.tenant != id || peer == sessions_.end()) continue;
       const pid_t pid = pid_seen_by(client.connection->peer().pid, peer->second->connection->peer().pid);
       if (pid == 0) continue;
       const std::uint32_t place = reply.processes++ - query.first;  // wraps around for those before the first
@@ -733,7 +734,7 @@ void Arbiter::hear_set(Client& client, const SetLines& set) {
       return refuse(client, "no GPU " + unknown + " here");
   settings_ = std::move(changed);
   log::info(who + ": " + describe(settings_));
-  for (const auto& [uuid, gpu] : core_->state().gpus) {
+  for (const Snapshot::Gpu& gpu : core_->snapshot().gpus) {
     const Settings its = settings_on(gpu, settings_, partitions_);
     if (describe(its) != describe(settings_))
       log::info("GPU " + std::to_string(gpu.number) + ": " + describe(its));
@@ -746,20 +747,22 @@ void Arbiter::hear_set(Client& client, const SetLines& set) {
 
 // The first of them that the arbiter does not know; empty: it knows all.
 std::string Arbiter::not_here(const GpuNames& names) const {
-  const auto& gpus = core_->state().gpus;
+  const Snapshot state = core_->snapshot();
   for (const std::uint32_t number : names.numbers)
-    if (std::none_of(gpus.begin(), gpus.end(),
-                     [number](const auto& gpu) { return gpu.second.number == number; }))
+    if (std::none_of(state.gpus.begin(), state.gpus.end(),
+                     [number](const Snapshot::Gpu& gpu) { return gpu.number == number; }))
       return std::to_string(number);
   for (const GpuUuid& uuid : names.uuids)
-    if (gpus.count(uuid) == 0) return format_gpu(uuid);
+    if (state.find(uuid) == nullptr) return format_gpu(uuid);
   return {};
 }
 
 std::string Arbiter::status() const {
   std::map<SessionId, pid_t> pids;
   for (const auto& [id, client] : sessions_) pids[id] = client->connection->peer().pid;
+  const Snapshot state = core_->snapshot();
   return format_status(StatusView{.core = *core_,
+                                  .state = state,
                                   .tenants = history_.tenants,
                                   .figures = history_.figures,
                                   .gpu_names = gpu_names_,
@@ -798,8 +801,8 @@ void Arbiter::linger(const ClientPtr& client) {
 // session for that GPU.
 bool Arbiter::may_come_back(const Client& client) const {
   const Peer& peer = client.connection->peer();
-  const auto known = core_->state().sessions.find(client.session);
-  if (known == core_->state().sessions.end() || known->second.use.footprint() == Bytes{}) return false;
+  const auto known = core_->session(client.session);
+  if (!known || known->use.footprint() == Bytes{}) return false;
   if (peer.program == 0 || program_of(peer.pid) != peer.program) return false;
   return std::none_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
     const Peer& other = entry.second->connection->peer();
@@ -829,8 +832,8 @@ void Arbiter::session_gone(const ClientPtr& client) {
   log::debug(client->label + ": gone");
   for (const Loans::Passed& passed : loans_.forget(client->session)) pass_on(passed);
   step(SessionGone{.session = client->session});
-  std::erase_if(gpu_names_,
-                [this](const auto& entry) { return core_->state().gpus.count(entry.first) == 0; });
+  const Snapshot state = core_->snapshot();
+  std::erase_if(gpu_names_, [&](const auto& entry) { return state.find(entry.first) == nullptr; });
   if (TenantInfo* tenant = history_.tenants.find(client->tenant)) {
     --tenant->sessions;
     tenant->last_seen = now();
@@ -863,7 +866,7 @@ void Arbiter::step(const Event& event) {
 
 void Arbiter::record_figures(Nanoseconds at) {
   FigureBook& figures = history_.figures;
-  figures.observe(core_->state(), core_->leases(), at);
+  figures.observe(core_->snapshot(), core_->leases(), at);
   for (const auto& [key, value] : figures.take_news(at))
     record({.at = at, .what = UsedRecord{.tenant = key.first, .step = key.second, .figures = value}});
 }
@@ -917,10 +920,10 @@ void Arbiter::perform(const Actions& actions) {
 
 void Arbiter::look_at(SessionId id) {
   const auto client = sessions_.find(id);
-  const auto session = core_->state().sessions.find(id);
-  if (client == sessions_.end() || session == core_->state().sessions.end()) return;
+  const auto session = core_->session(id);
+  if (client == sessions_.end() || !session) return;
   const bool stopped = is_stopped(client->second->connection->peer().pid);
-  if (stopped == session->second.stopped) return;
+  if (stopped == session->stopped) return;
   log::debug(client->second->label + (stopped ? ": is stopped" : ": goes on"));
   step(Looked{.session = id, .stopped = stopped});
 }

@@ -30,7 +30,7 @@ Nanoseconds FigureBook::overuse(const Watch& watch, Nanoseconds since, Nanosecon
   return watch.leaves ? std::max(now - std::max(since, watch.turn_ends), Nanoseconds{}) : Nanoseconds{};
 }
 
-void FigureBook::observe(const State& state, const LeaseBook& leases, Nanoseconds now) {
+void FigureBook::observe(const Snapshot& state, const LeaseBook& leases, Nanoseconds now) {
   const Nanoseconds passed = std::max(now - looked_, Nanoseconds{});
   looked_ = now;
   for (const auto& [key, watch] : watched_) {
@@ -38,12 +38,11 @@ void FigureBook::observe(const State& state, const LeaseBook& leases, Nanosecond
     figures_[key].overuse += overuse(watch, now - passed, now);
   }
   std::map<Key, Watch> seen;
-  for (const auto& [id, session] : state.sessions) {
-    const Tenant& tenant = *session.tenant;
+  for (const Snapshot::Session& session : state.sessions) {
+    const Snapshot::Tenant& tenant = *state.find(session.tenant);
     for (const Key& key : keys_of(tenant.id, session.step)) {
       Watch& watch = seen[key];
-      const bool absent = tenant.stopped() || tenant.suspended_until > now;
-      watch.waits = watch.waits || (session.wants && !absent && !leases.holds(tenant.id));
+      watch.waits = watch.waits || (session.wants && !tenant.absent && !leases.holds(tenant.id));
       watch.leaves = watch.leaves || (tenant.phase == Phase::leaving && leases.holds(tenant.id));
       watch.turn_ends = tenant.given_back;
       watch.footprint += session.use.footprint();

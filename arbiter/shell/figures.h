@@ -39,7 +39,7 @@ class FigureBook {
   void came(TenantId tenant, StepName step, Backend backend);
   // A session of that step has moved so much more.
   void add(TenantId tenant, StepName step, Traffic moved);
-  void observe(const State& state, const LeaseBook& leases, Nanoseconds now);
+  void observe(const Snapshot& state, const LeaseBook& leases, Nanoseconds now);
   // What is to be written down: all that has changed, once a lease was given up or the last session is gone;
   // of bytes moved at most once a second, as an eviction is told of in many parts; and what grows meanwhile
   // every 15 seconds, for hosts that go down.

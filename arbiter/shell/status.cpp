@@ -71,18 +71,18 @@ struct Sum {
   }
 };
 
-Json gpu_json(const StatusView& view, const Gpu& gpu) {
+Json gpu_json(const StatusView& view, const Snapshot::Gpu& gpu) {
   Sum sum;
   std::set<std::uint64_t> holders;
   bool contended = false;
-  for (const auto& [id, session] : view.core.state().sessions) {
-    if (session.gpu != &gpu) continue;
+  for (const SessionId id : gpu.sessions) {
+    const Snapshot::Session& session = *view.state.find(id);
     sum.add(session.use);
     contended = contended || session.contended;
-    if (view.core.leases().holds(session.tenant->id)) holders.insert(session.tenant->id.value);
+    if (view.core.leases().holds(session.tenant)) holders.insert(session.tenant.value);
   }
   std::uint64_t units = 0;
-  for (const auto& [id, placement] : view.core.state().placements)
+  for (const auto& [id, placement] : view.state.placements)
     if (std::count(placement.gpus.begin(), placement.gpus.end(), gpu.uuid) > 0) units += placement.units;
   auto name = view.gpu_names.find(gpu.uuid);
   Json json;
@@ -93,23 +93,22 @@ Json gpu_json(const StatusView& view, const Gpu& gpu) {
   json["total_bytes"] = gpu.total.count;
   json["verified"] = !gpu.learned;
   json["capacity_bytes"] = gpu.capacity.count;
-  json["usable_bytes"] = view.core.usable(gpu).count;
-  json["promised_bytes"] = view.core.promised(gpu).count;
+  json["usable_bytes"] = gpu.usable.count;
+  json["promised_bytes"] = gpu.promised.count;
   sum.write(json);
   json["contended"] = contended;
-  json["policy"] = view.core.rules_on(gpu).policy->name();
+  json["policy"] = gpu.policy->name();
   json["quantum_seconds"] = seconds(gpu.turn.length);
   json["quantum_rule"] = name_of(gpu.turn.rule);
   json["handoff_seconds"] = seconds(gpu.handoff);
   json["holders"] = holders;
-  json["threads_left"] = gpu.threads.part;
+  json["threads_left"] = gpu.threads_left;
   return json;
 }
 
 Json tenant_json(const StatusView& view, const TenantInfo& info) {
   const Core& core = view.core;
-  auto entry = core.state().tenants.find(info.id);
-  const Tenant* tenant = entry == core.state().tenants.end() ? nullptr : &entry->second;
+  const Snapshot::Tenant* tenant = view.state.find(info.id);
   Json json;
   json["id"] = info.id.value;
   json["name"] = info.label();
@@ -124,7 +123,7 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
   json["share_request"] = stated.request;
   json["share_limit"] = stated.limit;
   json["share_allowed"] = tenant == nullptr ? stated.limit : tenant->claims.limit;
-  json["share_due"] = tenant == nullptr ? 0 : tenant->standing.due;
+  json["share_due"] = tenant == nullptr ? 0 : tenant->due_now;
   json["deadline_seconds"] = seconds(info.options.deadline);
   json["deadlines_met"] = tenant == nullptr ? 0 : tenant->deadlines.met;
   json["deadlines_missed"] = tenant == nullptr ? 0 : tenant->deadlines.missed;
@@ -140,8 +139,8 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
   json["restored_bytes"] = figures.moved.restored.count;
   json["highest_footprint_bytes"] = figures.footprint.count;
   json["highest_resident_bytes"] = figures.resident.count;
-  json["wants"] = tenant != nullptr && tenant->wants();
-  json["credit_seconds"] = tenant == nullptr ? 0 : seconds(core.credit(*tenant));
+  json["wants"] = tenant != nullptr && tenant->wants;
+  json["credit_seconds"] = tenant == nullptr ? 0 : seconds(tenant->credit);
   json["epoch"] = tenant == nullptr ? 0 : tenant->epoch.value;
   bool overdue = tenant != nullptr && tenant->phase == Phase::leaving;
   json["leaving_seconds"] = overdue ? seconds(view.now - tenant->left) : 0.0;
@@ -149,33 +148,34 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
   Sum sum;
   std::set<std::string> gpus;
   Json placed = Json::array();
-  if (auto found = core.state().placements.find(info.id); found != core.state().placements.end())
+  if (auto found = view.state.placements.find(info.id); found != view.state.placements.end())
     for (const GpuUuid& gpu : found->second.gpus) placed.push_back(format_gpu(gpu));
   Json sessions = Json::array();
   bool stuck = false;
   bool stopped = false;
   if (tenant != nullptr)
-    for (const Session* session : tenant->sessions) {
+    for (const SessionId id : tenant->sessions) {
+      const Snapshot::Session* session = view.state.find(id);
       sum.add(session->use);
       Json one;
       auto pid = view.pids.find(session->id);
       one["pid"] = pid == view.pids.end() ? 0 : pid->second;
       one["step"] = info.name.is_job() ? Json(format_step(session->step.step)) : Json(nullptr);
-      one["gpu"] = session->gpu == nullptr ? Json(nullptr) : Json(format_gpu(session->gpu->uuid));
-      if (session->gpu != nullptr) gpus.insert(format_gpu(session->gpu->uuid));
+      one["gpu"] = session->gpu ? Json(format_gpu(*session->gpu)) : Json(nullptr);
+      if (session->gpu) gpus.insert(format_gpu(*session->gpu));
       one["footprint_bytes"] = session->use.footprint().count;
       one["resident_bytes"] = (session->use.resident + session->use.pinned).count;
-      one["allowed_bytes"] = session->allowed.count;
+      one["allowed_bytes"] = session->resident_limit.count;
       one["host_bytes"] = session->use.host.count;
       one["gate_open"] = session->gate_open;
-      one["stuck"] = session->stuck(view.now);
-      stuck = stuck || session->stuck(view.now);
+      one["stuck"] = session->stuck;
+      stuck = stuck || session->stuck;
       one["stopped"] = pid != view.pids.end() && is_stopped(pid->second);
       stopped = stopped || one["stopped"].get<bool>();
       sessions.push_back(one);
     }
   sum.write(json);
-  const std::optional<Bytes> budget = tenant == nullptr ? std::nullopt : Core::host_budget(*tenant);
+  const std::optional<Bytes> budget = tenant == nullptr ? std::nullopt : tenant->host_budget;
   json["host_budget_bytes"] = budget ? Json(budget->count) : Json(nullptr);
   json["stuck"] = stuck;
   json["stopped"] = stopped;
@@ -210,12 +210,12 @@ std::string format_status(const StatusView& view) {
   json["max_swap_overhead"] = view.settings.max_swap_overhead / 100;
   json["max_wait_seconds"] = seconds(view.settings.max_wait);
   json["swap_per_unit_bytes"] = view.settings.swap_per_unit.count;
-  json["recovering"] = view.core.in_grace();
+  json["recovering"] = view.state.recovering;
   json["gpus"] = Json::array();
-  for (const auto& [uuid, gpu] : view.core.state().gpus) json["gpus"].push_back(gpu_json(view, gpu));
+  for (const Snapshot::Gpu& gpu : view.state.gpus) json["gpus"].push_back(gpu_json(view, gpu));
   json["tenants"] = Json::array();
   for (const auto& [id, info] : view.tenants.all())
-    if (info.sessions > 0 || view.core.state().placements.count(id) > 0 ||
+    if (info.sessions > 0 || view.state.placements.count(id) > 0 ||
         (info.last_seen > Nanoseconds{} && view.now - info.last_seen < kShowEnded))
       json["tenants"].push_back(tenant_json(view, info));
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -17,6 +17,7 @@ namespace sharedgpu {
 
 struct StatusView {
   const Core& core;
+  const Snapshot& state;  // of it, as of `now`
   const Tenants& tenants;
   const FigureBook& figures;
   const std::map<GpuUuid, std::string>& gpu_names;

@@ -83,10 +83,10 @@ Rules rules_of(const Settings& settings) {
           .by_threads = settings.mps};
 }
 
-Partitions partitions_of(const State& state, const Tenants& tenants) {
+Partitions partitions_of(const Snapshot& state, const Tenants& tenants) {
   std::map<GpuUuid, std::vector<TenantId>> users;
-  for (const auto& [uuid, gpu] : state.gpus)
-    for (const Session* session : gpu.sessions) users[uuid].push_back(session->tenant->id);
+  for (const Snapshot::Session& session : state.sessions)
+    if (session.gpu) users[*session.gpu].push_back(session.tenant);
   for (const auto& [tenant, placement] : state.placements)
     for (const GpuUuid& gpu : placement.gpus) users[gpu].push_back(tenant);
   const auto partition_of = [&](TenantId id) -> std::string {
@@ -103,17 +103,18 @@ Partitions partitions_of(const State& state, const Tenants& tenants) {
   return partitions;
 }
 
-Settings settings_on(const Gpu& gpu, const Settings& node, const Partitions& partitions) {
+Settings settings_on(const Snapshot::Gpu& gpu, const Settings& node, const Partitions& partitions) {
   const auto known = partitions.find(gpu.uuid);
   return settings_of(node, gpu.number, gpu.uuid,
                      known == partitions.end() ? std::string_view{} : known->second);
 }
 
 // Where no section says otherwise, what is the GPU's own is the node's.
-RulesSet rules_of(const State& state, const Settings& node, const Partitions& partitions) {
+RulesSet rules_of(const Snapshot& state, const Settings& node, const Partitions& partitions) {
   RulesSet rules{.node = rules_of(node)};
   if (node.sections.empty()) return rules;
-  for (const auto& [uuid, gpu] : state.gpus) rules.own[uuid] = rules_of(settings_on(gpu, node, partitions));
+  for (const Snapshot::Gpu& gpu : state.gpus)
+    rules.own[gpu.uuid] = rules_of(settings_on(gpu, node, partitions));
   return rules;
 }
 

@@ -29,10 +29,10 @@ Rules rules_of(const Settings& settings);
 
 // A partition for each GPU that only its jobs use or are placed on.
 using Partitions = std::map<GpuUuid, std::string>;
-Partitions partitions_of(const State& state, const Tenants& tenants);
+Partitions partitions_of(const Snapshot& state, const Tenants& tenants);
 
 // What a GPU is set to now.
-Settings settings_on(const Gpu& gpu, const Settings& node, const Partitions& partitions);
-RulesSet rules_of(const State& state, const Settings& node, const Partitions& partitions);
+Settings settings_on(const Snapshot::Gpu& gpu, const Settings& node, const Partitions& partitions);
+RulesSet rules_of(const Snapshot& state, const Settings& node, const Partitions& partitions);
 
 }  // namespace sharedgpu

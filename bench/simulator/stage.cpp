@@ -159,8 +159,9 @@ Stage::Seen Stage::seen(std::size_t program) const {
 }
 
 double Stage::part(std::size_t program) const {
-  const auto tenant = core_->state().tenants.find(TenantId{actors_.at(program)->id.value});
-  return tenant == core_->state().tenants.end() ? 1 : tenant->second.claims.limit;
+  const Snapshot state = core_->snapshot();
+  const Snapshot::Tenant* tenant = state.find(TenantId{actors_.at(program)->id.value});
+  return tenant == nullptr ? 1 : tenant->claims.limit;
 }
 
 bool Stage::works(std::size_t program) const { return actors_.at(program)->has_work; }

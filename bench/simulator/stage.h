@@ -69,7 +69,7 @@ class Stage {
   Seen seen(std::size_t program) const;
   // The part of the time that it may have now.
   double part(std::size_t program) const;
-  const Gpu& gpu() const { return core_->state().gpus.begin()->second; }
+  Snapshot::Gpu gpu() const { return core_->snapshot().gpus.front(); }
 
  private:
   struct Actor;

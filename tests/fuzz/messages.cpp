@@ -38,8 +38,8 @@ class Input {
 
 // Mostly the order that the session was given last.
 std::uint64_t order_of(const Core& core, SessionId id, Input& in) {
-  auto session = core.state().sessions.find(id);
-  return session == core.state().sessions.end() ? 0 : session->second.order - (in.byte() % 8 == 0);
+  const auto session = core.session(id);
+  return !session ? 0 : session->order - (in.byte() % 8 == 0);
 }
 
 Event next_event(const Core& core, Input& in) {
@@ -114,8 +114,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const Action& action : core.step(next_event(core, in), now))
       if (const auto* timer = std::get_if<ArmTimer>(&action))
         if (timer->at <= now) std::abort();
-    for (const auto& [id, session] : core.state().sessions)
-      if (session.gate_open && session.tenant->phase != Phase::running) std::abort();
+    const Snapshot state = core.snapshot();
+    for (const Snapshot::Session& session : state.sessions)
+      if (session.gate_open && state.find(session.tenant)->phase != Phase::running) std::abort();
   }
   return 0;
 }

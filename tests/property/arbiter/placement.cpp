@@ -27,7 +27,7 @@ struct Host {
   }
   std::vector<GpuUuid> place(std::uint64_t tenant, const Demand& demand) {
     core.step(Place{.tenant = TenantId{tenant}, .demand = demand}, {});
-    return core.state().placements.at(TenantId{tenant}).gpus;
+    return core.snapshot().placements.at(TenantId{tenant}).gpus;
   }
   void unplace(std::uint64_t tenant) { core.step(Unplace{.tenant = TenantId{tenant}}, {}); }
 
@@ -35,7 +35,7 @@ struct Host {
     std::vector<unsigned> sums;
     for (const GpuUuid& gpu : gpus) {
       unsigned sum = 0;
-      for (const auto& [id, its] : core.state().placements)
+      for (const auto& [id, its] : core.snapshot().placements)
         sum += std::count(its.gpus.begin(), its.gpus.end(), gpu) > 0 ? its.units : 0;
       sums.push_back(sum);
     }
@@ -103,9 +103,9 @@ TEST_CASE("Tenants that come and go") {
         placed[tenant] = gpus;
       }
       // Nobody's coming or going moves another.
-      RC_ASSERT(host.core.state().placements.size() == placed.size());
+      RC_ASSERT(host.core.snapshot().placements.size() == placed.size());
       for (const auto& [id, gpus] : placed)
-        RC_ASSERT(host.core.state().placements.at(TenantId{id}).gpus == gpus);
+        RC_ASSERT(host.core.snapshot().placements.at(TenantId{id}).gpus == gpus);
     }
     for (const auto& [id, gpus] : placed) host.unplace(id);
     RC_ASSERT(host.units() == std::vector<unsigned>(count, 0));
@@ -122,10 +122,10 @@ TEST_CASE("Whatever the steps of a tenant can open, they are told of that and of
                           .gpus = *rc::gen::inRange(1u, 5u),
                           .devices = {*rc::gen::inRange<std::uint64_t>(1, 1u << (count + 1))}};
       host.core.step(Place{.tenant = tenant, .demand = demand}, {});
-      const State& state = host.core.state();
+      const Snapshot state = host.core.snapshot();
       const auto placed = state.placements.find(tenant);
       std::vector<GpuUuid> gpus;
-      if (placed != state.placements.end()) gpus = told(state, placed->second, demand);
+      if (placed != state.placements.end()) gpus = gpus_seen(state, placed->second, demand);
       unsigned open = 0;
       for (unsigned i = 0; i < count; ++i) {
         open += demand.devices.has(i) ? 1 : 0;

@@ -141,9 +141,8 @@ void World::tell(const Event& event) {
   note_request(event);  // the same event may have ended the lease before
   const auto* usage = std::get_if<From<Usage>>(&event);
   if (usage == nullptr) return;
-  const auto session = core_->state().sessions.find(usage->session);
-  if (session != core_->state().sessions.end() && usage->body.request != 0)
-    tally_.host_waits += session->second.held_back.empty() ? 0 : 1;
+  const auto session = core_->session(usage->session);
+  if (session && usage->body.request != 0) tally_.host_waits += session->defers_growth ? 1 : 0;
 }
 
 void World::perform(const Actions& actions) {
@@ -154,14 +153,14 @@ void World::perform(const Actions& actions) {
   };
   // Whose lease was taken while stopped has it again as it goes on, until it has drained, also from an
   // arbiter that knows nothing of that.
-  const auto taken = [this](TenantId id) {
-    const auto tenant = core_->state().tenants.find(id);
-    return tenant != core_->state().tenants.end() && tenant->second.taken;
+  const Snapshot state = core_->snapshot();
+  const auto taken = [&](TenantId id) {
+    const Snapshot::Tenant* tenant = state.find(id);
+    return tenant != nullptr && tenant->taken;
   };
-  const auto came_back = [this](TenantId id) {
-    const std::vector<Session*>& its = core_->state().tenants.at(id).sessions;
-    return std::any_of(its.begin(), its.end(),
-                       [](const Session* session) { return session->unknown_since != Nanoseconds{}; });
+  const auto came_back = [&](TenantId id) {
+    const std::vector<SessionId>& its = state.find(id)->sessions;
+    return std::any_of(its.begin(), its.end(), [&](SessionId each) { return state.find(each)->returning; });
   };
   for (const Action& action : actions) {
     note_decision(action);
@@ -175,7 +174,7 @@ void World::perform(const Actions& actions) {
       // Who gives up memory on its way out, so that another can leave, was not to be foreseen.
       const bool stuck = scenario_.host_runs_out || scenario_.host_short;
       if (send->message.type == MessageType::evict && !stuck &&
-          core_->state().sessions.at(client->id).tenant->phase != Phase::leaving)
+          state.find(state.find(client->id)->tenant)->phase != Phase::leaving)
         must(client->prepared != Bytes{}, "an eviction that nobody foresaw");
       client->line_free = std::max(client->line_free, now_ + delay(3));
       at(client->line_free, [this, key = client->key, life = life_, message = send->message] {
@@ -252,16 +251,17 @@ void World::check() {
         client->stopped || !known || now_ - std::max(client->went_on, client->came_back) < kSeen;
     must(!client->computing || overlaps || core_->leases().holds(client->tenant), "work without a lease");
   }
-  check_together();
-  check_alone();
+  const Snapshot state = core_->snapshot();
+  check_together(state);
+  check_alone(state);
   check_host();
-  check_parts();
+  check_parts(state);
   for (std::size_t i = 0; i < uuids_.size(); ++i) {
     must(there[i] + contexts[i] <= mebibytes(scenario_.capacity + kForContexts), "the GPU is out of memory");
-    const Gpu& gpu = core_->state().gpus.at(uuids_[i]);
-    must(there[i] <= core_->usable(gpu) || core_->in_grace(), "more on the GPU than is usable");
+    const Snapshot::Gpu& gpu = *state.find(uuids_[i]);
+    must(there[i] <= gpu.usable || core_->in_grace(), "more on the GPU than is usable");
     // An arbiter that begins anew counts growth as promised that its predecessor had not granted yet.
-    const bool kept = core_->promised(gpu) <= core_->usable(gpu);
+    const bool kept = gpu.promised <= gpu.usable;
     if (core_->in_grace())
       begun_anew_.insert(uuids_[i]);
     else if (kept)
@@ -279,15 +279,16 @@ void World::check() {
 }
 
 // A tenant holds its leases on all its GPUs or on none.
-void World::check_together() {
-  if (core_->in_grace()) return;
-  for (const auto& [id, tenant] : core_->state().tenants) {
+void World::check_together(const Snapshot& state) {
+  if (state.recovering) return;
+  for (const Snapshot::Tenant& tenant : state.tenants) {
     std::set<bool> gates;
-    for (const Session* session : tenant.sessions) {
-      if (session->gpu == nullptr) continue;
+    for (const SessionId each : tenant.sessions) {
+      const Snapshot::Session* session = state.find(each);
+      if (!session->gpu) continue;
       gates.insert(session->gate_open);
       const auto held =
-          core_->leases().open({.tenant = id, .gpu = session->gpu->uuid, .step = session->step});
+          core_->leases().open({.tenant = tenant.id, .gpu = *session->gpu, .step = session->step});
       must(held || !session->gate_open, "an open gate on a GPU without a lease there");
     }
     must(gates.size() <= 1, "a tenant's gates are open on some of its GPUs only");
@@ -295,15 +296,16 @@ void World::check_together() {
 }
 
 // Whose time is ruled has the GPU for itself.
-void World::check_alone() {
-  if (core_->in_grace()) return;
-  for (const auto& [uuid, gpu] : core_->state().gpus) {
-    std::set<const Tenant*> open;
+void World::check_alone(const Snapshot& state) {
+  if (state.recovering) return;
+  for (const Snapshot::Gpu& gpu : state.gpus) {
+    std::set<TenantId> open;
     bool ruled = false;
-    for (const Session* session : gpu.sessions) {
+    for (const SessionId each : gpu.sessions) {
+      const Snapshot::Session* session = state.find(each);
       if (!session->gate_open) continue;
       open.insert(session->tenant);
-      ruled = ruled || session->tenant->timed;
+      ruled = ruled || state.find(session->tenant)->timed;
     }
     must(!ruled || open.size() == 1, "two on a GPU whose time one of them has for itself");
   }
@@ -331,26 +333,27 @@ void World::check_host() {
 }
 
 // What deadlines leave of a tenant's part lies between the least that the policy promises and what it stated.
-void World::check_parts() {
-  for (const auto& [id, tenant] : core_->state().tenants) {
-    const Claims stated = claims_of(id);
+void World::check_parts(const Snapshot& state) {
+  for (const Snapshot::Tenant& tenant : state.tenants) {
+    const Claims stated = claims_of(tenant.id);
     const double least = std::min(std::max(0.05, stated.request), stated.limit);
     const double part = tenant.claims.limit;
     if (tenant.stated != stated) continue;  // known from the ledger alone
     must(part <= stated.limit && part >= least, "a part that the policy does not give");
-    must(part == stated.limit || tenant.rules.policy->name() == "deadline", "a part that nobody rules");
+    must(part == stated.limit || tenant.policy->name() == "deadline", "a part that nobody rules");
     tally_.bounded += part < stated.limit ? 1 : 0;
   }
 }
 
 void World::check_end() {
   must(clients_.empty(), "somebody is left");
-  must(core_->state().sessions.empty() && core_->state().tenants.empty(), "the books are not empty");
+  const Snapshot state = core_->snapshot();
+  must(state.sessions.empty() && state.tenants.empty(), "the books are not empty");
   must(core_->leases().open().empty() && written_.open().empty(), "a lease is left open");
   for (unsigned t = 1; t <= scenario_.tenants; ++t)
     must(core_->leases().of_tenant(TenantId{t}, now_) == written_.of_tenant(TenantId{t}, now_),
          "the ledger and the books differ");
-  for (const auto& [uuid, gpu] : core_->state().gpus) must(core_->promised(gpu) == Bytes{}, "memory is lost");
+  for (const Snapshot::Gpu& gpu : state.gpus) must(gpu.promised == Bytes{}, "memory is lost");
 }
 
 void World::note_decision(const Action& action) {
@@ -377,8 +380,7 @@ void World::note_decision(const Action& action) {
 
 void World::note_request(const Event& event) {
   const auto note = [this](SessionId id) {
-    const auto session = core_->state().sessions.find(id);
-    if (session != core_->state().sessions.end()) requested_.insert(session->second.tenant->id);
+    if (const auto session = core_->session(id)) requested_.insert(session->tenant);
   };
   if (const auto* came = std::get_if<SessionCame>(&event)) requested_.insert(came->tenant);
   if (const auto* want = std::get_if<From<Want>>(&event)) note(want->session);
@@ -531,8 +533,9 @@ void World::go_on(SessionId key) {
   auto entry = clients_.find(key);
   if (entry == clients_.end() || !entry->second->stopped) return;
   Client& client = *entry->second;
-  const auto session = core_->state().sessions.find(client.id);
-  const bool taken = session != core_->state().sessions.end() && session->second.tenant->taken;
+  const Snapshot state = core_->snapshot();
+  const Snapshot::Session* session = state.find(client.id);
+  const bool taken = session != nullptr && state.find(session->tenant)->taken;
   tally_.taken += taken ? 1 : 0;
   client.stopped = false;
   client.went_on = client.waiting_since = now_;

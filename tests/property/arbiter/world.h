@@ -87,11 +87,11 @@ class World {
   void tell(const Event& event);
   void perform(const Actions& actions);
   void check();
-  void check_together();
+  void check_together(const Snapshot& state);
   void check_end();
-  void check_alone();
+  void check_alone(const Snapshot& state);
   void check_host();
-  void check_parts();
+  void check_parts(const Snapshot& state);
   void note_decision(const Action& action);
   void note_request(const Event& event);
   Claims claims_of(TenantId tenant) const;

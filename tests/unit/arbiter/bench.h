@@ -102,9 +102,17 @@ struct Bench {
     pass(std::get<ArmTimer>(*timer).at - now);
   }
 
-  const Session& session(std::uint64_t id) const { return core->state().sessions.at(SessionId{id}); }
-  const Tenant& tenant(std::uint64_t id) const { return core->state().tenants.at(TenantId{id}); }
-  Epoch epoch(std::uint64_t id) const { return session(id).tenant->epoch; }
+  template <class Key>
+  auto known(const Key& key) const {
+    const Snapshot state = core->snapshot();
+    const auto* found = state.find(key);
+    if (found == nullptr) throw std::out_of_range("the core does not know it");
+    return *found;
+  }
+  Snapshot::Session session(std::uint64_t id) const { return core->session(SessionId{id}).value(); }
+  Snapshot::Tenant tenant(std::uint64_t id) const { return known(TenantId{id}); }
+  Snapshot::Gpu gpu(const GpuUuid& uuid = kGpu) const { return known(uuid); }
+  Epoch epoch(std::uint64_t id) const { return tenant(session(id).tenant.value).epoch; }
   bool open(std::uint64_t id) const { return session(id).gate_open; }
 
   // The message of that kind that the last step sent to the session.

@@ -106,7 +106,7 @@ TEST_CASE("A tenant has no more than the site lets it swap, over all its process
   CHECK(b.granted(2));  // what is pinned never leaves
   b.grow(2, 20, 0, 21);
   CHECK(b.granted(2));
-  CHECK(Core::host_budget(b.tenant(1)) == mebibytes(50));
+  CHECK(b.tenant(1).host_budget == mebibytes(50));
 
   SECTION("what is freed counts until its host memory is given back") {
     MemoryUse use = Bench::use(10, 0);
@@ -141,7 +141,7 @@ TEST_CASE("A tenant has no more than the site lets it swap, over all its process
     b.step(CapSet{.tenant = TenantId{1}, .cap = {}, .host_cap = {}});
     b.grow(1, 60, 0);
     CHECK(b.granted(1));
-    CHECK(Core::host_budget(b.tenant(1)) == std::nullopt);
+    CHECK(b.tenant(1).host_budget == std::nullopt);
   }
   SECTION("cuMemGetInfo tells of it") {
     b.say(1, MemoryQuery{.request = 9});
@@ -216,7 +216,7 @@ TEST_CASE("cuMemGetInfo tells what the host memory of the asker's own step can h
   b.say(1, Usage{.request = 0, .use = use, .stuck = 0});
   b.say(1, MemoryQuery{.request = 9});
   CHECK(b.sent<MemoryView>(1)->free == mebibytes(30));
-  CHECK(Core::host_budget(b.tenant(1)) == mebibytes(50));
+  CHECK(b.tenant(1).host_budget == mebibytes(50));
 }
 
 TEST_CASE("Who is short of host memory for what was evicted comes home at once, but not again and again") {
@@ -239,7 +239,7 @@ TEST_CASE("Who is short of host memory for what was evicted comes home at once, 
   CHECK_FALSE(b.open(2));
   b.release(2, 75, true);
   hand_over(2, 1);
-  CHECK(b.session(1).host_short == Nanoseconds{});
+  CHECK_FALSE(b.session(1).host_short);
 
   b.pass(10s);
   b.release(1, 75, false);
@@ -418,7 +418,7 @@ TEST_CASE("Just before a GPU is full a little host memory is prepared, and none 
               now);
     for (int second = 0; second < 7; ++second) core.step(TimerFired{}, now += 1s);
     Told told;
-    for (const auto& [id, state] : core.state().sessions) told[id.value] = state.told_host;
+    for (const Snapshot::Session& its : core.snapshot().sessions) told[its.id.value] = its.prepared_host;
     return told;
   };
   auto come = [&](std::uint64_t session, std::uint64_t tenant) {
@@ -463,7 +463,7 @@ TEST_CASE("Who begins at zero before it has come back has lost what it held unde
   CHECK(core.leases().of_tenant(TenantId{1}, 1001s) == 0s);
   for (const Action& action : core.step(TimerFired{}, 1100s))
     CHECK_FALSE(std::holds_alternative<RecordLease>(action));
-  CHECK(core.state().tenants.empty());
+  CHECK(core.snapshot().tenants.empty());
 }
 
 TEST_CASE("The sessions of a tenant prepare together for what must leave of it") {
@@ -473,7 +473,7 @@ TEST_CASE("The sessions of a tenant prepare together for what must leave of it")
   REQUIRE(b.sent<Prepare>(1));  // there are two now, though neither needs anything
   CHECK(b.sent<Prepare>(1)->host == Bytes{});
   CHECK(b.sent<Prepare>(1)->sharers == 2);
-  CHECK(b.session(2).told_sharers == 1);
+  CHECK(b.session(2).sharers == 1);
   b.attach(2);
   CHECK(b.sent<Prepare>(2)->sharers == 2);
   b.grow(2, 60, 0);
@@ -505,8 +505,8 @@ TEST_CASE("Host memory is made ready for who leaves after others of its tenant")
   b.come(3, 2);
   b.attach(3);
   b.grow(3, 80, 0);
-  CHECK(b.session(1).told_host > Bytes{});
-  CHECK(b.session(2).told_host == Bytes{});
+  CHECK(b.session(1).prepared_host > Bytes{});
+  CHECK(b.session(2).prepared_host == Bytes{});
   b.release(3, 0, true);
   b.pass(10s);
   b.release(1, 40, true);
@@ -515,7 +515,7 @@ TEST_CASE("Host memory is made ready for who leaves after others of its tenant")
   CHECK(b.sent<Evict>(1)->allowed == Bytes{});
   CHECK_FALSE(b.sent<Evict>(2));
   b.tell(1, 40, 20);
-  CHECK(b.session(2).told_host > Bytes{});
+  CHECK(b.session(2).prepared_host > Bytes{});
 }
 
 TEST_CASE("A turn: revoke, release, evict, restore, ready, open") {
@@ -602,7 +602,7 @@ TEST_CASE("What settles is pinned at once, within the same footprint") {
     CHECK(b.session(1).use.footprint() == mebibytes(90));
     CHECK(b.session(1).use.pinned == mebibytes(80));
     CHECK(b.session(1).use.resident == mebibytes(10));
-    CHECK(b.core->promised(b.core->state().gpus.at(kGpu)) == mebibytes(90));
+    CHECK(b.gpu().promised == mebibytes(90));
     // What was sent before the Verdict came takes nothing back.
     MemoryUse old = b.use(90, 90, 80);
     old.settling = mebibytes(80);
@@ -822,7 +822,7 @@ TEST_CASE("Who is let forward gets the memory that it lacks") {
   b.settle_in(4, 4, 0);
   b.release(2, 30, true);
   REQUIRE(b.tenant(1).phase == Phase::entering);
-  CHECK(b.session(1).allowed == mebibytes(40));  // all that is free
+  CHECK(b.session(1).resident_limit == mebibytes(40));  // all that is free
   b.grow(2, 50, 30);
   CHECK(b.granted(2));
   CHECK(b.sent<Verdict>(2)->allowed == mebibytes(30));
@@ -1073,9 +1073,9 @@ TEST_CASE("Crossing messages change nothing") {
   CHECK(b.tenant(2).phase == Phase::leaving);
   b.release(2, 0, true);
   CHECK(b.tenant(2).phase == Phase::out);
-  CHECK(b.tenant(2).wants());
+  CHECK(b.tenant(2).wants);
   b.want(1);  // its gate is open
-  CHECK_FALSE(b.tenant(1).wants());
+  CHECK_FALSE(b.tenant(1).wants);
   b.say(77, Want{});  // nobody
   CHECK(b.open(1));
 }
@@ -1249,7 +1249,7 @@ TEST_CASE("Contexts beyond what is left over lower the capacity") {
   MemoryUse use;
   use.context = mebibytes(30);
   b.say(1, Usage{.request = 0, .use = use, .stuck = 0});
-  CHECK(b.core->usable(b.core->state().gpus.at(kGpu)) == mebibytes(90));
+  CHECK(b.gpu().usable == mebibytes(90));
 }
 
 // ---- restarts ----

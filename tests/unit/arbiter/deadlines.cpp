@@ -31,8 +31,8 @@ struct World : Bench {
   void have_turn(std::uint64_t id) {
     want(id);
     for (int i = 0; i < 100 && !open(id); ++i) {
-      for (const auto& [number, session] : core->state().sessions)
-        if (session.tenant->phase == Phase::leaving && !session.released) release(number.value, 10, true);
+      for (const Snapshot::Session& its : core->snapshot().sessions)
+        if (tenant(its.tenant.value).phase == Phase::leaving && !its.drained) release(its.id.value, 10, true);
       if (tenant(id).phase == Phase::entering) ready(id, 10);
       if (!open(id)) pass(100ms);
     }
@@ -47,7 +47,7 @@ struct World : Bench {
   }
   double part(std::uint64_t id) const { return tenant(id).claims.limit; }
   // Of the threads, for a process that starts now.
-  double threads(const Claims& claims) const { return Core::threads_on(core->state().gpus.at(kGpu), claims); }
+  double threads(const Claims& claims) const { return Core::threads_on(gpu(), claims); }
 
   std::unique_ptr<Policy> next;
 };

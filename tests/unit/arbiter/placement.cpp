@@ -12,8 +12,9 @@ namespace {
 const GpuUuid kThird{{3}};
 
 std::vector<GpuUuid> gpus_of(const Bench& b, std::uint64_t tenant) {
-  auto found = b.core->state().placements.find(TenantId{tenant});
-  return found == b.core->state().placements.end() ? std::vector<GpuUuid>{} : found->second.gpus;
+  const auto placements = b.core->snapshot().placements;
+  auto found = placements.find(TenantId{tenant});
+  return found == placements.end() ? std::vector<GpuUuid>{} : found->second.gpus;
 }
 
 // As the driver tells it late, of a GPU that the bench has from the beginning or not.
@@ -82,7 +83,7 @@ TEST_CASE("A tenant that spans GPUs gets distinct ones, in the host's order, and
   b.step(GpuFound{.gpu = kThird, .total = mebibytes(120), .capacity = mebibytes(100), .learned = false});
   put(b, 1);
   CHECK(put(b, 2, 3, 2) == Gpus{kOther, kThird});
-  CHECK(b.core->state().placements.at(TenantId{2}).units == 2);
+  CHECK(b.core->snapshot().placements.at(TenantId{2}).units == 2);
   CHECK(put(b, 3, 1, 3) == Gpus{kGpu, kOther, kThird});
   CHECK(put(b, 4, 1, 9) == Gpus{kGpu, kOther, kThird});  // there are no more
 }
@@ -93,12 +94,12 @@ TEST_CASE("A placement stays as it is until it is given up") {
   put(b, 2, 5);
   CHECK(put(b, 3) == Gpus{kGpu});
   CHECK(put(b, 2, 1, 2) == Gpus{kOther});
-  CHECK(b.core->state().placements.at(TenantId{2}).units == 1);  // a later step may tell more, or less
+  CHECK(b.core->snapshot().placements.at(TenantId{2}).units == 1);  // a later step may tell more, or less
   b.step(Unplace{.tenant = TenantId{2}});
   CHECK(gpus_of(b, 2).empty());
   CHECK(put(b, 4) == Gpus{kOther});
   b.step(Unplace{.tenant = TenantId{77}});
-  CHECK(b.core->state().placements.size() == 3);
+  CHECK(b.core->snapshot().placements.size() == 3);
 }
 
 // Three GPUs whose files are numbered otherwise than they are.
@@ -114,12 +115,11 @@ struct Numbered {
   Gpus put(std::uint64_t tenant, std::uint64_t devices, unsigned units = 1, unsigned gpus = 1) {
     const Demand demand{.units = units, .gpus = gpus, .devices = {devices}};
     core.step(Place{.tenant = TenantId{tenant}, .demand = demand}, {});
-    auto placed = core.state().placements.find(TenantId{tenant});
-    return placed == core.state().placements.end() ? Gpus{} : told(core.state(), placed->second, demand);
+    const Snapshot state = core.snapshot();
+    auto placed = state.placements.find(TenantId{tenant});
+    return placed == state.placements.end() ? Gpus{} : gpus_seen(state, placed->second, demand);
   }
-  const Placement& placement(std::uint64_t tenant) const {
-    return core.state().placements.at(TenantId{tenant});
-  }
+  Placement placement(std::uint64_t tenant) const { return core.snapshot().placements.at(TenantId{tenant}); }
 };
 
 TEST_CASE("A tenant is placed among the GPUs whose files it can open") {
@@ -129,7 +129,7 @@ TEST_CASE("A tenant is placed among the GPUs whose files it can open") {
   CHECK(host.put(3, 0b110) == Gpus{kGpu});
   CHECK(host.put(4, 0b011, 2, 3) == Gpus{kOther, kThird});
   CHECK(host.put(5, 0b1000).empty());
-  CHECK(host.core.state().placements.size() == 4);
+  CHECK(host.core.snapshot().placements.size() == 4);
   CHECK(host.put(6, 0) == Gpus{kGpu});  // what it can open is not known
 }
 
@@ -174,16 +174,16 @@ TEST_CASE("Units that no node has add up right") {
 TEST_CASE("What the arbiter finds late replaces what sessions told, and is handed out") {
   std::unique_ptr<Policy> policy = make_round_robin();
   Core core({}, *policy, {}, {});
-  const auto number = [&](const GpuUuid& gpu) { return core.state().gpus.at(gpu).number; };
+  const auto number = [&](const GpuUuid& gpu) { return core.snapshot().find(gpu)->number; };
   find(core, kOther, 0, true);
   find(core, kGpu, 0);
   find(core, kOther, 1);
-  CHECK_FALSE(core.state().gpus.at(kOther).learned);
-  CHECK(core.state().gpus.at(kOther).minor == 1u);
+  CHECK_FALSE(core.snapshot().find(kOther)->learned);
+  CHECK(core.snapshot().find(kOther)->minor == 1u);
   CHECK(number(kGpu) == 0);
   CHECK(number(kOther) == 1);
   find(core, kOther, 7, true);
-  CHECK(core.state().gpus.at(kOther).minor == 1u);
+  CHECK(core.snapshot().find(kOther)->minor == 1u);
 }
 
 TEST_CASE("GPUs that only sessions told of are not handed out") {
@@ -191,7 +191,7 @@ TEST_CASE("GPUs that only sessions told of are not handed out") {
   Core core({}, *policy, {}, {});
   core.step(GpuFound{.gpu = kGpu, .total = mebibytes(120), .capacity = mebibytes(100), .learned = true}, {});
   core.step(Place{.tenant = TenantId{1}, .demand = {}}, {});
-  CHECK(core.state().placements.empty());
+  CHECK(core.snapshot().placements.empty());
 }
 
 TEST_CASE("What a predecessor decided holds, but for a GPU that is gone") {

@@ -117,7 +117,7 @@ TEST_CASE("Growth that a stopped tenant asked for is answered when it goes on") 
   b.step(SessionGone{SessionId{3}});
   b.pass(10s);
   CHECK_FALSE(b.sent<Verdict>(1));
-  CHECK(b.session(1).requests.size() == 1);
+  CHECK(b.session(1).requests == 1);
   go_on(b, 1);
   REQUIRE(b.granted(1));
   CHECK(b.sent<Verdict>(1)->allowed.count >> 20 == 80);
@@ -129,7 +129,7 @@ TEST_CASE("A tenant that is stopped on its way in gives up its place") {
   b.release(1, 60, true);
   REQUIRE(b.tenant(2).phase == Phase::entering);
   b.tell(1, 60, 40);
-  REQUIRE(b.session(2).asked);
+  REQUIRE(b.session(2).restoring);
   b.pass(250ms);
   REQUIRE(asked_to_look(b, 2));
   stop(b, 2);
@@ -147,11 +147,11 @@ TEST_CASE("A stopped tenant does not evict, and is asked again when it goes on")
   Bench b = contended();
   b.pass(10s);
   b.release(1, 60, true);
-  REQUIRE(b.session(1).allowed.count >> 20 == 40);
+  REQUIRE(b.session(1).resident_limit.count >> 20 == 40);
   b.pass(250ms);
   REQUIRE(asked_to_look(b, 1));
   stop(b, 1);
-  CHECK(b.session(1).allowed == mebibytes(60));
+  CHECK(b.session(1).resident_limit == mebibytes(60));
   CHECK_FALSE(b.tenant(2).in_set());
   go_on(b, 1);
   CHECK(b.tenant(1).in_set());  // it asked first among those that can run
@@ -200,7 +200,7 @@ TEST_CASE("Who is told of its suspension drains, evicts all and comes back when 
   b.tell(1, 60, 10);
   b.pass(250ms);
   stop(b, 1);
-  CHECK(b.session(1).allowed == mebibytes(10));
+  CHECK(b.session(1).resident_limit == mebibytes(10));
   b.pass(1h);
   CHECK_FALSE(b.tenant(1).in_set());
   b.step(Suspend{.tenant = TenantId{1}, .suspended = false});
@@ -283,7 +283,7 @@ TEST_CASE("Who comes back to a tenant that is on its way in, and was not told ye
   b.pass(10s);
   b.release(1, 100, true);
   REQUIRE(b.tenant(2).phase == Phase::entering);
-  REQUIRE_FALSE(b.session(2).asked);
+  REQUIRE_FALSE(b.session(2).restoring);
   Hello hello;
   hello.resuming = hello.held = 1;
   b.come(3, 2, hello);

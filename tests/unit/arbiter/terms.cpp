@@ -107,25 +107,26 @@ TEST_CASE("A QOS bounds what its jobs may request") {
 }
 
 struct Node {
-  State state;
+  Snapshot state;
   Tenants tenants;
 
   Node() {
-    for (const GpuUuid& gpu : {kFirst, kSecond}) state.gpus[gpu].uuid = gpu;
-    state.gpus[kSecond].number = 1;
+    state.gpus.resize(2);
+    state.gpus[0].uuid = kFirst;
+    state.gpus[1].uuid = kSecond;
+    state.gpus[1].number = 1;
   }
   TenantId job(std::uint32_t number, std::string_view partition) {
     TenantInfo& info = tenants.get({.job = number, .run = {}, .process = {}}, 0);
     info.job_class = job_class(partition);
-    state.tenants[info.id].id = info.id;
     return info.id;
   }
   void place(TenantId tenant, const GpuUuid& gpu) { state.placements[tenant] = {.units = 1, .gpus = {gpu}}; }
   void use(TenantId tenant, const GpuUuid& gpu) {
-    Session& session = state.sessions[SessionId{state.sessions.size() + 1}];
-    session.tenant = &state.tenants.at(tenant);
-    session.gpu = &state.gpus.at(gpu);
-    session.gpu->sessions.push_back(&session);
+    Snapshot::Session& session = state.sessions.emplace_back();
+    session.id = SessionId{state.sessions.size()};
+    session.tenant = tenant;
+    session.gpu = gpu;
   }
 };
 

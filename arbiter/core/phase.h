@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace sharedgpu {
+
+// Where a tenant stands between not holding and holding its leases.
+enum class Phase : std::uint8_t {
+  out,       // gates closed, everything drained: its memory may be evicted
+  entering,  // chosen for the running set: its memory is being brought back
+  running,   // gates open
+  leaving,   // gates closed, Revoke sent, waiting for every Released
+};
+
+}  // namespace sharedgpu
