@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // bench_decision: what an event costs the arbiter's core, with so many tenants on so many GPUs, each with
 // more than half of its GPU. All want to run; turns are handed over one after another: a timer, Released,
-// Usage, Ready.
+// Usage, Ready. A tenant uses one GPU, or `span` neighbouring ones: then all GPUs are one domain.
 #include <benchmark/benchmark.h>
 
 #include "arbiter/core/core.h"
@@ -17,30 +17,33 @@ struct Crowd {
   std::uint64_t events = 0;
 
   unsigned gpus;
+  unsigned span;
   Claims claims;
 
   Crowd(const char* name, unsigned tenants, unsigned its_gpus, const Claims& its_claims,
-        Nanoseconds quantum = {})
-      : policy(make_policy(name)), gpus(its_gpus), claims(its_claims) {
+        Nanoseconds quantum = {}, unsigned its_span = 1)
+      : policy(make_policy(name)), gpus(its_gpus), span(its_span), claims(its_claims) {
     core = std::make_unique<Core>(Tuning{.turns = {.fixed = quantum}}, *policy, Recovered{}, now);
     for (unsigned i = 0; i < gpus; ++i)
       step(GpuFound{.gpu = gpu(i), .total = mebibytes(1200), .capacity = mebibytes(1000)});
     for (unsigned i = 1; i <= tenants; ++i) come(i);
   }
   void come(unsigned number) {
-    const SessionId session{number};
-    now += std::chrono::milliseconds(1);
-    step(SessionCame{.session = session,
-                     .tenant = TenantId{number},
-                     .step = {.job = number, .step = 0},
-                     .cap = {},
-                     .claims = claims,
-                     .hello = {}});
-    step(From<Attach>{session, {.gpu = gpu(number % gpus), .total = {}, .name = {}}});
-    step(From<Usage>{session, {.request = 1, .use = use(size_of(number), {}), .stuck = 0}});
-    answer_all();
-    step(From<Want>{session, {}});
-    answer_all();
+    for (unsigned i = 0; i < span; ++i) {
+      const SessionId session{number * span + i};
+      now += std::chrono::milliseconds(1);
+      step(SessionCame{.session = session,
+                       .tenant = TenantId{number},
+                       .step = {.job = number, .step = 0},
+                       .cap = {},
+                       .claims = claims,
+                       .hello = {}});
+      step(From<Attach>{session, {.gpu = gpu((number + i) % gpus), .total = {}, .name = {}}});
+      step(From<Usage>{session, {.request = 1, .use = use(size_of(session.value), {}), .stuck = 0}});
+      answer_all();
+      step(From<Want>{session, {}});
+      answer_all();
+    }
   }
   static GpuUuid gpu(unsigned number) { return {{static_cast<std::uint8_t>(number + 1)}}; }
   static Bytes size_of(std::uint64_t session) { return mebibytes(510 + session * 37 % 400); }
@@ -92,10 +95,10 @@ struct Crowd {
   std::vector<Send> answers;
 };
 
-void decide(benchmark::State& state, const char* policy, const Claims& claims = {},
-            Nanoseconds quantum = {}) {
+void decide(benchmark::State& state, const char* policy, const Claims& claims = {}, Nanoseconds quantum = {},
+            unsigned span = 1) {
   Crowd crowd(policy, static_cast<unsigned>(state.range(0)), static_cast<unsigned>(state.range(1)), claims,
-              quantum);
+              quantum, span);
   crowd.answer_all();
   const std::uint64_t before = crowd.events;
   for (auto _ : state) {
@@ -109,6 +112,7 @@ void decide(benchmark::State& state, const char* policy, const Claims& claims = 
 void sizes(benchmark::internal::Benchmark* each) {
   for (const int tenants : {10, 100, 1000})
     for (const int gpus : {1, 8}) each->Args({tenants, gpus});
+  each->Args({128, 1})->Args({128, 16});
 }
 
 constexpr Claims kShare{.request = 0.0005, .timed = true};
@@ -122,6 +126,10 @@ BENCHMARK_CAPTURE(decide, priority, "priority")->Apply(sizes);
 BENCHMARK_CAPTURE(decide, elastic, "elastic", kShare)->Apply(sizes);
 BENCHMARK_CAPTURE(decide, deadline, "deadline", kShare)->Apply(sizes);
 
+// Tenants of two GPUs each: all of the host is one domain.
+BENCHMARK_CAPTURE(decide, round_robin_spanning, "round-robin", Claims{}, Nanoseconds{}, 2u)->Args({128, 16});
+BENCHMARK_CAPTURE(decide, elastic_spanning, "elastic", kShare, Nanoseconds{}, 2u)->Args({128, 16});
+
 // One more comes, takes memory, waits and goes again.
 void pass_by(benchmark::State& state, const char* policy, const Claims& claims = {}) {
   const auto tenants = static_cast<unsigned>(state.range(0));
@@ -130,7 +138,7 @@ void pass_by(benchmark::State& state, const char* policy, const Claims& claims =
   const std::uint64_t before = crowd.events;
   for (auto _ : state) {
     crowd.come(tenants + 1);
-    crowd.step(SessionGone{SessionId{tenants + 1}});
+    crowd.step(SessionGone{SessionId{(tenants + 1) * crowd.span}});
     crowd.answer_all();
   }
   crowd.count(state, before);
