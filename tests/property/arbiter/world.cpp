@@ -81,7 +81,8 @@ struct World::Client {
   Bytes granted() const { return asking ? std::min(use.swappable, before_growth_swappable) : use.swappable; }
 };
 
-World::World(const Scenario& scenario) : scenario_(scenario), random_(scenario.seed) {
+World::World(const Scenario& scenario, Listener listener)
+    : scenario_(scenario), listener_(std::move(listener)), random_(scenario.seed) {
   policy_ = make_policy(scenario.policy);
   Tuning tuning;
   tuning.evict_step = mebibytes(4);
@@ -92,10 +93,7 @@ World::World(const Scenario& scenario) : scenario_(scenario), random_(scenario.s
     GpuUuid uuid;
     uuid.bytes[0] = static_cast<std::uint8_t>(i + 1);
     uuids_.push_back(uuid);
-    tell(GpuFound{.gpu = uuid,
-                  .total = mebibytes(scenario.capacity + kForContexts),
-                  .capacity = mebibytes(scenario.capacity),
-                  .learned = false});
+    if (!scenario.learned) find_gpu(i, false);
   }
   for (unsigned t = 1; t <= scenario.tenants; ++t)
     for (unsigned s = random(1, scenario.most_sessions); s > 0; --s)
@@ -104,10 +102,14 @@ World::World(const Scenario& scenario) : scenario_(scenario), random_(scenario.s
     at(now_ + delay(static_cast<unsigned>(scenario.length / 1ms) / 2), [this] { restart(); });
   static constexpr const char* kPolicies[] = {"round-robin", "fcfs",    "shortest-first", "credit",
                                               "priority",    "elastic", "deadline"};
-  for (unsigned i = 0; i < scenario.switches; ++i)
-    at(now_ + delay(static_cast<unsigned>(scenario.length / 1ms)),
-       [this, name = kPolicies[random(0, std::size(kPolicies) - 1)]] { switch_policy(name); });
+  for (unsigned i = 0; i < scenario.switches; ++i) {
+    const char* name = kPolicies[random(0, std::size(kPolicies) - 1)];
+    at(now_ + delay(static_cast<unsigned>(scenario.length / 1ms)), [this, name] { switch_policy(name); });
+  }
   if (scenario.stops) at(now_ + delay(3000), [this] { stop_somebody(); });
+  if (scenario.terms) at(now_ + delay(3000), [this] { change_terms(); });
+  if (scenario.forgets) at(now_ + delay(300), [this] { forget_somebody(); });
+  if (scenario.learned) at(now_ + scenario.length / 2, [this] { find_gpu(0, false); });
 }
 
 World::~World() = default;
@@ -129,7 +131,7 @@ void World::run() {
       for (SessionId key : all) at(now_ + delay(1000), [this, key] { die(key); });
     }
     moment.what();
-    check();
+    if (scenario_.checked) check();
     if (winding_down_ && clients_.empty()) break;
   }
   check_end();
@@ -163,7 +165,8 @@ void World::perform(const Actions& actions) {
     return std::any_of(its.begin(), its.end(), [&](SessionId each) { return state.find(each)->returning; });
   };
   for (const Action& action : actions) {
-    note_decision(action);
+    tally_.decisions.note(now_, action);
+    if (listener_) listener_(now_, action);
     if (const auto* send = std::get_if<Send>(&action)) {
       Client* client = find(send->session);
       if (client == nullptr) continue;
@@ -173,7 +176,7 @@ void World::perform(const Actions& actions) {
       }
       // Who gives up memory on its way out, so that another can leave, was not to be foreseen.
       const bool stuck = scenario_.host_runs_out || scenario_.host_short;
-      if (send->message.type == MessageType::evict && !stuck &&
+      if (scenario_.checked && send->message.type == MessageType::evict && !stuck &&
           state.find(state.find(client->id)->tenant)->phase != Phase::leaving)
         must(client->prepared != Bytes{}, "an eviction that nobody foresaw");
       client->line_free = std::max(client->line_free, now_ + delay(3));
@@ -258,7 +261,12 @@ void World::check() {
   check_parts(state);
   for (std::size_t i = 0; i < uuids_.size(); ++i) {
     must(there[i] + contexts[i] <= mebibytes(scenario_.capacity + kForContexts), "the GPU is out of memory");
-    const Snapshot::Gpu& gpu = *state.find(uuids_[i]);
+    const Snapshot::Gpu* found = state.find(uuids_[i]);
+    if (found == nullptr) {
+      must(scenario_.learned, "a GPU that the arbiter found is gone");
+      continue;
+    }
+    const Snapshot::Gpu& gpu = *found;
     must(there[i] <= gpu.usable || core_->in_grace(), "more on the GPU than is usable");
     // An arbiter that begins anew counts growth as promised that its predecessor had not granted yet.
     const bool kept = gpu.promised <= gpu.usable;
@@ -356,28 +364,6 @@ void World::check_end() {
   for (const Snapshot::Gpu& gpu : state.gpus) must(gpu.promised == Bytes{}, "memory is lost");
 }
 
-void World::note_decision(const Action& action) {
-  const auto mix = [this](std::uint64_t value) {
-    tally_.decisions = (tally_.decisions ^ value) * 0x9e3779b97f4a7c15u + (tally_.decisions >> 29);
-  };
-  mix(action.index());
-  mix(static_cast<std::uint64_t>(now_.count()));
-  if (const auto* send = std::get_if<Send>(&action)) {
-    mix(send->session.value);
-    mix(static_cast<std::uint64_t>(send->message.type));
-    if (send->message.type == MessageType::restore) mix(send->message.as<Restore>().allowed.count);
-    if (send->message.type == MessageType::evict) mix(send->message.as<Evict>().allowed.count);
-    if (send->message.type == MessageType::verdict) mix(send->message.as<Verdict>().allowed.count);
-    if (send->message.type == MessageType::prepare) mix(send->message.as<Prepare>().host.count);
-  } else if (const auto* gate = std::get_if<SetGate>(&action)) {
-    mix(gate->session.value * 2 + (gate->open ? 1 : 0));
-  } else if (const auto* lease = std::get_if<RecordLease>(&action)) {
-    mix(lease->key.tenant.value * 2 + (lease->grant ? 1 : 0));
-  } else if (const auto* timer = std::get_if<ArmTimer>(&action)) {
-    mix(static_cast<std::uint64_t>(timer->at.count()));
-  }
-}
-
 void World::note_request(const Event& event) {
   const auto note = [this](SessionId id) {
     if (const auto session = core_->session(id)) requested_.insert(session->tenant);
@@ -392,10 +378,12 @@ void World::note_request(const Event& event) {
 
 Claims World::claims_of(TenantId tenant) const {
   if (!scenario_.claims) return {};
-  return {.units = 1 + static_cast<std::uint32_t>(tenant.value % 3),
-          .priority = static_cast<std::int32_t>(tenant.value / 2 % 3),
-          .request = 0.2 * static_cast<double>(tenant.value % 3),
-          .limit = tenant.value % 4 == 3 ? 0.5 : 1,
+  const auto changed = claims_changed_.find(tenant);
+  const std::uint64_t kind = tenant.value + (changed == claims_changed_.end() ? 0 : changed->second);
+  return {.units = 1 + static_cast<std::uint32_t>(kind % 3),
+          .priority = static_cast<std::int32_t>(kind / 2 % 3),
+          .request = 0.2 * static_cast<double>(kind % 3),
+          .limit = kind % 4 == 3 ? 0.5 : 1,
           .timed = tenant.value % 2 == 1,
           .deadline = std::chrono::milliseconds(scenario_.deadlines ? tenant.value % 3 * 20 : 0)};
 }
@@ -406,6 +394,10 @@ void World::switch_policy(const std::string& name) {
   for (const GpuUuid& gpu : uuids_)
     if (random(0, 2) == 0)
       rules.own[gpu] = {.policy = elastic_.get(), .turns = scenario_.turns, .all_timed = true};
+  if (scenario_.terms) rules.node.queue = random(0, 1) * 5ms;
+  if (scenario_.terms && random(0, 2) == 0)
+    for (const GpuUuid& gpu : uuids_)
+      rules.own[gpu] = {.policy = next.get(), .turns = scenario_.turns, .by_threads = true};
   tell(rules);
   policy_ = std::move(next);
 }
@@ -427,7 +419,7 @@ void World::arrive(TenantId tenant, unsigned gpu) {
   tell(SessionCame{.session = its.id,
                    .tenant = tenant,
                    .step = {.job = static_cast<std::uint32_t>(tenant.value), .step = its.step},
-                   .cap = {},
+                   .cap = caps_[tenant],
                    .host_cap = mebibytes(scenario_.host_cap),
                    .claims = claims_of(tenant),
                    .expected = false,
@@ -462,11 +454,7 @@ void World::restart() {
   tuning.evict_step = mebibytes(4);
   tuning.turns = scenario_.turns;
   core_ = std::make_unique<Core>(tuning, *policy_, std::move(recovered), now_);
-  for (const GpuUuid& uuid : uuids_)
-    tell(GpuFound{.gpu = uuid,
-                  .total = mebibytes(scenario_.capacity + kForContexts),
-                  .capacity = mebibytes(scenario_.capacity),
-                  .learned = false});
+  for (unsigned gpu = 0; gpu < scenario_.gpus && !scenario_.learned; ++gpu) find_gpu(gpu, false);
   for (auto& [key, client] : clients_) {
     client->had_gate = client->gate;
     client->id = {};
@@ -487,7 +475,7 @@ void World::restart() {
       tell(SessionCame{.session = its.id,
                        .tenant = its.tenant,
                        .step = {.job = job, .step = its.step},
-                       .cap = {},
+                       .cap = caps_[its.tenant],
                        .host_cap = mebibytes(scenario_.host_cap),
                        .claims = claims_of(its.tenant),
                        .expected = its.attached,
@@ -499,6 +487,38 @@ void World::restart() {
       if (its.asking) say(its, usage(its, its.requests));
     });
   }
+}
+
+void World::find_gpu(unsigned gpu, bool learned) {
+  tell(GpuFound{.gpu = uuids_[gpu],
+                .total = mebibytes(scenario_.capacity + kForContexts),
+                .capacity = mebibytes(scenario_.capacity),
+                .learned = learned});
+}
+
+void World::change_terms() {
+  if (winding_down_) return;
+  at(now_ + delay(5000), [this] { change_terms(); });
+  const TenantId tenant{random(1, scenario_.tenants)};
+  caps_[tenant] = random(0, 1) == 0 ? Bytes{} : mebibytes(random(20, scenario_.capacity));
+  claims_changed_[tenant] += random(0, 1);
+  tell(CapSet{.tenant = tenant,
+              .cap = caps_[tenant],
+              .host_cap = mebibytes(scenario_.host_cap),
+              .claims = claims_of(tenant)});
+}
+
+// As where its job has ended; another of that name begins at zero.
+void World::forget_somebody() {
+  if (winding_down_) return;
+  at(now_ + delay(300), [this] { forget_somebody(); });
+  const TenantId tenant{random(1, scenario_.tenants)};
+  for (const auto& [key, client] : clients_)
+    if (client->tenant == tenant) return;
+  perform(core_->forget(tenant));
+  must(!written_.holds(tenant), "a lease of a tenant that is forgotten");
+  written_.forget(tenant);
+  ++tally_.forgotten;
 }
 
 // One process of a tenant, or all of them, perhaps as Slurm does it.
@@ -556,6 +576,7 @@ void World::say(Client& client, const Body& body) {
   at(client.line_free, [this, key = client.key, life = life_, body] {
     auto entry = clients_.find(key);
     if (entry == clients_.end() || life != life_) return;
+    if (std::is_same_v<Body, Attach> && scenario_.learned) find_gpu(entry->second->gpu, true);
     tell(From<Body>{.session = entry->second->id, .body = body});
   });
 }
@@ -579,6 +600,7 @@ void World::deliver(SessionId key, const Message& message) {
       client.use.host_limit = mebibytes(scenario_.host_limit);
       if (scenario_.host_short) watch_host(key);
       if (scenario_.deadlines) tell_of_deadlines(key);
+      if (scenario_.queries) ask_for_memory(key);
       say(client, usage(client));
       live(client);
       break;
@@ -624,6 +646,10 @@ void World::deliver(SessionId key, const Message& message) {
       next_job(client);
       break;
     case MessageType::others_wait:
+      break;
+    case MessageType::memory_view:
+      must(message.as<MemoryView>().free <= message.as<MemoryView>().total, "more is free than there is");
+      ++tally_.answers;
       break;
     default:
       throw std::logic_error("a message that is not for sessions");
@@ -921,6 +947,15 @@ void World::tell_of_deadlines(SessionId key) {
   say(client, Deadlines{.met = random(0, 9), .missed = random(0, 7) / 7});
   const Nanoseconds pause = random(0, 199) == 0 ? 15s : delay(100);
   at(now_ + pause, [this, key] { tell_of_deadlines(key); });
+}
+
+void World::ask_for_memory(SessionId key) {
+  auto entry = clients_.find(key);
+  if (entry == clients_.end() || winding_down_) return;
+  Client& client = *entry->second;
+  if (client.puts_off([this, key] { ask_for_memory(key); })) return;
+  say(client, MemoryQuery{.request = random(1, 1000)});
+  at(now_ + delay(1000), [this, key] { ask_for_memory(key); });
 }
 
 void World::watch_idle(SessionId key, unsigned generation) {

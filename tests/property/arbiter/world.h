@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "arbiter/core/core.h"
+#include "decision_digest.h"
 
 namespace sharedgpu::test {
 
@@ -48,12 +49,20 @@ struct Scenario {
   bool entangled = false;
   bool stops =
       false;  // tenants' processes are stopped now and then, all or one; some of them are told before
+  bool queries = false;  // programs ask how much memory is free
+  bool terms = false;    // jobs get other caps and claims as they run; some GPUs rule threads, not time
+  bool forgets = false;  // tenants that have no process are forgotten
+  bool learned = false;  // only sessions tell of GPUs; the arbiter finds one of them late
   Nanoseconds length = std::chrono::seconds(120);
+  bool checked = true;  // after every event; else only as sessions and the ledger are told what to do
 };
 
 class World {
  public:
-  explicit World(const Scenario& scenario);
+  // Hears of every action as it is performed.
+  using Listener = std::function<void(Nanoseconds now, const Action&)>;
+
+  explicit World(const Scenario& scenario, Listener listener = {});
   ~World();
   void run();
 
@@ -74,9 +83,11 @@ class World {
     unsigned taken = 0;       // leases of tenants whose processes were stopped
     unsigned late_work = 0;   // submitted after that, by threads that were past the gate before it
     unsigned bounded = 0;     // tenants, each time that deadlines of others left them less
+    unsigned answers = 0;     // to programs that asked how much memory is free
+    unsigned forgotten = 0;   // tenants
     unsigned host_waits = 0;  // growth that was held back until host memory was given back
     Nanoseconds longest_wait{};
-    std::uint64_t decisions = 0;  // a digest of all that the core decided
+    DecisionDigest decisions;
   };
   const Tally& tally() const { return tally_; }
 
@@ -92,7 +103,6 @@ class World {
   void check_alone(const Snapshot& state);
   void check_host();
   void check_parts(const Snapshot& state);
-  void note_decision(const Action& action);
   void note_request(const Event& event);
   Claims claims_of(TenantId tenant) const;
   void restart();
@@ -100,6 +110,9 @@ class World {
   void arrive(TenantId tenant, unsigned gpu);
   void die(SessionId id);
   void stop_somebody();
+  void change_terms();
+  void forget_somebody();
+  void find_gpu(unsigned gpu, bool learned);
   void stop(Client& client);
   void go_on(SessionId key);
 
@@ -124,6 +137,7 @@ class World {
   void watch_idle(SessionId id, unsigned generation);
   void watch_host(SessionId id);
   void tell_of_deadlines(SessionId id);
+  void ask_for_memory(SessionId id);
   Usage usage(const Client& client, std::uint64_t request = 0, bool stuck = false) const;
 
   unsigned random(unsigned least, unsigned most) {
@@ -143,6 +157,7 @@ class World {
   };
 
   Scenario scenario_;
+  Listener listener_;
   std::mt19937_64 random_;
   Nanoseconds now_ = std::chrono::seconds(1000);
   Nanoseconds end_{};
@@ -151,9 +166,11 @@ class World {
   std::unique_ptr<Policy> policy_;
   std::unique_ptr<Policy> elastic_ = make_policy("elastic");
   std::unique_ptr<Core> core_;
-  unsigned life_ = 0;             // of the arbiter: what was under way to a dead one is lost
-  LeaseBook written_;             // what a ledger would hold
-  std::set<TenantId> requested_;  // asked for the GPU since their last lease ended
+  unsigned life_ = 0;  // of the arbiter: what was under way to a dead one is lost
+  LeaseBook written_;  // what a ledger would hold
+  std::map<TenantId, Bytes> caps_;
+  std::map<TenantId, std::uint64_t> claims_changed_;  // so often
+  std::set<TenantId> requested_;                      // asked for the GPU since their last lease ended
   Nanoseconds last_written_{};
   Nanoseconds timer_ = Nanoseconds::max();
   std::vector<GpuUuid> uuids_;

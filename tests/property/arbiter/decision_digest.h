@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the core decided, as two numbers: equal where two cores decided the same.
+//
+// They follow from nothing but the actions and their times, whatever the core's own types look like. The
+// texts of Note and Drop are left out: wordings may change.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "arbiter/core/events.h"
+
+namespace sharedgpu::test {
+
+struct DecisionDigest {
+  std::uint64_t strict = 0;  // of every action with all its fields, in their order
+  // Only of Send, SetGate and RecordLease: an event that changes nothing, such as a timer that fires too
+  // often, leaves it as it is.
+  std::uint64_t loose = 0;
+
+  void note(Nanoseconds now, const Action& action);
+  void append(const DecisionDigest& more);
+  bool operator==(const DecisionDigest&) const = default;
+};
+
+// The action and its fields on one line, for people and for diff.
+std::string describe(Nanoseconds now, const Action& action);
+
+}  // namespace sharedgpu::test

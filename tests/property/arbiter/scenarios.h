@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worlds whose decisions are kept in decisions.golden: each follows from its number alone.
+//
+// A group is a row of kPerGroup scenarios with one policy and one theme. Groups that follow each other differ
+// in both, so that any 13 of them have every policy and every theme.
+#pragma once
+
+#include <string>
+
+#include "world.h"
+
+namespace sharedgpu::test {
+
+constexpr unsigned kGroups = 800;
+constexpr unsigned kPerGroup = 25;
+
+std::string name_of_group(unsigned group);  // POLICY/THEME
+Scenario scenario_of(unsigned number);      // below kGroups * kPerGroup
+
+}  // namespace sharedgpu::test
