@@ -36,10 +36,10 @@ Bytes demand_of(const Session& session) {
 
 void Core::begin_choice(const Domain& domain, Reckoning reckoning) const {
   for (Gpu* gpu : domain.gpus) {
-    gpu->load = gpu->resting_pinned;
+    gpu->load = {};
     gpu->members = gpu->timed = 0;
   }
-  for (Tenant* tenant : domain.awake) {
+  for (Tenant* tenant : domain.tenants) {
     tenant->chosen = false;
     for (Session* session : tenant->sessions) {
       if (!on_gpu(session)) continue;
@@ -80,8 +80,8 @@ void Core::note_time(Domain& domain) {
 // If all ran. A choice must have begun.
 bool Core::everybody_fits(const Domain& domain) {
   return std::all_of(domain.gpus.begin(), domain.gpus.end(), [](const Gpu* gpu) {
-    Bytes needed = gpu->resting;
-    for (const Session* session : gpu->awake) needed += session->needs;
+    Bytes needed;
+    for (const Session* session : gpu->sessions) needed += session->needs;
     return needed <= gpu->usable && gpu->has_time_for_all;
   });
 }
@@ -97,52 +97,24 @@ bool Core::fits(const Tenant& newcomer) {
 
 // The running sets that there would be if all of these took turns: each is begun with the first of those that
 // are left, and who fits is taken along. Calls `each` with the members of each, and returns how many there
-// are. A choice must have begun, with nobody chosen. Of those at rest nobody is asked any more once a set has
-// less room than even the least of them adds: so this costs what the sets do, however many tenants there are.
+// are. A choice must have begun, with nobody chosen.
 unsigned Core::for_each_set(const Domain& domain, Among among,
                             const std::function<void(const std::vector<Tenant*>&)>& each) {
   constexpr unsigned kMostSets = 64;  // more make no turn shorter, and take long to count
-  for (Gpu* gpu : domain.gpus) gpu->least = gpu->least_at_rest(among);
-  const auto full = [](const Gpu* gpu) {
-    return gpu->timed > 0 || minus(gpu->usable, gpu->load) < gpu->least;
-  };
-  std::vector<Tenant*> set;
-  const auto joins = [&](Tenant* tenant) {
-    choose(*tenant, true);
-    const bool fits_in = set.empty() || fits(*tenant);
-    choose(*tenant, fits_in);
-    if (fits_in) set.push_back(tenant);
-    return fits_in;
-  };
-  // Those that are left, in the order of their places: of those awake, and of those at rest.
-  std::vector<Tenant*> awake;
-  std::copy_if(domain.awake.begin(), domain.awake.end(), std::back_inserter(awake),
+  std::vector<Tenant*> left;
+  std::copy_if(domain.tenants.begin(), domain.tenants.end(), std::back_inserter(left),
                [among](const Tenant* tenant) { return among(tenant->reckoned); });
-  std::vector<Tenant*> passed;  // by all sets so far
-  const auto is_next = [among](const Tenant* tenant) { return !tenant->awake && among(tenant->reckoned); };
-  const auto end = domain.tenants.end();
-  auto next = std::find_if(domain.tenants.begin(), end, is_next);
   unsigned sets = 0;
-  for (; sets < kMostSets && (!awake.empty() || !passed.empty() || next != end); ++sets) {
-    auto first = awake.begin();
-    const auto ask_awake = [&](std::size_t before) {
-      while (first != awake.end() && (*first)->place < before)
-        first = joins(*first) ? awake.erase(first) : first + 1;
-    };
-    const auto asks = [&] {
-      return set.empty() || !std::all_of(domain.gpus.begin(), domain.gpus.end(), full);
-    };
-    const auto takes = [&](Tenant* tenant) {
-      ask_awake(tenant->place);
-      return joins(tenant);
-    };
-    std::erase_if(passed, [&](Tenant* tenant) { return asks() && takes(tenant); });
-    for (; next != end && asks(); next = std::find_if(next + 1, end, is_next))
-      if (!takes(*next)) passed.push_back(*next);
-    ask_awake(domain.tenants.back()->place + 1);
+  for (std::vector<Tenant*> set; sets < kMostSets && !left.empty(); ++sets, set.clear()) {
+    std::erase_if(left, [&](Tenant* tenant) {
+      choose(*tenant, true);
+      const bool fits_in = set.empty() || fits(*tenant);
+      choose(*tenant, fits_in);
+      if (fits_in) set.push_back(tenant);
+      return fits_in;
+    });
     each(set);
     for (Tenant* tenant : set) choose(*tenant, false);
-    set.clear();
   }
   return sets;
 }

@@ -80,16 +80,16 @@ void Core::settle(Domain& domain) {
       look_at_held_back(*gpu);
       gpu->usable = usable(*gpu);
     }
-    for (Tenant* tenant : domain.awake) take_from_stopped(*tenant);
+    for (Tenant* tenant : domain.tenants) take_from_stopped(*tenant);
     plan(domain);
-    for (Tenant* tenant : domain.awake) tenant->gives_back = false;
+    for (Tenant* tenant : domain.tenants) tenant->gives_back = false;
     for (Gpu* gpu : domain.gpus) {
       expect_evictions(*gpu);
       make_room(*gpu);
       evict_before_the_stop(*gpu);
       refuse_the_last(*gpu);
     }
-    for (Tenant* tenant : domain.awake) {
+    for (Tenant* tenant : domain.tenants) {
       lend_to_who_came_back(*tenant);
       step_laggards(*tenant);
     }
@@ -101,7 +101,6 @@ void Core::settle(Domain& domain) {
     for (Gpu* gpu : domain.gpus) answer_requests(*gpu);
   }
   for (Gpu* gpu : domain.gpus) look_for_stopped(*gpu);
-  if (!in_grace_) let_rest(domain);
 }
 
 void Core::wake_at(Nanoseconds at) {
@@ -117,9 +116,22 @@ void Core::set_gate(Session& session, bool open) {
 Session* Core::find(SessionId id) {
   auto entry = state_.sessions.find(id);
   if (entry == state_.sessions.end()) return nullptr;
-  wake(*entry->second.tenant);
+  touch(*entry->second.tenant);
   return &entry->second;
 }
+
+// Something about it changes: its domain is looked at in this step.
+void Core::touch(const Tenant& tenant) {
+  if (!domains_changed_ && attached(tenant)) domains_[tenant.domain].due = {};
+}
+
+void Core::join(Gpu& gpu, Session& session) {
+  const auto by_number = [](const Session* a, const Session* b) { return a->id < b->id; };
+  gpu.sessions.insert(std::upper_bound(gpu.sessions.begin(), gpu.sessions.end(), &session, by_number),
+                      &session);
+}
+
+void Core::part(Gpu& gpu, Session& session) { std::erase(gpu.sessions, &session); }
 
 // Of a session that has just said something.
 Session* Core::hear(SessionId id) {
@@ -159,7 +171,7 @@ void Core::on(const SessionCame& event) {
     tenant.credit_kept = tenant.waiting_since = now_;
     take_account(tenant, *rules_.policy);
   }
-  wake(tenant);
+  touch(tenant);
   tenant.cap = event.cap;
   tenant.host_cap = event.host_cap;
   take_claims(tenant, event.claims);
@@ -224,7 +236,7 @@ void Core::on(const SessionGone& event) {
 void Core::on(const CapSet& event) {
   auto tenant = state_.tenants.find(event.tenant);
   if (tenant == state_.tenants.end()) return;
-  wake(tenant->second);
+  touch(tenant->second);
   tenant->second.cap = event.cap;
   tenant->second.host_cap = event.host_cap;
   take_claims(tenant->second, event.claims);
@@ -426,7 +438,7 @@ void Core::begin_request(Session& session, std::uint64_t request) {
 
 // Their growth begins once the host memory is there, or comes to nothing.
 void Core::look_at_held_back(Gpu& gpu) {
-  for (Session* session : gpu.awake) {
+  for (Session* session : gpu.sessions) {
     if (session->held_back.empty()) continue;
     MemoryUse use = session->use;
     use.swappable = std::max(use.swappable, session->told_swappable);

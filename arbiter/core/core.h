@@ -4,7 +4,7 @@
 // It knows no socket, clock, file or thread; the daemon, the tests and the simulator all run this very code.
 // Every event is handled in two parts: its handler enters into the books what it tells (core.cpp), then
 // settle() moves the state to where it should be: who runs (plan.cpp, turns.cpp) for how long (timing.cpp),
-// which memory moves (residency.cpp); but looks only at who is awake (rest.cpp). settle() derives everything
+// which memory moves (residency.cpp). settle() derives everything
 // from the state and can be run at any time; so an event that is lost, repeated or crosses another costs time
 // at most. What is told of one domain changes nothing in another, which is not looked at then. One thread at
 // a time.
@@ -93,8 +93,6 @@ class Core {
   std::optional<Snapshot::Session> session(SessionId id) const;
   const LeaseBook& leases() const { return leases_; }
   bool in_grace() const { return in_grace_; }
-  // Whether what is kept for speed is what would be found by looking at everything. For tests.
-  bool consistent() const;
 
   // The part of the GPU's threads for a process of such a tenant that starts now, see Rules::by_threads.
   static double threads_on(const Snapshot::Gpu& gpu, const Claims& claims);
@@ -119,8 +117,6 @@ class Core {
     Rules rules;
     Nanoseconds due{};  // when it is to be settled next; zero: with the next event
     std::vector<Tenant*> tenants;
-    std::vector<Tenant*> awake;       // in the same order, see rest.cpp
-    std::size_t resting_waiters = 0;  // of the others
     TurnLength turn;
     // It was reckoned from these, and they from what is noted of the tenants, which may have changed since.
     unsigned sets = 1;  // running sets, if all wanted to run
@@ -149,7 +145,6 @@ class Core {
       }
       bool operator==(const Stakes&) const = default;
     } stakes;
-    Standing common;  // what all standings have in common, with the share of one that is due all of the time
   };
   // When a running set's turn began, and whether it is over.
   struct Turn {
@@ -193,6 +188,9 @@ class Core {
   void on(const Suspend& event);
   void on(const TimerFired& event);
   Session* find(SessionId id);
+  void touch(const Tenant& tenant);
+  static void join(Gpu& gpu, Session& session);
+  static void part(Gpu& gpu, Session& session);
   Session* hear(SessionId id);
   void take_claims(Tenant& tenant, const Claims& stated);
   void take_rules(Tenant& tenant, const Rules& rules);
@@ -294,14 +292,6 @@ class Core {
   void take_from_stopped(Tenant& tenant);
   void evict_before_the_stop(Gpu& gpu);
 
-  // rest.cpp: who rests
-  static void join(Gpu& gpu, Session& session);
-  static void part(Gpu& gpu, Session& session);
-  void wake(Tenant& tenant);
-  void let_rest(Domain& domain);
-  bool may_rest(const Tenant& tenant) const;
-  bool has_nothing_under_way(const Session& session) const;
-
   // choice.cpp: who fits together
   enum class Reckoning : std::uint8_t { now, at_peak };
   void begin_choice(const Domain& domain, Reckoning reckoning = Reckoning::now) const;
@@ -318,7 +308,6 @@ class Core {
   static Claims bounded(const Claims& stated, double part);
   static void bound(Tenant& tenant, double part, Domain& domain);
   void lift_bounds(Domain& domain);
-  bool bounds_are_right(const Domain& domain) const;
   static void bound_threads(const Domain& domain, const Tenant& teller, const DeadlinesSeen& seen);
 
   // pressure.cpp: which host memory that will take
@@ -348,7 +337,6 @@ class Core {
   static void note_what_is_due_to_holders(const Domain& domain);
   Nanoseconds waited(const Tenant& tenant) const;
   Reckoned reckoned_of(const Tenant& tenant) const;
-  bool as_reckoned(const Tenant& tenant) const;
   Tenant::Stake stake_of(const Tenant& tenant) const;
   bool said_host_short(const Session& session) const;
   void begin_burst(Tenant& tenant) const;

@@ -97,16 +97,4 @@ void Core::lift_bounds(Domain& domain) {
   if (domain.bounds_hold_until != Nanoseconds::max()) wake_at(domain.bounds_hold_until);
 }
 
-bool Core::bounds_are_right(const Domain& domain) const {
-  return std::all_of(domain.tenants.begin(), domain.tenants.end(), [&](const Tenant* tenant) {
-    const double part = tenant->claims.limit;
-    const bool right = tenant->claims == bounded(tenant->stated, part) &&
-                       part == domain.rules.policy->part_after(part, tenant->stated, {});
-    return right && (part == tenant->stated.limit ||
-                     std::any_of(domain.tenants.begin(), domain.tenants.end(), [&](const Tenant* other) {
-                       return bounds_others(*other) && other->stated.priority > tenant->stated.priority;
-                     }));
-  });
-}
-
 }  // namespace sharedgpu

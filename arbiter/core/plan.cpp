@@ -75,8 +75,6 @@ void Core::find_domains() {
     for (Tenant* tenant : its.tenants) {
       tenant->domain = static_cast<std::size_t>(&its - all.data());
       tenant->place = place++;
-      if (tenant->awake) its.awake.push_back(tenant);
-      if (!tenant->awake && tenant->wants()) ++its.resting_waiters;
       its.stakes.count(tenant->stake, 1);
     }
   }
@@ -88,7 +86,7 @@ Core::Turn Core::turn_of(const Domain& domain) const {
   Turn turn;
   bool on_the_way = false;
   const Tenant* leader = nullptr;
-  for (const Tenant* tenant : domain.awake) {
+  for (const Tenant* tenant : domain.tenants) {
     if (!tenant->in_set()) continue;
     turn.began = std::max(turn.began, tenant->turn_began);
     if (tenant->phase == Phase::running) turn.begun = true;
@@ -127,7 +125,7 @@ void Core::plan(Domain& domain) {
   set_turn_length(domain);
   drop_who_may_not_go_on(domain);
   begin_choice(domain);
-  for (Tenant* tenant : domain.awake) choose(*tenant, tenant->in_set());
+  for (Tenant* tenant : domain.tenants) choose(*tenant, tenant->in_set());
   if (!fits(domain)) drop_who_no_longer_fits(domain, turn_of(domain));
 
   RunningSet running = running_set(domain);
@@ -156,17 +154,14 @@ bool Core::anybody_could_enter(const Domain& domain, const RunningSet& running) 
         domain.rules.policy->peace_left(member.view, turn) == Nanoseconds{})
       return true;
   }
-  for (Tenant* tenant : domain.awake) {
+  for (Tenant* tenant : domain.tenants) {
     if (tenant->phase != Phase::out || absent(*tenant)) continue;
     choose(*tenant, true);
     const bool could = fits(*tenant) || must_come_home(*tenant);
     choose(*tenant, false);
     if (could) return true;
   }
-  const auto has_room = [](const Gpu* gpu) {
-    return gpu->timed == 0 && minus(gpu->usable, gpu->load) >= gpu->least_waiting;
-  };
-  return domain.resting_waiters > 0 && std::any_of(domain.gpus.begin(), domain.gpus.end(), has_room);
+  return false;
 }
 
 // Those that wait, who is next first: before all those whose job would be ended for its host memory. A choice
@@ -174,14 +169,13 @@ bool Core::anybody_could_enter(const Domain& domain, const RunningSet& running) 
 Core::Line Core::line_of(const Domain& domain) {
   const bool everything_fits = everybody_fits(domain);
   const auto is_in_line = [&](const Tenant& tenant) {
-    if (!tenant.awake) return tenant.wants();  // it lacks memory
     if (tenant.phase != Phase::out || absent(tenant)) return false;
     const bool costs_nothing =
         !tenant.timed && (is_in_nobodys_way(tenant) || (everything_fits && complete(tenant)));
     return tenant.wants() || costs_nothing;
   };
   std::vector<InLine> line;
-  line.reserve(domain.awake.size() + domain.resting_waiters);
+  line.reserve(domain.tenants.size());
   const Policy& policy = *domain.rules.policy;
   const TurnView turn = view(domain, {});
   for (Tenant* tenant : domain.tenants) {
@@ -191,7 +185,7 @@ Core::Line Core::line_of(const Domain& domain) {
       wake_at(now_ + barred);
       continue;
     }
-    line.push_back({tenant, tenant->awake && must_come_home(*tenant), policy.rank(its, turn), its.waited});
+    line.push_back({tenant, must_come_home(*tenant), policy.rank(its, turn), its.waited});
   }
   return Line(std::less<InLine>(), std::move(line));
 }
@@ -200,7 +194,7 @@ Core::Line Core::line_of(const Domain& domain) {
 Core::RunningSet Core::running_set(const Domain& domain) const {
   RunningSet running{.turn = turn_of(domain), .members = {}};
   begin_choice(domain);
-  for (Tenant* tenant : domain.awake) {
+  for (Tenant* tenant : domain.tenants) {
     if (!tenant->in_set()) continue;
     choose(*tenant, true);
     running.members.push_back({tenant, view(*tenant)});
@@ -228,12 +222,12 @@ void Core::sort_as_they_leave(std::vector<Seen>& members, const Domain& domain, 
 // leave for want of memory, nobody stays longer than to the end of the turn.
 void Core::drop_who_no_longer_fits(Domain& domain, const Turn& turn) {
   std::vector<Seen> members;
-  for (Tenant* tenant : domain.awake)
+  for (Tenant* tenant : domain.tenants)
     if (tenant->chosen) members.push_back({tenant, view(*tenant)});
   sort_as_they_leave(members, domain, turn);
   std::reverse(members.begin(), members.end());
   for (const Seen& member : members) choose(*member.tenant, false);
-  bool first = !turn.over || std::none_of(domain.awake.begin(), domain.awake.end(),
+  bool first = !turn.over || std::none_of(domain.tenants.begin(), domain.tenants.end(),
                                           [this](const Tenant* tenant) { return starved(*tenant); });
   for (const Seen& member : members) {
     Tenant& tenant = *member.tenant;
@@ -251,7 +245,7 @@ void Core::drop_who_no_longer_fits(Domain& domain, const Turn& turn) {
 // others. Its tenant waits until it is heard of again.
 void Core::drop_who_does_not_answer(Domain& domain) {
   if (!others_wait(domain)) return;
-  for (Tenant* tenant : domain.awake) {
+  for (Tenant* tenant : domain.tenants) {
     if (tenant->phase != Phase::entering) continue;
     for (const Session* session : tenant->sessions) {
       if (!on_gpu(session) || !session->asked || session->ready || !session->told_all) continue;
@@ -270,7 +264,7 @@ void Core::drop_who_does_not_answer(Domain& domain) {
 
 // Who has had all that the policy allows, though perhaps nobody else wants the GPU.
 void Core::drop_who_may_not_go_on(Domain& domain) {
-  for (Tenant* tenant : domain.awake) {
+  for (Tenant* tenant : domain.tenants) {
     if (tenant->phase != Phase::running) continue;
     if (domain.rules.policy->allowed_for(view(*tenant), view(domain, {})) <= Nanoseconds{}) leave(*tenant);
   }
@@ -299,7 +293,6 @@ bool Core::serve(Domain& domain, const Seen& waiting, RunningSet& running) {
   const Turn& turn = running.turn;
   choose(waiter, true);
   if (fits(waiter)) {
-    wake(waiter);
     const bool empty = running.members.empty();
     // Who gets in when the turn is over begins the next one.
     const bool leads = empty || (turn.over && waiter.wants());
@@ -359,7 +352,7 @@ bool Core::serve(Domain& domain, const Seen& waiting, RunningSet& running) {
 
 // Nobody has come in whom the turn's end was for: the policy lets those that run go on.
 void Core::give_another_turn(const Domain& domain) {
-  for (Tenant* tenant : domain.awake) {
+  for (Tenant* tenant : domain.tenants) {
     if (!tenant->in_set()) continue;
     tenant->turn_began = now_;
     tenant->waited = {};
@@ -370,7 +363,7 @@ void Core::give_another_turn(const Domain& domain) {
 // Beside the largest footprints that the others had in this turn. Ends the choice under way.
 bool Core::fits_at_peak(const Domain& domain, Tenant& newcomer) const {
   begin_choice(domain, Reckoning::at_peak);
-  for (Tenant* tenant : domain.awake) choose(*tenant, tenant->in_set() || tenant == &newcomer);
+  for (Tenant* tenant : domain.tenants) choose(*tenant, tenant->in_set() || tenant == &newcomer);
   return fits(newcomer);
 }
 

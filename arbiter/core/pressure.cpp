@@ -26,8 +26,8 @@ Bytes round_up(Bytes size, Bytes step) { return {(size.count + step.count - 1) /
 // At most all that the GPU lacks for everybody has to leave of one tenant: of its first sessions first, as
 // evict() takes it. A little more is evicted for one that grows.
 void Core::expect_evictions(Gpu& gpu) {
-  Bytes demand = gpu.resting + gpu.resting_growth;
-  for (const Session* session : gpu.awake)
+  Bytes demand;
+  for (const Session* session : gpu.sessions)
     demand += std::max(demand_of(*session), promised(*session)) + session->settling + put_off(*session);
   const bool shared = std::any_of(gpu.sessions.begin(), gpu.sessions.end(), [&](const Session* session) {
     return session->tenant != gpu.sessions.front()->tenant;
@@ -35,11 +35,9 @@ void Core::expect_evictions(Gpu& gpu) {
   const Bytes ahead = growth_ahead(gpu);
   const bool pressure = shared && demand + ahead > gpu.usable - Bytes{gpu.usable.count / kLastPart};
   const Bytes of_one = pressure ? std::max(minus(demand + ahead, gpu.usable), tuning_.evict_step) : Bytes{};
-  const std::vector<Session*>& told =
-      std::exchange(gpu.expected, of_one) == of_one ? gpu.awake : gpu.sessions;
-  for (const Session* session : told)
+  for (const Session* session : gpu.sessions)
     session->tenant->to_leave = suspended(*session->tenant) ? Bytes{~0ull} : of_one;
-  for (Session* session : told) {
+  for (Session* session : gpu.sessions) {
     if (session->stopped) continue;  // others of its tenant leave in its stead
     const Bytes its = std::min(session->use.swappable, session->tenant->to_leave);
     // What has left already leaves in nobody's stead.
@@ -47,7 +45,6 @@ void Core::expect_evictions(Gpu& gpu) {
         session->stuck(now_) ? Bytes{} : std::min(session->allowed, session->use.resident);
     session->tenant->to_leave -= std::min(its, can_leave);
     tell_host(*session, its);
-    if (session->less_host_since != Nanoseconds{}) wake(*session->tenant);
   }
 }
 

@@ -8,8 +8,8 @@
 namespace sharedgpu {
 
 Bytes Core::usable(const Gpu& gpu) const {
-  Bytes contexts = gpu.resting_contexts;
-  for (const Session* session : gpu.awake) contexts += session->use.context;
+  Bytes contexts;
+  for (const Session* session : gpu.sessions) contexts += session->use.context;
   return std::min(gpu.capacity, minus(gpu.total, contexts));
 }
 
@@ -22,8 +22,8 @@ Bytes Core::promised(const Session& session) const {
 }
 
 Bytes Core::promised(const Gpu& gpu) const {
-  Bytes sum = gpu.resting_pinned;
-  for (const Session* session : gpu.awake) sum += promised(*session);
+  Bytes sum;
+  for (const Session* session : gpu.sessions) sum += promised(*session);
   return sum;
 }
 
@@ -50,7 +50,7 @@ Bytes Core::unevictable(const Session& session) const {
 
 // Gives up, for a while, on sessions that were told to evict and do not.
 void Core::notice_stuck(Gpu& gpu) {
-  for (Session* session : gpu.awake) {
+  for (Session* session : gpu.sessions) {
     if (session->stuck(now_)) wake_at(session->stuck_until);
     if (session->tenant->phase == Phase::leaving) {
       wake_at(session->tenant->left + tuning_.step_after);
@@ -71,7 +71,7 @@ void Core::notice_stuck(Gpu& gpu) {
 // needs it to leave, who asks for it on the way out, for whom the turn is, who was taken along. Evicts for
 // what is missing.
 void Core::make_room(Gpu& gpu) {
-  const std::vector<Session*>& sessions = gpu.awake;
+  const std::vector<Session*>& sessions = gpu.sessions;
   Bytes missing = settle_pinned(gpu);
   const Bytes promised_now = promised(gpu);
   Bytes room = minus(gpu.usable, promised_now);
@@ -130,7 +130,7 @@ Bytes put_off(const Session& session) { return session.tenant->wants() ? session
 // it, as for what others will grow by in their turns.
 Bytes Core::growth_ahead(const Gpu& gpu) const {
   Bytes sum;
-  for (const Session* session : gpu.awake) {
+  for (const Session* session : gpu.sessions) {
     if (session->tenant->phase != Phase::running) continue;
     sum += std::min(session->surge.to_come(now_), minus(gpu.usable, session->use.footprint()));
   }
@@ -143,7 +143,7 @@ Bytes Core::growth_ahead(const Gpu& gpu) const {
 // Returns the room that is missing for it.
 Bytes Core::settle_pinned(Gpu& gpu) {
   Bytes missing;
-  for (Session* session : gpu.awake) {
+  for (Session* session : gpu.sessions) {
     if (session->settling == Bytes{}) continue;
     if (at_work(*session) || drained(*session)) {
       const Bytes settling = std::min({session->settling, session->use.swappable, session->use.resident});
@@ -175,7 +175,7 @@ Bytes Core::settle_pinned(Gpu& gpu) {
 // than there is, the driver refuses a restore that they allow; then those that wait give up memory by steps.
 void Core::evict_for_the_unknown(Gpu& gpu) {
   Bytes shortage;
-  for (Session* session : gpu.awake) {
+  for (Session* session : gpu.sessions) {
     if (session->tenant->phase != Phase::entering || session->ready || !session->told_all) continue;
     // A session that tries in vain goes on telling of it: what counts is that it is not ready.
     Nanoseconds begun = std::max(session->told_all_at, session->pressed);
@@ -197,7 +197,7 @@ void Core::evict_for_the_unknown(Gpu& gpu) {
 // give up now, the one that has waited longest. Null: nobody.
 const Tenant* Core::first_starved(const Gpu& gpu) const {
   const Tenant* first = nullptr;
-  for (const Session* session : gpu.awake) {
+  for (const Session* session : gpu.sessions) {
     const Tenant* tenant = session->tenant;
     if (!starved(*session)) continue;
     if ((first == nullptr || tenant->left < first->left) && can_be_filled(*tenant)) first = tenant;
@@ -209,8 +209,8 @@ const Tenant* Core::first_starved(const Gpu& gpu) const {
 // be evicted for the time being.
 bool Core::can_be_filled(const Tenant& tenant) const {
   auto fits_on = [&](const Gpu& gpu) {
-    Bytes needed = gpu.resting_pinned;
-    for (const Session* session : gpu.awake) {
+    Bytes needed;
+    for (const Session* session : gpu.sessions) {
       if (session->tenant == &tenant)
         needed += whole(*session);
       else if (!drained(*session))
@@ -228,7 +228,7 @@ bool Core::can_be_filled(const Tenant& tenant) const {
 // for a tenant that cannot leave without it, those that are on their way out with it give what they can.
 void Core::evict(Gpu& gpu, Bytes shortage, const Tenant* first) {
   std::vector<Session*> victims;
-  for (Session* session : gpu.awake) {
+  for (Session* session : gpu.sessions) {
     if (!drained(*session) || session->stuck(now_)) continue;
     const bool leaving = session->tenant->phase == Phase::leaving && !session->tenant->taken;
     if (leaving && (first == nullptr || session->tenant == first)) continue;
@@ -255,7 +255,7 @@ void Core::evict(Gpu& gpu, Bytes shortage, const Tenant* first) {
 }
 
 void Core::send_restores(Gpu& gpu) {
-  for (Session* session : gpu.awake) {
+  for (Session* session : gpu.sessions) {
     if (session->tenant->phase != Phase::entering || session->ready) continue;
     bool all = session->allowed >= session->use.swappable;
     bool news = session->asked ? session->allowed > session->told_allowed || (all && !session->told_all)
@@ -276,7 +276,7 @@ void Core::send_restores(Gpu& gpu) {
 // is none.
 void Core::refuse_the_last(const Gpu& gpu) {
   Session* last = nullptr;
-  for (Session* session : gpu.awake) {
+  for (Session* session : gpu.sessions) {
     if (drained(*session) || session->stopped) continue;
     if (!starved(*session->tenant)) {
       if (promised(*session) != Bytes{}) return;  // it goes out without more, now or when its turn is over
@@ -316,7 +316,7 @@ bool Core::is_promised_already(Session& session) {
 // Growth of what is at work is answered when the room for it is there. Any other comes with the next turn.
 // What is pinned takes room at once, whoever asks.
 void Core::answer_requests(Gpu& gpu) {
-  for (Session* session : gpu.awake) {
+  for (Session* session : gpu.sessions) {
     if (session->requests.empty() || session->pinned < session->use.pinned || session->settling != Bytes{})
       continue;
     if (session->tenant->taken && session->stopped) continue;  // it is at work again as soon as it goes on

@@ -4,11 +4,9 @@
 // All of it is rebuilt from the sessions' own words and the ledger after a restart.
 #pragma once
 
-#include <array>
 #include <limits>
 #include <map>
 #include <optional>
-#include <set>
 #include <string_view>
 #include <vector>
 
@@ -65,27 +63,17 @@ struct Gpu {
   } threads;
 
   std::vector<Session*> sessions;  // that use it, by their numbers
-  // Of tenants that are awake, and what the others need and pin, and their contexts; see rest.cpp.
-  std::vector<Session*> awake;
-  Bytes resting;
-  Bytes resting_pinned;
-  Bytes resting_contexts;
-  Bytes resting_growth;                              // that they have put off
-  std::array<std::multiset<Bytes>, 2> resting_adds;  // what each would add if it ran, by whether it waits
 
   Bytes usable;    // as of this step
   Bytes reckoned;  // what was usable when the length of turns was reckoned
   Bytes expected;  // evictions of one tenant, as its sessions were told
   // Scratch of the planner, see choice.cpp.
   Bytes load;
-  Bytes least;
   Bytes least_waiting;           // that one of those adds that wait
   unsigned members = 0;          // tenants that are chosen there
   unsigned timed = 0;            // of those, whose time is ruled
   double due_to_holders = 0;     // the parts of the time of those that have a lease
   bool has_time_for_all = true;  // if all that use it were chosen
-
-  Bytes least_at_rest(Among among) const;  // that one of them adds; the most there can be: there is none
 };
 
 struct Session {
@@ -165,7 +153,6 @@ struct Tenant {
   // On few cache lines, since it is looked at of all, however many wait:
   TenantId id;
   Phase phase = Phase::out;
-  bool awake = true;  // see rest.cpp
   bool leads = false;
   bool interrupted = false;       // its turn was
   bool handoff_is_first = false;  // `handoff` is that of one turn alone
@@ -239,7 +226,6 @@ struct Tenant {
 
   bool in_set() const { return phase == Phase::entering || phase == Phase::running; }
   bool wants() const {
-    if (!awake) return reckoned.waits;
     for (const Session* session : sessions)
       if (session->wants) return true;
     return false;

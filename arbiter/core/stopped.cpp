@@ -29,7 +29,7 @@ void Core::on(const Looked& event) {
 void Core::on(const Suspend& event) {
   const auto tenant = state_.tenants.find(event.tenant);
   if (tenant == state_.tenants.end()) return;
-  wake(tenant->second);
+  touch(tenant->second);
   tenant->second.suspended_until = event.suspended ? now_ + tuning_.suspend_notice : Nanoseconds{};
 }
 
@@ -49,8 +49,8 @@ bool Core::waits(const Tenant& tenant) const {
 }
 
 bool Core::others_wait(const Domain& domain) const {
-  return domain.resting_waiters > 0 || std::any_of(domain.awake.begin(), domain.awake.end(),
-                                                   [this](const Tenant* tenant) { return waits(*tenant); });
+  return std::any_of(domain.tenants.begin(), domain.tenants.end(),
+                     [this](const Tenant* tenant) { return waits(*tenant); });
 }
 
 bool Core::may_be_stopped(const Session& session) const {
@@ -64,7 +64,7 @@ bool Core::may_be_stopped(const Session& session) const {
 
 // Most answers come before the first look.
 void Core::look_for_stopped(Gpu& gpu) {
-  for (Session* session : gpu.awake) {
+  for (Session* session : gpu.sessions) {
     if (suspended(*session->tenant)) wake_at(session->tenant->suspended_until);
     if (!may_be_stopped(*session)) {
       session->looked = {};
@@ -81,7 +81,7 @@ void Core::look_for_stopped(Gpu& gpu) {
 
 // Who is stopped as a whole, cannot become ready or is about to be stopped gives up its place.
 void Core::drop_who_is_absent(Domain& domain) {
-  for (Tenant* tenant : domain.awake) {
+  for (Tenant* tenant : domain.tenants) {
     if (tenant->phase == Phase::out && absent(*tenant))
       tenant->waiting_since = now_;  // it does not wait meanwhile
     if (!tenant->in_set()) continue;
@@ -108,7 +108,7 @@ void Core::take_from_stopped(Tenant& tenant) {
 // Whoever comes while it is stopped may need the room, and could not get it any more. What another process of
 // the tenant may need for its turn to end stays.
 void Core::evict_before_the_stop(Gpu& gpu) {
-  for (Session* session : gpu.awake) {
+  for (Session* session : gpu.sessions) {
     const Tenant& tenant = *session->tenant;
     if (!suspended(tenant) || !drained(*session) || session->stuck(now_)) continue;
     if (tenant.phase == Phase::leaving && session->wants && still_drains(tenant)) continue;

@@ -39,7 +39,6 @@ struct Mean {
 
 Nanoseconds expected_handoff(const Tenant& tenant) {
   if (tenant.handoff > Nanoseconds{}) return tenant.handoff;
-  if (!tenant.awake) return tenant.reckoned.turns.expected;
   Bytes size;
   for (const Session* session : tenant.sessions) size += session->use.swappable;
   return std::chrono::milliseconds(size.count / (kGuessedSpeed / 1000));
@@ -53,22 +52,13 @@ Reckoned Core::reckoned_of(const Tenant& tenant) const {
                     .expected = expected_handoff(tenant)}};
 }
 
-// Whether nothing about it has changed since the length of turns was reckoned. A choice must have begun.
-bool Core::as_reckoned(const Tenant& tenant) const {
-  return tenant.reckoned == reckoned_of(tenant) &&
-         std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [](const Session* session) {
-           return !on_gpu(session) ||
-                  session->reckoned == Session::Part{.needs = session->needs, .keeps = session->keeps};
-         });
-}
-
 // Anew only where something has changed from which it follows.
 void Core::set_turn_length(Domain& domain) const {
   begin_choice(domain);
   Domain::Stale& stale = domain.stale;
   for (Gpu* gpu : domain.gpus)
     if (std::exchange(gpu->reckoned, gpu->usable) != gpu->usable) stale.needs = true;
-  for (Tenant* tenant : domain.awake) {
+  for (Tenant* tenant : domain.tenants) {
     const Reckoned part = reckoned_of(*tenant);
     const Reckoned before = std::exchange(tenant->reckoned, part);
     if (part.waits != before.waits) stale.waiting = true;
@@ -94,8 +84,8 @@ void Core::set_turn_length(Domain& domain) const {
 
 void Core::note_least_waiting(const Domain& domain) {
   for (Gpu* gpu : domain.gpus) {
-    gpu->least_waiting = gpu->least_at_rest(who_waits);
-    for (const Session* session : gpu->awake)
+    gpu->least_waiting = Bytes{~0ull};
+    for (const Session* session : gpu->sessions)
       if (session->tenant->reckoned.waits) gpu->least_waiting = std::min(gpu->least_waiting, session->adds());
   }
 }
@@ -201,11 +191,10 @@ std::vector<Core::Due> Core::shares(const Domain& domain) const {
   return all;
 }
 
-// Holders are awake.
 void Core::note_what_is_due_to_holders(const Domain& domain) {
   for (Gpu* gpu : domain.gpus) {
     gpu->due_to_holders = 0;
-    for (const Tenant* tenant : domain.awake)
+    for (const Tenant* tenant : domain.tenants)
       if (tenant->stake.holds && is_on(*tenant, *gpu)) gpu->due_to_holders += tenant->due;
   }
 }
@@ -230,10 +219,9 @@ Standing Core::standing_of(const Tenant& tenant, const Standing& common) {
   return standing;
 }
 
-// What the credit follows from until it changes. Who rests waits or pauses, and does no more: where nothing
-// has changed that counts for either, they are not looked at.
+// What the credit follows from until it changes.
 void Core::note_standing(Domain& domain, bool contended, bool crowded) const {
-  for (Tenant* tenant : domain.awake) {
+  for (Tenant* tenant : domain.tenants) {
     const Tenant::Stake before = std::exchange(tenant->stake, stake_of(*tenant));
     domain.stakes.count(tenant->stake, 1);
     domain.stakes.count(before, -1);
@@ -254,16 +242,7 @@ void Core::note_standing(Domain& domain, bool contended, bool crowded) const {
                         .share = contended ? 1.0 : 0.0,
                         .counted = crowded || domain.timed,
                         .leases = domain.stakes.leases};
-  const Standing before = std::exchange(domain.common, common);
-  const auto same_at_rest = [&](bool pauses) {
-    const auto counts = [&](Standing resting) {
-      resting.pauses = pauses;
-      return domain.rules.policy->what_counts(resting);
-    };
-    return counts(before) == counts(common);
-  };
-  const bool same = shared && same_at_rest(true) && same_at_rest(false);
-  for (Tenant* tenant : same ? domain.awake : domain.tenants) {
+  for (Tenant* tenant : domain.tenants) {
     const Standing standing = standing_of(*tenant, common);
     if (standing == tenant->standing) continue;
     keep_credit(*tenant);
@@ -289,19 +268,19 @@ bool Core::said_host_short(const Session& session) const {
 // Wakes the arbiter when the turn is over, or may be interrupted, and somebody waits; and when one that runs
 // has had all it may have.
 void Core::watch_turn(const Domain& domain) {
-  for (const Tenant* tenant : domain.awake) {
+  for (const Tenant* tenant : domain.tenants) {
     if (tenant->phase != Phase::running) continue;
     const Nanoseconds allowed = domain.rules.policy->allowed_for(view(*tenant), view(domain, {}));
     if (allowed < kLongestNap) wake_at(now_ + std::max<Nanoseconds>(allowed, kLeastNap));
   }
   const Turn turn = turn_of(domain);
-  const bool any_starved = std::any_of(domain.awake.begin(), domain.awake.end(),
+  const bool any_starved = std::any_of(domain.tenants.begin(), domain.tenants.end(),
                                        [this](const Tenant* tenant) { return starved(*tenant); });
   const bool waited_for = others_wait(domain);
   tell_turn_ends(domain, turn.begun && waited_for ? now_ + turn.left : Nanoseconds{});
   if (!turn.begun || (!any_starved && !waited_for)) return;
   wake_at(now_ + turn.left);
-  for (const Tenant* tenant : domain.awake)
+  for (const Tenant* tenant : domain.tenants)
     if (tenant->phase == Phase::running)
       wake_at(now_ + std::min<Nanoseconds>(domain.rules.policy->peace_left(view(*tenant), view(domain, turn)),
                                            kLongestNap));
@@ -312,7 +291,7 @@ void Core::watch_turn(const Domain& domain) {
 bool Core::gives_turns_back(const Tenant& tenant) { return tenant.timed && tenant.sessions.size() == 1; }
 
 void Core::tell_turn_ends(const Domain& domain, Nanoseconds at) {
-  for (Tenant* tenant : domain.awake) {
+  for (Tenant* tenant : domain.tenants) {
     const bool knows = tenant->phase == Phase::running && gives_turns_back(*tenant);
     const Nanoseconds its = knows ? at : Nanoseconds{};
     for (Session* session : tenant->sessions) {

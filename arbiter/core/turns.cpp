@@ -19,10 +19,9 @@ Nanoseconds idle_time(const Tenant& tenant) {
 }  // namespace
 
 void Core::enter(Domain& domain, Tenant& tenant, bool leads) {
-  wake(tenant);
   Turn turn = turn_of(domain);
   if (leads)
-    for (Tenant* other : domain.awake) other->leads = false;
+    for (Tenant* other : domain.tenants) other->leads = false;
   tenant.leads = leads;
   moved_ = true;
   tenant.phase = Phase::entering;
@@ -51,7 +50,7 @@ void Core::enter(Domain& domain, Tenant& tenant, bool leads) {
 }
 
 void Core::open_ready(Domain& domain) {
-  for (Tenant* tenant : domain.awake) {
+  for (Tenant* tenant : domain.tenants) {
     if (tenant->phase != Phase::entering) continue;
     auto ready = [](const Session* session) { return !on_gpu(session) || session->ready; };
     if (!std::all_of(tenant->sessions.begin(), tenant->sessions.end(), ready)) continue;
@@ -64,7 +63,7 @@ void Core::open_ready(Domain& domain) {
 bool Core::waits_for_drain(const Tenant& tenant) const {
   return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [&](const Session* session) {
     if (!on_gpu(session)) return false;
-    const std::vector<Session*>& here = session->gpu->awake;
+    const std::vector<Session*>& here = session->gpu->sessions;
     return std::any_of(here.begin(), here.end(), [&](const Session* other) {
       const Tenant& its = *other->tenant;
       return (tenant.timed || its.timed) && its.phase == Phase::leaving && !other->released &&
@@ -95,7 +94,7 @@ void Core::open(Domain& domain, Tenant& tenant) {
 // The turn begins as its leader's gates open. One that was interrupted goes on; and whoever goes on running
 // beside an interruption does so in the turn that was.
 void Core::begin_turn(Domain& domain, Tenant& leader) {
-  for (Tenant* member : domain.awake) {
+  for (Tenant* member : domain.tenants) {
     if (!member->in_set() || (leader.interrupts && member != &leader)) continue;
     member->turn_began = now_ - leader.had;
     for (Session* session : member->sessions) session->peak = session->use.footprint();
@@ -328,8 +327,7 @@ void Core::end_leases(Tenant& tenant) {
 }
 
 void Core::tell_contended(Domain& domain, bool contended) {
-  const bool same = std::exchange(domain.contended, contended) == contended;
-  for (Tenant* tenant : same ? domain.awake : domain.tenants)
+  for (Tenant* tenant : domain.tenants)
     for (Session* session : tenant->sessions) {
       if (!on_gpu(session) || session->contended == contended) continue;
       session->contended = contended;
@@ -345,9 +343,8 @@ void Core::tell_contended(Domain& domain, bool contended) {
 bool Core::tell_oversubscribed(Domain& domain) {
   begin_choice(domain);
   const bool oversubscribed = domain.limited || (domain.tenants.size() > 1 && !everybody_fits(domain));
-  const bool same = std::exchange(domain.oversubscribed, oversubscribed) == oversubscribed;
   const Nanoseconds queue = oversubscribed ? domain.rules.queue : Nanoseconds{};
-  for (Tenant* tenant : same ? domain.awake : domain.tenants)
+  for (Tenant* tenant : domain.tenants)
     for (Session* session : tenant->sessions) {
       if (!on_gpu(session) || (session->oversubscribed == oversubscribed && session->queue == queue))
         continue;

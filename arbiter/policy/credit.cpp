@@ -38,16 +38,6 @@ class Credit final : public Policy {
     if (standing.overuses) credit -= time;
     return std::clamp(credit, -kMostTurns * standing.turn, kMostTurns * standing.turn);
   }
-
-  Standing what_counts(const Standing& standing) const override {
-    Standing counts{.pays = standing.pays,
-                    .turn = standing.turn,
-                    .comes_in = standing.comes_in,
-                    .overuses = standing.overuses,
-                    .share = standing.share};
-    if (standing.pays || standing.comes_in) counts.holders = standing.holders;
-    return counts;
-  }
 };
 
 }  // namespace

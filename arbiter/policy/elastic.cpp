@@ -168,18 +168,6 @@ Nanoseconds Elastic::credit_after(Nanoseconds credit, const Standing& standing, 
   return std::clamp(credit, -std::max<Nanoseconds>(kWindow, standing.turn), std::max(most, standing.turn));
 }
 
-Standing Elastic::what_counts(const Standing& standing) const {
-  if (standing.pauses) return {.pauses = true, .due = standing.due, .limit = standing.limit};
-  if (!standing.counted) return {};
-  return {.turn = standing.turn,
-          .counted = true,
-          .holds = standing.holds,
-          .leases = std::min(standing.leases, 1u),
-          .due = standing.due,
-          .due_to_holders = standing.holds ? standing.due_to_holders : 0,
-          .limit = standing.limit};
-}
-
 std::unique_ptr<Policy> make_elastic() { return std::make_unique<Elastic>(); }
 
 }  // namespace sharedgpu

@@ -42,7 +42,6 @@ class Elastic : public Policy {
   Nanoseconds barred_for(const TenantView& waiting, const TurnView& turn) const override;
   Nanoseconds allowed_for(const TenantView& running, const TurnView& turn) const override;
   Nanoseconds credit_after(Nanoseconds credit, const Standing& standing, Nanoseconds time) const override;
-  Standing what_counts(const Standing& standing) const override;
 
  protected:
   // How far below nothing a tenant's account may be while it has the GPU and others wait.

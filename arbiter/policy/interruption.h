@@ -25,12 +25,6 @@ inline Nanoseconds credit_after(Nanoseconds credit, const Standing& standing, Na
   return std::clamp(credit, -standing.turn, standing.turn);
 }
 
-inline Standing what_counts(const Standing& standing) {
-  Standing counts{.pauses = standing.pauses, .pays = standing.pays, .turn = standing.turn};
-  if (standing.pauses) counts.sets = standing.sets;
-  return counts;
-}
-
 constexpr Nanoseconds price_of_interruption(Nanoseconds handoff) { return 2 * handoff; }
 
 constexpr bool may_interrupt(Nanoseconds credit, Nanoseconds handoff) {

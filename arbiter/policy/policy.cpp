@@ -75,6 +75,4 @@ Nanoseconds Policy::credit_after(Nanoseconds /*credit*/, const Standing& /*stand
   return {};
 }
 
-Standing Policy::what_counts(const Standing& /*standing*/) const { return {}; }
-
 }  // namespace sharedgpu

@@ -153,11 +153,6 @@ class Policy {
 
   // A tenant's credit after `time` more, in which it did as `standing` says; by default there is none.
   virtual Nanoseconds credit_after(Nanoseconds credit, const Standing& standing, Nanoseconds time) const;
-
-  // What of `standing` its credit follows from; the rest is as by default. Of many tenants nearly all wait or
-  // pause, and one is asked about for all of these: so which fields count must not depend on its own part of
-  // the time.
-  virtual Standing what_counts(const Standing& standing) const;
 };
 
 // Waiting tenants are served in the order in which they began to wait.

@@ -34,8 +34,6 @@ Nanoseconds RoundRobin::credit_after(Nanoseconds credit, const Standing& standin
   return sharedgpu::credit_after(credit, standing, time);
 }
 
-Standing RoundRobin::what_counts(const Standing& standing) const { return sharedgpu::what_counts(standing); }
-
 std::unique_ptr<Policy> make_round_robin() { return std::make_unique<RoundRobin>(); }
 
 }  // namespace sharedgpu

@@ -19,7 +19,6 @@ class RoundRobin : public Policy {
   Nanoseconds price_of_interruption(const TurnView& turn) const override;
   Nanoseconds peace_left(const TenantView& running, const TurnView& turn) const override;
   Nanoseconds credit_after(Nanoseconds credit, const Standing& standing, Nanoseconds time) const override;
-  Standing what_counts(const Standing& standing) const override;
 };
 
 }  // namespace sharedgpu

@@ -71,35 +71,6 @@ TEST_CASE(
     }));
 }
 
-TEST_CASE("A policy's credit follows from nothing but what it says that counts") {
-  const auto time = [](int most) { return std::chrono::milliseconds(*rc::gen::inRange(0, most)); };
-  const auto yes = [] { return *rc::gen::arbitrary<bool>(); };
-  const auto part = [] { return *rc::gen::inRange(0, 101) / 100.0; };
-  for (const char* name :
-       {"round-robin", "fcfs", "shortest-first", "credit", "priority", "elastic", "deadline"})
-    CHECK(rc::check(name, [&] {
-      const Standing standing{.pauses = yes(),
-                              .pays = yes(),
-                              .sets = *rc::gen::inRange(0u, 5u),
-                              .turn = time(3000),
-                              .comes_in = yes(),
-                              .overuses = yes(),
-                              .holders = *rc::gen::inRange(0u, 5u),
-                              .share = part(),
-                              .counted = yes(),
-                              .holds = yes(),
-                              .leases = *rc::gen::inRange(0u, 5u),
-                              .due = part(),
-                              .due_to_holders = part(),
-                              .limit = part()};
-      const Nanoseconds credit = time(20000) - 10s;
-      const Nanoseconds after = time(20000);
-      const std::unique_ptr<Policy> policy = make_policy(name);
-      RC_ASSERT(policy->credit_after(credit, standing, after) ==
-                policy->credit_after(credit, policy->what_counts(standing), after));
-    }));
-}
-
 TEST_CASE("Policies that replace each other while programs run") {
   CHECK(rc::check("switches", [] {
     Scenario scenario = any_scenario("round-robin");
