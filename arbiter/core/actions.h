@@ -1,59 +1,75 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of Core that its files share and nobody else needs.
+// What the core can ask to be done. Plain values, performed in their order.
 #pragma once
 
-#include <algorithm>
+#include <string>
+#include <variant>
+#include <vector>
 
-#include "arbiter/core/core.h"
+#include "arbiter/core/lease_book.h"
+#include "protocol/messages.h"
 
 namespace sharedgpu {
 
-template <class Body>
-void Core::send(Session& session, const Body& body) {
-  actions_.emplace_back(Send{.session = session.id, .message = Message::of(body)});
-}
+struct Send {
+  SessionId session;
+  Message message;
+};
 
-inline bool on_gpu(const Session* session) { return session->gpu != nullptr; }
+struct SetGate {
+  SessionId session;
+  bool open = false;
+};
 
-inline bool attached(const Tenant& tenant) {
-  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), on_gpu);
-}
+struct SetContended {
+  SessionId session;
+  bool contended = false;
+};
 
-// The step's lease on the session's GPU.
-inline LeaseKey lease_of(const Session& session) {
-  return {.tenant = session.tenant->id, .gpu = session.gpu->uuid, .step = session.step};
-}
+struct SetOversubscribed {
+  SessionId session;
+  bool oversubscribed = false;
+  Nanoseconds queue{};  // how short queues are to be then; zero: as usual
+};
 
-// Whether a session of it is one of those that hold it together, or would.
-inline bool anybody_for(const LeaseKey& key, const Tenant& tenant) {
-  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
-                     [&](const Session* session) { return on_gpu(session) && lease_of(*session) == key; });
-}
+// Zero: open end.
+struct SetTurnEnds {
+  SessionId session;
+  Nanoseconds at{};
+};
 
-// The GPU is done with what it submitted, and nothing passes its gate: its memory may be evicted.
-inline bool drained(const Session& session) {
-  const Phase phase = session.tenant->phase;
-  return phase == Phase::out || (phase == Phase::leaving && session.released);
-}
+// For the ledger: a lease begins or ends.
+struct RecordLease {
+  bool grant = false;
+  LeaseKey key;
+  Epoch epoch;
+  Nanoseconds at{};
+};
 
-// A process of it that is not stopped has yet to say Released.
-inline bool still_drains(const Tenant& tenant) {
-  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [](const Session* session) {
-    return on_gpu(session) && !session->released && !session->stopped;
-  });
-}
+// The session broke the protocol or cannot be served: tell it why and drop it. SessionGone follows.
+struct Drop {
+  SessionId session;
+  std::string reason;
+};
 
-// What a tenant's way in takes, as measured, or guessed from its size where it has not been seen.
-Nanoseconds expected_handoff(const Tenant& tenant);
+// Is the session's process stopped? Looked tells; it may come late, or not at all where nothing has changed.
+struct Look {
+  SessionId session;
+};
 
-// What it has on the GPU while its tenant runs.
-Bytes demand_of(const Session& session);
-// By how much it is likely to grow in the turn that it waits for.
-Bytes put_off(const Session& session);
+// Replaces the timer that was armed before.
+struct ArmTimer {
+  Nanoseconds at{};
+};
 
-// What it asked for is not there yet.
-inline bool lacks_room(const Session* session) {
-  return session->use.swappable > session->allowed || session->use.pinned > session->pinned;
-}
+// For the administrator's eyes.
+struct Note {
+  TenantId tenant;
+  std::string text;
+};
+
+using Action = std::variant<Send, SetGate, SetContended, SetOversubscribed, SetTurnEnds, RecordLease, Drop,
+                            Look, ArmTimer, Note>;
+using Actions = std::vector<Action>;
 
 }  // namespace sharedgpu

@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can happen to the core, and what it can ask to be done. Plain values.
+// What can happen to the core. Plain values.
 #pragma once
 
 #include <map>
 #include <optional>
-#include <string>
 #include <variant>
-#include <vector>
 
-#include "arbiter/core/lease_book.h"
+#include "arbiter/core/model/model.h"
 #include "arbiter/core/placement.h"
-#include "arbiter/core/state.h"
 #include "arbiter/policy/policy.h"
 #include "protocol/messages.h"
 
 namespace sharedgpu {
-
-// ---- events ----
 
 struct GpuFound {
   GpuUuid gpu;
@@ -95,68 +90,5 @@ struct TimerFired {};
 using Event = std::variant<GpuFound, SessionCame, SessionGone, CapSet, Place, Unplace, RulesSet, From<Attach>,
                            From<Usage>, From<Want>, From<Idle>, From<GiveBack>, From<Ready>, From<Released>,
                            From<MemoryQuery>, From<Deadlines>, Looked, Suspend, TimerFired>;
-
-// ---- actions, to be done in their order ----
-
-struct Send {
-  SessionId session;
-  Message message;
-};
-
-struct SetGate {
-  SessionId session;
-  bool open = false;
-};
-
-struct SetContended {
-  SessionId session;
-  bool contended = false;
-};
-
-struct SetOversubscribed {
-  SessionId session;
-  bool oversubscribed = false;
-  Nanoseconds queue{};  // how short queues are to be then; zero: as usual
-};
-
-// Zero: open end.
-struct SetTurnEnds {
-  SessionId session;
-  Nanoseconds at{};
-};
-
-// For the ledger: a lease begins or ends.
-struct RecordLease {
-  bool grant = false;
-  LeaseKey key;
-  Epoch epoch;
-  Nanoseconds at{};
-};
-
-// The session broke the protocol or cannot be served: tell it why and drop it. SessionGone follows.
-struct Drop {
-  SessionId session;
-  std::string reason;
-};
-
-// Is the session's process stopped? Looked tells; it may come late, or not at all where nothing has changed.
-struct Look {
-  SessionId session;
-};
-
-// Replaces the timer that was armed before.
-struct ArmTimer {
-  Nanoseconds at{};
-};
-
-// For the administrator's eyes.
-struct Note {
-  TenantId tenant;
-  std::string text;
-};
-
-using Action = std::variant<Send, SetGate, SetContended, SetOversubscribed, SetTurnEnds, RecordLease, Drop,
-                            Look, ArmTimer, Note>;
-using Actions = std::vector<Action>;
 
 }  // namespace sharedgpu

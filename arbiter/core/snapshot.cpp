@@ -1,69 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/core/snapshot.h"
 
-#include "arbiter/core/actions.h"
+#include "arbiter/core/core.h"
 
 namespace sharedgpu {
 
 Snapshot::Session Core::view_of(const Session& session) const {
+  const SessionBook& book = memory_.of(session);
+  const PageState& page = turns_.page(session);
   Snapshot::Session view;
   view.id = session.id;
   view.tenant = session.tenant->id;
   view.step = session.step;
-  if (session.gpu != nullptr) view.gpu = session.gpu->uuid;
-  view.use = session.use;
-  view.resident_limit = session.allowed;
-  view.gate_open = session.gate_open;
-  view.wants = session.wants;
-  view.stopped = session.stopped;
-  view.stuck = session.stuck(now_);
-  view.restoring = session.asked;
-  view.ready = session.ready;
-  view.drained = session.released;
-  view.returning = session.unknown_since != Nanoseconds{};
-  view.host_short = session.host_short != Nanoseconds{};
-  view.defers_growth = !session.held_back.empty();
-  view.requests = session.requests.size();
-  view.order = session.order;
-  view.prepared_host = session.told_host;
-  view.sharers = session.told_sharers;
-  view.contended = session.contended;
-  view.oversubscribed = session.oversubscribed;
-  view.queue = session.queue;
-  view.turn_ends = session.turn_ends;
+  if (attached(&session)) view.gpu = session.gpu->uuid;
+  view.use = book.use;
+  view.resident_limit = book.resident_limit;
+  view.gate_open = turns_.gate_open(session);
+  view.wants = turns_.wants(session);
+  view.stopped = presence_.frozen(session);
+  view.stuck = view.stopped || book.stuck_until > effects_.now();
+  view.restoring = book.restoring;
+  view.ready = book.ready;
+  view.drained = turns_.drain_confirmed(session);
+  view.returning = turns_.returned(session);
+  view.host_short = scheduler_.host_short(session);
+  view.defers_growth = !book.deferred.empty();
+  view.requests = book.requests.size();
+  view.order = turns_.order(session);
+  view.prepared_host = book.prepared_host;
+  view.sharers = book.sharers;
+  view.contended = page.contended;
+  view.oversubscribed = page.oversubscribed;
+  view.queue = page.queue;
+  view.turn_ends = page.turn_ends;
   return view;
 }
 
 Snapshot::Tenant Core::view_of(const Tenant& tenant) const {
+  const Accounts& accounts = scheduler_.accounts();
+  const Estimates& estimates = scheduler_.estimates();
+  const DeadlineLimits& limits = scheduler_.limits();
   Snapshot::Tenant view;
   view.id = tenant.id;
-  view.phase = tenant.phase;
-  view.epoch = tenant.epoch;
+  view.phase = turns_.phase_of(tenant);
+  view.epoch = turns_.epoch(tenant);
   for (const Session* session : tenant.sessions) view.sessions.push_back(session->id);
-  view.policy = tenant.rules.policy;
+  view.policy = model_.rules_of(tenant).policy;
   view.stated = tenant.stated;
-  view.claims = tenant.claims;
-  view.timed = tenant.timed;
-  view.share = tenant.share;
-  view.due = tenant.due;
-  view.due_now = tenant.standing.due;
-  view.credit = credit(tenant);
-  view.wants = tenant.wants();
-  view.stopped = tenant.stopped();
-  view.absent = absent(tenant);
-  view.taken = tenant.taken;
-  view.comes_home = tenant.comes_home;
-  view.waiting_since = tenant.waiting_since;
-  view.turn_began = tenant.turn_began;
-  view.left = tenant.left;
-  view.given_back = tenant.given_back;
-  view.handoff = tenant.handoff;
-  view.drain = tenant.drain;
-  view.used = tenant.used;
-  view.burst = tenant.burst;
-  view.long_pauses = tenant.long_pauses;
-  view.deadlines = {.met = tenant.deadlines.met, .missed = tenant.deadlines.missed};
-  view.host_budget = host_budget(tenant);
+  view.claims = limits.claims(tenant);
+  view.timed = tenant.exclusive;
+  view.share = accounts.share(tenant);
+  view.due = accounts.due(tenant);
+  view.due_now = accounts.standing(tenant).due;
+  view.credit = accounts.lag(tenant);
+  view.wants = turns_.wants(tenant);
+  view.stopped = presence_.frozen(tenant);
+  view.absent = presence_.absent(tenant);
+  view.taken = turns_.revoked(tenant);
+  view.comes_home = scheduler_.recalled(tenant);
+  view.waiting_since = scheduler_.waiting_since(tenant);
+  view.turn_began = turns_.turn_began(tenant);
+  view.left = turns_.gates_closed(tenant);
+  view.given_back = scheduler_.yielded_until(tenant);
+  view.handoff = estimates.handoff(tenant);
+  view.drain = turns_.last_drain(tenant);
+  view.used = estimates.used(tenant);
+  view.burst = estimates.mean_burst(tenant);
+  view.long_pauses = estimates.long_pauses(tenant);
+  view.deadlines = {.met = limits.met(tenant), .missed = limits.missed(tenant)};
+  view.host_budget = memory_.host_budget(tenant);
   return view;
 }
 
@@ -75,33 +80,36 @@ Snapshot::Gpu Core::view_of(const Gpu& gpu) const {
   view.total = gpu.total;
   view.capacity = gpu.capacity;
   view.learned = gpu.learned;
-  view.usable = usable(gpu);
-  view.promised = promised(gpu);
-  view.policy = (gpu.sessions.empty() ? gpu.rules : gpu.sessions.front()->tenant->rules).policy;
-  view.turn = gpu.turn;
-  view.handoff = gpu.handoff;
-  view.threads_left = gpu.threads.part;
-  view.threads_left_below = gpu.threads.below;
+  view.usable = memory_.usable(gpu);
+  for (const Session* session : gpu.sessions)
+    view.promised += memory_.promised(*session, turns_.residency(*session));
+  view.policy =
+      (gpu.sessions.empty() ? model_.rules_of(gpu.uuid) : model_.rules_of(*gpu.sessions.front()->tenant))
+          .policy;
+  view.turn = scheduler_.lengths().of(gpu);
+  view.handoff = scheduler_.lengths().handoff(gpu);
+  view.threads_left = scheduler_.limits().threads(gpu).part;
+  view.threads_left_below = scheduler_.limits().threads(gpu).below;
   for (const Session* session : gpu.sessions) view.sessions.push_back(session->id);
   return view;
 }
 
 Snapshot Core::snapshot() const {
   Snapshot all;
-  all.recovering = in_grace_;
-  all.gpus.reserve(state_.gpus.size());
-  all.tenants.reserve(state_.tenants.size());
-  all.sessions.reserve(state_.sessions.size());
-  for (const auto& [uuid, gpu] : state_.gpus) all.gpus.push_back(view_of(gpu));
-  for (const auto& [id, tenant] : state_.tenants) all.tenants.push_back(view_of(tenant));
-  for (const auto& [id, session] : state_.sessions) all.sessions.push_back(view_of(session));
-  all.placements = state_.placements;
+  all.recovering = recovery_.active();
+  all.gpus.reserve(model_.gpus().size());
+  all.tenants.reserve(model_.tenants().size());
+  all.sessions.reserve(model_.sessions().size());
+  for (const auto& [uuid, gpu] : model_.gpus()) all.gpus.push_back(view_of(gpu));
+  for (const auto& [id, tenant] : model_.tenants()) all.tenants.push_back(view_of(tenant));
+  for (const auto& [id, session] : model_.sessions()) all.sessions.push_back(view_of(session));
+  all.placements = placements_;
   return all;
 }
 
 std::optional<Snapshot::Session> Core::session(SessionId id) const {
-  const auto found = state_.sessions.find(id);
-  return found == state_.sessions.end() ? std::nullopt : std::optional(view_of(found->second));
+  const Session* found = model_.find(id);
+  return found == nullptr ? std::nullopt : std::optional(view_of(*found));
 }
 
 }  // namespace sharedgpu

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "arbiter/core/events.h"
+#include "arbiter/core/actions.h"
 
 namespace sharedgpu::test {
 

@@ -2,7 +2,7 @@
 // How long turns are, who may interrupt them and when idleness ends them: the rules alone, without the core.
 #include <catch2/catch.hpp>
 
-#include "arbiter/policy/idleness.h"
+#include "arbiter/core/scheduler/idleness.h"
 #include "arbiter/policy/interruption.h"
 #include "arbiter/policy/turn_length.h"
 #include "config/settings.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long a tenant may leave the GPU idle while others wait before its turn is over.
 //
-// Nobody knows how long a pause will be. Who waits for as long as a handoff takes loses at most twice what he
-// would lose if he knew. Where the tenant's last pauses, each time that it was put out for one, were longer
-// than the handoffs there and back, the next one is likely to be, too: the time is halved for each of them.
-// One pause that was shorter, and it counts in full again. Pure.
+// Nobody knows how long a pause will be. Waiting for as long as a handoff takes loses at most twice what
+// would be lost if one knew. If the tenant's last pauses, each time that it lost its place for one, were
+// longer than the handoffs there and back, the next one is likely to be, too: the time is halved for each of
+// them. After one shorter pause it counts in full again. Pure.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ constexpr Nanoseconds idle_patience(Nanoseconds handoff, unsigned long_pauses, N
   return std::max(least / halved, std::min(most, handoff / halved));
 }
 
-// Of one that was put out in it: the rest of it.
+// `pause`: what was left of it when the tenant had lost its place.
 constexpr bool was_long(Nanoseconds pause, Nanoseconds handoff, Nanoseconds least) {
   return pause >= 2 * std::max(handoff, least);
 }

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a domain is advanced: the order in which the parts do their work, and what they hand each other.
+#include <algorithm>
+
+#include "arbiter/core/core.h"
+
+namespace sharedgpu {
+namespace {
+
+constexpr int kMostTimeouts = 6;
+constexpr std::chrono::milliseconds kSoon{1};
+
+}  // namespace
+
+void Core::find_domains() {
+  model_.find_domains();
+  scheduler_.on_domains();
+}
+
+void Core::advance_all() {
+  if (model_.stale()) find_domains();
+  const Nanoseconds now = effects_.now();
+  Nanoseconds next = recovery_.active() && recovery_.until() > now ? recovery_.until() : Nanoseconds::max();
+  for (Domain& domain : model_.domains()) {
+    const bool is_due = domain.due <= now;
+    effects_.begin_domain(is_due ? Nanoseconds::max() : domain.due);
+    if (is_due) advance(domain);
+    // Where a tenant has entered or left, more may follow from that: with the next event, whatever it is
+    // about, or soon.
+    const bool again = effects_.again();
+    next = std::min({next, effects_.wake(), again ? now + kSoon : effects_.wake()});
+    domain.due = again ? Nanoseconds{} : effects_.wake();
+  }
+  if (next != Nanoseconds::max()) effects_.put(ArmTimer{.at = next});
+}
+
+void Core::advance(Domain& domain) {
+  scheduler_.lift_limits(domain);
+  const Residencies& before = turns_.residencies(domain);
+  for (const Gpu* gpu : domain.gpus) memory_.notice_stuck(*gpu, before);
+  if (!recovery_.active()) {
+    for (const Gpu* gpu : domain.gpus) memory_.begin(*gpu, before);
+    for (const Tenant* tenant : domain.tenants) turns_.revoke_frozen(*tenant);
+    plan(domain);
+    scheduler_.forget_yields(domain);
+    move_memory(domain);
+    for (const Tenant* tenant : domain.tenants) {
+      turns_.lend_to_returned(*tenant);
+      turns_.submit_once(*tenant);
+    }
+    open_ready(domain);
+    const bool contended = scheduler_.others_wait(domain);
+    for (const Session* session : turns_.set_contended(domain, contended))
+      scheduler_.on_contended(*session, contended);
+    const Residencies& after = turns_.residencies(domain);
+    const bool oversubscribed = scheduler_.oversubscribed(domain, after);
+    turns_.set_oversubscribed(domain, oversubscribed, oversubscribed ? domain.rules.queue : Nanoseconds{});
+    scheduler_.update_accounts(domain, contended, oversubscribed);
+    turns_.set_turn_ends(domain, scheduler_.watch_turn(domain, after));
+    for (const Gpu* gpu : domain.gpus) memory_.answer_requests(*gpu, after);
+  }
+  for (const Gpu* gpu : domain.gpus)
+    for (const Session* session : gpu->sessions) presence_.poll(*session, turns_.owes_answer(*session));
+}
+
+// ---- who runs ----
+
+void Core::plan(Domain& domain) {
+  drop_members(domain);
+  Planner planner(scheduler_, presence_, memory_, turns_, effects_, domain);
+  for (const Tenant* tenant : planner.overgrown(turns_.residencies(domain))) {
+    leave(*tenant);
+    scheduler_.on_displaced(*tenant);
+  }
+  planner.begin(turns_.residencies(domain));
+  while (const auto move = planner.next(turns_.residencies(domain))) carry_out(domain, *move);
+  if (!planner.gives_another_turn()) return;
+  turns_.begin_anew(domain);
+  for (const Tenant* tenant : domain.tenants)
+    if (turns_.in_set(*tenant)) scheduler_.on_another_turn(*tenant);
+}
+
+// Members of the running set that have no place in it, whoever else wants one.
+void Core::drop_members(Domain& domain) {
+  for (const Tenant* tenant : domain.tenants) {
+    // A tenant that could not use the GPU does not wait meanwhile.
+    if (turns_.phase_of(*tenant) == Phase::out && presence_.absent(*tenant)) scheduler_.on_waiting(*tenant);
+    if (turns_.in_set(*tenant) && must_leave(*tenant)) leave(*tenant);
+  }
+  if (scheduler_.others_wait(domain))
+    for (const Tenant* tenant : domain.tenants) {
+      if (turns_.phase_of(*tenant) != Phase::entering || !is_unresponsive(*tenant)) continue;
+      effects_.note(*tenant, "does not restore; others go first");
+      for (const Session* session : tenant->sessions) turns_.set_wants(*session, false);
+      leave(*tenant);
+    }
+  scheduler_.set_turn_length(domain, turns_.residencies(domain));
+  for (const Tenant* tenant : domain.tenants)
+    if (scheduler_.exhausted(domain, *tenant)) leave(*tenant);
+}
+
+// It is stopped as a whole, cannot become ready, or is announced as suspending.
+bool Core::must_leave(const Tenant& tenant) {
+  const auto is_stopped = [this](const Session* session) {
+    return !attached(session) || presence_.frozen(*session);
+  };
+  const auto never_ready = [this](const Session* session) {
+    return presence_.frozen(*session) && !memory_.of(*session).ready;
+  };
+  const auto& sessions = tenant.sessions;
+  if (presence_.suspending(tenant) || std::all_of(sessions.begin(), sessions.end(), is_stopped)) return true;
+  return turns_.phase_of(tenant) == Phase::entering &&
+         std::any_of(sessions.begin(), sessions.end(), never_ready);
+}
+
+// A session that may have all of its memory resident, and neither says Ready nor shows progress, holds up the
+// others. Its tenant waits until it is heard of again.
+bool Core::is_unresponsive(const Tenant& tenant) {
+  for (const Session* session : tenant.sessions) {
+    const SessionBook& book = memory_.of(*session);
+    if (!attached(session) || !book.restoring || book.ready || !book.restored_all) continue;
+    // Progress buys time, but not without end.
+    const Nanoseconds timeout = memory_.timeout_for(book.use.swappable);
+    const Nanoseconds due = std::min(book.last_progress + timeout, *book.all_since + kMostTimeouts * timeout);
+    effects_.wake_at(due);
+    if (effects_.now() >= due) return true;
+  }
+  return false;
+}
+
+void Core::carry_out(Domain& domain, const Move& move) {
+  for (const Move::Leave& each : move.leave) leave(*each.tenant, each);
+  turns_.enter(domain, *move.enter, scheduler_.on_enter(move));
+  scheduler_.after_enter(move);
+}
+
+// ---- which memory moves ----
+
+void Core::move_memory(Domain& domain) {
+  const Residencies& at = turns_.residencies(domain);
+  for (const Gpu* gpu : domain.gpus) {
+    memory_.expect_evictions(*gpu, at);
+    memory_.rebalance(*gpu, at);
+    turns_.send_restores(memory_.take_restores(*gpu, at));
+    memory_.evict_for_shortage(*gpu, at);
+    memory_.evict_before_suspension(*gpu, at);
+    memory_.refuse_last(*gpu, at);
+  }
+}
+
+void Core::open_ready(Domain& domain) {
+  for (const Tenant* tenant : domain.tenants) {
+    if (!turns_.may_open(*tenant)) continue;
+    const auto handoff = turns_.open(domain, *tenant);
+    scheduler_.on_open(domain, *tenant, handoff, turns_.residencies(domain));
+  }
+}
+
+}  // namespace sharedgpu

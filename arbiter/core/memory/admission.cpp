@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which growth is admitted: what the GPU and the host can ever hold, now or once others have made room.
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "arbiter/core/memory/memory_books.h"
+
+namespace sharedgpu {
+namespace {
+
+constexpr std::size_t kMostRequests = 4096;  // one for each thread of the session
+
+// What a session has once it is granted what it asks to pin.
+MemoryUse as_granted(MemoryUse use, Bytes pin_request) {
+  use.swappable = minus(use.swappable, pin_request);
+  use.resident = minus(use.resident, pin_request);
+  use.pinned += pin_request;
+  return use;
+}
+
+}  // namespace
+
+void MemoryBooks::report(const Session& session, const Usage& usage, const Residency& at, bool recovering) {
+  SessionBook& its = book(session);
+  MemoryUse reported = usage.use;
+  const Bytes pins = std::min({reported.settling, reported.swappable, reported.resident, reported.pinned});
+  // It is swappable until it is granted.
+  if (usage.request != 0 || its.unreported) reported.pinned -= pins;
+  reported.settling = {};
+  its.reported_swappable = reported.swappable;
+  its.job_host_limit = usage.job_host_limit;
+  // While it restores, only memory that has come back counts as progress: words alone must not hold a turn.
+  if (at.phase != Phase::entering || reported.resident > its.use.resident) note_progress(session);
+  if (std::exchange(its.unreported, false)) take_first_report(session, reported);
+
+  const MemoryUse wanted = as_granted(reported, pins);
+  const bool asks = usage.request != 0;
+  const bool reported_before = asks && std::exchange(its.may_have_reported_growth, false);
+  const bool grows = reported_before || wanted.swappable > its.use.swappable;  // less is always right
+  if (asks) its.growth_counted = reported_before || (its.growth_counted && !its.requests.empty());
+  const Bytes host_most = grows ? passed_host_limit(session, wanted) : Bytes{};
+  // During the recovery others have not reported what they have: end_recovery() judges.
+  const bool judged = asks && !recovering;
+  if (judged && (host_most != Bytes{} || !could_ever_fit(session, wanted))) {
+    refuse(session, usage.request, host_most);
+  } else if (asks && its.requests.size() + its.deferred.size() >= kMostRequests) {
+    effects_.drop(session, "too many requests at once");
+  } else if (judged && grows && waits_for_host(session, wanted)) {
+    reported.swappable = its.use.swappable;
+    take_use(session, reported, true, at);
+    if (its.deferred.empty()) its.deferred_at = effects_.now();
+    its.deferred.push_back(usage.request);
+  } else {
+    take_use(session, reported, asks, at);
+    its.pin_request = asks ? pins : std::min(its.pin_request, pins);
+    if (asks) begin_request(session, usage.request);
+  }
+  // It could not say Ready for growth that has come to nothing, or is there only now. A Restore lets it.
+  if (at.phase == Phase::entering && !its.ready && its.restored_all &&
+      its.use.resident >= its.use.swappable) {
+    its.restored_all = false;
+    its.restored_same_twice = true;
+  }
+  if (at.drained) note_eviction_report(session, usage.stuck != 0);
+}
+
+// A session of the arbiter before has what it reports: only the sum of what follows can be kept within the
+// GPU.
+void MemoryBooks::take_first_report(const Session& session, const MemoryUse& reported) {
+  SessionBook& its = book(session);
+  its.may_have_reported_growth = true;
+  its.use = reported;
+  its.use.swappable = std::min(its.use.swappable, session.gpu->total);
+  its.use.pinned = std::min(its.use.pinned, session.gpu->total);
+  its.resident_limit = its.use.swappable;
+  its.pin_limit = its.use.pinned;
+}
+
+void MemoryBooks::begin_request(const Session& session, std::uint64_t request) {
+  SessionBook& its = book(session);
+  if (its.requests.empty()) its.requested_at = effects_.now();
+  its.requests.push_back(request);
+}
+
+void MemoryBooks::refuse(const Session& session, std::uint64_t request, Bytes host_most) {
+  effects_.send(
+      session,
+      Verdict{
+          .request = request, .granted = 0, .allowed = of(session).resident_limit, .host_most = host_most});
+}
+
+void MemoryBooks::refuse_all(const Session& session, Bytes host_most) {
+  SessionBook& its = book(session);
+  for (const std::uint64_t request : its.requests) refuse(session, request, host_most);
+  its.requests.clear();
+  its.pin_request = {};
+}
+
+// Deferred growth begins once the host memory is there, or comes to nothing.
+void MemoryBooks::admit_deferred(const Gpu& gpu, const Residencies& at) {
+  for (const Session* session : gpu.sessions) {
+    SessionBook& its = book(*session);
+    if (its.deferred.empty()) continue;
+    MemoryUse use = its.use;
+    use.swappable = std::max(use.swappable, its.reported_swappable);
+    const Nanoseconds due = its.deferred_at + tuning_.host_patience;
+    const bool waits = waits_for_host(*session, use);
+    if (waits && effects_.now() < due) {
+      effects_.wake_at(due);
+      continue;
+    }
+    const Bytes host_most = waits ? session->tenant->limits.host : passed_host_limit(*session, use);
+    const bool granted = host_most == Bytes{} && could_ever_fit(*session, as_granted(use, its.pin_request));
+    if (granted) take_use(*session, use, true, at[*session]);
+    for (const std::uint64_t request : std::exchange(its.deferred, {})) {
+      if (granted)
+        begin_request(*session, request);
+      else
+        refuse(*session, request, host_most);
+    }
+  }
+}
+
+// Growth of a session at work is answered when the room for it is there. Any other comes with the next turn.
+// Pinned memory takes room at once, whoever asks.
+void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
+  for (const Session* session : gpu.sessions) {
+    SessionBook& its = book(*session);
+    const Residency& at = all[*session];
+    if (its.requests.empty() || its.pin_limit < its.use.pinned || its.pin_request != Bytes{}) continue;
+    if (at.revoked && at.frozen) continue;  // it is at work again as soon as its process resumes
+    if (at.at_work && its.resident_limit < its.use.swappable) continue;
+    if (is_promised_already(*session, all)) continue;
+    // Memory kept for a single submission comes with the order to submit.
+    const Bytes limit = at.drained ? std::min(its.resident_limit, its.use.resident) : its.resident_limit;
+    for (const std::uint64_t request : its.requests)
+      effects_.send(*session, Verdict{.request = request, .granted = 1, .allowed = limit});
+    its.requests.clear();
+  }
+}
+
+// A session that comes back reports growth along with what it has, and all of it counts as promised. It is
+// granted when what is promised is there: until then others evict for it, or leave.
+bool MemoryBooks::is_promised_already(const Session& session, const Residencies& at) {
+  const SessionBook& its = of(session);
+  if (!its.growth_counted) return false;
+  const bool takes = at[session].at_work || its.use.pinned != Bytes{};
+  if (!takes || promised(*session.gpu, at) <= usable_[*session.gpu]) return false;
+  const Nanoseconds due = its.requested_at + timeout_for(its.use.footprint());
+  effects_.wake_at(due);
+  if (effects_.now() >= due) refuse_all(session);
+  return true;
+}
+
+// No one can make room for a session that asks for memory on its way out: all that hold memory here wait for
+// more themselves, or cannot evict. The GPU would be theirs for ever. So the one that left last is refused.
+void MemoryBooks::refuse_last(const Gpu& gpu, const Residencies& all) {
+  const Session* last = nullptr;
+  for (const Session* session : gpu.sessions) {
+    const Residency& at = all[*session];
+    if (at.drained || at.frozen) continue;
+    if (!needs_growth_to_drain(*session->tenant, all)) {
+      if (promised(*session, at) != Bytes{}) return;  // it leaves without more, now or when its turn is over
+      continue;
+    }
+    if (!waits_to_grow(*session, at) || can_be_filled(*session->tenant, all)) continue;
+    const Nanoseconds due = of(*session).requested_at + timeout_for(of(*session).use.footprint());
+    effects_.wake_at(due);
+    const bool later = last == nullptr || all[*last].gates_closed <= at.gates_closed;
+    if (effects_.now() >= due && later) last = session;
+  }
+  if (last == nullptr) return;
+  effects_.note(*last->tenant, "needs more memory to end its turn than others can free; refused");
+  refuse_all(*last);
+}
+
+void MemoryBooks::end_recovery(const Model& model, const Residencies& at) {
+  // A running session may have reported growth that was never granted.
+  for (const auto& [uuid, gpu] : model.gpus()) {
+    if (promised(gpu, at) <= usable(gpu)) continue;
+    for (const Session* session : gpu.sessions)
+      if (at[*session].phase == Phase::running) hold_at_resident(*session);
+  }
+  for (const auto& [id, session] : model.sessions()) {
+    const SessionBook& its = of(session);
+    if (its.requests.empty()) continue;
+    const MemoryUse wanted = as_granted(its.use, its.pin_request);
+    const Bytes host_most = passed_host_limit(session, wanted);
+    if (host_most != Bytes{} || !could_ever_fit(session, wanted)) refuse_all(session, host_most);
+  }
+}
+
+// Whether `session` with `use` could be resident beside what can never leave the GPU, and leaves the others
+// as able to run as they are.
+bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use) const {
+  const Gpu& gpu = *session.gpu;
+  // Memory that others ask to pin is as good as pinned.
+  const auto use_of = [&](const Session* other) {
+    return other == &session ? use : as_granted(of(*other).use, of(*other).pin_request);
+  };
+  Bytes footprint;
+  Bytes own_pinned;
+  Bytes pinned;
+  for (const Session* other : gpu.sessions) {
+    const MemoryUse has = use_of(other);
+    pinned += has.pinned;
+    if (other->tenant != session.tenant) continue;
+    footprint += has.footprint();
+    own_pinned += has.pinned;
+  }
+  const Bytes room = usable(gpu);
+  const Bytes limit = session.tenant->limits.footprint;
+  if (limit != Bytes{} && footprint > limit) return false;
+  if (footprint + (pinned - own_pinned) > room) return false;
+  if (use.pinned <= of(session).use.pinned) return true;
+
+  const Bytes growth = use.pinned - of(session).use.pinned;
+  std::map<const Tenant*, Bytes> needs;  // of the others, beside what all have pinned
+  for (const Session* other : gpu.sessions)
+    if (other->tenant != session.tenant)
+      needs[other->tenant] += minus(use_of(other).footprint(), use_of(other).pinned);
+  return std::all_of(needs.begin(), needs.end(), [&](const auto& entry) {
+    const Bytes need = entry.second + pinned;
+    return need <= room || minus(need, growth) > room;
+  });
+}
+
+// ---- host memory ----
+
+MemoryBooks::Evictable MemoryBooks::evictable(const Tenant& tenant, const StepName& step,
+                                              const Session* but) const {
+  Evictable sum;
+  for (const Session* session : tenant.sessions) {
+    if (session == but) continue;
+    const MemoryUse& use = of(*session).use;
+    sum.of_all += use.swappable;
+    sum.held += std::max(use.swappable, use.host);
+    if (session->step == step) sum.of_step += use.swappable;
+  }
+  return sum;
+}
+
+// The same where `session` has `use`.
+MemoryBooks::Evictable MemoryBooks::evictable_with(const Session& session, const MemoryUse& use) const {
+  Evictable sum = evictable(*session.tenant, session.step, &session);
+  sum.of_step += use.swappable;
+  sum.of_all += use.swappable;
+  sum.held += std::max(use.swappable, use.host);
+  return sum;
+}
+
+// The limit on host memory that a tenant passes where `session` has `use`; zero: none. A step's memory holds
+// what its own processes evict, the job's what those of all its steps do, and each session reports the
+// limits; the site's limit is on all of the tenant.
+Bytes MemoryBooks::passed_host_limit(const Session& session, const MemoryUse& use) const {
+  const Evictable sum = evictable_with(session, use);
+  const Bytes site = session.tenant->limits.host;
+  const Bytes job = of(session).job_host_limit;
+  if (use.host_limit != Bytes{} && sum.of_step > use.host_limit) return use.host_limit;
+  if (job != Bytes{} && sum.of_all > job) return job;
+  if (site != Bytes{} && sum.of_all > site) return site;
+  return {};
+}
+
+// True if the tenant exceeds the site's limit only because its processes still hold host memory of freed
+// memory.
+bool MemoryBooks::waits_for_host(const Session& session, const MemoryUse& use) const {
+  const Bytes site = session.tenant->limits.host;
+  return site != Bytes{} && evictable_with(session, use).held > site;
+}
+
+// How much more a process of `step` may allocate as far as host memory goes.
+Bytes MemoryBooks::host_room(const Tenant& tenant, const StepName& step) const {
+  const Evictable sum = evictable(tenant, step);
+  Bytes room{~0ull};
+  if (tenant.limits.host != Bytes{}) room = minus(tenant.limits.host, sum.held);
+  for (const Session* session : tenant.sessions) {
+    const SessionBook& its = of(*session);
+    if (session->step == step && its.use.host_limit != Bytes{})
+      room = std::min(room, minus(its.use.host_limit, sum.of_step));
+    if (its.job_host_limit != Bytes{}) room = std::min(room, minus(its.job_host_limit, sum.of_all));
+  }
+  return room;
+}
+
+std::optional<Bytes> MemoryBooks::host_budget(const Tenant& tenant) const {
+  Bytes most = tenant.limits.host == Bytes{} ? Bytes{~0ull} : tenant.limits.host;
+  Bytes limit;  // steps may have smaller ones than the job
+  for (const Session* session : tenant.sessions) limit = std::max(limit, of(*session).use.host_limit);
+  if (limit != Bytes{}) most = std::min(most, limit);
+  return most == Bytes{~0ull} ? std::nullopt : std::optional(most);
+}
+
+MemoryBooks::Room MemoryBooks::room(const Gpu& gpu, const Tenant* tenant, Bytes limit,
+                                    const StepName& step) const {
+  Bytes own;
+  Bytes others_pinned;
+  for (const Session* session : gpu.sessions) {
+    if (session->tenant == tenant)
+      own += of(*session).use.footprint();
+    else
+      others_pinned += of(*session).use.pinned;
+  }
+  Bytes total = gpu.capacity;
+  Bytes most = minus(usable(gpu), others_pinned);
+  if (limit != Bytes{}) {
+    total = std::min(total, limit);
+    most = std::min(most, limit);
+  }
+  Bytes free = minus(most, own);
+  if (tenant != nullptr) free = std::min(free, host_room(*tenant, step));
+  return {.total = total, .free = free};
+}
+
+}  // namespace sharedgpu

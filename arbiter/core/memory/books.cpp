@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// What sessions have, as they report it, and what follows from that for what they may have.
+#include <algorithm>
+#include <utility>
+
+#include "arbiter/core/memory/memory_books.h"
+
+namespace sharedgpu {
+namespace {
+
+// A tenant is believed when it says that its contexts take up to this part of a GPU.
+constexpr std::uint64_t kContextPart = 4;
+constexpr std::chrono::minutes kNotePause{1};  // between two notes of the same
+
+}  // namespace
+
+void MemoryBooks::add(const Session& session) {
+  SessionBook& book = books_.begin(session);
+  book.forecast = GrowthForecast(tuning_.surge_pause);
+  book.unreported = session.resumes;
+  book.sharers = session.resumes ? 0 : 1;  // the arbiter before may have named any number
+  book.last_progress = effects_.now();
+}
+
+// Enters what a session reports of its memory. Growth counts only where it was asked for: a session that
+// could grow by saying so would starve others.
+void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_grow, const Residency& at) {
+  SessionBook& its = book(session);
+  reported.settling = {};
+  if (!may_grow) {
+    reported.swappable = std::min(reported.swappable, its.use.swappable);
+    reported.pinned = std::min(reported.pinned, its.use.pinned);
+  }
+  // Nothing comes back before a Restore is sent, and a session may report as resident what it pins in place.
+  // A session at work may already fill growth that it is yet to ask for, with what memory freed since leaves.
+  Bytes most = its.use.resident;
+  if (!at.drained && (at.phase != Phase::entering || its.restoring))
+    most = std::max({most, reported.swappable, its.resident_limit, its.restore_in_flight});
+  reported.resident = std::min(reported.resident, most);
+  // Contexts lower what others may have.
+  Bytes believed{session.gpu->total.count / kContextPart};
+  for (const Session* other : session.tenant->sessions)
+    if (other != &session && other->gpu == session.gpu) believed = minus(believed, of(*other).use.context);
+  reported.context = std::min(reported.context, believed);
+
+  const bool grew = reported.swappable > its.use.swappable;
+  // A Restore for growth comes only after it, however long ago one for the rest was sent.
+  if (grew && std::exchange(its.ready, false)) its.pressed = effects_.now();
+  if (grew) its.forecast.grew(its.use.swappable, reported.swappable, effects_.now());
+  if (reported.swappable < its.use.swappable) its.forecast.fell();
+  its.use = reported;
+  its.peak = std::max(its.peak, reported.footprint());
+  its.pin_limit = std::min(its.pin_limit, reported.pinned);
+  // Freed memory cannot be filled again without asking. A session that restores is the exception: it may fill
+  // its limit for growth that it is about to ask for.
+  if (at.at_work && !at.submits_once) its.resident_limit = std::min(its.resident_limit, reported.swappable);
+  if (at.phase == Phase::out) its.resident_limit = std::min(its.resident_limit, reported.resident);
+}
+
+void MemoryBooks::report_residency(const Session& session, const MemoryUse& use, const Residency& at) {
+  MemoryUse reported = use;
+  reported.swappable = of(session).use.swappable;
+  reported.pinned = of(session).use.pinned;
+  take_use(session, reported, false, at);
+}
+
+void MemoryBooks::on_ready(const Session& session) {
+  SessionBook& its = book(session);
+  its.ready = its.use.resident >= its.use.swappable;
+  if (!its.ready) return;
+  its.evicting = false;
+  // It may have freed memory on the way: then a Restore can still be on its way to it, up to the last limit.
+  const bool more_to_come = its.restored_same_twice || its.restored_limit > its.use.resident;
+  its.restore_in_flight = more_to_come ? its.restored_limit : Bytes{};
+}
+
+void MemoryBooks::on_drained(const Session& session) {
+  SessionBook& its = book(session);
+  its.restore_in_flight = {};
+  its.resident_limit = its.use.resident;
+}
+
+void MemoryBooks::begin_restore(const Session& session, bool complete) {
+  SessionBook& its = book(session);
+  its.ready = complete;
+  its.restoring = its.restored_all = its.restored_same_twice = false;
+  its.all_since.reset();
+  its.restore_in_flight = {};
+  its.restored_limit = {};
+  its.stuck_until = {};
+  begin_turn(session);
+}
+
+void MemoryBooks::open(const Session& session) {
+  SessionBook& its = book(session);
+  its.forecast.resume(effects_.now());
+  if (attached(&session)) its.resident_limit = std::min(its.resident_limit, its.use.swappable);
+}
+
+void MemoryBooks::defer_growth(const Session& session) {
+  SessionBook& its = book(session);
+  its.forecast.suspend(effects_.now(), minus(usable_[*session.gpu], its.use.footprint()));
+}
+
+void MemoryBooks::hold_at_resident(const Session& session) {
+  SessionBook& its = book(session);
+  its.resident_limit = std::min(its.resident_limit, its.use.resident);
+}
+
+void MemoryBooks::note_eviction_report(const Session& session, bool failed) {
+  SessionBook& its = book(session);
+  its.stuck_until = {};
+  if (!failed || !its.evicting) return;
+  its.stuck_until = effects_.now() + tuning_.stuck_retry;
+  its.resident_limit = its.use.resident;
+  if (its.stuck_noted && effects_.now() - *its.stuck_noted < kNotePause) return;
+  its.stuck_noted = effects_.now();
+  effects_.note(
+      *session.tenant,
+      "eviction incomplete (host memory exhausted?); its memory stays on the GPU until the next retry");
+}
+
+// ---- what follows from the books ----
+
+Bytes MemoryBooks::usable(const Gpu& gpu) const {
+  Bytes contexts;
+  for (const Session* session : gpu.sessions) contexts += of(*session).use.context;
+  return std::min(gpu.capacity, minus(gpu.total, contexts));
+}
+
+// A session outside a turn only ever loses memory, so its last report is the most that it can have.
+Bytes MemoryBooks::promised(const Session& session, const Residency& at) const {
+  const SessionBook& its = of(session);
+  Bytes resident = its.use.resident;
+  if (at.phase != Phase::out) resident = std::max({resident, its.resident_limit, its.restore_in_flight});
+  return resident + its.pin_limit;
+}
+
+Bytes MemoryBooks::promised(const Gpu& gpu, const Residencies& at) const {
+  Bytes sum;
+  for (const Session* session : gpu.sessions) sum += promised(*session, at[*session]);
+  return sum;
+}
+
+Bytes MemoryBooks::demand(const Session& session, const Residency& at) const {
+  const SessionBook& its = of(session);
+  Bytes resident = std::max({its.use.swappable, its.use.resident, its.restore_in_flight});
+  if (at.phase == Phase::entering) resident = std::max(resident, its.resident_limit);
+  return resident + std::max(its.use.pinned, its.pin_limit);
+}
+
+// What a session has on the GPU once it has all of its memory.
+Bytes MemoryBooks::whole(const Session& session, const Residency& at) const {
+  const SessionBook& its = of(session);
+  return std::max(promised(session, at) - its.pin_limit, its.use.swappable) +
+         std::max(its.pin_limit, its.use.pinned);
+}
+
+Bytes MemoryBooks::unevictable(const Session& session, const Residencies& all) const {
+  const SessionBook& its = of(session);
+  const Residency& at = all[session];
+  const Bytes pinned = std::max(its.pin_limit, its.use.pinned);
+  if (needs_growth_to_drain(*session.tenant, all)) return whole(session, at);
+  const bool drains = at.phase == Phase::leaving && !(at.revoked && at.drained);
+  const bool overdue = drains && (at.frozen || effects_.now() - at.gates_closed >= tuning_.patience);
+  if (overdue) return promised(session, at) - its.pin_limit + pinned;
+  return stuck(session, at) ? its.use.resident + pinned : pinned;
+}
+
+bool MemoryBooks::complete(const Tenant& tenant) const {
+  return std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [this](const Session* session) {
+    const SessionBook& its = of(*session);
+    return !attached(session) || (!its.evicting && its.use.resident >= its.use.swappable);
+  });
+}
+
+bool MemoryBooks::stuck(const Session& session, const Residency& at) const {
+  return at.frozen || of(session).stuck_until > effects_.now();
+}
+
+// It asks for memory while its turn ends.
+bool MemoryBooks::waits_to_grow(const Session& session, const Residency& at) const {
+  const SessionBook& its = of(session);
+  return at.phase == Phase::leaving && at.at_work && !its.requests.empty() && its.lacks_room();
+}
+
+// Memory for what it is to submit for others, or for a thread that allocates while the drain waits for that
+// thread. Most drains wait for nothing of the kind, and end sooner.
+bool MemoryBooks::needs_growth_to_drain(const Session& session, const Residency& at) const {
+  if (at.frozen) return false;
+  if (blocks_peers(at)) return of(session).use.resident < of(session).use.swappable;
+  return waits_to_grow(session, at) && effects_.now() >= at.gates_closed + tuning_.step_after;
+}
+
+bool MemoryBooks::needs_growth_to_drain(const Tenant& tenant, const Residencies& at) const {
+  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
+                     [&](const Session* session) { return needs_growth_to_drain(*session, at[*session]); });
+}
+
+Nanoseconds MemoryBooks::timeout_for(Bytes moving) const {
+  return tuning_.patience + std::chrono::seconds(moving.count >> 30);
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which memory moves: room goes to the sessions that need it, and others evict for what is missing.
+#include <algorithm>
+
+#include "arbiter/core/memory/memory_books.h"
+
+namespace sharedgpu {
+
+// Gives up, for a while, on sessions that were told to evict and do not.
+void MemoryBooks::notice_stuck(const Gpu& gpu, const Residencies& all) {
+  for (const Session* session : gpu.sessions) {
+    SessionBook& its = book(*session);
+    const Residency& at = all[*session];
+    if (stuck(*session, at)) effects_.wake_at(its.stuck_until);
+    if (at.phase == Phase::leaving) {
+      effects_.wake_at(at.gates_closed + tuning_.step_after);
+      effects_.wake_at(at.gates_closed + tuning_.patience);
+    }
+    if (!at.drained || its.resident_limit >= its.use.resident) continue;
+    const Nanoseconds due = its.last_progress + timeout_for(Bytes{});
+    effects_.wake_at(due);
+    if (effects_.now() < due) continue;
+    its.stuck_until = effects_.now() + tuning_.patience;
+    its.resident_limit = its.use.resident;
+    effects_.wake_at(its.stuck_until);
+    effects_.note(*session->tenant, "does not evict; planning around it");
+  }
+}
+
+void MemoryBooks::begin(const Gpu& gpu, const Residencies& at) {
+  admit_deferred(gpu, at);
+  usable_[gpu] = usable(gpu);
+}
+
+// Hands free room to those who need it, in this order: pinned memory, which cannot wait for a turn; sessions
+// that run; one that needs it to drain; those that ask for it on the way out; the tenant that the turn is
+// for; tenants taken along. Evicts for what is missing.
+void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
+  const std::vector<Session*>& sessions = gpu.sessions;
+  Bytes missing = pin_in_place(gpu, all);
+  const Bytes promised_now = promised(gpu, all);
+  Bytes room = minus(usable_[gpu], promised_now);
+  missing += minus(promised_now, usable_[gpu]);
+  const auto lacks = [](const SessionBook& its) {
+    return minus(its.use.swappable, std::max({its.resident_limit, its.use.resident, its.restore_in_flight}));
+  };
+  // All that a session lacks, or nothing yet: two that had a part each, and were told of none, could wait for
+  // each other.
+  const auto fill = [&](SessionBook& its) {
+    const Bytes costs = lacks(its);
+    if (costs <= room) its.resident_limit = std::max(its.resident_limit, its.use.swappable);
+    missing += minus(costs, room);
+    room = minus(room, costs);
+  };
+  const auto give = [&](Bytes& limit, Bytes target, Bytes already_counted) {
+    if (target <= limit) return;
+    const Bytes costs = minus(target, std::max(limit, already_counted));
+    const Bytes given = std::min(costs, room);
+    room -= given;
+    missing += costs - given;
+    limit = std::max(limit, std::min(target, std::max(limit, already_counted) + given));
+  };
+  for (const Session* session : sessions) give(book(*session).pin_limit, of(*session).use.pinned, Bytes{});
+  Bytes growing;
+  for (const Session* session : sessions)
+    if (all[*session].phase == Phase::running) {
+      const Bytes before = missing;
+      fill(book(*session));
+      growing += missing - before;
+    }
+  // One at a time gets what it lacks to drain, also from others that leave.
+  const Tenant* first = first_to_fill(gpu, all);
+  for (const Session* session : sessions)
+    if (session->tenant == first && needs_growth_to_drain(*session, all[*session])) fill(book(*session));
+  for (const Session* session : sessions)
+    if (waits_to_grow(*session, all[*session]) && lacks(of(*session)) <= room &&
+        can_be_filled(*session->tenant, all))
+      fill(book(*session));
+  Bytes grows_then;
+  for (const bool leads : {true, false})
+    for (const Session* session : sessions)
+      if (all[*session].phase == Phase::entering && all[*session].leads == leads) {
+        SessionBook& its = book(*session);
+        grows_then += its.forecast.deferred();
+        give(its.resident_limit, its.use.swappable, std::max(its.use.resident, its.restore_in_flight));
+      }
+
+  missing += minus(grows_then, room);
+  if (growing != Bytes{}) missing += minus(expected_growth(gpu, all), growing);
+  if (missing != Bytes{}) evict(gpu, missing, first, all);
+}
+
+// By how much those that run are likely to grow soon. That is evicted at once, and host memory made ready for
+// it, as for the growth of others in their turns.
+Bytes MemoryBooks::expected_growth(const Gpu& gpu, const Residencies& at) const {
+  Bytes sum;
+  for (const Session* session : gpu.sessions) {
+    if (at[*session].phase != Phase::running) continue;
+    const SessionBook& its = of(*session);
+    sum += std::min(its.forecast.expected(effects_.now()), minus(usable_[gpu], its.use.footprint()));
+  }
+  return std::max(sum, tuning_.evict_step);
+}
+
+// Resident memory becomes pinned where it is: the same memory under another name. While a session brings
+// memory back, messages that cross could let it fill the old limit beside what it pinned: then there must be
+// room for both. A turn that ends may wait for the answer, so the answer is not put off for ever.
+// Returns the room that is missing for it.
+Bytes MemoryBooks::pin_in_place(const Gpu& gpu, const Residencies& all) {
+  Bytes missing;
+  for (const Session* session : gpu.sessions) {
+    SessionBook& its = book(*session);
+    const Residency& at = all[*session];
+    if (its.pin_request == Bytes{}) continue;
+    if (at.at_work || at.drained) {
+      const Bytes pins = std::min({its.pin_request, its.use.swappable, its.use.resident});
+      const SessionBook before = its;
+      const Bytes promised_before = promised(*session, at);
+      its.use.swappable -= pins;
+      its.use.resident -= pins;
+      its.use.pinned += pins;
+      its.pin_limit += pins;
+      if (at.at_work && !at.submits_once) its.resident_limit = minus(its.resident_limit, pins);
+      if (at.drained) its.resident_limit = std::min(its.resident_limit, its.use.resident);
+      its.pin_request = {};
+      // Nothing arrives while it pins: memory that it was told to bring and has not, it will not bring.
+      if (at.phase == Phase::running)
+        its.restore_in_flight = std::min(its.restore_in_flight, its.use.swappable);
+      const Bytes lacks = minus(promised(gpu, all), usable_[gpu]);
+      if (lacks == Bytes{} || promised(*session, at) <= promised_before) continue;
+      its = before;
+      missing += lacks;
+    }
+    if (at.phase != Phase::leaving || at.drained) continue;
+    const Nanoseconds due = its.requested_at + tuning_.settle;
+    effects_.wake_at(due);
+    if (effects_.now() >= due) refuse_all(*session);
+  }
+  return missing;
+}
+
+// The tenant that is to get the memory it needs to drain: of those for which there is enough beside what no
+// one can give up now, the one that has waited longest. Null: none.
+const Tenant* MemoryBooks::first_to_fill(const Gpu& gpu, const Residencies& at) const {
+  const Session* first = nullptr;
+  for (const Session* session : gpu.sessions) {
+    if (!needs_growth_to_drain(*session, at[*session])) continue;
+    const bool earlier = first == nullptr || at[*session].gates_closed < at[*first].gates_closed;
+    if (earlier && can_be_filled(*session->tenant, at)) first = session;
+  }
+  return first == nullptr ? nullptr : first->tenant;
+}
+
+// Whether all of a tenant's memory can be on its GPUs beside that of all who have not drained, or that cannot
+// be evicted for the time being.
+bool MemoryBooks::can_be_filled(const Tenant& tenant, const Residencies& all) const {
+  const auto fits_on = [&](const Gpu& gpu) {
+    Bytes needed;
+    for (const Session* session : gpu.sessions) {
+      const SessionBook& its = of(*session);
+      const Residency& at = all[*session];
+      if (session->tenant == &tenant)
+        needed += whole(*session, at);
+      else if (!at.drained)
+        needed += promised(*session, at);
+      else
+        needed += its.pin_limit + (stuck(*session, at) ? its.use.resident : Bytes{});
+    }
+    return needed <= usable(gpu);
+  };
+  return std::all_of(tenant.sessions.begin(), tenant.sessions.end(),
+                     [&](const Session* session) { return !attached(session) || fits_on(*session->gpu); });
+}
+
+// Asks tenants without a lease, least recently run first, for memory that is not on its way out already.
+// Where it is for a tenant that cannot drain without it (`first`), those that are on their way out with it
+// give what they can.
+void MemoryBooks::evict(const Gpu& gpu, Bytes shortage, const Tenant* first, const Residencies& all) {
+  std::vector<const Session*> victims;
+  for (const Session* session : gpu.sessions) {
+    const SessionBook& its = of(*session);
+    const Residency& at = all[*session];
+    if (!at.drained || stuck(*session, at)) continue;
+    const bool leaving = at.phase == Phase::leaving && !at.revoked;
+    if (leaving && (first == nullptr || session->tenant == first)) continue;
+    shortage = minus(shortage, minus(its.use.resident, its.resident_limit));
+    victims.push_back(session);
+  }
+  std::stable_sort(victims.begin(), victims.end(), [&](const Session* a, const Session* b) {
+    const Residency& one = all[*a];
+    const Residency& other = all[*b];
+    if (one.phase != other.phase) return one.phase == Phase::out;
+    return one.last_ran < other.last_ran;
+  });
+  for (const Session* victim : victims) {
+    if (shortage == Bytes{}) return;
+    SessionBook& its = book(*victim);
+    const Bytes kept = std::min(its.resident_limit, its.use.resident);
+    if (kept == Bytes{}) continue;
+    const Bytes asked = std::min(kept, shortage);
+    shortage -= asked;
+    if (its.resident_limit >= its.use.resident) note_progress(*victim);  // its timeout starts
+    its.resident_limit = kept - asked;
+    its.evicting = true;
+    effects_.send(*victim, Evict{.allowed = its.resident_limit});
+  }
+}
+
+std::vector<const Session*> MemoryBooks::take_restores(const Gpu& gpu, const Residencies& at) {
+  std::vector<const Session*> restores;
+  for (const Session* session : gpu.sessions) {
+    SessionBook& its = book(*session);
+    if (at[*session].phase != Phase::entering || its.ready) continue;
+    const bool all = its.resident_limit >= its.use.swappable;
+    const bool news = its.restoring ? its.resident_limit > its.restored_limit || (all && !its.restored_all)
+                                    : all || its.resident_limit > its.use.resident;
+    if (!news) continue;
+    its.restoring = true;
+    its.restored_limit = its.resident_limit;
+    if (all && !its.all_since) its.all_since = effects_.now();
+    its.restored_all = all;
+    note_progress(*session);
+    restores.push_back(session);
+  }
+  return restores;
+}
+
+// Of contexts the books know what sessions guess, and of programs outside nothing. Where they promise more
+// than there is, the driver refuses a restore that they allow; then those that wait give up memory by steps.
+void MemoryBooks::evict_for_shortage(const Gpu& gpu, const Residencies& at) {
+  Bytes shortage;
+  for (const Session* session : gpu.sessions) {
+    SessionBook& its = book(*session);
+    if (at[*session].phase != Phase::entering || its.ready || !its.restored_all) continue;
+    // A session that tries in vain goes on reporting: only that it is not ready counts.
+    const Nanoseconds begun = std::max(*its.all_since, its.pressed);
+    Nanoseconds due = begun + tuning_.shortage + std::chrono::seconds(its.use.swappable.count >> 30);
+    if (effects_.now() >= due) {
+      its.pressed = effects_.now();
+      due = effects_.now() + tuning_.shortage;
+      effects_.note(*session->tenant, "finds less memory than the books say");
+      // It may have reported as resident what it is just trying to back.
+      shortage += std::max(minus(its.use.swappable, its.use.resident), tuning_.evict_step);
+    }
+    effects_.wake_at(due);
+  }
+  if (shortage != Bytes{}) evict(gpu, shortage, nullptr, at);
+}
+
+// A process that is stopped cannot evict, and whoever comes meanwhile may need the room. Memory that another
+// process of the tenant may need for its turn to end stays.
+void MemoryBooks::evict_before_suspension(const Gpu& gpu, const Residencies& all) {
+  for (const Session* session : gpu.sessions) {
+    SessionBook& its = book(*session);
+    const Residency& at = all[*session];
+    if (!at.suspending || !at.drained || stuck(*session, at)) continue;
+    if (at.phase == Phase::leaving && at.wants && at.peers_drain) continue;
+    if (std::min(its.resident_limit, its.use.resident) == Bytes{}) continue;
+    note_progress(*session);
+    its.resident_limit = {};
+    its.evicting = true;
+    effects_.send(*session, Evict{.allowed = {}});
+  }
+}
+
+}  // namespace sharedgpu

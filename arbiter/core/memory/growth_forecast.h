@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// By how much a footprint is likely to grow further.
+//
+// A footprint that has grown without a pause is likely to grow by half of that again: a program that takes
+// all of its memory as it starts waits for a few evictions then, not for hundreds (of 64 MiB, 3 ms each; 25
+// ms and more where host memory has to be pinned first). Memory that is freed and taken again is no growth.
+// Waiting for a turn is no pause: the program takes in its turn what it was about to take. Pure.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+
+#include "protocol/units.h"
+
+namespace sharedgpu {
+
+class GrowthForecast {
+ public:
+  // A footprint that has not grown for `pause` has paused.
+  explicit GrowthForecast(Nanoseconds pause = {}) : pause_(pause) {}
+
+  void grew(Bytes before, Bytes after, Nanoseconds now) {
+    if (!lasts(now)) begin_ = most_ = before;
+    if (after <= most_) return;
+    most_ = after;
+    last_ = now;
+  }
+  // A session that frees memory while it waits for its turn does not go on growing in it.
+  void fell() { waits_ = false; }
+  // The session cannot grow until resume(), and by `most` at most then.
+  void suspend(Nanoseconds now, Bytes most) {
+    waits_ = lasts(now);
+    deferred_ = std::min(half(), most);
+  }
+  void resume(Nanoseconds now) {
+    if (std::exchange(waits_, false)) last_ = now;
+  }
+  // The growth to expect soon.
+  Bytes expected(Nanoseconds now) const { return lasts(now) ? half() : Bytes{}; }
+  // The growth to expect after resume().
+  Bytes deferred() const { return waits_ ? deferred_ : Bytes{}; }
+
+ private:
+  Bytes half() const { return Bytes{minus(most_, begin_).count / 2}; }
+  bool lasts(Nanoseconds now) const { return waits_ || now - last_ < pause_; }
+
+  Nanoseconds pause_;
+  Bytes begin_;
+  Bytes most_;
+  Nanoseconds last_ = Nanoseconds::min() / 2;
+  Bytes deferred_;
+  bool waits_ = false;
+};
+
+}  // namespace sharedgpu

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much host memory evictions may need, said ahead of time: getting it takes longer than they do.
+#include <algorithm>
+#include <bit>
+
+#include "arbiter/core/memory/memory_books.h"
+
+namespace sharedgpu {
+namespace {
+
+// The sessions of a tenant together take host memory by so much at a time.
+constexpr Bytes kSlab = mebibytes(128);
+// Evictions are expected from when less than this part of a GPU is left.
+constexpr std::uint64_t kLastPart = 8;
+
+// Rounded up, so that not every session of a large job means a message to each of the others.
+std::uint32_t sharers_of(const Tenant& tenant) {
+  return static_cast<std::uint32_t>(std::bit_ceil(tenant.sessions.size()));
+}
+
+Bytes round_up(Bytes size, Bytes step) { return {(size.count + step.count - 1) / step.count * step.count}; }
+
+}  // namespace
+
+// At most all that the GPU lacks for everybody has to leave of one tenant: of its first sessions first, as
+// evict() takes it. A little more is evicted for one that grows.
+void MemoryBooks::expect_evictions(const Gpu& gpu, const Residencies& all) {
+  const auto deferred = [&](const Session& session) {
+    return all[session].tenant_wants ? of(session).forecast.deferred() : Bytes{};
+  };
+  Bytes demanded;
+  for (const Session* session : gpu.sessions) {
+    const Residency& at = all[*session];
+    demanded += std::max(demand(*session, at), promised(*session, at)) + of(*session).pin_request +
+                deferred(*session);
+  }
+  const bool shared = std::any_of(gpu.sessions.begin(), gpu.sessions.end(), [&](const Session* session) {
+    return session->tenant != gpu.sessions.front()->tenant;
+  });
+  const Bytes growth = expected_growth(gpu, all);
+  const Bytes usable = usable_[gpu];
+  const bool pressure = shared && demanded + growth > usable - Bytes{usable.count / kLastPart};
+  const Bytes of_one = pressure ? std::max(minus(demanded + growth, usable), tuning_.evict_step) : Bytes{};
+  Table<Tenant, Bytes> to_leave;
+  for (const Session* session : gpu.sessions)
+    to_leave.begin(*session->tenant) = all[*session].suspending ? Bytes{~0ull} : of_one;
+  for (const Session* session : gpu.sessions) {
+    const Residency& at = all[*session];
+    if (at.frozen) continue;  // others of its tenant leave in its stead
+    const SessionBook& its = of(*session);
+    Bytes& left = to_leave[*session->tenant];
+    const Bytes share = std::min(its.use.swappable, left);
+    // Memory that has left already leaves in no one's stead.
+    const Bytes can_leave = stuck(*session, at) ? Bytes{} : std::min(its.resident_limit, its.use.resident);
+    left -= std::min(share, can_leave);
+    prepare_host(*session, share);
+  }
+}
+
+// More is said at once, less only when it has been less for a while.
+void MemoryBooks::prepare_host(const Session& session, Bytes need) {
+  SessionBook& its = book(session);
+  const std::uint32_t sharers = sharers_of(*session.tenant);
+  need = round_up(need, std::max(Bytes{kSlab.count / sharers}, mebibytes(2)));
+  if (need >= its.prepared_host)
+    its.less_host_since.reset();
+  else if (!its.less_host_since)
+    its.less_host_since = effects_.now();
+  if (its.less_host_since) {
+    const Nanoseconds due = *its.less_host_since + tuning_.host_calm;
+    effects_.wake_at(due);
+    if (effects_.now() < due)
+      need = its.prepared_host;
+    else
+      its.less_host_since.reset();
+  }
+  if (need == its.prepared_host && sharers <= its.sharers) return;
+  its.prepared_host = need;
+  its.sharers = sharers;
+  effects_.send(session, Prepare{.host = need, .sharers = sharers});
+}
+
+}  // namespace sharedgpu

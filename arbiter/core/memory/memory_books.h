@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory books: what each session has on its GPU, what it may have there, and what it is asked to give
+// up.
+//
+// The invariant: on each GPU the sum of all promises (promised()) stays within usable(). A session's resident
+// limit and pin limit are promises, and so is what it has beside them. Room is promised only when it is
+// there. The books own all of this; which sessions run, and when, they are told as Residency values. Sizes in
+// bytes. One thread at a time.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "arbiter/core/memory/growth_forecast.h"
+#include "arbiter/core/memory/residency.h"
+#include "arbiter/core/model/effects.h"
+#include "arbiter/core/model/model.h"
+#include "arbiter/core/model/table.h"
+#include "arbiter/core/model/tuning.h"
+
+namespace sharedgpu {
+
+// What the books hold of one session.
+struct SessionBook {
+  MemoryUse use;  // as reported, growth that it waits for included
+  // Promises: it may have so much evictable memory resident, and so much pinned.
+  Bytes resident_limit;
+  Bytes pin_limit;
+  // A Restore up to this much was sent to it and may not have arrived: a session that is ready may still fill
+  // it.
+  Bytes restore_in_flight;
+  Bytes pin_request;  // of its resident memory, which it asks to pin in place; not in use.pinned yet
+  Bytes peak;         // the largest footprint since its turn began
+  GrowthForecast forecast;
+
+  // Requests for growth without a Verdict, and when the first of them came.
+  std::vector<std::uint64_t> requests;
+  Nanoseconds requested_at{};
+  // Requests deferred until freed host memory is given back; their growth is not in `use`.
+  std::vector<std::uint64_t> deferred;
+  Nanoseconds deferred_at{};
+  Bytes reported_swappable;  // in its last report, deferred growth included
+  Bytes job_host_limit;      // on all that the job could have to evict, as reported; zero: none
+
+  // After a restart of the arbiter: its use is not known until its first report, which may contain growth
+  // that was never granted. Growth that it asks for then counts as promised already.
+  bool unreported = false;
+  bool may_have_reported_growth = false;
+  bool growth_counted = false;
+
+  // The restore for the turn that its tenant enters.
+  bool restoring = false;                // it was sent a Restore in this turn
+  bool ready = false;                    // all of its memory is resident
+  bool restored_all = false;             // the last Restore covered all that it needs
+  bool restored_same_twice = false;      // it was sent the same limit twice
+  std::optional<Nanoseconds> all_since;  // when a Restore first covered all
+  Bytes restored_limit;                  // of the last Restore
+  Nanoseconds pressed{};                 // when others last evicted for it beyond the books, or it grew
+
+  bool evicting = false;        // it was told to evict since it was last ready
+  Nanoseconds last_progress{};  // when it last said something that counts as progress, or was asked for some
+  Nanoseconds stuck_until{};    // it cannot evict before
+  std::optional<Nanoseconds> stuck_noted;  // when the log last said so
+
+  Bytes prepared_host;                         // host memory that the last Prepare named
+  std::uint32_t sharers = 1;                   // the same: processes that prepare it together; zero: unknown
+  std::optional<Nanoseconds> less_host_since;  // since when less has been enough
+
+  bool lacks_room() const { return use.swappable > resident_limit || use.pinned > pin_limit; }
+};
+
+class MemoryBooks {
+ public:
+  MemoryBooks(const Tuning& tuning, Effects& effects) : tuning_(tuning), effects_(effects) {}
+
+  void add(const Session& session);
+  void add(const Gpu& gpu) { usable_.begin(gpu); }
+  const SessionBook& of(const Session& session) const { return books_[session]; }
+
+  // ---- reports of sessions ----
+
+  // A report and, where it has a request, a request for growth. `recovering`: others have not reported yet,
+  // so that nothing is refused now.
+  void report(const Session& session, const Usage& usage, const Residency& at, bool recovering);
+  // Ready and Drained say where memory is. How much there is they may say as it was before growth that has
+  // been granted meanwhile.
+  void report_residency(const Session& session, const MemoryUse& use, const Residency& at);
+  void on_ready(const Session& session);
+  void on_drained(const Session& session);
+
+  // ---- phases ----
+
+  void note_progress(const Session& session) { books_[session].last_progress = effects_.now(); }
+  // `complete`: all of its memory is there.
+  void begin_restore(const Session& session, bool complete);
+  void set_ready(const Session& session, bool ready) { books_[session].ready = ready; }
+  void begin_turn(const Session& session) { books_[session].peak = books_[session].use.footprint(); }
+  void open(const Session& session);
+  // Its gate closes while it has work: it cannot grow before its next turn.
+  void defer_growth(const Session& session);
+  // What it does not have on the GPU it may not fill outside a turn.
+  void hold_at_resident(const Session& session);
+  // Its process is stopped: memory that it was asked to evict stays for now.
+  void freeze(const Session& session) { books_[session].resident_limit = books_[session].use.resident; }
+
+  // ---- advancing a GPU; in this order ----
+
+  void notice_stuck(const Gpu& gpu, const Residencies& at);
+  void begin(const Gpu& gpu, const Residencies& at);
+  void expect_evictions(const Gpu& gpu, const Residencies& at);
+  // Hands out room, evicts for what is missing.
+  void rebalance(const Gpu& gpu, const Residencies& at);
+  // Sessions that are to be sent a Restore up to their resident limit. They count as told.
+  std::vector<const Session*> take_restores(const Gpu& gpu, const Residencies& at);
+  void evict_for_shortage(const Gpu& gpu, const Residencies& at);
+  void evict_before_suspension(const Gpu& gpu, const Residencies& at);
+  void refuse_last(const Gpu& gpu, const Residencies& at);
+  void answer_requests(const Gpu& gpu, const Residencies& at);
+
+  // The recovery period is over: judges the requests that came meanwhile.
+  void end_recovery(const Model& model, const Residencies& at);
+
+  // ---- read only ----
+
+  // The capacity, or what contexts leave of the total. The second as of begin().
+  Bytes usable(const Gpu& gpu) const;
+  Bytes usable_now(const Gpu& gpu) const { return usable_[gpu]; }
+  // Physical memory that a session has or may take at any moment; that of all on a GPU.
+  Bytes promised(const Session& session, const Residency& at) const;
+  Bytes promised(const Gpu& gpu, const Residencies& at) const;
+  // What a session has on the GPU while its tenant runs.
+  Bytes demand(const Session& session, const Residency& at) const;
+  // What of a session outside the running set must be taken to stay on the GPU.
+  Bytes unevictable(const Session& session, const Residencies& at) const;
+  // All of a tenant's memory is resident and none is asked to leave.
+  bool complete(const Tenant& tenant) const;
+  bool stuck(const Session& session, const Residency& at) const;
+  // Its tenant may be unable to end its turn before this session has more memory.
+  bool needs_growth_to_drain(const Session& session, const Residency& at) const;
+  bool needs_growth_to_drain(const Tenant& tenant, const Residencies& at) const;
+
+  // The device memory that a tenant sees: in all, and what it may still allocate.
+  struct Room {
+    Bytes total;
+    Bytes free;
+  };
+  Room room(const Gpu& gpu, const Tenant* tenant, Bytes limit, const StepName& step) const;
+  // The most host memory that a tenant's swap can have; none: unbounded.
+  std::optional<Bytes> host_budget(const Tenant& tenant) const;
+  // The timeout of a session that has so much to move.
+  Nanoseconds timeout_for(Bytes moving) const;
+
+ private:
+  // What the processes of a tenant could have to evict, over all GPUs.
+  struct Evictable {
+    Bytes of_step;
+    Bytes of_all;
+    Bytes held;  // of all, with host memory of freed memory that is still held
+  };
+
+  // books.cpp
+  SessionBook& book(const Session& session) { return books_[session]; }
+  void take_use(const Session& session, MemoryUse reported, bool may_grow, const Residency& at);
+  void note_eviction_report(const Session& session, bool failed);
+  Bytes whole(const Session& session, const Residency& at) const;
+  bool waits_to_grow(const Session& session, const Residency& at) const;
+  bool blocks_peers(const Residency& at) const { return effects_.now() >= at.blocks_peers_from; }
+
+  // admission.cpp
+  void take_first_report(const Session& session, const MemoryUse& reported);
+  bool could_ever_fit(const Session& session, const MemoryUse& use) const;
+  Evictable evictable(const Tenant& tenant, const StepName& step, const Session* but = nullptr) const;
+  Evictable evictable_with(const Session& session, const MemoryUse& use) const;
+  Bytes passed_host_limit(const Session& session, const MemoryUse& use) const;
+  bool waits_for_host(const Session& session, const MemoryUse& use) const;
+  Bytes host_room(const Tenant& tenant, const StepName& step) const;
+  void admit_deferred(const Gpu& gpu, const Residencies& at);
+  void begin_request(const Session& session, std::uint64_t request);
+  void refuse(const Session& session, std::uint64_t request, Bytes host_most);
+  void refuse_all(const Session& session, Bytes host_most = {});
+  bool is_promised_already(const Session& session, const Residencies& at);
+
+  // eviction.cpp
+  Bytes pin_in_place(const Gpu& gpu, const Residencies& at);
+  Bytes expected_growth(const Gpu& gpu, const Residencies& at) const;
+  const Tenant* first_to_fill(const Gpu& gpu, const Residencies& at) const;
+  bool can_be_filled(const Tenant& tenant, const Residencies& at) const;
+  void evict(const Gpu& gpu, Bytes shortage, const Tenant* first, const Residencies& at);
+
+  // host_pressure.cpp
+  void prepare_host(const Session& session, Bytes need);
+
+  const Tuning& tuning_;
+  Effects& effects_;
+  Table<Session, SessionBook> books_;
+  Table<Gpu, Bytes> usable_;
+};
+
+}  // namespace sharedgpu

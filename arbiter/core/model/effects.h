@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the event under way leads to, and its time: the one place where the core's parts put their actions.
+//
+// Actions are performed in the order in which they are put here.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "arbiter/core/actions.h"
+#include "arbiter/core/model/model.h"
+
+namespace sharedgpu {
+
+class Effects {
+ public:
+  Nanoseconds now() const { return now_; }
+  void begin(Nanoseconds now) { now_ = now; }
+
+  template <class Body>
+  void send(const Session& session, const Body& body) {
+    actions_.emplace_back(Send{.session = session.id, .message = Message::of(body)});
+  }
+  void put(Action action) { actions_.push_back(std::move(action)); }
+  void note(const Tenant& tenant, std::string text) {
+    put(Note{.tenant = tenant.id, .text = std::move(text)});
+  }
+  void drop(const Session& session, std::string reason) {
+    put(Drop{.session = session.id, .reason = std::move(reason)});
+  }
+
+  // Asks for the domain that is being advanced to be advanced again at that time. The past asks for nothing.
+  void wake_at(Nanoseconds at) {
+    if (at > now_) wake_ = std::min(wake_, at);
+  }
+  // A tenant has entered or left a running set: more may follow from that.
+  void advance_again() { again_ = true; }
+
+  // When the domain that was advanced last is to be advanced again, and whether soon.
+  void begin_domain(Nanoseconds wake) {
+    wake_ = wake;
+    again_ = false;
+  }
+  Nanoseconds wake() const { return wake_; }
+  bool again() const { return again_; }
+
+  Actions take() { return std::exchange(actions_, {}); }
+
+ private:
+  Nanoseconds now_{};
+  Nanoseconds wake_{};
+  bool again_ = false;
+  Actions actions_;
+};
+
+}  // namespace sharedgpu

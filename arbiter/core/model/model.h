@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who is there: GPUs, tenants, their sessions, and which of them depend on each other. Identities only; what
+// they do, have and wait for belongs to the parts beside this one (memory/, turns/, scheduler/).
+//
+// Only Core's dispatch changes the model. Pointers to an entity are valid until it is removed.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "arbiter/policy/policy.h"
+#include "protocol/messages.h"
+
+namespace sharedgpu {
+
+using Slot = std::uint32_t;
+
+// What the turns of a GPU follow from. The policy outlives the core.
+struct Rules {
+  const Policy* policy = nullptr;
+  TurnRules turns = {};
+  bool all_timed = false;   // as if all tenants had stated shares, see Claims
+  bool by_threads = false;  // deadlines bound the threads of processes that start, and nobody's time
+  Nanoseconds queue{};      // the backlog limit of oversubscribed sessions; zero: as usual
+};
+
+struct Gpu;
+struct Tenant;
+
+// One process of a tenant, connected to the arbiter; one for each GPU that the process uses.
+struct Session {
+  SessionId id;
+  Slot slot = 0;
+  Tenant* tenant = nullptr;
+  Gpu* gpu = nullptr;  // null until Attach
+  StepName step;
+  bool resumes = false;   // it was a session of the arbiter before
+  bool expected = false;  // and the recovery waits for it
+};
+
+// Bounds on what a tenant may have. Zero: none.
+struct Limits {
+  Bytes footprint = {};  // per GPU
+  Bytes host = {};       // host memory for swap, over all GPUs
+};
+
+// One job on this node, with all its processes.
+struct Tenant {
+  TenantId id;
+  Slot slot = 0;
+  Limits limits;
+  Claims stated;                      // by its job
+  bool exclusive = false;             // by the policy: it runs alone, also where memory suffices for more
+  std::vector<Session*> sessions;     // in the order in which they came
+  std::optional<std::size_t> domain;  // index; none while no session is attached
+
+  bool attached() const {
+    return std::any_of(sessions.begin(), sessions.end(), [](const Session* its) { return its->gpu; });
+  }
+};
+
+struct Gpu {
+  GpuUuid uuid;
+  Slot slot = 0;
+  unsigned number = 0;            // in the host's order
+  std::optional<unsigned> minor;  // of its device file, where the driver tells it
+  Bytes total;
+  Bytes capacity;                  // see docs/architecture.md, "Capacity"
+  bool learned = false;            // known from a session only; forgotten with the last one
+  std::vector<Session*> sessions;  // attached to it, by their ids
+};
+
+// GPUs that have a tenant in common, and all tenants that use them: their running sets change together.
+struct Domain {
+  Slot slot = 0;  // its index among the domains
+  std::vector<Gpu*> gpus;
+  std::vector<Tenant*> tenants;  // by their ids within each group that was merged
+  Rules rules;                   // of the first of its GPUs in the host's order
+  Nanoseconds due{};             // when it is to be advanced next; zero: with the next event
+};
+
+inline bool attached(const Session* session) { return session->gpu != nullptr; }
+
+inline bool uses(const Tenant& tenant, const Gpu& gpu) {
+  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
+                     [&](const Session* session) { return session->gpu == &gpu; });
+}
+
+class Model {
+ public:
+  explicit Model(const Rules& node) : node_(node) {}
+
+  // Null where there is none.
+  Session* find(SessionId id);
+  Tenant* find(TenantId id);
+  Gpu* find(const GpuUuid& uuid);
+  const Session* find(SessionId id) const { return const_cast<Model*>(this)->find(id); }
+  const Tenant* find(TenantId id) const { return const_cast<Model*>(this)->find(id); }
+  const Gpu* find(const GpuUuid& uuid) const { return const_cast<Model*>(this)->find(uuid); }
+
+  // Whether the entity was there already. A new one has its id and slot, and nothing else.
+  std::pair<Session*, bool> add(SessionId id);
+  std::pair<Tenant*, bool> add(TenantId id);
+  std::pair<Gpu*, bool> add(const GpuUuid& uuid);
+  void join(Tenant& tenant, Session& session);
+  void attach(Session& session, Gpu& gpu);
+  void remove(Session& session);  // and its GPU, where only sessions told of it and this was the last one
+  void remove(Tenant& tenant);    // it has no sessions
+
+  const std::map<SessionId, Session>& sessions() const { return sessions_; }
+  const std::map<TenantId, Tenant>& tenants() const { return tenants_; }
+  const std::map<GpuUuid, Gpu>& gpus() const { return gpus_; }
+
+  // The rules of GPUs that have some of their own, and those of all others.
+  void set_rules(const Rules& node, std::map<GpuUuid, Rules> own);
+  const Rules& rules_of(const GpuUuid& gpu) const;
+  // Those that hold for a tenant: its domain's, or the node's while it has none.
+  const Rules& rules_of(const Tenant& tenant) const;
+
+  // The domains as found last. What they follow from has changed since, where `stale`.
+  std::vector<Domain>& domains() { return domains_; }
+  const std::vector<Domain>& domains() const { return domains_; }
+  bool stale() const { return stale_; }
+  void make_stale() { stale_ = true; }
+  // Finds them anew. What tenants claim bears on the rules of all in their domain, see Policy.
+  void find_domains();
+  // What the tenant's job states.
+  void state(Tenant& tenant, const Claims& claims);
+  // Something about the tenant changes: its domain is advanced with the event under way.
+  void touch(const Tenant& tenant);
+  void touch_all();
+
+ private:
+  // Gives the smallest slot that is free.
+  class Slots {
+   public:
+    Slot take();
+    void give_back(Slot slot) { free_.push_back(slot); }
+
+   private:
+    std::vector<Slot> free_;
+    Slot next_ = 0;
+  };
+
+  std::vector<Domain> group();
+  void set_exclusive(Tenant& tenant) const;
+
+  Rules node_;
+  std::map<GpuUuid, Rules> own_;
+  std::map<GpuUuid, Gpu> gpus_;
+  std::map<TenantId, Tenant> tenants_;
+  std::map<SessionId, Session> sessions_;
+  Slots session_slots_;
+  Slots tenant_slots_;
+  Slots gpu_slots_;
+  std::vector<Domain> domains_;
+  bool stale_ = true;
+};
+
+}  // namespace sharedgpu

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which processes cannot answer: those that are stopped, by Slurm's suspend, by Ctrl-Z or by a debugger, and
+// those that are announced as suspending.
+//
+// A stopped process says nothing, so its state is polled where an answer is overdue. Slurm tells its
+// slurmstepds of a suspension two seconds before it stops the processes, and they tell the arbiter. The
+// tenant has that time to drain and to evict all that it can.
+#pragma once
+
+#include "arbiter/core/model/effects.h"
+#include "arbiter/core/model/model.h"
+#include "arbiter/core/model/table.h"
+#include "arbiter/core/model/tuning.h"
+
+namespace sharedgpu {
+
+class Presence {
+ public:
+  Presence(const Tuning& tuning, Effects& effects) : tuning_(tuning), effects_(effects) {}
+
+  void add(const Session& session) { sessions_.begin(session); }
+  void add(const Tenant& tenant) { suspended_until_.begin(tenant); }
+
+  void freeze(const Session& session) { sessions_[session].frozen = true; }
+  // Whether it was frozen.
+  bool resume(const Session& session) { return std::exchange(sessions_[session].frozen, false); }
+  void suspend(const Tenant& tenant, bool suspended);
+  // Polls the session's process now and then, as long as it owes an answer.
+  void poll(const Session& session, bool owes_answer);
+
+  bool frozen(const Session& session) const { return sessions_[session].frozen; }
+  bool frozen(const Tenant& tenant) const;  // one of its processes is
+  bool suspending(const Tenant& tenant) const { return suspended_until_[tenant] > effects_.now(); }
+  // It could not use the GPU.
+  bool absent(const Tenant& tenant) const { return suspending(tenant) || frozen(tenant); }
+
+ private:
+  struct Row {
+    bool frozen = false;          // its process is stopped, as polled last
+    Nanoseconds polled = kNever;  // last, or when the answer became due
+  };
+  static constexpr Nanoseconds kNever = Nanoseconds::min();
+
+  const Tuning& tuning_;
+  Effects& effects_;
+  Table<Session, Row> sessions_;
+  Table<Tenant, Nanoseconds> suspended_until_;
+};
+
+}  // namespace sharedgpu

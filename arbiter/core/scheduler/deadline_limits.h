@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tenants with deadlines leave to others: reports of deadlines met and missed move the part of the time
+// that tenants of a lower priority in the domain may have, as the policy says.
+//
+// What a job states stays apart from what it may claim (claims()). A tenant that reports nothing for a while
+// has ended, or waits for work: it bounds nobody until it reports again. Nor does one that only reports, and
+// has not had the GPU since its last report.
+//
+// With Rules::by_threads reports move the part of the GPU's threads for processes that start with a low
+// priority instead: what MPS can bound is set for good then. So that part is kept with the GPU, whichever
+// tenants there are. One thread at a time.
+#pragma once
+
+#include <limits>
+
+#include "arbiter/core/model/effects.h"
+#include "arbiter/core/model/model.h"
+#include "arbiter/core/model/table.h"
+#include "arbiter/core/turns/turn_machine.h"
+#include "arbiter/policy/policy.h"
+
+namespace sharedgpu {
+
+class DeadlineLimits {
+ public:
+  struct Threads {
+    double part = 1;
+    std::int32_t below = std::numeric_limits<std::int32_t>::min();  // that priority
+  };
+
+  DeadlineLimits(const TurnMachine& turns, Effects& effects) : turns_(turns), effects_(effects) {}
+
+  void add(const Tenant& tenant) { tenants_.begin(tenant); }
+  void add(const Gpu& gpu) { threads_.begin(gpu); }
+  void begin(const Domain& domain) { hold_until_.begin(domain); }
+
+  // The tenant's job states other claims; tenant.stated has the old ones.
+  void restate(const Tenant& tenant, const Claims& stated, const Policy& policy);
+  // Another policy rules: it knows nothing of the limits of the one before.
+  void reset(const Tenant& tenant) { tenants_[tenant].claims = tenant.stated; }
+  // A report. False: it bounds nobody.
+  bool report(const Tenant& tenant, const DeadlinesSeen& seen);
+  // Whether a limit has changed.
+  bool apply(const Domain& domain, const Tenant& reporter, const DeadlinesSeen& seen);
+  // Tenants that nobody with deadlines is above any more have all that they state. The same.
+  bool lift(const Domain& domain);
+
+  // What its deadlines and those of others leave of what it states.
+  const Claims& claims(const Tenant& tenant) const { return tenants_[tenant].claims; }
+  const Threads& threads(const Gpu& gpu) const { return threads_[gpu]; }
+  std::uint64_t met(const Tenant& tenant) const { return tenants_[tenant].met; }
+  std::uint64_t missed(const Tenant& tenant) const { return tenants_[tenant].missed; }
+
+ private:
+  struct Row {
+    Claims claims;
+    std::uint64_t met = 0;
+    std::uint64_t missed = 0;
+    std::optional<Nanoseconds> reported;  // the last report that counted
+  };
+
+  void bound_threads(const Domain& domain, const Tenant& reporter, const DeadlinesSeen& seen);
+  bool bound(const Tenant& tenant, double part);
+  bool bounds_others(const Tenant& tenant) const;
+
+  const TurnMachine& turns_;
+  Effects& effects_;
+  Table<Tenant, Row> tenants_;
+  Table<Gpu, Threads> threads_;
+  // The earliest that a limit may end by silence; max(): there is none. Zero: not known.
+  Table<Domain, Nanoseconds> hold_until_;
+};
+
+}  // namespace sharedgpu

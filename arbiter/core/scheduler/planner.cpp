@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/core/scheduler/planner.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace sharedgpu {
+
+// The policy says who keeps its place. The first of them stays in any case, unless it is the one that grows:
+// revoking its lease would make no room for anybody. Where a tenant cannot drain for want of memory, nobody
+// stays longer than to the end of the turn.
+std::vector<const Tenant*> Planner::overgrown(const Residencies& at) {
+  Selection& selection = scheduler_.selection();
+  selection.begin(domain_, memory_, at);
+  std::vector<Candidate> members;
+  for (const Tenant* tenant : domain_.tenants) selection.choose(*tenant, turns_.in_set(*tenant));
+  if (selection.fits()) return {};
+  for (const Tenant* tenant : domain_.tenants)
+    if (selection.chosen(*tenant)) members.push_back({tenant, scheduler_.view(*tenant)});
+  const Scheduler::Turn turn = scheduler_.turn_of(domain_);
+  sort_as_they_leave(members, turn);
+  std::reverse(members.begin(), members.end());
+  for (const Candidate& member : members) selection.choose(*member.tenant, false);
+  bool first = !turn.over() ||
+               std::none_of(domain_.tenants.begin(), domain_.tenants.end(),
+                            [&](const Tenant* tenant) { return memory_.needs_growth_to_drain(*tenant, at); });
+  std::vector<const Tenant*> leave;
+  for (const Candidate& member : members) {
+    const Tenant& tenant = *member.tenant;
+    selection.choose(tenant, true);
+    const bool runs = turns_.phase_of(tenant) == Phase::running;
+    const bool stays = selection.fits(tenant) || (first && runs && !member.view.grows);
+    selection.choose(tenant, stays);
+    first = first && !stays;
+    if (!stays) leave.push_back(&tenant);
+  }
+  return leave;
+}
+
+// Its members are chosen then.
+void Planner::look(const Residencies& at) {
+  Selection& selection = scheduler_.selection();
+  running_ = {.turn = scheduler_.turn_of(domain_), .members = {}};
+  selection.begin(domain_, memory_, at);
+  for (const Tenant* tenant : domain_.tenants) {
+    if (!turns_.in_set(*tenant)) continue;
+    selection.choose(*tenant, true);
+    running_.members.push_back({tenant, scheduler_.view(*tenant)});
+  }
+  sort_as_they_leave(running_.members, running_.turn);
+}
+
+void Planner::begin(const Residencies& at) {
+  look(at);
+  if (anybody_could_enter()) line_up();
+}
+
+std::optional<Move> Planner::next(const Residencies& at) {
+  if (std::exchange(moved_, false)) {
+    look(at);
+    if (!anybody_could_enter()) return std::nullopt;
+  }
+  while (!line_.empty()) {
+    const InLine first = line_.top();
+    line_.pop();
+    const bool interruptible = running_.interruptible;
+    Move move;
+    const bool changed = serve({first.tenant, scheduler_.view(*first.tenant), first.for_host}, at, move);
+    if (move.enter != nullptr) {
+      moved_ = true;
+      return move;
+    }
+    if (changed) look(at);
+    if ((changed || running_.interruptible != interruptible) && !anybody_could_enter()) break;
+  }
+  return std::nullopt;
+}
+
+// Most events change nothing about that, and ranking many tenants takes long. True where nobody could is
+// harmless.
+bool Planner::anybody_could_enter() {
+  if (running_.turn.over()) return true;
+  const bool interruptible = running_.turn.state.begun && running_.interruptible;
+  for (const Candidate& member : running_.members) {
+    if (gives_up(member)) return true;
+    if (interruptible && turns_.phase_of(*member.tenant) == Phase::running &&
+        policy_.peace_left(member.view, turn_view()) == Nanoseconds{})
+      return true;
+  }
+  Selection& selection = scheduler_.selection();
+  return std::any_of(domain_.tenants.begin(), domain_.tenants.end(), [&](const Tenant* tenant) {
+    if (turns_.phase_of(*tenant) != Phase::out || presence_.absent(*tenant)) return false;
+    selection.choose(*tenant, true);
+    const bool could = selection.fits(*tenant) || scheduler_.must_recall(*tenant);
+    selection.choose(*tenant, false);
+    return could;
+  });
+}
+
+bool Planner::is_in_line(const Tenant& tenant, bool everybody_fits) const {
+  if (turns_.phase_of(tenant) != Phase::out || presence_.absent(tenant)) return false;
+  if (turns_.wants(tenant)) return true;
+  // One that has not asked enters where that costs nothing.
+  return !tenant.exclusive &&
+         (scheduler_.selection().disturbs_nobody(tenant) || (everybody_fits && memory_.complete(tenant)));
+}
+
+// First come those whose jobs would be ended for want of host memory, then as the policy ranks.
+void Planner::line_up() {
+  const bool everybody_fits = scheduler_.selection().everybody_fits();
+  std::vector<InLine> line;
+  const TurnView turn = scheduler_.view(domain_);
+  for (const Tenant* tenant : domain_.tenants) {
+    if (!is_in_line(*tenant, everybody_fits)) continue;
+    const TenantView view = scheduler_.view(*tenant);
+    if (const Nanoseconds barred = policy_.barred_for(view, turn); barred > Nanoseconds{}) {
+      effects_.wake_at(effects_.now() + barred);
+      continue;
+    }
+    line.push_back({tenant, scheduler_.must_recall(*tenant), policy_.rank(view, turn), view.waited});
+  }
+  line_ = std::priority_queue<InLine>(std::less<InLine>(), std::move(line));
+}
+
+// The one that would leave first comes first. Of two that are equal the first one keeps its lease, but has
+// had it for long enough when the turn is over.
+void Planner::sort_as_they_leave(std::vector<Candidate>& members, const Scheduler::Turn& turn) const {
+  const TurnView view = scheduler_.view(domain_, turn.over());
+  std::vector<std::pair<Rank, Candidate>> order;
+  for (const Candidate& member : members) order.emplace_back(policy_.keeps(member.view, view), member);
+  std::sort(order.begin(), order.end(), [&](const auto& a, const auto& b) {
+    if (a.first != b.first) return a.first < b.first;
+    return (a.second.tenant->id < b.second.tenant->id) == turn.over() && a.second.tenant != b.second.tenant;
+  });
+  std::transform(order.begin(), order.end(), members.begin(), [](const auto& entry) { return entry.second; });
+}
+
+// It has nothing to do with its lease, or nothing that would end in time.
+bool Planner::gives_up(const Candidate& member) const {
+  return member.view.idle || scheduler_.yields(*member.tenant);
+}
+
+// Whether a member of the running set makes room for `waiter` where that needs it: an idle one does, and one
+// that yields its turn; when the turn is over, unless the policy gives it another; before that, where the
+// policy lets it be interrupted. For a recall also members leave that are just on their way in.
+bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const {
+  if (gives_up(member)) return true;
+  const bool over = running_.turn.over();
+  const bool runs = turns_.phase_of(*member.tenant) == Phase::running;
+  if (waiter.for_host && (over || runs || !scheduler_.recalled(*member.tenant))) return true;
+  if (over) return !policy_.goes_on(member.view, waiter.view, turn_view());
+  const bool interruptible = running_.interruptible && running_.turn.state.begun;
+  if (!interruptible || !runs || !turns_.wants(*waiter.tenant)) return false;
+  return policy_.interrupts(waiter.view, member.view, turn_view());
+}
+
+// Drops members that may be made to leave until the waiter fits. Returns whether it does; if not, all are
+// chosen again.
+bool Planner::make_way(const Candidate& waiter, std::vector<const Candidate*>& leaving) {
+  Selection& selection = scheduler_.selection();
+  for (const Candidate& member : running_.members) {
+    if (!may_leave(member, waiter)) {
+      extends_ = extends_ || running_.turn.over();
+      continue;
+    }
+    selection.choose(*member.tenant, false);
+    leaving.push_back(&member);
+    if (selection.fits(*waiter.tenant)) return true;
+  }
+  for (const Candidate* member : leaving) selection.choose(*member->tenant, true);
+  selection.choose(*waiter.tenant, false);
+  return false;
+}
+
+// Lets `waiter` in if it fits beside the running set, or if it does once those have left that may be made to.
+// A running set whose footprint hovers about what fits must not put others out again and again: a tenant that
+// was displaced waits for its turn, or until it fits beside the largest footprints of this one. Returns
+// whether the running set has to be looked at anew.
+bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move) {
+  Selection& selection = scheduler_.selection();
+  const Tenant& waiter = *waiting.tenant;
+  const bool over = running_.turn.over();
+  selection.choose(waiter, true);
+  if (selection.fits(waiter)) {
+    const bool empty = running_.members.empty();
+    const bool enters =
+        !scheduler_.displaced(waiter) || over || empty || waiting.for_host || fits_at_peak(waiter, at);
+    if (!enters) return true;
+    move.enter = &waiter;
+    // A tenant that enters when the turn is over begins the next one.
+    move.leads = empty || (over && turns_.wants(waiter));
+    return true;
+  }
+  std::vector<const Candidate*> leaving;
+  if (!make_way(waiting, leaving)) {
+    if (leaving.empty() && !waiting.for_host && turns_.wants(waiter)) running_.interruptible = false;
+    return false;
+  }
+  // Nobody leaves for nothing: whoever fits beside the newcomer after all is taken along.
+  for (const Candidate* member : leaving) {
+    selection.choose(*member->tenant, true);
+    selection.choose(*member->tenant, selection.fits());
+  }
+  bool alone = true;
+  for (const Candidate& member : running_.members) {
+    if (selection.chosen(*member.tenant)) {
+      alone = false;
+      continue;
+    }
+    move.leave.push_back(leave_of(member));
+    move.preempts = move.preempts || move.leave.back().interrupted_after.has_value();
+  }
+  move.enter = &waiter;
+  move.leads = over || alone || move.preempts;
+  move.for_host = waiting.for_host;
+  if (move.preempts) move.price = policy_.price_of_interruption(turn_view());
+  return true;
+}
+
+Move::Leave Planner::leave_of(const Candidate& member) const {
+  const Tenant& tenant = *member.tenant;
+  Move::Leave leave{.tenant = &tenant};
+  leave.for_idleness = member.view.idle && !turns_.wants(tenant) && !presence_.frozen(tenant);
+  if (running_.turn.over() || gives_up(member)) return leave;
+  const bool runs = turns_.phase_of(tenant) == Phase::running;
+  leave.interrupted_after = runs ? effects_.now() - turns_.turn_began(tenant) : scheduler_.elapsed(tenant);
+  return leave;
+}
+
+// Beside the largest footprints that the others had in this turn. Ends the selection under way.
+bool Planner::fits_at_peak(const Tenant& newcomer, const Residencies& at) {
+  Selection& selection = scheduler_.selection();
+  selection.begin(domain_, memory_, at, Selection::Basis::peak);
+  for (const Tenant* tenant : domain_.tenants)
+    selection.choose(*tenant, turns_.in_set(*tenant) || tenant == &newcomer);
+  return selection.fits(newcomer);
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who runs: one pass over a domain that finds, move by move, the running set that is possible and that the
+// policy prefers. The planner changes nothing: the core carries out each Move before it asks for the next.
+#pragma once
+
+#include <optional>
+#include <queue>
+#include <tuple>
+#include <vector>
+
+#include "arbiter/core/scheduler/scheduler.h"
+#include "arbiter/core/turns/move.h"
+
+namespace sharedgpu {
+
+class Planner {
+ public:
+  Planner(Scheduler& scheduler, const Presence& presence, const MemoryBooks& memory, const TurnMachine& turns,
+          Effects& effects, const Domain& domain)
+      : scheduler_(scheduler),
+        presence_(presence),
+        memory_(memory),
+        turns_(turns),
+        effects_(effects),
+        domain_(domain),
+        policy_(*domain.rules.policy) {}
+
+  // Members of the running set that have to leave since it has outgrown the GPU.
+  std::vector<const Tenant*> overgrown(const Residencies& at);
+  // Looks at the running set and lines up the tenants that wait.
+  void begin(const Residencies& at);
+  // The next move; none: the pass is over. `at`: as of now, the last move carried out.
+  std::optional<Move> next(const Residencies& at);
+  // The turn is over, nobody has come in whom that was for, and the policy gives those that run another.
+  bool gives_another_turn() const { return extends_ && scheduler_.turn_of(domain_).over(); }
+
+ private:
+  // A tenant, and what the policy sees of it.
+  struct Candidate {
+    const Tenant* tenant;
+    TenantView view;
+    bool for_host = false;  // it must be recalled for its host memory
+  };
+  struct RunningSet {
+    Scheduler::Turn turn;
+    std::vector<Candidate> members;  // in the order in which they would leave
+    bool interruptible = true;       // not once the policy lets one that waits interrupt nobody's turn
+  };
+  struct InLine {
+    const Tenant* tenant;
+    bool for_host;
+    Rank rank;
+    Nanoseconds waited;
+    bool operator<(const InLine& other) const {
+      const auto order = [](const InLine& its) { return std::tie(its.for_host, its.rank, its.waited); };
+      return order(*this) != order(other) ? order(*this) < order(other) : tenant->id > other.tenant->id;
+    }
+  };
+
+  void look(const Residencies& at);
+  void line_up();
+  bool is_in_line(const Tenant& tenant, bool everybody_fits) const;
+  bool anybody_could_enter();
+  void sort_as_they_leave(std::vector<Candidate>& members, const Scheduler::Turn& turn) const;
+  bool gives_up(const Candidate& member) const;
+  bool may_leave(const Candidate& member, const Candidate& waiter) const;
+  bool serve(const Candidate& waiter, const Residencies& at, Move& move);
+  Move::Leave leave_of(const Candidate& member) const;
+  bool make_way(const Candidate& waiter, std::vector<const Candidate*>& leaving);
+  bool fits_at_peak(const Tenant& newcomer, const Residencies& at);
+  TurnView turn_view() const { return scheduler_.view(domain_, running_.turn.over()); }
+
+  Scheduler& scheduler_;
+  const Presence& presence_;
+  const MemoryBooks& memory_;
+  const TurnMachine& turns_;
+  Effects& effects_;
+  const Domain& domain_;
+  const Policy& policy_;
+  RunningSet running_;
+  std::priority_queue<InLine> line_;
+  bool moved_ = false;    // a move was made, and the running set is another
+  bool extends_ = false;  // the policy gives a member another turn
+};
+
+}  // namespace sharedgpu

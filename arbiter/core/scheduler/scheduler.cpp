@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/core/scheduler/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace sharedgpu {
+namespace {
+
+constexpr std::chrono::seconds kHostShortNews{3};
+constexpr std::chrono::microseconds kLeastNap{1};
+constexpr std::chrono::hours kLongestNap{24};
+
+}  // namespace
+
+Scheduler::Scheduler(const Tuning& tuning, const Model& model, const Presence& presence,
+                     const MemoryBooks& memory, const TurnMachine& turns, Effects& effects)
+    : tuning_(tuning),
+      model_(model),
+      presence_(presence),
+      memory_(memory),
+      turns_(turns),
+      effects_(effects),
+      estimates_(tuning, presence, memory, turns, lengths_, effects),
+      limits_(turns, effects),
+      accounts_(presence, turns, limits_, effects) {}
+
+void Scheduler::add(const Tenant& tenant) {
+  tenants_.begin(tenant);
+  estimates_.add(tenant);
+  limits_.add(tenant);
+  selection_.add(tenant);
+  accounts_.add(tenant, *model_.rules_of(tenant).policy);
+}
+
+void Scheduler::add(const Session& session) {
+  host_short_.begin(session);
+  estimates_.add(session);
+  selection_.add(session);
+}
+
+void Scheduler::add(const Gpu& gpu) {
+  lengths_.add(gpu, model_.rules_of(gpu.uuid));
+  limits_.add(gpu);
+  accounts_.add(gpu);
+  selection_.add(gpu);
+}
+
+void Scheduler::on_domains() {
+  for (const auto& [id, tenant] : model_.tenants())
+    if (accounts_.set_policy(tenant, *model_.rules_of(tenant).policy)) limits_.reset(tenant);
+  for (const Domain& domain : model_.domains()) {
+    lengths_.begin(domain);
+    limits_.begin(domain);
+    Facts& facts = facts_.begin(domain);
+    for (const Tenant* tenant : domain.tenants) {
+      facts.exclusive = facts.exclusive || tenant->exclusive;
+      facts.limited = facts.limited || (tenant->exclusive && limits_.claims(*tenant).limit < 1);
+    }
+  }
+}
+
+void Scheduler::restate(const Tenant& tenant, const Claims& stated) {
+  limits_.restate(tenant, stated, *model_.rules_of(tenant).policy);
+}
+
+// ---- events ----
+
+void Scheduler::on_want(const Session& session, bool first, bool host_short) {
+  if (first) on_waiting(*session.tenant);
+  estimates_.on_want(*session.tenant, first);
+  if (host_short) host_short_[session] = effects_.now();
+}
+
+void Scheduler::on_yield(const Session& session) {
+  Row& its = tenants_[*session.tenant];
+  its.yielded_until = turns_.page(session).turn_ends;
+  its.yields = its.yielded_until != Nanoseconds{};
+}
+
+void Scheduler::forget_yields(const Domain& domain) {
+  for (const Tenant* tenant : domain.tenants) tenants_[*tenant].yields = false;
+}
+
+void Scheduler::on_drained(const Session& session, Nanoseconds submission, bool wants) {
+  estimates_.on_submission(session, submission);
+  if (wants) estimates_.on_want(*session.tenant, false);
+}
+
+void Scheduler::apply_deadlines(const Domain& domain, const Tenant& reporter, const DeadlinesSeen& seen) {
+  if (limits_.apply(domain, reporter, seen)) facts_[domain].shares_changed = true;
+}
+
+void Scheduler::lift_limits(const Domain& domain) {
+  if (limits_.lift(domain)) facts_[domain].shares_changed = true;
+}
+
+void Scheduler::before_leave(const Tenant& tenant) {
+  Row& its = tenants_[tenant];
+  if (std::exchange(its.recalled, false)) its.recall_ended = effects_.now();
+  estimates_.on_leave(tenant);
+  its.interrupted = false;
+  its.elapsed = {};
+}
+
+void Scheduler::after_leave(const Move::Leave& leave) {
+  estimates_.forget_idleness(*leave.tenant);
+  estimates_.set_released_idle(*leave.tenant, leave.for_idleness);
+  if (!leave.interrupted_after) return;
+  tenants_[*leave.tenant].interrupted = true;
+  tenants_[*leave.tenant].elapsed = *leave.interrupted_after;
+}
+
+TurnMachine::Entry Scheduler::on_enter(const Move& move) {
+  if (move.preempts) accounts_.charge(*move.enter, move.price);
+  Row& its = tenants_[*move.enter];
+  its.waited = waited(*move.enter);
+  its.displaced = false;
+  estimates_.set_released_idle(*move.enter, false);
+  return {.leads = move.leads, .preempts = move.preempts, .elapsed = its.elapsed};
+}
+
+void Scheduler::on_open(const Domain& domain, const Tenant& tenant, std::optional<Nanoseconds> handoff,
+                        const Residencies& at) {
+  Row& its = tenants_[tenant];
+  its.interrupted = false;
+  its.elapsed = {};
+  estimates_.on_open(tenant);
+  for (const Session* session : tenant.sessions) host_short_[*session].reset();
+  if (!handoff) return;
+  estimates_.on_handoff(tenant, *handoff);
+  set_turn_length(domain, at);
+}
+
+// ---- advancing a domain ----
+
+std::vector<TurnDemand> Scheduler::turn_demands(const Domain& domain) const {
+  std::vector<TurnDemand> demands;
+  demands.reserve(domain.tenants.size());
+  for (const Tenant* tenant : domain.tenants) {
+    const bool revoked = turns_.revoked(*tenant);
+    const bool waiting = waits(*tenant) && !revoked;
+    demands.push_back({.waits = waiting,
+                       .takes_turns = waiting || (turns_.phase_of(*tenant) != Phase::out && !revoked),
+                       .measured = estimates_.handoff(*tenant),
+                       .expected = estimates_.expected_handoff(*tenant)});
+  }
+  return demands;
+}
+
+void Scheduler::set_turn_length(const Domain& domain, const Residencies& at) {
+  selection_.begin(domain, memory_, at);
+  lengths_.update(domain, turn_demands(domain), selection_, memory_);
+}
+
+// Nobody can tell when a turn will have to end: a tenant that has memory elsewhere comes back without
+// warning.
+bool Scheduler::oversubscribed(const Domain& domain, const Residencies& at) {
+  if (facts_[domain].limited) return true;
+  if (domain.tenants.size() <= 1) return false;
+  selection_.begin(domain, memory_, at);
+  return !selection_.everybody_fits();
+}
+
+void Scheduler::update_accounts(const Domain& domain, bool contended, bool oversubscribed) {
+  Facts& facts = facts_[domain];
+  accounts_.update(domain, {.sets = lengths_.sets(domain),
+                            .turn = lengths_.of(domain).length,
+                            .contended = contended,
+                            .counted = oversubscribed || facts.exclusive,
+                            .shares_changed = std::exchange(facts.shares_changed, false)});
+}
+
+Nanoseconds Scheduler::watch_turn(const Domain& domain, const Residencies& at) {
+  const Policy& policy = *domain.rules.policy;
+  const auto runs = [this](const Tenant* tenant) { return turns_.phase_of(*tenant) == Phase::running; };
+  for (const Tenant* tenant : domain.tenants) {
+    if (!runs(tenant)) continue;
+    const Nanoseconds allowed = policy.allowed_for(view(*tenant), view(domain));
+    if (allowed < kLongestNap) effects_.wake_at(effects_.now() + std::max<Nanoseconds>(allowed, kLeastNap));
+  }
+  const bool needs_growth =
+      std::any_of(domain.tenants.begin(), domain.tenants.end(),
+                  [&](const Tenant* tenant) { return memory_.needs_growth_to_drain(*tenant, at); });
+  const bool waited_for = others_wait(domain);
+  const Turn turn = turn_of(domain);
+  const Nanoseconds end = turn.state.begun && waited_for ? effects_.now() + turn.left : Nanoseconds{};
+  if (!turn.state.begun || (!needs_growth && !waited_for)) return end;
+  effects_.wake_at(effects_.now() + turn.left);
+  for (const Tenant* tenant : domain.tenants)
+    if (runs(tenant))
+      effects_.wake_at(
+          effects_.now() +
+          std::min<Nanoseconds>(policy.peace_left(view(*tenant), view(domain, turn.over())), kLongestNap));
+  return end;
+}
+
+// ---- read only ----
+
+bool Scheduler::waits(const Tenant& tenant) const {
+  return turns_.phase_of(tenant) == Phase::out && turns_.wants(tenant) && !presence_.absent(tenant);
+}
+
+bool Scheduler::others_wait(const Domain& domain) const {
+  return std::any_of(domain.tenants.begin(), domain.tenants.end(),
+                     [this](const Tenant* tenant) { return waits(*tenant); });
+}
+
+Nanoseconds Scheduler::waiting_since(const Tenant& tenant) const {
+  return std::max(tenants_[tenant].waiting_since, turns_.last_ran(tenant));
+}
+
+// A tenant that enters without having asked, since it is in nobody's way, does not wait.
+Nanoseconds Scheduler::waited(const Tenant& tenant) const {
+  return turns_.wants(tenant) ? effects_.now() - waiting_since(tenant) : Nanoseconds{};
+}
+
+bool Scheduler::exhausted(const Domain& domain, const Tenant& tenant) const {
+  return turns_.phase_of(tenant) == Phase::running &&
+         domain.rules.policy->allowed_for(view(tenant), view(domain)) <= Nanoseconds{};
+}
+
+TenantView Scheduler::view(const Tenant& tenant) const {
+  const auto* running = std::get_if<Running>(&turns_.phase(tenant));
+  const Row& its = tenants_[tenant];
+  const bool grows = running != nullptr && std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
+                                                       [this](const Session* session) {
+                                                         return memory_.of(*session).lacks_room();
+                                                       });
+  return {.tenant = tenant.id,
+          .claims = limits_.claims(tenant),
+          .credit = accounts_.lag(tenant),
+          .waited = turns_.phase_of(tenant) == Phase::out ? waited(tenant) : its.waited,
+          .interrupted = its.interrupted,
+          .burst = estimates_.burst(tenant),
+          .handoff = estimates_.expected_handoff(tenant),
+          .due = accounts_.standing(tenant).due,
+          .had = running != nullptr ? effects_.now() - running->opened : Nanoseconds{},
+          .submission = estimates_.submission(tenant),
+          .drain = turns_.last_drain(tenant),
+          .leads = turns_.leads(tenant),
+          .grows = grows,
+          .idle = estimates_.idle_enough(tenant)};
+}
+
+Scheduler::Turn Scheduler::turn_of(const Domain& domain) const {
+  Turn turn{.state = turns_.turn_of(domain)};
+  if (turn.state.begun)
+    turn.left = domain.rules.policy->turn_left(view(*turn.state.leader), effects_.now() - turn.state.began,
+                                               view(domain));
+  return turn;
+}
+
+// It waits for no turn: while it is short of memory it evicts no more, and says so every second. That it is
+// short may be a lie, hence the pause between two.
+bool Scheduler::must_recall(const Tenant& tenant) const {
+  const auto& ended = tenants_[tenant].recall_ended;
+  if (turns_.phase_of(tenant) != Phase::out || (ended && effects_.now() - *ended < tuning_.home_pause))
+    return false;
+  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [this](const Session* session) {
+    const auto& said = host_short_[*session];
+    return attached(session) && said && effects_.now() - *said < kHostShortNews;
+  });
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long turns are in each domain. Counting running sets takes long, so it is done only when something has
+// changed from which the result follows. One thread at a time.
+#pragma once
+
+#include <vector>
+
+#include "arbiter/core/model/model.h"
+#include "arbiter/core/model/table.h"
+#include "arbiter/core/scheduler/selection.h"
+
+namespace sharedgpu {
+
+// What a tenant contributes to the length of turns.
+struct TurnDemand {
+  bool waits = false;
+  bool takes_turns = false;  // it waits, or has the GPU
+  Nanoseconds measured{};    // the mean of its handoffs; zero: none yet
+  Nanoseconds expected{};    // that, or a guess from its size
+};
+
+class TurnLengths {
+ public:
+  // Turns on a GPU that no one uses are as its rules say.
+  void add(const Gpu& gpu, const Rules& rules);
+  void set_rules(const Gpu& gpu, const Rules& rules);
+  void begin(const Domain& domain) { domains_.begin(domain); }
+  // `demands`: of the domain's tenants, in their order. `selection` has begun, and nobody is chosen.
+  void update(const Domain& domain, const std::vector<TurnDemand>& demands, Selection& selection,
+              const MemoryBooks& memory);
+
+  const TurnLength& of(const Domain& domain) const { return domains_[domain].turn; }
+  const TurnLength& of(const Gpu& gpu) const { return gpus_[gpu].turn; }
+  // The running sets that there would be if all wanted to run.
+  unsigned sets(const Domain& domain) const { return domains_[domain].sets; }
+  // The mean of what handoffs to those that take turns took; zero: none yet.
+  Nanoseconds handoff(const Gpu& gpu) const { return gpus_[gpu].handoff; }
+
+ private:
+  struct Memory {
+    std::vector<Bytes> usable;
+    std::vector<Selection::Part> parts;
+    bool operator==(const Memory&) const = default;
+  };
+  struct Handoffs {
+    bool takes_turns = false;
+    Nanoseconds measured{};
+    Nanoseconds expected{};
+    bool operator==(const Handoffs&) const = default;
+  };
+  struct DomainRow {
+    TurnLength turn;
+    unsigned sets = 1;
+    unsigned waiting_sets = 0;
+    Nanoseconds handoff{};
+    // The inputs of the last computation.
+    Memory memory;
+    std::vector<Handoffs> handoffs;
+    std::vector<bool> waits;
+    bool computed = false;
+  };
+  struct GpuRow {
+    TurnLength turn;
+    Nanoseconds handoff{};
+  };
+
+  Nanoseconds mean_handoff(const Domain& domain, const std::vector<TurnDemand>& demands,
+                           Selection& selection);
+
+  Table<Domain, DomainRow> domains_;
+  Table<Gpu, GpuRow> gpus_;
+};
+
+}  // namespace sharedgpu

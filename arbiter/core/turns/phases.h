@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a tenant stands between not holding and holding its leases; each phase has what only it needs.
+//
+// Out: gates closed and everything drained; its memory may be evicted. Entering: chosen for the running set;
+// its memory is being restored. Running: gates open. Leaving: gates closed, Revoke sent, and some of its
+// sessions have not drained. enter(), open(), leave() and finish_leaving() of TurnMachine make them.
+#pragma once
+
+#include <variant>
+
+#include "arbiter/core/phase.h"
+#include "protocol/messages.h"
+
+namespace sharedgpu {
+
+struct Out {};
+
+struct Entering {
+  Nanoseconds since{};
+  Nanoseconds turn_began{};  // of the turn that it joins
+  Nanoseconds elapsed{};     // of its own turn, which was interrupted: the rest is still to come
+  bool leads = false;        // the turn is begun for it
+  bool preempts = false;     // by a preemption: others go on in the turn that was
+};
+
+struct Running {
+  Nanoseconds opened{};
+  Nanoseconds turn_began{};  // the same for all of a running set, but for those beside a preemption
+  bool leads = false;
+};
+
+struct Leaving {
+  // Sessions that have drained may submit once at this time, see stepping.cpp.
+  Nanoseconds step_at{};
+  Nanoseconds step_pause{};       // the least time between a Drained and the next submission
+  Nanoseconds step_took{};        // the longest wait for a Drained after one
+  Nanoseconds stepped_at{};       // when a session last was let submit, or drained
+  Nanoseconds could_submit_at{};  // when one could last submit more, let submit or resumed after a stop
+  bool revoked = false;           // the lease was revoked without consent, since its processes are stopped
+};
+
+using TenantPhase = std::variant<Out, Entering, Running, Leaving>;
+
+constexpr Phase phase_of(const TenantPhase& phase) { return static_cast<Phase>(phase.index()); }
+
+// How far a session is with a drain of its tenant.
+enum class Drain : std::uint8_t {
+  draining,
+  submits_once,  // it had drained, and was let submit once, for others that may wait for it
+  drained,
+  drained_again,  // after such a submission
+};
+
+constexpr bool is_drained(Drain drain) { return drain == Drain::drained || drain == Drain::drained_again; }
+
+}  // namespace sharedgpu

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Single submissions while a tenant drains. Its processes may wait on the GPU for each other: one that has
+// drained can hold the work that another's kernel waits for. So those that have drained may submit once, each
+// thread of them, again and again until all have drained at the same time. More and more rarely, so that it
+// costs nothing where no one waits.
+#include <algorithm>
+
+#include "arbiter/core/turns/turn_machine.h"
+
+namespace sharedgpu {
+
+bool TurnMachine::drains(const Session& session) const {
+  return attached(&session) && !is_drained(sessions_[session].drain) && !presence_.frozen(session);
+}
+
+// A process of it that is not stopped has yet to drain.
+bool TurnMachine::still_drains(const Tenant& tenant) const {
+  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
+                     [this](const Session* session) { return drains(*session); });
+}
+
+// Others of its tenant still drain, perhaps because they wait on the GPU for what it has not submitted yet.
+bool TurnMachine::blocks_peers(const Session& session) const {
+  const Tenant& tenant = *session.tenant;
+  const SessionRow& its = sessions_[session];
+  return phase_of(tenant) == Phase::leaving && !resuming(tenant) && attached(&session) &&
+         is_drained(its.drain) && its.wants && leases_.holds(tenant.id) && !presence_.frozen(session) &&
+         still_drains(tenant);
+}
+
+// What follows from this drain for the others is waited for before the next submission: about as long as this
+// one took. If the session was not one that was let submit, those that were have perhaps only kernels that
+// run for long, as it had itself; they are waited for longer, since the turn ends only when all have drained
+// at the same time.
+void TurnMachine::note_drained(const Session& session) {
+  const Tenant& tenant = *session.tenant;
+  Leaving& leaving = std::get<Leaving>(tenants_[tenant].phase);
+  const bool stepping =
+      std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [this](const Session* each) {
+        return attached(each) && sessions_[*each].drain == Drain::submits_once;
+      });
+  const Nanoseconds took = stepping ? effects_.now() - leaving.stepped_at : Nanoseconds{};
+  leaving.step_took = std::max(leaving.step_took, took);
+  leaving.stepped_at = effects_.now();
+  const Drain drain = sessions_[session].drain;
+  const bool stepped = drain == Drain::submits_once || drain == Drain::drained_again;
+  const Nanoseconds pause = 2 * (stepped ? took : leaving.step_took);
+  leaving.step_at = std::max(leaving.step_at, effects_.now() + std::max(leaving.step_pause, pause));
+}
+
+void TurnMachine::submit_once(const Tenant& tenant) {
+  auto* leaving = std::get_if<Leaving>(&tenants_[tenant].phase);
+  if (leaving == nullptr) return;
+  if (effects_.now() < leaving->step_at) return effects_.wake_at(leaving->step_at);
+  std::vector<const Session*> blocked;
+  for (const Session* session : tenant.sessions) {
+    const SessionBook& book = memory_.of(*session);
+    if (blocks_peers(*session) && book.resident_limit >= book.use.swappable) blocked.push_back(session);
+  }
+  if (blocked.empty()) return;
+  for (const Session* session : tenant.sessions)
+    if (sessions_[*session].drain == Drain::drained_again) sessions_[*session].drain = Drain::drained;
+  for (const Session* session : blocked) {
+    SessionRow& its = sessions_[*session];
+    its.drain = Drain::submits_once;
+    its.wants = false;
+    its.order = ++last_order_;
+    grant_lease(*session);  // it may have come only after the turn's end
+    effects_.send(
+        *session,
+        Step{.epoch = epoch(tenant), .allowed = memory_.of(*session).resident_limit, .order = its.order});
+  }
+  leaving->stepped_at = leaving->could_submit_at = effects_.now();
+  leaving->step_pause += tuning_.step_pause / 64;
+  leaving->step_at = effects_.now() + leaving->step_pause;
+}
+
+}  // namespace sharedgpu

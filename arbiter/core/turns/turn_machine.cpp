@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tenants enter running sets and leave them.
+#include "arbiter/core/turns/turn_machine.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace sharedgpu {
+
+TurnMachine::TurnMachine(const Tuning& tuning, const Presence& presence, MemoryBooks& memory,
+                         Effects& effects, LeaseBook leases, Epoch last_epoch, Nanoseconds now)
+    : tuning_(tuning),
+      presence_(presence),
+      memory_(memory),
+      effects_(effects),
+      leases_(std::move(leases)),
+      last_epoch_(last_epoch),
+      last_order_(static_cast<std::uint64_t>(now.count())) {}
+
+// ---- coming and going ----
+
+void TurnMachine::add(const Tenant& tenant) { tenants_.begin(tenant).epoch = Epoch{++last_epoch_.value}; }
+
+void TurnMachine::add(const Session& session, bool wants) {
+  SessionRow& its = sessions_.begin(session);
+  its.wants = wants;
+  its.epoch = epoch(*session.tenant);
+}
+
+void TurnMachine::recover(const Tenant& tenant, const LeaseKey& key, const OpenLease& lease,
+                          Nanoseconds held_at) {
+  leases_.doubt(key, held_at);
+  TenantRow& its = tenants_.begin(tenant);
+  its.phase = Running{.opened = lease.since, .turn_began = lease.since};
+  its.resuming = true;
+  its.epoch = lease.epoch;
+  last_epoch_ = std::max(last_epoch_, lease.epoch);
+}
+
+void TurnMachine::welcome(const Session& session, Backend backend) {
+  effects_.send(session, Welcome{.session = session.id,
+                                 .tenant = session.tenant->id,
+                                 .epoch = epoch(*session.tenant),
+                                 .backend = backend});
+}
+
+void TurnMachine::attach(const Session& session) {
+  SessionRow& its = sessions_[session];
+  its.drain = Drain::drained;
+  memory_.set_ready(session, its.epoch == epoch(*session.tenant));
+  if (phase_of(*session.tenant) != Phase::running) return;
+  set_gate(session, true);
+  sync_leases(*session.tenant);
+}
+
+void TurnMachine::mark_returned(const Session& session) {
+  sessions_[session].drain = Drain::draining;
+  sessions_[session].unknown_since = effects_.now();
+}
+
+void TurnMachine::revoke_returned(const Session& session) {
+  const Tenant& tenant = *session.tenant;
+  if (phase_of(tenant) == Phase::out) {
+    for (const Session* other : tenant.sessions)
+      sessions_[*other].drain = other == &session ? Drain::draining : Drain::drained;
+    begin_to_leave(tenant);
+  }
+  revoke(session);
+}
+
+void TurnMachine::note_end(const Session& session) {
+  const bool drains = phase_of(*session.tenant) == Phase::leaving && !is_drained(sessions_[session].drain);
+  if (attached(&session) && drains) drained_at_[*session.gpu] = effects_.now();
+}
+
+// ---- moves ----
+
+void TurnMachine::set_gate(const Session& session, bool open) {
+  if (std::exchange(sessions_[session].gate_open, open) == open) return;
+  effects_.put(SetGate{.session = session.id, .open = open});
+}
+
+void TurnMachine::enter(const Domain& domain, const Tenant& tenant, const Entry& entry) {
+  effects_.advance_again();
+  const TurnState turn = turn_of(domain);
+  if (entry.leads)
+    for (const Tenant* other : domain.tenants) yield_lead(*other);
+  TenantRow& its = tenants_[tenant];
+  const bool begins = entry.leads || turn.began == Nanoseconds{};
+  its.phase = Entering{.since = effects_.now(),
+                       .turn_began = begins ? effects_.now() : turn.began,
+                       .elapsed = entry.elapsed,
+                       .leads = entry.leads,
+                       .preempts = entry.preempts};
+  // A tenant that never had memory needs no Restore: its first epoch came with Welcome.
+  const auto is_fresh = [&](const Session* session) {
+    const SessionBook& book = memory_.of(*session);
+    return !attached(session) ||
+           (sessions_[*session].epoch == its.epoch && !book.evicting && book.use.swappable == Bytes{});
+  };
+  const bool all_fresh =
+      !its.epoch_used && std::all_of(tenant.sessions.begin(), tenant.sessions.end(), is_fresh);
+  if (!all_fresh) its.epoch = Epoch{++last_epoch_.value};
+  its.epoch_used = true;
+  for (const Session* session : tenant.sessions) memory_.begin_restore(*session, all_fresh);
+}
+
+void TurnMachine::yield_lead(const Tenant& tenant) {
+  TenantPhase& phase = tenants_[tenant].phase;
+  if (auto* entering = std::get_if<Entering>(&phase)) entering->leads = false;
+  if (auto* running = std::get_if<Running>(&phase)) running->leads = false;
+}
+
+void TurnMachine::send_restores(const std::vector<const Session*>& sessions) {
+  for (const Session* session : sessions) {
+    SessionRow& its = sessions_[*session];
+    its.epoch = epoch(*session->tenant);
+    effects_.send(*session, Restore{.epoch = its.epoch, .allowed = memory_.of(*session).resident_limit});
+  }
+}
+
+bool TurnMachine::may_open(const Tenant& tenant) const {
+  if (phase_of(tenant) != Phase::entering) return false;
+  const auto is_ready = [this](const Session* session) {
+    return !attached(session) || memory_.of(*session).ready;
+  };
+  return std::all_of(tenant.sessions.begin(), tenant.sessions.end(), is_ready) && !waits_for_drain(tenant);
+}
+
+// An exclusive tenant has the GPU alone: not beside what others have still to do there, unless that outlasts
+// the timeout.
+bool TurnMachine::waits_for_drain(const Tenant& tenant) const {
+  const auto is_in_the_way = [&](const Session* other) {
+    const Tenant& its = *other->tenant;
+    return (tenant.exclusive || its.exclusive) && phase_of(its) == Phase::leaving &&
+           !is_drained(sessions_[*other].drain) && leases_.holds(its.id) &&
+           effects_.now() - gates_closed(its) < tuning_.patience;
+  };
+  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [&](const Session* session) {
+    return attached(session) &&
+           std::any_of(session->gpu->sessions.begin(), session->gpu->sessions.end(), is_in_the_way);
+  });
+}
+
+std::optional<Nanoseconds> TurnMachine::open(const Domain& domain, const Tenant& tenant) {
+  effects_.advance_again();
+  TenantRow& its = tenants_[tenant];
+  const Entering entry = std::get<Entering>(its.phase);
+  its.phase = Running{.opened = effects_.now(), .turn_began = entry.turn_began, .leads = entry.leads};
+  const auto handoff = entry.leads ? begin_turn(domain, tenant, entry) : std::nullopt;
+  for (const Session* session : tenant.sessions) {
+    sessions_[*session].wants = false;
+    sessions_[*session].drain = Drain::draining;
+    memory_.open(*session);
+    if (attached(session)) set_gate(*session, true);
+  }
+  sync_leases(tenant);
+  return handoff;
+}
+
+// A turn begins as its leader's gates open. One that was interrupted goes on. Tenants that run on beside a
+// preemption do so in the turn that was.
+std::optional<Nanoseconds> TurnMachine::begin_turn(const Domain& domain, const Tenant& leader,
+                                                   const Entering& entry) {
+  for (const Tenant* member : domain.tenants)
+    if (in_set(*member) && (!entry.preempts || member == &leader))
+      set_turn_began(*member, effects_.now() - entry.elapsed);
+  // The handoff begins when those that made room have done their last work, or the leader was chosen.
+  Nanoseconds since = entry.since;
+  bool moved = false;
+  for (const Session* session : leader.sessions) {
+    if (!attached(session)) continue;
+    since = std::max(since, drained_at_[*session->gpu]);
+    moved = moved || memory_.of(*session).restoring;
+  }
+  if (!moved) return std::nullopt;
+  return std::max<Nanoseconds>(effects_.now() - since, std::chrono::microseconds(1));
+}
+
+void TurnMachine::set_turn_began(const Tenant& tenant, Nanoseconds began) {
+  TenantPhase& phase = tenants_[tenant].phase;
+  if (auto* entering = std::get_if<Entering>(&phase)) entering->turn_began = began;
+  if (auto* running = std::get_if<Running>(&phase)) running->turn_began = began;
+  for (const Session* session : tenant.sessions) memory_.begin_turn(*session);
+}
+
+void TurnMachine::begin_anew(const Domain& domain) {
+  for (const Tenant* tenant : domain.tenants)
+    if (in_set(*tenant)) set_turn_began(*tenant, effects_.now());
+}
+
+bool TurnMachine::leave(const Tenant& tenant) {
+  effects_.advance_again();
+  const auto was_told = [this](const Session* session) { return memory_.of(*session).restoring; };
+  if (phase_of(tenant) == Phase::entering &&
+      std::none_of(tenant.sessions.begin(), tenant.sessions.end(), was_told)) {
+    tenants_[tenant].phase = Out{};
+    for (const Session* session : tenant.sessions) memory_.hold_at_resident(*session);
+    return false;
+  }
+  begin_to_leave(tenant);
+  for (const Session* session : tenant.sessions) {
+    set_gate(*session, false);
+    sessions_[*session].drain = attached(session) ? Drain::draining : Drain::drained;
+    if (attached(session)) revoke(*session);
+  }
+  effects_.wake_at(effects_.now() + tuning_.patience);
+  finish_leaving(tenant);
+  return true;
+}
+
+void TurnMachine::begin_to_leave(const Tenant& tenant) {
+  tenants_[tenant].gates_closed = effects_.now();
+  tenants_[tenant].phase =
+      Leaving{.step_at = effects_.now() + tuning_.step_after, .step_pause = tuning_.step_pause};
+}
+
+void TurnMachine::revoke(const Session& session) {
+  SessionRow& its = sessions_[session];
+  memory_.note_progress(session);
+  its.epoch = epoch(*session.tenant);
+  tenants_[*session.tenant].epoch_used = true;  // a tenant that was told to leave comes back by a Restore
+  its.order = ++last_order_;
+  effects_.send(session, Revoke{.epoch = its.epoch, .order = its.order});
+}
+
+void TurnMachine::finish_leaving(const Tenant& tenant) {
+  if (phase_of(tenant) != Phase::leaving) return;
+  if (resuming(tenant)) return;  // more of its sessions may still hold the lease
+  const auto has_drained = [this](const Session* session) {
+    return !attached(session) || is_drained(sessions_[*session].drain);
+  };
+  if (!std::all_of(tenant.sessions.begin(), tenant.sessions.end(), has_drained)) return;
+  end_turn(tenant);
+  tenants_[tenant].phase = Out{};
+  for (const Session* session : tenant.sessions) memory_.hold_at_resident(*session);
+}
+
+void TurnMachine::end_turn(const Tenant& tenant) {
+  if (!leases_.holds(tenant.id)) return;
+  for (const Session* session : tenant.sessions)
+    if (attached(session)) drained_at_[*session->gpu] = effects_.now();
+  end_leases(tenant);
+  const auto submitted_once = [this](const Session* session) {
+    const Drain drain = sessions_[*session].drain;
+    return drain == Drain::submits_once || drain == Drain::drained_again;
+  };
+  const bool waited_for_peers = std::any_of(tenant.sessions.begin(), tenant.sessions.end(), submitted_once);
+  TenantRow& its = tenants_[tenant];
+  its.last_drain = waited_for_peers ? effects_.now() - its.gates_closed : Nanoseconds{};
+  its.last_ran = effects_.now();
+}
+
+// A stopped process says nothing, and only it could move its memory: that stays on the GPU, and others are
+// planned around it. When the process resumes it drains, and has the lease until it has; a thread that was
+// past the gate already may submit once more before that. That costs others time and nothing else.
+void TurnMachine::revoke_frozen(const Tenant& tenant) {
+  auto* leaving = std::get_if<Leaving>(&tenants_[tenant].phase);
+  if (leaving == nullptr || resuming(tenant) || !leases_.holds(tenant.id) || still_drains(tenant)) return;
+  const Nanoseconds due = std::max(gates_closed(tenant), leaving->could_submit_at) + tuning_.stop_grace;
+  effects_.wake_at(due);
+  if (effects_.now() < due) return;
+  end_turn(tenant);
+  if (std::exchange(leaving->revoked, true)) return;
+  effects_.note(tenant, "is stopped; its lease goes to others, its memory on the GPU stays");
+}
+
+// A session that came back and neither drains nor is stopped is at work: the lease was revoked while it was
+// stopped, and its connection is a new one. It has the lease until it has drained.
+void TurnMachine::lend_to_returned(const Tenant& tenant) {
+  if (phase_of(tenant) != Phase::leaving) return;
+  for (const Session* session : tenant.sessions) {
+    const auto& since = sessions_[*session].unknown_since;
+    if (!since || presence_.frozen(*session)) continue;
+    const Nanoseconds due =
+        *since + tuning_.look + tuning_.step_after;  // its process has been polled by then
+    effects_.wake_at(due);
+    if (effects_.now() >= due) grant_lease(*session);
+  }
+}
+
+// ---- what sessions say ----
+
+bool TurnMachine::accepts(const Session& session, const Ready& ready) const {
+  return ready.epoch == epoch(*session.tenant) && phase_of(*session.tenant) == Phase::entering;
+}
+
+bool TurnMachine::accepts(const Session& session, const Released& drained) const {
+  return drained.epoch == epoch(*session.tenant) && drained.order == order(session) &&
+         phase_of(*session.tenant) == Phase::leaving;
+}
+
+void TurnMachine::on_drained(const Session& session, bool wants) {
+  SessionRow& its = sessions_[session];
+  note_drained(session);
+  const bool again = its.drain == Drain::submits_once || its.drain == Drain::drained_again;
+  its.drain = again ? Drain::drained_again : Drain::drained;
+  its.unknown_since.reset();
+  its.wants = its.wants || wants;
+  memory_.on_drained(session);
+}
+
+void TurnMachine::on_resumed(const Session& session) {
+  auto* leaving = std::get_if<Leaving>(&tenants_[*session.tenant].phase);
+  if (leaving == nullptr || !leaving->revoked || is_drained(sessions_[session].drain)) return;
+  leaving->could_submit_at = effects_.now();
+  leaving->step_at = effects_.now() + tuning_.step_after;
+  grant_lease(session);
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// The turn machine: moves tenants into running sets and out of them, step by step, and keeps their leases.
+//
+// A lease begins as the gates open and ends when every session has drained. Each Restore carries the epoch of
+// the tenant's turn, each Revoke and SubmitOnce a number of its own, so that answers which cross them are
+// recognized. It decides nothing about who runs: Moves tell it. One thread at a time.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "arbiter/core/lease_book.h"
+#include "arbiter/core/memory/memory_books.h"
+#include "arbiter/core/model/effects.h"
+#include "arbiter/core/model/model.h"
+#include "arbiter/core/presence.h"
+#include "arbiter/core/turns/phases.h"
+
+namespace sharedgpu {
+
+// The turn of a domain's running set, as of one moment.
+struct TurnState {
+  const Tenant* leader = nullptr;  // whom it was begun for; null: nobody has a place in the running set
+  Nanoseconds began{};
+  bool begun = false;  // false: nobody runs yet, or its leader is still on its way in
+};
+
+// What a session's lease page says beside its gate.
+struct PageState {
+  bool contended = false;       // others wait
+  bool oversubscribed = false;  // the footprints on its GPU do not fit together
+  Nanoseconds queue{};          // the backlog limit then; zero: as usual
+  Nanoseconds turn_ends{};      // zero: open end
+};
+
+// A tenant of several processes or GPUs is told of no end of its turn: one of them cannot know whether the
+// others' work still fits. Nor is a tenant that shares the GPU, since its overuse is not held against it.
+inline bool can_yield(const Tenant& tenant) { return tenant.exclusive && tenant.sessions.size() == 1; }
+
+// The step's lease on the session's GPU. The session is attached.
+inline LeaseKey lease_of(const Session& session) {
+  return {.tenant = session.tenant->id, .gpu = session.gpu->uuid, .step = session.step};
+}
+
+class TurnMachine {
+ public:
+  TurnMachine(const Tuning& tuning, const Presence& presence, MemoryBooks& memory, Effects& effects,
+              LeaseBook leases, Epoch last_epoch, Nanoseconds now);
+
+  // ---- coming and going ----
+
+  void add(const Tenant& tenant);
+  void add(const Session& session, bool wants);
+  void add(const Gpu& gpu) { drained_at_.begin(gpu); }
+  // The ledger knows a lease of it that is open; its sessions may still be on their way. `held_at`: when
+  // somebody had it for sure.
+  void recover(const Tenant& tenant, const LeaseKey& key, const OpenLease& lease, Nanoseconds held_at);
+  void welcome(const Session& session, Backend backend);
+  // A session has a GPU: its step's lease there, if one is open, is held for sure.
+  void confirm_lease(const Session& session) { leases_.confirm(lease_of(session)); }
+  // A newcomer has a GPU: it has nothing in memory yet, so it shares at once what its tenant holds.
+  void attach(const Session& session);
+  // The lease of a session that came back goes on without a pause: its page is open before it maps it.
+  void keep_open(const Session& session) { set_gate(session, true); }
+  // The same session has its GPU.
+  void confirm(const Session& session) { sync_leases(*session.tenant); }
+  // What a session that came back does with the GPU is not known until it has answered a Revoke.
+  void mark_returned(const Session& session);
+  void revoke_returned(const Session& session);
+  // A session is about to go; then it has gone, and with it perhaps the last user of the lease.
+  void note_end(const Session& session);
+  void detach(const Tenant& tenant, const std::optional<LeaseKey>& lease);
+  // Ends its turn once every session has drained.
+  void finish_leaving(const Tenant& tenant);
+  void forget_leases(TenantId tenant) { leases_.forget(tenant); }
+  // Leases of a tenant from before the arbiter started that no session has come back for.
+  void end_lost_leases(const Tenant& tenant);
+  void end_recovery(const Tenant& tenant) { tenants_[tenant].resuming = false; }
+
+  // ---- moves ----
+
+  struct Entry {
+    bool leads = false;
+    bool preempts = false;
+    Nanoseconds elapsed{};
+  };
+  void enter(const Domain& domain, const Tenant& tenant, const Entry& entry);
+  // The tenant gives up its place. False: it was told of none yet, and is out.
+  bool leave(const Tenant& tenant);
+  bool may_open(const Tenant& tenant) const;
+  // Opens its gates. Returns what the handoff took, where memory moved and a turn has begun with it.
+  std::optional<Nanoseconds> open(const Domain& domain, const Tenant& tenant);
+  // Those that run have another turn.
+  void begin_anew(const Domain& domain);
+  // Ends the lease of a tenant whose processes are stopped.
+  void revoke_frozen(const Tenant& tenant);
+  void lend_to_returned(const Tenant& tenant);
+  void submit_once(const Tenant& tenant);
+  void send_restores(const std::vector<const Session*>& sessions);
+
+  // ---- what sessions say ----
+
+  // False: it crossed a Revoke or a SubmitOnce.
+  bool accepts(const Session& session, const Ready& ready) const;
+  bool accepts(const Session& session, const Released& drained) const;
+  void on_drained(const Session& session, bool wants);
+  void on_resumed(const Session& session);  // its process is no longer stopped
+  void set_wants(const Session& session, bool wants) { sessions_[session].wants = wants; }
+
+  // ---- pages ----
+
+  // Returns the sessions for which it changes.
+  std::vector<const Session*> set_contended(const Domain& domain, bool contended);
+  void set_oversubscribed(const Domain& domain, bool oversubscribed, Nanoseconds queue);
+  // Zero: open end. Only tenants that can yield their turn are told.
+  void set_turn_ends(const Domain& domain, Nanoseconds at);
+
+  // ---- read only ----
+
+  const TenantPhase& phase(const Tenant& tenant) const { return tenants_[tenant].phase; }
+  Phase phase_of(const Tenant& tenant) const { return sharedgpu::phase_of(phase(tenant)); }
+  bool in_set(const Tenant& tenant) const;
+  bool leads(const Tenant& tenant) const;
+  bool revoked(const Tenant& tenant) const;
+  bool resuming(const Tenant& tenant) const { return tenants_[tenant].resuming; }
+  Epoch epoch(const Tenant& tenant) const { return tenants_[tenant].epoch; }
+  Nanoseconds turn_began(const Tenant& tenant) const;
+  Nanoseconds gates_closed(const Tenant& tenant) const { return tenants_[tenant].gates_closed; }
+  Nanoseconds last_ran(const Tenant& tenant) const { return tenants_[tenant].last_ran; }
+  // What the end of its last turn took where its processes waited for each other; zero: they did not.
+  Nanoseconds last_drain(const Tenant& tenant) const { return tenants_[tenant].last_drain; }
+
+  bool gate_open(const Session& session) const { return sessions_[session].gate_open; }
+  bool wants(const Session& session) const { return sessions_[session].wants; }
+  bool wants(const Tenant& tenant) const;
+  Epoch epoch(const Session& session) const { return sessions_[session].epoch; }
+  std::uint64_t order(const Session& session) const { return sessions_[session].order; }
+  bool returned(const Session& session) const { return sessions_[session].unknown_since.has_value(); }
+  bool drain_confirmed(const Session& session) const { return is_drained(sessions_[session].drain); }
+  const PageState& page(const Session& session) const { return sessions_[session].page; }
+  // A tenant that is not here may hold its lease on; the answer to a Revoke may be overdue.
+  bool owes_answer(const Session& session) const;
+
+  TurnState turn_of(const Domain& domain) const;
+  Residency residency(const Session& session) const;
+  // Those of all sessions in the domain, or anywhere. Valid until something changes or they are asked for
+  // again.
+  const Residencies& residencies(const Domain& domain);
+  const Residencies& residencies(const Model& model);
+  const LeaseBook& leases() const { return leases_; }
+
+ private:
+  struct TenantRow {
+    TenantPhase phase = Out{};
+    Epoch epoch;              // of its last turn, or of its first to come
+    bool epoch_used = false;  // that turn has begun
+    bool resuming = false;    // its lease is known from the ledger
+    Nanoseconds gates_closed{};
+    Nanoseconds last_ran{};  // when it last held a lease
+    Nanoseconds last_drain{};
+  };
+  struct SessionRow {
+    bool gate_open = false;
+    bool wants = false;
+    Drain drain = Drain::draining;
+    Epoch epoch;                               // the last one it was told
+    std::uint64_t order = 0;                   // of the last Revoke or SubmitOnce
+    std::optional<Nanoseconds> unknown_since;  // it came back then, and may be at work until it drains
+    PageState page;
+  };
+
+  void set_gate(const Session& session, bool open);
+  void begin_to_leave(const Tenant& tenant);
+  void yield_lead(const Tenant& tenant);
+  void set_turn_began(const Tenant& tenant, Nanoseconds began);
+  void revoke(const Session& session);
+  std::optional<Nanoseconds> begin_turn(const Domain& domain, const Tenant& leader, const Entering& entry);
+  void end_turn(const Tenant& tenant);
+  bool waits_for_drain(const Tenant& tenant) const;
+  bool drains(const Session& session) const;
+  bool still_drains(const Tenant& tenant) const;
+
+  // stepping.cpp
+  void note_drained(const Session& session);
+  bool blocks_peers(const Session& session) const;
+
+  // leases.cpp
+  void sync_leases(const Tenant& tenant);
+  void grant_lease(const Session& session);
+  void end_leases(const Tenant& tenant);
+  template <class Ends>
+  void release_leases(const Tenant& tenant, Ends ends);
+
+  const Tuning& tuning_;
+  const Presence& presence_;
+  MemoryBooks& memory_;
+  Effects& effects_;
+  LeaseBook leases_;
+  Epoch last_epoch_;
+  std::uint64_t last_order_;  // beyond all that an arbiter before gave
+  Table<Tenant, TenantRow> tenants_;
+  Table<Session, SessionRow> sessions_;
+  Table<Gpu, Nanoseconds> drained_at_;  // when a tenant last ended a turn there
+  Residencies residencies_;
+};
+
+}  // namespace sharedgpu
