@@ -22,7 +22,9 @@ of() {
   printf '%3d  %s\n' "$status" "$situation"
 }
 title() { printf '\n# %s\n' "$1"; }
-conf() { printf '%s\n' "Socket=$folder/s.sock" "StateDir=$folder/state" "LogFile=$folder/log" ArbiterTimeout=100ms "$@"; }
+conf() {
+  printf '%s\n' "Socket=$folder/s.sock" "StateDir=$folder/state" "LogFile=$folder/log" ArbiterTimeout=100ms "$@"
+}
 
 conf >"$folder/conf"
 conf "AdminUsers=$(id -u)" >"$folder/admin.conf"
@@ -49,8 +51,8 @@ of "sharedgpud --config: no file" "$sharedgpud" --config
 of "sharedgpu: no subcommand" "$sharedgpu"
 of "sharedgpu: no such subcommand" "$sharedgpu" none
 of "run: no command" "$sharedgpu" run "${own[@]}"
-for wrong in --memory=much --share=200 --share=60:50 --priority=2000 --deadline=soon --backend=other --gpus=13 --gpus=0 \
-  --deadline-from-stderr --user=nobody-here; do
+for wrong in --memory=much --share=200 --share=60:50 --priority=2000 --deadline=soon --backend=other --gpus=13 \
+  --gpus=0 --deadline-from-stderr --user=nobody-here; do
   of "run $wrong" "$sharedgpu" run "${own[@]}" "$wrong" -- true
 done
 CUDA_VISIBLE_DEVICES=0 of "run --gpus=2: the user has chosen GPUs" "$sharedgpu" run "${own[@]}" --gpus=2 -- true
@@ -85,7 +87,7 @@ of "run" "$sharedgpu" run "${own[@]}" -- true
 conf OnNoArbiter=fail >"$folder/fail.conf"
 SHAREDGPU_ON_NO_ARBITER="" of "run: OnNoArbiter=fail" "$sharedgpu" run --config "$folder/fail.conf" -- true
 
-# What a command comes to that is run.
+# Exit statuses of `run` for each way in which its command can end.
 runs() {
   of "run: the command succeeds" "$sharedgpu" run "${own[@]}" "$@" -- true
   of "run: the command exits with 7" "$sharedgpu" run "${own[@]}" "$@" -- sh -c 'exit 7'
