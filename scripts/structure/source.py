@@ -13,7 +13,7 @@ import re
 import subprocess
 
 CODE = (".h", ".cpp", ".c", ".def")
-LEFT_OUT = re.compile(r"(^|/)(\.git|\.cuda|__pycache__|build[^/]*)(/|$)")
+LEFT_OUT = re.compile(r"(^|/)(\.(?!ci$)[^/.]+|__pycache__|build[^/]*)$")
 
 TOKEN = re.compile(
     r"""(?P<comment>//[^\n]*|/\*.*?\*/)
@@ -35,7 +35,7 @@ def list_files(root: pathlib.Path) -> list[str]:
     names = []
     for folder, folders, files in os.walk(root):
         inside = os.path.relpath(folder, root)
-        folders[:] = [name for name in folders if not LEFT_OUT.search(os.path.join(inside, name))]
+        folders[:] = [name for name in folders if not LEFT_OUT.search(name)]
         names += [os.path.normpath(os.path.join(inside, name)) for name in files]
     return sorted(names)
 

@@ -11,7 +11,7 @@ copy=$work/copy
 
 # A copy outside of any repository.
 mkdir "$copy"
-tar -C "$root" --exclude=./.git --exclude='./build*' --exclude=./.cuda -cf - . | tar -C "$copy" -xf -
+tar -C "$root" --exclude=./.git --exclude='./build*' --exclude=./.cuda --exclude=./.carry -cf - . | tar -C "$copy" -xf -
 "$check" --root "$copy" >"$work/said" || { cat "$work/said"; exit 1; }
 
 # finds WORDS: the check fails and says so.
