@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Golden files: texts under version control that describe an interface; see tests/golden.
+#pragma once
+
+#include <cstdio>
+#include <string>
+
+namespace sharedgpu::test {
+
+// True if `text` is what the file `name` in GOLDEN_FOLDER holds; prints the difference to standard output if
+// not. GOLDEN_FOLDER and GOLDEN_TOOL are the target's compile definitions.
+inline bool is_golden(const char* name, const std::string& text) {
+  std::fflush(stdout);
+  std::FILE* tool = popen((std::string(GOLDEN_TOOL " '" GOLDEN_FOLDER "/") + name + "'").c_str(), "we");
+  if (tool == nullptr) return false;
+  const bool written = std::fwrite(text.data(), 1, text.size(), tool) == text.size();
+  return pclose(tool) == 0 && written;
+}
+
+}  // namespace sharedgpu::test

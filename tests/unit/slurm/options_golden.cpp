@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The options that sbatch, srun and salloc take, as text that options.golden holds: users have written them
+// into scripts of theirs.
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "spank/options.h"
+#include "tests/unit/golden.h"
+
+namespace sharedgpu {
+namespace {
+
+TEST_CASE("golden: options of sbatch") {
+  std::string text =
+      "# SPDX-License-Identifier: Apache-2.0\n"
+      "# Made by options_golden.cpp; tests/golden says how to write it again.\n";
+  for (const OptionInfo& option : kOptions)
+    text += std::string("--") + option.name + "=" + option.value + "\n";
+  CHECK(test::is_golden("options.golden", text));
+}
+
+}  // namespace
+}  // namespace sharedgpu
