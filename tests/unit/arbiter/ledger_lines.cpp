@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "arbiter/shell/records.h"
+#include "arbiter/ledger/records.h"
 
 namespace sharedgpu {
 namespace {

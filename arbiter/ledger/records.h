@@ -10,8 +10,8 @@
 #include <variant>
 
 #include "arbiter/core/lease_book.h"
-#include "arbiter/shell/figures.h"
-#include "arbiter/shell/tenants.h"
+#include "arbiter/ledger/figures.h"
+#include "arbiter/ledger/tenant_name.h"
 
 namespace sharedgpu {
 
