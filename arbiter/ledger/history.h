@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a starting arbiter learns of its predecessor from the ledger.
+// What the ledger says about now: who is there, and what they came to. A starting arbiter learns from it what
+// its predecessor knew, and a new file of the ledger begins with it.
+//
+// Pure; one thread at a time.
 #pragma once
 
 #include <sys/types.h>
 
 #include <map>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "arbiter/core/recovered.h"
 #include "arbiter/ledger/figure_book.h"
+#include "arbiter/ledger/reader.h"
 #include "arbiter/ledger/records.h"
 #include "arbiter/ledger/tenants.h"
 
@@ -19,23 +22,23 @@ namespace sharedgpu {
 // When the process was started, in clock ticks from the boot of the host; 0 where there is none.
 using StartTimeOf = std::uint64_t (*)(pid_t pid);
 
-// Whether sessions of one process for these GPUs may be the same one. Zero: not attached, or not told.
+// Whether sessions of one process for these GPUs may be the same one. Zero: not attached, or not known.
 inline bool may_be_same(const GpuUuid& a, const GpuUuid& b) {
   return a == b || a == GpuUuid{} || b == GpuUuid{};
 }
 
-class History {
+class History final : private LedgerVisitor {
  public:
-  // Takes the ledger's records, oldest first.
-  void add(const Record& record);
+  // Takes the ledger's records, oldest first, from a whole checkpoint or the first record on.
+  void add(const Record& record) { reader_.read(record, *this); }
 
-  // The records that tell a new history what is in this one: the beginning of the next file of the ledger.
-  // What nobody will ask for is left out: placements that no living process was told of, and jobs that are
-  // over, as far as can be told.
+  // The records that give a new history what is in this one: the beginning of the next file of the ledger.
+  // Left out is what nobody will ask for: placements that no living process was told of, and jobs that are
+  // over, as far as can be known.
   std::vector<Record> checkpoint(StartTimeOf starts);
 
-  // Everything is told: settles what this boot of the host, and the processes that live now, make of it.
-  // Returns the records that are to be appended for it.
+  // Call it after the last record: it settles what this boot of the host, and the processes that live now,
+  // make of the records. Returns the records that are to be appended for it.
   std::vector<Record> finish(const BootRecord& boot, StartTimeOf starts, Nanoseconds now);
 
   struct PastSession {
@@ -57,17 +60,34 @@ class History {
     GpuUuid gpu;  // none: not attached
     bool attached() const { return gpu != GpuUuid{}; }
   };
-  void end_boot();
-  void grant(const LeaseRecord& lease, Nanoseconds at);
+
+  void on_boot(const BootRecord& boot, bool rebooted) override;
+  void on_tenant(const TenantRecord& tenant, Nanoseconds at) override;
+  void on_options(const OptionsRecord& options, Nanoseconds at) override;
+  void on_class(const ClassRecord& job) override;
+  void on_place(const PlaceRecord& place) override;
+  void on_session(const SessionRecord& session, Nanoseconds at) override;
+  void on_attach(const AttachRecord& attach) override;
+  void on_gone(const GoneRecord& gone) override;
+  void on_grant(const LeaseKey& key, const OpenLease& lease) override;
+  void on_release(const LeaseKey& key, const OpenLease& lease, Nanoseconds at) override;
+  void on_step_time(const StepTimeRecord& step, Nanoseconds at) override;
+  void on_gpu_time(const GpuTimeRecord& gpu) override;
+  void on_used(const UsedRecord& used, Nanoseconds at) override;
+  void on_begin(const BeginRecord& begin) override;
+  void on_over(const OverRecord& over) override;
+  void on_end(const EndRecord& end) override;
+  void on_checkpoint(const CheckpointRecord& checkpoint) override;
+
+  void forget(TenantId tenant);
+  void forget_processes();
   std::set<TenantId> that_may_come() const;
   std::vector<TenantId> those_over() const;
   void keep_placements(StartTimeOf starts);
 
-  BootRecord boot_;
-  Nanoseconds last_{};
-  std::optional<Nanoseconds> lost_;  // since then records may be missing
+  LedgerReader reader_;
   std::map<SessionId, Past> sessions_;
-  std::map<TenantId, Nanoseconds> touched_;  // when a tenant of this boot was last told of
+  std::map<TenantId, Nanoseconds> touched_;  // when a tenant of this boot was last written of
 };
 
 }  // namespace sharedgpu

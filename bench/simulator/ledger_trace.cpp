@@ -36,41 +36,39 @@ Claims claims_of(const JobOptions& options) {
 
 void LedgerTrace::add(const Record& record) {
   table_.add(record);
-  if (const auto* tenant = std::get_if<TenantRecord>(&record.what)) {
-    auto& who = who_[tenant->tenant];
-    if (who.first == tenant->name) return;  // told again
-    who = {tenant->name, 0};
-  } else if (const auto* begin = std::get_if<BeginRecord>(&record.what)) {
-    ++who_[begin->tenant].second;
-  }
-  if (const auto* options = std::get_if<OptionsRecord>(&record.what)) {
-    told_of(options->tenant).claims = claims_of(options->options);
-  } else if (const auto* lease = std::get_if<LeaseRecord>(&record.what)) {
-    Told& told = told_of(lease->key.tenant);
-    const std::pair of{lease->key.gpu, lease->key.step};
-    if (lease->grant && told.held.empty()) ++told.turns;
-    if (lease->grant)
-      told.held.insert(of);
-    else
-      told.held.erase(of);
-  } else if (const auto* used = std::get_if<UsedRecord>(&record.what)) {
-    if (used->step != StepName{}) return;  // the tenant's own has all of them
-    Told& told = told_of(used->tenant);
-    told.footprint = used->figures.footprint;
-    told.waited = used->figures.waited;
-    if (sums_) told.waited_untold = used->figures.waited;
-    told.waited = used->figures.waited - told.waited_untold;
-    if (told.turns > 1 || told.first_known) return;
-    told.waited_first = told.waited;
-    told.first_known = told.turns == 1;
-  }
-  if (std::holds_alternative<CheckpointRecord>(record.what)) sums_ = who_.empty();
-  if (std::holds_alternative<CompleteRecord>(record.what)) sums_ = false;
+  reader_.read(record, *this);
 }
 
+void LedgerTrace::on_options(const OptionsRecord& options, Nanoseconds) {
+  told_of(options.tenant).claims = claims_of(options.options);
+}
+
+void LedgerTrace::on_grant(const LeaseKey& key, const OpenLease&) {
+  Told& told = told_of(key.tenant);
+  if (told.held.empty()) ++told.turns;
+  told.held.insert({key.gpu, key.step});
+}
+
+void LedgerTrace::on_release(const LeaseKey& key, const OpenLease&, Nanoseconds) {
+  told_of(key.tenant).held.erase({key.gpu, key.step});
+}
+
+void LedgerTrace::on_used(const UsedRecord& used, Nanoseconds) {
+  if (used.step != StepName{}) return;  // the tenant's own has all of them
+  Told& told = told_of(used.tenant);
+  told.footprint = used.figures.footprint;
+  if (sums_) told.waited_untold = used.figures.waited;
+  told.waited = used.figures.waited - told.waited_untold;
+  if (told.turns > 1 || told.first_known) return;
+  told.waited_first = told.waited;
+  told.first_known = told.turns == 1;
+}
+
+void LedgerTrace::on_checkpoint(const CheckpointRecord&) { sums_ = told_.empty(); }
+
 LedgerTrace::Told& LedgerTrace::told_of(TenantId tenant) {
-  const auto& [name, run] = who_[tenant];
-  return told_[{tenant, name, run}];
+  const LeaseTable::Holder holder = table_.holder(tenant);
+  return told_[{tenant, holder.name, holder.run}];
 }
 
 Status LedgerTrace::read(const std::string& path, unsigned& damaged) {

@@ -21,12 +21,13 @@
 #include <vector>
 
 #include "arbiter/ledger/lease_table.h"
+#include "arbiter/ledger/reader.h"
 #include "bench/simulator/stage.h"
 #include "protocol/status.h"
 
 namespace sharedgpu {
 
-class LedgerTrace {
+class LedgerTrace final : private LedgerVisitor {
  public:
   // Takes the ledger's records, oldest first.
   void add(const Record& record);
@@ -57,9 +58,16 @@ class LedgerTrace {
   using Who = std::tuple<TenantId, TenantName, unsigned>;
   Told& told_of(TenantId tenant);
 
+  void on_options(const OptionsRecord& options, Nanoseconds at) override;
+  void on_grant(const LeaseKey& key, const OpenLease& lease) override;
+  void on_release(const LeaseKey& key, const OpenLease& lease, Nanoseconds at) override;
+  void on_used(const UsedRecord& used, Nanoseconds at) override;
+  void on_checkpoint(const CheckpointRecord& checkpoint) override;
+  void on_complete() override { sums_ = false; }
+
+  LedgerReader reader_;
   LeaseTable table_;
   bool sums_ = false;  // the checkpoint that the ledger begins with is being read
-  std::map<TenantId, std::pair<TenantName, unsigned>> who_;  // has the number now
   std::map<Who, Told> told_;
 };
 
