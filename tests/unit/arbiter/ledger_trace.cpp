@@ -148,6 +148,24 @@ TEST_CASE("Steps side by side are one burst, GPUs are apart, and so are the runs
   CHECK(replay.gpus[1].size() == 1);
 }
 
+TEST_CASE("A lease that the host's end cut short is no part of the turns after it") {
+  Written ledger;
+  ledger.job(1, 9);
+  const LeaseKey key{.tenant = TenantId{1}, .gpu = kGpu, .step = {.job = 9, .step = 0}};
+  ledger.trace.add({.at = 5s, .what = LeaseRecord{.grant = true, .epoch = Epoch{1}, .key = key}});
+  ledger.used(1, gibibytes(20), 4s);  // at 100 s: waited for its first lease
+  ledger.trace.add({.at = 0s, .what = BootRecord{.boot_id = "two", .booted = 1700001000s}});
+  ledger.held(1, 50s, 60s);
+  ledger.used(1, gibibytes(20), 46s);
+  const LedgerTrace::Replay replay = ledger.trace.replay(gibibytes(80));
+  REQUIRE(replay.gpus.size() == 1);
+  REQUIRE(replay.gpus[0].size() == 1);
+  const std::vector<Program::Piece>& pieces = replay.gpus[0][0].pieces;
+  REQUIRE(pieces.size() == 2);
+  CHECK(pieces[0].burst == 95s);
+  CHECK(pieces[0].pause == 908s);  // of 950 s, 42 were waited for
+}
+
 TEST_CASE("A ledger that was rotated is replayed from its oldest file on") {
   const test::TemporaryFolder folder;
   const std::string path = folder.path + "/ledger";

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <set>
 
 #include "arbiter/ledger/history.h"
 #include "arbiter/ledger/lease_table.h"
@@ -210,6 +211,9 @@ struct FaultyCalls : FileCalls {
   int open(const std::string& path, int flags) override {
     return fails() ? -1 : FileCalls::open(path, flags);
   }
+  ssize_t read(int file, void* bytes, std::size_t size) override {
+    return fails() ? -1 : FileCalls::read(file, bytes, size);
+  }
   ssize_t write(int file, const void* bytes, std::size_t size) override {
     if (!fails()) return FileCalls::write(file, bytes, size);
     const bool first = faults.call == faults.fails_at + 1;
@@ -340,6 +344,78 @@ TEST_CASE("A new file that a power cut tore is gone on with from the one before"
     std::filesystem::resize_file(folder.file(), size);
     REQUIRE(lease_time(folder) == time);
   }
+}
+
+// Three files, the newest of them torn in its checkpoint.
+void write_torn_files(const Folder& folder) {
+  {
+    Ledger ledger(kSmall, even_ones_live);
+    begin(ledger, folder);
+    ledger.append(kBoot);
+    write_turns(ledger, 1, 60);
+  }
+  REQUIRE(folder.names() == std::vector<std::string>{"ledger", "ledger.1", "ledger.2"});
+  std::filesystem::resize_file(folder.file(), 30);
+}
+
+TEST_CASE("Whichever file cannot be read, the failure names it, and the older ones are read") {
+  Folder folder;
+  write_torn_files(folder);
+  Texts all;
+  REQUIRE(read_ledger(folder.file(), Extent::all_files, all).ok());
+  REQUIRE(all.size() == 3);
+  const Texts without_oldest(all.begin() + 1, all.end());
+  const Texts without_middle{all[0], all[2]};
+  std::set<std::string> failed;
+  for (int fails_at = 0;; ++fails_at) {
+    Faults faults{.call = 0, .fails_at = fails_at, .for_good = false};
+    FaultyCalls calls(faults);
+    Texts texts;
+    const Status read = read_ledger(folder.file(), Extent::all_files, texts, calls);
+    if (faults.call <= fails_at) {  // there are no more calls
+      CHECK(read.ok());
+      CHECK(texts == all);
+      break;
+    }
+    CHECK(read.code() == ENOSPC);
+    failed.insert(read.message());
+    if (read.message() == folder.file() + ": No space left on device")
+      CHECK(texts.empty());
+    else
+      CHECK(texts ==
+            (read.message() == folder.file(".1: No space left on device") ? without_middle : without_oldest));
+  }
+  CHECK(failed == std::set<std::string>{folder.file(": No space left on device"),
+                                        folder.file(".1: No space left on device"),
+                                        folder.file(".2: No space left on device")});
+}
+
+TEST_CASE("An arbiter starts without an older file that it cannot read, and complains") {
+  Folder folder;
+  write_torn_files(folder);
+  unsigned refused = 0;
+  unsigned complained = 0;
+  for (int fails_at = 0;; ++fails_at) {
+    Faults faults{.call = 0, .fails_at = fails_at, .for_good = false};
+    Ledger ledger(kSmall, even_ones_live, std::make_unique<FaultyCalls>(faults));
+    Ledger::Replay replay;
+    unsigned records = 0;
+    const Status opened = ledger.open(
+        folder.file(), [&](const Record&) { ++records; }, replay);
+    const std::vector<std::string> complaints = ledger.take_complaints();
+    if (faults.call <= fails_at) break;
+    if (!opened.ok()) {
+      ++refused;
+      CHECK(opened.message() == folder.file() + ": No space left on device");
+      continue;
+    }
+    ++complained;
+    CHECK(records == replay.records + replay.damaged);
+    CHECK(complaints == std::vector<std::string>{
+                            folder.file(".1: No space left on device; what is in it is not known here")});
+  }
+  CHECK(refused == 4);     // the newest is opened twice and read twice
+  CHECK(complained == 3);  // the older one is opened once and read twice
 }
 
 TEST_CASE("Files are met once while they change their names") {
