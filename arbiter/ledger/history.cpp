@@ -5,7 +5,7 @@
 
 namespace sharedgpu {
 
-// What was held then has been released. Only jobs are kept, for their times.
+// All leases have been released. Jobs are kept, for their totals.
 void History::on_boot(const BootRecord&, bool rebooted) {
   if (rebooted) forget_processes();
 }
@@ -96,7 +96,7 @@ void History::forget(TenantId tenant) {
   touched_.erase(tenant);
 }
 
-// Of another boot of the host no process lives.
+// After another boot of the host no process lives.
 void History::forget_processes() {
   sessions_.clear();
   recovered.placements.clear();
@@ -108,9 +108,9 @@ void History::forget_processes() {
   for (const TenantId id : ended) forget(id);
 }
 
-// Tenants that are there, or may come again, or whose times may be asked for. A job may pause between steps;
-// one that has a step is kept by its slurmstepd. Where the host was booted since, its steps have ended.
-std::set<TenantId> History::that_may_come() const {
+// Tenants that are there or may come again. A job may pause between steps; one that has a step is kept by its
+// slurmstepd. Steps of another boot of the host have ended.
+std::set<TenantId> History::may_be_asked_for() const {
   constexpr auto kLongestPause = std::chrono::hours(24 * 7);
   std::set<TenantId> ids;
   for (const auto& [id, tenant] : tenants.all())
@@ -125,7 +125,7 @@ std::set<TenantId> History::that_may_come() const {
 
 std::vector<Record> History::checkpoint(StartTimeOf starts) {
   keep_placements(starts);
-  const std::set<TenantId> kept = that_may_come();
+  const std::set<TenantId> kept = may_be_asked_for();
   std::vector<TenantId> over;
   for (const auto& [id, tenant] : tenants.all())
     if (kept.count(id) == 0) over.push_back(id);
@@ -199,15 +199,15 @@ std::vector<Record> History::finish(const BootRecord& boot, StartTimeOf starts, 
   keep_placements(starts);
   recovered.last_record = reader_.last_record();
   recovered.last_epoch = reader_.last_epoch();
-  for (const TenantId id : those_over()) {
+  for (const TenantId id : ended_tenants()) {
     news.push_back(Record{.at = now, .what = EndRecord{.tenant = id}});
     add(news.back());
   }
   return news;
 }
 
-// Runs and processes of which nothing lives.
-std::vector<TenantId> History::those_over() const {
+// Tenants that are no jobs and of which no process lives.
+std::vector<TenantId> History::ended_tenants() const {
   std::set<TenantId> living;
   for (const auto& [id, past] : sessions_) living.insert(past.record.tenant);
   for (const auto& [id, processes] : keepers) living.insert(id);
@@ -217,7 +217,7 @@ std::vector<TenantId> History::those_over() const {
   return over;
 }
 
-// A placement lasts as long as a process that was told of it, or one that had a session.
+// A placement lasts as long as a process that was informed of it, or one that had a session.
 void History::keep_placements(StartTimeOf starts) {
   for (const auto& [id, past] : sessions_)
     if (recovered.placements.count(past.record.tenant) > 0)

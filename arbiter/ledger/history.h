@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ledger says about now: who is there, and what they came to. A starting arbiter learns from it what
-// its predecessor knew, and a new file of the ledger begins with it.
+// The state that a ledger leaves behind: tenants, sessions, placements, leases and totals. A starting arbiter
+// continues from it, and a new file of the ledger begins with it.
 //
 // Pure; one thread at a time.
 #pragma once
@@ -22,7 +22,7 @@ namespace sharedgpu {
 // When the process was started, in clock ticks from the boot of the host; 0 where there is none.
 using StartTimeOf = std::uint64_t (*)(pid_t pid);
 
-// Whether sessions of one process for these GPUs may be the same one. Zero: not attached, or not known.
+// True if sessions of one process for these GPUs may be the same one. A zero GPU: not attached, or unknown.
 inline bool may_be_same(const GpuUuid& a, const GpuUuid& b) {
   return a == b || a == GpuUuid{} || b == GpuUuid{};
 }
@@ -32,13 +32,13 @@ class History final : private LedgerVisitor {
   // Takes the ledger's records, oldest first, from a whole checkpoint or the first record on.
   void add(const Record& record) { reader_.read(record, *this); }
 
-  // The records that give a new history what is in this one: the beginning of the next file of the ledger.
-  // Left out is what nobody will ask for: placements that no living process was told of, and jobs that are
-  // over, as far as can be known.
+  // The records that bring a new history to the state of this one: the next file of the ledger begins with
+  // them. They leave out placements that no living process was informed of, and jobs that are most likely
+  // over.
   std::vector<Record> checkpoint(StartTimeOf starts);
 
-  // Call it after the last record: it settles what this boot of the host, and the processes that live now,
-  // make of the records. Returns the records that are to be appended for it.
+  // To be called after the last record. Ends what has ended since, by this boot of the host and the processes
+  // that live now, and returns the records to be appended for it.
   std::vector<Record> finish(const BootRecord& boot, StartTimeOf starts, Nanoseconds now);
 
   struct PastSession {
@@ -52,7 +52,7 @@ class History final : private LedgerVisitor {
   Recovered recovered;
   FigureBook figures;
   SessionId last_session;
-  std::map<TenantId, std::set<ProcessName>> keepers;  // of the tenants, and placements in `recovered`
+  std::map<TenantId, std::set<ProcessName>> keepers;  // of tenants and of the placements in `recovered`
 
  private:
   struct Past {
@@ -81,13 +81,13 @@ class History final : private LedgerVisitor {
 
   void forget(TenantId tenant);
   void forget_processes();
-  std::set<TenantId> that_may_come() const;
-  std::vector<TenantId> those_over() const;
+  std::set<TenantId> may_be_asked_for() const;
+  std::vector<TenantId> ended_tenants() const;
   void keep_placements(StartTimeOf starts);
 
   LedgerReader reader_;
   std::map<SessionId, Past> sessions_;
-  std::map<TenantId, Nanoseconds> touched_;  // when a tenant of this boot was last written of
+  std::map<TenantId, Nanoseconds> touched_;  // the last record of a tenant of this boot
 };
 
 }  // namespace sharedgpu

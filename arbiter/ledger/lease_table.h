@@ -14,7 +14,7 @@
 
 namespace sharedgpu {
 
-// One lease of one step, or what many of them come to.
+// One lease of one step, or the sum of several.
 struct LeaseRow {
   TenantId tenant;
   TenantName name;
@@ -23,7 +23,7 @@ struct LeaseRow {
   std::optional<StepName> step;  // none: of the whole tenant
   GpuUuid gpu;
   std::uint64_t turns = 1;
-  Nanoseconds held{};  // for so long
+  Nanoseconds held{};
   // Since 1970, in UTC; since the host's boot where the ledger does not say when that was.
   Nanoseconds first{};
   Nanoseconds last{};

@@ -96,7 +96,7 @@ void LedgerReader::take(const LeaseRecord& lease, Nanoseconds at, LedgerVisitor&
 }
 
 void LedgerReader::grant(const LeaseKey& key, const OpenLease& lease, LedgerVisitor& visitor) {
-  // Where another turn's lease is open still, its release was lost.
+  // The release of another turn's lease that is open still was lost.
   if (const auto open = open_.find(key); open != open_.end() && open->second.epoch != lease.epoch)
     release(key, std::min(open->second.doubted.value_or(last_), lease.since), visitor);
   const auto [open, is_new] = open_.try_emplace(key, lease);

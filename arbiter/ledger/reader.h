@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a ledger: the records of its text, and what records come to one after the other.
+// Reads a ledger: takes its text apart into records, and replays these as leases, boots and checkpoints.
 //
 // Pure; one thread at a time.
 #pragma once
@@ -31,8 +31,8 @@ struct LedgerReplay {
 // Feeds the record of each line to `replayed`, and in place of a damaged one a LostRecord of none.
 LedgerReplay replay_ledger(std::string_view text, const std::function<void(const Record&)>& replayed);
 
-// What a ledger says, in its order. Times are since the boot of the host that was read last. In a checkpoint,
-// which repeats what still counts, they may be older than those of calls before.
+// Is called with the content of a ledger, in its order. Times count from the boot of the host that was read
+// last. Checkpoints repeat what still counts: there, times may be older than those of earlier calls.
 class LedgerVisitor {
  public:
   // An arbiter started. `rebooted`: the host has been booted since the calls before.
@@ -44,9 +44,9 @@ class LedgerVisitor {
   virtual void on_session(const SessionRecord&, Nanoseconds /*at*/) {}
   virtual void on_attach(const AttachRecord&) {}
   virtual void on_gone(const GoneRecord&) {}
-  // A lease begins, and ends at `at`. A grant of an open lease and a release of another are no calls. A lease
-  // ends also with the last record of a boot, and where its release was lost with the last record before the
-  // loss.
+  // A lease begins, and ends at `at`: with its release, or with the last record of that boot of the host, or,
+  // if its release was lost, with the last record before the loss. A second grant of an open lease, and a
+  // release of one that is not open, are not reported.
   virtual void on_grant(const LeaseKey&, const OpenLease&) {}
   virtual void on_release(const LeaseKey&, const OpenLease&, Nanoseconds /*at*/) {}
   virtual void on_step_time(const StepTimeRecord&, Nanoseconds /*at*/) {}
@@ -87,7 +87,7 @@ class LedgerReader {
   BootRecord boot_;
   Nanoseconds last_{};
   Epoch last_epoch_;
-  // Where records were lost since, a lease is in doubt from the last record before.
+  // Once records are lost, an open lease is in doubt from the last record before them.
   std::map<LeaseKey, OpenLease> open_;
   std::optional<std::set<LeaseKey>> granted_;  // in the checkpoint that is being read, as long as it is whole
 };
