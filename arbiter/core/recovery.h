@@ -3,23 +3,11 @@
 // promised twice. It ends when all of them have reported what they have, or with its time.
 #pragma once
 
-#include <map>
-
-#include "arbiter/core/lease_book.h"
 #include "arbiter/core/model/model.h"
 #include "arbiter/core/model/tuning.h"
-#include "arbiter/core/snapshot.h"
+#include "arbiter/core/recovered.h"
 
 namespace sharedgpu {
-
-// What an arbiter that starts knows of the one before.
-struct Recovered {
-  LeaseBook leases;
-  std::map<TenantId, Placement> placements = {};
-  Nanoseconds last_record{};       // when the one before last wrote anything
-  unsigned expected_sessions = 0;  // attached then, and their processes still live
-  Epoch last_epoch;
-};
 
 class Recovery {
  public:

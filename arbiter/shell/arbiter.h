@@ -13,11 +13,11 @@
 #include <string>
 
 #include "arbiter/core/core.h"
+#include "arbiter/ledger/history.h"
+#include "arbiter/ledger/ledger.h"
 #include "arbiter/shell/connection.h"
 #include "arbiter/shell/gpus.h"
-#include "arbiter/shell/history.h"
 #include "arbiter/shell/keepers.h"
-#include "arbiter/shell/ledger.h"
 #include "arbiter/shell/loans.h"
 #include "arbiter/shell/mps.h"
 #include "arbiter/shell/terms.h"

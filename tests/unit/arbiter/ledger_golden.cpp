@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "arbiter/shell/records.h"
+#include "arbiter/ledger/records.h"
 #include "tests/unit/golden.h"
 
 namespace sharedgpu {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "arbiter/shell/ledger.h"
+#include "arbiter/ledger/ledger.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace sharedgpu {
@@ -148,6 +148,24 @@ TEST_CASE("Steps side by side are one burst, GPUs are apart, and so are the runs
   CHECK(replay.gpus[1].size() == 1);
 }
 
+TEST_CASE("A lease that the host's end cut short is no part of the turns after it") {
+  Written ledger;
+  ledger.job(1, 9);
+  const LeaseKey key{.tenant = TenantId{1}, .gpu = kGpu, .step = {.job = 9, .step = 0}};
+  ledger.trace.add({.at = 5s, .what = LeaseRecord{.grant = true, .epoch = Epoch{1}, .key = key}});
+  ledger.used(1, gibibytes(20), 4s);  // at 100 s: waited for its first lease
+  ledger.trace.add({.at = 0s, .what = BootRecord{.boot_id = "two", .booted = 1700001000s}});
+  ledger.held(1, 50s, 60s);
+  ledger.used(1, gibibytes(20), 46s);
+  const LedgerTrace::Replay replay = ledger.trace.replay(gibibytes(80));
+  REQUIRE(replay.gpus.size() == 1);
+  REQUIRE(replay.gpus[0].size() == 1);
+  const std::vector<Program::Piece>& pieces = replay.gpus[0][0].pieces;
+  REQUIRE(pieces.size() == 2);
+  CHECK(pieces[0].burst == 95s);
+  CHECK(pieces[0].pause == 908s);  // of 950 s, 42 were waited for
+}
+
 TEST_CASE("A ledger that was rotated is replayed from its oldest file on") {
   const test::TemporaryFolder folder;
   const std::string path = folder.path + "/ledger";
@@ -155,10 +173,12 @@ TEST_CASE("A ledger that was rotated is replayed from its oldest file on") {
   job.name.job = 9;
   constexpr int kTurns = 40;
   {
-    Ledger ledger({.size = 1500, .files = 16, .waiting = 4096});
+    Ledger ledger({.size = 1500, .files = 16, .waiting = 4096}, [](pid_t) { return std::uint64_t{0}; });
     Ledger::Replay none;
-    REQUIRE(ledger.open(
-                path, [](const Record&) {}, none) == "");
+    REQUIRE(ledger
+                .open(
+                    path, [](const Record&) {}, none)
+                .ok());
     ledger.append({.at = 1s, .what = BootRecord{.boot_id = "one", .booted = 1700000000s}});
     ledger.append({.at = 1s, .what = job});
     for (int turn = 1; turn <= kTurns; ++turn) {
@@ -166,7 +186,7 @@ TEST_CASE("A ledger that was rotated is replayed from its oldest file on") {
       ledger.append({.at = turn * 10s, .what = LeaseRecord{.grant = true, .epoch = Epoch{1}, .key = key}});
       ledger.append(
           {.at = turn * 10s + 4s, .what = LeaseRecord{.grant = false, .epoch = Epoch{1}, .key = key}});
-      REQUIRE(ledger.flush() == 0);
+      REQUIRE(ledger.flush().ok());
     }
   }
   REQUIRE(std::filesystem::exists(path + ".2"));
@@ -174,7 +194,7 @@ TEST_CASE("A ledger that was rotated is replayed from its oldest file on") {
 
   LedgerTrace trace;
   unsigned damaged = 0;
-  REQUIRE(trace.read(path, damaged) == "");
+  REQUIRE(trace.read(path, damaged).ok());
   CHECK(damaged == 1);
   const LedgerTrace::Replay replay = trace.replay(gibibytes(80));
   REQUIRE(replay.gpus.size() == 1);
@@ -182,7 +202,7 @@ TEST_CASE("A ledger that was rotated is replayed from its oldest file on") {
   const std::vector<Program::Piece>& pieces = replay.gpus[0][0].pieces;
   REQUIRE(pieces.size() == kTurns);
   for (const Program::Piece& piece : pieces) CHECK(piece.burst == 4s);
-  CHECK(trace.read(path + "-none", damaged) != "");
+  CHECK(trace.read(path + "-none", damaged).code() == ENOENT);
 }
 
 TEST_CASE("What was held is asked for again, under every policy, and done") {

@@ -11,10 +11,11 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <set>
 
-#include "arbiter/shell/history.h"
-#include "arbiter/shell/lease_table.h"
-#include "arbiter/shell/ledger.h"
+#include "arbiter/ledger/history.h"
+#include "arbiter/ledger/lease_table.h"
+#include "arbiter/ledger/ledger.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace sharedgpu {
@@ -210,6 +211,9 @@ struct FaultyCalls : FileCalls {
   int open(const std::string& path, int flags) override {
     return fails() ? -1 : FileCalls::open(path, flags);
   }
+  ssize_t read(int file, void* bytes, std::size_t size) override {
+    return fails() ? -1 : FileCalls::read(file, bytes, size);
+  }
   ssize_t write(int file, const void* bytes, std::size_t size) override {
     if (!fails()) return FileCalls::write(file, bytes, size);
     const bool first = faults.call == faults.fails_at + 1;
@@ -231,20 +235,22 @@ int write_turns(Ledger& ledger, int first, int turns) {
   for (int i = first; i < first + turns; ++i) {
     ledger.append(lease(true, std::chrono::seconds(2 * i)));
     ledger.append(lease(false, std::chrono::seconds(2 * i + 1)));
-    if (ledger.flush() != 0) return i;
+    if (!ledger.flush().ok()) return i;
   }
   return first + turns;
 }
 
 void begin(Ledger& ledger, const Folder& folder) {
   Ledger::Replay replay;
-  REQUIRE(ledger.open(
-              folder.file(), [](const Record&) {}, replay) == "");
+  REQUIRE(ledger
+              .open(
+                  folder.file(), [](const Record&) {}, replay)
+              .ok());
 }
 
 Nanoseconds lease_time(const Folder& folder) {
   Texts texts;
-  REQUIRE(read_ledger(folder.file(), true, texts) == "");
+  REQUIRE(read_ledger(folder.file(), Extent::since_checkpoint, texts).ok());
   History history;
   for (const std::string& text : texts)
     replay_ledger(text, [&](const Record& record) { history.add(record); });
@@ -253,7 +259,7 @@ Nanoseconds lease_time(const Folder& folder) {
 
 std::size_t turns_told(const Folder& folder) {
   Texts texts;
-  REQUIRE(read_ledger(folder.file(), false, texts) == "");
+  REQUIRE(read_ledger(folder.file(), Extent::all_files, texts).ok());
   LeaseTable table;
   for (const std::string& text : texts) replay_ledger(text, [&](const Record& record) { table.add(record); });
   return table.leases().size();
@@ -262,7 +268,7 @@ std::size_t turns_told(const Folder& folder) {
 TEST_CASE("A file that is full becomes an older one, and the oldest goes") {
   Folder folder;
   {
-    Ledger ledger(kSmall);
+    Ledger ledger(kSmall, even_ones_live);
     begin(ledger, folder);
     ledger.append(kBoot);
     ledger.append(job_record(1s, 1, 9));
@@ -277,7 +283,7 @@ TEST_CASE("A file that is full becomes an older one, and the oldest goes") {
   CHECK(turns > 10);
   CHECK(turns < 100);
   {
-    Ledger ledger(Ledger::Limits{.size = 1500, .files = 2, .waiting = 4096});
+    Ledger ledger({.size = 1500, .files = 2, .waiting = 4096}, even_ones_live);
     begin(ledger, folder);
     write_turns(ledger, 101, 30);
   }
@@ -292,7 +298,7 @@ TEST_CASE("Nothing is missing wherever the change of files stops") {
       Faults faults;
       int sure = 0;
       {
-        Ledger ledger(kSmall, std::make_unique<FaultyCalls>(faults));
+        Ledger ledger(kSmall, even_ones_live, std::make_unique<FaultyCalls>(faults));
         begin(ledger, folder);
         ledger.append(kBoot);
         ledger.append(job_record(1s, 1, 9));
@@ -302,7 +308,7 @@ TEST_CASE("Nothing is missing wherever the change of files stops") {
         const int upto = write_turns(ledger, 25, 24) - 1;
         sure = upto;
         if (!for_good) {  // it goes on as soon as it can
-          CHECK(ledger.flush() == 0);
+          CHECK(ledger.flush().ok());
           sure = write_turns(ledger, upto + 2, 24) - 2;
         }
       }
@@ -312,7 +318,7 @@ TEST_CASE("Nothing is missing wherever the change of files stops") {
       CHECK(time >= std::chrono::seconds(sure));
       CHECK(time <= std::chrono::seconds(sure + 1));
       CHECK(turns_told(folder) >= 1);
-      Ledger after(kSmall);
+      Ledger after(kSmall, even_ones_live);
       begin(after, folder);
       after.append({.at = 1s, .what = BootRecord{.boot_id = "b-2", .booted = 1800000000s}});
       write_turns(after, 200, 50);
@@ -325,7 +331,7 @@ TEST_CASE("Nothing is missing wherever the change of files stops") {
 TEST_CASE("A new file that a power cut tore is gone on with from the one before") {
   Folder folder;
   {
-    Ledger ledger(kSmall);
+    Ledger ledger(kSmall, even_ones_live);
     begin(ledger, folder);
     ledger.append(kBoot);
     ledger.append(job_record(1s, 1, 9));
@@ -340,16 +346,88 @@ TEST_CASE("A new file that a power cut tore is gone on with from the one before"
   }
 }
 
+// Three files, the newest of them torn in its checkpoint.
+void write_torn_files(const Folder& folder) {
+  {
+    Ledger ledger(kSmall, even_ones_live);
+    begin(ledger, folder);
+    ledger.append(kBoot);
+    write_turns(ledger, 1, 60);
+  }
+  REQUIRE(folder.names() == std::vector<std::string>{"ledger", "ledger.1", "ledger.2"});
+  std::filesystem::resize_file(folder.file(), 30);
+}
+
+TEST_CASE("Whichever file cannot be read, the failure names it, and the older ones are read") {
+  Folder folder;
+  write_torn_files(folder);
+  Texts all;
+  REQUIRE(read_ledger(folder.file(), Extent::all_files, all).ok());
+  REQUIRE(all.size() == 3);
+  const Texts without_oldest(all.begin() + 1, all.end());
+  const Texts without_middle{all[0], all[2]};
+  std::set<std::string> failed;
+  for (int fails_at = 0;; ++fails_at) {
+    Faults faults{.call = 0, .fails_at = fails_at, .for_good = false};
+    FaultyCalls calls(faults);
+    Texts texts;
+    const Status read = read_ledger(folder.file(), Extent::all_files, texts, calls);
+    if (faults.call <= fails_at) {  // there are no more calls
+      CHECK(read.ok());
+      CHECK(texts == all);
+      break;
+    }
+    CHECK(read.code() == ENOSPC);
+    failed.insert(read.message());
+    if (read.message() == folder.file() + ": No space left on device")
+      CHECK(texts.empty());
+    else
+      CHECK(texts ==
+            (read.message() == folder.file(".1: No space left on device") ? without_middle : without_oldest));
+  }
+  CHECK(failed == std::set<std::string>{folder.file(": No space left on device"),
+                                        folder.file(".1: No space left on device"),
+                                        folder.file(".2: No space left on device")});
+}
+
+TEST_CASE("An arbiter starts without an older file that it cannot read, and complains") {
+  Folder folder;
+  write_torn_files(folder);
+  unsigned refused = 0;
+  unsigned complained = 0;
+  for (int fails_at = 0;; ++fails_at) {
+    Faults faults{.call = 0, .fails_at = fails_at, .for_good = false};
+    Ledger ledger(kSmall, even_ones_live, std::make_unique<FaultyCalls>(faults));
+    Ledger::Replay replay;
+    unsigned records = 0;
+    const Status opened = ledger.open(
+        folder.file(), [&](const Record&) { ++records; }, replay);
+    const std::vector<std::string> complaints = ledger.take_complaints();
+    if (faults.call <= fails_at) break;
+    if (!opened.ok()) {
+      ++refused;
+      CHECK(opened.message() == folder.file() + ": No space left on device");
+      continue;
+    }
+    ++complained;
+    CHECK(records == replay.records + replay.damaged);
+    CHECK(complaints == std::vector<std::string>{
+                            folder.file(".1: No space left on device; what is in it is not known here")});
+  }
+  CHECK(refused == 4);     // the newest is opened twice and read twice
+  CHECK(complained == 3);  // the older one is opened once and read twice
+}
+
 TEST_CASE("Files are met once while they change their names") {
   Folder folder;
   {
-    Ledger ledger;
+    Ledger ledger({}, even_ones_live);
     begin(ledger, folder);
     write_turns(ledger, 1, 3);
   }
   std::filesystem::create_hard_link(folder.file(), folder.file(".1"));
   Texts texts;
-  REQUIRE(read_ledger(folder.file(), false, texts) == "");
+  REQUIRE(read_ledger(folder.file(), Extent::all_files, texts).ok());
   CHECK(texts.size() == 1);
   CHECK(turns_told(folder) == 3);
 }
@@ -357,7 +435,7 @@ TEST_CASE("Files are met once while they change their names") {
 TEST_CASE("Records that are lost are told, and the next checkpoint makes them good") {
   Folder folder;
   Faults faults;
-  Ledger ledger(kSmall, std::make_unique<FaultyCalls>(faults));
+  Ledger ledger(kSmall, even_ones_live, std::make_unique<FaultyCalls>(faults));
   begin(ledger, folder);
   ledger.append(kBoot);
   ledger.append(job_record(1s, 1, 9));
@@ -368,14 +446,14 @@ TEST_CASE("Records that are lost are told, and the next checkpoint makes them go
   REQUIRE(complaints.size() == 1);
   CHECK(complaints[0].find("records are lost from now on") == 0);
   faults = {};
-  CHECK(ledger.flush() == 0);
+  CHECK(ledger.flush().ok());
   write_turns(ledger, 61, 1);
   complaints = ledger.take_complaints();
   REQUIRE(complaints.size() == 1);
   CHECK(complaints[0].find(" records were lost") != std::string::npos);
   CHECK(lease_time(folder) == 61s);
   Texts texts;
-  REQUIRE(read_ledger(folder.file(), false, texts) == "");
+  REQUIRE(read_ledger(folder.file(), Extent::all_files, texts).ok());
   std::uint64_t lost = 0;
   for (const std::string& text : texts)
     replay_ledger(text, [&](const Record& record) {

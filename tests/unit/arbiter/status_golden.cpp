@@ -82,10 +82,12 @@ struct Scene {
     bench.come(3, 3);
     for (std::uint64_t session = 1; session <= 3; ++session) pids[SessionId{session}] = getpid();
     bench.pass(std::chrono::seconds(1));
-    figures.observe(bench.core->state(), bench.core->leases(), bench.now);
+    figures.observe(bench.core->snapshot(), bench.core->leases(), bench.now);
   }
   Json status() const {
+    const Snapshot state = bench.core->snapshot();
     return Json::parse(format_status({.core = *bench.core,
+                                      .state = state,
                                       .tenants = tenants,
                                       .figures = figures,
                                       .gpu_names = {{kGpu, "Test GPU"}},

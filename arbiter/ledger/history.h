@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state that a ledger leaves behind: tenants, sessions, placements, leases and totals. A starting arbiter
+// continues from it, and a new file of the ledger begins with it.
+//
+// Pure; one thread at a time.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <set>
+#include <vector>
+
+#include "arbiter/core/recovered.h"
+#include "arbiter/ledger/figure_book.h"
+#include "arbiter/ledger/reader.h"
+#include "arbiter/ledger/records.h"
+#include "arbiter/ledger/tenants.h"
+
+namespace sharedgpu {
+
+// When the process was started, in clock ticks from the boot of the host; 0 where there is none.
+using StartTimeOf = std::uint64_t (*)(pid_t pid);
+
+// True if sessions of one process for these GPUs may be the same one. A zero GPU: not attached, or unknown.
+inline bool may_be_same(const GpuUuid& a, const GpuUuid& b) {
+  return a == b || a == GpuUuid{} || b == GpuUuid{};
+}
+
+class History final : private LedgerVisitor {
+ public:
+  // Takes the ledger's records, oldest first, from a whole checkpoint or the first record on.
+  void add(const Record& record) { reader_.read(record, *this); }
+
+  // The records that bring a new history to the state of this one: the next file of the ledger begins with
+  // them. They leave out placements that no living process was informed of, and jobs that are most likely
+  // over.
+  std::vector<Record> checkpoint(StartTimeOf starts);
+
+  // To be called after the last record. Ends what has ended since, by this boot of the host and the processes
+  // that live now, and returns the records to be appended for it.
+  std::vector<Record> finish(const BootRecord& boot, StartTimeOf starts, Nanoseconds now);
+
+  struct PastSession {
+    SessionId id;  // zero: it had none
+    bool expected = false;
+  };
+  // The session of the predecessor that this process had for `gpu`, and no longer has after this call.
+  PastSession take_session(std::uint32_t pid, std::uint64_t started, const GpuUuid& gpu);
+
+  Tenants tenants;
+  Recovered recovered;
+  FigureBook figures;
+  SessionId last_session;
+  std::map<TenantId, std::set<ProcessName>> keepers;  // of tenants and of the placements in `recovered`
+
+ private:
+  struct Past {
+    SessionRecord record;
+    GpuUuid gpu;  // none: not attached
+    bool attached() const { return gpu != GpuUuid{}; }
+  };
+
+  void on_boot(const BootRecord& boot, bool rebooted) override;
+  void on_tenant(const TenantRecord& tenant, Nanoseconds at) override;
+  void on_options(const OptionsRecord& options, Nanoseconds at) override;
+  void on_class(const ClassRecord& job) override;
+  void on_place(const PlaceRecord& place) override;
+  void on_session(const SessionRecord& session, Nanoseconds at) override;
+  void on_attach(const AttachRecord& attach) override;
+  void on_gone(const GoneRecord& gone) override;
+  void on_grant(const LeaseKey& key, const OpenLease& lease) override;
+  void on_release(const LeaseKey& key, const OpenLease& lease, Nanoseconds at) override;
+  void on_step_time(const StepTimeRecord& step, Nanoseconds at) override;
+  void on_gpu_time(const GpuTimeRecord& gpu) override;
+  void on_used(const UsedRecord& used, Nanoseconds at) override;
+  void on_begin(const BeginRecord& begin) override;
+  void on_over(const OverRecord& over) override;
+  void on_end(const EndRecord& end) override;
+  void on_checkpoint(const CheckpointRecord& checkpoint) override;
+
+  void forget(TenantId tenant);
+  void forget_processes();
+  std::set<TenantId> may_be_asked_for() const;
+  std::vector<TenantId> ended_tenants() const;
+  void keep_placements(StartTimeOf starts);
+
+  LedgerReader reader_;
+  std::map<SessionId, Past> sessions_;
+  std::map<TenantId, Nanoseconds> touched_;  // the last record of a tenant of this boot
+};
+
+}  // namespace sharedgpu
