@@ -11,16 +11,16 @@
 #include <map>
 #include <optional>
 
-#include "arbiter/core/actions.h"
 #include "arbiter/core/events.h"
 #include "arbiter/core/memory/memory_books.h"
+#include "arbiter/core/model/actions.h"
 #include "arbiter/core/model/effects.h"
 #include "arbiter/core/model/model.h"
-#include "arbiter/core/presence.h"
 #include "arbiter/core/recovery.h"
 #include "arbiter/core/scheduler/planner.h"
 #include "arbiter/core/scheduler/scheduler.h"
 #include "arbiter/core/snapshot.h"
+#include "arbiter/core/turns/presence.h"
 #include "arbiter/core/turns/turn_machine.h"
 
 namespace sharedgpu {

@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "arbiter/core/lease_book.h"
+#include "arbiter/core/model/lease_book.h"
 #include "arbiter/core/snapshot.h"
 
 namespace sharedgpu {

@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-#include "arbiter/core/phase.h"
+#include "arbiter/core/model/phase.h"
 #include "arbiter/policy/policy.h"
 #include "protocol/messages.h"
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "arbiter/core/lease_book.h"
+#include "arbiter/core/model/lease_book.h"
 #include "arbiter/core/snapshot.h"
 #include "arbiter/ledger/figures.h"
 

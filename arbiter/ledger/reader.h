@@ -11,7 +11,7 @@
 #include <set>
 #include <string_view>
 
-#include "arbiter/core/lease_book.h"
+#include "arbiter/core/model/lease_book.h"
 #include "arbiter/ledger/records.h"
 
 namespace sharedgpu {

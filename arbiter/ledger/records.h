@@ -18,7 +18,7 @@
 #include <string_view>
 #include <variant>
 
-#include "arbiter/core/lease_book.h"
+#include "arbiter/core/model/lease_book.h"
 #include "arbiter/ledger/figures.h"
 #include "arbiter/ledger/tenant_name.h"
 

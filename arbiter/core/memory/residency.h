@@ -3,8 +3,8 @@
 // them, and the books never ask about phases.
 #pragma once
 
+#include "arbiter/core/model/phase.h"
 #include "arbiter/core/model/table.h"
-#include "arbiter/core/phase.h"
 #include "protocol/units.h"
 
 namespace sharedgpu {

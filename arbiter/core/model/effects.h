@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "arbiter/core/actions.h"
+#include "arbiter/core/model/actions.h"
 #include "arbiter/core/model/model.h"
 
 namespace sharedgpu {

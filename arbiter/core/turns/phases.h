@@ -8,7 +8,7 @@
 
 #include <variant>
 
-#include "arbiter/core/phase.h"
+#include "arbiter/core/model/phase.h"
 #include "protocol/messages.h"
 
 namespace sharedgpu {

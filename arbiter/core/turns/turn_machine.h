@@ -9,12 +9,12 @@
 #include <optional>
 #include <vector>
 
-#include "arbiter/core/lease_book.h"
 #include "arbiter/core/memory/memory_books.h"
 #include "arbiter/core/model/effects.h"
+#include "arbiter/core/model/lease_book.h"
 #include "arbiter/core/model/model.h"
-#include "arbiter/core/presence.h"
 #include "arbiter/core/turns/phases.h"
+#include "arbiter/core/turns/presence.h"
 
 namespace sharedgpu {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "arbiter/core/actions.h"
+#include "arbiter/core/model/actions.h"
 
 namespace sharedgpu::test {
 

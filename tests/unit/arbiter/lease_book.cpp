@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/core/lease_book.h"
+#include "arbiter/core/model/lease_book.h"
 
 #include <catch2/catch.hpp>
 

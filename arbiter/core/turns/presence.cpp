@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/core/presence.h"
+#include "arbiter/core/turns/presence.h"
 
 #include <algorithm>
 

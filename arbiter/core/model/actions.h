@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "arbiter/core/lease_book.h"
+#include "arbiter/core/model/lease_book.h"
 #include "protocol/messages.h"
 
 namespace sharedgpu {
