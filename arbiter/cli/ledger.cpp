@@ -16,10 +16,10 @@
 
 #include "arbiter/cli/commands.h"
 #include "arbiter/cli/table.h"
-#include "arbiter/shell/lease_table.h"
-#include "arbiter/shell/ledger.h"
-#include "arbiter/shell/peers.h"
-#include "arbiter/shell/read_all.h"
+#include "arbiter/daemon/lease_table.h"
+#include "arbiter/daemon/ledger.h"
+#include "arbiter/daemon/peers.h"
+#include "arbiter/daemon/read_all.h"
 #include "protocol/gpu_names.h"
 
 namespace sharedgpu::cli {

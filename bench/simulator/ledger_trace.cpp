@@ -5,7 +5,7 @@
 #include <set>
 #include <tuple>
 
-#include "arbiter/shell/ledger.h"
+#include "arbiter/daemon/ledger.h"
 
 namespace sharedgpu {
 namespace {

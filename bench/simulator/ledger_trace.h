@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "arbiter/shell/lease_table.h"
+#include "arbiter/daemon/lease_table.h"
 #include "bench/simulator/stage.h"
 
 namespace sharedgpu {

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "arbiter/shell/history.h"
-#include "arbiter/shell/lease_table.h"
-#include "arbiter/shell/ledger.h"
+#include "arbiter/daemon/history.h"
+#include "arbiter/daemon/lease_table.h"
+#include "arbiter/daemon/ledger.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace sharedgpu;

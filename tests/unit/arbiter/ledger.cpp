@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/shell/ledger.h"
+#include "arbiter/daemon/ledger.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "arbiter/shell/history.h"
+#include "arbiter/daemon/history.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace sharedgpu {

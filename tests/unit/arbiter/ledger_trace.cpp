@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "arbiter/shell/ledger.h"
+#include "arbiter/daemon/ledger.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace sharedgpu {

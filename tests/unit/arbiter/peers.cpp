@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/shell/peers.h"
+#include "arbiter/daemon/peers.h"
 
 #include <sched.h>
 #include <sys/socket.h>

@@ -12,9 +12,9 @@
 #include <fstream>
 #include <random>
 
-#include "arbiter/shell/history.h"
-#include "arbiter/shell/lease_table.h"
-#include "arbiter/shell/ledger.h"
+#include "arbiter/daemon/history.h"
+#include "arbiter/daemon/lease_table.h"
+#include "arbiter/daemon/ledger.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace sharedgpu {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tenants whose processes are stopped: what the core makes of it, and how the shell sees it.
-#include "arbiter/shell/stopped.h"
+// Tenants whose processes are stopped: what the core makes of it, and how the daemon sees it.
+#include "arbiter/daemon/stopped.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -294,7 +294,7 @@ TEST_CASE("Who comes back to a tenant that is on its way in, and was not told ye
   CHECK(b.tenant(2).phase == Phase::out);
 }
 
-// ---- the shell ----
+// ---- the daemon ----
 
 // A child that sleeps, until the end of the scope.
 struct Child {

@@ -16,9 +16,9 @@
 #include <thread>
 #include <vector>
 
-#include "arbiter/shell/history.h"
-#include "arbiter/shell/peers.h"
-#include "arbiter/shell/records.h"
+#include "arbiter/daemon/history.h"
+#include "arbiter/daemon/peers.h"
+#include "arbiter/daemon/records.h"
 #include "protocol/channel.h"
 
 namespace sharedgpu {

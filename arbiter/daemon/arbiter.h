@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shell around the core: turns peers' messages into events, and the core's actions into messages, lease
+// The daemon around the core: turns peers' messages into events, and the core's actions into messages, lease
 // pages and ledger records. What each peer may say is decided here.
 //
 // One thread, that of the event loop.
@@ -13,16 +13,16 @@
 #include <string>
 
 #include "arbiter/core/core.h"
-#include "arbiter/shell/connection.h"
-#include "arbiter/shell/gpus.h"
-#include "arbiter/shell/history.h"
-#include "arbiter/shell/keepers.h"
-#include "arbiter/shell/ledger.h"
-#include "arbiter/shell/loans.h"
-#include "arbiter/shell/mps.h"
-#include "arbiter/shell/terms.h"
-#include "arbiter/shell/token_bucket.h"
-#include "arbiter/shell/users.h"
+#include "arbiter/daemon/connection.h"
+#include "arbiter/daemon/gpus.h"
+#include "arbiter/daemon/history.h"
+#include "arbiter/daemon/keepers.h"
+#include "arbiter/daemon/ledger.h"
+#include "arbiter/daemon/loans.h"
+#include "arbiter/daemon/mps.h"
+#include "arbiter/daemon/terms.h"
+#include "arbiter/daemon/token_bucket.h"
+#include "arbiter/daemon/users.h"
 #include "config/settings.h"
 #include "protocol/lease_page.h"
 

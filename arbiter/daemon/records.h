@@ -10,8 +10,8 @@
 #include <variant>
 
 #include "arbiter/core/lease_book.h"
-#include "arbiter/shell/figures.h"
-#include "arbiter/shell/tenants.h"
+#include "arbiter/daemon/figures.h"
+#include "arbiter/daemon/tenants.h"
 
 namespace sharedgpu {
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "arbiter/core/core.h"
-#include "arbiter/shell/keepers.h"
-#include "arbiter/shell/records.h"
-#include "arbiter/shell/tenants.h"
+#include "arbiter/daemon/keepers.h"
+#include "arbiter/daemon/records.h"
+#include "arbiter/daemon/tenants.h"
 
 namespace sharedgpu {
 

@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "arbiter/shell/peers.h"
+#include "arbiter/daemon/peers.h"
 #include "protocol/channel.h"
 
 namespace sharedgpu {

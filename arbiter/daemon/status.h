@@ -8,8 +8,8 @@
 #include <string>
 
 #include "arbiter/core/core.h"
-#include "arbiter/shell/figures.h"
-#include "arbiter/shell/tenants.h"
+#include "arbiter/daemon/figures.h"
+#include "arbiter/daemon/tenants.h"
 #include "config/settings.h"
 #include "protocol/channel.h"
 

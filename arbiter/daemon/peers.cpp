@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/shell/peers.h"
+#include "arbiter/daemon/peers.h"
 
 #include <fcntl.h>
 #include <linux/nsfs.h>
@@ -16,7 +16,7 @@
 #include <sstream>
 #include <vector>
 
-#include "arbiter/shell/read_all.h"
+#include "arbiter/daemon/read_all.h"
 #include "protocol/split.h"
 
 #ifndef SO_PEERPIDFD

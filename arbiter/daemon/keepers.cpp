@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/shell/keepers.h"
+#include "arbiter/daemon/keepers.h"
 
 namespace sharedgpu {
 

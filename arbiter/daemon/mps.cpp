@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/shell/mps.h"
+#include "arbiter/daemon/mps.h"
 
 #include <fcntl.h>
 #include <spawn.h>
@@ -14,8 +14,8 @@
 #include <fstream>
 #include <vector>
 
-#include "arbiter/shell/folders.h"
-#include "arbiter/shell/log.h"
+#include "arbiter/daemon/folders.h"
+#include "arbiter/daemon/log.h"
 
 namespace sharedgpu {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/shell/users.h"
+#include "arbiter/daemon/users.h"
 
 #include <pwd.h>
 

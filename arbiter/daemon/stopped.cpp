@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/shell/stopped.h"
+#include "arbiter/daemon/stopped.h"
 
 #include <fcntl.h>
 
@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "arbiter/shell/read_all.h"
+#include "arbiter/daemon/read_all.h"
 #include "protocol/channel.h"
 #include "protocol/split.h"
 

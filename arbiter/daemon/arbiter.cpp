@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/shell/arbiter.h"
+#include "arbiter/daemon/arbiter.h"
 
 #include <fcntl.h>
 #include <sys/random.h>
@@ -12,11 +12,11 @@
 #include <fstream>
 #include <set>
 
-#include "arbiter/shell/clock.h"
-#include "arbiter/shell/log.h"
-#include "arbiter/shell/status.h"
-#include "arbiter/shell/stopped.h"
-#include "arbiter/shell/terms.h"
+#include "arbiter/daemon/clock.h"
+#include "arbiter/daemon/log.h"
+#include "arbiter/daemon/status.h"
+#include "arbiter/daemon/stopped.h"
+#include "arbiter/daemon/terms.h"
 #include "protocol/gpu_names.h"
 
 namespace sharedgpu {

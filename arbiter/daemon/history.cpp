@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/shell/history.h"
+#include "arbiter/daemon/history.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/shell/figures.h"
+#include "arbiter/daemon/figures.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/shell/server.h"
+#include "arbiter/daemon/server.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include "arbiter/shell/arbiter.h"
-#include "arbiter/shell/connection.h"
-#include "arbiter/shell/log.h"
+#include "arbiter/daemon/arbiter.h"
+#include "arbiter/daemon/connection.h"
+#include "arbiter/daemon/log.h"
 
 namespace sharedgpu {
 namespace {

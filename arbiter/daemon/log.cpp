@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/shell/log.h"
+#include "arbiter/daemon/log.h"
 
 #include <fcntl.h>
 #include <spdlog/sinks/basic_file_sink.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/shell/tenants.h"
+#include "arbiter/daemon/tenants.h"
 
 namespace sharedgpu {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/shell/connection.h"
+#include "arbiter/daemon/connection.h"
 
 #include <fcntl.h>
 #include <linux/sockios.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/shell/records.h"
+#include "arbiter/daemon/records.h"
 
 #include <array>
 #include <charconv>

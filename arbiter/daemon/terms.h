@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "arbiter/core/events.h"
-#include "arbiter/shell/tenants.h"
+#include "arbiter/daemon/tenants.h"
 #include "config/settings.h"
 
 namespace sharedgpu {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/shell/status.h"
+#include "arbiter/daemon/status.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "arbiter/shell/peers.h"
-#include "arbiter/shell/stopped.h"
+#include "arbiter/daemon/peers.h"
+#include "arbiter/daemon/stopped.h"
 #include "protocol/backend_names.h"
 #include "protocol/gpu_names.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/shell/folders.h"
+#include "arbiter/daemon/folders.h"
 
 #include <sys/stat.h>
 

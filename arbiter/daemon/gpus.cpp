@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/shell/gpus.h"
+#include "arbiter/daemon/gpus.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/shell/ledger.h"
+#include "arbiter/daemon/ledger.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -14,7 +14,7 @@
 #include <filesystem>
 #include <set>
 
-#include "arbiter/shell/read_all.h"
+#include "arbiter/daemon/read_all.h"
 
 namespace sharedgpu {
 namespace {

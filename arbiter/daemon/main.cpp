@@ -14,10 +14,10 @@
 #include <cstring>
 #include <filesystem>
 
-#include "arbiter/shell/arbiter.h"
-#include "arbiter/shell/folders.h"
-#include "arbiter/shell/log.h"
-#include "arbiter/shell/server.h"
+#include "arbiter/daemon/arbiter.h"
+#include "arbiter/daemon/folders.h"
+#include "arbiter/daemon/log.h"
+#include "arbiter/daemon/server.h"
 #include "config/settings.h"
 
 namespace sharedgpu {
