@@ -48,6 +48,14 @@ class Host {
     REQUIRE(arbiter->start({{.uuid = kHostGpu, .total = gibibytes(1), .name = "Test GPU"}}).empty());
     new_log_lines();
   }
+  // The arbiter dies, and another one comes.
+  void restart() {
+    arbiter.reset();
+    loop.restart();
+    loop.poll();  // what waited for it is told that it is gone
+    arbiter.emplace(loop, settings);
+    start();
+  }
   // Does all that can be done without waiting.
   void run() {
     loop.restart();
@@ -81,19 +89,20 @@ class Host {
   std::streamoff log_read_ = 0;
 };
 
-// One connection to the arbiter, from this process, as whatever user.
+// One connection to the arbiter, as whatever user and process.
 class Guest {
  public:
-  explicit Guest(Host& host, uid_t uid = 0, std::optional<StepName> step = {}) : host_(host) {
+  explicit Guest(Host& host, uid_t uid = 0, std::optional<StepName> step = {}, pid_t pid = getpid())
+      : host_(host) {
     int ends[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
     channel = Channel(UniqueFd(ends[0]));
     Peer peer;
-    peer.pid = getpid();
+    peer.pid = pid;
     peer.uid = uid;
-    peer.started = start_time_of(getpid());
-    peer.program = program_of(getpid());
-    peer.pidfd.reset(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+    peer.started = start_time_of(pid);
+    peer.program = program_of(pid);
+    peer.pidfd.reset(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     peer.step = step;
     host_.arbiter->serve(std::make_shared<Connection>(host_.loop, UniqueFd(ends[1]), std::move(peer),
                                                       std::shared_ptr<void>()));
