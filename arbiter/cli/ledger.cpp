@@ -1,26 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // sharedgpu ledger: who held which GPU of this node, from when to when.
-#include <fcntl.h>
 #include <pwd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "arbiter/cli/commands.h"
 #include "arbiter/cli/table.h"
-#include "arbiter/daemon/lease_table.h"
-#include "arbiter/daemon/ledger.h"
-#include "arbiter/daemon/peers.h"
-#include "arbiter/daemon/read_all.h"
+#include "arbiter/ledger/files.h"
+#include "arbiter/ledger/lease_table.h"
+#include "arbiter/ledger/reader.h"
 #include "protocol/gpu_names.h"
+#include "protocol/step_names.h"
 
 namespace sharedgpu::cli {
 namespace {
@@ -76,31 +73,24 @@ Json fields_of(const LeaseRow& row, bool exact) {
 }
 
 void add_records(const std::string& path, const std::string& text, LeaseTable& table) {
-  std::uint64_t lost = 0;
-  const Ledger::Replay replay = replay_ledger(text, [&](const Record& record) {
-    if (const auto* loss = std::get_if<LostRecord>(&record.what)) lost += loss->records;
-    table.add(record);
-  });
+  const LedgerReplay replay = replay_ledger(text, [&](const Record& record) { table.add(record); });
   if (replay.damaged > 0)
     complain(path + ": passed over " + std::to_string(replay.damaged) + " damaged lines of " +
              std::to_string(replay.damaged + replay.records));
-  if (lost > 0) complain(path + ": lacks " + std::to_string(lost) + " records that could not be written");
+  if (replay.lost > 0)
+    complain(path + ": lacks " + std::to_string(replay.lost) + " records that could not be written");
 }
 
-// Returns an empty string, or what is wrong.
-std::string read_files_of_node(const std::string& path, LeaseTable& table) {
+Status read_files_of_node(const std::string& path, LeaseTable& table) {
   std::vector<std::string> texts;
-  if (std::string error = read_ledger(path, false, texts); !error.empty()) return error;
+  if (Status read = read_ledger(path, Extent::all_files, texts); !read.ok()) return read;
   for (const std::string& text : texts) add_records(path, text, table);
   return {};
 }
 
-// Returns an empty string, or what is wrong.
-std::string read_file(const std::string& path, LeaseTable& table) {
-  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  int error = file ? 0 : errno;
-  const std::string text = error == 0 ? read_all(file.get(), error) : std::string();
-  if (error != 0) return path + ": " + std::strerror(error);
+Status read_given_file(const std::string& path, LeaseTable& table) {
+  std::string text;
+  if (Status read = read_file(path, text); !read.ok()) return read;
   add_records(path, text, table);
   return {};
 }
@@ -137,15 +127,16 @@ int show(const Arguments& arguments) {
     return 2;
   }
   LeaseTable table;
+  Status read;
   if (arguments.files.empty()) {
     Settings settings;
     if (!load_settings(arguments.config, settings)) return 2;
-    error = read_files_of_node(settings.state_dir + "/ledger", table);
+    read = read_files_of_node(settings.state_dir + "/ledger", table);
   }
   for (const std::string& file : oldest_first(arguments.files))
-    if (error = read_file(file, table); !error.empty()) break;
-  if (!error.empty()) {
-    complain(error);
+    if (read = read_given_file(file, table); !read.ok()) break;
+  if (!read.ok()) {
+    complain(read.message());
     return 1;
   }
   std::vector<LeaseRow> rows = within(table.leases(), since, until);

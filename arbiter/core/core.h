@@ -15,6 +15,7 @@
 #include <tuple>
 
 #include "arbiter/core/events.h"
+#include "arbiter/core/recovered.h"
 #include "arbiter/core/state.h"
 #include "arbiter/policy/policy.h"
 #include "arbiter/policy/turn_length.h"
@@ -60,15 +61,6 @@ struct Tuning {
   Nanoseconds home_pause = std::chrono::seconds(30);
   // Less host memory than before must have been enough for so long until sessions give it back.
   Nanoseconds host_calm = std::chrono::seconds(5);
-};
-
-// What an arbiter that starts knows of its predecessor.
-struct Recovered {
-  LeaseBook leases;
-  std::map<TenantId, Placement> placements = {};
-  Nanoseconds last_record{};       // when the predecessor last wrote anything
-  unsigned expected_sessions = 0;  // attached then, and their processes still live
-  Epoch last_epoch;
 };
 
 // The device memory that may be handed out on a GPU.

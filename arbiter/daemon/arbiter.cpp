@@ -112,7 +112,7 @@ Tuning tuning_of(const Settings& settings) {
 Arbiter::Arbiter(asio::io_context& loop, const Settings& settings)
     : loop_(loop),
       settings_(settings),
-      ledger_({.size = settings.ledger_size.count, .files = settings.ledger_files}),
+      ledger_({.size = settings.ledger_size.count, .files = settings.ledger_files}, start_time_of),
       keepers_(loop,
                [this](TenantId tenant) {
                  placement_may_have_ended(tenant);
@@ -133,9 +133,9 @@ std::string Arbiter::start(const std::vector<GpuInfo>& gpus) {
 
   Ledger::Replay replay;
   const std::string path = settings_.state_dir + "/ledger";
-  std::string error = ledger_.open(
+  const Status opened = ledger_.open(
       path, [this](const Record& past) { history_.add(past); }, replay);
-  if (!error.empty()) return error;
+  if (!opened.ok()) return opened.message();
   if (replay.damaged > 0)
     log::warning(path + ": passed over " + std::to_string(replay.damaged) + " damaged lines of " +
                  std::to_string(replay.damaged + replay.records));
@@ -963,10 +963,9 @@ void Arbiter::flush_ledger() {
   for (const std::string& complaint : ledger_.take_complaints())
     log::error(settings_.state_dir + "/ledger: " + complaint);
   if (ledger_.unwritten() == 0 || ledger_failing_) return;
-  int error = ledger_.flush();
-  if (error == 0) return;
-  log::error(settings_.state_dir + "/ledger: " + std::strerror(error) +
-             "; records are kept in memory and written when that is possible");
+  const Status flushed = ledger_.flush();
+  if (flushed.ok()) return;
+  log::error(flushed.message() + "; records are kept in memory and written when that is possible");
   ledger_failing_ = true;
   ledger_retry_.expires_after(kLedgerRetry);
   ledger_retry_.async_wait([this](const asio::error_code& failure) {

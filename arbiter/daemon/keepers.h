@@ -10,17 +10,11 @@
 #include <functional>
 #include <map>
 
+#include "arbiter/ledger/tenant_name.h"
 #include "protocol/channel.h"
 #include "protocol/units.h"
 
 namespace sharedgpu {
-
-// A process, also after its number was given to another one.
-struct ProcessName {
-  std::uint32_t pid = 0;
-  std::uint64_t started = 0;
-  auto operator<=>(const ProcessName&) const = default;
-};
 
 class Keepers {
  public:

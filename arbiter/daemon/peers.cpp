@@ -18,6 +18,7 @@
 
 #include "arbiter/daemon/read_all.h"
 #include "protocol/split.h"
+#include "protocol/step_names.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77  // Linux 6.5
@@ -25,10 +26,6 @@
 
 namespace sharedgpu {
 namespace {
-
-constexpr std::uint32_t kBatch = 0xfffffffb;
-constexpr std::uint32_t kExtern = 0xfffffffc;
-constexpr std::uint32_t kInteractive = 0xfffffffa;
 
 // What can be read of it: files of a process that is just ending fail in the middle.
 std::string read_file(const std::string& path) {
@@ -165,20 +162,6 @@ std::uint64_t stat_field(pid_t pid, std::size_t field) {
 }
 
 }  // namespace
-
-std::optional<std::uint32_t> parse_step(std::string_view text) {
-  if (text == "batch") return kBatch;
-  if (text == "extern") return kExtern;
-  if (text == "interactive") return kInteractive;
-  return parse_number(text);
-}
-
-std::string format_step(std::uint32_t step) {
-  if (step == kBatch) return "batch";
-  if (step == kExtern) return "extern";
-  if (step == kInteractive) return "interactive";
-  return std::to_string(step);
-}
 
 std::optional<StepName> step_of_cgroup(std::string_view text) {
   for (std::string_view line : split(text, '\n')) {

@@ -44,10 +44,6 @@ std::optional<StepName> step_of_process(pid_t pid, const std::string& root = {})
 // namespace, or that is not for us to know.
 pid_t pid_seen_by(pid_t viewer, pid_t pid);
 
-// "batch", "extern", "interactive" or a number.
-std::optional<std::uint32_t> parse_step(std::string_view text);
-std::string format_step(std::uint32_t step);
-
 // When process `pid` was started, or 0 if there is none.
 std::uint64_t start_time_of(pid_t pid);
 // A descriptor of the process `pid` that was started then; empty where there is none.

@@ -10,10 +10,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "arbiter/daemon/peers.h"
 #include "arbiter/daemon/stopped.h"
 #include "protocol/backend_names.h"
 #include "protocol/gpu_names.h"
+#include "protocol/step_names.h"
 
 namespace sharedgpu {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "arbiter/core/core.h"
-#include "arbiter/daemon/figures.h"
-#include "arbiter/daemon/tenants.h"
+#include "arbiter/ledger/figure_book.h"
+#include "arbiter/ledger/tenants.h"
 #include "config/settings.h"
 #include "protocol/channel.h"
 

@@ -9,12 +9,11 @@
 #include <vector>
 
 #include "arbiter/core/events.h"
-#include "arbiter/daemon/tenants.h"
+#include "arbiter/ledger/tenants.h"
 #include "config/settings.h"
+#include "protocol/step_names.h"
 
 namespace sharedgpu {
-
-inline constexpr std::uint32_t kBatchStep = 0xfffffffb;
 
 // What the job states once a step of it has stated that as well.
 JobOptions merged(const JobOptions& known, const RegisterJob& job);

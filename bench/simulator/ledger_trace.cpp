@@ -5,7 +5,8 @@
 #include <set>
 #include <tuple>
 
-#include "arbiter/daemon/ledger.h"
+#include "arbiter/ledger/files.h"
+#include "arbiter/ledger/reader.h"
 
 namespace sharedgpu {
 namespace {
@@ -72,9 +73,9 @@ LedgerTrace::Told& LedgerTrace::told_of(TenantId tenant) {
   return told_[{tenant, name, run}];
 }
 
-std::string LedgerTrace::read(const std::string& path, unsigned& damaged) {
+Status LedgerTrace::read(const std::string& path, unsigned& damaged) {
   std::vector<std::string> texts;
-  if (std::string error = read_ledger(path, false, texts); !error.empty()) return error;
+  if (Status read = read_ledger(path, Extent::all_files, texts); !read.ok()) return read;
   for (const std::string& text : texts)
     damaged += replay_ledger(text, [this](const Record& record) { add(record); }).damaged;
   return {};

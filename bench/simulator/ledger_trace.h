@@ -20,8 +20,9 @@
 #include <utility>
 #include <vector>
 
-#include "arbiter/daemon/lease_table.h"
+#include "arbiter/ledger/lease_table.h"
 #include "bench/simulator/stage.h"
+#include "protocol/status.h"
 
 namespace sharedgpu {
 
@@ -30,8 +31,8 @@ class LedgerTrace {
   // Takes the ledger's records, oldest first.
   void add(const Record& record);
   // Takes all files of the ledger at `path`, the older ones that it was rotated into first. Counts lines that
-  // are damaged. Returns an empty string, or what is wrong.
-  std::string read(const std::string& path, unsigned& damaged);
+  // are damaged.
+  Status read(const std::string& path, unsigned& damaged);
 
   struct Replay {
     std::vector<std::vector<Program>> gpus;  // the programs of each, which begin when the ledger does

@@ -256,7 +256,7 @@ void simulate(const Arguments& arguments, const std::string& policy, const Nodes
 std::string read_ledger_trace(const Arguments& arguments, LedgerTrace::Replay& replay) {
   LedgerTrace trace;
   unsigned damaged = 0;
-  if (std::string error = trace.read(arguments.ledger, damaged); !error.empty()) return error;
+  if (const Status read = trace.read(arguments.ledger, damaged); !read.ok()) return read.message();
   if (damaged > 0)
     std::cerr << "simulate: " << arguments.ledger << ": passed over " << damaged << " damaged lines\n";
   replay = trace.replay(Bytes{static_cast<std::uint64_t>(arguments.memory_gib * 1073741824.0)});

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "arbiter/daemon/history.h"
-#include "arbiter/daemon/lease_table.h"
-#include "arbiter/daemon/ledger.h"
+#include "arbiter/ledger/history.h"
+#include "arbiter/ledger/lease_table.h"
+#include "arbiter/ledger/reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace sharedgpu;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/daemon/ledger.h"
+#include "arbiter/ledger/ledger.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "arbiter/daemon/history.h"
+#include "arbiter/ledger/history.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace sharedgpu {
@@ -40,6 +40,8 @@ TenantName job(std::uint32_t number) {
   name.job = number;
   return name;
 }
+
+std::uint64_t nobody_lives(pid_t) { return 0; }
 
 std::string text_of(const std::vector<Record>& records) {
   std::string text;
@@ -185,44 +187,49 @@ TEST_CASE("The file is appended to, also after a torn tail") {
   Ledger::Replay replay;
   auto ignore = [](const Record&) {};
   {
-    Ledger ledger;
-    REQUIRE(ledger.open(folder.file(), ignore, replay) == "");
+    Ledger ledger({}, nobody_lives);
+    REQUIRE(ledger.open(folder.file(), ignore, replay).ok());
     ledger.append(lease(true, 1s));
-    CHECK(ledger.flush() == 0);
+    CHECK(ledger.flush().ok());
     CHECK(ledger.unwritten() == 0);
   }
   std::ofstream(folder.file(), std::ios::app) << "0123abcd 55 gra";
   {
-    Ledger ledger;
-    REQUIRE(ledger.open(folder.file(), ignore, replay) == "");
+    Ledger ledger({}, nobody_lives);
+    REQUIRE(ledger.open(folder.file(), ignore, replay).ok());
     CHECK(replay.records == 1);
     CHECK(replay.damaged == 1);
     ledger.append(lease(false, 2s));
-    CHECK(ledger.flush() == 0);
+    CHECK(ledger.flush().ok());
   }
-  Ledger ledger;
+  Ledger ledger({}, nobody_lives);
   std::vector<Record> seen;
-  REQUIRE(ledger.open(
-              folder.file(), [&](const Record& r) { seen.push_back(r); }, replay) == "");
+  REQUIRE(ledger
+              .open(
+                  folder.file(), [&](const Record& r) { seen.push_back(r); }, replay)
+              .ok());
   REQUIRE(seen.size() == 3);
   CHECK(std::holds_alternative<LostRecord>(seen[1].what));
   CHECK(seen[2].at == 2s);
 }
 
 TEST_CASE("A place that cannot be written is an error that names it") {
-  Ledger ledger;
+  Ledger ledger({}, nobody_lives);
   Ledger::Replay replay;
-  CHECK(ledger.open(
-            "/nonexistent/ledger", [](const Record&) {}, replay) ==
-        "/nonexistent/ledger: No such file or directory");
+  const Status opened = ledger.open(
+      "/nonexistent/ledger", [](const Record&) {}, replay);
+  CHECK(opened.code() == ENOENT);
+  CHECK(opened.message() == "/nonexistent/ledger: No such file or directory");
 }
 
 TEST_CASE("A full disk keeps the records in memory until there is room") {
   Folder folder;
-  Ledger ledger;
+  Ledger ledger({}, nobody_lives);
   Ledger::Replay replay;
-  REQUIRE(ledger.open(
-              folder.file(), [](const Record&) {}, replay) == "");
+  REQUIRE(ledger
+              .open(
+                  folder.file(), [](const Record&) {}, replay)
+              .ok());
   // A limit on the file's size stands in for the disk: the write stops in the middle of a record.
   auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit old = {};
@@ -230,12 +237,13 @@ TEST_CASE("A full disk keeps the records in memory until there is room") {
   rlimit small = {.rlim_cur = 100, .rlim_max = old.rlim_max};
   REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
   for (int i = 0; i < 10; ++i) ledger.append(lease(i % 2 == 0, std::chrono::seconds(i)));
-  int failure = ledger.flush();
+  const Status failure = ledger.flush();
   setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, old_handler);
-  CHECK(failure == EFBIG);
+  CHECK(failure.code() == EFBIG);
+  CHECK(failure.message() == folder.file() + ": File too large");
   CHECK(ledger.unwritten() > 0);
-  CHECK(ledger.flush() == 0);
+  CHECK(ledger.flush().ok());
   std::ifstream file(folder.file());
   std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   replay = replay_ledger(text, [](const Record&) {});

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "arbiter/daemon/ledger.h"
+#include "arbiter/ledger/ledger.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace sharedgpu {
@@ -155,10 +155,12 @@ TEST_CASE("A ledger that was rotated is replayed from its oldest file on") {
   job.name.job = 9;
   constexpr int kTurns = 40;
   {
-    Ledger ledger({.size = 1500, .files = 16, .waiting = 4096});
+    Ledger ledger({.size = 1500, .files = 16, .waiting = 4096}, [](pid_t) { return std::uint64_t{0}; });
     Ledger::Replay none;
-    REQUIRE(ledger.open(
-                path, [](const Record&) {}, none) == "");
+    REQUIRE(ledger
+                .open(
+                    path, [](const Record&) {}, none)
+                .ok());
     ledger.append({.at = 1s, .what = BootRecord{.boot_id = "one", .booted = 1700000000s}});
     ledger.append({.at = 1s, .what = job});
     for (int turn = 1; turn <= kTurns; ++turn) {
@@ -166,7 +168,7 @@ TEST_CASE("A ledger that was rotated is replayed from its oldest file on") {
       ledger.append({.at = turn * 10s, .what = LeaseRecord{.grant = true, .epoch = Epoch{1}, .key = key}});
       ledger.append(
           {.at = turn * 10s + 4s, .what = LeaseRecord{.grant = false, .epoch = Epoch{1}, .key = key}});
-      REQUIRE(ledger.flush() == 0);
+      REQUIRE(ledger.flush().ok());
     }
   }
   REQUIRE(std::filesystem::exists(path + ".2"));
@@ -174,7 +176,7 @@ TEST_CASE("A ledger that was rotated is replayed from its oldest file on") {
 
   LedgerTrace trace;
   unsigned damaged = 0;
-  REQUIRE(trace.read(path, damaged) == "");
+  REQUIRE(trace.read(path, damaged).ok());
   CHECK(damaged == 1);
   const LedgerTrace::Replay replay = trace.replay(gibibytes(80));
   REQUIRE(replay.gpus.size() == 1);
@@ -182,7 +184,7 @@ TEST_CASE("A ledger that was rotated is replayed from its oldest file on") {
   const std::vector<Program::Piece>& pieces = replay.gpus[0][0].pieces;
   REQUIRE(pieces.size() == kTurns);
   for (const Program::Piece& piece : pieces) CHECK(piece.burst == 4s);
-  CHECK(trace.read(path + "-none", damaged) != "");
+  CHECK(trace.read(path + "-none", damaged).code() == ENOENT);
 }
 
 TEST_CASE("What was held is asked for again, under every policy, and done") {

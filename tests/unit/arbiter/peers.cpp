@@ -13,6 +13,8 @@
 #include <fstream>
 #include <string>
 
+#include "protocol/step_names.h"
+
 namespace sharedgpu {
 namespace {
 

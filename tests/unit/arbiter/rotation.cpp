@@ -12,9 +12,9 @@
 #include <fstream>
 #include <random>
 
-#include "arbiter/daemon/history.h"
-#include "arbiter/daemon/lease_table.h"
-#include "arbiter/daemon/ledger.h"
+#include "arbiter/ledger/history.h"
+#include "arbiter/ledger/lease_table.h"
+#include "arbiter/ledger/ledger.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace sharedgpu {
@@ -231,20 +231,22 @@ int write_turns(Ledger& ledger, int first, int turns) {
   for (int i = first; i < first + turns; ++i) {
     ledger.append(lease(true, std::chrono::seconds(2 * i)));
     ledger.append(lease(false, std::chrono::seconds(2 * i + 1)));
-    if (ledger.flush() != 0) return i;
+    if (!ledger.flush().ok()) return i;
   }
   return first + turns;
 }
 
 void begin(Ledger& ledger, const Folder& folder) {
   Ledger::Replay replay;
-  REQUIRE(ledger.open(
-              folder.file(), [](const Record&) {}, replay) == "");
+  REQUIRE(ledger
+              .open(
+                  folder.file(), [](const Record&) {}, replay)
+              .ok());
 }
 
 Nanoseconds lease_time(const Folder& folder) {
   Texts texts;
-  REQUIRE(read_ledger(folder.file(), true, texts) == "");
+  REQUIRE(read_ledger(folder.file(), Extent::since_checkpoint, texts).ok());
   History history;
   for (const std::string& text : texts)
     replay_ledger(text, [&](const Record& record) { history.add(record); });
@@ -253,7 +255,7 @@ Nanoseconds lease_time(const Folder& folder) {
 
 std::size_t turns_told(const Folder& folder) {
   Texts texts;
-  REQUIRE(read_ledger(folder.file(), false, texts) == "");
+  REQUIRE(read_ledger(folder.file(), Extent::all_files, texts).ok());
   LeaseTable table;
   for (const std::string& text : texts) replay_ledger(text, [&](const Record& record) { table.add(record); });
   return table.leases().size();
@@ -262,7 +264,7 @@ std::size_t turns_told(const Folder& folder) {
 TEST_CASE("A file that is full becomes an older one, and the oldest goes") {
   Folder folder;
   {
-    Ledger ledger(kSmall);
+    Ledger ledger(kSmall, even_ones_live);
     begin(ledger, folder);
     ledger.append(kBoot);
     ledger.append(job_record(1s, 1, 9));
@@ -277,7 +279,7 @@ TEST_CASE("A file that is full becomes an older one, and the oldest goes") {
   CHECK(turns > 10);
   CHECK(turns < 100);
   {
-    Ledger ledger(Ledger::Limits{.size = 1500, .files = 2, .waiting = 4096});
+    Ledger ledger({.size = 1500, .files = 2, .waiting = 4096}, even_ones_live);
     begin(ledger, folder);
     write_turns(ledger, 101, 30);
   }
@@ -292,7 +294,7 @@ TEST_CASE("Nothing is missing wherever the change of files stops") {
       Faults faults;
       int sure = 0;
       {
-        Ledger ledger(kSmall, std::make_unique<FaultyCalls>(faults));
+        Ledger ledger(kSmall, even_ones_live, std::make_unique<FaultyCalls>(faults));
         begin(ledger, folder);
         ledger.append(kBoot);
         ledger.append(job_record(1s, 1, 9));
@@ -302,7 +304,7 @@ TEST_CASE("Nothing is missing wherever the change of files stops") {
         const int upto = write_turns(ledger, 25, 24) - 1;
         sure = upto;
         if (!for_good) {  // it goes on as soon as it can
-          CHECK(ledger.flush() == 0);
+          CHECK(ledger.flush().ok());
           sure = write_turns(ledger, upto + 2, 24) - 2;
         }
       }
@@ -312,7 +314,7 @@ TEST_CASE("Nothing is missing wherever the change of files stops") {
       CHECK(time >= std::chrono::seconds(sure));
       CHECK(time <= std::chrono::seconds(sure + 1));
       CHECK(turns_told(folder) >= 1);
-      Ledger after(kSmall);
+      Ledger after(kSmall, even_ones_live);
       begin(after, folder);
       after.append({.at = 1s, .what = BootRecord{.boot_id = "b-2", .booted = 1800000000s}});
       write_turns(after, 200, 50);
@@ -325,7 +327,7 @@ TEST_CASE("Nothing is missing wherever the change of files stops") {
 TEST_CASE("A new file that a power cut tore is gone on with from the one before") {
   Folder folder;
   {
-    Ledger ledger(kSmall);
+    Ledger ledger(kSmall, even_ones_live);
     begin(ledger, folder);
     ledger.append(kBoot);
     ledger.append(job_record(1s, 1, 9));
@@ -343,13 +345,13 @@ TEST_CASE("A new file that a power cut tore is gone on with from the one before"
 TEST_CASE("Files are met once while they change their names") {
   Folder folder;
   {
-    Ledger ledger;
+    Ledger ledger({}, even_ones_live);
     begin(ledger, folder);
     write_turns(ledger, 1, 3);
   }
   std::filesystem::create_hard_link(folder.file(), folder.file(".1"));
   Texts texts;
-  REQUIRE(read_ledger(folder.file(), false, texts) == "");
+  REQUIRE(read_ledger(folder.file(), Extent::all_files, texts).ok());
   CHECK(texts.size() == 1);
   CHECK(turns_told(folder) == 3);
 }
@@ -357,7 +359,7 @@ TEST_CASE("Files are met once while they change their names") {
 TEST_CASE("Records that are lost are told, and the next checkpoint makes them good") {
   Folder folder;
   Faults faults;
-  Ledger ledger(kSmall, std::make_unique<FaultyCalls>(faults));
+  Ledger ledger(kSmall, even_ones_live, std::make_unique<FaultyCalls>(faults));
   begin(ledger, folder);
   ledger.append(kBoot);
   ledger.append(job_record(1s, 1, 9));
@@ -368,14 +370,14 @@ TEST_CASE("Records that are lost are told, and the next checkpoint makes them go
   REQUIRE(complaints.size() == 1);
   CHECK(complaints[0].find("records are lost from now on") == 0);
   faults = {};
-  CHECK(ledger.flush() == 0);
+  CHECK(ledger.flush().ok());
   write_turns(ledger, 61, 1);
   complaints = ledger.take_complaints();
   REQUIRE(complaints.size() == 1);
   CHECK(complaints[0].find(" records were lost") != std::string::npos);
   CHECK(lease_time(folder) == 61s);
   Texts texts;
-  REQUIRE(read_ledger(folder.file(), false, texts) == "");
+  REQUIRE(read_ledger(folder.file(), Extent::all_files, texts).ok());
   std::uint64_t lost = 0;
   for (const std::string& text : texts)
     replay_ledger(text, [&](const Record& record) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/daemon/figures.h"
+#include "arbiter/ledger/figure_book.h"
 
 #include <algorithm>
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "arbiter/core/lease_book.h"
-#include "arbiter/daemon/records.h"
+#include "arbiter/ledger/records.h"
 
 namespace sharedgpu {
 

@@ -2,17 +2,22 @@
 // What a starting arbiter learns of its predecessor from the ledger.
 #pragma once
 
+#include <sys/types.h>
+
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "arbiter/core/core.h"
-#include "arbiter/daemon/keepers.h"
-#include "arbiter/daemon/records.h"
-#include "arbiter/daemon/tenants.h"
+#include "arbiter/core/recovered.h"
+#include "arbiter/ledger/figure_book.h"
+#include "arbiter/ledger/records.h"
+#include "arbiter/ledger/tenants.h"
 
 namespace sharedgpu {
+
+// When the process was started, in clock ticks from the boot of the host; 0 where there is none.
+using StartTimeOf = std::uint64_t (*)(pid_t pid);
 
 // Whether sessions of one process for these GPUs may be the same one. Zero: not attached, or not told.
 inline bool may_be_same(const GpuUuid& a, const GpuUuid& b) {
@@ -27,12 +32,11 @@ class History {
   // The records that tell a new history what is in this one: the beginning of the next file of the ledger.
   // What nobody will ask for is left out: placements that no living process was told of, and jobs that are
   // over, as far as can be told.
-  std::vector<Record> checkpoint(std::uint64_t (*starts)(pid_t));
+  std::vector<Record> checkpoint(StartTimeOf starts);
 
   // Everything is told: settles what this boot of the host, and the processes that live now, make of it.
-  // Returns the records that are to be appended for it. `starts` tells when a process was started, 0 if there
-  // is none.
-  std::vector<Record> finish(const BootRecord& boot, std::uint64_t (*starts)(pid_t), Nanoseconds now);
+  // Returns the records that are to be appended for it.
+  std::vector<Record> finish(const BootRecord& boot, StartTimeOf starts, Nanoseconds now);
 
   struct PastSession {
     SessionId id;  // zero: it had none
@@ -57,7 +61,7 @@ class History {
   void grant(const LeaseRecord& lease, Nanoseconds at);
   std::set<TenantId> that_may_come() const;
   std::vector<TenantId> those_over() const;
-  void keep_placements(std::uint64_t (*starts)(pid_t));
+  void keep_placements(StartTimeOf starts);
 
   BootRecord boot_;
   Nanoseconds last_{};

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who the tenants are: Slurm jobs, runs of `sharedgpu run`, and processes on their own.
-//
-// The core knows tenants by number only; the ledger keeps number and identity together, so that a tenant is
-// the same one after a restart. One thread at a time.
+// The tenants by number and by name. The core knows tenants by number only; the ledger keeps number and
+// identity together, so that a tenant is the same one after a restart. One thread at a time.
 #pragma once
 
 #include <sys/types.h>
@@ -11,27 +9,9 @@
 #include <map>
 #include <string>
 
-#include "protocol/messages.h"
+#include "arbiter/ledger/tenant_name.h"
 
 namespace sharedgpu {
-
-// What makes a tenant the same one. Exactly one of the three is set.
-struct TenantName {
-  std::uint32_t job = 0;
-  RunToken run;
-  struct Process {
-    std::uint32_t pid = 0;
-    std::uint64_t started = 0;
-    auto operator<=>(const Process&) const = default;
-  } process;
-  auto operator<=>(const TenantName&) const = default;
-
-  bool is_job() const { return job != 0; }
-  bool is_run() const { return run != RunToken{}; }
-};
-
-// "job 1234", "run 7", "process 4711".
-std::string label_of(const TenantName& name, TenantId id);
 
 struct TenantInfo {
   TenantId id;

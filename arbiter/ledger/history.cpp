@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/daemon/history.h"
+#include "arbiter/ledger/history.h"
 
 #include <algorithm>
 
@@ -98,7 +98,7 @@ std::set<TenantId> History::that_may_come() const {
   return ids;
 }
 
-std::vector<Record> History::checkpoint(std::uint64_t (*starts)(pid_t)) {
+std::vector<Record> History::checkpoint(StartTimeOf starts) {
   keep_placements(starts);
   const std::set<TenantId> kept = that_may_come();
   std::vector<TenantId> over;
@@ -179,7 +179,7 @@ void History::end_boot() {
   }
 }
 
-std::vector<Record> History::finish(const BootRecord& boot, std::uint64_t (*starts)(pid_t), Nanoseconds now) {
+std::vector<Record> History::finish(const BootRecord& boot, StartTimeOf starts, Nanoseconds now) {
   std::vector<Record> news;
   if (boot.boot_id != boot_.boot_id) end_boot();
   news.push_back(Record{.at = now, .what = boot});
@@ -214,7 +214,7 @@ std::vector<TenantId> History::those_over() const {
 }
 
 // A placement lasts as long as a process that was told of it, or one that had a session.
-void History::keep_placements(std::uint64_t (*starts)(pid_t)) {
+void History::keep_placements(StartTimeOf starts) {
   for (const auto& [id, past] : sessions_)
     if (recovered.placements.count(past.record.tenant) > 0)
       keepers[past.record.tenant].insert({.pid = past.record.pid, .started = past.record.started});

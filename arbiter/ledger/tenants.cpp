@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/daemon/tenants.h"
+#include "arbiter/ledger/tenants.h"
 
 namespace sharedgpu {
-
-std::string label_of(const TenantName& name, TenantId id) {
-  if (name.is_job()) return "job " + std::to_string(name.job);
-  if (name.is_run()) return "run " + std::to_string(id.value);
-  return "process " + std::to_string(name.process.pid);
-}
 
 TenantInfo& Tenants::get(const TenantName& name, uid_t uid) {
   if (TenantInfo* known = find(name)) return *known;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ledger: StateDir/ledger and the older files ledger.1, ledger.2..., an append-only record of who came
-// and who held which lease. See docs/ledger.md.
+// and who held which lease. docs/ledger.md describes it.
 //
 // append() only fills memory; flush() hands it to the kernel in one write, so that it survives the arbiter;
 // a thread of its own makes it survive the host with fdatasync. A full disk costs nothing but memory: what
 // cannot be written waits for the next flush(). A file that has grown too large becomes ledger.1, and a new
-// one goes on from a checkpoint. append() and flush() are for one thread.
+// one goes on from a checkpoint. All methods are for one thread.
 #pragma once
 
 #include <condition_variable>
@@ -14,24 +14,17 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include "arbiter/daemon/history.h"
-#include "arbiter/daemon/peers.h"
-#include "arbiter/daemon/records.h"
+#include "arbiter/ledger/files.h"
+#include "arbiter/ledger/history.h"
+#include "arbiter/ledger/reader.h"
+#include "arbiter/ledger/records.h"
 #include "protocol/channel.h"
+#include "protocol/status.h"
 
 namespace sharedgpu {
-
-// The calls that change files, so that tests can make each of them fail. They return -1 and set errno.
-struct FileCalls {
-  virtual ~FileCalls() = default;
-  virtual int open(const std::string& path, int flags);
-  virtual ssize_t write(int file, const void* bytes, std::size_t size);
-  virtual int link(const std::string& from, const std::string& to);
-  virtual int rename(const std::string& from, const std::string& to);
-  virtual int unlink(const std::string& path);
-};
 
 class Ledger {
  public:
@@ -40,27 +33,22 @@ class Ledger {
     unsigned files = 16;              // at least two
     std::size_t waiting = 64u << 20;  // bytes that cannot be written; beyond them records are lost
   };
-  struct Replay {
-    unsigned records = 0;
-    unsigned damaged = 0;  // lines passed over; a torn last line counts
-  };
+  using Replay = LedgerReplay;
 
-  Ledger() : Ledger(Limits{}) {}
-  explicit Ledger(Limits limits, std::unique_ptr<FileCalls> calls = std::make_unique<FileCalls>(),
-                  std::uint64_t (*starts)(pid_t) = start_time_of)
-      : limits_(limits), calls_(std::move(calls)), starts_(starts) {}
+  // A checkpoint leaves out processes that `starts` does not find.
+  Ledger(Limits limits, StartTimeOf starts, std::unique_ptr<FileCalls> calls = std::make_unique<FileCalls>())
+      : limits_(limits), starts_(starts), calls_(std::move(calls)) {}
   ~Ledger();
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
   // Opens or makes the file and hands every good record to `replayed` that is needed to know what was, oldest
   // first: those of the newest file, and of older ones as far as it does not begin with a whole checkpoint.
-  // Returns an empty string or what is wrong.
-  std::string open(const std::string& path, const std::function<void(const Record&)>& replayed,
-                   Replay& replay);
+  // An older file that cannot be read is no failure but a complaint.
+  Status open(const std::string& path, const std::function<void(const Record&)>& replayed, Replay& replay);
   void append(const Record& record);
-  // Returns 0, or the errno value with which writing failed; what was not written is kept.
-  int flush();
+  // Where it fails, what was not written is kept.
+  Status flush();
   std::size_t unwritten() const { return pending_.size(); }
   // What else an administrator should hear of, since the last call.
   std::vector<std::string> take_complaints() { return std::exchange(complaints_, {}); }
@@ -68,15 +56,15 @@ class Ledger {
  private:
   using File = std::shared_ptr<UniqueFd>;  // shared with the thread that syncs it
 
-  int write_all(int file, std::string& text);
+  Status write_all(int file, const std::string& path, std::string& text);
   void rotate();
-  std::string make_room();
-  std::string name(unsigned number) const { return path_ + "." + std::to_string(number); }
+  Status replace(const std::string& new_path, const File& file, std::string text);
+  Status make_room();
   void sync_loop();
 
-  Limits limits_;
-  std::unique_ptr<FileCalls> calls_;
-  std::uint64_t (*starts_)(pid_t);
+  const Limits limits_;
+  const StartTimeOf starts_;
+  const std::unique_ptr<FileCalls> calls_;
   std::string path_;
   History past_;  // what the records come to
   std::string pending_;
@@ -94,12 +82,5 @@ class Ledger {
   bool dirty_ = false;
   bool stop_ = false;
 };
-
-// Feeds the lines of a ledger's text to `replayed`; what open() does, without the file.
-Ledger::Replay replay_ledger(std::string_view text, const std::function<void(const Record&)>& replayed);
-
-// The texts of a ledger's files, oldest first; also while an arbiter rotates them no record is missing or
-// told twice. With `enough` only those that open() reads. Returns an empty string or what is wrong.
-std::string read_ledger(const std::string& path, bool enough, std::vector<std::string>& texts);
 
 }  // namespace sharedgpu

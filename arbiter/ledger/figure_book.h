@@ -11,21 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "arbiter/core/core.h"
+#include "arbiter/core/lease_book.h"
+#include "arbiter/core/snapshot.h"
+#include "arbiter/ledger/figures.h"
 
 namespace sharedgpu {
-
-// On this node, over all GPUs and processes, ended ones included.
-struct Figures {
-  Traffic moved = {};
-  Nanoseconds waited{};        // a thread waited at the gate, and no lease was held
-  Nanoseconds overuse{};       // the gates were closed, and what ran on the GPU had not ended yet
-  std::uint64_t handoffs = 0;  // so often the lease was given up to others or for idleness
-  Bytes footprint = {};        // the highest
-  Bytes resident = {};         // the same
-  unsigned backends = 0;       // a bit for each that its sessions had
-  auto operator<=>(const Figures&) const = default;
-};
 
 class FigureBook {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/daemon/lease_table.h"
+#include "arbiter/ledger/lease_table.h"
 
 #include <algorithm>
 #include <tuple>

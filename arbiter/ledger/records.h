@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ledger's records, and how each is written as a line and read from one.
+//
+// Each record describes itself once: by the word and the meaning of its kind, and by fields(), which shows a
+// visitor the fields in the order of the line. The writer and the reader of lines and the table in
+// docs/ledger.md are such visitors. A visitor is called with the name and the value of a field, as
+//   v(name, value)            each line has the field;
+//   v.newer(name, value)      lines of older versions end before it;
+//   v.where_known(name, ...)  an optional value; the line ends before it where it has none;
+//   v.unbounded(name, time)   a time that is in no sum, and so may have any value.
+// Bytes and order of the fields are fixed: arbiters of other versions read and write the same files.
+//
+// Pure functions; any thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "arbiter/core/lease_book.h"
+#include "arbiter/ledger/figures.h"
+#include "arbiter/ledger/tenant_name.h"
+
+namespace sharedgpu {
+
+struct RecordKind {
+  std::string_view word;
+  std::string_view meaning;  // for docs/ledger.md
+};
+
+struct BootRecord {
+  std::string boot_id;
+  Nanoseconds booted{};
+
+  static constexpr RecordKind kKinds[] = {{"boot",
+                                           "an arbiter started; times from here on count from this boot. The "
+                                           "second field is the time of the boot "
+                                           "by the wall's clock when the arbiter started; `sharedgpu ledger` "
+                                           "shows times of ledgers without it as "
+                                           "since 1970"}};
+  static void fields(auto& v, auto& r) {
+    v("boot id of the host", r.boot_id);
+    v.newer("nanoseconds from 1970 to that boot", r.booted);
+  }
+};
+
+struct TenantRecord {
+  TenantId tenant;
+  TenantName name;
+  std::uint32_t uid = 0;
+
+  static constexpr RecordKind kKinds[] = {
+      {"tenant",
+       "the number that stands for this tenant below. START is the process's start time in clock ticks"}};
+  static void fields(auto& v, auto& r) {
+    v("tenant", r.tenant);
+    v("uid", r.uid);
+    v("name", r.name);
+  }
+};
+
+struct OptionsRecord {
+  TenantId tenant;
+  JobOptions options;
+
+  static constexpr RecordKind kKinds[] = {{"options", "what the job or the run stated about itself"}};
+  static void fields(auto& v, auto& r) {
+    v("tenant", r.tenant);
+    v("memory cap", r.options.memory);
+    v("units", r.options.units);
+    v("share", r.options.share_request);
+    v("share limit", r.options.share_limit);
+    v("priority", r.options.priority);
+    v.unbounded("deadline", r.options.deadline);
+    v("backend", r.options.backend);
+    v("backend given", r.options.backend_given);
+    v.newer("GPUs", r.options.gpus);
+  }
+};
+
+struct ClassRecord {
+  TenantId tenant;
+  JobClass job_class;
+
+  static constexpr RecordKind kKinds[] = {
+      {"class",
+       "where Slurm has put the job, a dash where that is not known, and how often it was requeued"}};
+  static void fields(auto& v, auto& r) {
+    v("tenant", r.tenant);
+    v("partition", r.job_class.partition);
+    v("QOS", r.job_class.qos);
+    v("restarts", r.job_class.restarts);
+  }
+};
+
+struct PlaceRecord {
+  TenantId tenant;
+  std::uint32_t pid = 0;
+  std::uint64_t started = 0;
+  unsigned units = 1;
+  GpuList gpus;
+
+  static constexpr RecordKind kKinds[] = {
+      {"place",
+       "this process was told that the tenant is placed on these GPUs; the tenant counts on each with so "
+       "many "
+       "units. No GPU: the user chose them. The tenant lasts for a later arbiter as long as the process"}};
+  static void fields(auto& v, auto& r) {
+    v("tenant", r.tenant);
+    v("pid", r.pid);
+    v("start", r.started);
+    v("units", r.units);
+    v("GPU", r.gpus);
+  }
+};
+
+struct EndRecord {
+  TenantId tenant;
+
+  static constexpr RecordKind kKinds[] = {
+      {"end", "a tenant that is no job is over; its number means nothing from here on"}};
+  static void fields(auto& v, auto& r) { v("tenant", r.tenant); }
+};
+
+struct SessionRecord {
+  SessionId session;
+  TenantId tenant;
+  StepName step;
+  std::uint32_t pid = 0;
+  std::uint64_t started = 0;
+  std::optional<std::uint32_t> task = {};
+
+  static constexpr RecordKind kKinds[] = {
+      {"session",
+       "a process was let in. The task is its number on the node, and missing where Slurm has no cgroup for "
+       "tasks. The tasks of a step hold its lease together, so that a task has it while the step has and a "
+       "process of it is there"}};
+  static void fields(auto& v, auto& r) {
+    v("session", r.session);
+    v("tenant", r.tenant);
+    v("step", r.step);
+    v("pid", r.pid);
+    v("start", r.started);
+    v.where_known("task", r.task);
+  }
+};
+
+struct AttachRecord {
+  SessionId session;
+  GpuUuid gpu;
+
+  static constexpr RecordKind kKinds[] = {{"attach", "the session uses this GPU"}};
+  static void fields(auto& v, auto& r) {
+    v("session", r.session);
+    v("GPU", r.gpu);
+  }
+};
+
+struct GoneRecord {
+  SessionId session;
+
+  static constexpr RecordKind kKinds[] = {{"gone", "the session is dead"}};
+  static void fields(auto& v, auto& r) { v("session", r.session); }
+};
+
+// A record of two kinds: `grant` says which it is.
+struct LeaseRecord {
+  bool grant = false;
+  Epoch epoch;
+  LeaseKey key;
+
+  static constexpr RecordKind kKinds[] = {
+      {"grant", "the step's lease on the GPU begins: the gate is about to open"},
+      {"release", "the lease ends: the last session of the tenant has drained, or died"}};
+  static void fields(auto& v, auto& r) {
+    v("epoch", r.epoch);
+    v("tenant", r.key.tenant);
+    v("GPU", r.key.gpu);
+    v("step", r.key.step);
+  }
+};
+
+struct CheckpointRecord {
+  TenantId tenant;
+  SessionId session;
+  Epoch epoch;
+
+  static constexpr RecordKind kKinds[] = {
+      {"checkpoint",
+       "this file continues an older one; the records up to `complete` are what still counts of all before. "
+       "The numbers are the highest so far"}};
+  static void fields(auto& v, auto& r) {
+    v("tenant", r.tenant);
+    v("session", r.session);
+    v("epoch", r.epoch);
+  }
+};
+
+struct CompleteRecord {
+  static constexpr RecordKind kKinds[] = {{"complete", "the checkpoint ends"}};
+  static void fields(auto&, auto&) {}
+};
+
+struct StepTimeRecord {
+  TenantId tenant;
+  StepName step;
+  Nanoseconds time{};
+
+  static constexpr RecordKind kKinds[] = {
+      {"steptime", "in a checkpoint: the sum of the step's leases that have ended"}};
+  static void fields(auto& v, auto& r) {
+    v("tenant", r.tenant);
+    v("step", r.step);
+    v("nanoseconds", r.time);
+  }
+};
+
+struct GpuTimeRecord {
+  TenantId tenant;
+  GpuUuid gpu;
+  Nanoseconds time{};
+
+  static constexpr RecordKind kKinds[] = {
+      {"gputime", "in a checkpoint: the tenant's lease time on the GPU, up to its oldest open lease there"}};
+  static void fields(auto& v, auto& r) {
+    v("tenant", r.tenant);
+    v("GPU", r.gpu);
+    v("nanoseconds", r.time);
+  }
+};
+
+struct UsedRecord {
+  TenantId tenant;
+  StepName step;
+  Figures figures;
+
+  static constexpr RecordKind kKinds[] = {
+      {"used",
+       "what the step comes to so far beside its lease time; with the step `0 0`: what all of the tenant "
+       "does, "
+       "outside of Slurm the only one. Backends are those of its sessions, as bits: 1 swap, 2 managed, 4 "
+       "native"}};
+  static void fields(auto& v, auto& r) {
+    v("tenant", r.tenant);
+    v("step", r.step);
+    v("bytes evicted", r.figures.moved.evicted);
+    v("bytes restored", r.figures.moved.restored);
+    v("nanoseconds waited", r.figures.waited);
+    v("nanoseconds of overuse", r.figures.overuse);
+    v("handoffs", r.figures.handoffs);
+    v("highest footprint", r.figures.footprint);
+    v("highest resident", r.figures.resident);
+    v.newer("backends", r.figures.backends);
+  }
+};
+
+struct BeginRecord {
+  TenantId tenant;
+
+  static constexpr RecordKind kKinds[] = {
+      {"begin", "the job was requeued and is here again: it begins at zero, under its old number"}};
+  static void fields(auto& v, auto& r) { v("tenant", r.tenant); }
+};
+
+struct OverRecord {
+  TenantId tenant;
+
+  static constexpr RecordKind kKinds[] = {
+      {"over", "the job's run is over here, says slurmd's epilog; the next `options` are another run's"}};
+  static void fields(auto& v, auto& r) { v("tenant", r.tenant); }
+};
+
+struct SeenRecord {
+  static constexpr RecordKind kKinds[] = {
+      {"seen",
+       "each tenant that holds a lease holds it still: written each second in which nothing else is, while "
+       "any does"}};
+  static void fields(auto&, auto&) {}
+};
+
+// Of no records: a line was damaged.
+struct LostRecord {
+  std::uint64_t records = 0;
+
+  static constexpr RecordKind kKinds[] = {{"lost", "so many records before this one could not be written"}};
+  static void fields(auto& v, auto& r) { v("count", r.records); }
+};
+
+struct Record {
+  Nanoseconds at{};
+  std::variant<BootRecord, TenantRecord, OptionsRecord, ClassRecord, PlaceRecord, EndRecord, SessionRecord,
+               AttachRecord, GoneRecord, LeaseRecord, CheckpointRecord, CompleteRecord, StepTimeRecord,
+               GpuTimeRecord, UsedRecord, BeginRecord, OverRecord, SeenRecord, LostRecord>
+      what;
+};
+
+// One line, its newline included.
+std::string format_record(const Record& record);
+// The record of a line without its newline; nullopt where checksum or content is wrong.
+std::optional<Record> parse_record(std::string_view line);
+
+std::uint32_t crc32c(std::string_view data);
+
+}  // namespace sharedgpu

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The identity of a tenant: a Slurm job, a run of `sharedgpu run`, or a process on its own. Plain values.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+
+#include "protocol/messages.h"
+
+namespace sharedgpu {
+
+// A process, also after its number was given to another one.
+struct ProcessName {
+  std::uint32_t pid = 0;
+  std::uint64_t started = 0;  // in clock ticks from the boot of the host
+  auto operator<=>(const ProcessName&) const = default;
+};
+
+// Exactly one of the three is set.
+struct TenantName {
+  std::uint32_t job = 0;
+  RunToken run;
+  ProcessName process;
+  auto operator<=>(const TenantName&) const = default;
+
+  bool is_job() const { return job != 0; }
+  bool is_run() const { return run != RunToken{}; }
+};
+
+// "job 1234", "run 7", "process 4711".
+std::string label_of(const TenantName& name, TenantId id);
+
+}  // namespace sharedgpu

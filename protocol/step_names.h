@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What Slurm calls the steps of a job: a number, or a word for the steps that Slurm starts by itself. Pure;
+// any thread.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace sharedgpu {
+
+// As in slurm.h, which drags in all of Slurm's API.
+inline constexpr std::uint32_t kExternStep = 0xfffffffc;       // SLURM_EXTERN_CONT
+inline constexpr std::uint32_t kBatchStep = 0xfffffffb;        // SLURM_BATCH_SCRIPT
+inline constexpr std::uint32_t kInteractiveStep = 0xfffffffa;  // SLURM_INTERACTIVE_STEP
+
+struct WordForStep {
+  std::string_view word;
+  std::uint32_t step;
+};
+inline constexpr WordForStep kWordsForSteps[] = {
+    {"batch", kBatchStep}, {"extern", kExternStep}, {"interactive", kInteractiveStep}};
+
+// "batch", "extern", "interactive" or a number; nullopt where `text` is none of these.
+inline std::optional<std::uint32_t> parse_step(std::string_view text) {
+  for (const auto& [word, step] : kWordsForSteps)
+    if (text == word) return step;
+  std::uint32_t step = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), step);
+  if (error != std::errc{} || rest != text.data() + text.size()) return std::nullopt;
+  return step;
+}
+
+inline std::string format_step(std::uint32_t step) {
+  for (const auto& [word, its] : kWordsForSteps)
+    if (step == its) return std::string(word);
+  return std::to_string(step);
+}
+
+}  // namespace sharedgpu
