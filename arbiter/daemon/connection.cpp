@@ -99,6 +99,13 @@ void Connection::flush() {
   }
 }
 
+void Connection::refuse(const std::string& reason) {
+  Refused refused;
+  std::strncpy(refused.reason, reason.c_str(), sizeof refused.reason - 1);
+  send(Message::of(refused));
+  close(reason);
+}
+
 void Connection::close(const std::string& reason) {
   if (!channel_) return;
   auto executor = descriptor_.get_executor();

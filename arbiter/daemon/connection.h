@@ -32,6 +32,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void send(const Message& message, int fd = -1);
   // Whether the peer has yet to read something that it was sent.
   bool has_unread() const;
+  // Sends the reason and closes.
+  void refuse(const std::string& reason);
   // Closes now; `reason` reaches on_closed after the current handler.
   void close(const std::string& reason);
 

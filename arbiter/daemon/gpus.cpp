@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/daemon/gpus.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,7 +19,6 @@
 namespace sharedgpu {
 namespace {
 
-constexpr int kPatienceMilliseconds = 15'000;  // a first cuInit may have to load the kernel module
 constexpr unsigned kMostGpus = 64;
 constexpr std::chrono::seconds kFirstPause{1};
 constexpr std::chrono::seconds kLongestPause{60};
@@ -34,19 +31,29 @@ struct Line {
   char name[96] = {};
 };
 
-template <class Function>
-bool load(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  return function != nullptr;
-}
+// One of the driver's libraries.
+class Library {
+ public:
+  Library(const System& system, const char* name) : system_(system), handle_(system.open_library(name)) {}
+  explicit operator bool() const { return handle_ != nullptr; }
+  template <class Function>
+  bool load(const char* name, Function& function) const {
+    function = reinterpret_cast<Function>(system_.symbol(handle_, name));
+    return function != nullptr;
+  }
+
+ private:
+  const System& system_;
+  void* const handle_;
+};
 
 // NVML's stable part; declared here because its header comes with the full toolkit only.
-bool ask_nvml(int out) {
+bool ask_nvml(const System& system, int out) {
   struct Memory {
     unsigned long long total, free, used;
   };
-  void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return false;
+  const Library library(system, "libnvidia-ml.so.1");
+  if (!library) return false;
   int (*init)();
   int (*count_of)(unsigned*);
   int (*handle_of)(unsigned, void**);
@@ -54,11 +61,11 @@ bool ask_nvml(int out) {
   int (*name_of)(void*, char*, unsigned);
   int (*memory_of)(void*, Memory*);
   int (*minor_of)(void*, unsigned*);
-  if (!load(library, "nvmlInit_v2", init) || !load(library, "nvmlDeviceGetCount_v2", count_of) ||
-      !load(library, "nvmlDeviceGetHandleByIndex_v2", handle_of) ||
-      !load(library, "nvmlDeviceGetUUID", uuid_of) || !load(library, "nvmlDeviceGetName", name_of) ||
-      !load(library, "nvmlDeviceGetMemoryInfo", memory_of) ||
-      !load(library, "nvmlDeviceGetMinorNumber", minor_of))
+  if (!library.load("nvmlInit_v2", init) || !library.load("nvmlDeviceGetCount_v2", count_of) ||
+      !library.load("nvmlDeviceGetHandleByIndex_v2", handle_of) ||
+      !library.load("nvmlDeviceGetUUID", uuid_of) || !library.load("nvmlDeviceGetName", name_of) ||
+      !library.load("nvmlDeviceGetMemoryInfo", memory_of) ||
+      !library.load("nvmlDeviceGetMinorNumber", minor_of))
     return false;
   unsigned count = 0;
   if (init() != 0 || count_of(&count) != 0) return false;
@@ -79,18 +86,18 @@ bool ask_nvml(int out) {
   return found;
 }
 
-void ask_driver(int out) {
-  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return;
+void ask_driver(const System& system, int out) {
+  const Library library(system, "libcuda.so.1");
+  if (!library) return;
   int (*init)(unsigned);
   int (*count_of)(int*);
   int (*device_of)(int*, int);
   int (*uuid_of)(GpuUuid*, int);
   int (*name_of)(char*, int, int);
   int (*memory_of)(std::size_t*, int);
-  if (!load(library, "cuInit", init) || !load(library, "cuDeviceGetCount", count_of) ||
-      !load(library, "cuDeviceGet", device_of) || !load(library, "cuDeviceGetUuid", uuid_of) ||
-      !load(library, "cuDeviceGetName", name_of) || !load(library, "cuDeviceTotalMem_v2", memory_of))
+  if (!library.load("cuInit", init) || !library.load("cuDeviceGetCount", count_of) ||
+      !library.load("cuDeviceGet", device_of) || !library.load("cuDeviceGetUuid", uuid_of) ||
+      !library.load("cuDeviceGetName", name_of) || !library.load("cuDeviceTotalMem_v2", memory_of))
     return;
   int count = 0;
   if (init(0) != 0 || count_of(&count) != 0) return;
@@ -106,11 +113,11 @@ void ask_driver(int out) {
   }
 }
 
-std::vector<GpuInfo> read_lines(int in) {
+std::vector<GpuInfo> read_lines(int in, std::chrono::milliseconds patience) {
   std::vector<GpuInfo> gpus;
   for (;;) {
     pollfd entry = {.fd = in, .events = POLLIN, .revents = 0};
-    int ready = poll(&entry, 1, kPatienceMilliseconds);
+    int ready = poll(&entry, 1, static_cast<int>(patience.count()));
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0) return gpus;
     Line line;
@@ -122,7 +129,7 @@ std::vector<GpuInfo> read_lines(int in) {
 }
 
 // Starts a child that looks. Returns its pid, or a negative number.
-pid_t start_child(UniqueFd& answer) {
+pid_t start_child(const System& system, UniqueFd& answer) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return -1;
   answer.reset(ends[0]);
@@ -137,25 +144,31 @@ pid_t start_child(UniqueFd& answer) {
   close_from(kOut + 1);
   // The driver is to be found as the host has it, not as wrapped for some program.
   unsetenv("LD_PRELOAD");
-  if (!ask_nvml(kOut)) ask_driver(kOut);
+  if (!ask_nvml(system, kOut)) ask_driver(system, kOut);
   _exit(0);
 }
 
 }  // namespace
 
-std::vector<GpuInfo> find_gpus() {
+std::vector<GpuInfo> find_gpus(const System& system, std::chrono::milliseconds patience) {
   UniqueFd answer;
-  pid_t child = start_child(answer);
+  pid_t child = start_child(system, answer);
   if (child < 0) return {};
-  std::vector<GpuInfo> gpus = read_lines(answer.get());
+  std::vector<GpuInfo> gpus = read_lines(answer.get(), patience);
   kill(child, SIGKILL);
   // A child that a broken driver holds in the kernel cannot be killed; it is left behind.
   for (int i = 0; i < 100 && waitpid(child, nullptr, WNOHANG) == 0; ++i) usleep(10'000);
   return gpus;
 }
 
-GpuSearch::GpuSearch(asio::io_context& loop, std::function<void(const std::vector<GpuInfo>&)> found)
-    : found_(std::move(found)), timer_(loop), patience_(loop), death_(loop), pause_(kFirstPause) {}
+GpuSearch::GpuSearch(asio::io_context& loop, const System& system,
+                     std::function<void(const std::vector<GpuInfo>&)> found)
+    : system_(system),
+      found_(std::move(found)),
+      timer_(loop),
+      patience_(loop),
+      death_(loop),
+      pause_(kFirstPause) {}
 
 void GpuSearch::start() {
   timer_.expires_after(pause_);
@@ -167,18 +180,18 @@ void GpuSearch::start() {
 
 // A child that the driver holds back is waited for, so that there is never a second one.
 void GpuSearch::look() {
-  child_ = start_child(answer_);
+  child_ = start_child(system_, answer_);
   if (child_ < 0) return start();
-  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, child_, 0));
-  if (pidfd < 0) {
+  UniqueFd pidfd = system_.open_process(child_);
+  if (!pidfd) {
     kill(child_, SIGKILL);
     return start();
   }
-  death_.assign(pidfd);
+  death_.assign(pidfd.release());
   death_.async_wait(asio::posix::descriptor_base::wait_read, [this](const asio::error_code& error) {
     if (!error) finish();
   });
-  patience_.expires_after(std::chrono::milliseconds(kPatienceMilliseconds));
+  patience_.expires_after(kGpuPatience);
   patience_.async_wait([this](const asio::error_code& error) {
     if (!error && child_ > 0) kill(child_, SIGKILL);
   });
@@ -189,7 +202,7 @@ void GpuSearch::finish() {
   death_.close();
   waitpid(child_, nullptr, 0);
   child_ = -1;
-  const std::vector<GpuInfo> gpus = read_lines(answer_.get());
+  const std::vector<GpuInfo> gpus = read_lines(answer_.get(), kGpuPatience);
   answer_.reset();
   if (gpus.empty()) return start();
   found_(gpus);

@@ -18,6 +18,7 @@
 #include "arbiter/daemon/folders.h"
 #include "arbiter/daemon/log.h"
 #include "arbiter/daemon/server.h"
+#include "arbiter/daemon/system.h"
 #include "config/settings.h"
 
 namespace sharedgpu {
@@ -61,7 +62,8 @@ int run(const Settings& settings) {
     return fail("Socket folder " + folder + ": " + std::strerror(error));
 
   // Before anybody can connect, and before there is a descriptor that a child stuck in the driver would keep.
-  std::vector<GpuInfo> gpus = find_gpus();
+  const System system;
+  std::vector<GpuInfo> gpus = find_gpus(system);
   if (chdir("/") != 0) return fail(std::string("/: ") + std::strerror(errno));
 
   // The lock first: nothing of the other arbiter's is touched before it is ours. Two that start at once would
@@ -83,9 +85,9 @@ int run(const Settings& settings) {
 
   asio::io_context loop(1);
   asio::signal_set signals(loop, SIGTERM, SIGINT);
-  Arbiter arbiter(loop, settings);
-  if (std::string what = arbiter.start(gpus); !what.empty()) return fail(what);
-  Server server(loop, arbiter);
+  Arbiter arbiter(loop, system, settings);
+  if (Status started = arbiter.start(gpus); !started.ok()) return fail(started.message());
+  Server server(loop, system, arbiter);
   server.start(std::move(listener));
   signals.async_wait([&](const asio::error_code& failure, int number) {
     if (failure) return;

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 
 #include "arbiter/daemon/folders.h"
 #include "arbiter/daemon/log.h"
+#include "protocol/split.h"
 
 namespace sharedgpu {
 namespace {
@@ -25,12 +25,11 @@ constexpr std::chrono::milliseconds kLook{100};
 constexpr std::chrono::seconds kLongestPause{60};
 constexpr std::chrono::minutes kLivedLong{1};
 
-UniqueFd open_pid(pid_t pid) { return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }
-
 // Also as a script that an interpreter runs. Of one that has died, and that nobody waits for, there is none.
-bool is_the_daemon(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
-  for (std::string word; std::getline(file, word, '\0');)
+bool is_the_daemon(const System& system, pid_t pid) {
+  std::string words;
+  static_cast<void>(system.read_file("/proc/" + std::to_string(pid) + "/cmdline", words));
+  for (const std::string_view word : split(words, '\0'))
     if (word.substr(word.rfind('/') + 1) == kDaemon) return true;
   return false;
 }
@@ -56,8 +55,10 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
 
 }  // namespace
 
-Mps::Mps(asio::io_context& loop, std::string folder, std::string logs, std::function<void()> changed)
-    : folder_(std::move(folder)),
+Mps::Mps(asio::io_context& loop, const System& system, std::string folder, std::string logs,
+         std::function<void()> changed)
+    : system_(system),
+      folder_(std::move(folder)),
       logs_(std::move(logs)),
       changed_(std::move(changed)),
       death_(loop),
@@ -69,7 +70,7 @@ void Mps::start() {
     if (int error = make_folder(*folder, mode); error != 0 || chmod(folder->c_str(), mode) != 0)
       log::error("Mps: " + *folder + ": " + std::strerror(error != 0 ? error : errno));
   began_ = std::chrono::steady_clock::now();
-  if (UniqueFd running = find(folder_)) {
+  if (UniqueFd running = find(system_, folder_)) {
     log::info("Mps: the control daemon of an arbiter before is there");
     return watch(std::move(running));
   }
@@ -77,12 +78,12 @@ void Mps::start() {
   ended();
 }
 
-UniqueFd Mps::find(const std::string& folder) {
+UniqueFd Mps::find(const System& system, const std::string& folder) {
   std::ifstream file(folder + "/" + kDaemon + ".pid");
   pid_t pid = 0;
   if (!(file >> pid) || pid <= 0) return {};
-  UniqueFd process = open_pid(pid);
-  return process && is_the_daemon(pid) ? std::move(process) : UniqueFd();
+  UniqueFd process = system.open_process(pid);
+  return process && is_the_daemon(system, pid) ? std::move(process) : UniqueFd();
 }
 
 UniqueFd Mps::open_output() const {
@@ -125,7 +126,7 @@ UniqueFd Mps::launch() {
     return {};
   }
   log::info("Mps: " + words.front() + " started, pid " + std::to_string(child_));
-  return open_pid(child_);
+  return system_.open_process(child_);
 }
 
 void Mps::watch(UniqueFd process) {

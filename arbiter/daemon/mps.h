@@ -13,6 +13,7 @@
 #include <functional>
 #include <string>
 
+#include "arbiter/daemon/system.h"
 #include "protocol/channel.h"
 
 namespace sharedgpu {
@@ -21,14 +22,15 @@ class Mps {
  public:
   // `folder`: of the pipes by which programs find it; `logs`: of its logs. Made where they are missing.
   // `changed`: called whenever it begins or ceases to serve.
-  Mps(asio::io_context& loop, std::string folder, std::string logs, std::function<void()> changed);
+  Mps(asio::io_context& loop, const System& system, std::string folder, std::string logs,
+      std::function<void()> changed);
 
   void start();
   // Whether a program that starts now finds it.
   bool serves() const { return serves_; }
 
   // The process of the one that serves `folder`; none: nobody does.
-  static UniqueFd find(const std::string& folder);
+  static UniqueFd find(const System& system, const std::string& folder);
 
  private:
   UniqueFd launch();
@@ -38,6 +40,7 @@ class Mps {
   void set_serves(bool serves);
   void ended();
 
+  const System& system_;
   const std::string folder_;
   const std::string logs_;
   const std::function<void()> changed_;

@@ -21,8 +21,8 @@ constexpr std::chrono::milliseconds kPauseWhenFull{100};
 
 }  // namespace
 
-Server::Server(asio::io_context& loop, Arbiter& arbiter)
-    : loop_(loop), arbiter_(arbiter), descriptor_(loop), pause_(loop) {}
+Server::Server(asio::io_context& loop, const System& system, Arbiter& arbiter)
+    : loop_(loop), system_(system), arbiter_(arbiter), descriptor_(loop), pause_(loop) {}
 
 void Server::start(UniqueFd listener) {
   descriptor_.assign(listener.release());
@@ -63,10 +63,9 @@ void Server::let_in(UniqueFd socket) {
     Channel(std::move(socket)).send(Message::of(refused));
   };
   Peer peer;
-  bool passes = false;
-  if (std::string reason = identify(socket.get(), peer, passes); !reason.empty()) {
-    if (!passes) return refuse(reason);
-    log::warning(reason);  // and no more: to a session that comes back a refusal is for good
+  if (Status identified = identify(system_, socket.get(), peer); !identified.ok()) {
+    if (!is_shortage(identified.code())) return refuse(identified.message());
+    log::warning(identified.message());  // and no more: to a session that comes back a refusal is for good
     return;
   }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "arbiter/daemon/system.h"
 #include "protocol/channel.h"
 
 namespace sharedgpu {
@@ -18,7 +19,7 @@ class Connection;
 
 class Server {
  public:
-  Server(asio::io_context& loop, Arbiter& arbiter);
+  Server(asio::io_context& loop, const System& system, Arbiter& arbiter);
 
   // Takes over a listening socket.
   void start(UniqueFd listener);
@@ -30,6 +31,7 @@ class Server {
   void let_in(UniqueFd socket);
 
   asio::io_context& loop_;
+  const System& system_;
   Arbiter& arbiter_;
   asio::posix::stream_descriptor descriptor_;
   asio::steady_timer pause_;

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -17,7 +18,7 @@
 namespace sharedgpu {
 
 // When the process was started, in clock ticks from the boot of the host; 0 where there is none.
-using StartTimeOf = std::uint64_t (*)(pid_t pid);
+using StartTimeOf = std::function<std::uint64_t(pid_t pid)>;
 
 // Whether sessions of one process for these GPUs may be the same one. Zero: not attached, or not told.
 inline bool may_be_same(const GpuUuid& a, const GpuUuid& b) {

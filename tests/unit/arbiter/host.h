@@ -15,11 +15,13 @@
 #include <string>
 #include <vector>
 
-#include "../temporary_folder.h"
 #include "arbiter/daemon/arbiter.h"
 #include "arbiter/daemon/log.h"
 #include "arbiter/daemon/peers.h"
+#include "arbiter/daemon/processes.h"
+#include "arbiter/daemon/system.h"
 #include "protocol/channel.h"
+#include "systems.h"
 
 namespace sharedgpu::test {
 
@@ -28,14 +30,14 @@ inline constexpr uid_t kUser = 4321;  // administers nothing
 
 class Host {
  public:
-  explicit Host(const Settings& changes = {}) {
+  explicit Host(const Settings& changes = {}, const System& its = kHostSystem) : system(its) {
     settings = changes;
     settings.socket = folder.path + "/s.sock";
     settings.state_dir = folder.path;
     settings.slurm_user = "0";
     settings.memory_reserve = {.bytes = {}, .percent = 0};
     REQUIRE(log::open("warning", log_path()).empty());
-    arbiter.emplace(loop, settings);
+    arbiter.emplace(loop, system, settings);
   }
   ~Host() {
     arbiter.reset();
@@ -45,7 +47,7 @@ class Host {
   Host& operator=(const Host&) = delete;
 
   void start() {
-    REQUIRE(arbiter->start({{.uuid = kHostGpu, .total = gibibytes(1), .name = "Test GPU"}}).empty());
+    REQUIRE(arbiter->start({{.uuid = kHostGpu, .total = gibibytes(1), .name = "Test GPU"}}).ok());
     new_log_lines();
   }
   // The arbiter dies, and another one comes.
@@ -53,7 +55,7 @@ class Host {
     arbiter.reset();
     loop.restart();
     loop.poll();  // what waited for it is told that it is gone
-    arbiter.emplace(loop, settings);
+    arbiter.emplace(loop, system, settings);
     start();
   }
   // Does all that can be done without waiting.
@@ -79,6 +81,7 @@ class Host {
     return lines;
   }
 
+  const System& system;
   TemporaryFolder folder;
   Settings settings;
   asio::io_context loop{1};
@@ -100,8 +103,8 @@ class Guest {
     Peer peer;
     peer.pid = pid;
     peer.uid = uid;
-    peer.started = start_time_of(pid);
-    peer.program = program_of(pid);
+    peer.started = start_time_of(host.system, pid);
+    peer.program = program_of(host.system, pid);
     peer.pidfd.reset(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     peer.step = step;
     host_.arbiter->serve(std::make_shared<Connection>(host_.loop, UniqueFd(ends[1]), std::move(peer),

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/daemon/status.h"
+#include "arbiter/daemon/status_text.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "arbiter/daemon/stopped.h"
+#include "arbiter/daemon/processes.h"
 #include "protocol/backend_names.h"
 #include "protocol/gpu_names.h"
 #include "protocol/step_names.h"
@@ -170,7 +169,7 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
       one["gate_open"] = session->gate_open;
       one["stuck"] = session->stuck;
       stuck = stuck || session->stuck;
-      one["stopped"] = pid != view.pids.end() && is_stopped(pid->second);
+      one["stopped"] = pid != view.pids.end() && is_stopped(view.system, pid->second);
       stopped = stopped || one["stopped"].get<bool>();
       sessions.push_back(one);
     }
@@ -221,19 +220,20 @@ std::string format_status(const StatusView& view) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-int make_sealed_text(const std::string& text, UniqueFd& fd) {
-  UniqueFd made(memfd_create("sharedgpu-status", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!made) return errno;
+Status make_sealed_text(const System& system, const std::string& text, UniqueFd& fd) {
+  constexpr char kName[] = "sharedgpu-status";
+  UniqueFd made = system.memory_file(kName);
+  if (!made) return Status::of_errno(errno, kName);
   for (std::size_t done = 0; done < text.size();) {
-    ssize_t size = write(made.get(), text.data() + done, text.size() - done);
+    const ssize_t size = write(made.get(), text.data() + done, text.size() - done);
     if (size < 0 && errno == EINTR) continue;
-    if (size < 0) return errno;
+    if (size < 0) return Status::of_errno(errno, kName);
     done += static_cast<std::size_t>(size);
   }
   if (fcntl(made.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0)
-    return errno;
+    return Status::of_errno(errno, kName);
   fd = std::move(made);
-  return 0;
+  return {};
 }
 
 }  // namespace sharedgpu

@@ -8,14 +8,17 @@
 #include <string>
 
 #include "arbiter/core/core.h"
+#include "arbiter/daemon/system.h"
 #include "arbiter/ledger/figure_book.h"
 #include "arbiter/ledger/tenants.h"
 #include "config/settings.h"
 #include "protocol/channel.h"
+#include "protocol/status.h"
 
 namespace sharedgpu {
 
 struct StatusView {
+  const System& system;
   const Core& core;
   const Snapshot& state;  // of it, as of `now`
   const Tenants& tenants;
@@ -28,7 +31,7 @@ struct StatusView {
 
 std::string format_status(const StatusView& view);
 
-// A sealed memfd that holds `text`. Returns 0 or an errno value.
-int make_sealed_text(const std::string& text, UniqueFd& fd);
+// Makes a sealed memfd that holds `text`.
+Status make_sealed_text(const System& system, const std::string& text, UniqueFd& fd);
 
 }  // namespace sharedgpu
