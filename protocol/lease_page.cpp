@@ -45,25 +45,28 @@ LeasePageWriter& LeasePageWriter::operator=(LeasePageWriter&& other) noexcept {
 }
 
 int LeasePageWriter::create() {
-  int fd = memfd_create("sharedgpu-lease", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) return errno;
-  auto fail = [fd] {
+  const int memory = memfd_create("sharedgpu-lease", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  return memory < 0 ? errno : create(memory);
+}
+
+int LeasePageWriter::create(int memory) {
+  auto fail = [memory] {
     int error = errno;
-    close(fd);
+    close(memory);
     return error;
   };
-  if (ftruncate(fd, LeasePage::kSize) != 0) return fail();
-  void* address = mmap(nullptr, LeasePage::kSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (ftruncate(memory, LeasePage::kSize) != 0) return fail();
+  void* address = mmap(nullptr, LeasePage::kSize, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
   if (address == MAP_FAILED) return fail();
   // Kernels before 5.1 lack the seal that keeps the session from writing. It would only open its own gate,
   // which it could also do by removing the interposer, so the page serves without.
-  if (fcntl(fd, F_ADD_SEALS, kSizeSeals | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0 &&
-      fcntl(fd, F_ADD_SEALS, kSizeSeals | F_SEAL_SEAL) != 0) {
+  if (fcntl(memory, F_ADD_SEALS, kSizeSeals | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0 &&
+      fcntl(memory, F_ADD_SEALS, kSizeSeals | F_SEAL_SEAL) != 0) {
     int error = fail();
     munmap(address, LeasePage::kSize);
     return error;
   }
-  fd_ = fd;
+  fd_ = memory;
   page_ = new (address) LeasePage;
   return 0;
 }

@@ -55,6 +55,8 @@ class LeasePageWriter {
 
   // Makes the page, closed. Returns 0 or an errno value.
   int create();
+  // The same in `memory`, an empty memfd that can be sealed. Takes it over, and closes it on failure.
+  int create(int memory);
   // The descriptor to pass to the session; still owned here. -1 before create().
   int fd() const { return fd_; }
   // Opens or closes the gate; opening wakes the waiters. Idempotent.

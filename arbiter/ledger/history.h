@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <map>
 #include <set>
 #include <vector>
@@ -20,7 +21,7 @@
 namespace sharedgpu {
 
 // When the process was started, in clock ticks from the boot of the host; 0 where there is none.
-using StartTimeOf = std::uint64_t (*)(pid_t pid);
+using StartTimeOf = std::function<std::uint64_t(pid_t pid)>;
 
 // True if sessions of one process for these GPUs may be the same one. A zero GPU: not attached, or unknown.
 inline bool may_be_same(const GpuUuid& a, const GpuUuid& b) {

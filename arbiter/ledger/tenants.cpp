@@ -28,6 +28,11 @@ TenantInfo* Tenants::find(TenantId id) {
   return entry == tenants_.end() ? nullptr : &entry->second;
 }
 
+std::string Tenants::label(TenantId id) const {
+  const TenantInfo* tenant = find(id);
+  return tenant == nullptr ? "tenant " + std::to_string(id.value) : tenant->label();
+}
+
 void Tenants::forget(TenantId id) {
   auto entry = tenants_.find(id);
   if (entry == tenants_.end()) return;

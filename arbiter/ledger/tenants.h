@@ -36,6 +36,10 @@ class Tenants {
   TenantInfo& restore(TenantId id, const TenantName& name, uid_t uid);
   TenantInfo* find(const TenantName& name);
   TenantInfo* find(TenantId id);
+  const TenantInfo* find(const TenantName& name) const { return const_cast<Tenants*>(this)->find(name); }
+  const TenantInfo* find(TenantId id) const { return const_cast<Tenants*>(this)->find(id); }
+  // For the log; of one that is forgotten its number.
+  std::string label(TenantId id) const;
   void forget(TenantId id);
 
   // The highest number that was given, also to one that is forgotten: none is given twice.

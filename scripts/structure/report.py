@@ -12,7 +12,7 @@ from structure.source import Class, Comment, Function, Source
 
 LONGEST_FILE, LONGEST_FUNCTION, MOST_METHODS, MOST_FIELDS = 500, 60, 25, 20
 CORE = "arbiter/core"
-PARTS = ("arbiter/core", "arbiter/policy", "arbiter/shell", "arbiter/daemon", "arbiter/ledger", "arbiter/cli",
+PARTS = ("arbiter/core", "arbiter/policy", "arbiter/daemon", "arbiter/ledger", "arbiter/cli",
          "interposer", "protocol", "config", "spank", "gres", "accounting", "include")
 
 

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "arbiter/shell/peers.h"
+#include "arbiter/daemon/cgroups.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   auto step = sharedgpu::step_of_cgroup({reinterpret_cast<const char*>(data), size});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/shell/loans.h"
+#include "arbiter/daemon/loans.h"
 
 #include <catch2/catch.hpp>
 

@@ -9,8 +9,9 @@
 #include <set>
 #include <string>
 
-#include "arbiter/shell/status.h"
+#include "arbiter/daemon/status_text.h"
 #include "tests/unit/arbiter/bench.h"
+#include "tests/unit/arbiter/systems.h"
 #include "tests/unit/golden.h"
 
 namespace sharedgpu {
@@ -86,7 +87,8 @@ struct Scene {
   }
   Json status() const {
     const Snapshot state = bench.core->snapshot();
-    return Json::parse(format_status({.core = *bench.core,
+    return Json::parse(format_status({.system = test::kHostSystem,
+                                      .core = *bench.core,
                                       .state = state,
                                       .tenants = tenants,
                                       .figures = figures,

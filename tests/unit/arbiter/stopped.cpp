@@ -1,15 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tenants whose processes are stopped: what the core makes of it, and how the shell sees it.
-#include "arbiter/shell/stopped.h"
-
-#include <sys/wait.h>
-#include <unistd.h>
-
+// Tenants whose processes are stopped: what the core makes of it.
 #include <catch2/catch.hpp>
-#include <csignal>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 
 #include "bench.h"
 
@@ -292,68 +283,6 @@ TEST_CASE("Who comes back to a tenant that is on its way in, and was not told ye
   CHECK(b.tenant(2).phase == Phase::leaving);
   b.release(3, true, Bench::use(0, 0));
   CHECK(b.tenant(2).phase == Phase::out);
-}
-
-// ---- the shell ----
-
-// A child that sleeps, until the end of the scope.
-struct Child {
-  pid_t pid = fork();
-  Child() {
-    if (pid == 0)
-      for (;;) pause();
-  }
-  ~Child() {
-    kill(pid, SIGKILL);
-    waitpid(pid, nullptr, 0);
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-};
-
-TEST_CASE("Processes that are stopped by a signal") {
-  Child child;
-  CHECK_FALSE(is_stopped(child.pid));
-  kill(child.pid, SIGSTOP);
-  waitpid(child.pid, nullptr, WUNTRACED);
-  CHECK(is_stopped(child.pid));
-  kill(child.pid, SIGCONT);
-  waitpid(child.pid, nullptr, WCONTINUED);
-  CHECK_FALSE(is_stopped(child.pid));
-  CHECK_FALSE(is_stopped(0x7ffffffe));
-}
-
-TEST_CASE("Processes that are stopped in part, or frozen with their cgroup") {
-  char name[] = "/tmp/sgpu-stopped-XXXXXX";
-  REQUIRE(mkdtemp(name) != nullptr);
-  const std::string root = name;
-  auto write = [&](const std::string& path, const std::string& text) {
-    std::filesystem::create_directories(std::filesystem::path(root + path).parent_path());
-    std::ofstream(root + path) << text;
-  };
-  auto threads = [&](const std::string& states) {
-    write("/proc/7/stat", std::string("7 (a) T (b) ") + states[0] + " 1 7");
-    for (std::size_t i = 0; i < states.size(); ++i)
-      write("/proc/7/task/" + std::to_string(7 + i) + "/stat", std::string("7 (a) ") + states[i] + " 1 7");
-  };
-  threads("TTt");
-  CHECK(is_stopped(7, root));
-  threads("tSt");
-  CHECK_FALSE(is_stopped(7, root));
-  threads("ZTT");
-  CHECK(is_stopped(7, root));
-  threads("ZZZ");
-  CHECK_FALSE(is_stopped(7, root));
-  threads("SSS");
-  write("/proc/7/cgroup", "6:freezer:/slurm/job_1/step_0\n0::/a/b\n");
-  CHECK_FALSE(is_stopped(7, root));
-  write("/sys/fs/cgroup/a/b/cgroup.events", "populated 1\nfrozen 0\n");
-  write("/sys/fs/cgroup/freezer/slurm/job_1/step_0/freezer.state", "FREEZING\n");
-  CHECK_FALSE(is_stopped(7, root));
-  SECTION("v2") { write("/sys/fs/cgroup/a/b/cgroup.events", "populated 1\nfrozen 1\n"); }
-  SECTION("v1") { write("/sys/fs/cgroup/freezer/slurm/job_1/step_0/freezer.state", "FROZEN\n"); }
-  CHECK(is_stopped(7, root));
-  std::filesystem::remove_all(root);
 }
 
 }  // namespace

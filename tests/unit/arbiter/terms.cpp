@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/shell/terms.h"
+#include "arbiter/daemon/terms.h"
 
 #include <catch2/catch.hpp>
 

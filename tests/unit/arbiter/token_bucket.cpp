@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/shell/token_bucket.h"
+#include "arbiter/daemon/token_bucket.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/administration.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "arbiter/daemon/log.h"
+#include "protocol/gpu_names.h"
+
+namespace sharedgpu {
+namespace {
+
+std::string describe(const Settings& settings) {
+  return "policy " + settings.policy + ", quantum " +
+         (settings.quantum == Nanoseconds{}
+              ? "auto"
+              : std::to_string(std::chrono::duration<double>(settings.quantum).count()) + " s");
+}
+
+// SwapPerUnit bounds what all processes of a tenant swap.
+Bytes host_cap_of(const TenantInfo& tenant, Bytes per_unit) {
+  if (tenant.options.backend_given != 0 && tenant.options.backend == Backend::native) return {};
+  const std::uint64_t units = std::max(tenant.options.units, 1u);
+  Bytes cap;
+  return __builtin_mul_overflow(per_unit.count, units, &cap.count) ? Bytes{} : cap;
+}
+
+}  // namespace
+
+Administration::Administration(asio::io_context& loop, const System& system, const Settings& settings,
+                               CoreRunner& core, const Tenants& tenants)
+    : loop_(loop), system_(system), settings_(settings), core_(core), tenants_(tenants) {}
+
+void Administration::find_administrators() {
+  std::string unknown;
+  administrators_ = Administrators(system_, settings_, unknown);
+  if (!unknown.empty()) log::warning("AdminUsers: no such user: " + unknown);
+}
+
+void Administration::start_mps() {
+  const std::string folder = mps_folder(settings_.socket);
+  if (settings_.mps)
+    mps_.emplace(loop_, system_, folder, settings_.state_dir + "/mps", [this] { set_rules(); }).start();
+  else if (Mps::find(system_, folder))
+    log::warning("Mps=no: the control daemon of an arbiter before still runs; see sharedgpu.conf(5)");
+}
+
+// Sections name GPUs by number, which the core gives them, and partitions, whose jobs come and go. While MPS
+// is not there deadlines bound time.
+void Administration::set_rules() {
+  Settings now_so = settings_;
+  now_so.mps = mps_ && mps_->serves();
+  core_.handle(rules_of(core_.core().snapshot(), now_so, partitions_));
+}
+
+// Of jobs of two partitions on one GPU, neither's rules hold there.
+void Administration::partitions_may_have_changed() {
+  const auto is_about_partitions = [](const Section& section) { return section.of == SectionOf::partition; };
+  if (std::none_of(settings_.sections.begin(), settings_.sections.end(), is_about_partitions)) return;
+  Partitions now_there = partitions_of(core_.core().snapshot(), tenants_);
+  if (now_there == partitions_) return;
+  partitions_ = std::move(now_there);
+  set_rules();
+}
+
+CapSet Administration::terms_of(const TenantInfo& tenant) const {
+  return {.tenant = tenant.id,
+          .cap = tenant.options.memory,
+          .host_cap = host_cap_of(tenant, settings_.swap_per_unit),
+          .claims = claims_of(tenant, settings_)};
+}
+
+void Administration::warn_of_limits(const TenantInfo& tenant) const {
+  for (const std::string& what : cut_wishes(tenant, settings_)) log::warning(tenant.label() + ": " + what);
+}
+
+std::uint32_t Administration::threads_of(const TenantInfo& tenant, const GpuList& gpus) const {
+  if (!mps_ || !mps_->serves()) return 0;
+  const Claims claims = claims_of(tenant, settings_);
+  double part = claims.limit;
+  const auto end = gpus.gpu + gpus.count;
+  for (const Snapshot::Gpu& gpu : core_.core().snapshot().gpus)
+    if (gpus.count == 0 || std::find(gpus.gpu, end, gpu.uuid) != end)
+      part = std::min(part, Core::threads_on(gpu, claims));
+  return static_cast<std::uint32_t>(std::clamp(std::lround(100 * part), 1l, 100l));
+}
+
+void Administration::change_settings(Client& client, const SetLines& lines) {
+  Settings changed = settings_;
+  if (std::string error =
+          sharedgpu::change_settings({lines.text, strnlen(lines.text, sizeof lines.text)}, changed);
+      !error.empty())
+    return client.connection().refuse(error);
+  for (std::size_t i = settings_.sections.size(); i < changed.sections.size(); ++i)
+    if (std::string unknown = unknown_gpu(changed.sections[i].gpus); !unknown.empty())
+      return client.connection().refuse("no GPU " + unknown + " here");
+  settings_ = std::move(changed);
+  log_settings("pid " + std::to_string(client.peer().pid) + ", uid " + std::to_string(client.peer().uid));
+  partitions_may_have_changed();  // nobody looked before the first section about one
+  set_rules();
+  for (const auto& [id, tenant] : tenants_.all()) set_terms(tenant);
+  client.send(SetReply{.done = 1});
+}
+
+void Administration::log_settings(const std::string& who) const {
+  log::info(who + ": " + describe(settings_));
+  for (const Snapshot::Gpu& gpu : core_.core().snapshot().gpus) {
+    const Settings its = settings_on(gpu, settings_, partitions_);
+    if (describe(its) != describe(settings_))
+      log::info("GPU " + std::to_string(gpu.number) + ": " + describe(its));
+  }
+}
+
+// The first of them that the arbiter does not know; empty: it knows all.
+std::string Administration::unknown_gpu(const GpuNames& names) const {
+  const Snapshot state = core_.core().snapshot();
+  for (const std::uint32_t number : names.numbers)
+    if (std::none_of(state.gpus.begin(), state.gpus.end(),
+                     [number](const Snapshot::Gpu& gpu) { return gpu.number == number; }))
+      return std::to_string(number);
+  for (const GpuUuid& uuid : names.uuids)
+    if (state.find(uuid) == nullptr) return format_gpu(uuid);
+  return {};
+}
+
+}  // namespace sharedgpu

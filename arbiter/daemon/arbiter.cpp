@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/arbiter.h"
+
+#include "arbiter/daemon/log.h"
+#include "arbiter/daemon/processes.h"
+#include "arbiter/daemon/terms.h"
+
+namespace sharedgpu {
+namespace {
+
+std::string read_boot_id(const System& system) {
+  std::string text;
+  static_cast<void>(system.read_file("/proc/sys/kernel/random/boot_id", text));
+  text = text.substr(0, text.find('\n'));
+  return text.empty() ? "unknown" : text;
+}
+
+Tuning tuning_of(const Settings& settings) {
+  Tuning tuning;
+  tuning.idle_release = settings.idle_release;
+  tuning.turns = rules_of(settings).turns;
+  return tuning;
+}
+
+}  // namespace
+
+Arbiter::Arbiter(asio::io_context& loop, const System& system, const Settings& settings)
+    : system_(system),
+      journal_(loop, system, history_.figures, settings),
+      core_(loop, system, journal_, session_table_, history_.tenants),
+      administration_(loop, system, settings, core_, history_.tenants),
+      gpus_(loop, system, core_, administration_),
+      jobs_(loop, system, history_.tenants, history_.figures, core_, administration_, journal_),
+      sessions_({.loop = loop,
+                 .system = system,
+                 .past = history_,
+                 .figures = history_.figures,
+                 .table = session_table_,
+                 .journal = journal_,
+                 .core = core_,
+                 .administration = administration_,
+                 .gpus = gpus_,
+                 .jobs = jobs_}),
+      queries_({.system = system,
+                .sessions = session_table_,
+                .tenants = history_.tenants,
+                .figures = history_.figures,
+                .core = core_,
+                .administration = administration_,
+                .gpus = gpus_,
+                .jobs = jobs_}),
+      messages_({.sessions = sessions_,
+                 .jobs = jobs_,
+                 .queries = queries_,
+                 .administration = administration_,
+                 .journal = journal_}) {}
+
+Status Arbiter::start(const std::vector<GpuInfo>& gpus) {
+  administration_.find_administrators();
+  if (Status recovered = recover(); !recovered.ok()) return recovered;
+  gpus_.start(gpus);
+  jobs_.restore(history_.keepers);
+  journal_.flush();
+  administration_.start_mps();
+  return {};
+}
+
+// Starts the core with what the ledger knows.
+Status Arbiter::recover() {
+  if (Status opened = journal_.open([this](const Record& past) { history_.add(past); }); !opened.ok())
+    return opened;
+  const BootRecord boot{.boot_id = read_boot_id(system_), .booted = system_.wall_time() - system_.now()};
+  const auto starts = [this](pid_t pid) { return start_time_of(system_, pid); };
+  for (const Record& past : history_.finish(boot, starts, system_.now())) journal_.record(past);
+  sessions_.start(history_.last_session);
+  const Settings& settings = administration_.settings();
+  core_.start(tuning_of(settings), *rules_of(settings).policy, std::move(history_.recovered));
+  return {};
+}
+
+void Arbiter::serve(std::shared_ptr<Connection> connection) {
+  const auto client = std::make_shared<Client>(std::move(connection));
+  client->connection().start(
+      [this, client](const Message& message, UniqueFd descriptor) {
+        messages_.receive(*client, message, std::move(descriptor));
+      },
+      [this, client](const std::string& reason) { closed(*client, reason); });
+}
+
+void Arbiter::closed(const Client& client, const std::string& reason) {
+  if (!reason.empty()) log::warning(client.label() + ": dropped: " + reason);
+  if (client.role() == Role::run) jobs_.run_closed(client);
+  if (client.role() == Role::session) sessions_.closed(client);
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemon around the core: its parts, and how they hang together. What each peer may say is decided in
+// message_table.cpp.
+//
+// One thread, that of the event loop.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "arbiter/daemon/administration.h"
+#include "arbiter/daemon/connection.h"
+#include "arbiter/daemon/core_runner.h"
+#include "arbiter/daemon/gpus.h"
+#include "arbiter/daemon/host_gpus.h"
+#include "arbiter/daemon/jobs.h"
+#include "arbiter/daemon/journal.h"
+#include "arbiter/daemon/message_table.h"
+#include "arbiter/daemon/queries.h"
+#include "arbiter/daemon/session_table.h"
+#include "arbiter/daemon/sessions.h"
+#include "arbiter/daemon/system.h"
+#include "arbiter/ledger/history.h"
+#include "config/settings.h"
+#include "protocol/status.h"
+
+namespace sharedgpu {
+
+class Arbiter {
+ public:
+  Arbiter(asio::io_context& loop, const System& system, const Settings& settings);
+
+  // Opens the ledger and takes in the host's GPUs.
+  Status start(const std::vector<GpuInfo>& gpus);
+  // A peer has connected.
+  void serve(std::shared_ptr<Connection> connection);
+  // Writes down what is known so far, before the loop ends.
+  void end() { journal_.end(core_.core()); }
+  // The text of `sharedgpu status --json`.
+  std::string status() const { return queries_.status_text(); }
+
+ private:
+  Status recover();
+  void closed(const Client& client, const std::string& reason);
+
+  const System& system_;
+  History history_;
+  Journal journal_;
+  SessionTable session_table_;
+  CoreRunner core_;
+  Administration administration_;
+  HostGpus gpus_;
+  Jobs jobs_;
+  Sessions sessions_;
+  Queries queries_;
+  MessageTable messages_;
+};
+
+}  // namespace sharedgpu

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// A peer as the daemon's parts see it: its connection, who it is, and in which role it speaks.
+//
+// One thread, that of the event loop.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "arbiter/daemon/connection.h"
+#include "arbiter/ledger/tenants.h"
+#include "protocol/messages.h"
+
+namespace sharedgpu {
+
+// none: it has said nothing that gives it one. run: the connection of a `sharedgpu run`.
+enum class Role : std::uint8_t { none, session, run };
+
+class Client : public std::enable_shared_from_this<Client> {
+ public:
+  explicit Client(std::shared_ptr<Connection> connection)
+      : connection_(std::move(connection)), label_("pid " + std::to_string(peer().pid)) {}
+
+  const Peer& peer() const { return connection_->peer(); }
+  Role role() const { return role_; }
+  SessionId session() const { return session_; }  // of a session
+  TenantId tenant() const { return tenant_; }     // of a session or a run
+  // For the log: "pid 345", with a tenant "job 12, pid 345".
+  const std::string& label() const { return label_; }
+
+  void become_session(SessionId session, const TenantInfo& tenant) {
+    session_ = session;
+    take_role(Role::session, tenant);
+  }
+  void become_run(const TenantInfo& tenant) { take_role(Role::run, tenant); }
+
+  template <class Body>
+  void send(const Body& body, int descriptor = -1) {
+    connection_->send(Message::of(body), descriptor);
+  }
+  Connection& connection() { return *connection_; }
+
+ private:
+  void take_role(Role role, const TenantInfo& tenant) {
+    role_ = role;
+    tenant_ = tenant.id;
+    label_ = tenant.label() + ", pid " + std::to_string(peer().pid);
+  }
+
+  const std::shared_ptr<Connection> connection_;
+  Role role_ = Role::none;
+  SessionId session_;
+  TenantId tenant_;
+  std::string label_;
+};
+
+}  // namespace sharedgpu

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/connection.h"
+
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+#include <cerrno>
+#include <cstring>
+
+namespace sharedgpu {
+namespace {
+
+constexpr std::size_t kMostWaiting = 256;
+constexpr int kMessagesAtOnce = 16;  // then the other peers have their turn
+
+}  // namespace
+
+Connection::Connection(asio::io_context& loop, UniqueFd socket, Peer peer, std::shared_ptr<void> place)
+    : descriptor_(loop, socket.get()),
+      channel_(std::move(socket)),
+      peer_(std::move(peer)),
+      place_(std::move(place)) {}
+
+void Connection::start(OnMessage on_message, OnClosed on_closed) {
+  on_message_ = std::move(on_message);
+  on_closed_ = std::move(on_closed);
+  read_some();
+}
+
+void Connection::read_some() {
+  if (!channel_) return;
+  descriptor_.async_wait(asio::posix::descriptor_base::wait_read,
+                         [self = shared_from_this()](const asio::error_code& error) {
+                           if (error || !self->channel_) return;
+                           for (int i = 0; i < kMessagesAtOnce && self->channel_; ++i) {
+                             Message message;
+                             UniqueFd descriptor;
+                             int failure = self->channel_.receive(message, descriptor);
+                             if (failure == EAGAIN || failure == EWOULDBLOCK) break;
+                             if (failure == ECONNRESET) return self->close({});
+                             if (failure == EPROTONOSUPPORT) return self->refuse_version();
+                             if (failure != 0) return self->close(std::strerror(failure));
+                             self->on_message_(message, std::move(descriptor));
+                           }
+                           self->read_some();
+                         });
+}
+
+// It would try again for ever; told so it goes on without us.
+void Connection::refuse_version() {
+  send(Message::of(Refused{.reason = "the arbiter is newer, and understands this version no longer"}));
+  close("speaks too old a version of the protocol");
+}
+
+void Connection::send(const Message& message, int fd) {
+  if (!channel_) return;
+  if (queue_.empty()) {
+    int failure = channel_.send(message, fd);
+    if (failure == 0) return;
+    if (failure != EAGAIN && failure != EWOULDBLOCK)
+      return close(failure == EPIPE ? "" : std::strerror(failure));
+  }
+  const auto has_fd = [](const Waiting& waiting) { return static_cast<bool>(waiting.fd); };
+  if (queue_.size() >= kMostWaiting || (fd >= 0 && std::any_of(queue_.begin(), queue_.end(), has_fd)))
+    return close(kDoesNotRead);
+  UniqueFd copy(fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (fd >= 0 && !copy) return close(std::strerror(errno));
+  queue_.push_back(Waiting{.message = message, .fd = std::move(copy)});
+  write_some();
+}
+
+bool Connection::has_unread() const {
+  int unread = 0;
+  return !queue_.empty() || (ioctl(channel_.fd(), SIOCOUTQ, &unread) == 0 && unread > 0);
+}
+
+void Connection::write_some() {
+  if (writing_ || queue_.empty() || !channel_) return;
+  writing_ = true;
+  descriptor_.async_wait(asio::posix::descriptor_base::wait_write,
+                         [self = shared_from_this()](const asio::error_code& error) {
+                           self->writing_ = false;
+                           if (error || !self->channel_) return;
+                           self->flush();
+                           self->write_some();
+                         });
+}
+
+void Connection::flush() {
+  while (!queue_.empty()) {
+    int failure = channel_.send(queue_.front().message, queue_.front().fd.get());
+    if (failure == EAGAIN || failure == EWOULDBLOCK) return;
+    if (failure != 0) return close(failure == EPIPE ? "" : std::strerror(failure));
+    queue_.pop_front();
+  }
+}
+
+void Connection::refuse(const std::string& reason) {
+  Refused refused;
+  std::strncpy(refused.reason, reason.c_str(), sizeof refused.reason - 1);
+  send(Message::of(refused));
+  close(reason);
+}
+
+void Connection::close(const std::string& reason) {
+  if (!channel_) return;
+  auto executor = descriptor_.get_executor();
+  descriptor_.release();
+  channel_.close();
+  queue_.clear();
+  asio::post(executor, [self = shared_from_this(), reason] {
+    self->on_message_ = nullptr;
+    if (OnClosed told = std::exchange(self->on_closed_, nullptr)) told(reason);
+  });
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// One peer's connection in the event loop: whole messages in, a bounded queue of messages out.
+//
+// Nothing here blocks. A peer that does not read what it is sent, or sends what is no message, is closed.
+#pragma once
+
+#include <asio/posix/stream_descriptor.hpp>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "arbiter/daemon/peers.h"
+#include "protocol/channel.h"
+
+namespace sharedgpu {
+
+inline constexpr char kDoesNotRead[] = "it does not read its messages";
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  using OnMessage = std::function<void(const Message&, UniqueFd descriptor)>;
+  using OnClosed = std::function<void(const std::string& reason)>;  // called once, then never again
+
+  // `place` is held until the connection is gone.
+  Connection(asio::io_context& loop, UniqueFd socket, Peer peer, std::shared_ptr<void> place);
+
+  // Starts reading. The handlers may close the connection.
+  void start(OnMessage on_message, OnClosed on_closed);
+  // `fd` is passed with the message where there is one; it is duplicated if it has to wait, as one may at a
+  // time.
+  void send(const Message& message, int fd = -1);
+  // Whether the peer has yet to read something that it was sent.
+  bool has_unread() const;
+  // Sends the reason and closes.
+  void refuse(const std::string& reason);
+  // Closes now; `reason` reaches on_closed after the current handler.
+  void close(const std::string& reason);
+
+  const Peer& peer() const { return peer_; }
+
+ private:
+  struct Waiting {
+    Message message;
+    UniqueFd fd;
+  };
+  void read_some();
+  void refuse_version();
+  void write_some();
+  void flush();
+
+  asio::posix::stream_descriptor descriptor_;  // the channel's socket; the channel owns it
+  Channel channel_;
+  Peer peer_;
+  std::shared_ptr<void> place_;
+  std::deque<Waiting> queue_;
+  OnMessage on_message_;
+  OnClosed on_closed_;
+  bool writing_ = false;
+};
+
+}  // namespace sharedgpu

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/core_runner.h"
+
+#include "arbiter/daemon/log.h"
+#include "arbiter/daemon/processes.h"
+
+namespace sharedgpu {
+
+CoreRunner::CoreRunner(asio::io_context& loop, const System& system, Journal& journal, SessionTable& sessions,
+                       const Tenants& tenants)
+    : system_(system),
+      journal_(journal),
+      sessions_(sessions),
+      performer_(loop, system, sessions, tenants,
+                 {.timer_fired = [this] { handle(TimerFired{}); },
+                  .poll_process = [this](SessionId id) { poll_process(id); }}) {}
+
+void CoreRunner::start(const Tuning& tuning, const Policy& policy, Recovered recovered) {
+  core_.emplace(tuning, policy, std::move(recovered), system_.now());
+}
+
+void CoreRunner::handle(const Event& event) {
+  const Nanoseconds at = system_.now();
+  Actions actions = core_->step(event, at);
+  journal_.observe(*core_, at);
+  carry_out(std::move(actions));
+}
+
+void CoreRunner::forget(TenantId tenant) { carry_out(core_->forget(tenant)); }
+
+void CoreRunner::carry_out(Actions actions) {
+  const RecordedActions recorded = journal_.write_down(std::move(actions));
+  journal_.watch_leases(*core_);
+  performer_.perform(recorded);
+}
+
+void CoreRunner::poll_process(SessionId id) {
+  const auto* entry = sessions_.find(id);
+  const auto session = core_->session(id);
+  if (entry == nullptr || !session) return;
+  const bool stopped = is_stopped(system_, entry->client->peer().pid);
+  if (stopped == session->stopped) return;
+  log::debug(entry->client->label() + (stopped ? ": is stopped" : ": goes on"));
+  handle(Looked{.session = id, .stopped = stopped});
+}
+
+}  // namespace sharedgpu

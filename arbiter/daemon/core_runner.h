@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the core: hands it events and the time, has what follows written down and performed, and polls the
+// processes that it asks for.
+//
+// One thread, that of the event loop.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <optional>
+
+#include "arbiter/core/core.h"
+#include "arbiter/daemon/journal.h"
+#include "arbiter/daemon/performer.h"
+#include "arbiter/daemon/session_table.h"
+#include "arbiter/daemon/system.h"
+
+namespace sharedgpu {
+
+class CoreRunner {
+ public:
+  CoreRunner(asio::io_context& loop, const System& system, Journal& journal, SessionTable& sessions,
+             const Tenants& tenants);
+
+  // Before all others. `policy` is as Core's.
+  void start(const Tuning& tuning, const Policy& policy, Recovered recovered);
+  const Core& core() const { return *core_; }
+
+  // When it returns, all that follows from the event is done.
+  void handle(const Event& event);
+  // As Core::forget().
+  void forget(TenantId tenant);
+
+ private:
+  void carry_out(Actions actions);
+  void poll_process(SessionId id);
+
+  const System& system_;
+  Journal& journal_;
+  const SessionTable& sessions_;
+  Performer performer_;
+  std::optional<Core> core_;
+};
+
+}  // namespace sharedgpu

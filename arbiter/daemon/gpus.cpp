@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/gpus.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "config/close_from.h"
+#include "protocol/channel.h"
+#include "protocol/gpu_names.h"
+
+namespace sharedgpu {
+namespace {
+
+constexpr unsigned kMostGpus = 64;
+constexpr std::chrono::seconds kFirstPause{1};
+constexpr std::chrono::seconds kLongestPause{60};
+
+// What the child writes for each GPU; less than PIPE_BUF, so it comes whole.
+struct Line {
+  GpuUuid uuid;
+  std::uint64_t total = 0;
+  std::optional<unsigned> minor;
+  char name[96] = {};
+};
+
+// One of the driver's libraries.
+class Library {
+ public:
+  Library(const System& system, const char* name) : system_(system), handle_(system.open_library(name)) {}
+  explicit operator bool() const { return handle_ != nullptr; }
+  template <class Function>
+  bool load(const char* name, Function& function) const {
+    function = reinterpret_cast<Function>(system_.symbol(handle_, name));
+    return function != nullptr;
+  }
+
+ private:
+  const System& system_;
+  void* const handle_;
+};
+
+// NVML's stable part; declared here because its header comes with the full toolkit only.
+bool ask_nvml(const System& system, int out) {
+  struct Memory {
+    unsigned long long total, free, used;
+  };
+  const Library library(system, "libnvidia-ml.so.1");
+  if (!library) return false;
+  int (*init)();
+  int (*count_of)(unsigned*);
+  int (*handle_of)(unsigned, void**);
+  int (*uuid_of)(void*, char*, unsigned);
+  int (*name_of)(void*, char*, unsigned);
+  int (*memory_of)(void*, Memory*);
+  int (*minor_of)(void*, unsigned*);
+  if (!library.load("nvmlInit_v2", init) || !library.load("nvmlDeviceGetCount_v2", count_of) ||
+      !library.load("nvmlDeviceGetHandleByIndex_v2", handle_of) ||
+      !library.load("nvmlDeviceGetUUID", uuid_of) || !library.load("nvmlDeviceGetName", name_of) ||
+      !library.load("nvmlDeviceGetMemoryInfo", memory_of) ||
+      !library.load("nvmlDeviceGetMinorNumber", minor_of))
+    return false;
+  unsigned count = 0;
+  if (init() != 0 || count_of(&count) != 0) return false;
+  bool found = false;
+  for (unsigned i = 0; i < count && i < kMostGpus; ++i) {
+    Line line;
+    void* device = nullptr;
+    char uuid[96] = {};
+    Memory memory = {};
+    if (handle_of(i, &device) != 0 || uuid_of(device, uuid, sizeof uuid) != 0 ||
+        memory_of(device, &memory) != 0 || !parse_gpu(uuid, line.uuid))
+      continue;
+    name_of(device, line.name, sizeof line.name);
+    if (unsigned minor = 0; minor_of(device, &minor) == 0) line.minor = minor;
+    line.total = memory.total;
+    found = write(out, &line, sizeof line) == sizeof line || found;
+  }
+  return found;
+}
+
+void ask_driver(const System& system, int out) {
+  const Library library(system, "libcuda.so.1");
+  if (!library) return;
+  int (*init)(unsigned);
+  int (*count_of)(int*);
+  int (*device_of)(int*, int);
+  int (*uuid_of)(GpuUuid*, int);
+  int (*name_of)(char*, int, int);
+  int (*memory_of)(std::size_t*, int);
+  if (!library.load("cuInit", init) || !library.load("cuDeviceGetCount", count_of) ||
+      !library.load("cuDeviceGet", device_of) || !library.load("cuDeviceGetUuid", uuid_of) ||
+      !library.load("cuDeviceGetName", name_of) || !library.load("cuDeviceTotalMem_v2", memory_of))
+    return;
+  int count = 0;
+  if (init(0) != 0 || count_of(&count) != 0) return;
+  for (int i = 0; i < count && i < static_cast<int>(kMostGpus); ++i) {
+    Line line;
+    int device = 0;
+    std::size_t total = 0;
+    if (device_of(&device, i) != 0 || uuid_of(&line.uuid, device) != 0 || memory_of(&total, device) != 0)
+      continue;
+    name_of(line.name, sizeof line.name, device);
+    line.total = total;
+    if (write(out, &line, sizeof line) != sizeof line) return;
+  }
+}
+
+std::vector<GpuInfo> read_lines(int in, std::chrono::milliseconds patience) {
+  std::vector<GpuInfo> gpus;
+  for (;;) {
+    pollfd entry = {.fd = in, .events = POLLIN, .revents = 0};
+    int ready = poll(&entry, 1, static_cast<int>(patience.count()));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return gpus;
+    Line line;
+    if (read(in, &line, sizeof line) != sizeof line) return gpus;
+    line.name[sizeof line.name - 1] = '\0';
+    gpus.push_back(
+        GpuInfo{.uuid = line.uuid, .total = Bytes{line.total}, .name = line.name, .minor = line.minor});
+  }
+}
+
+// Starts a child that looks. Returns its pid, or a negative number.
+pid_t start_child(const System& system, UniqueFd& answer) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return -1;
+  answer.reset(ends[0]);
+  UniqueFd out(ends[1]);
+  pid_t child = fork();
+  if (child != 0) return child;
+  signal(SIGTERM, SIG_DFL);
+  signal(SIGINT, SIG_DFL);
+  // A child that the driver holds back must keep no lock, socket or ledger of an arbiter that has ended.
+  constexpr int kOut = STDERR_FILENO + 1;
+  dup2(out.get(), kOut);
+  close_from(kOut + 1);
+  // The driver is to be found as the host has it, not as wrapped for some program.
+  unsetenv("LD_PRELOAD");
+  if (!ask_nvml(system, kOut)) ask_driver(system, kOut);
+  _exit(0);
+}
+
+}  // namespace
+
+std::vector<GpuInfo> find_gpus(const System& system, std::chrono::milliseconds patience) {
+  UniqueFd answer;
+  pid_t child = start_child(system, answer);
+  if (child < 0) return {};
+  std::vector<GpuInfo> gpus = read_lines(answer.get(), patience);
+  kill(child, SIGKILL);
+  // A child that a broken driver holds in the kernel cannot be killed; it is left behind.
+  for (int i = 0; i < 100 && waitpid(child, nullptr, WNOHANG) == 0; ++i) usleep(10'000);
+  return gpus;
+}
+
+GpuSearch::GpuSearch(asio::io_context& loop, const System& system,
+                     std::function<void(const std::vector<GpuInfo>&)> found)
+    : system_(system),
+      found_(std::move(found)),
+      timer_(loop),
+      patience_(loop),
+      death_(loop),
+      pause_(kFirstPause) {}
+
+void GpuSearch::start() {
+  timer_.expires_after(pause_);
+  pause_ = std::min(2 * pause_, kLongestPause);
+  timer_.async_wait([this](const asio::error_code& error) {
+    if (!error) look();
+  });
+}
+
+// A child that the driver holds back is waited for, so that there is never a second one.
+void GpuSearch::look() {
+  child_ = start_child(system_, answer_);
+  if (child_ < 0) return start();
+  UniqueFd pidfd = system_.open_process(child_);
+  if (!pidfd) {
+    kill(child_, SIGKILL);
+    return start();
+  }
+  death_.assign(pidfd.release());
+  death_.async_wait(asio::posix::descriptor_base::wait_read, [this](const asio::error_code& error) {
+    if (!error) finish();
+  });
+  patience_.expires_after(kGpuPatience);
+  patience_.async_wait([this](const asio::error_code& error) {
+    if (!error && child_ > 0) kill(child_, SIGKILL);
+  });
+}
+
+void GpuSearch::finish() {
+  patience_.cancel();
+  death_.close();
+  waitpid(child_, nullptr, 0);
+  child_ = -1;
+  const std::vector<GpuInfo> gpus = read_lines(answer_.get(), kGpuPatience);
+  answer_.reset();
+  if (gpus.empty()) return start();
+  found_(gpus);
+}
+
+}  // namespace sharedgpu

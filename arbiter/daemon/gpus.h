@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GPUs of this host, asked of NVML or of the driver.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/steady_timer.hpp>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "arbiter/daemon/system.h"
+#include "protocol/channel.h"
+#include "protocol/units.h"
+
+namespace sharedgpu {
+
+struct GpuInfo {
+  GpuUuid uuid;
+  Bytes total;
+  std::string name;
+  std::optional<unsigned> minor = {};  // of its device file; the driver tells it only by NVML
+};
+
+// A first cuInit may have to load the kernel module.
+inline constexpr std::chrono::milliseconds kGpuPatience{15'000};
+
+// Asks in a child process, so that no context, library or device file of the driver stays in the daemon, and
+// a driver that crashes or hangs (for longer than `patience`) takes nobody with it. Empty where there is no
+// driver or no GPU. Call it before threads are started.
+std::vector<GpuInfo> find_gpus(const System& system, std::chrono::milliseconds patience = kGpuPatience);
+
+// Looks again and again, less and less often, until there are GPUs: the driver may be ready only after the
+// arbiter. Nobody waits for it. One thread, that of the event loop.
+class GpuSearch {
+ public:
+  // `found` is called once, with one GPU at least.
+  GpuSearch(asio::io_context& loop, const System& system,
+            std::function<void(const std::vector<GpuInfo>&)> found);
+  void start();
+
+ private:
+  void look();
+  void finish();
+
+  const System& system_;
+  std::function<void(const std::vector<GpuInfo>&)> found_;
+  asio::steady_timer timer_;
+  asio::steady_timer patience_;
+  asio::posix::stream_descriptor death_;  // the child's pidfd
+  pid_t child_ = -1;
+  UniqueFd answer_;
+  std::chrono::seconds pause_;
+};
+
+}  // namespace sharedgpu

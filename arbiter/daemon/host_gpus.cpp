@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/host_gpus.h"
+
+#include <cerrno>
+
+#include "arbiter/daemon/log.h"
+#include "arbiter/daemon/validity.h"
+#include "config/quantities.h"
+#include "protocol/gpu_names.h"
+
+namespace sharedgpu {
+namespace {
+
+constexpr std::size_t kMostGpus = 64;
+
+std::string printable(const char (&name)[sizeof(Attach::name)]) {
+  std::string text;
+  for (std::size_t i = 0; i < sizeof name && name[i] != '\0'; ++i)
+    text += name[i] >= ' ' && name[i] <= '~' ? name[i] : '?';
+  return text;
+}
+
+}  // namespace
+
+HostGpus::HostGpus(asio::io_context& loop, const System& system, CoreRunner& core,
+                   Administration& administration)
+    : core_(core),
+      administration_(administration),
+      search_(loop, system, [this](const std::vector<GpuInfo>& gpus) {
+        for (const GpuInfo& gpu : gpus) add(gpu, false);
+      }) {}
+
+void HostGpus::start(const std::vector<GpuInfo>& found) {
+  for (const GpuInfo& gpu : found) add(gpu, false);
+  if (!found.empty()) return;
+  log::warning("no GPU found: tenants are placed on none until one is, which is looked for from now on");
+  search_.start();
+}
+
+Status HostGpus::attach(const Attach& attach) {
+  const Snapshot state = core_.core().snapshot();
+  if (state.find(attach.gpu) != nullptr) return {};
+  if (attach.total == Bytes{} || attach.total > kLargest) return {EINVAL, "a GPU without memory"};
+  if (state.gpus.size() >= kMostGpus) return {ENOSPC, "too many GPUs"};
+  add({.uuid = attach.gpu, .total = attach.total, .name = printable(attach.name)}, true);
+  return {};
+}
+
+void HostGpus::add(const GpuInfo& gpu, bool learned) {
+  const Settings& settings = administration_.settings();
+  const Bytes capacity = capacity_of(gpu.total, settings.device_memory_limit.of(gpu.total),
+                                     settings.memory_reserve.of(gpu.total));
+  names_[gpu.uuid] = gpu.name;
+  log::info("GPU " + format_gpu(gpu.uuid) + " (" + gpu.name + "): " + format_size(capacity) + " of " +
+            format_size(gpu.total) +
+            (learned ? " to hand out; its size is as a session told it, unverified" : " to hand out"));
+  core_.handle(GpuFound{
+      .gpu = gpu.uuid, .total = gpu.total, .capacity = capacity, .learned = learned, .minor = gpu.minor});
+  administration_.set_rules();
+}
+
+void HostGpus::forget_gone() {
+  const Snapshot state = core_.core().snapshot();
+  std::erase_if(names_, [&](const auto& entry) { return state.find(entry.first) == nullptr; });
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/jobs.h"
+
+#include <algorithm>
+
+#include "arbiter/daemon/log.h"
+#include "protocol/step_names.h"
+
+namespace sharedgpu {
+namespace {
+
+Demand demand_of(const TenantInfo& tenant, std::uint32_t gpus, DeviceSet devices) {
+  return {.units = std::max(tenant.options.units, 1u), .gpus = gpus, .devices = devices};
+}
+
+}  // namespace
+
+Jobs::Jobs(asio::io_context& loop, const System& system, Tenants& tenants, FigureBook& figures,
+           CoreRunner& core, Administration& administration, Journal& journal)
+    : system_(system),
+      tenants_(tenants),
+      figures_(figures),
+      core_(core),
+      administration_(administration),
+      journal_(journal),
+      placements_(loop, system, core, administration, journal, tenants,
+                  [this](TenantId tenant) { may_have_ended(tenant); }) {}
+
+void Jobs::restore(const std::map<TenantId, std::set<ProcessName>>& holders) {
+  for (const auto& [tenant, processes] : holders) {
+    for (const ProcessName& each : processes) placements_.restore(tenant, each);
+    if (TenantInfo* info = tenants_.find(tenant)) info->kept = true;
+    may_have_ended(tenant);
+  }
+}
+
+// ---- who belongs to whom ----
+
+TenantInfo& Jobs::known_or_new(const TenantName& name, uid_t uid) {
+  TenantInfo* known = tenants_.find(name);
+  if (known != nullptr && known->sessions > 0) return *known;
+  // Told again of a tenant that comes again: the ledger's newest file may have left it out.
+  TenantInfo& tenant = known != nullptr ? *known : tenants_.get(name, uid);
+  journal_.record(TenantRecord{.tenant = tenant.id, .name = name, .uid = tenant.uid});
+  return tenant;
+}
+
+TenantInfo* Jobs::find_job(std::uint32_t number) { return tenants_.find(job_name(number)); }
+
+TenantName Jobs::name_of(const Peer& peer, const RunToken& token) const {
+  if (peer.step) {
+    const TenantName name = job_name(peer.step->job);
+    const TenantInfo* job = tenants_.find(name);
+    if (job == nullptr || job->uid == peer.uid || peer.uid == 0) return name;
+    log::warning("pid " + std::to_string(peer.pid) + ": in " + job->label() + ", but of another user");
+  }
+  if (token != RunToken{}) {
+    TenantName name;
+    name.run = token;
+    const TenantInfo* run = tenants_.find(name);
+    if (run != nullptr && run->uid == peer.uid) return name;
+    log::warning("pid " + std::to_string(peer.pid) + ": its run token is unknown or another user's");
+  }
+  TenantName name;
+  name.process = peer.process();
+  return name;
+}
+
+TenantInfo& Jobs::join(const Peer& peer, const RunToken& token) {
+  TenantInfo& tenant = known_or_new(name_of(peer, token), peer.uid);
+  ++tenant.sessions;
+  return tenant;
+}
+
+void Jobs::leave(TenantId id) {
+  if (TenantInfo* tenant = tenants_.find(id)) {
+    --tenant->sessions;
+    tenant->last_seen = system_.now();
+  }
+  may_have_ended(id);
+}
+
+bool Jobs::lives(const TenantInfo& tenant) const {
+  return tenant.sessions > 0 || placements_.is_held(tenant.id) || core_.core().leases().holds(tenant.id);
+}
+
+// Its placement, and with it the tenant.
+void Jobs::may_have_ended(TenantId id) {
+  placements_.may_have_ended(id);
+  forget_where_ended(id);
+}
+
+// ---- runs ----
+
+void Jobs::run(Client& client, const RunRequest& request) {
+  const bool vouched = request.vouched != 0;
+  TenantName name;
+  if (!system_.random(name.run.bytes, sizeof name.run.bytes))
+    return client.connection().refuse("no random numbers");
+  TenantInfo& tenant = known_or_new(name, vouched ? request.uid : client.peer().uid);
+  tenant.anchored = true;
+  tenant.options = request.options;
+  if (!vouched) tenant.options.units = 0;  // nobody vouches for more: it counts as one
+  journal_.record(OptionsRecord{.tenant = tenant.id, .options = tenant.options});
+  journal_.flush();
+  client.become_run(tenant);
+  administration_.warn_of_limits(tenant);
+  RunReply reply{.token = name.run, .tenant = tenant.id};
+  if (request.chosen == 0)
+    reply.gpus =
+        placements_.place(client.peer(), tenant.id, demand_of(tenant, request.options.gpus, request.devices));
+  if (reply.gpus.count == 0) placements_.hold_unplaced(client.peer(), tenant.id);
+  reply.threads = administration_.threads_of(tenant, reply.gpus);
+  client.send(reply);
+}
+
+void Jobs::run_closed(const Client& client) {
+  if (TenantInfo* tenant = tenants_.find(client.tenant())) tenant->anchored = false;
+  forget_where_ended(client.tenant());
+}
+
+// Jobs may come again, and are kept.
+void Jobs::forget_where_ended(TenantId id) {
+  const TenantInfo* tenant = tenants_.find(id);
+  if (tenant == nullptr || tenant->sessions > 0 || tenant->anchored || tenant->name.is_job()) return;
+  if (tenant->kept && placements_.is_held(id)) return;
+  core_.forget(id);
+  journal_.record(EndRecord{.tenant = id});
+  journal_.flush();
+  placements_.forget(id);
+  figures_.forget(id);
+  tenants_.forget(id);
+}
+
+// ---- jobs ----
+
+void Jobs::register_job(Client& client, const RegisterJob& job) {
+  TenantInfo& tenant = known_or_new(job_name(job.step.job), job.uid);
+  take_options(tenant, job);
+  administration_.warn_of_limits(tenant);
+  administration_.set_terms(tenant);
+  RegisterReply reply{
+      .accepted = 1,
+      .gpus = placements_.place(client.peer(), tenant.id, demand_of(tenant, job.options.gpus, job.devices))};
+  reply.threads = administration_.threads_of(tenant, reply.gpus);
+  reply.whole = put_before(core_.core().snapshot(), job.whole, reply.gpus);
+  client.send(reply);
+}
+
+void Jobs::take_options(TenantInfo& tenant, const RegisterJob& job) {
+  if (tenant.uid != job.uid) {  // a session came first, from a process that runs as somebody else
+    tenant.uid = job.uid;
+    journal_.record(TenantRecord{.tenant = tenant.id, .name = tenant.name, .uid = job.uid});
+  }
+  may_begin_anew(tenant, job);
+  tenant.over = false;
+  tenant.options = merged(tenant.options, job);
+  journal_.record(OptionsRecord{.tenant = tenant.id, .options = tenant.options});
+  if (job.job_class != JobClass{} && job.job_class != tenant.job_class) {
+    tenant.job_class = job.job_class;
+    journal_.record(ClassRecord{.tenant = tenant.id, .job_class = tenant.job_class});
+  }
+}
+
+// A step that is told of when it was here before and nothing of its job lives: the job was requeued, and
+// keeps its number and those of its steps. A batch step comes once in a run, and before all others; else the
+// epilog tells that a run is over, and the prolog which one this is.
+void Jobs::may_begin_anew(const TenantInfo& tenant, const RegisterJob& job) {
+  const bool known = tenant.job_class != JobClass{} && job.job_class != JobClass{};
+  const bool another = known && tenant.job_class.restarts != job.job_class.restarts;
+  const bool begins = another || tenant.over || job.step.step == kBatchStep;
+  // A lease without a session was left open by an arbiter before: whoever else of the job holds it may still
+  // come back.
+  const bool held = !begins && core_.core().leases().holds(tenant.id);
+  const bool lives = tenant.sessions > 0 || placements_.is_held(tenant.id) || held;
+  if (lives || !was_here(tenant, job.step, begins)) return;
+  core_.forget(tenant.id);
+  journal_.record(BeginRecord{.tenant = tenant.id});
+  figures_.forget(tenant.id);
+}
+
+// Whether anything is known of the step; where the job's run begins with it, of the job.
+bool Jobs::was_here(const TenantInfo& tenant, const StepName& step, bool begins) const {
+  const LeaseBook& leases = core_.core().leases();
+  if (begins && (!leases.steps_of(tenant.id, system_.now()).empty() || figures_.of(tenant.id) != Figures{}))
+    return true;
+  return leases.knows(step) || figures_.of(tenant.id, step) != Figures{};
+}
+
+void Jobs::end_job(Client& client, const EndJob& end) {
+  if (TenantInfo* tenant = find_job(end.job)) {
+    tenant->over = true;
+    journal_.record(OverRecord{.tenant = tenant->id});
+    journal_.flush();
+  }
+  client.send(EndJobReply{.accepted = 1});
+}
+
+void Jobs::suspend_job(Client& client, const SuspendJob& job) {
+  const bool suspended = job.suspended != 0;
+  if (const TenantInfo* tenant = find_job(job.step.job)) {
+    log::debug(tenant->label() + (suspended ? ": is about to be stopped" : ": is resumed"));
+    core_.handle(Suspend{.tenant = tenant->id, .suspended = suspended});
+  }
+  client.send(SuspendReply{.accepted = 1});
+}
+
+}  // namespace sharedgpu

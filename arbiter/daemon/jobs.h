@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of tenants: jobs that Slurm registers, ends and suspends, runs of `sharedgpu run`, and processes
+// on their own.
+//
+// One thread, that of the event loop.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <map>
+#include <set>
+
+#include "arbiter/daemon/administration.h"
+#include "arbiter/daemon/client.h"
+#include "arbiter/daemon/core_runner.h"
+#include "arbiter/daemon/journal.h"
+#include "arbiter/daemon/placements.h"
+#include "arbiter/daemon/system.h"
+#include "arbiter/ledger/figure_book.h"
+#include "arbiter/ledger/tenants.h"
+
+namespace sharedgpu {
+
+class Jobs {
+ public:
+  Jobs(asio::io_context& loop, const System& system, Tenants& tenants, FigureBook& figures, CoreRunner& core,
+       Administration& administration, Journal& journal);
+
+  // The processes that held tenants under the arbiter before.
+  void restore(const std::map<TenantId, std::set<ProcessName>>& holders);
+
+  // A session of the process has come, which presents that token: the tenant that it belongs to. It counts
+  // until it leaves.
+  TenantInfo& join(const Peer& peer, const RunToken& token);
+  void leave(TenantId tenant);
+  // The tenant that the process belongs to, or would if there were one of that name.
+  TenantName name_of(const Peer& peer, const RunToken& token) const;
+  // Whether a process of the tenant lives, or may still come back.
+  bool lives(const TenantInfo& tenant) const;
+
+  void run(Client& client, const RunRequest& request);
+  // The connection of a run is closed.
+  void run_closed(const Client& client);
+  void register_job(Client& client, const RegisterJob& job);
+  void end_job(Client& client, const EndJob& end);
+  void suspend_job(Client& client, const SuspendJob& job);
+
+ private:
+  TenantInfo& known_or_new(const TenantName& name, uid_t uid);
+  TenantInfo* find_job(std::uint32_t number);
+  void take_options(TenantInfo& tenant, const RegisterJob& job);
+  void may_begin_anew(const TenantInfo& tenant, const RegisterJob& job);
+  bool was_here(const TenantInfo& tenant, const StepName& step, bool begins) const;
+  void may_have_ended(TenantId tenant);
+  void forget_where_ended(TenantId tenant);
+
+  const System& system_;
+  Tenants& tenants_;
+  FigureBook& figures_;
+  CoreRunner& core_;
+  Administration& administration_;
+  Journal& journal_;
+  Placements placements_;
+};
+
+// A job by its number.
+inline TenantName job_name(std::uint32_t number) {
+  TenantName name;
+  name.job = number;
+  return name;
+}
+
+}  // namespace sharedgpu

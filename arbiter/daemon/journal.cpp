@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/journal.h"
+
+#include "arbiter/daemon/log.h"
+#include "arbiter/daemon/processes.h"
+
+namespace sharedgpu {
+namespace {
+
+constexpr std::chrono::seconds kRetry{1};
+// So much lease time is lost at most when the host goes down, or a job while no arbiter is there.
+constexpr std::chrono::seconds kSeenEvery{1};
+// What a user may add to ledger and log: at once, enough for every process of a large node, and then a
+// second.
+constexpr unsigned kWritesAtOnce = 1024;
+constexpr unsigned kWritesASecond = 50;
+
+}  // namespace
+
+Journal::Journal(asio::io_context& loop, const System& system, FigureBook& figures, const Settings& settings)
+    : system_(system),
+      figures_(figures),
+      path_(settings.state_dir + "/ledger"),
+      ledger_({.size = settings.ledger_size.count, .files = settings.ledger_files},
+              [&system](pid_t pid) { return start_time_of(system, pid); }),
+      retry_timer_(loop),
+      seen_timer_(loop) {}
+
+Status Journal::open(const std::function<void(const Record&)>& past) {
+  Ledger::Replay replay;
+  Status opened = ledger_.open(path_, past, replay);
+  if (opened.ok() && replay.damaged > 0)
+    log::warning(path_ + ": passed over " + std::to_string(replay.damaged) + " damaged lines of " +
+                 std::to_string(replay.damaged + replay.records));
+  return opened;
+}
+
+void Journal::record(const Record& record) {
+  ledger_.append(record);
+  last_record_ = record.at;
+}
+
+void Journal::flush() {
+  for (const std::string& complaint : ledger_.take_complaints()) log::error(path_ + ": " + complaint);
+  if (ledger_.unwritten() == 0 || failing_) return;
+  const Status flushed = ledger_.flush();
+  if (flushed.ok()) return;
+  log::error(flushed.message() + "; records are kept in memory and written when that is possible");
+  retry_later();
+}
+
+void Journal::retry_later() {
+  failing_ = true;
+  retry_timer_.expires_after(kRetry);
+  retry_timer_.async_wait([this](const asio::error_code& error) {
+    if (error) return;
+    failing_ = false;
+    flush();
+    if (!failing_) log::info(path_ + ": written again");
+  });
+}
+
+RecordedActions Journal::write_down(Actions actions) {
+  for (const Action& action : actions)
+    if (const auto* lease = std::get_if<RecordLease>(&action))
+      record(Record{.at = lease->at,
+                    .what = LeaseRecord{.grant = lease->grant, .epoch = lease->epoch, .key = lease->key}});
+  flush();
+  return RecordedActions(std::move(actions));
+}
+
+void Journal::observe(const Core& core, Nanoseconds at) {
+  figures_.observe(core.snapshot(), core.leases(), at);
+  for (const auto& [key, value] : figures_.take_news(at))
+    record(Record{.at = at, .what = UsedRecord{.tenant = key.first, .step = key.second, .figures = value}});
+}
+
+void Journal::watch_leases(const Core& core) {
+  if (watches_leases_ || core.leases().open().empty()) return;
+  watches_leases_ = true;
+  seen_timer_.expires_after(kSeenEvery);
+  seen_timer_.async_wait([this, &core](const asio::error_code& error) {
+    if (error) return;
+    watches_leases_ = false;
+    const Nanoseconds at = system_.now();
+    observe(core, at);
+    if (at - last_record_ >= kSeenEvery && !core.leases().open().empty()) {
+      record(Record{.at = at, .what = SeenRecord{}});
+      flush();
+    }
+    watch_leases(core);
+  });
+}
+
+void Journal::end(const Core& core) {
+  figures_.hasten();
+  observe(core, system_.now());
+  flush();
+}
+
+bool Journal::may_write(uid_t uid) {
+  return uid == 0 ||
+         writes_.try_emplace(uid, kWritesAtOnce, kWritesASecond).first->second.take(system_.now());
+}
+
+}  // namespace sharedgpu

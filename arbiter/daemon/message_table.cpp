@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/message_table.h"
+
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <variant>
+
+#include "arbiter/daemon/administration.h"
+#include "arbiter/daemon/jobs.h"
+#include "arbiter/daemon/journal.h"
+#include "arbiter/daemon/log.h"
+#include "arbiter/daemon/queries.h"
+#include "arbiter/daemon/sessions.h"
+#include "arbiter/daemon/validity.h"
+
+namespace sharedgpu {
+namespace {
+
+enum class Sender : std::uint8_t { new_connection, session, anyone };
+
+// What becomes of a message that is not accepted: its connection is closed; or its sender is told why, and
+// the connection is closed; or it is answered as if nothing had been asked, and logged.
+struct Close {
+  const char* why = "";
+};
+struct Refuse {
+  const char* why = "";
+};
+template <class Body>
+struct Deny {
+  Message (*answer)() = nullptr;
+  std::string (*what)(const Body&) = nullptr;  // the sender may not do
+};
+template <class Body>
+using Reaction = std::variant<Close, Refuse, Deny<Body>>;
+
+template <class Body>
+struct Terms {
+  Sender sender = Sender::anyone;
+  const char* misplaced = "";                 // from any other: why the connection is closed
+  bool (*valid)(const Body&) = nullptr;       // null: always
+  Reaction<Body> invalid = {};                // where it is not
+  bool counts = false;                        // adds to the ledger: within the rate of its user, see Journal
+  bool (*privileged)(const Body&) = nullptr;  // only an administrator may send it; null: never
+  Reaction<Body> unprivileged = {};           // from any other
+};
+
+template <class Body, class Handler>
+struct Row {
+  using Message = Body;
+  Handler handle;
+  Terms<Body> terms;
+};
+template <class Body, class Handler>
+constexpr Row<Body, Handler> row(Handler handle, const Terms<Body>& terms) {
+  return {handle, terms};
+}
+
+template <class Reply>
+Message no() {
+  return Message::of(Reply{});
+}
+template <class Body>
+bool always(const Body&) {
+  return true;
+}
+bool vouches(const RunRequest& request) { return request.vouched != 0; }
+
+std::string register_it(const RegisterJob& job) { return "register job " + std::to_string(job.step.job); }
+std::string end_it(const EndJob& end) { return "end job " + std::to_string(end.job); }
+std::string suspend_it(const SuspendJob& job) { return "suspend job " + std::to_string(job.step.job); }
+std::string change_it(const SetLines&) { return "change settings"; }
+
+constexpr char kTooOften[] = "this user comes too often; it may try again";
+constexpr Close kImpossible{"a message with impossible numbers"};
+constexpr Deny<RegisterJob> kNotRegistered{no<RegisterReply>, register_it};
+constexpr Deny<EndJob> kNotEnded{no<EndJobReply>, end_it};
+constexpr Deny<SuspendJob> kNotSuspended{no<SuspendReply>, suspend_it};
+
+// Of a session, for the core.
+template <class Body>
+constexpr auto report(bool (*valid)(const Body&) = nullptr) {
+  return row<Body>(&Sessions::report<Body>, {.sender = Sender::session,
+                                             .misplaced = "a session's message before Hello",
+                                             .valid = valid,
+                                             .invalid = kImpossible});
+}
+
+constexpr std::tuple kRows{
+    row<Hello>(&Sessions::hello, {.sender = Sender::new_connection,
+                                  .misplaced = "a second Hello",
+                                  .valid = is_valid,
+                                  .invalid = Close{"an unknown backend"},
+                                  .counts = true}),
+    row<Attach>(&Sessions::attach, {.sender = Sender::session, .misplaced = "Attach before Hello"}),
+    report<Usage>(is_valid),
+    report<Want>(),
+    report<Idle>(is_valid),
+    report<GiveBack>(),
+    report<Ready>(is_valid),
+    report<Released>(is_valid),
+    report<MemoryQuery>(),
+    report<Deadlines>(is_valid),
+    row<Borrow>(&Sessions::borrow, {.sender = Sender::session, .misplaced = "Borrow before Hello"}),
+    row<Lend>(&Sessions::lend, {.sender = Sender::session, .misplaced = "Lend before Hello"}),
+
+    row<RunRequest>(&Jobs::run,
+                    {.sender = Sender::new_connection,
+                     .misplaced = "a run within a session",
+                     .valid = is_valid,
+                     .invalid = Close{"options with impossible numbers"},
+                     .counts = true,
+                     .privileged = vouches,
+                     .unprivileged = Refuse{"only an administrator vouches for units or another user"}}),
+    row<RegisterJob>(
+        &Jobs::register_job,
+        {.valid = is_valid, .invalid = kNotRegistered, .privileged = always, .unprivileged = kNotRegistered}),
+    row<EndJob>(&Jobs::end_job,
+                {.valid = is_valid, .invalid = kNotEnded, .privileged = always, .unprivileged = kNotEnded}),
+    row<SuspendJob>(
+        &Jobs::suspend_job,
+        {.valid = is_valid, .invalid = kNotSuspended, .privileged = always, .unprivileged = kNotSuspended}),
+    row<SetLines>(&Administration::change_settings,
+                  {.privileged = always, .unprivileged = Deny<SetLines>{no<SetReply>, change_it}}),
+
+    row<StatusQuery>(&Queries::status, {}),
+    row<LeaseQuery>(&Queries::lease, {}),  // of one's own job, or by an administrator: it looks the job up
+    row<JobQuery>(&Queries::job, {}),      // the same
+    row<GpuQuery>(&Queries::gpu, {}),
+};
+
+// Whether peers send it to the arbiter. A type that is missing here does not compile.
+constexpr bool is_for_arbiter(MessageType type) {
+  switch (type) {
+    case MessageType::hello:
+    case MessageType::attach:
+    case MessageType::usage:
+    case MessageType::want:
+    case MessageType::idle:
+    case MessageType::ready:
+    case MessageType::released:
+    case MessageType::memory_query:
+    case MessageType::borrow:
+    case MessageType::lend:
+    case MessageType::deadlines:
+    case MessageType::give_back:
+    case MessageType::status_query:
+    case MessageType::run_request:
+    case MessageType::register_job:
+    case MessageType::lease_query:
+    case MessageType::gpu_query:
+    case MessageType::suspend_job:
+    case MessageType::job_query:
+    case MessageType::set_lines:
+    case MessageType::end_job:
+      return true;
+    case MessageType::invalid:
+    case MessageType::welcome:
+    case MessageType::attached:
+    case MessageType::verdict:
+    case MessageType::restore:
+    case MessageType::revoke:
+    case MessageType::evict:
+    case MessageType::memory_view:
+    case MessageType::refused:
+    case MessageType::status_reply:
+    case MessageType::run_reply:
+    case MessageType::register_reply:
+    case MessageType::lease_reply:
+    case MessageType::gpu_reply:
+    case MessageType::wanted:
+    case MessageType::lent:
+    case MessageType::step:
+    case MessageType::prepare:
+    case MessageType::others_wait:
+    case MessageType::set_reply:
+    case MessageType::suspend_reply:
+    case MessageType::job_reply:
+    case MessageType::end_job_reply:
+      return false;
+  }
+  return false;
+}
+
+constexpr bool each_has_one_row() {
+  for (unsigned number = 0; number < 256; ++number) {
+    const auto type = static_cast<MessageType>(number);
+    const int rows = std::apply(
+        [type](const auto&... row) {
+          return (0 + ... + (std::decay_t<decltype(row)>::Message::kType == type ? 1 : 0));
+        },
+        kRows);
+    if (rows != (is_for_arbiter(type) ? 1 : 0)) return false;
+  }
+  return true;
+}
+static_assert(each_has_one_row(), "a message that peers may send has no row, or two");
+
+// ---- acceptance ----
+
+template <class Part>
+auto& part(const MessageTable::Parts& parts) {
+  if constexpr (std::is_same_v<Part, Sessions>)
+    return parts.sessions;
+  else if constexpr (std::is_same_v<Part, Jobs>)
+    return parts.jobs;
+  else if constexpr (std::is_same_v<Part, Queries>)
+    return parts.queries;
+  else
+    return parts.administration;
+}
+
+template <class Part, class Body>
+void call(void (Part::*handle)(Client&, const Body&), const MessageTable::Parts& parts, Client& client,
+          const Body& body, UniqueFd& /*descriptor*/) {
+  (part<Part>(parts).*handle)(client, body);
+}
+template <class Part, class Body>
+void call(void (Part::*handle)(Client&, const Body&, UniqueFd), const MessageTable::Parts& parts,
+          Client& client, const Body& body, UniqueFd& descriptor) {
+  (part<Part>(parts).*handle)(client, body, std::move(descriptor));
+}
+
+bool has_role(const Client& client, Sender sender) {
+  switch (sender) {
+    case Sender::new_connection:
+      return client.role() == Role::none;
+    case Sender::session:
+      return client.role() == Role::session;
+    case Sender::anyone:
+      return true;
+  }
+  return false;
+}
+
+template <class Body>
+void react(const Reaction<Body>& reaction, Client& client, const Body& body, Journal& journal) {
+  if (const auto* close = std::get_if<Close>(&reaction)) return client.connection().close(close->why);
+  if (const auto* refuse = std::get_if<Refuse>(&reaction)) return client.connection().refuse(refuse->why);
+  const auto& deny = std::get<Deny<Body>>(reaction);
+  const Peer& peer = client.peer();
+  if (journal.may_write(peer.uid))
+    log::warning("pid " + std::to_string(peer.pid) + ", uid " + std::to_string(peer.uid) + ": may not " +
+                 deny.what(body));
+  client.connection().send(deny.answer());
+}
+
+template <class Body, class Handler>
+void receive_as(const Row<Body, Handler>& row, const MessageTable::Parts& parts, Client& client,
+                const Body& body, UniqueFd& descriptor) {
+  const Terms<Body>& terms = row.terms;
+  const uid_t uid = client.peer().uid;
+  if (!has_role(client, terms.sender)) return client.connection().close(terms.misplaced);
+  if (terms.valid != nullptr && !terms.valid(body)) return react(terms.invalid, client, body, parts.journal);
+  if (terms.counts && !parts.journal.may_write(uid)) return client.connection().close(kTooOften);
+  if (terms.privileged != nullptr && terms.privileged(body) && !parts.administration.is_administrator(uid))
+    return react(terms.unprivileged, client, body, parts.journal);
+  call(row.handle, parts, client, body, descriptor);
+}
+
+}  // namespace
+
+void MessageTable::receive(Client& client, const Message& message, UniqueFd descriptor) const {
+  const auto receive_if = [&]<class Body, class Handler>(const Row<Body, Handler>& row) {
+    if (message.type != Body::kType) return false;
+    receive_as(row, parts_, client, message.as<Body>(), descriptor);
+    return true;
+  };
+  const bool known = std::apply([&](const auto&... row) { return (receive_if(row) || ...); }, kRows);
+  if (!known) client.connection().close("a message of unknown type");
+}
+
+}  // namespace sharedgpu

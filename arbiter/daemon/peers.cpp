@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/peers.h"
+
+#include <poll.h>
+
+#include <cerrno>
+#include <string>
+
+#include "arbiter/daemon/cgroups.h"
+#include "arbiter/daemon/processes.h"
+
+namespace sharedgpu {
+namespace {
+
+bool is_dead(const UniqueFd& pidfd) {
+  pollfd entry = {.fd = pidfd.get(), .events = POLLIN, .revents = 0};
+  return poll(&entry, 1, 0) != 0;
+}
+
+}  // namespace
+
+bool is_shortage(int code) { return code == EMFILE || code == ENFILE || code == ENOMEM || code == ENOBUFS; }
+
+Status identify(const System& system, int socket, Peer& peer) {
+  ucred credentials = {};
+  if (!system.credentials_of(socket, credentials)) return Status::of_errno(errno, "SO_PEERCRED");
+  peer.pid = credentials.pid;
+  peer.uid = credentials.uid;
+  if (peer.pid <= 0) return {ESRCH, "the process is in another PID namespace, out of the arbiter's sight"};
+
+  // The descriptor first: what is read of the pid after it is of the right process if that is then still
+  // alive.
+  peer.pidfd = system.open_peer(socket, peer.pid);
+  if (!peer.pidfd) return Status::of_errno(errno, "pidfd_open");
+  const std::string process = "/proc/" + std::to_string(peer.pid);
+  std::string stat, cgroup, status;
+  const Status stat_read = system.read_file(process + "/stat", stat);
+  const Status cgroup_read = system.read_file(process + "/cgroup", cgroup);
+  const Status status_read = system.read_file(process + "/status", status);
+  // For want of descriptors nobody is taken for a process without a job.
+  for (const Status* read : {&stat_read, &cgroup_read, &status_read})
+    if (is_shortage(read->code())) return *read;
+  peer.started = start_time_in(stat);
+  peer.program = program_in(stat);
+  peer.step = step_of_process(system, cgroup);
+  if (peer.step) peer.task = task_of_cgroup(cgroup);
+  // Where the kernel cannot say which process is at the other end, its pid may have passed to another user's
+  // since.
+  if (!runs_as(status, peer.uid)) return {EPERM, "the process is no longer of the user that connected"};
+  if (is_dead(peer.pidfd)) return {ESRCH, "the process has ended"};
+  return {};
+}
+
+}  // namespace sharedgpu

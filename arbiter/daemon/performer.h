@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Does what the core asks for: sends messages, opens and closes gates, arms the timer.
+//
+// One thread, that of the event loop.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
+#include <functional>
+
+#include "arbiter/core/events.h"
+#include "arbiter/daemon/journal.h"
+#include "arbiter/daemon/session_table.h"
+#include "arbiter/daemon/system.h"
+#include "arbiter/ledger/tenants.h"
+
+namespace sharedgpu {
+
+class Performer {
+ public:
+  // What the core asks to be told later, never before perform() has returned.
+  struct Callbacks {
+    std::function<void()> timer_fired;
+    std::function<void(SessionId)> poll_process;
+  };
+  Performer(asio::io_context& loop, const System& system, SessionTable& sessions, const Tenants& tenants,
+            Callbacks callbacks);
+
+  void perform(const RecordedActions& actions);
+
+ private:
+  void perform(const Send& send);
+  void perform(const SetGate& gate);
+  void perform(const SetContended& contended);
+  void perform(const SetOversubscribed& oversubscribed);
+  void perform(const SetTurnEnds& ends);
+  void perform(const RecordLease& lease);
+  void perform(const Drop& drop);
+  void perform(const Look& look);
+  void perform(const ArmTimer& timer);
+  void perform(const Note& note);
+
+  asio::io_context& loop_;
+  const System& system_;
+  SessionTable& sessions_;
+  const Tenants& tenants_;
+  const Callbacks callbacks_;
+  asio::steady_timer timer_;
+};
+
+}  // namespace sharedgpu

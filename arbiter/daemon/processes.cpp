@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/processes.h"
+
+#include <charconv>
+#include <sstream>
+#include <string_view>
+#include <vector>
+
+#include "arbiter/daemon/cgroups.h"
+#include "protocol/split.h"
+
+namespace sharedgpu {
+namespace {
+
+std::string folder_of(pid_t pid) { return "/proc/" + std::to_string(pid); }
+
+// As much of the file as can be read.
+std::string text_of(const System& system, const std::string& path) {
+  std::string text;
+  static_cast<void>(system.read_file(path, text));
+  return text;
+}
+
+// The job of such a folder, from the title of the slurmstepd in it: in "slurm", where only root puts
+// processes.
+std::optional<StepName> step_of_sluid_folder(const System& system, const std::string& folder) {
+  std::istringstream processes(text_of(system, "/sys/fs/cgroup" + folder + "/slurm/cgroup.procs"));
+  for (pid_t pid = 0; processes >> pid;) {
+    if (!runs_as(text_of(system, folder_of(pid) + "/status"), 0)) continue;
+    auto job = job_of_title(text_of(system, folder_of(pid) + "/cmdline"));
+    auto step = step_of_folder(std::string_view(folder).substr(folder.rfind('/') + 1));
+    if (job && *job != 0 && step) return StepName{.job = *job, .step = *step};
+  }
+  return std::nullopt;
+}
+
+// The pids of a process, in our own PID namespace first and in its own last. Empty: there is no such process.
+std::vector<pid_t> pids_of(const System& system, pid_t pid) {
+  const std::string status = text_of(system, folder_of(pid) + "/status");
+  const std::size_t at = status.find("\nNSpid:");
+  std::vector<pid_t> pids;
+  if (at == std::string::npos) return pids;
+  std::istringstream numbers(status.substr(at + 7, status.find('\n', at + 1) - at - 7));
+  for (pid_t number = 0; numbers >> number;) pids.push_back(number);
+  return pids;
+}
+
+// A number of a /proc/PID/stat, counted as in proc(5); 0: there is none.
+std::uint64_t stat_field(std::string_view stat, std::size_t field) {
+  // The command's name may hold anything; the fields after it are counted from its closing parenthesis.
+  constexpr std::size_t kLastBefore = 2;
+  const std::size_t end = stat.rfind(')');
+  if (end == std::string_view::npos) return 0;
+  const std::vector<std::string_view> fields = split(stat.substr(end + 1), ' ');
+  if (fields.size() <= field - kLastBefore) return 0;
+  const std::string_view text = fields[field - kLastBefore];
+  std::uint64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+// The letter after the name, which may hold anything; 0: there is none.
+char state_in(const std::string& stat) {
+  const std::size_t end = stat.rfind(") ");
+  return end == std::string::npos || end + 2 >= stat.size() ? '\0' : stat[end + 2];
+}
+
+bool is_signalled(char state) { return state == 'T' || state == 't'; }
+bool has_ended(char state) { return state == 'Z' || state == 'X'; }
+
+// The first thread stands for most processes; a debugger may hold some threads and let others run. So many
+// are looked at: the arbiter has others to serve.
+bool all_threads_stopped(const System& system, const std::string& process, char first) {
+  if (!is_signalled(first) && !has_ended(first)) return false;
+  constexpr std::size_t kMostThreads = 64;
+  const auto threads = system.list_folder(process + "/task", kMostThreads);
+  if (!threads) return false;
+  bool any = false;
+  for (const std::string& thread : *threads) {
+    const char state = state_in(text_of(system, process + "/task/" + thread + "/stat"));
+    if (is_signalled(state))
+      any = true;
+    else if (!has_ended(state))
+      return false;
+  }
+  return any;
+}
+
+// A frozen process looks as if it slept, or waited for a disk. What these files tell includes what is due to
+// the folders above.
+bool is_frozen(const System& system, const std::string& process) {
+  const std::string cgroups = text_of(system, process + "/cgroup");
+  for (std::string_view line : split(cgroups, '\n')) {
+    const std::vector<std::string_view> parts = split(line, ':');  // hierarchy:controllers:path
+    if (parts.size() < 3) continue;
+    const std::string path(line.substr(parts[0].size() + parts[1].size() + 2));
+    const std::string base = "/sys/fs/cgroup";
+    if (parts[0] == "0") {
+      for (const char* mount : {"", "/unified"})
+        if (text_of(system, base + mount + path + "/cgroup.events").find("frozen 1") != std::string::npos)
+          return true;
+    } else if (parts[1] == "freezer") {
+      if (text_of(system, base + "/freezer" + path + "/freezer.state").rfind("FROZEN", 0) == 0) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::optional<StepName> step_of_process(const System& system, std::string_view cgroup) {
+  if (auto step = step_of_cgroup(cgroup)) return step;
+  for (std::string_view line : split(cgroup, '\n')) {
+    if (!line.starts_with("0::")) continue;
+    if (std::string folder = sluid_folder(line.substr(3)); !folder.empty())
+      return step_of_sluid_folder(system, folder);
+  }
+  return std::nullopt;
+}
+
+std::uint64_t start_time_in(std::string_view stat) { return stat_field(stat, 22); }
+
+std::uint64_t program_in(std::string_view stat) { return stat_field(stat, 28); }
+
+std::uint64_t start_time_of(const System& system, pid_t pid) {
+  return start_time_in(text_of(system, folder_of(pid) + "/stat"));
+}
+
+std::uint64_t program_of(const System& system, pid_t pid) {
+  return program_in(text_of(system, folder_of(pid) + "/stat"));
+}
+
+pid_t pid_seen_by(const System& system, pid_t viewer, pid_t pid) {
+  const std::size_t level = pids_of(system, viewer).size();
+  if (level == 1) return pid;
+  const std::vector<pid_t> pids = pids_of(system, pid);
+  if (level == 0 || pids.size() < level) return 0;
+  const ino_t theirs = system.pid_namespace(viewer, 0);
+  return theirs != 0 && theirs == system.pid_namespace(pid, pids.size() - level) ? pids[level - 1] : 0;
+}
+
+UniqueFd open_process(const System& system, const ProcessName& process) {
+  const auto pid = static_cast<pid_t>(process.pid);
+  UniqueFd pidfd = system.open_process(pid);
+  if (pidfd && start_time_of(system, pid) != process.started) pidfd.reset();
+  return pidfd;
+}
+
+bool is_stopped(const System& system, pid_t pid) {
+  const std::string process = folder_of(pid);
+  const char first = state_in(text_of(system, process + "/stat"));
+  if (first == '\0' || first == 'R') return false;
+  return all_threads_stopped(system, process, first) || is_frozen(system, process);
+}
+
+bool runs_as(const std::string& status, uid_t uid) {
+  const std::size_t at = status.find("\nUid:");
+  if (at == std::string::npos) return false;
+  std::istringstream numbers(status.substr(at + 5));
+  for (uid_t number = 0; numbers >> number;)
+    if (number == uid) return true;
+  return false;
+}
+
+}  // namespace sharedgpu

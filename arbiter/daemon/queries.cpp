@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/queries.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "arbiter/daemon/processes.h"
+#include "arbiter/daemon/status_text.h"
+
+namespace sharedgpu {
+
+// The job, where the asker may know of it: it is the asker's own, or the asker administers. Else null.
+const TenantInfo* Queries::job_for(const Client& client, std::uint32_t number) const {
+  const uid_t uid = client.peer().uid;
+  const TenantInfo* job = number == 0 ? nullptr : its_.tenants.find(job_name(number));
+  const bool may_know = job != nullptr && (uid == job->uid || its_.administration.is_administrator(uid));
+  return may_know ? job : nullptr;
+}
+
+void Queries::lease(Client& client, const LeaseQuery& query) {
+  LeaseReply reply;
+  reply.step = query.step;
+  if (const TenantInfo* job = job_for(client, query.step.job)) {
+    const Nanoseconds now = its_.system.now();
+    const LeaseBook& leases = its_.core.core().leases();
+    const auto& sessions = its_.sessions.all();
+    const bool attached_now = std::any_of(sessions.begin(), sessions.end(), [&](const auto& session) {
+      return session.second.client->peer().step == query.step;
+    });
+    const Figures figures = its_.figures.of(job->id, query.step, now);
+    reply.lease = leases.of_step(query.step, now);
+    reply.moved = figures.moved;
+    reply.waited = figures.waited;
+    reply.known = attached_now || leases.knows(query.step);
+  }
+  client.send(reply);
+}
+
+void Queries::job(Client& client, const JobQuery& query) {
+  JobReply reply;
+  reply.job = query.job;
+  if (const TenantInfo* job = job_for(client, query.job)) {
+    const Nanoseconds now = its_.system.now();
+    const Figures figures = its_.figures.of(job->id, {}, now);
+    reply.known = 1;
+    reply.lives = its_.jobs.lives(*job);
+    reply.backends = static_cast<std::uint8_t>(figures.backends);
+    reply.lease = its_.core.core().leases().of_tenant(job->id, now);
+    reply.waited = figures.waited;
+    reply.overuse = figures.overuse;
+    reply.handoffs = figures.handoffs;
+    reply.moved = figures.moved;
+    reply.footprint = figures.footprint;
+    reply.resident = figures.resident;
+    models_of(*job).copy(reply.models, sizeof reply.models - 1);
+  }
+  client.send(reply);
+}
+
+std::string Queries::models_of(const TenantInfo& tenant) const {
+  const auto& names = its_.gpus.names();
+  std::set<std::string> models;
+  for (const auto& [uuid, time] : its_.core.core().leases().closed_of(tenant.id).gpus)
+    if (const auto name = names.find(uuid); name != names.end()) models.insert(name->second);
+  std::string text;
+  for (const std::string& model : models) text += (text.empty() ? "" : ";") + model;
+  return text;
+}
+
+void Queries::gpu(Client& client, const GpuQuery& query) {
+  GpuReply reply;
+  const Peer& peer = client.peer();
+  const TenantInfo* tenant = its_.tenants.find(its_.jobs.name_of(peer, query.token));
+  const Snapshot state = its_.core.core().snapshot();
+  const Snapshot::Gpu* gpu = state.find(query.gpu);
+  const bool native =
+      tenant != nullptr && tenant->options.backend_given != 0 && tenant->options.backend == Backend::native;
+  if (gpu != nullptr && !native) {
+    const TenantId id = tenant != nullptr ? tenant->id : TenantId{};
+    const Bytes cap = tenant != nullptr ? tenant->options.memory : Bytes{};
+    const Core::Room room = its_.core.core().room(gpu->uuid, id, cap, peer.step.value_or(StepName{}));
+    reply.known = 1;
+    reply.total = room.total;
+    reply.free = room.free;
+    list_processes(client, state, *gpu, id, query.first, reply);
+  }
+  client.send(reply);
+}
+
+// Those of the tenant that use the GPU, as far as the asker can see them.
+void Queries::list_processes(const Client& client, const Snapshot& state, const Snapshot::Gpu& gpu,
+                             TenantId tenant, std::uint32_t first, GpuReply& reply) const {
+  for (const SessionId id : gpu.sessions) {
+    const Snapshot::Session& session = *state.find(id);
+    const auto* entry = its_.sessions.find(id);
+    if (session.tenant != tenant || entry == nullptr) continue;
+    const pid_t pid = pid_seen_by(its_.system, client.peer().pid, entry->client->peer().pid);
+    if (pid == 0) continue;
+    const std::uint32_t place = reply.processes++ - first;  // wraps around for those before the first
+    if (place >= GpuReply::kProcesses) continue;
+    reply.process[place] = {.pid = static_cast<std::uint32_t>(pid), .used = session.use.footprint()};
+  }
+}
+
+// Each answer is a file of its own: nobody is sent another before the last one is read.
+void Queries::status(Client& client, const StatusQuery& /*query*/) {
+  if (client.connection().has_unread()) return client.connection().close(kDoesNotRead);
+  UniqueFd file;
+  const std::string text = status_text();
+  if (Status made = make_sealed_text(its_.system, text, file); !made.ok())
+    return client.connection().refuse(made.message());
+  client.send(StatusReply{.size = text.size()}, file.get());
+}
+
+std::string Queries::status_text() const {
+  std::map<SessionId, pid_t> pids;
+  for (const auto& [id, entry] : its_.sessions.all()) pids[id] = entry.client->peer().pid;
+  const Snapshot state = its_.core.core().snapshot();
+  return format_status(StatusView{.system = its_.system,
+                                  .core = its_.core.core(),
+                                  .state = state,
+                                  .tenants = its_.tenants,
+                                  .figures = its_.figures,
+                                  .gpu_names = its_.gpus.names(),
+                                  .pids = pids,
+                                  .settings = its_.administration.settings(),
+                                  .now = its_.system.now()});
+}
+
+}  // namespace sharedgpu

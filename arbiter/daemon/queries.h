@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers to who asks and changes nothing: what jobs and steps come to, what a process sees of a GPU, the
+// status.
+//
+// One thread, that of the event loop.
+#pragma once
+
+#include <string>
+
+#include "arbiter/daemon/administration.h"
+#include "arbiter/daemon/client.h"
+#include "arbiter/daemon/core_runner.h"
+#include "arbiter/daemon/host_gpus.h"
+#include "arbiter/daemon/jobs.h"
+#include "arbiter/daemon/session_table.h"
+#include "arbiter/daemon/system.h"
+#include "arbiter/ledger/figure_book.h"
+#include "arbiter/ledger/tenants.h"
+
+namespace sharedgpu {
+
+class Queries {
+ public:
+  struct Parts {
+    const System& system;
+    const SessionTable& sessions;
+    const Tenants& tenants;
+    const FigureBook& figures;
+    const CoreRunner& core;
+    const Administration& administration;
+    const HostGpus& gpus;
+    const Jobs& jobs;
+  };
+  explicit Queries(const Parts& parts) : its_(parts) {}
+
+  void lease(Client& client, const LeaseQuery& query);
+  void job(Client& client, const JobQuery& query);
+  void gpu(Client& client, const GpuQuery& query);
+  void status(Client& client, const StatusQuery& query);
+
+  // The text of `sharedgpu status --json`.
+  std::string status_text() const;
+
+ private:
+  const TenantInfo* job_for(const Client& client, std::uint32_t number) const;
+  std::string models_of(const TenantInfo& tenant) const;
+  void list_processes(const Client& client, const Snapshot& state, const Snapshot::Gpu& gpu, TenantId tenant,
+                      std::uint32_t first, GpuReply& reply) const;
+
+  const Parts its_;
+};
+
+}  // namespace sharedgpu

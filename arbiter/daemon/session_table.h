@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sessions there are, with what the daemon has of each: its connection, its lease page, and what tells of
+// its process's death.
+//
+// One thread, that of the event loop.
+#pragma once
+
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/steady_timer.hpp>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "arbiter/daemon/client.h"
+#include "protocol/lease_page.h"
+
+namespace sharedgpu {
+
+class SessionTable {
+ public:
+  struct Entry {
+    std::shared_ptr<Client> client;
+    LeasePageWriter page;
+    asio::posix::stream_descriptor death;             // the process's pidfd
+    GpuUuid gpu = {};                                 // that it is for; zero: not attached yet
+    Traffic moved = {};                               // as reported last
+    std::unique_ptr<asio::steady_timer> linger = {};  // its connection is closed, and its process may live
+  };
+
+  Entry& add(SessionId id, Entry entry) {
+    return entries_.insert_or_assign(id, std::move(entry)).first->second;
+  }
+  // Null where there is none. Valid until it is removed.
+  Entry* find(SessionId id) {
+    const auto entry = entries_.find(id);
+    return entry == entries_.end() ? nullptr : &entry->second;
+  }
+  const Entry* find(SessionId id) const { return const_cast<SessionTable*>(this)->find(id); }
+  void remove(SessionId id) { entries_.erase(id); }
+
+  const std::map<SessionId, Entry>& all() const { return entries_; }
+
+ private:
+  std::map<SessionId, Entry> entries_;
+};
+
+}  // namespace sharedgpu

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/sessions.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "arbiter/daemon/log.h"
+#include "arbiter/daemon/processes.h"
+
+namespace sharedgpu {
+namespace {
+
+// How often to look whether a process that lives on without a connection may still have its memory.
+constexpr std::chrono::milliseconds kLinger{200};
+
+StepName step_of(const Client& client) { return client.peer().step.value_or(StepName{}); }
+
+}  // namespace
+
+// ---- coming ----
+
+void Sessions::hello(Client& client, const Hello& hello) {
+  const Peer& peer = client.peer();
+  SessionTable::Entry entry{
+      .client = client.shared_from_this(), .page = {}, .death = asio::posix::stream_descriptor(its_.loop)};
+  // What may be had a moment later is no refusal: the session tries again when its connection is closed.
+  if (Status opened = open(client, entry); !opened.ok()) return client.connection().close(opened.message());
+
+  TenantInfo& tenant =
+      its_.jobs.join(peer, hello.token);  // before the old session ends, and with it perhaps the tenant
+  const bool replaces = end_closed_session_of(peer, hello.gpu);
+  const SessionId id{++last_.value};
+  client.become_session(id, tenant);
+  watch(id, its_.table.add(id, std::move(entry)));
+  const History::PastSession past = record_arrival(client, hello.gpu);
+
+  Hello told = hello;
+  // Only a process that had a session has anything to resume; anybody can say so.
+  if (!past.id && !replaces) told.resuming = 0;
+  if (tenant.options.backend_given != 0) told.backend = tenant.options.backend;
+  its_.figures.came(tenant.id, step_of(client), told.backend);
+  log::debug(client.label() + ": came" + (told.resuming != 0 ? " back" : ""));
+  const CapSet terms = its_.administration.terms_of(tenant);
+  its_.core.handle(SessionCame{.session = id,
+                               .tenant = tenant.id,
+                               .step = step_of(client),
+                               .cap = terms.cap,
+                               .host_cap = terms.host_cap,
+                               .claims = terms.claims,
+                               .expected = past.expected && told.resuming != 0,
+                               .hello = told});
+}
+
+// Makes what a session takes of the system.
+Status Sessions::open(Client& client, SessionTable::Entry& entry) const {
+  constexpr char kNoPage[] = "no lease page";
+  constexpr char kNoDescriptor[] = "no descriptor";
+  UniqueFd memory = its_.system.memory_file("sharedgpu-lease");
+  if (!memory) return Status::of_errno(errno, kNoPage);
+  if (const int error = entry.page.create(memory.release())) return Status::of_errno(error, kNoPage);
+  UniqueFd pidfd = its_.system.duplicate(client.peer().pidfd.get());
+  if (!pidfd) return Status::of_errno(errno, kNoDescriptor);
+  asio::error_code error;
+  entry.death.assign(pidfd.get(), error);
+  if (error) return Status::of_errno(error.value(), kNoDescriptor);
+  pidfd.release();
+  return {};
+}
+
+void Sessions::watch(SessionId id, SessionTable::Entry& entry) {
+  entry.death.async_wait(asio::posix::descriptor_base::wait_read, [this, id](const asio::error_code& error) {
+    if (!error) gone(id);
+  });
+}
+
+// Returns the session that the process had with an arbiter before, which ends here.
+History::PastSession Sessions::record_arrival(const Client& client, const GpuUuid& gpu) {
+  const Peer& peer = client.peer();
+  const ProcessName process = peer.process();
+  const History::PastSession past = its_.past.take_session(process.pid, process.started, gpu);
+  if (past.id) its_.journal.record(GoneRecord{.session = past.id});
+  its_.journal.record(SessionRecord{.session = client.session(),
+                                    .tenant = client.tenant(),
+                                    .step = step_of(client),
+                                    .pid = process.pid,
+                                    .started = process.started,
+                                    .task = peer.task});
+  return past;
+}
+
+void Sessions::attach(Client& client, const Attach& attach) {
+  const auto session = its_.core.core().session(client.session());
+  const bool has_gpu = session && session->gpu;
+  if (!has_gpu && !may_attach(client, attach)) return;
+  its_.core.handle(From<Attach>{.session = client.session(), .body = attach});
+  if (!has_gpu) its_.administration.partitions_may_have_changed();
+}
+
+// What a session's first Attach says of its GPU and of itself. False: it is refused.
+bool Sessions::may_attach(Client& client, const Attach& attach) {
+  if (Status attached = its_.gpus.attach(attach); !attached.ok()) {
+    client.connection().refuse(attached.message());
+    return false;
+  }
+  if (auto* entry = its_.table.find(client.session())) entry->gpu = attach.gpu;
+  if (attach.lender != 0) loans_.announce(client.session(), client.tenant(), attach.lender);
+  its_.journal.record(AttachRecord{.session = client.session(), .gpu = attach.gpu});
+  return true;
+}
+
+// ---- while it is there ----
+
+// Sums never shrink: only what is more than before counts.
+void Sessions::take_traffic(const Client& client, Traffic moved) {
+  auto* entry = its_.table.find(client.session());
+  if (entry == nullptr) return;
+  its_.figures.add(client.tenant(), step_of(client), minus(moved, entry->moved));
+  entry->moved = moved;
+}
+
+void Sessions::borrow(Client& client, const Borrow& borrow) {
+  pass_on(loans_.borrow(client.session(), client.tenant(), borrow, its_.core.core().in_grace()));
+}
+
+void Sessions::lend(Client& client, const Lend& lend, UniqueFd descriptor) {
+  if (auto passed = loans_.lend(client.session(), lend)) pass_on(*passed, descriptor.get());
+}
+
+void Sessions::pass_on(const Loans::Passed& passed, int descriptor) {
+  if (auto* entry = its_.table.find(passed.to)) entry->client->connection().send(passed.message, descriptor);
+}
+
+// ---- going ----
+
+// A closed connection is not yet a dead process, and only with that its device memory is free: it may have
+// been stopped, or have closed what it did not know, and it comes back.
+void Sessions::closed(const Client& client) {
+  auto* entry = its_.table.find(client.session());
+  if (entry == nullptr) return;
+  entry->linger = std::make_unique<asio::steady_timer>(its_.loop);
+  linger(client.session());
+}
+
+void Sessions::linger(SessionId id) {
+  asio::steady_timer& timer = *its_.table.find(id)->linger;
+  timer.expires_after(kLinger);
+  timer.async_wait([this, id](const asio::error_code& error) {
+    const auto* entry = its_.table.find(id);
+    if (error || entry == nullptr) return;
+    if (may_come_back(*entry))
+      linger(id);
+    else
+      gone(id);
+  });
+}
+
+// Whether the process may still have what the session told of: it runs the same program, which has no other
+// session for that GPU.
+bool Sessions::may_come_back(const SessionTable::Entry& entry) const {
+  const Peer& peer = entry.client->peer();
+  const SessionId id = entry.client->session();
+  const auto known = its_.core.core().session(id);
+  if (!known || known->use.footprint() == Bytes{}) return false;
+  if (peer.program == 0 || program_of(its_.system, peer.pid) != peer.program) return false;
+  return std::none_of(its_.table.all().begin(), its_.table.all().end(), [&](const auto& other) {
+    return other.first != id && other.second.client->peer().process() == peer.process() &&
+           may_be_same(other.second.gpu, entry.gpu);
+  });
+}
+
+// A process whose connection broke comes with a new one: the old session for that GPU ends now.
+bool Sessions::end_closed_session_of(const Peer& peer, const GpuUuid& gpu) {
+  for (const auto& [id, entry] : its_.table.all()) {
+    if (entry.linger == nullptr || entry.client->peer().process() != peer.process()) continue;
+    if (!may_be_same(entry.gpu, gpu)) continue;
+    gone(SessionId(id));
+    return true;
+  }
+  return false;
+}
+
+void Sessions::gone(SessionId id) {
+  const auto* entry = its_.table.find(id);
+  if (entry == nullptr) return;
+  const std::shared_ptr<Client> client = entry->client;
+  its_.table.remove(id);
+  client->connection().close({});
+  its_.journal.record(GoneRecord{.session = id});
+  log::debug(client->label() + ": gone");
+  for (const Loans::Passed& passed : loans_.forget(id)) pass_on(passed);
+  its_.core.handle(SessionGone{.session = id});
+  its_.gpus.forget_gone();
+  its_.jobs.leave(client->tenant());
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of sessions: how they come, come back and go, and what they report to the core.
+//
+// One thread, that of the event loop.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <string>
+
+#include "arbiter/daemon/administration.h"
+#include "arbiter/daemon/client.h"
+#include "arbiter/daemon/core_runner.h"
+#include "arbiter/daemon/host_gpus.h"
+#include "arbiter/daemon/jobs.h"
+#include "arbiter/daemon/journal.h"
+#include "arbiter/daemon/loans.h"
+#include "arbiter/daemon/session_table.h"
+#include "arbiter/daemon/system.h"
+#include "arbiter/ledger/history.h"
+#include "protocol/status.h"
+
+namespace sharedgpu {
+
+class Sessions {
+ public:
+  struct Parts {
+    asio::io_context& loop;
+    const System& system;
+    History& past;
+    FigureBook& figures;
+    SessionTable& table;
+    Journal& journal;
+    CoreRunner& core;
+    Administration& administration;
+    HostGpus& gpus;
+    Jobs& jobs;
+  };
+  explicit Sessions(const Parts& parts) : its_(parts) {}
+
+  // The highest number that an arbiter before has given.
+  void start(SessionId last) { last_ = last; }
+
+  void hello(Client& client, const Hello& hello);
+  void attach(Client& client, const Attach& attach);
+  // What a session tells the core.
+  template <class Body>
+  void report(Client& client, const Body& body) {
+    if constexpr (requires { body.moved; }) take_traffic(client, body.moved);
+    its_.core.handle(From<Body>{.session = client.session(), .body = body});
+  }
+  void borrow(Client& client, const Borrow& borrow);
+  void lend(Client& client, const Lend& lend, UniqueFd descriptor);
+
+  // The connection of a session is closed.
+  void closed(const Client& client);
+
+ private:
+  Status open(Client& client, SessionTable::Entry& entry) const;
+  History::PastSession record_arrival(const Client& client, const GpuUuid& gpu);
+  void watch(SessionId id, SessionTable::Entry& entry);
+  bool may_attach(Client& client, const Attach& attach);
+  void take_traffic(const Client& client, Traffic moved);
+  void pass_on(const Loans::Passed& passed, int descriptor = -1);
+  void linger(SessionId id);
+  bool may_come_back(const SessionTable::Entry& entry) const;
+  bool end_closed_session_of(const Peer& peer, const GpuUuid& gpu);
+  void gone(SessionId id);
+
+  const Parts its_;
+  Loans loans_;
+  SessionId last_;
+};
+
+}  // namespace sharedgpu

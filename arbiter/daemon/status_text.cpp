@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/status_text.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "arbiter/daemon/processes.h"
+#include "protocol/backend_names.h"
+#include "protocol/gpu_names.h"
+#include "protocol/step_names.h"
+
+namespace sharedgpu {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A job between its steps, or one that has just ended, is still of interest.
+constexpr std::chrono::minutes kShowEnded{10};
+
+double seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+
+const char* name_of(Phase phase) {
+  switch (phase) {
+    case Phase::out:
+      return "out";
+    case Phase::entering:
+      return "entering";
+    case Phase::running:
+      return "running";
+    case Phase::leaving:
+      return "leaving";
+  }
+  return "";
+}
+
+const char* name_of(TurnRule rule) {
+  switch (rule) {
+    case TurnRule::fixed:
+      return "fixed";
+    case TurnRule::swap_overhead:
+      return "swap-overhead";
+    case TurnRule::max_wait:
+      return "max-wait";
+    case TurnRule::work:
+      return "work";
+  }
+  return "";
+}
+
+struct Sum {
+  MemoryUse use;
+  void add(const MemoryUse& more) {
+    use.swappable += more.swappable;
+    use.resident += more.resident;
+    use.pinned += more.pinned;
+    use.context += more.context;
+    use.host += more.host;
+  }
+  void write(Json& json) const {
+    json["footprint_bytes"] = use.footprint().count;
+    json["resident_bytes"] = (use.resident + use.pinned).count;
+    json["pinned_bytes"] = use.pinned.count;
+    json["context_bytes"] = use.context.count;
+    json["host_bytes"] = use.host.count;
+  }
+};
+
+Json gpu_json(const StatusView& view, const Snapshot::Gpu& gpu) {
+  Sum sum;
+  std::set<std::uint64_t> holders;
+  bool contended = false;
+  for (const SessionId id : gpu.sessions) {
+    const Snapshot::Session& session = *view.state.find(id);
+    sum.add(session.use);
+    contended = contended || session.contended;
+    if (view.core.leases().holds(session.tenant)) holders.insert(session.tenant.value);
+  }
+  std::uint64_t units = 0;
+  for (const auto& [id, placement] : view.state.placements)
+    if (std::count(placement.gpus.begin(), placement.gpus.end(), gpu.uuid) > 0) units += placement.units;
+  auto name = view.gpu_names.find(gpu.uuid);
+  Json json;
+  json["uuid"] = format_gpu(gpu.uuid);
+  json["name"] = name == view.gpu_names.end() ? "" : name->second;
+  json["number"] = gpu.number;
+  json["units"] = units;
+  json["total_bytes"] = gpu.total.count;
+  json["verified"] = !gpu.learned;
+  json["capacity_bytes"] = gpu.capacity.count;
+  json["usable_bytes"] = gpu.usable.count;
+  json["promised_bytes"] = gpu.promised.count;
+  sum.write(json);
+  json["contended"] = contended;
+  json["policy"] = gpu.policy->name();
+  json["quantum_seconds"] = seconds(gpu.turn.length);
+  json["quantum_rule"] = name_of(gpu.turn.rule);
+  json["handoff_seconds"] = seconds(gpu.handoff);
+  json["holders"] = holders;
+  json["threads_left"] = gpu.threads_left;
+  return json;
+}
+
+Json tenant_json(const StatusView& view, const TenantInfo& info) {
+  const Core& core = view.core;
+  const Snapshot::Tenant* tenant = view.state.find(info.id);
+  Json json;
+  json["id"] = info.id.value;
+  json["name"] = info.label();
+  json["job"] = info.name.is_job() ? Json(info.name.job) : Json(nullptr);
+  json["uid"] = info.uid;
+  const auto name_or_null = [](const char* name) { return *name == '\0' ? Json(nullptr) : Json(name); };
+  json["partition"] = name_or_null(info.job_class.partition);
+  json["qos"] = name_or_null(info.job_class.qos);
+  json["units"] = std::max(info.options.units, 1u);
+  const Claims stated = tenant == nullptr ? Claims{} : tenant->stated;
+  json["priority"] = stated.priority;
+  json["share_request"] = stated.request;
+  json["share_limit"] = stated.limit;
+  json["share_allowed"] = tenant == nullptr ? stated.limit : tenant->claims.limit;
+  json["share_due"] = tenant == nullptr ? 0 : tenant->due_now;
+  json["deadline_seconds"] = seconds(info.options.deadline);
+  json["deadlines_met"] = tenant == nullptr ? 0 : tenant->deadlines.met;
+  json["deadlines_missed"] = tenant == nullptr ? 0 : tenant->deadlines.missed;
+  json["memory_limit_bytes"] = info.options.memory.count;
+  json["state"] = name_of(tenant == nullptr ? Phase::out : tenant->phase);
+  json["lease"] = core.leases().holds(info.id);
+  json["lease_seconds"] = seconds(core.leases().of_tenant(info.id, view.now));
+  const Figures figures = view.figures.of(info.id, {}, view.now);
+  json["waited_seconds"] = seconds(figures.waited);
+  json["overuse_seconds"] = seconds(figures.overuse);
+  json["handoffs"] = figures.handoffs;
+  json["evicted_bytes"] = figures.moved.evicted.count;
+  json["restored_bytes"] = figures.moved.restored.count;
+  json["highest_footprint_bytes"] = figures.footprint.count;
+  json["highest_resident_bytes"] = figures.resident.count;
+  json["wants"] = tenant != nullptr && tenant->wants;
+  json["credit_seconds"] = tenant == nullptr ? 0 : seconds(tenant->credit);
+  json["epoch"] = tenant == nullptr ? 0 : tenant->epoch.value;
+  bool overdue = tenant != nullptr && tenant->phase == Phase::leaving;
+  json["leaving_seconds"] = overdue ? seconds(view.now - tenant->left) : 0.0;
+
+  Sum sum;
+  std::set<std::string> gpus;
+  Json placed = Json::array();
+  if (auto found = view.state.placements.find(info.id); found != view.state.placements.end())
+    for (const GpuUuid& gpu : found->second.gpus) placed.push_back(format_gpu(gpu));
+  Json sessions = Json::array();
+  bool stuck = false;
+  bool stopped = false;
+  if (tenant != nullptr)
+    for (const SessionId id : tenant->sessions) {
+      const Snapshot::Session* session = view.state.find(id);
+      sum.add(session->use);
+      Json one;
+      auto pid = view.pids.find(session->id);
+      one["pid"] = pid == view.pids.end() ? 0 : pid->second;
+      one["step"] = info.name.is_job() ? Json(format_step(session->step.step)) : Json(nullptr);
+      one["gpu"] = session->gpu ? Json(format_gpu(*session->gpu)) : Json(nullptr);
+      if (session->gpu) gpus.insert(format_gpu(*session->gpu));
+      one["footprint_bytes"] = session->use.footprint().count;
+      one["resident_bytes"] = (session->use.resident + session->use.pinned).count;
+      one["allowed_bytes"] = session->resident_limit.count;
+      one["host_bytes"] = session->use.host.count;
+      one["gate_open"] = session->gate_open;
+      one["stuck"] = session->stuck;
+      stuck = stuck || session->stuck;
+      one["stopped"] = pid != view.pids.end() && is_stopped(view.system, pid->second);
+      stopped = stopped || one["stopped"].get<bool>();
+      sessions.push_back(one);
+    }
+  sum.write(json);
+  const std::optional<Bytes> budget = tenant == nullptr ? std::nullopt : tenant->host_budget;
+  json["host_budget_bytes"] = budget ? Json(budget->count) : Json(nullptr);
+  json["stuck"] = stuck;
+  json["stopped"] = stopped;
+  json["gpus"] = gpus;
+  json["placed"] = placed;
+  // A process has a session for each of its GPUs.
+  std::set<pid_t> pids;
+  for (const Json& session : sessions) pids.insert(session["pid"].get<pid_t>());
+  json["pids"] = pids;
+  json["sessions"] = sessions;
+  Json steps = Json::array();
+  if (info.name.is_job())
+    for (const auto& [step, lease] : core.leases().steps_of(info.id, view.now))
+      steps.push_back(Json{{"step", format_step(step.step)},
+                           {"lease_seconds", seconds(lease)},
+                           {"evicted_bytes", view.figures.of(info.id, step).moved.evicted.count},
+                           {"restored_bytes", view.figures.of(info.id, step).moved.restored.count}});
+  json["steps"] = steps;
+  json["backend"] = info.options.backend_given != 0 ? Json(name_of(info.options.backend)) : Json(nullptr);
+  return json;
+}
+
+}  // namespace
+
+std::string format_status(const StatusView& view) {
+  Json json;
+  json["version"] = SHAREDGPU_VERSION;
+  json["pid"] = getpid();
+  json["socket"] = view.settings.socket;
+  json["policy"] = view.settings.policy;
+  json["quantum_seconds"] = seconds(view.settings.quantum);
+  json["max_swap_overhead"] = view.settings.max_swap_overhead / 100;
+  json["max_wait_seconds"] = seconds(view.settings.max_wait);
+  json["swap_per_unit_bytes"] = view.settings.swap_per_unit.count;
+  json["recovering"] = view.state.recovering;
+  json["gpus"] = Json::array();
+  for (const Snapshot::Gpu& gpu : view.state.gpus) json["gpus"].push_back(gpu_json(view, gpu));
+  json["tenants"] = Json::array();
+  for (const auto& [id, info] : view.tenants.all())
+    if (info.sessions > 0 || view.state.placements.count(id) > 0 ||
+        (info.last_seen > Nanoseconds{} && view.now - info.last_seen < kShowEnded))
+      json["tenants"].push_back(tenant_json(view, info));
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Status make_sealed_text(const System& system, const std::string& text, UniqueFd& fd) {
+  constexpr char kName[] = "sharedgpu-status";
+  UniqueFd made = system.memory_file(kName);
+  if (!made) return Status::of_errno(errno, kName);
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t size = write(made.get(), text.data() + done, text.size() - done);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) return Status::of_errno(errno, kName);
+    done += static_cast<std::size_t>(size);
+  }
+  if (fcntl(made.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0)
+    return Status::of_errno(errno, kName);
+  fd = std::move(made);
+  return {};
+}
+
+}  // namespace sharedgpu

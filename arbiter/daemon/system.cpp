@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/system.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <linux/nsfs.h>
+#include <pwd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <ctime>
+#include <filesystem>
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77  // Linux 6.5
+#endif
+
+namespace sharedgpu {
+namespace {
+
+Nanoseconds read_clock(clockid_t clock) {
+  timespec time = {};
+  clock_gettime(clock, &time);
+  return std::chrono::seconds(time.tv_sec) + Nanoseconds(time.tv_nsec);
+}
+
+}  // namespace
+
+Nanoseconds System::now() const { return read_clock(CLOCK_BOOTTIME); }
+
+Nanoseconds System::wall_time() const { return read_clock(CLOCK_REALTIME); }
+
+Status System::read_file(const std::string& path, std::string& text) const {
+  text.clear();
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return Status::of_errno(errno, path);
+  char buffer[1 << 16];
+  for (ssize_t size; (size = read(file.get(), buffer, sizeof buffer)) != 0;) {
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) return Status::of_errno(errno, path);
+    text.append(buffer, static_cast<std::size_t>(size));
+  }
+  return {};
+}
+
+std::optional<std::vector<std::string>> System::list_folder(const std::string& path, std::size_t most) const {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(path, error), end; !error && it != end && names.size() < most;
+       it.increment(error))
+    names.push_back(it->path().filename());
+  if (error) return std::nullopt;
+  return names;
+}
+
+bool System::credentials_of(int socket, ucred& credentials) const {
+  socklen_t size = sizeof credentials;
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0;
+}
+
+UniqueFd System::open_peer(int socket, pid_t pid) const {
+  int pidfd = -1;
+  socklen_t size = sizeof pidfd;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) == 0) return UniqueFd(pidfd);
+  return open_process(pid);
+}
+
+UniqueFd System::open_process(pid_t pid) const {
+  return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+}
+
+ino_t System::pid_namespace(pid_t pid, std::size_t above) const {
+  UniqueFd found(open(("/proc/" + std::to_string(pid) + "/ns/pid").c_str(), O_RDONLY | O_CLOEXEC));
+  for (; found && above > 0; --above) found.reset(ioctl(found.get(), NS_GET_PARENT));
+  struct stat info = {};
+  return found && fstat(found.get(), &info) == 0 ? info.st_ino : 0;
+}
+
+UniqueFd System::duplicate(int descriptor) const { return UniqueFd(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)); }
+
+UniqueFd System::memory_file(const char* name) const {
+  return UniqueFd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+}
+
+bool System::random(void* bytes, std::size_t size) const {
+  return getrandom(bytes, size, 0) == static_cast<ssize_t>(size);
+}
+
+std::optional<uid_t> System::find_user(const std::string& name) const {
+  std::vector<char> buffer(16384);
+  passwd entry = {};
+  passwd* found = nullptr;
+  if (getpwnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found) != 0 || found == nullptr)
+    return std::nullopt;
+  return found->pw_uid;
+}
+
+void* System::open_library(const char* name) const { return dlopen(name, RTLD_NOW | RTLD_LOCAL); }
+
+void* System::symbol(void* library, const char* name) const { return dlsym(library, name); }
+
+}  // namespace sharedgpu

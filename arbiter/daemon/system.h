@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the daemon asks of the operating system beside sockets and timers, so that tests can make each of it
+// fail: the clock, processes, descriptors, random numbers, users, and the driver's libraries.
+//
+// This is the host's own. What returns a descriptor returns an empty one on failure, and sets errno. Safe for
+// any thread; no exceptions.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "protocol/channel.h"
+#include "protocol/status.h"
+#include "protocol/units.h"
+
+namespace sharedgpu {
+
+class System {
+ public:
+  virtual ~System() = default;
+
+  // CLOCK_BOOTTIME: the clock of everything that outlives the arbiter.
+  virtual Nanoseconds now() const;
+  // Since 1970, by the clock on the wall.
+  virtual Nanoseconds wall_time() const;
+
+  // Reads the whole file, or as much of it as can be read: files of a process that is just ending fail in the
+  // middle.
+  virtual Status read_file(const std::string& path, std::string& text) const;
+  // The names in the folder, at most so many; nullopt where it cannot be read to its end.
+  virtual std::optional<std::vector<std::string>> list_folder(const std::string& path,
+                                                              std::size_t most) const;
+
+  // The process and user that have connected to the socket. False, and errno, where that is not to be had.
+  virtual bool credentials_of(int socket, ucred& credentials) const;
+  // A pidfd of the process that has connected to the socket, whose pid is `pid`.
+  virtual UniqueFd open_peer(int socket, pid_t pid) const;
+  // A pidfd: readable when the process has ended.
+  virtual UniqueFd open_process(pid_t pid) const;
+  // The PID namespace so many levels above that of the process, as an inode; 0: not to be had.
+  virtual ino_t pid_namespace(pid_t pid, std::size_t above) const;
+
+  virtual UniqueFd duplicate(int descriptor) const;
+  // An empty file in memory that can be sealed.
+  virtual UniqueFd memory_file(const char* name) const;
+  // Fills all of it, or returns false.
+  virtual bool random(void* bytes, std::size_t size) const;
+  // The number of the user of that name.
+  virtual std::optional<uid_t> find_user(const std::string& name) const;
+
+  // As dlopen() and dlsym(): null where there is none.
+  virtual void* open_library(const char* name) const;
+  virtual void* symbol(void* library, const char* name) const;
+};
+
+}  // namespace sharedgpu

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/terms.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "arbiter/core/placement.h"
+
+namespace sharedgpu {
+namespace {
+
+constexpr std::chrono::hours kLongestDeadline{24 * 365};
+
+// Policies have no state, so one of each serves all GPUs, for good.
+const Policy* policy_of(const std::string& name) {
+  static const auto all = [] {
+    std::map<std::string, std::unique_ptr<Policy>, std::less<>> policies;
+    for (const std::string_view each : kPolicies) policies.emplace(each, make_policy(each));
+    return policies;
+  }();
+  return all.at(name).get();
+}
+
+// What a run's user says of its priority may only lower it: nobody vouches for it.
+std::int32_t highest(const TenantInfo& tenant, const Settings& settings) {
+  return tenant.name.is_job() ? settings.max_priority : std::min(settings.max_priority, 0);
+}
+
+}  // namespace
+
+// The batch step speaks for the job, and begins it anew when it is requeued. Another step may state what is
+// not stated yet; its own smaller wishes must not shrink the job.
+JobOptions merged(const JobOptions& known, const RegisterJob& job) {
+  if (job.step.step == kBatchStep || known.units == 0) return job.options;
+  JobOptions options = known;
+  options.units = std::max(known.units, job.options.units);
+  if (known.memory == Bytes{}) options.memory = job.options.memory;
+  if (known.priority == 0) options.priority = job.options.priority;
+  if (known.deadline == Nanoseconds{}) options.deadline = job.options.deadline;
+  if (known.share_request == 0) {
+    options.share_request = job.options.share_request;
+    options.share_limit = job.options.share_limit;
+  }
+  return options;
+}
+
+// A job that states no share has that of its units.
+Claims claims_of(const TenantInfo& tenant, const Settings& node) {
+  const Settings settings = settings_of(node, tenant.job_class);
+  const JobOptions& options = tenant.options;
+  const std::uint32_t units = std::max(options.units, 1u);
+  const bool stated = options.share_request != 0;
+  const double request =
+      stated ? options.share_request / 100.0
+             : static_cast<double>(units_on_each(units, std::max(options.gpus, 1u))) / settings.units_per_gpu;
+  const double limit = options.share_limit != 0 ? options.share_limit / 100.0 : 1;
+  const std::int32_t own = std::clamp(options.priority, -kHighestPriority, highest(tenant, settings));
+  return {.units = units,
+          .priority = std::clamp(settings.priority + own, -kHighestPriority, kHighestPriority),
+          .request = std::min({request, limit, settings.max_request / 100}),
+          .limit = limit,
+          .timed = stated,
+          .deadline = std::clamp<Nanoseconds>(options.deadline, {}, kLongestDeadline)};
+}
+
+std::vector<std::string> cut_wishes(const TenantInfo& tenant, const Settings& node) {
+  const Settings settings = settings_of(node, tenant.job_class);
+  const JobOptions& options = tenant.options;
+  std::vector<std::string> cut;
+  if (options.share_request > settings.max_request)
+    cut.push_back("asks for a share of " + std::to_string(options.share_request) + "%, and has MaxRequest");
+  if (tenant.name.is_job() && options.priority > settings.max_priority)
+    cut.push_back("asks for priority " + std::to_string(options.priority) + ", and has MaxPriority");
+  return cut;
+}
+
+Rules rules_of(const Settings& settings) {
+  return {.policy = policy_of(settings.policy),
+          .turns = {.fixed = settings.quantum,
+                    .max_overhead = settings.max_swap_overhead / 100,
+                    .max_wait = settings.max_wait},
+          .all_timed = settings.shares == Shares::units,
+          .by_threads = settings.mps};
+}
+
+Partitions partitions_of(const Snapshot& state, const Tenants& tenants) {
+  std::map<GpuUuid, std::vector<TenantId>> users;
+  for (const Snapshot::Session& session : state.sessions)
+    if (session.gpu) users[*session.gpu].push_back(session.tenant);
+  for (const auto& [tenant, placement] : state.placements)
+    for (const GpuUuid& gpu : placement.gpus) users[gpu].push_back(tenant);
+  const auto partition_of = [&](TenantId id) -> std::string {
+    const auto known = tenants.all().find(id);
+    return known == tenants.all().end() ? "" : known->second.job_class.partition;
+  };
+  Partitions partitions;
+  for (const auto& [gpu, ids] : users) {
+    const std::string first = partition_of(ids.front());
+    const bool one =
+        std::all_of(ids.begin(), ids.end(), [&](TenantId id) { return partition_of(id) == first; });
+    if (one && !first.empty()) partitions[gpu] = first;
+  }
+  return partitions;
+}
+
+Settings settings_on(const Snapshot::Gpu& gpu, const Settings& node, const Partitions& partitions) {
+  const auto known = partitions.find(gpu.uuid);
+  return settings_of(node, gpu.number, gpu.uuid,
+                     known == partitions.end() ? std::string_view{} : known->second);
+}
+
+// Where no section says otherwise, what is the GPU's own is the node's.
+RulesSet rules_of(const Snapshot& state, const Settings& node, const Partitions& partitions) {
+  RulesSet rules{.node = rules_of(node)};
+  if (node.sections.empty()) return rules;
+  for (const Snapshot::Gpu& gpu : state.gpus)
+    rules.own[gpu.uuid] = rules_of(settings_on(gpu, node, partitions));
+  return rules;
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/validity.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace sharedgpu {
+namespace {
+
+constexpr std::uint64_t kMostMoved = std::uint64_t{1} << 60;      // in the life of a process
+constexpr std::uint64_t kMostDeadlines = std::uint64_t{1} << 32;  // in one message
+
+bool is_valid(const MemoryUse& use) {
+  for (Bytes bytes : {use.swappable, use.resident, use.pinned, use.context, use.host})
+    if (bytes > kLargest) return false;
+  return use.settling <= use.resident && use.settling <= use.swappable && use.settling <= use.pinned;
+}
+
+bool is_valid(Traffic moved) {
+  return moved.evicted.count <= kMostMoved && moved.restored.count <= kMostMoved;
+}
+
+bool is_valid(Nanoseconds time) { return time >= Nanoseconds{} && time < std::chrono::hours(24 * 365); }
+
+bool is_valid(const JobOptions& options) {
+  return options.memory <= kLargest && options.backend <= Backend::native && options.gpus <= GpuList::kMost &&
+         options.units <= JobOptions::kMostUnits && options.share_request <= 100 &&
+         options.share_limit <= 100;
+}
+
+// A name that could not be told from another in the ledger is none.
+bool is_valid(const char (&name)[JobClass::kLongest + 1]) {
+  const std::size_t length = strnlen(name, sizeof name);
+  return length < sizeof name && std::all_of(name, name + length, [](char c) { return c > ' ' && c <= '~'; });
+}
+
+}  // namespace
+
+bool is_valid(const Hello& hello) { return hello.backend <= Backend::native; }
+
+bool is_valid(const Usage& usage) { return is_valid(usage.use) && is_valid(usage.moved); }
+
+bool is_valid(const Ready& ready) { return is_valid(ready.use) && is_valid(ready.moved); }
+
+bool is_valid(const Released& released) { return is_valid(released.use) && is_valid(released.submission); }
+
+bool is_valid(const Idle& idle) { return is_valid(idle.idle); }
+
+bool is_valid(const Deadlines& deadlines) {
+  return deadlines.met <= kMostDeadlines && deadlines.missed <= kMostDeadlines;
+}
+
+bool is_valid(const RunRequest& request) { return is_valid(request.options); }
+
+bool is_valid(const RegisterJob& job) {
+  return job.step.job != 0 && is_valid(job.options) && is_valid(job.job_class.partition) &&
+         is_valid(job.job_class.qos);
+}
+
+bool is_valid(const EndJob& end) { return end.job != 0; }
+
+bool is_valid(const SuspendJob& job) { return job.step.job != 0; }
+
+}  // namespace sharedgpu

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which numbers a peer may send. What is not valid comes from a peer that does not speak the protocol.
+//
+// Pure functions; any thread.
+#pragma once
+
+#include "protocol/messages.h"
+
+namespace sharedgpu {
+
+// No device, host or budget is as large.
+inline constexpr Bytes kLargest{std::uint64_t{1} << 50};
+
+bool is_valid(const Hello& hello);
+bool is_valid(const Usage& usage);
+bool is_valid(const Ready& ready);
+bool is_valid(const Released& released);
+bool is_valid(const Idle& idle);
+bool is_valid(const Deadlines& deadlines);
+bool is_valid(const RunRequest& request);
+bool is_valid(const RegisterJob& job);
+bool is_valid(const EndJob& end);
+bool is_valid(const SuspendJob& job);
+
+}  // namespace sharedgpu

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/processes.h"
+
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <csignal>
+#include <fstream>
+#include <string>
+
+#include "systems.h"
+
+namespace sharedgpu {
+namespace {
+
+using test::kHostSystem;
+using test::RootedSystem;
+using Step = std::optional<StepName>;
+
+TEST_CASE("Steps whose job's cgroup is named by SLUID") {
+  const std::string folder = "/system.slice/n1_slurmstepd.scope/sAB12CD34EF56G/step_";
+  const RootedSystem root;
+  const auto step_of = [&](pid_t pid) {
+    std::string cgroup;
+    REQUIRE(root.read_file("/proc/" + std::to_string(pid) + "/cgroup", cgroup).ok());
+    return step_of_process(root, cgroup);
+  };
+  root.write("/proc/70/cgroup", "0::" + folder + "batch/user/task_0\n");
+  CHECK_FALSE(step_of(70));
+  // The slurmstepd of the step, and beside it a process that is not root's.
+  root.write("/sys/fs/cgroup" + folder + "batch/slurm/cgroup.procs", "60\n61\n");
+  root.write("/proc/60/status", "Name:\tx\nUid:\t1000\t1000\t1000\t1000\n");
+  root.write("/proc/60/cmdline", "slurmstepd: [13.batch]");
+  CHECK_FALSE(step_of(70));
+  root.write("/proc/61/status", "Name:\tslurmstepd\nUid:\t0\t0\t0\t0\n");
+  root.write("/proc/61/cmdline", std::string("slurmstepd: [12.batch]\0\0", 24));
+  CHECK(step_of(70) == Step(StepName{12, 0xfffffffb}));
+  // What a user can make does not count, nor what lies elsewhere.
+  for (const std::string& other :
+       {"/user.slice" + folder + "batch/user", std::string("/system.slice/n1_slurmstepd.scope/system"),
+        std::string("/system.slice/n1_slurmstepd.scope/other/sAB12CD34EF56G/step_batch/user")}) {
+    root.write("/proc/71/cgroup", "0::" + other + "\n");
+    root.write("/sys/fs/cgroup" + other + "/slurm/cgroup.procs", "61\n");
+    CHECK_FALSE(step_of(71));
+  }
+  root.write("/proc/61/cmdline", "slurmstepd: [sAB12CD34EF56G.batch]");
+  CHECK_FALSE(step_of(70));
+}
+
+// The process that `parent` has made.
+pid_t child_of(pid_t parent) {
+  const std::string number = std::to_string(parent);
+  pid_t child = 0;
+  std::ifstream("/proc/" + number + "/task/" + number + "/children") >> child;
+  return child;
+}
+
+TEST_CASE("Pids are those of the viewer's own namespace") {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  // Three processes, each the first in a PID namespace of its own within that of the one before.
+  const pid_t outer = fork();
+  if (outer == 0) {
+    for (int level = 0; level < 2; ++level) {
+      if (unshare(CLONE_NEWPID) != 0) _exit(errno == EPERM ? 77 : 1);
+      const pid_t made = fork();
+      if (made != 0 && level == 1 && write(ends[1], &made, sizeof made) != sizeof made) _exit(1);
+      if (made != 0) break;
+    }
+    for (;;) pause();
+  }
+  close(ends[1]);
+  pid_t inner_for_middle = 0;
+  if (read(ends[0], &inner_for_middle, sizeof inner_for_middle) != sizeof inner_for_middle) {
+    int status = 0;
+    REQUIRE(waitpid(outer, &status, 0) == outer);
+    REQUIRE(WEXITSTATUS(status) == 77);
+    WARN("no PID namespace can be made here: not tested");
+    close(ends[0]);
+    return;
+  }
+  const pid_t middle = child_of(outer);
+  const pid_t inner = child_of(middle);
+  CHECK(pid_seen_by(kHostSystem, getpid(), getpid()) == getpid());
+  CHECK(pid_seen_by(kHostSystem, outer, inner) == inner);
+  CHECK(pid_seen_by(kHostSystem, middle, middle) == 1);
+  CHECK(pid_seen_by(kHostSystem, middle, inner) == inner_for_middle);
+  CHECK(pid_seen_by(kHostSystem, inner, inner) == 1);
+  CHECK(pid_seen_by(kHostSystem, inner, middle) == 0);
+  CHECK(pid_seen_by(kHostSystem, middle, getpid()) == 0);
+  CHECK(pid_seen_by(kHostSystem, inner, 0) == 0);
+  kill(middle, SIGKILL);  // and with it all in its namespace
+  kill(outer, SIGKILL);
+  CHECK(waitpid(outer, nullptr, 0) == outer);
+  CHECK(pid_seen_by(kHostSystem, inner, getpid()) == 0);
+  close(ends[0]);
+}
+
+// A child that sleeps, until the end of the scope.
+struct Child {
+  pid_t pid = fork();
+  Child() {
+    if (pid == 0)
+      for (;;) pause();
+  }
+  ~Child() {
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+};
+
+TEST_CASE("Processes that are stopped by a signal") {
+  Child child;
+  CHECK_FALSE(is_stopped(kHostSystem, child.pid));
+  kill(child.pid, SIGSTOP);
+  waitpid(child.pid, nullptr, WUNTRACED);
+  CHECK(is_stopped(kHostSystem, child.pid));
+  kill(child.pid, SIGCONT);
+  waitpid(child.pid, nullptr, WCONTINUED);
+  CHECK_FALSE(is_stopped(kHostSystem, child.pid));
+  CHECK_FALSE(is_stopped(kHostSystem, 0x7ffffffe));
+}
+
+TEST_CASE("Processes that are stopped in part, or frozen with their cgroup") {
+  const RootedSystem root;
+  auto threads = [&](const std::string& states) {
+    root.write("/proc/7/stat", std::string("7 (a) T (b) ") + states[0] + " 1 7");
+    for (std::size_t i = 0; i < states.size(); ++i)
+      root.write("/proc/7/task/" + std::to_string(7 + i) + "/stat",
+                 std::string("7 (a) ") + states[i] + " 1 7");
+  };
+  threads("TTt");
+  CHECK(is_stopped(root, 7));
+  threads("tSt");
+  CHECK_FALSE(is_stopped(root, 7));
+  threads("ZTT");
+  CHECK(is_stopped(root, 7));
+  threads("ZZZ");
+  CHECK_FALSE(is_stopped(root, 7));
+  threads("SSS");
+  root.write("/proc/7/cgroup", "6:freezer:/slurm/job_1/step_0\n0::/a/b\n");
+  CHECK_FALSE(is_stopped(root, 7));
+  root.write("/sys/fs/cgroup/a/b/cgroup.events", "populated 1\nfrozen 0\n");
+  root.write("/sys/fs/cgroup/freezer/slurm/job_1/step_0/freezer.state", "FREEZING\n");
+  CHECK_FALSE(is_stopped(root, 7));
+  SECTION("v2") { root.write("/sys/fs/cgroup/a/b/cgroup.events", "populated 1\nfrozen 1\n"); }
+  SECTION("v1") { root.write("/sys/fs/cgroup/freezer/slurm/job_1/step_0/freezer.state", "FROZEN\n"); }
+  CHECK(is_stopped(root, 7));
+}
+
+}  // namespace
+}  // namespace sharedgpu

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stand-ins for the operating system: one whose /proc and /sys lie in a folder of the test's own, and one
+// whose calls fail as the test says.
+#pragma once
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "../temporary_folder.h"
+#include "arbiter/daemon/system.h"
+
+namespace sharedgpu::test {
+
+inline const System kHostSystem;
+
+class RootedSystem : public System {
+ public:
+  void write(const std::string& path, const std::string& text) const {
+    std::filesystem::create_directories(std::filesystem::path(root_.path + path).parent_path());
+    std::ofstream(root_.path + path) << text;
+  }
+  Status read_file(const std::string& path, std::string& text) const override {
+    return System::read_file(root_.path + path, text);
+  }
+  std::optional<std::vector<std::string>> list_folder(const std::string& path,
+                                                      std::size_t most) const override {
+    return System::list_folder(root_.path + path, most);
+  }
+
+ private:
+  TemporaryFolder root_;
+};
+
+class FaultySystem : public System {
+ public:
+  // The errno value with which a file is read; 0: as the host has it.
+  std::function<int(const std::string& path)> reading = [](const std::string&) { return 0; };
+  // These fail with that errno value where it is not 0.
+  int peers = 0, processes = 0, duplicates = 0, memory_files = 0;
+  bool random_numbers = true;
+  bool users = true;
+
+  Status read_file(const std::string& path, std::string& text) const override {
+    if (const int error = reading(path)) {
+      text.clear();
+      return Status::of_errno(error, path);
+    }
+    return System::read_file(path, text);
+  }
+  bool credentials_of(int socket, ucred& credentials) const override {
+    return succeeds(peers) && System::credentials_of(socket, credentials);
+  }
+  UniqueFd open_peer(int socket, pid_t pid) const override {
+    return succeeds(processes) ? System::open_peer(socket, pid) : UniqueFd();
+  }
+  UniqueFd open_process(pid_t pid) const override {
+    return succeeds(processes) ? System::open_process(pid) : UniqueFd();
+  }
+  UniqueFd duplicate(int descriptor) const override {
+    return succeeds(duplicates) ? System::duplicate(descriptor) : UniqueFd();
+  }
+  UniqueFd memory_file(const char* name) const override {
+    return succeeds(memory_files) ? System::memory_file(name) : UniqueFd();
+  }
+  bool random(void* bytes, std::size_t size) const override {
+    return random_numbers && System::random(bytes, size);
+  }
+  std::optional<uid_t> find_user(const std::string& name) const override {
+    return users ? System::find_user(name) : std::nullopt;
+  }
+
+ private:
+  static bool succeeds(int error) {
+    errno = error;
+    return error == 0;
+  }
+};
+
+}  // namespace sharedgpu::test
