@@ -17,12 +17,13 @@ constexpr unsigned kWritesASecond = 50;
 
 }  // namespace
 
-Journal::Journal(asio::io_context& loop, const System& system, FigureBook& figures, const Settings& settings)
+Journal::Journal(asio::io_context& loop, const System& system, FigureBook& figures, const Settings& settings,
+                 std::unique_ptr<FileCalls> files)
     : system_(system),
       figures_(figures),
       path_(settings.state_dir + "/ledger"),
       ledger_({.size = settings.ledger_size.count, .files = settings.ledger_files},
-              [&system](pid_t pid) { return start_time_of(system, pid); }),
+              [&system](pid_t pid) { return start_time_of(system, pid); }, std::move(files)),
       retry_timer_(loop),
       seen_timer_(loop) {}
 

@@ -9,6 +9,7 @@
 #include <asio/steady_timer.hpp>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "arbiter/core/core.h"
@@ -36,7 +37,8 @@ class RecordedActions {
 class Journal {
  public:
   // `figures` are kept up to date by observe(), and recorded as they change.
-  Journal(asio::io_context& loop, const System& system, FigureBook& figures, const Settings& settings);
+  Journal(asio::io_context& loop, const System& system, FigureBook& figures, const Settings& settings,
+          std::unique_ptr<FileCalls> files = std::make_unique<FileCalls>());
 
   // Opens the ledger, and hands the records of the past to `past`, oldest first.
   Status open(const std::function<void(const Record&)>& past);

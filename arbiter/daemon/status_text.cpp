@@ -105,15 +105,13 @@ Json gpu_json(const StatusView& view, const Snapshot::Gpu& gpu) {
   return json;
 }
 
-Json tenant_json(const StatusView& view, const TenantInfo& info) {
-  const Core& core = view.core;
-  const Snapshot::Tenant* tenant = view.state.find(info.id);
-  Json json;
+Json name_or_null(const char* name) { return *name == '\0' ? Json(nullptr) : Json(name); }
+
+void write_terms(Json& json, const TenantInfo& info, const Snapshot::Tenant* tenant) {
   json["id"] = info.id.value;
   json["name"] = info.label();
   json["job"] = info.name.is_job() ? Json(info.name.job) : Json(nullptr);
   json["uid"] = info.uid;
-  const auto name_or_null = [](const char* name) { return *name == '\0' ? Json(nullptr) : Json(name); };
   json["partition"] = name_or_null(info.job_class.partition);
   json["qos"] = name_or_null(info.job_class.qos);
   json["units"] = std::max(info.options.units, 1u);
@@ -127,10 +125,14 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
   json["deadlines_met"] = tenant == nullptr ? 0 : tenant->deadlines.met;
   json["deadlines_missed"] = tenant == nullptr ? 0 : tenant->deadlines.missed;
   json["memory_limit_bytes"] = info.options.memory.count;
+}
+
+void write_time(Json& json, const StatusView& view, TenantId id, const Snapshot::Tenant* tenant) {
+  const LeaseBook& leases = view.core.leases();
   json["state"] = name_of(tenant == nullptr ? Phase::out : tenant->phase);
-  json["lease"] = core.leases().holds(info.id);
-  json["lease_seconds"] = seconds(core.leases().of_tenant(info.id, view.now));
-  const Figures figures = view.figures.of(info.id, {}, view.now);
+  json["lease"] = leases.holds(id);
+  json["lease_seconds"] = seconds(leases.of_tenant(id, view.now));
+  const Figures figures = view.figures.of(id, {}, view.now);
   json["waited_seconds"] = seconds(figures.waited);
   json["overuse_seconds"] = seconds(figures.overuse);
   json["handoffs"] = figures.handoffs;
@@ -141,58 +143,82 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
   json["wants"] = tenant != nullptr && tenant->wants;
   json["credit_seconds"] = tenant == nullptr ? 0 : seconds(tenant->credit);
   json["epoch"] = tenant == nullptr ? 0 : tenant->epoch.value;
-  bool overdue = tenant != nullptr && tenant->phase == Phase::leaving;
-  json["leaving_seconds"] = overdue ? seconds(view.now - tenant->left) : 0.0;
+  const bool leaving = tenant != nullptr && tenant->phase == Phase::leaving;
+  json["leaving_seconds"] = leaving ? seconds(view.now - tenant->left) : 0.0;
+}
 
+// A tenant's sessions, and what they come to.
+struct SessionsOf {
+  Json each = Json::array();
   Sum sum;
   std::set<std::string> gpus;
+  std::set<pid_t> pids;  // a process has a session for each of its GPUs
+  bool stuck = false;
+  bool stopped = false;
+
+  void add(const StatusView& view, const TenantInfo& info, const Snapshot::Session& session) {
+    const auto known = view.pids.find(session.id);
+    const pid_t pid = known == view.pids.end() ? 0 : known->second;
+    const bool is_stopped_now = pid != 0 && is_stopped(view.system, pid);
+    Json json;
+    json["pid"] = pid;
+    json["step"] = info.name.is_job() ? Json(format_step(session.step.step)) : Json(nullptr);
+    json["gpu"] = session.gpu ? Json(format_gpu(*session.gpu)) : Json(nullptr);
+    json["footprint_bytes"] = session.use.footprint().count;
+    json["resident_bytes"] = (session.use.resident + session.use.pinned).count;
+    json["allowed_bytes"] = session.resident_limit.count;
+    json["host_bytes"] = session.use.host.count;
+    json["gate_open"] = session.gate_open;
+    json["stuck"] = session.stuck;
+    json["stopped"] = is_stopped_now;
+    each.push_back(json);
+    sum.add(session.use);
+    if (session.gpu) gpus.insert(format_gpu(*session.gpu));
+    pids.insert(pid);
+    stuck = stuck || session.stuck;
+    stopped = stopped || is_stopped_now;
+  }
+};
+
+void write_sessions(Json& json, const StatusView& view, const TenantInfo& info,
+                    const Snapshot::Tenant* tenant) {
+  SessionsOf sessions;
+  if (tenant != nullptr)
+    for (const SessionId id : tenant->sessions) sessions.add(view, info, *view.state.find(id));
   Json placed = Json::array();
   if (auto found = view.state.placements.find(info.id); found != view.state.placements.end())
     for (const GpuUuid& gpu : found->second.gpus) placed.push_back(format_gpu(gpu));
-  Json sessions = Json::array();
-  bool stuck = false;
-  bool stopped = false;
-  if (tenant != nullptr)
-    for (const SessionId id : tenant->sessions) {
-      const Snapshot::Session* session = view.state.find(id);
-      sum.add(session->use);
-      Json one;
-      auto pid = view.pids.find(session->id);
-      one["pid"] = pid == view.pids.end() ? 0 : pid->second;
-      one["step"] = info.name.is_job() ? Json(format_step(session->step.step)) : Json(nullptr);
-      one["gpu"] = session->gpu ? Json(format_gpu(*session->gpu)) : Json(nullptr);
-      if (session->gpu) gpus.insert(format_gpu(*session->gpu));
-      one["footprint_bytes"] = session->use.footprint().count;
-      one["resident_bytes"] = (session->use.resident + session->use.pinned).count;
-      one["allowed_bytes"] = session->resident_limit.count;
-      one["host_bytes"] = session->use.host.count;
-      one["gate_open"] = session->gate_open;
-      one["stuck"] = session->stuck;
-      stuck = stuck || session->stuck;
-      one["stopped"] = pid != view.pids.end() && is_stopped(view.system, pid->second);
-      stopped = stopped || one["stopped"].get<bool>();
-      sessions.push_back(one);
-    }
-  sum.write(json);
+  sessions.sum.write(json);
   const std::optional<Bytes> budget = tenant == nullptr ? std::nullopt : tenant->host_budget;
   json["host_budget_bytes"] = budget ? Json(budget->count) : Json(nullptr);
-  json["stuck"] = stuck;
-  json["stopped"] = stopped;
-  json["gpus"] = gpus;
+  json["stuck"] = sessions.stuck;
+  json["stopped"] = sessions.stopped;
+  json["gpus"] = sessions.gpus;
   json["placed"] = placed;
-  // A process has a session for each of its GPUs.
-  std::set<pid_t> pids;
-  for (const Json& session : sessions) pids.insert(session["pid"].get<pid_t>());
-  json["pids"] = pids;
-  json["sessions"] = sessions;
+  json["pids"] = sessions.pids;
+  json["sessions"] = sessions.each;
+}
+
+Json steps_of(const StatusView& view, const TenantInfo& info) {
   Json steps = Json::array();
-  if (info.name.is_job())
-    for (const auto& [step, lease] : core.leases().steps_of(info.id, view.now))
-      steps.push_back(Json{{"step", format_step(step.step)},
-                           {"lease_seconds", seconds(lease)},
-                           {"evicted_bytes", view.figures.of(info.id, step).moved.evicted.count},
-                           {"restored_bytes", view.figures.of(info.id, step).moved.restored.count}});
-  json["steps"] = steps;
+  if (!info.name.is_job()) return steps;
+  for (const auto& [step, lease] : view.core.leases().steps_of(info.id, view.now)) {
+    const Traffic moved = view.figures.of(info.id, step).moved;
+    steps.push_back(Json{{"step", format_step(step.step)},
+                         {"lease_seconds", seconds(lease)},
+                         {"evicted_bytes", moved.evicted.count},
+                         {"restored_bytes", moved.restored.count}});
+  }
+  return steps;
+}
+
+Json tenant_json(const StatusView& view, const TenantInfo& info) {
+  const Snapshot::Tenant* tenant = view.state.find(info.id);
+  Json json;
+  write_terms(json, info, tenant);
+  write_time(json, view, info.id, tenant);
+  write_sessions(json, view, info, tenant);
+  json["steps"] = steps_of(view, info);
   json["backend"] = info.options.backend_given != 0 ? Json(name_of(info.options.backend)) : Json(nullptr);
   return json;
 }
@@ -221,17 +247,17 @@ std::string format_status(const StatusView& view) {
 }
 
 Status make_sealed_text(const System& system, const std::string& text, UniqueFd& fd) {
-  constexpr char kName[] = "sharedgpu-status";
-  UniqueFd made = system.memory_file(kName);
-  if (!made) return Status::of_errno(errno, kName);
+  constexpr char kSubject[] = "status";
+  UniqueFd made = system.memory_file("sharedgpu-status");
+  if (!made) return Status::of_errno(errno, kSubject);
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t size = write(made.get(), text.data() + done, text.size() - done);
     if (size < 0 && errno == EINTR) continue;
-    if (size < 0) return Status::of_errno(errno, kName);
+    if (size < 0) return Status::of_errno(errno, kSubject);
     done += static_cast<std::size_t>(size);
   }
   if (fcntl(made.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0)
-    return Status::of_errno(errno, kName);
+    return Status::of_errno(errno, kSubject);
   fd = std::move(made);
   return {};
 }

@@ -5,12 +5,17 @@
 
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <asio/io_context.hpp>
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <csignal>
 #include <fstream>
+#include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,7 +42,7 @@ class Host {
     settings.slurm_user = "0";
     settings.memory_reserve = {.bytes = {}, .percent = 0};
     REQUIRE(log::open("warning", log_path()).empty());
-    arbiter.emplace(loop, system, settings);
+    make();
   }
   ~Host() {
     arbiter.reset();
@@ -47,22 +52,42 @@ class Host {
   Host& operator=(const Host&) = delete;
 
   void start() {
-    REQUIRE(arbiter->start({{.uuid = kHostGpu, .total = gibibytes(1), .name = "Test GPU"}}).ok());
+    start_keeping_log();
     new_log_lines();
   }
-  // The arbiter dies, and another one comes.
+  void start_keeping_log() {
+    REQUIRE(arbiter->start({{.uuid = kHostGpu, .total = gibibytes(1), .name = "Test GPU"}}).ok());
+  }
+  // The arbiter dies, and with it all connections; another one comes.
   void restart() {
-    arbiter.reset();
-    loop.restart();
-    loop.poll();  // what waited for it is told that it is gone
-    arbiter.emplace(loop, system, settings);
+    make();
     start();
   }
   // Does all that can be done without waiting.
   void run() {
-    loop.restart();
-    while (loop.poll() > 0) {
+    loop->restart();
+    while (loop->poll() > 0) {
     }
+  }
+  // Goes on until it holds: what takes time of its own, but must happen.
+  void run_until(const std::function<bool()>& holds) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    for (run(); !holds(); run()) {
+      REQUIRE(std::chrono::steady_clock::now() < end);
+      loop->restart();
+      loop->run_one_for(std::chrono::milliseconds(10));
+    }
+  }
+  nlohmann::json status() const { return nlohmann::json::parse(arbiter->status()); }
+  // The records in the ledger, without checksum and time.
+  std::vector<std::string> ledger() const {
+    std::ifstream file(folder.path + "/ledger");
+    std::vector<std::string> records;
+    for (std::string line; std::getline(file, line);) {
+      for (int word = 0; word < 2; ++word) line.erase(0, line.find(' ') + 1);
+      records.push_back(line);
+    }
+    return records;
   }
   // The lines logged since the last call, without their time and the daemon's name; "N" stands for this
   // process's number.
@@ -84,12 +109,39 @@ class Host {
   const System& system;
   TemporaryFolder folder;
   Settings settings;
-  asio::io_context loop{1};
+  std::optional<asio::io_context> loop;
   std::optional<Arbiter> arbiter;
 
  private:
+  void make() {
+    arbiter.reset();
+    loop.emplace(1);
+    arbiter.emplace(*loop, system, settings);
+  }
   std::string log_path() const { return folder.path + "/log"; }
   std::streamoff log_read_ = 0;
+};
+
+// A process that sleeps, until it or the scope ends.
+class Process {
+ public:
+  Process() : pid_(fork()) {
+    if (pid_ == 0)
+      for (;;) pause();
+  }
+  ~Process() { end(); }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+  void end() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_;
 };
 
 // One connection to the arbiter, as whatever user and process.
@@ -107,7 +159,7 @@ class Guest {
     peer.program = program_of(host.system, pid);
     peer.pidfd.reset(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     peer.step = step;
-    host_.arbiter->serve(std::make_shared<Connection>(host_.loop, UniqueFd(ends[1]), std::move(peer),
+    host_.arbiter->serve(std::make_shared<Connection>(*host_.loop, UniqueFd(ends[1]), std::move(peer),
                                                       std::shared_ptr<void>()));
   }
 

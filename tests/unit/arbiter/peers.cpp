@@ -2,9 +2,12 @@
 #include "arbiter/daemon/peers.h"
 
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cerrno>
+#include <string>
 
 #include "arbiter/daemon/processes.h"
 #include "systems.h"
@@ -12,21 +15,110 @@
 namespace sharedgpu {
 namespace {
 
+using test::FaultySystem;
 using test::kHostSystem;
 
+// Two ends of a connection of this process with itself.
+struct Pair {
+  int ends[2] = {-1, -1};
+  Pair() { REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0); }
+  ~Pair() {
+    for (const int end : ends) close(end);
+  }
+};
+
+Status identify(const System& system, Peer& peer) {
+  const Pair pair;
+  return sharedgpu::identify(system, pair.ends[0], peer);
+}
+
 TEST_CASE("A peer is who the kernel says it is") {
-  int ends[2];
-  REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
   Peer peer;
-  CHECK(identify(kHostSystem, ends[0], peer).ok());
+  CHECK(identify(kHostSystem, peer).ok());
   CHECK(peer.pid == getpid());
   CHECK(peer.uid == getuid());
   CHECK(peer.started == start_time_of(kHostSystem, getpid()));
   CHECK(peer.started != 0);
+  CHECK(peer.program == program_of(kHostSystem, getpid()));
   CHECK(peer.pidfd);
   CHECK(start_time_of(kHostSystem, 0) == 0);
-  close(ends[0]);
-  close(ends[1]);
+}
+
+TEST_CASE("A peer whose number or descriptor is not to be had") {
+  FaultySystem system;
+  Peer peer;
+  system.peers = ENOPROTOOPT;
+  CHECK(identify(system, peer).message() == "SO_PEERCRED: Protocol not available");
+  system.peers = 0;
+  for (const int error : {EMFILE, ENFILE, ENOMEM}) {
+    system.processes = error;
+    const Status status = identify(system, peer);
+    CHECK(is_shortage(status.code()));  // it may go well a moment later
+    CHECK_FALSE(peer.pidfd);
+  }
+  system.processes = ESRCH;
+  const Status gone = identify(system, peer);
+  CHECK(gone.message() == "pidfd_open: No such process");
+  CHECK_FALSE(is_shortage(gone.code()));
+
+  struct Elsewhere : System {
+    bool credentials_of(int, ucred& credentials) const override {
+      credentials = {};
+      return true;
+    }
+  };
+  const Status elsewhere = identify(Elsewhere(), peer);
+  CHECK(elsewhere.message() == "the process is in another PID namespace, out of the arbiter's sight");
+  CHECK_FALSE(is_shortage(elsewhere.code()));
+}
+
+TEST_CASE("For want of descriptors nobody is taken for somebody else") {
+  for (const std::string file : {"/stat", "/cgroup", "/status"})
+    for (const int error : {EMFILE, ENFILE, ENOMEM}) {
+      FaultySystem system;
+      system.reading = [&](const std::string& path) { return path.ends_with(file) ? error : 0; };
+      Peer peer;
+      const Status status = identify(system, peer);
+      CHECK(status.code() == error);
+      CHECK(is_shortage(status.code()));
+    }
+}
+
+TEST_CASE("A peer of which /proc tells nothing, or no longer, is not served") {
+  const auto without = [](auto&& missing) {
+    FaultySystem system;
+    system.reading = [&](const std::string& path) { return missing(path) ? ENOENT : 0; };
+    Peer peer;
+    const Status status = identify(system, peer);
+    CHECK(status.message() == "the process is no longer of the user that connected");
+    CHECK_FALSE(is_shortage(status.code()));
+  };
+  without([](const std::string&) { return true; });
+  // It vanishes between two reads.
+  without([](const std::string& path) { return path.ends_with("/status"); });
+  without([](const std::string& path) { return !path.ends_with("/stat"); });
+
+  // One that cannot be read for another reason is in no job; its user is known all the same.
+  FaultySystem system;
+  system.reading = [](const std::string& path) { return path.ends_with("/cgroup") ? EACCES : 0; };
+  Peer peer;
+  CHECK(identify(system, peer).ok());
+  CHECK_FALSE(peer.step);
+  CHECK_FALSE(peer.task);
+}
+
+TEST_CASE("A peer that has ended meanwhile is not served") {
+  struct Dead : System {
+    UniqueFd open_peer(int, pid_t) const override {
+      const pid_t child = fork();
+      if (child == 0) _exit(0);
+      UniqueFd pidfd = open_process(child);
+      waitpid(child, nullptr, 0);
+      return pidfd;
+    }
+  };
+  Peer peer;
+  CHECK(identify(Dead(), peer).message() == "the process has ended");
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 namespace sharedgpu {
 namespace {
 
+using test::FaultySystem;
 using test::kHostSystem;
 using test::RootedSystem;
 using Step = std::optional<StepName>;
@@ -151,6 +152,35 @@ TEST_CASE("Processes that are stopped in part, or frozen with their cgroup") {
   SECTION("v2") { root.write("/sys/fs/cgroup/a/b/cgroup.events", "populated 1\nfrozen 1\n"); }
   SECTION("v1") { root.write("/sys/fs/cgroup/freezer/slurm/job_1/step_0/freezer.state", "FROZEN\n"); }
   CHECK(is_stopped(root, 7));
+}
+
+TEST_CASE("What cannot be read of a process is not so") {
+  RootedSystem root;
+  root.write("/proc/7/stat", "7 (a) T 1 7");
+  CHECK_FALSE(is_stopped(root, 7));  // its threads have vanished
+  root.write("/proc/7/task/7/stat", "7 (a) T 1 7");
+  root.write("/proc/7/task/8/other", "");  // and one of them in between
+  CHECK_FALSE(is_stopped(root, 7));
+  CHECK(start_time_of(root, 7) == 0);
+  CHECK(program_of(root, 7) == 0);
+  CHECK(start_time_of(root, 8) == 0);
+  CHECK(pid_seen_by(root, 8, 7) == 0);
+  CHECK_FALSE(step_of_process(root, "0::/system.slice/slurmstepd.scope/sAB12CD34EF56G/step_0/user"));
+  CHECK_FALSE(runs_as("", 0));
+}
+
+TEST_CASE("A process is opened only where it is the same one") {
+  const auto pid = static_cast<std::uint32_t>(getpid());
+  const std::uint64_t started = start_time_of(kHostSystem, getpid());
+  CHECK(open_process(kHostSystem, {.pid = pid, .started = started}));
+  CHECK_FALSE(open_process(kHostSystem, {.pid = pid, .started = started + 1}));
+  FaultySystem system;
+  system.reading = [](const std::string&) { return EMFILE; };
+  CHECK_FALSE(open_process(system, {.pid = pid, .started = started}));
+  system.reading = [](const std::string&) { return 0; };
+  CHECK(open_process(system, {.pid = pid, .started = started}));
+  system.processes = EMFILE;
+  CHECK_FALSE(open_process(system, {.pid = pid, .started = started}));
 }
 
 }  // namespace

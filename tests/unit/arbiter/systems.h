@@ -7,8 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <map>
-#include <set>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -45,6 +44,9 @@ class FaultySystem : public System {
   int peers = 0, processes = 0, duplicates = 0, memory_files = 0;
   bool random_numbers = true;
   bool users = true;
+  std::optional<Nanoseconds> time;  // that it is; none: what it is
+
+  Nanoseconds now() const override { return time.value_or(System::now()); }
 
   Status read_file(const std::string& path, std::string& text) const override {
     if (const int error = reading(path)) {

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// What administrators change, and which rules hold where.
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <string>
+
+#include "host.h"
+
+namespace sharedgpu::test {
+namespace {
+
+Guest::Reaction set(Host& host, const char* lines) {
+  SetLines message;
+  std::strcpy(message.text, lines);
+  Guest root(host);
+  return root.say(message);
+}
+
+std::string refusal(const Guest::Reaction& reaction) {
+  REQUIRE(reaction.find<Refused>());
+  CHECK(reaction.closed);
+  return reaction.find<Refused>()->reason;
+}
+
+TEST_CASE("What is changed holds at once, and what is wrong changes nothing") {
+  Host host;
+  host.start();
+  REQUIRE(set(host, "Policy=credit\nQuantum=7s").find<SetReply>()->done == 1);
+  CHECK(host.status()["policy"] == "credit");
+  CHECK(host.status()["gpus"][0]["policy"] == "credit");
+  CHECK(host.status()["gpus"][0]["quantum_seconds"] == 7.0);
+
+  CHECK(refusal(set(host, "Policy=fcfs\nQuantum=-1s")).find("Quantum") != std::string::npos);
+  CHECK(refusal(set(host, "Socket=/elsewhere")) != "");
+  CHECK(refusal(set(host, "[gpu 7]\nPolicy=fcfs")) == "no GPU 7 here");
+  CHECK(refusal(set(host, "[gpu GPU-09000000-0000-0000-0000-000000000000]\nPolicy=fcfs")) ==
+        "no GPU GPU-09000000-0000-0000-0000-000000000000 here");
+  CHECK(host.status()["policy"] == "credit");
+  CHECK(host.status()["gpus"][0]["policy"] == "credit");
+}
+
+TEST_CASE("A text without an end is read as far as it goes") {
+  Host host;
+  host.start();
+  SetLines endless;
+  std::memset(endless.text, '#', sizeof endless.text);
+  Guest root(host);
+  CHECK(root.say(endless).find<SetReply>()->done == 1);
+}
+
+TEST_CASE("What a job has a right to follows the settings") {
+  Host host;
+  host.start();
+  Guest slurmstepd(host), session(host, kUser, StepName{.job = 12, .step = 0});
+  RegisterJob job{.step = {.job = 12, .step = 0}, .uid = kUser, .options = {}};
+  job.options.share_request = 60;
+  REQUIRE(slurmstepd.say(job).find<RegisterReply>()->accepted == 1);
+  REQUIRE(session.say(Hello{}).find<Welcome>());
+  CHECK(host.status()["tenants"][0]["share_request"] == 0.6);
+  REQUIRE(set(host, "MaxRequest=25%").find<SetReply>());
+  CHECK(host.status()["tenants"][0]["share_request"] == 0.25);
+}
+
+TEST_CASE("A partition's rules hold where all jobs are of it, and end when another comes") {
+  Host host;
+  host.start();
+  REQUIRE(set(host, "[partition long]\nQuantum=9s").find<SetReply>());
+  const auto quantum = [&] { return host.status()["gpus"][0]["quantum_seconds"].get<double>(); };
+  const double before = quantum();
+  CHECK(before != 9.0);
+  const auto add = [&](std::uint32_t number, const char* partition, pid_t pid) {
+    RegisterJob job{.step = {.job = number, .step = 0}, .uid = kUser, .options = {}};
+    std::strcpy(job.job_class.partition, partition);
+    Guest slurmstepd(host, 0, {}, pid);
+    REQUIRE(slurmstepd.say(job).find<RegisterReply>()->accepted == 1);
+  };
+  Process first, second, third;
+  add(1, "long", first.pid());
+  CHECK(quantum() == 9.0);
+  add(2, "long", second.pid());
+  CHECK(quantum() == 9.0);
+  add(3, "short", third.pid());
+  CHECK(quantum() == before);
+  third.end();
+  host.run_until([&] { return quantum() == 9.0; });
+  first.end();
+  second.end();
+  host.run_until([&] { return quantum() == before; });
+}
+
+TEST_CASE("Wishes beyond what the site allows are told of") {
+  Settings settings;
+  settings.max_priority = 5;
+  settings.max_request = 50;
+  Host host(settings);
+  host.start();
+  Guest slurmstepd(host);
+  RegisterJob job{.step = {.job = 12, .step = 0}, .uid = kUser, .options = {}};
+  job.options.priority = 5;
+  REQUIRE(slurmstepd.say(job).find<RegisterReply>());
+  CHECK(host.new_log_lines().empty());
+  job.step.job = 13;
+  job.options.priority = 6;
+  job.options.share_request = 60;
+  REQUIRE(slurmstepd.say(job).find<RegisterReply>());
+  CHECK(host.new_log_lines() ==
+        std::vector<std::string>{"warning: job 13: asks for a share of 60%, and has MaxRequest",
+                                 "warning: job 13: asks for priority 6, and has MaxPriority"});
+}
+
+}  // namespace
+}  // namespace sharedgpu::test

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// The journal: in which order what is written and granted, on a full disk, and by whom.
+#include "arbiter/daemon/journal.h"
+
+#include <asio/io_context.hpp>
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <fstream>
+#include <string>
+#include <type_traits>
+
+#include "arbiter/core/core.h"
+#include "arbiter/daemon/log.h"
+#include "arbiter/daemon/performer.h"
+#include "systems.h"
+
+namespace sharedgpu {
+namespace {
+
+// Only what is in the ledger can be performed.
+static_assert(!std::is_constructible_v<RecordedActions, Actions>);
+static_assert(!std::is_default_constructible_v<RecordedActions>);
+static_assert(!std::is_invocable_v<
+              decltype(static_cast<void (Performer::*)(const RecordedActions&)>(&Performer::perform)),
+              Performer&, Actions>);
+
+// Writes fail with that errno value where it is not 0.
+struct Disk : FileCalls {
+  explicit Disk(const int& its) : error(its) {}
+  ssize_t write(int file, const void* bytes, std::size_t size) override {
+    if (error == 0) return FileCalls::write(file, bytes, size);
+    errno = error;
+    return -1;
+  }
+  const int& error;
+};
+
+struct Bench {
+  test::TemporaryFolder folder;
+  test::FaultySystem system;
+  asio::io_context loop{1};
+  FigureBook figures;
+  int disk_error = 0;
+  Journal journal{loop, system, figures, settings(), std::make_unique<Disk>(disk_error)};
+
+  Bench() {
+    REQUIRE(log::open("info", folder.path + "/log").empty());
+    REQUIRE(journal.open([](const Record&) {}).ok());
+  }
+  ~Bench() { log::open("off", {}); }
+  Settings settings() const {
+    Settings settings;
+    settings.state_dir = folder.path;
+    return settings;
+  }
+  std::string text_of(const std::string& name) const {
+    std::ifstream file(folder.path + name);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  std::string ledger() const { return text_of("/ledger"); }
+};
+
+const LeaseKey kKey{.tenant = {1}, .gpu = {{7}}, .step = {}};
+
+TEST_CASE("A lease is in the ledger before it can be granted") {
+  Bench bench;
+  bench.journal.record(OverRecord{.tenant = {5}});
+  CHECK(bench.ledger().empty());  // what can wait waits for the next flush
+  const RecordedActions recorded = bench.journal.write_down(
+      {SetGate{.session = {1}, .open = true},
+       RecordLease{.grant = true, .key = kKey, .epoch = {3}, .at = std::chrono::seconds(2)}});
+  CHECK(recorded.all().size() == 2);
+  CHECK(bench.ledger().find(" over 5\n") != std::string::npos);
+  CHECK(bench.ledger().find(" grant ") != std::string::npos);
+}
+
+TEST_CASE("On a full disk all goes on, and is written when there is room") {
+  Bench bench;
+  bench.disk_error = ENOSPC;
+  for (int i = 0; i < 3; ++i) {
+    bench.journal.record(OverRecord{.tenant = {5}});
+    bench.journal.flush();
+  }
+  CHECK(bench.ledger().empty());
+  const std::string log = bench.text_of("/log");
+  CHECK(log.find("ledger: No space left on device; records are kept in memory") != std::string::npos);
+  CHECK(log.find("No space left") == log.rfind("No space left"));  // it is told once, until the next try
+  bench.loop.run_for(std::chrono::milliseconds(1200));             // it tries in vain
+  CHECK(bench.ledger().empty());
+  bench.disk_error = 0;
+  while (bench.ledger().empty()) REQUIRE(bench.loop.run_one_for(std::chrono::seconds(20)) == 1);
+  const std::string written = bench.ledger();
+  CHECK(std::count(written.begin(), written.end(), '\n') == 3);
+  CHECK(bench.text_of("/log").find("ledger: written again") != std::string::npos);
+}
+
+TEST_CASE("A ledger that cannot be opened is no ledger") {
+  test::TemporaryFolder folder;
+  asio::io_context loop(1);
+  FigureBook figures;
+  Settings settings;
+  settings.state_dir = folder.path + "/missing";
+  Journal journal(loop, test::kHostSystem, figures, settings);
+  const Status opened = journal.open([](const Record&) {});
+  CHECK(opened.code() == ENOENT);
+  CHECK(opened.message().find(settings.state_dir) != std::string::npos);
+}
+
+TEST_CASE("Damaged lines are told of") {
+  test::TemporaryFolder folder;
+  std::ofstream(folder.path + "/ledger") << "what is this?\n";
+  asio::io_context loop(1);
+  FigureBook figures;
+  Settings settings;
+  settings.state_dir = folder.path;
+  REQUIRE(log::open("warning", folder.path + "/log").empty());
+  Journal journal(loop, test::kHostSystem, figures, settings);
+  CHECK(journal.open([](const Record&) {}).ok());
+  log::open("off", {});
+  std::ifstream file(folder.path + "/log");
+  const std::string log(std::istreambuf_iterator<char>(file), {});
+  CHECK(log.find("passed over 1 damaged lines of 1") != std::string::npos);
+}
+
+TEST_CASE("Each user may add so much at once and then so much a second, root whatever it wants") {
+  Bench bench;
+  const auto count = [&](uid_t uid) {
+    int allowed = 0;
+    while (allowed < 5000 && bench.journal.may_write(uid)) ++allowed;
+    return allowed;
+  };
+  bench.system.time = std::chrono::seconds(1000);
+  CHECK(count(7) == 1024);
+  CHECK(count(7) == 0);
+  CHECK(count(8) == 1024);
+  CHECK(count(0) == 5000);
+  *bench.system.time += std::chrono::seconds(2);
+  CHECK(count(7) == 100);
+  CHECK(count(0) == 5000);
+}
+
+}  // namespace
+}  // namespace sharedgpu

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// How sessions come, come back and go.
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "host.h"
+
+namespace sharedgpu::test {
+namespace {
+
+Attach attach_to(GpuUuid gpu = kHostGpu, std::uint64_t lender = 0) {
+  return {.gpu = gpu, .total = gibibytes(1), .name = "Test GPU", .lender = lender};
+}
+
+// A session of the process that has allocated so much.
+void open_session(Guest& guest, const Hello& hello, Bytes footprint) {
+  REQUIRE(guest.say(hello).find<Welcome>());
+  REQUIRE(guest.say(attach_to()).find<Attached>());
+  MemoryUse use{};
+  use.swappable = use.resident = footprint;
+  REQUIRE(guest.say(Usage{.request = 1, .use = use}).find<Verdict>());
+}
+
+std::size_t sessions_in(const Host& host) {
+  const nlohmann::json status = host.status();
+  std::size_t count = 0;
+  for (const auto& tenant : status["tenants"]) count += tenant["sessions"].size();
+  return count;
+}
+
+TEST_CASE("A session ends with its process, whatever becomes of the connection") {
+  Host host;
+  host.start();
+  Process process;
+  Guest guest(host, kUser, {}, process.pid());
+  open_session(guest, {}, mebibytes(10));
+  CHECK(sessions_in(host) == 1);
+  process.end();
+  host.run_until([&] { return sessions_in(host) == 0; });
+  CHECK(guest.hear().closed);
+  CHECK(host.ledger().back() == "end 1");
+}
+
+TEST_CASE("A process that closed its connection keeps what it has until it comes back") {
+  Host host;
+  host.start();
+  const Process process;
+  Guest guest(host, kUser, {}, process.pid());
+  open_session(guest, {}, mebibytes(10));
+  guest.channel.close();
+  int looks = 0;
+  host.run_until([&] { return ++looks == 50; });  // half a second: it was looked for twice
+  REQUIRE(sessions_in(host) == 1);
+
+  Guest again(host, kUser, {}, process.pid());
+  Hello hello;
+  hello.resuming = 1;
+  hello.gpu = kHostGpu;
+  CHECK(again.say(hello).find<Welcome>()->session == SessionId{2});
+  CHECK(sessions_in(host) == 1);
+  CHECK(host.status()["tenants"][0]["footprint_bytes"] == 0);  // as it tells now
+}
+
+TEST_CASE("A process that closed its connection and has no memory is gone") {
+  Host host;
+  host.start();
+  const Process process;
+  Guest guest(host, kUser, {}, process.pid());
+  open_session(guest, {}, {});
+  guest.channel.close();
+  host.run_until([&] { return sessions_in(host) == 0; });
+  CHECK(host.status()["tenants"].empty());
+}
+
+TEST_CASE("A session for another GPU ends none that is closed") {
+  Host host;
+  host.start();
+  const Process process;
+  Guest guest(host, kUser, {}, process.pid());
+  open_session(guest, {}, mebibytes(10));
+  guest.channel.close();
+  host.run();
+  Guest other(host, kUser, {}, process.pid());
+  Hello hello;
+  hello.gpu = {{9}};
+  REQUIRE(other.say(hello).find<Welcome>());
+  CHECK(sessions_in(host) == 2);
+}
+
+TEST_CASE("Whoever claims a lease of an arbiter before has none") {
+  Host host;
+  host.start();
+  const Process process;
+  Guest guest(host, kUser, {}, process.pid());
+  Hello hello;
+  hello.resuming = hello.held = 1;
+  hello.epoch = {7};
+  REQUIRE(guest.say(hello).find<Welcome>());
+  CHECK(host.status()["tenants"][0]["lease"] == false);
+  for (const std::string& record : host.ledger()) CHECK(record.find("grant") == std::string::npos);
+}
+
+TEST_CASE("A GPU that only a session told of goes with its last session, and so does its name") {
+  Host host;
+  host.start();
+  Process process;
+  Guest guest(host, kUser, {}, process.pid());
+  REQUIRE(guest.say(Hello{}).find<Welcome>());
+  Attach attach = attach_to({{9}});
+  std::strcpy(attach.name, "a\tname");
+  REQUIRE(guest.say(attach).find<Attached>());
+  CHECK(host.status()["gpus"].size() == 2);
+  CHECK(host.status()["gpus"][1]["name"] == "a?name");
+  process.end();
+  host.run_until([&] { return host.status()["gpus"].size() == 1; });
+  CHECK(host.status()["gpus"][0]["uuid"] == "GPU-01000000-0000-0000-0000-000000000000");
+}
+
+TEST_CASE("Sessions tell of so many GPUs and no more") {
+  Host host;
+  host.start();
+  std::vector<std::unique_ptr<Guest>> guests;
+  const auto attach = [&](std::uint8_t number) {
+    guests.push_back(std::make_unique<Guest>(host, kUser));
+    Hello hello;
+    hello.gpu = {{number}};
+    REQUIRE(guests.back()->say(hello).find<Welcome>());
+    return guests.back()->say(attach_to(hello.gpu));
+  };
+  for (std::uint8_t number = 2; number <= 64; ++number) REQUIRE(attach(number).find<Attached>());
+  CHECK(host.status()["gpus"].size() == 64);
+  const Guest::Reaction reaction = attach(65);
+  REQUIRE(reaction.find<Refused>());
+  CHECK(std::string(reaction.find<Refused>()->reason) == "too many GPUs");
+  CHECK(reaction.closed);
+  CHECK(attach(64).find<Attached>());  // one that is known
+}
+
+TEST_CASE("What a session asks of another goes there with its descriptor, and ends with it") {
+  Host host;
+  host.start();
+  Guest anchor(host, kUser);
+  Hello hello;
+  hello.token = anchor.say(RunRequest{}).find<RunReply>()->token;
+  Process lending;
+  Guest lender(host, kUser, {}, lending.pid()), borrower(host, kUser);
+  for (Guest* each : {&lender, &borrower}) {
+    REQUIRE(each->say(hello).find<Welcome>());
+    REQUIRE(each->say(attach_to(kHostGpu, each == &lender ? 77 : 78)).find<Attached>());
+  }
+  const Borrow borrow{.request = 5, .name = {.lender = 77, .loan = 1}};
+  CHECK(borrower.say(borrow).answers.empty());
+  const auto wanted = lender.hear().find<Wanted>();
+  REQUIRE(wanted);
+  const Lend lend{.ticket = wanted->ticket, .outcome = LoanOutcome::given, .pieces = 1, .size = {}};
+  CHECK(lender.say(Message::of(lend), STDERR_FILENO).answers.empty());
+  const auto lent = borrower.hear().find<Lent>();
+  REQUIRE(lent);
+  CHECK(lent->outcome == LoanOutcome::given);
+  CHECK(borrower.last_descriptor);
+
+  CHECK(borrower.say(borrow).answers.empty());
+  lending.end();
+  host.run_until([&] { return sessions_in(host) == 1; });
+  CHECK(borrower.hear().find<Lent>()->outcome == LoanOutcome::unknown);
+}
+
+}  // namespace
+}  // namespace sharedgpu::test
