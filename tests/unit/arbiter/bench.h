@@ -109,6 +109,8 @@ struct Bench {
   void ready(std::uint64_t session, unsigned swappable) {
     say(session, Ready{.epoch = epoch(session), .use = use(swappable, swappable)});
   }
+  // An event that changes nothing.
+  void ask(std::uint64_t session) { say(session, MemoryQuery{.request = 9}); }
   void pass(Nanoseconds time) {
     now += time;
     step(TimerFired{});
@@ -117,6 +119,18 @@ struct Bench {
   void pass_to_timer() {
     if (!timer) throw std::logic_error("no timer was armed");
     pass(*timer - now);
+  }
+  // The same until a message of that kind is sent to the session, and not for longer than `most`. Returns how
+  // long it took.
+  template <class Body>
+  std::optional<Nanoseconds> until_sent(std::uint64_t id, Nanoseconds most = std::chrono::minutes(1)) {
+    const Nanoseconds begun = now;
+    while (timer && *timer <= begun + most) {
+      pass_to_timer();
+      if (sent<Body>(id)) return now - begun;
+    }
+    now = begun + most;
+    return std::nullopt;
   }
   // The same again and again, for as long as that. Nothing else happens meanwhile.
   void pass_by_timers(Nanoseconds time) {
@@ -131,14 +145,31 @@ struct Bench {
   bool open(std::uint64_t id) const { return told.at(id).open; }
   bool holds(std::uint64_t id) const { return written.holds(TenantId{id}); }
 
-  // The message of that kind that the last step sent to the session.
+  // The messages of that kind that the last step sent to the session: all, the first, the last.
   template <class Body>
-  std::optional<Body> sent(std::uint64_t id) const {
+  std::vector<Body> all_sent(std::uint64_t id) const {
+    std::vector<Body> all;
     for (const Action& action : last)
       if (const auto* send = std::get_if<Send>(&action))
         if (send->session == SessionId{id} && send->message.type == Body::kType)
-          return send->message.as<Body>();
-    return std::nullopt;
+          all.push_back(send->message.as<Body>());
+    return all;
+  }
+  template <class Body>
+  std::optional<Body> sent(std::uint64_t id) const {
+    const std::vector<Body> all = all_sent<Body>(id);
+    return all.empty() ? std::nullopt : std::optional(all.front());
+  }
+  template <class Body>
+  std::optional<Body> last_sent(std::uint64_t id) const {
+    const std::vector<Body> all = all_sent<Body>(id);
+    return all.empty() ? std::nullopt : std::optional(all.back());
+  }
+  bool looked_at(std::uint64_t id) const {
+    return std::any_of(last.begin(), last.end(), [id](const Action& action) {
+      const auto* look = std::get_if<Look>(&action);
+      return look != nullptr && look->session == SessionId{id};
+    });
   }
   bool granted(std::uint64_t id) const {
     auto verdict = sent<Verdict>(id);

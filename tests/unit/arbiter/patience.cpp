@@ -10,28 +10,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-bool asked_to_look(const Bench& b, std::uint64_t id) {
-  return std::any_of(b.last.begin(), b.last.end(), [id](const Action& action) {
-    const auto* look = std::get_if<Look>(&action);
-    return look != nullptr && look->session == SessionId{id};
-  });
-}
-
-// An event that changes nothing: what the core had to wake up for it still has.
-void ask(Bench& b, std::uint64_t id) { b.say(id, MemoryQuery{.request = 9}); }
-
-// Time passes until a message of that kind is sent to the session, or all of it. Returns how long that took.
-template <class Body>
-std::optional<Nanoseconds> until_sent(Bench& b, std::uint64_t id, Nanoseconds most) {
-  const Nanoseconds begun = b.now;
-  while (b.timer && *b.timer <= begun + most) {
-    b.pass_to_timer();
-    if (b.sent<Body>(id)) return b.now - begun;
-  }
-  b.now = begun + most;
-  return std::nullopt;
-}
-
 // 1 and 2 need 60 each. The turn of 1 is over and it has drained and evicted; 2 is told that all may come
 // back. What is waited for begins at odd times, so that no other timer falls together with its end.
 Bench two_restores(unsigned size = 60) {
@@ -51,8 +29,8 @@ Bench two_restores(unsigned size = 60) {
 
 TEST_CASE("Who may restore all it has and does nothing gives up its place after 10 s") {
   Bench b = two_restores();
-  ask(b, 1);
-  REQUIRE(until_sent<Revoke>(b, 2, 1min) == 10s);
+  b.ask(1);
+  REQUIRE(b.until_sent<Revoke>(2) == 10s);
   CHECK(b.notes == std::vector<std::string>{"does not restore; others go first"});
   b.release(2, false, Bench::use(60, 0));
   REQUIRE(b.sent<Restore>(1));
@@ -60,7 +38,7 @@ TEST_CASE("Who may restore all it has and does nothing gives up its place after 
   CHECK(b.open(1));
   SECTION("and waits no more until it is heard of") {
     CHECK_FALSE(b.told[1].contended);
-    CHECK_FALSE(until_sent<Revoke>(b, 1, 1h));
+    CHECK_FALSE(b.until_sent<Revoke>(1, 1h));
     b.want(2);
     CHECK(b.sent<Revoke>(1));
   }
@@ -71,15 +49,15 @@ TEST_CASE("Words alone buy no patience, memory that comes back does, and not wit
   SECTION("words") {
     b.pass_by_timers(9s);
     b.tell(2, 60, 0);
-    CHECK(until_sent<Revoke>(b, 2, 1min) == 1s);
+    CHECK(b.until_sent<Revoke>(2) == 1s);
   }
   SECTION("memory") {
     const Nanoseconds begun = b.now;
     for (unsigned restored = 1; restored <= 6; ++restored) {
-      REQUIRE_FALSE(until_sent<Revoke>(b, 2, 9s));
+      REQUIRE_FALSE(b.until_sent<Revoke>(2, 9s));
       b.tell(2, 60, restored);
     }
-    REQUIRE(until_sent<Revoke>(b, 2, 1min));
+    REQUIRE(b.until_sent<Revoke>(2));
     CHECK(b.now - begun == 60s);
   }
   SECTION("memory, and growth that it is told to restore as well") {
@@ -90,10 +68,10 @@ TEST_CASE("Words alone buy no patience, memory that comes back does, and not wit
     b.tell(1, 60, 39);
     REQUIRE(b.sent<Restore>(2)->allowed == mebibytes(61));
     for (unsigned restored = 2; restored <= 6; ++restored) {
-      REQUIRE_FALSE(until_sent<Revoke>(b, 2, 9s));
+      REQUIRE_FALSE(b.until_sent<Revoke>(2, 9s));
       b.tell(2, 61, restored);
     }
-    REQUIRE(until_sent<Revoke>(b, 2, 1min));
+    REQUIRE(b.until_sent<Revoke>(2));
     CHECK(b.now - begun == 60s);
   }
 }
@@ -101,7 +79,7 @@ TEST_CASE("Words alone buy no patience, memory that comes back does, and not wit
 TEST_CASE("While nobody waits a restore may take as long as it likes") {
   Bench b = two_restores();
   b.step(SessionGone{.session = SessionId{1}});
-  CHECK_FALSE(until_sent<Revoke>(b, 2, 1h));
+  CHECK_FALSE(b.until_sent<Revoke>(2, 1h));
 }
 
 TEST_CASE("A second more for each GiB that has to come back") {
@@ -120,7 +98,7 @@ TEST_CASE("A second more for each GiB that has to come back") {
   b.release(1, 6144, true);
   b.tell(1, 6144, 4096);
   REQUIRE(b.sent<Restore>(2)->allowed == gibibytes(6));
-  CHECK(until_sent<Revoke>(b, 2, 1min) == 16s);
+  CHECK(b.until_sent<Revoke>(2) == 16s);
 }
 
 // The turn of 1 is over, it has drained and was told to evict 20 of 60.
@@ -139,9 +117,9 @@ TEST_CASE("Who was asked to evict and does not is planned around after 10 s, for
   b.pass_by_timers(1ms);
   b.tell(1, 60, 60);
   const Nanoseconds begun = b.now;
-  ask(b, 2);
+  b.ask(2);
   // What it does not give back is there for itself: 2 gives up its place.
-  REQUIRE(until_sent<Revoke>(b, 2, 1min) == 10s);
+  REQUIRE(b.until_sent<Revoke>(2) == 10s);
   CHECK(b.notes == std::vector<std::string>{"does not evict; planning around it"});
   REQUIRE(b.sent<Restore>(1));
   CHECK(b.sent<Restore>(1)->allowed == mebibytes(60));
@@ -159,10 +137,10 @@ TEST_CASE("Who did not evict is asked again 10 s later") {
   REQUIRE(b.sent<Evict>(1));
   while (b.notes.empty()) b.pass_to_timer();
   b.release(2, true, Bench::use(60, 0));
-  SECTION("with nothing else happening") { CHECK(until_sent<Evict>(b, 1, 1min) == 10s); }
+  SECTION("with nothing else happening") { CHECK(b.until_sent<Evict>(1) == 10s); }
   SECTION("with something else happening") {
-    ask(b, 2);
-    CHECK(until_sent<Evict>(b, 1, 1min) == 10s);
+    b.ask(2);
+    CHECK(b.until_sent<Evict>(1) == 10s);
   }
 }
 
@@ -176,7 +154,7 @@ TEST_CASE("Who says that it cannot evict is asked again a second later") {
   b.tell(1, 60, 60, true);
   CHECK(b.notes.size() == 1);
   b.release(2, true, Bench::use(60, 0));
-  SECTION("not before") { CHECK(until_sent<Evict>(b, 1, 1min) == 1s); }
+  SECTION("not before") { CHECK(b.until_sent<Evict>(1) == 1s); }
   SECTION("at once when it does evict after all") {
     b.tell(1, 60, 55);
     REQUIRE(b.sent<Evict>(1));
@@ -184,7 +162,7 @@ TEST_CASE("Who says that it cannot evict is asked again a second later") {
   }
   SECTION("and the log tells of it once a minute") {
     const auto notes_again = [&b] {
-      REQUIRE(until_sent<Evict>(b, 1, 1min) == 1s);
+      REQUIRE(b.until_sent<Evict>(1) == 1s);
       b.tell(1, 60, 60, true);
       const bool noted = !b.notes.empty();
       if (b.sent<Revoke>(2)) b.release(2, true, Bench::use(60, 0));
@@ -235,8 +213,8 @@ TEST_CASE("Who does not drain within 10 s is planned around: others that fit bes
   REQUIRE(b.sent<Restore>(2));
   b.pass_by_timers(1ms);
   b.queue_up(3, 3, 40);
-  ask(b, 2);
-  REQUIRE(until_sent<Revoke>(b, 2, 1min));
+  b.ask(2);
+  REQUIRE(b.until_sent<Revoke>(2));
   CHECK(b.now - begun == 10s);
   b.release(2, true, Bench::use(61, 0));
   REQUIRE(b.sent<Restore>(3));
@@ -248,16 +226,16 @@ TEST_CASE("Who does not drain within 10 s is planned around: others that fit bes
 TEST_CASE("Others evict more for one that finds less memory than the books say, every half second") {
   Bench b = two_restores();
   b.tell(2, 60, 50);
-  REQUIRE(until_sent<Evict>(b, 1, 1min) == 500ms);
+  REQUIRE(b.until_sent<Evict>(1) == 500ms);
   CHECK(b.sent<Evict>(1)->allowed == mebibytes(30));
   CHECK(b.notes == std::vector<std::string>{"finds less memory than the books say"});
-  ask(b, 2);
+  b.ask(2);
   CHECK_FALSE(b.sent<Evict>(1));
   b.tell(1, 60, 30);
   CHECK_FALSE(b.sent<Evict>(1));
   b.pass_by_timers(400ms);
   b.tell(2, 60, 55);
-  REQUIRE(until_sent<Evict>(b, 1, 1min) == 100ms);
+  REQUIRE(b.until_sent<Evict>(1) == 100ms);
   CHECK(b.sent<Evict>(1)->allowed == mebibytes(25));
 }
 
@@ -285,7 +263,7 @@ TEST_CASE("Growth that waits for host memory is refused 3 s after it was asked f
     REQUIRE_FALSE(b.sent<Verdict>(1));
     b.pass_by_timers(2s);
     grow(8, 21);
-    REQUIRE(until_sent<Verdict>(b, 1, 1min) == 1s);
+    REQUIRE(b.until_sent<Verdict>(1) == 1s);
     CHECK(b.refused(1));
     CHECK(b.sent<Verdict>(1)->host_most == mebibytes(50));
     std::vector<std::uint64_t> answered;
@@ -326,17 +304,17 @@ TEST_CASE("Who does not answer is looked at every quarter of a second") {
   b.queue_up(2, 2, 60);
   b.pass_by_timers(10s);
   REQUIRE(b.sent<Revoke>(1));
-  ask(b, 2);
+  b.ask(2);
   const Nanoseconds begun = b.now;
   std::vector<Nanoseconds> looks;
   while (looks.size() < 3) {
     b.pass_to_timer();
-    if (asked_to_look(b, 1)) looks.push_back(b.now - begun);
+    if (b.looked_at(1)) looks.push_back(b.now - begun);
   }
   CHECK(looks[1] - looks[0] == 250ms);
   CHECK(looks[2] - looks[1] == 250ms);
-  ask(b, 2);
-  CHECK_FALSE(asked_to_look(b, 1));
+  b.ask(2);
+  CHECK_FALSE(b.looked_at(1));
 }
 
 TEST_CASE("The lease of a stopped tenant is taken a second after its gate was closed") {
@@ -348,7 +326,7 @@ TEST_CASE("The lease of a stopped tenant is taken a second after its gate was cl
   REQUIRE_FALSE(b.open(1));
   REQUIRE(b.holds(1));
   const Nanoseconds begun = b.now;
-  ask(b, 2);
+  b.ask(2);
   while (b.holds(1)) b.pass_to_timer();
   CHECK(b.now - begun == 1s);
   CHECK(b.notes.size() == 1);
@@ -365,7 +343,7 @@ TEST_CASE("A suspension that never comes is over after 30 s") {
   b.tell(1, 60, 0);
   b.pass_by_timers(1ms);
   b.step(Suspend{.tenant = TenantId{1}, .suspended = true});
-  CHECK(until_sent<Restore>(b, 1, 1min) == 30s);
+  CHECK(b.until_sent<Restore>(1) == 30s);
 }
 
 TEST_CASE("Who comes back to an arbiter that knows no lease of its, and does not drain, has one soon") {
@@ -378,7 +356,7 @@ TEST_CASE("Who comes back to an arbiter that knows no lease of its, and does not
   b.tell(1, 60, 60);
   b.come(2, 2);
   b.attach(2);
-  ask(b, 2);
+  b.ask(2);
   REQUIRE_FALSE(b.holds(1));
   const Nanoseconds begun = b.now;
   while (!b.holds(1) && b.timer) b.pass_to_timer();
