@@ -3,9 +3,12 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "arbiter/core/core.h"
 
@@ -20,9 +23,24 @@ struct Bench {
   std::unique_ptr<Core> core;
   Nanoseconds now = std::chrono::seconds(1000);
   Actions last;
+  // What each session was told so far, as the actions of the core say.
+  struct Told {
+    Epoch epoch;
+    std::uint64_t order = 0;
+    bool open = false;
+    bool contended = false;
+    bool oversubscribed = false;
+    Nanoseconds queue{};
+    Nanoseconds turn_ends{};
+  };
+  std::map<std::uint64_t, Told> told;
+  LeaseBook written;                 // by the records of leases
+  std::optional<Nanoseconds> timer;  // that was armed by the last step
+  std::vector<std::string> notes;    // of the last step
 
   explicit Bench(Recovered recovered = {}, TurnRules turns = {.fixed = std::chrono::seconds(10)},
                  Nanoseconds surge_pause = {}) {
+    written = recovered.leases;
     Tuning tuning;
     tuning.evict_step = Bytes{};
     tuning.surge_pause = surge_pause;
@@ -34,6 +52,9 @@ struct Bench {
 
   void step(const Event& event) {
     last = core->step(event, now);
+    timer.reset();
+    notes.clear();
+    for (const Action& action : last) std::visit([this](const auto& what) { hear(what); }, action);
   }
   template <class Body>
   void say(std::uint64_t session, const Body& body) {
@@ -82,23 +103,39 @@ struct Bench {
     release(session, wants, use(swappable, swappable));
   }
   void release(std::uint64_t id, bool wants, MemoryUse its) {
-    say(id,
-        Released{.epoch = epoch(id), .order = session(id).order, .wants = wants, .overuse = {}, .use = its});
+    say(id, Released{.epoch = epoch(id), .order = told[id].order, .wants = wants, .overuse = {}, .use = its});
   }
   void ready(std::uint64_t session, unsigned swappable) {
     say(session, Ready{.epoch = epoch(session), .use = use(swappable, swappable)});
   }
+  // An event that changes nothing.
+  void ask(std::uint64_t session) { say(session, MemoryQuery{.request = 9}); }
   void pass(Nanoseconds time) {
     now += time;
     step(TimerFired{});
   }
   // Until the core asks for.
   void pass_to_timer() {
-    const auto timer = std::find_if(last.begin(), last.end(), [](const Action& action) {
-      return std::holds_alternative<ArmTimer>(action);
-    });
-    if (timer == last.end()) throw std::logic_error("no timer was armed");
-    pass(std::get<ArmTimer>(*timer).at - now);
+    if (!timer) throw std::logic_error("no timer was armed");
+    pass(*timer - now);
+  }
+  // The same until a message of that kind is sent to the session, and not for longer than `most`. Returns how
+  // long it took.
+  template <class Body>
+  std::optional<Nanoseconds> until_sent(std::uint64_t id, Nanoseconds most = std::chrono::minutes(1)) {
+    const Nanoseconds begun = now;
+    while (timer && *timer <= begun + most) {
+      pass_to_timer();
+      if (sent<Body>(id)) return now - begun;
+    }
+    now = begun + most;
+    return std::nullopt;
+  }
+  // The same again and again, for as long as that. Nothing else happens meanwhile.
+  void pass_by_timers(Nanoseconds time) {
+    const Nanoseconds end = now + time;
+    while (timer && *timer <= end) pass_to_timer();
+    if (now < end) now = end;
   }
 
   template <class Key>
@@ -111,22 +148,73 @@ struct Bench {
   Snapshot::Session session(std::uint64_t id) const { return core->session(SessionId{id}).value(); }
   Snapshot::Tenant tenant(std::uint64_t id) const { return known(TenantId{id}); }
   Snapshot::Gpu gpu(const GpuUuid& uuid = kGpu) const { return known(uuid); }
-  Epoch epoch(std::uint64_t id) const { return tenant(session(id).tenant.value).epoch; }
-  bool open(std::uint64_t id) const { return session(id).gate_open; }
+  Epoch epoch(std::uint64_t id) const { return told.at(id).epoch; }
+  bool open(std::uint64_t id) const { return told.at(id).open; }
+  bool holds(std::uint64_t id) const { return written.holds(TenantId{id}); }
 
-  // The message of that kind that the last step sent to the session.
+  // The messages of that kind that the last step sent to the session: all, the first, the last.
   template <class Body>
-  std::optional<Body> sent(std::uint64_t id) const {
+  std::vector<Body> all_sent(std::uint64_t id) const {
+    std::vector<Body> all;
     for (const Action& action : last)
       if (const auto* send = std::get_if<Send>(&action))
         if (send->session == SessionId{id} && send->message.type == Body::kType)
-          return send->message.as<Body>();
-    return std::nullopt;
+          all.push_back(send->message.as<Body>());
+    return all;
+  }
+  template <class Body>
+  std::optional<Body> sent(std::uint64_t id) const {
+    const std::vector<Body> all = all_sent<Body>(id);
+    return all.empty() ? std::nullopt : std::optional(all.front());
+  }
+  template <class Body>
+  std::optional<Body> last_sent(std::uint64_t id) const {
+    const std::vector<Body> all = all_sent<Body>(id);
+    return all.empty() ? std::nullopt : std::optional(all.back());
+  }
+  bool looked_at(std::uint64_t id) const {
+    return std::any_of(last.begin(), last.end(), [id](const Action& action) {
+      const auto* look = std::get_if<Look>(&action);
+      return look != nullptr && look->session == SessionId{id};
+    });
   }
   bool granted(std::uint64_t id) const {
     auto verdict = sent<Verdict>(id);
     return verdict && verdict->granted != 0;
   }
+  bool refused(std::uint64_t id) const {
+    auto verdict = sent<Verdict>(id);
+    return verdict && verdict->granted == 0;
+  }
+
+ private:
+  void hear(const Send& send) {
+    Told& its = told[send.session.value];
+    const Message& message = send.message;
+    if (message.type == MessageType::welcome) its.epoch = message.as<Welcome>().epoch;
+    if (message.type == MessageType::restore) its.epoch = message.as<Restore>().epoch;
+    if (message.type == MessageType::revoke) {
+      its.epoch = message.as<Revoke>().epoch;
+      its.order = message.as<Revoke>().order;
+    }
+    if (message.type == MessageType::step) its.order = message.as<Step>().order;
+  }
+  void hear(const SetGate& gate) { told[gate.session.value].open = gate.open; }
+  void hear(const SetContended& page) { told[page.session.value].contended = page.contended; }
+  void hear(const SetOversubscribed& page) {
+    told[page.session.value].oversubscribed = page.oversubscribed;
+    told[page.session.value].queue = page.queue;
+  }
+  void hear(const SetTurnEnds& page) { told[page.session.value].turn_ends = page.at; }
+  void hear(const RecordLease& lease) {
+    const bool news =
+        lease.grant ? written.grant(lease.key, lease.epoch, lease.at) : written.release(lease.key, lease.at);
+    if (!news) throw std::logic_error("a lease was recorded twice");
+  }
+  void hear(const ArmTimer& armed) { timer = armed.at; }
+  void hear(const Note& note) { notes.push_back(note.text); }
+  void hear(const Drop&) {}
+  void hear(const Look&) {}
 };
 
 }  // namespace sharedgpu

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tenants whose processes are stopped, or are about to be: what others wait for, and what they are waited
+// for. Time passes by the core's own timers.
+#include <catch2/catch.hpp>
+
+#include "bench.h"
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+void stop(Bench& b, std::uint64_t id) { b.step(Looked{.session = SessionId{id}, .stopped = true}); }
+void go_on(Bench& b, std::uint64_t id) { b.step(Looked{.session = SessionId{id}, .stopped = false}); }
+void suspend(Bench& b, std::uint64_t id, bool suspended) {
+  b.step(Suspend{.tenant = TenantId{id}, .suspended = suspended});
+}
+
+// Tenant 2, with sessions 2 and 3, leaves, and neither has drained. 1 is on its way in.
+Bench two_leave() {
+  Bench b;
+  b.settle_in(2, 2, 30);
+  b.settle_in(3, 2, 30);
+  b.queue_up(1, 1, 75);
+  b.pass_by_timers(10s);
+  REQUIRE(b.sent<Revoke>(2));
+  REQUIRE(b.sent<Revoke>(3));
+  return b;
+}
+
+// ---- processes that are stopped ----
+
+TEST_CASE("The stopped do not wait: nobody has to leave for them, and that time counts for nothing") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  b.queue_up(2, 2, 60);
+  REQUIRE(b.told[1].contended);
+  SECTION("as long as they are") {
+    stop(b, 2);
+    CHECK_FALSE(b.told[1].contended);
+    b.pass_by_timers(1h);
+    CHECK(b.open(1));
+    go_on(b, 2);
+    CHECK(b.sent<Revoke>(1));
+  }
+  SECTION("nor afterwards") {
+    b.pass_by_timers(1s);
+    stop(b, 2);
+    b.pass_by_timers(4s);
+    b.queue_up(3, 3, 60);
+    b.pass_by_timers(1s);
+    go_on(b, 2);
+    b.pass_by_timers(4s);
+    REQUIRE(b.sent<Revoke>(1));
+    CHECK(b.sent<Restore>(3));
+    CHECK_FALSE(b.sent<Restore>(2));
+  }
+}
+
+TEST_CASE(
+    "On the way in only those are looked at that are not ready, and only for these a place is given up") {
+  Bench b = two_leave();
+  b.settle_in(4, 1, 5);
+  b.release(2, 30, true);
+  b.release(3, 30, true);
+  b.tell(2, 30, 0);
+  b.tell(3, 30, 20);
+  b.ready(1, 75);
+  REQUIRE_FALSE(b.open(1));
+  unsigned looks = 0;
+  for (const Nanoseconds end = b.now + 1s; b.timer && *b.timer <= end;) {
+    b.pass_to_timer();
+    looks += b.looked_at(4) ? 1 : 0;
+    CHECK_FALSE(b.looked_at(1));
+  }
+  CHECK(looks > 0);
+  stop(b, 1);
+  CHECK_FALSE(b.sent<Revoke>(1));
+  b.ready(4, 5);
+  CHECK(b.open(1));
+}
+
+TEST_CASE("A lease that was taken is noted once in a turn's end, and again in the next") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  b.queue_up(2, 2, 40);
+  REQUIRE(b.open(2));
+  b.settle_in(3, 3, 0);
+  b.queue_up(4, 4, 60);
+  b.pass_by_timers(1s);
+  const auto is_noted_as_taken = [&b] {
+    std::size_t notes = 0;
+    while (b.holds(1)) {
+      b.pass_to_timer();
+      notes += b.notes.size();
+    }
+    return notes == 1;
+  };
+  stop(b, 1);
+  REQUIRE_FALSE(b.open(1));
+  CHECK(is_noted_as_taken());
+  go_on(b, 1);
+  REQUIRE(b.holds(1));
+  stop(b, 1);
+  CHECK_FALSE(is_noted_as_taken());
+  go_on(b, 1);
+  b.release(1, true, Bench::use(60, 60));
+  REQUIRE_FALSE(b.holds(1));
+  b.step(SessionGone{.session = SessionId{2}});
+  b.step(SessionGone{.session = SessionId{4}});
+  b.ready(1, 60);
+  REQUIRE(b.open(1));
+  b.queue_up(5, 5, 60);
+  b.pass_by_timers(1s);
+  stop(b, 1);
+  CHECK(is_noted_as_taken());
+}
+
+TEST_CASE("Who says that it has drained is stopped no more, and waits like any other") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  b.queue_up(2, 2, 60);
+  b.pass_by_timers(10s);
+  stop(b, 1);
+  REQUIRE(b.sent<Revoke>(2));  // what 1 has stays where it is
+  b.release(1, true, Bench::use(60, 60));
+  CHECK(b.sent<Restore>(1));
+}
+
+TEST_CASE("Others are let forward no sooner than 100 ms after one has gone on whose lease was taken") {
+  Bench b = two_leave();
+  b.release(3, 30, true);
+  stop(b, 2);
+  while (b.holds(2)) b.pass_to_timer();
+  b.pass_by_timers(10s);
+  go_on(b, 2);
+  CHECK_FALSE(b.sent<Step>(3));
+  CHECK(b.until_sent<Step>(3) == 100ms);
+}
+
+// ---- suspension ----
+
+TEST_CASE("What another process may need for its drain is not evicted before a suspension") {
+  Bench b = two_leave();
+  suspend(b, 2, true);
+  b.release(2, 30, true);
+  CHECK_FALSE(b.sent<Evict>(2));
+  b.release(3, 30, false);
+  REQUIRE(b.sent<Evict>(2));
+  REQUIRE(b.sent<Evict>(3));
+  CHECK(b.last_sent<Evict>(2)->allowed == Bytes{});
+  CHECK(b.last_sent<Evict>(3)->allowed == Bytes{});
+}
+
+TEST_CASE("Who is to evict before a suspension has 10 s for it, however long ago it drained") {
+  Bench b = two_leave();
+  suspend(b, 2, true);
+  b.release(2, 30, true);
+  b.pass_by_timers(50ms);
+  b.release(3, 30, false);
+  REQUIRE(b.last_sent<Evict>(2)->allowed == Bytes{});
+  b.tell(3, 30, 0);
+  CHECK(b.notes.empty());
+  const Nanoseconds begun = b.now;
+  while (b.notes.empty()) b.pass_to_timer();
+  CHECK(b.now - begun == 10s);
+}
+
+TEST_CASE("Who is to evict before a suspension may say that it cannot") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  suspend(b, 1, true);
+  b.release(1, false, Bench::use(60, 60));
+  REQUIRE(b.sent<Evict>(1)->allowed == Bytes{});
+  b.tell(1, 60, 60, true);
+  CHECK(b.notes.size() == 1);
+}
+
+}  // namespace
+}  // namespace sharedgpu

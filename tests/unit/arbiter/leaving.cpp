@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a tenant leaves: draining, single submissions for who has drained already, memory that is asked for
+// meanwhile, processes that are stopped. Time passes by the core's own timers.
+#include <catch2/catch.hpp>
+
+#include "bench.h"
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+void stop(Bench& b, std::uint64_t id) { b.step(Looked{.session = SessionId{id}, .stopped = true}); }
+
+// Tenant 2, with sessions 2 and 3, leaves, and neither has drained. 1 is on its way in.
+Bench two_leave() {
+  Bench b;
+  b.settle_in(2, 2, 30);
+  b.settle_in(3, 2, 30);
+  b.queue_up(1, 1, 75);
+  b.pass_by_timers(10s);
+  REQUIRE(b.sent<Revoke>(2));
+  REQUIRE(b.sent<Revoke>(3));
+  return b;
+}
+
+// The same tenant has its next turn, which is over as well.
+void leave_again(Bench& b) {
+  b.release(2, 30, true);
+  if (b.holds(2)) b.release(3, 30, true);
+  REQUIRE_FALSE(b.holds(2));
+  b.tell(2, 30, 0);
+  b.tell(3, 30, 25);
+  b.ready(1, 75);
+  REQUIRE(b.open(1));
+  b.pass_by_timers(10s);
+  b.release(1, 75, true);
+  b.tell(1, 75, 40);
+  b.ready(2, 30);
+  b.ready(3, 30);
+  REQUIRE(b.open(2));
+  b.pass_by_timers(10s);
+  REQUIRE(b.sent<Revoke>(2));
+}
+
+// ---- single submissions ----
+
+TEST_CASE("Who has drained is let forward 100 ms after the gates were closed, and then every 2 ms at most") {
+  Bench b = two_leave();
+  b.ask(1);
+  b.release(2, 30, true);
+  REQUIRE(b.until_sent<Step>(2) == 100ms);
+  b.release(2, 30, true);
+  const std::optional<Nanoseconds> pause = b.until_sent<Step>(2);
+  REQUIRE(pause);
+  CHECK(*pause >= 2ms);
+  CHECK(*pause < 3ms);
+}
+
+TEST_CASE("Steps become rarer within a turn's end, and begin anew with the next") {
+  Bench b = two_leave();
+  b.release(2, 30, true);
+  REQUIRE(b.until_sent<Step>(2));
+  Nanoseconds pause{};
+  for (int i = 0; i < 200; ++i) {
+    b.release(2, 30, true);
+    const auto next = b.until_sent<Step>(2);
+    REQUIRE(next);
+    CHECK(*next >= pause);
+    pause = *next;
+  }
+  CHECK(pause > 8ms);
+  leave_again(b);
+  b.release(2, 30, true);
+  REQUIRE(b.until_sent<Step>(2) == 100ms);
+  b.release(2, 30, true);
+  CHECK(*b.until_sent<Step>(2) < 3ms);
+}
+
+TEST_CASE(
+    "After a step the others are waited for twice as long as it took, the longest one of this turn's end") {
+  Bench b = two_leave();
+  b.release(2, 30, true);
+  REQUIRE(b.until_sent<Step>(2));
+  b.pass_by_timers(1s);
+  SECTION("who was let forward answers: as long as that took") {
+    b.release(2, 30, true);
+    CHECK(b.until_sent<Step>(2) == 2s);
+    b.pass_by_timers(10ms);
+    b.release(2, 30, true);
+    CHECK(b.until_sent<Step>(2) == 20ms);
+  }
+  SECTION("another one answers: as long as the longest") {
+    b.release(2, 30, true);
+    REQUIRE(b.until_sent<Step>(2));
+    b.pass_by_timers(10ms);
+    b.release(3, 30, true);
+    CHECK(b.until_sent<Step>(3) == 2s);
+  }
+  SECTION("and nothing of it counts when the next turn ends") {
+    b.release(2, 30, true);
+    leave_again(b);
+    b.release(2, 30, true);
+    REQUIRE(b.until_sent<Step>(2) == 100ms);
+    b.release(3, 30, true);
+    CHECK(*b.until_sent<Step>(3) < 3ms);
+  }
+}
+
+TEST_CASE("What counts of a step is the time since the last one that drained") {
+  Bench b;
+  b.settle_in(2, 2, 20);
+  b.settle_in(3, 2, 20);
+  b.settle_in(4, 2, 20);
+  b.queue_up(1, 1, 75);
+  b.pass_by_timers(10s);
+  b.release(2, 20, true);
+  b.release(3, 20, true);
+  REQUIRE(b.until_sent<Step>(2));
+  REQUIRE(b.sent<Step>(3));
+  b.pass_by_timers(1s);
+  b.release(2, 20, true);
+  b.pass_by_timers(10ms);
+  b.release(3, 20, true);
+  // 3 took 10 ms after 2 had, so what 2 took counts.
+  CHECK(b.until_sent<Step>(2) == 1990ms);
+}
+
+TEST_CASE("A step that was let forward, and not the one before it, is what others are waited for") {
+  Bench b;
+  b.settle_in(2, 2, 20);
+  b.settle_in(3, 2, 20);
+  b.settle_in(4, 2, 20);
+  b.queue_up(1, 1, 75);
+  b.pass_by_timers(10s);
+  b.release(2, 20, true);
+  REQUIRE(b.until_sent<Step>(2));
+  b.pass_by_timers(1s);
+  b.release(2, 20, false);  // it has nothing more to submit
+  b.release(3, 20, true);
+  REQUIRE(b.until_sent<Step>(3));
+  CHECK_FALSE(b.sent<Step>(2));
+  b.pass_by_timers(10ms);
+  b.release(3, 20, true);
+  CHECK(b.until_sent<Step>(3) == 20ms);
+}
+
+TEST_CASE("A step of Slurm's that comes while its tenant leaves has the lease before it may submit") {
+  Bench b = two_leave();
+  b.step(SessionCame{
+      .session = SessionId{4}, .tenant = TenantId{2}, .step = {.job = 2, .step = 5}, .cap = {}, .hello = {}});
+  b.attach(4);
+  const LeaseKey key{.tenant = TenantId{2}, .gpu = kGpu, .step = {.job = 2, .step = 5}};
+  b.want(4);
+  CHECK_FALSE(b.written.open(key).has_value());
+  REQUIRE(b.until_sent<Step>(4));
+  CHECK(b.written.open(key).has_value());
+}
+
+// ---- the end ----
+
+TEST_CASE("The turn has ended when the last that had not drained dies") {
+  Bench b = two_leave();
+  b.release(2, 30, true);
+  b.step(SessionGone{.session = SessionId{3}});
+  CHECK_FALSE(b.holds(2));
+  CHECK(b.sent<Evict>(2));
+}
+
+TEST_CASE("Who has asked for the GPU while it drained waits, whatever Released says") {
+  Bench b = two_leave();
+  b.want(2);
+  b.release(2, false, Bench::use(30, 30));
+  b.release(3, false, Bench::use(30, 30));
+  b.tell(2, 30, 0);
+  b.tell(3, 30, 25);
+  b.ready(1, 75);
+  REQUIRE(b.open(1));
+  CHECK(b.told[1].contended);
+  CHECK(b.until_sent<Revoke>(1) == 10s);
+}
+
+// ---- memory that is asked for meanwhile ----
+
+TEST_CASE("Who allocates while its turn ends is given memory of who comes in after 100 ms") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  b.queue_up(2, 2, 60);
+  b.pass_by_timers(10s);
+  b.grow(1, 80, 60);
+  CHECK(b.until_sent<Revoke>(2) == 100ms);
+}
+
+TEST_CASE("Of two that wait for memory to leave the one that left first gets it") {
+  Bench b;
+  b.come(4, 4);
+  b.attach(4);
+  b.grow(4, 0, 0, 30);
+  b.settle_in(1, 1, 30);
+  b.settle_in(2, 2, 30);
+  b.grow(2, 45, 30);
+  REQUIRE(b.sent<Revoke>(2));
+  REQUIRE(b.until_sent<Revoke>(1) == 100ms);
+  b.grow(1, 45, 30);
+  b.pass_by_timers(200ms);
+  REQUIRE_FALSE(b.granted(1));
+  b.say(4, Usage{.request = 0, .use = Bench::use(0, 0, 15), .stuck = 0});
+  CHECK(b.granted(2));
+  CHECK_FALSE(b.sent<Verdict>(1));
+}
+
+// 1 and 2, of 45 each, leave, and 3 has given up its place. 1 needs more than there is.
+Bench both_leave() {
+  Bench b;
+  b.settle_in(1, 1, 45);
+  b.settle_in(2, 2, 45);
+  b.queue_up(3, 3, 75);
+  b.pass_by_timers(10s);
+  b.pass_by_timers(1ms);
+  b.grow(1, 60, 45);
+  b.pass_by_timers(100ms);
+  b.release(3, true, Bench::use(75, 10));
+  return b;
+}
+
+TEST_CASE("Who waits for memory that nobody can give up is refused 10 s after it asked first") {
+  Bench b = both_leave();
+  const Nanoseconds asked = b.now - 100ms;
+  b.grow(2, 60, 45);
+  b.pass_by_timers(5s);
+  b.grow(1, 60, 45);
+  b.ask(2);
+  REQUIRE(b.until_sent<Verdict>(1));
+  CHECK(b.refused(1));
+  CHECK(b.now - asked == 10s);
+}
+
+TEST_CASE("Who waits for memory of one that is stopped is refused, too") {
+  Bench b = both_leave();
+  stop(b, 2);
+  REQUIRE(b.until_sent<Verdict>(1));
+  CHECK(b.refused(1));
+}
+
+}  // namespace
+}  // namespace sharedgpu

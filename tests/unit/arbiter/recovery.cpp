@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// An arbiter that follows one that has died: what it makes of the leases that the ledger knows and of the
+// sessions that come back, until its recovery is over and after that.
+#include <catch2/catch.hpp>
+
+#include "bench.h"
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Epoch kEpoch{7};  // of the leases in the ledger
+
+LeaseKey key_of(std::uint64_t tenant, std::uint32_t step = 0) {
+  return {.tenant = TenantId{tenant},
+          .gpu = kGpu,
+          .step = {.job = static_cast<std::uint32_t>(tenant), .step = step}};
+}
+
+Recovered with_leases(const std::vector<LeaseKey>& keys, unsigned expected, Nanoseconds since = 990s) {
+  Recovered recovered;
+  for (const LeaseKey& key : keys) recovered.leases.grant(key, kEpoch, since);
+  recovered.last_record = since;
+  recovered.last_epoch = kEpoch;
+  recovered.expected_sessions = expected;
+  return recovered;
+}
+
+// A session that comes back. `held`: it has the lease still.
+Hello back(bool held, bool wants = false) {
+  Hello hello;
+  hello.resuming = 1;
+  hello.held = held ? 1 : 0;
+  hello.wants = wants ? 1 : 0;
+  hello.epoch = kEpoch;
+  return hello;
+}
+
+void come_back(Bench& b, std::uint64_t session, std::uint64_t tenant, bool held, bool wants = false) {
+  b.come(session, tenant, back(held, wants));
+  b.attach(session);
+}
+
+void come_back_in_step(Bench& b, std::uint64_t session, const LeaseKey& key, bool held) {
+  b.step(SessionCame{.session = SessionId{session},
+                     .tenant = key.tenant,
+                     .step = key.step,
+                     .cap = {},
+                     .expected = true,
+                     .hello = back(held)});
+  b.attach(session);
+}
+
+// A step that is only another's end: nothing of the session's is told by it.
+void end_recovery(Bench& b) { b.pass_by_timers(2s); }
+
+TEST_CASE("No epoch of an open lease is given again") {
+  Recovered recovered = with_leases({key_of(1)}, 1);
+  recovered.last_epoch = Epoch{3};  // the ledger's newest file may know of no other
+  Bench b(std::move(recovered));
+  b.come(2, 2);
+  CHECK(b.epoch(2) > kEpoch);
+}
+
+TEST_CASE("Recovery ends as soon as all that were expected have come and told, or have gone") {
+  Bench b(with_leases({key_of(1)}, 2));
+  b.come(3, 3);
+  b.attach(3);
+  REQUIRE_FALSE(b.open(3));
+  come_back(b, 1, 1, true);
+  b.tell(1, 10, 10);
+  CHECK_FALSE(b.open(3));
+  SECTION("the last one tells") {
+    come_back(b, 2, 2, false);
+    CHECK_FALSE(b.open(3));
+    b.release(2, 10, false);
+  }
+  SECTION("the last one dies before it has told") {
+    b.come(2, 2, back(false));
+    CHECK_FALSE(b.open(3));
+    b.step(SessionGone{.session = SessionId{2}});
+  }
+  CHECK(b.open(3));
+}
+
+TEST_CASE("All of a tenant drain where one has come back without the lease") {
+  Bench b(with_leases({key_of(1)}, 2));
+  come_back(b, 1, 1, true);
+  REQUIRE(b.open(1));
+  b.come(2, 1, back(false));
+  CHECK_FALSE(b.open(1));
+  REQUIRE(b.sent<Revoke>(1));
+  b.attach(2);
+  REQUIRE(b.sent<Revoke>(2));
+  b.release(1, false, Bench::use(10, 10));
+  CHECK(b.holds(1));
+  b.release(2, false, Bench::use(10, 10));
+  CHECK_FALSE(b.holds(1));
+}
+
+TEST_CASE("Growth that was told and never granted is not promised once the recovery is over") {
+  Bench b(with_leases({key_of(1), key_of(2)}, 2));
+  come_back(b, 1, 1, true);
+  b.grow(1, 60, 20);
+  come_back(b, 2, 2, true);
+  b.grow(2, 60, 20);
+  // They fit no longer together. Who keeps its turn gets its memory at once: the other has 20, not 60.
+  CHECK_FALSE((b.open(1) && b.open(2)));
+  REQUIRE((b.open(1) || b.open(2)));
+  CHECK(b.granted(b.open(1) ? 1 : 2));
+}
+
+TEST_CASE("What is pinned beyond what there is waits until others have given that up, or for 10 s") {
+  Bench b(with_leases({key_of(1)}, 2));
+  come_back(b, 1, 1, true);
+  b.tell(1, 60, 60);
+  b.pass_by_timers(1ms);
+  come_back(b, 2, 2, false);
+  b.grow(2, 0, 0, 50);
+  const Nanoseconds begun = b.now;
+  b.release(2, false, Bench::use(0, 0, 50));
+  REQUIRE_FALSE(b.sent<Verdict>(2));
+  SECTION("it is given up") {
+    b.tell(1, 51, 51);
+    CHECK_FALSE(b.sent<Verdict>(2));
+    b.tell(1, 50, 50);
+    CHECK(b.granted(2));
+  }
+  SECTION("it is not") {
+    while (b.timer && !b.sent<Verdict>(2)) b.pass_to_timer();
+    CHECK(b.refused(2));
+    CHECK(b.now - begun == 10s);
+  }
+}
+
+TEST_CASE("Of a tenant whose other sessions never come, one that has drained can have its turn") {
+  Bench b(with_leases({key_of(1)}, 2));
+  come_back(b, 1, 1, false);
+  b.tell(1, 30, 30);
+  b.release(1, false, Bench::use(30, 30));
+  CHECK(b.holds(1));  // another one may still hold it
+  end_recovery(b);
+  CHECK_FALSE(b.holds(1));
+  b.ready(1, 30);
+  CHECK(b.open(1));
+}
+
+TEST_CASE("A turn that goes on is as old as its lease") {
+  Bench b(with_leases({key_of(1)}, 1, 995s));
+  come_back(b, 1, 1, true);
+  b.tell(1, 60, 60);
+  b.queue_up(2, 2, 60);
+  REQUIRE(b.open(1));
+  b.pass_by_timers(4999ms);
+  CHECK(b.open(1));
+  b.pass_by_timers(1ms);
+  CHECK_FALSE(b.open(1));
+}
+
+TEST_CASE("Who comes back waiting to a tenant that did not, waits from then on") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  b.queue_up(2, 2, 60);
+  b.pass_by_timers(10s);
+  b.release(1, false, Bench::use(60, 60));
+  b.tell(1, 60, 40);
+  b.ready(2, 60);
+  REQUIRE(b.open(2));
+  b.queue_up(3, 3, 90);
+  b.pass_by_timers(1s);
+  come_back(b, 4, 1, false, true);
+  b.release(4, true, Bench::use(30, 0));
+  b.pass_by_timers(9s);
+  REQUIRE(b.sent<Revoke>(2));
+  b.release(2, false, Bench::use(60, 60));
+  b.tell(2, 60, 0);
+  b.tell(1, 60, 0);
+  CHECK_FALSE(b.sent<Restore>(1));
+  CHECK(b.told[3].epoch > b.told[1].epoch);  // 3 has waited longer
+}
+
+TEST_CASE("The lease of a step that is still on its way back goes on beside that of another") {
+  Bench b(with_leases({key_of(1, 0), key_of(1, 1)}, 2));
+  come_back_in_step(b, 1, key_of(1, 0), true);
+  b.tell(1, 10, 10);
+  b.pass_by_timers(500ms);
+  CHECK(b.written.open(key_of(1, 1)).has_value());
+  come_back_in_step(b, 2, key_of(1, 1), true);
+  b.tell(2, 10, 10);
+  b.pass_by_timers(2s);
+  REQUIRE(b.written.open(key_of(1, 1)).has_value());
+  CHECK(b.written.open(key_of(1, 1))->since == 990s);
+  CHECK(b.open(1));
+  CHECK(b.open(2));
+}
+
+TEST_CASE("Who comes back and has not drained is at work: its growth waits for room") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  come_back(b, 2, 2, false);
+  REQUIRE(b.sent<Revoke>(2));
+  b.tell(2, 30, 30);
+  b.grow(2, 60, 30);
+  CHECK_FALSE(b.sent<Verdict>(2));
+  b.release(2, true, Bench::use(60, 30));
+  CHECK(b.granted(2));
+  CHECK(b.sent<Verdict>(2)->allowed == mebibytes(30));
+}
+
+TEST_CASE("Who was revoked comes in by a Restore, also where it has no memory") {
+  Bench b;
+  come_back(b, 1, 1, false);
+  REQUIRE(b.sent<Revoke>(1));
+  const Epoch revoked = b.epoch(1);
+  b.release(1, true, MemoryUse{});
+  CHECK_FALSE(b.open(1));
+  REQUIRE(b.sent<Restore>(1));
+  CHECK(b.sent<Restore>(1)->epoch > revoked);
+  b.ready(1, 0);
+  CHECK(b.open(1));
+}
+
+TEST_CASE("A lease that nobody has come back for ends when its tenant begins at zero") {
+  Bench b(with_leases({key_of(1)}, 1));
+  const Actions ended = b.core->forget(TenantId{1});
+  REQUIRE(ended.size() == 1);
+  const auto* lease = std::get_if<RecordLease>(&ended.front());
+  REQUIRE(lease != nullptr);
+  CHECK_FALSE(lease->grant);
+  CHECK(lease->key == key_of(1));
+  CHECK(lease->epoch == kEpoch);
+  CHECK(lease->at == 990s);
+}
+
+}  // namespace
+}  // namespace sharedgpu
