@@ -168,6 +168,4 @@ Nanoseconds Elastic::credit_after(Nanoseconds credit, const Standing& standing, 
   return std::clamp(credit, -std::max<Nanoseconds>(kWindow, standing.turn), std::max(most, standing.turn));
 }
 
-std::unique_ptr<Policy> make_elastic() { return std::make_unique<Elastic>(); }
-
 }  // namespace sharedgpu

@@ -32,7 +32,7 @@ namespace sharedgpu {
 
 class Elastic : public Policy {
  public:
-  std::string_view name() const override { return "elastic"; }
+  using Policy::Policy;
   Rank rank(const TenantView& waiting, const TurnView& turn) const override;
   bool goes_on(const TenantView& running, const TenantView& waiting, const TurnView& turn) const override;
   bool rules_time(const Claims& claims) const override;

@@ -1,22 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What policies have in common, and their names.
+// What policies have in common.
 #include "arbiter/policy/policy.h"
 
 namespace sharedgpu {
-namespace {
-
-constexpr std::unique_ptr<Policy> (*kMakers[])() = {make_round_robin, make_fcfs,     make_shortest_first,
-                                                    make_credit,      make_priority, make_elastic,
-                                                    make_deadline};
-
-}  // namespace
-
-std::unique_ptr<Policy> make_policy(std::string_view name) {
-  for (const auto& make : kMakers)
-    if (std::unique_ptr<Policy> policy = make(); policy->name() == name) return policy;
-  return nullptr;
-}
-
 Rank Policy::keeps(const TenantView& running, const TurnView& turn) const {
   if (running.idle) return {};
   if (turn.over) return {.level = 1, .weight = -running.had};

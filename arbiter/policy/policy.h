@@ -10,7 +10,6 @@
 #pragma once
 
 #include <array>
-#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -100,8 +99,10 @@ struct Rank {
 
 class Policy {
  public:
+  // `name`: lives as long as the program.
+  explicit Policy(std::string_view name) : name_(name) {}
   virtual ~Policy() = default;
-  virtual std::string_view name() const = 0;
+  std::string_view name() const { return name_; }
 
   // Who of those that wait is served first.
   virtual Rank rank(const TenantView& waiting, const TurnView& turn) const = 0;
@@ -153,18 +154,9 @@ class Policy {
 
   // A tenant's credit after `time` more, in which it did as `standing` says; by default there is none.
   virtual Nanoseconds credit_after(Nanoseconds credit, const Standing& standing, Nanoseconds time) const;
+
+ private:
+  std::string_view name_;
 };
-
-// Waiting tenants are served in the order in which they began to wait.
-std::unique_ptr<Policy> make_round_robin();
-std::unique_ptr<Policy> make_fcfs();
-std::unique_ptr<Policy> make_shortest_first();
-std::unique_ptr<Policy> make_credit();
-std::unique_ptr<Policy> make_priority();
-std::unique_ptr<Policy> make_elastic();
-std::unique_ptr<Policy> make_deadline();
-
-// The policy of that name, as Policy= in sharedgpu.conf has it; null: there is none.
-std::unique_ptr<Policy> make_policy(std::string_view name);
 
 }  // namespace sharedgpu

@@ -7,18 +7,41 @@
 // is used up by being served, and of an interrupted turn only the rest is given.
 #pragma once
 
+#include "arbiter/policy/interruption.h"
 #include "arbiter/policy/policy.h"
 
 namespace sharedgpu {
 
 class RoundRobin : public Policy {
  public:
-  std::string_view name() const override { return "round-robin"; }
-  Rank rank(const TenantView& waiting, const TurnView& turn) const override;
-  bool interrupts(const TenantView& waiting, const TenantView& running, const TurnView& turn) const override;
-  Nanoseconds price_of_interruption(const TurnView& turn) const override;
-  Nanoseconds peace_left(const TenantView& running, const TurnView& turn) const override;
-  Nanoseconds credit_after(Nanoseconds credit, const Standing& standing, Nanoseconds time) const override;
+  using Policy::Policy;
+
+  Rank rank(const TenantView& waiting, const TurnView& turn) const override {
+    return {.level = (urgent(waiting, turn) ? 2 : 0) + (waiting.interrupted ? 1 : 0),
+            .weight = waiting.waited};
+  }
+
+  bool interrupts(const TenantView& waiting, const TenantView& running, const TurnView& turn) const override {
+    return urgent(waiting, turn) && peace_left(running, turn) == Nanoseconds{};
+  }
+
+  Nanoseconds price_of_interruption(const TurnView& turn) const override {
+    return sharedgpu::price_of_interruption(turn.turn.handoff);
+  }
+
+  Nanoseconds peace_left(const TenantView& running, const TurnView& turn) const override {
+    return sharedgpu::peace_left(running.credit, running.had, turn.turn.handoff);
+  }
+
+  Nanoseconds credit_after(Nanoseconds credit, const Standing& standing, Nanoseconds time) const override {
+    return sharedgpu::credit_after(credit, standing, time);
+  }
+
+ private:
+  // Where turns have a fixed length nobody interrupts them.
+  static bool urgent(const TenantView& waiting, const TurnView& turn) {
+    return turn.turn.rule != TurnRule::fixed && may_interrupt(waiting.credit, turn.turn.handoff);
+  }
 };
 
 }  // namespace sharedgpu

@@ -4,8 +4,9 @@
 
 #include "arbiter/core/scheduler/idleness.h"
 #include "arbiter/policy/interruption.h"
+#include "arbiter/policy/registry.h"
 #include "arbiter/policy/turn_length.h"
-#include "config/settings.h"
+#include "protocol/policy_names.h"
 
 namespace sharedgpu {
 namespace {

@@ -10,18 +10,17 @@
 // Nobody starves: from the deepest debt a tenant needs twice the bound, divided by its part of the units, to
 // have as much credit as anybody can; then at most each other has a turn before it, of those with as much who
 // has waited longest first.
+#pragma once
+
 #include <algorithm>
 
 #include "arbiter/policy/policy.h"
 
 namespace sharedgpu {
-namespace {
-
-constexpr int kMostTurns = 4;
 
 class Credit final : public Policy {
  public:
-  std::string_view name() const override { return "credit"; }
+  using Policy::Policy;
 
   Rank rank(const TenantView& waiting, const TurnView& /*turn*/) const override {
     return {.level = 0, .weight = waiting.credit};
@@ -38,10 +37,9 @@ class Credit final : public Policy {
     if (standing.overuses) credit -= time;
     return std::clamp(credit, -kMostTurns * standing.turn, kMostTurns * standing.turn);
   }
+
+ private:
+  static constexpr int kMostTurns = 4;
 };
-
-}  // namespace
-
-std::unique_ptr<Policy> make_credit() { return std::make_unique<Credit>(); }
 
 }  // namespace sharedgpu

@@ -22,6 +22,8 @@
 // Nobody starves: each keeps its own request at least, or a twentieth of the time where that is more, and
 // waits no longer for that than elastic says. Who has told of no deadline for a while bounds nobody any more;
 // see arbiter/core/deadlines.cpp.
+#pragma once
+
 #include <algorithm>
 #include <cmath>
 
@@ -29,24 +31,10 @@
 #include "protocol/messages.h"
 
 namespace sharedgpu {
-namespace {
-
-constexpr double kDecrease = 0.5;
-constexpr double kIncrease = 0.01;
-constexpr double kLeast = 0.05;
-constexpr int kQuick = 10;  // of handoffs, in a deadline
-constexpr std::chrono::milliseconds kLongestPiece{100};
-constexpr int kQueue = 4;  // in a deadline
-constexpr std::chrono::milliseconds kShortestQueue{2};
-constexpr std::chrono::milliseconds kLongestQueue{20};
-
-bool is_quick(const TenantView& tenant, const TurnView& turn) {
-  return tenant.claims.deadline > kQuick * std::max(tenant.handoff, turn.turn.handoff);
-}
 
 class Deadline final : public Elastic {
  public:
-  std::string_view name() const override { return "deadline"; }
+  using Elastic::Elastic;
 
   Rank rank(const TenantView& waiting, const TurnView& turn) const override {
     const int level = is_urgent(waiting, turn) ? 1 + kHighestPriority + waiting.claims.priority : 0;
@@ -91,6 +79,19 @@ class Deadline final : public Elastic {
   }
 
  private:
+  static constexpr double kDecrease = 0.5;
+  static constexpr double kIncrease = 0.01;
+  static constexpr double kLeast = 0.05;
+  static constexpr int kQuick = 10;  // of handoffs, in a deadline
+  static constexpr std::chrono::milliseconds kLongestPiece{100};
+  static constexpr int kQueue = 4;  // in a deadline
+  static constexpr std::chrono::milliseconds kShortestQueue{2};
+  static constexpr std::chrono::milliseconds kLongestQueue{20};
+
+  static bool is_quick(const TenantView& tenant, const TurnView& turn) {
+    return tenant.claims.deadline > kQuick * std::max(tenant.handoff, turn.turn.handoff);
+  }
+
   bool is_urgent(const TenantView& tenant, const TurnView& turn) const {
     return is_quick(tenant, turn) && tenant.credit > -allowance(tenant, turn);
   }
@@ -99,9 +100,5 @@ class Deadline final : public Elastic {
     return is_urgent(urgent, turn) && urgent.claims.priority > other.claims.priority;
   }
 };
-
-}  // namespace
-
-std::unique_ptr<Policy> make_deadline() { return std::make_unique<Deadline>(); }
 
 }  // namespace sharedgpu

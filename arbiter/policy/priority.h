@@ -6,23 +6,18 @@
 //
 // Nobody starves: one that is lower than all others by P waits (P + 1) times MaxWait, then for a turn of each
 // that has waited as long; and keeps its turn against those that come then.
+#pragma once
+
 #include <algorithm>
 
 #include "arbiter/policy/policy.h"
 #include "protocol/messages.h"
 
 namespace sharedgpu {
-namespace {
-
-// With what it has waited for.
-int priority_of(const TenantView& tenant, const TurnRules& rules) {
-  constexpr Nanoseconds::rep kMost = 1'000'000;
-  return tenant.claims.priority + static_cast<int>(std::min(tenant.waited / rules.max_wait, kMost));
-}
 
 class Priority final : public Policy {
  public:
-  std::string_view name() const override { return "priority"; }
+  using Policy::Policy;
 
   Rank rank(const TenantView& waiting, const TurnView& turn) const override {
     return {.level = priority_of(waiting, turn.rules), .weight = waiting.waited};
@@ -47,10 +42,13 @@ class Priority final : public Policy {
   Nanoseconds peace_left(const TenantView& running, const TurnView& turn) const override {
     return std::max(Nanoseconds{}, turn.turn.handoff - running.had);
   }
+
+ private:
+  // With what it has waited for.
+  static int priority_of(const TenantView& tenant, const TurnRules& rules) {
+    constexpr Nanoseconds::rep kMost = 1'000'000;
+    return tenant.claims.priority + static_cast<int>(std::min(tenant.waited / rules.max_wait, kMost));
+  }
 };
-
-}  // namespace
-
-std::unique_ptr<Policy> make_priority() { return std::make_unique<Priority>(); }
 
 }  // namespace sharedgpu

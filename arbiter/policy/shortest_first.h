@@ -6,16 +6,17 @@
 //
 // Nobody starves: what is expected counts for at most MaxWait, so a tenant is passed only by those that begin
 // to wait within MaxWait after it; then it waits as with round-robin.
+#pragma once
+
 #include <algorithm>
 
 #include "arbiter/policy/round_robin.h"
 
 namespace sharedgpu {
-namespace {
 
 class ShortestFirst final : public RoundRobin {
  public:
-  std::string_view name() const override { return "shortest-first"; }
+  using RoundRobin::RoundRobin;
 
   Rank rank(const TenantView& waiting, const TurnView& turn) const override {
     Rank rank = RoundRobin::rank(waiting, turn);
@@ -23,9 +24,5 @@ class ShortestFirst final : public RoundRobin {
     return rank;
   }
 };
-
-}  // namespace
-
-std::unique_ptr<Policy> make_shortest_first() { return std::make_unique<ShortestFirst>(); }
 
 }  // namespace sharedgpu

@@ -6,14 +6,15 @@
 // with its work at hand, or after Quantum where that is set, a day where it is not. Those that fit beside who
 // has the GPU come in meanwhile, so a tenant that needs all of it may wait for that long where many small
 // ones come and go.
+#pragma once
+
 #include "arbiter/policy/policy.h"
 
 namespace sharedgpu {
-namespace {
 
 class Fcfs final : public Policy {
  public:
-  std::string_view name() const override { return "fcfs"; }
+  using Policy::Policy;
 
   Rank rank(const TenantView& waiting, const TurnView& /*turn*/) const override {
     return {.level = 0, .weight = waiting.waited};
@@ -24,9 +25,5 @@ class Fcfs final : public Policy {
     return {.length = std::chrono::hours(24), .rule = TurnRule::work, .handoff = handoff};
   }
 };
-
-}  // namespace
-
-std::unique_ptr<Policy> make_fcfs() { return std::make_unique<Fcfs>(); }
 
 }  // namespace sharedgpu
