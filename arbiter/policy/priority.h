@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// priority: the tenant with the highest priority has the GPU for as long as it has work, and takes it from a
-// lower one at once, but that has had it for as long as a handoff takes. Those of the same priority take
-// turns. For every MaxWait that a tenant waits, since it asked, it counts as one higher, until its turn is
-// over.
+// priority: the tenant with the highest priority has the GPU for as long as it has work. It takes the GPU
+// from a lower one as soon as that has had it for as long as a handoff takes. Tenants of the same priority
+// take turns. For every MaxWait that a tenant waits, since it asked, it counts as one higher, until its turn
+// is over.
 //
 // Nobody starves: one that is lower than all others by P waits (P + 1) times MaxWait, then for a turn of each
-// that has waited as long; and keeps its turn against those that come then.
+// that has waited as long; and it keeps its turn against those that come then.
 #pragma once
 
 #include <algorithm>
@@ -17,30 +17,25 @@ namespace sharedgpu {
 
 class Priority final : public Policy {
  public:
-  using Policy::Policy;
+  explicit Priority(std::string_view name) : Policy(name, {.preemption = Preemption::free}) {}
 
   Rank rank(const TenantView& waiting, const TurnView& turn) const override {
     return {.level = priority_of(waiting, turn.rules), .weight = waiting.waited};
   }
 
-  Rank keeps(const TenantView& running, const TurnView& turn) const override {
-    Rank rank = Policy::keeps(running, turn);
-    constexpr int kLevels = 4;  // of those with the same priority
-    if (!running.idle) rank.level += kLevels * (priority_of(running, turn.rules) + kHighestPriority);
-    return rank;
+  bool preempts(const TenantView& waiting, const TenantView& running, const TurnView& turn) const override {
+    return priority_of(waiting, turn.rules) > priority_of(running, turn.rules);
   }
 
-  bool goes_on(const TenantView& running, const TenantView& waiting, const TurnView& turn) const override {
+  bool extends(const TenantView& running, const TenantView& waiting, const TurnView& turn) const override {
     return running.claims.priority > priority_of(waiting, turn.rules);
   }
 
-  bool interrupts(const TenantView& waiting, const TenantView& running, const TurnView& turn) const override {
-    return peace_left(running, turn) == Nanoseconds{} &&
-           priority_of(waiting, turn.rules) > priority_of(running, turn.rules);
-  }
-
-  Nanoseconds peace_left(const TenantView& running, const TurnView& turn) const override {
-    return std::max(Nanoseconds{}, turn.turn.handoff - running.had);
+  Rank retain(const TenantView& running, const TurnView& turn) const override {
+    Rank rank = Policy::retain(running, turn);
+    constexpr int kLevels = 4;  // of those with the same priority
+    if (!running.idle) rank.level += kLevels * (priority_of(running, turn.rules) + kHighestPriority);
+    return rank;
   }
 
  private:
