@@ -5,6 +5,7 @@
 #include <benchmark/benchmark.h>
 
 #include "arbiter/core/core.h"
+#include "arbiter/policy/registry.h"
 
 namespace {
 

@@ -14,15 +14,12 @@
 #include "config/quantities.h"
 #include "protocol/channel.h"
 #include "protocol/messages.h"
+#include "protocol/policy_names.h"
 #include "protocol/units.h"
 
 namespace sharedgpu {
 
 inline constexpr char kDefaultConfigFile[] = "/etc/sharedgpu/sharedgpu.conf";
-
-// Each is a file in arbiter/policy.
-inline constexpr std::string_view kPolicies[] = {"round-robin", "fcfs",    "shortest-first", "credit",
-                                                 "priority",    "elastic", "deadline"};
 
 enum class OnNoArbiter : std::uint8_t { plain, fail };
 // Who writes what jobs came to into their AdminComments: this node, nobody, or who works on a folder.

@@ -51,7 +51,7 @@ Snapshot::Tenant Core::view_of(const Tenant& tenant) const {
   view.timed = tenant.exclusive;
   view.share = accounts.share(tenant);
   view.due = accounts.due(tenant);
-  view.due_now = accounts.standing(tenant).due;
+  view.due_now = accounts.activity(tenant).due;
   view.credit = accounts.lag(tenant);
   view.wants = turns_.wants(tenant);
   view.stopped = presence_.frozen(tenant);

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "arbiter/core/placement.h"
+#include "arbiter/policy/registry.h"
 
 namespace sharedgpu {
 namespace {

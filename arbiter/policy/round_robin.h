@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// round-robin: waiting tenants are served in the order in which they began to wait; before them who has been
-// interrupted, and first of all who has credit for an interruption (interruption.h).
+// round-robin: waiting tenants are served in the order in which they began to wait. Before them goes a tenant
+// that was preempted, and first of all one that can pay for a preemption (preemption.h).
 //
-// Nobody starves: of those that wait each has a turn before any has its second, so a tenant waits for a turn
-// of each other running set and the handoffs between them, about MaxWait. Credit passes nobody for ever: it
-// is used up by being served, and of an interrupted turn only the rest is given.
+// Nobody starves: each tenant that waits has a turn before any has its second, so a tenant waits for a turn
+// of each other running set and the handoffs between them, about MaxWait. Paying passes nobody for ever:
+// being served uses up what was earned, and of a preempted turn only the rest is given.
 #pragma once
 
 #include "arbiter/policy/policy.h"
@@ -13,12 +13,27 @@ namespace sharedgpu {
 
 class RoundRobin : public Policy {
  public:
-  std::string_view name() const override { return "round-robin"; }
-  Rank rank(const TenantView& waiting, const TurnView& turn) const override;
-  bool interrupts(const TenantView& waiting, const TenantView& running, const TurnView& turn) const override;
-  Nanoseconds price_of_interruption(const TurnView& turn) const override;
-  Nanoseconds peace_left(const TenantView& running, const TurnView& turn) const override;
-  Nanoseconds credit_after(Nanoseconds credit, const Standing& standing, Nanoseconds time) const override;
+  explicit RoundRobin(std::string_view name)
+      : Policy(name, {.account = {.earns = AccountRules::Earns::pauses,
+                                  .pays = AccountRules::Pays::turns,
+                                  .most_turns = 1},
+                      .preemption = Preemption::paid}) {}
+
+  Rank rank(const TenantView& waiting, const TurnView& turn) const override {
+    return {.level = (is_urgent(waiting, turn) ? 2 : 0) + (waiting.preempted ? 1 : 0),
+            .weight = waiting.waited};
+  }
+
+  bool preempts(const TenantView& waiting, const TenantView& /*running*/,
+                const TurnView& turn) const override {
+    return is_urgent(waiting, turn);
+  }
+
+ private:
+  // Where turns have a fixed length nobody preempts them.
+  static bool is_urgent(const TenantView& waiting, const TurnView& turn) {
+    return turn.turn.rule != TurnRule::fixed && can_pay(waiting.lag, turn.turn.handoff);
+  }
 };
 
 }  // namespace sharedgpu

@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "arbiter/policy/registry.h"
 #include "bench/simulator/ledger_trace.h"
 #include "bench/simulator/plot.h"
 #include "bench/simulator/trace.h"

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "arbiter/policy/registry.h"
+
 namespace sharedgpu {
 namespace {
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "arbiter/core/core.h"
+#include "arbiter/policy/registry.h"
 
 namespace {
 
@@ -95,7 +96,7 @@ Event next_event(const Core& core, Input& in) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  auto policy = make_round_robin();
+  auto policy = make_policy("round-robin");
   Input in(data, size);
   Recovered recovered;
   if (in.byte() % 2 == 0) {

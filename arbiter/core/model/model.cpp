@@ -15,8 +15,9 @@ Entity* find_in(std::map<Key, Entity>& all, const Key& key) {
 // What a tenant asks of all in its domain.
 void apply_deadlines_of(const Tenant& tenant, Rules& rules) {
   if (rules.by_threads) return;
-  rules.all_timed = rules.all_timed || rules.policy->rules_time_of_all(tenant.stated);
-  const Nanoseconds queue = rules.policy->queue_beside(tenant.stated);
+  const EntitlementRules& entitlement = rules.policy->rules().entitlement;
+  rules.all_timed = rules.all_timed || makes_exclusive(entitlement, tenant.stated);
+  const Nanoseconds queue = backlog_limit_beside(entitlement, tenant.stated);
   if (queue != Nanoseconds{} && (rules.queue == Nanoseconds{} || queue < rules.queue)) rules.queue = queue;
 }
 
@@ -119,7 +120,7 @@ void Model::set_exclusive(Tenant& tenant) const {
   Claims claims = tenant.stated;
   claims.timed = claims.timed || rules.all_timed;
   if (rules.by_threads) claims.deadline = {};
-  tenant.exclusive = rules.policy->rules_time(claims);
+  tenant.exclusive = is_exclusive(rules.policy->rules().entitlement, claims);
 }
 
 // GPUs and tenants that depend on each other, without rules. GPUs that nobody uses are in none.

@@ -34,7 +34,7 @@ void Accounts::take_kept(const Tenant& tenant) {
   const auto found = kept_.find(tenant.id);
   if (found == kept_.end() || found->second.policy != its.policy->name()) return;
   const Kept& kept = found->second;
-  its.balance = its.policy->credit_after(kept.balance, kept.pauses, effects_.now() - kept.at);
+  its.balance = lag_after(its.policy->rules().account, kept.balance, kept.pauses, effects_.now() - kept.at);
   its.due = kept.pauses.due;
   kept_.erase(found);
 }
@@ -52,7 +52,7 @@ bool Accounts::set_policy(const Tenant& tenant, const Policy& policy) {
 
 Nanoseconds Accounts::balance_now(const Row& row) const {
   if (row.at == effects_.now()) return row.balance;
-  return row.policy->credit_after(row.balance, row.standing, effects_.now() - row.at);
+  return lag_after(row.policy->rules().account, row.balance, row.activity, effects_.now() - row.at);
 }
 
 Nanoseconds Accounts::lag(const Tenant& tenant) const { return balance_now(rows_[tenant]); }
@@ -62,11 +62,10 @@ void Accounts::bring_up_to_date(Row& row) const {
   row.at = effects_.now();
 }
 
-// The policy keeps the account within its bounds.
 void Accounts::charge(const Tenant& tenant, Nanoseconds price) {
   Row& its = rows_[tenant];
   bring_up_to_date(its);
-  its.balance = its.policy->credit_after(its.balance - price, its.standing, {});
+  its.balance = lag_after(its.policy->rules().account, its.balance - price, its.activity, {});
 }
 
 Accounts::Stake Accounts::stake_of(const Tenant& tenant) const {
@@ -96,7 +95,7 @@ std::vector<Accounts::Due> Accounts::divide(const Domain& domain) const {
       competing.push_back(limits_.claims(tenant));
       theirs.push_back(&all[i]);
     }
-    const std::vector<double> parts = domain.rules.policy->shares(competing);
+    const std::vector<double> parts = shares(domain.rules.policy->rules().entitlement, competing);
     for (std::size_t i = 0; i < parts.size(); ++i) take(*theirs[i], parts[i]);
   };
   const bool alone = domain.gpus.size() == 1;
@@ -119,25 +118,25 @@ void Accounts::sum_due_to_holders(const Domain& domain) {
       if (rows_[*tenant].stake.holds && uses(*tenant, *gpu)) due_to_holders_[*gpu] += rows_[*tenant].due;
 }
 
-Standing Accounts::standing_of(const Tenant& tenant, const Standing& common) const {
+ActivityInterval Accounts::activity_of(const Tenant& tenant, const ActivityInterval& common) const {
   const Row& its = rows_[tenant];
   const Phase phase = turns_.phase_of(tenant);
   const bool contended = common.share > 0;
-  Standing standing = common;
-  standing.pauses = phase == Phase::out && !turns_.wants(tenant);
-  standing.comes_in = contended && phase == Phase::entering;
-  standing.pays = contended && its.stake.holds;
-  standing.overuses = standing.pays && phase == Phase::leaving;
-  standing.due = its.stake.competes || standing.pauses ? its.due : 0;
-  standing.share = common.share * its.share;
-  standing.holds = its.stake.holds;
-  standing.limit = limits_.claims(tenant).limit;
-  if (!standing.holds) return standing;
-  standing.due_to_holders = 1;
+  ActivityInterval activity = common;
+  activity.pauses = phase == Phase::out && !turns_.wants(tenant);
+  activity.comes_in = contended && phase == Phase::entering;
+  activity.pays = contended && its.stake.holds;
+  activity.overuses = activity.pays && phase == Phase::leaving;
+  activity.due = its.stake.competes || activity.pauses ? its.due : 0;
+  activity.share = common.share * its.share;
+  activity.holds = its.stake.holds;
+  activity.limit = limits_.claims(tenant).limit;
+  if (!activity.holds) return activity;
+  activity.due_to_holders = 1;
   for (const Session* session : tenant.sessions)
     if (attached(session))
-      standing.due_to_holders = std::min(standing.due_to_holders, due_to_holders_[*session->gpu]);
-  return standing;
+      activity.due_to_holders = std::min(activity.due_to_holders, due_to_holders_[*session->gpu]);
+  return activity;
 }
 
 void Accounts::update(const Domain& domain, const Common& common) {
@@ -159,19 +158,19 @@ void Accounts::update(const Domain& domain, const Common& common) {
     }
   }
   sum_due_to_holders(domain);
-  const Standing shared{.sets = common.sets,
-                        .turn = common.turn,
-                        .holders = entering + leases,
-                        .share = common.contended ? 1.0 : 0.0,
-                        .counted = common.counted,
-                        .leases = leases};
+  const ActivityInterval shared{.sets = common.sets,
+                                .turn = common.turn,
+                                .holders = entering + leases,
+                                .share = common.contended ? 1.0 : 0.0,
+                                .counted = common.counted,
+                                .leases = leases};
   for (const Tenant* tenant : domain.tenants) {
     Row& its = rows_[*tenant];
-    const Standing standing = standing_of(*tenant, shared);
-    if (standing == its.standing) continue;
+    const ActivityInterval activity = activity_of(*tenant, shared);
+    if (activity == its.activity) continue;
     bring_up_to_date(its);
-    its.standing = standing;
-    its.balance = its.policy->credit_after(its.balance, standing, {});
+    its.activity = activity;
+    its.balance = lag_after(its.policy->rules().account, its.balance, activity, {});
   }
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tenants' accounts: how far each is behind what is due to it (positive) or ahead of it, in time of the GPU.
 //
-// The policy says how an account follows from what its tenant does (Policy::credit_after). That is described
-// by a Standing, which holds until it changes; an account is brought up to date when it is read. One thread
-// at a time.
+// What a tenant does is described by an ActivityInterval, which goes on until it changes; an account is
+// brought up to date when it is read, by the AccountRules of its policy (lag_account.h). One thread at a
+// time.
 #pragma once
 
 #include <map>
@@ -14,6 +14,7 @@
 #include "arbiter/core/model/model.h"
 #include "arbiter/core/model/table.h"
 #include "arbiter/core/scheduler/deadline_limits.h"
+#include "arbiter/core/scheduler/lag_account.h"
 #include "arbiter/core/turns/turn_machine.h"
 #include "arbiter/policy/policy.h"
 
@@ -37,7 +38,7 @@ class Accounts {
   Nanoseconds lag(const Tenant& tenant) const;
   void charge(const Tenant& tenant, Nanoseconds price);
 
-  // What tenants of a domain have in common while a standing lasts.
+  // What tenants of a domain have in common while they do as they do.
   struct Common {
     unsigned sets = 1;   // running sets, if all wanted to run
     Nanoseconds turn{};  // how long one lasts
@@ -51,7 +52,7 @@ class Accounts {
   // The part of the time that is due to it, of its domain's, and on the GPU where that is least.
   double share(const Tenant& tenant) const { return rows_[tenant].share; }
   double due(const Tenant& tenant) const { return rows_[tenant].due; }
-  const Standing& standing(const Tenant& tenant) const { return rows_[tenant].standing; }
+  const ActivityInterval& activity(const Tenant& tenant) const { return rows_[tenant].activity; }
 
  private:
   struct Stake {
@@ -63,7 +64,7 @@ class Accounts {
     const Policy* policy = nullptr;
     Nanoseconds balance{};  // at:
     Nanoseconds at{};
-    Standing standing;  // since then
+    ActivityInterval activity;  // since then
     Stake stake;
     double due = 0;
     double share = 0;
@@ -76,7 +77,7 @@ class Accounts {
     std::string_view policy;
     Nanoseconds balance{};
     Nanoseconds at{};
-    Standing pauses;  // since then
+    ActivityInterval pauses;  // since then
   };
 
   void take_kept(const Tenant& tenant);
@@ -85,7 +86,7 @@ class Accounts {
   Stake stake_of(const Tenant& tenant) const;
   std::vector<Due> divide(const Domain& domain) const;
   void sum_due_to_holders(const Domain& domain);
-  Standing standing_of(const Tenant& tenant, const Standing& common) const;
+  ActivityInterval activity_of(const Tenant& tenant, const ActivityInterval& common) const;
 
   const Presence& presence_;
   const TurnMachine& turns_;

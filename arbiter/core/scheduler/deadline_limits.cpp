@@ -2,6 +2,7 @@
 #include "arbiter/core/scheduler/deadline_limits.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 namespace sharedgpu {
@@ -10,6 +11,9 @@ namespace {
 constexpr std::chrono::seconds kLeastTimeout{10};
 constexpr std::chrono::seconds kMostTimeout{60};
 constexpr int kMostSilent = 3;  // deadlines in a row
+constexpr double kDecrease = 0.5;
+constexpr double kIncrease = 0.01;
+constexpr double kLeast = 0.05;
 
 Nanoseconds timeout_of(const Tenant& tenant) {
   return std::clamp<Nanoseconds>(kMostSilent * tenant.stated.deadline, kLeastTimeout, kMostTimeout);
@@ -24,10 +28,18 @@ Claims bounded(const Claims& stated, double part) {
 
 }  // namespace
 
+double part_after(const EntitlementRules& rules, double part, const Claims& stated,
+                  const DeadlinesSeen& seen) {
+  if (!rules.deadlines) return stated.limit;
+  const double least = std::min(std::max(kLeast, stated.request), stated.limit);
+  const double lowered = std::max(part * std::pow(kDecrease, static_cast<double>(seen.missed)), least);
+  return std::clamp(lowered + kIncrease * static_cast<double>(seen.met), least, stated.limit);
+}
+
 void DeadlineLimits::restate(const Tenant& tenant, const Claims& stated, const Policy& policy) {
   Claims& claims = tenants_[tenant].claims;
   const double part = claims.limit < tenant.stated.limit ? claims.limit : stated.limit;
-  claims = bounded(stated, policy.part_after(part, stated, {}));
+  claims = bounded(stated, part_after(policy.rules().entitlement, part, stated, {}));
 }
 
 bool DeadlineLimits::report(const Tenant& tenant, const DeadlinesSeen& seen) {
@@ -51,7 +63,8 @@ bool DeadlineLimits::apply(const Domain& domain, const Tenant& reporter, const D
   for (const Tenant* other : domain.tenants) {
     if (other->stated.priority >= reporter.stated.priority) continue;
     const double part = claims(*other).limit;
-    changed = bound(*other, domain.rules.policy->part_after(part, other->stated, seen)) || changed;
+    const EntitlementRules& rules = domain.rules.policy->rules().entitlement;
+    changed = bound(*other, part_after(rules, part, other->stated, seen)) || changed;
   }
   return changed;
 }
@@ -62,7 +75,7 @@ void DeadlineLimits::bound_threads(const Domain& domain, const Tenant& reporter,
     Threads& its = threads_[*gpu];
     if (reporter.stated.priority < its.below) continue;
     its.below = reporter.stated.priority;
-    its.part = domain.rules.policy->part_after(its.part, {}, seen);
+    its.part = part_after(domain.rules.policy->rules().entitlement, its.part, {}, seen);
   }
 }
 

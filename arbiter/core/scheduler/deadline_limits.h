@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What tenants with deadlines leave to others: reports of deadlines met and missed move the part of the time
-// that tenants of a lower priority in the domain may have, as the policy says.
+// that tenants of a lower priority in the domain may have, under policies whose EntitlementRules say so.
+// Misses halve it, deadlines that are met raise it by a hundredth, as the congestion window of TCP (CudaMon,
+// section 3.4): so it goes up and down about what leaves the deadlines met.
 //
 // What a job states stays apart from what it may claim (claims()). A tenant that reports nothing for a while
 // has ended, or waits for work: it bounds nobody until it reports again. Nor does one that only reports, and
@@ -20,6 +22,13 @@
 #include "arbiter/policy/policy.h"
 
 namespace sharedgpu {
+
+// The part of the time that a tenant may have at most, which had `part`, after one of a higher priority in
+// its domain has told of its deadlines; `stated`: by the tenant's job. A tenant keeps its own request, or a
+// twentieth where that is more. Where deadlines bound nobody, what is stated. Nothing seen: `part` as it may
+// be.
+double part_after(const EntitlementRules& rules, double part, const Claims& stated,
+                  const DeadlinesSeen& seen);
 
 class DeadlineLimits {
  public:

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "arbiter/core/scheduler/throttle.h"
+
 namespace sharedgpu {
 
 // The policy says who keeps its place. The first of them stays in any case, unless it is the one that grows:
@@ -63,7 +65,7 @@ std::optional<Move> Planner::next(const Residencies& at) {
   while (!line_.empty()) {
     const InLine first = line_.top();
     line_.pop();
-    const bool interruptible = running_.interruptible;
+    const bool preemptible = running_.preemptible;
     Move move;
     const bool changed = serve({first.tenant, scheduler_.view(*first.tenant), first.for_host}, at, move);
     if (move.enter != nullptr) {
@@ -71,7 +73,7 @@ std::optional<Move> Planner::next(const Residencies& at) {
       return move;
     }
     if (changed) look(at);
-    if ((changed || running_.interruptible != interruptible) && !anybody_could_enter()) break;
+    if ((changed || running_.preemptible != preemptible) && !anybody_could_enter()) break;
   }
   return std::nullopt;
 }
@@ -80,11 +82,11 @@ std::optional<Move> Planner::next(const Residencies& at) {
 // harmless.
 bool Planner::anybody_could_enter() {
   if (running_.turn.over()) return true;
-  const bool interruptible = running_.turn.state.begun && running_.interruptible;
+  const bool preemptible = running_.turn.state.begun && running_.preemptible;
   for (const Candidate& member : running_.members) {
     if (gives_up(member)) return true;
-    if (interruptible && turns_.phase_of(*member.tenant) == Phase::running &&
-        policy_.peace_left(member.view, turn_view()) == Nanoseconds{})
+    if (preemptible && turns_.phase_of(*member.tenant) == Phase::running &&
+        protected_for(policy_.rules().preemption, member.view, turn_view().turn.handoff) == Nanoseconds{})
       return true;
   }
   Selection& selection = scheduler_.selection();
@@ -113,8 +115,8 @@ void Planner::line_up() {
   for (const Tenant* tenant : domain_.tenants) {
     if (!is_in_line(*tenant, everybody_fits)) continue;
     const TenantView view = scheduler_.view(*tenant);
-    if (const Nanoseconds barred = policy_.barred_for(view, turn); barred > Nanoseconds{}) {
-      effects_.wake_at(effects_.now() + barred);
+    if (const Nanoseconds wait = throttled_for(policy_.rules(), view); wait > Nanoseconds{}) {
+      effects_.wake_at(effects_.now() + wait);
       continue;
     }
     line.push_back({tenant, scheduler_.must_recall(*tenant), policy_.rank(view, turn), view.waited});
@@ -127,7 +129,7 @@ void Planner::line_up() {
 void Planner::sort_as_they_leave(std::vector<Candidate>& members, const Scheduler::Turn& turn) const {
   const TurnView view = scheduler_.view(domain_, turn.over());
   std::vector<std::pair<Rank, Candidate>> order;
-  for (const Candidate& member : members) order.emplace_back(policy_.keeps(member.view, view), member);
+  for (const Candidate& member : members) order.emplace_back(policy_.retain(member.view, view), member);
   std::sort(order.begin(), order.end(), [&](const auto& a, const auto& b) {
     if (a.first != b.first) return a.first < b.first;
     return (a.second.tenant->id < b.second.tenant->id) == turn.over() && a.second.tenant != b.second.tenant;
@@ -142,16 +144,16 @@ bool Planner::gives_up(const Candidate& member) const {
 
 // Whether a member of the running set makes room for `waiter` where that needs it: an idle one does, and one
 // that yields its turn; when the turn is over, unless the policy gives it another; before that, where the
-// policy lets it be interrupted. For a recall also members leave that are just on their way in.
+// policy lets it be preempted. For a recall also members leave that are just on their way in.
 bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const {
   if (gives_up(member)) return true;
   const bool over = running_.turn.over();
   const bool runs = turns_.phase_of(*member.tenant) == Phase::running;
   if (waiter.for_host && (over || runs || !scheduler_.recalled(*member.tenant))) return true;
-  if (over) return !policy_.goes_on(member.view, waiter.view, turn_view());
-  const bool interruptible = running_.interruptible && running_.turn.state.begun;
-  if (!interruptible || !runs || !turns_.wants(*waiter.tenant)) return false;
-  return policy_.interrupts(waiter.view, member.view, turn_view());
+  if (over) return !policy_.extends(member.view, waiter.view, turn_view());
+  const bool preemptible = running_.preemptible && running_.turn.state.begun;
+  if (!preemptible || !runs || !turns_.wants(*waiter.tenant)) return false;
+  return may_preempt(policy_, waiter.view, member.view, turn_view());
 }
 
 // Drops members that may be made to leave until the waiter fits. Returns whether it does; if not, all are
@@ -193,7 +195,7 @@ bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move)
   }
   std::vector<const Candidate*> leaving;
   if (!make_way(waiting, leaving)) {
-    if (leaving.empty() && !waiting.for_host && turns_.wants(waiter)) running_.interruptible = false;
+    if (leaving.empty() && !waiting.for_host && turns_.wants(waiter)) running_.preemptible = false;
     return false;
   }
   // Nobody leaves for nothing: whoever fits beside the newcomer after all is taken along.
@@ -208,12 +210,12 @@ bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move)
       continue;
     }
     move.leave.push_back(leave_of(member));
-    move.preempts = move.preempts || move.leave.back().interrupted_after.has_value();
+    move.preempts = move.preempts || move.leave.back().preempted_after.has_value();
   }
   move.enter = &waiter;
   move.leads = over || alone || move.preempts;
   move.for_host = waiting.for_host;
-  if (move.preempts) move.price = policy_.price_of_interruption(turn_view());
+  if (move.preempts) move.price = preemption_cost(policy_.rules().preemption, turn_view().turn.handoff);
   return true;
 }
 
@@ -223,7 +225,7 @@ Move::Leave Planner::leave_of(const Candidate& member) const {
   leave.for_idleness = member.view.idle && !turns_.wants(tenant) && !presence_.frozen(tenant);
   if (running_.turn.over() || gives_up(member)) return leave;
   const bool runs = turns_.phase_of(tenant) == Phase::running;
-  leave.interrupted_after = runs ? effects_.now() - turns_.turn_began(tenant) : scheduler_.elapsed(tenant);
+  leave.preempted_after = runs ? effects_.now() - turns_.turn_began(tenant) : scheduler_.elapsed(tenant);
   return leave;
 }
 

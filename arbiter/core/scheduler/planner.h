@@ -44,7 +44,7 @@ class Planner {
   struct RunningSet {
     Scheduler::Turn turn;
     std::vector<Candidate> members;  // in the order in which they would leave
-    bool interruptible = true;       // not once the policy lets one that waits interrupt nobody's turn
+    bool preemptible = true;         // not once the policy lets one that waits end nobody's turn
   };
   struct InLine {
     const Tenant* tenant;

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "arbiter/core/scheduler/throttle.h"
+#include "arbiter/core/scheduler/turn_end.h"
+
 namespace sharedgpu {
 namespace {
 
@@ -99,16 +102,16 @@ void Scheduler::before_leave(const Tenant& tenant) {
   Row& its = tenants_[tenant];
   if (std::exchange(its.recalled, false)) its.recall_ended = effects_.now();
   estimates_.on_leave(tenant);
-  its.interrupted = false;
+  its.preempted = false;
   its.elapsed = {};
 }
 
 void Scheduler::after_leave(const Move::Leave& leave) {
   estimates_.forget_idleness(*leave.tenant);
   estimates_.set_released_idle(*leave.tenant, leave.for_idleness);
-  if (!leave.interrupted_after) return;
-  tenants_[*leave.tenant].interrupted = true;
-  tenants_[*leave.tenant].elapsed = *leave.interrupted_after;
+  if (!leave.preempted_after) return;
+  tenants_[*leave.tenant].preempted = true;
+  tenants_[*leave.tenant].elapsed = *leave.preempted_after;
 }
 
 TurnMachine::Entry Scheduler::on_enter(const Move& move) {
@@ -123,7 +126,7 @@ TurnMachine::Entry Scheduler::on_enter(const Move& move) {
 void Scheduler::on_open(const Domain& domain, const Tenant& tenant, std::optional<Nanoseconds> handoff,
                         const Residencies& at) {
   Row& its = tenants_[tenant];
-  its.interrupted = false;
+  its.preempted = false;
   its.elapsed = {};
   estimates_.on_open(tenant);
   for (const Session* session : tenant.sessions) host_short_[*session].reset();
@@ -172,12 +175,12 @@ void Scheduler::update_accounts(const Domain& domain, bool contended, bool overs
 }
 
 Nanoseconds Scheduler::watch_turn(const Domain& domain, const Residencies& at) {
-  const Policy& policy = *domain.rules.policy;
+  const PolicyRules& rules = domain.rules.policy->rules();
   const auto runs = [this](const Tenant* tenant) { return turns_.phase_of(*tenant) == Phase::running; };
   for (const Tenant* tenant : domain.tenants) {
     if (!runs(tenant)) continue;
-    const Nanoseconds allowed = policy.allowed_for(view(*tenant), view(domain));
-    if (allowed < kLongestNap) effects_.wake_at(effects_.now() + std::max<Nanoseconds>(allowed, kLeastNap));
+    const Nanoseconds budget = budget_left(rules, view(*tenant), view(domain));
+    if (budget < kLongestNap) effects_.wake_at(effects_.now() + std::max<Nanoseconds>(budget, kLeastNap));
   }
   const bool needs_growth =
       std::any_of(domain.tenants.begin(), domain.tenants.end(),
@@ -189,9 +192,9 @@ Nanoseconds Scheduler::watch_turn(const Domain& domain, const Residencies& at) {
   effects_.wake_at(effects_.now() + turn.left);
   for (const Tenant* tenant : domain.tenants)
     if (runs(tenant))
-      effects_.wake_at(
-          effects_.now() +
-          std::min<Nanoseconds>(policy.peace_left(view(*tenant), view(domain, turn.over())), kLongestNap));
+      effects_.wake_at(effects_.now() + std::min<Nanoseconds>(protected_for(rules.preemption, view(*tenant),
+                                                                            lengths_.of(domain).handoff),
+                                                              kLongestNap));
   return end;
 }
 
@@ -217,7 +220,7 @@ Nanoseconds Scheduler::waited(const Tenant& tenant) const {
 
 bool Scheduler::exhausted(const Domain& domain, const Tenant& tenant) const {
   return turns_.phase_of(tenant) == Phase::running &&
-         domain.rules.policy->allowed_for(view(tenant), view(domain)) <= Nanoseconds{};
+         budget_left(domain.rules.policy->rules(), view(tenant), view(domain)) <= Nanoseconds{};
 }
 
 TenantView Scheduler::view(const Tenant& tenant) const {
@@ -229,13 +232,13 @@ TenantView Scheduler::view(const Tenant& tenant) const {
                                                        });
   return {.tenant = tenant.id,
           .claims = limits_.claims(tenant),
-          .credit = accounts_.lag(tenant),
+          .lag = accounts_.lag(tenant),
           .waited = turns_.phase_of(tenant) == Phase::out ? waited(tenant) : its.waited,
-          .interrupted = its.interrupted,
+          .preempted = its.preempted,
           .burst = estimates_.burst(tenant),
           .handoff = estimates_.expected_handoff(tenant),
-          .due = accounts_.standing(tenant).due,
-          .had = running != nullptr ? effects_.now() - running->opened : Nanoseconds{},
+          .due = accounts_.activity(tenant).due,
+          .elapsed = running != nullptr ? effects_.now() - running->opened : Nanoseconds{},
           .submission = estimates_.submission(tenant),
           .drain = turns_.last_drain(tenant),
           .leads = turns_.leads(tenant),
@@ -246,8 +249,8 @@ TenantView Scheduler::view(const Tenant& tenant) const {
 Scheduler::Turn Scheduler::turn_of(const Domain& domain) const {
   Turn turn{.state = turns_.turn_of(domain)};
   if (turn.state.begun)
-    turn.left = domain.rules.policy->turn_left(view(*turn.state.leader), effects_.now() - turn.state.began,
-                                               view(domain));
+    turn.left = turn_left(domain.rules.policy->rules(), view(*turn.state.leader),
+                          effects_.now() - turn.state.began, view(domain));
   return turn;
 }
 

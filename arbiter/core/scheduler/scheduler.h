@@ -73,7 +73,7 @@ class Scheduler {
   // Some turn has to end for others, so that queued work is waited for.
   bool oversubscribed(const Domain& domain, const Residencies& at);
   void update_accounts(const Domain& domain, bool contended, bool oversubscribed);
-  // Wakes the core when the turn is over, may be interrupted, or a tenant has had all that it may have.
+  // Wakes the core when the turn is over, may be preempted, or a tenant has had all that it may have.
   // Returns when the turn ends; zero: open end.
   Nanoseconds watch_turn(const Domain& domain, const Residencies& at);
 
@@ -108,12 +108,12 @@ class Scheduler {
   struct Row {
     Nanoseconds waiting_since{};
     Nanoseconds waited{};         // for so long when it was chosen
-    Nanoseconds elapsed{};        // of its turn that was interrupted; the rest is still to come
-    bool interrupted = false;     // its turn was
+    Nanoseconds elapsed{};        // of its turn that was preempted; the rest is still to come
+    bool preempted = false;       // its turn was
     bool yields = false;          // its turn, now, before that is over
     Nanoseconds yielded_until{};  // the end of the turn that it yielded last: until then it overuses nothing
     bool displaced = false;       // it lost its place since the running set had grown
-    bool recalled = false;        // it interrupted others for its host memory
+    bool recalled = false;        // it preempted others for its host memory
     std::optional<Nanoseconds> recall_ended;  // when the last turn ended for which it did
   };
   struct Facts {

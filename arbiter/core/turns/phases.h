@@ -18,7 +18,7 @@ struct Out {};
 struct Entering {
   Nanoseconds since{};
   Nanoseconds turn_began{};  // of the turn that it joins
-  Nanoseconds elapsed{};     // of its own turn, which was interrupted: the rest is still to come
+  Nanoseconds elapsed{};     // of its own turn, which was preempted: the rest is still to come
   bool leads = false;        // the turn is begun for it
   bool preempts = false;     // by a preemption: others go on in the turn that was
 };

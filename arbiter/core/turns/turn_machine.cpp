@@ -158,7 +158,7 @@ std::optional<Nanoseconds> TurnMachine::open(const Domain& domain, const Tenant&
   return handoff;
 }
 
-// A turn begins as its leader's gates open. One that was interrupted goes on. Tenants that run on beside a
+// A turn begins as its leader's gates open. One that was preempted goes on. Tenants that run on beside a
 // preemption do so in the turn that was.
 std::optional<Nanoseconds> TurnMachine::begin_turn(const Domain& domain, const Tenant& leader,
                                                    const Entering& entry) {

@@ -8,12 +8,13 @@
 #include <set>
 
 #include "arbiter/core/core.h"
+#include "arbiter/policy/registry.h"
 
 namespace sharedgpu::test {
 namespace {
 
 struct Host {
-  std::unique_ptr<Policy> policy = make_round_robin();
+  std::unique_ptr<Policy> policy = make_policy("round-robin");
   Core core{{}, *policy, {}, {}};
   std::vector<GpuUuid> gpus;
 

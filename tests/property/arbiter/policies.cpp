@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 
 #include "bench/simulator/stage.h"
+#include "protocol/policy_names.h"
 #include "world.h"
 
 namespace sharedgpu::test {
@@ -15,6 +16,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Nanoseconds kMaxWait = 2s;
+
+std::vector<std::string> all_policies() { return {std::begin(kPolicies), std::end(kPolicies)}; }
 
 // How much longer than a round of turns a tenant may wait in such a world, by what the policies say of
 // themselves.
@@ -63,7 +66,7 @@ World::Tally seen(const Scenario& scenario) {
 
 TEST_CASE(
     "Whatever the policy, memory and leases are right, nobody starves and decisions repeat themselves") {
-  for (const std::string policy : {"fcfs", "shortest-first", "credit", "priority", "elastic", "deadline"})
+  for (const std::string& policy : all_policies())
     CHECK(rc::check(policy, [&] {
       const Scenario scenario = any_scenario(policy);
       const World::Tally tally = seen(scenario);
@@ -78,7 +81,7 @@ TEST_CASE("Policies that replace each other while programs run") {
     scenario.switches = *rc::gen::inRange(1u, 20u);
     scenario.gpus = *rc::gen::inRange(1u, 4u);
     scenario.claims = true;
-    for (const char* policy : {"shortest-first", "credit", "priority", "elastic", "deadline"}) {
+    for (const std::string& policy : all_policies()) {
       Scenario other = scenario;
       other.policy = policy;
       scenario.patience += patience_with(other);
@@ -88,7 +91,7 @@ TEST_CASE("Policies that replace each other while programs run") {
 }
 
 TEST_CASE("The worlds of every policy are lively") {
-  for (const char* policy : {"fcfs", "shortest-first", "credit", "priority", "elastic", "deadline"}) {
+  for (const std::string& policy : all_policies()) {
     Scenario scenario;
     scenario.policy = policy;
     scenario.tenants = 4;

@@ -3,6 +3,8 @@
 
 #include <array>
 
+#include "protocol/policy_names.h"
+
 namespace sharedgpu::test {
 namespace {
 
@@ -96,11 +98,8 @@ constexpr std::array kThemes{
           }},
 };
 
-constexpr std::array kPolicies{"round-robin", "fcfs",    "shortest-first", "credit",
-                               "priority",    "elastic", "deadline"};
-
 const Theme& theme_of(unsigned group) { return kThemes[group % kThemes.size()]; }
-const char* policy_of(unsigned group) { return kPolicies[group % kPolicies.size()]; }
+std::string_view policy_of(unsigned group) { return kPolicies[group % std::size(kPolicies)]; }
 
 }  // namespace
 

@@ -5,6 +5,8 @@
 #include <deque>
 #include <utility>
 
+#include "protocol/policy_names.h"
+
 namespace sharedgpu::test {
 namespace {
 
@@ -100,10 +102,8 @@ World::World(const Scenario& scenario, Listener listener)
       at(now_ + delay(3000), [this, t] { arrive(TenantId{t}, random(0, scenario_.gpus - 1)); });
   for (unsigned i = 0; i < scenario.restarts; ++i)
     at(now_ + delay(static_cast<unsigned>(scenario.length / 1ms) / 2), [this] { restart(); });
-  static constexpr const char* kPolicies[] = {"round-robin", "fcfs",    "shortest-first", "credit",
-                                              "priority",    "elastic", "deadline"};
   for (unsigned i = 0; i < scenario.switches; ++i) {
-    const char* name = kPolicies[random(0, std::size(kPolicies) - 1)];
+    const std::string_view name = kPolicies[random(0, std::size(kPolicies) - 1)];
     at(now_ + delay(static_cast<unsigned>(scenario.length / 1ms)), [this, name] { switch_policy(name); });
   }
   if (scenario.stops) at(now_ + delay(3000), [this] { stop_somebody(); });
@@ -387,7 +387,7 @@ Claims World::claims_of(TenantId tenant) const {
           .deadline = std::chrono::milliseconds(scenario_.deadlines ? tenant.value % 3 * 20 : 0)};
 }
 
-void World::switch_policy(const std::string& name) {
+void World::switch_policy(std::string_view name) {
   std::unique_ptr<Policy> next = make_policy(name);
   RulesSet rules{.node = {.policy = next.get(), .turns = scenario_.turns}};
   for (const GpuUuid& gpu : uuids_)

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "arbiter/core/core.h"
+#include "arbiter/policy/registry.h"
 #include "decision_digest.h"
 
 namespace sharedgpu::test {
@@ -106,7 +107,7 @@ class World {
   void note_request(const Event& event);
   Claims claims_of(TenantId tenant) const;
   void restart();
-  void switch_policy(const std::string& name);
+  void switch_policy(std::string_view name);
   void arrive(TenantId tenant, unsigned gpu);
   void die(SessionId id);
   void stop_somebody();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "arbiter/core/core.h"
+#include "arbiter/policy/registry.h"
 
 namespace sharedgpu {
 
@@ -19,7 +20,7 @@ inline const GpuUuid kOther{{2}};
 
 // A core with one GPU of 100 MiB (and 20 more for contexts), and sessions moved by hand.
 struct Bench {
-  std::unique_ptr<Policy> policy = make_round_robin();
+  std::unique_ptr<Policy> policy = make_policy("round-robin");
   std::unique_ptr<Core> core;
   Nanoseconds now = std::chrono::seconds(1000);
   Actions last;

@@ -405,7 +405,7 @@ TEST_CASE("A growth that a turn's end has stopped is reckoned to go on in the ne
 
 TEST_CASE("Just before a GPU is full a little host memory is prepared, and none for one tenant alone") {
   Tuning tuning;
-  const std::unique_ptr<Policy> policy = make_round_robin();
+  const std::unique_ptr<Policy> policy = make_policy("round-robin");
   Core core(tuning, *policy, {}, 1000s);
   core.step(GpuFound{.gpu = kGpu, .total = gibibytes(100), .capacity = gibibytes(80), .learned = false},
             1000s);
@@ -447,7 +447,7 @@ TEST_CASE("Just before a GPU is full a little host memory is prepared, and none 
 
 TEST_CASE("Who begins at zero before it has come back has lost what it held under the arbiter before") {
   const Tuning tuning;
-  const std::unique_ptr<Policy> policy = make_round_robin();
+  const std::unique_ptr<Policy> policy = make_policy("round-robin");
   const LeaseKey key{.tenant = TenantId{1}, .gpu = kGpu, .step = {.job = 7, .step = 0}};
   Recovered recovered;
   recovered.leases.grant(key, Epoch{4}, 900s);

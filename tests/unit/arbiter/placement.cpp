@@ -104,7 +104,7 @@ TEST_CASE("A placement stays as it is until it is given up") {
 
 // Three GPUs whose files are numbered otherwise than they are.
 struct Numbered {
-  std::unique_ptr<Policy> policy = make_round_robin();
+  std::unique_ptr<Policy> policy = make_policy("round-robin");
   Core core;
   explicit Numbered(Recovered recovered = {}) : core({}, *policy, std::move(recovered), {}) {
     find(core, kGpu, 2);
@@ -172,7 +172,7 @@ TEST_CASE("Units that no node has add up right") {
 }
 
 TEST_CASE("What the arbiter finds late replaces what sessions told, and is handed out") {
-  std::unique_ptr<Policy> policy = make_round_robin();
+  std::unique_ptr<Policy> policy = make_policy("round-robin");
   Core core({}, *policy, {}, {});
   const auto number = [&](const GpuUuid& gpu) { return core.snapshot().find(gpu)->number; };
   find(core, kOther, 0, true);
@@ -187,7 +187,7 @@ TEST_CASE("What the arbiter finds late replaces what sessions told, and is hande
 }
 
 TEST_CASE("GPUs that only sessions told of are not handed out") {
-  std::unique_ptr<Policy> policy = make_round_robin();
+  std::unique_ptr<Policy> policy = make_policy("round-robin");
   Core core({}, *policy, {}, {});
   core.step(GpuFound{.gpu = kGpu, .total = mebibytes(120), .capacity = mebibytes(100), .learned = true}, {});
   core.step(Place{.tenant = TenantId{1}, .demand = {}}, {});

@@ -2,10 +2,14 @@
 // How long turns are, who may interrupt them and when idleness ends them: the rules alone, without the core.
 #include <catch2/catch.hpp>
 
+#include "arbiter/core/scheduler/deadline_limits.h"
 #include "arbiter/core/scheduler/idleness.h"
-#include "arbiter/policy/interruption.h"
+#include "arbiter/core/scheduler/lag_account.h"
+#include "arbiter/core/scheduler/throttle.h"
+#include "arbiter/core/scheduler/turn_end.h"
+#include "arbiter/policy/registry.h"
 #include "arbiter/policy/turn_length.h"
-#include "config/settings.h"
+#include "protocol/policy_names.h"
 
 namespace sharedgpu {
 namespace {
@@ -61,37 +65,45 @@ TEST_CASE("Handoffs that take for ever give a length all the same") {
   CHECK(turn.length <= 24h);
 }
 
-TEST_CASE(
-    "Whom another interrupted goes on before those that have waited longer, but for who may interrupt") {
+TEST_CASE("Whom another preempted goes on before those that have waited longer, but for who may preempt") {
   const auto policy = make_policy("round-robin");
   const TurnRules rules;
   const TurnView turn{.rules = rules,
                       .turn = {.length = 2s, .rule = TurnRule::swap_overhead, .handoff = 100ms}};
-  const TenantView interrupted{.tenant = {}, .claims = {}, .waited = 1s, .interrupted = true};
+  const TenantView preempted{.tenant = {}, .claims = {}, .waited = 1s, .preempted = true};
   const TenantView waits{.tenant = {}, .claims = {}, .waited = 5s};
-  const TenantView urgent{.tenant = {}, .claims = {}, .credit = 1s, .waited = 0s};
-  CHECK(policy->rank(waits, turn) < policy->rank(interrupted, turn));
-  CHECK(policy->rank(interrupted, turn) < policy->rank(urgent, turn));
+  const TenantView urgent{.tenant = {}, .claims = {}, .lag = 1s, .waited = 0s};
+  CHECK(policy->rank(waits, turn) < policy->rank(preempted, turn));
+  CHECK(policy->rank(preempted, turn) < policy->rank(urgent, turn));
 }
 
-TEST_CASE("Credit is earned in pauses and paid where others wait") {
-  const Standing pause{.pauses = true, .pays = false, .sets = 4, .turn = 10s};
-  const Standing work{.pauses = false, .pays = true, .sets = 4, .turn = 10s};
-  const Standing alone{.pauses = false, .pays = false, .sets = 4, .turn = 10s};
-  CHECK(credit_after(0s, pause, 8s) == 2s);
-  CHECK(credit_after(2s, alone, 8s) == 2s);
-  CHECK(credit_after(2s, work, 3s) == -1s);
-  CHECK(credit_after(0s, pause, 1h) == 10s);
-  CHECK(credit_after(0s, work, 1h) == -10s);
+TEST_CASE("round-robin: lag is earned in pauses and paid where others wait") {
+  const auto policy = make_policy("round-robin");
+  const ActivityInterval pause{.pauses = true, .pays = false, .sets = 4, .turn = 10s};
+  const ActivityInterval work{.pauses = false, .pays = true, .sets = 4, .turn = 10s};
+  const ActivityInterval alone{.pauses = false, .pays = false, .sets = 4, .turn = 10s};
+  CHECK(lag_after(policy->rules().account, 0s, pause, 8s) == 2s);
+  CHECK(lag_after(policy->rules().account, 2s, alone, 8s) == 2s);
+  CHECK(lag_after(policy->rules().account, 2s, work, 3s) == -1s);
+  CHECK(lag_after(policy->rules().account, 0s, pause, 1h) == 10s);
+  CHECK(lag_after(policy->rules().account, 0s, work, 1h) == -10s);
 }
 
-TEST_CASE("An interruption has to be paid for, and who has credit or has just come is left alone") {
-  CHECK_FALSE(may_interrupt(0s, 0s));
-  CHECK_FALSE(may_interrupt(799ms, 400ms));
-  CHECK(may_interrupt(800ms, 400ms));
-  CHECK(peace_left(0s, 400ms, 400ms) == 0s);
-  CHECK(peace_left(-3s, 100ms, 400ms) == 300ms);
-  CHECK(peace_left(2s, 1h, 400ms) == 2s);
+TEST_CASE("A preemption has to be paid for, and who has earned one or has just come is left alone") {
+  CHECK_FALSE(can_pay(0s, 0s));
+  CHECK_FALSE(can_pay(799ms, 400ms));
+  CHECK(can_pay(800ms, 400ms));
+  const auto protection = [](Preemption preemption, Nanoseconds lag, Nanoseconds elapsed) {
+    return protected_for(preemption, {.tenant = {}, .claims = {}, .lag = lag, .elapsed = elapsed}, 400ms);
+  };
+  CHECK(protection(Preemption::paid, 0s, 400ms) == 0s);
+  CHECK(protection(Preemption::paid, -3s, 100ms) == 300ms);
+  CHECK(protection(Preemption::paid, 2s, 1h) == 2s);
+  CHECK(protection(Preemption::free, 2s, 1h) == 0s);
+  CHECK(protection(Preemption::free, 2s, 100ms) == 300ms);
+  CHECK(protection(Preemption::never, 0s, 1h) == Nanoseconds::max());
+  CHECK(preemption_cost(Preemption::paid, 400ms) == 800ms);
+  CHECK(preemption_cost(Preemption::free, 400ms) == 0s);
 }
 
 TEST_CASE(
@@ -154,20 +166,22 @@ TEST_CASE("priority lets nobody of a lower one run, until that has waited for Ma
   CHECK(policy->rank(tenant_view(0s, 1), turn_view()) < policy->rank(tenant_view(10s, 0), turn_view()));
   TenantView high = tenant_view(0s, 1);
   TenantView low = tenant_view(0s, 0);
-  CHECK(policy->goes_on(high, tenant_view(9s), turn_view(true)));
-  CHECK_FALSE(policy->goes_on(high, tenant_view(10s), turn_view(true)));
-  CHECK_FALSE(policy->goes_on(low, tenant_view(0s), turn_view(true)));
-  low.had = 900ms;
-  CHECK_FALSE(policy->interrupts(high, low, turn_view()));
-  low.had = 1s;
-  CHECK(policy->interrupts(high, low, turn_view()));
+  CHECK(policy->extends(high, tenant_view(9s), turn_view(true)));
+  CHECK_FALSE(policy->extends(high, tenant_view(10s), turn_view(true)));
+  CHECK_FALSE(policy->extends(low, tenant_view(0s), turn_view(true)));
+  low.elapsed = 900ms;
+  CHECK_FALSE(may_preempt(*policy, high, low, turn_view()));
+  low.elapsed = 1s;
+  CHECK(may_preempt(*policy, high, low, turn_view()));
   low.waited = 10s;  // it has come to its turn by age, and keeps it
-  CHECK_FALSE(policy->interrupts(high, low, turn_view()));
+  CHECK_FALSE(may_preempt(*policy, high, low, turn_view()));
 }
 
 TEST_CASE("credit is earned by units and paid by all that have the GPU") {
   const auto policy = make_policy("credit");
-  const auto after = [&](const Standing& standing) { return policy->credit_after(0s, standing, 4s); };
+  const auto after = [&](const ActivityInterval& did) {
+    return lag_after(policy->rules().account, 0s, did, 4s);
+  };
   CHECK(after({.turn = 100s, .share = 0.25}) == 1s);
   CHECK(after({.pays = true, .turn = 100s, .share = 0.25}) == -3s);
   CHECK(after({.pays = true, .turn = 100s, .holders = 2, .share = 0.25}) == -1s);
@@ -176,10 +190,10 @@ TEST_CASE("credit is earned by units and paid by all that have the GPU") {
   CHECK(after({.pays = true, .turn = 500ms, .share = 0}) == -2s);  // four turns are the most
   TenantView rich;
   TenantView poor;
-  rich.credit = 1s;
+  rich.lag = 1s;
   CHECK(policy->rank(rich, turn_view()) > policy->rank(poor, turn_view()));
-  CHECK(policy->goes_on(rich, poor, turn_view(true)));
-  CHECK_FALSE(policy->goes_on(poor, rich, turn_view(true)));
+  CHECK(policy->extends(rich, poor, turn_view(true)));
+  CHECK_FALSE(policy->extends(poor, rich, turn_view(true)));
 }
 
 TEST_CASE("fcfs has turns that end with the work, or after Quantum") {
@@ -192,54 +206,57 @@ TEST_CASE("fcfs has turns that end with the work, or after Quantum") {
 
 TEST_CASE("elastic: requests, then the rest by units up to the limits") {
   const auto policy = make_policy("elastic");
-  const auto shares = [&](std::vector<Claims> competing) { return policy->shares(competing); };
-  const auto are = [](const std::vector<double>& found, const std::vector<double>& due) {
-    REQUIRE(found.size() == due.size());
-    for (std::size_t i = 0; i < due.size(); ++i) CHECK(found[i] == Approx(due[i]));
+  const auto due = [&](const std::vector<Claims>& competing) {
+    return shares(policy->rules().entitlement, competing);
   };
-  are(shares({}), {});
-  are(shares({{}}), {1});
-  are(shares({{.units = 3}, {.units = 1}}), {0.75, 0.25});
-  are(shares({{.request = 0.5}, {.request = 0.3}}), {0.6, 0.4});
-  are(shares({{.request = 0.9}, {.request = 0.6}}), {0.6, 0.4});
-  are(shares({{.request = 0.2, .limit = 0.3}, {.request = 0.2, .limit = 0.4}, {.request = 0.1}}),
+  const auto are = [](const std::vector<double>& found, const std::vector<double>& right) {
+    REQUIRE(found.size() == right.size());
+    for (std::size_t i = 0; i < right.size(); ++i) CHECK(found[i] == Approx(right[i]));
+  };
+  are(due({}), {});
+  are(due({{}}), {1});
+  are(due({{.units = 3}, {.units = 1}}), {0.75, 0.25});
+  are(due({{.request = 0.5}, {.request = 0.3}}), {0.6, 0.4});
+  are(due({{.request = 0.9}, {.request = 0.6}}), {0.6, 0.4});
+  are(due({{.request = 0.2, .limit = 0.3}, {.request = 0.2, .limit = 0.4}, {.request = 0.1}}),
       {0.3, 0.4, 0.3});
-  are(shares({{.request = 0.6, .limit = 0.6}, {.request = 0.2, .limit = 0.2}}), {0.6, 0.2});
+  are(due({{.request = 0.6, .limit = 0.6}, {.request = 0.2, .limit = 0.2}}), {0.6, 0.2});
 }
 
 TEST_CASE("elastic: what is used beyond a turn is paid back, and forgotten in a pause of 10 s") {
   const auto policy = make_policy("elastic");
-  const Standing runs{
+  const ActivityInterval runs{
       .turn = 15ms, .counted = true, .holds = true, .leases = 1, .due = 0.25, .due_to_holders = 0.25};
-  const Standing waits{.turn = 15ms, .counted = true, .holds = false, .leases = 1, .due = 0.25};
-  const Standing pauses{.pauses = true, .turn = 15ms, .due = 0.25};
-  const Nanoseconds debt = policy->credit_after({}, runs, 4s);
+  const ActivityInterval waits{.turn = 15ms, .counted = true, .holds = false, .leases = 1, .due = 0.25};
+  const ActivityInterval pauses{.pauses = true, .turn = 15ms, .due = 0.25};
+  const Nanoseconds debt = lag_after(policy->rules().account, {}, runs, 4s);
   CHECK(debt == -3s);
-  CHECK(policy->credit_after(debt, waits, 12s) == 0s);
-  const Nanoseconds rest = policy->credit_after(debt, pauses, 2s);
+  CHECK(lag_after(policy->rules().account, debt, waits, 12s) == 0s);
+  const Nanoseconds rest = lag_after(policy->rules().account, debt, pauses, 2s);
   CHECK(rest > -1200ms);
   CHECK(rest < -1100ms);
   // However often it is looked at.
   Nanoseconds looked_at = debt;
-  for (int i = 0; i < 2000; ++i) looked_at = policy->credit_after(looked_at, pauses, 1ms);
+  for (int i = 0; i < 2000; ++i) looked_at = lag_after(policy->rules().account, looked_at, pauses, 1ms);
   CHECK(std::chrono::abs(looked_at - rest) < 10us);
-  CHECK(policy->credit_after({}, runs, 1h) == -10s);
-  CHECK(policy->credit_after(-10s, pauses, 10s) == 0s);
-  CHECK(policy->credit_after(1s, pauses, 400ms) == 600ms);
-  Standing limited = pauses;
+  CHECK(lag_after(policy->rules().account, {}, runs, 1h) == -10s);
+  CHECK(lag_after(policy->rules().account, -10s, pauses, 10s) == 0s);
+  CHECK(lag_after(policy->rules().account, 1s, pauses, 400ms) == 600ms);
+  ActivityInterval limited = pauses;
   limited.limit = 0.25;  // which pauses are a part of, too
-  CHECK(policy->credit_after(-1s, limited, 2s) == -500ms);
-  CHECK(policy->credit_after(-1s, limited, 4s) == 0s);
-  CHECK(policy->credit_after({}, waits, 1h) == 2500ms);
+  CHECK(lag_after(policy->rules().account, -1s, limited, 2s) == -500ms);
+  CHECK(lag_after(policy->rules().account, -1s, limited, 4s) == 0s);
+  CHECK(lag_after(policy->rules().account, {}, waits, 1h) == 2500ms);
   // Nobody is charged where no turns have to be taken, and a handoff is nobody's time.
-  CHECK(policy->credit_after(1s, {.counted = false, .holds = true, .leases = 2, .due = 0.5}, 1h) == 1s);
-  CHECK(policy->credit_after(1s, {.counted = true, .leases = 0, .due = 0.5}, 1h) == 1s);
+  CHECK(lag_after(policy->rules().account, 1s, {.counted = false, .holds = true, .leases = 2, .due = 0.5},
+                  1h) == 1s);
+  CHECK(lag_after(policy->rules().account, 1s, {.counted = true, .leases = 0, .due = 0.5}, 1h) == 1s);
   // Side by side each pays for its part.
-  Standing beside = runs;
+  ActivityInterval beside = runs;
   beside.due_to_holders = 1;
-  CHECK(policy->credit_after({}, beside, 4s) == 0s);
+  CHECK(lag_after(policy->rules().account, {}, beside, 4s) == 0s);
   beside.due_to_holders = 0.5;  // half is due to those that wait
-  CHECK(policy->credit_after({}, beside, 4s) == -1s);
+  CHECK(lag_after(policy->rules().account, {}, beside, 4s) == -1s);
 }
 
 TEST_CASE("elastic: who has as much as each other waits no longer than MaxWait where that can be") {
@@ -263,19 +280,19 @@ TEST_CASE("elastic: who has reached its limit waits until it has earned what it 
   const TurnView turn{.rules = rules, .turn = {.length = 15ms, .rule = TurnRule::swap_overhead}};
   TenantView view;
   view.claims = {.request = 0.5, .limit = 0.5};
-  view.credit = -10ms;
+  view.lag = -10ms;
   view.due = 0.5;
-  CHECK(policy->barred_for(view, turn) >= 20ms);
-  CHECK(policy->barred_for(view, turn) < 21ms);
-  CHECK(policy->allowed_for(view, turn) <= 0ms);
-  view.credit = 0ms;
-  CHECK(policy->barred_for(view, turn) == 0ms);
-  CHECK(policy->allowed_for(view, turn) >= 15ms);
-  CHECK(policy->allowed_for(view, turn) < 16ms);
+  CHECK(throttled_for(policy->rules(), view) >= 20ms);
+  CHECK(throttled_for(policy->rules(), view) < 21ms);
+  CHECK(budget_left(policy->rules(), view, turn) <= 0ms);
+  view.lag = 0ms;
+  CHECK(throttled_for(policy->rules(), view) == 0ms);
+  CHECK(budget_left(policy->rules(), view, turn) >= 15ms);
+  CHECK(budget_left(policy->rules(), view, turn) < 16ms);
   view.claims.limit = 1;
-  view.credit = -10s;
-  CHECK(policy->barred_for(view, turn) == 0ms);
-  CHECK(policy->allowed_for(view, turn) == Nanoseconds::max());
+  view.lag = -10s;
+  CHECK(throttled_for(policy->rules(), view) == 0ms);
+  CHECK(budget_left(policy->rules(), view, turn) == Nanoseconds::max());
 }
 
 TEST_CASE("elastic: a turn has room for whole submissions, and they come next to what is due") {
@@ -284,23 +301,24 @@ TEST_CASE("elastic: a turn has room for whole submissions, and they come next to
   const TurnView turn{.rules = rules, .turn = {.length = 20ms, .rule = TurnRule::swap_overhead}};
   TenantView view;
   view.due = 0.5;
-  view.credit = 10ms;  // 20 ms until it is as far below, and it falls at half the speed
+  view.lag = 10ms;  // 20 ms until it is as far below, and it falls at half the speed
   const auto length = [&](Nanoseconds submission) {
     view.submission = submission;
-    return std::chrono::round<std::chrono::milliseconds>(policy->turn_left(view, {}, turn));
+    return std::chrono::round<std::chrono::milliseconds>(turn_left(policy->rules(), view, {}, turn));
   };
   CHECK(length(0ms) == 40ms);
   CHECK(length(17ms) == 38ms);  // two, and a quarter of one
   CHECK(length(15ms) == 49ms);  // three
   CHECK(length(100ms) == 125ms);
   CHECK(length(1h) == 1250ms);
-  view.credit -= 10ms;
-  CHECK(std::chrono::round<std::chrono::milliseconds>(policy->turn_left(view, 20ms, turn)) == 1230ms);
+  view.lag -= 10ms;
+  CHECK(std::chrono::round<std::chrono::milliseconds>(turn_left(policy->rules(), view, 20ms, turn)) ==
+        1230ms);
   view.submission = {};
-  view.credit = -1s;  // a turn that is not due is not shorter than a quarter
-  CHECK(policy->turn_left(view, {}, turn) == 5ms);
+  view.lag = -1s;  // a turn that is not due is not shorter than a quarter
+  CHECK(turn_left(policy->rules(), view, {}, turn) == 5ms);
   const TurnView fixed{.rules = rules, .turn = {.length = 20ms, .rule = TurnRule::fixed}};
-  CHECK(policy->turn_left(view, 5ms, fixed) == 15ms);
+  CHECK(turn_left(policy->rules(), view, 5ms, fixed) == 15ms);
 }
 
 TEST_CASE("elastic: when a turn ends does not change while it goes on, nor after that") {
@@ -313,9 +331,10 @@ TEST_CASE("elastic: when a turn ends does not change while it goes on, nor after
     view.due = 0.2;
     view.submission = submission;
     const auto ends = [&](Nanoseconds had) {
-      view.had = had;
-      view.credit = 2ms - had * 4 / 5;
-      return std::pair(had + policy->allowed_for(view, turn), had + policy->turn_left(view, had, turn));
+      view.elapsed = had;
+      view.lag = 2ms - had * 4 / 5;
+      return std::pair(had + budget_left(policy->rules(), view, turn),
+                       had + turn_left(policy->rules(), view, had, turn));
     };
     const auto at_first = ends(0ms);
     for (Nanoseconds had = 0ms; had < 100ms; had += 333us) {
@@ -328,13 +347,14 @@ TEST_CASE("elastic: when a turn ends does not change while it goes on, nor after
 
 TEST_CASE("elastic: of a limit that others' turns kept it from a tenant saves up no more than 100 ms") {
   const auto policy = make_policy("elastic");
-  const Standing waits{.turn = 15ms, .counted = true, .holds = false, .leases = 1, .due = 0.5, .limit = 0.5};
-  CHECK(policy->credit_after({}, waits, 100ms) == 50ms);
-  CHECK(policy->credit_after({}, waits, 1h) == 100ms);
+  const ActivityInterval waits{
+      .turn = 15ms, .counted = true, .holds = false, .leases = 1, .due = 0.5, .limit = 0.5};
+  CHECK(lag_after(policy->rules().account, {}, waits, 100ms) == 50ms);
+  CHECK(lag_after(policy->rules().account, {}, waits, 1h) == 100ms);
   // But for a turn, where turns are longer.
-  Standing long_turns = waits;
+  ActivityInterval long_turns = waits;
   long_turns.turn = 4s;
-  CHECK(policy->credit_after({}, long_turns, 1h) == 4s);
+  CHECK(lag_after(policy->rules().account, {}, long_turns, 1h) == 4s);
 }
 
 TEST_CASE("deadline: who has deadlines takes the GPU from those of a lower priority") {
@@ -346,34 +366,34 @@ TEST_CASE("deadline: who has deadlines takes the GPU from those of a lower prior
   urgent.claims = {.deadline = 25ms};
   TenantView other;
   other.claims = {.priority = -1};
-  other.credit = 10ms;
-  other.had = 1ms;
+  other.lag = 10ms;
+  other.elapsed = 1ms;
   const auto goes_first = [&] {
-    const bool interrupts = policy->interrupts(urgent, other, turn);
-    CHECK(interrupts == !policy->goes_on(other, urgent, turn));
-    CHECK(interrupts == (policy->rank(urgent, turn) > policy->rank(other, turn)));
-    CHECK_FALSE(policy->interrupts(other, urgent, turn));
-    return interrupts;
+    const bool preempts = may_preempt(*policy, urgent, other, turn);
+    CHECK(preempts == !policy->extends(other, urgent, turn));
+    CHECK(preempts == (policy->rank(urgent, turn) > policy->rank(other, turn)));
+    CHECK_FALSE(may_preempt(*policy, other, urgent, turn));
+    return preempts;
   };
   CHECK(goes_first());
-  CHECK(policy->goes_on(urgent, other, turn));
-  urgent.credit = -26ms;  // it had more than its due, by more than a deadline
+  CHECK(policy->extends(urgent, other, turn));
+  urgent.lag = -26ms;  // it had more than its due, by more than a deadline
   CHECK_FALSE(goes_first());
-  urgent.credit = -24ms;
+  urgent.lag = -24ms;
   CHECK(goes_first());
   urgent.handoff = 3ms;  // more than a tenth
   CHECK_FALSE(goes_first());
   urgent.handoff = {};
   other.drain = 26ms;  // by then the deadline is over
-  CHECK_FALSE(policy->interrupts(urgent, other, turn));
+  CHECK_FALSE(may_preempt(*policy, urgent, other, turn));
   other.drain = 24ms;
   CHECK(goes_first());
-  other.had = 400us;
-  CHECK_FALSE(policy->interrupts(urgent, other, turn));
-  CHECK(policy->peace_left(other, turn) == 600us);
-  other.had = 1ms;
+  other.elapsed = 400us;
+  CHECK_FALSE(may_preempt(*policy, urgent, other, turn));
+  CHECK(protected_for(policy->rules().preemption, other, turn.turn.handoff) == 600us);
+  other.elapsed = 1ms;
   other.claims.priority = 0;
-  CHECK_FALSE(policy->interrupts(urgent, other, turn));
+  CHECK_FALSE(may_preempt(*policy, urgent, other, turn));
 }
 
 TEST_CASE("deadline: a turn is long enough for what can be done in a deadline, up to 100 ms") {
@@ -382,53 +402,55 @@ TEST_CASE("deadline: a turn is long enough for what can be done in a deadline, u
   TurnView turn{.rules = rules, .turn = {.length = 16ms, .rule = TurnRule::swap_overhead, .handoff = 1ms}};
   TenantView leader;
   leader.due = 0.5;
-  CHECK(policy->turn_left(leader, {}, turn) == 16ms + 1us);
+  CHECK(turn_left(policy->rules(), leader, {}, turn) == 16ms + 1us);
   leader.claims.deadline = 30ms;
-  CHECK(policy->turn_left(leader, {}, turn) == 60ms + 1us);
-  leader.credit = -30ms;  // then as long as any
-  CHECK(policy->turn_left(leader, {}, turn) == 4ms);
-  leader.credit = {};
+  CHECK(turn_left(policy->rules(), leader, {}, turn) == 60ms + 1us);
+  leader.lag = -30ms;  // then as long as any
+  CHECK(turn_left(policy->rules(), leader, {}, turn) == 4ms);
+  leader.lag = {};
   leader.claims.deadline = 1s;
-  CHECK(policy->turn_left(leader, {}, turn) == 200ms + 1us);
+  CHECK(turn_left(policy->rules(), leader, {}, turn) == 200ms + 1us);
   turn.turn.length = 400ms;
-  CHECK(policy->turn_left(leader, {}, turn) == 400ms + 1us);
+  CHECK(turn_left(policy->rules(), leader, {}, turn) == 400ms + 1us);
   turn.turn.length = 16ms;
   turn.turn.handoff = 100ms;  // it interrupts nobody then
-  CHECK(policy->turn_left(leader, {}, turn) == 16ms + 1us);
+  CHECK(turn_left(policy->rules(), leader, {}, turn) == 16ms + 1us);
 }
 
 TEST_CASE("deadline: misses halve, deadlines that are met add a hundredth, within request and limit") {
   const auto policy = make_policy("deadline");
+  const EntitlementRules& rules = policy->rules().entitlement;
   const Claims stated{.request = 0.2, .limit = 0.8};
-  CHECK(policy->part_after(0.8, stated, {.missed = 1}) == 0.4);
-  CHECK(policy->part_after(0.4, stated, {.missed = 2}) == 0.2);
-  CHECK(policy->part_after(0.4, stated, {.met = 7}) == Approx(0.47));
-  CHECK(policy->part_after(0.4, stated, {.met = 1, .missed = 1}) == Approx(0.21));
-  CHECK(policy->part_after(0.79, stated, {.met = 2}) == 0.8);
-  CHECK(policy->part_after(0.06, {}, {.missed = 1}) == 0.05);
-  CHECK(policy->part_after(0.02, {.limit = 0.03}, {.missed = 1}) == 0.03);
-  CHECK(policy->part_after(0.5, stated, {.met = ~0ull, .missed = ~0ull}) == 0.8);
-  CHECK(policy->rules_time({.deadline = 1ms}));
-  CHECK_FALSE(policy->rules_time({}));
-  CHECK(policy->rules_time_of_all({.deadline = 1ms}));
-  CHECK_FALSE(policy->rules_time_of_all({.timed = true}));
-  CHECK(policy->queue_beside({.deadline = 20ms}) == 5ms);
-  CHECK(policy->queue_beside({.deadline = 1ms}) == 2ms);
-  CHECK(policy->queue_beside({.deadline = 1h}) == 20ms);
-  CHECK(policy->queue_beside({.timed = true}) == 0ns);
-  for (const std::string_view other : kPolicies)
-    if (other != "deadline") {
-      CHECK(make_policy(other)->part_after(0.1, stated, {.missed = 9}) == 0.8);
-      CHECK_FALSE(make_policy(other)->rules_time_of_all({.timed = true, .deadline = 1ms}));
-      CHECK(make_policy(other)->queue_beside({.timed = true, .deadline = 20ms}) == 0ns);
-    }
+  CHECK(part_after(rules, 0.8, stated, {.missed = 1}) == 0.4);
+  CHECK(part_after(rules, 0.4, stated, {.missed = 2}) == 0.2);
+  CHECK(part_after(rules, 0.4, stated, {.met = 7}) == Approx(0.47));
+  CHECK(part_after(rules, 0.4, stated, {.met = 1, .missed = 1}) == Approx(0.21));
+  CHECK(part_after(rules, 0.79, stated, {.met = 2}) == 0.8);
+  CHECK(part_after(rules, 0.06, {}, {.missed = 1}) == 0.05);
+  CHECK(part_after(rules, 0.02, {.limit = 0.03}, {.missed = 1}) == 0.03);
+  CHECK(part_after(rules, 0.5, stated, {.met = ~0ull, .missed = ~0ull}) == 0.8);
+  CHECK(is_exclusive(rules, {.deadline = 1ms}));
+  CHECK_FALSE(is_exclusive(rules, {}));
+  CHECK(makes_exclusive(rules, {.deadline = 1ms}));
+  CHECK_FALSE(makes_exclusive(rules, {.timed = true}));
+  CHECK(backlog_limit_beside(rules, {.deadline = 20ms}) == 5ms);
+  CHECK(backlog_limit_beside(rules, {.deadline = 1ms}) == 2ms);
+  CHECK(backlog_limit_beside(rules, {.deadline = 1h}) == 20ms);
+  CHECK(backlog_limit_beside(rules, {.timed = true}) == 0ns);
+  for (const std::string_view name : kPolicies) {
+    if (name == "deadline") continue;
+    const std::unique_ptr<Policy> other = make_policy(name);
+    CHECK(part_after(other->rules().entitlement, 0.1, stated, {.missed = 9}) == 0.8);
+    CHECK_FALSE(makes_exclusive(other->rules().entitlement, {.timed = true, .deadline = 1ms}));
+    CHECK(backlog_limit_beside(other->rules().entitlement, {.timed = true, .deadline = 20ms}) == 0ns);
+  }
 }
 
 TEST_CASE("deadline shares the time as elastic does") {
   const auto elastic = make_policy("elastic");
   const auto deadline = make_policy("deadline");
   const std::vector<Claims> competing = {{.units = 3, .request = 0.2, .limit = 0.3}, {.request = 0.4}, {}};
-  CHECK(deadline->shares(competing) == elastic->shares(competing));
+  CHECK(shares(deadline->rules().entitlement, competing) == shares(elastic->rules().entitlement, competing));
 }
 
 }  // namespace

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/core/scheduler/lag_account.h"
+
+#include <cmath>
+
+namespace sharedgpu {
+namespace {
+
+using Earns = AccountRules::Earns;
+using Pays = AccountRules::Pays;
+
+Nanoseconds earned(const AccountRules& rules, const ActivityInterval& did, Nanoseconds time) {
+  switch (rules.earns) {
+    case Earns::nothing:
+      return {};
+    case Earns::pauses:
+      return did.pauses ? time / std::max(did.sets, 1u) : Nanoseconds{};
+    case Earns::share:
+      return scaled(time, did.share);
+    case Earns::due:
+      // A handoff is nobody's time; but a limit is a part of all of it.
+      return did.leases > 0 || limit_binds(did.due, did.limit) ? scaled(time, did.due) : Nanoseconds{};
+  }
+  return {};
+}
+
+// With Pays::due a tenant pays for all of the time in which it has the GPU, or for what is due to it of what
+// is due to those that have it together. So none of them earns while it has it, and what some pay others
+// earn.
+Nanoseconds paid(const AccountRules& rules, const ActivityInterval& did, Nanoseconds time) {
+  switch (rules.pays) {
+    case Pays::nothing:
+      return {};
+    case Pays::turns:
+      return did.pays ? time : Nanoseconds{};
+    case Pays::part_of_turns:
+      return did.pays || did.comes_in ? time / std::max(did.holders, 1u) : Nanoseconds{};
+    case Pays::due:
+      if (!did.holds) return {};
+      return scaled(time, did.due_to_holders > did.due ? did.due / did.due_to_holders : 1);
+  }
+  return {};
+}
+
+// In a pause debt is earned back as it would be by waiting, and some of it forgotten; but not of a
+// limit, which pauses are a part of, too. Lag above nothing is lost.
+Nanoseconds after_pause(const AccountRules& rules, Nanoseconds lag, const ActivityInterval& did,
+                        Nanoseconds time) {
+  if (lag >= Nanoseconds{}) return std::max(lag - time, Nanoseconds{});
+  if (did.limit < kAll) return std::min(lag + scaled(time, did.limit), Nanoseconds{});
+  const double left =
+      std::exp(-std::chrono::duration<double>(time) / std::chrono::duration<double>(rules.forgets_in));
+  return std::min(scaled(lag, left) + scaled(rules.forgets_in, did.due * (1 - left)), Nanoseconds{});
+}
+
+}  // namespace
+
+Nanoseconds lag_after(const AccountRules& rules, Nanoseconds lag, const ActivityInterval& did,
+                      Nanoseconds time) {
+  if (did.pauses && rules.forgets_in > Nanoseconds{}) return after_pause(rules, lag, did, time);
+  if (rules.earns == Earns::due && !did.counted) return lag;
+  lag += earned(rules, did, time) - paid(rules, did, time);
+  if (did.overuses) lag -= rules.overuse * time;
+  // Room for a turn, or none that is longer than the window would ever be over.
+  const Nanoseconds turns = rules.most_turns * did.turn;
+  const Nanoseconds most = std::max(most_lag(rules, did.due, did.limit), turns);
+  return std::clamp(lag, -std::max(rules.window, turns), most);
+}
+
+}  // namespace sharedgpu

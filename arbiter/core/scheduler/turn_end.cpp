@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/core/scheduler/turn_end.h"
+
+#include <algorithm>
+
+namespace sharedgpu {
+namespace {
+
+constexpr std::chrono::microseconds kTick{1};  // in less than this accounts may not move at all
+// By how many steps an account may fall in one turn, and how fast accounts are taken to fall at least.
+constexpr int kStepsAtOnce = 2;
+constexpr double kLeastFall = 0.05;
+// A tenant says itself how long its submissions are: so much of a turn it gets by that at most.
+constexpr std::chrono::seconds kLongestSubmission{1};
+
+// The longest turn that is left to the leader's account alone. The accounts of all who take turns may drift
+// upwards together: who fits beside each of them has the GPU all the time, and owes more than an account can
+// hold. So after some steps it counts who is ahead of whom, which Policy::extends() knows. Those whose
+// accounts are full follow each other, and have the parts that are due to them if their turns are as long as
+// these are.
+Nanoseconds at_once(const PolicyRules& rules, const TenantView& leader, Nanoseconds elapsed,
+                    const TurnView& turn) {
+  const auto sets = static_cast<double>(turn.turn.waiting_sets + 1);
+  const Nanoseconds when_it_began = leader.lag + scaled(elapsed, 1 - leader.due);
+  if (is_full(rules.account, when_it_began, leader))
+    return scaled(kStepsAtOnce * turn.turn.length, sets * leader.due);
+  return scaled(2 * kStepsAtOnce * allowance(rules.entitlement, leader, turn),
+                1 / std::max(1 - leader.due, kLeastFall));
+}
+
+}  // namespace
+
+Nanoseconds until_behind(const PolicyRules& rules, const TenantView& tenant, const TurnView& turn) {
+  const double falls = std::max(1 - tenant.due, 1e-3);
+  return scaled(tenant.lag + allowance(rules.entitlement, tenant, turn), 1 / falls) + kTick;
+}
+
+// Submissions take now more, now less: when the time is over none is under way that takes a quarter more than
+// it should, and none is begun in that quarter.
+Nanoseconds for_whole_submissions(Nanoseconds length, Nanoseconds submission) {
+  const Nanoseconds each = std::min<Nanoseconds>(submission, kLongestSubmission);
+  if (each == Nanoseconds{}) return length;
+  const auto count = std::max<Nanoseconds::rep>((length + each / 2) / each, 1);
+  return count * each + each / 4;
+}
+
+Nanoseconds turn_left(const PolicyRules& rules, const TenantView& leader, Nanoseconds elapsed,
+                      const TurnView& turn) {
+  if (!rules.lag_ends_turns || turn.turn.rule == TurnRule::fixed) return turn.turn.length - elapsed;
+  const Nanoseconds longest = std::max(turn.rules.max_wait, turn.turn.length);
+  const Nanoseconds most = std::min(longest, at_once(rules, leader, elapsed, turn));
+  const Nanoseconds behind = std::min(until_behind(rules, leader, turn), most - elapsed);
+  const Nanoseconds least = turn.turn.length / 4;
+  return for_whole_submissions(std::max(elapsed + behind, least), leader.submission) - elapsed;
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a tenant's account counts: its lag, the time of the GPU that is due to it and that it has not had. A
+// policy chooses what is earned and paid, and within which bounds; scheduler/lag_account.h computes it. Pure.
+#pragma once
+
+#include <algorithm>
+
+#include "arbiter/policy/parts.h"
+#include "arbiter/policy/views.h"
+
+namespace sharedgpu {
+
+struct AccountRules {
+  enum class Earns : std::uint8_t {
+    nothing,
+    pauses,  // its part of the time in which it neither has the GPU nor asks for it
+    share,   // its share of the domain's time, while others wait
+    due,     // what is due to it where it is due least, while some take turns and one has the GPU
+  };
+  enum class Pays : std::uint8_t {
+    nothing,
+    turns,          // the time in which it has the GPU and others wait
+    part_of_turns,  // that, and the time in which it is brought in; all that do so pay it together
+    due,            // while some take turns, its part of the time in which it has the GPU, by what is due
+  };
+  Earns earns = Earns::nothing;
+  Pays pays = Pays::nothing;
+  int overuse = 0;           // it pays so many times more for the time that its work outlasts its turn
+  int most_turns = 0;        // the bound on lag and debt, in turns
+  Nanoseconds window{};      // or what is due in this where that is more; debt: all of it
+  Nanoseconds forgets_in{};  // in pauses 1/e of a debt is left after this; zero: pauses forgive nothing
+};
+
+// The most that such a tenant's account may hold by the window. A tenant with a limit may make up for time
+// that it had no turn for, but for no more than a hundredth of a window.
+constexpr Nanoseconds most_lag(const AccountRules& rules, double due, double limit) {
+  return limit < kAll ? rules.window / 100 : scaled(rules.window, due);
+}
+
+// Its account holds so much that it is as far behind as can be told.
+constexpr bool is_full(const AccountRules& rules, Nanoseconds lag, const TenantView& tenant) {
+  constexpr double kFull = 0.9;
+  return lag > Nanoseconds{} && lag >= scaled(most_lag(rules, tenant.due, tenant.claims.limit), kFull);
+}
+
+// Its lag, as it counts against that of others. If two accounts are full, the tenant to which less is due
+// would never be next: they are equal, and the one that has waited longest is next.
+constexpr Nanoseconds lag_in_line(const AccountRules& rules, const TenantView& tenant) {
+  return is_full(rules, tenant.lag, tenant) ? std::max<Nanoseconds>(rules.window, tenant.lag) : tenant.lag;
+}
+
+}  // namespace sharedgpu

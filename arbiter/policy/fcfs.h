@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// fcfs: first come, first served. A tenant that has the GPU keeps it until it has nothing to do there, so
+// nearly no time goes into handoffs, and waits are as long as the work of others.
+//
+// Nobody starves: a tenant waits until each of those that began to wait before it has had one turn. A turn
+// ends with the work at hand, or after Quantum where that is set, a day where it is not. Tenants that fit
+// beside the one that has the GPU come in meanwhile, so a tenant that needs all of it may wait for that long
+// where many small ones come and go.
+#pragma once
+
+#include "arbiter/policy/policy.h"
+
+namespace sharedgpu {
+
+class Fcfs final : public Policy {
+ public:
+  using Policy::Policy;
+
+  Rank rank(const TenantView& waiting, const TurnView& /*turn*/) const override {
+    return {.level = 0, .weight = waiting.waited};
+  }
+
+  TurnLength length(const TurnRules& rules, Nanoseconds handoff, unsigned waiting_sets) const override {
+    if (rules.fixed > Nanoseconds{}) return turn_length(rules, handoff, waiting_sets);
+    return {.length = std::chrono::hours(24), .rule = TurnRule::work, .handoff = handoff};
+  }
+};
+
+}  // namespace sharedgpu

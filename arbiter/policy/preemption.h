@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether turns are preempted, and what that costs. Nobody is preempted before it has had the GPU for as long
+// as a handoff takes: so preemptions cost at most half of the time, however many there are.
+//
+// Paid preemption is for tenants that leave the GPU to others for long and want it for short. A tenant earns
+// its fair share of the time in which it neither has the GPU nor asks for it (AccountRules::Earns::pauses): a
+// second of every n, where n running sets take turns. It pays for the time in which it has the GPU and others
+// wait. One that has earned two handoffs, there and back, may preempt those that have earned nothing, and
+// pays for them. It can earn or owe a turn at most.
+//
+// In any time T a tenant uses for preemptions, with the handoffs that they cause, at most T / (n + 1) and two
+// turns, so less than its fair share. One that always has work earns nothing, but what is preempted of its
+// turns goes on afterwards: of k tenants that preempt and one that always works, that one has at least
+// 2 / (k + 2) of the time, which is more than its fair share. Pure.
+#pragma once
+
+#include <algorithm>
+
+#include "arbiter/policy/views.h"
+
+namespace sharedgpu {
+
+enum class Preemption : std::uint8_t {
+  never,
+  free,
+  paid,
+};
+
+constexpr Nanoseconds preemption_cost(Preemption preemption, Nanoseconds handoff) {
+  return preemption == Preemption::paid ? 2 * handoff : Nanoseconds{};
+}
+
+constexpr bool can_pay(Nanoseconds lag, Nanoseconds handoff) {
+  return lag > Nanoseconds{} && lag >= preemption_cost(Preemption::paid, handoff);
+}
+
+// How long it is yet until a tenant that runs may be preempted at all; zero: it may be asked at any time.
+constexpr Nanoseconds protected_for(Preemption preemption, const TenantView& running, Nanoseconds handoff) {
+  if (preemption == Preemption::never) return Nanoseconds::max();
+  const Nanoseconds earned = preemption == Preemption::paid ? running.lag : Nanoseconds{};
+  return std::max({Nanoseconds{}, earned, handoff - running.elapsed});
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// priority: the tenant with the highest priority has the GPU for as long as it has work. It takes the GPU
+// from a lower one as soon as that has had it for as long as a handoff takes. Tenants of the same priority
+// take turns. For every MaxWait that a tenant waits, since it asked, it counts as one higher, until its turn
+// is over.
+//
+// Nobody starves: one that is lower than all others by P waits (P + 1) times MaxWait, then for a turn of each
+// that has waited as long; and it keeps its turn against those that come then.
+#pragma once
+
+#include <algorithm>
+
+#include "arbiter/policy/policy.h"
+#include "protocol/messages.h"
+
+namespace sharedgpu {
+
+class Priority final : public Policy {
+ public:
+  explicit Priority(std::string_view name) : Policy(name, {.preemption = Preemption::free}) {}
+
+  Rank rank(const TenantView& waiting, const TurnView& turn) const override {
+    return {.level = priority_of(waiting, turn.rules), .weight = waiting.waited};
+  }
+
+  bool preempts(const TenantView& waiting, const TenantView& running, const TurnView& turn) const override {
+    return priority_of(waiting, turn.rules) > priority_of(running, turn.rules);
+  }
+
+  bool extends(const TenantView& running, const TenantView& waiting, const TurnView& turn) const override {
+    return running.claims.priority > priority_of(waiting, turn.rules);
+  }
+
+  Rank retain(const TenantView& running, const TurnView& turn) const override {
+    Rank rank = Policy::retain(running, turn);
+    constexpr int kLevels = 4;  // of those with the same priority
+    if (!running.idle) rank.level += kLevels * (priority_of(running, turn.rules) + kHighestPriority);
+    return rank;
+  }
+
+ private:
+  // With what it has waited for.
+  static int priority_of(const TenantView& tenant, const TurnRules& rules) {
+    constexpr Nanoseconds::rep kMost = 1'000'000;
+    return tenant.claims.priority + static_cast<int>(std::min(tenant.waited / rules.max_wait, kMost));
+  }
+};
+
+}  // namespace sharedgpu
