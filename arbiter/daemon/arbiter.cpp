@@ -65,7 +65,7 @@ Status Arbiter::start(const std::vector<GpuInfo>& gpus) {
   return {};
 }
 
-// Starts the core with what the ledger knows.
+// Starts the core with the state that the ledger holds.
 Status Arbiter::recover() {
   if (Status opened = journal_.open([this](const Record& past) { history_.add(past); }); !opened.ok())
     return opened;

@@ -29,7 +29,7 @@ Jobs::Jobs(asio::io_context& loop, const System& system, Tenants& tenants, Figur
 void Jobs::restore(const std::map<TenantId, std::set<ProcessName>>& holders) {
   for (const auto& [tenant, processes] : holders) {
     for (const ProcessName& each : processes) placements_.restore(tenant, each);
-    if (TenantInfo* info = tenants_.find(tenant)) info->kept = true;
+    if (TenantInfo* info = tenants_.find(tenant)) info->restored = true;
     may_have_ended(tenant);
   }
 }
@@ -39,7 +39,7 @@ void Jobs::restore(const std::map<TenantId, std::set<ProcessName>>& holders) {
 TenantInfo& Jobs::known_or_new(const TenantName& name, uid_t uid) {
   TenantInfo* known = tenants_.find(name);
   if (known != nullptr && known->sessions > 0) return *known;
-  // Told again of a tenant that comes again: the ledger's newest file may have left it out.
+  // A tenant that comes again is recorded again: the ledger's newest file may have left it out.
   TenantInfo& tenant = known != nullptr ? *known : tenants_.get(name, uid);
   journal_.record(TenantRecord{.tenant = tenant.id, .name = name, .uid = tenant.uid});
   return tenant;
@@ -84,7 +84,7 @@ bool Jobs::lives(const TenantInfo& tenant) const {
   return tenant.sessions > 0 || placements_.is_held(tenant.id) || core_.core().leases().holds(tenant.id);
 }
 
-// Its placement, and with it the tenant.
+// The placement ends first, and with it perhaps the tenant.
 void Jobs::may_have_ended(TenantId id) {
   placements_.may_have_ended(id);
   forget_where_ended(id);
@@ -98,9 +98,9 @@ void Jobs::run(Client& client, const RunRequest& request) {
   if (!system_.random(name.run.bytes, sizeof name.run.bytes))
     return client.connection().refuse("no random numbers");
   TenantInfo& tenant = known_or_new(name, vouched ? request.uid : client.peer().uid);
-  tenant.anchored = true;
+  tenant.connected = true;
   tenant.options = request.options;
-  if (!vouched) tenant.options.units = 0;  // nobody vouches for more: it counts as one
+  if (!vouched) tenant.options.units = 0;  // it counts as one
   journal_.record(OptionsRecord{.tenant = tenant.id, .options = tenant.options});
   journal_.flush();
   client.become_run(tenant);
@@ -115,15 +115,15 @@ void Jobs::run(Client& client, const RunRequest& request) {
 }
 
 void Jobs::run_closed(const Client& client) {
-  if (TenantInfo* tenant = tenants_.find(client.tenant())) tenant->anchored = false;
+  if (TenantInfo* tenant = tenants_.find(client.tenant())) tenant->connected = false;
   forget_where_ended(client.tenant());
 }
 
-// Jobs may come again, and are kept.
+// A job stays: it may come again.
 void Jobs::forget_where_ended(TenantId id) {
   const TenantInfo* tenant = tenants_.find(id);
-  if (tenant == nullptr || tenant->sessions > 0 || tenant->anchored || tenant->name.is_job()) return;
-  if (tenant->kept && placements_.is_held(id)) return;
+  if (tenant == nullptr || tenant->sessions > 0 || tenant->connected || tenant->name.is_job()) return;
+  if (tenant->restored && placements_.is_held(id)) return;
   core_.forget(id);
   journal_.record(EndRecord{.tenant = id});
   journal_.flush();
@@ -162,15 +162,15 @@ void Jobs::take_options(TenantInfo& tenant, const RegisterJob& job) {
   }
 }
 
-// A step that is told of when it was here before and nothing of its job lives: the job was requeued, and
-// keeps its number and those of its steps. A batch step comes once in a run, and before all others; else the
-// epilog tells that a run is over, and the prolog which one this is.
+// A requeued job keeps its number and those of its steps. It begins anew with a step that was here before,
+// when nothing of the job lives. The batch step comes once in a run, and first. Without a batch step, the
+// epilog reports the end of a run, and the prolog the number of restarts.
 void Jobs::may_begin_anew(const TenantInfo& tenant, const RegisterJob& job) {
   const bool known = tenant.job_class != JobClass{} && job.job_class != JobClass{};
   const bool another = known && tenant.job_class.restarts != job.job_class.restarts;
   const bool begins = another || tenant.over || job.step.step == kBatchStep;
-  // A lease without a session was left open by an arbiter before: whoever else of the job holds it may still
-  // come back.
+  // A lease without a session was left open by an earlier arbiter: a session that holds it may still come
+  // back.
   const bool held = !begins && core_.core().leases().holds(tenant.id);
   const bool lives = tenant.sessions > 0 || placements_.is_held(tenant.id) || held;
   if (lives || !was_here(tenant, job.step, begins)) return;
@@ -179,7 +179,7 @@ void Jobs::may_begin_anew(const TenantInfo& tenant, const RegisterJob& job) {
   figures_.forget(tenant.id);
 }
 
-// Whether anything is known of the step; where the job's run begins with it, of the job.
+// True if anything is known of the step, or of the whole job if a run begins with the step.
 bool Jobs::was_here(const TenantInfo& tenant, const StepName& step, bool begins) const {
   const LeaseBook& leases = core_.core().leases();
   if (begins && (!leases.steps_of(tenant.id, system_.now()).empty() || figures_.of(tenant.id) != Figures{}))

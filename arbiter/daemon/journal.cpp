@@ -8,10 +8,10 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::seconds kRetry{1};
-// So much lease time is lost at most when the host goes down, or a job while no arbiter is there.
+// At most so much lease time is lost when the host goes down, or when a job ends while there is no arbiter.
 constexpr std::chrono::seconds kSeenEvery{1};
-// What a user may add to ledger and log: at once, enough for every process of a large node, and then a
-// second.
+// Bounds on what a user adds to ledger and log: at once, which is enough for each process of a large node,
+// and per second.
 constexpr unsigned kWritesAtOnce = 1024;
 constexpr unsigned kWritesASecond = 50;
 
@@ -22,8 +22,9 @@ Journal::Journal(asio::io_context& loop, const System& system, FigureBook& figur
     : system_(system),
       figures_(figures),
       path_(settings.state_dir + "/ledger"),
-      ledger_({.size = settings.ledger_size.count, .files = settings.ledger_files},
-              [&system](pid_t pid) { return start_time_of(system, pid); }, std::move(files)),
+      ledger_(
+          {.size = settings.ledger_size.count, .files = settings.ledger_files},
+          [&system](pid_t pid) { return start_time_of(system, pid); }, std::move(files)),
       retry_timer_(loop),
       seen_timer_(loop) {}
 

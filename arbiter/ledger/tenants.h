@@ -22,8 +22,8 @@ struct TenantInfo {
   bool over = false;  // its run, and no step has come since
   unsigned sessions = 0;
   Nanoseconds last_seen{};  // when its last session ended
-  bool anchored = false;    // the connection of its `sharedgpu run` is open
-  bool kept = false;        // that was to an arbiter before: instead, the process counts that had it
+  bool connected = false;   // the connection of its `sharedgpu run` is open
+  bool restored = false;    // an earlier arbiter had that connection: the process that holds the tenant counts
 
   std::string label() const { return label_of(name, id); }
 };

@@ -49,7 +49,7 @@ std::string told(History history, Nanoseconds now) {
     text += format_record(record);
   for (const auto& [id, tenant] : history.tenants.all()) {
     text += format_record({.at = {}, .what = OptionsRecord{.tenant = id, .options = tenant.options}});
-    text += tenant.label() + " " + std::to_string(tenant.uid) + " " + std::to_string(tenant.anchored) + " " +
+    text += tenant.label() + " " + std::to_string(tenant.uid) + " " + std::to_string(tenant.connected) + " " +
             std::to_string(history.recovered.leases.of_tenant(id, now).count()) + "\n";
     for (const auto& [step, time] : history.recovered.leases.steps_of(id, now))
       text += " step " + std::to_string(step.step) + ": " + std::to_string(time.count()) + " " +
