@@ -36,6 +36,8 @@ class Arbiter {
   Status start(const std::vector<GpuInfo>& gpus);
   // A peer has connected.
   void serve(std::shared_ptr<Connection> connection);
+  // True if there may be a line in the log about a peer of this user, see Journal.
+  bool may_log(uid_t uid) { return journal_.may_write(uid); }
   // Call it before the loop ends: records all that is known.
   void end() { journal_.end(core_.core()); }
   // The text of `sharedgpu status --json`.

@@ -52,14 +52,16 @@ TenantName Jobs::name_of(const Peer& peer, const RunToken& token) const {
     const TenantName name = job_name(peer.step->job);
     const TenantInfo* job = tenants_.find(name);
     if (job == nullptr || job->uid == peer.uid || peer.uid == 0) return name;
-    log::warning("pid " + std::to_string(peer.pid) + ": in " + job->label() + ", but of another user");
+    if (journal_.may_write(peer.uid))
+      log::warning("pid " + std::to_string(peer.pid) + ": in " + job->label() + ", but of another user");
   }
   if (token != RunToken{}) {
     TenantName name;
     name.run = token;
     const TenantInfo* run = tenants_.find(name);
     if (run != nullptr && run->uid == peer.uid) return name;
-    log::warning("pid " + std::to_string(peer.pid) + ": its run token is unknown or another user's");
+    if (journal_.may_write(peer.uid))
+      log::warning("pid " + std::to_string(peer.pid) + ": its run token is unknown or another user's");
   }
   TenantName name;
   name.process = peer.process();

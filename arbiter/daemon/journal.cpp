@@ -10,10 +10,6 @@ namespace {
 constexpr std::chrono::seconds kRetry{1};
 // At most so much lease time is lost when the host goes down, or when a job ends while there is no arbiter.
 constexpr std::chrono::seconds kSeenEvery{1};
-// Bounds on what a user adds to ledger and log: at once, which is enough for each process of a large node,
-// and per second.
-constexpr unsigned kWritesAtOnce = 1024;
-constexpr unsigned kWritesASecond = 50;
 
 }  // namespace
 
@@ -101,8 +97,14 @@ void Journal::end(const Core& core) {
 }
 
 bool Journal::may_write(uid_t uid) {
-  return uid == 0 ||
-         writes_.try_emplace(uid, kWritesAtOnce, kWritesASecond).first->second.take(system_.now());
+  if (uid == 0) return true;
+  Writer& writer = writers_.try_emplace(uid).first->second;
+  const Nanoseconds now = system_.now();
+  if (writer.writes.take(now)) return true;
+  if (writer.warnings.take(now))
+    log::warning("uid " + std::to_string(uid) +
+                 ": comes too often: it has to wait, and the log is silent on it");
+  return false;
 }
 
 }  // namespace sharedgpu

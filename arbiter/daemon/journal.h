@@ -66,13 +66,18 @@ class Journal {
   bool may_write(uid_t uid);
 
  private:
+  // Bounds of one user: at first, enough for each process of a large node.
+  struct Writer {
+    TokenBucket writes{1024, 50};
+    TokenBucket warnings{1, 0.1};  // that it exceeds that
+  };
   void retry_later();
 
   const System& system_;
   FigureBook& figures_;
   const std::string path_;
   Ledger ledger_;
-  std::map<uid_t, TokenBucket> writes_;
+  std::map<uid_t, Writer> writers_;
   asio::steady_timer retry_timer_;
   asio::steady_timer seen_timer_;
   Nanoseconds last_record_{};

@@ -65,14 +65,16 @@ void Server::let_in(UniqueFd socket) {
   Peer peer;
   if (Status identified = identify(system_, socket.get(), peer); !identified.ok()) {
     if (!is_shortage(identified.code())) return refuse(identified.message());
-    log::warning(identified.message());  // no refusal: a refused session does not try again
+    if (arbiter_.may_log(peer.uid))
+      log::warning(identified.message());  // no refusal: a refused session does not try again
     return;
   }
 
   auto& count = per_user_[peer.uid];
   if (!count) count = std::make_shared<unsigned>(0);
   if (peer.uid != 0 && *count >= kMostPerUser) {
-    log::warning("uid " + std::to_string(peer.uid) + ": too many connections");
+    if (arbiter_.may_log(peer.uid))
+      log::warning("uid " + std::to_string(peer.uid) + ": too many connections");
     return;  // no refusal: a refused session would run beside the others
   }
   ++*count;

@@ -11,7 +11,7 @@ namespace sharedgpu {
 
 class TokenBucket {
  public:
-  TokenBucket(unsigned most, unsigned a_second) : most_(most), tokens_(most), a_second_(a_second) {}
+  TokenBucket(double most, double a_second) : most_(most), tokens_(most), a_second_(a_second) {}
 
   // True if it may happen at `now`, and counts it. False: nothing is counted.
   bool take(Nanoseconds now) {

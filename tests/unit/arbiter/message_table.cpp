@@ -355,17 +355,36 @@ TEST_CASE("What adds to the ledger or the log counts against its user's rate, an
   for (; logged < 4 * kAtOnce; ++logged)
     if (ask(Message::of(EndJob{.job = 12}), kUser) == "EndJobReply 0") break;
   CHECK(logged >= kAtOnce);
-  // Its answers are as before; what would add to the ledger has to wait, but no other user.
-  const std::string often = "closed; warning: pid N: dropped: this user comes too often; it may try again";
+  // Its answers are as before. What would add to the ledger has to wait, and the log says no more of it.
   const auto soon = [&](const Message& message) {
     for (int tries = 0; tries < 1000; ++tries)  // it may write 50 times a second
-      if (std::string text = ask(message, kUser); text == often) return text;
+      if (std::string text = ask(message, kUser); text == "closed") return text;
     return std::string("never");
   };
-  CHECK(soon(Message::of(Hello{})) == often);
-  CHECK(soon(Message::of(RunRequest{})) == often);
+  CHECK(soon(Message::of(Hello{})) == "closed");
+  CHECK(soon(Message::of(RunRequest{})) == "closed");
   CHECK(ask(Message::of(Hello{}), kUser + 1) == "Welcome");
   CHECK(ask(Message::of(StatusQuery{}), kUser) == "StatusReply");
+}
+
+TEST_CASE("No user fills the log, whatever it sends") {
+  Host host;
+  host.start();
+  GpuQuery wrong{.token = {}, .gpu = kHostGpu};
+  wrong.token.bytes[0] = 1;
+  Message unknown = Message::of(Want{});
+  unknown.type = MessageType::invalid;
+  for (const Message& message :
+       {Message::of(wrong), unknown, Message::of(Want{}), Message::of(SetLines{}), Message::of(Welcome{})}) {
+    INFO("type " << static_cast<int>(message.type));
+    unsigned sent = 0;
+    while (sent < 4096 && (Guest(host, kUser).say(message), !host.new_log_lines().empty())) ++sent;
+    CHECK(sent < 4096);
+  }
+  Guest other(host, kUser + 1);
+  CHECK(other.say(unknown).closed);
+  CHECK(host.new_log_lines() ==
+        std::vector<std::string>{"warning: pid N: dropped: a message of unknown type"});
 }
 
 }  // namespace
