@@ -390,6 +390,24 @@ TEST_CASE("Whichever file cannot be read, the failure names it, and the older on
                                         folder.file(".2: No space left on device")});
 }
 
+TEST_CASE("A file that goes while the ledger is read is no failure") {
+  struct GoneCalls : FileCalls {
+    std::string gone;
+    int open(const std::string& path, int flags) override {
+      if (path != gone) return FileCalls::open(path, flags);
+      errno = ENOENT;
+      return -1;
+    }
+  };
+  Folder folder;
+  write_torn_files(folder);
+  GoneCalls calls;
+  calls.gone = folder.file(".2");
+  Texts texts;
+  CHECK(read_ledger(folder.file(), Extent::all_files, texts, calls).ok());
+  CHECK(texts.size() == 2);
+}
+
 TEST_CASE("An arbiter starts without an older file that it cannot read, and complains") {
   Folder folder;
   write_torn_files(folder);
