@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Slurm calls the steps of a job: a number, or a word for the steps that Slurm starts by itself. Pure;
-// any thread.
+// The names that Slurm gives to the steps of a job: a number, or a word for each of the steps that it starts
+// by itself. Pure; any thread.
 #pragma once
 
 #include <charconv>

@@ -8,7 +8,7 @@
 
 namespace sharedgpu {
 
-// What an arbiter that starts knows of its predecessor.
+// The state of its predecessor that a starting arbiter knows.
 struct Recovered {
   LeaseBook leases;
   std::map<TenantId, Placement> placements = {};

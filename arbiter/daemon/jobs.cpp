@@ -29,7 +29,7 @@ Jobs::Jobs(asio::io_context& loop, const System& system, Tenants& tenants, Figur
 void Jobs::restore(const std::map<TenantId, std::set<ProcessName>>& holders) {
   for (const auto& [tenant, processes] : holders) {
     for (const ProcessName& each : processes) placements_.restore(tenant, each);
-    if (TenantInfo* info = tenants_.find(tenant)) info->restored = true;
+    if (TenantInfo* info = tenants_.find(tenant)) info->kept = true;
     may_have_ended(tenant);
   }
 }
@@ -100,7 +100,7 @@ void Jobs::run(Client& client, const RunRequest& request) {
   if (!system_.random(name.run.bytes, sizeof name.run.bytes))
     return client.connection().refuse("no random numbers");
   TenantInfo& tenant = known_or_new(name, vouched ? request.uid : client.peer().uid);
-  tenant.connected = true;
+  tenant.anchored = true;
   tenant.options = request.options;
   if (!vouched) tenant.options.units = 0;  // it counts as one
   journal_.record(OptionsRecord{.tenant = tenant.id, .options = tenant.options});
@@ -117,15 +117,15 @@ void Jobs::run(Client& client, const RunRequest& request) {
 }
 
 void Jobs::run_closed(const Client& client) {
-  if (TenantInfo* tenant = tenants_.find(client.tenant())) tenant->connected = false;
+  if (TenantInfo* tenant = tenants_.find(client.tenant())) tenant->anchored = false;
   forget_where_ended(client.tenant());
 }
 
 // A job stays: it may come again.
 void Jobs::forget_where_ended(TenantId id) {
   const TenantInfo* tenant = tenants_.find(id);
-  if (tenant == nullptr || tenant->sessions > 0 || tenant->connected || tenant->name.is_job()) return;
-  if (tenant->restored && placements_.is_held(id)) return;
+  if (tenant == nullptr || tenant->sessions > 0 || tenant->anchored || tenant->name.is_job()) return;
+  if (tenant->kept && placements_.is_held(id)) return;
   core_.forget(id);
   journal_.record(EndRecord{.tenant = id});
   journal_.flush();

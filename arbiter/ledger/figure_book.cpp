@@ -6,7 +6,7 @@
 namespace sharedgpu {
 namespace {
 
-// What a session counts for: its step, and its tenant as a whole. Outside of Slurm these are one.
+// A session counts for its step and for its tenant as a whole. Outside of Slurm these are one.
 std::vector<FigureBook::Key> keys_of(TenantId tenant, StepName step) {
   if (step == StepName{}) return {{tenant, step}};
   return {{tenant, StepName{}}, {tenant, step}};

@@ -17,7 +17,7 @@
 namespace sharedgpu {
 namespace {
 
-// Whether nothing older is needed to know what was.
+// True where no older file is needed to know the state.
 bool begins_with_checkpoint(std::string_view text) {
   for (bool first = true;; first = false) {
     const std::size_t end = text.find('\n');
@@ -28,7 +28,7 @@ bool begins_with_checkpoint(std::string_view text) {
   }
 }
 
-// What can be read of the file, up to a failure.
+// Appends the rest of the file to `text`, up to a failure.
 Status read_all(int file, const std::string& path, std::string& text, FileCalls& calls) {
   char buffer[1 << 16];
   for (;;) {

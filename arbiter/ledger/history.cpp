@@ -5,93 +5,118 @@
 
 namespace sharedgpu {
 
-void History::add(const Record& record) {
-  if (const auto* boot = std::get_if<BootRecord>(&record.what)) {
-    if (boot->boot_id != boot_.boot_id) {
-      end_boot();
-      last_ = {};
-    }
-    boot_ = *boot;
-  } else if (const auto* tenant = std::get_if<TenantRecord>(&record.what)) {
-    tenants.restore(tenant->tenant, tenant->name, tenant->uid);
-    touched_[tenant->tenant] = record.at;
-  } else if (const auto* options = std::get_if<OptionsRecord>(&record.what)) {
-    if (TenantInfo* info = tenants.find(options->tenant)) {
-      info->options = options->options;
-      info->over = false;
-    }
-    touched_[options->tenant] = record.at;
-  } else if (const auto* in = std::get_if<ClassRecord>(&record.what)) {
-    if (TenantInfo* info = tenants.find(in->tenant)) info->job_class = in->job_class;
-  } else if (const auto* over = std::get_if<OverRecord>(&record.what)) {
-    if (TenantInfo* info = tenants.find(over->tenant)) info->over = true;
-  } else if (const auto* end = std::get_if<EndRecord>(&record.what)) {
-    tenants.forget(end->tenant);
-    recovered.leases.forget(end->tenant);
-    figures.forget(end->tenant);
-    recovered.placements.erase(end->tenant);
-    keepers.erase(end->tenant);
-    touched_.erase(end->tenant);
-  } else if (const auto* place = std::get_if<PlaceRecord>(&record.what)) {
-    const GpuList& gpus = place->gpus;
-    if (gpus.count > 0)
-      recovered.placements[place->tenant] = {.units = place->units,
-                                             .gpus = {gpus.gpu, gpus.gpu + gpus.count}};
-    keepers[place->tenant].insert({.pid = place->pid, .started = place->started});
-  } else if (const auto* session = std::get_if<SessionRecord>(&record.what)) {
-    sessions_[session->session].record = *session;
-    touched_[session->tenant] = record.at;
-    last_session = std::max(last_session, session->session);
-  } else if (const auto* attach = std::get_if<AttachRecord>(&record.what)) {
-    auto past = sessions_.find(attach->session);
-    if (past != sessions_.end()) past->second.gpu = attach->gpu;
-  } else if (const auto* gone = std::get_if<GoneRecord>(&record.what)) {
-    sessions_.erase(gone->session);
-  } else if (const auto* lease = std::get_if<LeaseRecord>(&record.what)) {
-    recovered.last_epoch = std::max(recovered.last_epoch, lease->epoch);
-    if (lease->grant)
-      grant(*lease, record.at);
-    else
-      recovered.leases.release(lease->key, record.at);
-    touched_[lease->key.tenant] = record.at;
-  } else if (const auto* checkpoint = std::get_if<CheckpointRecord>(&record.what)) {
-    tenants.skip_to(checkpoint->tenant);
-    last_session = std::max(last_session, checkpoint->session);
-    recovered.last_epoch = std::max(recovered.last_epoch, checkpoint->epoch);
-  } else if (const auto* step = std::get_if<StepTimeRecord>(&record.what)) {
-    recovered.leases.carry(step->tenant, step->step, step->time);
-    touched_[step->tenant] = record.at;
-  } else if (const auto* gpu = std::get_if<GpuTimeRecord>(&record.what)) {
-    recovered.leases.carry(gpu->tenant, gpu->gpu, gpu->time);
-  } else if (const auto* used = std::get_if<UsedRecord>(&record.what)) {
-    figures.carry({used->tenant, used->step}, used->figures);
-    touched_[used->tenant] = record.at;
-  } else if (const auto* begin = std::get_if<BeginRecord>(&record.what)) {
-    recovered.leases.forget(begin->tenant);
-    figures.forget(begin->tenant);
+// All leases have been released. Jobs are kept, for their totals.
+void History::on_boot(const BootRecord&, bool rebooted) {
+  if (rebooted) forget_processes();
+}
+
+void History::on_tenant(const TenantRecord& tenant, Nanoseconds at) {
+  tenants.restore(tenant.tenant, tenant.name, tenant.uid);
+  touched_[tenant.tenant] = at;
+}
+
+void History::on_options(const OptionsRecord& options, Nanoseconds at) {
+  if (TenantInfo* info = tenants.find(options.tenant)) {
+    info->options = options.options;
+    info->over = false;
   }
-  if (std::holds_alternative<LostRecord>(record.what) && !lost_) lost_ = last_;
-  if (std::holds_alternative<CompleteRecord>(record.what)) lost_.reset();
-  last_ = std::max(last_, record.at);  // checkpoints tell of older times
+  touched_[options.tenant] = at;
 }
 
-// Where another turn's lease is open still, its release was lost.
-void History::grant(const LeaseRecord& lease, Nanoseconds at) {
-  const auto open = recovered.leases.open(lease.key);
-  if (open && open->epoch != lease.epoch)
-    recovered.leases.release(lease.key, std::min(lost_.value_or(last_), at));
-  recovered.leases.grant(lease.key, lease.epoch, at);
+void History::on_class(const ClassRecord& job) {
+  if (TenantInfo* info = tenants.find(job.tenant)) info->job_class = job.job_class;
 }
 
-// Tenants that are there, or may come again, or whose times may be asked for. A job may pause between steps;
-// one that has a step is kept by its slurmstepd. Where the host was booted since, its steps have ended.
-std::set<TenantId> History::that_may_come() const {
+void History::on_over(const OverRecord& over) {
+  if (TenantInfo* info = tenants.find(over.tenant)) info->over = true;
+}
+
+void History::on_end(const EndRecord& end) {
+  forget(end.tenant);
+  recovered.placements.erase(end.tenant);
+  keepers.erase(end.tenant);
+}
+
+void History::on_place(const PlaceRecord& place) {
+  const GpuList& gpus = place.gpus;
+  if (gpus.count > 0)
+    recovered.placements[place.tenant] = {.units = place.units, .gpus = {gpus.gpu, gpus.gpu + gpus.count}};
+  keepers[place.tenant].insert({.pid = place.pid, .started = place.started});
+}
+
+void History::on_session(const SessionRecord& session, Nanoseconds at) {
+  sessions_[session.session].record = session;
+  touched_[session.tenant] = at;
+  last_session = std::max(last_session, session.session);
+}
+
+void History::on_attach(const AttachRecord& attach) {
+  const auto past = sessions_.find(attach.session);
+  if (past != sessions_.end()) past->second.gpu = attach.gpu;
+}
+
+void History::on_gone(const GoneRecord& gone) { sessions_.erase(gone.session); }
+
+void History::on_grant(const LeaseKey& key, const OpenLease& lease) {
+  recovered.leases.grant(key, lease.epoch, lease.since);
+  touched_[key.tenant] = lease.since;
+}
+
+void History::on_release(const LeaseKey& key, const OpenLease&, Nanoseconds at) {
+  recovered.leases.release(key, at);
+  touched_[key.tenant] = at;
+}
+
+void History::on_step_time(const StepTimeRecord& step, Nanoseconds at) {
+  recovered.leases.carry(step.tenant, step.step, step.time);
+  touched_[step.tenant] = at;
+}
+
+void History::on_gpu_time(const GpuTimeRecord& gpu) { recovered.leases.carry(gpu.tenant, gpu.gpu, gpu.time); }
+
+void History::on_used(const UsedRecord& used, Nanoseconds at) {
+  figures.carry({used.tenant, used.step}, used.figures);
+  touched_[used.tenant] = at;
+}
+
+void History::on_begin(const BeginRecord& begin) {
+  recovered.leases.forget(begin.tenant);
+  figures.forget(begin.tenant);
+}
+
+void History::on_checkpoint(const CheckpointRecord& checkpoint) {
+  tenants.skip_to(checkpoint.tenant);
+  last_session = std::max(last_session, checkpoint.session);
+}
+
+void History::forget(TenantId tenant) {
+  tenants.forget(tenant);
+  recovered.leases.forget(tenant);
+  figures.forget(tenant);
+  touched_.erase(tenant);
+}
+
+// After another boot of the host no process lives.
+void History::forget_processes() {
+  sessions_.clear();
+  recovered.placements.clear();
+  keepers.clear();
+  touched_.clear();
+  std::vector<TenantId> ended;
+  for (const auto& [id, tenant] : tenants.all())
+    if (!tenant.name.is_job()) ended.push_back(id);
+  for (const TenantId id : ended) forget(id);
+}
+
+// Tenants that are there or may come again. A job may pause between steps; one that has a step is kept by its
+// slurmstepd. Steps of another boot of the host have ended.
+std::set<TenantId> History::may_be_asked_for() const {
   constexpr auto kLongestPause = std::chrono::hours(24 * 7);
   std::set<TenantId> ids;
   for (const auto& [id, tenant] : tenants.all())
     if (!tenant.name.is_job()) ids.insert(id);
   for (const auto& [id, at] : touched_)
-    if (last_ - at <= kLongestPause) ids.insert(id);
+    if (reader_.last_record() - at <= kLongestPause) ids.insert(id);
   for (const auto& [session, past] : sessions_) ids.insert(past.record.tenant);
   for (const auto& [key, lease] : recovered.leases.open()) ids.insert(key.tenant);
   for (const auto& [id, processes] : keepers) ids.insert(id);
@@ -100,24 +125,20 @@ std::set<TenantId> History::that_may_come() const {
 
 std::vector<Record> History::checkpoint(StartTimeOf starts) {
   keep_placements(starts);
-  const std::set<TenantId> kept = that_may_come();
+  const std::set<TenantId> kept = may_be_asked_for();
   std::vector<TenantId> over;
   for (const auto& [id, tenant] : tenants.all())
     if (kept.count(id) == 0) over.push_back(id);
-  for (TenantId id : over) {
-    tenants.forget(id);
-    recovered.leases.forget(id);
-    figures.forget(id);
-    touched_.erase(id);
-  }
+  for (const TenantId id : over) forget(id);
+  const Nanoseconds last = reader_.last_record();
   std::vector<Record> records;
   auto add = [&](Nanoseconds at, auto what) { records.push_back({.at = at, .what = std::move(what)}); };
-  add(last_,
-      CheckpointRecord{.tenant = tenants.last(), .session = last_session, .epoch = recovered.last_epoch});
-  if (!boot_.boot_id.empty()) add(last_, boot_);
+  add(last,
+      CheckpointRecord{.tenant = tenants.last(), .session = last_session, .epoch = reader_.last_epoch()});
+  if (!reader_.boot().boot_id.empty()) add(last, reader_.boot());
   for (const auto& [id, tenant] : tenants.all()) {
     const auto touched = touched_.find(id);
-    const Nanoseconds at = touched == touched_.end() ? last_ : touched->second;
+    const Nanoseconds at = touched == touched_.end() ? last : touched->second;
     add(at, TenantRecord{.tenant = id, .name = tenant.name, .uid = tenant.uid});
     add(at, OptionsRecord{.tenant = id, .options = tenant.options});
     if (tenant.over) add(at, OverRecord{.tenant = id});
@@ -130,7 +151,7 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
   }
   for (const auto& [key, value] : figures.all()) {
     const auto touched = touched_.find(key.first);
-    add(touched == touched_.end() ? last_ : touched->second,
+    add(touched == touched_.end() ? last : touched->second,
         UsedRecord{.tenant = key.first, .step = key.second, .figures = value});
   }
   for (const auto& [id, processes] : keepers) {
@@ -142,46 +163,28 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
     for (const ProcessName& each : processes) {
       place.pid = each.pid;
       place.started = each.started;
-      add(last_, place);
+      add(last, place);
     }
   }
   for (const auto& [id, past] : sessions_) {
-    add(last_, past.record);
-    if (past.attached()) add(last_, AttachRecord{.session = id, .gpu = past.gpu});
+    add(last, past.record);
+    if (past.attached()) add(last, AttachRecord{.session = id, .gpu = past.gpu});
   }
   // Oldest first: the time of a tenant on a GPU goes on with the first.
   std::multimap<Nanoseconds, LeaseRecord> open;
   for (const auto& [key, lease] : recovered.leases.open())
     open.emplace(lease.since, LeaseRecord{.grant = true, .epoch = lease.epoch, .key = key});
   for (const auto& [since, lease] : open) add(since, lease);
-  add(last_, CompleteRecord{});
+  add(last, CompleteRecord{});
   return records;
-}
-
-// The host went down: whatever was held then ended, as far as is known, with the last record of that boot.
-void History::end_boot() {
-  while (!recovered.leases.open().empty()) {
-    LeaseKey key = recovered.leases.open().begin()->first;
-    recovered.leases.release(key, last_);
-  }
-  lost_.reset();
-  sessions_.clear();
-  recovered.placements.clear();
-  keepers.clear();
-  touched_.clear();
-  std::vector<TenantId> ended;
-  for (const auto& [id, tenant] : tenants.all())
-    if (!tenant.name.is_job()) ended.push_back(id);
-  for (TenantId id : ended) {
-    tenants.forget(id);
-    recovered.leases.forget(id);
-    figures.forget(id);
-  }
 }
 
 std::vector<Record> History::finish(const BootRecord& boot, StartTimeOf starts, Nanoseconds now) {
   std::vector<Record> news;
-  if (boot.boot_id != boot_.boot_id) end_boot();
+  if (boot.boot_id != reader_.boot().boot_id) {
+    reader_.end_boot(*this);
+    forget_processes();
+  }
   news.push_back(Record{.at = now, .what = boot});
   for (auto it = sessions_.begin(); it != sessions_.end();) {
     const Past& past = (it++)->second;
@@ -194,16 +197,17 @@ std::vector<Record> History::finish(const BootRecord& boot, StartTimeOf starts, 
     }
   }
   keep_placements(starts);
-  recovered.last_record = last_;
-  for (const TenantId id : those_over()) {
+  recovered.last_record = reader_.last_record();
+  recovered.last_epoch = reader_.last_epoch();
+  for (const TenantId id : ended_tenants()) {
     news.push_back(Record{.at = now, .what = EndRecord{.tenant = id}});
     add(news.back());
   }
   return news;
 }
 
-// Runs and processes of which nothing lives.
-std::vector<TenantId> History::those_over() const {
+// Tenants that are no jobs and of which no process lives.
+std::vector<TenantId> History::ended_tenants() const {
   std::set<TenantId> living;
   for (const auto& [id, past] : sessions_) living.insert(past.record.tenant);
   for (const auto& [id, processes] : keepers) living.insert(id);
@@ -213,7 +217,7 @@ std::vector<TenantId> History::those_over() const {
   return over;
 }
 
-// A placement lasts as long as a process that was told of it, or one that had a session.
+// A placement lasts as long as a process that was informed of it, or one that had a session.
 void History::keep_placements(StartTimeOf starts) {
   for (const auto& [id, past] : sessions_)
     if (recovered.placements.count(past.record.tenant) > 0)

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a starting arbiter learns of its predecessor from the ledger.
+// The state that a ledger leaves behind: tenants, sessions, placements, leases and totals. A starting arbiter
+// continues from it, and a new file of the ledger begins with it.
+//
+// Pure; one thread at a time.
 #pragma once
 
 #include <sys/types.h>
@@ -7,11 +10,11 @@
 #include <functional>
 #include <map>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "arbiter/core/recovered.h"
 #include "arbiter/ledger/figure_book.h"
+#include "arbiter/ledger/reader.h"
 #include "arbiter/ledger/records.h"
 #include "arbiter/ledger/tenants.h"
 
@@ -20,23 +23,23 @@ namespace sharedgpu {
 // When the process was started, in clock ticks from the boot of the host; 0 where there is none.
 using StartTimeOf = std::function<std::uint64_t(pid_t pid)>;
 
-// Whether sessions of one process for these GPUs may be the same one. Zero: not attached, or not told.
+// True if sessions of one process for these GPUs may be the same one. A zero GPU: not attached, or unknown.
 inline bool may_be_same(const GpuUuid& a, const GpuUuid& b) {
   return a == b || a == GpuUuid{} || b == GpuUuid{};
 }
 
-class History {
+class History final : private LedgerVisitor {
  public:
-  // Takes the ledger's records, oldest first.
-  void add(const Record& record);
+  // Takes the ledger's records, oldest first, from a whole checkpoint or the first record on.
+  void add(const Record& record) { reader_.read(record, *this); }
 
-  // The records that tell a new history what is in this one: the beginning of the next file of the ledger.
-  // What nobody will ask for is left out: placements that no living process was told of, and jobs that are
-  // over, as far as can be told.
+  // The records that bring a new history to the state of this one: the next file of the ledger begins with
+  // them. They leave out placements that no living process was informed of, and jobs that are most likely
+  // over.
   std::vector<Record> checkpoint(StartTimeOf starts);
 
-  // Everything is told: settles what this boot of the host, and the processes that live now, make of it.
-  // Returns the records that are to be appended for it.
+  // To be called after the last record. Ends what has ended since, by this boot of the host and the processes
+  // that live now, and returns the records to be appended for it.
   std::vector<Record> finish(const BootRecord& boot, StartTimeOf starts, Nanoseconds now);
 
   struct PastSession {
@@ -50,7 +53,7 @@ class History {
   Recovered recovered;
   FigureBook figures;
   SessionId last_session;
-  std::map<TenantId, std::set<ProcessName>> keepers;  // of the tenants, and placements in `recovered`
+  std::map<TenantId, std::set<ProcessName>> keepers;  // of tenants and of the placements in `recovered`
 
  private:
   struct Past {
@@ -58,17 +61,34 @@ class History {
     GpuUuid gpu;  // none: not attached
     bool attached() const { return gpu != GpuUuid{}; }
   };
-  void end_boot();
-  void grant(const LeaseRecord& lease, Nanoseconds at);
-  std::set<TenantId> that_may_come() const;
-  std::vector<TenantId> those_over() const;
+
+  void on_boot(const BootRecord& boot, bool rebooted) override;
+  void on_tenant(const TenantRecord& tenant, Nanoseconds at) override;
+  void on_options(const OptionsRecord& options, Nanoseconds at) override;
+  void on_class(const ClassRecord& job) override;
+  void on_place(const PlaceRecord& place) override;
+  void on_session(const SessionRecord& session, Nanoseconds at) override;
+  void on_attach(const AttachRecord& attach) override;
+  void on_gone(const GoneRecord& gone) override;
+  void on_grant(const LeaseKey& key, const OpenLease& lease) override;
+  void on_release(const LeaseKey& key, const OpenLease& lease, Nanoseconds at) override;
+  void on_step_time(const StepTimeRecord& step, Nanoseconds at) override;
+  void on_gpu_time(const GpuTimeRecord& gpu) override;
+  void on_used(const UsedRecord& used, Nanoseconds at) override;
+  void on_begin(const BeginRecord& begin) override;
+  void on_over(const OverRecord& over) override;
+  void on_end(const EndRecord& end) override;
+  void on_checkpoint(const CheckpointRecord& checkpoint) override;
+
+  void forget(TenantId tenant);
+  void forget_processes();
+  std::set<TenantId> may_be_asked_for() const;
+  std::vector<TenantId> ended_tenants() const;
   void keep_placements(StartTimeOf starts);
 
-  BootRecord boot_;
-  Nanoseconds last_{};
-  std::optional<Nanoseconds> lost_;  // since then records may be missing
+  LedgerReader reader_;
   std::map<SessionId, Past> sessions_;
-  std::map<TenantId, Nanoseconds> touched_;  // when a tenant of this boot was last told of
+  std::map<TenantId, Nanoseconds> touched_;  // the last record of a tenant of this boot
 };
 
 }  // namespace sharedgpu

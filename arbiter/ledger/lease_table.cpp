@@ -35,76 +35,32 @@ std::vector<LeaseRow> grouped(std::vector<LeaseRow> leases, KeyOf key_of, Join j
 
 }  // namespace
 
-void LeaseTable::add(const Record& record) {
-  if (const auto* boot = std::get_if<BootRecord>(&record.what)) {
-    if (boot->boot_id != boot_id_) {
-      end_boot();
-      latest_ = {};
-    }
-    boot_id_ = boot->boot_id;
-    booted_ = boot->booted;
-  } else if (const auto* tenant = std::get_if<TenantRecord>(&record.what)) {
-    Named& named = tenants_[tenant->tenant];
-    named = {.name = tenant->name, .uid = tenant->uid, .run = named.name == tenant->name ? named.run : 0};
-  } else if (const auto* begin = std::get_if<BeginRecord>(&record.what)) {
-    ++tenants_[begin->tenant].run;
-  } else if (const auto* lease = std::get_if<LeaseRecord>(&record.what)) {
-    if (lease->grant)
-      grant(lease->key, {.epoch = lease->epoch, .since = record.at});
-    else
-      close(lease->key, record.at);
-  } else if (std::holds_alternative<CheckpointRecord>(record.what)) {
-    told_.emplace();
-  } else if (std::holds_alternative<CompleteRecord>(record.what)) {
-    end_untold();
-  } else if (std::holds_alternative<LostRecord>(record.what) && !lost_) {
-    lost_ = latest_;
-  }
-  latest_ = std::max(latest_, record.at);  // checkpoints tell of older times
+void LeaseTable::on_boot(const BootRecord& boot, bool) { booted_ = boot.booted; }
+
+void LeaseTable::on_tenant(const TenantRecord& tenant, Nanoseconds) {
+  Holder& holder = holders_[tenant.tenant];
+  const bool same = holder.name == tenant.name;
+  holder = {.name = tenant.name, .uid = tenant.uid, .run = same ? holder.run : 0};
 }
 
-// Where another turn's lease is open still, its release was lost.
-void LeaseTable::grant(const LeaseKey& key, const OpenLease& lease) {
-  if (const auto open = open_.find(key); open != open_.end() && open->second.epoch != lease.epoch)
-    close(key, std::min(lost_.value_or(latest_), lease.since));
-  open_.try_emplace(key, lease);
-  if (told_) told_->insert(key);
+void LeaseTable::on_begin(const BeginRecord& begin) { ++holders_[begin.tenant].run; }
+
+void LeaseTable::on_release(const LeaseKey& key, const OpenLease& lease, Nanoseconds at) {
+  closed_.push_back(row(key, lease.since, at));
 }
 
-void LeaseTable::close(const LeaseKey& key, Nanoseconds at) {
-  const auto lease = open_.find(key);
-  if (lease == open_.end()) return;
-  closed_.push_back(row(key, lease->second.since, at));
-  open_.erase(lease);
-}
-
-// A whole checkpoint tells all that is open. What it does not tell has ended, and who said when was lost: it
-// was seen up to the last record before that.
-void LeaseTable::end_untold() {
-  if (!told_) return;
-  std::vector<LeaseKey> ended;
-  for (const auto& [key, lease] : open_)
-    if (told_->count(key) == 0) ended.push_back(key);
-  for (const LeaseKey& key : ended) close(key, lost_.value_or(latest_));
-  told_.reset();
-  lost_.reset();
-}
-
-// What was held then ended, as far as is known, with the last record of that boot.
-void LeaseTable::end_boot() {
-  for (const auto& [key, lease] : open_) closed_.push_back(row(key, lease.since, latest_));
-  open_.clear();
-  lost_.reset();
+LeaseTable::Holder LeaseTable::holder(TenantId tenant) const {
+  const auto holder = holders_.find(tenant);
+  return holder == holders_.end() ? Holder{} : holder->second;
 }
 
 LeaseRow LeaseTable::row(const LeaseKey& key, Nanoseconds from, Nanoseconds to) const {
-  const auto tenant = tenants_.find(key.tenant);
-  const Named named = tenant == tenants_.end() ? Named{} : tenant->second;
+  const Holder by = holder(key.tenant);
   to = std::max(from, to);
   return {.tenant = key.tenant,
-          .name = named.name,
-          .run = named.run,
-          .uid = named.uid,
+          .name = by.name,
+          .run = by.run,
+          .uid = by.uid,
           .step = key.step,
           .gpu = key.gpu,
           .held = to - from,
@@ -114,7 +70,8 @@ LeaseRow LeaseTable::row(const LeaseKey& key, Nanoseconds from, Nanoseconds to) 
 
 std::vector<LeaseRow> LeaseTable::leases() const {
   std::vector<LeaseRow> rows = closed_;
-  for (const auto& [key, lease] : open_) rows.emplace_back(row(key, lease.since, latest_)).open = true;
+  for (const auto& [key, lease] : reader_.open())
+    rows.emplace_back(row(key, lease.since, reader_.last_record())).open = true;
   sort_by_begin(rows);
   return rows;
 }

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ledger as a reader wants it: who held which GPU, from when to when, by the clock on the wall.
+// The leases of a ledger as rows: which tenant and step held which GPU, from when to when, by the wall's
+// clock.
 //
 // Pure; one thread at a time.
 #pragma once
 
 #include <map>
 #include <optional>
-#include <set>
-#include <string>
 #include <vector>
 
-#include "arbiter/core/lease_book.h"
+#include "arbiter/ledger/reader.h"
 #include "arbiter/ledger/records.h"
 
 namespace sharedgpu {
 
-// One lease of one step, or what many of them come to.
+// One lease of one step, or the sum of several.
 struct LeaseRow {
   TenantId tenant;
   TenantName name;
@@ -24,44 +23,43 @@ struct LeaseRow {
   std::optional<StepName> step;  // none: of the whole tenant
   GpuUuid gpu;
   std::uint64_t turns = 1;
-  Nanoseconds held{};  // for so long
-  // Since 1970, in UTC; since the host's boot where the ledger does not tell when that was.
+  Nanoseconds held{};
+  // Since 1970, in UTC; since the host's boot where the ledger does not say when that was.
   Nanoseconds first{};
   Nanoseconds last{};
-  bool open = false;  // still held, as far as the ledger tells; `last` is its last record then
+  bool open = false;  // still held, as far as the ledger says; `last` is its last record then
 };
 
-class LeaseTable {
+class LeaseTable final : private LedgerVisitor {
  public:
   // Takes the ledger's records, oldest first.
-  void add(const Record& record);
+  void add(const Record& record) { reader_.read(record, *this); }
 
   // Every lease, in the order in which they began.
   std::vector<LeaseRow> leases() const;
 
- private:
-  struct Named {
+  // The tenant that has the number after the records so far.
+  struct Holder {
     TenantName name;
     std::uint32_t uid = 0;
-    unsigned run = 0;
+    unsigned run = 0;  // of a job: how often it was requeued
   };
-  LeaseRow row(const LeaseKey& key, Nanoseconds from, Nanoseconds to) const;
-  void end_boot();
-  void grant(const LeaseKey& key, const OpenLease& lease);
-  void close(const LeaseKey& key, Nanoseconds at);
-  void end_untold();
+  Holder holder(TenantId tenant) const;
 
-  std::string boot_id_;
+ private:
+  void on_boot(const BootRecord& boot, bool rebooted) override;
+  void on_tenant(const TenantRecord& tenant, Nanoseconds at) override;
+  void on_begin(const BeginRecord& begin) override;
+  void on_release(const LeaseKey& key, const OpenLease& lease, Nanoseconds at) override;
+  LeaseRow row(const LeaseKey& key, Nanoseconds from, Nanoseconds to) const;
+
+  LedgerReader reader_;
   Nanoseconds booted_{};  // since 1970
-  Nanoseconds latest_{};
-  std::map<TenantId, Named> tenants_;
-  std::map<LeaseKey, OpenLease> open_;
-  std::optional<std::set<LeaseKey>> told_;  // by the checkpoint that is being read: those that are open
-  std::optional<Nanoseconds> lost_;         // the last record before some were lost
+  std::map<TenantId, Holder> holders_;
   std::vector<LeaseRow> closed_;
 };
 
-// What lies between the two times, without the rest. Leases only, not sums of them.
+// The parts of leases between the two times. Of leases only, not of their sums.
 std::vector<LeaseRow> within(const std::vector<LeaseRow>& leases, Nanoseconds since, Nanoseconds until);
 // A row for each step and GPU; `held` is the sum.
 std::vector<LeaseRow> by_step(const std::vector<LeaseRow>& leases);

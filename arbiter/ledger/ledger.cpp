@@ -14,7 +14,8 @@
 namespace sharedgpu {
 namespace {
 
-// How much of the ledger a power cut may cost. Lease times of a host that lost power are those of dead jobs.
+// The most of the ledger that a power cut may cost. Lease times of a host that lost power are those of dead
+// jobs.
 constexpr std::chrono::seconds kSyncEvery{1};
 
 }  // namespace
@@ -68,13 +69,13 @@ void Ledger::append(const Record& record) {
                           " records were lost, as they could not be written for long");
     pending_ += format_record({.at = record.at, .what = LostRecord{.records = lost_}});
     lost_ = 0;
-    rotate_at_ = 0;  // the next checkpoint knows what they told
+    rotate_at_ = 0;  // the next checkpoint has what they said
     owes_checkpoint_ = true;
   }
   pending_ += format_record(record);
 }
 
-// What was written is taken from `text`.
+// Removes from `text` the part that is written.
 Status Ledger::write_all(int file, const std::string& path, std::string& text) {
   while (!text.empty()) {
     const ssize_t size = calls_->write(file, text.data(), text.size());

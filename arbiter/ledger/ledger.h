@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ledger: StateDir/ledger and the older files ledger.1, ledger.2..., an append-only record of who came
-// and who held which lease. docs/ledger.md describes it.
+// The ledger: StateDir/ledger and the older files ledger.1, ledger.2..., append-only files of records of
+// tenants, sessions and leases. docs/ledger.md describes them.
 //
 // append() only fills memory; flush() hands it to the kernel in one write, so that it survives the arbiter;
 // a thread of its own makes it survive the host with fdatasync. A full disk costs nothing but memory: what
@@ -42,15 +42,15 @@ class Ledger {
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
-  // Opens or makes the file and hands every good record to `replayed` that is needed to know what was, oldest
+  // Opens or makes the file and hands the records that are needed to know the state to `replayed`, oldest
   // first: those of the newest file, and of older ones as far as it does not begin with a whole checkpoint.
   // An older file that cannot be read is no failure but a complaint.
   Status open(const std::string& path, const std::function<void(const Record&)>& replayed, Replay& replay);
   void append(const Record& record);
-  // Where it fails, what was not written is kept.
+  // Writes the records that wait. On a failure the rest waits for the next call.
   Status flush();
   std::size_t unwritten() const { return pending_.size(); }
-  // What else an administrator should hear of, since the last call.
+  // Further messages for the administrator, since the last call.
   std::vector<std::string> take_complaints() { return std::exchange(complaints_, {}); }
 
  private:
@@ -66,7 +66,7 @@ class Ledger {
   const StartTimeOf starts_;
   const std::unique_ptr<FileCalls> calls_;
   std::string path_;
-  History past_;  // what the records come to
+  History past_;  // of all records so far
   std::string pending_;
   std::uint64_t lost_ = 0;
   bool owes_checkpoint_ = false;  // records were lost since the last one

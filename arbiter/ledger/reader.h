@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the text of a ledger. Pure; any thread.
+// Reads a ledger: takes its text apart into records, and replays these as leases, boots and checkpoints.
+//
+// Pure; one thread at a time.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <optional>
+#include <set>
 #include <string_view>
 
+#include "arbiter/core/lease_book.h"
 #include "arbiter/ledger/records.h"
 
 namespace sharedgpu {
@@ -24,5 +30,66 @@ struct LedgerReplay {
 
 // Feeds the record of each line to `replayed`, and in place of a damaged one a LostRecord of none.
 LedgerReplay replay_ledger(std::string_view text, const std::function<void(const Record&)>& replayed);
+
+// Is called with the content of a ledger, in its order. Times count from the boot of the host that was read
+// last. Checkpoints repeat what still counts: there, times may be older than those of earlier calls.
+class LedgerVisitor {
+ public:
+  // An arbiter started. `rebooted`: the host has been booted since the calls before.
+  virtual void on_boot(const BootRecord& /*boot*/, bool /*rebooted*/) {}
+  virtual void on_tenant(const TenantRecord&, Nanoseconds /*at*/) {}
+  virtual void on_options(const OptionsRecord&, Nanoseconds /*at*/) {}
+  virtual void on_class(const ClassRecord&) {}
+  virtual void on_place(const PlaceRecord&) {}
+  virtual void on_session(const SessionRecord&, Nanoseconds /*at*/) {}
+  virtual void on_attach(const AttachRecord&) {}
+  virtual void on_gone(const GoneRecord&) {}
+  // A lease begins, and ends at `at`: with its release, or with the last record of that boot of the host, or,
+  // if its release was lost, with the last record before the loss. A second grant of an open lease, and a
+  // release of one that is not open, are not reported.
+  virtual void on_grant(const LeaseKey&, const OpenLease&) {}
+  virtual void on_release(const LeaseKey&, const OpenLease&, Nanoseconds /*at*/) {}
+  virtual void on_step_time(const StepTimeRecord&, Nanoseconds /*at*/) {}
+  virtual void on_gpu_time(const GpuTimeRecord&) {}
+  virtual void on_used(const UsedRecord&, Nanoseconds /*at*/) {}
+  virtual void on_begin(const BeginRecord&) {}
+  virtual void on_over(const OverRecord&) {}
+  virtual void on_end(const EndRecord&) {}
+  virtual void on_checkpoint(const CheckpointRecord&) {}
+  virtual void on_complete() {}
+
+ protected:
+  ~LedgerVisitor() = default;
+};
+
+// Replays boots, leases, checkpoints and losses.
+class LedgerReader {
+ public:
+  // Takes the ledger's records, oldest first.
+  void read(const Record& record, LedgerVisitor& visitor);
+  // The host went down: releases the leases that are open.
+  void end_boot(LedgerVisitor& visitor);
+
+  const BootRecord& boot() const { return boot_; }
+  Nanoseconds last_record() const { return last_; }  // of this boot
+  Epoch last_epoch() const { return last_epoch_; }   // the highest
+  const std::map<LeaseKey, OpenLease>& open() const { return open_; }
+
+ private:
+  class Dispatch;
+  void take(const BootRecord& boot, LedgerVisitor& visitor);
+  void take(const LeaseRecord& lease, Nanoseconds at, LedgerVisitor& visitor);
+  void grant(const LeaseKey& key, const OpenLease& lease, LedgerVisitor& visitor);
+  void release(const LeaseKey& key, Nanoseconds at, LedgerVisitor& visitor);
+  void take_loss();
+  void end_checkpoint(LedgerVisitor& visitor);
+
+  BootRecord boot_;
+  Nanoseconds last_{};
+  Epoch last_epoch_;
+  // Once records are lost, an open lease is in doubt from the last record before them.
+  std::map<LeaseKey, OpenLease> open_;
+  std::optional<std::set<LeaseKey>> granted_;  // in the checkpoint that is being read, as long as it is whole
+};
 
 }  // namespace sharedgpu

@@ -33,14 +33,13 @@ struct BootRecord {
   std::string boot_id;
   Nanoseconds booted{};
 
-  static constexpr RecordKind kKinds[] = {{"boot",
-                                           "an arbiter started; times from here on count from this boot. The "
-                                           "second field is the time of the boot "
-                                           "by the wall's clock when the arbiter started; `sharedgpu ledger` "
-                                           "shows times of ledgers without it as "
-                                           "since 1970"}};
+  static constexpr RecordKind kKinds[] = {
+      {"boot",
+       "an arbiter started; times from here on count from this boot of the host. The second field is when "
+       "that boot was, by the wall's clock at the start of the arbiter; without it `sharedgpu ledger` shows "
+       "times as since 1970"}};
   static void fields(auto& v, auto& r) {
-    v("boot id of the host", r.boot_id);
+    v("boot id", r.boot_id);
     v.newer("nanoseconds from 1970 to that boot", r.booted);
   }
 };
@@ -52,7 +51,7 @@ struct TenantRecord {
 
   static constexpr RecordKind kKinds[] = {
       {"tenant",
-       "the number that stands for this tenant below. START is the process's start time in clock ticks"}};
+       "the number stands for this tenant from here on. START is the process's start time in clock ticks"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("uid", r.uid);
@@ -64,7 +63,7 @@ struct OptionsRecord {
   TenantId tenant;
   JobOptions options;
 
-  static constexpr RecordKind kKinds[] = {{"options", "what the job or the run stated about itself"}};
+  static constexpr RecordKind kKinds[] = {{"options", "the options that the job or the run stated"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("memory cap", r.options.memory);
@@ -83,9 +82,9 @@ struct ClassRecord {
   TenantId tenant;
   JobClass job_class;
 
-  static constexpr RecordKind kKinds[] = {
-      {"class",
-       "where Slurm has put the job, a dash where that is not known, and how often it was requeued"}};
+  static constexpr RecordKind kKinds[] = {{"class",
+                                           "the partition and the QOS that Slurm has put the job in, a dash "
+                                           "for one that is not known, and how often the job was requeued"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("partition", r.job_class.partition);
@@ -103,9 +102,8 @@ struct PlaceRecord {
 
   static constexpr RecordKind kKinds[] = {
       {"place",
-       "this process was told that the tenant is placed on these GPUs; the tenant counts on each with so "
-       "many "
-       "units. No GPU: the user chose them. The tenant lasts for a later arbiter as long as the process"}};
+       "the process was informed that the tenant is placed on these GPUs (none: the user chose them) and "
+       "counts on each with so many units. The tenant lasts for a later arbiter as long as the process"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("pid", r.pid);
@@ -119,7 +117,7 @@ struct EndRecord {
   TenantId tenant;
 
   static constexpr RecordKind kKinds[] = {
-      {"end", "a tenant that is no job is over; its number means nothing from here on"}};
+      {"end", "a tenant that is no job has ended; its number means nothing from here on"}};
   static void fields(auto& v, auto& r) { v("tenant", r.tenant); }
 };
 
@@ -133,9 +131,9 @@ struct SessionRecord {
 
   static constexpr RecordKind kKinds[] = {
       {"session",
-       "a process was let in. The task is its number on the node, and missing where Slurm has no cgroup for "
-       "tasks. The tasks of a step hold its lease together, so that a task has it while the step has and a "
-       "process of it is there"}};
+       "a process was let in. The task is the number of its task on the node, and missing where Slurm has no "
+       "cgroup for tasks. The tasks of a step hold its lease together, so that a task has it while the step "
+       "has and a process of it is there"}};
   static void fields(auto& v, auto& r) {
     v("session", r.session);
     v("tenant", r.tenant);
@@ -160,7 +158,7 @@ struct AttachRecord {
 struct GoneRecord {
   SessionId session;
 
-  static constexpr RecordKind kKinds[] = {{"gone", "the session is dead"}};
+  static constexpr RecordKind kKinds[] = {{"gone", "the session has ended"}};
   static void fields(auto& v, auto& r) { v("session", r.session); }
 };
 
@@ -188,8 +186,8 @@ struct CheckpointRecord {
 
   static constexpr RecordKind kKinds[] = {
       {"checkpoint",
-       "this file continues an older one; the records up to `complete` are what still counts of all before. "
-       "The numbers are the highest so far"}};
+       "the file continues an older one; the records up to `complete` are all of the older ones that still "
+       "counts. The numbers are the highest so far"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
     v("session", r.session);
@@ -237,9 +235,8 @@ struct UsedRecord {
 
   static constexpr RecordKind kKinds[] = {
       {"used",
-       "what the step comes to so far beside its lease time; with the step `0 0`: what all of the tenant "
-       "does, "
-       "outside of Slurm the only one. Backends are those of its sessions, as bits: 1 swap, 2 managed, 4 "
+       "the totals of the step so far, beside its lease time; with the step `0 0` those of the whole tenant, "
+       "outside of Slurm the only ones. Backends are those of its sessions, as bits: 1 swap, 2 managed, 4 "
        "native"}};
   static void fields(auto& v, auto& r) {
     v("tenant", r.tenant);
@@ -259,7 +256,7 @@ struct BeginRecord {
   TenantId tenant;
 
   static constexpr RecordKind kKinds[] = {
-      {"begin", "the job was requeued and is here again: it begins at zero, under its old number"}};
+      {"begin", "the job was requeued and runs here again: its totals begin at zero, under the same number"}};
   static void fields(auto& v, auto& r) { v("tenant", r.tenant); }
 };
 
@@ -267,19 +264,19 @@ struct OverRecord {
   TenantId tenant;
 
   static constexpr RecordKind kKinds[] = {
-      {"over", "the job's run is over here, says slurmd's epilog; the next `options` are another run's"}};
+      {"over",
+       "the run of the job is over here, says slurmd's epilog; the next `options` are those of another run"}};
   static void fields(auto& v, auto& r) { v("tenant", r.tenant); }
 };
 
 struct SeenRecord {
-  static constexpr RecordKind kKinds[] = {
-      {"seen",
-       "each tenant that holds a lease holds it still: written each second in which nothing else is, while "
-       "any does"}};
+  static constexpr RecordKind kKinds[] = {{"seen",
+                                           "all open leases are still held: written in each second without "
+                                           "another record, as long as there are any"}};
   static void fields(auto&, auto&) {}
 };
 
-// Of no records: a line was damaged.
+// `records` is zero in place of a damaged line.
 struct LostRecord {
   std::uint64_t records = 0;
 

@@ -19,11 +19,11 @@ struct TenantInfo {
   uid_t uid = 0;
   JobOptions options;
   JobClass job_class;
-  bool over = false;  // its run, and no step has come since
+  bool over = false;  // its run is, and no step has come since
   unsigned sessions = 0;
   Nanoseconds last_seen{};  // when its last session ended
-  bool connected = false;   // the connection of its `sharedgpu run` is open
-  bool restored = false;    // an earlier arbiter had that connection: the process that holds the tenant counts
+  bool anchored = false;    // the connection of its `sharedgpu run` is open
+  bool kept = false;        // it was open to an arbiter before: the process that had it counts instead
 
   std::string label() const { return label_of(name, id); }
 };
@@ -32,7 +32,7 @@ class Tenants {
  public:
   // The tenant of that name, made if there is none. The reference stays good until forget().
   TenantInfo& get(const TenantName& name, uid_t uid);
-  // As the ledger tells it.
+  // Sets a tenant as the ledger has it.
   TenantInfo& restore(TenantId id, const TenantName& name, uid_t uid);
   TenantInfo* find(const TenantName& name);
   TenantInfo* find(TenantId id);

@@ -11,7 +11,7 @@
 namespace sharedgpu {
 namespace {
 
-// Of a whole GPU, in the stage's hundredths.
+// The part of a whole GPU, in the stage's hundredths.
 unsigned hundredths(Bytes size, Bytes memory) {
   const std::uint64_t rounded_up = (size.count * 100 + memory.count - 1) / memory.count;
   return static_cast<unsigned>(std::clamp<std::uint64_t>(rounded_up, 1, 100));
@@ -36,41 +36,39 @@ Claims claims_of(const JobOptions& options) {
 
 void LedgerTrace::add(const Record& record) {
   table_.add(record);
-  if (const auto* tenant = std::get_if<TenantRecord>(&record.what)) {
-    auto& who = who_[tenant->tenant];
-    if (who.first == tenant->name) return;  // told again
-    who = {tenant->name, 0};
-  } else if (const auto* begin = std::get_if<BeginRecord>(&record.what)) {
-    ++who_[begin->tenant].second;
-  }
-  if (const auto* options = std::get_if<OptionsRecord>(&record.what)) {
-    told_of(options->tenant).claims = claims_of(options->options);
-  } else if (const auto* lease = std::get_if<LeaseRecord>(&record.what)) {
-    Told& told = told_of(lease->key.tenant);
-    const std::pair of{lease->key.gpu, lease->key.step};
-    if (lease->grant && told.held.empty()) ++told.turns;
-    if (lease->grant)
-      told.held.insert(of);
-    else
-      told.held.erase(of);
-  } else if (const auto* used = std::get_if<UsedRecord>(&record.what)) {
-    if (used->step != StepName{}) return;  // the tenant's own has all of them
-    Told& told = told_of(used->tenant);
-    told.footprint = used->figures.footprint;
-    told.waited = used->figures.waited;
-    if (sums_) told.waited_untold = used->figures.waited;
-    told.waited = used->figures.waited - told.waited_untold;
-    if (told.turns > 1 || told.first_known) return;
-    told.waited_first = told.waited;
-    told.first_known = told.turns == 1;
-  }
-  if (std::holds_alternative<CheckpointRecord>(record.what)) sums_ = who_.empty();
-  if (std::holds_alternative<CompleteRecord>(record.what)) sums_ = false;
+  reader_.read(record, *this);
 }
 
-LedgerTrace::Told& LedgerTrace::told_of(TenantId tenant) {
-  const auto& [name, run] = who_[tenant];
-  return told_[{tenant, name, run}];
+void LedgerTrace::on_options(const OptionsRecord& options, Nanoseconds) {
+  summary_of(options.tenant).claims = claims_of(options.options);
+}
+
+void LedgerTrace::on_grant(const LeaseKey& key, const OpenLease&) {
+  Summary& summary = summary_of(key.tenant);
+  if (summary.held.empty()) ++summary.turns;
+  summary.held.insert({key.gpu, key.step});
+}
+
+void LedgerTrace::on_release(const LeaseKey& key, const OpenLease&, Nanoseconds) {
+  summary_of(key.tenant).held.erase({key.gpu, key.step});
+}
+
+void LedgerTrace::on_used(const UsedRecord& used, Nanoseconds) {
+  if (used.step != StepName{}) return;  // the tenant's own has all of them
+  Summary& summary = summary_of(used.tenant);
+  summary.footprint = used.figures.footprint;
+  if (sums_) summary.waited_before = used.figures.waited;
+  summary.waited = used.figures.waited - summary.waited_before;
+  if (summary.turns > 1 || summary.first_known) return;
+  summary.waited_first = summary.waited;
+  summary.first_known = summary.turns == 1;
+}
+
+void LedgerTrace::on_checkpoint(const CheckpointRecord&) { sums_ = summaries_.empty(); }
+
+LedgerTrace::Summary& LedgerTrace::summary_of(TenantId tenant) {
+  const LeaseTable::Holder holder = table_.holder(tenant);
+  return summaries_[{tenant, holder.name, holder.run}];
 }
 
 Status LedgerTrace::read(const std::string& path, unsigned& damaged) {
@@ -85,7 +83,7 @@ LedgerTrace::Replay LedgerTrace::replay(Bytes memory) const {
   // Steps that hold their tenant's lease side by side are one turn.
   std::map<GpuUuid, std::map<Who, std::vector<LeaseRow>>> gpus;
   struct Life {
-    Told told = {};
+    Summary summary = {};
     std::set<GpuUuid> places = {};
     Nanoseconds first{};  // lease, on any of them
     Nanoseconds came{};
@@ -98,9 +96,9 @@ LedgerTrace::Replay LedgerTrace::replay(Bytes memory) const {
     Life& life = entry->second;
     life.places.insert(lease.gpu);
     if (is_new) {
-      if (const auto known = told_.find(who); known != told_.end()) life.told = known->second;
+      if (const auto known = summaries_.find(who); known != summaries_.end()) life.summary = known->second;
       life.first = lease.first;
-      life.came = lease.first - life.told.waited_first;
+      life.came = lease.first - life.summary.waited_first;
       begin = std::min(begin, life.came);
     }
     std::vector<LeaseRow>& turns = gpus[lease.gpu][who];
@@ -116,16 +114,17 @@ LedgerTrace::Replay LedgerTrace::replay(Bytes memory) const {
     std::vector<Program>& programs = replay.gpus.emplace_back();
     for (const auto& [who, turns] : tenants) {
       const Life& life = lives.at(who);
-      const Told& told = life.told;
+      const Summary& summary = life.summary;
       Program& program = programs.emplace_back();
-      program.claims = told.claims;
+      program.claims = summary.claims;
       program.arrival = (turns.front().first == life.first ? life.came : turns.front().first) - begin;
-      program.size =
-          told.footprint == Bytes{} ? 100 : hundredths({told.footprint.count / life.places.size()}, memory);
-      replay.unsized += told.footprint == Bytes{} ? 1 : 0;
+      program.size = summary.footprint == Bytes{}
+                         ? 100
+                         : hundredths({summary.footprint.count / life.places.size()}, memory);
+      replay.unsized += summary.footprint == Bytes{} ? 1 : 0;
       Nanoseconds gaps{};
       for (std::size_t i = 1; i < turns.size(); ++i) gaps += turns[i].first - turns[i - 1].last;
-      const Nanoseconds waited = told.waited - told.waited_first;
+      const Nanoseconds waited = summary.waited - summary.waited_first;
       const double wanted_none =
           gaps > Nanoseconds{}
               ? 1 - std::min(1.0, static_cast<double>(waited.count()) / static_cast<double>(gaps.count()))

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ledger as a trace: what was asked of each GPU, as far as the ledger tells, to be given out anew under
-// another policy.
+// A ledger as a trace: the demand for each GPU, as far as the ledger has it, to be served anew under another
+// policy.
 //
 // Each tenant that held leases on a GPU becomes a program there: its leases are its bursts. It comes when it
-// began to wait for the first of them. Between two of them lies what it did not want and what it waited for;
-// of that the ledger tells the sum over the tenant's life, so all its gaps are shortened by the same factor.
-// What is not told, and taken for something else:
-// - that the GPU was idle within a lease counts as work;
-// - a turn that others ended counts as a burst of its own, and what followed as a short pause;
-// - the highest footprint counts all the time, and of a tenant with several GPUs in equal parts;
+// began to wait for the first of them. The gap between two leases is part pause, part wait; the ledger has
+// only the sum of all waits of the tenant, so all its gaps are shortened by the same factor. The ledger does
+// not have everything, and the trace assumes:
+// - a GPU that was idle within a lease was at work;
+// - a turn that others ended was a burst of its own, and a short pause followed;
+// - the highest footprint was there all the time, for a tenant with several GPUs in equal parts;
 // - a tenant's GPUs are programs of their own, that do not wait for each other;
 // - kernels are as short as the simulator has them.
 #pragma once
@@ -21,17 +21,17 @@
 #include <vector>
 
 #include "arbiter/ledger/lease_table.h"
+#include "arbiter/ledger/reader.h"
 #include "bench/simulator/stage.h"
 #include "protocol/status.h"
 
 namespace sharedgpu {
 
-class LedgerTrace {
+class LedgerTrace final : private LedgerVisitor {
  public:
   // Takes the ledger's records, oldest first.
   void add(const Record& record);
-  // Takes all files of the ledger at `path`, the older ones that it was rotated into first. Counts lines that
-  // are damaged.
+  // Takes all files of the ledger at `path`, oldest first, and adds the number of damaged lines to `damaged`.
   Status read(const std::string& path, unsigned& damaged);
 
   struct Replay {
@@ -43,11 +43,11 @@ class LedgerTrace {
   Replay replay(Bytes memory) const;
 
  private:
-  struct Told {
+  struct Summary {
     Claims claims;
     Bytes footprint;
     Nanoseconds waited{};         // without what the ledger has only the sum of
-    Nanoseconds waited_untold{};  // that sum
+    Nanoseconds waited_before{};  // that sum
     Nanoseconds waited_first{};   // of `waited`, for its first lease
     bool first_known = false;     // that is all of it
     unsigned turns = 0;
@@ -55,12 +55,19 @@ class LedgerTrace {
   };
   // Numbers are given out anew, and runs of a job count apart.
   using Who = std::tuple<TenantId, TenantName, unsigned>;
-  Told& told_of(TenantId tenant);
+  Summary& summary_of(TenantId tenant);
 
+  void on_options(const OptionsRecord& options, Nanoseconds at) override;
+  void on_grant(const LeaseKey& key, const OpenLease& lease) override;
+  void on_release(const LeaseKey& key, const OpenLease& lease, Nanoseconds at) override;
+  void on_used(const UsedRecord& used, Nanoseconds at) override;
+  void on_checkpoint(const CheckpointRecord& checkpoint) override;
+  void on_complete() override { sums_ = false; }
+
+  LedgerReader reader_;
   LeaseTable table_;
   bool sums_ = false;  // the checkpoint that the ledger begins with is being read
-  std::map<TenantId, std::pair<TenantName, unsigned>> who_;  // has the number now
-  std::map<Who, Told> told_;
+  std::map<Who, Summary> summaries_;
 };
 
 }  // namespace sharedgpu

@@ -128,6 +128,23 @@ TEST_CASE("Of a ledger that begins with sums, what was waited before it is not t
   CHECK(replay.gpus[0][0].pieces[0].pause == 3s);
 }
 
+TEST_CASE("Sums that a later file of the ledger repeats are not taken off") {
+  Written ledger;
+  ledger.job(1, 9);
+  ledger.held(1, 10s, 12s);
+  ledger.used(1, gibibytes(20), 1s);
+  ledger.held(1, 16s, 17s);
+  ledger.used(1, gibibytes(20), 3s);
+  ledger.trace.add({.at = 100s, .what = CheckpointRecord{.tenant = TenantId{1}, .session = {}, .epoch = {}}});
+  ledger.used(1, gibibytes(20), 3s);
+  ledger.trace.add({.at = 100s, .what = CompleteRecord{}});
+  const LedgerTrace::Replay replay = ledger.trace.replay(gibibytes(80));
+  REQUIRE(replay.gpus.size() == 1);
+  REQUIRE(replay.gpus[0].size() == 1);
+  REQUIRE(replay.gpus[0][0].pieces.size() == 2);
+  CHECK(replay.gpus[0][0].pieces[0].pause == 2s);
+}
+
 TEST_CASE("Steps side by side are one burst, GPUs are apart, and so are the runs of a job") {
   Written ledger;
   ledger.job(1, 9);
@@ -146,6 +163,24 @@ TEST_CASE("Steps side by side are one burst, GPUs are apart, and so are the runs
   CHECK(replay.gpus[0][1].arrival == 6s);
   CHECK(replay.gpus[0][1].size == 100);
   CHECK(replay.gpus[1].size() == 1);
+}
+
+TEST_CASE("A lease that the host's end cut short is no part of the turns after it") {
+  Written ledger;
+  ledger.job(1, 9);
+  const LeaseKey key{.tenant = TenantId{1}, .gpu = kGpu, .step = {.job = 9, .step = 0}};
+  ledger.trace.add({.at = 5s, .what = LeaseRecord{.grant = true, .epoch = Epoch{1}, .key = key}});
+  ledger.used(1, gibibytes(20), 4s);  // at 100 s: waited for its first lease
+  ledger.trace.add({.at = 0s, .what = BootRecord{.boot_id = "two", .booted = 1700001000s}});
+  ledger.held(1, 50s, 60s);
+  ledger.used(1, gibibytes(20), 46s);
+  const LedgerTrace::Replay replay = ledger.trace.replay(gibibytes(80));
+  REQUIRE(replay.gpus.size() == 1);
+  REQUIRE(replay.gpus[0].size() == 1);
+  const std::vector<Program::Piece>& pieces = replay.gpus[0][0].pieces;
+  REQUIRE(pieces.size() == 2);
+  CHECK(pieces[0].burst == 95s);
+  CHECK(pieces[0].pause == 908s);  // of 950 s, 42 were waited for
 }
 
 TEST_CASE("A ledger that was rotated is replayed from its oldest file on") {
