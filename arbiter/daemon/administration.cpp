@@ -43,18 +43,18 @@ void Administration::start_mps() {
   if (settings_.mps)
     mps_.emplace(loop_, system_, folder, settings_.state_dir + "/mps", [this] { set_rules(); }).start();
   else if (Mps::find(system_, folder))
-    log::warning("Mps=no: the control daemon of an arbiter before still runs; see sharedgpu.conf(5)");
+    log::warning("Mps=no: the control daemon of an earlier arbiter still runs; see sharedgpu.conf(5)");
 }
 
-// Sections name GPUs by number, which the core gives them, and partitions, whose jobs come and go. While MPS
-// is not there deadlines bound time.
+// Sections name GPUs by the number that the core gives them, and partitions, whose jobs come and go.
+// Deadlines bound time while MPS does not serve.
 void Administration::set_rules() {
   Settings now_so = settings_;
   now_so.mps = mps_ && mps_->serves();
   core_.handle(rules_of(core_.core().snapshot(), now_so, partitions_));
 }
 
-// Of jobs of two partitions on one GPU, neither's rules hold there.
+// A GPU that serves jobs of two partitions follows the rules of neither.
 void Administration::partitions_may_have_changed() {
   const auto is_about_partitions = [](const Section& section) { return section.of == SectionOf::partition; };
   if (std::none_of(settings_.sections.begin(), settings_.sections.end(), is_about_partitions)) return;
@@ -72,7 +72,8 @@ CapSet Administration::terms_of(const TenantInfo& tenant) const {
 }
 
 void Administration::warn_of_limits(const TenantInfo& tenant) const {
-  for (const std::string& what : cut_wishes(tenant, settings_)) log::warning(tenant.label() + ": " + what);
+  for (const std::string& what : excessive_requests(tenant, settings_))
+    log::warning(tenant.label() + ": " + what);
 }
 
 std::uint32_t Administration::threads_of(const TenantInfo& tenant, const GpuList& gpus) const {
@@ -97,7 +98,7 @@ void Administration::change_settings(Client& client, const SetLines& lines) {
       return client.connection().refuse("no GPU " + unknown + " here");
   settings_ = std::move(changed);
   log_settings("pid " + std::to_string(client.peer().pid) + ", uid " + std::to_string(client.peer().uid));
-  partitions_may_have_changed();  // nobody looked before the first section about one
+  partitions_may_have_changed();  // they are not followed before the first section about one
   set_rules();
   for (const auto& [id, tenant] : tenants_.all()) set_terms(tenant);
   client.send(SetReply{.done = 1});
@@ -112,7 +113,7 @@ void Administration::log_settings(const std::string& who) const {
   }
 }
 
-// The first of them that the arbiter does not know; empty: it knows all.
+// The first name that the arbiter does not know; empty: it knows all.
 std::string Administration::unknown_gpu(const GpuNames& names) const {
   const Snapshot state = core_.core().snapshot();
   for (const std::uint32_t number : names.numbers)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the site and its administrators decide: settings, who administers, which rules hold on which GPU, what
-// jobs have a right to, and MPS.
+// The decisions of the site and its administrators: settings, the list of administrators, the rules of each
+// GPU, the rights of jobs, and MPS.
 //
 // One thread, that of the event loop.
 #pragma once
@@ -25,29 +25,29 @@ class Administration {
   Administration(asio::io_context& loop, const System& system, const Settings& settings, CoreRunner& core,
                  const Tenants& tenants);
 
-  // Users are looked up once, here.
+  // Looks up the users that administer. Until then root alone does.
   void find_administrators();
-  // Where the site wants it. After the core has started.
+  // Runs MPS if the site wants it. Call it when the core has started.
   void start_mps();
 
   const Settings& settings() const { return settings_; }
   bool is_administrator(uid_t uid) const { return administrators_.has(uid); }
 
-  // The core is told by which rules it schedules on which GPU: at first, and where there are other GPUs.
+  // Tells the core the rules of each GPU. Call it whenever a GPU comes.
   void set_rules();
-  // The same where jobs of other partitions use a GPU, or are placed there.
+  // Tells the core the rules again if a GPU serves jobs of other partitions than before.
   void partitions_may_have_changed();
 
-  // What the tenant has a right to.
+  // The limits and claims of a tenant.
   CapSet terms_of(const TenantInfo& tenant) const;
   void set_terms(const TenantInfo& tenant) { core_.handle(terms_of(tenant)); }
-  // Of what it asks for and does not get.
+  // Logs each request of the tenant that exceeds what the site allows.
   void warn_of_limits(const TenantInfo& tenant) const;
-  // The part of the threads, in percent, that a process of the tenant may use of each of the GPUs, or of
-  // whichever it chooses itself; zero: it runs without MPS.
+  // The share of a GPU's threads that a process of the tenant may use, in percent: on each of `gpus`, or on
+  // any GPU if the list is empty. Zero: it runs without MPS.
   std::uint32_t threads_of(const TenantInfo& tenant, const GpuList& gpus) const;
 
-  // From an administrator. Turns under way go on, and end by the new rules.
+  // The sender is an administrator. Turns under way go on, and end by the new rules.
   void change_settings(Client& client, const SetLines& lines);
 
  private:

@@ -65,7 +65,7 @@ Status Arbiter::start(const std::vector<GpuInfo>& gpus) {
   return {};
 }
 
-// Starts the core with what the ledger knows.
+// Starts the core with the state that the ledger holds.
 Status Arbiter::recover() {
   if (Status opened = journal_.open([this](const Record& past) { history_.add(past); }); !opened.ok())
     return opened;
@@ -88,7 +88,7 @@ void Arbiter::serve(std::shared_ptr<Connection> connection) {
 }
 
 void Arbiter::closed(const Client& client, const std::string& reason) {
-  if (!reason.empty()) log::warning(client.label() + ": dropped: " + reason);
+  if (!reason.empty() && may_log(client.peer().uid)) log::warning(client.label() + ": dropped: " + reason);
   if (client.role() == Role::run) jobs_.run_closed(client);
   if (client.role() == Role::session) sessions_.closed(client);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon around the core: its parts, and how they hang together. What each peer may say is decided in
-// message_table.cpp.
+// The daemon around the core: its parts and their wiring. message_table.cpp lists the messages that peers may
+// send.
 //
 // One thread, that of the event loop.
 #pragma once
@@ -36,7 +36,9 @@ class Arbiter {
   Status start(const std::vector<GpuInfo>& gpus);
   // A peer has connected.
   void serve(std::shared_ptr<Connection> connection);
-  // Writes down what is known so far, before the loop ends.
+  // True if there may be a line in the log about a peer of this user, see Journal.
+  bool may_log(uid_t uid) { return journal_.may_write(uid); }
+  // Call it before the loop ends: records all that is known.
   void end() { journal_.end(core_.core()); }
   // The text of `sharedgpu status --json`.
   std::string status() const { return queries_.status_text(); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer as the daemon's parts see it: its connection, who it is, and in which role it speaks.
+// A peer as the daemon's parts see it: its connection, its identity and its role.
 //
 // One thread, that of the event loop.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace sharedgpu {
 
-// none: it has said nothing that gives it one. run: the connection of a `sharedgpu run`.
+// none: it has sent nothing that gives it a role. run: the connection of a `sharedgpu run`.
 enum class Role : std::uint8_t { none, session, run };
 
 class Client : public std::enable_shared_from_this<Client> {
@@ -25,7 +25,7 @@ class Client : public std::enable_shared_from_this<Client> {
   Role role() const { return role_; }
   SessionId session() const { return session_; }  // of a session
   TenantId tenant() const { return tenant_; }     // of a session or a run
-  // For the log: "pid 345", with a tenant "job 12, pid 345".
+  // "pid 345"; of a tenant, "job 12, pid 345".
   const std::string& label() const { return label_; }
 
   void become_session(SessionId session, const TenantInfo& tenant) {

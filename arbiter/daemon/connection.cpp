@@ -50,7 +50,7 @@ void Connection::read_some() {
                          });
 }
 
-// It would try again for ever; told so it goes on without us.
+// A peer that is only closed tries again and again; one that is refused goes on without the arbiter.
 void Connection::refuse_version() {
   send(Message::of(Refused{.reason = "the arbiter is newer, and understands this version no longer"}));
   close("speaks too old a version of the protocol");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One peer's connection in the event loop: whole messages in, a bounded queue of messages out.
-//
-// Nothing here blocks. A peer that does not read what it is sent, or sends what is no message, is closed.
+// Nothing here blocks. A peer that does not read its messages, or sends something else than a message, is
+// closed.
 #pragma once
 
 #include <asio/posix/stream_descriptor.hpp>
@@ -27,14 +27,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // Starts reading. The handlers may close the connection.
   void start(OnMessage on_message, OnClosed on_closed);
-  // `fd` is passed with the message where there is one; it is duplicated if it has to wait, as one may at a
-  // time.
+  // `fd` is passed with the message if it is not -1. One descriptor may wait at a time; it is duplicated.
   void send(const Message& message, int fd = -1);
-  // Whether the peer has yet to read something that it was sent.
+  // True if the peer has not read all messages that were sent to it.
   bool has_unread() const;
   // Sends the reason and closes.
   void refuse(const std::string& reason);
-  // Closes now; `reason` reaches on_closed after the current handler.
+  // Closes at once; `reason` reaches on_closed after the current handler. Empty: there is nothing to log.
   void close(const std::string& reason);
 
   const Peer& peer() const { return peer_; }

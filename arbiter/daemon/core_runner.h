@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the core: hands it events and the time, has what follows written down and performed, and polls the
-// processes that it asks for.
+// Runs the core: passes events and the time to it, has its actions recorded and performed, and polls the
+// processes that it asks about.
 //
 // One thread, that of the event loop.
 #pragma once
@@ -21,11 +21,11 @@ class CoreRunner {
   CoreRunner(asio::io_context& loop, const System& system, Journal& journal, SessionTable& sessions,
              const Tenants& tenants);
 
-  // Before all others. `policy` is as Core's.
+  // Call it before all others. `policy` outlives this.
   void start(const Tuning& tuning, const Policy& policy, Recovered recovered);
   const Core& core() const { return *core_; }
 
-  // When it returns, all that follows from the event is done.
+  // When it returns, all that follows from the event is recorded and performed.
   void handle(const Event& event);
   // As Core::forget().
   void forget(TenantId tenant);

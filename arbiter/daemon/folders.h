@@ -6,10 +6,12 @@
 
 #include <string>
 
+#include "protocol/status.h"
+
 namespace sharedgpu {
 
-// Makes `path`, with that mode whatever the umask is, and the folders above it that are missing. One that is
-// there stays as it is. Returns 0 or an errno value.
-int make_folder(const std::string& path, mode_t mode);
+// Makes `path`, with that mode whatever the umask is, and the folders above it that are missing. A folder
+// that is there stays as it is.
+Status make_folder(const std::string& path, mode_t mode);
 
 }  // namespace sharedgpu

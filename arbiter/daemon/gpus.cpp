@@ -23,7 +23,7 @@ constexpr unsigned kMostGpus = 64;
 constexpr std::chrono::seconds kFirstPause{1};
 constexpr std::chrono::seconds kLongestPause{60};
 
-// What the child writes for each GPU; less than PIPE_BUF, so it comes whole.
+// The child writes one for each GPU. It is shorter than PIPE_BUF, and so arrives whole.
 struct Line {
   GpuUuid uuid;
   std::uint64_t total = 0;
@@ -113,11 +113,11 @@ void ask_driver(const System& system, int out) {
   }
 }
 
-std::vector<GpuInfo> read_lines(int in, std::chrono::milliseconds patience) {
+std::vector<GpuInfo> read_lines(int in, std::chrono::milliseconds timeout) {
   std::vector<GpuInfo> gpus;
   for (;;) {
     pollfd entry = {.fd = in, .events = POLLIN, .revents = 0};
-    int ready = poll(&entry, 1, static_cast<int>(patience.count()));
+    int ready = poll(&entry, 1, static_cast<int>(timeout.count()));
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0) return gpus;
     Line line;
@@ -128,7 +128,7 @@ std::vector<GpuInfo> read_lines(int in, std::chrono::milliseconds patience) {
   }
 }
 
-// Starts a child that looks. Returns its pid, or a negative number.
+// Starts a child that asks. Returns its pid, or a negative number.
 pid_t start_child(const System& system, UniqueFd& answer) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return -1;
@@ -138,11 +138,11 @@ pid_t start_child(const System& system, UniqueFd& answer) {
   if (child != 0) return child;
   signal(SIGTERM, SIG_DFL);
   signal(SIGINT, SIG_DFL);
-  // A child that the driver holds back must keep no lock, socket or ledger of an arbiter that has ended.
+  // A child that hangs in the driver must not keep the lock, socket or ledger of an arbiter that has ended.
   constexpr int kOut = STDERR_FILENO + 1;
   dup2(out.get(), kOut);
   close_from(kOut + 1);
-  // The driver is to be found as the host has it, not as wrapped for some program.
+  // The child finds the host's own driver, not one that is wrapped for a program.
   unsetenv("LD_PRELOAD");
   if (!ask_nvml(system, kOut)) ask_driver(system, kOut);
   _exit(0);
@@ -150,13 +150,13 @@ pid_t start_child(const System& system, UniqueFd& answer) {
 
 }  // namespace
 
-std::vector<GpuInfo> find_gpus(const System& system, std::chrono::milliseconds patience) {
+std::vector<GpuInfo> find_gpus(const System& system, std::chrono::milliseconds timeout) {
   UniqueFd answer;
   pid_t child = start_child(system, answer);
   if (child < 0) return {};
-  std::vector<GpuInfo> gpus = read_lines(answer.get(), patience);
+  std::vector<GpuInfo> gpus = read_lines(answer.get(), timeout);
   kill(child, SIGKILL);
-  // A child that a broken driver holds in the kernel cannot be killed; it is left behind.
+  // A child that hangs in the kernel cannot be killed; it is left behind.
   for (int i = 0; i < 100 && waitpid(child, nullptr, WNOHANG) == 0; ++i) usleep(10'000);
   return gpus;
 }
@@ -166,7 +166,7 @@ GpuSearch::GpuSearch(asio::io_context& loop, const System& system,
     : system_(system),
       found_(std::move(found)),
       timer_(loop),
-      patience_(loop),
+      timeout_(loop),
       death_(loop),
       pause_(kFirstPause) {}
 
@@ -174,12 +174,12 @@ void GpuSearch::start() {
   timer_.expires_after(pause_);
   pause_ = std::min(2 * pause_, kLongestPause);
   timer_.async_wait([this](const asio::error_code& error) {
-    if (!error) look();
+    if (!error) ask();
   });
 }
 
-// A child that the driver holds back is waited for, so that there is never a second one.
-void GpuSearch::look() {
+// The search waits for a child that hangs in the driver, so that there is never a second one.
+void GpuSearch::ask() {
   child_ = start_child(system_, answer_);
   if (child_ < 0) return start();
   UniqueFd pidfd = system_.open_process(child_);
@@ -191,18 +191,18 @@ void GpuSearch::look() {
   death_.async_wait(asio::posix::descriptor_base::wait_read, [this](const asio::error_code& error) {
     if (!error) finish();
   });
-  patience_.expires_after(kGpuPatience);
-  patience_.async_wait([this](const asio::error_code& error) {
+  timeout_.expires_after(kGpuTimeout);
+  timeout_.async_wait([this](const asio::error_code& error) {
     if (!error && child_ > 0) kill(child_, SIGKILL);
   });
 }
 
 void GpuSearch::finish() {
-  patience_.cancel();
+  timeout_.cancel();
   death_.close();
   waitpid(child_, nullptr, 0);
   child_ = -1;
-  const std::vector<GpuInfo> gpus = read_lines(answer_.get(), kGpuPatience);
+  const std::vector<GpuInfo> gpus = read_lines(answer_.get(), kGpuTimeout);
   answer_.reset();
   if (gpus.empty()) return start();
   found_(gpus);

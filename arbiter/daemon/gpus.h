@@ -21,19 +21,19 @@ struct GpuInfo {
   GpuUuid uuid;
   Bytes total;
   std::string name;
-  std::optional<unsigned> minor = {};  // of its device file; the driver tells it only by NVML
+  std::optional<unsigned> minor = {};  // of its device file; only NVML reports it
 };
 
 // A first cuInit may have to load the kernel module.
-inline constexpr std::chrono::milliseconds kGpuPatience{15'000};
+inline constexpr std::chrono::milliseconds kGpuTimeout{15'000};
 
 // Asks in a child process, so that no context, library or device file of the driver stays in the daemon, and
-// a driver that crashes or hangs (for longer than `patience`) takes nobody with it. Empty where there is no
+// a driver that crashes or hangs (for longer than `timeout`) takes nobody with it. Empty where there is no
 // driver or no GPU. Call it before threads are started.
-std::vector<GpuInfo> find_gpus(const System& system, std::chrono::milliseconds patience = kGpuPatience);
+std::vector<GpuInfo> find_gpus(const System& system, std::chrono::milliseconds timeout = kGpuTimeout);
 
-// Looks again and again, less and less often, until there are GPUs: the driver may be ready only after the
-// arbiter. Nobody waits for it. One thread, that of the event loop.
+// Searches for GPUs again and again, less and less often, until it finds some: the driver may be ready later
+// than the arbiter. Nothing waits for it. One thread, that of the event loop.
 class GpuSearch {
  public:
   // `found` is called once, with one GPU at least.
@@ -42,13 +42,13 @@ class GpuSearch {
   void start();
 
  private:
-  void look();
+  void ask();
   void finish();
 
   const System& system_;
   std::function<void(const std::vector<GpuInfo>&)> found_;
   asio::steady_timer timer_;
-  asio::steady_timer patience_;
+  asio::steady_timer timeout_;
   asio::posix::stream_descriptor death_;  // the child's pidfd
   pid_t child_ = -1;
   UniqueFd answer_;

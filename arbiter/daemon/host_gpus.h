@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPUs that the arbiter hands out: those found on the host, and those that only a session has told of.
+// The GPUs that the arbiter hands out: those found on the host, and those known from a session only.
 //
 // One thread, that of the event loop.
 #pragma once
@@ -22,14 +22,15 @@ class HostGpus {
  public:
   HostGpus(asio::io_context& loop, const System& system, CoreRunner& core, Administration& administration);
 
-  // Takes in those that were found; where there are none, looks for them from now on.
+  // Adds the GPUs that were found. If there are none, it goes on searching.
   void start(const std::vector<GpuInfo>& found);
-  // A session uses this GPU: one that is not known is taken in as the session tells of it, or it fails.
+  // A session attaches to this GPU. One that is not known is added as the session describes it; fails if the
+  // description is impossible or there are too many.
   Status attach(const Attach& attach);
-  // Of those that only sessions told of, and whose last has gone, nothing is kept.
+  // Forgets the names of GPUs that the core has dropped: the last session that knew of them has ended.
   void forget_gone();
 
-  // By which the driver knows them.
+  // The driver's names of them.
   const std::map<GpuUuid, std::string>& names() const { return names_; }
 
  private:

@@ -39,7 +39,7 @@ void Jobs::restore(const std::map<TenantId, std::set<ProcessName>>& holders) {
 TenantInfo& Jobs::known_or_new(const TenantName& name, uid_t uid) {
   TenantInfo* known = tenants_.find(name);
   if (known != nullptr && known->sessions > 0) return *known;
-  // Told again of a tenant that comes again: the ledger's newest file may have left it out.
+  // A tenant that comes again is recorded again: the ledger's newest file may have left it out.
   TenantInfo& tenant = known != nullptr ? *known : tenants_.get(name, uid);
   journal_.record(TenantRecord{.tenant = tenant.id, .name = name, .uid = tenant.uid});
   return tenant;
@@ -52,14 +52,16 @@ TenantName Jobs::name_of(const Peer& peer, const RunToken& token) const {
     const TenantName name = job_name(peer.step->job);
     const TenantInfo* job = tenants_.find(name);
     if (job == nullptr || job->uid == peer.uid || peer.uid == 0) return name;
-    log::warning("pid " + std::to_string(peer.pid) + ": in " + job->label() + ", but of another user");
+    if (journal_.may_write(peer.uid))
+      log::warning("pid " + std::to_string(peer.pid) + ": in " + job->label() + ", but of another user");
   }
   if (token != RunToken{}) {
     TenantName name;
     name.run = token;
     const TenantInfo* run = tenants_.find(name);
     if (run != nullptr && run->uid == peer.uid) return name;
-    log::warning("pid " + std::to_string(peer.pid) + ": its run token is unknown or another user's");
+    if (journal_.may_write(peer.uid))
+      log::warning("pid " + std::to_string(peer.pid) + ": its run token is unknown or another user's");
   }
   TenantName name;
   name.process = peer.process();
@@ -84,7 +86,7 @@ bool Jobs::lives(const TenantInfo& tenant) const {
   return tenant.sessions > 0 || placements_.is_held(tenant.id) || core_.core().leases().holds(tenant.id);
 }
 
-// Its placement, and with it the tenant.
+// The placement ends first, and with it perhaps the tenant.
 void Jobs::may_have_ended(TenantId id) {
   placements_.may_have_ended(id);
   forget_where_ended(id);
@@ -100,7 +102,7 @@ void Jobs::run(Client& client, const RunRequest& request) {
   TenantInfo& tenant = known_or_new(name, vouched ? request.uid : client.peer().uid);
   tenant.anchored = true;
   tenant.options = request.options;
-  if (!vouched) tenant.options.units = 0;  // nobody vouches for more: it counts as one
+  if (!vouched) tenant.options.units = 0;  // it counts as one
   journal_.record(OptionsRecord{.tenant = tenant.id, .options = tenant.options});
   journal_.flush();
   client.become_run(tenant);
@@ -119,7 +121,7 @@ void Jobs::run_closed(const Client& client) {
   forget_where_ended(client.tenant());
 }
 
-// Jobs may come again, and are kept.
+// A job stays: it may come again.
 void Jobs::forget_where_ended(TenantId id) {
   const TenantInfo* tenant = tenants_.find(id);
   if (tenant == nullptr || tenant->sessions > 0 || tenant->anchored || tenant->name.is_job()) return;
@@ -162,15 +164,15 @@ void Jobs::take_options(TenantInfo& tenant, const RegisterJob& job) {
   }
 }
 
-// A step that is told of when it was here before and nothing of its job lives: the job was requeued, and
-// keeps its number and those of its steps. A batch step comes once in a run, and before all others; else the
-// epilog tells that a run is over, and the prolog which one this is.
+// A requeued job keeps its number and those of its steps. It begins anew with a step that was here before,
+// when nothing of the job lives. The batch step comes once in a run, and first. Without a batch step, the
+// epilog reports the end of a run, and the prolog the number of restarts.
 void Jobs::may_begin_anew(const TenantInfo& tenant, const RegisterJob& job) {
   const bool known = tenant.job_class != JobClass{} && job.job_class != JobClass{};
   const bool another = known && tenant.job_class.restarts != job.job_class.restarts;
   const bool begins = another || tenant.over || job.step.step == kBatchStep;
-  // A lease without a session was left open by an arbiter before: whoever else of the job holds it may still
-  // come back.
+  // A lease without a session was left open by an earlier arbiter: a session that holds it may still come
+  // back.
   const bool held = !begins && core_.core().leases().holds(tenant.id);
   const bool lives = tenant.sessions > 0 || placements_.is_held(tenant.id) || held;
   if (lives || !was_here(tenant, job.step, begins)) return;
@@ -179,7 +181,7 @@ void Jobs::may_begin_anew(const TenantInfo& tenant, const RegisterJob& job) {
   figures_.forget(tenant.id);
 }
 
-// Whether anything is known of the step; where the job's run begins with it, of the job.
+// True if anything is known of the step, or of the whole job if a run begins with the step.
 bool Jobs::was_here(const TenantInfo& tenant, const StepName& step, bool begins) const {
   const LeaseBook& leases = core_.core().leases();
   if (begins && (!leases.steps_of(tenant.id, system_.now()).empty() || figures_.of(tenant.id) != Figures{}))

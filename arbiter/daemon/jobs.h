@@ -25,16 +25,16 @@ class Jobs {
   Jobs(asio::io_context& loop, const System& system, Tenants& tenants, FigureBook& figures, CoreRunner& core,
        Administration& administration, Journal& journal);
 
-  // The processes that held tenants under the arbiter before.
+  // The processes that held tenants under the earlier arbiter.
   void restore(const std::map<TenantId, std::set<ProcessName>>& holders);
 
-  // A session of the process has come, which presents that token: the tenant that it belongs to. It counts
-  // until it leaves.
+  // A session of the process has come and presents that token. Returns its tenant, which counts the session
+  // until leave().
   TenantInfo& join(const Peer& peer, const RunToken& token);
   void leave(TenantId tenant);
-  // The tenant that the process belongs to, or would if there were one of that name.
+  // The name of the tenant that the process belongs to; there may be no such tenant yet.
   TenantName name_of(const Peer& peer, const RunToken& token) const;
-  // Whether a process of the tenant lives, or may still come back.
+  // True if a process of the tenant lives, or may still come back.
   bool lives(const TenantInfo& tenant) const;
 
   void run(Client& client, const RunRequest& request);
@@ -62,7 +62,7 @@ class Jobs {
   Placements placements_;
 };
 
-// A job by its number.
+// The name of the job with that number.
 inline TenantName job_name(std::uint32_t number) {
   TenantName name;
   name.job = number;

@@ -8,12 +8,8 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::seconds kRetry{1};
-// So much lease time is lost at most when the host goes down, or a job while no arbiter is there.
+// At most so much lease time is lost when the host goes down, or when a job ends while there is no arbiter.
 constexpr std::chrono::seconds kSeenEvery{1};
-// What a user may add to ledger and log: at once, enough for every process of a large node, and then a
-// second.
-constexpr unsigned kWritesAtOnce = 1024;
-constexpr unsigned kWritesASecond = 50;
 
 }  // namespace
 
@@ -22,8 +18,9 @@ Journal::Journal(asio::io_context& loop, const System& system, FigureBook& figur
     : system_(system),
       figures_(figures),
       path_(settings.state_dir + "/ledger"),
-      ledger_({.size = settings.ledger_size.count, .files = settings.ledger_files},
-              [&system](pid_t pid) { return start_time_of(system, pid); }, std::move(files)),
+      ledger_(
+          {.size = settings.ledger_size.count, .files = settings.ledger_files},
+          [&system](pid_t pid) { return start_time_of(system, pid); }, std::move(files)),
       retry_timer_(loop),
       seen_timer_(loop) {}
 
@@ -100,8 +97,14 @@ void Journal::end(const Core& core) {
 }
 
 bool Journal::may_write(uid_t uid) {
-  return uid == 0 ||
-         writes_.try_emplace(uid, kWritesAtOnce, kWritesASecond).first->second.take(system_.now());
+  if (uid == 0) return true;
+  Writer& writer = writers_.try_emplace(uid).first->second;
+  const Nanoseconds now = system_.now();
+  if (writer.writes.take(now)) return true;
+  if (writer.warnings.take(now))
+    log::warning("uid " + std::to_string(uid) +
+                 ": comes too often: it has to wait, and the log is silent on it");
+  return false;
 }
 
 }  // namespace sharedgpu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the ledger: what is recorded, when it is flushed, what happens while the disk is full, and how much
-// each user may add.
+// Writes the ledger: appends records, flushes them in time, keeps them while the disk is full, and bounds how
+// much each user may add.
 //
 // One thread, that of the event loop.
 #pragma once
@@ -22,8 +22,8 @@
 
 namespace sharedgpu {
 
-// Actions of the core whose leases are in the ledger. Only a Journal makes them, and only they can be
-// performed: nothing is granted that an arbiter after a crash would not know of.
+// Actions of the core whose leases are in the ledger. Only a Journal makes them, and nothing else can be
+// performed: no lease is granted that the next arbiter would not know of after a crash.
 class RecordedActions {
  public:
   const Actions& all() const { return actions_; }
@@ -36,11 +36,11 @@ class RecordedActions {
 
 class Journal {
  public:
-  // `figures` are kept up to date by observe(), and recorded as they change.
+  // observe() keeps `figures` up to date and records their changes.
   Journal(asio::io_context& loop, const System& system, FigureBook& figures, const Settings& settings,
           std::unique_ptr<FileCalls> files = std::make_unique<FileCalls>());
 
-  // Opens the ledger, and hands the records of the past to `past`, oldest first.
+  // Opens the ledger and passes its records to `past`, oldest first.
   Status open(const std::function<void(const Record&)>& past);
 
   void record(const Record& record);
@@ -48,32 +48,36 @@ class Journal {
   void record(const What& what) {
     record(Record{.at = system_.now(), .what = what});
   }
-  // Hands to the kernel what was recorded. Where it fails, the records are kept and written as soon as that
-  // is possible.
+  // Passes the records to the kernel. If that fails, they are kept in memory, and written as soon as
+  // possible.
   void flush();
-  // Records and flushes the leases that begin and end.
+  // Records the leases that begin and end, and flushes.
   RecordedActions write_down(Actions actions);
 
-  // Figures follow the core, which has changed.
+  // The core has changed: brings the figures up to date.
   void observe(const Core& core, Nanoseconds at);
-  // While anybody holds a lease the ledger is written to every second: the leases that are open count up to
-  // its last record where nobody comes to give them back. `core` lives as long as this.
+  // While a lease is open, a record is written every second: after a crash, a lease that no session confirms
+  // counts up to the last record. `core` lives as long as this.
   void watch_leases(const Core& core);
-  // Everything is recorded: the arbiter ends.
+  // The arbiter ends: records and flushes everything.
   void end(const Core& core);
 
-  // Whether this user may add to the ledger or the log now; where not, it may a moment later. Root always
-  // may.
+  // True if this user may add to the ledger or the log at this moment, and counts it. Root always may.
   bool may_write(uid_t uid);
 
  private:
+  // Bounds of one user: at first, enough for each process of a large node.
+  struct Writer {
+    TokenBucket writes{1024, 50};
+    TokenBucket warnings{1, 0.1};  // that it exceeds that
+  };
   void retry_later();
 
   const System& system_;
   FigureBook& figures_;
   const std::string path_;
   Ledger ledger_;
-  std::map<uid_t, TokenBucket> writes_;
+  std::map<uid_t, Writer> writers_;
   asio::steady_timer retry_timer_;
   asio::steady_timer seen_timer_;
   Nanoseconds last_record_{};

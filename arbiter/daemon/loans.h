@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which session is asked for what another one borrows, and who waits for the answer.
-//
-// Keeps numbers only, and of them so many for each session; descriptors pass through without being looked at.
-// Nothing crosses from one tenant to another. One thread at a time.
+// Finds the session that lends what another session borrows, and the session that waits for the answer.
+// Keeps only numbers, and a bounded count of them for each session; descriptors pass through unread. Nothing
+// crosses from one tenant to another. One thread at a time.
 #pragma once
 
 #include <map>
@@ -25,13 +24,14 @@ class Loans {
     Message message;
   };
 
-  // The session lends under this number from now on, and under no other.
+  // From here on the session lends under this number, and under no other.
   void announce(SessionId session, TenantId tenant, std::uint64_t lender);
-  // To the lender, or back at once. `lenders_missing`: sessions may still be on their way back.
+  // Returns the question to the lender, or an answer to the borrower. `lenders_missing`: sessions may still
+  // come back.
   Passed borrow(SessionId session, TenantId tenant, const Borrow& borrow, bool lenders_missing);
-  // To who waits for it. nullopt: nobody does.
+  // Returns the answer to the borrower; nullopt: nobody waits for it.
   std::optional<Passed> lend(SessionId session, const Lend& lend);
-  // The session has ended: what those are told that wait for it.
+  // The session has ended. Returns the answers to the borrowers that wait for it.
   std::vector<Passed> forget(SessionId session);
 
  private:

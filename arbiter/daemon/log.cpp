@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 namespace sharedgpu::log {
 namespace {
 
@@ -32,11 +34,11 @@ bool stderr_is_null() {
 
 }  // namespace
 
-std::string open(const std::string& level, const std::string& file) {
+Status open(const std::string& level, const std::string& file) {
   logger().set_level(spdlog::level::from_str(level));
   try {
     if (file.empty()) {
-      // slurmd and other daemons start us with nowhere to write to.
+      // slurmd and other daemons start the arbiter with /dev/null as standard error.
       if (stderr_is_null())
         logger().sinks() = {
             std::make_shared<spdlog::sinks::syslog_sink_mt>("sharedgpud", 0, LOG_DAEMON, false)};
@@ -50,7 +52,7 @@ std::string open(const std::string& level, const std::string& file) {
     logger().set_pattern("%Y-%m-%dT%H:%M:%S.%e sharedgpud: %l: %v");
     return {};
   } catch (const spdlog::spdlog_ex& failure) {
-    return failure.what();
+    return {EIO, file + ": " + failure.what()};
   }
 }
 

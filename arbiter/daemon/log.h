@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's log. One line a message; what concerns a tenant names it. Any thread.
+// The daemon's log: one line for each message, which names the tenant that it concerns. Any thread.
 #pragma once
 
 #include <string>
 #include <string_view>
 
+#include "protocol/status.h"
+
 namespace sharedgpu::log {
 
-// `level`: error, warning, info, debug or trace; `file`: where to append, or empty for standard error.
-// Returns an empty string, or why the file cannot be written.
-std::string open(const std::string& level, const std::string& file);
+// `level`: error, warning, info, debug, trace or off; `file`: the file to append to, or empty for standard
+// error. Fails if the file cannot be written.
+Status open(const std::string& level, const std::string& file);
 
 void error(std::string_view text);
 void warning(std::string_view text);

@@ -29,12 +29,17 @@ int fail(const std::string& what) {
   return EXIT_FAILURE;
 }
 
-// Held until the process ends. Returns 0 or an errno value; EADDRINUSE where another process holds it.
-int take_lock(const std::string& path, UniqueFd& lock) {
-  lock.reset(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock) return errno;
-  if (flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return 0;
-  return errno == EWOULDBLOCK ? EADDRINUSE : errno;
+// Takes the lock and then the socket; both are held until the process ends. Fails with EADDRINUSE where
+// another arbiter has them. The lock comes first, since two arbiters that start at once would both find a
+// dead one's socket: nothing of another arbiter's is touched before the lock is ours.
+Status take_socket(const std::string& path, UniqueFd& lock, UniqueFd& listener) {
+  const auto failed = [&](int error) { return Status::of_errno(error, "Socket " + path); };
+  lock.reset(open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock) return failed(errno);
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return failed(errno == EWOULDBLOCK ? EADDRINUSE : errno);
+  if (const int error = listen_at(path.c_str(), listener)) return failed(error);
+  fcntl(listener.get(), F_SETFL, fcntl(listener.get(), F_GETFL) | O_NONBLOCK);
+  return {};
 }
 
 // Each session takes three descriptors.
@@ -45,7 +50,7 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// What the arbiter was started with and where is not for a daemon that outlives it.
+// A daemon that outlives the arbiter must not inherit the descriptors that the arbiter was started with.
 void keep_to_itself() {
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", none))
@@ -55,31 +60,25 @@ void keep_to_itself() {
 
 int run(const Settings& settings) {
   keep_to_itself();
-  if (std::string error = log::open(settings.log_level, settings.log_file); !error.empty())
-    return fail("LogFile " + settings.log_file + ": " + error);
-  std::string folder = std::filesystem::path(settings.socket).parent_path();
-  if (int error = make_folder(folder, 0755))
-    return fail("Socket folder " + folder + ": " + std::strerror(error));
+  if (Status opened = log::open(settings.log_level, settings.log_file); !opened.ok())
+    return fail("LogFile " + opened.message());
+  const std::string folder = std::filesystem::path(settings.socket).parent_path();
+  if (Status made = make_folder(folder, 0755); !made.ok()) return fail("Socket folder " + made.message());
 
   // Before anybody can connect, and before there is a descriptor that a child stuck in the driver would keep.
   const System system;
-  std::vector<GpuInfo> gpus = find_gpus(system);
+  const std::vector<GpuInfo> gpus = find_gpus(system);
   if (chdir("/") != 0) return fail(std::string("/: ") + std::strerror(errno));
 
-  // The lock first: nothing of the other arbiter's is touched before it is ours. Two that start at once would
-  // both find a dead arbiter's socket.
-  UniqueFd lock;
-  int error = take_lock(settings.socket + ".lock", lock);
-  UniqueFd listener;
-  if (error == 0) error = listen_at(settings.socket.c_str(), listener);
-  if (error == EADDRINUSE) {
+  UniqueFd lock, listener;
+  const Status taken = take_socket(settings.socket, lock, listener);
+  if (taken.code() == EADDRINUSE) {
     log::info("another arbiter serves " + settings.socket + " already; nothing to do");
     return EXIT_SUCCESS;
   }
-  if (error != 0) return fail("Socket " + settings.socket + ": " + std::strerror(error));
-  if ((error = make_folder(settings.state_dir, 0700)) != 0)
-    return fail("StateDir " + settings.state_dir + ": " + std::strerror(error));
-  fcntl(listener.get(), F_SETFL, fcntl(listener.get(), F_GETFL) | O_NONBLOCK);
+  if (!taken.ok()) return fail(taken.message());
+  if (Status made = make_folder(settings.state_dir, 0700); !made.ok())
+    return fail("StateDir " + made.message());
   raise_descriptor_limit();
   std::signal(SIGPIPE, SIG_IGN);
 

@@ -19,8 +19,8 @@ namespace {
 
 enum class Sender : std::uint8_t { new_connection, session, anyone };
 
-// What becomes of a message that is not accepted: its connection is closed; or its sender is told why, and
-// the connection is closed; or it is answered as if nothing had been asked, and logged.
+// Reactions to a message that is not accepted. Close: the connection is closed, and the log says why. Refuse:
+// the peer is told why, too. Deny: the peer gets an answer that says no, and the log says what it may not do.
 struct Close {
   const char* why = "";
 };
@@ -30,7 +30,7 @@ struct Refuse {
 template <class Body>
 struct Deny {
   Message (*answer)() = nullptr;
-  std::string (*what)(const Body&) = nullptr;  // the sender may not do
+  std::string (*what)(const Body&) = nullptr;  // "... may not": that
 };
 template <class Body>
 using Reaction = std::variant<Close, Refuse, Deny<Body>>;
@@ -38,7 +38,7 @@ using Reaction = std::variant<Close, Refuse, Deny<Body>>;
 template <class Body>
 struct Terms {
   Sender sender = Sender::anyone;
-  const char* misplaced = "";                 // from any other: why the connection is closed
+  const char* misplaced = "";                 // from another sender: the connection is closed for this reason
   bool (*valid)(const Body&) = nullptr;       // null: always
   Reaction<Body> invalid = {};                // where it is not
   bool counts = false;                        // adds to the ledger: within the rate of its user, see Journal
@@ -78,7 +78,7 @@ constexpr Deny<RegisterJob> kNotRegistered{no<RegisterReply>, register_it};
 constexpr Deny<EndJob> kNotEnded{no<EndJobReply>, end_it};
 constexpr Deny<SuspendJob> kNotSuspended{no<SuspendReply>, suspend_it};
 
-// Of a session, for the core.
+// A session's report to the core.
 template <class Body>
 constexpr auto report(bool (*valid)(const Body&) = nullptr) {
   return row<Body>(&Sessions::report<Body>, {.sender = Sender::session,
@@ -125,12 +125,12 @@ constexpr std::tuple kRows{
                   {.privileged = always, .unprivileged = Deny<SetLines>{no<SetReply>, change_it}}),
 
     row<StatusQuery>(&Queries::status, {}),
-    row<LeaseQuery>(&Queries::lease, {}),  // of one's own job, or by an administrator: it looks the job up
+    row<LeaseQuery>(&Queries::lease, {}),  // the handler looks up whose job it is
     row<JobQuery>(&Queries::job, {}),      // the same
     row<GpuQuery>(&Queries::gpu, {}),
 };
 
-// Whether peers send it to the arbiter. A type that is missing here does not compile.
+// True for the types that peers send to the arbiter. The compiler reports a type that is missing here.
 constexpr bool is_for_arbiter(MessageType type) {
   switch (type) {
     case MessageType::hello:

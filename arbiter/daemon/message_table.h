@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What peers may say: for each message who may send it, which numbers it may have, what it costs, and which
-// part of the daemon handles it. Nothing else decides whether a message is accepted.
+// The messages that peers may send: for each the role and authority that it needs, the numbers that are
+// valid, its cost, and the part of the daemon that handles it. Nothing else decides whether a message is
+// accepted.
 //
 // One thread, that of the event loop.
 #pragma once
@@ -28,7 +29,7 @@ class MessageTable {
   };
   explicit MessageTable(const Parts& parts) : parts_(parts) {}
 
-  // Has the message handled, or turns it or its sender away. `descriptor` came with it.
+  // Has the message handled, or turns it or its sender away. `descriptor` came with the message.
   void receive(Client& client, const Message& message, UniqueFd descriptor) const;
 
  private:

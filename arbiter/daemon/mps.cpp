@@ -25,7 +25,7 @@ constexpr std::chrono::milliseconds kLook{100};
 constexpr std::chrono::seconds kLongestPause{60};
 constexpr std::chrono::minutes kLivedLong{1};
 
-// Also as a script that an interpreter runs. Of one that has died, and that nobody waits for, there is none.
+// It may be a script that an interpreter runs. A process that has died and is not reaped has no command line.
 bool is_the_daemon(const System& system, pid_t pid) {
   std::string words;
   static_cast<void>(system.read_file("/proc/" + std::to_string(pid) + "/cmdline", words));
@@ -64,14 +64,16 @@ Mps::Mps(asio::io_context& loop, const System& system, std::string folder, std::
       death_(loop),
       timer_(loop) {}
 
-// The folder also where an arbiter before has made it so that users do not get in.
+// The mode is set also if an earlier arbiter has made the folder, so that users get in.
 void Mps::start() {
   for (const auto& [folder, mode] : {std::pair(&folder_, mode_t{0755}), std::pair(&logs_, mode_t{0700})})
-    if (int error = make_folder(*folder, mode); error != 0 || chmod(folder->c_str(), mode) != 0)
-      log::error("Mps: " + *folder + ": " + std::strerror(error != 0 ? error : errno));
+    if (Status made = make_folder(*folder, mode); !made.ok())
+      log::error("Mps: " + made.message());
+    else if (chmod(folder->c_str(), mode) != 0)
+      log::error("Mps: " + *folder + ": " + std::strerror(errno));
   began_ = std::chrono::steady_clock::now();
   if (UniqueFd running = find(system_, folder_)) {
-    log::info("Mps: the control daemon of an arbiter before is there");
+    log::info("Mps: the control daemon of an earlier arbiter is there");
     return watch(std::move(running));
   }
   if (UniqueFd launched = launch()) return watch(std::move(launched));
@@ -95,7 +97,7 @@ UniqueFd Mps::open_output() const {
 }
 
 UniqueFd Mps::launch() {
-  // What one that has died left behind would be taken for the new one's.
+  // Files of a daemon that has died would be taken for the new one's.
   for (const char* left : {"/control", "/nvidia-cuda-mps-control.pid"}) unlink((folder_ + left).c_str());
   const UniqueFd output = open_output();
   std::vector<std::string> words = {kDaemon, "-f", "-M"};
@@ -108,7 +110,7 @@ UniqueFd Mps::launch() {
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   for (const int stream : {STDOUT_FILENO, STDERR_FILENO})
     posix_spawn_file_actions_adddup2(&files, output.get(), stream);
-  // What the arbiter ignores and in whose terminal it runs is not its own.
+  // It does not inherit the arbiter's ignored signals or its terminal.
   sigset_t defaults;
   sigemptyset(&defaults);
   sigaddset(&defaults, SIGPIPE);
@@ -148,7 +150,7 @@ void Mps::watch(UniqueFd process) {
   });
 }
 
-// By which programs find it, and which it makes some time after it has begun.
+// Programs find it by this pipe, which it makes some time after its start.
 void Mps::watch_pipe() {
   if (access((folder_ + "/control").c_str(), F_OK) == 0) return set_serves(true);
   timer_.expires_after(kLook);
@@ -161,7 +163,7 @@ void Mps::set_serves(bool serves) {
   if (std::exchange(serves_, serves) != serves) changed_();
 }
 
-// One that ends at once is started ever more rarely. Meanwhile what starts runs without.
+// A daemon that ends at once is started less and less often. Programs that start meanwhile run without MPS.
 void Mps::ended() {
   if (std::chrono::steady_clock::now() - began_ >= kLivedLong) pause_ = std::chrono::seconds(1);
   timer_.expires_after(pause_);

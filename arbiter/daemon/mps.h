@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs NVIDIA's MPS control daemon where the site wants it (Mps=yes), and starts it again when it has ended.
-//
-// It outlives the arbiter, since jobs lose the GPU with it: one that an arbiter before has started is found
-// by its pid file and watched. It runs for all users at once (-M), for else the jobs of one would wait for
-// the last process of another. One thread, that of the event loop.
+// The control daemon outlives the arbiter, since jobs lose the GPU with it: one that an earlier arbiter has
+// started is found by its pid file and watched. It serves all users at once (-M); otherwise the jobs of one
+// user would wait for the last process of another. One thread, that of the event loop.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -20,16 +19,16 @@ namespace sharedgpu {
 
 class Mps {
  public:
-  // `folder`: of the pipes by which programs find it; `logs`: of its logs. Made where they are missing.
-  // `changed`: called whenever it begins or ceases to serve.
+  // `folder` holds the pipes by which programs find it, `logs` its logs; both are made if they are missing.
+  // `changed` is called whenever it begins or ceases to serve.
   Mps(asio::io_context& loop, const System& system, std::string folder, std::string logs,
       std::function<void()> changed);
 
   void start();
-  // Whether a program that starts now finds it.
+  // True if a program that starts at this moment finds it.
   bool serves() const { return serves_; }
 
-  // The process of the one that serves `folder`; none: nobody does.
+  // The process that serves `folder`; empty: there is none.
   static UniqueFd find(const System& system, const std::string& folder);
 
  private:

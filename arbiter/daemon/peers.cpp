@@ -37,15 +37,15 @@ Status identify(const System& system, int socket, Peer& peer) {
   const Status stat_read = system.read_file(process + "/stat", stat);
   const Status cgroup_read = system.read_file(process + "/cgroup", cgroup);
   const Status status_read = system.read_file(process + "/status", status);
-  // For want of descriptors nobody is taken for a process without a job.
+  // A shortage of descriptors must not make a process of a job look like one without.
   for (const Status* read : {&stat_read, &cgroup_read, &status_read})
     if (is_shortage(read->code())) return *read;
   peer.started = start_time_in(stat);
   peer.program = program_in(stat);
   peer.step = step_of_process(system, cgroup);
   if (peer.step) peer.task = task_of_cgroup(cgroup);
-  // Where the kernel cannot say which process is at the other end, its pid may have passed to another user's
-  // since.
+  // Older kernels have no SO_PEERPIDFD: the pid may have passed to another user's process since the
+  // connection.
   if (!runs_as(status, peer.uid)) return {EPERM, "the process is no longer of the user that connected"};
   if (is_dead(peer.pidfd)) return {ESRCH, "the process has ended"};
   return {};

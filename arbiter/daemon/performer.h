@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does what the core asks for: sends messages, opens and closes gates, arms the timer.
+// Performs the core's actions: sends messages, opens and closes gates, arms the timer.
 //
 // One thread, that of the event loop.
 #pragma once
@@ -18,7 +18,7 @@ namespace sharedgpu {
 
 class Performer {
  public:
-  // What the core asks to be told later, never before perform() has returned.
+  // Called for ArmTimer and Look; never before perform() has returned.
   struct Callbacks {
     std::function<void()> timer_fired;
     std::function<void(SessionId)> poll_process;

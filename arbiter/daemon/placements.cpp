@@ -49,8 +49,8 @@ GpuList Placements::place(const Peer& asker, TenantId tenant, const Demand& dema
   const GpuList list = list_of(gpus_seen(state, placed->second, demand), known);
 
   hold(asker, {.tenant = tenant, .units = placed->second.units, .gpus = list_of(placed->second.gpus, known)});
-  may_have_ended(tenant);  // without descriptors left nobody would tell later
-  log::debug(tenants_.label(tenant) + ": told of " + format_gpus(list));
+  may_have_ended(tenant);  // for want of a descriptor the process may not be a holder
+  log::debug(tenants_.label(tenant) + ": may see " + format_gpus(list));
   return list;
 }
 
@@ -58,7 +58,7 @@ void Placements::hold_unplaced(const Peer& asker, TenantId tenant) {
   hold(asker, {.tenant = tenant, .units = 0, .gpus = {}});
 }
 
-// For an arbiter that comes after this one the tenant lasts as long as the asking process.
+// The next arbiter learns from the record that the tenant lasts as long as this process.
 void Placements::hold(const Peer& asker, PlaceRecord place) {
   const ProcessName process = asker.process();
   place.pid = process.pid;

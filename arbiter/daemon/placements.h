@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// On which GPUs tenants are placed, and for how long: as long as a process lives that was told of it, or a
-// session. Whoever dies, nothing is left to be cleared up.
+// The placement of tenants on GPUs. A placement lasts as long as a session of the tenant, or a process that
+// holds it. It ends with the last of them, however they die: nothing has to be cleared up.
 //
 // One thread, that of the event loop.
 #pragma once
@@ -11,8 +11,8 @@
 #include "arbiter/core/placement.h"
 #include "arbiter/daemon/administration.h"
 #include "arbiter/daemon/core_runner.h"
+#include "arbiter/daemon/holders.h"
 #include "arbiter/daemon/journal.h"
-#include "arbiter/daemon/keepers.h"
 #include "arbiter/daemon/peers.h"
 #include "arbiter/daemon/system.h"
 #include "arbiter/ledger/tenants.h"
@@ -21,22 +21,22 @@ namespace sharedgpu {
 
 class Placements {
  public:
-  // `unheld` is called when the last process that holds a tenant's placement has ended.
+  // `unheld` is called when the last holder of a tenant's placement has ended.
   Placements(asio::io_context& loop, const System& system, CoreRunner& core, Administration& administration,
              Journal& journal, const Tenants& tenants, std::function<void(TenantId)> unheld);
 
-  // Those of the tenant's GPUs that the asking process is to see, chosen now if there are none. The process
-  // holds the placement.
+  // Returns the tenant's GPUs that the asking process is to see, and chooses them if the tenant has none. The
+  // process holds the placement from here on.
   GpuList place(const Peer& asker, TenantId tenant, const Demand& demand);
-  // The process holds the tenant, which is not placed: the user chose the GPUs.
+  // The tenant is not placed, since its user chose the GPUs. The process holds the tenant all the same.
   void hold_unplaced(const Peer& asker, TenantId tenant);
-  // As the ledger tells it.
+  // A holder that the ledger names.
   void restore(TenantId tenant, const ProcessName& holder);
 
   bool is_held(TenantId tenant) const { return holders_.any(tenant); }
-  // It ends where nobody knows of it any more.
+  // Ends the placement if nothing holds it.
   void may_have_ended(TenantId tenant);
-  // The tenant has ended, whoever lives of those who hold it.
+  // The tenant has ended, whichever of its holders live.
   void forget(TenantId tenant);
 
  private:
@@ -47,11 +47,10 @@ class Placements {
   Administration& administration_;
   Journal& journal_;
   const Tenants& tenants_;
-  Keepers holders_;
+  Holders holders_;
 };
 
-// Puts the GPUs that a step holds whole before the shared ones. Returns how many, or 0 where the list stays
-// as it is.
+// Puts the GPUs that a step holds whole before the shared ones. Returns how many; 0: the list is unchanged.
 std::uint32_t put_before(const Snapshot& state, DeviceSet whole, GpuList& gpus);
 
 }  // namespace sharedgpu

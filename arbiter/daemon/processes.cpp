@@ -14,14 +14,14 @@ namespace {
 
 std::string folder_of(pid_t pid) { return "/proc/" + std::to_string(pid); }
 
-// As much of the file as can be read.
+// The text of the file, as far as it can be read.
 std::string text_of(const System& system, const std::string& path) {
   std::string text;
   static_cast<void>(system.read_file(path, text));
   return text;
 }
 
-// The job of such a folder, from the title of the slurmstepd in it: in "slurm", where only root puts
+// The job of such a folder, from the title of the slurmstepd in its subfolder "slurm", where only root puts
 // processes.
 std::optional<StepName> step_of_sluid_folder(const System& system, const std::string& folder) {
   std::istringstream processes(text_of(system, "/sys/fs/cgroup" + folder + "/slurm/cgroup.procs"));
@@ -68,8 +68,8 @@ char state_in(const std::string& stat) {
 bool is_signalled(char state) { return state == 'T' || state == 't'; }
 bool has_ended(char state) { return state == 'Z' || state == 'X'; }
 
-// The first thread stands for most processes; a debugger may hold some threads and let others run. So many
-// are looked at: the arbiter has others to serve.
+// In most processes the first thread stands for all; a debugger may hold some threads and let others run. A
+// bounded number is read: the arbiter has others to serve.
 bool all_threads_stopped(const System& system, const std::string& process, char first) {
   if (!is_signalled(first) && !has_ended(first)) return false;
   constexpr std::size_t kMostThreads = 64;
@@ -86,8 +86,8 @@ bool all_threads_stopped(const System& system, const std::string& process, char 
   return any;
 }
 
-// A frozen process looks as if it slept, or waited for a disk. What these files tell includes what is due to
-// the folders above.
+// A frozen process looks as if it slept, or waited for a disk. These files include the state of the folders
+// above.
 bool is_frozen(const System& system, const std::string& process) {
   const std::string cgroups = text_of(system, process + "/cgroup");
   for (std::string_view line : split(cgroups, '\n')) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What /proc and /sys tell of processes.
-//
-// What cannot be read, as of a process that has ended, counts as not being so. Any thread; no exceptions.
+// Reads /proc and /sys for the state of processes.
+// A file that cannot be read, as that of a process that has ended, says nothing: the answer is "no", 0 or
+// empty. Any thread; no exceptions.
 #pragma once
 
 #include <sys/types.h>
@@ -21,26 +21,26 @@ namespace sharedgpu {
 // cgroup v2), the number is that in the title of the step's slurmstepd.
 std::optional<StepName> step_of_process(const System& system, std::string_view cgroup);
 
-// Whether any of the user numbers of a process is `uid`, by the text of its /proc/PID/status.
+// True if one of the user numbers in the text of a /proc/PID/status is `uid`.
 bool runs_as(const std::string& status, uid_t uid);
 
-// The pid by which process `viewer` knows process `pid`; 0: it does not see it, being in another PID
-// namespace, or that is not for us to know.
+// The pid by which process `viewer` knows process `pid`; 0: it is in another PID namespace and does not see
+// it, or /proc does not say.
 pid_t pid_seen_by(const System& system, pid_t viewer, pid_t pid);
 
 // When the process was started, in clock ticks from the boot of the host; 0: there is none.
 std::uint64_t start_time_of(const System& system, pid_t pid);
 // A number that a process keeps until it executes another program (or the same anew): where its stack begins.
-// 0: there is none, or it is not for us to know.
+// 0: there is no process, or /proc does not say.
 std::uint64_t program_of(const System& system, pid_t pid);
-// The same two, by the text of its /proc/PID/stat.
+// The same two from the text of a /proc/PID/stat.
 std::uint64_t start_time_in(std::string_view stat);
 std::uint64_t program_in(std::string_view stat);
 
 // A pidfd of that process; empty where there is none.
 UniqueFd open_process(const System& system, const ProcessName& process);
 
-// Whether none of its threads can run: stopped by signals or a debugger, or frozen with its cgroup.
+// True if none of its threads can run: stopped by signals or a debugger, or frozen with its cgroup.
 bool is_stopped(const System& system, pid_t pid);
 
 }  // namespace sharedgpu

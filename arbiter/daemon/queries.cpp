@@ -10,7 +10,7 @@
 
 namespace sharedgpu {
 
-// The job, where the asker may know of it: it is the asker's own, or the asker administers. Else null.
+// The job, if it is the asker's own or the asker administers; otherwise null.
 const TenantInfo* Queries::job_for(const Client& client, std::uint32_t number) const {
   const uid_t uid = client.peer().uid;
   const TenantInfo* job = number == 0 ? nullptr : its_.tenants.find(job_name(number));
@@ -88,7 +88,7 @@ void Queries::gpu(Client& client, const GpuQuery& query) {
   client.send(reply);
 }
 
-// Those of the tenant that use the GPU, as far as the asker can see them.
+// Lists the tenant's processes on the GPU, as far as the asker sees them.
 void Queries::list_processes(const Client& client, const Snapshot& state, const Snapshot::Gpu& gpu,
                              TenantId tenant, std::uint32_t first, GpuReply& reply) const {
   for (const SessionId id : gpu.sessions) {
@@ -103,7 +103,7 @@ void Queries::list_processes(const Client& client, const Snapshot& state, const 
   }
 }
 
-// Each answer is a file of its own: nobody is sent another before the last one is read.
+// Each answer is a file of its own: a peer gets the next one when it has read the last.
 void Queries::status(Client& client, const StatusQuery& /*query*/) {
   if (client.connection().has_unread()) return client.connection().close(kDoesNotRead);
   UniqueFd file;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers to who asks and changes nothing: what jobs and steps come to, what a process sees of a GPU, the
-// status.
+// Answers to questions that change nothing: the lease time and figures of jobs and steps, a GPU as a process
+// sees it, the status.
 //
 // One thread, that of the event loop.
 #pragma once

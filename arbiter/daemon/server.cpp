@@ -14,7 +14,7 @@
 namespace sharedgpu {
 namespace {
 
-// Enough for every process of a large node; root's plugins and daemons are not counted.
+// Enough for each process of a large node; root's plugins and daemons are not counted.
 constexpr unsigned kMostPerUser = 1024;
 constexpr int kAcceptAtOnce = 16;
 constexpr std::chrono::milliseconds kPauseWhenFull{100};
@@ -65,15 +65,17 @@ void Server::let_in(UniqueFd socket) {
   Peer peer;
   if (Status identified = identify(system_, socket.get(), peer); !identified.ok()) {
     if (!is_shortage(identified.code())) return refuse(identified.message());
-    log::warning(identified.message());  // and no more: to a session that comes back a refusal is for good
+    if (arbiter_.may_log(peer.uid))
+      log::warning(identified.message());  // no refusal: a refused session does not try again
     return;
   }
 
   auto& count = per_user_[peer.uid];
   if (!count) count = std::make_shared<unsigned>(0);
   if (peer.uid != 0 && *count >= kMostPerUser) {
-    log::warning("uid " + std::to_string(peer.uid) + ": too many connections");
-    return;  // it may try again: a refusal would make a session that comes back run beside the others
+    if (arbiter_.may_log(peer.uid))
+      log::warning("uid " + std::to_string(peer.uid) + ": too many connections");
+    return;  // no refusal: a refused session would run beside the others
   }
   ++*count;
   std::shared_ptr<void> place(nullptr, [count](void*) { --*count; });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The listening socket: lets peers in, so many per user, and tells the arbiter of each.
+// The listening socket: accepts peers, a bounded number per user, and passes each to the arbiter.
 #pragma once
 
 #include <asio/io_context.hpp>

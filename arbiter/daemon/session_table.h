@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sessions there are, with what the daemon has of each: its connection, its lease page, and what tells of
-// its process's death.
+// The sessions that there are, each with its connection, its lease page and the pidfd of its process.
 //
 // One thread, that of the event loop.
 #pragma once
@@ -21,16 +20,17 @@ class SessionTable {
   struct Entry {
     std::shared_ptr<Client> client;
     LeasePageWriter page;
-    asio::posix::stream_descriptor death;             // the process's pidfd
-    GpuUuid gpu = {};                                 // that it is for; zero: not attached yet
-    Traffic moved = {};                               // as reported last
-    std::unique_ptr<asio::steady_timer> linger = {};  // its connection is closed, and its process may live
+    asio::posix::stream_descriptor death;  // the process's pidfd
+    GpuUuid gpu = {};                      // that it is for; zero: not attached yet
+    Traffic moved = {};                    // as reported last
+    // Set: the connection is closed, and the session may come back.
+    std::unique_ptr<asio::steady_timer> reconnect_timer = {};
   };
 
   Entry& add(SessionId id, Entry entry) {
     return entries_.insert_or_assign(id, std::move(entry)).first->second;
   }
-  // Null where there is none. Valid until it is removed.
+  // Null: there is none. Valid until it is removed.
   Entry* find(SessionId id) {
     const auto entry = entries_.find(id);
     return entry == entries_.end() ? nullptr : &entry->second;

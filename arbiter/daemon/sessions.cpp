@@ -10,8 +10,8 @@
 namespace sharedgpu {
 namespace {
 
-// How often to look whether a process that lives on without a connection may still have its memory.
-constexpr std::chrono::milliseconds kLinger{200};
+// The period of checks whether a process without a connection may still have its device memory.
+constexpr std::chrono::milliseconds kReconnectCheck{200};
 
 StepName step_of(const Client& client) { return client.peer().step.value_or(StepName{}); }
 
@@ -23,7 +23,7 @@ void Sessions::hello(Client& client, const Hello& hello) {
   const Peer& peer = client.peer();
   SessionTable::Entry entry{
       .client = client.shared_from_this(), .page = {}, .death = asio::posix::stream_descriptor(its_.loop)};
-  // What may be had a moment later is no refusal: the session tries again when its connection is closed.
+  // No refusal: a session whose connection is only closed tries again, and may succeed a moment later.
   if (Status opened = open(client, entry); !opened.ok()) return client.connection().close(opened.message());
 
   TenantInfo& tenant =
@@ -35,7 +35,7 @@ void Sessions::hello(Client& client, const Hello& hello) {
   const History::PastSession past = record_arrival(client, hello.gpu);
 
   Hello told = hello;
-  // Only a process that had a session has anything to resume; anybody can say so.
+  // Any peer can claim to resume; only a process that had a session does.
   if (!past.id && !replaces) told.resuming = 0;
   if (tenant.options.backend_given != 0) told.backend = tenant.options.backend;
   its_.figures.came(tenant.id, step_of(client), told.backend);
@@ -51,7 +51,7 @@ void Sessions::hello(Client& client, const Hello& hello) {
                                .hello = told});
 }
 
-// Makes what a session takes of the system.
+// Acquires the lease page and the pidfd of a session.
 Status Sessions::open(Client& client, SessionTable::Entry& entry) const {
   constexpr char kNoPage[] = "no lease page";
   constexpr char kNoDescriptor[] = "no descriptor";
@@ -73,7 +73,7 @@ void Sessions::watch(SessionId id, SessionTable::Entry& entry) {
   });
 }
 
-// Returns the session that the process had with an arbiter before, which ends here.
+// Returns the session that the process had with an earlier arbiter, and ends it.
 History::PastSession Sessions::record_arrival(const Client& client, const GpuUuid& gpu) {
   const Peer& peer = client.peer();
   const ProcessName process = peer.process();
@@ -96,7 +96,7 @@ void Sessions::attach(Client& client, const Attach& attach) {
   if (!has_gpu) its_.administration.partitions_may_have_changed();
 }
 
-// What a session's first Attach says of its GPU and of itself. False: it is refused.
+// Handles a session's first Attach. False: the session is refused.
 bool Sessions::may_attach(Client& client, const Attach& attach) {
   if (Status attached = its_.gpus.attach(attach); !attached.ok()) {
     client.connection().refuse(attached.message());
@@ -110,7 +110,7 @@ bool Sessions::may_attach(Client& client, const Attach& attach) {
 
 // ---- while it is there ----
 
-// Sums never shrink: only what is more than before counts.
+// Sums never shrink: only the excess over the last report counts.
 void Sessions::take_traffic(const Client& client, Traffic moved) {
   auto* entry = its_.table.find(client.session());
   if (entry == nullptr) return;
@@ -132,31 +132,31 @@ void Sessions::pass_on(const Loans::Passed& passed, int descriptor) {
 
 // ---- going ----
 
-// A closed connection is not yet a dead process, and only with that its device memory is free: it may have
-// been stopped, or have closed what it did not know, and it comes back.
+// A process may live on without a connection, as one that closes descriptors that it does not know, and come
+// back. Its device memory is free only when it is dead.
 void Sessions::closed(const Client& client) {
   auto* entry = its_.table.find(client.session());
   if (entry == nullptr) return;
-  entry->linger = std::make_unique<asio::steady_timer>(its_.loop);
-  linger(client.session());
+  entry->reconnect_timer = std::make_unique<asio::steady_timer>(its_.loop);
+  await_reconnect(client.session());
 }
 
-void Sessions::linger(SessionId id) {
-  asio::steady_timer& timer = *its_.table.find(id)->linger;
-  timer.expires_after(kLinger);
+void Sessions::await_reconnect(SessionId id) {
+  asio::steady_timer& timer = *its_.table.find(id)->reconnect_timer;
+  timer.expires_after(kReconnectCheck);
   timer.async_wait([this, id](const asio::error_code& error) {
     const auto* entry = its_.table.find(id);
     if (error || entry == nullptr) return;
-    if (may_come_back(*entry))
-      linger(id);
+    if (may_reconnect(*entry))
+      await_reconnect(id);
     else
       gone(id);
   });
 }
 
-// Whether the process may still have what the session told of: it runs the same program, which has no other
-// session for that GPU.
-bool Sessions::may_come_back(const SessionTable::Entry& entry) const {
+// True if the process may still have the memory that its session reported: it runs the same program, and has
+// no other session for that GPU.
+bool Sessions::may_reconnect(const SessionTable::Entry& entry) const {
   const Peer& peer = entry.client->peer();
   const SessionId id = entry.client->session();
   const auto known = its_.core.core().session(id);
@@ -171,7 +171,7 @@ bool Sessions::may_come_back(const SessionTable::Entry& entry) const {
 // A process whose connection broke comes with a new one: the old session for that GPU ends now.
 bool Sessions::end_closed_session_of(const Peer& peer, const GpuUuid& gpu) {
   for (const auto& [id, entry] : its_.table.all()) {
-    if (entry.linger == nullptr || entry.client->peer().process() != peer.process()) continue;
+    if (entry.reconnect_timer == nullptr || entry.client->peer().process() != peer.process()) continue;
     if (!may_be_same(entry.gpu, gpu)) continue;
     gone(SessionId(id));
     return true;

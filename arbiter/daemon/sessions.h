@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of sessions: how they come, come back and go, and what they report to the core.
+// The life of sessions: they come, report to the core, come back and go.
 //
 // One thread, that of the event loop.
 #pragma once
@@ -37,12 +37,12 @@ class Sessions {
   };
   explicit Sessions(const Parts& parts) : its_(parts) {}
 
-  // The highest number that an arbiter before has given.
+  // `last`: the highest number that an earlier arbiter has given.
   void start(SessionId last) { last_ = last; }
 
   void hello(Client& client, const Hello& hello);
   void attach(Client& client, const Attach& attach);
-  // What a session tells the core.
+  // A session's report to the core.
   template <class Body>
   void report(Client& client, const Body& body) {
     if constexpr (requires { body.moved; }) take_traffic(client, body.moved);
@@ -61,8 +61,8 @@ class Sessions {
   bool may_attach(Client& client, const Attach& attach);
   void take_traffic(const Client& client, Traffic moved);
   void pass_on(const Loans::Passed& passed, int descriptor = -1);
-  void linger(SessionId id);
-  bool may_come_back(const SessionTable::Entry& entry) const;
+  void await_reconnect(SessionId id);
+  bool may_reconnect(const SessionTable::Entry& entry) const;
   bool end_closed_session_of(const Peer& peer, const GpuUuid& gpu);
   void gone(SessionId id);
 

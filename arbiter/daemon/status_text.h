@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text of `sharedgpu status --json`; docs/status-json.md tells what the fields mean.
+// The text of `sharedgpu status --json`; docs/status-json.md describes its fields.
 #pragma once
 
 #include <sys/types.h>

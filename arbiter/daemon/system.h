@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the daemon asks of the operating system beside sockets and timers, so that tests can make each of it
-// fail: the clock, processes, descriptors, random numbers, users, and the driver's libraries.
+// The operating system as the daemon uses it beside sockets and timers: the clock, processes, descriptors,
+// random numbers, users and the driver's libraries. Tests override it and make each call fail.
 //
-// This is the host's own. What returns a descriptor returns an empty one on failure, and sets errno. Safe for
-// any thread; no exceptions.
+// The methods here are the host's own. A method that returns a descriptor returns an empty one on failure and
+// sets errno. Any thread; no exceptions.
 #pragma once
 
 #include <sys/socket.h>
@@ -31,28 +31,28 @@ class System {
   // Reads the whole file, or as much of it as can be read: files of a process that is just ending fail in the
   // middle.
   virtual Status read_file(const std::string& path, std::string& text) const;
-  // The names in the folder, at most so many; nullopt where it cannot be read to its end.
+  // At most `most` names in the folder; nullopt if it cannot be read to its end.
   virtual std::optional<std::vector<std::string>> list_folder(const std::string& path,
                                                               std::size_t most) const;
 
-  // The process and user that have connected to the socket. False, and errno, where that is not to be had.
+  // The process and user that have connected to the socket. False on failure, with errno.
   virtual bool credentials_of(int socket, ucred& credentials) const;
   // A pidfd of the process that has connected to the socket, whose pid is `pid`.
   virtual UniqueFd open_peer(int socket, pid_t pid) const;
   // A pidfd: readable when the process has ended.
   virtual UniqueFd open_process(pid_t pid) const;
-  // The PID namespace so many levels above that of the process, as an inode; 0: not to be had.
+  // The inode of the PID namespace so many levels above that of the process; 0: on failure.
   virtual ino_t pid_namespace(pid_t pid, std::size_t above) const;
 
   virtual UniqueFd duplicate(int descriptor) const;
-  // An empty file in memory that can be sealed.
+  // A memfd: empty, and may be sealed.
   virtual UniqueFd memory_file(const char* name) const;
   // Fills all of it, or returns false.
   virtual bool random(void* bytes, std::size_t size) const;
   // The number of the user of that name.
   virtual std::optional<uid_t> find_user(const std::string& name) const;
 
-  // As dlopen() and dlsym(): null where there is none.
+  // As dlopen() and dlsym(); null on failure.
   virtual void* open_library(const char* name) const;
   virtual void* symbol(void* library, const char* name) const;
 };

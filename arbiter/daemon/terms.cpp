@@ -22,7 +22,7 @@ const Policy* policy_of(const std::string& name) {
   return all.at(name).get();
 }
 
-// What a run's user says of its priority may only lower it: nobody vouches for it.
+// The user of a run may only lower its priority: nobody vouches for the run.
 std::int32_t highest(const TenantInfo& tenant, const Settings& settings) {
   return tenant.name.is_job() ? settings.max_priority : std::min(settings.max_priority, 0);
 }
@@ -64,7 +64,7 @@ Claims claims_of(const TenantInfo& tenant, const Settings& node) {
           .deadline = std::clamp<Nanoseconds>(options.deadline, {}, kLongestDeadline)};
 }
 
-std::vector<std::string> cut_wishes(const TenantInfo& tenant, const Settings& node) {
+std::vector<std::string> excessive_requests(const TenantInfo& tenant, const Settings& node) {
   const Settings settings = settings_of(node, tenant.job_class);
   const JobOptions& options = tenant.options;
   std::vector<std::string> cut;
@@ -110,7 +110,7 @@ Settings settings_on(const Snapshot::Gpu& gpu, const Settings& node, const Parti
                      known == partitions.end() ? std::string_view{} : known->second);
 }
 
-// Where no section says otherwise, what is the GPU's own is the node's.
+// A GPU without a section has the node's rules.
 RulesSet rules_of(const Snapshot& state, const Settings& node, const Partitions& partitions) {
   RulesSet rules{.node = rules_of(node)};
   if (node.sections.empty()) return rules;

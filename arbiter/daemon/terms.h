@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// On which terms jobs share GPUs: what of their wishes the site's settings grant, and which rules hold where.
+// The terms on which jobs share GPUs: the part of their requests that the site's settings grant, and the
+// rules of each GPU.
 //
 // Pure functions; any thread.
 #pragma once
@@ -15,14 +16,14 @@
 
 namespace sharedgpu {
 
-// What the job states once a step of it has stated that as well.
+// The options of a job after a further step has stated its own.
 JobOptions merged(const JobOptions& known, const RegisterJob& job);
 
-// What the tenant has a right to. Its priority is that of its QOS and partition, and on top what it states.
+// The claims of a tenant. Its priority is the sum of that of its QOS and partition and of its own.
 Claims claims_of(const TenantInfo& tenant, const Settings& node);
 
-// For the log: what it asks for and does not get.
-std::vector<std::string> cut_wishes(const TenantInfo& tenant, const Settings& node);
+// The requests of a tenant that exceed what the site allows, for the log.
+std::vector<std::string> excessive_requests(const TenantInfo& tenant, const Settings& node);
 
 Rules rules_of(const Settings& settings);
 
@@ -30,7 +31,7 @@ Rules rules_of(const Settings& settings);
 using Partitions = std::map<GpuUuid, std::string>;
 Partitions partitions_of(const Snapshot& state, const Tenants& tenants);
 
-// What a GPU is set to now.
+// The settings of a GPU.
 Settings settings_on(const Snapshot::Gpu& gpu, const Settings& node, const Partitions& partitions);
 RulesSet rules_of(const Snapshot& state, const Settings& node, const Partitions& partitions);
 

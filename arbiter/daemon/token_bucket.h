@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A bound on how often something may happen: `most` times at once, and `a_second` times a second for long.
+// Bounds how often something may happen: `most` times at once, and `a_second` times a second for long.
 // Pure. One thread at a time.
 #pragma once
 
@@ -11,9 +11,9 @@ namespace sharedgpu {
 
 class TokenBucket {
  public:
-  TokenBucket(unsigned most, unsigned a_second) : most_(most), tokens_(most), a_second_(a_second) {}
+  TokenBucket(double most, double a_second) : most_(most), tokens_(most), a_second_(a_second) {}
 
-  // Whether it may happen now. Where it may not, nothing is counted.
+  // True if it may happen at `now`, and counts it. False: nothing is counted.
   bool take(Nanoseconds now) {
     tokens_ = std::min(most_, tokens_ + a_second_ * std::chrono::duration<double>(now - looked_).count());
     looked_ = now;

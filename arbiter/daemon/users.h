@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may administer: root, SlurmUser and AdminUsers.
+// The users that administer: root, SlurmUser and AdminUsers.
 #pragma once
 
 #include <sys/types.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which numbers a peer may send. What is not valid comes from a peer that does not speak the protocol.
+// The numbers that a peer may send. A peer that sends others does not speak the protocol.
 //
 // Pure functions; any thread.
 #pragma once
@@ -8,7 +8,7 @@
 
 namespace sharedgpu {
 
-// No device, host or budget is as large.
+// No device, host or budget is larger.
 inline constexpr Bytes kLargest{std::uint64_t{1} << 50};
 
 bool is_valid(const Hello& hello);

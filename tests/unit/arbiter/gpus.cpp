@@ -17,7 +17,8 @@
 namespace sharedgpu {
 namespace {
 
-// What the libraries' functions do; they run in a child of this process, which sees it as it is then.
+// Behaviour of the libraries' functions. They run in a child of this process, and see it as it is at the
+// fork.
 struct Behaviour {
   int init = 0, count_status = 0, uuid = 0, memory = 0, minor = 0;  // statuses
   unsigned count = 2;
@@ -190,7 +191,7 @@ TEST_CASE("A library that crashes or hangs takes nobody with it") {
   const Libraries host;
   SECTION("crashes") { nvml.crashes = true; }
   SECTION("hangs") { nvml.hangs = true; }
-  // What it has told until then counts.
+  // The GPUs that it has reported until then count.
   CHECK(names(find_gpus(host, std::chrono::milliseconds(200))) == Names{"of NVML"});
 }
 

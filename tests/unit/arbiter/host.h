@@ -41,12 +41,12 @@ class Host {
     settings.state_dir = folder.path;
     settings.slurm_user = "0";
     settings.memory_reserve = {.bytes = {}, .percent = 0};
-    REQUIRE(log::open("warning", log_path()).empty());
+    REQUIRE(log::open("warning", log_path()).ok());
     make();
   }
   ~Host() {
     arbiter.reset();
-    log::open("off", {});
+    static_cast<void>(log::open("off", {}));
   }
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
@@ -163,7 +163,7 @@ class Guest {
                                                       std::shared_ptr<void>()));
   }
 
-  // What the arbiter makes of the message: its answers, and whether it closes the connection.
+  // The arbiter's reaction to a message: its answers, and whether it closes the connection.
   struct Reaction {
     std::vector<Message> answers;
     bool closed = false;

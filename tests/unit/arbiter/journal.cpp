@@ -44,10 +44,10 @@ struct Bench {
   Journal journal{loop, system, figures, settings(), std::make_unique<Disk>(disk_error)};
 
   Bench() {
-    REQUIRE(log::open("info", folder.path + "/log").empty());
+    REQUIRE(log::open("info", folder.path + "/log").ok());
     REQUIRE(journal.open([](const Record&) {}).ok());
   }
-  ~Bench() { log::open("off", {}); }
+  ~Bench() { static_cast<void>(log::open("off", {})); }
   Settings settings() const {
     Settings settings;
     settings.state_dir = folder.path;
@@ -113,10 +113,10 @@ TEST_CASE("Damaged lines are told of") {
   FigureBook figures;
   Settings settings;
   settings.state_dir = folder.path;
-  REQUIRE(log::open("warning", folder.path + "/log").empty());
+  REQUIRE(log::open("warning", folder.path + "/log").ok());
   Journal journal(loop, test::kHostSystem, figures, settings);
   CHECK(journal.open([](const Record&) {}).ok());
-  log::open("off", {});
+  static_cast<void>(log::open("off", {}));
   std::ifstream file(folder.path + "/log");
   const std::string log(std::istreambuf_iterator<char>(file), {});
   CHECK(log.find("passed over 1 damaged lines of 1") != std::string::npos);
@@ -137,6 +137,20 @@ TEST_CASE("Each user may add so much at once and then so much a second, root wha
   *bench.system.time += std::chrono::seconds(2);
   CHECK(count(7) == 100);
   CHECK(count(0) == 5000);
+
+  // The log says so once in ten seconds.
+  const auto warnings = [&](uid_t uid) {
+    const std::string text = bench.text_of("/log"), line = "uid " + std::to_string(uid) + ": comes too often";
+    int found = 0;
+    for (std::size_t at = text.find(line); at != std::string::npos; at = text.find(line, at + 1)) ++found;
+    return found;
+  };
+  CHECK(warnings(7) == 1);
+  CHECK(warnings(8) == 1);
+  CHECK(warnings(0) == 0);
+  *bench.system.time += std::chrono::seconds(10);
+  CHECK(count(7) == 500);
+  CHECK(warnings(7) == 2);
 }
 
 }  // namespace

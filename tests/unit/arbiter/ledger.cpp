@@ -412,6 +412,24 @@ TEST_CASE("A job that runs anew begins at zero, and others keep what they had") 
   CHECK(leases.of_step({9, 0}, 9s) == 1s);
 }
 
+TEST_CASE("A process of an earlier boot of the host is not taken for one that has its number") {
+  History history;
+  std::vector<Record> records = all_kinds();
+  records.resize(8);
+  for (const Record& record : records) history.add(record);
+  history.add(placed(1, 44, 99));
+  history.add({.at = 1s, .what = BootRecord{.boot_id = "b-2"}});
+  const auto news = history.finish({.boot_id = "b-2"}, only_44_lives, 2s);
+  CHECK(news.size() == 1);  // the boot
+  CHECK(history.recovered.leases.open().empty());
+  CHECK(history.recovered.expected_sessions == 0);
+  CHECK(history.recovered.placements.empty());
+  CHECK(history.keepers.empty());
+  CHECK_FALSE(history.take_session(44, 99, kGpu).id);
+  CHECK(history.tenants.find(job(9)) != nullptr);
+  CHECK(history.tenants.find(TenantId{2}) == nullptr);
+}
+
 TEST_CASE("After a boot of the host every lease has ended and jobs keep their time") {
   History history;
   std::vector<Record> records = all_kinds();

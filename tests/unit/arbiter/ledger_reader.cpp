@@ -107,6 +107,11 @@ TEST_CASE("A lease whose release was lost ends with the last record before the l
     ledger.grant(30s, 1, 2);
     CHECK(ledger.take_calls() == Calls{"grant 1 at 10", "release 1 from 10 to 20", "grant 1 at 30"});
   }
+  SECTION("a second loss does not make it longer") {
+    ledger.add(8s, LostRecord{});
+    ledger.grant(9s, 0, 2);
+    CHECK(ledger.take_calls() == Calls{"release 0 from 1 to 4", "grant 0 at 9"});
+  }
   SECTION("a checkpoint that grants it again ends the doubt") {
     ledger.add(9s, CheckpointRecord{});
     ledger.grant(1s, 0);
@@ -115,6 +120,14 @@ TEST_CASE("A lease whose release was lost ends with the last record before the l
     ledger.grant(16s, 0, 2);
     CHECK(ledger.take_calls() == Calls{"checkpoint", "complete", "release 0 from 1 to 15", "grant 0 at 16"});
   }
+}
+
+TEST_CASE("A lease ends no later than the next one of its step begins, which a checkpoint may say late") {
+  Listener ledger;
+  ledger.grant(1s, 0);
+  ledger.add(20s, CheckpointRecord{});
+  ledger.grant(5s, 0, 2);
+  CHECK(ledger.take_calls() == Calls{"grant 0 at 1", "checkpoint", "release 0 from 1 to 5", "grant 0 at 5"});
 }
 
 TEST_CASE("A checkpoint that lacks a line or its end does not say which leases have ended") {

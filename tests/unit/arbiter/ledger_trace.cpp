@@ -128,6 +128,23 @@ TEST_CASE("Of a ledger that begins with sums, what was waited before it is not t
   CHECK(replay.gpus[0][0].pieces[0].pause == 3s);
 }
 
+TEST_CASE("Sums that a later file of the ledger repeats are not taken off") {
+  Written ledger;
+  ledger.job(1, 9);
+  ledger.held(1, 10s, 12s);
+  ledger.used(1, gibibytes(20), 1s);
+  ledger.held(1, 16s, 17s);
+  ledger.used(1, gibibytes(20), 3s);
+  ledger.trace.add({.at = 100s, .what = CheckpointRecord{.tenant = TenantId{1}, .session = {}, .epoch = {}}});
+  ledger.used(1, gibibytes(20), 3s);
+  ledger.trace.add({.at = 100s, .what = CompleteRecord{}});
+  const LedgerTrace::Replay replay = ledger.trace.replay(gibibytes(80));
+  REQUIRE(replay.gpus.size() == 1);
+  REQUIRE(replay.gpus[0].size() == 1);
+  REQUIRE(replay.gpus[0][0].pieces.size() == 2);
+  CHECK(replay.gpus[0][0].pieces[0].pause == 2s);
+}
+
 TEST_CASE("Steps side by side are one burst, GPUs are apart, and so are the runs of a job") {
   Written ledger;
   ledger.job(1, 9);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of each message in each place: sent by whoever may send it, in the wrong role, without
-// authority, with impossible numbers, in the wrong size.
+// The reaction to each message: from a sender that may send it, in the wrong role, without authority, with
+// impossible numbers, in the wrong size.
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <string>
@@ -61,7 +61,7 @@ std::string text_of(const Guest::Reaction& reaction, const std::vector<std::stri
 
 enum class In { new_connection, session, run };
 
-// What the arbiter makes of `message`, sent over a connection in that role.
+// The arbiter's reaction to `message` from a connection in that role.
 std::string reaction_to(const Message& message, In role, uid_t uid = 0) {
   Host host;
   host.start();
@@ -90,7 +90,7 @@ struct Row {
   std::string new_connection, session, run;
 };
 
-// As root, who administers.
+// From root, who administers.
 const std::vector<Row> kAsAdministrator = {
     {Message::of(Hello{}), "Welcome", "closed; warning: process N, pid N: dropped: a second Hello",
      "closed; warning: run 1, pid N: dropped: a second Hello"},
@@ -346,7 +346,7 @@ TEST_CASE("What adds to the ledger or the log counts against its user's rate, an
     const Guest::Reaction reaction = guest.say(message);
     return text_of(reaction, host.new_log_lines());
   };
-  // What root says is never counted, nor what only asks.
+  // Root's messages are never counted, nor questions.
   for (unsigned i = 0; i < 2 * kAtOnce; ++i) {
     REQUIRE(ask(Message::of(EndJob{.job = 12}), 0) == "EndJobReply 1");
     REQUIRE(ask(Message::of(JobQuery{.job = 12}), kUser) == "JobReply 0");
@@ -355,17 +355,36 @@ TEST_CASE("What adds to the ledger or the log counts against its user's rate, an
   for (; logged < 4 * kAtOnce; ++logged)
     if (ask(Message::of(EndJob{.job = 12}), kUser) == "EndJobReply 0") break;
   CHECK(logged >= kAtOnce);
-  // Its answers are as before; what would add to the ledger has to wait, but no other user.
-  const std::string often = "closed; warning: pid N: dropped: this user comes too often; it may try again";
+  // Its answers are as before. What would add to the ledger has to wait, and the log says no more of it.
   const auto soon = [&](const Message& message) {
     for (int tries = 0; tries < 1000; ++tries)  // it may write 50 times a second
-      if (std::string text = ask(message, kUser); text == often) return text;
+      if (std::string text = ask(message, kUser); text == "closed") return text;
     return std::string("never");
   };
-  CHECK(soon(Message::of(Hello{})) == often);
-  CHECK(soon(Message::of(RunRequest{})) == often);
+  CHECK(soon(Message::of(Hello{})) == "closed");
+  CHECK(soon(Message::of(RunRequest{})) == "closed");
   CHECK(ask(Message::of(Hello{}), kUser + 1) == "Welcome");
   CHECK(ask(Message::of(StatusQuery{}), kUser) == "StatusReply");
+}
+
+TEST_CASE("No user fills the log, whatever it sends") {
+  Host host;
+  host.start();
+  GpuQuery wrong{.token = {}, .gpu = kHostGpu};
+  wrong.token.bytes[0] = 1;
+  Message unknown = Message::of(Want{});
+  unknown.type = MessageType::invalid;
+  for (const Message& message :
+       {Message::of(wrong), unknown, Message::of(Want{}), Message::of(SetLines{}), Message::of(Welcome{})}) {
+    INFO("type " << static_cast<int>(message.type));
+    unsigned sent = 0;
+    while (sent < 4096 && (Guest(host, kUser).say(message), !host.new_log_lines().empty())) ++sent;
+    CHECK(sent < 4096);
+  }
+  Guest other(host, kUser + 1);
+  CHECK(other.say(unknown).closed);
+  CHECK(host.new_log_lines() ==
+        std::vector<std::string>{"warning: pid N: dropped: a message of unknown type"});
 }
 
 }  // namespace

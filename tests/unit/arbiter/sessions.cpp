@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How sessions come, come back and go.
+// Sessions come, come back and go.
 #include <catch2/catch.hpp>
 #include <string>
 
@@ -87,7 +87,7 @@ TEST_CASE("A session for another GPU ends none that is closed") {
   CHECK(sessions_in(host) == 2);
 }
 
-TEST_CASE("Whoever claims a lease of an arbiter before has none") {
+TEST_CASE("A claim to a lease under an earlier arbiter gives none") {
   Host host;
   host.start();
   const Process process;

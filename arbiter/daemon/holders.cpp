@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "arbiter/daemon/keepers.h"
+#include "arbiter/daemon/holders.h"
 
 namespace sharedgpu {
 
-void Keepers::add(TenantId tenant, const ProcessName& process, UniqueFd pidfd) {
+void Holders::add(TenantId tenant, const ProcessName& process, UniqueFd pidfd) {
   if (!pidfd) return;
   auto& all = processes_[tenant];
   if (all.count(process) > 0) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes for whose sake tenants are placed: those that were told where, and so start programs there. A
-// tenant without such a process has no placement to keep.
+// The processes that hold a tenant's placement: they were given its GPUs, and start programs there. Without
+// such a process a tenant has no placement to keep.
 //
 // One thread, that of the event loop.
 #pragma once
@@ -16,15 +16,15 @@
 
 namespace sharedgpu {
 
-class Keepers {
+class Holders {
  public:
-  // `ended` is called when a tenant's last one has ended.
-  Keepers(asio::io_context& loop, std::function<void(TenantId)> ended)
+  // `ended` is called when the last holder of a tenant has ended.
+  Holders(asio::io_context& loop, std::function<void(TenantId)> ended)
       : loop_(loop), ended_(std::move(ended)) {}
 
-  // `pidfd` is of that process. Added again, it is one still.
+  // `pidfd` is of that process. A process that is added twice counts once.
   void add(TenantId tenant, const ProcessName& process, UniqueFd pidfd);
-  // The tenant has ended, whoever lives of those who started it.
+  // The tenant has ended, whichever of its holders live.
   void forget(TenantId tenant) { processes_.erase(tenant); }
   bool any(TenantId tenant) const { return processes_.count(tenant) > 0; }
 
