@@ -45,7 +45,8 @@ TEST_CASE("A job's priority is that of its QOS, and on top what it states, withi
   CHECK(priority(job_class("any", "urgent"), 900) == kHighestPriority);
   CHECK(excessive_requests(job, node).empty());
   priority(job_class("any", "high"), 50);
-  CHECK(excessive_requests(job, node) == std::vector<std::string>{"asks for priority 50, and has MaxPriority"});
+  CHECK(excessive_requests(job, node) ==
+        std::vector<std::string>{"asks for priority 50, and has MaxPriority"});
 
   job.name = {};
   job.name.process.pid = 7;
@@ -100,7 +101,8 @@ TEST_CASE("A QOS bounds what its jobs may request") {
   CHECK(claims_of(job, node).request == Approx(0.4));
   job.job_class = job_class("", "free");
   CHECK(claims_of(job, node).request == Approx(0.1));
-  CHECK(excessive_requests(job, node) == std::vector<std::string>{"asks for a share of 40%, and has MaxRequest"});
+  CHECK(excessive_requests(job, node) ==
+        std::vector<std::string>{"asks for a share of 40%, and has MaxRequest"});
   job.options.share_request = 0;
   job.options.units = 4;
   CHECK(claims_of(job, node).request == Approx(0.1));
