@@ -37,7 +37,7 @@ static_assert(std::ranges::equal(kRegistry, kPolicies, {}, &Entry::name));
 
 std::unique_ptr<Policy> make_policy(std::string_view name) {
   const auto* found = std::ranges::find(kRegistry, name, &Entry::name);
-  return found == std::end(kRegistry) ? nullptr : found->make(name);
+  return found == std::end(kRegistry) ? nullptr : found->make(found->name);
 }
 
 }  // namespace sharedgpu
