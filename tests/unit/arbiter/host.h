@@ -45,6 +45,7 @@ class Host {
     make();
   }
   ~Host() {
+    if (arbiter) run();  // connections that have closed let go of each other
     arbiter.reset();
     static_cast<void>(log::open("off", {}));
   }
