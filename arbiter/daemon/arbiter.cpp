@@ -80,11 +80,15 @@ Status Arbiter::recover() {
 
 void Arbiter::serve(std::shared_ptr<Connection> connection) {
   const auto client = std::make_shared<Client>(std::move(connection));
+  clients_.insert(client);
   client->connection().start(
-      [this, client](const Message& message, UniqueFd descriptor) {
-        messages_.receive(*client, message, std::move(descriptor));
+      [this, its = client.get()](const Message& message, UniqueFd descriptor) {
+        messages_.receive(*its, message, std::move(descriptor));
       },
-      [this, client](const std::string& reason) { closed(*client, reason); });
+      [this, its = client.get()](const std::string& reason) {
+        closed(*its, reason);
+        clients_.erase(its->shared_from_this());
+      });
 }
 
 void Arbiter::closed(const Client& client, const std::string& reason) {

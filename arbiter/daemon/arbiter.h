@@ -7,6 +7,7 @@
 
 #include <asio/io_context.hpp>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,7 @@ class Arbiter {
   Sessions sessions_;
   Queries queries_;
   MessageTable messages_;
+  std::set<std::shared_ptr<Client>> clients_;  // whose connections are open
 };
 
 }  // namespace sharedgpu
