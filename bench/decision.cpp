@@ -4,14 +4,18 @@
 // Usage, Ready. A tenant uses one GPU, or `span` neighbouring ones: then all GPUs are one domain.
 #include <benchmark/benchmark.h>
 
+#include <map>
+
 #include "arbiter/core/core.h"
 #include "arbiter/policy/registry.h"
+#include "simulation/session.h"
 
 namespace {
 
 using namespace sharedgpu;
 
-struct Crowd {
+// Sessions that have nothing to drain, and whose memory moves at once.
+struct Crowd : simulation::Process {
   std::unique_ptr<Policy> policy;
   std::unique_ptr<Core> core;
   Nanoseconds now = std::chrono::seconds(1000);
@@ -40,7 +44,8 @@ struct Crowd {
                        .claims = claims,
                        .hello = {}});
       step(From<Attach>{session, {.gpu = gpu((number + i) % gpus), .total = {}, .name = {}}});
-      step(From<Usage>{session, {.request = 1, .use = use(size_of(session.value), {}), .stuck = 0}});
+      sessions[session.value].use = use(size_of(session.value));
+      step(From<Usage>{session, {.request = 1, .use = use(size_of(session.value)), .stuck = 0}});
       answer_all();
       step(From<Want>{session, {}});
       answer_all();
@@ -48,8 +53,8 @@ struct Crowd {
   }
   static GpuUuid gpu(unsigned number) { return {{static_cast<std::uint8_t>(number + 1)}}; }
   static Bytes size_of(std::uint64_t session) { return mebibytes(510 + session * 37 % 400); }
-  static MemoryUse use(Bytes swappable, Bytes resident) {
-    return {.swappable = swappable, .resident = resident, .pinned = {}, .context = {}, .host = {}};
+  static MemoryUse use(Bytes swappable) {
+    return {.swappable = swappable, .resident = {}, .pinned = {}, .context = {}, .host = {}};
   }
 
   void step(const Event& event) {
@@ -57,30 +62,21 @@ struct Crowd {
     for (const Action& action : core->step(event, now))
       if (const auto* send = std::get_if<Send>(&action)) answers.push_back(*send);
   }
-  // Each message is answered at once, as by a session that has nothing to drain or to move.
+  // Each order is carried out at once: what it ends with is told.
   void answer(const Send& sent) {
-    const SessionId session = sent.session;
-    const Snapshot::Session its = core->session(session).value();
-    const Bytes size = size_of(session.value);
-    switch (sent.message.type) {
-      case MessageType::revoke: {
-        const auto revoke = sent.message.as<Revoke>();
-        return step(From<Released>{
-            session,
-            {.epoch = revoke.epoch, .order = revoke.order, .wants = 1, .overuse = {}, .use = its.use}});
-      }
-      case MessageType::evict:
-        return step(From<Usage>{
-            session, {.request = 0, .use = use(size, sent.message.as<Evict>().allowed), .stuck = 0}});
-      case MessageType::restore: {
-        const auto restore = sent.message.as<Restore>();
-        if (restore.allowed < size) return;
-        return step(From<Ready>{session, {.epoch = restore.epoch, .use = use(size, size)}});
-      }
-      default:
-        return;
-    }
+    simulation::Session& session = sessions[sent.session.value];
+    if (!session.receive(sent.message)) return;
+    simulation::Piece piece;
+    while (!piece.finished) piece = carry_out(session, *this, session.use.swappable);
+    if (piece.report)
+      std::visit(
+          [&](const auto& body) {
+            step(From<std::decay_t<decltype(body)>>{sent.session, body});
+          },
+          *piece.report);
   }
+  Nanoseconds drain(simulation::Session&, MessageType) override { return {}; }
+  bool waits(const simulation::Session&) const override { return true; }
   void answer_all() {
     while (!answers.empty()) {
       const Send sent = answers.back();
@@ -94,6 +90,7 @@ struct Crowd {
         static_cast<double>(events - before), benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
   }
   std::vector<Send> answers;
+  std::map<std::uint64_t, simulation::Session> sessions;
 };
 
 void decide(benchmark::State& state, const char* policy, const Claims& claims = {}, Nanoseconds quantum = {},

@@ -18,14 +18,8 @@ constexpr Nanoseconds kFirstIdle = 1ms;
 
 }  // namespace
 
-struct Stage::Actor {
-  SessionId id;
+struct Stage::Actor : simulation::Session {
   Program program;
-  MemoryUse use;
-  Bytes allowed;
-  Epoch epoch;
-  bool gate = false;
-  bool contended = false;
   bool has_work = false;  // yet to be done
   bool working = false;   // on the GPU, what drains included
   bool waiting = false;   // at the gate
@@ -36,8 +30,8 @@ struct Stage::Actor {
   Nanoseconds idle_since{};
   unsigned generation = 0;  // of its work: what was planned for an earlier one is void
   Nanoseconds line_free{};  // messages keep their order
-  std::deque<Message> jobs;
-  bool at_job = false;
+  bool busy_with_order = false;
+  std::optional<Nanoseconds> drained_at;  // while it drains
   std::vector<Nanoseconds> waits;
   std::vector<Nanoseconds> starts;
   unsigned turns = 0;
@@ -78,7 +72,7 @@ Stage::Stage(std::uint64_t seed, const TurnRules& turns, Nanoseconds per_mib,
   Tuning tuning;
   tuning.turns = turns;
   tuning.evict_step = kChunk;
-  core_ = std::make_unique<Core>(tuning, *policy_, Recovered{}, now_);
+  core_ = std::make_unique<Core>(tuning, *policy_, Recovered{}, now());
   GpuUuid uuid;
   uuid.bytes[0] = 1;
   tell(GpuFound{
@@ -89,8 +83,8 @@ Stage::Stage(std::uint64_t seed, const TurnRules& turns, Nanoseconds per_mib,
     actor->program = program;
     Actor& its = *actor;
     actors_.push_back(std::move(actor));
-    at(now_ + program.arrival + between(0ms, 100ms), [this, &its, uuid] {
-      its.arrived = now_;
+    at(now() + program.arrival + between(0ms, 100ms), [this, &its, uuid] {
+      its.arrived = now();
       tell(SessionCame{.session = its.id,
                        .tenant = TenantId{its.id.value},
                        .step = {.job = static_cast<std::uint32_t>(its.id.value), .step = 0},
@@ -105,22 +99,16 @@ Stage::Stage(std::uint64_t seed, const TurnRules& turns, Nanoseconds per_mib,
 
 Stage::~Stage() = default;
 
-void Stage::at(Nanoseconds time, std::function<void()> what) {
-  moments_.push_back(Moment{.at = std::max(time, now_), .order = ++order_, .what = std::move(what)});
-  std::push_heap(moments_.begin(), moments_.end());
-}
+void Stage::at(Nanoseconds time, std::function<void()> what) { timeline_.at(time, std::move(what)); }
 
 void Stage::run(Nanoseconds time) {
-  const Nanoseconds end = now_ + time;
-  while (!all_ended() && !moments_.empty() && moments_.front().at <= end) {
-    std::pop_heap(moments_.begin(), moments_.end());
-    const Moment moment = std::move(moments_.back());
-    moments_.pop_back();
-    now_ = moment.at;
+  const Nanoseconds end = now() + time;
+  while (!all_ended() && timeline_.next() && *timeline_.next() <= end) {
+    const auto happen = timeline_.go_on();
     count_loss();
-    moment.what();
+    happen();
   }
-  if (!all_ended()) now_ = end;
+  if (!all_ended()) timeline_.skip_to(end);
   count_loss();
 }
 
@@ -129,33 +117,33 @@ void Stage::count_loss() {
   const auto any = [this](bool Actor::*flag) {
     return std::any_of(actors_.begin(), actors_.end(), [flag](const auto& actor) { return (*actor).*flag; });
   };
-  if (any(&Actor::has_work) && !any(&Actor::working)) lost_ += now_ - counted_;
-  counted_ = now_;
+  if (any(&Actor::has_work) && !any(&Actor::working)) lost_ += now() - counted_;
+  counted_ = now();
 }
 
 void Stage::begin_measuring() {
-  measured_since_ = now_;
+  measured_since_ = now();
   lost_ = {};
   for (auto& actor : actors_) {
     actor->waits.clear();
     actor->starts.clear();
     actor->turns = actor->met = actor->missed = 0;
-    actor->lease_before = core_->leases().of_tenant(TenantId{actor->id.value}, now_);
+    actor->lease_before = core_->leases().of_tenant(TenantId{actor->id.value}, now());
   }
 }
 
 Stage::Seen Stage::seen(std::size_t program) const {
   const Actor& actor = *actors_.at(program);
   Seen seen;
-  seen.lease = core_->leases().of_tenant(TenantId{actor.id.value}, now_) - actor.lease_before;
+  seen.lease = core_->leases().of_tenant(TenantId{actor.id.value}, now()) - actor.lease_before;
   seen.waits = actor.waits;
   seen.starts = actor.starts;
-  if (actor.waiting) seen.waits.push_back(now_ - actor.waiting_since);
+  if (actor.waiting) seen.waits.push_back(now() - actor.waiting_since);
   seen.turns = actor.turns;
   if (actor.ended) seen.took = *actor.ended - actor.arrived;
   seen.met = actor.met;
   seen.missed = actor.missed;
-  if (actor.has_work && actor.program.period > Nanoseconds{}) seen.missed += actor.deadlines(now_).missed;
+  if (actor.has_work && actor.program.period > Nanoseconds{}) seen.missed += actor.deadlines(now()).missed;
   seen.response = actor.response;
   return seen;
 }
@@ -170,14 +158,14 @@ bool Stage::works(std::size_t program) const { return actors_.at(program)->has_w
 
 void Stage::tell(const Event& event) {
   ++events_;
-  perform(core_->step(event, now_));
+  perform(core_->step(event, now()));
 }
 
 void Stage::end(Actor& actor) {
-  actor.ended = now_;
+  actor.ended = now();
   --left_;
-  actor.gate = false;
-  actor.jobs.clear();
+  actor.page.open = false;
+  actor.orders.clear();
   tell(SessionGone{.session = actor.id});
 }
 
@@ -186,21 +174,18 @@ void Stage::perform(const Actions& actions) {
   for (const Action& action : actions) {
     if (const auto* send = std::get_if<Send>(&action)) {
       Actor& actor = actor_of(send->session);
-      actor.line_free = std::max(actor.line_free, now_ + between(50us, 500us));
+      actor.line_free = std::max(actor.line_free, now() + between(50us, 500us));
       at(actor.line_free, [this, &actor, message = send->message] { hear(actor, message); });
     } else if (const auto* gate = std::get_if<SetGate>(&action)) {
       Actor& actor = actor_of(gate->session);
-      actor.gate = gate->open;
+      actor.set_page(action);
       if (gate->open) gate_opened(actor);
     } else if (const auto* contended = std::get_if<SetContended>(&action)) {
       Actor& actor = actor_of(contended->session);
-      actor.contended = contended->contended;
-      if (actor.contended) watch_idle(actor, actor.generation, {});
+      actor.set_page(action);
+      if (actor.page.contended) watch_idle(actor, actor.generation, {});
     } else if (const auto* timer = std::get_if<ArmTimer>(&action)) {
-      timer_ = timer->at;
-      at(timer_, [this, time = timer_] {
-        if (timer_ == time) tell(TimerFired{});
-      });
+      timeline_.set_alarm(timer->at, [this] { tell(TimerFired{}); });
     } else if (std::get_if<Drop>(&action) != nullptr) {
       throw std::logic_error("a session that behaves was dropped");
     }
@@ -209,95 +194,73 @@ void Stage::perform(const Actions& actions) {
 
 template <class Body>
 void Stage::say(Actor& actor, const Body& body) {
-  at(now_ + 200us, [this, &actor, body] { tell(From<Body>{.session = actor.id, .body = body}); });
+  at(now() + 200us, [this, &actor, body] { tell(From<Body>{.session = actor.id, .body = body}); });
 }
 
 void Stage::hear(Actor& actor, const Message& message) {
   if (actor.ended) return;
+  if (actor.receive(message)) return next_order(actor);
   switch (message.type) {
-    case MessageType::welcome:
-      actor.epoch = message.as<Welcome>().epoch;
-      return;
     case MessageType::attached:
       actor.use.swappable = mebibytes(actor.program.size);
       return say(actor, Usage{.request = 1, .use = actor.use, .stuck = 0});
     case MessageType::verdict:
       if (message.as<Verdict>().granted == 0) throw std::logic_error("what fits was refused");
-      actor.allowed = message.as<Verdict>().allowed;
-      if (actor.gate) actor.use.resident = std::min(actor.allowed, actor.use.swappable);
+      actor.take(message.as<Verdict>());
       return begin_burst(actor);
-    case MessageType::restore:
-      actor.epoch = message.as<Restore>().epoch;
-      [[fallthrough]];
-    case MessageType::evict:
-    case MessageType::revoke:
-      actor.jobs.push_back(message);
-      return next_job(actor);
     default:
       return;
   }
 }
 
-void Stage::next_job(Actor& actor) {
-  if (actor.at_job || actor.jobs.empty()) return;
-  actor.at_job = true;
-  const Message& job = actor.jobs.front();
-  if (job.type != MessageType::revoke) return move(actor);
-  Nanoseconds drain = actor.working ? between(0ms, actor.program.kernel) : 0ms;
-  if (!actor.for_ever()) drain = std::min(drain, actor.work_since + actor.left - now_);
-  at(now_ + drain, [this, &actor, order = job.as<Revoke>().order] {
-    if (actor.ended) return;
-    stop_work(actor);
-    if (actor.has_work && !actor.waiting) {
-      actor.waiting = true;
-      actor.waiting_since = now_;
-    }
-    say(actor,
-        Released{
-            .epoch = actor.epoch, .order = order, .wants = actor.waiting, .overuse = {}, .use = actor.use});
-    finish_job(actor);
-  });
+void Stage::next_order(Actor& actor) {
+  if (actor.busy_with_order || actor.orders.empty()) return;
+  actor.busy_with_order = true;
+  obey(actor);
 }
 
-void Stage::finish_job(Actor& actor) {
+// Does a piece of the order at hand, and comes back for the next.
+void Stage::obey(Actor& actor) {
   if (actor.ended) return;
-  actor.jobs.pop_front();
-  actor.at_job = false;
-  next_job(actor);
-}
-
-// A chunk of the restore or eviction at hand, and then the next.
-void Stage::move(Actor& actor) {
-  if (actor.ended) return;
-  const Message& job = actor.jobs.front();
-  const bool in = job.type == MessageType::restore;
-  actor.allowed = in ? job.as<Restore>().allowed : job.as<Evict>().allowed;
-  const Bytes bound = in ? std::min(actor.allowed, actor.use.swappable) : actor.allowed;
-  const Bytes rest = in ? minus(bound, actor.use.resident) : minus(actor.use.resident, bound);
-  const Bytes chunk = std::min(rest, kChunk);
-  if (chunk == Bytes{}) {
-    if (in && actor.use.resident == actor.use.swappable)
-      say(actor, Ready{.epoch = job.as<Restore>().epoch, .use = actor.use});
-    if (!in) say(actor, Usage{.request = 0, .use = actor.use, .stuck = 0});
-    return finish_job(actor);
+  const simulation::Piece piece = carry_out(actor, *this, kChunk);
+  if (piece.report) std::visit([&](const auto& what) { say(actor, what); }, *piece.report);
+  if (piece.finished) {
+    actor.busy_with_order = false;
+    return next_order(actor);
   }
-  at(now_ + per_mib_ * static_cast<long>(chunk.count >> 20), [this, &actor, in, chunk] {
-    if (in) {
-      actor.use.resident += chunk;
-    } else {
-      actor.use.resident -= chunk;
-      say(actor, Usage{.request = 0, .use = actor.use, .stuck = 0});
-    }
-    move(actor);
-  });
+  const bool copied = piece.copied != Bytes{};
+  at(now() + (copied ? per_mib_ * static_cast<long>(piece.copied.count >> 20) : piece.pause),
+     [this, &actor] { obey(actor); });
+}
+
+Nanoseconds Stage::drain(simulation::Session& session, MessageType) {
+  auto& actor = static_cast<Actor&>(session);
+  if (!actor.drained_at) {
+    Nanoseconds time = actor.working ? between(0ms, actor.program.kernel) : 0ms;
+    if (!actor.for_ever()) time = std::min(time, actor.work_since + actor.left - now());
+    actor.drained_at = now() + std::max(time, Nanoseconds{});
+  }
+  if (now() < *actor.drained_at) return *actor.drained_at - now();
+  actor.drained_at.reset();
+  stop_work(actor);
+  if (actor.has_work && !actor.waiting) {
+    actor.waiting = true;
+    actor.waiting_since = now();
+  }
+  return {};
+}
+
+bool Stage::waits(const simulation::Session& session) const {
+  return static_cast<const Actor&>(session).waiting;
 }
 
 void Stage::gate_opened(Actor& actor) {
   ++actor.turns;
-  if (actor.waiting) actor.waits.push_back(now_ - actor.waiting_since);
-  if (actor.waiting && actor.starting) actor.starts.push_back(now_ - actor.waiting_since);
+  if (actor.waiting) actor.waits.push_back(now() - actor.waiting_since);
+  if (actor.waiting && actor.starting) actor.starts.push_back(now() - actor.waiting_since);
   actor.waiting = actor.starting = false;
-  actor.idle_since = now_;
+  actor.in_turn = true;
+  actor.idle_since = now();
   if (actor.has_work) return work_on(actor);
   watch_idle(actor, ++actor.generation, {});
 }
@@ -306,22 +269,22 @@ void Stage::begin_burst(Actor& actor) {
   actor.has_work = true;
   const bool paced = actor.program.period > Nanoseconds{};
   actor.left = paced ? actor.program.burst : between(actor.program.burst / 2, actor.program.burst * 3 / 2);
-  if (paced && actor.came == Nanoseconds{}) actor.came = now_;
+  if (paced && actor.came == Nanoseconds{}) actor.came = now();
   if (!actor.program.pieces.empty()) actor.left = actor.program.pieces[actor.piece].burst;
   const Nanoseconds rest = actor.program.work - actor.worked;
   if (actor.program.work > Nanoseconds{}) actor.left = actor.hog() ? rest : std::min(actor.left, rest);
-  if (actor.gate && actor.use.resident == actor.use.swappable) return work_on(actor);
+  if (actor.page.open && actor.use.resident == actor.use.swappable) return work_on(actor);
   actor.waiting = actor.starting = true;
-  actor.waiting_since = now_;
+  actor.waiting_since = now();
   say(actor, Want{});
 }
 
 void Stage::work_on(Actor& actor) {
   actor.working = true;
-  actor.work_since = now_;
+  actor.work_since = now();
   const unsigned generation = ++actor.generation;
   if (actor.for_ever()) return;
-  at(now_ + actor.left, [this, &actor, generation] {
+  at(now() + actor.left, [this, &actor, generation] {
     if (actor.generation != generation) return;
     stop_work(actor);
     actor.has_work = false;
@@ -333,11 +296,11 @@ void Stage::work_on(Actor& actor) {
 
 void Stage::end_burst(Actor& actor) {
   const Program& program = actor.program;
-  Nanoseconds next = now_ + between(program.pause / 2, program.pause * 3 / 2);
-  if (!program.pieces.empty()) next = now_ + program.pieces[actor.piece - 1].pause;
+  Nanoseconds next = now() + between(program.pause / 2, program.pause * 3 / 2);
+  if (!program.pieces.empty()) next = now() + program.pieces[actor.piece - 1].pause;
   if (program.period > Nanoseconds{}) {
-    const auto [periods, met, missed] = actor.deadlines(now_);
-    actor.response = now_ - actor.came;
+    const auto [periods, met, missed] = actor.deadlines(now());
+    actor.response = now() - actor.came;
     if (program.claims.deadline > Nanoseconds{})
       say(actor, Deadlines{.met = met ? 1u : 0u, .missed = met ? 0u : 1u});
     actor.met += met ? 1 : 0;
@@ -350,9 +313,9 @@ void Stage::end_burst(Actor& actor) {
 void Stage::stop_work(Actor& actor) {
   if (!actor.working) return;
   actor.working = false;
-  actor.worked += now_ - actor.work_since;
-  actor.left = std::max(actor.left - (now_ - actor.work_since), Nanoseconds(1us));
-  actor.idle_since = now_;
+  actor.worked += now() - actor.work_since;
+  actor.left = std::max(actor.left - (now() - actor.work_since), Nanoseconds(1us));
+  actor.idle_since = now();
   watch_idle(actor, ++actor.generation, {});
 }
 
@@ -360,8 +323,8 @@ void Stage::stop_work(Actor& actor) {
 void Stage::watch_idle(Actor& actor, unsigned generation, Nanoseconds said) {
   const Nanoseconds next = actor.idle_since + said + std::max(kFirstIdle, said / 4);
   at(next, [this, &actor, generation] {
-    if (actor.generation != generation || !actor.gate || !actor.contended || actor.working) return;
-    const Nanoseconds idle = now_ - actor.idle_since;
+    if (actor.generation != generation || !actor.page.open || !actor.page.contended || actor.working) return;
+    const Nanoseconds idle = now() - actor.idle_since;
     say(actor, Idle{.epoch = actor.epoch, .idle = idle});
     watch_idle(actor, generation, idle);
   });

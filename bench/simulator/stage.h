@@ -5,7 +5,6 @@
 // tests.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,6 +13,8 @@
 #include <vector>
 
 #include "arbiter/core/core.h"
+#include "simulation/session.h"
+#include "simulation/timeline.h"
 
 namespace sharedgpu {
 
@@ -39,12 +40,12 @@ struct Program {
   Nanoseconds kernel = std::chrono::milliseconds(5);  // the longest, which a turn's end waits for
 };
 
-class Stage {
+class Stage : private simulation::Process {
  public:
   // `per_mib`: how long it takes to move a MiB, each way.
   Stage(std::uint64_t seed, const TurnRules& turns, Nanoseconds per_mib, const std::vector<Program>& programs,
         const std::string& policy = "round-robin");
-  ~Stage();
+  ~Stage() override;
 
   // For so long, or until all have ended.
   void run(Nanoseconds time);
@@ -64,7 +65,7 @@ class Stage {
   std::uint64_t events() const { return events_; }  // that the core was told
   bool all_ended() const { return left_ == 0; }
   bool works(std::size_t program) const;  // has work, or waits for the GPU with some
-  Nanoseconds measured() const { return now_ - measured_since_; }
+  Nanoseconds measured() const { return now() - measured_since_; }
   Nanoseconds lost() const { return lost_; }  // nobody worked, and somebody wanted to
   Seen seen(std::size_t program) const;
   // The part of the time that it may have now.
@@ -81,9 +82,8 @@ class Stage {
   template <class Body>
   void say(Actor& actor, const Body& body);
   void hear(Actor& actor, const Message& message);
-  void next_job(Actor& actor);
-  void move(Actor& actor);
-  void finish_job(Actor& actor);
+  void next_order(Actor& actor);
+  void obey(Actor& actor);
   void end(Actor& actor);
   void gate_opened(Actor& actor);
   void begin_burst(Actor& actor);
@@ -92,32 +92,25 @@ class Stage {
   void stop_work(Actor& actor);
   void watch_idle(Actor& actor, unsigned generation, Nanoseconds said);
 
+  // Process
+  Nanoseconds drain(simulation::Session& session, MessageType order) override;
+  bool waits(const simulation::Session& session) const override;
+
+  Nanoseconds now() const { return timeline_.now(); }
   Nanoseconds between(Nanoseconds least, Nanoseconds most) {
     return Nanoseconds(std::uniform_int_distribution<Nanoseconds::rep>(least.count(), most.count())(random_));
   }
 
-  struct Moment {
-    Nanoseconds at;
-    std::uint64_t order;
-    std::function<void()> what;
-    bool operator<(const Moment& other) const {
-      return std::tie(at, order) > std::tie(other.at, other.order);
-    }
-  };
-
   std::mt19937_64 random_;
   const Nanoseconds per_mib_;
-  Nanoseconds now_ = std::chrono::seconds(1000);
-  Nanoseconds timer_ = Nanoseconds::max();
-  std::uint64_t order_ = 0;
+  simulation::Timeline timeline_;
   std::uint64_t events_ = 0;
-  std::vector<Moment> moments_;  // a heap
   std::unique_ptr<Policy> policy_;
   std::unique_ptr<Core> core_;
   std::vector<std::unique_ptr<Actor>> actors_;
   std::size_t left_;  // of them, who have not ended
-  Nanoseconds measured_since_ = now_;
-  Nanoseconds counted_ = now_;
+  Nanoseconds measured_since_ = now();
+  Nanoseconds counted_ = now();
   Nanoseconds lost_{};
 };
 

@@ -26,44 +26,34 @@ void must(bool holds, const char* what) {
 
 }  // namespace
 
-// One process that behaves, with the memory that it really has.
-struct World::Client {
-  SessionId id;   // what it is called by this arbiter
+// One process that behaves, with the memory that it really has. Its `id` is the arbiter's at hand.
+struct World::Client : simulation::Session {
   SessionId key;  // what it is called here, whatever the arbiter
   TenantId tenant;
   unsigned gpu = 0;
-  MemoryUse use;
-  Bytes allowed;
-  Epoch epoch;
   bool attached = false;
-  bool gate = false;       // what its page says
   bool had_gate = false;   // held a lease as the arbiter died
-  bool in_turn = false;    // from Ready or an open gate to Released
   bool let_in = false;     // the gate has been open since Ready
   bool begun = false;      // has ever submitted
   bool computing = false;  // has submitted what is not done yet
   unsigned submitted = 0;  // so many in all
   unsigned done = 0;
-  bool busy = false;     // the GPU is at the first of those that are not done
-  bool full = false;     // waits until some of it is done
-  Bytes prepared;        // host memory that evictions need, as the arbiter says
-  bool stepped = false;  // at a Step, and whoever waited has passed
+  bool busy = false;  // the GPU is at the first of those that are not done
+  bool full = false;  // waits until some of it is done
+  Bytes prepared;     // host memory that evictions need, as the arbiter says
   bool capturing = false;
   std::set<unsigned> holding;  // of what it submitted: ends only once there is more
   Nanoseconds draining_since{};
-  unsigned let_through = 0;  // while it drained
-  std::uint32_t step = 0;    // of its job
-  bool waiting = false;      // at the gate
-  bool asking = false;       // for a Verdict
-  bool contended = false;
+  unsigned passed = 0;         // threads, while it drained
+  std::uint32_t step = 0;      // of its job
+  bool waiting = false;        // at the gate
+  bool asking = false;         // for a Verdict
   bool hoarding = false;       // its host memory is used up: cannot evict
   Nanoseconds barred_until{};  // it needs its host memory for itself: the same
   Nanoseconds waiting_since{};
   Nanoseconds idle_since{};
-  Nanoseconds turn_ends{};  // as the page says
   std::uint64_t requests = 0;
-  std::deque<Message> jobs;  // Restore, Evict, Revoke and Step, in their order
-  bool at_job = false;
+  bool busy_with_order = false;
   Bytes before_growth_swappable;
   Bytes before_growth_pinned;
   Nanoseconds line_free{};  // messages keep their order
@@ -79,7 +69,6 @@ struct World::Client {
     return stopped;
   }
 
-  Bytes missing() const { return minus(use.swappable, use.resident); }
   Bytes granted() const { return asking ? std::min(use.swappable, before_growth_swappable) : use.swappable; }
 };
 
@@ -89,8 +78,8 @@ World::World(const Scenario& scenario, Listener listener)
   Tuning tuning;
   tuning.evict_step = mebibytes(4);
   tuning.turns = scenario.turns;
-  core_ = std::make_unique<Core>(tuning, *policy_, Recovered{}, now_);
-  end_ = now_ + scenario.length;
+  core_ = std::make_unique<Core>(tuning, *policy_, Recovered{}, now());
+  end_ = now() + scenario.length;
   for (unsigned i = 0; i < scenario.gpus; ++i) {
     GpuUuid uuid;
     uuid.bytes[0] = static_cast<std::uint8_t>(i + 1);
@@ -99,38 +88,34 @@ World::World(const Scenario& scenario, Listener listener)
   }
   for (unsigned t = 1; t <= scenario.tenants; ++t)
     for (unsigned s = random(1, scenario.most_sessions); s > 0; --s)
-      at(now_ + delay(3000), [this, t] { arrive(TenantId{t}, random(0, scenario_.gpus - 1)); });
+      at(now() + delay(3000), [this, t] { arrive(TenantId{t}, random(0, scenario_.gpus - 1)); });
   for (unsigned i = 0; i < scenario.restarts; ++i)
-    at(now_ + delay(static_cast<unsigned>(scenario.length / 1ms) / 2), [this] { restart(); });
+    at(now() + delay(static_cast<unsigned>(scenario.length / 1ms) / 2), [this] { restart(); });
   for (unsigned i = 0; i < scenario.switches; ++i) {
     const std::string_view name = kPolicies[random(0, std::size(kPolicies) - 1)];
-    at(now_ + delay(static_cast<unsigned>(scenario.length / 1ms)), [this, name] { switch_policy(name); });
+    at(now() + delay(static_cast<unsigned>(scenario.length / 1ms)), [this, name] { switch_policy(name); });
   }
-  if (scenario.stops) at(now_ + delay(3000), [this] { stop_somebody(); });
-  if (scenario.terms) at(now_ + delay(3000), [this] { change_terms(); });
-  if (scenario.forgets) at(now_ + delay(300), [this] { forget_somebody(); });
-  if (scenario.learned) at(now_ + scenario.length / 2, [this] { find_gpu(0, false); });
+  if (scenario.stops) at(now() + delay(3000), [this] { stop_somebody(); });
+  if (scenario.terms) at(now() + delay(3000), [this] { change_terms(); });
+  if (scenario.forgets) at(now() + delay(300), [this] { forget_somebody(); });
+  if (scenario.learned) at(now() + scenario.length / 2, [this] { find_gpu(0, false); });
 }
 
 World::~World() = default;
 
-void World::at(Nanoseconds time, std::function<void()> what) {
-  moments_.push(Moment{.at = std::max(time, now_), .order = ++order_, .what = std::move(what)});
-}
+void World::at(Nanoseconds time, std::function<void()> what) { timeline_.at(time, std::move(what)); }
 
 void World::run() {
-  while (!moments_.empty()) {
-    Moment moment = moments_.top();
-    moments_.pop();
-    now_ = moment.at;
-    if (now_ > end_ && !winding_down_) {
+  while (timeline_.next()) {
+    const auto happen = timeline_.go_on();
+    if (now() > end_ && !winding_down_) {
       // Nobody starts anything new; then everybody ends.
       winding_down_ = true;
       std::vector<SessionId> all;
       for (const auto& [key, client] : clients_) all.push_back(key);
-      for (SessionId key : all) at(now_ + delay(1000), [this, key] { die(key); });
+      for (SessionId key : all) at(now() + delay(1000), [this, key] { die(key); });
     }
-    moment.what();
+    happen();
     if (scenario_.checked) check();
     if (winding_down_ && clients_.empty()) break;
   }
@@ -139,7 +124,7 @@ void World::run() {
 
 void World::tell(const Event& event) {
   note_request(event);
-  perform(core_->step(event, now_));
+  perform(core_->step(event, now()));
   note_request(event);  // the same event may have ended the lease before
   const auto* usage = std::get_if<From<Usage>>(&event);
   if (usage == nullptr) return;
@@ -165,8 +150,8 @@ void World::perform(const Actions& actions) {
     return std::any_of(its.begin(), its.end(), [&](SessionId each) { return state.find(each)->returning; });
   };
   for (const Action& action : actions) {
-    tally_.decisions.note(now_, action);
-    if (listener_) listener_(now_, action);
+    tally_.decisions.note(now(), action);
+    if (listener_) listener_(now(), action);
     if (const auto* send = std::get_if<Send>(&action)) {
       Client* client = find(send->session);
       if (client == nullptr) continue;
@@ -179,24 +164,24 @@ void World::perform(const Actions& actions) {
       if (scenario_.checked && send->message.type == MessageType::evict && !stuck &&
           state.find(state.find(client->id)->tenant)->phase != Phase::leaving)
         must(client->prepared != Bytes{}, "an eviction that nobody foresaw");
-      client->line_free = std::max(client->line_free, now_ + delay(3));
+      client->line_free = std::max(client->line_free, now() + delay(3));
       at(client->line_free, [this, key = client->key, life = life_, message = send->message] {
         if (life == life_) deliver(key, message);
       });
     } else if (const auto* gate = std::get_if<SetGate>(&action)) {
       Client* client = find(gate->session);
       must(client != nullptr, "a gate of nobody");
-      client->gate = gate->open;
+      client->set_page(action);
       if (gate->open) gate_opened(*client);
     } else if (const auto* contended = std::get_if<SetContended>(&action)) {
       if (Client* client = find(contended->session)) {
-        client->contended = contended->contended;
+        client->set_page(action);
         watch_idle(client->key, ++client->generation);
       }
     } else if (const auto* ends = std::get_if<SetTurnEnds>(&action)) {
-      if (Client* client = find(ends->session)) client->turn_ends = ends->at;
+      if (Client* client = find(ends->session)) client->set_page(action);
     } else if (const auto* lease = std::get_if<RecordLease>(&action)) {
-      last_written_ = now_;
+      last_written_ = now();
       if (lease->grant) {
         ++tally_.turns;
         must(written_.grant(lease->key, lease->epoch, lease->at), "a lease granted twice");
@@ -211,17 +196,17 @@ void World::perform(const Actions& actions) {
           requested_.erase(lease->key.tenant);
       }
     } else if (const auto* timer = std::get_if<ArmTimer>(&action)) {
-      must(timer->at > now_, "a timer in the past");
-      if (timer->at < timer_ || timer_ <= now_) {
+      must(timer->at > now(), "a timer in the past");
+      if (timer->at < timer_ || timer_ <= now()) {
         timer_ = timer->at;
         at(timer_, [this, life = life_] {
-          if (life != life_ || timer_ > now_) return;
+          if (life != life_ || timer_ > now()) return;
           timer_ = Nanoseconds::max();
           tell(TimerFired{});
         });
       }
     } else if (const auto* look = std::get_if<Look>(&action)) {
-      at(now_ + delay(3), [this, id = look->session, life = life_] {
+      at(now() + delay(3), [this, id = look->session, life = life_] {
         if (life != life_) return;
         for (const auto& [key, client] : clients_)
           if (client->id == id) return tell(Looked{.session = id, .stopped = client->stopped});
@@ -241,7 +226,7 @@ void World::check() {
     if (client->asking) there[client->gpu] -= minus(client->use.pinned, client->before_growth_pinned);
     contexts[client->gpu] += client->use.context;
     must(client->use.resident <= client->use.swappable, "more resident than allocated");
-    if (client->gate && client->attached) {
+    if (client->page.open && client->attached) {
       must(client->asking || client->missing() == Bytes{} || !client->computing,
            "work on memory that is not there");
       must(core_->leases().holds(client->tenant), "an open gate without a lease");
@@ -250,7 +235,7 @@ void World::check() {
     // later, by an arbiter that knows it.
     const bool known = client->id != SessionId{} && !core_->in_grace();
     const bool overlaps =
-        client->stopped || !known || now_ - std::max(client->went_on, client->came_back) < kSeen;
+        client->stopped || !known || now() - std::max(client->went_on, client->came_back) < kSeen;
     must(!client->computing || overlaps || core_->leases().holds(client->tenant), "work without a lease");
   }
   const Snapshot state = core_->snapshot();
@@ -279,9 +264,9 @@ void World::check() {
   const Nanoseconds patience = (scenario_.tenants + 2) * (kQuantum + 2s) + 30s + scenario_.patience;
   for (const auto& [key, client] : clients_) {
     if (!client->waiting) continue;
-    tally_.longest_wait = std::max(tally_.longest_wait, now_ - client->waiting_since);
+    tally_.longest_wait = std::max(tally_.longest_wait, now() - client->waiting_since);
     const bool stuck = scenario_.host_runs_out || scenario_.host_short;
-    must(stuck || now_ - client->waiting_since < patience, "starved");
+    must(stuck || now() - client->waiting_since < patience, "starved");
   }
 }
 
@@ -358,7 +343,7 @@ void World::check_end() {
   must(state.sessions.empty() && state.tenants.empty(), "the books are not empty");
   must(core_->leases().open().empty() && written_.open().empty(), "a lease is left open");
   for (unsigned t = 1; t <= scenario_.tenants; ++t)
-    must(core_->leases().of_tenant(TenantId{t}, now_) == written_.of_tenant(TenantId{t}, now_),
+    must(core_->leases().of_tenant(TenantId{t}, now()) == written_.of_tenant(TenantId{t}, now()),
          "the ledger and the books differ");
   for (const Snapshot::Gpu& gpu : state.gpus) must(gpu.promised == Bytes{}, "memory is lost");
 }
@@ -452,19 +437,19 @@ void World::restart() {
   Tuning tuning;
   tuning.evict_step = mebibytes(4);
   tuning.turns = scenario_.turns;
-  core_ = std::make_unique<Core>(tuning, *policy_, std::move(recovered), now_);
+  core_ = std::make_unique<Core>(tuning, *policy_, std::move(recovered), now());
   for (unsigned gpu = 0; gpu < scenario_.gpus && !scenario_.learned; ++gpu) find_gpu(gpu, false);
   for (auto& [key, client] : clients_) {
-    client->had_gate = client->gate;
+    client->had_gate = client->page.open;
     client->id = {};
-    client->line_free = now_;
-    at(now_ + delay(1500), [this, key = key, life = life_] {
+    client->line_free = now();
+    at(now() + delay(1500), [this, key = key, life = life_] {
       auto entry = clients_.find(key);
       if (entry == clients_.end() || life != life_) return;
       Client& its = *entry->second;
       its.id = SessionId{++last_session_};
-      its.came_back = now_;
-      its.gate = false;  // the new page's, until the arbiter says otherwise
+      its.came_back = now();
+      its.page.open = false;  // the new page's, until the arbiter says otherwise
       Hello hello;
       hello.resuming = 1;
       hello.held = its.had_gate;
@@ -479,7 +464,7 @@ void World::restart() {
                        .claims = claims_of(its.tenant),
                        .expected = its.attached,
                        .hello = hello});
-      if (!its.gate && its.computing) its.in_turn = true;
+      if (!its.page.open && its.computing) its.in_turn = true;
       say(its, Attach{.gpu = uuids_[its.gpu], .total = {}, .name = {}});
       if (!its.attached) return;
       say(its, usage(its));
@@ -497,7 +482,7 @@ void World::find_gpu(unsigned gpu, bool learned) {
 
 void World::change_terms() {
   if (winding_down_) return;
-  at(now_ + delay(5000), [this] { change_terms(); });
+  at(now() + delay(5000), [this] { change_terms(); });
   const TenantId tenant{random(1, scenario_.tenants)};
   caps_[tenant] = random(0, 1) == 0 ? Bytes{} : mebibytes(random(20, scenario_.capacity));
   claims_changed_[tenant] += random(0, 1);
@@ -510,7 +495,7 @@ void World::change_terms() {
 // As where its job has ended; another of that name begins at zero.
 void World::forget_somebody() {
   if (winding_down_) return;
-  at(now_ + delay(300), [this] { forget_somebody(); });
+  at(now() + delay(300), [this] { forget_somebody(); });
   const TenantId tenant{random(1, scenario_.tenants)};
   for (const auto& [key, client] : clients_)
     if (client->tenant == tenant) return;
@@ -523,12 +508,12 @@ void World::forget_somebody() {
 // One process of a tenant, or all of them, perhaps as Slurm does it.
 void World::stop_somebody() {
   if (winding_down_) return;
-  at(now_ + delay(5000), [this] { stop_somebody(); });
+  at(now() + delay(5000), [this] { stop_somebody(); });
   const TenantId tenant{random(1, scenario_.tenants)};
   const bool slurm = random(0, 1) == 0;
   const bool one = !slurm && random(0, 2) == 0;
   if (slurm) tell(Suspend{.tenant = tenant, .suspended = true});
-  const Nanoseconds stopping = now_ + (slurm ? delay(300) : Nanoseconds{});
+  const Nanoseconds stopping = now() + (slurm ? delay(300) : Nanoseconds{});
   const Nanoseconds going_on = stopping + delay(4000);
   unsigned count = 0;
   for (const auto& [key, client] : clients_) {
@@ -557,7 +542,7 @@ void World::go_on(SessionId key) {
   const bool taken = session != nullptr && state.find(session->tenant)->taken;
   tally_.taken += taken ? 1 : 0;
   client.stopped = false;
-  client.went_on = client.waiting_since = now_;
+  client.went_on = client.waiting_since = now();
   // A thread may have been stopped between its look at the gate and its submission.
   const bool free = client.let_in && !client.waiting && !client.asking && client.missing() == Bytes{};
   if (free && client.begun && random(0, 1) == 0) {
@@ -571,7 +556,7 @@ void World::go_on(SessionId key) {
 
 template <class Body>
 void World::say(Client& client, const Body& body) {
-  client.line_free = std::max(client.line_free, now_ + delay(2));
+  client.line_free = std::max(client.line_free, now() + delay(2));
   at(client.line_free, [this, key = client.key, life = life_, body] {
     auto entry = clients_.find(key);
     if (entry == clients_.end() || life != life_) return;
@@ -588,9 +573,9 @@ void World::deliver(SessionId key, const Message& message) {
         if (life == life_) deliver(key, message);
       }))
     return;
+  if (client.receive(message)) return next_order(client);
   switch (message.type) {
     case MessageType::welcome:
-      client.epoch = message.as<Welcome>().epoch;
       break;
     case MessageType::attached:
       if (client.attached) break;
@@ -616,34 +601,23 @@ void World::deliver(SessionId key, const Message& message) {
         client.use.resident = std::min(client.use.resident, client.use.swappable);
         say(client, usage(client));
       } else {
-        client.allowed = verdict.allowed;
         if (client.use.settling != Bytes{}) {
           ++tally_.settled;
           client.use.swappable -= client.use.settling;
           client.use.resident -= client.use.settling;
           client.use.settling = {};
         }
-        if (client.in_turn && !client.gate && client.missing() != Bytes{}) ++tally_.late;
-        if (client.in_turn)
-          client.use.resident = std::max(client.use.resident, std::min(client.use.swappable, client.allowed));
+        if (client.in_turn && !client.page.open && client.missing() != Bytes{}) ++tally_.late;
+        client.take(verdict);
         // Leave was asked before anything was there: what is there now is told.
         if (client.use.swappable != client.before_growth_swappable) say(client, usage(client));
       }
-      at(now_ + delay(20), [this, key] {
+      at(now() + delay(20), [this, key] {
         auto again = clients_.find(key);
         if (again != clients_.end()) live(*again->second);
       });
       break;
     }
-    case MessageType::restore:
-      client.epoch = message.as<Restore>().epoch;
-      [[fallthrough]];
-    case MessageType::revoke:
-    case MessageType::step:
-    case MessageType::evict:
-      client.jobs.push_back(message);
-      next_job(client);
-      break;
     case MessageType::others_wait:
       break;
     case MessageType::memory_view:
@@ -655,102 +629,81 @@ void World::deliver(SessionId key, const Message& message) {
   }
 }
 
-void World::next_job(Client& client) {
-  if (client.at_job || client.jobs.empty()) return;
-  client.at_job = true;
+void World::next_order(Client& client) {
+  if (client.busy_with_order || client.orders.empty()) return;
+  client.busy_with_order = true;
   work(client);
 }
 
-void World::finish_job(Client& client) {
-  client.jobs.pop_front();
-  client.at_job = false;
-  next_job(client);
-}
-
-// Does a chunk of the job at hand and comes back for the next.
+// Does a piece of the order at hand and comes back for the next.
 void World::work(Client& client) {
-  auto again = [this, &client](Nanoseconds time) {
-    at(now_ + time, [this, key = client.key] {
+  const auto again = [this, &client](Nanoseconds time) {
+    at(now() + time, [this, key = client.key] {
       auto entry = clients_.find(key);
       if (entry != clients_.end()) work(*entry->second);
     });
   };
   if (client.stopped) return again(50ms);
-  const Message& job = client.jobs.front();
-  auto released = [&](Epoch epoch, std::uint64_t order) {
-    client.in_turn = client.let_in = false;
-    client.draining_since = {};
-    client.let_through = 0;
-    say(client, Released{.epoch = epoch,
-                         .order = order,
-                         .wants = client.waiting,
-                         .overuse = {},
-                         .use = client.use,
-                         .submission = random(0, 2) * 20ms});
-    finish_job(client);
-  };
-  if (job.type == MessageType::revoke) {
-    drain(client);
-    if (client.computing || client.capturing) return again(5ms);
-    return released(job.as<Revoke>().epoch, job.as<Revoke>().order);
-  }
-  Bytes chunk = kChunk;
-  if (job.type == MessageType::step) {
-    auto step = job.as<Step>();
-    if (client.stepped) drain(client);
-    if (client.computing || client.capturing) return again(1ms);
-    if (client.stepped) {
-      client.stepped = false;
-      return released(step.epoch, step.order);
-    }
-    client.allowed = step.allowed;
-    chunk = std::min({chunk, minus(client.allowed, client.use.resident), client.missing()});
-    if (chunk != Bytes{}) {
-      client.use.resident += chunk;
-      return again(kPerMib * static_cast<long>((chunk.count >> 20) + 1));
-    }
-    if (client.gate) return finish_job(client);  // of an arbiter that is gone
-    client.stepped = client.in_turn = true;
-    if (client.waiting && !client.asking && client.missing() == Bytes{}) {
-      ++tally_.steps;
-      client.waiting = false;
-      submit(client);
-    }
-    return again(1ms);
-  }
-  if (job.type == MessageType::restore) {
-    auto restore = job.as<Restore>();
-    client.allowed = restore.allowed;
-    chunk = std::min({chunk, minus(client.allowed, client.use.resident), client.missing()});
-    if (chunk != Bytes{}) {
-      client.use.resident += chunk;
-      return again(kPerMib * static_cast<long>((chunk.count >> 20) + 1));
-    }
-    if (client.missing() == Bytes{}) {
-      client.in_turn = true;
-      client.let_in = client.gate;
-      say(client, Ready{.epoch = restore.epoch, .use = client.use});
-    }
-    return finish_job(client);
-  }
-  must(!client.computing, "memory is taken from work that is not done");
-  client.allowed = job.as<Evict>().allowed;
-  const Bytes excess = minus(client.use.resident, client.allowed);
-  chunk = std::min({chunk, excess, client.use.resident - client.use.settling});
-  if (scenario_.host_runs_out && random(0, 20) == 0) client.hoarding = !client.hoarding;
-  const bool may = !client.hoarding && now_ >= client.barred_until;
-  bool stuck = (!may || chunk == Bytes{}) && excess != Bytes{};
-  if (chunk != Bytes{} && !stuck) {
+  const bool evicts = client.orders.front().type == MessageType::evict;
+  must(!evicts || !client.computing, "memory is taken from work that is not done");
+  const simulation::Piece piece = carry_out(client, *this, kChunk);
+  const bool copied = piece.copied != Bytes{};
+  if (evicts && copied) {
     ++tally_.evictions;
-    client.use.resident -= chunk;
     client.use.host = std::max(client.use.host, minus(client.granted(), client.use.resident));
-    say(client, usage(client));
-    return again(kPerMib * static_cast<long>((chunk.count >> 20) + 1));
   }
-  tally_.stuck += stuck ? 1 : 0;
-  say(client, usage(client, 0, stuck));
-  finish_job(client);
+  tally_.stuck += piece.stuck ? 1 : 0;
+  if (piece.report) std::visit([&](const auto& what) { report(client, what); }, *piece.report);
+  if (piece.finished) {
+    client.busy_with_order = false;
+    return next_order(client);
+  }
+  again(copied ? kPerMib * static_cast<long>((piece.copied.count >> 20) + 1) : piece.pause);
 }
+
+void World::report(Client& client, const Released& what) {
+  client.let_in = false;
+  client.draining_since = {};
+  client.passed = 0;
+  say(client, what);
+}
+
+void World::report(Client& client, const Ready& what) {
+  client.let_in = client.page.open;
+  say(client, what);
+}
+
+void World::report(Client& client, const Usage& what) { say(client, usage(client, 0, what.stuck != 0)); }
+
+Nanoseconds World::drain(simulation::Session& session, MessageType order) {
+  auto& client = static_cast<Client&>(session);
+  const bool stepping = order == MessageType::step;
+  if (!stepping || client.has_stepped) let_through(client);
+  if (!client.computing && !client.capturing) return {};
+  return stepping ? 1ms : 5ms;
+}
+
+Nanoseconds World::submit_once(simulation::Session& session) {
+  auto& client = static_cast<Client&>(session);
+  if (client.waiting && !client.asking && client.missing() == Bytes{}) {
+    ++tally_.steps;
+    client.waiting = false;
+    submit(client);
+  }
+  return 1ms;
+}
+
+bool World::can_evict(simulation::Session& session) {
+  auto& client = static_cast<Client&>(session);
+  if (scenario_.host_runs_out && random(0, 20) == 0) client.hoarding = !client.hoarding;
+  return !client.hoarding && now() >= client.barred_until;
+}
+
+bool World::waits(const simulation::Session& session) const {
+  return static_cast<const Client&>(session).waiting;
+}
+
+Nanoseconds World::longest_submission(simulation::Session&) { return random(0, 2) * 20ms; }
 
 // ---- a program ----
 
@@ -769,7 +722,7 @@ void World::live(Client& client) {
   if (scenario_.entangled) capture(client);
   unsigned what = random(0, 99);
   auto later = [this, key = client.key](Nanoseconds time) {
-    at(now_ + time, [this, key] {
+    at(now() + time, [this, key] {
       auto entry = clients_.find(key);
       if (entry != clients_.end()) live(*entry->second);
     });
@@ -777,8 +730,8 @@ void World::live(Client& client) {
   if (scenario_.deaths && what == 0) {
     TenantId tenant = client.tenant;
     unsigned gpu = client.gpu;
-    at(now_ + delay(500), [this, tenant, gpu] { arrive(tenant, gpu); });
-    return at(now_, [this, key = client.key] { die(key); });
+    at(now() + delay(500), [this, tenant, gpu] { arrive(tenant, gpu); });
+    return at(now(), [this, key = client.key] { die(key); });
   }
   // Where several tenants get more while they drain, that can be more than can ever be there at once: they
   // allocate before they work.
@@ -797,15 +750,15 @@ void World::capture(Client& client) {
   if (client.capturing)
     client.capturing = random(0, 3) != 0;
   else
-    client.capturing = client.gate && random(0, 9) == 0;
+    client.capturing = client.page.open && random(0, 9) == 0;
 }
 
 // Who waits at the gate passes now and then, ever more rarely: the GPU may be waiting for it.
-void World::drain(Client& client) {
-  if (client.draining_since == Nanoseconds{}) client.draining_since = now_;
-  const Nanoseconds due = client.draining_since + 50ms + client.let_through * client.let_through * 5ms;
-  if (!client.computing || !client.waiting || client.missing() != Bytes{} || now_ < due) return;
-  ++client.let_through;
+void World::let_through(Client& client) {
+  if (client.draining_since == Nanoseconds{}) client.draining_since = now();
+  const Nanoseconds due = client.draining_since + 50ms + client.passed * client.passed * 5ms;
+  if (!client.computing || !client.waiting || client.missing() != Bytes{} || now() < due) return;
+  ++client.passed;
   client.waiting = false;
   submit(client);
 }
@@ -825,7 +778,7 @@ void World::grow(Client& client) {
   client.asking = true;
   ++client.requests;
   // Other messages may go before the question, and tell of the growth already.
-  at(now_ + delay(2), [this, key = client.key, life = life_, request = client.requests] {
+  at(now() + delay(2), [this, key = client.key, life = life_, request = client.requests] {
     auto entry = clients_.find(key);
     if (entry != clients_.end() && life == life_) say(*entry->second, usage(*entry->second, request));
   });
@@ -838,7 +791,7 @@ void World::shrink(Client& client) {
   client.use.resident -= freed - from_away;
   say(client, usage(client));
   // Host memory is given back later.
-  at(now_ + delay(2000), [this, key = client.key] {
+  at(now() + delay(2000), [this, key = client.key] {
     auto entry = clients_.find(key);
     if (entry == clients_.end()) return;
     Client& its = *entry->second;
@@ -848,9 +801,9 @@ void World::shrink(Client& client) {
 }
 
 void World::compute(Client& client) {
-  if (!client.gate && !(client.capturing && client.in_turn)) {
+  if (!client.page.open && !(client.capturing && client.in_turn)) {
     client.waiting = true;
-    client.waiting_since = now_;
+    client.waiting_since = now();
     say(client, Want{});
     return;
   }
@@ -880,14 +833,14 @@ void World::complete(Client& client) {
       if (other->tenant == client.tenant && other->submitted <= client.done) return;
   if (client.holding.count(client.done) != 0 && client.submitted == client.done + 1) return;
   client.busy = true;
-  at(now_ + delay(scenario_.lockstep ? 10 : 60), [this, key = client.key] {
+  at(now() + delay(scenario_.lockstep ? 10 : 60), [this, key = client.key] {
     auto entry = clients_.find(key);
     if (entry == clients_.end()) return;
     Client& its = *entry->second;
     its.busy = false;
     ++its.done;
     its.computing = its.submitted != its.done;
-    its.idle_since = now_;
+    its.idle_since = now();
     complete(its);
     const bool goes_on = scenario_.lockstep || scenario_.entangled;
     if (!goes_on || std::exchange(its.full, false)) live(its);
@@ -895,19 +848,19 @@ void World::complete(Client& client) {
 }
 
 void World::resume(Client& client) {
-  at(now_ + delay(20), [this, key = client.key] {
+  at(now() + delay(20), [this, key = client.key] {
     auto entry = clients_.find(key);
     if (entry != clients_.end()) live(*entry->second);
   });
 }
 
 void World::gate_opened(Client& client) {
-  if (now_ < client.barred_until) ++tally_.home;
+  if (now() < client.barred_until) ++tally_.home;
   client.in_turn = client.let_in = true;
-  client.idle_since = now_;
+  client.idle_since = now();
   if (!client.waiting) return;
   client.waiting = false;
-  at(now_, [this, key = client.key] { pass(key); });
+  at(now(), [this, key = client.key] { pass(key); });
 }
 
 // A thread that waited at the gate goes on. It finds it closed again, if it was stopped meanwhile.
@@ -931,10 +884,10 @@ void World::watch_host(SessionId key) {
   if (entry == clients_.end() || winding_down_) return;
   Client& client = *entry->second;
   if (client.puts_off([this, key] { watch_host(key); })) return;
-  if (now_ >= client.barred_until && random(0, 9) == 0) client.barred_until = now_ + 5s;
-  if (now_ < client.barred_until && !client.gate && client.use.resident < client.granted())
+  if (now() >= client.barred_until && random(0, 9) == 0) client.barred_until = now() + 5s;
+  if (now() < client.barred_until && !client.page.open && client.use.resident < client.granted())
     say(client, Want{.host_short = 1});
-  at(now_ + 1s, [this, key] { watch_host(key); });
+  at(now() + 1s, [this, key] { watch_host(key); });
 }
 
 // Twenty times a second, or not for a while; and it tells of deadlines also where it has none.
@@ -945,7 +898,7 @@ void World::tell_of_deadlines(SessionId key) {
   if (client.puts_off([this, key] { tell_of_deadlines(key); })) return;
   say(client, Deadlines{.met = random(0, 9), .missed = random(0, 7) / 7});
   const Nanoseconds pause = random(0, 199) == 0 ? 15s : delay(100);
-  at(now_ + pause, [this, key] { tell_of_deadlines(key); });
+  at(now() + pause, [this, key] { tell_of_deadlines(key); });
 }
 
 void World::ask_for_memory(SessionId key) {
@@ -954,23 +907,23 @@ void World::ask_for_memory(SessionId key) {
   Client& client = *entry->second;
   if (client.puts_off([this, key] { ask_for_memory(key); })) return;
   say(client, MemoryQuery{.request = random(1, 1000)});
-  at(now_ + delay(1000), [this, key] { ask_for_memory(key); });
+  at(now() + delay(1000), [this, key] { ask_for_memory(key); });
 }
 
 void World::watch_idle(SessionId key, unsigned generation) {
   auto entry = clients_.find(key);
   if (entry == clients_.end() || entry->second->generation != generation) return;
   Client& client = *entry->second;
-  if (!client.contended || winding_down_) return;
+  if (!client.page.contended || winding_down_) return;
   if (client.puts_off([this, key, generation] { watch_idle(key, generation); })) return;
-  if (client.gate && !client.computing && now_ - client.idle_since >= 20ms)
-    say(client, Idle{.epoch = client.epoch, .idle = now_ - client.idle_since});
+  if (client.page.open && !client.computing && now() - client.idle_since >= 20ms)
+    say(client, Idle{.epoch = client.epoch, .idle = now() - client.idle_since});
   // What it is about to submit would not end in its turn: so it thinks.
-  if (client.gate && client.turn_ends != Nanoseconds{} && random(0, 3) == 0) {
+  if (client.page.open && client.page.turn_ends != Nanoseconds{} && random(0, 3) == 0) {
     ++tally_.given_back;
     say(client, GiveBack{.epoch = client.epoch});
   }
-  at(now_ + 40ms, [this, key, generation] { watch_idle(key, generation); });
+  at(now() + 40ms, [this, key, generation] { watch_idle(key, generation); });
 }
 
 }  // namespace sharedgpu::test

@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <queue>
 #include <random>
 #include <set>
 #include <stdexcept>
@@ -19,6 +18,8 @@
 #include "arbiter/core/core.h"
 #include "arbiter/policy/registry.h"
 #include "decision_digest.h"
+#include "simulation/session.h"
+#include "simulation/timeline.h"
 
 namespace sharedgpu::test {
 
@@ -58,13 +59,13 @@ struct Scenario {
   bool checked = true;  // after every event; else only as sessions and the ledger are told what to do
 };
 
-class World {
+class World : private simulation::Process {
  public:
   // Hears of every action as it is performed.
   using Listener = std::function<void(Nanoseconds now, const Action&)>;
 
   explicit World(const Scenario& scenario, Listener listener = {});
-  ~World();
+  ~World() override;
   void run();
 
   // What was seen, for tests that want to know that something happened at all.
@@ -122,13 +123,15 @@ class World {
   void say(Client& client, const Body& body);
   void deliver(SessionId id, const Message& message);
   void work(Client& client);
-  void next_job(Client& client);
-  void finish_job(Client& client);
+  void next_order(Client& client);
+  void report(Client& client, const Released& what);
+  void report(Client& client, const Ready& what);
+  void report(Client& client, const Usage& what);
   void gate_opened(Client& client);
   void pass(SessionId key);
   void live(Client& client);
   void capture(Client& client);
-  void drain(Client& client);
+  void let_through(Client& client);
   void grow(Client& client);
   void shrink(Client& client);
   void compute(Client& client);
@@ -141,6 +144,14 @@ class World {
   void ask_for_memory(SessionId id);
   Usage usage(const Client& client, std::uint64_t request = 0, bool stuck = false) const;
 
+  // Process
+  Nanoseconds drain(simulation::Session& session, MessageType order) override;
+  Nanoseconds submit_once(simulation::Session& session) override;
+  bool can_evict(simulation::Session& session) override;
+  bool waits(const simulation::Session& session) const override;
+  Nanoseconds longest_submission(simulation::Session& session) override;
+
+  Nanoseconds now() const { return timeline_.now(); }
   unsigned random(unsigned least, unsigned most) {
     return std::uniform_int_distribution<unsigned>(least, most)(random_);
   }
@@ -148,22 +159,11 @@ class World {
     return std::chrono::microseconds(random(1, most_milliseconds * 1000));
   }
 
-  struct Moment {
-    Nanoseconds at;
-    std::uint64_t order;
-    std::function<void()> what;
-    bool operator<(const Moment& other) const {
-      return std::tie(at, order) > std::tie(other.at, other.order);
-    }
-  };
-
   Scenario scenario_;
   Listener listener_;
   std::mt19937_64 random_;
-  Nanoseconds now_ = std::chrono::seconds(1000);
+  simulation::Timeline timeline_;
   Nanoseconds end_{};
-  std::priority_queue<Moment> moments_;
-  std::uint64_t order_ = 0;
   std::unique_ptr<Policy> policy_;
   std::unique_ptr<Policy> elastic_ = make_policy("elastic");
   std::unique_ptr<Core> core_;

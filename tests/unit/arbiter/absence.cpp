@@ -34,10 +34,10 @@ TEST_CASE("The stopped do not wait: nobody has to leave for them, and that time 
   Bench b;
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 60);
-  REQUIRE(b.told[1].contended);
+  REQUIRE(b.told[1].page.contended);
   SECTION("as long as they are") {
     stop(b, 2);
-    CHECK_FALSE(b.told[1].contended);
+    CHECK_FALSE(b.told[1].page.contended);
     b.pass_by_timers(1h);
     CHECK(b.open(1));
     go_on(b, 2);

@@ -12,6 +12,7 @@
 
 #include "arbiter/core/core.h"
 #include "arbiter/policy/registry.h"
+#include "simulation/session.h"
 
 namespace sharedgpu {
 
@@ -24,17 +25,8 @@ struct Bench {
   std::unique_ptr<Core> core;
   Nanoseconds now = std::chrono::seconds(1000);
   Actions last;
-  // What each session was told so far, as the actions of the core say.
-  struct Told {
-    Epoch epoch;
-    std::uint64_t order = 0;
-    bool open = false;
-    bool contended = false;
-    bool oversubscribed = false;
-    Nanoseconds queue{};
-    Nanoseconds turn_ends{};
-  };
-  std::map<std::uint64_t, Told> told;
+  // What each session was told so far, as the actions of the core say. The tests carry its orders out.
+  std::map<std::uint64_t, simulation::Session> told;
   LeaseBook written;                 // by the records of leases
   std::optional<Nanoseconds> timer;  // that was armed by the last step
   std::vector<std::string> notes;    // of the last step
@@ -55,7 +47,10 @@ struct Bench {
     last = core->step(event, now);
     timer.reset();
     notes.clear();
-    for (const Action& action : last) std::visit([this](const auto& what) { hear(what); }, action);
+    for (const Action& action : last) {
+      std::visit([this](const auto& what) { hear(what); }, action);
+      if (const auto session = page_of(action)) told[session->value].set_page(action);
+    }
   }
   template <class Body>
   void say(std::uint64_t session, const Body& body) {
@@ -150,7 +145,7 @@ struct Bench {
   Snapshot::Tenant tenant(std::uint64_t id) const { return known(TenantId{id}); }
   Snapshot::Gpu gpu(const GpuUuid& uuid = kGpu) const { return known(uuid); }
   Epoch epoch(std::uint64_t id) const { return told.at(id).epoch; }
-  bool open(std::uint64_t id) const { return told.at(id).open; }
+  bool open(std::uint64_t id) const { return told.at(id).page.open; }
   bool holds(std::uint64_t id) const { return written.holds(TenantId{id}); }
 
   // The messages of that kind that the last step sent to the session: all, the first, the last.
@@ -189,24 +184,15 @@ struct Bench {
   }
 
  private:
-  void hear(const Send& send) {
-    Told& its = told[send.session.value];
-    const Message& message = send.message;
-    if (message.type == MessageType::welcome) its.epoch = message.as<Welcome>().epoch;
-    if (message.type == MessageType::restore) its.epoch = message.as<Restore>().epoch;
-    if (message.type == MessageType::revoke) {
-      its.epoch = message.as<Revoke>().epoch;
-      its.order = message.as<Revoke>().order;
-    }
-    if (message.type == MessageType::step) its.order = message.as<Step>().order;
+  // Whose page the action writes.
+  static std::optional<SessionId> page_of(const Action& action) {
+    if (const auto* gate = std::get_if<SetGate>(&action)) return gate->session;
+    if (const auto* page = std::get_if<SetContended>(&action)) return page->session;
+    if (const auto* page = std::get_if<SetOversubscribed>(&action)) return page->session;
+    if (const auto* page = std::get_if<SetTurnEnds>(&action)) return page->session;
+    return std::nullopt;
   }
-  void hear(const SetGate& gate) { told[gate.session.value].open = gate.open; }
-  void hear(const SetContended& page) { told[page.session.value].contended = page.contended; }
-  void hear(const SetOversubscribed& page) {
-    told[page.session.value].oversubscribed = page.oversubscribed;
-    told[page.session.value].queue = page.queue;
-  }
-  void hear(const SetTurnEnds& page) { told[page.session.value].turn_ends = page.at; }
+  void hear(const Send& send) { told[send.session.value].receive(send.message); }
   void hear(const RecordLease& lease) {
     const bool news =
         lease.grant ? written.grant(lease.key, lease.epoch, lease.at) : written.release(lease.key, lease.at);
@@ -214,8 +200,8 @@ struct Bench {
   }
   void hear(const ArmTimer& armed) { timer = armed.at; }
   void hear(const Note& note) { notes.push_back(note.text); }
-  void hear(const Drop&) {}
-  void hear(const Look&) {}
+  template <class Other>
+  void hear(const Other&) {}
 };
 
 }  // namespace sharedgpu

@@ -176,7 +176,7 @@ TEST_CASE("Who has asked for the GPU while it drained waits, whatever Released s
   b.tell(3, 30, 25);
   b.ready(1, 75);
   REQUIRE(b.open(1));
-  CHECK(b.told[1].contended);
+  CHECK(b.told[1].page.contended);
   CHECK(b.until_sent<Revoke>(1) == 10s);
 }
 

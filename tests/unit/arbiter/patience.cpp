@@ -37,7 +37,7 @@ TEST_CASE("Who may restore all it has and does nothing gives up its place after 
   b.ready(1, 60);
   CHECK(b.open(1));
   SECTION("and waits no more until it is heard of") {
-    CHECK_FALSE(b.told[1].contended);
+    CHECK_FALSE(b.told[1].page.contended);
     CHECK_FALSE(b.until_sent<Revoke>(1, 1h));
     b.want(2);
     CHECK(b.sent<Revoke>(1));

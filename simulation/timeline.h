@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// A modelled time in which things happen in their order, as fast as the computer can.
+//
+// Things of the same moment happen in the order in which they were planned. One thread.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "protocol/units.h"
+
+namespace sharedgpu::simulation {
+
+class Timeline {
+ public:
+  using What = std::function<void()>;
+
+  Nanoseconds now() const { return now_; }
+
+  // A time in the past is the present one.
+  void at(Nanoseconds time, What what) {
+    plans_.push_back({.at = std::max(time, now_), .order = ++order_, .what = std::move(what)});
+    std::push_heap(plans_.begin(), plans_.end());
+  }
+
+  // None where nothing is planned.
+  std::optional<Nanoseconds> next() const {
+    return plans_.empty() ? std::nullopt : std::optional(plans_.front().at);
+  }
+
+  // Goes on to the next moment and returns what happens then, for the caller to call. Something must be
+  // planned.
+  What go_on() {
+    std::pop_heap(plans_.begin(), plans_.end());
+    Plan plan = std::move(plans_.back());
+    plans_.pop_back();
+    now_ = plan.at;
+    return std::move(plan.what);
+  }
+
+  // Nothing may be planned before `time`.
+  void skip_to(Nanoseconds time) { now_ = std::max(now_, time); }
+
+  // The one alarm, as ArmTimer says: it replaces the one before. None: it does not ring.
+  void set_alarm(std::optional<Nanoseconds> time, What what) {
+    const std::uint64_t number = ++alarm_;
+    if (!time) return;
+    at(*time, [this, number, ring = std::move(what)] {
+      if (alarm_ == number) ring();
+    });
+  }
+
+ private:
+  struct Plan {
+    Nanoseconds at;
+    std::uint64_t order;
+    What what;
+    bool operator<(const Plan& other) const { return std::tie(at, order) > std::tie(other.at, other.order); }
+  };
+
+  Nanoseconds now_ = std::chrono::seconds(1000);
+  std::vector<Plan> plans_;  // a heap, the next one first
+  std::uint64_t order_ = 0;
+  std::uint64_t alarm_ = 0;  // of the alarm that counts
+};
+
+}  // namespace sharedgpu::simulation
