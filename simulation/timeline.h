@@ -47,12 +47,16 @@ class Timeline {
 
   // The one alarm, as ArmTimer says: it replaces the one before. None: it does not ring.
   void set_alarm(std::optional<Nanoseconds> time, What what) {
-    const std::uint64_t number = ++alarm_;
+    const std::uint64_t number = ++alarms_;
+    alarm_ = time;
     if (!time) return;
     at(*time, [this, number, ring = std::move(what)] {
-      if (alarm_ == number) ring();
+      if (alarms_ != number) return;
+      alarm_.reset();
+      ring();
     });
   }
+  std::optional<Nanoseconds> alarm() const { return alarm_; }
 
  private:
   struct Plan {
@@ -65,7 +69,8 @@ class Timeline {
   Nanoseconds now_ = std::chrono::seconds(1000);
   std::vector<Plan> plans_;  // a heap, the next one first
   std::uint64_t order_ = 0;
-  std::uint64_t alarm_ = 0;  // of the alarm that counts
+  std::uint64_t alarms_ = 0;  // the number of the alarm that counts
+  std::optional<Nanoseconds> alarm_;
 };
 
 }  // namespace sharedgpu::simulation

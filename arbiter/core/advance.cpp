@@ -42,6 +42,7 @@ void Core::advance(Domain& domain) {
     for (const Gpu* gpu : domain.gpus) memory_.begin(*gpu, before);
     for (const Tenant* tenant : domain.tenants) turns_.revoke_frozen(*tenant);
     plan(domain);
+    const bool seen_over = scheduler_.turn_of(domain).over();
     scheduler_.forget_yields(domain);
     move_memory(domain);
     for (const Tenant* tenant : domain.tenants) {
@@ -57,6 +58,8 @@ void Core::advance(Domain& domain) {
     turns_.set_oversubscribed(domain, oversubscribed, oversubscribed ? domain.rules.queue : Nanoseconds{});
     scheduler_.update_accounts(domain, contended, oversubscribed);
     turns_.set_turn_ends(domain, scheduler_.watch_turn(domain, after));
+    // The turn has come to its end only after the plan was made.
+    if (!seen_over && scheduler_.turn_of(domain).over()) effects_.advance_again();
     for (const Gpu* gpu : domain.gpus) memory_.answer_requests(*gpu, after);
   }
   for (const Gpu* gpu : domain.gpus)

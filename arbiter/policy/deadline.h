@@ -31,12 +31,18 @@ class Deadline final : public Elastic {
       : Elastic(name, {.by_requests = true, .deadlines = true}, Preemption::free) {}
 
   Rank rank(const TenantView& waiting, const TurnView& turn) const override {
-    const int level = is_urgent(waiting, turn) ? 1 + kHighestPriority + waiting.claims.priority : 0;
+    const bool first = is_urgent(waiting, turn) || is_full(rules().account, waiting.lag, waiting);
+    const int level = first ? 1 + kHighestPriority + waiting.claims.priority : 0;
     return {.level = level, .weight = lag_in_line(rules().account, waiting)};
   }
 
   bool preempts(const TenantView& waiting, const TenantView& running, const TurnView& turn) const override {
     return goes_before(waiting, running, turn) && running.drain < waiting.claims.deadline;
+  }
+
+  Nanoseconds unchanged_for(const TenantView& waiting, const TurnView& turn) const override {
+    if (!is_quick(waiting, turn) || is_urgent(waiting, turn) || waiting.due <= 0) return Nanoseconds::max();
+    return until_urgent(waiting, turn);
   }
 
   bool extends(const TenantView& running, const TenantView& waiting, const TurnView& turn) const override {
@@ -47,6 +53,12 @@ class Deadline final : public Elastic {
  private:
   bool is_urgent(const TenantView& tenant, const TurnView& turn) const {
     return is_quick(tenant, turn) && tenant.lag > -allowance(rules().entitlement, tenant, turn);
+  }
+
+  // It earns what is due to it while it waits.
+  Nanoseconds until_urgent(const TenantView& tenant, const TurnView& turn) const {
+    constexpr std::chrono::microseconds kTick{1};  // in less than this accounts may not move at all
+    return scaled(-allowance(rules().entitlement, tenant, turn) - tenant.lag, 1 / tenant.due) + kTick;
   }
 
   bool goes_before(const TenantView& urgent, const TenantView& other, const TurnView& turn) const {

@@ -9,6 +9,10 @@ bool Policy::preempts(const TenantView& /*waiting*/, const TenantView& /*running
   return false;
 }
 
+Nanoseconds Policy::unchanged_for(const TenantView& /*waiting*/, const TurnView& /*turn*/) const {
+  return Nanoseconds::max();
+}
+
 bool Policy::extends(const TenantView& /*running*/, const TenantView& /*waiting*/,
                      const TurnView& /*turn*/) const {
   return false;

@@ -44,6 +44,10 @@ class Policy {
   // default nobody ever does. If one would end nobody's turn, none that ranks lower would.
   virtual bool preempts(const TenantView& waiting, const TenantView& running, const TurnView& turn) const;
 
+  // For how long time alone changes nothing about what preempts() says of `waiting`; max(), as by default,
+  // for ever. After that the scheduler asks again.
+  virtual Nanoseconds unchanged_for(const TenantView& waiting, const TurnView& turn) const;
+
   // True: `running`, whose turn is over, has another before `waiting` is served. By default
   // a tenant that waits comes first.
   virtual bool extends(const TenantView& running, const TenantView& waiting, const TurnView& turn) const;

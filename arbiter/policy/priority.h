@@ -27,6 +27,10 @@ class Priority final : public Policy {
     return priority_of(waiting, turn.rules) > priority_of(running, turn.rules);
   }
 
+  Nanoseconds unchanged_for(const TenantView& waiting, const TurnView& turn) const override {
+    return turn.rules.max_wait - waiting.waited % turn.rules.max_wait;
+  }
+
   bool extends(const TenantView& running, const TenantView& waiting, const TurnView& turn) const override {
     return running.claims.priority > priority_of(waiting, turn.rules);
   }

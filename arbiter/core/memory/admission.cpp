@@ -137,6 +137,7 @@ void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
     for (const std::uint64_t request : its.requests)
       effects_.send(*session, Verdict{.request = request, .granted = 1, .allowed = limit});
     its.requests.clear();
+    effects_.advance_again();
   }
 }
 

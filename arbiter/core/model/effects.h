@@ -34,7 +34,7 @@ class Effects {
   void wake_at(Nanoseconds at) {
     if (at > now_) wake_ = std::min(wake_, at);
   }
-  // A tenant has entered or left a running set: more may follow from that.
+  // A running set has changed, or its turn has ended, in this pass: more may follow from that.
   void advance_again() { again_ = true; }
 
   // When the domain that was advanced last is to be advanced again, and whether soon.

@@ -190,11 +190,16 @@ Nanoseconds Scheduler::watch_turn(const Domain& domain, const Residencies& at) {
   const Nanoseconds end = turn.state.begun && waited_for ? effects_.now() + turn.left : Nanoseconds{};
   if (!turn.state.begun || (!needs_growth && !waited_for)) return end;
   effects_.wake_at(effects_.now() + turn.left);
-  for (const Tenant* tenant : domain.tenants)
+  if (rules.preemption == Preemption::never) return end;
+  const TurnView turn_view = view(domain);
+  for (const Tenant* tenant : domain.tenants) {
+    Nanoseconds unchanged = Nanoseconds::max();
     if (runs(tenant))
-      effects_.wake_at(effects_.now() + std::min<Nanoseconds>(protected_for(rules.preemption, view(*tenant),
-                                                                            lengths_.of(domain).handoff),
-                                                              kLongestNap));
+      unchanged = protected_for(rules.preemption, view(*tenant), turn_view.turn.handoff);
+    else if (waits(*tenant))
+      unchanged = domain.rules.policy->unchanged_for(view(*tenant), turn_view);
+    effects_.wake_at(effects_.now() + std::min<Nanoseconds>(unchanged, kLongestNap));
+  }
   return end;
 }
 

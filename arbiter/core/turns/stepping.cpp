@@ -73,6 +73,7 @@ void TurnMachine::submit_once(const Tenant& tenant) {
   leaving->stepped_at = leaving->could_submit_at = effects_.now();
   leaving->step_pause += tuning_.step_pause / 64;
   leaving->step_at = effects_.now() + leaving->step_pause;
+  effects_.advance_again();
 }
 
 }  // namespace sharedgpu

@@ -3,6 +3,7 @@
 // twice, gates are open only where lease and memory are held, nobody starves, the ledger and the books agree,
 // and nothing is left when all have gone.
 #include <rapidcheck.h>
+#include <array>
 #include <catch2/catch.hpp>
 
 #include "world.h"
@@ -92,6 +93,39 @@ TEST_CASE("Host memory is waited for, and what was evicted comes home") {
   CHECK(world.tally().home > 0);
   CHECK(world.tally().host_refusals > 0);
   CHECK(world.tally().host_waits > 0);
+}
+
+// In few worlds a decision comes with the next event only, where an estimate falls as time passes. A timer
+// that is forgotten shows in many.
+TEST_CASE("What time alone leads to has a timer") {
+  constexpr std::array kPolicies{"round-robin", "fcfs", "shortest-first", "credit", "priority"};
+  constexpr unsigned kWorlds = 300;
+  constexpr unsigned kFew = 4;
+  unsigned late = 0;
+  for (unsigned i = 0; i < kWorlds; ++i) {
+    Scenario scenario;
+    scenario.seed = i;
+    scenario.tenants = 2 + i % 5;
+    scenario.policy = kPolicies[i % kPolicies.size()];
+    scenario.gpus = 1 + i % 7 / 3;
+    scenario.largest_growth = 5 + i % 50;
+    scenario.claims = i % 3 == 0;
+    scenario.deaths = i % 4 == 0;
+    scenario.stops = i % 11 == 0;
+    scenario.host_runs_out = i % 13 == 0;
+    scenario.entangled = i % 17 == 0;
+    scenario.restarts = i % 6 == 0 ? 1 : 0;
+    scenario.length = std::chrono::seconds(20);
+    scenario.early_timers = true;
+    scenario.checked = false;
+    try {
+      World(scenario).run();
+    } catch (const std::logic_error& error) {
+      UNSCOPED_INFO(error.what());
+      ++late;
+    }
+  }
+  CHECK(late <= kFew);
 }
 
 TEST_CASE("Arbiters that die") {

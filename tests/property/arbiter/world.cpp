@@ -24,6 +24,25 @@ void must(bool holds, const char* what) {
   if (!holds) throw std::logic_error(what);
 }
 
+// Something is waited for: no hint, and no entry that nobody has asked for, which come with the next event.
+bool decides(const Action& action, const Snapshot& before) {
+  if (const auto* send = std::get_if<Send>(&action)) {
+    if (send->message.type == MessageType::prepare) return false;
+    return send->message.type != MessageType::restore ||
+           before.find(before.find(send->session)->tenant)->wants;
+  }
+  return std::holds_alternative<SetGate>(action) || std::holds_alternative<RecordLease>(action) ||
+         std::holds_alternative<Drop>(action) || std::holds_alternative<Look>(action);
+}
+
+Tuning tuning_of(const Scenario& scenario) {
+  Tuning tuning;
+  tuning.evict_step = mebibytes(4);
+  tuning.turns = scenario.turns;
+  if (scenario.early_timers) tuning.surge_pause = {};  // a forecast falls as time passes, without a timer
+  return tuning;
+}
+
 }  // namespace
 
 // One process that behaves, with the memory that it really has. Its `id` is the arbiter's at hand.
@@ -75,10 +94,7 @@ struct World::Client : simulation::Session {
 World::World(const Scenario& scenario, Listener listener)
     : scenario_(scenario), listener_(std::move(listener)), random_(scenario.seed) {
   policy_ = make_policy(scenario.policy);
-  Tuning tuning;
-  tuning.evict_step = mebibytes(4);
-  tuning.turns = scenario.turns;
-  core_ = std::make_unique<Core>(tuning, *policy_, Recovered{}, now());
+  core_ = std::make_unique<Core>(tuning_of(scenario_), *policy_, Recovered{}, now());
   end_ = now() + scenario.length;
   for (unsigned i = 0; i < scenario.gpus; ++i) {
     GpuUuid uuid;
@@ -97,6 +113,7 @@ World::World(const Scenario& scenario, Listener listener)
   }
   if (scenario.stops) at(now() + delay(3000), [this] { stop_somebody(); });
   if (scenario.terms) at(now() + delay(3000), [this] { change_terms(); });
+  if (scenario.early_timers) at(now() + delay(100), [this] { fire_early(); });
   if (scenario.forgets) at(now() + delay(300), [this] { forget_somebody(); });
   if (scenario.learned) at(now() + scenario.length / 2, [this] { find_gpu(0, false); });
 }
@@ -197,14 +214,7 @@ void World::perform(const Actions& actions) {
       }
     } else if (const auto* timer = std::get_if<ArmTimer>(&action)) {
       must(timer->at > now(), "a timer in the past");
-      if (timer->at < timer_ || timer_ <= now()) {
-        timer_ = timer->at;
-        at(timer_, [this, life = life_] {
-          if (life != life_ || timer_ > now()) return;
-          timer_ = Nanoseconds::max();
-          tell(TimerFired{});
-        });
-      }
+      timeline_.set_alarm(timer->at, [this] { tell(TimerFired{}); });
     } else if (const auto* look = std::get_if<Look>(&action)) {
       at(now() + delay(3), [this, id = look->session, life = life_] {
         if (life != life_) return;
@@ -426,7 +436,7 @@ void World::die(SessionId key) {
 void World::restart() {
   if (winding_down_) return;
   ++life_;
-  timer_ = Nanoseconds::max();
+  timeline_.set_alarm(std::nullopt, {});
   Recovered recovered;
   recovered.leases = written_;
   recovered.last_record = last_written_;
@@ -434,10 +444,7 @@ void World::restart() {
     if (client->attached) ++recovered.expected_sessions;
   for (const auto& [key, lease] : written_.open())
     recovered.last_epoch = std::max(recovered.last_epoch, lease.epoch);
-  Tuning tuning;
-  tuning.evict_step = mebibytes(4);
-  tuning.turns = scenario_.turns;
-  core_ = std::make_unique<Core>(tuning, *policy_, std::move(recovered), now());
+  core_ = std::make_unique<Core>(tuning_of(scenario_), *policy_, std::move(recovered), now());
   for (unsigned gpu = 0; gpu < scenario_.gpus && !scenario_.learned; ++gpu) find_gpu(gpu, false);
   for (auto& [key, client] : clients_) {
     client->had_gate = client->page.open;
@@ -478,6 +485,19 @@ void World::find_gpu(unsigned gpu, bool learned) {
                 .total = mebibytes(scenario_.capacity + kForContexts),
                 .capacity = mebibytes(scenario_.capacity),
                 .learned = learned});
+}
+
+// What time alone leads to has a timer: one that fires before it leads to nothing.
+void World::fire_early() {
+  if (winding_down_) return;
+  at(now() + delay(100), [this] { fire_early(); });
+  // What follows from a decision may follow a moment later.
+  if (timeline_.alarm() && *timeline_.alarm() <= now() + 1ms) return;
+  const Snapshot before = core_->snapshot();
+  const Actions actions = core_->step(TimerFired{}, now());
+  for (const Action& action : actions)
+    if (decides(action, before)) throw std::logic_error("no timer was armed for " + describe(now(), action));
+  perform(actions);
 }
 
 void World::change_terms() {
@@ -703,7 +723,10 @@ bool World::waits(const simulation::Session& session) const {
   return static_cast<const Client&>(session).waiting;
 }
 
-Nanoseconds World::longest_submission(simulation::Session&) { return random(0, 2) * 20ms; }
+// Turns are of whole submissions: their ends leap where accounts move, and no timer foresees that.
+Nanoseconds World::longest_submission(simulation::Session&) {
+  return scenario_.early_timers ? Nanoseconds{} : random(0, 2) * 20ms;
+}
 
 // ---- a program ----
 

@@ -56,7 +56,8 @@ struct Scenario {
   bool forgets = false;  // tenants that have no process are forgotten
   bool learned = false;  // only sessions tell of GPUs; the arbiter finds one of them late
   Nanoseconds length = std::chrono::seconds(120);
-  bool checked = true;  // after every event; else only as sessions and the ledger are told what to do
+  bool early_timers = false;  // timers fire before their time, too
+  bool checked = true;        // after every event; else only as sessions and the ledger are told what to do
 };
 
 class World : private simulation::Process {
@@ -112,6 +113,7 @@ class World : private simulation::Process {
   void arrive(TenantId tenant, unsigned gpu);
   void die(SessionId id);
   void stop_somebody();
+  void fire_early();
   void change_terms();
   void forget_somebody();
   void find_gpu(unsigned gpu, bool learned);
@@ -173,7 +175,6 @@ class World : private simulation::Process {
   std::map<TenantId, std::uint64_t> claims_changed_;  // so often
   std::set<TenantId> requested_;                      // asked for the GPU since their last lease ended
   Nanoseconds last_written_{};
-  Nanoseconds timer_ = Nanoseconds::max();
   std::vector<GpuUuid> uuids_;
   std::set<GpuUuid> begun_anew_;  // where more may count as promised than there is, since a restart
   std::map<SessionId, std::unique_ptr<Client>> clients_;
