@@ -26,23 +26,23 @@ struct Crowd {
       : policy(make_policy(name)), gpus(its_gpus), span(its_span), claims(its_claims) {
     core = std::make_unique<Core>(Tuning{.turns = {.fixed = quantum}}, *policy, Recovered{}, now);
     for (unsigned i = 0; i < gpus; ++i)
-      step(GpuFound{.gpu = gpu(i), .total = mebibytes(1200), .capacity = mebibytes(1000)});
+      handle(GpuFound{.gpu = gpu(i), .total = mebibytes(1200), .capacity = mebibytes(1000)});
     for (unsigned i = 1; i <= tenants; ++i) come(i);
   }
   void come(unsigned number) {
     for (unsigned i = 0; i < span; ++i) {
       const SessionId session{number * span + i};
       now += std::chrono::milliseconds(1);
-      step(SessionCame{.session = session,
-                       .tenant = TenantId{number},
-                       .step = {.job = number, .step = 0},
-                       .cap = {},
-                       .claims = claims,
-                       .hello = {}});
-      step(From<Attach>{session, {.gpu = gpu((number + i) % gpus), .total = {}, .name = {}}});
-      step(From<Usage>{session, {.request = 1, .use = use(size_of(session.value), {}), .stuck = 0}});
+      handle(SessionCame{.session = session,
+                         .tenant = TenantId{number},
+                         .step = {.job = number, .step = 0},
+                         .cap = {},
+                         .claims = claims,
+                         .hello = {}});
+      handle(From<Attach>{session, {.gpu = gpu((number + i) % gpus), .total = {}, .name = {}}});
+      handle(From<Usage>{session, {.request = 1, .use = use(size_of(session.value), {}), .stuck = 0}});
       answer_all();
-      step(From<Want>{session, {}});
+      handle(From<Want>{session, {}});
       answer_all();
     }
   }
@@ -52,9 +52,9 @@ struct Crowd {
     return {.swappable = swappable, .resident = resident, .pinned = {}, .context = {}, .host = {}};
   }
 
-  void step(const Event& event) {
+  void handle(const Event& event) {
     ++events;
-    for (const Action& action : core->step(event, now))
+    for (const Action& action : core->handle(event, now))
       if (const auto* send = std::get_if<Send>(&action)) answers.push_back(*send);
   }
   // Each message is answered at once, as by a session that has nothing to drain or to move.
@@ -65,17 +65,17 @@ struct Crowd {
     switch (sent.message.type) {
       case MessageType::revoke: {
         const auto revoke = sent.message.as<Revoke>();
-        return step(From<Released>{
+        return handle(From<Released>{
             session,
             {.epoch = revoke.epoch, .order = revoke.order, .wants = 1, .overuse = {}, .use = its.use}});
       }
       case MessageType::evict:
-        return step(From<Usage>{
+        return handle(From<Usage>{
             session, {.request = 0, .use = use(size, sent.message.as<Evict>().allowed), .stuck = 0}});
       case MessageType::restore: {
         const auto restore = sent.message.as<Restore>();
         if (restore.allowed < size) return;
-        return step(From<Ready>{session, {.epoch = restore.epoch, .use = use(size, size)}});
+        return handle(From<Ready>{session, {.epoch = restore.epoch, .use = use(size, size)}});
       }
       default:
         return;
@@ -104,7 +104,7 @@ void decide(benchmark::State& state, const char* policy, const Claims& claims = 
   const std::uint64_t before = crowd.events;
   for (auto _ : state) {
     crowd.now += std::chrono::seconds(1);
-    crowd.step(TimerFired{});
+    crowd.handle(TimerFired{});
     crowd.answer_all();
   }
   crowd.count(state, before);
@@ -139,7 +139,7 @@ void pass_by(benchmark::State& state, const char* policy, const Claims& claims =
   const std::uint64_t before = crowd.events;
   for (auto _ : state) {
     crowd.come(tenants + 1);
-    crowd.step(SessionGone{SessionId{(tenants + 1) * crowd.span}});
+    crowd.handle(SessionGone{SessionId{(tenants + 1) * crowd.span}});
     crowd.answer_all();
   }
   crowd.count(state, before);
@@ -150,14 +150,14 @@ BENCHMARK_CAPTURE(pass_by, elastic, "elastic", kShare)->Apply(sizes);
 // One of them tells of a deadline each time, and bounds all others.
 void bound(benchmark::State& state) {
   Crowd crowd("deadline", static_cast<unsigned>(state.range(0)), 1, {.request = 0.0005, .timed = true});
-  crowd.step(CapSet{.tenant = TenantId{1},
-                    .cap = {},
-                    .claims = {.priority = 1, .timed = true, .deadline = std::chrono::milliseconds(33)}});
+  crowd.handle(CapSet{.tenant = TenantId{1},
+                      .cap = {},
+                      .claims = {.priority = 1, .timed = true, .deadline = std::chrono::milliseconds(33)}});
   crowd.answer_all();
   bool met = false;
   for (auto _ : state) {
     crowd.now += std::chrono::microseconds(100);
-    crowd.step(From<Deadlines>{SessionId{1}, {.met = met ? 1u : 0u, .missed = met ? 0u : 1u}});
+    crowd.handle(From<Deadlines>{SessionId{1}, {.met = met ? 1u : 0u, .missed = met ? 0u : 1u}});
     met = !met;
     state.PauseTiming();
     crowd.answer_all();

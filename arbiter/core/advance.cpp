@@ -21,7 +21,7 @@ void Core::advance_all() {
   if (model_.stale()) find_domains();
   const Nanoseconds now = effects_.now();
   Nanoseconds next = recovery_.active() && recovery_.until() > now ? recovery_.until() : Nanoseconds::max();
-  for (Domain& domain : model_.domains()) {
+  for (const Domain& domain : model_.domains()) {
     const bool is_due = domain.due <= now;
     effects_.begin_domain(is_due ? Nanoseconds::max() : domain.due);
     if (is_due) advance(domain);
@@ -29,12 +29,12 @@ void Core::advance_all() {
     // about, or soon.
     const bool again = effects_.again();
     next = std::min({next, effects_.wake(), again ? now + kSoon : effects_.wake()});
-    domain.due = again ? Nanoseconds{} : effects_.wake();
+    model_.set_due(domain, again ? Nanoseconds{} : effects_.wake());
   }
   if (next != Nanoseconds::max()) effects_.put(ArmTimer{.at = next});
 }
 
-void Core::advance(Domain& domain) {
+void Core::advance(const Domain& domain) {
   scheduler_.lift_limits(domain);
   const Residencies& before = turns_.residencies(domain);
   for (const Gpu* gpu : domain.gpus) memory_.notice_stuck(*gpu, before);
@@ -65,7 +65,7 @@ void Core::advance(Domain& domain) {
 
 // ---- who runs ----
 
-void Core::plan(Domain& domain) {
+void Core::plan(const Domain& domain) {
   drop_members(domain);
   Planner planner(scheduler_, presence_, memory_, turns_, effects_, domain);
   for (const Tenant* tenant : planner.overgrown(turns_.residencies(domain))) {
@@ -81,7 +81,7 @@ void Core::plan(Domain& domain) {
 }
 
 // Members of the running set that have no place in it, whoever else wants one.
-void Core::drop_members(Domain& domain) {
+void Core::drop_members(const Domain& domain) {
   for (const Tenant* tenant : domain.tenants) {
     // A tenant that could not use the GPU does not wait meanwhile.
     if (turns_.phase_of(*tenant) == Phase::out && presence_.absent(*tenant)) scheduler_.on_waiting(*tenant);
@@ -128,7 +128,7 @@ bool Core::is_unresponsive(const Tenant& tenant) {
   return false;
 }
 
-void Core::carry_out(Domain& domain, const Move& move) {
+void Core::carry_out(const Domain& domain, const Move& move) {
   for (const Move::Leave& each : move.leave) leave(*each.tenant, each);
   turns_.enter(domain, *move.enter, scheduler_.on_enter(move));
   scheduler_.after_enter(move);
@@ -136,7 +136,7 @@ void Core::carry_out(Domain& domain, const Move& move) {
 
 // ---- which memory moves ----
 
-void Core::move_memory(Domain& domain) {
+void Core::move_memory(const Domain& domain) {
   const Residencies& at = turns_.residencies(domain);
   for (const Gpu* gpu : domain.gpus) {
     memory_.expect_evictions(*gpu, at);
@@ -148,7 +148,7 @@ void Core::move_memory(Domain& domain) {
   }
 }
 
-void Core::open_ready(Domain& domain) {
+void Core::open_ready(const Domain& domain) {
   for (const Tenant* tenant : domain.tenants) {
     if (!turns_.may_open(*tenant)) continue;
     const auto handoff = turns_.open(domain, *tenant);

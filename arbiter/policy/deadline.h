@@ -36,7 +36,7 @@ class Deadline final : public Elastic {
   }
 
   bool preempts(const TenantView& waiting, const TenantView& running, const TurnView& turn) const override {
-    return goes_before(waiting, running, turn) && running.drain < waiting.claims.deadline;
+    return goes_before(waiting, running, turn) && running.last_drain < waiting.claims.deadline;
   }
 
   bool extends(const TenantView& running, const TenantView& waiting, const TurnView& turn) const override {

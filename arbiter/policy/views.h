@@ -47,7 +47,7 @@ struct TenantView {
   Nanoseconds submission{};
   // How long the end of its last turn took, where its processes waited for each other and had to be let on
   // for that; zero: they did not, or not known.
-  Nanoseconds drain{};
+  Nanoseconds last_drain{};
   bool leads = false;  // this turn was begun for it
   bool grows = false;  // it asks for memory that the running set has no room for
   bool idle = false;   // it has had nothing to do for longer than a handoff takes

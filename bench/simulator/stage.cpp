@@ -170,7 +170,7 @@ bool Stage::works(std::size_t program) const { return actors_.at(program)->has_w
 
 void Stage::tell(const Event& event) {
   ++events_;
-  perform(core_->step(event, now_));
+  perform(core_->handle(event, now_));
 }
 
 void Stage::end(Actor& actor) {

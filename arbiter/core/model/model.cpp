@@ -109,7 +109,8 @@ const Rules& Model::rules_of(const Tenant& tenant) const {
   return tenant.domain ? domains_[*tenant.domain].rules : node_;
 }
 
-void Model::state(Tenant& tenant, const Claims& claims) {
+void Model::state(Tenant& tenant, const Limits& limits, const Claims& claims) {
+  tenant.limits = limits;
   if (tenant.stated != claims) stale_ = true;
   tenant.stated = claims;
   set_exclusive(tenant);

@@ -37,8 +37,7 @@ struct Session {
   Tenant* tenant = nullptr;
   Gpu* gpu = nullptr;  // null until Attach
   StepName step;
-  bool resumes = false;   // it was a session of the arbiter before
-  bool expected = false;  // and the recovery waits for it
+  bool resumes = false;  // it was a session of the arbiter before
 };
 
 // Bounds on what a tenant may have. Zero: none.
@@ -121,17 +120,17 @@ class Model {
   const Rules& rules_of(const Tenant& tenant) const;
 
   // The domains as found last. What they follow from has changed since, where `stale`.
-  std::vector<Domain>& domains() { return domains_; }
   const std::vector<Domain>& domains() const { return domains_; }
   bool stale() const { return stale_; }
   void make_stale() { stale_ = true; }
   // Finds them anew. What tenants claim bears on the rules of all in their domain, see Policy.
   void find_domains();
-  // What the tenant's job states.
-  void state(Tenant& tenant, const Claims& claims);
+  // The terms that hold for the tenant's job from here on.
+  void state(Tenant& tenant, const Limits& limits, const Claims& claims);
   // Something about the tenant changes: its domain is advanced with the event under way.
   void touch(const Tenant& tenant);
   void touch_all();
+  void set_due(const Domain& domain, Nanoseconds due) { domains_[domain.slot].due = due; }
 
  private:
   // Gives the smallest slot that is free.

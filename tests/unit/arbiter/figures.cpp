@@ -41,11 +41,11 @@ TEST_CASE("Backends are told of each tenant and step") {
 TEST_CASE("What the GPU finishes within a turn that was given back is not overuse") {
   const std::unique_ptr<Policy> elastic = make_policy("elastic");
   Watched w;
-  w.step(RulesSet{.node = {.policy = elastic.get()}});
+  w.handle(RulesSet{.node = {.policy = elastic.get()}});
   for (std::uint64_t id : {1u, 2u}) {
     w.come(id, id);
     w.attach(id);
-    w.step(CapSet{.tenant = TenantId{id}, .cap = {}, .claims = {.request = 0.5, .timed = true}});
+    w.handle(CapSet{.tenant = TenantId{id}, .cap = {}, .claims = {.request = 0.5, .timed = true}});
   }
   w.want(1);
   w.want(2);
@@ -89,7 +89,7 @@ TEST_CASE("Waiting, handoffs and overuse are told of each tenant and step") {
   CHECK(w.figures.take_news(w.now).size() == 4);
   CHECK(w.figures.take_news(w.now).empty());
 
-  w.after(1s, [&] { w.step(SessionGone{.session = SessionId{2}}); });
+  w.after(1s, [&] { w.handle(SessionGone{.session = SessionId{2}}); });
   CHECK(w.figures.take_news(w.now).size() == 2);
   CHECK(w.figures.of(kSecond).waited == 25s);
 }

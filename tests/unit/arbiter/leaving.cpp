@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-void stop(Bench& b, std::uint64_t id) { b.step(Looked{.session = SessionId{id}, .stopped = true}); }
+void stop(Bench& b, std::uint64_t id) { b.handle(Looked{.session = SessionId{id}, .stopped = true}); }
 
 // Tenant 2, with sessions 2 and 3, leaves, and neither has drained. 1 is on its way in.
 Bench two_leave() {
@@ -147,7 +147,7 @@ TEST_CASE("A step that was let forward, and not the one before it, is what other
 
 TEST_CASE("A step of Slurm's that comes while its tenant leaves has the lease before it may submit") {
   Bench b = two_leave();
-  b.step(SessionCame{
+  b.handle(SessionCame{
       .session = SessionId{4}, .tenant = TenantId{2}, .step = {.job = 2, .step = 5}, .cap = {}, .hello = {}});
   b.attach(4);
   const LeaseKey key{.tenant = TenantId{2}, .gpu = kGpu, .step = {.job = 2, .step = 5}};
@@ -162,7 +162,7 @@ TEST_CASE("A step of Slurm's that comes while its tenant leaves has the lease be
 TEST_CASE("The turn has ended when the last that had not drained dies") {
   Bench b = two_leave();
   b.release(2, 30, true);
-  b.step(SessionGone{.session = SessionId{3}});
+  b.handle(SessionGone{.session = SessionId{3}});
   CHECK_FALSE(b.holds(2));
   CHECK(b.sent<Evict>(2));
 }

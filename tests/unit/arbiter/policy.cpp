@@ -384,9 +384,9 @@ TEST_CASE("deadline: who has deadlines takes the GPU from those of a lower prior
   urgent.handoff = 3ms;  // more than a tenth
   CHECK_FALSE(goes_first());
   urgent.handoff = {};
-  other.drain = 26ms;  // by then the deadline is over
+  other.last_drain = 26ms;  // by then the deadline is over
   CHECK_FALSE(may_preempt(*policy, urgent, other, turn));
-  other.drain = 24ms;
+  other.last_drain = 24ms;
   CHECK(goes_first());
   other.elapsed = 400us;
   CHECK_FALSE(may_preempt(*policy, urgent, other, turn));

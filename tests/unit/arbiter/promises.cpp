@@ -106,7 +106,7 @@ TEST_CASE("A tenant has no more than its cap, on each GPU, over its processes") 
   CHECK(b.granted(2));
   b.grow(3, 50, 0);
   CHECK(b.granted(3));
-  b.step(CapSet{.tenant = TenantId{1}, .cap = mebibytes(60)});
+  b.handle(CapSet{.tenant = TenantId{1}, .cap = mebibytes(60)});
   b.grow(2, 30, 0);
   CHECK(b.granted(2));
   b.come(4, 1, {}, mebibytes(70));
@@ -216,7 +216,7 @@ TEST_CASE("Who has all of its memory comes in unasked once all fit, also after a
   b.ready(1, 60);
   b.pass_by_timers(10s);
   REQUIRE(b.sent<Revoke>(1));
-  b.step(SessionGone{.session = SessionId{2}});
+  b.handle(SessionGone{.session = SessionId{2}});
   b.release(1, false, Bench::use(60, 60));
   REQUIRE(b.sent<Restore>(1));
   b.ready(1, 60);
@@ -230,9 +230,9 @@ TEST_CASE("Nobody is revoked who was told of nothing") {
   for (int i = 0; i < 2; ++i) {
     b.pass_by_timers(10s);
     REQUIRE(b.sent<Revoke>(1));
-    b.step(Suspend{.tenant = TenantId{2}, .suspended = true});  // no room was free for it yet
+    b.handle(Suspend{.tenant = TenantId{2}, .suspended = true});  // no room was free for it yet
     CHECK_FALSE(b.sent<Revoke>(2));
-    b.step(Suspend{.tenant = TenantId{2}, .suspended = false});
+    b.handle(Suspend{.tenant = TenantId{2}, .suspended = false});
     b.release(1, 100, true);
     b.tell(1, 100, 40);
     REQUIRE(b.sent<Restore>(2));
