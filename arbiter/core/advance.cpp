@@ -1,5 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a domain is advanced: the order in which the parts do their work, and what they hand each other.
+// The advance of a domain: the order in which the parts do their work, and the values that they hand each
+// other.
+//
+// The reasons for which a tenant leaves the running set; all but the last one end in leave():
+//   1. drop_members(): its processes are stopped or about to be, or it enters and a stopped process keeps it
+//      from becoming ready (must_leave()); others wait and it does not restore (is_unresponsive()); it has
+//      had all that the policy allows (Scheduler::exhausted()).
+//   2. Planner::overgrown(): the running set has outgrown the GPU.
+//   3. Planner::may_leave(), if another tenant can enter then: it is idle, it yields its turn, its turn is
+//      over, it is preempted, or the other one is recalled for its host memory.
+//   4. core.cpp: a session came back from another arbiter without the lease (on(SessionCame),
+//      attach_returned()).
+//   5. TurnMachine::detach(): its last session has ended.
+//
+// To add a reason: if it holds whoever waits, a condition in must_leave() or drop_members(); if it makes room
+// for others, Planner::may_leave(); if it ends the turn for all, scheduler/turn_end.cpp. Whatever is to
+// happen at some time needs effects_.wake_at(). Tests: tests/unit/arbiter/leaving.cpp and planner.cpp. Record
+// tests/property/arbiter/decisions.golden anew (`decisions --record`). docs/architecture.md, "A turn",
+// describes it.
 #include <algorithm>
 
 #include "arbiter/core/core.h"
@@ -25,8 +43,8 @@ void Core::advance_all() {
     const bool is_due = domain.due <= now;
     effects_.begin_domain(is_due ? Nanoseconds::max() : domain.due);
     if (is_due) advance(domain);
-    // Where a tenant has entered or left, more may follow from that: with the next event, whatever it is
-    // about, or soon.
+    // More may follow if a tenant has entered or left: the domain is advanced again with the next event, or
+    // soon.
     const bool again = effects_.again();
     next = std::min({next, effects_.wake(), again ? now + kSoon : effects_.wake()});
     model_.set_due(domain, again ? Nanoseconds{} : effects_.wake());

@@ -2,7 +2,7 @@
 // The turn machine: moves tenants into running sets and out of them, step by step, and keeps their leases.
 //
 // A lease begins as the gates open and ends when every session has drained. Each Restore carries the epoch of
-// the tenant's turn, each Revoke and SubmitOnce a number of its own, so that answers which cross them are
+// the tenant's turn, each Revoke and Step a number of its own, so that answers which cross them are
 // recognized. It decides nothing about who runs: Moves tell it. One thread at a time.
 #pragma once
 
@@ -100,7 +100,7 @@ class TurnMachine {
 
   // ---- what sessions say ----
 
-  // False: it crossed a Revoke or a SubmitOnce.
+  // False: it crossed a Revoke or a Step.
   bool accepts(const Session& session, const Ready& ready) const;
   bool accepts(const Session& session, const Released& drained) const;
   void on_drained(const Session& session, bool wants);
@@ -164,7 +164,7 @@ class TurnMachine {
     bool wants = false;
     Drain drain = Drain::draining;
     Epoch epoch;                               // the last one it was told
-    std::uint64_t order = 0;                   // of the last Revoke or SubmitOnce
+    std::uint64_t order = 0;                   // of the last Revoke or Step
     std::optional<Nanoseconds> unknown_since;  // it came back then, and may be at work until it drains
     PageState page;
   };
