@@ -187,8 +187,8 @@ void Core::on(const From<Attach>& event) {
     turns_.attach(*session);
 }
 
-// What a session that came back still does with the GPU is not known until it has answered a Revoke, unless
-// its lease goes on.
+// A session that came back may still be at work on the GPU until it has answered a Revoke, unless its lease
+// goes on.
 void Core::attach_returned(Session& session) {
   const Tenant& tenant = *session.tenant;
   if (turns_.gate_open(session)) return turns_.confirm(session);

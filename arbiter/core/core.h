@@ -50,7 +50,8 @@ class Core {
   // The part of the GPU's threads for a process with such claims that starts now, see Rules::by_threads.
   static double threads_on(const Snapshot::Gpu& gpu, const Claims& claims);
 
-  // What a tenant with that limit (zero: none) sees of a GPU, whether or not it has a session there.
+  // The memory of a GPU that a tenant with that limit (zero: none) sees, whether or not it has a session
+  // there.
   using Room = MemoryBooks::Room;
   Room room(const GpuUuid& gpu, TenantId tenant, Bytes limit, const StepName& step) const;
 
