@@ -19,8 +19,8 @@ constexpr Nanoseconds kMaxWait = 2s;
 
 std::vector<std::string> all_policies() { return {std::begin(kPolicies), std::end(kPolicies)}; }
 
-// How much longer than a round of turns a tenant may wait in such a world, by what the policies say of
-// themselves.
+// The time beyond a round of turns that a tenant may wait in such a world, by the bounds that the policies
+// state.
 Nanoseconds patience_with(const Scenario& scenario) {
   constexpr unsigned kMostUnits = 3;
   constexpr unsigned kPriorities = 3;
@@ -47,8 +47,8 @@ Scenario any_scenario(const std::string& policy) {
   scenario.deaths = *rc::gen::arbitrary<bool>();
   scenario.gpus = *rc::gen::inRange(1u, 3u);
   scenario.restarts = *rc::gen::arbitrary<bool>() ? *rc::gen::inRange(0u, 3u) : 0u;
-  // What several sessions ask to pin as the arbiter dies all counts afterwards, and may leave a tenant no
-  // room.
+  // If several sessions ask to pin memory as the arbiter dies, all of it counts afterwards, and may leave a
+  // tenant no room.
   scenario.pins = scenario.restarts == 0 && *rc::gen::arbitrary<bool>();
   scenario.turns.max_wait = kMaxWait;
   // Without a quantum fcfs has only the work of others for a bound.
@@ -338,7 +338,7 @@ TEST_CASE(
   CHECK(unused > 100);
 }
 
-// Of untimed ones, as UnitsPerGpu=8 makes them.
+// Tenants without stated shares, as UnitsPerGpu=8 makes them.
 Program of_units(unsigned size, unsigned units) {
   return {.size = size, .claims = {.units = units, .request = units / 8.0}};
 }

@@ -24,7 +24,7 @@ struct Bench {
   std::unique_ptr<Core> core;
   Nanoseconds now = std::chrono::seconds(1000);
   Actions last;
-  // What each session was told so far, as the actions of the core say.
+  // The messages that each session has got so far, by the actions of the core.
   struct Told {
     Epoch epoch;
     std::uint64_t order = 0;

@@ -399,7 +399,7 @@ TEST_CASE("A growth that a turn's end has stopped is reckoned to go on in the ne
   b.pass(9s);
   REQUIRE(b.sent<Revoke>(1));
   b.release(1, 60, true);
-  // What it lacks, and half of the 60 MiB by which it has grown.
+  // The memory that it lacks, and half of the 60 MiB by which it has grown.
   CHECK(b.sent<Evict>(1)->allowed.count >> 20 == (gives_back ? 42u : 10u));
 }
 
@@ -411,7 +411,7 @@ TEST_CASE("Just before a GPU is full a little host memory is prepared, and none 
               1000s);
   Nanoseconds now = 1000s;
   using Told = std::map<std::uint64_t, Bytes>;
-  // What all are told in the end: it does not go on growing.
+  // The last number that all get: it does not go on growing.
   auto grow = [&](std::uint64_t session, Bytes size) {
     const MemoryUse use{.swappable = size, .resident = {}, .pinned = {}, .context = {}, .host = {}};
     core.handle(From<Usage>{.session = SessionId{session}, .body = {.request = 1, .use = use, .stuck = 0}},
@@ -494,7 +494,7 @@ TEST_CASE("The sessions of a tenant prepare together for what must leave of it")
   CHECK_FALSE(b.sent<Prepare>(1));
 }
 
-// What leaves next is the second one's, as the first has nothing left there.
+// The second one evicts next, as the first has nothing left there.
 TEST_CASE("Host memory is made ready for who leaves after others of its tenant") {
   Bench b;
   b.settle_in(1, 1, 40);
@@ -603,7 +603,7 @@ TEST_CASE("What settles is pinned at once, within the same footprint") {
     CHECK(b.session(1).use.pinned == mebibytes(80));
     CHECK(b.session(1).use.resident == mebibytes(10));
     CHECK(b.gpu().promised == mebibytes(90));
-    // What was sent before the Verdict came takes nothing back.
+    // A report that was sent before the Verdict came takes nothing back.
     MemoryUse old = b.use(90, 90, 80);
     old.settling = mebibytes(80);
     b.say(1, Usage{.request = 0, .use = old, .stuck = 0});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose deadlines bound whom, and until when: the core with the policy `deadline`.
+// The limits that deadlines set to other tenants, and their end: the core with the policy `deadline`.
 #include <catch2/catch.hpp>
 
 #include "bench.h"
@@ -46,7 +46,7 @@ struct World : Bench {
     say(id, Deadlines{.met = met, .missed = missed});
   }
   double part(std::uint64_t id) const { return tenant(id).claims.limit; }
-  // Of the threads, for a process that starts now.
+  // The part of the threads for a process that starts at this moment.
   double threads(const Claims& claims) const { return Core::threads_on(gpu(), claims); }
 
   std::unique_ptr<Policy> next;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a tenant leaves: draining, single submissions for who has drained already, memory that is asked for
-// meanwhile, processes that are stopped. Time passes by the core's own timers.
+// The way of a tenant out of the running set: draining, single submissions of sessions that have drained,
+// requests for memory meanwhile, processes that are stopped. Time passes by the core's own timers.
 #include <catch2/catch.hpp>
 
 #include "bench.h"

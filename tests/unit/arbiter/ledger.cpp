@@ -331,7 +331,7 @@ TEST_CASE("A placement lasts as long as a process that was told of it") {
                                              .started = 99}};
   CHECK(kept({boot, tenant(1, job(9)), placed(1, 7, 5), session}).size() == 1);
   CHECK(kept({boot, tenant(1, job(9)), session}).empty());
-  // Of a tenant that has ended it is nobody's.
+  // After the end of its tenant it is nobody's.
   const Record end{.at = 3s, .what = EndRecord{.tenant = TenantId{1}}};
   CHECK(kept({boot, tenant(1, job(9)), placed(1, 44, 99), end}).empty());
 }

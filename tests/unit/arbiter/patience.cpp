@@ -118,7 +118,7 @@ TEST_CASE("Who was asked to evict and does not is planned around after 10 s, for
   b.tell(1, 60, 60);
   const Nanoseconds begun = b.now;
   b.ask(2);
-  // What it does not give back is there for itself: 2 gives up its place.
+  // The memory that it does not give back is its own: 2 gives up its place.
   REQUIRE(b.until_sent<Revoke>(2) == 10s);
   CHECK(b.notes == std::vector<std::string>{"does not evict; planning around it"});
   REQUIRE(b.sent<Restore>(1));

@@ -111,7 +111,7 @@ struct Numbered {
     find(core, kOther, 0);
     find(core, kThird, 1);
   }
-  // What processes of the tenant that can open these are told.
+  // The GPUs that processes of the tenant get to know if they can open these.
   Gpus put(std::uint64_t tenant, std::uint64_t devices, unsigned units = 1, unsigned gpus = 1) {
     const Demand demand{.units = units, .gpus = gpus, .devices = {devices}};
     core.handle(Place{.tenant = TenantId{tenant}, .demand = demand}, {});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose turn it is and for how long, one rule at a time.
+// The choice of the next tenant and the end of its turn, one rule at a time.
 #include <catch2/catch.hpp>
 
 #include "bench.h"

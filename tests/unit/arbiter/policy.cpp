@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long turns are, who may interrupt them and when idleness ends them: the rules alone, without the core.
+// The length of turns, their preemption and their end for idleness: the rules alone, without the core.
 #include <catch2/catch.hpp>
 
 #include "arbiter/core/scheduler/deadline_limits.h"

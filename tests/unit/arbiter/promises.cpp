@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a GPU's memory is promised to whom, and when a promise is lowered: seen in what others are granted,
-// told to restore or asked to evict.
+// The promises of a GPU's memory, and the moments when one is lowered: the tests see them in the grants,
+// Restores and Evicts of other sessions.
 #include <catch2/catch.hpp>
 
 #include "bench.h"

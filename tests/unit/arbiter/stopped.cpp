@@ -46,7 +46,7 @@ TEST_CASE("A stopped tenant is found before its turn is over, and its lease take
   b.pass(1s);
   CHECK_FALSE(b.core->leases().holds(TenantId{1}));
   CHECK(lease_of(b, 1) == 1250ms);
-  // What it has stays: 3 fits beside that, 2 does not and waits.
+  // Its memory stays: 3 fits beside that, 2 does not and waits.
   b.settle_in(3, 3, 30);
   CHECK(b.open(3));
   CHECK(b.tenant(2).phase == Phase::out);
@@ -212,8 +212,7 @@ TEST_CASE("Who is told of a suspension that never comes goes on after a while") 
   CHECK(b.tenant(1).in_set());
 }
 
-// What it is that came back, and what it does, nobody knows: the lease of a tenant that was stopped was
-// taken.
+// The core does not know what the session that came back does: the lease of its stopped tenant was revoked.
 TEST_CASE("A tenant that was stopped as the arbiter died is let forward when it goes on") {
   Recovered recovered;
   recovered.expected_sessions = 2;
