@@ -132,6 +132,25 @@ TEST_CASE("Who only tells, and has not had the GPU since, bounds nobody") {
   CHECK(world.tenant(1).deadlines.missed == 8);
 }
 
+TEST_CASE("Who only tells, and has never had the GPU, bounds nobody") {
+  World world;
+  Claims urgent = World::claims(1);
+  urgent.priority = 3;
+  world.step(SessionCame{.session = SessionId{4},
+                         .tenant = TenantId{4},
+                         .step = {.job = 4, .step = 0},
+                         .cap = {},
+                         .claims = urgent,
+                         .expected = false,
+                         .hello = {}});
+  world.attach(4);
+  REQUIRE_FALSE(world.core->leases().holds(TenantId{4}));
+  world.tell_of(4, 0, 1);
+  CHECK(world.part(1) == 1);
+  CHECK(world.part(3) == 1);
+  CHECK(world.tenant(4).deadlines.missed == 1);
+}
+
 TEST_CASE("The bounds end with who set them, with its deadlines, and with the policy") {
   World world;
   world.tell_of(1, 0, 1);

@@ -94,6 +94,21 @@ TEST_CASE("Waiting, handoffs and overuse are told of each tenant and step") {
   CHECK(w.figures.of(kSecond).waited == 25s);
 }
 
+TEST_CASE("A step waits while any of its processes does") {
+  Watched w;
+  w.after(0s, [&] { w.settle_in(1, 1, 80); });
+  w.after(1s, [&] {
+    w.queue_up(2, 2, 80);
+    w.come(3, 2);
+    w.attach(3);
+  });
+  REQUIRE(w.session(2).wants);
+  REQUIRE_FALSE(w.session(3).wants);
+  w.after(5s, [] {});
+  CHECK(w.figures.of(kSecond).waited == 5s);
+  CHECK(w.figures.of(kSecond, {.job = 2, .step = 0}).waited == 5s);
+}
+
 TEST_CASE("What was moved counts for the step and for its tenant, once outside of Slurm") {
   FigureBook figures;
   const Traffic some{.evicted = mebibytes(3), .restored = mebibytes(1)};

@@ -145,6 +145,19 @@ TEST_CASE("A step that was let forward, and not the one before it, is what other
   CHECK(b.until_sent<Step>(3) == 20ms);
 }
 
+TEST_CASE("The lease of who was let forward and is stopped then is taken a second after that") {
+  Bench b = two_leave();
+  b.pass_by_timers(2s);
+  b.release(2, 30, true);
+  REQUIRE(b.until_sent<Step>(2));
+  stop(b, 2);
+  stop(b, 3);
+  b.pass_by_timers(999ms);
+  CHECK(b.holds(2));
+  b.pass_by_timers(1ms);
+  CHECK_FALSE(b.holds(2));
+}
+
 TEST_CASE("A step of Slurm's that comes while its tenant leaves has the lease before it may submit") {
   Bench b = two_leave();
   b.step(SessionCame{

@@ -392,6 +392,25 @@ TEST_CASE("Boots, options and figures as older arbiters wrote them are read") {
   CHECK(std::get<OptionsRecord>(read->what).options.gpus == 0);
 }
 
+TEST_CASE("The run of a job is over until options of another one come, also in what a checkpoint keeps") {
+  History history;
+  const auto is_over = [](const History& each) { return each.tenants.all().at(TenantId{1}).over; };
+  const auto kept = [&] {
+    History fresh;
+    for (const Record& record : History(history).checkpoint([](pid_t) { return 0u; })) fresh.add(record);
+    return is_over(fresh);
+  };
+  history.add(tenant(1, job(9)));
+  history.add({.at = 1s, .what = OptionsRecord{.tenant = TenantId{1}, .options = {}}});
+  CHECK_FALSE(is_over(history));
+  history.add({.at = 2s, .what = OverRecord{.tenant = TenantId{1}}});
+  CHECK(is_over(history));
+  CHECK(kept());
+  history.add({.at = 3s, .what = OptionsRecord{.tenant = TenantId{1}, .options = {}}});
+  CHECK_FALSE(is_over(history));
+  CHECK_FALSE(kept());
+}
+
 TEST_CASE("A job that runs anew begins at zero, and others keep what they had") {
   History history;
   for (const Record& record : {tenant(1, job(9)), tenant(2, job(10)), lease(true, 2s), lease(false, 5s),

@@ -175,6 +175,8 @@ TEST_CASE("priority lets nobody of a lower one run, until that has waited for Ma
   CHECK(may_preempt(*policy, high, low, turn_view()));
   low.waited = 10s;  // it has come to its turn by age, and keeps it
   CHECK_FALSE(may_preempt(*policy, high, low, turn_view()));
+  low.waited = 1h;  // until that is over
+  CHECK_FALSE(policy->extends(low, tenant_view(0s, 1), turn_view(true)));
 }
 
 TEST_CASE("credit is earned by units and paid by all that have the GPU") {
@@ -243,7 +245,8 @@ TEST_CASE("elastic: what is used beyond a turn is paid back, and forgotten in a 
   CHECK(lag_after(policy->rules().account, -10s, pauses, 10s) == 0s);
   CHECK(lag_after(policy->rules().account, 1s, pauses, 400ms) == 600ms);
   ActivityInterval limited = pauses;
-  limited.limit = 0.25;  // which pauses are a part of, too
+  limited.limit = 0.25;  // which pauses are a part of, too, whatever is due beside others
+  limited.due = 0.1;
   CHECK(lag_after(policy->rules().account, -1s, limited, 2s) == -500ms);
   CHECK(lag_after(policy->rules().account, -1s, limited, 4s) == 0s);
   CHECK(lag_after(policy->rules().account, {}, waits, 1h) == 2500ms);
@@ -272,6 +275,21 @@ TEST_CASE("elastic: who has as much as each other waits no longer than MaxWait w
       const auto wait = waiting * (turn + handoff) + handoff;
       if (step.rule == TurnRule::max_wait) CHECK((wait <= 30.01s || turn <= handoff * 1.01));
     }
+}
+
+TEST_CASE(
+    "elastic: who is further behind goes first, until accounts are as good as full and waiting counts") {
+  const auto policy = make_policy("elastic");
+  const auto rank = [&](Nanoseconds waited, Nanoseconds lag, double due) {
+    TenantView view = tenant_view(waited);
+    view.claims = {.request = due};
+    view.lag = lag;
+    view.due = due;
+    return policy->rank(view, turn_view()).weight;
+  };
+  CHECK(rank(0s, 2s, 0.5) > rank(9s, 1s, 0.5));
+  CHECK(rank(0s, 1s, 0.25) < rank(0s, 2s, 0.5));
+  CHECK(rank(0s, 2300ms, 0.25) == rank(0s, 4600ms, 0.5));
 }
 
 TEST_CASE("elastic: who has reached its limit waits until it has earned what it used") {

@@ -87,6 +87,19 @@ TEST_CASE("Contexts are believed up to a quarter of the GPU, for all sessions of
   CHECK(free() == mebibytes(50));
 }
 
+TEST_CASE("Contexts on another GPU take nothing from what is believed of those here") {
+  Bench b;
+  b.settle_in(9, 9, 10);
+  b.come(1, 1);
+  b.attach(1, kOther);
+  use_context(b, 1, {}, 30);
+  b.come(2, 1);
+  b.attach(2);
+  use_context(b, 2, {}, 30);
+  b.say(9, MemoryQuery{.request = 9});
+  CHECK(b.sent<MemoryView>(9)->free == mebibytes(80));
+}
+
 TEST_CASE("A tenant has no more than its cap, on each GPU, over its processes") {
   Bench b;
   b.come(1, 1, {}, mebibytes(50));

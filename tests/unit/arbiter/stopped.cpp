@@ -177,6 +177,20 @@ TEST_CASE("A tenant some of whose processes are stopped waits for the others to 
   CHECK(b.open(2));  // 1 is still stopped, and 4 does not want
 }
 
+TEST_CASE("Who is stopped does nothing: a tenant whose other processes idle gives up its turn") {
+  Bench b;
+  b.settle_in(1, 1, 30);
+  b.settle_in(4, 1, 30);
+  b.queue_up(2, 2, 60);
+  REQUIRE(b.open(1));
+  b.pass(250ms);
+  stop(b, 4);
+  REQUIRE(b.open(1));
+  b.say(1, Idle{.epoch = b.epoch(1), .idle = 100ms});
+  CHECK_FALSE(b.open(1));
+  CHECK(b.sent<Revoke>(1));
+}
+
 TEST_CASE("Who is told of its suspension drains, evicts all and comes back when it is resumed") {
   Bench b;
   b.settle_in(1, 1, 60);
