@@ -30,24 +30,24 @@ struct Crowd : simulation::Process {
       : policy(make_policy(name)), gpus(its_gpus), span(its_span), claims(its_claims) {
     core = std::make_unique<Core>(Tuning{.turns = {.fixed = quantum}}, *policy, Recovered{}, now);
     for (unsigned i = 0; i < gpus; ++i)
-      step(GpuFound{.gpu = gpu(i), .total = mebibytes(1200), .capacity = mebibytes(1000)});
+      handle(GpuFound{.gpu = gpu(i), .total = mebibytes(1200), .capacity = mebibytes(1000)});
     for (unsigned i = 1; i <= tenants; ++i) come(i);
   }
   void come(unsigned number) {
     for (unsigned i = 0; i < span; ++i) {
       const SessionId session{number * span + i};
       now += std::chrono::milliseconds(1);
-      step(SessionCame{.session = session,
-                       .tenant = TenantId{number},
-                       .step = {.job = number, .step = 0},
-                       .cap = {},
-                       .claims = claims,
-                       .hello = {}});
-      step(From<Attach>{session, {.gpu = gpu((number + i) % gpus), .total = {}, .name = {}}});
+      handle(SessionCame{.session = session,
+                         .tenant = TenantId{number},
+                         .step = {.job = number, .step = 0},
+                         .cap = {},
+                         .claims = claims,
+                         .hello = {}});
+      handle(From<Attach>{session, {.gpu = gpu((number + i) % gpus), .total = {}, .name = {}}});
       sessions[session.value].use = use(size_of(session.value));
-      step(From<Usage>{session, {.request = 1, .use = use(size_of(session.value)), .stuck = 0}});
+      handle(From<Usage>{session, {.request = 1, .use = use(size_of(session.value)), .stuck = 0}});
       answer_all();
-      step(From<Want>{session, {}});
+      handle(From<Want>{session, {}});
       answer_all();
     }
   }
@@ -57,9 +57,9 @@ struct Crowd : simulation::Process {
     return {.swappable = swappable, .resident = {}, .pinned = {}, .context = {}, .host = {}};
   }
 
-  void step(const Event& event) {
+  void handle(const Event& event) {
     ++events;
-    for (const Action& action : core->step(event, now))
+    for (const Action& action : core->handle(event, now))
       if (const auto* send = std::get_if<Send>(&action)) answers.push_back(*send);
   }
   // Each order is carried out at once: what it ends with is told.
@@ -71,7 +71,7 @@ struct Crowd : simulation::Process {
     if (piece.report)
       std::visit(
           [&](const auto& body) {
-            step(From<std::decay_t<decltype(body)>>{sent.session, body});
+            handle(From<std::decay_t<decltype(body)>>{sent.session, body});
           },
           *piece.report);
   }
@@ -101,7 +101,7 @@ void decide(benchmark::State& state, const char* policy, const Claims& claims = 
   const std::uint64_t before = crowd.events;
   for (auto _ : state) {
     crowd.now += std::chrono::seconds(1);
-    crowd.step(TimerFired{});
+    crowd.handle(TimerFired{});
     crowd.answer_all();
   }
   crowd.count(state, before);
@@ -136,7 +136,7 @@ void pass_by(benchmark::State& state, const char* policy, const Claims& claims =
   const std::uint64_t before = crowd.events;
   for (auto _ : state) {
     crowd.come(tenants + 1);
-    crowd.step(SessionGone{SessionId{(tenants + 1) * crowd.span}});
+    crowd.handle(SessionGone{SessionId{(tenants + 1) * crowd.span}});
     crowd.answer_all();
   }
   crowd.count(state, before);
@@ -147,14 +147,14 @@ BENCHMARK_CAPTURE(pass_by, elastic, "elastic", kShare)->Apply(sizes);
 // One of them tells of a deadline each time, and bounds all others.
 void bound(benchmark::State& state) {
   Crowd crowd("deadline", static_cast<unsigned>(state.range(0)), 1, {.request = 0.0005, .timed = true});
-  crowd.step(CapSet{.tenant = TenantId{1},
-                    .cap = {},
-                    .claims = {.priority = 1, .timed = true, .deadline = std::chrono::milliseconds(33)}});
+  crowd.handle(CapSet{.tenant = TenantId{1},
+                      .cap = {},
+                      .claims = {.priority = 1, .timed = true, .deadline = std::chrono::milliseconds(33)}});
   crowd.answer_all();
   bool met = false;
   for (auto _ : state) {
     crowd.now += std::chrono::microseconds(100);
-    crowd.step(From<Deadlines>{SessionId{1}, {.met = met ? 1u : 0u, .missed = met ? 0u : 1u}});
+    crowd.handle(From<Deadlines>{SessionId{1}, {.met = met ? 1u : 0u, .missed = met ? 0u : 1u}});
     met = !met;
     state.PauseTiming();
     crowd.answer_all();

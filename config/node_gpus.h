@@ -33,9 +33,9 @@ struct NodeGpus {
   bool timed_out = false;     // the driver gave no answer in time, so the models are not known
 };
 
-// What the kernel's driver lists in ROOT/proc/driver/nvidia/gpus, or else the files ROOT/dev/nvidia[0-9]*.
-// The driver's files can block while it starts or is in trouble, so they are read in a child process, and no
-// longer than `patience`. Any thread.
+// The GPUs that the kernel's driver lists in ROOT/proc/driver/nvidia/gpus, or else the files
+// ROOT/dev/nvidia[0-9]*. The driver's files can block while it starts or is in trouble, so they are read in a
+// child process, and no longer than `patience`. Any thread.
 NodeGpus find_node_gpus(std::chrono::milliseconds patience, const std::string& root = "");
 
 // The parts of it. `text` is one GPU's "information" file; false where it names no device file.

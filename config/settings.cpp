@@ -419,8 +419,8 @@ bool Section::is_about_the_same(const Section& other) const {
 
 namespace {
 
-// What the node's sections of one kind say where they are about what is meant. Keys for jobs do not touch
-// what rules turns, nor the other way round: so a section of a partition may have both.
+// Applies the node's sections of one kind that match. A section of a partition may have keys for jobs and
+// keys for turns: neither touches the other.
 template <class Means>
 void take_sections(const Settings& node, SectionOf of, Means means, Settings& settings) {
   for (const Section& section : node.sections) {
@@ -453,7 +453,8 @@ Settings settings_of(const Settings& node, const JobClass& job) {
 
 namespace {
 
-// What sections from `first` on say of the same as those before: the file would grow with each change.
+// Merges sections from `first` on into earlier ones about the same: otherwise the file would grow with each
+// change.
 void forget_what_is_set_again(std::vector<Section>& sections, std::size_t first) {
   for (std::size_t late = first; late < sections.size(); ++late)
     for (std::size_t early = 0; early < first; ++early) {

@@ -4,6 +4,17 @@
 // name file and line.
 //
 // No exceptions leave these functions. Any thread.
+//
+// To add a key:
+//   1. Here: a field of Settings, with a default that serves. In settings.cpp: a setter, and a row in the
+//      table of keys; the row says in which sections the key may stand, and so whether it can be changed
+//      while the arbiter runs.
+//   2. Its user: terms.cpp in arbiter/daemon for what holds for jobs and turns, arbiter.cpp for what is fixed
+//      for the life of the arbiter (Tuning).
+//   3. Document it in etc/sharedgpu.conf, which has every key (tests/unit/slurm/example_config_test.cpp
+//      checks that), and docs/man/sharedgpu.conf.5.
+//   4. Test it in tests/unit/config/settings.cpp and keys_golden.cpp, and write keys.golden anew (see
+//      tests/golden).
 #pragma once
 
 #include <string>
@@ -22,9 +33,9 @@ namespace sharedgpu {
 inline constexpr char kDefaultConfigFile[] = "/etc/sharedgpu/sharedgpu.conf";
 
 enum class OnNoArbiter : std::uint8_t { plain, fail };
-// Who writes what jobs came to into their AdminComments: this node, nobody, or who works on a folder.
+// The writer of the AdminComments of jobs: this node, nobody, or the program that empties a folder.
 enum class AdminComment : std::uint8_t { yes, no, folder };
-// Whose time the policy elastic rules also while memory suffices: of jobs that state a share, or of all.
+// The jobs that the policy elastic also rules while memory suffices: those that state a share, or all.
 enum class Shares : std::uint8_t { stated, units };
 
 // GPUs, by their numbers in the host's order or by UUID.
@@ -35,10 +46,10 @@ struct GpuNames {
   bool operator==(const GpuNames&) const = default;
 };
 
-// What a section is about. A key may stand in sections of some kinds: these are bits.
+// The kinds of sections, as bits: a key may stand in sections of some kinds.
 enum class SectionOf : std::uint8_t { gpu = 1, partition = 2, qos = 4 };
 
-// What a section says: keys that may stand in it, and values that were found good.
+// The contents of a section: keys that may stand in it, and values that are valid.
 struct Section {
   SectionOf of = SectionOf::gpu;
   GpuNames gpus;                   // of [gpu]
@@ -101,16 +112,16 @@ std::string change_settings(std::string_view text, Settings& settings);
 // "0", "1,4-7" or UUIDs, with commas between them. Returns an empty string, or what is wrong.
 std::string parse_gpu_names(std::string_view text, GpuNames& gpus);
 
-// Where programs find the MPS control daemon of Mps=yes.
+// The folder in which programs find the MPS control daemon of Mps=yes.
 std::string mps_folder(const std::string& socket);
 
 // The keys that a file may have.
 std::vector<std::string_view> settings_keys();
-// Those of them that sections may have, and the kinds of sections.
+// The keys that sections may have, and the kinds of sections.
 std::vector<std::string_view> section_keys();
 std::vector<std::string_view> section_kinds();
 
-// What a program without --config uses: the default file where it exists, else the defaults.
+// The settings of a program without --config: those of the default file if it exists, else the defaults.
 std::string read_default_settings(Settings& settings);
 
 }  // namespace sharedgpu

@@ -14,8 +14,8 @@ namespace sharedgpu {
 // arbiter listens but does not answer, otherwise why it could not be reached or what receive() found.
 int ask(const char* socket, const Message& question, Nanoseconds patience, Message& answer);
 
-// How long to wait for the answer of an arbiter that listens, where one that is not there yet is waited for
-// `timeout`: it is no more absent, only slow.
+// The wait for the answer of an arbiter that listens, if the wait for an absent one is `timeout`: it is slow,
+// and not absent.
 constexpr Nanoseconds answer_patience(Nanoseconds timeout) {
   constexpr Nanoseconds kLeast = std::chrono::seconds(1);
   return timeout > kLeast ? timeout : kLeast;
@@ -26,7 +26,7 @@ constexpr Nanoseconds answer_patience(Nanoseconds timeout) {
 int connect_patiently(const char* socket, Nanoseconds patience, Channel& channel);
 int ask(Channel& channel, const Message& question, Nanoseconds patience, Message& answer, UniqueFd& fd);
 
-// Whether an arbiter listens at `socket` now.
+// True if an arbiter listens at `socket` at this moment.
 bool is_listening(const char* socket);
 
 }  // namespace sharedgpu

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What users call the backends: in options, in the status and in AdminComments.
+// The users' names of the backends: in options, in the status and in AdminComments.
 #pragma once
 
 #include <string_view>

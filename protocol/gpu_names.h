@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How GPUs are written: as NVML and CUDA_VISIBLE_DEVICES have it. Pure functions; any thread.
+// GPUs as text, in the form of NVML and CUDA_VISIBLE_DEVICES. Pure functions; any thread.
 #pragma once
 
 #include <string>

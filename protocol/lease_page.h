@@ -27,8 +27,8 @@ struct LeasePage {
   // Nonzero while what this GPU's tenants have allocated does not fit there together: the session then keeps
   // short what it has queued. Beside the gate, since each submission looks at both.
   std::atomic<std::uint32_t> oversubscribed{0};
-  // How short, in microseconds of the GPU's time; zero: about 20 ms. Zero for ever in the page of an arbiter
-  // that does not know of it.
+  // The backlog limit, in microseconds of the GPU's time; zero: about 20 ms. Always zero in the page of an
+  // arbiter that does not know of it.
   std::atomic<std::uint32_t> queue_us{0};
   // Nonzero while other tenants wait for this GPU: the session then watches itself for idleness.
   alignas(64) std::atomic<std::uint32_t> contended{0};

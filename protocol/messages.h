@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sessions, the command and the Slurm plugins say to the arbiter, and what it answers.
+// The messages that sessions, the command and the Slurm plugins exchange with the arbiter.
 //
 // Every message is one Unix seqpacket datagram of exactly sizeof(Message) bytes: a header and one body,
 // unused bytes zero. Both ends run on one host and byte order is the host's. A receiver drops the connection
@@ -12,8 +12,17 @@
 // freed) -> Ready -> the arbiter opens the gate -> ... -> the arbiter closes the gate and sends Revoke ->
 // Released -> Evict as others need the room (answered by Usage as handles go).
 //
-// Where some of a tenant's sessions have said Released and others cannot, since their kernels wait for those:
-// Step -> Released, as often as it takes until all have said it.
+// If some of a tenant's sessions have said Released and the kernels of others wait for those: Step ->
+// Released, repeated until all have said it.
+//
+// To add a message:
+//   1. Here: a MessageType, whose number no message had before, and a struct with kType and kSince; raise
+//      kProtocolVersion. A field that is added to a message goes behind the others and into versions.h.
+//   2. If peers send it to the arbiter: the recipe in arbiter/daemon/message_table.h. If the arbiter sends it
+//      to sessions: interposer/session/service.cpp. It goes only to peers whose Channel::version() has it.
+//   3. Tests: tests/unit/protocol/wire_golden.cpp with wire.golden (see tests/golden),
+//      tests/unit/arbiter/message_table.cpp and any_bytes.cpp, tests/fuzz/messages.cpp. docs/architecture.md
+//      describes its use.
 #pragma once
 
 #include <bit>
@@ -139,7 +148,7 @@ struct Attached {
   Bytes capacity;  // what cuDeviceTotalMem shows: the arbiter's capacity, or the job's own lower cap
 };
 
-// What a session has on its GPU.
+// The memory of a session on its GPU.
 struct MemoryUse {
   Bytes swappable;  // what takes turns on the GPU, resident or not; whole handles
   Bytes resident;   // the part of `swappable` on the GPU now
@@ -149,14 +158,14 @@ struct MemoryUse {
   // The part of `resident` that is in `pinned` too, while leave is asked to keep it there for good. Of a
   // Usage that asks, it is granted as pinned, and no longer swappable.
   Bytes settling = {};
-  // What the session's limits of host memory can ever hold of all that is swappable, of every process that
-  // they bind; zero: no limit.
+  // The most that the session's limits of host memory can ever hold of the swappable memory of all processes
+  // that they bind; zero: no limit.
   Bytes host_limit = {};
   constexpr Bytes footprint() const { return minus(swappable + pinned, settling); }
 };
 
-// What a session has copied between the GPU and the host so far, over the connection that tells of it. What
-// did not have to be copied (nothing had changed, or one word says it) does not count.
+// The bytes that a session has copied between the GPU and the host, since the connection that reports them
+// began. Memory that did not have to be copied (it had not changed, or one word describes it) does not count.
 struct Traffic {
   Bytes evicted;
   Bytes restored;
@@ -165,7 +174,7 @@ struct Traffic {
 constexpr Traffic operator+(Traffic a, Traffic b) {
   return {.evicted = a.evicted + b.evicted, .restored = a.restored + b.restored};
 }
-// What `a` has more than `b`.
+// The excess of `a` over `b`.
 constexpr Traffic minus(Traffic a, Traffic b) {
   return {.evicted = minus(a.evicted, b.evicted), .restored = minus(a.restored, b.restored)};
 }
@@ -215,8 +224,8 @@ struct Idle {
   Nanoseconds idle{};
 };
 
-// How many deadlines the program has met and missed since it told last, see docs/architecture.md,
-// "Deadlines". Since version 7: an earlier arbiter is not told.
+// The numbers of deadlines that the program has met and missed since its last report, see
+// docs/architecture.md, "Deadlines". Since version 7: an earlier arbiter gets none.
 struct Deadlines {
   static constexpr MessageType kType = MessageType::deadlines;
   static constexpr std::uint16_t kSince = 7;
@@ -224,8 +233,9 @@ struct Deadlines {
   std::uint64_t missed = 0;
 };
 
-// What the session is about to submit would not end within its turn, which others wait for: the turn may end
-// now. Since version 8; an earlier arbiter's page has no end of turns, and so nobody has a reason to say it.
+// The session's next submission would not end within its turn, which others wait for: the turn may end at
+// once. Since version 8; the page of an earlier arbiter has no end of turns, and so no session has a reason
+// to say it.
 struct GiveBack {
   static constexpr MessageType kType = MessageType::give_back;
   static constexpr std::uint16_t kSince = 8;
@@ -383,7 +393,7 @@ struct SetReply {
 
 inline constexpr std::int32_t kHighestPriority = 1000;  // and the lowest, below zero
 
-// What a job may state about itself; zero where it did not.
+// The options that a job may state; zero: it did not.
 struct JobOptions {
   static constexpr std::uint32_t kMostUnits = 1'000'000;  // of a job on one node
   Bytes memory;                                           // cap on the footprint (--sharedgpu-memory)
@@ -397,7 +407,8 @@ struct JobOptions {
   std::uint32_t gpus = 0;  // that it spans on each node; 0 counts as 1
 };
 
-// Where Slurm has put a job, and in which run of it; empty: not known, or there is none. NUL-terminated.
+// The partition and the QOS into which Slurm has put a job, and the number of its run; empty: not known, or
+// there is none. NUL-terminated.
 struct JobClass {
   static constexpr std::size_t kLongest = 63;
   char partition[kLongest + 1] = {};
@@ -499,8 +510,8 @@ struct EndJobReply {
   std::uint8_t accepted = 0;
 };
 
-// What one step comes to on this node so far, all GPUs and finished sessions included. Root, SlurmUser or
-// the job's own user.
+// The totals of one step on this node so far, all GPUs and finished sessions included. Root, SlurmUser or the
+// job's own user.
 struct LeaseQuery {
   static constexpr MessageType kType = MessageType::lease_query;
   StepName step;
@@ -514,7 +525,7 @@ struct LeaseReply {
   Nanoseconds waited{};    // for a lease
 };
 
-// What a job comes to on this node so far, all its steps, GPUs and finished sessions included. Root,
+// The totals of a job on this node so far, all its steps, GPUs and finished sessions included. Root,
 // SlurmUser or the job's own user.
 struct JobQuery {
   static constexpr MessageType kType = MessageType::job_query;

@@ -8,7 +8,7 @@
 
 namespace sharedgpu {
 
-// What stands between the separators, empty parts included; of an empty text, one empty part.
+// The parts between the separators, empty ones included; an empty text has one empty part.
 inline std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   for (std::size_t begin = 0; begin <= text.size();) {

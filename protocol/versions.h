@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each version of the protocol has added to messages that there were before.
+// The fields that each version of the protocol has added to older messages.
 #pragma once
 
 #include <cstddef>

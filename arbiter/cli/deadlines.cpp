@@ -111,7 +111,7 @@ int run_with_stderr_read(const std::function<int()>& execute) {
     if (has_more(reading.get(), kLook)) open = pass_on(reading.get(), lines, child);
   if (!open) reading.reset();  // where nobody reads, the child is to learn of it
   while (!child.child_has_ended()) poll(nullptr, 0, kLook);
-  // What it wrote, and not what others that it has left behind go on writing.
+  // Only the output of the program itself counts, and not that of processes that it has left behind.
   int unread = 0;
   if (open && ioctl(reading.get(), FIONREAD, &unread) != 0) unread = 0;
   for (; open && unread > 0; unread -= kPiece) open = pass_on(reading.get(), lines, child);

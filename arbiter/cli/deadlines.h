@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How CudaMon's programs tell of their deadlines: by lines that they write to stderr.
+// The reports of deadlines of CudaMon's programs: lines that they write to stderr.
 #pragma once
 
 #include <functional>

@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   CLI11_PARSE(app, own, argv);
-  // Who reads a half of a table for the whole is misled.
+  // A reader who takes half of a table for all of it is misled.
   if (std::fflush(stdout) != 0 || !std::cout.flush()) {
     sharedgpu::cli::complain(std::string("standard output: ") + std::strerror(errno));
     return status == 0 ? 1 : status;

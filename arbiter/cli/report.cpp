@@ -54,8 +54,8 @@ std::string begin_of_month(int months) {
   return format_time(std::mktime(&begin));
 }
 
-// What sacct prints. Returns an empty string, or what is wrong. The times are of this file's own making:
-// there is nothing in them for the shell.
+// Reads the output of sacct. Returns an empty string, or an error message. This file makes the times itself:
+// nothing in them means anything to the shell.
 std::string ask_sacct(const std::string& since, const std::string& until, std::string& text) {
   const std::string command =
       "exec env -u SLURM_TIME_FORMAT sacct --allusers --duplicates --noconvert --noheader --parsable2 "

@@ -109,7 +109,7 @@ std::string read_options(const Arguments& arguments, JobOptions& options) {
   return {};
 }
 
-// Whose tenant it is to be, where somebody vouches for it. Returns an empty string or what is wrong.
+// Sets the user of the tenant, if somebody vouches for it. Returns an empty string, or an error message.
 std::string read_voucher(const Arguments& arguments, RunRequest& request) {
   if (!arguments.user && !arguments.units) return {};
   request.vouched = 1;
@@ -121,8 +121,8 @@ std::string read_voucher(const Arguments& arguments, RunRequest& request) {
   return {};
 }
 
-// What the user's environment says of waiting for an arbiter comes before the site's settings, as it does in
-// the library.
+// The user's environment overrides the site's settings for the wait for an arbiter, as it does in the
+// library.
 void read_environment(Settings& settings) {
   const char* text = std::getenv("SHAREDGPU_ARBITER_TIMEOUT");
   if (text == nullptr || *text == '\0') return;
@@ -249,7 +249,7 @@ int run(const Arguments& arguments) {
   return run_with_stderr_read([&arguments] { return execute(arguments.command); });
 }
 
-// How many of the words are ours, the command's name included.
+// The number of words that are ours, the command's name included.
 int own_words(const CLI::App& subcommand, int argc, char** argv) {
   for (int i = 2; i < argc; ++i) {
     const std::string_view word = argv[i];

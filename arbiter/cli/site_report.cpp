@@ -29,8 +29,8 @@ std::optional<std::uint64_t> count_of(std::string_view list, std::string_view tr
   return 0;
 }
 
-// What docs/accounting.md describes, where it has the shares of so many nodes. Before it and in it may stand
-// what others keep there.
+// The summary that docs/accounting.md describes, if it has the shares of so many nodes. Other programs may
+// keep text of their own before it and in it.
 std::optional<SiteReport::Sums> summary_in(std::string_view text, std::uint64_t nodes) {
   const auto parsed = [](std::string_view json) { return nlohmann::json::parse(json, nullptr, false); };
   auto comment = parsed(text);

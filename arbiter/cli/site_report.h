@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sacct tells of jobs that held sharedgpu units, added up as a site bills it. Pure.
+// The records that sacct has of jobs with sharedgpu units, added up as a site bills them. Pure.
 #pragma once
 
 #include <cstdint>

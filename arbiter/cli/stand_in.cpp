@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kFaults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
 constexpr int kEnds[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
-// What a terminal sends to all in the foreground, so that the child gets it itself. A hangup is not among
-// them: that is sent to the leader of the session alone.
+// The signals that a terminal sends to all processes in the foreground, so that the child gets them itself. A
+// hangup is not among them: the terminal sends that to the leader of the session alone.
 constexpr int kOfTerminals[] = {SIGINT, SIGQUIT, SIGWINCH, SIGTSTP};
 
 volatile sig_atomic_t child_of_signals = 0;

@@ -14,7 +14,7 @@ class StandIn {
   // Forks. The child calls `execute`, and ends with what that returns. Returns 0 or an errno value.
   int start(const std::function<int()>& execute);
 
-  // Whether the child has ended; to be asked every few milliseconds, since a child that stops is seen here.
+  // True if the child has ended. Call it every few milliseconds: it also notices a child that stops.
   bool child_has_ended();
   // Nothing is to be waited for any more: it has ended, and a signal wants that.
   bool is_to_hurry() const;

@@ -45,7 +45,7 @@ std::string size_of(const Json& json, const char* field) {
   return format_size(Bytes{json.value(field, std::uint64_t{0})});
 }
 
-// What the tenant's host memory can hold of what it swaps.
+// The most that the tenant's host memory can hold of its swapped memory.
 std::string budget_of(const Json& tenant) {
   const auto budget = tenant.find("host_budget_bytes");
   return budget == tenant.end() || budget->is_null() ? "-" : size_of(tenant, "host_budget_bytes");

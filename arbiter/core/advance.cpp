@@ -1,5 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a domain is advanced: the order in which the parts do their work, and what they hand each other.
+// The advance of a domain: the order in which the parts do their work, and the values that they hand each
+// other.
+//
+// The reasons for which a tenant leaves the running set; all but the last one end in leave():
+//   1. drop_members(): its processes are stopped or about to be, or it enters and a stopped process keeps it
+//      from becoming ready (must_leave()); others wait and it does not restore (is_unresponsive()); it has
+//      had all that the policy allows (Scheduler::exhausted()).
+//   2. Planner::overgrown(): the running set has outgrown the GPU.
+//   3. Planner::may_leave(), if another tenant can enter then: it is idle, it yields its turn, its turn is
+//      over, it is preempted, or the other one is recalled for its host memory.
+//   4. core.cpp: a session came back from another arbiter without the lease (on(SessionCame),
+//      attach_returned()).
+//   5. TurnMachine::detach(): its last session has ended.
+//
+// To add a reason: if it holds whoever waits, a condition in must_leave() or drop_members(); if it makes room
+// for others, Planner::may_leave(); if it ends the turn for all, scheduler/turn_end.cpp. Whatever is to
+// happen at some time needs effects_.wake_at(). Tests: tests/unit/arbiter/leaving.cpp and planner.cpp. Record
+// tests/property/arbiter/decisions.golden anew (`decisions --record`). docs/architecture.md, "A turn",
+// describes it.
 #include <algorithm>
 
 #include "arbiter/core/core.h"
@@ -21,20 +39,20 @@ void Core::advance_all() {
   if (model_.stale()) find_domains();
   const Nanoseconds now = effects_.now();
   Nanoseconds next = recovery_.active() && recovery_.until() > now ? recovery_.until() : Nanoseconds::max();
-  for (Domain& domain : model_.domains()) {
+  for (const Domain& domain : model_.domains()) {
     const bool is_due = domain.due <= now;
     effects_.begin_domain(is_due ? Nanoseconds::max() : domain.due);
     if (is_due) advance(domain);
-    // Where a tenant has entered or left, more may follow from that: with the next event, whatever it is
-    // about, or soon.
+    // More may follow if a tenant has entered or left: the domain is advanced again with the next event, or
+    // soon.
     const bool again = effects_.again();
     next = std::min({next, effects_.wake(), again ? now + kSoon : effects_.wake()});
-    domain.due = again ? Nanoseconds{} : effects_.wake();
+    model_.set_due(domain, again ? Nanoseconds{} : effects_.wake());
   }
   if (next != Nanoseconds::max()) effects_.put(ArmTimer{.at = next});
 }
 
-void Core::advance(Domain& domain) {
+void Core::advance(const Domain& domain) {
   scheduler_.lift_limits(domain);
   const Residencies& before = turns_.residencies(domain);
   for (const Gpu* gpu : domain.gpus) memory_.notice_stuck(*gpu, before);
@@ -68,7 +86,7 @@ void Core::advance(Domain& domain) {
 
 // ---- who runs ----
 
-void Core::plan(Domain& domain) {
+void Core::plan(const Domain& domain) {
   drop_members(domain);
   Planner planner(scheduler_, presence_, memory_, turns_, effects_, domain);
   for (const Tenant* tenant : planner.overgrown(turns_.residencies(domain))) {
@@ -84,7 +102,7 @@ void Core::plan(Domain& domain) {
 }
 
 // Members of the running set that have no place in it, whoever else wants one.
-void Core::drop_members(Domain& domain) {
+void Core::drop_members(const Domain& domain) {
   for (const Tenant* tenant : domain.tenants) {
     // A tenant that could not use the GPU does not wait meanwhile.
     if (turns_.phase_of(*tenant) == Phase::out && presence_.absent(*tenant)) scheduler_.on_waiting(*tenant);
@@ -131,7 +149,7 @@ bool Core::is_unresponsive(const Tenant& tenant) {
   return false;
 }
 
-void Core::carry_out(Domain& domain, const Move& move) {
+void Core::carry_out(const Domain& domain, const Move& move) {
   for (const Move::Leave& each : move.leave) leave(*each.tenant, each);
   turns_.enter(domain, *move.enter, scheduler_.on_enter(move));
   scheduler_.after_enter(move);
@@ -139,7 +157,7 @@ void Core::carry_out(Domain& domain, const Move& move) {
 
 // ---- which memory moves ----
 
-void Core::move_memory(Domain& domain) {
+void Core::move_memory(const Domain& domain) {
   const Residencies& at = turns_.residencies(domain);
   for (const Gpu* gpu : domain.gpus) {
     memory_.expect_evictions(*gpu, at);
@@ -151,7 +169,7 @@ void Core::move_memory(Domain& domain) {
   }
 }
 
-void Core::open_ready(Domain& domain) {
+void Core::open_ready(const Domain& domain) {
   for (const Tenant* tenant : domain.tenants) {
     if (!turns_.may_open(*tenant)) continue;
     const auto handoff = turns_.open(domain, *tenant);

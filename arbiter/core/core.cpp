@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What events tell, handed to the part that owns it.
+// The handlers of events: each enters the contents of its event into the part that owns them.
 #include "arbiter/core/core.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ Core::Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nano
   }
 }
 
-Actions Core::step(const Event& event, Nanoseconds now) {
+Actions Core::handle(const Event& event, Nanoseconds now) {
   effects_.begin(now);
   std::visit([this](const auto& what) { on(what); }, event);
   if (recovery_.over(now)) end_recovery();
@@ -43,7 +43,7 @@ Session* Core::find(SessionId id) {
   return session;
 }
 
-Session* Core::hear(SessionId id) {
+Session* Core::find_reporting(SessionId id) {
   Session* session = find(id);
   if (session != nullptr) resume(*session);
   return session;
@@ -109,9 +109,8 @@ void Core::on(const CapSet& event) {
 
 void Core::set_terms(Tenant& tenant, const Limits& limits, const Claims& claims) {
   model_.touch(tenant);
-  tenant.limits = limits;
   scheduler_.restate(tenant, claims);
-  model_.state(tenant, claims);
+  model_.state(tenant, limits, claims);
 }
 
 // ---- sessions come and go ----
@@ -130,7 +129,7 @@ void Core::on(const SessionCame& event) {
   if (known) return;
   session->step = event.step;
   session->resumes = event.hello.resuming != 0;
-  session->expected = event.expected;
+  if (event.expected) recovery_.expect(session->id);
   const bool wants = session->resumes && event.hello.wants != 0;
   // For how long it has waited no one remembers.
   if (wants && !turns_.wants(*tenant)) scheduler_.on_waiting(*tenant);
@@ -156,7 +155,7 @@ void Core::on(const SessionGone& event) {
   if (session == nullptr) return;
   Tenant& tenant = *session->tenant;
   turns_.note_end(*session);
-  recovery_.settle(*session);
+  recovery_.settle(session->id);
   const auto lease = attached(session) ? std::optional(lease_of(*session)) : std::nullopt;
   model_.remove(*session);
   turns_.detach(tenant, lease);
@@ -188,8 +187,8 @@ void Core::on(const From<Attach>& event) {
     turns_.attach(*session);
 }
 
-// What a session that came back still does with the GPU is not known until it has answered a Revoke, unless
-// its lease goes on.
+// A session that came back may still be at work on the GPU until it has answered a Revoke, unless its lease
+// goes on.
 void Core::attach_returned(Session& session) {
   const Tenant& tenant = *session.tenant;
   if (turns_.gate_open(session)) return turns_.confirm(session);
@@ -213,15 +212,15 @@ void Core::leave(const Tenant& tenant, Move::Leave how) {
 // ---- what sessions say ----
 
 void Core::on(const From<Usage>& event) {
-  Session* session = hear(event.session);
+  Session* session = find_reporting(event.session);
   if (session == nullptr || !attached(session)) return;
   const bool first = memory_.of(*session).unreported;
   memory_.report(*session, event.body, turns_.residency(*session), recovery_.active());
-  if (first && turns_.gate_open(*session)) recovery_.settle(*session);
+  if (first && turns_.gate_open(*session)) recovery_.settle(session->id);
 }
 
 void Core::on(const From<Want>& event) {
-  Session* session = hear(event.session);
+  Session* session = find_reporting(event.session);
   if (session == nullptr || turns_.gate_open(*session)) return;  // it crossed the opening of the gate
   scheduler_.on_want(*session, !turns_.wants(*session->tenant), event.body.host_short != 0);
   turns_.set_wants(*session, true);
@@ -229,20 +228,20 @@ void Core::on(const From<Want>& event) {
 }
 
 void Core::on(const From<Idle>& event) {
-  const Session* session = hear(event.session);
+  const Session* session = find_reporting(event.session);
   if (session != nullptr && turns_.gate_open(*session) && event.body.epoch == turns_.epoch(*session))
     scheduler_.on_idle(*session, event.body.idle);
 }
 
 // An offer to those that wait now, and not to those that come later.
 void Core::on(const From<GiveBack>& event) {
-  const Session* session = hear(event.session);
+  const Session* session = find_reporting(event.session);
   if (session != nullptr && turns_.gate_open(*session) && event.body.epoch == turns_.epoch(*session))
     scheduler_.on_yield(*session);
 }
 
 void Core::on(const From<Ready>& event) {
-  const Session* session = hear(event.session);
+  const Session* session = find_reporting(event.session);
   if (session == nullptr || !attached(session)) return;
   memory_.note_progress(*session);
   if (!turns_.accepts(*session, event.body)) return;
@@ -260,12 +259,12 @@ void Core::on(const From<Released>& event) {
   const bool wants = turns_.wants(*session) || event.body.wants != 0;
   scheduler_.on_drained(*session, event.body.submission, wants);
   turns_.on_drained(*session, wants);
-  recovery_.settle(*session);
+  recovery_.settle(session->id);
   turns_.finish_leaving(*session->tenant);
 }
 
 void Core::on(const From<MemoryQuery>& event) {
-  const Session* session = hear(event.session);
+  const Session* session = find_reporting(event.session);
   if (session == nullptr || !attached(session)) return;
   const Room seen =
       memory_.room(*session->gpu, session->tenant, session->tenant->limits.footprint, session->step);
@@ -273,7 +272,7 @@ void Core::on(const From<MemoryQuery>& event) {
 }
 
 void Core::on(const From<Deadlines>& event) {
-  const Session* session = hear(event.session);
+  const Session* session = find_reporting(event.session);
   if (session == nullptr || !attached(session)) return;
   const Tenant& tenant = *session->tenant;
   const DeadlinesSeen seen{.met = event.body.met, .missed = event.body.missed};

@@ -2,8 +2,8 @@
 // The arbiter's core: a deterministic state machine, (state, event, now) -> (state, actions).
 //
 // It knows no socket, clock, file or thread; the daemon, the tests and the simulator all run this very code.
-// An event is handled in two parts. Its handler enters what it tells into the part that owns it. Then each
-// domain that it concerns is advanced: who runs (scheduler/, turns/), and which memory moves (memory/).
+// An event is handled in two parts. on() enters its contents into the part that owns them. Then each domain
+// that the event concerns is advanced: who runs (scheduler/, turns/), and which memory moves (memory/).
 // advance() derives everything from the state and can be run at any time, so an event that is lost, repeated
 // or crosses another costs time at most. Core only dispatches: the parts own the state. One thread at a time.
 #pragma once
@@ -33,10 +33,12 @@ class Core {
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
-  Actions step(const Event& event, Nanoseconds now);
+  // Everything that follows from the event, in the order in which it is to be performed. `now` never goes
+  // back.
+  Actions handle(const Event& event, Nanoseconds now);
 
-  // The tenant will not come again, or is to begin at zero: its lease times are no longer of interest. Leases
-  // from before the core began that it has not come back for have ended.
+  // Drops the tenant's lease times: it will not come again, or is to begin at zero. Leases from before the
+  // core began that it has not come back for have ended.
   Actions forget(TenantId tenant);
 
   Snapshot snapshot() const;
@@ -48,7 +50,8 @@ class Core {
   // The part of the GPU's threads for a process with such claims that starts now, see Rules::by_threads.
   static double threads_on(const Snapshot::Gpu& gpu, const Claims& claims);
 
-  // What a tenant with that limit (zero: none) sees of a GPU, whether or not it has a session there.
+  // The memory of a GPU that a tenant with that limit (zero: none) sees, whether or not it has a session
+  // there.
   using Room = MemoryBooks::Room;
   Room room(const GpuUuid& gpu, TenantId tenant, Bytes limit, const StepName& step) const;
 
@@ -74,8 +77,8 @@ class Core {
   void on(const From<Deadlines>& event);
 
   Session* find(SessionId id);
-  // The same for a session that has just said something, and so is not stopped.
-  Session* hear(SessionId id);
+  // The same for a session that has just sent a message: its process is not stopped.
+  Session* find_reporting(SessionId id);
   void resume(Session& session);
   void set_terms(Tenant& tenant, const Limits& limits, const Claims& claims);
   void attach_returned(Session& session);
@@ -84,14 +87,14 @@ class Core {
 
   void find_domains();
   void advance_all();
-  void advance(Domain& domain);
-  void plan(Domain& domain);
-  void drop_members(Domain& domain);
+  void advance(const Domain& domain);
+  void plan(const Domain& domain);
+  void drop_members(const Domain& domain);
   bool must_leave(const Tenant& tenant);
   bool is_unresponsive(const Tenant& tenant);
-  void carry_out(Domain& domain, const Move& move);
-  void move_memory(Domain& domain);
-  void open_ready(Domain& domain);
+  void carry_out(const Domain& domain, const Move& move);
+  void move_memory(const Domain& domain);
+  void open_ready(const Domain& domain);
 
   Snapshot::Session view_of(const Session& session) const;
   Snapshot::Tenant view_of(const Tenant& tenant) const;

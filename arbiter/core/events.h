@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can happen to the core. Plain values.
+// The events that the core handles. Plain values.
 #pragma once
 
 #include <map>
@@ -63,7 +63,7 @@ struct Unplace {
   TenantId tenant;
 };
 
-// What was seen where the core asked for a Look: whether the session's process is stopped, all of it.
+// The answer to a Look: whether all of the session's process is stopped.
 struct Looked {
   SessionId session;
   bool stopped = false;

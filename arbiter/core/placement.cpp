@@ -8,7 +8,7 @@
 namespace sharedgpu {
 namespace {
 
-// What stands on a GPU, of tenants other than the one that is to be placed.
+// The load of a GPU by tenants other than the one that is to be placed.
 struct Candidate {
   const Snapshot::Gpu* gpu = nullptr;
   bool used = false;  // by that one's sessions

@@ -12,21 +12,21 @@
 
 namespace sharedgpu {
 
-// What is told of a tenant that is to be placed.
+// The demand of a tenant that is to be placed.
 struct Demand {
   unsigned units = 1;      // in all; they are spread over its GPUs
   unsigned gpus = 1;       // distinct ones; it gets all there are where there are fewer
   DeviceSet devices = {};  // that its processes can open; empty: it is not known
 };
 
-// Whether the tenant can be placed there. Only on GPUs that the arbiter found itself: of those that only
-// sessions told of, it cannot know whether there are more.
+// True if the tenant can be placed on the GPU. Only GPUs that the arbiter found itself count: if sessions
+// alone report GPUs, there may be more of them.
 bool is_open_to(const Snapshot::Gpu& gpu, const Demand& demand);
 
 // The GPUs chosen for the tenant, in the host's order. None: no GPU is open to it.
 std::vector<GpuUuid> choose_gpus(const Snapshot& state, TenantId tenant, const Demand& demand);
 
-// Those of a tenant's GPUs that processes with this demand are told of.
+// The GPUs of a tenant that processes with this demand get to know.
 std::vector<GpuUuid> gpus_seen(const Snapshot& state, const Placement& placement, const Demand& demand);
 
 // The units that a tenant counts with on each of its GPUs, rounded up.

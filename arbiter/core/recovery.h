@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recovery period after a restart: sessions that the ledger knows are waited for, so that no memory is
-// promised twice. It ends when all of them have reported what they have, or with its time.
+// The recovery period after a restart: the core waits for the sessions that the ledger knows, so that no
+// memory is promised twice. The period ends when each of them has reported its memory or is gone, or with its
+// time. One thread at a time.
 #pragma once
+
+#include <set>
 
 #include "arbiter/core/model/model.h"
 #include "arbiter/core/model/tuning.h"
@@ -20,16 +23,18 @@ class Recovery {
   Nanoseconds until() const { return until_; }
   bool over(Nanoseconds now) const { return active_ && (now >= until_ || expected_ == 0); }
   void end() { active_ = false; }
-  // It is known what the session has, or it is gone.
-  void settle(Session& session) {
-    if (session.expected && expected_ > 0) --expected_;
-    session.expected = false;
+  // A session has come that the ledger knows: the period lasts until settle().
+  void expect(SessionId session) { awaited_.insert(session); }
+  // The session has reported its memory, or is gone.
+  void settle(SessionId session) {
+    if (awaited_.erase(session) > 0 && expected_ > 0) --expected_;
   }
 
  private:
   bool active_;
   Nanoseconds until_;
-  unsigned expected_;
+  unsigned expected_;            // sessions that the period waits for, whether or not they have come
+  std::set<SessionId> awaited_;  // those of them that have come and are not settled
 };
 
 }  // namespace sharedgpu

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the core says of its state: plain values, as of one moment.
+// The core's state as plain values, as of one moment.
 //
-// It is the only view of the core's state that the daemon, the figures, the simulator and the tests have. A
+// It is the only view of that state that the daemon, the figures, the simulator and the tests have. A
 // snapshot stays as it is when the core goes on. All times are in nanoseconds of the core's clock, all sizes
 // in bytes. Entries are in the order of their ids.
 #pragma once
@@ -34,19 +34,19 @@ struct Snapshot {
     Bytes resident_limit;        // upper bound on its evictable resident memory
     bool gate_open = false;
     bool wants = false;          // a thread waits at its gate
-    bool stopped = false;        // its process is, as polled last
+    bool frozen = false;         // its process is stopped, as polled last
     bool stuck = false;          // it cannot evict for the time being
     bool restoring = false;      // it was sent a Restore in this turn
-    bool ready = false;          // and all of its memory is resident
+    bool ready = false;          // all of its memory is resident
     bool drained = false;        // leaving: nothing passes its gate, and the GPU is done with its work
-    bool returning = false;      // it came back from another arbiter and has not drained since
+    bool returned = false;       // it came back from another arbiter and has not drained since
     bool host_short = false;     // it said in this pause that its job needs host memory
     bool defers_growth = false;  // growth of it waits for host memory to be given back
     std::size_t requests = 0;    // for growth, without a Verdict yet
     std::uint64_t order = 0;     // of the last Revoke or Step
     Bytes prepared_host;         // host memory that the last Prepare named
-    std::uint32_t sharers = 0;   // the same: processes that prepare it together; zero: unknown
-    // What its lease page says:
+    std::uint32_t sharers = 0;   // processes that prepare it together, as that Prepare says; zero: unknown
+    // The contents of its lease page:
     bool contended = false;
     bool oversubscribed = false;
     Nanoseconds queue{};      // the backlog limit; zero: as usual
@@ -61,24 +61,24 @@ struct Snapshot {
     const Policy* policy = nullptr;  // that rules it
     Claims stated;                   // by its job
     Claims claims;                   // what the deadlines of others leave of them
-    bool timed = false;              // it has the GPU for itself while it runs
-    double share = 0;                // the part of its domain's time that is due to it; zero where none is
-    double due = 0;           // the same on the GPU where that is least; where none is due, the last that was
-    double due_now = 0;       // the same; zero where it neither competes nor pauses
-    Nanoseconds credit{};     // its account, as of the last event
-    bool wants = false;       // one of its sessions does
-    bool stopped = false;     // one of its processes is
-    bool absent = false;      // that, or it is announced as suspending
-    bool taken = false;       // its lease was revoked without its consent, since it is stopped
-    bool comes_home = false;  // it preempted others for its host memory
+    bool exclusive = false;          // it has the GPU for itself while it runs
+    double share = 0;                // the part of its domain's time that is due to it; zero if none is
+    double due = 0;         // the same on the GPU where that is least; if none is due, the last that was
+    double due_now = 0;     // the same; zero while it neither competes nor pauses
+    Nanoseconds lag{};      // its account, as of the last event; negative: it has had more than its due
+    bool wants = false;     // one of its sessions does
+    bool frozen = false;    // one of its sessions is
+    bool absent = false;    // it is frozen, or announced as suspending
+    bool revoked = false;   // its lease was revoked without its consent, since its processes are stopped
+    bool recalled = false;  // it preempted others for its host memory
     Nanoseconds waiting_since{};
     Nanoseconds turn_began{};
-    Nanoseconds left{};        // when its gates were last closed
-    Nanoseconds given_back{};  // the end of the turn that it yielded last
-    Nanoseconds handoff{};     // a running mean of what its way in took; zero: unknown
-    Nanoseconds drain{};       // what the end of its last turn took where its processes waited for each other
+    Nanoseconds gates_closed{};   // the last time
+    Nanoseconds yielded_until{};  // the end of the turn that it yielded last
+    Nanoseconds handoff{};        // a running mean of what its way in took; zero: unknown
+    Nanoseconds last_drain{};  // what the end of its last turn took, if its processes waited for each other
     Nanoseconds used{};        // the GPU time of the burst under way, in the turns before
-    Nanoseconds burst{};       // a running mean of that; zero: unknown
+    Nanoseconds mean_burst{};  // a running mean of that; zero: unknown
     unsigned long_pauses = 0;  // in a row
     struct Deadlines {
       std::uint64_t met = 0;
@@ -92,23 +92,22 @@ struct Snapshot {
   struct Gpu {
     GpuUuid uuid;
     unsigned number = 0;            // in the host's order
-    std::optional<unsigned> minor;  // of its device file, where the driver tells it
+    std::optional<unsigned> minor;  // of its device file, if the driver reports it
     Bytes total;
     Bytes capacity;
-    bool learned = false;  // only sessions told of it
+    bool learned = false;  // known from sessions only
     Bytes usable;          // the capacity, or what contexts leave of the total
     Bytes promised;        // what sessions have on the GPU or may take at any moment
     const Policy* policy = nullptr;
     TurnLength turn;        // how long turns are
     Nanoseconds handoff{};  // the mean of what handoffs took lately; zero: none yet
-                            // The part of its threads for a process that starts there with a priority below
-                            // the other.
+    // The part of the GPU's threads for a process that starts there with a priority below threads_left_below.
     double threads_left = 1;
     std::int32_t threads_left_below = std::numeric_limits<std::int32_t>::min();
     std::vector<SessionId> sessions;
   };
 
-  bool recovering = false;  // sessions of the arbiter before are waited for
+  bool recovering = false;  // the core waits for the sessions of the arbiter before
   std::vector<Gpu> gpus;
   std::vector<Tenant> tenants;
   std::vector<Session> sessions;

@@ -21,7 +21,7 @@ void CoreRunner::start(const Tuning& tuning, const Policy& policy, Recovered rec
 
 void CoreRunner::handle(const Event& event) {
   const Nanoseconds at = system_.now();
-  Actions actions = core_->step(event, at);
+  Actions actions = core_->handle(event, at);
   journal_.observe(*core_, at);
   carry_out(std::move(actions));
 }
@@ -39,7 +39,7 @@ void CoreRunner::poll_process(SessionId id) {
   const auto session = core_->session(id);
   if (entry == nullptr || !session) return;
   const bool stopped = is_stopped(system_, entry->client->peer().pid);
-  if (stopped == session->stopped) return;
+  if (stopped == session->frozen) return;
   log::debug(entry->client->label() + (stopped ? ": is stopped" : ": goes on"));
   handle(Looked{.session = id, .stopped = stopped});
 }

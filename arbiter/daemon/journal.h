@@ -22,8 +22,9 @@
 
 namespace sharedgpu {
 
-// Actions of the core whose leases are in the ledger. Only a Journal makes them, and nothing else can be
-// performed: no lease is granted that the next arbiter would not know of after a crash.
+// Actions of the core whose leases have been recorded. Only a Journal makes them, and nothing else can be
+// performed. So the next arbiter knows of each lease that was granted before a crash, except for those that a
+// disk without space kept out of the file.
 class RecordedActions {
  public:
   const Actions& all() const { return actions_; }

@@ -20,7 +20,8 @@ namespace {
 enum class Sender : std::uint8_t { new_connection, session, anyone };
 
 // Reactions to a message that is not accepted. Close: the connection is closed, and the log says why. Refuse:
-// the peer is told why, too. Deny: the peer gets an answer that says no, and the log says what it may not do.
+// the same, and the peer gets the reason, too. Deny: the peer gets a negative answer, and the log says what
+// the peer may not do.
 struct Close {
   const char* why = "";
 };
@@ -35,26 +36,27 @@ struct Deny {
 template <class Body>
 using Reaction = std::variant<Close, Refuse, Deny<Body>>;
 
+// The conditions under which a message is accepted.
 template <class Body>
-struct Terms {
+struct Conditions {
   Sender sender = Sender::anyone;
-  const char* misplaced = "";                 // from another sender: the connection is closed for this reason
-  bool (*valid)(const Body&) = nullptr;       // null: always
-  Reaction<Body> invalid = {};                // where it is not
-  bool counts = false;                        // adds to the ledger: within the rate of its user, see Journal
-  bool (*privileged)(const Body&) = nullptr;  // only an administrator may send it; null: never
-  Reaction<Body> unprivileged = {};           // from any other
+  const char* misplaced = "";            // why the connection of another sender is closed
+  bool (*valid)(const Body&) = nullptr;  // null: every body is
+  Reaction<Body> invalid = {};
+  bool counts = false;  // it adds to the ledger: bounded by its user's rate, see Journal
+  bool (*privileged)(const Body&) = nullptr;  // only an administrator may send it; null: anybody may
+  Reaction<Body> unprivileged = {};           // to a privileged message from anybody else
 };
 
 template <class Body, class Handler>
 struct Row {
   using Message = Body;
   Handler handle;
-  Terms<Body> terms;
+  Conditions<Body> conditions;
 };
 template <class Body, class Handler>
-constexpr Row<Body, Handler> row(Handler handle, const Terms<Body>& terms) {
-  return {handle, terms};
+constexpr Row<Body, Handler> row(Handler handle, const Conditions<Body>& conditions) {
+  return {handle, conditions};
 }
 
 template <class Reply>
@@ -249,13 +251,15 @@ void react(const Reaction<Body>& reaction, Client& client, const Body& body, Jou
 template <class Body, class Handler>
 void receive_as(const Row<Body, Handler>& row, const MessageTable::Parts& parts, Client& client,
                 const Body& body, UniqueFd& descriptor) {
-  const Terms<Body>& terms = row.terms;
+  const Conditions<Body>& conditions = row.conditions;
   const uid_t uid = client.peer().uid;
-  if (!has_role(client, terms.sender)) return client.connection().close(terms.misplaced);
-  if (terms.valid != nullptr && !terms.valid(body)) return react(terms.invalid, client, body, parts.journal);
-  if (terms.counts && !parts.journal.may_write(uid)) return client.connection().close(kTooOften);
-  if (terms.privileged != nullptr && terms.privileged(body) && !parts.administration.is_administrator(uid))
-    return react(terms.unprivileged, client, body, parts.journal);
+  if (!has_role(client, conditions.sender)) return client.connection().close(conditions.misplaced);
+  if (conditions.valid != nullptr && !conditions.valid(body))
+    return react(conditions.invalid, client, body, parts.journal);
+  if (conditions.counts && !parts.journal.may_write(uid)) return client.connection().close(kTooOften);
+  if (conditions.privileged != nullptr && conditions.privileged(body) &&
+      !parts.administration.is_administrator(uid))
+    return react(conditions.unprivileged, client, body, parts.journal);
   call(row.handle, parts, client, body, descriptor);
 }
 

@@ -45,7 +45,7 @@ void Performer::perform(const SetTurnEnds& ends) {
   if (auto* session = sessions_.find(ends.session)) session->page.set_turn_ends(ends.at);
 }
 
-// The lease is in the ledger already.
+// The Journal has recorded the lease.
 void Performer::perform(const RecordLease& lease) {
   log::debug(tenants_.label(lease.key.tenant) + (lease.grant ? ": lease on " : ": released ") +
              format_gpu(lease.key.gpu));

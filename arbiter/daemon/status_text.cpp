@@ -141,10 +141,10 @@ void write_time(Json& json, const StatusView& view, TenantId id, const Snapshot:
   json["highest_footprint_bytes"] = figures.footprint.count;
   json["highest_resident_bytes"] = figures.resident.count;
   json["wants"] = tenant != nullptr && tenant->wants;
-  json["credit_seconds"] = tenant == nullptr ? 0 : seconds(tenant->credit);
+  json["credit_seconds"] = tenant == nullptr ? 0 : seconds(tenant->lag);
   json["epoch"] = tenant == nullptr ? 0 : tenant->epoch.value;
   const bool leaving = tenant != nullptr && tenant->phase == Phase::leaving;
-  json["leaving_seconds"] = leaving ? seconds(view.now - tenant->left) : 0.0;
+  json["leaving_seconds"] = leaving ? seconds(view.now - tenant->gates_closed) : 0.0;
 }
 
 // A tenant's sessions, and what they come to.

@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The text of `sharedgpu status --json`; docs/status-json.md describes its fields.
+//
+// To add a field:
+//   1. If the core knows the value: a field of Snapshot (arbiter/core/snapshot.h), filled in core_views.cpp.
+//   2. Write it in status_text.cpp. Names are for good: scripts rely on them.
+//   3. Add it to docs/status-json.md, and to the table of arbiter/cli/status.cpp if people are to see it.
+//   4. Test it in tests/unit/arbiter/status_golden.cpp, and write status_fields.golden anew (see
+//      tests/golden).
 #pragma once
 
 #include <sys/types.h>

@@ -4,6 +4,12 @@
 //
 // The methods here are the host's own. A method that returns a descriptor returns an empty one on failure and
 // sets errno. Any thread; no exceptions.
+//
+// To inject a fault:
+//   1. A call that is not here yet: a virtual method, and its users in the daemon take a System.
+//   2. In tests/unit/arbiter/systems.h let FaultySystem override it and fail as a field of it says.
+//   3. Test the arbiter with it in tests/unit/arbiter/faults.cpp, or the part alone, as gpus.cpp there does.
+//      Faults of the ledger's files go by FileCalls (arbiter/ledger/files.h), see journal.cpp there.
 #pragma once
 
 #include <sys/socket.h>

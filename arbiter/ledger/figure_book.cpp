@@ -44,7 +44,7 @@ void FigureBook::observe(const Snapshot& state, const LeaseBook& leases, Nanosec
       Watch& watch = seen[key];
       watch.waits = watch.waits || (session.wants && !tenant.absent && !leases.holds(tenant.id));
       watch.leaves = watch.leaves || (tenant.phase == Phase::leaving && leases.holds(tenant.id));
-      watch.turn_ends = tenant.given_back;
+      watch.turn_ends = tenant.yielded_until;
       watch.footprint += session.use.footprint();
       watch.resident += session.use.resident + minus(session.use.pinned, session.use.settling);
     }

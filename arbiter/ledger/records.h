@@ -10,6 +10,15 @@
 //   v.unbounded(name, time)   a time that is in no sum, and so may have any value.
 // Bytes and order of the fields are fixed: arbiters of other versions read and write the same files.
 //
+// To add a field: append it to fields() by newer(), so that older lines can be read. To add a record: a
+// struct here, its type in Record::what, a call in reader.h and reader.cpp, and its effect in history.cpp;
+// history.cpp also puts into a checkpoint what has to outlive the older files. Either way:
+//   1. Write it from the daemon (Journal::record()).
+//   2. Test it in tests/unit/arbiter/ledger_lines.cpp, ledger.cpp and ledger_checkpoint.cpp, and add it to
+//      ledger_golden.cpp; write ledger_records.golden anew (see tests/golden).
+//   3. Copy its row into docs/ledger.md: ledger_page.cpp prints the table that it expects.
+//      arbiter/cli/ledger.cpp shows it, if anything does.
+//
 // Pure functions; any thread.
 #pragma once
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a tenant's account counts: its lag, the time of the GPU that is due to it and that it has not had. A
-// policy chooses what is earned and paid, and within which bounds; scheduler/lag_account.h computes it. Pure.
+// The rules of a tenant's account. It counts the tenant's lag: the time of the GPU that is due to it and that
+// it has not had. A policy chooses the rules of earning and paying, and the bounds; scheduler/lag_account.h
+// computes it. Pure.
 #pragma once
 
 #include <algorithm>

@@ -16,6 +16,9 @@
 // Beside it all others have the GPU one at a time: the queues of all that share it would have to drain first.
 // They also have less queued than usual (backlog_limit_beside()).
 //
+// Handoffs take time too, so tenants with deadlines may never have all that is due to them, and go first all
+// the time. A tenant whose account is full therefore goes before those of its own priority.
+//
 // Nobody starves: each keeps its own request at least, or a twentieth of the time if that is more, and waits
 // no longer for that than elastic says. A tenant that has told of no deadline for a while bounds nobody.
 #pragma once
@@ -37,7 +40,7 @@ class Deadline final : public Elastic {
   }
 
   bool preempts(const TenantView& waiting, const TenantView& running, const TurnView& turn) const override {
-    return goes_before(waiting, running, turn) && running.drain < waiting.claims.deadline;
+    return goes_before(waiting, running, turn) && running.last_drain < waiting.claims.deadline;
   }
 
   Nanoseconds unchanged_for(const TenantView& waiting, const TurnView& turn) const override {

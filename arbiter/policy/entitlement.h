@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the GPU's time is divided among the tenants that want it, and who of them has the GPU alone. Pure.
+// The division of the GPU's time among the tenants that want it, and the choice of those that have it alone.
+// Pure.
 #pragma once
 
 #include <algorithm>
@@ -31,8 +32,8 @@ constexpr bool is_exclusive(const EntitlementRules& rules, const Claims& claims)
   return (rules.by_requests && claims.timed) || makes_exclusive(rules, claims);
 }
 
-// How much work anybody may have queued ahead of the GPU beside such a tenant, where some have to take turns:
-// a quarter of a deadline. Zero: as much as usual, see interposer/gate/ahead.h.
+// The work that anybody may have queued ahead of the GPU beside such a tenant, if some have to take turns: a
+// quarter of a deadline. Zero: as much as usual, see interposer/gate/ahead.h.
 constexpr Nanoseconds backlog_limit_beside(const EntitlementRules& rules, const Claims& claims) {
   constexpr int kPerDeadline = 4;
   constexpr std::chrono::milliseconds kLeast{2};
@@ -48,10 +49,10 @@ constexpr bool is_quick(const TenantView& tenant, const TurnView& turn) {
   return tenant.claims.deadline > kHandoffs * std::max(tenant.handoff, turn.turn.handoff);
 }
 
-// How far below nothing a tenant's account may be while it has the GPU and others wait: half a step, so that
-// accounts stay within about a step of each other. Where deadlines count, one deadline where that is more: a
-// piece of work that can be done in time is done in one turn. Of a deadline of more than a tenth of a second
-// so much counts: turns are short beside it.
+// The debt that a tenant's account may have while the tenant has the GPU and others wait: half a step, so
+// that accounts stay within about a step of each other. If deadlines count, one deadline if that is more: a
+// piece of work that can be done in time is done in one turn. A longer deadline counts as a tenth of a
+// second: turns are short beside it.
 constexpr Nanoseconds allowance(const EntitlementRules& rules, const TenantView& tenant,
                                 const TurnView& turn) {
   constexpr std::chrono::milliseconds kLongestPiece{100};

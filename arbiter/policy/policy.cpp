@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What policies have in common.
+// The defaults of all policies.
 #include "arbiter/policy/policy.h"
 
 namespace sharedgpu {

@@ -6,8 +6,18 @@
 // policy who is next of those that wait, and takes along who fits beside; whether those that run make room
 // for them; and how long turns are. A policy is pure, it has no state and no clock: what it knows of a
 // tenant's past is the tenant's lag, which the core keeps as AccountRules say, and what the core measures for
-// all. So it can be exchanged at any moment. One file each; each says how long a tenant may wait at most.
-// registry.h says how to add one.
+// all. So it can be exchanged at any moment.
+//
+// To add a policy:
+//   1. Add its name to protocol/policy_names.h, and name and class to registry.cpp: it compiles only if the
+//      two lists agree.
+//   2. Write arbiter/policy/NAME.h, a class that derives from Policy. Its top comment says how long a tenant
+//      may wait at most.
+//   3. Document it in etc/sharedgpu.conf, docs/man/sharedgpu.conf.5 and the table of docs/architecture.md.
+//   4. Test it in tests/unit/arbiter/policy.cpp, and its bound in tests/property/arbiter/policies.cpp, which
+//      runs every policy of the list; add it to tests/unit/config/keys_golden.cpp and bench/decision.cpp.
+//   5. Write tests/unit/config/keys.golden (see tests/golden) and tests/property/arbiter/decisions.golden
+//      (`decisions --record`) anew: its scenarios take the policies in turn.
 #pragma once
 
 #include <string_view>
@@ -19,7 +29,7 @@
 
 namespace sharedgpu {
 
-// What a policy sets of the scheduler's mechanisms.
+// The parameters of the scheduler's mechanisms that a policy sets.
 struct PolicyRules {
   EntitlementRules entitlement = {};
   AccountRules account = {};
@@ -44,8 +54,8 @@ class Policy {
   // default nobody ever does. If one would end nobody's turn, none that ranks lower would.
   virtual bool preempts(const TenantView& waiting, const TenantView& running, const TurnView& turn) const;
 
-  // For how long time alone changes nothing about what preempts() says of `waiting`; max(), as by default,
-  // for ever. After that the scheduler asks again.
+  // For how long time alone changes nothing about what preempts() says of `waiting`; then the scheduler asks
+  // again. By default time never does: max().
   virtual Nanoseconds unchanged_for(const TenantView& waiting, const TurnView& turn) const;
 
   // True: `running`, whose turn is over, has another before `waiting` is served. By default
@@ -57,7 +67,7 @@ class Policy {
   // grows out of the running set loses it. When the turn is over, the one that came last has had least of it.
   virtual Rank retain(const TenantView& running, const TurnView& turn) const;
 
-  // How long turns are, see turn_length.h for the arguments and for what it is by default.
+  // The length of turns; turn_length.h describes the arguments and the default.
   virtual TurnLength length(const TurnRules& rules, Nanoseconds handoff, unsigned waiting_sets) const;
 
  private:

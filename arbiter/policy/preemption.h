@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether turns are preempted, and what that costs. Nobody is preempted before it has had the GPU for as long
-// as a handoff takes: so preemptions cost at most half of the time, however many there are.
+// The preemption of turns, and its price. Nobody is preempted before it has had the GPU for as long as a
+// handoff takes: so preemptions cost at most half of the time, however many there are.
 //
 // Paid preemption is for tenants that leave the GPU to others for long and want it for short. A tenant earns
 // its fair share of the time in which it neither has the GPU nor asks for it (AccountRules::Earns::pauses): a
@@ -34,7 +34,7 @@ constexpr bool can_pay(Nanoseconds lag, Nanoseconds handoff) {
   return lag > Nanoseconds{} && lag >= preemption_cost(Preemption::paid, handoff);
 }
 
-// How long it is yet until a tenant that runs may be preempted at all; zero: it may be asked at any time.
+// The time until a tenant that runs may be preempted at all; zero: it may be at any time.
 constexpr Nanoseconds protected_for(Preemption preemption, const TenantView& running, Nanoseconds handoff) {
   if (preemption == Preemption::never) return Nanoseconds::max();
   const Nanoseconds earned = preemption == Preemption::paid ? running.lag : Nanoseconds{};

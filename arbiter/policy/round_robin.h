@@ -30,7 +30,7 @@ class RoundRobin : public Policy {
   }
 
  private:
-  // Where turns have a fixed length nobody preempts them.
+  // Nobody preempts turns of a fixed length.
   static bool is_urgent(const TenantView& waiting, const TurnView& turn) {
     return turn.turn.rule != TurnRule::fixed && can_pay(waiting.lag, turn.turn.handoff);
   }

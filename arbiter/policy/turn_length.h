@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a turn lasts while others wait.
+// The length of a turn while others wait.
 //
-// A fixed quantum rules where one is set. Otherwise turns are so long that the handoffs between them cost
+// A fixed quantum rules if one is set. Otherwise turns are so long that the handoffs between them cost
 // `max_overhead` of the time, and no longer than lets each waiter run again within `max_wait`. Where these
 // contradict each other max_wait rules, but a turn is never shorter than a handoff: at most half of the time
 // is lost. Pure.
@@ -22,7 +22,7 @@ enum class TurnRule : std::uint8_t { fixed, swap_overhead, max_wait, work };
 struct TurnLength {
   Nanoseconds length{};
   TurnRule rule = TurnRule::fixed;
-  // What it was reckoned from.
+  // The inputs from which it was computed.
   Nanoseconds handoff{};
   unsigned waiting_sets = 1;
 };

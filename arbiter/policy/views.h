@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a policy sees of the tenants and of their turn, and how it ranks them. Values.
+// A policy's view of the tenants and of their turn, and its ranks. Plain values.
 #pragma once
 
 #include <compare>
@@ -9,7 +9,7 @@
 
 namespace sharedgpu {
 
-// What a tenant's job has a right to.
+// The rights of a tenant's job.
 struct Claims {
   std::uint32_t units = 1;
   std::int32_t priority = 0;  // of two the higher one goes first
@@ -22,7 +22,7 @@ struct Claims {
   bool operator==(const Claims&) const = default;
 };
 
-// What a tenant has told of its deadlines since it told last.
+// A tenant's report of its deadlines since the last report.
 struct DeadlinesSeen {
   std::uint64_t met = 0;
   std::uint64_t missed = 0;
@@ -34,20 +34,20 @@ struct TenantView {
   Nanoseconds lag{};     // what is due to it and it has not had; negative: it has had more; see AccountRules
   Nanoseconds waited{};  // how long it waits; of one that runs, how long it had waited when it was served
   bool preempted = false;  // another's preemption ended its turn
-  // How long it uses the GPU from when it asks for it until it has nothing to do there; no less than it has
-  // used it now without a pause. Measured where others wait; zero: not yet.
+  // The time for which it uses the GPU from its request until it has nothing to do there; no less than that
+  // of the burst under way. Measured while others wait; zero: not yet.
   Nanoseconds burst{};
   Nanoseconds handoff{};  // what it takes to bring it in, as measured or guessed from its size
   double due = 0;         // its part of the time, see ActivityInterval
 
-  // Of one that runs:
+  // For a tenant that runs:
   Nanoseconds elapsed{};  // since its gates were opened
-  // How long the GPU is at one of its submissions, where it yields its turn before one that would not end in
+  // The time of the GPU for one of its submissions, if it yields its turn before one that would not end in
   // it; zero: it does not, or not known.
   Nanoseconds submission{};
-  // How long the end of its last turn took, where its processes waited for each other and had to be let on
-  // for that; zero: they did not, or not known.
-  Nanoseconds drain{};
+  // The time that the end of its last turn took, if its processes waited for each other and so had to submit
+  // more; zero: they did not, or not known.
+  Nanoseconds last_drain{};
   bool leads = false;  // this turn was begun for it
   bool grows = false;  // it asks for memory that the running set has no room for
   bool idle = false;   // it has had nothing to do for longer than a handoff takes

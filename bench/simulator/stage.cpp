@@ -158,7 +158,7 @@ bool Stage::works(std::size_t program) const { return actors_.at(program)->has_w
 
 void Stage::tell(const Event& event) {
   ++events_;
-  perform(core_->step(event, now()));
+  perform(core_->handle(event, now()));
 }
 
 void Stage::end(Actor& actor) {

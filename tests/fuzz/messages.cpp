@@ -107,12 +107,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Nanoseconds now(1000);
   Core core({}, *policy, recovered, now);
   for (std::uint8_t gpu : {std::uint8_t{1}, std::uint8_t{2}})
-    core.step(
+    core.handle(
         GpuFound{.gpu = {{gpu}}, .total = gibibytes(1), .capacity = mebibytes(900), .learned = gpu == 2},
         now);
   while (!in.empty()) {
     now += std::chrono::milliseconds(in.byte());
-    for (const Action& action : core.step(next_event(core, in), now))
+    for (const Action& action : core.handle(next_event(core, in), now))
       if (const auto* timer = std::get_if<ArmTimer>(&action))
         if (timer->at <= now) std::abort();
     const Snapshot state = core.snapshot();

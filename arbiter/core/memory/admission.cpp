@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kMostRequests = 4096;  // one for each thread of the session
 
-// What a session has once it is granted what it asks to pin.
+// The memory of a session once its pin request is granted.
 MemoryUse as_granted(MemoryUse use, Bytes pin_request) {
   use.swappable = minus(use.swappable, pin_request);
   use.resident = minus(use.resident, pin_request);
@@ -192,8 +192,8 @@ void MemoryBooks::end_recovery(const Model& model, const Residencies& at) {
   }
 }
 
-// Whether `session` with `use` could be resident beside what can never leave the GPU, and leaves the others
-// as able to run as they are.
+// True if `session` with `use` could be resident beside the memory that can never leave the GPU, and the
+// others could still run as before.
 bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use) const {
   const Gpu& gpu = *session.gpu;
   // Memory that others ask to pin is as good as pinned.
@@ -271,7 +271,7 @@ bool MemoryBooks::waits_for_host(const Session& session, const MemoryUse& use) c
   return site != Bytes{} && evictable_with(session, use).held > site;
 }
 
-// How much more a process of `step` may allocate as far as host memory goes.
+// The amount that a process of `step` may still allocate before a limit on host memory.
 Bytes MemoryBooks::host_room(const Tenant& tenant, const StepName& step) const {
   const Evictable sum = evictable(tenant, step);
   Bytes room{~0ull};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sessions have, as they report it, and what follows from that for what they may have.
+// The reports of sessions on their memory, and the limits that follow from these.
 #include <algorithm>
 #include <utility>
 
@@ -149,7 +149,7 @@ Bytes MemoryBooks::demand(const Session& session, const Residency& at) const {
   return resident + std::max(its.use.pinned, its.pin_limit);
 }
 
-// What a session has on the GPU once it has all of its memory.
+// The memory of a session on the GPU once all of it is there.
 Bytes MemoryBooks::whole(const Session& session, const Residency& at) const {
   const SessionBook& its = of(session);
   return std::max(promised(session, at) - its.pin_limit, its.use.swappable) +

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which memory moves: room goes to the sessions that need it, and others evict for what is missing.
+// Memory that moves: room goes to the sessions that need it, and others evict for the rest.
+//
+// To change the order of eviction: the sort in evict(), which sees SessionBook and Residency. A value that is
+// in neither has to be added to Residency (residency.h) and filled in turns/pages.cpp. Tests:
+// tests/unit/arbiter/core.cpp and promises.cpp; the property tests hold whatever the order is. The decisions
+// change: record tests/property/arbiter/decisions.golden anew (`decisions --record`). docs/architecture.md,
+// "A turn", states the order. The order of handles within a session is the interposer's (interposer/memory).
 #include <algorithm>
 
 #include "arbiter/core/memory/memory_books.h"
@@ -151,8 +157,8 @@ const Tenant* MemoryBooks::first_to_fill(const Gpu& gpu, const Residencies& at) 
   return first == nullptr ? nullptr : first->tenant;
 }
 
-// Whether all of a tenant's memory can be on its GPUs beside that of all who have not drained, or that cannot
-// be evicted for the time being.
+// True if all of a tenant's memory can be on its GPUs beside the memory of sessions that have not drained or
+// cannot evict for the time being.
 bool MemoryBooks::can_be_filled(const Tenant& tenant, const Residencies& all) const {
   const auto fits_on = [&](const Gpu& gpu) {
     Bytes needed;
@@ -225,8 +231,9 @@ std::vector<const Session*> MemoryBooks::take_restores(const Gpu& gpu, const Res
   return restores;
 }
 
-// Of contexts the books know what sessions guess, and of programs outside nothing. Where they promise more
-// than there is, the driver refuses a restore that they allow; then those that wait give up memory by steps.
+// The books know the size of contexts only as sessions guess it, and nothing about programs outside. If they
+// promise more than there is, the driver refuses a restore that they allow. Then the tenants that wait give
+// up memory by steps.
 void MemoryBooks::evict_for_shortage(const Gpu& gpu, const Residencies& at) {
   Bytes shortage;
   for (const Session* session : gpu.sessions) {

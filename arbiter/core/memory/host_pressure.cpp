@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much host memory evictions may need, said ahead of time: getting it takes longer than they do.
+// The host memory that evictions may need, announced ahead of time: getting it takes longer than the
+// evictions.
 #include <algorithm>
 #include <bit>
 

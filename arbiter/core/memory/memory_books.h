@@ -21,7 +21,7 @@
 
 namespace sharedgpu {
 
-// What the books hold of one session.
+// The entries of one session.
 struct SessionBook {
   MemoryUse use;  // as reported, growth that it waits for included
   // Promises: it may have so much evictable memory resident, and so much pinned.
@@ -83,8 +83,8 @@ class MemoryBooks {
   // A report and, where it has a request, a request for growth. `recovering`: others have not reported yet,
   // so that nothing is refused now.
   void report(const Session& session, const Usage& usage, const Residency& at, bool recovering);
-  // Ready and Drained say where memory is. How much there is they may say as it was before growth that has
-  // been granted meanwhile.
+  // Ready and Released report where memory is. Their amounts may be those before growth that has been granted
+  // meanwhile.
   void report_residency(const Session& session, const MemoryUse& use, const Residency& at);
   void on_ready(const Session& session);
   void on_drained(const Session& session);
@@ -99,7 +99,7 @@ class MemoryBooks {
   void open(const Session& session);
   // Its gate closes while it has work: it cannot grow before its next turn.
   void defer_growth(const Session& session);
-  // What it does not have on the GPU it may not fill outside a turn.
+  // Outside a turn a session may not fill memory that is not on the GPU.
   void hold_at_resident(const Session& session);
   // Its process is stopped: memory that it was asked to evict stays for now.
   void freeze(const Session& session) { books_[session].resident_limit = books_[session].use.resident; }
@@ -129,9 +129,9 @@ class MemoryBooks {
   // Physical memory that a session has or may take at any moment; that of all on a GPU.
   Bytes promised(const Session& session, const Residency& at) const;
   Bytes promised(const Gpu& gpu, const Residencies& at) const;
-  // What a session has on the GPU while its tenant runs.
+  // The memory of a session on the GPU while its tenant runs.
   Bytes demand(const Session& session, const Residency& at) const;
-  // What of a session outside the running set must be taken to stay on the GPU.
+  // The part of a session outside the running set that counts as staying on the GPU.
   Bytes unevictable(const Session& session, const Residencies& at) const;
   // All of a tenant's memory is resident and none is asked to leave.
   bool complete(const Tenant& tenant) const;
@@ -152,7 +152,7 @@ class MemoryBooks {
   Nanoseconds timeout_for(Bytes moving) const;
 
  private:
-  // What the processes of a tenant could have to evict, over all GPUs.
+  // The most that the processes of a tenant could have to evict, over all GPUs.
   struct Evictable {
     Bytes of_step;
     Bytes of_all;

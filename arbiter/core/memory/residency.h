@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the memory books have to know of where a session stands in its tenant's turn. Values: turns/ computes
-// them, and the books never ask about phases.
+// The place of a session in its tenant's turn, as far as the memory books need it. Plain values: turns/
+// computes them, and the books never ask about phases.
 #pragma once
 
 #include "arbiter/core/model/phase.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the core can ask to be done. Plain values, performed in their order.
+// The actions that the core asks for. Plain values, performed in their order.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the event under way leads to, and its time: the one place where the core's parts put their actions.
+// The effects of the event under way, and its time: the one place where the core's parts put their actions.
 //
 // Actions are performed in the order in which they are put here.
 #pragma once

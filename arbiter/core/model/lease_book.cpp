@@ -113,7 +113,7 @@ LeaseBook::Closed LeaseBook::closed_of(TenantId tenant) const {
   return closed;
 }
 
-// What is known of it already may come again.
+// A record that is known already may come again.
 void LeaseBook::carry(TenantId tenant, StepName step, Nanoseconds time) {
   Nanoseconds& known = both_[{tenant, step}];
   steps_[step] += time - known;

@@ -25,8 +25,8 @@ struct LeaseKey {
 struct OpenLease {
   Epoch epoch;
   Nanoseconds since{};
-  // Whether anybody still has it is not known; at that time somebody had. It counts up to there, until it is
-  // confirmed.
+  // The last time at which somebody had the lease for sure, if that is in doubt: the lease counts up to then
+  // until it is confirmed.
   std::optional<Nanoseconds> doubted = {};
 };
 
@@ -36,7 +36,7 @@ class LeaseBook {
   // false.
   bool grant(const LeaseKey& key, Epoch epoch, Nanoseconds at);
   bool release(const LeaseKey& key, Nanoseconds at);
-  // Of an open one.
+  // For a lease that is open.
   void doubt(const LeaseKey& key, Nanoseconds held_at);
   void confirm(const LeaseKey& key);
 
@@ -48,11 +48,11 @@ class LeaseBook {
   const std::map<LeaseKey, OpenLease>& open() const { return open_; }
   std::optional<OpenLease> open(const LeaseKey& key) const;
   bool holds(TenantId tenant) const;
-  // Whether the step ever held a lease.
+  // True if the step ever held a lease.
   bool knows(StepName step) const { return steps_.count(step) != 0; }
 
-  // What a checkpoint of the ledger carries beside the leases that are open: the time of each step, and that
-  // of the tenant on each GPU, without what lies after the begin of its oldest open lease there.
+  // The times that a checkpoint of the ledger carries beside the leases that are open: the time of each step,
+  // and that of the tenant on each GPU, without what lies after the begin of its oldest open lease there.
   struct Closed {
     std::map<StepName, Nanoseconds> steps;
     std::map<GpuUuid, Nanoseconds> gpus;

@@ -12,7 +12,7 @@ Entity* find_in(std::map<Key, Entity>& all, const Key& key) {
   return found == all.end() ? nullptr : &found->second;
 }
 
-// What a tenant asks of all in its domain.
+// Applies the demands of a tenant on all others in its domain.
 void apply_deadlines_of(const Tenant& tenant, Rules& rules) {
   if (rules.by_threads) return;
   const EntitlementRules& entitlement = rules.policy->rules().entitlement;
@@ -109,7 +109,8 @@ const Rules& Model::rules_of(const Tenant& tenant) const {
   return tenant.domain ? domains_[*tenant.domain].rules : node_;
 }
 
-void Model::state(Tenant& tenant, const Claims& claims) {
+void Model::state(Tenant& tenant, const Limits& limits, const Claims& claims) {
+  tenant.limits = limits;
   if (tenant.stated != claims) stale_ = true;
   tenant.stated = claims;
   set_exclusive(tenant);

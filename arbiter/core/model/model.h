@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is there: GPUs, tenants, their sessions, and which of them depend on each other. Identities only; what
-// they do, have and wait for belongs to the parts beside this one (memory/, turns/, scheduler/).
+// The GPUs, the tenants and their sessions, and the domains in which they depend on each other. Identities
+// only: memory, turns and waits belong to the parts beside this one (memory/, turns/, scheduler/).
 //
 // Only Core's dispatch changes the model. Pointers to an entity are valid until it is removed.
 #pragma once
@@ -18,7 +18,7 @@ namespace sharedgpu {
 
 using Slot = std::uint32_t;
 
-// What the turns of a GPU follow from. The policy outlives the core.
+// The rules from which the turns of a GPU follow. The policy outlives the core.
 struct Rules {
   const Policy* policy = nullptr;
   TurnRules turns = {};
@@ -37,8 +37,7 @@ struct Session {
   Tenant* tenant = nullptr;
   Gpu* gpu = nullptr;  // null until Attach
   StepName step;
-  bool resumes = false;   // it was a session of the arbiter before
-  bool expected = false;  // and the recovery waits for it
+  bool resumes = false;  // it was a session of the arbiter before
 };
 
 // Bounds on what a tenant may have. Zero: none.
@@ -101,7 +100,8 @@ class Model {
   const Tenant* find(TenantId id) const { return const_cast<Model*>(this)->find(id); }
   const Gpu* find(const GpuUuid& uuid) const { return const_cast<Model*>(this)->find(uuid); }
 
-  // Whether the entity was there already. A new one has its id and slot, and nothing else.
+  // The second value is true if the entity was there already. A new one has its id and slot, and nothing
+  // else.
   std::pair<Session*, bool> add(SessionId id);
   std::pair<Tenant*, bool> add(TenantId id);
   std::pair<Gpu*, bool> add(const GpuUuid& uuid);
@@ -117,21 +117,21 @@ class Model {
   // The rules of GPUs that have some of their own, and those of all others.
   void set_rules(const Rules& node, std::map<GpuUuid, Rules> own);
   const Rules& rules_of(const GpuUuid& gpu) const;
-  // Those that hold for a tenant: its domain's, or the node's while it has none.
+  // The rules of a tenant: its domain's, or the node's while it has none.
   const Rules& rules_of(const Tenant& tenant) const;
 
   // The domains as found last. What they follow from has changed since, where `stale`.
-  std::vector<Domain>& domains() { return domains_; }
   const std::vector<Domain>& domains() const { return domains_; }
   bool stale() const { return stale_; }
   void make_stale() { stale_ = true; }
   // Finds them anew. What tenants claim bears on the rules of all in their domain, see Policy.
   void find_domains();
-  // What the tenant's job states.
-  void state(Tenant& tenant, const Claims& claims);
+  // The terms that hold for the tenant's job from here on.
+  void state(Tenant& tenant, const Limits& limits, const Claims& claims);
   // Something about the tenant changes: its domain is advanced with the event under way.
   void touch(const Tenant& tenant);
   void touch_all();
+  void set_due(const Domain& domain, Nanoseconds due) { domains_[domain.slot].due = due; }
 
  private:
   // Gives the smallest slot that is free.

@@ -5,7 +5,7 @@
 
 namespace sharedgpu {
 
-// Where a tenant stands between not holding and holding its leases.
+// The phases of a tenant between not holding and holding its leases.
 enum class Phase : std::uint8_t {
   out,       // gates closed, everything drained: its memory may be evicted
   entering,  // chosen for the running set: its memory is being brought back

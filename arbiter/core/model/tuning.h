@@ -28,8 +28,8 @@ struct Tuning {
   Nanoseconds host_patience = std::chrono::seconds(3);
   // A session that could not evict is not asked again for so long.
   Nanoseconds stuck_retry = std::chrono::seconds(1);
-  // Where some sessions of a tenant have drained and others have not, those that have may submit once this
-  // long after the gates closed, and again after the pause, or a longer one.
+  // If some sessions of a tenant have drained and others have not, a drained one may submit once this long
+  // after the gates closed, and again after the pause, or a longer one.
   Nanoseconds step_after = std::chrono::milliseconds(100);
   Nanoseconds step_pause = std::chrono::milliseconds(2);
   // The time between two polls of the state of a process whose answer is overdue.

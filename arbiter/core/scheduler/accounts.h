@@ -32,13 +32,13 @@ class Accounts {
   // Its last process has ended: a debt is kept for a while, or a limit would not bind a job of many short
   // processes.
   void keep(const Tenant& tenant);
-  // Whether the policy that computes the account has become another one: it begins at zero then.
+  // Returns true if another policy computes the account from here on: the account begins at zero then.
   bool set_policy(const Tenant& tenant, const Policy& policy);
 
   Nanoseconds lag(const Tenant& tenant) const;
   void charge(const Tenant& tenant, Nanoseconds price);
 
-  // What tenants of a domain have in common while they do as they do.
+  // The circumstances that the tenants of a domain share until one of them changes.
   struct Common {
     unsigned sets = 1;   // running sets, if all wanted to run
     Nanoseconds turn{};  // how long one lasts

@@ -69,7 +69,7 @@ bool DeadlineLimits::apply(const Domain& domain, const Tenant& reporter, const D
   return changed;
 }
 
-// Of two tenants with deadlines the one with the higher priority bounds.
+// If two tenants have deadlines, the one with the higher priority bounds the other.
 void DeadlineLimits::bound_threads(const Domain& domain, const Tenant& reporter, const DeadlinesSeen& seen) {
   for (const Gpu* gpu : domain.gpus) {
     Threads& its = threads_[*gpu];

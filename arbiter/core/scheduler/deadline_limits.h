@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tenants with deadlines leave to others: reports of deadlines met and missed move the part of the time
-// that tenants of a lower priority in the domain may have, under policies whose EntitlementRules say so.
+// The limits that deadlines set to other tenants: reports of deadlines met and missed move the part of the
+// time that tenants of a lower priority in the domain may have, under policies whose EntitlementRules say so.
 // Misses halve it, deadlines that are met raise it by a hundredth, as the congestion window of TCP (CudaMon,
 // section 3.4): so it goes up and down about what leaves the deadlines met.
 //
@@ -49,12 +49,12 @@ class DeadlineLimits {
   void reset(const Tenant& tenant) { tenants_[tenant].claims = tenant.stated; }
   // A report. False: it bounds nobody.
   bool report(const Tenant& tenant, const DeadlinesSeen& seen);
-  // Whether a limit has changed.
+  // Returns true if a limit has changed.
   bool apply(const Domain& domain, const Tenant& reporter, const DeadlinesSeen& seen);
   // Tenants that nobody with deadlines is above any more have all that they state. The same.
   bool lift(const Domain& domain);
 
-  // What its deadlines and those of others leave of what it states.
+  // The claims that remain of the stated ones after the deadlines of others.
   const Claims& claims(const Tenant& tenant) const { return tenants_[tenant].claims; }
   const Threads& threads(const Gpu& gpu) const { return threads_[gpu]; }
   std::uint64_t met(const Tenant& tenant) const { return tenants_[tenant].met; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of each tenant's way of using the GPU, measured or guessed: what handoffs to it take, how
-// long its bursts are, for how long it is idle, how long its submissions are. One thread at a time.
+// Each tenant's way of using the GPU, measured or guessed: the lengths of handoffs to it, of its bursts, of
+// its pauses and of its submissions. One thread at a time.
 #pragma once
 
 #include <optional>
@@ -55,7 +55,7 @@ class Estimates {
   Nanoseconds burst(const Tenant& tenant) const;
   Nanoseconds mean_burst(const Tenant& tenant) const { return tenants_[tenant].burst; }
   Nanoseconds used(const Tenant& tenant) const { return tenants_[tenant].used; }
-  // How long the GPU takes for one of its submissions, where it yields its turn by that; zero: not known.
+  // The time of the GPU for one of its submissions, if it yields its turn by that; zero: not known.
   Nanoseconds submission(const Tenant& tenant) const;
   unsigned long_pauses(const Tenant& tenant) const { return tenants_[tenant].long_pauses; }
   // It has had nothing to do for so long that its turn is over.

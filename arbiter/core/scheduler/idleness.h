@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a tenant may leave the GPU idle while others wait before its turn is over.
+// The time for which a tenant may leave the GPU idle while others wait, before its turn is over.
 //
 // Nobody knows how long a pause will be. Waiting for as long as a handoff takes loses at most twice what
 // would be lost if one knew. If the tenant's last pauses, each time that it lost its place for one, were

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a tenant's account follows from what it did: the one formula for the accounts of all policies, which
-// differ by their AccountRules. Pure.
+// The one formula for the accounts of tenants under all policies, which differ by their AccountRules: it
+// computes an account from a tenant's activity. Pure.
 #pragma once
 
 #include "arbiter/policy/account_rules.h"
 
 namespace sharedgpu {
 
-// What a tenant does, and under which circumstances, until that changes. An account is brought up to date at
-// each change, whatever its rules count: so it does not depend on them when amounts are rounded.
+// The activity of a tenant and its circumstances, until they change. An account is brought up to date at each
+// change, whatever its rules count: so it does not depend on them when amounts are rounded.
 struct ActivityInterval {
   bool pauses = false;    // has no lease and asks for none
   bool pays = false;      // has a lease, and others wait
@@ -18,7 +18,7 @@ struct ActivityInterval {
   bool overuses = false;  // has a lease though its turn is over
   unsigned holders = 1;   // tenants that have a lease or are being brought in, on its GPUs
   double share = 1;       // of the domain's time, where others wait
-  // Where some have to take turns, for want of memory or since their time is ruled:
+  // If some have to take turns, for lack of memory or because they are exclusive:
   bool counted = false;  // they do
   bool holds = false;    // has a lease
   unsigned leases = 0;   // tenants that have one, on any GPU of its domain

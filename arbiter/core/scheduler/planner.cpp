@@ -142,9 +142,9 @@ bool Planner::gives_up(const Candidate& member) const {
   return member.view.idle || scheduler_.yields(*member.tenant);
 }
 
-// Whether a member of the running set makes room for `waiter` where that needs it: an idle one does, and one
-// that yields its turn; when the turn is over, unless the policy gives it another; before that, where the
-// policy lets it be preempted. For a recall also members leave that are just on their way in.
+// True if a member of the running set makes room for `waiter`: if it is idle or yields its turn; if the turn
+// is over, unless the policy gives the member another; before that, if the policy lets it be preempted. For a
+// recall, members that are still on their way in leave, too.
 bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const {
   if (gives_up(member)) return true;
   const bool over = running_.turn.over();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who runs: one pass over a domain that finds, move by move, the running set that is possible and that the
-// policy prefers. The planner changes nothing: the core carries out each Move before it asks for the next.
+// The planner of running sets: one pass over a domain finds, move by move, the running set that is possible
+// and that the policy prefers. The planner changes nothing: the core carries out each Move before it asks for
+// the next. core/advance.cpp lists all reasons for which a tenant leaves the running set.
 #pragma once
 
 #include <optional>

@@ -245,7 +245,7 @@ TenantView Scheduler::view(const Tenant& tenant) const {
           .due = accounts_.activity(tenant).due,
           .elapsed = running != nullptr ? effects_.now() - running->opened : Nanoseconds{},
           .submission = estimates_.submission(tenant),
-          .drain = turns_.last_drain(tenant),
+          .last_drain = turns_.last_drain(tenant),
           .leads = turns_.leads(tenant),
           .grows = grows,
           .idle = estimates_.idle_enough(tenant)};

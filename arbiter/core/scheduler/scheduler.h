@@ -59,7 +59,7 @@ class Scheduler {
   void before_leave(const Tenant& tenant);
   void after_leave(const Move::Leave& leave);
   void on_displaced(const Tenant& tenant) { tenants_[tenant].displaced = true; }
-  // What a tenant brings along into its turn.
+  // The state that a tenant brings along into its turn.
   TurnMachine::Entry on_enter(const Move& move);
   void after_enter(const Move& move) { tenants_[*move.enter].recalled = move.for_host && move.preempts; }
   void on_open(const Domain& domain, const Tenant& tenant, std::optional<Nanoseconds> handoff,

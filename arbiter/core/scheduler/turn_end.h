@@ -7,13 +7,13 @@
 
 namespace sharedgpu {
 
-// How much is left of a turn that was begun for `leader`, and that has lasted for `elapsed`.
+// The rest of a turn that was begun for `leader` and has lasted for `elapsed`.
 Nanoseconds turn_left(const PolicyRules& rules, const TenantView& leader, Nanoseconds elapsed,
                       const TurnView& turn);
 
-// How long until its account is so far below nothing as it may be, while it has the GPU. Negative where it is
-// already, so that what it has had and this come to the same all the time: what is computed from them must
-// not move.
+// The time until its account reaches its lower bound, while it has the GPU. Negative if the account is below
+// that: the sum of this and of the time that the tenant has had stays the same, so that results computed from
+// it do not move.
 Nanoseconds until_behind(const PolicyRules& rules, const TenantView& tenant, const TurnView& turn);
 
 // A time about as long as `length`, in which nothing has to be broken off: for as many submissions as come

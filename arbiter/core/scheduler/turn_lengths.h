@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long turns are in each domain. Counting running sets takes long, so it is done only when something has
-// changed from which the result follows. One thread at a time.
+// The lengths of turns in each domain. Counting running sets takes long, so it is done only when something
+// has changed from which the result follows. One thread at a time.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace sharedgpu {
 
-// What a tenant contributes to the length of turns.
+// The part of a tenant in the length of turns.
 struct TurnDemand {
   bool waits = false;
   bool takes_turns = false;  // it waits, or has the GPU

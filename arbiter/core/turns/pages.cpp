@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lease pages say beside the gate, and what the phases come to for others.
+// The contents of lease pages beside the gate, and the view of the phases that other parts get.
 #include <algorithm>
 #include <utility>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a tenant stands between not holding and holding its leases; each phase has what only it needs.
+// The phases of a tenant between not holding and holding its leases; each has the fields that only it needs.
 //
 // Out: gates closed and everything drained; its memory may be evicted. Entering: chosen for the running set;
 // its memory is being restored. Running: gates open. Leaving: gates closed, Revoke sent, and some of its
@@ -32,8 +32,8 @@ struct Running {
 struct Leaving {
   // Sessions that have drained may submit once at this time, see stepping.cpp.
   Nanoseconds step_at{};
-  Nanoseconds step_pause{};       // the least time between a Drained and the next submission
-  Nanoseconds step_took{};        // the longest wait for a Drained after one
+  Nanoseconds step_pause{};       // the least time between a Released and the next submission
+  Nanoseconds step_took{};        // the longest wait for a Released after one
   Nanoseconds stepped_at{};       // when a session last was let submit, or drained
   Nanoseconds could_submit_at{};  // when one could last submit more, let submit or resumed after a stop
   bool revoked = false;           // the lease was revoked without consent, since its processes are stopped
@@ -43,7 +43,7 @@ using TenantPhase = std::variant<Out, Entering, Running, Leaving>;
 
 constexpr Phase phase_of(const TenantPhase& phase) { return static_cast<Phase>(phase.index()); }
 
-// How far a session is with a drain of its tenant.
+// The progress of a session in a drain of its tenant.
 enum class Drain : std::uint8_t {
   draining,
   submits_once,  // it had drained, and was let submit once, for others that may wait for it

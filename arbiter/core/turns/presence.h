@@ -22,7 +22,7 @@ class Presence {
   void add(const Tenant& tenant) { suspended_until_.begin(tenant); }
 
   void freeze(const Session& session) { sessions_[session].frozen = true; }
-  // Whether it was frozen.
+  // Returns true if it was frozen.
   bool resume(const Session& session) { return std::exchange(sessions_[session].frozen, false); }
   void suspend(const Tenant& tenant, bool suspended);
   // Polls the session's process now and then, as long as it owes an answer.

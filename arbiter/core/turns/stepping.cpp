@@ -28,10 +28,9 @@ bool TurnMachine::blocks_peers(const Session& session) const {
          still_drains(tenant);
 }
 
-// What follows from this drain for the others is waited for before the next submission: about as long as this
-// one took. If the session was not one that was let submit, those that were have perhaps only kernels that
-// run for long, as it had itself; they are waited for longer, since the turn ends only when all have drained
-// at the same time.
+// The next submission waits until this drain can have helped the others: about as long as this one took. If
+// this session had not been let submit, the others perhaps only have long kernels, as it had itself. The wait
+// is longer then, since the turn ends only when all have drained at the same time.
 void TurnMachine::note_drained(const Session& session) {
   const Tenant& tenant = *session.tenant;
   Leaving& leaving = std::get<Leaving>(tenants_[tenant].phase);

@@ -2,7 +2,7 @@
 // The turn machine: moves tenants into running sets and out of them, step by step, and keeps their leases.
 //
 // A lease begins as the gates open and ends when every session has drained. Each Restore carries the epoch of
-// the tenant's turn, each Revoke and SubmitOnce a number of its own, so that answers which cross them are
+// the tenant's turn, each Revoke and Step a number of its own, so that answers which cross them are
 // recognized. It decides nothing about who runs: Moves tell it. One thread at a time.
 #pragma once
 
@@ -25,7 +25,7 @@ struct TurnState {
   bool begun = false;  // false: nobody runs yet, or its leader is still on its way in
 };
 
-// What a session's lease page says beside its gate.
+// The contents of a session's lease page beside its gate.
 struct PageState {
   bool contended = false;       // others wait
   bool oversubscribed = false;  // the footprints on its GPU do not fit together
@@ -64,7 +64,7 @@ class TurnMachine {
   void keep_open(const Session& session) { set_gate(session, true); }
   // The same session has its GPU.
   void confirm(const Session& session) { sync_leases(*session.tenant); }
-  // What a session that came back does with the GPU is not known until it has answered a Revoke.
+  // A session that came back may be at work on the GPU until it has answered a Revoke.
   void mark_returned(const Session& session);
   void revoke_returned(const Session& session);
   // A session is about to go; then it has gone, and with it perhaps the last user of the lease.
@@ -90,7 +90,7 @@ class TurnMachine {
   bool may_open(const Tenant& tenant) const;
   // Opens its gates. Returns what the handoff took, where memory moved and a turn has begun with it.
   std::optional<Nanoseconds> open(const Domain& domain, const Tenant& tenant);
-  // Those that run have another turn.
+  // The running set has another turn.
   void begin_anew(const Domain& domain);
   // Ends the lease of a tenant whose processes are stopped.
   void revoke_frozen(const Tenant& tenant);
@@ -100,7 +100,7 @@ class TurnMachine {
 
   // ---- what sessions say ----
 
-  // False: it crossed a Revoke or a SubmitOnce.
+  // False: it crossed a Revoke or a Step.
   bool accepts(const Session& session, const Ready& ready) const;
   bool accepts(const Session& session, const Released& drained) const;
   void on_drained(const Session& session, bool wants);
@@ -127,7 +127,7 @@ class TurnMachine {
   Nanoseconds turn_began(const Tenant& tenant) const;
   Nanoseconds gates_closed(const Tenant& tenant) const { return tenants_[tenant].gates_closed; }
   Nanoseconds last_ran(const Tenant& tenant) const { return tenants_[tenant].last_ran; }
-  // What the end of its last turn took where its processes waited for each other; zero: they did not.
+  // The time that the end of its last turn took, if its processes waited for each other; zero: they did not.
   Nanoseconds last_drain(const Tenant& tenant) const { return tenants_[tenant].last_drain; }
 
   bool gate_open(const Session& session) const { return sessions_[session].gate_open; }
@@ -143,8 +143,8 @@ class TurnMachine {
 
   TurnState turn_of(const Domain& domain) const;
   Residency residency(const Session& session) const;
-  // Those of all sessions in the domain, or anywhere. Valid until something changes or they are asked for
-  // again.
+  // The residencies of all sessions in the domain, or anywhere. Valid until something changes or the next
+  // call.
   const Residencies& residencies(const Domain& domain);
   const Residencies& residencies(const Model& model);
   const LeaseBook& leases() const { return leases_; }
@@ -164,7 +164,7 @@ class TurnMachine {
     bool wants = false;
     Drain drain = Drain::draining;
     Epoch epoch;                               // the last one it was told
-    std::uint64_t order = 0;                   // of the last Revoke or SubmitOnce
+    std::uint64_t order = 0;                   // of the last Revoke or Step
     std::optional<Nanoseconds> unknown_since;  // it came back then, and may be at work until it drains
     PageState page;
   };

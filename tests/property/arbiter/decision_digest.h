@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the core decided, as two numbers: equal where two cores decided the same.
+// The decisions of a core as two numbers, which are equal if two cores decided the same.
 //
 // They follow from nothing but the actions and their times, whatever the core's own types look like. The
 // texts of Note and Drop are left out: wordings may change.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the core decides as it did when decisions.golden was recorded, and where it does not.
+// Compares the decisions of the core with those that decisions.golden records.
 //
 // To find the first decision that differs between two builds: --check names the groups that differ,
 // --scenarios the scenarios of a group, and --trace writes every decision of one scenario.
@@ -55,7 +55,7 @@ Seen run(unsigned number, World::Listener listener = {}) {
 }
 
 using Count = unsigned World::Tally::*;
-// What all scenarios together, and any 13 groups that follow each other, must have seen.
+// The events that all scenarios together, and any 13 groups that follow each other, must have seen.
 constexpr std::pair<const char*, Count> kCounts[] = {
     {"turns", &World::Tally::turns},
     {"evictions", &World::Tally::evictions},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold of the scheduler's mechanisms, whatever a policy sets and whatever tenants do.
+// Properties of the scheduler's mechanisms that hold whatever a policy sets and whatever tenants do.
 #include <rapidcheck.h>
 
 #include <algorithm>
@@ -152,7 +152,7 @@ TEST_CASE("Who is throttled may run when that is over, and who has used its budg
     const Nanoseconds then = lag_after(rules.account, tenant.lag, waits, wait);
     if (wait > 0ns) RC_ASSERT(then >= -1ns);
     if (wait > 0ns) RC_ASSERT(then <= 2us);
-    // Who uses its budget up is throttled afterwards.
+    // A tenant that uses its budget up is throttled afterwards.
     ActivityInterval runs = waits;
     runs.holds = true;
     runs.leases = 1;

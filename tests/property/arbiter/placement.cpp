@@ -22,15 +22,15 @@ struct Host {
     for (unsigned i = 0; i < count; ++i) {
       // The host's order is not that of the UUIDs.
       gpus.push_back({{static_cast<std::uint8_t>(100 - i)}});
-      core.step(GpuFound{.gpu = gpus.back(), .total = gibibytes(1), .capacity = gibibytes(1), .minor = i},
-                {});
+      core.handle(GpuFound{.gpu = gpus.back(), .total = gibibytes(1), .capacity = gibibytes(1), .minor = i},
+                  {});
     }
   }
   std::vector<GpuUuid> place(std::uint64_t tenant, const Demand& demand) {
-    core.step(Place{.tenant = TenantId{tenant}, .demand = demand}, {});
+    core.handle(Place{.tenant = TenantId{tenant}, .demand = demand}, {});
     return core.snapshot().placements.at(TenantId{tenant}).gpus;
   }
-  void unplace(std::uint64_t tenant) { core.step(Unplace{.tenant = TenantId{tenant}}, {}); }
+  void unplace(std::uint64_t tenant) { core.handle(Unplace{.tenant = TenantId{tenant}}, {}); }
 
   std::vector<unsigned> units() const {
     std::vector<unsigned> sums;
@@ -122,7 +122,7 @@ TEST_CASE("Whatever the steps of a tenant can open, they are told of that and of
       const Demand demand{.units = *rc::gen::inRange(1u, 9u),
                           .gpus = *rc::gen::inRange(1u, 5u),
                           .devices = {*rc::gen::inRange<std::uint64_t>(1, 1u << (count + 1))}};
-      host.core.step(Place{.tenant = tenant, .demand = demand}, {});
+      host.core.handle(Place{.tenant = tenant, .demand = demand}, {});
       const Snapshot state = host.core.snapshot();
       const auto placed = state.placements.find(tenant);
       std::vector<GpuUuid> gpus;

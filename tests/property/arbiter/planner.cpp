@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the planner promises about time, for programs of any size that always work, or work in bursts.
+// The planner's promises about time, for programs of any size that always work, or work in bursts.
 #include <rapidcheck.h>
 
 #include <algorithm>
@@ -57,8 +57,8 @@ TEST_CASE("Turns cost what MaxSwapOverhead allows, and everybody gets his share"
 
 TEST_CASE("Nobody waits longer than MaxWait, or than turns that cost half of the time take") {
   CHECK(holds("waits", [] {
-    // Where some fit together, who leaves and who stays is decided anew with each turn, and sets can be more
-    // than it seemed.
+    // If some fit together, each turn decides anew which of them leave, and there can be more sets than it
+    // seemed.
     const bool any_sets = *rc::gen::arbitrary<bool>();
     const auto programs = any_hogs(any_sets ? 10 : 51);
     const Nanoseconds max_wait = any_time(1000, 20000);
@@ -108,7 +108,7 @@ TEST_CASE("Who works in short bursts and pauses for long starts at once beside o
     const auto size = static_cast<unsigned>(*rc::gen::inRange(10, 96));
     const Nanoseconds own = size * per_mib;
     const Nanoseconds burst = any_time(1, 500);
-    // What a pause earns, at least half as long as this, pays for the burst, both handoffs and being idle.
+    // A pause of at least half this length earns enough for the burst, both handoffs and being idle.
     const Nanoseconds pause = 6 * (2 * burst + 4 * own + 200ms);
     Stage stage(*rc::gen::arbitrary<std::uint64_t>(), {}, per_mib,
                 {{.size = 95}, {.size = size, .burst = burst, .pause = pause}});

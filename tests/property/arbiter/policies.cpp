@@ -19,8 +19,8 @@ constexpr Nanoseconds kMaxWait = 2s;
 
 std::vector<std::string> all_policies() { return {std::begin(kPolicies), std::end(kPolicies)}; }
 
-// How much longer than a round of turns a tenant may wait in such a world, by what the policies say of
-// themselves.
+// The time beyond a round of turns that a tenant may wait in such a world, by the bounds that the policies
+// state.
 Nanoseconds patience_with(const Scenario& scenario) {
   constexpr unsigned kMostUnits = 3;
   constexpr unsigned kPriorities = 3;
@@ -47,8 +47,8 @@ Scenario any_scenario(const std::string& policy) {
   scenario.deaths = *rc::gen::arbitrary<bool>();
   scenario.gpus = *rc::gen::inRange(1u, 3u);
   scenario.restarts = *rc::gen::arbitrary<bool>() ? *rc::gen::inRange(0u, 3u) : 0u;
-  // What several sessions ask to pin as the arbiter dies all counts afterwards, and may leave a tenant no
-  // room.
+  // If several sessions ask to pin memory as the arbiter dies, all of it counts afterwards, and may leave a
+  // tenant no room.
   scenario.pins = scenario.restarts == 0 && *rc::gen::arbitrary<bool>();
   scenario.turns.max_wait = kMaxWait;
   // Without a quantum fcfs has only the work of others for a bound.
@@ -338,7 +338,7 @@ TEST_CASE(
   CHECK(unused > 100);
 }
 
-// Of untimed ones, as UnitsPerGpu=8 makes them.
+// Tenants without stated shares, as UnitsPerGpu=8 makes them.
 Program of_units(unsigned size, unsigned units) {
   return {.size = size, .claims = {.units = units, .request = units / 8.0}};
 }
@@ -463,6 +463,26 @@ TEST_CASE("deadline: who works for more than is due to it takes nothing that is 
     CHECK(stage.seen(0).lease > 98s);
     CHECK(stage.seen(1).lease > 38s);
   }
+}
+
+TEST_CASE("deadline: who has deadlines does not starve others of its priority") {
+  const auto program = [](unsigned size, unsigned units, int priority, Nanoseconds deadline) {
+    Program its = of_units(size, units);
+    its.claims.priority = priority;
+    its.claims.deadline = deadline;
+    its.claims.timed = true;
+    return its;
+  };
+  std::vector<Program> programs{program(55, 7, 0, 978ms), program(50, 4, 1, 896ms), program(24, 3, 0, 563ms),
+                                program(15, 4, 1, 530ms), program(5, 1, 0, 0ms)};
+  programs[2].burst = 291ms;
+  programs[2].pause = 368ms;
+  programs[3].burst = 153ms;
+  programs[3].pause = 125ms;
+  Stage stage(0, {}, 100us, programs, "deadline");
+  stage.run(200s);
+  // A nineteenth is due to it; handoffs take an eighth of all time.
+  CHECK(stage.seen(4).lease > 7s);
 }
 
 // A piece of work of 4.2 ms every 33 ms, which is to be done within 8; and one that always works.

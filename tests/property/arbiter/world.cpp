@@ -141,7 +141,7 @@ void World::run() {
 
 void World::tell(const Event& event) {
   note_request(event);
-  perform(core_->step(event, now()));
+  perform(core_->handle(event, now()));
   note_request(event);  // the same event may have ended the lease before
   const auto* usage = std::get_if<From<Usage>>(&event);
   if (usage == nullptr) return;
@@ -160,11 +160,11 @@ void World::perform(const Actions& actions) {
   const Snapshot state = core_->snapshot();
   const auto taken = [&](TenantId id) {
     const Snapshot::Tenant* tenant = state.find(id);
-    return tenant != nullptr && tenant->taken;
+    return tenant != nullptr && tenant->revoked;
   };
   const auto came_back = [&](TenantId id) {
     const std::vector<SessionId>& its = state.find(id)->sessions;
-    return std::any_of(its.begin(), its.end(), [&](SessionId each) { return state.find(each)->returning; });
+    return std::any_of(its.begin(), its.end(), [&](SessionId each) { return state.find(each)->returned; });
   };
   for (const Action& action : actions) {
     tally_.decisions.note(now(), action);
@@ -307,7 +307,7 @@ void World::check_alone(const Snapshot& state) {
       const Snapshot::Session* session = state.find(each);
       if (!session->gate_open) continue;
       open.insert(session->tenant);
-      ruled = ruled || state.find(session->tenant)->timed;
+      ruled = ruled || state.find(session->tenant)->exclusive;
     }
     must(!ruled || open.size() == 1, "two on a GPU whose time one of them has for itself");
   }
@@ -494,7 +494,7 @@ void World::fire_early() {
   // What follows from a decision may follow a moment later.
   if (timeline_.alarm() && *timeline_.alarm() <= now() + 1ms) return;
   const Snapshot before = core_->snapshot();
-  const Actions actions = core_->step(TimerFired{}, now());
+  const Actions actions = core_->handle(TimerFired{}, now());
   for (const Action& action : actions)
     if (decides(action, before)) throw std::logic_error("no timer was armed for " + describe(now(), action));
   perform(actions);
@@ -559,7 +559,7 @@ void World::go_on(SessionId key) {
   Client& client = *entry->second;
   const Snapshot state = core_->snapshot();
   const Snapshot::Session* session = state.find(client.id);
-  const bool taken = session != nullptr && state.find(session->tenant)->taken;
+  const bool taken = session != nullptr && state.find(session->tenant)->revoked;
   tally_.taken += taken ? 1 : 0;
   client.stopped = false;
   client.went_on = client.waiting_since = now();

@@ -10,10 +10,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-void stop(Bench& b, std::uint64_t id) { b.step(Looked{.session = SessionId{id}, .stopped = true}); }
-void go_on(Bench& b, std::uint64_t id) { b.step(Looked{.session = SessionId{id}, .stopped = false}); }
+void stop(Bench& b, std::uint64_t id) { b.handle(Looked{.session = SessionId{id}, .stopped = true}); }
+void go_on(Bench& b, std::uint64_t id) { b.handle(Looked{.session = SessionId{id}, .stopped = false}); }
 void suspend(Bench& b, std::uint64_t id, bool suspended) {
-  b.step(Suspend{.tenant = TenantId{id}, .suspended = suspended});
+  b.handle(Suspend{.tenant = TenantId{id}, .suspended = suspended});
 }
 
 // Tenant 2, with sessions 2 and 3, leaves, and neither has drained. 1 is on its way in.
@@ -106,8 +106,8 @@ TEST_CASE("A lease that was taken is noted once in a turn's end, and again in th
   go_on(b, 1);
   b.release(1, true, Bench::use(60, 60));
   REQUIRE_FALSE(b.holds(1));
-  b.step(SessionGone{.session = SessionId{2}});
-  b.step(SessionGone{.session = SessionId{4}});
+  b.handle(SessionGone{.session = SessionId{2}});
+  b.handle(SessionGone{.session = SessionId{4}});
   b.ready(1, 60);
   REQUIRE(b.open(1));
   b.queue_up(5, 5, 60);

@@ -40,11 +40,11 @@ struct Bench {
     tuning.turns = turns;
     core = std::make_unique<Core>(tuning, *policy, std::move(recovered), now);
     for (const GpuUuid& gpu : {kGpu, kOther})
-      step(GpuFound{.gpu = gpu, .total = mebibytes(120), .capacity = mebibytes(100), .learned = false});
+      handle(GpuFound{.gpu = gpu, .total = mebibytes(120), .capacity = mebibytes(100), .learned = false});
   }
 
-  void step(const Event& event) {
-    last = core->step(event, now);
+  void handle(const Event& event) {
+    last = core->handle(event, now);
     timer.reset();
     notes.clear();
     for (const Action& action : last) {
@@ -54,15 +54,15 @@ struct Bench {
   }
   template <class Body>
   void say(std::uint64_t session, const Body& body) {
-    step(From<Body>{.session = SessionId{session}, .body = body});
+    handle(From<Body>{.session = SessionId{session}, .body = body});
   }
   void come(std::uint64_t session, std::uint64_t tenant, const Hello& hello = {}, Bytes cap = {}) {
-    step(SessionCame{.session = SessionId{session},
-                     .tenant = TenantId{tenant},
-                     .step = {.job = static_cast<std::uint32_t>(tenant), .step = 0},
-                     .cap = cap,
-                     .expected = hello.resuming != 0,
-                     .hello = hello});
+    handle(SessionCame{.session = SessionId{session},
+                       .tenant = TenantId{tenant},
+                       .step = {.job = static_cast<std::uint32_t>(tenant), .step = 0},
+                       .cap = cap,
+                       .expected = hello.resuming != 0,
+                       .hello = hello});
   }
   void attach(std::uint64_t session, const GpuUuid& gpu = kGpu) {
     say(session, Attach{.gpu = gpu, .total = {}, .name = {}});
@@ -108,7 +108,7 @@ struct Bench {
   void ask(std::uint64_t session) { say(session, MemoryQuery{.request = 9}); }
   void pass(Nanoseconds time) {
     now += time;
-    step(TimerFired{});
+    handle(TimerFired{});
   }
   // Until the core asks for.
   void pass_to_timer() {

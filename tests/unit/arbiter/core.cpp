@@ -33,7 +33,7 @@ TEST_CASE("Sessions know whether their GPU is oversubscribed, also while nobody 
   b.release(2, 0, false);
   CHECK_FALSE(b.session(1).contended);
   CHECK(b.session(1).oversubscribed);
-  b.step(SessionGone{SessionId{2}});
+  b.handle(SessionGone{SessionId{2}});
   CHECK_FALSE(b.session(1).oversubscribed);
 }
 
@@ -74,12 +74,12 @@ TEST_CASE("Processes of a step have no more together than their host memory can 
   CHECK(grow(2, 15, 10));  // less is always right
   CHECK(grow(3, 30, 0));
 
-  b.step(SessionCame{.session = SessionId{4},
-                     .tenant = TenantId{1},
-                     .step = {.job = 1, .step = 1},
-                     .cap = {},
-                     .expected = false,
-                     .hello = {}});
+  b.handle(SessionCame{.session = SessionId{4},
+                       .tenant = TenantId{1},
+                       .step = {.job = 1, .step = 1},
+                       .cap = {},
+                       .expected = false,
+                       .hello = {}});
   b.attach(4);
   CHECK(grow(4, 20, 30));  // a step of its own
 }
@@ -89,12 +89,12 @@ TEST_CASE("A tenant has no more than the site lets it swap, over all its process
   b.come(1, 1);
   b.attach(1);
   b.attach(1);
-  b.step(SessionCame{.session = SessionId{2},
-                     .tenant = TenantId{1},
-                     .step = {.job = 1, .step = 1},
-                     .cap = {},
-                     .host_cap = mebibytes(50),
-                     .hello = {}});
+  b.handle(SessionCame{.session = SessionId{2},
+                       .tenant = TenantId{1},
+                       .step = {.job = 1, .step = 1},
+                       .cap = {},
+                       .host_cap = mebibytes(50),
+                       .hello = {}});
   b.attach(2, kOther);
   b.grow(1, 30, 0);
   CHECK(b.granted(1));
@@ -133,12 +133,12 @@ TEST_CASE("A tenant has no more than the site lets it swap, over all its process
     }
   }
   SECTION("a bound that was changed") {
-    b.step(CapSet{.tenant = TenantId{1}, .cap = {}, .host_cap = mebibytes(40)});
+    b.handle(CapSet{.tenant = TenantId{1}, .cap = {}, .host_cap = mebibytes(40)});
     b.grow(1, 29, 0);
     CHECK(b.granted(1));  // less is always right
     b.grow(1, 30, 0);
     CHECK_FALSE(b.granted(1));
-    b.step(CapSet{.tenant = TenantId{1}, .cap = {}, .host_cap = {}});
+    b.handle(CapSet{.tenant = TenantId{1}, .cap = {}, .host_cap = {}});
     b.grow(1, 60, 0);
     CHECK(b.granted(1));
     CHECK(b.tenant(1).host_budget == std::nullopt);
@@ -156,11 +156,11 @@ TEST_CASE("A tenant has no more than the site lets it swap, over all its process
 TEST_CASE("The steps of a job have no more together than the job's limit can hold") {
   Bench b;
   for (const std::uint64_t session : {1, 2}) {
-    b.step(SessionCame{.session = SessionId{session},
-                       .tenant = TenantId{1},
-                       .step = {.job = 1, .step = static_cast<std::uint32_t>(session)},
-                       .cap = {},
-                       .hello = {}});
+    b.handle(SessionCame{.session = SessionId{session},
+                         .tenant = TenantId{1},
+                         .step = {.job = 1, .step = static_cast<std::uint32_t>(session)},
+                         .cap = {},
+                         .hello = {}});
     b.attach(session);
   }
   auto grow = [&b](std::uint64_t session, unsigned size) {
@@ -244,7 +244,7 @@ TEST_CASE("Who is short of host memory for what was evicted comes home at once, 
   b.pass(10s);
   b.release(1, 75, false);
   hand_over(1, 2);
-  b.step(RulesSet{.node = {.policy = b.policy.get(), .turns = {.fixed = 1h}}});
+  b.handle(RulesSet{.node = {.policy = b.policy.get(), .turns = {.fixed = 1h}}});
   b.say(1, Want{.host_short = 1});
   CHECK(b.open(2));
   b.pass(29s);
@@ -399,7 +399,7 @@ TEST_CASE("A growth that a turn's end has stopped is reckoned to go on in the ne
   b.pass(9s);
   REQUIRE(b.sent<Revoke>(1));
   b.release(1, 60, true);
-  // What it lacks, and half of the 60 MiB by which it has grown.
+  // The memory that it lacks, and half of the 60 MiB by which it has grown.
   CHECK(b.sent<Evict>(1)->allowed.count >> 20 == (gives_back ? 42u : 10u));
 }
 
@@ -407,26 +407,26 @@ TEST_CASE("Just before a GPU is full a little host memory is prepared, and none 
   Tuning tuning;
   const std::unique_ptr<Policy> policy = make_policy("round-robin");
   Core core(tuning, *policy, {}, 1000s);
-  core.step(GpuFound{.gpu = kGpu, .total = gibibytes(100), .capacity = gibibytes(80), .learned = false},
-            1000s);
+  core.handle(GpuFound{.gpu = kGpu, .total = gibibytes(100), .capacity = gibibytes(80), .learned = false},
+              1000s);
   Nanoseconds now = 1000s;
   using Told = std::map<std::uint64_t, Bytes>;
-  // What all are told in the end: it does not go on growing.
+  // The last number that all get: it does not go on growing.
   auto grow = [&](std::uint64_t session, Bytes size) {
     const MemoryUse use{.swappable = size, .resident = {}, .pinned = {}, .context = {}, .host = {}};
-    core.step(From<Usage>{.session = SessionId{session}, .body = {.request = 1, .use = use, .stuck = 0}},
-              now);
-    for (int second = 0; second < 7; ++second) core.step(TimerFired{}, now += 1s);
+    core.handle(From<Usage>{.session = SessionId{session}, .body = {.request = 1, .use = use, .stuck = 0}},
+                now);
+    for (int second = 0; second < 7; ++second) core.handle(TimerFired{}, now += 1s);
     Told told;
     for (const Snapshot::Session& its : core.snapshot().sessions) told[its.id.value] = its.prepared_host;
     return told;
   };
   auto come = [&](std::uint64_t session, std::uint64_t tenant) {
-    core.step(
+    core.handle(
         SessionCame{
             .session = SessionId{session}, .tenant = TenantId{tenant}, .step = {}, .cap = {}, .hello = {}},
         now);
-    core.step(From<Attach>{.session = SessionId{session}, .body = {.gpu = kGpu, .total = {}}}, now);
+    core.handle(From<Attach>{.session = SessionId{session}, .body = {.gpu = kGpu, .total = {}}}, now);
   };
   come(1, 1);
   CHECK(grow(1, gibibytes(79)) == Told{{1, {}}});
@@ -461,7 +461,7 @@ TEST_CASE("Who begins at zero before it has come back has lost what it held unde
   CHECK(released.at == 950s);
   CHECK_FALSE(core.leases().holds(TenantId{1}));
   CHECK(core.leases().of_tenant(TenantId{1}, 1001s) == 0s);
-  for (const Action& action : core.step(TimerFired{}, 1100s))
+  for (const Action& action : core.handle(TimerFired{}, 1100s))
     CHECK_FALSE(std::holds_alternative<RecordLease>(action));
   CHECK(core.snapshot().tenants.empty());
 }
@@ -494,7 +494,7 @@ TEST_CASE("The sessions of a tenant prepare together for what must leave of it")
   CHECK_FALSE(b.sent<Prepare>(1));
 }
 
-// What leaves next is the second one's, as the first has nothing left there.
+// The second one evicts next, as the first has nothing left there.
 TEST_CASE("Host memory is made ready for who leaves after others of its tenant") {
   Bench b;
   b.settle_in(1, 1, 40);
@@ -603,7 +603,7 @@ TEST_CASE("What settles is pinned at once, within the same footprint") {
     CHECK(b.session(1).use.pinned == mebibytes(80));
     CHECK(b.session(1).use.resident == mebibytes(10));
     CHECK(b.gpu().promised == mebibytes(90));
-    // What was sent before the Verdict came takes nothing back.
+    // A report that was sent before the Verdict came takes nothing back.
     MemoryUse old = b.use(90, 90, 80);
     old.settling = mebibytes(80);
     b.say(1, Usage{.request = 0, .use = old, .stuck = 0});
@@ -738,7 +738,7 @@ TEST_CASE("Who has drained is let forward while others of its tenant have not") 
     b.release(2, 30, true);
     CHECK(b.tenant(2).phase == Phase::out);
     CHECK_FALSE(b.core->leases().holds(TenantId{2}));
-    CHECK(b.tenant(2).drain == 1100ms);
+    CHECK(b.tenant(2).last_drain == 1100ms);
   }
   SECTION("an answer to what was asked before is none") {
     const std::uint64_t order = b.session(2).order;
@@ -759,13 +759,13 @@ TEST_CASE("Who has drained is let forward while others of its tenant have not") 
     CHECK(b.tenant(2).phase == Phase::out);
   }
   SECTION("it dies") {
-    b.step(SessionGone{.session = SessionId{2}});
+    b.handle(SessionGone{.session = SessionId{2}});
     CHECK(b.tenant(2).phase == Phase::leaving);
     b.release(3, 30, true);
     CHECK(b.tenant(2).phase == Phase::out);
   }
   SECTION("the one that was waited for dies") {
-    b.step(SessionGone{.session = SessionId{3}});
+    b.handle(SessionGone{.session = SessionId{3}});
     CHECK(b.tenant(2).phase == Phase::leaving);
     b.release(2, 30, true);
     CHECK(b.tenant(2).phase == Phase::out);
@@ -778,7 +778,7 @@ TEST_CASE("Who drains without being let forward did not wait for its own process
   b.release(2, 30, true);
   b.release(3, 30, true);
   REQUIRE(b.tenant(2).phase == Phase::out);
-  CHECK(b.tenant(2).drain == 0ms);
+  CHECK(b.tenant(2).last_drain == 0ms);
 }
 
 TEST_CASE("Steps come ever more rarely, and only to who has something to submit") {
@@ -1003,15 +1003,15 @@ TEST_CASE("A session that dies gives everything back at once") {
   b.grow(2, 75, 0);
   b.release(2, 0, false);
   b.want(2);
-  SECTION("in its turn") { b.step(SessionGone{.session = SessionId{1}}); }
+  SECTION("in its turn") { b.handle(SessionGone{.session = SessionId{1}}); }
   SECTION("while it leaves") {
     b.pass(10s);
-    b.step(SessionGone{.session = SessionId{1}});
+    b.handle(SessionGone{.session = SessionId{1}});
   }
   SECTION("while it evicts") {
     b.pass(10s);
     b.release(1, 75, false);
-    b.step(SessionGone{.session = SessionId{1}});
+    b.handle(SessionGone{.session = SessionId{1}});
   }
   CHECK_FALSE(b.core->leases().holds(TenantId{1}));
   CHECK(b.sent<Restore>(2)->allowed == mebibytes(75));
@@ -1030,7 +1030,7 @@ TEST_CASE("One that dies on its way in makes place for the next") {
   b.pass(10s);
   b.release(1, 75, true);
   REQUIRE(b.tenant(2).phase == Phase::entering);
-  b.step(SessionGone{.session = SessionId{2}});
+  b.handle(SessionGone{.session = SessionId{2}});
   CHECK(b.tenant(1).phase == Phase::entering);
   CHECK(b.sent<Restore>(1)->allowed == mebibytes(75));
 }
@@ -1094,7 +1094,7 @@ TEST_CASE(
     REQUIRE(b.sent<Step>(2));
     settle(b, 30);
     CHECK_FALSE(b.sent<Verdict>(2));  // the rest of the GPU has been promised to who comes in
-    b.step(SessionGone{.session = SessionId{1}});
+    b.handle(SessionGone{.session = SessionId{1}});
     CHECK(b.granted(2));
     CHECK(b.session(2).use.pinned == mebibytes(10));
   }
@@ -1330,7 +1330,7 @@ TEST_CASE(
     b.come(1, 1, hello);
     b.attach(1);
     b.now += 1s;
-    b.step(SessionGone{.session = SessionId{1}});
+    b.handle(SessionGone{.session = SessionId{1}});
     b.now += 100ms;
     CHECK(lease() == 101s);
     b.pass(1min);

@@ -212,7 +212,7 @@ TEST_CASE("A session's life over the socket") {
   CHECK(status["gpus"][0]["verified"] == false);
 }
 
-// What a library of that version says and expects, byte by byte.
+// The messages of a library of that version, byte by byte.
 struct OldClient {
   UniqueFd socket;
   unsigned char heard[256] = {};

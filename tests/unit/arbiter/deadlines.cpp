@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose deadlines bound whom, and until when: the core with the policy `deadline`.
+// The limits that deadlines set to other tenants, and their end: the core with the policy `deadline`.
 #include <catch2/catch.hpp>
 
 #include "bench.h"
@@ -13,15 +13,15 @@ using namespace std::chrono_literals;
 struct World : Bench {
   explicit World(const char* name = "deadline", bool by_threads = false) {
     next = make_policy(name);
-    step(RulesSet{.node = {.policy = next.get(), .by_threads = by_threads}});
+    handle(RulesSet{.node = {.policy = next.get(), .by_threads = by_threads}});
     for (std::uint64_t id : {1, 2, 3}) {
-      step(SessionCame{.session = SessionId{id},
-                       .tenant = TenantId{id},
-                       .step = {.job = static_cast<std::uint32_t>(id), .step = 0},
-                       .cap = {},
-                       .claims = claims(id),
-                       .expected = false,
-                       .hello = {}});
+      handle(SessionCame{.session = SessionId{id},
+                         .tenant = TenantId{id},
+                         .step = {.job = static_cast<std::uint32_t>(id), .step = 0},
+                         .cap = {},
+                         .claims = claims(id),
+                         .expected = false,
+                         .hello = {}});
       attach(id);
       grow(id, 10, 0);
     }
@@ -46,7 +46,7 @@ struct World : Bench {
     say(id, Deadlines{.met = met, .missed = missed});
   }
   double part(std::uint64_t id) const { return tenant(id).claims.limit; }
-  // Of the threads, for a process that starts now.
+  // The part of the threads for a process that starts at this moment.
   double threads(const Claims& claims) const { return Core::threads_on(gpu(), claims); }
 
   std::unique_ptr<Policy> next;
@@ -83,7 +83,7 @@ TEST_CASE("Only those of a lower priority are bounded, and only by who has deadl
   CHECK(world.tenant(2).deadlines.missed == 0);
   Claims also = World::claims(3);
   also.deadline = 10ms;
-  world.step(CapSet{.tenant = TenantId{3}, .cap = {}, .claims = also});
+  world.handle(CapSet{.tenant = TenantId{3}, .cap = {}, .claims = also});
   world.tell_of(3, 0, 1);
   CHECK(world.part(1) == 1);
   CHECK(world.part(2) == 1);
@@ -101,7 +101,7 @@ TEST_CASE("Who has told nothing for 10 s, or for three deadlines, bounds nobody 
 
   Claims slow = World::claims(1);
   slow.deadline = 20s;
-  world.step(CapSet{.tenant = TenantId{1}, .cap = {}, .claims = slow});
+  world.handle(CapSet{.tenant = TenantId{1}, .cap = {}, .claims = slow});
   world.tell_of(1, 0, 1);
   world.pass(59s);
   CHECK(world.part(3) == 0.5);
@@ -109,7 +109,7 @@ TEST_CASE("Who has told nothing for 10 s, or for three deadlines, bounds nobody 
   CHECK(world.part(3) == 1);
 
   slow.deadline = 24h;
-  world.step(CapSet{.tenant = TenantId{1}, .cap = {}, .claims = slow});
+  world.handle(CapSet{.tenant = TenantId{1}, .cap = {}, .claims = slow});
   world.tell_of(1, 0, 1);
   world.pass(59s);
   CHECK(world.part(3) == 0.5);
@@ -132,24 +132,43 @@ TEST_CASE("Who only tells, and has not had the GPU since, bounds nobody") {
   CHECK(world.tenant(1).deadlines.missed == 8);
 }
 
+TEST_CASE("Who only tells, and has never had the GPU, bounds nobody") {
+  World world;
+  Claims urgent = World::claims(1);
+  urgent.priority = 3;
+  world.handle(SessionCame{.session = SessionId{4},
+                           .tenant = TenantId{4},
+                           .step = {.job = 4, .step = 0},
+                           .cap = {},
+                           .claims = urgent,
+                           .expected = false,
+                           .hello = {}});
+  world.attach(4);
+  REQUIRE_FALSE(world.core->leases().holds(TenantId{4}));
+  world.tell_of(4, 0, 1);
+  CHECK(world.part(1) == 1);
+  CHECK(world.part(3) == 1);
+  CHECK(world.tenant(4).deadlines.missed == 1);
+}
+
 TEST_CASE("The bounds end with who set them, with its deadlines, and with the policy") {
   World world;
   world.tell_of(1, 0, 1);
   REQUIRE(world.part(3) == 0.5);
-  SECTION("it ends") { world.step(SessionGone{.session = SessionId{1}}); }
+  SECTION("it ends") { world.handle(SessionGone{.session = SessionId{1}}); }
   SECTION("it has no priority any more") {
     Claims low = World::claims(1);
     low.priority = 0;
-    world.step(CapSet{.tenant = TenantId{1}, .cap = {}, .claims = low});
+    world.handle(CapSet{.tenant = TenantId{1}, .cap = {}, .claims = low});
   }
   SECTION("another policy") {
     const auto other = make_policy("elastic");
-    world.step(RulesSet{.node = {.policy = other.get()}});
+    world.handle(RulesSet{.node = {.policy = other.get()}});
     CHECK(world.part(3) == 1);
     world.tell_of(1, 0, 1);
     CHECK(world.part(3) == 1);
     CHECK(world.tenant(1).deadlines.missed == 2);
-    world.step(RulesSet{.node = {.policy = world.next.get()}});
+    world.handle(RulesSet{.node = {.policy = world.next.get()}});
   }
   CHECK(world.part(3) == 1);
 }
@@ -158,7 +177,7 @@ TEST_CASE("What a job states anew counts from then on, below what deadlines leav
   World world;
   world.tell_of(1, 0, 2);
   REQUIRE(world.part(3) == 0.25);
-  world.step(CapSet{.tenant = TenantId{3}, .cap = {}, .claims = {.request = 0.4, .limit = 0.6}});
+  world.handle(CapSet{.tenant = TenantId{3}, .cap = {}, .claims = {.request = 0.4, .limit = 0.6}});
   CHECK(world.part(3) == 0.4);
   world.tell_of(1, 100, 0);
   CHECK(world.part(3) == 0.6);
@@ -181,10 +200,10 @@ TEST_CASE("Beside one that has deadlines the others have the GPU one at a time, 
   world.have_turn(2);
   CHECK_FALSE(world.open(1));
   CHECK_FALSE(world.open(3));
-  world.step(SessionGone{.session = SessionId{1}});
+  world.handle(SessionGone{.session = SessionId{1}});
   for (std::uint64_t id : {2, 3}) {
     world.have_turn(id);
-    CHECK_FALSE(world.tenant(id).timed);
+    CHECK_FALSE(world.tenant(id).exclusive);
   }
   CHECK(world.open(2));
 }
@@ -200,11 +219,11 @@ TEST_CASE("Beside one that has deadlines queues are a quarter of the shortest lo
   CHECK(queues() == 20ms);
   Claims second = World::claims(2);
   second.deadline = 40ms;
-  world.step(CapSet{.tenant = TenantId{2}, .cap = {}, .claims = second});
+  world.handle(CapSet{.tenant = TenantId{2}, .cap = {}, .claims = second});
   CHECK(queues() == 10ms);
-  world.step(SessionGone{.session = SessionId{2}});
+  world.handle(SessionGone{.session = SessionId{2}});
   CHECK(world.session(3).queue == 20ms);
-  world.step(SessionGone{.session = SessionId{1}});
+  world.handle(SessionGone{.session = SessionId{1}});
   CHECK_FALSE(world.session(3).oversubscribed);
   CHECK(world.session(3).queue == 0ms);
 }
@@ -232,7 +251,7 @@ TEST_CASE("By threads: misses leave fewer to those below that start then, and ta
   CHECK(world.threads(World::claims(3)) == Approx(0.51));
   world.tell_of(1, 0, 100);
   CHECK(world.threads(World::claims(3)) == 0.05);
-  world.step(SessionGone{.session = SessionId{1}});
+  world.handle(SessionGone{.session = SessionId{1}});
   CHECK(world.threads(World::claims(3)) == 1);
 }
 
@@ -240,7 +259,7 @@ TEST_CASE("By threads: of two with deadlines the one with the higher priority bo
   World world("deadline", true);
   Claims second = World::claims(2);
   second.deadline = 100ms;
-  world.step(CapSet{.tenant = TenantId{2}, .cap = {}, .claims = second});
+  world.handle(CapSet{.tenant = TenantId{2}, .cap = {}, .claims = second});
   world.want(2);
   world.tell_of(2, 0, 1);
   CHECK(world.threads(World::claims(3)) == 0.5);
@@ -249,19 +268,19 @@ TEST_CASE("By threads: of two with deadlines the one with the higher priority bo
   CHECK(world.threads(second) == 0.25);
   world.tell_of(2, 0, 1);
   CHECK(world.threads(World::claims(3)) == 0.25);
-  world.step(SessionGone{.session = SessionId{1}});
+  world.handle(SessionGone{.session = SessionId{1}});
   CHECK(world.threads(second) == 1);
 }
 
 TEST_CASE("A tenant on another GPU is not bounded") {
   World world;
-  world.step(SessionCame{.session = SessionId{4},
-                         .tenant = TenantId{4},
-                         .step = {.job = 4, .step = 0},
-                         .cap = {},
-                         .claims = {},
-                         .expected = false,
-                         .hello = {}});
+  world.handle(SessionCame{.session = SessionId{4},
+                           .tenant = TenantId{4},
+                           .step = {.job = 4, .step = 0},
+                           .cap = {},
+                           .claims = {},
+                           .expected = false,
+                           .hello = {}});
   world.tell_of(1, 0, 1);
   CHECK(world.part(4) == 1);  // has no GPU yet
   world.attach(4, kOther);

@@ -41,11 +41,11 @@ TEST_CASE("Backends are told of each tenant and step") {
 TEST_CASE("What the GPU finishes within a turn that was given back is not overuse") {
   const std::unique_ptr<Policy> elastic = make_policy("elastic");
   Watched w;
-  w.step(RulesSet{.node = {.policy = elastic.get()}});
+  w.handle(RulesSet{.node = {.policy = elastic.get()}});
   for (std::uint64_t id : {1u, 2u}) {
     w.come(id, id);
     w.attach(id);
-    w.step(CapSet{.tenant = TenantId{id}, .cap = {}, .claims = {.request = 0.5, .timed = true}});
+    w.handle(CapSet{.tenant = TenantId{id}, .cap = {}, .claims = {.request = 0.5, .timed = true}});
   }
   w.want(1);
   w.want(2);
@@ -89,9 +89,24 @@ TEST_CASE("Waiting, handoffs and overuse are told of each tenant and step") {
   CHECK(w.figures.take_news(w.now).size() == 4);
   CHECK(w.figures.take_news(w.now).empty());
 
-  w.after(1s, [&] { w.step(SessionGone{.session = SessionId{2}}); });
+  w.after(1s, [&] { w.handle(SessionGone{.session = SessionId{2}}); });
   CHECK(w.figures.take_news(w.now).size() == 2);
   CHECK(w.figures.of(kSecond).waited == 25s);
+}
+
+TEST_CASE("A step waits while any of its processes does") {
+  Watched w;
+  w.after(0s, [&] { w.settle_in(1, 1, 80); });
+  w.after(1s, [&] {
+    w.queue_up(2, 2, 80);
+    w.come(3, 2);
+    w.attach(3);
+  });
+  REQUIRE(w.session(2).wants);
+  REQUIRE_FALSE(w.session(3).wants);
+  w.after(5s, [] {});
+  CHECK(w.figures.of(kSecond).waited == 5s);
+  CHECK(w.figures.of(kSecond, {.job = 2, .step = 0}).waited == 5s);
 }
 
 TEST_CASE("What was moved counts for the step and for its tenant, once outside of Slurm") {

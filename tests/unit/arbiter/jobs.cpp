@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The life of tenants: who belongs to whom, how long they last, and what begins anew.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <string>
@@ -194,6 +195,28 @@ TEST_CASE("What is told of a job is written down once") {
   CHECK(host.ledger().back() == "over 1");
   REQUIRE(slurmstepd.say(EndJob{.job = 13}).find<EndJobReply>()->accepted == 1);  // nothing to end
   CHECK(host.ledger().size() == 6);
+}
+
+TEST_CASE("Who a job is is written again when it comes again, and not while a process of it is there") {
+  Host host;
+  host.start();
+  const auto written = [&host] {
+    const std::vector<std::string> all = kinds(host.ledger());
+    return std::count(all.begin(), all.end(), "tenant");
+  };
+  const auto come = [&host](std::uint32_t step) {
+    Guest slurmstepd(host);
+    REQUIRE(slurmstepd.say(registration(12, step)).find<RegisterReply>()->accepted == 1);
+  };
+  come(0);
+  REQUIRE(written() == 1);
+  come(1);
+  CHECK(written() == 2);  // a checkpoint may have left it out meanwhile
+  Guest session(host, kUser, StepName{.job = 12, .step = 1});
+  REQUIRE(session.say(Hello{}).find<Welcome>());
+  REQUIRE(written() == 3);
+  come(2);
+  CHECK(written() == 3);
 }
 
 TEST_CASE("Tenants last over a restart as their processes do") {

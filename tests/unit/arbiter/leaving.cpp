@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a tenant leaves: draining, single submissions for who has drained already, memory that is asked for
-// meanwhile, processes that are stopped. Time passes by the core's own timers.
+// The way of a tenant out of the running set: draining, single submissions of sessions that have drained,
+// requests for memory meanwhile, processes that are stopped. Time passes by the core's own timers.
 #include <catch2/catch.hpp>
 
 #include "bench.h"
@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-void stop(Bench& b, std::uint64_t id) { b.step(Looked{.session = SessionId{id}, .stopped = true}); }
+void stop(Bench& b, std::uint64_t id) { b.handle(Looked{.session = SessionId{id}, .stopped = true}); }
 
 // Tenant 2, with sessions 2 and 3, leaves, and neither has drained. 1 is on its way in.
 Bench two_leave() {
@@ -145,9 +145,22 @@ TEST_CASE("A step that was let forward, and not the one before it, is what other
   CHECK(b.until_sent<Step>(3) == 20ms);
 }
 
+TEST_CASE("The lease of who was let forward and is stopped then is taken a second after that") {
+  Bench b = two_leave();
+  b.pass_by_timers(2s);
+  b.release(2, 30, true);
+  REQUIRE(b.until_sent<Step>(2));
+  stop(b, 2);
+  stop(b, 3);
+  b.pass_by_timers(999ms);
+  CHECK(b.holds(2));
+  b.pass_by_timers(1ms);
+  CHECK_FALSE(b.holds(2));
+}
+
 TEST_CASE("A step of Slurm's that comes while its tenant leaves has the lease before it may submit") {
   Bench b = two_leave();
-  b.step(SessionCame{
+  b.handle(SessionCame{
       .session = SessionId{4}, .tenant = TenantId{2}, .step = {.job = 2, .step = 5}, .cap = {}, .hello = {}});
   b.attach(4);
   const LeaseKey key{.tenant = TenantId{2}, .gpu = kGpu, .step = {.job = 2, .step = 5}};
@@ -162,7 +175,7 @@ TEST_CASE("A step of Slurm's that comes while its tenant leaves has the lease be
 TEST_CASE("The turn has ended when the last that had not drained dies") {
   Bench b = two_leave();
   b.release(2, 30, true);
-  b.step(SessionGone{.session = SessionId{3}});
+  b.handle(SessionGone{.session = SessionId{3}});
   CHECK_FALSE(b.holds(2));
   CHECK(b.sent<Evict>(2));
 }

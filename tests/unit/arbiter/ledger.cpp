@@ -331,7 +331,7 @@ TEST_CASE("A placement lasts as long as a process that was told of it") {
                                              .started = 99}};
   CHECK(kept({boot, tenant(1, job(9)), placed(1, 7, 5), session}).size() == 1);
   CHECK(kept({boot, tenant(1, job(9)), session}).empty());
-  // Of a tenant that has ended it is nobody's.
+  // After the end of its tenant it is nobody's.
   const Record end{.at = 3s, .what = EndRecord{.tenant = TenantId{1}}};
   CHECK(kept({boot, tenant(1, job(9)), placed(1, 44, 99), end}).empty());
 }
@@ -390,6 +390,25 @@ TEST_CASE("Boots, options and figures as older arbiters wrote them are read") {
   REQUIRE(read);
   CHECK(std::get<OptionsRecord>(read->what).options.backend_given == 1);
   CHECK(std::get<OptionsRecord>(read->what).options.gpus == 0);
+}
+
+TEST_CASE("The run of a job is over until options of another one come, also in what a checkpoint keeps") {
+  History history;
+  const auto is_over = [](const History& each) { return each.tenants.all().at(TenantId{1}).over; };
+  const auto kept = [&] {
+    History fresh;
+    for (const Record& record : History(history).checkpoint([](pid_t) { return 0u; })) fresh.add(record);
+    return is_over(fresh);
+  };
+  history.add(tenant(1, job(9)));
+  history.add({.at = 1s, .what = OptionsRecord{.tenant = TenantId{1}, .options = {}}});
+  CHECK_FALSE(is_over(history));
+  history.add({.at = 2s, .what = OverRecord{.tenant = TenantId{1}}});
+  CHECK(is_over(history));
+  CHECK(kept());
+  history.add({.at = 3s, .what = OptionsRecord{.tenant = TenantId{1}, .options = {}}});
+  CHECK_FALSE(is_over(history));
+  CHECK_FALSE(kept());
 }
 
 TEST_CASE("A job that runs anew begins at zero, and others keep what they had") {

@@ -151,5 +151,23 @@ TEST_CASE("Numbers are not given twice, and jobs that are long over are left out
   CHECK(fresh.tenants.get(name, 1).id == TenantId{8});
 }
 
+TEST_CASE("A job with a process here is kept, however long nothing has been written of it") {
+  const auto kept = [](bool gone) {
+    History old;
+    old.add(kBoot);
+    old.add(job_record(1s, 1, 11));
+    old.add({.at = 1s,
+             .what = SessionRecord{
+                 .session = SessionId{1}, .tenant = TenantId{1}, .step = kStep, .pid = 2, .started = 1}});
+    if (gone) old.add({.at = 2s, .what = GoneRecord{.session = SessionId{1}}});
+    old.add(job_record(24h * 61, 2, 12));
+    History fresh;
+    for (const Record& record : old.checkpoint(even_ones_live)) fresh.add(record);
+    return fresh.tenants.find(TenantId{1}) != nullptr;
+  };
+  CHECK(kept(false));
+  CHECK_FALSE(kept(true));
+}
+
 }  // namespace
 }  // namespace sharedgpu

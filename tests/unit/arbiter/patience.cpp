@@ -78,14 +78,14 @@ TEST_CASE("Words alone buy no patience, memory that comes back does, and not wit
 
 TEST_CASE("While nobody waits a restore may take as long as it likes") {
   Bench b = two_restores();
-  b.step(SessionGone{.session = SessionId{1}});
+  b.handle(SessionGone{.session = SessionId{1}});
   CHECK_FALSE(b.until_sent<Revoke>(2, 1h));
 }
 
 TEST_CASE("A second more for each GiB that has to come back") {
   constexpr GpuUuid kLarge{{3}};
   Bench b;
-  b.step(GpuFound{.gpu = kLarge, .total = gibibytes(12), .capacity = gibibytes(10), .learned = false});
+  b.handle(GpuFound{.gpu = kLarge, .total = gibibytes(12), .capacity = gibibytes(10), .learned = false});
   b.come(1, 1);
   b.attach(1, kLarge);
   b.grow(1, 6144, 0);
@@ -118,7 +118,7 @@ TEST_CASE("Who was asked to evict and does not is planned around after 10 s, for
   b.tell(1, 60, 60);
   const Nanoseconds begun = b.now;
   b.ask(2);
-  // What it does not give back is there for itself: 2 gives up its place.
+  // The memory that it does not give back is its own: 2 gives up its place.
   REQUIRE(b.until_sent<Revoke>(2) == 10s);
   CHECK(b.notes == std::vector<std::string>{"does not evict; planning around it"});
   REQUIRE(b.sent<Restore>(1));
@@ -241,12 +241,12 @@ TEST_CASE("Others evict more for one that finds less memory than the books say, 
 
 TEST_CASE("Growth that waits for host memory is refused 3 s after it was asked for first") {
   Bench b;
-  b.step(SessionCame{.session = SessionId{1},
-                     .tenant = TenantId{1},
-                     .step = {.job = 1, .step = 0},
-                     .cap = {},
-                     .host_cap = mebibytes(50),
-                     .hello = {}});
+  b.handle(SessionCame{.session = SessionId{1},
+                       .tenant = TenantId{1},
+                       .step = {.job = 1, .step = 0},
+                       .cap = {},
+                       .host_cap = mebibytes(50),
+                       .hello = {}});
   b.attach(1);
   MemoryUse use = Bench::use(10, 10);
   use.host = mebibytes(40);
@@ -322,7 +322,7 @@ TEST_CASE("The lease of a stopped tenant is taken a second after its gate was cl
   b.settle_in(1, 1, 60);
   b.queue_up(2, 2, 60);
   b.pass_by_timers(1001ms);
-  b.step(Looked{.session = SessionId{1}, .stopped = true});
+  b.handle(Looked{.session = SessionId{1}, .stopped = true});
   REQUIRE_FALSE(b.open(1));
   REQUIRE(b.holds(1));
   const Nanoseconds begun = b.now;
@@ -337,12 +337,12 @@ TEST_CASE("The lease of a stopped tenant is taken a second after its gate was cl
 TEST_CASE("A suspension that never comes is over after 30 s") {
   Bench b;
   b.settle_in(1, 1, 60);
-  b.step(Suspend{.tenant = TenantId{1}, .suspended = true});
+  b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
   REQUIRE_FALSE(b.open(1));
   b.release(1, true, Bench::use(60, 60));
   b.tell(1, 60, 0);
   b.pass_by_timers(1ms);
-  b.step(Suspend{.tenant = TenantId{1}, .suspended = true});
+  b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
   CHECK(b.until_sent<Restore>(1) == 30s);
 }
 

@@ -19,16 +19,16 @@ std::vector<GpuUuid> gpus_of(const Bench& b, std::uint64_t tenant) {
 
 // As the driver tells it late, of a GPU that the bench has from the beginning or not.
 void find(Core& core, const GpuUuid& gpu, unsigned minor, bool learned = false) {
-  core.step(GpuFound{.gpu = gpu,
-                     .total = mebibytes(120),
-                     .capacity = mebibytes(100),
-                     .learned = learned,
-                     .minor = minor},
-            {});
+  core.handle(GpuFound{.gpu = gpu,
+                       .total = mebibytes(120),
+                       .capacity = mebibytes(100),
+                       .learned = learned,
+                       .minor = minor},
+              {});
 }
 
 std::vector<GpuUuid> put(Bench& b, std::uint64_t tenant, unsigned units = 1, unsigned gpus = 1) {
-  b.step(Place{.tenant = TenantId{tenant}, .demand = {.units = units, .gpus = gpus}});
+  b.handle(Place{.tenant = TenantId{tenant}, .demand = {.units = units, .gpus = gpus}});
   return gpus_of(b, tenant);
 }
 
@@ -80,7 +80,7 @@ TEST_CASE("Whoever uses a GPU already is placed there") {
 
 TEST_CASE("A tenant that spans GPUs gets distinct ones, in the host's order, and its units are spread") {
   Bench b;
-  b.step(GpuFound{.gpu = kThird, .total = mebibytes(120), .capacity = mebibytes(100), .learned = false});
+  b.handle(GpuFound{.gpu = kThird, .total = mebibytes(120), .capacity = mebibytes(100), .learned = false});
   put(b, 1);
   CHECK(put(b, 2, 3, 2) == Gpus{kOther, kThird});
   CHECK(b.core->snapshot().placements.at(TenantId{2}).units == 2);
@@ -95,10 +95,10 @@ TEST_CASE("A placement stays as it is until it is given up") {
   CHECK(put(b, 3) == Gpus{kGpu});
   CHECK(put(b, 2, 1, 2) == Gpus{kOther});
   CHECK(b.core->snapshot().placements.at(TenantId{2}).units == 1);  // a later step may tell more, or less
-  b.step(Unplace{.tenant = TenantId{2}});
+  b.handle(Unplace{.tenant = TenantId{2}});
   CHECK(gpus_of(b, 2).empty());
   CHECK(put(b, 4) == Gpus{kOther});
-  b.step(Unplace{.tenant = TenantId{77}});
+  b.handle(Unplace{.tenant = TenantId{77}});
   CHECK(b.core->snapshot().placements.size() == 3);
 }
 
@@ -111,10 +111,10 @@ struct Numbered {
     find(core, kOther, 0);
     find(core, kThird, 1);
   }
-  // What processes of the tenant that can open these are told.
+  // The GPUs that processes of the tenant get to know if they can open these.
   Gpus put(std::uint64_t tenant, std::uint64_t devices, unsigned units = 1, unsigned gpus = 1) {
     const Demand demand{.units = units, .gpus = gpus, .devices = {devices}};
-    core.step(Place{.tenant = TenantId{tenant}, .demand = demand}, {});
+    core.handle(Place{.tenant = TenantId{tenant}, .demand = demand}, {});
     const Snapshot state = core.snapshot();
     auto placed = state.placements.find(TenantId{tenant});
     return placed == state.placements.end() ? Gpus{} : gpus_seen(state, placed->second, demand);
@@ -135,7 +135,7 @@ TEST_CASE("A tenant is placed among the GPUs whose files it can open") {
 
 TEST_CASE("A GPU whose number is not known is open to all") {
   Numbered host;
-  host.core.step(GpuFound{.gpu = {{4}}, .total = mebibytes(120), .capacity = mebibytes(100)}, {});
+  host.core.handle(GpuFound{.gpu = {{4}}, .total = mebibytes(120), .capacity = mebibytes(100)}, {});
   CHECK(host.put(1, 0b1000) == Gpus{{{4}}});
 }
 
@@ -189,8 +189,9 @@ TEST_CASE("What the arbiter finds late replaces what sessions told, and is hande
 TEST_CASE("GPUs that only sessions told of are not handed out") {
   std::unique_ptr<Policy> policy = make_policy("round-robin");
   Core core({}, *policy, {}, {});
-  core.step(GpuFound{.gpu = kGpu, .total = mebibytes(120), .capacity = mebibytes(100), .learned = true}, {});
-  core.step(Place{.tenant = TenantId{1}, .demand = {}}, {});
+  core.handle(GpuFound{.gpu = kGpu, .total = mebibytes(120), .capacity = mebibytes(100), .learned = true},
+              {});
+  core.handle(Place{.tenant = TenantId{1}, .demand = {}}, {});
   CHECK(core.snapshot().placements.empty());
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long turns are, who may interrupt them and when idleness ends them: the rules alone, without the core.
+// The length of turns, their preemption and their end for idleness: the rules alone, without the core.
 #include <catch2/catch.hpp>
 
 #include "arbiter/core/scheduler/deadline_limits.h"
@@ -175,6 +175,25 @@ TEST_CASE("priority lets nobody of a lower one run, until that has waited for Ma
   CHECK(may_preempt(*policy, high, low, turn_view()));
   low.waited = 10s;  // it has come to its turn by age, and keeps it
   CHECK_FALSE(may_preempt(*policy, high, low, turn_view()));
+  low.waited = 1h;  // until that is over
+  CHECK_FALSE(policy->extends(low, tenant_view(0s, 1), turn_view(true)));
+}
+
+TEST_CASE("A policy says when time alone lets a tenant that waits preempt others") {
+  const TurnView turn = turn_view();
+  CHECK(make_policy("round-robin")->unchanged_for(tenant_view(3s), turn) == Nanoseconds::max());
+  CHECK(make_policy("priority")->unchanged_for(tenant_view(3s), turn) == 7s);
+  CHECK(make_policy("priority")->unchanged_for(tenant_view(10s), turn) == 10s);
+  const auto deadline = make_policy("deadline");
+  TenantView owes = tenant_view(0s);
+  CHECK(deadline->unchanged_for(owes, turn) == Nanoseconds::max());
+  owes.claims.deadline = 20s;
+  owes.due = 0.5;
+  CHECK(deadline->unchanged_for(owes, turn) == Nanoseconds::max());  // it may do so already
+  owes.lag = -3s;
+  const Nanoseconds wait = deadline->unchanged_for(owes, turn);
+  CHECK(wait > 2s);  // half a turn of 4 s is allowed, and half a second is earned in each
+  CHECK(wait < 2001ms);
 }
 
 TEST_CASE("credit is earned by units and paid by all that have the GPU") {
@@ -243,7 +262,8 @@ TEST_CASE("elastic: what is used beyond a turn is paid back, and forgotten in a 
   CHECK(lag_after(policy->rules().account, -10s, pauses, 10s) == 0s);
   CHECK(lag_after(policy->rules().account, 1s, pauses, 400ms) == 600ms);
   ActivityInterval limited = pauses;
-  limited.limit = 0.25;  // which pauses are a part of, too
+  limited.limit = 0.25;  // which pauses are a part of, too, whatever is due beside others
+  limited.due = 0.1;
   CHECK(lag_after(policy->rules().account, -1s, limited, 2s) == -500ms);
   CHECK(lag_after(policy->rules().account, -1s, limited, 4s) == 0s);
   CHECK(lag_after(policy->rules().account, {}, waits, 1h) == 2500ms);
@@ -272,6 +292,21 @@ TEST_CASE("elastic: who has as much as each other waits no longer than MaxWait w
       const auto wait = waiting * (turn + handoff) + handoff;
       if (step.rule == TurnRule::max_wait) CHECK((wait <= 30.01s || turn <= handoff * 1.01));
     }
+}
+
+TEST_CASE(
+    "elastic: who is further behind goes first, until accounts are as good as full and waiting counts") {
+  const auto policy = make_policy("elastic");
+  const auto rank = [&](Nanoseconds waited, Nanoseconds lag, double due) {
+    TenantView view = tenant_view(waited);
+    view.claims = {.request = due};
+    view.lag = lag;
+    view.due = due;
+    return policy->rank(view, turn_view()).weight;
+  };
+  CHECK(rank(0s, 2s, 0.5) > rank(9s, 1s, 0.5));
+  CHECK(rank(0s, 1s, 0.25) < rank(0s, 2s, 0.5));
+  CHECK(rank(0s, 2300ms, 0.25) == rank(0s, 4600ms, 0.5));
 }
 
 TEST_CASE("elastic: who has reached its limit waits until it has earned what it used") {
@@ -357,6 +392,22 @@ TEST_CASE("elastic: of a limit that others' turns kept it from a tenant saves up
   CHECK(lag_after(policy->rules().account, {}, long_turns, 1h) == 4s);
 }
 
+TEST_CASE("deadline: who is as far behind as can be told goes before those with deadlines of its priority") {
+  const auto policy = make_policy("deadline");
+  const TurnView turn = turn_view();
+  TenantView urgent = tenant_view(0s);
+  urgent.claims.deadline = 20s;
+  urgent.due = 0.5;
+  TenantView starved = tenant_view(9s);
+  starved.due = 0.1;
+  starved.lag = 500ms;
+  CHECK(policy->rank(urgent, turn) > policy->rank(starved, turn));
+  starved.lag = 950ms;
+  CHECK(policy->rank(urgent, turn) < policy->rank(starved, turn));
+  urgent.claims.priority = 1;
+  CHECK(policy->rank(urgent, turn) > policy->rank(starved, turn));
+}
+
 TEST_CASE("deadline: who has deadlines takes the GPU from those of a lower priority") {
   const auto policy = make_policy("deadline");
   const TurnRules rules;
@@ -384,9 +435,9 @@ TEST_CASE("deadline: who has deadlines takes the GPU from those of a lower prior
   urgent.handoff = 3ms;  // more than a tenth
   CHECK_FALSE(goes_first());
   urgent.handoff = {};
-  other.drain = 26ms;  // by then the deadline is over
+  other.last_drain = 26ms;  // by then the deadline is over
   CHECK_FALSE(may_preempt(*policy, urgent, other, turn));
-  other.drain = 24ms;
+  other.last_drain = 24ms;
   CHECK(goes_first());
   other.elapsed = 400us;
   CHECK_FALSE(may_preempt(*policy, urgent, other, turn));

@@ -39,7 +39,7 @@ TEST_CASE("Steps whose job's cgroup is named by SLUID") {
   root.write("/proc/61/status", "Name:\tslurmstepd\nUid:\t0\t0\t0\t0\n");
   root.write("/proc/61/cmdline", std::string("slurmstepd: [12.batch]\0\0", 24));
   CHECK(step_of(70) == Step(StepName{12, 0xfffffffb}));
-  // What a user can make does not count, nor what lies elsewhere.
+  // A path that a user can make does not count, nor does one that lies elsewhere.
   for (const std::string& other :
        {"/user.slice" + folder + "batch/user", std::string("/system.slice/n1_slurmstepd.scope/system"),
         std::string("/system.slice/n1_slurmstepd.scope/other/sAB12CD34EF56G/step_batch/user")}) {

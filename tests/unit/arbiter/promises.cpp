@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a GPU's memory is promised to whom, and when a promise is lowered: seen in what others are granted,
-// told to restore or asked to evict.
+// The promises of a GPU's memory, and the moments when one is lowered: the tests see them in the grants,
+// Restores and Evicts of other sessions.
 #include <catch2/catch.hpp>
 
 #include "bench.h"
@@ -87,6 +87,19 @@ TEST_CASE("Contexts are believed up to a quarter of the GPU, for all sessions of
   CHECK(free() == mebibytes(50));
 }
 
+TEST_CASE("Contexts on another GPU take nothing from what is believed of those here") {
+  Bench b;
+  b.settle_in(9, 9, 10);
+  b.come(1, 1);
+  b.attach(1, kOther);
+  use_context(b, 1, {}, 30);
+  b.come(2, 1);
+  b.attach(2);
+  use_context(b, 2, {}, 30);
+  b.say(9, MemoryQuery{.request = 9});
+  CHECK(b.sent<MemoryView>(9)->free == mebibytes(80));
+}
+
 TEST_CASE("A tenant has no more than its cap, on each GPU, over its processes") {
   Bench b;
   b.come(1, 1, {}, mebibytes(50));
@@ -106,7 +119,7 @@ TEST_CASE("A tenant has no more than its cap, on each GPU, over its processes") 
   CHECK(b.granted(2));
   b.grow(3, 50, 0);
   CHECK(b.granted(3));
-  b.step(CapSet{.tenant = TenantId{1}, .cap = mebibytes(60)});
+  b.handle(CapSet{.tenant = TenantId{1}, .cap = mebibytes(60)});
   b.grow(2, 30, 0);
   CHECK(b.granted(2));
   b.come(4, 1, {}, mebibytes(70));
@@ -216,7 +229,7 @@ TEST_CASE("Who has all of its memory comes in unasked once all fit, also after a
   b.ready(1, 60);
   b.pass_by_timers(10s);
   REQUIRE(b.sent<Revoke>(1));
-  b.step(SessionGone{.session = SessionId{2}});
+  b.handle(SessionGone{.session = SessionId{2}});
   b.release(1, false, Bench::use(60, 60));
   REQUIRE(b.sent<Restore>(1));
   b.ready(1, 60);
@@ -230,9 +243,9 @@ TEST_CASE("Nobody is revoked who was told of nothing") {
   for (int i = 0; i < 2; ++i) {
     b.pass_by_timers(10s);
     REQUIRE(b.sent<Revoke>(1));
-    b.step(Suspend{.tenant = TenantId{2}, .suspended = true});  // no room was free for it yet
+    b.handle(Suspend{.tenant = TenantId{2}, .suspended = true});  // no room was free for it yet
     CHECK_FALSE(b.sent<Revoke>(2));
-    b.step(Suspend{.tenant = TenantId{2}, .suspended = false});
+    b.handle(Suspend{.tenant = TenantId{2}, .suspended = false});
     b.release(1, 100, true);
     b.tell(1, 100, 40);
     REQUIRE(b.sent<Restore>(2));

@@ -43,12 +43,12 @@ void come_back(Bench& b, std::uint64_t session, std::uint64_t tenant, bool held,
 }
 
 void come_back_in_step(Bench& b, std::uint64_t session, const LeaseKey& key, bool held) {
-  b.step(SessionCame{.session = SessionId{session},
-                     .tenant = key.tenant,
-                     .step = key.step,
-                     .cap = {},
-                     .expected = true,
-                     .hello = back(held)});
+  b.handle(SessionCame{.session = SessionId{session},
+                       .tenant = key.tenant,
+                       .step = key.step,
+                       .cap = {},
+                       .expected = true,
+                       .hello = back(held)});
   b.attach(session);
 }
 
@@ -79,7 +79,7 @@ TEST_CASE("Recovery ends as soon as all that were expected have come and told, o
   SECTION("the last one dies before it has told") {
     b.come(2, 2, back(false));
     CHECK_FALSE(b.open(3));
-    b.step(SessionGone{.session = SessionId{2}});
+    b.handle(SessionGone{.session = SessionId{2}});
   }
   CHECK(b.open(3));
 }

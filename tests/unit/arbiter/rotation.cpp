@@ -323,5 +323,38 @@ TEST_CASE("Records that are lost are told, and the next checkpoint makes them go
   CHECK(lost > 10);
 }
 
+TEST_CASE("Once records were lost a checkpoint makes them good, however little is written after that") {
+  Folder folder;
+  Faults faults;
+  Ledger ledger({.size = 1 << 20, .files = 3, .waiting = 300}, even_ones_live,
+                std::make_unique<FaultyCalls>(faults));
+  begin(ledger, folder);
+  ledger.append(kBoot);
+  ledger.append(job_record(1s, 1, 9));
+  write_turns(ledger, 1, 1);
+  faults = {.call = 0, .fails_at = 0, .for_good = true};
+  for (int i = 2; i <= 20; ++i) write_turns(ledger, i, 1);
+  faults = {};
+  CHECK(ledger.flush().ok());
+  CHECK(lease_time(folder) < 20s);
+  write_turns(ledger, 21, 1);
+  CHECK(lease_time(folder) == 21s);
+}
+
+TEST_CASE("A checkpoint that is larger than a file should be is not written again with each record") {
+  Folder folder;
+  Ledger ledger({.size = 200, .files = 3, .waiting = 1 << 20}, even_ones_live);
+  begin(ledger, folder);
+  ledger.append(kBoot);
+  for (std::uint32_t job = 1; job <= 40; ++job) ledger.append(job_record(1s, job, job));
+  REQUIRE(ledger.flush().ok());
+  REQUIRE(std::filesystem::file_size(folder.file()) > 2000);
+  REQUIRE(folder.names() == std::vector<std::string>{"ledger", "ledger.1"});
+  write_turns(ledger, 1, 5);
+  CHECK(folder.names() == std::vector<std::string>{"ledger", "ledger.1"});
+  write_turns(ledger, 6, 100);
+  CHECK(folder.names() == std::vector<std::string>{"ledger", "ledger.1", "ledger.2"});
+}
+
 }  // namespace
 }  // namespace sharedgpu

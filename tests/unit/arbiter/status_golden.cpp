@@ -67,14 +67,14 @@ struct Scene {
     add(named(0, 0, 4711), {});
     add(named(18, 0, 0), {}).sessions = 0;
 
-    bench.step(Place{.tenant = TenantId{4}, .demand = {}});
-    bench.step(SessionCame{.session = SessionId{1},
-                           .tenant = TenantId{1},
-                           .step = {.job = 17, .step = 0},
-                           .cap = {},
-                           .host_cap = gibibytes(1),
-                           .claims = {},
-                           .hello = {}});
+    bench.handle(Place{.tenant = TenantId{4}, .demand = {}});
+    bench.handle(SessionCame{.session = SessionId{1},
+                             .tenant = TenantId{1},
+                             .step = {.job = 17, .step = 0},
+                             .cap = {},
+                             .host_cap = gibibytes(1),
+                             .claims = {},
+                             .hello = {}});
     bench.attach(1);
     bench.grow(1, 60, 0);
     bench.tell(1, 60, 60);

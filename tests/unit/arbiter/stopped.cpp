@@ -16,8 +16,8 @@ bool asked_to_look(const Bench& b, std::uint64_t id) {
   return false;
 }
 
-void stop(Bench& b, std::uint64_t id) { b.step(Looked{.session = SessionId{id}, .stopped = true}); }
-void go_on(Bench& b, std::uint64_t id) { b.step(Looked{.session = SessionId{id}, .stopped = false}); }
+void stop(Bench& b, std::uint64_t id) { b.handle(Looked{.session = SessionId{id}, .stopped = true}); }
+void go_on(Bench& b, std::uint64_t id) { b.handle(Looked{.session = SessionId{id}, .stopped = false}); }
 Nanoseconds lease_of(const Bench& b, std::uint64_t id) {
   return b.core->leases().of_tenant(TenantId{id}, b.now);
 }
@@ -46,7 +46,7 @@ TEST_CASE("A stopped tenant is found before its turn is over, and its lease take
   b.pass(1s);
   CHECK_FALSE(b.core->leases().holds(TenantId{1}));
   CHECK(lease_of(b, 1) == 1250ms);
-  // What it has stays: 3 fits beside that, 2 does not and waits.
+  // Its memory stays: 3 fits beside that, 2 does not and waits.
   b.settle_in(3, 3, 30);
   CHECK(b.open(3));
   CHECK(b.tenant(2).phase == Phase::out);
@@ -105,7 +105,7 @@ TEST_CASE("Growth that a stopped tenant asked for is answered when it goes on") 
   stop(b, 1);
   b.pass(2s);
   REQUIRE_FALSE(b.core->leases().holds(TenantId{1}));
-  b.step(SessionGone{SessionId{3}});
+  b.handle(SessionGone{SessionId{3}});
   b.pass(10s);
   CHECK_FALSE(b.sent<Verdict>(1));
   CHECK(b.session(1).requests == 1);
@@ -177,10 +177,24 @@ TEST_CASE("A tenant some of whose processes are stopped waits for the others to 
   CHECK(b.open(2));  // 1 is still stopped, and 4 does not want
 }
 
+TEST_CASE("Who is stopped does nothing: a tenant whose other processes idle gives up its turn") {
+  Bench b;
+  b.settle_in(1, 1, 30);
+  b.settle_in(4, 1, 30);
+  b.queue_up(2, 2, 60);
+  REQUIRE(b.open(1));
+  b.pass(250ms);
+  stop(b, 4);
+  REQUIRE(b.open(1));
+  b.say(1, Idle{.epoch = b.epoch(1), .idle = 100ms});
+  CHECK_FALSE(b.open(1));
+  CHECK(b.sent<Revoke>(1));
+}
+
 TEST_CASE("Who is told of its suspension drains, evicts all and comes back when it is resumed") {
   Bench b;
   b.settle_in(1, 1, 60);
-  b.step(Suspend{.tenant = TenantId{1}, .suspended = true});
+  b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
   CHECK_FALSE(b.open(1));
   REQUIRE(b.sent<Revoke>(1));
   b.release(1, 60, true);
@@ -194,7 +208,7 @@ TEST_CASE("Who is told of its suspension drains, evicts all and comes back when 
   CHECK(b.session(1).resident_limit == mebibytes(10));
   b.pass(1h);
   CHECK_FALSE(b.tenant(1).in_set());
-  b.step(Suspend{.tenant = TenantId{1}, .suspended = false});
+  b.handle(Suspend{.tenant = TenantId{1}, .suspended = false});
   CHECK_FALSE(b.tenant(1).in_set());
   go_on(b, 1);
   CHECK(b.tenant(1).in_set());
@@ -204,7 +218,7 @@ TEST_CASE("Who is told of its suspension drains, evicts all and comes back when 
 TEST_CASE("Who is told of a suspension that never comes goes on after a while") {
   Bench b;
   b.settle_in(1, 1, 60);
-  b.step(Suspend{.tenant = TenantId{1}, .suspended = true});
+  b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
   b.release(1, 60, true);
   b.tell(1, 60, 0);
   CHECK_FALSE(b.tenant(1).in_set());
@@ -212,8 +226,7 @@ TEST_CASE("Who is told of a suspension that never comes goes on after a while") 
   CHECK(b.tenant(1).in_set());
 }
 
-// What it is that came back, and what it does, nobody knows: the lease of a tenant that was stopped was
-// taken.
+// The core does not know what the session that came back does: the lease of its stopped tenant was revoked.
 TEST_CASE("A tenant that was stopped as the arbiter died is let forward when it goes on") {
   Recovered recovered;
   recovered.expected_sessions = 2;
@@ -246,7 +259,7 @@ TEST_CASE("A tenant that was stopped as the arbiter died is let forward when it 
 TEST_CASE("Who works on after its connection broke has a lease until it has drained") {
   Bench b;
   b.settle_in(1, 1, 60);
-  b.step(SessionGone{SessionId{1}});
+  b.handle(SessionGone{SessionId{1}});
   Hello hello;
   hello.resuming = hello.held = 1;
   b.come(2, 1, hello);

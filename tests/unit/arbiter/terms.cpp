@@ -54,6 +54,18 @@ TEST_CASE("A job's priority is that of its QOS, and on top what it states, withi
   CHECK(priority({}, -5) == -5);
 }
 
+TEST_CASE("A MaxPriority below nothing binds whoever is no job as well") {
+  const Settings node = settings("MaxPriority=-10\n");
+  TenantInfo tenant;
+  tenant.name.job = 7;
+  CHECK(claims_of(tenant, node).priority == -10);
+  tenant.name = {};
+  tenant.name.process.pid = 7;
+  CHECK(claims_of(tenant, node).priority == -10);
+  tenant.options.priority = -20;
+  CHECK(claims_of(tenant, node).priority == -20);
+}
+
 TEST_CASE("A step states for its job what nobody has stated yet, and the batch step all of it") {
   RegisterJob step;
   step.step = {.job = 7, .step = 0};

@@ -135,6 +135,24 @@ TEST_CASE("a free that a capture gets ahead of comes later", "[allocation]") {
   CHECK(t.device.physical() == Bytes{});
 }
 
+TEST_CASE("a free that comes after the GPU was found idle waits for the next time", "[allocation]") {
+  World t;
+  const CUdeviceptr first = allocated(t, kibibytes(100));
+  const CUdeviceptr second = allocated(t, kibibytes(200));
+  const auto free_in_capture = [&t](CUdeviceptr address) {
+    t.books.in_capture = true;
+    CHECK(t.memory.free(address) == CUDA_SUCCESS);
+    t.books.in_capture = false;
+  };
+  free_in_capture(first);
+  t.books.after_idle = [&] { free_in_capture(second); };  // work that uses it may have begun
+  t.memory.tend_freed();
+  t.books.after_idle = nullptr;
+  CHECK(t.device.physical() == kibibytes(200));
+  t.memory.tend_freed();
+  CHECK(t.device.physical() == Bytes{});
+}
+
 TEST_CASE("a free during a capture comes later", "[allocation]") {
   World t;
   const CUdeviceptr large = allocated(t, kibibytes(100));

@@ -33,13 +33,18 @@ class FakeBooks final : public Books {
   }
   void refused_by_host(Bytes /*most*/, Bytes /*wanted*/) override { ++told_of_host; }
   bool capturing() override { return in_capture; }
-  bool idle() override { return is_idle; }
+  bool idle() override {
+    const bool was_idle = is_idle;
+    if (after_idle) after_idle();
+    return was_idle;
+  }
   bool still_lent(CUdeviceptr base) override { return base == lent; }
 
   Memory* memory = nullptr;
   std::atomic<std::uint64_t> limit{gibibytes(64).count};
   std::atomic<bool> in_capture{false};
   std::atomic<bool> is_idle{true};
+  std::function<void()> after_idle;  // what other threads do once it has been asked about
   std::atomic<bool> settles{true};
   std::atomic<CUdeviceptr> lent{0};
   std::atomic<unsigned> asked{0};
