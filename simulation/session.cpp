@@ -10,6 +10,7 @@ namespace {
 
 Piece finished(Session& session, std::optional<Report> report = {}) {
   session.orders.pop_front();
+  session.obeying = false;
   return {.finished = true, .report = std::move(report)};
 }
 
@@ -72,20 +73,6 @@ Piece carry_out(const Evict& order, Session& session, Process& process, Bytes ch
 }
 
 }  // namespace
-
-bool Session::set_page(const Action& action) {
-  if (const auto* gate = std::get_if<SetGate>(&action))
-    page.open = gate->open;
-  else if (const auto* told = std::get_if<SetContended>(&action))
-    page.contended = told->contended;
-  else if (const auto* ends = std::get_if<SetTurnEnds>(&action))
-    page.turn_ends = ends->at;
-  else if (const auto* queues = std::get_if<SetOversubscribed>(&action))
-    page.oversubscribed = queues->oversubscribed, page.queue = queues->queue;
-  else
-    return false;
-  return true;
-}
 
 bool Session::receive(const Message& message) {
   switch (message.type) {

@@ -9,6 +9,7 @@
 
 #include <deque>
 #include <optional>
+#include <utility>
 #include <variant>
 
 #include "arbiter/core/model/actions.h"
@@ -16,13 +17,21 @@
 
 namespace sharedgpu::simulation {
 
-// What the lease page says.
+// The contents of the lease page.
 struct Page {
   bool open = false;  // the gate
   bool contended = false;
   bool oversubscribed = false;
   Nanoseconds queue{};
   Nanoseconds turn_ends{};
+
+  void set(const SetGate& action) { open = action.open; }
+  void set(const SetContended& action) { contended = action.contended; }
+  void set(const SetTurnEnds& action) { turn_ends = action.at; }
+  void set(const SetOversubscribed& action) {
+    oversubscribed = action.oversubscribed;
+    queue = action.queue;
+  }
 };
 
 struct Session {
@@ -34,14 +43,15 @@ struct Session {
   Bytes resident_limit;
   bool in_turn = false;        // it may have work on the GPU: from Ready or an open gate to Released
   std::deque<Message> orders;  // Restore, Evict, Revoke and Step; the first is the one at hand
+  bool obeying = false;        // the order at hand is under way
   bool has_stepped = false;    // the Step at hand has let a thread submit, if one waited
 
   Bytes missing() const { return minus(use.swappable, use.resident); }
 
-  // Sets what the action writes to the page. True where it does.
-  bool set_page(const Action& action);
   // Takes note of a message. True where it is an order, to be carried out after those before it.
   bool receive(const Message& message);
+  // Begins the next order. False where there is none, or one is under way.
+  bool begin_order() { return !orders.empty() && !std::exchange(obeying, true); }
   // Growth was granted. In its turn, its memory is there as far as the limit goes.
   void take(const Verdict& granted);
 };
@@ -61,7 +71,7 @@ class Process {
   virtual Nanoseconds longest_submission(Session&) { return {}; }
 };
 
-// What a session tells of its orders.
+// The messages by which a session answers its orders.
 using Report = std::variant<Released, Ready, Usage>;
 
 // A piece of an order.

@@ -17,13 +17,13 @@ namespace sharedgpu::simulation {
 
 class Timeline {
  public:
-  using What = std::function<void()>;
+  using Task = std::function<void()>;
 
   Nanoseconds now() const { return now_; }
 
   // A time in the past is the present one.
-  void at(Nanoseconds time, What what) {
-    plans_.push_back({.at = std::max(time, now_), .order = ++order_, .what = std::move(what)});
+  void at(Nanoseconds time, Task task) {
+    plans_.push_back({.at = std::max(time, now_), .order = ++order_, .task = std::move(task)});
     std::push_heap(plans_.begin(), plans_.end());
   }
 
@@ -34,23 +34,23 @@ class Timeline {
 
   // Goes on to the next moment and returns what happens then, for the caller to call. Something must be
   // planned.
-  What go_on() {
+  Task go_on() {
     std::pop_heap(plans_.begin(), plans_.end());
     Plan plan = std::move(plans_.back());
     plans_.pop_back();
     now_ = plan.at;
-    return std::move(plan.what);
+    return std::move(plan.task);
   }
 
   // Nothing may be planned before `time`.
   void skip_to(Nanoseconds time) { now_ = std::max(now_, time); }
 
   // The one alarm, as ArmTimer says: it replaces the one before. None: it does not ring.
-  void set_alarm(std::optional<Nanoseconds> time, What what) {
+  void set_alarm(std::optional<Nanoseconds> time, Task task) {
     const std::uint64_t number = ++alarms_;
     alarm_ = time;
     if (!time) return;
-    at(*time, [this, number, ring = std::move(what)] {
+    at(*time, [this, number, ring = std::move(task)] {
       if (alarms_ != number) return;
       alarm_.reset();
       ring();
@@ -62,7 +62,7 @@ class Timeline {
   struct Plan {
     Nanoseconds at;
     std::uint64_t order;
-    What what;
+    Task task;
     bool operator<(const Plan& other) const { return std::tie(at, order) > std::tie(other.at, other.order); }
   };
 

@@ -75,9 +75,7 @@ void Core::advance(const Domain& domain) {
     const bool oversubscribed = scheduler_.oversubscribed(domain, after);
     turns_.set_oversubscribed(domain, oversubscribed, oversubscribed ? domain.rules.queue : Nanoseconds{});
     scheduler_.update_accounts(domain, contended, oversubscribed);
-    turns_.set_turn_ends(domain, scheduler_.watch_turn(domain, after));
-    // The turn has come to its end only after the plan was made.
-    if (!seen_over && scheduler_.turn_of(domain).over()) effects_.advance_again();
+    turns_.set_turn_ends(domain, scheduler_.watch_turn(domain, seen_over, after));
     for (const Gpu* gpu : domain.gpus) memory_.answer_requests(*gpu, after);
   }
   for (const Gpu* gpu : domain.gpus)

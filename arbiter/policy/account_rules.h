@@ -44,6 +44,12 @@ constexpr bool is_full(const AccountRules& rules, Nanoseconds lag, const TenantV
   return lag > Nanoseconds{} && lag >= scaled(most_lag(rules, tenant.due, tenant.claims.limit), kFull);
 }
 
+// How long a tenant that waits takes to earn `amount`, where the part `due` of the time is due to it: more
+// than zero. Rounding is made up for by then.
+constexpr Nanoseconds time_to_earn(Nanoseconds amount, double due) {
+  return scaled(amount, 1 / due) + std::chrono::microseconds(1);
+}
+
 // Its lag, as it counts against that of others. If two accounts are full, the tenant to which less is due
 // would never be next: they are equal, and the one that has waited longest is next.
 constexpr Nanoseconds lag_in_line(const AccountRules& rules, const TenantView& tenant) {

@@ -45,7 +45,7 @@ class Deadline final : public Elastic {
 
   Nanoseconds unchanged_for(const TenantView& waiting, const TurnView& turn) const override {
     if (!is_quick(waiting, turn) || is_urgent(waiting, turn) || waiting.due <= 0) return Nanoseconds::max();
-    return until_urgent(waiting, turn);
+    return time_to_earn(-allowance(rules().entitlement, waiting, turn) - waiting.lag, waiting.due);
   }
 
   bool extends(const TenantView& running, const TenantView& waiting, const TurnView& turn) const override {
@@ -56,12 +56,6 @@ class Deadline final : public Elastic {
  private:
   bool is_urgent(const TenantView& tenant, const TurnView& turn) const {
     return is_quick(tenant, turn) && tenant.lag > -allowance(rules().entitlement, tenant, turn);
-  }
-
-  // It earns what is due to it while it waits.
-  Nanoseconds until_urgent(const TenantView& tenant, const TurnView& turn) const {
-    constexpr std::chrono::microseconds kTick{1};  // in less than this accounts may not move at all
-    return scaled(-allowance(rules().entitlement, tenant, turn) - tenant.lag, 1 / tenant.due) + kTick;
   }
 
   bool goes_before(const TenantView& urgent, const TenantView& other, const TurnView& turn) const {

@@ -28,9 +28,8 @@ struct Stage::Actor : simulation::Session {
   Nanoseconds left{};  // of the burst
   Nanoseconds work_since{};
   Nanoseconds idle_since{};
-  unsigned generation = 0;  // of its work: what was planned for an earlier one is void
-  Nanoseconds line_free{};  // messages keep their order
-  bool busy_with_order = false;
+  unsigned generation = 0;                // of its work: what was planned for an earlier one is void
+  Nanoseconds line_free{};                // messages keep their order
   std::optional<Nanoseconds> drained_at;  // while it drains
   std::vector<Nanoseconds> waits;
   std::vector<Nanoseconds> starts;
@@ -178,11 +177,11 @@ void Stage::perform(const Actions& actions) {
       at(actor.line_free, [this, &actor, message = send->message] { hear(actor, message); });
     } else if (const auto* gate = std::get_if<SetGate>(&action)) {
       Actor& actor = actor_of(gate->session);
-      actor.set_page(action);
+      actor.page.set(*gate);
       if (gate->open) gate_opened(actor);
     } else if (const auto* contended = std::get_if<SetContended>(&action)) {
       Actor& actor = actor_of(contended->session);
-      actor.set_page(action);
+      actor.page.set(*contended);
       if (actor.page.contended) watch_idle(actor, actor.generation, {});
     } else if (const auto* timer = std::get_if<ArmTimer>(&action)) {
       timeline_.set_alarm(timer->at, [this] { tell(TimerFired{}); });
@@ -214,9 +213,7 @@ void Stage::hear(Actor& actor, const Message& message) {
 }
 
 void Stage::next_order(Actor& actor) {
-  if (actor.busy_with_order || actor.orders.empty()) return;
-  actor.busy_with_order = true;
-  obey(actor);
+  if (actor.begin_order()) obey(actor);
 }
 
 // Does a piece of the order at hand, and comes back for the next.
@@ -224,10 +221,7 @@ void Stage::obey(Actor& actor) {
   if (actor.ended) return;
   const simulation::Piece piece = carry_out(actor, *this, kChunk);
   if (piece.report) std::visit([&](const auto& what) { say(actor, what); }, *piece.report);
-  if (piece.finished) {
-    actor.busy_with_order = false;
-    return next_order(actor);
-  }
+  if (piece.finished) return next_order(actor);
   const bool copied = piece.copied != Bytes{};
   at(now() + (copied ? per_mib_ * static_cast<long>(piece.copied.count >> 20) : piece.pause),
      [this, &actor] { obey(actor); });

@@ -174,7 +174,7 @@ void Scheduler::update_accounts(const Domain& domain, bool contended, bool overs
                             .shares_changed = std::exchange(facts.shares_changed, false)});
 }
 
-Nanoseconds Scheduler::watch_turn(const Domain& domain, const Residencies& at) {
+Nanoseconds Scheduler::watch_turn(const Domain& domain, bool seen_over, const Residencies& at) {
   const PolicyRules& rules = domain.rules.policy->rules();
   const auto runs = [this](const Tenant* tenant) { return turns_.phase_of(*tenant) == Phase::running; };
   for (const Tenant* tenant : domain.tenants) {
@@ -187,6 +187,7 @@ Nanoseconds Scheduler::watch_turn(const Domain& domain, const Residencies& at) {
                   [&](const Tenant* tenant) { return memory_.needs_growth_to_drain(*tenant, at); });
   const bool waited_for = others_wait(domain);
   const Turn turn = turn_of(domain);
+  if (!seen_over && turn.over()) effects_.advance_again();
   const Nanoseconds end = turn.state.begun && waited_for ? effects_.now() + turn.left : Nanoseconds{};
   if (!turn.state.begun || (!needs_growth && !waited_for)) return end;
   effects_.wake_at(effects_.now() + turn.left);

@@ -74,8 +74,9 @@ class Scheduler {
   bool oversubscribed(const Domain& domain, const Residencies& at);
   void update_accounts(const Domain& domain, bool contended, bool oversubscribed);
   // Wakes the core when the turn is over, may be preempted, or a tenant has had all that it may have.
-  // Returns when the turn ends; zero: open end.
-  Nanoseconds watch_turn(const Domain& domain, const Residencies& at);
+  // Returns when the turn ends; zero: open end. `seen_over`: the plan of this pass took the turn for over;
+  // one that has come to its end since then needs another pass.
+  Nanoseconds watch_turn(const Domain& domain, bool seen_over, const Residencies& at);
 
   // ---- read only ----
 

@@ -6,8 +6,6 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::chrono::microseconds kTick{1};  // what rounding takes is made up for by then
-
 bool is_limited(const PolicyRules& rules, const TenantView& tenant) {
   return rules.entitlement.by_requests && limit_binds(tenant.due, tenant.claims.limit);
 }
@@ -16,7 +14,7 @@ bool is_limited(const PolicyRules& rules, const TenantView& tenant) {
 
 Nanoseconds throttled_for(const PolicyRules& rules, const TenantView& waiting) {
   if (!is_limited(rules, waiting) || waiting.lag >= Nanoseconds{}) return {};
-  return scaled(-waiting.lag, 1 / waiting.due) + kTick;
+  return time_to_earn(-waiting.lag, waiting.due);
 }
 
 Nanoseconds budget_left(const PolicyRules& rules, const TenantView& running, const TurnView& turn) {

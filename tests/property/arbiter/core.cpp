@@ -98,7 +98,7 @@ TEST_CASE("Host memory is waited for, and what was evicted comes home") {
 // In few worlds a decision comes with the next event only, where an estimate falls as time passes. A timer
 // that is forgotten shows in many.
 TEST_CASE("What time alone leads to has a timer") {
-  constexpr std::array kPolicies{"round-robin", "fcfs", "shortest-first", "credit", "priority"};
+  constexpr std::array kExact{"round-robin", "fcfs", "shortest-first", "credit", "priority"};
   constexpr unsigned kWorlds = 300;
   constexpr unsigned kFew = 4;
   unsigned late = 0;
@@ -106,7 +106,7 @@ TEST_CASE("What time alone leads to has a timer") {
     Scenario scenario;
     scenario.seed = i;
     scenario.tenants = 2 + i % 5;
-    scenario.policy = kPolicies[i % kPolicies.size()];
+    scenario.policy = kExact[i % kExact.size()];
     scenario.gpus = 1 + i % 7 / 3;
     scenario.largest_growth = 5 + i % 50;
     scenario.claims = i % 3 == 0;

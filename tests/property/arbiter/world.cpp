@@ -72,7 +72,6 @@ struct World::Client : simulation::Session {
   Nanoseconds waiting_since{};
   Nanoseconds idle_since{};
   std::uint64_t requests = 0;
-  bool busy_with_order = false;
   Bytes before_growth_swappable;
   Bytes before_growth_pinned;
   Nanoseconds line_free{};  // messages keep their order
@@ -188,15 +187,15 @@ void World::perform(const Actions& actions) {
     } else if (const auto* gate = std::get_if<SetGate>(&action)) {
       Client* client = find(gate->session);
       must(client != nullptr, "a gate of nobody");
-      client->set_page(action);
+      client->page.set(*gate);
       if (gate->open) gate_opened(*client);
     } else if (const auto* contended = std::get_if<SetContended>(&action)) {
       if (Client* client = find(contended->session)) {
-        client->set_page(action);
+        client->page.set(*contended);
         watch_idle(client->key, ++client->generation);
       }
     } else if (const auto* ends = std::get_if<SetTurnEnds>(&action)) {
-      if (Client* client = find(ends->session)) client->set_page(action);
+      if (Client* client = find(ends->session)) client->page.set(*ends);
     } else if (const auto* lease = std::get_if<RecordLease>(&action)) {
       last_written_ = now();
       if (lease->grant) {
@@ -487,7 +486,7 @@ void World::find_gpu(unsigned gpu, bool learned) {
                 .learned = learned});
 }
 
-// What time alone leads to has a timer: one that fires before it leads to nothing.
+// A decision that follows from the passing of time has a timer: one that fires before then leads to nothing.
 void World::fire_early() {
   if (winding_down_) return;
   at(now() + delay(100), [this] { fire_early(); });
@@ -650,9 +649,7 @@ void World::deliver(SessionId key, const Message& message) {
 }
 
 void World::next_order(Client& client) {
-  if (client.busy_with_order || client.orders.empty()) return;
-  client.busy_with_order = true;
-  work(client);
+  if (client.begin_order()) work(client);
 }
 
 // Does a piece of the order at hand and comes back for the next.
@@ -674,10 +671,7 @@ void World::work(Client& client) {
   }
   tally_.stuck += piece.stuck ? 1 : 0;
   if (piece.report) std::visit([&](const auto& what) { report(client, what); }, *piece.report);
-  if (piece.finished) {
-    client.busy_with_order = false;
-    return next_order(client);
-  }
+  if (piece.finished) return next_order(client);
   again(copied ? kPerMib * static_cast<long>((piece.copied.count >> 20) + 1) : piece.pause);
 }
 

@@ -47,10 +47,7 @@ struct Bench {
     last = core->handle(event, now);
     timer.reset();
     notes.clear();
-    for (const Action& action : last) {
-      std::visit([this](const auto& what) { hear(what); }, action);
-      if (const auto session = page_of(action)) told[session->value].set_page(action);
-    }
+    for (const Action& action : last) std::visit([this](const auto& what) { hear(what); }, action);
   }
   template <class Body>
   void say(std::uint64_t session, const Body& body) {
@@ -184,14 +181,6 @@ struct Bench {
   }
 
  private:
-  // Whose page the action writes.
-  static std::optional<SessionId> page_of(const Action& action) {
-    if (const auto* gate = std::get_if<SetGate>(&action)) return gate->session;
-    if (const auto* page = std::get_if<SetContended>(&action)) return page->session;
-    if (const auto* page = std::get_if<SetOversubscribed>(&action)) return page->session;
-    if (const auto* page = std::get_if<SetTurnEnds>(&action)) return page->session;
-    return std::nullopt;
-  }
   void hear(const Send& send) { told[send.session.value].receive(send.message); }
   void hear(const RecordLease& lease) {
     const bool news =
@@ -200,8 +189,12 @@ struct Bench {
   }
   void hear(const ArmTimer& armed) { timer = armed.at; }
   void hear(const Note& note) { notes.push_back(note.text); }
-  template <class Other>
-  void hear(const Other&) {}
+  void hear(const Drop&) {}
+  void hear(const Look&) {}
+  template <class OfPage>
+  void hear(const OfPage& action) {
+    told[action.session.value].page.set(action);
+  }
 };
 
 }  // namespace sharedgpu
