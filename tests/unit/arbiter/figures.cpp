@@ -129,5 +129,111 @@ TEST_CASE("What was moved counts for the step and for its tenant, once outside o
   CHECK(figures.of(kSecond).moved == some);
 }
 
+// The first has the turn, and the second waits for it.
+struct Queue : Watched {
+  static constexpr StepName kFirstStep{.job = 1, .step = 0};
+  static constexpr StepName kSecondStep{.job = 2, .step = 0};
+  static constexpr Traffic kSome{.evicted = mebibytes(3), .restored = mebibytes(1)};
+
+  Queue() {
+    after(0s, [&] { settle_in(1, 1, 80); });
+    after(1s, [&] { queue_up(2, 2, 80); });
+  }
+  std::vector<FigureBook::Key> news(Nanoseconds later = {}) {
+    std::vector<FigureBook::Key> keys;
+    for (const auto& entry : figures.take_news(now + later)) keys.push_back(entry.first);
+    return keys;
+  }
+};
+
+const std::vector<FigureBook::Key> kBoth = {
+    {kFirst, {}}, {kFirst, Queue::kFirstStep}, {kSecond, {}}, {kSecond, Queue::kSecondStep}};
+const std::vector<FigureBook::Key> kOfFirst(kBoth.begin(), kBoth.begin() + 2);
+
+TEST_CASE("A lease that is given up is news at once, and bytes that are moved right after it are not") {
+  Queue q;
+  q.after(20s, [&] { q.pass(0s); });  // the turn is over: the gate is closed
+  q.news();
+  q.figures.add(kFirst, Queue::kFirstStep, Queue::kSome);
+  REQUIRE(q.news(1s) == kOfFirst);
+  q.after(1100ms, [&] { q.release(1, 80, false); });
+  CHECK(q.news() == kOfFirst);
+  q.figures.add(kFirst, Queue::kFirstStep, Queue::kSome);
+  CHECK(q.news(900ms).empty());
+  CHECK(q.news(1s) == kOfFirst);
+}
+
+TEST_CASE("The end of the last session is news at once") {
+  Queue q;
+  q.news();
+  q.figures.add(kFirst, Queue::kFirstStep, Queue::kSome);
+  REQUIRE(q.news(10s) == kOfFirst);
+  q.after(10s + 1ms, [&] { q.handle(SessionGone{.session = SessionId{1}}); });
+  CHECK(q.news() == kOfFirst);
+}
+
+TEST_CASE("Figures that grow for long are news every 15 seconds, and those that stay the same are not") {
+  Queue q;
+  CHECK(q.news().empty());  // the 15 seconds begin
+  q.after(15s - 1ns, [] {});
+  CHECK(q.news().empty());
+  q.after(1ns, [] {});
+  CHECK(q.news() == kBoth);  // memory of the first, time waited of the second
+  q.after(14s, [] {});
+  CHECK(q.news().empty());
+  q.after(1s, [] {});
+  CHECK(q.news() == std::vector<FigureBook::Key>(kBoth.begin() + 2, kBoth.end()));
+}
+
+TEST_CASE("Everything is news when the arbiter ends, and at once") {
+  Queue q;
+  q.figures.add(kFirst, Queue::kFirstStep, Queue::kSome);
+  REQUIRE(q.news() == kOfFirst);
+  CHECK(q.news().empty());
+  q.figures.hasten();
+  CHECK(q.news() == kBoth);
+}
+
+TEST_CASE("Time waited counts up to the moment at which it is asked for, and is then counted once") {
+  Queue q;
+  CHECK(q.figures.of(kSecond).waited == 0s);
+  CHECK(q.figures.of(kSecond, {}, q.now + 3s).waited == 3s);
+  CHECK(q.figures.of(kSecond, Queue::kSecondStep, q.now + 3s).waited == 3s);
+  CHECK(q.figures.of(kFirst, {}, q.now + 3s).waited == 0s);
+  CHECK(q.figures.of(kSecond, {}, q.now - 1s).waited == 0s);
+  q.after(3s, [] {});
+  CHECK(q.figures.of(kSecond, {}, q.now).waited == 3s);
+}
+
+TEST_CASE("Figures that are forgotten begin at zero, and nothing of them is news") {
+  Queue q;
+  q.news();
+  q.after(15s, [] {});
+  REQUIRE(q.news() == kBoth);
+  q.figures.add(kFirst, Queue::kFirstStep, Queue::kSome);
+  q.figures.add(kSecond, Queue::kSecondStep, Queue::kSome);
+  q.figures.forget(kSecond);
+  q.figures.came(kSecond, Queue::kSecondStep, Backend::native);
+  CHECK(q.figures.of(kSecond, Queue::kSecondStep) == Figures{.backends = 4});
+  CHECK(q.news(1s) == kOfFirst);
+  q.figures.forget(kFirst);
+  q.after(5s, [] {});  // the time before is of the tenant that was forgotten
+  CHECK(q.figures.of(kSecond).waited == 0s);
+  // The same memory as before is news: it is that of another run.
+  CHECK(q.figures.of(kFirst) == Figures{.footprint = mebibytes(80), .resident = mebibytes(80)});
+  q.after(10s, [] {});
+  CHECK(q.news() == kBoth);
+}
+
+TEST_CASE("The figures that the ledger had are no news, and are added to") {
+  FigureBook figures;
+  const FigureBook::Key key{kFirst, {.job = 1, .step = 0}};
+  figures.carry(key, {.moved = {.evicted = mebibytes(1), .restored = mebibytes(2)}, .handoffs = 3});
+  CHECK(figures.take_news(100s).empty());
+  figures.add(kFirst, key.second, {.evicted = mebibytes(4), .restored = mebibytes(5)});
+  CHECK(figures.of(kFirst, key.second).moved == Traffic{.evicted = mebibytes(5), .restored = mebibytes(7)});
+  CHECK(figures.of(kFirst, key.second).handoffs == 3);
+}
+
 }  // namespace
 }  // namespace sharedgpu

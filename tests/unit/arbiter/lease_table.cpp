@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/ledger/lease_table.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <tuple>
 
 namespace sharedgpu {
 namespace {
@@ -178,6 +180,113 @@ TEST_CASE("A window cuts what reaches into it, and two that meet lose nothing") 
   CHECK(sum(2s, 8s) == 4s);
   CHECK(sum(4s, 6s) == 0s);
   for (Nanoseconds cut{}; cut <= 12s; cut += 500ms) CHECK(sum(0s, cut) + sum(cut, 20s) == 8s);
+}
+
+TEST_CASE("Each GPU and each tenant has a row of its own") {
+  Read read;
+  read.job(1, 9);
+  read.job(2, 10);
+  const GpuUuid other{{2}};
+  for (const auto& [tenant, gpu, end] :
+       {std::tuple(1u, kGpu, 2s), std::tuple(1u, other, 3s), std::tuple(2u, kGpu, 4s)})
+    for (const bool grant : {true, false})
+      read.table.add({.at = grant ? 1s : end,
+                      .what = LeaseRecord{.grant = grant,
+                                          .epoch = Epoch{1},
+                                          .key = {.tenant = TenantId{tenant}, .gpu = gpu, .step = {9, 0}}}});
+  const auto check = [&](const std::vector<LeaseRow>& rows) {
+    REQUIRE(rows.size() == 3);
+    CHECK((rows[0].name.job == 9 && rows[0].gpu == kGpu && rows[0].held == 1s));
+    CHECK((rows[1].name.job == 9 && rows[1].gpu == other && rows[1].held == 2s));
+    CHECK((rows[2].name.job == 10 && rows[2].gpu == kGpu && rows[2].held == 3s));
+  };
+  check(by_step(read.table.leases()));
+  const auto tenants = by_tenant(read.table.leases());
+  check(tenants);
+  for (const LeaseRow& row : tenants) CHECK_FALSE(row.step);
+}
+
+TEST_CASE("A sum is open as long as one of its leases is, and lasts to the end of the latest") {
+  Read read;
+  read.lease(true, 0s, 0);
+  read.lease(true, 1s, 1);
+  read.lease(false, 2s, 0);
+  read.lease(true, 3s, 0);
+  read.table.add({.at = 9s, .what = SeenRecord{}});
+  std::vector<LeaseRow> leases = read.table.leases();
+  REQUIRE(leases.size() == 3);
+  std::reverse(leases.begin(), leases.end());  // the order of the leases is of no account
+  const auto steps = by_step(leases);
+  REQUIRE(steps.size() == 2);
+  for (const LeaseRow& row : steps) {
+    CHECK(row.open);
+    CHECK(row.last == kBooted + 9s);
+    CHECK(row.held == 8s);
+  }
+  const auto tenants = by_tenant(leases);
+  REQUIRE(tenants.size() == 1);
+  CHECK(tenants[0].open);
+  CHECK(tenants[0].held == 9s);
+  CHECK(tenants[0].turns == 1);
+}
+
+TEST_CASE("A lease that begins as another one of its tenant ends is a further turn") {
+  Read read;
+  read.lease(true, 0s, 0);
+  read.lease(false, 4s, 0);
+  read.lease(true, 4s, 1);
+  read.lease(false, 6s, 1);
+  const auto tenants = by_tenant(read.table.leases());
+  REQUIRE(tenants.size() == 1);
+  CHECK(tenants[0].turns == 2);
+  CHECK(tenants[0].held == 6s);
+}
+
+TEST_CASE("A lease that ended before it began lasted no time") {
+  Read read;
+  read.lease(true, 5s);
+  read.lease(false, 4s);
+  const auto rows = read.table.leases();
+  REQUIRE(rows.size() == 1);
+  CHECK(rows[0].held == 0s);
+  CHECK(rows[0].first == kBooted + 5s);
+  CHECK(rows[0].last == kBooted + 5s);
+}
+
+TEST_CASE("A window ends before what begins with its end, and what goes on after it is not open in it") {
+  Read read;
+  read.lease(true, 2s, 0);
+  read.lease(false, 4s, 0);
+  read.lease(true, 6s, 1);
+  read.table.add({.at = 10s, .what = SeenRecord{}});
+  const auto all = read.table.leases();
+  const auto rows = [&](Nanoseconds since, Nanoseconds until) {
+    return within(all, kBooted + since, kBooted + until);
+  };
+  CHECK(rows(0s, 6s).size() == 1);
+  CHECK(rows(0s, 6s + 1ns).size() == 2);
+  CHECK(rows(4s, 20s).size() == 2);
+  CHECK(rows(4s + 1ns, 20s).size() == 1);
+  CHECK(rows(5s, 20s).at(0).open);
+  CHECK_FALSE(rows(5s, 10s).at(0).open);
+  const LeaseRow cut = rows(7s, 9s).at(0);
+  CHECK_FALSE(cut.open);
+  CHECK(cut.first == kBooted + 7s);
+  CHECK(cut.last == kBooted + 9s);
+  CHECK(cut.held == 2s);
+}
+
+TEST_CASE("The holder of a number is whoever had it last, with the run that it is in") {
+  Read read;
+  CHECK(read.table.holder(TenantId{1}).name == TenantName{});
+  read.job(1, 9);
+  for (int run = 0; run < 2; ++run) read.table.add({.at = 1s, .what = BeginRecord{.tenant = TenantId{1}}});
+  read.job(1, 9);
+  CHECK(read.table.holder(TenantId{1}).name.job == 9);
+  CHECK(read.table.holder(TenantId{1}).uid == 1000);
+  CHECK(read.table.holder(TenantId{1}).run == 2);
+  read.job(1, 10);
+  CHECK(read.table.holder(TenantId{1}).run == 0);
 }
 
 }  // namespace

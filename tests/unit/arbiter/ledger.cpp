@@ -463,5 +463,93 @@ TEST_CASE("After a boot of the host every lease has ended and jobs keep their ti
   CHECK(history.tenants.find(TenantId{2}) == nullptr);
 }
 
+Record session_of(std::uint64_t session, std::uint64_t tenant, std::uint32_t pid) {
+  return {.at = 2s,
+          .what = SessionRecord{.session = SessionId{session},
+                                .tenant = TenantId{tenant},
+                                .step = {.job = 9, .step = 0},
+                                .pid = pid,
+                                .started = 99}};
+}
+Record attached(std::uint64_t session, const GpuUuid& gpu) {
+  return {.at = 2s, .what = AttachRecord{.session = SessionId{session}, .gpu = gpu}};
+}
+std::string bodies_of(const std::vector<Record>& records) {
+  std::string text;
+  for (const Record& record : records) text += format_record(record).substr(9);
+  return text;
+}
+
+TEST_CASE("Records are added for what ended without an arbiter: sessions first, then tenants") {
+  const auto lives = [](pid_t pid) { return pid == 44 || pid == 46 ? 99u : 0u; };
+  TenantName first, second, third;
+  first.run.bytes[0] = 1;
+  second.run.bytes[0] = 2;
+  third.run.bytes[0] = 3;
+  History history;
+  for (const Record& record :
+       {Record{.at = 1s, .what = BootRecord{.boot_id = "b-1"}}, tenant(1, first), tenant(2, second),
+        tenant(3, third), session_of(5, 1, 44), session_of(6, 2, 46), session_of(7, 3, 48),
+        session_of(8, 3, 50), attached(5, kGpu), attached(7, kGpu)})
+    history.add(record);
+  CHECK(bodies_of(history.finish({.boot_id = "b-1", .booted = 7ns}, lives, 20s)) ==
+        "20000000000 boot b-1 7\n20000000000 gone 7\n20000000000 gone 8\n20000000000 end 3\n");
+  CHECK(history.recovered.expected_sessions == 1);  // the one that had a GPU
+  CHECK(history.recovered.last_record == 2s);
+  CHECK_FALSE(history.take_session(48, 99, kGpu).id);
+  CHECK_FALSE(history.take_session(50, 99, kGpu).id);
+  CHECK(history.tenants.find(first) != nullptr);
+  CHECK(history.tenants.find(second) != nullptr);
+  // Each process finds its own session again.
+  const History::PastSession waiting = history.take_session(46, 99, kGpu);
+  CHECK(waiting.id == SessionId{6});
+  CHECK_FALSE(waiting.expected);
+  CHECK(history.take_session(44, 99, kGpu).id == SessionId{5});
+}
+
+TEST_CASE("A process finds the session that had its GPU again, rather than one of which no GPU is known") {
+  for (const std::uint64_t attached_one : {5, 6}) {
+    History history;
+    for (const Record& record :
+         {tenant(1, job(9)), session_of(5, 1, 44), session_of(6, 1, 44), attached(attached_one, kGpu)})
+      history.add(record);
+    CHECK(history.take_session(44, 99, kGpu).id == SessionId{attached_one});
+    CHECK(history.take_session(44, 99, kGpu).id == SessionId{11 - attached_one});
+  }
+}
+
+TEST_CASE("What is written of tenants, sessions and jobs that are not known changes nothing") {
+  History history;
+  for (const Record& record :
+       {Record{.at = 1s, .what = OptionsRecord{.tenant = TenantId{1}, .options = {}}},
+        Record{.at = 1s, .what = ClassRecord{.tenant = TenantId{1}, .job_class = {"long", "", 0}}},
+        Record{.at = 1s, .what = OverRecord{.tenant = TenantId{1}}},
+        Record{.at = 1s, .what = EndRecord{.tenant = TenantId{1}}},
+        Record{.at = 1s, .what = GoneRecord{.session = SessionId{1}}}, attached(1, kGpu)})
+    history.add(record);
+  CHECK(history.tenants.all().empty());
+  CHECK_FALSE(history.take_session(44, 99, kGpu).id);
+}
+
+TEST_CASE("The end of a tenant ends its sums, and those of the others go on") {
+  TenantName first, second;
+  first.run.bytes[0] = 1;
+  second.run.bytes[0] = 2;
+  History history;
+  for (const Record& record : {tenant(1, first), tenant(2, second), lease(true, 1s, 1, 0),
+                               lease(false, 3s, 1, 0), lease(true, 1s, 2, 0), lease(false, 2s, 2, 0)})
+    history.add(record);
+  for (std::uint64_t id : {1, 2})
+    history.add(
+        {.at = 3s, .what = UsedRecord{.tenant = TenantId{id}, .step = {}, .figures = {.handoffs = id}}});
+  history.add({.at = 4s, .what = EndRecord{.tenant = TenantId{1}}});
+  CHECK(history.recovered.leases.of_tenant(TenantId{1}, 9s) == 0s);
+  CHECK(history.recovered.leases.of_tenant(TenantId{2}, 9s) == 1s);
+  CHECK(history.figures.of(TenantId{1}) == Figures{});
+  CHECK(history.figures.of(TenantId{2}).handoffs == 2);
+  CHECK(history.tenants.find(first) == nullptr);
+  CHECK(history.tenants.find(second)->id == TenantId{2});
+}
+
 }  // namespace
 }  // namespace sharedgpu

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ std::string told(History history, Nanoseconds now) {
     text += format_record(record);
   for (const auto& [id, tenant] : history.tenants.all()) {
     text += format_record({.at = {}, .what = OptionsRecord{.tenant = id, .options = tenant.options}});
+    text += format_record({.at = {}, .what = ClassRecord{.tenant = id, .job_class = tenant.job_class}});
     text += tenant.label() + " " + std::to_string(tenant.uid) + " " + std::to_string(tenant.anchored) + " " +
             std::to_string(history.recovered.leases.of_tenant(id, now).count()) + "\n";
     for (const auto& [step, time] : history.recovered.leases.steps_of(id, now))
@@ -67,7 +69,7 @@ Record any_record(std::mt19937& random, Nanoseconds at) {
   const TenantId tenant{upto(3) + 1};
   const SessionId session{upto(7) + 1};
   const GpuUuid& gpu = kGpus[upto(1)];
-  switch (upto(11)) {
+  switch (upto(12)) {
     case 0: {
       OptionsRecord record{.tenant = tenant, .options = {}};
       record.options.units = upto(8);
@@ -92,6 +94,11 @@ Record any_record(std::mt19937& random, Nanoseconds at) {
               .what = UsedRecord{.tenant = tenant,
                                  .step = upto(1) == 0 ? StepName{} : kStep,
                                  .figures = {.waited = at, .handoffs = upto(9), .footprint = mebibytes(1)}}};
+    case 6: {
+      ClassRecord record{.tenant = tenant, .job_class = {}};
+      record.job_class = {.partition = "long", .qos = "", .restarts = upto(2)};
+      return {.at = at, .what = record};
+    }
     default: {
       const bool is_job = tenant.value < 3;  // its steps are its own
       const StepName step{.job = is_job ? static_cast<std::uint32_t>(tenant.value) : 0,
@@ -167,6 +174,112 @@ TEST_CASE("A job with a process here is kept, however long nothing has been writ
   };
   CHECK(kept(false));
   CHECK_FALSE(kept(true));
+}
+
+// What a new history knows that reads the checkpoint.
+History after_checkpoint(History old) {
+  History fresh;
+  for (const Record& record : old.checkpoint(even_ones_live)) fresh.add(record);
+  return fresh;
+}
+
+std::set<std::uint64_t> tenants_of(const History& history) {
+  std::set<std::uint64_t> ids;
+  for (const auto& [id, tenant] : history.tenants.all()) ids.insert(id.value);
+  return ids;
+}
+
+Record run_record(Nanoseconds at, std::uint64_t id) {
+  TenantRecord run{.tenant = TenantId{id}, .name = {}, .uid = 1};
+  run.name.run.bytes[0] = static_cast<std::uint8_t>(id);
+  return {.at = at, .what = run};
+}
+Record session_record(std::uint64_t session, std::uint64_t tenant, std::uint32_t pid, Nanoseconds at = 1s) {
+  return {.at = at,
+          .what = SessionRecord{.session = SessionId{session},
+                                .tenant = TenantId{tenant},
+                                .step = kStep,
+                                .pid = pid,
+                                .started = 1}};
+}
+Record place_record(std::uint64_t tenant, std::uint32_t pid) {
+  PlaceRecord place{.tenant = TenantId{tenant}, .pid = pid, .started = 1, .units = 2, .gpus = {}};
+  place.gpus.count = 1;
+  place.gpus.gpu[0] = kGpus[0];
+  return {.at = 1s, .what = place};
+}
+
+TEST_CASE("A job may come again within a week after anything that was written of it") {
+  const Nanoseconds last = 72h;
+  const std::vector<std::vector<Record>> anything = {
+      {job_record(last, 1, 11)},
+      {{.at = last, .what = OptionsRecord{.tenant = TenantId{1}, .options = {}}}},
+      {session_record(1, 1, 2, last), {.at = last, .what = GoneRecord{.session = SessionId{1}}}},
+      {lease(true, 71h), lease(false, last)},
+      {{.at = last, .what = UsedRecord{.tenant = TenantId{1}, .step = {}, .figures = {}}}}};
+  for (const std::vector<Record>& records : anything)
+    for (const bool in_time : {true, false}) {
+      History old;
+      old.add(kBoot);
+      old.add(job_record(1s, 1, 11));
+      for (const Record& record : records) old.add(record);
+      // The times that a checkpoint has are those of the older records: the week does not begin anew.
+      old.add(job_record(last + 24h, 2, 12));
+      History fresh = after_checkpoint(old);
+      fresh.add(job_record(last + 24h * 7 + (in_time ? 0ns : 1ns), 2, 12));
+      INFO(format_record(records.back()));
+      CHECK(tenants_of(after_checkpoint(fresh)).count(1) == (in_time ? 1 : 0));
+    }
+}
+
+TEST_CASE("Tenants that something still holds are kept, however long nothing has been written of them") {
+  History old;
+  old.add(kBoot);
+  for (std::uint32_t id = 1; id <= 10; ++id) old.add(job_record(1s, id, id));
+  for (std::uint64_t id : {1, 2})
+    old.add(lease(true, 1s, id, {.job = static_cast<std::uint32_t>(id), .step = 0}));
+  for (std::uint64_t id : {3, 4}) old.add(place_record(id, 2));
+  for (std::uint64_t id : {5, 6}) old.add(session_record(id, id, 4));
+  for (std::uint64_t id : {7, 8}) old.add(place_record(id, 3));  // a process that is dead
+  for (std::uint64_t id : {11, 12}) old.add(run_record(1s, id));
+  old.add(job_record(24h * 61, 13, 13));
+  const History fresh = after_checkpoint(old);
+  CHECK(tenants_of(fresh) == std::set<std::uint64_t>{1, 2, 3, 4, 5, 6, 11, 12, 13});
+  CHECK(fresh.recovered.leases.open().size() == 2);
+  REQUIRE(fresh.recovered.placements.size() == 2);
+  CHECK(fresh.recovered.placements.at(TenantId{3}).units == 2);
+  CHECK(fresh.keepers.size() == 2);
+}
+
+TEST_CASE("A checkpoint says nothing of what is not known") {
+  History old;
+  old.add(job_record(1s, 1, 11));
+  old.add(session_record(1, 1, 2));
+  std::string kinds;
+  for (const Record& record : old.checkpoint(even_ones_live))
+    kinds += std::visit([]<class What>(const What&) { return std::string(What::kKinds[0].word) + " "; },
+                        record.what);
+  CHECK(kinds == "checkpoint tenant options session complete ");
+}
+
+TEST_CASE("The lease time of each GPU is its own, also over a checkpoint that finds leases open on both") {
+  History old;
+  old.add(kBoot);
+  old.add(job_record(1s, 1, 9));
+  old.add(lease(true, 1s, 1, kStep, kGpus[0]));
+  old.add(lease(false, 4s, 1, kStep, kGpus[0]));
+  old.add(lease(true, 5s, 1, kStep, kGpus[1]));
+  old.add(lease(true, 6s, 1, kStep, kGpus[0]));
+  History fresh = after_checkpoint(old);
+  for (History* each : {&old, &fresh}) {
+    each->add(lease(false, 7s, 1, kStep, kGpus[1]));
+    each->add(lease(false, 10s, 1, kStep, kGpus[0]));
+    const auto gpus = each->recovered.leases.closed_of(TenantId{1}).gpus;
+    CHECK(gpus.at(kGpus[0]) == 7s);
+    CHECK(gpus.at(kGpus[1]) == 2s);
+    CHECK(each->recovered.leases.of_step(kStep, 20s) == 9s);
+    CHECK(each->recovered.leases.of_tenant(TenantId{1}, 20s) == 9s);
+  }
 }
 
 }  // namespace

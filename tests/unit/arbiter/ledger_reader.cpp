@@ -144,5 +144,51 @@ TEST_CASE("A checkpoint that lacks a line or its end does not say which leases h
   CHECK(ledger.take_calls() == Calls{"release 0 from 1 to 7"});
 }
 
+TEST_CASE("A loss puts all open leases in doubt, and a whole checkpoint ends all that it does not grant") {
+  Listener ledger;
+  for (const std::uint32_t step : {0u, 1u, 2u}) ledger.grant(1s, step);
+  ledger.add(4s, SeenRecord{});
+  ledger.add(4s, LostRecord{});
+  ledger.add(8s, SeenRecord{});
+  ledger.add(9s, CheckpointRecord{});
+  ledger.grant(1s, 1);
+  ledger.take_calls();
+  ledger.add(9s, CompleteRecord{});
+  CHECK(ledger.take_calls() == Calls{"release 0 from 1 to 4", "release 2 from 1 to 4", "complete"});
+  ledger.release(10s, 1);
+  CHECK(ledger.take_calls() == Calls{"release 1 from 1 to 10"});
+}
+
+TEST_CASE("The end of a boot of the host ends all leases") {
+  Listener ledger;
+  ledger.boot(1s, "one");
+  for (const std::uint32_t step : {0u, 1u}) ledger.grant(2s, step);
+  ledger.take_calls();
+  ledger.boot(1s, "two");
+  CHECK(ledger.take_calls() ==
+        Calls{"release 0 from 2 to 2", "release 1 from 2 to 2", "boot two of the host"});
+  CHECK(ledger.reader().boot().boot_id == "two");
+}
+
+TEST_CASE("The lines of a text are read one by one: empty ones are nothing, damaged ones are told in place") {
+  const auto line = [](Nanoseconds at, auto what) { return format_record({.at = at, .what = what}); };
+  const std::string text = "\n" + line(3s, SeenRecord{}) + "\n\n" + line(5s, LostRecord{.records = 4}) +
+                           "damaged\n" + line(7s, LostRecord{.records = 2}) + "\n" + "torn";
+  std::vector<std::pair<Nanoseconds, std::uint64_t>> losses;
+  const LedgerReplay replay = replay_ledger(text, [&](const Record& record) {
+    if (const auto* loss = std::get_if<LostRecord>(&record.what))
+      losses.emplace_back(record.at, loss->records);
+  });
+  CHECK(replay.records == 3);
+  CHECK(replay.damaged == 2);
+  CHECK(replay.lost == 6);
+  CHECK(losses == std::vector<std::pair<Nanoseconds, std::uint64_t>>{{5s, 4}, {5s, 0}, {7s, 2}, {7s, 0}});
+  LedgerReplay sum = replay;
+  sum += {.records = 10, .damaged = 20, .lost = 30};
+  CHECK(sum.records == 13);
+  CHECK(sum.damaged == 22);
+  CHECK(sum.lost == 36);
+}
+
 }  // namespace
 }  // namespace sharedgpu

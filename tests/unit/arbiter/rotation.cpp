@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <utility>
 
 #include "arbiter/ledger/history.h"
 #include "arbiter/ledger/lease_table.h"
@@ -354,6 +355,366 @@ TEST_CASE("A checkpoint that is larger than a file should be is not written agai
   CHECK(folder.names() == std::vector<std::string>{"ledger", "ledger.1"});
   write_turns(ledger, 6, 100);
   CHECK(folder.names() == std::vector<std::string>{"ledger", "ledger.1", "ledger.2"});
+}
+
+// The calls whose names and paths begin with `failing` fail. Calls that change names are counted.
+struct NamedCalls : FileCalls {
+  struct State {
+    std::set<std::string> failing;
+    std::vector<std::string> renamed;
+    unsigned begun = 0;  // new files
+  };
+  State& state;
+  explicit NamedCalls(State& its) : state(its) {}
+  bool fails(const std::string& call, const std::string& path) const {
+    errno = EIO;
+    return state.failing.contains(call + " " + std::filesystem::path(path).filename().string());
+  }
+  int open(const std::string& path, int flags) override {
+    if (path.ends_with(".new")) ++state.begun;
+    return fails("open", path) ? -1 : FileCalls::open(path, flags);
+  }
+  int link(const std::string& from, const std::string& to) override {
+    return fails("link", to) ? -1 : FileCalls::link(from, to);
+  }
+  int rename(const std::string& from, const std::string& to) override {
+    state.renamed.push_back(std::filesystem::path(to).filename().string());
+    return fails("rename", to) ? -1 : FileCalls::rename(from, to);
+  }
+  int unlink(const std::string& path) override {
+    return fails("unlink", path) ? -1 : FileCalls::unlink(path);
+  }
+};
+
+// Of this length is the line of a grant or a release whose times have the same number of digits.
+std::uint64_t line_size() { return format_record(lease(true, 10s)).size() + 1; }
+// Appends that line and passes it to the kernel.
+void write_line(Ledger& ledger, int number) {
+  ledger.append(lease(number % 2 == 0, std::chrono::seconds(10 + number / 2 * 2 + number % 2)));
+  REQUIRE(ledger.flush().ok());
+}
+
+TEST_CASE("A file becomes an older one as soon as it has its full size, also when another arbiter goes on") {
+  const std::uint64_t grant = format_record(lease(true, 10s)).size();
+  const std::uint64_t release = format_record(lease(false, 11s)).size();
+  for (const bool full : {true, false}) {
+    Folder folder;
+    const Ledger::Limits limits{.size = grant + release + (full ? 0 : 1), .files = 3, .waiting = 4096};
+    {
+      Ledger ledger(limits, even_ones_live);
+      begin(ledger, folder);
+      ledger.append(lease(true, 10s));
+      REQUIRE(ledger.flush().ok());
+      CHECK(folder.names().size() == 1);
+    }
+    CHECK(std::filesystem::file_size(folder.file()) == grant);  // nothing is added to a whole line
+    Ledger ledger(limits, even_ones_live);
+    begin(ledger, folder);
+    ledger.append(lease(false, 11s));
+    REQUIRE(ledger.flush().ok());
+    CHECK(folder.names().size() == (full ? 2 : 1));
+    if (full) CHECK(std::filesystem::file_size(folder.file(".1")) == grant + release);
+  }
+}
+
+TEST_CASE("A new file begins with the checkpoint, and its size counts") {
+  Folder folder;
+  Ledger ledger({.size = 1000, .files = 3, .waiting = 4096}, even_ones_live);
+  begin(ledger, folder);
+  ledger.append(kBoot);
+  ledger.append(job_record(1s, 1, 9));
+  int number = 0;
+  while (folder.names().size() == 1) write_line(ledger, number++);
+  const std::uint64_t begun = std::filesystem::file_size(folder.file());
+  REQUIRE(begun > 100);
+  std::uint64_t before = 0;
+  while (folder.names().size() == 2) {
+    before = std::filesystem::file_size(folder.file());
+    write_line(ledger, number++);
+  }
+  CHECK(before < 1000);
+  CHECK(before + line_size() >= 1000);
+  CHECK(std::filesystem::file_size(folder.file(".1")) >= 1000);
+  CHECK(std::filesystem::file_size(folder.file(".1")) < 1000 + line_size());
+}
+
+TEST_CASE("Wherever a change of files fails the ledger stays one whole, says so, and tries later") {
+  const auto [failing, named] = GENERATE(table<std::string, std::string>({{"open ledger.new", "ledger.new"},
+                                                                          {"link ledger.1", "ledger.1"},
+                                                                          {"rename ledger.2", "ledger.2"},
+                                                                          {"unlink ledger.2", "ledger.2"},
+                                                                          {"rename ledger", "ledger"}}));
+  INFO(failing);
+  Folder folder;
+  NamedCalls::State state;
+  Ledger ledger({.size = 2000, .files = 3, .waiting = 4096}, even_ones_live,
+                std::make_unique<NamedCalls>(state));
+  begin(ledger, folder);
+  ledger.append(kBoot);
+  ledger.append(job_record(1s, 1, 9));
+  // The oldest file is removed only where there are three; otherwise there are two.
+  const std::size_t files = failing == "unlink ledger.2" ? 3 : 2;
+  int number = 0;
+  while (folder.names().size() < files) write_line(ledger, number++);
+  state.failing.insert(failing);
+  const unsigned begun = state.begun;
+  while (state.begun == begun) write_line(ledger, number++);
+  CHECK(ledger.take_complaints() ==
+        std::vector<std::string>{folder.path + "/" + named +
+                                 ": Input/output error; the ledger's file is not replaced by a new one yet, "
+                                 "and grows"});
+  const auto told_of = [&] {
+    Texts texts;
+    REQUIRE(read_ledger(folder.file(), Extent::all_files, texts).ok());
+    std::size_t grants = 0;
+    bool in_checkpoint = false;
+    for (const std::string& text : texts)
+      replay_ledger(text, [&](const Record& record) {
+        if (std::holds_alternative<CheckpointRecord>(record.what)) in_checkpoint = true;
+        if (std::holds_alternative<CompleteRecord>(record.what)) in_checkpoint = false;
+        if (std::holds_alternative<LeaseRecord>(record.what) && !in_checkpoint) ++grants;
+      });
+    return grants;
+  };
+  if (files == 2) CHECK(told_of() == static_cast<std::size_t>(number));
+  for (const std::string& name : folder.names()) CHECK_FALSE(name.ends_with(".new"));
+  CHECK(std::filesystem::file_size(folder.file()) >= 2000);
+
+  // The file grows by an eighth of its size, and not by less, before the next try.
+  const std::uint64_t size = std::filesystem::file_size(folder.file());
+  while (state.begun == begun + 1) write_line(ledger, number++);
+  const std::uint64_t grown = std::filesystem::file_size(folder.file()) - size;
+  CHECK(grown >= 250);
+  CHECK(grown < 250 + line_size());
+  CHECK(ledger.take_complaints().size() == 1);
+  state.failing.clear();
+  while (state.begun == begun + 2) write_line(ledger, number++);
+  CHECK(ledger.take_complaints().empty());
+  CHECK(std::filesystem::file_size(folder.file()) < 1000);
+  CHECK(folder.names() == std::vector<std::string>{"ledger", "ledger.1", "ledger.2"});
+  if (files == 2) CHECK(told_of() == static_cast<std::size_t>(number));
+  CHECK(lease_time(folder) == std::chrono::seconds(number / 2));
+}
+
+TEST_CASE("A checkpoint that makes lost records good is tried soon again, and once it is written no longer") {
+  Folder folder;
+  struct Calls : NamedCalls {
+    using NamedCalls::NamedCalls;
+    ssize_t write(int file, const void* bytes, std::size_t size) override {
+      return fails("write", "ledger") ? -1 : FileCalls::write(file, bytes, size);
+    }
+  };
+  NamedCalls::State state;
+  Ledger ledger({.size = 1 << 16, .files = 3, .waiting = 300}, even_ones_live,
+                std::make_unique<Calls>(state));
+  begin(ledger, folder);
+  ledger.append(kBoot);
+  state.failing = {"write ledger"};
+  for (int i = 0; i < 20; ++i) ledger.append(lease(i % 2 == 0, std::chrono::seconds(10 + i)));
+  CHECK_FALSE(ledger.flush().ok());
+  state.failing = {"open ledger.new"};
+  CHECK(ledger.flush().ok());
+  write_line(ledger, 20);  // tells of the loss
+  CHECK(state.begun == 1);
+  const auto lines_until_next = [&](int number) {
+    const unsigned begun = state.begun;
+    int lines = 0;
+    for (; state.begun == begun && lines < 1000; ++lines) write_line(ledger, number + lines);
+    return lines;
+  };
+  CHECK(lines_until_next(21) == 1);  // a 1024th of the size is less than a line
+  state.failing.clear();
+  REQUIRE(lines_until_next(22) == 1);
+  CHECK(folder.names().size() == 2);
+  // The file is as large as it may be again, and fails to be replaced: nothing is owed now.
+  state.failing = {"open ledger.new"};
+  const int lines = lines_until_next(24);
+  CHECK(lines > 500);
+  CHECK(lines_until_next(24 + lines) > 50);
+}
+
+TEST_CASE("All that waits is written up to the limit, and what comes beyond is lost") {
+  Folder folder;
+  Faults faults;
+  const std::size_t size = format_record(lease(true, 10s)).size();
+  const bool fits = GENERATE(true, false);
+  Ledger ledger({.size = 1 << 20, .files = 3, .waiting = 2 * size + (fits ? 1 : 0)}, even_ones_live,
+                std::make_unique<FaultyCalls>(faults));
+  begin(ledger, folder);
+  faults = {.call = 0, .fails_at = 0, .for_good = true};
+  for (int i = 0; i < 3; ++i) ledger.append(lease(true, std::chrono::seconds(10 + 2 * i), 1));
+  CHECK(ledger.unwritten() == (fits ? 3 : 2) * size);
+  CHECK(ledger.take_complaints().size() == (fits ? 0 : 1));
+}
+
+TEST_CASE("Calls that a signal has cut short are made again, and a write of nothing is a full disk") {
+  struct Interrupted : FileCalls {
+    bool reads = false, writes = false;  // the next one is cut short
+    bool full = false;
+    ssize_t read(int file, void* bytes, std::size_t size) override {
+      return cut(reads) ? -1 : FileCalls::read(file, bytes, size);
+    }
+    ssize_t write(int file, const void* bytes, std::size_t size) override {
+      if (full) return 0;
+      return cut(writes) ? -1 : FileCalls::write(file, bytes, size);
+    }
+    static bool cut(bool& next) {
+      errno = EINTR;
+      return std::exchange(next, false);
+    }
+  };
+  Folder folder;
+  auto owned = std::make_unique<Interrupted>();
+  Interrupted& calls = *owned;
+  Ledger ledger(kSmall, even_ones_live, std::move(owned));
+  begin(ledger, folder);
+  ledger.append(kBoot);
+  calls.writes = true;
+  CHECK(ledger.flush().ok());
+  CHECK(ledger.unwritten() == 0);
+  ledger.append(kBoot);
+  calls.full = true;
+  CHECK(ledger.flush().code() == ENOSPC);
+  calls.full = false;
+  CHECK(ledger.flush().ok());
+  calls.reads = true;
+  Texts texts;
+  CHECK(read_ledger(folder.file(), Extent::all_files, texts, calls).ok());
+  CHECK(texts == Texts{format_record(kBoot) + format_record(kBoot)});
+}
+
+TEST_CASE("Only names that the ledger gives itself are older files of it") {
+  Folder folder;
+  for (const char* end :
+       {"", ".1", ".3", ".20", ".999", ".0", ".01", ".1000", ".1x", ".x", ".", ".new", ".1.1"})
+    std::ofstream(folder.file(end)) << "x";
+  std::ofstream(folder.path + "/other.2") << "x";
+  CHECK(older_files(folder.file()) == std::set<unsigned>{1, 3, 20, 999});
+  CHECK(older_files(folder.path + "/none/ledger").empty());
+}
+
+TEST_CASE("Files are read back to the newest that begins with a whole checkpoint, all in their order") {
+  Folder folder;
+  const auto write = [&](const std::string& end, const std::vector<Record>& records) {
+    std::ofstream file(folder.file(end));
+    for (const Record& record : records) file << format_record(record);
+  };
+  const auto texts = [&](Extent extent) {
+    Texts all;
+    REQUIRE(read_ledger(folder.file(), extent, all).ok());
+    std::string order;  // by the hours of the first records
+    for (const std::string& text : all)
+      order += std::to_string(parse_record(text.substr(0, text.find('\n')))->at / 1h);
+    return order;
+  };
+  const auto checkpoint = [](Nanoseconds at) { return Record{.at = at, .what = CheckpointRecord{}}; };
+  const auto complete = [](Nanoseconds at) { return Record{.at = at, .what = CompleteRecord{}}; };
+  write(".5", {job_record(1h, 1, 9)});
+  write(".2", {checkpoint(2h), job_record(2h, 1, 9), complete(2h), lease(true, 2h)});
+  write(".1", {job_record(3h, 1, 9), checkpoint(3h), complete(3h)});  // that is no beginning
+  write("", {checkpoint(4h), job_record(4h, 1, 9)});                  // a torn one
+  CHECK(texts(Extent::since_checkpoint) == "234");
+  CHECK(texts(Extent::all_files) == "1234");
+  write("", {checkpoint(4h), job_record(4h, 1, 9), complete(4h)});
+  CHECK(texts(Extent::since_checkpoint) == "4");
+}
+
+TEST_CASE("An arbiter goes on from several files, in their order, and its next checkpoint has them all") {
+  Folder folder;
+  int turns = 0;
+  {
+    Ledger ledger(kSmall, even_ones_live);
+    begin(ledger, folder);
+    ledger.append(kBoot);
+    ledger.append(job_record(1s, 1, 9));
+    while (folder.names().size() < 3) turns = write_turns(ledger, turns + 1, 1) - 1;
+  }
+  std::filesystem::resize_file(folder.file(), 30);  // a power cut has torn the newest one
+  History history;
+  Ledger ledger(kSmall, even_ones_live);
+  Ledger::Replay replay;
+  REQUIRE(ledger
+              .open(
+                  folder.file(), [&](const Record& record) { history.add(record); }, replay)
+              .ok());
+  CHECK(replay.records > 10);
+  CHECK(replay.damaged == 1);
+  CHECK(history.recovered.leases.of_step(kStep, {}) == std::chrono::seconds(turns));
+  write_turns(ledger, turns + 1, 30);
+  CHECK(lease_time(folder) == std::chrono::seconds(turns + 30));
+}
+
+TEST_CASE("A file of which nothing is known is read whole, also through a link, or the failure names it") {
+  Folder folder;
+  const std::string text = format_record(kBoot);
+  std::ofstream(folder.file()) << text;
+  std::filesystem::create_symlink(folder.file(), folder.path + "/link");
+  std::string read = "before ";
+  CHECK(read_file(folder.path + "/link", read).ok());
+  CHECK(read == "before " + text);
+  CHECK(read_file(folder.path + "/none", read).message() == folder.path + "/none: No such file or directory");
+  // The arbiter's own file is none that somebody has linked.
+  Ledger ledger({}, even_ones_live);
+  Ledger::Replay replay;
+  CHECK(ledger
+            .open(
+                folder.path + "/link", [](const Record&) {}, replay)
+            .code() == ELOOP);
+}
+
+// Older files by their numbers, each with its number as its text.
+void write_older(const Folder& folder, const std::set<unsigned>& numbers) {
+  for (const unsigned number : numbers) std::ofstream(older_file(folder.file(), number)) << number;
+}
+// The older files after a change of files, as "number: text".
+std::vector<std::string> after_change(const Folder& folder, unsigned files) {
+  {
+    Ledger ledger({.size = 10, .files = files, .waiting = 4096}, even_ones_live);
+    begin(ledger, folder);
+    ledger.append(kBoot);
+    CHECK(ledger.flush().ok());
+    CHECK(ledger.take_complaints().empty());
+  }
+  std::vector<std::string> found;
+  for (const unsigned number : older_files(folder.file())) {
+    std::string text;
+    REQUIRE(read_file(older_file(folder.file(), number), text).ok());
+    found.push_back(std::to_string(number) + ": " + (text.size() > 10 ? "the last" : text));
+  }
+  return found;
+}
+
+TEST_CASE("Older files move up as far as the first gap, and those beyond the limit go") {
+  Folder folder;
+  SECTION("a gap") {
+    write_older(folder, {1, 3, 4});
+    CHECK(after_change(folder, 6) == Texts{"1: the last", "2: 1", "3: 3", "4: 4"});
+  }
+  SECTION("none is free") {
+    write_older(folder, {1, 2, 3});
+    CHECK(after_change(folder, 4) == Texts{"1: the last", "2: 1", "3: 2"});
+  }
+  SECTION("the limit was higher") {
+    write_older(folder, {1, 2, 3, 4, 7});
+    CHECK(after_change(folder, 3) == Texts{"1: the last", "2: 1"});
+  }
+  SECTION("the limit was higher, and there is room") {
+    write_older(folder, {2, 5});
+    CHECK(after_change(folder, 4) == Texts{"1: the last", "2: 2"});
+  }
+}
+
+TEST_CASE("An arbiter that died in a change of files leaves nothing twice, and nothing that is in the way") {
+  Folder folder;
+  std::ofstream(folder.file()) << format_record(job_record(1s, 1, 9));
+  write_older(folder, {2});
+  std::ofstream(folder.file(".new")) << "the begin of a checkpoint";
+  SECTION("it had given the file its second name") {
+    std::filesystem::create_hard_link(folder.file(), folder.file(".1"));
+    CHECK(after_change(folder, 4) == Texts{"1: the last", "2: 2"});
+  }
+  SECTION("it had not") { CHECK(after_change(folder, 4) == Texts{"1: the last", "2: 2"}); }
+  CHECK(folder.names() == Texts{"ledger", "ledger.1", "ledger.2"});
 }
 
 }  // namespace
