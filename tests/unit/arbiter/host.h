@@ -56,9 +56,7 @@ class Host {
     start_keeping_log();
     new_log_lines();
   }
-  void start_keeping_log() {
-    REQUIRE(arbiter->start({{.uuid = kHostGpu, .total = gibibytes(1), .name = "Test GPU"}}).ok());
-  }
+  void start_keeping_log() { REQUIRE(arbiter->start(gpus).ok()); }
   // The arbiter dies, and with it all connections; another one comes.
   void restart() {
     make();
@@ -110,6 +108,7 @@ class Host {
   const System& system;
   TemporaryFolder folder;
   Settings settings;
+  std::vector<GpuInfo> gpus{{.uuid = kHostGpu, .total = gibibytes(1), .name = "Test GPU"}};  // at each start
   std::optional<asio::io_context> loop;
   std::optional<Arbiter> arbiter;
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "arbiter/daemon/placements.h"
 #include "host.h"
 #include "protocol/step_names.h"
 
@@ -157,6 +158,7 @@ struct Requeued {
     REQUIRE(slurmstepd.say(registration(12, step, restarts)).find<RegisterReply>()->accepted == 1);
     const bool begun = has(host.ledger(), "begin 1");
     CHECK(ask(host, 12).footprint == (begun ? Bytes{} : mebibytes(10)));
+    CHECK((ask(host, 12).lease == Nanoseconds{}) == begun);
     return begun;
   }
 };
@@ -237,6 +239,276 @@ TEST_CASE("Tenants last over a restart as their processes do") {
   stepd.end();
   host.run_until([&] { return host.status()["gpus"][0]["units"] == 0; });
   CHECK(ask(host, 12).known == 1);
+}
+
+// Lets the arbiter notice whatever has ended.
+void notice_deaths(Host& host) {
+  int looks = 0;
+  host.run_until([&] { return ++looks == 3; });
+}
+
+// A host with two GPUs, of device files 4 and 5.
+struct TwoGpus : Host {
+  explicit TwoGpus(const Settings& changes = {}, const System& its = kHostSystem) : Host(changes, its) {
+    gpus = {{.uuid = kHostGpu, .total = gibibytes(1), .name = "First", .minor = 4},
+            {.uuid = kSecondGpu, .total = gibibytes(2), .name = "Second", .minor = 5}};
+    start();
+  }
+  std::vector<unsigned> units() const {
+    std::vector<unsigned> all;
+    const nlohmann::json now = status();
+    for (const auto& gpu : now["gpus"]) all.push_back(gpu["units"]);
+    return all;
+  }
+  static constexpr GpuUuid kSecondGpu{{2}};
+};
+using Units = std::vector<unsigned>;
+
+RegisterJob on_two_gpus(std::uint32_t number, std::uint32_t units) {
+  RegisterJob job = registration(number, 0);
+  job.options.gpus = 2;
+  job.options.units = units;
+  return job;
+}
+
+TEST_CASE("A placement on several GPUs lasts over a restart, and ends on all of them") {
+  TwoGpus host;
+  Process stepd;
+  {
+    Guest slurmstepd(host, 0, {}, stepd.pid());
+    const RegisterReply reply = *slurmstepd.say(on_two_gpus(12, 6)).find<RegisterReply>();
+    REQUIRE(reply.gpus.count == 2);
+    CHECK(reply.gpus.gpu[0] == kHostGpu);
+    CHECK(reply.gpus.gpu[1] == TwoGpus::kSecondGpu);
+    CHECK(reply.gpus.known == 2);
+  }
+  CHECK(host.units() == Units{3, 3});
+  host.restart();
+  CHECK(host.units() == Units{3, 3});
+  CHECK(host.status()["tenants"][0]["placed"].size() == 2);
+  stepd.end();
+  host.run_until([&] { return host.units() == Units{0, 0}; });
+  CHECK(ask(host, 12).lives == 0);
+}
+
+TEST_CASE("A placement ends with the last of the processes that hold it, also after a restart") {
+  TwoGpus host;
+  Process first, second;
+  for (const Process* each : {&first, &second}) {
+    Guest slurmstepd(host, 0, {}, each->pid());
+    REQUIRE(slurmstepd.say(on_two_gpus(12, 2)).find<RegisterReply>()->accepted == 1);
+  }
+  SECTION("under one arbiter") {}
+  SECTION("after a restart") { host.restart(); }
+  first.end();
+  notice_deaths(host);
+  CHECK(host.units() == Units{1, 1});
+  second.end();
+  host.run_until([&] { return host.units() == Units{0, 0}; });
+}
+
+TEST_CASE("A step sees the GPUs that it holds whole before the shared ones") {
+  TwoGpus host;
+  Guest slurmstepd(host);
+  RegisterJob job = registration(12, 0);
+  job.devices.bits = 1 << 4;
+  job.whole.bits = 1 << 5;
+  const RegisterReply reply = *slurmstepd.say(job).find<RegisterReply>();
+  CHECK(reply.whole == 1);
+  REQUIRE(reply.gpus.count == 2);
+  CHECK(reply.gpus.gpu[0] == TwoGpus::kSecondGpu);
+  CHECK(reply.gpus.gpu[1] == kHostGpu);
+  // It has no units on the one that it has whole.
+  CHECK(host.units() == Units{1, 0});
+  job.whole.bits = 1 << 6 | 1 << 5;  // the arbiter does not know all of them
+  const RegisterReply unknown = *slurmstepd.say(job).find<RegisterReply>();
+  CHECK(unknown.whole == 0);
+  CHECK(unknown.gpus.count == 1);
+}
+
+TEST_CASE("GPUs that are held whole come in the host's order, each once, and leave room for a shared one") {
+  Snapshot state;
+  for (unsigned number = 0; number < 14; ++number) {
+    Snapshot::Gpu& gpu = state.gpus.emplace_back();
+    gpu.uuid.bytes[0] = static_cast<std::uint8_t>(number + 1);
+    gpu.number = 13 - number;
+    if (number != 5) gpu.minor = number;
+  }
+  const auto list = [](std::initializer_list<std::uint8_t> ids) {
+    GpuList gpus;
+    for (const std::uint8_t id : ids) gpus.gpu[gpus.count++].bytes[0] = id;
+    return gpus;
+  };
+  const auto ids = [](const GpuList& gpus) {
+    std::vector<unsigned> all;
+    for (std::uint32_t i = 0; i < gpus.count; ++i) all.push_back(gpus.gpu[i].bytes[0]);
+    return all;
+  };
+  GpuList gpus = list({9, 2});
+  gpus.known = 7;
+  CHECK(put_before(state, {.bits = 0b1011}, gpus) == 3);
+  CHECK(ids(gpus) == std::vector<unsigned>{4, 2, 1, 9});
+  CHECK(gpus.known == 7);
+  GpuList none;
+  CHECK(put_before(state, {.bits = 0b1011}, none) == 0);
+  CHECK(none.count == 0);
+  gpus = list({14});
+  CHECK(put_before(state, {.bits = 0b100001}, gpus) == 0);         // of one there is no number
+  CHECK(put_before(state, {.bits = 0b1111111011111}, gpus) == 0);  // as many as the list has room for
+  CHECK(ids(gpus) == std::vector<unsigned>{14});
+  CHECK(put_before(state, {.bits = 0b111111011111}, gpus) == 11);
+  CHECK(gpus.count == 12);
+}
+
+TEST_CASE("A job that can open none of the GPUs is placed nowhere, and the log says so") {
+  TwoGpus host;
+  Guest slurmstepd(host);
+  RegisterJob job = registration(12, 0);
+  job.devices.bits = 1 << 9;
+  CHECK(slurmstepd.say(job).find<RegisterReply>()->gpus.count == 0);
+  CHECK(host.units() == Units{0, 0});
+  CHECK(host.new_log_lines() ==
+        std::vector<std::string>{"warning: job 12: not placed: it can open none of the GPUs here"});
+}
+
+TEST_CASE(
+    "A run whose user chose the GPUs is placed nowhere, and lasts as long as its process all the same") {
+  Host host;
+  host.start();
+  Process command;
+  RunRequest request;
+  request.chosen = 1;
+  {
+    Guest run(host, kUser, {}, command.pid());
+    CHECK(run.say(request).find<RunReply>()->gpus.count == 0);
+  }
+  CHECK(host.status()["gpus"][0]["units"] == 0);
+  CHECK(host.ledger().back().rfind("place 1 " + std::to_string(command.pid()) + " ", 0) == 0);
+  const std::string end = "end 1";
+  host.restart();
+  CHECK_FALSE(has(host.ledger(), end));
+  command.end();
+  host.run_until([&] { return has(host.ledger(), end); });
+}
+
+TEST_CASE("A placement stays while a session is there, though no process that asked for it lives") {
+  Host host;
+  host.start();
+  Process stepd, task;
+  Guest slurmstepd(host, 0, {}, stepd.pid());
+  REQUIRE(slurmstepd.say(registration(12, 0)).find<RegisterReply>()->accepted == 1);
+  Guest session(host, kUser, StepName{.job = 12, .step = 0}, task.pid());
+  REQUIRE(session.say(Hello{}).find<Welcome>());
+  stepd.end();
+  notice_deaths(host);
+  CHECK(host.status()["gpus"][0]["units"] == 1);
+}
+
+TEST_CASE("What is told of a job again is not written again, and what has changed is") {
+  Host host;
+  host.start();
+  Guest slurmstepd(host);
+  RegisterJob job = registration(12, 0);
+  const auto written = [&](const std::string& kind) {
+    const std::vector<std::string> all = kinds(host.ledger());
+    return std::count(all.begin(), all.end(), kind);
+  };
+  for (int i = 0; i < 2; ++i) REQUIRE(slurmstepd.say(job).find<RegisterReply>()->accepted == 1);
+  CHECK(written("class") == 1);
+  std::strcpy(job.job_class.qos, "high");
+  REQUIRE(slurmstepd.say(job).find<RegisterReply>()->accepted == 1);
+  CHECK(written("class") == 2);
+  job.job_class = {};  // it says nothing of it
+  REQUIRE(slurmstepd.say(job).find<RegisterReply>()->accepted == 1);
+  CHECK(written("class") == 2);
+  CHECK(written("options") == 4);
+  Guest other(host, kUser);
+  CHECK(host.status()["tenants"][0]["qos"] == "high");
+}
+
+TEST_CASE("The user that Slurm says a job has is written down") {
+  Host host;
+  host.start();
+  Guest session(host, kUser + 1, StepName{.job = 12, .step = 0});
+  REQUIRE(session.say(Hello{}).find<Welcome>());
+  Guest slurmstepd(host);
+  REQUIRE(slurmstepd.say(registration(12, 0)).find<RegisterReply>()->accepted == 1);
+  CHECK(has(host.ledger(), "tenant 1 " + std::to_string(kUser) + " job 12"));
+}
+
+TEST_CASE("The log tells of a process that is in a job of another user") {
+  Host host;
+  host.start();
+  Guest slurmstepd(host);
+  REQUIRE(slurmstepd.say(registration(12, 0)).find<RegisterReply>()->accepted == 1);
+  Guest stranger(host, kUser + 1, StepName{.job = 12, .step = 0});
+  REQUIRE(stranger.say(Hello{}).find<Welcome>());
+  CHECK(host.new_log_lines() == std::vector<std::string>{"warning: pid N: in job 12, but of another user"});
+}
+
+TEST_CASE("A job that is about to be stopped gives up its lease, and has it again when it is resumed") {
+  Host host;
+  host.start();
+  Guest slurmstepd(host), session(host, kUser, StepName{.job = 12, .step = 0});
+  REQUIRE(slurmstepd.say(registration(12, 0)).find<RegisterReply>()->accepted == 1);
+  REQUIRE(session.say(Hello{}).find<Welcome>());
+  REQUIRE(session.say(attach()).find<Attached>());
+  MemoryUse use{};
+  use.swappable = use.resident = mebibytes(10);
+  REQUIRE(session.say(Usage{.request = 1, .use = use}).find<Verdict>());
+  const auto is_open = [&] { return host.status()["tenants"][0]["sessions"][0]["gate_open"] == true; };
+  REQUIRE(is_open());
+  SuspendJob suspend{.step = {.job = 13, .step = 0}, .suspended = 1};
+  CHECK(slurmstepd.say(suspend).find<SuspendReply>()->accepted == 1);
+  CHECK(is_open());  // another job was meant
+  suspend.step.job = 12;
+  CHECK(slurmstepd.say(suspend).find<SuspendReply>()->accepted == 1);
+  CHECK_FALSE(is_open());
+  const auto revoke = session.hear().find<Revoke>();
+  REQUIRE(revoke);
+  session.say(
+      Released{.epoch = revoke->epoch, .order = revoke->order, .wants = 1, .overuse = {}, .use = use});
+  CHECK_FALSE(is_open());
+  suspend.suspended = 0;
+  CHECK(slurmstepd.say(suspend).find<SuspendReply>()->accepted == 1);
+  CHECK(session.hear().find<Restore>());
+}
+
+TEST_CASE("A job is shown for ten minutes after its last session has ended") {
+  FaultySystem system;
+  system.time = std::chrono::seconds(1000);
+  Host host({}, system);
+  host.start();
+  Process task;
+  {
+    Guest session(host, kUser, StepName{.job = 12, .step = 0}, task.pid());
+    REQUIRE(session.say(Hello{}).find<Welcome>());
+    *system.time += std::chrono::hours(1);
+    task.end();
+    host.run_until([&] { return host.status()["tenants"][0]["sessions"].empty(); });
+  }
+  *system.time += std::chrono::minutes(10) - std::chrono::nanoseconds(1);
+  CHECK(host.status()["tenants"].size() == 1);
+  *system.time += std::chrono::nanoseconds(1);
+  CHECK(host.status()["tenants"].empty());
+  CHECK(ask(host, 12).known == 1);
+}
+
+TEST_CASE(
+    "A job whose lease an earlier arbiter left open lives until its session has had time to come back") {
+  Host host;
+  host.start();
+  Process task;
+  Guest session(host, kUser, StepName{.job = 12, .step = 0}, task.pid());
+  REQUIRE(session.say(Hello{}).find<Welcome>());
+  REQUIRE(session.say(attach()).find<Attached>());
+  MemoryUse use{};
+  use.swappable = use.resident = mebibytes(10);
+  REQUIRE(session.say(Usage{.request = 1, .use = use}).find<Verdict>());
+  REQUIRE(host.status()["tenants"][0]["lease"] == true);
+  host.restart();
+  CHECK(ask(host, 12).lives == 1);
+  CHECK(host.status()["recovering"] == true);
 }
 
 }  // namespace
