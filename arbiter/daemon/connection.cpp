@@ -17,6 +17,11 @@ namespace {
 constexpr std::size_t kMostWaiting = 256;
 constexpr int kMessagesAtOnce = 16;  // then the other peers have their turn
 
+// Why a message could not be sent. Empty: the peer has gone, perhaps with messages that it had not read.
+std::string reason_of(int failure) {
+  return failure == EPIPE || failure == ECONNRESET ? "" : std::strerror(failure);
+}
+
 }  // namespace
 
 Connection::Connection(asio::io_context& loop, UniqueFd socket, Peer peer, std::shared_ptr<void> place)
@@ -61,8 +66,7 @@ void Connection::send(const Message& message, int fd) {
   if (queue_.empty()) {
     int failure = channel_.send(message, fd);
     if (failure == 0) return;
-    if (failure != EAGAIN && failure != EWOULDBLOCK)
-      return close(failure == EPIPE ? "" : std::strerror(failure));
+    if (failure != EAGAIN && failure != EWOULDBLOCK) return close(reason_of(failure));
   }
   const auto has_fd = [](const Waiting& waiting) { return static_cast<bool>(waiting.fd); };
   if (queue_.size() >= kMostWaiting || (fd >= 0 && std::any_of(queue_.begin(), queue_.end(), has_fd)))
@@ -94,7 +98,7 @@ void Connection::flush() {
   while (!queue_.empty()) {
     int failure = channel_.send(queue_.front().message, queue_.front().fd.get());
     if (failure == EAGAIN || failure == EWOULDBLOCK) return;
-    if (failure != 0) return close(failure == EPIPE ? "" : std::strerror(failure));
+    if (failure != 0) return close(reason_of(failure));
     queue_.pop_front();
   }
 }

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// A connection whose peer reads late, or never.
+#include "arbiter/daemon/connection.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <asio/io_context.hpp>
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <optional>
+#include <string>
+
+#include "protocol/channel.h"
+
+namespace sharedgpu {
+namespace {
+
+struct Pair {
+  asio::io_context loop{1};
+  Channel peer;
+  std::shared_ptr<Connection> connection;
+  std::optional<std::string> closed;  // why it was
+  unsigned heard = 0;
+  std::uint64_t sent = 0, read = 0;
+
+  Pair() {
+    int ends[2];
+    REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+    peer = Channel(UniqueFd(ends[0]));
+    connection = std::make_shared<Connection>(loop, UniqueFd(ends[1]), Peer{}, std::shared_ptr<void>());
+    connection->start([this](const Message&, UniqueFd) { ++heard; },
+                      [this](const std::string& reason) { closed = reason; });
+  }
+  ~Pair() {
+    connection->close({});
+    run();
+  }
+  void run() {
+    loop.restart();
+    while (loop.poll() > 0) {
+    }
+  }
+  // Messages are known by their numbers.
+  void send(int descriptor = -1) {
+    connection->send(Message::of(Verdict{.request = static_cast<std::uint32_t>(++sent), .allowed = {}}),
+                     descriptor);
+  }
+  // How many messages have arrived, in their order, and how many descriptors came with them.
+  std::pair<std::uint64_t, unsigned> read_all() {
+    std::uint64_t count = 0;
+    unsigned descriptors = 0;
+    for (;;) {
+      run();
+      Message message;
+      UniqueFd descriptor;
+      if (peer.receive(message, descriptor) != 0) return {count, descriptors};
+      REQUIRE(message.as<Verdict>().request == ++read);
+      ++count;
+      descriptors += descriptor ? 1 : 0;
+    }
+  }
+};
+
+// How many messages a peer may leave unread: what the socket holds, and those that wait beside it.
+unsigned most_unread() {
+  Pair pair;
+  for (unsigned count = 0;; ++count) {
+    pair.send();
+    pair.run();
+    if (pair.closed) return count;
+    REQUIRE(count < 100000);
+  }
+}
+
+TEST_CASE("A peer that reads late gets all messages in their order") {
+  const unsigned most = most_unread();
+  REQUIRE(most > 256);
+  Pair pair;
+  for (unsigned i = 0; i < most; ++i) pair.send();
+  CHECK(pair.connection->has_unread());
+  CHECK(pair.read_all().first == most);
+  pair.send();
+  CHECK(pair.read_all().first == 1);
+  CHECK_FALSE(pair.connection->has_unread());
+  CHECK_FALSE(pair.closed);
+}
+
+TEST_CASE("A peer that reads nothing is dropped when 256 messages wait beside those in its socket") {
+  const unsigned most = most_unread();
+  Pair pair;
+  for (unsigned i = 0; i < most; ++i) pair.send();
+  pair.run();
+  CHECK_FALSE(pair.closed);
+  pair.send();
+  pair.send();  // that it is closed already changes nothing
+  pair.run();
+  CHECK(pair.closed == kDoesNotRead);
+}
+
+TEST_CASE("One descriptor may wait for a peer that reads late, and a second drops it") {
+  const unsigned most = most_unread();
+  Pair pair;
+  for (unsigned i = 0; i < most - 10; ++i) pair.send();
+  SECTION("one") {
+    int ends[2];
+    REQUIRE(pipe(ends) == 0);
+    pair.send(ends[0]);
+    close(ends[0]);  // it was duplicated
+    pair.send();
+    CHECK(pair.read_all() == std::pair<std::uint64_t, unsigned>(most - 8, 1));
+    CHECK_FALSE(pair.closed);
+    close(ends[1]);
+  }
+  SECTION("two") {
+    pair.send(STDERR_FILENO);
+    pair.send(STDERR_FILENO);
+    pair.run();
+    CHECK(pair.closed == kDoesNotRead);
+  }
+  SECTION("one that there is not") {
+    pair.send(1 << 20);
+    pair.run();
+    CHECK(pair.closed == "Bad file descriptor");
+  }
+}
+
+TEST_CASE("A peer that goes while messages wait for it is no error") {
+  const unsigned most = most_unread();
+  Pair pair;
+  for (unsigned i = 0; i < most; ++i) pair.send();
+  pair.peer.close();
+  pair.run();
+  REQUIRE(pair.closed);
+  CHECK(*pair.closed == "");
+  pair.send();
+  pair.connection->close("once is enough");
+  pair.run();
+  CHECK(pair.closed == "");
+}
+
+TEST_CASE("A peer that has gone when a message is sent to it is no error") {
+  Pair pair;
+  pair.peer.close();
+  pair.send();
+  pair.run();
+  CHECK(pair.closed == "");
+}
+
+TEST_CASE("All messages of a peer are heard, however many it sends at once") {
+  Pair pair;
+  for (unsigned i = 0; i < 40; ++i) REQUIRE(pair.peer.send(Message::of(Want{})) == 0);
+  pair.run();
+  CHECK(pair.heard == 40);
+  pair.connection->refuse(std::string(1000, 'x'));
+  pair.run();
+  CHECK(pair.closed == std::string(1000, 'x'));
+  Message message;
+  UniqueFd none;
+  REQUIRE(pair.peer.receive(message, none) == 0);
+  const std::string reason = message.as<Refused>().reason;
+  CHECK(reason == std::string(sizeof(Refused::reason) - 1, 'x'));
+  CHECK(pair.peer.receive(message, none) == ECONNRESET);
+}
+
+}  // namespace
+}  // namespace sharedgpu
