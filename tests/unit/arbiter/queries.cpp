@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// What peers are told of jobs and steps: each total in its own field, of this job alone, to whom it belongs.
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <string>
+
+#include "host.h"
+
+namespace sharedgpu::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+MemoryUse use(Bytes swappable, Bytes resident) {
+  MemoryUse use{};
+  use.swappable = swappable;
+  use.resident = resident;
+  return use;
+}
+
+// Two jobs that do not fit together. The first had the GPU from 1000 s to 1027 s, of which it was told to
+// leave for 2 s; the second waited for it from 1005 s to 1031 s, and has the GPU since then.
+struct TwoJobs {
+  static constexpr StepName kFirst{.job = 12, .step = 3}, kSecond{.job = 13, .step = 4};
+  FaultySystem system;
+  std::optional<Host> host;
+  std::optional<Guest> first, second;
+
+  static Settings settings() {
+    Settings settings;
+    settings.quantum = 10s;
+    return settings;
+  }
+  void pass(Nanoseconds time) {
+    *system.time += time;
+    REQUIRE(second->say(MemoryQuery{.request = 9}).find<MemoryView>());  // the core looks at its clock
+  }
+  TwoJobs() {
+    system.time = 1000s;
+    host.emplace(settings(), system);
+    host->start();
+    first.emplace(*host, kUser, kFirst);
+    second.emplace(*host, kUser + 1, kSecond);
+    const auto come = [](Guest& guest) {
+      REQUIRE(guest.say(Hello{}).find<Welcome>());
+      REQUIRE(guest.say(Attach{.gpu = kHostGpu, .total = gibibytes(1), .name = {}}).find<Attached>());
+    };
+    come(*first);
+    REQUIRE(first->say(Usage{.request = 1, .use = use(mebibytes(800), {})}).find<Verdict>()->granted == 1);
+    first->say(Usage{.request = 0, .use = use(mebibytes(800), mebibytes(700))});
+    *system.time += 5s;
+    come(*second);
+    const Guest::Reaction growth = second->say(Usage{.request = 1, .use = use(mebibytes(600), {})});
+    REQUIRE_FALSE(growth.find<Verdict>());
+    const auto leave = growth.find<Revoke>();
+    REQUIRE(leave);
+    second->say(Released{.epoch = leave->epoch, .order = leave->order, .wants = 1, .overuse = {}, .use = {}});
+    pass(20s);
+    const auto revoke = first->hear().find<Revoke>();
+    REQUIRE(revoke);
+    *system.time += 2s;
+    const MemoryUse all = use(mebibytes(800), mebibytes(700));
+    first->say(
+        Released{.epoch = revoke->epoch, .order = revoke->order, .wants = 0, .overuse = {}, .use = all});
+    *system.time += 4s;
+    first->say(Usage{.request = 0,
+                     .use = use(mebibytes(800), mebibytes(200)),
+                     .moved = {.evicted = mebibytes(500), .restored = mebibytes(40)}});
+    const auto restore = second->hear().find<Restore>();
+    REQUIRE(restore);
+    const MemoryUse its = use(mebibytes(600), mebibytes(600));
+    second->say(Ready{.epoch = restore->epoch, .use = its});
+    REQUIRE(host->status()["tenants"][1]["lease"] == true);
+  }
+  template <class Query>
+  auto ask(const Query& query, uid_t uid = 0) {
+    Guest guest(*host, uid);
+    if constexpr (std::is_same_v<Query, JobQuery>)
+      return *guest.say(query).template find<JobReply>();
+    else
+      return *guest.say(query).template find<LeaseReply>();
+  }
+};
+
+TEST_CASE("A job is told with its totals") {
+  TwoJobs jobs;
+  const JobReply first = jobs.ask(JobQuery{.job = 12});
+  CHECK(first.job == 12);
+  CHECK(first.known == 1);
+  CHECK(first.lives == 1);
+  CHECK(first.backends == 1);
+  CHECK(first.lease == 27s);
+  CHECK(first.waited == 0s);
+  CHECK(first.overuse == 2s);
+  CHECK(first.handoffs == 1);
+  CHECK(first.moved == Traffic{.evicted = mebibytes(500), .restored = mebibytes(40)});
+  CHECK(first.footprint == mebibytes(800));
+  CHECK(first.resident == mebibytes(700));
+  CHECK(std::string(first.models) == "Test GPU");
+
+  *jobs.system.time += 3s;
+  const JobReply second = jobs.ask(JobQuery{.job = 13});
+  CHECK(second.lease == 3s);
+  CHECK(second.waited == 26s);
+  CHECK(second.overuse == 0s);
+  CHECK(second.moved == Traffic{});
+  CHECK(second.footprint == mebibytes(600));
+}
+
+TEST_CASE("A step is told with its totals, to its job's user and to administrators alone") {
+  TwoJobs jobs;
+  for (const uid_t uid : {uid_t{0}, kUser}) {
+    const LeaseReply first = jobs.ask(LeaseQuery{.step = TwoJobs::kFirst}, uid);
+    CHECK(first.step == TwoJobs::kFirst);
+    CHECK(first.known == 1);
+    CHECK(first.lease == 27s);
+    CHECK(first.waited == 0s);
+    CHECK(first.moved == Traffic{.evicted = mebibytes(500), .restored = mebibytes(40)});
+  }
+  const LeaseReply second = jobs.ask(LeaseQuery{.step = TwoJobs::kSecond}, kUser + 1);
+  CHECK(second.known == 1);
+  CHECK(second.waited == 26s);
+  CHECK(second.moved == Traffic{});
+  for (const LeaseReply& none : {jobs.ask(LeaseQuery{.step = TwoJobs::kFirst}, kUser + 1),
+                                 jobs.ask(LeaseQuery{.step = {.job = 12, .step = 4}}),
+                                 jobs.ask(LeaseQuery{.step = {.job = 14, .step = 3}})}) {
+    CHECK(none.known == 0);
+    CHECK(none.lease == 0s);
+    CHECK(none.moved == Traffic{});
+    CHECK(none.waited == 0s);
+  }
+  const JobReply hidden = jobs.ask(JobQuery{.job = 12}, kUser + 1);
+  CHECK(hidden.known == 0);
+  CHECK(hidden.lease == 0s);
+  CHECK(hidden.footprint == Bytes{});
+}
+
+TEST_CASE("A step is known while it has a session, and later if it has ever had a lease") {
+  TwoJobs jobs;
+  const StepName idle{.job = 12, .step = 7};
+  Process process;
+  Guest session(*jobs.host, kUser, idle, process.pid());
+  REQUIRE(session.say(Hello{}).find<Welcome>());
+  CHECK(jobs.ask(LeaseQuery{.step = idle}).known == 1);
+  CHECK(jobs.ask(LeaseQuery{.step = {.job = 12, .step = 8}}).known == 0);
+  process.end();
+  jobs.host->run_until([&] { return jobs.ask(LeaseQuery{.step = idle}).known == 0; });
+  CHECK(jobs.ask(LeaseQuery{.step = TwoJobs::kFirst}).known == 1);
+}
+
+TEST_CASE("The models of the GPUs that a job held are told once each") {
+  Host host;
+  host.gpus = {{.uuid = {{1}}, .total = gibibytes(1), .name = "Model B"},
+               {.uuid = {{2}}, .total = gibibytes(1), .name = "Model A"},
+               {.uuid = {{3}}, .total = gibibytes(1), .name = "Model B"},
+               {.uuid = {{4}}, .total = gibibytes(1), .name = "Model C"}};
+  host.start();
+  for (std::uint8_t gpu = 1; gpu <= 3; ++gpu) {
+    Process process;
+    Guest session(host, kUser, StepName{.job = 12, .step = 0}, process.pid());
+    REQUIRE(session.say(Hello{}).find<Welcome>());
+    REQUIRE(session.say(Attach{.gpu = {{gpu}}, .total = gibibytes(1), .name = {}}).find<Attached>());
+    REQUIRE(session.say(Usage{.request = 1, .use = use(mebibytes(1), {})}).find<Verdict>()->granted == 1);
+    process.end();
+    host.run_until([&] { return host.status()["tenants"][0]["sessions"].empty(); });
+  }
+  CHECK(std::string(Guest(host).say(JobQuery{.job = 12}).find<JobReply>()->models) == "Model A;Model B");
+}
+
+TEST_CASE("The status names the process of each session") {
+  Host host;
+  host.start();
+  const Process first, second;
+  Guest one(host, kUser, {}, first.pid()), other(host, kUser, {}, second.pid());
+  for (Guest* each : {&one, &other}) REQUIRE(each->say(Hello{}).find<Welcome>());
+  CHECK(host.status()["tenants"][0]["pids"] == nlohmann::json{first.pid()});
+  CHECK(host.status()["tenants"][1]["pids"] == nlohmann::json{second.pid()});
+}
+
+}  // namespace
+}  // namespace sharedgpu::test
