@@ -59,8 +59,12 @@ class Host {
   void start_keeping_log() { REQUIRE(arbiter->start(gpus).ok()); }
   // The arbiter dies, and with it all connections; another one comes.
   void restart() {
+    restart_keeping_log();
+    new_log_lines();
+  }
+  void restart_keeping_log() {
     make();
-    start();
+    start_keeping_log();
   }
   // Does all that can be done without waiting.
   void run() {
