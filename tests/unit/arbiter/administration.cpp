@@ -108,5 +108,73 @@ TEST_CASE("Wishes beyond what the site allows are told of") {
                                  "warning: job 13: asks for priority 6, and has MaxPriority"});
 }
 
+TEST_CASE("What all jobs have a right to follows the settings, each by what it asked for") {
+  Host host;
+  host.start();
+  Guest slurmstepd(host);
+  for (const std::uint32_t number : {12u, 13u}) {
+    RegisterJob job{.step = {.job = number, .step = 0}, .uid = kUser, .options = {}};
+    job.options.share_request = number;
+    REQUIRE(slurmstepd.say(job).find<RegisterReply>()->accepted == 1);
+  }
+  Guest first(host, kUser, StepName{.job = 12, .step = 0}),
+      second(host, kUser, StepName{.job = 13, .step = 0});
+  for (Guest* each : {&first, &second}) REQUIRE(each->say(Hello{}).find<Welcome>());
+  const auto request = [&](std::size_t tenant) {
+    return host.status()["tenants"][tenant]["share_request"].get<double>();
+  };
+  CHECK(request(0) == 0.12);
+  CHECK(request(1) == 0.13);
+  REQUIRE(set(host, "MaxRequest=5%").find<SetReply>());
+  CHECK(request(0) == 0.05);
+  CHECK(request(1) == 0.05);
+}
+
+TEST_CASE("Each GPU that a section names must be there, and then has its own rules") {
+  Host host;
+  host.gpus.push_back({.uuid = {{2}}, .total = gibibytes(1), .name = "Other"});
+  host.start();
+  CHECK(refusal(set(host, "[gpu 0,7]\nPolicy=fcfs")) == "no GPU 7 here");
+  const std::string first = "GPU-01000000-0000-0000-0000-000000000000";
+  const std::string second = "GPU-02000000-0000-0000-0000-000000000000";
+  const std::string none = "GPU-09000000-0000-0000-0000-000000000000";
+  CHECK(refusal(set(host, ("[gpu " + first + "," + none + "]\nPolicy=fcfs").c_str())) ==
+        "no GPU " + none + " here");
+  REQUIRE(set(host, ("[gpu " + second + "]\nPolicy=fcfs").c_str()).find<SetReply>());
+  CHECK(host.status()["gpus"][0]["policy"] == host.status()["policy"]);
+  CHECK(host.status()["gpus"][1]["policy"] == "fcfs");
+}
+
+TEST_CASE("SwapPerUnit bounds each tenant by its units, except those that do not swap") {
+  Settings settings;
+  settings.swap_per_unit = mebibytes(10);
+  Host host(settings);
+  host.start();
+  const auto budget = [&](std::uint32_t number, std::uint8_t given, Backend backend) {
+    Guest slurmstepd(host), session(host, kUser, StepName{.job = number, .step = 0});
+    RegisterJob job{.step = {.job = number, .step = 0}, .uid = kUser, .options = {}};
+    job.options.units = 3;
+    job.options.backend = backend;
+    job.options.backend_given = given;
+    REQUIRE(slurmstepd.say(job).find<RegisterReply>()->accepted == 1);
+    REQUIRE(session.say(Hello{}).find<Welcome>());
+    return host.status()["tenants"].back()["host_budget_bytes"];
+  };
+  CHECK(budget(12, 0, Backend::swap) == mebibytes(30).count);
+  CHECK(budget(13, 1, Backend::swap) == mebibytes(30).count);
+  CHECK(budget(14, 1, Backend::native) == nullptr);
+}
+
+TEST_CASE("A host without a GPU says so") {
+  Host host;
+  host.gpus.clear();
+  host.start_keeping_log();
+  CHECK(
+      host.new_log_lines() ==
+      std::vector<std::string>{
+          "warning: no GPU found: tenants are placed on none until one is, which is looked for from now on"});
+  CHECK(Guest(host, kUser).say(RunRequest{}).find<RunReply>()->gpus.count == 0);
+}
+
 }  // namespace
 }  // namespace sharedgpu::test

@@ -12,6 +12,7 @@
 #include "arbiter/core/core.h"
 #include "arbiter/daemon/log.h"
 #include "arbiter/daemon/performer.h"
+#include "arbiter/policy/registry.h"
 #include "systems.h"
 
 namespace sharedgpu {
@@ -151,6 +152,97 @@ TEST_CASE("Each user may add so much at once and then so much a second, root wha
   *bench.system.time += std::chrono::seconds(10);
   CHECK(count(7) == 500);
   CHECK(warnings(7) == 2);
+}
+
+TEST_CASE("While a lease is open, each second without another record is written down") {
+  Bench bench;
+  const std::unique_ptr<Policy> policy = make_policy("round-robin");
+  Recovered recovered;
+  recovered.leases.grant(kKey, Epoch{3}, std::chrono::seconds(1));
+  const Core core({}, *policy, std::move(recovered), std::chrono::seconds(10));
+  REQUIRE(core.leases().holds(kKey.tenant));
+  const auto seen = [&] {
+    const std::string text = bench.ledger();
+    std::size_t count = 0;
+    for (std::size_t at = text.find(" seen\n"); at != std::string::npos; at = text.find(" seen\n", at + 1))
+      ++count;
+    return count;
+  };
+  bench.system.time = std::chrono::seconds(10);
+  bench.journal.record(OverRecord{.tenant = {5}});
+  bench.journal.flush();
+  bench.journal.watch_leases(core);
+  bench.journal.watch_leases(core);  // it is watched once
+  *bench.system.time += std::chrono::milliseconds(999);
+  REQUIRE(bench.loop.run_one_for(std::chrono::seconds(20)) == 1);
+  CHECK(seen() == 0);
+  *bench.system.time += std::chrono::milliseconds(1);
+  REQUIRE(bench.loop.run_one_for(std::chrono::seconds(20)) == 1);
+  CHECK(seen() == 1);
+  CHECK(bench.ledger().find(" 11000000000 seen\n") != std::string::npos);
+}
+
+TEST_CASE("Without an open lease nothing is written down in time") {
+  Bench bench;
+  const std::unique_ptr<Policy> policy = make_policy("round-robin");
+  const Core core({}, *policy, {}, std::chrono::seconds(10));
+  bench.journal.watch_leases(core);
+  CHECK(bench.loop.run_one_for(std::chrono::milliseconds(10)) == 0);
+}
+
+TEST_CASE("At the end everything is written down, news or not") {
+  Bench bench;
+  const std::unique_ptr<Policy> policy = make_policy("round-robin");
+  Core core({}, *policy, {}, std::chrono::seconds(10));
+  bench.system.time = std::chrono::seconds(10);
+  for (std::uint64_t id : {1, 2})
+    core.handle(SessionCame{.session = {id},
+                            .tenant = {id},
+                            .step = {.job = static_cast<std::uint32_t>(id), .step = 0},
+                            .cap = {},
+                            .host_cap = {},
+                            .claims = {},
+                            .hello = {}},
+                std::chrono::seconds(10));
+  bench.journal.observe(core, std::chrono::seconds(10));
+  bench.journal.flush();
+  CHECK(bench.ledger().find(" used ") == std::string::npos);
+  bench.journal.end(core);
+  for (const char* key : {" used 1 0 0 ", " used 1 1 0 ", " used 2 0 0 ", " used 2 2 0 "})
+    CHECK(bench.ledger().find(key) != std::string::npos);
+}
+
+TEST_CASE("What the ledger complains of is in the log") {
+  struct NoNewFile : FileCalls {
+    int open(const std::string& path, int flags) override {
+      if (!path.ends_with(".new")) return FileCalls::open(path, flags);
+      errno = EACCES;
+      return -1;
+    }
+  };
+  Bench bench;
+  Settings settings = bench.settings();
+  settings.ledger_size = Bytes{10};
+  settings.ledger_files = 2;
+  Journal journal(bench.loop, bench.system, bench.figures, settings, std::make_unique<NoNewFile>());
+  REQUIRE(journal.open([](const Record&) {}).ok());
+  for (int i = 0; i < 2; ++i) {
+    journal.record(OverRecord{.tenant = {5}});
+    journal.flush();
+  }
+  CHECK(bench.text_of("/log").find("ledger.new: Permission denied; the ledger's file is not replaced") !=
+        std::string::npos);
+}
+
+TEST_CASE("A full disk is not tried again at once") {
+  Bench bench;
+  bench.disk_error = ENOSPC;
+  bench.journal.record(OverRecord{.tenant = {5}});
+  bench.journal.flush();
+  bench.disk_error = 0;
+  bench.loop.poll();
+  bench.journal.flush();
+  CHECK(bench.ledger().empty());
 }
 
 }  // namespace

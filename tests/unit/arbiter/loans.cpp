@@ -102,4 +102,44 @@ TEST_CASE("Nobody asks or is asked for more than so much at once") {
   CHECK(loans.borrow(kBorrower, kOurs, wish(1), false).to == kLender);
 }
 
+TEST_CASE("A lender that has ended is asked no more, and has no number left") {
+  Relay loans;
+  CHECK(loans.forget(kLender).empty());
+  CHECK(loans.borrow(kBorrower, kOurs, wish(1), false).to == kBorrower);
+  CHECK(loans.forget(kLender).empty());
+}
+
+TEST_CASE("A lender that takes another number keeps nobody from the one that it had") {
+  Relay loans;
+  loans.announce(SessionId{4}, kOurs, 77);
+  loans.announce(kLender, kOurs, 79);
+  CHECK(loans.borrow(kBorrower, kOurs, wish(1), false).to == SessionId{4});
+  CHECK(loans.borrow(kBorrower, kOurs, wish(1, 79), false).to == kLender);
+  loans.announce(kLender, kOurs, 79);  // as before
+  CHECK(loans.borrow(kBorrower, kOurs, wish(1, 79), false).to == kLender);
+}
+
+TEST_CASE("The end of a session concerns its own wishes alone") {
+  Relay loans;
+  loans.announce(SessionId{4}, kOurs, 78);
+  REQUIRE(loans.borrow(kBorrower, kOurs, wish(1), false).to == kLender);
+  REQUIRE(loans.borrow(kStranger, kOurs, wish(2, 78), false).to == SessionId{4});
+  REQUIRE(loans.borrow(kLender, kOurs, wish(3), false).to == kLender);  // of itself
+  const auto told = loans.forget(kLender);
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].to == kBorrower);
+  CHECK(told[0].message.as<Lent>().request == 1);
+  CHECK(loans.lend(SessionId{4}, {.ticket = 2, .outcome = LoanOutcome::given, .pieces = 1, .size = {}})->to ==
+        kStranger);
+}
+
+TEST_CASE("Borrowers that end make room for others") {
+  Relay loans;
+  for (unsigned i = 0; i < Loans::kMostOwed; ++i)
+    REQUIRE(loans.borrow(SessionId{100 + i}, kOurs, wish(1), false).to == kLender);
+  REQUIRE(loans.borrow(kBorrower, kOurs, wish(1), false).to == kBorrower);
+  CHECK(loans.forget(SessionId{100}).empty());
+  CHECK(loans.borrow(kBorrower, kOurs, wish(1), false).to == kLender);
+}
+
 }  // namespace sharedgpu

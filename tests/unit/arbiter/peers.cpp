@@ -121,5 +121,19 @@ TEST_CASE("A peer that has ended meanwhile is not served") {
   CHECK(identify(Dead(), peer).message() == "the process has ended");
 }
 
+TEST_CASE("A peer has the step and the task of its cgroup") {
+  struct InStep : System {
+    Status read_file(const std::string& path, std::string& text) const override {
+      if (!path.ends_with("/cgroup")) return System::read_file(path, text);
+      text = "0::/system.slice/slurmstepd.scope/job_7/step_3/user/task_2\n";
+      return {};
+    }
+  };
+  Peer peer;
+  REQUIRE(identify(InStep(), peer).ok());
+  CHECK(peer.step == std::optional(StepName{.job = 7, .step = 3}));
+  CHECK(peer.task == std::optional<std::uint32_t>(2));
+}
+
 }  // namespace
 }  // namespace sharedgpu

@@ -183,5 +183,41 @@ TEST_CASE("A process is opened only where it is the same one") {
   CHECK_FALSE(open_process(system, {.pid = pid, .started = started}));
 }
 
+TEST_CASE("A process is stopped where all of its threads are, whichever is read first") {
+  const RootedSystem root;
+  root.write("/proc/7/stat", "7 (a) T 1 7");
+  for (const std::string states : {"TSTTTTTT", "TTTTTTTS", "TTTSTTTT"}) {
+    for (std::size_t i = 0; i < states.size(); ++i)
+      root.write("/proc/7/task/" + std::to_string(7 + i) + "/stat",
+                 std::string("7 (a) ") + states[i] + " 1 7");
+    CHECK_FALSE(is_stopped(root, 7));
+  }
+}
+
+TEST_CASE("A frozen cgroup is found where v2 is mounted beside v1, and a freezer of v1 only under its name") {
+  const RootedSystem root;
+  root.write("/proc/7/stat", "7 (a) S 1 7");
+  root.write("/proc/7/cgroup", "6:memory:/m\n5:freezer:/f\n0::/a:b\n");
+  root.write("/sys/fs/cgroup/freezer/m/freezer.state", "FROZEN\n");
+  CHECK_FALSE(is_stopped(root, 7));
+  root.write("/sys/fs/cgroup/unified/a:b/cgroup.events", "frozen 1\n");
+  CHECK(is_stopped(root, 7));
+}
+
+TEST_CASE("A step is named by SLUID in the line of v2, wherever that stands") {
+  const std::string folder = "/system.slice/n1_slurmstepd.scope/sAB12CD34EF56G/step_";
+  const RootedSystem root;
+  root.write("/sys/fs/cgroup" + folder + "0/slurm/cgroup.procs", "60\n");
+  root.write("/proc/60/status", "Name:\tx\nUid:\t0\t0\t0\t0\n");
+  const auto step = [&](const std::string& title) {
+    root.write("/proc/60/cmdline", title);
+    return step_of_process(root, "5:freezer:/f\n0::" + folder + "0/user\n");
+  };
+  CHECK(step("slurmstepd: [12.0]") == Step(StepName{12, 0}));
+  CHECK_FALSE(step("slurmstepd: [0.0]"));
+  CHECK_FALSE(step("elsewhere: [12.0]"));
+  CHECK_FALSE(step_of_process(root, "5:freezer:" + folder + "0/user\n"));
+}
+
 }  // namespace
 }  // namespace sharedgpu

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sessions come, come back and go.
+#include <sys/mman.h>
+
 #include <catch2/catch.hpp>
+#include <csignal>
 #include <string>
 
 #include "host.h"
+#include "protocol/lease_page.h"
 
 namespace sharedgpu::test {
 namespace {
@@ -163,6 +167,72 @@ TEST_CASE("What a session asks of another goes there with its descriptor, and en
   lending.end();
   host.run_until([&] { return sessions_in(host) == 1; });
   CHECK(borrower.hear().find<Lent>()->outcome == LoanOutcome::unknown);
+}
+
+// The lease page that the session was welcomed with.
+struct Page {
+  const LeasePage* page;
+  explicit Page(Guest& guest) : page(map_lease_page(guest.last_descriptor.get(), nullptr)) {
+    REQUIRE(page != nullptr);
+  }
+  ~Page() { munmap(const_cast<LeasePage*>(page), LeasePage::kSize); }
+  Page(const Page&) = delete;
+  Page& operator=(const Page&) = delete;
+  const LeasePage* operator->() const { return page; }
+  bool is_open() const { return LeasePage::is_open(page->gate.load()); }
+};
+
+// Asks for more than there is beside the other, and drains, so that it waits for a turn.
+void wait_for_turn(Guest& guest, Bytes footprint) {
+  REQUIRE(guest.say(Hello{}).find<Welcome>());
+  REQUIRE(guest.say(attach_to()).find<Attached>());
+  MemoryUse use{};
+  use.swappable = footprint;
+  const auto revoke = guest.say(Usage{.request = 1, .use = use}).find<Revoke>();
+  REQUIRE(revoke);
+  guest.say(Released{.epoch = revoke->epoch, .order = revoke->order, .wants = 1, .overuse = {}, .use = {}});
+}
+
+TEST_CASE("A session reads in its page whether it may run, whether others wait, and whether all fit") {
+  Settings settings;
+  settings.quantum = std::chrono::seconds(60);
+  Host host(settings);
+  host.start();
+  Process other;
+  Guest guest(host, kUser), waiting(host, kUser, {}, other.pid());
+  open_session(guest, {}, mebibytes(800));
+  const Page page(guest);
+  CHECK(page.is_open());
+  CHECK(page->contended == 0);
+  CHECK(page->oversubscribed == 0);
+  wait_for_turn(waiting, mebibytes(600));
+  CHECK(page.is_open());
+  CHECK(page->contended == 1);
+  CHECK(page->oversubscribed == 1);
+  CHECK_FALSE(Page(waiting).is_open());
+  other.end();
+  host.run_until([&] { return page->contended == 0; });
+  CHECK(page->oversubscribed == 0);
+}
+
+TEST_CASE("A stopped process loses its turn before that is over, and asks for another when it goes on") {
+  Settings settings;
+  settings.quantum = std::chrono::minutes(10);
+  Host host(settings);
+  host.start();
+  const Process process;
+  Guest guest(host, kUser, {}, process.pid()), waiting(host, kUser);
+  open_session(guest, {}, mebibytes(800));
+  wait_for_turn(waiting, mebibytes(600));
+  const Page page(guest);
+  REQUIRE(page.is_open());
+  kill(process.pid(), SIGSTOP);
+  host.run_until([&] { return !page.is_open(); });
+  CHECK(guest.hear().find<Revoke>());
+  const auto lease = [&] { return host.status()["tenants"][0]["lease"] == true; };
+  host.run_until([&] { return !lease(); });  // without its consent
+  kill(process.pid(), SIGCONT);
+  host.run_until(lease);  // until it has drained
 }
 
 }  // namespace
