@@ -219,9 +219,18 @@ TEST_CASE("Figures that are forgotten begin at zero, and nothing of them is news
   q.figures.forget(kFirst);
   q.after(5s, [] {});  // the time before is of the tenant that was forgotten
   CHECK(q.figures.of(kSecond).waited == 0s);
-  // The same memory as before is news: it is that of another run.
   CHECK(q.figures.of(kFirst) == Figures{.footprint = mebibytes(80), .resident = mebibytes(80)});
   q.after(10s, [] {});
+  CHECK(q.news() == kBoth);
+}
+
+TEST_CASE("Figures of another run that are the same as those of the last are news") {
+  Queue q;
+  q.news();
+  q.after(15s, [] {});
+  REQUIRE(q.news() == kBoth);
+  q.figures.forget(kFirst);
+  q.after(15s, [] {});
   CHECK(q.news() == kBoth);
 }
 

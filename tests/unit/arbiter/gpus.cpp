@@ -2,11 +2,14 @@
 // GPUs asked of NVML and the driver, where these are missing, fail, crash or hang.
 #include "arbiter/daemon/gpus.h"
 
+#include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <asio/io_context.hpp>
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <string>
@@ -225,6 +228,42 @@ TEST_CASE("A search that gets no descriptor for its child searches again") {
   loop.run_for(std::chrono::seconds(20));
   CHECK(host.refused == 2);
   CHECK(names(found) == kOfNvml);
+}
+
+TEST_CASE("The driver is asked for 64 GPUs at most") {
+  Libraries host;
+  host.has_nvml = false;
+  driver.count = 70;
+  CHECK(find_gpus(host).size() == 64);
+}
+
+TEST_CASE(
+    "The child that asks has none of the arbiter's descriptors, preloads and signals, and is not left "
+    "behind") {
+  struct Watching : Libraries {
+    int open = -1;
+    void* open_library(const char* name) const override {
+      const bool clean = fcntl(open, F_GETFD) < 0 && getenv("LD_PRELOAD") == nullptr &&
+                         signal(SIGTERM, SIG_DFL) == SIG_DFL && signal(SIGINT, SIG_DFL) == SIG_DFL;
+      return clean ? Libraries::open_library(name) : nullptr;
+    }
+  } host;
+  host.open = fcntl(STDERR_FILENO, F_DUPFD, 100);
+  REQUIRE(host.open >= 0);
+  setenv("LD_PRELOAD", "", 1);
+  while (waitpid(-1, nullptr, WNOHANG) > 0) {  // children of other tests
+  }
+  const auto term = std::signal(SIGTERM, SIG_IGN);
+  const auto interrupt = std::signal(SIGINT, SIG_IGN);
+  const std::vector<GpuInfo> found = find_gpus(host);
+  std::signal(SIGTERM, term);
+  std::signal(SIGINT, interrupt);
+  unsetenv("LD_PRELOAD");
+  close(host.open);
+  CHECK(names(found) == kOfNvml);
+  nvml.hangs = true;
+  CHECK(names(find_gpus(host, std::chrono::milliseconds(50))) == Names{"of NVML"});
+  CHECK(waitpid(-1, nullptr, WNOHANG) == -1);
 }
 
 }  // namespace

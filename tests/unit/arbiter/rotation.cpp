@@ -357,29 +357,36 @@ TEST_CASE("A checkpoint that is larger than a file should be is not written agai
   CHECK(folder.names() == std::vector<std::string>{"ledger", "ledger.1", "ledger.2"});
 }
 
-// The calls whose names and paths begin with `failing` fail. Calls that change names are counted.
+// The calls in `failing` fail, such as "rename ledger.1", by the name that they make or take away.
 struct NamedCalls : FileCalls {
   struct State {
     std::set<std::string> failing;
-    std::vector<std::string> renamed;
     unsigned begun = 0;  // new files
   };
   State& state;
+  int new_file = -1;
   explicit NamedCalls(State& its) : state(its) {}
   bool fails(const std::string& call, const std::string& path) const {
     errno = EIO;
     return state.failing.contains(call + " " + std::filesystem::path(path).filename().string());
   }
   int open(const std::string& path, int flags) override {
-    if (path.ends_with(".new")) ++state.begun;
-    return fails("open", path) ? -1 : FileCalls::open(path, flags);
+    const bool is_new = path.ends_with(".new");
+    if (is_new) ++state.begun;
+    const int file = fails("open", path) ? -1 : FileCalls::open(path, flags);
+    if (is_new) new_file = file;
+    return file;
+  }
+  ssize_t write(int file, const void* bytes, std::size_t size) override {
+    return file == new_file && fails("write", "ledger.new") ? -1 : FileCalls::write(file, bytes, size);
   }
   int link(const std::string& from, const std::string& to) override {
     return fails("link", to) ? -1 : FileCalls::link(from, to);
   }
   int rename(const std::string& from, const std::string& to) override {
-    state.renamed.push_back(std::filesystem::path(to).filename().string());
-    return fails("rename", to) ? -1 : FileCalls::rename(from, to);
+    if (fails("rename", to)) return -1;
+    if (from.ends_with(".new")) new_file = -1;
+    return FileCalls::rename(from, to);
   }
   int unlink(const std::string& path) override {
     return fails("unlink", path) ? -1 : FileCalls::unlink(path);
@@ -440,6 +447,7 @@ TEST_CASE("A new file begins with the checkpoint, and its size counts") {
 
 TEST_CASE("Wherever a change of files fails the ledger stays one whole, says so, and tries later") {
   const auto [failing, named] = GENERATE(table<std::string, std::string>({{"open ledger.new", "ledger.new"},
+                                                                          {"write ledger.new", "ledger.new"},
                                                                           {"link ledger.1", "ledger.1"},
                                                                           {"rename ledger.2", "ledger.2"},
                                                                           {"unlink ledger.2", "ledger.2"},
@@ -479,6 +487,7 @@ TEST_CASE("Wherever a change of files fails the ledger stays one whole, says so,
   if (files == 2) CHECK(told_of() == static_cast<std::size_t>(number));
   for (const std::string& name : folder.names()) CHECK_FALSE(name.ends_with(".new"));
   CHECK(std::filesystem::file_size(folder.file()) >= 2000);
+  CHECK(std::filesystem::hard_link_count(folder.file()) == 1);
 
   // The file grows by an eighth of its size, and not by less, before the next try.
   const std::uint64_t size = std::filesystem::file_size(folder.file());
@@ -715,6 +724,22 @@ TEST_CASE("An arbiter that died in a change of files leaves nothing twice, and n
   }
   SECTION("it had not") { CHECK(after_change(folder, 4) == Texts{"1: the last", "2: 2"}); }
   CHECK(folder.names() == Texts{"ledger", "ledger.1", "ledger.2"});
+}
+
+TEST_CASE("A second name that an arbiter that died left, and that cannot be taken away, is in the way") {
+  Folder folder;
+  std::ofstream(folder.file()) << format_record(job_record(1s, 1, 9));
+  std::filesystem::create_hard_link(folder.file(), folder.file(".1"));
+  NamedCalls::State state;
+  state.failing = {"unlink ledger.1"};
+  Ledger ledger({.size = 10, .files = 4, .waiting = 4096}, even_ones_live,
+                std::make_unique<NamedCalls>(state));
+  begin(ledger, folder);
+  ledger.append(kBoot);
+  REQUIRE(ledger.flush().ok());
+  const auto complaints = ledger.take_complaints();
+  REQUIRE(complaints.size() == 1);
+  CHECK(complaints[0].find("ledger.1: Input/output error") != std::string::npos);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // Sessions come, come back and go.
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <string>
@@ -233,6 +234,102 @@ TEST_CASE("A stopped process loses its turn before that is over, and asks for an
   host.run_until([&] { return !lease(); });  // without its consent
   kill(process.pid(), SIGCONT);
   host.run_until(lease);  // until it has drained
+}
+
+TEST_CASE("A process that comes back ends its own closed session, and nobody else's") {
+  Host host;
+  host.start();
+  const Process first, second;
+  const auto come = [&](const Process& process) {
+    auto guest = std::make_unique<Guest>(host, kUser, std::nullopt, process.pid());
+    open_session(*guest, {}, mebibytes(10));
+    return guest;
+  };
+  come(first)->channel.close();
+  come(second)->channel.close();
+  host.run();
+  REQUIRE(sessions_in(host) == 2);
+  Guest again(host, kUser, {}, second.pid());
+  Hello hello;
+  hello.resuming = hello.held = 1;
+  hello.gpu = kHostGpu;
+  REQUIRE(again.say(hello).find<Welcome>());
+  CHECK(sessions_in(host) == 2);
+  CHECK(host.status()["tenants"][0]["pids"] == nlohmann::json{first.pid()});
+  // It may still submit, as it did before.
+  CHECK(again.say(attach_to()).find<Revoke>());
+  const std::vector<std::string> ledger = host.ledger();
+  CHECK(std::count(ledger.begin(), ledger.end(), "gone 2") == 1);
+  CHECK(std::count(ledger.begin(), ledger.end(), "gone 1") == 0);
+}
+
+TEST_CASE("The sessions of an earlier arbiter are waited for until the last of them has told what it has") {
+  Host host;
+  host.start();
+  const Process first, second;
+  Hello back;
+  back.resuming = 1;
+  back.gpu = kHostGpu;
+  for (const Process* each : {&first, &second}) {
+    Guest guest(host, kUser, {}, each->pid());
+    open_session(guest, {}, mebibytes(10));
+  }
+  host.restart();
+  CHECK(host.status()["recovering"] == true);
+  const auto come_back = [&](const Process& process) {
+    auto guest = std::make_unique<Guest>(host, kUser, std::nullopt, process.pid());
+    REQUIRE(guest->say(back).find<Welcome>());
+    const auto revoke = guest->say(attach_to()).find<Revoke>();
+    MemoryUse use{};
+    use.swappable = use.resident = mebibytes(10);
+    guest->say(Usage{.request = 0, .use = use});
+    if (revoke)
+      guest->say(
+          Released{.epoch = revoke->epoch, .order = revoke->order, .wants = 0, .overuse = {}, .use = use});
+    guest->say(MemoryQuery{.request = 9});
+    return guest;
+  };
+  const auto one = come_back(first);
+  CHECK(host.status()["recovering"] == true);
+  const auto other = come_back(second);
+  CHECK(host.status()["recovering"] == false);
+  const std::vector<std::string> ledger = host.ledger();
+  for (const char* gone : {"gone 1", "gone 2"}) CHECK(std::count(ledger.begin(), ledger.end(), gone) == 1);
+}
+
+TEST_CASE("The backend that a job asks for counts, rather than the one that its process names") {
+  Host host;
+  host.start();
+  Guest slurmstepd(host), session(host, kUser, StepName{.job = 12, .step = 0});
+  RegisterJob job{.step = {.job = 12, .step = 0}, .uid = kUser, .options = {}};
+  job.options.backend = Backend::managed;
+  job.options.backend_given = 1;
+  REQUIRE(slurmstepd.say(job).find<RegisterReply>()->accepted == 1);
+  REQUIRE(session.say(Hello{}).find<Welcome>());
+  CHECK(slurmstepd.say(JobQuery{.job = 12}).find<JobReply>()->backends == 2);
+}
+
+TEST_CASE("Who waits for several loans of a process that ends is told of each") {
+  Host host;
+  host.start();
+  Guest anchor(host, kUser);
+  Hello hello;
+  hello.token = anchor.say(RunRequest{}).find<RunReply>()->token;
+  Process lending;
+  Guest lender(host, kUser, {}, lending.pid()), first(host, kUser), second(host, kUser);
+  std::uint64_t number = 77;
+  for (Guest* each : {&lender, &first, &second}) {
+    REQUIRE(each->say(hello).find<Welcome>());
+    REQUIRE(each->say(attach_to(kHostGpu, number++)).find<Attached>());
+  }
+  for (Guest* each : {&first, &second}) each->say(Borrow{.request = 5, .name = {.lender = 77, .loan = 1}});
+  lending.end();
+  host.run_until([&] { return sessions_in(host) == 2; });
+  for (Guest* each : {&first, &second}) {
+    const auto lent = each->hear().find<Lent>();
+    REQUIRE(lent);
+    CHECK(lent->outcome == LoanOutcome::unknown);
+  }
 }
 
 }  // namespace

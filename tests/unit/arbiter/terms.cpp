@@ -180,5 +180,18 @@ TEST_CASE("Without sections no GPU has rules of its own") {
   CHECK(rules_of(host.state, settings("Policy=credit\n"), {}).own.empty());
 }
 
+TEST_CASE("A job is counted on each of the GPUs that it is placed on, and processes are of no partition") {
+  Node host;
+  const TenantId job = host.job(1, "debug");
+  host.state.placements[job] = {.units = 1, .gpus = {kFirst, kSecond}};
+  CHECK(partitions_of(host.state, host.tenants) == Partitions{{kFirst, "debug"}, {kSecond, "debug"}});
+  host.state.placements.clear();
+  host.place(host.job(2, ""), kFirst);
+  host.place(TenantId{99}, kSecond);  // of which nothing is known
+  CHECK(partitions_of(host.state, host.tenants).empty());
+  host.state.sessions.emplace_back().tenant = job;  // it has no GPU yet
+  CHECK(partitions_of(host.state, host.tenants).empty());
+}
+
 }  // namespace
 }  // namespace sharedgpu
