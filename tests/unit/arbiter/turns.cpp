@@ -183,6 +183,116 @@ TEST_CASE("A newcomer of a tenant that has the GPU has the lease, and drains wit
   }
 }
 
+// ---- what follows from a turn for accounts, idleness, pages and looks ----
+
+TEST_CASE("While others wait, those that have the GPU pay for it together, and what is due goes to all") {
+  Bench b;
+  const std::unique_ptr<Policy> credit = make_policy("credit");
+  b.handle(RulesSet{.node = {.policy = credit.get(), .turns = {.fixed = 1h}}});
+  b.settle_in(1, 1, 40);
+  b.settle_in(3, 3, 20);
+  b.pass(6s);
+  for (std::uint64_t id : {1, 3}) CHECK(b.tenant(id).lag == 0s);
+  b.queue_up(2, 2, 60);
+  b.pass(6s);
+  const auto seconds = [&b](std::uint64_t id) {
+    return std::chrono::duration<double>(b.tenant(id).lag).count();
+  };
+  CHECK(seconds(1) == Approx(6 * (1. / 3 - 1. / 2)));
+  CHECK(seconds(3) == Approx(6 * (1. / 3 - 1. / 2)));
+  CHECK(seconds(2) == Approx(6 * (1. / 3)));
+  SECTION("another policy begins at zero") {
+    b.handle(RulesSet{.node = {.policy = b.policy.get(), .turns = {.fixed = 1h}}});
+    for (std::uint64_t id : {1, 2, 3}) CHECK(b.tenant(id).lag == 0s);
+    b.handle(RulesSet{.node = {.policy = credit.get(), .turns = {.fixed = 1h}}});
+    b.pass(3s);
+    CHECK(seconds(2) == Approx(3 * (1. / 3)));
+  }
+  SECTION("the same policy goes on") {
+    b.handle(RulesSet{.node = {.policy = credit.get(), .turns = {.fixed = 2h}}});
+    CHECK(seconds(2) == Approx(2));
+  }
+  b.handle(RulesSet{.node = {.policy = b.policy.get(), .turns = {.fixed = 1h}}});
+}
+
+TEST_CASE("Idleness that ended a turn does not end the next one") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  b.queue_up(2, 2, 60);
+  b.pass_by_timers(1s);
+  b.say(1, Idle{.epoch = b.epoch(1), .idle = 1s});
+  hand_over(b, 1, 2);
+  b.say(2, Idle{.epoch = b.epoch(2), .idle = 1s});
+  hand_over(b, 2, 1);
+  CHECK(b.told[1].page.contended);
+  b.pass(1ms);
+  CHECK(b.open(1));
+}
+
+TEST_CASE("Lease pages say what the core knows, on each GPU and for each session") {
+  Bench b;
+  const auto check_pages = [&b] {
+    for (const Snapshot::Session& its : b.core->snapshot().sessions) {
+      const simulation::Page& page = b.told[its.id.value].page;
+      CHECK(page.open == its.gate_open);
+      CHECK(page.contended == its.contended);
+      CHECK(page.oversubscribed == its.oversubscribed);
+      CHECK(page.queue == its.queue);
+    }
+  };
+  b.settle_in(1, 1, 60);
+  b.settle_in(4, 1, 5);
+  b.come(5, 1);
+  b.attach(5, kOther);
+  check_pages();
+  CHECK_FALSE(b.told[1].page.oversubscribed);
+  b.queue_up(2, 2, 60);
+  check_pages();
+  for (std::uint64_t id : {1, 4, 5}) {
+    CHECK(b.told[id].page.contended);
+    CHECK(b.told[id].page.oversubscribed);
+  }
+  b.handle(SessionGone{.session = SessionId{2}});
+  check_pages();
+  CHECK_FALSE(b.told[1].page.contended);
+  CHECK_FALSE(b.told[5].page.oversubscribed);
+  CHECK_FALSE(b.sent<OthersWait>(1));
+}
+
+TEST_CASE("A session is looked at a quarter of a second after it began to owe an answer, each time anew") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  b.pass(1s);
+  CHECK_FALSE(b.looked_at(1));
+  for (std::uint64_t id : {2, 3}) {
+    b.queue_up(id, id, 60);
+    REQUIRE(b.told[1].page.contended);
+    CHECK_FALSE(b.looked_at(1));
+    b.pass(249ms);
+    CHECK_FALSE(b.looked_at(1));
+    b.pass(1ms);
+    CHECK(b.looked_at(1));
+    b.handle(SessionGone{.session = SessionId{id}});
+    b.pass(1s);
+    CHECK_FALSE(b.looked_at(1));
+  }
+}
+
+TEST_CASE("A tenant whose time is ruled and limited takes turns, though it is alone") {
+  Bench b;
+  const std::unique_ptr<Policy> elastic = make_policy("elastic");
+  b.handle(RulesSet{.node = {.policy = elastic.get(), .turns = {}}});
+  b.settle_in(1, 1, 10);
+  const auto state = [&b](const Claims& claims) {
+    b.handle(CapSet{.tenant = TenantId{1}, .cap = {}, .claims = claims});
+    return b.session(1).oversubscribed;
+  };
+  CHECK_FALSE(state({.timed = true}));
+  CHECK_FALSE(state({.limit = 0.5, .timed = false}));
+  CHECK(state({.limit = 0.5, .timed = true}));
+  b.handle(RulesSet{.node = {.policy = b.policy.get(), .turns = {.fixed = 1h}}});
+}
+
 // ---- exclusive tenants ----
 
 // 1 and 2 use a GPU that has room for both; one of them is exclusive.
