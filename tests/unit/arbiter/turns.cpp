@@ -293,6 +293,30 @@ TEST_CASE("A tenant whose time is ruled and limited takes turns, though it is al
   b.handle(RulesSet{.node = {.policy = b.policy.get(), .turns = {.fixed = 1h}}});
 }
 
+TEST_CASE("Other rules hold at once for a GPU that nobody uses") {
+  Bench b;
+  b.handle(RulesSet{.node = {.policy = b.policy.get(), .turns = {.fixed = 5s}}});
+  CHECK(b.gpu(kGpu).turn.length == 5s);
+  CHECK(b.gpu(kOther).turn.length == 5s);
+}
+
+TEST_CASE("A tenant waits since the first of its sessions asked, and not since the others did") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  b.settle_in(2, 2, 20);
+  b.settle_in(3, 2, 20);
+  b.grow(2, 60, 20);
+  b.release(2, false, Bench::use(60, 20));
+  b.release(3, false, Bench::use(20, 20));
+  REQUIRE(b.tenant(2).phase == Phase::out);
+  b.pass(3s);
+  b.want(2);
+  const Nanoseconds asked = b.now;
+  b.pass(1s);
+  b.want(3);
+  CHECK(b.tenant(2).waiting_since == asked);
+}
+
 // ---- exclusive tenants ----
 
 // 1 and 2 use a GPU that has room for both; one of them is exclusive.
