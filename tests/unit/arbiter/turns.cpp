@@ -427,6 +427,18 @@ TEST_CASE("A session that came back without the lease counts once it has drained
   CHECK_FALSE(b.core->in_grace());
 }
 
+TEST_CASE(
+    "A tenant whose sessions never come back is forgotten when the recovery ends, or when it begins at "
+    "zero") {
+  Recovering b;
+  b.pass(1ms);
+  const auto known = [&b] { return b.core->snapshot().find(TenantId{1}) != nullptr; };
+  REQUIRE(known());
+  SECTION("the recovery ends") { b.pass(2s); }
+  SECTION("it begins at zero") { b.core->forget(TenantId{1}); }
+  CHECK_FALSE(known());
+}
+
 // ---- events about nothing that is known ----
 
 TEST_CASE("A session that names a GPU which nobody knows is dropped") {
