@@ -310,10 +310,11 @@ TEST_CASE("A tenant waits since the first of its sessions asked, and not since t
   b.release(3, false, Bench::use(20, 20));
   REQUIRE(b.tenant(2).phase == Phase::out);
   b.pass(3s);
-  b.want(2);
+  b.want(3);
+  CHECK(b.tenant(2).wants);
   const Nanoseconds asked = b.now;
   b.pass(1s);
-  b.want(3);
+  b.want(2);
   CHECK(b.tenant(2).waiting_since == asked);
 }
 
@@ -498,7 +499,49 @@ TEST_CASE("Messages of a session that is unknown, or has no GPU yet, change noth
   CHECK(b.open(2));
 }
 
-// ---- several GPUs ----
+// ---- several processes, GPUs and tenants ----
+
+// 1 and 4 are of one tenant, each on a GPU of its own; 2 waits for the first of these.
+Bench one_on_two() {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  b.come(4, 1);
+  b.attach(4, kOther);
+  b.queue_up(2, 2, 60);
+  REQUIRE(b.told[4].page.contended);
+  return b;
+}
+
+TEST_CASE("A tenant is idle when all of its processes are") {
+  Bench b = one_on_two();
+  b.pass(1s);
+  const std::uint64_t first = GENERATE(1, 4);
+  b.say(first, Idle{.epoch = b.epoch(first), .idle = 1s});
+  CHECK(b.open(first));
+  const std::uint64_t other = 5 - first;
+  b.say(other, Idle{.epoch = b.epoch(other), .idle = 1s});
+  CHECK_FALSE(b.open(1));
+  CHECK_FALSE(b.open(4));
+}
+
+TEST_CASE("Sessions on all GPUs of a domain are looked at, and one that is stopped counts for its tenant") {
+  Bench b = one_on_two();
+  b.pass(250ms);
+  for (std::uint64_t id : {1, 4}) CHECK(b.looked_at(id));
+  b.handle(Looked{.session = SessionId{4}, .stopped = true});
+  CHECK(b.tenant(1).frozen);
+  CHECK(b.open(1));  // its other process is not
+}
+
+TEST_CASE("All leases that nobody comes back for end with the recovery") {
+  Recovered recovered = Recovering::with_lease();
+  const LeaseKey key{.tenant = TenantId{2}, .gpu = kOther, .step = {.job = 2, .step = 0}};
+  recovered.leases.grant(key, Epoch{6}, 980s);
+  Bench b(std::move(recovered));
+  b.pass(2s);
+  for (std::uint64_t id : {1, 2}) CHECK_FALSE(b.holds(id));
+  CHECK(b.core->snapshot().tenants.empty());
+}
 
 TEST_CASE("A tenant on two GPUs restores on both before either gate opens") {
   Bench b;
