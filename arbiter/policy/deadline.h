@@ -17,7 +17,8 @@
 // They also have less queued than usual (backlog_limit_beside()).
 //
 // Handoffs take time too, so tenants with deadlines may never have all that is due to them, and go first all
-// the time. A tenant whose account is full therefore goes before those of its own priority.
+// the time. A tenant starves if its account is full and it has waited for longer than two turns of each
+// running set take. It goes before all others, and nobody preempts it.
 //
 // Nobody starves: each keeps its own request at least, or a twentieth of the time if that is more, and waits
 // no longer for that than elastic says. A tenant that has told of no deadline for a while bounds nobody.
@@ -34,13 +35,14 @@ class Deadline final : public Elastic {
       : Elastic(name, {.by_requests = true, .deadlines = true}, Preemption::free) {}
 
   Rank rank(const TenantView& waiting, const TurnView& turn) const override {
-    const bool first = is_urgent(waiting, turn) || is_full(rules().account, waiting.lag, waiting);
-    const int level = first ? 1 + kHighestPriority + waiting.claims.priority : 0;
+    int level = is_urgent(waiting, turn) ? 1 + kHighestPriority + waiting.claims.priority : 0;
+    if (starves(waiting, turn)) level = 2 + 2 * kHighestPriority;
     return {.level = level, .weight = lag_in_line(rules().account, waiting)};
   }
 
   bool preempts(const TenantView& waiting, const TenantView& running, const TurnView& turn) const override {
-    return goes_before(waiting, running, turn) && running.last_drain < waiting.claims.deadline;
+    return goes_before(waiting, running, turn) && running.last_drain < waiting.claims.deadline &&
+           !starves(running, turn);
   }
 
   Nanoseconds unchanged_for(const TenantView& waiting, const TurnView& turn) const override {
@@ -54,6 +56,14 @@ class Deadline final : public Elastic {
   }
 
  private:
+  // A tenant that runs: it did when it was served.
+  bool starves(const TenantView& tenant, const TurnView& turn) const {
+    constexpr int kTurns = 2;
+    const Nanoseconds lag = tenant.lag + scaled(tenant.elapsed, 1 - tenant.due);
+    return is_full(rules().account, lag, tenant) &&
+           tenant.waited > kTurns * (turn.turn.waiting_sets + 1) * turn.turn.length;
+  }
+
   bool is_urgent(const TenantView& tenant, const TurnView& turn) const {
     return is_quick(tenant, turn) && tenant.lag > -allowance(rules().entitlement, tenant, turn);
   }

@@ -272,6 +272,18 @@ TEST_CASE("By threads: of two with deadlines the one with the higher priority bo
   CHECK(world.threads(second) == 1);
 }
 
+TEST_CASE("What is due to those below follows their parts, down and up again") {
+  World world;
+  world.want(2);
+  world.want(3);
+  const double before = world.tenant(3).due;
+  world.tell_of(1, 0, 100);
+  CHECK(world.tenant(3).due == Approx(0.05));
+  CHECK(world.tenant(3).due < before);
+  world.pass(10s);
+  CHECK(world.tenant(3).due == Approx(before));
+}
+
 TEST_CASE("A tenant on another GPU is not bounded") {
   World world;
   world.handle(SessionCame{.session = SessionId{4},

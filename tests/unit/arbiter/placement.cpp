@@ -71,6 +71,27 @@ TEST_CASE("Who uses a GPU on which it was not placed counts there with one unit"
   CHECK(put(b, 4) == Gpus{kGpu});
 }
 
+TEST_CASE("With equal units and memory, fewer tenants go before the host's order") {
+  Bench b;
+  CHECK(put(b, 1, 1) == Gpus{kGpu});
+  CHECK(put(b, 2, 2) == Gpus{kOther});
+  CHECK(put(b, 3, 1) == Gpus{kGpu});
+  CHECK(put(b, 4) == Gpus{kOther});
+}
+
+TEST_CASE("The unit of a tenant that was placed nowhere goes before the memory of others") {
+  Bench b;
+  b.settle_in(1, 1, 30);
+  CHECK(put(b, 2) == Gpus{kOther});
+  CHECK(put(b, 3) == Gpus{kOther});
+}
+
+TEST_CASE("A tenant sees its GPUs in the host's order, whichever of them is the best") {
+  Bench b;
+  put(b, 1);
+  CHECK(put(b, 2, 1, 2) == Gpus{kGpu, kOther});
+}
+
 TEST_CASE("Whoever uses a GPU already is placed there") {
   Bench b;
   b.come(1, 1);

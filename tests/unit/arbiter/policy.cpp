@@ -392,20 +392,47 @@ TEST_CASE("elastic: of a limit that others' turns kept it from a tenant saves up
   CHECK(lag_after(policy->rules().account, {}, long_turns, 1h) == 4s);
 }
 
-TEST_CASE("deadline: who is as far behind as can be told goes before those with deadlines of its priority") {
+TEST_CASE("deadline: a tenant that starves goes before those with deadlines") {
   const auto policy = make_policy("deadline");
-  const TurnView turn = turn_view();
-  TenantView urgent = tenant_view(0s);
+  const TurnRules rules;
+  const TurnView turn{.rules = rules, .turn = {.length = 100ms, .waiting_sets = 2}};
+  TenantView urgent;
   urgent.claims.deadline = 20s;
   urgent.due = 0.5;
-  TenantView starved = tenant_view(9s);
+  TenantView starved;
   starved.due = 0.1;
-  starved.lag = 500ms;
-  CHECK(policy->rank(urgent, turn) > policy->rank(starved, turn));
-  starved.lag = 950ms;
-  CHECK(policy->rank(urgent, turn) < policy->rank(starved, turn));
-  urgent.claims.priority = 1;
-  CHECK(policy->rank(urgent, turn) > policy->rank(starved, turn));
+  const auto starves = [&] { return policy->rank(starved, turn) > policy->rank(urgent, turn); };
+  // Nine tenths of what an account can hold, and two turns of each of three running sets.
+  starved.lag = 901ms;
+  starved.waited = 601ms;
+  CHECK(starves());
+  starved.lag = 899ms;
+  CHECK_FALSE(starves());
+  starved.lag = 901ms;
+  starved.waited = 600ms;
+  CHECK_FALSE(starves());
+  starved.waited = 601ms;
+  urgent.claims.priority = kHighestPriority;
+  CHECK(starves());
+}
+
+TEST_CASE("deadline: nobody preempts a tenant that starved until it was served") {
+  const auto policy = make_policy("deadline");
+  const TurnRules rules;
+  const TurnView turn{.rules = rules, .turn = {.length = 100ms, .waiting_sets = 2}};
+  TenantView urgent;
+  urgent.claims = {.priority = 1, .deadline = 20s};
+  TenantView running;
+  running.due = 0.1;
+  running.lag = 900ms - 90ms;
+  running.elapsed = 101ms;  // 91 ms of it were not due to it
+  running.waited = 601ms;
+  CHECK_FALSE(may_preempt(*policy, urgent, running, turn));
+  running.elapsed = 99ms;
+  CHECK(may_preempt(*policy, urgent, running, turn));
+  running.elapsed = 101ms;
+  running.waited = 600ms;
+  CHECK(may_preempt(*policy, urgent, running, turn));
 }
 
 TEST_CASE("deadline: who has deadlines takes the GPU from those of a lower priority") {
