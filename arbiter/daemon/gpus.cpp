@@ -180,6 +180,8 @@ void GpuSearch::start() {
 
 // The search waits for a child that hangs in the driver, so that there is never a second one.
 void GpuSearch::ask() {
+  const bool killed_unwatched = child_ > 0;
+  if (killed_unwatched && waitpid(child_, nullptr, WNOHANG) == 0) return start();
   child_ = start_child(system_, answer_);
   if (child_ < 0) return start();
   UniqueFd pidfd = system_.open_process(child_);

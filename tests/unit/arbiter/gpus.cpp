@@ -228,6 +228,7 @@ TEST_CASE("A search that gets no descriptor for its child searches again") {
   loop.run_for(std::chrono::seconds(20));
   CHECK(host.refused == 2);
   CHECK(names(found) == kOfNvml);
+  CHECK(waitpid(-1, nullptr, WNOHANG) == -1);  // no child is left unreaped
 }
 
 TEST_CASE("The driver is asked for 64 GPUs at most") {
