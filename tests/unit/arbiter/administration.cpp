@@ -130,6 +130,16 @@ TEST_CASE("What all jobs have a right to follows the settings, each by what it a
   CHECK(request(1) == 0.05);
 }
 
+TEST_CASE("A process outside of any job follows the settings, too") {
+  Host host;
+  host.start();
+  Guest session(host, kUser);
+  REQUIRE(session.say(Hello{}).find<Welcome>());
+  CHECK(host.status()["tenants"][0]["priority"] == 0);
+  REQUIRE(set(host, "MaxPriority=-10").find<SetReply>());
+  CHECK(host.status()["tenants"][0]["priority"] == -10);
+}
+
 TEST_CASE("Each GPU that a section names must be there, and then has its own rules") {
   Host host;
   host.gpus.push_back({.uuid = {{2}}, .total = gibibytes(1), .name = "Other"});

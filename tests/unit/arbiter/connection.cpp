@@ -86,6 +86,21 @@ TEST_CASE("A peer that reads late gets all messages in their order") {
   CHECK_FALSE(pair.closed);
 }
 
+TEST_CASE("A message waits behind those that wait already, also where the socket has room again") {
+  const unsigned most = most_unread();
+  Pair pair;
+  for (unsigned i = 0; i < most - 1; ++i) pair.send();
+  Message message;
+  UniqueFd none;
+  for (int i = 0; i < 10; ++i) {
+    REQUIRE(pair.peer.receive(message, none) == 0);
+    REQUIRE(message.as<Verdict>().request == ++pair.read);
+  }
+  pair.send();
+  CHECK(pair.read_all().first == most - 10);
+  CHECK_FALSE(pair.closed);
+}
+
 TEST_CASE("A peer that reads nothing is dropped when 256 messages wait beside those in its socket") {
   const unsigned most = most_unread();
   Pair pair;

@@ -137,15 +137,19 @@ struct Requeued {
 
   Requeued() {
     host.start();
-    Guest slurmstepd(host, 0, {}, stepd.pid());
-    REQUIRE(slurmstepd.say(registration(12, kBatchStep)).find<RegisterReply>()->accepted == 1);
-    Guest session(host, kUser, StepName{.job = 12, .step = kBatchStep}, task.pid());
+    work(kBatchStep, stepd, task);
+  }
+  // The step comes, uses memory, and its task ends.
+  void work(std::uint32_t step, Process& parent, Process& child) {
+    Guest slurmstepd(host, 0, {}, parent.pid());
+    REQUIRE(slurmstepd.say(registration(12, step)).find<RegisterReply>()->accepted == 1);
+    Guest session(host, kUser, StepName{.job = 12, .step = step}, child.pid());
     REQUIRE(session.say(Hello{}).find<Welcome>());
     REQUIRE(session.say(attach()).find<Attached>());
     MemoryUse use{};
     use.swappable = use.resident = mebibytes(10);
     REQUIRE(session.say(Usage{.request = 1, .use = use}).find<Verdict>());
-    task.end();
+    child.end();
     host.run_until([&] { return host.status()["tenants"][0]["sessions"].empty(); });
     REQUIRE(ask(host, 12).footprint == mebibytes(10));
   }
@@ -174,6 +178,25 @@ TEST_CASE("A requeued job begins anew") {
     CHECK(has(job.host.ledger(), "over 1"));
     CHECK(job.begins_with(0, 0));
   }
+}
+
+TEST_CASE("The run after an epilog begins anew with its first step alone") {
+  Requeued job;
+  job.end_stepd();
+  REQUIRE(Guest(job.host).say(EndJob{.job = 12}).find<EndJobReply>()->accepted == 1);
+  Process stepd, task;
+  job.work(0, stepd, task);
+  stepd.end();
+  job.host.run_until([&] { return ask(job.host, 12).lives == 0; });
+  const auto begun = [&] {
+    const std::vector<std::string> records = job.host.ledger();
+    return std::count(records.begin(), records.end(), "begin 1");
+  };
+  CHECK(begun() == 1);
+  Guest slurmstepd(job.host);
+  REQUIRE(slurmstepd.say(registration(12, 1)).find<RegisterReply>()->accepted == 1);
+  CHECK(begun() == 1);
+  CHECK(ask(job.host, 12).footprint == mebibytes(10));
 }
 
 TEST_CASE("A further step of a job begins nothing anew, nor does any while the job lives") {
