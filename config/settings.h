@@ -9,12 +9,14 @@
 //   1. Here: a field of Settings, with a default that serves. In settings.cpp: a setter, and a row in the
 //      table of keys; the row says in which sections the key may stand, and so whether it can be changed
 //      while the arbiter runs.
-//   2. Its user: terms.cpp in arbiter/daemon for what holds for jobs and turns, arbiter.cpp for what is fixed
-//      for the life of the arbiter (Tuning).
+//   2. Its user: terms.cpp in arbiter/daemon for what holds for jobs and turns; what may differ between GPUs
+//      is a field of Rules (arbiter/core/model/model.h), which a domain has of its first GPU. arbiter.cpp for
+//      what is fixed for the life of the arbiter (Tuning).
 //   3. Document it in etc/sharedgpu.conf, which has every key (tests/unit/slurm/example_config_test.cpp
-//      checks that), and docs/man/sharedgpu.conf.5.
-//   4. Test it in tests/unit/config/settings.cpp and keys_golden.cpp, and write keys.golden anew (see
-//      tests/golden).
+//      checks that), and docs/man/sharedgpu.conf.5; both list the keys of sections, as does the command `set`
+//      in docs/man/sharedgpu.1.
+//   4. Test it in tests/unit/config/settings.cpp and keys_golden.cpp. Write keys.golden there and
+//      tests/unit/command/options_sharedgpu.golden anew (see tests/golden).
 #pragma once
 
 #include <string>

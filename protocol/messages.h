@@ -18,11 +18,13 @@
 // To add a message:
 //   1. Here: a MessageType, whose number no message had before, and a struct with kType and kSince; raise
 //      kProtocolVersion. A field that is added to a message goes behind the others and into versions.h.
-//   2. If peers send it to the arbiter: the recipe in arbiter/daemon/message_table.h. If the arbiter sends it
-//      to sessions: interposer/session/service.cpp. It goes only to peers whose Channel::version() has it.
+//   2. If peers send it to the arbiter: the recipe in arbiter/daemon/message_table.h. If sessions send
+//      or receive it: interposer/session/service.cpp (send_all(), send_report(), handle()) and outbox.h. It
+//      goes only to peers whose Channel::version() has it.
 //   3. Tests: tests/unit/protocol/wire_golden.cpp with wire.golden (see tests/golden),
-//      tests/unit/arbiter/message_table.cpp and any_bytes.cpp, tests/fuzz/messages.cpp. docs/architecture.md
-//      describes its use.
+//      tests/unit/arbiter/message_table.cpp and any_bytes.cpp, tests/fuzz/messages.cpp; a test of the session
+//      beside tests/unit/interposer/deadlines_test.cpp. If it changes decisions: tests/property/arbiter/
+//      world.cpp sends it. docs/architecture.md describes its use.
 #pragma once
 
 #include <bit>

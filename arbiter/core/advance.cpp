@@ -14,10 +14,12 @@
 //   5. TurnMachine::detach(): its last session has ended.
 //
 // To add a reason: if it holds whoever waits, a condition in must_leave() or drop_members(); if it makes room
-// for others, Planner::may_leave(); if it ends the turn for all, scheduler/turn_end.cpp. Whatever is to
-// happen at some time needs effects_.wake_at(). Tests: tests/unit/arbiter/leaving.cpp and planner.cpp. Record
-// tests/property/arbiter/decisions.golden anew (`decisions --record`). docs/architecture.md, "A turn",
-// describes it.
+// for others, Planner::may_leave(); if it ends the turn for all, scheduler/turn_end.cpp. A tenant that must
+// stay out is not let in either: Planner::is_in_line() and anybody_could_enter(), Scheduler::waits(), the
+// stakes of accounts.cpp. If the core is told of it: an event (events.h), which tests/fuzz/messages.cpp and
+// tests/property/arbiter/world.cpp send, too. Whatever is to happen at some time needs effects_.wake_at().
+// Tests: tests/unit/arbiter/leaving.cpp and planner.cpp. Record tests/property/arbiter/decisions.golden anew
+// (`decisions --record`). docs/architecture.md, "A turn", describes it.
 #include <algorithm>
 
 #include "arbiter/core/core.h"

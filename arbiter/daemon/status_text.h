@@ -3,10 +3,11 @@
 //
 // To add a field:
 //   1. If the core knows the value: a field of Snapshot (arbiter/core/snapshot.h), filled in core_views.cpp.
+//      If it is to outlive the tenant's last session, or a restart: a figure (arbiter/ledger/figures.h).
 //   2. Write it in status_text.cpp. Names are for good: scripts rely on them.
 //   3. Add it to docs/status-json.md, and to the table of arbiter/cli/status.cpp if people are to see it.
-//   4. Test it in tests/unit/arbiter/status_golden.cpp, and write status_fields.golden anew (see
-//      tests/golden).
+//   4. Test its value in tests/unit/arbiter/status_text.cpp and its type in status_golden.cpp; write
+//      status_fields.golden anew (see tests/golden).
 #pragma once
 
 #include <sys/types.h>

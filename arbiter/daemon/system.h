@@ -7,7 +7,8 @@
 //
 // To inject a fault:
 //   1. A call that is not here yet: a virtual method, and its users in the daemon take a System.
-//   2. In tests/unit/arbiter/systems.h let FaultySystem override it and fail as a field of it says.
+//   2. In tests/unit/arbiter/systems.h let FaultySystem override it and fail as a field of it says. Its field
+//      `reading` gives an errno for each path that is read; other calls have fields of their own.
 //   3. Test the arbiter with it in tests/unit/arbiter/faults.cpp, or the part alone, as gpus.cpp there does.
 //      Faults of the ledger's files go by FileCalls (arbiter/ledger/files.h), see journal.cpp there.
 #pragma once

@@ -2,7 +2,8 @@
 // The figures of tenants and steps beside lease time.
 //
 // To add a figure (a metric of a tenant or a step):
-//  1. Here: a field that only grows, or a maximum. figure_book.cpp computes it from snapshots of the core.
+//  1. Here: a field that only grows, or a maximum. figure_book.cpp computes it from snapshots of the core, or
+//     adds what sessions report (add()).
 //  2. UsedRecord in records.h keeps it over restarts; the recipe there names tests and docs/ledger.md.
 //  3. Show it in the status: the recipe in arbiter/daemon/status_text.h. For sacct it goes into LeaseReply or
 //     JobReply (protocol/messages.h), arbiter/daemon/queries.cpp and accounting/.
@@ -18,7 +19,7 @@ namespace sharedgpu {
 // The totals of a tenant or of one of its steps beside lease time: on this node, over all GPUs and processes,
 // ended ones included.
 struct Figures {
-  Traffic moved = {};
+  Traffic moved = {};          // what was copied: see Traffic
   Nanoseconds waited{};        // a thread waited at the gate, and no lease was held
   Nanoseconds overuse{};       // the gates were closed, and work still ran on the GPU
   std::uint64_t handoffs = 0;  // how often the lease was given up, to others or for idleness

@@ -15,9 +15,10 @@
 //      may wait at most.
 //   3. Document it in etc/sharedgpu.conf, docs/man/sharedgpu.conf.5 and the table of docs/architecture.md.
 //   4. Test it in tests/unit/arbiter/policy.cpp, and its bound in tests/property/arbiter/policies.cpp, which
-//      runs every policy of the list; add it to tests/unit/config/keys_golden.cpp and bench/decision.cpp.
+//      runs every policy of the list; add it to tests/unit/config/settings.cpp and keys_golden.cpp, and to
+//      bench/decision.cpp.
 //   5. Write tests/unit/config/keys.golden (see tests/golden) and tests/property/arbiter/decisions.golden
-//      (`decisions --record`) anew: its scenarios take the policies in turn.
+//      (`decisions --record`) anew: its scenarios take the policies in turn, so most of them get another one.
 #pragma once
 
 #include <string_view>

@@ -170,8 +170,10 @@ int Service::send_request(const Requests::Unsent& unsent) {
       borrow.request = unsent.id;
       return send(Message::of(borrow));
     }
-    default:
+    case MessageType::memory_query:
       return send(Message::of(MemoryQuery{.request = unsent.id}));
+    default:
+      return 0;  // no question
   }
 }
 
@@ -193,8 +195,10 @@ int Service::send_report(const Report& report) {
                                        .submission = report.submission}));
     case MessageType::give_back:
       return channel_.version() < GiveBack::kSince ? 0 : send(Message::of(GiveBack{.epoch = report.epoch}));
-    default:
+    case MessageType::idle:
       return send(Message::of(Idle{.epoch = report.epoch, .idle = report.span}));
+    default:
+      return 0;  // no report
   }
 }
 

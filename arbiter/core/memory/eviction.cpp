@@ -3,9 +3,10 @@
 //
 // To change the order of eviction: the sort in evict(), which sees SessionBook and Residency. A value that is
 // in neither has to be added to Residency (residency.h) and filled in turns/pages.cpp. Tests:
-// tests/unit/arbiter/core.cpp and promises.cpp; the property tests hold whatever the order is. The decisions
-// change: record tests/property/arbiter/decisions.golden anew (`decisions --record`). docs/architecture.md,
-// "A turn", states the order. The order of handles within a session is the interposer's (interposer/memory).
+// tests/unit/arbiter/eviction.cpp, core.cpp and promises.cpp; the property tests hold whatever the order is.
+// The decisions change: record tests/property/arbiter/decisions.golden anew (`decisions --record`).
+// docs/architecture.md, "A turn", states the order. The order of handles within a session is the interposer's
+// (interposer/memory).
 #include <algorithm>
 
 #include "arbiter/core/memory/memory_books.h"

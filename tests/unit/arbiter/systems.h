@@ -38,7 +38,7 @@ class RootedSystem : public System {
 
 class FaultySystem : public System {
  public:
-  // The errno value with which a file is read; 0: as the host has it.
+  // The errno value with which a file or folder is read; 0: as the host has it.
   std::function<int(const std::string& path)> reading = [](const std::string&) { return 0; };
   // These fail with that errno value where it is not 0.
   int peers = 0, processes = 0, duplicates = 0, memory_files = 0;
@@ -54,6 +54,15 @@ class FaultySystem : public System {
       return Status::of_errno(error, path);
     }
     return System::read_file(path, text);
+  }
+  std::optional<std::vector<std::string>> list_folder(const std::string& path,
+                                                      std::size_t most) const override {
+    if (!succeeds(reading(path))) return std::nullopt;
+    return System::list_folder(path, most);
+  }
+  ino_t pid_namespace(pid_t pid, std::size_t above) const override {
+    return succeeds(reading("/proc/" + std::to_string(pid) + "/ns/pid")) ? System::pid_namespace(pid, above)
+                                                                         : 0;
   }
   bool credentials_of(int socket, ucred& credentials) const override {
     return succeeds(peers) && System::credentials_of(socket, credentials);
