@@ -375,6 +375,7 @@ TEST_CASE("a restore that fails at any call shows everything when it is tried ag
     failed = t.device.has_failed();
     t.device.fail_call(0);
     CHECK(t.agrees());
+    for (const Handle& handle : t.memory.handles()) CHECK(handle.mapped == handle.usable());
     REQUIRE(t.restore());
     CHECK(holds(first, kSize, n));
     CHECK(holds(second, kSize, n));
