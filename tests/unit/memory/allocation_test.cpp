@@ -79,6 +79,44 @@ TEST_CASE("what is not ours is not freed, and nothing is freed twice", "[allocat
   CHECK_FALSE(t.memory.find(address));
 }
 
+TEST_CASE("a large block that is freed is no longer ours", "[allocation]") {
+  World t;
+  const CUdeviceptr address = allocated(t, kibibytes(100));
+  CHECK(t.memory.free(address) == CUDA_SUCCESS);
+  CHECK_FALSE(t.memory.free(address));
+  CHECK_FALSE(t.memory.find(address));
+}
+
+TEST_CASE("an arena goes with its last block, and the next block gets another", "[allocation]") {
+  World t;
+  for (int round = 0; round < 3; ++round) {
+    const CUdeviceptr first = allocated(t, {1000});
+    const CUdeviceptr second = allocated(t, {1000});
+    fill(first, {1000}, 1);
+    CHECK(t.memory.free(second) == CUDA_SUCCESS);
+    CHECK(holds(first, {1000}, 1));
+    CHECK(t.memory.free(first) == CUDA_SUCCESS);
+    CHECK(t.device.physical() == Bytes{});
+    CHECK(t.device.reserved() == Bytes{});
+  }
+}
+
+TEST_CASE("an arena that the driver does not take back serves on", "[allocation]") {
+  World t;
+  const CUdeviceptr address = allocated(t, {1000});
+  const Bytes before = t.memory.use().swappable;
+  t.device.fail_call(2);
+  CHECK(t.memory.free(address) == CUDA_SUCCESS);
+  CHECK(t.device.has_failed());
+  CHECK(t.memory.use().swappable == before);
+  const CUdeviceptr next = allocated(t, {1000});
+  CHECK(t.memory.use().swappable == before);
+  fill(next, {1000}, 1);
+  CHECK(t.memory.free(next) == CUDA_SUCCESS);
+  CHECK(t.memory.use().swappable == Bytes{});
+  CHECK(t.device.reserved() == Bytes{});
+}
+
 TEST_CASE("everything freed, nothing is left", "[allocation]") {
   World t;
   std::vector<CUdeviceptr> blocks;
@@ -110,6 +148,37 @@ TEST_CASE("what was allocated in a context is freed once that is gone", "[alloca
   CHECK(t.memory.free_with(destruction, {address}) == CUDA_SUCCESS);
   CHECK(t.memory.use().swappable == Bytes{});
   CHECK(t.device.reserved() == Bytes{});
+}
+
+TEST_CASE("all blocks of a context are freed with it, and all stay where it does", "[allocation]") {
+  World t;
+  const std::vector<CUdeviceptr> blocks = {allocated(t, kibibytes(100)), allocated(t, {1000}),
+                                           allocated(t, kibibytes(200))};
+  const Bytes before = t.memory.use().swappable;
+  FakeDestruction refused([&] {
+    for (const CUdeviceptr block : blocks) CHECK_FALSE(t.memory.find(block));
+    return CUDA_ERROR_INVALID_CONTEXT;
+  });
+  CHECK(t.memory.free_with(refused, blocks) == CUDA_ERROR_INVALID_CONTEXT);
+  for (const CUdeviceptr block : blocks) CHECK(t.memory.find(block));
+  CHECK(t.memory.use().swappable == before);
+  FakeDestruction destruction([] { return CUDA_SUCCESS; });
+  CHECK(t.memory.free_with(destruction, blocks) == CUDA_SUCCESS);
+  for (const CUdeviceptr block : blocks) CHECK_FALSE(t.memory.free(block));
+  CHECK(t.memory.use().swappable == Bytes{});
+  CHECK(t.books.last.swappable == Bytes{});
+  CHECK(t.device.reserved() == Bytes{});
+  CHECK(t.device.synchronizations() == 0);  // what used them has ended
+}
+
+TEST_CASE("a free waits for the GPU if any of the block is there", "[allocation]") {
+  World t;
+  const CUdeviceptr address = allocated(t, kibibytes(384));
+  t.memory.set_allowed(kibibytes(GENERATE(128u, 256u)));
+  REQUIRE(t.memory.evict());
+  const unsigned before = t.device.synchronizations();
+  CHECK(t.memory.free(address) == CUDA_SUCCESS);
+  CHECK(t.device.synchronizations() == before + 1);
 }
 
 TEST_CASE("a free waits for the GPU, and fails as the driver fails", "[allocation]") {
@@ -167,7 +236,23 @@ TEST_CASE("a free during a capture comes later", "[allocation]") {
   allocated(t, {512});
   CHECK(t.device.synchronizations() == 0);
 
+  for (int i = 0; i < 2; ++i) {
+    t.memory.tend_freed();
+    CHECK(t.memory.restore());
+    CHECK(t.memory.evict());
+  }
+  CHECK(t.device.physical() > kibibytes(100));
+  CHECK(t.memory.due() == kibibytes(100 + 1));
+
   t.books.in_capture = false;
+  SECTION("when memory is short, and the driver fails: out of memory, and freed later") {
+    t.books.limit = kibibytes(110).count;
+    t.device.fail_call(1);
+    CUdeviceptr other = 0;
+    CHECK(t.memory.allocate(&other, kibibytes(90)) == CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(t.memory.due() == kibibytes(100 + 1));
+    t.memory.tend_freed();
+  }
   SECTION("when memory is short, and not before: an allocation waits for nothing") {
     const CUdeviceptr other = allocated(t, {512});
     CHECK(t.device.synchronizations() == 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that the program makes, maps and shows itself.
 #include <catch2/catch.hpp>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -33,6 +34,11 @@ class NotingDevice final : public FakeDevice {
     accesses[address] = access;
     return FakeDevice::set_access(address, size, access);
   }
+  CUresult retain(Physical* physical, CUdeviceptr address) override {
+    if (const auto what = std::exchange(before_retain, nullptr)) what();
+    return FakeDevice::retain(physical, address);
+  }
+  std::function<void()> before_retain;
   std::vector<const CUmemAllocationProp*> kinds;
   std::map<CUdeviceptr, std::vector<CUmemAccessDesc>> accesses;
 };
@@ -289,12 +295,32 @@ TEST_CASE("a mapping comes back with all the access it was given", "[program]") 
 
 TEST_CASE("what is mapped anew leaves last", "[program]") {
   Program t;
-  const Program::Id older = t.made();
-  const Program::Id newer = t.made();
-  const CUdeviceptr at = t.mapped(older);
-  REQUIRE(t.evict(kSize));
-  CHECK(t.there(at) == 3);
-  CHECK(t.there(newer) == 0);
+  const Program::Id ids[] = {t.made(), t.made()};
+  for (int turn = 0; turn < 4; ++turn) {
+    t.mapped(ids[turn % 2]);
+    REQUIRE(t.evict(kSize));
+    CHECK(t.there(ids[turn % 2]) == 3);
+    CHECK(t.there(ids[1 - turn % 2]) == 0);
+    REQUIRE(t.restore());
+  }
+}
+
+// What is there again leaves last, so that another has to leave, for which there is no room but the copy's.
+TEST_CASE("a copy gives its room to another before the pool grows", "[program]") {
+  Program t;
+  const Program::Id ids[] = {t.made(kHandle + kHandle), t.made(kHandle + kHandle), t.made(kHandle + kHandle)};
+  const Bytes each = kHandle + kHandle;
+  const CUdeviceptr at = t.device.reserve_for_program(each);
+  for (unsigned i = 0; i < 3; ++i) fill(ids[i], each, i);
+  REQUIRE(t.evict(each + each));
+  CHECK(t.device.pinned() == each);
+  REQUIRE(t.restore());
+  REQUIRE(t.memory.map(at, each, ids[0]) == CUDA_SUCCESS);
+  REQUIRE(t.evict(each + each));
+  CHECK(t.device.pinned() == each);
+  CHECK(t.device.mapped_at(ids[1]) == 0);
+  REQUIRE(t.restore());
+  for (unsigned i = 0; i < 3; ++i) CHECK(holds(ids[i], each, i));
 }
 
 TEST_CASE("a map that fails at any call is undone", "[program]") {
@@ -322,6 +348,21 @@ TEST_CASE("a map that fails at any call is undone", "[program]") {
   REQUIRE(t.memory.unmap(at) == CUDA_SUCCESS);
   if (shown_before) REQUIRE(t.memory.unmap(other) == CUDA_SUCCESS);
   CHECK(t.memory.release(id) == CUDA_SUCCESS);
+  CHECK(t.gone());
+}
+
+TEST_CASE("what is given back while it is mapped lives as long as the mapping", "[program]") {
+  Program t;
+  const Program::Id id = t.made();
+  const CUdeviceptr at = t.device.reserve_for_program(kSize);
+  // As another thread may.
+  t.device.before_retain = [&] { CHECK(t.memory.release(id) == CUDA_SUCCESS); };
+  const bool fails = GENERATE(false, true);
+  if (fails) t.device.fail_call(2, CUDA_ERROR_NOT_PERMITTED);
+  CHECK(t.memory.map(at, kSize, id) == (fails ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS));
+  CHECK(t.memory.properties(id).has_value() == !fails);
+  if (!fails) CHECK(t.memory.unmap(at) == CUDA_SUCCESS);
+  CHECK_FALSE(t.memory.properties(id));
   CHECK(t.gone());
 }
 
@@ -478,6 +519,8 @@ TEST_CASE("what is exported is one piece that stays, and the driver's own handle
   CHECK(real == t.device.mapped_at(id));
   REQUIRE(t.evict());
   CHECK(t.device.physical() == kSize);
+  REQUIRE(t.restore());  // waits for nobody
+  REQUIRE(t.evict());
   CHECK(t.memory.release(id) == CUDA_SUCCESS);
   CHECK(t.memory.use().pinned == Bytes{});
   CHECK(t.device.physical() == kSize);  // the caller's reference

@@ -332,6 +332,17 @@ TEST_CASE("what was one word when it left is no clean copy of what was there bef
   CHECK(t.all_intact());
 }
 
+TEST_CASE("while the job has memory clean copies stay watched", "[unchanged]") {
+  Tenant t;
+  t.memory.prepare_host(t.footprint, 1);
+  t.evict();
+  t.restore();
+  CHECK_FALSE(t.memory.watch_host());
+  t.budget.is_used_up = true;  // which alone says nothing
+  CHECK_FALSE(t.memory.watch_host());
+  CHECK(t.evict().unchanged == t.footprint);
+}
+
 TEST_CASE("what is settled keeps no clean copy", "[unchanged]") {
   Tenant t;
   t.evict();
