@@ -323,6 +323,17 @@ TEST_CASE("a copy gives its room to another before the pool grows", "[program]")
   for (unsigned i = 0; i < 3; ++i) CHECK(holds(ids[i], each, i));
 }
 
+TEST_CASE("what was made first leaves first", "[program]") {
+  Program t;
+  std::vector<Program::Id> ids = {t.made(kHandle), t.made(kHandle), t.made(kHandle)};
+  REQUIRE(t.memory.release(ids[1]) == CUDA_SUCCESS);
+  ids = {ids[0], ids[2], t.made(kHandle)};  // the last where the second was
+  for (unsigned left = 2; left != 0; --left) {
+    REQUIRE(t.evict({left * kHandle.count}));
+    for (unsigned i = 0; i < 3; ++i) CHECK((t.device.mapped_at(ids[i]) != 0) == (i >= 3 - left));
+  }
+}
+
 TEST_CASE("a map that fails at any call is undone", "[program]") {
   Program t;
   const Program::Id id = t.made();

@@ -116,6 +116,7 @@ TEST_CASE("the pieces of an allocation are its handles", "[settle]") {
     CHECK(static_cast<Physical>(piece.descriptor) == t.device.mapped_at(t.large + i * piece.size.count));
   }
   CHECK(t.memory.export_piece(t.large, 4, &piece) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(t.memory.restore());  // waits for nobody
 
   CUdeviceptr second = 0;
   REQUIRE(t.memory.allocate(&second, {512}) == CUDA_SUCCESS);
