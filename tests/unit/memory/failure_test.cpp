@@ -266,6 +266,13 @@ TEST_CASE("a copy that may be under way keeps its room and its memory until it i
     CHECK(t.resident(t.kBlock));
     t.device.waits = {1};
     CHECK_FALSE(t.restore());
+    if (GENERATE(false, true)) {  // there is nothing on the GPU to be copied
+      const Bytes copied = t.device.copied_out();
+      t.device.set_blind(false);
+      REQUIRE(t.evict());
+      CHECK(t.device.copied_out() == copied);
+      CHECK(t.device.looks() == 0);
+    }
   }
   REQUIRE(t.restore());
   CHECK(t.resident(t.kBlock));
