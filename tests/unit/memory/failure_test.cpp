@@ -312,15 +312,18 @@ TEST_CASE("a free that fails at its second handle may be tried again", "[failure
   CHECK(t.resident({}));
 }
 
-TEST_CASE("a free of what is settled that fails at its second handle keeps the other pinned", "[failure]") {
+TEST_CASE("a free of what is settled that fails at its third handle keeps that one pinned", "[failure]") {
   FailingWorld t;
-  REQUIRE(t.memory.settle(t.block, t.kBlock) == CUDA_SUCCESS);
-  t.device.unmaps = {1, 1};
-  CHECK(t.memory.free(t.block) == CUDA_ERROR_UNKNOWN);
+  CUdeviceptr address = 0;
+  const Bytes size{3 * t.kHandle.count};
+  REQUIRE(t.memory.allocate(&address, size) == CUDA_SUCCESS);
+  REQUIRE(t.memory.settle(address, size) == CUDA_SUCCESS);
+  t.device.unmaps = {1, 2};
+  CHECK(t.memory.free(address) == CUDA_ERROR_UNKNOWN);
   CHECK(t.memory.use().pinned == t.kHandle);
-  CHECK(t.memory.use().swappable == t.kHandle);
-  CHECK(t.memory.use().resident == Bytes{});
-  CHECK(t.device.physical() == t.kHandle);
-  CHECK(t.memory.free(t.block) == CUDA_SUCCESS);
-  CHECK(t.memory.use().footprint() == Bytes{});
+  CHECK(t.memory.use().swappable == t.kBlock + t.kHandle + t.kHandle);
+  CHECK(t.memory.use().resident == t.kBlock);
+  CHECK(t.device.physical() == t.kBlock + t.kHandle);
+  CHECK(t.memory.free(address) == CUDA_SUCCESS);
+  CHECK(t.memory.use().footprint() == t.kBlock);
 }
