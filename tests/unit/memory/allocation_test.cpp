@@ -523,9 +523,11 @@ TEST_CASE("arenas grow up to the largest", "[allocation]") {
   CHECK(largest == kibibytes(128));
 }
 
-TEST_CASE("an arena with a new block leaves last", "[allocation]") {
+TEST_CASE("an arena with a new block leaves last, wherever the other lies", "[allocation]") {
   World t;
+  const CUdeviceptr hole = allocated(t, kibibytes(100));
   const CUdeviceptr small = allocated(t, {1000});
+  if (GENERATE(false, true)) CHECK(t.memory.free(hole) == CUDA_SUCCESS);  // the other gets its addresses
   const CUdeviceptr large = allocated(t, kibibytes(100));
   allocated(t, {1000});
   t.memory.set_allowed(kibibytes(4));
