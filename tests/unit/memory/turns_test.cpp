@@ -399,3 +399,35 @@ TEST_CASE("idle host memory goes back when the job is short of it, or nobody exp
   REQUIRE(t.restore_to(footprint));
   t.check_contents();
 }
+
+TEST_CASE("the room of a turn's largest eviction is kept, not that of its last", "[turns]") {
+  FiveHandles t;
+  t.device.set_blind(true);  // no clean copies
+  t.memory.set_allowed({});
+  REQUIRE(t.memory.evict());
+  const Bytes pinned = t.device.pinned();
+  t.memory.set_allowed(kibibytes(512));
+  CHECK_FALSE(t.memory.restore());
+  REQUIRE(t.memory.evict());
+  t.memory.set_allowed(t.kBlock);
+  REQUIRE(t.memory.restore());
+  CHECK(t.device.pinned() == pinned);
+  CHECK(holds(t.block, t.kBlock, 1));
+}
+
+TEST_CASE("what the job takes for itself is seen by who watches", "[turns]") {
+  using namespace std::chrono_literals;
+  FiveHandles t;
+  t.host.time = 100s;
+  t.memory.set_allowed(kibibytes(384));
+  REQUIRE(t.memory.evict());
+  t.budget.left = mebibytes(20);
+  t.host.time += 2s;
+  CHECK_FALSE(t.memory.watch_host());
+  t.host.time += 100ms;
+  t.budget.left = mebibytes(10);  // a hundred a second
+  CHECK_FALSE(t.memory.watch_host());
+  t.memory.set_allowed({});
+  CHECK_FALSE(t.memory.evict());
+  CHECK(t.memory.last_eviction().no_room);
+}
