@@ -233,7 +233,7 @@ TEST_CASE("room that a failure gives back is given back once", "[failure]") {
   REQUIRE(t.evict());
   // Neither a failure of the way back gives the room of what is there, nor what was given before.
   for (unsigned lane = 0; lane < 2 * Lane::kCount; ++lane) {
-    t.device.copies_in = {1};
+    t.device.copies_in = {1, lane % 2};
     CHECK_FALSE(t.restore());
     t.device.waits = {1};
     CHECK_FALSE(t.restore());

@@ -81,6 +81,11 @@ TEST_CASE("the budget is never passed", "[pool]") {
     CHECK(t.pool.held() == kibibytes(8));
     CHECK(t.device.pinned() == kibibytes(8));
   }
+  SECTION("less room than a slab: whole granules") {
+    t.budget.left = kibibytes(12);
+    t.pool.hurry(kibibytes(7));
+    CHECK(t.pool.held() == kibibytes(8));
+  }
   SECTION("what is held already is no growth") {
     REQUIRE(t.pool.take(kGranule));
     t.budget.left = {};
@@ -139,6 +144,7 @@ TEST_CASE("what an eviction is about to take does not go back", "[pool]") {
   t.budget.is_tight = true;
   t.pool.tend(false);
   CHECK(t.pool.held() == kSlab + kSlab);
+  CHECK(t.host.unmapped == 0);
   t.pool.hurry({});
   t.pool.tend(false);
   CHECK(t.pool.held() == Bytes{});
@@ -174,7 +180,7 @@ TEST_CASE("free slabs go back, beyond what is to be kept", "[pool]") {
     t.device.fail_call(1);
     t.pool.trim({});
     CHECK(t.pool.held().count == 3 * kSlab.count);
-    REQUIRE(t.pool.take(kSlab));
+    REQUIRE(t.pool.take(kSlab + kSlab));
     CHECK(t.pool.held().count == 3 * kSlab.count);
   }
   CHECK(t.pool.used() >= kSlab);
