@@ -79,6 +79,44 @@ TEST_CASE("what is not ours is not freed, and nothing is freed twice", "[allocat
   CHECK_FALSE(t.memory.find(address));
 }
 
+TEST_CASE("a large block that is freed is no longer ours", "[allocation]") {
+  World t;
+  const CUdeviceptr address = allocated(t, kibibytes(100));
+  CHECK(t.memory.free(address) == CUDA_SUCCESS);
+  CHECK_FALSE(t.memory.free(address));
+  CHECK_FALSE(t.memory.find(address));
+}
+
+TEST_CASE("an arena goes with its last block, and the next block gets another", "[allocation]") {
+  World t;
+  for (int round = 0; round < 3; ++round) {
+    const CUdeviceptr first = allocated(t, {1000});
+    const CUdeviceptr second = allocated(t, {1000});
+    fill(first, {1000}, 1);
+    CHECK(t.memory.free(second) == CUDA_SUCCESS);
+    CHECK(holds(first, {1000}, 1));
+    CHECK(t.memory.free(first) == CUDA_SUCCESS);
+    CHECK(t.device.physical() == Bytes{});
+    CHECK(t.device.reserved() == Bytes{});
+  }
+}
+
+TEST_CASE("an arena that the driver does not take back serves on", "[allocation]") {
+  World t;
+  const CUdeviceptr address = allocated(t, {1000});
+  const Bytes before = t.memory.use().swappable;
+  t.device.fail_call(2);
+  CHECK(t.memory.free(address) == CUDA_SUCCESS);
+  CHECK(t.device.has_failed());
+  CHECK(t.memory.use().swappable == before);
+  const CUdeviceptr next = allocated(t, {1000});
+  CHECK(t.memory.use().swappable == before);
+  fill(next, {1000}, 1);
+  CHECK(t.memory.free(next) == CUDA_SUCCESS);
+  CHECK(t.memory.use().swappable == Bytes{});
+  CHECK(t.device.reserved() == Bytes{});
+}
+
 TEST_CASE("everything freed, nothing is left", "[allocation]") {
   World t;
   std::vector<CUdeviceptr> blocks;
@@ -91,6 +129,7 @@ TEST_CASE("everything freed, nothing is left", "[allocation]") {
   CHECK(t.device.physical() == Bytes{});
   CHECK(t.device.reserved() == Bytes{});
   CHECK(t.books.last.swappable == Bytes{});
+  CHECK(t.memory.handles().empty());
   CHECK(t.device.misuse().empty());
 }
 
@@ -110,6 +149,37 @@ TEST_CASE("what was allocated in a context is freed once that is gone", "[alloca
   CHECK(t.memory.free_with(destruction, {address}) == CUDA_SUCCESS);
   CHECK(t.memory.use().swappable == Bytes{});
   CHECK(t.device.reserved() == Bytes{});
+}
+
+TEST_CASE("all blocks of a context are freed with it, and all stay where it does", "[allocation]") {
+  World t;
+  const std::vector<CUdeviceptr> blocks = {allocated(t, kibibytes(100)), allocated(t, {1000}),
+                                           allocated(t, kibibytes(200))};
+  const Bytes before = t.memory.use().swappable;
+  FakeDestruction refused([&] {
+    for (const CUdeviceptr block : blocks) CHECK_FALSE(t.memory.find(block));
+    return CUDA_ERROR_INVALID_CONTEXT;
+  });
+  CHECK(t.memory.free_with(refused, blocks) == CUDA_ERROR_INVALID_CONTEXT);
+  for (const CUdeviceptr block : blocks) CHECK(t.memory.find(block));
+  CHECK(t.memory.use().swappable == before);
+  FakeDestruction destruction([] { return CUDA_SUCCESS; });
+  CHECK(t.memory.free_with(destruction, blocks) == CUDA_SUCCESS);
+  for (const CUdeviceptr block : blocks) CHECK_FALSE(t.memory.free(block));
+  CHECK(t.memory.use().swappable == Bytes{});
+  CHECK(t.books.last.swappable == Bytes{});
+  CHECK(t.device.reserved() == Bytes{});
+  CHECK(t.device.synchronizations() == 0);  // what used them has ended
+}
+
+TEST_CASE("a free waits for the GPU if any of the block is there", "[allocation]") {
+  World t;
+  const CUdeviceptr address = allocated(t, kibibytes(384));
+  t.memory.set_allowed(kibibytes(GENERATE(128u, 256u)));
+  REQUIRE(t.memory.evict());
+  const unsigned before = t.device.synchronizations();
+  CHECK(t.memory.free(address) == CUDA_SUCCESS);
+  CHECK(t.device.synchronizations() == before + 1);
 }
 
 TEST_CASE("a free waits for the GPU, and fails as the driver fails", "[allocation]") {
@@ -167,7 +237,23 @@ TEST_CASE("a free during a capture comes later", "[allocation]") {
   allocated(t, {512});
   CHECK(t.device.synchronizations() == 0);
 
+  for (int i = 0; i < 2; ++i) {
+    t.memory.tend_freed();
+    CHECK(t.memory.restore());
+    CHECK(t.memory.evict());
+  }
+  CHECK(t.device.physical() > kibibytes(100));
+  CHECK(t.memory.due() == kibibytes(100 + 1));
+
   t.books.in_capture = false;
+  SECTION("when memory is short, and the driver fails: out of memory, and freed later") {
+    t.books.limit = kibibytes(110).count;
+    t.device.fail_call(1);
+    CUdeviceptr other = 0;
+    CHECK(t.memory.allocate(&other, kibibytes(90)) == CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(t.memory.due() == kibibytes(100 + 1));
+    t.memory.tend_freed();
+  }
   SECTION("when memory is short, and not before: an allocation waits for nothing") {
     const CUdeviceptr other = allocated(t, {512});
     CHECK(t.device.synchronizations() == 0);
@@ -308,4 +394,169 @@ TEST_CASE("pinned memory and contexts are in the books", "[allocation]") {
   const unsigned reports = t.books.reports;
   t.memory.set_context_size(mebibytes(500));
   CHECK(t.books.reports == reports);
+}
+
+namespace {
+
+// Notes to what access is given.
+struct AccessNotes final : FakeDevice {
+  CUresult allow_access(CUdeviceptr address, Bytes size) override {
+    given.push_back(address);
+    return FakeDevice::allow_access(address, size);
+  }
+  std::vector<CUdeviceptr> given;
+};
+
+}  // namespace
+
+TEST_CASE("access is given anew to all that is there, and to nothing else", "[allocation]") {
+  AccessNotes device;
+  FakeBudget budget;
+  FakeHost host;
+  FakeBooks books;
+  SwapMemory memory(device, budget, host, books, small_sizes());
+  books.memory = &memory;
+  memory.set_allowed(gibibytes(1));
+  device.given.clear();
+  memory.renew_access();
+  CHECK(device.given.empty());
+  for (const Bytes size : {kibibytes(384), kibibytes(256), kibibytes(3)}) {
+    CUdeviceptr address = 0;
+    REQUIRE(memory.allocate(&address, size) == CUDA_SUCCESS);
+  }
+  memory.set_allowed(kibibytes(256 + 128 + 4));
+  REQUIRE(memory.evict());
+  std::vector<CUdeviceptr> there;
+  for (const Handle& handle : memory.handles())
+    if (handle.mapped) there.push_back(handle.address);
+  REQUIRE(there.size() == 4);
+  device.given.clear();
+  memory.renew_access();
+  CHECK(device.given == there);
+  for (const Handle& handle : memory.handles()) CHECK_FALSE(handle.busy);
+  memory.set_allowed(gibibytes(1));
+  CHECK(memory.restore());
+}
+
+TEST_CASE("what is pinned already is claimed, not asked for", "[allocation]") {
+  World t;
+  t.books.limit = 0;
+  t.memory.pin_unasked(kibibytes(100));
+  t.memory.pin_unasked(kibibytes(20));
+  CHECK(t.memory.use().pinned == kibibytes(120));
+  CHECK(t.memory.use().settling == Bytes{});
+  CHECK(t.books.asked == 0);
+  CHECK(t.books.claimed == 2);
+}
+
+TEST_CASE("what is allowed is as it was last said", "[allocation]") {
+  World t;
+  allocated(t, kibibytes(100));
+  t.memory.set_allowed(kibibytes(7));
+  CHECK(t.memory.allowed() == kibibytes(7));
+}
+
+TEST_CASE("the arbiter is told of what became resident, and of what was refused", "[allocation]") {
+  World t;
+  allocated(t, kibibytes(100));
+  CHECK(t.books.last.resident == kibibytes(100));
+  allocated(t, {1000});
+  CHECK(t.books.last.resident == kibibytes(104));
+  t.books.limit = kibibytes(110).count;
+  CUdeviceptr address = 0;
+  unsigned before = t.books.reports;
+  CHECK(t.memory.allocate(&address, kibibytes(100)) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(t.books.reports == before + 1);
+  before = t.books.reports;
+  CHECK(t.memory.pin(kibibytes(100)) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(t.books.reports == before + 1);
+  CHECK(t.books.last.footprint() == kibibytes(104));
+  t.books.limit = gibibytes(1).count;
+  t.device.fail_call(1);
+  CHECK(t.memory.allocate(&address, kibibytes(100)) == CUDA_ERROR_UNKNOWN);
+  CHECK(t.books.last.footprint() == t.memory.use().footprint());
+}
+
+TEST_CASE("the limits of the host and of the job are told from the beginning", "[allocation]") {
+  FakeDevice device;
+  FakeBudget budget;
+  FakeHost host;
+  FakeBooks books;
+  budget.most = kibibytes(256);
+  budget.most_of_job = kibibytes(512);
+  SwapMemory memory(device, budget, host, books, small_sizes());
+  CHECK(memory.use().host_limit == kibibytes(256));
+  CHECK(memory.job_host_limit() == kibibytes(512));
+  budget.most_of_job = kibibytes(300);
+  memory.tend();
+  CHECK(memory.use().host_limit == kibibytes(256));
+  CHECK(memory.job_host_limit() == kibibytes(300));
+}
+
+TEST_CASE("a limit of nothing is one", "[allocation]") {
+  World t;
+  t.budget.most = Bytes{};
+  CUdeviceptr address = 0;
+  CHECK(t.memory.allocate(&address, kibibytes(4)) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(t.memory.use().host_limit == Bytes{1});
+  CHECK(t.memory.job_host_limit() == Bytes{1});
+  CHECK(t.books.told_of_host == 1);
+}
+
+TEST_CASE("what a limit once allowed is not measured by it again", "[allocation]") {
+  World t;
+  t.budget.most = kibibytes(512);
+  const CUdeviceptr large = allocated(t, kibibytes(512));
+  CHECK(t.memory.free(large) == CUDA_SUCCESS);
+  allocated(t, kibibytes(100));
+  t.budget.most = kibibytes(256);
+  allocated(t, kibibytes(412));
+  CUdeviceptr address = 0;
+  CHECK(t.memory.allocate(&address, {512}) == CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+TEST_CASE("arenas grow up to the largest", "[allocation]") {
+  World t;
+  for (int i = 0; i < 60; ++i) allocated(t, kibibytes(32));
+  Bytes largest;
+  for (const Handle& handle : t.memory.handles()) largest = std::max(largest, handle.size);
+  CHECK(largest == kibibytes(128));
+}
+
+TEST_CASE("an arena with a new block leaves last, wherever the other lies", "[allocation]") {
+  World t;
+  const CUdeviceptr hole = allocated(t, kibibytes(100));
+  const CUdeviceptr small = allocated(t, {1000});
+  if (GENERATE(false, true)) CHECK(t.memory.free(hole) == CUDA_SUCCESS);  // the other gets its addresses
+  const CUdeviceptr large = allocated(t, kibibytes(100));
+  allocated(t, {1000});
+  t.memory.set_allowed(kibibytes(4));
+  REQUIRE(t.memory.evict());
+  CHECK(t.device.mapped_at(small) != 0);
+  CHECK(t.device.mapped_at(large) == 0);
+}
+
+TEST_CASE("memory that ends leaves nothing behind, on the GPU or on the host", "[allocation]") {
+  FakeDevice device;
+  FakeBudget budget;
+  FakeHost host;
+  {
+    FakeBooks books;
+    SwapMemory memory(device, budget, host, books, small_sizes());
+    books.memory = &memory;
+    memory.set_allowed(gibibytes(1));
+    for (const Bytes size : {kibibytes(384), kibibytes(256), kibibytes(3)}) {
+      CUdeviceptr address = 0;
+      REQUIRE(memory.allocate(&address, size) == CUDA_SUCCESS);
+      fill(address, size, 1);
+    }
+    memory.set_allowed(kibibytes(300));
+    REQUIRE(memory.evict());
+    REQUIRE(device.pinned() != Bytes{});
+  }
+  CHECK(device.physical() == Bytes{});
+  CHECK(device.reserved() == Bytes{});
+  CHECK(device.pinned() == Bytes{});
+  CHECK(host.mapped == host.unmapped);
+  CHECK(device.misuse() == "");
 }

@@ -81,6 +81,11 @@ TEST_CASE("the budget is never passed", "[pool]") {
     CHECK(t.pool.held() == kibibytes(8));
     CHECK(t.device.pinned() == kibibytes(8));
   }
+  SECTION("less room than a slab: whole granules") {
+    t.budget.left = kibibytes(12);
+    t.pool.hurry(kibibytes(7));
+    CHECK(t.pool.held() == kibibytes(8));
+  }
   SECTION("what is held already is no growth") {
     REQUIRE(t.pool.take(kGranule));
     t.budget.left = {};
@@ -95,7 +100,63 @@ TEST_CASE("memory that cannot be pinned is not used", "[pool]") {
   t.device.fail_call(1, CUDA_ERROR_OUT_OF_MEMORY);
   CHECK_FALSE(t.pool.take(kGranule));
   CHECK(t.pool.held() == Bytes{});
+  CHECK(t.host.unmapped == 1);
   CHECK(t.pool.take(kGranule));
+}
+
+TEST_CASE("a pool that ends gives everything back, its threads done", "[pool]") {
+  FakeDevice device;
+  FakeBudget budget;
+  FakeHost host;
+  host.beside = true;
+  for (int round = 0; round < 10; ++round) {
+    HostPool pool(device, budget, host, kGranule);
+    pool.prepare({4 * kSlab.count}, 1);
+    pool.hurry({8 * kSlab.count});
+    if (round % 2 == 0) REQUIRE(pool.take({(5 + round % 3) * kSlab.count}));
+  }
+  CHECK(device.pinned() == Bytes{});
+  CHECK(host.mapped == host.unmapped);
+  CHECK(device.misuse().empty());
+}
+
+TEST_CASE("no sharers are one", "[pool]") {
+  Pool t;
+  t.pool.prepare(kSlab, 0);
+  CHECK(t.pool.held() == kSlab);
+  CHECK(t.pool.take(kSlab + kGranule));
+  CHECK(t.pool.held() == kSlab + kSlab);
+}
+
+TEST_CASE("whichever slab is free goes back", "[pool]") {
+  Pool t;
+  const HostRoom rooms[] = {*t.pool.take(kSlab), *t.pool.take(kSlab), *t.pool.take(kSlab)};
+  t.pool.give(rooms[GENERATE(0, 1, 2)]);
+  t.pool.tend(false);
+  CHECK(t.pool.held() == kSlab + kSlab);
+  CHECK(t.pool.used() == kSlab + kSlab);
+  CHECK(t.host.unmapped == 1);
+}
+
+TEST_CASE("what an eviction is about to take does not go back", "[pool]") {
+  Pool t;
+  t.pool.hurry(kSlab + kSlab);
+  t.budget.is_tight = true;
+  t.pool.tend(false);
+  CHECK(t.pool.held() == kSlab + kSlab);
+  CHECK(t.host.unmapped == 0);
+  t.pool.hurry({});
+  t.pool.tend(false);
+  CHECK(t.pool.held() == Bytes{});
+}
+
+TEST_CASE("what is more than the pool may hold goes back, expected or not", "[pool]") {
+  Pool t;
+  t.pool.prepare({4 * kSlab.count}, 1);
+  CHECK(t.pool.held().count == 4 * kSlab.count);
+  t.pool.bound(kSlab + kSlab);
+  t.pool.tend(false);
+  CHECK(t.pool.held() == kSlab + kSlab);
 }
 
 TEST_CASE("free slabs go back, beyond what is to be kept", "[pool]") {
@@ -119,7 +180,7 @@ TEST_CASE("free slabs go back, beyond what is to be kept", "[pool]") {
     t.device.fail_call(1);
     t.pool.trim({});
     CHECK(t.pool.held().count == 3 * kSlab.count);
-    REQUIRE(t.pool.take(kSlab));
+    REQUIRE(t.pool.take(kSlab + kSlab));
     CHECK(t.pool.held().count == 3 * kSlab.count);
   }
   CHECK(t.pool.used() >= kSlab);
@@ -228,7 +289,9 @@ TEST_CASE("what is refused ahead of need is tried again later, and for an evicti
   t.host.fail_from = 0;
   SECTION("an eviction") { t.pool.hurry(kGranule); }
   SECTION("later") {
-    for (int i = 0; i < 60; ++i) t.pool.tend(false);
+    for (int i = 0; i < 59; ++i) t.pool.tend(false);
+    CHECK(t.pool.held() == Bytes{});
+    t.pool.tend(false);
   }
   CHECK(t.pool.held() == kSlab);
   CHECK(t.device.misuse().empty());
@@ -338,6 +401,19 @@ TEST_CASE("what the job is just taking for itself is left to it", "[pool]") {
     t.budget.left = {10 * kSlab.count + kGranule.count};
     CHECK(t.pool.take(kGranule));
     CHECK(t.pool.held() == kGranule);
+  }
+  SECTION("also when the pool has grown meanwhile") {
+    t.host.time += 2s;
+    t.budget.left = before;
+    CHECK(t.pool.take(kSlab));
+    t.budget.left -= kSlab;
+    t.host.time += 100ms;
+    t.pool.watch();
+    t.host.time += 100ms;
+    t.budget.left -= kSlab;
+    t.pool.watch();
+    t.budget.left = {10 * kSlab.count};
+    CHECK_FALSE(t.pool.take(kGranule));
   }
   SECTION("and no more when it has stopped") {
     t.budget.left = kSlab;

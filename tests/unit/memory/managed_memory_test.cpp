@@ -148,6 +148,63 @@ TEST_CASE("what a capture keeps from being freed goes with its context, or is fr
   CHECK(m.device.misuse().empty());
 }
 
+TEST_CASE("all of a context goes with it, what was freed late included, or all of it stays", "[managed]") {
+  ManagedWorld m;
+  m.add(kibibytes(64));
+  m.footprint = m.memory.use().swappable;
+  REQUIRE(m.evict_to({}));
+  CHECK(m.memory.use().host == m.footprint);
+  CHECK(m.memory.free_unused(m.blocks[0].address) == CUDA_SUCCESS);
+  CHECK(m.memory.free_unused(m.blocks[1].address) == CUDA_SUCCESS);
+  CHECK(m.memory.due() == kibibytes(512));
+  const std::vector<CUdeviceptr> named = {m.blocks[2].address, m.blocks[3].address, m.blocks[0].address};
+
+  FakeDestruction refused([] { return CUDA_ERROR_INVALID_CONTEXT; }, kFirst);
+  CHECK(m.memory.free_with(refused, named) == CUDA_ERROR_INVALID_CONTEXT);
+  CHECK(m.memory.due() == kibibytes(512));
+  CHECK(m.memory.use().swappable == m.footprint);
+  CHECK(m.memory.use().host == m.footprint);
+  CHECK(m.memory.handles().size() == 6);
+  for (const Handle& handle : m.memory.handles()) CHECK_FALSE(handle.busy);
+  CHECK_FALSE(m.memory.find(m.blocks[1].address));
+  CHECK(m.memory.find(m.blocks[2].address));
+  CHECK(m.memory.find(m.blocks[3].address));
+
+  SECTION("it goes, whether it is there or away") {
+    if (GENERATE(false, true)) {
+      m.books.in_capture = true;  // or it would be freed in the turn
+      REQUIRE(m.restore_to(m.footprint));
+      m.books.in_capture = false;
+    }
+    FakeDestruction destruction(
+        [&] {
+          for (const auto& block : m.blocks) {
+            const Bytes size{(block.size.count + 4095) / 4096 * 4096};
+            CHECK(m.device.unreserve(block.address, size) == CUDA_SUCCESS);
+          }
+          return CUDA_SUCCESS;
+        },
+        kFirst);
+    CHECK(m.memory.free_with(destruction, named) == CUDA_SUCCESS);
+    CHECK(m.books.last.swappable == Bytes{});
+    CHECK(m.memory.use().footprint() == Bytes{});
+    CHECK(m.memory.use().resident == Bytes{});
+    CHECK(m.memory.use().host == Bytes{});
+    CHECK(m.memory.due() == Bytes{});
+    CHECK(m.memory.handles().empty());
+    for (const auto& block : m.blocks) CHECK_FALSE(m.memory.free(block.address));
+    CHECK(m.memory.restore());
+  }
+  SECTION("it stays") {
+    m.memory.tend_freed();
+    CHECK(m.memory.use().swappable == kibibytes(64 + 4));
+    CHECK(m.device.reserved() == kibibytes(64 + 4));
+    m.blocks.erase(m.blocks.begin(), m.blocks.begin() + 2);
+    REQUIRE(m.restore_to(m.footprint));
+    m.check_contents();
+  }
+}
+
 TEST_CASE("managed memory that no work uses is freed without a wait for what the GPU is at", "[managed]") {
   ManagedWorld m;
   const auto going = m.blocks[0];

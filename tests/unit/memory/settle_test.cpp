@@ -64,6 +64,16 @@ TEST_CASE("only the handles under the range settle, and only once", "[settle]") 
   CHECK(t.memory.use().pinned == t.kLarge);
 }
 
+TEST_CASE("the neighbours of a range that is whole handles do not settle", "[settle]") {
+  Settling t;
+  REQUIRE(t.memory.settle(t.large + kibibytes(128).count, kibibytes(256)) == CUDA_SUCCESS);
+  CHECK(t.memory.use().pinned == kibibytes(256));
+  t.evict_all();
+  CHECK(t.device.mapped_at(t.large) == 0);
+  CHECK(t.device.mapped_at(t.large + kibibytes(384).count) == 0);
+  CHECK(t.device.physical() == kibibytes(256));
+}
+
 TEST_CASE("nothing settles that is no allocation, or not there", "[settle]") {
   Settling t;
   CHECK(t.memory.settle(t.large, t.kLarge + Bytes{1}) == CUDA_ERROR_INVALID_VALUE);
@@ -116,6 +126,7 @@ TEST_CASE("the pieces of an allocation are its handles", "[settle]") {
     CHECK(static_cast<Physical>(piece.descriptor) == t.device.mapped_at(t.large + i * piece.size.count));
   }
   CHECK(t.memory.export_piece(t.large, 4, &piece) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(t.memory.restore());  // waits for nobody
 
   CUdeviceptr second = 0;
   REQUIRE(t.memory.allocate(&second, {512}) == CUDA_SUCCESS);
@@ -136,6 +147,9 @@ TEST_CASE("what another process has open stays until it has not", "[settle]") {
   CHECK(t.memory.free(t.large) == CUDA_SUCCESS);
   CHECK_FALSE(t.memory.find(t.large).has_value());
   CHECK(t.memory.free(t.large) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(t.memory.settle(t.large, t.kLarge) == CUDA_ERROR_INVALID_VALUE);
+  Piece piece;
+  CHECK(t.memory.export_piece(t.large, 0, &piece) == CUDA_ERROR_INVALID_VALUE);
   t.memory.tend_freed();
   CHECK(t.memory.use().pinned == t.kLarge);
   CHECK(t.device.physical() >= t.kLarge);

@@ -128,6 +128,60 @@ TEST_CASE("threads allocate and free while memory comes and goes", "[threads]") 
   CHECK(t.device.misuse() == "");
 }
 
+TEST_CASE("threads make, map and unmap memory while it comes and goes", "[threads]") {
+  World t;
+  constexpr Bytes kSize = kibibytes(384);
+  std::shared_mutex gate;
+  Outcome outcome;
+  std::atomic<bool> done{false};
+  std::thread service([&] {
+    std::mt19937 random(11);
+    while (!done) {
+      const std::unique_lock closed(gate);
+      t.memory.set_allowed(kibibytes(random() % 1000));
+      if (!t.memory.evict()) ++outcome.failed;
+      t.memory.renew_access();
+      t.memory.set_allowed(gibibytes(1));
+      if (!t.memory.restore()) ++outcome.failed;
+    }
+  });
+  const auto expect = [&outcome](bool good) { outcome.failed += good ? 0 : 1; };
+  std::vector<std::thread> threads;
+  for (unsigned seed = 1; seed <= 3; ++seed)
+    threads.emplace_back([&, seed] {
+      CUmemAccessDesc access = {};
+      access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+      const CUdeviceptr places[] = {t.device.reserve_for_program(kSize), t.device.reserve_for_program(kSize)};
+      for (unsigned round = 0; round < 40; ++round) {
+        ProgramMemory::Id id = 0;
+        expect(t.memory.create(&id, kSize, {}) == CUDA_SUCCESS);
+        for (const CUdeviceptr at : places) {
+          expect(t.memory.map(at, kSize, id) == CUDA_SUCCESS);
+          expect(t.memory.set_access(at, &access, 1) == CUDA_SUCCESS);
+        }
+        {
+          const std::shared_lock inside(gate);
+          fill(places[0], kSize, seed * 1000 + round);
+        }
+        expect(t.memory.release(id) == CUDA_SUCCESS);
+        {
+          const std::shared_lock inside(gate);
+          if (!holds(places[1], kSize, seed * 1000 + round)) ++outcome.wrong;
+        }
+        for (const CUdeviceptr at : places) expect(t.memory.unmap(at) == CUDA_SUCCESS);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  done = true;
+  service.join();
+  CHECK(outcome.wrong == 0);
+  CHECK(outcome.failed == 0);
+  CHECK(t.memory.use().footprint() == Bytes{});
+  CHECK(t.memory.use().resident == Bytes{});
+  CHECK(t.device.physical() == Bytes{});
+  CHECK(t.device.misuse() == "");
+}
+
 TEST_CASE("a block at an address that was just given back stays known", "[threads]") {
   InterruptedWorld t;
   const Bytes size = kibibytes(256);

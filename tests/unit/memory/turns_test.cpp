@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <catch2/catch.hpp>
+#include <functional>
 
 #include "tests/unit/memory/support/fixtures.h"
 
@@ -78,6 +79,7 @@ TEST_CASE("no more leaves than must, the least recently used first", "[turns]") 
   REQUIRE(t.evict_to(footprint - kibibytes(129)));
   CHECK(t.memory.use().resident == footprint - kibibytes(256));
   CHECK_FALSE(t.memory.handles().empty());
+  CHECK(t.device.looks() == 2);  // at nothing that stays
   for (const Handle& handle : t.memory.handles()) {
     const bool in_first_block = handle.address - t.blocks[0].address < t.blocks[0].size.count;
     CHECK(handle.evicted() == in_first_block);
@@ -107,6 +109,107 @@ TEST_CASE("progress is told as it is made", "[turns]") {
   const unsigned before = t.books.reports;
   REQUIRE(t.evict_to({}));
   CHECK(t.books.reports >= before + 4);  // more than 768 KiB, every 256 KiB, and at the end
+}
+
+namespace {
+
+// One block of five handles, 640 KiB. Notes what is pinned when the first copy begins, and does something.
+struct FirstCopy final : FakeDevice {
+  CUresult copy_out(Lane lane, std::byte* host, CUdeviceptr from, Bytes size) override {
+    if (copies++ == 0) {
+      pinned_before = pinned();
+      if (then) then();
+    }
+    return FakeDevice::copy_out(lane, host, from, size);
+  }
+  unsigned copies = 0;
+  Bytes pinned_before;
+  std::function<void()> then;
+};
+
+struct FiveHandles {
+  static constexpr Bytes kBlock = kibibytes(640);
+  FiveHandles() {
+    books.memory = &memory;
+    memory.set_allowed(kBlock);
+    REQUIRE(memory.allocate(&block, kBlock) == CUDA_SUCCESS);
+    fill(block, kBlock, 1);
+  }
+  FirstCopy device;
+  FakeBudget budget;
+  FakeHost host;
+  FakeBooks books;
+  SwapMemory memory{device, budget, host, books, small_sizes()};
+  CUdeviceptr block = 0;
+};
+
+}  // namespace
+
+TEST_CASE("what is moved is told every so often, and what is left over in the end", "[turns]") {
+  FiveHandles t;
+  unsigned before = t.books.reports;
+  t.memory.set_allowed({});
+  REQUIRE(t.memory.evict());
+  CHECK(t.books.reports == before + 3);  // 256 KiB, 512 KiB, the end
+  before = t.books.reports;
+  t.memory.set_allowed(t.kBlock);
+  REQUIRE(t.memory.restore());
+  CHECK(t.books.reports == before + 3);
+  t.memory.set_allowed(kibibytes(128));
+  REQUIRE(t.memory.evict());
+  before = t.books.reports;
+  t.memory.set_allowed(t.kBlock);
+  REQUIRE(t.memory.restore());
+  CHECK(t.books.reports == before + 2);  // nothing is left over
+}
+
+TEST_CASE("the room for all that leaves is made before the first copy", "[turns]") {
+  FiveHandles t;
+  t.memory.set_allowed({});
+  REQUIRE(t.memory.evict());
+  CHECK(t.device.pinned_before >= t.kBlock);
+  CHECK(t.host.started > 0);
+}
+
+TEST_CASE("room is made for no more than what leaves", "[turns]") {
+  FiveHandles t;
+  t.memory.set_allowed(kibibytes(384));
+  REQUIRE(t.memory.evict());
+  CHECK(t.device.pinned() == kibibytes(256));
+}
+
+TEST_CASE("an eviction that is told of less on its way takes just that more", "[turns]") {
+  FiveHandles t;
+  t.memory.set_allowed(kibibytes(512));
+  t.device.then = [&t] { t.memory.set_allowed(kibibytes(384)); };
+  REQUIRE(t.memory.evict());
+  CHECK(t.memory.use().resident == kibibytes(384));
+  CHECK(t.device.looks() == 2);
+  t.memory.set_allowed(kibibytes(256));
+  REQUIRE(t.memory.evict());
+  CHECK(t.memory.use().resident == kibibytes(256));
+  CHECK(t.device.looks() == 3);
+}
+
+TEST_CASE("an eviction that is told of more on its way leaves the rest alone", "[turns]") {
+  FiveHandles t;
+  t.memory.set_allowed({});
+  t.device.then = [&t] { t.memory.set_allowed(kibibytes(512)); };
+  REQUIRE(t.memory.evict());
+  CHECK(t.memory.use().resident == kibibytes(512));
+  for (const Handle& handle : t.memory.handles()) CHECK_FALSE(handle.busy);
+  REQUIRE(t.memory.restore() == false);
+  t.memory.set_allowed(t.kBlock);
+  REQUIRE(t.memory.restore());
+  CHECK(holds(t.block, t.kBlock, 1));
+}
+
+TEST_CASE("without host memory nothing is watched", "[turns]") {
+  Turn t;
+  t.budget.is_tight = t.budget.is_used_up = true;
+  CHECK_FALSE(t.memory.watch_host());
+  t.budget.is_tight = t.budget.is_used_up = false;
+  CHECK(t.evict_to({}));  // nothing was barred
 }
 
 TEST_CASE("a restore that changes nothing is not told", "[turns]") {
@@ -295,4 +398,36 @@ TEST_CASE("idle host memory goes back when the job is short of it, or nobody exp
   t.memory.tend();
   REQUIRE(t.restore_to(footprint));
   t.check_contents();
+}
+
+TEST_CASE("the room of a turn's largest eviction is kept, not that of its last", "[turns]") {
+  FiveHandles t;
+  t.device.set_blind(true);  // no clean copies
+  t.memory.set_allowed({});
+  REQUIRE(t.memory.evict());
+  const Bytes pinned = t.device.pinned();
+  t.memory.set_allowed(kibibytes(512));
+  CHECK_FALSE(t.memory.restore());
+  REQUIRE(t.memory.evict());
+  t.memory.set_allowed(t.kBlock);
+  REQUIRE(t.memory.restore());
+  CHECK(t.device.pinned() == pinned);
+  CHECK(holds(t.block, t.kBlock, 1));
+}
+
+TEST_CASE("what the job takes for itself is seen by who watches", "[turns]") {
+  using namespace std::chrono_literals;
+  FiveHandles t;
+  t.host.time = 100s;
+  t.memory.set_allowed(kibibytes(384));
+  REQUIRE(t.memory.evict());
+  t.budget.left = mebibytes(20);
+  t.host.time += 2s;
+  CHECK_FALSE(t.memory.watch_host());
+  t.host.time += 100ms;
+  t.budget.left = mebibytes(10);  // a hundred a second
+  CHECK_FALSE(t.memory.watch_host());
+  t.memory.set_allowed({});
+  CHECK_FALSE(t.memory.evict());
+  CHECK(t.memory.last_eviction().no_room);
 }

@@ -299,6 +299,50 @@ TEST_CASE("what changes all the time is looked at ever more rarely", "[unchanged
   CHECK(t.evict().unchanged == t.footprint);
 }
 
+TEST_CASE("what is not looked at keeps no clean copy", "[unchanged]") {
+  Tenant t;
+  bool rested = false;
+  for (int turn = 0; turn < 6; ++turn) {
+    for (unsigned i = 0; i < 3; ++i) t.write(i);
+    t.evict();
+    t.restore();
+    for (const Handle& handle : t.memory.handles()) {
+      rested |= handle.rests != 0;
+      CHECK(handle.has_copy() == (handle.rests == 0 && handle.left));
+      CHECK(handle.left.has_value() == handle.has_copy());
+    }
+  }
+  CHECK(rested);
+}
+
+TEST_CASE("what was one word when it left is no clean copy of what was there before", "[unchanged]") {
+  Tenant t;
+  t.evict();
+  t.restore();
+  for (unsigned i = 0; i < 3; ++i) t.set_all(i, 5);
+  CHECK(t.evict().uniform == t.footprint);
+  t.restore();
+  for (const Handle& handle : t.memory.handles()) CHECK_FALSE((handle.left || handle.has_copy()));
+  // All that the host holds then are contents: they have to come back.
+  for (unsigned i = 0; i < 3; ++i) t.write(i);
+  t.evict();
+  t.budget.is_tight = t.budget.is_used_up = true;
+  CHECK(t.memory.watch_host());
+  t.restore();
+  CHECK(t.all_intact());
+}
+
+TEST_CASE("while the job has memory clean copies stay watched", "[unchanged]") {
+  Tenant t;
+  t.memory.prepare_host(t.footprint, 1);
+  t.evict();
+  t.restore();
+  CHECK_FALSE(t.memory.watch_host());
+  t.budget.is_used_up = true;  // which alone says nothing
+  CHECK_FALSE(t.memory.watch_host());
+  CHECK(t.evict().unchanged == t.footprint);
+}
+
 TEST_CASE("what is settled keeps no clean copy", "[unchanged]") {
   Tenant t;
   t.evict();

@@ -24,6 +24,7 @@ class FakeBooks final : public Books {
     if (use.settling != Bytes{} && !settles) return {false};
     return {use.footprint() <= Bytes{limit.load()}};
   }
+  void claim() override { ++claimed; }
   void report(bool is_stuck) override {
     const MemoryUse use = memory->use();
     const std::lock_guard lock(mutex);
@@ -49,6 +50,7 @@ class FakeBooks final : public Books {
   std::atomic<CUdeviceptr> lent{0};
   std::atomic<unsigned> asked{0};
   std::atomic<unsigned> told_of_host{0};
+  std::atomic<unsigned> claimed{0};
   std::mutex mutex;  // guards what follows
   unsigned reports = 0;
   MemoryUse last;
@@ -71,12 +73,13 @@ class FakeBudget final : public HostBudget {
   bool tight(Bytes /*more*/) const override { return is_tight; }
   bool used_up() const override { return is_used_up; }
   std::optional<Bytes> limit() const override { return most; }
-  std::optional<Bytes> job_limit() const override { return most; }
+  std::optional<Bytes> job_limit() const override { return most_of_job ? most_of_job : most; }
 
   Bytes left = gibibytes(64);
   bool is_tight = false;
   bool is_used_up = false;
   std::optional<Bytes> most;
+  std::optional<Bytes> most_of_job;  // where that is another
 };
 
 // What it starts is done before start() returns, unless it is to run `beside` the caller. Any call can be
@@ -90,6 +93,7 @@ class FakeHost final : public HostSystem {
   }
   void unmap(std::byte* data, Bytes size) override {
     if (before_unmap) before_unmap();
+    ++unmapped;
     real_.unmap(data, size);
   }
   bool start(Thread& thread, void* (*work)(void*), void* argument) override {
@@ -110,7 +114,8 @@ class FakeHost final : public HostSystem {
   std::atomic<int> fail_from{0};
   std::atomic<unsigned> most_threads{0};
   std::atomic<unsigned> started{0};
-  std::atomic<unsigned> mapped{0};
+  std::atomic<unsigned> mapped{0};  // refused ones included
+  std::atomic<unsigned> unmapped{0};
   bool beside = false;
 
  private:
