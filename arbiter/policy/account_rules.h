@@ -16,7 +16,8 @@ struct AccountRules {
     nothing,
     pauses,  // its part of the time in which it neither has the GPU nor asks for it
     share,   // its share of the domain's time, while others wait
-    due,     // what is due to it where it is due least, while some take turns and one has the GPU
+    due,     // its due part of the time, on the GPU where that is smallest; only while tenants take turns and
+             // one of them has a lease
   };
   enum class Pays : std::uint8_t {
     nothing,
@@ -45,7 +46,7 @@ constexpr bool is_full(const AccountRules& rules, Nanoseconds lag, const TenantV
 }
 
 // How long a tenant that waits takes to earn `amount`, where the part `due` of the time is due to it: more
-// than zero. Rounding is made up for by then.
+// than zero. A microsecond is added, so that rounding does not make the result too early.
 constexpr Nanoseconds time_to_earn(Nanoseconds amount, double due) {
   return scaled(amount, 1 / due) + std::chrono::microseconds(1);
 }

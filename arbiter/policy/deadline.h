@@ -18,7 +18,8 @@
 //
 // Handoffs take time too, so tenants with deadlines may never have all that is due to them, and go first all
 // the time. A tenant starves if its account is full and it has waited for longer than two turns of each
-// running set take. It goes before all others, and nobody preempts it.
+// running set take. Then it is the first of those that wait, and nobody preempts it while it runs. It
+// preempts nobody itself: so a tenant with deadlines behind it may still preempt others than it.
 //
 // Nobody starves: each keeps its own request at least, or a twentieth of the time if that is more, and waits
 // no longer for that than elastic says. A tenant that has told of no deadline for a while bounds nobody.
@@ -56,7 +57,7 @@ class Deadline final : public Elastic {
   }
 
  private:
-  // A tenant that runs: it did when it was served.
+  // For a tenant that runs: whether it starved when its gates were opened.
   bool starves(const TenantView& tenant, const TurnView& turn) const {
     constexpr int kTurns = 2;
     const Nanoseconds lag = tenant.lag + scaled(tenant.elapsed, 1 - tenant.due);

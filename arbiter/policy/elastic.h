@@ -65,7 +65,8 @@ class Elastic : public Policy {
                                   .window = std::chrono::seconds(10),
                                   .forgets_in = std::chrono::seconds(3)},
                       .preemption = preemption,
-                      .lag_ends_turns = true}) {}
+                      .lag_ends_turns = true,
+                      .preempts_by_rank = !entitlement.deadlines}) {}
 };
 
 }  // namespace sharedgpu

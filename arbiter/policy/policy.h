@@ -38,6 +38,8 @@ struct PolicyRules {
   // A turn ends when its leader has had its due and an allowance, and its length is a step: see
   // scheduler/turn_end.h.
   bool lag_ends_turns = false;
+  // If a tenant that waits would end nobody's turn, none that ranks lower would.
+  bool preempts_by_rank = true;
 };
 
 class Policy {
@@ -52,7 +54,7 @@ class Policy {
   virtual Rank rank(const TenantView& waiting, const TurnView& turn) const = 0;
 
   // True: `waiting` ends the turn of `running`, which nothing protects any more, before it is over; by
-  // default nobody ever does. If one would end nobody's turn, none that ranks lower would.
+  // default nobody ever does. See PolicyRules::preempts_by_rank.
   virtual bool preempts(const TenantView& waiting, const TenantView& running, const TurnView& turn) const;
 
   // For how long time alone changes nothing about what preempts() says of `waiting`; then the scheduler asks

@@ -79,7 +79,8 @@ Accounts::Stake Accounts::stake_of(const Tenant& tenant) const {
 }
 
 // The part of the time that is due to each tenant: of all of its domain, and on each GPU among those that are
-// there, since others take nothing from it. A tenant that does not compete keeps the latter.
+// there, since those on other GPUs do not use this one. A tenant that does not compete keeps its last part on
+// its GPU.
 std::vector<Accounts::Due> Accounts::divide(const Domain& domain) const {
   std::vector<Due> all;
   for (const Tenant* tenant : domain.tenants) {

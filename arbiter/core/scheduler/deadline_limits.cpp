@@ -105,7 +105,8 @@ bool DeadlineLimits::lift(const Domain& domain) {
     for (const Gpu* gpu : domain.gpus)
       if (!domain.rules.by_threads || !(highest >= threads_[*gpu].below)) threads_[*gpu] = {};
     for (const Tenant* tenant : domain.tenants)
-      if (claims(*tenant).limit < tenant->stated.limit && !(highest > tenant->stated.priority))
+      if (claims(*tenant).limit < tenant->stated.limit &&
+          (domain.rules.by_threads || !(highest > tenant->stated.priority)))
         changed = bound(*tenant, tenant->stated.limit) || changed;
   }
   if (until != Nanoseconds::max()) effects_.wake_at(until);

@@ -51,7 +51,8 @@ class DeadlineLimits {
   bool report(const Tenant& tenant, const DeadlinesSeen& seen);
   // Returns true if a limit has changed.
   bool apply(const Domain& domain, const Tenant& reporter, const DeadlinesSeen& seen);
-  // Tenants that nobody with deadlines is above any more have all that they state. The same.
+  // Tenants that nobody with deadlines is above any more have all that they state; with Rules::by_threads all
+  // have. The same.
   bool lift(const Domain& domain);
 
   // The claims that remain of the stated ones after the deadlines of others.

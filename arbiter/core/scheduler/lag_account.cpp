@@ -25,8 +25,8 @@ Nanoseconds earned(const AccountRules& rules, const ActivityInterval& did, Nanos
 }
 
 // With Pays::due a tenant pays for all of the time in which it has the GPU, or for what is due to it of what
-// is due to those that have it together. So none of them earns while it has it, and what some pay others
-// earn.
+// is due to those that have it together. So those that run together gain nothing on each other, and what
+// they pay goes to those that wait.
 Nanoseconds paid(const AccountRules& rules, const ActivityInterval& did, Nanoseconds time) {
   switch (rules.pays) {
     case Pays::nothing:

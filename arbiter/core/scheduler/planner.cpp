@@ -78,8 +78,8 @@ std::optional<Move> Planner::next(const Residencies& at) {
   return std::nullopt;
 }
 
-// Most events change nothing about that, and ranking many tenants takes long. True where nobody could is
-// harmless.
+// Most events change nothing about that, and ranking many tenants takes long. It may return
+// true although nobody could enter: that only costs time.
 bool Planner::anybody_could_enter() {
   if (running_.turn.over()) return true;
   const bool preemptible = running_.turn.state.begun && running_.preemptible;
@@ -124,8 +124,8 @@ void Planner::line_up() {
   line_ = std::priority_queue<InLine>(std::less<InLine>(), std::move(line));
 }
 
-// The one that would leave first comes first. Of two that are equal the first one keeps its lease, but has
-// had it for long enough when the turn is over.
+// The one that would leave first comes first. Of two that are equal, the tenant with the lower number stays
+// within a turn, and leaves first once the turn is over.
 void Planner::sort_as_they_leave(std::vector<Candidate>& members, const Scheduler::Turn& turn) const {
   const TurnView view = scheduler_.view(domain_, turn.over());
   std::vector<std::pair<Rank, Candidate>> order;
@@ -195,7 +195,8 @@ bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move)
   }
   std::vector<const Candidate*> leaving;
   if (!make_way(waiting, leaving)) {
-    if (leaving.empty() && !waiting.for_host && turns_.wants(waiter)) running_.preemptible = false;
+    const bool moves_nobody = leaving.empty() && !waiting.for_host && turns_.wants(waiter);
+    if (moves_nobody && policy_.rules().preempts_by_rank) running_.preemptible = false;
     return false;
   }
   // Nobody leaves for nothing: whoever fits beside the newcomer after all is taken along.

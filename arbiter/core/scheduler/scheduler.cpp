@@ -56,10 +56,7 @@ void Scheduler::on_domains() {
     lengths_.begin(domain);
     limits_.begin(domain);
     Facts& facts = facts_.begin(domain);
-    for (const Tenant* tenant : domain.tenants) {
-      facts.exclusive = facts.exclusive || tenant->exclusive;
-      facts.limited = facts.limited || (tenant->exclusive && limits_.claims(*tenant).limit < 1);
-    }
+    for (const Tenant* tenant : domain.tenants) facts.exclusive = facts.exclusive || tenant->exclusive;
   }
 }
 
@@ -159,7 +156,10 @@ void Scheduler::set_turn_length(const Domain& domain, const Residencies& at) {
 // Nobody can tell when a turn will have to end: a tenant that has memory elsewhere comes back without
 // warning.
 bool Scheduler::oversubscribed(const Domain& domain, const Residencies& at) {
-  if (facts_[domain].limited) return true;
+  const auto limited = [this](const Tenant* tenant) {
+    return tenant->exclusive && limits_.claims(*tenant).limit < 1;
+  };
+  if (std::any_of(domain.tenants.begin(), domain.tenants.end(), limited)) return true;
   if (domain.tenants.size() <= 1) return false;
   selection_.begin(domain, memory_, at);
   return !selection_.everybody_fits();

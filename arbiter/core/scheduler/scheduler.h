@@ -119,7 +119,6 @@ class Scheduler {
   };
   struct Facts {
     bool exclusive = false;  // a tenant of the domain has the GPU for itself while it runs
-    bool limited = false;    // and one has a limit
     bool shares_changed = true;
   };
 

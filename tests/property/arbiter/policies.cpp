@@ -503,6 +503,45 @@ TEST_CASE("deadline: who has deadlines does not starve others of its priority") 
   CHECK(stage.seen(4).lease > 200s / 19 / 2);
 }
 
+TEST_CASE("deadline: a tenant that starves keeps none with deadlines from preempting others") {
+  const auto paced = [](unsigned size, Nanoseconds burst, Nanoseconds period) {
+    return Program{.size = size,
+                   .burst = burst,
+                   .claims = {.priority = 1, .request = 0.25, .deadline = period},
+                   .period = period};
+  };
+  // Tenants with a limit starve soon, since their accounts hold little.
+  const auto other = [](unsigned size, unsigned units, Nanoseconds kernel, Nanoseconds burst = {},
+                        Nanoseconds pause = {}) {
+    return Program{.size = size,
+                   .burst = burst,
+                   .pause = pause,
+                   .claims = {.units = units, .limit = 0.99, .timed = true},
+                   .kernel = kernel};
+  };
+  struct Mix {
+    Nanoseconds per_mib;
+    std::vector<Program> programs;
+  };
+  const std::vector<Mix> mixes{
+      {79us,
+       {paced(6, 19ms, 118ms), other(60, 7, 13ms), other(36, 1, 5ms, 2755ms, 215ms),
+        other(89, 1, 17ms, 345ms, 277ms), other(80, 3, 12ms, 741ms, 1293ms), other(17, 1, 14ms)}},
+      {58us,
+       {paced(16, 12ms, 86ms), other(32, 1, 4ms), other(68, 2, 4ms, 1964ms, 499ms),
+        other(82, 1, 17ms, 2059ms, 1695ms), other(20, 1, 12ms, 1696ms, 483ms)}}};
+  unsigned missed = 0, met = 0;
+  for (const Mix& mix : mixes)
+    for (std::uint64_t seed = 0; seed < 4; ++seed) {
+      Stage stage(seed, {}, mix.per_mib, mix.programs, "deadline");
+      stage.run(100s);
+      missed += stage.seen(0).missed;
+      met += stage.seen(0).met;
+    }
+  CAPTURE(missed, met);
+  CHECK(missed * 500 < met);
+}
+
 // A piece of work of 4.2 ms every 33 ms, which is to be done within 8; and one that always works.
 std::vector<Program> paced_beside_a_hog(double limit) {
   const Program paced{

@@ -588,7 +588,7 @@ TEST_CASE("What can never be resident is refused") {
   }
 }
 
-TEST_CASE("What settles is pinned at once, within the same footprint") {
+TEST_CASE("Memory that is to be pinned in place is pinned at once, within the same footprint") {
   Bench b;
   b.settle_in(1, 1, 90);
   const auto settle = [&](unsigned size) {
@@ -817,7 +817,7 @@ TEST_CASE("After a step that took long the others are given as long again") {
   CHECK_FALSE(b.core->leases().holds(TenantId{2}));
 }
 
-TEST_CASE("Who is let forward gets the memory that it lacks") {
+TEST_CASE("A session that may submit once gets the memory that it lacks") {
   Bench b = two_leave();
   b.settle_in(4, 4, 0);
   b.release(2, 30, true);

@@ -90,6 +90,32 @@ TEST_CASE("Only those of a lower priority are bounded, and only by who has deadl
   CHECK(world.tenant(3).deadlines.missed == 1);
 }
 
+TEST_CASE("Where deadlines move threads, they leave everybody all of its time") {
+  World world;
+  world.tell_of(1, 0, 10);
+  REQUIRE(world.part(3) == 0.05);
+  world.handle(RulesSet{.node = {.policy = world.next.get(), .by_threads = true}});
+  CHECK(world.part(2) == 1);
+  CHECK(world.part(3) == 1);
+  world.tell_of(1, 0, 1);
+  CHECK(world.part(3) == 1);
+}
+
+TEST_CASE("A tenant whose limit has ended with the deadlines of another is alone like any other") {
+  World world;
+  Claims timed = World::claims(3);
+  timed.timed = true;
+  world.handle(CapSet{.tenant = TenantId{3}, .cap = {}, .claims = timed});
+  world.handle(SessionGone{.session = SessionId{2}});
+  world.tell_of(1, 0, 10);
+  REQUIRE(world.part(3) == 0.05);
+  CHECK(world.session(3).oversubscribed);
+  world.handle(SessionGone{.session = SessionId{1}});
+  world.pass_by_timers(100s);
+  CHECK(world.part(3) == 1);
+  CHECK_FALSE(world.session(3).oversubscribed);
+}
+
 TEST_CASE("Who has told nothing for 10 s, or for three deadlines, bounds nobody any more") {
   World world;
   world.tell_of(1, 0, 1);
@@ -183,13 +209,13 @@ TEST_CASE("What a job states anew counts from then on, below what deadlines leav
   CHECK(world.part(3) == 0.6);
 }
 
-TEST_CASE("Who has deadlines has the GPU for itself, and those below wait for the rest of their part") {
+TEST_CASE("A tenant with deadlines has the GPU for itself") {
   World world;
   world.tell_of(1, 0, 1);
   world.say(2, Want{});
-  int open = 0;
-  for (std::uint64_t id : {1, 2, 3}) open += world.open(id) ? 1 : 0;
-  CHECK((open == 1 || !world.open(1)));
+  CHECK(world.open(1));
+  CHECK_FALSE(world.open(2));
+  CHECK_FALSE(world.open(3));
   // Elsewhere no deadline rules anybody's time.
   World other("elastic");
   for (std::uint64_t id : {1, 2, 3}) CHECK(other.open(id));

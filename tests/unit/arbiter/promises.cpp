@@ -236,7 +236,7 @@ TEST_CASE("Who has all of its memory comes in unasked once all fit, also after a
   CHECK(b.open(1));
 }
 
-TEST_CASE("Nobody is revoked who was told of nothing") {
+TEST_CASE("No Revoke goes to a session that was sent no Restore") {
   Bench b;
   b.settle_in(1, 1, 100);
   b.queue_up(2, 2, 60);
