@@ -25,14 +25,14 @@ std::string reason_of(int failure) {
 }  // namespace
 
 Connection::Connection(asio::io_context& loop, UniqueFd socket, Peer peer, std::shared_ptr<void> place)
-    : descriptor_(loop, socket.get()),
-      channel_(std::move(socket)),
-      peer_(std::move(peer)),
-      place_(std::move(place)) {}
+    : descriptor_(loop), channel_(std::move(socket)), peer_(std::move(peer)), place_(std::move(place)) {}
 
 void Connection::start(OnMessage on_message, OnClosed on_closed) {
   on_message_ = std::move(on_message);
   on_closed_ = std::move(on_closed);
+  asio::error_code error;
+  descriptor_.assign(channel_.fd(), error);
+  if (error) return close(error.message());
   read_some();
 }
 

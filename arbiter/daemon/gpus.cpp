@@ -140,7 +140,7 @@ pid_t start_child(const System& system, UniqueFd& answer) {
   signal(SIGINT, SIG_DFL);
   // A child that hangs in the driver must not keep the lock, socket or ledger of an arbiter that has ended.
   constexpr int kOut = STDERR_FILENO + 1;
-  dup2(out.get(), kOut);
+  dup3(out.get(), kOut, O_CLOEXEC);
   close_from(kOut + 1);
   // The child finds the host's own driver, not one that is wrapped for a program.
   unsetenv("LD_PRELOAD");
@@ -185,11 +185,13 @@ void GpuSearch::ask() {
   child_ = start_child(system_, answer_);
   if (child_ < 0) return start();
   UniqueFd pidfd = system_.open_process(child_);
-  if (!pidfd) {
+  asio::error_code failure;
+  if (pidfd) death_.assign(pidfd.get(), failure);
+  if (!pidfd || failure) {
     kill(child_, SIGKILL);
     return start();
   }
-  death_.assign(pidfd.release());
+  pidfd.release();
   death_.async_wait(asio::posix::descriptor_base::wait_read, [this](const asio::error_code& error) {
     if (!error) finish();
   });
@@ -204,7 +206,8 @@ void GpuSearch::finish() {
   death_.close();
   waitpid(child_, nullptr, 0);
   child_ = -1;
-  const std::vector<GpuInfo> gpus = read_lines(answer_.get(), kGpuTimeout);
+  // All that the child wrote is there; a helper that it started may hold the pipe open.
+  const std::vector<GpuInfo> gpus = read_lines(answer_.get(), {});
   answer_.reset();
   if (gpus.empty()) return start();
   found_(gpus);

@@ -5,16 +5,21 @@ namespace sharedgpu {
 
 void Holders::add(TenantId tenant, const ProcessName& process, UniqueFd pidfd) {
   if (!pidfd) return;
-  auto& all = processes_[tenant];
-  if (all.count(process) > 0) return;
-  auto& death = all.emplace(process, asio::posix::stream_descriptor(loop_, pidfd.release())).first->second;
+  asio::posix::stream_descriptor watched(loop_);
+  asio::error_code failure;
+  watched.assign(pidfd.get(), failure);
+  if (failure) return;  // as where there is no descriptor
+  pidfd.release();
+  const auto [entry, added] = processes_[tenant].emplace(process, std::move(watched));
+  if (!added) return;
+  auto& death = entry->second;
   death.async_wait(asio::posix::descriptor_base::wait_read,
                    [this, tenant, process](const asio::error_code& error) {
                      if (error) return;
-                     auto entry = processes_.find(tenant);
-                     if (entry == processes_.end() || entry->second.erase(process) == 0) return;
-                     if (!entry->second.empty()) return;
-                     processes_.erase(entry);
+                     auto found = processes_.find(tenant);
+                     if (found == processes_.end() || found->second.erase(process) == 0) return;
+                     if (!found->second.empty()) return;
+                     processes_.erase(found);
                      ended_(tenant);
                    });
 }

@@ -72,6 +72,11 @@ void Mps::start() {
     else if (chmod(folder->c_str(), mode) != 0)
       log::error("Mps: " + *folder + ": " + std::strerror(errno));
   began_ = std::chrono::steady_clock::now();
+  const bool runs_unwatched = child_ > 0 && waitpid(child_, nullptr, WNOHANG) == 0;
+  if (runs_unwatched) {
+    if (UniqueFd process = system_.open_process(child_)) return watch(std::move(process));
+    return ended();
+  }
   if (UniqueFd running = find(system_, folder_)) {
     log::info("Mps: the control daemon of an earlier arbiter is there");
     return watch(std::move(running));
@@ -132,7 +137,13 @@ UniqueFd Mps::launch() {
 }
 
 void Mps::watch(UniqueFd process) {
-  death_.assign(process.release());
+  asio::error_code failure;
+  death_.assign(process.get(), failure);
+  if (failure) {
+    log::error("Mps: the control daemon cannot be watched: " + failure.message());
+    return ended();
+  }
+  process.release();
   watch_pipe();
   death_.async_wait(asio::posix::descriptor_base::wait_read, [this](const asio::error_code& error) {
     if (error) return;

@@ -115,7 +115,8 @@ void Sessions::take_traffic(const Client& client, Traffic moved) {
   auto* entry = its_.table.find(client.session());
   if (entry == nullptr) return;
   its_.figures.add(client.tenant(), step_of(client), minus(moved, entry->moved));
-  entry->moved = moved;
+  entry->moved = {.evicted = std::max(entry->moved.evicted, moved.evicted),
+                  .restored = std::max(entry->moved.restored, moved.restored)};
 }
 
 void Sessions::borrow(Client& client, const Borrow& borrow) {
