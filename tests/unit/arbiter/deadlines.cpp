@@ -281,6 +281,21 @@ TEST_CASE("By threads: misses leave fewer to those below that start then, and ta
   CHECK(world.threads(World::claims(3)) == 1);
 }
 
+TEST_CASE("By threads: misses bound those below on each GPU of the domain") {
+  World world("deadline", true);
+  world.handle(SessionCame{.session = SessionId{4},
+                           .tenant = TenantId{1},
+                           .step = {.job = 1, .step = 0},
+                           .cap = {},
+                           .claims = World::claims(1),
+                           .expected = false,
+                           .hello = {}});
+  world.attach(4, kOther);
+  world.grow(4, 10, 0);
+  world.tell_of(1, 0, 1);
+  for (const GpuUuid& gpu : {kGpu, kOther}) CHECK(Core::threads_on(world.gpu(gpu), World::claims(3)) == 0.5);
+}
+
 TEST_CASE("By threads: of two with deadlines the one with the higher priority bounds") {
   World world("deadline", true);
   Claims second = World::claims(2);

@@ -218,6 +218,29 @@ TEST_CASE("Only a living process of that name is a control daemon") {
   CHECK_FALSE(Mps::find(kHostSystem, folder.path + "/none"));
 }
 
+TEST_CASE("A program on two GPUs has the threads that deadlines leave on the GPU where that is least") {
+  const StandIn stand_in;
+  Settings settings;
+  settings.mps = true;
+  settings.policy = "deadline";
+  Host host(settings);
+  host.gpus.push_back({.uuid = {{2}}, .total = gibibytes(1), .name = "Other"});
+  host.start();
+  Guest slurmstepd(host), urgent(host, kUser, StepName{.job = 12, .step = 0});
+  RegisterJob job{.step = {.job = 12, .step = 0}, .uid = kUser, .options = {}};
+  job.options.deadline = std::chrono::milliseconds(100);
+  REQUIRE(slurmstepd.say(job).find<RegisterReply>()->accepted == 1);
+  REQUIRE(urgent.say(Hello{}).find<Welcome>());
+  REQUIRE(urgent.say(Attach{.gpu = kHostGpu, .total = gibibytes(1), .name = {}}).find<Attached>());
+  RegisterJob below{.step = {.job = 13, .step = 0}, .uid = kUser, .options = {}};
+  below.options.gpus = 2;
+  below.options.priority = -1;
+  const auto threads = [&] { return slurmstepd.say(below).find<RegisterReply>()->threads; };
+  host.run_until([&] { return threads() == 100; });
+  urgent.say(Deadlines{.met = 0, .missed = 1});
+  CHECK(threads() == 50);
+}
+
 TEST_CASE("Programs are told of threads while MPS serves, and of none otherwise") {
   const StandIn stand_in;
   Settings settings;

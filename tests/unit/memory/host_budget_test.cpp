@@ -2,9 +2,13 @@
 #include "interposer/memory/host_budget.h"
 
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <csignal>
 #include <vector>
 
 #include "tests/unit/memory/support/root.h"
@@ -30,6 +34,45 @@ TEST_CASE("without cgroups only the machine's memory bounds the room", "[budget]
   CHECK(budget.room() == gibibytes(32) - gibibytes(1));
   CHECK(budget.limit() == std::nullopt);
   CHECK_FALSE(budget.tight({}));
+}
+
+// While there is one, open() of a pipe that nobody writes to fails with EINTR.
+class Interruptions {
+ public:
+  Interruptions() {
+    struct sigaction ignores = {};
+    ignores.sa_handler = [](int) {};
+    sigaction(SIGALRM, &ignores, &before_);
+    const itimerval often = {.it_interval = {0, 2000}, .it_value = {0, 2000}};
+    setitimer(ITIMER_REAL, &often, nullptr);
+  }
+  ~Interruptions() {
+    const itimerval never = {};
+    setitimer(ITIMER_REAL, &never, nullptr);
+    sigaction(SIGALRM, &before_, nullptr);
+  }
+  Interruptions(const Interruptions&) = delete;
+  Interruptions& operator=(const Interruptions&) = delete;
+
+ private:
+  struct sigaction before_ = {};
+};
+
+TEST_CASE("a limit that could not be read at first bounds the room once it can be", "[budget]") {
+  const Root root;
+  root.write("/proc/self/cgroup", "0::/slurm/job_7\n");
+  const std::string job = "/sys/fs/cgroup/slurm/job_7";
+  root.write(job + "/memory.current", text(gibibytes(5)));
+  const std::string limit = root.path() + job + "/memory.max";
+  REQUIRE(mkfifo(limit.c_str(), 0600) == 0);
+  const CgroupBudget budget(root.path());
+  {
+    const Interruptions often;
+    CHECK(budget.room() == Bytes{});
+  }
+  REQUIRE(unlink(limit.c_str()) == 0);
+  root.write(job + "/memory.max", text(gibibytes(8)));
+  CHECK(budget.room() == gibibytes(3) - mebibytes(256));
 }
 
 TEST_CASE("the smallest room of a version 2 group and its ancestors counts", "[budget]") {
