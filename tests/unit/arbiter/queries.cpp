@@ -82,6 +82,21 @@ struct TwoJobs {
   }
 };
 
+TEST_CASE(
+    "A session that reports fewer bytes than before takes nothing from the totals, and adds nothing twice") {
+  TwoJobs jobs;
+  const auto report = [&](Bytes evicted, Bytes restored) {
+    jobs.first->say(Usage{.request = 0,
+                          .use = use(mebibytes(800), mebibytes(200)),
+                          .moved = {.evicted = evicted, .restored = restored}});
+    return jobs.ask(JobQuery{.job = 12}).moved;
+  };
+  const Traffic before{.evicted = mebibytes(500), .restored = mebibytes(40)};
+  CHECK(report({}, {}) == before);
+  CHECK(report(mebibytes(500), mebibytes(41)) ==
+        Traffic{.evicted = mebibytes(500), .restored = mebibytes(41)});
+}
+
 TEST_CASE("A job is told with its totals") {
   TwoJobs jobs;
   const JobReply first = jobs.ask(JobQuery{.job = 12});
