@@ -466,7 +466,7 @@ TEST_CASE("deadline: who works for more than is due to it takes nothing that is 
   }
 }
 
-TEST_CASE("deadline: who has no deadlines does not starve those of a lower priority") {
+TEST_CASE("deadline: tenants without deadlines do not starve one of a lower priority") {
   std::vector<Program> programs{of_units(7, 3), of_units(60, 7), of_units(83, 1), of_units(45, 5),
                                 of_units(15, 5)};
   for (Program& program : programs) program.claims.priority = 1;

@@ -108,7 +108,7 @@ TEST_CASE("Wishes beyond what the site allows are told of") {
                                  "warning: job 13: asks for priority 6, and has MaxPriority"});
 }
 
-TEST_CASE("What all jobs have a right to follows the settings, each by what it asked for") {
+TEST_CASE("The rights of all jobs follow the settings, each by its own wishes") {
   Host host;
   host.start();
   Guest slurmstepd(host);

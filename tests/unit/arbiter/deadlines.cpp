@@ -313,7 +313,7 @@ TEST_CASE("By threads: of two with deadlines the one with the higher priority bo
   CHECK(world.threads(second) == 1);
 }
 
-TEST_CASE("What is due to those below follows their parts, down and up again") {
+TEST_CASE("The due part of tenants below follows their limits, down and up again") {
   World world;
   world.want(2);
   world.want(3);

@@ -427,7 +427,7 @@ TEST_CASE("A placement stays while a session is there, though no process that as
   CHECK(host.status()["gpus"][0]["units"] == 1);
 }
 
-TEST_CASE("What is told of a job again is not written again, and what has changed is") {
+TEST_CASE("A fact that is told of a job again is not written again, and a changed one is") {
   Host host;
   host.start();
   Guest slurmstepd(host);

@@ -212,7 +212,7 @@ TEST_CASE("At the end everything is written down, news or not") {
     CHECK(bench.ledger().find(key) != std::string::npos);
 }
 
-TEST_CASE("What the ledger complains of is in the log") {
+TEST_CASE("Complaints of the ledger are in the log") {
   struct NoNewFile : FileCalls {
     int open(const std::string& path, int flags) override {
       if (!path.ends_with(".new")) return FileCalls::open(path, flags);

@@ -518,7 +518,7 @@ TEST_CASE("A process finds the session that had its GPU again, rather than one o
   }
 }
 
-TEST_CASE("What is written of tenants, sessions and jobs that are not known changes nothing") {
+TEST_CASE("Records of tenants, sessions and jobs that are not known change nothing") {
   History history;
   for (const Record& record :
        {Record{.at = 1s, .what = OptionsRecord{.tenant = TenantId{1}, .options = {}}},

@@ -176,7 +176,7 @@ TEST_CASE("A job with a process here is kept, however long nothing has been writ
   CHECK_FALSE(kept(true));
 }
 
-// What a new history knows that reads the checkpoint.
+// The knowledge of a new history that reads the checkpoint.
 History after_checkpoint(History old) {
   History fresh;
   for (const Record& record : old.checkpoint(even_ones_live)) fresh.add(record);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What peers are told of jobs and steps: each total in its own field, of this job alone, to whom it belongs.
+// Answers about jobs and steps: each total in its own field, of this job alone, to whom it belongs.
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <string>

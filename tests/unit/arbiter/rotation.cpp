@@ -393,7 +393,7 @@ struct NamedCalls : FileCalls {
   }
 };
 
-// Of this length is the line of a grant or a release whose times have the same number of digits.
+// The length of the line of a grant or a release whose times have the same number of digits.
 std::uint64_t line_size() { return format_record(lease(true, 10s)).size() + 1; }
 // Appends that line and passes it to the kernel.
 void write_line(Ledger& ledger, int number) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is let in, who is refused, and who may try again.
+// Peers that are let in, that are refused, and that may try again.
 #include "arbiter/daemon/server.h"
 
 #include <sys/resource.h>

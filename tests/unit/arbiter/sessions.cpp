@@ -309,7 +309,7 @@ TEST_CASE("The backend that a job asks for counts, rather than the one that its 
   CHECK(slurmstepd.say(JobQuery{.job = 12}).find<JobReply>()->backends == 2);
 }
 
-TEST_CASE("Who waits for several loans of a process that ends is told of each") {
+TEST_CASE("A session that waits for several loans of a process that ends is told of each") {
   Host host;
   host.start();
   Guest anchor(host, kUser);

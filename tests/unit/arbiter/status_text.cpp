@@ -80,7 +80,7 @@ struct View {
   }
 };
 
-// Those of the fields that are expected, so that a failure shows the ones that differ.
+// The expected fields alone, so that a failure shows the ones that differ.
 Json fields(const Json& json, const Json& expected) {
   Json found = Json::object();
   for (const auto& [name, value] : expected.items()) found[name] = json.value(name, Json("missing"));

@@ -438,7 +438,7 @@ TEST_CASE("access is given anew to all that is there, and to nothing else", "[al
   CHECK(memory.restore());
 }
 
-TEST_CASE("what is pinned already is claimed, not asked for", "[allocation]") {
+TEST_CASE("memory that is pinned already is claimed, not asked for", "[allocation]") {
   World t;
   t.books.limit = 0;
   t.memory.pin_unasked(kibibytes(100));
@@ -449,7 +449,7 @@ TEST_CASE("what is pinned already is claimed, not asked for", "[allocation]") {
   CHECK(t.books.claimed == 2);
 }
 
-TEST_CASE("what is allowed is as it was last said", "[allocation]") {
+TEST_CASE("the allowance is the last that was said", "[allocation]") {
   World t;
   allocated(t, kibibytes(100));
   t.memory.set_allowed(kibibytes(7));
@@ -503,7 +503,7 @@ TEST_CASE("a limit of nothing is one", "[allocation]") {
   CHECK(t.books.told_of_host == 1);
 }
 
-TEST_CASE("what a limit once allowed is not measured by it again", "[allocation]") {
+TEST_CASE("memory that a limit once allowed is not measured by it again", "[allocation]") {
   World t;
   t.budget.most = kibibytes(512);
   const CUdeviceptr large = allocated(t, kibibytes(512));

@@ -138,7 +138,7 @@ TEST_CASE("whichever slab is free goes back", "[pool]") {
   CHECK(t.host.unmapped == 1);
 }
 
-TEST_CASE("what an eviction is about to take does not go back", "[pool]") {
+TEST_CASE("room that an eviction is about to take does not go back", "[pool]") {
   Pool t;
   t.pool.hurry(kSlab + kSlab);
   t.budget.is_tight = true;
@@ -150,7 +150,7 @@ TEST_CASE("what an eviction is about to take does not go back", "[pool]") {
   CHECK(t.pool.held() == Bytes{});
 }
 
-TEST_CASE("what is more than the pool may hold goes back, expected or not", "[pool]") {
+TEST_CASE("room beyond the pool's bound goes back, expected or not", "[pool]") {
   Pool t;
   t.pool.prepare({4 * kSlab.count}, 1);
   CHECK(t.pool.held().count == 4 * kSlab.count);

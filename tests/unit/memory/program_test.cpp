@@ -100,7 +100,7 @@ struct Program {
 
 }  // namespace
 
-TEST_CASE("what is made is whole granules, of the kind that was asked for", "[program]") {
+TEST_CASE("program memory is whole granules, of the kind that was asked for", "[program]") {
   Program t;
   Program::Id id = 0;
   CHECK(t.memory.create(nullptr, kSize, {}) == CUDA_ERROR_INVALID_VALUE);
@@ -122,7 +122,7 @@ TEST_CASE("what is made is whole granules, of the kind that was asked for", "[pr
     CHECK((asked != nullptr && asked->location.id == 7));
 }
 
-TEST_CASE("what may be exported is one piece", "[program]") {
+TEST_CASE("memory that may be exported is one piece", "[program]") {
   Program t;
   CUmemAllocationProp kind = {};
   kind.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -130,7 +130,7 @@ TEST_CASE("what may be exported is one piece", "[program]") {
   CHECK(t.memory.handles().size() == 1);
 }
 
-TEST_CASE("what is made and refused leaves no trace", "[program]") {
+TEST_CASE("memory that is made and refused leaves no trace", "[program]") {
   Program t;
   Program::Id id = 0;
   SECTION("by the arbiter") {
@@ -241,7 +241,7 @@ TEST_CASE("all places show the same bytes, before and after a turn", "[program]"
   CHECK(t.agrees());
 }
 
-TEST_CASE("what is mapped and shown while it is away comes with the turn", "[program]") {
+TEST_CASE("memory that is mapped and shown while it is away comes with the turn", "[program]") {
   Program t;
   const Program::Id id = t.made();
   const CUdeviceptr first = t.mapped(id);
@@ -293,7 +293,7 @@ TEST_CASE("a mapping comes back with all the access it was given", "[program]") 
   }
 }
 
-TEST_CASE("what is mapped anew leaves last", "[program]") {
+TEST_CASE("memory that is mapped anew leaves last", "[program]") {
   Program t;
   const Program::Id ids[] = {t.made(), t.made()};
   for (int turn = 0; turn < 4; ++turn) {
@@ -305,7 +305,8 @@ TEST_CASE("what is mapped anew leaves last", "[program]") {
   }
 }
 
-// What is there again leaves last, so that another has to leave, for which there is no room but the copy's.
+// A handle that is there again leaves last, so that another has to leave, for which there is no room but the
+// copy's.
 TEST_CASE("a copy gives its room to another before the pool grows", "[program]") {
   Program t;
   const Program::Id ids[] = {t.made(kHandle + kHandle), t.made(kHandle + kHandle), t.made(kHandle + kHandle)};
@@ -323,7 +324,7 @@ TEST_CASE("a copy gives its room to another before the pool grows", "[program]")
   for (unsigned i = 0; i < 3; ++i) CHECK(holds(ids[i], each, i));
 }
 
-TEST_CASE("what was made first leaves first", "[program]") {
+TEST_CASE("memory that was made first leaves first", "[program]") {
   Program t;
   std::vector<Program::Id> ids = {t.made(kHandle), t.made(kHandle), t.made(kHandle)};
   REQUIRE(t.memory.release(ids[1]) == CUDA_SUCCESS);
@@ -362,7 +363,7 @@ TEST_CASE("a map that fails at any call is undone", "[program]") {
   CHECK(t.gone());
 }
 
-TEST_CASE("what is given back while it is mapped lives as long as the mapping", "[program]") {
+TEST_CASE("memory that is given back while it is mapped lives as long as the mapping", "[program]") {
   Program t;
   const Program::Id id = t.made();
   const CUdeviceptr at = t.device.reserve_for_program(kSize);
@@ -377,7 +378,7 @@ TEST_CASE("what is given back while it is mapped lives as long as the mapping", 
   CHECK(t.gone());
 }
 
-TEST_CASE("what was unmapped up to a failure is unmapped once", "[program]") {
+TEST_CASE("memory that was unmapped up to a failure is unmapped once", "[program]") {
   for (unsigned n = 1; n <= 3; ++n) {
     Program t;
     const Program::Id id = t.made();
@@ -464,7 +465,7 @@ TEST_CASE("an eviction that the driver stops leaves what a further one takes", "
   }
 }
 
-TEST_CASE("what the driver would not take back may be given back again", "[program]") {
+TEST_CASE("memory that the driver would not take back may be given back again", "[program]") {
   for (unsigned n = 1; n <= 3; ++n) {
     CAPTURE(n);
     Program t;
@@ -511,7 +512,7 @@ TEST_CASE("a copy that may be under way is waited for before the memory goes", "
   CHECK(t.gone());
 }
 
-TEST_CASE("what is exported is one piece that stays, and the driver's own handle", "[program]") {
+TEST_CASE("exported memory is one piece that stays, and the driver's own handle", "[program]") {
   Program t;
   CUmemGenericAllocationHandle real = 0;
   CHECK_FALSE(t.memory.settle(Program::Id{42}, &real));

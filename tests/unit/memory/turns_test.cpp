@@ -145,7 +145,7 @@ struct FiveHandles {
 
 }  // namespace
 
-TEST_CASE("what is moved is told every so often, and what is left over in the end", "[turns]") {
+TEST_CASE("moved bytes are told every so often, and the rest in the end", "[turns]") {
   FiveHandles t;
   unsigned before = t.books.reports;
   t.memory.set_allowed({});
@@ -415,7 +415,7 @@ TEST_CASE("the room of a turn's largest eviction is kept, not that of its last",
   CHECK(holds(t.block, t.kBlock, 1));
 }
 
-TEST_CASE("what the job takes for itself is seen by who watches", "[turns]") {
+TEST_CASE("memory that the job takes for itself is seen by a watcher", "[turns]") {
   using namespace std::chrono_literals;
   FiveHandles t;
   t.host.time = 100s;

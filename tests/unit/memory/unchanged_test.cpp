@@ -299,7 +299,7 @@ TEST_CASE("what changes all the time is looked at ever more rarely", "[unchanged
   CHECK(t.evict().unchanged == t.footprint);
 }
 
-TEST_CASE("what is not looked at keeps no clean copy", "[unchanged]") {
+TEST_CASE("a handle that is not looked at keeps no clean copy", "[unchanged]") {
   Tenant t;
   bool rested = false;
   for (int turn = 0; turn < 6; ++turn) {
@@ -315,7 +315,7 @@ TEST_CASE("what is not looked at keeps no clean copy", "[unchanged]") {
   CHECK(rested);
 }
 
-TEST_CASE("what was one word when it left is no clean copy of what was there before", "[unchanged]") {
+TEST_CASE("a handle that left as one word has no clean copy of its contents before", "[unchanged]") {
   Tenant t;
   t.evict();
   t.restore();
