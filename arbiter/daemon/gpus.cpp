@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/daemon/gpus.h"
+#include "arbiter/daemon/watched.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -185,13 +186,10 @@ void GpuSearch::ask() {
   child_ = start_child(system_, answer_);
   if (child_ < 0) return start();
   UniqueFd pidfd = system_.open_process(child_);
-  asio::error_code failure;
-  if (pidfd) death_.assign(pidfd.get(), failure);
-  if (!pidfd || failure) {
+  if (!pidfd || hand_over(pidfd, death_)) {
     kill(child_, SIGKILL);
     return start();
   }
-  pidfd.release();
   death_.async_wait(asio::posix::descriptor_base::wait_read, [this](const asio::error_code& error) {
     if (!error) finish();
   });

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/daemon/holders.h"
+#include "arbiter/daemon/watched.h"
 
 namespace sharedgpu {
 
 void Holders::add(TenantId tenant, const ProcessName& process, UniqueFd pidfd) {
   if (!pidfd) return;
   asio::posix::stream_descriptor watched(loop_);
-  asio::error_code failure;
-  watched.assign(pidfd.get(), failure);
-  if (failure) return;  // as where there is no descriptor
-  pidfd.release();
+  if (hand_over(pidfd, watched)) return;  // as where there is no descriptor
   const auto [entry, added] = processes_[tenant].emplace(process, std::move(watched));
   if (!added) return;
   auto& death = entry->second;

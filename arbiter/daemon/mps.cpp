@@ -15,6 +15,7 @@
 
 #include "arbiter/daemon/folders.h"
 #include "arbiter/daemon/log.h"
+#include "arbiter/daemon/watched.h"
 #include "protocol/split.h"
 
 namespace sharedgpu {
@@ -137,13 +138,10 @@ UniqueFd Mps::launch() {
 }
 
 void Mps::watch(UniqueFd process) {
-  asio::error_code failure;
-  death_.assign(process.get(), failure);
-  if (failure) {
+  if (const asio::error_code failure = hand_over(process, death_)) {
     log::error("Mps: the control daemon cannot be watched: " + failure.message());
     return ended();
   }
-  process.release();
   watch_pipe();
   death_.async_wait(asio::posix::descriptor_base::wait_read, [this](const asio::error_code& error) {
     if (error) return;

@@ -6,6 +6,7 @@
 
 #include "arbiter/daemon/log.h"
 #include "arbiter/daemon/processes.h"
+#include "arbiter/daemon/watched.h"
 
 namespace sharedgpu {
 namespace {
@@ -60,11 +61,8 @@ Status Sessions::open(Client& client, SessionTable::Entry& entry) const {
   if (const int error = entry.page.create(memory.release())) return Status::of_errno(error, kNoPage);
   UniqueFd pidfd = its_.system.duplicate(client.peer().pidfd.get());
   if (!pidfd) return Status::of_errno(errno, kNoDescriptor);
-  asio::error_code error;
-  entry.death.assign(pidfd.get(), error);
-  if (error) return Status::of_errno(error.value(), kNoDescriptor);
-  pidfd.release();
-  return {};
+  const asio::error_code error = hand_over(pidfd, entry.death);
+  return error ? Status::of_errno(error.value(), kNoDescriptor) : Status{};
 }
 
 void Sessions::watch(SessionId id, SessionTable::Entry& entry) {

@@ -45,7 +45,12 @@ constexpr bool is_full(const AccountRules& rules, Nanoseconds lag, const TenantV
   return lag > Nanoseconds{} && lag >= scaled(most_lag(rules, tenant.due, tenant.claims.limit), kFull);
 }
 
-// How long a tenant that waits takes to earn `amount`, where the part `due` of the time is due to it: more
+// The lag of a tenant that has had the GPU for `elapsed`, as it was when it was served.
+constexpr Nanoseconds lag_when_served(const TenantView& tenant, Nanoseconds elapsed) {
+  return tenant.lag + scaled(elapsed, 1 - tenant.due);
+}
+
+// The time that a tenant that waits takes to earn `amount`, if the part `due` of the time is due to it: more
 // than zero. A microsecond is added, so that rounding does not make the result too early.
 constexpr Nanoseconds time_to_earn(Nanoseconds amount, double due) {
   return scaled(amount, 1 / due) + std::chrono::microseconds(1);

@@ -60,8 +60,7 @@ class Deadline final : public Elastic {
   // For a tenant that runs: whether it starved when its gates were opened.
   bool starves(const TenantView& tenant, const TurnView& turn) const {
     constexpr int kTurns = 2;
-    const Nanoseconds lag = tenant.lag + scaled(tenant.elapsed, 1 - tenant.due);
-    return is_full(rules().account, lag, tenant) &&
+    return is_full(rules().account, lag_when_served(tenant, tenant.elapsed), tenant) &&
            tenant.waited > kTurns * (turn.turn.waiting_sets + 1) * turn.turn.length;
   }
 

@@ -40,9 +40,9 @@ start_arbiter() {
   run_arbiter
 }
 
-# Starts it with the configuration of the last time.
+# run_arbiter [DAEMON]: starts it, or that of another build, with the configuration of the last time.
 run_arbiter() {
-  "$BUILD/arbiter/sharedgpud" --config "$DIR/conf" >>"$DIR/arbiter.log" 2>&1 3>&- &
+  "${1:-$BUILD/arbiter/sharedgpud}" --config "$DIR/conf" >>"$DIR/arbiter.log" 2>&1 3>&- &
   ARBITER=$!
   until_true 30 timeout 10 "$SHAREDGPU" status >/dev/null
 }

@@ -8,9 +8,7 @@ load helpers
 take_over() {
   kill -TERM "$ARBITER"
   wait "$ARBITER" || true
-  "$1" --config "$DIR/conf" >>"$DIR/arbiter.log" 2>&1 3>&- &
-  ARBITER=$!
-  until_true 30 timeout 10 "$SHAREDGPU" status >/dev/null
+  run_arbiter "$1"
 }
 
 leased() {

@@ -21,8 +21,7 @@ constexpr std::chrono::seconds kLongestSubmission{1};
 Nanoseconds at_once(const PolicyRules& rules, const TenantView& leader, Nanoseconds elapsed,
                     const TurnView& turn) {
   const auto sets = static_cast<double>(turn.turn.waiting_sets + 1);
-  const Nanoseconds when_it_began = leader.lag + scaled(elapsed, 1 - leader.due);
-  if (is_full(rules.account, when_it_began, leader))
+  if (is_full(rules.account, lag_when_served(leader, elapsed), leader))
     return scaled(kStepsAtOnce * turn.turn.length, sets * leader.due);
   return scaled(2 * kStepsAtOnce * allowance(rules.entitlement, leader, turn),
                 1 / std::max(1 - leader.due, kLeastFall));

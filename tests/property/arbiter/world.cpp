@@ -490,7 +490,7 @@ void World::find_gpu(unsigned gpu, bool learned) {
 void World::fire_early() {
   if (winding_down_) return;
   at(now() + delay(100), [this] { fire_early(); });
-  // What follows from a decision may follow a moment later.
+  // The consequences of a decision may follow a moment later.
   if (timeline_.alarm() && *timeline_.alarm() <= now() + 1ms) return;
   const Snapshot before = core_->snapshot();
   const Actions actions = core_->handle(TimerFired{}, now());

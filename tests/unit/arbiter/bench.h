@@ -25,7 +25,7 @@ struct Bench {
   std::unique_ptr<Core> core;
   Nanoseconds now = std::chrono::seconds(1000);
   Actions last;
-  // What each session was told so far, as the actions of the core say. The tests carry its orders out.
+  // The last messages to each session, as the actions of the core say. The tests carry its orders out.
   std::map<std::uint64_t, simulation::Session> told;
   LeaseBook written;                 // by the records of leases
   std::optional<Nanoseconds> timer;  // that was armed by the last step

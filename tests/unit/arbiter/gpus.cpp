@@ -122,6 +122,11 @@ class Libraries : public System {
   }
 };
 
+void reap_children_of_other_tests() {
+  while (waitpid(-1, nullptr, WNOHANG) > 0) {
+  }
+}
+
 std::vector<std::string> names(const std::vector<GpuInfo>& gpus) {
   std::vector<std::string> all;
   for (const GpuInfo& gpu : gpus) all.push_back(gpu.name);
@@ -221,8 +226,7 @@ TEST_CASE("A search that gets no descriptor for its child searches again") {
       return {};
     }
   } host;
-  while (waitpid(-1, nullptr, WNOHANG) > 0) {
-  }
+  reap_children_of_other_tests();
   asio::io_context loop(1);
   std::vector<GpuInfo> found;
   GpuSearch search(loop, host, [&](const std::vector<GpuInfo>& gpus) { found = gpus; });
@@ -254,8 +258,7 @@ TEST_CASE(
   host.open = fcntl(STDERR_FILENO, F_DUPFD, 100);
   REQUIRE(host.open >= 0);
   setenv("LD_PRELOAD", "", 1);
-  while (waitpid(-1, nullptr, WNOHANG) > 0) {  // children of other tests
-  }
+  reap_children_of_other_tests();
   const auto term = std::signal(SIGTERM, SIG_IGN);
   const auto interrupt = std::signal(SIGINT, SIG_IGN);
   const std::vector<GpuInfo> found = find_gpus(host);

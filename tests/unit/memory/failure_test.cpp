@@ -102,6 +102,7 @@ namespace {
 
 // Fails the next calls of one kind.
 struct Failing final : FakeDevice {
+  using FakeDevice::FakeDevice;
   CUresult wait(Lane lane) override { return fails(waits) ? CUDA_ERROR_UNKNOWN : FakeDevice::wait(lane); }
   CUresult unmap(CUdeviceptr address, Bytes size) override {
     return fails(unmaps) ? CUDA_ERROR_UNKNOWN : FakeDevice::unmap(address, size);
@@ -132,14 +133,12 @@ struct Failing final : FakeDevice {
 };
 
 // One block of two handles with contents, and no looks: all is copied.
-struct FailingWorld {
+struct FailingWorld : WorldOn<Failing> {
   static constexpr Bytes kHandle = kibibytes(128);
   static constexpr Bytes kBlock = kibibytes(256);
 
   FailingWorld() {
-    books.memory = &memory;
     device.set_blind(true);
-    memory.set_allowed(gibibytes(1));
     block = added(1);
   }
   CUdeviceptr added(unsigned seed) {
@@ -160,11 +159,6 @@ struct FailingWorld {
     return memory.use().resident == size && device.physical() == size && device.misuse().empty();
   }
 
-  Failing device;
-  FakeBudget budget;
-  FakeHost host;
-  FakeBooks books;
-  SwapMemory memory{device, budget, host, books, small_sizes()};
   CUdeviceptr block = 0;
 };
 

@@ -26,6 +26,7 @@ CUmemAccessDesc access_of(int device, CUmemAccess_flags flags = CU_MEM_ACCESS_FL
 // Notes what memory it was asked for, and the last access to each address.
 class NotingDevice final : public FakeDevice {
  public:
+  using FakeDevice::FakeDevice;
   CUresult create(Physical* physical, Bytes size, const CUmemAllocationProp* kind) override {
     kinds.push_back(kind);
     return FakeDevice::create(physical, size, kind);
@@ -43,13 +44,9 @@ class NotingDevice final : public FakeDevice {
   std::map<CUdeviceptr, std::vector<CUmemAccessDesc>> accesses;
 };
 
-struct Program {
+struct Program : WorldOn<NotingDevice> {
   using Id = ProgramMemory::Id;
 
-  Program() {
-    books.memory = &memory;
-    memory.set_allowed(gibibytes(1));
-  }
   Id made(Bytes size = kSize, const CUmemAllocationProp& kind = {}) {
     Id id = 0;
     REQUIRE(memory.create(&id, size, kind) == CUDA_SUCCESS);
@@ -90,12 +87,15 @@ struct Program {
   bool gone() const {
     return memory.use().footprint() == Bytes{} && memory.use().resident == Bytes{} && agrees();
   }
+};
 
-  NotingDevice device;
-  FakeBudget budget;
-  FakeHost host;
-  FakeBooks books;
-  SwapMemory memory{device, budget, host, books, small_sizes()};
+// A program that has mapped its memory at two places and written to it.
+struct MappedTwice : Program {
+  explicit MappedTwice(unsigned seed) { fill(first, kSize, seed); }
+
+  const Id id = made();
+  const CUdeviceptr first = mapped(id);
+  const CUdeviceptr second = mapped(id);
 };
 
 }  // namespace
@@ -417,11 +417,7 @@ TEST_CASE("a restore that fails at any call shows everything when it is tried ag
   bool failed = true;
   for (unsigned n = 1; failed; ++n) {
     CAPTURE(n);
-    Program t;
-    const Program::Id id = t.made();
-    const CUdeviceptr first = t.mapped(id);
-    const CUdeviceptr second = t.mapped(id);
-    fill(first, kSize, n);
+    MappedTwice t(n);
     REQUIRE(t.evict());
     t.device.fail_call(n);
     t.restore();
@@ -430,11 +426,11 @@ TEST_CASE("a restore that fails at any call shows everything when it is tried ag
     CHECK(t.agrees());
     for (const Handle& handle : t.memory.handles()) CHECK(handle.mapped == handle.usable());
     REQUIRE(t.restore());
-    CHECK(holds(first, kSize, n));
-    CHECK(holds(second, kSize, n));
+    CHECK(holds(t.first, kSize, n));
+    CHECK(holds(t.second, kSize, n));
     CHECK(t.agrees());
     REQUIRE(t.evict());
-    CHECK(t.there(first) + t.there(second) == 0);
+    CHECK(t.there(t.first) + t.there(t.second) == 0);
     CHECK(t.device.physical() == Bytes{});
   }
 }
@@ -443,11 +439,7 @@ TEST_CASE("an eviction that the driver stops leaves what a further one takes", "
   bool failed = true;
   for (unsigned n = 1; failed; ++n) {
     CAPTURE(n);
-    Program t;
-    const Program::Id id = t.made();
-    const CUdeviceptr first = t.mapped(id);
-    const CUdeviceptr second = t.mapped(id);
-    fill(first, kSize, n);
+    MappedTwice t(n);
     t.device.fail_call(n);
     t.evict();
     failed = t.device.has_failed();
@@ -455,12 +447,12 @@ TEST_CASE("an eviction that the driver stops leaves what a further one takes", "
     CHECK(t.agrees());
     const bool restored_first = n % 2 == 0;
     if (restored_first) REQUIRE(t.restore());
-    if (restored_first) CHECK(holds(second, kSize, n));
+    if (restored_first) CHECK(holds(t.second, kSize, n));
     REQUIRE(t.evict());
-    CHECK(t.there(first) + t.there(second) == 0);
+    CHECK(t.there(t.first) + t.there(t.second) == 0);
     REQUIRE(t.restore());
-    CHECK(holds(first, kSize, n));
-    CHECK(holds(second, kSize, n));
+    CHECK(holds(t.first, kSize, n));
+    CHECK(holds(t.second, kSize, n));
     CHECK(t.agrees());
   }
 }

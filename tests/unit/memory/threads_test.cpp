@@ -78,17 +78,7 @@ class Interrupted final : public FakeDevice {
   std::function<void()> after_unreserve;
 };
 
-struct InterruptedWorld {
-  InterruptedWorld() {
-    books.memory = &memory;
-    memory.set_allowed(gibibytes(1));
-  }
-  Interrupted device{gibibytes(1)};
-  FakeBudget budget;
-  FakeHost host;
-  FakeBooks books;
-  SwapMemory memory{device, budget, host, books, small_sizes()};
-};
+using InterruptedWorld = WorldOn<Interrupted>;
 
 }  // namespace
 

@@ -115,6 +115,7 @@ namespace {
 
 // One block of five handles, 640 KiB. Notes what is pinned when the first copy begins, and does something.
 struct FirstCopy final : FakeDevice {
+  using FakeDevice::FakeDevice;
   CUresult copy_out(Lane lane, std::byte* host, CUdeviceptr from, Bytes size) override {
     if (copies++ == 0) {
       pinned_before = pinned();
@@ -127,19 +128,13 @@ struct FirstCopy final : FakeDevice {
   std::function<void()> then;
 };
 
-struct FiveHandles {
+struct FiveHandles : WorldOn<FirstCopy> {
   static constexpr Bytes kBlock = kibibytes(640);
   FiveHandles() {
-    books.memory = &memory;
     memory.set_allowed(kBlock);
     REQUIRE(memory.allocate(&block, kBlock) == CUDA_SUCCESS);
     fill(block, kBlock, 1);
   }
-  FirstCopy device;
-  FakeBudget budget;
-  FakeHost host;
-  FakeBooks books;
-  SwapMemory memory{device, budget, host, books, small_sizes()};
   CUdeviceptr block = 0;
 };
 

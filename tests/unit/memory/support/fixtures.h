@@ -138,19 +138,22 @@ inline SwapOptions small_sizes() {
   return options;
 }
 
-struct World {
-  explicit World(Bytes capacity = gibibytes(1), const SwapOptions& options = small_sizes())
+// A memory with fakes around it, of which the device may be one that a test derives from FakeDevice.
+template <class SomeDevice = FakeDevice>
+struct WorldOn {
+  explicit WorldOn(Bytes capacity = gibibytes(1), const SwapOptions& options = small_sizes())
       : device(capacity), memory(device, budget, host, books, options) {
     books.memory = &memory;
     memory.set_allowed(capacity);
   }
 
-  FakeDevice device;
+  SomeDevice device;
   FakeBudget budget;
   FakeHost host;
   FakeBooks books;
   SwapMemory memory;
 };
+using World = WorldOn<>;
 
 inline std::byte* bytes_at(CUdeviceptr address) { return reinterpret_cast<std::byte*>(address); }
 
