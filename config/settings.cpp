@@ -178,6 +178,30 @@ std::string set_on_no_arbiter(Settings& settings, std::string_view value) {
   return {};
 }
 
+std::string set_on_overuse(Settings& settings, std::string_view value) {
+  if (value != "warn" && value != "cancel") return "warn or cancel";
+  settings.on_overuse = value == "cancel" ? Measure::cancel : Measure::warn;
+  return {};
+}
+
+std::string set_unmanaged(Settings& settings, std::string_view value) {
+  if (value == "ignore")
+    settings.unmanaged = Measure::ignore;
+  else if (value == "warn")
+    settings.unmanaged = Measure::warn;
+  else if (value == "cancel")
+    settings.unmanaged = Measure::cancel;
+  else
+    return "ignore, warn or cancel";
+  return {};
+}
+
+std::string set_tenants(Settings& settings, std::string_view value) {
+  if (value != "jobs" && value != "any") return "jobs or any";
+  settings.tenants = value == "jobs" ? TenantKind::jobs : TenantKind::any;
+  return {};
+}
+
 std::string set_admin_users(Settings& settings, std::string_view value) {
   settings.admin_users.clear();
   while (!value.empty()) {
@@ -237,6 +261,10 @@ constexpr Key kKeys[] = {
     {"SwapPerUnit", set_swap_per_unit},
     {"ArbiterTimeout", set_time<&Settings::arbiter_timeout, 0>},
     {"OnNoArbiter", set_on_no_arbiter},
+    {"MaxOveruse", set_time<&Settings::max_overuse, 1'000'000'000>},
+    {"OnOveruse", set_on_overuse},
+    {"Unmanaged", set_unmanaged},
+    {"Tenants", set_tenants},
     {"SlurmUser", set_user<&Settings::slurm_user>},
     {"AdminUsers", set_admin_users},
     {"AdminComment", set_admin_comment},

@@ -35,6 +35,10 @@ namespace sharedgpu {
 inline constexpr char kDefaultConfigFile[] = "/etc/sharedgpu/sharedgpu.conf";
 
 enum class OnNoArbiter : std::uint8_t { plain, fail };
+// What is done about a tenant or process that keeps others from a GPU: nothing, a line in the log, or its end.
+enum class Measure : std::uint8_t { ignore, warn, cancel };
+// The processes that may be tenants: those of jobs and of runs that an administrator vouched for, or any.
+enum class TenantKind : std::uint8_t { jobs, any };
 // The writer of the AdminComments of jobs: this node, nobody, or the program that empties a folder.
 enum class AdminComment : std::uint8_t { yes, no, folder };
 // The jobs that the policy elastic also rules while memory suffices: those that state a share, or all.
@@ -83,6 +87,10 @@ struct Settings {
   Bytes swap_per_unit{};  // zero: a job's own limits alone bound what is swapped
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);
   OnNoArbiter on_no_arbiter = OnNoArbiter::plain;
+  Nanoseconds max_overuse = std::chrono::minutes(5);
+  Measure on_overuse = Measure::warn;  // never ignore
+  Measure unmanaged = Measure::warn;
+  TenantKind tenants = TenantKind::any;
   std::string slurm_user = "slurm";      // a name or a uid
   std::vector<std::string> admin_users;  // names or uids
   AdminComment comments = AdminComment::yes;

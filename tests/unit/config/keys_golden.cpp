@@ -34,6 +34,10 @@ std::string text_of(const Amount& amount) {
 }
 std::string text_of(Shares shares) { return shares == Shares::units ? "units" : "stated"; }
 std::string text_of(OnNoArbiter choice) { return choice == OnNoArbiter::fail ? "fail" : "plain"; }
+std::string text_of(Measure measure) {
+  return measure == Measure::ignore ? "ignore" : measure == Measure::warn ? "warn" : "cancel";
+}
+std::string text_of(TenantKind tenants) { return tenants == TenantKind::jobs ? "jobs" : "any"; }
 std::string text_of(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : " ") + name;
@@ -70,6 +74,10 @@ constexpr Key kKeys[] = {
     {"SwapPerUnit", "12GiB", value_of<&Settings::swap_per_unit>},
     {"ArbiterTimeout", "1s", value_of<&Settings::arbiter_timeout>},
     {"OnNoArbiter", "fail", value_of<&Settings::on_no_arbiter>},
+    {"MaxOveruse", "10s", value_of<&Settings::max_overuse>},
+    {"OnOveruse", "cancel", value_of<&Settings::on_overuse>},
+    {"Unmanaged", "cancel", value_of<&Settings::unmanaged>},
+    {"Tenants", "jobs", value_of<&Settings::tenants>},
     {"SlurmUser", "64030", value_of<&Settings::slurm_user>},
     {"AdminUsers", "alice, bob 1000", value_of<&Settings::admin_users>},
     {"AdminComment", "/a/folder", comments_of},
