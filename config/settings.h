@@ -35,7 +35,8 @@ namespace sharedgpu {
 inline constexpr char kDefaultConfigFile[] = "/etc/sharedgpu/sharedgpu.conf";
 
 enum class OnNoArbiter : std::uint8_t { plain, fail };
-// What is done about a tenant or process that keeps others from a GPU: nothing, a line in the log, or its end.
+// What is done about a tenant or process that keeps others from a GPU: nothing, a line in the log, or its
+// end.
 enum class Measure : std::uint8_t { ignore, warn, cancel };
 // The processes that may be tenants: those of jobs and of runs that an administrator vouched for, or any.
 enum class TenantKind : std::uint8_t { jobs, any };

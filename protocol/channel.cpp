@@ -133,7 +133,55 @@ int Channel::receive(Message& message, UniqueFd& fd) {
   }
   if (size == 0) return ECONNRESET;
   if ((packet.msg_flags & MSG_CTRUNC) != 0 && !fd) return EMFILE;
-  const bool whole = size == sizeof message && (packet.msg_flags & MSG_TRUNC) == 0;
+  return accept(message, size, packet.msg_flags);
+}
+
+// With credentials an empty message differs from the end of the connection.
+int Channel::distrust() {
+  constexpr int kOn = 1;
+  return setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &kOn, sizeof kOn) == 0 ? 0 : errno;
+}
+
+int Channel::receive_plain(Message& message) {
+  Received received;
+  if (const int error = receive_bare(message, MSG_PEEK, received)) return error;
+  if (received.ended) return ECONNRESET;
+  if ((received.flags & MSG_CTRUNC) != 0) return EBADMSG;
+  if (const int error = receive_bare(message, 0, received)) return error;
+  return accept(message, received.size, received.flags);
+}
+
+bool Channel::discard_unread() {
+  shutdown(socket_.get(), SHUT_RD);
+  for (;;) {
+    Message unread;
+    Received received;
+    if (receive_bare(unread, MSG_PEEK, received) != 0 || received.ended) return true;
+    if ((received.flags & MSG_CTRUNC) != 0) return false;
+    receive_bare(unread, 0, received);
+  }
+}
+
+// Receives with room for the sender's credentials alone, without waiting. The kernel sets MSG_CTRUNC where
+// there are descriptors: with MSG_PEEK they stay in the queue, else they are closed.
+int Channel::receive_bare(Message& message, int how, Received& received) const {
+  iovec part = {.iov_base = &message, .iov_len = sizeof message};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))] = {};
+  msghdr packet = {};
+  packet.msg_iov = &part;
+  packet.msg_iovlen = 1;
+  packet.msg_control = control;
+  packet.msg_controllen = sizeof control;
+  while ((received.size = recvmsg(socket_.get(), &packet, how | MSG_DONTWAIT)) < 0)
+    if (errno != EINTR) return errno;
+  received.flags = packet.msg_flags;
+  received.ended = received.size == 0 && packet.msg_controllen == 0;
+  return 0;
+}
+
+// Takes what was received as a message of the peer.
+int Channel::accept(Message& message, ssize_t size, int flags) {
+  const bool whole = size == sizeof message && (flags & MSG_TRUNC) == 0;
   if (!whole || message.magic != kProtocolMagic) return EPROTO;
   version_ = std::min(message.version, kProtocolVersion);
   if (message.version < kOldestVersion) return EPROTONOSUPPORT;

@@ -5,6 +5,8 @@
 // errno values. Every descriptor made or received here is close-on-exec.
 #pragma once
 
+#include <sys/types.h>
+
 #include "protocol/messages.h"
 
 namespace sharedgpu {
@@ -52,17 +54,39 @@ class Channel {
   // EPROTONOSUPPORT where that is of a version that is no longer understood, or EMFILE where this process has
   // no room for the descriptor. From then on send() speaks as the peer does, also to one that is too old.
   int receive(Message& message, UniqueFd& fd);
+  // For a peer that is not trusted. It has no reason to pass a descriptor, and may do so to harm: closing one
+  // takes as long as its owner likes (a TCP socket with SO_LINGER, a file of a FUSE server). So none is
+  // taken.
+  //
+  // Must be called before the two that follow. Returns 0 or an errno value.
+  int distrust();
+  // As receive(), but never waits. Returns EBADMSG where the next message carries a descriptor, and leaves
+  // that message where it is.
+  int receive_plain(Message& message);
+  // Refuses all further messages and discards those that have not been read. False: one of them carries a
+  // descriptor. It is left there with all that follow, and closing the socket may take long.
+  bool discard_unread();
 
   int fd() const { return socket_.get(); }
   // That both ends understand, as far as the peer has said which it speaks.
   std::uint16_t version() const { return version_; }
   explicit operator bool() const { return static_cast<bool>(socket_); }
   void close() { socket_.reset(); }
+  // Gives the socket away.
+  int release() { return socket_.release(); }
   // Forgets the descriptor: somebody else has closed it, and its number may be another file's.
   void abandon() { socket_.release(); }
   void move_out_of_the_way() { sharedgpu::move_out_of_the_way(socket_); }
 
  private:
+  struct Received {
+    ssize_t size = 0;
+    int flags = 0;
+    bool ended = false;  // the peer has closed, and all its messages have been read
+  };
+  int receive_bare(Message& message, int how, Received& received) const;
+  int accept(Message& message, ssize_t size, int flags);
+
   UniqueFd socket_;
   std::uint16_t version_ = kProtocolVersion;  // the lower of both ends'
 };

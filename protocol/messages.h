@@ -40,7 +40,7 @@ inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
 // Libraries and arbiters of different versions meet: jobs run on while the arbiter is upgraded. So messages
 // only grow: what is added goes behind what there was, means at zero what was meant without it, raises the
 // version, and is entered in versions.h. Ends of two versions speak the lower one.
-inline constexpr std::uint16_t kProtocolVersion = 8;
+inline constexpr std::uint16_t kProtocolVersion = 9;
 inline constexpr std::uint16_t kOldestVersion = 4;  // that is still understood
 
 enum class Backend : std::uint8_t { swap = 0, managed = 1, native = 2 };
@@ -325,9 +325,11 @@ struct MemoryView {
   Bytes free;  // what this tenant may still allocate
 };
 
-// Sessions of one tenant lend each other device memory (cuIpcGetMemHandle). The arbiter keeps none of it: it
-// passes the question to the lender and the answer, with its descriptor, back. One descriptor a message, one
-// piece of an allocation a descriptor.
+// Sessions of one tenant lend each other device memory (cuIpcGetMemHandle). The arbiter connects the two and
+// takes no part in what follows: it answers Borrow with Lent and sends Wanted to the lender, each with one
+// end of a socket pair. The lender sends Lend with the memory's descriptor through its end. One descriptor a
+// message, one piece of an allocation a descriptor. An arbiter before version 9 sends no pair: Lend goes to
+// it, and it passes outcome, pieces, size and descriptor on in Lent.
 struct LoanName {
   std::uint64_t lender = 0;  // as its Attach said
   std::uint64_t loan = 0;    // random
@@ -342,6 +344,7 @@ enum class LoanOutcome : std::uint8_t {
   unknown,  // nobody of this tenant lends it
   later,    // the arbiter has begun anew, and the lender may not have come back yet
   failed,   // the lender could not export it
+  asked,    // the lender answers through the descriptor that comes along
 };
 
 struct Borrow {
@@ -353,7 +356,7 @@ struct Borrow {
 // To the lender, which answers with Lend.
 struct Wanted {
   static constexpr MessageType kType = MessageType::wanted;
-  std::uint64_t ticket = 0;
+  std::uint64_t ticket = 0;  // before version 9: to be repeated in Lend
   LoanName name;
   std::uint32_t piece = 0;
 };
@@ -367,6 +370,7 @@ struct Lend {
 // Answers Borrow.
 struct Lent {
   static constexpr MessageType kType = MessageType::lent;
+  static constexpr std::uint16_t kPaired = 9;  // since when the arbiter connects borrower and lender
   std::uint64_t request = 0;
   LoanOutcome outcome = LoanOutcome::failed;
   std::uint32_t pieces = 0;

@@ -82,9 +82,7 @@ void Arbiter::serve(std::shared_ptr<Connection> connection) {
   const auto client = std::make_shared<Client>(std::move(connection));
   clients_.insert(client);
   client->connection().start(
-      [this, its = client.get()](const Message& message, UniqueFd descriptor) {
-        messages_.receive(*its, message, std::move(descriptor));
-      },
+      [this, its = client.get()](const Message& message) { messages_.receive(*its, message); },
       [this, its = client.get()](const std::string& reason) {
         closed(*its, reason);
         clients_.erase(its->shared_from_this());

@@ -37,6 +37,8 @@ class Arbiter {
   Status start(const std::vector<GpuInfo>& gpus);
   // A peer has connected.
   void serve(std::shared_ptr<Connection> connection);
+  // True if the peer is a process of a job that Slurm has registered.
+  bool is_of_job(const Peer& peer) const { return jobs_.knows_job_of(peer); }
   // True if there may be a line in the log about a peer of this user, see Journal.
   bool may_log(uid_t uid) { return journal_.may_write(uid); }
   // Call it before the loop ends: records all that is known.

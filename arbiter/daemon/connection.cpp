@@ -15,7 +15,6 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::size_t kMostWaiting = 256;
-constexpr int kMessagesAtOnce = 16;  // then the other peers have their turn
 
 // Why a message could not be sent. Empty: the peer has gone, perhaps with messages that it had not read.
 std::string reason_of(int failure) {
@@ -24,35 +23,56 @@ std::string reason_of(int failure) {
 
 }  // namespace
 
-Connection::Connection(asio::io_context& loop, UniqueFd socket, Peer peer, std::shared_ptr<void> place)
-    : descriptor_(loop), channel_(std::move(socket)), peer_(std::move(peer)), place_(std::move(place)) {}
+Connection::Connection(const Parts& parts, UniqueFd socket, Peer peer, std::shared_ptr<void> place)
+    : its_(parts),
+      descriptor_(parts.loop),
+      channel_(std::move(socket)),
+      peer_(std::move(peer)),
+      place_(std::move(place)) {}
 
 void Connection::start(OnMessage on_message, OnClosed on_closed) {
   on_message_ = std::move(on_message);
   on_closed_ = std::move(on_closed);
+  if (const int failure = channel_.distrust()) return close(std::strerror(failure));
   asio::error_code error;
   descriptor_.assign(channel_.fd(), error);
   if (error) return close(error.message());
-  read_some();
+  await_message();
 }
 
-void Connection::read_some() {
-  if (!channel_) return;
+void Connection::await_message() {
   descriptor_.async_wait(asio::posix::descriptor_base::wait_read,
                          [self = shared_from_this()](const asio::error_code& error) {
-                           if (error || !self->channel_) return;
-                           for (int i = 0; i < kMessagesAtOnce && self->channel_; ++i) {
-                             Message message;
-                             UniqueFd descriptor;
-                             int failure = self->channel_.receive(message, descriptor);
-                             if (failure == EAGAIN || failure == EWOULDBLOCK) break;
-                             if (failure == ECONNRESET) return self->close({});
-                             if (failure == EPROTONOSUPPORT) return self->refuse_version();
-                             if (failure != 0) return self->close(std::strerror(failure));
-                             self->on_message_(message, std::move(descriptor));
-                           }
-                           self->read_some();
+                           if (error) return;
+                           self->its_.schedule.add(self->peer_.account, [self] { return self->receive(); });
                          });
+}
+
+// Handles one message. True: there may be more.
+bool Connection::receive() {
+  if (!channel_) return false;
+  Message message;
+  if (const int failure = channel_.receive_plain(message)) {
+    receive_failed(failure);
+    return false;
+  }
+  on_message_(message);
+  return static_cast<bool>(channel_);
+}
+
+void Connection::receive_failed(int failure) {
+  switch (failure) {
+    case EAGAIN:
+      return await_message();
+    case ECONNRESET:
+      return close({});
+    case EBADMSG:
+      return close("it passes descriptors");
+    case EPROTONOSUPPORT:
+      return refuse_version();
+    default:
+      return close(std::strerror(failure));
+  }
 }
 
 // A peer that is only closed tries again and again; one that is refused goes on without the arbiter.
@@ -75,6 +95,10 @@ void Connection::send(const Message& message, int fd) {
   if (fd >= 0 && !copy) return close(std::strerror(errno));
   queue_.push_back(Waiting{.message = message, .fd = std::move(copy)});
   write_some();
+}
+
+bool Connection::send_now(const Message& message, int fd) {
+  return channel_ && queue_.empty() && channel_.send(message, fd) == 0;
 }
 
 bool Connection::has_unread() const {
@@ -114,8 +138,8 @@ void Connection::close(const std::string& reason) {
   if (!channel_) return;
   auto executor = descriptor_.get_executor();
   descriptor_.release();
-  channel_.close();
   queue_.clear();
+  its_.closer.close(peer_.account, std::move(channel_), place_);
   asio::post(executor, [self = shared_from_this(), reason] {
     self->on_message_ = nullptr;
     if (OnClosed told = std::exchange(self->on_closed_, nullptr)) told(reason);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One peer's connection in the event loop: whole messages in, a bounded queue of messages out.
-// Nothing here blocks. A peer that does not read its messages, or sends something else than a message, is
-// closed.
+// Nothing here blocks. A peer that does not read its messages, or sends a descriptor or something else than a
+// message, is closed.
+//
+// One thread, that of the event loop.
 #pragma once
 
 #include <asio/posix/stream_descriptor.hpp>
@@ -10,7 +12,9 @@
 #include <memory>
 #include <string>
 
+#include "arbiter/daemon/closer.h"
 #include "arbiter/daemon/peers.h"
+#include "arbiter/daemon/schedule.h"
 #include "protocol/channel.h"
 
 namespace sharedgpu {
@@ -19,16 +23,24 @@ inline constexpr char kDoesNotRead[] = "it does not read its messages";
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  using OnMessage = std::function<void(const Message&, UniqueFd descriptor)>;
+  using OnMessage = std::function<void(const Message&)>;
   using OnClosed = std::function<void(const std::string& reason)>;  // called once, then never again
+  // Parts of the daemon that outlive all connections.
+  struct Parts {
+    asio::io_context& loop;
+    Schedule& schedule;
+    Closer& closer;
+  };
 
   // `place` is held until the connection is gone.
-  Connection(asio::io_context& loop, UniqueFd socket, Peer peer, std::shared_ptr<void> place);
+  Connection(const Parts& parts, UniqueFd socket, Peer peer, std::shared_ptr<void> place);
 
   // Starts reading. The handlers may close the connection.
   void start(OnMessage on_message, OnClosed on_closed);
   // `fd` is passed with the message if it is not -1. One descriptor may wait at a time; it is duplicated.
   void send(const Message& message, int fd = -1);
+  // Sends the message with its descriptor, or returns false: the peer has not read those before.
+  bool send_now(const Message& message, int fd);
   // True if the peer has not read all messages that were sent to it.
   bool has_unread() const;
   // Sends the reason and closes.
@@ -37,17 +49,22 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void close(const std::string& reason);
 
   const Peer& peer() const { return peer_; }
+  // Of the protocol, that both ends understand.
+  std::uint16_t version() const { return channel_.version(); }
 
  private:
   struct Waiting {
     Message message;
     UniqueFd fd;
   };
-  void read_some();
+  void await_message();
+  bool receive();
+  void receive_failed(int failure);
   void refuse_version();
   void write_some();
   void flush();
 
+  const Parts its_;
   asio::posix::stream_descriptor descriptor_;  // the channel's socket; the channel owns it
   Channel channel_;
   Peer peer_;

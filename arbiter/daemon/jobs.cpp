@@ -47,6 +47,11 @@ TenantInfo& Jobs::known_or_new(const TenantName& name, uid_t uid) {
 
 TenantInfo* Jobs::find_job(std::uint32_t number) { return tenants_.find(job_name(number)); }
 
+bool Jobs::knows_job_of(const Peer& peer) const {
+  const TenantInfo* job = peer.step ? tenants_.find(job_name(peer.step->job)) : nullptr;
+  return job != nullptr && job->uid == peer.uid;
+}
+
 TenantName Jobs::name_of(const Peer& peer, const RunToken& token) const {
   if (peer.step) {
     const TenantName name = job_name(peer.step->job);

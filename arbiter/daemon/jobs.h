@@ -34,6 +34,8 @@ class Jobs {
   void leave(TenantId tenant);
   // The name of the tenant that the process belongs to; there may be no such tenant yet.
   TenantName name_of(const Peer& peer, const RunToken& token) const;
+  // True if the process is in a step of a job that is registered, and of its user.
+  bool knows_job_of(const Peer& peer) const;
   // True if a process of the tenant lives, or may still come back.
   bool lives(const TenantInfo& tenant) const;
 

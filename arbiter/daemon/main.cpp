@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <asio/signal_set.hpp>
 #include <cerrno>
 #include <csignal>
@@ -42,12 +43,21 @@ Status take_socket(const std::string& path, UniqueFd& lock, UniqueFd& listener) 
   return {};
 }
 
-// Each session takes three descriptors.
-void raise_descriptor_limit() {
+// Raises the limit on descriptors, and returns how many connections they suffice for.
+std::size_t raise_descriptor_limit() {
+  constexpr rlim_t kEnough = 1 << 17;
+  constexpr rlim_t kOfDaemon = 64;  // the ledger, the log and the like
+  constexpr rlim_t kOfSession = 4;  // the socket, the lease page, and its process twice
   rlimit limit = {};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  const rlimit more = {.rlim_cur = std::max(limit.rlim_max, kEnough),
+                       .rlim_max = std::max(limit.rlim_max, kEnough)};
   limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
+  if (setrlimit(RLIMIT_NOFILE, &more) == 0)  // only root may exceed the hard limit
+    limit = more;
+  else
+    setrlimit(RLIMIT_NOFILE, &limit);
+  return (limit.rlim_cur - std::min(limit.rlim_cur, kOfDaemon)) / kOfSession;
 }
 
 // A daemon that outlives the arbiter must not inherit the descriptors that the arbiter was started with.
@@ -79,14 +89,16 @@ int run(const Settings& settings) {
   if (!taken.ok()) return fail(taken.message());
   if (Status made = make_folder(settings.state_dir, 0700); !made.ok())
     return fail("StateDir " + made.message());
-  raise_descriptor_limit();
+  const std::size_t places = raise_descriptor_limit();
   std::signal(SIGPIPE, SIG_IGN);
 
   asio::io_context loop(1);
   asio::signal_set signals(loop, SIGTERM, SIGINT);
+  Schedule schedule(loop, system);
+  Closer closer(loop, system, schedule);
   Arbiter arbiter(loop, system, settings);
   if (Status started = arbiter.start(gpus); !started.ok()) return fail(started.message());
-  Server server(loop, system, arbiter);
+  Server server({.loop = loop, .schedule = schedule, .closer = closer}, system, arbiter, places);
   server.start(std::move(listener));
   signals.async_wait([&](const asio::error_code& failure, int number) {
     if (failure) return;
@@ -97,7 +109,8 @@ int run(const Settings& settings) {
   });
   log::info("serving " + settings.socket);
   loop.run();
-  return EXIT_SUCCESS;
+  // At once: to close connections one by one may take as long as peers like, see closer.h.
+  _exit(EXIT_SUCCESS);
 }
 
 }  // namespace

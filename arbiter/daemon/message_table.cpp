@@ -105,7 +105,6 @@ constexpr std::tuple kRows{
     report<MemoryQuery>(),
     report<Deadlines>(is_valid),
     row<Borrow>(&Sessions::borrow, {.sender = Sender::session, .misplaced = "Borrow before Hello"}),
-    row<Lend>(&Sessions::lend, {.sender = Sender::session, .misplaced = "Lend before Hello"}),
 
     row<RunRequest>(&Jobs::run,
                     {.sender = Sender::new_connection,
@@ -144,7 +143,6 @@ constexpr bool is_for_arbiter(MessageType type) {
     case MessageType::released:
     case MessageType::memory_query:
     case MessageType::borrow:
-    case MessageType::lend:
     case MessageType::deadlines:
     case MessageType::give_back:
     case MessageType::status_query:
@@ -173,6 +171,7 @@ constexpr bool is_for_arbiter(MessageType type) {
     case MessageType::gpu_reply:
     case MessageType::wanted:
     case MessageType::lent:
+    case MessageType::lend:  // from a lender to a borrower
     case MessageType::step:
     case MessageType::prepare:
     case MessageType::others_wait:
@@ -215,13 +214,8 @@ auto& part(const MessageTable::Parts& parts) {
 
 template <class Part, class Body>
 void call(void (Part::*handle)(Client&, const Body&), const MessageTable::Parts& parts, Client& client,
-          const Body& body, UniqueFd& /*descriptor*/) {
+          const Body& body) {
   (part<Part>(parts).*handle)(client, body);
-}
-template <class Part, class Body>
-void call(void (Part::*handle)(Client&, const Body&, UniqueFd), const MessageTable::Parts& parts,
-          Client& client, const Body& body, UniqueFd& descriptor) {
-  (part<Part>(parts).*handle)(client, body, std::move(descriptor));
 }
 
 bool has_role(const Client& client, Sender sender) {
@@ -250,7 +244,7 @@ void react(const Reaction<Body>& reaction, Client& client, const Body& body, Jou
 
 template <class Body, class Handler>
 void receive_as(const Row<Body, Handler>& row, const MessageTable::Parts& parts, Client& client,
-                const Body& body, UniqueFd& descriptor) {
+                const Body& body) {
   const Conditions<Body>& conditions = row.conditions;
   const uid_t uid = client.peer().uid;
   if (!has_role(client, conditions.sender)) return client.connection().close(conditions.misplaced);
@@ -260,15 +254,15 @@ void receive_as(const Row<Body, Handler>& row, const MessageTable::Parts& parts,
   if (conditions.privileged != nullptr && conditions.privileged(body) &&
       !parts.administration.is_administrator(uid))
     return react(conditions.unprivileged, client, body, parts.journal);
-  call(row.handle, parts, client, body, descriptor);
+  call(row.handle, parts, client, body);
 }
 
 }  // namespace
 
-void MessageTable::receive(Client& client, const Message& message, UniqueFd descriptor) const {
+void MessageTable::receive(Client& client, const Message& message) const {
   const auto receive_if = [&]<class Body, class Handler>(const Row<Body, Handler>& row) {
     if (message.type != Body::kType) return false;
-    receive_as(row, parts_, client, message.as<Body>(), descriptor);
+    receive_as(row, parts_, client, message.as<Body>());
     return true;
   };
   const bool known = std::apply([&](const auto&... row) { return (receive_if(row) || ...); }, kRows);

@@ -12,7 +12,6 @@
 #pragma once
 
 #include "arbiter/daemon/client.h"
-#include "protocol/channel.h"
 #include "protocol/messages.h"
 
 namespace sharedgpu {
@@ -34,8 +33,8 @@ class MessageTable {
   };
   explicit MessageTable(const Parts& parts) : parts_(parts) {}
 
-  // Has the message handled, or turns it or its sender away. `descriptor` came with the message.
-  void receive(Client& client, const Message& message, UniqueFd descriptor) const;
+  // Has the message handled, or turns it or its sender away.
+  void receive(Client& client, const Message& message) const;
 
  private:
   const Parts parts_;

@@ -19,6 +19,13 @@ bool is_dead(const UniqueFd& pidfd) {
 
 }  // namespace
 
+// Root's namespaces are those of container services that root runs for others.
+uid_t account_of(const System& system, pid_t pid, uid_t uid) {
+  if (uid == 0) return 0;
+  const uid_t owner = system.user_namespace_owner(pid).value_or(0);
+  return owner == 0 ? uid : owner;
+}
+
 bool is_shortage(int code) { return code == EMFILE || code == ENFILE || code == ENOMEM || code == ENOBUFS; }
 
 Status identify(const System& system, int socket, Peer& peer) {

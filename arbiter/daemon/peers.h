@@ -18,6 +18,7 @@ namespace sharedgpu {
 struct Peer {
   pid_t pid = 0;
   uid_t uid = 0;
+  uid_t account = 0;                  // the user on whom its use of the daemon counts, see account_of()
   std::uint64_t started = 0;          // in clock ticks since boot: distinguishes a reused pid
   std::uint64_t program = 0;          // see program_of()
   UniqueFd pidfd;                     // readable when the process is dead
@@ -30,6 +31,10 @@ struct Peer {
 // Identifies the peer of the connected socket. Fails with the reason for which it cannot be served; if
 // is_shortage(code), it may succeed a moment later. Any thread; no exceptions.
 Status identify(const System& system, int socket, Peer& peer);
+
+// The user on whom a process counts: its own, or the owner of the user namespace in which it runs. Whoever
+// has a range of subordinate uids could be a multitude otherwise. Any thread; no exceptions.
+uid_t account_of(const System& system, pid_t pid, uid_t uid);
 
 // True for the errno values of calls that lack descriptors or memory.
 bool is_shortage(int code);

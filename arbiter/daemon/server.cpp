@@ -8,21 +8,33 @@
 #include <cstring>
 
 #include "arbiter/daemon/arbiter.h"
-#include "arbiter/daemon/connection.h"
 #include "arbiter/daemon/log.h"
+#include "arbiter/daemon/peers.h"
 
 namespace sharedgpu {
 namespace {
 
-// Enough for each process of a large node; root's plugins and daemons are not counted.
-constexpr unsigned kMostPerUser = 1024;
 constexpr int kAcceptAtOnce = 16;
 constexpr std::chrono::milliseconds kPauseWhenFull{100};
+// A user that nobody is: peers whose user cannot be read count as one.
+constexpr uid_t kNobody = static_cast<uid_t>(-1);
 
 }  // namespace
 
-Server::Server(asio::io_context& loop, const System& system, Arbiter& arbiter)
-    : loop_(loop), system_(system), arbiter_(arbiter), descriptor_(loop), pause_(loop) {}
+// A peer that has connected and is not known yet.
+struct Server::Arrival {
+  UniqueFd socket;
+  uid_t account = kNobody;
+  std::shared_ptr<void> place;
+};
+
+Server::Server(const Connection::Parts& parts, const System& system, Arbiter& arbiter, std::size_t places)
+    : its_(parts),
+      system_(system),
+      arbiter_(arbiter),
+      admission_(places),
+      descriptor_(parts.loop),
+      pause_(parts.loop) {}
 
 void Server::start(UniqueFd listener) {
   descriptor_.assign(listener.release());
@@ -51,35 +63,59 @@ void Server::accept_some() {
 bool Server::accept_one() {
   UniqueFd socket(accept4(descriptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket) return false;
-  let_in(std::move(socket));
+  arrive(std::move(socket));
   errno = 0;
   return true;
 }
 
-void Server::let_in(UniqueFd socket) {
-  auto refuse = [&socket](const std::string& reason) {
-    Refused refused;
-    std::strncpy(refused.reason, reason.c_str(), sizeof refused.reason - 1);
-    Channel(std::move(socket)).send(Message::of(refused));
-  };
-  Peer peer;
-  if (Status identified = identify(system_, socket.get(), peer); !identified.ok()) {
-    if (!is_shortage(identified.code())) return refuse(identified.message());
-    if (arbiter_.may_log(peer.uid))
-      log::warning(identified.message());  // no refusal: a refused session does not try again
-    return;
-  }
+// To identify a peer takes time, on which its user's turn decides.
+void Server::arrive(UniqueFd socket) {
+  const auto arrival = std::make_shared<Arrival>();
+  arrival->socket = std::move(socket);
+  ucred credentials = {};
+  if (system_.credentials_of(arrival->socket.get(), credentials))
+    arrival->account = account_of(system_, credentials.pid, credentials.uid);
+  const auto rank = arrival->account == 0 ? Admission::Rank::root : Admission::Rank::stranger;
+  arrival->place = admission_.enter(arrival->account, rank);
+  if (!arrival->place) return turn_away(*arrival, "too many connections");
+  its_.schedule.add(arrival->account, [this, arrival] {
+    let_in(*arrival);
+    return false;
+  });
+}
 
-  auto& count = per_user_[peer.uid];
-  if (!count) count = std::make_shared<unsigned>(0);
-  if (peer.uid != 0 && *count >= kMostPerUser) {
-    if (arbiter_.may_log(peer.uid))
-      log::warning("uid " + std::to_string(peer.uid) + ": too many connections");
-    return;  // no refusal: a refused session would run beside the others
+void Server::let_in(Arrival& arrival) {
+  Peer peer;
+  if (Status identified = identify(system_, arrival.socket.get(), peer); !identified.ok()) {
+    // No refusal: a refused session does not try again.
+    if (is_shortage(identified.code())) return turn_away(arrival, identified.message());
+    return refuse(arrival, identified.message());
   }
-  ++*count;
-  std::shared_ptr<void> place(nullptr, [count](void*) { --*count; });
-  arbiter_.serve(std::make_shared<Connection>(loop_, std::move(socket), std::move(peer), std::move(place)));
+  peer.account = arrival.account;
+  if (arbiter_.is_of_job(peer))
+    if (auto better = admission_.enter(arrival.account, Admission::Rank::member))
+      arrival.place = std::move(better);
+  constexpr int kSendBuffer = 16 << 10;  // bounds the kernel's memory for peers that do not read
+  setsockopt(arrival.socket.get(), SOL_SOCKET, SO_SNDBUF, &kSendBuffer, sizeof kSendBuffer);
+  arbiter_.serve(std::make_shared<Connection>(its_, std::move(arrival.socket), std::move(peer),
+                                              std::move(arrival.place)));
+}
+
+void Server::refuse(Arrival& arrival, const std::string& reason) {
+  Refused refused;
+  std::strncpy(refused.reason, reason.c_str(), sizeof refused.reason - 1);
+  Channel channel(std::move(arrival.socket));
+  channel.distrust();
+  channel.send(Message::of(refused));
+  its_.closer.close(arrival.account, std::move(channel), std::move(arrival.place));
+}
+
+// Without a refusal, so that the peer may try again: a refused session would run beside the others.
+void Server::turn_away(Arrival& arrival, const std::string& why) {
+  if (arbiter_.may_log(arrival.account)) log::warning("uid " + std::to_string(arrival.account) + ": " + why);
+  Channel channel(std::move(arrival.socket));
+  channel.distrust();
+  its_.closer.close(arrival.account, std::move(channel), std::move(arrival.place));
 }
 
 }  // namespace sharedgpu

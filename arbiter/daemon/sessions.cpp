@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/daemon/sessions.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cerrno>
 
@@ -118,15 +120,36 @@ void Sessions::take_traffic(const Client& client, Traffic moved) {
 }
 
 void Sessions::borrow(Client& client, const Borrow& borrow) {
-  pass_on(loans_.borrow(client.session(), client.tenant(), borrow, its_.core.core().in_grace()));
+  Lent answer{.request = borrow.request, .outcome = LoanOutcome::unknown, .pieces = 0, .size = {}};
+  const auto id = loans_.find(client.tenant(), borrow.name.lender);
+  const auto* lender = id ? its_.table.find(*id) : nullptr;
+  if (lender == nullptr)
+    answer.outcome = its_.core.core().in_grace() ? LoanOutcome::later : LoanOutcome::unknown;
+  else
+    answer.outcome = connect(client, *lender->client, borrow) ? LoanOutcome::asked : LoanOutcome::failed;
+  if (answer.outcome != LoanOutcome::asked) client.send(answer);
 }
 
-void Sessions::lend(Client& client, const Lend& lend, UniqueFd descriptor) {
-  if (auto passed = loans_.lend(client.session(), lend)) pass_on(*passed, descriptor.get());
-}
-
-void Sessions::pass_on(const Loans::Passed& passed, int descriptor) {
-  if (auto* entry = its_.table.find(passed.to)) entry->client->connection().send(passed.message, descriptor);
+// Sends the borrower and the lender one end each of a socket pair. False: neither has heard of it.
+//
+// The arbiter must not be the one that closes a socket with a descriptor in its queue, see
+// Channel::distrust(). So nothing can be sent to the lender's end, and when the lender gets its end, the
+// arbiter has the other no more.
+bool Sessions::connect(Client& borrower, Client& lender, const Borrow& borrow) const {
+  Connection& to = borrower.connection();
+  Connection& from = lender.connection();
+  if (to.version() < Lent::kPaired || from.version() < Lent::kPaired) return false;
+  UniqueFd its_end, lenders_end;
+  if (!its_.system.socket_pair(its_end, lenders_end)) return false;
+  shutdown(lenders_end.get(), SHUT_RD);
+  const Lent asked{.request = borrow.request, .outcome = LoanOutcome::asked, .pieces = 0, .size = {}};
+  const bool sent = to.send_now(Message::of(asked), its_end.get());
+  its_end.reset();
+  // The borrower learns from its end that the other one is closed.
+  if (sent)
+    from.send_now(Message::of(Wanted{.ticket = 0, .name = borrow.name, .piece = borrow.piece}),
+                  lenders_end.get());
+  return sent;
 }
 
 // ---- going ----
@@ -186,7 +209,7 @@ void Sessions::gone(SessionId id) {
   client->connection().close({});
   its_.journal.record(GoneRecord{.session = id});
   log::debug(client->label() + ": gone");
-  for (const Loans::Passed& passed : loans_.forget(id)) pass_on(passed);
+  loans_.forget(id);
   its_.core.handle(SessionGone{.session = id});
   its_.gpus.forget_gone();
   its_.jobs.leave(client->tenant());

@@ -49,7 +49,6 @@ class Sessions {
     its_.core.handle(From<Body>{.session = client.session(), .body = body});
   }
   void borrow(Client& client, const Borrow& borrow);
-  void lend(Client& client, const Lend& lend, UniqueFd descriptor);
 
   // The connection of a session is closed.
   void closed(const Client& client);
@@ -60,7 +59,7 @@ class Sessions {
   void watch(SessionId id, SessionTable::Entry& entry);
   bool may_attach(Client& client, const Attach& attach);
   void take_traffic(const Client& client, Traffic moved);
-  void pass_on(const Loans::Passed& passed, int descriptor = -1);
+  bool connect(Client& borrower, Client& lender, const Borrow& borrow) const;
   void await_reconnect(SessionId id);
   bool may_reconnect(const SessionTable::Entry& entry) const;
   bool end_closed_session_of(const Peer& peer, const GpuUuid& gpu);

@@ -29,6 +29,13 @@ Nanoseconds read_clock(clockid_t clock) {
   return std::chrono::seconds(time.tv_sec) + Nanoseconds(time.tv_nsec);
 }
 
+bool is_same_file(int one, int other) {
+  struct stat its = {};
+  struct stat others = {};
+  return fstat(one, &its) == 0 && fstat(other, &others) == 0 && its.st_dev == others.st_dev &&
+         its.st_ino == others.st_ino;
+}
+
 }  // namespace
 
 Nanoseconds System::now() const { return read_clock(CLOCK_BOOTTIME); }
@@ -81,7 +88,28 @@ ino_t System::pid_namespace(pid_t pid, std::size_t above) const {
   return found && fstat(found.get(), &info) == 0 ? info.st_ino : 0;
 }
 
+std::optional<uid_t> System::user_namespace_owner(pid_t pid) const {
+  const UniqueFd ours(open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC));
+  UniqueFd outermost;
+  UniqueFd at(open(("/proc/" + std::to_string(pid) + "/ns/user").c_str(), O_RDONLY | O_CLOEXEC));
+  while (at && !is_same_file(at.get(), ours.get())) {
+    outermost = std::move(at);
+    at = UniqueFd(ioctl(outermost.get(), NS_GET_PARENT));
+  }
+  uid_t owner = 0;
+  if (!at || !outermost || ioctl(outermost.get(), NS_GET_OWNER_UID, &owner) != 0) return std::nullopt;
+  return owner;
+}
+
 UniqueFd System::duplicate(int descriptor) const { return UniqueFd(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)); }
+
+bool System::socket_pair(UniqueFd& one, UniqueFd& other) const {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return false;
+  one.reset(ends[0]);
+  other.reset(ends[1]);
+  return true;
+}
 
 UniqueFd System::memory_file(const char* name) const {
   return UniqueFd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));

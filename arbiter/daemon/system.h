@@ -51,7 +51,13 @@ class System {
   // The inode of the PID namespace so many levels above that of the process; 0: on failure.
   virtual ino_t pid_namespace(pid_t pid, std::size_t above) const;
 
+  // The owner of the user namespace that the process is in, or of the outermost one around that; nullopt: it
+  // is in that of this process, or cannot be asked about.
+  virtual std::optional<uid_t> user_namespace_owner(pid_t pid) const;
+
   virtual UniqueFd duplicate(int descriptor) const;
+  // The two ends of a seqpacket connection. False on failure, with errno.
+  virtual bool socket_pair(UniqueFd& one, UniqueFd& other) const;
   // A memfd: empty, and may be sealed.
   virtual UniqueFd memory_file(const char* name) const;
   // Fills all of it, or returns false.

@@ -30,6 +30,17 @@ constexpr Nanoseconds kLenderPatience = 10s;  // a process that is stopped answe
 // what was seen on large GPUs, and a sixty-fourth of small ones.
 Bytes context_estimate(Bytes total) { return std::min(Bytes{total.count / 64}, mebibytes(512)); }
 
+// The lender's answer through its end of a socket pair, which closes when the lender ends.
+Borrowing::Answer hear_lender(Channel lender, Nanoseconds deadline) {
+  Message message;
+  UniqueFd descriptor;
+  if (lender.wait(deadline - now()) != 0) return {};
+  if (lender.receive(message, descriptor) != 0 || message.type != MessageType::lend)
+    return {.outcome = LoanOutcome::unknown, .pieces = 0, .size = {}, .descriptor = {}};
+  const auto lend = message.as<Lend>();
+  return {lend.outcome, lend.pieces, lend.size, static_cast<UniqueFd&&>(descriptor)};
+}
+
 }  // namespace
 
 Attach describe(CUdevice device) {
@@ -200,6 +211,8 @@ Borrowing::Answer DeviceSession::borrow(LoanName name, std::uint32_t piece) {
     request.borrow = {.request = 0, .name = name, .piece = piece};
     if (!ask(request, settings_.arbiter_timeout, deadline)) return {};
     const auto lent = request.answer.as<Lent>();
+    if (lent.outcome == LoanOutcome::asked)
+      return hear_lender(Channel(static_cast<UniqueFd&&>(request.descriptor)), deadline);
     if (lent.outcome != LoanOutcome::later)
       return {lent.outcome, lent.pieces, lent.size, static_cast<UniqueFd&&>(request.descriptor)};
     timespec nap = {.tv_sec = 0, .tv_nsec = 20'000'000};

@@ -209,11 +209,14 @@ int Service::report_deadlines() {
   return send(Message::of(counts));
 }
 
-// Where it does not get through, the borrower hears of the arbiter's loss.
-void Service::lend(const Wanted& wanted) {
+// Where it does not get through, the borrower sees that the connection ends.
+void Service::lend(const Wanted& wanted, UniqueFd borrower) {
   UniqueFd descriptor;
-  const Lend answer = lending_.answer(wanted, descriptor);
-  send(Message::of(answer), descriptor.get());
+  const Message answer = Message::of(lending_.answer(wanted, descriptor));
+  if (borrower)
+    Channel(static_cast<UniqueFd&&>(borrower)).send(answer, descriptor.get());
+  else
+    send(answer, descriptor.get());  // the arbiter is of a version that passes it on
 }
 
 void Service::handle(const Message& message, UniqueFd descriptor) {
@@ -242,7 +245,7 @@ void Service::handle(const Message& message, UniqueFd descriptor) {
       requests_.answer(MessageType::memory_query, message.as<MemoryView>().request, message);
       break;
     case MessageType::wanted:
-      lend(message.as<Wanted>());
+      lend(message.as<Wanted>(), static_cast<UniqueFd&&>(descriptor));
       break;
     case MessageType::lent:
       requests_.answer(MessageType::borrow, message.as<Lent>().request, message, std::move(descriptor));

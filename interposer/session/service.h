@@ -54,7 +54,7 @@ class Service {
   int send_report(const Report& report);
   void handle(const Message& message, UniqueFd descriptor);
   int report_deadlines();
-  void lend(const Wanted& wanted);
+  void lend(const Wanted& wanted, UniqueFd borrower);
   MemoryUse use() const;
   Usage usage(std::uint64_t request, bool stuck = false) const;
   template <class Body>

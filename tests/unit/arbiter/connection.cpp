@@ -2,6 +2,7 @@
 // A connection whose peer reads late, or never.
 #include "arbiter/daemon/connection.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,6 +19,9 @@ namespace {
 
 struct Pair {
   asio::io_context loop{1};
+  const System system;
+  Schedule schedule{loop, system};
+  Closer closer{loop, system, schedule};
   Channel peer;
   std::shared_ptr<Connection> connection;
   std::optional<std::string> closed;  // why it was
@@ -28,8 +32,10 @@ struct Pair {
     int ends[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
     peer = Channel(UniqueFd(ends[0]));
-    connection = std::make_shared<Connection>(loop, UniqueFd(ends[1]), Peer{}, std::shared_ptr<void>());
-    connection->start([this](const Message&, UniqueFd) { ++heard; },
+    connection =
+        std::make_shared<Connection>(Connection::Parts{.loop = loop, .schedule = schedule, .closer = closer},
+                                     UniqueFd(ends[1]), Peer{}, std::shared_ptr<void>());
+    connection->start([this](const Message&) { ++heard; },
                       [this](const std::string& reason) { closed = reason; });
   }
   ~Pair() {
@@ -160,6 +166,30 @@ TEST_CASE("A peer that has gone when a message is sent to it is no error") {
   pair.send();
   pair.run();
   CHECK(pair.closed == "");
+}
+
+TEST_CASE("A peer that passes a descriptor is closed, and its descriptor is never opened here") {
+  Pair pair;
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  REQUIRE(pair.peer.send(Message::of(Want{})) == 0);
+  REQUIRE(pair.peer.send(Message::of(Want{}), ends[1]) == 0);
+  REQUIRE(pair.peer.send(Message::of(Want{})) == 0);
+  close(ends[1]);
+  pair.run();
+  CHECK(pair.heard == 1);
+  CHECK(pair.closed == "it passes descriptors");
+  // The pipe ends with its last writer.
+  pollfd end = {.fd = ends[0], .events = POLLIN, .revents = 0};
+  CHECK(poll(&end, 1, 20'000) == 1);
+  close(ends[0]);
+}
+
+TEST_CASE("An empty message is no message, and its sender is closed") {
+  Pair pair;
+  REQUIRE(send(pair.peer.fd(), "", 0, 0) == 0);
+  pair.run();
+  CHECK(pair.closed == "Protocol error");
 }
 
 TEST_CASE("All messages of a peer are heard, however many it sends at once") {

@@ -495,30 +495,23 @@ TEST_CASE("A peer that asks for one status after the other without reading is dr
   }
 }
 
-TEST_CASE("A borrower that does not read costs the arbiter no descriptors") {
+TEST_CASE("A borrower or lender that does not read costs the arbiter no descriptors") {
   Daemon daemon;
-  Client anchor(daemon), lender(daemon), bad(daemon);
+  Client anchor(daemon), lender(daemon), borrower(daemon);
   const RunToken token = new_run(anchor);
   constexpr std::uint64_t kLender = 77;
-  for (Client* each : {&lender, &bad}) {
+  for (Client* each : {&lender, &borrower}) {
     each->say(hello_of(token));
     each->say(Attach{
         .gpu = kGpu, .total = gibibytes(1), .name = {}, .lender = each == &lender ? kLender : kLender + 1});
     each->hear<Attached>();
   }
   const std::size_t before = daemon.descriptors();
-  std::size_t most = before;
   const Message question = Message::of(Borrow{.request = 1, .name = {.lender = kLender, .loan = 1}});
-  for (int i = 0; i < 5000 && bad.channel.send(question) == 0; ++i) {
-    const Wanted wanted = lender.hear<Wanted>();
-    const Lend lend{.ticket = wanted.ticket, .outcome = LoanOutcome::given, .pieces = 1, .size = {1}};
-    REQUIRE(lender.channel.send(Message::of(lend), STDERR_FILENO) == 0);
-    lender.say(MemoryQuery{});
-    lender.hear<MemoryView>();  // the loan has been passed on
-    most = std::max(most, daemon.descriptors());
+  for (int i = 0; i < 2000 && borrower.channel.send(question) == 0; ++i) {
   }
-  CHECK(most < before + 8);
-  CHECK(bad.is_dropped());
+  status_of(daemon);
+  CHECK(daemon.descriptors() < before + 8);
 }
 
 TEST_CASE("A run that has ended is nobody's, though the process that asked for it lives") {

@@ -81,6 +81,7 @@ class Host {
       loop->run_one_for(std::chrono::milliseconds(10));
     }
   }
+  Connection::Parts parts() { return {.loop = *loop, .schedule = *schedule, .closer = *closer}; }
   nlohmann::json status() const { return nlohmann::json::parse(arbiter->status()); }
   // The records in the ledger, without checksum and time.
   std::vector<std::string> ledger() const {
@@ -114,12 +115,17 @@ class Host {
   Settings settings;
   std::vector<GpuInfo> gpus{{.uuid = kHostGpu, .total = gibibytes(1), .name = "Test GPU"}};  // at each start
   std::optional<asio::io_context> loop;
+  std::optional<Schedule> schedule;
+  std::optional<Closer> closer;
   std::optional<Arbiter> arbiter;
 
  private:
   void make() {
     arbiter.reset();
+    closer.reset();
     loop.emplace(1);
+    schedule.emplace(*loop, system);
+    closer.emplace(*loop, system, *schedule);
     arbiter.emplace(*loop, system, settings);
   }
   std::string log_path() const { return folder.path + "/log"; }
@@ -163,7 +169,8 @@ class Guest {
     peer.program = program_of(host.system, pid);
     peer.pidfd.reset(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     peer.step = step;
-    host_.arbiter->serve(std::make_shared<Connection>(*host_.loop, UniqueFd(ends[1]), std::move(peer),
+    peer.account = uid;
+    host_.arbiter->serve(std::make_shared<Connection>(host_.parts(), UniqueFd(ends[1]), std::move(peer),
                                                       std::shared_ptr<void>()));
   }
 

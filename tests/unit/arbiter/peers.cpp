@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/daemon/peers.h"
 
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <csignal>
 #include <string>
 
 #include "arbiter/daemon/processes.h"
@@ -133,6 +135,50 @@ TEST_CASE("A peer has the step and the task of its cgroup") {
   REQUIRE(identify(InStep(), peer).ok());
   CHECK(peer.step == std::optional(StepName{.job = 7, .step = 3}));
   CHECK(peer.task == std::optional<std::uint32_t>(2));
+}
+
+// A process of that user in a user namespace of its own, until the scope ends.
+struct InOwnNamespace {
+  pid_t pid = -1;
+  bool made = false;
+
+  explicit InOwnNamespace(uid_t user) {
+    int ends[2];
+    REQUIRE(pipe(ends) == 0);
+    pid = fork();
+    if (pid == 0) {
+      const bool ready = setresuid(user, user, user) == 0 && unshare(CLONE_NEWUSER) == 0;
+      if (write(ends[1], ready ? "y" : "n", 1) == 1) pause();
+      _exit(0);
+    }
+    char answer = 'n';
+    made = read(ends[0], &answer, 1) == 1 && answer == 'y';
+    for (const int end : ends) close(end);
+  }
+  ~InOwnNamespace() {
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+  }
+};
+
+TEST_CASE("A process counts on the owner of its user namespace, or on its own user") {
+  CHECK(account_of(kHostSystem, getpid(), 1234) == 1234);
+  CHECK(account_of(kHostSystem, getpid(), 0) == 0);
+  CHECK(account_of(kHostSystem, 0, 1234) == 1234);
+  const uid_t owner = getuid() == 0 ? 1234 : getuid();
+  const InOwnNamespace process(owner);
+  if (!process.made) {
+    WARN("there are no user namespaces for ordinary users here");
+    return;
+  }
+  CHECK(account_of(kHostSystem, process.pid, 100'001) == owner);
+}
+
+TEST_CASE("A process in a user namespace of root's counts on its own user") {
+  struct Contained : System {
+    std::optional<uid_t> user_namespace_owner(pid_t /*pid*/) const override { return 0; }
+  };
+  CHECK(account_of(Contained(), 77, 100'001) == 100'001);
 }
 
 }  // namespace

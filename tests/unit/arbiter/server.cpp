@@ -42,7 +42,8 @@ struct Listening {
     host.settings.socket.copy(address.sun_path, sizeof address.sun_path - 1);
     REQUIRE(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
     REQUIRE(listen(listener.get(), 64) == 0);
-    server.emplace(*host.loop, system, *host.arbiter);
+    constexpr std::size_t kPlaces = 16384;
+    server.emplace(host.parts(), system, *host.arbiter, kPlaces);
     server->start(std::move(listener));
   }
   ~Listening() {
@@ -96,7 +97,8 @@ TEST_CASE("A peer that is not known for want of descriptors may try again, and t
   Channel peer = arbiter.connect();
   Message message;
   CHECK(Listening::receive(peer, message) == ECONNRESET);  // a refusal would be for good
-  CHECK(arbiter.host.new_log_lines() == std::vector<std::string>{"warning: pidfd_open: Too many open files"});
+  CHECK(arbiter.host.new_log_lines() ==
+        std::vector<std::string>{"warning: uid 4321: pidfd_open: Too many open files"});
 }
 
 TEST_CASE("A user has 1024 connections at most, root as many as it wants, and closed ones count no more") {

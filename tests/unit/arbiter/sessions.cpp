@@ -141,33 +141,85 @@ TEST_CASE("Sessions tell of so many GPUs and no more") {
   CHECK(attach(64).find<Attached>());  // one that is known
 }
 
-TEST_CASE("What a session asks of another goes there with its descriptor, and ends with it") {
+// Two sessions of one tenant, one of which lends.
+struct Loan {
   Host host;
-  host.start();
-  Guest anchor(host, kUser);
-  Hello hello;
-  hello.token = anchor.say(RunRequest{}).find<RunReply>()->token;
+  Guest anchor{host, kUser};
   Process lending;
-  Guest lender(host, kUser, {}, lending.pid()), borrower(host, kUser);
-  for (Guest* each : {&lender, &borrower}) {
-    REQUIRE(each->say(hello).find<Welcome>());
-    REQUIRE(each->say(attach_to(kHostGpu, each == &lender ? 77 : 78)).find<Attached>());
-  }
-  const Borrow borrow{.request = 5, .name = {.lender = 77, .loan = 1}};
-  CHECK(borrower.say(borrow).answers.empty());
-  const auto wanted = lender.hear().find<Wanted>();
-  REQUIRE(wanted);
-  const Lend lend{.ticket = wanted->ticket, .outcome = LoanOutcome::given, .pieces = 1, .size = {}};
-  CHECK(lender.say(Message::of(lend), STDERR_FILENO).answers.empty());
-  const auto lent = borrower.hear().find<Lent>();
-  REQUIRE(lent);
-  CHECK(lent->outcome == LoanOutcome::given);
-  CHECK(borrower.last_descriptor);
+  Guest lender{host, kUser, {}, lending.pid()};
+  Guest borrower{host, kUser};
+  const Borrow borrow{.request = 5, .name = {.lender = 77, .loan = 1}, .piece = 3};
 
-  CHECK(borrower.say(borrow).answers.empty());
-  lending.end();
-  host.run_until([&] { return sessions_in(host) == 1; });
-  CHECK(borrower.hear().find<Lent>()->outcome == LoanOutcome::unknown);
+  Loan() : Loan(std::true_type{}) {
+    Hello hello;
+    hello.token = anchor.say(RunRequest{}).find<RunReply>()->token;
+    for (Guest* each : {&lender, &borrower}) {
+      REQUIRE(each->say(hello).find<Welcome>());
+      REQUIRE(each->say(attach_to(kHostGpu, each == &lender ? 77 : 78)).find<Attached>());
+    }
+  }
+
+ private:
+  explicit Loan(std::true_type) { host.start(); }
+};
+
+TEST_CASE("A session that borrows is connected with the lender, and the arbiter keeps nothing of it") {
+  Loan loan;
+  const auto lent = loan.borrower.say(loan.borrow).find<Lent>();
+  REQUIRE(lent);
+  CHECK(lent->request == 5);
+  CHECK(lent->outcome == LoanOutcome::asked);
+  Channel to_lender(std::move(loan.borrower.last_descriptor));
+  const auto wanted = loan.lender.hear().find<Wanted>();
+  REQUIRE(wanted);
+  CHECK(wanted->name == loan.borrow.name);
+  CHECK(wanted->piece == 3);
+  Channel to_borrower(std::move(loan.lender.last_descriptor));
+  // Nothing can be sent to the lender: what it holds must be safe to close for anybody.
+  CHECK(to_lender.send(Message::of(Want{})) == EPIPE);
+
+  const Lend lend{.ticket = 0, .outcome = LoanOutcome::given, .pieces = 1, .size = mebibytes(4)};
+  REQUIRE(to_borrower.send(Message::of(lend), STDERR_FILENO) == 0);
+  to_borrower.close();
+  Message message;
+  UniqueFd descriptor;
+  REQUIRE(to_lender.receive(message, descriptor) == 0);
+  CHECK(message.as<Lend>().size == mebibytes(4));
+  CHECK(descriptor);
+  CHECK(to_lender.receive(message, descriptor) == ECONNRESET);
+}
+
+TEST_CASE("A session that waits for a lender which ends sees the connection end") {
+  Loan loan;
+  REQUIRE(loan.borrower.say(loan.borrow).find<Lent>()->outcome == LoanOutcome::asked);
+  Channel to_lender(std::move(loan.borrower.last_descriptor));
+  loan.lender.hear();
+  loan.lender.last_descriptor.reset();
+  Message message;
+  UniqueFd descriptor;
+  CHECK(to_lender.receive(message, descriptor) == ECONNRESET);
+}
+
+TEST_CASE("A session that asks for a lender that its tenant does not have is told so") {
+  Loan loan;
+  loan.lending.end();
+  loan.host.run_until([&] { return sessions_in(loan.host) == 1; });
+  CHECK(loan.borrower.say(loan.borrow).find<Lent>()->outcome == LoanOutcome::unknown);
+  Guest stranger(loan.host, kUser);
+  REQUIRE(stranger.say(Hello{}).find<Welcome>());
+  REQUIRE(stranger.say(attach_to(kHostGpu, 80)).find<Attached>());
+  const Borrow of_others{.request = 6, .name = {.lender = 78, .loan = 1}, .piece = 0};
+  CHECK(stranger.say(of_others).find<Lent>()->outcome == LoanOutcome::unknown);
+}
+
+TEST_CASE("A session that asks a library of an earlier version is told that the loan has failed") {
+  Loan loan;
+  Message old = Message::of(MemoryQuery{});
+  old.version = Lent::kPaired - 1;
+  REQUIRE(send(loan.lender.channel.fd(), &old, sizeof old, 0) == sizeof old);
+  loan.lender.hear();
+  CHECK(loan.borrower.say(loan.borrow).find<Lent>()->outcome == LoanOutcome::failed);
+  CHECK_FALSE(loan.lender.hear().find<Wanted>());
 }
 
 // The lease page that the session was welcomed with.
@@ -307,29 +359,6 @@ TEST_CASE("The backend that a job asks for counts, rather than the one that its 
   REQUIRE(slurmstepd.say(job).find<RegisterReply>()->accepted == 1);
   REQUIRE(session.say(Hello{}).find<Welcome>());
   CHECK(slurmstepd.say(JobQuery{.job = 12}).find<JobReply>()->backends == 2);
-}
-
-TEST_CASE("A session that waits for several loans of a process that ends is told of each") {
-  Host host;
-  host.start();
-  Guest anchor(host, kUser);
-  Hello hello;
-  hello.token = anchor.say(RunRequest{}).find<RunReply>()->token;
-  Process lending;
-  Guest lender(host, kUser, {}, lending.pid()), first(host, kUser), second(host, kUser);
-  std::uint64_t number = 77;
-  for (Guest* each : {&lender, &first, &second}) {
-    REQUIRE(each->say(hello).find<Welcome>());
-    REQUIRE(each->say(attach_to(kHostGpu, number++)).find<Attached>());
-  }
-  for (Guest* each : {&first, &second}) each->say(Borrow{.request = 5, .name = {.lender = 77, .loan = 1}});
-  lending.end();
-  host.run_until([&] { return sessions_in(host) == 2; });
-  for (Guest* each : {&first, &second}) {
-    const auto lent = each->hear().find<Lent>();
-    REQUIRE(lent);
-    CHECK(lent->outcome == LoanOutcome::unknown);
-  }
 }
 
 }  // namespace

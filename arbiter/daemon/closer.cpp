@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/closer.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include "arbiter/daemon/watched.h"
+
+namespace sharedgpu {
+namespace {
+
+// A child that cannot end must not keep the lock, socket or ledger of an arbiter that has ended.
+void close_all_but(const std::vector<UniqueFd>& kept, int also_kept) {
+  std::vector<int> others;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it("/proc/self/fd", error), end; !error && it != end;
+       it.increment(error)) {
+    const int fd = std::atoi(it->path().filename().c_str());
+    const auto is_it = [fd](const UniqueFd& one) { return one.get() == fd; };
+    if (fd != also_kept && std::none_of(kept.begin(), kept.end(), is_it)) others.push_back(fd);
+  }
+  for (const int fd : others) close(fd);
+}
+
+// Starts a child that has these sockets when this process has them no more, and ends then. Returns its pid;
+// negative: there is none, and nothing is closed.
+pid_t leave_to_child(std::vector<UniqueFd>& sockets) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return -1;
+  const UniqueFd closed(ends[0]);
+  UniqueFd open_here(ends[1]);
+  const pid_t child = fork();
+  if (child < 0) return child;
+  if (child == 0) {
+    close_all_but(sockets, closed.get());
+    char none;
+    while (read(closed.get(), &none, 1) < 0 && errno == EINTR) {
+    }
+    _exit(0);
+  }
+  sockets.clear();
+  return child;
+}
+
+}  // namespace
+
+Closer::Closer(asio::io_context& loop, const System& system, Schedule& schedule)
+    : loop_(loop), system_(system), schedule_(schedule) {}
+
+void Closer::close(uid_t user, Channel connection, std::shared_ptr<void> place) {
+  if (!connection || connection.discard_unread()) return;
+  User& its = users_.try_emplace(user, loop_).first->second;
+  its.waiting.sockets.emplace_back(connection.release());
+  its.waiting.places.push_back(std::move(place));
+  start_soon(user);
+}
+
+void Closer::start_soon(uid_t user) {
+  schedule_.add(user, [this, user] {
+    start(user);
+    return false;
+  });
+}
+
+// One child at a time closes all that wait. Without a child they stay open until the user's next one is
+// closed.
+void Closer::start(uid_t user) {
+  const auto found = users_.find(user);
+  if (found == users_.end()) return;
+  User& its = found->second;
+  const bool unwatched = its.child > 0 && !its.death.is_open();
+  if (unwatched && waitpid(its.child, nullptr, WNOHANG) != 0) its.child = 0;
+  if (its.child != 0 || its.waiting.sockets.empty()) return;
+  const pid_t child = leave_to_child(its.waiting.sockets);
+  if (child < 0) return;
+  its.child = child;
+  its.closing = std::exchange(its.waiting.places, {});
+  watch(user, its);
+}
+
+void Closer::watch(uid_t user, User& its) {
+  UniqueFd pidfd = system_.open_process(its.child);
+  if (!pidfd || hand_over(pidfd, its.death)) return;
+  its.death.async_wait(asio::posix::descriptor_base::wait_read, [this, user](const asio::error_code& error) {
+    if (!error) finished(user);
+  });
+}
+
+void Closer::finished(uid_t user) {
+  User& its = users_.at(user);
+  its.death.close();
+  waitpid(std::exchange(its.child, 0), nullptr, 0);
+  its.closing.clear();
+  if (its.waiting.sockets.empty())
+    users_.erase(user);
+  else
+    start_soon(user);
+}
+
+}  // namespace sharedgpu

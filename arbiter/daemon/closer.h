@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Closes the connections of peers.
+//
+// A peer may leave messages with descriptors in its connection, also nested in further sockets. The kernel
+// closes them with the connection, and for a TCP socket with SO_LINGER that takes as long as the peer likes,
+// unless the process that closes it is ending. So such a connection is left to a child process that ends. A
+// child that cannot end delays no other user's connections.
+//
+// One thread, that of the event loop.
+#pragma once
+
+#include <sys/types.h>
+
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "arbiter/daemon/schedule.h"
+#include "arbiter/daemon/system.h"
+#include "protocol/channel.h"
+
+namespace sharedgpu {
+
+class Closer {
+ public:
+  // `schedule` charges each user with the time that its children cost.
+  Closer(asio::io_context& loop, const System& system, Schedule& schedule);
+
+  // Closes the connection of that user. `place` is kept until it is closed.
+  void close(uid_t user, Channel connection, std::shared_ptr<void> place);
+
+ private:
+  struct Batch {
+    std::vector<UniqueFd> sockets;
+    std::vector<std::shared_ptr<void>> places;
+  };
+  struct User {
+    explicit User(asio::io_context& loop) : death(loop) {}
+    Batch waiting;
+    std::vector<std::shared_ptr<void>> closing;  // the places of those with the child
+    pid_t child = 0;                             // 0: there is none
+    asio::posix::stream_descriptor death;        // the child's pidfd
+  };
+  void start_soon(uid_t user);
+  void start(uid_t user);
+  void watch(uid_t user, User& its);
+  void finished(uid_t user);
+
+  asio::io_context& loop_;
+  const System& system_;
+  Schedule& schedule_;
+  std::map<uid_t, User> users_;  // those with connections that are not closed yet
+};
+
+}  // namespace sharedgpu

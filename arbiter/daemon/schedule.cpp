@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/schedule.h"
+
+#include <algorithm>
+#include <asio/post.hpp>
+
+namespace sharedgpu {
+namespace {
+
+constexpr std::chrono::microseconds kTurn{500};
+// Timers, connections and the ends of processes wait at most so long.
+constexpr std::chrono::milliseconds kPass{2};
+// The least that a piece of work costs: a clock that stands still must not give a user the loop for ever.
+constexpr std::chrono::microseconds kLeastCost{1};
+
+}  // namespace
+
+Schedule::Schedule(asio::io_context& loop, const System& system)
+    : loop_(loop), system_(system), waiting_(kTurn) {}
+
+void Schedule::add(uid_t user, Work work) {
+  waiting_.add(user, std::move(work));
+  pass_soon();
+}
+
+void Schedule::pass_soon() {
+  if (std::exchange(pass_is_due_, true)) return;
+  asio::post(loop_, [this] { pass(); });
+}
+
+void Schedule::pass() {
+  pass_is_due_ = false;
+  Nanoseconds left = kPass;
+  while (!waiting_.empty() && left > Nanoseconds{}) left -= serve_one(left);
+  waiting_.settle();
+  if (!waiting_.empty()) pass_soon();
+}
+
+// Serves the next user for its turn, or until `left` has passed. Returns the time that it took.
+Nanoseconds Schedule::serve_one(Nanoseconds left) {
+  auto [user, work] = waiting_.take();
+  Nanoseconds taken{};
+  for (bool more = true; more;) {
+    const Nanoseconds began = system_.now();
+    more = work();
+    const Nanoseconds cost = std::max<Nanoseconds>(system_.now() - began, kLeastCost);
+    taken += cost;
+    const bool goes_on = waiting_.charge(user, cost) && taken < left;
+    if (!more || goes_on) continue;
+    waiting_.add(user, std::move(work));
+    break;
+  }
+  return taken;
+}
+
+}  // namespace sharedgpu
