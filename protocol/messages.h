@@ -40,7 +40,7 @@ inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
 // Libraries and arbiters of different versions meet: jobs run on while the arbiter is upgraded. So messages
 // only grow: what is added goes behind what there was, means at zero what was meant without it, raises the
 // version, and is entered in versions.h. Ends of two versions speak the lower one.
-inline constexpr std::uint16_t kProtocolVersion = 8;
+inline constexpr std::uint16_t kProtocolVersion = 9;
 inline constexpr std::uint16_t kOldestVersion = 4;  // that is still understood
 
 enum class Backend : std::uint8_t { swap = 0, managed = 1, native = 2 };
@@ -85,6 +85,7 @@ enum class MessageType : std::uint16_t {
   step = 79,
   prepare = 80,
   others_wait = 81,
+  cancelled = 86,
   // arbiter -> anyone
   refused = 71,
   status_reply = 72,
@@ -282,6 +283,14 @@ struct Step {
 // have looked next.
 struct OthersWait {
   static constexpr MessageType kType = MessageType::others_wait;
+};
+
+// The process is about to be ended, and why: its user reads that on its standard error. SIGTERM follows a
+// moment later. A session of an earlier version ignores this message.
+struct Cancelled {
+  static constexpr MessageType kType = MessageType::cancelled;
+  static constexpr std::uint16_t kSince = 9;
+  char reason[160] = {};  // NUL-terminated
 };
 
 // No submission is under way and the GPU has finished what the session gave it.

@@ -81,6 +81,10 @@ ino_t System::pid_namespace(pid_t pid, std::size_t above) const {
   return found && fstat(found.get(), &info) == 0 ? info.st_ino : 0;
 }
 
+int System::send_signal(int pidfd, int number) const {
+  return syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0) == 0 ? 0 : errno;
+}
+
 UniqueFd System::duplicate(int descriptor) const { return UniqueFd(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)); }
 
 UniqueFd System::memory_file(const char* name) const {

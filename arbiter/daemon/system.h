@@ -51,6 +51,9 @@ class System {
   // The inode of the PID namespace so many levels above that of the process; 0: on failure.
   virtual ino_t pid_namespace(pid_t pid, std::size_t above) const;
 
+  // As pidfd_send_signal(). 0, or an errno value: ESRCH if the process has ended.
+  virtual int send_signal(int pidfd, int number) const;
+
   virtual UniqueFd duplicate(int descriptor) const;
   // A memfd: empty, and may be sealed.
   virtual UniqueFd memory_file(const char* name) const;
