@@ -85,6 +85,7 @@ enum class MessageType : std::uint16_t {
   step = 79,
   prepare = 80,
   others_wait = 81,
+  cancelled = 86,
   // arbiter -> anyone
   refused = 71,
   status_reply = 72,
@@ -282,6 +283,14 @@ struct Step {
 // have looked next.
 struct OthersWait {
   static constexpr MessageType kType = MessageType::others_wait;
+};
+
+// The process is about to be ended, and why: its user reads that on its standard error. SIGTERM follows a
+// moment later. A session of an earlier version ignores this message.
+struct Cancelled {
+  static constexpr MessageType kType = MessageType::cancelled;
+  static constexpr std::uint16_t kSince = 9;
+  char reason[160] = {};  // NUL-terminated
 };
 
 // No submission is under way and the GPU has finished what the session gave it.

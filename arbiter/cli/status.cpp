@@ -107,6 +107,18 @@ void print_deadlines(const Json& tenant) {
     std::printf("  (at most %.1f%% of the time)", 100 * allowed);
 }
 
+// True if it is: others wait for it to leave a GPU.
+bool print_overdue(const Json& tenant) {
+  const Json overdue = tenant.value("overdue", Json());
+  if (!overdue.is_object()) return false;
+  const std::string reason = overdue.value("waits_for", "");
+  const char* text = reason == "stopped"  ? "it is stopped"
+                     : reason == "answer" ? "it does not answer"
+                                          : "work on the GPU is not finished";
+  std::printf("  (others wait since %.0f s: %s)", overdue.value("seconds", 0.0), text);
+  return true;
+}
+
 void print_tenants(const Json& status) {
   if (status.at("tenants").empty()) return;
   std::printf("\n%-16s %7s  %-8s %11s %11s %11s %11s %9s  %-8s %s\n", "TENANT", "UID", "STATE", "ALLOCATED",
@@ -122,7 +134,7 @@ void print_tenants(const Json& status) {
                 size_of(tenant, "resident_bytes").c_str(), size_of(tenant, "host_bytes").c_str(),
                 budget_of(tenant).c_str(), tenant.value("lease_seconds", 0.0),
                 gpus_of(status, tenant).c_str(), join(tenant.at("pids")).c_str());
-    if (leaving >= 1) std::printf("  (asked to leave %.0f s ago)", leaving);
+    if (!print_overdue(tenant) && leaving >= 1) std::printf("  (asked to leave %.0f s ago)", leaving);
     if (tenant.value("stuck", false) && !stopped) std::printf("  (cannot evict)");
     print_deadlines(tenant);
     std::printf("\n");

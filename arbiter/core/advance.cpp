@@ -60,7 +60,7 @@ void Core::advance(const Domain& domain) {
   for (const Gpu* gpu : domain.gpus) memory_.notice_stuck(*gpu, before);
   if (!recovery_.active()) {
     for (const Gpu* gpu : domain.gpus) memory_.begin(*gpu, before);
-    for (const Tenant* tenant : domain.tenants) turns_.revoke_frozen(*tenant);
+    for (const Tenant* tenant : domain.tenants) turns_.take_lease_of_absent(*tenant);
     plan(domain);
     const bool seen_over = scheduler_.turn_of(domain).over();
     scheduler_.forget_yields(domain);
@@ -79,6 +79,7 @@ void Core::advance(const Domain& domain) {
     scheduler_.update_accounts(domain, contended, oversubscribed);
     turns_.set_turn_ends(domain, scheduler_.watch_turn(domain, seen_over, after));
     for (const Gpu* gpu : domain.gpus) memory_.answer_requests(*gpu, after);
+    overuse_.watch(domain);
   }
   for (const Gpu* gpu : domain.gpus)
     for (const Session* session : gpu->sessions) presence_.poll(*session, turns_.owes_answer(*session));

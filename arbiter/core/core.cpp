@@ -17,13 +17,15 @@ Core::Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nano
       presence_(tuning_, effects_),
       memory_(tuning_, effects_),
       turns_(tuning_, presence_, memory_, effects_, std::move(recovered.leases), recovered.last_epoch, now),
-      scheduler_(tuning_, model_, presence_, memory_, turns_, effects_) {
+      scheduler_(tuning_, model_, presence_, memory_, turns_, effects_),
+      overuse_(tuning_, presence_, turns_, effects_) {
   effects_.begin(now);
   for (const auto& [key, lease] : leases().open()) {
     const auto [tenant, known] = model_.add(key.tenant);
     if (!known) {
       presence_.add(*tenant);
       scheduler_.add(*tenant);
+      overuse_.add(*tenant);
     }
     turns_.recover(*tenant, key, lease, recovered.last_record);
   }
@@ -121,6 +123,7 @@ void Core::on(const SessionCame& event) {
     presence_.add(*tenant);
     turns_.add(*tenant);
     scheduler_.add(*tenant);
+    overuse_.add(*tenant);
     scheduler_.on_waiting(*tenant);
   }
   set_terms(*tenant, {.footprint = event.cap, .host = event.host_cap}, event.claims);

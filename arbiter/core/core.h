@@ -17,6 +17,7 @@
 #include "arbiter/core/model/effects.h"
 #include "arbiter/core/model/model.h"
 #include "arbiter/core/recovery.h"
+#include "arbiter/core/scheduler/overuse.h"
 #include "arbiter/core/scheduler/planner.h"
 #include "arbiter/core/scheduler/scheduler.h"
 #include "arbiter/core/snapshot.h"
@@ -109,6 +110,7 @@ class Core {
   MemoryBooks memory_;
   TurnMachine turns_;
   Scheduler scheduler_;
+  Overuse overuse_;
 };
 
 }  // namespace sharedgpu

@@ -58,6 +58,7 @@ Snapshot::Tenant Core::view_of(const Tenant& tenant) const {
   view.absent = presence_.absent(tenant);
   view.revoked = turns_.revoked(tenant);
   view.recalled = scheduler_.recalled(tenant);
+  view.overdue = overuse_.of(tenant);
   view.waiting_since = scheduler_.waiting_since(tenant);
   view.turn_began = turns_.turn_began(tenant);
   view.gates_closed = turns_.gates_closed(tenant);

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "arbiter/core/model/overdue.h"
 #include "arbiter/core/model/phase.h"
 #include "arbiter/policy/policy.h"
 #include "protocol/messages.h"
@@ -69,8 +70,9 @@ struct Snapshot {
     bool wants = false;     // one of its sessions does
     bool frozen = false;    // one of its sessions is
     bool absent = false;    // it is frozen, or announced as suspending
-    bool revoked = false;   // its lease was revoked without its consent, since its processes are stopped
+    bool revoked = false;   // its lease was taken without its consent, since its processes do not answer
     bool recalled = false;  // it preempted others for its host memory
+    std::optional<Overdue> overdue;  // it keeps others waiting though its lease was revoked
     Nanoseconds waiting_since{};
     Nanoseconds turn_began{};
     Nanoseconds gates_closed{};   // the last time

@@ -19,6 +19,8 @@ Tuning tuning_of(const Settings& settings) {
   Tuning tuning;
   tuning.idle_release = settings.idle_release;
   tuning.turns = rules_of(settings).turns;
+  tuning.overuse =
+      OveruseRules{.most = settings.max_overuse, .cancel = settings.on_overuse == Measure::cancel};
   return tuning;
 }
 

@@ -13,7 +13,8 @@ CoreRunner::CoreRunner(asio::io_context& loop, const System& system, Journal& jo
       sessions_(sessions),
       performer_(loop, system, sessions, tenants,
                  {.timer_fired = [this] { handle(TimerFired{}); },
-                  .poll_process = [this](SessionId id) { poll_process(id); }}) {}
+                  .poll_process = [this](SessionId id) { poll_process(id); },
+                  .may_log = [this](uid_t uid) { return journal_.may_write(uid); }}) {}
 
 void CoreRunner::start(const Tuning& tuning, const Policy& policy, Recovered recovered) {
   core_.emplace(tuning, policy, std::move(recovered), system_.now());

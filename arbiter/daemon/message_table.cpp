@@ -175,6 +175,7 @@ constexpr bool is_for_arbiter(MessageType type) {
     case MessageType::step:
     case MessageType::prepare:
     case MessageType::others_wait:
+    case MessageType::cancelled:
     case MessageType::set_reply:
     case MessageType::suspend_reply:
     case MessageType::job_reply:

@@ -8,6 +8,11 @@
 #include "protocol/gpu_names.h"
 
 namespace sharedgpu {
+namespace {
+
+constexpr std::size_t kMostNamed = 8;  // processes of a tenant in one line of the log
+
+}  // namespace
 
 Performer::Performer(asio::io_context& loop, const System& system, SessionTable& sessions,
                      const Tenants& tenants, Callbacks callbacks)
@@ -16,7 +21,8 @@ Performer::Performer(asio::io_context& loop, const System& system, SessionTable&
       sessions_(sessions),
       tenants_(tenants),
       callbacks_(std::move(callbacks)),
-      timer_(loop) {}
+      timer_(loop),
+      cancellations_(loop, system) {}
 
 void Performer::perform(const RecordedActions& actions) {
   for (const Action& action : actions.all()) std::visit([this](const auto& one) { perform(one); }, action);
@@ -67,5 +73,31 @@ void Performer::perform(const ArmTimer& timer) {
 }
 
 void Performer::perform(const Note& note) { log::warning(tenants_.label(note.tenant) + ": " + note.text); }
+
+void Performer::perform(const Overstay& overstay) {
+  const auto seconds = std::chrono::round<std::chrono::seconds>(overstay.lasted).count();
+  std::string what = "has not released GPU " + std::to_string(overstay.number) + " for " +
+                     std::to_string(seconds) + " s since its turn ended, and others wait";
+  if (overstay.response != Overstay::Response::note) what += " (MaxOveruse)";
+  std::vector<const SessionTable::Entry*> there;
+  for (const auto& [id, session] : sessions_.all())
+    if (session.client->tenant() == overstay.tenant && session.gpu == overstay.gpu) there.push_back(&session);
+  log_overstay(overstay, what, there);
+  if (overstay.response == Overstay::Response::cancel)
+    for (const SessionTable::Entry* session : there) cancellations_.end(session->client, "its job " + what);
+}
+
+void Performer::log_overstay(const Overstay& overstay, const std::string& what,
+                             const std::vector<const SessionTable::Entry*>& there) {
+  const TenantInfo* tenant = tenants_.find(overstay.tenant);
+  if (tenant == nullptr || !callbacks_.may_log(tenant->uid)) return;
+  std::string pids;
+  for (std::size_t i = 0; i < std::min(there.size(), kMostNamed); ++i)
+    pids += " " + std::to_string(there[i]->client->peer().pid);
+  const bool answers = std::all_of(there.begin(), there.end(),
+                                   [](const SessionTable::Entry* session) { return session->reads(); });
+  log::warning(tenant->label() + ", uid " + std::to_string(tenant->uid) + ", pid" + pids + ": " + what +
+               ": " + (answers ? "work on the GPU is not finished" : "it does not answer"));
+}
 
 }  // namespace sharedgpu

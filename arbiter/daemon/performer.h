@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Performs the core's actions: sends messages, opens and closes gates, arms the timer.
+// Performs the core's actions: sends messages, opens and closes gates, arms the timer, ends processes.
 //
 // One thread, that of the event loop.
 #pragma once
@@ -7,8 +7,11 @@
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "arbiter/core/events.h"
+#include "arbiter/daemon/cancellations.h"
 #include "arbiter/daemon/journal.h"
 #include "arbiter/daemon/session_table.h"
 #include "arbiter/daemon/system.h"
@@ -18,10 +21,11 @@ namespace sharedgpu {
 
 class Performer {
  public:
-  // Called for ArmTimer and Look; never before perform() has returned.
   struct Callbacks {
+    // For ArmTimer and Look; never before perform() has returned.
     std::function<void()> timer_fired;
     std::function<void(SessionId)> poll_process;
+    std::function<bool(uid_t)> may_log;  // about a user
   };
   Performer(asio::io_context& loop, const System& system, SessionTable& sessions, const Tenants& tenants,
             Callbacks callbacks);
@@ -39,6 +43,9 @@ class Performer {
   void perform(const Look& look);
   void perform(const ArmTimer& timer);
   void perform(const Note& note);
+  void perform(const Overstay& overstay);
+  void log_overstay(const Overstay& overstay, const std::string& what,
+                    const std::vector<const SessionTable::Entry*>& there);
 
   asio::io_context& loop_;
   const System& system_;
@@ -46,6 +53,7 @@ class Performer {
   const Tenants& tenants_;
   const Callbacks callbacks_;
   asio::steady_timer timer_;
+  Cancellations cancellations_;
 };
 
 }  // namespace sharedgpu

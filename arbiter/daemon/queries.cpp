@@ -115,7 +115,11 @@ void Queries::status(Client& client, const StatusQuery& /*query*/) {
 
 std::string Queries::status_text() const {
   std::map<SessionId, pid_t> pids;
-  for (const auto& [id, entry] : its_.sessions.all()) pids[id] = entry.client->peer().pid;
+  std::set<SessionId> deaf;
+  for (const auto& [id, entry] : its_.sessions.all()) {
+    pids[id] = entry.client->peer().pid;
+    if (!entry.reads()) deaf.insert(id);
+  }
   const Snapshot state = its_.core.core().snapshot();
   return format_status(StatusView{.system = its_.system,
                                   .core = its_.core.core(),
@@ -124,6 +128,7 @@ std::string Queries::status_text() const {
                                   .figures = its_.figures,
                                   .gpu_names = its_.gpus.names(),
                                   .pids = pids,
+                                  .deaf = deaf,
                                   .settings = its_.administration.settings(),
                                   .now = its_.system.now()});
 }

@@ -25,6 +25,9 @@ class SessionTable {
     Traffic moved = {};                    // as reported last
     // Set: the connection is closed, and the session may come back.
     std::unique_ptr<asio::steady_timer> reconnect_timer = {};
+
+    // It has read all that was sent to it.
+    bool reads() const { return reconnect_timer == nullptr && !client->connection().has_unread(); }
   };
 
   Entry& add(SessionId id, Entry entry) {

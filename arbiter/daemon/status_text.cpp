@@ -127,6 +127,23 @@ void write_terms(Json& json, const TenantInfo& info, const Snapshot::Tenant* ten
   json["memory_limit_bytes"] = info.options.memory.count;
 }
 
+// The reason for which a tenant that is overdue has not left the GPU.
+const char* awaited(const StatusView& view, const Snapshot::Tenant& tenant) {
+  if (tenant.overdue->stopped) return "stopped";
+  const bool answers = std::none_of(tenant.sessions.begin(), tenant.sessions.end(), [&](SessionId id) {
+    const Snapshot::Session& session = *view.state.find(id);
+    return session.gpu == tenant.overdue->gpu && !session.drained && view.deaf.count(id) > 0;
+  });
+  return answers ? "work" : "answer";
+}
+
+Json overdue_json(const StatusView& view, const Snapshot::Tenant* tenant) {
+  if (tenant == nullptr || !tenant->overdue) return nullptr;
+  return Json{{"seconds", seconds(view.now - tenant->overdue->since)},
+              {"gpu", format_gpu(tenant->overdue->gpu)},
+              {"waits_for", awaited(view, *tenant)}};
+}
+
 void write_time(Json& json, const StatusView& view, TenantId id, const Snapshot::Tenant* tenant) {
   const LeaseBook& leases = view.core.leases();
   json["state"] = name_of(tenant == nullptr ? Phase::out : tenant->phase);
@@ -145,6 +162,7 @@ void write_time(Json& json, const StatusView& view, TenantId id, const Snapshot:
   json["epoch"] = tenant == nullptr ? 0 : tenant->epoch.value;
   const bool leaving = tenant != nullptr && tenant->phase == Phase::leaving;
   json["leaving_seconds"] = leaving ? seconds(view.now - tenant->gates_closed) : 0.0;
+  json["overdue"] = overdue_json(view, tenant);
 }
 
 // A tenant's sessions, and what they come to.

@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #include <map>
+#include <set>
 #include <string>
 
 #include "arbiter/core/core.h"
@@ -33,6 +34,7 @@ struct StatusView {
   const FigureBook& figures;
   const std::map<GpuUuid, std::string>& gpu_names;
   const std::map<SessionId, pid_t>& pids;
+  const std::set<SessionId>& deaf;  // their processes have not read all that was sent to them
   const Settings& settings;
   Nanoseconds now{};
 };

@@ -101,6 +101,10 @@ std::optional<uid_t> System::user_namespace_owner(pid_t pid) const {
   return owner;
 }
 
+int System::send_signal(int pidfd, int number) const {
+  return syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0) == 0 ? 0 : errno;
+}
+
 UniqueFd System::duplicate(int descriptor) const { return UniqueFd(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)); }
 
 bool System::socket_pair(UniqueFd& one, UniqueFd& other) const {

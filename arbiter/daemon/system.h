@@ -55,6 +55,9 @@ class System {
   // is in that of this process, or cannot be asked about.
   virtual std::optional<uid_t> user_namespace_owner(pid_t pid) const;
 
+  // As pidfd_send_signal(). 0, or an errno value: ESRCH if the process has ended.
+  virtual int send_signal(int pidfd, int number) const;
+
   virtual UniqueFd duplicate(int descriptor) const;
   // The two ends of a seqpacket connection. False on failure, with errno.
   virtual bool socket_pair(UniqueFd& one, UniqueFd& other) const;

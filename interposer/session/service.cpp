@@ -285,6 +285,12 @@ void Service::handle(const Message& message, UniqueFd descriptor) {
     case MessageType::others_wait:
       turns_.look();
       break;
+    case MessageType::cancelled: {
+      auto cancelled = message.as<Cancelled>();
+      cancelled.reason[sizeof cancelled.reason - 1] = '\0';
+      say("the arbiter ends this process: %s", cancelled.reason);
+      break;
+    }
     case MessageType::refused: {
       auto refused = message.as<Refused>();
       refused.reason[sizeof refused.reason - 1] = '\0';

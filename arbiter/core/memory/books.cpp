@@ -167,6 +167,12 @@ Bytes MemoryBooks::unevictable(const Session& session, const Residencies& all) c
   return stuck(session, at) ? its.use.resident + pinned : pinned;
 }
 
+bool MemoryBooks::has_nothing(const Session& session) const {
+  const SessionBook& its = of(session);
+  return !its.unreported && its.use.context == Bytes{} && its.use.pinned == Bytes{} &&
+         its.use.resident == Bytes{};
+}
+
 bool MemoryBooks::complete(const Tenant& tenant) const {
   return std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [this](const Session* session) {
     const SessionBook& its = of(*session);

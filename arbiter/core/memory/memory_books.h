@@ -133,6 +133,8 @@ class MemoryBooks {
   Bytes demand(const Session& session, const Residency& at) const;
   // The part of a session outside the running set that counts as staying on the GPU.
   Bytes unevictable(const Session& session, const Residencies& at) const;
+  // The session has neither a context nor memory on the GPU, as far as it has told.
+  bool has_nothing(const Session& session) const;
   // All of a tenant's memory is resident and none is asked to leave.
   bool complete(const Tenant& tenant) const;
   bool stuck(const Session& session, const Residency& at) const;

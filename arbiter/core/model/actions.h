@@ -2,6 +2,7 @@
 // The actions that the core asks for. Plain values, performed in their order.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <variant>
 #include <vector>
@@ -68,8 +69,22 @@ struct Note {
   std::string text;
 };
 
+// The tenant keeps others waiting for the GPU though its lease was revoked. Once for each response in a turn.
+struct Overstay {
+  enum class Response : std::uint8_t {
+    note,    // it has lasted for a while
+    warn,    // it exceeds what is allowed
+    cancel,  // the same, and the tenant's processes that have a session on the GPU are to be ended
+  };
+  TenantId tenant;
+  GpuUuid gpu;
+  unsigned number = 0;   // of the GPU, in the host's order
+  Nanoseconds lasted{};  // without the time in which its processes were stopped
+  Response response = Response::note;
+};
+
 using Action = std::variant<Send, SetGate, SetContended, SetOversubscribed, SetTurnEnds, RecordLease, Drop,
-                            Look, ArmTimer, Note>;
+                            Look, ArmTimer, Note, Overstay>;
 using Actions = std::vector<Action>;
 
 }  // namespace sharedgpu

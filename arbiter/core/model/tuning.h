@@ -1,14 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// The times and sizes that the core decides by. The defaults are what the daemon uses; tests set others.
+// The times and sizes that the core decides by. The defaults are what the daemon uses, which adds the rules
+// of overuse; tests set others.
 #pragma once
+
+#include <optional>
 
 #include "arbiter/policy/turn_length.h"
 #include "protocol/messages.h"
 
 namespace sharedgpu {
 
+// For how long a tenant may keep others waiting after its lease was revoked, see scheduler/overuse.h.
+struct OveruseRules {
+  // A session that says nothing, and has nothing on the GPU as far as the books know, is waited for no longer
+  // than this: with nothing to wait for an answer takes milliseconds, or a moment longer on a busy host.
+  Nanoseconds silence = std::chrono::seconds(2);
+  // Overuse is told of when it has lasted for so long, and again when it exceeds the most.
+  Nanoseconds notice = std::chrono::seconds(10);
+  Nanoseconds most = std::chrono::minutes(5);
+  bool cancel = false;  // a tenant that exceeds it is to be ended
+};
+
 struct Tuning {
   TurnRules turns;
+  // None: a tenant that does not leave is waited for.
+  std::optional<OveruseRules> overuse = {};
   // An idle tenant that others wait for keeps its lease for at least idle_release, and for at most idle_cap;
   // see scheduler/idleness.h.
   Nanoseconds idle_release = std::chrono::milliseconds(5);

@@ -36,7 +36,7 @@ struct Leaving {
   Nanoseconds step_took{};        // the longest wait for a Released after one
   Nanoseconds stepped_at{};       // when a session last was let submit, or drained
   Nanoseconds could_submit_at{};  // when one could last submit more, let submit or resumed after a stop
-  bool revoked = false;           // the lease was revoked without consent, since its processes are stopped
+  bool revoked = false;           // the lease was taken without consent: its processes do not answer
 };
 
 using TenantPhase = std::variant<Out, Entering, Running, Leaving>;
@@ -49,8 +49,11 @@ enum class Drain : std::uint8_t {
   submits_once,  // it had drained, and was let submit once, for others that may wait for it
   drained,
   drained_again,  // after such a submission
+  given_up,       // it says nothing, and has nothing on the GPU that others would have to wait for
 };
 
-constexpr bool is_drained(Drain drain) { return drain == Drain::drained || drain == Drain::drained_again; }
+// The session has said so.
+constexpr bool said_drained(Drain drain) { return drain == Drain::drained || drain == Drain::drained_again; }
+constexpr bool is_drained(Drain drain) { return said_drained(drain) || drain == Drain::given_up; }
 
 }  // namespace sharedgpu

@@ -24,7 +24,7 @@ bool TurnMachine::blocks_peers(const Session& session) const {
   const Tenant& tenant = *session.tenant;
   const SessionRow& its = sessions_[session];
   return phase_of(tenant) == Phase::leaving && !resuming(tenant) && attached(&session) &&
-         is_drained(its.drain) && its.wants && leases_.holds(tenant.id) && !presence_.frozen(session) &&
+         said_drained(its.drain) && its.wants && leases_.holds(tenant.id) && !presence_.frozen(session) &&
          still_drains(tenant);
 }
 

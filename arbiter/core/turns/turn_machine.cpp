@@ -228,7 +228,7 @@ void TurnMachine::finish_leaving(const Tenant& tenant) {
   if (phase_of(tenant) != Phase::leaving) return;
   if (resuming(tenant)) return;  // more of its sessions may still hold the lease
   const auto has_drained = [this](const Session* session) {
-    return !attached(session) || is_drained(sessions_[*session].drain);
+    return !attached(session) || said_drained(sessions_[*session].drain);
   };
   if (!std::all_of(tenant.sessions.begin(), tenant.sessions.end(), has_drained)) return;
   end_turn(tenant);
@@ -254,15 +254,40 @@ void TurnMachine::end_turn(const Tenant& tenant) {
 // A stopped process says nothing, and only it could move its memory: that stays on the GPU, and others are
 // planned around it. When the process resumes it drains, and has the lease until it has; a thread that was
 // past the gate already may submit once more before that. That costs others time and nothing else.
-void TurnMachine::revoke_frozen(const Tenant& tenant) {
+//
+// A session that has been given up has nothing on the GPU. Its tenant is not served before it has answered.
+void TurnMachine::take_lease_of_absent(const Tenant& tenant) {
   auto* leaving = std::get_if<Leaving>(&tenants_[tenant].phase);
-  if (leaving == nullptr || resuming(tenant) || !leases_.holds(tenant.id) || still_drains(tenant)) return;
+  if (leaving == nullptr || resuming(tenant)) return;
+  const bool silent = give_up_silent(tenant, *leaving);
+  if (!leases_.holds(tenant.id) || still_drains(tenant)) return;
   const Nanoseconds due = std::max(gates_closed(tenant), leaving->could_submit_at) + tuning_.stop_grace;
   effects_.wake_at(due);
   if (effects_.now() < due) return;
   end_turn(tenant);
   if (std::exchange(leaving->revoked, true)) return;
-  effects_.note(tenant, "is stopped; its lease goes to others, its memory on the GPU stays");
+  effects_.note(tenant, silent ? "does not answer, and has nothing on the GPU; its lease goes to others"
+                               : "is stopped; its lease goes to others, its memory on the GPU stays");
+}
+
+// Gives up sessions that have nothing on the GPU and have not answered in time. Returns whether there are
+// any.
+bool TurnMachine::give_up_silent(const Tenant& tenant, const Leaving& leaving) {
+  if (!tuning_.overuse) return false;
+  const Nanoseconds due = std::max(gates_closed(tenant), leaving.could_submit_at) + tuning_.overuse->silence;
+  bool any = false;
+  for (const Session* session : tenant.sessions) {
+    SessionRow& its = sessions_[*session];
+    if (drains(*session) && memory_.has_nothing(*session)) {
+      effects_.wake_at(due);
+      if (effects_.now() < due) continue;
+      its.drain = Drain::given_up;
+      its.unknown_since.reset();
+      memory_.on_drained(*session);
+    }
+    any = any || its.drain == Drain::given_up;
+  }
+  return any;
 }
 
 // A session that came back and neither drains nor is stopped is at work: the lease was revoked while it was

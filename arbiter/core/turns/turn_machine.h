@@ -92,8 +92,8 @@ class TurnMachine {
   std::optional<Nanoseconds> open(const Domain& domain, const Tenant& tenant);
   // The running set has another turn.
   void begin_anew(const Domain& domain);
-  // Ends the lease of a tenant whose processes are stopped.
-  void revoke_frozen(const Tenant& tenant);
+  // Ends the lease of a tenant whose processes are stopped, or do not answer and have nothing on the GPU.
+  void take_lease_of_absent(const Tenant& tenant);
   void lend_to_returned(const Tenant& tenant);
   void submit_once(const Tenant& tenant);
   void send_restores(const std::vector<const Session*>& sessions);
@@ -176,6 +176,7 @@ class TurnMachine {
   void revoke(const Session& session);
   std::optional<Nanoseconds> begin_turn(const Domain& domain, const Tenant& leader, const Entering& entry);
   void end_turn(const Tenant& tenant);
+  bool give_up_silent(const Tenant& tenant, const Leaving& leaving);
   bool waits_for_drain(const Tenant& tenant) const;
   bool drains(const Session& session) const;
   bool still_drains(const Tenant& tenant) const;

@@ -40,6 +40,29 @@ TEST_CASE("Processes that die at any moment") {
   }));
 }
 
+// A round may take longer by what each of them holds up: 10 s on its way in, 5 s on its way out, and its end.
+TEST_CASE("Tenants that obey no order hold the others up for a bounded time") {
+  CHECK(holds("mutes", [] {
+    Scenario scenario = any_scenario();
+    scenario.mutes = *rc::gen::inRange(1u, 4u);
+    scenario.gpus = *rc::gen::inRange(1u, 3u);
+    scenario.patience = scenario.mutes * std::chrono::seconds(17);
+    scenario.length = std::chrono::seconds(*rc::gen::inRange(60, 120));
+    return scenario;
+  }));
+}
+
+TEST_CASE("Tenants that obey no order are given up or ended, and the others work on") {
+  Scenario scenario;
+  scenario.mutes = 2;
+  scenario.largest_growth = 60;
+  World world(scenario);
+  world.run();
+  CHECK(world.tally().given_up > 0);
+  CHECK(world.tally().cancelled > 0);
+  CHECK(world.tally().kernels > 500);
+}
+
 TEST_CASE("Memory that cannot be swapped") {
   CHECK(holds("pins", [] {
     Scenario scenario = any_scenario();

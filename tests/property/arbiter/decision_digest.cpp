@@ -67,6 +67,11 @@ struct Fields {
   void operator()(const Look& look) { number("session", look.session.value); }
   void operator()(const ArmTimer& timer) { time("at", timer.at); }
   void operator()(const Note& note) { number("tenant", note.tenant.value); }
+  void operator()(const Overstay& overstay) {
+    number("tenant", overstay.tenant.value);
+    uuid(overstay.gpu);
+    number("response", static_cast<std::uint64_t>(overstay.response));
+  }
 };
 
 struct Kind {
@@ -84,6 +89,7 @@ struct Kind {
   static Kind of(const Look&) { return {"Look", 8, false}; }
   static Kind of(const ArmTimer&) { return {"ArmTimer", 9, false}; }
   static Kind of(const Note&) { return {"Note", 10, false}; }
+  static Kind of(const Overstay&) { return {"Overstay", 11, false}; }
 };
 
 void mix(std::uint64_t& digest, std::uint64_t value) {

@@ -18,6 +18,7 @@ constexpr unsigned kForContexts = 60;
 constexpr Nanoseconds kPerMib = 100us;  // of copying
 constexpr unsigned kAhead = 4;          // submissions that a program gives before it waits for the first
 constexpr Nanoseconds kSeen = 400ms;    // until it is noticed that a process goes on
+constexpr Nanoseconds kMostOveruse = 5s;
 constexpr Bytes kChunk = mebibytes(4);  // evictions and restores report as they go
 
 void must(bool holds, const char* what) {
@@ -39,6 +40,7 @@ Tuning tuning_of(const Scenario& scenario) {
   Tuning tuning;
   tuning.evict_step = mebibytes(4);
   tuning.turns = scenario.turns;
+  if (scenario.mutes > 0) tuning.overuse = OveruseRules{.most = kMostOveruse, .cancel = true};
   if (scenario.early_timers) tuning.surge_pause = {};  // a forecast falls as time passes, without a timer
   return tuning;
 }
@@ -65,6 +67,7 @@ struct World::Client : simulation::Session {
   Nanoseconds draining_since{};
   unsigned passed = 0;         // threads, while it drained
   std::uint32_t step = 0;      // of its job
+  bool mute = false;           // obeys no order
   bool waiting = false;        // at the gate
   bool asking = false;         // for a Verdict
   bool hoarding = false;       // its host memory is used up: cannot evict
@@ -104,6 +107,9 @@ World::World(const Scenario& scenario, Listener listener)
   for (unsigned t = 1; t <= scenario.tenants; ++t)
     for (unsigned s = random(1, scenario.most_sessions); s > 0; --s)
       at(now() + delay(3000), [this, t] { arrive(TenantId{t}, random(0, scenario_.gpus - 1)); });
+  for (unsigned m = 1; m <= scenario.mutes; ++m)
+    at(now() + delay(3000),
+       [this, t = scenario_.tenants + m] { arrive(TenantId{t}, random(0, scenario_.gpus - 1)); });
   for (unsigned i = 0; i < scenario.restarts; ++i)
     at(now() + delay(static_cast<unsigned>(scenario.length / 1ms) / 2), [this] { restart(); });
   for (unsigned i = 0; i < scenario.switches; ++i) {
@@ -220,6 +226,12 @@ void World::perform(const Actions& actions) {
         for (const auto& [key, client] : clients_)
           if (client->id == id) return tell(Looked{.session = id, .stopped = client->stopped});
       });
+    } else if (const auto* overstay = std::get_if<Overstay>(&action)) {
+      must(overstay->tenant.value > scenario_.tenants || overstay->response == Overstay::Response::note,
+           "a tenant that behaves is to be ended");
+      if (overstay->response == Overstay::Response::cancel) end_mute(overstay->tenant);
+    } else if (const auto* note = std::get_if<Note>(&action)) {
+      tally_.given_up += note->text.starts_with("does not answer") ? 1 : 0;
     } else if (std::get_if<Drop>(&action) != nullptr) {
       throw std::logic_error("a session that behaves was dropped");
     }
@@ -404,7 +416,8 @@ void World::arrive(TenantId tenant, unsigned gpu) {
   client->tenant = tenant;
   client->gpu = gpu;
   Client& its = *client;
-  its.step = random(0, 1);
+  its.mute = tenant.value > scenario_.tenants;
+  its.step = its.mute ? 0 : random(0, 1);
   // It joins those who are there in what they do next.
   for (const auto& [key, other] : clients_)
     if (other->tenant == tenant) its.submitted = its.done = std::max(its.submitted, other->submitted);
@@ -430,6 +443,17 @@ void World::die(SessionId key) {
   // Who is gone is not waited for.
   for (auto& [other, client] : clients_)
     if (client->tenant == tenant) complete(*client);
+}
+
+void World::end_mute(TenantId tenant) {
+  ++tally_.cancelled;
+  for (const auto& [key, client] : clients_) {
+    if (client->tenant != tenant) continue;
+    at(now() + delay(1000), [this, key = key, tenant, gpu = client->gpu] {
+      die(key);
+      at(now() + delay(1000), [this, tenant, gpu] { arrive(tenant, gpu); });
+    });
+  }
 }
 
 void World::restart() {
@@ -592,6 +616,7 @@ void World::deliver(SessionId key, const Message& message) {
         if (life == life_) deliver(key, message);
       }))
     return;
+  if (client.mute) return hear_mutely(client, message);
   if (client.receive(message)) return next_order(client);
   switch (message.type) {
     case MessageType::welcome:
@@ -927,9 +952,43 @@ void World::ask_for_memory(SessionId key) {
   at(now() + delay(1000), [this, key] { ask_for_memory(key); });
 }
 
+// Every second one has a context and the memory that it was granted; the others have nothing on the GPU.
+void World::hear_mutely(Client& client, const Message& message) {
+  const bool has_memory = client.tenant.value % 2 == 0;
+  if (message.type == MessageType::attached) {
+    if (has_memory) client.use.context = mebibytes(1);
+    say(client, usage(client));
+    annoy(client.key);
+  } else if (message.type == MessageType::verdict) {
+    client.asking = false;
+    if (message.as<Verdict>().granted == 0) client.use.swappable = client.before_growth_swappable;
+    if (message.as<Verdict>().granted != 0 && client.page.open && has_memory)
+      client.use.resident = client.use.swappable;
+    say(client, usage(client));
+  }
+}
+
+void World::annoy(SessionId key) {
+  auto entry = clients_.find(key);
+  if (entry == clients_.end() || winding_down_) return;
+  Client& client = *entry->second;
+  const unsigned what = random(0, 3);
+  if (what == 0 && !client.asking) {
+    client.before_growth_swappable = client.use.swappable;
+    client.use.swappable += mebibytes(random(1, scenario_.largest_growth));
+    client.asking = true;
+    say(client, usage(client, ++client.requests));
+  } else if (what == 1) {
+    say(client, Want{.host_short = static_cast<std::uint8_t>(random(0, 1))});
+  } else if (what == 2) {
+    say(client, usage(client));
+  }
+  at(now() + delay(500), [this, key] { annoy(key); });
+}
+
 void World::watch_idle(SessionId key, unsigned generation) {
   auto entry = clients_.find(key);
-  if (entry == clients_.end() || entry->second->generation != generation) return;
+  if (entry == clients_.end() || entry->second->mute || entry->second->generation != generation) return;
   Client& client = *entry->second;
   if (!client.page.contended || winding_down_) return;
   if (client.puts_off([this, key, generation] { watch_idle(key, generation); })) return;

@@ -55,6 +55,8 @@ struct Scenario {
   bool terms = false;    // jobs get other caps and claims as they run; some GPUs rule threads, not time
   bool forgets = false;  // tenants that have no process are forgotten
   bool learned = false;  // only sessions tell of GPUs; the arbiter finds one of them late
+  // So many tenants more that obey no order. One that keeps others waiting for 5 s is ended, and comes again.
+  unsigned mutes = 0;
   Nanoseconds length = std::chrono::seconds(120);
   bool early_timers = false;  // timers fire before their time, too
   bool checked = true;        // after every event; else only as sessions and the ledger are told what to do
@@ -88,6 +90,8 @@ class World : private simulation::Process {
     unsigned bounded = 0;     // tenants, each time that deadlines of others left them less
     unsigned answers = 0;     // to programs that asked how much memory is free
     unsigned forgotten = 0;   // tenants
+    unsigned given_up = 0;    // mutes that had nothing on the GPU
+    unsigned cancelled = 0;   // mutes
     unsigned host_waits = 0;  // growth that was held back until host memory was given back
     Nanoseconds longest_wait{};
     DecisionDigest decisions;
@@ -117,6 +121,7 @@ class World : private simulation::Process {
   void change_terms();
   void forget_somebody();
   void find_gpu(unsigned gpu, bool learned);
+  void end_mute(TenantId tenant);
   void stop(Client& client);
   void go_on(SessionId key);
 
@@ -143,6 +148,8 @@ class World : private simulation::Process {
   void watch_idle(SessionId id, unsigned generation);
   void watch_host(SessionId id);
   void tell_of_deadlines(SessionId id);
+  void annoy(SessionId id);
+  void hear_mutely(Client& client, const Message& message);
   void ask_for_memory(SessionId id);
   Usage usage(const Client& client, std::uint64_t request = 0, bool stuck = false) const;
 

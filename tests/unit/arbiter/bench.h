@@ -30,14 +30,16 @@ struct Bench {
   LeaseBook written;                 // by the records of leases
   std::optional<Nanoseconds> timer;  // that was armed by the last step
   std::vector<std::string> notes;    // of the last step
+  std::vector<Overstay> overstays;   // the same, of all steps
 
   explicit Bench(Recovered recovered = {}, TurnRules turns = {.fixed = std::chrono::seconds(10)},
-                 Nanoseconds surge_pause = {}) {
+                 Nanoseconds surge_pause = {}, std::optional<OveruseRules> overuse = {}) {
     written = recovered.leases;
     Tuning tuning;
     tuning.evict_step = Bytes{};
     tuning.surge_pause = surge_pause;
     tuning.turns = turns;
+    tuning.overuse = overuse;
     core = std::make_unique<Core>(tuning, *policy, std::move(recovered), now);
     for (const GpuUuid& gpu : {kGpu, kOther})
       handle(GpuFound{.gpu = gpu, .total = mebibytes(120), .capacity = mebibytes(100), .learned = false});
@@ -189,6 +191,7 @@ struct Bench {
   }
   void hear(const ArmTimer& armed) { timer = armed.at; }
   void hear(const Note& note) { notes.push_back(note.text); }
+  void hear(const Overstay& overstay) { overstays.push_back(overstay); }
   void hear(const Drop&) {}
   void hear(const Look&) {}
   template <class OfPage>

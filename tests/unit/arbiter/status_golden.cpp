@@ -40,6 +40,7 @@ struct Scene {
   Tenants tenants;
   FigureBook figures;
   std::map<SessionId, pid_t> pids;
+  std::set<SessionId> deaf;
   Settings settings;
 
   TenantInfo& add(const TenantName& name, const JobOptions& options) {
@@ -82,7 +83,7 @@ struct Scene {
     bench.queue_up(2, 2, 80);
     bench.come(3, 3);
     for (std::uint64_t session = 1; session <= 3; ++session) pids[SessionId{session}] = getpid();
-    bench.pass(std::chrono::seconds(1));
+    bench.pass(std::chrono::seconds(10));  // the turn of 1 is over, and it does not leave
     figures.observe(bench.core->snapshot(), bench.core->leases(), bench.now);
   }
   Json status() const {
@@ -94,6 +95,7 @@ struct Scene {
                                       .figures = figures,
                                       .gpu_names = {{kGpu, "Test GPU"}},
                                       .pids = pids,
+                                      .deaf = deaf,
                                       .settings = settings,
                                       .now = bench.now}));
   }

@@ -33,6 +33,7 @@ struct View {
   FigureBook figures;
   Snapshot state;
   std::map<SessionId, pid_t> pids;
+  std::set<SessionId> deaf;
   Settings settings;
   Nanoseconds now = 1003s;
 
@@ -75,6 +76,7 @@ struct View {
                                       .figures = figures,
                                       .gpu_names = {{kGpu, "Test GPU"}},
                                       .pids = pids,
+                                      .deaf = deaf,
                                       .settings = settings,
                                       .now = now}));
   }
@@ -318,6 +320,21 @@ TEST_CASE("The status has each session of a tenant, and their sums") {
   CHECK(status["tenants"][1]["stuck"] == false);
 }
 
+TEST_CASE("A tenant that others wait for is shown with what it has not done") {
+  View view;
+  view.state.sessions[0].drained = true;
+  view.state.tenants[0].overdue = Overdue{.gpu = kOther, .since = view.now - std::chrono::milliseconds(2500)};
+  const auto overdue = [&] { return view.read()["tenants"][0]["overdue"]; };
+  CHECK(overdue() == Json{{"seconds", 2.5}, {"gpu", kSecondName}, {"waits_for", "work"}});
+  view.deaf = {{1}, {3}};  // one that has drained, and one of another tenant
+  CHECK(overdue()["waits_for"] == "work");
+  view.deaf = {{2}};
+  CHECK(overdue()["waits_for"] == "answer");
+  view.state.tenants[0].overdue->stopped = true;
+  CHECK(overdue()["waits_for"] == "stopped");
+  CHECK(view.read()["tenants"][1]["overdue"] == nullptr);
+}
+
 TEST_CASE("A tenant whose process is stopped is shown as such") {
   struct Stopped : System {
     Status read_file(const std::string& path, std::string& text) const override {
@@ -338,6 +355,7 @@ TEST_CASE("A tenant whose process is stopped is shown as such") {
                                                   .figures = view.figures,
                                                   .gpu_names = {},
                                                   .pids = view.pids,
+                                                  .deaf = view.deaf,
                                                   .settings = view.settings,
                                                   .now = view.now}))["tenants"];
   CHECK(tenants[0]["stopped"] == true);

@@ -41,7 +41,7 @@ class FaultySystem : public System {
   // The errno value with which a file or folder is read; 0: as the host has it.
   std::function<int(const std::string& path)> reading = [](const std::string&) { return 0; };
   // These fail with that errno value where it is not 0.
-  int peers = 0, processes = 0, duplicates = 0, memory_files = 0;
+  int peers = 0, processes = 0, duplicates = 0, memory_files = 0, signals = 0;
   bool random_numbers = true;
   bool users = true;
   std::optional<Nanoseconds> time;  // that it is; none: what it is
@@ -72,6 +72,9 @@ class FaultySystem : public System {
   }
   UniqueFd open_process(pid_t pid) const override {
     return succeeds(processes) ? System::open_process(pid) : UniqueFd();
+  }
+  int send_signal(int pidfd, int number) const override {
+    return signals != 0 ? signals : System::send_signal(pidfd, number);
   }
   UniqueFd duplicate(int descriptor) const override {
     return succeeds(duplicates) ? System::duplicate(descriptor) : UniqueFd();

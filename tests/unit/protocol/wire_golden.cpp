@@ -125,6 +125,7 @@ Fields fields_of(Tag<Welcome>) {
       {FIELD(Welcome, session), FIELD(Welcome, tenant), FIELD(Welcome, epoch), FIELD(Welcome, backend)});
 }
 Fields fields_of(Tag<Refused>) { return FIELD(Refused, reason); }
+Fields fields_of(Tag<Cancelled>) { return FIELD(Cancelled, reason); }
 Fields fields_of(Tag<Attach>) {
   return join({FIELD(Attach, gpu), FIELD(Attach, total), FIELD(Attach, name), FIELD(Attach, lender)});
 }
@@ -321,6 +322,7 @@ std::string message(MessageType type) {
       MESSAGE(step, Step)
       MESSAGE(prepare, Prepare)
       MESSAGE(others_wait, OthersWait)
+      MESSAGE(cancelled, Cancelled)
       MESSAGE(refused, Refused)
       MESSAGE(status_reply, StatusReply)
       MESSAGE(run_reply, RunReply)

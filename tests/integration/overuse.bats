@@ -1,0 +1,50 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Tenants that do not leave the GPU when their turn is over, and others that wait for it.
+load helpers
+
+# endless SECONDS: a tenant that holds most of the GPU, with a kernel that takes so long.
+endless() {
+  tenant endless hog --bytes 75% --of 256MiB --pieces 1 --piece-ms "$1"000 --progress
+  progresses endless
+}
+first() { json_is "s[\"tenants\"][0]$1" "$2"; }
+logged() { grep -q "$1" "$DIR/arbiter.log"; }
+
+@test "a tenant whose kernel does not end is told why and ended after MaxOveruse, and others work on" {
+  start_arbiter MaxOveruse=1s OnOveruse=cancel
+  endless 600
+  tenant other hold --bytes 75% --of 256MiB --iterations 20 --verify
+  finish endless
+  ((status == 128 + 15))
+  grep -q "the arbiter ends this process: its job has not released GPU 0 for 1 s since its turn ended" \
+    "$DIR/endless.err"
+  succeeds other
+  logged "uid $UID, pid .*: has not released GPU 0 for 1 s .*(MaxOveruse): work on the GPU is not finished"
+  until_true 60 json_is 'sum(len(t["pids"]) for t in s["tenants"])' 0
+}
+
+@test "a tenant whose kernel takes long is named by the log and the status, and let be" {
+  start_arbiter MaxOveruse=1s
+  endless 8
+  tenant other hold --bytes 75% --of 256MiB --iterations 20 --verify
+  until_true 60 first '["overdue"]["waits_for"]' work
+  "$SHAREDGPU" status | grep -q "(others wait since .* s: work on the GPU is not finished)"
+  until_true 60 logged "has not released GPU 0 for 1 s"
+  all_succeed endless other
+  (($(grep -c "(MaxOveruse)" "$DIR/arbiter.log") == 1))
+  run ! grep -q "was sent" "$DIR/arbiter.log"
+}
+
+@test "a tenant that is stopped in its turn is not ended, however long that takes" {
+  start_arbiter MaxOveruse=1s OnOveruse=cancel
+  tenant one hold --bytes 75% --of 256MiB --seconds 4 --verify --progress
+  progresses one
+  kill -STOP "${PIDS[one]}"
+  tenant two hold --bytes 75% --of 256MiB --iterations 20 --verify
+  until_true 60 first '["overdue"]["waits_for"]' stopped
+  sleep 3
+  run ! grep -q "was sent" "$DIR/arbiter.log"
+  kill -CONT "${PIDS[one]}"
+  all_succeed one two
+}

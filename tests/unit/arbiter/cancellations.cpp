@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processes that keep others from a GPU are told why and ended.
+#include "arbiter/daemon/cancellations.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "host.h"
+
+namespace sharedgpu::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Remembers each signal, and passes it on.
+struct Signals : FaultySystem {
+  mutable std::vector<int> sent;
+  int send_signal(int pidfd, int number) const override {
+    sent.push_back(number);
+    return FaultySystem::send_signal(pidfd, number);
+  }
+};
+
+// A child that does with SIGTERM as it is told; it has done so when this returns.
+class Child {
+ public:
+  explicit Child(bool ignores_term) {
+    int ready[2];
+    REQUIRE(pipe(ready) == 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      std::signal(SIGTERM, ignores_term ? SIG_IGN : SIG_DFL);
+      if (write(ready[1], "x", 1) != 1) _exit(1);
+      for (;;) pause();
+    }
+    char byte = 0;
+    REQUIRE(read(ready[0], &byte, 1) == 1);
+    close(ready[0]);
+    close(ready[1]);
+  }
+  ~Child() {
+    if (ended_) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  pid_t pid() const { return pid_; }
+  // The signal that it ended by; 0: it lives.
+  int signal() {
+    int status = 0;
+    if (!ended_ && waitpid(pid_, &status, WNOHANG) == pid_) ended_ = WTERMSIG(status);
+    return ended_.value_or(0);
+  }
+
+ private:
+  pid_t pid_ = 0;
+  std::optional<int> ended_;
+};
+
+// A peer that was connected, and its own end of the connection.
+struct Connected {
+  Connected(asio::io_context& loop, pid_t pid) {
+    int ends[2];
+    REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+    channel = Channel(UniqueFd(ends[0]));
+    Peer peer;
+    peer.pid = pid;
+    peer.uid = kUser;
+    peer.started = start_time_of(kHostSystem, pid);
+    peer.pidfd = kHostSystem.open_process(pid);
+    client = std::make_shared<Client>(
+        std::make_shared<Connection>(loop, UniqueFd(ends[1]), std::move(peer), std::shared_ptr<void>()));
+    client->connection().start([](const Message&, UniqueFd) {}, [](const std::string&) {});
+  }
+  std::string reason() {
+    Message message;
+    UniqueFd descriptor;
+    if (channel.receive(message, descriptor) != 0 || message.type != MessageType::cancelled) return {};
+    return message.as<Cancelled>().reason;
+  }
+  std::shared_ptr<Client> client;
+  Channel channel;
+};
+
+// Runs the loop until it holds: what takes time of its own, but must happen.
+void run_until(asio::io_context& loop, const std::function<bool()>& holds) {
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  while (!holds()) {
+    REQUIRE(std::chrono::steady_clock::now() < end);
+    loop.restart();
+    loop.run_one_for(10ms);
+  }
+}
+
+TEST_CASE("A process that is cancelled is told why before it gets SIGTERM") {
+  asio::io_context loop(1);
+  Child child(false);
+  Connected peer(loop, child.pid());
+  const Signals system;
+  Cancellations cancellations(loop, system, {.before_term = 1ms, .before_kill = 1h});
+  cancellations.end(peer.client, "its job does not leave");
+  CHECK(peer.reason() == "its job does not leave");
+  CHECK(system.sent.empty());
+  run_until(loop, [&] { return child.signal() != 0; });
+  CHECK(child.signal() == SIGTERM);
+}
+
+TEST_CASE("A process that ignores SIGTERM gets SIGKILL, also when its connection is closed") {
+  asio::io_context loop(1);
+  Child child(true);
+  Connected peer(loop, child.pid());
+  const Signals system;
+  Cancellations cancellations(loop, system, {.before_term = 1ms, .before_kill = 1ms});
+  cancellations.end(peer.client, "");
+  peer.client->connection().close({});
+  peer.client.reset();
+  run_until(loop, [&] { return child.signal() != 0; });
+  CHECK(child.signal() == SIGKILL);
+  CHECK(system.sent == std::vector{SIGTERM, SIGKILL});
+}
+
+TEST_CASE("A process of several sessions is cancelled once") {
+  asio::io_context loop(1);
+  Child child(true);
+  Connected one(loop, child.pid()), other(loop, child.pid());
+  const Signals system;
+  Cancellations cancellations(loop, system, {.before_term = 1ms, .before_kill = 1ms});
+  cancellations.end(one.client, "");
+  cancellations.end(other.client, "");
+  run_until(loop, [&] { return child.signal() != 0; });
+  for (int i = 0; i < 10; ++i) loop.run_one_for(1ms);
+  CHECK(system.sent == std::vector{SIGTERM, SIGKILL});
+}
+
+TEST_CASE("A process that has ended gets no second signal, and one that cannot be signalled is let be") {
+  asio::io_context loop(1);
+  Child child(false);
+  Connected peer(loop, child.pid());
+  Signals system;
+  const bool may = GENERATE(true, false);
+  if (!may) system.signals = EPERM;
+  Cancellations cancellations(loop, system, {.before_term = 1ms, .before_kill = 1ms});
+  cancellations.end(peer.client, "");
+  const std::size_t most = may ? 2 : 1;  // the second fails, of a process that has ended
+  run_until(loop, [&] { return may ? child.signal() != 0 : !system.sent.empty(); });
+  for (int i = 0; i < 10; ++i) loop.run_one_for(1ms);
+  CHECK(system.sent.size() <= most);
+  CHECK(child.signal() == (may ? SIGTERM : 0));
+}
+
+// ---- in the arbiter ----
+
+// A tenant's session that holds the GPU, and another that waits for it.
+struct Standoff {
+  Standoff(const Child& child, const System& system, Measure measure, Bytes context = mebibytes(1))
+      : host(settings_of(measure), system),
+        holder(started(), kUser, {}, child.pid()),
+        waiting(host, kUser + 1) {
+    for (Guest* guest : {&holder, &waiting}) {
+      REQUIRE(guest->say(Hello{}).find<Welcome>());
+      REQUIRE(
+          guest->say(Attach{.gpu = kHostGpu, .total = gibibytes(1), .name = "Test GPU"}).find<Attached>());
+    }
+    MemoryUse use{};
+    use.swappable = mebibytes(800);
+    use.context = context;
+    if (context != Bytes{}) use.resident = use.swappable;
+    REQUIRE(holder.say(Usage{.request = 1, .use = use}).find<Verdict>());
+    use.resident = {};
+    const auto revoke = waiting.say(Usage{.request = 1, .use = use}).find<Revoke>();
+    REQUIRE(revoke);
+    waiting.say(
+        Released{.epoch = revoke->epoch, .order = revoke->order, .wants = 1, .overuse = {}, .use = use});
+  }
+  static Settings settings_of(Measure measure) {
+    Settings settings;
+    settings.quantum = 10ms;
+    settings.max_overuse = 1s;
+    settings.on_overuse = measure;
+    return settings;
+  }
+  Host& started() {
+    host.start();
+    return host;
+  }
+  nlohmann::json overdue() const { return host.status()["tenants"][0]["overdue"]; }
+  // The log has a line with that text.
+  bool logs(const std::string& text) {
+    for (const std::string& line : host.new_log_lines()) log += line + "\n";
+    return log.find(text) != std::string::npos;
+  }
+
+  Host host;
+  Guest holder, waiting;
+  std::string log;
+};
+
+TEST_CASE("A tenant that does not release the GPU is logged with its user and process, and let be") {
+  Child child(false);
+  const Signals system;
+  Standoff at(child, system, Measure::warn);
+  at.host.run_until([&] { return at.logs("(MaxOveruse)"); });
+  CHECK(at.logs(", uid 4321, pid " + std::to_string(child.pid()) +
+                ": has not released GPU 0 for 1 s since its turn ended, and others wait (MaxOveruse): "));
+  CHECK(system.sent.empty());
+  CHECK(child.signal() == 0);
+}
+
+TEST_CASE("A tenant that does not release the GPU is told why and ended where the site says so") {
+  Child child(false);
+  const Signals system;
+  Standoff at(child, system, Measure::cancel);
+  std::optional<Cancelled> cancelled;
+  at.host.run_until([&] { return (cancelled = at.holder.hear().find<Cancelled>()).has_value(); });
+  CHECK(std::string(cancelled->reason).find("has not released GPU 0 for 1 s") != std::string::npos);
+  CHECK(child.signal() == 0);
+  at.host.run_until([&] { return child.signal() != 0; });
+  CHECK(child.signal() == SIGTERM);
+  CHECK(at.logs(": was sent SIGTERM"));
+  // Its memory is free, and the other comes in.
+  at.host.run_until([&] { return at.waiting.hear().find<Restore>().has_value(); });
+}
+
+TEST_CASE("A tenant that has nothing on the GPU and does not answer is waited for only a moment") {
+  Child child(false);
+  const Signals system;
+  Standoff at(child, system, Measure::cancel, {});
+  at.host.run_until([&] {
+    const auto restore = at.waiting.hear().find<Restore>();
+    return restore && restore->allowed == mebibytes(800);  // with all that the other was granted
+  });
+  CHECK(at.logs(": does not answer, and has nothing on the GPU; its lease goes to others"));
+  CHECK(at.host.status()["tenants"][0]["lease"] == false);
+}
+
+TEST_CASE("A tenant that others wait for shows what it has not done") {
+  Child child(false);
+  const Signals system;
+  Standoff at(child, system, Measure::warn);
+  at.host.run_until([&] { return at.overdue().is_object(); });
+  CHECK(at.overdue()["gpu"] == "GPU-01000000-0000-0000-0000-000000000000");
+  SECTION("read that its turn is over") { CHECK(at.overdue()["waits_for"] == "answer"); }
+  SECTION("finish its work") {
+    at.holder.hear();
+    CHECK(at.overdue()["waits_for"] == "work");
+  }
+  SECTION("go on, being stopped") {
+    at.holder.hear();
+    kill(child.pid(), SIGSTOP);
+    at.host.run_until([&] { return at.overdue()["waits_for"] == "stopped"; });
+  }
+}
+
+}  // namespace
+}  // namespace sharedgpu::test
