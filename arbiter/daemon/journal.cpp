@@ -20,7 +20,7 @@ Journal::Journal(asio::io_context& loop, const System& system, FigureBook& figur
       path_(settings.state_dir + "/ledger"),
       ledger_(
           {.size = settings.ledger_size.count, .files = settings.ledger_files},
-          [&system](pid_t pid) { return start_time_of(system, pid); }, std::move(files)),
+          [&system](pid_t pid) { return known_start_time_of(system, pid); }, std::move(files)),
       retry_timer_(loop),
       seen_timer_(loop) {}
 

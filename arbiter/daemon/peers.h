@@ -31,7 +31,4 @@ struct Peer {
 // is_shortage(code), it may succeed a moment later. Any thread; no exceptions.
 Status identify(const System& system, int socket, Peer& peer);
 
-// True for the errno values of calls that lack descriptors or memory.
-bool is_shortage(int code);
-
 }  // namespace sharedgpu

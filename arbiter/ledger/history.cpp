@@ -189,7 +189,8 @@ std::vector<Record> History::finish(const BootRecord& boot, StartTimeOf starts, 
   for (auto it = sessions_.begin(); it != sessions_.end();) {
     const Past& past = (it++)->second;
     SessionId id = past.record.session;
-    if (starts(static_cast<pid_t>(past.record.pid)) == past.record.started) {
+    const auto started = starts(static_cast<pid_t>(past.record.pid));
+    if (started.value_or(past.record.started) == past.record.started) {
       if (past.attached()) ++recovered.expected_sessions;
     } else {
       news.push_back(Record{.at = now, .what = GoneRecord{.session = id}});
@@ -224,7 +225,7 @@ void History::keep_placements(StartTimeOf starts) {
       keepers[past.record.tenant].insert({.pid = past.record.pid, .started = past.record.started});
   for (auto& [tenant, processes] : keepers)
     std::erase_if(processes, [&](const ProcessName& each) {
-      return starts(static_cast<pid_t>(each.pid)) != each.started;
+      return starts(static_cast<pid_t>(each.pid)).value_or(each.started) != each.started;
     });
   std::erase_if(keepers, [](const auto& entry) { return entry.second.empty(); });
   std::erase_if(recovered.placements, [this](const auto& entry) { return keepers.count(entry.first) == 0; });

@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -20,8 +21,9 @@
 
 namespace sharedgpu {
 
-// When the process was started, in clock ticks from the boot of the host; 0 where there is none.
-using StartTimeOf = std::function<std::uint64_t(pid_t pid)>;
+// When the process was started, in clock ticks from the boot of the host; 0 where there is none, and nothing
+// where that is not known: it may live.
+using StartTimeOf = std::function<std::optional<std::uint64_t>(pid_t pid)>;
 
 // True if sessions of one process for these GPUs may be the same one. A zero GPU: not attached, or unknown.
 inline bool may_be_same(const GpuUuid& a, const GpuUuid& b) {
