@@ -19,6 +19,7 @@
 //      tests/unit/command/options_sharedgpu.golden anew (see tests/golden).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,7 +36,8 @@ namespace sharedgpu {
 inline constexpr char kDefaultConfigFile[] = "/etc/sharedgpu/sharedgpu.conf";
 
 enum class OnNoArbiter : std::uint8_t { plain, fail };
-// What is done about a tenant or process that keeps others from a GPU: nothing, a line in the log, or its end.
+// What is done about a tenant or process that keeps others from a GPU: nothing, a line in the log, or its
+// end.
 enum class Measure : std::uint8_t { ignore, warn, cancel };
 // The processes that may be tenants: those of jobs and of runs that an administrator vouched for, or any.
 enum class TenantKind : std::uint8_t { jobs, any };
@@ -90,7 +92,7 @@ struct Settings {
   Nanoseconds max_overuse = std::chrono::minutes(5);
   Measure on_overuse = Measure::warn;  // never ignore
   Measure unmanaged = Measure::warn;
-  TenantKind tenants = TenantKind::any;
+  std::optional<TenantKind> tenants;     // none: as the arbiter was started with --tenants, else any
   std::string slurm_user = "slurm";      // a name or a uid
   std::vector<std::string> admin_users;  // names or uids
   AdminComment comments = AdminComment::yes;

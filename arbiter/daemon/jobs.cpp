@@ -68,6 +68,16 @@ TenantName Jobs::name_of(const Peer& peer, const RunToken& token) const {
   return name;
 }
 
+// Whoever registers a job or vouches for a run has counted its units; other tenants have none.
+std::string Jobs::refusal(const Peer& peer, const RunToken& token) const {
+  if (administration_.settings().tenants != TenantKind::jobs) return {};
+  const TenantName name = name_of(peer, token);
+  const TenantInfo* tenant = tenants_.find(name);
+  if (tenant != nullptr && tenant->options.units > 0) return {};
+  if (name.is_job()) return "job " + std::to_string(name.job) + " holds no units of these GPUs here";
+  return "the GPUs here are for jobs, and for runs that an administrator vouches for (Tenants=jobs)";
+}
+
 TenantInfo& Jobs::join(const Peer& peer, const RunToken& token) {
   TenantInfo& tenant = known_or_new(name_of(peer, token), peer.uid);
   ++tenant.sessions;
@@ -96,13 +106,16 @@ void Jobs::may_have_ended(TenantId id) {
 
 void Jobs::run(Client& client, const RunRequest& request) {
   const bool vouched = request.vouched != 0;
+  if (!vouched)
+    if (const std::string why = refusal(client.peer(), {}); !why.empty())
+      return client.connection().refuse(why);
   TenantName name;
   if (!system_.random(name.run.bytes, sizeof name.run.bytes))
     return client.connection().refuse("no random numbers");
   TenantInfo& tenant = known_or_new(name, vouched ? request.uid : client.peer().uid);
   tenant.anchored = true;
   tenant.options = request.options;
-  if (!vouched) tenant.options.units = 0;  // it counts as one
+  tenant.options.units = vouched ? std::max(request.options.units, 1u) : 0;  // which counts as one
   journal_.record(OptionsRecord{.tenant = tenant.id, .options = tenant.options});
   journal_.flush();
   client.become_run(tenant);
@@ -153,10 +166,12 @@ void Jobs::take_options(TenantInfo& tenant, const RegisterJob& job) {
   if (tenant.uid != job.uid) {  // a session came first, from a process that runs as somebody else
     tenant.uid = job.uid;
     journal_.record(TenantRecord{.tenant = tenant.id, .name = tenant.name, .uid = job.uid});
+    if (react_) react_(tenant);
   }
   may_begin_anew(tenant, job);
   tenant.over = false;
   tenant.options = merged(tenant.options, job);
+  tenant.options.units = std::max(tenant.options.units, 1u);
   journal_.record(OptionsRecord{.tenant = tenant.id, .options = tenant.options});
   if (job.job_class != JobClass{} && job.job_class != tenant.job_class) {
     tenant.job_class = job.job_class;

@@ -6,8 +6,10 @@
 #pragma once
 
 #include <asio/io_context.hpp>
+#include <functional>
 #include <map>
 #include <set>
+#include <string>
 
 #include "arbiter/daemon/administration.h"
 #include "arbiter/daemon/client.h"
@@ -28,6 +30,11 @@ class Jobs {
   // The processes that held tenants under the earlier arbiter.
   void restore(const std::map<TenantId, std::set<ProcessName>>& holders);
 
+  // Is called with a job that turns out to be another user's than that of its sessions so far.
+  void on_other_user(std::function<void(const TenantInfo&)> react) { react_ = std::move(react); }
+
+  // Why a session of the process that presents that token is not served, by Tenants=jobs; empty: it is.
+  std::string refusal(const Peer& peer, const RunToken& token) const;
   // A session of the process has come and presents that token. Returns its tenant, which counts the session
   // until leave().
   TenantInfo& join(const Peer& peer, const RunToken& token);
@@ -60,6 +67,7 @@ class Jobs {
   Administration& administration_;
   Journal& journal_;
   Placements placements_;
+  std::function<void(const TenantInfo&)> react_;
 };
 
 // The name of the job with that number.

@@ -108,6 +108,10 @@ int main(int argc, char** argv) {
   std::string config;
   app.add_option("--config", config, "Settings (default: /etc/sharedgpu/sharedgpu.conf where it exists)")
       ->type_name("FILE");
+  std::string tenants = "any";
+  app.add_option("--tenants", tenants, "Tenants= where the settings have none: jobs or any (default any)")
+      ->type_name("KIND")
+      ->check(CLI::IsMember({"jobs", "any"}));
   app.set_version_flag("--version", SHAREDGPU_VERSION);
   CLI11_PARSE(app, argc, argv);
 
@@ -115,6 +119,8 @@ int main(int argc, char** argv) {
   std::string error = config.empty() ? sharedgpu::read_default_settings(settings)
                                      : sharedgpu::read_settings(config, settings);
   if (!error.empty()) return sharedgpu::fail(error);
+  if (!settings.tenants)
+    settings.tenants = tenants == "jobs" ? sharedgpu::TenantKind::jobs : sharedgpu::TenantKind::any;
   try {
     return sharedgpu::run(settings);
   } catch (const std::exception& failure) {

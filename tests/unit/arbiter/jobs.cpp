@@ -84,6 +84,81 @@ TEST_CASE("A process in a job's cgroup that runs as another user is not of the j
   CHECK(root.say(Hello{}).find<Welcome>()->tenant == job);
 }
 
+Settings jobs_only() {
+  Settings settings;
+  settings.tenants = TenantKind::jobs;
+  return settings;
+}
+
+std::string refusal_of(Host& host, Guest guest, const Message& message) {
+  const Guest::Reaction reaction = guest.say(message);
+  CHECK(reaction.closed);
+  CHECK(host.status()["tenants"].empty());
+  return reaction.find<Refused>().value_or(Refused{}).reason;
+}
+
+TEST_CASE("With Tenants=jobs a process is served in a registered job alone") {
+  Host host(jobs_only());
+  host.start();
+  const StepName step{.job = 12, .step = 0};
+  const std::string not_here =
+      "the GPUs here are for jobs, and for runs that an administrator vouches for (Tenants=jobs)";
+  CHECK(refusal_of(host, Guest(host, kUser), Message::of(Hello{})) == not_here);
+  CHECK(refusal_of(host, Guest(host, 0), Message::of(Hello{})) == not_here);
+  CHECK(refusal_of(host, Guest(host, kUser), Message::of(RunRequest{})) == not_here);
+  CHECK(refusal_of(host, Guest(host, kUser, step), Message::of(Hello{})) ==
+        "job 12 holds no units of these GPUs here");
+  CHECK(host.ledger().size() == 1);  // it began
+  Guest slurmstepd(host);
+  REQUIRE(slurmstepd.say(registration(12, 0)).find<RegisterReply>()->accepted == 1);
+  Guest own(host, kUser, step), another(host, kUser, step), run(host, kUser, step),
+      stranger(host, kUser + 1, step);
+  CHECK(own.say(Hello{}).find<Welcome>()->tenant == TenantId{1});
+  CHECK(another.say(Hello{}).find<Welcome>()->tenant == TenantId{1});
+  CHECK(run.say(RunRequest{}).find<RunReply>());
+  CHECK(stranger.say(Hello{}).find<Refused>());
+  host.restart();
+  Guest again(host, kUser, step);
+  CHECK(again.say(Hello{}).find<Welcome>()->tenant == TenantId{1});
+}
+
+TEST_CASE("With Tenants=jobs a run is one that an administrator vouched for") {
+  Host host(jobs_only());
+  host.start();
+  RunRequest request;
+  request.vouched = 1;
+  request.uid = kUser;
+  Guest command(host);
+  Hello hello;
+  hello.token = command.say(request).find<RunReply>()->token;
+  Guest session(host, kUser), other(host, kUser + 1);
+  CHECK(session.say(hello).find<Welcome>());
+  CHECK(other.say(hello).find<Refused>());
+}
+
+TEST_CASE("A session of another user than its job's is dropped when Slurm says whose the job is") {
+  Host host;
+  host.start();
+  const StepName step{.job = 12, .step = 0};
+  Guest stranger(host, kUser + 1, step), root(host, 0, step);
+  REQUIRE(stranger.say(Hello{}).find<Welcome>());
+  REQUIRE(stranger.say(attach()).find<Attached>());
+  MemoryUse use{};
+  use.swappable = use.resident = mebibytes(10);
+  REQUIRE(stranger.say(Usage{.request = 1, .use = use}).find<Verdict>());
+  REQUIRE(root.say(Hello{}).find<Welcome>());
+  Guest slurmstepd(host);
+  REQUIRE(slurmstepd.say(registration(12, 0)).find<RegisterReply>()->accepted == 1);
+  const Guest::Reaction dropped = stranger.hear();
+  CHECK(dropped.closed);
+  REQUIRE(dropped.find<Refused>());
+  CHECK(std::string(dropped.find<Refused>()->reason) == "job 12 is another user's");
+  CHECK_FALSE(root.hear().closed);
+  CHECK(host.status()["tenants"][0]["sessions"].size() == 1);
+  Guest later(host, kUser + 1, step);
+  CHECK(later.say(Hello{}).find<Welcome>()->tenant != TenantId{1});
+}
+
 TEST_CASE("A session may come before its job is registered, and makes it known") {
   Host host;
   host.start();
