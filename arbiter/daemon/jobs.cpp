@@ -68,12 +68,11 @@ TenantName Jobs::name_of(const Peer& peer, const RunToken& token) const {
   return name;
 }
 
-// Whoever registers a job or vouches for a run has counted its units; other tenants have none.
 std::string Jobs::refusal(const Peer& peer, const RunToken& token) const {
   if (administration_.settings().tenants != TenantKind::jobs) return {};
   const TenantName name = name_of(peer, token);
   const TenantInfo* tenant = tenants_.find(name);
-  if (tenant != nullptr && tenant->options.units > 0) return {};
+  if (tenant != nullptr && has_units(tenant->id)) return {};
   if (name.is_job()) return "job " + std::to_string(name.job) + " holds no units of these GPUs here";
   return "the GPUs here are for jobs, and for runs that an administrator vouches for (Tenants=jobs)";
 }
@@ -90,6 +89,11 @@ void Jobs::leave(TenantId id) {
     tenant->last_seen = system_.now();
   }
   may_have_ended(id);
+}
+
+bool Jobs::has_units(TenantId id) const {
+  const TenantInfo* tenant = tenants_.find(id);
+  return tenant != nullptr && tenant->options.units > 0;
 }
 
 bool Jobs::lives(const TenantInfo& tenant) const {

@@ -41,6 +41,8 @@ class Jobs {
   void leave(TenantId tenant);
   // The name of the tenant that the process belongs to; there may be no such tenant yet.
   TenantName name_of(const Peer& peer, const RunToken& token) const;
+  // True if somebody with authority has counted the tenant's units: it is a registered job or a vouched run.
+  bool has_units(TenantId tenant) const;
   // True if a process of the tenant lives, or may still come back.
   bool lives(const TenantInfo& tenant) const;
 
