@@ -2,12 +2,18 @@
 #include "arbiter/daemon/jobs.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "arbiter/daemon/log.h"
+#include "arbiter/ledger/history.h"
 #include "protocol/step_names.h"
 
 namespace sharedgpu {
 namespace {
+
+constexpr std::chrono::hours kLookForOld{1};
+constexpr std::size_t kForgottenAtOnce = Jobs::kMostKnown / 10;
 
 Demand demand_of(const TenantInfo& tenant, std::uint32_t gpus, DeviceSet devices) {
   return {.units = std::max(tenant.options.units, 1u), .gpus = gpus, .devices = devices};
@@ -24,7 +30,8 @@ Jobs::Jobs(asio::io_context& loop, const System& system, Tenants& tenants, Figur
       administration_(administration),
       journal_(journal),
       placements_(loop, system, core, administration, journal, tenants,
-                  [this](TenantId tenant) { may_have_ended(tenant); }) {}
+                  [this](TenantId tenant) { may_have_ended(tenant); }),
+      looked_for_old_(system.now()) {}
 
 void Jobs::restore(const std::map<TenantId, std::set<ProcessName>>& holders) {
   for (const auto& [tenant, processes] : holders) {
@@ -38,9 +45,11 @@ void Jobs::restore(const std::map<TenantId, std::set<ProcessName>>& holders) {
 
 TenantInfo& Jobs::known_or_new(const TenantName& name, uid_t uid) {
   TenantInfo* known = tenants_.find(name);
+  if (known == nullptr && name.is_job()) forget_old_jobs();
   if (known != nullptr && known->sessions > 0) return *known;
   // A tenant that comes again is recorded again: the ledger's newest file may have left it out.
   TenantInfo& tenant = known != nullptr ? *known : tenants_.get(name, uid);
+  tenant.touched = system_.now();
   journal_.record(TenantRecord{.tenant = tenant.id, .name = name, .uid = tenant.uid});
   return tenant;
 }
@@ -102,6 +111,7 @@ bool Jobs::lives(const TenantInfo& tenant) const {
 
 // The placement ends first, and with it perhaps the tenant.
 void Jobs::may_have_ended(TenantId id) {
+  if (TenantInfo* tenant = tenants_.find(id)) tenant->touched = system_.now();
   placements_.may_have_ended(id);
   forget_where_ended(id);
 }
@@ -138,17 +148,44 @@ void Jobs::run_closed(const Client& client) {
   forget_where_ended(client.tenant());
 }
 
-// A job stays: it may come again.
+// A job stays for a while: it may come again.
 void Jobs::forget_where_ended(TenantId id) {
   const TenantInfo* tenant = tenants_.find(id);
   if (tenant == nullptr || tenant->sessions > 0 || tenant->anchored || tenant->name.is_job()) return;
   if (tenant->kept && placements_.is_held(id)) return;
+  forget(id);
+}
+
+void Jobs::forget(TenantId id) {
   core_.forget(id);
   journal_.record(EndRecord{.tenant = id});
   journal_.flush();
   placements_.forget(id);
   figures_.forget(id);
   tenants_.forget(id);
+}
+
+bool Jobs::may_be_forgotten(const TenantInfo& tenant) const { return tenant.name.is_job() && !lives(tenant); }
+
+// Forgets jobs of which nothing lives: those of which nothing was heard for long, and where too many are
+// known also the oldest others. A part of them goes at once: so it is seldom that all are looked at, and
+// nobody waits for long.
+void Jobs::forget_old_jobs() {
+  const Nanoseconds now = system_.now();
+  const bool too_many = tenants_.all().size() >= kMostKnown;
+  if (!too_many && now - looked_for_old_ < kLookForOld) return;
+  if (core_.core().in_grace()) return;  // sessions of them may come back
+  looked_for_old_ = now;
+  std::multimap<Nanoseconds, TenantId> oldest_first;
+  for (const auto& [id, tenant] : tenants_.all())
+    if (may_be_forgotten(tenant)) oldest_first.emplace(tenant.touched, id);
+  std::size_t forgotten = 0;
+  for (const auto& [touched, id] : oldest_first) {
+    const bool is_old = now - touched > History::kLongestPause;
+    if (forgotten == kForgottenAtOnce || (!too_many && !is_old)) return;
+    forget(id);
+    ++forgotten;
+  }
 }
 
 // ---- jobs ----
@@ -173,7 +210,7 @@ void Jobs::take_options(TenantInfo& tenant, const RegisterJob& job) {
     if (react_) react_(tenant);
   }
   may_begin_anew(tenant, job);
-  tenant.over = false;
+  if (std::exchange(tenant.over, false)) tenant.options = {};  // those of the run before
   tenant.options = merged(tenant.options, job);
   tenant.options.units = std::max(tenant.options.units, 1u);
   journal_.record(OptionsRecord{.tenant = tenant.id, .options = tenant.options});
@@ -211,6 +248,7 @@ bool Jobs::was_here(const TenantInfo& tenant, const StepName& step, bool begins)
 void Jobs::end_job(Client& client, const EndJob& end) {
   if (TenantInfo* tenant = find_job(end.job)) {
     tenant->over = true;
+    tenant->touched = system_.now();
     journal_.record(OverRecord{.tenant = tenant->id});
     journal_.flush();
   }

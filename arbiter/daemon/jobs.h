@@ -24,6 +24,9 @@ namespace sharedgpu {
 
 class Jobs {
  public:
+  // Of the jobs that are known, those that live included, so many stay.
+  static constexpr std::size_t kMostKnown = 10'000;
+
   Jobs(asio::io_context& loop, const System& system, Tenants& tenants, FigureBook& figures, CoreRunner& core,
        Administration& administration, Journal& journal);
 
@@ -61,6 +64,9 @@ class Jobs {
   bool was_here(const TenantInfo& tenant, const StepName& step, bool begins) const;
   void may_have_ended(TenantId tenant);
   void forget_where_ended(TenantId tenant);
+  void forget(TenantId tenant);
+  void forget_old_jobs();
+  bool may_be_forgotten(const TenantInfo& tenant) const;
 
   const System& system_;
   Tenants& tenants_;
@@ -70,6 +76,7 @@ class Jobs {
   Journal& journal_;
   Placements placements_;
   std::function<void(const TenantInfo&)> react_;
+  Nanoseconds looked_for_old_;
 };
 
 // The name of the job with that number.

@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <optional>
@@ -32,6 +33,9 @@ inline bool may_be_same(const GpuUuid& a, const GpuUuid& b) {
 
 class History final : private LedgerVisitor {
  public:
+  // A job of which nothing lives, and nothing was heard for so long, is taken for over.
+  static constexpr std::chrono::hours kLongestPause{24 * 7};
+
   // Takes the ledger's records, oldest first, from a whole checkpoint or the first record on.
   void add(const Record& record) { reader_.read(record, *this); }
 
