@@ -54,6 +54,7 @@ pid_t start(std::vector<std::string> words, const sigset_t& signals) {
   if (child != 0) return child;
   sigprocmask(SIG_UNBLOCK, &signals, nullptr);
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   execv(arguments.front(), arguments.data());

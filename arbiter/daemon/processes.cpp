@@ -66,7 +66,7 @@ Status believe(const System& system, const StepFolder& named, std::optional<Step
   const std::string job_folder = named.path.substr(0, named.path.rfind('/'));
   for (const std::string& mount : mounts_of(named.controllers)) {
     bool owned = false;
-    const Status read = owned_by_root(system, mount, job_folder, owned);
+    Status read = owned_by_root(system, mount, job_folder, owned);
     if (is_shortage(read.code())) return read;
     if (!read.ok()) continue;
     if (!owned) return {};
