@@ -19,6 +19,7 @@
 //      tests/unit/command/options_sharedgpu.golden anew (see tests/golden).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -91,7 +92,7 @@ struct Settings {
   Nanoseconds max_overuse = std::chrono::minutes(5);
   Measure on_overuse = Measure::warn;  // never ignore
   Measure unmanaged = Measure::warn;
-  TenantKind tenants = TenantKind::any;
+  std::optional<TenantKind> tenants;     // none: as the arbiter was started with --tenants, else any
   std::string slurm_user = "slurm";      // a name or a uid
   std::vector<std::string> admin_users;  // names or uids
   AdminComment comments = AdminComment::yes;

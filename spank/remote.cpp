@@ -159,17 +159,39 @@ void remove_request(spank_t spank) {
   spank_unsetenv(spank, kQsubGres);
 }
 
+void show(spank_t spank, const std::string& gpus) {
+  set_variable(spank, kVisible, gpus);
+  set_variable(spank, kGpus, gpus);
+}
+
+// The step sees the first of the GPUs that it opens, as many as it asked for. With ConstrainDevices=yes its
+// units stand for these. A step that holds GPUs whole keeps to those, which gres/gpu has put there.
+void show_unplaced(spank_t spank, const SlurmStep& step) {
+  if (!step.whole || !step.whole->empty()) return;
+  std::string numbers = "0";
+  for (std::uint32_t i = 1; i < given_options().gpus; ++i) numbers += "," + std::to_string(i);
+  show(spank, numbers);
+}
+
+// The arbiter does not know the step, and will not: it has none of the shared GPUs with OnNoArbiter=fail,
+// else the use of them that plain CUDA gives.
+void show_without_arbiter(spank_t spank, const SlurmStep& step, const Settings& settings) {
+  if (settings.on_no_arbiter == OnNoArbiter::plain) return show_unplaced(spank, step);
+  notice =
+      "sharedgpu: the arbiter was not told of this step; it sees no shared GPU, as OnNoArbiter=fail wants\n";
+  if (step.whole && step.whole->empty()) show(spank, "none");
+}
+
 // What the user had put into CUDA_VISIBLE_DEVICES was meant for another place: the job's GPUs are chosen
 // here. What gres/gpu has put there is the job's own, and comes first.
 void show_gpus(spank_t spank, const SlurmStep& step, const RegisterReply& reply) {
-  if (reply.gpus.count == 0) return;
+  if (reply.gpus.count == 0) return show_unplaced(spank, step);
   if (!step.whole || reply.whole != step.whole->count()) {
     log_error(std::string(kVisible) + " stays as gres/gpu set it, without the shared GPU (" +
               format_gpus(reply.gpus) + "): the arbiter does not know all GPUs that the step holds");
     return;
   }
-  set_variable(spank, kVisible, format_gpus(reply.gpus));
-  set_variable(spank, kGpus, format_gpus(reply.gpus));
+  show(spank, format_gpus(reply.gpus));
   if (reply.whole > 0) shown = format_gpus(reply.gpus);
   GpuList shared = reply.gpus;
   shared.count -= reply.whole;
@@ -245,7 +267,7 @@ void remote_init_post_opt(spank_t spank, int count, char** arguments) {
   const Settings& settings = configuration.settings;
   if (std::string library = interposer_path(); access(library.c_str(), R_OK) != 0) {
     log_error(library + ": " + std::strerror(errno) + "; this step runs on the plain GPU");
-    return;
+    return show_without_arbiter(spank, step, settings);
   }
   set_environment(spank, settings);
   published_socket = settings.socket;
@@ -256,6 +278,7 @@ void remote_init_post_opt(spank_t spank, int count, char** arguments) {
   spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &published.tasks);
   mark_job(settings, step.name.job, step.name.step == kBatchStep);
   const RegisterReply reply = register_job(step, settings);
+  if (reply.accepted == 0) return show_without_arbiter(spank, step, settings);
   show_gpus(spank, step, reply);
   set_threads(spank, settings, reply.threads);
 }

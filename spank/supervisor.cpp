@@ -67,6 +67,7 @@ std::string start_supervisor(const std::string& command, const std::string& conf
                              const std::vector<std::string>& environment) {
   std::vector<std::string> words = {command, "supervise"};
   if (!config.empty()) words.insert(words.end(), {"--config", config});
+  words.insert(words.end(), {"--tenants", "jobs"});  // what Slurm has not counted has no claim here
   return start_daemon(words, environment);
 }
 

@@ -7,10 +7,10 @@
 
 namespace sharedgpu {
 
-// Starts `sharedgpu supervise --config CONFIG` in a session of its own, with none of the caller's descriptors
-// and the given environment, and leaves no child behind. An empty `config` means the default. Returns an
-// empty string once the program has been entered, or why it could not be. A second arbiter on one socket ends
-// by itself, so starting one too many is harmless.
+// Starts `sharedgpu supervise --config CONFIG --tenants jobs` in a session of its own, with none of the
+// caller's descriptors and the given environment, and leaves no child behind. An empty `config` means the
+// default. Returns an empty string once the program has been entered, or why it could not be. A second
+// arbiter on one socket ends by itself, so starting one too many is harmless.
 std::string start_supervisor(const std::string& command, const std::string& config,
                              const std::vector<std::string>& environment);
 

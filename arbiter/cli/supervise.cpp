@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// sharedgpu supervise --config FILE: keeps the arbiter running where no service manager does.
+// sharedgpu supervise [--config FILE] [--tenants KIND]: keeps the arbiter running where no service manager
+// does.
 //
 // Restarts it when it dies other than by SIGTERM or with exit status 0, at once the first time, then ever
 // more slowly. SIGTERM and SIGINT are passed on. A lock in StateDir keeps it to one per host.
@@ -17,6 +18,7 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "arbiter/cli/commands.h"
 
@@ -46,15 +48,17 @@ UniqueFd take_lock(const std::string& folder, std::string& trouble) {
   return lock;
 }
 
-pid_t start(const std::string& daemon, const std::string& config, const sigset_t& signals) {
+// `words`: the daemon's program and its arguments.
+pid_t start(std::vector<std::string> words, const sigset_t& signals) {
   pid_t child = fork();
   if (child != 0) return child;
   sigprocmask(SIG_UNBLOCK, &signals, nullptr);
-  if (config.empty())
-    execl(daemon.c_str(), daemon.c_str(), static_cast<char*>(nullptr));
-  else
-    execl(daemon.c_str(), daemon.c_str(), "--config", config.c_str(), static_cast<char*>(nullptr));
-  complain(daemon + ": " + std::strerror(errno));
+  std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  execv(arguments.front(), arguments.data());
+  complain(words.front() + ": " + std::strerror(errno));
   _exit(127);
 }
 
@@ -89,7 +93,7 @@ std::string describe(int status) {
                              : "with exit status " + std::to_string(WEXITSTATUS(status));
 }
 
-int supervise(const std::string& config) {
+int supervise(const std::string& config, const std::string& tenants) {
   Settings settings;
   if (!load_settings(config, settings)) return 2;
   std::string daemon = find_sibling("../sbin/sharedgpud", "sharedgpud");
@@ -113,9 +117,12 @@ int supervise(const std::string& config) {
   sigprocmask(SIG_BLOCK, &watch.signals, nullptr);
 
   auto pause = kFirstPause;
+  std::vector<std::string> words = {daemon};
+  if (!config.empty()) words.insert(words.end(), {"--config", config});
+  if (!tenants.empty()) words.insert(words.end(), {"--tenants", tenants});
   while (!watch.asked_to_end) {
     auto begin = Clock::now();
-    pid_t child = start(daemon, config, watch.signals);
+    pid_t child = start(words, watch.signals);
     if (child < 0) {
       complain(std::string("fork: ") + std::strerror(errno));
       return 1;
@@ -139,7 +146,11 @@ void add_supervise(CLI::App& app, int& status) {
   auto config = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand("supervise", "Keep the arbiter running");
   command->add_option("--config", *config, "Settings")->type_name("FILE");
-  command->callback([config, &status] { status = supervise(*config); });
+  auto tenants = std::make_shared<std::string>();
+  command->add_option("--tenants", *tenants, "Passed on to sharedgpud")
+      ->type_name("KIND")
+      ->check(CLI::IsMember({"jobs", "any"}));
+  command->callback([config, tenants, &status] { status = supervise(*config, *tenants); });
 }
 
 }  // namespace sharedgpu::cli

@@ -72,7 +72,7 @@ Status Arbiter::recover() {
   if (Status opened = journal_.open([this](const Record& past) { history_.add(past); }); !opened.ok())
     return opened;
   const BootRecord boot{.boot_id = read_boot_id(system_), .booted = system_.wall_time() - system_.now()};
-  const auto starts = [this](pid_t pid) { return start_time_of(system_, pid); };
+  const auto starts = [this](pid_t pid) { return known_start_time_of(system_, pid); };
   for (const Record& past : history_.finish(boot, starts, system_.now())) journal_.record(past);
   sessions_.start(history_.last_session);
   const Settings& settings = administration_.settings();

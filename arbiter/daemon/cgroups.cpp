@@ -23,22 +23,19 @@ bool ends_with(std::string_view text, std::string_view tail) {
   return text.size() >= tail.size() && text.substr(text.size() - tail.size()) == tail;
 }
 
-// v1: .../slurm[_NODE]/uid_U/job_J/step_S; v2: .../[NODE_]slurmstepd.scope/job_J/step_S.
-std::optional<StepName> step_of_path(std::string_view path) {
-  std::vector<std::string_view> folders = split(path, '/');
-  for (std::size_t i = 0; i < folders.size(); ++i) {
-    if (folders[i] == "user.slice") return std::nullopt;
-    if (!starts_with(folders[i], "job_") || i == 0) continue;
-    bool v2 = ends_with(folders[i - 1], "slurmstepd.scope");
-    bool v1 = i >= 2 && starts_with(folders[i - 1], "uid_") && starts_with(folders[i - 2], "slurm");
-    if (!v1 && !v2) continue;
-    auto job = parse_number(folders[i].substr(4));
-    if (!job || *job == 0 || i + 1 >= folders.size()) return std::nullopt;
-    auto step = step_of_folder(folders[i + 1]);
-    if (!step) return std::nullopt;
-    return StepName{.job = *job, .step = *step};
-  }
-  return std::nullopt;
+bool is_sluid(std::string_view name) {
+  constexpr std::size_t kSluidSize = 14;
+  return name.size() == kSluidSize && name[0] == 's';
+}
+
+// The job that folder number `i` of a path is of, by the folders above it. Zero: it names the job by SLUID.
+std::optional<std::uint32_t> job_of(const std::vector<std::string_view>& folders, std::size_t i) {
+  const bool v2 = i >= 1 && ends_with(folders[i - 1], "slurmstepd.scope");
+  const bool v1 = i >= 2 && starts_with(folders[i - 1], "uid_") && starts_with(folders[i - 2], "slurm");
+  if (v2 && is_sluid(folders[i])) return 0;
+  if ((!v1 && !v2) || !starts_with(folders[i], "job_")) return std::nullopt;
+  const auto job = parse_number(folders[i].substr(4));
+  return job != 0u ? job : std::nullopt;
 }
 
 }  // namespace
@@ -48,13 +45,25 @@ std::optional<std::uint32_t> step_of_folder(std::string_view folder) {
   return parse_step(folder.substr(5, folder.find('+') - 5));
 }
 
-std::optional<StepName> step_of_cgroup(std::string_view text) {
-  for (std::string_view line : split(text, '\n')) {
-    // hierarchy:controllers:path
-    std::size_t first = line.find(':');
-    std::size_t second = first == line.npos ? line.npos : line.find(':', first + 1);
-    if (second == line.npos) continue;
-    if (auto step = step_of_path(line.substr(second + 1))) return step;
+std::optional<StepFolder> step_folder(std::string_view line) {
+  const std::vector<std::string_view> parts = split(line, ':');  // hierarchy:controllers:path
+  if (parts.size() < 3) return std::nullopt;
+  const std::vector<std::string_view> folders =
+      split(line.substr(parts[0].size() + parts[1].size() + 2), '/');
+  StepFolder found{.controllers = std::string(parts[1]), .path = {}, .job = {}};
+  for (std::size_t i = 0; i < folders.size(); ++i) {
+    // The second: a folder that is out of sight of this process's own cgroup namespace.
+    if (folders[i] == "user.slice" || folders[i] == "..") return std::nullopt;
+    if (folders[i].empty()) continue;
+    found.path.append("/").append(folders[i]);
+    const auto job = job_of(folders, i);
+    if (!job) continue;
+    const auto step = i + 1 < folders.size() ? step_of_folder(folders[i + 1]) : std::nullopt;
+    if (!step) return std::nullopt;
+    found.path.append("/").append(folders[i + 1]);
+    if (*job != 0) found.job = job;
+    found.step = *step;
+    return found;
   }
   return std::nullopt;
 }
@@ -71,23 +80,6 @@ std::optional<std::uint32_t> task_of_cgroup(std::string_view text) {
     }
   }
   return std::nullopt;
-}
-
-std::string sluid_folder(std::string_view path) {
-  constexpr std::size_t kSluidSize = 14;
-  std::string folder;
-  bool below_scope = false;
-  bool below_job = false;
-  for (std::string_view name : split(path, '/')) {
-    if (name.empty()) continue;
-    if (name == "user.slice") return {};
-    folder.append("/").append(name);
-    if (below_job) return step_of_folder(name) ? folder : std::string();
-    below_job = below_scope && name.size() == kSluidSize && name[0] == 's';
-    if (below_scope && !below_job) return {};
-    below_scope = ends_with(name, "slurmstepd.scope");
-  }
-  return {};
 }
 
 std::optional<std::uint32_t> job_of_title(std::string_view title) {

@@ -11,19 +11,26 @@
 
 namespace sharedgpu {
 
-// The step that the text of a /proc/PID/cgroup names, in the forms of cgroup v1 and v2. Folders that a user
-// can make (below user.slice, or below another job's) do not count.
-std::optional<StepName> step_of_cgroup(std::string_view text);
+// A step's folder as a line of a /proc/PID/cgroup names it. Whether Slurm made the folder, the text alone
+// does not tell.
+struct StepFolder {
+  std::string controllers;           // of the hierarchy of v1, such as "memory"; empty: v2
+  std::string path;                  // in the hierarchy, down to step_S
+  std::optional<std::uint32_t> job;  // none: the folder names the job by SLUID
+  std::uint32_t step = 0;
+  bool operator==(const StepFolder&) const = default;
+};
+
+// The outermost step's folder in the path of that line. v1: .../slurm[_NODE]/uid_U/job_J/step_S; v2:
+// .../[NODE_]slurmstepd.scope/job_J/step_S, where Slurm 26.05 has a SLUID instead of job_J unless
+// CgroupJobIdPaths=yes.
+std::optional<StepFolder> step_folder(std::string_view line);
 
 // The task that it names, by its number on the node.
 std::optional<std::uint32_t> task_of_cgroup(std::string_view text);
 
 // The step that a folder "step_S" or "step_S+C" (a component of a heterogeneous job) is of.
 std::optional<std::uint32_t> step_of_folder(std::string_view folder);
-
-// Slurm 26.05 with cgroup v2: .../[NODE_]slurmstepd.scope/SLUID/step_S, unless CgroupJobIdPaths=yes. The
-// folder down to step_S, or nothing.
-std::string sluid_folder(std::string_view path);
 
 // The number before the dot in slurmstepd's title, "slurmstepd: [12.batch]".
 std::optional<std::uint32_t> job_of_title(std::string_view title);

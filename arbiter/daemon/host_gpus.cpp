@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/daemon/host_gpus.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include "arbiter/daemon/log.h"
@@ -12,6 +13,10 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::size_t kMostGpus = 64;
+// Of those that sessions told of, the most by one user, by all users without units, and by all users.
+constexpr std::ptrdiff_t kMostOfUser = 16;
+constexpr std::ptrdiff_t kMostWithoutUnits = 24;
+constexpr std::ptrdiff_t kMostOfUsers = 48;
 
 std::string printable(const char (&name)[sizeof(Attach::name)]) {
   std::string text;
@@ -37,11 +42,24 @@ void HostGpus::start(const std::vector<GpuInfo>& found) {
   search_.start();
 }
 
-Status HostGpus::attach(const Attach& attach) {
+bool HostGpus::has_room_for(const Teller& teller) const {
+  if (core_.core().snapshot().gpus.size() >= kMostGpus) return false;
+  if (teller.uid == 0) return true;
+  const auto count = [this](auto&& counts) {
+    return std::count_if(told_.begin(), told_.end(), [&](const auto& each) { return counts(each.second); });
+  };
+  return count([&](const Teller& each) { return each.uid == teller.uid; }) < kMostOfUser &&
+         count([](const Teller& each) { return each.uid != 0; }) < kMostOfUsers &&
+         (teller.has_units ||
+          count([](const Teller& each) { return each.uid != 0 && !each.has_units; }) < kMostWithoutUnits);
+}
+
+Status HostGpus::attach(const Attach& attach, const Teller& teller) {
   const Snapshot state = core_.core().snapshot();
   if (state.find(attach.gpu) != nullptr) return {};
   if (attach.total == Bytes{} || attach.total > kLargest) return {EINVAL, "a GPU without memory"};
-  if (state.gpus.size() >= kMostGpus) return {ENOSPC, "too many GPUs"};
+  if (!has_room_for(teller)) return {ENOSPC, "too many GPUs that the arbiter does not find itself"};
+  told_[attach.gpu] = teller;
   add({.uuid = attach.gpu, .total = attach.total, .name = printable(attach.name)}, true);
   return {};
 }
@@ -54,6 +72,7 @@ void HostGpus::add(const GpuInfo& gpu, bool learned) {
   log::info("GPU " + format_gpu(gpu.uuid) + " (" + gpu.name + "): " + format_size(capacity) + " of " +
             format_size(gpu.total) +
             (learned ? " to hand out; its size is as a session told it, unverified" : " to hand out"));
+  if (!learned) told_.erase(gpu.uuid);
   core_.handle(GpuFound{
       .gpu = gpu.uuid, .total = gpu.total, .capacity = capacity, .learned = learned, .minor = gpu.minor});
   administration_.set_rules();
@@ -61,7 +80,9 @@ void HostGpus::add(const GpuInfo& gpu, bool learned) {
 
 void HostGpus::forget_gone() {
   const Snapshot state = core_.core().snapshot();
-  std::erase_if(names_, [&](const auto& entry) { return state.find(entry.first) == nullptr; });
+  const auto is_gone = [&](const auto& entry) { return state.find(entry.first) == nullptr; };
+  std::erase_if(names_, is_gone);
+  std::erase_if(told_, is_gone);
 }
 
 }  // namespace sharedgpu

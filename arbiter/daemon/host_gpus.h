@@ -24,9 +24,15 @@ class HostGpus {
 
   // Adds the GPUs that were found. If there are none, it goes on searching.
   void start(const std::vector<GpuInfo>& found);
-  // A session attaches to this GPU. One that is not known is added as the session describes it; fails if the
-  // description is impossible or there are too many.
-  Status attach(const Attach& attach);
+  // Who tells of a GPU: the user, and whether the process is of a tenant that holds units.
+  struct Teller {
+    uid_t uid = 0;
+    bool has_units = false;
+  };
+  // A session attaches to this GPU. One that is not known, as a MIG instance, is added as the session
+  // describes it. Fails if the description is impossible or there are too many: no user fills the table with
+  // GPUs that do not exist, and those without units leave room for those with them, as all users do for root.
+  Status attach(const Attach& attach, const Teller& teller);
   // Forgets the names of GPUs that the core has dropped: the last session that knew of them has ended.
   void forget_gone();
 
@@ -34,12 +40,14 @@ class HostGpus {
   const std::map<GpuUuid, std::string>& names() const { return names_; }
 
  private:
+  bool has_room_for(const Teller& teller) const;
   void add(const GpuInfo& gpu, bool learned);
 
   CoreRunner& core_;
   Administration& administration_;
   GpuSearch search_;
   std::map<GpuUuid, std::string> names_;
+  std::map<GpuUuid, Teller> told_;  // GPUs that sessions only know
 };
 
 }  // namespace sharedgpu

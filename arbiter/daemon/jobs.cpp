@@ -2,12 +2,18 @@
 #include "arbiter/daemon/jobs.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "arbiter/daemon/log.h"
+#include "arbiter/ledger/history.h"
 #include "protocol/step_names.h"
 
 namespace sharedgpu {
 namespace {
+
+constexpr std::chrono::hours kLookForOld{1};
+constexpr std::size_t kForgottenAtOnce = Jobs::kMostKnown / 10;
 
 Demand demand_of(const TenantInfo& tenant, std::uint32_t gpus, DeviceSet devices) {
   return {.units = std::max(tenant.options.units, 1u), .gpus = gpus, .devices = devices};
@@ -24,7 +30,8 @@ Jobs::Jobs(asio::io_context& loop, const System& system, Tenants& tenants, Figur
       administration_(administration),
       journal_(journal),
       placements_(loop, system, core, administration, journal, tenants,
-                  [this](TenantId tenant) { may_have_ended(tenant); }) {}
+                  [this](TenantId tenant) { may_have_ended(tenant); }),
+      looked_for_old_(system.now()) {}
 
 void Jobs::restore(const std::map<TenantId, std::set<ProcessName>>& holders) {
   for (const auto& [tenant, processes] : holders) {
@@ -38,9 +45,11 @@ void Jobs::restore(const std::map<TenantId, std::set<ProcessName>>& holders) {
 
 TenantInfo& Jobs::known_or_new(const TenantName& name, uid_t uid) {
   TenantInfo* known = tenants_.find(name);
+  if (known == nullptr && name.is_job()) forget_old_jobs();
   if (known != nullptr && known->sessions > 0) return *known;
   // A tenant that comes again is recorded again: the ledger's newest file may have left it out.
   TenantInfo& tenant = known != nullptr ? *known : tenants_.get(name, uid);
+  tenant.touched = system_.now();
   journal_.record(TenantRecord{.tenant = tenant.id, .name = name, .uid = tenant.uid});
   return tenant;
 }
@@ -73,6 +82,15 @@ TenantName Jobs::name_of(const Peer& peer, const RunToken& token) const {
   return name;
 }
 
+std::string Jobs::refusal(const Peer& peer, const RunToken& token) const {
+  if (administration_.settings().tenants != TenantKind::jobs) return {};
+  const TenantName name = name_of(peer, token);
+  const TenantInfo* tenant = tenants_.find(name);
+  if (tenant != nullptr && has_units(tenant->id)) return {};
+  if (name.is_job()) return "job " + std::to_string(name.job) + " holds no units of these GPUs here";
+  return "the GPUs here are for jobs, and for runs that an administrator vouches for (Tenants=jobs)";
+}
+
 TenantInfo& Jobs::join(const Peer& peer, const RunToken& token) {
   TenantInfo& tenant = known_or_new(name_of(peer, token), peer.uid);
   ++tenant.sessions;
@@ -87,12 +105,18 @@ void Jobs::leave(TenantId id) {
   may_have_ended(id);
 }
 
+bool Jobs::has_units(TenantId id) const {
+  const TenantInfo* tenant = tenants_.find(id);
+  return tenant != nullptr && tenant->options.units > 0;
+}
+
 bool Jobs::lives(const TenantInfo& tenant) const {
   return tenant.sessions > 0 || placements_.is_held(tenant.id) || core_.core().leases().holds(tenant.id);
 }
 
 // The placement ends first, and with it perhaps the tenant.
 void Jobs::may_have_ended(TenantId id) {
+  if (TenantInfo* tenant = tenants_.find(id)) tenant->touched = system_.now();
   placements_.may_have_ended(id);
   forget_where_ended(id);
 }
@@ -101,13 +125,16 @@ void Jobs::may_have_ended(TenantId id) {
 
 void Jobs::run(Client& client, const RunRequest& request) {
   const bool vouched = request.vouched != 0;
+  if (!vouched)
+    if (const std::string why = refusal(client.peer(), {}); !why.empty())
+      return client.connection().refuse(why);
   TenantName name;
   if (!system_.random(name.run.bytes, sizeof name.run.bytes))
     return client.connection().refuse("no random numbers");
   TenantInfo& tenant = known_or_new(name, vouched ? request.uid : client.peer().uid);
   tenant.anchored = true;
   tenant.options = request.options;
-  if (!vouched) tenant.options.units = 0;  // it counts as one
+  tenant.options.units = vouched ? std::max(request.options.units, 1u) : 0;  // which counts as one
   journal_.record(OptionsRecord{.tenant = tenant.id, .options = tenant.options});
   journal_.flush();
   client.become_run(tenant);
@@ -126,17 +153,44 @@ void Jobs::run_closed(const Client& client) {
   forget_where_ended(client.tenant());
 }
 
-// A job stays: it may come again.
+// A job stays for a while: it may come again.
 void Jobs::forget_where_ended(TenantId id) {
   const TenantInfo* tenant = tenants_.find(id);
   if (tenant == nullptr || tenant->sessions > 0 || tenant->anchored || tenant->name.is_job()) return;
   if (tenant->kept && placements_.is_held(id)) return;
+  forget(id);
+}
+
+void Jobs::forget(TenantId id) {
   core_.forget(id);
   journal_.record(EndRecord{.tenant = id});
   journal_.flush();
   placements_.forget(id);
   figures_.forget(id);
   tenants_.forget(id);
+}
+
+bool Jobs::may_be_forgotten(const TenantInfo& tenant) const { return tenant.name.is_job() && !lives(tenant); }
+
+// Forgets jobs of which nothing lives: those of which nothing was heard for long, and where too many are
+// known also the oldest others. A part of them goes at once: so it is seldom that all are looked at, and
+// nobody waits for long.
+void Jobs::forget_old_jobs() {
+  const Nanoseconds now = system_.now();
+  const bool too_many = tenants_.all().size() >= kMostKnown;
+  if (!too_many && now - looked_for_old_ < kLookForOld) return;
+  if (core_.core().in_grace()) return;  // sessions of them may come back
+  looked_for_old_ = now;
+  std::multimap<Nanoseconds, TenantId> oldest_first;
+  for (const auto& [id, tenant] : tenants_.all())
+    if (may_be_forgotten(tenant)) oldest_first.emplace(tenant.touched, id);
+  std::size_t forgotten = 0;
+  for (const auto& [touched, id] : oldest_first) {
+    const bool is_old = now - touched > History::kLongestPause;
+    if (forgotten == kForgottenAtOnce || (!too_many && !is_old)) return;
+    forget(id);
+    ++forgotten;
+  }
 }
 
 // ---- jobs ----
@@ -158,10 +212,12 @@ void Jobs::take_options(TenantInfo& tenant, const RegisterJob& job) {
   if (tenant.uid != job.uid) {  // a session came first, from a process that runs as somebody else
     tenant.uid = job.uid;
     journal_.record(TenantRecord{.tenant = tenant.id, .name = tenant.name, .uid = job.uid});
+    if (react_) react_(tenant);
   }
   may_begin_anew(tenant, job);
-  tenant.over = false;
+  if (std::exchange(tenant.over, false)) tenant.options = {};  // those of the run before
   tenant.options = merged(tenant.options, job);
+  tenant.options.units = std::max(tenant.options.units, 1u);
   journal_.record(OptionsRecord{.tenant = tenant.id, .options = tenant.options});
   if (job.job_class != JobClass{} && job.job_class != tenant.job_class) {
     tenant.job_class = job.job_class;
@@ -197,6 +253,7 @@ bool Jobs::was_here(const TenantInfo& tenant, const StepName& step, bool begins)
 void Jobs::end_job(Client& client, const EndJob& end) {
   if (TenantInfo* tenant = find_job(end.job)) {
     tenant->over = true;
+    tenant->touched = system_.now();
     journal_.record(OverRecord{.tenant = tenant->id});
     journal_.flush();
   }

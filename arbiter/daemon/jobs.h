@@ -6,8 +6,10 @@
 #pragma once
 
 #include <asio/io_context.hpp>
+#include <functional>
 #include <map>
 #include <set>
+#include <string>
 
 #include "arbiter/daemon/administration.h"
 #include "arbiter/daemon/client.h"
@@ -22,12 +24,20 @@ namespace sharedgpu {
 
 class Jobs {
  public:
+  // Of the jobs that are known, those that live included, so many stay.
+  static constexpr std::size_t kMostKnown = 10'000;
+
   Jobs(asio::io_context& loop, const System& system, Tenants& tenants, FigureBook& figures, CoreRunner& core,
        Administration& administration, Journal& journal);
 
   // The processes that held tenants under the earlier arbiter.
   void restore(const std::map<TenantId, std::set<ProcessName>>& holders);
 
+  // Is called with a job that turns out to be another user's than that of its sessions so far.
+  void on_other_user(std::function<void(const TenantInfo&)> react) { react_ = std::move(react); }
+
+  // Why a session of the process that presents that token is not served, by Tenants=jobs; empty: it is.
+  std::string refusal(const Peer& peer, const RunToken& token) const;
   // A session of the process has come and presents that token. Returns its tenant, which counts the session
   // until leave().
   TenantInfo& join(const Peer& peer, const RunToken& token);
@@ -36,6 +46,8 @@ class Jobs {
   TenantName name_of(const Peer& peer, const RunToken& token) const;
   // True if the process is in a step of a job that is registered, and of its user.
   bool knows_job_of(const Peer& peer) const;
+  // True if somebody with authority has counted the tenant's units: it is a registered job or a vouched run.
+  bool has_units(TenantId tenant) const;
   // True if a process of the tenant lives, or may still come back.
   bool lives(const TenantInfo& tenant) const;
 
@@ -54,6 +66,9 @@ class Jobs {
   bool was_here(const TenantInfo& tenant, const StepName& step, bool begins) const;
   void may_have_ended(TenantId tenant);
   void forget_where_ended(TenantId tenant);
+  void forget(TenantId tenant);
+  void forget_old_jobs();
+  bool may_be_forgotten(const TenantInfo& tenant) const;
 
   const System& system_;
   Tenants& tenants_;
@@ -62,6 +77,8 @@ class Jobs {
   Administration& administration_;
   Journal& journal_;
   Placements placements_;
+  std::function<void(const TenantInfo&)> react_;
+  Nanoseconds looked_for_old_;
 };
 
 // The name of the job with that number.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/daemon/journal.h"
 
+#include <algorithm>
+
 #include "arbiter/daemon/log.h"
 #include "arbiter/daemon/processes.h"
 
@@ -20,7 +22,7 @@ Journal::Journal(asio::io_context& loop, const System& system, FigureBook& figur
       path_(settings.state_dir + "/ledger"),
       ledger_(
           {.size = settings.ledger_size.count, .files = settings.ledger_files},
-          [&system](pid_t pid) { return start_time_of(system, pid); }, std::move(files)),
+          [&system](pid_t pid) { return known_start_time_of(system, pid); }, std::move(files)),
       retry_timer_(loop),
       seen_timer_(loop) {}
 
@@ -30,6 +32,8 @@ Status Journal::open(const std::function<void(const Record&)>& past) {
   if (opened.ok() && replay.damaged > 0)
     log::warning(path_ + ": passed over " + std::to_string(replay.damaged) + " damaged lines of " +
                  std::to_string(replay.damaged + replay.records));
+  if (opened.ok() && replay.unknown > 0)
+    log::info(path_ + ": passed over " + std::to_string(replay.unknown) + " records of a newer version");
   return opened;
 }
 
@@ -96,8 +100,20 @@ void Journal::end(const Core& core) {
   flush();
 }
 
+// A writer whose buckets are full is as one that never wrote. All are looked at when they have doubled in
+// number since, so that many users cost no more than few.
+void Journal::forget_quiet_writers() {
+  if (writers_.size() < look_at_writers_) return;
+  const Nanoseconds now = system_.now();
+  std::erase_if(writers_, [now](const auto& entry) {
+    return entry.second.writes.is_full(now) && entry.second.warnings.is_full(now);
+  });
+  look_at_writers_ = std::max(kManyWriters, 2 * writers_.size());
+}
+
 bool Journal::may_write(uid_t uid) {
   if (uid == 0) return true;
+  forget_quiet_writers();
   Writer& writer = writers_.try_emplace(uid).first->second;
   const Nanoseconds now = system_.now();
   if (writer.writes.take(now)) return true;

@@ -65,6 +65,8 @@ class Journal {
 
   // True if this user may add to the ledger or the log at this moment, and counts it. Root always may.
   bool may_write(uid_t uid);
+  // The users that have written lately, and some that have not.
+  std::size_t writers() const { return writers_.size(); }
 
  private:
   // Bounds of one user: at first, enough for each process of a large node.
@@ -73,12 +75,15 @@ class Journal {
     TokenBucket warnings{1, 0.1};  // that it exceeds that
   };
   void retry_later();
+  void forget_quiet_writers();
 
   const System& system_;
   FigureBook& figures_;
   const std::string path_;
   Ledger ledger_;
+  static constexpr std::size_t kManyWriters = 1024;
   std::map<uid_t, Writer> writers_;
+  std::size_t look_at_writers_ = kManyWriters;
   asio::steady_timer retry_timer_;
   asio::steady_timer seen_timer_;
   Nanoseconds last_record_{};

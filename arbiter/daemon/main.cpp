@@ -68,12 +68,24 @@ void keep_to_itself() {
       fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
+Status make_own_folder(const std::string& path, mode_t mode) {
+  Status made = make_folder(path, mode);
+  return made.ok() ? check_folder(path) : made;
+}
+
+Status open_log(const Settings& settings) {
+  if (!settings.log_file.empty()) {
+    const std::string folder = std::filesystem::absolute(settings.log_file).parent_path();
+    if (Status checked = check_folder(folder); !checked.ok()) return checked;
+  }
+  return log::open(settings.log_level, settings.log_file);
+}
+
 int run(const Settings& settings) {
   keep_to_itself();
-  if (Status opened = log::open(settings.log_level, settings.log_file); !opened.ok())
-    return fail("LogFile " + opened.message());
+  if (Status opened = open_log(settings); !opened.ok()) return fail("LogFile " + opened.message());
   const std::string folder = std::filesystem::path(settings.socket).parent_path();
-  if (Status made = make_folder(folder, 0755); !made.ok()) return fail("Socket folder " + made.message());
+  if (Status made = make_own_folder(folder, 0755); !made.ok()) return fail("Socket folder " + made.message());
 
   // Before anybody can connect, and before there is a descriptor that a child stuck in the driver would keep.
   const System system;
@@ -87,8 +99,10 @@ int run(const Settings& settings) {
     return EXIT_SUCCESS;
   }
   if (!taken.ok()) return fail(taken.message());
-  if (Status made = make_folder(settings.state_dir, 0700); !made.ok())
-    return fail("StateDir " + made.message());
+  UniqueFd state_lock;
+  Status state = make_own_folder(settings.state_dir, 0700);
+  if (state.ok()) state = lock_folder(settings.state_dir, state_lock);
+  if (!state.ok()) return fail("StateDir " + state.message());
   const std::size_t places = raise_descriptor_limit();
   std::signal(SIGPIPE, SIG_IGN);
 
@@ -121,6 +135,10 @@ int main(int argc, char** argv) {
   std::string config;
   app.add_option("--config", config, "Settings (default: /etc/sharedgpu/sharedgpu.conf where it exists)")
       ->type_name("FILE");
+  std::string tenants = "any";
+  app.add_option("--tenants", tenants, "Tenants= where the settings have none: jobs or any (default any)")
+      ->type_name("KIND")
+      ->check(CLI::IsMember({"jobs", "any"}));
   app.set_version_flag("--version", SHAREDGPU_VERSION);
   CLI11_PARSE(app, argc, argv);
 
@@ -128,6 +146,8 @@ int main(int argc, char** argv) {
   std::string error = config.empty() ? sharedgpu::read_default_settings(settings)
                                      : sharedgpu::read_settings(config, settings);
   if (!error.empty()) return sharedgpu::fail(error);
+  if (!settings.tenants)
+    settings.tenants = tenants == "jobs" ? sharedgpu::TenantKind::jobs : sharedgpu::TenantKind::any;
   try {
     return sharedgpu::run(settings);
   } catch (const std::exception& failure) {

@@ -26,8 +26,6 @@ uid_t account_of(const System& system, pid_t pid, uid_t uid) {
   return owner == 0 ? uid : owner;
 }
 
-bool is_shortage(int code) { return code == EMFILE || code == ENFILE || code == ENOMEM || code == ENOBUFS; }
-
 Status identify(const System& system, int socket, Peer& peer) {
   ucred credentials = {};
   if (!system.credentials_of(socket, credentials)) return Status::of_errno(errno, "SO_PEERCRED");
@@ -49,7 +47,7 @@ Status identify(const System& system, int socket, Peer& peer) {
     if (is_shortage(read->code())) return *read;
   peer.started = start_time_in(stat);
   peer.program = program_in(stat);
-  peer.step = step_of_process(system, cgroup);
+  if (Status found = step_of_process(system, cgroup, peer.step); !found.ok()) return found;
   if (peer.step) peer.task = task_of_cgroup(cgroup);
   // Older kernels have no SO_PEERPIDFD: the pid may have passed to another user's process since the
   // connection.

@@ -36,7 +36,4 @@ Status identify(const System& system, int socket, Peer& peer);
 // has a range of subordinate uids could be a multitude otherwise. Any thread; no exceptions.
 uid_t account_of(const System& system, pid_t pid, uid_t uid);
 
-// True for the errno values of calls that lack descriptors or memory.
-bool is_shortage(int code);
-
 }  // namespace sharedgpu

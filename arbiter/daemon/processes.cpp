@@ -21,17 +21,62 @@ std::string text_of(const System& system, const std::string& path) {
   return text;
 }
 
-// The job of such a folder, from the title of the slurmstepd in its subfolder "slurm", where only root puts
-// processes.
-std::optional<StepName> step_of_sluid_folder(const System& system, const std::string& folder) {
-  std::istringstream processes(text_of(system, "/sys/fs/cgroup" + folder + "/slurm/cgroup.procs"));
-  for (pid_t pid = 0; processes >> pid;) {
-    if (!runs_as(text_of(system, folder_of(pid) + "/status"), 0)) continue;
-    auto job = job_of_title(text_of(system, folder_of(pid) + "/cmdline"));
-    auto step = step_of_folder(std::string_view(folder).substr(folder.rfind('/') + 1));
-    if (job && *job != 0 && step) return StepName{.job = *job, .step = *step};
+// The folders under which a hierarchy may be mounted, the likelier one first.
+std::vector<std::string> mounts_of(std::string_view controllers) {
+  const std::string base = "/sys/fs/cgroup";
+  if (controllers.empty()) return {base, base + "/unified"};
+  constexpr std::string_view kNamed = "name=";  // a hierarchy without controllers
+  if (controllers.starts_with(kNamed)) controllers.remove_prefix(kNamed.size());
+  return {base + "/" + std::string(controllers)};
+}
+
+// Whether root owns each folder from `mount` down to `path` in it. ENOENT: there is no such folder.
+Status owned_by_root(const System& system, const std::string& mount, const std::string& path, bool& owned) {
+  for (std::size_t end = 0;; end = path.find('/', end + 1)) {
+    uid_t owner = 0;
+    if (Status read = system.owner_of(mount + path.substr(0, end), owner); !read.ok()) return read;
+    owned = owner == 0;
+    if (!owned || end == std::string::npos) return {};
   }
-  return std::nullopt;
+}
+
+// The job of a step's folder, from the title of the slurmstepd in its subfolder "slurm", where only root puts
+// processes.
+Status job_by_title(const System& system, const std::string& folder, std::optional<std::uint32_t>& job) {
+  const auto read = [&system](const std::string& path, std::string& text) {
+    Status done = system.read_file(path, text);
+    return is_shortage(done.code()) ? done : Status();
+  };
+  std::string text;
+  if (Status done = read(folder + "/slurm/cgroup.procs", text); !done.ok()) return done;
+  std::istringstream processes(text);
+  for (pid_t pid = 0; processes >> pid;) {
+    std::string status, title;
+    if (Status done = read(folder_of(pid) + "/status", status); !done.ok()) return done;
+    if (Status done = read(folder_of(pid) + "/cmdline", title); !done.ok()) return done;
+    if (runs_as(status, 0)) job = job_of_title(title);
+    if (job) return {};
+  }
+  return {};
+}
+
+// The step, where root owns the job's folder and those above it. The step's own is the job's user's under
+// cgroup v1.
+Status believe(const System& system, const StepFolder& named, std::optional<StepName>& step) {
+  const std::string job_folder = named.path.substr(0, named.path.rfind('/'));
+  for (const std::string& mount : mounts_of(named.controllers)) {
+    bool owned = false;
+    Status read = owned_by_root(system, mount, job_folder, owned);
+    if (is_shortage(read.code())) return read;
+    if (!read.ok()) continue;
+    if (!owned) return {};
+    std::optional<std::uint32_t> job = named.job;
+    if (!job)
+      if (Status titled = job_by_title(system, mount + named.path, job); !titled.ok()) return titled;
+    if (job && *job != 0) step = StepName{.job = *job, .step = named.step};
+    return {};
+  }
+  return {};
 }
 
 // The pids of a process, in our own PID namespace first and in its own last. Empty: there is no such process.
@@ -94,13 +139,13 @@ bool is_frozen(const System& system, const std::string& process) {
     const std::vector<std::string_view> parts = split(line, ':');  // hierarchy:controllers:path
     if (parts.size() < 3) continue;
     const std::string path(line.substr(parts[0].size() + parts[1].size() + 2));
-    const std::string base = "/sys/fs/cgroup";
     if (parts[0] == "0") {
-      for (const char* mount : {"", "/unified"})
-        if (text_of(system, base + mount + path + "/cgroup.events").find("frozen 1") != std::string::npos)
+      for (const std::string& mount : mounts_of({}))
+        if (text_of(system, mount + path + "/cgroup.events").find("frozen 1") != std::string::npos)
           return true;
     } else if (parts[1] == "freezer") {
-      if (text_of(system, base + "/freezer" + path + "/freezer.state").rfind("FROZEN", 0) == 0) return true;
+      if (text_of(system, mounts_of(parts[1]).front() + path + "/freezer.state").rfind("FROZEN", 0) == 0)
+        return true;
     }
   }
   return false;
@@ -108,14 +153,14 @@ bool is_frozen(const System& system, const std::string& process) {
 
 }  // namespace
 
-std::optional<StepName> step_of_process(const System& system, std::string_view cgroup) {
-  if (auto step = step_of_cgroup(cgroup)) return step;
+Status step_of_process(const System& system, std::string_view cgroup, std::optional<StepName>& step) {
+  step.reset();
   for (std::string_view line : split(cgroup, '\n')) {
-    if (!line.starts_with("0::")) continue;
-    if (std::string folder = sluid_folder(line.substr(3)); !folder.empty())
-      return step_of_sluid_folder(system, folder);
+    const auto named = step_folder(line);
+    if (!named) continue;
+    if (Status believed = believe(system, *named, step); !believed.ok() || step) return believed;
   }
-  return std::nullopt;
+  return {};
 }
 
 std::uint64_t start_time_in(std::string_view stat) { return stat_field(stat, 22); }
@@ -128,6 +173,17 @@ std::uint64_t start_time_of(const System& system, pid_t pid) {
 
 std::uint64_t program_of(const System& system, pid_t pid) {
   return program_in(text_of(system, folder_of(pid) + "/stat"));
+}
+
+std::optional<std::uint64_t> known_start_time_of(const System& system, pid_t pid) {
+  std::string stat;
+  if (is_shortage(system.read_file(folder_of(pid) + "/stat", stat).code())) return std::nullopt;
+  return start_time_in(stat);
+}
+
+bool may_run(const System& system, pid_t pid, std::uint64_t program) {
+  std::string stat;
+  return is_shortage(system.read_file(folder_of(pid) + "/stat", stat).code()) || program_in(stat) == program;
 }
 
 pid_t pid_seen_by(const System& system, pid_t viewer, pid_t pid) {

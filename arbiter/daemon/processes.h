@@ -17,9 +17,11 @@
 
 namespace sharedgpu {
 
-// The step of a process, by the text of its /proc/PID/cgroup. Where that names the job by SLUID (26.05 with
-// cgroup v2), the number is that in the title of the step's slurmstepd.
-std::optional<StepName> step_of_process(const System& system, std::string_view cgroup);
+// The step of a process, by the text of its /proc/PID/cgroup. It counts where root owns each folder down to
+// the job's: another user may have folders of his own in the tree, and names them as he likes. Where the text
+// names the job by SLUID, its number is that in the title of the step's slurmstepd. Fails for want of
+// descriptors or memory alone, see is_shortage().
+Status step_of_process(const System& system, std::string_view cgroup, std::optional<StepName>& step);
 
 // True if one of the user numbers in the text of a /proc/PID/status is `uid`.
 bool runs_as(const std::string& status, uid_t uid);
@@ -36,6 +38,11 @@ std::uint64_t program_of(const System& system, pid_t pid);
 // The same two from the text of a /proc/PID/stat.
 std::uint64_t start_time_in(std::string_view stat);
 std::uint64_t program_in(std::string_view stat);
+// False where the process is known to have ended, or to run another program than that with the number
+// `program`. For want of descriptors nothing is known.
+bool may_run(const System& system, pid_t pid, std::uint64_t program);
+// As start_time_of(); nothing where a shortage leaves it unknown, see is_shortage().
+std::optional<std::uint64_t> known_start_time_of(const System& system, pid_t pid);
 
 // A pidfd of that process; empty where there is none.
 UniqueFd open_process(const System& system, const ProcessName& process);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <vector>
 
 #include "arbiter/daemon/log.h"
 #include "arbiter/daemon/processes.h"
@@ -20,10 +21,16 @@ StepName step_of(const Client& client) { return client.peer().step.value_or(Step
 
 }  // namespace
 
+Sessions::Sessions(const Parts& parts) : its_(parts) {
+  its_.jobs.on_other_user([this](const TenantInfo& job) { drop_strangers(job); });
+}
+
 // ---- coming ----
 
 void Sessions::hello(Client& client, const Hello& hello) {
   const Peer& peer = client.peer();
+  if (const std::string why = its_.jobs.refusal(peer, hello.token); !why.empty())
+    return client.connection().refuse(why);
   SessionTable::Entry entry{
       .client = client.shared_from_this(), .page = {}, .death = asio::posix::stream_descriptor(its_.loop)};
   // No refusal: a session whose connection is only closed tries again, and may succeed a moment later.
@@ -98,7 +105,8 @@ void Sessions::attach(Client& client, const Attach& attach) {
 
 // Handles a session's first Attach. False: the session is refused.
 bool Sessions::may_attach(Client& client, const Attach& attach) {
-  if (Status attached = its_.gpus.attach(attach); !attached.ok()) {
+  const HostGpus::Teller teller{.uid = client.peer().uid, .has_units = its_.jobs.has_units(client.tenant())};
+  if (Status attached = its_.gpus.attach(attach, teller); !attached.ok()) {
     client.connection().refuse(attached.message());
     return false;
   }
@@ -183,7 +191,7 @@ bool Sessions::may_reconnect(const SessionTable::Entry& entry) const {
   const SessionId id = entry.client->session();
   const auto known = its_.core.core().session(id);
   if (!known || known->use.footprint() == Bytes{}) return false;
-  if (peer.program == 0 || program_of(its_.system, peer.pid) != peer.program) return false;
+  if (peer.program == 0 || !may_run(its_.system, peer.pid, peer.program)) return false;
   return std::none_of(its_.table.all().begin(), its_.table.all().end(), [&](const auto& other) {
     return other.first != id && other.second.client->peer().process() == peer.process() &&
            may_be_same(other.second.gpu, entry.gpu);
@@ -199,6 +207,20 @@ bool Sessions::end_closed_session_of(const Peer& peer, const GpuUuid& gpu) {
     return true;
   }
   return false;
+}
+
+// Sessions that came before the job was registered, of processes that are in it but of another user. They go
+// on as plain CUDA does.
+void Sessions::drop_strangers(const TenantInfo& job) {
+  std::vector<SessionId> strangers;
+  for (const auto& [id, entry] : its_.table.all()) {
+    const uid_t uid = entry.client->peer().uid;
+    if (entry.client->tenant() == job.id && uid != job.uid && uid != 0) strangers.push_back(id);
+  }
+  for (const SessionId id : strangers) {
+    its_.table.find(id)->client->connection().refuse(job.label() + " is another user's");
+    gone(id);
+  }
 }
 
 void Sessions::gone(SessionId id) {

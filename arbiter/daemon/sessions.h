@@ -35,7 +35,7 @@ class Sessions {
     HostGpus& gpus;
     Jobs& jobs;
   };
-  explicit Sessions(const Parts& parts) : its_(parts) {}
+  explicit Sessions(const Parts& parts);
 
   // `last`: the highest number that an earlier arbiter has given.
   void start(SessionId last) { last_ = last; }
@@ -64,6 +64,7 @@ class Sessions {
   bool may_reconnect(const SessionTable::Entry& entry) const;
   bool end_closed_session_of(const Peer& peer, const GpuUuid& gpu);
   void gone(SessionId id);
+  void drop_strangers(const TenantInfo& job);
 
   const Parts its_;
   Loans loans_;

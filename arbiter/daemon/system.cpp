@@ -38,6 +38,8 @@ bool is_same_file(int one, int other) {
 
 }  // namespace
 
+bool is_shortage(int code) { return code == EMFILE || code == ENFILE || code == ENOMEM || code == ENOBUFS; }
+
 Nanoseconds System::now() const { return read_clock(CLOCK_BOOTTIME); }
 
 Nanoseconds System::wall_time() const { return read_clock(CLOCK_REALTIME); }
@@ -63,6 +65,13 @@ std::optional<std::vector<std::string>> System::list_folder(const std::string& p
     names.push_back(it->path().filename());
   if (error) return std::nullopt;
   return names;
+}
+
+Status System::owner_of(const std::string& path, uid_t& owner) const {
+  struct stat info = {};
+  if (lstat(path.c_str(), &info) != 0) return Status::of_errno(errno, path);
+  owner = info.st_uid;
+  return {};
 }
 
 bool System::credentials_of(int socket, ucred& credentials) const {

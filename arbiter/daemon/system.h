@@ -41,6 +41,8 @@ class System {
   // At most `most` names in the folder; nullopt if it cannot be read to its end.
   virtual std::optional<std::vector<std::string>> list_folder(const std::string& path,
                                                               std::size_t most) const;
+  // The user that owns the file or folder; of a symbolic link, the link's own.
+  virtual Status owner_of(const std::string& path, uid_t& owner) const;
 
   // The process and user that have connected to the socket. False on failure, with errno.
   virtual bool credentials_of(int socket, ucred& credentials) const;
@@ -72,5 +74,8 @@ class System {
   virtual void* open_library(const char* name) const;
   virtual void* symbol(void* library, const char* name) const;
 };
+
+// True for the errno values of calls that lack descriptors or memory: they may succeed a moment later.
+bool is_shortage(int code);
 
 }  // namespace sharedgpu

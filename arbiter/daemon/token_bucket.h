@@ -15,14 +15,21 @@ class TokenBucket {
 
   // True if it may happen at `now`, and counts it. False: nothing is counted.
   bool take(Nanoseconds now) {
-    tokens_ = std::min(most_, tokens_ + a_second_ * std::chrono::duration<double>(now - looked_).count());
+    tokens_ = at(now);
     looked_ = now;
     if (tokens_ < 1) return false;
     tokens_ -= 1;
     return true;
   }
 
+  // True if it has not happened for so long that nothing is left of it.
+  bool is_full(Nanoseconds now) const { return at(now) >= most_; }
+
  private:
+  double at(Nanoseconds now) const {
+    return std::min(most_, tokens_ + a_second_ * std::chrono::duration<double>(now - looked_).count());
+  }
+
   double most_;
   double tokens_;
   double a_second_;

@@ -21,6 +21,10 @@ namespace {
 bool begins_with_checkpoint(std::string_view text) {
   for (bool first = true;; first = false) {
     const std::size_t end = text.find('\n');
+    if (!first && end != text.npos && is_of_unknown_kind(text.substr(0, end))) {
+      text.remove_prefix(end + 1);
+      continue;
+    }
     const auto record = end == text.npos ? std::nullopt : parse_record(text.substr(0, end));
     if (!record || (first && !std::holds_alternative<CheckpointRecord>(record->what))) return false;
     if (std::holds_alternative<CompleteRecord>(record->what)) return true;

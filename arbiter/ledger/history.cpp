@@ -27,8 +27,12 @@ void History::on_class(const ClassRecord& job) {
   if (TenantInfo* info = tenants.find(job.tenant)) info->job_class = job.job_class;
 }
 
+// What a run stated ends with it: the next one states its own.
 void History::on_over(const OverRecord& over) {
-  if (TenantInfo* info = tenants.find(over.tenant)) info->over = true;
+  if (TenantInfo* info = tenants.find(over.tenant)) {
+    info->over = true;
+    info->options = {};
+  }
 }
 
 void History::on_end(const EndRecord& end) {
@@ -111,7 +115,6 @@ void History::forget_processes() {
 // Tenants that are there or may come again. A job may pause between steps; one that has a step is kept by its
 // slurmstepd. Steps of another boot of the host have ended.
 std::set<TenantId> History::may_be_asked_for() const {
-  constexpr auto kLongestPause = std::chrono::hours(24 * 7);
   std::set<TenantId> ids;
   for (const auto& [id, tenant] : tenants.all())
     if (!tenant.name.is_job()) ids.insert(id);
@@ -140,8 +143,11 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
     const auto touched = touched_.find(id);
     const Nanoseconds at = touched == touched_.end() ? last : touched->second;
     add(at, TenantRecord{.tenant = id, .name = tenant.name, .uid = tenant.uid});
-    add(at, OptionsRecord{.tenant = id, .options = tenant.options});
-    if (tenant.over) add(at, OverRecord{.tenant = id});
+    // One of the two: a file that is torn between them would begin another run.
+    if (tenant.over)
+      add(at, OverRecord{.tenant = id});
+    else
+      add(at, OptionsRecord{.tenant = id, .options = tenant.options});
     if (tenant.job_class != JobClass{}) add(at, ClassRecord{.tenant = id, .job_class = tenant.job_class});
     const LeaseBook::Closed closed = recovered.leases.closed_of(id);
     for (const auto& [step, time] : closed.steps)
@@ -189,7 +195,8 @@ std::vector<Record> History::finish(const BootRecord& boot, StartTimeOf starts, 
   for (auto it = sessions_.begin(); it != sessions_.end();) {
     const Past& past = (it++)->second;
     SessionId id = past.record.session;
-    if (starts(static_cast<pid_t>(past.record.pid)) == past.record.started) {
+    const auto started = starts(static_cast<pid_t>(past.record.pid));
+    if (started.value_or(past.record.started) == past.record.started) {
       if (past.attached()) ++recovered.expected_sessions;
     } else {
       news.push_back(Record{.at = now, .what = GoneRecord{.session = id}});
@@ -197,6 +204,10 @@ std::vector<Record> History::finish(const BootRecord& boot, StartTimeOf starts, 
     }
   }
   keep_placements(starts);
+  for (const auto& [id, tenant] : tenants.all()) {
+    const auto touched = touched_.find(id);
+    tenants.find(id)->touched = touched == touched_.end() ? now : touched->second;
+  }
   recovered.last_record = reader_.last_record();
   recovered.last_epoch = reader_.last_epoch();
   for (const TenantId id : ended_tenants()) {
@@ -224,7 +235,7 @@ void History::keep_placements(StartTimeOf starts) {
       keepers[past.record.tenant].insert({.pid = past.record.pid, .started = past.record.started});
   for (auto& [tenant, processes] : keepers)
     std::erase_if(processes, [&](const ProcessName& each) {
-      return starts(static_cast<pid_t>(each.pid)) != each.started;
+      return starts(static_cast<pid_t>(each.pid)).value_or(each.started) != each.started;
     });
   std::erase_if(keepers, [](const auto& entry) { return entry.second.empty(); });
   std::erase_if(recovered.placements, [this](const auto& entry) { return keepers.count(entry.first) == 0; });

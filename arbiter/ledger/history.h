@@ -7,8 +7,10 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -20,8 +22,9 @@
 
 namespace sharedgpu {
 
-// When the process was started, in clock ticks from the boot of the host; 0 where there is none.
-using StartTimeOf = std::function<std::uint64_t(pid_t pid)>;
+// When the process was started, in clock ticks from the boot of the host; 0 where there is none, and nothing
+// where that is not known: it may live.
+using StartTimeOf = std::function<std::optional<std::uint64_t>(pid_t pid)>;
 
 // True if sessions of one process for these GPUs may be the same one. A zero GPU: not attached, or unknown.
 inline bool may_be_same(const GpuUuid& a, const GpuUuid& b) {
@@ -30,6 +33,9 @@ inline bool may_be_same(const GpuUuid& a, const GpuUuid& b) {
 
 class History final : private LedgerVisitor {
  public:
+  // A job of which nothing lives, and nothing was heard for so long, is taken for over.
+  static constexpr std::chrono::hours kLongestPause{24 * 7};
+
   // Takes the ledger's records, oldest first, from a whole checkpoint or the first record on.
   void add(const Record& record) { reader_.read(record, *this); }
 

@@ -16,6 +16,10 @@ LedgerReplay replay_ledger(std::string_view text, const std::function<void(const
     text.remove_prefix(torn ? text.size() : end + 1);
     if (line.empty()) continue;
     const auto record = torn ? std::nullopt : parse_record(line);
+    if (!torn && !record && is_of_unknown_kind(line)) {
+      ++replay.unknown;
+      continue;
+    }
     if (!record) {
       ++replay.damaged;
       replayed({.at = last, .what = LostRecord{}});  // it may have been a lease's end

@@ -19,16 +19,19 @@ namespace sharedgpu {
 struct LedgerReplay {
   unsigned records = 0;
   unsigned damaged = 0;    // lines passed over; a torn last line counts
+  unsigned unknown = 0;    // records of a newer version, passed over
   std::uint64_t lost = 0;  // records that could not be written
   LedgerReplay& operator+=(const LedgerReplay& other) {
     records += other.records;
     damaged += other.damaged;
+    unknown += other.unknown;
     lost += other.lost;
     return *this;
   }
 };
 
-// Feeds the record of each line to `replayed`, and in place of a damaged one a LostRecord of none.
+// Feeds the record of each line to `replayed`, and in place of a damaged one a LostRecord of none. A record
+// of a kind that only newer versions know says nothing here.
 LedgerReplay replay_ledger(std::string_view text, const std::function<void(const Record&)>& replayed);
 
 // Is called with the content of a ledger, in its order. Times count from the boot of the host that was read

@@ -205,6 +205,26 @@ bool read_if(std::string_view word, LineReader& line, Record& record) {
 }
 
 template <class... Whats>
+bool is_known_kind(std::string_view word, const std::variant<Whats...>&) {
+  const auto is_of = [word](const auto& kinds) {
+    return std::any_of(std::begin(kinds), std::end(kinds),
+                       [word](const RecordKind& each) { return each.word == word; });
+  };
+  return (is_of(Whats::kKinds) || ...);
+}
+
+// The part of a line that its checksum is of; nullopt where that is wrong.
+std::optional<std::string_view> checked_part(std::string_view line) {
+  if (line.size() <= kChecksumDigits) return std::nullopt;
+  std::uint32_t checksum = 0;
+  auto [rest, error] = std::from_chars(line.data(), line.data() + kChecksumDigits, checksum, 16);
+  const std::string_view text = line.substr(kChecksumDigits);
+  if (error != std::errc{} || rest != line.data() + kChecksumDigits || checksum != crc32c(text))
+    return std::nullopt;
+  return text;
+}
+
+template <class... Whats>
 bool read_any(LineReader& line, Record& record, const std::variant<Whats...>&) {
   const std::string_view word = line.word();
   return (read_if<Whats>(word, line, record) || ...);
@@ -236,17 +256,23 @@ std::string format_record(const Record& record) {
 }
 
 std::optional<Record> parse_record(std::string_view line) {
-  if (line.size() <= kChecksumDigits) return std::nullopt;
-  std::uint32_t checksum = 0;
-  auto [rest, error] = std::from_chars(line.data(), line.data() + kChecksumDigits, checksum, 16);
-  std::string_view text = line.substr(kChecksumDigits);
-  if (error != std::errc{} || rest != line.data() + kChecksumDigits || checksum != crc32c(text))
-    return std::nullopt;
-  LineReader reader(text);
+  const auto text = checked_part(line);
+  if (!text) return std::nullopt;
+  LineReader reader(*text);
   Record record;
   reader("time", record.at);
   if (!read_any(reader, record, record.what)) return std::nullopt;
   return record;
+}
+
+bool is_of_unknown_kind(std::string_view line) {
+  const auto text = checked_part(line);
+  if (!text) return false;
+  LineReader reader(*text);
+  Record record;
+  reader("time", record.at);
+  const std::string_view word = reader.word();
+  return !word.empty() && !is_known_kind(word, record.what);
 }
 
 }  // namespace sharedgpu

@@ -126,7 +126,9 @@ struct EndRecord {
   TenantId tenant;
 
   static constexpr RecordKind kKinds[] = {
-      {"end", "a tenant that is no job has ended; its number means nothing from here on"}};
+      {"end",
+       "a tenant that is no job has ended, or a job of which nothing lives is "
+       "forgotten; its number means nothing from here on"}};
   static void fields(auto& v, auto& r) { v("tenant", r.tenant); }
 };
 
@@ -305,6 +307,8 @@ struct Record {
 std::string format_record(const Record& record);
 // The record of a line without its newline; nullopt where checksum or content is wrong.
 std::optional<Record> parse_record(std::string_view line);
+// True for a whole line of a kind that this version does not know: a newer arbiter has written it.
+bool is_of_unknown_kind(std::string_view line);
 
 std::uint32_t crc32c(std::string_view data);
 

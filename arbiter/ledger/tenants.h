@@ -22,6 +22,7 @@ struct TenantInfo {
   bool over = false;  // its run is, and no step has come since
   unsigned sessions = 0;
   Nanoseconds last_seen{};  // when its last session ended
+  Nanoseconds touched{};    // when anything was heard of it last
   bool anchored = false;    // the connection of its `sharedgpu run` is open
   bool kept = false;        // it was open to an arbiter before: the process that had it counts instead
 

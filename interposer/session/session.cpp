@@ -142,13 +142,14 @@ State Sessions::connect() {
   hello.token = settings_.token;
   Handshake hands = shake_hands(settings_.socket, hello, settings_.arbiter_timeout);
   if (hands.result != Handshake::Result::welcome) {
-    bool fail = settings_.fail_without_arbiter;
+    const bool fail = settings_.fail_without_arbiter;
+    const char* outcome =
+        fail ? "cuInit fails, as SHAREDGPU_ON_NO_ARBITER=fail wants" : "running as plain CUDA";
     if (hands.result == Handshake::Result::refused)
-      say("refused by the arbiter (%s); running as plain CUDA", hands.reason);
+      say("refused by the arbiter (%s); %s", hands.reason, outcome);
     else
-      say("no arbiter at %s (%s); %s", settings_.socket, std::strerror(hands.error),
-          fail ? "cuInit fails, as SHAREDGPU_ON_NO_ARBITER=fail wants" : "running as plain CUDA");
-    return hands.result == Handshake::Result::absent && fail ? State::failed : State::plain;
+      say("no arbiter at %s (%s); %s", settings_.socket, std::strerror(hands.error), outcome);
+    return fail ? State::failed : State::plain;
   }
   gate::arm(on_wait, all_resident);
   DeviceSession* first = make();

@@ -158,3 +158,56 @@ lose_power() {
   ends_right "$job"
   wait_until 5 arbiter_pid
 }
+
+# The prolog of a job starts the arbiter.
+arbiter_starts() {
+  srun -Q --gres=sharedgpu:1 true
+  wait_until 20 arbiter_pid
+}
+
+# The arbiter and its supervisor are gone, and no job can start others.
+without_arbiter() {
+  arbiter_starts
+  pkill -KILL -f "^$dir/prefix/bin/sharedgpu supervise" # this cluster's own
+  kill -9 "$(arbiter_pid)"
+  mv "$dir/prefix/bin/sharedgpu" "$dir/prefix/bin/sharedgpu.away"
+}
+with_arbiter() { mv "$dir/prefix/bin/sharedgpu.away" "$dir/prefix/bin/sharedgpu"; }
+# shellcheck disable=SC2016
+shown='echo "[$CUDA_VISIBLE_DEVICES]"; '
+
+@test "no arbiter while a step starts: it sees as many GPUs as it asked for, and what it starts is shown no more" {
+  without_arbiter
+  one=$(CUDA_VISIBLE_DEVICES=7 submit --gres=sharedgpu:1 -- bash -c "$shown $hold 10% --seconds 1; srun -Q --gres=none bash -c '$shown'")
+  two=$(submit --gres=sharedgpu:1 --sharedgpu-gpus=2 -- bash -c "$shown")
+  wait_until 60 ended "$one" && wait_until 60 ended "$two" || true
+  with_arbiter
+  ends_right "$one"
+  [ "$(grep '^\[' "$dir/jobs/$one")" = $'[0]\n[]' ]
+  output_has "$one" "no arbiter at"
+  output_has "$two" "[0,1]"
+}
+
+@test "no arbiter while a step starts, and OnNoArbiter=fail: it sees no shared GPU, and is told so" {
+  cp "$dir/etc/sharedgpu.conf" "$dir/etc/sharedgpu.conf.before"
+  echo OnNoArbiter=fail >>"$dir/etc/sharedgpu.conf"
+  without_arbiter
+  job=$(submit --gres=sharedgpu:1 -- bash -c "$shown $hold 10% --seconds 1")
+  wait_until 60 ended "$job" || true
+  with_arbiter
+  mv "$dir/etc/sharedgpu.conf.before" "$dir/etc/sharedgpu.conf"
+  expect_state "$job" FAILED
+  output_has "$job" "[none]"
+  output_has "$job" "it sees no shared GPU, as OnNoArbiter=fail wants"
+}
+
+@test "a process in no job, and one in a job without units, are refused by the arbiter that Slurm starts" {
+  refused="refused by the arbiter"
+  mine="env LD_PRELOAD=$dir/prefix/lib/sharedgpu/libsharedgpu.so $hold 10% --seconds 1"
+  arbiter_starts
+  run -0 $mine
+  [[ $output == *"$refused (the GPUs here are for jobs"* ]]
+  job=$(submit -- $mine)
+  ends_right "$job"
+  output_has "$job" "$refused (job $job holds no units of these GPUs here)"
+}

@@ -10,7 +10,7 @@ resources="neednodes=1:ppn=2,nodes=1:ppn=2,gres=sharedgpu:2+matlab:1,walltime=01
 
 batch_setup() {
   [[ $(id -u) == 0 ]] || skip "needs root to become another user"
-  start_arbiter
+  start_arbiter Tenants=jobs
   chmod 755 "$DIR"
   export SHAREDGPU SHAREDGPU_JOBS=$DIR/jobs
 }

@@ -144,3 +144,24 @@ refused() {
   ((status == 1))
   [[ $output == *"SIMGPU_MEMORY: 'much' is not a size"* ]]
 }
+
+@test "StateDir: a second arbiter there ends with an error that names the first" {
+  start_arbiter
+  printf 'Socket=%s\nStateDir=%s\n' "$DIR/other" "$DIR/state" >"$DIR/other.conf"
+  run -1 "$BUILD/arbiter/sharedgpud" --config "$DIR/other.conf"
+  [[ $output == *"StateDir $DIR/state: another arbiter (pid $ARBITER) uses this folder"* ]]
+  kill -9 "$ARBITER"
+  wait "$ARBITER" || true
+  run_arbiter
+}
+
+@test "the folders of StateDir, Socket and LogFile are the arbiter's own" {
+  mkdir -m 777 "$DIR/open"
+  told() { run -1 timeout 20 "$BUILD/arbiter/sharedgpud" --config "$DIR/bad"; [[ $output == *"$1 all users may write to $DIR/open"* ]]; }
+  printf '%s\n' "Socket=$DIR/socket" "StateDir=$DIR/open" >"$DIR/bad"
+  told StateDir
+  printf '%s\n' "Socket=$DIR/open/run/socket" "StateDir=$DIR/state" >"$DIR/bad"
+  told "Socket folder"
+  printf '%s\n' "Socket=$DIR/socket" "StateDir=$DIR/state" "LogFile=$DIR/open/log" >"$DIR/bad"
+  told LogFile
+}

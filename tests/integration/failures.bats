@@ -105,6 +105,38 @@ right_or_error() {
   [[ $output == *"cuInit: CUDA_ERROR_"* ]]
 }
 
+@test "Tenants=jobs: who is in no job and no vouched run is plain CUDA, or fails by choice, and is told why" {
+  start_arbiter Tenants=jobs
+  why="the GPUs here are for jobs, and for runs that an administrator vouches for"
+  LD_PRELOAD=$PRELOAD run -0 "$PROGRAMS/hold" --bytes 10% --verify
+  [[ $output == *"refused by the arbiter ($why"*"running as plain CUDA"* ]]
+  SHAREDGPU_ON_NO_ARBITER=fail LD_PRELOAD=$PRELOAD run "$PROGRAMS/hold" --bytes 10%
+  ((status == 1))
+  [[ $output == *"refused by the arbiter ($why"*"cuInit: CUDA_ERROR_"* ]]
+  run -0 "$SHAREDGPU" run -- "$PROGRAMS/hold" --bytes 10% --verify
+  [[ $output == *"the arbiter refused: $why"*"; running without sharing"* ]]
+  json_is 'len(s["tenants"])' 0
+  run -0 "$SHAREDGPU" run --user root --units 1 -- "$PROGRAMS/hold" --bytes 10% --verify
+  [[ $output != *refused* ]]
+}
+
+@test "--tenants counts where the settings have no Tenants" {
+  printf 'Socket=%s\nStateDir=%s\n' "$SHAREDGPU_SOCKET" "$DIR/state" >"$DIR/conf"
+  refused() { LD_PRELOAD=$PRELOAD "$PROGRAMS/hold" --bytes 10% 2>&1 | grep -c "refused by the arbiter"; }
+  serve() {
+    "$BUILD/arbiter/sharedgpud" --config "$DIR/conf" --tenants jobs >>"$DIR/arbiter.log" 2>&1 3>&- &
+    ARBITER=$!
+    until_true 30 timeout 10 "$SHAREDGPU" status >/dev/null
+  }
+  serve
+  [[ $(refused) == 1 ]]
+  kill "$ARBITER"
+  wait "$ARBITER" || true
+  echo Tenants=any >>"$DIR/conf"
+  serve
+  [[ $(refused) == 0 ]]
+}
+
 @test "an arbiter that comes a little late is waited for" {
   SHAREDGPU_ARBITER_TIMEOUT=60000 LD_PRELOAD=$PRELOAD plain late hold --bytes 10% --seconds 600 --progress
   sleep 1

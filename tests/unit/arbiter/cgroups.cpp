@@ -3,12 +3,21 @@
 
 #include <catch2/catch.hpp>
 
+#include "protocol/split.h"
 #include "protocol/step_names.h"
 
 namespace sharedgpu {
 namespace {
 
 using Step = std::optional<StepName>;
+
+// The step that the text's first line with a step's folder names, with its job as a number; SLUIDs are job 0.
+Step step_of_cgroup(std::string_view text) {
+  for (const std::string_view line : split(text, '\n'))
+    if (const auto named = step_folder(line))
+      return StepName{.job = named->job.value_or(0), .step = named->step};
+  return std::nullopt;
+}
 
 TEST_CASE("The task is read from the cgroups of v1 and v2") {
   using Task = std::optional<std::uint32_t>;
@@ -53,6 +62,20 @@ TEST_CASE("Folders that a user can make claim no job") {
   CHECK(
       step_of_cgroup("0::/system.slice/slurmstepd.scope/job_7/step_0/user/slurmstepd.scope/job_8/step_0\n") ==
       Step(StepName{7, 0}));
+}
+
+TEST_CASE("A step's folder is known by its hierarchy and its path") {
+  CHECK(
+      step_folder("4:memory:/slurm_n1/uid_1000/job_12/step_3/task_0") ==
+      StepFolder{.controllers = "memory", .path = "/slurm_n1/uid_1000/job_12/step_3", .job = 12, .step = 3});
+  CHECK(step_folder("0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0") ==
+        StepFolder{
+            .controllers = "", .path = "/system.slice/slurmstepd.scope/job_7/step_0", .job = 7, .step = 0});
+  const std::string sluid = "/system.slice/n1_slurmstepd.scope/sAB12CD34EF56G/step_0";
+  CHECK(step_folder("0::" + sluid + "/user") ==
+        StepFolder{.controllers = "", .path = sluid, .job = {}, .step = 0});
+  // It lies above what this process sees of the tree.
+  CHECK_FALSE(step_folder("0::/../system.slice/slurmstepd.scope/job_7/step_0"));
 }
 
 TEST_CASE("A component of a heterogeneous job") {

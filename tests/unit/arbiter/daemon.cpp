@@ -23,6 +23,7 @@
 
 #include "protocol/channel.h"
 #include "protocol/lease_page.h"
+#include "protocol/step_names.h"
 
 namespace sharedgpu {
 namespace {
@@ -584,7 +585,7 @@ TEST_CASE("Whose priority is above what the site allows is told") {
   daemon.start();
   for (const std::int32_t priority : {5, 6}) {
     Client slurmstepd(daemon);
-    RegisterJob job{.step = {.job = 12, .step = 0}, .uid = 1234, .options = {}, .devices = {}};
+    RegisterJob job{.step = {.job = 12, .step = kBatchStep}, .uid = 1234, .options = {}, .devices = {}};
     job.options.priority = priority;
     slurmstepd.say(job);
     slurmstepd.hear<RegisterReply>();

@@ -111,6 +111,25 @@ TEST_CASE("A process of which /proc tells nothing any more has gone when its con
   CHECK(host.ledger().back().rfind("end ", 0) == 0);
 }
 
+TEST_CASE("A session without a connection is not ended for want of descriptors") {
+  FaultySystem system;
+  Host host({}, system);
+  host.start();
+  Guest guest(host, kUser);
+  REQUIRE(guest.say(Hello{}).find<Welcome>());
+  REQUIRE(guest.say(Attach{.gpu = kHostGpu, .total = gibibytes(1), .name = {}}).find<Attached>());
+  MemoryUse use{};
+  use.swappable = use.resident = mebibytes(100);
+  REQUIRE(guest.say(Usage{.request = 1, .use = use}).find<Verdict>());
+  int looks = 0;
+  system.reading = [&](const std::string& path) { return path.ends_with("/stat") ? (++looks, EMFILE) : 0; };
+  guest.channel.close();
+  host.run_until([&] { return looks >= 3; });
+  CHECK(host.status()["tenants"].size() == 1);
+  system.reading = [](const std::string&) { return ENOENT; };
+  host.run_until([&] { return host.status()["tenants"].empty(); });
+}
+
 TEST_CASE("An arbiter that starts where /proc cannot be read takes all processes for dead, and serves") {
   FaultySystem system;
   Host host({}, system);

@@ -84,6 +84,81 @@ TEST_CASE("A process in a job's cgroup that runs as another user is not of the j
   CHECK(root.say(Hello{}).find<Welcome>()->tenant == job);
 }
 
+Settings jobs_only() {
+  Settings settings;
+  settings.tenants = TenantKind::jobs;
+  return settings;
+}
+
+std::string refusal_of(Host& host, Guest guest, const Message& message) {
+  const Guest::Reaction reaction = guest.say(message);
+  CHECK(reaction.closed);
+  CHECK(host.status()["tenants"].empty());
+  return reaction.find<Refused>().value_or(Refused{}).reason;
+}
+
+TEST_CASE("With Tenants=jobs a process is served in a registered job alone") {
+  Host host(jobs_only());
+  host.start();
+  const StepName step{.job = 12, .step = 0};
+  const std::string not_here =
+      "the GPUs here are for jobs, and for runs that an administrator vouches for (Tenants=jobs)";
+  CHECK(refusal_of(host, Guest(host, kUser), Message::of(Hello{})) == not_here);
+  CHECK(refusal_of(host, Guest(host, 0), Message::of(Hello{})) == not_here);
+  CHECK(refusal_of(host, Guest(host, kUser), Message::of(RunRequest{})) == not_here);
+  CHECK(refusal_of(host, Guest(host, kUser, step), Message::of(Hello{})) ==
+        "job 12 holds no units of these GPUs here");
+  CHECK(host.ledger().size() == 1);  // it began
+  Guest slurmstepd(host);
+  REQUIRE(slurmstepd.say(registration(12, 0)).find<RegisterReply>()->accepted == 1);
+  Guest own(host, kUser, step), another(host, kUser, step), run(host, kUser, step),
+      stranger(host, kUser + 1, step);
+  CHECK(own.say(Hello{}).find<Welcome>()->tenant == TenantId{1});
+  CHECK(another.say(Hello{}).find<Welcome>()->tenant == TenantId{1});
+  CHECK(run.say(RunRequest{}).find<RunReply>());
+  CHECK(stranger.say(Hello{}).find<Refused>());
+  host.restart();
+  Guest again(host, kUser, step);
+  CHECK(again.say(Hello{}).find<Welcome>()->tenant == TenantId{1});
+}
+
+TEST_CASE("With Tenants=jobs a run is one that an administrator vouched for") {
+  Host host(jobs_only());
+  host.start();
+  RunRequest request;
+  request.vouched = 1;
+  request.uid = kUser;
+  Guest command(host);
+  Hello hello;
+  hello.token = command.say(request).find<RunReply>()->token;
+  Guest session(host, kUser), other(host, kUser + 1);
+  CHECK(session.say(hello).find<Welcome>());
+  CHECK(other.say(hello).find<Refused>());
+}
+
+TEST_CASE("A session of another user than its job's is dropped when Slurm says whose the job is") {
+  Host host;
+  host.start();
+  const StepName step{.job = 12, .step = 0};
+  Guest stranger(host, kUser + 1, step), root(host, 0, step);
+  REQUIRE(stranger.say(Hello{}).find<Welcome>());
+  REQUIRE(stranger.say(attach()).find<Attached>());
+  MemoryUse use{};
+  use.swappable = use.resident = mebibytes(10);
+  REQUIRE(stranger.say(Usage{.request = 1, .use = use}).find<Verdict>());
+  REQUIRE(root.say(Hello{}).find<Welcome>());
+  Guest slurmstepd(host);
+  REQUIRE(slurmstepd.say(registration(12, 0)).find<RegisterReply>()->accepted == 1);
+  const Guest::Reaction dropped = stranger.hear();
+  CHECK(dropped.closed);
+  REQUIRE(dropped.find<Refused>());
+  CHECK(std::string(dropped.find<Refused>()->reason) == "job 12 is another user's");
+  CHECK_FALSE(root.hear().closed);
+  CHECK(host.status()["tenants"][0]["sessions"].size() == 1);
+  Guest later(host, kUser + 1, step);
+  CHECK(later.say(Hello{}).find<Welcome>()->tenant != TenantId{1});
+}
+
 TEST_CASE("A session may come before its job is registered, and makes it known") {
   Host host;
   host.start();
@@ -467,6 +542,97 @@ TEST_CASE("The log tells of a process that is in a job of another user") {
   Guest stranger(host, kUser + 1, StepName{.job = 12, .step = 0});
   REQUIRE(stranger.say(Hello{}).find<Welcome>());
   CHECK(host.new_log_lines() == std::vector<std::string>{"warning: pid N: in job 12, but of another user"});
+}
+
+TEST_CASE(
+    "A job of which nothing lives is forgotten a week after it was heard of last, and begins anew after "
+    "that") {
+  using namespace std::chrono_literals;
+  FaultySystem system;
+  system.time = kHostSystem.now();
+  Host host({}, system);
+  host.start();
+  const auto come = [&](std::uint32_t number) {  // and live on
+    Guest slurmstepd(host);
+    REQUIRE(slurmstepd.say(registration(number, 0)).find<RegisterReply>()->accepted == 1);
+  };
+  come(13);
+  {
+    Process task;
+    Guest session(host, kUser, StepName{.job = 14, .step = 0}, task.pid());
+    REQUIRE(session.say(Hello{}).find<Welcome>());
+    task.end();
+    host.run_until([&] { return ask(host, 14).lives == 0; });
+  }
+  *system.time += 24h * 6;
+  come(20);
+  CHECK(ask(host, 14).known == 1);
+  *system.time += 24h + 1h;
+  come(21);
+  CHECK(ask(host, 14).known == 0);
+  CHECK(ask(host, 13).known == 1);
+  CHECK(ask(host, 20).known == 1);
+  CHECK(has(host.ledger(), "end 2"));
+  host.restart();
+  CHECK(ask(host, 14).known == 0);
+  CHECK(ask(host, 13).known == 1);
+  come(14);
+  CHECK(ask(host, 14).known == 1);
+  CHECK(ask(host, 14).lease == Nanoseconds{});
+  CHECK(has(host.ledger(), "tenant 5 " + std::to_string(kUser) + " job 14"));
+}
+
+TEST_CASE("Jobs that are known are bounded in number: of those of which nothing lives the oldest go") {
+  TwoGpus host;
+  Process stepd;
+  const auto come = [&](std::uint32_t number, Guest& slurmstepd, std::uint64_t devices) {
+    RegisterJob job = registration(number, 0);
+    job.devices.bits = devices;
+    REQUIRE(slurmstepd.say(job).find<RegisterReply>()->accepted == 1);
+  };
+  Guest living(host, 0, {}, stepd.pid());
+  come(1, living, 1 << 4);
+  Guest others(host);
+  const auto count = static_cast<std::uint32_t>(Jobs::kMostKnown);
+  for (std::uint32_t number = 2; number <= count; ++number) come(number, others, 1 << 9);  // placed nowhere
+  CHECK(ask(host, 2).known == 1);
+  come(count + 1, others, 1 << 9);
+  const auto check = [&] {
+    CHECK(ask(host, 1).known == 1);
+    CHECK(ask(host, 2).known == 0);
+    CHECK(ask(host, count / 10 + 1).known == 0);
+    CHECK(ask(host, count / 10 + 2).known == 1);
+    CHECK(ask(host, count + 1).known == 1);
+  };
+  check();
+  host.restart();
+  check();
+}
+
+TEST_CASE("A run of a job states its own options, not those of the run before") {
+  Host host;
+  host.start();
+  RegisterJob job = registration(12, 0);
+  job.options.units = 2;
+  job.options.memory = mebibytes(100);
+  {
+    Process stepd;
+    Guest slurmstepd(host, 0, {}, stepd.pid());
+    REQUIRE(slurmstepd.say(job).find<RegisterReply>()->accepted == 1);
+  }
+  host.run_until([&] { return ask(host, 12).lives == 0; });
+  REQUIRE(Guest(host).say(EndJob{.job = 12}).find<EndJobReply>()->accepted == 1);
+  SECTION("under one arbiter") {}
+  SECTION("after a restart") { host.restart(); }
+  job.options = {};
+  job.options.units = 1;
+  Guest slurmstepd(host);
+  REQUIRE(slurmstepd.say(job).find<RegisterReply>()->accepted == 1);
+  const std::vector<std::string> records = host.ledger();
+  const auto options = std::find_if(records.rbegin(), records.rend(),
+                                    [](const std::string& each) { return each.rfind("options ", 0) == 0; });
+  REQUIRE(options != records.rend());
+  CHECK(options->rfind("options 1 0 1 ", 0) == 0);  // no cap, one unit
 }
 
 TEST_CASE("A job that is about to be stopped gives up its lease, and has it again when it is resumed") {

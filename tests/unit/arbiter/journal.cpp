@@ -182,6 +182,17 @@ TEST_CASE("While a lease is open, each second without another record is written 
   CHECK(bench.ledger().find(" 11000000000 seen\n") != std::string::npos);
 }
 
+TEST_CASE("Users that have not written for long are forgotten, and those that have are not") {
+  Bench bench;
+  bench.system.time = std::chrono::seconds(1000);
+  for (uid_t uid = 1; uid <= 2000; ++uid) REQUIRE(bench.journal.may_write(uid));
+  *bench.system.time += std::chrono::minutes(1);
+  while (bench.journal.may_write(7)) continue;
+  for (uid_t uid = 3001; uid <= 3100; ++uid) REQUIRE(bench.journal.may_write(uid));
+  CHECK(bench.journal.writers() < 1100);
+  CHECK_FALSE(bench.journal.may_write(7));
+}
+
 TEST_CASE("Without an open lease nothing is written down in time") {
   Bench bench;
   const std::unique_ptr<Policy> policy = make_policy("round-robin");

@@ -116,6 +116,26 @@ std::vector<Record> all_kinds() {
       {.at = 9s, .what = LostRecord{.records = 12}}};
 }
 
+TEST_CASE("A process of which nothing is known keeps its session and its placement") {
+  const auto unknown = [](pid_t) { return std::optional<std::uint64_t>(); };
+  History history;
+  history.add({.at = 1s, .what = BootRecord{.boot_id = "b-1"}});
+  history.add({.at = 2s, .what = TenantRecord{.tenant = TenantId{1}, .name = job(7), .uid = 1000}});
+  history.add({.at = 3s,
+               .what = PlaceRecord{.tenant = TenantId{1}, .pid = 43, .started = 99, .units = 2, .gpus = {}}});
+  history.add({.at = 4s,
+               .what = SessionRecord{.session = SessionId{5},
+                                     .tenant = TenantId{1},
+                                     .step = {.job = 7, .step = 0},
+                                     .pid = 44,
+                                     .started = 100}});
+  History after;
+  for (const Record& record : history.checkpoint(unknown)) after.add(record);
+  after.finish({.boot_id = "b-1"}, unknown, 20s);
+  CHECK(after.keepers.at(TenantId{1}).size() == 1);
+  CHECK(after.take_session(44, 100, {}).id == SessionId{5});
+}
+
 TEST_CASE("A lease whose release was damaged ends before the damage, as soon as it is granted again") {
   const LeaseKey key{.tenant = TenantId{1}, .gpu = kGpu, .step = {.job = 9, .step = 0}};
   const auto lease = [&](Nanoseconds at, bool grant, std::uint64_t epoch) {

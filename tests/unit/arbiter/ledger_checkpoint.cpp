@@ -158,6 +158,26 @@ TEST_CASE("Numbers are not given twice, and jobs that are long over are left out
   CHECK(fresh.tenants.get(name, 1).id == TenantId{8});
 }
 
+TEST_CASE("A run that is over stays so, wherever a power cut tears the checkpoint") {
+  History old;
+  old.add(kBoot);
+  old.add(job_record(1s, 1, 11));
+  OptionsRecord stated{.tenant = TenantId{1}, .options = {}};
+  stated.options.units = 3;
+  old.add({.at = 1s, .what = stated});
+  old.add({.at = 2s, .what = OverRecord{.tenant = TenantId{1}}});
+  const std::vector<Record> records = History(old).checkpoint(even_ones_live);
+  for (std::size_t written = 0; written <= records.size(); ++written) {
+    History fresh = old;  // the file before is read as well
+    for (std::size_t i = 0; i < written; ++i) fresh.add(records[i]);
+    CHECK(fresh.tenants.find(TenantId{1})->over);
+  }
+  History after;
+  for (const Record& record : records) after.add(record);
+  CHECK(after.tenants.find(TenantId{1})->over);
+  CHECK(after.tenants.find(TenantId{1})->options.units == old.tenants.find(TenantId{1})->options.units);
+}
+
 TEST_CASE("A job with a process here is kept, however long nothing has been written of it") {
   const auto kept = [](bool gone) {
     History old;

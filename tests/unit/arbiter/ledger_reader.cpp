@@ -190,5 +190,38 @@ TEST_CASE("The lines of a text are read one by one: empty ones are nothing, dama
   CHECK(sum.lost == 36);
 }
 
+// A line of a kind that no version has, as a newer one would write it.
+std::string newer_line() {
+  const std::string text = " 6000000000 frobnicated 1 2";
+  char checksum[9];
+  std::snprintf(checksum, sizeof checksum, "%08x", crc32c(text));
+  return checksum + text + "\n";
+}
+
+TEST_CASE("Records of a kind that only newer versions know are passed over, and are no damage") {
+  const std::string known = format_record({.at = 3s, .what = SeenRecord{}});
+  const std::string newer = newer_line();
+  unsigned records = 0;
+  const LedgerReplay replay = replay_ledger(known + newer + known, [&](const Record&) { ++records; });
+  CHECK(records == 2);
+  CHECK(replay.records == 2);
+  CHECK(replay.unknown == 1);
+  CHECK(replay.damaged == 0);
+  LedgerReplay sum = replay;
+  sum += replay;
+  CHECK(sum.unknown == 2);
+  // Half of such a line, one with another checksum, and a known kind with wrong content are damage.
+  std::string wrong = newer;
+  wrong[0] = wrong[0] == '0' ? '1' : '0';
+  std::string content = " 6000000000 seen 1";
+  char checksum[9];
+  std::snprintf(checksum, sizeof checksum, "%08x", crc32c(content));
+  for (const std::string& text : {newer.substr(0, newer.size() - 1), wrong, checksum + content + "\n"}) {
+    const LedgerReplay damaged = replay_ledger(text, [](const Record&) {});
+    CHECK(damaged.damaged == 1);
+    CHECK(damaged.unknown == 0);
+  }
+}
+
 }  // namespace
 }  // namespace sharedgpu

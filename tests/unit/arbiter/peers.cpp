@@ -130,11 +130,22 @@ TEST_CASE("A peer has the step and the task of its cgroup") {
       text = "0::/system.slice/slurmstepd.scope/job_7/step_3/user/task_2\n";
       return {};
     }
+    Status owner_of(const std::string&, uid_t& owner) const override {
+      owner = folders_owner;
+      return {};
+    }
+    uid_t folders_owner = 0;
   };
+  InStep system;
   Peer peer;
-  REQUIRE(identify(InStep(), peer).ok());
+  REQUIRE(identify(system, peer).ok());
   CHECK(peer.step == std::optional(StepName{.job = 7, .step = 3}));
   CHECK(peer.task == std::optional<std::uint32_t>(2));
+  system.folders_owner = 1000;
+  Peer other;
+  REQUIRE(identify(system, other).ok());
+  CHECK_FALSE(other.step);
+  CHECK_FALSE(other.task);
 }
 
 // A process of that user in a user namespace of its own, until the scope ends.

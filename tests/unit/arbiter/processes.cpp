@@ -21,6 +21,78 @@ using test::kHostSystem;
 using test::RootedSystem;
 using Step = std::optional<StepName>;
 
+Step step_of_process(const System& system, std::string_view cgroup) {
+  Step step;
+  REQUIRE(sharedgpu::step_of_process(system, cgroup, step).ok());
+  return step;
+}
+
+TEST_CASE("Steps are those of folders that root owns, down to the job's") {
+  RootedSystem root;
+  const std::string v2 = "/sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_3/user/x";
+  const std::string v1 = "/sys/fs/cgroup/memory/slurm/uid_1000/job_8/step_4/x";
+  const std::string text_v2 = "0::/system.slice/slurmstepd.scope/job_7/step_3/user/task_0\n";
+  const std::string text_v1 = "4:memory:/slurm/uid_1000/job_8/step_4/task_0\n";
+  CHECK_FALSE(step_of_process(root, text_v2));  // no folder is there
+  root.write(v2, "");
+  root.write(v1, "");
+  CHECK(step_of_process(root, text_v2) == Step(StepName{7, 3}));
+  CHECK(step_of_process(root, text_v1) == Step(StepName{8, 4}));
+  // Slurm makes the step's folder the user's own under v1.
+  root.owners = {{"/sys/fs/cgroup/memory/slurm/uid_1000/job_8/step_4", 1000},
+                 {"/sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_3/user", 1000}};
+  CHECK(step_of_process(root, text_v1) == Step(StepName{8, 4}));
+  CHECK(step_of_process(root, text_v2) == Step(StepName{7, 3}));
+  for (const std::string folder :
+       {"/sys/fs/cgroup/system.slice/slurmstepd.scope/job_7", "/sys/fs/cgroup/system.slice/slurmstepd.scope",
+        "/sys/fs/cgroup/system.slice", "/sys/fs/cgroup"}) {
+    root.owners = {{folder, 1000}};
+    CHECK_FALSE(step_of_process(root, text_v2));
+  }
+  // A folder of the user's own in one hierarchy hides nothing of what another one tells.
+  root.write("/sys/fs/cgroup/systemd/lxc/slurm/uid_0/job_9/step_0/x", "");
+  root.owners = {{"/sys/fs/cgroup/systemd/lxc", 1000}};
+  CHECK(step_of_process(root, "9:name=systemd:/lxc/slurm/uid_0/job_9/step_0\n" + text_v1) ==
+        Step(StepName{8, 4}));
+  root.owners = {};
+  CHECK(step_of_process(root, "9:name=systemd:/lxc/slurm/uid_0/job_9/step_0\n" + text_v1) ==
+        Step(StepName{9, 0}));
+}
+
+TEST_CASE("A step is found where v2 is mounted beside v1") {
+  const RootedSystem root;
+  root.write("/sys/fs/cgroup/unified/system.slice/slurmstepd.scope/job_7/step_3/x", "");
+  CHECK(step_of_process(root, "0::/system.slice/slurmstepd.scope/job_7/step_3/user\n") ==
+        Step(StepName{7, 3}));
+}
+
+TEST_CASE("A shortage while a step is looked up is told, and makes no process one without a step") {
+  const std::string base = "/system.slice/slurmstepd.scope/sAB12CD34EF56G";
+  struct Short : RootedSystem {
+    std::string lacks;
+    Status read_file(const std::string& path, std::string& text) const override {
+      return path == lacks ? Status::of_errno(EMFILE, path) : RootedSystem::read_file(path, text);
+    }
+    Status owner_of(const std::string& path, uid_t& owner) const override {
+      return path == lacks ? Status::of_errno(ENOMEM, path) : RootedSystem::owner_of(path, owner);
+    }
+  } root;
+  root.write("/sys/fs/cgroup" + base + "/step_0/slurm/cgroup.procs", "60\n");
+  root.write("/proc/60/status", "Name:\tx\nUid:\t0\t0\t0\t0\n");
+  root.write("/proc/60/cmdline", "slurmstepd: [12.0]");
+  Step step;
+  for (const std::string& path :
+       {"/sys/fs/cgroup" + base + "/step_0/slurm/cgroup.procs", std::string("/proc/60/status"),
+        std::string("/proc/60/cmdline"), "/sys/fs/cgroup" + base}) {
+    root.lacks = path;
+    const Status read = sharedgpu::step_of_process(root, "0::" + base + "/step_0/user\n", step);
+    CHECK(is_shortage(read.code()));
+    CHECK_FALSE(step);
+  }
+  root.lacks.clear();
+  CHECK(step_of_process(root, "0::" + base + "/step_0/user\n") == Step(StepName{12, 0}));
+}
+
 TEST_CASE("Steps whose job's cgroup is named by SLUID") {
   const std::string folder = "/system.slice/n1_slurmstepd.scope/sAB12CD34EF56G/step_";
   const RootedSystem root;
@@ -167,6 +239,23 @@ TEST_CASE("What cannot be read of a process is not so") {
   CHECK(pid_seen_by(root, 8, 7) == 0);
   CHECK_FALSE(step_of_process(root, "0::/system.slice/slurmstepd.scope/sAB12CD34EF56G/step_0/user"));
   CHECK_FALSE(runs_as("", 0));
+}
+
+TEST_CASE("A process of which a shortage tells nothing may live, and run what it ran") {
+  FaultySystem system;
+  const std::uint64_t program = program_of(kHostSystem, getpid());
+  for (const int error : {EMFILE, ENFILE, ENOMEM}) {
+    system.reading = [error](const std::string&) { return error; };
+    CHECK_FALSE(known_start_time_of(system, getpid()));
+    CHECK(may_run(system, getpid(), program));
+  }
+  system.reading = [](const std::string&) { return ENOENT; };
+  CHECK(known_start_time_of(system, getpid()) == 0u);
+  CHECK_FALSE(may_run(system, getpid(), program));
+  system.reading = [](const std::string&) { return 0; };
+  CHECK(known_start_time_of(system, getpid()) == start_time_of(kHostSystem, getpid()));
+  CHECK(may_run(system, getpid(), program));
+  CHECK_FALSE(may_run(system, getpid(), program + 1));
 }
 
 TEST_CASE("A process is opened only where it is the same one") {

@@ -626,6 +626,13 @@ TEST_CASE("Files are read back to the newest that begins with a whole checkpoint
   CHECK(texts(Extent::all_files) == "1234");
   write("", {checkpoint(4h), job_record(4h, 1, 9), complete(4h)});
   CHECK(texts(Extent::since_checkpoint) == "4");
+  // One that a newer version wrote, with a kind of its own in it, is whole as well.
+  const std::string kind = " 1 frobnicated 1";
+  char checksum[9];
+  std::snprintf(checksum, sizeof checksum, "%08x", crc32c(kind));
+  std::ofstream(folder.file()) << format_record(checkpoint(5h)) << checksum << kind << "\n"
+                               << format_record(complete(5h));
+  CHECK(texts(Extent::since_checkpoint) == "5");
 }
 
 TEST_CASE("An arbiter goes on from several files, in their order, and its next checkpoint has them all") {

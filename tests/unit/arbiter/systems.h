@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -30,6 +31,14 @@ class RootedSystem : public System {
   std::optional<std::vector<std::string>> list_folder(const std::string& path,
                                                       std::size_t most) const override {
     return System::list_folder(root_.path + path, most);
+  }
+  // Root owns all files but these.
+  std::map<std::string, uid_t> owners;
+  Status owner_of(const std::string& path, uid_t& owner) const override {
+    const Status read = System::owner_of(root_.path + path, owner);
+    const auto other = owners.find(path);
+    owner = other == owners.end() ? 0 : other->second;
+    return read;
   }
 
  private:
@@ -59,6 +68,10 @@ class FaultySystem : public System {
                                                       std::size_t most) const override {
     if (!succeeds(reading(path))) return std::nullopt;
     return System::list_folder(path, most);
+  }
+  Status owner_of(const std::string& path, uid_t& owner) const override {
+    if (const int error = reading(path)) return Status::of_errno(error, path);
+    return System::owner_of(path, owner);
   }
   ino_t pid_namespace(pid_t pid, std::size_t above) const override {
     return succeeds(reading("/proc/" + std::to_string(pid) + "/ns/pid")) ? System::pid_namespace(pid, above)

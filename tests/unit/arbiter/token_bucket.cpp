@@ -23,6 +23,14 @@ TEST_CASE("So many at once, and then so many a second") {
   CHECK(taken(bucket, 1002s) == 3);  // what was left over counts
 }
 
+TEST_CASE("A bucket is full when nothing of what happened is left") {
+  TokenBucket bucket(10, 2);
+  CHECK(bucket.is_full(1000s));
+  CHECK(bucket.take(1000s));
+  CHECK_FALSE(bucket.is_full(1000s + 400ms));
+  CHECK(bucket.is_full(1000s + 600ms));
+}
+
 TEST_CASE("Who has not come for long may come as often as at first, and no oftener") {
   TokenBucket bucket(10, 2);
   CHECK(taken(bucket, 1000s) == 10);

@@ -37,7 +37,9 @@ std::string text_of(OnNoArbiter choice) { return choice == OnNoArbiter::fail ? "
 std::string text_of(Measure measure) {
   return measure == Measure::ignore ? "ignore" : measure == Measure::warn ? "warn" : "cancel";
 }
-std::string text_of(TenantKind tenants) { return tenants == TenantKind::jobs ? "jobs" : "any"; }
+std::string text_of(std::optional<TenantKind> tenants) {
+  return tenants == TenantKind::jobs ? "jobs" : "any";
+}
 std::string text_of(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : " ") + name;

@@ -55,7 +55,7 @@ TEST_CASE("the supervisor is started apart from its starter") {
   std::string report = report_of("/a b.conf", environment);
   close(kLeaked);
   INFO(report);
-  CHECK(contains(report, "arguments supervise --config /a b.conf\n"));
+  CHECK(contains(report, "arguments supervise --config /a b.conf --tenants jobs\n"));
   CHECK(contains(report, "mark here\n"));
   CHECK(contains(report, "folder /\n"));
   CHECK(contains(report, "session leader elsewhere 1\n"));
@@ -67,7 +67,7 @@ TEST_CASE("the supervisor is started apart from its starter") {
 }
 
 TEST_CASE("without a configuration file none is named") {
-  CHECK(contains(report_of("", own_environment()), "arguments supervise\n"));
+  CHECK(contains(report_of("", own_environment()), "arguments supervise --tenants jobs\n"));
 }
 
 TEST_CASE("a command that is not there is an error") {

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// GPUs that the arbiter knows from sessions alone: how many it takes in, from whom.
+#include <catch2/catch.hpp>
+#include <list>
+#include <string>
+
+#include "host.h"
+
+namespace sharedgpu::test {
+namespace {
+
+GpuUuid made_up(unsigned number) {
+  GpuUuid gpu{{9}};
+  gpu.bytes[1] = static_cast<std::uint8_t>(number);
+  return gpu;
+}
+
+// Sessions that attach to a GPU each, none of which the host has.
+struct Tellers {
+  Host host;
+  std::list<Guest> guests;
+  unsigned next = 0;
+
+  Tellers() { host.start(); }
+  // How many of so many are let in.
+  unsigned attach(unsigned count, uid_t uid, std::optional<StepName> step = {}) {
+    unsigned taken = 0;
+    for (unsigned i = 0; i < count; ++i) {
+      Guest& guest = guests.emplace_back(host, uid, step);
+      REQUIRE(guest.say(Hello{}).find<Welcome>());
+      const auto reaction = guest.say(Attach{.gpu = made_up(next++), .total = gibibytes(1), .name = {}});
+      if (reaction.find<Attached>())
+        ++taken;
+      else
+        CHECK(std::string(reaction.find<Refused>().value().reason) ==
+              "too many GPUs that the arbiter does not find itself");
+    }
+    return taken;
+  }
+  StepName job_of(uid_t uid) {
+    const StepName step{.job = uid, .step = 0};
+    Guest slurmstepd(host);
+    REQUIRE(slurmstepd.say(RegisterJob{.step = step, .uid = uid, .options = {}})
+                .find<RegisterReply>()
+                ->accepted == 1);
+    return step;
+  }
+};
+
+TEST_CASE("GPUs that a user makes up are few, and leave room for jobs and for root") {
+  Tellers tellers;
+  CHECK(tellers.attach(20, kUser) == 16);
+  CHECK(tellers.attach(20, kUser + 1) == 8);
+  CHECK(tellers.attach(2, kUser + 2) == 0);
+  CHECK(tellers.attach(20, kUser + 3, tellers.job_of(kUser + 3)) == 16);
+  CHECK(tellers.attach(20, kUser + 4, tellers.job_of(kUser + 4)) == 8);
+  CHECK(tellers.attach(40, 0) == 15);  // beside the one that the host has
+  // What is known already is no news.
+  Guest& known = tellers.guests.emplace_back(tellers.host, kUser + 5);
+  REQUIRE(known.say(Hello{}).find<Welcome>());
+  CHECK(known.say(Attach{.gpu = made_up(0), .total = gibibytes(1), .name = {}}).find<Attached>());
+}
+
+TEST_CASE("GPUs that nobody uses any longer make room for others of the user") {
+  Tellers tellers;
+  REQUIRE(tellers.attach(17, kUser) == 16);
+  for (Guest& guest : tellers.guests) guest.channel.close();
+  tellers.host.run_until([&] { return tellers.host.status()["gpus"].size() == 1; });
+  CHECK(tellers.attach(17, kUser) == 16);
+}
+
+}  // namespace
+}  // namespace sharedgpu::test
