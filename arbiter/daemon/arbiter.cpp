@@ -41,6 +41,14 @@ Arbiter::Arbiter(asio::io_context& loop, const System& system, const Settings& s
                  .administration = administration_,
                  .gpus = gpus_,
                  .jobs = jobs_}),
+      unmanaged_({.system = system,
+                  .sessions = session_table_,
+                  .core = core_,
+                  .administration = administration_,
+                  .journal = journal_}),
+      survey_(
+          loop, system, [this] { return !session_table_.all().empty(); },
+          [this](const std::vector<SurveyedGpu>& gpus) { unmanaged_.take(gpus); }),
       queries_({.system = system,
                 .sessions = session_table_,
                 .tenants = history_.tenants,
@@ -48,7 +56,8 @@ Arbiter::Arbiter(asio::io_context& loop, const System& system, const Settings& s
                 .core = core_,
                 .administration = administration_,
                 .gpus = gpus_,
-                .jobs = jobs_}),
+                .jobs = jobs_,
+                .unmanaged = unmanaged_}),
       messages_({.sessions = sessions_,
                  .jobs = jobs_,
                  .queries = queries_,
@@ -84,6 +93,7 @@ void Arbiter::serve(std::shared_ptr<Connection> connection) {
   client->connection().start(
       [this, its = client.get()](const Message& message, UniqueFd descriptor) {
         messages_.receive(*its, message, std::move(descriptor));
+        if (its->role() == Role::session) survey_.wake();
       },
       [this, its = client.get()](const std::string& reason) {
         closed(*its, reason);

@@ -125,7 +125,8 @@ std::string Queries::status_text() const {
                                   .gpu_names = its_.gpus.names(),
                                   .pids = pids,
                                   .settings = its_.administration.settings(),
-                                  .now = its_.system.now()});
+                                  .now = its_.system.now(),
+                                  .unmanaged = its_.unmanaged.processes()});
 }
 
 }  // namespace sharedgpu

@@ -14,9 +14,11 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "arbiter/core/core.h"
 #include "arbiter/daemon/system.h"
+#include "arbiter/daemon/unmanaged.h"
 #include "arbiter/ledger/figure_book.h"
 #include "arbiter/ledger/tenants.h"
 #include "config/settings.h"
@@ -35,6 +37,7 @@ struct StatusView {
   const std::map<SessionId, pid_t>& pids;
   const Settings& settings;
   Nanoseconds now{};
+  const std::vector<UnmanagedProcess>& unmanaged;
 };
 
 std::string format_status(const StatusView& view);

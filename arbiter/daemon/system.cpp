@@ -74,6 +74,10 @@ UniqueFd System::open_process(pid_t pid) const {
   return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
 }
 
+bool System::send_signal(int pidfd, int signal) const {
+  return syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0) == 0;
+}
+
 ino_t System::pid_namespace(pid_t pid, std::size_t above) const {
   UniqueFd found(open(("/proc/" + std::to_string(pid) + "/ns/pid").c_str(), O_RDONLY | O_CLOEXEC));
   for (; found && above > 0; --above) found.reset(ioctl(found.get(), NS_GET_PARENT));

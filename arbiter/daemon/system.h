@@ -48,6 +48,8 @@ class System {
   virtual UniqueFd open_peer(int socket, pid_t pid) const;
   // A pidfd: readable when the process has ended.
   virtual UniqueFd open_process(pid_t pid) const;
+  // Sends the signal to the process of a pidfd. False on failure, with errno.
+  virtual bool send_signal(int pidfd, int signal) const;
   // The inode of the PID namespace so many levels above that of the process; 0: on failure.
   virtual ino_t pid_namespace(pid_t pid, std::size_t above) const;
 

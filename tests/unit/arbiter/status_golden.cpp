@@ -41,6 +41,9 @@ struct Scene {
   FigureBook figures;
   std::map<SessionId, pid_t> pids;
   Settings settings;
+  const std::vector<UnmanagedProcess> unmanaged = {
+      {.gpu = kGpu, .pid = 41, .uid = 1000, .job = 7, .memory = Bytes{10}},
+      {.gpu = kGpu, .pid = 42, .uid = 1000, .job = std::nullopt, .memory = Bytes{20}}};
 
   TenantInfo& add(const TenantName& name, const JobOptions& options) {
     TenantInfo& info = tenants.get(name, 1000);
@@ -82,6 +85,10 @@ struct Scene {
     bench.queue_up(2, 2, 80);
     bench.come(3, 3);
     for (std::uint64_t session = 1; session <= 3; ++session) pids[SessionId{session}] = getpid();
+    bench.handle(Surveyed{.gpu = kGpu,
+                          .found = GpuSurvey{.unmanaged = Bytes{30},
+                                             .capacity = mebibytes(100),
+                                             .sessions = {{SessionId{1}, mebibytes(61)}}}});
     bench.pass(std::chrono::seconds(1));
     figures.observe(bench.core->snapshot(), bench.core->leases(), bench.now);
   }
@@ -95,7 +102,8 @@ struct Scene {
                                       .gpu_names = {{kGpu, "Test GPU"}},
                                       .pids = pids,
                                       .settings = settings,
-                                      .now = bench.now}));
+                                      .now = bench.now,
+                                      .unmanaged = unmanaged}));
   }
 };
 
