@@ -78,7 +78,7 @@ void MemoryBooks::take_first_report(const Session& session, const MemoryUse& rep
   its.use.swappable = std::min(its.use.swappable, session.gpu->total);
   its.use.pinned = std::min(its.use.pinned, session.gpu->total);
   its.resident_limit = its.use.swappable;
-  its.pin_limit = its.use.pinned;
+  its.pin_limit = its.granted_pins = its.use.pinned;
 }
 
 void MemoryBooks::begin_request(const Session& session, std::uint64_t request) {
@@ -148,6 +148,7 @@ void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
     for (const std::uint64_t request : its.requests)
       effects_.send(*session, Verdict{.request = request, .granted = 1, .allowed = limit});
     its.requests.clear();
+    its.granted_pins = its.use.pinned;
     effects_.advance_again();
   }
 }

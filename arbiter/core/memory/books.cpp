@@ -51,6 +51,7 @@ void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_
   its.use = reported;
   its.peak = std::max(its.peak, reported.footprint());
   its.pin_limit = std::min(its.pin_limit, reported.pinned);
+  its.granted_pins = std::min(its.granted_pins, reported.pinned);
   // Freed memory cannot be filled again without asking. A session that restores is the exception: it may fill
   // its limit for growth that it is about to ask for.
   if (at.at_work && !at.submits_once) its.resident_limit = std::min(its.resident_limit, reported.swappable);

@@ -32,8 +32,9 @@ struct SessionBook {
   // A Restore up to this much was sent to it and may not have arrived: a session that is ready may still fill
   // it.
   Bytes restore_in_flight;
-  Bytes pin_request;  // of its resident memory, which it asks to pin in place; not in use.pinned yet
-  Bytes peak;         // the largest footprint since its turn began
+  Bytes granted_pins;  // of use.pinned, as of the last Verdict
+  Bytes pin_request;   // of its resident memory, which it asks to pin in place; not in use.pinned yet
+  Bytes peak;          // the largest footprint since its turn began
   GrowthForecast forecast;
   Evidence evidence;  // of its process's memory on the GPU
 
@@ -74,10 +75,10 @@ struct SessionBook {
   std::optional<Nanoseconds> less_host_since;  // since when less has been enough
 
   bool lacks_room() const { return use.swappable > resident_limit || use.pinned > pin_limit; }
+  // Pins that it asks for and may not have yet are no claim.
   Claimed claimed() const {
-    const Bytes pins = std::max(pin_limit, use.pinned);
-    return {.unevictable = pins + use.context,
-            .all = std::max(use.swappable, use.resident) + pins + use.context};
+    const Bytes kept = granted_pins + use.context;
+    return {.unevictable = kept, .all = std::max(use.swappable, use.resident) + kept};
   }
 };
 

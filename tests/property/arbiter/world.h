@@ -56,6 +56,7 @@ struct Scenario {
   bool forgets = false;  // tenants that have no process are forgotten
   bool learned = false;  // only sessions tell of GPUs; the arbiter finds one of them late
   Nanoseconds length = std::chrono::seconds(120);
+  bool surveys = false;       // surveys show what sessions have, a little late
   bool early_timers = false;  // timers fire before their time, too
   bool checked = true;        // after every event; else only as sessions and the ledger are told what to do
 };
@@ -114,6 +115,7 @@ class World : private simulation::Process {
   void die(SessionId id);
   void stop_somebody();
   void fire_early();
+  void survey();
   void change_terms();
   void forget_somebody();
   void find_gpu(unsigned gpu, bool learned);

@@ -90,6 +90,24 @@ TEST_CASE("Pinned memory that was granted since the survey before the last one i
   CHECK(b.gpu().promised < mebibytes(20));
 }
 
+TEST_CASE("Pinned memory that is asked for and not granted yet is no claim") {
+  Bench b;
+  b.settle_in(1, 1, 80);
+  b.queue_up(2, 2, 30);
+  b.pass_by_timers(10s);
+  b.release(1, 80, true);
+  b.tell(1, 80, 70);
+  b.ready(2, 30);
+  REQUIRE(b.tenant(2).phase == Phase::running);
+  b.grow(2, 30, 30, 20);
+  REQUIRE_FALSE(b.granted(2));  // 1 has to give up more first
+  REQUIRE_FALSE(b.refused(2));
+  for (int i = 0; i < 3; ++i) survey(b, {{1, 71}, {2, 1}});
+  b.tell(1, 80, 50);
+  REQUIRE(b.granted(2));
+  CHECK(b.gpu().promised == mebibytes(100));
+}
+
 TEST_CASE("A survey that misses memory once takes nothing from a session that has it") {
   Bench b;
   pin(b, 1, 60);
