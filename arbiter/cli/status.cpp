@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // sharedgpu status [--json]: GPUs, tenants, what they have and who holds the lease.
+#include <pwd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -68,16 +69,48 @@ void print_turns(const Json& gpu) {
   std::printf("\n");
 }
 
+std::string user_of(const Json& process) {
+  const auto uid = process.value("uid", 0u);
+  const passwd* user = getpwuid(uid);
+  return user == nullptr ? "uid " + std::to_string(uid) : user->pw_name;
+}
+
+// "unmanaged 48.0GiB: pid 4711 (ann, job 12) 48.0GiB": memory of processes that are no tenants.
+void print_unmanaged(const Json& gpu) {
+  const auto processes = gpu.find("unmanaged");
+  if (processes == gpu.end() || processes->empty()) return;
+  std::printf("  unmanaged %s:", size_of(gpu, "unmanaged_bytes").c_str());
+  for (const Json& process : *processes) {
+    const Json job = process.value("job", Json());
+    std::printf("%s pid %llu (%s%s) %s", &process == &processes->front() ? "" : ",",
+                process.value("pid", 0ull), user_of(process).c_str(),
+                job.is_null() ? "" : (", job " + job.dump()).c_str(), size_of(process, "bytes").c_str());
+  }
+  std::printf("\n");
+}
+
+// True if tenants use the GPU and surveys do not show what they have there.
+bool is_unverified(const Json& status, const Json& gpu) {
+  const auto uses = [&](const Json& tenant) {
+    const Json& all = tenant.at("gpus");
+    return std::find(all.begin(), all.end(), gpu.at("uuid")) != all.end();
+  };
+  const Json& tenants = status.at("tenants");
+  return !gpu.value("surveyed", true) && std::any_of(tenants.begin(), tenants.end(), uses);
+}
+
 void print_gpus(const Json& status) {
   std::printf("policy %s\n", status.value("policy", "").c_str());
   for (const Json& gpu : status.at("gpus")) {
     std::printf("%u: %s  %s%s\n", gpu.value("number", 0u), gpu.value("uuid", "").c_str(),
                 gpu.value("name", "").c_str(), gpu.value("verified", true) ? "" : "  (size unverified)");
-    std::printf("  units %llu, capacity %s of %s, allocated %s, resident %s, contexts %s%s\n",
+    std::printf("  units %llu, capacity %s of %s, allocated %s, resident %s, contexts %s%s%s\n",
                 gpu.value("units", 0ull), size_of(gpu, "capacity_bytes").c_str(),
                 size_of(gpu, "total_bytes").c_str(), size_of(gpu, "footprint_bytes").c_str(),
                 size_of(gpu, "resident_bytes").c_str(), size_of(gpu, "context_bytes").c_str(),
+                is_unverified(status, gpu) ? " (unverified)" : "",
                 gpu.value("contended", false) ? ", contended" : "");
+    print_unmanaged(gpu);
     print_turns(gpu);
   }
   if (status.at("gpus").empty()) std::printf("no GPU known yet\n");

@@ -78,6 +78,13 @@ void Core::on(const GpuFound& event) {
   scheduler_.add(*gpu);
 }
 
+void Core::on(const Surveyed& event) {
+  const Gpu* gpu = model_.find(event.gpu);
+  if (gpu == nullptr) return;
+  memory_.survey(*gpu, event.found);
+  for (const Session* session : gpu->sessions) model_.touch(*session->tenant);
+}
+
 // The running sets stay as they are; what follows from other rules shows as these end.
 void Core::on(const RulesSet& event) {
   model_.set_rules(event.node, event.own);

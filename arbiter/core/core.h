@@ -66,6 +66,7 @@ class Core {
   void on(const RulesSet& event);
   void on(const Looked& event);
   void on(const Suspend& event);
+  void on(const Surveyed& event);
   void on(const TimerFired& event);
   void on(const From<Attach>& event);
   void on(const From<Usage>& event);

@@ -15,6 +15,8 @@ Snapshot::Session Core::view_of(const Session& session) const {
   if (attached(&session)) view.gpu = session.gpu->uuid;
   view.use = book.use;
   view.resident_limit = book.resident_limit;
+  view.shown = book.evidence.shown();
+  view.nothing_there = book.evidence.nothing_there();
   view.gate_open = turns_.gate_open(session);
   view.wants = turns_.wants(session);
   view.frozen = presence_.frozen(session);
@@ -82,6 +84,10 @@ Snapshot::Gpu Core::view_of(const Gpu& gpu) const {
   view.capacity = gpu.capacity;
   view.learned = gpu.learned;
   view.usable = memory_.usable(gpu);
+  if (const auto survey = memory_.survey_of(gpu)) {
+    view.surveyed = true;
+    view.unmanaged = survey->unmanaged;
+  }
   for (const Session* session : gpu.sessions)
     view.promised += memory_.promised(*session, turns_.residency(*session));
   view.policy =

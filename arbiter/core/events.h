@@ -6,6 +6,7 @@
 #include <optional>
 #include <variant>
 
+#include "arbiter/core/memory/gpu_survey.h"
 #include "arbiter/core/model/model.h"
 #include "arbiter/core/placement.h"
 #include "arbiter/policy/policy.h"
@@ -76,6 +77,13 @@ struct Suspend {
   bool suspended = false;
 };
 
+// A survey of the GPU has come. None: surveys do not show that GPU any more, and what sessions say is all
+// that is known.
+struct Surveyed {
+  GpuUuid gpu;
+  std::optional<GpuSurvey> found;
+};
+
 // One of Attach, Usage, Want, Idle, GiveBack, Ready, Released, MemoryQuery, Deadlines, as the session sent
 // it.
 template <class Body>
@@ -89,6 +97,6 @@ struct TimerFired {};
 
 using Event = std::variant<GpuFound, SessionCame, SessionGone, CapSet, Place, Unplace, RulesSet, From<Attach>,
                            From<Usage>, From<Want>, From<Idle>, From<GiveBack>, From<Ready>, From<Released>,
-                           From<MemoryQuery>, From<Deadlines>, Looked, Suspend, TimerFired>;
+                           From<MemoryQuery>, From<Deadlines>, Looked, Suspend, Surveyed, TimerFired>;
 
 }  // namespace sharedgpu

@@ -33,6 +33,8 @@ struct Snapshot {
     std::optional<GpuUuid> gpu;  // none until Attach
     MemoryUse use;               // as reported, growth that it waits for included
     Bytes resident_limit;        // upper bound on its evictable resident memory
+    std::optional<Bytes> shown;  // the memory of its process on the GPU, by the last survey; none: not known
+    bool nothing_there = false;  // surveys show nothing of what it claims
     bool gate_open = false;
     bool wants = false;          // a thread waits at its gate
     bool frozen = false;         // its process is stopped, as polled last
@@ -97,9 +99,11 @@ struct Snapshot {
     std::optional<unsigned> minor;  // of its device file, if the driver reports it
     Bytes total;
     Bytes capacity;
-    bool learned = false;  // known from sessions only
-    Bytes usable;          // the capacity, or what contexts leave of the total
-    Bytes promised;        // what sessions have on the GPU or may take at any moment
+    bool learned = false;   // known from sessions only
+    Bytes usable;           // the capacity, or what contexts leave of the total
+    bool surveyed = false;  // surveys show the memory of its processes
+    Bytes unmanaged;        // then: that of processes that have no session there
+    Bytes promised;         // what sessions have on the GPU or may take at any moment
     const Policy* policy = nullptr;
     TurnLength turn;        // how long turns are
     Nanoseconds handoff{};  // the mean of what handoffs took lately; zero: none yet

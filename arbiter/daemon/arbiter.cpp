@@ -43,6 +43,14 @@ Arbiter::Arbiter(asio::io_context& loop, const System& system, const Settings& s
                  .administration = administration_,
                  .gpus = gpus_,
                  .jobs = jobs_}),
+      unmanaged_({.system = system,
+                  .sessions = session_table_,
+                  .core = core_,
+                  .administration = administration_,
+                  .journal = journal_}),
+      survey_(
+          loop, system, [this] { return !session_table_.all().empty(); },
+          [this](const std::vector<SurveyedGpu>& gpus) { unmanaged_.take(gpus); }),
       queries_({.system = system,
                 .sessions = session_table_,
                 .tenants = history_.tenants,
@@ -50,7 +58,8 @@ Arbiter::Arbiter(asio::io_context& loop, const System& system, const Settings& s
                 .core = core_,
                 .administration = administration_,
                 .gpus = gpus_,
-                .jobs = jobs_}),
+                .jobs = jobs_,
+                .unmanaged = unmanaged_}),
       messages_({.sessions = sessions_,
                  .jobs = jobs_,
                  .queries = queries_,
@@ -84,7 +93,10 @@ void Arbiter::serve(std::shared_ptr<Connection> connection) {
   const auto client = std::make_shared<Client>(std::move(connection));
   clients_.insert(client);
   client->connection().start(
-      [this, its = client.get()](const Message& message) { messages_.receive(*its, message); },
+      [this, its = client.get()](const Message& message) {
+        messages_.receive(*its, message);
+        if (its->role() == Role::session) survey_.wake();
+      },
       [this, its = client.get()](const std::string& reason) {
         closed(*its, reason);
         clients_.erase(its->shared_from_this());

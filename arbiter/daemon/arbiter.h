@@ -22,7 +22,9 @@
 #include "arbiter/daemon/queries.h"
 #include "arbiter/daemon/session_table.h"
 #include "arbiter/daemon/sessions.h"
+#include "arbiter/daemon/survey.h"
 #include "arbiter/daemon/system.h"
+#include "arbiter/daemon/unmanaged.h"
 #include "arbiter/ledger/history.h"
 #include "config/settings.h"
 #include "protocol/status.h"
@@ -59,6 +61,8 @@ class Arbiter {
   HostGpus gpus_;
   Jobs jobs_;
   Sessions sessions_;
+  Unmanaged unmanaged_;
+  Survey survey_;
   Queries queries_;
   MessageTable messages_;
   std::set<std::shared_ptr<Client>> clients_;  // whose connections are open

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/daemon/gpus.h"
-#include "arbiter/daemon/watched.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -13,7 +12,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "config/close_from.h"
+#include "arbiter/daemon/driver_child.h"
+#include "arbiter/daemon/watched.h"
 #include "protocol/channel.h"
 #include "protocol/gpu_names.h"
 
@@ -32,28 +32,12 @@ struct Line {
   char name[96] = {};
 };
 
-// One of the driver's libraries.
-class Library {
- public:
-  Library(const System& system, const char* name) : system_(system), handle_(system.open_library(name)) {}
-  explicit operator bool() const { return handle_ != nullptr; }
-  template <class Function>
-  bool load(const char* name, Function& function) const {
-    function = reinterpret_cast<Function>(system_.symbol(handle_, name));
-    return function != nullptr;
-  }
-
- private:
-  const System& system_;
-  void* const handle_;
-};
-
 // NVML's stable part; declared here because its header comes with the full toolkit only.
 bool ask_nvml(const System& system, int out) {
   struct Memory {
     unsigned long long total, free, used;
   };
-  const Library library(system, "libnvidia-ml.so.1");
+  const DriverLibrary library(system, "libnvidia-ml.so.1");
   if (!library) return false;
   int (*init)();
   int (*count_of)(unsigned*);
@@ -88,7 +72,7 @@ bool ask_nvml(const System& system, int out) {
 }
 
 void ask_driver(const System& system, int out) {
-  const Library library(system, "libcuda.so.1");
+  const DriverLibrary library(system, "libcuda.so.1");
   if (!library) return;
   int (*init)(unsigned);
   int (*count_of)(int*);
@@ -134,19 +118,9 @@ pid_t start_child(const System& system, UniqueFd& answer) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return -1;
   answer.reset(ends[0]);
-  UniqueFd out(ends[1]);
-  pid_t child = fork();
-  if (child != 0) return child;
-  signal(SIGTERM, SIG_DFL);
-  signal(SIGINT, SIG_DFL);
-  // A child that hangs in the driver must not keep the lock, socket or ledger of an arbiter that has ended.
-  constexpr int kOut = STDERR_FILENO + 1;
-  dup3(out.get(), kOut, O_CLOEXEC);
-  close_from(kOut + 1);
-  // The child finds the host's own driver, not one that is wrapped for a program.
-  unsetenv("LD_PRELOAD");
-  if (!ask_nvml(system, kOut)) ask_driver(system, kOut);
-  _exit(0);
+  return start_driver_child(UniqueFd(ends[1]), [&](int out) {
+    if (!ask_nvml(system, out)) ask_driver(system, out);
+  });
 }
 
 }  // namespace

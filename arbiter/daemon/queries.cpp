@@ -130,7 +130,8 @@ std::string Queries::status_text() const {
                                   .pids = pids,
                                   .deaf = deaf,
                                   .settings = its_.administration.settings(),
-                                  .now = its_.system.now()});
+                                  .now = its_.system.now(),
+                                  .unmanaged = its_.unmanaged.processes()});
 }
 
 }  // namespace sharedgpu

@@ -14,6 +14,7 @@
 #include "arbiter/daemon/jobs.h"
 #include "arbiter/daemon/session_table.h"
 #include "arbiter/daemon/system.h"
+#include "arbiter/daemon/unmanaged.h"
 #include "arbiter/ledger/figure_book.h"
 #include "arbiter/ledger/tenants.h"
 
@@ -30,6 +31,7 @@ class Queries {
     const Administration& administration;
     const HostGpus& gpus;
     const Jobs& jobs;
+    const Unmanaged& unmanaged;
   };
   explicit Queries(const Parts& parts) : its_(parts) {}
 

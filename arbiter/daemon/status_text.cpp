@@ -70,6 +70,19 @@ struct Sum {
   }
 };
 
+// Null where surveys do not show the GPU.
+void write_unmanaged(Json& json, const StatusView& view, const Snapshot::Gpu& gpu) {
+  json["surveyed"] = gpu.surveyed;
+  json["unmanaged_bytes"] = gpu.surveyed ? Json(gpu.unmanaged.count) : Json(nullptr);
+  json["unmanaged"] = Json::array();
+  for (const UnmanagedProcess& process : view.unmanaged)
+    if (process.gpu == gpu.uuid)
+      json["unmanaged"].push_back({{"pid", process.pid},
+                                   {"uid", process.uid},
+                                   {"job", process.job ? Json(*process.job) : Json(nullptr)},
+                                   {"bytes", process.memory.count}});
+}
+
 Json gpu_json(const StatusView& view, const Snapshot::Gpu& gpu) {
   Sum sum;
   std::set<std::uint64_t> holders;
@@ -95,6 +108,7 @@ Json gpu_json(const StatusView& view, const Snapshot::Gpu& gpu) {
   json["usable_bytes"] = gpu.usable.count;
   json["promised_bytes"] = gpu.promised.count;
   sum.write(json);
+  write_unmanaged(json, view, gpu);
   json["contended"] = contended;
   json["policy"] = gpu.policy->name();
   json["quantum_seconds"] = seconds(gpu.turn.length);
@@ -186,6 +200,7 @@ struct SessionsOf {
     json["resident_bytes"] = (session.use.resident + session.use.pinned).count;
     json["allowed_bytes"] = session.resident_limit.count;
     json["host_bytes"] = session.use.host.count;
+    json["device_bytes"] = session.shown ? Json(session.shown->count) : Json(nullptr);
     json["gate_open"] = session.gate_open;
     json["stuck"] = session.stuck;
     json["stopped"] = is_stopped_now;

@@ -15,9 +15,11 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "arbiter/core/core.h"
 #include "arbiter/daemon/system.h"
+#include "arbiter/daemon/unmanaged.h"
 #include "arbiter/ledger/figure_book.h"
 #include "arbiter/ledger/tenants.h"
 #include "config/settings.h"
@@ -37,6 +39,7 @@ struct StatusView {
   const std::set<SessionId>& deaf;  // their processes have not read all that was sent to them
   const Settings& settings;
   Nanoseconds now{};
+  const std::vector<UnmanagedProcess>& unmanaged;
 };
 
 std::string format_status(const StatusView& view);

@@ -136,10 +136,21 @@ CUresult SwapMemory::grow(CUdeviceptr* address, Bytes size, Bytes range_size, bo
 
 // Asks leave, reserves addresses, and puts physical memory there as far as it may, in handles of
 // `handle_size`. In this order: with the managed backend the addresses are managed memory, of which there is
-// not to be more than fits.
+// not to be more than fits. Where the driver has less than was granted, somebody has taken it without asking;
+// the arbiter sees that by the next time it is asked, and its answer comes when the memory is there.
 CUresult SwapMemory::add_range(Range** added, Bytes range_size, bool arena, Bytes handle_size,
                                const CUmemAllocationProp* kind, Wish wish) {
-  if (!may_grow(swappable_, range_size, wish)) return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  for (unsigned tries = wish == Wish::needed ? 2 : 1; tries > 0 && result == CUDA_ERROR_OUT_OF_MEMORY;
+       --tries) {
+    if (!may_grow(swappable_, range_size, wish)) return CUDA_ERROR_OUT_OF_MEMORY;
+    result = add_granted(added, range_size, arena, handle_size, kind);
+  }
+  return result;
+}
+
+CUresult SwapMemory::add_granted(Range** added, Bytes range_size, bool arena, Bytes handle_size,
+                                 const CUmemAllocationProp* kind) {
   CUdeviceptr base = 0;
   CUresult result = device_.reserve(&base, range_size);
   if (result != CUDA_SUCCESS) {

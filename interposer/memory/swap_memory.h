@@ -133,6 +133,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   void take_back(Bytes& count, Bytes size);  // and reports
   CUresult add_range(Range** added, Bytes size, bool arena, Bytes handle, const CUmemAllocationProp* kind,
                      Wish wish);
+  CUresult add_granted(Range** added, Bytes size, bool arena, Bytes handle, const CUmemAllocationProp* kind);
   CUresult back(Range& range);
   CUresult back(Handle& handle);
   void claim_all(std::unique_lock<std::mutex>& lock, Range& range);

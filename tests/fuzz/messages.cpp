@@ -46,7 +46,7 @@ std::uint64_t order_of(const Core& core, SessionId id, Input& in) {
 Event next_event(const Core& core, Input& in) {
   SessionId session{in.byte() % 6u + 1};
   Epoch epoch{in.byte()};
-  switch (in.byte() % 13) {
+  switch (in.byte() % 14) {
     case 0: {
       Hello hello;
       hello.resuming = in.byte() % 2;
@@ -88,6 +88,11 @@ Event next_event(const Core& core, Input& in) {
       return Looked{.session = session, .stopped = in.byte() % 2 == 0};
     case 11:
       return Suspend{.tenant = TenantId{in.byte() % 4u + 1}, .suspended = in.byte() % 2 == 0};
+    case 12: {
+      GpuSurvey found{.unmanaged = in.size(), .capacity = in.size()};
+      for (std::uint64_t id = in.byte() % 6u; id > 0; --id) found.sessions[SessionId{id}] = in.size();
+      return Surveyed{.gpu = {{in.byte()}}, .found = found};
+    }
     default:
       return TimerFired{};
   }

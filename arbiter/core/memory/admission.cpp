@@ -29,6 +29,7 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
   if (usage.request != 0 || its.unreported) reported.pinned -= pins;
   reported.settling = {};
   its.reported_swappable = reported.swappable;
+  its.reported_pinned = reported.pinned;
   its.job_host_limit = usage.job_host_limit;
   // While it restores, only memory that has come back counts as progress: words alone must not hold a turn.
   if (at.phase != Phase::entering || reported.resident > its.use.resident) note_progress(session);
@@ -42,12 +43,15 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
   const Bytes host_most = grows ? passed_host_limit(session, wanted) : Bytes{};
   // During the recovery others have not reported what they have: end_recovery() judges.
   const bool judged = asks && !recovering;
-  if (judged && (host_most != Bytes{} || !could_ever_fit(session, wanted))) {
+  Fit fits = !judged ? Fit::yes : host_most != Bytes{} ? Fit::never : fit(session, wanted, at);
+  if (fits == Fit::later && pins != Bytes{}) fits = Fit::never;  // a turn that ends may wait for the answer
+  if (fits == Fit::never) {
     refuse(session, usage.request, host_most);
   } else if (asks && its.requests.size() + its.deferred.size() >= kMostRequests) {
     effects_.drop(session, "too many requests at once");
-  } else if (judged && grows && waits_for_host(session, wanted)) {
-    reported.swappable = its.use.swappable;
+  } else if (fits == Fit::later || (judged && grows && waits_for_host(session, wanted))) {
+    reported.swappable = std::min(reported.swappable, its.use.swappable);
+    if (fits == Fit::later) reported.pinned = std::min(reported.pinned, its.use.pinned);
     take_use(session, reported, true, at);
     if (its.deferred.empty()) its.deferred_at = effects_.now();
     its.deferred.push_back(usage.request);
@@ -74,7 +78,7 @@ void MemoryBooks::take_first_report(const Session& session, const MemoryUse& rep
   its.use.swappable = std::min(its.use.swappable, session.gpu->total);
   its.use.pinned = std::min(its.use.pinned, session.gpu->total);
   its.resident_limit = its.use.swappable;
-  its.pin_limit = its.use.pinned;
+  its.pin_limit = its.granted_pins = its.use.pinned;
 }
 
 void MemoryBooks::begin_request(const Session& session, std::uint64_t request) {
@@ -97,13 +101,14 @@ void MemoryBooks::refuse_all(const Session& session, Bytes host_most) {
   its.pin_request = {};
 }
 
-// Deferred growth begins once the host memory is there, or comes to nothing.
+// Deferred growth begins once the memory is there, or comes to nothing.
 void MemoryBooks::admit_deferred(const Gpu& gpu, const Residencies& at) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);
     if (its.deferred.empty()) continue;
     MemoryUse use = its.use;
     use.swappable = std::max(use.swappable, its.reported_swappable);
+    use.pinned = std::max(use.pinned, its.reported_pinned);
     const Nanoseconds due = its.deferred_at + tuning_.host_patience;
     const bool waits = waits_for_host(*session, use);
     if (waits && effects_.now() < due) {
@@ -111,7 +116,13 @@ void MemoryBooks::admit_deferred(const Gpu& gpu, const Residencies& at) {
       continue;
     }
     const Bytes host_most = waits ? session->tenant->limits.host : passed_host_limit(*session, use);
-    const bool granted = host_most == Bytes{} && could_ever_fit(*session, as_granted(use, its.pin_request));
+    const Fit fits =
+        host_most == Bytes{} ? fit(*session, as_granted(use, its.pin_request), at[*session]) : Fit::never;
+    if (fits == Fit::later) {
+      effects_.wake_at(crowded_until(*session, at[*session]));
+      continue;
+    }
+    const bool granted = fits == Fit::yes;
     if (granted) take_use(*session, use, true, at[*session]);
     for (const std::uint64_t request : std::exchange(its.deferred, {})) {
       if (granted)
@@ -137,6 +148,7 @@ void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
     for (const std::uint64_t request : its.requests)
       effects_.send(*session, Verdict{.request = request, .granted = 1, .allowed = limit});
     its.requests.clear();
+    its.granted_pins = its.use.pinned;
     effects_.advance_again();
   }
 }
@@ -147,7 +159,7 @@ bool MemoryBooks::is_promised_already(const Session& session, const Residencies&
   const SessionBook& its = of(session);
   if (!its.growth_counted) return false;
   const bool takes = at[session].at_work || its.use.pinned != Bytes{};
-  if (!takes || promised(*session.gpu, at) <= usable_[*session.gpu]) return false;
+  if (!takes || promised(*session.gpu, at) <= usable_now(*session.gpu)) return false;
   const Nanoseconds due = its.requested_at + timeout_for(its.use.footprint());
   effects_.wake_at(due);
   if (effects_.now() >= due) refuse_all(session);
@@ -192,13 +204,39 @@ void MemoryBooks::end_recovery(const Model& model, const Residencies& at) {
   }
 }
 
+// Growth that fits beside all that sessions are known to have, but for processes that are no sessions or for
+// what no survey has shown yet, waits for a while: those may end, and the next survey shows more. Then only
+// what is certain is in its way.
+MemoryBooks::Fit MemoryBooks::fit(const Session& session, const MemoryUse& use, const Residency& at) {
+  if (could_ever_fit(session, use)) return Fit::yes;
+  if (!gpus_[*session.gpu].survey || !could_ever_fit(session, use, Basis::uncrowded)) return Fit::never;
+  SessionBook& its = book(session);
+  if (!its.crowded_since) its.crowded_since = effects_.now();
+  if (effects_.now() < crowded_until(session, at)) return Fit::later;
+  return could_ever_fit(session, use, Basis::certain) ? Fit::yes : Fit::never;
+}
+
+// A turn that is to end may wait for the thread that asks.
+Nanoseconds MemoryBooks::crowded_until(const Session& session, const Residency& at) const {
+  const SessionBook& its = of(session);
+  const Nanoseconds due = *its.crowded_since + tuning_.crowd_patience;
+  if (at.phase != Phase::leaving || at.drained) return due;
+  const Nanoseconds asked = its.deferred.empty() ? effects_.now() : its.deferred_at;
+  return std::min(due, std::max(at.gates_closed, asked) + tuning_.host_patience);
+}
+
 // True if `session` with `use` could be resident beside the memory that can never leave the GPU, and the
 // others could still run as before.
-bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use) const {
+bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use, Basis basis) const {
   const Gpu& gpu = *session.gpu;
   // Memory that others ask to pin is as good as pinned.
   const auto use_of = [&](const Session* other) {
-    return other == &session ? use : as_granted(of(*other).use, of(*other).pin_request);
+    if (other == &session) return use;
+    MemoryUse its = as_granted(of(*other).use, of(*other).pin_request);
+    if (other->tenant == session.tenant) return its;
+    if (nothing_there(*other)) return MemoryUse{};
+    its.pinned = unevictable_on(basis, *other, its).pinned;
+    return its;
   };
   Bytes footprint;
   Bytes own_pinned;
@@ -210,7 +248,7 @@ bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use) c
     footprint += has.footprint();
     own_pinned += has.pinned;
   }
-  const Bytes room = usable(gpu);
+  const Bytes room = usable(gpu, basis);
   const Bytes limit = session.tenant->limits.footprint;
   if (limit != Bytes{} && footprint > limit) return false;
   if (footprint + (pinned - own_pinned) > room) return false;
@@ -301,7 +339,7 @@ MemoryBooks::Room MemoryBooks::room(const Gpu& gpu, const Tenant* tenant, Bytes 
     if (session->tenant == tenant)
       own += of(*session).use.footprint();
     else
-      others_pinned += of(*session).use.pinned;
+      others_pinned += believed_pins(*session, of(*session).use.pinned);
   }
   Bytes total = gpu.capacity;
   Bytes most = minus(usable(gpu), others_pinned);

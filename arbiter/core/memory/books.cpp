@@ -51,6 +51,7 @@ void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_
   its.use = reported;
   its.peak = std::max(its.peak, reported.footprint());
   its.pin_limit = std::min(its.pin_limit, reported.pinned);
+  its.granted_pins = std::min(its.granted_pins, reported.pinned);
   // Freed memory cannot be filled again without asking. A session that restores is the exception: it may fill
   // its limit for growth that it is about to ask for.
   if (at.at_work && !at.submits_once) its.resident_limit = std::min(its.resident_limit, reported.swappable);
@@ -99,7 +100,7 @@ void MemoryBooks::open(const Session& session) {
 
 void MemoryBooks::defer_growth(const Session& session) {
   SessionBook& its = book(session);
-  its.forecast.suspend(effects_.now(), minus(usable_[*session.gpu], its.use.footprint()));
+  its.forecast.suspend(effects_.now(), minus(usable_now(*session.gpu), its.use.footprint()));
 }
 
 void MemoryBooks::hold_at_resident(const Session& session) {
@@ -122,18 +123,13 @@ void MemoryBooks::note_eviction_report(const Session& session, bool failed) {
 
 // ---- what follows from the books ----
 
-Bytes MemoryBooks::usable(const Gpu& gpu) const {
-  Bytes contexts;
-  for (const Session* session : gpu.sessions) contexts += of(*session).use.context;
-  return std::min(gpu.capacity, minus(gpu.total, contexts));
-}
-
 // A session outside a turn only ever loses memory, so its last report is the most that it can have.
 Bytes MemoryBooks::promised(const Session& session, const Residency& at) const {
+  if (nothing_there(session)) return {};
   const SessionBook& its = of(session);
   Bytes resident = its.use.resident;
   if (at.phase != Phase::out) resident = std::max({resident, its.resident_limit, its.restore_in_flight});
-  return resident + its.pin_limit;
+  return resident + believed_pins(session, its.pin_limit);
 }
 
 Bytes MemoryBooks::promised(const Gpu& gpu, const Residencies& at) const {
@@ -143,27 +139,36 @@ Bytes MemoryBooks::promised(const Gpu& gpu, const Residencies& at) const {
 }
 
 Bytes MemoryBooks::demand(const Session& session, const Residency& at) const {
+  if (nothing_there(session)) return {};
   const SessionBook& its = of(session);
   Bytes resident = std::max({its.use.swappable, its.use.resident, its.restore_in_flight});
   if (at.phase == Phase::entering) resident = std::max(resident, its.resident_limit);
-  return resident + std::max(its.use.pinned, its.pin_limit);
+  return resident + believed_pins(session, std::max(its.use.pinned, its.pin_limit));
 }
 
 // The memory of a session on the GPU once all of it is there.
 Bytes MemoryBooks::whole(const Session& session, const Residency& at) const {
+  if (nothing_there(session)) return {};
   const SessionBook& its = of(session);
-  return std::max(promised(session, at) - its.pin_limit, its.use.swappable) +
-         std::max(its.pin_limit, its.use.pinned);
+  return std::max(promised(session, at) - believed_pins(session, its.pin_limit), its.use.swappable) +
+         believed_pins(session, std::max(its.pin_limit, its.use.pinned));
+}
+
+Bytes MemoryBooks::staying(const Session& session, const Residency& at) const {
+  if (nothing_there(session)) return {};
+  const SessionBook& its = of(session);
+  return believed_pins(session, its.pin_limit) + (stuck(session, at) ? its.use.resident : Bytes{});
 }
 
 Bytes MemoryBooks::unevictable(const Session& session, const Residencies& all) const {
+  if (nothing_there(session)) return {};
   const SessionBook& its = of(session);
   const Residency& at = all[session];
-  const Bytes pinned = std::max(its.pin_limit, its.use.pinned);
+  const Bytes pinned = believed_pins(session, std::max(its.pin_limit, its.use.pinned));
   if (needs_growth_to_drain(*session.tenant, all)) return whole(session, at);
   const bool drains = at.phase == Phase::leaving && !(at.revoked && at.drained);
   const bool overdue = drains && (at.frozen || effects_.now() - at.gates_closed >= tuning_.patience);
-  if (overdue) return promised(session, at) - its.pin_limit + pinned;
+  if (overdue) return promised(session, at) - believed_pins(session, its.pin_limit) + pinned;
   return stuck(session, at) ? its.use.resident + pinned : pinned;
 }
 
@@ -193,7 +198,7 @@ bool MemoryBooks::waits_to_grow(const Session& session, const Residency& at) con
 // Memory for what it is to submit for others, or for a thread that allocates while the drain waits for that
 // thread. Most drains wait for nothing of the kind, and end sooner.
 bool MemoryBooks::needs_growth_to_drain(const Session& session, const Residency& at) const {
-  if (at.frozen) return false;
+  if (at.frozen || nothing_there(session)) return false;
   if (blocks_peers(at)) return of(session).use.resident < of(session).use.swappable;
   return waits_to_grow(session, at) && effects_.now() >= at.gates_closed + tuning_.step_after;
 }

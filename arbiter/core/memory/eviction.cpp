@@ -36,7 +36,7 @@ void MemoryBooks::notice_stuck(const Gpu& gpu, const Residencies& all) {
 
 void MemoryBooks::begin(const Gpu& gpu, const Residencies& at) {
   admit_deferred(gpu, at);
-  usable_[gpu] = usable(gpu);
+  gpus_[gpu].usable = usable(gpu);
 }
 
 // Hands free room to those who need it, in this order: pinned memory, which cannot wait for a turn; sessions
@@ -46,8 +46,8 @@ void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
   const std::vector<Session*>& sessions = gpu.sessions;
   Bytes missing = pin_in_place(gpu, all);
   const Bytes promised_now = promised(gpu, all);
-  Bytes room = minus(usable_[gpu], promised_now);
-  missing += minus(promised_now, usable_[gpu]);
+  Bytes room = minus(usable_now(gpu), promised_now);
+  missing += minus(promised_now, usable_now(gpu));
   const auto lacks = [](const SessionBook& its) {
     return minus(its.use.swappable, std::max({its.resident_limit, its.use.resident, its.restore_in_flight}));
   };
@@ -67,6 +67,8 @@ void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
     missing += costs - given;
     limit = std::max(limit, std::min(target, std::max(limit, already_counted) + given));
   };
+  for (const Session* session : sessions)
+    if (nothing_there(*session)) give_for_nothing(*session, all[*session]);
   for (const Session* session : sessions) give(book(*session).pin_limit, of(*session).use.pinned, Bytes{});
   Bytes growing;
   for (const Session* session : sessions)
@@ -97,14 +99,22 @@ void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
   if (missing != Bytes{}) evict(gpu, missing, first, all);
 }
 
+// A session that has nothing on the GPU gets what it asks for, and nobody makes room for it.
+void MemoryBooks::give_for_nothing(const Session& session, const Residency& at) {
+  SessionBook& its = book(session);
+  its.pin_limit = std::max(its.pin_limit, its.use.pinned);
+  if (at.phase == Phase::running || at.phase == Phase::entering)
+    its.resident_limit = std::max(its.resident_limit, its.use.swappable);
+}
+
 // By how much those that run are likely to grow soon. That is evicted at once, and host memory made ready for
 // it, as for the growth of others in their turns.
 Bytes MemoryBooks::expected_growth(const Gpu& gpu, const Residencies& at) const {
   Bytes sum;
   for (const Session* session : gpu.sessions) {
-    if (at[*session].phase != Phase::running) continue;
+    if (at[*session].phase != Phase::running || nothing_there(*session)) continue;
     const SessionBook& its = of(*session);
-    sum += std::min(its.forecast.expected(effects_.now()), minus(usable_[gpu], its.use.footprint()));
+    sum += std::min(its.forecast.expected(effects_.now()), minus(usable_now(gpu), its.use.footprint()));
   }
   return std::max(sum, tuning_.evict_step);
 }
@@ -133,7 +143,7 @@ Bytes MemoryBooks::pin_in_place(const Gpu& gpu, const Residencies& all) {
       // Nothing arrives while it pins: memory that it was told to bring and has not, it will not bring.
       if (at.phase == Phase::running)
         its.restore_in_flight = std::min(its.restore_in_flight, its.use.swappable);
-      const Bytes lacks = minus(promised(gpu, all), usable_[gpu]);
+      const Bytes lacks = minus(promised(gpu, all), usable_now(gpu));
       if (lacks == Bytes{} || promised(*session, at) <= promised_before) continue;
       its = before;
       missing += lacks;
@@ -164,14 +174,13 @@ bool MemoryBooks::can_be_filled(const Tenant& tenant, const Residencies& all) co
   const auto fits_on = [&](const Gpu& gpu) {
     Bytes needed;
     for (const Session* session : gpu.sessions) {
-      const SessionBook& its = of(*session);
       const Residency& at = all[*session];
       if (session->tenant == &tenant)
         needed += whole(*session, at);
       else if (!at.drained)
         needed += promised(*session, at);
       else
-        needed += its.pin_limit + (stuck(*session, at) ? its.use.resident : Bytes{});
+        needed += staying(*session, at);
     }
     return needed <= usable(gpu);
   };
@@ -187,7 +196,7 @@ void MemoryBooks::evict(const Gpu& gpu, Bytes shortage, const Tenant* first, con
   for (const Session* session : gpu.sessions) {
     const SessionBook& its = of(*session);
     const Residency& at = all[*session];
-    if (!at.drained || stuck(*session, at)) continue;
+    if (!at.drained || stuck(*session, at) || nothing_there(*session)) continue;
     const bool leaving = at.phase == Phase::leaving && !at.revoked;
     if (leaving && (first == nullptr || session->tenant == first)) continue;
     shortage = minus(shortage, minus(its.use.resident, its.resident_limit));
@@ -240,6 +249,7 @@ void MemoryBooks::evict_for_shortage(const Gpu& gpu, const Residencies& at) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);
     if (at[*session].phase != Phase::entering || its.ready || !its.restored_all) continue;
+    if (nothing_there(*session)) continue;
     // A session that tries in vain goes on reporting: only that it is not ready counts.
     const Nanoseconds begun = std::max(*its.all_since, its.pressed);
     Nanoseconds due = begun + tuning_.shortage + std::chrono::seconds(its.use.swappable.count >> 30);

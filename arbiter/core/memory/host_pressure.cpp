@@ -39,7 +39,7 @@ void MemoryBooks::expect_evictions(const Gpu& gpu, const Residencies& all) {
     return session->tenant != gpu.sessions.front()->tenant;
   });
   const Bytes growth = expected_growth(gpu, all);
-  const Bytes usable = usable_[gpu];
+  const Bytes usable = usable_now(gpu);
   const bool pressure = shared && demanded + growth > usable - Bytes{usable.count / kLastPart};
   const Bytes of_one = pressure ? std::max(minus(demanded + growth, usable), tuning_.evict_step) : Bytes{};
   Table<Tenant, Bytes> to_leave;

@@ -12,6 +12,8 @@
 #include <optional>
 #include <vector>
 
+#include "arbiter/core/memory/evidence.h"
+#include "arbiter/core/memory/gpu_survey.h"
 #include "arbiter/core/memory/growth_forecast.h"
 #include "arbiter/core/memory/residency.h"
 #include "arbiter/core/model/effects.h"
@@ -30,18 +32,23 @@ struct SessionBook {
   // A Restore up to this much was sent to it and may not have arrived: a session that is ready may still fill
   // it.
   Bytes restore_in_flight;
-  Bytes pin_request;  // of its resident memory, which it asks to pin in place; not in use.pinned yet
-  Bytes peak;         // the largest footprint since its turn began
+  Bytes granted_pins;  // of use.pinned, as of the last Verdict
+  Bytes pin_request;   // of its resident memory, which it asks to pin in place; not in use.pinned yet
+  Bytes peak;          // the largest footprint since its turn began
   GrowthForecast forecast;
+  Evidence evidence;  // of its process's memory on the GPU
 
   // Requests for growth without a Verdict, and when the first of them came.
   std::vector<std::uint64_t> requests;
   Nanoseconds requested_at{};
-  // Requests deferred until freed host memory is given back; their growth is not in `use`.
+  // Requests deferred until freed host memory is given back, or until there is room beside processes that are
+  // no sessions; their growth is not in `use`.
   std::vector<std::uint64_t> deferred;
   Nanoseconds deferred_at{};
-  Bytes reported_swappable;  // in its last report, deferred growth included
-  Bytes job_host_limit;      // on all that the job could have to evict, as reported; zero: none
+  std::optional<Nanoseconds> crowded_since;  // since when growth of it has lacked room for the second reason
+  Bytes reported_swappable;                  // in its last report, deferred growth included
+  Bytes reported_pinned;                     // the same
+  Bytes job_host_limit;  // on all that the job could have to evict, as reported; zero: none
 
   // After a restart of the arbiter: its use is not known until its first report, which may contain growth
   // that was never granted. Growth that it asks for then counts as promised already.
@@ -68,6 +75,17 @@ struct SessionBook {
   std::optional<Nanoseconds> less_host_since;  // since when less has been enough
 
   bool lacks_room() const { return use.swappable > resident_limit || use.pinned > pin_limit; }
+  // Pins that it asks for and may not have yet are no claim.
+  Claimed claimed() const {
+    const Bytes kept = granted_pins + use.context;
+    return {.unevictable = kept, .all = std::max(use.swappable, use.resident) + kept};
+  }
+};
+
+// The entries of one GPU.
+struct GpuBook {
+  Bytes usable;                     // as of begin()
+  std::optional<GpuSurvey> survey;  // the last one; none: nobody looks
 };
 
 class MemoryBooks {
@@ -75,7 +93,7 @@ class MemoryBooks {
   MemoryBooks(const Tuning& tuning, Effects& effects) : tuning_(tuning), effects_(effects) {}
 
   void add(const Session& session);
-  void add(const Gpu& gpu) { usable_.begin(gpu); }
+  void add(const Gpu& gpu) { gpus_.begin(gpu); }
   const SessionBook& of(const Session& session) const { return books_[session]; }
 
   // ---- reports of sessions ----
@@ -88,6 +106,13 @@ class MemoryBooks {
   void report_residency(const Session& session, const MemoryUse& use, const Residency& at);
   void on_ready(const Session& session);
   void on_drained(const Session& session);
+
+  // ---- what surveys show ----
+
+  void survey(const Gpu& gpu, std::optional<GpuSurvey> found);
+  std::optional<GpuSurvey> survey_of(const Gpu& gpu) const { return gpus_[gpu].survey; }
+  // Surveys show that the session's process has nothing on the GPU, whatever it claims.
+  bool nothing_there(const Session& session) const { return of(session).evidence.nothing_there(); }
 
   // ---- phases ----
 
@@ -123,9 +148,10 @@ class MemoryBooks {
 
   // ---- read only ----
 
-  // The capacity, or what contexts leave of the total. The second as of begin().
-  Bytes usable(const Gpu& gpu) const;
-  Bytes usable_now(const Gpu& gpu) const { return usable_[gpu]; }
+  // The capacity, or what contexts and processes that are no sessions leave of the total. The second as of
+  // begin().
+  Bytes usable(const Gpu& gpu) const { return usable(gpu, Basis::believed); }
+  Bytes usable_now(const Gpu& gpu) const { return gpus_[gpu].usable; }
   // Physical memory that a session has or may take at any moment; that of all on a GPU.
   Bytes promised(const Session& session, const Residency& at) const;
   Bytes promised(const Gpu& gpu, const Residencies& at) const;
@@ -154,6 +180,17 @@ class MemoryBooks {
   Nanoseconds timeout_for(Bytes moving) const;
 
  private:
+  // What of others is reckoned with: what they are believed to have; only what surveys have shown, where they
+  // look; or the same as if there were no processes but sessions.
+  enum class Basis : std::uint8_t { believed, certain, uncrowded };
+  // The memory of a session that nobody can take from it.
+  struct Unevictable {
+    Bytes pinned;
+    Bytes context;
+  };
+  // Growth fits, may fit when others have gone, or never does.
+  enum class Fit : std::uint8_t { yes, later, never };
+
   // The most that the processes of a tenant could have to evict, over all GPUs.
   struct Evictable {
     Bytes of_step;
@@ -161,17 +198,26 @@ class MemoryBooks {
     Bytes held;  // of all, with host memory of freed memory that is still held
   };
 
+  // belief.cpp
+  Unevictable unevictable_on(Basis basis, const Session& session, const MemoryUse& use) const;
+  Bytes believed_pins(const Session& session, Bytes pinned) const;
+  Bytes usable(const Gpu& gpu, Basis basis) const;
+
   // books.cpp
   SessionBook& book(const Session& session) { return books_[session]; }
   void take_use(const Session& session, MemoryUse reported, bool may_grow, const Residency& at);
   void note_eviction_report(const Session& session, bool failed);
   Bytes whole(const Session& session, const Residency& at) const;
+  // What a drained session cannot give up for the time being.
+  Bytes staying(const Session& session, const Residency& at) const;
   bool waits_to_grow(const Session& session, const Residency& at) const;
   bool blocks_peers(const Residency& at) const { return effects_.now() >= at.blocks_peers_from; }
 
   // admission.cpp
   void take_first_report(const Session& session, const MemoryUse& reported);
-  bool could_ever_fit(const Session& session, const MemoryUse& use) const;
+  bool could_ever_fit(const Session& session, const MemoryUse& use, Basis basis = Basis::believed) const;
+  Fit fit(const Session& session, const MemoryUse& use, const Residency& at);
+  Nanoseconds crowded_until(const Session& session, const Residency& at) const;
   Evictable evictable(const Tenant& tenant, const StepName& step, const Session* but = nullptr) const;
   Evictable evictable_with(const Session& session, const MemoryUse& use) const;
   Bytes passed_host_limit(const Session& session, const MemoryUse& use) const;
@@ -186,6 +232,7 @@ class MemoryBooks {
   // eviction.cpp
   Bytes pin_in_place(const Gpu& gpu, const Residencies& at);
   Bytes expected_growth(const Gpu& gpu, const Residencies& at) const;
+  void give_for_nothing(const Session& session, const Residency& at);
   const Tenant* first_to_fill(const Gpu& gpu, const Residencies& at) const;
   bool can_be_filled(const Tenant& tenant, const Residencies& at) const;
   void evict(const Gpu& gpu, Bytes shortage, const Tenant* first, const Residencies& at);
@@ -196,7 +243,7 @@ class MemoryBooks {
   const Tuning& tuning_;
   Effects& effects_;
   Table<Session, SessionBook> books_;
-  Table<Gpu, Bytes> usable_;
+  Table<Gpu, GpuBook> gpus_;
 };
 
 }  // namespace sharedgpu

@@ -42,6 +42,9 @@ struct Tuning {
   Nanoseconds settle = kSettlePatience;
   // Growth that waits only for host memory to be given back is refused after this.
   Nanoseconds host_patience = std::chrono::seconds(3);
+  // Growth for which there is no room beside memory of processes that are no sessions is refused after this:
+  // somebody may end them.
+  Nanoseconds crowd_patience = std::chrono::minutes(1);
   // A session that could not evict is not asked again for so long.
   Nanoseconds stuck_retry = std::chrono::seconds(1);
   // If some sessions of a tenant have drained and others have not, a drained one may submit once this long
@@ -65,9 +68,10 @@ struct Tuning {
   Nanoseconds host_calm = std::chrono::seconds(5);
 };
 
-// The device memory of a GPU that may be handed out.
-constexpr Bytes capacity_of(Bytes total, Bytes limit, Bytes reserve) {
-  Bytes kept = minus(total, reserve);
+// The device memory of a GPU that may be handed out beside `unmanaged` memory of processes that are no
+// sessions. A quarter of the reserve is theirs: a display or a monitor disturbs nobody.
+constexpr Bytes capacity_of(Bytes total, Bytes limit, Bytes reserve, Bytes unmanaged = {}) {
+  Bytes kept = minus(minus(total, reserve), minus(unmanaged, Bytes{reserve.count / 4}));
   return limit < kept ? limit : kept;
 }
 

@@ -151,6 +151,19 @@ TEST_CASE("What time alone leads to has a timer") {
   CHECK(late <= kFew);
 }
 
+TEST_CASE("Surveys take nothing from sessions that have what they say") {
+  CHECK(holds("surveys", [] {
+    Scenario scenario = any_scenario();
+    scenario.surveys = true;
+    scenario.gpus = *rc::gen::inRange(1u, 3u);
+    scenario.deaths = *rc::gen::arbitrary<bool>();
+    scenario.pins = *rc::gen::arbitrary<bool>();
+    scenario.stops = *rc::gen::arbitrary<bool>();
+    scenario.restarts = scenario.pins ? 0u : *rc::gen::inRange(0u, 3u);
+    return scenario;
+  }));
+}
+
 TEST_CASE("Arbiters that die") {
   CHECK(holds("restarts", [] {
     Scenario scenario = any_scenario();

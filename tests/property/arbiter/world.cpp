@@ -119,6 +119,7 @@ World::World(const Scenario& scenario, Listener listener)
   if (scenario.stops) at(now() + delay(3000), [this] { stop_somebody(); });
   if (scenario.terms) at(now() + delay(3000), [this] { change_terms(); });
   if (scenario.early_timers) at(now() + delay(100), [this] { fire_early(); });
+  if (scenario.surveys) at(now() + delay(1000), [this] { survey(); });
   if (scenario.forgets) at(now() + delay(300), [this] { forget_somebody(); });
   if (scenario.learned) at(now() + scenario.length / 2, [this] { find_gpu(0, false); });
 }
@@ -521,6 +522,26 @@ void World::fire_early() {
   for (const Action& action : actions)
     if (decides(action, before)) throw std::logic_error("no timer was armed for " + describe(now(), action));
   perform(actions);
+}
+
+// Memory that is asked for is not there yet.
+void World::survey() {
+  if (winding_down_) return;
+  at(now() + 500ms + delay(1000), [this] { survey(); });
+  for (std::size_t i = 0; i < uuids_.size(); ++i) {
+    GpuSurvey found{.unmanaged = {}, .capacity = mebibytes(scenario_.capacity)};
+    for (const auto& [key, client] : clients_) {
+      if (client->gpu != i || client->id == SessionId{}) continue;
+      const Bytes asked = client->asking ? minus(client->use.pinned, client->before_growth_pinned) : Bytes{};
+      // Where anything can be allocated there is a context.
+      constexpr Bytes kLeast = mebibytes(1);
+      found.sessions[client->id] =
+          client->use.resident + client->use.pinned + client->use.context - asked + kLeast;
+    }
+    at(now() + delay(20), [this, i, found, life = life_] {
+      if (life == life_ && !core_->in_grace()) tell(Surveyed{.gpu = uuids_[i], .found = found});
+    });
+  }
 }
 
 void World::change_terms() {

@@ -58,6 +58,7 @@ struct Scenario {
   // So many tenants more that obey no order. One that keeps others waiting for 5 s is ended, and comes again.
   unsigned mutes = 0;
   Nanoseconds length = std::chrono::seconds(120);
+  bool surveys = false;       // surveys show what sessions have, a little late
   bool early_timers = false;  // timers fire before their time, too
   bool checked = true;        // after every event; else only as sessions and the ledger are told what to do
 };
@@ -118,6 +119,7 @@ class World : private simulation::Process {
   void die(SessionId id);
   void stop_somebody();
   void fire_early();
+  void survey();
   void change_terms();
   void forget_somebody();
   void find_gpu(unsigned gpu, bool learned);

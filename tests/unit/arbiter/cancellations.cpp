@@ -62,7 +62,8 @@ class Child {
 
 // A peer that was connected, and its own end of the connection.
 struct Connected {
-  Connected(asio::io_context& loop, pid_t pid) {
+  Connected(asio::io_context& loop, pid_t pid)
+      : schedule(loop, kHostSystem), closer(loop, kHostSystem, schedule) {
     int ends[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
     channel = Channel(UniqueFd(ends[0]));
@@ -72,8 +73,9 @@ struct Connected {
     peer.started = start_time_of(kHostSystem, pid);
     peer.pidfd = kHostSystem.open_process(pid);
     client = std::make_shared<Client>(
-        std::make_shared<Connection>(loop, UniqueFd(ends[1]), std::move(peer), std::shared_ptr<void>()));
-    client->connection().start([](const Message&, UniqueFd) {}, [](const std::string&) {});
+        std::make_shared<Connection>(Connection::Parts{.loop = loop, .schedule = schedule, .closer = closer},
+                                     UniqueFd(ends[1]), std::move(peer), std::shared_ptr<void>()));
+    client->connection().start([](const Message&) {}, [](const std::string&) {});
   }
   std::string reason() {
     Message message;
@@ -81,6 +83,8 @@ struct Connected {
     if (channel.receive(message, descriptor) != 0 || message.type != MessageType::cancelled) return {};
     return message.as<Cancelled>().reason;
   }
+  Schedule schedule;
+  Closer closer;
   std::shared_ptr<Client> client;
   Channel channel;
 };

@@ -42,6 +42,9 @@ struct Scene {
   std::map<SessionId, pid_t> pids;
   std::set<SessionId> deaf;
   Settings settings;
+  const std::vector<UnmanagedProcess> unmanaged = {
+      {.gpu = kGpu, .pid = 41, .uid = 1000, .job = 7, .memory = Bytes{10}},
+      {.gpu = kGpu, .pid = 42, .uid = 1000, .job = std::nullopt, .memory = Bytes{20}}};
 
   TenantInfo& add(const TenantName& name, const JobOptions& options) {
     TenantInfo& info = tenants.get(name, 1000);
@@ -83,6 +86,10 @@ struct Scene {
     bench.queue_up(2, 2, 80);
     bench.come(3, 3);
     for (std::uint64_t session = 1; session <= 3; ++session) pids[SessionId{session}] = getpid();
+    bench.handle(Surveyed{.gpu = kGpu,
+                          .found = GpuSurvey{.unmanaged = Bytes{30},
+                                             .capacity = mebibytes(100),
+                                             .sessions = {{SessionId{1}, mebibytes(61)}}}});
     bench.pass(std::chrono::seconds(10));  // the turn of 1 is over, and it does not leave
     figures.observe(bench.core->snapshot(), bench.core->leases(), bench.now);
   }
@@ -97,7 +104,8 @@ struct Scene {
                                       .pids = pids,
                                       .deaf = deaf,
                                       .settings = settings,
-                                      .now = bench.now}));
+                                      .now = bench.now,
+                                      .unmanaged = unmanaged}));
   }
 };
 

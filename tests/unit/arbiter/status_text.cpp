@@ -36,6 +36,7 @@ struct View {
   std::set<SessionId> deaf;
   Settings settings;
   Nanoseconds now = 1003s;
+  std::vector<UnmanagedProcess> unmanaged;
 
   TenantInfo& job() { return *tenants.find(TenantId{1}); }
   Snapshot::Tenant& tenant() { return state.tenants[0]; }
@@ -78,7 +79,8 @@ struct View {
                                       .pids = pids,
                                       .deaf = deaf,
                                       .settings = settings,
-                                      .now = now}));
+                                      .now = now,
+                                      .unmanaged = unmanaged}));
   }
 };
 
@@ -300,6 +302,7 @@ TEST_CASE("The status has each session of a tenant, and their sums") {
                       {"footprint_bytes", 5},
                       {"resident_bytes", 6},
                       {"allowed_bytes", 77},
+                      {"device_bytes", nullptr},
                       {"host_bytes", 16},
                       {"gate_open", true},
                       {"stuck", false},
@@ -310,6 +313,7 @@ TEST_CASE("The status has each session of a tenant, and their sums") {
                       {"footprint_bytes", 100},
                       {"resident_bytes", 0},
                       {"allowed_bytes", 0},
+                      {"device_bytes", nullptr},
                       {"host_bytes", 200},
                       {"gate_open", false},
                       {"stuck", true},
@@ -357,7 +361,8 @@ TEST_CASE("A tenant whose process is stopped is shown as such") {
                                                   .pids = view.pids,
                                                   .deaf = view.deaf,
                                                   .settings = view.settings,
-                                                  .now = view.now}))["tenants"];
+                                                  .now = view.now,
+                                                  .unmanaged = {}}))["tenants"];
   CHECK(tenants[0]["stopped"] == true);
   CHECK(tenants[0]["sessions"][0]["stopped"] == false);
   CHECK(tenants[0]["sessions"][1]["stopped"] == true);
@@ -400,6 +405,28 @@ TEST_CASE("The text of a status can be read from its descriptor, and nobody can 
   CHECK(pread(file.get(), read.data(), read.size(), 0) == static_cast<ssize_t>(text.size()));
   CHECK(read.substr(0, text.size()) == text);
   CHECK(fcntl(file.get(), F_GET_SEALS) == (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL));
+}
+
+TEST_CASE("The status tells of unmanaged memory, by GPU and process, where surveys show it") {
+  View view;
+  CHECK(fields(view.read()["gpus"][0],
+               {{"surveyed", false}, {"unmanaged_bytes", nullptr}, {"unmanaged", Json::array()}}) ==
+        Json({{"surveyed", false}, {"unmanaged_bytes", nullptr}, {"unmanaged", Json::array()}}));
+  view.state.gpus[1].surveyed = true;
+  view.state.gpus[1].unmanaged = Bytes{30};
+  view.state.sessions[0].shown = Bytes{5};
+  view.unmanaged = {{.gpu = kOther, .pid = 41, .uid = 1000, .job = 7, .memory = Bytes{10}},
+                    {.gpu = kOther, .pid = 42, .uid = 0, .job = std::nullopt, .memory = Bytes{20}}};
+  const Json status = view.read();
+  CHECK(status["gpus"][0]["unmanaged"].empty());
+  CHECK(status["gpus"][1]["surveyed"] == true);
+  CHECK(status["gpus"][1]["unmanaged_bytes"] == 30);
+  CHECK(
+      status["gpus"][1]["unmanaged"] ==
+      Json::parse(
+          R"([{"pid": 41, "uid": 1000, "job": 7, "bytes": 10}, {"pid": 42, "uid": 0, "job": null, "bytes": 20}])"));
+  CHECK(status["tenants"][0]["sessions"][0]["device_bytes"] == 5);
+  CHECK(status["tenants"][0]["sessions"][1]["device_bytes"].is_null());
 }
 
 }  // namespace

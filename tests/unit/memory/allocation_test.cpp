@@ -361,6 +361,22 @@ TEST_CASE("the driver is short of what is allowed", "[allocation]") {
     CHECK(t.books.last.resident == Bytes{});
     CHECK(t.device.reserved() == Bytes{});
   }
+  SECTION("until the arbiter has been asked once more: nobody notices") {
+    t.device.set_out_of_memory(true);
+    t.books.when_asked = [&] { t.device.set_out_of_memory(t.books.asked < 2); };
+    CHECK(t.memory.allocate(&address, kibibytes(384)) == CUDA_SUCCESS);
+    CHECK(t.books.asked == 2);
+    CHECK(t.memory.use().swappable == kibibytes(384));
+    CHECK(t.memory.use().resident == kibibytes(384));
+  }
+  SECTION("until the arbiter refuses: out of memory") {
+    t.device.set_out_of_memory(true);
+    t.books.when_asked = [&] { t.books.limit = t.books.asked < 2 ? gibibytes(1).count : 0; };
+    CHECK(t.memory.allocate(&address, kibibytes(384)) == CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(t.books.asked == 2);
+    CHECK(t.memory.use().swappable == Bytes{});
+    CHECK(t.device.reserved() == Bytes{});
+  }
   SECTION("for a moment: nobody notices") {
     t.device.fail_call(2, CUDA_ERROR_OUT_OF_MEMORY, 1);
     CHECK(t.memory.allocate(&address, kibibytes(384)) == CUDA_SUCCESS);

@@ -20,6 +20,7 @@ class FakeBooks final : public Books {
  public:
   Answer grow() override {
     ++asked;
+    if (when_asked) when_asked();
     const MemoryUse use = memory->use();
     if (use.settling != Bytes{} && !settles) return {false};
     return {use.footprint() <= Bytes{limit.load()}};
@@ -45,6 +46,7 @@ class FakeBooks final : public Books {
   std::atomic<std::uint64_t> limit{gibibytes(64).count};
   std::atomic<bool> in_capture{false};
   std::atomic<bool> is_idle{true};
+  std::function<void()> when_asked;  // for leave to grow
   std::function<void()> after_idle;  // what other threads do once it has been asked about
   std::atomic<bool> settles{true};
   std::atomic<CUdeviceptr> lent{0};

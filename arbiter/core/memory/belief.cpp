@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much of what sessions claim is believed, and what others have beside them: by surveys of the GPU.
+#include <algorithm>
+#include <utility>
+
+#include "arbiter/core/memory/memory_books.h"
+
+namespace sharedgpu {
+namespace {
+
+// Amounts that differ by less than this part of a GPU are the same.
+constexpr std::uint64_t kTolerancePart = 1024;
+// Contexts that no survey has shown yet count up to this part of a GPU, all together.
+constexpr std::uint64_t kCreditPart = 16;
+
+}  // namespace
+
+void MemoryBooks::survey(const Gpu& gpu, std::optional<GpuSurvey> found) {
+  GpuBook& its = gpus_[gpu];
+  its.survey = std::move(found);
+  const bool crowded = its.survey && its.survey->capacity < gpu.capacity;
+  for (const Session* session : gpu.sessions) {
+    SessionBook& one = book(*session);
+    if (!crowded && one.deferred.empty()) one.crowded_since.reset();
+    if (!its.survey) {
+      one.evidence.forget();
+      continue;
+    }
+    const auto shown = its.survey->sessions.find(session->id);
+    if (shown == its.survey->sessions.end()) continue;
+    if (shown->second)
+      one.evidence.show(*shown->second, one.claimed(), Bytes{gpu.total.count / kTolerancePart});
+    else
+      one.evidence.pass_over();
+  }
+}
+
+// Doubt goes to contexts first: they are only ever told of, and pinned memory was granted.
+MemoryBooks::Unevictable MemoryBooks::unevictable_on(Basis basis, const Session& session,
+                                                     const MemoryUse& use) const {
+  const Evidence& evidence = of(session).evidence;
+  if (evidence.nothing_there()) return {};
+  Unevictable its{.pinned = minus(use.pinned, minus(evidence.doubted(), use.context)),
+                  .context = minus(use.context, evidence.doubted())};
+  if (basis == Basis::believed || !gpus_[*session.gpu].survey) return its;
+  const Bytes certain = evidence.certain(its.context + its.pinned);
+  its.context = std::min(its.context, certain);
+  its.pinned = std::min(its.pinned, certain - its.context);
+  return its;
+}
+
+Bytes MemoryBooks::believed_pins(const Session& session, Bytes pinned) const {
+  MemoryUse use = of(session).use;
+  use.pinned = pinned;
+  return unevictable_on(Basis::believed, session, use).pinned;
+}
+
+Bytes MemoryBooks::usable(const Gpu& gpu, Basis basis) const {
+  const std::optional<GpuSurvey>& survey = gpus_[gpu].survey;
+  Bytes certain;
+  Bytes told;
+  for (const Session* session : gpu.sessions) {
+    const MemoryUse& use = of(*session).use;
+    certain += unevictable_on(Basis::certain, *session, use).context;
+    told += unevictable_on(Basis::believed, *session, use).context;
+  }
+  const Bytes credit = basis == Basis::believed ? minus(told, certain) : Bytes{};
+  const Bytes contexts = certain + std::min(credit, Bytes{gpu.total.count / kCreditPart});
+  if (!survey || basis == Basis::uncrowded) return std::min(gpu.capacity, minus(gpu.total, contexts));
+  return std::min({gpu.capacity, survey->capacity, minus(gpu.total, survey->unmanaged + contexts)});
+}
+
+}  // namespace sharedgpu

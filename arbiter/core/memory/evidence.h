@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The evidence for what a session claims of a GPU: the memory that surveys show of its process there.
+//
+// A survey is a moment older than the claims, and memory may be freed and taken while it looks. So a claim is
+// doubted only if it is older than the survey before the last one, and neither of the two shows it. A session
+// that surveys cannot tell of is believed. Pure; sizes in bytes.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+
+#include "protocol/units.h"
+
+namespace sharedgpu {
+
+// What a session says that it has.
+struct Claimed {
+  Bytes unevictable;  // pinned memory and contexts
+  Bytes all;          // its whole footprint, on the GPU or not, and contexts
+};
+
+class Evidence {
+ public:
+  // A survey shows `there`; `claimed` is what the session claims as the survey arrives. Amounts that differ
+  // by less than `tolerance` and a sixteenth are the same: NVML counts in pages, and sizes of contexts are
+  // guesses.
+  void show(Bytes there, const Claimed& claimed, Bytes tolerance) {
+    const Claimed held = shown_ ? held_by_both(claimed) : Claimed{};
+    const Bytes lacks = minus(held.unevictable, there + Bytes{there.count / 16} + tolerance);
+    doubted_ = std::min(lacks, lacks_);
+    lacks_ = lacks;
+    if (there != Bytes{})
+      absences_ = 0;
+    else if (held.all != Bytes{})
+      absences_ = std::min(absences_ + 1, kAbsences);
+    shown_ = there;
+    claimed_ = claimed;
+    untold_ = false;
+  }
+  // A survey cannot tell of it.
+  void pass_over() {
+    *this = {};
+    untold_ = true;
+  }
+  // Nobody looks.
+  void forget() { *this = {}; }
+
+  // The memory of its process as the last survey shows it; none: it is not known.
+  std::optional<Bytes> shown() const { return shown_; }
+  // The part of a claim that is certain while surveys look: all of it where they cannot tell, and nothing
+  // before the first one.
+  Bytes certain(Bytes claim) const { return untold_ ? claim : std::min(claim, shown_.value_or(Bytes{})); }
+  // The part of its unevictable memory that it does not have.
+  Bytes doubted() const { return doubted_; }
+  // Its process has no memory on the GPU, so it has no context and none of what it claims.
+  bool nothing_there() const { return absences_ == kAbsences; }
+
+ private:
+  static constexpr unsigned kAbsences = 2;
+
+  Claimed held_by_both(const Claimed& claimed) const {
+    return {.unevictable = std::min(claimed_.unevictable, claimed.unevictable),
+            .all = std::min(claimed_.all, claimed.all)};
+  }
+
+  std::optional<Bytes> shown_;
+  bool untold_ = false;
+  Claimed claimed_;  // when the last survey came
+  Bytes lacks_;      // by the last survey alone
+  Bytes doubted_;
+  unsigned absences_ = 0;  // surveys in a row that show nothing of what is claimed
+};
+
+}  // namespace sharedgpu

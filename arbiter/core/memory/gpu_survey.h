@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a survey of a GPU has found, in the words of the core. Plain values; sizes in bytes.
+#pragma once
+
+#include <map>
+#include <optional>
+
+#include "protocol/messages.h"
+
+namespace sharedgpu {
+
+struct GpuSurvey {
+  Bytes unmanaged;  // memory of processes that have no session there
+  Bytes capacity;   // the part of the GPU that may be handed out beside it
+  // The memory of the processes of sessions; none: surveys cannot tell of it. Sessions that are missing here
+  // may be in the next survey.
+  std::map<SessionId, std::optional<Bytes>> sessions = {};
+};
+
+}  // namespace sharedgpu

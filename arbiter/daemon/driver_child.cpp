@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/driver_child.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+
+#include "config/close_from.h"
+
+namespace sharedgpu {
+
+// A peer whose connection the daemon closes is to see that at once. So this returns when the child has closed
+// its copies: the pipe ends with the last of them.
+pid_t start_driver_child(UniqueFd end, const std::function<void(int end)>& work) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return -1;
+  const UniqueFd closed(ends[0]);
+  UniqueFd copy(ends[1]);
+  const pid_t child = fork();
+  if (child != 0) {
+    copy.reset();
+    char none = 0;
+    while (child > 0 && read(closed.get(), &none, 1) < 0 && errno == EINTR) {
+    }
+    return child;
+  }
+  std::signal(SIGTERM, SIG_DFL);
+  std::signal(SIGINT, SIG_DFL);
+  // A child that hangs in the driver must not keep the lock, socket or ledger of an arbiter that has ended.
+  constexpr int kEnd = STDERR_FILENO + 1;
+  if (end.get() != kEnd) dup3(end.get(), kEnd, O_CLOEXEC);
+  close_from(kEnd + 1);
+  // The child finds the host's own driver, not one that is wrapped for a program.
+  unsetenv("LD_PRELOAD");
+  work(kEnd);
+  _exit(0);
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// A child process that uses the driver's libraries for the daemon.
+//
+// No context, library or device file of the driver stays in the daemon, and a driver that crashes or hangs
+// takes nobody with it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+
+#include "arbiter/daemon/system.h"
+#include "protocol/channel.h"
+
+namespace sharedgpu {
+
+// Starts a child that calls `work` with its own descriptor of `end` and then ends. Of the daemon's
+// descriptors it has that one and the standard streams. Returns its pid, or a negative number, with errno.
+// Call it while the process has one thread.
+pid_t start_driver_child(UniqueFd end, const std::function<void(int end)>& work);
+
+// One of the driver's libraries, for the child.
+class DriverLibrary {
+ public:
+  DriverLibrary(const System& system, const char* name)
+      : system_(system), handle_(system.open_library(name)) {}
+  explicit operator bool() const { return handle_ != nullptr; }
+  template <class Function>
+  bool load(const char* name, Function& function) const {
+    function = reinterpret_cast<Function>(system_.symbol(handle_, name));
+    return function != nullptr;
+  }
+
+ private:
+  const System& system_;
+  void* const handle_;
+};
+
+}  // namespace sharedgpu

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// What surveys find, told to the core in its words: whose memory is a session's, and whose is nobody's. Keeps
+// the list of processes that have memory on a GPU without a session there, and does about them what
+// Unmanaged= says.
+//
+// The daemon's own children and the server of MPS are not among them. One thread, that of the event loop.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "arbiter/daemon/administration.h"
+#include "arbiter/daemon/core_runner.h"
+#include "arbiter/daemon/journal.h"
+#include "arbiter/daemon/session_table.h"
+#include "arbiter/daemon/survey.h"
+#include "arbiter/daemon/system.h"
+#include "arbiter/ledger/tenants.h"
+
+namespace sharedgpu {
+
+struct UnmanagedProcess {
+  GpuUuid gpu;
+  pid_t pid = 0;
+  uid_t uid = 0;
+  std::optional<std::uint32_t> job;  // by its cgroup
+  Bytes memory;                      // there
+};
+
+class Unmanaged {
+ public:
+  struct Parts {
+    const System& system;
+    const SessionTable& sessions;
+    CoreRunner& core;
+    const Administration& administration;
+    Journal& journal;
+  };
+  explicit Unmanaged(const Parts& parts) : its_(parts) {}
+
+  // An answer of the Survey; empty: it has none.
+  void take(const std::vector<SurveyedGpu>& gpus);
+  // As of the last one.
+  const std::vector<UnmanagedProcess>& processes() const { return processes_; }
+
+ private:
+  struct Facts {
+    std::uint64_t started = 0;
+    uid_t uid = 0;
+    std::optional<std::uint32_t> job;
+    bool is_own = false;  // the daemon's, or one of its children
+    bool is_mps = false;
+  };
+  // A process without a session, from when it was seen first.
+  struct Known {
+    Facts facts;
+    Nanoseconds since{};
+    bool warned = false;
+    std::optional<Nanoseconds> ended;  // when it was asked to end
+    bool killed = false;
+  };
+
+  GpuSurvey judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu);
+  Known* look_up(pid_t pid);
+  Facts facts_of(pid_t pid, std::uint64_t started) const;
+  void act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu);
+  void end(const UnmanagedProcess& process, Known& known);
+  std::string describe(const UnmanagedProcess& process, const Snapshot::Gpu& gpu) const;
+
+  const Parts its_;
+  std::map<pid_t, Known> known_;
+  std::vector<UnmanagedProcess> processes_;
+};
+
+}  // namespace sharedgpu

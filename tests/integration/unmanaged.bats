@@ -1,0 +1,123 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# What processes have on the GPU, and not what they say: memory of processes that are no tenants, and tenants that claim
+# memory that they do not have.
+load helpers
+
+MIB=$((1 << 20))
+
+# The arbiter sees NVML; the simulated one names processes as they know themselves.
+with_nvml() { export LD_LIBRARY_PATH=$BUILD/tests/simgpu:$BUILD/tests/simgpu/nvml; }
+
+# hog NAME [SECONDS]: a process without the library takes 60% of the GPU as soon as it can.
+hog() {
+  until "$PROGRAMS/hold" --bytes 60% --of 256MiB --iterations 1 >/dev/null 2>&1; do sleep 0.1; done
+  plain "$1" hold --bytes 60% --of 256MiB --gap-ms 50 --seconds "${2:-600}" --progress
+  progresses "$1"
+}
+
+# claims NAME OPTION...: a tenant by hand, with nothing on the GPU.
+claims() {
+  local name=$1
+  shift
+  "$PROGRAMS/claims" --socket "$SHAREDGPU_SOCKET" --gpu "$(json 's["gpus"][0]["uuid"]')" "$@" >"$DIR/$name.out" 2>"$DIR/$name.err" 3>&- &
+  PIDS[$name]=$!
+  progresses "$name"
+}
+
+honest() { tenant "$1" hold --bytes 75% --of 256MiB --changes 20 --kernel-ms 20 --iterations "${2:-40}" --verify --progress; }
+unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
+
+@test "pinned memory that a tenant claims and does not have is no obstacle to others" {
+  with_nvml
+  start_arbiter
+  claims liar --pinned 200MiB
+  grep -q granted "$DIR/liar.out"
+  honest first
+  succeeds first
+}
+
+@test "contexts that tenants claim and do not have are no obstacle to others" {
+  with_nvml
+  start_arbiter
+  local i
+  for i in 1 2 3 4; do claims liar$i --context 60MiB; done
+  honest first
+  succeeds first
+}
+
+@test "a tenant that claims memory while another runs does not stop it" {
+  with_nvml
+  start_arbiter
+  tenant first hold --bytes 75% --of 256MiB --changes 20 --kernel-ms 20 --iterations 300 --verify --progress
+  progresses first
+  claims liar --swappable 200MiB
+  claims pins --pinned 200MiB
+  claims other --context 60MiB
+  succeeds first
+}
+
+@test "a process that is no tenant is seen, and a tenant that does not fit beside it waits for its end" {
+  with_nvml
+  start_arbiter
+  hog outside
+  honest first
+  until_true 20 json_is 'len(s["gpus"][0]["unmanaged"])' 1
+  json_is 's["gpus"][0]["unmanaged"][0]["pid"]' "${PIDS[outside]}"
+  json_is 's["gpus"][0]["unmanaged"][0]["uid"]' "$(id -u)"
+  (($(json 's["gpus"][0]["usable_bytes"]') < 110 * MIB))
+  "$SHAREDGPU" status | grep -qE "unmanaged .* pid ${PIDS[outside]} \($(id -un)\)"
+  until_true 20 grep -qE "pid ${PIDS[outside]}, uid $(id -u): has .* of GPU 0 without being a tenant" "$DIR/arbiter.log"
+  kill -9 "${PIDS[outside]}"
+  succeeds first
+}
+
+@test "tenants go on beside a process that takes what they have swapped out" {
+  with_nvml
+  start_arbiter Quantum=200ms
+  honest first 200
+  honest second 200
+  progresses first
+  progresses second
+  # Between two turns the GPU is empty for a moment.
+  local i
+  for ((i = 0; i < 400; ++i)); do
+    "$PROGRAMS/hold" --bytes 60% --of 256MiB --gap-ms 50 --seconds 4 >>"$DIR/outside.out" 2>&1 && break
+  done
+  all_succeed first second
+}
+
+@test "tenants that fit beside a process that is no tenant run beside it" {
+  with_nvml
+  start_arbiter
+  hog outside
+  tenant first hold --bytes 30% --of 256MiB --changes 20 --iterations 40 --verify
+  tenant second hold --bytes 30% --of 256MiB --changes 20 --iterations 40 --verify
+  all_succeed first second
+}
+
+@test "a process that is no tenant is asked to end where the site says so, but never root's" {
+  with_nvml
+  ((UID == 0)) || skip "needs another user"
+  start_arbiter Unmanaged=cancel
+  chmod a+rx "$DIR"
+  hog roots
+  # The state of the simulated GPU is root's; nobody else can open it.
+  chmod a+rw "$SIMGPU_STATE"
+  setpriv --reuid 4321 --regid 4321 --clear-groups "$PROGRAMS/hold" --bytes 20% --of 256MiB --gap-ms 50 --seconds 600 --progress >"$DIR/users.out" 2>"$DIR/users.err" 3>&- &
+  PIDS[users]=$!
+  progresses users
+  tenant first hold --bytes 10% --of 256MiB --gap-ms 50 --seconds 600 --progress
+  finish users
+  ((status == 143))
+  kill -0 "${PIDS[roots]}"
+}
+
+@test "without NVML tenants are believed, and status says so" {
+  start_arbiter
+  tenant first hold --bytes 30% --of 256MiB --seconds 600 --progress
+  progresses first
+  json_is 's["gpus"][0]["surveyed"]' False
+  json_is 's["gpus"][0]["unmanaged_bytes"]' None
+  "$SHAREDGPU" status | grep -q "contexts .* (unverified)"
+}

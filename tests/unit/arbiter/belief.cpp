@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// Surveys: what is believed of what sessions claim, and what processes that are no sessions leave of a GPU.
+#include <catch2/catch.hpp>
+
+#include "bench.h"
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+using Shown = std::map<std::uint64_t, unsigned>;  // MiB of sessions
+
+// A survey, a second after the last one.
+void survey(Bench& b, const Shown& shown, unsigned unmanaged = 0) {
+  b.now += 1s;
+  GpuSurvey found{
+      .unmanaged = mebibytes(unmanaged),
+      .capacity = capacity_of(mebibytes(120), mebibytes(100), mebibytes(20), mebibytes(unmanaged))};
+  for (const auto& [session, size] : shown) found.sessions[SessionId{session}] = mebibytes(size);
+  b.handle(Surveyed{.gpu = kGpu, .found = found});
+}
+
+void claim_context(Bench& b, std::uint64_t session, unsigned size) {
+  MemoryUse use;
+  use.context = mebibytes(size);
+  b.say(session, Usage{.request = 0, .use = use, .stuck = 0});
+}
+
+// Comes, and pins `size` by word.
+void pin(Bench& b, std::uint64_t session, unsigned size) {
+  b.come(session, session);
+  b.attach(session);
+  b.grow(session, 0, 0, size);
+  REQUIRE(b.granted(session));
+}
+
+// ---- claims ----
+
+TEST_CASE("Pinned memory that two surveys do not show takes nothing from others") {
+  Bench b;
+  b.settle_in(1, 1, 10);
+  pin(b, 2, 60);
+  SECTION("the process has nothing on the GPU") {
+    for (int i = 0; i < 3; ++i) survey(b, {{1, 12}, {2, 0}});
+    CHECK(b.session(2).nothing_there);
+  }
+  SECTION("it has a context alone") {
+    for (int i = 0; i < 3; ++i) survey(b, {{1, 12}, {2, 1}});
+    CHECK_FALSE(b.session(2).nothing_there);
+  }
+  b.grow(1, 90, 10);
+  CHECK(b.granted(1));
+}
+
+TEST_CASE("Growth that waits for what surveys are yet to show is granted when they show nothing") {
+  Bench b;
+  b.settle_in(1, 1, 10);
+  survey(b, {{1, 12}});
+  pin(b, 2, 60);
+  b.grow(1, 90, 10);
+  CHECK_FALSE(b.granted(1));
+  CHECK_FALSE(b.refused(1));
+  bool granted = false;
+  for (int i = 0; i < 4 && !granted; ++i) {
+    survey(b, {{1, 12}, {2, 0}});
+    granted = b.granted(1);
+  }
+  CHECK(granted);
+}
+
+TEST_CASE("Pinned memory that surveys show stays out of the reach of others") {
+  Bench b;
+  b.settle_in(1, 1, 10);
+  pin(b, 2, 60);
+  for (int i = 0; i < 4; ++i) survey(b, {{1, 12}, {2, 61}});
+  b.grow(1, 90, 10);
+  CHECK(b.refused(1));
+}
+
+TEST_CASE("Pinned memory that was granted since the survey before the last one is believed") {
+  Bench b;
+  b.settle_in(1, 1, 10);
+  for (int i = 0; i < 3; ++i) survey(b, {{1, 12}});
+  pin(b, 2, 60);
+  survey(b, {{1, 12}, {2, 1}});
+  survey(b, {{1, 12}, {2, 1}});
+  CHECK(b.gpu().promised >= mebibytes(70));
+  survey(b, {{1, 12}, {2, 1}});
+  CHECK(b.gpu().promised < mebibytes(20));
+}
+
+TEST_CASE("Pinned memory that is asked for and not granted yet is no claim") {
+  Bench b;
+  b.settle_in(1, 1, 80);
+  b.queue_up(2, 2, 30);
+  b.pass_by_timers(10s);
+  b.release(1, 80, true);
+  b.tell(1, 80, 70);
+  b.ready(2, 30);
+  REQUIRE(b.tenant(2).phase == Phase::running);
+  b.grow(2, 30, 30, 20);
+  REQUIRE_FALSE(b.granted(2));  // 1 has to give up more first
+  REQUIRE_FALSE(b.refused(2));
+  for (int i = 0; i < 3; ++i) survey(b, {{1, 71}, {2, 1}});
+  b.tell(1, 80, 50);
+  REQUIRE(b.granted(2));
+  CHECK(b.gpu().promised == mebibytes(100));
+}
+
+TEST_CASE("A survey that misses memory once takes nothing from a session that has it") {
+  Bench b;
+  pin(b, 1, 60);
+  for (int i = 0; i < 3; ++i) survey(b, {{1, 62}});
+  survey(b, {{1, 5}});
+  CHECK(b.gpu().promised >= mebibytes(60));
+  survey(b, {{1, 62}});
+  CHECK(b.gpu().promised >= mebibytes(60));
+}
+
+TEST_CASE("Memory that is there after all counts again") {
+  Bench b;
+  pin(b, 1, 60);
+  for (int i = 0; i < 3; ++i) survey(b, {{1, 0}});
+  REQUIRE(b.gpu().promised == Bytes{});
+  survey(b, {{1, 61}});
+  CHECK(b.gpu().promised >= mebibytes(60));
+}
+
+TEST_CASE("Amounts that differ a little are the same") {
+  Bench b;
+  pin(b, 1, 64);
+  for (int i = 0; i < 4; ++i) survey(b, {{1, 61}});
+  CHECK(b.gpu().promised == mebibytes(64));
+}
+
+TEST_CASE("Contexts are believed as far as surveys show them, and a little before") {
+  Bench b;
+  for (std::uint64_t id : {1, 2}) {
+    b.come(id, id);
+    b.attach(id);
+  }
+  survey(b, {{1, 0}, {2, 0}});
+  claim_context(b, 1, 30);
+  claim_context(b, 2, 30);
+  // A sixteenth of the GPU, which is less than the 20 MiB beyond the capacity.
+  CHECK(b.gpu().usable == mebibytes(100));
+  survey(b, {{1, 29}, {2, 0}});
+  CHECK(b.gpu().usable < mebibytes(92));
+  CHECK(b.gpu().usable > mebibytes(80));
+  survey(b, {{1, 29}, {2, 0}});
+  survey(b, {{1, 29}, {2, 0}});
+  CHECK(b.gpu().usable == mebibytes(90));
+}
+
+TEST_CASE("Growth waits for the first survey that shows what others have") {
+  Bench b;
+  pin(b, 1, 60);
+  survey(b, {});
+  b.come(2, 2);
+  b.attach(2);
+  b.grow(2, 90, 0);
+  CHECK_FALSE(b.refused(2));
+  survey(b, {{1, 61}, {2, 1}});
+  CHECK(b.refused(2));
+}
+
+TEST_CASE("A session that surveys cannot tell of is believed") {
+  Bench b;
+  b.settle_in(1, 1, 10);
+  pin(b, 2, 60);
+  for (int i = 0; i < 4; ++i) {
+    b.now += 1s;
+    const GpuSurvey found{.unmanaged = {},
+                          .capacity = mebibytes(100),
+                          .sessions = {{SessionId{1}, mebibytes(12)}, {SessionId{2}, std::nullopt}}};
+    b.handle(Surveyed{.gpu = kGpu, .found = found});
+  }
+  CHECK(b.session(2).shown == std::nullopt);
+  b.grow(1, 90, 10);
+  CHECK(b.refused(1));
+}
+
+TEST_CASE("A tenant that has nothing on the GPU makes nobody take turns with it") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  b.queue_up(2, 2, 75);
+  b.want(2);
+  for (int i = 0; i < 3; ++i) survey(b, {{1, 61}, {2, 0}});
+  b.pass_by_timers(60s);
+  CHECK(b.tenant(1).phase == Phase::running);
+  CHECK(b.session(1).gate_open);
+}
+
+TEST_CASE("A session that waits without memory on the GPU is not doubted while it has a context") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  b.queue_up(2, 2, 75);
+  b.want(2);
+  for (int i = 0; i < 3; ++i) survey(b, {{1, 61}, {2, 1}});
+  b.pass_by_timers(60s);
+  CHECK(b.tenant(1).phase != Phase::running);
+}
+
+// ---- processes that are no sessions ----
+
+TEST_CASE("Unmanaged memory lowers the capacity by what exceeds a quarter of the reserve") {
+  Bench b;
+  b.settle_in(1, 1, 10);
+  survey(b, {{1, 12}}, 5);
+  CHECK(b.gpu().usable == mebibytes(100));
+  survey(b, {{1, 12}}, 45);
+  CHECK(b.gpu().usable == mebibytes(60));
+  CHECK(b.gpu().capacity == mebibytes(100));
+  CHECK(b.gpu().unmanaged == mebibytes(45));
+  SECTION("it ends") { survey(b, {{1, 12}}); }
+  SECTION("nobody looks any more") { b.handle(Surveyed{.gpu = kGpu, .found = std::nullopt}); }
+  CHECK(b.gpu().usable == mebibytes(100));
+}
+
+TEST_CASE("Tenants take turns in what unmanaged memory leaves") {
+  Bench b;
+  b.settle_in(1, 1, 40);
+  b.settle_in(2, 2, 40);
+  REQUIRE(b.tenant(1).phase == Phase::running);
+  REQUIRE(b.tenant(2).phase == Phase::running);
+  survey(b, {{1, 41}, {2, 41}}, 40);
+  CHECK((b.tenant(1).phase == Phase::leaving) != (b.tenant(2).phase == Phase::leaving));
+}
+
+TEST_CASE("A tenant that runs alone stays, whatever surveys say") {
+  Bench b;
+  b.settle_in(1, 1, 75);
+  survey(b, {{1, 76}}, 72);
+  b.pass_by_timers(20s);
+  CHECK(b.tenant(1).phase == Phase::running);
+}
+
+TEST_CASE("A tenant that does not fit beside unmanaged memory waits for its end") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  b.queue_up(2, 2, 75);
+  b.want(2);
+  survey(b, {{1, 61}, {2, 1}}, 60);
+  b.pass_by_timers(30s);
+  CHECK(b.tenant(1).phase == Phase::running);
+  survey(b, {{1, 61}, {2, 1}});
+  CHECK((b.sent<Revoke>(1) || b.until_sent<Revoke>(1, 30s)));
+}
+
+TEST_CASE("Growth waits a minute for unmanaged memory to end") {
+  Bench b;
+  b.come(1, 1);
+  b.attach(1);
+  survey(b, {{1, 1}}, 72);
+  b.grow(1, 75, 0);
+  CHECK_FALSE(b.granted(1));
+  CHECK_FALSE(b.refused(1));
+  SECTION("it ends in time") {
+    survey(b, {{1, 1}});
+    CHECK(b.granted(1));
+  }
+  SECTION("it does not") {
+    for (int i = 0; i < 58; ++i) {
+      survey(b, {{1, 1}}, 72);
+      REQUIRE_FALSE(b.refused(1));
+    }
+    b.pass(3s);
+    CHECK(b.refused(1));
+    b.grow(1, 74, 0);
+    CHECK(b.refused(1));  // at once: it has waited
+  }
+  SECTION("a smaller one need not wait") {
+    b.say(1, Usage{.request = 2, .use = Bench::use(20, 0), .stuck = 0});
+    CHECK(b.granted(1));
+  }
+}
+
+TEST_CASE("Growth that exceeds the GPU is refused at once") {
+  Bench b;
+  b.come(1, 1);
+  b.attach(1);
+  survey(b, {{1, 1}}, 72);
+  b.grow(1, 101, 0);
+  CHECK(b.refused(1));
+}
+
+TEST_CASE("Growth in a turn that is to end does not wait a minute") {
+  Bench b;
+  b.settle_in(1, 1, 40);
+  b.queue_up(2, 2, 65);
+  b.want(2);
+  b.pass_by_timers(10s);
+  REQUIRE(b.sent<Revoke>(1));
+  survey(b, {{1, 41}, {2, 1}}, 10);
+  b.grow(1, 99, 40);
+  REQUIRE_FALSE(b.refused(1));
+  b.pass_to_timer();
+  while (!b.refused(1) && b.timer && *b.timer < b.now + 10s) b.pass_to_timer();
+  CHECK(b.refused(1));
+}
+
+}  // namespace
+}  // namespace sharedgpu

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// The survey's child and what becomes of its answers, where NVML is missing, silent, crashes or lies.
+#include "arbiter/daemon/survey.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <asio/io_context.hpp>
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "arbiter/daemon/driver_child.h"
+#include "systems.h"
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Behaviour of NVML's functions. They run in a child of this process, and see it as it is at the fork.
+struct Behaviour {
+  int init = 0, memory = 0, compute = 0, graphics = 0;  // statuses
+  unsigned processes = 2;
+  bool hangs = false;
+  bool crashes = false;
+  int failing_device = -1;
+};
+Behaviour nvml;
+
+struct Memory {
+  unsigned long long total, free, used;
+};
+struct Process {
+  unsigned pid;
+  unsigned long long used;
+  unsigned gpu_instance, compute_instance;
+};
+
+int index_of(void* handle) { return static_cast<int>(reinterpret_cast<std::uintptr_t>(handle)) - 1; }
+int init() { return nvml.init; }
+int count_of(unsigned* count) {
+  *count = 2;
+  return 0;
+}
+int handle_of(unsigned index, void** handle) {
+  *handle = reinterpret_cast<void*>(std::uintptr_t{index} + 1);
+  return 0;
+}
+int uuid_of(void* handle, char* text, unsigned size) {
+  std::snprintf(text, size, "GPU-0%d000000-0000-0000-0000-000000000000", index_of(handle) + 1);
+  return 0;
+}
+int memory_of(void* handle, Memory* memory) {
+  while (nvml.hangs) pause();
+  if (nvml.crashes) raise(SIGKILL);
+  *memory = {.total = 100, .free = 30, .used = 70};
+  return nvml.failing_device == index_of(handle) ? 15 : nvml.memory;
+}
+int compute_on(void*, unsigned* count, Process* places) {
+  if (nvml.compute != 0) return nvml.compute;
+  const unsigned room = *count;
+  *count = nvml.processes;
+  if (room < nvml.processes) return 7;
+  for (unsigned i = 0; i < nvml.processes; ++i)
+    places[i] = {.pid = 100 + i, .used = i == 1 ? ~0ull : 1000, .gpu_instance = 0, .compute_instance = 0};
+  return 0;
+}
+// The first process does both.
+int graphics_on(void*, unsigned* count, Process* places) {
+  if (nvml.graphics != 0) return nvml.graphics;
+  *count = 2;
+  places[0] = {.pid = 100, .used = 1500, .gpu_instance = 0, .compute_instance = 0};
+  places[1] = {.pid = 7, .used = 30, .gpu_instance = 0, .compute_instance = 0};
+  return 0;
+}
+
+class Nvml : public System {
+ public:
+  bool there = true;
+  std::string missing;
+  Nvml() { nvml = {}; }
+  void* open_library(const char* name) const override {
+    return there && std::strcmp(name, "libnvidia-ml.so.1") == 0 ? &nvml : nullptr;
+  }
+  void* symbol(void*, const char* name) const override {
+    static const std::map<std::string, void*> kFunctions = {
+        {"nvmlInit_v2", reinterpret_cast<void*>(init)},
+        {"nvmlDeviceGetCount_v2", reinterpret_cast<void*>(count_of)},
+        {"nvmlDeviceGetHandleByIndex_v2", reinterpret_cast<void*>(handle_of)},
+        {"nvmlDeviceGetUUID", reinterpret_cast<void*>(uuid_of)},
+        {"nvmlDeviceGetMemoryInfo", reinterpret_cast<void*>(memory_of)},
+        {"nvmlDeviceGetComputeRunningProcesses_v2", reinterpret_cast<void*>(compute_on)},
+        {"nvmlDeviceGetGraphicsRunningProcesses_v2", reinterpret_cast<void*>(graphics_on)}};
+    const auto found = kFunctions.find(name);
+    return found == kFunctions.end() || name == missing ? nullptr : found->second;
+  }
+};
+
+// A survey that is needed until the test says otherwise, with times for tests.
+struct Looking {
+  asio::io_context loop{1};
+  bool needed = true;
+  unsigned answers = 0, silences = 0;
+  std::vector<SurveyedGpu> last;
+  Survey survey;
+
+  explicit Looking(const System& system, std::chrono::milliseconds patience = 15s)
+      : survey(
+            loop, system, [this] { return needed; },
+            [this](const std::vector<SurveyedGpu>& gpus) {
+              ++(gpus.empty() ? silences : answers);
+              last = gpus;
+            },
+            {.period = 5ms, .patience = patience, .first_pause = 5ms, .longest_pause = 20ms}) {
+    survey.wake();
+  }
+  void until(const std::function<bool()>& holds) {
+    const auto end = std::chrono::steady_clock::now() + 20s;
+    while (!holds()) {
+      REQUIRE(std::chrono::steady_clock::now() < end);
+      loop.restart();
+      loop.run_for(5ms);
+    }
+  }
+};
+
+TEST_CASE("A survey tells of each process once, with all that it has") {
+  const Nvml host;
+  Looking looking(host);
+  looking.until([&] { return looking.answers > 0; });
+  REQUIRE(looking.last.size() == 2);
+  CHECK(looking.last[1].uuid == GpuUuid{{2}});
+  CHECK(looking.last[1].used == Bytes{70});
+  CHECK(looking.last[1].free == Bytes{30});
+  const auto& processes = looking.last[1].processes;
+  REQUIRE(processes.size() == 3);
+  CHECK(processes[0].pid == 100);
+  CHECK(processes[0].memory == Bytes{1500});
+  CHECK(processes[1].memory == std::nullopt);
+  CHECK(processes[2].pid == 7);
+}
+
+TEST_CASE("A survey goes on while it is needed, and leaves no child when it is not") {
+  const Nvml host;
+  Looking looking(host);
+  looking.until([&] { return looking.answers > 3; });
+  looking.needed = false;
+  looking.until([&] { return looking.silences > 0; });
+  looking.until([] { return waitpid(-1, nullptr, WNOHANG) == -1; });
+  const unsigned before = looking.answers;
+  looking.loop.restart();
+  looking.loop.run();  // it has nothing more to do
+  CHECK(looking.answers == before);
+  looking.needed = true;
+  looking.survey.wake();
+  looking.until([&] { return looking.answers > before; });
+}
+
+TEST_CASE("A survey with many processes is whole, and one with too many says nothing of the GPU") {
+  const Nvml host;
+  SECTION("as many as are told of") {
+    nvml.processes = kMostSurveyedProcesses;
+    Looking looking(host);
+    looking.until([&] { return looking.answers > 1; });
+    CHECK(looking.last[0].processes.size() == kMostSurveyedProcesses + 1);
+  }
+  SECTION("one more") {
+    nvml.processes = kMostSurveyedProcesses + 1;
+    Looking looking(host);
+    looking.until([&] { return looking.silences > 0; });
+    CHECK(looking.answers == 0);
+  }
+}
+
+TEST_CASE("A survey passes over a GPU that does not answer") {
+  const Nvml host;
+  nvml.failing_device = 0;
+  Looking looking(host);
+  looking.until([&] { return looking.answers > 0; });
+  REQUIRE(looking.last.size() == 1);
+  CHECK(looking.last[0].uuid == GpuUuid{{2}});
+}
+
+TEST_CASE("A survey needs no list of graphics processes") {
+  Nvml host;
+  SECTION("the function is missing") { host.missing = "nvmlDeviceGetGraphicsRunningProcesses_v2"; }
+  SECTION("it fails") { nvml.graphics = 3; }
+  Looking looking(host);
+  looking.until([&] { return looking.answers > 0; });
+  CHECK(looking.last[0].processes.size() == 2);
+}
+
+TEST_CASE("A survey without NVML says so and tries again") {
+  Nvml host;
+  SECTION("no library") { host.there = false; }
+  SECTION("a function is missing") { host.missing = "nvmlDeviceGetComputeRunningProcesses_v2"; }
+  SECTION("it does not start") { nvml.init = 9; }
+  SECTION("it crashes") { nvml.crashes = true; }
+  Looking looking(host);
+  looking.until([&] { return looking.silences > 2; });
+  CHECK(looking.answers == 0);
+  host.there = true;
+  host.missing.clear();
+  nvml = {};
+  looking.until([&] { return looking.answers > 0; });
+}
+
+TEST_CASE("A survey's child that is silent is killed, and another one comes") {
+  const Nvml host;
+  nvml.hangs = true;
+  Looking looking(host, 30ms);
+  looking.until([&] { return looking.silences > 0; });
+  CHECK(looking.answers == 0);
+  nvml.hangs = false;
+  looking.until([&] { return looking.answers > 0; });
+}
+
+TEST_CASE("A survey's child that cannot be watched is not left behind") {
+  struct Host : Nvml {
+    mutable int refused = 0;
+    UniqueFd open_process(pid_t pid) const override {
+      if (refused++ > 1) return System::open_process(pid);
+      errno = EMFILE;
+      return {};
+    }
+  } host;
+  {
+    Looking looking(host);
+    looking.until([&] { return looking.answers > 0; });
+  }
+  CHECK(waitpid(-1, nullptr, WNOHANG) == -1);
+}
+
+// A library that writes to the arbiter's end itself: the child has no other descriptor but the standard ones.
+TEST_CASE("A survey's child that answers nonsense is killed, and nothing of it counts") {
+  struct Host : Nvml {
+    SurveyLine line;
+    unsigned lines = 1;
+    bool lies = true;
+    void* open_library(const char* name) const override {
+      for (unsigned i = 0; lies && i < lines; ++i)
+        if (write(STDERR_FILENO + 1, &line, sizeof line) < 0) _exit(1);
+      while (lies) pause();
+      return Nvml::open_library(name);
+    }
+  } host;
+  SECTION("an unknown line") { host.line.kind = static_cast<SurveyLine::Kind>(77); }
+  SECTION("a process of no GPU") { host.line.kind = SurveyLine::Kind::process; }
+  SECTION("too many GPUs") {
+    host.line.kind = SurveyLine::Kind::gpu;
+    host.lines = 1000;
+  }
+  SECTION("more answers than questions") { host.lines = 2; }
+  Looking looking(host);
+  looking.until([&] { return looking.silences > 0; });
+  host.lies = false;
+  looking.until([&] { return looking.last.size() == 2; });
+}
+
+}  // namespace
+}  // namespace sharedgpu

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processes that have memory on a GPU without a session there: which they are, what the log says of them, and
+// who is asked to end. NVML and /proc are the test's own.
+#include "arbiter/daemon/unmanaged.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "host.h"
+
+namespace sharedgpu::test {
+namespace {
+
+using namespace std::chrono_literals;
+using Json = nlohmann::json;
+
+struct Memory {
+  unsigned long long total, free, used;
+};
+struct Listed {
+  unsigned pid;
+  unsigned long long used;
+  unsigned gpu_instance, compute_instance;
+};
+std::vector<Listed> listed;  // by NVML, in the child that the next survey starts
+
+int succeed() { return 0; }
+int count_of(unsigned* count) {
+  *count = 1;
+  return 0;
+}
+int handle_of(unsigned, void** handle) {
+  *handle = &listed;
+  return 0;
+}
+int uuid_of(void*, char* text, unsigned size) {
+  std::snprintf(text, size, "GPU-01000000-0000-0000-0000-000000000000");
+  return 0;
+}
+int memory_of(void*, Memory* memory) {
+  *memory = {};
+  return 0;
+}
+int processes_on(void*, unsigned* count, Listed* places) {
+  *count = static_cast<unsigned>(listed.size());
+  std::copy(listed.begin(), listed.end(), places);
+  return 0;
+}
+
+// A host with that NVML, and processes that only its /proc has.
+class Board : public FaultySystem {
+ public:
+  mutable std::vector<std::pair<pid_t, int>> signals;  // that were sent
+
+  Board() {
+    listed.clear();
+    time = 1000s;
+  }
+  struct Looks {
+    uid_t uid = 1000;
+    pid_t parent = 1;
+    std::string cgroup = "0::/init.scope\n";
+    std::string name = "python3";
+    char state = 'S';
+  };
+  void add(pid_t pid, Bytes memory, const Looks& looks) {
+    list(pid, memory.count);
+    const std::string folder = "/proc/" + std::to_string(pid);
+    std::string stat = std::to_string(pid) + " (" + looks.name + ") " + looks.state;
+    for (int field = 4; field < 40; ++field) stat += " " + std::to_string(field);
+    files_[folder + "/stat"] = files_[folder + "/task/1/stat"] = stat;
+    files_[folder + "/status"] = "Name:\tx\nPPid:\t" + std::to_string(looks.parent) + "\nUid:\t" +
+                                 std::to_string(looks.uid) + "\t0\t0\t0\n";
+    files_[folder + "/cgroup"] = looks.cgroup;
+    files_[folder + "/comm"] = looks.name + "\n";
+  }
+  static void list(pid_t pid, unsigned long long memory) {
+    listed.push_back(
+        {.pid = static_cast<unsigned>(pid), .used = memory, .gpu_instance = 0, .compute_instance = 0});
+  }
+
+  Status read_file(const std::string& path, std::string& text) const override {
+    const auto file = files_.find(path);
+    if (file == files_.end()) return FaultySystem::read_file(path, text);
+    text = file->second;
+    return {};
+  }
+  std::optional<std::vector<std::string>> list_folder(const std::string& path,
+                                                      std::size_t most) const override {
+    if (files_.count(path + "/1/stat") > 0) return std::vector<std::string>{"1"};
+    return FaultySystem::list_folder(path, most);
+  }
+  Status owner_of(const std::string& /*path*/, uid_t& owner) const override {
+    owner = 0;
+    return {};
+  }
+  UniqueFd open_process(pid_t pid) const override {
+    if (files_.count("/proc/" + std::to_string(pid) + "/stat") == 0) return FaultySystem::open_process(pid);
+    opened_ = pid;
+    return memory_file("process");
+  }
+  int send_signal(int, int signal) const override {
+    signals.emplace_back(opened_, signal);
+    return 0;
+  }
+  void* open_library(const char* name) const override {
+    return std::strcmp(name, "libnvidia-ml.so.1") == 0 ? &listed : nullptr;
+  }
+  void* symbol(void*, const char* name) const override {
+    static const std::map<std::string, void*> kFunctions = {
+        {"nvmlInit_v2", reinterpret_cast<void*>(succeed)},
+        {"nvmlDeviceGetCount_v2", reinterpret_cast<void*>(count_of)},
+        {"nvmlDeviceGetHandleByIndex_v2", reinterpret_cast<void*>(handle_of)},
+        {"nvmlDeviceGetUUID", reinterpret_cast<void*>(uuid_of)},
+        {"nvmlDeviceGetMemoryInfo", reinterpret_cast<void*>(memory_of)},
+        {"nvmlDeviceGetComputeRunningProcesses_v3", reinterpret_cast<void*>(processes_on)}};
+    const auto found = kFunctions.find(name);
+    return found == kFunctions.end() ? nullptr : found->second;
+  }
+
+ private:
+  std::map<std::string, std::string> files_;
+  mutable pid_t opened_ = 0;
+};
+
+constexpr pid_t kPid = 4'200'001;  // beyond those that the kernel gives
+const char* const kOfJob = "0::/system.slice/slurmstepd.scope/job_12/step_0/user/task_0\n";
+
+Settings with(Measure measure) {
+  Settings settings;
+  settings.unmanaged = measure;
+  return settings;
+}
+
+// An arbiter on that host, with a tenant whose process is this one.
+struct Scene {
+  Board& board;
+  Host host;
+  std::optional<Guest> guest;
+
+  Scene(Board& its, Measure measure, unsigned long long used = mebibytes(100).count)
+      : board(its), host(with(measure), its) {
+    Board::list(getpid(), used);
+    host.start();
+    guest.emplace(host);
+    REQUIRE(guest->say(Hello{}).find<Welcome>());
+    guest->say(Attach{.gpu = kHostGpu, .total = gibibytes(1), .name = "Test GPU"});
+    host.run_until([&] { return gpu()["surveyed"] == true; });
+  }
+  Json gpu() const { return host.status()["gpus"][0]; }
+  Json session() const { return host.status()["tenants"][0]["sessions"][0]; }
+  std::vector<pid_t> pids() const {
+    std::vector<pid_t> all;
+    const Json now = gpu();
+    for (const Json& process : now["unmanaged"]) all.push_back(process["pid"]);
+    return all;
+  }
+  // Another survey has come after so much time.
+  void pass(Nanoseconds time) {
+    *board.time += time;
+    const auto end = std::chrono::steady_clock::now() + 1500ms;
+    host.run_until([&] { return std::chrono::steady_clock::now() > end; });
+  }
+};
+
+using Pids = std::vector<pid_t>;
+using Lines = std::vector<std::string>;
+
+TEST_CASE("Unmanaged processes are those without a session but for the arbiter's own") {
+  Board board;
+  board.add(kPid, mebibytes(300), {.cgroup = kOfJob});
+  board.add(kPid + 1, mebibytes(50), {.uid = 0});
+  board.add(kPid + 2, mebibytes(50), {.parent = getpid()});
+  Board::list(kPid + 3, mebibytes(50).count);  // it has ended, or is in another PID namespace
+  board.add(kPid + 4, Bytes{~0ull}, {});       // NVML cannot tell
+  const Scene scene(board, Measure::ignore);
+  CHECK(scene.pids() == Pids{kPid, kPid + 1});
+  const Json gpu = scene.gpu();
+  CHECK(gpu["unmanaged_bytes"] == mebibytes(350).count);
+  CHECK(gpu["unmanaged"][0]["uid"] == 1000);
+  CHECK(gpu["unmanaged"][0]["job"] == 12);
+  CHECK(gpu["unmanaged"][1]["job"].is_null());
+  CHECK(gpu["usable_bytes"] == mebibytes(1024 - 350).count);
+  CHECK(scene.session()["device_bytes"] == mebibytes(100).count);
+}
+
+TEST_CASE("Unmanaged memory is none where it is MPS's, and then nobody's memory is known") {
+  Board board;
+  SECTION("the server is root's") {
+    board.add(kPid, mebibytes(300), {.uid = 0, .name = "nvidia-cuda-mps"});
+    const Scene scene(board, Measure::ignore);
+    CHECK(scene.pids().empty());
+    CHECK(scene.gpu()["unmanaged_bytes"] == 0);
+    CHECK(scene.session()["device_bytes"].is_null());
+  }
+  SECTION("a user's process calls itself so") {
+    board.add(kPid, mebibytes(300), {.uid = 1000, .name = "nvidia-cuda-mps"});
+    const Scene scene(board, Measure::ignore);
+    CHECK(scene.pids() == Pids{kPid});
+    CHECK(scene.session()["device_bytes"] == mebibytes(100).count);
+  }
+}
+
+TEST_CASE("Unmanaged processes are named in the log once, when they have been there for a while") {
+  Board board;
+  board.add(kPid, mebibytes(300), {.cgroup = kOfJob});
+  board.add(kPid + 1, mebibytes(10), {});  // not worth a word
+  const bool warns = GENERATE(true, false);
+  Scene scene(board, warns ? Measure::warn : Measure::ignore);
+  scene.pass(1s);
+  CHECK(scene.host.new_log_lines().empty());
+  scene.pass(5s);
+  const Lines warned = {"warning: job 12, pid " + std::to_string(kPid) +
+                        ", uid 1000: has 300 MiB of GPU 0 without being a tenant; that is not handed out"};
+  CHECK(scene.host.new_log_lines() == (warns ? warned : Lines{}));
+  scene.pass(5s);
+  CHECK(scene.host.new_log_lines().empty());
+  CHECK(board.signals.empty());
+}
+
+TEST_CASE("Unmanaged processes of users are ended where the site says so, and no others") {
+  Board board;
+  board.add(kPid, mebibytes(200), {});
+  board.add(kPid + 1, mebibytes(200), {.uid = 0});
+  board.add(kPid + 2, mebibytes(200), {.uid = 999});
+  board.add(kPid + 3, mebibytes(200), {.state = 'T'});
+  board.add(kPid + 4, mebibytes(10), {});
+  Scene scene(board, Measure::cancel);
+  CHECK(board.signals.empty());
+  scene.pass(5s);
+  const std::vector<std::pair<pid_t, int>> asked = {{kPid, SIGTERM}};
+  CHECK(board.signals == asked);
+  scene.pass(20s);
+  CHECK(board.signals == asked);
+  scene.pass(10s);
+  const std::vector<std::pair<pid_t, int>> killed = {{kPid, SIGTERM}, {kPid, SIGKILL}};
+  CHECK(board.signals == killed);
+  scene.pass(40s);
+  CHECK(board.signals == killed);
+}
+
+TEST_CASE("Unmanaged memory is not known when the last session has ended") {
+  Board board;
+  board.add(kPid, mebibytes(300), {});
+  Scene scene(board, Measure::warn);
+  REQUIRE(scene.pids() == Pids{kPid});
+  scene.guest.reset();
+  scene.host.run_until([&] { return scene.gpu()["surveyed"] == false; });
+  CHECK(scene.pids().empty());
+  CHECK(scene.gpu()["usable_bytes"] == gibibytes(1).count);
+}
+
+}  // namespace
+}  // namespace sharedgpu::test
