@@ -152,6 +152,7 @@ int Channel::receive_plain(Message& message) {
 }
 
 bool Channel::discard_unread() {
+  distrust();
   shutdown(socket_.get(), SHUT_RD);
   for (;;) {
     Message unread;

@@ -58,7 +58,7 @@ class Channel {
   // takes as long as its owner likes (a TCP socket with SO_LINGER, a file of a FUSE server). So none is
   // taken.
   //
-  // Must be called before the two that follow. Returns 0 or an errno value.
+  // Must be called before receive_plain(). Returns 0 or an errno value.
   int distrust();
   // As receive(), but never waits. Returns EBADMSG where the next message carries a descriptor, and leaves
   // that message where it is.

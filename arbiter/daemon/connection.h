@@ -49,7 +49,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void close(const std::string& reason);
 
   const Peer& peer() const { return peer_; }
-  // Of the protocol, that both ends understand.
+  // The version of the protocol that both ends understand.
   std::uint16_t version() const { return channel_.version(); }
 
  private:

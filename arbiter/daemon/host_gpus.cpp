@@ -42,8 +42,9 @@ void HostGpus::start(const std::vector<GpuInfo>& found) {
   search_.start();
 }
 
-bool HostGpus::has_room_for(const Teller& teller) const {
-  if (core_.core().snapshot().gpus.size() >= kMostGpus) return false;
+// `known`: the number of GPUs so far.
+bool HostGpus::has_room_for(const Teller& teller, std::size_t known) const {
+  if (known >= kMostGpus) return false;
   if (teller.uid == 0) return true;
   const auto count = [this](auto&& counts) {
     return std::count_if(told_.begin(), told_.end(), [&](const auto& each) { return counts(each.second); });
@@ -58,7 +59,8 @@ Status HostGpus::attach(const Attach& attach, const Teller& teller) {
   const Snapshot state = core_.core().snapshot();
   if (state.find(attach.gpu) != nullptr) return {};
   if (attach.total == Bytes{} || attach.total > kLargest) return {EINVAL, "a GPU without memory"};
-  if (!has_room_for(teller)) return {ENOSPC, "too many GPUs that the arbiter does not find itself"};
+  if (!has_room_for(teller, state.gpus.size()))
+    return {ENOSPC, "too many GPUs that the arbiter does not find itself"};
   told_[attach.gpu] = teller;
   add({.uuid = attach.gpu, .total = attach.total, .name = printable(attach.name)}, true);
   return {};

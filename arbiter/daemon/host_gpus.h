@@ -40,7 +40,7 @@ class HostGpus {
   const std::map<GpuUuid, std::string>& names() const { return names_; }
 
  private:
-  bool has_room_for(const Teller& teller) const;
+  bool has_room_for(const Teller& teller, std::size_t known) const;
   void add(const GpuInfo& gpu, bool learned);
 
   CoreRunner& core_;

@@ -105,7 +105,6 @@ void Server::refuse(Arrival& arrival, const std::string& reason) {
   Refused refused;
   std::strncpy(refused.reason, reason.c_str(), sizeof refused.reason - 1);
   Channel channel(std::move(arrival.socket));
-  channel.distrust();
   channel.send(Message::of(refused));
   its_.closer.close(arrival.account, std::move(channel), std::move(arrival.place));
 }
@@ -113,9 +112,7 @@ void Server::refuse(Arrival& arrival, const std::string& reason) {
 // Without a refusal, so that the peer may try again: a refused session would run beside the others.
 void Server::turn_away(Arrival& arrival, const std::string& why) {
   if (arbiter_.may_log(arrival.account)) log::warning("uid " + std::to_string(arrival.account) + ": " + why);
-  Channel channel(std::move(arrival.socket));
-  channel.distrust();
-  its_.closer.close(arrival.account, std::move(channel), std::move(arrival.place));
+  its_.closer.close(arrival.account, Channel(std::move(arrival.socket)), std::move(arrival.place));
 }
 
 }  // namespace sharedgpu

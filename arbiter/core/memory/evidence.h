@@ -13,7 +13,7 @@
 
 namespace sharedgpu {
 
-// What a session says that it has.
+// The memory that a session says it has.
 struct Claimed {
   Bytes unevictable;  // pinned memory and contexts
   Bytes all;          // its whole footprint, on the GPU or not, and contexts

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a survey of a GPU has found, in the words of the core. Plain values; sizes in bytes.
+// The findings of a survey of a GPU, in the words of the core. Plain values; sizes in bytes.
 #pragma once
 
 #include <map>

@@ -180,8 +180,8 @@ class MemoryBooks {
   Nanoseconds timeout_for(Bytes moving) const;
 
  private:
-  // What of others is reckoned with: what they are believed to have; only what surveys have shown, where they
-  // look; or the same as if there were no processes but sessions.
+  // The memory of others that counts: all that they are believed to have; where surveys look, only what these
+  // have shown; or what they are believed to have as if there were no processes but sessions.
   enum class Basis : std::uint8_t { believed, certain, uncrowded };
   // The memory of a session that nobody can take from it.
   struct Unevictable {
@@ -208,7 +208,7 @@ class MemoryBooks {
   void take_use(const Session& session, MemoryUse reported, bool may_grow, const Residency& at);
   void note_eviction_report(const Session& session, bool failed);
   Bytes whole(const Session& session, const Residency& at) const;
-  // What a drained session cannot give up for the time being.
+  // The memory that a drained session cannot give up for the time being.
   Bytes staying(const Session& session, const Residency& at) const;
   bool waits_to_grow(const Session& session, const Residency& at) const;
   bool blocks_peers(const Residency& at) const { return effects_.now() >= at.blocks_peers_from; }
