@@ -159,7 +159,7 @@ spoil_function() { sed -i "s/\b$2\b/${2%?}_/" "$1"; }
 }
 
 @test "a socket path that is too long for a socket" {
-  long=/tmp/$(printf 'x%.0s' {1..120})
+  long=$dir/$(printf 'x%.0s' {1..120})
   sed -i "s|^Socket=.*|Socket=$long|; /^LogFile/d" "$dir/etc/sharedgpu.conf"
   run "$dir/prefix/sbin/sharedgpud" --config "$dir/etc/sharedgpu.conf"
   [ "$status" -ne 0 ]
