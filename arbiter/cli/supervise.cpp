@@ -3,11 +3,16 @@
 // does.
 //
 // Restarts it when it dies other than by SIGTERM or with exit status 0, at once the first time, then ever
-// more slowly. SIGTERM and SIGINT are passed on. A lock in StateDir keeps it to one per host.
+// more slowly. An arbiter that gives no sign of life is killed. SIGTERM and SIGINT are passed on. A lock in
+// StateDir keeps it to one per host.
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,9 +20,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "arbiter/cli/commands.h"
@@ -30,6 +39,8 @@ constexpr std::chrono::milliseconds kFirstPause{10};
 constexpr std::chrono::milliseconds kLongestPause{
     2'000};                                   // jobs wait ten seconds for an arbiter, and go on without it
 constexpr std::chrono::seconds kHealthy{60};  // after this long a death is a first one again
+constexpr std::chrono::seconds kSilence{10};  // a disk that stalls keeps the arbiter for some seconds
+constexpr std::chrono::seconds kToAbort{2};   // from SIGABRT to SIGKILL
 
 // Returns the held lock, or an empty descriptor: with `trouble` where it cannot be had at all, without where
 // another supervisor holds it.
@@ -62,20 +73,74 @@ pid_t start(std::vector<std::string> words, const sigset_t& signals) {
   _exit(127);
 }
 
+// Where the arbiter tells that it serves, and twice in each kSilence that it goes on (sd_notify(3)).
+UniqueFd listen_for_signs(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  UniqueFd signs;
+  if (path.size() >= sizeof address.sun_path) {
+    errno = ENAMETOOLONG;
+    return signs;
+  }
+  path.copy(address.sun_path, sizeof address.sun_path);
+  unlink(path.c_str());
+  UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (socket && fchmod(socket.get(), 0600) == 0 &&  // of the file that bind() makes
+      bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
+    signs = std::move(socket);
+  return signs;
+}
+
 struct Watch {
-  sigset_t signals;  // SIGCHLD, SIGTERM and SIGINT, blocked
+  sigset_t signals;   // SIGCHLD, SIGTERM and SIGINT, blocked
+  UniqueFd arrivals;  // a signalfd of them
+  UniqueFd signs;     // of life; without it silence ends no arbiter
   bool asked_to_end = false;
 
-  // Waits for the child's death, passing on what asks it to end.
+  // Waits for the child's death. Passes on what asks it to end, and kills it when it has been silent for too
+  // long after its first sign of life.
   int wait_for(pid_t child) {
+    std::optional<Clock::time_point> limit;
+    int measure = SIGABRT;  // leaves a core file, where the site wants them
     for (;;) {
       int status = 0;
       if (waitpid(child, &status, WNOHANG) == child) return status;
-      int number = sigwaitinfo(&signals, nullptr);
-      if (number != SIGTERM && number != SIGINT) continue;
-      asked_to_end = true;
-      kill(child, SIGTERM);
+      wait_until(limit);
+      if (is_asked_to_end()) kill(child, SIGTERM);
+      if (has_given_signs()) limit = Clock::now() + kSilence;
+      if (!limit || Clock::now() < *limit) continue;
+      if (measure == SIGABRT) complain("the arbiter does not answer; ending it");
+      kill(child, measure);
+      measure = SIGKILL;
+      limit = Clock::now() + kToAbort;
     }
+  }
+
+  // Until a signal or a sign of life arrives, or that time.
+  void wait_until(const std::optional<Clock::time_point>& limit) const {
+    pollfd both[] = {{.fd = arrivals.get(), .events = POLLIN, .revents = 0},
+                     {.fd = signs.get(), .events = POLLIN, .revents = 0}};
+    int time = -1;
+    if (limit) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(*limit - Clock::now());
+      time = static_cast<int>(std::max(left, std::chrono::milliseconds(0)).count());
+    }
+    poll(both, std::size(both), time);
+  }
+
+  bool is_asked_to_end() {
+    bool asked = false;
+    signalfd_siginfo signal = {};
+    while (read(arrivals.get(), &signal, sizeof signal) > 0) asked = asked || signal.ssi_signo != SIGCHLD;
+    asked_to_end = asked_to_end || asked;
+    return asked;
+  }
+
+  bool has_given_signs() const {
+    bool any = false;
+    char text[64];
+    while (recv(signs.get(), text, sizeof text, 0) >= 0) any = true;
+    return any;
   }
 
   void pause(std::chrono::milliseconds time) {
@@ -115,6 +180,15 @@ int supervise(const std::string& config, const std::string& tenants) {
   sigemptyset(&watch.signals);
   for (int number : {SIGCHLD, SIGTERM, SIGINT}) sigaddset(&watch.signals, number);
   sigprocmask(SIG_BLOCK, &watch.signals, nullptr);
+  watch.arrivals.reset(signalfd(-1, &watch.signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  const std::string signs = settings.state_dir + "/supervise.notify";
+  watch.signs = listen_for_signs(signs);
+  if (watch.signs) {
+    setenv("NOTIFY_SOCKET", signs.c_str(), 1);
+    setenv("WATCHDOG_USEC", std::to_string(std::chrono::microseconds(kSilence).count()).c_str(), 1);
+  } else {
+    complain(signs + ": " + std::strerror(errno) + "; an arbiter that hangs will not be restarted");
+  }
 
   auto pause = kFirstPause;
   std::vector<std::string> words = {daemon};

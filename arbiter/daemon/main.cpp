@@ -19,6 +19,7 @@
 #include "arbiter/daemon/folders.h"
 #include "arbiter/daemon/log.h"
 #include "arbiter/daemon/server.h"
+#include "arbiter/daemon/service_manager.h"
 #include "arbiter/daemon/system.h"
 #include "config/settings.h"
 
@@ -83,6 +84,7 @@ Status open_log(const Settings& settings) {
 
 int run(const Settings& settings) {
   keep_to_itself();
+  const ServiceManager service_manager;
   if (Status opened = open_log(settings); !opened.ok()) return fail("LogFile " + opened.message());
   const std::string folder = std::filesystem::path(settings.socket).parent_path();
   if (Status made = make_own_folder(folder, 0755); !made.ok()) return fail("Socket folder " + made.message());
@@ -96,6 +98,7 @@ int run(const Settings& settings) {
   const Status taken = take_socket(settings.socket, lock, listener);
   if (taken.code() == EADDRINUSE) {
     log::info("another arbiter serves " + settings.socket + " already; nothing to do");
+    service_manager.tell_ready();
     return EXIT_SUCCESS;
   }
   if (!taken.ok()) return fail(taken.message());
@@ -122,6 +125,8 @@ int run(const Settings& settings) {
     loop.stop();
   });
   log::info("serving " + settings.socket);
+  service_manager.tell_ready();
+  service_manager.keep_telling(loop);
   loop.run();
   // At once: to close connections one by one may take as long as peers like, see closer.h.
   _exit(EXIT_SUCCESS);

@@ -64,6 +64,34 @@ continue_arbiter() { kill -CONT "$ARBITER"; }
   (($(gpu peak) <= 256 << 20))
 }
 
+# The supervisor's child.
+supervised() { cat "/proc/$ARBITER/task/$ARBITER/children"; }
+another_answers() { local pid; pid=$(supervised) && [[ $pid && $pid != "$1" ]] && timeout 10 "$SHAREDGPU" status; }
+
+@test "a supervisor kills an arbiter that hangs, and starts another; one that answers it leaves alone" {
+  start_arbiter
+  kill "$ARBITER"
+  wait "$ARBITER"
+  "$SHAREDGPU" supervise --config "$DIR/conf" >"$DIR/supervise.log" 2>&1 3>&- &
+  ARBITER=$!
+  until_true 30 another_answers none
+  old=$(supervised)
+  # On an end by SIGKILL of the supervisor the arbiter would stay.
+  PIDS[arbiter]=${old% }
+  tenant one hold --bytes 75% --of 256MiB --seconds 20 --seed 1 --verify
+  tenant two hold --bytes 75% --of 256MiB --seconds 20 --seed 2 --verify
+  sleep 12 # longer than an arbiter may be silent
+  [ "$(supervised)" = "$old" ]
+  kill -STOP "$old"
+  until_true 30 another_answers "$old"
+  grep -q "the arbiter does not answer; ending it" "$DIR/supervise.log"
+  PIDS[arbiter]=$(supervised)
+  all_succeed one two
+  kill "$ARBITER"
+  wait "$ARBITER"
+  run ! kill -0 "${PIDS[arbiter]}"
+}
+
 @test "an arbiter that holds back its leave to grow, since another does not make room, is waited for" {
   start_arbiter
   tenant one hold --bytes 75% --of 256MiB --seconds 4 --verify --progress

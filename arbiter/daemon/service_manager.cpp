@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/service_manager.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+namespace sharedgpu {
+namespace {
+
+std::string take_out(const char* name) {
+  const char* value = std::getenv(name);
+  std::string text = value == nullptr ? "" : value;
+  unsetenv(name);
+  return text;
+}
+
+// The number in `text`; 0 where it is none.
+long number_of(std::string_view text) {
+  long number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+}  // namespace
+
+ServiceManager::ServiceManager() : address_(take_out("NOTIFY_SOCKET")) {
+  const long interval = number_of(take_out("WATCHDOG_USEC"));
+  const std::string pid = take_out("WATCHDOG_PID");
+  if (address_.empty()) return;
+  socket_.reset(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (interval > 0 && (pid.empty() || number_of(pid) == getpid()))
+    interval_ = std::chrono::microseconds(interval);
+}
+
+void ServiceManager::keep_telling(asio::io_context& loop) const {
+  if (interval_.count() > 0) beat(std::make_shared<asio::steady_timer>(loop));
+}
+
+void ServiceManager::beat(const std::shared_ptr<asio::steady_timer>& timer) const {
+  tell("WATCHDOG=1");
+  timer->expires_after(interval_ / 2);
+  timer->async_wait([this, timer](const asio::error_code& failure) {
+    if (!failure) beat(timer);
+  });
+}
+
+// A service manager that does not read delays nobody.
+void ServiceManager::tell(const char* state) const {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (!socket_ || address_.size() >= sizeof address.sun_path) return;
+  address_.copy(address.sun_path, sizeof address.sun_path);
+  if (address.sun_path[0] == '@') address.sun_path[0] = '\0';  // an abstract address
+  sendto(socket_.get(), state, std::strlen(state), MSG_DONTWAIT | MSG_NOSIGNAL,
+         reinterpret_cast<const sockaddr*>(&address),
+         static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address_.size()));
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words of sd_notify(3), as a service manager hears them.
+#include "arbiter/daemon/service_manager.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <asio/io_context.hpp>
+#include <catch2/catch.hpp>
+#include <cstddef>
+#include <cstdlib>
+#include <string>
+
+#include "systems.h"
+
+namespace sharedgpu::test {
+namespace {
+
+class Manager {
+ public:
+  explicit Manager(const std::string& address) {
+    sockaddr_un its = {};
+    its.sun_family = AF_UNIX;
+    address.copy(its.sun_path, sizeof its.sun_path);
+    if (its.sun_path[0] == '@') its.sun_path[0] = '\0';
+    socket_.reset(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
+    REQUIRE(bind(socket_.get(), reinterpret_cast<const sockaddr*>(&its), size) == 0);
+    setenv("NOTIFY_SOCKET", address.c_str(), 1);
+  }
+
+  // Empty: nothing has come.
+  std::string heard() const {
+    char text[64];
+    const ssize_t size = recv(socket_.get(), text, sizeof text, 0);
+    return size < 0 ? std::string() : std::string(text, static_cast<std::size_t>(size));
+  }
+
+ private:
+  UniqueFd socket_;
+};
+
+TEST_CASE("Service manager hears that the daemon serves, at a path and at an abstract address") {
+  const TemporaryFolder folder;
+  for (const std::string& address : {folder.path + "/notify", "@" + folder.path}) {
+    const Manager manager(address);
+    const ServiceManager its;
+    CHECK(std::getenv("NOTIFY_SOCKET") == nullptr);
+    its.tell_ready();
+    CHECK(manager.heard() == "READY=1");
+    asio::io_context loop;
+    its.keep_telling(loop);  // nobody waits for it
+    CHECK(manager.heard().empty());
+  }
+}
+
+TEST_CASE("Service manager hears again and again that the loop goes on") {
+  const TemporaryFolder folder;
+  const Manager manager(folder.path + "/notify");
+  setenv("WATCHDOG_USEC", "20000", 1);
+  setenv("WATCHDOG_PID", std::to_string(getpid()).c_str(), 1);
+  const ServiceManager its;
+  CHECK(std::getenv("WATCHDOG_USEC") == nullptr);
+  CHECK(std::getenv("WATCHDOG_PID") == nullptr);
+  asio::io_context loop;
+  its.keep_telling(loop);
+  for (int i = 0; i < 3; ++i) {
+    CHECK(manager.heard() == "WATCHDOG=1");
+    CHECK(manager.heard().empty());
+    loop.run_one();
+  }
+}
+
+TEST_CASE("Service manager that waits for another process hears nothing of the loop") {
+  const TemporaryFolder folder;
+  const Manager manager(folder.path + "/notify");
+  setenv("WATCHDOG_USEC", "20000", 1);
+  setenv("WATCHDOG_PID", std::to_string(getppid()).c_str(), 1);
+  const ServiceManager its;
+  asio::io_context loop;
+  its.keep_telling(loop);
+  CHECK(manager.heard().empty());
+}
+
+TEST_CASE("Service manager: without one, and with one that does not read, the daemon goes on") {
+  unsetenv("NOTIFY_SOCKET");
+  ServiceManager().tell_ready();
+  const TemporaryFolder folder;
+  const Manager manager(folder.path + "/notify");
+  const ServiceManager its;
+  for (int i = 0; i < 10'000; ++i) its.tell_ready();
+  CHECK(manager.heard() == "READY=1");
+}
+
+}  // namespace
+}  // namespace sharedgpu::test
