@@ -58,7 +58,7 @@ TenantInfo* Jobs::find_job(std::uint32_t number) { return tenants_.find(job_name
 
 bool Jobs::knows_job_of(const Peer& peer) const {
   const TenantInfo* job = peer.step ? tenants_.find(job_name(peer.step->job)) : nullptr;
-  return job != nullptr && job->uid == peer.uid;
+  return job != nullptr && job->uid == peer.uid && has_units(job->id);
 }
 
 TenantName Jobs::name_of(const Peer& peer, const RunToken& token) const {
