@@ -82,11 +82,12 @@ TenantName Jobs::name_of(const Peer& peer, const RunToken& token) const {
   return name;
 }
 
-std::string Jobs::refusal(const Peer& peer, const RunToken& token) const {
+std::string Jobs::refusal(const Peer& peer, const RunToken& token, bool comes_back) const {
   if (administration_.settings().tenants != TenantKind::jobs) return {};
   const TenantName name = name_of(peer, token);
   const TenantInfo* tenant = tenants_.find(name);
   if (tenant != nullptr && has_units(tenant->id)) return {};
+  if (comes_back && name.is_job()) return {};
   if (name.is_job()) return "job " + std::to_string(name.job) + " holds no units of these GPUs here";
   return "the GPUs here are for jobs, and for runs that an administrator vouches for (Tenants=jobs)";
 }
@@ -126,7 +127,7 @@ void Jobs::may_have_ended(TenantId id) {
 void Jobs::run(Client& client, const RunRequest& request) {
   const bool vouched = request.vouched != 0;
   if (!vouched)
-    if (const std::string why = refusal(client.peer(), {}); !why.empty())
+    if (const std::string why = refusal(client.peer(), {}, false); !why.empty())
       return client.connection().refuse(why);
   TenantName name;
   if (!system_.random(name.run.bytes, sizeof name.run.bytes))

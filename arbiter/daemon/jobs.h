@@ -36,8 +36,9 @@ class Jobs {
   // Is called with a job that turns out to be another user's than that of its sessions so far.
   void on_other_user(std::function<void(const TenantInfo&)> react) { react_ = std::move(react); }
 
-  // Why a session of the process that presents that token is not served, by Tenants=jobs; empty: it is.
-  std::string refusal(const Peer& peer, const RunToken& token) const;
+  // Why a session of the process that presents that token is not served, by Tenants=jobs; empty: it is. A
+  // session of a job that says it comes back is served: where the ledger is lost, no job is known.
+  std::string refusal(const Peer& peer, const RunToken& token, bool comes_back) const;
   // A session of the process has come and presents that token. Returns its tenant, which counts the session
   // until leave().
   TenantInfo& join(const Peer& peer, const RunToken& token);

@@ -29,7 +29,8 @@ Sessions::Sessions(const Parts& parts) : its_(parts) {
 
 void Sessions::hello(Client& client, const Hello& hello) {
   const Peer& peer = client.peer();
-  if (const std::string why = its_.jobs.refusal(peer, hello.token); !why.empty())
+  const bool comes_back = hello.resuming != 0;
+  if (const std::string why = its_.jobs.refusal(peer, hello.token, comes_back); !why.empty())
     return client.connection().refuse(why);
   SessionTable::Entry entry{
       .client = client.shared_from_this(), .page = {}, .death = asio::posix::stream_descriptor(its_.loop)};

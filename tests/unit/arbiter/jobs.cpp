@@ -122,6 +122,19 @@ TEST_CASE("With Tenants=jobs a process is served in a registered job alone") {
   CHECK(again.say(Hello{}).find<Welcome>()->tenant == TenantId{1});
 }
 
+TEST_CASE("With Tenants=jobs the sessions of a job come back to an arbiter whose ledger is lost") {
+  Host host(jobs_only());
+  host.start();
+  const StepName step{.job = 12, .step = 0};
+  Hello hello;
+  hello.resuming = 1;
+  Guest one(host, kUser, step), other(host, kUser, step), outside(host, kUser), young(host, kUser, step);
+  CHECK(one.say(hello).find<Welcome>()->tenant == TenantId{1});
+  CHECK(other.say(hello).find<Welcome>()->tenant == TenantId{1});
+  CHECK(outside.say(hello).find<Refused>());
+  CHECK(young.say(Hello{}).find<Refused>());
+}
+
 TEST_CASE("With Tenants=jobs a run is one that an administrator vouched for") {
   Host host(jobs_only());
   host.start();
