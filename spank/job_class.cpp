@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -52,6 +53,18 @@ std::string ask_squeue(std::uint32_t job, const std::vector<std::string>& enviro
   return std::string(line, std::strcspn(line, "\n"));
 }
 
+// Where slurmd was killed, a job may end without an epilog, and its file stays. Those of jobs that began no
+// step for so long go with the next prolog.
+void forget_old_jobs(const std::string& folder) {
+  constexpr std::chrono::hours kLong{24 * 30};
+  const auto oldest = std::filesystem::file_time_type::clock::now() - kLong;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code its;
+    if (it->last_write_time(its) < oldest && !its) std::filesystem::remove(it->path(), its);
+  }
+}
+
 }  // namespace
 
 void keep_job_class(const Settings& settings, std::uint32_t job,
@@ -72,6 +85,7 @@ void keep_job_class(const Settings& settings, std::uint32_t job,
   std::filesystem::create_directories(std::filesystem::path(folder).parent_path(), error);
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
     return log_error(folder + ": " + std::strerror(errno));
+  forget_old_jobs(folder);
   const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file || write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     log_error(path + ": " + std::strerror(errno) +
@@ -79,7 +93,9 @@ void keep_job_class(const Settings& settings, std::uint32_t job,
 }
 
 JobClass read_job_class(const Settings& settings, std::uint32_t job) {
-  std::ifstream file(file_of(settings, job));
+  const std::string path = file_of(settings, job);
+  utimensat(AT_FDCWD, path.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);  // the job lives
+  std::ifstream file(path);
   std::string partition;
   std::string qos;
   JobClass job_class;

@@ -17,7 +17,7 @@ namespace sharedgpu {
 void keep_job_class(const Settings& settings, std::uint32_t job, const std::vector<std::string>& environment);
 // As root, in slurmstepd. Empty where the prolog did not run, or could not tell.
 JobClass read_job_class(const Settings& settings, std::uint32_t job);
-// In the epilog.
+// In the epilog. A file that no epilog removes goes after thirty days without a step of the job.
 void forget_job_class(const Settings& settings, std::uint32_t job);
 
 }  // namespace sharedgpu

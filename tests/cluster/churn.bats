@@ -13,8 +13,10 @@ teardown() { cluster_teardown; }
 
 # What a node's jobs have in files, sockets and shared memory, apart from what daemons keep while they live.
 files_left() {
-  # Slurm's own state of a node has other names after each restart.
-  find "$dir/spool" "$dir/run" "$dir/prefix" "$SIMGPU_STATE"* -not -name 'cred_state*' -not -name 'hwloc_topo*' | sort
+  # Slurm's own state of a node has other names after each restart. A job's class stays for thirty days where its slurmd
+  # was killed before the epilog.
+  find "$dir/spool" "$dir/run" "$dir/prefix" "$SIMGPU_STATE"* -not -name 'cred_state*' -not -name 'hwloc_topo*' \
+    -not -path "$dir/run/jobs/*" | sort
 }
 # Folders of jobs in any hierarchy.
 groups_left() { find /sys/fs/cgroup -type d -path "*$name*" -name 'job_*' 2>/dev/null; }

@@ -120,6 +120,7 @@ renew_arbiter() {
   renew_arbiter status_of "$one" '.qos == "urgent" and .priority == 100'
   wait_until 20 policy_is fcfs
   [ -e "$dir/run/jobs/$one" ]
+  touch -d "40 days ago" "$dir/run/jobs/999999" # of a job whose slurmd was killed before the epilog
   two=$(submit --partition=main --gres=sharedgpu:1 --sharedgpu-priority=7 \
     --export=ALL,SLURM_JOB_QOS=urgent,SLURM_JOB_PARTITION=extra -- $hold 10% --seconds 600)
   wait_until 60 status_of "$two" '.partition == "main" and .qos != "urgent" and .priority == 7'
@@ -131,7 +132,7 @@ renew_arbiter() {
   scancel "$one"
   wait_until 20 policy_is round-robin
   wait_until 20 no_jobs
-  [ -z "$(ls "$dir/run/jobs")" ]
+  [ ! -e "$dir/run/jobs/$one" ] && [ ! -e "$dir/run/jobs/$two" ] && [ ! -e "$dir/run/jobs/999999" ]
   scontrol delete PartitionName=extra
   sacctmgr -i delete qos urgent >/dev/null
   mv "$dir/etc/sharedgpu.conf.before" "$dir/etc/sharedgpu.conf"
