@@ -13,15 +13,16 @@ struct Candidate {
   const Snapshot::Gpu* gpu = nullptr;
   bool used = false;  // by that one's sessions
   std::uint64_t units = 0;
-  Bytes footprint;
+  Bytes memory;
   unsigned tenants = 0;
 
-  auto rank() const { return std::tuple(!used, units, footprint, tenants, gpu->number); }
+  auto rank() const { return std::tuple(!used, units, memory, tenants, gpu->number); }
 };
 
 Candidate candidate_of(const Snapshot& state, const Snapshot::Gpu& gpu, TenantId newcomer) {
   Candidate candidate;
   candidate.gpu = &gpu;
+  candidate.memory = gpu.unmanaged;
   std::set<TenantId> placed;
   std::set<TenantId> guests;
   for (const auto& [id, placement] : state.placements) {
@@ -36,7 +37,7 @@ Candidate candidate_of(const Snapshot& state, const Snapshot::Gpu& gpu, TenantId
       candidate.used = true;
       continue;
     }
-    candidate.footprint += session.use.footprint();
+    candidate.memory += session.use.footprint();
     if (placed.count(session.tenant) == 0) guests.insert(session.tenant);
   }
   candidate.units += guests.size();

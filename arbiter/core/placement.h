@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which GPUs a tenant is placed on: those with the fewest units, then the least memory allocated, then the
-// fewest tenants, then the first in the host's order. GPUs that its sessions use already come before all
+// Which GPUs a tenant is placed on: those with the fewest units, then the least memory allocated, by
+// tenants and unmanaged, then the fewest tenants, then the first in the host's order. GPUs that its sessions use already come before all
 // others. GPUs whose device files the tenant's processes cannot open are none to them. Pure: the same state
 // gives the same answer.
 //

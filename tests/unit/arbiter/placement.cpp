@@ -52,6 +52,14 @@ TEST_CASE("With equal units, the GPU with the least memory allocated comes first
   CHECK(put(b, 3) == Gpus{kOther});
 }
 
+TEST_CASE("With equal units, unmanaged memory counts as memory allocated") {
+  Bench b;
+  b.handle(Surveyed{.gpu = kGpu, .found = GpuSurvey{.unmanaged = mebibytes(30), .capacity = mebibytes(70)}});
+  CHECK(put(b, 1) == Gpus{kOther});
+  b.handle(Surveyed{.gpu = kGpu, .found = std::nullopt});
+  CHECK(put(b, 2, 2) == Gpus{kGpu});
+}
+
 TEST_CASE("With equal units and memory, the GPU with the fewest tenants comes first") {
   Bench b;
   CHECK(put(b, 1, 2) == Gpus{kGpu});
