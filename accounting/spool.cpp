@@ -23,6 +23,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
+// No clock shows a later time, and times up to it can be subtracted from each other.
+constexpr std::uint64_t kLatest = std::uint64_t{1} << 62;
+
 std::optional<std::uint32_t> job_of(const std::string& name) {
   std::uint32_t job = 0;
   const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), job);
@@ -70,7 +73,8 @@ std::optional<SpoolEntry> parse_entry(std::string_view text) {
   if (!json.is_object()) return std::nullopt;
   SpoolEntry entry;
   for (const char* name : {"job", "begin", "end"})
-    if (!json.contains(name) || !json[name].is_number_unsigned()) return std::nullopt;
+    if (!json.contains(name) || !json[name].is_number_unsigned() || json[name].get<std::uint64_t>() > kLatest)
+      return std::nullopt;
   if (!json.contains("share") || json["job"].get<std::uint64_t>() > UINT32_MAX) return std::nullopt;
   entry.job = json["job"].get<std::uint32_t>();
   entry.seen = {.begin = json["begin"].get<std::int64_t>(), .end = json["end"].get<std::int64_t>()};

@@ -209,6 +209,19 @@ TEST_CASE("What cannot be read stays, and holds up no other") {
   CHECK(desk.said.size() == 1);
 }
 
+TEST_CASE("An entry of a time that no clock shows is none") {
+  SpoolEntry entry{.job = kJob, .seen = {.begin = 900, .end = 1000}, .share = {}};
+  entry.share.nodes = {"n1"};
+  const std::string text = format_entry(entry);
+  REQUIRE(parse_entry(text)->seen.end == 1000);
+  for (const char* time : {"\"begin\":900", "\"end\":1000"}) {
+    std::string late = text;
+    late.replace(late.find(time), std::string(time).size(),
+                 std::string(time, std::string(time).find(':') + 1) + "18446744073709551615");
+    CHECK(!parse_entry(late));
+  }
+}
+
 TEST_CASE("A mark tells since when a job was here, and is no entry") {
   Desk desk;
   std::ofstream(desk.folder.path + "/12");
