@@ -26,9 +26,10 @@ Tuning tuning_of(const Settings& settings) {
 
 }  // namespace
 
-Arbiter::Arbiter(asio::io_context& loop, const System& system, const Settings& settings)
+Arbiter::Arbiter(asio::io_context& loop, const System& system, const Settings& settings,
+                 std::unique_ptr<FileCalls> files)
     : system_(system),
-      journal_(loop, system, history_.figures, settings),
+      journal_(loop, system, history_.figures, settings, std::move(files)),
       core_(loop, system, journal_, session_table_, history_.tenants),
       administration_(loop, system, settings, core_, history_.tenants),
       gpus_(loop, system, core_, administration_),

@@ -33,7 +33,8 @@ namespace sharedgpu {
 
 class Arbiter {
  public:
-  Arbiter(asio::io_context& loop, const System& system, const Settings& settings);
+  Arbiter(asio::io_context& loop, const System& system, const Settings& settings,
+          std::unique_ptr<FileCalls> files = std::make_unique<FileCalls>());
 
   // Opens the ledger and takes in the host's GPUs.
   Status start(const std::vector<GpuInfo>& gpus);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any text as a line of a process's cgroup file: a step with a job or a SLUID, or none.
-#include <cstdint>
-#include <cstdlib>
-#include <string_view>
-
 #include "arbiter/daemon/cgroups.h"
 
+#include "input.h"
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  auto named = sharedgpu::step_folder({reinterpret_cast<const char*>(data), size});
-  if (named && (named->job == 0u || !named->path.starts_with('/'))) std::abort();
+  using namespace sharedgpu;
+  const auto named = step_folder(fuzz::text_of(data, size));
+  fuzz::require(!named || named->job != 0u, "a step without a job");
+  fuzz::require(!named || named->path.starts_with('/'), "a folder without a path");
   return 0;
 }

@@ -3,13 +3,10 @@
 #include "accounting/comment.h"
 
 #include <algorithm>
-#include <cstdlib>
+
+#include "input.h"
 
 namespace {
-
-void require(bool good) {
-  if (!good) std::abort();
-}
 
 // Whether `text` is `after` with one piece taken out.
 bool is_kept(std::string_view text, std::string_view after) {
@@ -23,8 +20,9 @@ bool is_kept(std::string_view text, std::string_view after) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace sharedgpu;
+  using fuzz::require;
   using Outcome = Merged::Outcome;
-  const std::string comment(reinterpret_cast<const char*>(data), size);
+  const std::string comment(fuzz::text_of(data, size));
   JobSummary first;
   first.nodes = {"node one"};
   first.lease = std::chrono::milliseconds(1500);
@@ -33,13 +31,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto before = find_summary(comment);
   const Merged one = add_share(comment, first);
   if (one.outcome != Outcome::changed) return 0;
-  require(before || is_kept(comment, one.text));
-  require(add_share(one.text, first).outcome == Outcome::complete);
+  require(before || is_kept(comment, one.text), "what others wrote is lost");
+  require(add_share(one.text, first).outcome == Outcome::complete, "a share is added twice");
   const Merged both = add_share(one.text, second);
   if (both.outcome != Outcome::changed) return 0;
-  require(add_share(both.text, first).outcome == Outcome::complete);
-  require(add_share(both.text, second).outcome == Outcome::complete);
+  require(add_share(both.text, first).outcome == Outcome::complete, "a share is added twice");
+  require(add_share(both.text, second).outcome == Outcome::complete, "a share is added twice");
   const auto sum = find_summary(both.text);
-  require(sum && sum->lease == (before ? before->lease : std::chrono::milliseconds{}) + 2 * first.lease);
+  require(sum && sum->lease == (before ? before->lease : std::chrono::milliseconds{}) + 2 * first.lease,
+          "shares do not add up");
   return 0;
 }

@@ -1,41 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any messages from any sessions in any order: the core survives them and keeps its books within the GPU.
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
-
 #include "arbiter/core/core.h"
 #include "arbiter/policy/registry.h"
+#include "input.h"
 
 namespace {
 
 using namespace sharedgpu;
-
-class Input {
- public:
-  Input(const std::uint8_t* data, std::size_t size) : data_(data), left_(size) {}
-  bool empty() const { return left_ == 0; }
-  std::uint8_t byte() {
-    if (left_ == 0) return 0;
-    --left_;
-    return *data_++;
-  }
-  // At most some GiB: what is beyond belief is stopped before the core.
-  Bytes size() { return {static_cast<std::uint64_t>(byte()) << (byte() % 25)}; }
-  MemoryUse use() {
-    return {.swappable = size(),
-            .resident = size(),
-            .pinned = size(),
-            .context = size(),
-            .host = size(),
-            .settling = size(),
-            .host_limit = size()};
-  }
-
- private:
-  const std::uint8_t* data_;
-  std::size_t left_;
-};
+using fuzz::Input;
+using fuzz::require;
 
 // Mostly the order that the session was given last.
 std::uint64_t order_of(const Core& core, SessionId id, Input& in) {
@@ -119,10 +92,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     now += std::chrono::milliseconds(in.byte());
     for (const Action& action : core.handle(next_event(core, in), now))
       if (const auto* timer = std::get_if<ArmTimer>(&action))
-        if (timer->at <= now) std::abort();
+        require(timer->at > now, "a timer that is due already");
     const Snapshot state = core.snapshot();
     for (const Snapshot::Session& session : state.sessions)
-      if (session.gate_open && state.find(session.tenant)->phase != Phase::running) std::abort();
+      require(!session.gate_open || state.find(session.tenant)->phase == Phase::running,
+              "an open gate without a turn");
   }
   return 0;
 }

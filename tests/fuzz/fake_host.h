@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// A host made up for the daemon's fuzzer: its processes, users, clock and faults are values of this process.
+//
+// The clock stands until it is moved, and Asio's timers go by it too. Children of the daemon are made up as
+// well: fake_host.cpp replaces fork(), waitpid(), kill(), socketpair(), timerfd_create() and the steady clock
+// for the whole program. One thread makes and uses it; other threads have the real clock.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "arbiter/daemon/system.h"
+#include "arbiter/ledger/files.h"
+
+namespace sharedgpu::fuzz {
+
+// A process of a user, outside Slurm or in a step. It is gone when `ended` is closed.
+struct FakeProcess {
+  pid_t pid = 0;
+  uid_t uid = 0;
+  std::string cgroup;
+  std::optional<uid_t> namespace_owner;  // of its user namespace; none: it is in the host's own
+  std::uint64_t program = 1;
+  bool stopped = false;
+  UniqueFd pidfd, ended;  // a pipe: its end is the end of the process
+};
+
+class FakeHost : public System {
+ public:
+  FakeHost();
+  ~FakeHost() override;
+
+  // Errno values with which calls fail; 0: they succeed.
+  int reading = 0, descriptors = 0, peers = 0, signals = 0, forks = 0;
+  bool random_numbers = true;
+  bool children_end = true;  // a child that closes connections ends at once
+  int disk = 0;              // writing, opening and renaming the ledger's files
+  void heal();
+  bool is_well() const { return (reading | descriptors | peers | signals | forks | disk) == 0; }
+
+  void advance(Nanoseconds time);
+  // Starts a process. The reference is valid until it ends.
+  FakeProcess& start(uid_t uid, const std::string& cgroup);
+  FakeProcess* find(pid_t pid);
+  void end(pid_t pid) { processes_.erase(pid); }
+  // The pids of the processes that live.
+  std::vector<pid_t> pids() const;
+
+  // Children of the daemon.
+  pid_t fork_child();
+  bool has_child(pid_t pid) const { return children_.count(pid) != 0; }
+  void end_child(pid_t pid) { children_.erase(pid); }
+  void end_children() { children_.clear(); }
+  // The next child has that end of the survey's connection.
+  void begin_survey(UniqueFd end) { begun_ = std::move(end); }
+  // The end of the survey's child; -1: there is none.
+  int survey() const;
+
+  // What a peer binds its socket to, so that the arbiter knows it as this process.
+  static std::string address_of(pid_t pid);
+
+  Nanoseconds now() const override;
+  Nanoseconds wall_time() const override;
+  Status read_file(const std::string& path, std::string& text) const override;
+  std::optional<std::vector<std::string>> list_folder(const std::string& path,
+                                                      std::size_t most) const override;
+  Status owner_of(const std::string& path, uid_t& owner) const override;
+  bool credentials_of(int socket, ucred& credentials) const override;
+  UniqueFd open_peer(int socket, pid_t pid) const override;
+  UniqueFd open_process(pid_t pid) const override;
+  ino_t pid_namespace(pid_t pid, std::size_t above) const override;
+  std::optional<uid_t> user_namespace_owner(pid_t pid) const override;
+  int send_signal(int pidfd, int number) const override;
+  UniqueFd duplicate(int descriptor) const override;
+  bool socket_pair(UniqueFd& one, UniqueFd& other) const override;
+  UniqueFd memory_file(const char* name) const override;
+  bool random(void* bytes, std::size_t size) const override;
+  std::optional<uid_t> find_user(const std::string& name) const override;
+  void* open_library(const char*) const override { return nullptr; }
+
+ private:
+  std::map<pid_t, FakeProcess> processes_;
+  struct Child {
+    UniqueFd ended;   // as of a FakeProcess
+    UniqueFd survey;  // empty: it closes connections
+  };
+  std::map<pid_t, Child> children_;
+  mutable std::map<pid_t, UniqueFd> child_pidfds_;  // that the daemon has not opened yet
+  UniqueFd begun_;
+  pid_t last_pid_ = 1000;
+  pid_t last_child_;
+  mutable std::uint64_t random_ = 0;
+};
+
+// The ledger's files, on a disk that fails as the host says.
+struct FakeDisk : FileCalls {
+  explicit FakeDisk(const FakeHost& its) : host(its) {}
+  int open(const std::string& path, int flags) override;
+  ssize_t write(int file, const void* bytes, std::size_t size) override;
+  int rename(const std::string& from, const std::string& to) override;
+  const FakeHost& host;
+};
+
+}  // namespace sharedgpu::fuzz

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any text as what sacct prints: a report of no more jobs than it has lines, of time that has not passed
+// backwards.
+#include "arbiter/cli/site_report.h"
+
+#include "input.h"
+#include "protocol/split.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace sharedgpu;
+  cli::SiteReport report("2026-01-01T00:00:00", "2027-01-01T00:00:00");
+  std::uint64_t lines = 0;
+  for (const std::string_view line : split(fuzz::text_of(data, size), '\n'))
+    lines += report.add(line) ? 1 : 0;
+  std::uint64_t jobs = 0;
+  for (const auto& [who, sums] : report.sums()) jobs += sums.jobs;
+  fuzz::require(jobs + report.untold() <= 2 * lines, "more jobs than lines");
+  return 0;
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any text as Slurm's list of counts: what is found in it is found in front of any other list as well.
+#include "accounting/credit.h"
+#include "input.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace sharedgpu;
+  constexpr std::uint32_t kId = 1001;
+  const std::string list(fuzz::text_of(data, size));
+  const auto count = find_tres(list, kId);
+  const std::string own = std::to_string(kId) + "=" + std::to_string(count.value_or(7));
+  fuzz::require(find_tres(own + "," + list, kId) == count.value_or(7), "the first count is not found");
+  if (!count) fuzz::require(find_tres(list + "," + own, kId) == 7, "the last count is not found");
+  return 0;
+}
