@@ -61,6 +61,7 @@ class Daemon {
     settings.memory_reserve = {.bytes = {}, .percent = 0};
     settings.max_overuse = 10s;
     settings.on_overuse = Measure::cancel;
+    settings.unmanaged = Measure::cancel;
     settings.tenants = TenantKind::any;
   }
   ~Daemon() { stop(); }
@@ -152,6 +153,8 @@ class Honest : private simulation::Process {
     daemon_.run();
     listen();
   }
+  // Takes so much memory that it has to share the GPU with others in turns.
+  void settle() { grow(mebibytes(400)); }
   // Hears what the arbiter says, and obeys.
   void listen() {
     if (!channel_) return;
@@ -276,6 +279,13 @@ constexpr const char* kLines[] = {"Quantum=2s",
                                   "[gpu",
                                   ""};
 
+constexpr const char* kUnfairLines[] = {"Policy=fcfs",
+                                        "Policy=priority",
+                                        "Policy=deadline",
+                                        "MaxPriority=100",
+                                        "[partition a]\nPolicy=fcfs",
+                                        "[gpu 0]\nPolicy=credit\n[qos b]\nPriority=7"};
+
 class Crowd {
  public:
   // `honest`: null: administrators say anything, so that nobody can count on anything.
@@ -284,13 +294,14 @@ class Crowd {
 
   void act() {
     static constexpr void (Crowd::*kOperations[])() = {
-        &Crowd::say,       &Crowd::say,  &Crowd::say,     &Crowd::say,
-        &Crowd::say,       &Crowd::say,  &Crowd::say,     &Crowd::say,
-        &Crowd::say,       &Crowd::say,  &Crowd::say,     &Crowd::say,
-        &Crowd::say_bytes, &Crowd::come, &Crowd::come,    &Crowd::come,
-        &Crowd::pass,      &Crowd::go,   &Crowd::hear,    &Crowd::hear,
-        &Crowd::wait,      &Crowd::wait, &Crowd::fail,    &Crowd::end_process,
-        &Crowd::survey,    &Crowd::heal, &Crowd::restart, &Crowd::change_process};
+        &Crowd::say,           &Crowd::say,       &Crowd::say,  &Crowd::say,
+        &Crowd::say,           &Crowd::say,       &Crowd::say,  &Crowd::say,
+        &Crowd::say,           &Crowd::say,       &Crowd::say,  &Crowd::say,
+        &Crowd::say_bytes,     &Crowd::say_often, &Crowd::come, &Crowd::come,
+        &Crowd::come,          &Crowd::pass,      &Crowd::go,   &Crowd::hear,
+        &Crowd::hear,          &Crowd::wait,      &Crowd::wait, &Crowd::fail,
+        &Crowd::end_process,   &Crowd::survey,    &Crowd::heal, &Crowd::restart,
+        &Crowd::change_process};
     (this->*in_.one_of(kOperations))();
     daemon_.run();
     if (honest_ == nullptr) return;
@@ -327,7 +338,7 @@ class Crowd {
     peer->channel = Channel(std::move(socket));
     if (in_.one_in(2)) return;
     send(peer, Message::of(Hello{}));
-    send(peer, Message::of(Attach{.gpu = in_.one_of(kGpus), .total = gibibytes(1), .name = {}}));
+    send(peer, Message::of(Attach{.gpu = gpu(), .total = gibibytes(1), .name = {}, .lender = in_.below(3)}));
   }
   void go() { chosen().reset(); }
 
@@ -355,6 +366,16 @@ class Crowd {
     in_.fill(bytes, size);
     ++messages;
     if (::send(peer->channel.fd(), bytes, size, MSG_NOSIGNAL) < 0 && errno != EAGAIN) peer.reset();
+  }
+  // The same again and again. The answers are not read meanwhile.
+  void say_often() {
+    std::optional<Peer>& peer = chosen();
+    if (!peer) return;
+    const Message same = message(*peer);
+    for (unsigned i = in_.byte(); i > 0 && peer; --i) {
+      send(peer, same);
+      daemon_.run();
+    }
   }
   // With a descriptor, which the arbiter must not take.
   void pass() {
@@ -425,13 +446,27 @@ class Crowd {
       if (in_.one_in(16)) in_.fill(&lines[i], sizeof lines[i]);
     }
     const std::size_t size = in_.one_in(8) ? in_.byte() : (count + 1) * sizeof lines[0];
-    if (host_.survey() >= 0)
+    // The same for some time: nobody is judged by one survey.
+    for (unsigned times = 1 + in_.below(4); times > 0 && host_.survey() >= 0; --times) {
       static_cast<void>(
           ::send(host_.survey(), lines, std::min(size, sizeof lines), MSG_NOSIGNAL | MSG_DONTWAIT));
+      daemon_.run();
+      host_.advance(10s);
+      daemon_.run();
+    }
   }
 
   // ---- messages, of contents that are mostly possible ----
 
+  // Memory as jobs have it, so that not all of it fits; now and then anything.
+  MemoryUse use() {
+    if (in_.one_in(4)) return in_.use();
+    MemoryUse use{
+        .swappable = mebibytes(4 * in_.byte()), .resident = {}, .pinned = {}, .context = {}, .host = {}};
+    use.resident = in_.one_in(2) ? use.swappable : mebibytes(in_.byte());
+    if (in_.one_in(4)) use.pinned = mebibytes(in_.byte());
+    return use;
+  }
   GpuUuid gpu() { return in_.one_in(8) ? GpuUuid{{in_.byte()}} : in_.one_of(kGpus); }
   Epoch epoch(const Peer& peer) { return {peer.epoch.value - (in_.one_in(8) ? 1 : 0)}; }
   std::uint64_t order(const Peer& peer) { return peer.order + (in_.one_in(8) ? in_.byte() : 0); }
@@ -441,7 +476,7 @@ class Crowd {
             .units = in_.below(10),
             .share_request = in_.below(102),
             .share_limit = in_.below(102),
-            .priority = 0,
+            .priority = honest_ == nullptr ? in_.byte() - 128 : 0,
             .deadline = in_.byte() * 1ms,
             .backend = static_cast<Backend>(in_.below(4)),
             .backend_given = static_cast<std::uint8_t>(in_.below(2)),
@@ -461,13 +496,15 @@ class Crowd {
     RegisterJob job{.step = step(), .uid = 1001 + in_.below(3), .options = options()};
     job.devices.bits = in_.below(4);
     job.whole.bits = in_.below(4);
-    in_.fill(job.job_class.partition, in_.below(4));
+    if (in_.one_in(2)) job.job_class.partition[0] = 'a';
+    if (in_.one_in(2)) job.job_class.qos[0] = 'b';
     job.job_class.restarts = in_.below(3);
     return job;
   }
   SetLines lines() {
     SetLines lines;
-    const std::string_view line = in_.one_of(kLines);
+    const std::string_view line =
+        honest_ == nullptr && in_.one_in(2) ? in_.one_of(kUnfairLines) : in_.one_of(kLines);
     line.copy(lines.text, sizeof lines.text);
     return lines;
   }
@@ -490,13 +527,13 @@ class Crowd {
       case 3:
         return of(Idle{.epoch = epoch(peer), .idle = 10ms * in_.byte()});
       case 4:
-        return of(Ready{.epoch = epoch(peer), .use = in_.use()});
+        return of(Ready{.epoch = epoch(peer), .use = use()});
       case 5:
         return of(Released{.epoch = epoch(peer),
                            .order = order(peer),
                            .wants = static_cast<std::uint8_t>(in_.below(2)),
                            .overuse = {},
-                           .use = in_.use()});
+                           .use = use()});
       case 6:
         return of(Deadlines{.met = in_.byte(), .missed = in_.byte()});
       case 7:
@@ -506,7 +543,7 @@ class Crowd {
             Borrow{.request = 1, .name = {.lender = in_.below(3), .loan = in_.byte()}, .piece = in_.byte()});
       default:
         return of(Usage{.request = in_.below(4),
-                        .use = in_.use(),
+                        .use = use(),
                         .stuck = static_cast<std::uint8_t>(in_.one_in(4)),
                         .job_host_limit = in_.one_in(4) ? in_.size() : Bytes{},
                         .moved = {.evicted = in_.size(), .restored = in_.size()}});
@@ -623,6 +660,7 @@ void live_beside_honest(Input& in, Daemon& daemon) {
   register_honest_job(daemon, daemon.host.start(0, "0::/\n").pid);
   Honest honest(daemon);
   honest.come();
+  honest.settle();
   live(in, daemon, &honest);
 }
 
