@@ -461,8 +461,11 @@ class Crowd {
   // Memory as jobs have it, so that not all of it fits; now and then anything.
   MemoryUse use() {
     if (in_.one_in(4)) return in_.use();
-    MemoryUse use{
-        .swappable = mebibytes(4 * in_.byte()), .resident = {}, .pinned = {}, .context = {}, .host = {}};
+    MemoryUse use{.swappable = mebibytes(std::uint64_t{4} * in_.byte()),
+                  .resident = {},
+                  .pinned = {},
+                  .context = {},
+                  .host = {}};
     use.resident = in_.one_in(2) ? use.swappable : mebibytes(in_.byte());
     if (in_.one_in(4)) use.pinned = mebibytes(in_.byte());
     return use;

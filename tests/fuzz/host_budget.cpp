@@ -26,7 +26,7 @@ constexpr const char* kFiles[] = {"proc/meminfo",
                                   "sys/fs/cgroup/memory/a/memory.stat"};
 
 std::string make_root() {
-  const std::string root = "/dev/shm/sgpu-fuzz." + std::to_string(getpid());
+  std::string root = "/dev/shm/sgpu-fuzz." + std::to_string(getpid());
   for (const char* folder : {"/proc/self", "/sys/fs/cgroup/a/b", "/sys/fs/cgroup/memory/a"})
     std::filesystem::create_directories(root + folder);
   std::atexit([] { std::filesystem::remove_all("/dev/shm/sgpu-fuzz." + std::to_string(getpid())); });

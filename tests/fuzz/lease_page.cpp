@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   LeasePage page;
   if (in.one_in(2)) in.fill(&page, 2 * sizeof(std::uint32_t));
   const bool marked = page.magic == LeasePage::kMagic && page.version == LeasePage{}.version;
-  const off_t length = sized ? LeasePage::kSize : in.byte() * 64;
+  const off_t length = sized ? LeasePage::kSize : off_t{in.byte()} * 64;
   fuzz::require(ftruncate(file.get(), length) == 0, "no memory");
   if (length > 0) {
     void* memory = mmap(nullptr, LeasePage::kSize, PROT_WRITE, MAP_SHARED, file.get(), 0);
