@@ -79,13 +79,6 @@ void HostileClients::end_all() {
   while (!clients_.empty()) end_session(clients_.begin()->first);
 }
 
-void HostileClients::lose_arbiter() {
-  const auto lost = std::exchange(clients_, {});
-  for (const auto& [session, client] : lost)
-    world_.at(world_.now() + 1ms * world_.random(1, 1500),
-              [this, tenant = client.tenant] { come(tenant, true, {}); });
-}
-
 void HostileClients::show(const GpuUuid& gpu, GpuSurvey& survey) const {
   for (const auto& [session, client] : clients_)
     if (client.gpu == gpu) survey.sessions[session] = client.there;

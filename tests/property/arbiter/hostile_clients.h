@@ -48,8 +48,6 @@ class HostileClients {
   void end_all();
   // Enters what a survey of the GPU shows of them.
   void show(const GpuUuid& gpu, GpuSurvey& survey) const;
-  // The arbiter has died: the clients reconnect to the next one.
-  void lose_arbiter();
   // Requests for growth, each of which is to be answered at most once.
   std::uint64_t requests() const { return requests_; }
 

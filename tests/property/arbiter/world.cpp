@@ -308,7 +308,6 @@ void World::restart() {
     recovered.last_epoch = std::max(recovered.last_epoch, lease.epoch);
   core_ = std::make_unique<Core>(tuning_of(scenario_), *policy_, std::move(recovered), now());
   for (unsigned gpu = 0; gpu < scenario_.gpus && !scenario_.learned; ++gpu) find_gpu(gpu, false);
-  if (hostile_) hostile_->lose_arbiter();
   for (auto& [key, client] : clients_) {
     client->had_gate = client->page.open;
     client->id = {};

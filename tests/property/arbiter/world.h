@@ -60,7 +60,7 @@ struct Scenario {
   unsigned mutes = 0;
   Nanoseconds length = std::chrono::seconds(120);
   // So many tenants more of hostile clients, on top of which surveys show what everybody really has. They
-  // have any claims, too, where `absurd` says so.
+  // have any claims, too, where `absurd` says so. Not with restarts.
   unsigned hostile = 0;
   bool absurd = false;
   bool surveys = false;       // surveys show what sessions have, a little late
