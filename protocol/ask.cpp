@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/ask.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <thread>
@@ -12,6 +13,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kRetryEvery{20};
 
 bool may_pass(int error) { return error == ENOENT || error == ECONNREFUSED || error == EAGAIN; }
+bool has_ended(int error) { return error == ECONNRESET || error == EPIPE; }
 
 }  // namespace
 
@@ -32,11 +34,22 @@ int ask(Channel& channel, const Message& question, Nanoseconds patience, Message
 }
 
 int ask(const char* socket, const Message& question, Nanoseconds patience, Message& answer) {
-  const Clock::time_point end = Clock::now() + patience;
   Channel channel;
-  if (int error = connect_patiently(socket, patience, channel)) return error;
-  UniqueFd ignored;
-  return ask(channel, question, end - Clock::now(), answer, ignored);
+  return ask(socket, question, {.connect = patience, .answer = patience}, channel, answer);
+}
+
+int ask(const char* socket, const Message& question, const Patience& patience, Channel& channel,
+        Message& answer) {
+  const Clock::time_point end = Clock::now() + patience.answer;
+  for (;;) {
+    channel = Channel();
+    const Nanoseconds left = end - Clock::now();
+    if (int error = connect_patiently(socket, std::min(patience.connect, left), channel)) return error;
+    UniqueFd ignored;
+    const int error = ask(channel, question, end - Clock::now(), answer, ignored);
+    if (!has_ended(error) || Clock::now() + kRetryEvery >= end) return error;
+    std::this_thread::sleep_for(kRetryEvery);
+  }
 }
 
 bool is_listening(const char* socket) {

@@ -139,16 +139,16 @@ void read_environment(Settings& settings) {
 // Connects and asks, for at most `patience`: the arbiter may just be starting. Returns an empty string, or
 // why there is no tenant.
 std::string ask_for_tenant(const Settings& settings, RunRequest request, Channel& channel, RunReply& reply) {
-  if (int error = connect_patiently(settings.socket.c_str(), settings.arbiter_timeout, channel))
-    return "no arbiter at " + settings.socket + ": " + std::strerror(error);
   Message message;
-  UniqueFd ignored;
   const char* devices = std::getenv("SHAREDGPU_DEVICES");  // of the Slurm step that this runs in
   request.chosen = user_chose();
   request.devices = parse_devices(devices == nullptr ? "" : devices);
-  if (int error =
-          ask(channel, Message::of(request), answer_patience(settings.arbiter_timeout), message, ignored))
-    return "the arbiter at " + settings.socket + " does not answer: " + std::strerror(error);
+  const Patience patience{.connect = settings.arbiter_timeout,
+                          .answer = answer_patience(settings.arbiter_timeout)};
+  if (int error = ask(settings.socket.c_str(), Message::of(request), patience, channel, message))
+    return (channel ? "the arbiter at " + settings.socket + " does not answer: "
+                    : "no arbiter at " + settings.socket + ": ") +
+           std::strerror(error);
   if (message.type == MessageType::refused) {
     auto refused = message.as<Refused>();
     return std::string("the arbiter refused: ") +

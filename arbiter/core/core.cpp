@@ -145,7 +145,7 @@ void Core::on(const SessionCame& event) {
   if (wants && !turns_.wants(*tenant)) scheduler_.on_waiting(*tenant);
   model_.join(*tenant, *session);
   presence_.add(*session);
-  memory_.add(*session);
+  memory_.add(*session, event.had);
   turns_.add(*session, wants);
   scheduler_.add(*session);
 

@@ -23,6 +23,8 @@ struct GpuFound {
 };
 
 // A session was let in as `tenant`. Everything in `hello` but token and backend counts only where it resumes.
+// `had`: it comes after a session of the same process that this very core knew, and has no more memory than
+// that one might have; none: it does not.
 struct SessionCame {
   SessionId session;
   TenantId tenant;
@@ -32,6 +34,7 @@ struct SessionCame {
   Claims claims = {};     // the tenant's
   bool expected = false;  // one of Recovered::expected_sessions
   Hello hello;
+  std::optional<MemoryUse> had = {};
 };
 
 // Its process is dead, or as good as dead.

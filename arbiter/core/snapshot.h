@@ -54,6 +54,13 @@ struct Snapshot {
     bool oversubscribed = false;
     Nanoseconds queue{};      // the backlog limit; zero: as usual
     Nanoseconds turn_ends{};  // zero: open end
+
+    // The most memory that it may have.
+    MemoryUse most() const {
+      MemoryUse its = use;
+      its.resident = std::max(use.resident, std::min(resident_limit, use.swappable));
+      return its;
+    }
   };
 
   struct Tenant {

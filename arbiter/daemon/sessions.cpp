@@ -39,7 +39,7 @@ void Sessions::hello(Client& client, const Hello& hello) {
 
   TenantInfo& tenant =
       its_.jobs.join(peer, hello.token);  // before the old session ends, and with it perhaps the tenant
-  const bool replaces = end_closed_session_of(peer, hello.gpu);
+  const std::optional<MemoryUse> had = end_closed_session_of(peer, hello.gpu);
   const SessionId id{++last_.value};
   client.become_session(id, tenant);
   watch(id, its_.table.add(id, std::move(entry)));
@@ -47,7 +47,7 @@ void Sessions::hello(Client& client, const Hello& hello) {
 
   Hello told = hello;
   // Any peer can claim to resume; only a process that had a session does.
-  if (!past.id && !replaces) told.resuming = 0;
+  if (!past.id && !had) told.resuming = 0;
   if (tenant.options.backend_given != 0) told.backend = tenant.options.backend;
   its_.figures.came(tenant.id, step_of(client), told.backend);
   log::debug(client.label() + ": came" + (told.resuming != 0 ? " back" : ""));
@@ -59,7 +59,8 @@ void Sessions::hello(Client& client, const Hello& hello) {
                                .host_cap = terms.host_cap,
                                .claims = terms.claims,
                                .expected = past.expected && told.resuming != 0,
-                               .hello = told});
+                               .hello = told,
+                               .had = had});
 }
 
 // Acquires the lease page and the pidfd of a session.
@@ -199,15 +200,17 @@ bool Sessions::may_reconnect(const SessionTable::Entry& entry) const {
   });
 }
 
-// A process whose connection broke comes with a new one: the old session for that GPU ends now.
-bool Sessions::end_closed_session_of(const Peer& peer, const GpuUuid& gpu) {
+// A process whose connection broke comes with a new one: the old session for that GPU ends now. Returns what
+// memory that might have, or none where there is no such session.
+std::optional<MemoryUse> Sessions::end_closed_session_of(const Peer& peer, const GpuUuid& gpu) {
   for (const auto& [id, entry] : its_.table.all()) {
     if (entry.reconnect_timer == nullptr || entry.client->peer().process() != peer.process()) continue;
     if (!may_be_same(entry.gpu, gpu)) continue;
+    const auto session = its_.core.core().session(SessionId(id));
     gone(SessionId(id));
-    return true;
+    return session ? session->most() : MemoryUse{};
   }
-  return false;
+  return std::nullopt;
 }
 
 // Sessions that came before the job was registered, of processes that are in it but of another user. They go

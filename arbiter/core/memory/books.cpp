@@ -14,10 +14,11 @@ constexpr std::chrono::minutes kNotePause{1};  // between two notes of the same
 
 }  // namespace
 
-void MemoryBooks::add(const Session& session) {
+void MemoryBooks::add(const Session& session, const std::optional<MemoryUse>& had) {
   SessionBook& book = books_.begin(session);
   book.forecast = GrowthForecast(tuning_.surge_pause);
   book.unreported = session.resumes;
+  book.had = had;
   book.sharers = session.resumes ? 0 : 1;  // the arbiter before may have named any number
   book.last_progress = effects_.now();
 }
@@ -113,12 +114,20 @@ void MemoryBooks::note_eviction_report(const Session& session, bool failed) {
   its.stuck_until = {};
   if (!failed || !its.evicting) return;
   its.stuck_until = effects_.now() + tuning_.stuck_retry;
-  its.resident_limit = its.use.resident;
+  keep_on_gpu(session);
   if (its.stuck_noted && effects_.now() - *its.stuck_noted < kNotePause) return;
   its.stuck_noted = effects_.now();
   effects_.note(
       *session.tenant,
       "eviction incomplete (host memory exhausted?); its memory stays on the GPU until the next retry");
+}
+
+// It does not evict, so others are planned around its memory: around what is there of it, by what surveys
+// show, for words alone take no memory.
+void MemoryBooks::keep_on_gpu(const Session& session) {
+  SessionBook& its = book(session);
+  its.use.resident = minus(its.use.resident, its.evidence.absent());
+  its.resident_limit = its.use.resident;
 }
 
 // ---- what follows from the books ----

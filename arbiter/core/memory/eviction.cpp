@@ -28,7 +28,7 @@ void MemoryBooks::notice_stuck(const Gpu& gpu, const Residencies& all) {
     effects_.wake_at(due);
     if (effects_.now() < due) continue;
     its.stuck_until = effects_.now() + tuning_.patience;
-    its.resident_limit = its.use.resident;
+    keep_on_gpu(*session);
     effects_.wake_at(its.stuck_until);
     effects_.note(*session->tenant, "does not evict; planning around it");
   }

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "protocol/units.h"
 
@@ -16,6 +17,7 @@ namespace sharedgpu {
 // The memory that a session says it has.
 struct Claimed {
   Bytes unevictable;  // pinned memory and contexts
+  Bytes present;      // all that it says is on the GPU
   Bytes all;          // its whole footprint, on the GPU or not, and contexts
 };
 
@@ -26,9 +28,9 @@ class Evidence {
   // guesses.
   void show(Bytes there, const Claimed& claimed, Bytes tolerance) {
     const Claimed held = shown_ ? held_by_both(claimed) : Claimed{};
-    const Bytes lacks = minus(held.unevictable, there + Bytes{there.count / 16} + tolerance);
-    doubted_ = std::min(lacks, lacks_);
-    lacks_ = lacks;
+    const Bytes seen = there + Bytes{there.count / 16} + tolerance;
+    unevictable_.lacks(minus(held.unevictable, seen));
+    present_.lacks(minus(held.present, seen));
     if (there != Bytes{})
       absences_ = 0;
     else if (held.all != Bytes{})
@@ -51,23 +53,33 @@ class Evidence {
   // before the first one.
   Bytes certain(Bytes claim) const { return untold_ ? claim : std::min(claim, shown_.value_or(Bytes{})); }
   // The part of its unevictable memory that it does not have.
-  Bytes doubted() const { return doubted_; }
+  Bytes doubted() const { return unevictable_.doubted; }
+  // The part of all that it says is on the GPU that is not there.
+  Bytes absent() const { return present_.doubted; }
   // Its process has no memory on the GPU, so it has no context and none of what it claims.
   bool nothing_there() const { return absences_ == kAbsences; }
 
  private:
   static constexpr unsigned kAbsences = 2;
 
+  // What the last two surveys both do not show of a claim.
+  struct Doubt {
+    Bytes last;  // by the last survey alone
+    Bytes doubted;
+    void lacks(Bytes bytes) { doubted = std::min(bytes, std::exchange(last, bytes)); }
+  };
+
   Claimed held_by_both(const Claimed& claimed) const {
     return {.unevictable = std::min(claimed_.unevictable, claimed.unevictable),
+            .present = std::min(claimed_.present, claimed.present),
             .all = std::min(claimed_.all, claimed.all)};
   }
 
   std::optional<Bytes> shown_;
   bool untold_ = false;
   Claimed claimed_;  // when the last survey came
-  Bytes lacks_;      // by the last survey alone
-  Bytes doubted_;
+  Doubt unevictable_;
+  Doubt present_;
   unsigned absences_ = 0;  // surveys in a row that show nothing of what is claimed
 };
 

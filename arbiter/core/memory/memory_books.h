@@ -55,6 +55,7 @@ struct SessionBook {
   bool unreported = false;
   bool may_have_reported_growth = false;
   bool growth_counted = false;
+  std::optional<MemoryUse> had;  // the most that its first report can tell of
 
   // The restore for the turn that its tenant enters.
   bool restoring = false;                // it was sent a Restore in this turn
@@ -78,7 +79,9 @@ struct SessionBook {
   // Pins that it asks for and may not have yet are no claim.
   Claimed claimed() const {
     const Bytes kept = granted_pins + use.context;
-    return {.unevictable = kept, .all = std::max(use.swappable, use.resident) + kept};
+    return {.unevictable = kept,
+            .present = use.resident + kept,
+            .all = std::max(use.swappable, use.resident) + kept};
   }
 };
 
@@ -92,7 +95,8 @@ class MemoryBooks {
  public:
   MemoryBooks(const Tuning& tuning, Effects& effects) : tuning_(tuning), effects_(effects) {}
 
-  void add(const Session& session);
+  // `had` bounds the first report of a session that resumes, see SessionCame.
+  void add(const Session& session, const std::optional<MemoryUse>& had);
   void add(const Gpu& gpu) { gpus_.begin(gpu); }
   const SessionBook& of(const Session& session) const { return books_[session]; }
 
@@ -207,6 +211,7 @@ class MemoryBooks {
   SessionBook& book(const Session& session) { return books_[session]; }
   void take_use(const Session& session, MemoryUse reported, bool may_grow, const Residency& at);
   void note_eviction_report(const Session& session, bool failed);
+  void keep_on_gpu(const Session& session);
   Bytes whole(const Session& session, const Residency& at) const;
   // The memory that a drained session cannot give up for the time being.
   Bytes staying(const Session& session, const Residency& at) const;

@@ -18,6 +18,7 @@
 #include "arbiter/core/core.h"
 #include "arbiter/policy/registry.h"
 #include "decision_digest.h"
+#include "hostile_clients.h"
 #include "simulation/session.h"
 #include "simulation/timeline.h"
 
@@ -58,12 +59,20 @@ struct Scenario {
   // So many tenants more that obey no order. One that keeps others waiting for 5 s is ended, and comes again.
   unsigned mutes = 0;
   Nanoseconds length = std::chrono::seconds(120);
+  // So many tenants more of hostile clients, on top of which surveys show what everybody really has. They
+  // have any claims, too, where `absurd` says so. Not with restarts.
+  unsigned hostile = 0;
+  bool absurd = false;
   bool surveys = false;       // surveys show what sessions have, a little late
   bool early_timers = false;  // timers fire before their time, too
   bool checked = true;        // after every event; else only as sessions and the ledger are told what to do
 };
 
-class World : private simulation::Process {
+// The longest time for which a client that behaves waits for the GPU or for an answer, beside hostile ones
+// and where no policy makes it wait for longer: a round of turns, with all that each tenant can hold up.
+Nanoseconds progress_bound(const Scenario& scenario);
+
+class World : private simulation::Process, private HostileClients::Surroundings {
  public:
   // Hears of every action as it is performed.
   using Listener = std::function<void(Nanoseconds now, const Action&)>;
@@ -94,7 +103,9 @@ class World : private simulation::Process {
     unsigned given_up = 0;    // mutes that had nothing on the GPU
     unsigned cancelled = 0;   // mutes
     unsigned host_waits = 0;  // growth that was held back until host memory was given back
+    unsigned dropped = 0;     // sessions of hostile clients
     Nanoseconds longest_wait{};
+    double most_actions = 0;  // that followed from an event, for each session there was
     DecisionDigest decisions;
   };
   const Tally& tally() const { return tally_; }
@@ -102,8 +113,7 @@ class World : private simulation::Process {
  private:
   struct Client;
 
-  void at(Nanoseconds time, std::function<void()> what);
-  void tell(const Event& event);
+  void count(const Actions& actions);
   void perform(const Actions& actions);
   void check();
   void check_together(const Snapshot& state);
@@ -111,6 +121,9 @@ class World : private simulation::Process {
   void check_alone(const Snapshot& state);
   void check_host();
   void check_parts(const Snapshot& state);
+  void check_waits();
+  Bytes promised_to_honest(const Snapshot& state, const Snapshot::Gpu& gpu) const;
+  void check_refusal(const Client& client, const Snapshot& state) const;
   void note_request(const Event& event);
   Claims claims_of(TenantId tenant) const;
   void restart();
@@ -162,8 +175,15 @@ class World : private simulation::Process {
   bool waits(const simulation::Session& session) const override;
   Nanoseconds longest_submission(simulation::Session& session) override;
 
-  Nanoseconds now() const { return timeline_.now(); }
-  unsigned random(unsigned least, unsigned most) {
+  // Surroundings
+  Nanoseconds now() const override { return timeline_.now(); }
+  void at(Nanoseconds time, std::function<void()> what) override;
+  void tell(const Event& event) override;
+  SessionId new_session() override { return SessionId{++last_session_}; }
+  std::optional<MemoryUse> most_of(SessionId session) const override;
+  GpuUuid any_gpu() override { return uuids_[random(0, scenario_.gpus - 1)]; }
+  bool winding_down() const override { return winding_down_; }
+  unsigned random(unsigned least, unsigned most) override {
     return std::uniform_int_distribution<unsigned>(least, most)(random_);
   }
   Nanoseconds delay(unsigned most_milliseconds) {
@@ -187,6 +207,8 @@ class World : private simulation::Process {
   std::vector<GpuUuid> uuids_;
   std::set<GpuUuid> begun_anew_;  // where more may count as promised than there is, since a restart
   std::map<SessionId, std::unique_ptr<Client>> clients_;
+  std::optional<HostileClients> hostile_;  // none: there are none
+  std::uint64_t verdicts_ = 0;             // to hostile clients
   std::uint64_t last_session_ = 0;
   bool winding_down_ = false;
   Tally tally_;

@@ -53,6 +53,29 @@ TEST_CASE("Pinned memory that two surveys do not show takes nothing from others"
   CHECK(b.granted(1));
 }
 
+// The turn of 1 is over, it has drained, was told to evict, and says that it cannot.
+Bench one_keeps(const Shown& shown) {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  for (int i = 0; i < 3; ++i) survey(b, shown);
+  b.queue_up(2, 2, 60);
+  b.pass_by_timers(10s);
+  b.release(1, 60, true);
+  REQUIRE(b.sent<Evict>(1));
+  b.say(1, Usage{.request = 0, .use = Bench::use(60, 60), .stuck = 1});
+  return b;
+}
+
+TEST_CASE("Memory that a session does not evict is planned around as far as two surveys show it") {
+  SECTION("it is there") { CHECK(one_keeps({{1, 61}}).session(1).use.resident == mebibytes(60)); }
+  SECTION("it has a context alone") {
+    Bench b = one_keeps({{1, 1}});
+    CHECK(b.session(1).use.resident < mebibytes(5));
+    CHECK(b.sent<Restore>(2)->allowed == mebibytes(60));
+  }
+  SECTION("nobody looks") { CHECK(one_keeps({}).session(1).use.resident == mebibytes(60)); }
+}
+
 TEST_CASE("Growth that waits for what surveys are yet to show is granted when they show nothing") {
   Bench b;
   b.settle_in(1, 1, 10);

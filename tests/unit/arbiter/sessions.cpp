@@ -66,6 +66,29 @@ TEST_CASE("A process that closed its connection keeps what it has until it comes
   CHECK(host.status()["tenants"][0]["footprint_bytes"] == 0);  // as it tells now
 }
 
+TEST_CASE("A process that comes back to the arbiter that it left has no more memory than before") {
+  Host host;
+  host.start();
+  const Process process;
+  Guest guest(host, kUser, {}, process.pid());
+  open_session(guest, {}, mebibytes(10));
+  guest.channel.close();
+  host.run();
+
+  Guest again(host, kUser, {}, process.pid());
+  Hello hello;
+  hello.resuming = 1;
+  hello.gpu = kHostGpu;
+  REQUIRE(again.say(hello).find<Welcome>());
+  again.say(attach_to());
+  MemoryUse use;
+  use.swappable = use.resident = use.pinned = mebibytes(50);
+  again.say(Usage{.request = 0, .use = use, .moved = {}});
+  const auto session = host.status()["tenants"][0]["sessions"][0];
+  CHECK(session["footprint_bytes"] == mebibytes(10).count);
+  CHECK(session["resident_bytes"] <= mebibytes(10).count);
+}
+
 TEST_CASE("A process that closed its connection and has no memory is gone") {
   Host host;
   host.start();

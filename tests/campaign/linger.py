@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A hostile user that passes the arbiter descriptors whose closing takes ten seconds: TCP sockets with SO_LINGER and data
+that nobody reads.
+
+linger.py SOCKET CONNECTIONS SECONDS UID
+"""
+import array
+import os
+import resource
+import socket
+import struct
+import sys
+import time
+
+
+def lingering(listener):
+    """A socket whose last close takes long, and its other end."""
+    one = socket.create_connection(listener.getsockname())
+    other, _ = listener.accept()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 10))
+    one.setblocking(False)
+    try:
+        while one.send(b"x" * 65536):
+            pass
+    except BlockingIOError:
+        return one, other
+
+
+def main():
+    path, connections, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    os.setuid(int(sys.argv[4]))
+    listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    kept, sent, refused = [], 0, 0
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        peer.setblocking(False)
+        try:
+            peer.connect(path)
+            one, other = lingering(listener)
+            peer.sendmsg([b"\0" * 16], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [one.fileno()]))])
+            one.close()
+            kept.append((peer, other))
+            sent += 1
+        except OSError:
+            refused += 1
+            time.sleep(0.01)
+        if len(kept) > connections:
+            kept.pop(0)
+    print(f"linger: {sent} descriptors sent, refused {refused} times")
+
+
+main()

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Honest tenants beside hostile ones. In every world of this file:
+//
+//   - an honest client waits for the GPU, and for the answer to an allocation, for progress_bound() at most
+//     (world_checks.cpp; a longer wait that a policy states comes on top): for each honest tenant a turn and
+//     what its handoff takes; for each hostile one what it may hold up on its way in and on its way out;
+//   - an allocation of an honest tenant that fits beside what others really have is granted;
+//   - an event leads to 12 actions for each session at most, and to one answer for each request;
+//   - all that world_checks.cpp checks of honest clients holds.
+#include <rapidcheck.h>
+
+#include <catch2/catch.hpp>
+
+#include "protocol/policy_names.h"
+#include "world.h"
+
+namespace sharedgpu::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr unsigned kKinds = 7;  // of hostile clients: tenants whose numbers follow each other
+
+Scenario any_scenario() {
+  Scenario scenario;
+  scenario.seed = *rc::gen::arbitrary<std::uint64_t>();
+  scenario.tenants = *rc::gen::inRange(1u, 5u);
+  scenario.most_sessions = *rc::gen::inRange(1u, 3u);
+  scenario.largest_growth = *rc::gen::inRange(2u, 60u);
+  scenario.gpus = *rc::gen::inRange(1u, 3u);
+  scenario.hostile = *rc::gen::inRange(1u, 4u);
+  scenario.length = 1s * *rc::gen::inRange(60, 180);
+  return scenario;
+}
+
+bool holds(const std::string& name, const std::function<void(Scenario&)>& change) {
+  return rc::check(name, [&] {
+    Scenario scenario = any_scenario();
+    change(scenario);
+    World world(scenario);
+    world.run();
+  });
+}
+
+TEST_CASE("Hostile clients of every kind take neither time nor memory from honest ones") {
+  CHECK(holds("hostile", [](Scenario&) {}));
+}
+
+TEST_CASE("Hostile clients with absurd units, shares and deadlines gain nothing by them") {
+  CHECK(holds("absurd", [](Scenario& scenario) { scenario.absurd = true; }));
+}
+
+TEST_CASE("Hostile clients beside honest processes that die") {
+  CHECK(holds("deaths", [](Scenario& scenario) { scenario.deaths = true; }));
+}
+
+TEST_CASE("Hostile clients beside honest processes that wait for each other") {
+  CHECK(holds("lockstep", [](Scenario& scenario) { scenario.lockstep = true; }));
+}
+
+TEST_CASE("The worlds of hostile clients are lively") {
+  Scenario scenario;
+  scenario.tenants = 3;
+  scenario.largest_growth = 40;
+  scenario.hostile = kKinds;
+  scenario.gpus = 2;
+  scenario.length = 600s;
+  World world(scenario);
+  world.run();
+  CHECK(world.tally().dropped > 0);
+  CHECK(world.tally().turns > 50);
+  CHECK(world.tally().evictions > 50);
+  CHECK(world.tally().kernels > 500);
+  CHECK(world.tally().cancelled > 0);
+}
+
+}  // namespace
+}  // namespace sharedgpu::test

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hostile_clients.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "arbiter/daemon/validity.h"
+
+namespace sharedgpu::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr unsigned kDeeds = 7;  // the last one does what the others do
+
+}  // namespace
+
+HostileClients::HostileClients(Surroundings& world, TenantId first, unsigned tenants, bool absurd)
+    : world_(world), first_(first), absurd_(absurd) {
+  for (unsigned i = 0; i < tenants; ++i)
+    world_.at(world_.now() + 1ms * world_.random(1, 3000),
+              [this, i] { come(TenantId{first_.value + i}, false, {}); });
+}
+
+HostileClients::Deed HostileClients::deed_of(unsigned number) {
+  constexpr std::array<Deed, kDeeds> kAll{&HostileClients::claim_memory,   &HostileClients::keep_the_turn,
+                                          &HostileClients::answer_wrongly, &HostileClients::ask_much,
+                                          &HostileClients::come_and_go,    &HostileClients::keep_memory,
+                                          &HostileClients::do_anything};
+  return kAll[number % kAll.size()];
+}
+
+// ---- coming and going ----
+
+// A process that has had a session may say that it resumes: the daemon lets that pass.
+void HostileClients::come(TenantId tenant, bool resumes, const std::optional<MemoryUse>& had) {
+  if (world_.winding_down()) return;
+  const auto its_own = [&](const auto& entry) { return entry.second.tenant == tenant; };
+  if (std::count_if(clients_.begin(), clients_.end(), its_own) >= kMostSessions) return;
+  const SessionId session = world_.new_session();
+  clients_[session].tenant = tenant;
+  clients_[session].gpu = world_.any_gpu();
+  clients_[session].there = world_.random(0, 1) == 0 ? Bytes{} : kContext;
+  Hello hello;
+  hello.resuming = resumes ? 1 : 0;
+  hello.held = hello.wants = 1;
+  hello.epoch = Epoch{world_.random(0, 1000)};
+  world_.tell(SessionCame{.session = session,
+                          .tenant = tenant,
+                          .step = {.job = static_cast<std::uint32_t>(tenant.value), .step = 0},
+                          .cap = {},
+                          .host_cap = {},
+                          .claims = claims(),
+                          .expected = false,
+                          .hello = hello,
+                          .had = had});
+  if (owns(session)) say(session, Attach{.gpu = clients_[session].gpu, .total = {}, .name = {}});
+  world_.at(world_.now() + 1ms * world_.random(1, 50), [this, session] { live(session); });
+}
+
+void HostileClients::end_session(SessionId session) {
+  const auto found = clients_.find(session);
+  if (found == clients_.end()) return;
+  const TenantId tenant = found->second.tenant;
+  clients_.erase(found);
+  world_.tell(SessionGone{.session = session});
+  world_.at(world_.now() + 1ms * world_.random(1, 1000), [this, tenant] { come(tenant, false, {}); });
+}
+
+void HostileClients::end_tenant(TenantId tenant) {
+  for (const auto& [session, client] : clients_)
+    if (client.tenant == tenant)
+      world_.at(world_.now() + 1ms * world_.random(1, 1000),
+                [this, session = session] { end_session(session); });
+}
+
+void HostileClients::end_all() {
+  while (!clients_.empty()) end_session(clients_.begin()->first);
+}
+
+void HostileClients::show(const GpuUuid& gpu, GpuSurvey& survey) const {
+  for (const auto& [session, client] : clients_)
+    if (client.gpu == gpu) survey.sessions[session] = client.there;
+}
+
+// ---- what they hear and do ----
+
+void HostileClients::hear(SessionId session, const Message& message) {
+  const auto found = clients_.find(session);
+  if (found == clients_.end()) return;
+  Client& client = found->second;
+  if (message.type == MessageType::attached) client.attached = true;
+  if (message.type == MessageType::welcome) client.epoch = message.as<Welcome>().epoch;
+  if (message.type == MessageType::restore) client.epoch = message.as<Restore>().epoch;
+  if (message.type == MessageType::step) client.order = message.as<Step>().order;
+  if (message.type != MessageType::revoke) return;
+  client.epoch = message.as<Revoke>().epoch;
+  client.order = message.as<Revoke>().order;
+}
+
+void HostileClients::live(SessionId session) {
+  const auto found = clients_.find(session);
+  if (found == clients_.end() || world_.winding_down()) return;
+  // A tenant's number is its kind: one that always does the same shows what that leads to.
+  const auto kind = static_cast<unsigned>(found->second.tenant.value);
+  world_.at(world_.now() + 1ms * world_.random(1, 300), [this, session] { live(session); });
+  (this->*deed_of(kind))(session, found->second);
+}
+
+template <class Body>
+void HostileClients::say(SessionId session, const Body& body) {
+  if constexpr (std::is_same_v<Body, Usage>) requests_ += body.request != 0 ? 1 : 0;
+  if (owns(session)) world_.tell(From<Body>{.session = session, .body = body});
+}
+
+Claims HostileClients::claims() {
+  if (!absurd_) return {};
+  constexpr std::array<std::int64_t, 4> kDeadlines{0, 1, 20'000'000, std::int64_t{1} << 55};
+  return {.units = world_.random(0, 1) == 0 ? 1 : JobOptions::kMostUnits,
+          .priority = 0,
+          .request = 0.5 * world_.random(0, 2),
+          .limit = world_.random(0, 1) == 0 ? 0.01 : 1,
+          .timed = world_.random(0, 1) == 0,
+          .deadline = Nanoseconds{kDeadlines[world_.random(0, 3)]}};
+}
+
+Bytes HostileClients::any_size() {
+  const unsigned kind = world_.random(0, 3);
+  if (kind == 0) return {};
+  return kind == 1 ? kLargest : mebibytes(world_.random(1, 200));
+}
+
+MemoryUse HostileClients::any_use() {
+  MemoryUse use{.swappable = any_size(),
+                .resident = any_size(),
+                .pinned = any_size(),
+                .context = any_size(),
+                .host = any_size(),
+                .settling = any_size(),
+                .host_limit = world_.random(0, 3) == 0 ? any_size() : Bytes{}};
+  use.settling = std::min({use.settling, use.swappable, use.resident, use.pinned});
+  return use;
+}
+
+// Memory that is not there: asked for, or only told of.
+void HostileClients::claim_memory(SessionId session, Client&) {
+  say(session, Usage{.request = world_.random(0, 1) == 0 ? 0 : requests_ + 1,
+                     .use = any_use(),
+                     .stuck = static_cast<std::uint8_t>(world_.random(0, 1)),
+                     .job_host_limit = {}});
+  if (world_.random(0, 9) == 0) say(session, Want{.host_short = 1});
+}
+
+// Wants the GPU, never uses it, never gives it back, and seems to restore a little all the time.
+void HostileClients::keep_the_turn(SessionId session, Client& client) {
+  const Bytes wanted = mebibytes(world_.random(1, 100));
+  MemoryUse use{};
+  use.swappable = wanted;
+  use.resident = Bytes{++client.resident};
+  use.context = kContext;
+  say(session, Usage{.request = world_.random(0, 9) == 0 ? requests_ + 1 : 0, .use = use});
+  say(session, Want{.host_short = static_cast<std::uint8_t>(world_.random(0, 1))});
+}
+
+// Answers that nobody has asked for, that are for earlier orders, or that come out of order.
+void HostileClients::answer_wrongly(SessionId session, Client& client) {
+  const Epoch epoch{client.epoch.value + world_.random(0, 2) - 1};
+  const std::uint64_t order = client.order + world_.random(0, 2) - 1;
+  switch (world_.random(0, 4)) {
+    case 0:
+      return say(session, Ready{.epoch = epoch, .use = any_use(), .moved = {}});
+    case 1:
+      return say(session, Released{.epoch = epoch,
+                                   .order = order,
+                                   .wants = 1,
+                                   .overuse = 1h * world_.random(0, 1000),
+                                   .use = any_use(),
+                                   .submission = 1h * world_.random(0, 1000)});
+    case 2:
+      return say(session, Idle{.epoch = epoch, .idle = 1h * world_.random(0, 1000)});
+    case 3:
+      return say(session, GiveBack{.epoch = epoch});
+    default:
+      return say(session, Want{});
+  }
+}
+
+void HostileClients::ask_much(SessionId session, Client&) {
+  for (unsigned i = world_.random(1, 20); i > 0 && owns(session); --i) {
+    say(session, Usage{.request = requests_ + 1, .use = any_use()});
+    say(session, MemoryQuery{.request = i});
+    say(session, Deadlines{.met = world_.random(0, 1), .missed = std::uint64_t{1} << 32});
+  }
+}
+
+void HostileClients::come_and_go(SessionId session, Client& client) {
+  const TenantId tenant = client.tenant;
+  switch (world_.random(0, 3)) {
+    case 0:
+      return say(session, Attach{.gpu = world_.any_gpu(), .total = {}, .name = {}});
+    case 1:
+      return come(tenant, false, {});
+    case 2:
+      return claim_memory(session, client);
+    default:
+      const auto had = world_.most_of(session);
+      end_session(session);
+      come(tenant, true, had);
+  }
+}
+
+// Takes its turn and gives it back in good order. Of all memory that it was ever granted it says that it is
+// on the GPU and cannot be evicted.
+void HostileClients::keep_memory(SessionId session, Client& client) {
+  MemoryUse use{};
+  use.swappable = use.resident = mebibytes(100);
+  use.context = kContext;
+  say(session, Usage{.request = client.resident++ % 20 == 0 ? requests_ + 1 : 0, .use = use, .stuck = 1});
+  say(session, Ready{.epoch = client.epoch, .use = use, .moved = {}});
+  say(session, Released{.epoch = client.epoch, .order = client.order, .wants = 1, .use = use});
+  say(session, Want{});
+}
+
+void HostileClients::do_anything(SessionId session, Client& client) {
+  (this->*deed_of(world_.random(0, kDeeds - 2)))(session, client);
+}
+
+}  // namespace sharedgpu::test

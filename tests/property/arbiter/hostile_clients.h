@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hostile clients of the world: sessions that say whatever the daemon lets through, at any time.
+//
+// What a hostile client really has on the GPU is a context of 1 MiB or nothing, and surveys show that. Who
+// the client is, and which GPU it is on, the daemon sees; so no client lies about these here. Numbers go up
+// to the largest that arbiter/daemon/validity.h lets through. A client whose session is dropped, or that is
+// to be ended, is gone within a second; its tenant comes again a moment later. One thread.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "arbiter/core/core.h"
+
+namespace sharedgpu::test {
+
+class HostileClients {
+ public:
+  // The world as these clients use it.
+  class Surroundings {
+   public:
+    virtual ~Surroundings() = default;
+    virtual Nanoseconds now() const = 0;
+    virtual void at(Nanoseconds time, std::function<void()> what) = 0;
+    virtual void tell(const Event& event) = 0;
+    virtual unsigned random(unsigned least, unsigned most) = 0;
+    virtual SessionId new_session() = 0;
+    virtual std::optional<MemoryUse> most_of(SessionId session) const = 0;  // as the core knows it
+    virtual GpuUuid any_gpu() = 0;
+    virtual bool winding_down() const = 0;
+  };
+
+  // The most that a client really has on its GPU.
+  static constexpr Bytes kContext = mebibytes(1);
+
+  static constexpr unsigned kMostSessions = 4;  // of a tenant
+
+  // `tenants` from `first` on; `absurd`: they also have any units, shares and deadlines.
+  HostileClients(Surroundings& world, TenantId first, unsigned tenants, bool absurd);
+
+  bool owns(SessionId session) const { return clients_.count(session) != 0; }
+  std::size_t size() const { return clients_.size(); }
+  void hear(SessionId session, const Message& message);
+  void end_session(SessionId session);
+  void end_tenant(TenantId tenant);
+  void end_all();
+  // Enters what a survey of the GPU shows of them.
+  void show(const GpuUuid& gpu, GpuSurvey& survey) const;
+  // Requests for growth, each of which is to be answered at most once.
+  std::uint64_t requests() const { return requests_; }
+
+ private:
+  struct Client {
+    TenantId tenant;
+    GpuUuid gpu;
+    Bytes there;  // that it really has
+    bool attached = false;
+    Epoch epoch;              // of the last order
+    std::uint64_t order = 0;  // the same
+    std::uint64_t resident = 0;
+  };
+  // What clients of one kind do, again and again.
+  using Deed = void (HostileClients::*)(SessionId, Client&);
+  static Deed deed_of(unsigned number);
+
+  // `resumes`: it says that it was a session before. `had`: it was, of this very arbiter.
+  void come(TenantId tenant, bool resumes, const std::optional<MemoryUse>& had);
+  void live(SessionId session);
+  Claims claims();
+  Bytes any_size();
+  MemoryUse any_use();
+  template <class Body>
+  void say(SessionId session, const Body& body);
+
+  void claim_memory(SessionId session, Client& client);
+  void keep_the_turn(SessionId session, Client& client);
+  void answer_wrongly(SessionId session, Client& client);
+  void ask_much(SessionId session, Client& client);
+  void come_and_go(SessionId session, Client& client);
+  void keep_memory(SessionId session, Client& client);
+  void do_anything(SessionId session, Client& client);
+
+  Surroundings& world_;
+  const TenantId first_;
+  const bool absurd_;
+  std::uint64_t requests_ = 0;
+  std::map<SessionId, Client> clients_;
+};
+
+}  // namespace sharedgpu::test

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// A client of the world that behaves, and what its parts share.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "world.h"
+
+namespace sharedgpu::test {
+
+// Contexts are taken without asking; here they fit beside the capacity.
+constexpr unsigned kForContexts = 60;  // in MiB
+constexpr Nanoseconds kQuantum = std::chrono::milliseconds(500);
+constexpr Nanoseconds kMostOveruse = std::chrono::seconds(5);
+// Beside hostile clients:
+constexpr Nanoseconds kPatience = std::chrono::seconds(2);
+constexpr Nanoseconds kCrowdPatience = std::chrono::seconds(5);
+
+// What hostile clients may really have on a GPU, as surveys are believed: they need not call it contexts.
+inline Bytes held_by_hostile(const Scenario& scenario) {
+  return mebibytes(2 * scenario.hostile * HostileClients::kMostSessions);
+}
+
+inline void must(bool holds, const char* what) {
+  if (!holds) throw std::logic_error(what);
+}
+
+// One process that behaves, with the memory that it really has. Its `id` is the arbiter's at hand.
+struct World::Client : simulation::Session {
+  SessionId key;  // what it is called here, whatever the arbiter
+  TenantId tenant;
+  unsigned gpu = 0;
+  bool attached = false;
+  bool had_gate = false;   // held a lease as the arbiter died
+  bool let_in = false;     // the gate has been open since Ready
+  bool begun = false;      // has ever submitted
+  bool computing = false;  // has submitted what is not done yet
+  unsigned submitted = 0;  // so many in all
+  unsigned done = 0;
+  bool busy = false;  // the GPU is at the first of those that are not done
+  bool full = false;  // waits until some of it is done
+  Bytes prepared;     // host memory that evictions need, as the arbiter says
+  bool capturing = false;
+  std::set<unsigned> holding;  // of what it submitted: ends only once there is more
+  Nanoseconds draining_since{};
+  unsigned passed = 0;         // threads, while it drained
+  std::uint32_t step = 0;      // of its job
+  bool mute = false;           // obeys no order
+  bool waiting = false;        // at the gate
+  bool asking = false;         // for a Verdict
+  bool hoarding = false;       // its host memory is used up: cannot evict
+  Nanoseconds barred_until{};  // it needs its host memory for itself: the same
+  Nanoseconds waiting_since{};
+  Nanoseconds asking_since{};
+  Nanoseconds idle_since{};
+  std::uint64_t requests = 0;
+  Bytes before_growth_swappable;
+  Bytes before_growth_pinned;
+  Nanoseconds line_free{};  // messages keep their order
+  unsigned generation = 0;
+  Nanoseconds restored_at{};
+  bool stopped = false;
+  Nanoseconds went_on{};
+  Nanoseconds came_back{};                     // to an arbiter that had begun anew
+  std::vector<std::function<void()>> put_off;  // until it goes on
+  // Puts off what a stopped process cannot do.
+  bool puts_off(std::function<void()> what) {
+    if (stopped) put_off.push_back(std::move(what));
+    return stopped;
+  }
+
+  Bytes granted() const { return asking ? std::min(use.swappable, before_growth_swappable) : use.swappable; }
+};
+
+template <class Body>
+void World::say(Client& client, const Body& body) {
+  client.line_free = std::max(client.line_free, now() + delay(2));
+  at(client.line_free, [this, key = client.key, life = life_, body] {
+    auto entry = clients_.find(key);
+    if (entry == clients_.end() || life != life_) return;
+    if (std::is_same_v<Body, Attach> && scenario_.learned) find_gpu(entry->second->gpu, true);
+    tell(From<Body>{.session = entry->second->id, .body = body});
+  });
+}
+
+}  // namespace sharedgpu::test

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol/ask.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <string>
+#include <thread>
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Listens at a path of its own, and serves one connection after another.
+class Listener {
+ public:
+  Listener() : socket_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, path_.c_str(), sizeof address.sun_path - 1);
+    unlink(path_.c_str());
+    REQUIRE(bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    REQUIRE(listen(socket_.get(), 8) == 0);
+  }
+  ~Listener() { unlink(path_.c_str()); }
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  const char* path() const { return path_.c_str(); }
+  // Reads a question, and answers it if told so; then the connection ends.
+  void serve(bool answers) {
+    Channel peer(UniqueFd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+    Message question;
+    UniqueFd none;
+    if (peer.receive(question, none) == 0 && answers) peer.send(Message::of(EndJobReply{}));
+  }
+
+ private:
+  const std::string path_ = "/tmp/sharedgpu-ask." + std::to_string(getpid());
+  UniqueFd socket_;
+};
+
+TEST_CASE("An arbiter that is gone before it has answered is asked again") {
+  Listener arbiter;
+  std::thread served([&] {
+    arbiter.serve(false);
+    arbiter.serve(true);
+  });
+  Message answer;
+  CHECK(ask(arbiter.path(), Message::of(EndJob{.job = 1}), 60s, answer) == 0);
+  CHECK(answer.type == MessageType::end_job_reply);
+  served.join();
+}
+
+TEST_CASE("An arbiter that never answers is given up when time is over, and was reached") {
+  Listener arbiter;
+  Channel channel;
+  Message answer;
+  const Patience patience{.connect = 1ms, .answer = 50ms};
+  CHECK(ask(arbiter.path(), Message::of(EndJob{.job = 1}), patience, channel, answer) == ETIMEDOUT);
+  CHECK(channel);
+}
+
+TEST_CASE("An arbiter that is not there is not reached") {
+  Channel channel;
+  Message answer;
+  CHECK(ask("/tmp/none/none", Message::of(EndJob{.job = 1}), {.connect = 1ms, .answer = 50ms}, channel,
+            answer) == ENOENT);
+  CHECK_FALSE(channel);
+}
+
+}  // namespace
+}  // namespace sharedgpu
