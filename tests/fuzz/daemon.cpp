@@ -670,6 +670,8 @@ void live_beside_honest(Input& in, Daemon& daemon) {
 void run(Input& in) {
   FakeHost host;
   Daemon daemon(host);
+  const bool rotates = in.one_in(4);
+  if (rotates) daemon.settings.ledger_size = {2 << 10};
   require(daemon.start(), "the arbiter does not start");
   daemon.run();
   const std::size_t descriptors = open_descriptors();
@@ -684,7 +686,9 @@ void run(Input& in) {
     host.advance(1min);
   }
   daemon.run();
-  require(open_descriptors() == descriptors, "descriptors are left");
+  // Files of the ledger that were replaced are open until a thread of its own has brought them to the disk:
+  // one that waits for it, and two that it has at hand.
+  require(open_descriptors() <= descriptors + (rotates ? 3 : 0), "descriptors are left");
 }
 
 }  // namespace

@@ -251,6 +251,12 @@ ssize_t FakeDisk::write(int file, const void* bytes, std::size_t size) {
   return succeeds(host.disk) ? FileCalls::write(file, bytes, size) : -1;
 }
 
+int FakeDisk::link(const std::string& from, const std::string& to) {
+  return succeeds(host.disk) ? FileCalls::link(from, to) : -1;
+}
+
+int FakeDisk::unlink(const std::string& path) { return succeeds(host.disk) ? FileCalls::unlink(path) : -1; }
+
 int FakeDisk::rename(const std::string& from, const std::string& to) {
   return succeeds(host.disk) ? FileCalls::rename(from, to) : -1;
 }

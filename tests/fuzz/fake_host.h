@@ -36,7 +36,7 @@ class FakeHost : public System {
   int reading = 0, descriptors = 0, peers = 0, signals = 0, forks = 0;
   bool random_numbers = true;
   bool children_end = true;  // a child that closes connections ends at once
-  int disk = 0;              // writing, opening and renaming the ledger's files
+  int disk = 0;              // all that is done with the ledger's files but reading
   void heal();
   bool is_well() const { return (reading | descriptors | peers | signals | forks | disk) == 0; }
 
@@ -99,7 +99,9 @@ struct FakeDisk : FileCalls {
   explicit FakeDisk(const FakeHost& its) : host(its) {}
   int open(const std::string& path, int flags) override;
   ssize_t write(int file, const void* bytes, std::size_t size) override;
+  int link(const std::string& from, const std::string& to) override;
   int rename(const std::string& from, const std::string& to) override;
+  int unlink(const std::string& path) override;
   const FakeHost& host;
 };
 
