@@ -17,6 +17,7 @@ Snapshot::Session Core::view_of(const Session& session) const {
   view.resident_limit = book.resident_limit;
   view.shown = book.evidence.shown();
   view.nothing_there = book.evidence.nothing_there();
+  view.evidence = book.evidence;
   view.gate_open = turns_.gate_open(session);
   view.wants = turns_.wants(session);
   view.frozen = presence_.frozen(session);

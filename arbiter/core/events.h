@@ -6,6 +6,7 @@
 #include <optional>
 #include <variant>
 
+#include "arbiter/core/memory/evidence.h"
 #include "arbiter/core/memory/gpu_survey.h"
 #include "arbiter/core/model/model.h"
 #include "arbiter/core/placement.h"
@@ -34,7 +35,7 @@ struct SessionCame {
   Claims claims = {};     // the tenant's
   bool expected = false;  // one of Recovered::expected_sessions
   Hello hello;
-  std::optional<MemoryUse> had = {};
+  std::optional<LastKnown> had = {};
 };
 
 // Its process is dead, or as good as dead.

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "arbiter/core/memory/evidence.h"
 #include "arbiter/core/model/overdue.h"
 #include "arbiter/core/model/phase.h"
 #include "arbiter/policy/policy.h"
@@ -54,12 +55,12 @@ struct Snapshot {
     bool oversubscribed = false;
     Nanoseconds queue{};      // the backlog limit; zero: as usual
     Nanoseconds turn_ends{};  // zero: open end
+    Evidence evidence;        // of its process's memory on the GPU
 
-    // The most memory that it may have.
-    MemoryUse most() const {
-      MemoryUse its = use;
-      its.resident = std::max(use.resident, std::min(resident_limit, use.swappable));
-      return its;
+    LastKnown last_known() const {
+      MemoryUse most = use;
+      most.resident = std::max(use.resident, std::min(resident_limit, use.swappable));
+      return {.most = most, .evidence = evidence};
     }
   };
 

@@ -39,7 +39,7 @@ void Sessions::hello(Client& client, const Hello& hello) {
 
   TenantInfo& tenant =
       its_.jobs.join(peer, hello.token);  // before the old session ends, and with it perhaps the tenant
-  const std::optional<MemoryUse> had = end_closed_session_of(peer, hello.gpu);
+  const std::optional<LastKnown> had = end_closed_session_of(peer, hello.gpu);
   const SessionId id{++last_.value};
   client.become_session(id, tenant);
   watch(id, its_.table.add(id, std::move(entry)));
@@ -202,13 +202,13 @@ bool Sessions::may_reconnect(const SessionTable::Entry& entry) const {
 
 // A process whose connection broke comes with a new one: the old session for that GPU ends now. Returns what
 // memory that might have, or none where there is no such session.
-std::optional<MemoryUse> Sessions::end_closed_session_of(const Peer& peer, const GpuUuid& gpu) {
+std::optional<LastKnown> Sessions::end_closed_session_of(const Peer& peer, const GpuUuid& gpu) {
   for (const auto& [id, entry] : its_.table.all()) {
     if (entry.reconnect_timer == nullptr || entry.client->peer().process() != peer.process()) continue;
     if (!may_be_same(entry.gpu, gpu)) continue;
     const auto session = its_.core.core().session(SessionId(id));
     gone(SessionId(id));
-    return session ? session->most() : MemoryUse{};
+    return session ? session->last_known() : LastKnown{};
   }
   return std::nullopt;
 }

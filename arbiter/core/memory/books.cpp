@@ -14,11 +14,14 @@ constexpr std::chrono::minutes kNotePause{1};  // between two notes of the same
 
 }  // namespace
 
-void MemoryBooks::add(const Session& session, const std::optional<MemoryUse>& had) {
+void MemoryBooks::add(const Session& session, const std::optional<LastKnown>& had) {
   SessionBook& book = books_.begin(session);
   book.forecast = GrowthForecast(tuning_.surge_pause);
   book.unreported = session.resumes;
-  book.had = had;
+  if (had) {
+    book.had = had->most;
+    book.evidence = had->evidence;
+  }
   book.sharers = session.resumes ? 0 : 1;  // the arbiter before may have named any number
   book.last_progress = effects_.now();
 }

@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "protocol/messages.h"
 #include "protocol/units.h"
 
 namespace sharedgpu {
@@ -81,6 +82,13 @@ class Evidence {
   Doubt unevictable_;
   Doubt present_;
   unsigned absences_ = 0;  // surveys in a row that show nothing of what is claimed
+};
+
+// What the core knew of a session that has ended: the most memory that it might have, and the evidence for
+// it.
+struct LastKnown {
+  MemoryUse most;
+  Evidence evidence;
 };
 
 }  // namespace sharedgpu

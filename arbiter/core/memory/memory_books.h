@@ -96,7 +96,7 @@ class MemoryBooks {
   MemoryBooks(const Tuning& tuning, Effects& effects) : tuning_(tuning), effects_(effects) {}
 
   // `had` bounds the first report of a session that resumes, see SessionCame.
-  void add(const Session& session, const std::optional<MemoryUse>& had);
+  void add(const Session& session, const std::optional<LastKnown>& had);
   void add(const Gpu& gpu) { gpus_.begin(gpu); }
   const SessionBook& of(const Session& session) const { return books_[session]; }
 

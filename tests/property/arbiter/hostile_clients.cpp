@@ -34,7 +34,7 @@ HostileClients::Deed HostileClients::deed_of(unsigned number) {
 // ---- coming and going ----
 
 // A process that has had a session may say that it resumes: the daemon lets that pass.
-void HostileClients::come(TenantId tenant, bool resumes, const std::optional<MemoryUse>& had) {
+void HostileClients::come(TenantId tenant, bool resumes, const std::optional<LastKnown>& had) {
   if (world_.winding_down()) return;
   const auto its_own = [&](const auto& entry) { return entry.second.tenant == tenant; };
   if (std::count_if(clients_.begin(), clients_.end(), its_own) >= kMostSessions) return;
@@ -56,6 +56,7 @@ void HostileClients::come(TenantId tenant, bool resumes, const std::optional<Mem
                           .hello = hello,
                           .had = had});
   if (owns(session)) say(session, Attach{.gpu = clients_[session].gpu, .total = {}, .name = {}});
+  if (resumes) say(session, Usage{.request = 0, .use = everything()});
   world_.at(world_.now() + 1ms * world_.random(1, 50), [this, session] { live(session); });
 }
 
@@ -126,9 +127,16 @@ Claims HostileClients::claims() {
 }
 
 Bytes HostileClients::any_size() {
-  const unsigned kind = world_.random(0, 3);
+  const unsigned kind = world_.random(0, 4);
   if (kind == 0) return {};
-  return kind == 1 ? kLargest : mebibytes(world_.random(1, 200));
+  if (kind == 1) return kLargest;
+  return mebibytes(world_.random(1, kind == 2 ? 200 : 20));
+}
+
+MemoryUse HostileClients::everything() {
+  MemoryUse use{};
+  use.swappable = use.resident = use.pinned = use.context = kLargest;
+  return use;
 }
 
 MemoryUse HostileClients::any_use() {
@@ -152,14 +160,15 @@ void HostileClients::claim_memory(SessionId session, Client&) {
   if (world_.random(0, 9) == 0) say(session, Want{.host_short = 1});
 }
 
-// Wants the GPU, never uses it, never gives it back, and seems to restore a little all the time.
+// Wants the GPU and never gives it back. On its way in one half of them seem to restore a little all the
+// time; the others are there at once, with all that they were granted.
 void HostileClients::keep_the_turn(SessionId session, Client& client) {
-  const Bytes wanted = mebibytes(world_.random(1, 100));
   MemoryUse use{};
-  use.swappable = wanted;
-  use.resident = Bytes{++client.resident};
+  use.swappable = mebibytes(60);
+  use.resident = session.value % 2 == 0 ? Bytes{++client.resident} : use.swappable;
   use.context = kContext;
   say(session, Usage{.request = world_.random(0, 9) == 0 ? requests_ + 1 : 0, .use = use});
+  if (session.value % 2 != 0) say(session, Ready{.epoch = client.epoch, .use = use, .moved = {}});
   say(session, Want{.host_short = static_cast<std::uint8_t>(world_.random(0, 1))});
 }
 
@@ -204,7 +213,7 @@ void HostileClients::come_and_go(SessionId session, Client& client) {
     case 2:
       return claim_memory(session, client);
     default:
-      const auto had = world_.most_of(session);
+      const auto had = world_.last_known(session);
       end_session(session);
       come(tenant, true, had);
   }

@@ -27,7 +27,7 @@ class HostileClients {
     virtual void tell(const Event& event) = 0;
     virtual unsigned random(unsigned least, unsigned most) = 0;
     virtual SessionId new_session() = 0;
-    virtual std::optional<MemoryUse> most_of(SessionId session) const = 0;  // as the core knows it
+    virtual std::optional<LastKnown> last_known(SessionId session) const = 0;  // as the core knows it
     virtual GpuUuid any_gpu() = 0;
     virtual bool winding_down() const = 0;
   };
@@ -66,11 +66,12 @@ class HostileClients {
   static Deed deed_of(unsigned number);
 
   // `resumes`: it says that it was a session before. `had`: it was, of this very arbiter.
-  void come(TenantId tenant, bool resumes, const std::optional<MemoryUse>& had);
+  void come(TenantId tenant, bool resumes, const std::optional<LastKnown>& had);
   void live(SessionId session);
   Claims claims();
   Bytes any_size();
   MemoryUse any_use();
+  static MemoryUse everything();
   template <class Body>
   void say(SessionId session, const Body& body);
 

@@ -111,9 +111,9 @@ void World::tell(const Event& event) {
   if (session && usage->body.request != 0) tally_.host_waits += session->defers_growth ? 1 : 0;
 }
 
-std::optional<MemoryUse> World::most_of(SessionId session) const {
+std::optional<LastKnown> World::last_known(SessionId session) const {
   const auto known = core_->session(session);
-  return known ? known->most() : MemoryUse{};
+  return known ? known->last_known() : LastKnown{};
 }
 
 void World::perform(const Actions& actions) {
