@@ -93,8 +93,11 @@ struct World::Client : simulation::Session {
   Bytes granted() const { return asking ? std::min(use.swappable, before_growth_swappable) : use.swappable; }
 };
 
-World::World(const Scenario& scenario, Listener listener)
-    : scenario_(scenario), listener_(std::move(listener)), random_(scenario.seed) {
+World::World(const Scenario& scenario, Listener listener, Watcher watcher)
+    : scenario_(scenario),
+      listener_(std::move(listener)),
+      watcher_(std::move(watcher)),
+      random_(scenario.seed) {
   policy_ = make_policy(scenario.policy);
   core_ = std::make_unique<Core>(tuning_of(scenario_), *policy_, Recovered{}, now());
   end_ = now() + scenario.length;
@@ -147,7 +150,9 @@ void World::run() {
 
 void World::tell(const Event& event) {
   note_request(event);
-  perform(core_->handle(event, now()));
+  const Actions actions = core_->handle(event, now());
+  if (watcher_) watcher_(now(), *core_, event, actions);
+  perform(actions);
   note_request(event);  // the same event may have ended the lease before
   const auto* usage = std::get_if<From<Usage>>(&event);
   if (usage == nullptr) return;
