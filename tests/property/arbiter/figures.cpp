@@ -37,15 +37,19 @@ Scenario any_scenario() {
   scenario.gpus = *rc::gen::inRange(1u, 3u);
   scenario.tenants = *rc::gen::inRange(1u, 6u);
   scenario.most_sessions = *rc::gen::inRange(1u, 4u);
+  scenario.checked = false;
+  scenario.length = std::chrono::seconds(30);
+  if (maybe()) {
+    scenario.mutes = *rc::gen::inRange(1u, 3u);
+    scenario.patience = scenario.mutes * std::chrono::seconds(17);
+    return scenario;
+  }
   scenario.deaths = maybe();
   scenario.pins = maybe();
   scenario.host_runs_out = maybe();
   scenario.stops = maybe();
   scenario.lockstep = maybe();
   scenario.surveys = maybe();
-  scenario.mutes = *rc::gen::inRange(0u, 3u);
-  scenario.checked = false;
-  scenario.length = std::chrono::seconds(30);
   return scenario;
 }
 
