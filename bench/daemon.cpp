@@ -4,6 +4,11 @@
 // at once.
 //
 //   bench_daemon --daemon build/arbiter/sharedgpud
+//
+// Or what a report of a session costs beside others: so many tenants on eight GPUs, all of which fit, of
+// which one reports its memory again and again, or tells that it wants the GPU or is idle.
+//
+//   bench_daemon --daemon build/arbiter/sharedgpud --tenants 1000 --reports 20000
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -31,6 +36,8 @@ namespace {
 
 constexpr Bytes kTotal = gibibytes(80);
 constexpr Bytes kFootprint = gibibytes(50);
+constexpr Bytes kSmallFootprint = mebibytes(64);  // a thousand fit on eight GPUs
+constexpr unsigned kGpus = 8;
 
 struct Options {
   std::string daemon;
@@ -38,6 +45,7 @@ struct Options {
   double rate = 10;
   double seconds = 20;
   std::string policy = "round-robin";
+  unsigned reports = 0;
 };
 
 class Daemon {
@@ -112,19 +120,28 @@ class Peer {
 // A run, as `sharedgpu run` begins one, and the session of its only process.
 class Tenant {
  public:
-  explicit Tenant(const Daemon& daemon) : run_(daemon), session_(daemon) {
+  // `gpu`: its number.
+  Tenant(const Daemon& daemon, unsigned gpu, Bytes footprint) : run_(daemon), session_(daemon) {
     run_.say(RunRequest{});
     Hello hello;
     hello.token = run_.await<RunReply>().token;
     session_.say(hello);
     session_.await<Welcome>();
-    session_.say(Attach{.gpu = GpuUuid{{1}}, .total = kTotal, .name = "no GPU"});
+    const auto first_byte = static_cast<unsigned char>(1 + gpu);
+    session_.say(Attach{.gpu = GpuUuid{{first_byte}}, .total = kTotal, .name = "no GPU"});
     session_.await<Attached>();
-    use_.swappable = kFootprint;
+    use_.swappable = footprint;
     session_.say(Usage{.request = 1, .use = use_});
   }
   int fd() const { return session_.fd(); }
   unsigned turns() const { return turns_; }
+
+  // Sends so many reports, and waits until they have been handled.
+  void report(unsigned count) {
+    for (unsigned i = 0; i < count; ++i) report_one(i);
+    session_.say(MemoryQuery{.request = 1});
+    session_.await<MemoryView>();
+  }
 
   void obey() {
     const Message message = session_.hear();
@@ -153,6 +170,19 @@ class Tenant {
   }
 
  private:
+  // The memory changes a little each time.
+  void report_one(unsigned number) {
+    switch (number % 3) {
+      case 0:
+        use_.resident = use_.swappable = kSmallFootprint + mebibytes(2 * (number % 2));
+        return session_.say(Usage{.use = use_});
+      case 1:
+        return session_.say(Want{});
+      default:
+        return session_.say(Idle{.epoch = {1}, .idle = std::chrono::milliseconds(1)});
+    }
+  }
+
   void say_released(Epoch epoch, std::uint64_t order) {
     session_.say(Released{.epoch = epoch, .order = order, .wants = 1, .use = use_});
   }
@@ -179,10 +209,22 @@ unsigned turns_of(const std::vector<Tenant>& tenants) {
   return sum;
 }
 
-void measure(const Options& options) {
+void measure_reports(const Options& options) {
   const Daemon daemon(options);
   std::vector<Tenant> tenants;
-  for (unsigned i = 0; i < options.tenants; ++i) tenants.emplace_back(daemon);
+  for (unsigned i = 0; i < options.tenants; ++i) tenants.emplace_back(daemon, i % kGpus, kSmallFootprint);
+  tenants.front().report(1);
+  const double used_before = daemon.used_seconds();
+  tenants.front().report(options.reports);
+  const double used = daemon.used_seconds() - used_before;
+  std::printf("%s, %u tenants on %u GPUs: %.1f us a report\n", options.policy.c_str(), options.tenants, kGpus,
+              1e6 * used / options.reports);
+}
+
+void measure_turns(const Options& options) {
+  const Daemon daemon(options);
+  std::vector<Tenant> tenants;
+  for (unsigned i = 0; i < options.tenants; ++i) tenants.emplace_back(daemon, 0, kFootprint);
   serve(tenants, 2);
   const double used_before = daemon.used_seconds();
   const unsigned turns_before = turns_of(tenants);
@@ -211,9 +253,10 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--policy", options.policy)->capture_default_str();
+  app.add_option("--reports", options.reports, "measure so many of these instead");
   CLI11_PARSE(app, argc, argv);
   try {
-    measure(options);
+    options.reports > 0 ? measure_reports(options) : measure_turns(options);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "bench_daemon: %s\n", error.what());
     return 1;

@@ -386,7 +386,8 @@ struct Lent {
   Bytes size;
 };
 
-// Answered by StatusReply, with the descriptor of a sealed memfd that holds the JSON text.
+// Answered by StatusReply, with the descriptor of a file that holds the JSON text, to be read at once: the
+// arbiter empties it when it has given some more answers. Whoever finds less than `size` bytes asks again.
 struct StatusQuery {
   static constexpr MessageType kType = MessageType::status_query;
 };

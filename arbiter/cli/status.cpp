@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // sharedgpu status [--json]: GPUs, tenants, what they have and who holds the lease.
 #include <pwd.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -21,25 +21,36 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr int kMostQuestions = 5;
+
+// Reads `size` bytes of the file. False: it has fewer, since the arbiter has emptied it meanwhile.
+bool read_answer(int file, std::size_t size, std::string& text) {
+  struct stat info = {};
+  if (fstat(file, &info) != 0 || static_cast<std::size_t>(info.st_size) < size) return false;
+  text.resize(size);
+  for (std::size_t done = 0; done < size;) {
+    const ssize_t read = pread(file, text.data() + done, size - done, static_cast<off_t>(done));
+    if (read <= 0) return false;
+    done += static_cast<std::size_t>(read);
+  }
+  return true;
+}
+
 // Returns an empty string, or why there is no answer.
 std::string ask_status(const std::string& socket, Nanoseconds patience, std::string& text) {
   Channel channel;
   if (int error = channel.connect(socket.c_str()))
     return "no arbiter at " + socket + ": " + std::strerror(error);
-  Message message;
-  UniqueFd fd;
-  if (int error = ask(channel, Message::of(StatusQuery{}), patience, message, fd))
-    return "the arbiter at " + socket + " does not answer: " + std::strerror(error);
-  auto size = static_cast<std::size_t>(message.as<StatusReply>().size);
-  struct stat info = {};
-  if (message.type != MessageType::status_reply || !fd || fstat(fd.get(), &info) != 0 ||
-      static_cast<std::size_t>(info.st_size) < size || size == 0)
-    return "the arbiter at " + socket + " gave a strange answer";
-  void* mapped = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
-  if (mapped == MAP_FAILED) return std::strerror(errno);
-  text.assign(static_cast<const char*>(mapped), size);
-  munmap(mapped, size);
-  return {};
+  for (int i = 0; i < kMostQuestions; ++i) {
+    Message message;
+    UniqueFd fd;
+    if (int error = ask(channel, Message::of(StatusQuery{}), patience, message, fd))
+      return "the arbiter at " + socket + " does not answer: " + std::strerror(error);
+    const auto size = static_cast<std::size_t>(message.as<StatusReply>().size);
+    if (message.type != MessageType::status_reply || !fd || size == 0) break;
+    if (read_answer(fd.get(), size, text)) return {};
+  }
+  return "the arbiter at " + socket + " gave a strange answer";
 }
 
 std::string size_of(const Json& json, const char* field) {

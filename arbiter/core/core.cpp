@@ -165,6 +165,7 @@ void Core::on(const SessionGone& event) {
   if (session == nullptr) return;
   Tenant& tenant = *session->tenant;
   turns_.note_end(*session);
+  presence_.remove(*session);
   recovery_.settle(session->id);
   const auto lease = attached(session) ? std::optional(lease_of(*session)) : std::nullopt;
   model_.remove(*session);

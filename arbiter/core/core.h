@@ -20,6 +20,7 @@
 #include "arbiter/core/scheduler/overuse.h"
 #include "arbiter/core/scheduler/planner.h"
 #include "arbiter/core/scheduler/scheduler.h"
+#include "arbiter/core/sighting.h"
 #include "arbiter/core/snapshot.h"
 #include "arbiter/core/turns/presence.h"
 #include "arbiter/core/turns/turn_machine.h"
@@ -45,7 +46,15 @@ class Core {
   Snapshot snapshot() const;
   // One session of it, or none. For callers that look at each message.
   std::optional<Snapshot::Session> session(SessionId id) const;
+  // The state from which figures follow; the second: what may have changed with an event and the actions that
+  // handle() returned for it. That is little where a session has only reported something, and all else.
+  Sighting sighting() const;
+  Sighting sighting(const Event& event, const Actions& actions) const;
   const LeaseBook& leases() const { return turns_.leases(); }
+  bool knows(const GpuUuid& gpu) const { return model_.find(gpu) != nullptr; }
+  std::size_t gpus() const { return model_.gpus().size(); }
+  // The footprints of a tenant's sessions on a GPU.
+  std::vector<std::pair<SessionId, Bytes>> footprints(TenantId tenant, const GpuUuid& gpu) const;
   bool in_grace() const { return recovery_.active(); }
 
   // The part of the GPU's threads for a process with such claims that starts now, see Rules::by_threads.
@@ -101,6 +110,8 @@ class Core {
   Snapshot::Session view_of(const Session& session) const;
   Snapshot::Tenant view_of(const Tenant& tenant) const;
   Snapshot::Gpu view_of(const Gpu& gpu) const;
+  Sighting::Session sight_of(const Session& session) const;
+  Sighting::Tenant sight_of(const Tenant& tenant) const;
 
   const Tuning tuning_;
   Effects effects_;

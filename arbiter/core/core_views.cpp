@@ -115,6 +115,15 @@ Snapshot Core::snapshot() const {
   return all;
 }
 
+std::vector<std::pair<SessionId, Bytes>> Core::footprints(TenantId tenant, const GpuUuid& gpu) const {
+  std::vector<std::pair<SessionId, Bytes>> all;
+  if (const Tenant* found = model_.find(tenant))
+    for (const Session* session : found->sessions)
+      if (attached(session) && session->gpu->uuid == gpu)
+        all.emplace_back(session->id, memory_.of(*session).use.footprint());
+  return all;
+}
+
 std::optional<Snapshot::Session> Core::session(SessionId id) const {
   const Session* found = model_.find(id);
   return found == nullptr ? std::nullopt : std::optional(view_of(*found));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The core's state as plain values, as of one moment.
 //
-// It is the only view of that state that the daemon, the figures, the simulator and the tests have. A
-// snapshot stays as it is when the core goes on. All times are in nanoseconds of the core's clock, all sizes
-// in bytes. Entries are in the order of their ids.
+// It is the view of that state that the daemon, the simulator and the tests have; the figures have another
+// (sighting.h). A snapshot stays as it is when the core goes on. All times are in nanoseconds of the core's
+// clock, all sizes in bytes. Entries are in the order of their ids.
 #pragma once
 
 #include <algorithm>

@@ -29,8 +29,13 @@ Bytes host_cap_of(const TenantInfo& tenant, Bytes per_unit) {
 }  // namespace
 
 Administration::Administration(asio::io_context& loop, const System& system, const Settings& settings,
-                               CoreRunner& core, const Tenants& tenants)
-    : loop_(loop), system_(system), settings_(settings), core_(core), tenants_(tenants) {}
+                               CoreRunner& core, const Tenants& tenants, Complaints& complaints)
+    : loop_(loop),
+      system_(system),
+      settings_(settings),
+      core_(core),
+      tenants_(tenants),
+      complaints_(complaints) {}
 
 void Administration::find_administrators() {
   std::string unknown;
@@ -73,7 +78,7 @@ CapSet Administration::terms_of(const TenantInfo& tenant) const {
 
 void Administration::warn_of_limits(const TenantInfo& tenant) const {
   for (const std::string& what : excessive_requests(tenant, settings_))
-    log::warning(tenant.label() + ": " + what);
+    complaints_.add(tenant.account, Cause::excessive, tenant.label() + ": " + what);
 }
 
 std::uint32_t Administration::threads_of(const TenantInfo& tenant, const GpuList& gpus) const {

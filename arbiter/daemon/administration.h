@@ -10,6 +10,7 @@
 #include <string>
 
 #include "arbiter/daemon/client.h"
+#include "arbiter/daemon/complaints.h"
 #include "arbiter/daemon/core_runner.h"
 #include "arbiter/daemon/mps.h"
 #include "arbiter/daemon/system.h"
@@ -23,7 +24,7 @@ namespace sharedgpu {
 class Administration {
  public:
   Administration(asio::io_context& loop, const System& system, const Settings& settings, CoreRunner& core,
-                 const Tenants& tenants);
+                 const Tenants& tenants, Complaints& complaints);
 
   // Looks up the users that administer. Until then root alone does.
   void find_administrators();
@@ -59,6 +60,7 @@ class Administration {
   Settings settings_;
   CoreRunner& core_;
   const Tenants& tenants_;
+  Complaints& complaints_;
   Administrators administrators_;
   Partitions partitions_;
   std::optional<Mps> mps_;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds the connections of each user and of all. The daemon's descriptors suffice for a number of places;
-// strangers get a quarter of them, strangers and processes of registered jobs together all but an eighth, and
-// root as many as it wants.
+// Bounds the connections of each user and of all, and the messages that wait for a user's peers. The daemon's
+// descriptors suffice for a number of places; strangers get a quarter of them, strangers and processes of
+// registered jobs together all but an eighth, and root as many as it wants.
 //
 // Pure. One thread at a time.
 #pragma once
 
 #include <sys/types.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -19,27 +20,56 @@ class Admission {
  public:
   // Enough for each process of a large node.
   static constexpr std::size_t kMostPerUser = 1024;
+  // Messages that wait, of a user's strangers, and of its members: a stranger takes nothing from a job.
+  static constexpr std::size_t kMostWaiting = 4096;
 
   // A process of no registered job, of one, or root's.
   enum class Rank : std::uint8_t { stranger, member, root };
 
   explicit Admission(std::size_t places);
 
-  // A place for a connection of that user, which is free again when the last copy of the pointer is gone.
+  // A place for one connection, free again with its end.
+  class Place;
   // Null: there is none.
-  std::shared_ptr<void> enter(uid_t user, Rank rank);
+  std::shared_ptr<Place> enter(uid_t user, Rank rank);
 
  private:
   bool may_enter(uid_t user, Rank rank) const;
 
+  struct User {
+    std::size_t places = 0;
+    std::array<std::size_t, 2> waiting = {};  // messages, by rank
+  };
+  // Of strangers and members.
   struct Counts {
     std::size_t strangers = 0;
-    std::size_t all = 0;  // strangers and members
-    std::map<uid_t, std::size_t> users;
+    std::size_t all = 0;
+    std::map<uid_t, User> users;
   };
   const std::size_t most_strangers_;
   const std::size_t most_;  // of strangers and members
   std::shared_ptr<Counts> counts_ = std::make_shared<Counts>();
+};
+
+class Admission::Place {
+ public:
+  // Counts what it takes.
+  Place(std::shared_ptr<Counts> counts, uid_t user, Rank rank);
+  ~Place();
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+
+  // One more message waits for the peer. False: it may not, and does not count.
+  bool add_waiting();
+  void remove_waiting(std::size_t count);
+
+ private:
+  std::size_t& waiting() { return counts_->users.at(user_).waiting.at(static_cast<std::size_t>(rank_)); }
+
+  const std::shared_ptr<Counts> counts_;
+  const uid_t user_;
+  const Rank rank_;
+  std::size_t waiting_ = 0;  // for this peer
 };
 
 }  // namespace sharedgpu

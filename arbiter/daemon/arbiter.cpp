@@ -29,11 +29,12 @@ Tuning tuning_of(const Settings& settings) {
 Arbiter::Arbiter(asio::io_context& loop, const System& system, const Settings& settings,
                  std::unique_ptr<FileCalls> files)
     : system_(system),
+      complaints_(loop, system),
       journal_(loop, system, history_.figures, settings, std::move(files)),
-      core_(loop, system, journal_, session_table_, history_.tenants),
-      administration_(loop, system, settings, core_, history_.tenants),
-      gpus_(loop, system, core_, administration_),
-      jobs_(loop, system, history_.tenants, history_.figures, core_, administration_, journal_),
+      core_(loop, system, journal_, session_table_, history_.tenants, complaints_),
+      administration_(loop, system, settings, core_, history_.tenants, complaints_),
+      gpus_(loop, system, core_, administration_, complaints_),
+      jobs_(loop, system, history_.tenants, history_.figures, core_, administration_, journal_, complaints_),
       sessions_({.loop = loop,
                  .system = system,
                  .past = history_,
@@ -48,7 +49,7 @@ Arbiter::Arbiter(asio::io_context& loop, const System& system, const Settings& s
                   .sessions = session_table_,
                   .core = core_,
                   .administration = administration_,
-                  .journal = journal_}),
+                  .complaints = complaints_}),
       survey_(
           loop, system, [this] { return !session_table_.all().empty(); },
           [this](const std::vector<SurveyedGpu>& gpus) { unmanaged_.take(gpus); }),
@@ -65,7 +66,8 @@ Arbiter::Arbiter(asio::io_context& loop, const System& system, const Settings& s
                  .jobs = jobs_,
                  .queries = queries_,
                  .administration = administration_,
-                 .journal = journal_}) {}
+                 .journal = journal_,
+                 .complaints = complaints_}) {}
 
 Status Arbiter::start(const std::vector<GpuInfo>& gpus) {
   administration_.find_administrators();
@@ -105,7 +107,8 @@ void Arbiter::serve(std::shared_ptr<Connection> connection) {
 }
 
 void Arbiter::closed(const Client& client, const std::string& reason) {
-  if (!reason.empty() && may_log(client.peer().uid)) log::warning(client.label() + ": dropped: " + reason);
+  if (!reason.empty())
+    complaints_.add(client.peer().account, Cause::dropped, client.label() + ": dropped: " + reason);
   if (client.role() == Role::run) jobs_.run_closed(client);
   if (client.role() == Role::session) sessions_.closed(client);
 }

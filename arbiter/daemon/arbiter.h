@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "arbiter/daemon/administration.h"
+#include "arbiter/daemon/complaints.h"
 #include "arbiter/daemon/connection.h"
 #include "arbiter/daemon/core_runner.h"
 #include "arbiter/daemon/gpus.h"
@@ -42,8 +43,7 @@ class Arbiter {
   void serve(std::shared_ptr<Connection> connection);
   // True if the peer is a process of a job that Slurm has registered.
   bool is_of_job(const Peer& peer) const { return jobs_.knows_job_of(peer); }
-  // True if there may be a line in the log about a peer of this user, see Journal.
-  bool may_log(uid_t uid) { return journal_.may_write(uid); }
+  Complaints& complaints() { return complaints_; }
   // Call it before the loop ends: records all that is known.
   void end() { journal_.end(core_.core()); }
   // The text of `sharedgpu status --json`.
@@ -54,6 +54,7 @@ class Arbiter {
   void closed(const Client& client, const std::string& reason);
 
   const System& system_;
+  Complaints complaints_;
   History history_;
   Journal journal_;
   SessionTable session_table_;

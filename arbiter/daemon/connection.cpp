@@ -15,6 +15,7 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::size_t kMostWaiting = 256;
+constexpr char kDoesNotReadNorOthers[] = "it does not read its messages, nor do others of its user";
 
 // Why a message could not be sent. Empty: the peer has gone, perhaps with messages that it had not read.
 std::string reason_of(int failure) {
@@ -23,7 +24,8 @@ std::string reason_of(int failure) {
 
 }  // namespace
 
-Connection::Connection(const Parts& parts, UniqueFd socket, Peer peer, std::shared_ptr<void> place)
+Connection::Connection(const Parts& parts, UniqueFd socket, Peer peer,
+                       std::shared_ptr<Admission::Place> place)
     : its_(parts),
       descriptor_(parts.loop),
       channel_(std::move(socket)),
@@ -88,13 +90,17 @@ void Connection::send(const Message& message, int fd) {
     if (failure == 0) return;
     if (failure != EAGAIN && failure != EWOULDBLOCK) return close(reason_of(failure));
   }
-  const auto has_fd = [](const Waiting& waiting) { return static_cast<bool>(waiting.fd); };
-  if (queue_.size() >= kMostWaiting || (fd >= 0 && std::any_of(queue_.begin(), queue_.end(), has_fd)))
-    return close(kDoesNotRead);
+  if (!may_wait(fd)) return close(kDoesNotRead);
   UniqueFd copy(fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (fd >= 0 && !copy) return close(std::strerror(errno));
+  if (place_ && !place_->add_waiting()) return close(kDoesNotReadNorOthers);
   queue_.push_back(Waiting{.message = message, .fd = std::move(copy)});
   write_some();
+}
+
+bool Connection::may_wait(int fd) const {
+  const auto has_fd = [](const Waiting& waiting) { return static_cast<bool>(waiting.fd); };
+  return queue_.size() < kMostWaiting && (fd < 0 || std::none_of(queue_.begin(), queue_.end(), has_fd));
 }
 
 bool Connection::send_now(const Message& message, int fd) {
@@ -124,6 +130,7 @@ void Connection::flush() {
     if (failure == EAGAIN || failure == EWOULDBLOCK) return;
     if (failure != 0) return close(reason_of(failure));
     queue_.pop_front();
+    if (place_) place_->remove_waiting(1);
   }
 }
 
@@ -138,6 +145,7 @@ void Connection::close(const std::string& reason) {
   if (!channel_) return;
   auto executor = descriptor_.get_executor();
   descriptor_.release();
+  if (place_) place_->remove_waiting(queue_.size());
   queue_.clear();
   its_.closer.close(peer_.account, std::move(channel_), place_);
   asio::post(executor, [self = shared_from_this(), reason] {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "arbiter/daemon/admission.h"
 #include "arbiter/daemon/closer.h"
 #include "arbiter/daemon/peers.h"
 #include "arbiter/daemon/schedule.h"
@@ -32,8 +33,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     Closer& closer;
   };
 
-  // `place` is held until the connection is gone.
-  Connection(const Parts& parts, UniqueFd socket, Peer peer, std::shared_ptr<void> place);
+  // `place` is held until the connection is gone; null: nothing is counted.
+  Connection(const Parts& parts, UniqueFd socket, Peer peer, std::shared_ptr<Admission::Place> place);
 
   // Starts reading. The handlers may close the connection.
   void start(OnMessage on_message, OnClosed on_closed);
@@ -61,6 +62,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool receive();
   void receive_failed(int failure);
   void refuse_version();
+  bool may_wait(int fd) const;
   void write_some();
   void flush();
 
@@ -68,7 +70,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::posix::stream_descriptor descriptor_;  // the channel's socket; the channel owns it
   Channel channel_;
   Peer peer_;
-  std::shared_ptr<void> place_;
+  std::shared_ptr<Admission::Place> place_;
   std::deque<Waiting> queue_;
   OnMessage on_message_;
   OnClosed on_closed_;

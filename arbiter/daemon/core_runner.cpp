@@ -7,14 +7,13 @@
 namespace sharedgpu {
 
 CoreRunner::CoreRunner(asio::io_context& loop, const System& system, Journal& journal, SessionTable& sessions,
-                       const Tenants& tenants)
+                       const Tenants& tenants, Complaints& complaints)
     : system_(system),
       journal_(journal),
       sessions_(sessions),
-      performer_(loop, system, sessions, tenants,
+      performer_(loop, system, sessions, tenants, complaints,
                  {.timer_fired = [this] { handle(TimerFired{}); },
-                  .poll_process = [this](SessionId id) { poll_process(id); },
-                  .may_log = [this](uid_t uid) { return journal_.may_write(uid); }}) {}
+                  .poll_process = [this](SessionId id) { poll_process(id); }}) {}
 
 void CoreRunner::start(const Tuning& tuning, const Policy& policy, Recovered recovered) {
   core_.emplace(tuning, policy, std::move(recovered), system_.now());
@@ -23,7 +22,7 @@ void CoreRunner::start(const Tuning& tuning, const Policy& policy, Recovered rec
 void CoreRunner::handle(const Event& event) {
   const Nanoseconds at = system_.now();
   Actions actions = core_->handle(event, at);
-  journal_.observe(*core_, at);
+  journal_.observe(core_->sighting(event, actions), at);
   carry_out(std::move(actions));
 }
 

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "arbiter/core/core.h"
+#include "arbiter/daemon/complaints.h"
 #include "arbiter/daemon/journal.h"
 #include "arbiter/daemon/performer.h"
 #include "arbiter/daemon/session_table.h"
@@ -19,7 +20,7 @@ namespace sharedgpu {
 class CoreRunner {
  public:
   CoreRunner(asio::io_context& loop, const System& system, Journal& journal, SessionTable& sessions,
-             const Tenants& tenants);
+             const Tenants& tenants, Complaints& complaints);
 
   // Call it before all others. `policy` outlives this.
   void start(const Tuning& tuning, const Policy& policy, Recovered recovered);

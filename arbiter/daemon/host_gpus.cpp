@@ -28,15 +28,16 @@ std::string printable(const char (&name)[sizeof(Attach::name)]) {
 }  // namespace
 
 HostGpus::HostGpus(asio::io_context& loop, const System& system, CoreRunner& core,
-                   Administration& administration)
+                   Administration& administration, Complaints& complaints)
     : core_(core),
       administration_(administration),
+      complaints_(complaints),
       search_(loop, system, [this](const std::vector<GpuInfo>& gpus) {
-        for (const GpuInfo& gpu : gpus) add(gpu, false);
+        for (const GpuInfo& gpu : gpus) add(gpu);
       }) {}
 
 void HostGpus::start(const std::vector<GpuInfo>& found) {
-  for (const GpuInfo& gpu : found) add(gpu, false);
+  for (const GpuInfo& gpu : found) add(gpu);
   if (!found.empty()) return;
   log::warning("no GPU found: tenants are placed on none until one is, which is looked for from now on");
   search_.start();
@@ -56,24 +57,29 @@ bool HostGpus::has_room_for(const Teller& teller, std::size_t known) const {
 }
 
 Status HostGpus::attach(const Attach& attach, const Teller& teller) {
-  const Snapshot state = core_.core().snapshot();
-  if (state.find(attach.gpu) != nullptr) return {};
+  const Core& core = core_.core();
+  if (core.knows(attach.gpu)) return {};
   if (attach.total == Bytes{} || attach.total > kLargest) return {EINVAL, "a GPU without memory"};
-  if (!has_room_for(teller, state.gpus.size()))
+  if (!has_room_for(teller, core.gpus()))
     return {ENOSPC, "too many GPUs that the arbiter does not find itself"};
   told_[attach.gpu] = teller;
-  add({.uuid = attach.gpu, .total = attach.total, .name = printable(attach.name)}, true);
+  add({.uuid = attach.gpu, .total = attach.total, .name = printable(attach.name)}, teller.uid);
   return {};
 }
 
-void HostGpus::add(const GpuInfo& gpu, bool learned) {
+// `teller`: the user whose session tells of it; none: the arbiter has found it.
+void HostGpus::add(const GpuInfo& gpu, std::optional<uid_t> teller) {
+  const bool learned = teller.has_value();
   const Settings& settings = administration_.settings();
   const Bytes capacity = capacity_of(gpu.total, settings.device_memory_limit.of(gpu.total),
                                      settings.memory_reserve.of(gpu.total));
   names_[gpu.uuid] = gpu.name;
-  log::info("GPU " + format_gpu(gpu.uuid) + " (" + gpu.name + "): " + format_size(capacity) + " of " +
-            format_size(gpu.total) +
-            (learned ? " to hand out; its size is as a session told it, unverified" : " to hand out"));
+  complaints_.add(
+      teller.value_or(0), Cause::gpu,
+      "GPU " + format_gpu(gpu.uuid) + " (" + gpu.name + "): " + format_size(capacity) + " of " +
+          format_size(gpu.total) +
+          (learned ? " to hand out; its size is as a session told it, unverified" : " to hand out"),
+      log::info);
   if (!learned) told_.erase(gpu.uuid);
   core_.handle(GpuFound{
       .gpu = gpu.uuid, .total = gpu.total, .capacity = capacity, .learned = learned, .minor = gpu.minor});
@@ -81,8 +87,7 @@ void HostGpus::add(const GpuInfo& gpu, bool learned) {
 }
 
 void HostGpus::forget_gone() {
-  const Snapshot state = core_.core().snapshot();
-  const auto is_gone = [&](const auto& entry) { return state.find(entry.first) == nullptr; };
+  const auto is_gone = [&](const auto& entry) { return !core_.core().knows(entry.first); };
   std::erase_if(names_, is_gone);
   std::erase_if(told_, is_gone);
 }

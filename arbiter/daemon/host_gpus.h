@@ -6,10 +6,12 @@
 
 #include <asio/io_context.hpp>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "arbiter/daemon/administration.h"
+#include "arbiter/daemon/complaints.h"
 #include "arbiter/daemon/core_runner.h"
 #include "arbiter/daemon/gpus.h"
 #include "arbiter/daemon/system.h"
@@ -20,11 +22,13 @@ namespace sharedgpu {
 
 class HostGpus {
  public:
-  HostGpus(asio::io_context& loop, const System& system, CoreRunner& core, Administration& administration);
+  HostGpus(asio::io_context& loop, const System& system, CoreRunner& core, Administration& administration,
+           Complaints& complaints);
 
   // Adds the GPUs that were found. If there are none, it goes on searching.
   void start(const std::vector<GpuInfo>& found);
-  // Who tells of a GPU: the user, and whether the process is of a tenant that holds units.
+  // Who tells of a GPU: the account, see account_of(), and whether the process is of a tenant that holds
+  // units.
   struct Teller {
     uid_t uid = 0;
     bool has_units = false;
@@ -41,10 +45,11 @@ class HostGpus {
 
  private:
   bool has_room_for(const Teller& teller, std::size_t known) const;
-  void add(const GpuInfo& gpu, bool learned);
+  void add(const GpuInfo& gpu, std::optional<uid_t> teller = {});
 
   CoreRunner& core_;
   Administration& administration_;
+  Complaints& complaints_;
   GpuSearch search_;
   std::map<GpuUuid, std::string> names_;
   std::map<GpuUuid, Teller> told_;  // GPUs that sessions only know

@@ -22,13 +22,14 @@ Demand demand_of(const TenantInfo& tenant, std::uint32_t gpus, DeviceSet devices
 }  // namespace
 
 Jobs::Jobs(asio::io_context& loop, const System& system, Tenants& tenants, FigureBook& figures,
-           CoreRunner& core, Administration& administration, Journal& journal)
+           CoreRunner& core, Administration& administration, Journal& journal, Complaints& complaints)
     : system_(system),
       tenants_(tenants),
       figures_(figures),
       core_(core),
       administration_(administration),
       journal_(journal),
+      complaints_(complaints),
       placements_(loop, system, core, administration, journal, tenants,
                   [this](TenantId tenant) { may_have_ended(tenant); }),
       looked_for_old_(system.now()) {}
@@ -66,16 +67,16 @@ TenantName Jobs::name_of(const Peer& peer, const RunToken& token) const {
     const TenantName name = job_name(peer.step->job);
     const TenantInfo* job = tenants_.find(name);
     if (job == nullptr || job->uid == peer.uid || peer.uid == 0) return name;
-    if (journal_.may_write(peer.uid))
-      log::warning("pid " + std::to_string(peer.pid) + ": in " + job->label() + ", but of another user");
+    complaints_.add(peer.account, Cause::foreign,
+                    "pid " + std::to_string(peer.pid) + ": in " + job->label() + ", but of another user");
   }
   if (token != RunToken{}) {
     TenantName name;
     name.run = token;
     const TenantInfo* run = tenants_.find(name);
     if (run != nullptr && run->uid == peer.uid) return name;
-    if (journal_.may_write(peer.uid))
-      log::warning("pid " + std::to_string(peer.pid) + ": its run token is unknown or another user's");
+    complaints_.add(peer.account, Cause::foreign,
+                    "pid " + std::to_string(peer.pid) + ": its run token is unknown or another user's");
   }
   TenantName name;
   name.process = peer.process();
@@ -94,6 +95,7 @@ std::string Jobs::refusal(const Peer& peer, const RunToken& token, bool comes_ba
 
 TenantInfo& Jobs::join(const Peer& peer, const RunToken& token) {
   TenantInfo& tenant = known_or_new(name_of(peer, token), peer.uid);
+  if (!tenant.name.is_job()) tenant.account = peer.account;
   ++tenant.sessions;
   return tenant;
 }
@@ -133,6 +135,7 @@ void Jobs::run(Client& client, const RunRequest& request) {
   if (!system_.random(name.run.bytes, sizeof name.run.bytes))
     return client.connection().refuse("no random numbers");
   TenantInfo& tenant = known_or_new(name, vouched ? request.uid : client.peer().uid);
+  tenant.account = vouched ? request.uid : client.peer().account;
   tenant.anchored = true;
   tenant.options = request.options;
   tenant.options.units = vouched ? std::max(request.options.units, 1u) : 0;  // which counts as one
@@ -211,7 +214,7 @@ void Jobs::register_job(Client& client, const RegisterJob& job) {
 
 void Jobs::take_options(TenantInfo& tenant, const RegisterJob& job) {
   if (tenant.uid != job.uid) {  // a session came first, from a process that runs as somebody else
-    tenant.uid = job.uid;
+    tenant.uid = tenant.account = job.uid;
     journal_.record(TenantRecord{.tenant = tenant.id, .name = tenant.name, .uid = job.uid});
     if (react_) react_(tenant);
   }

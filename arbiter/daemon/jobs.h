@@ -13,6 +13,7 @@
 
 #include "arbiter/daemon/administration.h"
 #include "arbiter/daemon/client.h"
+#include "arbiter/daemon/complaints.h"
 #include "arbiter/daemon/core_runner.h"
 #include "arbiter/daemon/journal.h"
 #include "arbiter/daemon/placements.h"
@@ -28,7 +29,7 @@ class Jobs {
   static constexpr std::size_t kMostKnown = 10'000;
 
   Jobs(asio::io_context& loop, const System& system, Tenants& tenants, FigureBook& figures, CoreRunner& core,
-       Administration& administration, Journal& journal);
+       Administration& administration, Journal& journal, Complaints& complaints);
 
   // The processes that held tenants under the earlier arbiter.
   void restore(const std::map<TenantId, std::set<ProcessName>>& holders);
@@ -77,6 +78,7 @@ class Jobs {
   CoreRunner& core_;
   Administration& administration_;
   Journal& journal_;
+  Complaints& complaints_;
   Placements placements_;
   std::function<void(const TenantInfo&)> react_;
   Nanoseconds looked_for_old_;

@@ -71,8 +71,8 @@ RecordedActions Journal::write_down(Actions actions) {
   return RecordedActions(std::move(actions));
 }
 
-void Journal::observe(const Core& core, Nanoseconds at) {
-  figures_.observe(core.snapshot(), core.leases(), at);
+void Journal::observe(const Sighting& seen, Nanoseconds at) {
+  figures_.observe(seen, at);
   for (const auto& [key, value] : figures_.take_news(at))
     record(Record{.at = at, .what = UsedRecord{.tenant = key.first, .step = key.second, .figures = value}});
 }
@@ -85,7 +85,7 @@ void Journal::watch_leases(const Core& core) {
     if (error) return;
     watches_leases_ = false;
     const Nanoseconds at = system_.now();
-    observe(core, at);
+    observe(core.sighting(), at);
     if (at - last_record_ >= kSeenEvery && !core.leases().open().empty()) {
       record(Record{.at = at, .what = SeenRecord{}});
       flush();
@@ -96,31 +96,10 @@ void Journal::watch_leases(const Core& core) {
 
 void Journal::end(const Core& core) {
   figures_.hasten();
-  observe(core, system_.now());
+  observe(core.sighting(), system_.now());
   flush();
 }
 
-// A writer whose buckets are full is as one that never wrote. All are looked at when they have doubled in
-// number since, so that many users cost no more than few.
-void Journal::forget_quiet_writers() {
-  if (writers_.size() < look_at_writers_) return;
-  const Nanoseconds now = system_.now();
-  std::erase_if(writers_, [now](const auto& entry) {
-    return entry.second.writes.is_full(now) && entry.second.warnings.is_full(now);
-  });
-  look_at_writers_ = std::max(kManyWriters, 2 * writers_.size());
-}
-
-bool Journal::may_write(uid_t uid) {
-  if (uid == 0) return true;
-  forget_quiet_writers();
-  Writer& writer = writers_.try_emplace(uid).first->second;
-  const Nanoseconds now = system_.now();
-  if (writer.writes.take(now)) return true;
-  if (writer.warnings.take(now))
-    log::warning("uid " + std::to_string(uid) +
-                 ": comes too often: it has to wait, and the log is silent on it");
-  return false;
-}
+bool Journal::may_write(uid_t uid) { return uid == 0 || writers_.take(uid, system_.now()); }
 
 }  // namespace sharedgpu

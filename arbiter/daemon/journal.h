@@ -56,34 +56,26 @@ class Journal {
   RecordedActions write_down(Actions actions);
 
   // The core has changed: brings the figures up to date.
-  void observe(const Core& core, Nanoseconds at);
+  void observe(const Sighting& seen, Nanoseconds at);
   // While a lease is open, a record is written every second: after a crash, a lease that no session confirms
   // counts up to the last record. `core` lives as long as this.
   void watch_leases(const Core& core);
   // The arbiter ends: records and flushes everything.
   void end(const Core& core);
 
-  // True if this user may add to the ledger or the log at this moment, and counts it. Root always may.
+  // True if this user may add to the ledger at this moment, and counts it. Root always may.
   bool may_write(uid_t uid);
   // The users that have written lately, and some that have not.
   std::size_t writers() const { return writers_.size(); }
 
  private:
-  // Bounds of one user: at first, enough for each process of a large node.
-  struct Writer {
-    TokenBucket writes{1024, 50};
-    TokenBucket warnings{1, 0.1};  // that it exceeds that
-  };
   void retry_later();
-  void forget_quiet_writers();
 
   const System& system_;
   FigureBook& figures_;
   const std::string path_;
   Ledger ledger_;
-  static constexpr std::size_t kManyWriters = 1024;
-  std::map<uid_t, Writer> writers_;
-  std::size_t look_at_writers_ = kManyWriters;
+  TokenBuckets<uid_t> writers_{1024, 50};  // at first, enough for each process of a large node
   asio::steady_timer retry_timer_;
   asio::steady_timer seen_timer_;
   Nanoseconds last_record_{};

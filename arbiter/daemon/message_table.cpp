@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "arbiter/daemon/administration.h"
+#include "arbiter/daemon/complaints.h"
 #include "arbiter/daemon/jobs.h"
 #include "arbiter/daemon/journal.h"
 #include "arbiter/daemon/log.h"
@@ -232,14 +233,14 @@ bool has_role(const Client& client, Sender sender) {
 }
 
 template <class Body>
-void react(const Reaction<Body>& reaction, Client& client, const Body& body, Journal& journal) {
+void react(const Reaction<Body>& reaction, Client& client, const Body& body, Complaints& complaints) {
   if (const auto* close = std::get_if<Close>(&reaction)) return client.connection().close(close->why);
   if (const auto* refuse = std::get_if<Refuse>(&reaction)) return client.connection().refuse(refuse->why);
   const auto& deny = std::get<Deny<Body>>(reaction);
   const Peer& peer = client.peer();
-  if (journal.may_write(peer.uid))
-    log::warning("pid " + std::to_string(peer.pid) + ", uid " + std::to_string(peer.uid) + ": may not " +
-                 deny.what(body));
+  complaints.add(peer.account, Cause::denied,
+                 "pid " + std::to_string(peer.pid) + ", uid " + std::to_string(peer.uid) + ": may not " +
+                     deny.what(body));
   client.connection().send(deny.answer());
 }
 
@@ -250,11 +251,12 @@ void receive_as(const Row<Body, Handler>& row, const MessageTable::Parts& parts,
   const uid_t uid = client.peer().uid;
   if (!has_role(client, conditions.sender)) return client.connection().close(conditions.misplaced);
   if (conditions.valid != nullptr && !conditions.valid(body))
-    return react(conditions.invalid, client, body, parts.journal);
-  if (conditions.counts && !parts.journal.may_write(uid)) return client.connection().close(kTooOften);
+    return react(conditions.invalid, client, body, parts.complaints);
+  if (conditions.counts && !parts.journal.may_write(client.peer().account))
+    return client.connection().close(kTooOften);
   if (conditions.privileged != nullptr && conditions.privileged(body) &&
       !parts.administration.is_administrator(uid))
-    return react(conditions.unprivileged, client, body, parts.journal);
+    return react(conditions.unprivileged, client, body, parts.complaints);
   call(row.handle, parts, client, body);
 }
 

@@ -17,6 +17,7 @@
 namespace sharedgpu {
 
 class Administration;
+class Complaints;
 class Jobs;
 class Journal;
 class Queries;
@@ -30,6 +31,7 @@ class MessageTable {
     Queries& queries;
     Administration& administration;
     Journal& journal;
+    Complaints& complaints;
   };
   explicit MessageTable(const Parts& parts) : parts_(parts) {}
 

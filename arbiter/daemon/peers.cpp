@@ -47,6 +47,7 @@ Status identify(const System& system, int socket, Peer& peer) {
     if (is_shortage(read->code())) return *read;
   peer.started = start_time_in(stat);
   peer.program = program_in(stat);
+  peer.names = pid_names_in(system, peer.pid, status);
   if (Status found = step_of_process(system, cgroup, peer.step); !found.ok()) return found;
   if (peer.step) peer.task = task_of_cgroup(cgroup);
   // Older kernels have no SO_PEERPIDFD: the pid may have passed to another user's process since the

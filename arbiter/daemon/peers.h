@@ -7,6 +7,7 @@
 
 #include <optional>
 
+#include "arbiter/daemon/processes.h"
 #include "arbiter/daemon/system.h"
 #include "arbiter/ledger/tenant_name.h"
 #include "protocol/channel.h"
@@ -18,9 +19,10 @@ namespace sharedgpu {
 struct Peer {
   pid_t pid = 0;
   uid_t uid = 0;
-  uid_t account = 0;                  // the user on whom its use of the daemon counts, see account_of()
-  std::uint64_t started = 0;          // in clock ticks since boot: distinguishes a reused pid
-  std::uint64_t program = 0;          // see program_of()
+  uid_t account = 0;          // the user on whom its use of the daemon counts, see account_of()
+  std::uint64_t started = 0;  // in clock ticks since boot: distinguishes a reused pid
+  std::uint64_t program = 0;  // see program_of()
+  PidNames names;
   UniqueFd pidfd;                     // readable when the process is dead
   std::optional<StepName> step;       // none: in no Slurm job
   std::optional<std::uint32_t> task;  // of the step on this node; none: Slurm keeps no folder for it

@@ -15,11 +15,12 @@ constexpr std::size_t kMostNamed = 8;  // processes of a tenant in one line of t
 }  // namespace
 
 Performer::Performer(asio::io_context& loop, const System& system, SessionTable& sessions,
-                     const Tenants& tenants, Callbacks callbacks)
+                     const Tenants& tenants, Complaints& complaints, Callbacks callbacks)
     : loop_(loop),
       system_(system),
       sessions_(sessions),
       tenants_(tenants),
+      complaints_(complaints),
       callbacks_(std::move(callbacks)),
       timer_(loop),
       cancellations_(loop, system) {}
@@ -72,7 +73,10 @@ void Performer::perform(const ArmTimer& timer) {
   });
 }
 
-void Performer::perform(const Note& note) { log::warning(tenants_.label(note.tenant) + ": " + note.text); }
+void Performer::perform(const Note& note) {
+  if (const TenantInfo* tenant = tenants_.find(note.tenant))
+    complaints_.add(tenant->account, Cause::note, tenant->label() + ": " + note.text);
+}
 
 void Performer::perform(const Overstay& overstay) {
   const auto seconds = std::chrono::round<std::chrono::seconds>(overstay.lasted).count();
@@ -90,14 +94,15 @@ void Performer::perform(const Overstay& overstay) {
 void Performer::log_overstay(const Overstay& overstay, const std::string& what,
                              const std::vector<const SessionTable::Entry*>& there) {
   const TenantInfo* tenant = tenants_.find(overstay.tenant);
-  if (tenant == nullptr || !callbacks_.may_log(tenant->uid)) return;
+  if (tenant == nullptr) return;
   std::string pids;
   for (std::size_t i = 0; i < std::min(there.size(), kMostNamed); ++i)
     pids += " " + std::to_string(there[i]->client->peer().pid);
   const bool answers = std::all_of(there.begin(), there.end(),
                                    [](const SessionTable::Entry* session) { return session->reads(); });
-  log::warning(tenant->label() + ", uid " + std::to_string(tenant->uid) + ", pid" + pids + ": " + what +
-               ": " + (answers ? "work on the GPU is not finished" : "it does not answer"));
+  complaints_.add(tenant->account, Cause::overstay,
+                  tenant->label() + ", uid " + std::to_string(tenant->uid) + ", pid" + pids + ": " + what +
+                      ": " + (answers ? "work on the GPU is not finished" : "it does not answer"));
 }
 
 }  // namespace sharedgpu

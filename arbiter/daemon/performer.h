@@ -12,6 +12,7 @@
 
 #include "arbiter/core/events.h"
 #include "arbiter/daemon/cancellations.h"
+#include "arbiter/daemon/complaints.h"
 #include "arbiter/daemon/journal.h"
 #include "arbiter/daemon/session_table.h"
 #include "arbiter/daemon/system.h"
@@ -25,10 +26,9 @@ class Performer {
     // For ArmTimer and Look; never before perform() has returned.
     std::function<void()> timer_fired;
     std::function<void(SessionId)> poll_process;
-    std::function<bool(uid_t)> may_log;  // about a user
   };
   Performer(asio::io_context& loop, const System& system, SessionTable& sessions, const Tenants& tenants,
-            Callbacks callbacks);
+            Complaints& complaints, Callbacks callbacks);
 
   void perform(const RecordedActions& actions);
 
@@ -51,6 +51,7 @@ class Performer {
   const System& system_;
   SessionTable& sessions_;
   const Tenants& tenants_;
+  Complaints& complaints_;
   const Callbacks callbacks_;
   asio::steady_timer timer_;
   Cancellations cancellations_;

@@ -79,9 +79,8 @@ Status believe(const System& system, const StepFolder& named, std::optional<Step
   return {};
 }
 
-// The pids of a process, in our own PID namespace first and in its own last. Empty: there is no such process.
-std::vector<pid_t> pids_of(const System& system, pid_t pid) {
-  const std::string status = text_of(system, folder_of(pid) + "/status");
+// The pids of a process by the text of its /proc/PID/status.
+std::vector<pid_t> pids_in(const std::string& status) {
   const std::size_t at = status.find("\nNSpid:");
   std::vector<pid_t> pids;
   if (at == std::string::npos) return pids;
@@ -186,13 +185,22 @@ bool may_run(const System& system, pid_t pid, std::uint64_t program) {
   return is_shortage(system.read_file(folder_of(pid) + "/stat", stat).code()) || program_in(stat) == program;
 }
 
-pid_t pid_seen_by(const System& system, pid_t viewer, pid_t pid) {
-  const std::size_t level = pids_of(system, viewer).size();
-  if (level == 1) return pid;
-  const std::vector<pid_t> pids = pids_of(system, pid);
-  if (level == 0 || pids.size() < level) return 0;
-  const ino_t theirs = system.pid_namespace(viewer, 0);
-  return theirs != 0 && theirs == system.pid_namespace(pid, pids.size() - level) ? pids[level - 1] : 0;
+PidNames pid_names_of(const System& system, pid_t pid) {
+  return pid_names_in(system, pid, text_of(system, folder_of(pid) + "/status"));
+}
+
+PidNames pid_names_in(const System& system, pid_t pid, const std::string& status) {
+  PidNames names{.pids = pids_in(status), .namespaces = {}};
+  if (names.pids.size() > 1) names.namespaces = system.pid_namespaces(pid, names.pids.size());
+  return names;
+}
+
+pid_t pid_seen_by(const PidNames& viewer, const PidNames& process) {
+  const std::size_t level = viewer.pids.size();
+  if (level == 0 || process.pids.size() < level) return 0;
+  const bool sees = level == 1 || (level <= viewer.namespaces.size() && level <= process.namespaces.size() &&
+                                   viewer.namespaces[level - 1] == process.namespaces[level - 1]);
+  return sees ? process.pids[level - 1] : 0;
 }
 
 UniqueFd open_process(const System& system, const ProcessName& process) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "arbiter/daemon/system.h"
 #include "arbiter/ledger/tenant_name.h"
@@ -26,9 +27,18 @@ Status step_of_process(const System& system, std::string_view cgroup, std::optio
 // True if one of the user numbers in the text of a /proc/PID/status is `uid`.
 bool runs_as(const std::string& status, uid_t uid);
 
-// The pid by which process `viewer` knows process `pid`; 0: it is in another PID namespace and does not see
-// it, or /proc does not say.
-pid_t pid_seen_by(const System& system, pid_t viewer, pid_t pid);
+// The pids of a process, one in each PID namespace that it is in, and the numbers of those namespaces: that
+// of the daemon first, its own last. They stay the same as long as it lives. Empty: /proc does not say.
+struct PidNames {
+  std::vector<pid_t> pids;
+  std::vector<ino_t> namespaces;  // where it is in more than one
+};
+PidNames pid_names_of(const System& system, pid_t pid);
+// The same by the text of its /proc/PID/status.
+PidNames pid_names_in(const System& system, pid_t pid, const std::string& status);
+// The pid by which process `viewer` knows `process`; 0: that is in another PID namespace and it does not see
+// it, or one of them is not known.
+pid_t pid_seen_by(const PidNames& viewer, const PidNames& process);
 
 // When the process was started, in clock ticks from the boot of the host; 0: there is none.
 std::uint64_t start_time_of(const System& system, pid_t pid);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/daemon/queries.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -72,45 +74,48 @@ void Queries::gpu(Client& client, const GpuQuery& query) {
   GpuReply reply;
   const Peer& peer = client.peer();
   const TenantInfo* tenant = its_.tenants.find(its_.jobs.name_of(peer, query.token));
-  const Snapshot state = its_.core.core().snapshot();
-  const Snapshot::Gpu* gpu = state.find(query.gpu);
   const bool native =
       tenant != nullptr && tenant->options.backend_given != 0 && tenant->options.backend == Backend::native;
-  if (gpu != nullptr && !native) {
+  if (its_.core.core().knows(query.gpu) && !native) {
     const TenantId id = tenant != nullptr ? tenant->id : TenantId{};
     const Bytes cap = tenant != nullptr ? tenant->options.memory : Bytes{};
-    const Core::Room room = its_.core.core().room(gpu->uuid, id, cap, peer.step.value_or(StepName{}));
+    const Core::Room room = its_.core.core().room(query.gpu, id, cap, peer.step.value_or(StepName{}));
     reply.known = 1;
     reply.total = room.total;
     reply.free = room.free;
-    list_processes(client, state, *gpu, id, query.first, reply);
+    list_processes(client, query, id, reply);
   }
   client.send(reply);
 }
 
 // Lists the tenant's processes on the GPU, as far as the asker sees them.
-void Queries::list_processes(const Client& client, const Snapshot& state, const Snapshot::Gpu& gpu,
-                             TenantId tenant, std::uint32_t first, GpuReply& reply) const {
-  for (const SessionId id : gpu.sessions) {
-    const Snapshot::Session& session = *state.find(id);
+void Queries::list_processes(const Client& client, const GpuQuery& query, TenantId tenant,
+                             GpuReply& reply) const {
+  for (const auto& [id, footprint] : its_.core.core().footprints(tenant, query.gpu)) {
     const auto* entry = its_.sessions.find(id);
-    if (session.tenant != tenant || entry == nullptr) continue;
-    const pid_t pid = pid_seen_by(its_.system, client.peer().pid, entry->client->peer().pid);
+    const pid_t pid = entry == nullptr ? 0 : pid_seen_by(client.peer().names, entry->client->peer().names);
     if (pid == 0) continue;
-    const std::uint32_t place = reply.processes++ - first;  // wraps around for those before the first
+    const std::uint32_t place = reply.processes++ - query.first;  // wraps around for those before the first
     if (place >= GpuReply::kProcesses) continue;
-    reply.process[place] = {.pid = static_cast<std::uint32_t>(pid), .used = session.use.footprint()};
+    reply.process[place] = {.pid = static_cast<std::uint32_t>(pid), .used = footprint};
   }
 }
 
-// Each answer is a file of its own: a peer gets the next one when it has read the last.
+// A peer gets the next answer when it has read the last.
 void Queries::status(Client& client, const StatusQuery& /*query*/) {
   if (client.connection().has_unread()) return client.connection().close(kDoesNotRead);
-  UniqueFd file;
-  const std::string text = status_text();
-  if (Status made = make_sealed_text(its_.system, text, file); !made.ok())
-    return client.connection().refuse(made.message());
-  client.send(StatusReply{.size = text.size()}, file.get());
+  if (may_have_fresh_status(client.peer()) || status_files_.newest() == nullptr)
+    if (Status made = status_files_.add(status_text()); !made.ok())
+      return client.connection().refuse(made.message());
+  const StatusFiles::File& newest = *status_files_.newest();
+  client.send(StatusReply{.size = newest.size}, newest.to_read.get());
+}
+
+// Those that ask too often get the same answer again for a moment. The user that the arbiter runs as does
+// not, nor does an administrator.
+bool Queries::may_have_fresh_status(const Peer& peer) {
+  return peer.account == 0 || peer.account == geteuid() || its_.administration.is_administrator(peer.uid) ||
+         fresh_statuses_.take(peer.account, its_.system.now());
 }
 
 std::string Queries::status_text() const {

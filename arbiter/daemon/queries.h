@@ -13,7 +13,9 @@
 #include "arbiter/daemon/host_gpus.h"
 #include "arbiter/daemon/jobs.h"
 #include "arbiter/daemon/session_table.h"
+#include "arbiter/daemon/status_files.h"
 #include "arbiter/daemon/system.h"
+#include "arbiter/daemon/token_bucket.h"
 #include "arbiter/daemon/unmanaged.h"
 #include "arbiter/ledger/figure_book.h"
 #include "arbiter/ledger/tenants.h"
@@ -33,7 +35,7 @@ class Queries {
     const Jobs& jobs;
     const Unmanaged& unmanaged;
   };
-  explicit Queries(const Parts& parts) : its_(parts) {}
+  explicit Queries(const Parts& parts) : its_(parts), status_files_(parts.system) {}
 
   void lease(Client& client, const LeaseQuery& query);
   void job(Client& client, const JobQuery& query);
@@ -44,12 +46,14 @@ class Queries {
   std::string status_text() const;
 
  private:
+  bool may_have_fresh_status(const Peer& peer);
   const TenantInfo* job_for(const Client& client, std::uint32_t number) const;
   std::string models_of(const TenantInfo& tenant) const;
-  void list_processes(const Client& client, const Snapshot& state, const Snapshot::Gpu& gpu, TenantId tenant,
-                      std::uint32_t first, GpuReply& reply) const;
+  void list_processes(const Client& client, const GpuQuery& query, TenantId tenant, GpuReply& reply) const;
 
   const Parts its_;
+  StatusFiles status_files_;
+  TokenBuckets<uid_t> fresh_statuses_{4, 2};
 };
 
 }  // namespace sharedgpu

@@ -25,7 +25,7 @@ constexpr uid_t kNobody = static_cast<uid_t>(-1);
 struct Server::Arrival {
   UniqueFd socket;
   uid_t account = kNobody;
-  std::shared_ptr<void> place;
+  std::shared_ptr<Admission::Place> place;
 };
 
 Server::Server(const Connection::Parts& parts, const System& system, Arbiter& arbiter, std::size_t places)
@@ -52,7 +52,8 @@ void Server::accept_some() {
     for (int i = 0; i < kAcceptAtOnce && accept_one(); ++i) {
     }
     if (errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS) return accept_some();
-    log::error(std::string("cannot accept connections: ") + std::strerror(errno));
+    arbiter_.complaints().add(kNobody, Cause::turned_away,
+                              std::string("cannot accept connections: ") + std::strerror(errno), log::error);
     pause_.expires_after(kPauseWhenFull);
     pause_.async_wait([this](const asio::error_code& failure) {
       if (!failure) accept_some();
@@ -111,7 +112,8 @@ void Server::refuse(Arrival& arrival, const std::string& reason) {
 
 // Without a refusal, so that the peer may try again: a refused session would run beside the others.
 void Server::turn_away(Arrival& arrival, const std::string& why) {
-  if (arbiter_.may_log(arrival.account)) log::warning("uid " + std::to_string(arrival.account) + ": " + why);
+  arbiter_.complaints().add(arrival.account, Cause::turned_away,
+                            "uid " + std::to_string(arrival.account) + ": " + why);
   its_.closer.close(arrival.account, Channel(std::move(arrival.socket)), std::move(arrival.place));
 }
 

@@ -107,7 +107,8 @@ void Sessions::attach(Client& client, const Attach& attach) {
 
 // Handles a session's first Attach. False: the session is refused.
 bool Sessions::may_attach(Client& client, const Attach& attach) {
-  const HostGpus::Teller teller{.uid = client.peer().uid, .has_units = its_.jobs.has_units(client.tenant())};
+  const HostGpus::Teller teller{.uid = client.peer().account,
+                                .has_units = its_.jobs.has_units(client.tenant())};
   if (Status attached = its_.gpus.attach(attach, teller); !attached.ok()) {
     client.connection().refuse(attached.message());
     return false;

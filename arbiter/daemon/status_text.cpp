@@ -279,20 +279,4 @@ std::string format_status(const StatusView& view) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-Status make_sealed_text(const System& system, const std::string& text, UniqueFd& fd) {
-  constexpr char kSubject[] = "status";
-  UniqueFd made = system.memory_file("sharedgpu-status");
-  if (!made) return Status::of_errno(errno, kSubject);
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t size = write(made.get(), text.data() + done, text.size() - done);
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) return Status::of_errno(errno, kSubject);
-    done += static_cast<std::size_t>(size);
-  }
-  if (fcntl(made.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0)
-    return Status::of_errno(errno, kSubject);
-  fd = std::move(made);
-  return {};
-}
-
 }  // namespace sharedgpu

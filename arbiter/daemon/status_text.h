@@ -44,7 +44,4 @@ struct StatusView {
 
 std::string format_status(const StatusView& view);
 
-// Makes a sealed memfd that holds `text`.
-Status make_sealed_text(const System& system, const std::string& text, UniqueFd& fd);
-
 }  // namespace sharedgpu

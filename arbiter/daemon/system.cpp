@@ -90,11 +90,16 @@ UniqueFd System::open_process(pid_t pid) const {
   return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
 }
 
-ino_t System::pid_namespace(pid_t pid, std::size_t above) const {
-  UniqueFd found(open(("/proc/" + std::to_string(pid) + "/ns/pid").c_str(), O_RDONLY | O_CLOEXEC));
-  for (; found && above > 0; --above) found.reset(ioctl(found.get(), NS_GET_PARENT));
-  struct stat info = {};
-  return found && fstat(found.get(), &info) == 0 ? info.st_ino : 0;
+std::vector<ino_t> System::pid_namespaces(pid_t pid, std::size_t count) const {
+  std::vector<ino_t> inodes(count);
+  UniqueFd at(open(("/proc/" + std::to_string(pid) + "/ns/pid").c_str(), O_RDONLY | O_CLOEXEC));
+  for (std::size_t left = count; left > 0; --left) {
+    struct stat info = {};
+    if (!at || fstat(at.get(), &info) != 0) return {};
+    inodes[left - 1] = info.st_ino;
+    if (left > 1) at = UniqueFd(ioctl(at.get(), NS_GET_PARENT));
+  }
+  return inodes;
 }
 
 std::optional<uid_t> System::user_namespace_owner(pid_t pid) const {
@@ -126,6 +131,10 @@ bool System::socket_pair(UniqueFd& one, UniqueFd& other) const {
 
 UniqueFd System::memory_file(const char* name) const {
   return UniqueFd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+}
+
+UniqueFd System::reopen_to_read(int descriptor) const {
+  return UniqueFd(open(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), O_RDONLY | O_CLOEXEC));
 }
 
 bool System::random(void* bytes, std::size_t size) const {

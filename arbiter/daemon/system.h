@@ -50,8 +50,9 @@ class System {
   virtual UniqueFd open_peer(int socket, pid_t pid) const;
   // A pidfd: readable when the process has ended.
   virtual UniqueFd open_process(pid_t pid) const;
-  // The inode of the PID namespace so many levels above that of the process; 0: on failure.
-  virtual ino_t pid_namespace(pid_t pid, std::size_t above) const;
+  // The inodes of the PID namespace of the process and of those around it, so many in all, its own last;
+  // empty on failure.
+  virtual std::vector<ino_t> pid_namespaces(pid_t pid, std::size_t count) const;
 
   // The owner of the user namespace that the process is in, or of the outermost one around that; nullopt: it
   // is in that of this process, or cannot be asked about.
@@ -65,6 +66,8 @@ class System {
   virtual bool socket_pair(UniqueFd& one, UniqueFd& other) const;
   // A memfd: empty, and may be sealed.
   virtual UniqueFd memory_file(const char* name) const;
+  // Another descriptor of the same file, with which it can only be read.
+  virtual UniqueFd reopen_to_read(int descriptor) const;
   // Fills all of it, or returns false.
   virtual bool random(void* bytes, std::size_t size) const;
   // The number of the user of that name.

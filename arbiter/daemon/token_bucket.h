@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 
 #include "protocol/units.h"
 
@@ -34,6 +35,34 @@ class TokenBucket {
   double tokens_;
   double a_second_;
   Nanoseconds looked_{};
+};
+
+// A bucket for each key that comes. Those that are full are forgotten: they are as those of keys that never
+// came.
+template <class Key>
+class TokenBuckets {
+ public:
+  TokenBuckets(double most, double a_second) : fresh_(most, a_second) {}
+
+  bool take(const Key& key, Nanoseconds now) {
+    forget_full(now);
+    return buckets_.try_emplace(key, fresh_).first->second.take(now);
+  }
+  // Of buckets that are kept.
+  std::size_t size() const { return buckets_.size(); }
+
+ private:
+  // All are looked at when they have doubled in number since, so that many keys cost no more than few.
+  void forget_full(Nanoseconds now) {
+    if (buckets_.size() < look_at_) return;
+    std::erase_if(buckets_, [now](const auto& entry) { return entry.second.is_full(now); });
+    look_at_ = std::max(kMany, 2 * buckets_.size());
+  }
+
+  static constexpr std::size_t kMany = 1024;
+  const TokenBucket fresh_;
+  std::map<Key, TokenBucket> buckets_;
+  std::size_t look_at_ = kMany;
 };
 
 }  // namespace sharedgpu

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "arbiter/daemon/log.h"
 #include "arbiter/daemon/processes.h"
@@ -129,10 +130,9 @@ void Unmanaged::act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu) {
   const Measure measure = its_.administration.settings().unmanaged;
   const bool trifling = process.memory < std::min(kTrifle, Bytes{gpu.total.count / kTriflePart});
   if (measure == Measure::ignore || trifling || its_.system.now() - known.since < kNotice) return;
-  if (!known.warned && its_.journal.may_write(process.uid)) {
-    known.warned = true;
-    log::warning(describe(process, gpu) + " without being a tenant; that is not handed out");
-  }
+  if (!std::exchange(known.warned, true))
+    its_.complaints.add(process.uid, Cause::unmanaged,
+                        describe(process, gpu) + " without being a tenant; that is not handed out");
   if (measure == Measure::cancel) end(process, known);
 }
 
@@ -149,8 +149,10 @@ void Unmanaged::end(const UnmanagedProcess& process, Known& known) {
   const UniqueFd pidfd = open_process(
       its_.system, {.pid = static_cast<std::uint32_t>(process.pid), .started = known.facts.started});
   if (!pidfd || its_.system.send_signal(pidfd.get(), again ? SIGKILL : SIGTERM) != 0) return;
-  log::warning("pid " + std::to_string(process.pid) + ", uid " + std::to_string(process.uid) +
-               (again ? ": killed, since it did not end" : ": asked to end, since Unmanaged=cancel"));
+  its_.complaints.add(
+      process.uid, Cause::unmanaged,
+      "pid " + std::to_string(process.pid) + ", uid " + std::to_string(process.uid) +
+          (again ? ": killed, since it did not end" : ": asked to end, since Unmanaged=cancel"));
   known.killed = again;
   known.ended = its_.system.now();
 }

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "arbiter/daemon/administration.h"
+#include "arbiter/daemon/complaints.h"
 #include "arbiter/daemon/core_runner.h"
-#include "arbiter/daemon/journal.h"
 #include "arbiter/daemon/session_table.h"
 #include "arbiter/daemon/survey.h"
 #include "arbiter/daemon/system.h"
@@ -38,7 +38,7 @@ class Unmanaged {
     const SessionTable& sessions;
     CoreRunner& core;
     const Administration& administration;
-    Journal& journal;
+    Complaints& complaints;
   };
   explicit Unmanaged(const Parts& parts) : its_(parts) {}
 

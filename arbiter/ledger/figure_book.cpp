@@ -2,6 +2,7 @@
 #include "arbiter/ledger/figure_book.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace sharedgpu {
 namespace {
@@ -26,48 +27,111 @@ void FigureBook::add(TenantId tenant, StepName step, Traffic moved) {
   }
 }
 
-Nanoseconds FigureBook::overuse(const Watch& watch, Nanoseconds since, Nanoseconds now) {
-  return watch.leaves ? std::max(now - std::max(since, watch.turn_ends), Nanoseconds{}) : Nanoseconds{};
+// Adds what has come to it since the watch was counted.
+void FigureBook::add_time(const Sighting::Tenant& state, const Watch& watch, Nanoseconds now,
+                          Figures& figures) {
+  if (now <= watch.counted) return;
+  if (state.may_wait && watch.wanting > 0) figures.waited += now - watch.counted;
+  if (state.leaves)
+    figures.overuse += std::max(now - std::max(watch.counted, state.turn_ends), Nanoseconds{});
 }
 
-void FigureBook::observe(const Snapshot& state, const LeaseBook& leases, Nanoseconds now) {
-  const Nanoseconds passed = std::max(now - looked_, Nanoseconds{});
+void FigureBook::count(TenantId tenant, const Watched& watched, StepName step, Watch& watch,
+                       Nanoseconds now) {
+  const bool grows = watched.state.leaves || (watched.state.may_wait && watch.wanting > 0);
+  if (grows) add_time(watched.state, watch, now, figures_[{tenant, step}]);
+  watch.counted = now;
+}
+
+void FigureBook::count_all(Nanoseconds now) {
+  for (auto& [tenant, watched] : watched_)
+    for (auto& [step, watch] : watched.steps) count(tenant, watched, step, watch, now);
+}
+
+// The maxima are noted when all that changed together is known.
+void FigureBook::observe(const Sighting& seen, Nanoseconds now) {
   looked_ = now;
-  for (const auto& [key, watch] : watched_) {
-    if (watch.waits) figures_[key].waited += passed;
-    figures_[key].overuse += overuse(watch, now - passed, now);
+  if (seen.whole) drop_gone(seen.sessions, now);
+  std::vector<const Sighting::Session*> changed;
+  for (const Sighting::Session& session : seen.sessions)
+    if (look_at(session, now)) changed.push_back(&session);
+  for (const Sighting::Tenant& tenant : seen.tenants) look_at(tenant, now);
+  for (const Sighting::Session* session : changed) note_maxima(*session);
+}
+
+void FigureBook::drop_gone(const std::vector<Sighting::Session>& left, Nanoseconds now) {
+  auto next = left.begin();
+  std::erase_if(sessions_, [&](const auto& entry) {
+    while (next != left.end() && next->id < entry.first) ++next;
+    if (next != left.end() && next->id == entry.first) return false;
+    take_out(entry.second, now);
+    return true;
+  });
+}
+
+// True: it is not as it was observed last.
+bool FigureBook::look_at(const Sighting::Session& session, Nanoseconds now) {
+  const auto [entry, is_new] = sessions_.try_emplace(session.id, session);
+  if (!is_new && entry->second == session) return false;
+  Watched& watched = watched_[session.tenant];
+  for (const auto& [tenant, step] : keys_of(session.tenant, session.step)) {
+    Watch& watch = watched.steps[step];
+    count(tenant, watched, step, watch, now);
+    ++watch.sessions;
+    watch.wanting += session.wants ? 1 : 0;
+    watch.footprint += session.footprint;
+    watch.resident += session.resident;
   }
-  std::map<Key, Watch> seen;
-  for (const Snapshot::Session& session : state.sessions) {
-    const Snapshot::Tenant& tenant = *state.find(session.tenant);
-    for (const Key& key : keys_of(tenant.id, session.step)) {
-      Watch& watch = seen[key];
-      watch.waits = watch.waits || (session.wants && !tenant.absent && !leases.holds(tenant.id));
-      watch.leaves = watch.leaves || (tenant.phase == Phase::leaving && leases.holds(tenant.id));
-      watch.turn_ends = tenant.yielded_until;
-      watch.footprint += session.use.footprint();
-      watch.resident += session.use.resident + minus(session.use.pinned, session.use.settling);
-    }
+  if (!is_new) take_out(std::exchange(entry->second, session), now);
+  return true;
+}
+
+// The last one of a step: what it has come to is news.
+void FigureBook::take_out(const Sighting::Session& session, Nanoseconds now) {
+  const auto found = watched_.find(session.tenant);
+  for (const Key& key : keys_of(session.tenant, session.step)) {
+    Watch& watch = found->second.steps.at(key.second);
+    count(key.first, found->second, key.second, watch, now);
+    --watch.sessions;
+    watch.wanting -= session.wants ? 1 : 0;
+    watch.footprint = minus(watch.footprint, session.footprint);
+    watch.resident = minus(watch.resident, session.resident);
+    if (watch.sessions > 0) continue;
+    found->second.steps.erase(key.second);
+    changed_.insert(key);
+    due_ = true;
   }
-  for (const auto& [key, watch] : seen) {
+  if (found->second.steps.empty()) watched_.erase(found);
+}
+
+void FigureBook::look_at(const Sighting::Tenant& tenant, Nanoseconds now) {
+  const auto found = watched_.find(tenant.id);
+  if (found == watched_.end() || found->second.state == tenant) return;
+  Watched& watched = found->second;
+  const bool left = watched.state.leaves && !tenant.leaves;
+  for (auto& [step, watch] : watched.steps) {
+    count(tenant.id, watched, step, watch, now);
+    if (!left) continue;
+    ++figures_[{tenant.id, step}].handoffs;
+    changed_.insert({tenant.id, step});
+    due_ = true;
+  }
+  watched.state = tenant;
+}
+
+void FigureBook::note_maxima(const Sighting::Session& session) {
+  const Watched& watched = watched_.at(session.tenant);
+  for (const Key& key : keys_of(session.tenant, session.step)) {
+    const Watch& watch = watched.steps.at(key.second);
     Figures& figures = figures_[key];
     figures.footprint = std::max(figures.footprint, watch.footprint);
     figures.resident = std::max(figures.resident, watch.resident);
   }
-  for (const auto& [key, before] : watched_) {
-    const auto after = seen.find(key);
-    const bool gone = after == seen.end();
-    const bool left = !gone && before.leaves && !after->second.leaves;
-    if (left) ++figures_[key].handoffs;
-    if (!gone && !left) continue;
-    changed_.insert(key);
-    due_ = true;
-  }
-  watched_ = std::move(seen);
 }
 
 void FigureBook::hasten() {
-  for (const auto& [key, watch] : watched_) changed_.insert(key);
+  for (const auto& [tenant, watched] : watched_)
+    for (const auto& [step, watch] : watched.steps) changed_.insert({tenant, step});
   due_ = true;
 }
 
@@ -77,27 +141,27 @@ std::vector<std::pair<FigureBook::Key, Figures>> FigureBook::take_news(Nanosecon
   if (swept_ == Nanoseconds{}) swept_ = now;
   if (now - swept_ >= kLongest) {
     swept_ = now;
-    for (const auto& [key, watch] : watched_)
-      if (figures_[key] != written_[key]) changed_.insert(key);
+    count_all(looked_);
+    for (const auto& [tenant, watched] : watched_)
+      for (const auto& [step, watch] : watched.steps)
+        if (const Key key{tenant, step}; figures_[key] != written_[key]) changed_.insert(key);
   }
   if (changed_.empty() || (!due_ && now - told_ < kPause)) return {};
   due_ = false;
   told_ = now;
   std::vector<std::pair<Key, Figures>> news;
   for (const Key& key : std::exchange(changed_, {}))
-    if (const auto entry = figures_.find(key); entry != figures_.end())
-      written_[key] = news.emplace_back(*entry).second;
+    if (figures_.count(key) > 0) written_[key] = news.emplace_back(key, of(key.first, key.second)).second;
   return news;
 }
 
 Figures FigureBook::of(TenantId tenant, StepName step, Nanoseconds now) const {
   const auto entry = figures_.find({tenant, step});
-  if (entry == figures_.end()) return {};
-  Figures figures = entry->second;
-  if (const auto watch = watched_.find({tenant, step}); watch != watched_.end() && now > looked_) {
-    if (watch->second.waits) figures.waited += now - looked_;
-    figures.overuse += overuse(watch->second, looked_, now);
-  }
+  Figures figures = entry == figures_.end() ? Figures{} : entry->second;
+  const auto watched = watched_.find(tenant);
+  if (watched == watched_.end()) return figures;
+  if (const auto watch = watched->second.steps.find(step); watch != watched->second.steps.end())
+    add_time(watched->second.state, watch->second, std::max(now, looked_), figures);
   return figures;
 }
 
@@ -105,11 +169,12 @@ void FigureBook::forget(TenantId tenant) {
   const auto first = figures_.lower_bound({tenant, StepName{}});
   const auto last = figures_.lower_bound({TenantId{tenant.value + 1}, StepName{}});
   for (auto it = first; it != last; ++it) {
-    watched_.erase(it->first);
     changed_.erase(it->first);
     written_.erase(it->first);
   }
   figures_.erase(first, last);
+  watched_.erase(tenant);
+  std::erase_if(sessions_, [tenant](const auto& entry) { return entry.second.tenant == tenant; });
 }
 
 }  // namespace sharedgpu

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keeps the figures of tenants and their steps: bytes moved, time waited, handoffs, the most memory.
 //
-// It watches the core from outside: observe() sees a snapshot of the state after each event. Pure; one thread
-// at a time.
+// It watches the core from outside: observe() sees after each event what may have changed with it. Its work
+// is in proportion to what has changed, and not to the number of sessions. Pure; one thread at a time.
 #pragma once
 
 #include <map>
@@ -10,8 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "arbiter/core/model/lease_book.h"
-#include "arbiter/core/snapshot.h"
+#include "arbiter/core/sighting.h"
 #include "arbiter/ledger/figures.h"
 
 namespace sharedgpu {
@@ -28,7 +27,7 @@ class FigureBook {
   void came(TenantId tenant, StepName step, Backend backend);
   // A session of that step has moved so many more bytes.
   void add(TenantId tenant, StepName step, Traffic moved);
-  void observe(const Snapshot& state, const LeaseBook& leases, Nanoseconds now);
+  void observe(const Sighting& seen, Nanoseconds now);
   // The figures to be written down: all that have changed, once a lease was given up or the last session is
   // gone; for bytes moved at most once a second, as an eviction is reported in many parts; and those that
   // grow meanwhile every 15 seconds, for hosts that go down.
@@ -42,18 +41,31 @@ class FigureBook {
   void forget(TenantId tenant);
 
  private:
-  // The state of the sessions of a step or a tenant since the last observe().
+  // The sessions of a step, or of a tenant as a whole, as observed last.
   struct Watch {
-    bool waits = false;
-    bool leaves = false;
-    Nanoseconds turn_ends{};  // of a turn that was given back
+    unsigned sessions = 0;
+    unsigned wanting = 0;
     Bytes footprint;
     Bytes resident;
+    Nanoseconds counted{};  // time waited and overuse are in the figures up to here
   };
-  static Nanoseconds overuse(const Watch& watch, Nanoseconds since, Nanoseconds now);
+  struct Watched {
+    Sighting::Tenant state;
+    std::map<StepName, Watch> steps;
+  };
+
+  void count(TenantId tenant, const Watched& watched, StepName step, Watch& watch, Nanoseconds now);
+  static void add_time(const Sighting::Tenant& state, const Watch& watch, Nanoseconds now, Figures& figures);
+  void drop_gone(const std::vector<Sighting::Session>& left, Nanoseconds now);
+  bool look_at(const Sighting::Session& session, Nanoseconds now);
+  void look_at(const Sighting::Tenant& tenant, Nanoseconds now);
+  void take_out(const Sighting::Session& session, Nanoseconds now);
+  void note_maxima(const Sighting::Session& session);
+  void count_all(Nanoseconds now);
 
   std::map<Key, Figures> figures_;
-  std::map<Key, Watch> watched_;
+  std::map<SessionId, Sighting::Session> sessions_;  // as observed last
+  std::map<TenantId, Watched> watched_;              // the tenants of these
   std::set<Key> changed_;
   std::map<Key, Figures> written_;  // as they were reported last
   bool due_ = false;                // they are news at once

@@ -2,7 +2,7 @@
 // The figures of tenants and steps beside lease time.
 //
 // To add a figure (a metric of a tenant or a step):
-//  1. Here: a field that only grows, or a maximum. figure_book.cpp computes it from snapshots of the core, or
+//  1. Here: a field that only grows, or a maximum. figure_book.cpp computes it from sightings of the core, or
 //     adds what sessions report (add()).
 //  2. UsedRecord in records.h keeps it over restarts; the recipe there names tests and docs/ledger.md.
 //  3. Show it in the status: the recipe in arbiter/daemon/status_text.h. For sacct it goes into LeaseReply or

@@ -14,7 +14,7 @@ TenantInfo& Tenants::restore(TenantId id, const TenantName& name, uid_t uid) {
   TenantInfo& info = tenants_[id];
   info.id = id;
   info.name = name;
-  info.uid = uid;
+  info.uid = info.account = uid;
   return info;
 }
 

@@ -17,6 +17,7 @@ struct TenantInfo {
   TenantId id;
   TenantName name;
   uid_t uid = 0;
+  uid_t account = 0;  // the user on whom lines in the log about it count; the same unless known otherwise
   JobOptions options;
   JobClass job_class;
   bool over = false;  // its run is, and no step has come since

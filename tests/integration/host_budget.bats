@@ -14,19 +14,6 @@ start_board() {
   export SIMGPU_BOARD=$DIR/board
 }
 
-# own_group MIB: makes GROUP, a memory cgroup below this test's own with that limit.
-own_group() {
-  local above limit
-  above=/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:\(.*,\)\?memory\(,.*\)\?://p' /proc/self/cgroup) limit=memory.limit_in_bytes
-  if [[ -e /sys/fs/cgroup/cgroup.controllers ]]; then
-    above=/sys/fs/cgroup limit=memory.max  # processes may be in leaves only
-    echo +memory 2>/dev/null >$above/cgroup.subtree_control || true
-  fi
-  GROUP=$above/${DIR##*/}
-  mkdir "$GROUP" 2>/dev/null || skip "no memory cgroup can be made here"
-  echo $(($1 << 20)) >"$GROUP/$limit" || skip "no limit can be set to a memory cgroup here"
-}
-
 # confined NAME PROGRAM ARGUMENT...: a tenant in GROUP.
 confined() {
   local name=$1 program=$2

@@ -60,11 +60,10 @@ Message use(Bytes pinned, std::uint64_t request) {
 
 Message next_status(unsigned /*sent*/, const GpuUuid& /*gpu*/) { return Message::of(StatusQuery{}); }
 
-// One status, then a session that asks and asks.
-Message next_unread(unsigned sent, const GpuUuid& gpu) {
-  if (sent == 0) return Message::of(StatusQuery{});
-  if (sent == 1) return Message::of(Hello{});
-  return sent == 2 ? attach_to(gpu) : Message::of(MemoryQuery{.request = sent});
+// A session that asks and asks.
+Message next_question(unsigned sent, const GpuUuid& gpu) {
+  if (sent == 0) return Message::of(Hello{});
+  return sent == 1 ? attach_to(gpu) : Message::of(MemoryQuery{.request = sent});
 }
 
 // A session that reports, asks and wants.
@@ -110,37 +109,48 @@ Message next_nonsense(unsigned sent, const GpuUuid& gpu) {
   }
 }
 
+// What a connection says, and how much.
+struct Part {
+  Next next;
+  unsigned most;
+};
+
+// Sessions make the status long that the others ask for.
 struct Kind {
   const char* name;
-  Next next;
-  unsigned most;     // messages of a connection
+  Part first;        // half of the connections
+  Part second;       // the others
   bool reads;        // the answers
   bool waits;        // for each answer before it sends the next message
   bool begins_anew;  // when it has sent its last message
 };
 
+constexpr Part kSession{.next = next_question, .most = 3};
+constexpr Part kReports{.next = next_message, .most = kForever};
+constexpr Part kNonsense{.next = next_nonsense, .most = 3};
+
 constexpr std::array kKinds{
     Kind{.name = "status",
-         .next = next_status,
-         .most = kForever,
+         .first = kSession,
+         .second = {.next = next_status, .most = kForever},
          .reads = true,
          .waits = true,
          .begins_anew = false},
     Kind{.name = "messages",
-         .next = next_message,
-         .most = kForever,
+         .first = kReports,
+         .second = kReports,
          .reads = true,
          .waits = false,
          .begins_anew = false},
     Kind{.name = "unread",
-         .next = next_unread,
-         .most = kUnread,
+         .first = {.next = next_question, .most = kUnread},
+         .second = {.next = next_status, .most = 1},
          .reads = false,
          .waits = false,
          .begins_anew = false},
     Kind{.name = "connect",
-         .next = next_nonsense,
-         .most = 3,
+         .first = kNonsense,
+         .second = kNonsense,
          .reads = false,
          .waits = false,
          .begins_anew = true},
@@ -161,19 +171,24 @@ class Flood {
   // Lets each connection do what it can at once. False: none of them could do anything.
   bool pass() {
     bool any = false;
-    for (Peer& peer : peers_) any = (peer.channel ? step(peer) : begin(peer)) || any;
+    for (std::size_t i = 0; i < peers_.size(); ++i) {
+      peers_[i].part = 2 * i < peers_.size() ? &kind_.first : &kind_.second;
+      any = (peers_[i].channel ? step(peers_[i]) : begin(peers_[i])) || any;
+    }
     return any;
   }
 
  private:
   struct Peer {
+    const Part* part = nullptr;
     Channel channel;
     unsigned sent = 0;
     bool waits = false;
   };
 
   bool begin(Peer& peer) {
-    peer = {};
+    peer.sent = 0;
+    peer.waits = false;
     if (peer.channel.connect(socket_.c_str()) != 0) {
       ++counts_.turned_away;
       return false;
@@ -213,11 +228,11 @@ class Flood {
 
   bool say(Peer& peer) {
     if (!peer.channel || peer.waits) return false;
-    if (peer.sent >= kind_.most) {
+    if (peer.sent >= peer.part->most) {
       if (kind_.begins_anew) peer.channel.close();
       return false;
     }
-    const int error = peer.channel.send(kind_.next(peer.sent, gpu_));
+    const int error = peer.channel.send(peer.part->next(peer.sent, gpu_));
     if (error == EAGAIN) return false;
     if (error != 0) return !turned_away(peer);
     ++counts_.sent;
@@ -268,10 +283,10 @@ int main(int argc, char** argv) {
   Options options;
   app.add_option("--socket", options.socket, "the arbiter's");
   app.add_option("--gpu", options.gpu, "its UUID; empty: one that nobody has");
-  app.add_option(
-         "--kind", options.kind,
-         "status: asks for it, and keeps the answers; messages: reports and asks; unread: the same, and "
-         "reads no answer; connect: comes, says nonsense and goes")
+  app.add_option("--kind", options.kind,
+                 "status: half of them are sessions, the others ask for it and keep the answers; messages: "
+                 "reports and asks; unread: the same, and "
+                 "reads no answer; connect: comes, says nonsense and goes")
       .one_of({"status", "messages", "unread", "connect"});
   app.add_option("--connections", options.connections, "at once").between(1, 100'000);
   app.add_option("--seconds", options.seconds, "for so long").not_negative();

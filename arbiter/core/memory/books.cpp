@@ -172,12 +172,11 @@ Bytes MemoryBooks::staying(const Session& session, const Residency& at) const {
   return believed_pins(session, its.pin_limit) + (stuck(session, at) ? its.use.resident : Bytes{});
 }
 
-Bytes MemoryBooks::unevictable(const Session& session, const Residencies& all) const {
+Bytes MemoryBooks::unevictable(const Session& session, const Residency& at, bool tenant_grows) const {
   if (nothing_there(session)) return {};
   const SessionBook& its = of(session);
-  const Residency& at = all[session];
   const Bytes pinned = believed_pins(session, std::max(its.pin_limit, its.use.pinned));
-  if (needs_growth_to_drain(*session.tenant, all)) return whole(session, at);
+  if (tenant_grows) return whole(session, at);
   const bool drains = at.phase == Phase::leaving && !(at.revoked && at.drained);
   const bool overdue = drains && (at.frozen || effects_.now() - at.gates_closed >= tuning_.patience);
   if (overdue) return promised(session, at) - believed_pins(session, its.pin_limit) + pinned;

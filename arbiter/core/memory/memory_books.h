@@ -162,7 +162,8 @@ class MemoryBooks {
   // The memory of a session on the GPU while its tenant runs.
   Bytes demand(const Session& session, const Residency& at) const;
   // The part of a session outside the running set that counts as staying on the GPU.
-  Bytes unevictable(const Session& session, const Residencies& at) const;
+  // `tenant_grows`: needs_growth_to_drain() of its tenant.
+  Bytes unevictable(const Session& session, const Residency& at, bool tenant_grows) const;
   // The session has neither a context nor memory on the GPU, as far as it has told.
   bool has_nothing(const Session& session) const;
   // All of a tenant's memory is resident and none is asked to leave.

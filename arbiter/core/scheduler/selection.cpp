@@ -26,12 +26,13 @@ void Selection::begin(const Domain& domain, const MemoryBooks& memory, const Res
       ++gpu.users;
       gpu.exclusive_users += tenant->exclusive ? 1 : 0;
     });
+    const bool grows = memory.needs_growth_to_drain(*tenant, at);
     for (const Session* session : tenant->sessions) {
       SessionRow& its = sessions_[*session];
       its.demand = memory.demand(*session, at[*session]);
       if (!attached(session)) continue;
       its.part.needs = basis == Basis::peak ? std::max(its.demand, memory.of(*session).peak) : its.demand;
-      its.part.keeps = memory.unevictable(*session, at);
+      its.part.keeps = memory.unevictable(*session, at[*session], grows);
       gpus_[*session->gpu].load += its.part.keeps;
       gpus_[*session->gpu].needed_by_all += its.part.needs;
     }

@@ -78,11 +78,6 @@ Nanoseconds TurnMachine::turn_began(const Tenant& tenant) const {
   return {};
 }
 
-bool TurnMachine::wants(const Tenant& tenant) const {
-  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
-                     [this](const Session* session) { return wants(*session); });
-}
-
 TurnState TurnMachine::turn_of(const Domain& domain) const {
   TurnState turn;
   bool leader_enters = false;
@@ -116,39 +111,56 @@ bool TurnMachine::owes_answer(const Session& session) const {
   return book.resident_limit < book.use.resident;
 }
 
-Residency TurnMachine::residency(const Session& session) const {
-  const Tenant& tenant = *session.tenant;
-  const SessionRow& its = sessions_[session];
+// What the residencies of all sessions of a tenant have in common.
+Residency TurnMachine::common_residency(const Tenant& tenant) const {
   Residency at;
   at.phase = phase_of(tenant);
-  at.drained = at.phase == Phase::out || (at.phase == Phase::leaving && is_drained(its.drain));
-  if (attached(&session))
-    at.at_work = at.phase == Phase::running || (at.phase == Phase::leaving && !at.drained &&
-                                                (its.unknown_since || leases_.holds(tenant.id)));
-  at.submits_once = at.phase == Phase::leaving && its.drain == Drain::submits_once;
   at.leads = leads(tenant);
-  at.wants = its.wants;
   at.tenant_wants = wants(tenant);
-  at.frozen = presence_.frozen(session);
   at.suspending = presence_.suspending(tenant);
   at.gates_closed = gates_closed(tenant);
   at.last_ran = last_ran(tenant);
   if (const auto* leaving = std::get_if<Leaving>(&phase(tenant))) {
     at.revoked = leaving->revoked;
     at.peers_drain = still_drains(tenant);
-    if (blocks_peers(session)) at.blocks_peers_from = leaving->step_at;
   }
   return at;
 }
 
+Residency TurnMachine::residency(const Session& session) const {
+  return residency(session, common_residency(*session.tenant));
+}
+
+Residency TurnMachine::residency(const Session& session, const Residency& common) const {
+  const Tenant& tenant = *session.tenant;
+  const SessionRow& its = sessions_[session];
+  Residency at = common;
+  at.drained = at.phase == Phase::out || (at.phase == Phase::leaving && is_drained(its.drain));
+  if (attached(&session))
+    at.at_work = at.phase == Phase::running || (at.phase == Phase::leaving && !at.drained &&
+                                                (its.unknown_since || leases_.holds(tenant.id)));
+  at.submits_once = at.phase == Phase::leaving && its.drain == Drain::submits_once;
+  at.wants = its.wants;
+  at.frozen = presence_.frozen(session);
+  const auto* leaving = std::get_if<Leaving>(&phase(tenant));
+  if (at.peers_drain && may_block_peers(session)) at.blocks_peers_from = leaving->step_at;
+  return at;
+}
+
 const Residencies& TurnMachine::residencies(const Domain& domain) {
-  for (const Tenant* tenant : domain.tenants)
-    for (const Session* session : tenant->sessions) residencies_.begin(*session) = residency(*session);
+  for (const Tenant* tenant : domain.tenants) {
+    const Residency common = common_residency(*tenant);
+    for (const Session* session : tenant->sessions)
+      residencies_.begin(*session) = residency(*session, common);
+  }
   return residencies_;
 }
 
 const Residencies& TurnMachine::residencies(const Model& model) {
-  for (const auto& [id, session] : model.sessions()) residencies_.begin(session) = residency(session);
+  for (const auto& [id, tenant] : model.tenants()) {
+    const Residency common = common_residency(tenant);
+    for (const Session* session : tenant.sessions) residencies_.begin(*session) = residency(*session, common);
+  }
   return residencies_;
 }
 

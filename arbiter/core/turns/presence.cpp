@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/core/turns/presence.h"
 
-#include <algorithm>
+#include <utility>
 
 namespace sharedgpu {
 
 void Presence::suspend(const Tenant& tenant, bool suspended) {
-  suspended_until_[tenant] = suspended ? effects_.now() + tuning_.suspend_notice : Nanoseconds{};
+  tenants_[tenant].suspended_until = suspended ? effects_.now() + tuning_.suspend_notice : Nanoseconds{};
 }
 
 // Most answers come before the first poll.
 void Presence::poll(const Session& session, bool owes_answer) {
-  if (suspending(*session.tenant)) effects_.wake_at(suspended_until_[*session.tenant]);
+  if (suspending(*session.tenant)) effects_.wake_at(tenants_[*session.tenant].suspended_until);
   Row& its = sessions_[session];
   if (!owes_answer) {
     its.polled = kNever;
@@ -25,9 +25,11 @@ void Presence::poll(const Session& session, bool owes_answer) {
   effects_.wake_at(its.polled + tuning_.look);
 }
 
-bool Presence::frozen(const Tenant& tenant) const {
-  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
-                     [this](const Session* session) { return frozen(*session); });
+// Returns what it was.
+bool Presence::set_frozen(const Session& session, bool frozen) {
+  const bool before = std::exchange(sessions_[session].frozen, frozen);
+  if (before != frozen) tenants_[*session.tenant].frozen += frozen ? 1 : -1u;
+  return before;
 }
 
 }  // namespace sharedgpu

@@ -19,18 +19,20 @@ class Presence {
   Presence(const Tuning& tuning, Effects& effects) : tuning_(tuning), effects_(effects) {}
 
   void add(const Session& session) { sessions_.begin(session); }
-  void add(const Tenant& tenant) { suspended_until_.begin(tenant); }
+  void add(const Tenant& tenant) { tenants_.begin(tenant); }
+  void remove(const Session& session) { set_frozen(session, false); }
 
-  void freeze(const Session& session) { sessions_[session].frozen = true; }
+  void freeze(const Session& session) { set_frozen(session, true); }
   // Returns true if it was frozen.
-  bool resume(const Session& session) { return std::exchange(sessions_[session].frozen, false); }
+  bool resume(const Session& session) { return set_frozen(session, false); }
   void suspend(const Tenant& tenant, bool suspended);
   // Polls the session's process now and then, as long as it owes an answer.
   void poll(const Session& session, bool owes_answer);
 
   bool frozen(const Session& session) const { return sessions_[session].frozen; }
-  bool frozen(const Tenant& tenant) const;  // one of its processes is
-  bool suspending(const Tenant& tenant) const { return suspended_until_[tenant] > effects_.now(); }
+  // One of its processes is.
+  bool frozen(const Tenant& tenant) const { return tenants_[tenant].frozen > 0; }
+  bool suspending(const Tenant& tenant) const { return tenants_[tenant].suspended_until > effects_.now(); }
   // It could not use the GPU.
   bool absent(const Tenant& tenant) const { return suspending(tenant) || frozen(tenant); }
 
@@ -39,12 +41,18 @@ class Presence {
     bool frozen = false;          // its process is stopped, as polled last
     Nanoseconds polled = kNever;  // last, or when the answer became due
   };
+  struct TenantRow {
+    Nanoseconds suspended_until{};
+    unsigned frozen = 0;  // of its sessions
+  };
+  bool set_frozen(const Session& session, bool frozen);
+
   static constexpr Nanoseconds kNever = Nanoseconds::min();
 
   const Tuning& tuning_;
   Effects& effects_;
   Table<Session, Row> sessions_;
-  Table<Tenant, Nanoseconds> suspended_until_;
+  Table<Tenant, TenantRow> tenants_;
 };
 
 }  // namespace sharedgpu

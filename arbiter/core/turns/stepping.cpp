@@ -19,13 +19,12 @@ bool TurnMachine::still_drains(const Tenant& tenant) const {
                      [this](const Session* session) { return drains(*session); });
 }
 
-// Others of its tenant still drain, perhaps because they wait on the GPU for what it has not submitted yet.
-bool TurnMachine::blocks_peers(const Session& session) const {
+// Others of its tenant, if any still drains, may wait on the GPU for what it has not submitted yet.
+bool TurnMachine::may_block_peers(const Session& session) const {
   const Tenant& tenant = *session.tenant;
   const SessionRow& its = sessions_[session];
   return phase_of(tenant) == Phase::leaving && !resuming(tenant) && attached(&session) &&
-         said_drained(its.drain) && its.wants && leases_.holds(tenant.id) && !presence_.frozen(session) &&
-         still_drains(tenant);
+         said_drained(its.drain) && its.wants && leases_.holds(tenant.id) && !presence_.frozen(session);
 }
 
 // The next submission waits until this drain can have helped the others: about as long as this one took. If
@@ -51,10 +50,11 @@ void TurnMachine::submit_once(const Tenant& tenant) {
   auto* leaving = std::get_if<Leaving>(&tenants_[tenant].phase);
   if (leaving == nullptr) return;
   if (effects_.now() < leaving->step_at) return effects_.wake_at(leaving->step_at);
+  if (!still_drains(tenant)) return;
   std::vector<const Session*> blocked;
   for (const Session* session : tenant.sessions) {
     const SessionBook& book = memory_.of(*session);
-    if (blocks_peers(*session) && book.resident_limit >= book.use.swappable) blocked.push_back(session);
+    if (may_block_peers(*session) && book.resident_limit >= book.use.swappable) blocked.push_back(session);
   }
   if (blocked.empty()) return;
   for (const Session* session : tenant.sessions)
@@ -62,7 +62,7 @@ void TurnMachine::submit_once(const Tenant& tenant) {
   for (const Session* session : blocked) {
     SessionRow& its = sessions_[*session];
     its.drain = Drain::submits_once;
-    its.wants = false;
+    set_wants(*session, false);
     its.order = ++last_order_;
     grant_lease(*session);  // it may have come only after the turn's end
     effects_.send(

@@ -23,8 +23,8 @@ void TurnMachine::add(const Tenant& tenant) { tenants_.begin(tenant).epoch = Epo
 
 void TurnMachine::add(const Session& session, bool wants) {
   SessionRow& its = sessions_.begin(session);
-  its.wants = wants;
   its.epoch = epoch(*session.tenant);
+  set_wants(session, wants);
 }
 
 void TurnMachine::recover(const Tenant& tenant, const LeaseKey& key, const OpenLease& lease,
@@ -71,6 +71,7 @@ void TurnMachine::revoke_returned(const Session& session) {
 void TurnMachine::note_end(const Session& session) {
   const bool drains = phase_of(*session.tenant) == Phase::leaving && !is_drained(sessions_[session].drain);
   if (attached(&session) && drains) drained_at_[*session.gpu] = effects_.now();
+  set_wants(session, false);
 }
 
 // ---- moves ----
@@ -149,7 +150,7 @@ std::optional<Nanoseconds> TurnMachine::open(const Domain& domain, const Tenant&
   its.phase = Running{.opened = effects_.now(), .turn_began = entry.turn_began, .leads = entry.leads};
   const auto handoff = entry.leads ? begin_turn(domain, tenant, entry) : std::nullopt;
   for (const Session* session : tenant.sessions) {
-    sessions_[*session].wants = false;
+    set_wants(*session, false);
     sessions_[*session].drain = Drain::draining;
     memory_.open(*session);
     if (attached(session)) set_gate(*session, true);
@@ -321,8 +322,13 @@ void TurnMachine::on_drained(const Session& session, bool wants) {
   const bool again = its.drain == Drain::submits_once || its.drain == Drain::drained_again;
   its.drain = again ? Drain::drained_again : Drain::drained;
   its.unknown_since.reset();
-  its.wants = its.wants || wants;
+  set_wants(session, its.wants || wants);
   memory_.on_drained(session);
+}
+
+void TurnMachine::set_wants(const Session& session, bool wants) {
+  if (std::exchange(sessions_[session].wants, wants) != wants)
+    tenants_[*session.tenant].wanting += wants ? 1 : -1u;
 }
 
 void TurnMachine::on_resumed(const Session& session) {

@@ -105,7 +105,7 @@ class TurnMachine {
   bool accepts(const Session& session, const Released& drained) const;
   void on_drained(const Session& session, bool wants);
   void on_resumed(const Session& session);  // its process is no longer stopped
-  void set_wants(const Session& session, bool wants) { sessions_[session].wants = wants; }
+  void set_wants(const Session& session, bool wants);
 
   // ---- pages ----
 
@@ -132,7 +132,7 @@ class TurnMachine {
 
   bool gate_open(const Session& session) const { return sessions_[session].gate_open; }
   bool wants(const Session& session) const { return sessions_[session].wants; }
-  bool wants(const Tenant& tenant) const;
+  bool wants(const Tenant& tenant) const { return tenants_[tenant].wanting > 0; }
   Epoch epoch(const Session& session) const { return sessions_[session].epoch; }
   std::uint64_t order(const Session& session) const { return sessions_[session].order; }
   bool returned(const Session& session) const { return sessions_[session].unknown_since.has_value(); }
@@ -155,6 +155,7 @@ class TurnMachine {
     Epoch epoch;              // of its last turn, or of its first to come
     bool epoch_used = false;  // that turn has begun
     bool resuming = false;    // its lease is known from the ledger
+    unsigned wanting = 0;     // sessions that want the GPU
     Nanoseconds gates_closed{};
     Nanoseconds last_ran{};  // when it last held a lease
     Nanoseconds last_drain{};
@@ -180,10 +181,12 @@ class TurnMachine {
   bool waits_for_drain(const Tenant& tenant) const;
   bool drains(const Session& session) const;
   bool still_drains(const Tenant& tenant) const;
+  Residency common_residency(const Tenant& tenant) const;
+  Residency residency(const Session& session, const Residency& common) const;
 
   // stepping.cpp
   void note_drained(const Session& session);
-  bool blocks_peers(const Session& session) const;
+  bool may_block_peers(const Session& session) const;
 
   // leases.cpp
   void sync_leases(const Tenant& tenant);

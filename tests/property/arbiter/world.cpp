@@ -38,8 +38,11 @@ Tuning tuning_of(const Scenario& scenario) {
 
 }  // namespace
 
-World::World(const Scenario& scenario, Listener listener)
-    : scenario_(scenario), listener_(std::move(listener)), random_(scenario.seed) {
+World::World(const Scenario& scenario, Listener listener, Watcher watcher)
+    : scenario_(scenario),
+      listener_(std::move(listener)),
+      watcher_(std::move(watcher)),
+      random_(scenario.seed) {
   policy_ = make_policy(scenario.policy);
   core_ = std::make_unique<Core>(tuning_of(scenario_), *policy_, Recovered{}, now());
   end_ = now() + scenario.length;
@@ -103,6 +106,7 @@ void World::tell(const Event& event) {
   note_request(event);
   const Actions actions = core_->handle(event, now());
   count(actions);
+  if (watcher_) watcher_(now(), *core_, event, actions);
   perform(actions);
   note_request(event);  // the same event may have ended the lease before
   const auto* usage = std::get_if<From<Usage>>(&event);

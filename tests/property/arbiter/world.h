@@ -77,7 +77,10 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   // Hears of every action as it is performed.
   using Listener = std::function<void(Nanoseconds now, const Action&)>;
 
-  explicit World(const Scenario& scenario, Listener listener = {});
+  // Sees the core after each event, and the actions that it asked for.
+  using Watcher = std::function<void(Nanoseconds now, const Core&, const Event&, const Actions&)>;
+
+  explicit World(const Scenario& scenario, Listener listener = {}, Watcher watcher = {});
   ~World() override;
   void run();
 
@@ -192,6 +195,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
 
   Scenario scenario_;
   Listener listener_;
+  Watcher watcher_;
   std::mt19937_64 random_;
   simulation::Timeline timeline_;
   Nanoseconds end_{};

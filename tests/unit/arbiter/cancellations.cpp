@@ -72,9 +72,9 @@ struct Connected {
     peer.uid = kUser;
     peer.started = start_time_of(kHostSystem, pid);
     peer.pidfd = kHostSystem.open_process(pid);
-    client = std::make_shared<Client>(
-        std::make_shared<Connection>(Connection::Parts{.loop = loop, .schedule = schedule, .closer = closer},
-                                     UniqueFd(ends[1]), std::move(peer), std::shared_ptr<void>()));
+    client = std::make_shared<Client>(std::make_shared<Connection>(
+        Connection::Parts{.loop = loop, .schedule = schedule, .closer = closer}, UniqueFd(ends[1]),
+        std::move(peer), std::shared_ptr<Admission::Place>()));
     client->connection().start([](const Message&) {}, [](const std::string&) {});
   }
   std::string reason() {

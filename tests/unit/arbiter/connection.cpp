@@ -28,13 +28,13 @@ struct Pair {
   unsigned heard = 0;
   std::uint64_t sent = 0, read = 0;
 
-  Pair() {
+  explicit Pair(std::shared_ptr<Admission::Place> place = {}) {
     int ends[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
     peer = Channel(UniqueFd(ends[0]));
     connection =
         std::make_shared<Connection>(Connection::Parts{.loop = loop, .schedule = schedule, .closer = closer},
-                                     UniqueFd(ends[1]), Peer{}, std::shared_ptr<void>());
+                                     UniqueFd(ends[1]), Peer{}, std::move(place));
     connection->start([this](const Message&) { ++heard; },
                       [this](const std::string& reason) { closed = reason; });
   }
@@ -206,6 +206,23 @@ TEST_CASE("All messages of a peer are heard, however many it sends at once") {
   const std::string reason = message.as<Refused>().reason;
   CHECK(reason == std::string(sizeof(Refused::reason) - 1, 'x'));
   CHECK(pair.peer.receive(message, none) == ECONNRESET);
+}
+
+TEST_CASE("A peer that does not read is closed sooner where others of its user do not read either") {
+  Admission admission(100);
+  const auto others = admission.enter(1, Admission::Rank::stranger);
+  for (std::size_t i = 0; i < Admission::kMostWaiting - 10; ++i) REQUIRE(others->add_waiting());
+  Pair pair(admission.enter(1, Admission::Rank::stranger));
+  Pair job(admission.enter(1, Admission::Rank::member));
+  while (!pair.closed && pair.sent < 1000) {
+    pair.send();
+    job.send();
+    pair.run();
+  }
+  CHECK(pair.closed == "it does not read its messages, nor do others of its user");
+  CHECK(pair.sent < 256);
+  CHECK(job.read_all().first == job.sent);
+  CHECK(admission.enter(1, Admission::Rank::stranger)->add_waiting());  // what waited for it counts no more
 }
 
 }  // namespace

@@ -522,7 +522,7 @@ TEST_CASE("A run that has ended is nobody's, though the process that asked for i
     const Json status = status_of(daemon);
     return status["gpus"][0]["units"].get<int>() + status["gpus"][1]["units"].get<int>();
   };
-  REQUIRE(units() == 0);
+  for (int i = 0; i < 20; ++i) REQUIRE(units() == 0);  // it keeps the files of some answers
   const std::size_t before = daemon.descriptors();
   JobOptions options;
   options.units = ~0u;

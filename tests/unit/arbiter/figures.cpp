@@ -17,7 +17,7 @@ constexpr TenantId kSecond{2};
 struct Watched : Bench {
   FigureBook figures;
 
-  void look() { figures.observe(core->snapshot(), core->leases(), now); }
+  void look() { figures.observe(core->sighting(), now); }
   template <class Do>
   void after(Nanoseconds time, Do something) {
     now += time;

@@ -167,11 +167,12 @@ class Guest {
     peer.uid = uid;
     peer.started = start_time_of(host.system, pid);
     peer.program = program_of(host.system, pid);
+    peer.names = pid_names_of(host.system, pid);
     peer.pidfd.reset(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     peer.step = step;
     peer.account = uid;
     host_.arbiter->serve(std::make_shared<Connection>(host_.parts(), UniqueFd(ends[1]), std::move(peer),
-                                                      std::shared_ptr<void>()));
+                                                      std::shared_ptr<Admission::Place>()));
   }
 
   // The arbiter's reaction to a message: its answers, and whether it closes the connection.

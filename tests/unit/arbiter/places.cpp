@@ -9,7 +9,7 @@ namespace sharedgpu {
 namespace {
 
 using Rank = Admission::Rank;
-using Places = std::vector<std::shared_ptr<void>>;
+using Places = std::vector<std::shared_ptr<Admission::Place>>;
 
 // Enters as often as there are places, at most `most` times.
 std::size_t enter_all(Admission& admission, uid_t user, Rank rank, Places& places,
@@ -56,6 +56,36 @@ TEST_CASE("A place that is left is free again, also when the admission is gone")
     CHECK(enter_all(admission, 1, Rank::member, kept) == 7);
   }
   kept.clear();
+}
+
+std::size_t wait_often(Admission::Place& place, std::size_t times) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < times; ++i) count += place.add_waiting() ? 1 : 0;
+  return count;
+}
+
+TEST_CASE(
+    "Places of a user have 4096 messages that wait in sum, those of its jobs as many, root's any number") {
+  Admission admission(100);
+  const auto one = admission.enter(1, Rank::stranger), another = admission.enter(1, Rank::stranger);
+  const auto member = admission.enter(1, Rank::member), other = admission.enter(2, Rank::stranger);
+  const auto root = admission.enter(0, Rank::root);
+  CHECK(wait_often(*one, 4000) == 4000);
+  CHECK(wait_often(*another, 1000) == 96);
+  CHECK(wait_often(*member, 5000) == 4096);
+  CHECK(wait_often(*other, 5000) == 4096);
+  CHECK(wait_often(*root, 10'000) == 10'000);
+}
+
+TEST_CASE("Messages that have been sent, and those of a place that is left, wait no more") {
+  Admission admission(100);
+  auto one = admission.enter(1, Rank::stranger);
+  const auto another = admission.enter(1, Rank::stranger);
+  CHECK(wait_often(*one, 5000) == 4096);
+  one->remove_waiting(10);
+  CHECK(wait_often(*another, 100) == 10);
+  one.reset();
+  CHECK(wait_often(*another, 5000) == 4086);
 }
 
 }  // namespace

@@ -131,6 +131,10 @@ pid_t child_of(pid_t parent) {
   return child;
 }
 
+pid_t seen_by(pid_t viewer, pid_t pid) {
+  return pid_seen_by(pid_names_of(kHostSystem, viewer), pid_names_of(kHostSystem, pid));
+}
+
 TEST_CASE("Pids are those of the viewer's own namespace") {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
@@ -157,18 +161,18 @@ TEST_CASE("Pids are those of the viewer's own namespace") {
   }
   const pid_t middle = child_of(outer);
   const pid_t inner = child_of(middle);
-  CHECK(pid_seen_by(kHostSystem, getpid(), getpid()) == getpid());
-  CHECK(pid_seen_by(kHostSystem, outer, inner) == inner);
-  CHECK(pid_seen_by(kHostSystem, middle, middle) == 1);
-  CHECK(pid_seen_by(kHostSystem, middle, inner) == inner_for_middle);
-  CHECK(pid_seen_by(kHostSystem, inner, inner) == 1);
-  CHECK(pid_seen_by(kHostSystem, inner, middle) == 0);
-  CHECK(pid_seen_by(kHostSystem, middle, getpid()) == 0);
-  CHECK(pid_seen_by(kHostSystem, inner, 0) == 0);
+  CHECK(seen_by(getpid(), getpid()) == getpid());
+  CHECK(seen_by(outer, inner) == inner);
+  CHECK(seen_by(middle, middle) == 1);
+  CHECK(seen_by(middle, inner) == inner_for_middle);
+  CHECK(seen_by(inner, inner) == 1);
+  CHECK(seen_by(inner, middle) == 0);
+  CHECK(seen_by(middle, getpid()) == 0);
+  CHECK(seen_by(inner, 0) == 0);
   kill(middle, SIGKILL);  // and with it all in its namespace
   kill(outer, SIGKILL);
   CHECK(waitpid(outer, nullptr, 0) == outer);
-  CHECK(pid_seen_by(kHostSystem, inner, getpid()) == 0);
+  CHECK(seen_by(inner, getpid()) == 0);
   close(ends[0]);
 }
 
@@ -236,7 +240,7 @@ TEST_CASE("What cannot be read of a process is not so") {
   CHECK(start_time_of(root, 7) == 0);
   CHECK(program_of(root, 7) == 0);
   CHECK(start_time_of(root, 8) == 0);
-  CHECK(pid_seen_by(root, 8, 7) == 0);
+  CHECK(pid_seen_by(pid_names_of(root, 8), pid_names_of(root, 7)) == 0);
   CHECK_FALSE(step_of_process(root, "0::/system.slice/slurmstepd.scope/sAB12CD34EF56G/step_0/user"));
   CHECK_FALSE(runs_as("", 0));
 }

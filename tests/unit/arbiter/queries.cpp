@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Answers about jobs and steps: each total in its own field, of this job alone, to whom it belongs.
+#include <unistd.h>
 #include <catch2/catch.hpp>
+
 #include <chrono>
 #include <string>
 
@@ -190,6 +192,68 @@ TEST_CASE("The status names the process of each session") {
   for (Guest* each : {&one, &other}) REQUIRE(each->say(Hello{}).find<Welcome>());
   CHECK(host.status()["tenants"][0]["pids"] == nlohmann::json{first.pid()});
   CHECK(host.status()["tenants"][1]["pids"] == nlohmann::json{second.pid()});
+}
+
+// Counts what is read of /proc.
+struct CountingSystem : FaultySystem {
+  mutable unsigned reads = 0;
+  Status read_file(const std::string& path, std::string& text) const override {
+    ++reads;
+    return FaultySystem::read_file(path, text);
+  }
+  std::vector<ino_t> pid_namespaces(pid_t pid, std::size_t count) const override {
+    ++reads;
+    return FaultySystem::pid_namespaces(pid, count);
+  }
+};
+
+TEST_CASE("The processes on a GPU are told without a look at any of them") {
+  CountingSystem system;
+  Host host({}, system);
+  host.start();
+  Guest run(host, kUser), asker(host, kUser);
+  const RunToken token = run.say(RunRequest{}).find<RunReply>()->token;
+  Hello hello;
+  hello.token = token;
+  Guest one(host, kUser), other(host, kUser);
+  for (Guest* each : {&one, &other}) {
+    REQUIRE(each->say(hello).find<Welcome>());
+    REQUIRE(each->say(Attach{.gpu = kHostGpu, .total = gibibytes(1), .name = {}}).find<Attached>());
+  }
+  const unsigned before = system.reads;
+  CHECK(asker.say(GpuQuery{.token = token, .gpu = kHostGpu}).find<GpuReply>()->processes == 2);
+  CHECK(system.reads == before);
+}
+
+// The text of the status that the guest gets.
+std::string status_for(Guest& guest) {
+  const auto reply = guest.say(StatusQuery{}).find<StatusReply>();
+  REQUIRE(reply);
+  std::string text(reply->size, '\0');
+  REQUIRE(pread(guest.last_descriptor.get(), text.data(), text.size(), 0) ==
+          static_cast<ssize_t>(text.size()));
+  return text;
+}
+
+TEST_CASE("The status is new for a user a few times at once, and then as of a moment ago") {
+  FaultySystem system;
+  system.time = 1000s;
+  Host host({}, system);
+  host.start();
+  Guest guest(host, kUser), root(host), slurmstepd(host);
+  RegisterJob job{.step = {.job = 1, .step = 0}, .uid = kUser, .options = {}};
+  const auto is_new = [&](Guest& asker) {
+    ++job.step.job;
+    REQUIRE(slurmstepd.say(job).find<RegisterReply>());
+    const std::string text = status_for(asker);
+    return text == host.arbiter->status();
+  };
+  for (int i = 0; i < 4; ++i) CHECK(is_new(guest));
+  CHECK_FALSE(is_new(guest));
+  for (int i = 0; i < 20; ++i) CHECK(is_new(root));
+  *system.time += 500ms;
+  CHECK(is_new(guest));
+  CHECK_FALSE(is_new(guest));
 }
 
 }  // namespace

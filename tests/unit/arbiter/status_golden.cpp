@@ -91,7 +91,7 @@ struct Scene {
                                              .capacity = mebibytes(100),
                                              .sessions = {{SessionId{1}, mebibytes(61)}}}});
     bench.pass(std::chrono::seconds(10));  // the turn of 1 is over, and it does not leave
-    figures.observe(bench.core->snapshot(), bench.core->leases(), bench.now);
+    figures.observe(bench.core->sighting(), bench.now);
   }
   Json status() const {
     const Snapshot state = bench.core->snapshot();

@@ -397,16 +397,6 @@ TEST_CASE("A tenant that the core does not know has no share, no credit and no s
   CHECK(fields(view.read()["tenants"][0], expected) == expected);
 }
 
-TEST_CASE("The text of a status can be read from its descriptor, and nobody can change it") {
-  UniqueFd file;
-  const std::string text(100000, 'x');
-  REQUIRE(make_sealed_text(test::kHostSystem, text, file).ok());
-  std::string read(text.size() + 1, '\0');
-  CHECK(pread(file.get(), read.data(), read.size(), 0) == static_cast<ssize_t>(text.size()));
-  CHECK(read.substr(0, text.size()) == text);
-  CHECK(fcntl(file.get(), F_GET_SEALS) == (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL));
-}
-
 TEST_CASE("The status tells of unmanaged memory, by GPU and process, where surveys show it") {
   View view;
   CHECK(fields(view.read()["gpus"][0],

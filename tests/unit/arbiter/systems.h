@@ -73,9 +73,9 @@ class FaultySystem : public System {
     if (const int error = reading(path)) return Status::of_errno(error, path);
     return System::owner_of(path, owner);
   }
-  ino_t pid_namespace(pid_t pid, std::size_t above) const override {
-    return succeeds(reading("/proc/" + std::to_string(pid) + "/ns/pid")) ? System::pid_namespace(pid, above)
-                                                                         : 0;
+  std::vector<ino_t> pid_namespaces(pid_t pid, std::size_t count) const override {
+    const bool reads = succeeds(reading("/proc/" + std::to_string(pid) + "/ns/pid"));
+    return reads ? System::pid_namespaces(pid, count) : std::vector<ino_t>();
   }
   bool credentials_of(int socket, ucred& credentials) const override {
     return succeeds(peers) && System::credentials_of(socket, credentials);
@@ -91,6 +91,9 @@ class FaultySystem : public System {
   }
   UniqueFd duplicate(int descriptor) const override {
     return succeeds(duplicates) ? System::duplicate(descriptor) : UniqueFd();
+  }
+  UniqueFd reopen_to_read(int descriptor) const override {
+    return succeeds(memory_files) ? System::reopen_to_read(descriptor) : UniqueFd();
   }
   UniqueFd memory_file(const char* name) const override {
     return succeeds(memory_files) ? System::memory_file(name) : UniqueFd();

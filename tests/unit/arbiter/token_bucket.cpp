@@ -37,5 +37,14 @@ TEST_CASE("Who has not come for long may come as often as at first, and no often
   CHECK(taken(bucket, 5000s) == 10);
 }
 
+TEST_CASE("Each key has a bucket, and those that are full are not kept") {
+  TokenBuckets<int> buckets(2, 1);
+  for (int key = 0; key < 1000; ++key) CHECK(buckets.take(key, 1000s));
+  CHECK(buckets.take(1, 1000s));
+  CHECK_FALSE(buckets.take(1, 1000s));
+  for (int key = 1000; key < 1100; ++key) CHECK(buckets.take(key, 2000s));
+  CHECK(buckets.size() < 200);
+}
+
 }  // namespace
 }  // namespace sharedgpu

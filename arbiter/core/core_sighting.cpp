@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/core/sighting.h"
+
+#include <set>
+#include <type_traits>
+
+#include "arbiter/core/core.h"
+
+namespace sharedgpu {
+namespace {
+
+// The sessions and tenants that an event concerned.
+struct Concerned {
+  std::set<SessionId> sessions;
+  std::set<TenantId> tenants;
+};
+
+template <class Body>
+std::optional<SessionId> reporter_in(const From<Body>& report) {
+  return report.session;
+}
+// The event is more than a report: it concerns all.
+template <class Other>
+std::optional<SessionId> reporter_in(const Other& /*event*/) {
+  return std::nullopt;
+}
+
+template <class Action>
+void add(const Action& action, Concerned& concerned) {
+  if constexpr (requires { action.session; })
+    concerned.sessions.insert(action.session);
+  else if constexpr (requires { action.tenant; })
+    concerned.tenants.insert(action.tenant);
+  else if constexpr (requires { action.key; })
+    concerned.tenants.insert(action.key.tenant);
+}
+
+}  // namespace
+
+Sighting::Session Core::sight_of(const Session& session) const {
+  const MemoryUse& use = memory_.of(session).use;
+  return {.id = session.id,
+          .tenant = session.tenant->id,
+          .step = session.step,
+          .wants = turns_.wants(session),
+          .footprint = use.footprint(),
+          .resident = use.resident + minus(use.pinned, use.settling)};
+}
+
+Sighting::Tenant Core::sight_of(const Tenant& tenant) const {
+  const bool holds = leases().holds(tenant.id);
+  return {.id = tenant.id,
+          .may_wait = !holds && !presence_.absent(tenant),
+          .leaves = holds && turns_.phase_of(tenant) == Phase::leaving,
+          .turn_ends = scheduler_.yielded_until(tenant)};
+}
+
+Sighting Core::sighting() const {
+  Sighting all{.whole = true, .sessions = {}, .tenants = {}};
+  all.sessions.reserve(model_.sessions().size());
+  all.tenants.reserve(model_.tenants().size());
+  for (const auto& [id, session] : model_.sessions()) all.sessions.push_back(sight_of(session));
+  for (const auto& [id, tenant] : model_.tenants()) all.tenants.push_back(sight_of(tenant));
+  return all;
+}
+
+Sighting Core::sighting(const Event& event, const Actions& actions) const {
+  const auto reporter = std::visit([](const auto& what) { return reporter_in(what); }, event);
+  if (!reporter) return sighting();
+  Concerned concerned;
+  concerned.sessions.insert(*reporter);
+  for (const Action& action : actions) std::visit([&](const auto& one) { add(one, concerned); }, action);
+  Sighting some;
+  for (const SessionId id : concerned.sessions)
+    if (const Session* session = model_.find(id)) {
+      some.sessions.push_back(sight_of(*session));
+      concerned.tenants.insert(session->tenant->id);
+    }
+  for (const TenantId id : concerned.tenants)
+    if (const Tenant* tenant = model_.find(id)) some.tenants.push_back(sight_of(*tenant));
+  return some;
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of the core's state from which figures of tenants follow (ledger/figure_book.h), at one moment: of
+// all sessions and tenants, or only of those that an event concerned. Plain values.
+#pragma once
+
+#include <vector>
+
+#include "protocol/messages.h"
+
+namespace sharedgpu {
+
+struct Sighting {
+  struct Session {
+    SessionId id;
+    TenantId tenant;
+    StepName step;
+    bool wants = false;  // a thread waits at its gate
+    Bytes footprint;
+    Bytes resident;  // on the GPU, what cannot be swapped included
+    bool operator==(const Session&) const = default;
+  };
+  struct Tenant {
+    TenantId id;
+    bool may_wait =
+        false;            // a session that wants the GPU waits for it: the tenant has no lease, and could run
+    bool leaves = false;  // its gates are closed, and it still holds a lease
+    Nanoseconds turn_ends{};  // the end of the turn that it yielded last
+    bool operator==(const Tenant&) const = default;
+  };
+
+  bool whole = false;             // sessions that are not here are gone
+  std::vector<Session> sessions;  // by their ids
+  std::vector<Tenant> tenants;    // those of all these sessions, and others
+};
+
+}  // namespace sharedgpu

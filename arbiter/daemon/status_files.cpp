@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/status_files.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace sharedgpu {
+namespace {
+
+constexpr char kSubject[] = "status";
+
+bool write_all(int file, const std::string& text) {
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t size = write(file, text.data() + done, text.size() - done);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) return false;
+    done += static_cast<std::size_t>(size);
+  }
+  return true;
+}
+
+// From here on nobody else can open it to write, and it can only shrink.
+bool make_read_only(int file) {
+  return fchmod(file, S_IRUSR | S_IRGRP | S_IROTH) == 0 &&
+         fcntl(file, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) == 0;
+}
+
+}  // namespace
+
+Status StatusFiles::add(const std::string& text) {
+  File made{.own = system_.memory_file("sharedgpu-status"), .to_read = {}, .size = text.size()};
+  if (!made.own || !write_all(made.own.get(), text) || !make_read_only(made.own.get()))
+    return Status::of_errno(errno, kSubject);
+  made.to_read = system_.reopen_to_read(made.own.get());
+  if (!made.to_read) return Status::of_errno(errno, kSubject);
+  files_.push_back(std::move(made));
+  if (files_.size() <= kMost) return {};
+  const bool emptied = ftruncate(files_.front().own.get(), 0) == 0;
+  files_.pop_front();
+  return emptied ? Status() : Status::of_errno(errno, kSubject);
+}
+
+}  // namespace sharedgpu

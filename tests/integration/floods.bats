@@ -1,0 +1,84 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# A user that floods the arbiter from hundreds of connections: what the arbiter takes stays bounded, and the jobs of
+# others go on.
+load helpers
+
+CONNECTIONS=1000
+MIB=$((1 << 20))
+
+# flood KIND: by another user where the test is root's, beside tenants that take turns.
+flood() {
+  local user=()
+  ((UID != 0)) || user=(setpriv --reuid 4321 --regid 4321 --clear-groups)
+  chmod a+rx "$DIR"
+  "${user[@]}" "$PROGRAMS/flood" --socket "$SHAREDGPU_SOCKET" --kind "$1" --connections $CONNECTIONS --seconds 8 \
+    >"$DIR/flood.out" 2>"$DIR/flood.err" 3>&- &
+  PIDS[flood]=$!
+  progresses flood
+}
+honest() { tenant "$1" hold --bytes 75% --of 256MiB --changes 20 --iterations 30 --verify --progress; }
+
+# watch_memory: puts the arbiter into a memory cgroup, which tells of the files that it makes in memory.
+watch_memory() {
+  own_group 8192
+  echo "$ARBITER" >"$GROUP/cgroup.procs"
+}
+# The bytes that the arbiter has, and those of the files that it has made in memory, whoever holds them.
+memory() {
+  awk '/^VmRSS:/ { sum += $2 * 1024 } /^shmem / { sum += $2 } END { print sum }' "/proc/$ARBITER/status" "$GROUP/memory.stat"
+}
+log_bytes() { stat -c %s "$DIR/arbiter.log"; }
+
+# beside KIND: two tenants that do not fit together end right beside the flood. MEMORY is the most that the arbiter had
+# meanwhile, LOGGED what its log has grown by.
+beside() {
+  local now
+  watch_memory
+  honest first
+  honest second
+  progresses first
+  progresses second
+  MEMORY=0 LOGGED=$(log_bytes)
+  flood "$1"
+  while kill -0 "${PIDS[flood]}" 2>/dev/null; do
+    now=$(memory)
+    ((now <= MEMORY)) || MEMORY=$now
+    sleep 0.1
+  done
+  LOGGED=$(($(log_bytes) - LOGGED))
+  succeeds flood
+  all_succeed first second
+  timeout 20 "$SHAREDGPU" status >/dev/null
+  echo "$1: $((MEMORY / MIB)) MiB, log $LOGGED bytes"
+  tail -n 1 "$DIR/flood.out"
+}
+
+@test "a flood of questions for the status, the answers to which are kept, takes little memory" {
+  start_arbiter LogLevel=info
+  beside status
+  ((MEMORY < 48 * MIB))
+  ((LOGGED < 8 * 1024))
+}
+
+@test "a flood of questions whose answers nobody reads takes little memory" {
+  start_arbiter LogLevel=info
+  beside unread
+  ((MEMORY < 48 * MIB))
+  ((LOGGED < 8 * 1024))
+}
+
+@test "a flood of reports takes little memory, and says little in the log" {
+  start_arbiter LogLevel=info
+  beside messages
+  ((MEMORY < 48 * MIB))
+  ((LOGGED < 8 * 1024))
+}
+
+@test "a flood of sessions that come, say nonsense and go says little in the log" {
+  start_arbiter LogLevel=info
+  beside connect
+  ((MEMORY < 48 * MIB))
+  ((LOGGED < 8 * 1024))
+  until_true 20 grep -q "more like this left out" "$DIR/arbiter.log"
+}

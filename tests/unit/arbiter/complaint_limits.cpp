@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/complaint_limits.h"
+
+#include <catch2/catch.hpp>
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr uid_t kUser = 7;
+
+// Adds the line so often, and returns how often it was logged.
+unsigned logged(ComplaintLimits& limits, unsigned times, Nanoseconds now, uid_t user = kUser,
+                Cause cause = Cause::dropped) {
+  unsigned count = 0;
+  for (unsigned i = 0; i < times; ++i) count += limits.add(user, cause, "line", now) ? 1 : 0;
+  return count;
+}
+
+TEST_CASE("Lines about a user are logged ten at once for each cause, and then one in ten seconds") {
+  ComplaintLimits limits;
+  CHECK(logged(limits, 100, 1000s) == 10);
+  CHECK(logged(limits, 100, 1000s, kUser, Cause::denied) == 10);
+  CHECK(logged(limits, 100, 1000s, kUser + 1) == 10);
+  CHECK(logged(limits, 100, 1009s) == 0);
+  CHECK(logged(limits, 100, 1010s) == 1);
+  unsigned later = 0;
+  for (int second = 1011; second <= 1110; ++second)
+    later += logged(limits, 1000, std::chrono::seconds(second));
+  CHECK(later >= 9);
+  CHECK(later <= 10);
+}
+
+TEST_CASE("Lines about root are all logged") {
+  ComplaintLimits limits;
+  CHECK(logged(limits, 1000, 1000s, 0) == 1000);
+  CHECK_FALSE(limits.has_left_out());
+}
+
+TEST_CASE("Lines that were left out are counted with the next one") {
+  ComplaintLimits limits;
+  logged(limits, 13, 1000s);
+  CHECK(limits.add(kUser, Cause::dropped, "last", 1010s) == "last (3 more like this left out)");
+  CHECK_FALSE(limits.has_left_out());
+  CHECK(limits.add(kUser, Cause::dropped, "another", 1020s) == "another");
+}
+
+TEST_CASE("Lines that were left out are told of when their time has come, though none follows") {
+  ComplaintLimits limits;
+  logged(limits, 10, 1000s);
+  for (const char* line : {"first", "second", "third"}) limits.add(kUser, Cause::dropped, line, 1000s);
+  CHECK(limits.take_left_out(1009s).empty());
+  CHECK(limits.has_left_out());
+  CHECK(limits.take_left_out(1010s) == std::vector<std::string>{"third (2 more like this left out)"});
+  CHECK_FALSE(limits.has_left_out());
+  CHECK(limits.take_left_out(1020s).empty());
+}
+
+TEST_CASE("A line that tells of others counts as one that is logged") {
+  ComplaintLimits limits;
+  logged(limits, 12, 1000s);
+  REQUIRE(limits.take_left_out(1010s).size() == 1);
+  CHECK(logged(limits, 5, 1010s) == 0);
+}
+
+}  // namespace
+}  // namespace sharedgpu
