@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which GPUs a tenant is placed on: those with the fewest units, then the least memory allocated, by
-// tenants and unmanaged, then the fewest tenants, then the first in the host's order. GPUs that its sessions use already come before all
-// others. GPUs whose device files the tenant's processes cannot open are none to them. Pure: the same state
-// gives the same answer.
+// tenants and unmanaged, then the fewest tenants, then the first in the host's order. GPUs that its sessions
+// use already come before all others. GPUs whose device files the tenant's processes cannot open are none to
+// them. Pure: the same state gives the same answer.
 //
 // A tenant that is placed counts with its units on each of its GPUs; one that uses a GPU on which it was not
 // placed counts there with one unit.
