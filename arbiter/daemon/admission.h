@@ -20,11 +20,13 @@ class Admission {
  public:
   // Enough for each process of a large node.
   static constexpr std::size_t kMostPerUser = 1024;
+  // Of these, newcomers: strangers who fill their places do not keep members from becoming known as such.
+  static constexpr std::size_t kMostNewcomers = 256;
   // Messages that wait, of a user's strangers, and of its members: a stranger takes nothing from a job.
   static constexpr std::size_t kMostWaiting = 4096;
 
-  // A process of no registered job, of one, or root's.
-  enum class Rank : std::uint8_t { stranger, member, root };
+  // A process of no registered job, of one, root's, or one of which that is not known yet.
+  enum class Rank : std::uint8_t { stranger, member, root, newcomer };
 
   explicit Admission(std::size_t places);
 
@@ -32,12 +34,15 @@ class Admission {
   class Place;
   // Null: there is none.
   std::shared_ptr<Place> enter(uid_t user, Rank rank);
+  // A newcomer turns out to be a stranger or a member. False: there is no place for it as such.
+  bool settle(Place& newcomer, Rank rank);
 
  private:
   bool may_enter(uid_t user, Rank rank) const;
 
   struct User {
     std::size_t places = 0;
+    std::size_t newcomers = 0;
     std::array<std::size_t, 2> waiting = {};  // messages, by rank
   };
   // Of strangers and members.
@@ -64,11 +69,14 @@ class Admission::Place {
   void remove_waiting(std::size_t count);
 
  private:
+  friend class Admission;
+  void count();
+  void uncount();
   std::size_t& waiting() { return counts_->users.at(user_).waiting.at(static_cast<std::size_t>(rank_)); }
 
   const std::shared_ptr<Counts> counts_;
   const uid_t user_;
-  const Rank rank_;
+  Rank rank_;
   std::size_t waiting_ = 0;  // for this peer
 };
 

@@ -15,6 +15,7 @@ namespace sharedgpu {
 namespace {
 
 constexpr int kAcceptAtOnce = 16;
+constexpr const char* kTooMany = "too many connections";
 constexpr std::chrono::milliseconds kPauseWhenFull{100};
 // A user that nobody is: peers whose user cannot be read count as one.
 constexpr uid_t kNobody = static_cast<uid_t>(-1);
@@ -76,9 +77,9 @@ void Server::arrive(UniqueFd socket) {
   ucred credentials = {};
   if (system_.credentials_of(arrival->socket.get(), credentials))
     arrival->account = account_of(system_, credentials.pid, credentials.uid);
-  const auto rank = arrival->account == 0 ? Admission::Rank::root : Admission::Rank::stranger;
+  const auto rank = arrival->account == 0 ? Admission::Rank::root : Admission::Rank::newcomer;
   arrival->place = admission_.enter(arrival->account, rank);
-  if (!arrival->place) return turn_away(*arrival, "too many connections");
+  if (!arrival->place) return turn_away(*arrival, kTooMany);
   its_.schedule.add(arrival->account, [this, arrival] {
     let_in(*arrival);
     return false;
@@ -93,9 +94,8 @@ void Server::let_in(Arrival& arrival) {
     return refuse(arrival, identified.message());
   }
   peer.account = arrival.account;
-  if (arbiter_.is_of_job(peer))
-    if (auto better = admission_.enter(arrival.account, Admission::Rank::member))
-      arrival.place = std::move(better);
+  const auto rank = arbiter_.is_of_job(peer) ? Admission::Rank::member : Admission::Rank::stranger;
+  if (!admission_.settle(*arrival.place, rank)) return turn_away(arrival, kTooMany);
   constexpr int kSendBuffer = 16 << 10;  // bounds the kernel's memory for peers that do not read
   setsockopt(arrival.socket.get(), SOL_SOCKET, SO_SNDBUF, &kSendBuffer, sizeof kSendBuffer);
   arbiter_.serve(std::make_shared<Connection>(its_, std::move(arrival.socket), std::move(peer),

@@ -42,6 +42,29 @@ TEST_CASE("Strangers leave places for registered jobs, and both leave some for r
   CHECK(enter_all(admission, 0, Rank::root, root, 100) == 100);
 }
 
+TEST_CASE("A newcomer becomes a member where strangers have all their places, and no stranger") {
+  Admission admission(800);
+  Places strangers, newcomers;
+  REQUIRE(enter_all(admission, 1, Rank::stranger, strangers) == 200);
+  REQUIRE(enter_all(admission, 2, Rank::newcomer, newcomers) == 256);
+  CHECK_FALSE(admission.settle(*newcomers[0], Rank::stranger));
+  CHECK(admission.settle(*newcomers[0], Rank::member));
+  CHECK(enter_all(admission, 2, Rank::newcomer, newcomers) == 1);  // a member is no newcomer
+  strangers.pop_back();
+  CHECK(admission.settle(*newcomers[1], Rank::stranger));
+  CHECK_FALSE(admission.settle(*newcomers[2], Rank::stranger));
+  newcomers.clear();
+  CHECK(enter_all(admission, 3, Rank::stranger, strangers) == 1);
+}
+
+TEST_CASE("Newcomers of one user leave places to those of others") {
+  Admission admission(800);
+  Places one, other, members;
+  CHECK(enter_all(admission, 1, Rank::newcomer, one) == 256);
+  CHECK(enter_all(admission, 2, Rank::newcomer, other) == 256);
+  CHECK(enter_all(admission, 3, Rank::member, members) == 188);
+}
+
 TEST_CASE("A place that is left is free again, also when the admission is gone") {
   Places kept;
   {
