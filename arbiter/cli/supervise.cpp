@@ -107,6 +107,8 @@ struct Watch {
       if (waitpid(child, &status, WNOHANG) == child) return status;
       wait_until(limit);
       if (is_asked_to_end()) kill(child, SIGTERM);
+      // Where this process stood still itself, the arbiter may have, too.
+      if (limit && Clock::now() > *limit + kToAbort) limit = Clock::now() + kSilence;
       if (has_given_signs()) limit = Clock::now() + kSilence;
       if (!limit || Clock::now() < *limit) continue;
       if (measure == SIGABRT) complain("the arbiter does not answer; ending it");

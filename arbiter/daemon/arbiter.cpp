@@ -81,8 +81,13 @@ Status Arbiter::start(const std::vector<GpuInfo>& gpus) {
 
 // Starts the core with the state that the ledger holds.
 Status Arbiter::recover() {
-  if (Status opened = journal_.open([this](const Record& past) { history_.add(past); }); !opened.ok())
-    return opened;
+  bool is_new = true;
+  const auto take = [&](const Record& past) {
+    is_new = false;
+    history_.add(past);
+  };
+  if (Status opened = journal_.open(take); !opened.ok()) return opened;
+  if (is_new) jobs_.begin_without_ledger();
   const BootRecord boot{.boot_id = read_boot_id(system_), .booted = system_.wall_time() - system_.now()};
   const auto starts = [this](pid_t pid) { return known_start_time_of(system_, pid); };
   for (const Record& past : history_.finish(boot, starts, system_.now())) journal_.record(past);

@@ -26,6 +26,7 @@ enum class Cause : std::uint8_t {
   denied,
   foreign,
   excessive,
+  unplaced,
   overstay,
   note,
   unmanaged,

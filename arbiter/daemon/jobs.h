@@ -37,8 +37,11 @@ class Jobs {
   // Is called with a job that turns out to be another user's than that of its sessions so far.
   void on_other_user(std::function<void(const TenantInfo&)> react) { react_ = std::move(react); }
 
-  // Why a session of the process that presents that token is not served, by Tenants=jobs; empty: it is. A
-  // session of a job that says it comes back is served: where the ledger is lost, no job is known.
+  // The arbiter began without a ledger: for a minute it takes the word of sessions of unknown jobs that they
+  // come back.
+  void begin_without_ledger() { strange_until_ = system_.now() + std::chrono::minutes(1); }
+
+  // Why a session of the process that presents that token is not served, by Tenants=jobs; empty: it is.
   std::string refusal(const Peer& peer, const RunToken& token, bool comes_back) const;
   // A session of the process has come and presents that token. Returns its tenant, which counts the session
   // until leave().
@@ -81,6 +84,7 @@ class Jobs {
   Complaints& complaints_;
   Placements placements_;
   std::function<void(const TenantInfo&)> react_;
+  Nanoseconds strange_until_{};
   Nanoseconds looked_for_old_;
 };
 

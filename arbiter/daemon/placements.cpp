@@ -24,12 +24,13 @@ GpuList list_of(const std::vector<GpuUuid>& gpus, unsigned known) {
 
 Placements::Placements(asio::io_context& loop, const System& system, CoreRunner& core,
                        Administration& administration, Journal& journal, const Tenants& tenants,
-                       std::function<void(TenantId)> unheld)
+                       Complaints& complaints, std::function<void(TenantId)> unheld)
     : system_(system),
       core_(core),
       administration_(administration),
       journal_(journal),
       tenants_(tenants),
+      complaints_(complaints),
       holders_(loop, std::move(unheld)) {}
 
 GpuList Placements::place(const Peer& asker, TenantId tenant, const Demand& demand) {
@@ -43,7 +44,8 @@ GpuList Placements::place(const Peer& asker, TenantId tenant, const Demand& dema
     known += is_open_to(gpu, demand) ? 1 : 0;
   }
   if (found > 0 && known == 0)
-    log::warning(tenants_.label(tenant) + ": not placed: it can open none of the GPUs here");
+    complaints_.add(asker.account, Cause::unplaced,
+                    tenants_.label(tenant) + ": not placed: it can open none of the GPUs here");
   const auto placed = state.placements.find(tenant);
   if (placed == state.placements.end()) return {};
   const GpuList list = list_of(gpus_seen(state, placed->second, demand), known);

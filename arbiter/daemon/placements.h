@@ -10,6 +10,7 @@
 
 #include "arbiter/core/placement.h"
 #include "arbiter/daemon/administration.h"
+#include "arbiter/daemon/complaints.h"
 #include "arbiter/daemon/core_runner.h"
 #include "arbiter/daemon/holders.h"
 #include "arbiter/daemon/journal.h"
@@ -23,7 +24,8 @@ class Placements {
  public:
   // `unheld` is called when the last holder of a tenant's placement has ended.
   Placements(asio::io_context& loop, const System& system, CoreRunner& core, Administration& administration,
-             Journal& journal, const Tenants& tenants, std::function<void(TenantId)> unheld);
+             Journal& journal, const Tenants& tenants, Complaints& complaints,
+             std::function<void(TenantId)> unheld);
 
   // Returns the tenant's GPUs that the asking process is to see, and chooses them if the tenant has none. The
   // process holds the placement from here on.
@@ -47,6 +49,7 @@ class Placements {
   Administration& administration_;
   Journal& journal_;
   const Tenants& tenants_;
+  Complaints& complaints_;
   Holders holders_;
 };
 

@@ -8,7 +8,7 @@
 #include <asio/steady_timer.hpp>
 #include <map>
 #include <memory>
-#include <optional>
+#include <set>
 
 #include "arbiter/daemon/client.h"
 #include "protocol/lease_page.h"
@@ -31,6 +31,7 @@ class SessionTable {
   };
 
   Entry& add(SessionId id, Entry entry) {
+    of_processes_[entry.client->peer().process()].insert(id);
     return entries_.insert_or_assign(id, std::move(entry)).first->second;
   }
   // Null: there is none. Valid until it is removed.
@@ -39,12 +40,25 @@ class SessionTable {
     return entry == entries_.end() ? nullptr : &entry->second;
   }
   const Entry* find(SessionId id) const { return const_cast<SessionTable*>(this)->find(id); }
-  void remove(SessionId id) { entries_.erase(id); }
+  void remove(SessionId id) {
+    const auto entry = entries_.find(id);
+    if (entry == entries_.end()) return;
+    const auto its = of_processes_.find(entry->second.client->peer().process());
+    its->second.erase(id);
+    if (its->second.empty()) of_processes_.erase(its);
+    entries_.erase(entry);
+  }
 
   const std::map<SessionId, Entry>& all() const { return entries_; }
+  // The sessions of one process, one for each GPU that it uses.
+  std::set<SessionId> of(const ProcessName& process) const {
+    const auto its = of_processes_.find(process);
+    return its == of_processes_.end() ? std::set<SessionId>() : its->second;
+  }
 
  private:
   std::map<SessionId, Entry> entries_;
+  std::map<ProcessName, std::set<SessionId>> of_processes_;
 };
 
 }  // namespace sharedgpu

@@ -15,7 +15,8 @@ namespace sharedgpu {
 namespace {
 
 // The period of checks whether a process without a connection may still have its device memory.
-constexpr std::chrono::milliseconds kReconnectCheck{200};
+constexpr std::chrono::milliseconds kFirstReconnectCheck{200};
+constexpr std::chrono::seconds kReconnectCheck{1};
 
 StepName step_of(const Client& client) { return client.peer().step.value_or(StepName{}); }
 
@@ -171,17 +172,18 @@ void Sessions::closed(const Client& client) {
   auto* entry = its_.table.find(client.session());
   if (entry == nullptr) return;
   entry->reconnect_timer = std::make_unique<asio::steady_timer>(its_.loop);
-  await_reconnect(client.session());
+  await_reconnect(client.session(), kFirstReconnectCheck);
 }
 
-void Sessions::await_reconnect(SessionId id) {
+// The pidfd tells of its process's death; this finds out about other programs there.
+void Sessions::await_reconnect(SessionId id, Nanoseconds pause) {
   asio::steady_timer& timer = *its_.table.find(id)->reconnect_timer;
-  timer.expires_after(kReconnectCheck);
+  timer.expires_after(pause);
   timer.async_wait([this, id](const asio::error_code& error) {
     const auto* entry = its_.table.find(id);
     if (error || entry == nullptr) return;
     if (may_reconnect(*entry))
-      await_reconnect(id);
+      await_reconnect(id, kReconnectCheck);
     else
       gone(id);
   });
@@ -195,20 +197,20 @@ bool Sessions::may_reconnect(const SessionTable::Entry& entry) const {
   const auto known = its_.core.core().session(id);
   if (!known || known->use.footprint() == Bytes{}) return false;
   if (peer.program == 0 || !may_run(its_.system, peer.pid, peer.program)) return false;
-  return std::none_of(its_.table.all().begin(), its_.table.all().end(), [&](const auto& other) {
-    return other.first != id && other.second.client->peer().process() == peer.process() &&
-           may_be_same(other.second.gpu, entry.gpu);
+  const std::set<SessionId> of_process = its_.table.of(peer.process());
+  return std::none_of(of_process.begin(), of_process.end(), [&](SessionId other) {
+    return other != id && may_be_same(its_.table.find(other)->gpu, entry.gpu);
   });
 }
 
 // A process whose connection broke comes with a new one: the old session for that GPU ends now. Returns what
 // memory that might have, or none where there is no such session.
 std::optional<LastKnown> Sessions::end_closed_session_of(const Peer& peer, const GpuUuid& gpu) {
-  for (const auto& [id, entry] : its_.table.all()) {
-    if (entry.reconnect_timer == nullptr || entry.client->peer().process() != peer.process()) continue;
-    if (!may_be_same(entry.gpu, gpu)) continue;
-    const auto session = its_.core.core().session(SessionId(id));
-    gone(SessionId(id));
+  for (const SessionId id : its_.table.of(peer.process())) {
+    const auto* entry = its_.table.find(id);
+    if (entry->reconnect_timer == nullptr || !may_be_same(entry->gpu, gpu)) continue;
+    const auto session = its_.core.core().session(id);
+    gone(id);
     return session ? session->last_known() : LastKnown{};
   }
   return std::nullopt;

@@ -60,7 +60,7 @@ class Sessions {
   bool may_attach(Client& client, const Attach& attach);
   void take_traffic(const Client& client, Traffic moved);
   bool connect(Client& borrower, Client& lender, const Borrow& borrow) const;
-  void await_reconnect(SessionId id);
+  void await_reconnect(SessionId id, Nanoseconds pause);
   bool may_reconnect(const SessionTable::Entry& entry) const;
   std::optional<LastKnown> end_closed_session_of(const Peer& peer, const GpuUuid& gpu);
   void gone(SessionId id);

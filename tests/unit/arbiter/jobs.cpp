@@ -123,7 +123,9 @@ TEST_CASE("With Tenants=jobs a process is served in a registered job alone") {
 }
 
 TEST_CASE("With Tenants=jobs the sessions of a job come back to an arbiter whose ledger is lost") {
-  Host host(jobs_only());
+  FaultySystem system;
+  system.time = std::chrono::seconds(1000);
+  Host host(jobs_only(), system);
   host.start();
   const StepName step{.job = 12, .step = 0};
   Hello hello;
@@ -133,6 +135,12 @@ TEST_CASE("With Tenants=jobs the sessions of a job come back to an arbiter whose
   CHECK(other.say(hello).find<Welcome>()->tenant == TenantId{1});
   CHECK(outside.say(hello).find<Refused>());
   CHECK(young.say(Hello{}).find<Refused>());
+  *system.time += std::chrono::minutes(1);
+  Guest late(host, kUser, step);
+  CHECK(late.say(hello).find<Refused>());
+  host.restart();
+  Guest of_another(host, kUser, StepName{.job = 13, .step = 0});
+  CHECK(of_another.say(hello).find<Refused>());  // there is a ledger
 }
 
 TEST_CASE("With Tenants=jobs a run is one that an administrator vouched for") {
