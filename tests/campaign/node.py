@@ -3,6 +3,7 @@
 #
 # Everything happens in namespaces of its own (isolate()): /dev/shm, mounts and pids. So nothing of a campaign is
 # left when it ends, however it ends, and whatever lies in /dev/shm is the campaign's.
+import contextlib
 import json
 import os
 import pathlib
@@ -116,6 +117,15 @@ class Node:
 
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.arbiter.pid}/fd"))
+
+    def lasting_descriptors(self):
+        """Without those of the last answers to `sharedgpu status`, of which there are eight at most."""
+        folder = f"/proc/{self.arbiter.pid}/fd"
+        targets = []
+        for name in os.listdir(folder):
+            with contextlib.suppress(FileNotFoundError):
+                targets.append(os.readlink(f"{folder}/{name}"))
+        return sum("memfd:sharedgpu-status" not in target for target in targets)
 
     def resident(self):
         """In bytes: its own memory and the pages that it shares."""

@@ -29,7 +29,7 @@ processes_left() {
   done 2>/dev/null
 }
 # What the arbiter holds of processes and jobs: none of these has a use while there are none.
-descriptors_left() { find "/proc/$(arbiter_pid)/fd" -lname '*pidfd*' -o -lname '*memfd*' -o -lname '/proc/*' | wc -l; }
+descriptors_left() { find "/proc/$(arbiter_pid)/fd" -lname '*pidfd*' -o -lname '*memfd:sharedgpu-lease*' -o -lname '/proc/*' | wc -l; }
 sockets_of_arbiter() { find "/proc/$(arbiter_pid)/fd" -lname 'socket:*' | wc -l; }
 tenants_left() {
   sharedgpu status --json | jq -c '(.tenants[] | select((.sessions | length) > 0 or .lease or (.placed | length) > 0)),

@@ -54,10 +54,6 @@ TEST_CASE("Hostile clients beside honest processes that die") {
   CHECK(holds("deaths", [](Scenario& scenario) { scenario.deaths = true; }));
 }
 
-TEST_CASE("Hostile clients beside honest processes that wait for each other") {
-  CHECK(holds("lockstep", [](Scenario& scenario) { scenario.lockstep = true; }));
-}
-
 TEST_CASE("The worlds of hostile clients are lively") {
   Scenario scenario;
   scenario.tenants = 3;
