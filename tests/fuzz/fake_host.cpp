@@ -198,7 +198,9 @@ UniqueFd FakeHost::open_process(pid_t pid) const {
   return copy_of(found->second.pidfd.get());
 }
 
-ino_t FakeHost::pid_namespace(pid_t /*pid*/, std::size_t /*above*/) const { return 1; }
+std::vector<ino_t> FakeHost::pid_namespaces(pid_t /*pid*/, std::size_t count) const {
+  return std::vector<ino_t>(count, 1);
+}
 
 std::optional<uid_t> FakeHost::user_namespace_owner(pid_t pid) const {
   const auto found = processes_.find(pid);

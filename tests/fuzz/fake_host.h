@@ -70,7 +70,7 @@ class FakeHost : public System {
   bool credentials_of(int socket, ucred& credentials) const override;
   UniqueFd open_peer(int socket, pid_t pid) const override;
   UniqueFd open_process(pid_t pid) const override;
-  ino_t pid_namespace(pid_t pid, std::size_t above) const override;
+  std::vector<ino_t> pid_namespaces(pid_t pid, std::size_t count) const override;
   std::optional<uid_t> user_namespace_owner(pid_t pid) const override;
   int send_signal(int pidfd, int number) const override;
   UniqueFd duplicate(int descriptor) const override;

@@ -35,7 +35,9 @@ class Files : public System {
     owner = 0;
     return {};
   }
-  ino_t pid_namespace(pid_t, std::size_t) const override { return 1; }
+  std::vector<ino_t> pid_namespaces(pid_t, std::size_t count) const override {
+    return std::vector<ino_t>(count, 1);
+  }
 
  private:
   std::vector<std::string_view> parts_;
@@ -57,6 +59,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   program_of(files, 7);
   is_stopped(files, 7);
   runs_as(std::string(files.part("status")), 1001);
-  pid_seen_by(files, 7, 8);
+  pid_seen_by(pid_names_of(files, 7), pid_names_of(files, 8));
   return 0;
 }
