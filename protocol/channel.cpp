@@ -17,6 +17,13 @@
 namespace sharedgpu {
 namespace {
 
+int make_socket(int flags, UniqueFd& socket) {
+  socket.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
+  return socket ? 0 : errno;
+}
+
+}  // namespace
+
 int make_address(const char* path, sockaddr_un& address) {
   address = {};
   address.sun_family = AF_UNIX;
@@ -26,13 +33,6 @@ int make_address(const char* path, sockaddr_un& address) {
   std::memcpy(address.sun_path, path, length);
   return 0;
 }
-
-int make_socket(int flags, UniqueFd& socket) {
-  socket.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
-  return socket ? 0 : errno;
-}
-
-}  // namespace
 
 UniqueFd& UniqueFd::operator=(UniqueFd&& other) noexcept {
   if (this != &other) reset(other.release());

@@ -9,6 +9,8 @@
 
 #include "protocol/messages.h"
 
+struct sockaddr_un;
+
 namespace sharedgpu {
 
 inline constexpr char kDefaultSocket[] = "/run/sharedgpu/sharedgpud.sock";
@@ -90,6 +92,9 @@ class Channel {
   UniqueFd socket_;
   std::uint16_t version_ = kProtocolVersion;  // the lower of both ends'
 };
+
+// The address of a socket at `path`. Returns 0, EINVAL where that is empty, or ENAMETOOLONG.
+int make_address(const char* path, sockaddr_un& address);
 
 // Binds and listens at `path`, replacing a stale socket of a dead arbiter (one that nobody accepts on) but
 // nothing else. Mode 0666: every user may talk to the arbiter. Returns 0 or an errno value; EADDRINUSE where

@@ -26,7 +26,6 @@
 #include <iterator>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "arbiter/cli/commands.h"
@@ -73,22 +72,18 @@ pid_t start(std::vector<std::string> words, const sigset_t& signals) {
   _exit(127);
 }
 
-// Where the arbiter tells that it serves, and twice in each kSilence that it goes on (sd_notify(3)).
+// Makes the socket by which the arbiter tells that it serves, and twice in each kSilence that it goes on
+// (sd_notify(3)). Empty, with errno: it cannot be made.
 UniqueFd listen_for_signs(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  UniqueFd signs;
-  if (path.size() >= sizeof address.sun_path) {
-    errno = ENAMETOOLONG;
-    return signs;
-  }
-  path.copy(address.sun_path, sizeof address.sun_path);
+  sockaddr_un address;
+  errno = make_address(path.c_str(), address);
+  if (errno != 0) return UniqueFd();
   unlink(path.c_str());
   UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (socket && fchmod(socket.get(), 0600) == 0 &&  // of the file that bind() makes
-      bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
-    signs = std::move(socket);
-  return signs;
+  if (!socket || fchmod(socket.get(), 0600) != 0 ||  // of the file that bind() makes
+      bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return UniqueFd();
+  return socket;
 }
 
 struct Watch {

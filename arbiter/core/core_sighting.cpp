@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/core/sighting.h"
 
+#include <optional>
 #include <set>
-#include <type_traits>
+#include <variant>
 
 #include "arbiter/core/core.h"
 

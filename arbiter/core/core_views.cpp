@@ -15,8 +15,6 @@ Snapshot::Session Core::view_of(const Session& session) const {
   if (attached(&session)) view.gpu = session.gpu->uuid;
   view.use = book.use;
   view.resident_limit = book.resident_limit;
-  view.shown = book.evidence.shown();
-  view.nothing_there = book.evidence.nothing_there();
   view.evidence = book.evidence;
   view.gate_open = turns_.gate_open(session);
   view.wants = turns_.wants(session);

@@ -34,8 +34,6 @@ struct Snapshot {
     std::optional<GpuUuid> gpu;  // none until Attach
     MemoryUse use;               // as reported, growth that it waits for included
     Bytes resident_limit;        // upper bound on its evictable resident memory
-    std::optional<Bytes> shown;  // the memory of its process on the GPU, by the last survey; none: not known
-    bool nothing_there = false;  // surveys show nothing of what it claims
     bool gate_open = false;
     bool wants = false;          // a thread waits at its gate
     bool frozen = false;         // its process is stopped, as polled last
@@ -55,7 +53,7 @@ struct Snapshot {
     bool oversubscribed = false;
     Nanoseconds queue{};      // the backlog limit; zero: as usual
     Nanoseconds turn_ends{};  // zero: open end
-    Evidence evidence;        // of its process's memory on the GPU
+    Evidence evidence;        // of its process's memory on the GPU, by surveys
 
     LastKnown last_known() const {
       MemoryUse most = use;

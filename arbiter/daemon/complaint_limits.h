@@ -19,7 +19,7 @@
 
 namespace sharedgpu {
 
-// What a line is about.
+// The subject of a line.
 enum class Cause : std::uint8_t {
   turned_away,
   dropped,

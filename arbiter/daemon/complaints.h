@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lines in the log that users can cause. No user fills it, see ComplaintLimits. Lines at level debug are not
-// among them: who chooses that level wants them all.
+// among them: a site that chooses that level wants them all.
 //
 // One thread, that of the event loop.
 #pragma once

@@ -27,8 +27,8 @@ class HostGpus {
 
   // Adds the GPUs that were found. If there are none, it goes on searching.
   void start(const std::vector<GpuInfo>& found);
-  // Who tells of a GPU: the account, see account_of(), and whether the process is of a tenant that holds
-  // units.
+  // The process that tells of a GPU: its account, see account_of(), and whether it is of a tenant that
+  // holds units.
   struct Teller {
     uid_t uid = 0;
     bool has_units = false;

@@ -111,8 +111,8 @@ void Queries::status(Client& client, const StatusQuery& /*query*/) {
   client.send(StatusReply{.size = newest.size}, newest.to_read.get());
 }
 
-// Those that ask too often get the same answer again for a moment. The user that the arbiter runs as does
-// not, nor does an administrator.
+// A user that asks too often gets the same answer again for a moment. Administrators and the user that the
+// arbiter runs as do not.
 bool Queries::may_have_fresh_status(const Peer& peer) {
   return peer.account == 0 || peer.account == geteuid() || its_.administration.is_administrator(peer.uid) ||
          fresh_statuses_.take(peer.account, its_.system.now());

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/daemon/service_manager.h"
 
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <charconv>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <string_view>
 
 namespace sharedgpu {
@@ -30,10 +29,13 @@ long number_of(std::string_view text) {
 
 }  // namespace
 
-ServiceManager::ServiceManager() : address_(take_out("NOTIFY_SOCKET")) {
+ServiceManager::ServiceManager() {
+  const std::string address = take_out("NOTIFY_SOCKET");
   const long interval = number_of(take_out("WATCHDOG_USEC"));
   const std::string pid = take_out("WATCHDOG_PID");
-  if (address_.empty()) return;
+  if (make_address(address.c_str(), address_) != 0) return;
+  if (address_.sun_path[0] == '@') address_.sun_path[0] = '\0';  // an abstract address
+  address_size_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
   socket_.reset(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (interval > 0 && (pid.empty() || number_of(pid) == getpid()))
     interval_ = std::chrono::microseconds(interval);
@@ -53,14 +55,9 @@ void ServiceManager::beat(const std::shared_ptr<asio::steady_timer>& timer) cons
 
 // A service manager that does not read delays nobody.
 void ServiceManager::tell(const char* state) const {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (!socket_ || address_.size() >= sizeof address.sun_path) return;
-  address_.copy(address.sun_path, sizeof address.sun_path);
-  if (address.sun_path[0] == '@') address.sun_path[0] = '\0';  // an abstract address
-  sendto(socket_.get(), state, std::strlen(state), MSG_DONTWAIT | MSG_NOSIGNAL,
-         reinterpret_cast<const sockaddr*>(&address),
-         static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address_.size()));
+  if (socket_)
+    sendto(socket_.get(), state, std::strlen(state), MSG_DONTWAIT | MSG_NOSIGNAL,
+           reinterpret_cast<const sockaddr*>(&address_), address_size_);
 }
 
 }  // namespace sharedgpu

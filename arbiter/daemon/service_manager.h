@@ -6,11 +6,13 @@
 // that of the event loop.
 #pragma once
 
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
 #include <chrono>
 #include <memory>
-#include <string>
 
 #include "protocol/channel.h"
 
@@ -31,9 +33,10 @@ class ServiceManager {
   void tell(const char* state) const;
   void beat(const std::shared_ptr<asio::steady_timer>& timer) const;
 
-  std::string address_;                   // empty: there is no service manager
+  UniqueFd socket_;  // empty: there is no service manager
+  sockaddr_un address_{};
+  socklen_t address_size_ = 0;
   std::chrono::microseconds interval_{};  // 0: it does not care
-  UniqueFd socket_;
 };
 
 }  // namespace sharedgpu

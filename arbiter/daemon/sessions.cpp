@@ -14,7 +14,8 @@
 namespace sharedgpu {
 namespace {
 
-// The period of checks whether a process without a connection may still have its device memory.
+// Checks whether a process without a connection may still have its device memory: the first after so long,
+// and the period of the others.
 constexpr std::chrono::milliseconds kFirstReconnectCheck{200};
 constexpr std::chrono::seconds kReconnectCheck{1};
 

@@ -8,20 +8,12 @@
 
 #include <cerrno>
 
+#include "arbiter/daemon/write_all.h"
+
 namespace sharedgpu {
 namespace {
 
 constexpr char kSubject[] = "status";
-
-bool write_all(int file, const std::string& text) {
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t size = write(file, text.data() + done, text.size() - done);
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) return false;
-    done += static_cast<std::size_t>(size);
-  }
-  return true;
-}
 
 // From here on nobody else can open it to write, and it can only shrink.
 bool make_read_only(int file) {
@@ -33,7 +25,7 @@ bool make_read_only(int file) {
 
 Status StatusFiles::add(const std::string& text) {
   File made{.own = system_.memory_file("sharedgpu-status"), .to_read = {}, .size = text.size()};
-  if (!made.own || !write_all(made.own.get(), text) || !make_read_only(made.own.get()))
+  if (!made.own || !write_all(made.own.get(), text.data(), text.size()) || !make_read_only(made.own.get()))
     return Status::of_errno(errno, kSubject);
   made.to_read = system_.reopen_to_read(made.own.get());
   if (!made.to_read) return Status::of_errno(errno, kSubject);

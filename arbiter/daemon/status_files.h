@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files with the text of the status, for peers to read: a bounded number of them, however many peers keep
-// theirs open. When one too many is made, the oldest is emptied: its memory is free whoever still holds it. A
-// peer can neither change nor resize a file.
+// theirs open. When one too many is made, the oldest is emptied: its memory is free whoever still holds the
+// file, but for pages that a reader has moved into pipes of its own. A peer can neither change nor resize a
+// file.
 //
 // One thread, that of the event loop.
 #pragma once

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/daemon/status_text.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "arbiter/daemon/processes.h"
@@ -192,6 +189,7 @@ struct SessionsOf {
     const auto known = view.pids.find(session.id);
     const pid_t pid = known == view.pids.end() ? 0 : known->second;
     const bool is_stopped_now = pid != 0 && is_stopped(view.system, pid);
+    const std::optional<Bytes> shown = session.evidence.shown();
     Json json;
     json["pid"] = pid;
     json["step"] = info.name.is_job() ? Json(format_step(session.step.step)) : Json(nullptr);
@@ -200,7 +198,7 @@ struct SessionsOf {
     json["resident_bytes"] = (session.use.resident + session.use.pinned).count;
     json["allowed_bytes"] = session.resident_limit.count;
     json["host_bytes"] = session.use.host.count;
-    json["device_bytes"] = session.shown ? Json(session.shown->count) : Json(nullptr);
+    json["device_bytes"] = shown ? Json(shown->count) : Json(nullptr);
     json["gate_open"] = session.gate_open;
     json["stuck"] = session.stuck;
     json["stopped"] = is_stopped_now;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "arbiter/daemon/driver_child.h"
+#include "arbiter/daemon/write_all.h"
 #include "protocol/gpu_names.h"
 
 namespace sharedgpu {
@@ -98,18 +99,6 @@ std::vector<SurveyLine> lines_of(const Nvml& nvml, const Device& device) {
   return lines;
 }
 
-bool write_all(int out, const std::vector<SurveyLine>& lines) {
-  const char* data = reinterpret_cast<const char*>(lines.data());
-  for (std::size_t left = lines.size() * sizeof(SurveyLine); left > 0;) {
-    const ssize_t size = write(out, data, left);
-    if (size < 0 && errno == EINTR) continue;
-    if (size <= 0) return false;
-    data += size;
-    left -= static_cast<std::size_t>(size);
-  }
-  return true;
-}
-
 bool wait_for_question(int in) {
   char question = 0;
   ssize_t size = 0;
@@ -133,7 +122,7 @@ void answer_surveys(const System& system, int end) {
       answer.insert(answer.end(), lines.begin(), lines.end());
     }
     answer.push_back({});
-    if (!write_all(end, answer)) return;
+    if (!write_all(end, answer.data(), answer.size() * sizeof(SurveyLine))) return;
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What surveys find, told to the core in its words: whose memory is a session's, and whose is nobody's. Keeps
+// Tells the core in its words the findings of surveys: the memory of each session, and that of nobody. Keeps
 // the list of processes that have memory on a GPU without a session there, and does about them what
 // Unmanaged= says.
 //

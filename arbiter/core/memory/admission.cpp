@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "arbiter/core/memory/memory_books.h"
+#include "arbiter/core/model/answers.h"
 
 namespace sharedgpu {
 namespace {
@@ -176,12 +177,8 @@ bool MemoryBooks::is_promised_already(const Session& session, const Residencies&
 // more themselves, or cannot evict. The GPU would be theirs for ever. So the one that left last is refused.
 void MemoryBooks::refuse_last(const Gpu& gpu, const Residencies& all) {
   const Session* last = nullptr;
-  std::map<const Tenant*, bool> grows;  // as far as it was asked
-  const auto needs_growth = [&](const Tenant& tenant) {
-    const auto [known, is_new] = grows.try_emplace(&tenant);
-    if (is_new) known->second = needs_growth_to_drain(tenant, all);
-    return known->second;
-  };
+  auto needs_growth =
+      answers_about<Tenant>([&](const Tenant& tenant) { return needs_growth_to_drain(tenant, all); });
   for (const Session* session : gpu.sessions) {
     const Residency& at = all[*session];
     if (at.drained || at.frozen) continue;

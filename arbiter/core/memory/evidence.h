@@ -63,7 +63,7 @@ class Evidence {
  private:
   static constexpr unsigned kAbsences = 2;
 
-  // What the last two surveys both do not show of a claim.
+  // The part of a claim that neither of the last two surveys shows.
   struct Doubt {
     Bytes last;  // by the last survey alone
     Bytes doubted;
@@ -84,7 +84,7 @@ class Evidence {
   unsigned absences_ = 0;  // surveys in a row that show nothing of what is claimed
 };
 
-// What the core knew of a session that has ended: the most memory that it might have, and the evidence for
+// The core's knowledge of a session that has ended: the most memory that it might have, and the evidence for
 // it.
 struct LastKnown {
   MemoryUse most;

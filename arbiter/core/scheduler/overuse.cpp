@@ -2,8 +2,9 @@
 #include "arbiter/core/scheduler/overuse.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
+
+#include "arbiter/core/model/answers.h"
 
 namespace sharedgpu {
 
@@ -33,12 +34,7 @@ void Overuse::watch(const Tenant& tenant) {
 const Session* Overuse::awaited(const Tenant& tenant) const {
   if (turns_.phase_of(tenant) != Phase::leaving) return nullptr;
   const Session* found = nullptr;
-  std::map<const Gpu*, bool> wanted;  // by others, as far as it was asked
-  const auto others_want = [&](const Gpu& gpu) {
-    const auto [known, is_new] = wanted.try_emplace(&gpu);
-    if (is_new) known->second = others_wait(gpu, tenant);
-    return known->second;
-  };
+  auto others_want = answers_about<Gpu>([&](const Gpu& gpu) { return others_wait(gpu, tenant); });
   for (const Session* session : tenant.sessions) {
     if (!attached(session) || turns_.drain_confirmed(*session) || !others_want(*session->gpu)) continue;
     if (!presence_.frozen(*session)) return session;

@@ -111,7 +111,7 @@ bool TurnMachine::owes_answer(const Session& session) const {
   return book.resident_limit < book.use.resident;
 }
 
-// What the residencies of all sessions of a tenant have in common.
+// The part of a residency that is the same for all sessions of a tenant.
 Residency TurnMachine::common_residency(const Tenant& tenant) const {
   Residency at;
   at.phase = phase_of(tenant);

@@ -43,11 +43,11 @@ TEST_CASE("Pinned memory that two surveys do not show takes nothing from others"
   pin(b, 2, 60);
   SECTION("the process has nothing on the GPU") {
     for (int i = 0; i < 3; ++i) survey(b, {{1, 12}, {2, 0}});
-    CHECK(b.session(2).nothing_there);
+    CHECK(b.session(2).evidence.nothing_there());
   }
   SECTION("it has a context alone") {
     for (int i = 0; i < 3; ++i) survey(b, {{1, 12}, {2, 1}});
-    CHECK_FALSE(b.session(2).nothing_there);
+    CHECK_FALSE(b.session(2).evidence.nothing_there());
   }
   b.grow(1, 90, 10);
   CHECK(b.granted(1));
@@ -199,7 +199,7 @@ TEST_CASE("A session that surveys cannot tell of is believed") {
                           .sessions = {{SessionId{1}, mebibytes(12)}, {SessionId{2}, std::nullopt}}};
     b.handle(Surveyed{.gpu = kGpu, .found = found});
   }
-  CHECK(b.session(2).shown == std::nullopt);
+  CHECK(b.session(2).evidence.shown() == std::nullopt);
   b.grow(1, 90, 10);
   CHECK(b.refused(1));
 }

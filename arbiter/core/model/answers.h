@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers to a question about entities of the model, asked once for each. For a question that many sessions
+// have in common, and whose answer takes long.
+//
+// Valid as long as the state does not change.
+#pragma once
+
+#include <map>
+#include <utility>
+
+namespace sharedgpu {
+
+template <class Entity, class Question>
+class Answers {
+ public:
+  explicit Answers(Question question) : question_(std::move(question)) {}
+
+  bool operator()(const Entity& entity) {
+    const auto [known, is_new] = known_.try_emplace(&entity);
+    if (is_new) known->second = question_(entity);
+    return known->second;
+  }
+
+ private:
+  const Question question_;
+  std::map<const Entity*, bool> known_;
+};
+
+// answers_about<Gpu>([](const Gpu& gpu) { ... })
+template <class Entity, class Question>
+Answers<Entity, Question> answers_about(Question question) {
+  return Answers<Entity, Question>(std::move(question));
+}
+
+}  // namespace sharedgpu
