@@ -53,8 +53,8 @@ std::string ask_squeue(std::uint32_t job, const std::vector<std::string>& enviro
   return std::string(line, std::strcspn(line, "\n"));
 }
 
-// Where slurmd was killed, a job may end without an epilog, and its file stays. Those of jobs that began no
-// step for so long go with the next prolog.
+// Where slurmd was killed, a job may end without an epilog, and its file stays. Files of jobs that
+// began no step for so long go with the next prolog.
 void forget_old_jobs(const std::string& folder) {
   constexpr std::chrono::hours kLong{24 * 30};
   const auto oldest = std::filesystem::file_time_type::clock::now() - kLong;

@@ -629,7 +629,7 @@ void register_honest_job(Daemon& daemon, pid_t stepd) {
   daemon.run();
 }
 
-// What could not be closed for want of a child is closed with the user's next connection.
+// Connections that could not be closed for want of a child are closed with the user's next one.
 void close_leftovers(Daemon& daemon) {
   for (const Part& part : kParts) {
     FakeProcess& process = daemon.host.start(part.uid, "0::/\n");

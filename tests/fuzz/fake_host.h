@@ -58,7 +58,7 @@ class FakeHost : public System {
   // The end of the survey's child; -1: there is none.
   int survey() const;
 
-  // What a peer binds its socket to, so that the arbiter knows it as this process.
+  // The address to which a peer binds its socket, so that the arbiter knows it as this process.
   static std::string address_of(pid_t pid);
 
   Nanoseconds now() const override;

@@ -8,7 +8,7 @@ namespace {
 
 using namespace sharedgpu;
 
-// Those that `sharedgpu set` and any section may change.
+// Compares the settings that `sharedgpu set` and any section may change.
 bool is_same(const Settings& a, const Settings& b) {
   const auto is_same_section = [](const Section& one, const Section& other) {
     return one.is_about_the_same(other) && one.values == other.values;

@@ -54,31 +54,27 @@ beside() {
   tail -n 1 "$DIR/flood.out"
 }
 
-@test "a flood of questions for the status, the answers to which are kept, takes little memory" {
+# stays_small KIND: beside that flood.
+stays_small() {
   start_arbiter LogLevel=info
-  beside status
+  beside "$1"
   ((MEMORY < 48 * MIB))
   ((LOGGED < 8 * 1024))
+}
+
+@test "a flood of questions for the status, the answers to which are kept, takes little memory" {
+  stays_small status
 }
 
 @test "a flood of questions whose answers nobody reads takes little memory" {
-  start_arbiter LogLevel=info
-  beside unread
-  ((MEMORY < 48 * MIB))
-  ((LOGGED < 8 * 1024))
+  stays_small unread
 }
 
 @test "a flood of reports takes little memory, and says little in the log" {
-  start_arbiter LogLevel=info
-  beside messages
-  ((MEMORY < 48 * MIB))
-  ((LOGGED < 8 * 1024))
+  stays_small messages
 }
 
 @test "a flood of sessions that come, say nonsense and go says little in the log" {
-  start_arbiter LogLevel=info
-  beside connect
-  ((MEMORY < 48 * MIB))
-  ((LOGGED < 8 * 1024))
+  stays_small connect
   until_true 20 grep -q "more like this left out" "$DIR/arbiter.log"
 }

@@ -109,7 +109,7 @@ Message next_nonsense(unsigned sent, const GpuUuid& gpu) {
   }
 }
 
-// What a connection says, and how much.
+// The messages of a connection, and how many.
 struct Part {
   Next next;
   unsigned most;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hostile clients of the world: sessions that say whatever the daemon lets through, at any time.
 //
-// What a hostile client really has on the GPU is a context of 1 MiB or nothing, and surveys show that. Who
-// the client is, and which GPU it is on, the daemon sees; so no client lies about these here. Numbers go up
-// to the largest that arbiter/daemon/validity.h lets through. A client whose session is dropped, or that is
-// to be ended, is gone within a second; its tenant comes again a moment later. One thread.
+// A hostile client really has a context of 1 MiB on the GPU or nothing, and surveys show that. The daemon
+// sees by itself which process the client is, and on which GPU; so no client lies about these here. Numbers
+// go up to the largest that arbiter/daemon/validity.h lets through. A client whose session is dropped, or
+// that is to be ended, is gone within a second; its tenant comes again a moment later. One thread.
 #pragma once
 
 #include <functional>
@@ -61,7 +61,7 @@ class HostileClients {
     std::uint64_t order = 0;  // the same
     std::uint64_t resident = 0;
   };
-  // What clients of one kind do, again and again.
+  // The deed that clients of one kind do again and again.
   using Deed = void (HostileClients::*)(SessionId, Client&);
   static Deed deed_of(unsigned number);
 

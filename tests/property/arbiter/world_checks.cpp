@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold in the world, at every moment and at its end.
+// The checks of the world, at every moment and at its end.
 #include <algorithm>
 #include <map>
 
@@ -23,7 +23,7 @@ Nanoseconds progress_bound(const Scenario& scenario) {
   return (scenario.tenants + 1) * kHonest + scenario.hostile * kHostile + 3 * 1500ms + kCrowdPatience;
 }
 
-// What must hold at every moment.
+// Checks what must hold at every moment.
 void World::check() {
   std::vector<Bytes> there(uuids_.size());
   std::vector<Bytes> contexts(uuids_.size());
@@ -70,7 +70,8 @@ void World::check() {
   check_waits();
 }
 
-// What hostile clients claim may pass what there is, until surveys have shown that they do not have it.
+// Claims of hostile clients may pass the memory that there is, until surveys have shown that they do not have
+// it.
 Bytes World::promised_to_honest(const Snapshot& state, const Snapshot::Gpu& gpu) const {
   Bytes sum;
   for (const SessionId each : gpu.sessions) {
@@ -151,7 +152,7 @@ void World::check_together(const Snapshot& state) {
   }
 }
 
-// Whose time is ruled has the GPU for itself.
+// A tenant whose time is ruled has the GPU for itself.
 void World::check_alone(const Snapshot& state) {
   if (state.recovering) return;
   for (const Snapshot::Gpu& gpu : state.gpus) {

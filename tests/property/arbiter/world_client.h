@@ -21,7 +21,8 @@ constexpr Nanoseconds kMostOveruse = std::chrono::seconds(5);
 constexpr Nanoseconds kPatience = std::chrono::seconds(2);
 constexpr Nanoseconds kCrowdPatience = std::chrono::seconds(5);
 
-// What hostile clients may really have on a GPU, as surveys are believed: they need not call it contexts.
+// The most that hostile clients may really have on a GPU, as surveys are believed: they need not call it
+// contexts.
 inline Bytes held_by_hostile(const Scenario& scenario) {
   return mebibytes(2 * scenario.hostile * HostileClients::kMostSessions);
 }

@@ -41,6 +41,13 @@ class Manager {
   UniqueFd socket_;
 };
 
+// A service manager that waits for signs of life of the process `pid`.
+Manager waiting_for(pid_t pid, const TemporaryFolder& folder) {
+  setenv("WATCHDOG_USEC", "20000", 1);
+  setenv("WATCHDOG_PID", std::to_string(pid).c_str(), 1);
+  return Manager(folder.path + "/notify");
+}
+
 TEST_CASE("Service manager hears that the daemon serves, at a path and at an abstract address") {
   const TemporaryFolder folder;
   for (const std::string& address : {folder.path + "/notify", "@" + folder.path}) {
@@ -57,9 +64,7 @@ TEST_CASE("Service manager hears that the daemon serves, at a path and at an abs
 
 TEST_CASE("Service manager hears again and again that the loop goes on") {
   const TemporaryFolder folder;
-  const Manager manager(folder.path + "/notify");
-  setenv("WATCHDOG_USEC", "20000", 1);
-  setenv("WATCHDOG_PID", std::to_string(getpid()).c_str(), 1);
+  const Manager manager = waiting_for(getpid(), folder);
   const ServiceManager its;
   CHECK(std::getenv("WATCHDOG_USEC") == nullptr);
   CHECK(std::getenv("WATCHDOG_PID") == nullptr);
@@ -74,9 +79,7 @@ TEST_CASE("Service manager hears again and again that the loop goes on") {
 
 TEST_CASE("Service manager that waits for another process hears nothing of the loop") {
   const TemporaryFolder folder;
-  const Manager manager(folder.path + "/notify");
-  setenv("WATCHDOG_USEC", "20000", 1);
-  setenv("WATCHDOG_PID", std::to_string(getppid()).c_str(), 1);
+  const Manager manager = waiting_for(getppid(), folder);
   const ServiceManager its;
   asio::io_context loop;
   its.keep_telling(loop);

@@ -26,6 +26,14 @@ void open_session(Guest& guest, const Hello& hello, Bytes footprint) {
   REQUIRE(guest.say(Usage{.request = 1, .use = use}).find<Verdict>());
 }
 
+// The process has a session with 10 MiB, and its connection is closed.
+void leave_closed_session(Host& host, const Process& process) {
+  Guest guest(host, kUser, {}, process.pid());
+  open_session(guest, {}, mebibytes(10));
+  guest.channel.close();
+  host.run();
+}
+
 std::size_t sessions_in(const Host& host) {
   const nlohmann::json status = host.status();
   std::size_t count = 0;
@@ -70,10 +78,7 @@ TEST_CASE("A process that comes back to the arbiter that it left has no more mem
   Host host;
   host.start();
   const Process process;
-  Guest guest(host, kUser, {}, process.pid());
-  open_session(guest, {}, mebibytes(10));
-  guest.channel.close();
-  host.run();
+  leave_closed_session(host, process);
 
   Guest again(host, kUser, {}, process.pid());
   Hello hello;
@@ -104,10 +109,7 @@ TEST_CASE("A session for another GPU ends none that is closed") {
   Host host;
   host.start();
   const Process process;
-  Guest guest(host, kUser, {}, process.pid());
-  open_session(guest, {}, mebibytes(10));
-  guest.channel.close();
-  host.run();
+  leave_closed_session(host, process);
   Guest other(host, kUser, {}, process.pid());
   Hello hello;
   hello.gpu = {{9}};
