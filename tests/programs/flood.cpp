@@ -2,14 +2,15 @@
 // A hostile user: hundreds of connections to the arbiter, each of which sends as much as it takes. Without
 // CUDA.
 //
-// Prints one line when all of its connections have been made once, and one with its counts at the end. Exit
-// status 0, also where the arbiter turns everything away.
+// Prints one line when all of its connections have been made once, and one with its counts at the end, or when
+// SIGTERM ends it. Exit status 0, also where the arbiter turns everything away.
 #include <fcntl.h>
 #include <sys/resource.h>
 
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <deque>
 #include <thread>
@@ -262,14 +263,17 @@ void want_descriptors() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+volatile std::sig_atomic_t terminated = 0;
+
 void run(const Options& options, const GpuUuid& gpu) {
   want_descriptors();
+  std::signal(SIGTERM, [](int) { terminated = 1; });
   Flood flood(options, gpu);
   flood.pass();
   std::printf("flood: %s, %u connections\n", options.kind.c_str(), options.connections);
   std::fflush(stdout);
   const auto end = Clock::now() + std::chrono::duration<double>(options.seconds);
-  while (Clock::now() < end)
+  while (terminated == 0 && Clock::now() < end)
     if (!flood.pass()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const Counts& counts = flood.counts();
   std::printf("flood: %llu connections, %llu messages, %llu answers, turned away %llu times\n",
