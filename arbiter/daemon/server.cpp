@@ -14,7 +14,8 @@
 namespace sharedgpu {
 namespace {
 
-constexpr int kAcceptAtOnce = 16;
+// The kernel queues connections of all users in one row: one user's must not hold up the others' for long.
+constexpr int kAcceptAtOnce = 128;
 constexpr const char* kTooMany = "too many connections";
 constexpr std::chrono::milliseconds kPauseWhenFull{100};
 // A user that nobody is: peers whose user cannot be read count as one.
