@@ -26,7 +26,7 @@ Tuning tuning_of(const Settings& settings) {
 
 }  // namespace
 
-Arbiter::Arbiter(asio::io_context& loop, const System& system, const Settings& settings,
+Arbiter::Arbiter(asio::io_context& loop, Schedule& schedule, const System& system, const Settings& settings,
                  std::unique_ptr<FileCalls> files)
     : system_(system),
       complaints_(loop, system),
@@ -36,6 +36,7 @@ Arbiter::Arbiter(asio::io_context& loop, const System& system, const Settings& s
       gpus_(loop, system, core_, administration_, complaints_),
       jobs_(loop, system, history_.tenants, history_.figures, core_, administration_, journal_, complaints_),
       sessions_({.loop = loop,
+                 .schedule = schedule,
                  .system = system,
                  .past = history_,
                  .figures = history_.figures,

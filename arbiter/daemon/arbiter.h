@@ -21,6 +21,7 @@
 #include "arbiter/daemon/journal.h"
 #include "arbiter/daemon/message_table.h"
 #include "arbiter/daemon/queries.h"
+#include "arbiter/daemon/schedule.h"
 #include "arbiter/daemon/session_table.h"
 #include "arbiter/daemon/sessions.h"
 #include "arbiter/daemon/survey.h"
@@ -34,7 +35,7 @@ namespace sharedgpu {
 
 class Arbiter {
  public:
-  Arbiter(asio::io_context& loop, const System& system, const Settings& settings,
+  Arbiter(asio::io_context& loop, Schedule& schedule, const System& system, const Settings& settings,
           std::unique_ptr<FileCalls> files = std::make_unique<FileCalls>());
 
   // Opens the ledger and takes in the host's GPUs.

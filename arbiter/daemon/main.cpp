@@ -113,7 +113,7 @@ int run(const Settings& settings) {
   asio::signal_set signals(loop, SIGTERM, SIGINT);
   Schedule schedule(loop, system);
   Closer closer(loop, system, schedule);
-  Arbiter arbiter(loop, system, settings);
+  Arbiter arbiter(loop, schedule, system, settings);
   if (Status started = arbiter.start(gpus); !started.ok()) return fail(started.message());
   Server server({.loop = loop, .schedule = schedule, .closer = closer}, system, arbiter, places);
   server.start(std::move(listener));

@@ -80,7 +80,17 @@ Status Sessions::open(Client& client, SessionTable::Entry& entry) const {
 
 void Sessions::watch(SessionId id, SessionTable::Entry& entry) {
   entry.death.async_wait(asio::posix::descriptor_base::wait_read, [this, id](const asio::error_code& error) {
-    if (!error) gone(id);
+    if (!error) end_soon(id);
+  });
+}
+
+// In the turn of its user, of whom hundreds of processes may end at once.
+void Sessions::end_soon(SessionId id) {
+  const auto* entry = its_.table.find(id);
+  if (entry == nullptr) return;
+  its_.schedule.add(entry->client->peer().account, [this, id] {
+    gone(id);
+    return false;
   });
 }
 
@@ -183,11 +193,20 @@ void Sessions::await_reconnect(SessionId id, Nanoseconds pause) {
   timer.async_wait([this, id](const asio::error_code& error) {
     const auto* entry = its_.table.find(id);
     if (error || entry == nullptr) return;
-    if (may_reconnect(*entry))
-      await_reconnect(id, kReconnectCheck);
-    else
-      gone(id);
+    its_.schedule.add(entry->client->peer().account, [this, id] {
+      check_reconnect(id);
+      return false;
+    });
   });
+}
+
+void Sessions::check_reconnect(SessionId id) {
+  const auto* entry = its_.table.find(id);
+  if (entry == nullptr) return;
+  if (may_reconnect(*entry))
+    await_reconnect(id, kReconnectCheck);
+  else
+    gone(id);
 }
 
 // True if the process may still have the memory that its session reported: it runs the same program, and has

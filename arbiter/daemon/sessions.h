@@ -14,6 +14,7 @@
 #include "arbiter/daemon/jobs.h"
 #include "arbiter/daemon/journal.h"
 #include "arbiter/daemon/loans.h"
+#include "arbiter/daemon/schedule.h"
 #include "arbiter/daemon/session_table.h"
 #include "arbiter/daemon/system.h"
 #include "arbiter/ledger/history.h"
@@ -25,6 +26,7 @@ class Sessions {
  public:
   struct Parts {
     asio::io_context& loop;
+    Schedule& schedule;
     const System& system;
     History& past;
     FigureBook& figures;
@@ -61,8 +63,10 @@ class Sessions {
   void take_traffic(const Client& client, Traffic moved);
   bool connect(Client& borrower, Client& lender, const Borrow& borrow) const;
   void await_reconnect(SessionId id, Nanoseconds pause);
+  void check_reconnect(SessionId id);
   bool may_reconnect(const SessionTable::Entry& entry) const;
   std::optional<LastKnown> end_closed_session_of(const Peer& peer, const GpuUuid& gpu);
+  void end_soon(SessionId id);
   void gone(SessionId id);
   void drop_strangers(const TenantInfo& job);
 

@@ -78,7 +78,7 @@ class Daemon {
     loop_.emplace(1);
     schedule_.emplace(*loop_, host);
     closer_.emplace(*loop_, host, *schedule_);
-    arbiter.emplace(*loop_, host, settings, std::make_unique<FakeDisk>(host));
+    arbiter.emplace(*loop_, *schedule_, host, settings, std::make_unique<FakeDisk>(host));
     std::vector<GpuInfo> gpus;
     for (const GpuUuid& gpu : kGpus) gpus.push_back({.uuid = gpu, .total = gibibytes(1), .name = "Test GPU"});
     if (!arbiter->start(gpus).ok()) return false;

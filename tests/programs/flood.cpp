@@ -2,8 +2,8 @@
 // A hostile user: hundreds of connections to the arbiter, each of which sends as much as it takes. Without
 // CUDA.
 //
-// Prints one line when all of its connections have been made once, and one with its counts at the end, or when
-// SIGTERM ends it. Exit status 0, also where the arbiter turns everything away.
+// Prints one line when all of its connections have been made once, and one with its counts at the end, or
+// when SIGTERM ends it. Exit status 0, also where the arbiter turns everything away.
 #include <fcntl.h>
 #include <sys/resource.h>
 

@@ -126,7 +126,7 @@ class Host {
     loop.emplace(1);
     schedule.emplace(*loop, system);
     closer.emplace(*loop, system, *schedule);
-    arbiter.emplace(*loop, system, settings);
+    arbiter.emplace(*loop, *schedule, system, settings);
   }
   std::string log_path() const { return folder.path + "/log"; }
   std::streamoff log_read_ = 0;

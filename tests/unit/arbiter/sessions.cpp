@@ -5,13 +5,17 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "host.h"
 #include "protocol/lease_page.h"
 
 namespace sharedgpu::test {
 namespace {
+
+using namespace std::chrono_literals;
 
 Attach attach_to(GpuUuid gpu = kHostGpu, std::uint64_t lender = 0) {
   return {.gpu = gpu, .total = gibibytes(1), .name = "Test GPU", .lender = lender};
@@ -52,6 +56,36 @@ TEST_CASE("A session ends with its process, whatever becomes of the connection")
   host.run_until([&] { return sessions_in(host) == 0; });
   CHECK(guest.hear().closed);
   CHECK(host.ledger().back() == "end 1");
+}
+
+// Time passes with each look at the clock, so that each piece of work takes long.
+struct SlowSystem : FaultySystem {
+  Nanoseconds now() const override { return looked_at_ += 1ms; }
+
+ private:
+  mutable Nanoseconds looked_at_ = 1h;
+};
+
+TEST_CASE("Sessions that end at once take turns with other users") {
+  const SlowSystem system;
+  Host host({}, system);
+  host.start();
+  Process process;
+  std::vector<std::unique_ptr<Guest>> guests;
+  for (int i = 0; i < 20; ++i) {
+    guests.push_back(std::make_unique<Guest>(host, kUser, std::nullopt, process.pid()));
+    open_session(*guests.back(), {}, mebibytes(1));
+  }
+  process.end();
+  std::size_t left = 0;
+  std::function<bool()> other = [&] {
+    if (sessions_in(host) == 20) return true;  // its turns come until it sees the first one go
+    left = sessions_in(host);
+    return false;
+  };
+  host.schedule->add(kUser + 1, other);
+  host.run_until([&] { return sessions_in(host) == 0; });
+  CHECK(left > 10);
 }
 
 TEST_CASE("A process that closed its connection keeps what it has until it comes back") {
