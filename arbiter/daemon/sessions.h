@@ -62,7 +62,7 @@ class Sessions {
   bool connect(Client& borrower, Client& lender, const Borrow& borrow) const;
   void await_reconnect(SessionId id, Nanoseconds pause);
   bool may_reconnect(const SessionTable::Entry& entry) const;
-  std::optional<LastKnown> end_closed_session_of(const Peer& peer, const GpuUuid& gpu);
+  std::optional<SessionId> closed_session_of(const Peer& peer, const GpuUuid& gpu) const;
   void gone(SessionId id);
   void drop_strangers(const TenantInfo& job);
 
