@@ -156,9 +156,10 @@ bool print_overdue(const Json& tenant) {
   const Json overdue = tenant.value("overdue", Json());
   if (!overdue.is_object()) return false;
   const std::string reason = overdue.value("waits_for", "");
-  const char* text = reason == "stopped"  ? "it is stopped"
-                     : reason == "answer" ? "it does not answer"
-                                          : "work on the GPU is not finished";
+  const char* text = reason == "stopped"    ? "it is stopped"
+                     : reason == "answer"   ? "it does not answer"
+                     : reason == "eviction" ? "it has not evicted its memory"
+                                            : "work on the GPU is not finished";
   std::printf("  (others wait since %.0f s: %s)", overdue.value("seconds", 0.0), text);
   return true;
 }

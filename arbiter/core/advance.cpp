@@ -79,7 +79,7 @@ void Core::advance(const Domain& domain) {
     scheduler_.update_accounts(domain, contended, oversubscribed);
     turns_.set_turn_ends(domain, scheduler_.watch_turn(domain, seen_over, after));
     for (const Gpu* gpu : domain.gpus) memory_.answer_requests(*gpu, after);
-    overuse_.watch(domain);
+    overuse_.watch(domain, after);
   }
   for (const Gpu* gpu : domain.gpus)
     for (const Session* session : gpu->sessions) presence_.poll(*session, turns_.owes_answer(*session));
@@ -152,6 +152,7 @@ bool Core::is_unresponsive(const Tenant& tenant) {
 
 void Core::carry_out(const Domain& domain, const Move& move) {
   for (const Move::Leave& each : move.leave) leave(*each.tenant, each);
+  overuse_.note_entry(*move.enter, turns_.residencies(domain));
   turns_.enter(domain, *move.enter, scheduler_.on_enter(move));
   scheduler_.after_enter(move);
 }

@@ -18,7 +18,7 @@ Core::Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nano
       memory_(tuning_, effects_),
       turns_(tuning_, presence_, memory_, effects_, std::move(recovered.leases), recovered.last_epoch, now),
       scheduler_(tuning_, model_, presence_, memory_, turns_, effects_),
-      overuse_(tuning_, presence_, turns_, effects_) {
+      overuse_(tuning_, presence_, memory_, turns_, effects_) {
   effects_.begin(now);
   for (const auto& [key, lease] : leases().open()) {
     const auto [tenant, known] = model_.add(key.tenant);
@@ -165,6 +165,7 @@ void Core::on(const SessionGone& event) {
   if (session == nullptr) return;
   Tenant& tenant = *session->tenant;
   turns_.note_end(*session);
+  overuse_.note_end(tenant);
   presence_.remove(*session);
   recovery_.settle(session->id);
   const auto lease = attached(session) ? std::optional(lease_of(*session)) : std::nullopt;

@@ -24,8 +24,8 @@ struct GpuFound {
 };
 
 // A session was let in as `tenant`. Everything in `hello` but token and backend counts only where it resumes.
-// `had`: it comes after a session of the same process that this very core knew, and has no more memory than
-// that one might have; none: it does not.
+// `had`: it takes the place of a session of the same process that this very core knows, and has no more
+// memory than that one might have; the other one's SessionGone follows. None: it does not.
 struct SessionCame {
   SessionId session;
   TenantId tenant;

@@ -80,8 +80,12 @@ void Performer::perform(const Note& note) {
 
 void Performer::perform(const Overstay& overstay) {
   const auto seconds = std::chrono::round<std::chrono::seconds>(overstay.lasted).count();
-  std::string what = "has not released GPU " + std::to_string(overstay.number) + " for " +
-                     std::to_string(seconds) + " s since its turn ended, and others wait";
+  const std::string gpu = "GPU " + std::to_string(overstay.number);
+  const std::string time = std::to_string(seconds) + " s";
+  std::string what =
+      overstay.evicts
+          ? "has kept memory on " + gpu + " that others wait for, " + time + " since its turn ended"
+          : "has not released " + gpu + " for " + time + " since its turn ended, and others wait";
   if (overstay.response != Overstay::Response::note) what += " (MaxOveruse)";
   std::vector<const SessionTable::Entry*> there;
   for (const auto& [id, session] : sessions_.all())
@@ -102,7 +106,10 @@ void Performer::log_overstay(const Overstay& overstay, const std::string& what,
                                    [](const SessionTable::Entry* session) { return session->reads(); });
   complaints_.add(tenant->account, Cause::overstay,
                   tenant->label() + ", uid " + std::to_string(tenant->uid) + ", pid" + pids + ": " + what +
-                      ": " + (answers ? "work on the GPU is not finished" : "it does not answer"));
+                      ": " +
+                      (!answers          ? "it does not answer"
+                       : overstay.evicts ? "it has not evicted"
+                                         : "work on the GPU is not finished"));
 }
 
 }  // namespace sharedgpu

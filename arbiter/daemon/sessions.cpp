@@ -39,9 +39,13 @@ void Sessions::hello(Client& client, const Hello& hello) {
   // No refusal: a session whose connection is only closed tries again, and may succeed a moment later.
   if (Status opened = open(client, entry); !opened.ok()) return client.connection().close(opened.message());
 
-  TenantInfo& tenant =
-      its_.jobs.join(peer, hello.token);  // before the old session ends, and with it perhaps the tenant
-  const std::optional<LastKnown> had = end_closed_session_of(peer, hello.gpu);
+  TenantInfo& tenant = its_.jobs.join(peer, hello.token);
+  const std::optional<SessionId> closed = closed_session_of(peer, hello.gpu);
+  std::optional<LastKnown> had;
+  if (closed) {
+    const auto known = its_.core.core().session(*closed);
+    had = known ? known->last_known() : LastKnown{};
+  }
   const SessionId id{++last_.value};
   client.become_session(id, tenant);
   watch(id, its_.table.add(id, std::move(entry)));
@@ -63,6 +67,7 @@ void Sessions::hello(Client& client, const Hello& hello) {
                                .expected = past.expected && told.resuming != 0,
                                .hello = told,
                                .had = had});
+  if (closed) gone(*closed);  // only now: its tenant has not left meanwhile
 }
 
 // Acquires the lease page and the pidfd of a session.
@@ -223,15 +228,11 @@ bool Sessions::may_reconnect(const SessionTable::Entry& entry) const {
   });
 }
 
-// A process whose connection broke comes with a new one: the old session for that GPU ends now. Returns what
-// memory that might have, or none where there is no such session.
-std::optional<LastKnown> Sessions::end_closed_session_of(const Peer& peer, const GpuUuid& gpu) {
+// A process whose connection broke comes with a new one, which takes the place of this session.
+std::optional<SessionId> Sessions::closed_session_of(const Peer& peer, const GpuUuid& gpu) const {
   for (const SessionId id : its_.table.of(peer.process())) {
     const auto* entry = its_.table.find(id);
-    if (entry->reconnect_timer == nullptr || !may_be_same(entry->gpu, gpu)) continue;
-    const auto session = its_.core.core().session(id);
-    gone(id);
-    return session ? session->last_known() : LastKnown{};
+    if (entry->reconnect_timer != nullptr && may_be_same(entry->gpu, gpu)) return id;
   }
   return std::nullopt;
 }

@@ -65,7 +65,7 @@ class Sessions {
   void await_reconnect(SessionId id, Nanoseconds pause);
   void check_reconnect(SessionId id);
   bool may_reconnect(const SessionTable::Entry& entry) const;
-  std::optional<LastKnown> end_closed_session_of(const Peer& peer, const GpuUuid& gpu);
+  std::optional<SessionId> closed_session_of(const Peer& peer, const GpuUuid& gpu) const;
   void end_soon(SessionId id);
   void gone(SessionId id);
   void drop_strangers(const TenantInfo& job);

@@ -138,9 +138,10 @@ void write_terms(Json& json, const TenantInfo& info, const Snapshot::Tenant* ten
   json["memory_limit_bytes"] = info.options.memory.count;
 }
 
-// The reason for which a tenant that is overdue has not left the GPU.
+// What a tenant that is overdue has yet to do.
 const char* awaited(const StatusView& view, const Snapshot::Tenant& tenant) {
   if (tenant.overdue->stopped) return "stopped";
+  if (tenant.overdue->evicts) return "eviction";
   const bool answers = std::none_of(tenant.sessions.begin(), tenant.sessions.end(), [&](SessionId id) {
     const Snapshot::Session& session = *view.state.find(id);
     return session.gpu == tenant.overdue->gpu && !session.drained && view.deaf.count(id) > 0;

@@ -52,7 +52,10 @@ void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_
   if (grew && std::exchange(its.ready, false)) its.pressed = effects_.now();
   if (grew) its.forecast.grew(its.use.swappable, reported.swappable, effects_.now());
   if (reported.swappable < its.use.swappable) its.forecast.fell();
+  // Memory that it frees is not given back to it, nor what it allocates then.
+  its.taken = std::min(its.taken, minus(std::min(its.use.swappable, reported.swappable), its.resident_limit));
   its.use = reported;
+  if (its.evict_to && its.use.resident <= *its.evict_to) its.evict_to.reset();
   its.peak = std::max(its.peak, reported.footprint());
   its.pin_limit = std::min(its.pin_limit, reported.pinned);
   its.granted_pins = std::min(its.granted_pins, reported.pinned);
@@ -82,6 +85,8 @@ void MemoryBooks::on_ready(const Session& session) {
 void MemoryBooks::on_drained(const Session& session) {
   SessionBook& its = book(session);
   its.restore_in_flight = {};
+  its.evict_to.reset();
+  its.taken = {};
   its.resident_limit = its.use.resident;
 }
 
@@ -93,6 +98,8 @@ void MemoryBooks::begin_restore(const Session& session, bool complete) {
   its.restore_in_flight = {};
   its.restored_limit = {};
   its.stuck_until = {};
+  its.evict_to.reset();
+  its.taken = {};
   begin_turn(session);
 }
 
@@ -116,6 +123,7 @@ void MemoryBooks::note_eviction_report(const Session& session, bool failed) {
   SessionBook& its = book(session);
   its.stuck_until = {};
   if (!failed || !its.evicting) return;
+  its.evict_to.reset();
   its.stuck_until = effects_.now() + tuning_.stuck_retry;
   keep_on_gpu(session);
   if (its.stuck_noted && effects_.now() - *its.stuck_noted < kNotePause) return;
@@ -217,6 +225,18 @@ bool MemoryBooks::needs_growth_to_drain(const Session& session, const Residency&
 bool MemoryBooks::needs_growth_to_drain(const Tenant& tenant, const Residencies& at) const {
   return std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
                      [&](const Session* session) { return needs_growth_to_drain(*session, at[*session]); });
+}
+
+bool MemoryBooks::displaced(const Session& session, const Residency& at) const {
+  const SessionBook& its = of(session);
+  const bool may_block_peers = at.blocks_peers_from != Nanoseconds::max();
+  return may_block_peers && std::min(its.taken, minus(its.use.swappable, its.resident_limit)) != Bytes{};
+}
+
+Bytes MemoryBooks::owed(const Session& session, const Residency& at) const {
+  const SessionBook& its = of(session);
+  if (at.phase != Phase::out || !its.evict_to || nothing_there(session)) return {};
+  return minus(minus(its.use.resident, its.evidence.absent()), *its.evict_to);
 }
 
 Nanoseconds MemoryBooks::timeout_for(Bytes moving) const {

@@ -218,6 +218,8 @@ void MemoryBooks::evict(const Gpu& gpu, Bytes shortage, const Tenant* first, con
     if (its.resident_limit >= its.use.resident) note_progress(*victim);  // its timeout starts
     its.resident_limit = kept - asked;
     its.evicting = true;
+    its.evict_to = its.resident_limit;
+    if (all[*victim].phase == Phase::leaving) its.taken += asked;
     effects_.send(*victim, Evict{.allowed = its.resident_limit});
   }
 }
@@ -277,6 +279,7 @@ void MemoryBooks::evict_before_suspension(const Gpu& gpu, const Residencies& all
     note_progress(*session);
     its.resident_limit = {};
     its.evicting = true;
+    its.evict_to = its.resident_limit;
     effects_.send(*session, Evict{.allowed = {}});
   }
 }

@@ -66,7 +66,9 @@ struct SessionBook {
   Bytes restored_limit;                  // of the last Restore
   Nanoseconds pressed{};                 // when others last evicted for it beyond the books, or it grew
 
-  bool evicting = false;        // it was told to evict since it was last ready
+  bool evicting = false;          // it was told to evict since it was last ready
+  std::optional<Bytes> evict_to;  // the last such limit, until it is there, says why not or has another turn
+  Bytes taken;                    // of its memory, on its way out, for others that could not drain without
   Nanoseconds last_progress{};  // when it last said something that counts as progress, or was asked for some
   Nanoseconds stuck_until{};    // it cannot evict before
   std::optional<Nanoseconds> stuck_noted;  // when the log last said so
@@ -172,6 +174,10 @@ class MemoryBooks {
   // Its tenant may be unable to end its turn before this session has more memory.
   bool needs_growth_to_drain(const Session& session, const Residency& at) const;
   bool needs_growth_to_drain(const Tenant& tenant, const Residencies& at) const;
+  // Others of its tenant may wait for what it submits next, and it has not got back what was taken from it.
+  bool displaced(const Session& session, const Residency& at) const;
+  // The memory that it was told to evict outside its turn and has neither evicted nor said that it cannot.
+  Bytes owed(const Session& session, const Residency& at) const;
 
   // The device memory that a tenant sees: in all, and what it may still allocate.
   struct Room {

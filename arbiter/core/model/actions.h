@@ -69,7 +69,8 @@ struct Note {
   std::string text;
 };
 
-// The tenant keeps others waiting for the GPU though its lease was revoked. Once for each response in a turn.
+// The tenant keeps others waiting for the GPU though its lease was revoked, or for memory that it was told to
+// evict. Once for each response until it has left.
 struct Overstay {
   enum class Response : std::uint8_t {
     note,    // it has lasted for a while
@@ -79,8 +80,9 @@ struct Overstay {
   TenantId tenant;
   GpuUuid gpu;
   unsigned number = 0;   // of the GPU, in the host's order
-  Nanoseconds lasted{};  // without the time in which its processes were stopped
+  Nanoseconds lasted{};  // without the time that does not count, see scheduler/overuse.h
   Response response = Response::note;
+  bool evicts = false;  // it has released the GPU: what it was told to evict is still there
 };
 
 using Action = std::variant<Send, SetGate, SetContended, SetOversubscribed, SetTurnEnds, RecordLease, Drop,

@@ -54,6 +54,15 @@ TEST_CASE("Hostile clients beside honest processes that die") {
   CHECK(holds("deaths", [](Scenario& scenario) { scenario.deaths = true; }));
 }
 
+TEST_CASE("Hostile clients beside honest processes that wait for each other") {
+  // A process for which others of its tenant wait on the GPU keeps everybody waiting while it sleeps, and
+  // that is its tenant's overuse.
+  CHECK(holds("lockstep", [](Scenario& scenario) {
+    scenario.lockstep = true;
+    scenario.longest_sleep = 20;
+  }));
+}
+
 TEST_CASE("The worlds of hostile clients are lively") {
   Scenario scenario;
   scenario.tenants = 3;

@@ -37,7 +37,8 @@ HostileClients::Deed HostileClients::deed_of(unsigned number) {
 void HostileClients::come(TenantId tenant, bool resumes, const std::optional<LastKnown>& had) {
   if (world_.winding_down()) return;
   const auto its_own = [&](const auto& entry) { return entry.second.tenant == tenant; };
-  if (std::count_if(clients_.begin(), clients_.end(), its_own) >= kMostSessions) return;
+  const unsigned most = kMostSessions + (had ? 1 : 0);
+  if (std::count_if(clients_.begin(), clients_.end(), its_own) >= most) return;
   const SessionId session = world_.new_session();
   clients_[session].tenant = tenant;
   clients_[session].gpu = world_.any_gpu();
@@ -213,9 +214,8 @@ void HostileClients::come_and_go(SessionId session, Client& client) {
     case 2:
       return claim_memory(session, client);
     default:
-      const auto had = world_.last_known(session);
+      come(tenant, true, world_.last_known(session));
       end_session(session);
-      come(tenant, true, had);
   }
 }
 

@@ -48,6 +48,7 @@ struct Scenario {
   unsigned restarts = 0;
   bool pins = false;
   bool lockstep = false;  // a session's work ends only when all others of its tenant have given as much
+  unsigned longest_sleep = 2000;  // of a program between two submissions, in ms
   // Programs capture, and some of their work ends only with what they submit next. They allocate meanwhile.
   bool entangled = false;
   bool stops =

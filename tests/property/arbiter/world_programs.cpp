@@ -34,7 +34,8 @@ void World::deliver(SessionId key, const Message& message) {
     case MessageType::attached:
       if (client.attached) break;
       client.attached = true;
-      client.use.context = mebibytes(random(0, 3));
+      // Whoever works has a context, and hostile tenants keep some at work for long.
+      client.use.context = mebibytes(random(hostile_ ? 1 : 0, 3));
       client.use.host_limit = mebibytes(scenario_.host_limit);
       if (scenario_.host_short) watch_host(key);
       if (scenario_.deadlines) tell_of_deadlines(key);
@@ -194,7 +195,7 @@ void World::live(Client& client) {
     shrink(client);
     return later(delay(10));
   }
-  if (what < 26) return later(delay(2000));  // sleeps
+  if (what < 26) return later(delay(scenario_.longest_sleep));
   compute(client);
 }
 

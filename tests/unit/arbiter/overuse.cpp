@@ -257,6 +257,265 @@ TEST_CASE("Overuse is on the GPU where the tenant has not drained, and others wa
   }
 }
 
+// ---- sessions that take the place of others ----
+
+// As the daemon does it where a process closes its connection and comes back.
+void replace(Bench& b, std::uint64_t old, std::uint64_t session, std::uint64_t tenant) {
+  Hello back;
+  back.resuming = back.held = back.wants = 1;
+  b.handle(SessionCame{.session = SessionId{session},
+                       .tenant = TenantId{tenant},
+                       .step = {.job = static_cast<std::uint32_t>(tenant), .step = 0},
+                       .cap = {},
+                       .hello = back,
+                       .had = b.session(old).last_known()});
+  b.handle(SessionGone{.session = SessionId{old}});
+}
+
+TEST_CASE("A process that comes back with a new session before MaxOveruse goes on with its time") {
+  Bench b = revoked({.cancel = true});
+  b.pass_by_timers(5min - 1s);
+  REQUIRE(responses(b) == std::vector{Response::note});
+  const Nanoseconds since = b.tenant(1).overdue->since;
+  replace(b, 1, 3, 1);
+  CHECK_FALSE(b.tenant(1).overdue);  // nobody knows which GPU it uses
+  b.pass_by_timers(100ms);
+  b.attach(3);
+  b.tell(3, 60, 60);
+  REQUIRE(b.tenant(1).overdue);
+  CHECK(b.tenant(1).overdue->since == since);
+  b.pass_by_timers(1s - 1ns);
+  CHECK(responses(b) == std::vector{Response::note});
+  SECTION("and is to be ended") {
+    b.pass_by_timers(1ns);
+    CHECK(responses(b) == std::vector{Response::note, Response::cancel});
+  }
+  SECTION("also where it comes back again") {
+    replace(b, 3, 4, 1);
+    b.attach(4);
+    b.tell(4, 60, 60);
+    b.pass_by_timers(1ns);
+    CHECK(responses(b) == std::vector{Response::note, Response::cancel});
+  }
+  SECTION("and is let be once it has drained") {
+    b.release(3, 60, true);
+    b.pass_by_timers(1s);
+    CHECK(responses(b) == std::vector{Response::note});
+  }
+}
+
+TEST_CASE("A process that comes back beside others of its tenant goes on with its time") {
+  Bench b = bench({.cancel = true});
+  b.settle_in(1, 1, 30);
+  b.settle_in(3, 1, 30);
+  b.queue_up(2, 2, 60);
+  b.pass_by_timers(10s);
+  b.release(3, 30, false);
+  b.pass_by_timers(5min - 1s);
+  replace(b, 1, 4, 1);
+  b.attach(4);
+  b.tell(4, 30, 30);
+  b.pass_by_timers(1s);
+  CHECK(responses(b) == std::vector{Response::note, Response::cancel});
+}
+
+TEST_CASE("A tenant whose process has died begins anew") {
+  Bench b = revoked({.cancel = true});
+  b.pass_by_timers(5min - 1s);
+  b.release(2, true, Bench::use(60, 0));  // it had to leave for want of room
+  b.handle(SessionGone{.session = SessionId{1}});
+  b.ready(2, 60);
+  REQUIRE(b.open(2));
+  b.queue_up(3, 1, 60);
+  b.pass_by_timers(10s);
+  b.release(2, 60, true);
+  b.tell(2, 60, 40);
+  b.ready(3, 60);
+  REQUIRE(b.open(3));
+  b.pass_by_timers(10s);
+  b.pass_by_timers(5min - 1ns);
+  CHECK(responses(b) == std::vector{Response::note, Response::note});
+  b.pass_by_timers(1ns);
+  CHECK(responses(b) == std::vector{Response::note, Response::note, Response::cancel});
+}
+
+// ---- evictions ----
+
+// 1 has 60 on the GPU and has released it; 2 needs 60, so that 1 was told to evict 20.
+Bench told_to_evict(bool wants = false) {
+  Bench b = revoked({.cancel = true});
+  b.release(1, 60, wants);
+  REQUIRE(b.sent<Evict>(1)->allowed == mebibytes(40));
+  return b;
+}
+
+TEST_CASE("A tenant that releases the GPU and does not evict is overdue from the first moment") {
+  Bench b = told_to_evict();
+  REQUIRE(b.tenant(1).overdue);
+  CHECK(b.tenant(1).overdue->evicts);
+  CHECK(b.tenant(1).overdue->gpu == kGpu);
+  SECTION("and is ended after MaxOveruse and what a silent eviction may take") {
+    b.pass_by_timers(20s - 1ns);
+    CHECK(responses(b).empty());
+    b.pass_by_timers(1ns);
+    CHECK(responses(b) == std::vector{Response::note});
+    CHECK(b.overstays[0].evicts);
+    b.pass_by_timers(290s - 1ns);
+    CHECK(b.overstays.size() == 1);
+    b.pass_by_timers(1ns);
+    CHECK(responses(b) == std::vector{Response::note, Response::cancel});
+    b.pass_by_timers(1h);
+    CHECK(b.overstays.size() == 2);
+  }
+  SECTION("also where it says something all the time") {
+    for (unsigned i = 0; i < 310; ++i) {
+      b.pass_by_timers(1s);
+      b.tell(1, 60, 60);
+    }
+    CHECK(responses(b) == std::vector{Response::note, Response::cancel});
+  }
+  SECTION("and is let be once it has evicted") {
+    b.pass_by_timers(5min);
+    b.tell(1, 60, 40);
+    CHECK_FALSE(b.tenant(1).overdue);
+    b.pass_by_timers(1h);
+    CHECK(responses(b) == std::vector{Response::note});
+  }
+  SECTION("and is let be where it has no host memory") {
+    b.tell(1, 60, 60, true);
+    CHECK_FALSE(b.tenant(1).overdue);
+    for (unsigned i = 0; i < 1000; ++i) {
+      b.pass_by_timers(1s);
+      b.tell(1, 60, 60, true);
+    }
+    CHECK(responses(b).empty());
+  }
+  SECTION("and is let be when nobody waits") {
+    b.handle(SessionGone{.session = SessionId{2}});
+    CHECK_FALSE(b.tenant(1).overdue);
+    b.pass_by_timers(1h);
+    CHECK(responses(b).empty());
+  }
+  SECTION("and is shown as stopped where it is") {
+    stop(b, 1);
+    b.pass_by_timers(1h);
+    CHECK(b.tenant(1).overdue->stopped);
+    CHECK(responses(b).empty());
+  }
+}
+
+TEST_CASE("Each byte that is evicted buys time") {
+  Bench b = told_to_evict();
+  b.pass_by_timers(9s);
+  SECTION("as a slow copy takes") {
+    b.tell(1, 60, 56);  // 4 MiB: 62 ms
+    b.pass_by_timers(11s + 61ms);
+    CHECK(responses(b).empty());
+    b.pass_by_timers(1ms);
+    CHECK(responses(b) == std::vector{Response::note});
+  }
+  SECTION("and no more than that") {
+    for (unsigned left = 59; left > 40; --left) {
+      b.pass_by_timers(17s);
+      b.tell(1, 60, left);
+    }
+    CHECK(responses(b) == std::vector{Response::note, Response::cancel});
+  }
+}
+
+TEST_CASE("A tenant that takes turns and never evicts does not begin anew") {
+  Bench b = told_to_evict(true);
+  unsigned turns = 0;
+  for (unsigned i = 0; i < 1200 && b.overstays.size() < 2; ++i) {
+    b.pass_by_timers(1s);
+    if (b.tenant(1).phase == Phase::entering) b.ready(1, 60);
+    if (b.tenant(1).phase == Phase::leaving) {
+      b.release(1, 60, true);
+      ++turns;
+    }
+    if (b.tenant(2).phase == Phase::leaving) b.release(2, true, Bench::use(60, 0));
+    REQUIRE_FALSE(b.open(2));
+  }
+  CHECK(turns > 10);
+  CHECK(responses(b) == std::vector{Response::note, Response::cancel});
+}
+
+// ---- what it is not to blame for ----
+
+std::vector<Response> responses_to(const Bench& b, std::uint64_t tenant) {
+  std::vector<Response> all;
+  for (const Overstay& overstay : b.overstays)
+    if (overstay.tenant == TenantId{tenant}) all.push_back(overstay.response);
+  return all;
+}
+
+TEST_CASE("Time in which it lacks memory that was taken from it, and cannot drain without, is no overuse") {
+  Bench b = bench({.cancel = true});
+  b.settle_in(1, 1, 30);
+  b.settle_in(3, 1, 30);
+  b.settle_in(5, 5, 30);
+  b.queue_up(2, 2, 75);
+  b.grow(5, 60, 30);  // that does not fit: it has to leave, and cannot drain without
+  REQUIRE(b.tenant(5).phase == Phase::leaving);
+  b.pass_by_timers(10s);
+  REQUIRE(b.tenant(1).phase == Phase::leaving);
+  b.release(1, 30, true);  // 3 may wait for what it submits next
+  REQUIRE(b.sent<Evict>(1));
+  b.tell(1, 30, 0);
+  CHECK(b.tenant(1).overdue);
+  b.pass_by_timers(1h);
+  CHECK(responses_to(b, 1).empty());
+  CHECK(responses_to(b, 5) == std::vector{Response::note, Response::cancel});
+  SECTION("and time after it has got that back is") {
+    b.handle(SessionGone{.session = SessionId{5}});
+    b.pass_by_timers(5min);
+    CHECK(responses_to(b, 1) == std::vector{Response::note, Response::cancel});
+  }
+  SECTION("nor does it help to allocate more") {
+    b.tell(1, 0, 0);
+    b.grow(1, 30, 0);
+    b.pass_by_timers(10min);
+    CHECK(responses_to(b, 1) == std::vector{Response::note, Response::cancel});
+  }
+}
+
+TEST_CASE("A tenant that asks for memory waits for one that does not leave, and is not ended before that") {
+  Bench b = revoked({.cancel = true});
+  MemoryUse use = Bench::use(60, 40);
+  use.context = mebibytes(1);
+  b.say(2, Usage{.request = 0, .use = use, .stuck = 0});
+  b.grow(1, 80, 60);
+  b.pass_by_timers(100ms);
+  REQUIRE(b.tenant(2).phase == Phase::leaving);
+  b.pass_by_timers(1ms);
+  CHECK(b.tenant(2).overdue);
+  b.pass_by_timers(5min);
+  CHECK(responses_to(b, 1).empty());
+  CHECK(responses_to(b, 2) == std::vector{Response::note, Response::cancel});
+  b.pass_by_timers(5min);
+  CHECK(responses_to(b, 1) == std::vector{Response::note, Response::cancel});
+}
+
+TEST_CASE("A tenant that runs and asks for memory waits for who holds it") {
+  Bench b = bench({.cancel = true});
+  b.settle_in(1, 1, 60);
+  b.come(3, 3);
+  b.attach(3);
+  b.queue_up(2, 2, 60);
+  b.pass_by_timers(10s);
+  b.release(1, 60, false);
+  b.handle(SessionGone{.session = SessionId{2}});
+  REQUIRE_FALSE(b.tenant(1).overdue);
+  if (!b.open(3)) b.release(3, false, Bench::use(0, 0));
+  b.want(3);
+  REQUIRE(b.open(3));
+  b.grow(3, 60, 0);
+  REQUIRE_FALSE(b.sent<Verdict>(3));
+  REQUIRE(b.open(3));
+  CHECK_FALSE(b.tenant(3).wants);
+  CHECK(b.tenant(1).overdue);
+}
+
 // ---- processes that are stopped ----
 
 TEST_CASE("A stopped process is waited for without a response, and that shows") {

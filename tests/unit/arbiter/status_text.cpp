@@ -334,6 +334,8 @@ TEST_CASE("A tenant that others wait for is shown with what it has not done") {
   CHECK(overdue()["waits_for"] == "work");
   view.deaf = {{2}};
   CHECK(overdue()["waits_for"] == "answer");
+  view.state.tenants[0].overdue->evicts = true;
+  CHECK(overdue()["waits_for"] == "eviction");
   view.state.tenants[0].overdue->stopped = true;
   CHECK(overdue()["waits_for"] == "stopped");
   CHECK(view.read()["tenants"][1]["overdue"] == nullptr);
