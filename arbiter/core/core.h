@@ -106,6 +106,7 @@ class Core {
   void carry_out(const Domain& domain, const Move& move);
   void move_memory(const Domain& domain);
   void open_ready(const Domain& domain);
+  void poll_processes(const Domain& domain);
 
   Snapshot::Session view_of(const Session& session) const;
   Snapshot::Tenant view_of(const Tenant& tenant) const;
