@@ -46,8 +46,9 @@ class Core {
   Snapshot snapshot() const;
   // One session of it, or none. For callers that look at each message.
   std::optional<Snapshot::Session> session(SessionId id) const;
-  // The state from which figures follow; the second: what may have changed with an event and the actions that
-  // handle() returned for it. That is little where a session has only reported something, and all else.
+  // The state from which figures follow; the second: what may have changed with the last event and the
+  // actions that handle() returned for it. That is little where a session has only reported something, what
+  // was advanced where time has passed or a survey has come, and all else.
   Sighting sighting() const;
   Sighting sighting(const Event& event, const Actions& actions) const;
   const LeaseBook& leases() const { return turns_.leases(); }

@@ -177,6 +177,20 @@ TEST_CASE("Tenants that run are looked at at the same times, whenever others beg
   CHECK(asked_to_look(b, 4));
 }
 
+TEST_CASE("A timer concerns the tenants for which something was due") {
+  Bench b = contended();
+  b.come(3, 3);
+  b.attach(3, kOther);
+  b.pass_by_timers(100ms);  // what follows from its coming has followed
+  b.pass_to_timer();
+  const Sighting seen = b.core->sighting(TimerFired{}, b.last);
+  CHECK_FALSE(seen.whole);
+  std::vector<std::uint64_t> tenants;
+  for (const Sighting::Tenant& tenant : seen.tenants) tenants.push_back(tenant.id.value);
+  CHECK(tenants == std::vector<std::uint64_t>{1, 2});
+  CHECK(seen.sessions.size() == 2);
+}
+
 TEST_CASE("Growth that a stopped tenant asked for is answered when it goes on") {
   Bench b;
   b.settle_in(3, 3, 30);
