@@ -45,6 +45,7 @@ void Core::advance_all() {
     const bool is_due = domain.due <= now;
     effects_.begin_domain(is_due ? Nanoseconds::max() : domain.due);
     if (is_due) advance(domain);
+    if (is_due) model_.set_advanced(domain, now);
     // More may follow if a tenant has entered or left: the domain is advanced again with the next event, or
     // soon.
     const bool again = effects_.again();
@@ -81,8 +82,7 @@ void Core::advance(const Domain& domain) {
     for (const Gpu* gpu : domain.gpus) memory_.answer_requests(*gpu, after);
     overuse_.watch(domain, after);
   }
-  for (const Gpu* gpu : domain.gpus)
-    for (const Session* session : gpu->sessions) presence_.poll(*session, turns_.owes_answer(*session));
+  poll_processes(domain);
 }
 
 // ---- who runs ----
@@ -176,6 +176,23 @@ void Core::open_ready(const Domain& domain) {
     if (!turns_.may_open(*tenant)) continue;
     const auto handoff = turns_.open(domain, *tenant);
     scheduler_.on_open(domain, *tenant, handoff, turns_.residencies(domain));
+  }
+}
+
+// ---- which processes are stopped ----
+
+void Core::poll_processes(const Domain& domain) {
+  std::vector<const Session*> running;
+  for (const Tenant* tenant : domain.tenants) {
+    presence_.expect_end_of_suspension(*tenant);
+    const bool in_turn = turns_.phase_of(*tenant) == Phase::running && !presence_.absent(*tenant);
+    running.clear();
+    for (const Session* session : tenant->sessions) {
+      const bool owes = turns_.owes_answer(*session);
+      presence_.poll(*session, owes && !in_turn);
+      if (owes && in_turn) running.push_back(session);
+    }
+    presence_.poll_in_turn(*tenant, running);
   }
 }
 

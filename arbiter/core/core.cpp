@@ -53,6 +53,7 @@ Session* Core::find_reporting(SessionId id) {
 
 void Core::resume(Session& session) {
   if (!presence_.resume(session)) return;
+  model_.touch(*session.tenant);
   memory_.note_progress(session);
   turns_.on_resumed(session);
 }
@@ -239,10 +240,14 @@ void Core::on(const From<Want>& event) {
   memory_.note_progress(*session);
 }
 
+// Sessions say it often. It leads to nothing before all of the tenant is idle.
 void Core::on(const From<Idle>& event) {
-  const Session* session = find_reporting(event.session);
-  if (session != nullptr && turns_.gate_open(*session) && event.body.epoch == turns_.epoch(*session))
-    scheduler_.on_idle(*session, event.body.idle);
+  Session* session = model_.find(event.session);
+  if (session == nullptr) return;
+  resume(*session);
+  if (!turns_.gate_open(*session) || event.body.epoch != turns_.epoch(*session)) return;
+  scheduler_.on_idle(*session, event.body.idle);
+  if (scheduler_.estimates().idle_enough(*session->tenant)) model_.touch(*session->tenant);
 }
 
 // An offer to those that wait now, and not to those that come later.
@@ -310,8 +315,8 @@ void Core::on(const Suspend& event) {
   presence_.suspend(*tenant, event.suspended);
 }
 
-// As time passes more may change than what asked to be woken for.
-void Core::on(const TimerFired& /*event*/) { model_.touch_all(); }
+// Domains that are due are advanced with any event.
+void Core::on(const TimerFired& /*event*/) {}
 
 // ---- the arbiter before ----
 

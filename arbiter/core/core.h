@@ -46,8 +46,9 @@ class Core {
   Snapshot snapshot() const;
   // One session of it, or none. For callers that look at each message.
   std::optional<Snapshot::Session> session(SessionId id) const;
-  // The state from which figures follow; the second: what may have changed with an event and the actions that
-  // handle() returned for it. That is little where a session has only reported something, and all else.
+  // The state from which figures follow; the second: what may have changed with the last event and the
+  // actions that handle() returned for it. That is little where a session has only reported something, what
+  // was advanced where time has passed or a survey has come, and all else.
   Sighting sighting() const;
   Sighting sighting(const Event& event, const Actions& actions) const;
   const LeaseBook& leases() const { return turns_.leases(); }
@@ -106,6 +107,7 @@ class Core {
   void carry_out(const Domain& domain, const Move& move);
   void move_memory(const Domain& domain);
   void open_ready(const Domain& domain);
+  void poll_processes(const Domain& domain);
 
   Snapshot::Session view_of(const Session& session) const;
   Snapshot::Tenant view_of(const Tenant& tenant) const;

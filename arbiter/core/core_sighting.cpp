@@ -20,10 +20,14 @@ template <class Body>
 std::optional<SessionId> reporter_in(const From<Body>& report) {
   return report.session;
 }
-// The event is more than a report: it concerns all.
 template <class Other>
 std::optional<SessionId> reporter_in(const Other& /*event*/) {
   return std::nullopt;
+}
+
+// Beside what follows from a report, only what is advanced changes with these. Others concern all.
+bool concerns_some(const Event& event) {
+  return std::holds_alternative<TimerFired>(event) || std::holds_alternative<Surveyed>(event);
 }
 
 template <class Action>
@@ -34,6 +38,16 @@ void add(const Action& action, Concerned& concerned) {
     concerned.tenants.insert(action.tenant);
   else if constexpr (requires { action.key; })
     concerned.tenants.insert(action.key.tenant);
+}
+
+void add_advanced(const Model& model, Nanoseconds now, Concerned& concerned) {
+  for (const Domain& domain : model.domains()) {
+    if (domain.advanced != now) continue;
+    for (const Tenant* tenant : domain.tenants) {
+      concerned.tenants.insert(tenant->id);
+      for (const Session* session : tenant->sessions) concerned.sessions.insert(session->id);
+    }
+  }
 }
 
 }  // namespace
@@ -67,9 +81,12 @@ Sighting Core::sighting() const {
 
 Sighting Core::sighting(const Event& event, const Actions& actions) const {
   const auto reporter = std::visit([](const auto& what) { return reporter_in(what); }, event);
-  if (!reporter) return sighting();
+  if (!reporter && !concerns_some(event)) return sighting();
   Concerned concerned;
-  concerned.sessions.insert(*reporter);
+  if (reporter)
+    concerned.sessions.insert(*reporter);
+  else
+    add_advanced(model_, effects_.now(), concerned);
   for (const Action& action : actions) std::visit([&](const auto& one) { add(one, concerned); }, action);
   Sighting some;
   for (const SessionId id : concerned.sessions)

@@ -67,9 +67,13 @@ void Performer::perform(const Look& look) {
 }
 
 void Performer::perform(const ArmTimer& timer) {
+  if (armed_ == timer.at) return;
+  armed_ = timer.at;
   timer_.expires_after(std::max(timer.at - system_.now(), Nanoseconds{}));
   timer_.async_wait([this](const asio::error_code& error) {
-    if (!error) callbacks_.timer_fired();
+    if (error) return;
+    armed_.reset();
+    callbacks_.timer_fired();
   });
 }
 

@@ -7,6 +7,7 @@
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,7 @@ class Performer {
   Complaints& complaints_;
   const Callbacks callbacks_;
   asio::steady_timer timer_;
+  std::optional<Nanoseconds> armed_;  // the time that the timer is armed for
   Cancellations cancellations_;
 };
 

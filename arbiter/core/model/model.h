@@ -79,6 +79,7 @@ struct Domain {
   std::vector<Tenant*> tenants;  // by their ids within each group that was merged
   Rules rules;                   // of the first of its GPUs in the host's order
   Nanoseconds due{};             // when it is to be advanced next; zero: with the next event
+  Nanoseconds advanced{};        // when it was advanced last
 };
 
 inline bool attached(const Session* session) { return session->gpu != nullptr; }
@@ -132,6 +133,7 @@ class Model {
   void touch(const Tenant& tenant);
   void touch_all();
   void set_due(const Domain& domain, Nanoseconds due) { domains_[domain.slot].due = due; }
+  void set_advanced(const Domain& domain, Nanoseconds at) { domains_[domain.slot].advanced = at; }
 
  private:
   // Gives the smallest slot that is free.

@@ -53,6 +53,8 @@ struct Tuning {
   Nanoseconds step_pause = std::chrono::milliseconds(2);
   // The time between two polls of the state of a process whose answer is overdue.
   Nanoseconds look = std::chrono::milliseconds(250);
+  // The same for the processes of a tenant that runs while others wait, of which one at a time is polled.
+  Nanoseconds look_in_turn = std::chrono::milliseconds(500);
   // A tenant of stopped processes loses its lease so long after it could last submit: what was submitted
   // goes on, and nobody can tell when it is done.
   Nanoseconds stop_grace = std::chrono::seconds(1);

@@ -9,9 +9,20 @@ void Presence::suspend(const Tenant& tenant, bool suspended) {
   tenants_[tenant].suspended_until = suspended ? effects_.now() + tuning_.suspend_notice : Nanoseconds{};
 }
 
+void Presence::expect_end_of_suspension(const Tenant& tenant) const {
+  effects_.wake_at(tenants_[tenant].suspended_until);
+}
+
+// Whatever stopped one process has mostly stopped the others, too: they are polled at once.
+void Presence::freeze(const Session& session) {
+  if (!frozen(*session.tenant))
+    for (const Session* other : session.tenant->sessions)
+      if (other != &session) sessions_[*other].polled = effects_.now() - tuning_.look;
+  set_frozen(session, true);
+}
+
 // Most answers come before the first poll.
 void Presence::poll(const Session& session, bool owes_answer) {
-  if (suspending(*session.tenant)) effects_.wake_at(tenants_[*session.tenant].suspended_until);
   Row& its = sessions_[session];
   if (!owes_answer) {
     its.polled = kNever;
@@ -23,6 +34,23 @@ void Presence::poll(const Session& session, bool owes_answer) {
     effects_.put(Look{.session = session.id});
   }
   effects_.wake_at(its.polled + tuning_.look);
+}
+
+void Presence::poll_in_turn(const Tenant& tenant, const std::vector<const Session*>& sessions) {
+  TenantRow& its = tenants_[tenant];
+  if (sessions.empty()) {
+    its.polled = kNever;
+    return;
+  }
+  if (its.polled == kNever) its.polled = effects_.now();
+  const auto next_after = [this](Nanoseconds time) {
+    return (time / tuning_.look_in_turn + 1) * tuning_.look_in_turn;
+  };
+  if (effects_.now() >= next_after(its.polled)) {
+    its.polled = effects_.now();
+    effects_.put(Look{.session = sessions[its.in_turn++ % sessions.size()]->id});
+  }
+  effects_.wake_at(next_after(its.polled));
 }
 
 // Returns what it was.

@@ -139,7 +139,7 @@ TEST_CASE("What time alone leads to has a timer") {
     scenario.entangled = i % 17 == 0;
     scenario.restarts = i % 6 == 0 ? 1 : 0;
     scenario.length = std::chrono::seconds(20);
-    scenario.early_timers = true;
+    scenario.early_advances = true;
     scenario.checked = false;
     try {
       World(scenario).run();

@@ -32,7 +32,7 @@ Tuning tuning_of(const Scenario& scenario) {
     tuning.patience = kPatience;
     tuning.crowd_patience = kCrowdPatience;
   }
-  if (scenario.early_timers) tuning.surge_pause = {};  // a forecast falls as time passes, without a timer
+  if (scenario.early_advances) tuning.surge_pause = {};  // a forecast falls as time passes, without a timer
   return tuning;
 }
 
@@ -73,7 +73,7 @@ World::World(const Scenario& scenario, Listener listener, Watcher watcher)
   }
   if (scenario.stops) at(now() + delay(3000), [this] { stop_somebody(); });
   if (scenario.terms) at(now() + delay(3000), [this] { change_terms(); });
-  if (scenario.early_timers) at(now() + delay(100), [this] { fire_early(); });
+  if (scenario.early_advances) at(now() + delay(100), [this] { advance_early(); });
   if (scenario.surveys) at(now() + delay(1000), [this] { survey(); });
   if (hostile_) survey();  // what nobody has looked at is believed
   if (scenario.forgets) at(now() + delay(300), [this] { forget_somebody(); });
@@ -353,17 +353,23 @@ void World::find_gpu(unsigned gpu, bool learned) {
                 .learned = learned});
 }
 
-// A decision that follows from the passing of time has a timer: one that fires before then leads to nothing.
-void World::fire_early() {
+// A decision that follows from the passing of time has a timer of its domain: to advance that before then
+// leads to nothing.
+void World::advance_early() {
   if (winding_down_) return;
-  at(now() + delay(100), [this] { fire_early(); });
+  at(now() + delay(100), [this] { advance_early(); });
   // The consequences of a decision may follow a moment later.
   if (timeline_.alarm() && *timeline_.alarm() <= now() + 1ms) return;
   const Snapshot before = core_->snapshot();
-  const Actions actions = core_->handle(TimerFired{}, now());
-  for (const Action& action : actions)
-    if (decides(action, before)) throw std::logic_error("no timer was armed for " + describe(now(), action));
-  perform(actions);
+  for (const Snapshot::Session& session : before.sessions) {
+    if (session.frozen) continue;
+    // It runs, as the core knows: its domain is advanced, and nothing else happens.
+    const Actions actions = core_->handle(Looked{.session = session.id, .stopped = false}, now());
+    for (const Action& action : actions)
+      if (decides(action, before))
+        throw std::logic_error("no timer was armed for " + describe(now(), action));
+    perform(actions);
+  }
 }
 
 // Memory that is asked for is not there yet.

@@ -64,9 +64,9 @@ struct Scenario {
   // have any claims, too, where `absurd` says so. Not with restarts.
   unsigned hostile = 0;
   bool absurd = false;
-  bool surveys = false;       // surveys show what sessions have, a little late
-  bool early_timers = false;  // timers fire before their time, too
-  bool checked = true;        // after every event; else only as sessions and the ledger are told what to do
+  bool surveys = false;         // surveys show what sessions have, a little late
+  bool early_advances = false;  // domains are advanced before their time, too
+  bool checked = true;          // after every event; else only as sessions and the ledger are told what to do
 };
 
 // The longest time for which a client that behaves waits for the GPU or for an answer, beside hostile ones
@@ -135,7 +135,7 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   void arrive(TenantId tenant, unsigned gpu);
   void die(SessionId id);
   void stop_somebody();
-  void fire_early();
+  void advance_early();
   void survey();
   void change_terms();
   void forget_somebody();

@@ -155,7 +155,7 @@ bool World::waits(const simulation::Session& session) const {
 
 // Turns are of whole submissions: their ends leap where accounts move, and no timer foresees that.
 Nanoseconds World::longest_submission(simulation::Session&) {
-  return scenario_.early_timers ? Nanoseconds{} : random(0, 2) * 20ms;
+  return scenario_.early_advances ? Nanoseconds{} : random(0, 2) * 20ms;
 }
 
 // ---- a program ----

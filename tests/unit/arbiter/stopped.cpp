@@ -37,7 +37,7 @@ Bench contended() {
 
 TEST_CASE("A stopped tenant is found before its turn is over, and its lease taken") {
   Bench b = contended();
-  b.pass(250ms);
+  b.pass(500ms);
   REQUIRE(asked_to_look(b, 1));
   stop(b, 1);
   CHECK_FALSE(b.open(1));
@@ -45,7 +45,7 @@ TEST_CASE("A stopped tenant is found before its turn is over, and its lease take
   CHECK(b.core->leases().holds(TenantId{1}));  // what it submitted may still run
   b.pass(1s);
   CHECK_FALSE(b.core->leases().holds(TenantId{1}));
-  CHECK(lease_of(b, 1) == 1250ms);
+  CHECK(lease_of(b, 1) == 1500ms);
   // Its memory stays: 3 fits beside that, 2 does not and waits.
   b.settle_in(3, 3, 30);
   CHECK(b.open(3));
@@ -53,7 +53,7 @@ TEST_CASE("A stopped tenant is found before its turn is over, and its lease take
   b.pass(1h);
   CHECK(b.tenant(2).phase == Phase::out);
   CHECK(b.session(1).use.resident == mebibytes(60));
-  CHECK(lease_of(b, 1) == 1250ms);
+  CHECK(lease_of(b, 1) == 1500ms);
 }
 
 TEST_CASE("A stopped tenant that goes on holds its lease until it has drained, and waits for a turn") {
@@ -93,6 +93,102 @@ TEST_CASE("The lease of who goes on and is stopped again is taken as long after 
   CHECK(holds());
   b.pass(1ms);
   CHECK_FALSE(holds());
+}
+
+// 1 runs with three processes, of 20 MiB each; 2 waits with 60.
+Bench three_run() {
+  Bench b;
+  for (std::uint64_t id : {1, 3, 4}) b.settle_in(id, 1, 20);
+  b.queue_up(2, 2, 60);
+  REQUIRE(b.open(1));
+  REQUIRE(b.told[4].page.contended);
+  return b;
+}
+
+std::vector<std::uint64_t> looked_at(const Bench& b) {
+  std::vector<std::uint64_t> all;
+  for (const Action& action : b.last)
+    if (const auto* look = std::get_if<Look>(&action)) all.push_back(look->session.value);
+  return all;
+}
+
+TEST_CASE("Of the processes of a tenant that runs one is looked at each half second, each in its turn") {
+  Bench b = three_run();
+  const Nanoseconds begun = b.now;
+  std::vector<std::uint64_t> order;
+  while (order.size() < 6) {
+    b.pass_to_timer();
+    for (const std::uint64_t id : looked_at(b)) order.push_back(id);
+    CHECK(order.size() == static_cast<std::size_t>((b.now - begun) / 500ms));
+  }
+  CHECK(order == std::vector<std::uint64_t>{1, 3, 4, 1, 3, 4});
+}
+
+TEST_CASE("Where one process of a tenant that runs is stopped the others are looked at with it") {
+  Bench b = three_run();
+  b.pass(500ms);
+  REQUIRE(looked_at(b) == std::vector<std::uint64_t>{1});
+  stop(b, 1);
+  CHECK(looked_at(b) == std::vector<std::uint64_t>{3, 4});
+  SECTION("and the tenant leaves as all are") {
+    stop(b, 3);
+    CHECK(b.open(1));
+    stop(b, 4);
+    CHECK_FALSE(b.open(1));
+    CHECK(b.sent<Revoke>(1));
+  }
+  SECTION("and every quarter of a second from then on, until none is") {
+    CHECK(b.open(1));
+    b.pass(249ms);
+    CHECK(looked_at(b).empty());
+    b.pass(1ms);
+    CHECK(looked_at(b) == std::vector<std::uint64_t>{1, 3, 4});
+    go_on(b, 1);
+    b.pass(500ms);
+    CHECK(looked_at(b).size() == 1);
+  }
+}
+
+TEST_CASE("One stopped process of a tenant that runs is found within half a second for each of them") {
+  Bench b = three_run();
+  const std::uint64_t stopped = GENERATE(1, 3, 4);
+  const Nanoseconds begun = b.now;
+  while (!asked_to_look(b, stopped)) b.pass_to_timer();
+  CHECK(b.now - begun <= 1500ms);
+}
+
+TEST_CASE("Tenants that run are looked at at the same times, whenever others began to wait for them") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  b.come(4, 4);
+  b.attach(4, kOther);
+  b.grow(4, 60, 0);
+  b.tell(4, 60, 60);
+  b.queue_up(2, 2, 60);
+  b.now += 100ms;
+  b.come(5, 5);
+  b.attach(5, kOther);
+  b.grow(5, 60, 0);
+  b.release(5, 0, true);
+  REQUIRE(b.told[1].page.contended);
+  REQUIRE(b.told[4].page.contended);
+  b.pass(400ms);
+  CHECK(asked_to_look(b, 1));
+  CHECK(asked_to_look(b, 4));
+}
+
+TEST_CASE("A timer concerns the tenants for which something was due") {
+  Bench b = contended();
+  b.come(3, 3);
+  b.attach(3, kOther);
+  b.pass_by_timers(100ms);  // what follows from its coming has followed
+  b.pass_to_timer();
+  const Sighting seen = b.core->sighting(TimerFired{}, b.last);
+  CHECK_FALSE(seen.whole);
+  std::vector<std::uint64_t> tenants;
+  for (const Sighting::Tenant& tenant : seen.tenants) tenants.push_back(tenant.id.value);
+  CHECK(tenants == std::vector<std::uint64_t>{1, 2});
+  CHECK(seen.sessions.size() == 2);
 }
 
 TEST_CASE("Growth that a stopped tenant asked for is answered when it goes on") {
