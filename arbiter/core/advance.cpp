@@ -80,6 +80,7 @@ void Core::advance(const Domain& domain) {
     scheduler_.update_accounts(domain, contended, oversubscribed);
     turns_.set_turn_ends(domain, scheduler_.watch_turn(domain, seen_over, after));
     for (const Gpu* gpu : domain.gpus) memory_.answer_requests(*gpu, after);
+    for (const Gpu* gpu : domain.gpus) memory_.note_allowed(*gpu);
     overuse_.watch(domain, after);
   }
   poll_processes(domain);

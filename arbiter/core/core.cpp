@@ -193,7 +193,7 @@ void Core::on(const From<Attach>& event) {
   if (attached(session)) return;
   model_.attach(*session, *gpu);
   turns_.confirm_lease(*session);
-  memory_.note_progress(*session);
+  memory_.attach(*session);
   if (session->resumes)
     attach_returned(*session);
   else

@@ -16,6 +16,7 @@ Snapshot::Session Core::view_of(const Session& session) const {
   view.use = book.use;
   view.resident_limit = book.resident_limit;
   view.evidence = book.evidence;
+  view.claims_nothing = memory_.has_nothing(session);
   view.gate_open = turns_.gate_open(session);
   view.wants = turns_.wants(session);
   view.frozen = presence_.frozen(session);
@@ -83,10 +84,9 @@ Snapshot::Gpu Core::view_of(const Gpu& gpu) const {
   view.capacity = gpu.capacity;
   view.learned = gpu.learned;
   view.usable = memory_.usable(gpu);
-  if (const auto survey = memory_.survey_of(gpu)) {
-    view.surveyed = true;
-    view.unmanaged = survey->unmanaged;
-  }
+  view.surveyed = memory_.surveyed(gpu);
+  view.unmanaged = memory_.unmanaged(gpu);
+  view.hidden = memory_.hidden(gpu);
   for (const Session* session : gpu.sessions)
     view.promised += memory_.promised(*session, turns_.residency(*session));
   view.policy =

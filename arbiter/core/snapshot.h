@@ -51,14 +51,15 @@ struct Snapshot {
     // The contents of its lease page:
     bool contended = false;
     bool oversubscribed = false;
-    Nanoseconds queue{};      // the backlog limit; zero: as usual
-    Nanoseconds turn_ends{};  // zero: open end
-    Evidence evidence;        // of its process's memory on the GPU, by surveys
+    Nanoseconds queue{};          // the backlog limit; zero: as usual
+    Nanoseconds turn_ends{};      // zero: open end
+    Evidence evidence;            // of its process's memory on the GPU, by surveys
+    bool claims_nothing = false;  // neither a context nor memory on the GPU
 
     LastKnown last_known() const {
       MemoryUse most = use;
       most.resident = std::max(use.resident, std::min(resident_limit, use.swappable));
-      return {.most = most, .evidence = evidence};
+      return {.gpu = gpu.value_or(GpuUuid{}), .most = most, .evidence = evidence};
     }
   };
 
@@ -108,7 +109,8 @@ struct Snapshot {
     bool learned = false;   // known from sessions only
     Bytes usable;           // the capacity, or what contexts leave of the total
     bool surveyed = false;  // surveys show the memory of its processes
-    Bytes unmanaged;        // then: that of processes that have no session there
+    Bytes unmanaged;        // then: that of processes that have no session there, and what sessions hide
+    Bytes hidden;           // the second part
     Bytes promised;         // what sessions have on the GPU or may take at any moment
     const Policy* policy = nullptr;
     TurnLength turn;        // how long turns are

@@ -19,11 +19,15 @@ bool is_dead(const UniqueFd& pidfd) {
 
 }  // namespace
 
-// Root's namespaces are those of container services that root runs for others.
+// Root's namespaces are those of container services that root runs for others. Nobody can tell any more in
+// which namespace a process was that has ended: its number might be one of a range.
 uid_t account_of(const System& system, pid_t pid, uid_t uid) {
   if (uid == 0) return 0;
   const uid_t owner = system.user_namespace_owner(pid).value_or(0);
-  return owner == 0 ? uid : owner;
+  if (owner != 0) return owner;
+  std::string stat;
+  const int error = system.read_file("/proc/" + std::to_string(pid) + "/stat", stat).code();
+  return pid > 0 && (error == ENOENT || error == ESRCH) ? kEnded : uid;
 }
 
 Status identify(const System& system, int socket, Peer& peer) {

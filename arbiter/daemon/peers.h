@@ -35,7 +35,9 @@ struct Peer {
 Status identify(const System& system, int socket, Peer& peer);
 
 // The user on whom a process counts: its own, or the owner of the user namespace in which it runs. Whoever
-// has a range of subordinate uids could be a multitude otherwise. Any thread; no exceptions.
+// has a range of subordinate uids could be a multitude otherwise. All that have ended count as one user, but
+// for root's. Any thread; no exceptions.
+inline constexpr uid_t kEnded = 65'534;
 uid_t account_of(const System& system, pid_t pid, uid_t uid);
 
 }  // namespace sharedgpu

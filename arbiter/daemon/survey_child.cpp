@@ -46,6 +46,8 @@ struct Nvml {
   }
 };
 
+constexpr unsigned kNoInstance = ~0u;
+
 struct Device {
   void* handle;
   GpuUuid uuid;
@@ -77,7 +79,8 @@ void merge(std::vector<SurveyLine>& lines, const Process& process) {
     known->used = std::max<std::uint64_t>(known->used, process.used);
 }
 
-// Nothing where one of the questions fails, as for a GPU that has fallen off the bus.
+// Nothing where one of the questions fails, as for a GPU that has fallen off the bus. Processes in MIG
+// instances of the GPU are on other GPUs, of which NVML is not asked.
 std::vector<SurveyLine> lines_of(const Nvml& nvml, const Device& device) {
   Memory memory = {};
   if (nvml.memory_of(device.handle, &memory) != 0) return {};
@@ -94,7 +97,8 @@ std::vector<SurveyLine> lines_of(const Nvml& nvml, const Device& device) {
       if (ask == nvml.graphics_on) continue;  // some GPUs do no graphics
       return {};
     }
-    for (unsigned i = 0; i < count; ++i) merge(lines, found[i]);
+    for (unsigned i = 0; i < count; ++i)
+      if (found[i].gpu_instance == kNoInstance) merge(lines, found[i]);
   }
   return lines;
 }

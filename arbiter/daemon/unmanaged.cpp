@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "arbiter/daemon/log.h"
+#include "arbiter/daemon/peers.h"
 #include "arbiter/daemon/processes.h"
 #include "config/quantities.h"
 
@@ -19,6 +20,8 @@ namespace {
 // Processes with less, or less than this part of the GPU, are not worth a word.
 constexpr Bytes kTrifle = mebibytes(64);
 constexpr std::uint64_t kTriflePart = 64;
+// The same of a session's process: it cannot tell all that the driver takes for its kernels.
+constexpr std::uint64_t kOverheadPart = 8;
 // The sessions of a process may still be on their way, as after a restart of the arbiter.
 constexpr std::chrono::seconds kNotice{5};
 constexpr std::chrono::seconds kToEnd{30};  // from SIGTERM to SIGKILL
@@ -39,8 +42,8 @@ std::optional<std::uint32_t> number_in(const std::string& status, const std::str
 void Unmanaged::take(const std::vector<SurveyedGpu>& gpus) {
   if (its_.core.core().in_grace()) return;
   processes_.clear();
-  const Snapshot state = its_.core.core().snapshot();
-  for (const Snapshot::Gpu& gpu : state.gpus) {
+  const Snapshot before = its_.core.core().snapshot();
+  for (const Snapshot::Gpu& gpu : before.gpus) {
     const auto found = std::find_if(gpus.begin(), gpus.end(),
                                     [&](const SurveyedGpu& each) { return each.uuid == gpu.uuid; });
     if (found != gpus.end())
@@ -48,11 +51,13 @@ void Unmanaged::take(const std::vector<SurveyedGpu>& gpus) {
     else if (gpu.surveyed)
       its_.core.handle(Surveyed{.gpu = gpu.uuid, .found = std::nullopt});
   }
+  const Snapshot state = its_.core.core().snapshot();
+  for (const Snapshot::Gpu& gpu : state.gpus) add_hidden(gpu, state);
   std::set<pid_t> seen;
   for (const UnmanagedProcess& process : processes_) {
     seen.insert(process.pid);
     const Snapshot::Gpu* gpu = state.find(process.gpu);
-    if (gpu != nullptr && !gpu->sessions.empty()) act(process, *gpu);
+    if (gpu != nullptr && !gpu->sessions.empty()) act(process, *gpu, state);
   }
   std::erase_if(known_, [&](const auto& entry) { return seen.count(entry.first) == 0; });
 }
@@ -78,11 +83,7 @@ GpuSurvey Unmanaged::judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu) {
     mps = mps || known->facts.is_mps;
     if (known->facts.is_mps || !process.memory) continue;
     survey.unmanaged += *process.memory;
-    processes_.push_back({.gpu = gpu.uuid,
-                          .pid = process.pid,
-                          .uid = known->facts.uid,
-                          .job = known->facts.job,
-                          .memory = *process.memory});
+    add(gpu, process.pid, *known, *process.memory, false);
   }
   for (const auto& [pid, ids] : sessions) {
     const auto its = shown.find(pid);
@@ -93,9 +94,29 @@ GpuSurvey Unmanaged::judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu) {
     for (const SessionId id : ids) survey.sessions[id] = memory;
   }
   const Settings& settings = its_.administration.settings();
-  survey.capacity = capacity_of(gpu.total, settings.device_memory_limit.of(gpu.total),
-                                settings.memory_reserve.of(gpu.total), survey.unmanaged);
+  survey.limit = settings.device_memory_limit.of(gpu.total);
+  survey.reserve = settings.memory_reserve.of(gpu.total);
   return survey;
+}
+
+void Unmanaged::add_hidden(const Snapshot::Gpu& gpu, const Snapshot& state) {
+  if (gpu.hidden == Bytes{}) return;
+  for (const SessionId id : gpu.sessions) {
+    const Snapshot::Session* session = state.find(id);
+    const auto* entry = its_.sessions.find(id);
+    if (session == nullptr || entry == nullptr || session->evidence.hidden() == Bytes{}) continue;
+    const pid_t pid = entry->client->peer().pid;
+    if (const Known* known = look_up(pid)) add(gpu, pid, *known, session->evidence.hidden(), true);
+  }
+}
+
+void Unmanaged::add(const Snapshot::Gpu& gpu, pid_t pid, const Known& known, Bytes memory, bool has_session) {
+  processes_.push_back({.gpu = gpu.uuid,
+                        .pid = pid,
+                        .uid = known.facts.uid,
+                        .job = known.facts.job,
+                        .memory = memory,
+                        .has_session = has_session});
 }
 
 // Null: there is no such process, or none that the daemon can see.
@@ -116,6 +137,7 @@ Unmanaged::Facts Unmanaged::facts_of(pid_t pid, std::uint64_t started) const {
   static_cast<void>(its_.system.read_file(process + "/comm", name));
   Facts facts{.started = started, .job = std::nullopt};
   facts.uid = number_in(status, "Uid").value_or(0);
+  facts.account = account_of(its_.system, pid, facts.uid);
   std::optional<StepName> step;
   static_cast<void>(step_of_process(its_.system, cgroup, step));
   if (step) facts.job = step->job;
@@ -125,36 +147,51 @@ Unmanaged::Facts Unmanaged::facts_of(pid_t pid, std::uint64_t started) const {
   return facts;
 }
 
-void Unmanaged::act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu) {
+void Unmanaged::act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu, const Snapshot& state) {
   Known& known = known_[process.pid];
   const Measure measure = its_.administration.settings().unmanaged;
-  const bool trifling = process.memory < std::min(kTrifle, Bytes{gpu.total.count / kTriflePart});
+  const bool trifling =
+      process.memory < (process.has_session ? Bytes{gpu.total.count / kOverheadPart}
+                                            : std::min(kTrifle, Bytes{gpu.total.count / kTriflePart}));
   if (measure == Measure::ignore || trifling || its_.system.now() - known.since < kNotice) return;
   if (!std::exchange(known.warned, true))
-    its_.complaints.add(process.uid, Cause::unmanaged,
-                        describe(process, gpu) + " without being a tenant; that is not handed out");
-  if (measure == Measure::cancel) end(process, known);
+    its_.complaints.add(
+        known.facts.account, Cause::unmanaged,
+        describe(process, gpu) +
+            (process.has_session ? " beside what its session says" : " without being a tenant") +
+            "; that is not handed out");
+  if (measure == Measure::cancel) end(process, known, state);
 }
 
-// Neither root's processes are ended nor those of services, nor any that has a session for another GPU; one
-// that is stopped may not have had the time for its session.
-void Unmanaged::end(const UnmanagedProcess& process, Known& known) {
-  const auto& sessions = its_.sessions.all();
-  const bool is_tenants = std::any_of(sessions.begin(), sessions.end(), [&](const auto& session) {
-    return session.second.client->peer().pid == process.pid;
-  });
-  if (process.uid < kFirstUser || is_tenants || known.killed || is_stopped(its_.system, process.pid)) return;
+// Neither root's processes are ended nor those of services, nor any that may run with the library; one that
+// is stopped may not have had the time for its session.
+void Unmanaged::end(const UnmanagedProcess& process, Known& known, const Snapshot& state) {
+  if (process.uid < kFirstUser || known.killed || claims_memory(process.pid, state)) return;
+  if (is_stopped(its_.system, process.pid)) return;
   const bool again = known.ended.has_value();
   if (again && its_.system.now() - *known.ended < kToEnd) return;
   const UniqueFd pidfd = open_process(
       its_.system, {.pid = static_cast<std::uint32_t>(process.pid), .started = known.facts.started});
   if (!pidfd || its_.system.send_signal(pidfd.get(), again ? SIGKILL : SIGTERM) != 0) return;
   its_.complaints.add(
-      process.uid, Cause::unmanaged,
+      known.facts.account, Cause::unmanaged,
       "pid " + std::to_string(process.pid) + ", uid " + std::to_string(process.uid) +
           (again ? ": killed, since it did not end" : ": asked to end, since Unmanaged=cancel"));
   known.killed = again;
   known.ended = its_.system.now();
+}
+
+// The library claims a context before there is one. A session that claims nothing at all, or is for a GPU
+// that the arbiter has not found itself, shows no library. One that came back may be yet to tell.
+bool Unmanaged::claims_memory(pid_t pid, const Snapshot& state) const {
+  const auto& sessions = its_.sessions.all();
+  return std::any_of(sessions.begin(), sessions.end(), [&](const auto& each) {
+    if (each.second.client->peer().pid != pid) return false;
+    const Snapshot::Session* session = state.find(each.first);
+    if (session == nullptr || !session->gpu) return false;
+    const Snapshot::Gpu* gpu = state.find(*session->gpu);
+    return gpu != nullptr && !gpu->learned && !session->claims_nothing;
+  });
 }
 
 std::string Unmanaged::describe(const UnmanagedProcess& process, const Snapshot::Gpu& gpu) const {

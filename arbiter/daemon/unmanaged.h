@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tells the core in its words the findings of surveys: the memory of each session, and that of nobody. Keeps
-// the list of processes that have memory on a GPU without a session there, and does about them what
-// Unmanaged= says.
+// the list of processes that have memory on a GPU without a session there, or hide memory from the session
+// that they have, and does about them what Unmanaged= says.
 //
 // The daemon's own children and the server of MPS are not among them. One thread, that of the event loop.
 #pragma once
@@ -28,7 +28,8 @@ struct UnmanagedProcess {
   pid_t pid = 0;
   uid_t uid = 0;
   std::optional<std::uint32_t> job;  // by its cgroup
-  Bytes memory;                      // there
+  Bytes memory;                      // there, beyond what its session may have
+  bool has_session = false;          // there
 };
 
 class Unmanaged {
@@ -51,11 +52,12 @@ class Unmanaged {
   struct Facts {
     std::uint64_t started = 0;
     uid_t uid = 0;
+    uid_t account = 0;  // see account_of()
     std::optional<std::uint32_t> job;
     bool is_own = false;  // the daemon's, or one of its children
     bool is_mps = false;
   };
-  // A process without a session, from when it was seen first.
+  // A process with unmanaged memory, from when that was seen first.
   struct Known {
     Facts facts;
     Nanoseconds since{};
@@ -65,10 +67,13 @@ class Unmanaged {
   };
 
   GpuSurvey judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu);
+  void add_hidden(const Snapshot::Gpu& gpu, const Snapshot& state);
+  void add(const Snapshot::Gpu& gpu, pid_t pid, const Known& known, Bytes memory, bool has_session);
   Known* look_up(pid_t pid);
   Facts facts_of(pid_t pid, std::uint64_t started) const;
-  void act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu);
-  void end(const UnmanagedProcess& process, Known& known);
+  void act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu, const Snapshot& state);
+  void end(const UnmanagedProcess& process, Known& known, const Snapshot& state);
+  bool claims_memory(pid_t pid, const Snapshot& state) const;
   std::string describe(const UnmanagedProcess& process, const Snapshot::Gpu& gpu) const;
 
   const Parts its_;

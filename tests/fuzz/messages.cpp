@@ -62,7 +62,7 @@ Event next_event(const Core& core, Input& in) {
     case 11:
       return Suspend{.tenant = TenantId{in.byte() % 4u + 1}, .suspended = in.byte() % 2 == 0};
     case 12: {
-      GpuSurvey found{.unmanaged = in.size(), .capacity = in.size()};
+      GpuSurvey found{.unmanaged = in.size(), .limit = in.size(), .reserve = {}};
       for (std::uint64_t id = in.byte() % 6u; id > 0; --id) found.sessions[SessionId{id}] = in.size();
       return Surveyed{.gpu = {{in.byte()}}, .found = found};
     }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# What processes have on the GPU, and not what they say: memory of processes that are no tenants, and tenants that claim
-# memory that they do not have.
+# What processes have on the GPU, and not what they say: memory of processes that are no tenants, tenants that claim memory
+# that they do not have, and tenants that have memory that they do not claim.
 load helpers
 
 MIB=$((1 << 20))
@@ -16,7 +16,7 @@ hog() {
   progresses "$1"
 }
 
-# claims NAME OPTION...: a tenant by hand, with nothing on the GPU.
+# claims NAME OPTION...: a tenant by hand, which has on the GPU what it takes, whatever it says.
 claims() {
   local name=$1
   shift
@@ -96,6 +96,46 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
   all_succeed first second
 }
 
+@test "memory that a tenant takes beside the library is seen, and an honest one waits for its end" {
+  with_nvml
+  start_arbiter
+  claims liar --context 4MiB --takes 150MiB
+  until_true 20 json_is 'len(s["gpus"][0]["unmanaged"])' 1
+  json_is 's["gpus"][0]["unmanaged"][0]["pid"]' "${PIDS[liar]}"
+  json_is 's["gpus"][0]["unmanaged"][0]["uid"]' "$(id -u)"
+  (($(json 's["gpus"][0]["usable_bytes"]') < 120 * MIB))
+  honest first
+  "$SHAREDGPU" status | grep -qE "unmanaged .* pid ${PIDS[liar]} \($(id -un)\)"
+  until_true 20 grep -qE "pid ${PIDS[liar]}, uid $(id -u): has .* of GPU 0 beside what its session says" "$DIR/arbiter.log"
+  kill -0 "${PIDS[first]}"
+  kill -9 "${PIDS[liar]}"
+  succeeds first
+}
+
+@test "tenants that fit beside memory that another takes without a word take turns there" {
+  with_nvml
+  start_arbiter Quantum=200ms
+  tenant first hold --bytes 30% --of 256MiB --changes 20 --kernel-ms 20 --iterations 300 --verify --progress
+  progresses first
+  claims liar --takes 150MiB
+  tenant second hold --bytes 30% --of 256MiB --changes 20 --kernel-ms 20 --iterations 100 --verify
+  all_succeed first second
+  json_is 's["gpus"][0]["unmanaged"][0]["pid"]' "${PIDS[liar]}"
+}
+
+@test "no honest tenant hides memory, however fast it swaps" {
+  with_nvml
+  start_arbiter Quantum=100ms Unmanaged=cancel
+  local name
+  for name in first second third; do honest $name 100; done
+  for ((i = 0; i < 60; ++i)); do
+    json_is 's["gpus"][0]["unmanaged"]' '[]'
+    sleep 0.1
+  done
+  all_succeed first second third
+  ! grep -q "beside what its session says" "$DIR/arbiter.log"
+}
+
 @test "a process that is no tenant is asked to end where the site says so, but never root's" {
   with_nvml
   ((UID == 0)) || skip "needs another user"
@@ -111,6 +151,24 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
   finish users
   ((status == 143))
   kill -0 "${PIDS[roots]}"
+}
+
+@test "a session that claims nothing, or for a GPU that is not there, spares no process" {
+  with_nvml
+  ((UID == 0)) || skip "needs another user"
+  start_arbiter Unmanaged=cancel
+  chmod a+rx "$DIR"
+  tenant first hold --bytes 10% --of 256MiB --gap-ms 50 --seconds 600 --progress
+  progresses first
+  chmod a+rw "$SIMGPU_STATE"
+  local gpu
+  for gpu in "$(json 's["gpus"][0]["uuid"]')" GPU-09000000-0000-0000-0000-000000000000; do
+    setpriv --reuid 4321 --regid 4321 --clear-groups "$PROGRAMS/claims" --socket "$SHAREDGPU_SOCKET" --gpu "$gpu" --takes 100MiB >"$DIR/liar.out" 2>"$DIR/liar.err" 3>&- &
+    PIDS[liar]=$!
+    finish liar
+    ((status == 143))
+  done
+  kill -0 "${PIDS[first]}"
 }
 
 @test "without NVML tenants are believed, and status says so" {

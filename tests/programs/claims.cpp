@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says to the arbiter that it has device memory, and has none: a session by hand, without CUDA.
+// A session by hand, without the library: it says to the arbiter that it has device memory, and has none; or
+// says nothing of the memory that it takes from the driver.
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -20,6 +22,7 @@ struct Options {
   std::string pinned = "0";
   std::string swappable = "0";
   std::string context = "0";
+  std::string takes = "0";
 };
 
 int fail(const char* what) {
@@ -39,6 +42,25 @@ bool ask(Channel& channel, const Question& question, Answer& answer) {
     answer = message.as<Answer>();
     return true;
   }
+}
+
+template <class Function>
+bool load(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  return function != nullptr;
+}
+
+// Takes so much of the first GPU for good.
+bool take(Bytes size) {
+  void* driver = dlopen("libcuda.so.1", RTLD_NOW);
+  int (*init)(unsigned) = nullptr;
+  int (*make_context)(void**, unsigned, int) = nullptr;
+  int (*allocate)(unsigned long long*, std::size_t) = nullptr;
+  void* context = nullptr;
+  unsigned long long address = 0;
+  return driver != nullptr && load(driver, "cuInit", init) && load(driver, "cuCtxCreate_v2", make_context) &&
+         load(driver, "cuMemAlloc_v2", allocate) && init(0) == 0 && make_context(&context, 0, 0) == 0 &&
+         allocate(&address, size.count) == 0;
 }
 
 // Gives its lease back whenever it is told to, and wants it again at once.
@@ -70,12 +92,15 @@ int run(const Options& options) {
   use.swappable = use.resident = parse_size(options.swappable).value_or(Bytes{});
   use.pinned = parse_size(options.pinned).value_or(Bytes{});
   use.context = parse_size(options.context).value_or(Bytes{});
+  attach.total = gibibytes(1);  // counts for a GPU that the arbiter does not know
   Welcome welcome;
   Attached attached;
   Verdict verdict;
   if (!ask(channel, Hello{}, welcome) || !ask(channel, attach, attached)) return fail("not served");
   if (!ask(channel, Usage{.request = 1, .use = use}, verdict)) return fail("no answer");
   std::printf("claims: pid %d: %s\n", getpid(), verdict.granted != 0 ? "granted" : "refused");
+  const Bytes taken = parse_size(options.takes).value_or(Bytes{});
+  if (taken != Bytes{} && !take(taken)) return fail("the driver does not give it that");
   std::fflush(stdout);
   obey(channel, use);
   return 0;
@@ -84,13 +109,16 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  programs::CommandLine app("Claims device memory that it does not have, until the arbiter ends.");
+  programs::CommandLine app(
+      "Claims device memory that it does not have, or takes some that it does not claim, until the arbiter "
+      "ends.");
   Options options;
   app.add_option("--socket", options.socket, "the arbiter's");
   app.add_option("--gpu", options.gpu, "its UUID");
   app.add_option("--pinned", options.pinned, "what it claims to have pinned");
   app.add_option("--swappable", options.swappable, "what it claims besides");
   app.add_option("--context", options.context, "what its contexts are to take");
+  app.add_option("--takes", options.takes, "what it takes from the driver without a word");
   app.parse(argc, argv);
   return run(options);
 }

@@ -80,9 +80,9 @@ void MemoryBooks::take_first_report(const Session& session, const MemoryUse& rep
   its.use.swappable = std::min(its.use.swappable, session.gpu->total);
   its.use.pinned = std::min(its.use.pinned, session.gpu->total);
   if (its.had) {
-    its.use.swappable = std::min(its.use.swappable, its.had->swappable);
-    its.use.resident = std::min(its.use.resident, its.had->resident);
-    its.use.pinned = std::min(its.use.pinned, its.had->pinned);
+    its.use.swappable = std::min(its.use.swappable, its.had->most.swappable);
+    its.use.resident = std::min(its.use.resident, its.had->most.resident);
+    its.use.pinned = std::min(its.use.pinned, its.had->most.pinned);
   }
   its.resident_limit = its.use.swappable;
   its.pin_limit = its.granted_pins = its.use.pinned;
@@ -108,9 +108,23 @@ void MemoryBooks::refuse_all(const Session& session, Bytes host_most) {
   its.pin_request = {};
 }
 
+// Growth that was asked for during the recovery.
+void MemoryBooks::judge_request(const Session& session, const Residency& at) {
+  SessionBook& its = book(session);
+  its.unjudged = its.unjudged && !its.requests.empty();
+  if (!its.unjudged) return;
+  const MemoryUse wanted = as_granted(its.use, its.pin_request);
+  const Bytes host_most = passed_host_limit(session, wanted);
+  const Fit fits = host_most == Bytes{} ? fit(session, wanted, at) : Fit::never;
+  its.unjudged = fits == Fit::later;
+  if (its.unjudged) effects_.wake_at(crowded_until(session, at));
+  if (fits == Fit::never) refuse_all(session, host_most);
+}
+
 // Deferred growth begins once the memory is there, or comes to nothing.
 void MemoryBooks::admit_deferred(const Gpu& gpu, const Residencies& at) {
   for (const Session* session : gpu.sessions) {
+    judge_request(*session, at[*session]);
     SessionBook& its = book(*session);
     if (its.deferred.empty()) continue;
     MemoryUse use = its.use;
@@ -147,6 +161,7 @@ void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
     SessionBook& its = book(*session);
     const Residency& at = all[*session];
     if (its.requests.empty() || its.pin_limit < its.use.pinned || its.pin_request != Bytes{}) continue;
+    if (its.unjudged) continue;
     if (at.revoked && at.frozen) continue;  // it is at work again as soon as its process resumes
     if (at.at_work && its.resident_limit < its.use.swappable) continue;
     if (is_promised_already(*session, all)) continue;
@@ -204,21 +219,22 @@ void MemoryBooks::end_recovery(const Model& model, const Residencies& at) {
     for (const Session* session : gpu.sessions)
       if (at[*session].phase == Phase::running) hold_at_resident(*session);
   }
+  first_surveys_until_ = effects_.now() + tuning_.first_surveys;
   for (const auto& [id, session] : model.sessions()) {
-    const SessionBook& its = of(session);
-    if (its.requests.empty()) continue;
-    const MemoryUse wanted = as_granted(its.use, its.pin_request);
-    const Bytes host_most = passed_host_limit(session, wanted);
-    if (host_most != Bytes{} || !could_ever_fit(session, wanted)) refuse_all(session, host_most);
+    if (of(session).requests.empty()) continue;
+    book(session).unjudged = true;
+    judge_request(session, at[session]);
   }
 }
 
-// Growth that fits beside all that sessions are known to have, but for processes that are no sessions or for
-// what no survey has shown yet, waits for a while: those may end, and the next survey shows more. Then only
-// what is certain is in its way.
+// Growth that fits beside all that sessions are known to have, but for unmanaged memory or for what no survey
+// has shown yet, waits for a while: those processes may end, and the next survey shows more. Then only what
+// is certain is in its way. Sessions that come back are believed what they claim until surveys doubt it, so
+// that growth waits for the first of these as well.
 MemoryBooks::Fit MemoryBooks::fit(const Session& session, const MemoryUse& use, const Residency& at) {
   if (could_ever_fit(session, use)) return Fit::yes;
-  if (!gpus_[*session.gpu].survey || !could_ever_fit(session, use, Basis::uncrowded)) return Fit::never;
+  const bool looks = surveyed(*session.gpu) || awaits_survey(*session.gpu);
+  if (!looks || !could_ever_fit(session, use, Basis::uncrowded)) return Fit::never;
   SessionBook& its = book(session);
   if (!its.crowded_since) its.crowded_since = effects_.now();
   if (effects_.now() < crowded_until(session, at)) return Fit::later;
@@ -228,9 +244,11 @@ MemoryBooks::Fit MemoryBooks::fit(const Session& session, const MemoryUse& use, 
 // A turn that is to end may wait for the thread that asks.
 Nanoseconds MemoryBooks::crowded_until(const Session& session, const Residency& at) const {
   const SessionBook& its = of(session);
-  const Nanoseconds due = *its.crowded_since + tuning_.crowd_patience;
+  const Nanoseconds due =
+      awaits_survey(*session.gpu) ? first_surveys_until_ : *its.crowded_since + tuning_.crowd_patience;
   if (at.phase != Phase::leaving || at.drained) return due;
-  const Nanoseconds asked = its.deferred.empty() ? effects_.now() : its.deferred_at;
+  const Nanoseconds since = its.unjudged ? its.requested_at : effects_.now();
+  const Nanoseconds asked = its.deferred.empty() ? since : its.deferred_at;
   return std::min(due, std::max(at.gates_closed, asked) + tuning_.host_patience);
 }
 

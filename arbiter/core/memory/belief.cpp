@@ -12,16 +12,17 @@ namespace {
 constexpr std::uint64_t kTolerancePart = 1024;
 // Contexts that no survey has shown yet count up to this part of a GPU, all together.
 constexpr std::uint64_t kCreditPart = 16;
+// Memory that sessions hide is none up to this part of a GPU, all together: the driver takes more for their
+// kernels, graphs and printf buffers than they can tell.
+constexpr std::uint64_t kOverheadPart = 16;
 
 }  // namespace
 
 void MemoryBooks::survey(const Gpu& gpu, std::optional<GpuSurvey> found) {
   GpuBook& its = gpus_[gpu];
   its.survey = std::move(found);
-  const bool crowded = its.survey && its.survey->capacity < gpu.capacity;
   for (const Session* session : gpu.sessions) {
     SessionBook& one = book(*session);
-    if (!crowded && one.deferred.empty()) one.crowded_since.reset();
     if (!its.survey) {
       one.evidence.forget();
       continue;
@@ -33,6 +34,33 @@ void MemoryBooks::survey(const Gpu& gpu, std::optional<GpuSurvey> found) {
     else
       one.evidence.pass_over();
   }
+  if (beside_unmanaged(gpu) < gpu.capacity) return;
+  for (const Session* session : gpu.sessions)
+    if (of(*session).deferred.empty() && !of(*session).unjudged) book(*session).crowded_since.reset();
+}
+
+void MemoryBooks::note_allowed(const Gpu& gpu) {
+  for (const Session* session : gpu.sessions) {
+    SessionBook& its = book(*session);
+    its.evidence.allow(its.claimed().allowed);
+  }
+}
+
+Bytes MemoryBooks::hidden(const Gpu& gpu) const {
+  Bytes sum;
+  for (const Session* session : gpu.sessions) sum += of(*session).evidence.hidden();
+  return sum.count > gpu.total.count / kOverheadPart ? sum : Bytes{};
+}
+
+Bytes MemoryBooks::unmanaged(const Gpu& gpu) const {
+  const std::optional<GpuSurvey>& survey = gpus_[gpu].survey;
+  return survey ? survey->unmanaged + hidden(gpu) : Bytes{};
+}
+
+// The part of the GPU that may be handed out beside unmanaged memory.
+Bytes MemoryBooks::beside_unmanaged(const Gpu& gpu) const {
+  const std::optional<GpuSurvey>& survey = gpus_[gpu].survey;
+  return survey ? capacity_of(gpu.total, survey->limit, survey->reserve, unmanaged(gpu)) : gpu.capacity;
 }
 
 // Doubt goes to contexts first: they are only ever told of, and pinned memory was granted.
@@ -42,7 +70,9 @@ MemoryBooks::Unevictable MemoryBooks::unevictable_on(Basis basis, const Session&
   if (evidence.nothing_there()) return {};
   Unevictable its{.pinned = minus(use.pinned, minus(evidence.doubted(), use.context)),
                   .context = minus(use.context, evidence.doubted())};
-  if (basis == Basis::believed || !gpus_[*session.gpu].survey) return its;
+  if (basis == Basis::believed) return its;
+  const bool shows = surveyed(*session.gpu) || (basis == Basis::uncrowded && awaits_survey(*session.gpu));
+  if (!shows) return its;
   const Bytes certain = evidence.certain(its.context + its.pinned);
   its.context = std::min(its.context, certain);
   its.pinned = std::min(its.pinned, certain - its.context);
@@ -56,18 +86,17 @@ Bytes MemoryBooks::believed_pins(const Session& session, Bytes pinned) const {
 }
 
 Bytes MemoryBooks::usable(const Gpu& gpu, Basis basis) const {
-  const std::optional<GpuSurvey>& survey = gpus_[gpu].survey;
   Bytes certain;
   Bytes told;
   for (const Session* session : gpu.sessions) {
     const MemoryUse& use = of(*session).use;
-    certain += unevictable_on(Basis::certain, *session, use).context;
+    certain += unevictable_on(basis == Basis::believed ? Basis::certain : basis, *session, use).context;
     told += unevictable_on(Basis::believed, *session, use).context;
   }
   const Bytes credit = basis == Basis::believed ? minus(told, certain) : Bytes{};
   const Bytes contexts = certain + std::min(credit, Bytes{gpu.total.count / kCreditPart});
-  if (!survey || basis == Basis::uncrowded) return std::min(gpu.capacity, minus(gpu.total, contexts));
-  return std::min({gpu.capacity, survey->capacity, minus(gpu.total, survey->unmanaged + contexts)});
+  if (basis == Basis::uncrowded) return std::min(gpu.capacity, minus(gpu.total, contexts));
+  return std::min({gpu.capacity, beside_unmanaged(gpu), minus(gpu.total, unmanaged(gpu) + contexts)});
 }
 
 }  // namespace sharedgpu

@@ -18,12 +18,18 @@ void MemoryBooks::add(const Session& session, const std::optional<LastKnown>& ha
   SessionBook& book = books_.begin(session);
   book.forecast = GrowthForecast(tuning_.surge_pause);
   book.unreported = session.resumes;
-  if (had) {
-    book.had = had->most;
-    book.evidence = had->evidence;
-  }
+  book.had = had;
   book.sharers = session.resumes ? 0 : 1;  // the arbiter before may have named any number
   book.last_progress = effects_.now();
+}
+
+// A process that had memory on one GPU may come back for another: there it had none.
+void MemoryBooks::attach(const Session& session) {
+  SessionBook& its = book(session);
+  note_progress(session);
+  if (!its.had) return;
+  if (its.had->gpu != session.gpu->uuid) its.had = LastKnown{};
+  its.evidence = its.had->evidence;
 }
 
 // Enters what a session reports of its memory. Growth counts only where it was asked for: a session that

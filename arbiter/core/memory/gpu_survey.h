@@ -11,7 +11,9 @@ namespace sharedgpu {
 
 struct GpuSurvey {
   Bytes unmanaged;  // memory of processes that have no session there
-  Bytes capacity;   // the part of the GPU that may be handed out beside it
+  // What the site lets the arbiter hand out, see capacity_of().
+  Bytes limit;
+  Bytes reserve;
   // The memory of the processes of sessions; none: surveys cannot tell of it. Sessions that are missing here
   // may be in the next survey.
   std::map<SessionId, std::optional<Bytes>> sessions = {};

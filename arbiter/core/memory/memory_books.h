@@ -55,7 +55,8 @@ struct SessionBook {
   bool unreported = false;
   bool may_have_reported_growth = false;
   bool growth_counted = false;
-  std::optional<MemoryUse> had;  // the most that its first report can tell of
+  bool unjudged = false;         // nobody has judged yet what it asked for meanwhile
+  std::optional<LastKnown> had;  // the most that its first report can tell of
 
   // The restore for the turn that its tenant enters.
   bool restoring = false;                // it was sent a Restore in this turn
@@ -83,7 +84,9 @@ struct SessionBook {
     const Bytes kept = granted_pins + use.context;
     return {.unevictable = kept,
             .present = use.resident + kept,
-            .all = std::max(use.swappable, use.resident) + kept};
+            .all = std::max(use.swappable, use.resident) + kept,
+            .allowed = std::max({use.resident, resident_limit, restore_in_flight}) +
+                       std::max(use.pinned, pin_limit) + use.context};
   }
 };
 
@@ -99,6 +102,8 @@ class MemoryBooks {
 
   // `had` bounds the first report of a session that resumes, see SessionCame.
   void add(const Session& session, const std::optional<LastKnown>& had);
+  // The session is for its GPU from now on.
+  void attach(const Session& session);
   void add(const Gpu& gpu) { gpus_.begin(gpu); }
   const SessionBook& of(const Session& session) const { return books_[session]; }
 
@@ -116,7 +121,12 @@ class MemoryBooks {
   // ---- what surveys show ----
 
   void survey(const Gpu& gpu, std::optional<GpuSurvey> found);
-  std::optional<GpuSurvey> survey_of(const Gpu& gpu) const { return gpus_[gpu].survey; }
+  bool surveyed(const Gpu& gpu) const { return gpus_[gpu].survey.has_value(); }
+  // Memory of nobody's session, and that which sessions hide. Zero where surveys do not show the GPU.
+  Bytes unmanaged(const Gpu& gpu) const;
+  // The part of it that sessions hide. Up to a sixteenth of the GPU, all together, it is taken for what the
+  // driver needs for them, and for none.
+  Bytes hidden(const Gpu& gpu) const;
   // Surveys show that the session's process has nothing on the GPU, whatever it claims.
   bool nothing_there(const Session& session) const { return of(session).evidence.nothing_there(); }
 
@@ -148,6 +158,8 @@ class MemoryBooks {
   void evict_before_suspension(const Gpu& gpu, const Residencies& at);
   void refuse_last(const Gpu& gpu, const Residencies& at);
   void answer_requests(const Gpu& gpu, const Residencies& at);
+  // What sessions may have from now on is no hidden memory of theirs.
+  void note_allowed(const Gpu& gpu);
 
   // The recovery period is over: judges the requests that came meanwhile.
   void end_recovery(const Model& model, const Residencies& at);
@@ -213,6 +225,8 @@ class MemoryBooks {
   Unevictable unevictable_on(Basis basis, const Session& session, const MemoryUse& use) const;
   Bytes believed_pins(const Session& session, Bytes pinned) const;
   Bytes usable(const Gpu& gpu, Basis basis) const;
+  Bytes beside_unmanaged(const Gpu& gpu) const;
+  bool awaits_survey(const Gpu& gpu) const { return !surveyed(gpu) && effects_.now() < first_surveys_until_; }
 
   // books.cpp
   SessionBook& book(const Session& session) { return books_[session]; }
@@ -235,6 +249,7 @@ class MemoryBooks {
   Bytes passed_host_limit(const Session& session, const MemoryUse& use) const;
   bool waits_for_host(const Session& session, const MemoryUse& use) const;
   Bytes host_room(const Tenant& tenant, const StepName& step) const;
+  void judge_request(const Session& session, const Residency& at);
   void admit_deferred(const Gpu& gpu, const Residencies& at);
   void begin_request(const Session& session, std::uint64_t request);
   void refuse(const Session& session, std::uint64_t request, Bytes host_most);
@@ -254,6 +269,7 @@ class MemoryBooks {
 
   const Tuning& tuning_;
   Effects& effects_;
+  Nanoseconds first_surveys_until_ = Nanoseconds::min();  // after a recovery: the end of the wait for them
   Table<Session, SessionBook> books_;
   Table<Gpu, GpuBook> gpus_;
 };

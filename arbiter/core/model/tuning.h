@@ -45,6 +45,9 @@ struct Tuning {
   // Growth for which there is no room beside memory of processes that are no sessions is refused after this:
   // somebody may end them.
   Nanoseconds crowd_patience = std::chrono::minutes(1);
+  // After a recovery growth that only what no survey has shown yet leaves no room for waits so long for the
+  // first surveys.
+  Nanoseconds first_surveys = std::chrono::seconds(5);
   // A session that could not evict is not asked again for so long.
   Nanoseconds stuck_retry = std::chrono::seconds(1);
   // If some sessions of a tenant have drained and others have not, a drained one may submit once this long

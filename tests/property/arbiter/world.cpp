@@ -377,7 +377,7 @@ void World::survey() {
   if (winding_down_) return;
   at(now() + 500ms + delay(1000), [this] { survey(); });
   for (std::size_t i = 0; i < uuids_.size(); ++i) {
-    GpuSurvey found{.unmanaged = {}, .capacity = mebibytes(scenario_.capacity)};
+    GpuSurvey found{.unmanaged = {}, .limit = mebibytes(scenario_.capacity), .reserve = {}};
     for (const auto& [key, client] : clients_) {
       if (client->gpu != i || client->id == SessionId{}) continue;
       const Bytes asked = client->asking ? minus(client->use.pinned, client->before_growth_pinned) : Bytes{};

@@ -14,9 +14,7 @@ using Shown = std::map<std::uint64_t, unsigned>;  // MiB of sessions
 // A survey, a second after the last one.
 void survey(Bench& b, const Shown& shown, unsigned unmanaged = 0) {
   b.now += 1s;
-  GpuSurvey found{
-      .unmanaged = mebibytes(unmanaged),
-      .capacity = capacity_of(mebibytes(120), mebibytes(100), mebibytes(20), mebibytes(unmanaged))};
+  GpuSurvey found{.unmanaged = mebibytes(unmanaged), .limit = mebibytes(100), .reserve = mebibytes(20)};
   for (const auto& [session, size] : shown) found.sessions[SessionId{session}] = mebibytes(size);
   b.handle(Surveyed{.gpu = kGpu, .found = found});
 }
@@ -195,7 +193,8 @@ TEST_CASE("A session that surveys cannot tell of is believed") {
   for (int i = 0; i < 4; ++i) {
     b.now += 1s;
     const GpuSurvey found{.unmanaged = {},
-                          .capacity = mebibytes(100),
+                          .limit = mebibytes(100),
+                          .reserve = mebibytes(20),
                           .sessions = {{SessionId{1}, mebibytes(12)}, {SessionId{2}, std::nullopt}}};
     b.handle(Surveyed{.gpu = kGpu, .found = found});
   }
@@ -223,6 +222,129 @@ TEST_CASE("A session that waits without memory on the GPU is not doubted while i
   for (int i = 0; i < 3; ++i) survey(b, {{1, 61}, {2, 1}});
   b.pass_by_timers(60s);
   CHECK(b.tenant(1).phase != Phase::running);
+}
+
+// ---- what sessions hide ----
+
+// Two sessions, of which the second one claims nothing.
+Bench with_silent_session() {
+  Bench b;
+  b.settle_in(1, 1, 10);
+  b.come(2, 2);
+  b.attach(2);
+  return b;
+}
+
+TEST_CASE("Memory that two surveys show beyond what a session may have is unmanaged") {
+  Bench b = with_silent_session();
+  survey(b, {{1, 11}, {2, 70}});
+  CHECK(b.gpu().usable == mebibytes(100));
+  survey(b, {{1, 11}, {2, 70}}, 10);
+  CHECK(b.gpu().hidden > mebibytes(69));
+  CHECK(b.gpu().hidden <= mebibytes(70));
+  CHECK(b.gpu().unmanaged == b.gpu().hidden + mebibytes(10));
+  CHECK(b.gpu().usable < mebibytes(26));
+  CHECK(b.session(2).claims_nothing);
+  SECTION("it is given up") { survey(b, {{1, 11}, {2, 1}}); }
+  SECTION("the process ends") { b.handle(SessionGone{.session = SessionId{2}}); }
+  SECTION("nobody looks any more") { b.handle(Surveyed{.gpu = kGpu, .found = std::nullopt}); }
+  CHECK(b.gpu().hidden == Bytes{});
+  if (b.gpu().surveyed) survey(b, {{1, 11}});
+  CHECK(b.gpu().usable == mebibytes(100));
+}
+
+TEST_CASE("Growth that does not fit beside hidden memory waits, and is no failure") {
+  Bench b = with_silent_session();
+  for (int i = 0; i < 2; ++i) survey(b, {{1, 11}, {2, 70}});
+  b.grow(1, 75, 10);
+  CHECK_FALSE(b.granted(1));
+  CHECK_FALSE(b.refused(1));
+  b.handle(SessionGone{.session = SessionId{2}});
+  survey(b, {{1, 11}});
+  CHECK(b.granted(1));
+}
+
+TEST_CASE("A session that says that it has evicted what it keeps hides it") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  survey(b, {{1, 61}});
+  b.queue_up(2, 2, 60);
+  b.pass_by_timers(10s);
+  b.release(1, 60, true);
+  b.tell(1, 60, 0);
+  survey(b, {{1, 61}, {2, 1}});
+  CHECK(b.gpu().hidden == Bytes{});  // it may have had that since the survey before
+  survey(b, {{1, 61}, {2, 1}});
+  CHECK(b.gpu().hidden == Bytes{});
+  survey(b, {{1, 61}, {2, 1}});
+  CHECK(b.gpu().hidden > mebibytes(59));
+}
+
+TEST_CASE("A session that takes and gives memory back between surveys hides none") {
+  Bench b;
+  b.come(1, 1);
+  b.attach(1);
+  for (int i = 0; i < 5; ++i) {
+    b.grow(1, 0, 0, 60);
+    REQUIRE(b.granted(1));
+    b.tell(1, 0, 0);
+    survey(b, {{1, 61}});
+    CHECK(b.session(1).evidence.hidden() == Bytes{});
+  }
+}
+
+TEST_CASE("A session that may fill memory and has not told of it yet hides none") {
+  Bench b;
+  b.settle_in(1, 1, 10);
+  b.grow(1, 60, 10);
+  REQUIRE(b.granted(1));
+  for (int i = 0; i < 3; ++i) survey(b, {{1, 61}});
+  CHECK(b.session(1).evidence.hidden() == Bytes{});
+}
+
+TEST_CASE("Memory that the driver takes beyond the claims of all sessions is none up to a sixteenth") {
+  Bench b;
+  b.settle_in(1, 1, 10);
+  b.settle_in(2, 2, 10);
+  for (int i = 0; i < 3; ++i) survey(b, {{1, 17}, {2, 11}});
+  CHECK(b.gpu().hidden == Bytes{});
+  for (int i = 0; i < 3; ++i) survey(b, {{1, 17}, {2, 17}});
+  CHECK(b.gpu().hidden > mebibytes(12));
+  CHECK(b.gpu().hidden < mebibytes(13));
+}
+
+TEST_CASE("A session that surveys cannot tell of hides nothing") {
+  Bench b = with_silent_session();
+  for (int i = 0; i < 3; ++i) {
+    survey(b, {{1, 11}, {2, 70}});
+    const GpuSurvey blind{.unmanaged = {},
+                          .limit = mebibytes(100),
+                          .reserve = mebibytes(20),
+                          .sessions = {{SessionId{2}, std::nullopt}}};
+    b.handle(Surveyed{.gpu = kGpu, .found = blind});
+  }
+  CHECK(b.gpu().hidden == Bytes{});
+}
+
+TEST_CASE("A process that comes back for another GPU brings no evidence from the one that it was on") {
+  Bench b;
+  pin(b, 1, 60);
+  for (int i = 0; i < 3; ++i) survey(b, {{1, 61}});
+  const LastKnown had = b.session(1).last_known();
+  b.handle(SessionGone{.session = SessionId{1}});
+  Hello hello;
+  hello.resuming = 1;
+  b.handle(SessionCame{.session = SessionId{2},
+                       .tenant = TenantId{1},
+                       .step = {.job = 1, .step = 0},
+                       .cap = {},
+                       .hello = hello,
+                       .had = had});
+  const bool same = GENERATE(true, false);
+  b.attach(2, same ? kGpu : kOther);
+  b.say(2, Usage{.request = 0, .use = Bench::use(0, 0, 60), .stuck = 0});
+  CHECK(b.session(2).use.pinned == (same ? mebibytes(60) : Bytes{}));
+  CHECK(b.session(2).evidence.shown() == (same ? std::optional(mebibytes(61)) : std::nullopt));
 }
 
 // ---- processes that are no sessions ----

@@ -185,6 +185,15 @@ TEST_CASE("A process counts on the owner of its user namespace, or on its own us
   CHECK(account_of(kHostSystem, process.pid, 100'001) == owner);
 }
 
+TEST_CASE("Processes that have ended count as one user, whatever number they had, but for root's") {
+  const pid_t ended = fork();
+  if (ended == 0) _exit(0);
+  REQUIRE(waitpid(ended, nullptr, 0) == ended);
+  CHECK(account_of(kHostSystem, ended, 100'001) == kEnded);
+  CHECK(account_of(kHostSystem, ended, 100'002) == kEnded);
+  CHECK(account_of(kHostSystem, ended, 0) == 0);
+}
+
 TEST_CASE("A process in a user namespace of root's counts on its own user") {
   struct Contained : System {
     std::optional<uid_t> user_namespace_owner(pid_t /*pid*/) const override { return 0; }

@@ -54,7 +54,8 @@ TEST_CASE("With equal units, the GPU with the least memory allocated comes first
 
 TEST_CASE("With equal units, unmanaged memory counts as memory allocated") {
   Bench b;
-  b.handle(Surveyed{.gpu = kGpu, .found = GpuSurvey{.unmanaged = mebibytes(30), .capacity = mebibytes(70)}});
+  b.handle(Surveyed{.gpu = kGpu,
+                    .found = GpuSurvey{.unmanaged = mebibytes(30), .limit = mebibytes(70), .reserve = {}}});
   CHECK(put(b, 1) == Gpus{kOther});
   b.handle(Surveyed{.gpu = kGpu, .found = std::nullopt});
   CHECK(put(b, 2, 2) == Gpus{kGpu});

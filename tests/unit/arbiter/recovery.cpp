@@ -134,6 +134,55 @@ TEST_CASE("What is pinned beyond what there is waits until others have given tha
   }
 }
 
+TEST_CASE(
+    "Growth that only unverified claims leave no room for waits for the first surveys after a recovery") {
+  Bench b(with_leases({key_of(1)}, 2));
+  come_back(b, 1, 1, true);
+  b.tell(1, 30, 30);
+  const bool asks_before = GENERATE(true, false);
+  if (asks_before) b.grow(1, 60, 30);
+  b.pass_by_timers(1ms);
+  come_back(b, 2, 2, false);  // and claims what it does not have
+  b.say(2, Usage{.request = 0, .use = Bench::use(0, 0, 60), .stuck = 0});
+  b.release(2, false, Bench::use(0, 0, 60));
+  if (!asks_before) b.grow(1, 60, 30);
+  REQUIRE_FALSE(b.core->in_grace());
+  REQUIRE_FALSE(b.refused(1));
+  REQUIRE_FALSE(b.granted(1));
+  SECTION("they show nothing of it") {
+    bool granted = false;
+    for (int i = 0; i < 4 && !granted; ++i) {
+      b.now += 1s;
+      b.handle(
+          Surveyed{.gpu = kGpu,
+                   .found = GpuSurvey{.unmanaged = {},
+                                      .limit = mebibytes(100),
+                                      .reserve = mebibytes(20),
+                                      .sessions = {{SessionId{1}, mebibytes(31)}, {SessionId{2}, Bytes{}}}}});
+      REQUIRE_FALSE(b.refused(1));
+      granted = b.granted(1);
+    }
+    CHECK(granted);
+  }
+  SECTION("none comes") {
+    const Nanoseconds begun = b.now;
+    while (b.timer && !b.sent<Verdict>(1) && b.now - begun < 10s) b.pass_to_timer();
+    CHECK(b.refused(1));
+    CHECK(b.now - begun <= 5s);
+    CHECK(b.now - begun >= 4s);
+  }
+}
+
+TEST_CASE("Growth that exceeds the GPU is refused as the recovery ends") {
+  Bench b(with_leases({key_of(1)}, 1));
+  come_back(b, 1, 1, false);
+  b.tell(1, 30, 30);
+  b.grow(1, 130, 30);
+  REQUIRE_FALSE(b.refused(1));
+  b.release(1, false, Bench::use(30, 30));
+  CHECK(b.refused(1));
+}
+
 TEST_CASE("Of a tenant whose other sessions never come, one that has drained can have its turn") {
   Bench b(with_leases({key_of(1)}, 2));
   come_back(b, 1, 1, false);

@@ -88,7 +88,8 @@ struct Scene {
     for (std::uint64_t session = 1; session <= 3; ++session) pids[SessionId{session}] = getpid();
     bench.handle(Surveyed{.gpu = kGpu,
                           .found = GpuSurvey{.unmanaged = Bytes{30},
-                                             .capacity = mebibytes(100),
+                                             .limit = mebibytes(100),
+                                             .reserve = {},
                                              .sessions = {{SessionId{1}, mebibytes(61)}}}});
     bench.pass(std::chrono::seconds(10));  // the turn of 1 is over, and it does not leave
     figures.observe(bench.core->sighting(), bench.now);

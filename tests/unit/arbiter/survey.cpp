@@ -28,6 +28,7 @@ struct Behaviour {
   bool hangs = false;
   bool crashes = false;
   int failing_device = -1;
+  unsigned instance = ~0u;  // of the first process; that: none
 };
 Behaviour nvml;
 
@@ -66,15 +67,18 @@ int compute_on(void*, unsigned* count, Process* places) {
   *count = nvml.processes;
   if (room < nvml.processes) return 7;
   for (unsigned i = 0; i < nvml.processes; ++i)
-    places[i] = {.pid = 100 + i, .used = i == 1 ? ~0ull : 1000, .gpu_instance = 0, .compute_instance = 0};
+    places[i] = {.pid = 100 + i,
+                 .used = i == 1 ? ~0ull : 1000,
+                 .gpu_instance = i == 0 ? nvml.instance : ~0u,
+                 .compute_instance = ~0u};
   return 0;
 }
 // The first process does both.
 int graphics_on(void*, unsigned* count, Process* places) {
   if (nvml.graphics != 0) return nvml.graphics;
   *count = 2;
-  places[0] = {.pid = 100, .used = 1500, .gpu_instance = 0, .compute_instance = 0};
-  places[1] = {.pid = 7, .used = 30, .gpu_instance = 0, .compute_instance = 0};
+  places[0] = {.pid = 100, .used = 1500, .gpu_instance = ~0u, .compute_instance = ~0u};
+  places[1] = {.pid = 7, .used = 30, .gpu_instance = ~0u, .compute_instance = ~0u};
   return 0;
 }
 
@@ -183,6 +187,17 @@ TEST_CASE("A survey passes over a GPU that does not answer") {
   looking.until([&] { return looking.answers > 0; });
   REQUIRE(looking.last.size() == 1);
   CHECK(looking.last[0].uuid == GpuUuid{{2}});
+}
+
+TEST_CASE("A survey passes over processes in MIG instances of a GPU, which are on other GPUs") {
+  const Nvml host;
+  nvml.instance = 3;
+  nvml.graphics = 3;
+  Looking looking(host);
+  looking.until([&] { return looking.answers > 0; });
+  REQUIRE(looking.last.size() == 2);
+  REQUIRE(looking.last[1].processes.size() == 1);
+  CHECK(looking.last[1].processes[0].pid == 101);
 }
 
 TEST_CASE("A survey needs no list of graphics processes") {

@@ -86,7 +86,7 @@ class Board : public FaultySystem {
   }
   static void list(pid_t pid, unsigned long long memory) {
     listed.push_back(
-        {.pid = static_cast<unsigned>(pid), .used = memory, .gpu_instance = 0, .compute_instance = 0});
+        {.pid = static_cast<unsigned>(pid), .used = memory, .gpu_instance = ~0u, .compute_instance = ~0u});
   }
 
   Status read_file(const std::string& path, std::string& text) const override {
@@ -133,6 +133,7 @@ class Board : public FaultySystem {
   mutable pid_t opened_ = 0;
 };
 
+constexpr GpuUuid kSecondGpu{{2}};
 constexpr pid_t kPid = 4'200'001;  // beyond those that the kernel gives
 const char* const kOfJob = "0::/system.slice/slurmstepd.scope/job_12/step_0/user/task_0\n";
 
@@ -152,10 +153,14 @@ struct Scene {
   Scene(Board& its, Measure measure, unsigned long long used = mebibytes(100).count, bool tells = true)
       : board(its), host(with(measure), its) {
     Board::list(getpid(), used);
+    host.gpus.push_back({.uuid = kSecondGpu, .total = gibibytes(1), .name = "Test GPU"});  // unknown to NVML
     host.start();
     guest.emplace(host);
     REQUIRE(guest->say(Hello{}).find<Welcome>());
     guest->say(Attach{.gpu = kHostGpu, .total = gibibytes(1), .name = "Test GPU"});
+    MemoryUse use;
+    use.pinned = Bytes{used};
+    guest->say(Usage{.request = 1, .use = use});
     host.run_until([&] {  // the first survey may have come before the process had a session there
       return gpu()["surveyed"] == true && (!tells || !session()["device_bytes"].is_null());
     });
@@ -252,11 +257,81 @@ TEST_CASE("Unmanaged processes of users are ended where the site says so, and no
   CHECK(board.signals == killed);
 }
 
+// A tenant's process that has memory without the library, and what it says to the arbiter.
+struct Liar {
+  Process process;
+  std::optional<Guest> guest;
+
+  Liar(Board& board, Bytes memory) { board.add(process.pid(), memory, {.cgroup = kOfJob}); }
+  void come(Scene& scene, const GpuUuid& gpu, Bytes context) {
+    guest.emplace(scene.host, 1000, StepName{.job = 12, .step = 0}, process.pid());
+    REQUIRE(guest->say(Hello{}).find<Welcome>());
+    guest->say(Attach{.gpu = gpu, .total = gibibytes(1), .name = "Any GPU"});
+    MemoryUse use;
+    use.context = context;
+    guest->say(Usage{.request = 0, .use = use});
+  }
+};
+
+TEST_CASE("Unmanaged memory is also what a tenant's process has beyond what its session may have") {
+  Board board;
+  Liar liar(board, mebibytes(600));
+  Scene scene(board, Measure::cancel);
+  const Bytes context = GENERATE(Bytes{}, mebibytes(1));
+  liar.come(scene, kHostGpu, context);
+  for (int i = 0; i < 3; ++i) scene.pass(1s);
+  CHECK(scene.pids() == Pids{liar.process.pid()});
+  const Json gpu = scene.gpu();
+  CHECK(gpu["unmanaged"][0]["uid"] == 1000);
+  CHECK(gpu["unmanaged"][0]["job"] == 12);
+  CHECK(gpu["unmanaged"][0]["bytes"] == gpu["unmanaged_bytes"]);
+  CHECK(gpu["unmanaged_bytes"] > mebibytes(590).count);
+  CHECK(gpu["usable_bytes"] < mebibytes(1024 - 590).count);
+  CHECK(board.signals.empty());
+  scene.host.new_log_lines();
+  scene.pass(5s);
+  const Lines lines = scene.host.new_log_lines();
+  REQUIRE_FALSE(lines.empty());
+  CHECK(lines[0].starts_with("warning: job 12, pid " + std::to_string(liar.process.pid()) +
+                             ", uid 1000: has "));
+  CHECK(lines[0].ends_with(" of GPU 0 beside what its session says; that is not handed out"));
+  // A session that claims a context may be the library's.
+  const std::vector<std::pair<pid_t, int>> asked = {{liar.process.pid(), SIGTERM}};
+  CHECK(board.signals == (context == Bytes{} ? asked : std::vector<std::pair<pid_t, int>>{}));
+}
+
+TEST_CASE("A session for another GPU spares a process only where the arbiter has found that itself") {
+  Board board;
+  Liar liar(board, mebibytes(200));
+  Scene scene(board, Measure::cancel);
+  const auto [gpu, context, spares] = GENERATE(table<GpuUuid, Bytes, bool>(
+      {{kSecondGpu, mebibytes(1), true}, {kSecondGpu, Bytes{}, false}, {{{9}}, mebibytes(1), false}}));
+  liar.come(scene, gpu, context);
+  scene.pass(5s);
+  scene.pass(1s);
+  CHECK(scene.pids() == Pids{liar.process.pid()});
+  CHECK(board.signals.empty() == spares);
+}
+
+TEST_CASE("Users in one user namespace count as its owner where lines about them are bounded") {
+  struct Contained : Board {
+    std::optional<uid_t> user_namespace_owner(pid_t pid) const override {
+      return pid >= kPid ? std::optional<uid_t>(1000) : std::nullopt;
+    }
+  };
+  Contained board;
+  for (int i = 0; i < 15; ++i) board.add(kPid + i, mebibytes(20), {.uid = 100'000 + static_cast<uid_t>(i)});
+  Scene scene(board, Measure::warn);
+  scene.pass(5s);
+  CHECK(scene.host.new_log_lines().size() == 10);
+}
+
 TEST_CASE("Unmanaged memory is not known when the last session has ended") {
   Board board;
   board.add(kPid, mebibytes(300), {});
   Scene scene(board, Measure::warn);
   REQUIRE(scene.pids() == Pids{kPid});
+  scene.guest->say(Usage{});  // it has nothing to come back for
   scene.guest.reset();
   scene.host.run_until([&] { return scene.gpu()["surveyed"] == false; });
   CHECK(scene.pids().empty());
