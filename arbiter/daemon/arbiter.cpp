@@ -8,6 +8,9 @@
 namespace sharedgpu {
 namespace {
 
+// NVML starts in a second or two, and then surveys come each second.
+constexpr std::chrono::seconds kFirstSurveys{5};
+
 std::string read_boot_id(const System& system) {
   std::string text;
   static_cast<void>(system.read_file("/proc/sys/kernel/random/boot_id", text));
@@ -21,6 +24,7 @@ Tuning tuning_of(const Settings& settings) {
   tuning.turns = rules_of(settings).turns;
   tuning.overuse =
       OveruseRules{.most = settings.max_overuse, .cancel = settings.on_overuse == Measure::cancel};
+  tuning.first_surveys = kFirstSurveys;
   return tuning;
 }
 

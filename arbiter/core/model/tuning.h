@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The times and sizes that the core decides by. The defaults are what the daemon uses, which adds the rules
-// of overuse; tests set others.
+// of overuse and the wait for surveys; tests set others.
 #pragma once
 
 #include <optional>
@@ -46,8 +46,8 @@ struct Tuning {
   // somebody may end them.
   Nanoseconds crowd_patience = std::chrono::minutes(1);
   // After a recovery growth that only what no survey has shown yet leaves no room for waits so long for the
-  // first surveys.
-  Nanoseconds first_surveys = std::chrono::seconds(5);
+  // first surveys. Zero: there are none to wait for.
+  Nanoseconds first_surveys{};
   // A session that could not evict is not asked again for so long.
   Nanoseconds stuck_retry = std::chrono::seconds(1);
   // If some sessions of a tenant have drained and others have not, a drained one may submit once this long

@@ -31,6 +31,7 @@ Tuning tuning_of(const Scenario& scenario) {
     tuning.overuse = OveruseRules{.most = kMostOveruse, .cancel = true};
     tuning.patience = kPatience;
     tuning.crowd_patience = kCrowdPatience;
+    tuning.first_surveys = std::chrono::seconds(5);
   }
   if (scenario.early_advances) tuning.surge_pause = {};  // a forecast falls as time passes, without a timer
   return tuning;

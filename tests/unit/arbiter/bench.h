@@ -40,6 +40,7 @@ struct Bench {
     tuning.surge_pause = surge_pause;
     tuning.turns = turns;
     tuning.overuse = overuse;
+    tuning.first_surveys = std::chrono::seconds(5);
     core = std::make_unique<Core>(tuning, *policy, std::move(recovered), now);
     for (const GpuUuid& gpu : {kGpu, kOther})
       handle(GpuFound{.gpu = gpu, .total = mebibytes(120), .capacity = mebibytes(100), .learned = false});

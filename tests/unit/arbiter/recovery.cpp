@@ -169,7 +169,7 @@ TEST_CASE(
     while (b.timer && !b.sent<Verdict>(1) && b.now - begun < 10s) b.pass_to_timer();
     CHECK(b.refused(1));
     CHECK(b.now - begun <= 5s);
-    CHECK(b.now - begun >= 4s);
+    CHECK(b.now - begun >= 3s);  // its turn is to end
   }
 }
 
