@@ -48,6 +48,8 @@ def main():
             one.close()
             kept.append((peer, other))
             sent += 1
+            if sent == 1:
+                print("linger: has begun", flush=True)
         except OSError:
             refused += 1
             time.sleep(0.01)

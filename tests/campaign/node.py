@@ -130,7 +130,7 @@ class Node:
             return sum("memfd:sharedgpu-status" not in target for target in targets)
 
         fewest = look()
-        for _ in range(10):
+        for _ in range(5):
             time.sleep(0.2)
             fewest = min(fewest, look())
         return fewest
