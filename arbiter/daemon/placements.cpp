@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "arbiter/daemon/log.h"
-#include "arbiter/daemon/processes.h"
 #include "protocol/gpu_names.h"
 
 namespace sharedgpu {
@@ -31,7 +30,7 @@ Placements::Placements(asio::io_context& loop, const System& system, CoreRunner&
       journal_(journal),
       tenants_(tenants),
       complaints_(complaints),
-      holders_(loop, std::move(unheld)) {}
+      holders_(loop, system, std::move(unheld)) {}
 
 GpuList Placements::place(const Peer& asker, TenantId tenant, const Demand& demand) {
   core_.handle(Place{.tenant = tenant, .demand = demand});
@@ -71,7 +70,7 @@ void Placements::hold(const Peer& asker, PlaceRecord place) {
 }
 
 void Placements::restore(TenantId tenant, const ProcessName& holder) {
-  holders_.add(tenant, holder, open_process(system_, holder));
+  holders_.restore(tenant, holder);
 }
 
 void Placements::may_have_ended(TenantId id) {

@@ -360,6 +360,31 @@ TEST_CASE("Tenants last over a restart as their processes do") {
   CHECK(ask(host, 12).known == 1);
 }
 
+TEST_CASE("Tenants last over a restart of an arbiter that lacks descriptors") {
+  FaultySystem system;
+  Host host({}, system);
+  host.start();
+  Process command, other;
+  {
+    Guest run(host, kUser, {}, command.pid()), another(host, kUser, {}, other.pid());
+    REQUIRE(run.say(RunRequest{}).find<RunReply>());
+    REQUIRE(another.say(RunRequest{}).find<RunReply>());
+  }
+  SECTION("of any kind") {
+    system.reading = [](const std::string& path) { return path.ends_with("/stat") ? EMFILE : 0; };
+  }
+  SECTION("for processes alone") {}
+  system.processes = EMFILE;
+  host.restart();
+  CHECK(host.status()["tenants"].size() == 2);
+  system.processes = 0;
+  system.reading = [](const std::string&) { return 0; };
+  other.end();
+  host.run_until([&] { return host.status()["tenants"].size() == 1; });
+  command.end();
+  host.run_until([&] { return host.status()["tenants"].empty(); });
+}
+
 // Lets the arbiter notice whatever has ended.
 void notice_deaths(Host& host) {
   int looks = 0;
