@@ -643,6 +643,25 @@ TEST_CASE("Coming back with much memory is no eviction") {
   CHECK(cancels_of(b, 1) == 1);
 }
 
+TEST_CASE("What goes with a process was not evicted, and buys no time for others of its tenant") {
+  Bench b = bench({.cancel = true});
+  b.settle_in(1, 1, 30);
+  b.settle_in(3, 1, 30);
+  b.queue_up(2, 2, 90);
+  b.pass_by_timers(10s);
+  b.release(3, 30, false);
+  b.release(1, 30, false);
+  REQUIRE(b.session(1).resident_limit < mebibytes(30));
+  REQUIRE(b.session(3).resident_limit < mebibytes(30));
+  b.pass_by_timers(9s);
+  b.handle(SessionGone{.session = SessionId{3}});
+  REQUIRE(b.tenant(1).overdue);
+  b.pass_by_timers(11s - 1ns);
+  CHECK(responses(b).empty());
+  b.pass_by_timers(1ns);
+  CHECK(responses(b) == std::vector{Response::note});
+}
+
 TEST_CASE("Much memory that leaves at the speed of a slow copy is waited for") {
   Bench b = revoked_with_much();
   b.release(1, kMuch, true);
