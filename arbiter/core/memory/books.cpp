@@ -53,6 +53,7 @@ void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_
     if (other != &session && other->gpu == session.gpu) believed = minus(believed, of(*other).use.context);
   reported.context = std::min(reported.context, believed);
 
+  if (reported.resident < its.use.resident) its.evicted_at = effects_.now();
   const bool grew = reported.swappable > its.use.swappable;
   // A Restore for growth comes only after it, however long ago one for the rest was sent.
   if (grew && std::exchange(its.ready, false)) its.pressed = effects_.now();

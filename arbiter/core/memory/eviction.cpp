@@ -24,7 +24,7 @@ void MemoryBooks::notice_stuck(const Gpu& gpu, const Residencies& all) {
       effects_.wake_at(at.gates_closed + tuning_.patience);
     }
     if (!at.drained || its.resident_limit >= its.use.resident) continue;
-    const Nanoseconds due = its.last_progress + timeout_for(Bytes{});
+    const Nanoseconds due = its.evicted_at + timeout_for(Bytes{});  // words are no progress
     effects_.wake_at(due);
     if (effects_.now() < due) continue;
     its.stuck_until = effects_.now() + tuning_.patience;
@@ -215,7 +215,7 @@ void MemoryBooks::evict(const Gpu& gpu, Bytes shortage, const Tenant* first, con
     if (kept == Bytes{}) continue;
     const Bytes asked = std::min(kept, shortage);
     shortage -= asked;
-    if (its.resident_limit >= its.use.resident) note_progress(*victim);  // its timeout starts
+    if (its.resident_limit >= its.use.resident) its.evicted_at = effects_.now();  // its timeout starts
     its.resident_limit = kept - asked;
     its.evicting = true;
     its.evict_to = its.resident_limit;
@@ -276,7 +276,7 @@ void MemoryBooks::evict_before_suspension(const Gpu& gpu, const Residencies& all
     if (!at.suspending || !at.drained || stuck(*session, at)) continue;
     if (at.phase == Phase::leaving && at.wants && at.peers_drain) continue;
     if (std::min(its.resident_limit, its.use.resident) == Bytes{}) continue;
-    note_progress(*session);
+    its.evicted_at = effects_.now();
     its.resident_limit = {};
     its.evicting = true;
     its.evict_to = its.resident_limit;

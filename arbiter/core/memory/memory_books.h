@@ -70,6 +70,7 @@ struct SessionBook {
   bool evicting = false;          // it was told to evict since it was last ready
   std::optional<Bytes> evict_to;  // the last such limit, until it is there, says why not or has another turn
   Bytes taken;                    // of its memory, on its way out, for others that could not drain without
+  Nanoseconds evicted_at{};       // when it was told to evict, or when memory of it last left the GPU
   Nanoseconds last_progress{};  // when it last said something that counts as progress, or was asked for some
   Nanoseconds stuck_until{};    // it cannot evict before
   std::optional<Nanoseconds> stuck_noted;  // when the log last said so

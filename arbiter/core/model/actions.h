@@ -70,7 +70,7 @@ struct Note {
 };
 
 // The tenant keeps others waiting for the GPU though its lease was revoked, or for memory that it was told to
-// evict. Once for each response until it has left.
+// evict. Until it has left: one note, one warning for each GPU, and cancel again and again.
 struct Overstay {
   enum class Response : std::uint8_t {
     note,    // it has lasted for a while

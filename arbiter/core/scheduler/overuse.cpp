@@ -9,6 +9,13 @@
 namespace sharedgpu {
 namespace {
 
+using namespace std::chrono_literals;
+
+// A process that is to be ended is dead after half a minute. Others of its tenant have come by then, perhaps.
+constexpr Nanoseconds kUntilEnded = 31s;
+// Nobody waits for a moment whenever those that wait let others go first.
+constexpr Nanoseconds kCalm = 1min;
+
 // Time that an eviction takes at 64 MiB/s, as on a host that is short of everything.
 Nanoseconds slow_copy(Bytes bytes) {
   constexpr std::uint64_t kPerSecond = 64ull << 20;
@@ -36,6 +43,7 @@ void Overuse::note_end(const Tenant& tenant) {
   pass_time(its);
   its.clock = Clock::stands;
   its.overdue.reset();
+  its.owed = {};  // what goes with a process was not evicted
 }
 
 void Overuse::watch(const Tenant& tenant, const Residencies& at) {
@@ -45,53 +53,64 @@ void Overuse::watch(const Tenant& tenant, const Residencies& at) {
     its = {};
     return;
   }
-  const Session* session = awaited(tenant, at);
-  if (session == nullptr) {
-    its.overdue.reset();
-    its.clock = Clock::stands;
-    // Those that wait have to wait no more, for it or for anybody.
-    if (its.since && !returns(tenant) && !others_wait(tenant)) its.since.reset();
-    return;
-  }
-  if (!its.since) begin(its);
+  const std::vector<const Session*> sessions = awaited(tenant, at);
+  if (sessions.empty()) return wait_calmly(tenant, its);
+  const bool forgotten = its.calm_since && effects_.now() - *its.calm_since >= kCalm;
+  if (!its.since || forgotten) begin(its);
+  its.calm_since.reset();
   note_progress(tenant, its, at);
-  its.clock = clock_for(tenant, *session, at);
-  its.overdue = Overdue{.gpu = session->gpu->uuid,
+  const Session& session = *sessions.front();
+  its.clock = clock_for(tenant, session, at);
+  its.overdue = Overdue{.gpu = session.gpu->uuid,
                         .since = *its.since,
-                        .stopped = at[*session].frozen,
-                        .evicts = at[*session].phase == Phase::out};
-  if (tuning_.overuse && its.clock != Clock::stands) respond(tenant, *session->gpu, its);
+                        .stopped = at[session].frozen,
+                        .evicts = at[session].phase == Phase::out};
+  if (tuning_.overuse && its.clock != Clock::stands) respond(tenant, sessions, its);
+}
+
+// Nobody waits for it: it has its own turn, or others wait for somebody else, or nobody waits at all.
+void Overuse::wait_calmly(const Tenant& tenant, Row& its) const {
+  its.overdue.reset();
+  its.clock = Clock::stands;
+  its.owed = {};
+  if (returns(tenant) || others_wait(tenant))
+    its.calm_since.reset();
+  else if (!its.calm_since)
+    its.calm_since = effects_.now();
 }
 
 // The responses that it has had stay.
 void Overuse::begin(Row& its) const {
+  const Nanoseconds most = tuning_.overuse ? tuning_.overuse->most : Nanoseconds{};
   its.since = its.watched = effects_.now();
   its.lasted = {};
-  its.to_evict = tuning_.patience;
-  its.to_grow = tuning_.overuse ? tuning_.overuse->most : Nanoseconds{};
+  its.spare = {};
+  its.spare_in(Clock::evicts) = tuning_.patience;
+  its.spare_in(Clock::grows) = most;
+  // The other may ask for memory for so long, drain for so long, and then has to be ended.
+  its.spare_in(Clock::lacks) = 2 * most + kUntilEnded;
   its.owed = {};
 }
 
 void Overuse::pass_time(Row& its) const {
-  Nanoseconds passed = effects_.now() - std::exchange(its.watched, effects_.now());
+  const Nanoseconds passed = effects_.now() - std::exchange(its.watched, effects_.now());
   if (its.clock == Clock::stands) return;
-  const auto spare = [&](Nanoseconds& left) {
-    const Nanoseconds spared = std::min(left, passed);
-    left -= spared;
-    passed -= spared;
-  };
-  if (its.clock == Clock::evicts) spare(its.to_evict);
-  if (its.clock == Clock::grows) spare(its.to_grow);
-  its.lasted += passed;
+  Nanoseconds& spare = its.spare_in(its.clock);
+  const Nanoseconds spared = std::min(spare, passed);
+  spare -= spared;
+  its.lasted += passed - spared;
 }
 
-// What has left the GPU since the last look buys time, and never more than a silent tenant has.
+// What has left the GPU since the last look buys time, and never more than a silent tenant has. Nothing is
+// owed in a turn: entering one is no eviction.
 void Overuse::note_progress(const Tenant& tenant, Row& its, const Residencies& at) const {
   Bytes owed;
   for (const Session* session : tenant.sessions)
     if (attached(session)) owed += memory_.owed(*session, at[*session]);
   const Bytes left = minus(std::exchange(its.owed, owed), owed);
-  its.to_evict = std::min(tuning_.patience, its.to_evict + slow_copy(left));
+  if (turns_.phase_of(tenant) != Phase::out) return;
+  Nanoseconds& spare = its.spare_in(Clock::evicts);
+  spare = std::min(tuning_.patience, spare + slow_copy(left));
 }
 
 bool Overuse::has_left(const Tenant& tenant, const Residencies& at) const {
@@ -101,21 +120,21 @@ bool Overuse::has_left(const Tenant& tenant, const Residencies& at) const {
   });
 }
 
-// A session of a tenant that leaves or has yet to evict, for whose GPU others wait. One whose process runs
-// comes before those that are stopped.
-const Session* Overuse::awaited(const Tenant& tenant, const Residencies& at) const {
+// The sessions of a tenant that leaves or has yet to evict, for whose GPUs others wait. Those whose processes
+// run come before those that are stopped.
+std::vector<const Session*> Overuse::awaited(const Tenant& tenant, const Residencies& at) const {
+  std::vector<const Session*> found;
   const Phase phase = turns_.phase_of(tenant);
-  if (phase != Phase::leaving && phase != Phase::out) return nullptr;
-  const Session* found = nullptr;
+  if (phase != Phase::leaving && phase != Phase::out) return found;
   auto others_want = answers_about<Gpu>([&](const Gpu& gpu) { return others_wait(gpu, tenant); });
   for (const Session* session : tenant.sessions) {
     if (!attached(session)) continue;
     const bool done = phase == Phase::leaving ? turns_.drain_confirmed(*session)
                                               : memory_.owed(*session, at[*session]) == Bytes{};
-    if (done || !others_want(*session->gpu)) continue;
-    if (!presence_.frozen(*session)) return session;
-    if (found == nullptr) found = session;
+    if (!done && others_want(*session->gpu)) found.push_back(session);
   }
+  std::stable_partition(found.begin(), found.end(),
+                        [this](const Session* session) { return !presence_.frozen(*session); });
   return found;
 }
 
@@ -125,7 +144,7 @@ Overuse::Clock Overuse::clock_for(const Tenant& tenant, const Session& awaited, 
   const auto is_displaced = [&](const Session* session) {
     return attached(session) && memory_.displaced(*session, at[*session]);
   };
-  if (std::any_of(tenant.sessions.begin(), tenant.sessions.end(), is_displaced)) return Clock::stands;
+  if (std::any_of(tenant.sessions.begin(), tenant.sessions.end(), is_displaced)) return Clock::lacks;
   return memory_.needs_growth_to_drain(tenant, at) ? Clock::grows : Clock::runs;
 }
 
@@ -151,16 +170,14 @@ bool Overuse::others_wait(const Tenant& tenant) const {
   });
 }
 
-void Overuse::respond(const Tenant& tenant, const Gpu& gpu, Row& its) {
+void Overuse::respond(const Tenant& tenant, const std::vector<const Session*>& awaited, Row& its) {
   using Response = Overstay::Response;
   const OveruseRules& rules = *tuning_.overuse;
-  const Nanoseconds spared = its.clock == Clock::evicts  ? its.to_evict
-                             : its.clock == Clock::grows ? its.to_grow
-                                                         : Nanoseconds{};
-  const auto respond_after = [&](Nanoseconds time, bool& done, Response response) {
-    if (done) return;
-    if (its.lasted < time) return effects_.wake_at(effects_.now() + spared + time - its.lasted);
-    done = true;
+  const Nanoseconds now = effects_.now();
+  const auto due_at = [&](Nanoseconds time) {
+    return now + its.spare_in(its.clock) + std::max(time - its.lasted, Nanoseconds{});
+  };
+  const auto put = [&](const Gpu& gpu, Response response) {
     effects_.put(Overstay{.tenant = tenant.id,
                           .gpu = gpu.uuid,
                           .number = gpu.number,
@@ -168,9 +185,24 @@ void Overuse::respond(const Tenant& tenant, const Gpu& gpu, Row& its) {
                           .response = response,
                           .evicts = its.overdue->evicts});
   };
-  respond_after(rules.most, its.exceeded, rules.cancel ? Response::cancel : Response::warn);
-  if (its.exceeded) its.noted = true;
-  respond_after(rules.notice, its.noted, Response::note);
+  if (due_at(rules.most) > now) {
+    if (!its.noted && due_at(rules.notice) == now) {
+      its.noted = true;
+      put(*awaited.front()->gpu, Response::note);
+    }
+    if (!its.noted) effects_.wake_at(due_at(rules.notice));
+    return effects_.wake_at(due_at(rules.most));
+  }
+  its.noted = true;
+  for (const Session* session : awaited) {
+    if (presence_.frozen(*session)) continue;
+    Nanoseconds& next = its.next_response[session->gpu->uuid];
+    if (now >= next) {
+      put(*session->gpu, rules.cancel ? Response::cancel : Response::warn);
+      next = rules.cancel ? now + kUntilEnded : Nanoseconds::max();
+    }
+    effects_.wake_at(next);
+  }
 }
 
 }  // namespace sharedgpu

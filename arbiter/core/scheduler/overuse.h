@@ -3,18 +3,26 @@
 // told to, and others wait for that GPU.
 //
 // The time counts in which others wait, from the revocation until the tenant has left: until it has drained
-// by its own words and evicted what it was told to. A session that takes the place of another of its process
-// goes on with that one's time. No time counts in which the tenant is not to blame:
+// by its own words and evicted what it was told to. It is forgotten then, or when nobody has waited for so
+// long that those that come next have not suffered from it. A session that takes the place of another of its
+// process goes on with that one's time. No time counts in which the tenant is not to blame:
 //
-//   - its processes are stopped: see turns/presence.h;
-//   - it cannot drain because memory was taken from one of its processes for another tenant;
+//   - its processes that others wait for are all stopped: see turns/presence.h;
+//   - it evicts: each byte that leaves the GPU buys time, as slow copies need it;
 //   - it asks for memory that it may need to drain, for as long as MaxOveruse at most;
-//   - it evicts: each byte buys time, as slow copies need it.
+//   - it cannot drain because memory was taken from one of its processes for another tenant, for as long as
+//     that one may take to drain or to be ended.
+//
+// Who exceeds MaxOveruse is told of on each GPU where others wait for it; where it is to be ended, again and
+// again, since its processes come and go.
 //
 // Overuse changes no decision of the core, it asks the shell for responses. One thread at a time.
 #pragma once
 
+#include <array>
+#include <map>
 #include <optional>
+#include <vector>
 
 #include "arbiter/core/memory/memory_books.h"
 #include "arbiter/core/model/effects.h"
@@ -46,7 +54,8 @@ class Overuse {
 
  private:
   // How the time until the next look counts.
-  enum class Clock : std::uint8_t { stands, runs, evicts, grows };
+  enum class Clock : std::uint8_t { stands, runs, evicts, grows, lacks };
+  static constexpr std::size_t kClocks = 5;
 
   // From when others first waited for the tenant until it has left.
   struct Row {
@@ -54,12 +63,14 @@ class Overuse {
     std::optional<Overdue> overdue = {};  // as of `watched`
     Clock clock = Clock::stands;          // the same
     Nanoseconds watched{};
-    Nanoseconds lasted{};    // all that counted
-    Nanoseconds to_evict{};  // that will not count while it evicts
-    Nanoseconds to_grow{};   // the same while it asks for memory
-    Bytes owed;              // that it has yet to evict
-    bool noted = false;      // the responses that it has had
-    bool exceeded = false;
+    Nanoseconds lasted{};                            // all that counted
+    std::array<Nanoseconds, kClocks> spare{};        // that will not count, by the state of the clock
+    Bytes owed;                                      // that it has yet to evict, while it is out
+    std::optional<Nanoseconds> calm_since = {};      // since when nobody waits for it or for anybody
+    bool noted = false;                              // the responses that it has had
+    std::map<GpuUuid, Nanoseconds> next_response{};  // after MaxOveruse; max(): none
+
+    Nanoseconds& spare_in(Clock state) { return spare[static_cast<std::size_t>(state)]; }
   };
 
   void watch(const Tenant& tenant, const Residencies& at);
@@ -67,12 +78,13 @@ class Overuse {
   void pass_time(Row& its) const;
   void note_progress(const Tenant& tenant, Row& its, const Residencies& at) const;
   bool has_left(const Tenant& tenant, const Residencies& at) const;
-  const Session* awaited(const Tenant& tenant, const Residencies& at) const;
+  std::vector<const Session*> awaited(const Tenant& tenant, const Residencies& at) const;
   Clock clock_for(const Tenant& tenant, const Session& awaited, const Residencies& at) const;
   bool waits(const Tenant& tenant) const;
   bool others_wait(const Gpu& gpu, const Tenant& tenant) const;
   bool others_wait(const Tenant& tenant) const;
-  void respond(const Tenant& tenant, const Gpu& gpu, Row& its);
+  void wait_calmly(const Tenant& tenant, Row& its) const;
+  void respond(const Tenant& tenant, const std::vector<const Session*>& awaited, Row& its);
 
   const Tuning& tuning_;
   const Presence& presence_;
