@@ -15,12 +15,6 @@ Nanoseconds slow_copy(Bytes bytes) {
   return std::chrono::milliseconds(bytes.count / (kPerSecond / 1000));
 }
 
-// It came back and has no GPU yet: nobody knows what it has on one.
-bool returns(const Tenant& tenant) {
-  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
-                     [](const Session* session) { return session->resumes && !attached(session); });
-}
-
 }  // namespace
 
 void Overuse::watch(const Domain& domain, const Residencies& at) {
@@ -50,7 +44,7 @@ void Overuse::watch(const Tenant& tenant, const Residencies& at) {
     its.overdue.reset();
     its.clock = Clock::stands;
     // Those that wait have to wait no more, for it or for anybody.
-    if (its.since && !returns(tenant) && !others_wait(tenant)) its.since.reset();
+    if (its.since && !others_wait(tenant)) its.since.reset();
     return;
   }
   if (!its.since) begin(its);
@@ -95,7 +89,7 @@ void Overuse::note_progress(const Tenant& tenant, Row& its, const Residencies& a
 }
 
 bool Overuse::has_left(const Tenant& tenant, const Residencies& at) const {
-  if (turns_.phase_of(tenant) != Phase::out || returns(tenant)) return false;
+  if (turns_.phase_of(tenant) != Phase::out) return false;
   return std::none_of(tenant.sessions.begin(), tenant.sessions.end(), [&](const Session* session) {
     return attached(session) && memory_.owed(*session, at[*session]) != Bytes{};
   });

@@ -259,28 +259,12 @@ TEST_CASE("Overuse is on the GPU where the tenant has not drained, and others wa
 
 // ---- sessions that take the place of others ----
 
-// As the daemon does it where a process closes its connection and comes back.
-void replace(Bench& b, std::uint64_t old, std::uint64_t session, std::uint64_t tenant) {
-  Hello back;
-  back.resuming = back.held = back.wants = 1;
-  b.handle(SessionCame{.session = SessionId{session},
-                       .tenant = TenantId{tenant},
-                       .step = {.job = static_cast<std::uint32_t>(tenant), .step = 0},
-                       .cap = {},
-                       .hello = back,
-                       .had = b.session(old).last_known()});
-  b.handle(SessionGone{.session = SessionId{old}});
-}
-
 TEST_CASE("A process that comes back with a new session before MaxOveruse goes on with its time") {
   Bench b = revoked({.cancel = true});
   b.pass_by_timers(5min - 1s);
   REQUIRE(responses(b) == std::vector{Response::note});
   const Nanoseconds since = b.tenant(1).overdue->since;
-  replace(b, 1, 3, 1);
-  CHECK_FALSE(b.tenant(1).overdue);  // nobody knows which GPU it uses
-  b.pass_by_timers(100ms);
-  b.attach(3);
+  b.succeed(1, 3);
   b.tell(3, 60, 60);
   REQUIRE(b.tenant(1).overdue);
   CHECK(b.tenant(1).overdue->since == since);
@@ -291,9 +275,7 @@ TEST_CASE("A process that comes back with a new session before MaxOveruse goes o
     CHECK(responses(b) == std::vector{Response::note, Response::cancel});
   }
   SECTION("also where it comes back again") {
-    replace(b, 3, 4, 1);
-    b.attach(4);
-    b.tell(4, 60, 60);
+    b.succeed(3, 4);
     b.pass_by_timers(1ns);
     CHECK(responses(b) == std::vector{Response::note, Response::cancel});
   }
@@ -312,11 +294,32 @@ TEST_CASE("A process that comes back beside others of its tenant goes on with it
   b.pass_by_timers(10s);
   b.release(3, 30, false);
   b.pass_by_timers(5min - 1s);
-  replace(b, 1, 4, 1);
-  b.attach(4);
+  b.succeed(1, 4);
   b.tell(4, 30, 30);
   b.pass_by_timers(1s);
   CHECK(responses(b) == std::vector{Response::note, Response::cancel});
+}
+
+TEST_CASE("A process that came back and never has a GPU adds nothing to the time of its tenant") {
+  Bench b = bench({.cancel = true});
+  b.settle_in(1, 1, 60);
+  Hello back;
+  back.resuming = 1;
+  b.come(3, 1, back);
+  b.queue_up(2, 2, 60);
+  const auto hand_over = [&b](std::uint64_t from, std::uint64_t to) {
+    b.pass_by_timers(10s);
+    b.pass_by_timers(8s);  // its last kernels
+    b.release(from, 60, true);
+    b.tell(from, 60, 40);
+    b.ready(to, 60);
+    REQUIRE(b.open(to));
+  };
+  for (int turn = 0; turn < 50; ++turn) {
+    hand_over(1, 2);
+    hand_over(2, 1);
+  }
+  CHECK(b.overstays.empty());
 }
 
 TEST_CASE("A tenant whose process has died begins anew") {
