@@ -146,7 +146,7 @@ void Core::on(const SessionCame& event) {
   if (wants && !turns_.wants(*tenant)) scheduler_.on_waiting(*tenant);
   model_.join(*tenant, *session);
   presence_.add(*session);
-  memory_.add(*session, event.had);
+  memory_.add(*session);
   turns_.add(*session, wants);
   scheduler_.add(*session);
 
@@ -164,6 +164,7 @@ void Core::on(const SessionCame& event) {
 void Core::on(const SessionGone& event) {
   Session* session = find(event.session);
   if (session == nullptr) return;
+  if (Session* heir = model_.find(event.heir); heir != nullptr && !attached(heir)) succeed(*session, *heir);
   Tenant& tenant = *session->tenant;
   turns_.note_end(*session);
   overuse_.note_end(tenant);
@@ -180,6 +181,19 @@ void Core::on(const SessionGone& event) {
   turns_.finish_leaving(tenant);
 }
 
+// What the process has is in the books at any moment, and never twice.
+void Core::succeed(const Session& old, Session& heir) {
+  if (&old == &heir) return;
+  model_.touch(*heir.tenant);
+  heir.resumes = heir.resumes || old.resumes;
+  recovery_.hand_over(old.id, heir.id);
+  turns_.set_wants(heir, turns_.wants(heir) || turns_.wants(old));
+  memory_.hand_over(old, heir);
+  if (!attached(&old)) return;
+  attach(heir, *old.gpu);
+  attach_returned(heir);
+}
+
 void Core::on(const From<Attach>& event) {
   Session* session = find(event.session);
   if (session == nullptr) return;
@@ -187,17 +201,23 @@ void Core::on(const From<Attach>& event) {
   if (gpu == nullptr) return effects_.drop(*session, "this GPU is not known to the arbiter");
   if (attached(session) && session->gpu != gpu)
     return effects_.drop(*session, "a process can use one GPU only");
-  const Bytes limit = session->tenant->limits.footprint;
-  const Bytes capacity = limit == Bytes{} ? gpu->capacity : std::min(limit, gpu->capacity);
-  effects_.send(*session, Attached{.gpu = gpu->uuid, .capacity = capacity});
-  if (attached(session)) return;
-  model_.attach(*session, *gpu);
-  turns_.confirm_lease(*session);
-  memory_.attach(*session);
+  const bool is_first = !attached(session);
+  attach(*session, *gpu);
+  if (!is_first) return;
   if (session->resumes)
     attach_returned(*session);
   else
     turns_.attach(*session);
+}
+
+void Core::attach(Session& session, Gpu& gpu) {
+  const Bytes limit = session.tenant->limits.footprint;
+  const Bytes capacity = limit == Bytes{} ? gpu.capacity : std::min(limit, gpu.capacity);
+  effects_.send(session, Attached{.gpu = gpu.uuid, .capacity = capacity});
+  if (attached(&session)) return;
+  model_.attach(session, gpu);
+  turns_.confirm_lease(session);
+  memory_.note_progress(session);
 }
 
 // A session that came back may still be at work on the GPU until it has answered a Revoke, unless its lease

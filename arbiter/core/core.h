@@ -93,7 +93,9 @@ class Core {
   Session* find_reporting(SessionId id);
   void resume(Session& session);
   void set_terms(Tenant& tenant, const Limits& limits, const Claims& claims);
+  void attach(Session& session, Gpu& gpu);
   void attach_returned(Session& session);
+  void succeed(const Session& old, Session& heir);
   void leave(const Tenant& tenant, Move::Leave leave = {});
   void end_recovery();
 

@@ -6,7 +6,6 @@
 #include <optional>
 #include <variant>
 
-#include "arbiter/core/memory/evidence.h"
 #include "arbiter/core/memory/gpu_survey.h"
 #include "arbiter/core/model/model.h"
 #include "arbiter/core/placement.h"
@@ -24,8 +23,7 @@ struct GpuFound {
 };
 
 // A session was let in as `tenant`. Everything in `hello` but token and backend counts only where it resumes.
-// `had`: it takes the place of a session of the same process that this very core knows, and has no more
-// memory than that one might have; the other one's SessionGone follows. None: it does not.
+// To resume is to have been a session of an arbiter before.
 struct SessionCame {
   SessionId session;
   TenantId tenant;
@@ -35,12 +33,14 @@ struct SessionCame {
   Claims claims = {};     // the tenant's
   bool expected = false;  // one of Recovered::expected_sessions
   Hello hello;
-  std::optional<LastKnown> had = {};
 };
 
-// Its process is dead, or as good as dead.
+// Its process is dead, or as good as dead. Or it lives, and has come back on another connection: then `heir`
+// is its session there, which has no GPU yet, and has from now on the GPU and the memory of this one. Zero:
+// none.
 struct SessionGone {
   SessionId session;
+  SessionId heir = {};
 };
 
 struct CapSet {

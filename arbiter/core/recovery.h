@@ -25,6 +25,10 @@ class Recovery {
   void end() { active_ = false; }
   // A session has come that the ledger knows: the period lasts until settle().
   void expect(SessionId session) { awaited_.insert(session); }
+  // The heir has come in the place of the other, which is about to go.
+  void hand_over(SessionId from, SessionId heir) {
+    if (awaited_.erase(from) > 0) awaited_.insert(heir);
+  }
   // The session has reported its memory, or is gone.
   void settle(SessionId session) {
     if (awaited_.erase(session) > 0 && expected_ > 0) --expected_;

@@ -55,12 +55,6 @@ struct Snapshot {
     Nanoseconds turn_ends{};      // zero: open end
     Evidence evidence;            // of its process's memory on the GPU, by surveys
     bool claims_nothing = false;  // neither a context nor memory on the GPU
-
-    LastKnown last_known() const {
-      MemoryUse most = use;
-      most.resident = std::max(use.resident, std::min(resident_limit, use.swappable));
-      return {.gpu = gpu.value_or(GpuUuid{}), .most = most, .evidence = evidence};
-    }
   };
 
   struct Tenant {

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <linux/sockios.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 
 #include <algorithm>
@@ -110,6 +111,11 @@ bool Connection::send_now(const Message& message, int fd) {
 bool Connection::has_unread() const {
   int unread = 0;
   return !queue_.empty() || (ioctl(channel_.fd(), SIOCOUTQ, &unread) == 0 && unread > 0);
+}
+
+bool Connection::is_closed() const {
+  pollfd its{.fd = channel_.fd(), .events = 0, .revents = 0};
+  return !channel_ || (poll(&its, 1, 0) == 1 && (its.revents & POLLHUP) != 0);
 }
 
 void Connection::write_some() {

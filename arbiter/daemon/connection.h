@@ -44,6 +44,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool send_now(const Message& message, int fd);
   // True if the peer has not read all messages that were sent to it.
   bool has_unread() const;
+  // The peer has closed its end, be it that messages of it are still to be handled; or this end is closed.
+  bool is_closed() const;
   // Sends the reason and closes.
   void refuse(const std::string& reason);
   // Closes at once; `reason` reaches on_closed after the current handler. Empty: there is nothing to log.

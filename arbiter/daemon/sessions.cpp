@@ -40,20 +40,15 @@ void Sessions::hello(Client& client, const Hello& hello) {
   if (Status opened = open(client, entry); !opened.ok()) return client.connection().close(opened.message());
 
   TenantInfo& tenant = its_.jobs.join(peer, hello.token);
-  const std::optional<SessionId> closed = closed_session_of(peer, hello.gpu);
-  std::optional<LastKnown> had;
-  if (closed) {
-    const auto known = its_.core.core().session(*closed);
-    had = known ? known->last_known() : LastKnown{};
-  }
   const SessionId id{++last_.value};
   client.become_session(id, tenant);
   watch(id, its_.table.add(id, std::move(entry)));
   const History::PastSession past = record_arrival(client, hello.gpu);
 
   Hello told = hello;
-  // Any peer can claim to resume; only a process that had a session does.
-  if (!past.id && !had) told.resuming = 0;
+  // Any peer can claim to resume; only a process that had a session does. What one had of this very arbiter
+  // comes to it by succeed_closed().
+  if (!past.id) told.resuming = 0;
   if (tenant.options.backend_given != 0) told.backend = tenant.options.backend;
   its_.figures.came(tenant.id, step_of(client), told.backend);
   log::debug(client.label() + ": came" + (told.resuming != 0 ? " back" : ""));
@@ -65,9 +60,8 @@ void Sessions::hello(Client& client, const Hello& hello) {
                                .host_cap = terms.host_cap,
                                .claims = terms.claims,
                                .expected = past.expected && told.resuming != 0,
-                               .hello = told,
-                               .had = had});
-  if (closed) gone(*closed);  // only now: its tenant has not left meanwhile
+                               .hello = told});
+  succeed_closed(client);
 }
 
 // Acquires the lease page and the pidfd of a session.
@@ -115,11 +109,16 @@ History::PastSession Sessions::record_arrival(const Client& client, const GpuUui
 }
 
 void Sessions::attach(Client& client, const Attach& attach) {
-  const auto session = its_.core.core().session(client.session());
-  const bool has_gpu = session && session->gpu;
-  if (!has_gpu && !may_attach(client, attach)) return;
-  its_.core.handle(From<Attach>{.session = client.session(), .body = attach});
-  if (!has_gpu) its_.administration.partitions_may_have_changed();
+  const auto has_gpu = [&] {
+    const auto session = its_.core.core().session(client.session());
+    return session && session->gpu;
+  };
+  const bool is_first = !has_gpu();
+  if (is_first && !may_attach(client, attach)) return;
+  if (is_first) succeed_closed(client);
+  const bool is_attached = is_first && has_gpu();  // in the place of another
+  if (!is_attached) its_.core.handle(From<Attach>{.session = client.session(), .body = attach});
+  if (is_first) its_.administration.partitions_may_have_changed();
 }
 
 // Handles a session's first Attach. False: the session is refused.
@@ -214,27 +213,28 @@ void Sessions::check_reconnect(SessionId id) {
     gone(id);
 }
 
-// True if the process may still have the memory that its session reported: it runs the same program, and has
-// no other session for that GPU.
+// True if the process may still have the memory that its session reported, or was yet to report. Whatever
+// else it has connections for, that memory is in no other book.
 bool Sessions::may_reconnect(const SessionTable::Entry& entry) const {
   const Peer& peer = entry.client->peer();
-  const SessionId id = entry.client->session();
-  const auto known = its_.core.core().session(id);
-  if (!known || known->use.footprint() == Bytes{}) return false;
-  if (peer.program == 0 || !may_run(its_.system, peer.pid, peer.program)) return false;
-  const std::set<SessionId> of_process = its_.table.of(peer.process());
-  return std::none_of(of_process.begin(), of_process.end(), [&](SessionId other) {
-    return other != id && may_be_same(its_.table.find(other)->gpu, entry.gpu);
-  });
+  const auto known = its_.core.core().session(entry.client->session());
+  if (!known || (known->use.footprint() == Bytes{} && known->claims_nothing)) return false;
+  return peer.program != 0 && may_run(its_.system, peer.pid, peer.program);
 }
 
-// A process whose connection broke comes with a new one, which takes the place of this session.
-std::optional<SessionId> Sessions::closed_session_of(const Peer& peer, const GpuUuid& gpu) const {
-  for (const SessionId id : its_.table.of(peer.process())) {
-    const auto* entry = its_.table.find(id);
-    if (entry->reconnect_timer != nullptr && may_be_same(entry->gpu, gpu)) return id;
+// A process whose connection broke comes with a new one. Its session there takes the place of the one whose
+// connection is closed, once it is for the same GPU, or while both are for none. A session of another program
+// has left nothing.
+void Sessions::succeed_closed(const Client& client) {
+  const auto* its = its_.table.find(client.session());
+  if (its == nullptr) return;
+  for (const SessionId id : its_.table.of(client.peer().process())) {
+    const auto* other = its_.table.find(id);
+    if (other == its || other->gpu != its->gpu || !other->client->connection().is_closed()) continue;
+    const std::uint64_t left = other->client->peer().program, runs = client.peer().program;
+    const bool is_same_program = left == runs || left == 0 || runs == 0;  // zero: unknown
+    return gone(id, is_same_program ? client.session() : SessionId{});
   }
-  return std::nullopt;
 }
 
 // Sessions that came before the job was registered, of processes that are in it but of another user. They go
@@ -251,16 +251,16 @@ void Sessions::drop_strangers(const TenantInfo& job) {
   }
 }
 
-void Sessions::gone(SessionId id) {
+void Sessions::gone(SessionId id, SessionId heir) {
   const auto* entry = its_.table.find(id);
   if (entry == nullptr) return;
   const std::shared_ptr<Client> client = entry->client;
   its_.table.remove(id);
   client->connection().close({});
   its_.journal.record(GoneRecord{.session = id});
-  log::debug(client->label() + ": gone");
+  log::debug(client->label() + (heir ? ": came back" : ": gone"));
   loans_.forget(id);
-  its_.core.handle(SessionGone{.session = id});
+  its_.core.handle(SessionGone{.session = id, .heir = heir});
   its_.gpus.forget_gone();
   its_.jobs.leave(client->tenant());
 }

@@ -65,9 +65,9 @@ class Sessions {
   void await_reconnect(SessionId id, Nanoseconds pause);
   void check_reconnect(SessionId id);
   bool may_reconnect(const SessionTable::Entry& entry) const;
-  std::optional<SessionId> closed_session_of(const Peer& peer, const GpuUuid& gpu) const;
+  void succeed_closed(const Client& client);
   void end_soon(SessionId id);
-  void gone(SessionId id);
+  void gone(SessionId id, SessionId heir = {});
   void drop_strangers(const TenantInfo& job);
 
   const Parts its_;

@@ -35,7 +35,7 @@ Event next_event(const Core& core, Input& in) {
                          .hello = hello};
     }
     case 1:
-      return SessionGone{.session = session};
+      return SessionGone{.session = session, .heir = SessionId{in.byte() % 12u}};
     case 2:
       return From<Attach>{session, {.gpu = {{in.byte()}}, .total = {}, .name = {}}};
     case 3:

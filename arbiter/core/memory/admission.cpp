@@ -71,19 +71,13 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
 }
 
 // A session of the arbiter before has what it reports: only the sum of what follows can be kept within the
-// GPU. One that this arbiter knew could take memory by words whenever it closes its connection: it has no
-// more than before.
+// GPU.
 void MemoryBooks::take_first_report(const Session& session, const MemoryUse& reported) {
   SessionBook& its = book(session);
   its.may_have_reported_growth = true;
   its.use = reported;
   its.use.swappable = std::min(its.use.swappable, session.gpu->total);
   its.use.pinned = std::min(its.use.pinned, session.gpu->total);
-  if (its.had) {
-    its.use.swappable = std::min(its.use.swappable, its.had->most.swappable);
-    its.use.resident = std::min(its.use.resident, its.had->most.resident);
-    its.use.pinned = std::min(its.use.pinned, its.had->most.pinned);
-  }
   its.resident_limit = its.use.swappable;
   its.pin_limit = its.granted_pins = its.use.pinned;
 }

@@ -14,22 +14,28 @@ constexpr std::chrono::minutes kNotePause{1};  // between two notes of the same
 
 }  // namespace
 
-void MemoryBooks::add(const Session& session, const std::optional<LastKnown>& had) {
+void MemoryBooks::add(const Session& session) {
   SessionBook& book = books_.begin(session);
   book.forecast = GrowthForecast(tuning_.surge_pause);
   book.unreported = session.resumes;
-  book.had = had;
   book.sharers = session.resumes ? 0 : 1;  // the arbiter before may have named any number
   book.last_progress = effects_.now();
 }
 
-// A process that had memory on one GPU may come back for another: there it had none.
-void MemoryBooks::attach(const Session& session) {
-  SessionBook& its = book(session);
-  note_progress(session);
-  if (!its.had) return;
-  if (its.had->gpu != session.gpu->uuid) its.had = LastKnown{};
-  its.evidence = its.had->evidence;
+// Requests and orders are the connection's, and end with it; what of them arrived, nobody knows.
+void MemoryBooks::hand_over(const Session& old, const Session& heir) {
+  const SessionBook& from = of(old);
+  SessionBook& to = book(heir);
+  to.use = from.use;
+  to.resident_limit = std::max(from.resident_limit, from.restore_in_flight);
+  to.use.resident = std::max(to.use.resident, std::min(to.resident_limit, to.use.swappable));
+  to.pin_limit = from.pin_limit;
+  to.granted_pins = from.granted_pins;
+  to.peak = from.peak;
+  to.forecast = from.forecast;
+  to.evidence = from.evidence;
+  to.unreported = from.unreported || (!attached(&old) && to.unreported);
+  to.sharers = 0;  // whether the last Prepare arrived, nobody knows either
 }
 
 // Enters what a session reports of its memory. Growth counts only where it was asked for: a session that

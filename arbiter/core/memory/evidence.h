@@ -97,12 +97,4 @@ class Evidence {
   unsigned absences_ = 0;  // surveys in a row that show nothing of what is claimed
 };
 
-// The core's knowledge of a session that has ended: the most memory that it might have on its GPU, and the
-// evidence for it.
-struct LastKnown {
-  GpuUuid gpu;  // zero: it was for none yet
-  MemoryUse most;
-  Evidence evidence;
-};
-
 }  // namespace sharedgpu

@@ -55,8 +55,7 @@ struct SessionBook {
   bool unreported = false;
   bool may_have_reported_growth = false;
   bool growth_counted = false;
-  bool unjudged = false;         // nobody has judged yet what it asked for meanwhile
-  std::optional<LastKnown> had;  // the most that its first report can tell of
+  bool unjudged = false;  // nobody has judged yet what it asked for meanwhile
 
   // The restore for the turn that its tenant enters.
   bool restoring = false;                // it was sent a Restore in this turn
@@ -101,10 +100,9 @@ class MemoryBooks {
  public:
   MemoryBooks(const Tuning& tuning, Effects& effects) : tuning_(tuning), effects_(effects) {}
 
-  // `had` bounds the first report of a session that resumes, see SessionCame.
-  void add(const Session& session, const std::optional<LastKnown>& had);
-  // The session is for its GPU from now on.
-  void attach(const Session& session);
+  void add(const Session& session);
+  // What `old` has is the heir's from now on: its process has no other memory.
+  void hand_over(const Session& old, const Session& heir);
   void add(const Gpu& gpu) { gpus_.begin(gpu); }
   const SessionBook& of(const Session& session) const { return books_[session]; }
 

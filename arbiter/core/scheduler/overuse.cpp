@@ -22,12 +22,6 @@ Nanoseconds slow_copy(Bytes bytes) {
   return std::chrono::milliseconds(bytes.count / (kPerSecond / 1000));
 }
 
-// It came back and has no GPU yet: nobody knows what it has on one.
-bool returns(const Tenant& tenant) {
-  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
-                     [](const Session* session) { return session->resumes && !attached(session); });
-}
-
 }  // namespace
 
 void Overuse::watch(const Domain& domain, const Residencies& at) {
@@ -73,7 +67,7 @@ void Overuse::wait_calmly(const Tenant& tenant, Row& its) const {
   its.overdue.reset();
   its.clock = Clock::stands;
   its.owed = {};
-  if (returns(tenant) || others_wait(tenant))
+  if (others_wait(tenant))
     its.calm_since.reset();
   else if (!its.calm_since)
     its.calm_since = effects_.now();
@@ -114,7 +108,7 @@ void Overuse::note_progress(const Tenant& tenant, Row& its, const Residencies& a
 }
 
 bool Overuse::has_left(const Tenant& tenant, const Residencies& at) const {
-  if (turns_.phase_of(tenant) != Phase::out || returns(tenant)) return false;
+  if (turns_.phase_of(tenant) != Phase::out) return false;
   return std::none_of(tenant.sessions.begin(), tenant.sessions.end(), [&](const Session* session) {
     return attached(session) && memory_.owed(*session, at[*session]) != Bytes{};
   });

@@ -19,8 +19,7 @@ constexpr unsigned kDeeds = 7;  // the last one does what the others do
 HostileClients::HostileClients(Surroundings& world, TenantId first, unsigned tenants, bool absurd)
     : world_(world), first_(first), absurd_(absurd) {
   for (unsigned i = 0; i < tenants; ++i)
-    world_.at(world_.now() + 1ms * world_.random(1, 3000),
-              [this, i] { come(TenantId{first_.value + i}, false, {}); });
+    world_.at(world_.now() + 1ms * world_.random(1, 3000), [this, i] { come(TenantId{first_.value + i}); });
 }
 
 HostileClients::Deed HostileClients::deed_of(unsigned number) {
@@ -33,18 +32,35 @@ HostileClients::Deed HostileClients::deed_of(unsigned number) {
 
 // ---- coming and going ----
 
-// A process that has had a session may say that it resumes: the daemon lets that pass.
-void HostileClients::come(TenantId tenant, bool resumes, const std::optional<LastKnown>& had) {
+void HostileClients::come(TenantId tenant) {
   if (world_.winding_down()) return;
   const auto its_own = [&](const auto& entry) { return entry.second.tenant == tenant; };
-  const unsigned most = kMostSessions + (had ? 1 : 0);
-  if (std::count_if(clients_.begin(), clients_.end(), its_own) >= most) return;
+  if (std::count_if(clients_.begin(), clients_.end(), its_own) >= kMostSessions) return;
+  const SessionId session = connect(tenant);
+  if (owns(session)) say(session, Attach{.gpu = clients_[session].gpu, .total = {}, .name = {}});
+  begin(session);
+}
+
+void HostileClients::come_back(SessionId session) {
+  if (world_.winding_down()) return;
+  const Client old = clients_.at(session);
+  const SessionId heir = connect(old.tenant);
+  if (!owns(heir)) return;
+  clients_[heir].gpu = old.gpu;
+  clients_[heir].there = old.there;
+  clients_.erase(session);
+  world_.tell(SessionGone{.session = session, .heir = heir});
+  say(heir, Attach{.gpu = old.gpu, .total = {}, .name = {}});
+  say(heir, Usage{.request = 0, .use = everything()});
+  begin(heir);
+}
+
+SessionId HostileClients::connect(TenantId tenant) {
   const SessionId session = world_.new_session();
   clients_[session].tenant = tenant;
   clients_[session].gpu = world_.any_gpu();
   clients_[session].there = world_.random(0, 1) == 0 ? Bytes{} : kContext;
   Hello hello;
-  hello.resuming = resumes ? 1 : 0;
   hello.held = hello.wants = 1;
   hello.epoch = Epoch{world_.random(0, 1000)};
   world_.tell(SessionCame{.session = session,
@@ -54,10 +70,11 @@ void HostileClients::come(TenantId tenant, bool resumes, const std::optional<Las
                           .host_cap = {},
                           .claims = claims(),
                           .expected = false,
-                          .hello = hello,
-                          .had = had});
-  if (owns(session)) say(session, Attach{.gpu = clients_[session].gpu, .total = {}, .name = {}});
-  if (resumes) say(session, Usage{.request = 0, .use = everything()});
+                          .hello = hello});
+  return session;
+}
+
+void HostileClients::begin(SessionId session) {
   world_.at(world_.now() + 1ms * world_.random(1, 50), [this, session] { live(session); });
 }
 
@@ -67,7 +84,7 @@ void HostileClients::end_session(SessionId session) {
   const TenantId tenant = found->second.tenant;
   clients_.erase(found);
   world_.tell(SessionGone{.session = session});
-  world_.at(world_.now() + 1ms * world_.random(1, 1000), [this, tenant] { come(tenant, false, {}); });
+  world_.at(world_.now() + 1ms * world_.random(1, 1000), [this, tenant] { come(tenant); });
 }
 
 void HostileClients::end_tenant(TenantId tenant) {
@@ -210,12 +227,11 @@ void HostileClients::come_and_go(SessionId session, Client& client) {
     case 0:
       return say(session, Attach{.gpu = world_.any_gpu(), .total = {}, .name = {}});
     case 1:
-      return come(tenant, false, {});
+      return come(tenant);
     case 2:
       return claim_memory(session, client);
     default:
-      come(tenant, true, world_.last_known(session));
-      end_session(session);
+      return come_back(session);
   }
 }
 

@@ -27,7 +27,6 @@ class HostileClients {
     virtual void tell(const Event& event) = 0;
     virtual unsigned random(unsigned least, unsigned most) = 0;
     virtual SessionId new_session() = 0;
-    virtual std::optional<LastKnown> last_known(SessionId session) const = 0;  // as the core knows it
     virtual GpuUuid any_gpu() = 0;
     virtual bool winding_down() const = 0;
   };
@@ -65,8 +64,11 @@ class HostileClients {
   using Deed = void (HostileClients::*)(SessionId, Client&);
   static Deed deed_of(unsigned number);
 
-  // `resumes`: it says that it was a session before. `had`: it was, of this very arbiter.
-  void come(TenantId tenant, bool resumes, const std::optional<LastKnown>& had);
+  void come(TenantId tenant);
+  // Its process comes back on another connection.
+  void come_back(SessionId session);
+  SessionId connect(TenantId tenant);
+  void begin(SessionId session);
   void live(SessionId session);
   Claims claims();
   Bytes any_size();

@@ -116,11 +116,6 @@ void World::tell(const Event& event) {
   if (session && usage->body.request != 0) tally_.host_waits += session->defers_growth ? 1 : 0;
 }
 
-std::optional<LastKnown> World::last_known(SessionId session) const {
-  const auto known = core_->session(session);
-  return known ? known->last_known() : LastKnown{};
-}
-
 void World::perform(const Actions& actions) {
   auto find = [this](SessionId id) -> Client* {
     for (auto& [key, client] : clients_)

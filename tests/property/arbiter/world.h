@@ -184,7 +184,6 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   void at(Nanoseconds time, std::function<void()> what) override;
   void tell(const Event& event) override;
   SessionId new_session() override { return SessionId{++last_session_}; }
-  std::optional<LastKnown> last_known(SessionId session) const override;
   GpuUuid any_gpu() override { return uuids_[random(0, scenario_.gpus - 1)]; }
   bool winding_down() const override { return winding_down_; }
   unsigned random(unsigned least, unsigned most) override {

@@ -329,18 +329,12 @@ TEST_CASE("A process that comes back for another GPU brings no evidence from the
   Bench b;
   pin(b, 1, 60);
   for (int i = 0; i < 3; ++i) survey(b, {{1, 61}});
-  const LastKnown had = b.session(1).last_known();
-  b.handle(SessionGone{.session = SessionId{1}});
-  Hello hello;
-  hello.resuming = 1;
-  b.handle(SessionCame{.session = SessionId{2},
-                       .tenant = TenantId{1},
-                       .step = {.job = 1, .step = 0},
-                       .cap = {},
-                       .hello = hello,
-                       .had = had});
   const bool same = GENERATE(true, false);
-  b.attach(2, same ? kGpu : kOther);
+  b.come(2, 1);
+  if (same)
+    b.handle(SessionGone{.session = SessionId{1}, .heir = SessionId{2}});
+  else
+    b.attach(2, kOther);
   b.say(2, Usage{.request = 0, .use = Bench::use(0, 0, 60), .stuck = 0});
   CHECK(b.session(2).use.pinned == (same ? mebibytes(60) : Bytes{}));
   CHECK(b.session(2).evidence.shown() == (same ? std::optional(mebibytes(61)) : std::nullopt));

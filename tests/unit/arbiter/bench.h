@@ -64,6 +64,11 @@ struct Bench {
                        .expected = hello.resuming != 0,
                        .hello = hello});
   }
+  // The process of `old` comes on another connection, and then attaches to the GPU that it has.
+  void succeed(std::uint64_t old, std::uint64_t heir) {
+    come(heir, session(old).tenant.value);
+    handle(SessionGone{.session = SessionId{old}, .heir = SessionId{heir}});
+  }
   void attach(std::uint64_t session, const GpuUuid& gpu = kGpu) {
     say(session, Attach{.gpu = gpu, .total = {}, .name = {}});
   }

@@ -380,28 +380,12 @@ TEST_CASE("A stopped process is not ended beside others of its tenant") {
 
 // ---- sessions that take the place of others ----
 
-// As the daemon does it where a process closes its connection and comes back.
-void replace(Bench& b, std::uint64_t old, std::uint64_t session, std::uint64_t tenant) {
-  Hello back;
-  back.resuming = back.held = back.wants = 1;
-  b.handle(SessionCame{.session = SessionId{session},
-                       .tenant = TenantId{tenant},
-                       .step = {.job = static_cast<std::uint32_t>(tenant), .step = 0},
-                       .cap = {},
-                       .hello = back,
-                       .had = b.session(old).last_known()});
-  b.handle(SessionGone{.session = SessionId{old}});
-}
-
 TEST_CASE("A process that comes back with a new session before MaxOveruse goes on with its time") {
   Bench b = revoked({.cancel = true});
   b.pass_by_timers(5min - 1s);
   REQUIRE(responses(b) == std::vector{Response::note});
   const Nanoseconds since = b.tenant(1).overdue->since;
-  replace(b, 1, 3, 1);
-  CHECK_FALSE(b.tenant(1).overdue);  // nobody knows which GPU it uses
-  b.pass_by_timers(100ms);
-  b.attach(3);
+  b.succeed(1, 3);
   b.tell(3, 60, 60);
   REQUIRE(b.tenant(1).overdue);
   CHECK(b.tenant(1).overdue->since == since);
@@ -412,9 +396,7 @@ TEST_CASE("A process that comes back with a new session before MaxOveruse goes o
     CHECK(responses(b) == std::vector{Response::note, Response::cancel});
   }
   SECTION("also where it comes back again") {
-    replace(b, 3, 4, 1);
-    b.attach(4);
-    b.tell(4, 60, 60);
+    b.succeed(3, 4);
     b.pass_by_timers(1ns);
     CHECK(responses(b) == std::vector{Response::note, Response::cancel});
   }
@@ -433,8 +415,7 @@ TEST_CASE("A process that comes back beside others of its tenant goes on with it
   b.pass_by_timers(10s);
   b.release(3, 30, false);
   b.pass_by_timers(5min - 1s);
-  replace(b, 1, 4, 1);
-  b.attach(4);
+  b.succeed(1, 4);
   b.tell(4, 30, 30);
   b.pass_by_timers(1s);
   CHECK(responses(b) == std::vector{Response::note, Response::cancel});
@@ -447,10 +428,10 @@ TEST_CASE("A process that is on its way back as others of its tenant are ended i
   b.queue_up(2, 2, 60);
   b.pass_by_timers(10s);
   b.pass_by_timers(4min + 50s);
-  replace(b, 3, 4, 1);
+  b.come(4, 1);
   b.pass_by_timers(10s);
   REQUIRE(cancels_of(b, 1) == 1);
-  b.attach(4);
+  b.handle(SessionGone{.session = SessionId{3}, .heir = SessionId{4}});
   b.tell(4, 30, 30);
   b.handle(SessionGone{.session = SessionId{1}});
   b.pass_by_timers(31s);
@@ -463,7 +444,8 @@ TEST_CASE("A process that came back and uses no GPU protects nobody in later tur
   b.come(7, 1);
   b.queue_up(2, 2, 60);
   b.pass_by_timers(10s);
-  replace(b, 7, 8, 1);
+  b.come(8, 1);
+  b.handle(SessionGone{.session = SessionId{7}});
   b.pass_by_timers(5min);
   REQUIRE(cancels_of(b, 1) == 1);
   b.release(2, true, Bench::use(60, 0));
@@ -481,6 +463,28 @@ TEST_CASE("A process that came back and uses no GPU protects nobody in later tur
   REQUIRE_FALSE(b.open(9));
   b.pass_by_timers(5min + 31s);
   CHECK(cancels_of(b, 1) > 1);
+}
+
+TEST_CASE("A process that came back and never has a GPU adds nothing to the time of its tenant") {
+  Bench b = bench({.cancel = true});
+  b.settle_in(1, 1, 60);
+  Hello back;
+  back.resuming = 1;
+  b.come(3, 1, back);
+  b.queue_up(2, 2, 60);
+  const auto hand_over = [&b](std::uint64_t from, std::uint64_t to) {
+    b.pass_by_timers(10s);
+    b.pass_by_timers(8s);  // its last kernels
+    b.release(from, 60, true);
+    b.tell(from, 60, 40);
+    b.ready(to, 60);
+    REQUIRE(b.open(to));
+  };
+  for (int turn = 0; turn < 50; ++turn) {
+    hand_over(1, 2);
+    hand_over(2, 1);
+  }
+  CHECK(b.overstays.empty());
 }
 
 TEST_CASE("A tenant whose process has died begins anew") {
@@ -633,9 +637,8 @@ TEST_CASE("Coming back with much memory is no eviction") {
     let_go_first(b);
     REQUIRE_FALSE(b.open(2));
     if (i % 9 != 0) continue;
-    replace(b, id, id + 10, 1);
+    b.succeed(id, id + 10);
     id += 10;
-    b.attach(id, kBig);
     b.tell(id, kMuch, kMuch);
     b.release(id, kMuch, false);
   }

@@ -282,5 +282,91 @@ TEST_CASE("A lease that nobody has come back for ends when its tenant begins at 
   CHECK(lease->at == 990s);
 }
 
+// ---- sessions whose process comes back on another connection ----
+
+TEST_CASE("What a process has is in the books, and once, from its return to its report") {
+  Bench b({}, {.fixed = 10s});
+  b.settle_in(1, 1, 60);
+  b.queue_up(2, 2, 60);
+  b.come(3, 1);  // it has no GPU yet
+  CHECK(b.gpu().promised == mebibytes(60));
+  CHECK(b.holds(1));
+  b.pass_by_timers(10s);
+  REQUIRE_FALSE(b.open(1));
+  CHECK(b.holds(1));
+  const Bytes promised = b.gpu().promised;
+  CHECK(promised <= mebibytes(100));
+  b.handle(SessionGone{.session = SessionId{1}, .heir = SessionId{3}});
+  CHECK(b.sent<Attached>(3));
+  REQUIRE(b.sent<Revoke>(3));
+  CHECK(b.session(3).use.footprint() == mebibytes(60));
+  CHECK(b.gpu().promised == promised);
+  b.tell(3, 60, 60);
+  CHECK(b.gpu().promised == promised);
+  CHECK(b.holds(1));
+  b.release(3, 60, true);
+  CHECK_FALSE(b.holds(1));
+  REQUIRE(b.sent<Evict>(3));
+  b.tell(3, 60, 40);
+  b.ready(2, 60);
+  CHECK(b.open(2));
+}
+
+TEST_CASE("The return of a process that fills the GPU has nothing refused, its own or another's") {
+  Bench b;
+  b.settle_in(1, 1, 80);
+  b.settle_in(2, 2, 10);
+  b.come(3, 1);
+  b.grow(2, 15, 10);
+  CHECK(b.granted(2));
+  b.handle(SessionGone{.session = SessionId{1}, .heir = SessionId{3}});
+  b.grow(2, 20, 15);
+  CHECK(b.granted(2));
+  b.tell(3, 80, 80);
+  CHECK(b.session(3).use.resident == mebibytes(80));
+  CHECK(b.gpu().promised == mebibytes(100));
+  CHECK(b.open(2));
+}
+
+TEST_CASE("A process that comes back has no more memory than before, however often it comes") {
+  Bench b;
+  b.settle_in(1, 1, 60);
+  b.succeed(1, 2);
+  b.succeed(2, 3);
+  CHECK(b.session(3).use.resident == mebibytes(60));
+  SECTION("and what it reports is believed") { b.tell(3, 60, 50); }
+  SECTION("and more is not") { b.say(3, Usage{.request = 0, .use = Bench::use(90, 50, 20), .stuck = 0}); }
+  CHECK(b.session(3).use.swappable == mebibytes(60));
+  CHECK(b.session(3).use.resident == mebibytes(50));
+  CHECK(b.session(3).use.pinned == Bytes{});
+}
+
+TEST_CASE("A process whose memory no arbiter has heard of yet is waited for when it comes back again") {
+  Bench b(with_leases({key_of(1)}, 1));
+  const bool attached = GENERATE(true, false);
+  b.come(1, 1, back(true));
+  if (attached) b.attach(1);
+  b.succeed(1, 2);
+  if (!attached) b.attach(2);
+  CHECK(b.core->in_grace());
+  REQUIRE(b.last_sent<Revoke>(2));
+  b.tell(2, 60, 60);
+  CHECK(b.session(2).use.resident == mebibytes(60));
+  b.release(2, 60, true);
+  CHECK_FALSE(b.core->in_grace());
+}
+
+TEST_CASE("A process that comes back waits on in its place") {
+  Bench b({}, {.fixed = 10s});
+  b.settle_in(1, 1, 60);
+  b.queue_up(2, 2, 60);
+  const Nanoseconds since = b.tenant(2).waiting_since;
+  b.pass_by_timers(5s);
+  b.succeed(2, 3);
+  CHECK(b.tenant(2).wants);
+  b.release(3, true, Bench::use(60, 0));
+  CHECK(b.tenant(2).waiting_since == since);
+}
+
 }  // namespace
 }  // namespace sharedgpu

@@ -30,6 +30,14 @@ void open_session(Guest& guest, const Hello& hello, Bytes footprint) {
   REQUIRE(guest.say(Usage{.request = 1, .use = use}).find<Verdict>());
 }
 
+// As the library comes back on another connection.
+Hello returning() {
+  Hello hello;
+  hello.resuming = hello.held = 1;
+  hello.gpu = kHostGpu;
+  return hello;
+}
+
 // The process has a session with 10 MiB, and its connection is closed.
 void leave_closed_session(Host& host, const Process& process) {
   Guest guest(host, kUser, {}, process.pid());
@@ -100,12 +108,76 @@ TEST_CASE("A process that closed its connection keeps what it has until it comes
   REQUIRE(sessions_in(host) == 1);
 
   Guest again(host, kUser, {}, process.pid());
-  Hello hello;
-  hello.resuming = 1;
-  hello.gpu = kHostGpu;
-  CHECK(again.say(hello).find<Welcome>()->session == SessionId{2});
+  CHECK(again.say(returning()).find<Welcome>()->session == SessionId{2});
+  const auto footprint = [&] { return host.status()["tenants"][0]["footprint_bytes"]; };
+  CHECK(footprint() == mebibytes(10).count);
+  REQUIRE(again.say(attach_to()).find<Attached>());
   CHECK(sessions_in(host) == 1);
-  CHECK(host.status()["tenants"][0]["footprint_bytes"] == 0);  // as it tells now
+  CHECK(footprint() == mebibytes(10).count);
+  again.say(Usage{.request = 0, .use = {}});
+  CHECK(footprint() == 0);  // as it tells now
+}
+
+TEST_CASE("A process that comes back and never attaches keeps what it has, as one that does not answer") {
+  Host host;
+  host.start();
+  const Process process;
+  leave_closed_session(host, process);
+  Hello hello;
+  SECTION("and tells of its GPU") { hello = returning(); }
+  SECTION("and tells of none") {}
+  Guest again(host, kUser, {}, process.pid());
+  REQUIRE(again.say(hello).find<Welcome>());
+  int looks = 0;
+  host.run_until([&] { return ++looks == 50; });
+  CHECK(sessions_in(host) == 2);
+  CHECK(host.status()["tenants"][0]["footprint_bytes"] == mebibytes(10).count);
+  again.channel.close();
+  Guest once_more(host, kUser, {}, process.pid());
+  REQUIRE(once_more.say(returning()).find<Welcome>());
+  CHECK(sessions_in(host) == 2);
+}
+
+TEST_CASE("A process that comes back twice before it has told what it has keeps that") {
+  Host host;
+  host.start();
+  const Process process;
+  leave_closed_session(host, process);
+  {
+    Guest again(host, kUser, {}, process.pid());
+    REQUIRE(again.say(returning()).find<Welcome>());
+    REQUIRE(again.say(attach_to()).find<Attached>());
+  }
+  Guest once_more(host, kUser, {}, process.pid());
+  REQUIRE(once_more.say(returning()).find<Welcome>());
+  REQUIRE(once_more.say(attach_to()).find<Attached>());
+  CHECK(sessions_in(host) == 1);
+  CHECK(host.status()["tenants"][0]["footprint_bytes"] == mebibytes(10).count);
+  const std::vector<std::string> ledger = host.ledger();
+  for (const char* gone : {"gone 1", "gone 2"}) CHECK(std::count(ledger.begin(), ledger.end(), gone) == 1);
+}
+
+TEST_CASE("A process that came back before the arbiter died comes back to the next one once") {
+  Host host;
+  host.start();
+  const Process process;
+  leave_closed_session(host, process);
+  Guest again(host, kUser, {}, process.pid());
+  REQUIRE(again.say(returning()).find<Welcome>());
+  SECTION("with a GPU") { REQUIRE(again.say(attach_to()).find<Attached>()); }
+  SECTION("without one") {}
+  host.restart();
+  CHECK(host.status()["recovering"] == true);
+  Guest next(host, kUser, {}, process.pid());
+  REQUIRE(next.say(returning()).find<Welcome>());
+  const auto revoke = next.say(attach_to()).find<Revoke>();
+  REQUIRE(revoke);
+  MemoryUse use{};
+  use.swappable = use.resident = mebibytes(10);
+  next.say(Usage{.request = 0, .use = use});
+  next.say(Released{.epoch = revoke->epoch, .order = revoke->order, .wants = 0, .overuse = {}, .use = use});
+  CHECK(host.status()["recovering"] == false);
+  CHECK(host.status()["tenants"][0]["footprint_bytes"] == mebibytes(10).count);
 }
 
 TEST_CASE("A process that comes back to the arbiter that it left has no more memory than before") {
@@ -115,10 +187,7 @@ TEST_CASE("A process that comes back to the arbiter that it left has no more mem
   leave_closed_session(host, process);
 
   Guest again(host, kUser, {}, process.pid());
-  Hello hello;
-  hello.resuming = 1;
-  hello.gpu = kHostGpu;
-  REQUIRE(again.say(hello).find<Welcome>());
+  REQUIRE(again.say(returning()).find<Welcome>());
   again.say(attach_to());
   MemoryUse use;
   use.swappable = use.resident = use.pinned = mebibytes(50);
@@ -148,6 +217,7 @@ TEST_CASE("A session for another GPU ends none that is closed") {
   Hello hello;
   hello.gpu = {{9}};
   REQUIRE(other.say(hello).find<Welcome>());
+  REQUIRE(other.say(attach_to(hello.gpu)).find<Attached>());
   CHECK(sessions_in(host) == 2);
 }
 
@@ -362,14 +432,12 @@ TEST_CASE("A process that comes back ends its own closed session, and nobody els
   host.run();
   REQUIRE(sessions_in(host) == 2);
   Guest again(host, kUser, {}, second.pid());
-  Hello hello;
-  hello.resuming = hello.held = 1;
-  hello.gpu = kHostGpu;
-  REQUIRE(again.say(hello).find<Welcome>());
-  CHECK(sessions_in(host) == 2);
-  CHECK(host.status()["tenants"][0]["pids"] == nlohmann::json{first.pid()});
+  REQUIRE(again.say(returning()).find<Welcome>());
+  CHECK(sessions_in(host) == 3);
   // It may still submit, as it did before.
   CHECK(again.say(attach_to()).find<Revoke>());
+  CHECK(sessions_in(host) == 2);
+  CHECK(host.status()["tenants"][0]["pids"] == nlohmann::json{first.pid()});
   const std::vector<std::string> ledger = host.ledger();
   CHECK(std::count(ledger.begin(), ledger.end(), "gone 2") == 1);
   CHECK(std::count(ledger.begin(), ledger.end(), "gone 1") == 0);
