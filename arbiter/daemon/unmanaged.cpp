@@ -28,9 +28,9 @@ constexpr Bytes kContexts = mebibytes(512);
 constexpr std::uint64_t kContextPart = 64;
 // The sessions of a process may still be on their way, as after a restart of the arbiter.
 constexpr std::chrono::seconds kNotice{5};
-constexpr std::chrono::seconds kForget{10};  // a process that is none of these any more
-constexpr std::chrono::seconds kToEnd{30};   // from SIGTERM to SIGKILL
-constexpr uid_t kFirstUser = 1000;           // below are root and the users of services
+constexpr std::uint64_t kForgetAfter = 10;  // surveys that do not show such a process any more
+constexpr std::chrono::seconds kToEnd{30};  // from SIGTERM to SIGKILL
+constexpr uid_t kFirstUser = 1000;          // below are root and the users of services
 
 // The number after that name in the text of a /proc/PID/status; none: there is none.
 std::optional<std::uint32_t> number_in(const std::string& status, const std::string& name) {
@@ -47,6 +47,7 @@ std::optional<std::uint32_t> number_in(const std::string& status, const std::str
 void Unmanaged::take(const std::vector<SurveyedGpu>& gpus) {
   if (its_.core.core().in_grace()) return;
   processes_.clear();
+  ++surveys_;
   const Snapshot state = its_.core.core().snapshot();
   for (const Snapshot::Gpu& gpu : state.gpus) {
     const auto found = std::find_if(gpus.begin(), gpus.end(),
@@ -59,14 +60,13 @@ void Unmanaged::take(const std::vector<SurveyedGpu>& gpus) {
   for (const UnmanagedProcess& process : processes_) {
     Known& known = known_[process.pid];
     // One that the last survey did not show so may have had a session then.
-    if (!process.has_session && known.last < last_survey_) known.since = its_.system.now();
-    known.last = its_.system.now();
+    if (!process.has_session && known.last + 1 < surveys_) known.since = its_.system.now();
+    known.last = surveys_;
     const Snapshot::Gpu* gpu = state.find(process.gpu);
     if (!gpu->sessions.empty()) act(process, *gpu, state);
   }
-  last_survey_ = its_.system.now();
-  std::erase_if(known_, [&](const auto& entry) { return entry.second.last + kForget < last_survey_; });
-  std::erase_if(sights_, [&](const auto& entry) { return entry.second.are_old(last_survey_); });
+  std::erase_if(known_, [&](const auto& entry) { return entry.second.last + kForgetAfter < surveys_; });
+  std::erase_if(sights_, [&](const auto& entry) { return entry.second.are_old(surveys_); });
 }
 
 std::map<pid_t, Unmanaged::Sessions> Unmanaged::sessions_on(const Snapshot::Gpu& gpu,
@@ -102,7 +102,7 @@ GpuSurvey Unmanaged::judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu, c
     if (known->facts.is_mps || !process.memory) continue;
     survey.unmanaged += *process.memory;
     const ProcessName name{.pid = static_cast<std::uint32_t>(process.pid), .started = known->facts.started};
-    sights_[{gpu.uuid, name}].add(its_.system.now(), *process.memory);  // it may have had sessions, too
+    sights_[{gpu.uuid, name}].add(surveys_, *process.memory);  // it may have had sessions, too
     add(gpu, process.pid, *known, *process.memory, false);
   }
   for (const auto& [pid, its] : sessions) {
@@ -133,7 +133,7 @@ void Unmanaged::judge(GpuSurvey& survey, const Snapshot::Gpu& gpu, const Session
   const Bytes tolerance = Bytes{allowed.count / 16} + Bytes{gpu.total.count / kTolerancePart};
   const Bytes beyond = minus(memory, allowed + tolerance);
   if (beyond == Bytes{}) return;
-  const Bytes hidden = sights_[{gpu.uuid, sessions.process}].add(its_.system.now(), beyond);
+  const Bytes hidden = sights_[{gpu.uuid, sessions.process}].add(surveys_, beyond);
   survey.hidden += hidden;
   if (hidden.count <= gpu.total.count / kOverheadPart) return;
   const auto pid = static_cast<pid_t>(sessions.process.pid);

@@ -3,10 +3,10 @@
 // the list of processes that have memory on a GPU without a session there, or hide much from the sessions
 // that they have, and does about them what Unmanaged= says.
 //
-// A process hides what two surveys show of it beyond all that its sessions on that GPU may have, however many
-// these are and whenever they came: each survey beyond the most that they may have had since the one before
-// it, so that memory on its way in or out never counts. Up to an eighth of the GPU it is not named: the
-// driver takes memory for kernels, graphs and printf buffers that no program can tell of.
+// A process hides what two of its last surveys show of it beyond all that its sessions on that GPU may have,
+// however many these are and whenever they came: each survey beyond the most that they may have had since the
+// one before it, so that memory on its way in or out never counts. Up to an eighth of the GPU it is not
+// named: the driver takes memory for kernels, graphs and printf buffers that no program can tell of.
 //
 // The daemon's own children and the server of MPS are not among them. One thread, that of the event loop.
 #pragma once
@@ -64,11 +64,11 @@ class Unmanaged {
     bool is_own = false;  // the daemon's, or one of its children
     bool is_mps = false;
   };
-  // A process with unmanaged memory, and when that was seen first and last.
+  // A process with unmanaged memory, since when, and the last survey that shows that.
   struct Known {
     Facts facts;
     Nanoseconds since{};
-    Nanoseconds last{};
+    std::uint64_t last = 0;
     bool warned = false;
     std::optional<Nanoseconds> ended;  // when it was asked to end
     bool killed = false;
@@ -95,7 +95,7 @@ class Unmanaged {
   const Parts its_;
   std::map<pid_t, Known> known_;
   std::map<OnGpu, Sights> sights_;  // of memory beyond what the sessions of the process may have
-  Nanoseconds last_survey_{};
+  std::uint64_t surveys_ = 0;
   std::vector<UnmanagedProcess> processes_;
 };
 
