@@ -67,7 +67,10 @@ std::optional<Place> find_member(std::string_view text, std::size_t begin) {
   return std::nullopt;
 }
 
-bool is_object(std::string_view text) { return text.starts_with('{') && Json::accept(text); }
+// The parser takes a zero byte for the end of the text.
+bool is_object(std::string_view text) {
+  return text.starts_with('{') && text.find('\0') == text.npos && Json::accept(text);
+}
 
 // Whether it says of which version it is, as ours does in all of them.
 bool has_version(std::string_view text) {

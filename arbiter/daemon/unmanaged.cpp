@@ -30,6 +30,9 @@ constexpr std::uint64_t kContextPart = 64;
 constexpr std::chrono::seconds kNotice{5};
 constexpr std::uint64_t kForgetAfter = 10;  // surveys that do not show such a process any more
 constexpr std::chrono::seconds kToEnd{30};  // from SIGTERM to SIGKILL
+// From a process's first memory on a GPU to its session's first word about it: the library tells of a context
+// when the driver has made it, which takes long where many begin at once.
+constexpr std::chrono::minutes kToTell{1};
 constexpr uid_t kFirstUser = 1000;          // below are root and the users of services
 
 // The number after that name in the text of a /proc/PID/status; none: there is none.
@@ -195,11 +198,13 @@ void Unmanaged::act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu, c
 // is stopped may not have had the time for its session.
 void Unmanaged::end(const UnmanagedProcess& process, Known& known, const Snapshot& state) {
   if (process.uid < kFirstUser || known.killed || claims_memory(process.pid, state)) return;
+  const ProcessName name{.pid = static_cast<std::uint32_t>(process.pid), .started = known.facts.started};
+  const bool may_tell = !its_.sessions.of(name).empty();
+  if (may_tell && its_.system.now() - known.since < kToTell) return;
   if (is_stopped(its_.system, process.pid)) return;
   const bool again = known.ended.has_value();
   if (again && its_.system.now() - *known.ended < kToEnd) return;
-  const UniqueFd pidfd = open_process(
-      its_.system, {.pid = static_cast<std::uint32_t>(process.pid), .started = known.facts.started});
+  const UniqueFd pidfd = open_process(its_.system, name);
   if (!pidfd || its_.system.send_signal(pidfd.get(), again ? SIGKILL : SIGTERM) != 0) return;
   its_.complaints.add(
       known.facts.account, Cause::unmanaged,
@@ -209,8 +214,8 @@ void Unmanaged::end(const UnmanagedProcess& process, Known& known, const Snapsho
   known.ended = its_.system.now();
 }
 
-// The library claims a context before there is one. A session that claims nothing at all, or is for a GPU
-// that the arbiter has not found itself, shows no library. One that came back may be yet to tell.
+// A session that claims nothing at all, or is for a GPU that the arbiter has not found itself, shows no
+// library. One that came back may be yet to tell.
 bool Unmanaged::claims_memory(pid_t pid, const Snapshot& state) const {
   const auto& sessions = its_.sessions.all();
   return std::any_of(sessions.begin(), sessions.end(), [&](const auto& each) {

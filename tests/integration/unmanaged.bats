@@ -153,7 +153,7 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
   kill -0 "${PIDS[roots]}"
 }
 
-@test "a session that claims nothing, or for a GPU that is not there, spares no process" {
+@test "a session that claims nothing, or for a GPU that is not there, spares no process for longer than a minute" {
   with_nvml
   ((UID == 0)) || skip "needs another user"
   start_arbiter Unmanaged=cancel
@@ -161,11 +161,17 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
   tenant first hold --bytes 10% --of 256MiB --gap-ms 50 --seconds 600 --progress
   progresses first
   chmod a+rw "$SIMGPU_STATE"
-  local gpu
-  for gpu in "$(json 's["gpus"][0]["uuid"]')" GPU-09000000-0000-0000-0000-000000000000; do
-    setpriv --reuid 4321 --regid 4321 --clear-groups "$PROGRAMS/claims" --socket "$SHAREDGPU_SOCKET" --gpu "$gpu" --takes 100MiB >"$DIR/liar.out" 2>"$DIR/liar.err" 3>&- &
-    PIDS[liar]=$!
-    finish liar
+  local name gpu
+  for name in nothing invented; do
+    gpu=GPU-09000000-0000-0000-0000-000000000000
+    [[ $name == invented ]] || gpu=$(json 's["gpus"][0]["uuid"]')
+    setpriv --reuid 4321 --regid 4321 --clear-groups "$PROGRAMS/claims" --socket "$SHAREDGPU_SOCKET" --gpu "$gpu" --takes 80MiB >"$DIR/$name.out" 2>"$DIR/$name.err" 3>&- &
+    PIDS[$name]=$!
+  done
+  sleep 30
+  kill -0 "${PIDS[nothing]}" "${PIDS[invented]}"
+  for name in nothing invented; do
+    finish $name
     ((status == 143))
   done
   kill -0 "${PIDS[first]}"

@@ -99,6 +99,12 @@ TEST_CASE("What is under our name and not ours is left alone") {
   CHECK(add_share(std::string(60'000, 'x'), share_of("n")).outcome == Outcome::refused);
 }
 
+TEST_CASE("An object with a zero byte behind it is text") {
+  using namespace std::string_literals;
+  const std::string once = with("{ }\0 and more}"s, "gpu1");
+  CHECK(add_share(once, share_of("gpu1")).outcome == Outcome::complete);
+}
+
 TEST_CASE("Nodes add up, each once") {
   std::string comment = "{\"site\": true}";
   for (const char* node : {"n1", "n2", "n3"}) comment = with(comment, node);
