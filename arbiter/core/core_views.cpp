@@ -16,6 +16,8 @@ Snapshot::Session Core::view_of(const Session& session) const {
   view.use = book.use;
   view.resident_limit = book.resident_limit;
   view.evidence = book.evidence;
+  view.allowed = book.allowed;
+  view.allowed.raise(book.allowed_now());
   view.claims_nothing = memory_.has_nothing(session);
   view.gate_open = turns_.gate_open(session);
   view.wants = turns_.wants(session);
@@ -86,7 +88,6 @@ Snapshot::Gpu Core::view_of(const Gpu& gpu) const {
   view.usable = memory_.usable(gpu);
   view.surveyed = memory_.surveyed(gpu);
   view.unmanaged = memory_.unmanaged(gpu);
-  view.hidden = memory_.hidden(gpu);
   for (const Session* session : gpu.sessions)
     view.promised += memory_.promised(*session, turns_.residency(*session));
   view.policy =

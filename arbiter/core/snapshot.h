@@ -54,6 +54,7 @@ struct Snapshot {
     Nanoseconds queue{};          // the backlog limit; zero: as usual
     Nanoseconds turn_ends{};      // zero: open end
     Evidence evidence;            // of its process's memory on the GPU, by surveys
+    Allowed allowed;              // the most at any time since the last survey
     bool claims_nothing = false;  // neither a context nor memory on the GPU
   };
 
@@ -103,8 +104,7 @@ struct Snapshot {
     bool learned = false;   // known from sessions only
     Bytes usable;           // the capacity, or what contexts leave of the total
     bool surveyed = false;  // surveys show the memory of its processes
-    Bytes unmanaged;        // then: that of processes that have no session there, and what sessions hide
-    Bytes hidden;           // the second part
+    Bytes unmanaged;        // then: that of processes that have no session there, and what others hide
     Bytes promised;         // what sessions have on the GPU or may take at any moment
     const Policy* policy = nullptr;
     TurnLength turn;        // how long turns are

@@ -70,14 +70,18 @@ struct Sum {
 // Null where surveys do not show the GPU.
 void write_unmanaged(Json& json, const StatusView& view, const Snapshot::Gpu& gpu) {
   json["surveyed"] = gpu.surveyed;
-  json["unmanaged_bytes"] = gpu.surveyed ? Json(gpu.unmanaged.count) : Json(nullptr);
-  json["unmanaged"] = Json::array();
-  for (const UnmanagedProcess& process : view.unmanaged)
-    if (process.gpu == gpu.uuid)
-      json["unmanaged"].push_back({{"pid", process.pid},
-                                   {"uid", process.uid},
-                                   {"job", process.job ? Json(*process.job) : Json(nullptr)},
-                                   {"bytes", process.memory.count}});
+  Json processes = Json::array();
+  Bytes sum;
+  for (const UnmanagedProcess& process : view.unmanaged) {
+    if (process.gpu != gpu.uuid) continue;
+    sum += process.memory;
+    processes.push_back({{"pid", process.pid},
+                         {"uid", process.uid},
+                         {"job", process.job ? Json(*process.job) : Json(nullptr)},
+                         {"bytes", process.memory.count}});
+  }
+  json["unmanaged_bytes"] = gpu.surveyed ? Json(sum.count) : Json(nullptr);
+  json["unmanaged"] = processes;
 }
 
 Json gpu_json(const StatusView& view, const Snapshot::Gpu& gpu) {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <set>
 #include <sstream>
 #include <utility>
 
@@ -20,10 +19,16 @@ namespace {
 // Processes with less, or less than this part of the GPU, are not worth a word.
 constexpr Bytes kTrifle = mebibytes(64);
 constexpr std::uint64_t kTriflePart = 64;
-// The same of a session's process: it cannot tell all that the driver takes for its kernels.
+// A process that hides up to this part of the GPU is not named.
 constexpr std::uint64_t kOverheadPart = 8;
+// Amounts that differ by less than this part of a GPU, and a sixteenth, are the same.
+constexpr std::uint64_t kTolerancePart = 1024;
+// The contexts of a process are believed to take up to so much, and up to this part of the GPU.
+constexpr Bytes kContexts = mebibytes(512);
+constexpr std::uint64_t kContextPart = 64;
 // The sessions of a process may still be on their way, as after a restart of the arbiter.
 constexpr std::chrono::seconds kNotice{5};
+constexpr std::uint64_t kForgetAfter = 10;  // surveys that do not show such a process any more
 constexpr std::chrono::seconds kToEnd{30};  // from SIGTERM to SIGKILL
 // From a process's first memory on a GPU to its session's first word about it: the library tells of a context
 // when the driver has made it, which takes long where many begin at once.
@@ -45,40 +50,53 @@ std::optional<std::uint32_t> number_in(const std::string& status, const std::str
 void Unmanaged::take(const std::vector<SurveyedGpu>& gpus) {
   if (its_.core.core().in_grace()) return;
   processes_.clear();
-  const Snapshot before = its_.core.core().snapshot();
-  for (const Snapshot::Gpu& gpu : before.gpus) {
+  ++surveys_;
+  const Snapshot state = its_.core.core().snapshot();
+  for (const Snapshot::Gpu& gpu : state.gpus) {
     const auto found = std::find_if(gpus.begin(), gpus.end(),
                                     [&](const SurveyedGpu& each) { return each.uuid == gpu.uuid; });
     if (found != gpus.end())
-      its_.core.handle(Surveyed{.gpu = gpu.uuid, .found = judge(*found, gpu)});
+      its_.core.handle(Surveyed{.gpu = gpu.uuid, .found = judge(*found, gpu, state)});
     else if (gpu.surveyed)
       its_.core.handle(Surveyed{.gpu = gpu.uuid, .found = std::nullopt});
   }
-  const Snapshot state = its_.core.core().snapshot();
-  for (const Snapshot::Gpu& gpu : state.gpus) add_hidden(gpu, state);
-  std::set<pid_t> seen;
   for (const UnmanagedProcess& process : processes_) {
-    seen.insert(process.pid);
+    Known& known = known_[process.pid];
+    // One that the last survey did not show so may have had a session then.
+    if (!process.has_session && known.last + 1 < surveys_) known.since = its_.system.now();
+    known.last = surveys_;
     const Snapshot::Gpu* gpu = state.find(process.gpu);
-    if (gpu != nullptr && !gpu->sessions.empty()) act(process, *gpu, state);
+    if (!gpu->sessions.empty()) act(process, *gpu, state);
   }
-  std::erase_if(known_, [&](const auto& entry) { return seen.count(entry.first) == 0; });
+  std::erase_if(known_, [&](const auto& entry) { return entry.second.last + kForgetAfter < surveys_; });
+  std::erase_if(sights_, [&](const auto& entry) { return entry.second.are_old(surveys_); });
+}
+
+std::map<pid_t, Unmanaged::Sessions> Unmanaged::sessions_on(const Snapshot::Gpu& gpu,
+                                                            const Snapshot& state) const {
+  std::map<pid_t, Sessions> all;
+  for (const SessionId id : gpu.sessions) {
+    const auto* entry = its_.sessions.find(id);
+    const Snapshot::Session* session = state.find(id);
+    if (entry == nullptr || session == nullptr) continue;
+    const Peer& peer = entry->client->peer();
+    Sessions& its = all[peer.pid];
+    its.process = peer.process();
+    its.allowed[id] = session->allowed;
+  }
+  return all;
 }
 
 // Sessions are judged only where the survey shows the process of one: so it is sure that it names processes
 // as the daemon does. Under MPS all memory may be the server's.
-GpuSurvey Unmanaged::judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu) {
-  std::map<pid_t, std::vector<SessionId>> sessions;
-  for (const SessionId id : gpu.sessions)
-    if (const auto* entry = its_.sessions.find(id)) sessions[entry->client->peer().pid].push_back(id);
+GpuSurvey Unmanaged::judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu, const Snapshot& state) {
+  const std::map<pid_t, Sessions> sessions = sessions_on(gpu, state);
   std::map<pid_t, std::optional<Bytes>> shown;
   GpuSurvey survey;
-  bool can_judge = false;
   bool mps = false;
   for (const SurveyedProcess& process : found.processes) {
     if (sessions.count(process.pid) > 0) {
       shown[process.pid] = process.memory;
-      can_judge = true;
       continue;
     }
     const Known* known = look_up(process.pid);
@@ -86,15 +104,17 @@ GpuSurvey Unmanaged::judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu) {
     mps = mps || known->facts.is_mps;
     if (known->facts.is_mps || !process.memory) continue;
     survey.unmanaged += *process.memory;
+    const ProcessName name{.pid = static_cast<std::uint32_t>(process.pid), .started = known->facts.started};
+    sights_[{gpu.uuid, name}].add(surveys_, *process.memory);  // it may have had sessions, too
     add(gpu, process.pid, *known, *process.memory, false);
   }
-  for (const auto& [pid, ids] : sessions) {
-    const auto its = shown.find(pid);
-    std::optional<Bytes> memory = its == shown.end() ? Bytes{} : its->second;
-    if (mps) memory.reset();
-    if (memory) memory->count /= ids.size();
-    if (!can_judge && !mps) continue;
-    for (const SessionId id : ids) survey.sessions[id] = memory;
+  for (const auto& [pid, its] : sessions) {
+    if (shown.empty() && !mps) break;
+    const auto seen = shown.find(pid);
+    const std::optional<Bytes> memory = mps ? std::nullopt : seen == shown.end() ? Bytes{} : seen->second;
+    for (const auto& [id, allowed] : its.allowed)
+      survey.sessions[id] = memory ? std::optional(Bytes{memory->count / its.allowed.size()}) : std::nullopt;
+    if (memory) judge(survey, gpu, its, *memory);
   }
   const Settings& settings = its_.administration.settings();
   survey.limit = settings.device_memory_limit.of(gpu.total);
@@ -102,15 +122,25 @@ GpuSurvey Unmanaged::judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu) {
   return survey;
 }
 
-void Unmanaged::add_hidden(const Snapshot::Gpu& gpu, const Snapshot& state) {
-  if (gpu.hidden == Bytes{}) return;
-  for (const SessionId id : gpu.sessions) {
-    const Snapshot::Session* session = state.find(id);
-    const auto* entry = its_.sessions.find(id);
-    if (session == nullptr || entry == nullptr || session->evidence.hidden() == Bytes{}) continue;
-    const pid_t pid = entry->client->peer().pid;
-    if (const Known* known = look_up(pid)) add(gpu, pid, *known, session->evidence.hidden(), true);
+// Contexts beyond the usual count as hidden: nobody has allowed them.
+void Unmanaged::judge(GpuSurvey& survey, const Snapshot::Gpu& gpu, const Sessions& sessions, Bytes memory) {
+  Bytes context_left = std::min(kContexts, Bytes{gpu.total.count / kContextPart});
+  Bytes allowed;
+  for (const auto& [id, its] : sessions.allowed) {
+    const Bytes context = std::min(its.context, context_left);
+    context_left = minus(context_left, context);
+    allowed += its.memory + context;
+    survey.contexts[id] = context;
   }
+  for (const auto& [id, its] : sessions.allowed) survey.contexts[id] += context_left;
+  const Bytes tolerance = Bytes{allowed.count / 16} + Bytes{gpu.total.count / kTolerancePart};
+  const Bytes beyond = minus(memory, allowed + tolerance);
+  if (beyond == Bytes{}) return;
+  const Bytes hidden = sights_[{gpu.uuid, sessions.process}].add(surveys_, beyond);
+  survey.hidden += hidden;
+  if (hidden.count <= gpu.total.count / kOverheadPart) return;
+  const auto pid = static_cast<pid_t>(sessions.process.pid);
+  if (const Known* known = look_up(pid)) add(gpu, pid, *known, hidden, true);
 }
 
 void Unmanaged::add(const Snapshot::Gpu& gpu, pid_t pid, const Known& known, Bytes memory, bool has_session) {
@@ -153,9 +183,7 @@ Unmanaged::Facts Unmanaged::facts_of(pid_t pid, std::uint64_t started) const {
 void Unmanaged::act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu, const Snapshot& state) {
   Known& known = known_[process.pid];
   const Measure measure = its_.administration.settings().unmanaged;
-  const bool trifling =
-      process.memory < (process.has_session ? Bytes{gpu.total.count / kOverheadPart}
-                                            : std::min(kTrifle, Bytes{gpu.total.count / kTriflePart}));
+  const bool trifling = process.memory < std::min(kTrifle, Bytes{gpu.total.count / kTriflePart});
   if (measure == Measure::ignore || trifling || its_.system.now() - known.since < kNotice) return;
   if (!std::exchange(known.warned, true))
     its_.complaints.add(

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tells the core in its words the findings of surveys: the memory of each session, and that of nobody. Keeps
-// the list of processes that have memory on a GPU without a session there, or hide memory from the session
+// the list of processes that have memory on a GPU without a session there, or hide much from the sessions
 // that they have, and does about them what Unmanaged= says.
+//
+// A process hides what two of its last surveys show of it beyond all that its sessions on that GPU may have,
+// however many these are and whenever they came: each survey beyond the most that they may have had since the
+// one before it, so that memory on its way in or out never counts. Up to an eighth of the GPU it is not
+// named: the driver takes memory for kernels, graphs and printf buffers that no program can tell of.
 //
 // The daemon's own children and the server of MPS are not among them. One thread, that of the event loop.
 #pragma once
@@ -11,12 +16,14 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "arbiter/daemon/administration.h"
 #include "arbiter/daemon/complaints.h"
 #include "arbiter/daemon/core_runner.h"
 #include "arbiter/daemon/session_table.h"
+#include "arbiter/daemon/sights.h"
 #include "arbiter/daemon/survey.h"
 #include "arbiter/daemon/system.h"
 #include "arbiter/ledger/tenants.h"
@@ -28,7 +35,7 @@ struct UnmanagedProcess {
   pid_t pid = 0;
   uid_t uid = 0;
   std::optional<std::uint32_t> job;  // by its cgroup
-  Bytes memory;                      // there, beyond what its session may have
+  Bytes memory;                      // there, beyond what its sessions may have
   bool has_session = false;          // there
 };
 
@@ -57,17 +64,26 @@ class Unmanaged {
     bool is_own = false;  // the daemon's, or one of its children
     bool is_mps = false;
   };
-  // A process with unmanaged memory, from when that was seen first.
+  // A process with unmanaged memory, since when, and the last survey that shows that.
   struct Known {
     Facts facts;
     Nanoseconds since{};
+    std::uint64_t last = 0;
     bool warned = false;
     std::optional<Nanoseconds> ended;  // when it was asked to end
     bool killed = false;
   };
 
-  GpuSurvey judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu);
-  void add_hidden(const Snapshot::Gpu& gpu, const Snapshot& state);
+  // The sessions of a process on a GPU, and what they may have there.
+  struct Sessions {
+    ProcessName process;
+    std::map<SessionId, Allowed> allowed;
+  };
+  using OnGpu = std::pair<GpuUuid, ProcessName>;
+
+  GpuSurvey judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu, const Snapshot& state);
+  std::map<pid_t, Sessions> sessions_on(const Snapshot::Gpu& gpu, const Snapshot& state) const;
+  void judge(GpuSurvey& survey, const Snapshot::Gpu& gpu, const Sessions& sessions, Bytes memory);
   void add(const Snapshot::Gpu& gpu, pid_t pid, const Known& known, Bytes memory, bool has_session);
   Known* look_up(pid_t pid);
   Facts facts_of(pid_t pid, std::uint64_t started) const;
@@ -78,6 +94,8 @@ class Unmanaged {
 
   const Parts its_;
   std::map<pid_t, Known> known_;
+  std::map<OnGpu, Sights> sights_;  // of memory beyond what the sessions of the process may have
+  std::uint64_t surveys_ = 0;
   std::vector<UnmanagedProcess> processes_;
 };
 

@@ -76,6 +76,7 @@ void MemoryBooks::take_first_report(const Session& session, const MemoryUse& rep
   SessionBook& its = book(session);
   its.may_have_reported_growth = true;
   its.use = reported;
+  its.told_context = reported.context;
   its.use.swappable = std::min(its.use.swappable, session.gpu->total);
   its.use.pinned = std::min(its.use.pinned, session.gpu->total);
   its.resident_limit = its.use.swappable;
@@ -226,10 +227,13 @@ void MemoryBooks::end_recovery(const Model& model, const Residencies& at) {
 // is certain is in its way. Sessions that come back are believed what they claim until surveys doubt it, so
 // that growth waits for the first of these as well.
 MemoryBooks::Fit MemoryBooks::fit(const Session& session, const MemoryUse& use, const Residency& at) {
-  if (could_ever_fit(session, use)) return Fit::yes;
+  SessionBook& its = book(session);
+  if (could_ever_fit(session, use)) {
+    its.crowded_since.reset();
+    return Fit::yes;
+  }
   const bool looks = surveyed(*session.gpu) || awaits_survey(*session.gpu);
   if (!looks || !could_ever_fit(session, use, Basis::uncrowded)) return Fit::never;
-  SessionBook& its = book(session);
   if (!its.crowded_since) its.crowded_since = effects_.now();
   if (effects_.now() < crowded_until(session, at)) return Fit::later;
   return could_ever_fit(session, use, Basis::certain) ? Fit::yes : Fit::never;

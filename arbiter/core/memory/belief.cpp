@@ -12,9 +12,6 @@ namespace {
 constexpr std::uint64_t kTolerancePart = 1024;
 // Contexts that no survey has shown yet count up to this part of a GPU, all together.
 constexpr std::uint64_t kCreditPart = 16;
-// Memory that sessions hide is none up to this part of a GPU, all together: the driver takes more for their
-// kernels, graphs and printf buffers than they can tell.
-constexpr std::uint64_t kOverheadPart = 16;
 
 }  // namespace
 
@@ -23,10 +20,13 @@ void MemoryBooks::survey(const Gpu& gpu, std::optional<GpuSurvey> found) {
   its.survey = std::move(found);
   for (const Session* session : gpu.sessions) {
     SessionBook& one = book(*session);
+    one.most_context.reset();
     if (!its.survey) {
       one.evidence.forget();
       continue;
     }
+    if (const auto most = its.survey->contexts.find(session->id); most != its.survey->contexts.end())
+      one.most_context = most->second;
     const auto shown = its.survey->sessions.find(session->id);
     if (shown == its.survey->sessions.end()) continue;
     if (shown->second)
@@ -34,7 +34,8 @@ void MemoryBooks::survey(const Gpu& gpu, std::optional<GpuSurvey> found) {
     else
       one.evidence.pass_over();
   }
-  if (beside_unmanaged(gpu) < gpu.capacity) return;
+  for (const Session* session : gpu.sessions) book(*session).allowed = of(*session).allowed_now();
+  if (usable(gpu, Basis::certain) < usable(gpu, Basis::uncrowded)) return;
   for (const Session* session : gpu.sessions)
     if (of(*session).deferred.empty() && !of(*session).unjudged) book(*session).crowded_since.reset();
 }
@@ -42,25 +43,27 @@ void MemoryBooks::survey(const Gpu& gpu, std::optional<GpuSurvey> found) {
 void MemoryBooks::note_allowed(const Gpu& gpu) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);
-    its.evidence.allow(its.claimed().allowed);
+    its.allowed.raise(its.allowed_now());
   }
-}
-
-Bytes MemoryBooks::hidden(const Gpu& gpu) const {
-  Bytes sum;
-  for (const Session* session : gpu.sessions) sum += of(*session).evidence.hidden();
-  return sum.count > gpu.total.count / kOverheadPart ? sum : Bytes{};
 }
 
 Bytes MemoryBooks::unmanaged(const Gpu& gpu) const {
   const std::optional<GpuSurvey>& survey = gpus_[gpu].survey;
-  return survey ? survey->unmanaged + hidden(gpu) : Bytes{};
+  return survey ? survey->unmanaged + survey->hidden : Bytes{};
 }
 
-// The part of the GPU that may be handed out beside unmanaged memory.
+// The part of the GPU that may be handed out beside processes that have no session. Hidden memory counts as
+// contexts do: some of it is what the driver takes for a session that cannot tell of it.
 Bytes MemoryBooks::beside_unmanaged(const Gpu& gpu) const {
   const std::optional<GpuSurvey>& survey = gpus_[gpu].survey;
-  return survey ? capacity_of(gpu.total, survey->limit, survey->reserve, unmanaged(gpu)) : gpu.capacity;
+  return survey ? capacity_of(gpu.total, survey->limit, survey->reserve, survey->unmanaged) : gpu.capacity;
+}
+
+// Where surveys show a part of contexts as hidden, the rest counts as far as they show it, with no respect to
+// what a tenant is believed. Growth that has no room for more than a tenant is believed is to wait.
+Bytes MemoryBooks::context_of(Basis basis, const SessionBook& its) {
+  const Bytes told = its.most_context && basis != Basis::uncrowded ? its.told_context : its.use.context;
+  return std::min(minus(told, its.evidence.doubted()), its.most_context.value_or(told));
 }
 
 // Doubt goes to contexts first: they are only ever told of, and pinned memory was granted.
@@ -69,7 +72,7 @@ MemoryBooks::Unevictable MemoryBooks::unevictable_on(Basis basis, const Session&
   const Evidence& evidence = of(session).evidence;
   if (evidence.nothing_there()) return {};
   Unevictable its{.pinned = minus(use.pinned, minus(evidence.doubted(), use.context)),
-                  .context = minus(use.context, evidence.doubted())};
+                  .context = context_of(basis, of(session))};
   if (basis == Basis::believed) return its;
   const bool shows = surveyed(*session.gpu) || (basis == Basis::uncrowded && awaits_survey(*session.gpu));
   if (!shows) return its;

@@ -54,6 +54,7 @@ void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_
     most = std::max({most, reported.swappable, its.resident_limit, its.restore_in_flight});
   reported.resident = std::min(reported.resident, most);
   // Contexts lower what others may have.
+  its.told_context = reported.context;
   Bytes believed{session.gpu->total.count / kContextPart};
   for (const Session* other : session.tenant->sessions)
     if (other != &session && other->gpu == session.gpu) believed = minus(believed, of(*other).use.context);

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The evidence for what a session claims of a GPU: the memory that surveys show of its process there. It
-// works both ways: a session may have less than it claims, or hide more.
+// The evidence for what a session claims of a GPU: the memory that surveys show of its process there.
 //
 // A survey is a moment older than the claims, and memory may be freed and taken while it looks. So a claim is
-// doubted only if it is older than the survey before the last one, and neither of the two shows it. And
-// memory is hidden only if both show more than the session may have had at any time since the survey before
-// each. A session that surveys cannot tell of is believed. Pure; sizes in bytes.
+// doubted only if it is older than the survey before the last one, and neither of the two shows it. A session
+// that surveys cannot tell of is believed. Pure; sizes in bytes.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +20,21 @@ struct Claimed {
   Bytes unevictable;  // pinned memory and contexts
   Bytes present;      // all that it says is on the GPU
   Bytes all;          // its whole footprint, on the GPU or not, and contexts
-  Bytes allowed;      // the most that it may have on the GPU: also what it may take at any moment
+};
+
+// The most that a session may have on the GPU, with what it may take at any moment.
+struct Allowed {
+  Bytes memory;
+  Bytes context;  // as it says: nobody allows contexts
+
+  void raise(const Allowed& other) {
+    memory = std::max(memory, other.memory);
+    context = std::max(context, other.context);
+  }
 };
 
 class Evidence {
  public:
-  // From now on the session may have so much on the GPU.
-  void allow(Bytes most) { allowed_ = std::max(allowed_, most); }
   // A survey shows `there`; `claimed` is what the session claims as the survey arrives. Amounts that differ
   // by less than `tolerance` and a sixteenth are the same: NVML counts in pages, and sizes of contexts are
   // guesses.
@@ -37,9 +43,6 @@ class Evidence {
     const Bytes seen = there + Bytes{there.count / 16} + tolerance;
     unevictable_.lacks(minus(held.unevictable, seen));
     present_.lacks(minus(held.present, seen));
-    allow(claimed.allowed);
-    hidden_.lacks(minus(there, allowed_ + Bytes{allowed_.count / 16} + tolerance));
-    allowed_ = claimed.allowed;
     if (there != Bytes{})
       absences_ = 0;
     else if (held.all != Bytes{})
@@ -65,8 +68,6 @@ class Evidence {
   Bytes doubted() const { return unevictable_.doubted; }
   // The part of all that it says is on the GPU that is not there.
   Bytes absent() const { return present_.doubted; }
-  // The memory of its process on the GPU beyond what it may have there.
-  Bytes hidden() const { return hidden_.doubted; }
   // Its process has no memory on the GPU, so it has no context and none of what it claims.
   bool nothing_there() const { return absences_ == kAbsences; }
 
@@ -83,8 +84,7 @@ class Evidence {
   Claimed held_by_both(const Claimed& claimed) const {
     return {.unevictable = std::min(claimed_.unevictable, claimed.unevictable),
             .present = std::min(claimed_.present, claimed.present),
-            .all = std::min(claimed_.all, claimed.all),
-            .allowed = {}};
+            .all = std::min(claimed_.all, claimed.all)};
   }
 
   std::optional<Bytes> shown_;
@@ -92,8 +92,6 @@ class Evidence {
   Claimed claimed_;  // when the last survey came
   Doubt unevictable_;
   Doubt present_;
-  Doubt hidden_;
-  Bytes allowed_;          // the most since the last survey came
   unsigned absences_ = 0;  // surveys in a row that show nothing of what is claimed
 };
 

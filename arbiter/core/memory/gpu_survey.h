@@ -10,13 +10,16 @@
 namespace sharedgpu {
 
 struct GpuSurvey {
-  Bytes unmanaged;  // memory of processes that have no session there
+  Bytes unmanaged;    // memory of processes that have no session there
+  Bytes hidden = {};  // that of the processes of sessions beyond what these may have
   // What the site lets the arbiter hand out, see capacity_of().
   Bytes limit;
   Bytes reserve;
   // The memory of the processes of sessions; none: surveys cannot tell of it. Sessions that are missing here
   // may be in the next survey.
   std::map<SessionId, std::optional<Bytes>> sessions = {};
+  // The most that counts as contexts of a session; missing: any amount. What it has beyond is hidden.
+  std::map<SessionId, Bytes> contexts = {};
 };
 
 }  // namespace sharedgpu

@@ -25,7 +25,8 @@ namespace sharedgpu {
 
 // The entries of one session.
 struct SessionBook {
-  MemoryUse use;  // as reported, growth that it waits for included
+  MemoryUse use;       // as reported, growth that it waits for included
+  Bytes told_context;  // as reported, whatever part of it is believed
   // Promises: it may have so much evictable memory resident, and so much pinned.
   Bytes resident_limit;
   Bytes pin_limit;
@@ -36,7 +37,9 @@ struct SessionBook {
   Bytes pin_request;   // of its resident memory, which it asks to pin in place; not in use.pinned yet
   Bytes peak;          // the largest footprint since its turn began
   GrowthForecast forecast;
-  Evidence evidence;  // of its process's memory on the GPU
+  Evidence evidence;                  // of its process's memory on the GPU
+  std::optional<Bytes> most_context;  // that counts, by the last survey; none: any amount
+  Allowed allowed;                    // the most at any time since the last survey
 
   // Requests for growth without a Verdict, and when the first of them came.
   std::vector<std::uint64_t> requests;
@@ -84,9 +87,13 @@ struct SessionBook {
     const Bytes kept = granted_pins + use.context;
     return {.unevictable = kept,
             .present = use.resident + kept,
-            .all = std::max(use.swappable, use.resident) + kept,
-            .allowed = std::max({use.resident, resident_limit, restore_in_flight}) +
-                       std::max(use.pinned, pin_limit) + use.context};
+            .all = std::max(use.swappable, use.resident) + kept};
+  }
+  // Pins that surveys do not show count as given up.
+  Allowed allowed_now() const {
+    return {.memory = std::max({use.resident, resident_limit, restore_in_flight}) +
+                      minus(pin_limit, minus(evidence.doubted(), use.context)),
+            .context = told_context};
   }
 };
 
@@ -121,11 +128,9 @@ class MemoryBooks {
 
   void survey(const Gpu& gpu, std::optional<GpuSurvey> found);
   bool surveyed(const Gpu& gpu) const { return gpus_[gpu].survey.has_value(); }
-  // Memory of nobody's session, and that which sessions hide. Zero where surveys do not show the GPU.
+  // Memory of nobody's session, and that which processes of sessions hide. Zero where surveys do not show the
+  // GPU.
   Bytes unmanaged(const Gpu& gpu) const;
-  // The part of it that sessions hide. Up to a sixteenth of the GPU, all together, it is taken for what the
-  // driver needs for them, and for none.
-  Bytes hidden(const Gpu& gpu) const;
   // Surveys show that the session's process has nothing on the GPU, whatever it claims.
   bool nothing_there(const Session& session) const { return of(session).evidence.nothing_there(); }
 
@@ -157,7 +162,7 @@ class MemoryBooks {
   void evict_before_suspension(const Gpu& gpu, const Residencies& at);
   void refuse_last(const Gpu& gpu, const Residencies& at);
   void answer_requests(const Gpu& gpu, const Residencies& at);
-  // What sessions may have from now on is no hidden memory of theirs.
+  // What sessions may have from now on is no hidden memory of theirs in the next survey.
   void note_allowed(const Gpu& gpu);
 
   // The recovery period is over: judges the requests that came meanwhile.
@@ -221,6 +226,7 @@ class MemoryBooks {
   };
 
   // belief.cpp
+  static Bytes context_of(Basis basis, const SessionBook& its);
   Unevictable unevictable_on(Basis basis, const Session& session, const MemoryUse& use) const;
   Bytes believed_pins(const Session& session, Bytes pinned) const;
   Bytes usable(const Gpu& gpu, Basis basis) const;

@@ -382,9 +382,12 @@ void World::survey() {
       found.sessions[client->id] =
           client->use.resident + client->use.pinned + client->use.context - asked + kLeast;
     }
+    const auto honest = found.sessions;
     if (hostile_) hostile_->show(uuids_[i], found);
-    at(now() + delay(20), [this, i, found, life = life_] {
-      if (life == life_ && !core_->in_grace()) tell(Surveyed{.gpu = uuids_[i], .found = found});
+    at(now() + delay(20), [this, i, found, honest, life = life_] {
+      if (life != life_ || core_->in_grace()) return;
+      check_allowed(honest);
+      tell(Surveyed{.gpu = uuids_[i], .found = found});
     });
   }
 }

@@ -83,6 +83,17 @@ Bytes World::promised_to_honest(const Snapshot& state, const Snapshot::Gpu& gpu)
   return sum;
 }
 
+// No survey shows more of a session than it may have had since the survey before.
+void World::check_allowed(const std::map<SessionId, std::optional<Bytes>>& shown) const {
+  const Snapshot state = core_->snapshot();
+  for (const auto& [id, memory] : shown) {
+    const Snapshot::Session* session = state.find(id);
+    if (session == nullptr || !session->gpu) continue;
+    const Bytes allowed = session->allowed.memory + session->allowed.context;
+    must(*memory <= allowed + Bytes{allowed.count / 16} + mebibytes(1), "an honest session hides memory");
+  }
+}
+
 void World::check_waits() {
   // Far more than a round of turns: somebody starves.
   const Nanoseconds patience = hostile_

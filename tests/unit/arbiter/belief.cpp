@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Surveys: what is believed of what sessions claim, and what processes that are no sessions leave of a GPU.
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "bench.h"
@@ -226,103 +227,131 @@ TEST_CASE("A session that waits without memory on the GPU is not doubted while i
 
 // ---- what sessions hide ----
 
-// Two sessions, of which the second one claims nothing.
-Bench with_silent_session() {
-  Bench b;
-  b.settle_in(1, 1, 10);
-  b.come(2, 2);
-  b.attach(2);
-  return b;
+// A survey that shows so much hidden memory of a process, beside `shown` of sessions.
+void survey_hidden(Bench& b, unsigned hidden, const Shown& shown) {
+  b.now += 1s;
+  GpuSurvey found{.unmanaged = {}, .limit = mebibytes(100), .reserve = mebibytes(20)};
+  found.hidden = mebibytes(hidden);
+  for (const auto& [session, size] : shown) found.sessions[SessionId{session}] = mebibytes(size);
+  b.handle(Surveyed{.gpu = kGpu, .found = found});
 }
 
-TEST_CASE("Memory that two surveys show beyond what a session may have is unmanaged") {
-  Bench b = with_silent_session();
-  survey(b, {{1, 10}, {2, 70}});
-  CHECK(b.gpu().usable == mebibytes(100));
-  survey(b, {{1, 10}, {2, 70}}, 10);
-  CHECK(b.gpu().hidden > mebibytes(69));
-  CHECK(b.gpu().hidden <= mebibytes(70));
-  CHECK(b.gpu().unmanaged == b.gpu().hidden + mebibytes(10));
-  CHECK(b.gpu().usable < mebibytes(26));
-  CHECK(b.session(2).claims_nothing);
-  SECTION("it is given up") { survey(b, {{1, 11}, {2, 1}}); }
-  SECTION("the process ends") { b.handle(SessionGone{.session = SessionId{2}}); }
+TEST_CASE("Hidden memory is not handed out, from its first byte on beside the reserve") {
+  Bench b;
+  b.settle_in(1, 1, 10);
+  for (const unsigned hidden : {0u, 10u, 20u, 21u, 30u, 90u}) {
+    survey_hidden(b, hidden, {{1, 11}});
+    CHECK(b.gpu().unmanaged == mebibytes(hidden));
+    CHECK(b.gpu().usable == mebibytes(std::min(100u, 120 - hidden)));
+  }
+  SECTION("it is given up") { survey(b, {{1, 11}}); }
   SECTION("nobody looks any more") { b.handle(Surveyed{.gpu = kGpu, .found = std::nullopt}); }
-  CHECK(b.gpu().hidden == Bytes{});
-  if (b.gpu().surveyed) survey(b, {{1, 11}});
   CHECK(b.gpu().usable == mebibytes(100));
 }
 
 TEST_CASE("Growth that does not fit beside hidden memory waits, and is no failure") {
-  Bench b = with_silent_session();
-  for (int i = 0; i < 2; ++i) survey(b, {{1, 11}, {2, 70}});
+  Bench b;
+  b.settle_in(1, 1, 10);
+  survey_hidden(b, 70, {{1, 11}});
   b.grow(1, 75, 10);
   CHECK_FALSE(b.granted(1));
   CHECK_FALSE(b.refused(1));
-  b.handle(SessionGone{.session = SessionId{2}});
+  survey(b, {{1, 11}});
   CHECK(b.granted(1));
 }
 
-TEST_CASE("A session that says that it has evicted what it keeps hides it") {
+TEST_CASE("A session is allowed the most that it could have had since the last survey") {
   Bench b;
   b.settle_in(1, 1, 60);
   survey(b, {{1, 61}});
-  b.queue_up(2, 2, 60);
-  b.pass_by_timers(10s);
-  b.release(1, 60, true);
-  b.tell(1, 60, 0);
-  survey(b, {{1, 61}, {2, 1}});
-  CHECK(b.gpu().hidden == Bytes{});  // it may have had that since the survey before
-  survey(b, {{1, 61}, {2, 1}});
-  CHECK(b.gpu().hidden == Bytes{});
-  survey(b, {{1, 61}, {2, 1}});
-  CHECK(b.gpu().hidden > mebibytes(59));
-}
-
-TEST_CASE("A session that takes and gives memory back between surveys hides none") {
-  Bench b;
-  b.come(1, 1);
-  b.attach(1);
-  for (int i = 0; i < 5; ++i) {
+  SECTION("it evicts") {
+    b.queue_up(2, 2, 60);
+    b.pass_by_timers(10s);
+    b.release(1, 60, true);
+    b.tell(1, 60, 0);
+  }
+  SECTION("it takes and gives back") {
+    b.tell(1, 0, 0);
+    survey(b, {{1, 61}});
     b.grow(1, 0, 0, 60);
     REQUIRE(b.granted(1));
     b.tell(1, 0, 0);
-    survey(b, {{1, 61}});
-    CHECK(b.session(1).evidence.hidden() == Bytes{});
   }
+  CHECK(b.session(1).allowed.memory == mebibytes(60));
+  survey(b, {{1, 61}, {2, 1}});
+  CHECK(b.session(1).allowed.memory == Bytes{});
 }
 
-TEST_CASE("A session that may fill memory and has not told of it yet hides none") {
+TEST_CASE("A session is allowed what it may fill and has not told of yet") {
   Bench b;
   b.settle_in(1, 1, 10);
   b.grow(1, 60, 10);
   REQUIRE(b.granted(1));
-  for (int i = 0; i < 3; ++i) survey(b, {{1, 61}});
-  CHECK(b.session(1).evidence.hidden() == Bytes{});
-}
-
-TEST_CASE("Memory that the driver takes beyond the claims of all sessions is none up to a sixteenth") {
-  Bench b;
-  b.settle_in(1, 1, 10);
-  b.settle_in(2, 2, 10);
-  for (int i = 0; i < 3; ++i) survey(b, {{1, 17}, {2, 11}});
-  CHECK(b.gpu().hidden == Bytes{});
-  for (int i = 0; i < 3; ++i) survey(b, {{1, 17}, {2, 17}});
-  CHECK(b.gpu().hidden > mebibytes(12));
-  CHECK(b.gpu().hidden < mebibytes(13));
-}
-
-TEST_CASE("A session that surveys cannot tell of hides nothing") {
-  Bench b = with_silent_session();
   for (int i = 0; i < 3; ++i) {
-    survey(b, {{1, 11}, {2, 70}});
-    const GpuSurvey blind{.unmanaged = {},
-                          .limit = mebibytes(100),
-                          .reserve = mebibytes(20),
-                          .sessions = {{SessionId{2}, std::nullopt}}};
-    b.handle(Surveyed{.gpu = kGpu, .found = blind});
+    survey(b, {{1, 61}});
+    CHECK(b.session(1).allowed.memory == mebibytes(60));
   }
-  CHECK(b.gpu().hidden == Bytes{});
+}
+
+TEST_CASE("A session is not allowed pins without a grant, nor those that surveys do not show") {
+  Bench b;
+  b.settle_in(1, 1, 80);
+  b.queue_up(2, 2, 30);
+  b.pass_by_timers(10s);
+  b.release(1, 80, true);
+  b.tell(1, 80, 70);
+  b.ready(2, 30);
+  b.grow(2, 30, 30, 20);
+  REQUIRE_FALSE(b.granted(2));
+  CHECK(b.session(2).allowed.memory == mebibytes(30));
+  b.tell(1, 80, 50);
+  REQUIRE(b.granted(2));
+  CHECK(b.session(2).allowed.memory == mebibytes(50));
+  for (int i = 0; i < 4; ++i) survey(b, {{1, 51}, {2, 0}});
+  CHECK(b.session(2).allowed.memory < mebibytes(31));
+}
+
+TEST_CASE("Contexts count up to what a survey leaves of them") {
+  Bench b;
+  for (std::uint64_t id : {1, 2}) {
+    b.come(id, id);
+    b.attach(id);
+  }
+  claim_context(b, 2, 30);
+  const auto survey_contexts = [&](unsigned hidden) {
+    GpuSurvey found{.unmanaged = {}, .limit = mebibytes(100), .reserve = mebibytes(20)};
+    found.hidden = mebibytes(hidden);
+    found.sessions = {{SessionId{1}, mebibytes(1)}, {SessionId{2}, mebibytes(30)}};
+    found.contexts = {{SessionId{2}, mebibytes(2)}};
+    b.handle(Surveyed{.gpu = kGpu, .found = found});
+  };
+  survey_contexts(0);
+  CHECK(b.gpu().usable == mebibytes(100));
+  survey_contexts(28);
+  CHECK(b.gpu().usable == mebibytes(90));
+  b.grow(1, 95, 0);
+  CHECK_FALSE(b.refused(1));  // the rest of them may go
+  CHECK_FALSE(b.granted(1));
+  survey_contexts(0);
+  CHECK(b.granted(1));
+}
+
+TEST_CASE("A session is allowed all contexts that it tells of, whatever part its tenant is believed") {
+  Bench b;
+  for (std::uint64_t id : {1, 2}) {
+    b.come(id, 1);
+    b.attach(id);
+    claim_context(b, id, 20);
+  }
+  CHECK(b.session(2).use.context == mebibytes(10));  // a quarter of the GPU for both
+  CHECK(b.session(2).allowed.context == mebibytes(20));
+  GpuSurvey found{.unmanaged = {}, .limit = mebibytes(100), .reserve = mebibytes(20)};
+  for (const std::uint64_t id : {1, 2}) {
+    found.sessions[SessionId{id}] = mebibytes(20);
+    found.contexts[SessionId{id}] = mebibytes(20);
+  }
+  for (int i = 0; i < 3; ++i) b.handle(Surveyed{.gpu = kGpu, .found = found});
+  CHECK(b.gpu().usable == mebibytes(80));
 }
 
 TEST_CASE("A process that comes back for another GPU brings no evidence from the one that it was on") {
@@ -411,6 +440,33 @@ TEST_CASE("Growth waits a minute for unmanaged memory to end") {
   SECTION("a smaller one need not wait") {
     b.say(1, Usage{.request = 2, .use = Bench::use(20, 0), .stuck = 0});
     CHECK(b.granted(1));
+  }
+}
+
+TEST_CASE("Growth waits a minute anew when other growth of the session has fitted meanwhile") {
+  Bench b;
+  b.come(1, 1);
+  b.attach(1);
+  survey(b, {{1, 1}}, 72);
+  b.grow(1, 75, 0);
+  for (int i = 0; i < 58; ++i) survey(b, {{1, 1}}, 72);
+  b.pass(3s);
+  REQUIRE(b.refused(1));
+  SECTION("it fits") {
+    b.grow(1, 20, 0);
+    REQUIRE(b.granted(1));
+    b.grow(1, 75, 20);
+    CHECK_FALSE(b.refused(1));
+    for (int i = 0; i < 58; ++i) {
+      survey(b, {{1, 21}}, 72);
+      REQUIRE_FALSE(b.refused(1));
+    }
+    b.pass(3s);
+    CHECK(b.refused(1));
+  }
+  SECTION("it does not") {
+    b.grow(1, 75, 0);
+    CHECK(b.refused(1));
   }
 }
 

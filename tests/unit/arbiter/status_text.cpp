@@ -405,7 +405,6 @@ TEST_CASE("The status tells of unmanaged memory, by GPU and process, where surve
                {{"surveyed", false}, {"unmanaged_bytes", nullptr}, {"unmanaged", Json::array()}}) ==
         Json({{"surveyed", false}, {"unmanaged_bytes", nullptr}, {"unmanaged", Json::array()}}));
   view.state.gpus[1].surveyed = true;
-  view.state.gpus[1].unmanaged = Bytes{30};
   view.state.sessions[0].evidence.show(Bytes{5}, {}, {});
   view.unmanaged = {{.gpu = kOther, .pid = 41, .uid = 1000, .job = 7, .memory = Bytes{10}},
                     {.gpu = kOther, .pid = 42, .uid = 0, .job = std::nullopt, .memory = Bytes{20}}};

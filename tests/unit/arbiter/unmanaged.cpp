@@ -302,6 +302,80 @@ TEST_CASE("Unmanaged memory is also what a tenant's process has beyond what its 
   CHECK(board.signals == (context == Bytes{} ? asked : std::vector<std::pair<pid_t, int>>{}));
 }
 
+// Comes again and again with another session, of which at most one survey shows each.
+void rotate(Scene& scene, Liar& liar, unsigned times) {
+  for (unsigned i = 0; i < times; ++i) {
+    liar.come(scene, kHostGpu, mebibytes(1));
+    const auto end = std::chrono::steady_clock::now() + 600ms;
+    scene.host.run_until([&] { return std::chrono::steady_clock::now() > end; });
+  }
+}
+
+TEST_CASE("Hidden memory is that of the process, however short its sessions are") {
+  Board board;
+  Liar liar(board, mebibytes(600));
+  Scene scene(board, Measure::ignore);
+  rotate(scene, liar, 6);
+  CHECK(scene.pids() == Pids{liar.process.pid()});
+  CHECK(scene.gpu()["usable_bytes"] < mebibytes(1024 - 590).count);
+}
+
+TEST_CASE("Hidden memory is that of the process, however many sessions it has") {
+  Board board;
+  Liar liar(board, mebibytes(600));
+  Scene scene(board, Measure::ignore);
+  std::vector<std::optional<Guest>> others;
+  for (int i = 0; i < 20; ++i) {
+    liar.come(scene, kHostGpu, mebibytes(8));
+    others.push_back(std::exchange(liar.guest, std::nullopt));
+  }
+  for (int i = 0; i < 3; ++i) scene.pass(1s);
+  CHECK(scene.pids() == Pids{liar.process.pid()});
+  CHECK(scene.gpu()["unmanaged_bytes"] > mebibytes(570).count);  // a context takes a sixty-fourth at most
+  CHECK(scene.gpu()["usable_bytes"] < mebibytes(1024 - 570).count);
+}
+
+TEST_CASE("Contexts beyond the usual are hidden memory") {
+  Board board;
+  Liar liar(board, mebibytes(200));
+  Scene scene(board, Measure::ignore);
+  liar.come(scene, kHostGpu, mebibytes(200));
+  for (int i = 0; i < 3; ++i) scene.pass(1s);
+  CHECK(scene.pids() == Pids{liar.process.pid()});
+  CHECK(scene.gpu()["unmanaged_bytes"] > mebibytes(180).count);
+  CHECK(scene.gpu()["usable_bytes"] > mebibytes(1024 - 202).count);  // and none of them counts twice
+}
+
+TEST_CASE("Hidden memory up to an eighth of the GPU names nobody, and is not handed out") {
+  Board board;
+  Liar large(board, mebibytes(600));
+  Liar liar(board, mebibytes(120));
+  Scene scene(board, Measure::ignore);
+  liar.come(scene, kHostGpu, mebibytes(1));
+  for (int i = 0; i < 3; ++i) scene.pass(1s);
+  // The other one has no session.
+  CHECK(scene.pids() == Pids{large.process.pid()});
+  CHECK(scene.gpu()["unmanaged_bytes"] == mebibytes(600).count);
+  CHECK(scene.gpu()["usable_bytes"] < mebibytes(1024 - 600 - 115).count);
+  large.come(scene, kHostGpu, mebibytes(1));
+  for (int i = 0; i < 3; ++i) scene.pass(1s);
+  CHECK(scene.pids() == Pids{large.process.pid()});
+  CHECK(scene.gpu()["unmanaged_bytes"] < mebibytes(600).count);
+  CHECK(scene.gpu()["usable_bytes"] < mebibytes(1024 - 590 - 115).count);
+}
+
+TEST_CASE("Memory beyond what a process may have counts as far as two of eleven surveys show it") {
+  Sights sights;
+  CHECK(sights.are_old(1));
+  CHECK(sights.add(1, mebibytes(30)) == Bytes{});
+  CHECK(sights.add(3, mebibytes(50)) == mebibytes(30));
+  CHECK(sights.add(4, mebibytes(1)) == mebibytes(1));
+  CHECK(sights.add(13, mebibytes(80)) == mebibytes(50));
+  CHECK_FALSE(sights.are_old(23));
+  CHECK(sights.are_old(24));
+  CHECK(sights.add(24, mebibytes(80)) == Bytes{});
+}
+
 TEST_CASE("A session for another GPU spares a process only where the arbiter has found that itself") {
   Board board;
   Liar liar(board, mebibytes(200));
