@@ -33,7 +33,7 @@ constexpr std::chrono::seconds kToEnd{30};  // from SIGTERM to SIGKILL
 // From a process's first memory on a GPU to its session's first word about it: the library tells of a context
 // when the driver has made it, which takes long where many begin at once.
 constexpr std::chrono::minutes kToTell{1};
-constexpr uid_t kFirstUser = 1000;          // below are root and the users of services
+constexpr uid_t kFirstUser = 1000;  // below are root and the users of services
 
 // The number after that name in the text of a /proc/PID/status; none: there is none.
 std::optional<std::uint32_t> number_in(const std::string& status, const std::string& name) {
