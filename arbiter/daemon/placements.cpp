@@ -69,9 +69,7 @@ void Placements::hold(const Peer& asker, PlaceRecord place) {
   holders_.add(place.tenant, process, system_.duplicate(asker.pidfd.get()));
 }
 
-void Placements::restore(TenantId tenant, const ProcessName& holder) {
-  holders_.restore(tenant, holder);
-}
+void Placements::restore(TenantId tenant, const ProcessName& holder) { holders_.restore(tenant, holder); }
 
 void Placements::may_have_ended(TenantId id) {
   const TenantInfo* tenant = tenants_.find(id);

@@ -223,8 +223,8 @@ bool Sessions::may_reconnect(const SessionTable::Entry& entry) const {
 }
 
 // A process whose connection broke comes with a new one. Its session there takes the place of the one whose
-// connection is closed, once it is for the same GPU, or while both are for none. A session of another program
-// has left nothing.
+// connection is closed, once it is for the same GPU, or while both are for none. A session of another
+// program, or under another user or job, has left it nothing.
 void Sessions::succeed_closed(const Client& client) {
   const auto* its = its_.table.find(client.session());
   if (its == nullptr) return;
@@ -232,8 +232,9 @@ void Sessions::succeed_closed(const Client& client) {
     const auto* other = its_.table.find(id);
     if (other == its || other->gpu != its->gpu || !other->client->connection().is_closed()) continue;
     const std::uint64_t left = other->client->peer().program, runs = client.peer().program;
-    const bool is_same_program = left == runs || left == 0 || runs == 0;  // zero: unknown
-    return gone(id, is_same_program ? client.session() : SessionId{});
+    const bool is_same = (left == runs || left == 0 || runs == 0) &&  // zero: unknown
+                         other->client->tenant() == client.tenant();
+    return gone(id, is_same ? client.session() : SessionId{});
   }
 }
 

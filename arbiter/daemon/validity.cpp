@@ -52,6 +52,8 @@ bool is_valid(const Deadlines& deadlines) {
 
 bool is_valid(const RunRequest& request) { return is_valid(request.options); }
 
+bool is_valid(const Attach& attach) { return attach.gpu != GpuUuid{}; }
+
 bool is_valid(const RegisterJob& job) {
   return job.step.job != 0 && is_valid(job.options) && is_valid(job.job_class.partition) &&
          is_valid(job.job_class.qos);

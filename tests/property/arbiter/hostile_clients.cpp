@@ -48,8 +48,8 @@ void HostileClients::come_back(SessionId session) {
   if (!owns(heir)) return;
   clients_[heir].gpu = old.gpu;
   clients_[heir].there = old.there;
-  clients_.erase(session);
   world_.tell(SessionGone{.session = session, .heir = heir});
+  clients_.erase(session);
   say(heir, Attach{.gpu = old.gpu, .total = {}, .name = {}});
   say(heir, Usage{.request = 0, .use = everything()});
   begin(heir);
