@@ -44,8 +44,10 @@ void Core::advance_all() {
   for (const Domain& domain : model_.domains()) {
     const bool is_due = domain.due <= now;
     effects_.begin_domain(is_due ? Nanoseconds::max() : domain.due);
-    if (is_due) advance(domain);
-    if (is_due) model_.set_advanced(domain, now);
+    if (is_due) {
+      advance(domain);
+      model_.set_advanced(domain, now);
+    }
     // More may follow if a tenant has entered or left: the domain is advanced again with the next event, or
     // soon.
     const bool again = effects_.again();

@@ -181,7 +181,7 @@ void Core::on(const SessionGone& event) {
   turns_.finish_leaving(tenant);
 }
 
-// What the process has is in the books at any moment, and never twice.
+// The books hold the memory of the process at any moment, and never twice.
 void Core::succeed(const Session& old, Session& heir) {
   if (&old == &heir) return;
   model_.touch(*heir.tenant);

@@ -37,10 +37,10 @@ void Holders::restore(TenantId tenant, const ProcessName& process) {
 }
 
 void Holders::find_again() {
-  for (const auto& [tenant, process] : std::exchange(unwatched_, {})) {
-    restore(tenant, process);
+  const auto before = std::exchange(unwatched_, {});
+  for (const auto& [tenant, process] : before) restore(tenant, process);
+  for (const auto& [tenant, process] : before)
     if (!any(tenant)) ended_(tenant);
-  }
 }
 
 bool Holders::add(TenantId tenant, const ProcessName& process, UniqueFd pidfd) {

@@ -23,8 +23,7 @@ bool is_dead(const UniqueFd& pidfd) {
 // which namespace a process was that has ended: its number might be one of a range.
 uid_t account_of(const System& system, pid_t pid, uid_t uid) {
   if (uid == 0) return 0;
-  const uid_t owner = system.user_namespace_owner(pid).value_or(0);
-  if (owner != 0) return owner;
+  if (const auto owner = system.user_namespace_owner(pid)) return *owner == 0 ? uid : *owner;
   std::string stat;
   const int error = system.read_file("/proc/" + std::to_string(pid) + "/stat", stat).code();
   return pid > 0 && (error == ENOENT || error == ESRCH) ? kEnded : uid;

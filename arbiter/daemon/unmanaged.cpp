@@ -197,8 +197,8 @@ void Unmanaged::act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu, c
 // Neither root's processes are ended nor those of services, nor any that may run with the library; one that
 // is stopped may not have had the time for its session.
 void Unmanaged::end(const UnmanagedProcess& process, Known& known, const Snapshot& state) {
-  if (process.uid < kFirstUser || known.killed || claims_memory(process.pid, state)) return;
   const ProcessName name{.pid = static_cast<std::uint32_t>(process.pid), .started = known.facts.started};
+  if (process.uid < kFirstUser || known.killed || claims_memory(name, state)) return;
   const bool may_tell = !its_.sessions.of(name).empty();
   if (may_tell && its_.system.now() - known.since < kToTell) return;
   if (is_stopped(its_.system, process.pid)) return;
@@ -216,11 +216,10 @@ void Unmanaged::end(const UnmanagedProcess& process, Known& known, const Snapsho
 
 // A session that claims nothing at all, or is for a GPU that the arbiter has not found itself, shows no
 // library. One that came back may be yet to tell.
-bool Unmanaged::claims_memory(pid_t pid, const Snapshot& state) const {
-  const auto& sessions = its_.sessions.all();
-  return std::any_of(sessions.begin(), sessions.end(), [&](const auto& each) {
-    if (each.second.client->peer().pid != pid) return false;
-    const Snapshot::Session* session = state.find(each.first);
+bool Unmanaged::claims_memory(const ProcessName& process, const Snapshot& state) const {
+  const std::set<SessionId> sessions = its_.sessions.of(process);
+  return std::any_of(sessions.begin(), sessions.end(), [&](SessionId id) {
+    const Snapshot::Session* session = state.find(id);
     if (session == nullptr || !session->gpu) return false;
     const Snapshot::Gpu* gpu = state.find(*session->gpu);
     return gpu != nullptr && !gpu->learned && !session->claims_nothing;

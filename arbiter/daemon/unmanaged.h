@@ -89,7 +89,7 @@ class Unmanaged {
   Facts facts_of(pid_t pid, std::uint64_t started) const;
   void act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu, const Snapshot& state);
   void end(const UnmanagedProcess& process, Known& known, const Snapshot& state);
-  bool claims_memory(pid_t pid, const Snapshot& state) const;
+  bool claims_memory(const ProcessName& process, const Snapshot& state) const;
   std::string describe(const UnmanagedProcess& process, const Snapshot::Gpu& gpu) const;
 
   const Parts its_;

@@ -12,7 +12,7 @@ namespace sharedgpu {
 struct GpuSurvey {
   Bytes unmanaged;    // memory of processes that have no session there
   Bytes hidden = {};  // that of the processes of sessions beyond what these may have
-  // What the site lets the arbiter hand out, see capacity_of().
+  // The site lets the arbiter hand out so much, see capacity_of().
   Bytes limit;
   Bytes reserve;
   // The memory of the processes of sessions; none: surveys cannot tell of it. Sessions that are missing here

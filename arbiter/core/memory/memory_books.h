@@ -108,7 +108,7 @@ class MemoryBooks {
   MemoryBooks(const Tuning& tuning, Effects& effects) : tuning_(tuning), effects_(effects) {}
 
   void add(const Session& session);
-  // What `old` has is the heir's from now on: its process has no other memory.
+  // The heir has from now on the memory of `old`: their process has no other.
   void hand_over(const Session& old, const Session& heir);
   void add(const Gpu& gpu) { gpus_.begin(gpu); }
   const SessionBook& of(const Session& session) const { return books_[session]; }
@@ -162,7 +162,7 @@ class MemoryBooks {
   void evict_before_suspension(const Gpu& gpu, const Residencies& at);
   void refuse_last(const Gpu& gpu, const Residencies& at);
   void answer_requests(const Gpu& gpu, const Residencies& at);
-  // What sessions may have from now on is no hidden memory of theirs in the next survey.
+  // Sessions do not hide in the next survey the memory that they may have from now on.
   void note_allowed(const Gpu& gpu);
 
   // The recovery period is over: judges the requests that came meanwhile.

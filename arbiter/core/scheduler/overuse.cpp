@@ -95,8 +95,8 @@ void Overuse::pass_time(Row& its) const {
   its.lasted += passed - spared;
 }
 
-// What has left the GPU since the last look buys time, and never more than a silent tenant has. Nothing is
-// owed in a turn: entering one is no eviction.
+// Memory that has left the GPU since the last look buys time, and never more than a silent tenant has.
+// Nothing is owed in a turn: entering one is no eviction.
 void Overuse::note_progress(const Tenant& tenant, Row& its, const Residencies& at) const {
   Bytes owed;
   for (const Session* session : tenant.sessions)

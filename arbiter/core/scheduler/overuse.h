@@ -13,8 +13,8 @@
 //   - it cannot drain because memory was taken from one of its processes for another tenant, for as long as
 //     that one may take to drain or to be ended.
 //
-// Who exceeds MaxOveruse is told of on each GPU where others wait for it; where it is to be ended, again and
-// again, since its processes come and go.
+// The shell is told of a tenant that exceeds MaxOveruse, for each GPU where others wait for it; where it is
+// to be ended, again and again, since its processes come and go.
 //
 // Overuse changes no decision of the core, it asks the shell for responses. One thread at a time.
 #pragma once

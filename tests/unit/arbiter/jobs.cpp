@@ -385,6 +385,27 @@ TEST_CASE("Tenants last over a restart of an arbiter that lacks descriptors") {
   host.run_until([&] { return host.status()["tenants"].empty(); });
 }
 
+TEST_CASE("A tenant lasts as long as one of the processes that an arbiter without descriptors looks for") {
+  FaultySystem system;
+  Host host({}, system);
+  host.start();
+  Process first, second;
+  {
+    Guest one(host, 0, {}, first.pid()), other(host, 0, {}, second.pid());
+    REQUIRE(one.say(registration(12, 0)).find<RegisterReply>()->accepted == 1);
+    REQUIRE(other.say(registration(12, 1)).find<RegisterReply>()->accepted == 1);
+  }
+  system.processes = EMFILE;
+  host.restart();
+  system.processes = 0;
+  first.end();
+  const auto looked = std::chrono::steady_clock::now() + std::chrono::milliseconds(1200);
+  host.run_until([&] { return std::chrono::steady_clock::now() > looked; });
+  CHECK(host.status()["gpus"][0]["units"] == 1);
+  second.end();
+  host.run_until([&] { return host.status()["gpus"][0]["units"] == 0; });
+}
+
 // Lets the arbiter notice whatever has ended.
 void notice_deaths(Host& host) {
   int looks = 0;
