@@ -127,7 +127,8 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
   with_nvml
   start_arbiter Quantum=100ms Unmanaged=cancel
   local name
-  for name in first second third; do honest $name 100; done
+  for name in first second third; do honest $name 150; done
+  for name in first second third; do progresses $name; done  # before a process has its session, its context is nobody's
   for ((i = 0; i < 60; ++i)); do
     json_is 's["gpus"][0]["unmanaged"]' '[]'
     sleep 0.1
