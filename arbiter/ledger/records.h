@@ -14,9 +14,9 @@
 // struct here, its type in Record::what, a call in reader.h and reader.cpp, and its effect in history.cpp;
 // history.cpp also puts into a checkpoint what has to outlive the older files. Either way:
 //   1. Write it from the daemon (Journal::record()).
-//   2. Test it in tests/unit/arbiter/ledger_lines.cpp, ledger.cpp and ledger_checkpoint.cpp, and add it to
-//      ledger_golden.cpp; write ledger_records.golden anew (see tests/golden).
-//   3. Copy its row into docs/ledger.md: ledger_page.cpp prints the table that it expects.
+//   2. Test it in lines.cpp, ledger.cpp and checkpoint.cpp of tests/unit/ledger, and add it to golden.cpp there;
+//      write records.golden anew (see tests/golden).
+//   3. Copy its row into docs/ledger.md: page.cpp, beside those tests, prints the table that it expects.
 //      arbiter/cli/ledger.cpp shows it, if anything does.
 //
 // Pure functions; any thread.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lines of the ledger, as text that ledger_records.golden holds. Sites keep ledgers for years, so that
+// The lines of the ledger, as text that records.golden holds. Sites keep ledgers for years, so that
 // every line that was ever written must be read, and those that are written must stay as they are.
 #include <catch2/catch.hpp>
 #include <cstdio>
@@ -186,7 +186,7 @@ std::string printable(const std::string& line) {
 TEST_CASE("golden: lines of the ledger") {
   std::string text =
       "# SPDX-License-Identifier: Apache-2.0\n"
-      "# Made by ledger_golden.cpp; tests/golden says how to write it again.\n\n"
+      "# Made by golden.cpp; tests/golden says how to write it again.\n\n"
       "# Each kind of record, as it is written and read.\n";
   std::vector<bool> kinds(std::variant_size_v<decltype(Record::what)>, false);
   for (const Record& record : records()) {
@@ -206,7 +206,7 @@ TEST_CASE("golden: lines of the ledger") {
     const auto read = parse_record(line);
     text += "'" + printable(line) + "'\n    = " + (read ? format_record(*read) : "refused\n");
   }
-  CHECK(test::is_golden("ledger_records.golden", text));
+  CHECK(test::is_golden("records.golden", text));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "arbiter/ledger/history.h"
-#include "tests/unit/arbiter/some_records.h"
+#include "tests/unit/ledger/some_records.h"
 
 namespace sharedgpu {
 namespace {

@@ -15,7 +15,7 @@
 #include "arbiter/ledger/history.h"
 #include "arbiter/ledger/lease_table.h"
 #include "arbiter/ledger/ledger.h"
-#include "tests/unit/arbiter/some_records.h"
+#include "tests/unit/ledger/some_records.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace sharedgpu {
