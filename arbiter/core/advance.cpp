@@ -54,6 +54,7 @@ void Core::advance_all() {
     next = std::min({next, effects_.wake(), again ? now + kSoon : effects_.wake()});
     model_.set_due(domain, again ? Nanoseconds{} : effects_.wake());
   }
+  next_advance_ = next;
   if (next != Nanoseconds::max()) effects_.put(ArmTimer{.at = next});
 }
 

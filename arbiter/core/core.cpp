@@ -8,6 +8,12 @@
 #include "arbiter/core/placement.h"
 
 namespace sharedgpu {
+namespace {
+
+// A timer is late by less, mostly.
+constexpr std::chrono::milliseconds kStandstill{100};
+
+}  // namespace
 
 Core::Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nanoseconds now)
     : tuning_(tuning),
@@ -33,10 +39,18 @@ Core::Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nano
 
 Actions Core::handle(const Event& event, Nanoseconds now) {
   effects_.begin(now);
+  if (now - std::min(now, next_advance_) >= kStandstill) pass_over(now - next_advance_);
   std::visit([this](const auto& what) { on(what); }, event);
   if (recovery_.over(now)) end_recovery();
   advance_all();
   return effects_.take();
+}
+
+// The arbiter did not run when it wanted to: the host was suspended, or the process stopped. What tenants
+// have answered waits to be read, and nothing that they were to do meanwhile counts against them.
+void Core::pass_over(Nanoseconds standstill) {
+  memory_.pass_over(model_, standstill);
+  overuse_.pass_over(model_, standstill);
 }
 
 Session* Core::find(SessionId id) {
@@ -215,6 +229,7 @@ void Core::attach(Session& session, Gpu& gpu) {
   const Bytes capacity = limit == Bytes{} ? gpu.capacity : std::min(limit, gpu.capacity);
   effects_.send(session, Attached{.gpu = gpu.uuid, .capacity = capacity});
   if (attached(&session)) return;
+  if (gpu.sessions.empty()) memory_.expect_survey(gpu);
   model_.attach(session, gpu);
   turns_.confirm_lease(session);
   memory_.note_progress(session);

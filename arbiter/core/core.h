@@ -101,6 +101,7 @@ class Core {
 
   void find_domains();
   void advance_all();
+  void pass_over(Nanoseconds standstill);
   void advance(const Domain& domain);
   void plan(const Domain& domain);
   void drop_members(const Domain& domain);
@@ -122,6 +123,7 @@ class Core {
   Model model_;
   std::map<TenantId, Placement> placements_;  // also of tenants that have no session now
   Recovery recovery_;
+  Nanoseconds next_advance_ = Nanoseconds::max();
   Presence presence_;
   MemoryBooks memory_;
   TurnMachine turns_;

@@ -8,8 +8,8 @@
 namespace sharedgpu {
 namespace {
 
-// NVML starts in a second or two, and then surveys come each second.
-constexpr std::chrono::seconds kFirstSurveys{5};
+// NVML starts in a second or two, and is given up after SurveyTimes::patience.
+constexpr std::chrono::seconds kFirstSurveys{20};
 
 std::string read_boot_id(const System& system) {
   std::string text;
@@ -35,7 +35,7 @@ Arbiter::Arbiter(asio::io_context& loop, Schedule& schedule, const System& syste
     : system_(system),
       complaints_(loop, system),
       journal_(loop, system, history_.figures, settings, std::move(files)),
-      core_(loop, system, journal_, session_table_, history_.tenants, complaints_),
+      core_(loop, schedule, system, journal_, session_table_, history_.tenants, complaints_),
       administration_(loop, system, settings, core_, history_.tenants, complaints_),
       gpus_(loop, system, core_, administration_, complaints_),
       jobs_(loop, system, history_.tenants, history_.figures, core_, administration_, journal_, complaints_),

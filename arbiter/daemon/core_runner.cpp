@@ -6,12 +6,12 @@
 
 namespace sharedgpu {
 
-CoreRunner::CoreRunner(asio::io_context& loop, const System& system, Journal& journal, SessionTable& sessions,
-                       const Tenants& tenants, Complaints& complaints)
+CoreRunner::CoreRunner(asio::io_context& loop, Schedule& schedule, const System& system, Journal& journal,
+                       SessionTable& sessions, const Tenants& tenants, Complaints& complaints)
     : system_(system),
       journal_(journal),
       sessions_(sessions),
-      performer_(loop, system, sessions, tenants, complaints,
+      performer_(loop, schedule, system, sessions, tenants, complaints,
                  {.timer_fired = [this] { handle(TimerFired{}); },
                   .poll_process = [this](SessionId id) { poll_process(id); }}) {}
 

@@ -19,8 +19,8 @@ namespace sharedgpu {
 
 class CoreRunner {
  public:
-  CoreRunner(asio::io_context& loop, const System& system, Journal& journal, SessionTable& sessions,
-             const Tenants& tenants, Complaints& complaints);
+  CoreRunner(asio::io_context& loop, Schedule& schedule, const System& system, Journal& journal,
+             SessionTable& sessions, const Tenants& tenants, Complaints& complaints);
 
   // Call it before all others. `policy` outlives this.
   void start(const Tuning& tuning, const Policy& policy, Recovered recovered);

@@ -37,9 +37,10 @@ class Jobs {
   // Is called with a job that turns out to be another user's than that of its sessions so far.
   void on_other_user(std::function<void(const TenantInfo&)> react) { react_ = std::move(react); }
 
-  // The arbiter began without a ledger: for a minute it takes the word of sessions of unknown jobs that they
-  // come back.
+  // The arbiter began without a ledger: for a minute it takes the word of sessions that they come back, and
+  // serves those of unknown jobs.
   void begin_without_ledger() { strange_until_ = system_.now() + std::chrono::minutes(1); }
+  bool lacks_ledger() const { return system_.now() < strange_until_; }
 
   // Why a session of the process that presents that token is not served, by Tenants=jobs; empty: it is.
   std::string refusal(const Peer& peer, const RunToken& token, bool comes_back) const;

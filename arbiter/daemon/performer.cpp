@@ -2,7 +2,6 @@
 #include "arbiter/daemon/performer.h"
 
 #include <algorithm>
-#include <asio/post.hpp>
 
 #include "arbiter/daemon/log.h"
 #include "protocol/gpu_names.h"
@@ -14,9 +13,9 @@ constexpr std::size_t kMostNamed = 8;  // processes of a tenant in one line of t
 
 }  // namespace
 
-Performer::Performer(asio::io_context& loop, const System& system, SessionTable& sessions,
+Performer::Performer(asio::io_context& loop, Schedule& schedule, const System& system, SessionTable& sessions,
                      const Tenants& tenants, Complaints& complaints, Callbacks callbacks)
-    : loop_(loop),
+    : schedule_(schedule),
       system_(system),
       sessions_(sessions),
       tenants_(tenants),
@@ -62,8 +61,14 @@ void Performer::perform(const Drop& drop) {
   if (auto* session = sessions_.find(drop.session)) session->client->connection().refuse(drop.reason);
 }
 
+// In the turn of its user, whose processes may have hundreds of threads each.
 void Performer::perform(const Look& look) {
-  asio::post(loop_, [this, session = look.session] { callbacks_.poll_process(session); });
+  const auto* session = sessions_.find(look.session);
+  if (session == nullptr) return;
+  schedule_.add(session->client->peer().account, [this, id = look.session] {
+    callbacks_.poll_process(id);
+    return false;
+  });
 }
 
 void Performer::perform(const ArmTimer& timer) {

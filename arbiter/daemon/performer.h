@@ -15,6 +15,7 @@
 #include "arbiter/daemon/cancellations.h"
 #include "arbiter/daemon/complaints.h"
 #include "arbiter/daemon/journal.h"
+#include "arbiter/daemon/schedule.h"
 #include "arbiter/daemon/session_table.h"
 #include "arbiter/daemon/system.h"
 #include "arbiter/ledger/tenants.h"
@@ -28,8 +29,8 @@ class Performer {
     std::function<void()> timer_fired;
     std::function<void(SessionId)> poll_process;
   };
-  Performer(asio::io_context& loop, const System& system, SessionTable& sessions, const Tenants& tenants,
-            Complaints& complaints, Callbacks callbacks);
+  Performer(asio::io_context& loop, Schedule& schedule, const System& system, SessionTable& sessions,
+            const Tenants& tenants, Complaints& complaints, Callbacks callbacks);
 
   void perform(const RecordedActions& actions);
 
@@ -48,7 +49,7 @@ class Performer {
   void log_overstay(const Overstay& overstay, const std::string& what,
                     const std::vector<const SessionTable::Entry*>& there);
 
-  asio::io_context& loop_;
+  Schedule& schedule_;
   const System& system_;
   SessionTable& sessions_;
   const Tenants& tenants_;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 #include <vector>
 
 #include "arbiter/daemon/log.h"
@@ -42,13 +43,14 @@ void Sessions::hello(Client& client, const Hello& hello) {
   TenantInfo& tenant = its_.jobs.join(peer, hello.token);
   const SessionId id{++last_.value};
   client.become_session(id, tenant);
-  watch(id, its_.table.add(id, std::move(entry)));
   const History::PastSession past = record_arrival(client, hello.gpu);
 
   Hello told = hello;
   // Any peer can claim to resume; only a process that had a session does. What one had of this very arbiter
   // comes to it by succeed_closed().
-  if (!past.id) told.resuming = 0;
+  if (!past.id && !its_.jobs.lacks_ledger()) told.resuming = 0;
+  entry.is_unproven = told.resuming != hello.resuming;
+  watch(id, its_.table.add(id, std::move(entry)));
   if (tenant.options.backend_given != 0) told.backend = tenant.options.backend;
   its_.figures.came(tenant.id, step_of(client), told.backend);
   log::debug(client.label() + ": came" + (told.resuming != 0 ? " back" : ""));
@@ -109,16 +111,41 @@ History::PastSession Sessions::record_arrival(const Client& client, const GpuUui
 }
 
 void Sessions::attach(Client& client, const Attach& attach) {
-  const auto has_gpu = [&] {
+  auto* entry = its_.table.find(client.session());
+  if (entry == nullptr) return;
+  const auto is_attached = [&] {
     const auto session = its_.core.core().session(client.session());
     return session && session->gpu;
   };
-  const bool is_first = !has_gpu();
-  if (is_first && !may_attach(client, attach)) return;
-  if (is_first) succeed_closed(client);
-  const bool is_attached = is_first && has_gpu();  // in the place of another
-  if (!is_attached) its_.core.handle(From<Attach>{.session = client.session(), .body = attach});
-  if (is_first) its_.administration.partitions_may_have_changed();
+  if (is_attached()) return its_.core.handle(From<Attach>{.session = client.session(), .body = attach});
+  const bool awaits_proof = entry->is_unproven && entry->gpu != GpuUuid{};
+  if (awaits_proof || !may_attach(client, attach)) return;
+  succeed_closed(client);
+  if (is_attached())
+    entry->is_unproven = false;
+  else if (entry->is_unproven)
+    return;  // its first report decides
+  else
+    its_.core.handle(From<Attach>{.session = client.session(), .body = attach});
+  its_.administration.partitions_may_have_changed();
+}
+
+// A process that claims to come back, and that no record tells of, is served as a new one if its gate may
+// open at once. One whose memory is partly on the host cannot be: only a Restore brings that memory back, and
+// the core owes it none. Refused, it restores all and goes on as plain CUDA. False: it was refused.
+bool Sessions::proves_itself(Client& client, const MemoryUse& use) {
+  auto* entry = its_.table.find(client.session());
+  if (entry == nullptr || !std::exchange(entry->is_unproven, false)) return true;
+  if (use.resident < use.swappable) {
+    client.connection().refuse("no record is left of its memory on the host");
+    gone(client.session());
+    return false;
+  }
+  if (entry->gpu == GpuUuid{}) return true;
+  const Attach attach{.gpu = entry->gpu, .total = {}, .name = {}};
+  its_.core.handle(From<Attach>{.session = client.session(), .body = attach});
+  its_.administration.partitions_may_have_changed();
+  return true;
 }
 
 // Handles a session's first Attach. False: the session is refused.

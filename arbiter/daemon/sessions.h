@@ -6,6 +6,7 @@
 
 #include <asio/io_context.hpp>
 #include <string>
+#include <type_traits>
 
 #include "arbiter/daemon/administration.h"
 #include "arbiter/daemon/client.h"
@@ -47,6 +48,8 @@ class Sessions {
   // A session's report to the core.
   template <class Body>
   void report(Client& client, const Body& body) {
+    if constexpr (std::is_same_v<Body, Usage>)
+      if (!proves_itself(client, body.use)) return;
     if constexpr (requires { body.moved; }) take_traffic(client, body.moved);
     its_.core.handle(From<Body>{.session = client.session(), .body = body});
   }
@@ -60,6 +63,7 @@ class Sessions {
   History::PastSession record_arrival(const Client& client, const GpuUuid& gpu);
   void watch(SessionId id, SessionTable::Entry& entry);
   bool may_attach(Client& client, const Attach& attach);
+  bool proves_itself(Client& client, const MemoryUse& use);
   void take_traffic(const Client& client, Traffic moved);
   bool connect(Client& borrower, Client& lender, const Borrow& borrow) const;
   void await_reconnect(SessionId id, Nanoseconds pause);

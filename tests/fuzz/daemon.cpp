@@ -23,6 +23,7 @@
 #include "arbiter/daemon/arbiter.h"
 #include "arbiter/daemon/log.h"
 #include "arbiter/daemon/server.h"
+#include "arbiter/daemon/survey_child.h"
 #include "fake_host.h"
 #include "input.h"
 #include "simulation/session.h"
@@ -116,6 +117,20 @@ class Daemon {
   std::optional<Server> server_;
 };
 
+// Answers a question of the survey that waits, by the truth: nobody has memory but the process.
+void answer_survey(const FakeHost& host, pid_t pid, Bytes its) {
+  char question;
+  if (host.survey() < 0 || recv(host.survey(), &question, 1, MSG_DONTWAIT) != 1) return;
+  using Kind = SurveyLine::Kind;
+  const Bytes all = gibibytes(1);
+  const SurveyLine lines[] = {
+      {.kind = Kind::gpu, .gpu = kGpus[0], .used = its.count, .free = minus(all, its).count},
+      {.kind = Kind::process, .pid = static_cast<std::uint32_t>(pid), .used = its.count},
+      {.kind = Kind::gpu, .gpu = kGpus[1], .free = all.count},
+      {.kind = Kind::end}};
+  static_cast<void>(::send(host.survey(), lines, sizeof lines, MSG_NOSIGNAL | MSG_DONTWAIT));
+}
+
 // A socket that the arbiter takes for one of the process. Empty: too many wait already.
 UniqueFd connect(const std::string& path, pid_t pid) {
   const auto address_of = [](const std::string& name, sockaddr_un& address) {
@@ -159,6 +174,9 @@ class Honest : private simulation::Process {
     daemon_.run();
     listen();
   }
+  // A restart has lost records: it may be served as another tenant, or refused.
+  void be_forgotten() { is_forgotten_ = true; }
+  bool is_forgotten() const { return is_forgotten_; }
   // Takes so much memory that it has to share the GPU with others in turns.
   void settle() { grow(mebibytes(400)); }
   // Hears what the arbiter says, and obeys.
@@ -172,12 +190,15 @@ class Honest : private simulation::Process {
       attached_ = attached_ || message.type == MessageType::attached;
       if (message.type == MessageType::memory_view) viewed_ = message.as<MemoryView>().request;
       if (message.type == MessageType::verdict) take(message.as<Verdict>());
+      require(message.type != MessageType::refused || is_forgotten_, "an honest session is refused");
     }
     if (failure != 0 && failure != EAGAIN) channel_.close();
     while (channel_ && session_->begin_order()) obey();
   }
-  // The arbiter serves it: at once where it asks for a figure, in time where it asks for memory.
+  // The arbiter serves it: at once where it asks for a figure, in time where it asks for memory, for surveys
+  // show then that others have none.
   void check() {
+    is_surveyed_ = true;
     for (int tries = 0; !channel_ || !attached_; ++tries) {
       require(tries < 10, "an honest process is not served");
       if (!channel_) come();
@@ -208,12 +229,15 @@ class Honest : private simulation::Process {
     }
   }
   void take(const Verdict& verdict) {
+    if (is_forgotten_) return;
     require(verdict.granted != 0, "an honest session is refused memory");
     answered_ = verdict.request;
     session_->take(verdict);
   }
   void wait(Nanoseconds time) {
     daemon_.host.advance(time);
+    daemon_.run();
+    if (is_surveyed_) answer_survey(daemon_.host, pid_, session_->use.resident);
     daemon_.run();
     listen();
   }
@@ -237,7 +261,7 @@ class Honest : private simulation::Process {
   pid_t pid_ = 0;
   Channel channel_;
   std::optional<simulation::Session> session_;
-  bool attached_ = false;
+  bool attached_ = false, is_surveyed_ = false, is_forgotten_ = false;
   std::uint64_t viewed_ = 0, requests_ = 0, answered_ = 0;
 };
 
@@ -407,10 +431,13 @@ class Crowd {
     }
   }
 
-  // No host fails for days: a tenant that cannot come for so long is forgotten.
+  // No host fails for days: a tenant that cannot come for so long is forgotten. The honest tenant does at
+  // once what it was told to.
   void wait() {
     constexpr Nanoseconds kTimes[] = {1ms, 10ms, 250ms, 1s, 11s, 5min, 25h};
     const Nanoseconds time = in_.one_of(kTimes);
+    if (honest_ != nullptr) honest_->listen();
+    daemon_.run();
     host_.advance(host_.is_well() ? time : std::min<Nanoseconds>(time, 1s));
   }
   // Where /proc says that there is no such file, nobody is known to be of a job: then nobody relies on that.
@@ -434,6 +461,7 @@ class Crowd {
   }
   void restart() {
     if (restarts_++ >= kMostRestarts) return;
+    if (honest_ != nullptr && !host_.holds_all) honest_->be_forgotten();
     if (!daemon_.start()) {
       host_.heal();
       require(daemon_.start(), "the arbiter does not start again");
@@ -660,9 +688,10 @@ void live(Input& in, Daemon& daemon, Honest* honest) {
   while (!in.empty()) crowd.act();
   daemon.host.heal();
   daemon.run();
-  if (honest != nullptr) honest->check();
+  const bool is_served = honest != nullptr && !honest->is_forgotten();
+  if (is_served) honest->check();
   const nlohmann::json status = status_of(daemon);
-  if (honest != nullptr) check_honest_job(status);
+  if (is_served) check_honest_job(status);
 }
 
 void live_beside_honest(Input& in, Daemon& daemon) {

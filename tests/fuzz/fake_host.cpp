@@ -249,6 +249,7 @@ int FakeDisk::open(const std::string& path, int flags) {
 
 // A disk that fills up takes a part of what it is given first.
 ssize_t FakeDisk::write(int file, const void* bytes, std::size_t size) {
+  host.holds_all = host.disk == 0;
   if (host.disk == ENOSPC && size > 64) return FileCalls::write(file, bytes, size / 2);
   return succeeds(host.disk) ? FileCalls::write(file, bytes, size) : -1;
 }

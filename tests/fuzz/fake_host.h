@@ -37,6 +37,7 @@ class FakeHost : public System {
   bool random_numbers = true;
   bool children_end = true;  // a child that closes connections ends at once
   int disk = 0;              // all that is done with the ledger's files but reading
+  bool holds_all = true;     // the ledger's files have what was last written to them
   void heal();
   bool is_well() const { return (reading | descriptors | peers | signals | forks | disk) == 0; }
 
@@ -96,13 +97,13 @@ class FakeHost : public System {
 
 // The ledger's files, on a disk that fails as the host says.
 struct FakeDisk : FileCalls {
-  explicit FakeDisk(const FakeHost& its) : host(its) {}
+  explicit FakeDisk(FakeHost& its) : host(its) {}
   int open(const std::string& path, int flags) override;
   ssize_t write(int file, const void* bytes, std::size_t size) override;
   int link(const std::string& from, const std::string& to) override;
   int rename(const std::string& from, const std::string& to) override;
   int unlink(const std::string& path) override;
-  const FakeHost& host;
+  FakeHost& host;
 };
 
 }  // namespace sharedgpu::fuzz

@@ -83,6 +83,15 @@ void MemoryBooks::take_first_report(const Session& session, const MemoryUse& rep
   its.pin_limit = its.granted_pins = its.use.pinned;
 }
 
+void MemoryBooks::pass_over(const Model& model, Nanoseconds standstill) {
+  for (const auto& [id, session] : model.sessions()) {
+    SessionBook& its = book(session);
+    its.requested_at += standstill;
+    its.deferred_at += standstill;
+    if (its.crowded_since) *its.crowded_since += standstill;
+  }
+}
+
 void MemoryBooks::begin_request(const Session& session, std::uint64_t request) {
   SessionBook& its = book(session);
   if (its.requests.empty()) its.requested_at = effects_.now();
@@ -214,7 +223,7 @@ void MemoryBooks::end_recovery(const Model& model, const Residencies& at) {
     for (const Session* session : gpu.sessions)
       if (at[*session].phase == Phase::running) hold_at_resident(*session);
   }
-  first_surveys_until_ = effects_.now() + tuning_.first_surveys;
+  for (const auto& [uuid, gpu] : model.gpus()) expect_survey(gpu);
   for (const auto& [id, session] : model.sessions()) {
     if (of(session).requests.empty()) continue;
     book(session).unjudged = true;
@@ -224,8 +233,8 @@ void MemoryBooks::end_recovery(const Model& model, const Residencies& at) {
 
 // Growth that fits beside all that sessions are known to have, but for unmanaged memory or for what no survey
 // has shown yet, waits for a while: those processes may end, and the next survey shows more. Then only what
-// is certain is in its way. Sessions that come back are believed what they claim until surveys doubt it, so
-// that growth waits for the first of these as well.
+// is certain is in its way. Sessions are believed what they claim until surveys doubt it, so that growth
+// waits for the first of these as well.
 MemoryBooks::Fit MemoryBooks::fit(const Session& session, const MemoryUse& use, const Residency& at) {
   SessionBook& its = book(session);
   if (could_ever_fit(session, use)) {
@@ -242,8 +251,8 @@ MemoryBooks::Fit MemoryBooks::fit(const Session& session, const MemoryUse& use, 
 // A turn that is to end may wait for the thread that asks.
 Nanoseconds MemoryBooks::crowded_until(const Session& session, const Residency& at) const {
   const SessionBook& its = of(session);
-  const Nanoseconds due =
-      awaits_survey(*session.gpu) ? first_surveys_until_ : *its.crowded_since + tuning_.crowd_patience;
+  const Nanoseconds due = awaits_survey(*session.gpu) ? gpus_[*session.gpu].first_survey_until
+                                                      : *its.crowded_since + tuning_.crowd_patience;
   if (at.phase != Phase::leaving || at.drained) return due;
   const Nanoseconds since = its.unjudged ? its.requested_at : effects_.now();
   const Nanoseconds asked = its.deferred.empty() ? since : its.deferred_at;

@@ -17,6 +17,7 @@ constexpr std::uint64_t kCreditPart = 16;
 
 void MemoryBooks::survey(const Gpu& gpu, std::optional<GpuSurvey> found) {
   GpuBook& its = gpus_[gpu];
+  if (its.survey && !found) expect_survey(gpu);  // perhaps the next one succeeds
   its.survey = std::move(found);
   for (const Session* session : gpu.sessions) {
     SessionBook& one = book(*session);

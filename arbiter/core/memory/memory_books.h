@@ -99,8 +99,9 @@ struct SessionBook {
 
 // The entries of one GPU.
 struct GpuBook {
-  Bytes usable;                     // as of begin()
-  std::optional<GpuSurvey> survey;  // the last one; none: nobody looks
+  Bytes usable;                                         // as of begin()
+  std::optional<GpuSurvey> survey;                      // the last one; none: nobody looks
+  Nanoseconds first_survey_until = Nanoseconds::min();  // the end of the wait for one
 };
 
 class MemoryBooks {
@@ -112,6 +113,9 @@ class MemoryBooks {
   void hand_over(const Session& old, const Session& heir);
   void add(const Gpu& gpu) { gpus_.begin(gpu); }
   const SessionBook& of(const Session& session) const { return books_[session]; }
+
+  // The arbiter stood still for so long. Nobody could answer it meanwhile: requests wait for as much longer.
+  void pass_over(const Model& model, Nanoseconds standstill);
 
   // ---- reports of sessions ----
 
@@ -127,6 +131,10 @@ class MemoryBooks {
   // ---- what surveys show ----
 
   void survey(const Gpu& gpu, std::optional<GpuSurvey> found);
+  // Somebody begins to look at the GPU: the first survey comes soon, unless none can be made.
+  void expect_survey(const Gpu& gpu) {
+    gpus_[gpu].first_survey_until = effects_.now() + tuning_.first_surveys;
+  }
   bool surveyed(const Gpu& gpu) const { return gpus_[gpu].survey.has_value(); }
   // Memory of nobody's session, and that which processes of sessions hide. Zero where surveys do not show the
   // GPU.
@@ -231,7 +239,9 @@ class MemoryBooks {
   Bytes believed_pins(const Session& session, Bytes pinned) const;
   Bytes usable(const Gpu& gpu, Basis basis) const;
   Bytes beside_unmanaged(const Gpu& gpu) const;
-  bool awaits_survey(const Gpu& gpu) const { return !surveyed(gpu) && effects_.now() < first_surveys_until_; }
+  bool awaits_survey(const Gpu& gpu) const {
+    return !surveyed(gpu) && effects_.now() < gpus_[gpu].first_survey_until;
+  }
 
   // books.cpp
   SessionBook& book(const Session& session) { return books_[session]; }
@@ -274,7 +284,6 @@ class MemoryBooks {
 
   const Tuning& tuning_;
   Effects& effects_;
-  Nanoseconds first_surveys_until_ = Nanoseconds::min();  // after a recovery: the end of the wait for them
   Table<Session, SessionBook> books_;
   Table<Gpu, GpuBook> gpus_;
 };

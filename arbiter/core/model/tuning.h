@@ -45,8 +45,8 @@ struct Tuning {
   // Growth for which there is no room beside memory of processes that are no sessions is refused after this:
   // somebody may end them.
   Nanoseconds crowd_patience = std::chrono::minutes(1);
-  // After a recovery growth that only what no survey has shown yet leaves no room for waits so long for the
-  // first surveys. Zero: there are none to wait for.
+  // After a recovery, and once the first session comes to a GPU, growth that only what no survey has shown
+  // yet leaves no room for waits so long for the first surveys. Zero: there are none to wait for.
   Nanoseconds first_surveys{};
   // A session that could not evict is not asked again for so long.
   Nanoseconds stuck_retry = std::chrono::seconds(1);

@@ -40,6 +40,10 @@ void Overuse::note_end(const Tenant& tenant) {
   its.owed = {};  // what goes with a process was not evicted
 }
 
+void Overuse::pass_over(const Model& model, Nanoseconds standstill) {
+  for (const auto& [id, tenant] : model.tenants()) tenants_[tenant].watched += standstill;
+}
+
 void Overuse::watch(const Tenant& tenant, const Residencies& at) {
   Row& its = tenants_[tenant];
   pass_time(its);

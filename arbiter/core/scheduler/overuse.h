@@ -11,7 +11,8 @@
 //   - it evicts: each byte that leaves the GPU buys time, as slow copies need it;
 //   - it asks for memory that it may need to drain, for as long as MaxOveruse at most;
 //   - it cannot drain because memory was taken from one of its processes for another tenant, for as long as
-//     that one may take to drain or to be ended.
+//     that one may take to drain or to be ended;
+//   - the arbiter itself stands still, so that it hears nobody.
 //
 // The shell is told of a tenant that exceeds MaxOveruse, for each GPU where others wait for it; where it is
 // to be ended, again and again, since its processes come and go.
@@ -48,6 +49,9 @@ class Overuse {
   void note_end(const Tenant& tenant);
   // Call it once it is known who waits: last in the advance of the domain.
   void watch(const Domain& domain, const Residencies& at);
+
+  // The arbiter stood still for so long, and heard nobody.
+  void pass_over(const Model& model, Nanoseconds standstill);
 
   // None: it keeps nobody waiting.
   std::optional<Overdue> of(const Tenant& tenant) const { return tenants_[tenant].overdue; }

@@ -287,7 +287,7 @@ TEST_CASE("A pin request that was refused is answered once") {
   b.pass(100ms);
   REQUIRE(b.sent<Step>(2));
   settle(b, 2, 50, 50, 10);
-  b.pass(10s);
+  REQUIRE(b.until_sent<Verdict>(2) == 10s);
   REQUIRE(b.refused(2));
   CHECK(b.session(2).requests == 0);
   b.pass(10s);

@@ -187,6 +187,35 @@ TEST_CASE("Growth waits for the first survey that shows what others have") {
   CHECK(b.refused(2));
 }
 
+TEST_CASE("Growth waits for the first survey where one is to come") {
+  Bench b({}, {.fixed = 10s}, {}, {}, 5s);
+  b.come(2, 2);
+  b.attach(2);
+  b.pass_by_timers(1s);
+  for (const std::uint64_t session : {1, 3, 4}) {
+    b.come(session, session);
+    b.attach(session);
+    claim_context(b, session, 30);
+  }
+  b.grow(2, 50, 0);
+  REQUIRE_FALSE(b.sent<Verdict>(2));
+  SECTION("which shows that others have nothing") {
+    bool granted = false;
+    for (int i = 0; i < 3 && !granted; ++i) {
+      survey(b, {{1, 0}, {2, 1}, {3, 0}, {4, 0}});
+      REQUIRE_FALSE(b.refused(2));
+      granted = b.granted(2);
+    }
+    CHECK(granted);
+  }
+  SECTION("and for no longer than it may take") {
+    const Nanoseconds begun = b.now;
+    while (b.timer && !b.sent<Verdict>(2) && b.now - begun < 10s) b.pass_to_timer();
+    CHECK(b.refused(2));
+    CHECK(b.now - begun == 4s);
+  }
+}
+
 TEST_CASE("A session that surveys cannot tell of is believed") {
   Bench b;
   b.settle_in(1, 1, 10);

@@ -33,14 +33,15 @@ struct Bench {
   std::vector<Overstay> overstays;   // the same, of all steps
 
   explicit Bench(Recovered recovered = {}, TurnRules turns = {.fixed = std::chrono::seconds(10)},
-                 Nanoseconds surge_pause = {}, std::optional<OveruseRules> overuse = {}) {
+                 Nanoseconds surge_pause = {}, std::optional<OveruseRules> overuse = {},
+                 Nanoseconds first_surveys = {}) {
     written = recovered.leases;
     Tuning tuning;
     tuning.evict_step = Bytes{};
     tuning.surge_pause = surge_pause;
     tuning.turns = turns;
     tuning.overuse = overuse;
-    tuning.first_surveys = std::chrono::seconds(5);
+    tuning.first_surveys = first_surveys;
     core = std::make_unique<Core>(tuning, *policy, std::move(recovered), now);
     for (const GpuUuid& gpu : {kGpu, kOther})
       handle(GpuFound{.gpu = gpu, .total = mebibytes(120), .capacity = mebibytes(100), .learned = false});
@@ -111,6 +112,7 @@ struct Bench {
   }
   // An event that changes nothing.
   void ask(std::uint64_t session) { say(session, MemoryQuery{.request = 9}); }
+  // By more than a second, the arbiter stands still for so long.
   void pass(Nanoseconds time) {
     now += time;
     handle(TimerFired{});

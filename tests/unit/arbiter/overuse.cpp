@@ -138,6 +138,18 @@ TEST_CASE("A tenant that has a context, pinned memory or any memory on the GPU i
   CHECK(b.holds(1));
 }
 
+TEST_CASE("Time in which the arbiter stands still is nobody's overuse") {
+  Bench b = revoked({.most = 10s, .cancel = true});
+  b.pass_by_timers(4s);
+  b.pass(1h);
+  CHECK(responses(b).empty());
+  CHECK(b.tenant(1).overdue);
+  b.pass_by_timers(4s);
+  CHECK(cancels_of(b, 1) == 0);
+  b.pass_by_timers(10s);
+  CHECK(cancels_of(b, 1) == 1);
+}
+
 TEST_CASE("A session that has nothing and does not answer ends its tenant's turn for nobody else") {
   Bench b = bench();
   b.settle_in(1, 1, 60);

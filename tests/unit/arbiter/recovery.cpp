@@ -136,7 +136,7 @@ TEST_CASE("What is pinned beyond what there is waits until others have given tha
 
 TEST_CASE(
     "Growth that only unverified claims leave no room for waits for the first surveys after a recovery") {
-  Bench b(with_leases({key_of(1)}, 2));
+  Bench b(with_leases({key_of(1)}, 2), {.fixed = 10s}, {}, {}, 5s);
   come_back(b, 1, 1, true);
   b.tell(1, 30, 30);
   const bool asks_before = GENERATE(true, false);

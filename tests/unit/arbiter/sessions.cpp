@@ -221,6 +221,72 @@ TEST_CASE("A session for another GPU ends none that is closed") {
   CHECK(sessions_in(host) == 2);
 }
 
+// An arbiter that has a ledger, in which a process is not.
+struct Forgetful {
+  Host host;
+  Process process;
+
+  Forgetful() {
+    host.start();
+    host.restart();
+  }
+};
+
+TEST_CASE("A process that comes back, and that no record tells of, is served by what it reports first") {
+  Forgetful f;
+  Guest guest(f.host, kUser, {}, f.process.pid());
+  REQUIRE(guest.say(returning()).find<Welcome>());
+  MemoryUse use{};
+  use.swappable = use.resident = mebibytes(10);
+  // Its gate would open.
+  CHECK_FALSE(guest.say(attach_to()).find<Attached>());
+  CHECK_FALSE(guest.say(attach_to()).find<Attached>());
+  SECTION("all of its memory is on the GPU") {
+    CHECK(guest.say(Usage{.request = 0, .use = use}).find<Attached>());
+    use.resident = {};
+    CHECK_FALSE(guest.say(Usage{.request = 0, .use = use}).find<Refused>());
+    CHECK(sessions_in(f.host) == 1);
+  }
+  SECTION("a part of it is on the host") {
+    use.resident = mebibytes(9);
+    const Guest::Reaction reaction = guest.say(Usage{.request = 0, .use = use});
+    REQUIRE(reaction.find<Refused>());
+    CHECK(std::string(reaction.find<Refused>()->reason) == "no record is left of its memory on the host");
+    CHECK(reaction.closed);
+    CHECK(sessions_in(f.host) == 0);
+  }
+}
+
+TEST_CASE("A process whose connection was closed needs no record") {
+  Forgetful f;
+  leave_closed_session(f.host, f.process);
+  Guest again(f.host, kUser, {}, f.process.pid());
+  REQUIRE(again.say(returning()).find<Welcome>());
+  CHECK(again.say(attach_to()).find<Attached>());
+  MemoryUse use{};
+  use.swappable = mebibytes(10);
+  CHECK_FALSE(again.say(Usage{.request = 0, .use = use}).find<Refused>());
+}
+
+TEST_CASE("An arbiter that begins without a ledger believes for a minute that processes come back") {
+  FaultySystem system;
+  system.time = std::chrono::seconds(1000);
+  Host host({}, system);
+  host.start();
+  const Process process, other;
+  MemoryUse use{};
+  use.swappable = mebibytes(10);
+  const auto come = [&](const Process& its) {
+    Guest guest(host, kUser, {}, its.pid());
+    REQUIRE(guest.say(returning()).find<Welcome>());
+    guest.say(attach_to());
+    return guest.say(Usage{.request = 0, .use = use}).find<Refused>().has_value();
+  };
+  CHECK_FALSE(come(process));
+  *system.time += std::chrono::minutes(1);
+  CHECK(come(other));
+}
+
 TEST_CASE("A claim to a lease under an earlier arbiter gives none") {
   Host host;
   host.start();
