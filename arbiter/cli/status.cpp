@@ -160,7 +160,11 @@ bool print_overdue(const Json& tenant) {
                      : reason == "answer"   ? "it does not answer"
                      : reason == "eviction" ? "it has not evicted its memory"
                                             : "work on the GPU is not finished";
-  std::printf("  (others wait since %.0f s: %s)", overdue.value("seconds", 0.0), text);
+  std::printf("  (others wait since %.0f s: %s", overdue.value("seconds", 0.0), text);
+  if (const Json free = overdue.value("free_host_bytes", Json()); free.is_number())
+    std::printf("; it says that it has no host memory, though %s are free for its job",
+                size_of(overdue, "free_host_bytes").c_str());
+  std::printf(")");
   return true;
 }
 

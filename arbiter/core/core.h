@@ -56,6 +56,8 @@ class Core {
   std::size_t gpus() const { return model_.gpus().size(); }
   // The footprints of a tenant's sessions on a GPU.
   std::vector<std::pair<SessionId, Bytes>> footprints(TenantId tenant, const GpuUuid& gpu) const;
+  // The memory of a tenant that is on GPUs and should leave them.
+  Bytes to_evict(TenantId tenant) const;
   bool in_grace() const { return recovery_.active(); }
 
   // The part of the GPU's threads for a process with such claims that starts now, see Rules::by_threads.

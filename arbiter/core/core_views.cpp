@@ -123,6 +123,16 @@ std::vector<std::pair<SessionId, Bytes>> Core::footprints(TenantId tenant, const
   return all;
 }
 
+Bytes Core::to_evict(TenantId tenant) const {
+  Bytes sum;
+  if (const Tenant* found = model_.find(tenant))
+    for (const Session* session : found->sessions) {
+      const SessionBook& book = memory_.of(*session);
+      sum += minus(book.use.resident, book.resident_limit);
+    }
+  return sum;
+}
+
 std::optional<Snapshot::Session> Core::session(SessionId id) const {
   const Session* found = model_.find(id);
   return found == nullptr ? std::nullopt : std::optional(view_of(*found));

@@ -16,6 +16,7 @@
 #include "arbiter/daemon/connection.h"
 #include "arbiter/daemon/core_runner.h"
 #include "arbiter/daemon/gpus.h"
+#include "arbiter/daemon/host_claims.h"
 #include "arbiter/daemon/host_gpus.h"
 #include "arbiter/daemon/jobs.h"
 #include "arbiter/daemon/journal.h"
@@ -63,6 +64,7 @@ class Arbiter {
   Administration administration_;
   HostGpus gpus_;
   Jobs jobs_;
+  HostClaims host_claims_;
   Sessions sessions_;
   Unmanaged unmanaged_;
   Survey survey_;

@@ -2,6 +2,7 @@
 #include "arbiter/daemon/cgroups.h"
 
 #include <charconv>
+#include <utility>
 #include <vector>
 
 #include "protocol/split.h"
@@ -80,6 +81,22 @@ std::optional<std::uint32_t> task_of_cgroup(std::string_view text) {
     }
   }
   return std::nullopt;
+}
+
+// A controller is in one hierarchy only: a line of v1 that has it leaves v2 without.
+std::optional<MemoryGroup> memory_group(std::string_view text) {
+  std::optional<MemoryGroup> found;
+  for (const std::string_view line : split(text, '\n')) {
+    const std::vector<std::string_view> parts = split(line, ':');  // hierarchy:controllers:path
+    if (parts.size() < 3) continue;
+    const bool v1 = host_memory::lists(parts[1], "memory");
+    if (!v1 && (found || !parts[1].empty())) continue;
+    std::string path(line.substr(parts[0].size() + parts[1].size() + 2));
+    if (path == "/") path.clear();
+    found = {.version = v1 ? host_memory::Version::v1 : host_memory::Version::v2, .path = std::move(path)};
+    if (v1) return found;
+  }
+  return found;
 }
 
 std::optional<std::uint32_t> job_of_title(std::string_view title) {

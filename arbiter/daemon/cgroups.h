@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "protocol/host_memory.h"
 #include "protocol/messages.h"
 
 namespace sharedgpu {
@@ -28,6 +29,15 @@ std::optional<StepFolder> step_folder(std::string_view line);
 
 // The task that it names, by its number on the node.
 std::optional<std::uint32_t> task_of_cgroup(std::string_view text);
+
+// The group that a process's host memory is charged to, by the text of its /proc/PID/cgroup: its path in the
+// hierarchy that has the memory controller, "" for the topmost. None: the text names no such hierarchy.
+struct MemoryGroup {
+  host_memory::Version version{};
+  std::string path;
+  bool operator==(const MemoryGroup&) const = default;
+};
+std::optional<MemoryGroup> memory_group(std::string_view text);
 
 // The step that a folder "step_S" or "step_S+C" (a component of a heterogeneous job) is of.
 std::optional<std::uint32_t> step_of_folder(std::string_view folder);

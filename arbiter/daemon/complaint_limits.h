@@ -30,6 +30,7 @@ enum class Cause : std::uint8_t {
   overstay,
   note,
   unmanaged,
+  host_claim,
   gpu
 };
 

@@ -121,9 +121,11 @@ bool Queries::may_have_fresh_status(const Peer& peer) {
 std::string Queries::status_text() const {
   std::map<SessionId, pid_t> pids;
   std::set<SessionId> deaf;
+  std::map<SessionId, Bytes> refuted;
   for (const auto& [id, entry] : its_.sessions.all()) {
     pids[id] = entry.client->peer().pid;
     if (!entry.reads()) deaf.insert(id);
+    if (const auto room = its_.host_claims.refuted(entry.client->peer().process())) refuted[id] = *room;
   }
   const Snapshot state = its_.core.core().snapshot();
   return format_status(StatusView{.system = its_.system,
@@ -134,6 +136,7 @@ std::string Queries::status_text() const {
                                   .gpu_names = its_.gpus.names(),
                                   .pids = pids,
                                   .deaf = deaf,
+                                  .refuted = refuted,
                                   .settings = its_.administration.settings(),
                                   .now = its_.system.now(),
                                   .unmanaged = its_.unmanaged.processes()});

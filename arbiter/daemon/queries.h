@@ -10,6 +10,7 @@
 #include "arbiter/daemon/administration.h"
 #include "arbiter/daemon/client.h"
 #include "arbiter/daemon/core_runner.h"
+#include "arbiter/daemon/host_claims.h"
 #include "arbiter/daemon/host_gpus.h"
 #include "arbiter/daemon/jobs.h"
 #include "arbiter/daemon/session_table.h"
@@ -33,6 +34,7 @@ class Queries {
     const Administration& administration;
     const HostGpus& gpus;
     const Jobs& jobs;
+    const HostClaims& host_claims;
     const Unmanaged& unmanaged;
   };
   explicit Queries(const Parts& parts) : its_(parts), status_files_(parts.system) {}

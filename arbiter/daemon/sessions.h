@@ -11,6 +11,7 @@
 #include "arbiter/daemon/administration.h"
 #include "arbiter/daemon/client.h"
 #include "arbiter/daemon/core_runner.h"
+#include "arbiter/daemon/host_claims.h"
 #include "arbiter/daemon/host_gpus.h"
 #include "arbiter/daemon/jobs.h"
 #include "arbiter/daemon/journal.h"
@@ -37,6 +38,7 @@ class Sessions {
     Administration& administration;
     HostGpus& gpus;
     Jobs& jobs;
+    HostClaims& host_claims;
   };
   explicit Sessions(const Parts& parts);
 
@@ -45,13 +47,18 @@ class Sessions {
 
   void hello(Client& client, const Hello& hello);
   void attach(Client& client, const Attach& attach);
-  // A session's report to the core.
+  // A session's report to the core, less what is not believed.
   template <class Body>
   void report(Client& client, const Body& body) {
     if constexpr (std::is_same_v<Body, Usage>)
       if (!proves_itself(client, body.use)) return;
     if constexpr (requires { body.moved; }) take_traffic(client, body.moved);
-    its_.core.handle(From<Body>{.session = client.session(), .body = body});
+    From<Body> event{.session = client.session(), .body = body};
+    if constexpr (requires { event.body.stuck; })
+      if (body.stuck != 0) event.body.stuck = its_.host_claims.believes_stuck(client);
+    if constexpr (requires { event.body.host_short; })
+      if (body.host_short != 0) event.body.host_short = its_.host_claims.believes_short(client);
+    its_.core.handle(event);
   }
   void borrow(Client& client, const Borrow& borrow);
 

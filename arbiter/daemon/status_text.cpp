@@ -153,11 +153,22 @@ const char* awaited(const StatusView& view, const Snapshot::Tenant& tenant) {
   return answers ? "work" : "answer";
 }
 
+// The free host memory of a process that keeps memory on a GPU for want of it, by its own words. Null: none
+// does, or it may be true.
+Json free_host(const StatusView& view, const Snapshot::Tenant& tenant) {
+  Json least;
+  for (const SessionId id : tenant.sessions)
+    if (const auto found = view.refuted.find(id); found != view.refuted.end())
+      if (least.is_null() || found->second.count < least) least = found->second.count;
+  return least;
+}
+
 Json overdue_json(const StatusView& view, const Snapshot::Tenant* tenant) {
   if (tenant == nullptr || !tenant->overdue) return nullptr;
   return Json{{"seconds", seconds(view.now - tenant->overdue->since)},
               {"gpu", format_gpu(tenant->overdue->gpu)},
-              {"waits_for", awaited(view, *tenant)}};
+              {"waits_for", awaited(view, *tenant)},
+              {"free_host_bytes", free_host(view, *tenant)}};
 }
 
 void write_time(Json& json, const StatusView& view, TenantId id, const Snapshot::Tenant* tenant) {

@@ -37,6 +37,8 @@ struct StatusView {
   const std::map<GpuUuid, std::string>& gpu_names;
   const std::map<SessionId, pid_t>& pids;
   const std::set<SessionId>& deaf;  // their processes have not read all that was sent to them
+  // Sessions that say that they have no host memory, and are not believed: the room that they have.
+  const std::map<SessionId, Bytes>& refuted;
   const Settings& settings;
   Nanoseconds now{};
   const std::vector<UnmanagedProcess>& unmanaged;

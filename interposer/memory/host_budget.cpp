@@ -6,12 +6,15 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <string_view>
 #include <utility>
 
+#include "protocol/host_memory.h"
+
 namespace sharedgpu {
 namespace {
+
+using namespace host_memory;
 
 // A file that is not there bounds nothing; nor does one of a group that has gone.
 bool is_absent(int error) { return error == ENOENT || error == ENOTDIR || error == ENODEV; }
@@ -48,53 +51,9 @@ class Text {
   std::size_t size_ = 0;
 };
 
-// Takes the first line off `text`.
-std::string_view next_line(std::string_view& text) {
-  const std::size_t end = std::min(text.find('\n'), text.size());
-  const std::string_view line = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return line;
-}
-
-std::optional<std::uint64_t> number(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end == text.data()) return std::nullopt;
-  return value;
-}
-
-// The number behind `key` in lines such as "inactive_file 4096" and "MemTotal:  16 kB".
-std::uint64_t field(std::string_view text, std::string_view key) {
-  while (!text.empty()) {
-    std::string_view line = next_line(text);
-    if (line.substr(0, key.size()) == key) return number(line.substr(key.size())).value_or(0);
-  }
-  return 0;
-}
-
-// A limit file holds a number, or "max"; version 1 says "no limit" by a number near 2^63.
-std::optional<Bytes> limit_in(std::string_view text) {
-  const std::optional<std::uint64_t> value = number(text);
-  if (!value || *value >= (1ull << 62)) return std::nullopt;
-  return Bytes{*value};
-}
-
 std::optional<Bytes> lower(std::optional<Bytes> a, std::optional<Bytes> b) {
   return a && b ? std::min(a, b) : a ? a : b;
 }
-
-bool lists(std::string_view controllers, std::string_view wanted) {
-  while (!controllers.empty()) {
-    const std::size_t end = std::min(controllers.find(','), controllers.size());
-    if (controllers.substr(0, end) == wanted) return true;
-    controllers.remove_prefix(std::min(end + 1, controllers.size()));
-  }
-  return false;
-}
-
-// Kept free below any bound: the job itself allocates meanwhile.
-Bytes margin(Bytes limit) { return {std::clamp(limit.count / 32, mebibytes(32).count, gibibytes(1).count)}; }
 
 }  // namespace
 
@@ -122,10 +81,10 @@ void CgroupBudget::find_groups() const {
     const std::string_view controllers = line.substr(first + 1, second - first - 1);
     const std::string path(line.substr(second + 1));
     if (controllers.empty()) {
-      find_groups(root_ + "/sys/fs/cgroup", path, true);
-      find_groups(root_ + "/sys/fs/cgroup/unified", path, true);
+      find_groups(root_ + "/sys/fs/cgroup", path, Version::v2);
+      find_groups(root_ + "/sys/fs/cgroup/unified", path, Version::v2);
     } else if (lists(controllers, "memory")) {
-      find_groups(root_ + "/sys/fs/cgroup/memory", path, false);
+      find_groups(root_ + "/sys/fs/cgroup/memory", path, Version::v1);
     }
   }
 }
@@ -133,15 +92,14 @@ void CgroupBudget::find_groups() const {
 // The group and its ancestors, the hierarchy's own folder included. In a container the path may be the
 // host's, of which only the upper end is seen here: what is not there is left out. What is above the folder
 // of a step bounds the job.
-void CgroupBudget::find_groups(const std::string& hierarchy, const std::string& path, bool v2) const {
+void CgroupBudget::find_groups(const std::string& hierarchy, const std::string& path, Version version) const {
   const std::size_t step = path.find("/step_");
   std::string rest = path == "/" ? std::string{} : path;
   while (true) {
     const std::string folder = hierarchy + rest;
-    const char* const usage = v2 ? "/memory.current" : "/memory.usage_in_bytes";
-    if (access((folder + usage).c_str(), R_OK) == 0 || !is_absent(errno))
+    if (access((folder + files_of(version).usage).c_str(), R_OK) == 0 || !is_absent(errno))
       groups_.push_back({.folder = folder,
-                         .v2 = v2,
+                         .version = version,
                          .of_job = step != path.npos && rest.size() <= step,
                          .known = false,
                          .unread = false,
@@ -152,12 +110,10 @@ void CgroupBudget::find_groups(const std::string& hierarchy, const std::string& 
   }
 }
 
-// memory.high counts as a limit: above it the kernel slows the job to a crawl, and pinned memory cannot be
-// reclaimed.
 void CgroupBudget::read_limit(Group& group) const {
   std::optional<Bytes> least;
-  for (const char* name : {"/memory.limit_in_bytes", "/memory.max", "/memory.high"}) {
-    if (group.v2 == (name == std::string_view("/memory.limit_in_bytes"))) continue;
+  for (const char* name : files_of(group.version).limits) {
+    if (name == nullptr) continue;
     const std::string file = group.folder + name;
     const Text text(file);
     if (text.error() != 0) {
@@ -174,16 +130,12 @@ void CgroupBudget::read_limit(Group& group) const {
   group.limit = least;
 }
 
-// Page cache is charged too, but goes when memory is needed: a job that reads large files sits at its limit
-// all the time. False: it is as it was last.
+// False: it is as it was last.
 bool CgroupBudget::read_use(Group& group) const {
-  const Text usage(group.folder + (group.v2 ? "/memory.current" : "/memory.usage_in_bytes"));
+  const Text usage(group.folder + files_of(group.version).usage);
   const Text stat(group.folder + "/memory.stat");
   if (usage.error() != 0 || stat.error() != 0) return false;
-  const std::string_view inactive = group.v2 ? "inactive_file " : "total_inactive_file ";
-  const std::string_view active = group.v2 ? "active_file " : "total_active_file ";
-  const Bytes cache{field(stat.view(), inactive) + field(stat.view(), active)};
-  group.used = minus({number(usage.view()).value_or(0)}, cache);
+  group.used = used_in(group.version, usage.view(), stat.view());
   return true;
 }
 
@@ -204,8 +156,8 @@ void CgroupBudget::for_each_bound(Visit visit) const {
   const Text meminfo(root_ + "/proc/meminfo");
   machine_.is_new = meminfo.error() == 0;
   if (machine_.is_new) {
-    machine_.limit = kibibytes(field(meminfo.view(), "MemTotal:"));
-    machine_.used = minus(machine_.limit, kibibytes(field(meminfo.view(), "MemAvailable:")));
+    machine_.limit = total_in(meminfo.view());
+    machine_.used = minus(machine_.limit, available_in(meminfo.view()));
   }
   if (machine_.limit.count != 0 || !machine_.is_new) visit(machine_);
 }
@@ -214,8 +166,7 @@ Bytes CgroupBudget::room() const {
   const std::lock_guard lock(mutex_);
   Bytes least{~0ull};
   for_each_bound([&](const Bound& bound) {
-    const Bytes left = minus(minus(bound.limit, bound.used), margin(bound.limit));
-    least = std::min(least, bound.is_new ? left : Bytes{});
+    least = std::min(least, bound.is_new ? host_memory::room(bound.limit, bound.used) : Bytes{});
   });
   const bool all_read =
       std::none_of(groups_.begin(), groups_.end(), [](const Group& group) { return group.unread; });

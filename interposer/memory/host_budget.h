@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "protocol/host_memory.h"
 #include "protocol/units.h"
 
 namespace sharedgpu {
@@ -52,7 +53,7 @@ class CgroupBudget final : public HostBudget {
   // A folder of a memory cgroup, how its files are called, and what they said last.
   struct Group {
     std::string folder;
-    bool v2 = false;
+    host_memory::Version version{};
     bool of_job = false;  // all steps of the job are in it
     bool known = false;
     bool unread = false;  // not known only since there was no descriptor or memory to read it with
@@ -66,7 +67,7 @@ class CgroupBudget final : public HostBudget {
     bool is_new = true;  // false: could not be read just now
   };
   void find_groups() const;
-  void find_groups(const std::string& hierarchy, const std::string& path, bool v2) const;
+  void find_groups(const std::string& hierarchy, const std::string& path, host_memory::Version version) const;
   void read_limit(Group& group) const;
   bool read_use(Group& group) const;
   void note(const std::string& path, int error) const;

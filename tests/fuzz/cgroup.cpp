@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as a line of a process's cgroup file: a step with a job or a SLUID, or none.
+// Any text as a process's cgroup file: a step with a job or a SLUID, or none; and the group of its memory.
 #include "arbiter/daemon/cgroups.h"
 
 #include "input.h"
@@ -9,5 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto named = step_folder(fuzz::text_of(data, size));
   fuzz::require(!named || named->job != 0u, "a step without a job");
   fuzz::require(!named || named->path.starts_with('/'), "a folder without a path");
+  const auto memory = memory_group(fuzz::text_of(data, size));
+  fuzz::require(!memory || memory->path != "/", "the topmost group by two names");
   return 0;
 }

@@ -458,6 +458,7 @@ class Crowd {
     if (process == nullptr) return;
     process->stopped = in_.one_in(2);
     process->program += in_.below(2);
+    host_.used_memory = mebibytes(std::uint64_t{64} * in_.byte());
   }
   void restart() {
     if (restarts_++ >= kMostRestarts) return;

@@ -131,6 +131,20 @@ Nanoseconds FakeHost::now() const { return the_time; }
 
 Nanoseconds FakeHost::wall_time() const { return std::chrono::hours(24 * 365 * 50) + the_time; }
 
+// False: the file tells nothing of memory.
+bool FakeHost::memory_text(std::string_view path, std::string& text) const {
+  const auto kilobytes = [](Bytes size) { return std::to_string(size.count >> 10) + " kB\n"; };
+  if (path == "/proc/meminfo")
+    text = "MemTotal: " + kilobytes(kMemory) + "MemAvailable: " + kilobytes(minus(kMemory, used_memory));
+  else if (path.ends_with("/memory.max"))
+    text = std::to_string(kMemory.count / 2) + "\n";
+  else if (path.ends_with("/memory.current"))
+    text = std::to_string(used_memory.count) + "\n";
+  else if (path.ends_with("/memory.stat"))
+    text = "active_file 4096\n";
+  return !text.empty();
+}
+
 Status FakeHost::read_file(const std::string& path, std::string& text) const {
   text.clear();
   if (reading != 0) return Status::of_errno(reading, path);
@@ -138,6 +152,7 @@ Status FakeHost::read_file(const std::string& path, std::string& text) const {
     text = "one-boot\n";
     return {};
   }
+  if (memory_text(path, text)) return {};
   std::string_view what;
   const auto found = processes_.find(process_of(path, what));
   if (found == processes_.end()) return Status::of_errno(ENOENT, path);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # What processes have on the GPU, and not what they say: memory of processes that are no tenants, tenants that claim memory
-# that they do not have, and tenants that have memory that they do not claim.
+# that they do not have, tenants that have memory that they do not claim, and tenants that claim to have no host memory.
 load helpers
 
 MIB=$((1 << 20))
@@ -54,6 +54,20 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
   claims liar --swappable 200MiB
   claims pins --pinned 200MiB
   claims other --context 60MiB
+  succeeds first
+}
+
+@test "a tenant that says that it has no host memory, and has it, is named and ended after MaxOveruse" {
+  with_nvml
+  start_arbiter MaxOveruse=1s OnOveruse=cancel
+  claims liar --swappable 200MiB --takes 200MiB --stuck
+  tenant first hold --bytes 75% --of 256MiB --iterations 20 --verify
+  until_true 150 grep -q "says that it has no host memory, though .* are free for its job" "$DIR/arbiter.log"
+  until_true 20 json_is '[t["overdue"]["free_host_bytes"] > 1 << 29 for t in s["tenants"] if t["overdue"]]' '[True]'
+  "$SHAREDGPU" status | grep -q "it has not evicted its memory; it says that it has no host memory, though"
+  finish liar
+  ((status == 128 + 15))
+  grep -q "has kept memory on GPU 0 that others wait for" "$DIR/arbiter.log"
   succeeds first
 }
 

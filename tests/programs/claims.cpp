@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A session by hand, without the library: it says to the arbiter that it has device memory, and has none; or
-// says nothing of the memory that it takes from the driver.
+// says nothing of the memory that it takes from the driver; or says that it cannot evict what it has.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -23,6 +23,7 @@ struct Options {
   std::string swappable = "0";
   std::string context = "0";
   std::string takes = "0";
+  bool stuck = false;
 };
 
 int fail(const char* what) {
@@ -63,8 +64,9 @@ bool take(Bytes size) {
          allocate(&address, size.count) == 0;
 }
 
-// Gives its lease back whenever it is told to, and wants it again at once.
-void obey(Channel& channel, const MemoryUse& use) {
+// Gives its lease back whenever it is told to, and wants it again at once. `stuck`: or does not want it, and
+// has no host memory for what it is told to evict.
+void obey(Channel& channel, const MemoryUse& use, bool stuck) {
   for (;;) {
     Message message;
     UniqueFd descriptor;
@@ -73,11 +75,13 @@ void obey(Channel& channel, const MemoryUse& use) {
       const auto revoke = message.as<Revoke>();
       channel.send(Message::of(Released{.epoch = revoke.epoch,
                                         .order = revoke.order,
-                                        .wants = 1,
+                                        .wants = !stuck,
                                         .overuse = {},
                                         .use = use,
                                         .submission = {}}));
     }
+    if (message.type == MessageType::evict && stuck)
+      channel.send(Message::of(Usage{.request = 0, .use = use, .stuck = 1}));
     if (message.type == MessageType::restore)
       channel.send(Message::of(Ready{.epoch = message.as<Restore>().epoch, .use = use, .moved = {}}));
   }
@@ -102,7 +106,7 @@ int run(const Options& options) {
   const Bytes taken = parse_size(options.takes).value_or(Bytes{});
   if (taken != Bytes{} && !take(taken)) return fail("the driver does not give it that");
   std::fflush(stdout);
-  obey(channel, use);
+  obey(channel, use, options.stuck);
   return 0;
 }
 
@@ -119,6 +123,7 @@ int main(int argc, char** argv) {
   app.add_option("--swappable", options.swappable, "what it claims besides");
   app.add_option("--context", options.context, "what its contexts are to take");
   app.add_option("--takes", options.takes, "what it takes from the driver without a word");
+  app.add_flag("--stuck", options.stuck, "it says that it has no host memory to evict to");
   app.parse(argc, argv);
   return run(options);
 }

@@ -104,6 +104,7 @@ struct Scene {
                                       .gpu_names = {{kGpu, "Test GPU"}},
                                       .pids = pids,
                                       .deaf = deaf,
+                                      .refuted = {{SessionId{1}, gibibytes(9)}},
                                       .settings = settings,
                                       .now = bench.now,
                                       .unmanaged = unmanaged}));

@@ -34,6 +34,7 @@ struct View {
   Snapshot state;
   std::map<SessionId, pid_t> pids;
   std::set<SessionId> deaf;
+  std::map<SessionId, Bytes> refuted;
   Settings settings;
   Nanoseconds now = 1003s;
   std::vector<UnmanagedProcess> unmanaged;
@@ -78,6 +79,7 @@ struct View {
                                       .gpu_names = {{kGpu, "Test GPU"}},
                                       .pids = pids,
                                       .deaf = deaf,
+                                      .refuted = refuted,
                                       .settings = settings,
                                       .now = now,
                                       .unmanaged = unmanaged}));
@@ -329,7 +331,10 @@ TEST_CASE("A tenant that others wait for is shown with what it has not done") {
   view.state.sessions[0].drained = true;
   view.state.tenants[0].overdue = Overdue{.gpu = kOther, .since = view.now - std::chrono::milliseconds(2500)};
   const auto overdue = [&] { return view.read()["tenants"][0]["overdue"]; };
-  CHECK(overdue() == Json{{"seconds", 2.5}, {"gpu", kSecondName}, {"waits_for", "work"}});
+  CHECK(overdue() ==
+        Json{{"seconds", 2.5}, {"gpu", kSecondName}, {"waits_for", "work"}, {"free_host_bytes", nullptr}});
+  view.refuted = {{{1}, Bytes{7}}, {{2}, Bytes{5}}, {{3}, Bytes{1}}};
+  CHECK(overdue()["free_host_bytes"] == 5);
   view.deaf = {{1}, {3}};  // one that has drained, and one of another tenant
   CHECK(overdue()["waits_for"] == "work");
   view.deaf = {{2}};
@@ -362,6 +367,7 @@ TEST_CASE("A tenant whose process is stopped is shown as such") {
                                                   .gpu_names = {},
                                                   .pids = view.pids,
                                                   .deaf = view.deaf,
+                                                  .refuted = view.refuted,
                                                   .settings = view.settings,
                                                   .now = view.now,
                                                   .unmanaged = {}}))["tenants"];

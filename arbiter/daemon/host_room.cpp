@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/host_room.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "arbiter/daemon/cgroups.h"
+
+namespace sharedgpu {
+namespace {
+
+using host_memory::Version;
+
+// A user who may make cgroups can nest them by the thousand. Limits of jobs are in the upper ones.
+constexpr std::size_t kMostGroups = 32;
+
+// What is not there bounds nothing.
+bool is_absent(const Status& read) { return read.code() == ENOENT || read.code() == ENODEV; }
+
+std::optional<Bytes> lower(std::optional<Bytes> a, std::optional<Bytes> b) {
+  return a && b ? std::min(a, b) : a ? a : b;
+}
+
+std::optional<Bytes> limit_of(const HostTexts::Group& group) {
+  std::optional<Bytes> least;
+  for (const std::string& limit : group.limits) least = lower(least, host_memory::limit_in(limit));
+  return least;
+}
+
+// The folder of the group; empty: it is out of sight.
+std::string find_folder(const System& system, const MemoryGroup& group, std::string& mount) {
+  const std::string base = "/sys/fs/cgroup";
+  const std::vector<std::string> mounts =
+      group.version == Version::v1 ? std::vector{base + "/memory"} : std::vector{base, base + "/unified"};
+  if (group.path.find("/..") != std::string::npos) return {};
+  for (const std::string& each : mounts) {
+    uid_t owner = 0;
+    mount = each;
+    if (system.owner_of(each + group.path, owner).ok()) return each + group.path;
+  }
+  return {};
+}
+
+// False: it cannot be told.
+bool read_group(const System& system, Version version, const std::string& folder, HostTexts::Group& group) {
+  const host_memory::Files files = host_memory::files_of(version);
+  for (const char* name : files.limits) {
+    if (name == nullptr) continue;
+    const Status read = system.read_file(folder + name, group.limits.emplace_back());
+    if (!read.ok() && !is_absent(read)) return false;
+  }
+  return !limit_of(group) || (system.read_file(folder + files.usage, group.usage).ok() &&
+                              system.read_file(folder + "/memory.stat", group.stat).ok());
+}
+
+// Its groups from the topmost on. False: they cannot be told.
+bool read_groups(const System& system, const MemoryGroup& its, HostTexts& texts) {
+  std::string mount;
+  const std::string folder = find_folder(system, its, mount);
+  if (folder.empty()) return false;
+  texts.version = its.version;
+  for (std::size_t end = mount.size(); texts.groups.size() < kMostGroups; end = folder.find('/', end + 1)) {
+    if (!read_group(system, its.version, folder.substr(0, end), texts.groups.emplace_back())) return false;
+    if (end >= folder.size()) return true;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<Bytes> room_in(const HostTexts& texts) {
+  const Bytes total = host_memory::total_in(texts.meminfo);
+  if (total == Bytes{}) return std::nullopt;
+  Bytes least = host_memory::room(total, minus(total, host_memory::available_in(texts.meminfo)));
+  // In this mode the kernel promises no more than it has, and mmap() fails beyond that.
+  if (texts.overcommit.starts_with('2')) {
+    const Bytes limit = kibibytes(host_memory::field(texts.meminfo, "CommitLimit:"));
+    const Bytes used = kibibytes(host_memory::field(texts.meminfo, "Committed_AS:"));
+    least = std::min(least, host_memory::room(limit, used));
+  }
+  for (const HostTexts::Group& group : texts.groups)
+    if (const auto limit = limit_of(group))
+      least = std::min(
+          least, host_memory::room(*limit, host_memory::used_in(texts.version, group.usage, group.stat)));
+  return least;
+}
+
+std::optional<Bytes> host_room(const System& system, pid_t pid) {
+  HostTexts texts;
+  std::string cgroup;
+  // A kernel without cgroups has no such file.
+  if (const Status read = system.read_file("/proc/" + std::to_string(pid) + "/cgroup", cgroup);
+      !read.ok() && !is_absent(read))
+    return std::nullopt;
+  if (!system.read_file("/proc/meminfo", texts.meminfo).ok()) return std::nullopt;
+  if (const Status read = system.read_file("/proc/sys/vm/overcommit_memory", texts.overcommit);
+      !read.ok() && !is_absent(read))
+    return std::nullopt;
+  if (const auto group = memory_group(cgroup); group && !read_groups(system, *group, texts))
+    return std::nullopt;
+  return room_in(texts);
+}
+
+}  // namespace sharedgpu

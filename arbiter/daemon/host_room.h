@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host memory that a process may still take for swap, by the same files and with the same margins as the
+// library counts it (interposer/memory/host_budget.h). Any thread; no exceptions.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "arbiter/daemon/system.h"
+#include "protocol/host_memory.h"
+#include "protocol/units.h"
+
+namespace sharedgpu {
+
+// The texts of the files that bound a process's host memory.
+struct HostTexts {
+  struct Group {
+    std::vector<std::string> limits;
+    std::string usage, stat;  // of a group with a limit
+  };
+  host_memory::Version version{};
+  std::vector<Group> groups;  // its memory cgroup and those above it
+  std::string meminfo;
+  std::string overcommit;  // /proc/sys/vm/overcommit_memory
+};
+
+// The room that they leave: the least of all bounds. None: they do not tell. Pure.
+std::optional<Bytes> room_in(const HostTexts& texts);
+
+// The room of a process now. None: it is not known, as where a file cannot be read for want of descriptors,
+// or where the process's cgroup is out of sight.
+std::optional<Bytes> host_room(const System& system, pid_t pid);
+
+}  // namespace sharedgpu

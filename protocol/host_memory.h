@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel's words about host memory: the limits of memory cgroups, what is used of them, the machine's
+// memory. The library takes host memory by them, and the arbiter judges by them whether it could.
+// Pure; any thread; no exceptions.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "protocol/units.h"
+
+namespace sharedgpu::host_memory {
+
+// Takes the first line off `text`.
+inline std::string_view next_line(std::string_view& text) {
+  const std::size_t end = std::min(text.find('\n'), text.size());
+  const std::string_view line = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return line;
+}
+
+inline std::optional<std::uint64_t> number(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end == text.data()) return std::nullopt;
+  return value;
+}
+
+// The number behind `key` in lines such as "inactive_file 4096" and "MemTotal:  16 kB".
+inline std::uint64_t field(std::string_view text, std::string_view key) {
+  while (!text.empty()) {
+    const std::string_view line = next_line(text);
+    if (line.substr(0, key.size()) == key) return number(line.substr(key.size())).value_or(0);
+  }
+  return 0;
+}
+
+// The version of a hierarchy of cgroups.
+enum class Version : std::uint8_t { v1, v2 };
+
+// The names of a group's files. memory.high counts as a limit: above it the kernel slows the job to a crawl,
+// and pinned memory cannot be reclaimed.
+struct Files {
+  const char* limits[2];  // the second of v1: null
+  const char* usage;
+};
+inline constexpr Files files_of(Version version) {
+  return version == Version::v2 ? Files{{"/memory.max", "/memory.high"}, "/memory.current"}
+                                : Files{{"/memory.limit_in_bytes", nullptr}, "/memory.usage_in_bytes"};
+}
+
+// A limit file holds a number, or "max"; version 1 says "no limit" by a number near 2^63.
+inline std::optional<Bytes> limit_in(std::string_view text) {
+  const std::optional<std::uint64_t> value = number(text);
+  if (!value || *value >= (1ull << 62)) return std::nullopt;
+  return Bytes{*value};
+}
+
+// The part of a group's memory that cannot be reclaimed, by its files of usage and memory.stat. Page cache is
+// charged too, but goes when memory is needed: a job that reads large files sits at its limit all the time.
+inline Bytes used_in(Version version, std::string_view usage, std::string_view stat) {
+  const bool v2 = version == Version::v2;
+  const Bytes cache{field(stat, v2 ? "inactive_file " : "total_inactive_file ") +
+                    field(stat, v2 ? "active_file " : "total_active_file ")};
+  return minus({number(usage).value_or(0)}, cache);
+}
+
+// The machine's memory, by the text of /proc/meminfo.
+inline Bytes total_in(std::string_view meminfo) { return kibibytes(field(meminfo, "MemTotal:")); }
+inline Bytes available_in(std::string_view meminfo) { return kibibytes(field(meminfo, "MemAvailable:")); }
+
+// Whether such controllers of a line of /proc/PID/cgroup include that one.
+inline bool lists(std::string_view controllers, std::string_view wanted) {
+  while (!controllers.empty()) {
+    const std::size_t end = std::min(controllers.find(','), controllers.size());
+    if (controllers.substr(0, end) == wanted) return true;
+    controllers.remove_prefix(std::min(end + 1, controllers.size()));
+  }
+  return false;
+}
+
+// Kept free below any bound: the job itself allocates meanwhile.
+inline Bytes margin(Bytes limit) {
+  return {std::clamp(limit.count / 32, mebibytes(32).count, gibibytes(1).count)};
+}
+
+// The part of a bound that may be taken for swap.
+inline Bytes room(Bytes limit, Bytes used) { return minus(minus(limit, used), margin(limit)); }
+
+}  // namespace sharedgpu::host_memory

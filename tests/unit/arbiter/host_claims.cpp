@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sessions that say that they have no host memory: whom the arbiter believes, and what becomes of the others.
+// Time is the test's own, and so is what the host tells of its memory.
+#include "arbiter/daemon/host_claims.h"
+
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "host.h"
+
+namespace sharedgpu::test {
+namespace {
+
+using namespace std::chrono_literals;
+using Json = nlohmann::json;
+
+// A host whose job 7 has a limit of 8 GiB.
+class Memory : public FaultySystem {
+ public:
+  Bytes used;             // of that
+  mutable int looks = 0;  // that were taken at it
+  int error = 0;          // with which they fail
+
+  Memory() { time = 1000s; }
+  void pass(Nanoseconds by) { *time += by; }
+
+  Status read_file(const std::string& path, std::string& text) const override {
+    if (path.ends_with("/cgroup"))
+      text = "0::/slurm/job_7\n";
+    else if (path == "/proc/meminfo")
+      text = "MemTotal: 67108864 kB\nMemAvailable: 67108864 kB\n";
+    else if (path == "/proc/sys/vm/overcommit_memory")
+      text = "0\n";
+    else if (path == kJob + "/memory.max")
+      text = std::to_string(gibibytes(8).count);
+    else if (path == kJob + "/memory.stat")
+      text = "anon 1\n";
+    else if (path == kJob + "/memory.current")
+      return look(path, text);
+    else if (path.starts_with("/sys/fs/cgroup"))
+      return Status::of_errno(ENOENT, path);
+    else
+      return FaultySystem::read_file(path, text);
+    return {};
+  }
+  Status owner_of(const std::string& path, uid_t& owner) const override {
+    return path == kJob ? Status() : FaultySystem::owner_of(path, owner);
+  }
+  int send_signal(int /*pidfd*/, int /*number*/) const override { return 0; }
+
+ private:
+  inline static const std::string kJob = "/sys/fs/cgroup/slurm/job_7";
+  Status look(const std::string& path, std::string& text) const {
+    ++looks;
+    text = std::to_string(used.count);
+    return error == 0 ? Status() : Status::of_errno(error, path);
+  }
+};
+
+constexpr Bytes kAll = mebibytes(800);
+
+// A session has its 800 MiB on the GPU and has had its turn, and another waits for the memory.
+struct Standoff {
+  explicit Standoff(Measure measure = Measure::warn)
+      : host(settings_of(measure), memory),
+        holder(started(), kUser, {}, process.pid()),
+        waiting(host, kUser + 1) {
+    come(holder);
+    come(waiting);
+    REQUIRE(holder.say(Usage{.request = 1, .use = use(kAll, {})}).find<Verdict>());
+    REQUIRE(holder.say(Usage{.request = 0, .use = use(kAll, kAll)}).answers.empty());
+    go_out(waiting.say(Usage{.request = 1, .use = use(kAll, {})}));
+    memory.pass(11s);
+    waiting.say(Want{});
+    revoke = holder.hear().find<Revoke>();
+    REQUIRE(revoke);
+    const auto evict = holder
+                           .say(Released{.epoch = revoke->epoch,
+                                         .order = revoke->order,
+                                         .wants = 0,
+                                         .overuse = {},
+                                         .use = use(kAll, kAll)})
+                           .find<Evict>();
+    REQUIRE(evict);
+    REQUIRE(evict->allowed < kAll);
+  }
+  static Settings settings_of(Measure measure) {
+    Settings settings;
+    settings.quantum = 10s;
+    settings.max_overuse = 1min;
+    settings.on_overuse = measure;
+    return settings;
+  }
+  static MemoryUse use(Bytes swappable, Bytes resident) {
+    MemoryUse use{};
+    use.swappable = swappable;
+    use.resident = resident;
+    use.context = mebibytes(1);
+    return use;
+  }
+  Host& started() {
+    host.start();
+    return host;
+  }
+  static void come(Guest& guest) {
+    REQUIRE(guest.say(Hello{}).find<Welcome>());
+    REQUIRE(guest.say(Attach{.gpu = kHostGpu, .total = gibibytes(1), .name = "Test GPU"}).find<Attached>());
+  }
+  // The one that waits obeys.
+  void go_out(const Guest::Reaction& heard) {
+    if (const auto order = heard.find<Revoke>())
+      waiting.say(Released{
+          .epoch = order->epoch, .order = order->order, .wants = 1, .overuse = {}, .use = use(kAll, {})});
+  }
+  // The holder evicts nothing, and says each second that it cannot.
+  void claim(Nanoseconds time, Nanoseconds pause = 1s) {
+    for (const Nanoseconds end = *memory.time + time; *memory.time < end; memory.pass(pause)) {
+      const auto reaction = holder.say(Usage{.request = 0, .use = use(kAll, kAll), .stuck = 1});
+      go_out(waiting.hear());
+      cancelled = cancelled || reaction.find<Cancelled>();
+    }
+  }
+  Json tenant() const { return host.status()["tenants"][0]; }
+  bool overdue() const { return tenant()["overdue"].is_object(); }
+  std::string log() {
+    std::string text;
+    for (const std::string& line : host.new_log_lines()) text += line + "\n";
+    return text;
+  }
+  bool disbelieved() {
+    return log().find("says that it has no host memory, though 7.8 GiB are free for its job") !=
+           std::string::npos;
+  }
+
+  Memory memory;
+  Process process;
+  Host host;
+  Guest holder, waiting;
+  std::optional<Revoke> revoke;
+  bool cancelled = false;
+};
+
+TEST_CASE("A session that says without end that it has no host memory, which it has, is overdue") {
+  Standoff at(Measure::cancel);
+  at.claim(90s);  // for a minute after a shortage it might be true
+  CHECK_FALSE(at.disbelieved());
+  CHECK(at.tenant()["stuck"] == true);
+  at.claim(5s);
+  const std::string log = at.log();
+  CHECK(
+      log.find("pid " + std::to_string(at.process.pid()) +
+               ", uid 4321: says that it has no host memory, though 7.8 GiB are free for its job; it is not "
+               "believed\n") != std::string::npos);
+  REQUIRE(at.overdue());
+  CHECK(at.tenant()["stuck"] == false);
+  CHECK(at.tenant()["overdue"]["waits_for"] == "eviction");
+  CHECK(at.tenant()["overdue"]["free_host_bytes"] == (gibibytes(8) - mebibytes(256)).count);
+  CHECK_FALSE(at.cancelled);
+  at.claim(80s);
+  CHECK(at.cancelled);
+  CHECK_FALSE(at.disbelieved());  // said once
+}
+
+TEST_CASE("A session that has no host memory is planned around") {
+  Standoff at(Measure::cancel);
+  SECTION("at its limit") { at.memory.used = gibibytes(8); }
+  SECTION("with less than its tenant is to evict, an eighth and what is on its way") {
+    at.memory.used = gibibytes(8) - mebibytes(256) - mebibytes(512);
+  }
+  SECTION("as far as can be read") { at.memory.error = EMFILE; }
+  at.claim(1h);
+  CHECK_FALSE(at.overdue());
+  CHECK_FALSE(at.cancelled);
+  CHECK_FALSE(at.disbelieved());
+  CHECK(at.tenant()["stuck"] == true);
+}
+
+TEST_CASE("A job that is short for a moment each minute is believed") {
+  Standoff at(Measure::cancel);
+  for (int i = 0; i < 30; ++i) {
+    at.memory.used = gibibytes(8);
+    at.claim(2s);
+    at.memory.used = {};
+    at.claim(60s);
+  }
+  CHECK_FALSE(at.cancelled);
+  CHECK_FALSE(at.disbelieved());
+}
+
+TEST_CASE("A session that is not believed is believed again once it is short") {
+  Standoff at;
+  at.claim(100s);
+  REQUIRE(at.disbelieved());
+  SECTION("of host memory") { at.memory.used = gibibytes(8); }
+  SECTION("of descriptors, as far as the arbiter is") { at.memory.error = EMFILE; }
+  at.claim(2s);
+  CHECK_FALSE(at.overdue());
+  CHECK(at.tenant()["stuck"] == true);
+  at.memory.used = {};
+  at.memory.error = 0;
+  at.claim(90s);
+  CHECK_FALSE(at.overdue());
+  at.claim(5s);
+  CHECK(at.overdue());
+  CHECK(at.disbelieved());
+}
+
+TEST_CASE("Claims that come seldom are believed for longer, and not without end") {
+  Standoff at(Measure::cancel);
+  at.claim(200s, 40s);  // 20 s for each pause, of which four lie behind it
+  CHECK_FALSE(at.disbelieved());
+  at.claim(40s, 40s);
+  CHECK(at.disbelieved());
+}
+
+TEST_CASE("A process that comes back with a new session is not believed for that") {
+  Standoff at;
+  at.claim(80s);
+  at.holder.channel.close();
+  at.host.run();
+  Guest again(at.host, kUser, {}, at.process.pid());
+  REQUIRE(again.say(Hello{}).find<Welcome>());
+  REQUIRE(again.say(Attach{.gpu = kHostGpu, .total = gibibytes(1), .name = "Test GPU"}).find<Attached>());
+  std::swap(at.holder.channel, again.channel);
+  at.claim(15s);
+  CHECK(at.disbelieved());
+}
+
+TEST_CASE("However often it says so, the arbiter looks twice a second") {
+  Standoff at;
+  at.memory.looks = 0;
+  at.claim(10s, 5ms);
+  CHECK(at.memory.looks == 20);
+}
+
+TEST_CASE("A session that says that its job needs host memory comes in at once where that is short") {
+  Standoff at;
+  const auto restore = [&] {
+    at.holder.say(Usage{.request = 0, .use = Standoff::use(kAll, mebibytes(200))});
+    return at.waiting.hear().find<Restore>();
+  }();
+  REQUIRE(restore);
+  at.waiting.say(Ready{.epoch = restore->epoch, .use = Standoff::use(kAll, kAll)});
+  at.holder.say(Want{.host_short = 1});
+  CHECK_FALSE(at.waiting.hear().find<Revoke>());
+  CHECK(at.tenant()["wants"] == true);
+  CHECK(at.disbelieved());
+  at.memory.pass(1s);
+  at.memory.used = gibibytes(8);
+  at.holder.say(Want{.host_short = 1});
+  CHECK(at.waiting.hear().find<Revoke>());
+}
+
+}  // namespace
+}  // namespace sharedgpu::test

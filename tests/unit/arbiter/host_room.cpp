@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host memory that a process may still take, by the files of its memory cgroups and of the machine.
+#include "arbiter/daemon/host_room.h"
+
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <set>
+#include <string>
+
+#include "arbiter/daemon/cgroups.h"
+#include "systems.h"
+
+namespace sharedgpu::test {
+namespace {
+
+using host_memory::Version;
+using Group = std::optional<MemoryGroup>;
+
+constexpr pid_t kPid = 77;
+
+std::string text(Bytes size) { return std::to_string(size.count) + "\n"; }
+
+std::string meminfo(Bytes total, Bytes available, const std::string& more = {}) {
+  return "MemTotal:       " + std::to_string(total.count >> 10) +
+         " kB\nMemFree:              12 kB\nMemAvailable:   " + std::to_string(available.count >> 10) +
+         " kB\n" + more;
+}
+
+// A machine with 64 GiB, of which 40 GiB are free, and a process in that cgroup. Some files cannot be read.
+struct Machine : RootedSystem {
+  std::map<std::string, int> fails;
+
+  explicit Machine(const std::string& cgroup) {
+    write("/proc/77/cgroup", cgroup);
+    write("/proc/meminfo", meminfo(gibibytes(64), gibibytes(40)));
+    write("/proc/sys/vm/overcommit_memory", "0\n");
+  }
+  // A group of version 2, or of version 1 where it is in that hierarchy.
+  void group(const std::string& path, const std::string& limit, Bytes used,
+             const std::string& stat = "a 1\n") {
+    const bool v1 = path.starts_with("/memory");
+    write("/sys/fs/cgroup" + path + (v1 ? "/memory.limit_in_bytes" : "/memory.max"), limit);
+    write("/sys/fs/cgroup" + path + (v1 ? "/memory.usage_in_bytes" : "/memory.current"), text(used));
+    write("/sys/fs/cgroup" + path + "/memory.stat", stat);
+  }
+  Status read_file(const std::string& path, std::string& text) const override {
+    const auto fault = fails.find(path);
+    return fault == fails.end() ? RootedSystem::read_file(path, text) : Status::of_errno(fault->second, path);
+  }
+  std::optional<Bytes> room() const { return host_room(*this, kPid); }
+};
+
+constexpr Bytes kOfMachine = gibibytes(39);  // less its margin
+
+TEST_CASE("The memory cgroup is that of the hierarchy with the memory controller") {
+  CHECK(memory_group("0::/a/b\n") == Group({.version = Version::v2, .path = "/a/b"}));
+  CHECK(memory_group("0::/\n") == Group({.version = Version::v2, .path = ""}));
+  CHECK(memory_group("4:cpu,memory:/c:d\n0::/a\n") == Group({.version = Version::v1, .path = "/c:d"}));
+  CHECK(memory_group("0::/a\n4:memory:/c\n") == Group({.version = Version::v1, .path = "/c"}));
+  CHECK(memory_group("3:cpu:/x\n0::/a\n1:name=systemd:/y\n") ==
+        Group({.version = Version::v2, .path = "/a"}));
+  CHECK_FALSE(memory_group("3:cpu,memory_x:/x\n1:name=systemd:/y\nmemory\n"));
+  CHECK_FALSE(memory_group(""));
+}
+
+TEST_CASE("Without a limit only the machine's memory bounds the room") {
+  Machine machine("0::/slurm/job_7\n");
+  machine.group("/slurm/job_7", "max\n", gibibytes(3));
+  CHECK(machine.room() == kOfMachine);
+  machine.write("/proc/77/cgroup", "3:cpu:/x\n");
+  CHECK(machine.room() == kOfMachine);
+  machine.write("/proc/77/cgroup", "0::/\n");
+  CHECK(machine.room() == kOfMachine);
+  machine.fails["/proc/77/cgroup"] = ENOENT;  // a kernel without cgroups
+  CHECK(machine.room() == kOfMachine);
+}
+
+TEST_CASE("The least room of a group and of those above it counts") {
+  Machine machine("0::/slurm/job_7/step_0\n");
+  machine.group("/slurm", "max\n", gibibytes(60));
+  machine.group("/slurm/job_7", text(gibibytes(8)), gibibytes(5));
+  machine.group("/slurm/job_7/step_0", text(gibibytes(16)), gibibytes(5));
+  const Bytes room = gibibytes(3) - mebibytes(256);  // less a margin of a 32nd
+  CHECK(machine.room() == room);
+  SECTION("memory.high too") {
+    machine.write("/sys/fs/cgroup/slurm/memory.high", text(gibibytes(61)));
+    CHECK(machine.room() == Bytes{});
+  }
+  SECTION("the topmost too, as in a container") {
+    machine.group("", text(gibibytes(4)), gibibytes(3));
+    CHECK(machine.room() == gibibytes(1) - mebibytes(128));
+  }
+  SECTION("without page cache") {
+    machine.group("/slurm/job_7", text(gibibytes(8)), gibibytes(8),
+                  "anon 1\ninactive_file 1073741824\nactive_file 2147483648\nslab 5\n");
+    CHECK(machine.room() == room);
+  }
+  SECTION("and the machine's memory") {
+    machine.write("/proc/meminfo", meminfo(gibibytes(64), gibibytes(2)));
+    CHECK(machine.room() == gibibytes(1));
+  }
+  SECTION("beside v1, where v2 has another folder") {
+    machine.write("/proc/77/cgroup", "0::/user/x\n");
+    machine.group("/unified/user/x", text(gibibytes(2)), gibibytes(1));
+    CHECK(machine.room() == gibibytes(1) - mebibytes(64));
+  }
+  SECTION("but of no more groups than a job has") {
+    std::string path = "/slurm/job_7/step_0";
+    for (int i = 0; i < 40; ++i) machine.group(path += "/x", text(mebibytes(1)), {});
+    machine.write("/proc/77/cgroup", "0::/slurm/job_7/step_0\n");
+    CHECK(machine.room() == room);
+    machine.write("/proc/77/cgroup", "0::" + path + "\n");
+    CHECK(machine.room() == Bytes{});
+    for (int i = 0; i < 28; ++i) {  // the first 32, with the topmost
+      machine.group(path.substr(0, 19 + 2 * static_cast<std::size_t>(i + 1)), "max\n", {});
+    }
+    CHECK(machine.room() == room);
+  }
+}
+
+TEST_CASE("Version 1 says no limit by a large number, and counts page cache of groups below") {
+  Machine machine("4:memory:/slurm/uid_1/job_7\n0::/\n");
+  machine.group("/memory/slurm/uid_1", "9223372036854771712\n", gibibytes(60));
+  machine.group("/memory/slurm/uid_1/job_7", "9223372036854771712\n", gibibytes(4));
+  CHECK(machine.room() == kOfMachine);
+  machine.group("/memory/slurm/uid_1/job_7", text(gibibytes(4)), gibibytes(4),
+                "active_file 4294967296\ntotal_inactive_file 1073741824\ntotal_active_file 1073741824\n");
+  CHECK(machine.room() == gibibytes(2) - mebibytes(128));
+}
+
+TEST_CASE("A kernel that promises no more than it has bounds the room by that") {
+  Machine machine("3:cpu:/x\n");
+  machine.write("/proc/meminfo", meminfo(gibibytes(64), gibibytes(40),
+                                         "CommitLimit:    33554432 kB\nCommitted_AS:   25165824 kB\n"));
+  CHECK(machine.room() == kOfMachine);
+  machine.write("/proc/sys/vm/overcommit_memory", "2\n");
+  CHECK(machine.room() == gibibytes(7));
+  machine.fails["/proc/sys/vm/overcommit_memory"] = ENOENT;
+  CHECK(machine.room() == kOfMachine);
+}
+
+TEST_CASE("Where a file cannot be read the room is not known") {
+  Machine machine("0::/slurm/job_7\n");
+  machine.group("/slurm/job_7", text(gibibytes(8)), gibibytes(5));
+  const std::string job = "/sys/fs/cgroup/slurm/job_7";
+  for (const std::string& path :
+       {std::string("/proc/77/cgroup"), std::string("/proc/meminfo"),
+        std::string("/proc/sys/vm/overcommit_memory"), job + "/memory.max", job + "/memory.high",
+        job + "/memory.current", job + "/memory.stat", std::string("/sys/fs/cgroup/slurm/memory.max")}) {
+    for (const int error : {EMFILE, ENOMEM, EACCES}) {
+      machine.fails = {{path, error}};
+      CHECK_FALSE(machine.room());
+    }
+  }
+  machine.fails = {{"/proc/meminfo", ENOENT}};
+  CHECK_FALSE(machine.room());
+  machine.fails = {{job + "/memory.current", ENODEV}};  // the group has just gone
+  CHECK_FALSE(machine.room());
+  machine.fails = {};
+  CHECK(machine.room() == gibibytes(3) - mebibytes(256));
+  machine.write("/proc/meminfo", "");
+  CHECK_FALSE(machine.room());
+}
+
+TEST_CASE("The room of a process in a cgroup that is out of sight is not known") {
+  CHECK_FALSE(Machine("0::/slurm/job_8\n").room());
+  CHECK_FALSE(Machine("0::/../slurm\n").room());
+  CHECK_FALSE(Machine("4:memory:/slurm\n").room());
+}
+
+}  // namespace
+}  // namespace sharedgpu::test
