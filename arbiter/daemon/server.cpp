@@ -16,7 +16,7 @@ namespace {
 
 // A queue of connections that are closed or turned away is gone after a few of these; what the arbiter does
 // otherwise waits at most so long for it.
-constexpr std::chrono::milliseconds kAcceptFor{2};
+constexpr std::chrono::milliseconds kAcceptFor{1};
 constexpr int kAcceptAtOnce = 1024;  // where the clock stands still
 constexpr const char* kTooMany = "too many connections";
 constexpr const char* kTooOften = "too many connections in a short time";
