@@ -151,6 +151,12 @@ int Channel::receive_plain(Message& message) {
   return accept(message, received.size, received.flags);
 }
 
+bool Channel::is_over() const {
+  Message first;
+  Received received;
+  return receive_bare(first, MSG_PEEK, received) == 0 && received.ended;
+}
+
 bool Channel::discard_unread() {
   distrust();
   shutdown(socket_.get(), SHUT_RD);

@@ -65,6 +65,9 @@ class Channel {
   // As receive(), but never waits. Returns EBADMSG where the next message carries a descriptor, and leaves
   // that message where it is.
   int receive_plain(Message& message);
+  // True if the peer has closed and nothing that it sent is left: closing the socket takes no time. After
+  // distrust().
+  bool is_over() const;
   // Refuses all further messages and discards those that have not been read. False: one of them carries a
   // descriptor. It is left there with all that follow, and closing the socket may take long.
   bool discard_unread();

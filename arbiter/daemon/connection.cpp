@@ -40,14 +40,17 @@ void Connection::start(OnMessage on_message, OnClosed on_closed) {
   asio::error_code error;
   descriptor_.assign(channel_.fd(), error);
   if (error) return close(error.message());
-  await_message();
+  receive_in_turn();  // most peers have sent something by now
+}
+
+void Connection::receive_in_turn() {
+  its_.schedule.add(peer_.account, [self = shared_from_this()] { return self->receive(); });
 }
 
 void Connection::await_message() {
   descriptor_.async_wait(asio::posix::descriptor_base::wait_read,
                          [self = shared_from_this()](const asio::error_code& error) {
-                           if (error) return;
-                           self->its_.schedule.add(self->peer_.account, [self] { return self->receive(); });
+                           if (!error) self->receive_in_turn();
                          });
 }
 

@@ -61,6 +61,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     UniqueFd fd;
   };
   void await_message();
+  void receive_in_turn();
   bool receive();
   void receive_failed(int failure);
   void refuse_version();

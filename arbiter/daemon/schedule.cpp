@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::chrono::microseconds kTurn{500};
 // Timers, connections and the ends of processes wait at most so long.
-constexpr std::chrono::milliseconds kPass{2};
+constexpr std::chrono::microseconds kPass{500};
 // The least that a piece of work costs: a clock that stands still must not give a user the loop for ever.
 constexpr std::chrono::microseconds kLeastCost{1};
 

@@ -14,9 +14,12 @@
 namespace sharedgpu {
 namespace {
 
-// The kernel queues connections of all users in one row: one user's must not hold up the others' for long.
-constexpr int kAcceptAtOnce = 128;
+// A queue of connections that are closed or turned away is gone after a few of these; what the arbiter does
+// otherwise waits at most so long for it.
+constexpr std::chrono::milliseconds kAcceptFor{1};
+constexpr int kAcceptAtOnce = 1024;  // where the clock stands still
 constexpr const char* kTooMany = "too many connections";
+constexpr const char* kTooOften = "too many connections in a short time";
 constexpr std::chrono::milliseconds kPauseWhenFull{100};
 // A user that nobody is: peers whose user cannot be read count as one.
 constexpr uid_t kNobody = static_cast<uid_t>(-1);
@@ -25,7 +28,7 @@ constexpr uid_t kNobody = static_cast<uid_t>(-1);
 
 // A peer that has connected and is not known yet.
 struct Server::Arrival {
-  UniqueFd socket;
+  Channel channel;
   uid_t account = kNobody;
   std::shared_ptr<Admission::Place> place;
 };
@@ -51,7 +54,8 @@ void Server::stop() {
 void Server::accept_some() {
   descriptor_.async_wait(asio::posix::descriptor_base::wait_read, [this](const asio::error_code& error) {
     if (error) return;
-    for (int i = 0; i < kAcceptAtOnce && accept_one(); ++i) {
+    const Nanoseconds end = system_.now() + kAcceptFor;
+    for (int i = 0; i < kAcceptAtOnce && accept_one() && system_.now() < end; ++i) {
     }
     if (errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS) return accept_some();
     arbiter_.complaints().add(kNobody, Cause::turned_away,
@@ -66,21 +70,29 @@ void Server::accept_some() {
 bool Server::accept_one() {
   UniqueFd socket(accept4(descriptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket) return false;
-  arrive(std::move(socket));
+  arrive(Channel(std::move(socket)));
   errno = 0;
   return true;
 }
 
-// To identify a peer takes time, on which its user's turn decides.
-void Server::arrive(UniqueFd socket) {
+bool Server::may_come(uid_t user) { return user == 0 || coming_.take(user, system_.now()); }
+
+// To identify a peer takes time, on which its user's turn decides. Whoever has a range of subordinate uids
+// comes as many users: nothing is done in turns of theirs before the account is known.
+void Server::arrive(Channel channel) {
+  if (channel.distrust() == 0 && channel.is_over()) return;
   const auto arrival = std::make_shared<Arrival>();
-  arrival->socket = std::move(socket);
+  arrival->channel = std::move(channel);
   ucred credentials = {};
-  if (system_.credentials_of(arrival->socket.get(), credentials))
+  if (system_.credentials_of(arrival->channel.fd(), credentials)) {
+    if (!may_come(credentials.uid)) return turn_away(*arrival, credentials.uid, kTooOften);
     arrival->account = account_of(system_, credentials.pid, credentials.uid);
+    if (arrival->account != credentials.uid && !may_come(arrival->account))
+      return turn_away(*arrival, arrival->account, kTooOften);
+  }
   const auto rank = arrival->account == 0 ? Admission::Rank::root : Admission::Rank::newcomer;
   arrival->place = admission_.enter(arrival->account, rank);
-  if (!arrival->place) return turn_away(*arrival, kTooMany);
+  if (!arrival->place) return turn_away(*arrival, arrival->account, kTooMany);
   its_.schedule.add(arrival->account, [this, arrival] {
     let_in(*arrival);
     return false;
@@ -89,33 +101,31 @@ void Server::arrive(UniqueFd socket) {
 
 void Server::let_in(Arrival& arrival) {
   Peer peer;
-  if (Status identified = identify(system_, arrival.socket.get(), peer); !identified.ok()) {
+  if (Status identified = identify(system_, arrival.channel.fd(), peer); !identified.ok()) {
     // No refusal: a refused session does not try again.
-    if (is_shortage(identified.code())) return turn_away(arrival, identified.message());
+    if (is_shortage(identified.code())) return turn_away(arrival, arrival.account, identified.message());
     return refuse(arrival, identified.message());
   }
   peer.account = arrival.account;
   const auto rank = arbiter_.is_of_job(peer) ? Admission::Rank::member : Admission::Rank::stranger;
-  if (!admission_.settle(*arrival.place, rank)) return turn_away(arrival, kTooMany);
+  if (!admission_.settle(*arrival.place, rank)) return turn_away(arrival, arrival.account, kTooMany);
   constexpr int kSendBuffer = 16 << 10;  // bounds the kernel's memory for peers that do not read
-  setsockopt(arrival.socket.get(), SOL_SOCKET, SO_SNDBUF, &kSendBuffer, sizeof kSendBuffer);
-  arbiter_.serve(std::make_shared<Connection>(its_, std::move(arrival.socket), std::move(peer),
+  setsockopt(arrival.channel.fd(), SOL_SOCKET, SO_SNDBUF, &kSendBuffer, sizeof kSendBuffer);
+  arbiter_.serve(std::make_shared<Connection>(its_, UniqueFd(arrival.channel.release()), std::move(peer),
                                               std::move(arrival.place)));
 }
 
 void Server::refuse(Arrival& arrival, const std::string& reason) {
   Refused refused;
   std::strncpy(refused.reason, reason.c_str(), sizeof refused.reason - 1);
-  Channel channel(std::move(arrival.socket));
-  channel.send(Message::of(refused));
-  its_.closer.close(arrival.account, std::move(channel), std::move(arrival.place));
+  arrival.channel.send(Message::of(refused));
+  its_.closer.close(arrival.account, std::move(arrival.channel), std::move(arrival.place));
 }
 
 // Without a refusal, so that the peer may try again: a refused session would run beside the others.
-void Server::turn_away(Arrival& arrival, const std::string& why) {
-  arbiter_.complaints().add(arrival.account, Cause::turned_away,
-                            "uid " + std::to_string(arrival.account) + ": " + why);
-  its_.closer.close(arrival.account, Channel(std::move(arrival.socket)), std::move(arrival.place));
+void Server::turn_away(Arrival& arrival, uid_t user, const std::string& why) {
+  arbiter_.complaints().add(arrival.account, Cause::turned_away, "uid " + std::to_string(user) + ": " + why);
+  its_.closer.close(arrival.account, std::move(arrival.channel), std::move(arrival.place));
 }
 
 }  // namespace sharedgpu

@@ -2,6 +2,9 @@
 // The listening socket: accepts peers as far as there are places for them, identifies each when its user's
 // turn comes, and passes it to the arbiter.
 //
+// Users share the kernel's queue of connections, so each in it must cost little: one that its peer has closed
+// and left empty is closed, and a user that comes too often is turned away before /proc is read for it.
+//
 // One thread, that of the event loop.
 #pragma once
 
@@ -14,6 +17,7 @@
 #include "arbiter/daemon/admission.h"
 #include "arbiter/daemon/connection.h"
 #include "arbiter/daemon/system.h"
+#include "arbiter/daemon/token_bucket.h"
 #include "protocol/channel.h"
 
 namespace sharedgpu {
@@ -22,6 +26,10 @@ class Arbiter;
 
 class Server {
  public:
+  // How often a user's peers may come: all that may be connected twice over, and then so many a second.
+  static constexpr double kComeAtOnce = 2.0 * Admission::kMostPerUser;
+  static constexpr double kComeASecond = 1000;
+
   // `places`: connections for which the daemon's descriptors suffice.
   Server(const Connection::Parts& parts, const System& system, Arbiter& arbiter, std::size_t places);
 
@@ -34,15 +42,17 @@ class Server {
 
   void accept_some();
   bool accept_one();
-  void arrive(UniqueFd socket);
+  void arrive(Channel channel);
+  bool may_come(uid_t user);
   void let_in(Arrival& arrival);
   void refuse(Arrival& arrival, const std::string& reason);
-  void turn_away(Arrival& arrival, const std::string& why);
+  void turn_away(Arrival& arrival, uid_t user, const std::string& why);
 
   const Connection::Parts its_;
   const System& system_;
   Arbiter& arbiter_;
   Admission admission_;
+  TokenBuckets<uid_t> coming_{kComeAtOnce, kComeASecond};  // by user number, and by account
   asio::posix::stream_descriptor descriptor_;
   asio::steady_timer pause_;
 };

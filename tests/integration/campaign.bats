@@ -30,5 +30,5 @@ rows_are_clean() {
 
 @test "flood: each kind, beside an honest user" {
   run -0 --separate-stderr "$CAMPAIGN/flood" --seconds 0.5 --rounds 1 --no-bounds
-  rows_are_clean 30
+  rows_are_clean 60
 }

@@ -129,6 +129,7 @@ struct Kind {
 constexpr Part kSession{.next = next_question, .most = 3};
 constexpr Part kReports{.next = next_message, .most = kForever};
 constexpr Part kNonsense{.next = next_nonsense, .most = 3};
+constexpr Part kNothing{.next = next_nonsense, .most = 0};
 
 constexpr std::array kKinds{
     Kind{.name = "status",
@@ -152,6 +153,12 @@ constexpr std::array kKinds{
     Kind{.name = "connect",
          .first = kNonsense,
          .second = kNonsense,
+         .reads = false,
+         .waits = false,
+         .begins_anew = true},
+    Kind{.name = "knock",
+         .first = kNothing,
+         .second = kNothing,
          .reads = false,
          .waits = false,
          .begins_anew = true},
@@ -290,8 +297,8 @@ int main(int argc, char** argv) {
   app.add_option("--kind", options.kind,
                  "status: half of them are sessions, the others ask for it and keep the answers; messages: "
                  "reports and asks; unread: the same, and "
-                 "reads no answer; connect: comes, says nonsense and goes")
-      .one_of({"status", "messages", "unread", "connect"});
+                 "reads no answer; connect: comes, says nonsense and goes; knock: comes and goes")
+      .one_of({"status", "messages", "unread", "connect", "knock"});
   app.add_option("--connections", options.connections, "at once").between(1, 100'000);
   app.add_option("--seconds", options.seconds, "for so long").not_negative();
   app.parse(argc, argv);

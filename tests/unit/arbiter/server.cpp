@@ -29,6 +29,8 @@ struct Listening {
       text = "Name:\tx\nUid:\t" + std::to_string(uid) + "\n";
       return {};
     }
+    std::optional<uid_t> owner;  // of the user namespace of all peers
+    std::optional<uid_t> user_namespace_owner(pid_t /*pid*/) const override { return owner; }
   };
   Users system;
   Host host{{}, system};
@@ -132,6 +134,128 @@ TEST_CASE("A user has 1024 connections at most, root as many as it wants, and cl
     CHECK(arbiter.is_served(of_root.back()));
   }
   setrlimit(RLIMIT_NOFILE, &before);
+}
+
+// Files of /proc that were read are counted.
+struct Counting {
+  Listening arbiter;
+  int read = 0;
+
+  Counting() {
+    arbiter.system.reading = [this](const std::string&) { return ++read, 0; };
+    arbiter.system.time = std::chrono::hours(1);
+  }
+  Channel connect_only() {
+    Channel channel;
+    REQUIRE(channel.connect(arbiter.host.settings.socket.c_str()) == 0);
+    return channel;
+  }
+  // So many of one user come and go.
+  void come_and_go(int count) {
+    for (int i = 0; i < count; ++i) {
+      Channel peer = connect_only();
+      REQUIRE(peer.send(Message::of(StatusQuery{})) == 0);
+      peer.close();
+      if (i % 32 == 31) arbiter.host.run();
+    }
+    arbiter.host.run();
+  }
+};
+
+TEST_CASE("A connection that its peer has closed and left empty is closed, and nobody looks who it was") {
+  Counting its;
+  its.arbiter.system.peers = ENOPROTOOPT;  // to look would be to refuse
+  for (int i = 0; i < 3000; ++i) {
+    its.connect_only();
+    if (i % 32 == 31) its.arbiter.host.run();
+  }
+  its.arbiter.host.run();
+  CHECK(its.read == 0);
+  CHECK(its.arbiter.host.new_log_lines().empty());
+  its.arbiter.system.peers = 0;
+  Channel next = its.arbiter.connect();  // those do not count as its user's
+  CHECK(its.arbiter.is_served(next));
+}
+
+TEST_CASE("A connection that its peer has closed is served with what was sent before") {
+  Counting its;
+  its.arbiter.system.uid = 0;
+  Channel peer = its.connect_only();
+  RegisterJob job{.step = {.job = 7, .step = 0}, .uid = kUser, .options = {}};
+  job.options.units = 4;
+  REQUIRE(peer.send(Message::of(job)) == 0);
+  peer.close();
+  its.arbiter.host.run();
+  CHECK(its.read > 0);
+  REQUIRE(its.arbiter.host.status()["tenants"].size() == 1);
+  CHECK(its.arbiter.host.status()["tenants"][0]["job"] == 7);
+}
+
+TEST_CASE(
+    "A connection that its peer has closed is looked at where an empty message or a descriptor is left") {
+  Counting its;
+  Channel peer = its.connect_only();
+  std::string reason;
+  SECTION("an empty message") {
+    REQUIRE(send(peer.fd(), "", 0, 0) == 0);
+    reason = "Protocol error";
+  }
+  SECTION("a descriptor") {
+    REQUIRE(peer.send(Message::of(StatusQuery{}), STDIN_FILENO) == 0);
+    reason = "it passes descriptors";
+  }
+  peer.close();
+  its.arbiter.host.run();
+  CHECK(its.read > 0);
+  CHECK(its.arbiter.host.new_log_lines() == std::vector<std::string>{"warning: pid N: dropped: " + reason});
+}
+
+TEST_CASE("A user that comes too often is turned away by its number alone, until time has passed") {
+  Counting its;
+  its.come_and_go(static_cast<int>(Server::kComeAtOnce));
+  its.arbiter.host.new_log_lines();
+  its.read = 0;
+  Channel beyond = its.arbiter.connect();
+  Message message;
+  CHECK(Listening::receive(beyond, message) == ECONNRESET);  // without a refusal
+  CHECK(its.read == 0);
+  CHECK(its.arbiter.host.new_log_lines() ==
+        std::vector<std::string>{"warning: uid 4321: too many connections in a short time"});
+  its.arbiter.system.uid = kUser + 1;
+  Channel other = its.arbiter.connect();
+  CHECK(its.arbiter.is_served(other));
+  its.arbiter.system.uid = kUser;
+  *its.arbiter.system.time += std::chrono::milliseconds(100);
+  its.come_and_go(static_cast<int>(Server::kComeASecond / 10) - 1);
+  Channel again = its.arbiter.connect();
+  CHECK(its.arbiter.is_served(again));
+}
+
+TEST_CASE("Many users of one user namespace come as often as one") {
+  Counting its;
+  its.arbiter.system.owner = kUser;
+  for (uid_t i = 0; i < static_cast<uid_t>(Server::kComeAtOnce); ++i) {
+    its.arbiter.system.uid = 100'000 + i;
+    its.come_and_go(1);
+  }
+  its.arbiter.host.new_log_lines();
+  its.arbiter.system.uid = 200'000;
+  Channel beyond = its.arbiter.connect();
+  Message message;
+  CHECK(Listening::receive(beyond, message) == ECONNRESET);
+  CHECK(its.arbiter.host.new_log_lines() ==
+        std::vector<std::string>{"warning: uid 4321: too many connections in a short time"});
+  its.arbiter.system.owner.reset();
+  Channel other = its.arbiter.connect();
+  CHECK(its.arbiter.is_served(other));
+}
+
+TEST_CASE("Root comes as often as it wants") {
+  Counting its;
+  its.arbiter.system.uid = 0;
+  its.come_and_go(static_cast<int>(Server::kComeAtOnce) + 10);
+  Channel next = its.arbiter.connect();
+  CHECK(its.arbiter.is_served(next));
 }
 
 TEST_CASE("A server that has stopped lets nobody in") {
