@@ -38,13 +38,10 @@ class FakeHost : public System {
   bool random_numbers = true;
   bool children_end = true;  // a child that closes connections ends at once
   int disk = 0;              // all that is done with the ledger's files but reading
-<<<<<<< HEAD
   bool holds_all = true;     // the ledger's files have what was last written to them
-=======
   // Of host memory: what the machine has, of which each memory cgroup may use half, and what is used there.
   static constexpr Bytes kMemory = gibibytes(16);
   Bytes used_memory;
->>>>>>> stuck
   void heal();
   bool is_well() const { return (reading | descriptors | peers | signals | forks | disk) == 0; }
 
