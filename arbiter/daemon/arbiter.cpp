@@ -11,11 +11,11 @@ namespace {
 // NVML starts in a second or two, and is given up after SurveyTimes::patience.
 constexpr std::chrono::seconds kFirstSurveys{20};
 
+// Empty: it cannot be read.
 std::string read_boot_id(const System& system) {
   std::string text;
-  static_cast<void>(system.read_file("/proc/sys/kernel/random/boot_id", text));
-  text = text.substr(0, text.find('\n'));
-  return text.empty() ? "unknown" : text;
+  if (!system.read_file("/proc/sys/kernel/random/boot_id", text).ok()) return {};
+  return text.substr(0, text.find('\n'));
 }
 
 Tuning tuning_of(const Settings& settings) {

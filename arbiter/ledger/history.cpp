@@ -187,11 +187,13 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
 
 std::vector<Record> History::finish(const BootRecord& boot, StartTimeOf starts, Nanoseconds now) {
   std::vector<Record> news;
-  if (boot.boot_id != reader_.boot().boot_id) {
+  // Where it cannot be read, the host is taken for up since: the start times of processes tell the others.
+  const bool is_read = !boot.boot_id.empty();
+  if (is_read && boot.boot_id != reader_.boot().boot_id) {
     reader_.end_boot(*this);
     forget_processes();
   }
-  news.push_back(Record{.at = now, .what = boot});
+  if (is_read) news.push_back(Record{.at = now, .what = boot});
   for (auto it = sessions_.begin(); it != sessions_.end();) {
     const Past& past = (it++)->second;
     SessionId id = past.record.session;

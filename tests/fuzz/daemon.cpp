@@ -190,7 +190,7 @@ class Honest : private simulation::Process {
       attached_ = attached_ || message.type == MessageType::attached;
       if (message.type == MessageType::memory_view) viewed_ = message.as<MemoryView>().request;
       if (message.type == MessageType::verdict) take(message.as<Verdict>());
-      require(message.type != MessageType::refused || is_forgotten_, "an honest session is refused");
+      if (message.type == MessageType::refused) be_refused(message.as<Refused>());
     }
     if (failure != 0 && failure != EAGAIN) channel_.close();
     while (channel_ && session_->begin_order()) obey();
@@ -233,6 +233,12 @@ class Honest : private simulation::Process {
     require(verdict.granted != 0, "an honest session is refused memory");
     answered_ = verdict.request;
     session_->take(verdict);
+  }
+  // A host that cannot tell who it is has it refused.
+  void be_refused(const Refused& refused) const {
+    if (is_forgotten_ || !daemon_.host.is_well()) return;
+    std::fprintf(stderr, "refused: %s\n", refused.reason);
+    require(false, "an honest session is refused");
   }
   void wait(Nanoseconds time) {
     daemon_.host.advance(time);

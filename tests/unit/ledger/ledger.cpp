@@ -469,6 +469,17 @@ TEST_CASE("A process of an earlier boot of the host is not taken for one that ha
   CHECK(history.tenants.find(TenantId{2}) == nullptr);
 }
 
+TEST_CASE("An arbiter that cannot read which boot this is forgets no process that lives") {
+  History history;
+  std::vector<Record> records = all_kinds();
+  records.resize(8);
+  for (const Record& record : records) history.add(record);
+  const auto news = history.finish({.boot_id = ""}, only_44_lives, 20s);
+  for (const Record& record : news) CHECK_FALSE(std::holds_alternative<BootRecord>(record.what));
+  CHECK(history.recovered.expected_sessions > 0);
+  CHECK(history.take_session(44, 99, kGpu).id);
+}
+
 TEST_CASE("After a boot of the host every lease has ended and jobs keep their time") {
   History history;
   std::vector<Record> records = all_kinds();
