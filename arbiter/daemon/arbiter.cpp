@@ -59,6 +59,7 @@ Arbiter::Arbiter(asio::io_context& loop, Schedule& schedule, const System& syste
                  .host_claims = host_claims_}),
       unmanaged_({.system = system,
                   .sessions = session_table_,
+                  .past = history_,
                   .core = core_,
                   .administration = administration_,
                   .complaints = complaints_}),

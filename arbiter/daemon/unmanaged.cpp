@@ -199,7 +199,7 @@ void Unmanaged::act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu, c
 void Unmanaged::end(const UnmanagedProcess& process, Known& known, const Snapshot& state) {
   const ProcessName name{.pid = static_cast<std::uint32_t>(process.pid), .started = known.facts.started};
   if (process.uid < kFirstUser || known.killed || claims_memory(name, state)) return;
-  const bool may_tell = !its_.sessions.of(name).empty();
+  const bool may_tell = !its_.sessions.of(name).empty() || its_.past.expects(name);
   if (may_tell && its_.system.now() - known.since < kToTell) return;
   if (is_stopped(its_.system, process.pid)) return;
   const bool again = known.ended.has_value();

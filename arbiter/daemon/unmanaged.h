@@ -26,6 +26,7 @@
 #include "arbiter/daemon/sights.h"
 #include "arbiter/daemon/survey.h"
 #include "arbiter/daemon/system.h"
+#include "arbiter/ledger/history.h"
 #include "arbiter/ledger/tenants.h"
 
 namespace sharedgpu {
@@ -44,6 +45,7 @@ class Unmanaged {
   struct Parts {
     const System& system;
     const SessionTable& sessions;
+    const History& past;
     CoreRunner& core;
     const Administration& administration;
     Complaints& complaints;

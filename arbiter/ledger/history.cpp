@@ -256,4 +256,11 @@ History::PastSession History::take_session(std::uint32_t pid, std::uint64_t star
   return taken;
 }
 
+bool History::expects(const ProcessName& process) const {
+  return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
+    const SessionRecord& its = entry.second.record;
+    return its.pid == process.pid && its.started == process.started;
+  });
+}
+
 }  // namespace sharedgpu

@@ -54,6 +54,8 @@ class History final : private LedgerVisitor {
   };
   // The session of the predecessor that this process had for `gpu`, and no longer has after this call.
   PastSession take_session(std::uint32_t pid, std::uint64_t started, const GpuUuid& gpu);
+  // This process had a session of the predecessor, and has not come back for it.
+  bool expects(const ProcessName& process) const;
 
   Tenants tenants;
   Recovered recovered;

@@ -155,15 +155,18 @@ struct Scene {
     Board::list(getpid(), used);
     host.gpus.push_back({.uuid = kSecondGpu, .total = gibibytes(1), .name = "Test GPU"});  // unknown to NVML
     host.start();
+    come(Bytes{used});
+    host.run_until([&] {  // the first survey may have come before the process had a session there
+      return gpu()["surveyed"] == true && (!tells || !session()["device_bytes"].is_null());
+    });
+  }
+  void come(Bytes pinned) {
     guest.emplace(host);
     REQUIRE(guest->say(Hello{}).find<Welcome>());
     guest->say(Attach{.gpu = kHostGpu, .total = gibibytes(1), .name = "Test GPU"});
     MemoryUse use;
-    use.pinned = Bytes{used};
+    use.pinned = pinned;
     guest->say(Usage{.request = 1, .use = use});
-    host.run_until([&] {  // the first survey may have come before the process had a session there
-      return gpu()["surveyed"] == true && (!tells || !session()["device_bytes"].is_null());
-    });
   }
   Json gpu() const { return host.status()["gpus"][0]; }
   Json session() const { return host.status()["tenants"][0]["sessions"][0]; }
@@ -272,6 +275,23 @@ struct Liar {
     guest->say(Usage{.request = 0, .use = use});
   }
 };
+
+TEST_CASE("A process that an earlier arbiter served is not ended before it may have come back") {
+  Board board;
+  Scene scene(board, Measure::cancel);
+  Liar served(board, mebibytes(200)), stranger(board, mebibytes(200));
+  served.come(scene, kHostGpu, mebibytes(200));
+  scene.host.restart();
+  scene.come(mebibytes(100));
+  *board.time += 10s;  // others are expected no more
+  scene.pass(1s);
+  scene.pass(6s);
+  const std::vector<std::pair<pid_t, int>> asked = {{stranger.process.pid(), SIGTERM}};
+  CHECK(board.signals == asked);
+  scene.pass(55s);
+  CHECK(std::count(board.signals.begin(), board.signals.end(), std::pair{served.process.pid(), SIGTERM}) ==
+        1);
+}
 
 TEST_CASE("Unmanaged memory is also what a tenant's process has beyond what its session may have") {
   Board board;
