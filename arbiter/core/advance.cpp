@@ -158,7 +158,7 @@ void Core::carry_out(const Domain& domain, const Move& move) {
   for (const Move::Leave& each : move.leave) leave(*each.tenant, each);
   overuse_.note_entry(*move.enter, turns_.residencies(domain));
   turns_.enter(domain, *move.enter, scheduler_.on_enter(move));
-  scheduler_.after_enter(move);
+  scheduler_.after_enter(domain, move);
 }
 
 // ---- which memory moves ----

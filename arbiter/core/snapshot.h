@@ -75,7 +75,7 @@ struct Snapshot {
     bool frozen = false;    // one of its sessions is
     bool absent = false;    // it is frozen, or announced as suspending
     bool revoked = false;   // its lease was taken without its consent, since its processes do not answer
-    bool recalled = false;  // it preempted others for its host memory
+    bool recalled = false;  // it went before others for its host memory
     std::optional<Overdue> overdue;  // it keeps others waiting though its lease was revoked
     Nanoseconds waiting_since{};
     Nanoseconds turn_began{};

@@ -67,7 +67,8 @@ struct Tuning {
   Bytes evict_step = mebibytes(64);
   // A footprint that has not grown for so long has paused, see memory/growth_forecast.h.
   Nanoseconds surge_pause = std::chrono::seconds(1);
-  // A tenant whose host memory runs short preempts others at once, but not again before this.
+  // A tenant whose host memory runs short preempts others at once, for so long at most, and not again before
+  // as much has passed.
   Nanoseconds home_pause = std::chrono::seconds(30);
   // Sessions give host memory back when less has been enough for so long.
   Nanoseconds host_calm = std::chrono::seconds(5);

@@ -7,6 +7,12 @@
 #include "arbiter/core/scheduler/throttle.h"
 
 namespace sharedgpu {
+namespace {
+
+// Nobody passes a tenant that has waited for so long while nobody runs.
+constexpr std::chrono::seconds kLongWait{10};
+
+}  // namespace
 
 // The policy says who keeps its place. The first of them stays in any case, unless it is the one that grows:
 // revoking its lease would make no room for anybody. Where a tenant cannot drain for want of memory, nobody
@@ -49,6 +55,13 @@ void Planner::look(const Residencies& at) {
     selection.choose(*tenant, true);
     running_.members.push_back({tenant, scheduler_.view(*tenant)});
   }
+  const auto runs = [this](const Candidate& its) { return turns_.phase_of(*its.tenant) == Phase::running; };
+  running_.forms = std::none_of(running_.members.begin(), running_.members.end(), runs) &&
+                   std::any_of(domain_.tenants.begin(), domain_.tenants.end(),
+                               [this](const Tenant* tenant) { return scheduler_.is_leaving_soon(*tenant); });
+  running_.is_kept_free =
+      running_.forms && std::any_of(running_.members.begin(), running_.members.end(),
+                                    [](const Candidate& member) { return member.view.waited >= kLongWait; });
   sort_as_they_leave(running_.members, running_.turn);
 }
 
@@ -64,6 +77,7 @@ std::optional<Move> Planner::next(const Residencies& at) {
   }
   while (!line_.empty()) {
     const InLine first = line_.top();
+    if (running_.is_kept_free && !first.for_host) break;
     line_.pop();
     const bool preemptible = running_.preemptible;
     Move move;
@@ -72,6 +86,7 @@ std::optional<Move> Planner::next(const Residencies& at) {
       moved_ = true;
       return move;
     }
+    if (running_.forms && first.waited >= kLongWait) break;
     if (changed) look(at);
     if ((changed || running_.preemptible != preemptible) && !anybody_could_enter()) break;
   }
@@ -149,7 +164,7 @@ bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const 
   if (gives_up(member)) return true;
   const bool over = running_.turn.over();
   const bool runs = turns_.phase_of(*member.tenant) == Phase::running;
-  if (waiter.for_host && (over || runs || !scheduler_.recalled(*member.tenant))) return true;
+  if (waiter.for_host) return true;
   if (over) return !policy_.extends(member.view, waiter.view, turn_view());
   const bool preemptible = running_.preemptible && running_.turn.state.begun;
   if (!preemptible || !runs || !turns_.wants(*waiter.tenant)) return false;

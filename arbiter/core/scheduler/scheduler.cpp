@@ -45,6 +45,7 @@ void Scheduler::add(const Session& session) {
 void Scheduler::add(const Gpu& gpu) {
   lengths_.add(gpu, model_.rules_of(gpu.uuid));
   limits_.add(gpu);
+  recalled_last_.begin(gpu);
   accounts_.add(gpu);
   selection_.add(gpu);
 }
@@ -96,9 +97,9 @@ void Scheduler::lift_limits(const Domain& domain) {
 }
 
 void Scheduler::before_leave(const Tenant& tenant) {
-  Row& its = tenants_[tenant];
-  if (std::exchange(its.recalled, false)) its.recall_ended = effects_.now();
+  end_recall(tenant);
   estimates_.on_leave(tenant);
+  Row& its = tenants_[tenant];
   its.preempted = false;
   its.elapsed = {};
 }
@@ -118,6 +119,23 @@ TurnMachine::Entry Scheduler::on_enter(const Move& move) {
   its.displaced = false;
   estimates_.set_released_idle(*move.enter, false);
   return {.leads = move.leads, .preempts = move.preempts, .elapsed = its.elapsed};
+}
+
+// Recalls that can no longer put another off are forgotten. One follows the other on a GPU, so that few are
+// kept.
+void Scheduler::after_enter(const Domain& domain, const Move& move) {
+  if (!move.for_host) return;
+  std::erase_if(recalls_, [this](const auto& entry) {
+    const auto& [began, ended] = entry.second;
+    return ended && effects_.now() - *ended >= std::max(tuning_.home_pause, *ended - began);
+  });
+  recalls_[move.enter->id] = {.began = effects_.now(), .ended = {}};
+  for (const Gpu* gpu : domain.gpus) recalled_last_[*gpu] = move.enter->id;
+}
+
+void Scheduler::end_recall(const Tenant& tenant) {
+  const auto its = recalls_.find(tenant.id);
+  if (its != recalls_.end() && !its->second.ended) its->second.ended = effects_.now();
 }
 
 void Scheduler::on_open(const Domain& domain, const Tenant& tenant, std::optional<Nanoseconds> handoff,
@@ -191,6 +209,7 @@ Nanoseconds Scheduler::watch_turn(const Domain& domain, bool seen_over, const Re
   const Nanoseconds end = turn.state.begun && waited_for ? effects_.now() + turn.left : Nanoseconds{};
   if (!turn.state.begun || (!needs_growth && !waited_for)) return end;
   effects_.wake_at(effects_.now() + turn.left);
+  for (const Tenant* tenant : domain.tenants) effects_.wake_at(recall_over(*tenant));
   if (rules.preemption == Preemption::never) return end;
   const TurnView turn_view = view(domain);
   for (const Tenant* tenant : domain.tenants) {
@@ -260,15 +279,53 @@ Scheduler::Turn Scheduler::turn_of(const Domain& domain) const {
   return turn;
 }
 
+// One that has outgrown the running set may have come in with nothing, and hold on to what it asked for then.
+// Such tenants could follow each other for ever if the next one came in while the last one leaves. So it has
+// all the time that it may take: to drain, and as much again for memory that it asks for meanwhile.
+bool Scheduler::is_leaving_soon(const Tenant& tenant) const {
+  if (turns_.phase_of(tenant) != Phase::leaving || turns_.revoked(tenant)) return false;
+  Nanoseconds most = tuning_.patience;
+  if (displaced(tenant) && tuning_.overuse) most += 2 * tuning_.overuse->most;
+  return effects_.now() - turns_.gates_closed(tenant) < most;
+}
+
+const Scheduler::Recall* Scheduler::last_recall(TenantId tenant) const {
+  const auto found = recalls_.find(tenant);
+  return found == recalls_.end() ? nullptr : &found->second;
+}
+
+bool Scheduler::recalled(const Tenant& tenant) const {
+  const Recall* its = last_recall(tenant.id);
+  return its != nullptr && !its->ended;
+}
+
+Nanoseconds Scheduler::recall_over(const Tenant& tenant) const {
+  const auto* running = std::get_if<Running>(&turns_.phase(tenant));
+  return running != nullptr && recalled(tenant) ? running->opened + tuning_.home_pause : Nanoseconds::max();
+}
+
+bool Scheduler::yields(const Tenant& tenant) const {
+  return tenants_[tenant].yields || effects_.now() >= recall_over(tenant);
+}
+
 // It waits for no turn: while it is short of memory it evicts no more, and says so every second. That it is
-// short may be a lie, hence the pause between two.
+// short may be a lie, or its own doing. Hence the pause between two recalls of a tenant, which its next
+// process keeps; and after each recall the turns of others have the GPU for as long as that took.
 bool Scheduler::must_recall(const Tenant& tenant) const {
-  const auto& ended = tenants_[tenant].recall_ended;
-  if (turns_.phase_of(tenant) != Phase::out || (ended && effects_.now() - *ended < tuning_.home_pause))
-    return false;
-  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [this](const Session* session) {
+  const auto is_short = [this](const Session* session) {
     const auto& said = host_short_[*session];
     return attached(session) && said && effects_.now() - *said < kHostShortNews;
+  };
+  const auto& sessions = tenant.sessions;
+  if (turns_.phase_of(tenant) != Phase::out || std::none_of(sessions.begin(), sessions.end(), is_short))
+    return false;
+  if (const Recall* its = last_recall(tenant.id);
+      its != nullptr && its->ended && effects_.now() - *its->ended < tuning_.home_pause)
+    return false;
+  return std::none_of(sessions.begin(), sessions.end(), [this](const Session* session) {
+    const Recall* last = attached(session) ? last_recall(recalled_last_[*session->gpu]) : nullptr;
+    if (last == nullptr) return false;
+    return !last->ended || effects_.now() - *last->ended < *last->ended - last->began;
   });
 }
 

@@ -6,6 +6,7 @@
 // thread at a time.
 #pragma once
 
+#include <map>
 #include <optional>
 
 #include "arbiter/core/scheduler/accounts.h"
@@ -38,7 +39,10 @@ class Scheduler {
   void on_domains();
   // The tenant's job states other claims; tenant.stated has the old ones.
   void restate(const Tenant& tenant, const Claims& stated);
-  void on_end(const Tenant& tenant) { accounts_.keep(tenant); }
+  void on_end(const Tenant& tenant) {
+    accounts_.keep(tenant);
+    end_recall(tenant);
+  }
 
   // ---- events ----
 
@@ -61,7 +65,7 @@ class Scheduler {
   void on_displaced(const Tenant& tenant) { tenants_[tenant].displaced = true; }
   // The state that a tenant brings along into its turn.
   TurnMachine::Entry on_enter(const Move& move);
-  void after_enter(const Move& move) { tenants_[*move.enter].recalled = move.for_host && move.preempts; }
+  void after_enter(const Domain& domain, const Move& move);
   void on_open(const Domain& domain, const Tenant& tenant, std::optional<Nanoseconds> handoff,
                const Residencies& at);
   void on_another_turn(const Tenant& tenant) { tenants_[tenant].waited = {}; }
@@ -90,9 +94,13 @@ class Scheduler {
   TurnView view(const Domain& domain, bool over = false) const {
     return {.rules = domain.rules.turns, .turn = lengths_.of(domain), .over = over};
   }
-  bool yields(const Tenant& tenant) const { return tenants_[tenant].yields; }
+  // It gives its turn up before that is over: it has said so, or was recalled a while ago.
+  bool yields(const Tenant& tenant) const;
   bool displaced(const Tenant& tenant) const { return tenants_[tenant].displaced; }
-  bool recalled(const Tenant& tenant) const { return tenants_[tenant].recalled; }
+  // It is on its way out, and not planned around.
+  bool is_leaving_soon(const Tenant& tenant) const;
+  // It went before others for its host memory.
+  bool recalled(const Tenant& tenant) const;
   // Its evicted memory is in the way of its job, which the kernel would end for that.
   bool must_recall(const Tenant& tenant) const;
   bool host_short(const Session& session) const { return host_short_[session].has_value(); }
@@ -114,14 +122,21 @@ class Scheduler {
     bool yields = false;          // its turn, now, before that is over
     Nanoseconds yielded_until{};  // the end of the turn that it yielded last: until then it overuses nothing
     bool displaced = false;       // it lost its place since the running set had grown
-    bool recalled = false;        // it preempted others for its host memory
-    std::optional<Nanoseconds> recall_ended;  // when the last turn ended for which it did
   };
   struct Facts {
     bool exclusive = false;  // a tenant of the domain has the GPU for itself while it runs
     bool shares_changed = true;
   };
 
+  // A turn for which a tenant went before others, for its host memory.
+  struct Recall {
+    Nanoseconds began{};
+    std::optional<Nanoseconds> ended;
+  };
+
+  void end_recall(const Tenant& tenant);
+  const Recall* last_recall(TenantId tenant) const;
+  Nanoseconds recall_over(const Tenant& tenant) const;  // max(): it is on its way in, or was not recalled
   std::vector<TurnDemand> turn_demands(const Domain& domain) const;
 
   const Tuning& tuning_;
@@ -139,6 +154,9 @@ class Scheduler {
   // When it last said that its job needs the host memory of what was evicted.
   Table<Session, std::optional<Nanoseconds>> host_short_;
   Table<Domain, Facts> facts_;
+  // The last one of each tenant, whether that has ended since or not, for as long as it bears on others.
+  std::map<TenantId, Recall> recalls_;
+  Table<Gpu, TenantId> recalled_last_;  // in the GPU's domain
 };
 
 }  // namespace sharedgpu

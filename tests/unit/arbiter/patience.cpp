@@ -218,7 +218,7 @@ TEST_CASE("Who does not drain within 10 s is planned around: others that fit bes
   REQUIRE(b.sent<Restore>(2));
   b.pass_by_timers(1ms);
   b.queue_up(3, 3, 40);
-  b.ask(2);
+  b.want(3);
   REQUIRE(b.until_sent<Revoke>(2));
   CHECK(b.now - begun == 10s);
   b.release(2, true, Bench::use(61, 0));

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tenants that would keep an honest one from its turn.
+#include <catch2/catch.hpp>
+
+#include "bench.h"
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Some sessions of a bench carry out at once what the core orders; tenant 1 is the honest one, with session
+// 1.
+class Watched {
+ public:
+  Bench b{{}, {.fixed = 10s}, {}, OveruseRules{.most = 10s, .cancel = true}};
+
+  void settle(std::uint64_t id, std::uint64_t tenant, unsigned size) {
+    obeying_[id] = {.size = size};
+    b.come(id, tenant);
+    b.attach(id);
+    b.grow(id, size, 0);
+    obey();
+    if (!b.open(id)) return;
+    obeying_[id].resident = size;
+    b.tell(id, size, size);
+    obey();
+  }
+  void go(std::uint64_t id) {
+    obeying_.erase(id);
+    b.handle(SessionGone{.session = SessionId{id}});
+    obey();
+  }
+  void obey() {
+    for (bool any = true; any;) {
+      any = false;
+      for (auto& [id, its] : obeying_) {
+        auto& orders = b.told[id].orders;
+        if (orders.empty()) continue;
+        any = true;
+        const Message order = orders.front();
+        orders.pop_front();
+        carry_out(id, its, order);
+      }
+    }
+  }
+  // Until then; the core's timers fire meanwhile.
+  void pass(Nanoseconds time) {
+    const Nanoseconds end = b.now + time;
+    while (b.timer && *b.timer < end) {
+      b.pass_to_timer();
+      obey();
+    }
+    b.pass(end - b.now);
+    obey();
+    closed_ = b.open(1) ? Nanoseconds{} : closed_ + time;
+    longest_ = std::max(longest_, closed_);
+    if (b.open(1)) ran_ += time;
+  }
+  unsigned resident(std::uint64_t id) const { return obeying_.at(id).resident; }
+  Nanoseconds longest_wait() const { return longest_; }
+  Nanoseconds ran() const { return ran_; }
+
+ private:
+  struct Memory {
+    unsigned size = 0;
+    unsigned resident = 0;
+  };
+
+  void carry_out(std::uint64_t id, Memory& its, const Message& order) {
+    const auto at_most = [&](Bytes allowed) {
+      return static_cast<unsigned>(std::min<std::uint64_t>(its.size, allowed.count >> 20));
+    };
+    if (order.type == MessageType::revoke) {
+      b.release(id, true, Bench::use(its.size, its.resident));
+    } else if (order.type == MessageType::evict) {
+      its.resident = std::min(its.resident, at_most(order.as<Evict>().allowed));
+      b.tell(id, its.size, its.resident);
+    } else if (order.type == MessageType::restore) {
+      its.resident = at_most(order.as<Restore>().allowed);
+      if (its.resident == its.size) b.ready(id, its.size);
+    }
+  }
+
+  std::map<std::uint64_t, Memory> obeying_;
+  Nanoseconds closed_{};
+  Nanoseconds longest_{};
+  Nanoseconds ran_{};
+};
+
+TEST_CASE("Processes that come, ask for all of the GPU and go, one after the other, starve nobody") {
+  const unsigned jobs = GENERATE(3u, 4u);
+  const int life = GENERATE(1, 2, 4, 8);         // s, between two of them: each lives until others have come
+  const unsigned there = GENERATE(0u, 2u, 80u);  // of the 80 that each says it has
+  const bool begins_small = GENERATE(false, true);  // or comes in with nothing
+  CAPTURE(jobs, life, there, begins_small);
+  Watched w;
+  w.settle(1, 1, 40);
+  std::vector<std::uint64_t> live;
+  std::uint64_t next = 100;
+  for (int second = 0; second < 400; ++second) {
+    if (second % life == 0) {
+      const std::uint64_t id = next++;
+      w.b.come(id, 2 + id % jobs);
+      w.b.attach(id);
+      w.b.want(id);
+      if (begins_small) {
+        w.b.say(id, Usage{.request = 1, .use = Bench::use(1, 0), .stuck = 0});
+        w.b.tell(id, 1, 1);
+      }
+      w.b.say(id, Usage{.request = 2, .use = Bench::use(80, there), .stuck = 0});
+      w.obey();
+      live.push_back(id);
+      if (live.size() >= jobs) {
+        w.go(live.front());
+        live.erase(live.begin());
+      }
+    }
+    w.pass(500ms);
+    w.pass(500ms);
+    GpuSurvey found{.unmanaged = {}, .limit = mebibytes(100), .reserve = mebibytes(20)};
+    found.sessions[SessionId{1}] = mebibytes(w.resident(1) + 1);
+    for (const std::uint64_t id : live) found.sessions[SessionId{id}] = mebibytes(there);
+    w.b.handle(Surveyed{.gpu = kGpu, .found = found});
+    w.obey();
+  }
+  CHECK(w.longest_wait() <= 40s);
+}
+
+TEST_CASE("Tenants that always say that their hosts are short leave the others their turns") {
+  const unsigned jobs = GENERATE(1u, 2u, 4u, 8u);
+  CAPTURE(jobs);
+  Watched w;
+  w.settle(1, 1, 90);
+  for (unsigned job = 0; job < jobs; ++job) w.settle(10 + job, 10 + job, 90);
+  for (int second = 0; second < 1000; ++second) {
+    for (std::uint64_t id = 10; id < 10 + jobs; ++id)
+      if (!w.b.open(id)) w.b.say(id, Want{.host_short = 1});
+    w.obey();
+    w.pass(500ms);
+    w.pass(500ms);
+  }
+  CHECK(w.longest_wait() <= (jobs + 2) * 10s);
+  CHECK(w.ran() >= 750s / (jobs + 1));
+}
+
+TEST_CASE("The next process of a tenant that was recalled is recalled no sooner") {
+  const auto life = GENERATE(1000ms, 5000ms, 9500ms);
+  CAPTURE(life.count());
+  Watched w;
+  w.settle(1, 1, 90);
+  std::uint64_t id = 100;
+  w.settle(id, 2, 90);
+  Nanoseconds ran{};
+  for (int i = 0; i < 2000; ++i) {
+    if (!w.b.open(id)) w.b.say(id, Want{.host_short = 1});
+    w.obey();
+    if (w.b.open(id)) ran += 500ms;
+    w.pass(500ms);
+    if (ran < life) continue;
+    ran = {};
+    w.go(id);
+    w.settle(++id, 2, 90);
+  }
+  CHECK(w.ran() >= 375s);
+}
+
+TEST_CASE("A recall is over after a while, however long turns are") {
+  Watched w;
+  w.settle(1, 1, 90);
+  w.settle(2, 2, 90);
+  w.b.handle(RulesSet{.node = {.policy = w.b.policy.get(), .turns = {.fixed = 1h}}});
+  w.b.say(2, Want{.host_short = 1});
+  w.obey();
+  REQUIRE(w.b.open(2));
+  w.pass(29s);
+  CHECK(w.b.open(2));
+  w.pass(2s);
+  CHECK(w.b.open(1));
+}
+
+}  // namespace
+}  // namespace sharedgpu
