@@ -160,7 +160,7 @@ TEST_CASE("A session that says without end that it has no host memory, which it 
   CHECK(at.tenant()["overdue"]["waits_for"] == "eviction");
   CHECK(at.tenant()["overdue"]["free_host_bytes"] == (gibibytes(8) - mebibytes(256)).count);
   CHECK_FALSE(at.cancelled);
-  at.claim(80s);
+  at.claim(400s);  // the clock leaps here, and the arbiter takes a part of that for a standstill of its own
   CHECK(at.cancelled);
   CHECK_FALSE(at.disbelieved());  // said once
 }
