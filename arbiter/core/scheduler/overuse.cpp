@@ -164,9 +164,8 @@ bool Overuse::others_wait(const Gpu& gpu, const Tenant& tenant) const {
 
 bool Overuse::others_wait(const Tenant& tenant) const {
   auto others_want = answers_about<Gpu>([&](const Gpu& gpu) { return others_wait(gpu, tenant); });
-  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [&](const Session* session) {
-    return attached(session) && others_want(*session->gpu);
-  });
+  return std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
+                     [&](const Session* session) { return attached(session) && others_want(*session->gpu); });
 }
 
 void Overuse::respond(const Tenant& tenant, const std::vector<const Session*>& awaited, Row& its) {

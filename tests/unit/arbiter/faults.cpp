@@ -130,7 +130,8 @@ TEST_CASE("A session without a connection is not ended for want of descriptors")
   host.run_until([&] { return host.status()["tenants"].empty(); });
 }
 
-TEST_CASE("An arbiter that starts where /proc cannot be read serves, and forgets nobody for want of descriptors") {
+TEST_CASE(
+    "An arbiter that starts where /proc cannot be read serves, and forgets nobody for want of descriptors") {
   FaultySystem system;
   Host host({}, system);
   host.start();
