@@ -60,6 +60,11 @@ inline std::optional<Bytes> limit_in(std::string_view text) {
   return Bytes{*value};
 }
 
+// The lower of two limits; none: there is no limit.
+inline std::optional<Bytes> lower(std::optional<Bytes> a, std::optional<Bytes> b) {
+  return a && b ? std::min(a, b) : a ? a : b;
+}
+
 // The part of a group's memory that cannot be reclaimed, by its files of usage and memory.stat. Page cache is
 // charged too, but goes when memory is needed: a job that reads large files sits at its limit all the time.
 inline Bytes used_in(Version version, std::string_view usage, std::string_view stat) {
@@ -73,7 +78,7 @@ inline Bytes used_in(Version version, std::string_view usage, std::string_view s
 inline Bytes total_in(std::string_view meminfo) { return kibibytes(field(meminfo, "MemTotal:")); }
 inline Bytes available_in(std::string_view meminfo) { return kibibytes(field(meminfo, "MemAvailable:")); }
 
-// Whether such controllers of a line of /proc/PID/cgroup include that one.
+// True if the controllers of a line of /proc/PID/cgroup include that one.
 inline bool lists(std::string_view controllers, std::string_view wanted) {
   while (!controllers.empty()) {
     const std::size_t end = std::min(controllers.find(','), controllers.size());

@@ -14,16 +14,13 @@ using host_memory::Version;
 // A user who may make cgroups can nest them by the thousand. Limits of jobs are in the upper ones.
 constexpr std::size_t kMostGroups = 32;
 
-// What is not there bounds nothing.
+// A file that is not there bounds nothing.
 bool is_absent(const Status& read) { return read.code() == ENOENT || read.code() == ENODEV; }
-
-std::optional<Bytes> lower(std::optional<Bytes> a, std::optional<Bytes> b) {
-  return a && b ? std::min(a, b) : a ? a : b;
-}
 
 std::optional<Bytes> limit_of(const HostTexts::Group& group) {
   std::optional<Bytes> least;
-  for (const std::string& limit : group.limits) least = lower(least, host_memory::limit_in(limit));
+  for (const std::string& limit : group.limits)
+    least = host_memory::lower(least, host_memory::limit_in(limit));
   return least;
 }
 

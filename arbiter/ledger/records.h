@@ -14,8 +14,7 @@
 // struct here, its type in Record::what, a call in reader.h and reader.cpp, and its effect in history.cpp;
 // history.cpp also puts into a checkpoint what has to outlive the older files. Either way:
 //   1. Write it from the daemon (Journal::record()).
-//   2. Test it in lines.cpp, ledger.cpp and checkpoint.cpp of tests/unit/ledger, and add it to golden.cpp
-//   there;
+//   2. Test it in lines.cpp, ledger.cpp and checkpoint.cpp of tests/unit/ledger, and add it to golden.cpp;
 //      write records.golden anew (see tests/golden).
 //   3. Copy its row into docs/ledger.md: page.cpp, beside those tests, prints the table that it expects.
 //      arbiter/cli/ledger.cpp shows it, if anything does.

@@ -51,10 +51,6 @@ class Text {
   std::size_t size_ = 0;
 };
 
-std::optional<Bytes> lower(std::optional<Bytes> a, std::optional<Bytes> b) {
-  return a && b ? std::min(a, b) : a ? a : b;
-}
-
 }  // namespace
 
 CgroupBudget::CgroupBudget(std::string root, Tell tell) : root_(std::move(root)), tell_(tell) {

@@ -112,7 +112,7 @@ struct Bench {
   }
   // An event that changes nothing.
   void ask(std::uint64_t session) { say(session, MemoryQuery{.request = 9}); }
-  // By more than a second, the arbiter stands still for so long.
+  // By 100 ms or more beyond its timer, the arbiter stands still.
   void pass(Nanoseconds time) {
     now += time;
     handle(TimerFired{});
