@@ -19,7 +19,7 @@ bool has_ended(int error) { return error == ECONNRESET || error == EPIPE; }
 
 int connect_patiently(const char* socket, Nanoseconds patience, Channel& channel) {
   const Clock::time_point end = Clock::now() + patience;
-  while (int error = channel.connect(socket)) {
+  while (int error = channel.connect(socket, end - Clock::now())) {
     if (!may_pass(error)) return error;
     if (Clock::now() + kRetryEvery >= end) return error == EAGAIN ? ETIMEDOUT : error;
     std::this_thread::sleep_for(kRetryEvery);

@@ -17,9 +17,27 @@
 namespace sharedgpu {
 namespace {
 
-int make_socket(int flags, UniqueFd& socket) {
-  socket.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
+// Linux 6.16, asm-generic/socket.h. A listening socket has it for those that connect: the kernel copies it
+// at connect(), before they can send. Older kernels know no such option.
+#ifdef SO_PASSRIGHTS
+constexpr int kPassRights = SO_PASSRIGHTS;
+#else
+constexpr int kPassRights = 83;
+#endif
+
+using Clock = std::chrono::steady_clock;
+
+int make_socket(UniqueFd& socket) {
+  socket.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   return socket ? 0 : errno;
+}
+
+// For connecting and sending; 0: there is none.
+int set_timeout(int socket, Nanoseconds timeout) {
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(timeout);
+  const auto left = std::chrono::ceil<std::chrono::microseconds>(timeout - seconds);
+  const timeval most = {.tv_sec = seconds.count(), .tv_usec = std::min<suseconds_t>(left.count(), 999'999)};
+  return setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most) == 0 ? 0 : errno;
 }
 
 }  // namespace
@@ -59,20 +77,28 @@ void move_out_of_the_way(UniqueFd& fd) {
   }
 }
 
-int Channel::connect(const char* path) {
+// The kernel lets those that wait in connect() in first come, first served; somebody who tries again and
+// again finds the places taken.
+int Channel::connect(const char* path, Nanoseconds patience) {
+  const Clock::time_point end = Clock::now() + patience;
   sockaddr_un address;
   if (int error = make_address(path, address)) return error;
   UniqueFd socket;
-  if (int error = make_socket(SOCK_NONBLOCK, socket)) return error;
-  while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+  if (int error = make_socket(socket)) return error;
+  for (;;) {
+    // A timeout of 0 would be none; the kernel rounds this one up to a tick.
+    constexpr Nanoseconds kLeast = std::chrono::microseconds(1);
+    if (int error = set_timeout(socket.get(), std::max<Nanoseconds>(end - Clock::now(), kLeast)))
+      return error;
+    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) break;
     if (errno != EINTR) return errno;
-  if (fcntl(socket.get(), F_SETFL, 0) != 0) return errno;
+  }
+  if (int error = set_timeout(socket.get(), {})) return error;
   socket_ = static_cast<UniqueFd&&>(socket);
   return 0;
 }
 
 int Channel::wait(Nanoseconds patience) const {
-  using Clock = std::chrono::steady_clock;
   const Clock::time_point end = Clock::now() + patience;
   for (;;) {
     auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
@@ -157,7 +183,14 @@ bool Channel::is_over() const {
   return receive_bare(first, MSG_PEEK, received) == 0 && received.ended;
 }
 
+bool Channel::refuses_descriptors() const {
+  int takes = 1;
+  socklen_t size = sizeof takes;
+  return getsockopt(socket_.get(), SOL_SOCKET, kPassRights, &takes, &size) == 0 && takes == 0;
+}
+
 bool Channel::discard_unread() {
+  if (refuses_descriptors()) return true;
   distrust();
   shutdown(socket_.get(), SHUT_RD);
   for (;;) {
@@ -196,6 +229,11 @@ int Channel::accept(Message& message, ssize_t size, int flags) {
   return 0;
 }
 
+void refuse_descriptors(int listener) {
+  constexpr int kOff = 0;
+  setsockopt(listener, SOL_SOCKET, kPassRights, &kOff, sizeof kOff);
+}
+
 int listen_at(const char* path, UniqueFd& socket) {
   sockaddr_un address;
   if (int error = make_address(path, address)) return error;
@@ -207,7 +245,7 @@ int listen_at(const char* path, UniqueFd& socket) {
     if (error == 0 || error == EAGAIN) return EADDRINUSE;
     if (unlink(path) != 0) return errno;
   }
-  if (int error = make_socket(0, socket)) return error;
+  if (int error = make_socket(socket)) return error;
   if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return errno;
   if (chmod(path, 0666) != 0 || listen(socket.get(), SOMAXCONN) != 0) return errno;
   return 0;

@@ -44,9 +44,10 @@ class Channel {
   Channel() = default;
   explicit Channel(UniqueFd socket) : socket_(static_cast<UniqueFd&&>(socket)) {}
 
-  // Connects to `path`, without waiting. Returns 0 or an errno value: ENAMETOOLONG where the path does not
-  // fit sun_path, EAGAIN where an arbiter listens but too many others wait for it.
-  int connect(const char* path);
+  // Connects to `path`. Waits at most `patience` where an arbiter listens but too many others wait for it,
+  // and returns EAGAIN then. Otherwise 0 or an errno value: ENAMETOOLONG where the path does not fit
+  // sun_path.
+  int connect(const char* path, Nanoseconds patience = {});
   // Waits until receive() has something to say, at most `patience`. Returns 0, ETIMEDOUT, or an errno value.
   int wait(Nanoseconds patience) const;
   // Sends one message, with `fd` if it is not -1. Never raises SIGPIPE. Returns 0 or an errno value.
@@ -68,8 +69,9 @@ class Channel {
   // True if the peer has closed and nothing that it sent is left: closing the socket takes no time. After
   // distrust().
   bool is_over() const;
-  // Refuses all further messages and discards those that have not been read. False: one of them carries a
-  // descriptor. It is left there with all that follow, and closing the socket may take long.
+  // Refuses all further messages and discards those that have not been read, unless nobody could have sent a
+  // descriptor. False: one of them carries one. It is left there with all that follow, and closing the socket
+  // may take long.
   bool discard_unread();
 
   int fd() const { return socket_.get(); }
@@ -89,6 +91,7 @@ class Channel {
     int flags = 0;
     bool ended = false;  // the peer has closed, and all its messages have been read
   };
+  bool refuses_descriptors() const;
   int receive_bare(Message& message, int how, Received& received) const;
   int accept(Message& message, ssize_t size, int flags);
 
@@ -98,6 +101,9 @@ class Channel {
 
 // The address of a socket at `path`. Returns 0, EINVAL where that is empty, or ENAMETOOLONG.
 int make_address(const char* path, sockaddr_un& address);
+
+// Peers that connect from now on cannot send descriptors, where the kernel can refuse them (Linux 6.16).
+void refuse_descriptors(int listener);
 
 // Binds and listens at `path`, replacing a stale socket of a dead arbiter (one that nobody accepts on) but
 // nothing else. Mode 0666: every user may talk to the arbiter. Returns 0 or an errno value; EADDRINUSE where

@@ -39,7 +39,7 @@ bool read_answer(int file, std::size_t size, std::string& text) {
 // Returns an empty string, or why there is no answer.
 std::string ask_status(const std::string& socket, Nanoseconds patience, std::string& text) {
   Channel channel;
-  if (int error = channel.connect(socket.c_str()))
+  if (int error = channel.connect(socket.c_str(), patience))
     return "no arbiter at " + socket + ": " + std::strerror(error);
   for (int i = 0; i < kMostQuestions; ++i) {
     Message message;

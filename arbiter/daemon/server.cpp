@@ -42,6 +42,7 @@ Server::Server(const Connection::Parts& parts, const System& system, Arbiter& ar
       pause_(parts.loop) {}
 
 void Server::start(UniqueFd listener) {
+  refuse_descriptors(listener.get());
   descriptor_.assign(listener.release());
   accept_some();
 }

@@ -18,11 +18,12 @@ bool may_pass(int error) {
 }
 
 int attempt(const char* path, const Hello& hello, Nanoseconds patience, Handshake& hands) {
+  const Nanoseconds end = now() + patience;
   Channel channel;
-  if (int error = channel.connect(path)) return error;
+  if (int error = channel.connect(path, patience)) return error;
   Message message;
   UniqueFd page;
-  if (int error = ask(channel, Message::of(hello), patience, message, page)) return error;
+  if (int error = ask(channel, Message::of(hello), end - now(), message, page)) return error;
   if (message.type == MessageType::refused) {
     hands.result = Handshake::Result::refused;
     auto refused = message.as<Refused>();

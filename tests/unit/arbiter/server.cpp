@@ -201,7 +201,11 @@ TEST_CASE(
     reason = "Protocol error";
   }
   SECTION("a descriptor") {
-    REQUIRE(peer.send(Message::of(StatusQuery{}), STDIN_FILENO) == 0);
+    const int error = peer.send(Message::of(StatusQuery{}), STDIN_FILENO);
+    if (error != 0) {  // the kernel refuses it already
+      CHECK(error == EPERM);
+      return;
+    }
     reason = "it passes descriptors";
   }
   peer.close();

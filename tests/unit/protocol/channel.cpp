@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "tests/unit/temporary_folder.h"
 
@@ -225,6 +227,62 @@ TEST_CASE("Descriptors beyond the first are closed") {
   CHECK(after == before);
   close(after);
   close(null);
+}
+
+// Linux 6.16 and later. On older kernels the arbiter finds descriptors by itself: see tests/unit/arbiter.
+bool kernel_refuses_descriptors() {
+  constexpr int kPassRights = 83;
+  const UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  int value = 0;
+  socklen_t size = sizeof value;
+  return getsockopt(socket.get(), SOL_SOCKET, kPassRights, &value, &size) == 0;
+}
+
+TEST_CASE(
+    "Who connects to a socket that refuses descriptors cannot send one, and what it sent is left at once") {
+  Folder folder;
+  UniqueFd listener;
+  REQUIRE(listen_at(folder.socket().c_str(), listener) == 0);
+  refuse_descriptors(listener.get());
+  Channel peer;
+  REQUIRE(peer.connect(folder.socket().c_str()) == 0);
+  const int sent = peer.send(Message::of(Want{}), STDIN_FILENO);
+  CHECK(sent == (kernel_refuses_descriptors() ? EPERM : 0));
+  REQUIRE(peer.send(Message::of(Want{})) == 0);
+  Channel accepted(UniqueFd(accept(listener.get(), nullptr, nullptr)));
+  CHECK(accepted.discard_unread() == (sent == EPERM));
+}
+
+TEST_CASE("Connecting waits for a place among those that wait, for as long as told") {
+  Folder folder;
+  UniqueFd listener;
+  REQUIRE(listen_at(folder.socket().c_str(), listener) == 0);
+  REQUIRE(listen(listener.get(), 0) == 0);
+  std::vector<Channel> waiting;
+  int error = 0;
+  while (error == 0) error = waiting.emplace_back().connect(folder.socket().c_str());
+  CHECK(error == EAGAIN);
+  Channel patient;
+  SECTION("no longer") {
+    CHECK(patient.connect(folder.socket().c_str(), std::chrono::milliseconds(50)) == EAGAIN);
+  }
+  SECTION("and has it when there is one") {
+    std::thread arbiter([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      const UniqueFd first(accept(listener.get(), nullptr, nullptr));
+    });
+    CHECK(patient.connect(folder.socket().c_str(), std::chrono::minutes(1)) == 0);
+    arbiter.join();
+    CHECK(patient.send(Message::of(Want{})) == 0);
+  }
+  SECTION("not for an arbiter that goes") {
+    std::thread arbiter([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      listener.reset();
+    });
+    CHECK(patient.connect(folder.socket().c_str(), std::chrono::minutes(1)) == ECONNREFUSED);
+    arbiter.join();
+  }
 }
 
 TEST_CASE("Listening") {
