@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/daemon/admission.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace sharedgpu {
 
-Admission::Admission(std::size_t places) : most_strangers_(places / 4), most_(places - places / 8) {}
+Admission::Admission(std::size_t places)
+    : most_strangers_(places / 4),
+      most_(places - places / 8),
+      most_per_user_(std::min(kMostPerUser, places / 2)) {}
 
 bool Admission::may_enter(uid_t user, Rank rank) const {
   if (rank == Rank::root) return true;
   const auto known = counts_->users.find(user);
   const User its = known == counts_->users.end() ? User{} : known->second;
-  if (its.places >= kMostPerUser || counts_->all >= most_) return false;
+  if (its.places >= most_per_user_ || counts_->all >= most_) return false;
   if (rank == Rank::newcomer) return its.newcomers < kMostNewcomers;
   return rank == Rank::member || counts_->strangers < most_strangers_;
 }

@@ -18,7 +18,7 @@ namespace sharedgpu {
 
 class Admission {
  public:
-  // Enough for each process of a large node.
+  // Enough for each process of a large node. Where there are few places, half of them.
   static constexpr std::size_t kMostPerUser = 1024;
   // Of these, newcomers: strangers who fill their places do not keep members from becoming known as such.
   static constexpr std::size_t kMostNewcomers = 256;
@@ -53,6 +53,7 @@ class Admission {
   };
   const std::size_t most_strangers_;
   const std::size_t most_;  // of strangers and members
+  const std::size_t most_per_user_;
   std::shared_ptr<Counts> counts_ = std::make_shared<Counts>();
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Items of several users, and the order in which the users are served: each gets the same time, however many
 // items it has and however long one of them takes. Deficit round robin (Shreedhar and Varghese, SIGCOMM
-// 1995), but a user that has used more than its time owes it for as long as others wait.
+// 1995), but a user that has used more than its time owes it for as long as others wait. A user that rests is
+// not served.
 //
 // Pure. One thread at a time.
 #pragma once
@@ -23,10 +24,11 @@ class FairQueue {
   // A user whose turn comes is served for about `quantum`.
   explicit FairQueue(Nanoseconds quantum) : quantum_(quantum) {}
 
+  // True if there is no item of a user that may be served.
   bool empty() const { return ring_.empty(); }
   void add(uid_t user, Item item) {
     User& its = users_[user];
-    if (its.items.empty()) ring_.push_back(user);
+    if (its.items.empty() && !its.rests) ring_.push_back(user);
     its.items.push_back(std::move(item));
   }
   // Takes the next item. Not for an empty queue.
@@ -49,15 +51,27 @@ class FairQueue {
     users_[user].balance -= time;
     return users_[user].balance > Nanoseconds{};
   }
+  // What the user has and what it adds waits until it resumes.
+  void rest(uid_t user) {
+    users_[user].rests = true;
+    if (!ring_.empty() && ring_.front() == user) turn_has_begun_ = false;
+    std::erase(ring_, user);
+  }
+  void resume(uid_t user) {
+    User& its = users_[user];
+    its.rests = false;
+    if (!its.items.empty()) ring_.push_back(user);
+  }
   // Nobody waits: nobody owes anything.
   void settle() {
-    if (ring_.empty()) users_.clear();
+    if (ring_.empty()) std::erase_if(users_, [](const auto& entry) { return !entry.second.rests; });
   }
 
  private:
   struct User {
     std::deque<Item> items;
     Nanoseconds balance{};
+    bool rests = false;
   };
   // False: the first user in the ring has had its turn, or owes it.
   bool begin_turn() {

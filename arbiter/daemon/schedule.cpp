@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+#include <memory>
 
 namespace sharedgpu {
 namespace {
@@ -10,8 +12,12 @@ namespace {
 constexpr std::chrono::microseconds kTurn{500};
 // Timers, connections and the ends of processes wait at most so long.
 constexpr std::chrono::microseconds kPass{500};
-// The least that a piece of work costs: a clock that stands still must not give a user the loop for ever.
-constexpr std::chrono::microseconds kLeastCost{1};
+// The least that a piece of work costs: to be woken for a message takes longer than to answer it, and is not
+// measured. Nor must a clock that stands still give a user the loop for ever.
+constexpr std::chrono::microseconds kLeastCost{10};
+// The most of a user's turn that counts against its seconds: a host that stands still is not the user's
+// doing.
+constexpr std::chrono::milliseconds kMostCounted{10};
 
 }  // namespace
 
@@ -50,7 +56,22 @@ Nanoseconds Schedule::serve_one(Nanoseconds left) {
     waiting_.add(user, std::move(work));
     break;
   }
+  charge(user, taken);
   return taken;
+}
+
+void Schedule::charge(uid_t user, Nanoseconds time) {
+  if (user == 0) return;
+  const std::chrono::duration<double> counted = std::min<Nanoseconds>(time, kMostCounted);
+  const Nanoseconds rest = seconds_.charge(user, counted.count(), system_.now());
+  if (rest <= Nanoseconds{}) return;
+  waiting_.rest(user);
+  const auto timer = std::make_shared<asio::steady_timer>(loop_, rest);
+  timer->async_wait([this, user, timer](const asio::error_code& error) {
+    if (error) return;
+    waiting_.resume(user);
+    pass_soon();
+  });
 }
 
 }  // namespace sharedgpu

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds how often something may happen: `most` times at once, and `a_second` times a second for long.
+// Bounds how often something may happen, or how much of something is used: `most` at once, and `a_second` for
+// long.
+//
 // Pure. One thread at a time.
 #pragma once
 
@@ -23,6 +25,14 @@ class TokenBucket {
     return true;
   }
 
+  // Counts what was used, whether there was enough or not. Returns how long it takes until nothing is owed.
+  Nanoseconds charge(double used, Nanoseconds now) {
+    tokens_ = at(now) - used;
+    looked_ = now;
+    const std::chrono::duration<double> left(std::max(0.0, -tokens_) / a_second_);
+    return std::chrono::duration_cast<Nanoseconds>(left);
+  }
+
   // True if it has not happened for so long that nothing is left of it.
   bool is_full(Nanoseconds now) const { return at(now) >= most_; }
 
@@ -44,14 +54,16 @@ class TokenBuckets {
  public:
   TokenBuckets(double most, double a_second) : fresh_(most, a_second) {}
 
-  bool take(const Key& key, Nanoseconds now) {
-    forget_full(now);
-    return buckets_.try_emplace(key, fresh_).first->second.take(now);
-  }
+  bool take(const Key& key, Nanoseconds now) { return of(key, now).take(now); }
+  Nanoseconds charge(const Key& key, double used, Nanoseconds now) { return of(key, now).charge(used, now); }
   // Of buckets that are kept.
   std::size_t size() const { return buckets_.size(); }
 
  private:
+  TokenBucket& of(const Key& key, Nanoseconds now) {
+    forget_full(now);
+    return buckets_.try_emplace(key, fresh_).first->second;
+  }
   // All are looked at when they have doubled in number since, so that many keys cost no more than few.
   void forget_full(Nanoseconds now) {
     if (buckets_.size() < look_at_) return;

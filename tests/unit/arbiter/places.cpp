@@ -37,8 +37,9 @@ TEST_CASE("Strangers leave places for registered jobs, and both leave some for r
   Places strangers, members, root;
   CHECK(enter_all(admission, 1, Rank::stranger, strangers, 150) == 150);
   CHECK(enter_all(admission, 2, Rank::stranger, strangers) == 50);
-  CHECK(enter_all(admission, 3, Rank::member, members) == 500);
-  CHECK(enter_all(admission, 4, Rank::member, members) == 0);
+  CHECK(enter_all(admission, 3, Rank::member, members) == 400);  // half of them
+  CHECK(enter_all(admission, 4, Rank::member, members) == 100);
+  CHECK(enter_all(admission, 5, Rank::member, members) == 0);
   CHECK(enter_all(admission, 0, Rank::root, root, 100) == 100);
 }
 
@@ -73,10 +74,11 @@ TEST_CASE("A place that is left is free again, also when the admission is gone")
     CHECK(enter_all(admission, 1, Rank::stranger, strangers) == 2);
     strangers.pop_back();
     CHECK(enter_all(admission, 2, Rank::stranger, strangers) == 1);
-    CHECK(enter_all(admission, 3, Rank::member, members) == 5);
+    CHECK(enter_all(admission, 3, Rank::member, members) == 4);
+    CHECK(enter_all(admission, 4, Rank::member, members) == 1);
     strangers.clear();
     members.clear();
-    CHECK(enter_all(admission, 1, Rank::member, kept) == 7);
+    CHECK(enter_all(admission, 1, Rank::member, kept) == 4);
   }
   kept.clear();
 }

@@ -31,6 +31,15 @@ TEST_CASE("A bucket is full when nothing of what happened is left") {
   CHECK(bucket.is_full(1000s + 600ms));
 }
 
+TEST_CASE("More may be used than there is, and is owed then") {
+  TokenBucket bucket(10, 2);
+  CHECK(bucket.charge(9, 1000s) == 0s);
+  CHECK(bucket.charge(2, 1000s) == 500ms);
+  CHECK(bucket.charge(1, 1000s) == 1s);
+  CHECK_FALSE(bucket.take(1001s));
+  CHECK(bucket.charge(1, 1002s) == 0s);
+}
+
 TEST_CASE("Who has not come for long may come as often as at first, and no oftener") {
   TokenBucket bucket(10, 2);
   CHECK(taken(bucket, 1000s) == 10);
