@@ -116,7 +116,8 @@ void Performer::log_overstay(const Overstay& overstay, const std::string& what,
   complaints_.add(tenant->account, Cause::overstay,
                   tenant->label() + ", uid " + std::to_string(tenant->uid) + ", pid" + pids + ": " + what +
                       ": " +
-                      (!answers          ? "it does not answer"
+                      (overstay.stopped  ? "it is stopped"
+                       : !answers        ? "it does not answer"
                        : overstay.evicts ? "it has not evicted"
                                          : "work on the GPU is not finished"));
 }

@@ -194,14 +194,15 @@ void Unmanaged::act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu, c
   if (measure == Measure::cancel) end(process, known, state);
 }
 
-// Neither root's processes are ended nor those of services, nor any that may run with the library; one that
-// is stopped may not have had the time for its session.
+// Neither root's processes are ended nor those of services, nor any that may run with the library. One that
+// an earlier arbiter served comes back when it runs.
 void Unmanaged::end(const UnmanagedProcess& process, Known& known, const Snapshot& state) {
   const ProcessName name{.pid = static_cast<std::uint32_t>(process.pid), .started = known.facts.started};
   if (process.uid < kFirstUser || known.killed || claims_memory(name, state)) return;
-  const bool may_tell = !its_.sessions.of(name).empty() || its_.past.expects(name);
+  const bool is_expected = its_.past.expects(name);
+  const bool may_tell = is_expected || !its_.sessions.of(name).empty();
   if (may_tell && its_.system.now() - known.since < kToTell) return;
-  if (is_stopped(its_.system, process.pid)) return;
+  if (is_expected && is_stopped(its_.system, process.pid)) return;
   const bool again = known.ended.has_value();
   if (again && its_.system.now() - *known.ended < kToEnd) return;
   const UniqueFd pidfd = open_process(its_.system, name);

@@ -82,7 +82,8 @@ struct Overstay {
   unsigned number = 0;   // of the GPU, in the host's order
   Nanoseconds lasted{};  // without the time that does not count, see scheduler/overuse.h
   Response response = Response::note;
-  bool evicts = false;  // it has released the GPU: what it was told to evict is still there
+  bool evicts = false;   // it has released the GPU: what it was told to evict is still there
+  bool stopped = false;  // its processes there are stopped
 };
 
 using Action = std::variant<Send, SetGate, SetContended, SetOversubscribed, SetTurnEnds, RecordLease, Drop,

@@ -5,8 +5,8 @@
 
 namespace sharedgpu {
 
-// A tenant has not left a GPU since its lease was revoked, or its memory there since it was told to evict,
-// and others wait for that GPU.
+// A tenant has not left a GPU since its lease was revoked, or its memory there since it was told to evict or
+// was stopped, and others wait for that GPU.
 struct Overdue {
   GpuUuid gpu;
   Nanoseconds since{};

@@ -114,12 +114,13 @@ void Overuse::note_progress(const Tenant& tenant, Row& its, const Residencies& a
 bool Overuse::has_left(const Tenant& tenant, const Residencies& at) const {
   if (turns_.phase_of(tenant) != Phase::out) return false;
   return std::none_of(tenant.sessions.begin(), tenant.sessions.end(), [&](const Session* session) {
-    return attached(session) && memory_.owed(*session, at[*session]) != Bytes{};
+    return attached(session) && (memory_.owed(*session, at[*session]) != Bytes{} ||
+                                 memory_.kept_by_stop(*session, at[*session]) != Bytes{});
   });
 }
 
-// The sessions of a tenant that leaves or has yet to evict, for whose GPUs others wait. Those whose processes
-// run come before those that are stopped.
+// The sessions of a tenant that leaves, has yet to evict or is stopped, for whose GPUs others wait. Those
+// whose processes run come before those that are stopped.
 std::vector<const Session*> Overuse::awaited(const Tenant& tenant, const Residencies& at) const {
   std::vector<const Session*> found;
   const Phase phase = turns_.phase_of(tenant);
@@ -129,7 +130,8 @@ std::vector<const Session*> Overuse::awaited(const Tenant& tenant, const Residen
     if (!attached(session)) continue;
     const bool done = phase == Phase::leaving ? turns_.drain_confirmed(*session)
                                               : memory_.owed(*session, at[*session]) == Bytes{};
-    if (!done && others_want(*session->gpu)) found.push_back(session);
+    const bool is_awaited = done ? keeps_out_others(*session, at) : others_want(*session->gpu);
+    if (is_awaited) found.push_back(session);
   }
   std::stable_partition(found.begin(), found.end(),
                         [this](const Session* session) { return !presence_.frozen(*session); });
@@ -137,7 +139,8 @@ std::vector<const Session*> Overuse::awaited(const Tenant& tenant, const Residen
 }
 
 Overuse::Clock Overuse::clock_for(const Tenant& tenant, const Session& awaited, const Residencies& at) const {
-  if (presence_.frozen(awaited)) return Clock::stands;
+  if (presence_.frozen(awaited))
+    return !presence_.suspended(tenant) && keeps_out_others(awaited, at) ? Clock::runs : Clock::stands;
   if (at[awaited].phase == Phase::out) return Clock::evicts;
   const auto is_displaced = [&](const Session* session) {
     return attached(session) && memory_.displaced(*session, at[*session]);
@@ -168,6 +171,18 @@ bool Overuse::others_wait(const Tenant& tenant) const {
                      [&](const Session* session) { return attached(session) && others_want(*session->gpu); });
 }
 
+// Others take their turns beside what a stopped process has on the GPU, unless that leaves one of them no
+// room.
+bool Overuse::keeps_out_others(const Session& stopped, const Residencies& at) const {
+  if (memory_.kept_by_stop(stopped, at[stopped]) == Bytes{}) return false;
+  const Gpu& gpu = *stopped.gpu;
+  return std::any_of(gpu.sessions.begin(), gpu.sessions.end(), [&](const Session* other) {
+    const Tenant& tenant = *other->tenant;
+    return &tenant != stopped.tenant && waits(tenant) && memory_.lacks_room_for_stops(gpu, tenant, at);
+  });
+}
+
+// Where processes of it run, those that are stopped are not to blame.
 void Overuse::respond(const Tenant& tenant, const std::vector<const Session*>& awaited, Row& its) {
   using Response = Overstay::Response;
   const OveruseRules& rules = *tuning_.overuse;
@@ -181,7 +196,8 @@ void Overuse::respond(const Tenant& tenant, const std::vector<const Session*>& a
                           .number = gpu.number,
                           .lasted = its.lasted,
                           .response = response,
-                          .evicts = its.overdue->evicts});
+                          .evicts = its.overdue->evicts,
+                          .stopped = its.overdue->stopped});
   };
   if (due_at(rules.most) > now) {
     if (!its.noted && due_at(rules.notice) == now) {
@@ -193,7 +209,7 @@ void Overuse::respond(const Tenant& tenant, const std::vector<const Session*>& a
   }
   its.noted = true;
   for (const Session* session : awaited) {
-    if (presence_.frozen(*session)) continue;
+    if (presence_.frozen(*session) != presence_.frozen(*awaited.front())) continue;
     Nanoseconds& next = its.next_response[session->gpu->uuid];
     if (now >= next) {
       put(*session->gpu, rules.cancel ? Response::cancel : Response::warn);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Overuse: a tenant whose lease was revoked has not left a GPU, or has left it and does not evict what it was
-// told to, and others wait for that GPU.
+// told to, and others wait for that GPU. Or its processes are stopped, and somebody that waits has no room
+// beside the memory that they keep there.
 //
 // The time counts in which others wait, from the revocation until the tenant has left: until it has drained
 // by its own words and evicted what it was told to. It is forgotten then, or when nobody has waited for so
 // long that those that come next have not suffered from it. A session that takes the place of another of its
 // process goes on with that one's time. No time counts in which the tenant is not to blame:
 //
-//   - its processes that others wait for are all stopped: see turns/presence.h;
+//   - Slurm has suspended it, and its processes that others wait for are all stopped: see turns/presence.h;
 //   - it evicts: each byte that leaves the GPU buys time, as slow copies need it;
 //   - it asks for memory that it may need to drain, for as long as MaxOveruse at most;
 //   - it cannot drain because memory was taken from one of its processes for another tenant, for as long as
@@ -87,6 +88,7 @@ class Overuse {
   bool waits(const Tenant& tenant) const;
   bool others_wait(const Gpu& gpu, const Tenant& tenant) const;
   bool others_wait(const Tenant& tenant) const;
+  bool keeps_out_others(const Session& stopped, const Residencies& at) const;
   void wait_calmly(const Tenant& tenant, Row& its) const;
   void respond(const Tenant& tenant, const std::vector<const Session*>& awaited, Row& its);
 

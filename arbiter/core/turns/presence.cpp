@@ -6,7 +6,9 @@
 namespace sharedgpu {
 
 void Presence::suspend(const Tenant& tenant, bool suspended) {
-  tenants_[tenant].suspended_until = suspended ? effects_.now() + tuning_.suspend_notice : Nanoseconds{};
+  TenantRow& its = tenants_[tenant];
+  its.suspended = suspended;
+  its.suspended_until = suspended ? effects_.now() + tuning_.suspend_notice : Nanoseconds{};
 }
 
 void Presence::expect_end_of_suspension(const Tenant& tenant) const {

@@ -29,6 +29,7 @@ class Presence {
   void freeze(const Session& session);
   // Returns true if it was frozen.
   bool resume(const Session& session) { return set_frozen(session, false); }
+  // Slurm is about to stop the tenant's processes, or to have them go on.
   void suspend(const Tenant& tenant, bool suspended);
   // Has the domain advanced again when an announced suspension has not come.
   void expect_end_of_suspension(const Tenant& tenant) const;
@@ -42,6 +43,8 @@ class Presence {
   // One of its processes is.
   bool frozen(const Tenant& tenant) const { return tenants_[tenant].frozen > 0; }
   bool suspending(const Tenant& tenant) const { return tenants_[tenant].suspended_until > effects_.now(); }
+  // Slurm has announced a suspension of it, and not its end.
+  bool suspended(const Tenant& tenant) const { return tenants_[tenant].suspended; }
   // It could not use the GPU.
   bool absent(const Tenant& tenant) const { return suspending(tenant) || frozen(tenant); }
 
@@ -53,6 +56,7 @@ class Presence {
     Nanoseconds polled = kNever;  // last, or when the answer became due
   };
   struct TenantRow {
+    bool suspended = false;
     Nanoseconds suspended_until{};
     unsigned frozen = 0;          // of its sessions
     Nanoseconds polled = kNever;  // one of its sessions in its turn, or when that began

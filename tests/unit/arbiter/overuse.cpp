@@ -380,8 +380,9 @@ TEST_CASE("A tenant that exceeds MaxOveruse is ended on each GPU that others wai
   CHECK(exceeded_on(b).size() == 3);
 }
 
-TEST_CASE("A stopped process is not ended beside others of its tenant") {
+TEST_CASE("A process that Slurm has stopped is not ended beside others of its tenant") {
   Bench b = revoked_on_both(true);
+  b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
   stop(b, 4);
   b.pass_by_timers(5min);
   CHECK(exceeded_on(b) == std::vector{kGpu});
@@ -576,7 +577,8 @@ TEST_CASE("A tenant that releases the GPU and does not evict is overdue from the
     b.pass_by_timers(1h);
     CHECK(responses(b).empty());
   }
-  SECTION("and is shown as stopped where it is") {
+  SECTION("and is shown as stopped where Slurm has stopped it") {
+    b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
     stop(b, 1);
     b.pass_by_timers(1h);
     CHECK(b.tenant(1).overdue->stopped);
@@ -816,8 +818,9 @@ TEST_CASE("A tenant that runs and asks for memory waits for who holds it") {
 
 // ---- processes that are stopped ----
 
-TEST_CASE("A stopped process is waited for without a response, and that shows") {
+TEST_CASE("A process that Slurm has stopped is waited for without a response, and that shows") {
   Bench b = revoked({.cancel = true});
+  b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
   stop(b, 1);
   b.pass_by_timers(1h);
   CHECK(b.overstays.empty());
@@ -826,11 +829,13 @@ TEST_CASE("A stopped process is waited for without a response, and that shows") 
   CHECK(b.tenant(1).overdue->since == b.now - 1h);
 }
 
-TEST_CASE("The time in which a process was stopped is no overuse, and the time before it is") {
+TEST_CASE("The time in which Slurm had stopped a process is no overuse, and the time before it is") {
   Bench b = revoked({.cancel = true});
   b.pass_by_timers(4min);
+  b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
   stop(b, 1);
   b.pass_by_timers(1h);
+  b.handle(Suspend{.tenant = TenantId{1}, .suspended = false});
   go_on(b, 1);
   CHECK(responses(b) == std::vector{Response::note});
   CHECK_FALSE(b.tenant(1).overdue->stopped);
@@ -838,6 +843,47 @@ TEST_CASE("The time in which a process was stopped is no overuse, and the time b
   CHECK(responses(b) == std::vector{Response::note});
   b.pass_by_timers(1ns);
   CHECK(responses(b) == std::vector{Response::note, Response::cancel});
+}
+
+TEST_CASE("A process that stops itself and leaves others no room is overdue, and ended in the end") {
+  Bench b = bench({.cancel = true});
+  const bool others_wait_already = GENERATE(true, false);
+  b.settle_in(1, 1, 60);
+  if (others_wait_already) b.queue_up(2, 2, 60);
+  stop(b, 1);
+  if (!others_wait_already) b.queue_up(2, 2, 60);
+  b.pass_by_timers(1min);
+  REQUIRE(b.tenant(1).overdue);
+  CHECK(b.tenant(1).overdue->stopped);
+  REQUIRE(responses(b) == std::vector{Response::note});
+  CHECK(b.overstays.front().stopped);
+  b.pass_by_timers(4min + 10s);
+  CHECK(responses(b) == std::vector{Response::note, Response::cancel});
+}
+
+TEST_CASE("A process that stops and goes on again and again is no less overdue") {
+  Bench b = revoked({.cancel = true});
+  for (int i = 0; i < 40 && cancels_of(b, 1) == 0; ++i) {
+    stop(b, 1);
+    b.pass_by_timers(5s);
+    go_on(b, 1);
+    b.pass_by_timers(5s);
+  }
+  CHECK(cancels_of(b, 1) == 1);
+}
+
+TEST_CASE("A process that stops itself beside others that have room is left alone") {
+  Bench b = bench({.cancel = true});
+  b.settle_in(1, 1, 20);
+  stop(b, 1);
+  b.queue_up(2, 2, 60);
+  b.queue_up(3, 3, 60);
+  for (int i = 0; i < 60; ++i) {
+    b.pass_by_timers(10s);
+    for (std::uint64_t other : {2, 3})
+      if (b.tenant(other).phase == Phase::leaving) b.release(other, true, Bench::use(60, 0));
+  }
+  CHECK(responses_to(b, 1).empty());
 }
 
 TEST_CASE("A process that is stopped beside one that runs protects nobody") {

@@ -244,7 +244,6 @@ TEST_CASE("Unmanaged processes of users are ended where the site says so, and no
   board.add(kPid, mebibytes(200), {});
   board.add(kPid + 1, mebibytes(200), {.uid = 0});
   board.add(kPid + 2, mebibytes(200), {.uid = 999});
-  board.add(kPid + 3, mebibytes(200), {.state = 'T'});
   board.add(kPid + 4, mebibytes(10), {});
   Scene scene(board, Measure::cancel);
   CHECK(board.signals.empty());
@@ -257,6 +256,15 @@ TEST_CASE("Unmanaged processes of users are ended where the site says so, and no
   const std::vector<std::pair<pid_t, int>> killed = {{kPid, SIGTERM}, {kPid, SIGKILL}};
   CHECK(board.signals == killed);
   scene.pass(40s);
+  CHECK(board.signals == killed);
+}
+
+TEST_CASE("A process that was never a tenant is ended also where it has stopped itself") {
+  Board board;
+  board.add(kPid, mebibytes(200), {.state = 'T'});
+  Scene scene(board, Measure::cancel);
+  for (const Nanoseconds time : {5s, 20s, 10s}) scene.pass(time);
+  const std::vector<std::pair<pid_t, int>> killed = {{kPid, SIGTERM}, {kPid, SIGKILL}};
   CHECK(board.signals == killed);
 }
 
