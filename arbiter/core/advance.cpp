@@ -71,7 +71,7 @@ void Core::advance(const Domain& domain) {
     move_memory(domain);
     for (const Tenant* tenant : domain.tenants) {
       turns_.lend_to_returned(*tenant);
-      turns_.submit_once(*tenant);
+      turns_.submit_once(*tenant, overuse_.is_excessive(*tenant));
     }
     open_ready(domain);
     const bool contended = scheduler_.others_wait(domain);
@@ -140,14 +140,18 @@ bool Core::must_leave(const Tenant& tenant) {
 }
 
 // A session that may have all of its memory resident, and neither says Ready nor shows progress, holds up the
-// others. Its tenant waits until it is heard of again.
+// others. Its tenant waits until it is heard of again. Progress buys time, and so do sessions that come, but
+// not without end.
 bool Core::is_unresponsive(const Tenant& tenant) {
+  Bytes moving;
+  for (const Session* session : tenant.sessions) moving += memory_.of(*session).use.swappable;
   for (const Session* session : tenant.sessions) {
     const SessionBook& book = memory_.of(*session);
     if (!attached(session) || !book.restoring || book.ready || !book.restored_all) continue;
-    // Progress buys time, but not without end.
     const Nanoseconds timeout = memory_.timeout_for(book.use.swappable);
-    const Nanoseconds due = std::min(book.last_progress + timeout, *book.all_since + kMostTimeouts * timeout);
+    const Nanoseconds due =
+        std::min({book.last_progress + timeout, *book.all_since + kMostTimeouts * timeout,
+                  turns_.await_ready(tenant) + kMostTimeouts * memory_.timeout_for(moving)});
     effects_.wake_at(due);
     if (effects_.now() >= due) return true;
   }

@@ -56,12 +56,14 @@ void Planner::look(const Residencies& at) {
     running_.members.push_back({tenant, scheduler_.view(*tenant)});
   }
   const auto runs = [this](const Candidate& its) { return turns_.phase_of(*its.tenant) == Phase::running; };
-  running_.forms = std::none_of(running_.members.begin(), running_.members.end(), runs) &&
-                   std::any_of(domain_.tenants.begin(), domain_.tenants.end(),
-                               [this](const Tenant* tenant) { return scheduler_.is_leaving_soon(*tenant); });
+  const bool forms = std::none_of(running_.members.begin(), running_.members.end(), runs);
+  const bool may_grow =
+      forms && std::any_of(domain_.tenants.begin(), domain_.tenants.end(),
+                           [this](const Tenant* tenant) { return scheduler_.is_leaving_soon(*tenant); });
+  running_.nobody_passes = may_grow || (forms && !running_.members.empty());
   running_.is_kept_free =
-      running_.forms && std::any_of(running_.members.begin(), running_.members.end(),
-                                    [](const Candidate& member) { return member.view.waited >= kLongWait; });
+      may_grow && std::any_of(running_.members.begin(), running_.members.end(),
+                              [](const Candidate& member) { return member.view.waited >= kLongWait; });
   sort_as_they_leave(running_.members, running_.turn);
 }
 
@@ -86,7 +88,7 @@ std::optional<Move> Planner::next(const Residencies& at) {
       moved_ = true;
       return move;
     }
-    if (running_.forms && first.waited >= kLongWait) break;
+    if (running_.nobody_passes && first.waited >= kLongWait) break;
     if (changed) look(at);
     if ((changed || running_.preemptible != preemptible) && !anybody_could_enter()) break;
   }

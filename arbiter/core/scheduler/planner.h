@@ -46,8 +46,8 @@ class Planner {
     Scheduler::Turn turn;
     std::vector<Candidate> members;  // in the order in which they would leave
     bool preemptible = true;         // not once the policy lets one that waits end nobody's turn
-    bool forms = false;              // nobody runs, and who leaves may make room yet
-    bool is_kept_free = false;       // the same, and a member has waited for long for that
+    bool nobody_passes = false;      // nobody runs: one that has waited for long is next
+    bool is_kept_free = false;       // room that others make yet is for a member that has waited for long
   };
   struct InLine {
     const Tenant* tenant;

@@ -21,6 +21,7 @@ struct Entering {
   Nanoseconds elapsed{};     // of its own turn, which was preempted: the rest is still to come
   bool leads = false;        // the turn is begun for it
   bool preempts = false;     // by a preemption: others go on in the turn that was
+  std::optional<Nanoseconds> awaited_since = {};  // since when a session has room for all, and is not ready
 };
 
 struct Running {

@@ -46,7 +46,9 @@ void TurnMachine::note_drained(const Session& session) {
   leaving.step_at = std::max(leaving.step_at, effects_.now() + std::max(leaving.step_pause, pause));
 }
 
-void TurnMachine::submit_once(const Tenant& tenant) {
+// `but_newcomers`: none that has never run. A tenant that exceeds MaxOveruse has others wait for its
+// processes as long as these live, and not for all that come after them.
+void TurnMachine::submit_once(const Tenant& tenant, bool but_newcomers) {
   auto* leaving = std::get_if<Leaving>(&tenants_[tenant].phase);
   if (leaving == nullptr) return;
   if (effects_.now() < leaving->step_at) return effects_.wake_at(leaving->step_at);
@@ -54,6 +56,7 @@ void TurnMachine::submit_once(const Tenant& tenant) {
   std::vector<const Session*> blocked;
   for (const Session* session : tenant.sessions) {
     const SessionBook& book = memory_.of(*session);
+    if (but_newcomers && !sessions_[*session].has_run) continue;
     if (may_block_peers(*session) && book.resident_limit >= book.use.swappable) blocked.push_back(session);
   }
   if (blocked.empty()) return;

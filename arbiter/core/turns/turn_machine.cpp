@@ -54,8 +54,10 @@ void TurnMachine::attach(const Session& session) {
 }
 
 void TurnMachine::mark_returned(const Session& session) {
-  sessions_[session].drain = Drain::draining;
-  sessions_[session].unknown_since = effects_.now();
+  SessionRow& its = sessions_[session];
+  its.drain = Drain::draining;
+  its.unknown_since = effects_.now();
+  its.has_run = true;
 }
 
 void TurnMachine::revoke_returned(const Session& session) {
@@ -77,7 +79,9 @@ void TurnMachine::note_end(const Session& session) {
 // ---- moves ----
 
 void TurnMachine::set_gate(const Session& session, bool open) {
-  if (std::exchange(sessions_[session].gate_open, open) == open) return;
+  SessionRow& its = sessions_[session];
+  its.has_run = its.has_run || open;
+  if (std::exchange(its.gate_open, open) == open) return;
   effects_.put(SetGate{.session = session.id, .open = open});
 }
 
@@ -104,6 +108,12 @@ void TurnMachine::enter(const Domain& domain, const Tenant& tenant, const Entry&
   if (!all_fresh) its.epoch = Epoch{++last_epoch_.value};
   its.epoch_used = true;
   for (const Session* session : tenant.sessions) memory_.begin_restore(*session, all_fresh);
+}
+
+Nanoseconds TurnMachine::await_ready(const Tenant& tenant) {
+  std::optional<Nanoseconds>& since = std::get<Entering>(tenants_[tenant].phase).awaited_since;
+  if (!since) since = effects_.now();
+  return *since;
 }
 
 void TurnMachine::yield_lead(const Tenant& tenant) {

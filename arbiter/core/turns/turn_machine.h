@@ -92,10 +92,13 @@ class TurnMachine {
   std::optional<Nanoseconds> open(const Domain& domain, const Tenant& tenant);
   // The running set has another turn.
   void begin_anew(const Domain& domain);
+  // A session of the tenant, which enters, has room for all of its memory and is not ready. Returns since
+  // when that has been so for any of its sessions, also those that are gone.
+  Nanoseconds await_ready(const Tenant& tenant);
   // Ends the lease of a tenant whose processes are stopped, or do not answer and have nothing on the GPU.
   void take_lease_of_absent(const Tenant& tenant);
   void lend_to_returned(const Tenant& tenant);
-  void submit_once(const Tenant& tenant);
+  void submit_once(const Tenant& tenant, bool but_newcomers);
   void send_restores(const std::vector<const Session*>& sessions);
 
   // ---- what sessions say ----
@@ -162,6 +165,7 @@ class TurnMachine {
   };
   struct SessionRow {
     bool gate_open = false;
+    bool has_run = false;  // its gate was open, or may have been with an arbiter before
     bool wants = false;
     Drain drain = Drain::draining;
     Epoch epoch;                               // the last one it was told

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tenants that would keep an honest one from its turn.
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <map>
+#include <vector>
 
 #include "bench.h"
 
@@ -125,6 +128,55 @@ TEST_CASE("Processes that come, ask for all of the GPU and go, one after the oth
     w.obey();
   }
   CHECK(w.longest_wait() <= 40s);
+}
+
+TEST_CASE(
+    "Jobs whose processes take turns in not releasing the GPU keep it no longer than MaxOveruse allows") {
+  const unsigned jobs = GENERATE(2u, 3u);
+  const int life = GENERATE(10, 12, 20, 40);      // s; each lives until another one of its job has come
+  const unsigned size = GENERATE(20u, 30u, 45u);  // that each says it needs
+  const unsigned there = GENERATE(0u, 1u);        // 0: it has it
+  CAPTURE(jobs, life, size, there);
+  const unsigned resident = there == 0 ? size : there;
+  Watched w;
+  w.settle(1, 1, 60);
+  std::vector<std::uint64_t> live;
+  std::multimap<int, std::uint64_t> killed_at;
+  std::size_t responses = 0;
+  std::uint64_t next = 100;
+  const auto end = [&](std::uint64_t id) {
+    if (std::erase(live, id) > 0) w.go(id);
+  };
+  for (int second = 0; second < 1000; ++second) {
+    if (second % std::max(1, life / static_cast<int>(jobs)) == 0) {
+      const std::uint64_t id = next++;
+      w.b.come(id, 2 + id % jobs);
+      w.b.attach(id);
+      w.b.want(id);
+      w.b.say(id, Usage{.request = 2, .use = Bench::use(size, resident), .stuck = 0});
+      w.obey();
+      live.push_back(id);
+      if (live.size() > jobs) end(live.front());
+    }
+    w.pass(500ms);
+    w.pass(500ms);
+    GpuSurvey found{.unmanaged = {}, .limit = mebibytes(100), .reserve = mebibytes(20)};
+    found.sessions[SessionId{1}] = mebibytes(w.resident(1) + 1);
+    for (const std::uint64_t id : live) found.sessions[SessionId{id}] = mebibytes(resident);
+    w.b.handle(Surveyed{.gpu = kGpu, .found = found});
+    w.obey();
+    for (; responses < w.b.overstays.size(); ++responses) {
+      const Overstay& its = w.b.overstays[responses];
+      if (its.response != Overstay::Response::cancel) continue;
+      for (const std::uint64_t id : live)
+        if (its.tenant == TenantId{2 + id % jobs}) killed_at.emplace(second + 31, id);
+    }
+    while (!killed_at.empty() && killed_at.begin()->first <= second) {
+      end(killed_at.begin()->second);
+      killed_at.erase(killed_at.begin());
+    }
+  }
+  CHECK(w.longest_wait() <= 200s);
 }
 
 TEST_CASE("Tenants that always say that their hosts are short leave the others their turns") {
