@@ -29,8 +29,6 @@ constexpr auto kLook = 50ms;
 constexpr Nanoseconds kPatience = 1s;
 // After this SIGTSTP has had its effect, and the processes are not yet frozen.
 constexpr auto kSignals = 1s;
-// Later than this it is no news any more: the processes are frozen, or go on.
-constexpr auto kWorthTelling = 2s;
 
 // The numbers of one line of /proc/PID/status, e.g. "PPid:\t12"; 0: there is none.
 std::uint64_t status_line(const std::string& status, const char* name, int base) {
@@ -81,10 +79,8 @@ class Watch {
       const bool suspended = test_();
       if (!suspended) running_ = Clock::now();
       if (suspended && freezes_ && Clock::now() - running_ < kSignals) let_go_on();
-      if (suspended != seen_) changed_ = Clock::now();
-      seen_ = suspended;
       if (suspended == told_ && !unheard_) continue;
-      unheard_ = !tell(suspended) && Clock::now() - changed_ <= kWorthTelling;
+      unheard_ = !tell(suspended);  // an arbiter that comes later is to know who stopped the processes
       told_ = suspended;
     }
   }
@@ -107,8 +103,6 @@ class Watch {
   std::string socket_;
   bool freezes_;
   Clock::time_point running_ = Clock::now();  // when the step was last seen not to be suspended
-  Clock::time_point changed_{};
-  bool seen_ = false;
   bool told_ = false;
   bool unheard_ = false;  // the arbiter may or may not have heard of that
   std::mutex mutex_;

@@ -339,7 +339,7 @@ void Core::on(const Looked& event) {
   Session* session = find(event.session);
   if (session == nullptr || !attached(session)) return;
   if (!event.stopped) return resume(*session);
-  presence_.freeze(*session);
+  presence_.freeze(*session, event.suspended);
   if (turns_.residency(*session).drained) memory_.freeze(*session);
 }
 

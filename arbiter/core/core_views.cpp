@@ -22,6 +22,7 @@ Snapshot::Session Core::view_of(const Session& session) const {
   view.gate_open = turns_.gate_open(session);
   view.wants = turns_.wants(session);
   view.frozen = presence_.frozen(session);
+  view.suspended = presence_.suspended(session);
   view.stuck = view.frozen || book.stuck_until > effects_.now();
   view.restoring = book.restoring;
   view.ready = book.ready;
@@ -60,6 +61,7 @@ Snapshot::Tenant Core::view_of(const Tenant& tenant) const {
   view.wants = turns_.wants(tenant);
   view.frozen = presence_.frozen(tenant);
   view.absent = presence_.absent(tenant);
+  view.suspended = presence_.suspended(tenant);
   view.revoked = turns_.revoked(tenant);
   view.recalled = scheduler_.recalled(tenant);
   view.overdue = overuse_.of(tenant);

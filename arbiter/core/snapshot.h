@@ -37,6 +37,7 @@ struct Snapshot {
     bool gate_open = false;
     bool wants = false;          // a thread waits at its gate
     bool frozen = false;         // its process is stopped, as polled last
+    bool suspended = false;      // it is, by somebody other than its user
     bool stuck = false;          // it cannot evict for the time being
     bool restoring = false;      // it was sent a Restore in this turn
     bool ready = false;          // all of its memory is resident
@@ -68,14 +69,15 @@ struct Snapshot {
     Claims claims;                   // what the deadlines of others leave of them
     bool exclusive = false;          // it has the GPU for itself while it runs
     double share = 0;                // the part of its domain's time that is due to it; zero if none is
-    double due = 0;         // the same on the GPU where that is least; if none is due, the last that was
-    double due_now = 0;     // the same; zero while it neither competes nor pauses
-    Nanoseconds lag{};      // its account, as of the last event; negative: it has had more than its due
-    bool wants = false;     // one of its sessions does
-    bool frozen = false;    // one of its sessions is
-    bool absent = false;    // it is frozen, or announced as suspending
-    bool revoked = false;   // its lease was taken without its consent, since its processes do not answer
-    bool recalled = false;  // it went before others for its host memory
+    double due = 0;          // the same on the GPU where that is least; if none is due, the last that was
+    double due_now = 0;      // the same; zero while it neither competes nor pauses
+    Nanoseconds lag{};       // its account, as of the last event; negative: it has had more than its due
+    bool wants = false;      // one of its sessions does
+    bool frozen = false;     // one of its sessions is
+    bool absent = false;     // it is frozen, or announced as suspending
+    bool suspended = false;  // Slurm has announced a suspension of it, and not its end
+    bool revoked = false;    // its lease was taken without its consent, since its processes do not answer
+    bool recalled = false;   // it went before others for its host memory
     std::optional<Overdue> overdue;  // it keeps others waiting though its lease was revoked
     Nanoseconds waiting_since{};
     Nanoseconds turn_began{};

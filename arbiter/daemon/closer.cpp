@@ -63,6 +63,7 @@ void Closer::close(uid_t user, Channel connection, std::shared_ptr<void> place) 
 }
 
 void Closer::start_soon(uid_t user) {
+  if (std::exchange(users_.at(user).start_is_due, true)) return;
   schedule_.add(user, [this, user] {
     start(user);
     return false;
@@ -75,6 +76,7 @@ void Closer::start(uid_t user) {
   const auto found = users_.find(user);
   if (found == users_.end()) return;
   User& its = found->second;
+  its.start_is_due = false;
   const bool unwatched = its.child > 0 && !its.death.is_open();
   if (unwatched && waitpid(its.child, nullptr, WNOHANG) != 0) its.child = 0;
   if (its.child != 0 || its.waiting.sockets.empty()) return;

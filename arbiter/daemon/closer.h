@@ -39,6 +39,7 @@ class Closer {
   struct User {
     explicit User(asio::io_context& loop) : death(loop) {}
     Batch waiting;
+    bool start_is_due = false;
     std::vector<std::shared_ptr<void>> closing;  // the places of those with the child
     pid_t child = 0;                             // 0: there is none
     asio::posix::stream_descriptor death;        // the child's pidfd

@@ -38,10 +38,14 @@ void CoreRunner::poll_process(SessionId id) {
   const auto* entry = sessions_.find(id);
   const auto session = core_->session(id);
   if (entry == nullptr || !session) return;
-  const bool stopped = is_stopped(system_, entry->client->peer().pid);
-  if (stopped == session->frozen) return;
+  const Peer& peer = entry->client->peer();
+  const Stopped state = stopped_state(system_, peer.pid);
+  const bool stopped = state != Stopped::no;
+  // A job's cgroup is root's.
+  const bool suspended = state == Stopped::with_cgroup && peer.step;
+  if (stopped == session->frozen && (!suspended || session->suspended)) return;
   log::debug(entry->client->label() + (stopped ? ": is stopped" : ": goes on"));
-  handle(Looked{.session = id, .stopped = stopped});
+  handle(Looked{.session = id, .stopped = stopped, .suspended = suspended});
 }
 
 }  // namespace sharedgpu

@@ -61,11 +61,13 @@ void Performer::perform(const Drop& drop) {
   if (auto* session = sessions_.find(drop.session)) session->client->connection().refuse(drop.reason);
 }
 
-// In the turn of its user, whose processes may have hundreds of threads each.
+// In the turn of its user, whose processes may have hundreds of threads each. One look waits at a time: a
+// user that rests has them later than they are asked for.
 void Performer::perform(const Look& look) {
-  const auto* session = sessions_.find(look.session);
-  if (session == nullptr) return;
+  auto* session = sessions_.find(look.session);
+  if (session == nullptr || std::exchange(session->look_is_due, true)) return;
   schedule_.add(session->client->peer().account, [this, id = look.session] {
+    if (auto* its = sessions_.find(id)) its->look_is_due = false;
     callbacks_.poll_process(id);
     return false;
   });

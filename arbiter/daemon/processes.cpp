@@ -210,11 +210,12 @@ UniqueFd open_process(const System& system, const ProcessName& process) {
   return pidfd;
 }
 
-bool is_stopped(const System& system, pid_t pid) {
+Stopped stopped_state(const System& system, pid_t pid) {
   const std::string process = folder_of(pid);
   const char first = state_in(text_of(system, process + "/stat"));
-  if (first == '\0' || first == 'R') return false;
-  return all_threads_stopped(system, process, first) || is_frozen(system, process);
+  if (first == '\0' || first == 'R') return Stopped::no;
+  if (is_frozen(system, process)) return Stopped::with_cgroup;
+  return all_threads_stopped(system, process, first) ? Stopped::by_signals : Stopped::no;
 }
 
 bool runs_as(const std::string& status, uid_t uid) {

@@ -15,8 +15,7 @@ constexpr std::chrono::microseconds kPass{500};
 // The least that a piece of work costs: to be woken for a message takes longer than to answer it, and is not
 // measured. Nor must a clock that stands still give a user the loop for ever.
 constexpr std::chrono::microseconds kLeastCost{10};
-// The most of a user's turn that counts against its seconds: a host that stands still is not the user's
-// doing.
+// The most that counts of a piece of work: a host that stands still is not the user's doing.
 constexpr std::chrono::milliseconds kMostCounted{10};
 
 }  // namespace
@@ -51,7 +50,7 @@ Nanoseconds Schedule::serve_one(Nanoseconds left) {
     more = work();
     const Nanoseconds cost = std::max<Nanoseconds>(system_.now() - began, kLeastCost);
     taken += cost;
-    const bool goes_on = waiting_.charge(user, cost) && taken < left;
+    const bool goes_on = waiting_.charge(user, std::min<Nanoseconds>(cost, kMostCounted)) && taken < left;
     if (!more || goes_on) continue;
     waiting_.add(user, std::move(work));
     break;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The event loop's time, divided among the users that send messages: no user delays another by more than a
 // turn of about half a millisecond, however many connections it has and whatever it sends. For long no user
-// but root gets more than a tenth of the time, also where nobody else sends anything: the arbiter shares the
-// host's processors with the tenants. The sessions of a large node take about a hundredth
-// (tests/campaign/load).
+// but root gets more than a fifth of the time, also where nobody else sends anything: the arbiter shares the
+// host's processors with the tenants. The sessions of a large node take about a hundredth (tests/campaign/
+// load), and a second or two when they all begin. To accept connections is nobody's turn, see server.h.
 //
 // One thread, that of the event loop.
 #pragma once
@@ -21,8 +21,8 @@ namespace sharedgpu {
 class Schedule {
  public:
   // Seconds of the loop's time that a user may take at once, and in each second.
-  static constexpr double kMostAtOnce = 0.5;
-  static constexpr double kMostASecond = 0.1;
+  static constexpr double kMostAtOnce = 2;
+  static constexpr double kMostASecond = 0.2;
 
   // Does one piece of work, such as to handle a message. True: there may be more.
   using Work = std::function<bool()>;

@@ -23,6 +23,7 @@ class SessionTable {
     asio::posix::stream_descriptor death;  // the process's pidfd
     GpuUuid gpu = {};                      // that it is for; zero: not attached yet
     Traffic moved = {};                    // as reported last
+    bool look_is_due = false;              // whether its process is stopped
     bool is_unproven = false;  // it claims to come back, no record tells of it, and it has not reported yet
     // Set: the connection is closed, and the session may come back.
     std::unique_ptr<asio::steady_timer> reconnect_timer = {};

@@ -33,7 +33,8 @@ constexpr std::chrono::seconds kToEnd{30};  // from SIGTERM to SIGKILL
 // From a process's first memory on a GPU to its session's first word about it: the library tells of a context
 // when the driver has made it, which takes long where many begin at once.
 constexpr std::chrono::minutes kToTell{1};
-constexpr uid_t kFirstUser = 1000;  // below are root and the users of services
+constexpr std::chrono::minutes kToTellStopped{10};  // by its user or a debugger
+constexpr uid_t kFirstUser = 1000;                  // below are root and the users of services
 
 // The number after that name in the text of a /proc/PID/status; none: there is none.
 std::optional<std::uint32_t> number_in(const std::string& status, const std::string& name) {
@@ -195,14 +196,19 @@ void Unmanaged::act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu, c
 }
 
 // Neither root's processes are ended nor those of services, nor any that may run with the library. One that
-// an earlier arbiter served comes back when it runs.
+// an earlier arbiter served comes back when it runs, and one that is stopped cannot tell.
 void Unmanaged::end(const UnmanagedProcess& process, Known& known, const Snapshot& state) {
   const ProcessName name{.pid = static_cast<std::uint32_t>(process.pid), .started = known.facts.started};
   if (process.uid < kFirstUser || known.killed || claims_memory(name, state)) return;
+  const std::set<SessionId> sessions = its_.sessions.of(name);
   const bool is_expected = its_.past.expects(name);
-  const bool may_tell = is_expected || !its_.sessions.of(name).empty();
-  if (may_tell && its_.system.now() - known.since < kToTell) return;
-  if (is_expected && is_stopped(its_.system, process.pid)) return;
+  const bool may_tell = is_expected || !sessions.empty();
+  const Stopped stopped = may_tell ? stopped_state(its_.system, process.pid) : Stopped::no;
+  const bool is_suspended =
+      (stopped == Stopped::with_cgroup && known.facts.job) || is_announced(sessions, state);
+  if (stopped != Stopped::no && (is_expected || is_suspended)) return;
+  const Nanoseconds to_tell = !may_tell ? Nanoseconds{} : stopped == Stopped::no ? kToTell : kToTellStopped;
+  if (its_.system.now() - known.since < to_tell) return;
   const bool again = known.ended.has_value();
   if (again && its_.system.now() - *known.ended < kToEnd) return;
   const UniqueFd pidfd = open_process(its_.system, name);
@@ -224,6 +230,15 @@ bool Unmanaged::claims_memory(const ProcessName& process, const Snapshot& state)
     if (session == nullptr || !session->gpu) return false;
     const Snapshot::Gpu* gpu = state.find(*session->gpu);
     return gpu != nullptr && !gpu->learned && !session->claims_nothing;
+  });
+}
+
+// Slurm has said that it stops a tenant of these.
+bool Unmanaged::is_announced(const std::set<SessionId>& sessions, const Snapshot& state) {
+  return std::any_of(sessions.begin(), sessions.end(), [&](SessionId id) {
+    const Snapshot::Session* session = state.find(id);
+    const Snapshot::Tenant* tenant = session == nullptr ? nullptr : state.find(session->tenant);
+    return tenant != nullptr && tenant->suspended;
   });
 }
 

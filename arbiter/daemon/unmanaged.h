@@ -15,6 +15,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -92,6 +93,7 @@ class Unmanaged {
   void act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu, const Snapshot& state);
   void end(const UnmanagedProcess& process, Known& known, const Snapshot& state);
   bool claims_memory(const ProcessName& process, const Snapshot& state) const;
+  static bool is_announced(const std::set<SessionId>& sessions, const Snapshot& state);
   std::string describe(const UnmanagedProcess& process, const Snapshot::Gpu& gpu) const;
 
   const Parts its_;

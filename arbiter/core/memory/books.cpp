@@ -260,18 +260,6 @@ Bytes MemoryBooks::kept_by_stop(const Session& session, const Residency& at) con
   return minus(its.use.resident, its.evidence.absent());
 }
 
-bool MemoryBooks::lacks_room_for_stops(const Gpu& gpu, const Tenant& tenant, const Residencies& all) const {
-  Bytes needed;
-  Bytes kept;
-  for (const Session* session : gpu.sessions) {
-    const Residency& at = all[*session];
-    const bool own = session->tenant == &tenant;
-    needed += own ? demand(*session, at) : unevictable(*session, at, false);
-    if (!own) kept += kept_by_stop(*session, at);
-  }
-  return needed > usable_now(gpu) && minus(needed, kept) <= usable_now(gpu);
-}
-
 Nanoseconds MemoryBooks::timeout_for(Bytes moving) const {
   return tuning_.patience + std::chrono::seconds(moving.count >> 30);
 }

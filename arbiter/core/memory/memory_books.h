@@ -204,9 +204,6 @@ class MemoryBooks {
   Bytes owed(const Session& session, const Residency& at) const;
   // The memory that stays on the GPU outside its turn since its process is stopped, whatever it was told.
   Bytes kept_by_stop(const Session& session, const Residency& at) const;
-  // The tenant has no room on the GPU, even where nobody else runs, for what stopped processes of others
-  // keep.
-  bool lacks_room_for_stops(const Gpu& gpu, const Tenant& tenant, const Residencies& all) const;
 
   // The device memory that a tenant sees: in all, and what it may still allocate.
   struct Room {

@@ -25,7 +25,8 @@ Nanoseconds slow_copy(Bytes bytes) {
 }  // namespace
 
 void Overuse::watch(const Domain& domain, const Residencies& at) {
-  for (const Tenant* tenant : domain.tenants) watch(*tenant, at);
+  Obstacles obstacles;
+  for (const Tenant* tenant : domain.tenants) watch(*tenant, at, obstacles);
 }
 
 void Overuse::note_entry(const Tenant& tenant, const Residencies& at) {
@@ -44,21 +45,21 @@ void Overuse::pass_over(const Model& model, Nanoseconds standstill) {
   for (const auto& [id, tenant] : model.tenants()) tenants_[tenant].watched += standstill;
 }
 
-void Overuse::watch(const Tenant& tenant, const Residencies& at) {
+void Overuse::watch(const Tenant& tenant, const Residencies& at, Obstacles& obstacles) {
   Row& its = tenants_[tenant];
   pass_time(its);
   if (has_left(tenant, at)) {
     its = {};
     return;
   }
-  const std::vector<const Session*> sessions = awaited(tenant, at);
+  const std::vector<const Session*> sessions = awaited(tenant, at, obstacles);
   if (sessions.empty()) return wait_calmly(tenant, its);
   const bool forgotten = its.calm_since && effects_.now() - *its.calm_since >= kCalm;
   if (!its.since || forgotten) begin(its);
   its.calm_since.reset();
   note_progress(tenant, its, at);
   const Session& session = *sessions.front();
-  its.clock = clock_for(tenant, session, at);
+  its.clock = clock_for(tenant, session, at, obstacles);
   its.overdue = Overdue{.gpu = session.gpu->uuid,
                         .since = *its.since,
                         .stopped = at[session].frozen,
@@ -121,7 +122,8 @@ bool Overuse::has_left(const Tenant& tenant, const Residencies& at) const {
 
 // The sessions of a tenant that leaves, has yet to evict or is stopped, for whose GPUs others wait. Those
 // whose processes run come before those that are stopped.
-std::vector<const Session*> Overuse::awaited(const Tenant& tenant, const Residencies& at) const {
+std::vector<const Session*> Overuse::awaited(const Tenant& tenant, const Residencies& at,
+                                             Obstacles& obstacles) const {
   std::vector<const Session*> found;
   const Phase phase = turns_.phase_of(tenant);
   if (phase != Phase::leaving && phase != Phase::out) return found;
@@ -130,7 +132,7 @@ std::vector<const Session*> Overuse::awaited(const Tenant& tenant, const Residen
     if (!attached(session)) continue;
     const bool done = phase == Phase::leaving ? turns_.drain_confirmed(*session)
                                               : memory_.owed(*session, at[*session]) == Bytes{};
-    const bool is_awaited = done ? keeps_out_others(*session, at) : others_want(*session->gpu);
+    const bool is_awaited = done ? keeps_out_others(*session, at, obstacles) : others_want(*session->gpu);
     if (is_awaited) found.push_back(session);
   }
   std::stable_partition(found.begin(), found.end(),
@@ -138,9 +140,10 @@ std::vector<const Session*> Overuse::awaited(const Tenant& tenant, const Residen
   return found;
 }
 
-Overuse::Clock Overuse::clock_for(const Tenant& tenant, const Session& awaited, const Residencies& at) const {
+Overuse::Clock Overuse::clock_for(const Tenant& tenant, const Session& awaited, const Residencies& at,
+                                  Obstacles& obstacles) const {
   if (presence_.frozen(awaited))
-    return !presence_.suspended(tenant) && keeps_out_others(awaited, at) ? Clock::runs : Clock::stands;
+    return keeps_out_others(awaited, at, obstacles) ? Clock::runs : Clock::stands;
   if (at[awaited].phase == Phase::out) return Clock::evicts;
   const auto is_displaced = [&](const Session* session) {
     return attached(session) && memory_.displaced(*session, at[*session]);
@@ -173,13 +176,52 @@ bool Overuse::others_wait(const Tenant& tenant) const {
 
 // Others take their turns beside what a stopped process has on the GPU, unless that leaves one of them no
 // room.
-bool Overuse::keeps_out_others(const Session& stopped, const Residencies& at) const {
-  if (memory_.kept_by_stop(stopped, at[stopped]) == Bytes{}) return false;
-  const Gpu& gpu = *stopped.gpu;
-  return std::any_of(gpu.sessions.begin(), gpu.sessions.end(), [&](const Session* other) {
-    const Tenant& tenant = *other->tenant;
-    return &tenant != stopped.tenant && waits(tenant) && memory_.lacks_room_for_stops(gpu, tenant, at);
+bool Overuse::keeps_out_others(const Session& stopped, const Residencies& at, Obstacles& obstacles) const {
+  if (presence_.suspended(stopped) || memory_.kept_by_stop(stopped, at[stopped]) == Bytes{}) return false;
+  auto known = obstacles.find(stopped.gpu);
+  if (known == obstacles.end())
+    known = obstacles.emplace(stopped.gpu, find_obstacles(*stopped.gpu, at)).first;
+  return known->second.count(stopped.tenant) > 0;
+}
+
+// Nobody is to blame where it would not suffice that all of them let go, and those that have the most are
+// first.
+std::set<const Tenant*> Overuse::find_obstacles(const Gpu& gpu, const Residencies& at) const {
+  struct Part {
+    Bytes needs;
+    Bytes stays;  // also where others run
+    Bytes kept;   // of that, by stopped processes
+  };
+  std::map<const Tenant*, Part> parts;
+  Bytes stays, kept;
+  for (const Session* session : gpu.sessions) {
+    Part& its = parts[session->tenant];
+    its.needs += memory_.demand(*session, at[*session]);
+    const Bytes its_part = memory_.unevictable(*session, at[*session], false);
+    const Bytes its_kept =
+        presence_.suspended(*session) ? Bytes{} : memory_.kept_by_stop(*session, at[*session]);
+    its.stays += its_part;
+    its.kept += its_kept;
+    stays += its_part;
+    kept += its_kept;
+  }
+  std::vector<std::pair<Bytes, const Tenant*>> by_size;
+  for (const auto& [tenant, its] : parts)
+    if (its.kept != Bytes{}) by_size.emplace_back(its.kept, tenant);
+  std::sort(by_size.begin(), by_size.end(), [](const auto& one, const auto& other) {
+    return one.first != other.first ? one.first > other.first : one.second->id < other.second->id;
   });
+  std::set<const Tenant*> obstacles;
+  for (const auto& [tenant, its] : parts) {
+    Bytes lacks = minus(its.needs + stays - its.stays, memory_.usable_now(gpu));
+    if (lacks == Bytes{} || lacks > kept - its.kept || !waits(*tenant)) continue;
+    for (const auto& [size, other] : by_size) {
+      if (other == tenant || lacks == Bytes{}) continue;
+      obstacles.insert(other);
+      lacks = minus(lacks, size);
+    }
+  }
+  return obstacles;
 }
 
 // Where processes of it run, those that are stopped are not to blame.

@@ -24,6 +24,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "arbiter/core/memory/memory_books.h"
@@ -82,17 +83,24 @@ class Overuse {
     Nanoseconds& spare_in(Clock state) { return spare[static_cast<std::size_t>(state)]; }
   };
 
-  void watch(const Tenant& tenant, const Residencies& at);
+  // The tenants whose stopped processes are to blame for it that somebody who waits has no room, even where
+  // nobody else runs. By GPU, as far as that was asked.
+  using Obstacles = std::map<const Gpu*, std::set<const Tenant*>>;
+
+  void watch(const Tenant& tenant, const Residencies& at, Obstacles& obstacles);
   void begin(Row& its) const;
   void pass_time(Row& its) const;
   void note_progress(const Tenant& tenant, Row& its, const Residencies& at) const;
   bool has_left(const Tenant& tenant, const Residencies& at) const;
-  std::vector<const Session*> awaited(const Tenant& tenant, const Residencies& at) const;
-  Clock clock_for(const Tenant& tenant, const Session& awaited, const Residencies& at) const;
+  std::vector<const Session*> awaited(const Tenant& tenant, const Residencies& at,
+                                      Obstacles& obstacles) const;
+  Clock clock_for(const Tenant& tenant, const Session& awaited, const Residencies& at,
+                  Obstacles& obstacles) const;
   bool waits(const Tenant& tenant) const;
   bool others_wait(const Gpu& gpu, const Tenant& tenant) const;
   bool others_wait(const Tenant& tenant) const;
-  bool keeps_out_others(const Session& stopped, const Residencies& at) const;
+  bool keeps_out_others(const Session& stopped, const Residencies& at, Obstacles& obstacles) const;
+  std::set<const Tenant*> find_obstacles(const Gpu& gpu, const Residencies& at) const;
   void wait_calmly(const Tenant& tenant, Row& its) const;
   void respond(const Tenant& tenant, const std::vector<const Session*>& awaited, Row& its);
 

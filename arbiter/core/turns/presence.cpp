@@ -16,7 +16,8 @@ void Presence::expect_end_of_suspension(const Tenant& tenant) const {
 }
 
 // Whatever stopped one process has mostly stopped the others, too: they are polled at once.
-void Presence::freeze(const Session& session) {
+void Presence::freeze(const Session& session, bool suspended) {
+  sessions_[session].suspended = suspended;
   if (!frozen(*session.tenant))
     for (const Session* other : session.tenant->sessions)
       if (other != &session) sessions_[*other].polled = effects_.now() - tuning_.look;

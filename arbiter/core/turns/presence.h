@@ -26,7 +26,7 @@ class Presence {
   void add(const Tenant& tenant) { tenants_.begin(tenant); }
   void remove(const Session& session) { set_frozen(session, false); }
 
-  void freeze(const Session& session);
+  void freeze(const Session& session, bool suspended);
   // Returns true if it was frozen.
   bool resume(const Session& session) { return set_frozen(session, false); }
   // Slurm is about to stop the tenant's processes, or to have them go on.
@@ -45,6 +45,10 @@ class Presence {
   bool suspending(const Tenant& tenant) const { return tenants_[tenant].suspended_until > effects_.now(); }
   // Slurm has announced a suspension of it, and not its end.
   bool suspended(const Tenant& tenant) const { return tenants_[tenant].suspended; }
+  // It is stopped by somebody other than its user: that was announced, or the poll has found it so.
+  bool suspended(const Session& session) const {
+    return frozen(session) && (sessions_[session].suspended || suspended(*session.tenant));
+  }
   // It could not use the GPU.
   bool absent(const Tenant& tenant) const { return suspending(tenant) || frozen(tenant); }
 
@@ -53,6 +57,7 @@ class Presence {
 
   struct Row {
     bool frozen = false;          // its process is stopped, as polled last
+    bool suspended = false;       // it is, by somebody other than its user
     Nanoseconds polled = kNever;  // last, or when the answer became due
   };
   struct TenantRow {

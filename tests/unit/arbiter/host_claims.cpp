@@ -217,6 +217,12 @@ TEST_CASE("Claims that come seldom are believed for longer, and not without end"
   CHECK(at.disbelieved());
 }
 
+TEST_CASE("Claims further apart than MaxOveruse are not believed without end, either") {
+  Standoff at(Measure::cancel);
+  at.claim(3600s, 600s);
+  CHECK(at.disbelieved());
+}
+
 TEST_CASE("A process that comes back with a new session is not believed for that") {
   Standoff at;
   at.claim(80s);

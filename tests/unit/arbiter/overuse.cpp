@@ -872,6 +872,42 @@ TEST_CASE("A process that stops and goes on again and again is no less overdue")
   CHECK(cancels_of(b, 1) == 1);
 }
 
+TEST_CASE("A process that stops itself when it has released the GPU is overdue, too") {
+  Bench b = revoked({.cancel = true});
+  b.release(1, true, Bench::use(60, 60));
+  const bool stops_at_once = GENERATE(true, false);
+  if (!stops_at_once) b.tell(1, 60, 40);  // as it was told to
+  stop(b, 1);
+  b.ready(2, 60);
+  b.pass_by_timers(6min);
+  CHECK(cancels_of(b, 1) == (stops_at_once ? 2 : 0));
+}
+
+TEST_CASE("A process whose cgroup somebody else has frozen is waited for without a response") {
+  Bench b = revoked({.cancel = true});
+  b.handle(Looked{.session = SessionId{1}, .stopped = true, .suspended = true});
+  b.pass_by_timers(1h);
+  CHECK(b.overstays.empty());
+}
+
+TEST_CASE("Of several that are stopped those that have the most are to blame, as far as that makes room") {
+  Bench b = bench({.cancel = true});
+  b.settle_in(3, 3, 5);
+  b.settle_in(1, 1, 85);
+  const bool suspended = GENERATE(false, true);
+  if (suspended) b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
+  stop(b, 1);
+  stop(b, 3);
+  b.queue_up(2, 2, 20);
+  for (int i = 0; i < 400; ++i) {
+    b.pass_by_timers(1s);
+    stop(b, 1);
+    stop(b, 3);
+  }
+  CHECK((cancels_of(b, 1) > 0) == !suspended);
+  CHECK(cancels_of(b, 3) == 0);
+}
+
 TEST_CASE("A process that stops itself beside others that have room is left alone") {
   Bench b = bench({.cancel = true});
   b.settle_in(1, 1, 20);

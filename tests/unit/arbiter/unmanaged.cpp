@@ -84,6 +84,13 @@ class Board : public FaultySystem {
     files_[folder + "/cgroup"] = looks.cgroup;
     files_[folder + "/comm"] = looks.name + "\n";
   }
+  void stop(pid_t pid) {
+    const std::string folder = "/proc/" + std::to_string(pid);
+    for (const char* file : {"/stat", "/task/1/stat"}) {
+      std::string& stat = files_.at(folder + file);
+      stat[stat.find(") ") + 2] = 'T';
+    }
+  }
   static void list(pid_t pid, unsigned long long memory) {
     listed.push_back(
         {.pid = static_cast<unsigned>(pid), .used = memory, .gpu_instance = ~0u, .compute_instance = ~0u});
@@ -300,6 +307,41 @@ TEST_CASE("A process that an earlier arbiter served is not ended before it may h
   scene.pass(55s);
   CHECK(std::count(board.signals.begin(), board.signals.end(), std::pair{served.process.pid(), SIGTERM}) ==
         1);
+}
+
+TEST_CASE("A stopped process that an earlier arbiter served is left alone") {
+  Board board;
+  Scene scene(board, Measure::cancel);
+  Liar served(board, mebibytes(200));
+  served.come(scene, kHostGpu, mebibytes(200));
+  board.stop(served.process.pid());
+  scene.host.restart();
+  served.guest.reset();
+  scene.come(mebibytes(100));
+  *board.time += 70s;
+  scene.host.run_until([&] { return scene.host.status()["recovering"] == false; });
+  for (const Nanoseconds time : {1s, 66s, 31s}) scene.pass(time);
+  CHECK(board.signals.empty());
+}
+
+TEST_CASE(
+    "A stopped process that may tell of its context yet is left alone for long, and where Slurm stops it") {
+  Board board;
+  Liar late(board, mebibytes(200));
+  Scene scene(board, Measure::cancel);
+  late.guest.emplace(scene.host, 1000, StepName{.job = 12, .step = 0}, late.process.pid());
+  REQUIRE(late.guest->say(Hello{}).find<Welcome>());
+  board.stop(late.process.pid());
+  const bool suspended = GENERATE(true, false);
+  if (suspended) {
+    Guest root(scene.host, 0);
+    root.say(SuspendJob{.step = {.job = 12, .step = 0}, .suspended = 1});
+  }
+  for (const Nanoseconds time : {1s, 1s, 98s, 480s}) scene.pass(time);
+  CHECK(board.signals.empty());
+  scene.pass(120s);
+  const std::vector<std::pair<pid_t, int>> asked = {{late.process.pid(), SIGTERM}};
+  CHECK(board.signals == (suspended ? std::vector<std::pair<pid_t, int>>() : asked));
 }
 
 TEST_CASE("Unmanaged memory is also what a tenant's process has beyond what its session may have") {

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/unit/kernel.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace sharedgpu {
@@ -229,15 +230,6 @@ TEST_CASE("Descriptors beyond the first are closed") {
   close(null);
 }
 
-// Linux 6.16 and later. On older kernels the arbiter finds descriptors by itself: see tests/unit/arbiter.
-bool kernel_refuses_descriptors() {
-  constexpr int kPassRights = 83;
-  const UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  int value = 0;
-  socklen_t size = sizeof value;
-  return getsockopt(socket.get(), SOL_SOCKET, kPassRights, &value, &size) == 0;
-}
-
 TEST_CASE(
     "Who connects to a socket that refuses descriptors cannot send one, and what it sent is left at once") {
   Folder folder;
@@ -274,6 +266,10 @@ TEST_CASE("Connecting waits for a place among those that wait, for as long as to
     CHECK(patient.connect(folder.socket().c_str(), std::chrono::minutes(1)) == 0);
     arbiter.join();
     CHECK(patient.send(Message::of(Want{})) == 0);
+    timeval timeout = {.tv_sec = 1, .tv_usec = 1};
+    socklen_t size = sizeof timeout;
+    REQUIRE(getsockopt(patient.fd(), SOL_SOCKET, SO_SNDTIMEO, &timeout, &size) == 0);
+    CHECK((timeout.tv_sec == 0 && timeout.tv_usec == 0));  // what it sends later may take as long as it takes
   }
   SECTION("not for an arbiter that goes") {
     std::thread arbiter([&] {

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernel under the tests can do.
+#pragma once
+
+#include <sys/socket.h>
+
+#include "protocol/channel.h"
+
+namespace sharedgpu {
+
+// A socket can refuse descriptors: Linux 6.16 and later. On older kernels the arbiter finds them by itself.
+inline bool kernel_refuses_descriptors() {
+  constexpr int kPassRights = 83;
+  const UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  int value = 0;
+  socklen_t size = sizeof value;
+  return getsockopt(socket.get(), SOL_SOCKET, kPassRights, &value, &size) == 0;
+}
+
+}  // namespace sharedgpu
