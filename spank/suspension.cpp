@@ -27,6 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kLook = 50ms;
 constexpr Nanoseconds kPatience = 1s;
+constexpr auto kRepeat = 5s;
 // After this SIGTSTP has had its effect, and the processes are not yet frozen.
 constexpr auto kSignals = 1s;
 
@@ -79,8 +80,10 @@ class Watch {
       const bool suspended = test_();
       if (!suspended) running_ = Clock::now();
       if (suspended && freezes_ && Clock::now() - running_ < kSignals) let_go_on();
-      if (suspended == told_ && !unheard_) continue;
+      const bool repeats = suspended == told_;
+      if (repeats && (!unheard_ || Clock::now() - tried_ < kRepeat)) continue;
       unheard_ = !tell(suspended);  // an arbiter that comes later is to know who stopped the processes
+      tried_ = Clock::now();
       told_ = suspended;
     }
   }
@@ -104,7 +107,8 @@ class Watch {
   bool freezes_;
   Clock::time_point running_ = Clock::now();  // when the step was last seen not to be suspended
   bool told_ = false;
-  bool unheard_ = false;  // the arbiter may or may not have heard of that
+  Clock::time_point tried_{};  // when the arbiter was last told, or was to be
+  bool unheard_ = false;       // the arbiter may or may not have heard of that
   std::mutex mutex_;
   std::vector<pid_t> tasks_;
 };

@@ -71,7 +71,7 @@ void Core::advance(const Domain& domain) {
     move_memory(domain);
     for (const Tenant* tenant : domain.tenants) {
       turns_.lend_to_returned(*tenant);
-      turns_.submit_once(*tenant, overuse_.is_excessive(*tenant));
+      turns_.submit_once(*tenant, overuse_.is_being_ended(*tenant));
     }
     open_ready(domain);
     const bool contended = scheduler_.others_wait(domain);
@@ -144,18 +144,22 @@ bool Core::must_leave(const Tenant& tenant) {
 // not without end.
 bool Core::is_unresponsive(const Tenant& tenant) {
   Bytes moving;
-  for (const Session* session : tenant.sessions) moving += memory_.of(*session).use.swappable;
+  std::vector<const Session*> awaited;
   for (const Session* session : tenant.sessions) {
     const SessionBook& book = memory_.of(*session);
-    if (!attached(session) || !book.restoring || book.ready || !book.restored_all) continue;
-    const Nanoseconds timeout = memory_.timeout_for(book.use.swappable);
-    const Nanoseconds due =
-        std::min({book.last_progress + timeout, *book.all_since + kMostTimeouts * timeout,
-                  turns_.await_ready(tenant) + kMostTimeouts * memory_.timeout_for(moving)});
-    effects_.wake_at(due);
-    if (effects_.now() >= due) return true;
+    moving += book.use.swappable;
+    if (attached(session) && book.restoring && !book.ready && book.restored_all) awaited.push_back(session);
   }
-  return false;
+  const Nanoseconds waited = turns_.await_ready(tenant, !awaited.empty());
+  const Nanoseconds left = kMostTimeouts * memory_.timeout_for(moving) - waited;
+  return std::any_of(awaited.begin(), awaited.end(), [&](const Session* session) {
+    const SessionBook& book = memory_.of(*session);
+    const Nanoseconds timeout = memory_.timeout_for(book.use.swappable);
+    const Nanoseconds due = std::min(
+        {book.last_progress + timeout, *book.all_since + kMostTimeouts * timeout, effects_.now() + left});
+    effects_.wake_at(due);
+    return effects_.now() >= due;
+  });
 }
 
 void Core::carry_out(const Domain& domain, const Move& move) {

@@ -205,7 +205,10 @@ void Core::succeed(const Session& old, Session& heir) {
   memory_.hand_over(old, heir);
   if (!attached(&old)) return;
   attach(heir, *old.gpu);
-  attach_returned(heir);
+  if (turns_.has_run(old))
+    attach_returned(heir);
+  else
+    turns_.attach(heir);
 }
 
 void Core::on(const From<Attach>& event) {

@@ -22,7 +22,7 @@ Snapshot::Session Core::view_of(const Session& session) const {
   view.gate_open = turns_.gate_open(session);
   view.wants = turns_.wants(session);
   view.frozen = presence_.frozen(session);
-  view.suspended = presence_.suspended(session);
+  view.suspended = presence_.found_suspended(session);
   view.stuck = view.frozen || book.stuck_until > effects_.now();
   view.restoring = book.restoring;
   view.ready = book.ready;

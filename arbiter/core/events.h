@@ -72,7 +72,7 @@ struct Unplace {
 struct Looked {
   SessionId session;
   bool stopped = false;
-  bool suspended = false;  // it is, by somebody other than its user
+  bool suspended = false;  // it is, by root
 };
 
 // The tenant's processes are about to be stopped: they have a moment to let go of the GPU. Or they no longer

@@ -37,7 +37,7 @@ struct Snapshot {
     bool gate_open = false;
     bool wants = false;          // a thread waits at its gate
     bool frozen = false;         // its process is stopped, as polled last
-    bool suspended = false;      // it is, by somebody other than its user
+    bool suspended = false;      // it is, by root, as polled last
     bool stuck = false;          // it cannot evict for the time being
     bool restoring = false;      // it was sent a Restore in this turn
     bool ready = false;          // all of its memory is resident

@@ -41,9 +41,8 @@ void CoreRunner::poll_process(SessionId id) {
   const Peer& peer = entry->client->peer();
   const Stopped state = stopped_state(system_, peer.pid);
   const bool stopped = state != Stopped::no;
-  // A job's cgroup is root's.
-  const bool suspended = state == Stopped::with_cgroup && peer.step;
-  if (stopped == session->frozen && (!suspended || session->suspended)) return;
+  const bool suspended = state == Stopped::by_root && peer.step;
+  if (stopped == session->frozen && suspended == session->suspended) return;
   log::debug(entry->client->label() + (stopped ? ": is stopped" : ": goes on"));
   handle(Looked{.session = id, .stopped = stopped, .suspended = suspended});
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/daemon/processes.h"
 
+#include <algorithm>
 #include <charconv>
 #include <sstream>
 #include <string_view>
@@ -130,24 +131,42 @@ bool all_threads_stopped(const System& system, const std::string& process, char 
   return any;
 }
 
-// A frozen process looks as if it slept, or waited for a disk. These files include the state of the folders
-// above.
-bool is_frozen(const System& system, const std::string& process) {
+bool is_roots(const System& system, const std::string& path) {
+  uid_t owner = 0;
+  return system.owner_of(path, owner).ok() && owner == 0;
+}
+
+// The files of a frozen folder include the state of the folders above. Who has frozen it is the owner of one
+// of these files: users have folders of their own below a step's.
+Stopped frozen_state(const System& system, const std::string& mount, std::string path,
+                     const std::string& file, const std::string& frozen) {
+  Stopped state = Stopped::no;
+  for (;; path.erase(path.rfind('/'))) {
+    const std::string name = mount + path + file;
+    if (text_of(system, name).find(frozen) == std::string::npos) return state;
+    if (is_roots(system, name)) return Stopped::by_root;
+    state = Stopped::by_user;
+    if (path.find('/') == std::string::npos) return state;
+  }
+}
+
+// A frozen process looks as if it slept, or waited for a disk.
+Stopped frozen_state(const System& system, const std::string& process) {
   const std::string cgroups = text_of(system, process + "/cgroup");
+  Stopped state = Stopped::no;
   for (std::string_view line : split(cgroups, '\n')) {
     const std::vector<std::string_view> parts = split(line, ':');  // hierarchy:controllers:path
     if (parts.size() < 3) continue;
     const std::string path(line.substr(parts[0].size() + parts[1].size() + 2));
     if (parts[0] == "0") {
       for (const std::string& mount : mounts_of({}))
-        if (text_of(system, mount + path + "/cgroup.events").find("frozen 1") != std::string::npos)
-          return true;
+        state = std::max(state, frozen_state(system, mount, path, "/cgroup.events", "frozen 1"));
     } else if (parts[1] == "freezer") {
-      if (text_of(system, mounts_of(parts[1]).front() + path + "/freezer.state").rfind("FROZEN", 0) == 0)
-        return true;
+      state = std::max(state,
+                       frozen_state(system, mounts_of(parts[1]).front(), path, "/freezer.state", "FROZEN"));
     }
   }
-  return false;
+  return state;
 }
 
 }  // namespace
@@ -214,8 +233,8 @@ Stopped stopped_state(const System& system, pid_t pid) {
   const std::string process = folder_of(pid);
   const char first = state_in(text_of(system, process + "/stat"));
   if (first == '\0' || first == 'R') return Stopped::no;
-  if (is_frozen(system, process)) return Stopped::with_cgroup;
-  return all_threads_stopped(system, process, first) ? Stopped::by_signals : Stopped::no;
+  if (const Stopped frozen = frozen_state(system, process); frozen != Stopped::no) return frozen;
+  return all_threads_stopped(system, process, first) ? Stopped::by_user : Stopped::no;
 }
 
 bool runs_as(const std::string& status, uid_t uid) {

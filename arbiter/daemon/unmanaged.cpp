@@ -204,11 +204,13 @@ void Unmanaged::end(const UnmanagedProcess& process, Known& known, const Snapsho
   const bool is_expected = its_.past.expects(name);
   const bool may_tell = is_expected || !sessions.empty();
   const Stopped stopped = may_tell ? stopped_state(its_.system, process.pid) : Stopped::no;
-  const bool is_suspended =
-      (stopped == Stopped::with_cgroup && known.facts.job) || is_announced(sessions, state);
+  if (stopped != Stopped::no) known.stopped = its_.system.now();
+  const bool is_suspended = (stopped == Stopped::by_root && known.facts.job) || is_announced(sessions, state);
   if (stopped != Stopped::no && (is_expected || is_suspended)) return;
-  const Nanoseconds to_tell = !may_tell ? Nanoseconds{} : stopped == Stopped::no ? kToTell : kToTellStopped;
-  if (its_.system.now() - known.since < to_tell) return;
+  const Nanoseconds runs_since = std::max(known.since, known.stopped);
+  const bool has_time = stopped == Stopped::no ? its_.system.now() - runs_since < kToTell
+                                               : its_.system.now() - known.since < kToTellStopped;
+  if (may_tell && has_time) return;
   const bool again = known.ended.has_value();
   if (again && its_.system.now() - *known.ended < kToEnd) return;
   const UniqueFd pidfd = open_process(its_.system, name);

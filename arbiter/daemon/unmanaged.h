@@ -72,6 +72,7 @@ class Unmanaged {
     Facts facts;
     Nanoseconds since{};
     std::uint64_t last = 0;
+    Nanoseconds stopped{};  // when it was last seen stopped
     bool warned = false;
     std::optional<Nanoseconds> ended;  // when it was asked to end
     bool killed = false;

@@ -55,9 +55,9 @@ class Overuse {
   // The arbiter stood still for so long, and heard nobody.
   void pass_over(const Model& model, Nanoseconds standstill);
 
-  // Others have waited for it for longer than MaxOveruse.
-  bool is_excessive(const Tenant& tenant) const {
-    return tuning_.overuse && tenants_[tenant].lasted >= tuning_.overuse->most;
+  // Others have waited for it for longer than MaxOveruse, and its processes are being ended for that.
+  bool is_being_ended(const Tenant& tenant) const {
+    return tuning_.overuse && tuning_.overuse->cancel && tenants_[tenant].lasted >= tuning_.overuse->most;
   }
   // None: it keeps nobody waiting.
   std::optional<Overdue> of(const Tenant& tenant) const { return tenants_[tenant].overdue; }

@@ -21,7 +21,9 @@ struct Entering {
   Nanoseconds elapsed{};     // of its own turn, which was preempted: the rest is still to come
   bool leads = false;        // the turn is begun for it
   bool preempts = false;     // by a preemption: others go on in the turn that was
-  std::optional<Nanoseconds> awaited_since = {};  // since when a session has room for all, and is not ready
+  // A session has room for all of its memory and is not ready: since when, and for how long before.
+  std::optional<Nanoseconds> awaited_since = {};
+  Nanoseconds awaited{};
 };
 
 struct Running {
@@ -38,6 +40,7 @@ struct Leaving {
   Nanoseconds stepped_at{};       // when a session last was let submit, or drained
   Nanoseconds could_submit_at{};  // when one could last submit more, let submit or resumed after a stop
   bool revoked = false;           // the lease was taken without consent: its processes do not answer
+  bool but_newcomers = false;     // none that has never run may submit
 };
 
 using TenantPhase = std::variant<Out, Entering, Running, Leaving>;

@@ -45,9 +45,12 @@ class Presence {
   bool suspending(const Tenant& tenant) const { return tenants_[tenant].suspended_until > effects_.now(); }
   // Slurm has announced a suspension of it, and not its end.
   bool suspended(const Tenant& tenant) const { return tenants_[tenant].suspended; }
-  // It is stopped by somebody other than its user: that was announced, or the poll has found it so.
+  // It is stopped, and not by its user: that was announced, or the poll has found it so.
   bool suspended(const Session& session) const {
-    return frozen(session) && (sessions_[session].suspended || suspended(*session.tenant));
+    return found_suspended(session) || (frozen(session) && suspended(*session.tenant));
+  }
+  bool found_suspended(const Session& session) const {
+    return frozen(session) && sessions_[session].suspended;
   }
   // It could not use the GPU.
   bool absent(const Tenant& tenant) const { return suspending(tenant) || frozen(tenant); }
@@ -57,7 +60,7 @@ class Presence {
 
   struct Row {
     bool frozen = false;          // its process is stopped, as polled last
-    bool suspended = false;       // it is, by somebody other than its user
+    bool suspended = false;       // it is, by root, as polled last
     Nanoseconds polled = kNever;  // last, or when the answer became due
   };
   struct TenantRow {

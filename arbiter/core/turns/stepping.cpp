@@ -23,8 +23,10 @@ bool TurnMachine::still_drains(const Tenant& tenant) const {
 bool TurnMachine::may_block_peers(const Session& session) const {
   const Tenant& tenant = *session.tenant;
   const SessionRow& its = sessions_[session];
-  return phase_of(tenant) == Phase::leaving && !resuming(tenant) && attached(&session) &&
-         said_drained(its.drain) && its.wants && leases_.holds(tenant.id) && !presence_.frozen(session);
+  const auto* leaving = std::get_if<Leaving>(&phase(tenant));
+  return leaving != nullptr && (its.has_run || !leaving->but_newcomers) && !resuming(tenant) &&
+         attached(&session) && said_drained(its.drain) && its.wants && leases_.holds(tenant.id) &&
+         !presence_.frozen(session);
 }
 
 // The next submission waits until this drain can have helped the others: about as long as this one took. If
@@ -46,17 +48,17 @@ void TurnMachine::note_drained(const Session& session) {
   leaving.step_at = std::max(leaving.step_at, effects_.now() + std::max(leaving.step_pause, pause));
 }
 
-// `but_newcomers`: none that has never run. A tenant that exceeds MaxOveruse has others wait for its
-// processes as long as these live, and not for all that come after them.
+// `but_newcomers`: none that has never run. A tenant that is being ended has others wait for its processes as
+// long as these live, and not for all that come after them.
 void TurnMachine::submit_once(const Tenant& tenant, bool but_newcomers) {
   auto* leaving = std::get_if<Leaving>(&tenants_[tenant].phase);
   if (leaving == nullptr) return;
+  leaving->but_newcomers = but_newcomers;
   if (effects_.now() < leaving->step_at) return effects_.wake_at(leaving->step_at);
   if (!still_drains(tenant)) return;
   std::vector<const Session*> blocked;
   for (const Session* session : tenant.sessions) {
     const SessionBook& book = memory_.of(*session);
-    if (but_newcomers && !sessions_[*session].has_run) continue;
     if (may_block_peers(*session) && book.resident_limit >= book.use.swappable) blocked.push_back(session);
   }
   if (blocked.empty()) return;
@@ -65,6 +67,7 @@ void TurnMachine::submit_once(const Tenant& tenant, bool but_newcomers) {
   for (const Session* session : blocked) {
     SessionRow& its = sessions_[*session];
     its.drain = Drain::submits_once;
+    its.has_run = true;
     set_wants(*session, false);
     its.order = ++last_order_;
     grant_lease(*session);  // it may have come only after the turn's end

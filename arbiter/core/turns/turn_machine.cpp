@@ -110,10 +110,11 @@ void TurnMachine::enter(const Domain& domain, const Tenant& tenant, const Entry&
   for (const Session* session : tenant.sessions) memory_.begin_restore(*session, all_fresh);
 }
 
-Nanoseconds TurnMachine::await_ready(const Tenant& tenant) {
-  std::optional<Nanoseconds>& since = std::get<Entering>(tenants_[tenant].phase).awaited_since;
-  if (!since) since = effects_.now();
-  return *since;
+Nanoseconds TurnMachine::await_ready(const Tenant& tenant, bool awaited) {
+  auto& its = std::get<Entering>(tenants_[tenant].phase);
+  if (its.awaited_since) its.awaited += effects_.now() - *its.awaited_since;
+  its.awaited_since = awaited ? std::optional(effects_.now()) : std::nullopt;
+  return its.awaited;
 }
 
 void TurnMachine::yield_lead(const Tenant& tenant) {

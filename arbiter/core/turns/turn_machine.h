@@ -60,6 +60,8 @@ class TurnMachine {
   void confirm_lease(const Session& session) { leases_.confirm(lease_of(session)); }
   // A newcomer has a GPU: it has nothing in memory yet, so it shares at once what its tenant holds.
   void attach(const Session& session);
+  // It could submit work at some time, or may have with an arbiter before.
+  bool has_run(const Session& session) const { return sessions_[session].has_run; }
   // The lease of a session that came back goes on without a pause: its page is open before it maps it.
   void keep_open(const Session& session) { set_gate(session, true); }
   // The same session has its GPU.
@@ -92,9 +94,9 @@ class TurnMachine {
   std::optional<Nanoseconds> open(const Domain& domain, const Tenant& tenant);
   // The running set has another turn.
   void begin_anew(const Domain& domain);
-  // A session of the tenant, which enters, has room for all of its memory and is not ready. Returns since
-  // when that has been so for any of its sessions, also those that are gone.
-  Nanoseconds await_ready(const Tenant& tenant);
+  // Whether a session of the tenant, which enters, has room for all of its memory and is not ready. Returns
+  // for how long that has been so, also for sessions that are gone.
+  Nanoseconds await_ready(const Tenant& tenant, bool awaited);
   // Ends the lease of a tenant whose processes are stopped, or do not answer and have nothing on the GPU.
   void take_lease_of_absent(const Tenant& tenant);
   void lend_to_returned(const Tenant& tenant);
@@ -165,7 +167,7 @@ class TurnMachine {
   };
   struct SessionRow {
     bool gate_open = false;
-    bool has_run = false;  // its gate was open, or may have been with an arbiter before
+    bool has_run = false;  // it could submit, or may have with an arbiter before
     bool wants = false;
     Drain drain = Drain::draining;
     Epoch epoch;                               // the last one it was told

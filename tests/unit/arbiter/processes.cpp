@@ -230,6 +230,19 @@ TEST_CASE("Processes that are stopped in part, or frozen with their cgroup") {
   CHECK(is_stopped(root, 7));
 }
 
+TEST_CASE("A frozen folder of the user's own is the user's doing, unless root has frozen one above") {
+  RootedSystem root;
+  const std::string step = "/sys/fs/cgroup/freezer/slurm/job_1/step_0";
+  root.write("/proc/7/stat", "7 (a) S 1 7");
+  root.write("/proc/7/cgroup", "6:freezer:/slurm/job_1/step_0/mine\n");
+  root.write(step + "/mine/freezer.state", "FROZEN\n");
+  root.owners[step + "/mine/freezer.state"] = 1000;
+  root.write(step + "/freezer.state", "THAWED\n");
+  CHECK(stopped_state(root, 7) == Stopped::by_user);
+  root.write(step + "/freezer.state", "FROZEN\n");
+  CHECK(stopped_state(root, 7) == Stopped::by_root);
+}
+
 TEST_CASE("What cannot be read of a process is not so") {
   RootedSystem root;
   root.write("/proc/7/stat", "7 (a) T 1 7");
