@@ -51,7 +51,7 @@ class FairQueue {
     users_[user].balance -= time;
     return users_[user].balance > Nanoseconds{};
   }
-  // What the user has and what it adds waits until it resumes.
+  // The user's items, and those that it adds, wait until it resumes.
   void rest(uid_t user) {
     users_[user].rests = true;
     if (!ring_.empty() && ring_.front() == user) turn_has_begun_ = false;

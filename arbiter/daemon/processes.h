@@ -57,8 +57,8 @@ std::optional<std::uint64_t> known_start_time_of(const System& system, pid_t pid
 // A pidfd of that process; empty where there is none.
 UniqueFd open_process(const System& system, const ProcessName& process);
 
-// Whether none of its threads can run: by signals, a debugger or a cgroup that its user may have frozen, or
-// by a cgroup that root has.
+// A process is stopped where none of its threads can run: by its user, who has sent signals, debugs it or may
+// have frozen its cgroup, or by root, who has frozen that.
 enum class Stopped : std::uint8_t { no, by_user, by_root };
 Stopped stopped_state(const System& system, pid_t pid);
 inline bool is_stopped(const System& system, pid_t pid) { return stopped_state(system, pid) != Stopped::no; }

@@ -36,11 +36,16 @@ logged() { grep -q "$1" "$DIR/arbiter.log"; }
   run ! grep -q "was sent" "$DIR/arbiter.log"
 }
 
-@test "a tenant that stops itself and leaves another no room is ended after MaxOveruse, and the other works on" {
+# stops_itself PERCENT SECONDS: a tenant that has so much of the GPU, and is stopped in its turn.
+stops_itself() {
   start_arbiter MaxOveruse=1s OnOveruse=cancel
-  tenant one hold --bytes 75% --of 256MiB --seconds 60 --verify --progress
+  tenant one hold --bytes "$1%" --of 256MiB --seconds "$2" --verify --progress
   progresses one
   kill -STOP "${PIDS[one]}"
+}
+
+@test "a tenant that stops itself and leaves another no room is ended after MaxOveruse, and the other works on" {
+  stops_itself 75 60
   tenant two hold --bytes 75% --of 256MiB --iterations 20 --verify
   until_true 60 first '["overdue"]["waits_for"]' stopped
   until_true 60 logged "(MaxOveruse): it is stopped"
@@ -52,10 +57,7 @@ logged() { grep -q "$1" "$DIR/arbiter.log"; }
 }
 
 @test "a tenant that stops itself beside another that has room is not ended, however long that takes" {
-  start_arbiter MaxOveruse=1s OnOveruse=cancel
-  tenant one hold --bytes 20% --of 256MiB --seconds 4 --verify --progress
-  progresses one
-  kill -STOP "${PIDS[one]}"
+  stops_itself 20 4
   tenant two hold --bytes 70% --of 256MiB --iterations 20 --verify
   succeeds two
   sleep 3

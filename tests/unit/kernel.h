@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel under the tests can do.
+// The abilities of the kernel under the tests.
 #pragma once
 
 #include <sys/socket.h>

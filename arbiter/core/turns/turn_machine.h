@@ -94,7 +94,7 @@ class TurnMachine {
   std::optional<Nanoseconds> open(const Domain& domain, const Tenant& tenant);
   // The running set has another turn.
   void begin_anew(const Domain& domain);
-  // Whether a session of the tenant, which enters, has room for all of its memory and is not ready. Returns
+  // Tells if a session of the tenant, which enters, has room for all of its memory and is not ready. Returns
   // for how long that has been so, also for sessions that are gone.
   Nanoseconds await_ready(const Tenant& tenant, bool awaited);
   // Ends the lease of a tenant whose processes are stopped, or do not answer and have nothing on the GPU.

@@ -60,7 +60,16 @@ class Watched {
     longest_ = std::max(longest_, closed_);
     if (b.open(1)) ran_ += time;
   }
-  unsigned resident(std::uint64_t id) const { return obeying_.at(id).resident; }
+  // A second goes by, at the end of which a survey shows what tenant 1 has and `there` of each other session.
+  void pass_second(const std::vector<std::uint64_t>& others, unsigned there) {
+    pass(500ms);
+    pass(500ms);
+    GpuSurvey found{.unmanaged = {}, .limit = mebibytes(100), .reserve = mebibytes(20)};
+    found.sessions[SessionId{1}] = mebibytes(obeying_.at(1).resident + 1);
+    for (const std::uint64_t id : others) found.sessions[SessionId{id}] = mebibytes(there);
+    b.handle(Surveyed{.gpu = kGpu, .found = found});
+    obey();
+  }
   Nanoseconds longest_wait() const { return longest_; }
   Nanoseconds ran() const { return ran_; }
 
@@ -119,13 +128,7 @@ TEST_CASE("Processes that come, ask for all of the GPU and go, one after the oth
         live.erase(live.begin());
       }
     }
-    w.pass(500ms);
-    w.pass(500ms);
-    GpuSurvey found{.unmanaged = {}, .limit = mebibytes(100), .reserve = mebibytes(20)};
-    found.sessions[SessionId{1}] = mebibytes(w.resident(1) + 1);
-    for (const std::uint64_t id : live) found.sessions[SessionId{id}] = mebibytes(there);
-    w.b.handle(Surveyed{.gpu = kGpu, .found = found});
-    w.obey();
+    w.pass_second(live, there);
   }
   CHECK(w.longest_wait() <= 40s);
 }
@@ -158,13 +161,7 @@ TEST_CASE(
       live.push_back(id);
       if (live.size() > jobs) end(live.front());
     }
-    w.pass(500ms);
-    w.pass(500ms);
-    GpuSurvey found{.unmanaged = {}, .limit = mebibytes(100), .reserve = mebibytes(20)};
-    found.sessions[SessionId{1}] = mebibytes(w.resident(1) + 1);
-    for (const std::uint64_t id : live) found.sessions[SessionId{id}] = mebibytes(resident);
-    w.b.handle(Surveyed{.gpu = kGpu, .found = found});
-    w.obey();
+    w.pass_second(live, resident);
     for (; responses < w.b.overstays.size(); ++responses) {
       const Overstay& its = w.b.overstays[responses];
       if (its.response != Overstay::Response::cancel) continue;
