@@ -816,6 +816,42 @@ TEST_CASE("A tenant that runs and asks for memory waits for who holds it") {
   CHECK(b.tenant(1).overdue);
 }
 
+// ---- processes that come to a tenant that does not leave ----
+
+// 1 has not left for a minute; 3 has come to its tenant since, and waits at its gate.
+Bench with_newcomer(bool cancel) {
+  Bench b = revoked({.most = 10s, .cancel = cancel});
+  b.pass_by_timers(1min);
+  REQUIRE(responses_to(b, 1).back() == (cancel ? Response::cancel : Response::warn));
+  b.release(2, true, Bench::use(60, 0));  // it had to leave for want of room
+  b.come(3, 1);
+  b.attach(3);
+  b.want(3);
+  return b;
+}
+
+bool is_let_forward(Bench& b, std::uint64_t id) { return b.sent<Step>(id) || b.until_sent<Step>(id); }
+
+TEST_CASE(
+    "A process that starts late is let forward for others of its tenant, unless these are being ended") {
+  const bool cancel = GENERATE(false, true);
+  Bench b = with_newcomer(cancel);
+  CHECK(is_let_forward(b, 3) == !cancel);
+  CHECK_FALSE(b.open(3));
+}
+
+TEST_CASE("A process that comes to a tenant that is being ended is waited for no more when it comes back") {
+  Bench b = with_newcomer(true);
+  b.succeed(3, 4);
+  CHECK(b.sent<Attached>(4));
+  CHECK_FALSE(b.sent<Revoke>(4));
+  CHECK(b.tenant(1).wants);
+  CHECK_FALSE(is_let_forward(b, 4));
+  b.handle(SessionGone{.session = SessionId{1}});
+  CHECK_FALSE(b.holds(1));
+  CHECK(b.tenant(2).in_set());
+}
+
 // ---- processes that are stopped ----
 
 TEST_CASE("A process that Slurm has stopped is waited for without a response, and that shows") {
