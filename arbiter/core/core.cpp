@@ -205,10 +205,10 @@ void Core::succeed(const Session& old, Session& heir) {
   memory_.hand_over(old, heir);
   if (!attached(&old)) return;
   attach(heir, *old.gpu);
-  if (turns_.has_run(old))
-    attach_returned(heir);
-  else
+  if (turns_.is_newcomer(old))
     turns_.attach(heir);
+  else
+    attach_returned(heir);
 }
 
 void Core::on(const From<Attach>& event) {

@@ -53,6 +53,11 @@ void TurnMachine::attach(const Session& session) {
   sync_leases(*session.tenant);
 }
 
+bool TurnMachine::is_newcomer(const Session& session) const {
+  const SessionRow& its = sessions_[session];
+  return !its.has_run && is_drained(its.drain) && !memory_.of(session).restoring && !in_set(*session.tenant);
+}
+
 void TurnMachine::mark_returned(const Session& session) {
   SessionRow& its = sessions_[session];
   its.drain = Drain::draining;

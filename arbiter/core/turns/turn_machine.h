@@ -60,8 +60,8 @@ class TurnMachine {
   void confirm_lease(const Session& session) { leases_.confirm(lease_of(session)); }
   // A newcomer has a GPU: it has nothing in memory yet, so it shares at once what its tenant holds.
   void attach(const Session& session);
-  // It could submit work at some time, or may have with an arbiter before.
-  bool has_run(const Session& session) const { return sessions_[session].has_run; }
+  // It has come while its tenant had no turn, and could neither submit anything since nor bring memory back.
+  bool is_newcomer(const Session& session) const;
   // The lease of a session that came back goes on without a pause: its page is open before it maps it.
   void keep_open(const Session& session) { set_gate(session, true); }
   // The same session has its GPU.

@@ -356,6 +356,49 @@ TEST_CASE("A process whose memory no arbiter has heard of yet is waited for when
   CHECK_FALSE(b.core->in_grace());
 }
 
+// 1 fills the GPU; the tenant of 2 waits, and 3 has come to it since, and was granted memory for its first
+// turn. Then that begins.
+Bench with_newcomer_on_its_way_in() {
+  Bench b({}, {.fixed = 10s});
+  b.settle_in(1, 1, 100);
+  b.queue_up(2, 2, 60);
+  b.come(3, 2);
+  b.attach(3);
+  b.grow(3, 20, 0);
+  REQUIRE(b.granted(3));
+  b.pass_by_timers(10s);
+  b.release(1, 100, true);
+  REQUIRE(b.tenant(2).phase == Phase::entering);
+  return b;
+}
+
+TEST_CASE("A process that comes back on its way in has no turn before its memory is there") {
+  Bench b = with_newcomer_on_its_way_in();
+  const bool told = GENERATE(false, true);
+  if (told) b.tell(1, 100, 20);
+  REQUIRE(b.session(3).restoring == told);
+  b.succeed(3, 4);
+  CHECK(b.sent<Revoke>(4));
+  b.tell(4, 20, 0);
+  b.ready(2, 60);
+  CHECK_FALSE(b.open(4));
+  CHECK_FALSE(b.open(2));
+}
+
+TEST_CASE("A process that comes back while it may fill memory is waited for") {
+  Bench b = with_newcomer_on_its_way_in();
+  b.tell(1, 100, 20);
+  REQUIRE(b.session(3).restoring);
+  b.handle(Suspend{.tenant = TenantId{2}, .suspended = true});
+  REQUIRE(b.tenant(2).phase == Phase::leaving);
+  b.succeed(3, 4);
+  REQUIRE(b.sent<Revoke>(4));
+  b.tell(4, 20, 5);
+  b.release(2, true, Bench::use(60, 0));
+  CHECK(b.tenant(2).phase == Phase::leaving);
+  CHECK(b.session(4).resident_limit == mebibytes(20));
+}
+
 TEST_CASE("A process that comes back waits on in its place") {
   Bench b({}, {.fixed = 10s});
   b.settle_in(1, 1, 60);
