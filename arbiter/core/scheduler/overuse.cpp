@@ -120,8 +120,9 @@ bool Overuse::has_left(const Tenant& tenant, const Residencies& at) const {
   });
 }
 
-// The sessions of a tenant that leaves, has yet to evict or is stopped, for whose GPUs others wait. Those
-// whose processes run come before those that are stopped.
+// The sessions of a tenant that leaves, has yet to evict or is stopped, for whose GPUs others wait. Where
+// processes of it run, those that are stopped are not to blame; where all are stopped, those that keep out
+// nobody are not, if others do.
 std::vector<const Session*> Overuse::awaited(const Tenant& tenant, const Residencies& at,
                                              Obstacles& obstacles) const {
   std::vector<const Session*> found;
@@ -135,8 +136,12 @@ std::vector<const Session*> Overuse::awaited(const Tenant& tenant, const Residen
     const bool is_awaited = done ? keeps_out_others(*session, at, obstacles) : others_want(*session->gpu);
     if (is_awaited) found.push_back(session);
   }
-  std::stable_partition(found.begin(), found.end(),
-                        [this](const Session* session) { return !presence_.frozen(*session); });
+  const auto keep_those = [&found](auto are_to_blame) {
+    if (std::any_of(found.begin(), found.end(), are_to_blame))
+      std::erase_if(found, [&](const Session* session) { return !are_to_blame(session); });
+  };
+  keep_those([this](const Session* session) { return !presence_.frozen(*session); });
+  keep_those([&](const Session* session) { return keeps_out_others(*session, at, obstacles); });
   return found;
 }
 
@@ -224,7 +229,6 @@ std::set<const Tenant*> Overuse::find_obstacles(const Gpu& gpu, const Residencie
   return obstacles;
 }
 
-// Where processes of it run, those that are stopped are not to blame.
 void Overuse::respond(const Tenant& tenant, const std::vector<const Session*>& awaited, Row& its) {
   using Response = Overstay::Response;
   const OveruseRules& rules = *tuning_.overuse;
@@ -251,7 +255,6 @@ void Overuse::respond(const Tenant& tenant, const std::vector<const Session*>& a
   }
   its.noted = true;
   for (const Session* session : awaited) {
-    if (presence_.frozen(*session) != presence_.frozen(*awaited.front())) continue;
     Nanoseconds& next = its.next_response[session->gpu->uuid];
     if (now >= next) {
       put(*session->gpu, rules.cancel ? Response::cancel : Response::warn);

@@ -919,6 +919,52 @@ TEST_CASE("A process that stops itself when it has released the GPU is overdue, 
   CHECK(cancels_of(b, 1) == (stops_at_once ? 2 : 0));
 }
 
+TEST_CASE("A stopped process that has nothing does not protect another that keeps others out") {
+  Bench b = bench({.cancel = true});
+  const bool is_first = GENERATE(true, false);
+  if (!is_first) b.settle_in(3, 1, 60);
+  b.come(1, 1);
+  b.attach(1);
+  MemoryUse use;
+  use.context = mebibytes(1);
+  b.say(1, Usage{.request = 0, .use = use, .stuck = 0});
+  if (is_first) b.settle_in(3, 1, 60);
+  b.queue_up(2, 2, 60);
+  stop(b, 1);
+  stop(b, 3);
+  b.pass_by_timers(6min);
+  CHECK(cancels_of(b, 1) > 0);
+}
+
+TEST_CASE("Of a tenant that is stopped on two GPUs that one is to be left where others have no room") {
+  Bench b = bench({.cancel = true});
+  b.come(1, 1);
+  b.attach(1);
+  b.grow(1, 30, 0);
+  b.tell(1, 30, 30);
+  b.come(3, 1);
+  b.attach(3, kOther);
+  b.grow(3, 60, 0);
+  b.tell(3, 60, 60);
+  b.come(2, 2);
+  b.attach(2, kOther);
+  b.grow(2, 60, 0);
+  b.release(2, true, Bench::use(60, 0));
+  const auto takes_turn = [&b](std::uint64_t id) {
+    if (b.tenant(id).phase == Phase::leaving) b.release(id, true, Bench::use(60, 0));
+    if (b.tenant(id).phase == Phase::entering) b.ready(id, 60);
+  };
+  for (const std::uint64_t id : {4, 5}) b.queue_up(id, id, 60);  // beside 1, in turns
+  stop(b, 1);
+  stop(b, 3);
+  for (int i = 0; i < 360; ++i) {
+    b.pass_by_timers(1s);
+    for (const std::uint64_t id : {4, 5}) takes_turn(id);
+  }
+  REQUIRE(cancels_of(b, 1) > 0);
+  for (const Overstay& its : b.overstays) CHECK(its.gpu == kOther);
+}
+
 TEST_CASE("A process whose cgroup somebody else has frozen is waited for without a response") {
   Bench b = revoked({.cancel = true});
   b.handle(Looked{.session = SessionId{1}, .stopped = true, .suspended = true});
