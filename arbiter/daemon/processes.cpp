@@ -131,22 +131,22 @@ bool all_threads_stopped(const System& system, const std::string& process, char 
   return any;
 }
 
-bool is_roots(const System& system, const std::string& path) {
-  uid_t owner = 0;
-  return system.owner_of(path, owner).ok() && owner == 0;
-}
-
 // The files of a frozen folder include the state of the folders above. Who has frozen it is the owner of one
-// of these files: users have folders of their own below a step's.
-Stopped frozen_state(const System& system, const std::string& mount, std::string path,
+// of these files: users have folders of their own below a step's, and may nest them by the thousand. So these
+// are looked at from the topmost on, as far as they are root's.
+Stopped frozen_state(const System& system, const std::string& mount, const std::string& path,
                      const std::string& file, const std::string& frozen) {
-  Stopped state = Stopped::no;
-  for (;; path.erase(path.rfind('/'))) {
-    const std::string name = mount + path + file;
-    if (text_of(system, name).find(frozen) == std::string::npos) return state;
-    if (is_roots(system, name)) return Stopped::by_root;
-    state = Stopped::by_user;
-    if (path.find('/') == std::string::npos) return state;
+  const auto is_frozen = [&](const std::string& folder) {
+    return text_of(system, mount + folder + file).find(frozen) != std::string::npos;
+  };
+  if (!is_frozen(path)) return Stopped::no;
+  for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
+    const std::string folder = path.substr(0, end);
+    uid_t owner = 0;
+    const bool is_there = system.owner_of(mount + folder + file, owner).ok();
+    if (is_there && owner != 0) return Stopped::by_user;
+    if (is_there && is_frozen(folder)) return Stopped::by_root;
+    if (end == std::string::npos) return Stopped::by_user;
   }
 }
 

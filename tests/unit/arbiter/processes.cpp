@@ -243,6 +243,33 @@ TEST_CASE("A frozen folder of the user's own is the user's doing, unless root ha
   CHECK(stopped_state(root, 7) == Stopped::by_root);
 }
 
+TEST_CASE("A look at a frozen process costs the same however deep its user nests cgroups") {
+  struct Counting : RootedSystem {
+    mutable unsigned looks = 0;
+    Status read_file(const std::string& path, std::string& text) const override {
+      ++looks;
+      return RootedSystem::read_file(path, text);
+    }
+    Status owner_of(const std::string& path, uid_t& owner) const override {
+      ++looks;
+      return RootedSystem::owner_of(path, owner);
+    }
+  } root;
+  std::string folder = "/job_1/step_0";
+  for (const std::string& each : {std::string("/job_1"), folder})
+    root.write("/sys/fs/cgroup" + each + "/cgroup.events", "frozen 0\n");
+  for (int i = 0; i < 200; ++i) {
+    folder += "/a";
+    const std::string file = "/sys/fs/cgroup" + folder + "/cgroup.events";
+    root.write(file, "frozen 1\n");
+    root.owners[file] = 1000;
+  }
+  root.write("/proc/7/stat", "7 (a) S 1 7");
+  root.write("/proc/7/cgroup", "0::" + folder + "\n");
+  CHECK(stopped_state(root, 7) == Stopped::by_user);
+  CHECK(root.looks < 20);
+}
+
 TEST_CASE("What cannot be read of a process is not so") {
   RootedSystem root;
   root.write("/proc/7/stat", "7 (a) T 1 7");
