@@ -67,7 +67,10 @@ void Unmanaged::take(const std::vector<SurveyedGpu>& gpus) {
     if (!process.has_session && known.last + 1 < surveys_) known.since = its_.system.now();
     known.last = surveys_;
     const Snapshot::Gpu* gpu = state.find(process.gpu);
-    if (!gpu->sessions.empty()) act(process, *gpu, state);
+    if (gpu->sessions.empty())
+      known.since = its_.system.now();  // others are in nobody's way, and are not looked at
+    else
+      act(process, *gpu, state);
   }
   std::erase_if(known_, [&](const auto& entry) { return entry.second.last + kForgetAfter < surveys_; });
   std::erase_if(sights_, [&](const auto& entry) { return entry.second.are_old(surveys_); });

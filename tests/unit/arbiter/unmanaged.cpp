@@ -84,13 +84,8 @@ class Board : public FaultySystem {
     files_[folder + "/cgroup"] = looks.cgroup;
     files_[folder + "/comm"] = looks.name + "\n";
   }
-  void stop(pid_t pid) {
-    const std::string folder = "/proc/" + std::to_string(pid);
-    for (const char* file : {"/stat", "/task/1/stat"}) {
-      std::string& stat = files_.at(folder + file);
-      stat[stat.find(") ") + 2] = 'T';
-    }
-  }
+  void stop(pid_t pid) { set_state(pid, 'T'); }
+  void go_on(pid_t pid) { set_state(pid, 'S'); }
   static void list(pid_t pid, unsigned long long memory) {
     listed.push_back(
         {.pid = static_cast<unsigned>(pid), .used = memory, .gpu_instance = ~0u, .compute_instance = ~0u});
@@ -136,6 +131,13 @@ class Board : public FaultySystem {
   }
 
  private:
+  void set_state(pid_t pid, char state) {
+    const std::string folder = "/proc/" + std::to_string(pid);
+    for (const char* file : {"/stat", "/task/1/stat"}) {
+      std::string& stat = files_.at(folder + file);
+      stat[stat.find(") ") + 2] = state;
+    }
+  }
   std::map<std::string, std::string> files_;
   mutable pid_t opened_ = 0;
 };
@@ -322,6 +324,32 @@ TEST_CASE("A stopped process that an earlier arbiter served is left alone") {
   scene.host.run_until([&] { return scene.host.status()["recovering"] == false; });
   for (const Nanoseconds time : {1s, 66s, 31s}) scene.pass(time);
   CHECK(board.signals.empty());
+}
+
+TEST_CASE("A process that goes on has its time to come back, also where others of its job come before it") {
+  Board board;
+  Scene scene(board, Measure::cancel);
+  Liar served(board, mebibytes(200));
+  served.come(scene, kHostGpu, mebibytes(200));
+  board.stop(served.process.pid());
+  scene.host.restart();
+  served.guest.reset();
+  // Meanwhile others use another GPU of the host.
+  std::optional<Guest> elsewhere(std::in_place, scene.host);
+  REQUIRE(elsewhere->say(Hello{}).find<Welcome>());
+  elsewhere->say(Attach{.gpu = kSecondGpu, .total = gibibytes(1), .name = "Test GPU"});
+  *board.time += 70s;
+  scene.host.run_until([&] { return scene.host.status()["recovering"] == false; });
+  for (const Nanoseconds time : {1s, 3600s, 1s}) scene.pass(time);
+  REQUIRE(scene.pids() == Pids{served.process.pid()});
+  board.go_on(served.process.pid());
+  scene.come(mebibytes(100));
+  scene.pass(1s);
+  scene.pass(50s);
+  CHECK(board.signals.empty());
+  scene.pass(20s);
+  const std::vector<std::pair<pid_t, int>> asked = {{served.process.pid(), SIGTERM}};
+  CHECK(board.signals == asked);
 }
 
 TEST_CASE(
