@@ -69,7 +69,12 @@ void Planner::look(const Residencies& at) {
 
 void Planner::begin(const Residencies& at) {
   look(at);
-  if (anybody_could_enter()) line_up();
+  if (!anybody_could_enter()) return;
+  // One that had to leave on its way in, for want of room, waits as well.
+  for (const Tenant* tenant : domain_.tenants)
+    if (turns_.phase_of(*tenant) == Phase::leaving && !turns_.leases().holds(tenant->id))
+      let_nobody_pass(scheduler_.waited(*tenant));
+  line_up();
 }
 
 std::optional<Move> Planner::next(const Residencies& at) {
@@ -81,6 +86,7 @@ std::optional<Move> Planner::next(const Residencies& at) {
     const InLine first = line_.top();
     if (running_.is_kept_free && !first.for_host) break;
     line_.pop();
+    if (passed_since_ && !first.for_host && turns_.last_ran(*first.tenant) > *passed_since_) continue;
     const bool preemptible = running_.preemptible;
     Move move;
     const bool changed = serve({first.tenant, scheduler_.view(*first.tenant), first.for_host}, at, move);
@@ -89,10 +95,19 @@ std::optional<Move> Planner::next(const Residencies& at) {
       return move;
     }
     if (running_.nobody_passes && first.waited >= kLongWait) break;
+    let_nobody_pass(first.waited);
     if (changed) look(at);
     if ((changed || running_.preemptible != preemptible) && !anybody_could_enter()) break;
   }
   return std::nullopt;
+}
+
+// One that has waited for so long may fit when others have left that are yet allowed to take their time.
+void Planner::let_nobody_pass(Nanoseconds waited) {
+  if (waited < kLongWait || passed_since_) return;
+  if (std::any_of(domain_.tenants.begin(), domain_.tenants.end(),
+                  [this](const Tenant* tenant) { return scheduler_.may_leave_yet(*tenant); }))
+    passed_since_ = effects_.now() - waited;
 }
 
 // Most events change nothing about that, and ranking many tenants takes long. It may return

@@ -64,6 +64,7 @@ class Planner {
   void line_up();
   bool is_in_line(const Tenant& tenant, bool everybody_fits) const;
   bool anybody_could_enter();
+  void let_nobody_pass(Nanoseconds waited);
   void sort_as_they_leave(std::vector<Candidate>& members, const Scheduler::Turn& turn) const;
   bool gives_up(const Candidate& member) const;
   bool may_leave(const Candidate& member, const Candidate& waiter) const;
@@ -82,6 +83,9 @@ class Planner {
   const Policy& policy_;
   RunningSet running_;
   std::priority_queue<InLine> line_;
+  // One has waited since then: those that have had a turn since do not pass it. Else two could have their
+  // turns beside the drains of each other for ever.
+  std::optional<Nanoseconds> passed_since_;
   bool moved_ = false;    // a move was made, and the running set is another
   bool extends_ = false;  // the policy gives a member another turn
 };

@@ -289,6 +289,15 @@ bool Scheduler::is_leaving_soon(const Tenant& tenant) const {
   return effects_.now() - turns_.gates_closed(tenant) < most;
 }
 
+bool Scheduler::may_leave_yet(const Tenant& tenant) const {
+  const bool leaves = turns_.phase_of(tenant) == Phase::leaving &&
+                      (turns_.leases().holds(tenant.id) || turns_.revoked(tenant));
+  if (!leaves || !tuning_.overuse) return false;
+  const Nanoseconds due = turns_.gates_closed(tenant) + tuning_.overuse->most;
+  effects_.wake_at(due);
+  return effects_.now() < due;
+}
+
 const Scheduler::Recall* Scheduler::last_recall(TenantId tenant) const {
   const auto found = recalls_.find(tenant);
   return found == recalls_.end() ? nullptr : &found->second;

@@ -99,6 +99,8 @@ class Scheduler {
   bool displaced(const Tenant& tenant) const { return tenants_[tenant].displaced; }
   // It is on its way out, and not planned around.
   bool is_leaving_soon(const Tenant& tenant) const;
+  // It leaves, and has not taken longer for that than MaxOveruse.
+  bool may_leave_yet(const Tenant& tenant) const;
   // It went before others for its host memory.
   bool recalled(const Tenant& tenant) const;
   // Its evicted memory is in the way of its job, which the kernel would end for that.

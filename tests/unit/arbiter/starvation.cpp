@@ -16,7 +16,10 @@ using namespace std::chrono_literals;
 // 1.
 class Watched {
  public:
-  Bench b{{}, {.fixed = 10s}, {}, OveruseRules{.most = 10s, .cancel = true}};
+  Bench b;
+
+  explicit Watched(Nanoseconds most = 10s)
+      : b({}, {.fixed = 10s}, {}, OveruseRules{.most = most, .cancel = true}) {}
 
   void settle(std::uint64_t id, std::uint64_t tenant, unsigned size) {
     obeying_[id] = {.size = size};
@@ -34,12 +37,19 @@ class Watched {
     b.handle(SessionGone{.session = SessionId{id}});
     obey();
   }
+  // From now on its work on the GPU goes on for so long when its turn has ended.
+  void work_on(std::uint64_t id, Nanoseconds time) { obeying_.at(id).works_on = time; }
+  // It does not answer, until it goes on.
+  void hang(std::uint64_t id, bool hangs) {
+    obeying_.at(id).hangs = hangs;
+    obey();
+  }
   void obey() {
     for (bool any = true; any;) {
       any = false;
       for (auto& [id, its] : obeying_) {
         auto& orders = b.told[id].orders;
-        if (orders.empty()) continue;
+        if (orders.empty() || its.hangs || works(its, orders.front())) continue;
         any = true;
         const Message order = orders.front();
         orders.pop_front();
@@ -77,8 +87,18 @@ class Watched {
   struct Memory {
     unsigned size = 0;
     unsigned resident = 0;
+    bool hangs = false;
+    Nanoseconds works_on{};
+    std::optional<Nanoseconds> done = {};  // when its work ends
   };
 
+  bool works(Memory& its, const Message& order) const {
+    if (order.type != MessageType::revoke) return false;
+    if (!its.done) its.done = b.now + its.works_on;
+    if (b.now < *its.done) return true;
+    its.done.reset();
+    return false;
+  }
   void carry_out(std::uint64_t id, Memory& its, const Message& order) {
     const auto at_most = [&](Bytes allowed) {
       return static_cast<unsigned>(std::min<std::uint64_t>(its.size, allowed.count >> 20));
@@ -174,6 +194,53 @@ TEST_CASE(
     }
   }
   CHECK(w.longest_wait() <= 200s);
+}
+
+TEST_CASE("Jobs whose work goes on for long when their turns have ended leave the others their turns") {
+  const unsigned jobs = GENERATE(2u, 3u);
+  const unsigned size = GENERATE(21u, 45u);
+  const auto time = GENERATE(1s, 9s, 25s, 60s);
+  CAPTURE(jobs, size, time.count());
+  Watched w(5min);
+  for (unsigned job = 0; job < jobs; ++job) {
+    w.settle(10 + job, 10 + job, size);
+    w.work_on(10 + job, time + job * time / 3);
+  }
+  w.settle(1, 1, 80);
+  for (int half = 0; half < 4000; ++half) w.pass(500ms);
+  CHECK(w.longest_wait() <= jobs * (2 * time + 20s));
+}
+
+TEST_CASE("Jobs that hang or are stopped in turns keep others out no longer than MaxOveruse allows") {
+  const bool stop = GENERATE(false, true);
+  const unsigned size = GENERATE(21u, 45u);
+  const auto period = GENERATE(8s, 15s, 40s);
+  CAPTURE(stop, size, period.count());
+  Watched w(1min);
+  for (const std::uint64_t id : {2, 3}) w.settle(id, id, size);
+  w.settle(1, 1, 80);
+  const auto hang = [&](std::uint64_t id, bool hangs) {
+    if (stop) w.b.handle(Looked{.session = SessionId{id}, .stopped = hangs});
+    w.hang(id, hangs);
+  };
+  std::uint64_t hangs = 0;
+  Nanoseconds since{};
+  const auto is_ended = [&w] {
+    return std::any_of(w.b.overstays.begin(), w.b.overstays.end(), [](const Overstay& its) {
+      return its.tenant != TenantId{1} && its.response == Overstay::Response::cancel;
+    });
+  };
+  for (int half = 0; half < 4000 && !is_ended(); ++half) {
+    const std::uint64_t other = hangs == 2 ? 3 : 2;
+    if (w.b.open(other) && w.b.now - since >= period) {
+      hang(other, true);
+      if (hangs != 0) hang(hangs, false);
+      hangs = other;
+      since = w.b.now;
+    }
+    w.pass(500ms);
+  }
+  CHECK(w.longest_wait() <= 150s);
 }
 
 TEST_CASE("Tenants that always say that their hosts are short leave the others their turns") {
