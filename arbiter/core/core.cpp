@@ -50,6 +50,7 @@ Actions Core::handle(const Event& event, Nanoseconds now) {
 // have answered waits to be read, and nothing that they were to do meanwhile counts against them.
 void Core::pass_over(Nanoseconds standstill) {
   memory_.pass_over(model_, standstill);
+  turns_.pass_over(model_, standstill);
   overuse_.pass_over(model_, standstill);
 }
 

@@ -86,6 +86,8 @@ void MemoryBooks::take_first_report(const Session& session, const MemoryUse& rep
 void MemoryBooks::pass_over(const Model& model, Nanoseconds standstill) {
   for (const auto& [id, session] : model.sessions()) {
     SessionBook& its = book(session);
+    its.last_progress += standstill;
+    if (its.all_since) *its.all_since += standstill;
     its.requested_at += standstill;
     its.deferred_at += standstill;
     if (its.crowded_since) *its.crowded_since += standstill;

@@ -122,6 +122,13 @@ Nanoseconds TurnMachine::await_ready(const Tenant& tenant, bool awaited) {
   return its.awaited;
 }
 
+void TurnMachine::pass_over(const Model& model, Nanoseconds standstill) {
+  for (const auto& [id, tenant] : model.tenants()) {
+    auto* entering = std::get_if<Entering>(&tenants_[tenant].phase);
+    if (entering != nullptr && entering->awaited_since) *entering->awaited_since += standstill;
+  }
+}
+
 void TurnMachine::yield_lead(const Tenant& tenant) {
   TenantPhase& phase = tenants_[tenant].phase;
   if (auto* entering = std::get_if<Entering>(&phase)) entering->leads = false;

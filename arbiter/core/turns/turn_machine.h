@@ -97,6 +97,8 @@ class TurnMachine {
   // Tells if a session of the tenant, which enters, has room for all of its memory and is not ready. Returns
   // for how long that has been so, also for sessions that are gone.
   Nanoseconds await_ready(const Tenant& tenant, bool awaited);
+  // The arbiter stood still for so long, and heard nobody.
+  void pass_over(const Model& model, Nanoseconds standstill);
   // Ends the lease of a tenant whose processes are stopped, or do not answer and have nothing on the GPU.
   void take_lease_of_absent(const Tenant& tenant);
   void lend_to_returned(const Tenant& tenant);

@@ -1206,9 +1206,9 @@ TEST_CASE("Who finds less memory than the books say gets that of tenants without
   CHECK(b.sent<Restore>(2)->allowed == mebibytes(75));
   // By the books all is well; the driver has less.
   b.tell(2, 75, 60);
-  b.pass(499ms);
+  b.pass_by_timers(499ms);
   CHECK_FALSE(b.sent<Evict>(1));
-  b.pass(1ms);
+  b.pass_by_timers(1ms);
   REQUIRE(b.sent<Evict>(1));
   CHECK(b.sent<Evict>(1)->allowed == mebibytes(10));
   b.tell(1, 75, 10);

@@ -44,6 +44,15 @@ TEST_CASE("Who may restore all it has and does nothing gives up its place after 
   }
 }
 
+TEST_CASE("Time in which the arbiter stands still costs nobody its place") {
+  Bench b = two_restores();
+  b.ask(1);
+  b.pass_by_timers(5s);
+  b.pass(1h);
+  CHECK_FALSE(b.sent<Revoke>(2));
+  CHECK(b.until_sent<Revoke>(2, 5s));
+}
+
 TEST_CASE("Words alone buy no patience, memory that comes back does, and not without end") {
   Bench b = two_restores();
   SECTION("words") {
