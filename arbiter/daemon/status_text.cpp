@@ -67,13 +67,21 @@ struct Sum {
   }
 };
 
+// A survey is up to a second old: a process that it shows may have come as a session since.
+bool has_come(const UnmanagedProcess& process, const StatusView& view, const Snapshot::Gpu& gpu) {
+  return !process.has_session && std::any_of(gpu.sessions.begin(), gpu.sessions.end(), [&](SessionId id) {
+    const auto pid = view.pids.find(id);
+    return pid != view.pids.end() && pid->second == process.pid;
+  });
+}
+
 // Null where surveys do not show the GPU.
 void write_unmanaged(Json& json, const StatusView& view, const Snapshot::Gpu& gpu) {
   json["surveyed"] = gpu.surveyed;
   Json processes = Json::array();
   Bytes sum;
   for (const UnmanagedProcess& process : view.unmanaged) {
-    if (process.gpu != gpu.uuid) continue;
+    if (process.gpu != gpu.uuid || has_come(process, view, gpu)) continue;
     sum += process.memory;
     processes.push_back({{"pid", process.pid},
                          {"uid", process.uid},

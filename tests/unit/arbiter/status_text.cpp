@@ -426,5 +426,18 @@ TEST_CASE("The status tells of unmanaged memory, by GPU and process, where surve
   CHECK(status["tenants"][0]["sessions"][1]["device_bytes"].is_null());
 }
 
+TEST_CASE("A process that has come as a session since the last survey is not shown as unmanaged") {
+  View view;
+  view.state.gpus[1].surveyed = true;
+  view.pids = {{SessionId{1}, 42}, {SessionId{2}, 41}};
+  view.unmanaged = {
+      {.gpu = kOther, .pid = 41, .job = std::nullopt, .memory = Bytes{10}},
+      {.gpu = kOther, .pid = 42, .job = std::nullopt, .memory = Bytes{20}},
+      {.gpu = kOther, .pid = 41, .job = std::nullopt, .memory = Bytes{40}, .has_session = true}};
+  const Json status = view.read();
+  CHECK(status["gpus"][1]["unmanaged"].size() == 2);
+  CHECK(status["gpus"][1]["unmanaged_bytes"] == 60);
+}
+
 }  // namespace
 }  // namespace sharedgpu
