@@ -46,7 +46,7 @@ nodes_are_idle() {
 # administrator looks, and resumes the node. Any other reason stays, and fails the test.
 resume_nodes() {
   local node
-  for node in $(sinfo -h -R -o '%E|%N' | sed -n 's/^Duplicate jobid on nodes.*|//p'); do
+  for node in $(sinfo -h -R -o '%E|%N' | sed -n 's/^Duplicate jobid.*|//p'); do
     scontrol update NodeName="$node" State=RESUME && echo "$node" >>"$dir/resumed"
   done
 }
