@@ -65,6 +65,7 @@ void Core::advance(const Domain& domain) {
   if (!recovery_.active()) {
     for (const Gpu* gpu : domain.gpus) memory_.begin(*gpu, before);
     for (const Tenant* tenant : domain.tenants) turns_.take_lease_of_absent(*tenant);
+    gangs_.begin(domain);
     plan(domain);
     const bool seen_over = scheduler_.turn_of(domain).over();
     scheduler_.forget_yields(domain);
@@ -85,6 +86,8 @@ void Core::advance(const Domain& domain) {
     for (const Gpu* gpu : domain.gpus) memory_.answer_requests(*gpu, after);
     for (const Gpu* gpu : domain.gpus) memory_.note_allowed(*gpu);
     overuse_.watch(domain, after);
+    for (const Tenant* tenant : domain.tenants)
+      if (tenant->gang) report_gang(*tenant, after);
   }
   poll_processes(domain);
 }
@@ -93,8 +96,12 @@ void Core::advance(const Domain& domain) {
 
 void Core::plan(const Domain& domain) {
   drop_members(domain);
-  Planner planner(scheduler_, presence_, memory_, turns_, effects_, domain);
+  Planner planner(scheduler_, presence_, memory_, turns_, gangs_, effects_, domain);
   for (const Tenant* tenant : planner.overgrown(turns_.residencies(domain))) {
+    if (gangs_.must_be_asked(*tenant)) {
+      gangs_.end(*tenant);
+      continue;
+    }
     leave(*tenant);
     scheduler_.on_displaced(*tenant);
   }
@@ -111,18 +118,19 @@ void Core::drop_members(const Domain& domain) {
   for (const Tenant* tenant : domain.tenants) {
     // A tenant that could not use the GPU does not wait meanwhile.
     if (turns_.phase_of(*tenant) == Phase::out && presence_.absent(*tenant)) scheduler_.on_waiting(*tenant);
-    if (turns_.in_set(*tenant) && must_leave(*tenant)) leave(*tenant);
+    if (turns_.in_set(*tenant) && gangs_.must_leave(*tenant)) leave(*tenant);
+    if (turns_.in_set(*tenant) && must_leave(*tenant)) leave_or_ask(*tenant);
   }
   if (scheduler_.others_wait(domain))
     for (const Tenant* tenant : domain.tenants) {
       if (turns_.phase_of(*tenant) != Phase::entering || !is_unresponsive(*tenant)) continue;
       effects_.note(*tenant, "does not restore; others go first");
       for (const Session* session : tenant->sessions) turns_.set_wants(*session, false);
-      leave(*tenant);
+      leave_or_ask(*tenant);
     }
   scheduler_.set_turn_length(domain, turns_.residencies(domain));
   for (const Tenant* tenant : domain.tenants)
-    if (scheduler_.exhausted(domain, *tenant)) leave(*tenant);
+    if (scheduler_.exhausted(domain, *tenant)) leave_or_ask(*tenant);
 }
 
 // It is stopped as a whole, cannot become ready, or is announced as suspending.
@@ -189,6 +197,30 @@ void Core::open_ready(const Domain& domain) {
     const auto handoff = turns_.open(domain, *tenant);
     scheduler_.on_open(domain, *tenant, handoff, turns_.residencies(domain));
   }
+}
+
+// ---- jobs that span nodes ----
+
+void Core::report_gang(const Tenant& tenant, const Residencies& at) {
+  const Phase phase = turns_.phase_of(tenant);
+  if (const auto* running = std::get_if<Running>(&turns_.phase(tenant));
+      running != nullptr && tenant.unsettled) {
+    const bool grows =
+        std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
+                    [this](const Session* session) { return memory_.has_grown_lately(*session); });
+    const Nanoseconds due = running->opened + tuning_.surge_pause;
+    if (!grows && effects_.now() >= due) gangs_.settle(tenant);
+    effects_.wake_at(std::max(due, effects_.now() + tuning_.surge_pause));
+  }
+  const bool cannot_enter = phase == Phase::out && gangs_.must_enter(tenant) && presence_.absent(tenant);
+  gangs_.publish(tenant, {.phase = phase,
+                          .ends = cannot_enter,
+                          .ready = phase == Phase::running || turns_.is_ready(tenant),
+                          .drained = turns_.has_drained(tenant),
+                          .present = true,
+                          .wants = turns_.wants(tenant),
+                          .idle = scheduler_.estimates().idle_enough(tenant),
+                          .grows = phase == Phase::leaving && memory_.needs_growth_to_drain(tenant, at)});
 }
 
 // ---- which processes are stopped ----

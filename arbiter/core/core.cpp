@@ -22,14 +22,16 @@ Core::Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nano
       recovery_(tuning, recovered, now),
       presence_(tuning_, effects_),
       memory_(tuning_, effects_),
-      turns_(tuning_, presence_, memory_, effects_, std::move(recovered.leases), recovered.last_epoch, now),
-      scheduler_(tuning_, model_, presence_, memory_, turns_, effects_),
-      overuse_(tuning_, presence_, memory_, turns_, effects_) {
+      turns_(tuning_, presence_, gangs_, memory_, effects_, std::move(recovered.leases), recovered.last_epoch,
+             now),
+      scheduler_(tuning_, model_, presence_, memory_, turns_, gangs_, effects_),
+      overuse_(tuning_, presence_, memory_, turns_, gangs_, effects_) {
   effects_.begin(now);
   for (const auto& [key, lease] : leases().open()) {
     const auto [tenant, known] = model_.add(key.tenant);
     if (!known) {
       presence_.add(*tenant);
+      gangs_.add(*tenant);
       scheduler_.add(*tenant);
       overuse_.add(*tenant);
     }
@@ -144,11 +146,14 @@ void Core::on(const SessionCame& event) {
   const auto [tenant, known_tenant] = model_.add(event.tenant);
   if (!known_tenant) {
     presence_.add(*tenant);
+    gangs_.add(*tenant);
     turns_.add(*tenant);
     scheduler_.add(*tenant);
     overuse_.add(*tenant);
     scheduler_.on_waiting(*tenant);
   }
+  tenant->gang = event.gang;
+  tenant->unsettled = event.gang && (!known_tenant || tenant->unsettled);
   set_terms(*tenant, {.footprint = event.cap, .host = event.host_cap}, event.claims);
 
   const auto [session, known] = model_.add(event.session);
@@ -171,7 +176,7 @@ void Core::on(const SessionCame& event) {
     if (event.hello.held != 0 && event.hello.epoch == turns_.epoch(*tenant))
       turns_.keep_open(*session);
     else
-      leave(*tenant);
+      leave_or_ask(*tenant);
   }
   turns_.welcome(*session, event.hello.backend);
 }
@@ -188,6 +193,7 @@ void Core::on(const SessionGone& event) {
   const auto lease = attached(session) ? std::optional(lease_of(*session)) : std::nullopt;
   model_.remove(*session);
   turns_.detach(tenant, lease);
+  if (tenant.gang && !tenant.attached()) gangs_.publish(tenant, {});
   if (!turns_.resuming(tenant) && tenant.sessions.empty()) {
     scheduler_.on_end(tenant);
     model_.remove(tenant);
@@ -246,7 +252,8 @@ void Core::attach_returned(Session& session) {
   if (turns_.gate_open(session)) return turns_.confirm(session);
   turns_.mark_returned(session);
   if (turns_.in_set(tenant)) {
-    leave(tenant);
+    leave_or_ask(tenant);
+    if (turns_.in_set(tenant)) return;                      // it is told once all nodes of its job are
     if (turns_.phase_of(tenant) == Phase::leaving) return;  // it was told with the others
   }
   turns_.revoke_returned(session);
@@ -259,6 +266,12 @@ void Core::leave(const Tenant& tenant, Move::Leave how) {
     for (const Session* session : tenant.sessions)
       if (attached(session) && !scheduler_.estimates().idle(*session)) memory_.defer_growth(*session);
   scheduler_.after_leave(how);
+}
+
+// A tenant whose job spans nodes leaves once all of them are told to.
+void Core::leave_or_ask(const Tenant& tenant) {
+  if (gangs_.must_be_asked(tenant)) return gangs_.end_for_good(tenant);
+  leave(tenant);
 }
 
 // ---- what sessions say ----
@@ -352,6 +365,17 @@ void Core::on(const Suspend& event) {
   if (tenant == nullptr) return;
   model_.touch(*tenant);
   presence_.suspend(*tenant, event.suspended);
+}
+
+void Core::on(const GangOrdered& event) {
+  Tenant* tenant = model_.find(event.tenant);
+  if (tenant == nullptr || !tenant->gang) return;
+  model_.touch(*tenant);
+  tenant->unsettled = !event.order.settled;
+  const bool waited = scheduler_.wants(*tenant);
+  gangs_.obey(*tenant, event.order);
+  if (!waited && scheduler_.wants(*tenant)) scheduler_.on_waiting(*tenant);
+  turns_.finish_leaving(*tenant);
 }
 
 // Domains that are due are advanced with any event.

@@ -22,6 +22,7 @@
 #include "arbiter/core/scheduler/scheduler.h"
 #include "arbiter/core/sighting.h"
 #include "arbiter/core/snapshot.h"
+#include "arbiter/core/turns/gangs.h"
 #include "arbiter/core/turns/presence.h"
 #include "arbiter/core/turns/turn_machine.h"
 
@@ -78,6 +79,7 @@ class Core {
   void on(const RulesSet& event);
   void on(const Looked& event);
   void on(const Suspend& event);
+  void on(const GangOrdered& event);
   void on(const Surveyed& event);
   void on(const TimerFired& event);
   void on(const From<Attach>& event);
@@ -99,6 +101,8 @@ class Core {
   void attach_returned(Session& session);
   void succeed(const Session& old, Session& heir);
   void leave(const Tenant& tenant, Move::Leave leave = {});
+  void leave_or_ask(const Tenant& tenant);
+  void report_gang(const Tenant& tenant, const Residencies& at);
   void end_recovery();
 
   void find_domains();
@@ -127,6 +131,7 @@ class Core {
   Recovery recovery_;
   Nanoseconds next_advance_ = Nanoseconds::max();
   Presence presence_;
+  Gangs gangs_{effects_};
   MemoryBooks memory_;
   TurnMachine turns_;
   Scheduler scheduler_;

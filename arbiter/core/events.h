@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "arbiter/core/memory/gpu_survey.h"
+#include "arbiter/core/model/gang.h"
 #include "arbiter/core/model/model.h"
 #include "arbiter/core/placement.h"
 #include "arbiter/policy/policy.h"
@@ -32,6 +33,7 @@ struct SessionCame {
   Bytes host_cap = {};    // the same, on host memory for swap
   Claims claims = {};     // the tenant's
   bool expected = false;  // one of Recovered::expected_sessions
+  bool gang = false;      // the tenant's job spans nodes
   Hello hello;
 };
 
@@ -82,6 +84,12 @@ struct Suspend {
   bool suspended = false;
 };
 
+// The coordinator of the tenant's gang has sent an order.
+struct GangOrdered {
+  TenantId tenant;
+  GangOrder order;
+};
+
 // A survey of the GPU has come. None: surveys do not show that GPU any more, and what sessions say is all
 // that is known.
 struct Surveyed {
@@ -100,8 +108,9 @@ struct From {
 // The time that ArmTimer asked for has come.
 struct TimerFired {};
 
-using Event = std::variant<GpuFound, SessionCame, SessionGone, CapSet, Place, Unplace, RulesSet, From<Attach>,
-                           From<Usage>, From<Want>, From<Idle>, From<GiveBack>, From<Ready>, From<Released>,
-                           From<MemoryQuery>, From<Deadlines>, Looked, Suspend, Surveyed, TimerFired>;
+using Event =
+    std::variant<GpuFound, SessionCame, SessionGone, CapSet, Place, Unplace, RulesSet, From<Attach>,
+                 From<Usage>, From<Want>, From<Idle>, From<GiveBack>, From<Ready>, From<Released>,
+                 From<MemoryQuery>, From<Deadlines>, Looked, Suspend, GangOrdered, Surveyed, TimerFired>;
 
 }  // namespace sharedgpu

@@ -46,6 +46,7 @@ class Performer {
   void perform(const ArmTimer& timer);
   void perform(const Note& note);
   void perform(const Overstay& overstay);
+  void perform(const TellGang& /*told*/) {}  // arbiters do not connect to each other yet: nobody is a gang
   void log_overstay(const Overstay& overstay, const std::string& what,
                     const std::vector<const SessionTable::Entry*>& there);
 

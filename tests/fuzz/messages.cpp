@@ -19,7 +19,7 @@ std::uint64_t order_of(const Core& core, SessionId id, Input& in) {
 Event next_event(const Core& core, Input& in) {
   SessionId session{in.byte() % 6u + 1};
   Epoch epoch{in.byte()};
-  switch (in.byte() % 14) {
+  switch (in.byte() % 15) {
     case 0: {
       Hello hello;
       hello.resuming = in.byte() % 2;
@@ -32,6 +32,7 @@ Event next_event(const Core& core, Input& in) {
                          .cap = in.size(),
                          .host_cap = in.size(),
                          .expected = in.byte() % 2 == 0,
+                         .gang = in.byte() % 2 == 0,
                          .hello = hello};
     }
     case 1:
@@ -66,6 +67,19 @@ Event next_event(const Core& core, Input& in) {
       for (std::uint64_t id = in.byte() % 6u; id > 0; --id) found.sessions[SessionId{id}] = in.size();
       return Surveyed{.gpu = {{in.byte()}}, .found = found};
     }
+    case 13:
+      return GangOrdered{.tenant = TenantId{in.byte() % 4u + 1},
+                         .order = {.seen = in.byte(),
+                                   .command = static_cast<GangCommand>(in.byte() % 4),
+                                   .possible = in.byte() % 2 == 0,
+                                   .wanted = in.byte() % 2 == 0,
+                                   .idle = in.byte() % 2 == 0,
+                                   .settled = in.byte() % 2 == 0,
+                                   .urgent = in.byte() % 2 == 0,
+                                   .drains = in.byte() % 2 == 0,
+                                   .grows = in.byte() % 2 == 0,
+                                   .steps = in.byte(),
+                                   .since = std::chrono::seconds(in.byte() % 4)}};
     default:
       return TimerFired{};
   }

@@ -196,13 +196,22 @@ bool MemoryBooks::is_promised_already(const Session& session, const Residencies&
 
 // No one can make room for a session that asks for memory on its way out: all that hold memory here wait for
 // more themselves, or cannot evict. The GPU would be theirs for ever. So the one that left last is refused.
+// Where a gang waits for more on another node, one of the two nodes refuses: that of the younger gang.
 void MemoryBooks::refuse_last(const Gpu& gpu, const Residencies& all) {
   const Session* last = nullptr;
+  const Session* youngest = nullptr;  // that waits for more on another node
+  const auto age = [&](const Session& session) {
+    return std::pair(all[session].gang_since, session.tenant->id);
+  };
   auto needs_growth =
       answers_about<Tenant>([&](const Tenant& tenant) { return needs_growth_to_drain(tenant, all); });
   for (const Session* session : gpu.sessions) {
     const Residency& at = all[*session];
     if (at.drained || at.frozen) continue;
+    if (at.peers_grow && !waits_to_grow(*session, at)) {
+      if (youngest == nullptr || age(*youngest) < age(*session)) youngest = session;
+      continue;
+    }
     if (!needs_growth(*session->tenant)) {
       if (promised(*session, at) != Bytes{}) return;  // it leaves without more, now or when its turn is over
       continue;
@@ -213,7 +222,7 @@ void MemoryBooks::refuse_last(const Gpu& gpu, const Residencies& all) {
     const bool later = last == nullptr || all[*last].gates_closed <= at.gates_closed;
     if (effects_.now() >= due && later) last = session;
   }
-  if (last == nullptr) return;
+  if (last == nullptr || (youngest != nullptr && age(*last) < age(*youngest))) return;
   effects_.note(*last->tenant, "needs more memory to end its turn than others can free; refused");
   refuse_all(*last);
 }

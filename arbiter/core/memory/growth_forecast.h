@@ -35,6 +35,7 @@ class GrowthForecast {
   void resume(Nanoseconds now) {
     if (std::exchange(waits_, false)) last_ = now;
   }
+  bool goes_on(Nanoseconds now) const { return lasts(now); }
   // The growth to expect soon.
   Bytes expected(Nanoseconds now) const { return lasts(now) ? half() : Bytes{}; }
   // The growth to expect after resume().

@@ -190,6 +190,10 @@ class MemoryBooks {
   // The part of a session outside the running set that counts as staying on the GPU.
   // `tenant_grows`: needs_growth_to_drain() of its tenant.
   Bytes unevictable(const Session& session, const Residency& at, bool tenant_grows) const;
+  // It has taken more memory in the last while, or asks for more.
+  bool has_grown_lately(const Session& session) const {
+    return of(session).forecast.goes_on(effects_.now()) || !of(session).requests.empty();
+  }
   // The session has neither a context nor memory on the GPU, as far as it has told.
   bool has_nothing(const Session& session) const;
   // All of a tenant's memory is resident and none is asked to leave.

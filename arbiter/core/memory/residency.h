@@ -23,6 +23,8 @@ struct Residency {
   bool suspending = false;     // its tenant is announced as suspending
   bool revoked = false;        // its tenant's lease was revoked without consent
   bool peers_drain = false;    // a process of its tenant that is not stopped has yet to drain
+  bool peers_grow = false;     // a process of its job on another node needs more memory to drain
+  Nanoseconds gang_since{};    // since when the gang waits; of two, all nodes have the same elder
   Nanoseconds gates_closed{};  // when its tenant's were closed last
   Nanoseconds last_ran{};      // when its tenant last held a lease
   // Others of its tenant may wait for it to submit more, from then on. max(): they do not.

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "arbiter/core/model/gang.h"
 #include "arbiter/core/model/lease_book.h"
 #include "protocol/messages.h"
 
@@ -86,8 +87,14 @@ struct Overstay {
   bool stopped = false;  // its processes there are stopped
 };
 
+// For the coordinator of the tenant's gang.
+struct TellGang {
+  TenantId tenant;
+  GangReport report;
+};
+
 using Action = std::variant<Send, SetGate, SetContended, SetOversubscribed, SetTurnEnds, RecordLease, Drop,
-                            Look, ArmTimer, Note, Overstay>;
+                            Look, ArmTimer, Note, Overstay, TellGang>;
 using Actions = std::vector<Action>;
 
 }  // namespace sharedgpu

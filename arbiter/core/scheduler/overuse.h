@@ -41,8 +41,13 @@ namespace sharedgpu {
 class Overuse {
  public:
   Overuse(const Tuning& tuning, const Presence& presence, const MemoryBooks& memory, const TurnMachine& turns,
-          Effects& effects)
-      : tuning_(tuning), presence_(presence), memory_(memory), turns_(turns), effects_(effects) {}
+          const Gangs& gangs, Effects& effects)
+      : tuning_(tuning),
+        presence_(presence),
+        memory_(memory),
+        turns_(turns),
+        gangs_(gangs),
+        effects_(effects) {}
 
   void add(const Tenant& tenant) { tenants_.begin(tenant); }
   // The tenant, which is out, is about to enter a running set.
@@ -108,6 +113,7 @@ class Overuse {
   const Presence& presence_;
   const MemoryBooks& memory_;
   const TurnMachine& turns_;
+  const Gangs& gangs_;
   Effects& effects_;
   Table<Tenant, Row> tenants_;
 };

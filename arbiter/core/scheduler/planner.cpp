@@ -84,9 +84,10 @@ std::optional<Move> Planner::next(const Residencies& at) {
   }
   while (!line_.empty()) {
     const InLine first = line_.top();
-    if (running_.is_kept_free && !first.for_host) break;
+    if (running_.is_kept_free && !first.for_host && !first.ordered) break;
     line_.pop();
-    if (passed_since_ && !first.for_host && turns_.last_ran(*first.tenant) > *passed_since_) continue;
+    if (passed_since_ && !first.for_host && !first.ordered && turns_.last_ran(*first.tenant) > *passed_since_)
+      continue;
     const bool preemptible = running_.preemptible;
     Move move;
     const bool changed = serve({first.tenant, scheduler_.view(*first.tenant), first.for_host}, at, move);
@@ -94,8 +95,10 @@ std::optional<Move> Planner::next(const Residencies& at) {
       moved_ = true;
       return move;
     }
-    if (running_.nobody_passes && first.waited >= kLongWait) break;
-    let_nobody_pass(first.waited);
+    // A gang that could enter here waits for other nodes.
+    const bool is_offered = gangs_.is_bound(*first.tenant);
+    if (running_.nobody_passes && first.waited >= kLongWait && !is_offered) break;
+    if (!is_offered) let_nobody_pass(first.waited);
     if (changed) look(at);
     if ((changed || running_.preemptible != preemptible) && !anybody_could_enter()) break;
   }
@@ -124,6 +127,7 @@ bool Planner::anybody_could_enter() {
   Selection& selection = scheduler_.selection();
   return std::any_of(domain_.tenants.begin(), domain_.tenants.end(), [&](const Tenant* tenant) {
     if (turns_.phase_of(*tenant) != Phase::out || presence_.absent(*tenant)) return false;
+    if (gangs_.must_enter(*tenant)) return true;
     selection.choose(*tenant, true);
     const bool could = selection.fits(*tenant) || scheduler_.must_recall(*tenant);
     selection.choose(*tenant, false);
@@ -133,13 +137,15 @@ bool Planner::anybody_could_enter() {
 
 bool Planner::is_in_line(const Tenant& tenant, bool everybody_fits) const {
   if (turns_.phase_of(tenant) != Phase::out || presence_.absent(tenant)) return false;
-  if (turns_.wants(tenant)) return true;
+  if (!gangs_.possible(tenant)) return false;
+  if (scheduler_.wants(tenant)) return true;
   // One that has not asked enters where that costs nothing.
   return !tenant.exclusive &&
          (scheduler_.selection().disturbs_nobody(tenant) || (everybody_fits && memory_.complete(tenant)));
 }
 
-// First come those whose jobs would be ended for want of host memory, then as the policy ranks.
+// First come gangs whose turn has begun on other nodes, then those whose jobs would be ended for want of host
+// memory, then as the policy ranks.
 void Planner::line_up() {
   const bool everybody_fits = scheduler_.selection().everybody_fits();
   std::vector<InLine> line;
@@ -147,13 +153,31 @@ void Planner::line_up() {
   for (const Tenant* tenant : domain_.tenants) {
     if (!is_in_line(*tenant, everybody_fits)) continue;
     const TenantView view = scheduler_.view(*tenant);
-    if (const Nanoseconds wait = throttled_for(policy_.rules(), view); wait > Nanoseconds{}) {
+    const bool ordered = gangs_.must_enter(*tenant);
+    if (const Nanoseconds wait = throttled_for(policy_.rules(), view); wait > Nanoseconds{} && !ordered) {
       effects_.wake_at(effects_.now() + wait);
       continue;
     }
-    line.push_back({tenant, scheduler_.must_recall(*tenant), policy_.rank(view, turn), view.waited});
+    line.push_back({tenant, ordered, scheduler_.must_recall(*tenant), policy_.rank(view, turn), view.waited});
   }
+  seat_gangs(line);
   line_ = std::priority_queue<InLine>(std::less<InLine>(), std::move(line));
+}
+
+// Each node has gangs in the order in which they have waited, on the places that its policy gives to any of
+// them: if two nodes preferred different ones, neither could begin.
+void Planner::seat_gangs(std::vector<InLine>& line) const {
+  const auto first = std::partition(line.begin(), line.end(),
+                                    [](const InLine& its) { return !its.tenant->gang || its.ordered; });
+  std::vector<const Tenant*> gangs;
+  for (auto it = first; it != line.end(); ++it) gangs.push_back(it->tenant);
+  std::sort(gangs.begin(), gangs.end(),
+            [this](const Tenant* one, const Tenant* other) { return gangs_.is_elder(*one, *other); });
+  std::sort(first, line.end(), [](const InLine& one, const InLine& other) { return other < one; });
+  std::transform(first, line.end(), gangs.begin(), first, [](InLine place, const Tenant* gang) {
+    place.tenant = gang;
+    return place;
+  });
 }
 
 // The one that would leave first comes first. Of two that are equal, the tenant with the lower number stays
@@ -176,15 +200,19 @@ bool Planner::gives_up(const Candidate& member) const {
 
 // True if a member of the running set makes room for `waiter`: if it is idle or yields its turn; if the turn
 // is over, unless the policy gives the member another; before that, if the policy lets it be preempted. For a
-// recall, members that are still on their way in leave, too.
+// recall, members that are still on their way in leave, too. A gang whose turn has begun on other nodes waits
+// only for an elder one that is on its way in, unless somebody cannot drain without it.
 bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const {
+  if (gangs_.must_enter(*waiter.tenant))
+    return !member.tenant->gang || turns_.phase_of(*member.tenant) == Phase::running ||
+           gangs_.is_urgent(*waiter.tenant) || gangs_.is_elder(*waiter.tenant, *member.tenant);
   if (gives_up(member)) return true;
   const bool over = running_.turn.over();
   const bool runs = turns_.phase_of(*member.tenant) == Phase::running;
   if (waiter.for_host) return true;
   if (over) return !policy_.extends(member.view, waiter.view, turn_view());
   const bool preemptible = running_.preemptible && running_.turn.state.begun;
-  if (!preemptible || !runs || !turns_.wants(*waiter.tenant)) return false;
+  if (!preemptible || !runs || !scheduler_.wants(*waiter.tenant)) return false;
   return may_preempt(policy_, waiter.view, member.view, turn_view());
 }
 
@@ -214,20 +242,29 @@ bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move)
   Selection& selection = scheduler_.selection();
   const Tenant& waiter = *waiting.tenant;
   const bool over = running_.turn.over();
+  const bool ordered = gangs_.must_enter(waiter);
+  if (waiter.gang && !ordered) {
+    offer(waiting);
+    return true;
+  }
   selection.choose(waiter, true);
   if (selection.fits(waiter)) {
     const bool empty = running_.members.empty();
-    const bool enters =
-        !scheduler_.displaced(waiter) || over || empty || waiting.for_host || fits_at_peak(waiter, at);
+    const bool enters = !scheduler_.displaced(waiter) || ordered || over || empty || waiting.for_host ||
+                        fits_at_peak(waiter, at);
     if (!enters) return true;
     move.enter = &waiter;
     // A tenant that enters when the turn is over begins the next one.
-    move.leads = empty || (over && turns_.wants(waiter));
+    move.leads = empty || (over && scheduler_.wants(waiter));
     return true;
   }
   std::vector<const Candidate*> leaving;
+  if (is_held_ && !ordered) {
+    selection.choose(waiter, false);
+    return false;
+  }
   if (!make_way(waiting, leaving)) {
-    const bool moves_nobody = leaving.empty() && !waiting.for_host && turns_.wants(waiter);
+    const bool moves_nobody = leaving.empty() && !waiting.for_host && scheduler_.wants(waiter);
     if (moves_nobody && policy_.rules().preempts_by_rank) running_.preemptible = false;
     return false;
   }
@@ -236,6 +273,7 @@ bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move)
     selection.choose(*member->tenant, true);
     selection.choose(*member->tenant, selection.fits());
   }
+  if (ask_to_leave(waiting, leaving)) return true;
   bool alone = true;
   for (const Candidate& member : running_.members) {
     if (selection.chosen(*member.tenant)) {
@@ -248,8 +286,41 @@ bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move)
   move.enter = &waiter;
   move.leads = over || alone || move.preempts;
   move.for_host = waiting.for_host;
-  if (move.preempts) move.price = preemption_cost(policy_.rules().preemption, turn_view().turn.handoff);
+  if (move.preempts && !ordered)
+    move.price = preemption_cost(policy_.rules().preemption, turn_view().turn.handoff);
   return true;
+}
+
+// Gangs leave when all of their nodes are told to. Until then nobody takes the room that the waiter is to
+// have.
+bool Planner::ask_to_leave(const Candidate& waiting, const std::vector<const Candidate*>& leaving) {
+  bool asked = false;
+  for (const Candidate* member : leaving) {
+    if (scheduler_.selection().chosen(*member->tenant) || !gangs_.must_be_asked(*member->tenant)) continue;
+    gangs_.end(*member->tenant);
+    asked = true;
+  }
+  is_held_ = is_held_ || asked;
+  if (asked && waiting.tenant->gang) gangs_before_.push_back(waiting.tenant);
+  return asked;
+}
+
+// Offers a turn to a gang that could begin one here: to one of those that do not fit together, and to the
+// eldest. A younger one that was offered a turn before may have begun it, so that the offer to the elder one
+// has to wait until the younger one's has been taken back. On all nodes the same one is the elder, so no two
+// wait for each other. The running set goes on meanwhile, beside tenants that make nobody leave.
+void Planner::offer(const Candidate& waiting) {
+  Selection& selection = scheduler_.selection();
+  const Tenant& gang = *waiting.tenant;
+  for (const Tenant* before : gangs_before_) selection.choose(*before, true);
+  selection.choose(gang, true);
+  std::vector<const Candidate*> leaving;
+  if (!selection.fits(gang) && !make_way(waiting, leaving)) return;
+  gangs_before_.push_back(&gang);
+  is_held_ = is_held_ || !leaving.empty();
+  for (const Tenant* other : domain_.tenants)
+    if (gangs_.is_bound(*other) && turns_.phase_of(*other) == Phase::out) selection.choose(*other, true);
+  if (selection.fits(gang)) gangs_.offer(gang);
 }
 
 Move::Leave Planner::leave_of(const Candidate& member) const {

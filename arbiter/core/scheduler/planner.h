@@ -17,11 +17,12 @@ namespace sharedgpu {
 class Planner {
  public:
   Planner(Scheduler& scheduler, const Presence& presence, const MemoryBooks& memory, const TurnMachine& turns,
-          Effects& effects, const Domain& domain)
+          Gangs& gangs, Effects& effects, const Domain& domain)
       : scheduler_(scheduler),
         presence_(presence),
         memory_(memory),
         turns_(turns),
+        gangs_(gangs),
         effects_(effects),
         domain_(domain),
         policy_(*domain.rules.policy) {}
@@ -51,11 +52,14 @@ class Planner {
   };
   struct InLine {
     const Tenant* tenant;
+    bool ordered;  // by the coordinator of its gang: its turn has begun
     bool for_host;
     Rank rank;
     Nanoseconds waited;
     bool operator<(const InLine& other) const {
-      const auto order = [](const InLine& its) { return std::tie(its.for_host, its.rank, its.waited); };
+      const auto order = [](const InLine& its) {
+        return std::tie(its.ordered, its.for_host, its.rank, its.waited);
+      };
       return order(*this) != order(other) ? order(*this) < order(other) : tenant->id > other.tenant->id;
     }
   };
@@ -66,11 +70,14 @@ class Planner {
   bool anybody_could_enter();
   void let_nobody_pass(Nanoseconds waited);
   void sort_as_they_leave(std::vector<Candidate>& members, const Scheduler::Turn& turn) const;
+  void seat_gangs(std::vector<InLine>& line) const;
   bool gives_up(const Candidate& member) const;
   bool may_leave(const Candidate& member, const Candidate& waiter) const;
   bool serve(const Candidate& waiter, const Residencies& at, Move& move);
   Move::Leave leave_of(const Candidate& member) const;
   bool make_way(const Candidate& waiter, std::vector<const Candidate*>& leaving);
+  void offer(const Candidate& waiting);
+  bool ask_to_leave(const Candidate& waiting, const std::vector<const Candidate*>& leaving);
   bool fits_at_peak(const Tenant& newcomer, const Residencies& at);
   TurnView turn_view() const { return scheduler_.view(domain_, running_.turn.over()); }
 
@@ -78,6 +85,7 @@ class Planner {
   const Presence& presence_;
   const MemoryBooks& memory_;
   const TurnMachine& turns_;
+  Gangs& gangs_;
   Effects& effects_;
   const Domain& domain_;
   const Policy& policy_;
@@ -86,6 +94,9 @@ class Planner {
   // One has waited since then: those that have had a turn since do not pass it. Else two could have their
   // turns beside the drains of each other for ever.
   std::optional<Nanoseconds> passed_since_;
+  // Gangs that could enter here by what this pass has found, the eldest first, see offer().
+  std::vector<const Tenant*> gangs_before_;
+  bool is_held_ = false;  // the next turn is a gang's, as soon as that can begin
   bool moved_ = false;    // a move was made, and the running set is another
   bool extends_ = false;  // the policy gives a member another turn
 };

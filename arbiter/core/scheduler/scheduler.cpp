@@ -17,12 +17,14 @@ constexpr std::chrono::hours kLongestNap{24};
 }  // namespace
 
 Scheduler::Scheduler(const Tuning& tuning, const Model& model, const Presence& presence,
-                     const MemoryBooks& memory, const TurnMachine& turns, Effects& effects)
+                     const MemoryBooks& memory, const TurnMachine& turns, const Gangs& gangs,
+                     Effects& effects)
     : tuning_(tuning),
       model_(model),
       presence_(presence),
       memory_(memory),
       turns_(turns),
+      gangs_(gangs),
       effects_(effects),
       estimates_(tuning, presence, memory, turns, lengths_, effects),
       limits_(turns, effects),
@@ -226,8 +228,11 @@ Nanoseconds Scheduler::watch_turn(const Domain& domain, bool seen_over, const Re
 // ---- read only ----
 
 bool Scheduler::waits(const Tenant& tenant) const {
-  return turns_.phase_of(tenant) == Phase::out && turns_.wants(tenant) && !presence_.absent(tenant);
+  return turns_.phase_of(tenant) == Phase::out && wants(tenant) && !presence_.absent(tenant) &&
+         gangs_.possible(tenant);
 }
+
+bool Scheduler::wants(const Tenant& tenant) const { return turns_.wants(tenant) || gangs_.wanted(tenant); }
 
 bool Scheduler::others_wait(const Domain& domain) const {
   return std::any_of(domain.tenants.begin(), domain.tenants.end(),
@@ -240,7 +245,7 @@ Nanoseconds Scheduler::waiting_since(const Tenant& tenant) const {
 
 // A tenant that enters without having asked, since it is in nobody's way, does not wait.
 Nanoseconds Scheduler::waited(const Tenant& tenant) const {
-  return turns_.wants(tenant) ? effects_.now() - waiting_since(tenant) : Nanoseconds{};
+  return wants(tenant) ? effects_.now() - waiting_since(tenant) : Nanoseconds{};
 }
 
 bool Scheduler::exhausted(const Domain& domain, const Tenant& tenant) const {
@@ -268,7 +273,7 @@ TenantView Scheduler::view(const Tenant& tenant) const {
           .last_drain = turns_.last_drain(tenant),
           .leads = turns_.leads(tenant),
           .grows = grows,
-          .idle = estimates_.idle_enough(tenant)};
+          .idle = estimates_.idle_enough(tenant) && gangs_.idle(tenant)};
 }
 
 Scheduler::Turn Scheduler::turn_of(const Domain& domain) const {

@@ -29,7 +29,7 @@ class Scheduler {
   };
 
   Scheduler(const Tuning& tuning, const Model& model, const Presence& presence, const MemoryBooks& memory,
-            const TurnMachine& turns, Effects& effects);
+            const TurnMachine& turns, const Gangs& gangs, Effects& effects);
 
   void add(const Tenant& tenant);
   void add(const Session& session);
@@ -85,6 +85,8 @@ class Scheduler {
   // ---- read only ----
 
   bool waits(const Tenant& tenant) const;  // it has asked for the GPU, and could use it
+  // A session of it does; of a job that spans nodes, on any of them.
+  bool wants(const Tenant& tenant) const;
   bool others_wait(const Domain& domain) const;
   Nanoseconds waiting_since(const Tenant& tenant) const;
   // It has had all that the policy allows, though perhaps no one else wants the GPU.
@@ -146,6 +148,7 @@ class Scheduler {
   const Presence& presence_;
   const MemoryBooks& memory_;
   const TurnMachine& turns_;
+  const Gangs& gangs_;
   Effects& effects_;
   TurnLengths lengths_;
   Estimates estimates_;

@@ -25,6 +25,7 @@ void Selection::begin(const Domain& domain, const MemoryBooks& memory, const Res
     for_each_gpu(*tenant, [&](GpuRow& gpu) {
       ++gpu.users;
       gpu.exclusive_users += tenant->exclusive ? 1 : 0;
+      gpu.unsettled_users += tenant->unsettled ? 1 : 0;
     });
     const bool grows = memory.needs_growth_to_drain(*tenant, at);
     for (const Session* session : tenant->sessions) {
@@ -44,6 +45,7 @@ void Selection::choose(const Tenant& tenant, bool chosen) {
   for_each_gpu(tenant, [&](GpuRow& gpu) {
     gpu.members += chosen ? 1 : -1u;
     if (tenant.exclusive) gpu.exclusive += chosen ? 1 : -1u;
+    if (tenant.unsettled) gpu.unsettled += chosen ? 1 : -1u;
   });
   for (const Session* session : tenant.sessions) {
     if (!attached(session)) continue;

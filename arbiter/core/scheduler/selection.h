@@ -68,8 +68,10 @@ class Selection {
     Bytes needed_by_all;
     unsigned users = 0;  // all tenants there
     unsigned exclusive_users = 0;
-    bool has_time() const { return exclusive == 0 || members <= 1; }
-    bool has_time_for_all() const { return exclusive_users == 0 || users <= 1; }
+    unsigned unsettled = 0;  // chosen
+    unsigned unsettled_users = 0;
+    bool has_time() const { return (exclusive == 0 || members <= 1) && unsettled <= 1; }
+    bool has_time_for_all() const { return (exclusive_users == 0 || users <= 1) && unsettled_users <= 1; }
   };
   template <class Count>
   void for_each_gpu(const Tenant& tenant, Count count);

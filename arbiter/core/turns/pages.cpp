@@ -122,7 +122,9 @@ Residency TurnMachine::common_residency(const Tenant& tenant) const {
   at.last_ran = last_ran(tenant);
   if (const auto* leaving = std::get_if<Leaving>(&phase(tenant))) {
     at.revoked = leaving->revoked;
-    at.peers_drain = still_drains(tenant);
+    at.peers_grow = gangs_.others_grow(tenant);
+    at.gang_since = gangs_.since(tenant);
+    at.peers_drain = still_drains(tenant) || gangs_.others_drain(tenant);
   }
   return at;
 }
@@ -135,7 +137,9 @@ Residency TurnMachine::residency(const Session& session, const Residency& common
   const Tenant& tenant = *session.tenant;
   const SessionRow& its = sessions_[session];
   Residency at = common;
-  at.drained = at.phase == Phase::out || (at.phase == Phase::leaving && is_drained(its.drain));
+  // What has drained may have to submit once more for processes on other nodes, and stays as it is.
+  at.drained = at.phase == Phase::out ||
+               (at.phase == Phase::leaving && is_drained(its.drain) && gangs_.may_finish(tenant));
   if (attached(&session))
     at.at_work = at.phase == Phase::running || (at.phase == Phase::leaving && !at.drained &&
                                                 (its.unknown_since || leases_.holds(tenant.id)));

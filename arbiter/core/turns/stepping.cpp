@@ -2,7 +2,8 @@
 // Single submissions while a tenant drains. Its processes may wait on the GPU for each other: one that has
 // drained can hold the work that another's kernel waits for. So those that have drained may submit once, each
 // thread of them, again and again until all have drained at the same time. More and more rarely, so that it
-// costs nothing where no one waits.
+// costs nothing where no one waits. Processes on other nodes may wait in the same way: their arbiters ask for
+// a submission through the coordinator of the gang.
 #include <algorithm>
 
 #include "arbiter/core/turns/turn_machine.h"
@@ -25,8 +26,8 @@ bool TurnMachine::may_block_peers(const Session& session) const {
   const SessionRow& its = sessions_[session];
   const auto* leaving = std::get_if<Leaving>(&phase(tenant));
   return leaving != nullptr && (its.has_run || !leaving->but_newcomers) && !resuming(tenant) &&
-         attached(&session) && said_drained(its.drain) && its.wants && leases_.holds(tenant.id) &&
-         !presence_.frozen(session);
+         attached(&session) && said_drained(its.drain) && its.wants &&
+         (leases_.holds(tenant.id) || gangs_.others_drain(tenant)) && !presence_.frozen(session);
 }
 
 // The next submission waits until this drain can have helped the others: about as long as this one took. If
@@ -54,8 +55,11 @@ void TurnMachine::submit_once(const Tenant& tenant, bool but_newcomers) {
   auto* leaving = std::get_if<Leaving>(&tenants_[tenant].phase);
   if (leaving == nullptr) return;
   leaving->but_newcomers = but_newcomers;
-  if (effects_.now() < leaving->step_at) return effects_.wake_at(leaving->step_at);
-  if (!still_drains(tenant)) return;
+  if (!gangs_.owes_step(tenant)) {
+    if (effects_.now() < leaving->step_at) return effects_.wake_at(leaving->step_at);
+    if (!still_drains(tenant)) return;
+  }
+  gangs_.note_steps(tenant);
   std::vector<const Session*> blocked;
   for (const Session* session : tenant.sessions) {
     const SessionBook& book = memory_.of(*session);

@@ -7,10 +7,11 @@
 
 namespace sharedgpu {
 
-TurnMachine::TurnMachine(const Tuning& tuning, const Presence& presence, MemoryBooks& memory,
+TurnMachine::TurnMachine(const Tuning& tuning, const Presence& presence, Gangs& gangs, MemoryBooks& memory,
                          Effects& effects, LeaseBook leases, Epoch last_epoch, Nanoseconds now)
     : tuning_(tuning),
       presence_(presence),
+      gangs_(gangs),
       memory_(memory),
       effects_(effects),
       leases_(std::move(leases)),
@@ -143,7 +144,7 @@ void TurnMachine::send_restores(const std::vector<const Session*>& sessions) {
   }
 }
 
-bool TurnMachine::may_open(const Tenant& tenant) const {
+bool TurnMachine::is_ready(const Tenant& tenant) const {
   if (phase_of(tenant) != Phase::entering) return false;
   const auto is_ready = [this](const Session* session) {
     return !attached(session) || memory_.of(*session).ready;
@@ -251,13 +252,22 @@ void TurnMachine::revoke(const Session& session) {
 void TurnMachine::finish_leaving(const Tenant& tenant) {
   if (phase_of(tenant) != Phase::leaving) return;
   if (resuming(tenant)) return;  // more of its sessions may still hold the lease
-  const auto has_drained = [this](const Session* session) {
-    return !attached(session) || said_drained(sessions_[*session].drain);
-  };
-  if (!std::all_of(tenant.sessions.begin(), tenant.sessions.end(), has_drained)) return;
+  if (!all_said_drained(tenant) || !gangs_.may_finish(tenant)) return;
   end_turn(tenant);
   tenants_[tenant].phase = Out{};
   for (const Session* session : tenant.sessions) memory_.hold_at_resident(*session);
+}
+
+bool TurnMachine::all_said_drained(const Tenant& tenant) const {
+  return std::all_of(tenant.sessions.begin(), tenant.sessions.end(), [this](const Session* session) {
+    return !attached(session) || said_drained(sessions_[*session].drain);
+  });
+}
+
+bool TurnMachine::has_drained(const Tenant& tenant) const {
+  const auto* leaving = std::get_if<Leaving>(&phase(tenant));
+  if (leaving == nullptr) return phase_of(tenant) == Phase::out;
+  return leaving->revoked || (all_said_drained(tenant) && !resuming(tenant));
 }
 
 void TurnMachine::end_turn(const Tenant& tenant) {
@@ -284,7 +294,7 @@ void TurnMachine::take_lease_of_absent(const Tenant& tenant) {
   auto* leaving = std::get_if<Leaving>(&tenants_[tenant].phase);
   if (leaving == nullptr || resuming(tenant)) return;
   const bool silent = give_up_silent(tenant, *leaving);
-  if (!leases_.holds(tenant.id) || still_drains(tenant)) return;
+  if (!leases_.holds(tenant.id) || still_drains(tenant) || all_said_drained(tenant)) return;
   const Nanoseconds due = std::max(gates_closed(tenant), leaving->could_submit_at) + tuning_.stop_grace;
   effects_.wake_at(due);
   if (effects_.now() < due) return;

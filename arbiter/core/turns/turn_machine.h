@@ -13,6 +13,7 @@
 #include "arbiter/core/model/effects.h"
 #include "arbiter/core/model/lease_book.h"
 #include "arbiter/core/model/model.h"
+#include "arbiter/core/turns/gangs.h"
 #include "arbiter/core/turns/phases.h"
 #include "arbiter/core/turns/presence.h"
 
@@ -33,9 +34,11 @@ struct PageState {
   Nanoseconds turn_ends{};      // zero: open end
 };
 
-// A tenant of several processes or GPUs is told of no end of its turn: one of them cannot know whether the
-// others' work still fits. Nor is a tenant that shares the GPU, since its overuse is not held against it.
-inline bool can_yield(const Tenant& tenant) { return tenant.exclusive && tenant.sessions.size() == 1; }
+// A tenant of several processes, GPUs or nodes is told of no end of its turn: one of them cannot know whether
+// the others' work still fits. Nor is a tenant that shares the GPU, since its overuse is not held against it.
+inline bool can_yield(const Tenant& tenant) {
+  return tenant.exclusive && tenant.sessions.size() == 1 && !tenant.gang;
+}
 
 // The step's lease on the session's GPU. The session is attached.
 inline LeaseKey lease_of(const Session& session) {
@@ -44,8 +47,8 @@ inline LeaseKey lease_of(const Session& session) {
 
 class TurnMachine {
  public:
-  TurnMachine(const Tuning& tuning, const Presence& presence, MemoryBooks& memory, Effects& effects,
-              LeaseBook leases, Epoch last_epoch, Nanoseconds now);
+  TurnMachine(const Tuning& tuning, const Presence& presence, Gangs& gangs, MemoryBooks& memory,
+              Effects& effects, LeaseBook leases, Epoch last_epoch, Nanoseconds now);
 
   // ---- coming and going ----
 
@@ -72,7 +75,7 @@ class TurnMachine {
   // A session is about to go; then it has gone, and with it perhaps the last user of the lease.
   void note_end(const Session& session);
   void detach(const Tenant& tenant, const std::optional<LeaseKey>& lease);
-  // Ends its turn once every session has drained.
+  // Ends its turn once every session has drained, on all nodes of its job.
   void finish_leaving(const Tenant& tenant);
   void forget_leases(TenantId tenant) { leases_.forget(tenant); }
   // Leases of a tenant from before the arbiter started that no session has come back for.
@@ -89,7 +92,7 @@ class TurnMachine {
   void enter(const Domain& domain, const Tenant& tenant, const Entry& entry);
   // The tenant gives up its place. False: it was told of none yet, and is out.
   bool leave(const Tenant& tenant);
-  bool may_open(const Tenant& tenant) const;
+  bool may_open(const Tenant& tenant) const { return is_ready(tenant) && gangs_.may_open(tenant); }
   // Opens its gates. Returns what the handoff took, where memory moved and a turn has begun with it.
   std::optional<Nanoseconds> open(const Domain& domain, const Tenant& tenant);
   // The running set has another turn.
@@ -129,6 +132,12 @@ class TurnMachine {
   bool in_set(const Tenant& tenant) const;
   bool leads(const Tenant& tenant) const;
   bool revoked(const Tenant& tenant) const;
+  // Entering, and nothing here keeps its gates closed.
+  bool is_ready(const Tenant& tenant) const;
+  // Nothing of it runs on the GPU: all of its sessions have said so, or its lease was revoked.
+  bool has_drained(const Tenant& tenant) const;
+  // A process of it that is not stopped has yet to drain.
+  bool still_drains(const Tenant& tenant) const;
   bool resuming(const Tenant& tenant) const { return tenants_[tenant].resuming; }
   Epoch epoch(const Tenant& tenant) const { return tenants_[tenant].epoch; }
   Nanoseconds turn_began(const Tenant& tenant) const;
@@ -188,7 +197,7 @@ class TurnMachine {
   bool give_up_silent(const Tenant& tenant, const Leaving& leaving);
   bool waits_for_drain(const Tenant& tenant) const;
   bool drains(const Session& session) const;
-  bool still_drains(const Tenant& tenant) const;
+  bool all_said_drained(const Tenant& tenant) const;
   Residency common_residency(const Tenant& tenant) const;
   Residency residency(const Session& session, const Residency& common) const;
 
@@ -205,6 +214,7 @@ class TurnMachine {
 
   const Tuning& tuning_;
   const Presence& presence_;
+  Gangs& gangs_;
   MemoryBooks& memory_;
   Effects& effects_;
   LeaseBook leases_;

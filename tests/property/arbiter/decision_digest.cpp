@@ -72,6 +72,7 @@ struct Fields {
     uuid(overstay.gpu);
     number("response", static_cast<std::uint64_t>(overstay.response));
   }
+  void operator()(const TellGang& told) { number("tenant", told.tenant.value); }
 };
 
 struct Kind {
@@ -90,6 +91,7 @@ struct Kind {
   static Kind of(const ArmTimer&) { return {"ArmTimer", 9, false}; }
   static Kind of(const Note&) { return {"Note", 10, false}; }
   static Kind of(const Overstay&) { return {"Overstay", 11, false}; }
+  static Kind of(const TellGang&) { return {"TellGang", 12, false}; }
 };
 
 void mix(std::uint64_t& digest, std::uint64_t value) {

@@ -27,10 +27,11 @@ struct Bench {
   Actions last;
   // The last messages to each session, as the actions of the core say. The tests carry its orders out.
   std::map<std::uint64_t, simulation::Session> told;
-  LeaseBook written;                 // by the records of leases
-  std::optional<Nanoseconds> timer;  // that was armed by the last step
-  std::vector<std::string> notes;    // of the last step
-  std::vector<Overstay> overstays;   // the same, of all steps
+  LeaseBook written;                            // by the records of leases
+  std::optional<Nanoseconds> timer;             // that was armed by the last step
+  std::vector<std::string> notes;               // of the last step
+  std::vector<Overstay> overstays;              // the same, of all steps
+  std::map<std::uint64_t, GangReport> reports;  // the last ones, by tenant
 
   explicit Bench(Recovered recovered = {}, TurnRules turns = {.fixed = std::chrono::seconds(10)},
                  Nanoseconds surge_pause = {}, std::optional<OveruseRules> overuse = {},
@@ -199,6 +200,7 @@ struct Bench {
   }
   void hear(const ArmTimer& armed) { timer = armed.at; }
   void hear(const Note& note) { notes.push_back(note.text); }
+  void hear(const TellGang& gang) { reports[gang.tenant.value] = gang.report; }
   void hear(const Overstay& overstay) { overstays.push_back(overstay); }
   void hear(const Drop&) {}
   void hear(const Look&) {}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The coordinator of a gang: gives the members of a job that spans nodes their turns at the same time.
+//
+// A turn begins when all members have offered it, and gates open when the memory of all is resident; so
+// whatever one process waits for on a GPU, the others can submit it. A turn ends when one member asks for
+// that, and memory moves after all have drained. Members that conflict with other gangs offer to the eldest
+// only (scheduler/planner.cpp), and since a turn has all its places before any gate opens, no two gangs wait
+// for each other. A member that is out of contact delays the gang, and nothing else: nothing is decided
+// without it that it would have to know. All that the coordinator knows follows from the reports, so that
+// another one can go on from them. No clock is compared with another node's, except by age, where an error
+// costs fairness at most.
+//
+// Pure: no socket, clock or thread. One thread at a time.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "arbiter/core/model/gang.h"
+
+namespace sharedgpu {
+
+// The pace of single submissions while a gang drains, as Tuning has it for the sessions of one node.
+struct GangPace {
+  Nanoseconds step_after = std::chrono::milliseconds(100);
+  Nanoseconds step_pause = std::chrono::milliseconds(2);
+  Nanoseconds most_pause = std::chrono::seconds(1);
+};
+
+class GangCoordinator {
+ public:
+  // Members are numbered from 0.
+  GangCoordinator(std::size_t members, const GangPace& pace, Nanoseconds now);
+
+  void hear(std::size_t member, const GangReport& report);
+  // The connection to the member is gone, and with it what was under way.
+  void lose(std::size_t member);
+
+  // Decides what follows from the reports, as of now. `now` never goes back.
+  void advance(Nanoseconds now);
+  // None: the coordinator has not heard all members yet, and knows nothing of the gang's turn.
+  std::optional<GangOrder> order_for(std::size_t member) const;
+  // When to advance it again, if nothing is heard before.
+  std::optional<Nanoseconds> wake() const { return wake_; }
+
+ private:
+  struct Member {
+    bool in_contact = false;
+    std::optional<GangReport> report;            // the last one, also of a member that is out of contact
+    std::uint64_t steps = 0;                     // that it has been told
+    std::optional<Nanoseconds> stepped_at = {};  // last, and it has not drained since
+  };
+
+  bool all_in_contact() const;
+  template <class Condition>
+  bool any(Condition condition) const;
+  bool can_begin() const;
+  bool is_stuck() const;
+  bool all_drained() const;
+  bool has_drained(const Member& member) const;
+  bool keeps_others_from_draining(Nanoseconds now);
+  GangCommand next(Nanoseconds now);
+  void begin(GangCommand command, Nanoseconds now);
+  void pace_steps(Nanoseconds now);
+
+  const GangPace pace_;
+  std::vector<Member> members_;
+  bool knows_ = false;  // it has heard all members at least once
+  GangCommand command_ = GangCommand::wait;
+  bool urgent_ = false;  // it enters since a member cannot drain without the others
+  Nanoseconds step_at_{};
+  Nanoseconds step_pause_{};
+  Nanoseconds since_{};
+  std::optional<Nanoseconds> wake_;
+};
+
+}  // namespace sharedgpu

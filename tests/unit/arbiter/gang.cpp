@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// The coordinator of a gang, told what its members report.
+#include <catch2/catch.hpp>
+#include <vector>
+
+#include "arbiter/gang/coordinator.h"
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr GangPace kPace{.step_after = 100ms, .step_pause = 2ms, .most_pause = 1s};
+
+struct Members {
+  explicit Members(std::size_t count) : coordinator(count, kPace, now) {
+    for (std::size_t member = 0; member < count; ++member)
+      last.push_back(
+          {.number = 1, .offers = false, .ready = false, .present = true, .wants = true, .idle = false});
+  }
+  void say(std::size_t member) {
+    ++last[member].number;
+    coordinator.hear(member, last[member]);
+    coordinator.advance(now);
+  }
+  void say_all() {
+    for (std::size_t member = 0; member < last.size(); ++member) say(member);
+  }
+  template <class Change>
+  void change_all(Change change) {
+    for (GangReport& report : last) change(report);
+    say_all();
+  }
+  void offer_all() {
+    change_all([](GangReport& its) { its.offers = true; });
+  }
+  void enter_all() {
+    change_all([](GangReport& its) {
+      its = {.number = its.number,
+             .phase = Phase::entering,
+             .offers = false,
+             .ready = false,
+             .drained = false,
+             .steps = its.steps,
+             .present = true,
+             .idle = false};
+    });
+  }
+  void get_ready(std::size_t member) {
+    last[member].ready = true;
+    say(member);
+  }
+  void run_all() {
+    offer_all();
+    enter_all();
+    change_all([](GangReport& its) { its.ready = true; });
+    change_all([](GangReport& its) { its.phase = Phase::running; });
+  }
+  void leave(std::size_t member, bool drained) {
+    last[member].phase = Phase::leaving;
+    last[member].drained = drained;
+    last[member].ends = last[member].ready = false;
+    say(member);
+  }
+  void drain(std::size_t member) {
+    last[member].drained = true;
+    last[member].steps = order(member).steps;
+    say(member);
+  }
+  void pass(Nanoseconds time) {
+    now += time;
+    coordinator.advance(now);
+  }
+  GangOrder order(std::size_t member = 0) const { return coordinator.order_for(member).value(); }
+  GangCommand command() const { return order().command; }
+
+  Nanoseconds now = 1000s;
+  GangCoordinator coordinator;
+  std::vector<GangReport> last;
+};
+
+TEST_CASE("A gang has no orders before all members are heard") {
+  Members gang(2);
+  gang.say(0);
+  CHECK_FALSE(gang.coordinator.order_for(0));
+  gang.say(1);
+  CHECK(gang.command() == GangCommand::wait);
+  CHECK(gang.order(1).seen == gang.last[1].number);
+}
+
+TEST_CASE("A turn begins when all members offer it, and gates open when all are ready") {
+  Members gang(3);
+  gang.say_all();
+  for (std::size_t member = 0; member < 3; ++member) {
+    CHECK(gang.command() == GangCommand::wait);
+    gang.last[member].offers = true;
+    gang.say(member);
+  }
+  CHECK(gang.command() == GangCommand::enter);
+  gang.enter_all();
+  for (std::size_t member = 0; member < 3; ++member) {
+    CHECK(gang.command() == GangCommand::enter);
+    gang.get_ready(member);
+  }
+  CHECK(gang.command() == GangCommand::run);
+}
+
+TEST_CASE("A member without processes keeps nobody waiting, and a gang without any has no turn") {
+  Members gang(2);
+  gang.last[1] = {.number = 1};
+  gang.offer_all();
+  REQUIRE(gang.command() == GangCommand::enter);
+  gang.last[0] = {.number = 5, .phase = Phase::running, .present = true};
+  gang.say(0);
+  CHECK(gang.command() == GangCommand::run);
+  Members nobody(2);
+  nobody.last[0] = nobody.last[1] = {.number = 1};
+  nobody.say_all();
+  CHECK(nobody.command() == GangCommand::wait);
+}
+
+TEST_CASE("One member ends the turn of all, and the next one waits until all have drained") {
+  Members gang(2);
+  gang.run_all();
+  REQUIRE(gang.command() == GangCommand::run);
+  gang.last[1].ends = true;
+  gang.say(1);
+  REQUIRE(gang.command() == GangCommand::leave);
+  gang.leave(0, false);
+  gang.leave(1, false);
+  gang.drain(0);
+  CHECK(gang.command() == GangCommand::leave);
+  const Nanoseconds before = gang.order().since;
+  gang.now += 1s;
+  gang.drain(1);
+  CHECK(gang.command() == GangCommand::wait);
+  CHECK(gang.order().since > before);
+}
+
+TEST_CASE("A turn that cannot begin on one node begins on none") {
+  Members gang(2);
+  gang.offer_all();
+  gang.enter_all();
+  gang.get_ready(0);
+  gang.last[1].ends = true;
+  gang.say(1);
+  CHECK(gang.command() == GangCommand::leave);
+}
+
+TEST_CASE("Members that have drained submit once for those that have not") {
+  Members gang(3);
+  gang.run_all();
+  gang.last[0].ends = true;
+  gang.say(0);
+  gang.leave(0, true);
+  gang.leave(1, true);
+  gang.leave(2, false);
+  CHECK(gang.order(0).steps == 0);
+  gang.pass(100ms);
+  CHECK(gang.order(0).steps == 1);
+  CHECK(gang.order(1).steps == 1);
+  CHECK(gang.order(2).steps == 0);
+  SECTION("and are drained again once they say so, having submitted") {
+    gang.drain(2);
+    CHECK(gang.command() == GangCommand::leave);
+    gang.drain(0);
+    CHECK(gang.command() == GangCommand::leave);
+    gang.drain(1);
+    CHECK(gang.command() == GangCommand::wait);
+  }
+  SECTION("again and again, and more rarely where it takes long") {
+    gang.pass(1ms);
+    gang.drain(1);
+    gang.pass(499ms);
+    CHECK(gang.order(1).steps > 1);
+    gang.drain(0);
+    gang.pass(500ms);
+    CHECK(gang.order(0).steps == 1);
+    gang.pass(1s);
+    CHECK(gang.order(0).steps == 2);
+  }
+}
+
+TEST_CASE("A member that is out of contact begins no turn, and ends none that has begun") {
+  Members gang(2);
+  gang.say_all();
+  SECTION("none begins") {
+    gang.last[0].offers = true;
+    gang.say(0);
+    gang.last[1].offers = true;
+    gang.coordinator.hear(1, gang.last[1]);
+    gang.coordinator.lose(1);
+    gang.pass(0s);
+    CHECK(gang.command() == GangCommand::wait);
+    CHECK_FALSE(gang.order().possible);
+    gang.say(1);
+    CHECK(gang.command() == GangCommand::enter);
+  }
+  SECTION("one that was about to begin does not") {
+    gang.offer_all();
+    gang.enter_all();
+    gang.coordinator.lose(1);
+    gang.pass(0s);
+    REQUIRE(gang.command() == GangCommand::leave);
+    gang.leave(0, true);
+    CHECK(gang.command() == GangCommand::wait);
+  }
+  SECTION("one that has begun goes on") {
+    gang.run_all();
+    gang.coordinator.lose(1);
+    gang.last[0].ends = true;
+    gang.say(0);
+    CHECK(gang.command() == GangCommand::run);
+    gang.say(1);
+    CHECK(gang.command() == GangCommand::leave);
+  }
+}
+
+TEST_CASE("A coordinator that begins anew goes on with what it finds") {
+  Members gang(2);
+  SECTION("a turn") {
+    for (GangReport& report : gang.last) report = {.number = 1, .phase = Phase::running, .present = true};
+    gang.say_all();
+    CHECK(gang.command() == GangCommand::run);
+  }
+  SECTION("a turn that has opened on one node only") {
+    gang.last[0] = {.number = 1, .phase = Phase::running, .present = true};
+    gang.last[1] = {.number = 1, .phase = Phase::entering, .offers = false, .ready = false, .present = true};
+    gang.say_all();
+    CHECK(gang.command() == GangCommand::enter);
+    gang.get_ready(1);
+    CHECK(gang.command() == GangCommand::run);
+  }
+  SECTION("the end of a turn, with the steps that there were") {
+    gang.last[0] = {.number = 1, .phase = Phase::leaving, .drained = false, .steps = 7, .present = true};
+    gang.last[1] = {.number = 1, .phase = Phase::running, .drained = false, .present = true};
+    gang.say_all();
+    CHECK(gang.command() == GangCommand::leave);
+    CHECK(gang.order(0).steps == 7);
+  }
+}
+
+TEST_CASE("Where one cannot drain without a process that has come late, that one is let in") {
+  Members gang(2);
+  gang.run_all();
+  gang.last[1] = {.number = 9, .phase = Phase::out, .offers = false, .ready = false, .present = true};
+  gang.say(1);
+  gang.last[0].ends = true;
+  gang.say(0);
+  gang.leave(0, false);
+  REQUIRE(gang.command() == GangCommand::leave);
+  gang.pass(100ms);
+  REQUIRE(gang.command() == GangCommand::enter);
+  CHECK(gang.order(1).urgent);
+  gang.last[1].phase = Phase::entering;
+  gang.get_ready(1);
+  CHECK(gang.command() == GangCommand::leave);
+  gang.leave(1, true);
+  gang.pass(100ms);
+  CHECK(gang.order(1).steps == 1);
+}
+
+}  // namespace
+}  // namespace sharedgpu

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tenant of a job that spans nodes, on one of them: its turns begin and end by order.
+#include <catch2/catch.hpp>
+
+#include "bench.h"
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Tenant 1 has its job on this node alone, tenant 2 on others as well; session 1 and 2 are theirs. Each has
+// 60 of 100 MiB, and tenant 1 has the turn.
+struct Node : Bench {
+  GangOrder order{.possible = true, .settled = true};
+
+  explicit Node(unsigned size = 60) {
+    settle_in(1, 1, 60);
+    come_as_gang(2, 2);
+    attach(2);
+    grow(2, size, 0);
+    tell_gang();
+  }
+  void come_as_gang(std::uint64_t session, std::uint64_t tenant) {
+    handle(SessionCame{.session = SessionId{session},
+                       .tenant = TenantId{tenant},
+                       .step = {.job = static_cast<std::uint32_t>(tenant), .step = 0},
+                       .cap = {},
+                       .gang = true,
+                       .hello = {}});
+  }
+  // The coordinator has seen the last report.
+  void tell_gang() {
+    order.seen = reports[2].number;
+    handle(GangOrdered{.tenant = TenantId{2}, .order = order});
+  }
+  void command(GangCommand what) {
+    order.command = what;
+    tell_gang();
+  }
+  GangReport report() { return reports.at(2); }
+  Phase phase() const { return tenant(2).phase; }
+  void begin_turn() {
+    want(2);
+    pass_by_timers(11s);
+    command(GangCommand::enter);
+    release(1, 60, true);
+    tell(1, 60, 40);
+    ready(2, 60);
+    command(GangCommand::run);
+  }
+};
+
+TEST_CASE("A gang has no turn before its coordinator is heard, where memory suffices, too") {
+  Bench b;
+  b.handle(SessionCame{
+      .session = SessionId{1}, .tenant = TenantId{1}, .step = {}, .cap = {}, .gang = true, .hello = {}});
+  b.attach(1);
+  b.want(1);
+  CHECK_FALSE(b.open(1));
+  CHECK_FALSE(b.reports.at(1).offers);
+  CHECK(b.reports.at(1).wants);
+  b.handle(GangOrdered{.tenant = TenantId{1}, .order = {.possible = true}});
+  CHECK(b.reports.at(1).offers);
+  CHECK_FALSE(b.open(1));
+  b.handle(GangOrdered{.tenant = TenantId{1}, .order = {.command = GangCommand::enter, .possible = true}});
+  CHECK(b.reports.at(1).ready);
+  CHECK_FALSE(b.open(1));
+  b.handle(GangOrdered{.tenant = TenantId{1}, .order = {.command = GangCommand::run, .possible = true}});
+  CHECK(b.open(1));
+  CHECK(b.holds(1));
+}
+
+TEST_CASE("A gang that is next is offered its turn, and the running set goes on until the order comes") {
+  Node b;
+  b.want(2);
+  CHECK_FALSE(b.report().offers);
+  b.pass_by_timers(11s);
+  CHECK(b.report().offers);
+  CHECK(b.open(1));
+  CHECK(b.phase() == Phase::out);
+  SECTION("beside tenants that make nobody leave") {
+    b.settle_in(3, 3, 20);
+    CHECK(b.open(3));
+    b.pass_by_timers(1min);
+    CHECK(b.open(1));
+    CHECK(b.report().offers);
+  }
+  SECTION("and no longer") {
+    b.command(GangCommand::enter);
+    CHECK_FALSE(b.open(1));
+    CHECK(b.phase() == Phase::entering);
+    CHECK_FALSE(b.report().ready);
+  }
+  SECTION("and nothing is offered while the gang cannot begin elsewhere") {
+    b.order.possible = false;
+    b.tell_gang();
+    CHECK_FALSE(b.report().offers);
+  }
+}
+
+TEST_CASE("Gates of a gang open by order, and close by order") {
+  Node b;
+  b.want(2);
+  b.pass_by_timers(11s);
+  b.command(GangCommand::enter);
+  b.release(1, 60, true);
+  b.tell(1, 60, 40);
+  b.ready(2, 60);
+  CHECK(b.report().ready);
+  CHECK_FALSE(b.open(2));
+  b.command(GangCommand::run);
+  REQUIRE(b.open(2));
+  b.pass_by_timers(11s);
+  CHECK(b.report().ends);
+  CHECK(b.open(2));
+  b.command(GangCommand::leave);
+  CHECK_FALSE(b.open(2));
+  CHECK(b.phase() == Phase::leaving);
+  CHECK_FALSE(b.report().drained);
+}
+
+TEST_CASE("What has drained stays where it is until the other nodes have") {
+  Node b;
+  b.begin_turn();
+  b.pass_by_timers(11s);
+  b.order.drains = true;
+  b.command(GangCommand::leave);
+  b.release(2, 60, true);
+  CHECK(b.report().drained);
+  CHECK(b.holds(2));
+  CHECK_FALSE(b.until_sent<Evict>(2, 1h));
+  CHECK_FALSE(b.open(1));
+  SECTION("it submits once more when it is told to") {
+    b.order.steps = 1;
+    b.tell_gang();
+    CHECK(b.sent<Step>(2));
+    CHECK_FALSE(b.report().drained);
+    CHECK(b.report().steps == 1);
+    b.release(2, 60, false);
+    CHECK(b.report().drained);
+  }
+  SECTION("and then its lease ends") {
+    b.order.drains = false;
+    b.command(GangCommand::wait);
+    CHECK_FALSE(b.holds(2));
+    CHECK(b.phase() != Phase::leaving);
+    CHECK(b.sent<Evict>(2));
+  }
+}
+
+TEST_CASE("A gang whose process is stopped asks for the end of its turn") {
+  Node b;
+  b.begin_turn();
+  b.handle(Looked{.session = SessionId{2}, .stopped = true});
+  CHECK(b.report().ends);
+  CHECK(b.open(2));
+  b.command(GangCommand::leave);
+  b.pass_by_timers(5s);
+  CHECK(b.report().drained);
+  CHECK_FALSE(b.holds(2));
+}
+
+TEST_CASE("An elder gang is offered the turn when the offer to a younger one has been taken back") {
+  Node b;
+  b.order.since = 2s;
+  b.tell_gang();
+  b.want(2);
+  b.pass_by_timers(11s);
+  REQUIRE(b.report().offers);
+  b.come_as_gang(3, 3);
+  b.attach(3);
+  b.grow(3, 60, 0);
+  GangOrder elder{.possible = true, .wanted = true, .settled = true, .since = 1s};
+  const auto tell_elder = [&] {
+    elder.seen = b.reports[3].number;
+    b.handle(GangOrdered{.tenant = TenantId{3}, .order = elder});
+  };
+  tell_elder();
+  CHECK_FALSE(b.report().offers);
+  CHECK_FALSE(b.reports.at(3).offers);
+  SECTION("not before") {
+    b.pass_by_timers(1min);
+    CHECK_FALSE(b.reports.at(3).offers);
+  }
+  SECTION("once that was seen") {
+    b.tell_gang();
+    CHECK(b.reports.at(3).offers);
+    CHECK_FALSE(b.report().offers);
+  }
+}
+
+TEST_CASE("Two gangs that may still be taking their memory do not run beside each other") {
+  Bench b({}, {.fixed = 10s}, 1s);
+  GangOrder order[2];
+  const auto tell = [&](std::uint64_t tenant) {
+    order[tenant - 1].seen = b.reports[tenant].number;
+    b.handle(GangOrdered{.tenant = TenantId{tenant}, .order = order[tenant - 1]});
+  };
+  for (const std::uint64_t tenant : {1, 2}) {
+    b.handle(SessionCame{.session = SessionId{tenant},
+                         .tenant = TenantId{tenant},
+                         .step = {.job = static_cast<std::uint32_t>(tenant), .step = 0},
+                         .cap = {},
+                         .gang = true,
+                         .hello = {}});
+    b.attach(tenant);
+    order[tenant - 1] = {.possible = true, .wanted = true};
+    tell(tenant);
+  }
+  REQUIRE(b.reports.at(1).offers);
+  CHECK_FALSE(b.reports.at(2).offers);
+  order[0].command = GangCommand::enter;
+  tell(1);
+  order[0].command = GangCommand::run;
+  tell(1);
+  REQUIRE(b.open(1));
+  b.grow(1, 20, 20);
+  b.pass_by_timers(500ms);
+  CHECK_FALSE(b.reports.at(1).settled);
+  CHECK_FALSE(b.reports.at(2).offers);
+  b.pass_by_timers(2s);
+  REQUIRE(b.reports.at(1).settled);
+  order[0].settled = true;
+  tell(1);
+  CHECK(b.reports.at(2).offers);
+}
+
+TEST_CASE("A gang that has no process on the node any more says so") {
+  Node b;
+  b.begin_turn();
+  b.handle(SessionGone{.session = SessionId{2}});
+  CHECK_FALSE(b.report().present);
+  CHECK(b.report().drained);
+  CHECK(b.report().offers);
+}
+
+}  // namespace
+}  // namespace sharedgpu
