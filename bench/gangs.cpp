@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs that span nodes on simulated clusters, and what makes their turns: nothing, the order in which they
+// came, an order that changes with each epoch of a common clock, or the agreement of their arbiters. A table
+// for docs/multi-node.md.
+//
+// A cluster has two to six jobs on two to four of its nodes, and jobs on one node beside them
+// (random_cluster()). Those that do not end in twenty minutes of modelled time are locked; alone they take
+// seconds. The bound of a wait is that of tests/property/arbiter/gangs.cpp. Times are compared with the same
+// jobs under a scheduler that knows all nodes and whose handoffs cost nothing: in each turn the job that has
+// waited longest runs, and then all that fit beside it.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "simulation/cluster.h"
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+using simulation::ClusterResult;
+using simulation::ClusterScenario;
+using simulation::Coordination;
+
+struct Way {
+  const char* name;
+  Coordination coordination;
+  const char* policy;
+};
+constexpr Way kWays[] = {{"none", Coordination::none, "round-robin"},
+                         {"first come", Coordination::none, "fcfs"},
+                         {"epochs", Coordination::epochs, "round-robin"},
+                         {"agreement", Coordination::gangs, "round-robin"}};
+
+double seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+
+// How long each job takes alone, and what it has at most.
+struct Alone {
+  Nanoseconds starts{};
+  Nanoseconds takes{};
+  Bytes most;
+};
+
+std::vector<Alone> alone(const ClusterScenario& scenario) {
+  std::vector<Alone> jobs;
+  for (const simulation::ClusterJob& job : scenario.jobs) {
+    ClusterScenario its = scenario;
+    its.coordination = Coordination::none;
+    its.jobs = {job};
+    jobs.push_back({.starts = job.starts,
+                    .takes = simulation::simulate(its).jobs.front().took.value(),
+                    .most = job.footprint + job.growth});
+  }
+  return jobs;
+}
+
+// Until all have ended under a scheduler that knows everything.
+Nanoseconds ideal(const ClusterScenario& scenario) {
+  const std::vector<Alone> jobs = alone(scenario);
+  std::vector<Nanoseconds> left, ran(jobs.size(), Nanoseconds{-1});
+  for (const Alone& job : jobs) left.push_back(job.takes);
+  for (Nanoseconds now{};; now += 10ms) {
+    std::vector<std::size_t> order;
+    bool all_ended = true;
+    for (std::size_t job = 0; job < jobs.size(); ++job) {
+      all_ended = all_ended && left[job] <= 0ns;
+      if (left[job] > 0ns && jobs[job].starts <= now) order.push_back(job);
+    }
+    if (all_ended) return now;
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t one, std::size_t other) {
+      return ran[one] / scenario.turn < ran[other] / scenario.turn;
+    });
+    std::vector<Bytes> load(scenario.nodes);
+    for (const std::size_t job : order) {
+      const auto& nodes = scenario.jobs[job].nodes;
+      if (std::any_of(nodes.begin(), nodes.end(),
+                      [&](unsigned node) { return load[node] + jobs[job].most > scenario.capacity; }))
+        continue;
+      for (const unsigned node : nodes) load[node] += jobs[job].most;
+      left[job] -= 10ms;
+      ran[job] = now;
+    }
+  }
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+struct Row {
+  unsigned locked = 0;
+  unsigned refused = 0;
+  double longest_of_bound = 0;
+  std::vector<double> of_ideal;
+  double messages_a_turn = 0;
+};
+
+Row measure(const Way& way, unsigned nodes, unsigned first, unsigned count, unsigned outages) {
+  Row row;
+  std::uint64_t messages = 0, turns = 0;
+  for (unsigned seed = first; seed < first + count; ++seed) {
+    ClusterScenario scenario = simulation::random_cluster(seed, nodes, outages);
+    scenario.coordination = way.coordination;
+    scenario.policy = way.policy;
+    scenario.limit = 20min;
+    const ClusterResult result = simulation::simulate(scenario);
+    for (const ClusterResult::Job& job : result.jobs) {
+      row.refused += job.refused ? 1 : 0;
+      if (result.all_ended())
+        row.longest_of_bound = std::max(
+            row.longest_of_bound, seconds(job.longest_wait) / seconds(simulation::longest_wait(scenario)));
+    }
+    messages += result.reports + result.orders;
+    turns += result.turns;
+    if (!result.all_ended())
+      ++row.locked;
+    else if (seed < first + count / 20 && outages == 0)
+      row.of_ideal.push_back(seconds(ideal(scenario)) / seconds(result.took));
+  }
+  if (turns > 0) row.messages_a_turn = static_cast<double>(messages) / static_cast<double>(turns);
+  return row;
+}
+
+int run(int argc, char** argv) {
+  unsigned count = 1000, first = 1, outages = 0;
+  std::vector<unsigned> sizes = {2, 4, 8};
+  std::vector<std::string> ways;
+  for (const Way& way : kWays) ways.emplace_back(way.name);
+  CLI::App app("Jobs that span nodes, simulated");
+  app.add_option("--scenarios", count, "so many for each number of nodes")->capture_default_str();
+  app.add_option("--seed", first, "of the first one")->capture_default_str();
+  app.add_option("--nodes", sizes, "numbers of nodes")->delimiter(',')->capture_default_str();
+  app.add_option("--by", ways, "what makes the turns")->delimiter(',')->capture_default_str();
+  app.add_option("--outages", outages,
+                 "of arbiters and links, in each scenario; then nothing is compared with the ideal")
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  std::puts(
+      "| nodes | turns by | scenarios | locked | refused memory | longest wait, of the bound | throughput, "
+      "of the ideal | messages a turn |");
+  std::puts("|---|---|---|---|---|---|---|---|");
+  for (const unsigned nodes : sizes)
+    for (const Way& way : kWays) {
+      if (std::find(ways.begin(), ways.end(), way.name) == ways.end()) continue;
+      const Row row = measure(way, nodes, first, count, outages);
+      std::printf("| %u | %s | %u | %u | %u | %.2f | %.2f | %.0f |\n", nodes, way.name, count, row.locked,
+                  row.refused, row.longest_of_bound, median(row.of_ideal), row.messages_a_turn);
+      std::fflush(stdout);
+    }
+  return 0;
+}
+
+}  // namespace
+}  // namespace sharedgpu
+
+int main(int argc, char** argv) { return sharedgpu::run(argc, argv); }

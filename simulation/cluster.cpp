@@ -1,0 +1,704 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simulation/cluster.h"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+#include "arbiter/policy/registry.h"
+
+namespace sharedgpu::simulation {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Bytes kContexts = mebibytes(60);
+constexpr Bytes kChunk = mebibytes(8);
+
+void must(bool holds, const char* what) {
+  if (!holds) throw std::logic_error(what);
+}
+
+// The order of jobs in an epoch, the same on all nodes.
+class Epochs final : public Policy {
+ public:
+  explicit Epochs(std::uint64_t epoch) : Policy("epochs", {.preemption = Preemption::free}), epoch_(epoch) {}
+
+  Rank rank(const TenantView& waiting, const TurnView&) const override {
+    return {.level = level_of(waiting.tenant), .weight = {}};
+  }
+  bool preempts(const TenantView& waiting, const TenantView& running, const TurnView&) const override {
+    return level_of(waiting.tenant) > level_of(running.tenant);
+  }
+  bool extends(const TenantView& running, const TenantView& waiting, const TurnView&) const override {
+    return level_of(running.tenant) > level_of(waiting.tenant);
+  }
+  Rank retain(const TenantView& running, const TurnView&) const override {
+    return {.level = level_of(running.tenant), .weight = {}};
+  }
+
+ private:
+  int level_of(TenantId tenant) const {
+    std::uint64_t mixed = (tenant.value + 1) * 0x9e3779b97f4a7c15 + epoch_ * 0xbf58476d1ce4e5b9;
+    mixed = (mixed ^ (mixed >> 29)) * 0x94d049bb133111eb;
+    return static_cast<int>(mixed >> 34);
+  }
+
+  std::uint64_t epoch_;
+};
+
+class Cluster {
+ public:
+  explicit Cluster(const ClusterScenario& scenario);
+  ClusterResult run();
+
+ private:
+  struct Process;
+  struct Node {
+    std::unique_ptr<Core> core;  // none: its arbiter is away
+    std::vector<std::unique_ptr<Policy>> policies;
+    unsigned life = 0;  // of the arbiter: what was under way to another is lost
+    std::uint64_t alarms = 0;
+    LeaseBook written;  // what its ledger would hold
+    Nanoseconds last_written{};
+    std::map<TenantId, GangOrder> orders;  // the last ones, by job
+    std::map<TenantId, GangReport> reports;
+    GpuUuid gpu;
+    Nanoseconds clock_off{};
+  };
+  struct Gang {
+    std::unique_ptr<GangCoordinator> coordinator;  // none: its arbiter is away
+    std::vector<std::optional<GangOrder>> sent;    // by member
+    std::set<std::size_t> contacts;
+    std::uint64_t alarms = 0;
+    GangCommand command = GangCommand::wait;
+  };
+  struct Job {
+    std::vector<Process*> processes;
+    unsigned started = 0;  // kernels
+    bool busy = false;     // the first of those that are not done is under way
+  };
+
+  static TenantId tenant_of(std::size_t job) { return TenantId{job + 1}; }
+  Nanoseconds now() const { return timeline_.now(); }
+  unsigned random(unsigned least, unsigned most) {
+    return std::uniform_int_distribution<unsigned>(least, most)(random_);
+  }
+  Nanoseconds some(Nanoseconds most) { return most * random(1, 1000) / 1000; }
+
+  // ---- arbiters ----
+  void boot(unsigned node, Recovered recovered);
+  void stop(unsigned node);
+  void restart(unsigned node);
+  void tell(unsigned node, const Event& event);
+  void perform(unsigned node, const Actions& actions);
+  void begin_epoch(unsigned node, std::uint64_t epoch);
+  Process* find(unsigned node, SessionId id);
+
+  // ---- gangs ----
+  bool is_gang(std::size_t job) const {
+    return scenario_.coordination == Coordination::gangs && scenario_.jobs[job].nodes.size() > 1;
+  }
+  bool linked(unsigned one, unsigned other) const {
+    return one == other || cut_.count({std::min(one, other), std::max(one, other)}) == 0;
+  }
+  bool serves(unsigned node) const { return nodes_[node].core && !nodes_[node].core->in_grace(); }
+  void meet_all();
+  void meet(std::size_t job, std::size_t member);
+  void part(std::size_t job, std::size_t member);
+  void report(unsigned node, TenantId tenant, const GangReport& report);
+  void advance(std::size_t job);
+  void order(std::size_t job, std::size_t member, const GangOrder& order);
+  // Messages of one direction between two nodes keep their order.
+  void send(unsigned from, unsigned to, std::function<void()> what);
+
+  // ---- processes ----
+  void arrive(std::size_t job, std::size_t member);
+  void come_back(Process& process);
+  template <class Body>
+  void say(Process& process, const Body& body);
+  void deliver(Process& process, const Message& message);
+  void work(Process& process);
+  void think(Process& process);
+  void go_on(Process& process);
+  void submit(Process& process);
+  void compute(std::size_t job);
+  void leave(Process& process);
+  void give_up(std::size_t job);
+  void watch_idle(Process& process);
+  void check(unsigned node) const;
+
+  const ClusterScenario scenario_;
+  std::mt19937_64 random_;
+  Timeline timeline_;
+  std::vector<Node> nodes_;
+  std::vector<Gang> gangs_;
+  std::vector<Job> jobs_;
+  std::vector<std::unique_ptr<Process>> processes_;
+  std::set<std::pair<unsigned, unsigned>> cut_;  // links that are away
+  std::map<std::pair<unsigned, unsigned>, Nanoseconds> line_free_;
+  std::uint64_t last_session_ = 0;
+  std::size_t left_ = 0;  // jobs that have not ended
+  ClusterResult result_;
+};
+
+struct Cluster::Process final : Session, simulation::Process {
+  Cluster* cluster = nullptr;
+  std::size_t job = 0;
+  unsigned node = 0;
+  std::size_t member = 0;
+  bool here = false;  // it has begun, and has not ended
+  bool attached = false;
+  bool working = false;  // its memory was granted
+  bool waiting = false;  // at the gate
+  bool lonely = false;   // it waits for others of its job, to connect to them
+  bool full = false;     // it has submitted as much as it may ahead
+  bool thinking = false;
+  std::uint64_t asking = 0;  // the request that it waits for
+  std::uint64_t requests = 0;
+  Bytes granted;  // before it asked
+  unsigned submitted = 0;
+  unsigned done = 0;
+  Nanoseconds waiting_since{};
+  Nanoseconds idle_since{};
+  Nanoseconds to_arbiter{}, from_arbiter{};  // messages keep their order
+  unsigned idle_watch = 0;
+
+  Nanoseconds drain(Session&, MessageType) override { return submitted > done ? 1ms : 0ms; }
+  Nanoseconds submit_once(Session&) override {
+    if (waiting && asking == 0 && missing() == Bytes{}) {
+      waiting = false;
+      cluster->submit(*this);
+    }
+    return 100us;
+  }
+  bool waits(const Session&) const override { return waiting; }
+};
+
+Cluster::Cluster(const ClusterScenario& scenario) : scenario_(scenario), random_(scenario.seed) {
+  result_.jobs.resize(scenario.jobs.size());
+  nodes_.resize(scenario.nodes);
+  for (unsigned node = 0; node < scenario.nodes; ++node) {
+    nodes_[node].gpu.bytes[0] = static_cast<std::uint8_t>(node + 1);
+    if (scenario.skew != 0ns) nodes_[node].clock_off = some(scenario.skew);
+    boot(node, {});
+    if (scenario.coordination == Coordination::epochs) begin_epoch(node, 0);
+  }
+  for (std::size_t job = 0; job < scenario.jobs.size(); ++job) {
+    Gang& gang = gangs_.emplace_back();
+    const ClusterJob& its = scenario.jobs[job];
+    gang.sent.resize(its.nodes.size());
+    if (is_gang(job))
+      gang.coordinator = std::make_unique<GangCoordinator>(its.nodes.size(), GangPace{}, now());
+    Job& entry = jobs_.emplace_back();
+    for (std::size_t member = 0; member < its.nodes.size(); ++member) {
+      Process& process = *processes_.emplace_back(std::make_unique<Process>());
+      process.cluster = this;
+      process.job = job;
+      process.node = its.nodes[member];
+      process.member = member;
+      entry.processes.push_back(&process);
+      timeline_.at(now() + its.starts + some(200ms), [this, job, member] { arrive(job, member); });
+    }
+  }
+  left_ = scenario.jobs.size();
+  meet_all();
+  for (const Outage& outage : scenario.outages) {
+    if (!outage.peer) {
+      timeline_.at(now() + outage.at, [this, node = outage.node] { stop(node); });
+      timeline_.at(now() + outage.at + outage.lasts, [this, node = outage.node] { restart(node); });
+      continue;
+    }
+    const auto link = std::minmax(outage.node, *outage.peer);
+    timeline_.at(now() + outage.at, [this, link] {
+      cut_.insert(link);
+      meet_all();
+    });
+    timeline_.at(now() + outage.at + outage.lasts, [this, link] {
+      cut_.erase(link);
+      meet_all();
+    });
+  }
+}
+
+ClusterResult Cluster::run() {
+  const Nanoseconds began = now();
+  while (left_ > 0 && timeline_.next() && *timeline_.next() < began + scenario_.limit) timeline_.go_on()();
+  result_.took = now() - began;
+
+  for (unsigned node = 0; node < nodes_.size(); ++node)
+    for (std::size_t job = 0; job < jobs_.size(); ++job) {
+      const Nanoseconds lease = nodes_[node].written.of_tenant(tenant_of(job), now());
+      if (lease != 0ns) result_.jobs[job].lease[node] = lease;
+    }
+  return result_;
+}
+
+// ---- arbiters ----
+
+void Cluster::boot(unsigned node, Recovered recovered) {
+  Node& its = nodes_[node];
+  Tuning tuning;
+  tuning.evict_step = mebibytes(4);
+  if (scenario_.policy != "fcfs") tuning.turns.fixed = scenario_.turn;
+  its.policies.push_back(make_policy(scenario_.policy));
+  its.core = std::make_unique<Core>(tuning, *its.policies.back(), std::move(recovered), now());
+  tell(node,
+       GpuFound{.gpu = its.gpu, .total = scenario_.capacity + kContexts, .capacity = scenario_.capacity});
+}
+
+void Cluster::stop(unsigned node) {
+  Node& its = nodes_[node];
+  ++its.life;
+  ++its.alarms;
+  its.core.reset();
+  its.orders.clear();
+  its.reports.clear();
+  for (std::size_t job = 0; job < jobs_.size(); ++job) {
+    if (!is_gang(job) || scenario_.jobs[job].nodes.front() != node) continue;
+    for (std::size_t member = 0; member < jobs_[job].processes.size(); ++member) part(job, member);
+    gangs_[job].coordinator.reset();
+  }
+  meet_all();
+}
+
+void Cluster::restart(unsigned node) {
+  Node& its = nodes_[node];
+  if (its.core) return;  // by the end of another outage
+  Recovered recovered;
+  recovered.leases = its.written;
+  recovered.last_record = its.last_written;
+  for (const auto& process : processes_)
+    if (process->node == node && process->here && process->attached) ++recovered.expected_sessions;
+  for (const auto& [key, lease] : its.written.open())
+    recovered.last_epoch = std::max(recovered.last_epoch, lease.epoch);
+  boot(node, std::move(recovered));
+  for (std::size_t job = 0; job < jobs_.size(); ++job)
+    if (is_gang(job) && scenario_.jobs[job].nodes.front() == node)
+      gangs_[job].coordinator =
+          std::make_unique<GangCoordinator>(scenario_.jobs[job].nodes.size(), GangPace{}, now());
+  for (const auto& process : processes_) {
+    if (process->node != node || !process->here) continue;
+    timeline_.at(now() + some(1500ms), [this, one = process.get(), life = its.life] {
+      if (nodes_[one->node].life == life && one->here) come_back(*one);
+    });
+  }
+  meet_all();
+}
+
+void Cluster::begin_epoch(unsigned node, std::uint64_t epoch) {
+  Node& its = nodes_[node];
+  its.policies.push_back(std::make_unique<Epochs>(epoch));
+  tell(node, RulesSet{.node = {.policy = its.policies.back().get(), .turns = {.fixed = scenario_.epoch}}});
+  timeline_.at(now() + scenario_.epoch + (epoch == 0 ? its.clock_off : 0ns),
+               [this, node, epoch] { begin_epoch(node, epoch + 1); });
+}
+
+Cluster::Process* Cluster::find(unsigned node, SessionId id) {
+  for (const auto& process : processes_)
+    if (process->node == node && process->id == id) return process.get();
+  return nullptr;
+}
+
+void Cluster::tell(unsigned node, const Event& event) {
+  if (!nodes_[node].core) return;
+  const bool grace = nodes_[node].core->in_grace();
+  perform(node, nodes_[node].core->handle(event, now()));
+  check(node);
+  if (grace && !nodes_[node].core->in_grace()) meet_all();
+}
+
+void Cluster::perform(unsigned node, const Actions& actions) {
+  Node& its = nodes_[node];
+  for (const Action& action : actions) {
+    if (const auto* send = std::get_if<Send>(&action)) {
+      Process* process = find(node, send->session);
+      if (process == nullptr) continue;
+      process->from_arbiter = std::max(process->from_arbiter, now() + some(300us));
+      timeline_.at(process->from_arbiter, [this, process, life = its.life, message = send->message] {
+        if (process->here && nodes_[process->node].life == life) deliver(*process, message);
+      });
+    } else if (const auto* gate = std::get_if<SetGate>(&action)) {
+      Process* process = find(node, gate->session);
+      if (process == nullptr) continue;
+      process->page.set(*gate);
+      if (!gate->open) continue;
+      process->in_turn = true;
+      process->idle_since = now();
+      timeline_.at(now(), [this, process] { go_on(*process); });
+    } else if (const auto* contended = std::get_if<SetContended>(&action)) {
+      Process* process = find(node, contended->session);
+      if (process == nullptr) continue;
+      process->page.set(*contended);
+      ++process->idle_watch;
+      watch_idle(*process);
+    } else if (const auto* lease = std::get_if<RecordLease>(&action)) {
+      its.last_written = now();
+      if (lease->grant)
+        must(its.written.grant(lease->key, lease->epoch, lease->at), "a lease granted twice");
+      else
+        must(its.written.release(lease->key, lease->at), "a lease released that was not held");
+    } else if (const auto* timer = std::get_if<ArmTimer>(&action)) {
+      timeline_.at(timer->at, [this, node, alarm = ++its.alarms] {
+        if (nodes_[node].alarms == alarm) tell(node, TimerFired{});
+      });
+    } else if (const auto* told = std::get_if<TellGang>(&action)) {
+      report(node, told->tenant, told->report);
+    } else if (const auto* look = std::get_if<Look>(&action)) {
+      timeline_.at(now(), [this, node, session = look->session] {
+        tell(node, Looked{.session = session, .stopped = false});
+      });
+    } else if (std::holds_alternative<Drop>(action)) {
+      throw std::logic_error("a session that behaves is dropped: " + std::get<Drop>(action).reason);
+    }
+  }
+}
+
+void Cluster::check(unsigned node) const {
+  Bytes resident;
+  for (const auto& process : processes_)
+    if (process->node == node) resident += process->use.resident;
+  must(resident <= scenario_.capacity, "more is on a GPU than it has");
+}
+
+// ---- gangs ----
+
+void Cluster::send(unsigned from, unsigned to, std::function<void()> what) {
+  if (from == to) return timeline_.at(now(), std::move(what));
+  Nanoseconds& free = line_free_[{from, to}];
+  free = std::max(free, now() + some(scenario_.delay));
+  timeline_.at(free, std::move(what));
+}
+
+// Brings those into contact that can be, and parts those that cannot.
+void Cluster::meet_all() {
+  for (std::size_t job = 0; job < gangs_.size(); ++job) {
+    if (!is_gang(job)) continue;
+    const auto& nodes = scenario_.jobs[job].nodes;
+    for (std::size_t member = 0; member < nodes.size(); ++member) {
+      const bool can = gangs_[job].coordinator && linked(nodes.front(), nodes[member]) &&
+                       serves(nodes[member]) && serves(nodes.front());
+      const bool do_meet = gangs_[job].contacts.count(member) > 0;
+      if (can && !do_meet) meet(job, member);
+      if (!can && do_meet) part(job, member);
+    }
+  }
+}
+
+void Cluster::meet(std::size_t job, std::size_t member) {
+  gangs_[job].contacts.insert(member);
+  gangs_[job].sent[member].reset();
+  const unsigned node = scenario_.jobs[job].nodes[member];
+  const auto known = nodes_[node].reports.find(tenant_of(job));
+  report(node, tenant_of(job), known == nodes_[node].reports.end() ? GangReport{} : known->second);
+}
+
+void Cluster::part(std::size_t job, std::size_t member) {
+  Gang& gang = gangs_[job];
+  if (gang.contacts.erase(member) == 0) return;
+  if (gang.coordinator) gang.coordinator->lose(member);
+  const unsigned node = scenario_.jobs[job].nodes[member];
+  const auto last = nodes_[node].orders.find(tenant_of(job));
+  if (last != nodes_[node].orders.end()) {
+    last->second.possible = false;
+    tell(node, GangOrdered{.tenant = tenant_of(job), .order = last->second});
+  }
+  timeline_.at(now(), [this, job] { advance(job); });
+}
+
+void Cluster::report(unsigned node, TenantId tenant, const GangReport& said) {
+  const std::size_t job = tenant.value - 1;
+  nodes_[node].reports[tenant] = said;
+  const auto& nodes = scenario_.jobs[job].nodes;
+  const auto member = static_cast<std::size_t>(std::find(nodes.begin(), nodes.end(), node) - nodes.begin());
+  if (gangs_[job].contacts.count(member) == 0) return;
+  ++result_.reports;
+  send(node, nodes.front(), [this, job, member, said, life = nodes_[nodes.front()].life] {
+    Gang& gang = gangs_[job];
+    if (!gang.coordinator || gang.contacts.count(member) == 0 ||
+        nodes_[scenario_.jobs[job].nodes.front()].life != life)
+      return;
+    gang.coordinator->hear(member, said);
+    advance(job);
+  });
+}
+
+void Cluster::advance(std::size_t job) {
+  Gang& gang = gangs_[job];
+  if (!gang.coordinator) return;
+  gang.coordinator->advance(now());
+  for (std::size_t member = 0; member < gang.sent.size(); ++member) {
+    const auto said = gang.coordinator->order_for(member);
+    if (!said || gang.contacts.count(member) == 0 || gang.sent[member] == said) continue;
+    gang.sent[member] = said;
+    if (said->command == GangCommand::run && std::exchange(gang.command, said->command) != said->command)
+      ++result_.turns;
+    if (said->command != GangCommand::run) gang.command = said->command;
+    order(job, member, *said);
+  }
+  const std::uint64_t alarm = ++gang.alarms;
+  if (const auto wake = gang.coordinator->wake())
+    timeline_.at(*wake, [this, job, alarm] {
+      if (gangs_[job].alarms == alarm) advance(job);
+    });
+}
+
+void Cluster::order(std::size_t job, std::size_t member, const GangOrder& said) {
+  ++result_.orders;
+  const auto& nodes = scenario_.jobs[job].nodes;
+  send(nodes.front(), nodes[member], [this, job, member, said, life = nodes_[nodes[member]].life] {
+    const unsigned node = scenario_.jobs[job].nodes[member];
+    if (nodes_[node].life != life || gangs_[job].contacts.count(member) == 0) return;
+    nodes_[node].orders[tenant_of(job)] = said;
+    tell(node, GangOrdered{.tenant = tenant_of(job), .order = said});
+  });
+}
+
+// ---- processes ----
+
+void Cluster::arrive(std::size_t job, std::size_t member) {
+  Process& process = *jobs_[job].processes[member];
+  if (!nodes_[process.node].core) {
+    timeline_.at(now() + 100ms, [this, job, member] { arrive(job, member); });
+    return;
+  }
+  process.here = true;
+  process.id = SessionId{++last_session_};
+  tell(process.node, SessionCame{.session = process.id,
+                                 .tenant = tenant_of(job),
+                                 .step = {.job = static_cast<std::uint32_t>(job + 1), .step = 0},
+                                 .cap = {},
+                                 .gang = is_gang(job),
+                                 .hello = {}});
+  const auto last = nodes_[process.node].orders.find(tenant_of(job));
+  if (last != nodes_[process.node].orders.end())
+    tell(process.node, GangOrdered{.tenant = tenant_of(job), .order = last->second});
+  say(process, Attach{.gpu = nodes_[process.node].gpu, .total = {}, .name = {}});
+}
+
+void Cluster::come_back(Process& process) {
+  const bool had_gate = process.page.open;
+  process.page.open = false;
+  process.id = SessionId{++last_session_};
+  Hello hello;
+  hello.resuming = 1;
+  hello.held = had_gate;
+  hello.wants = process.waiting;
+  hello.epoch = process.epoch;
+  tell(process.node, SessionCame{.session = process.id,
+                                 .tenant = tenant_of(process.job),
+                                 .step = {.job = static_cast<std::uint32_t>(process.job + 1), .step = 0},
+                                 .cap = {},
+                                 .expected = process.attached,
+                                 .gang = is_gang(process.job),
+                                 .hello = hello});
+  say(process, Attach{.gpu = nodes_[process.node].gpu, .total = {}, .name = {}});
+  if (!process.attached) return;
+  say(process, Usage{.request = 0, .use = process.use, .stuck = 0});
+  if (process.asking != 0) say(process, Usage{.request = process.asking, .use = process.use, .stuck = 0});
+}
+
+template <class Body>
+void Cluster::say(Process& process, const Body& body) {
+  process.to_arbiter = std::max(process.to_arbiter, now() + some(300us));
+  timeline_.at(process.to_arbiter, [this, &process, body, id = process.id] {
+    if (process.here && process.id == id) tell(process.node, From<Body>{.session = id, .body = body});
+  });
+}
+
+void Cluster::deliver(Process& process, const Message& message) {
+  if (process.receive(message)) {
+    if (process.begin_order()) work(process);
+    return;
+  }
+  if (message.type == MessageType::attached) {
+    if (std::exchange(process.attached, true)) return;
+    process.use.context = mebibytes(1);
+    for (Process* peer : jobs_[process.job].processes)
+      if (peer != &process && std::exchange(peer->lonely, false)) think(*peer);
+    process.granted = {};
+    process.use.swappable = scenario_.jobs[process.job].footprint;
+    process.asking = ++process.requests;
+    say(process, Usage{.request = process.asking, .use = process.use, .stuck = 0});
+  } else if (message.type == MessageType::verdict) {
+    const Verdict verdict = message.as<Verdict>();
+    if (verdict.request != process.asking) return;
+    if (verdict.granted == 0) return give_up(process.job);
+    process.asking = 0;
+    process.take(verdict);
+    say(process, Usage{.request = 0, .use = process.use, .stuck = 0});
+    think(process);
+  }
+}
+
+void Cluster::work(Process& process) {
+  const Piece piece = carry_out(process, process, kChunk);
+  if (piece.report)
+    std::visit(
+        [&](auto what) {
+          if constexpr (std::is_same_v<decltype(what), Usage>) what.use = process.use;
+          say(process, what);
+        },
+        *piece.report);
+  if (piece.finished) {
+    if (process.begin_order()) work(process);
+    return;
+  }
+  const Nanoseconds copying = Nanoseconds(std::chrono::milliseconds(1)) *
+                              static_cast<long>(piece.copied.count) /
+                              static_cast<long>(scenario_.copied_per_ms.count);
+  timeline_.at(now() + std::max<Nanoseconds>(piece.pause, copying), [this, &process] {
+    if (process.here) work(process);
+  });
+}
+
+// The host's part of an iteration, after which it submits.
+void Cluster::think(Process& process) {
+  const ClusterJob& job = scenario_.jobs[process.job];
+  if (process.submitted == job.iterations) return;
+  const std::vector<Process*>& peers = jobs_[process.job].processes;
+  const auto is_missing = [](const Process* peer) { return !peer->attached; };
+  if (std::any_of(peers.begin(), peers.end(), is_missing)) {
+    process.lonely = true;
+    return;
+  }
+  if (job.grows_at != 0 && process.submitted == job.grows_at && process.requests == 1) {
+    process.granted = process.use.swappable;
+    process.use.swappable += job.growth;
+    process.asking = ++process.requests;
+    return say(process, Usage{.request = process.asking, .use = process.use, .stuck = 0});
+  }
+  if (process.submitted - process.done >= job.ahead) {
+    process.full = true;
+    return;
+  }
+  process.thinking = true;
+  timeline_.at(now() + some(2 * job.thinks), [this, &process] {
+    process.thinking = false;
+    if (!process.here) return;
+    if (process.page.open) return submit(process);
+    process.waiting = true;
+    process.waiting_since = now();
+    say(process, Want{});
+  });
+}
+
+// The gate has opened.
+void Cluster::go_on(Process& process) {
+  if (!process.here || !process.page.open || !process.waiting) return;
+  process.waiting = false;
+  submit(process);
+}
+
+void Cluster::submit(Process& process) {
+  must(process.missing() == Bytes{}, "work was let in before all memory was there");
+  ClusterResult::Job& its = result_.jobs[process.job];
+  if (process.waiting_since != 0ns)
+    its.longest_wait = std::max(its.longest_wait, now() - std::exchange(process.waiting_since, {}));
+  ++process.submitted;
+  process.in_turn = true;
+  compute(process.job);
+  think(process);
+}
+
+void Cluster::compute(std::size_t job) {
+  Job& its = jobs_[job];
+  const auto has_submitted = [&](const Process* process) { return process->submitted > its.started; };
+  if (its.busy || !std::all_of(its.processes.begin(), its.processes.end(), has_submitted)) return;
+  its.busy = true;
+  timeline_.at(now() + some(2 * scenario_.jobs[job].computes), [this, job] {
+    Job& done = jobs_[job];
+    done.busy = false;
+    ++done.started;
+    result_.jobs[job].iterations = done.started;
+    const bool ended = done.started == scenario_.jobs[job].iterations;
+    for (Process* process : done.processes) {
+      process->done = done.started;
+      process->idle_since = now();
+      if (ended)
+        timeline_.at(now() + some(20ms), [this, process] { leave(*process); });
+      else if (std::exchange(process->full, false))
+        think(*process);
+    }
+    if (!ended) return compute(job);
+    result_.jobs[job].took = now() - Nanoseconds(1000s) - scenario_.jobs[job].starts;
+    --left_;
+  });
+}
+
+// A process is told that it has run out of memory, and its job ends.
+void Cluster::give_up(std::size_t job) {
+  result_.jobs[job].refused = true;
+  --left_;
+  for (Process* process : jobs_[job].processes)
+    if (process->here) timeline_.at(now() + some(20ms), [this, process] { leave(*process); });
+}
+
+void Cluster::leave(Process& process) {
+  if (!std::exchange(process.here, false)) return;
+  process.use = {};
+  process.orders.clear();
+  tell(process.node, SessionGone{.session = process.id});
+}
+
+void Cluster::watch_idle(Process& process) {
+  if (!process.here || !process.page.contended) return;
+  if (process.page.open && process.submitted == process.done && now() - process.idle_since >= 20ms)
+    say(process, Idle{.epoch = process.epoch, .idle = now() - process.idle_since});
+  timeline_.at(now() + 40ms, [this, &process, watch = process.idle_watch] {
+    if (process.idle_watch == watch) watch_idle(process);
+  });
+}
+
+}  // namespace
+
+ClusterScenario random_cluster(std::uint64_t seed, unsigned nodes, unsigned outages) {
+  std::mt19937_64 source(seed);
+  const auto random = [&](unsigned least, unsigned most) {
+    return std::uniform_int_distribution<unsigned>(least, most)(source);
+  };
+  ClusterScenario scenario;
+  scenario.seed = seed;
+  scenario.nodes = nodes;
+  std::vector<unsigned> all(nodes);
+  for (unsigned node = 0; node < nodes; ++node) all[node] = node;
+  const unsigned gangs = random(2, 2 + nodes / 2);
+  const unsigned alone = random(0, nodes);
+  for (unsigned job = 0; job < gangs + alone; ++job) {
+    ClusterJob its;
+    std::shuffle(all.begin(), all.end(), source);
+    const unsigned spans = job < gangs ? random(2, std::max(2u, std::min(nodes, 4u))) : 1;
+    its.nodes.assign(all.begin(), all.begin() + spans);
+    its.footprint = mebibytes(random(20, 80));
+    its.thinks = random(0, 8) * 1ms;
+    its.computes = random(1, 20) * 1ms;
+    its.ahead = random(1, 3);
+    its.iterations = random(2000, 6000) / static_cast<unsigned>((its.thinks + its.computes) / 1ms);
+    its.starts = random(0, 3000) * 1ms;
+    if (random(0, 3) == 0) {
+      its.grows_at = random(1, its.iterations - 1);
+      its.growth = mebibytes(random(1, 20));
+    }
+    scenario.jobs.push_back(its);
+  }
+  for (unsigned outage = 0; outage < outages; ++outage) {
+    Outage its;
+    its.at = random(1000, 20000) * 1ms;
+    its.lasts = random(10, 8000) * 1ms;
+    its.node = random(0, nodes - 1);
+    if (random(0, 1) == 0) its.peer = (its.node + random(1, nodes - 1)) % nodes;
+    scenario.outages.push_back(its);
+  }
+  return scenario;
+}
+
+Nanoseconds longest_wait(const ClusterScenario& scenario) {
+  const Nanoseconds handoff = 2ms * static_cast<long>(scenario.capacity.count / scenario.copied_per_ms.count);
+  return 2 * static_cast<long>(scenario.jobs.size()) * (scenario.turn + handoff + 500ms);
+}
+
+ClusterResult simulate(const ClusterScenario& scenario) { return Cluster(scenario).run(); }
+
+}  // namespace sharedgpu::simulation

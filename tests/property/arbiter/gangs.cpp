@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs that span nodes, on simulated clusters whose jobs conflict in all ways: each ends, and waits no longer
+// for a turn than others can hold it up.
+#include <rapidcheck.h>
+
+#include <catch2/catch.hpp>
+
+#include "simulation/cluster.h"
+
+namespace sharedgpu::test {
+namespace {
+
+using namespace std::chrono_literals;
+using simulation::ClusterResult;
+using simulation::ClusterScenario;
+
+ClusterScenario any_cluster(unsigned outages) {
+  const unsigned nodes = *rc::gen::element(2u, 3u, 4u, 8u);
+  return simulation::random_cluster(*rc::gen::arbitrary<std::uint64_t>(), nodes, outages);
+}
+
+TEST_CASE("Jobs that span nodes never wait for each other for ever, and for no longer than the bound") {
+  CHECK(rc::check("gangs", [] {
+    const ClusterScenario scenario = any_cluster(0);
+    const ClusterResult result = simulation::simulate(scenario);
+    RC_ASSERT(result.all_ended());
+    unsigned refused = 0;
+    for (const ClusterResult::Job& job : result.jobs) {
+      RC_ASSERT(job.longest_wait <= simulation::longest_wait(scenario));
+      refused += job.refused ? 1 : 0;
+    }
+    // Two that begin at once, each with its memory on another node, see docs/multi-node.md.
+    RC_ASSERT(refused <= 1);
+  }));
+}
+
+TEST_CASE("Arbiters and links that are away for a while lock nobody") {
+  CHECK(rc::check("outages", [] { RC_ASSERT(simulation::simulate(any_cluster(3)).all_ended()); }));
+}
+
+TEST_CASE("The same jobs lock each other where each node decides by itself") {
+  unsigned locked = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    ClusterScenario scenario = simulation::random_cluster(seed, 2);
+    scenario.limit = 200s;
+    scenario.coordination = simulation::Coordination::none;
+    locked += simulation::simulate(scenario).all_ended() ? 0 : 1;
+  }
+  CHECK(locked > 0);
+}
+
+// Jobs that conflict on every node can do no more than one after the other.
+TEST_CASE("Jobs on several nodes get as much done as on one") {
+  const unsigned nodes = GENERATE(2u, 4u, 8u);
+  ClusterScenario spread, single;
+  spread.nodes = nodes;
+  for (unsigned job = 0; job < 3; ++job) {
+    simulation::ClusterJob its;
+    its.footprint = mebibytes(60);
+    its.iterations = 3000;
+    its.thinks = 1ms;
+    its.computes = 5ms;
+    its.ahead = 3;
+    its.nodes = {0};
+    single.jobs.push_back(its);
+    for (unsigned node = 1; node < nodes; ++node) its.nodes.push_back(node);
+    spread.jobs.push_back(its);
+  }
+  single.nodes = 1;
+  const ClusterResult apart = simulation::simulate(spread);
+  const ClusterResult together = simulation::simulate(single);
+  REQUIRE(apart.all_ended());
+  REQUIRE(together.all_ended());
+  CHECK(static_cast<double>(together.took.count()) / static_cast<double>(apart.took.count()) >= 0.9);
+}
+
+TEST_CASE("All nodes of a job count the same lease time") {
+  CHECK(rc::check("leases", [] {
+    ClusterScenario scenario = any_cluster(0);
+    const ClusterResult result = simulation::simulate(scenario);
+    for (std::size_t job = 0; job < result.jobs.size(); ++job) {
+      if (scenario.jobs[job].nodes.size() < 2 || result.jobs[job].refused) continue;
+      Nanoseconds least = Nanoseconds::max(), most{};
+      for (const auto& [node, lease] : result.jobs[job].lease) {
+        least = std::min(least, lease);
+        most = std::max(most, lease);
+      }
+      // A process comes and goes up to 200 ms after the first.
+      RC_ASSERT(most - least <= 300ms + most / 20);
+    }
+  }));
+}
+
+}  // namespace
+}  // namespace sharedgpu::test
