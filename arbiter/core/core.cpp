@@ -96,6 +96,24 @@ void Core::on(const GpuFound& event) {
   scheduler_.add(*gpu);
 }
 
+// What was on a lost GPU is gone, and no order can be carried out there: its sessions leave the books as
+// those of dead processes do. Their processes get the driver's error, as with plain CUDA.
+void Core::on(const GpuChanged& event) {
+  Gpu* gpu = model_.find(event.gpu);
+  if (gpu == nullptr || gpu->learned) return;
+  gpu->condition = event.condition;
+  if (event.condition != GpuCondition::lost) return;
+  for (Session* session : std::vector<Session*>(gpu->sessions)) {
+    model_.touch(*session->tenant);
+    effects_.drop(*session, "the GPU is lost");
+    remove(*session);
+  }
+}
+
+void Core::on(const GpuDrained& event) {
+  if (Gpu* gpu = model_.find(event.gpu)) gpu->drained = event.drained;
+}
+
 void Core::on(const Surveyed& event) {
   const Gpu* gpu = model_.find(event.gpu);
   if (gpu == nullptr) return;
@@ -109,14 +127,16 @@ void Core::on(const RulesSet& event) {
   for (const auto& [uuid, gpu] : model_.gpus()) scheduler_.set_rules(gpu);
 }
 
-// Once placed a tenant stays there: its processes know where. Only a GPU that is gone is replaced. Where none
-// is open to a step, whose units may be of another type than those of the steps before, it gets others beside
-// them.
+// Once placed a tenant stays there: its processes know where. Only a GPU that is gone, or has failed, is
+// replaced. Where none is open to a step, whose units may be of another type than those of the steps before,
+// it gets others beside them.
 void Core::on(const Place& event) {
   Placement& placement = placements_[event.tenant];
   std::vector<GpuUuid>& gpus = placement.gpus;
-  const bool stays = std::all_of(gpus.begin(), gpus.end(),
-                                 [this](const GpuUuid& gpu) { return model_.find(gpu) != nullptr; });
+  const bool stays = std::all_of(gpus.begin(), gpus.end(), [this](const GpuUuid& uuid) {
+    const Gpu* gpu = model_.find(uuid);
+    return gpu != nullptr && gpu->condition == GpuCondition::healthy;
+  });
   const Snapshot state = snapshot();
   if (!stays || gpus_seen(state, placement, event.demand).empty()) {
     const std::vector<GpuUuid> more = choose_gpus(state, event.tenant, event.demand);
@@ -185,13 +205,17 @@ void Core::on(const SessionGone& event) {
   Session* session = find(event.session);
   if (session == nullptr) return;
   if (Session* heir = model_.find(event.heir); heir != nullptr && !attached(heir)) succeed(*session, *heir);
-  Tenant& tenant = *session->tenant;
-  turns_.note_end(*session);
+  remove(*session);
+}
+
+void Core::remove(Session& session) {
+  Tenant& tenant = *session.tenant;
+  turns_.note_end(session);
   overuse_.note_end(tenant);
-  presence_.remove(*session);
-  recovery_.settle(session->id);
-  const auto lease = attached(session) ? std::optional(lease_of(*session)) : std::nullopt;
-  model_.remove(*session);
+  presence_.remove(session);
+  recovery_.settle(session.id);
+  const auto lease = attached(&session) ? std::optional(lease_of(session)) : std::nullopt;
+  model_.remove(session);
   turns_.detach(tenant, lease);
   if (tenant.gang && !tenant.attached()) gangs_.publish(tenant, {});
   if (!turns_.resuming(tenant) && tenant.sessions.empty()) {
@@ -225,6 +249,7 @@ void Core::on(const From<Attach>& event) {
   if (gpu == nullptr) return effects_.drop(*session, "this GPU is not known to the arbiter");
   if (attached(session) && session->gpu != gpu)
     return effects_.drop(*session, "a process can use one GPU only");
+  if (gpu->condition == GpuCondition::lost) return effects_.drop(*session, "the GPU is lost");
   const bool is_first = !attached(session);
   attach(*session, *gpu);
   if (!is_first) return;

@@ -71,6 +71,8 @@ class Core {
 
  private:
   void on(const GpuFound& event);
+  void on(const GpuChanged& event);
+  void on(const GpuDrained& event);
   void on(const SessionCame& event);
   void on(const SessionGone& event);
   void on(const CapSet& event);
@@ -99,6 +101,7 @@ class Core {
   void set_terms(Tenant& tenant, const Limits& limits, const Claims& claims);
   void attach(Session& session, Gpu& gpu);
   void attach_returned(Session& session);
+  void remove(Session& session);
   void succeed(const Session& old, Session& heir);
   void leave(const Tenant& tenant, Move::Leave leave = {});
   void leave_or_ask(const Tenant& tenant);

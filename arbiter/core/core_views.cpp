@@ -87,6 +87,8 @@ Snapshot::Gpu Core::view_of(const Gpu& gpu) const {
   view.total = gpu.total;
   view.capacity = gpu.capacity;
   view.learned = gpu.learned;
+  view.condition = gpu.condition;
+  view.drained = gpu.drained;
   view.usable = memory_.usable(gpu);
   view.surveyed = memory_.surveyed(gpu);
   view.unmanaged = memory_.unmanaged(gpu);

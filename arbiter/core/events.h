@@ -23,6 +23,19 @@ struct GpuFound {
   std::optional<unsigned> minor = {};
 };
 
+// The driver tells another condition of the GPU than before. A GPU that is lost drops its sessions, and their
+// leases there end.
+struct GpuChanged {
+  GpuUuid gpu;
+  GpuCondition condition = GpuCondition::healthy;
+};
+
+// An administrator wants no more tenants on the GPU, or takes that back.
+struct GpuDrained {
+  GpuUuid gpu;
+  bool drained = false;
+};
+
 // A session was let in as `tenant`. Everything in `hello` but token and backend counts only where it resumes.
 // To resume is to have been a session of an arbiter before.
 struct SessionCame {
@@ -108,9 +121,9 @@ struct From {
 // The time that ArmTimer asked for has come.
 struct TimerFired {};
 
-using Event =
-    std::variant<GpuFound, SessionCame, SessionGone, CapSet, Place, Unplace, RulesSet, From<Attach>,
-                 From<Usage>, From<Want>, From<Idle>, From<GiveBack>, From<Ready>, From<Released>,
-                 From<MemoryQuery>, From<Deadlines>, Looked, Suspend, GangOrdered, Surveyed, TimerFired>;
+using Event = std::variant<GpuFound, GpuChanged, GpuDrained, SessionCame, SessionGone, CapSet, Place, Unplace,
+                           RulesSet, From<Attach>, From<Usage>, From<Want>, From<Idle>, From<GiveBack>,
+                           From<Ready>, From<Released>, From<MemoryQuery>, From<Deadlines>, Looked, Suspend,
+                           GangOrdered, Surveyed, TimerFired>;
 
 }  // namespace sharedgpu

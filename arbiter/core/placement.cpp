@@ -48,13 +48,16 @@ Candidate candidate_of(const Snapshot& state, const Snapshot::Gpu& gpu, TenantId
 }  // namespace
 
 bool is_open_to(const Snapshot::Gpu& gpu, const Demand& demand) {
-  return !gpu.learned && (demand.devices.empty() || !gpu.minor || demand.devices.has(*gpu.minor));
+  return !gpu.learned && gpu.condition == GpuCondition::healthy &&
+         (demand.devices.empty() || !gpu.minor || demand.devices.has(*gpu.minor));
 }
+
+bool takes(const Snapshot::Gpu& gpu, const Demand& demand) { return !gpu.drained && is_open_to(gpu, demand); }
 
 std::vector<GpuUuid> choose_gpus(const Snapshot& state, TenantId tenant, const Demand& demand) {
   std::vector<Candidate> all;
   for (const Snapshot::Gpu& gpu : state.gpus)
-    if (is_open_to(gpu, demand)) all.push_back(candidate_of(state, gpu, tenant));
+    if (takes(gpu, demand)) all.push_back(candidate_of(state, gpu, tenant));
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
   all.resize(std::min<std::size_t>(all.size(), std::max(demand.gpus, 1u)));
   // Its processes see them in the host's order.

@@ -2,7 +2,7 @@
 // Which GPUs a tenant is placed on: those with the fewest units, then the least memory allocated, by
 // tenants and unmanaged, then the fewest tenants, then the first in the host's order. GPUs that its sessions
 // use already come before all others. GPUs whose device files the tenant's processes cannot open are none to
-// them. Pure: the same state gives the same answer.
+// them, nor are those that have failed; nobody comes to one that is drained. Pure: the same state gives the same answer.
 //
 // A tenant that is placed counts with its units on each of its GPUs; one that uses a GPU on which it was not
 // placed counts there with one unit.
@@ -19,9 +19,12 @@ struct Demand {
   DeviceSet devices = {};  // that its processes can open; empty: it is not known
 };
 
-// True if the tenant can be placed on the GPU. Only GPUs that the arbiter found itself count: if sessions
+// True if a tenant that is placed on the GPU can use it. Only GPUs that the arbiter found itself count: if sessions
 // alone report GPUs, there may be more of them.
 bool is_open_to(const Snapshot::Gpu& gpu, const Demand& demand);
+
+// True if the tenant can be placed there, too.
+bool takes(const Snapshot::Gpu& gpu, const Demand& demand);
 
 // The GPUs chosen for the tenant, in the host's order. None: no GPU is open to it.
 std::vector<GpuUuid> choose_gpus(const Snapshot& state, TenantId tenant, const Demand& demand);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "arbiter/core/memory/evidence.h"
+#include "arbiter/core/model/gpu_condition.h"
 #include "arbiter/core/model/overdue.h"
 #include "arbiter/core/model/phase.h"
 #include "arbiter/policy/policy.h"
@@ -103,7 +104,9 @@ struct Snapshot {
     std::optional<unsigned> minor;  // of its device file, if the driver reports it
     Bytes total;
     Bytes capacity;
-    bool learned = false;   // known from sessions only
+    bool learned = false;  // known from sessions only
+    GpuCondition condition = GpuCondition::healthy;
+    bool drained = false;   // by an administrator
     Bytes usable;           // the capacity, or what contexts leave of the total
     bool surveyed = false;  // surveys show the memory of its processes
     Bytes unmanaged;        // then: that of processes that have no session there, and what others hide

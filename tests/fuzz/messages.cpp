@@ -19,7 +19,7 @@ std::uint64_t order_of(const Core& core, SessionId id, Input& in) {
 Event next_event(const Core& core, Input& in) {
   SessionId session{in.byte() % 6u + 1};
   Epoch epoch{in.byte()};
-  switch (in.byte() % 15) {
+  switch (in.byte() % 17) {
     case 0: {
       Hello hello;
       hello.resuming = in.byte() % 2;
@@ -80,6 +80,10 @@ Event next_event(const Core& core, Input& in) {
                                    .grows = in.byte() % 2 == 0,
                                    .steps = in.byte(),
                                    .since = std::chrono::seconds(in.byte() % 4)}};
+    case 14:
+      return GpuChanged{.gpu = {{in.byte()}}, .condition = static_cast<GpuCondition>(in.byte() % 3)};
+    case 15:
+      return GpuDrained{.gpu = {{in.byte()}}, .drained = in.byte() % 2 == 0};
     default:
       return TimerFired{};
   }
@@ -111,6 +115,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const Snapshot::Session& session : state.sessions)
       require(!session.gate_open || state.find(session.tenant)->phase == Phase::running,
               "an open gate without a turn");
+    for (const Snapshot::Gpu& gpu : state.gpus)
+      require(gpu.condition != GpuCondition::lost || gpu.sessions.empty(), "a session on a lost GPU");
   }
   return 0;
 }

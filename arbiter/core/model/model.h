@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "arbiter/core/model/gpu_condition.h"
 #include "arbiter/policy/policy.h"
 #include "protocol/messages.h"
 
@@ -69,8 +70,10 @@ struct Gpu {
   unsigned number = 0;            // in the host's order
   std::optional<unsigned> minor;  // of its device file, where the driver tells it
   Bytes total;
-  Bytes capacity;                  // see docs/architecture.md, "Capacity"
-  bool learned = false;            // known from a session only; forgotten with the last one
+  Bytes capacity;        // see docs/architecture.md, "Capacity"
+  bool learned = false;  // known from a session only; forgotten with the last one
+  GpuCondition condition = GpuCondition::healthy;
+  bool drained = false;            // by an administrator: who is there goes on
   std::vector<Session*> sessions;  // attached to it, by their ids
 };
 

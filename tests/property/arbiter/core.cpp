@@ -30,6 +30,43 @@ bool holds(const std::string& name, const std::function<Scenario()>& make) {
   });
 }
 
+Scenario any_loss() {
+  Scenario scenario = any_scenario();
+  scenario.losses = true;
+  scenario.gpus = *rc::gen::inRange(2u, 5u);
+  scenario.deaths = *rc::gen::arbitrary<bool>();
+  scenario.restarts = *rc::gen::inRange(0u, 4u);
+  scenario.pins = scenario.restarts == 0 && *rc::gen::arbitrary<bool>();
+  scenario.lockstep = *rc::gen::arbitrary<bool>();
+  scenario.stops = *rc::gen::arbitrary<bool>();
+  return scenario;
+}
+
+TEST_CASE("GPUs that fail, are lost, return and are drained") { CHECK(holds("losses", any_loss)); }
+
+TEST_CASE(
+    "A thousand changes of GPUs, with deaths and restarts: nothing is lost, nobody is where he may not be") {
+  World::Tally all;
+  for (std::uint64_t seed = 0; all.gpu_changes < 1000; ++seed) {
+    Scenario scenario;
+    scenario.seed = seed;
+    scenario.gpus = 2 + static_cast<unsigned>(seed % 3);
+    scenario.tenants = 6;
+    scenario.most_sessions = 3;
+    scenario.losses = scenario.deaths = true;
+    scenario.restarts = 3;
+    World world(scenario);
+    world.run();
+    all.gpu_changes += world.tally().gpu_changes;
+    all.lost_sessions += world.tally().lost_sessions;
+    all.displaced += world.tally().displaced;
+    all.kernels += world.tally().kernels;
+  }
+  CHECK(all.lost_sessions > 100);
+  CHECK(all.displaced > 20);
+  CHECK(all.kernels > 1000);
+}
+
 TEST_CASE("Programs that come, grow, compute and end") { CHECK(holds("plain", any_scenario)); }
 
 TEST_CASE("Processes that die at any moment") {

@@ -51,6 +51,7 @@ World::World(const Scenario& scenario, Listener listener, Watcher watcher)
     GpuUuid uuid;
     uuid.bytes[0] = static_cast<std::uint8_t>(i + 1);
     uuids_.push_back(uuid);
+    gpus_.emplace_back();
     if (!scenario.learned) find_gpu(i, false);
   }
   // Everybody fits beside what hostile clients really have.
@@ -77,6 +78,7 @@ World::World(const Scenario& scenario, Listener listener, Watcher watcher)
   if (scenario.early_advances) at(now() + delay(100), [this] { advance_early(); });
   if (scenario.surveys) at(now() + delay(1000), [this] { survey(); });
   if (hostile_) survey();  // what nobody has looked at is believed
+  if (scenario.losses) at(now() + delay(500), [this] { change_gpu(); });
   if (scenario.forgets) at(now() + delay(300), [this] { forget_somebody(); });
   if (scenario.learned) at(now() + scenario.length / 2, [this] { find_gpu(0, false); });
 }
@@ -202,6 +204,10 @@ void World::perform(const Actions& actions) {
     } else if (const auto* note = std::get_if<Note>(&action)) {
       tally_.given_up += note->text.starts_with("does not answer") ? 1 : 0;
     } else if (const auto* drop = std::get_if<Drop>(&action)) {
+      if (Client* client = find(drop->session); client != nullptr && scenario_.losses) {
+        lose(*client);
+        continue;
+      }
       must(hostile_ && hostile_->owns(drop->session), "a session that behaves was dropped");
       ++tally_.dropped;
       at(now() + delay(10), [this, id = drop->session] { hostile_->end_session(id); });
@@ -251,6 +257,11 @@ void World::switch_policy(std::string_view name) {
 
 void World::arrive(TenantId tenant, unsigned gpu) {
   if (winding_down_) return;
+  if (scenario_.losses) {
+    const auto placed = place(tenant);
+    if (!placed) return at(now() + delay(1000), [this, tenant, gpu] { arrive(tenant, gpu); });
+    gpu = *placed;
+  }
   auto client = std::make_unique<Client>();
   client->id = client->key = SessionId{++last_session_};
   client->tenant = tenant;
@@ -302,13 +313,18 @@ void World::restart() {
   timeline_.set_alarm(std::nullopt, {});
   Recovered recovered;
   recovered.leases = written_;
+  recovered.placements = core_->snapshot().placements;
   recovered.last_record = last_written_;
   for (const auto& [key, client] : clients_)
     if (client->attached) ++recovered.expected_sessions;
   for (const auto& [key, lease] : written_.open())
     recovered.last_epoch = std::max(recovered.last_epoch, lease.epoch);
   core_ = std::make_unique<Core>(tuning_of(scenario_), *policy_, std::move(recovered), now());
-  for (unsigned gpu = 0; gpu < scenario_.gpus && !scenario_.learned; ++gpu) find_gpu(gpu, false);
+  for (unsigned gpu = 0; gpu < scenario_.gpus && !scenario_.learned; ++gpu) {
+    if (gpus_[gpu].condition == GpuCondition::lost) continue;
+    find_gpu(gpu, false);
+    if (scenario_.losses) tell_of_gpu(gpu);
+  }
   for (auto& [key, client] : clients_) {
     client->had_gate = client->page.open;
     client->id = {};

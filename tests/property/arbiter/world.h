@@ -57,6 +57,7 @@ struct Scenario {
   bool terms = false;    // jobs get other caps and claims as they run; some GPUs rule threads, not time
   bool forgets = false;  // tenants that have no process are forgotten
   bool learned = false;  // only sessions tell of GPUs; the arbiter finds one of them late
+  bool losses = false;   // GPUs fail, are lost, return and are drained; tenants go where they are placed
   // So many tenants more that obey no order. One that keeps others waiting for 5 s is ended, and comes again.
   unsigned mutes = 0;
   Nanoseconds length = std::chrono::seconds(120);
@@ -108,6 +109,9 @@ class World : private simulation::Process, private HostileClients::Surroundings 
     unsigned cancelled = 0;   // mutes
     unsigned host_waits = 0;  // growth that was held back until host memory was given back
     unsigned dropped = 0;     // sessions of hostile clients
+    unsigned gpu_changes = 0;
+    unsigned lost_sessions = 0;  // that were on a GPU when it was lost
+    unsigned displaced = 0;      // tenants that got another GPU for one that had failed
     Nanoseconds longest_wait{};
     double most_actions = 0;  // that followed from an event, for each session there was
     DecisionDigest decisions;
@@ -142,6 +146,11 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   void forget_somebody();
   void find_gpu(unsigned gpu, bool learned);
   void end_mute(TenantId tenant);
+  void change_gpu();
+  void tell_of_gpu(unsigned gpu);
+  std::optional<unsigned> place(TenantId tenant);
+  void lose(Client& client);
+  void check_gpus(const Snapshot& state);
   void stop(Client& client);
   void go_on(SessionId key);
 
@@ -210,6 +219,12 @@ class World : private simulation::Process, private HostileClients::Surroundings 
   std::set<TenantId> requested_;                      // asked for the GPU since their last lease ended
   Nanoseconds last_written_{};
   std::vector<GpuUuid> uuids_;
+  struct GpuState {
+    GpuCondition condition = GpuCondition::healthy;
+    bool drained = false;
+    bool takes() const { return condition == GpuCondition::healthy && !drained; }
+  };
+  std::vector<GpuState> gpus_;    // by their places in uuids_
   std::set<GpuUuid> begun_anew_;  // where more may count as promised than there is, since a restart
   std::map<SessionId, std::unique_ptr<Client>> clients_;
   std::optional<HostileClients> hostile_;  // none: there are none

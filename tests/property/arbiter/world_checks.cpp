@@ -53,7 +53,8 @@ void World::check() {
     must(there[i] + contexts[i] <= mebibytes(scenario_.capacity + kForContexts), "the GPU is out of memory");
     const Snapshot::Gpu* found = state.find(uuids_[i]);
     if (found == nullptr) {
-      must(scenario_.learned, "a GPU that the arbiter found is gone");
+      must(scenario_.learned || gpus_[i].condition == GpuCondition::lost,
+           "a GPU that the arbiter found is gone");
       continue;
     }
     const Snapshot::Gpu& gpu = *found;
@@ -68,6 +69,7 @@ void World::check() {
     must(kept || begun_anew_.count(uuids_[i]) != 0, "memory promised twice");
   }
   check_waits();
+  if (scenario_.losses) check_gpus(state);
 }
 
 // Claims of hostile clients may pass the memory that there is, until surveys have shown that they do not have

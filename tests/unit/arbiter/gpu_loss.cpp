@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// GPUs that fail, are lost, return and are drained: who leaves, who goes on, who comes.
+#include <catch2/catch.hpp>
+
+#include "bench.h"
+
+namespace sharedgpu {
+namespace {
+
+using namespace std::chrono_literals;
+using Gpus = std::vector<GpuUuid>;
+
+void change(Bench& b, GpuCondition condition, const GpuUuid& gpu = kGpu) {
+  b.handle(GpuChanged{.gpu = gpu, .condition = condition});
+}
+
+std::vector<std::uint64_t> dropped(const Bench& b) {
+  std::vector<std::uint64_t> ids;
+  for (const Action& action : b.last)
+    if (const auto* drop = std::get_if<Drop>(&action)) ids.push_back(drop->session.value);
+  return ids;
+}
+
+Gpus put(Bench& b, std::uint64_t tenant, unsigned gpus = 1) {
+  b.handle(Place{.tenant = TenantId{tenant}, .demand = {.gpus = gpus}});
+  const auto placements = b.core->snapshot().placements;
+  const auto found = placements.find(TenantId{tenant});
+  return found == placements.end() ? Gpus{} : found->second.gpus;
+}
+
+TEST_CASE("A GPU that is lost drops its sessions, and their leases end then") {
+  Bench b;
+  b.settle_in(1, 1, 20);
+  b.settle_in(2, 2, 20);
+  b.come(3, 3);
+  b.attach(3, kOther);
+  b.now += 5s;
+  change(b, GpuCondition::lost);
+  CHECK(dropped(b) == std::vector<std::uint64_t>{1, 2});
+  CHECK(!b.holds(1));
+  CHECK(!b.holds(2));
+  CHECK(b.holds(3));
+  CHECK(b.open(3));
+  CHECK(b.written.of_tenant(TenantId{1}, b.now + 10s) == 5s);
+  CHECK(b.gpu().sessions.empty());
+  CHECK(b.gpu().promised == Bytes{});
+  // What they still say is of no session.
+  b.tell(1, 20, 20);
+  b.handle(SessionGone{.session = SessionId{1}});
+  CHECK(b.last.empty());
+}
+
+TEST_CASE("A GPU that is lost while a tenant waits for it: nobody waits any more") {
+  Bench b;
+  b.settle_in(1, 1, 80);
+  b.queue_up(2, 2, 80);
+  REQUIRE(b.tenant(2).phase == Phase::out);
+  change(b, GpuCondition::lost);
+  CHECK(dropped(b) == std::vector<std::uint64_t>{1, 2});
+  CHECK(b.core->snapshot().tenants.empty());
+}
+
+// The first tenant joins both GPUs. It has to leave for the second, and its process never answers for the one
+// that is lost.
+TEST_CASE("Tenants of other GPUs of the domain notice nothing of a loss") {
+  Bench b;
+  b.settle_in(1, 1, 10);
+  b.come(2, 1);
+  b.attach(2, kOther);
+  b.grow(2, 80, 0);
+  b.tell(2, 80, 80);
+  b.queue_up(3, 2, 80 + 1);
+  REQUIRE(b.session(3).gpu == kGpu);
+  b.come(4, 3);
+  b.attach(4, kOther);
+  b.grow(4, 80, 0);
+  b.release(4, 0, true);
+  b.want(4);
+  b.pass(11s);
+  REQUIRE(b.tenant(1).phase == Phase::leaving);
+  b.release(2, 80, true);
+  REQUIRE(b.tenant(1).phase == Phase::leaving);  // its other process is at work on what is lost in a moment
+  change(b, GpuCondition::lost);
+  CHECK(b.tenant(1).phase != Phase::leaving);
+  CHECK(b.tenant(1).sessions == std::vector<SessionId>{SessionId{2}});
+  CHECK(b.sent<Evict>(2));
+  b.tell(2, 80, 0);
+  CHECK(b.sent<Restore>(4));
+  b.ready(4, 80);
+  CHECK(b.open(4));
+}
+
+TEST_CASE("Nobody comes to a GPU that is lost, until it returns") {
+  Bench b;
+  change(b, GpuCondition::lost);
+  b.come(1, 1);
+  b.attach(1);
+  CHECK(dropped(b) == std::vector<std::uint64_t>{1});
+  CHECK(!b.session(1).gpu);
+  b.handle(SessionGone{.session = SessionId{1}});
+  CHECK(put(b, 2) == Gpus{kOther});
+  CHECK(put(b, 3) == Gpus{kOther});
+  change(b, GpuCondition::healthy);
+  CHECK(put(b, 4) == Gpus{kGpu});
+  b.settle_in(5, 4, 10);
+  CHECK(b.open(5));
+}
+
+TEST_CASE("Who is on a GPU that fails goes on; what it starts next goes elsewhere") {
+  Bench b;
+  CHECK(put(b, 1) == Gpus{kGpu});
+  b.settle_in(1, 1, 10);
+  change(b, GpuCondition::failing);
+  CHECK(dropped(b).empty());
+  CHECK(b.open(1));
+  CHECK(put(b, 2) == Gpus{kOther});
+  CHECK(put(b, 1) == Gpus{kOther});
+}
+
+TEST_CASE("Who is placed on a GPU that is drained stays there, and nobody else comes") {
+  Bench b;
+  CHECK(put(b, 1) == Gpus{kGpu});
+  b.settle_in(1, 1, 10);
+  b.handle(GpuDrained{.gpu = kGpu, .drained = true});
+  CHECK(b.open(1));
+  CHECK(put(b, 2) == Gpus{kOther});
+  CHECK(put(b, 3) == Gpus{kOther});
+  CHECK(put(b, 4, 2) == Gpus{kOther});
+  CHECK(put(b, 1) == Gpus{kGpu});
+  const Snapshot state = b.core->snapshot();
+  CHECK(gpus_seen(state, state.placements.at(TenantId{1}), {}) == Gpus{kGpu});
+  b.handle(GpuDrained{.gpu = kGpu, .drained = false});
+  CHECK(put(b, 5) == Gpus{kGpu});
+}
+
+TEST_CASE("Where all GPUs are drained or have failed, a tenant is placed on none") {
+  Bench b;
+  put(b, 1);
+  b.handle(GpuDrained{.gpu = kOther, .drained = true});
+  change(b, GpuCondition::lost);
+  CHECK(put(b, 2).empty());
+  put(b, 1);
+  const Snapshot state = b.core->snapshot();
+  CHECK(gpus_seen(state, state.placements.at(TenantId{1}), {}).empty());
+}
+
+TEST_CASE("A GPU that only sessions know of is not lost by a word") {
+  Bench b;
+  constexpr GpuUuid kLearned{{9}};
+  b.handle(GpuFound{.gpu = kLearned, .total = mebibytes(120), .capacity = mebibytes(100), .learned = true});
+  b.come(1, 1);
+  b.attach(1, kLearned);
+  change(b, GpuCondition::lost, kLearned);
+  CHECK(dropped(b).empty());
+  CHECK(b.open(1));
+}
+
+TEST_CASE("A GPU that is lost while the arbiter waits for sessions of the one before") {
+  Recovered recovered;
+  const LeaseKey key{.tenant = TenantId{1}, .gpu = kGpu, .step = {.job = 1, .step = 0}};
+  recovered.leases.grant(key, Epoch{7}, 990s);
+  recovered.last_record = 999s;
+  recovered.expected_sessions = 2;
+  Bench b(recovered);
+  Hello hello;
+  hello.resuming = hello.held = 1;
+  hello.epoch = Epoch{7};
+  b.come(1, 1, hello);
+  b.attach(1);
+  b.now += 1s;
+  change(b, GpuCondition::lost);
+  b.pass(3s);
+  CHECK(!b.holds(1));
+  CHECK(b.written.of_tenant(TenantId{1}, b.now) == 11s);
+  CHECK(b.core->snapshot().tenants.empty());
+}
+
+}  // namespace
+}  // namespace sharedgpu
