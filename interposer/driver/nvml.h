@@ -58,6 +58,14 @@ struct ProcessDetailList {  // nvmlProcessDetailList_v1_t
 inline constexpr unsigned int kProcessDetailListV1 = sizeof(ProcessDetailList) | 1u << 24;
 inline constexpr unsigned int kComputeMode = 0;
 
+struct EventData {  // nvmlEventData_t
+  Device device;
+  unsigned long long type;
+  unsigned long long data;  // the number of an Xid
+  unsigned int gpu_instance;
+  unsigned int compute_instance;
+};
+
 inline constexpr unsigned int kNoInstance = 0xffffffff;  // as without MIG
 
 // "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx" is the longest that nvmlDeviceGetUUID gives; so says nvml.h.

@@ -30,6 +30,7 @@ void destroy_context(const ContextPtr& context) {
 CUresult create_context(CUcontext* out, unsigned flags, CUdevice device) {
   return call("cuCtxCreate", Needs::device, [&] {
     require(out != nullptr, CUDA_ERROR_INVALID_VALUE);
+    require(!driver().is_lost(device), CUDA_ERROR_DEVICE_UNAVAILABLE);
     ContextPtr context = Context::create(flags, device);
     driver().contexts.add(context);
     context_stack().push_back(context);
@@ -218,6 +219,7 @@ CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* out, CUdevice device) {
     Driver& d = driver();
     Gpu& gpu = d.gpu(device);
     std::lock_guard lock(d.mutex);
+    require(!gpu.lost(), CUDA_ERROR_DEVICE_UNAVAILABLE);
     if (!gpu.primary) {
       gpu.primary = Context::create(gpu.primary_flags, device);
       d.contexts.add(gpu.primary);

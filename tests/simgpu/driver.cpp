@@ -109,6 +109,8 @@ void initialize() {
       std::fprintf(stderr, "simgpu: %s\n", problem.c_str());
       throw Error{CUDA_ERROR_OPERATING_SYSTEM};
     }
+    gpu->generation = gpu->shared->generation();
+    if (gpu->lost()) continue;
     gpu->store = std::make_shared<PhysicalStore>(*gpu->shared, gpu->number, PhysicalStore::Charge::device,
                                                  d->settings.board);
     gpu->managed = new Managed(*d->space, *gpu->shared, gpu->number);
@@ -137,6 +139,8 @@ void enter(const char* name, Needs needs) {
   check_lost(d);
   if (needs == Needs::init) return;
   require(!d.lost, lost_error());
+  const auto& stack = context_stack();
+  require(stack.empty() || !d.is_lost(stack.back()->device()), lost_error());
   require(sticky_error() == CUDA_SUCCESS, sticky_error());
   if (needs == Needs::context) current_context();
 }

@@ -30,8 +30,14 @@ struct Gpu {
   int number = 0;
   std::string state;
   SharedDevice* shared = nullptr;
+  std::uint64_t generation = 0;  // of the device, when this process came
   std::shared_ptr<PhysicalStore> store;
   Managed* managed = nullptr;
+
+  bool lost() const {
+    const Presence now = shared->presence();
+    return shared->generation() != generation || now == Presence::lost || now == Presence::absent;
+  }
 
   // With the driver's mutex.
   ContextPtr primary;
@@ -85,6 +91,8 @@ struct Driver {
   // Throws CUDA_ERROR_INVALID_DEVICE.
   Gpu& gpu(int number) const;
   Gpu& current_gpu() const;  // of the current context
+  // The process has lost that device, or all of them.
+  bool is_lost(int number) const { return lost || gpu(number).lost(); }
   // The device whose managed memory `at` lies in; null: none.
   Managed* managed_at(Address at) const;
   // The device on which a process holds the piece; the first one where nobody does.

@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <map>
+#include <thread>
 #include <vector>
 
 #include "interposer/driver/nvml.h"
@@ -21,7 +24,11 @@ namespace {
 
 constexpr Result kUninitialized = 1;
 constexpr Result kInvalidArgument = 2;
+constexpr Result kNotSupported = 3;
 constexpr Result kNotFound = 6;
+constexpr Result kTimeout = 10;
+constexpr Result kLost = 15;
+constexpr Result kResetRequired = 16;
 constexpr Result kVersionMismatch = 25;
 constexpr Result kUnknown = 999;
 
@@ -30,12 +37,15 @@ struct Gpu {
   simgpu::SharedDevice* device = nullptr;
 };
 
-// Made by the first nvmlInit, and never changed.
+// Made by the first nvmlInit, and never changed; those that are absent are here, too.
 std::vector<Gpu>& gpus() {
   static auto* made = new std::vector<Gpu>;
   return *made;
 }
 std::atomic<unsigned> users{0};
+std::atomic<bool> has_events{true};
+// The devices that the last start of NVML has found.
+std::vector<std::size_t> found;
 
 Device handle(std::size_t index) { return reinterpret_cast<Device>(&gpus()[index]); }
 Gpu& gpu(Device device) { return *reinterpret_cast<Gpu*>(device); }
@@ -46,8 +56,15 @@ Result check(bool arguments) {
 }
 Result check(Device device, bool arguments) {
   bool known = false;
-  for (std::size_t i = 0; i < gpus().size(); ++i) known |= device == handle(i);
-  return check(known && arguments);
+  for (const std::size_t i : found) known |= device == handle(i);
+  if (Result wrong = check(known && arguments)) return wrong;
+  const simgpu::Presence now = gpu(device).device->presence();
+  return now == simgpu::Presence::lost || now == simgpu::Presence::absent ? kLost : kSuccess;
+}
+// The same for what a device tells that has to be reset.
+Result check_usable(Device device, bool arguments) {
+  if (Result wrong = check(device, arguments)) return wrong;
+  return gpu(device).device->presence() == simgpu::Presence::unusable ? kResetRequired : kSuccess;
 }
 
 Result copy_text(char* place, unsigned int room, const std::string& text) {
@@ -72,13 +89,13 @@ void put(ProcessDetail& place, unsigned int pid, unsigned long long used) {
 template <class Process>
 Result compute_processes(Device device, unsigned int* count, Process* places) {
   if (Result wrong = check(device, count != nullptr && (*count == 0 || places != nullptr))) return wrong;
-  auto found = gpu(device).device->view().processes;
+  auto users_of_it = gpu(device).device->view().processes;
   // One that only looks, as this process may, has no context.
-  std::erase_if(found, [](const simgpu::ProcessUse& process) { return process.contexts == Bytes{}; });
+  std::erase_if(users_of_it, [](const simgpu::ProcessUse& process) { return process.contexts == Bytes{}; });
   const unsigned int room = *count;
-  *count = static_cast<unsigned int>(found.size());
-  if (room < found.size()) return kInsufficientSize;
-  for (const auto& process : found)
+  *count = static_cast<unsigned int>(users_of_it.size());
+  if (room < users_of_it.size()) return kInsufficientSize;
+  for (const auto& process : users_of_it)
     put(*places++, static_cast<unsigned int>(process.pid), (process.memory + process.contexts).count);
   return kSuccess;
 }
@@ -89,6 +106,32 @@ Result no_processes(Device device, unsigned int* count, const void* places) {
   return kSuccess;
 }
 
+// The devices that a set hears of: the kinds of reports, and the number of the next one.
+struct Listened {
+  unsigned long long types = 0;
+  std::uint64_t next = 0;
+};
+struct EventSet {
+  std::map<Device, Listened> devices;
+};
+
+bool next_event(EventSet& set, EventData& data) {
+  for (auto& [device, listened] : set.devices) {
+    const simgpu::SharedDevice& its = *gpu(device).device;
+    while (listened.next < its.reports()) {
+      const simgpu::Report report = its.report_at(listened.next++);
+      if ((report.type & listened.types) == 0) continue;
+      data = {.device = device,
+              .type = report.type,
+              .data = report.data,
+              .gpu_instance = kNoInstance,
+              .compute_instance = kNoInstance};
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 EXPORT Result nvmlInit_v2() {
@@ -96,12 +139,16 @@ EXPORT Result nvmlInit_v2() {
   std::string problem;
   if (!simgpu::read_settings(settings, problem)) return kUnknown;
   for (auto number = static_cast<unsigned>(gpus().size()); number < settings.devices; ++number) {
-    Gpu found = {.state = simgpu::device_state(settings.state, number)};
-    found.device = simgpu::SharedDevice::open(found.state, &settings.memory, problem);
-    if (found.device == nullptr) return kUnknown;
-    gpus().push_back(found);
+    Gpu opened = {.state = simgpu::device_state(settings.state, number)};
+    opened.device = simgpu::SharedDevice::open(opened.state, &settings.memory, problem);
+    if (opened.device == nullptr) return kUnknown;
+    gpus().push_back(opened);
   }
-  ++users;
+  has_events = settings.nvml_events;
+  if (users++ > 0) return kSuccess;
+  found.clear();
+  for (std::size_t i = 0; i < gpus().size(); ++i)
+    if (gpus()[i].device->presence() != simgpu::Presence::absent) found.push_back(i);
   return kSuccess;
 }
 
@@ -113,19 +160,20 @@ EXPORT Result nvmlShutdown() {
 
 EXPORT Result nvmlDeviceGetCount_v2(unsigned int* count) {
   if (Result wrong = check(count != nullptr)) return wrong;
-  *count = static_cast<unsigned int>(gpus().size());
+  *count = static_cast<unsigned int>(found.size());
   return kSuccess;
 }
 
 EXPORT Result nvmlDeviceGetHandleByIndex_v2(unsigned int index, Device* device) {
-  if (Result wrong = check(index < gpus().size() && device != nullptr)) return wrong;
-  *device = handle(index);
+  if (Result wrong = check(index < found.size() && device != nullptr)) return wrong;
+  if (Result wrong = check(handle(found[index]), true)) return wrong;
+  *device = handle(found[index]);
   return kSuccess;
 }
 
 EXPORT Result nvmlDeviceGetHandleByUUID(const char* uuid, Device* device) {
   if (Result wrong = check(uuid != nullptr && device != nullptr)) return wrong;
-  for (std::size_t i = 0; i < gpus().size(); ++i) {
+  for (const std::size_t i : found) {
     if (simgpu::uuid_text(simgpu::device_uuid(gpus()[i].state)) != uuid) continue;
     *device = handle(i);
     return kSuccess;
@@ -151,7 +199,7 @@ EXPORT Result nvmlDeviceGetName(Device device, char* text, unsigned int room) {
 }
 
 EXPORT Result nvmlDeviceGetMemoryInfo(Device device, Memory* memory) {
-  if (Result wrong = check(device, memory != nullptr)) return wrong;
+  if (Result wrong = check_usable(device, memory != nullptr)) return wrong;
   const auto view = gpu(device).device->view();
   *memory = {.total = view.total.count, .free = minus(view.total, view.used).count, .used = view.used.count};
   return kSuccess;
@@ -194,4 +242,39 @@ EXPORT Result nvmlDeviceGetGraphicsRunningProcesses_v2(Device device, unsigned i
 EXPORT Result nvmlDeviceGetGraphicsRunningProcesses_v3(Device device, unsigned int* count,
                                                        ProcessV2* places) {
   return no_processes(device, count, places);
+}
+
+EXPORT Result nvmlDeviceGetTotalEccErrors(Device device, int kind, int counter, unsigned long long* count) {
+  if (Result wrong = check(device, count != nullptr && kind <= 1 && counter <= 1)) return wrong;
+  *count = kind == 1 ? gpu(device).device->ecc_errors() : 0;
+  return kSuccess;
+}
+
+EXPORT Result nvmlEventSetCreate(EventSet** set) {
+  if (Result wrong = check(set != nullptr)) return wrong;
+  *set = new EventSet;
+  return kSuccess;
+}
+
+EXPORT Result nvmlEventSetFree(EventSet* set) {
+  if (Result wrong = check(set != nullptr)) return wrong;
+  delete set;
+  return kSuccess;
+}
+
+EXPORT Result nvmlDeviceRegisterEvents(Device device, unsigned long long types, EventSet* set) {
+  if (Result wrong = check(device, set != nullptr)) return wrong;
+  if (!has_events) return kNotSupported;
+  set->devices[device] = {.types = types, .next = gpu(device).device->reports()};
+  return kSuccess;
+}
+
+EXPORT Result nvmlEventSetWait_v2(EventSet* set, EventData* data, unsigned int milliseconds) {
+  if (Result wrong = check(set != nullptr && data != nullptr)) return wrong;
+  constexpr unsigned kStep = 5;
+  for (unsigned waited = 0;; waited += kStep) {
+    if (next_event(*set, *data)) return kSuccess;
+    if (waited >= milliseconds) return kTimeout;
+    std::this_thread::sleep_for(std::chrono::milliseconds(kStep));
+  }
 }

@@ -111,8 +111,9 @@ bool read_settings(Settings& settings, std::string& problem) {
   settings.state = variable("SIMGPU_STATE");
   if (settings.state.empty())
     settings.state =
-        "/dev/shm/simgpu-" + std::to_string(getuid()) + "-v7";  // v: kMagic's, which tells layouts apart
+        "/dev/shm/simgpu-" + std::to_string(getuid()) + "-v8";  // v: kMagic's, which tells layouts apart
   settings.forbid_conflicts = variable("SIMGPU_FORBID_CONFLICTS") == "1";
+  settings.nvml_events = variable("SIMGPU_NVML_EVENTS") != "0";
   settings.verbose = variable("SIMGPU_VERBOSE") == "1";
   settings.peer_access = variable("SIMGPU_PEER_ACCESS") != "0";
   settings.concurrent_managed = variable("SIMGPU_CONCURRENT_MANAGED") != "0";

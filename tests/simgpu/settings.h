@@ -36,6 +36,7 @@ struct Settings {
   double slowdown = 1;            // multiplies every modelled time
   bool forbid_conflicts = false;  // work that uses what other work writes at the same time fails
   bool verbose = false;
+  bool nvml_events = true;  // NVML tells of errors by events
   std::vector<CallFault> call_faults;
   std::uint64_t allocation_fault = 0;  // the n-th allocation finds no memory; 0: none
   std::uint64_t launch_fault = 0;      // the n-th launch fails on the device

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -20,10 +21,12 @@
 namespace sharedgpu::simgpu {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x53494d37;  // counts up with the layout
+constexpr std::uint32_t kMagic = 0x53494d38;  // counts up with the layout
 constexpr std::size_t kProcesses = 512;
 constexpr std::size_t kPieces = 1024;
 constexpr std::size_t kHolders = 16;  // of a piece
+constexpr std::size_t kReports = 16;
+constexpr std::uint64_t kDoubleBitError = 2;  // nvmlEventTypeDoubleBitEccError
 // How often a waiter looks whether the engine's owner still lives.
 constexpr Nanoseconds kPatience{5'000'000};
 
@@ -86,7 +89,8 @@ struct SharedDevice::State {
     Bytes memory = {};
     Bytes contexts = {};
     Bytes managed = {};
-    TimePoint touched = {};  // its managed memory, for the last time
+    TimePoint touched = {};        // its managed memory, for the last time
+    std::uint64_t generation = 0;  // of the device that it uses
   };
   struct EngineState {
     Process owner;
@@ -102,6 +106,11 @@ struct SharedDevice::State {
   Bytes copied_in;
   Bytes copied_out;
   Bytes paged;
+  std::atomic<Presence> presence;
+  std::atomic<std::uint64_t> generation;
+  std::atomic<std::uint64_t> ecc_errors;
+  std::atomic<std::uint64_t> reported;
+  Report reports[kReports];
   EngineState engines[kEngines];
   Record records[kProcesses];
   Shared shared[kPieces];
@@ -217,7 +226,8 @@ void SharedDevice::reap() {
 
 Bytes SharedDevice::used() const {
   Bytes sum;
-  for (const auto& record : state_->records) sum += record.memory + record.contexts + record.managed;
+  for (const auto& record : state_->records)
+    if (record.generation == state_->generation) sum += record.memory + record.contexts + record.managed;
   for (const Shared& shared : state_->shared) sum += shared.size;
   return sum;
 }
@@ -292,7 +302,7 @@ std::size_t SharedDevice::own_record() {
     if (vacant == kProcesses && state_->records[i].process.number == 0) vacant = i;
   }
   require(vacant < kProcesses, CUDA_ERROR_OUT_OF_MEMORY);
-  state_->records[vacant] = {.process = self_};
+  state_->records[vacant] = {.process = self_, .generation = state_->generation};
   return vacant;
 }
 
@@ -400,13 +410,40 @@ void SharedDevice::count_copy(Engine engine, Bytes size) {
   if (engine == Engine::device_to_host) state_->copied_out += size;
 }
 
+Presence SharedDevice::presence() const { return state_->presence; }
+std::uint64_t SharedDevice::generation() const { return state_->generation; }
+std::uint64_t SharedDevice::ecc_errors() const { return state_->ecc_errors; }
+std::uint64_t SharedDevice::reports() const { return state_->reported; }
+
+void SharedDevice::set_presence(Presence presence) {
+  Lock lock(state_);
+  if (presence == Presence::lost || presence == Presence::absent) {
+    ++state_->generation;
+    state_->ecc_errors = 0;
+    for (Shared& shared : state_->shared) shared = {};
+  }
+  state_->presence = presence;
+}
+
+void SharedDevice::report(const Report& report) {
+  Lock lock(state_);
+  state_->reports[state_->reported % kReports] = report;
+  if (report.type == kDoubleBitError) ++state_->ecc_errors;
+  ++state_->reported;
+}
+
+Report SharedDevice::report_at(std::uint64_t number) const {
+  Lock lock(state_);
+  return state_->reports[number % kReports];
+}
+
 DeviceView SharedDevice::view() {
   Lock lock(state_);
   reap();
   DeviceView view{state_->total, used(), state_->peak, state_->kernels, state_->copied_in, state_->copied_out,
                   state_->paged, {}};
   for (const auto& record : state_->records)
-    if (record.process.number != 0)
+    if (record.process.number != 0 && record.generation == state_->generation)
       view.processes.push_back(
           {static_cast<pid_t>(record.process.pid), record.memory + record.managed, record.contexts});
   return view;

@@ -34,6 +34,20 @@ struct ProcessUse {
   Bytes contexts;
 };
 
+// The state of the device for its processes.
+enum class Presence : std::uint32_t {
+  present,
+  lost,      // it answers nobody any more
+  absent,    // it is not in the host, or no longer
+  unusable,  // it answers NVML, and needs a reset
+};
+
+// An error that the device reports, as NVML tells of it.
+struct Report {
+  std::uint64_t type = 0;  // nvmlEventType...
+  std::uint64_t data = 0;  // the number of an Xid
+};
+
 struct DeviceView {
   Bytes total;
   Bytes used;
@@ -87,6 +101,16 @@ class SharedDevice {
   TimePoint occupy(Engine engine, Nanoseconds duration);
   void count_kernel();
   void count_copy(Engine engine, Bytes size);
+
+  Presence presence() const;
+  // Whoever used the device before it was lost, or left, has lost it for good; the memory on it is free.
+  void set_presence(Presence presence);
+  std::uint64_t generation() const;  // counts up with each loss
+  void report(const Report& report);
+  std::uint64_t reports() const;  // so many so far
+  // The report of that number, from 0 on; old ones are forgotten.
+  Report report_at(std::uint64_t number) const;
+  std::uint64_t ecc_errors() const;  // since it was lost last
 
   DeviceView view();
   void reset_peak();

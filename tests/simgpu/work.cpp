@@ -52,7 +52,7 @@ CUresult run_kernel(const Context& context, const Kernel& kernel, const Argument
   if (!use.get()) return CUDA_ERROR_ILLEGAL_ADDRESS;
   // The effect comes last: who looks too early sees the old contents.
   sleep_until(start + duration);
-  if (d.lost) return lost_error();
+  if (d.is_lost(context.device())) return lost_error();
   CUresult result = CUDA_SUCCESS;
   Reach reach = [&](Range range) {
     range.device = context.device();
@@ -67,7 +67,8 @@ CUresult run_kernel(const Context& context, const Kernel& kernel, const Argument
 
 // Calls piece(row, offset, size) for the whole plan in pieces, each when its share of the time has passed.
 template <class Piece>
-bool in_pieces(std::size_t width, std::size_t height, TimePoint start, Nanoseconds duration, Piece&& piece) {
+bool in_pieces(int device, std::size_t width, std::size_t height, TimePoint start, Nanoseconds duration,
+               Piece&& piece) {
   double total = static_cast<double>(width) * static_cast<double>(height);
   std::size_t done = 0;
   std::size_t since = 0;
@@ -82,7 +83,7 @@ bool in_pieces(std::size_t width, std::size_t height, TimePoint start, Nanosecon
                     Nanoseconds(static_cast<std::int64_t>(static_cast<double>(duration.count()) * share)));
         since = 0;
       }
-      if (driver().lost || !piece(row, offset, size)) return false;
+      if (driver().is_lost(device) || !piece(row, offset, size)) return false;
       offset += size;
     }
   }
@@ -113,14 +114,15 @@ CUresult run_copy(const Context& context, const CopyPlan& plan) {
   if (from_mapped) ranges.push_back(plan.source_range());
   UseGuard use(ranges);
   if (!use.get()) return CUDA_ERROR_ILLEGAL_ADDRESS;
-  bool whole = in_pieces(
-      plan.width, plan.height, start, duration, [&](std::size_t row, std::size_t offset, std::size_t size) {
-        return d.space->touch(use.get(), [&] {
-          std::memmove(pointer(plan.target + row * plan.target_pitch + offset),
-                       pointer<const void>(plan.source + row * plan.source_pitch + offset), size);
-        });
-      });
-  if (d.lost) return lost_error();
+  bool whole =
+      in_pieces(context.device(), plan.width, plan.height, start, duration,
+                [&](std::size_t row, std::size_t offset, std::size_t size) {
+                  return d.space->touch(use.get(), [&] {
+                    std::memmove(pointer(plan.target + row * plan.target_pitch + offset),
+                                 pointer<const void>(plan.source + row * plan.source_pitch + offset), size);
+                  });
+                });
+  if (d.is_lost(context.device())) return lost_error();
   return use.end() && whole ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
@@ -137,7 +139,7 @@ CUresult run_set(const Context& context, const SetPlan& plan) {
   UseGuard use(on(context.device(), {plan.range()}));
   if (!use.get()) return CUDA_ERROR_ILLEGAL_ADDRESS;
   sleep_until(start + duration);
-  if (d.lost) return lost_error();
+  if (d.is_lost(context.device())) return lost_error();
   bool whole = d.space->touch(use.get(), [&] {
     for (std::size_t row = 0; row < plan.height; ++row) {
       Address at = plan.target + row * plan.pitch;
@@ -169,7 +171,7 @@ CUresult run_wait(const Context& context, Address word, std::uint32_t value, uns
       on(context.device(), {{.begin = word, .size = {sizeof value}, .written = false, .atomic = true}}));
   if (!use.get()) return CUDA_ERROR_ILLEGAL_ADDRESS;
   for (bool done = false; !done; sleep_until(now() + kWaitStep)) {
-    if (d.lost) return lost_error();
+    if (d.is_lost(context.device())) return lost_error();
     if (sticky_error() != CUDA_SUCCESS) return sticky_error();
     auto look = [&] { done = fulfilled(std::atomic_ref(*pointer<std::uint32_t>(word)).load(), value, how); };
     if (!d.space->touch(use.get(), look)) return CUDA_ERROR_ILLEGAL_ADDRESS;
@@ -236,10 +238,10 @@ Work signal_work(std::vector<SemaphoreValue> values) {
 
 // Like run_wait, it does not occupy the device.
 Work semaphore_wait_work(std::vector<SemaphoreValue> values) {
-  return {CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT, [values = std::move(values)](Context&) {
+  return {CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT, [values = std::move(values)](Context& context) {
             for (const SemaphoreValue& each : values) {
               while (!each.semaphore->has_reached(each.value)) {
-                if (driver().lost) return lost_error();
+                if (driver().is_lost(context.device())) return lost_error();
                 if (sticky_error() != CUDA_SUCCESS) return sticky_error();
                 sleep_until(now() + kWaitStep);
               }
