@@ -196,6 +196,20 @@ std::string set_unmanaged(Settings& settings, std::string_view value) {
   return {};
 }
 
+std::string set_on_gpu_loss(Settings& settings, std::string_view value) {
+  GpuLossMeasures measures;
+  for (const std::string_view word : split(value, ',')) {
+    if (word == "drain" && !measures.drain)
+      measures.drain = true;
+    else if (word == "requeue" && !measures.requeue)
+      measures.requeue = true;
+    else if (value != "nothing")
+      return "nothing, drain, requeue or drain,requeue";
+  }
+  settings.on_gpu_loss = measures;
+  return {};
+}
+
 std::string set_tenants(Settings& settings, std::string_view value) {
   if (value != "jobs" && value != "any") return "jobs or any";
   settings.tenants = value == "jobs" ? TenantKind::jobs : TenantKind::any;
@@ -264,6 +278,7 @@ constexpr Key kKeys[] = {
     {"MaxOveruse", set_time<&Settings::max_overuse, 1'000'000'000>},
     {"OnOveruse", set_on_overuse},
     {"Unmanaged", set_unmanaged},
+    {"OnGpuLoss", set_on_gpu_loss},
     {"Tenants", set_tenants},
     {"SlurmUser", set_user<&Settings::slurm_user>},
     {"AdminUsers", set_admin_users},

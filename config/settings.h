@@ -39,6 +39,13 @@ enum class OnNoArbiter : std::uint8_t { plain, fail };
 // What is done about a tenant or process that keeps others from a GPU: nothing, a line in the log, or its
 // end.
 enum class Measure : std::uint8_t { ignore, warn, cancel };
+// What Slurm is told when a GPU fails or is lost: to drain the node, to requeue the jobs that were on a lost
+// one.
+struct GpuLossMeasures {
+  bool drain = false;
+  bool requeue = false;
+  bool operator==(const GpuLossMeasures&) const = default;
+};
 // The processes that may be tenants: those of jobs and of runs that an administrator vouched for, or any.
 enum class TenantKind : std::uint8_t { jobs, any };
 // The writer of the AdminComments of jobs: this node, nobody, or the program that empties a folder.
@@ -92,6 +99,7 @@ struct Settings {
   Nanoseconds max_overuse = std::chrono::minutes(5);
   Measure on_overuse = Measure::warn;  // never ignore
   Measure unmanaged = Measure::warn;
+  GpuLossMeasures on_gpu_loss;
   std::optional<TenantKind> tenants;     // none: as the arbiter was started with --tenants, else any
   std::string slurm_user = "slurm";      // a name or a uid
   std::vector<std::string> admin_users;  // names or uids

@@ -40,7 +40,7 @@ inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
 // Libraries and arbiters of different versions meet: jobs run on while the arbiter is upgraded. So messages
 // only grow: what is added goes behind what there was, means at zero what was meant without it, raises the
 // version, and is entered in versions.h. Ends of two versions speak the lower one.
-inline constexpr std::uint16_t kProtocolVersion = 9;
+inline constexpr std::uint16_t kProtocolVersion = 10;
 inline constexpr std::uint16_t kOldestVersion = 4;  // that is still understood
 
 enum class Backend : std::uint8_t { swap = 0, managed = 1, native = 2 };
@@ -70,6 +70,7 @@ enum class MessageType : std::uint16_t {
   job_query = 39,
   set_lines = 40,
   end_job = 41,
+  drain_gpus = 42,
   // any process of a tenant -> arbiter
   gpu_query = 36,
   // arbiter -> session
@@ -93,6 +94,7 @@ enum class MessageType : std::uint16_t {
   register_reply = 74,
   lease_reply = 75,
   end_job_reply = 85,
+  drain_reply = 87,
   gpu_reply = 76,
   set_reply = 82,
   suspend_reply = 83,
@@ -404,6 +406,21 @@ struct SetLines {
 };
 struct SetReply {
   static constexpr MessageType kType = MessageType::set_reply;
+  std::uint8_t done = 0;  // 0: the sender may not
+};
+
+// From an administrator: no more tenants are to come to these GPUs, or they may again. It lasts until it is
+// taken back, over restarts of the arbiter and the host. Since version 10.
+struct DrainGpus {
+  static constexpr MessageType kType = MessageType::drain_gpus;
+  static constexpr std::uint16_t kSince = 10;
+  std::uint8_t drained = 0;
+  char gpus[119] = {};    // as in a section of sharedgpu.conf: "0", "1,4-7" or UUIDs; NUL-terminated
+  char reason[100] = {};  // NUL-terminated
+};
+struct DrainReply {
+  static constexpr MessageType kType = MessageType::drain_reply;
+  static constexpr std::uint16_t kSince = 10;
   std::uint8_t done = 0;  // 0: the sender may not
 };
 

@@ -14,6 +14,7 @@ class App;
 
 namespace sharedgpu::cli {
 
+void add_drain(CLI::App& app, int& status);
 void add_gres(CLI::App& app, int& status);
 void add_ledger(CLI::App& app, int& status);
 void add_report(CLI::App& app, int& status);

@@ -69,6 +69,7 @@ Json fields_of(const LeaseRow& row, bool exact) {
   fields["first"] = format_moment(row.first, exact);
   fields["last"] = format_moment(row.last, exact);
   fields["open"] = row.open;
+  fields["lost"] = row.lost.empty() ? "-" : row.lost;
   return fields;
 }
 

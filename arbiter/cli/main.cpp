@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
   const int own = sharedgpu::cli::add_run(app, argc, argv, status);
   sharedgpu::cli::add_status(app, status);
   sharedgpu::cli::add_set(app, status);
+  sharedgpu::cli::add_drain(app, status);
   sharedgpu::cli::add_ledger(app, status);
   sharedgpu::cli::add_report(app, status);
   sharedgpu::cli::add_supervise(app, status);

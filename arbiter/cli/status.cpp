@@ -110,11 +110,25 @@ bool is_unverified(const Json& status, const Json& gpu) {
   return !gpu.value("surveyed", true) && std::any_of(tenants.begin(), tenants.end(), uses);
 }
 
+// "  (lost: Xid 79)  (drained: fan is replaced)"
+std::string health_of(const Json& gpu) {
+  std::string text;
+  const auto add = [&](const std::string& what, const char* reason) {
+    const Json why = gpu.value(reason, Json());
+    text += "  (" + what + (why.is_string() ? ": " + why.get<std::string>() : "") + ")";
+  };
+  const std::string condition = gpu.value("condition", "healthy");
+  if (condition != "healthy") add(condition, "fault");
+  if (gpu.value("drained", false)) add("drained", "drain_reason");
+  return text;
+}
+
 void print_gpus(const Json& status) {
   std::printf("policy %s\n", status.value("policy", "").c_str());
   for (const Json& gpu : status.at("gpus")) {
-    std::printf("%u: %s  %s%s\n", gpu.value("number", 0u), gpu.value("uuid", "").c_str(),
-                gpu.value("name", "").c_str(), gpu.value("verified", true) ? "" : "  (size unverified)");
+    std::printf("%u: %s  %s%s%s\n", gpu.value("number", 0u), gpu.value("uuid", "").c_str(),
+                gpu.value("name", "").c_str(), gpu.value("verified", true) ? "" : "  (size unverified)",
+                health_of(gpu).c_str());
     std::printf("  units %llu, capacity %s of %s, allocated %s, resident %s, contexts %s%s%s\n",
                 gpu.value("units", 0ull), size_of(gpu, "capacity_bytes").c_str(),
                 size_of(gpu, "total_bytes").c_str(), size_of(gpu, "footprint_bytes").c_str(),
@@ -186,6 +200,8 @@ void print_tenants(const Json& status) {
     if (!print_overdue(tenant) && leaving >= 1) std::printf("  (asked to leave %.0f s ago)", leaving);
     if (tenant.value("stuck", false) && !stopped) std::printf("  (cannot evict)");
     print_deadlines(tenant);
+    if (const Json lost = tenant.value("lost_gpu", Json()); lost.is_object())
+      std::printf("  (its GPU was lost: %s)", lost.value("fault", "").c_str());
     std::printf("\n");
   }
 }

@@ -54,6 +54,11 @@ class Core {
   Sighting sighting(const Event& event, const Actions& actions) const;
   const LeaseBook& leases() const { return turns_.leases(); }
   bool knows(const GpuUuid& gpu) const { return model_.find(gpu) != nullptr; }
+  // The arbiter has found the GPU itself.
+  bool has_found(const GpuUuid& gpu) const {
+    const Gpu* known = model_.find(gpu);
+    return known != nullptr && !known->learned;
+  }
   std::size_t gpus() const { return model_.gpus().size(); }
   // The footprints of a tenant's sessions on a GPU.
   std::vector<std::pair<SessionId, Bytes>> footprints(TenantId tenant, const GpuUuid& gpu) const;

@@ -48,11 +48,14 @@ Candidate candidate_of(const Snapshot& state, const Snapshot::Gpu& gpu, TenantId
 }  // namespace
 
 bool is_open_to(const Snapshot::Gpu& gpu, const Demand& demand) {
-  return !gpu.learned && gpu.condition == GpuCondition::healthy &&
-         (demand.devices.empty() || !gpu.minor || demand.devices.has(*gpu.minor));
+  return !gpu.learned && (demand.devices.empty() || !gpu.minor || demand.devices.has(*gpu.minor));
 }
 
-bool takes(const Snapshot::Gpu& gpu, const Demand& demand) { return !gpu.drained && is_open_to(gpu, demand); }
+bool serves(const Snapshot::Gpu& gpu, const Demand& demand) {
+  return gpu.condition == GpuCondition::healthy && is_open_to(gpu, demand);
+}
+
+bool takes(const Snapshot::Gpu& gpu, const Demand& demand) { return !gpu.drained && serves(gpu, demand); }
 
 std::vector<GpuUuid> choose_gpus(const Snapshot& state, TenantId tenant, const Demand& demand) {
   std::vector<Candidate> all;
@@ -73,7 +76,7 @@ std::vector<GpuUuid> gpus_seen(const Snapshot& state, const Placement& placement
   std::vector<GpuUuid> gpus;
   for (const GpuUuid& uuid : placement.gpus) {
     const Snapshot::Gpu* gpu = state.find(uuid);
-    if (gpu != nullptr && is_open_to(*gpu, demand) && gpus.size() < std::max(demand.gpus, 1u))
+    if (gpu != nullptr && serves(*gpu, demand) && gpus.size() < std::max(demand.gpus, 1u))
       gpus.push_back(uuid);
   }
   return gpus;

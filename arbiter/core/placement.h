@@ -2,7 +2,8 @@
 // Which GPUs a tenant is placed on: those with the fewest units, then the least memory allocated, by
 // tenants and unmanaged, then the fewest tenants, then the first in the host's order. GPUs that its sessions
 // use already come before all others. GPUs whose device files the tenant's processes cannot open are none to
-// them, nor are those that have failed; nobody comes to one that is drained. Pure: the same state gives the same answer.
+// them, nor are those that have failed; nobody comes to one that is drained. Pure: the same state gives the
+// same answer.
 //
 // A tenant that is placed counts with its units on each of its GPUs; one that uses a GPU on which it was not
 // placed counts there with one unit.
@@ -19,11 +20,14 @@ struct Demand {
   DeviceSet devices = {};  // that its processes can open; empty: it is not known
 };
 
-// True if a tenant that is placed on the GPU can use it. Only GPUs that the arbiter found itself count: if sessions
+// True if the tenant's processes can open the GPU. Only GPUs that the arbiter found itself count: if sessions
 // alone report GPUs, there may be more of them.
 bool is_open_to(const Snapshot::Gpu& gpu, const Demand& demand);
 
-// True if the tenant can be placed there, too.
+// True if a tenant that is placed there can use it.
+bool serves(const Snapshot::Gpu& gpu, const Demand& demand);
+
+// True if a tenant can be placed there.
 bool takes(const Snapshot::Gpu& gpu, const Demand& demand);
 
 // The GPUs chosen for the tenant, in the host's order. None: no GPU is open to it.

@@ -118,7 +118,6 @@ void Administration::log_settings(const std::string& who) const {
   }
 }
 
-// The first name that the arbiter does not know; empty: it knows all.
 std::string Administration::unknown_gpu(const GpuNames& names) const {
   const Snapshot state = core_.core().snapshot();
   for (const std::uint32_t number : names.numbers)

@@ -48,11 +48,13 @@ class Administration {
   // any GPU if the list is empty. Zero: it runs without MPS.
   std::uint32_t threads_of(const TenantInfo& tenant, const GpuList& gpus) const;
 
+  // The first name that the arbiter does not know; empty: it knows all.
+  std::string unknown_gpu(const GpuNames& names) const;
+
   // The sender is an administrator. Turns under way go on, and end by the new rules.
   void change_settings(Client& client, const SetLines& lines);
 
  private:
-  std::string unknown_gpu(const GpuNames& names) const;
   void log_settings(const std::string& who) const;
 
   asio::io_context& loop_;

@@ -37,7 +37,17 @@ Arbiter::Arbiter(asio::io_context& loop, Schedule& schedule, const System& syste
       journal_(loop, system, history_.figures, settings, std::move(files)),
       core_(loop, schedule, system, journal_, session_table_, history_.tenants, complaints_),
       administration_(loop, system, settings, core_, history_.tenants, complaints_),
-      gpus_(loop, system, core_, administration_, complaints_),
+      gpus_(loop, system, core_, administration_, complaints_,
+            [this](const std::vector<GpuInfo>& gpus) { health_.found(gpus); }),
+      scontrol_(loop, system),
+      health_({.system = system,
+               .core = core_,
+               .journal = journal_,
+               .tenants = history_.tenants,
+               .administration = administration_,
+               .complaints = complaints_,
+               .gpus = gpus_,
+               .scontrol = scontrol_}),
       jobs_(loop, system, history_.tenants, history_.figures, core_, administration_, journal_, complaints_),
       host_claims_({.system = system,
                     .sessions = session_table_,
@@ -55,6 +65,7 @@ Arbiter::Arbiter(asio::io_context& loop, Schedule& schedule, const System& syste
                  .core = core_,
                  .administration = administration_,
                  .gpus = gpus_,
+                 .health = health_,
                  .jobs = jobs_,
                  .host_claims = host_claims_}),
       unmanaged_({.system = system,
@@ -65,7 +76,10 @@ Arbiter::Arbiter(asio::io_context& loop, Schedule& schedule, const System& syste
                   .complaints = complaints_}),
       survey_(
           loop, system, [this] { return !session_table_.all().empty(); },
-          [this](const std::vector<SurveyedGpu>& gpus) { unmanaged_.take(gpus); }),
+          [this](const std::vector<SurveyedGpu>& gpus) { unmanaged_.take(gpus); }, SurveyTimes(),
+          GpuWatch{
+              .looked = [this](const std::vector<GpuHealth>& gpus, bool all) { health_.looked(gpus, all); },
+              .saw = [this](const GpuSign& sign) { health_.saw(sign); }}),
       queries_({.system = system,
                 .sessions = session_table_,
                 .tenants = history_.tenants,
@@ -75,17 +89,20 @@ Arbiter::Arbiter(asio::io_context& loop, Schedule& schedule, const System& syste
                 .gpus = gpus_,
                 .jobs = jobs_,
                 .host_claims = host_claims_,
-                .unmanaged = unmanaged_}),
+                .unmanaged = unmanaged_,
+                .health = health_}),
       messages_({.sessions = sessions_,
                  .jobs = jobs_,
                  .queries = queries_,
                  .administration = administration_,
+                 .health = health_,
                  .journal = journal_,
                  .complaints = complaints_}) {}
 
 Status Arbiter::start(const std::vector<GpuInfo>& gpus) {
   administration_.find_administrators();
   if (Status recovered = recover(); !recovered.ok()) return recovered;
+  health_.restore(history_.gpu_records);
   gpus_.start(gpus);
   jobs_.restore(history_.keepers);
   journal_.flush();

@@ -16,6 +16,7 @@
 #include "arbiter/daemon/connection.h"
 #include "arbiter/daemon/core_runner.h"
 #include "arbiter/daemon/gpus.h"
+#include "arbiter/daemon/health.h"
 #include "arbiter/daemon/host_claims.h"
 #include "arbiter/daemon/host_gpus.h"
 #include "arbiter/daemon/jobs.h"
@@ -23,6 +24,7 @@
 #include "arbiter/daemon/message_table.h"
 #include "arbiter/daemon/queries.h"
 #include "arbiter/daemon/schedule.h"
+#include "arbiter/daemon/scontrol.h"
 #include "arbiter/daemon/session_table.h"
 #include "arbiter/daemon/sessions.h"
 #include "arbiter/daemon/survey.h"
@@ -63,6 +65,8 @@ class Arbiter {
   CoreRunner core_;
   Administration administration_;
   HostGpus gpus_;
+  Scontrol scontrol_;
+  Health health_;
   Jobs jobs_;
   HostClaims host_claims_;
   Sessions sessions_;

@@ -23,6 +23,7 @@ namespace {
 constexpr unsigned kMostGpus = 64;
 constexpr std::chrono::seconds kFirstPause{1};
 constexpr std::chrono::seconds kLongestPause{60};
+constexpr std::chrono::seconds kClosePause{10};
 
 // The child writes one for each GPU. It is shorter than PIPE_BUF, and so arrives whole.
 struct Line {
@@ -123,6 +124,12 @@ pid_t start_child(const System& system, UniqueFd& answer) {
   });
 }
 
+// A child that hangs in the kernel cannot be killed; it is left behind.
+void end_child(pid_t child) {
+  kill(child, SIGKILL);
+  for (int i = 0; i < 100 && waitpid(child, nullptr, WNOHANG) == 0; ++i) usleep(10'000);
+}
+
 }  // namespace
 
 std::vector<GpuInfo> find_gpus(const System& system, std::chrono::milliseconds timeout) {
@@ -130,9 +137,7 @@ std::vector<GpuInfo> find_gpus(const System& system, std::chrono::milliseconds t
   pid_t child = start_child(system, answer);
   if (child < 0) return {};
   std::vector<GpuInfo> gpus = read_lines(answer.get(), timeout);
-  kill(child, SIGKILL);
-  // A child that hangs in the kernel cannot be killed; it is left behind.
-  for (int i = 0; i < 100 && waitpid(child, nullptr, WNOHANG) == 0; ++i) usleep(10'000);
+  end_child(child);
   return gpus;
 }
 
@@ -145,12 +150,28 @@ GpuSearch::GpuSearch(asio::io_context& loop, const System& system,
       death_(loop),
       pause_(kFirstPause) {}
 
+GpuSearch::~GpuSearch() {
+  if (child_ > 0) end_child(child_);
+}
+
 void GpuSearch::start() {
   timer_.expires_after(pause_);
   pause_ = std::min(2 * pause_, kLongestPause);
   timer_.async_wait([this](const asio::error_code& error) {
     if (!error) ask();
   });
+}
+
+// Only NVML knows the numbers of device files.
+void GpuSearch::go_on(const std::vector<GpuInfo>& found) {
+  if (std::none_of(found.begin(), found.end(), [](const GpuInfo& gpu) { return gpu.minor.has_value(); }))
+    return;
+  pause_ = closely_ ? kClosePause : kLongestPause;
+  start();
+}
+
+void GpuSearch::hurry() {
+  if (timer_.cancel() > 0) ask();
 }
 
 // The search waits for a child that hangs in the driver, so that there is never a second one.
@@ -183,6 +204,7 @@ void GpuSearch::finish() {
   answer_.reset();
   if (gpus.empty()) return start();
   found_(gpus);
+  go_on(gpus);
 }
 
 }  // namespace sharedgpu

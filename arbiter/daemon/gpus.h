@@ -33,13 +33,23 @@ inline constexpr std::chrono::milliseconds kGpuTimeout{15'000};
 std::vector<GpuInfo> find_gpus(const System& system, std::chrono::milliseconds timeout = kGpuTimeout);
 
 // Searches for GPUs again and again, less and less often, until it finds some: the driver may be ready later
-// than the arbiter. Nothing waits for it. One thread, that of the event loop.
+// than the arbiter. Where NVML tells of them it goes on, once a minute: GPUs come and go. Nothing waits for
+// it. One thread, that of the event loop.
 class GpuSearch {
  public:
-  // `found` is called once, with one GPU at least.
+  // `found` is called with one GPU at least.
   GpuSearch(asio::io_context& loop, const System& system,
             std::function<void(const std::vector<GpuInfo>&)> found);
+  ~GpuSearch();
+  GpuSearch(const GpuSearch&) = delete;
+  GpuSearch& operator=(const GpuSearch&) = delete;
   void start();
+  // GPUs have been found; the search goes on, where NVML told of them.
+  void go_on(const std::vector<GpuInfo>& found);
+  // Searches at once, if it is between two searches.
+  void hurry();
+  // From the next search on it goes on six times a minute, or once.
+  void watch_closely(bool closely) { closely_ = closely; }
 
  private:
   void ask();
@@ -53,6 +63,7 @@ class GpuSearch {
   pid_t child_ = -1;
   UniqueFd answer_;
   std::chrono::seconds pause_;
+  bool closely_ = false;
 };
 
 }  // namespace sharedgpu

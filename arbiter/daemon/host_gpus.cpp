@@ -28,19 +28,27 @@ std::string printable(const char (&name)[sizeof(Attach::name)]) {
 }  // namespace
 
 HostGpus::HostGpus(asio::io_context& loop, const System& system, CoreRunner& core,
-                   Administration& administration, Complaints& complaints)
+                   Administration& administration, Complaints& complaints,
+                   std::function<void(const std::vector<GpuInfo>&)> found)
     : core_(core),
       administration_(administration),
       complaints_(complaints),
-      search_(loop, system, [this](const std::vector<GpuInfo>& gpus) {
-        for (const GpuInfo& gpu : gpus) add(gpu);
-      }) {}
+      found_(std::move(found)),
+      search_(loop, system, [this](const std::vector<GpuInfo>& gpus) { take(gpus); }) {}
 
 void HostGpus::start(const std::vector<GpuInfo>& found) {
-  for (const GpuInfo& gpu : found) add(gpu);
-  if (!found.empty()) return;
+  if (!found.empty()) {
+    take(found);
+    return search_.go_on(found);
+  }
   log::warning("no GPU found: tenants are placed on none until one is, which is looked for from now on");
   search_.start();
+}
+
+void HostGpus::take(const std::vector<GpuInfo>& found) {
+  for (const GpuInfo& gpu : found)
+    if (!core_.core().has_found(gpu.uuid)) add(gpu);
+  found_(found);
 }
 
 // `known`: the number of GPUs so far.

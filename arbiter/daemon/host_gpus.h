@@ -5,6 +5,7 @@
 #pragma once
 
 #include <asio/io_context.hpp>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -22,11 +23,16 @@ namespace sharedgpu {
 
 class HostGpus {
  public:
+  // `found` is called with the GPUs that a search has found, when those that are new have been added.
   HostGpus(asio::io_context& loop, const System& system, CoreRunner& core, Administration& administration,
-           Complaints& complaints);
+           Complaints& complaints, std::function<void(const std::vector<GpuInfo>&)> found);
 
-  // Adds the GPUs that were found. If there are none, it goes on searching.
+  // Adds the GPUs that were found, and goes on searching.
   void start(const std::vector<GpuInfo>& found);
+  // NVML lists others than those that were found.
+  void search_now() { search_.hurry(); }
+  // A GPU is missing, and may come back.
+  void watch_closely(bool closely) { search_.watch_closely(closely); }
   // The process that tells of a GPU: its account, see account_of(), and whether it is of a tenant that
   // holds units.
   struct Teller {
@@ -44,12 +50,14 @@ class HostGpus {
   const std::map<GpuUuid, std::string>& names() const { return names_; }
 
  private:
+  void take(const std::vector<GpuInfo>& found);
   bool has_room_for(const Teller& teller, std::size_t known) const;
   void add(const GpuInfo& gpu, std::optional<uid_t> teller = {});
 
   CoreRunner& core_;
   Administration& administration_;
   Complaints& complaints_;
+  const std::function<void(const std::vector<GpuInfo>&)> found_;
   GpuSearch search_;
   std::map<GpuUuid, std::string> names_;
   std::map<GpuUuid, Teller> told_;  // GPUs that sessions only know

@@ -8,6 +8,7 @@
 
 #include "arbiter/daemon/administration.h"
 #include "arbiter/daemon/complaints.h"
+#include "arbiter/daemon/health.h"
 #include "arbiter/daemon/jobs.h"
 #include "arbiter/daemon/journal.h"
 #include "arbiter/daemon/log.h"
@@ -73,6 +74,7 @@ bool vouches(const RunRequest& request) { return request.vouched != 0; }
 std::string register_it(const RegisterJob& job) { return "register job " + std::to_string(job.step.job); }
 std::string end_it(const EndJob& end) { return "end job " + std::to_string(end.job); }
 std::string suspend_it(const SuspendJob& job) { return "suspend job " + std::to_string(job.step.job); }
+std::string drain_it(const DrainGpus&) { return "drain GPUs"; }
 std::string change_it(const SetLines&) { return "change settings"; }
 
 constexpr char kTooOften[] = "this user comes too often; it may try again";
@@ -128,6 +130,8 @@ constexpr std::tuple kRows{
         {.valid = is_valid, .invalid = kNotSuspended, .privileged = always, .unprivileged = kNotSuspended}),
     row<SetLines>(&Administration::change_settings,
                   {.privileged = always, .unprivileged = Deny<SetLines>{no<SetReply>, change_it}}),
+    row<DrainGpus>(&Health::drain,
+                   {.privileged = always, .unprivileged = Deny<DrainGpus>{no<DrainReply>, drain_it}}),
 
     row<StatusQuery>(&Queries::status, {}),
     row<LeaseQuery>(&Queries::lease, {}),  // the handler looks up whose job it is
@@ -158,6 +162,7 @@ constexpr bool is_for_arbiter(MessageType type) {
     case MessageType::job_query:
     case MessageType::set_lines:
     case MessageType::end_job:
+    case MessageType::drain_gpus:
       return true;
     case MessageType::invalid:
     case MessageType::welcome:
@@ -184,6 +189,7 @@ constexpr bool is_for_arbiter(MessageType type) {
     case MessageType::suspend_reply:
     case MessageType::job_reply:
     case MessageType::end_job_reply:
+    case MessageType::drain_reply:
       return false;
   }
   return false;
@@ -213,6 +219,8 @@ auto& part(const MessageTable::Parts& parts) {
     return parts.jobs;
   else if constexpr (std::is_same_v<Part, Queries>)
     return parts.queries;
+  else if constexpr (std::is_same_v<Part, Health>)
+    return parts.health;
   else
     return parts.administration;
 }

@@ -18,6 +18,7 @@ namespace sharedgpu {
 
 class Administration;
 class Complaints;
+class Health;
 class Jobs;
 class Journal;
 class Queries;
@@ -30,6 +31,7 @@ class MessageTable {
     Jobs& jobs;
     Queries& queries;
     Administration& administration;
+    Health& health;
     Journal& journal;
     Complaints& complaints;
   };

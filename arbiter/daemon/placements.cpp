@@ -11,6 +11,13 @@
 namespace sharedgpu {
 namespace {
 
+// A GPU that there is not: a process that sees it alone gets the driver's own error.
+GpuList no_gpu() {
+  GpuList list;
+  list.count = 1;
+  return list;
+}
+
 GpuList list_of(const std::vector<GpuUuid>& gpus, unsigned known) {
   GpuList list;
   list.known = known;
@@ -37,17 +44,28 @@ GpuList Placements::place(const Peer& asker, TenantId tenant, const Demand& dema
   administration_.partitions_may_have_changed();
   const Snapshot state = core_.core().snapshot();
   unsigned found = 0;
+  unsigned open = 0;
   unsigned known = 0;
   for (const Snapshot::Gpu& gpu : state.gpus) {
     found += gpu.learned ? 0 : 1;
-    known += is_open_to(gpu, demand) ? 1 : 0;
+    open += is_open_to(gpu, demand) ? 1 : 0;
+    known += takes(gpu, demand) ? 1 : 0;
   }
-  if (found > 0 && known == 0)
-    complaints_.add(asker.account, Cause::unplaced,
-                    tenants_.label(tenant) + ": not placed: it can open none of the GPUs here");
   const auto placed = state.placements.find(tenant);
-  if (placed == state.placements.end()) return {};
-  const GpuList list = list_of(gpus_seen(state, placed->second, demand), known);
+  const bool is_placed = placed != state.placements.end();
+  GpuList list;
+  if (is_placed) list = list_of(gpus_seen(state, placed->second, demand), known);
+  if (found > 0 && list.count == 0) {
+    complaints_.add(asker.account, Cause::unplaced,
+                    tenants_.label(tenant) + ": not placed: " +
+                        (open == 0 ? "it can open none of the GPUs here"
+                                   : "all GPUs here that it can open have failed or are drained"));
+    if (open > 0) list = no_gpu();
+  }
+  if (!is_placed) {
+    if (open > 0) hold_unplaced(asker, tenant);
+    return list;
+  }
 
   hold(asker, {.tenant = tenant, .units = placed->second.units, .gpus = list_of(placed->second.gpus, known)});
   may_have_ended(tenant);  // for want of a descriptor the process may not be a holder

@@ -139,7 +139,9 @@ std::string Queries::status_text() const {
                                   .refuted = refuted,
                                   .settings = its_.administration.settings(),
                                   .now = its_.system.now(),
-                                  .unmanaged = its_.unmanaged.processes()});
+                                  .unmanaged = its_.unmanaged.processes(),
+                                  .health = its_.health.states(),
+                                  .losses = its_.health.losses()});
 }
 
 }  // namespace sharedgpu

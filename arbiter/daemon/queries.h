@@ -10,6 +10,7 @@
 #include "arbiter/daemon/administration.h"
 #include "arbiter/daemon/client.h"
 #include "arbiter/daemon/core_runner.h"
+#include "arbiter/daemon/health.h"
 #include "arbiter/daemon/host_claims.h"
 #include "arbiter/daemon/host_gpus.h"
 #include "arbiter/daemon/jobs.h"
@@ -36,6 +37,7 @@ class Queries {
     const Jobs& jobs;
     const HostClaims& host_claims;
     const Unmanaged& unmanaged;
+    const Health& health;
   };
   explicit Queries(const Parts& parts) : its_(parts), status_files_(parts.system) {}
 

@@ -283,6 +283,8 @@ void Sessions::gone(SessionId id, SessionId heir) {
   const auto* entry = its_.table.find(id);
   if (entry == nullptr) return;
   const std::shared_ptr<Client> client = entry->client;
+  const TenantInfo* tenant = its_.past.tenants.find(client->tenant());
+  if (!heir && entry->gpu != GpuUuid{} && tenant != nullptr) its_.health.note_gone(*tenant, entry->gpu);
   its_.table.remove(id);
   client->connection().close({});
   its_.journal.record(GoneRecord{.session = id});

@@ -11,6 +11,7 @@
 #include "arbiter/daemon/administration.h"
 #include "arbiter/daemon/client.h"
 #include "arbiter/daemon/core_runner.h"
+#include "arbiter/daemon/health.h"
 #include "arbiter/daemon/host_claims.h"
 #include "arbiter/daemon/host_gpus.h"
 #include "arbiter/daemon/jobs.h"
@@ -37,6 +38,7 @@ class Sessions {
     CoreRunner& core;
     Administration& administration;
     HostGpus& gpus;
+    Health& health;
     Jobs& jobs;
     HostClaims& host_claims;
   };

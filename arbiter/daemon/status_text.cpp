@@ -49,6 +49,29 @@ const char* name_of(TurnRule rule) {
   return "";
 }
 
+const char* name_of(GpuCondition condition) {
+  switch (condition) {
+    case GpuCondition::healthy:
+      return "healthy";
+    case GpuCondition::failing:
+      return "failing";
+    case GpuCondition::lost:
+      return "lost";
+  }
+  return "";
+}
+
+Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
+
+void write_health(Json& json, const StatusView& view, const Snapshot::Gpu& gpu) {
+  const auto known = view.health.find(gpu.uuid);
+  const GpuState state = known == view.health.end() ? GpuState() : known->second;
+  json["condition"] = name_of(gpu.condition);
+  json["fault"] = text_or_null(state.fault);
+  json["drained"] = gpu.drained;
+  json["drain_reason"] = text_or_null(state.drain.value_or(""));
+}
+
 struct Sum {
   MemoryUse use;
   void add(const MemoryUse& more) {
@@ -111,6 +134,7 @@ Json gpu_json(const StatusView& view, const Snapshot::Gpu& gpu) {
   json["name"] = name == view.gpu_names.end() ? "" : name->second;
   json["number"] = gpu.number;
   json["units"] = units;
+  write_health(json, view, gpu);
   json["total_bytes"] = gpu.total.count;
   json["verified"] = !gpu.learned;
   json["capacity_bytes"] = gpu.capacity.count;
@@ -267,12 +291,20 @@ Json steps_of(const StatusView& view, const TenantInfo& info) {
   return steps;
 }
 
+// The GPU that it was on when that was lost. Null: none was.
+Json loss_json(const StatusView& view, TenantId id) {
+  const auto loss = view.losses.find(id);
+  if (loss == view.losses.end()) return nullptr;
+  return Json{{"gpu", format_gpu(loss->second.gpu)}, {"fault", loss->second.fault}};
+}
+
 Json tenant_json(const StatusView& view, const TenantInfo& info) {
   const Snapshot::Tenant* tenant = view.state.find(info.id);
   Json json;
   write_terms(json, info, tenant);
   write_time(json, view, info.id, tenant);
   write_sessions(json, view, info, tenant);
+  json["lost_gpu"] = loss_json(view, info.id);
   json["steps"] = steps_of(view, info);
   json["backend"] = info.options.backend_given != 0 ? Json(name_of(info.options.backend)) : Json(nullptr);
   return json;

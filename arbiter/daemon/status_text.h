@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "arbiter/core/core.h"
+#include "arbiter/daemon/health.h"
 #include "arbiter/daemon/system.h"
 #include "arbiter/daemon/unmanaged.h"
 #include "arbiter/ledger/figure_book.h"
@@ -42,6 +43,8 @@ struct StatusView {
   const Settings& settings;
   Nanoseconds now{};
   const std::vector<UnmanagedProcess>& unmanaged;
+  const std::map<GpuUuid, GpuState>& health;
+  const std::map<TenantId, GpuLoss>& losses;
 };
 
 std::string format_status(const StatusView& view);

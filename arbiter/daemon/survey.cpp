@@ -17,11 +17,12 @@
 namespace sharedgpu {
 
 Survey::Survey(asio::io_context& loop, const System& system, std::function<bool()> needed,
-               std::function<void(const std::vector<SurveyedGpu>&)> heard, SurveyTimes times)
+               std::function<void(const std::vector<SurveyedGpu>&)> heard, SurveyTimes times, GpuWatch watch)
     : system_(system),
       needed_(std::move(needed)),
       heard_(std::move(heard)),
       times_(times),
+      watch_(std::move(watch)),
       timer_(loop),
       timeout_(loop),
       death_(loop),
@@ -76,6 +77,7 @@ void Survey::ask() {
   }
   asked_ = true;
   answer_.clear();
+  health_.clear();
   // A child that is gone shows by its death.
   static_cast<void>(send(talk_.native_handle(), "?", 1, MSG_NOSIGNAL | MSG_DONTWAIT));
   timeout_.expires_after(times_.patience);
@@ -93,10 +95,32 @@ void Survey::read_line() {
                    });
 }
 
+// False: it tells nothing of the health of GPUs.
+bool Survey::take_health(const SurveyLine& line) {
+  if (line.kind == SurveyLine::Kind::health && asked_ && answer_.empty() &&
+      health_.size() < kMostSurveyedGpus) {
+    const bool known = line.used != SurveyLine::kUnknown;
+    health_.push_back({.uuid = line.gpu,
+                       .status = line.pid,
+                       .ecc_errors = known ? std::optional(line.used) : std::nullopt});
+    return true;
+  }
+  GpuSign sign{.uuid = line.gpu, .number = line.used};
+  if (line.kind == SurveyLine::Kind::xid)
+    sign.kind = GpuSign::Kind::xid;
+  else if (line.kind == SurveyLine::Kind::ecc_error)
+    sign.kind = GpuSign::Kind::ecc_error;
+  else if (line.kind != SurveyLine::Kind::status)
+    return false;
+  if (watch_.saw) watch_.saw(sign);
+  return true;
+}
+
 void Survey::take(const SurveyLine& line) {
+  if (take_health(line)) return;
   const bool begun = !answer_.empty();
   if (!asked_) return give_up("answers unasked");
-  if (line.kind == SurveyLine::Kind::end) return finish();
+  if (line.kind == SurveyLine::Kind::end) return finish(line.used != 0);
   if (line.kind == SurveyLine::Kind::gpu && answer_.size() < kMostSurveyedGpus) {
     answer_.push_back(
         {.uuid = line.gpu, .used = Bytes{line.used}, .free = Bytes{line.free}, .processes = {}});
@@ -110,7 +134,7 @@ void Survey::take(const SurveyLine& line) {
   }
 }
 
-void Survey::finish() {
+void Survey::finish(bool all) {
   asked_ = false;
   timeout_.cancel();
   pause_ = times_.first_pause;
@@ -119,6 +143,7 @@ void Survey::finish() {
   timer_.async_wait([this](const asio::error_code& error) {
     if (!error && talk_.is_open()) ask();
   });
+  if (watch_.looked) watch_.looked(health_, all);
   heard_(answer_);
 }
 

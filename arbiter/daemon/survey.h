@@ -34,6 +34,28 @@ struct SurveyedGpu {
   std::vector<SurveyedProcess> processes;
 };
 
+// The health of a GPU, as NVML lists it.
+struct GpuHealth {
+  GpuUuid uuid;
+  std::uint32_t status = 0;                 // what NVML returns of it: 0, kNvmlLost, ...
+  std::optional<std::uint64_t> ecc_errors;  // not corrected, since its driver has it
+};
+
+// An error that a GPU has reported, or another status.
+struct GpuSign {
+  enum class Kind : std::uint8_t { xid, ecc_error, status };
+  GpuUuid uuid;
+  Kind kind = Kind::status;
+  std::uint64_t number = 0;  // of the Xid; the status
+};
+
+// Hears of the GPUs themselves.
+struct GpuWatch {
+  // With each answer: the GPUs that NVML lists, and whether those are all that it has.
+  std::function<void(const std::vector<GpuHealth>& gpus, bool all)> looked;
+  std::function<void(const GpuSign& sign)> saw;
+};
+
 struct SurveyTimes {
   std::chrono::milliseconds period{1000};
   // The first answer comes when NVML has started, which may take the driver seconds.
@@ -47,7 +69,8 @@ class Survey {
   // `needed` is asked before each look. `heard` is called with each answer, and with an empty one when there
   // will be none for a while.
   Survey(asio::io_context& loop, const System& system, std::function<bool()> needed,
-         std::function<void(const std::vector<SurveyedGpu>&)> heard, SurveyTimes times = {});
+         std::function<void(const std::vector<SurveyedGpu>&)> heard, SurveyTimes times = {},
+         GpuWatch watch = {});
   ~Survey();
   Survey(const Survey&) = delete;
   Survey& operator=(const Survey&) = delete;
@@ -61,7 +84,8 @@ class Survey {
   void ask();
   void read_line();
   void take(const SurveyLine& line);
-  void finish();
+  bool take_health(const SurveyLine& line);
+  void finish(bool all);
   void give_up(const char* why);
   void end_child();
   void retry_later();
@@ -70,6 +94,7 @@ class Survey {
   const std::function<bool()> needed_;
   const std::function<void(const std::vector<SurveyedGpu>&)> heard_;
   const SurveyTimes times_;
+  const GpuWatch watch_;
   asio::steady_timer timer_;              // to the next look, or the next child
   asio::steady_timer timeout_;            // of an answer
   asio::posix::stream_descriptor death_;  // the child's pidfd
@@ -82,6 +107,7 @@ class Survey {
   std::chrono::milliseconds pause_;
   SurveyLine line_;
   std::vector<SurveyedGpu> answer_;
+  std::vector<GpuHealth> health_;
 };
 
 }  // namespace sharedgpu

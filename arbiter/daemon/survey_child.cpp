@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/daemon/survey_child.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "arbiter/daemon/driver_child.h"
@@ -24,6 +28,16 @@ struct Process {
   unsigned gpu_instance, compute_instance;
 };
 using Processes = int (*)(void*, unsigned*, Process*);
+struct EventData {
+  void* device;
+  unsigned long long type;
+  unsigned long long data;
+  unsigned gpu_instance, compute_instance;
+};
+constexpr unsigned long long kDoubleBitError = 0x2;
+constexpr unsigned long long kXid = 0x8;
+constexpr int kUncorrected = 1;  // kinds of ECC errors
+constexpr int kVolatile = 0;     // those since the driver has the GPU
 
 struct Nvml {
   int (*init)() = nullptr;
@@ -32,12 +46,24 @@ struct Nvml {
   int (*uuid_of)(void*, char*, unsigned) = nullptr;
   int (*memory_of)(void*, Memory*) = nullptr;
   Processes compute_on = nullptr;
-  Processes graphics_on = nullptr;  // may be missing
+  // What follows may be missing.
+  Processes graphics_on = nullptr;
+  int (*shutdown)() = nullptr;
+  int (*ecc_errors_of)(void*, int, int, unsigned long long*) = nullptr;
+  int (*make_set)(void**) = nullptr;
+  int (*listen_to)(void*, unsigned long long, void*) = nullptr;
+  int (*wait_in)(void*, EventData*, unsigned) = nullptr;
+  int (*free_set)(void*) = nullptr;
 
   // Both versions have the same layout.
   bool load(const DriverLibrary& library) {
     static_cast<void>(library.load("nvmlDeviceGetGraphicsRunningProcesses_v3", graphics_on) ||
                       library.load("nvmlDeviceGetGraphicsRunningProcesses_v2", graphics_on));
+    static_cast<void>(library.load("nvmlShutdown", shutdown));
+    static_cast<void>(library.load("nvmlDeviceGetTotalEccErrors", ecc_errors_of));
+    static_cast<void>(
+        library.load("nvmlEventSetCreate", make_set) && library.load("nvmlDeviceRegisterEvents", listen_to) &&
+        library.load("nvmlEventSetFree", free_set) && library.load("nvmlEventSetWait_v2", wait_in));
     return library.load("nvmlInit_v2", init) && library.load("nvmlDeviceGetCount_v2", count_of) &&
            library.load("nvmlDeviceGetHandleByIndex_v2", handle_of) &&
            library.load("nvmlDeviceGetUUID", uuid_of) && library.load("nvmlDeviceGetMemoryInfo", memory_of) &&
@@ -48,23 +74,94 @@ struct Nvml {
 
 constexpr unsigned kNoInstance = ~0u;
 
+constexpr std::chrono::milliseconds kLook{100};  // from one look for errors to the next
+// NVML is started anew after that time: GPUs may have come; and after this one where one has left.
+constexpr std::chrono::seconds kStart{10};
+constexpr std::chrono::seconds kTroubledStart{1};
+
 struct Device {
   void* handle;
   GpuUuid uuid;
+  std::uint32_t status;  // that was told last
 };
 
-std::vector<Device> devices_of(const Nvml& nvml) {
-  std::vector<Device> devices;
-  unsigned count = 0;
-  if (nvml.init() != 0 || nvml.count_of(&count) != 0) return devices;
-  for (unsigned i = 0; i < std::min(count, kMostSurveyedGpus); ++i) {
-    Device device = {};
-    char uuid[96] = {};
-    if (nvml.handle_of(i, &device.handle) == 0 && nvml.uuid_of(device.handle, uuid, sizeof uuid) == 0 &&
-        parse_gpu(uuid, device.uuid))
-      devices.push_back(device);
+// NVML as it was started last. What is added to the host, or returns, shows when it is started anew.
+class Started {
+ public:
+  explicit Started(const Nvml& nvml) : nvml_(nvml) {}
+
+  // False: it does not start.
+  bool start() {
+    unsigned count = 0;
+    if (nvml_.init() != 0 || nvml_.count_of(&count) != 0) return false;
+    whole_ = count <= kMostSurveyedGpus;
+    for (unsigned i = 0; i < std::min(count, kMostSurveyedGpus); ++i) {
+      Device device = {};
+      char uuid[96] = {};
+      int status = nvml_.handle_of(i, &device.handle);
+      if (status == 0) status = nvml_.uuid_of(device.handle, uuid, sizeof uuid);
+      if (status == 0 && parse_gpu(uuid, device.uuid))
+        devices_.push_back(device);
+      else
+        whole_ = whole_ && static_cast<std::uint32_t>(status) == kNvmlLost;
+    }
+    if (nvml_.wait_in != nullptr && nvml_.make_set(&set_) == 0) listen();
+    return true;
   }
-  return devices;
+  void stop() {
+    if (set_ != nullptr) nvml_.free_set(set_);
+    set_ = nullptr;
+    devices_.clear();
+    nvml_.shutdown();
+  }
+
+  std::vector<Device>& devices() { return devices_; }
+  // Each GPU that NVML lists is among the devices, or lost.
+  bool whole() const { return whole_; }
+
+  // The error that a GPU has reported; none: no further one.
+  std::optional<SurveyLine> next_error() {
+    EventData event = {};
+    while (set_ != nullptr && nvml_.wait_in(set_, &event, 0) == 0) {
+      for (const Device& device : devices_) {
+        if (device.handle != event.device) continue;
+        const bool is_xid = event.type == kXid;
+        return SurveyLine{.kind = is_xid ? SurveyLine::Kind::xid : SurveyLine::Kind::ecc_error,
+                          .pid = 0,
+                          .gpu = device.uuid,
+                          .used = event.data};
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  // Some GPUs have no ECC.
+  void listen() {
+    for (const Device& device : devices_)
+      if (nvml_.listen_to(device.handle, kXid | kDoubleBitError, set_) != 0)
+        nvml_.listen_to(device.handle, kXid, set_);
+  }
+
+  const Nvml& nvml_;
+  std::vector<Device> devices_;
+  bool whole_ = false;
+  void* set_ = nullptr;
+};
+
+std::uint32_t status_of(const Nvml& nvml, const Device& device) {
+  Memory memory = {};
+  return static_cast<std::uint32_t>(nvml.memory_of(device.handle, &memory));
+}
+
+SurveyLine health_of(const Nvml& nvml, const Device& device) {
+  unsigned long long errors = 0;
+  const bool tells = nvml.ecc_errors_of != nullptr &&
+                     nvml.ecc_errors_of(device.handle, kUncorrected, kVolatile, &errors) == 0;
+  return {.kind = SurveyLine::Kind::health,
+          .pid = status_of(nvml, device),
+          .gpu = device.uuid,
+          .used = tells ? errors : SurveyLine::kUnknown};
 }
 
 // A process may use a GPU in both ways, and then has all of its memory in both lists.
@@ -103,30 +200,74 @@ std::vector<SurveyLine> lines_of(const Nvml& nvml, const Device& device) {
   return lines;
 }
 
-bool wait_for_question(int in) {
+enum class Heard { question, nothing, end };
+
+Heard wait_for_question(int in) {
+  pollfd entry = {.fd = in, .events = POLLIN, .revents = 0};
+  const int ready = poll(&entry, 1, static_cast<int>(kLook.count()));
+  if (ready == 0 || (ready < 0 && errno == EINTR)) return Heard::nothing;
   char question = 0;
   ssize_t size = 0;
   do size = read(in, &question, 1);
   while (size < 0 && errno == EINTR);
-  return size == 1;
+  return size == 1 ? Heard::question : Heard::end;
+}
+
+// The errors and losses since the last look. Returns whether a GPU is in trouble.
+bool look(const Nvml& nvml, Started& started, std::vector<SurveyLine>& lines) {
+  bool trouble = false;
+  while (const auto error = started.next_error()) {
+    lines.push_back(*error);
+    trouble = true;
+  }
+  for (Device& device : started.devices()) {
+    const std::uint32_t status = status_of(nvml, device);
+    trouble = trouble || status == kNvmlLost;
+    if (std::exchange(device.status, status) == status) continue;
+    lines.push_back({.kind = SurveyLine::Kind::status, .pid = 0, .gpu = device.uuid, .used = status});
+  }
+  return trouble || !started.whole();
+}
+
+std::vector<SurveyLine> answer(const Nvml& nvml, Started& started) {
+  std::vector<SurveyLine> lines;
+  for (const Device& device : started.devices()) lines.push_back(health_of(nvml, device));
+  for (const Device& device : started.devices()) {
+    const std::vector<SurveyLine> its = lines_of(nvml, device);
+    lines.insert(lines.end(), its.begin(), its.end());
+  }
+  lines.push_back({.kind = SurveyLine::Kind::end, .pid = 0, .gpu = {}, .used = started.whole()});
+  return lines;
 }
 
 }  // namespace
 
 void answer_surveys(const System& system, int end) {
+  using Clock = std::chrono::steady_clock;
   const DriverLibrary library(system, "libnvidia-ml.so.1");
   Nvml nvml;
   if (!library || !nvml.load(library)) return;
-  const std::vector<Device> devices = devices_of(nvml);
-  if (devices.empty()) return;
-  while (wait_for_question(end)) {
-    std::vector<SurveyLine> answer;
-    for (const Device& device : devices) {
-      const std::vector<SurveyLine> lines = lines_of(nvml, device);
-      answer.insert(answer.end(), lines.begin(), lines.end());
+  Started started(nvml);
+  if (!started.start()) return;
+  Clock::time_point began = Clock::now();
+  bool trouble = false;
+  for (;;) {
+    const Heard heard = wait_for_question(end);
+    if (heard == Heard::end) return;
+    std::vector<SurveyLine> lines;
+    trouble = look(nvml, started, lines) || trouble;
+    const Clock::duration age = Clock::now() - began;
+    if (heard == Heard::question && nvml.shutdown != nullptr && age > (trouble ? kTroubledStart : kStart)) {
+      started.stop();
+      if (!started.start()) return;
+      began = Clock::now();
+      trouble = !started.whole();
     }
-    answer.push_back({});
-    if (!write_all(end, answer.data(), answer.size() * sizeof(SurveyLine))) return;
+    if (heard == Heard::question) {
+      const std::vector<SurveyLine> its = answer(nvml, started);
+      lines.insert(lines.end(), its.begin(), its.end());
+    }
+    if (!lines.empty() && !write_all(end, lines.data(), lines.size() * sizeof(SurveyLine))) return;
   }
 }
 

@@ -7,7 +7,7 @@ namespace sharedgpu {
 
 // All leases have been released. Jobs are kept, for their totals.
 void History::on_boot(const BootRecord&, bool rebooted) {
-  if (rebooted) forget_processes();
+  if (rebooted) forget_boot();
 }
 
 void History::on_tenant(const TenantRecord& tenant, Nanoseconds at) {
@@ -39,6 +39,13 @@ void History::on_end(const EndRecord& end) {
   forget(end.tenant);
   recovered.placements.erase(end.tenant);
   keepers.erase(end.tenant);
+}
+
+void History::on_gpu(const GpuRecord& gpu) {
+  if (gpu.condition == 0 && gpu.drain == "-")
+    gpu_records.erase(gpu.gpu);
+  else
+    gpu_records[gpu.gpu] = gpu;
 }
 
 void History::on_place(const PlaceRecord& place) {
@@ -100,8 +107,13 @@ void History::forget(TenantId tenant) {
   touched_.erase(tenant);
 }
 
-// After another boot of the host no process lives.
-void History::forget_processes() {
+// After another boot of the host no process lives, and GPUs begin anew.
+void History::forget_boot() {
+  for (auto& [uuid, gpu] : gpu_records) {
+    gpu.condition = 0;
+    gpu.fault = GpuRecord().fault;
+  }
+  std::erase_if(gpu_records, [](const auto& entry) { return entry.second.drain == "-"; });
   sessions_.clear();
   recovered.placements.clear();
   keepers.clear();
@@ -139,6 +151,7 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
   add(last,
       CheckpointRecord{.tenant = tenants.last(), .session = last_session, .epoch = reader_.last_epoch()});
   if (!reader_.boot().boot_id.empty()) add(last, reader_.boot());
+  for (const auto& [uuid, gpu] : gpu_records) add(last, gpu);
   for (const auto& [id, tenant] : tenants.all()) {
     const auto touched = touched_.find(id);
     const Nanoseconds at = touched == touched_.end() ? last : touched->second;
@@ -191,7 +204,7 @@ std::vector<Record> History::finish(const BootRecord& boot, StartTimeOf starts, 
   const bool is_read = !boot.boot_id.empty();
   if (is_read && boot.boot_id != reader_.boot().boot_id) {
     reader_.end_boot(*this);
-    forget_processes();
+    forget_boot();
   }
   if (is_read) news.push_back(Record{.at = now, .what = boot});
   for (auto it = sessions_.begin(); it != sessions_.end();) {

@@ -61,6 +61,7 @@ class History final : private LedgerVisitor {
   Recovered recovered;
   FigureBook figures;
   SessionId last_session;
+  std::map<GpuUuid, GpuRecord> gpu_records;           // of which something is told
   std::map<TenantId, std::set<ProcessName>> keepers;  // of tenants and of the placements in `recovered`
 
  private:
@@ -86,10 +87,11 @@ class History final : private LedgerVisitor {
   void on_begin(const BeginRecord& begin) override;
   void on_over(const OverRecord& over) override;
   void on_end(const EndRecord& end) override;
+  void on_gpu(const GpuRecord& gpu) override;
   void on_checkpoint(const CheckpointRecord& checkpoint) override;
 
   void forget(TenantId tenant);
-  void forget_processes();
+  void forget_boot();
   std::set<TenantId> may_be_asked_for() const;
   std::vector<TenantId> ended_tenants() const;
   void keep_placements(StartTimeOf starts);

@@ -29,6 +29,7 @@ std::vector<LeaseRow> grouped(std::vector<LeaseRow> leases, KeyOf key_of, Join j
     join(row, lease);
     row.last = std::max(row.last, lease.last);
     row.open = row.open || lease.open;
+    if (!lease.lost.empty()) row.lost = lease.lost;
   }
   return rows;
 }
@@ -45,8 +46,26 @@ void LeaseTable::on_tenant(const TenantRecord& tenant, Nanoseconds) {
 
 void LeaseTable::on_begin(const BeginRecord& begin) { ++holders_[begin.tenant].run; }
 
+void LeaseTable::on_loss(const LossRecord& loss) {
+  const std::string fault = text_of(loss.fault);
+  const auto is_of = [&](TenantId tenant, const GpuUuid& gpu) {
+    return tenant == loss.tenant && gpu == loss.gpu;
+  };
+  bool is_open = false;
+  for (const auto& [key, lease] : reader_.open()) {
+    if (!is_of(key.tenant, key.gpu)) continue;
+    losses_[key] = fault;
+    is_open = true;
+  }
+  if (is_open) return;
+  const auto last = std::find_if(closed_.rbegin(), closed_.rend(),
+                                 [&](const LeaseRow& row) { return is_of(row.tenant, row.gpu); });
+  if (last != closed_.rend()) last->lost = fault;
+}
+
 void LeaseTable::on_release(const LeaseKey& key, const OpenLease& lease, Nanoseconds at) {
   closed_.push_back(row(key, lease.since, at));
+  if (auto loss = losses_.extract(key)) closed_.back().lost = std::move(loss.mapped());
 }
 
 LeaseTable::Holder LeaseTable::holder(TenantId tenant) const {
@@ -81,6 +100,7 @@ std::vector<LeaseRow> within(const std::vector<LeaseRow>& leases, Nanoseconds si
   for (LeaseRow lease : leases) {
     if (lease.last < since || lease.first >= until) continue;
     lease.open = lease.open && lease.last < until;
+    if (lease.last > until) lease.lost.clear();
     lease.first = std::max(lease.first, since);
     lease.last = std::min(lease.last, until);
     lease.held = lease.last - lease.first;

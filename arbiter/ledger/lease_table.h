@@ -27,7 +27,8 @@ struct LeaseRow {
   // Since 1970, in UTC; since the host's boot where the ledger does not say when that was.
   Nanoseconds first{};
   Nanoseconds last{};
-  bool open = false;  // still held, as far as the ledger says; `last` is its last record then
+  std::string lost = {};  // why its GPU was lost, if the lease ended for that
+  bool open = false;      // still held, as far as the ledger says; `last` is its last record then
 };
 
 class LeaseTable final : private LedgerVisitor {
@@ -50,12 +51,14 @@ class LeaseTable final : private LedgerVisitor {
   void on_boot(const BootRecord& boot, bool rebooted) override;
   void on_tenant(const TenantRecord& tenant, Nanoseconds at) override;
   void on_begin(const BeginRecord& begin) override;
+  void on_loss(const LossRecord& loss) override;
   void on_release(const LeaseKey& key, const OpenLease& lease, Nanoseconds at) override;
   LeaseRow row(const LeaseKey& key, Nanoseconds from, Nanoseconds to) const;
 
   LedgerReader reader_;
   Nanoseconds booted_{};  // since 1970
   std::map<TenantId, Holder> holders_;
+  std::map<LeaseKey, std::string> losses_;  // why leases that are open are about to end
   std::vector<LeaseRow> closed_;
 };
 

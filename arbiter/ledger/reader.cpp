@@ -63,6 +63,8 @@ class LedgerReader::Dispatch {
   void operator()(const UsedRecord& r) { visitor_.on_used(r, at_); }
   void operator()(const BeginRecord& r) { visitor_.on_begin(r); }
   void operator()(const OverRecord& r) { visitor_.on_over(r); }
+  void operator()(const GpuRecord& r) { visitor_.on_gpu(r); }
+  void operator()(const LossRecord& r) { visitor_.on_loss(r); }
   void operator()(const SeenRecord&) {}
   void operator()(const LostRecord&) { reader_.take_loss(); }
 

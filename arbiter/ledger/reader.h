@@ -58,6 +58,8 @@ class LedgerVisitor {
   virtual void on_begin(const BeginRecord&) {}
   virtual void on_over(const OverRecord&) {}
   virtual void on_end(const EndRecord&) {}
+  virtual void on_gpu(const GpuRecord&) {}
+  virtual void on_loss(const LossRecord&) {}
   virtual void on_checkpoint(const CheckpointRecord&) {}
   virtual void on_complete() {}
 

@@ -275,4 +275,16 @@ bool is_of_unknown_kind(std::string_view line) {
   return !word.empty() && !is_known_kind(word, record.what);
 }
 
+std::string word_of(std::string_view text) {
+  std::string word;
+  for (const char c : text) word += c > ' ' && c <= '~' ? c : '_';
+  return word.empty() ? "-" : word;
+}
+
+std::string text_of(std::string_view word) {
+  std::string text(word == "-" ? "" : word);
+  std::replace(text.begin(), text.end(), '_', ' ');
+  return text;
+}
+
 }  // namespace sharedgpu

@@ -27,6 +27,7 @@
 #include <string_view>
 #include <variant>
 
+#include "arbiter/core/model/gpu_condition.h"
 #include "arbiter/core/model/lease_book.h"
 #include "arbiter/ledger/figures.h"
 #include "arbiter/ledger/tenant_name.h"
@@ -280,6 +281,43 @@ struct OverRecord {
   static void fields(auto& v, auto& r) { v("tenant", r.tenant); }
 };
 
+// What is told of a GPU. The texts have no blanks; a dash stands for none.
+struct GpuRecord {
+  GpuUuid gpu;
+  std::uint32_t condition = 0;  // GpuCondition
+  std::string fault = "-";
+  std::string drain = "-";
+
+  static constexpr RecordKind kKinds[] = {
+      {"gpu",
+       "what is told of the GPU from here on. The condition: 0 it is healthy, 1 it has failed and needs a "
+       "reset, 2 it is lost; then why. The last is a dash, or why an administrator has drained it, which "
+       "holds "
+       "until it is taken back"}};
+  static void fields(auto& v, auto& r) {
+    v("GPU", r.gpu);
+    v("condition", r.condition);
+    v("fault", r.fault);
+    v("drain", r.drain);
+  }
+};
+
+struct LossRecord {
+  TenantId tenant;
+  GpuUuid gpu;
+  std::string fault = "-";
+
+  static constexpr RecordKind kKinds[] = {
+      {"loss",
+       "the tenant was on the GPU when that was lost, and why it was: its lease there ends for that, or has "
+       "ended for that a moment before"}};
+  static void fields(auto& v, auto& r) {
+    v("tenant", r.tenant);
+    v("GPU", r.gpu);
+    v("fault", r.fault);
+  }
+};
+
 struct SeenRecord {
   static constexpr RecordKind kKinds[] = {{"seen",
                                            "all open leases are still held: written in each second without "
@@ -299,7 +337,8 @@ struct Record {
   Nanoseconds at{};
   std::variant<BootRecord, TenantRecord, OptionsRecord, ClassRecord, PlaceRecord, EndRecord, SessionRecord,
                AttachRecord, GoneRecord, LeaseRecord, CheckpointRecord, CompleteRecord, StepTimeRecord,
-               GpuTimeRecord, UsedRecord, BeginRecord, OverRecord, SeenRecord, LostRecord>
+               GpuTimeRecord, UsedRecord, BeginRecord, OverRecord, GpuRecord, LossRecord, SeenRecord,
+               LostRecord>
       what;
 };
 
@@ -311,5 +350,9 @@ std::optional<Record> parse_record(std::string_view line);
 bool is_of_unknown_kind(std::string_view line);
 
 std::uint32_t crc32c(std::string_view data);
+
+// A text as a word of a record, which has no blanks, and back. Empty is a dash.
+std::string word_of(std::string_view text);
+std::string text_of(std::string_view word);
 
 }  // namespace sharedgpu

@@ -228,6 +228,7 @@ class Crowd {
                   .gpu = in_.one_of(kGpus),
                   .used = in_.size().count,
                   .free = in_.size().count};
+      if (honest_ == nullptr && in_.one_in(4)) lines[i] = health();
       if (in_.one_in(16)) in_.fill(&lines[i], sizeof lines[i]);
     }
     const std::size_t size = in_.one_in(8) ? in_.byte() : (count + 1) * sizeof lines[0];
@@ -239,6 +240,18 @@ class Crowd {
       host_.advance(10s);
       daemon_.run();
     }
+  }
+
+  // Of GPUs that fail and return.
+  SurveyLine health() {
+    using Kind = SurveyLine::Kind;
+    constexpr Kind kKinds[] = {Kind::health, Kind::health, Kind::xid, Kind::ecc_error, Kind::status};
+    constexpr std::uint32_t kStatuses[] = {0, 0, kNvmlLost, kNvmlResetRequired, 3};
+    constexpr std::uint64_t kNumbers[] = {0, 1, 13, 15, 48, 79};
+    return {.kind = in_.one_of(kKinds),
+            .pid = in_.one_of(kStatuses),
+            .gpu = in_.one_of(kGpus),
+            .used = in_.one_of(kNumbers)};
   }
 
   // ---- messages, of contents that are mostly possible ----
@@ -295,6 +308,14 @@ class Crowd {
         honest_ == nullptr && in_.one_in(2) ? in_.one_of(kUnfairLines) : in_.one_of(kLines);
     line.copy(lines.text, sizeof lines.text);
     return lines;
+  }
+  DrainGpus drain() {
+    constexpr const char* kNames[] = {"0", "1", "0-1", "7", "x", ""};
+    DrainGpus drain;
+    drain.drained = static_cast<std::uint8_t>(in_.below(2));
+    std::string_view(in_.one_of(kNames)).copy(drain.gpus, sizeof drain.gpus);
+    std::string_view(in_.one_of(kNames)).copy(drain.reason, sizeof drain.reason);
+    return drain;
   }
   template <class Body>
   static Message of(const Body& body) {
@@ -360,7 +381,9 @@ class Crowd {
   // Users say it as well, of the honest tenant's job too.
   Message order_of_slurm(const Peer& peer) {
     const std::uint32_t job = is_bound(peer) ? 1 + in_.below(4) : kHonestJob;
-    switch (in_.below(5)) {
+    switch (in_.below(6)) {
+      case 5:
+        return is_bound(peer) ? of(EndJob{.job = job}) : of(drain());
       case 0:
         return of(EndJob{.job = job});
       case 1:

@@ -106,7 +106,7 @@ TEST_CASE("Nobody comes to a GPU that is lost, until it returns") {
   CHECK(b.open(5));
 }
 
-TEST_CASE("Who is on a GPU that fails goes on; what it starts next goes elsewhere") {
+TEST_CASE("Who is on a GPU that fails goes on, and what it starts next goes elsewhere") {
   Bench b;
   CHECK(put(b, 1) == Gpus{kGpu});
   b.settle_in(1, 1, 10);

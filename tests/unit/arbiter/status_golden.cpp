@@ -46,6 +46,11 @@ struct Scene {
       {.gpu = kGpu, .pid = 41, .uid = 1000, .job = 7, .memory = Bytes{10}},
       {.gpu = kGpu, .pid = 42, .uid = 1000, .job = std::nullopt, .memory = Bytes{20}}};
 
+  const std::map<GpuUuid, GpuState> health = {
+      {kGpu, {.condition = GpuCondition::failing, .fault = "Xid 48", .drain = std::nullopt}},
+      {kOther, {.condition = GpuCondition::healthy, .fault = {}, .drain = "the fan"}}};
+  const std::map<TenantId, GpuLoss> losses = {{TenantId{1}, {.gpu = kOther, .fault = "Xid 79"}}};
+
   TenantInfo& add(const TenantName& name, const JobOptions& options) {
     TenantInfo& info = tenants.get(name, 1000);
     info.options = options;
@@ -107,7 +112,9 @@ struct Scene {
                                       .refuted = {{SessionId{1}, gibibytes(9)}},
                                       .settings = settings,
                                       .now = bench.now,
-                                      .unmanaged = unmanaged}));
+                                      .unmanaged = unmanaged,
+                                      .health = health,
+                                      .losses = losses}));
   }
 };
 

@@ -38,6 +38,8 @@ struct View {
   Settings settings;
   Nanoseconds now = 1003s;
   std::vector<UnmanagedProcess> unmanaged;
+  std::map<GpuUuid, GpuState> health;
+  std::map<TenantId, GpuLoss> losses;
 
   TenantInfo& job() { return *tenants.find(TenantId{1}); }
   Snapshot::Tenant& tenant() { return state.tenants[0]; }
@@ -82,7 +84,9 @@ struct View {
                                       .refuted = refuted,
                                       .settings = settings,
                                       .now = now,
-                                      .unmanaged = unmanaged}));
+                                      .unmanaged = unmanaged,
+                                      .health = health,
+                                      .losses = losses}));
   }
 };
 
@@ -110,6 +114,26 @@ TEST_CASE("The status has the settings of the node") {
       {"max_swap_overhead", 0.25}, {"max_wait_seconds", 8.0},      {"swap_per_unit_bytes", 9},
       {"recovering", true},        {"version", SHAREDGPU_VERSION}, {"pid", getpid()}};
   CHECK(fields(view.read(), expected) == expected);
+}
+
+TEST_CASE("The status has the health of each GPU, and who was on one that was lost") {
+  View view;
+  view.state.gpus[0].condition = GpuCondition::lost;
+  view.state.gpus[1].drained = true;
+  view.health = {{kGpu, {.condition = GpuCondition::lost, .fault = "Xid 79", .drain = std::nullopt}},
+                 {kOther, {.condition = GpuCondition::healthy, .fault = {}, .drain = "the fan"}}};
+  view.losses = {{TenantId{2}, {.gpu = kGpu, .fault = "Xid 79"}}};
+  const Json status = view.read();
+  const Json lost = {
+      {"condition", "lost"}, {"fault", "Xid 79"}, {"drained", false}, {"drain_reason", nullptr}};
+  CHECK(fields(status["gpus"][0], lost) == lost);
+  const Json drained = {
+      {"condition", "healthy"}, {"fault", nullptr}, {"drained", true}, {"drain_reason", "the fan"}};
+  CHECK(fields(status["gpus"][1], drained) == drained);
+  view.state.gpus[0].condition = GpuCondition::failing;
+  CHECK(view.read()["gpus"][0]["condition"] == "failing");
+  CHECK(status["tenants"][0]["lost_gpu"] == nullptr);
+  CHECK(status["tenants"][1]["lost_gpu"] == Json{{"gpu", kFirstName}, {"fault", "Xid 79"}});
 }
 
 TEST_CASE("The status has what is known of each GPU, and the sums of its own sessions") {
@@ -370,7 +394,9 @@ TEST_CASE("A tenant whose process is stopped is shown as such") {
                                                   .refuted = view.refuted,
                                                   .settings = view.settings,
                                                   .now = view.now,
-                                                  .unmanaged = {}}))["tenants"];
+                                                  .unmanaged = {},
+                                                  .health = {},
+                                                  .losses = {}}))["tenants"];
   CHECK(tenants[0]["stopped"] == true);
   CHECK(tenants[0]["sessions"][0]["stopped"] == false);
   CHECK(tenants[0]["sessions"][1]["stopped"] == true);

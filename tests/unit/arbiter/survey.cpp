@@ -28,6 +28,12 @@ struct Behaviour {
   bool hangs = false;
   bool crashes = false;
   int failing_device = -1;
+  int failure = 15;  // of that device
+  unsigned devices = 2;
+  int lost_handle = -1;  // a device of which there is not even a handle
+  unsigned long long ecc_errors = 3;
+  unsigned events = 0;  // Xids 13, 14, ... of the first device, and then a double bit error
+  bool has_events = true;
   unsigned instance = ~0u;  // of the first process; that: none
 };
 Behaviour nvml;
@@ -43,23 +49,50 @@ struct Process {
 
 int index_of(void* handle) { return static_cast<int>(reinterpret_cast<std::uintptr_t>(handle)) - 1; }
 int init() { return nvml.init; }
+int shutdown() { return 0; }
 int count_of(unsigned* count) {
-  *count = 2;
+  *count = nvml.devices;
   return 0;
 }
 int handle_of(unsigned index, void** handle) {
+  if (nvml.lost_handle == static_cast<int>(index)) return 15;
   *handle = reinterpret_cast<void*>(std::uintptr_t{index} + 1);
   return 0;
 }
 int uuid_of(void* handle, char* text, unsigned size) {
-  std::snprintf(text, size, "GPU-0%d000000-0000-0000-0000-000000000000", index_of(handle) + 1);
+  std::snprintf(text, size, "GPU-%02x000000-0000-0000-0000-000000000000", index_of(handle) + 1);
   return 0;
 }
 int memory_of(void* handle, Memory* memory) {
   while (nvml.hangs) pause();
   if (nvml.crashes) raise(SIGKILL);
   *memory = {.total = 100, .free = 30, .used = 70};
-  return nvml.failing_device == index_of(handle) ? 15 : nvml.memory;
+  return nvml.failing_device == index_of(handle) ? nvml.failure : nvml.memory;
+}
+int ecc_errors_of(void* handle, int kind, int counter, unsigned long long* count) {
+  *count = nvml.ecc_errors;
+  return kind == 1 && counter == 0 && index_of(handle) == 0 ? 0 : 3;
+}
+struct EventData {
+  void* device;
+  unsigned long long type, data;
+  unsigned gpu_instance, compute_instance;
+};
+int make_set(void** set) {
+  *set = &nvml;
+  return 0;
+}
+int listen_to(void*, unsigned long long, void*) { return nvml.has_events ? 0 : 3; }
+int wait_in(void*, EventData* event, unsigned) {
+  static unsigned told = 0;
+  if (told >= nvml.events) return 10;
+  const bool last = ++told == nvml.events;
+  *event = {.device = reinterpret_cast<void*>(std::uintptr_t{1}),
+            .type = last ? 2u : 8u,
+            .data = last ? 0 : 12 + told,
+            .gpu_instance = ~0u,
+            .compute_instance = ~0u};
+  return 0;
 }
 int compute_on(void*, unsigned* count, Process* places) {
   if (nvml.compute != 0) return nvml.compute;
@@ -93,6 +126,12 @@ class Nvml : public System {
   void* symbol(void*, const char* name) const override {
     static const std::map<std::string, void*> kFunctions = {
         {"nvmlInit_v2", reinterpret_cast<void*>(init)},
+        {"nvmlShutdown", reinterpret_cast<void*>(shutdown)},
+        {"nvmlDeviceGetTotalEccErrors", reinterpret_cast<void*>(ecc_errors_of)},
+        {"nvmlEventSetCreate", reinterpret_cast<void*>(make_set)},
+        {"nvmlDeviceRegisterEvents", reinterpret_cast<void*>(listen_to)},
+        {"nvmlEventSetFree", reinterpret_cast<void*>(shutdown)},
+        {"nvmlEventSetWait_v2", reinterpret_cast<void*>(wait_in)},
         {"nvmlDeviceGetCount_v2", reinterpret_cast<void*>(count_of)},
         {"nvmlDeviceGetHandleByIndex_v2", reinterpret_cast<void*>(handle_of)},
         {"nvmlDeviceGetUUID", reinterpret_cast<void*>(uuid_of)},
@@ -110,6 +149,9 @@ struct Looking {
   bool needed = true;
   unsigned answers = 0, silences = 0;
   std::vector<SurveyedGpu> last;
+  std::vector<GpuHealth> health;
+  bool all = false;
+  std::vector<GpuSign> signs;
   Survey survey;
 
   explicit Looking(const System& system, std::chrono::milliseconds patience = 15s)
@@ -119,7 +161,13 @@ struct Looking {
               ++(gpus.empty() ? silences : answers);
               last = gpus;
             },
-            {.period = 5ms, .patience = patience, .first_pause = 5ms, .longest_pause = 20ms}) {
+            {.period = 5ms, .patience = patience, .first_pause = 5ms, .longest_pause = 20ms},
+            {.looked =
+                 [this](const std::vector<GpuHealth>& gpus, bool whole) {
+                   health = gpus;
+                   all = whole;
+                 },
+             .saw = [this](const GpuSign& sign) { signs.push_back(sign); }}) {
     survey.wake();
   }
   void until(const std::function<bool()>& holds) {
@@ -207,6 +255,60 @@ TEST_CASE("A survey needs no list of graphics processes") {
   Looking looking(host);
   looking.until([&] { return looking.answers > 0; });
   CHECK(looking.last[0].processes.size() == 2);
+}
+
+TEST_CASE("A survey tells of the health of each GPU, also of one that tells nothing else") {
+  const Nvml host;
+  nvml.failing_device = 1;
+  SECTION("lost") { nvml.failure = 15; }
+  SECTION("to be reset") { nvml.failure = 16; }
+  Looking looking(host);
+  looking.until([&] { return looking.health.size() == 2 && !looking.signs.empty(); });
+  CHECK(looking.health[0].uuid == GpuUuid{{1}});
+  CHECK(looking.health[0].status == 0);
+  CHECK(looking.health[0].ecc_errors == 3);
+  CHECK(looking.health[1].status == static_cast<std::uint32_t>(nvml.failure));
+  CHECK(looking.health[1].ecc_errors == std::nullopt);
+  CHECK(looking.all);
+  CHECK(looking.signs[0].uuid == GpuUuid{{2}});
+  CHECK(looking.signs[0].kind == GpuSign::Kind::status);
+  CHECK(looking.signs[0].number == static_cast<std::uint64_t>(nvml.failure));
+}
+
+TEST_CASE("A survey passes on the errors that GPUs report") {
+  const Nvml host;
+  nvml.events = 3;
+  SECTION("some GPU has no events of ECC errors") { nvml.has_events = false; }
+  Looking looking(host);
+  looking.until([&] { return looking.signs.size() == 3; });
+  for (const GpuSign& sign : looking.signs) CHECK(sign.uuid == GpuUuid{{1}});
+  CHECK(looking.signs[0].kind == GpuSign::Kind::xid);
+  CHECK(looking.signs[0].number == 13);
+  CHECK(looking.signs[1].number == 14);
+  CHECK(looking.signs[2].kind == GpuSign::Kind::ecc_error);
+}
+
+TEST_CASE("A survey lists all GPUs, or says that it may not have") {
+  const Nvml host;
+  SECTION("one is lost, and has no name") {
+    nvml.lost_handle = 0;
+    Looking looking(host);
+    looking.until([&] { return looking.health.size() == 1; });
+    CHECK(looking.health[0].uuid == GpuUuid{{2}});
+    CHECK(looking.all);
+  }
+  SECTION("there is none any more") {
+    nvml.devices = 0;
+    Looking looking(host);
+    looking.until([&] { return looking.all; });
+    CHECK(looking.health.empty());
+  }
+  SECTION("there are more than are told of") {
+    nvml.devices = kMostSurveyedGpus + 1;
+    Looking looking(host);
+    looking.until([&] { return looking.health.size() == kMostSurveyedGpus; });
+    CHECK(!looking.all);
+  }
 }
 
 TEST_CASE("A survey without NVML says so and tries again") {

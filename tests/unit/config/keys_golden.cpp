@@ -37,6 +37,10 @@ std::string text_of(OnNoArbiter choice) { return choice == OnNoArbiter::fail ? "
 std::string text_of(Measure measure) {
   return measure == Measure::ignore ? "ignore" : measure == Measure::warn ? "warn" : "cancel";
 }
+std::string text_of(const GpuLossMeasures& measures) {
+  if (measures.drain && measures.requeue) return "drain,requeue";
+  return measures.drain ? "drain" : measures.requeue ? "requeue" : "nothing";
+}
 std::string text_of(std::optional<TenantKind> tenants) {
   return tenants == TenantKind::jobs ? "jobs" : "any";
 }
@@ -79,6 +83,7 @@ constexpr Key kKeys[] = {
     {"MaxOveruse", "10s", value_of<&Settings::max_overuse>},
     {"OnOveruse", "cancel", value_of<&Settings::on_overuse>},
     {"Unmanaged", "cancel", value_of<&Settings::unmanaged>},
+    {"OnGpuLoss", "drain,requeue", value_of<&Settings::on_gpu_loss>},
     {"Tenants", "jobs", value_of<&Settings::tenants>},
     {"SlurmUser", "64030", value_of<&Settings::slurm_user>},
     {"AdminUsers", "alice, bob 1000", value_of<&Settings::admin_users>},

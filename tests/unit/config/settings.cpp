@@ -203,6 +203,21 @@ TEST_CASE("Some settings can be changed") {
   CHECK(settings_of(settings, 1, {}).quantum == 1s);
 }
 
+TEST_CASE("OnGpuLoss is nothing, or a list of what Slurm is told") {
+  const auto read = [](const std::string& value) {
+    Settings settings;
+    const std::string error = parse_settings("OnGpuLoss=" + value + "\n", "f", settings);
+    return std::pair(error, settings.on_gpu_loss);
+  };
+  CHECK(read("nothing") == std::pair(std::string(), GpuLossMeasures{}));
+  CHECK(read("drain") == std::pair(std::string(), GpuLossMeasures{.drain = true}));
+  CHECK(read("requeue") == std::pair(std::string(), GpuLossMeasures{.requeue = true}));
+  CHECK(read("requeue,drain") == std::pair(std::string(), GpuLossMeasures{.drain = true, .requeue = true}));
+  for (const char* bad : {"none", "drain,drain", "drain,nothing", "drain requeue"})
+    CHECK(read(bad).first ==
+          "f:1: OnGpuLoss: '" + std::string(bad) + "' is not nothing, drain, requeue or drain,requeue");
+}
+
 TEST_CASE("The quantum can be left to the handoffs") {
   Settings settings;
   settings.quantum = 10s;

@@ -302,5 +302,32 @@ TEST_CASE("The lease time of each GPU is its own, also over a checkpoint that fi
   }
 }
 
+Record told_of(const GpuUuid& gpu, std::uint32_t condition, const char* drain) {
+  return {.at = 2s, .what = GpuRecord{.gpu = gpu, .condition = condition, .fault = "Xid_48", .drain = drain}};
+}
+
+std::map<GpuUuid, std::string> gpus_of(const History& history) {
+  std::map<GpuUuid, std::string> all;
+  for (const auto& [uuid, gpu] : history.gpu_records)
+    all[uuid] = std::to_string(gpu.condition) + " " + gpu.fault + " " + gpu.drain;
+  return all;
+}
+
+TEST_CASE("What is told of a GPU is in a checkpoint, and a boot of the host ends all of it but the drain") {
+  using All = std::map<GpuUuid, std::string>;
+  History history;
+  for (const Record& record : {kBoot, told_of(kGpus[0], 1, "the_fan"), told_of(kGpus[1], 2, "-")})
+    history.add(record);
+  const All both{{kGpus[0], "1 Xid_48 the_fan"}, {kGpus[1], "2 Xid_48 -"}};
+  CHECK(gpus_of(history) == both);
+  History next;
+  for (const Record& record : history.checkpoint(even_ones_live)) next.add(record);
+  CHECK(gpus_of(next) == both);
+  next.finish({.boot_id = "b-2"}, even_ones_live, 3s);
+  CHECK(gpus_of(next) == All{{kGpus[0], "0 - the_fan"}});
+  history.add(told_of(kGpus[1], 0, "-"));
+  CHECK(gpus_of(history) == All{{kGpus[0], "1 Xid_48 the_fan"}});
+}
+
 }  // namespace
 }  // namespace sharedgpu

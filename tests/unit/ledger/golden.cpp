@@ -111,6 +111,9 @@ std::vector<Record> records() {
                              .backends = 5}});
   add(BeginRecord{.tenant = TenantId{100}});
   add(OverRecord{.tenant = TenantId{101}});
+  add(GpuRecord{.gpu = gpu(0x10), .condition = 2, .fault = "Xid_79", .drain = "-"});
+  add(GpuRecord{.gpu = gpu(0x10), .condition = 0, .fault = "-", .drain = "the_fan"});
+  add(LossRecord{.tenant = TenantId{110}, .gpu = gpu(0x10), .fault = "Xid_79"});
   add(SeenRecord{});
   add(LostRecord{.records = 102});
   return all;

@@ -289,5 +289,34 @@ TEST_CASE("The holder of a number is whoever had it last, with the run that it i
   CHECK(read.table.holder(TenantId{1}).run == 0);
 }
 
+TEST_CASE("A lease that ended since its GPU was lost says why, and so do sums") {
+  Read read;
+  const auto lose = [&](std::uint64_t tenant) {
+    read.table.add(
+        {.at = 6s, .what = LossRecord{.tenant = TenantId{tenant}, .gpu = kGpu, .fault = "Xid_79"}});
+  };
+  read.job(1, 9);
+  read.job(2, 10);
+  read.job(3, 11);
+  read.lease(true, 1s);
+  read.lease(false, 2s);
+  read.lease(true, 3s);
+  read.lease(true, 3s, 0, 2);
+  read.lease(true, 3s, 0, 3);
+  read.lease(false, 5s, 0, 2);  // its process has died of the loss before anybody knew of it
+  lose(1);
+  lose(2);
+  lose(4);  // it never had a lease
+  read.lease(false, 6s);
+  read.lease(false, 6s, 0, 3);
+  read.lease(true, 7s);
+  read.lease(false, 8s);
+  std::vector<std::string> lost;
+  for (const LeaseRow& row : read.table.leases()) lost.push_back(row.lost);
+  CHECK(lost == std::vector<std::string>{"", "Xid 79", "Xid 79", "", ""});
+  CHECK(by_step(read.table.leases()).at(0).lost == "Xid 79");
+  CHECK(within(read.table.leases(), kBooted, kBooted + 5s).at(2).lost.empty());
+}
+
 }  // namespace
 }  // namespace sharedgpu

@@ -173,6 +173,10 @@ Fields fields_of(Tag<StatusQuery>) { return {}; }
 Fields fields_of(Tag<StatusReply>) { return FIELD(StatusReply, size); }
 Fields fields_of(Tag<SetLines>) { return FIELD(SetLines, text); }
 Fields fields_of(Tag<SetReply>) { return FIELD(SetReply, done); }
+Fields fields_of(Tag<DrainGpus>) {
+  return join({FIELD(DrainGpus, drained), FIELD(DrainGpus, gpus), FIELD(DrainGpus, reason)});
+}
+Fields fields_of(Tag<DrainReply>) { return FIELD(DrainReply, done); }
 Fields fields_of(Tag<RunRequest>) {
   return join({FIELD(RunRequest, options), FIELD(RunRequest, chosen), FIELD(RunRequest, devices),
                FIELD(RunRequest, vouched), FIELD(RunRequest, uid)});
@@ -309,6 +313,7 @@ std::string message(MessageType type) {
       MESSAGE(job_query, JobQuery)
       MESSAGE(set_lines, SetLines)
       MESSAGE(end_job, EndJob)
+      MESSAGE(drain_gpus, DrainGpus)
       MESSAGE(gpu_query, GpuQuery)
       MESSAGE(welcome, Welcome)
       MESSAGE(attached, Attached)
@@ -329,6 +334,7 @@ std::string message(MessageType type) {
       MESSAGE(register_reply, RegisterReply)
       MESSAGE(lease_reply, LeaseReply)
       MESSAGE(end_job_reply, EndJobReply)
+      MESSAGE(drain_reply, DrainReply)
       MESSAGE(gpu_reply, GpuReply)
       MESSAGE(set_reply, SetReply)
       MESSAGE(suspend_reply, SuspendReply)

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// sharedgpu drain gpu LIST [REASON...] and sharedgpu undrain gpu LIST: no more tenants come to these GPUs, or
+// they may again.
+#include <CLI/CLI.hpp>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "arbiter/cli/commands.h"
+#include "protocol/ask.h"
+
+namespace sharedgpu::cli {
+namespace {
+
+struct Arguments {
+  std::string config;
+  std::string kind;
+  std::string gpus;
+  std::vector<std::string> reason;
+};
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
+int change(const Arguments& arguments, bool drained) {
+  Settings settings;
+  if (!load_settings(arguments.config, settings)) return 2;
+  DrainGpus request;
+  request.drained = drained;
+  GpuNames names;
+  std::string wrong = parse_gpu_names(arguments.gpus, names);
+  if (wrong.empty() && arguments.gpus.size() >= sizeof request.gpus)
+    wrong = "those are more GPUs than one command can name";
+  if (!wrong.empty()) {
+    complain(wrong);
+    return 2;
+  }
+  arguments.gpus.copy(request.gpus, sizeof request.gpus - 1);
+  joined(arguments.reason).copy(request.reason, sizeof request.reason - 1);
+  Message answer;
+  if (int error = ask(settings.socket.c_str(), Message::of(request),
+                      answer_patience(settings.arbiter_timeout), answer)) {
+    complain("the arbiter at " + settings.socket + ": " + std::strerror(error));
+    return 1;
+  }
+  if (answer.type == MessageType::refused) {
+    complain(answer.as<Refused>().reason);
+    return 1;
+  }
+  const bool understood = answer.type == MessageType::drain_reply;
+  if (understood && answer.as<DrainReply>().done != 0) return 0;
+  complain(understood ? "only root, SlurmUser and AdminUsers may drain GPUs"
+                      : "the arbiter at " + settings.socket + " does not take that");
+  return 1;
+}
+
+void add(CLI::App& app, int& status, bool drained) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command =
+      app.add_subcommand(drained ? "drain" : "undrain",
+                         drained ? "Let no more tenants come to a GPU" : "Let tenants come to a GPU again");
+  command->add_option("--config", arguments->config, "Settings")->type_name("FILE");
+  command->add_option("kind", arguments->kind, "What: gpu")->required()->check(CLI::IsMember({"gpu"}));
+  command->add_option("gpus", arguments->gpus, "By number (0,2-3) or UUID")->type_name("LIST")->required();
+  if (drained)
+    command->add_option("reason", arguments->reason, "Shown in the status")->type_name("REASON...");
+  command->callback([arguments, drained, &status] { status = change(*arguments, drained); });
+}
+
+}  // namespace
+
+void add_drain(CLI::App& app, int& status) {
+  add(app, status, true);
+  add(app, status, false);
+}
+
+}  // namespace sharedgpu::cli

@@ -1,0 +1,234 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# GPUs that are lost, fail, return, are drained and added: who gets the driver's error, and who notices nothing.
+load helpers
+
+# with_gpus COUNT: for the tenants and the arbiter, which asks NVML.
+with_gpus() {
+  export SIMGPU_DEVICES=$1
+  export LD_LIBRARY_PATH=$BUILD/tests/simgpu:$BUILD/tests/simgpu/nvml
+}
+
+# fault NUMBER WHAT...
+fault() {
+  local state=$SIMGPU_STATE
+  (($1 == 0)) || state+=.$1
+  "$BUILD/tests/simgpu/simgpu-fault" "$state" "${@:2}"
+}
+
+condition_is() { json_is "[g['condition'] for g in s['gpus'] if g['number'] == $1]" "['$2']"; }
+reason_is() { json_is "[g['fault'] for g in s['gpus'] if g['number'] == $1]" "['$2']"; }
+# The number of the GPU that the tenant is placed on, by its first line of output.
+gpu_of() {
+  json "[g['number'] for g in s['gpus'] for t in s['tenants'] if ${PIDS[$1]} in t['pids'] and g['uuid'] in t['placed']]"
+}
+is_on() { [[ $(gpu_of "$1") == "[$2]" ]]; }
+
+# settle NAME NUMBER WORD...: a tenant that comes to that GPU, of two.
+settle() {
+  local other=$((1 - $2))
+  "$SHAREDGPU" drain gpu $other
+  tenant "$1" hold "${@:3}"
+  until_true 30 json_is "[len(t['pids']) for t in s['tenants'] if ${PIDS[$1]} in t['pids']]" '[1]'
+  is_on "$1" "$2"
+  "$SHAREDGPU" undrain gpu $other
+}
+
+all_end() {
+  local name
+  for name in "$@"; do ! kill -0 "${PIDS[$name]}" 2>/dev/null || return 1; done
+}
+
+# have_lost NAME...: each has ended with the driver's error, and not with wrong data.
+have_lost() {
+  local name
+  for name in "$@"; do
+    finish "$name"
+    ((status == 1)) || { tell; false; }
+    grep -qE 'CUDA_ERROR_(UNKNOWN|DEVICE_UNAVAILABLE)' "$DIR/$name.err" || { tell; false; }
+  done
+}
+
+# four_lose HOW...: GPU 0 is lost under four tenants, which take turns; two run on GPU 1.
+four_lose() {
+  local begun
+  for name in a b c d; do settle $name 0 --bytes 75% --of 256MiB --seconds 600 --verify; done
+  for name in x y; do settle $name 1 --bytes 75% --of 256MiB --iterations 60 --verify --seed 7; done
+  begun=$(date +%s%N)
+  "$@"
+  until_true 30 all_end a b c d
+  echo "all have ended after $((($(date +%s%N) - begun) / 1000000)) ms"
+  (($(date +%s%N) - begun < 2000000000))
+  have_lost a b c d
+  until_true 5 condition_is 0 lost
+  condition_is 1 healthy
+  "$SHAREDGPU" status | grep -qE '^0: GPU-.*\(lost: '
+  [[ $(grep -c 'GPU 0 (GPU-.*) is lost: .*; tenants there: run .*, run .*, run .*, run' "$DIR/arbiter.log") == 1 ]]
+}
+
+returns() {
+  local name
+  # Nobody comes to it, also where it has the fewest tenants.
+  tenant late hold --bytes 5% --of 256MiB --seconds 600 --progress
+  progresses late
+  is_on late 1
+  kill "${PIDS[late]}"
+  fault 0 present
+  until_true 40 condition_is 0 healthy
+  tenant back hold --bytes 50% --of 256MiB --seconds 5 --verify
+  until_true 30 json_is "[len(t['pids']) for t in s['tenants'] if ${PIDS[back]} in t['pids']]" '[1]'
+  is_on back 0
+  all_succeed back x y
+  used_is 0
+}
+
+@test "a GPU falls off the bus under four tenants, with an Xid: two others finish right, and it returns" {
+  with_gpus 2
+  start_arbiter
+  four_lose eval 'fault 0 xid 79; fault 0 lost'
+  until_true 5 reason_is 0 'Xid 79'
+  "$SHAREDGPU" ledger --config "$DIR/conf" --by tenant --format json >"$DIR/ledger.json"
+  python3 - "$DIR/ledger.json" <<'PY'
+import json, sys
+rows = json.load(open(sys.argv[1]))
+lost = [row for row in rows if row["lost"] == "Xid 79"]
+assert lost and all(not row["open"] for row in lost), rows
+assert len({row["gpu"] for row in lost}) == 1, rows
+assert len(lost) == 4 and len([row for row in rows if row["gpu"] != lost[0]["gpu"] and row["lost"] == "-"]) == 2, rows
+PY
+  returns
+}
+
+@test "a GPU is lost without an event: the same" {
+  export SIMGPU_NVML_EVENTS=0
+  with_gpus 2
+  start_arbiter
+  four_lose fault 0 lost
+  returns
+}
+
+@test "a GPU is not in the host any more: the same" {
+  export SIMGPU_NVML_EVENTS=0
+  with_gpus 2
+  start_arbiter
+  four_lose fault 0 absent
+  returns
+}
+
+@test "a tenant of two GPUs loses one: the tenant that took turns with it on the other one goes on" {
+  with_gpus 2
+  start_arbiter
+  GPUS=2 tenant both devices --bytes 150MiB --iterations 100000 --progress
+  progresses both
+  "$SHAREDGPU" drain gpu 0
+  tenant other hold --bytes 75% --of 256MiB --iterations 60 --verify
+  until_true 30 json_is "[len(t['pids']) for t in s['tenants'] if ${PIDS[other]} in t['pids']]" '[1]'
+  is_on other 1
+  fault 0 lost
+  finish both
+  ((status != 0))
+  succeeds other
+}
+
+@test "a GPU that reports a grave error: who is there finishes right, nobody comes until it is undrained" {
+  with_gpus 2
+  start_arbiter
+  settle there 0 --bytes 50% --of 256MiB --seconds 6 --verify
+  fault 0 xid 13  # of one program
+  fault 0 xid 48
+  until_true 10 condition_is 0 failing
+  reason_is 0 'Xid 48'
+  tenant new hold --bytes 50% --of 256MiB --seconds 600 --progress
+  progresses new
+  is_on new 1
+  succeeds there
+  "$SHAREDGPU" undrain gpu 0
+  condition_is 0 healthy
+}
+
+@test "without events, ECC errors and the need of a reset are seen all the same, and their end" {
+  export SIMGPU_NVML_EVENTS=0
+  with_gpus 2
+  start_arbiter
+  settle there 0 --bytes 50% --of 256MiB --seconds 600 --progress
+  progresses there
+  sleep 1.5  # the count has been seen
+  fault 0 ecc
+  until_true 10 condition_is 0 failing
+  reason_is 0 'ECC error'
+  "$SHAREDGPU" undrain gpu 0
+  fault 0 unusable
+  until_true 10 reason_is 0 'reset required'
+  fault 0 present
+  until_true 10 condition_is 0 healthy
+  kill -0 "${PIDS[there]}"
+}
+
+@test "a drained GPU gets no tenant, also from the next arbiter; who is there goes on" {
+  with_gpus 2
+  start_arbiter
+  settle there 0 --bytes 50% --of 256MiB --iterations 60 --verify
+  "$SHAREDGPU" drain gpu 0 the fan is replaced
+  json_is '[(g["number"], g["drained"], g["drain_reason"]) for g in sorted(s["gpus"], key=lambda g: g["number"])]' \
+    "[(0, True, 'the fan is replaced'), (1, False, None)]"
+  "$SHAREDGPU" status | grep -qE '^0: GPU-.*\(drained: the fan is replaced\)'
+  tenant new hold --bytes 10% --of 256MiB --seconds 600 --progress
+  progresses new
+  is_on new 1
+  kill -9 "$ARBITER"
+  wait "$ARBITER" || true
+  run_arbiter
+  json_is '[g["drained"] for g in s["gpus"] if g["number"] == 0]' '[True]'
+  tenant newer hold --bytes 10% --of 256MiB --seconds 600 --progress
+  progresses newer
+  is_on newer 1
+  succeeds there
+  run ! "$SHAREDGPU" drain gpu 7
+  [[ $output == *'no GPU 7 here'* ]]
+  run -2 "$SHAREDGPU" drain gpu x
+  "$SHAREDGPU" undrain gpu 0
+  tenant last hold --bytes 10% --of 256MiB --seconds 600 --progress
+  progresses last
+  is_on last 0
+}
+
+@test "where all GPUs are drained, a tenant gets the driver's error, and the log says why" {
+  with_gpus 2
+  start_arbiter
+  "$SHAREDGPU" drain gpu 0-1
+  tenant none hold --bytes 10% --of 256MiB --iterations 3
+  finish none
+  ((status == 1))
+  grep -q CUDA_ERROR_NO_DEVICE "$DIR/none.err"
+  grep -q 'not placed: all GPUs here that it can open have failed or are drained' "$DIR/arbiter.log"
+}
+
+@test "a GPU that is added is used" {
+  with_gpus 3
+  fault 2 absent
+  start_arbiter
+  settle first 0 --bytes 10% --of 256MiB --seconds 600 --progress
+  json_is 'len(s["gpus"])' 2
+  fault 2 present
+  until_true 30 json_is 'len(s["gpus"])' 3
+  tenant second hold --bytes 10% --of 256MiB --iterations 200 --verify
+  tenant third hold --bytes 10% --of 256MiB --iterations 200 --verify
+  until_true 30 json_is 'sorted(len(t["placed"]) for t in s["tenants"])' '[1, 1, 1]'
+  json_is 'len({t["placed"][0] for t in s["tenants"]})' 3
+  all_succeed second third
+}
+
+@test "OnGpuLoss=drain: Slurm is told to drain the node, with the reason, and an scontrol that hangs delays nobody" {
+  mkdir "$DIR/bin"
+  printf '#!/bin/bash\nprintf "%%s|" "$@" >>%q\nexec sleep 20\n' "$DIR/scontrol.calls" >"$DIR/bin/scontrol"
+  chmod +x "$DIR/bin/scontrol"
+  with_gpus 2
+  PATH=$DIR/bin:$PATH SLURMD_NODENAME=node7 start_arbiter OnGpuLoss=drain,requeue
+  settle there 1 --bytes 10% --of 256MiB --seconds 600 --progress
+  progresses there
+  fault 0 lost
+  until_true 10 test -s "$DIR/scontrol.calls"
+  grep -qE '^update\|nodename=node7\|state=DRAIN\|reason=sharedgpu: GPU 0 \(GPU-.*\) is lost: lost to its driver\|$' "$DIR/scontrol.calls"
+  tenant new hold --bytes 10% --of 256MiB --iterations 3 --verify
+  succeeds new
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// What Slurm is told by scontrol, which may be missing, fail or hang.
+#include "arbiter/daemon/scontrol.h"
+
+#include <sys/stat.h>
+
+#include <asio/io_context.hpp>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "arbiter/daemon/log.h"
+#include "systems.h"
+
+namespace sharedgpu::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A folder whose scontrol is first in the path.
+struct Site {
+  TemporaryFolder folder;
+  std::string path = std::getenv("PATH");
+  asio::io_context loop{1};
+
+  Site() {
+    setenv("PATH", (folder.path + ":" + path).c_str(), 1);
+    setenv("SLURMD_NODENAME", "node7", 1);
+    REQUIRE(log::open("warning", folder.path + "/log").ok());
+  }
+  ~Site() {
+    setenv("PATH", path.c_str(), 1);
+    unsetenv("SLURMD_NODENAME");
+    static_cast<void>(log::open("off", {}));
+  }
+  void write(const std::string& body) const {
+    const std::string file = folder.path + "/scontrol";
+    std::ofstream(file) << "#!/bin/bash\necho \"$@\" >>" + folder.path + "/calls\n" + body + "\n";
+    chmod(file.c_str(), 0755);
+  }
+  std::string text_of(const char* name) const {
+    std::stringstream text;
+    text << std::ifstream(folder.path + "/" + name).rdbuf();
+    return text.str();
+  }
+  bool logged(const std::string& what) const { return text_of("log").find(what) != std::string::npos; }
+};
+
+TEST_CASE("Slurm is told one thing after the other") {
+  Site site;
+  site.write("[[ $1 != -o ]] || echo JobId=$4 JobState=RUNNING Reason=None ExitCode=0:0");
+  Scontrol scontrol(site.loop, kHostSystem);
+  scontrol.drain_node("sharedgpu: GPU 0 is lost: Xid 79");
+  scontrol.requeue(12);
+  site.loop.run();
+  CHECK(site.text_of("calls") ==
+        "update nodename=node7 state=DRAIN reason=sharedgpu: GPU 0 is lost: Xid 79\n"
+        "-o show job 12\nrequeue 12\n");
+  CHECK(site.text_of("log").empty());
+}
+
+TEST_CASE("A job that has ended right a moment before is not requeued, and one that has failed is") {
+  Site site;
+  bool stays = true;
+  SECTION("right") { site.write("echo JobId=12 JobState=COMPLETED Reason=None ExitCode=0:0"); }
+  SECTION("not over, but right") { site.write("echo JobId=12 JobState=COMPLETING Reason=None ExitCode=0:0"); }
+  SECTION("wrong") {
+    stays = false;
+    site.write("echo JobId=12 JobState=COMPLETING Reason=None ExitCode=1:0");
+  }
+  Scontrol scontrol(site.loop, kHostSystem);
+  scontrol.requeue(12);
+  site.loop.run();
+  CHECK(site.text_of("calls") == (stays ? "-o show job 12\n" : "-o show job 12\nrequeue 12\n"));
+}
+
+TEST_CASE("An scontrol that fails is told of, and the next one runs") {
+  Site site;
+  SECTION("its status says so") {
+    site.write("[[ $4 != *first* ]]");
+    Scontrol scontrol(site.loop, kHostSystem);
+    scontrol.drain_node("first");
+    scontrol.drain_node("second");
+    site.loop.run();
+    CHECK(site.logged("reason=first: has ended with status 1"));
+  }
+  SECTION("it hangs") {
+    site.write("[[ $* != *first* ]] || exec sleep 60");
+    Scontrol scontrol(site.loop, kHostSystem, 300ms);
+    scontrol.drain_node("first");
+    scontrol.drain_node("second");
+    site.loop.run();
+    CHECK(site.logged("reason=first: has not ended in time"));
+  }
+  CHECK(site.text_of("calls").find("reason=second\n") != std::string::npos);
+}
+
+TEST_CASE("Without scontrol the log says so") {
+  Site site;
+  setenv("PATH", site.folder.path.c_str(), 1);
+  Scontrol scontrol(site.loop, kHostSystem);
+  scontrol.drain_node("first");
+  site.loop.run();
+  CHECK(site.logged("scontrol update nodename=node7 state=DRAIN reason=first: No such file or directory"));
+}
+
+TEST_CASE("A child that cannot be watched is ended") {
+  struct Host : System {
+    UniqueFd open_process(pid_t) const override { return {}; }
+  } host;
+  Site site;
+  site.write("exec sleep 60");
+  Scontrol scontrol(site.loop, host);
+  scontrol.drain_node("first");
+  site.loop.run();
+  CHECK(site.logged("cannot be watched"));
+}
+
+}  // namespace
+}  // namespace sharedgpu::test
