@@ -43,7 +43,7 @@ PYTHON
 
 @test "table, CSV and JSON have the same columns, and an empty ledger has them too" {
   start_arbiter
-  local names=tenant,step,user,gpu,turns,lease_seconds,first,last,open
+  local names=tenant,step,user,gpu,turns,lease_seconds,first,last,open,lost
   [[ $(ledger --format csv) == "$names" ]]
   [[ $(ledger | tr -s ' ' ,) == "$names" ]]
   [[ $(ledger --format json) == "[]" ]]
