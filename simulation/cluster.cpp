@@ -696,7 +696,7 @@ ClusterScenario random_cluster(std::uint64_t seed, unsigned nodes, unsigned outa
 
 Nanoseconds longest_wait(const ClusterScenario& scenario) {
   const Nanoseconds handoff = 2ms * static_cast<long>(scenario.capacity.count / scenario.copied_per_ms.count);
-  return 2 * static_cast<long>(scenario.jobs.size()) * (scenario.turn + handoff + 500ms);
+  return 2 * static_cast<long>(scenario.jobs.size()) * (scenario.turn + handoff + 500ms) + 10s;
 }
 
 ClusterResult simulate(const ClusterScenario& scenario) { return Cluster(scenario).run(); }

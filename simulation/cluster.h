@@ -89,7 +89,8 @@ ClusterScenario random_cluster(std::uint64_t seed, unsigned nodes, unsigned outa
 
 // The longest time for which a process waits for its turn, where no arbiter and no link is away: a turn of
 // each other job, twice, since one may have begun as the job asks, and one be offered before the job is the
-// eldest. A turn takes a handoff of all memory in and out, and what is on the GPU at its end.
+// eldest; and once the patience with a process that cannot drain for want of memory. A turn takes a handoff
+// of all memory in and out, and what is on the GPU at its end.
 Nanoseconds longest_wait(const ClusterScenario& scenario);
 
 // Throws std::logic_error where something breaks that must always hold.
