@@ -116,9 +116,10 @@ Row measure(const Way& way, unsigned nodes, unsigned first, unsigned count, unsi
     }
     messages += result.reports + result.orders;
     turns += result.turns;
-    if (!result.all_ended())
+    if (!result.all_ended()) {
       ++row.locked;
-    else if (seed < first + count / 20 && outages == 0)
+      std::fprintf(stderr, "%s: %u nodes, seed %u is locked\n", way.name, nodes, seed);
+    } else if (seed < first + count / 20 && outages == 0)
       row.of_ideal.push_back(seconds(ideal(scenario)) / seconds(result.took));
   }
   if (turns > 0) row.messages_a_turn = static_cast<double>(messages) / static_cast<double>(turns);
