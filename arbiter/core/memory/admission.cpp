@@ -161,7 +161,9 @@ void MemoryBooks::admit_deferred(const Gpu& gpu, const Residencies& at) {
 }
 
 // Growth of a session at work is answered when the room for it is there. Any other comes with the next turn.
-// Pinned memory takes room at once, whoever asks.
+// Pinned memory takes room at once, whoever asks. A process whose job has a turn without it is granted
+// nothing before the room is there, either: what it has been granted nobody could take back if it were needed
+// for two drains.
 void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);
@@ -169,7 +171,7 @@ void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
     if (its.requests.empty() || its.pin_limit < its.use.pinned || its.pin_request != Bytes{}) continue;
     if (its.unjudged) continue;
     if (at.revoked && at.frozen) continue;  // it is at work again as soon as its process resumes
-    if (at.at_work && its.resident_limit < its.use.swappable) continue;
+    if ((at.at_work || at.comes_late) && its.resident_limit < its.use.swappable) continue;
     if (is_promised_already(*session, all)) continue;
     // Memory kept for a single submission comes with the order to submit.
     const Bytes limit = at.drained ? std::min(its.resident_limit, its.use.resident) : its.resident_limit;

@@ -225,7 +225,8 @@ bool MemoryBooks::stuck(const Session& session, const Residency& at) const {
 // It asks for memory while its turn ends.
 bool MemoryBooks::waits_to_grow(const Session& session, const Residency& at) const {
   const SessionBook& its = of(session);
-  return at.phase == Phase::leaving && at.at_work && !its.requests.empty() && its.lacks_room();
+  return at.phase == Phase::leaving && (at.at_work || at.comes_late) && !its.requests.empty() &&
+         its.lacks_room();
 }
 
 // Memory for what it is to submit for others, or for a thread that allocates while the drain waits for that

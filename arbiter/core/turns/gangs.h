@@ -53,6 +53,9 @@ class Gangs {
   bool others_drain(const Tenant& tenant) const {
     return tenant.gang && !says(tenant, GangCommand::wait) && rows_[tenant].order.drains;
   }
+  bool has_turn(const Tenant& tenant) const {
+    return tenant.gang && rows_[tenant].ordered && !says(tenant, GangCommand::wait);
+  }
   bool others_grow(const Tenant& tenant) const {
     return tenant.gang && says(tenant, GangCommand::leave) && rows_[tenant].order.grows;
   }

@@ -15,8 +15,7 @@ using simulation::ClusterResult;
 using simulation::ClusterScenario;
 
 ClusterScenario any_cluster(unsigned outages) {
-  // Larger clusters are bench/gangs.cpp's: see docs/multi-node.md, "What is left".
-  const unsigned nodes = *rc::gen::element(2u, 3u, 4u);
+  const unsigned nodes = *rc::gen::element(2u, 3u, 4u, 8u);
   return simulation::random_cluster(*rc::gen::arbitrary<std::uint64_t>(), nodes, outages);
 }
 

@@ -226,6 +226,28 @@ TEST_CASE("Two gangs that may still be taking their memory do not run beside eac
   CHECK(b.reports.at(2).offers);
 }
 
+TEST_CASE("A process that comes late to a turn of its gang is granted nothing before it has its place") {
+  Node b;
+  b.handle(SessionGone{.session = SessionId{1}});
+  b.order.settled = false;
+  b.want(2);
+  b.command(GangCommand::enter);
+  b.ready(2, 60);
+  b.command(GangCommand::run);
+  REQUIRE(b.open(2));
+  b.come_as_gang(3, 3);
+  const GangOrder run{.command = GangCommand::run, .possible = true, .since = 1s};
+  b.handle(GangOrdered{.tenant = TenantId{3}, .order = run});
+  b.attach(3);
+  CHECK(b.report().ends);
+  REQUIRE_FALSE(b.open(3));
+  b.grow(3, 30, 0);
+  CHECK_FALSE(b.granted(3));
+  b.command(GangCommand::leave);
+  REQUIRE(b.tenant(3).phase == Phase::entering);
+  CHECK((b.granted(3) || b.until_sent<Verdict>(3, 1s)));
+}
+
 TEST_CASE("A gang that has no process on the node any more says so") {
   Node b;
   b.begin_turn();
