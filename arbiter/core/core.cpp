@@ -96,7 +96,7 @@ void Core::on(const GpuFound& event) {
   scheduler_.add(*gpu);
 }
 
-// What was on a lost GPU is gone, and no order can be carried out there: its sessions leave the books as
+// A lost GPU has lost its contents, and carries out no order: its sessions leave the books as
 // those of dead processes do. Their processes get the driver's error, as with plain CUDA.
 void Core::on(const GpuChanged& event) {
   Gpu* gpu = model_.find(event.gpu);

@@ -205,7 +205,7 @@ void Health::drain(Client& client, const DrainGpus& request) {
   client.send(DrainReply{.done = 1});
 }
 
-// Who undrains a GPU says that it serves again, whatever it has reported before. One that is lost is not
+// To undrain a GPU is to say that it serves again, whatever it has reported before. One that is lost is not
 // there.
 void Health::set_drained(const GpuUuid& gpu, const std::optional<std::string>& reason) {
   GpuState& its = states_[gpu];

@@ -128,7 +128,7 @@ std::vector<const Session*> Overuse::awaited(const Tenant& tenant, const Residen
   std::vector<const Session*> found;
   const Phase phase = turns_.phase_of(tenant);
   if (phase != Phase::leaving && phase != Phase::out) return found;
-  // What it would have to submit on a node that cannot be reached is not its fault.
+  // It may wait for a submission on a node that cannot be reached, and that is not its fault.
   if (!gangs_.possible(tenant)) return found;
   auto others_want = answers_about<Gpu>([&](const Gpu& gpu) { return others_wait(gpu, tenant); });
   for (const Session* session : tenant.sessions) {

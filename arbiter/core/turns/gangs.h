@@ -46,7 +46,7 @@ class Gangs {
   // It leaves only after it has been asked to, see end().
   bool must_be_asked(const Tenant& tenant) const { return tenant.gang && !must_leave(tenant); }
   bool may_open(const Tenant& tenant) const { return !tenant.gang || says(tenant, GangCommand::run); }
-  // What has drained here has left: it is not kept for other nodes, which may need a submission more.
+  // A tenant that has drained here has left: no other node may need a submission more.
   bool may_finish(const Tenant& tenant) const {
     return !tenant.gang || (rows_[tenant].ordered && !says(tenant, GangCommand::leave));
   }

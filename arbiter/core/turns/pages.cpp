@@ -137,7 +137,7 @@ Residency TurnMachine::residency(const Session& session, const Residency& common
   const Tenant& tenant = *session.tenant;
   const SessionRow& its = sessions_[session];
   Residency at = common;
-  // What has drained may have to submit once more for processes on other nodes, and stays as it is.
+  // A session that has drained may have to submit once more for processes on other nodes, and stays as it is.
   at.drained = at.phase == Phase::out ||
                (at.phase == Phase::leaving && is_drained(its.drain) && gangs_.may_finish(tenant));
   if (attached(&session))
