@@ -91,6 +91,13 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+struct Faults {
+  unsigned outages = 0;  // of arbiters and links
+  unsigned longer = 1;   // they last so many times as long
+  unsigned lost = 0;     // letters, of a thousand
+  bool any() const { return outages > 0 || lost > 0; }
+};
+
 struct Row {
   unsigned locked = 0;
   unsigned refused = 0;
@@ -99,11 +106,13 @@ struct Row {
   double messages_a_turn = 0;
 };
 
-Row measure(const Way& way, unsigned nodes, unsigned first, unsigned count, unsigned outages) {
+Row measure(const Way& way, unsigned nodes, unsigned first, unsigned count, const Faults& faults) {
   Row row;
   std::uint64_t messages = 0, turns = 0;
   for (unsigned seed = first; seed < first + count; ++seed) {
-    ClusterScenario scenario = simulation::random_cluster(seed, nodes, outages);
+    ClusterScenario scenario = simulation::random_cluster(seed, nodes, faults.outages);
+    for (simulation::Outage& outage : scenario.outages) outage.lasts *= faults.longer;
+    scenario.lost = faults.lost;
     scenario.coordination = way.coordination;
     scenario.policy = way.policy;
     scenario.limit = 20min;
@@ -114,12 +123,12 @@ Row measure(const Way& way, unsigned nodes, unsigned first, unsigned count, unsi
         row.longest_of_bound = std::max(
             row.longest_of_bound, seconds(job.longest_wait) / seconds(simulation::longest_wait(scenario)));
     }
-    messages += result.reports + result.orders;
+    messages += result.letters;
     turns += result.turns;
     if (!result.all_ended()) {
       ++row.locked;
       std::fprintf(stderr, "%s: %u nodes, seed %u is locked\n", way.name, nodes, seed);
-    } else if (seed < first + count / 20 && outages == 0)
+    } else if (seed < first + count / 20 && !faults.any())
       row.of_ideal.push_back(seconds(ideal(scenario)) / seconds(result.took));
   }
   if (turns > 0) row.messages_a_turn = static_cast<double>(messages) / static_cast<double>(turns);
@@ -127,7 +136,8 @@ Row measure(const Way& way, unsigned nodes, unsigned first, unsigned count, unsi
 }
 
 int run(int argc, char** argv) {
-  unsigned count = 1000, first = 1, outages = 0;
+  unsigned count = 1000, first = 1;
+  Faults faults;
   std::vector<unsigned> sizes = {2, 4, 8};
   std::vector<std::string> ways;
   for (const Way& way : kWays) ways.emplace_back(way.name);
@@ -136,8 +146,11 @@ int run(int argc, char** argv) {
   app.add_option("--seed", first, "of the first one")->capture_default_str();
   app.add_option("--nodes", sizes, "numbers of nodes")->delimiter(',')->capture_default_str();
   app.add_option("--by", ways, "what makes the turns")->delimiter(',')->capture_default_str();
-  app.add_option("--outages", outages,
+  app.add_option("--outages", faults.outages,
                  "of arbiters and links, in each scenario; then nothing is compared with the ideal")
+      ->capture_default_str();
+  app.add_option("--longer", faults.longer, "outages last so many times as long")->capture_default_str();
+  app.add_option("--lost", faults.lost, "letters between arbiters that are lost, of a thousand")
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   std::puts(
@@ -147,7 +160,7 @@ int run(int argc, char** argv) {
   for (const unsigned nodes : sizes)
     for (const Way& way : kWays) {
       if (std::find(ways.begin(), ways.end(), way.name) == ways.end()) continue;
-      const Row row = measure(way, nodes, first, count, outages);
+      const Row row = measure(way, nodes, first, count, faults);
       std::printf("| %u | %s | %u | %u | %u | %.2f | %.2f | %.0f |\n", nodes, way.name, count, row.locked,
                   row.refused, row.longest_of_bound, median(row.of_ideal), row.messages_a_turn);
       std::fflush(stdout);

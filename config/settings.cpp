@@ -216,6 +216,18 @@ std::string set_tenants(Settings& settings, std::string_view value) {
   return {};
 }
 
+std::string set_peer_port(Settings& settings, std::string_view value) {
+  const auto port = parse_integer<std::uint16_t>(value, 0, 1023);
+  if (!port) return "a number from 1 to 1023, or 0 for none";
+  settings.peer_port = *port;
+  return {};
+}
+
+std::string set_peer_address(Settings& settings, std::string_view value) {
+  settings.peer_address = value;
+  return {};
+}
+
 std::string set_admin_users(Settings& settings, std::string_view value) {
   settings.admin_users.clear();
   while (!value.empty()) {
@@ -280,6 +292,9 @@ constexpr Key kKeys[] = {
     {"Unmanaged", set_unmanaged},
     {"OnGpuLoss", set_on_gpu_loss},
     {"Tenants", set_tenants},
+    {"PeerPort", set_peer_port},
+    {"PeerAddress", set_peer_address},
+    {"MungeSocket", set_path<&Settings::munge_socket>},
     {"SlurmUser", set_user<&Settings::slurm_user>},
     {"AdminUsers", set_admin_users},
     {"AdminComment", set_admin_comment},

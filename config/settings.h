@@ -100,8 +100,11 @@ struct Settings {
   Measure on_overuse = Measure::warn;  // never ignore
   Measure unmanaged = Measure::warn;
   GpuLossMeasures on_gpu_loss;
-  std::optional<TenantKind> tenants;     // none: as the arbiter was started with --tenants, else any
-  std::string slurm_user = "slurm";      // a name or a uid
+  std::optional<TenantKind> tenants;  // none: as the arbiter was started with --tenants, else any
+  std::string peer_address;           // to listen on for other arbiters; empty: all of the host's
+  std::uint16_t peer_port = 585;      // UDP; zero: jobs on several nodes have their turns on each by itself
+  std::string munge_socket;           // of munged; empty: munge's own default
+  std::string slurm_user = "slurm";   // a name or a uid
   std::vector<std::string> admin_users;  // names or uids
   AdminComment comments = AdminComment::yes;
   std::string comment_folder;

@@ -40,7 +40,7 @@ inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
 // Libraries and arbiters of different versions meet: jobs run on while the arbiter is upgraded. So messages
 // only grow: what is added goes behind what there was, means at zero what was meant without it, raises the
 // version, and is entered in versions.h. Ends of two versions speak the lower one.
-inline constexpr std::uint16_t kProtocolVersion = 10;
+inline constexpr std::uint16_t kProtocolVersion = 11;
 inline constexpr std::uint16_t kOldestVersion = 4;  // that is still understood
 
 enum class Backend : std::uint8_t { swap = 0, managed = 1, native = 2 };
@@ -71,6 +71,7 @@ enum class MessageType : std::uint16_t {
   set_lines = 40,
   end_job = 41,
   drain_gpus = 42,
+  register_gang = 43,
   // any process of a tenant -> arbiter
   gpu_query = 36,
   // arbiter -> session
@@ -95,6 +96,7 @@ enum class MessageType : std::uint16_t {
   lease_reply = 75,
   end_job_reply = 85,
   drain_reply = 87,
+  register_gang_reply = 88,
   gpu_reply = 76,
   set_reply = 82,
   suspend_reply = 83,
@@ -509,6 +511,7 @@ struct RegisterJob {
   DeviceSet devices = {};  // that its units stand for and it can open; empty: it is not known
   DeviceSet whole = {};    // GPUs that the step holds beside them, not shared
   JobClass job_class = {};
+  std::uint8_t gang = 0;  // the arbiter has accepted a RegisterGang just before
 };
 struct RegisterReply {
   static constexpr MessageType kType = MessageType::register_reply;
@@ -518,6 +521,23 @@ struct RegisterReply {
   // shared one, or the arbiter does not know all.
   std::uint32_t whole = 0;
   std::uint32_t threads = 0;  // as RunReply's
+};
+
+// From slurmstepd, as root or SlurmUser only, before RegisterJob: the job has several nodes, and the arbiter
+// of its first node coordinates its turns. Since version 11.
+struct RegisterGang {
+  static constexpr MessageType kType = MessageType::register_gang;
+  static constexpr std::uint16_t kSince = 11;
+  static constexpr std::size_t kLongest = 199;
+  std::uint32_t job = 0;
+  std::uint32_t uid = 0;
+  std::uint32_t nodes = 0;              // so many does it have
+  char coordinator[kLongest + 1] = {};  // the name of the job's first node, as Slurm has it; NUL-terminated
+};
+struct RegisterGangReply {
+  static constexpr MessageType kType = MessageType::register_gang_reply;
+  static constexpr std::uint16_t kSince = 11;
+  std::uint8_t accepted = 0;
 };
 
 // From slurmstepd, as root or SlurmUser only: Slurm stops the job's processes in a moment, or lets them go

@@ -63,17 +63,11 @@ class Cluster {
     std::uint64_t alarms = 0;
     LeaseBook written;  // what its ledger would hold
     Nanoseconds last_written{};
-    std::map<TenantId, GangOrder> orders;  // the last ones, by job
-    std::map<TenantId, GangReport> reports;
+    std::optional<GangMembers> members;
+    std::optional<GangDesk> desk;
+    std::uint64_t wakes = 0;
     GpuUuid gpu;
     Nanoseconds clock_off{};
-  };
-  struct Gang {
-    std::unique_ptr<GangCoordinator> coordinator;  // none: its arbiter is away
-    std::vector<std::optional<GangOrder>> sent;    // by member
-    std::set<std::size_t> contacts;
-    std::uint64_t alarms = 0;
-    GangCommand command = GangCommand::wait;
   };
   struct Job {
     std::vector<Process*> processes;
@@ -82,6 +76,7 @@ class Cluster {
   };
 
   static TenantId tenant_of(std::size_t job) { return TenantId{job + 1}; }
+  static std::uint32_t job_number(std::size_t job) { return static_cast<std::uint32_t>(job + 1); }
   Nanoseconds now() const { return timeline_.now(); }
   unsigned random(unsigned least, unsigned most) {
     return std::uniform_int_distribution<unsigned>(least, most)(random_);
@@ -104,15 +99,10 @@ class Cluster {
   bool linked(unsigned one, unsigned other) const {
     return one == other || cut_.count({std::min(one, other), std::max(one, other)}) == 0;
   }
-  bool serves(unsigned node) const { return nodes_[node].core && !nodes_[node].core->in_grace(); }
-  void meet_all();
-  void meet(std::size_t job, std::size_t member);
-  void part(std::size_t job, std::size_t member);
-  void report(unsigned node, TenantId tenant, const GangReport& report);
-  void advance(std::size_t job);
-  void order(std::size_t job, std::size_t member, const GangOrder& order);
-  // Messages of one direction between two nodes keep their order.
-  void send(unsigned from, unsigned to, std::function<void()> what);
+  // Sends what the arbiter has to say, and passes on what it has heard.
+  void tend(unsigned node);
+  void post(unsigned from, unsigned to, const GangLetter& letter);
+  void read(unsigned node, unsigned from, const GangLetter& letter);
 
   // ---- processes ----
   void arrive(std::size_t job, std::size_t member);
@@ -134,11 +124,10 @@ class Cluster {
   std::mt19937_64 random_;
   Timeline timeline_;
   std::vector<Node> nodes_;
-  std::vector<Gang> gangs_;
   std::vector<Job> jobs_;
   std::vector<std::unique_ptr<Process>> processes_;
-  std::set<std::pair<unsigned, unsigned>> cut_;  // links that are away
-  std::map<std::pair<unsigned, unsigned>, Nanoseconds> line_free_;
+  std::set<std::pair<unsigned, unsigned>> cut_;    // links that are away
+  std::map<std::uint32_t, GangCommand> commands_;  // the last ones, by job
   std::uint64_t last_session_ = 0;
   std::size_t left_ = 0;  // jobs that have not ended
   ClusterResult result_;
@@ -187,11 +176,7 @@ Cluster::Cluster(const ClusterScenario& scenario) : scenario_(scenario), random_
     if (scenario.coordination == Coordination::epochs) begin_epoch(node, 0);
   }
   for (std::size_t job = 0; job < scenario.jobs.size(); ++job) {
-    Gang& gang = gangs_.emplace_back();
     const ClusterJob& its = scenario.jobs[job];
-    gang.sent.resize(its.nodes.size());
-    if (is_gang(job))
-      gang.coordinator = std::make_unique<GangCoordinator>(its.nodes.size(), GangPace{}, now());
     Job& entry = jobs_.emplace_back();
     for (std::size_t member = 0; member < its.nodes.size(); ++member) {
       Process& process = *processes_.emplace_back(std::make_unique<Process>());
@@ -204,7 +189,6 @@ Cluster::Cluster(const ClusterScenario& scenario) : scenario_(scenario), random_
     }
   }
   left_ = scenario.jobs.size();
-  meet_all();
   for (const Outage& outage : scenario.outages) {
     if (!outage.peer) {
       timeline_.at(now() + outage.at, [this, node = outage.node] { stop(node); });
@@ -212,14 +196,8 @@ Cluster::Cluster(const ClusterScenario& scenario) : scenario_(scenario), random_
       continue;
     }
     const auto link = std::minmax(outage.node, *outage.peer);
-    timeline_.at(now() + outage.at, [this, link] {
-      cut_.insert(link);
-      meet_all();
-    });
-    timeline_.at(now() + outage.at + outage.lasts, [this, link] {
-      cut_.erase(link);
-      meet_all();
-    });
+    timeline_.at(now() + outage.at, [this, link] { cut_.insert(link); });
+    timeline_.at(now() + outage.at + outage.lasts, [this, link] { cut_.erase(link); });
   }
 }
 
@@ -240,6 +218,8 @@ ClusterResult Cluster::run() {
 
 void Cluster::boot(unsigned node, Recovered recovered) {
   Node& its = nodes_[node];
+  its.members.emplace(its.life + 1, GangTimes{});
+  its.desk.emplace(its.life + 1, GangTimes{}, GangPace{}, now(), its.clock_off);
   Tuning tuning;
   tuning.evict_step = mebibytes(4);
   if (scenario_.policy != "fcfs") tuning.turns.fixed = scenario_.turn;
@@ -253,15 +233,8 @@ void Cluster::stop(unsigned node) {
   Node& its = nodes_[node];
   ++its.life;
   ++its.alarms;
+  ++its.wakes;
   its.core.reset();
-  its.orders.clear();
-  its.reports.clear();
-  for (std::size_t job = 0; job < jobs_.size(); ++job) {
-    if (!is_gang(job) || scenario_.jobs[job].nodes.front() != node) continue;
-    for (std::size_t member = 0; member < jobs_[job].processes.size(); ++member) part(job, member);
-    gangs_[job].coordinator.reset();
-  }
-  meet_all();
 }
 
 void Cluster::restart(unsigned node) {
@@ -275,17 +248,12 @@ void Cluster::restart(unsigned node) {
   for (const auto& [key, lease] : its.written.open())
     recovered.last_epoch = std::max(recovered.last_epoch, lease.epoch);
   boot(node, std::move(recovered));
-  for (std::size_t job = 0; job < jobs_.size(); ++job)
-    if (is_gang(job) && scenario_.jobs[job].nodes.front() == node)
-      gangs_[job].coordinator =
-          std::make_unique<GangCoordinator>(scenario_.jobs[job].nodes.size(), GangPace{}, now());
   for (const auto& process : processes_) {
     if (process->node != node || !process->here) continue;
     timeline_.at(now() + some(1500ms), [this, one = process.get(), life = its.life] {
       if (nodes_[one->node].life == life && one->here) come_back(*one);
     });
   }
-  meet_all();
 }
 
 void Cluster::begin_epoch(unsigned node, std::uint64_t epoch) {
@@ -304,10 +272,8 @@ Cluster::Process* Cluster::find(unsigned node, SessionId id) {
 
 void Cluster::tell(unsigned node, const Event& event) {
   if (!nodes_[node].core) return;
-  const bool grace = nodes_[node].core->in_grace();
   perform(node, nodes_[node].core->handle(event, now()));
   check(node);
-  if (grace && !nodes_[node].core->in_grace()) meet_all();
 }
 
 void Cluster::perform(unsigned node, const Actions& actions) {
@@ -345,7 +311,14 @@ void Cluster::perform(unsigned node, const Actions& actions) {
         if (nodes_[node].alarms == alarm) tell(node, TimerFired{});
       });
     } else if (const auto* told = std::get_if<TellGang>(&action)) {
-      report(node, told->tenant, told->report);
+      const std::size_t job = told->tenant.value - 1;
+      const auto& nodes = scenario_.jobs[job].nodes;
+      its.members->report(told->tenant,
+                          {.number = job_number(job),
+                           .nodes = static_cast<std::uint32_t>(nodes.size()),
+                           .coordinator = std::to_string(nodes.front())},
+                          told->report, now());
+      timeline_.at(now(), [this, node] { tend(node); });
     } else if (const auto* look = std::get_if<Look>(&action)) {
       timeline_.at(now(), [this, node, session = look->session] {
         tell(node, Looked{.session = session, .stopped = false});
@@ -365,95 +338,47 @@ void Cluster::check(unsigned node) const {
 
 // ---- gangs ----
 
-void Cluster::send(unsigned from, unsigned to, std::function<void()> what) {
-  if (from == to) return timeline_.at(now(), std::move(what));
-  Nanoseconds& free = line_free_[{from, to}];
-  free = std::max(free, now() + some(scenario_.delay));
-  timeline_.at(free, std::move(what));
-}
-
-// Brings those into contact that can be, and parts those that cannot.
-void Cluster::meet_all() {
-  for (std::size_t job = 0; job < gangs_.size(); ++job) {
-    if (!is_gang(job)) continue;
-    const auto& nodes = scenario_.jobs[job].nodes;
-    for (std::size_t member = 0; member < nodes.size(); ++member) {
-      const bool can = gangs_[job].coordinator && linked(nodes.front(), nodes[member]) &&
-                       serves(nodes[member]) && serves(nodes.front());
-      const bool do_meet = gangs_[job].contacts.count(member) > 0;
-      if (can && !do_meet) meet(job, member);
-      if (!can && do_meet) part(job, member);
-    }
+void Cluster::tend(unsigned node) {
+  Node& its = nodes_[node];
+  if (!its.core) return;
+  its.members->advance(now());
+  its.desk->advance(now());
+  for (const GangMembers::Sent& sent : its.members->take_letters())
+    post(node, static_cast<unsigned>(std::stoul(sent.node)), sent.letter);
+  for (const GangDesk::Sent& sent : its.desk->take_letters())
+    post(node, static_cast<unsigned>(std::stoul(sent.address)), sent.letter);
+  for (const GangOrdered& order : its.members->take_orders()) {
+    if (!order.order) ++result_.given_up;
+    tell(node, order);
   }
-}
-
-void Cluster::meet(std::size_t job, std::size_t member) {
-  gangs_[job].contacts.insert(member);
-  gangs_[job].sent[member].reset();
-  const unsigned node = scenario_.jobs[job].nodes[member];
-  const auto known = nodes_[node].reports.find(tenant_of(job));
-  report(node, tenant_of(job), known == nodes_[node].reports.end() ? GangReport{} : known->second);
-}
-
-void Cluster::part(std::size_t job, std::size_t member) {
-  Gang& gang = gangs_[job];
-  if (gang.contacts.erase(member) == 0) return;
-  if (gang.coordinator) gang.coordinator->lose(member);
-  const unsigned node = scenario_.jobs[job].nodes[member];
-  const auto last = nodes_[node].orders.find(tenant_of(job));
-  if (last != nodes_[node].orders.end()) {
-    last->second.possible = false;
-    tell(node, GangOrdered{.tenant = tenant_of(job), .order = last->second});
-  }
-  timeline_.at(now(), [this, job] { advance(job); });
-}
-
-void Cluster::report(unsigned node, TenantId tenant, const GangReport& said) {
-  const std::size_t job = tenant.value - 1;
-  nodes_[node].reports[tenant] = said;
-  const auto& nodes = scenario_.jobs[job].nodes;
-  const auto member = static_cast<std::size_t>(std::find(nodes.begin(), nodes.end(), node) - nodes.begin());
-  if (gangs_[job].contacts.count(member) == 0) return;
-  ++result_.reports;
-  send(node, nodes.front(), [this, job, member, said, life = nodes_[nodes.front()].life] {
-    Gang& gang = gangs_[job];
-    if (!gang.coordinator || gang.contacts.count(member) == 0 ||
-        nodes_[scenario_.jobs[job].nodes.front()].life != life)
-      return;
-    gang.coordinator->hear(member, said);
-    advance(job);
+  std::optional<Nanoseconds> wake = its.members->wake();
+  if (const auto other = its.desk->wake(); other && (!wake || *other < *wake)) wake = other;
+  if (!wake) return;
+  timeline_.at(*wake, [this, node, wakes = ++its.wakes] {
+    if (nodes_[node].wakes == wakes) tend(node);
   });
 }
 
-void Cluster::advance(std::size_t job) {
-  Gang& gang = gangs_[job];
-  if (!gang.coordinator) return;
-  gang.coordinator->advance(now());
-  for (std::size_t member = 0; member < gang.sent.size(); ++member) {
-    const auto said = gang.coordinator->order_for(member);
-    if (!said || gang.contacts.count(member) == 0 || gang.sent[member] == said) continue;
-    gang.sent[member] = said;
-    if (said->command == GangCommand::run && std::exchange(gang.command, said->command) != said->command)
+void Cluster::post(unsigned from, unsigned to, const GangLetter& letter) {
+  ++result_.letters;
+  if (const auto* order = std::get_if<GangOrder>(&letter.what))
+    if (std::exchange(commands_[letter.job], order->command) != order->command &&
+        order->command == GangCommand::run)
       ++result_.turns;
-    if (said->command != GangCommand::run) gang.command = said->command;
-    order(job, member, *said);
-  }
-  const std::uint64_t alarm = ++gang.alarms;
-  if (const auto wake = gang.coordinator->wake())
-    timeline_.at(*wake, [this, job, alarm] {
-      if (gangs_[job].alarms == alarm) advance(job);
-    });
+  const bool comes = from == to || (linked(from, to) && random(1, 1000) > scenario_.lost);
+  if (!comes) return;
+  timeline_.at(now() + (from == to ? 0ns : some(scenario_.delay)),
+               [this, to, from, letter] { read(to, from, letter); });
 }
 
-void Cluster::order(std::size_t job, std::size_t member, const GangOrder& said) {
-  ++result_.orders;
-  const auto& nodes = scenario_.jobs[job].nodes;
-  send(nodes.front(), nodes[member], [this, job, member, said, life = nodes_[nodes[member]].life] {
-    const unsigned node = scenario_.jobs[job].nodes[member];
-    if (nodes_[node].life != life || gangs_[job].contacts.count(member) == 0) return;
-    nodes_[node].orders[tenant_of(job)] = said;
-    tell(node, GangOrdered{.tenant = tenant_of(job), .order = said});
-  });
+void Cluster::read(unsigned node, unsigned from, const GangLetter& letter) {
+  Node& its = nodes_[node];
+  if (!its.core) return;
+  if (std::holds_alternative<GangReport>(letter.what))
+    its.desk->hear(std::to_string(from), letter, now());
+  else
+    its.members->hear(letter, now());
+  tend(node);
 }
 
 // ---- processes ----
@@ -468,13 +393,10 @@ void Cluster::arrive(std::size_t job, std::size_t member) {
   process.id = SessionId{++last_session_};
   tell(process.node, SessionCame{.session = process.id,
                                  .tenant = tenant_of(job),
-                                 .step = {.job = static_cast<std::uint32_t>(job + 1), .step = 0},
+                                 .step = {.job = job_number(job), .step = 0},
                                  .cap = {},
-                                 .gang = is_gang(job),
+                                 .job = is_gang(job) ? job_number(job) : 0,
                                  .hello = {}});
-  const auto last = nodes_[process.node].orders.find(tenant_of(job));
-  if (last != nodes_[process.node].orders.end())
-    tell(process.node, GangOrdered{.tenant = tenant_of(job), .order = last->second});
   say(process, Attach{.gpu = nodes_[process.node].gpu, .total = {}, .name = {}});
 }
 
@@ -489,10 +411,10 @@ void Cluster::come_back(Process& process) {
   hello.epoch = process.epoch;
   tell(process.node, SessionCame{.session = process.id,
                                  .tenant = tenant_of(process.job),
-                                 .step = {.job = static_cast<std::uint32_t>(process.job + 1), .step = 0},
+                                 .step = {.job = job_number(process.job), .step = 0},
                                  .cap = {},
                                  .expected = process.attached,
-                                 .gang = is_gang(process.job),
+                                 .job = is_gang(process.job) ? job_number(process.job) : 0,
                                  .hello = hello});
   say(process, Attach{.gpu = nodes_[process.node].gpu, .total = {}, .name = {}});
   if (!process.attached) return;

@@ -15,7 +15,8 @@
 #include <vector>
 
 #include "arbiter/core/core.h"
-#include "arbiter/gang/coordinator.h"
+#include "arbiter/gang/desk.h"
+#include "arbiter/gang/members.h"
 #include "simulation/session.h"
 #include "simulation/timeline.h"
 
@@ -59,7 +60,8 @@ struct ClusterScenario {
   Nanoseconds turn = std::chrono::seconds(1);
   Nanoseconds epoch = std::chrono::seconds(1);       // of Coordination::epochs
   Nanoseconds skew{};                                // of the clocks, at most
-  Nanoseconds delay = std::chrono::milliseconds(1);  // of a message between nodes, at most
+  Nanoseconds delay = std::chrono::milliseconds(1);  // of a letter between nodes, at most
+  unsigned lost = 0;                                 // letters, of a thousand
   Bytes copied_per_ms = mebibytes(1);
   Nanoseconds limit = std::chrono::hours(1);
 };
@@ -73,10 +75,10 @@ struct ClusterResult {
     std::map<unsigned, Nanoseconds> lease;  // by node
   };
   std::vector<Job> jobs;
-  Nanoseconds took{};  // until all had ended
-  std::uint64_t reports = 0;
-  std::uint64_t orders = 0;
-  unsigned turns = 0;  // of gangs
+  Nanoseconds took{};         // until all had ended
+  std::uint64_t letters = 0;  // between arbiters, those of a node to itself included
+  unsigned given_up = 0;      // gangs whose tenants on a node had turns by themselves for a while
+  unsigned turns = 0;         // of gangs
   bool all_ended() const {
     return std::all_of(jobs.begin(), jobs.end(),
                        [](const Job& job) { return job.took.has_value() || job.refused; });

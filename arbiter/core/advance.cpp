@@ -87,7 +87,7 @@ void Core::advance(const Domain& domain) {
     for (const Gpu* gpu : domain.gpus) memory_.note_allowed(*gpu);
     overuse_.watch(domain, after);
     for (const Tenant* tenant : domain.tenants)
-      if (tenant->gang) report_gang(*tenant, after);
+      if (tenant->job != 0) report_gang(*tenant, after);
   }
   poll_processes(domain);
 }

@@ -172,8 +172,10 @@ void Core::on(const SessionCame& event) {
     overuse_.add(*tenant);
     scheduler_.on_waiting(*tenant);
   }
-  tenant->gang = event.gang;
-  tenant->unsettled = event.gang && (!known_tenant || tenant->unsettled);
+  if (event.job != 0 && tenant->job == 0) {
+    tenant->job = event.job;
+    tenant->gang = tenant->unsettled = true;
+  }
   set_terms(*tenant, {.footprint = event.cap, .host = event.host_cap}, event.claims);
 
   const auto [session, known] = model_.add(event.session);
@@ -217,7 +219,7 @@ void Core::remove(Session& session) {
   const auto lease = attached(&session) ? std::optional(lease_of(session)) : std::nullopt;
   model_.remove(session);
   turns_.detach(tenant, lease);
-  if (tenant.gang && !tenant.attached()) gangs_.publish(tenant, {});
+  if (tenant.job != 0 && !tenant.attached()) gangs_.publish(tenant, {});
   if (!turns_.resuming(tenant) && tenant.sessions.empty()) {
     scheduler_.on_end(tenant);
     model_.remove(tenant);
@@ -394,10 +396,11 @@ void Core::on(const Suspend& event) {
 
 void Core::on(const GangOrdered& event) {
   Tenant* tenant = model_.find(event.tenant);
-  if (tenant == nullptr || !tenant->gang) return;
+  if (tenant == nullptr || tenant->job == 0) return;
   model_.touch(*tenant);
-  tenant->unsettled = !event.order.settled;
   const bool waited = scheduler_.wants(*tenant);
+  tenant->gang = event.order.has_value();
+  tenant->unsettled = event.order && !event.order->settled;
   gangs_.obey(*tenant, event.order);
   if (!waited && scheduler_.wants(*tenant)) scheduler_.on_waiting(*tenant);
   turns_.finish_leaving(*tenant);

@@ -46,7 +46,7 @@ struct SessionCame {
   Bytes host_cap = {};    // the same, on host memory for swap
   Claims claims = {};     // the tenant's
   bool expected = false;  // one of Recovered::expected_sessions
-  bool gang = false;      // the tenant's job spans nodes
+  std::uint32_t job = 0;  // the number of the tenant's job where that spans nodes; else zero
   Hello hello;
 };
 
@@ -95,12 +95,6 @@ struct Looked {
 struct Suspend {
   TenantId tenant;
   bool suspended = false;
-};
-
-// The coordinator of the tenant's gang has sent an order.
-struct GangOrdered {
-  TenantId tenant;
-  GangOrder order;
 };
 
 // A survey of the GPU has come. None: surveys do not show that GPU any more, and what sessions say is all

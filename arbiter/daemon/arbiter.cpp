@@ -31,7 +31,7 @@ Tuning tuning_of(const Settings& settings) {
 }  // namespace
 
 Arbiter::Arbiter(asio::io_context& loop, Schedule& schedule, const System& system, const Settings& settings,
-                 std::unique_ptr<FileCalls> files)
+                 std::unique_ptr<FileCalls> files, std::unique_ptr<Mail> mail)
     : system_(system),
       complaints_(loop, system),
       journal_(loop, system, history_.figures, settings, std::move(files)),
@@ -48,7 +48,15 @@ Arbiter::Arbiter(asio::io_context& loop, Schedule& schedule, const System& syste
                .complaints = complaints_,
                .gpus = gpus_,
                .scontrol = scontrol_}),
-      jobs_(loop, system, history_.tenants, history_.figures, core_, administration_, journal_, complaints_),
+      coordination_({.loop = loop,
+                     .system = system,
+                     .tenants = history_.tenants,
+                     .core = core_,
+                     .complaints = complaints_,
+                     .scontrol = scontrol_},
+                    std::move(mail)),
+      jobs_(loop, system, history_.tenants, history_.figures, core_, administration_, journal_, complaints_,
+            coordination_),
       host_claims_({.system = system,
                     .sessions = session_table_,
                     .tenants = history_.tenants,
@@ -67,7 +75,8 @@ Arbiter::Arbiter(asio::io_context& loop, Schedule& schedule, const System& syste
                  .gpus = gpus_,
                  .health = health_,
                  .jobs = jobs_,
-                 .host_claims = host_claims_}),
+                 .host_claims = host_claims_,
+                 .coordination = coordination_}),
       unmanaged_({.system = system,
                   .sessions = session_table_,
                   .past = history_,
@@ -90,14 +99,17 @@ Arbiter::Arbiter(asio::io_context& loop, Schedule& schedule, const System& syste
                 .jobs = jobs_,
                 .host_claims = host_claims_,
                 .unmanaged = unmanaged_,
-                .health = health_}),
+                .health = health_,
+                .coordination = coordination_}),
       messages_({.sessions = sessions_,
                  .jobs = jobs_,
                  .queries = queries_,
                  .administration = administration_,
                  .health = health_,
                  .journal = journal_,
-                 .complaints = complaints_}) {}
+                 .complaints = complaints_}) {
+  core_.on_gang_report([this](const TellGang& told) { coordination_.report(told); });
+}
 
 Status Arbiter::start(const std::vector<GpuInfo>& gpus) {
   administration_.find_administrators();
@@ -105,6 +117,9 @@ Status Arbiter::start(const std::vector<GpuInfo>& gpus) {
   health_.restore(history_.gpu_records);
   gpus_.start(gpus);
   jobs_.restore(history_.keepers);
+  // The other nodes of a job may look for this one from now on.
+  for (const auto& [id, tenant] : history_.tenants.all())
+    if (tenant.name.is_job()) coordination_.start();
   journal_.flush();
   administration_.start_mps();
   return {};

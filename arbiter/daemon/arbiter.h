@@ -14,6 +14,7 @@
 #include "arbiter/daemon/administration.h"
 #include "arbiter/daemon/complaints.h"
 #include "arbiter/daemon/connection.h"
+#include "arbiter/daemon/coordination.h"
 #include "arbiter/daemon/core_runner.h"
 #include "arbiter/daemon/gpus.h"
 #include "arbiter/daemon/health.h"
@@ -39,7 +40,8 @@ namespace sharedgpu {
 class Arbiter {
  public:
   Arbiter(asio::io_context& loop, Schedule& schedule, const System& system, const Settings& settings,
-          std::unique_ptr<FileCalls> files = std::make_unique<FileCalls>());
+          std::unique_ptr<FileCalls> files = std::make_unique<FileCalls>(),
+          std::unique_ptr<Mail> mail = nullptr);
 
   // Opens the ledger and takes in the host's GPUs.
   Status start(const std::vector<GpuInfo>& gpus);
@@ -67,6 +69,7 @@ class Arbiter {
   HostGpus gpus_;
   Scontrol scontrol_;
   Health health_;
+  Coordination coordination_;
   Jobs jobs_;
   HostClaims host_claims_;
   Sessions sessions_;

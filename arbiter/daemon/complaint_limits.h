@@ -31,7 +31,8 @@ enum class Cause : std::uint8_t {
   note,
   unmanaged,
   host_claim,
-  gpu
+  gpu,
+  gang
 };
 
 class ComplaintLimits {

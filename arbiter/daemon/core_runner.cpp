@@ -13,7 +13,11 @@ CoreRunner::CoreRunner(asio::io_context& loop, Schedule& schedule, const System&
       sessions_(sessions),
       performer_(loop, schedule, system, sessions, tenants, complaints,
                  {.timer_fired = [this] { handle(TimerFired{}); },
-                  .poll_process = [this](SessionId id) { poll_process(id); }}) {}
+                  .poll_process = [this](SessionId id) { poll_process(id); },
+                  .tell_gang =
+                      [this](const TellGang& told) {
+                        if (tell_gang_) tell_gang_(told);
+                      }}) {}
 
 void CoreRunner::start(const Tuning& tuning, const Policy& policy, Recovered recovered) {
   core_.emplace(tuning, policy, std::move(recovered), system_.now());

@@ -6,7 +6,9 @@
 #pragma once
 
 #include <asio/io_context.hpp>
+#include <functional>
 #include <optional>
+#include <utility>
 
 #include "arbiter/core/core.h"
 #include "arbiter/daemon/complaints.h"
@@ -25,6 +27,9 @@ class CoreRunner {
   // Call it before all others. `policy` outlives this.
   void start(const Tuning& tuning, const Policy& policy, Recovered recovered);
   const Core& core() const { return *core_; }
+  // Is called with what the core says to the coordinators of gangs. It must not call this before it has
+  // returned.
+  void on_gang_report(std::function<void(const TellGang&)> tell) { tell_gang_ = std::move(tell); }
 
   // When it returns, all that follows from the event is recorded and performed.
   void handle(const Event& event);
@@ -39,6 +44,7 @@ class CoreRunner {
   Journal& journal_;
   const SessionTable& sessions_;
   Performer performer_;
+  std::function<void(const TellGang&)> tell_gang_;
   std::optional<Core> core_;
 };
 

@@ -22,7 +22,8 @@ Demand demand_of(const TenantInfo& tenant, std::uint32_t gpus, DeviceSet devices
 }  // namespace
 
 Jobs::Jobs(asio::io_context& loop, const System& system, Tenants& tenants, FigureBook& figures,
-           CoreRunner& core, Administration& administration, Journal& journal, Complaints& complaints)
+           CoreRunner& core, Administration& administration, Journal& journal, Complaints& complaints,
+           Coordination& coordination)
     : system_(system),
       tenants_(tenants),
       figures_(figures),
@@ -30,6 +31,7 @@ Jobs::Jobs(asio::io_context& loop, const System& system, Tenants& tenants, Figur
       administration_(administration),
       journal_(journal),
       complaints_(complaints),
+      coordination_(coordination),
       placements_(loop, system, core, administration, journal, tenants, complaints,
                   [this](TenantId tenant) { may_have_ended(tenant); }),
       looked_for_old_(system.now()) {}
@@ -200,6 +202,7 @@ void Jobs::forget_old_jobs() {
 // ---- jobs ----
 
 void Jobs::register_job(Client& client, const RegisterJob& job) {
+  coordination_.start();
   TenantInfo& tenant = known_or_new(job_name(job.step.job), job.uid);
   take_options(tenant, job);
   administration_.warn_of_limits(tenant);
@@ -222,11 +225,27 @@ void Jobs::take_options(TenantInfo& tenant, const RegisterJob& job) {
   if (std::exchange(tenant.over, false)) tenant.options = {};  // those of the run before
   tenant.options = merged(tenant.options, job);
   tenant.options.units = std::max(tenant.options.units, 1u);
+  if (job.gang == 0) set_nodes(tenant, 1, {});
   journal_.record(OptionsRecord{.tenant = tenant.id, .options = tenant.options});
   if (job.job_class != JobClass{} && job.job_class != tenant.job_class) {
     tenant.job_class = job.job_class;
     journal_.record(ClassRecord{.tenant = tenant.id, .job_class = tenant.job_class});
   }
+}
+
+void Jobs::register_gang(Client& client, const RegisterGang& gang) {
+  set_nodes(known_or_new(job_name(gang.job), gang.uid), gang.nodes, gang.coordinator);
+  client.send(RegisterGangReply{.accepted = 1});
+}
+
+void Jobs::set_nodes(TenantInfo& tenant, std::uint32_t nodes, const std::string& coordinator) {
+  if (tenant.nodes == nodes && tenant.coordinator == coordinator) return;
+  tenant.nodes = nodes;
+  tenant.coordinator = coordinator;
+  const bool several = tenant.spans_nodes();
+  journal_.record(GangRecord{.tenant = tenant.id,
+                             .nodes = several ? nodes : 0,
+                             .coordinator = several ? word_of(coordinator) : "-"});
 }
 
 // A requeued job keeps its number and those of its steps. It begins anew with a step that was here before,

@@ -14,6 +14,7 @@
 #include "arbiter/daemon/administration.h"
 #include "arbiter/daemon/client.h"
 #include "arbiter/daemon/complaints.h"
+#include "arbiter/daemon/coordination.h"
 #include "arbiter/daemon/core_runner.h"
 #include "arbiter/daemon/journal.h"
 #include "arbiter/daemon/placements.h"
@@ -29,7 +30,7 @@ class Jobs {
   static constexpr std::size_t kMostKnown = 10'000;
 
   Jobs(asio::io_context& loop, const System& system, Tenants& tenants, FigureBook& figures, CoreRunner& core,
-       Administration& administration, Journal& journal, Complaints& complaints);
+       Administration& administration, Journal& journal, Complaints& complaints, Coordination& coordination);
 
   // The processes that held tenants under the earlier arbiter.
   void restore(const std::map<TenantId, std::set<ProcessName>>& holders);
@@ -61,6 +62,7 @@ class Jobs {
   // The connection of a run is closed.
   void run_closed(const Client& client);
   void register_job(Client& client, const RegisterJob& job);
+  void register_gang(Client& client, const RegisterGang& gang);
   void end_job(Client& client, const EndJob& end);
   void suspend_job(Client& client, const SuspendJob& job);
 
@@ -68,6 +70,7 @@ class Jobs {
   TenantInfo& known_or_new(const TenantName& name, uid_t uid);
   TenantInfo* find_job(std::uint32_t number);
   void take_options(TenantInfo& tenant, const RegisterJob& job);
+  void set_nodes(TenantInfo& tenant, std::uint32_t nodes, const std::string& coordinator);
   void may_begin_anew(const TenantInfo& tenant, const RegisterJob& job);
   bool was_here(const TenantInfo& tenant, const StepName& step, bool begins) const;
   void may_have_ended(TenantId tenant);
@@ -83,6 +86,7 @@ class Jobs {
   Administration& administration_;
   Journal& journal_;
   Complaints& complaints_;
+  Coordination& coordination_;
   Placements placements_;
   std::function<void(const TenantInfo&)> react_;
   Nanoseconds strange_until_{};

@@ -18,6 +18,7 @@
 #include "arbiter/daemon/arbiter.h"
 #include "arbiter/daemon/folders.h"
 #include "arbiter/daemon/log.h"
+#include "arbiter/daemon/munge_mail.h"
 #include "arbiter/daemon/server.h"
 #include "arbiter/daemon/service_manager.h"
 #include "arbiter/daemon/system.h"
@@ -113,7 +114,11 @@ int run(const Settings& settings) {
   asio::signal_set signals(loop, SIGTERM, SIGINT);
   Schedule schedule(loop, system);
   Closer closer(loop, system, schedule);
-  Arbiter arbiter(loop, schedule, system, settings);
+  std::unique_ptr<Mail> mail;
+  if (settings.peer_port != 0)
+    mail = std::make_unique<MungeMail>(
+        loop, system, MailPlace{settings.peer_address, settings.peer_port, settings.munge_socket});
+  Arbiter arbiter(loop, schedule, system, settings, std::make_unique<FileCalls>(), std::move(mail));
   if (Status started = arbiter.start(gpus); !started.ok()) return fail(started.message());
   Server server({.loop = loop, .schedule = schedule, .closer = closer}, system, arbiter, places);
   server.start(std::move(listener));

@@ -72,6 +72,9 @@ bool always(const Body&) {
 bool vouches(const RunRequest& request) { return request.vouched != 0; }
 
 std::string register_it(const RegisterJob& job) { return "register job " + std::to_string(job.step.job); }
+std::string register_nodes(const RegisterGang& gang) {
+  return "register the nodes of job " + std::to_string(gang.job);
+}
 std::string end_it(const EndJob& end) { return "end job " + std::to_string(end.job); }
 std::string suspend_it(const SuspendJob& job) { return "suspend job " + std::to_string(job.step.job); }
 std::string drain_it(const DrainGpus&) { return "drain GPUs"; }
@@ -80,6 +83,7 @@ std::string change_it(const SetLines&) { return "change settings"; }
 constexpr char kTooOften[] = "this user comes too often; it may try again";
 constexpr Close kImpossible{"a message with impossible numbers"};
 constexpr Deny<RegisterJob> kNotRegistered{no<RegisterReply>, register_it};
+constexpr Deny<RegisterGang> kNotInGang{no<RegisterGangReply>, register_nodes};
 constexpr Deny<EndJob> kNotEnded{no<EndJobReply>, end_it};
 constexpr Deny<SuspendJob> kNotSuspended{no<SuspendReply>, suspend_it};
 
@@ -123,6 +127,9 @@ constexpr std::tuple kRows{
     row<RegisterJob>(
         &Jobs::register_job,
         {.valid = is_valid, .invalid = kNotRegistered, .privileged = always, .unprivileged = kNotRegistered}),
+    row<RegisterGang>(
+        &Jobs::register_gang,
+        {.valid = is_valid, .invalid = kNotInGang, .privileged = always, .unprivileged = kNotInGang}),
     row<EndJob>(&Jobs::end_job,
                 {.valid = is_valid, .invalid = kNotEnded, .privileged = always, .unprivileged = kNotEnded}),
     row<SuspendJob>(
@@ -163,6 +170,7 @@ constexpr bool is_for_arbiter(MessageType type) {
     case MessageType::set_lines:
     case MessageType::end_job:
     case MessageType::drain_gpus:
+    case MessageType::register_gang:
       return true;
     case MessageType::invalid:
     case MessageType::welcome:
@@ -190,6 +198,7 @@ constexpr bool is_for_arbiter(MessageType type) {
     case MessageType::job_reply:
     case MessageType::end_job_reply:
     case MessageType::drain_reply:
+    case MessageType::register_gang_reply:
       return false;
   }
   return false;

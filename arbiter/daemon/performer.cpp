@@ -106,6 +106,8 @@ void Performer::perform(const Overstay& overstay) {
     for (const SessionTable::Entry* session : there) cancellations_.end(session->client, "its job " + what);
 }
 
+void Performer::perform(const TellGang& told) { callbacks_.tell_gang(told); }
+
 void Performer::log_overstay(const Overstay& overstay, const std::string& what,
                              const std::vector<const SessionTable::Entry*>& there) {
   const TenantInfo* tenant = tenants_.find(overstay.tenant);

@@ -28,6 +28,7 @@ class Performer {
     // For ArmTimer and Look; never before perform() has returned.
     std::function<void()> timer_fired;
     std::function<void(SessionId)> poll_process;
+    std::function<void(const TellGang&)> tell_gang;  // must not call the core before it has returned
   };
   Performer(asio::io_context& loop, Schedule& schedule, const System& system, SessionTable& sessions,
             const Tenants& tenants, Complaints& complaints, Callbacks callbacks);
@@ -46,7 +47,7 @@ class Performer {
   void perform(const ArmTimer& timer);
   void perform(const Note& note);
   void perform(const Overstay& overstay);
-  void perform(const TellGang& /*told*/) {}  // arbiters do not connect to each other yet: nobody is a gang
+  void perform(const TellGang& told);
   void log_overstay(const Overstay& overstay, const std::string& what,
                     const std::vector<const SessionTable::Entry*>& there);
 

@@ -141,7 +141,8 @@ std::string Queries::status_text() const {
                                   .now = its_.system.now(),
                                   .unmanaged = its_.unmanaged.processes(),
                                   .health = its_.health.states(),
-                                  .losses = its_.health.losses()});
+                                  .losses = its_.health.losses(),
+                                  .gangs = its_.coordination.gangs()});
 }
 
 }  // namespace sharedgpu

@@ -9,6 +9,7 @@
 
 #include "arbiter/daemon/administration.h"
 #include "arbiter/daemon/client.h"
+#include "arbiter/daemon/coordination.h"
 #include "arbiter/daemon/core_runner.h"
 #include "arbiter/daemon/health.h"
 #include "arbiter/daemon/host_claims.h"
@@ -38,6 +39,7 @@ class Queries {
     const HostClaims& host_claims;
     const Unmanaged& unmanaged;
     const Health& health;
+    const Coordination& coordination;
   };
   explicit Queries(const Parts& parts) : its_(parts), status_files_(parts.system) {}
 

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdlib>
@@ -42,20 +43,30 @@ std::string Scontrol::node_name() {
 }
 
 void Scontrol::drain_node(const std::string& reason) {
-  add({"scontrol", "update", "nodename=" + node_name(), "state=DRAIN", "reason=" + reason});
+  add({.words = {"scontrol", "update", "nodename=" + node_name(), "state=DRAIN", "reason=" + reason},
+       .tell = {}});
 }
 
 // One that has ended right, a moment before, stays so.
 void Scontrol::requeue(std::uint32_t job) {
-  add({"sh", "-c",
-       "scontrol -o show job \"$0\" | grep -Eq 'JobState=COMPLET(ED|ING) .*ExitCode=0:0' || "
-       "exec scontrol requeue \"$0\"",
-       std::to_string(job)});
+  add({.words = {"sh", "-c",
+                 "scontrol -o show job \"$0\" | grep -Eq 'JobState=COMPLET(ED|ING) .*ExitCode=0:0' || "
+                 "exec scontrol requeue \"$0\"",
+                 std::to_string(job)},
+       .tell = {}});
 }
 
-void Scontrol::add(Words words) {
-  if (waiting_.size() >= kMostWaiting) return log::error("not run, too many wait: " + joined(words));
-  waiting_.push_back(std::move(words));
+void Scontrol::find_address(const std::string& node, std::function<void(const std::string&)> found) {
+  add({.words = {"sh", "-c", "scontrol -o show node \"$0\" | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p'",
+                 node},
+       .tell = [found = std::move(found)](const std::string& printed) {
+         found(printed.substr(0, printed.find('\n')));
+       }});
+}
+
+void Scontrol::add(Command command) {
+  if (waiting_.size() >= kMostWaiting) return log::error("not run, too many wait: " + joined(command.words));
+  waiting_.push_back(std::move(command));
   if (waiting_.size() == 1) run_next();
 }
 
@@ -63,7 +74,9 @@ void Scontrol::run_next() {
   while (!waiting_.empty() && !launch(waiting_.front())) waiting_.pop_front();
 }
 
-bool Scontrol::launch(Words& words) {
+bool Scontrol::launch(Command& command) {
+  Words& words = command.words;
+  printed_ = command.tell ? system_.memory_file("scontrol") : UniqueFd();
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -73,6 +86,7 @@ bool Scontrol::launch(Words& words) {
   posix_spawnattr_init(&attributes);
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO})
     posix_spawn_file_actions_addopen(&files, stream, "/dev/null", O_RDWR, 0);
+  if (printed_) posix_spawn_file_actions_adddup2(&files, printed_.get(), STDOUT_FILENO);
   sigset_t defaults;
   sigemptyset(&defaults);
   sigaddset(&defaults, SIGPIPE);
@@ -86,7 +100,7 @@ bool Scontrol::launch(Words& words) {
     log::error(joined(words) + ": " + std::strerror(error));
     return false;
   }
-  log::info("runs " + joined(words));
+  command.tell ? log::debug("runs " + joined(words)) : log::info("runs " + joined(words));
   UniqueFd pidfd = system_.open_process(child_);
   if (!pidfd || hand_over(pidfd, death_)) {
     log::error(joined(words) + ": cannot be watched, and is ended");
@@ -111,13 +125,18 @@ void Scontrol::ended() {
   int status = 0;
   waitpid(child_, &status, 0);
   child_ = -1;
-  const std::string words = joined(waiting_.front());
+  const std::string words = joined(waiting_.front().words);
   if (WIFSIGNALED(status))
     log::error(words + ": has not ended in time");
   else if (WEXITSTATUS(status) != 0)
     log::error(words + ": has ended with status " + std::to_string(WEXITSTATUS(status)));
+  const Command command = std::move(waiting_.front());
   waiting_.pop_front();
+  std::array<char, 1024> printed{};
+  const ssize_t size = printed_ ? pread(printed_.get(), printed.data(), printed.size(), 0) : 0;
+  printed_.reset();
   run_next();
+  if (command.tell) command.tell({printed.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0))});
 }
 
 }  // namespace sharedgpu

@@ -10,6 +10,7 @@
 #include <asio/steady_timer.hpp>
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ class Scontrol {
 
   void drain_node(const std::string& reason);
   void requeue(std::uint32_t job);
+  // The address of the node, NodeAddr; empty: Slurm has not told. `found` is called later.
+  void find_address(const std::string& node, std::function<void(const std::string&)> found);
 
   // Of this host, as Slurm calls it: as slurmd was told, else the host's own.
   static std::string node_name();
@@ -33,10 +36,14 @@ class Scontrol {
  private:
   static constexpr std::chrono::seconds kTimeout{60};  // a controller may just be starting again
   using Words = std::vector<std::string>;
+  struct Command {
+    Words words;
+    std::function<void(const std::string&)> tell;  // of what it has printed; null: that does not matter
+  };
 
-  void add(Words words);
+  void add(Command command);
   void run_next();
-  bool launch(Words& words);
+  bool launch(Command& command);
   void ended();
 
   const System& system_;
@@ -44,7 +51,8 @@ class Scontrol {
   asio::posix::stream_descriptor death_;  // the child's pidfd
   asio::steady_timer timeout_;
   pid_t child_ = -1;
-  std::deque<Words> waiting_;  // the first runs while there is a child
+  UniqueFd printed_;             // by the child, where that matters
+  std::deque<Command> waiting_;  // the first runs while there is a child
 };
 
 }  // namespace sharedgpu

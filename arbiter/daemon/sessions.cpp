@@ -62,6 +62,7 @@ void Sessions::hello(Client& client, const Hello& hello) {
                                .host_cap = terms.host_cap,
                                .claims = terms.claims,
                                .expected = past.expected && told.resuming != 0,
+                               .job = its_.coordination.job_of(tenant),
                                .hello = told});
   succeed_closed(client);
 }

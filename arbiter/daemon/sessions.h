@@ -10,6 +10,7 @@
 
 #include "arbiter/daemon/administration.h"
 #include "arbiter/daemon/client.h"
+#include "arbiter/daemon/coordination.h"
 #include "arbiter/daemon/core_runner.h"
 #include "arbiter/daemon/health.h"
 #include "arbiter/daemon/host_claims.h"
@@ -41,6 +42,7 @@ class Sessions {
     Health& health;
     Jobs& jobs;
     HostClaims& host_claims;
+    const Coordination& coordination;
   };
   explicit Sessions(const Parts& parts);
 

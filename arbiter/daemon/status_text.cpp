@@ -61,6 +61,34 @@ const char* name_of(GpuCondition condition) {
   return "";
 }
 
+const char* name_of(GangMembers::Contact contact) {
+  switch (contact) {
+    case GangMembers::Contact::sought:
+      return "sought";
+    case GangMembers::Contact::held:
+      return "held";
+    case GangMembers::Contact::lost:
+      return "lost";
+    case GangMembers::Contact::given_up:
+      return "given-up";
+  }
+  return "";
+}
+
+const char* name_of(GangCommand command) {
+  switch (command) {
+    case GangCommand::wait:
+      return "wait";
+    case GangCommand::enter:
+      return "enter";
+    case GangCommand::run:
+      return "run";
+    case GangCommand::leave:
+      return "leave";
+  }
+  return "";
+}
+
 Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 
 void write_health(Json& json, const StatusView& view, const Snapshot::Gpu& gpu) {
@@ -298,6 +326,16 @@ Json loss_json(const StatusView& view, TenantId id) {
   return Json{{"gpu", format_gpu(loss->second.gpu)}, {"fault", loss->second.fault}};
 }
 
+// Null: its job has one node, or its turns are not coordinated with others.
+Json gang_json(const StatusView& view, TenantId id) {
+  const GangMembers::Gang* gang = view.gangs.find(id);
+  if (gang == nullptr) return nullptr;
+  return Json{{"coordinator", gang->job.coordinator},
+              {"nodes", gang->job.nodes},
+              {"contact", name_of(gang->contact)},
+              {"command", gang->order ? Json(name_of(gang->order->command)) : Json(nullptr)}};
+}
+
 Json tenant_json(const StatusView& view, const TenantInfo& info) {
   const Snapshot::Tenant* tenant = view.state.find(info.id);
   Json json;
@@ -305,6 +343,7 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
   write_time(json, view, info.id, tenant);
   write_sessions(json, view, info, tenant);
   json["lost_gpu"] = loss_json(view, info.id);
+  json["gang"] = gang_json(view, info.id);
   json["steps"] = steps_of(view, info);
   json["backend"] = info.options.backend_given != 0 ? Json(name_of(info.options.backend)) : Json(nullptr);
   return json;

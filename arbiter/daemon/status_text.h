@@ -21,6 +21,7 @@
 #include "arbiter/daemon/health.h"
 #include "arbiter/daemon/system.h"
 #include "arbiter/daemon/unmanaged.h"
+#include "arbiter/gang/members.h"
 #include "arbiter/ledger/figure_book.h"
 #include "arbiter/ledger/tenants.h"
 #include "config/settings.h"
@@ -45,6 +46,7 @@ struct StatusView {
   const std::vector<UnmanagedProcess>& unmanaged;
   const std::map<GpuUuid, GpuState>& health;
   const std::map<TenantId, GpuLoss>& losses;
+  const GangMembers& gangs;
 };
 
 std::string format_status(const StatusView& view);

@@ -29,7 +29,8 @@ bool is_valid(const JobOptions& options) {
 }
 
 // A name that could not be told from another in the ledger is none.
-bool is_valid(const char (&name)[JobClass::kLongest + 1]) {
+template <std::size_t kSize>
+bool is_valid(const char (&name)[kSize]) {
   const std::size_t length = strnlen(name, sizeof name);
   return length < sizeof name && std::all_of(name, name + length, [](char c) { return c > ' ' && c <= '~'; });
 }
@@ -57,6 +58,11 @@ bool is_valid(const Attach& attach) { return attach.gpu != GpuUuid{}; }
 bool is_valid(const RegisterJob& job) {
   return job.step.job != 0 && is_valid(job.options) && is_valid(job.job_class.partition) &&
          is_valid(job.job_class.qos);
+}
+
+bool is_valid(const RegisterGang& gang) {
+  return gang.job != 0 && gang.nodes > 1 && gang.coordinator[0] != '\0' && gang.coordinator[0] != '-' &&
+         is_valid(gang.coordinator);
 }
 
 bool is_valid(const EndJob& end) { return end.job != 0; }

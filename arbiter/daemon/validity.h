@@ -20,6 +20,7 @@ bool is_valid(const Deadlines& deadlines);
 bool is_valid(const RunRequest& request);
 bool is_valid(const Attach& attach);
 bool is_valid(const RegisterJob& job);
+bool is_valid(const RegisterGang& gang);
 bool is_valid(const EndJob& end);
 bool is_valid(const SuspendJob& job);
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace sharedgpu {
 namespace {
@@ -13,24 +14,35 @@ bool runs(const GangReport& report) { return report.phase == Phase::running; }
 
 }  // namespace
 
-GangCoordinator::GangCoordinator(std::size_t members, const GangPace& pace, Nanoseconds now)
-    : pace_(pace), members_(members), since_(now) {}
+GangCoordinator::GangCoordinator(const GangPace& pace, Nanoseconds now, std::size_t nodes,
+                                 Nanoseconds knows_at)
+    : pace_(pace), nodes_(nodes), knows_at_(knows_at), since_(now) {}
 
-void GangCoordinator::hear(std::size_t member, const GangReport& report) {
-  members_[member].in_contact = true;
-  members_[member].report = report;
+void GangCoordinator::hear(unsigned member, const GangReport& report) {
+  const auto [it, is_new] = members_.try_emplace(member);
+  Member& its = it->second;
+  its.in_contact = true;
+  its.given_up = false;
+  its.report = report;
+  if (is_new) its.steps = report.steps;
 }
 
-void GangCoordinator::lose(std::size_t member) { members_[member].in_contact = false; }
+void GangCoordinator::lose(unsigned member) { members_.at(member).in_contact = false; }
 
+void GangCoordinator::give_up(unsigned member) { members_.at(member).given_up = true; }
+
+void GangCoordinator::forget(unsigned member) { members_.erase(member); }
+
+// A member without processes has nothing to wait for, and keeps nobody waiting.
 bool GangCoordinator::all_in_contact() const {
-  return std::all_of(members_.begin(), members_.end(), [](const Member& its) { return its.in_contact; });
+  return std::all_of(members_.begin(), members_.end(),
+                     [](const auto& its) { return its.second.in_contact || !its.second.report.present; });
 }
 
 template <class Condition>
 bool GangCoordinator::any(Condition condition) const {
   return std::any_of(members_.begin(), members_.end(),
-                     [&](const Member& its) { return its.report && condition(*its.report); });
+                     [&](const auto& its) { return condition(its.second.report); });
 }
 
 // A member that is leaving without having drained needs what the others have not submitted.
@@ -47,14 +59,15 @@ bool GangCoordinator::can_begin() const {
 
 // One that was not told that all are ready has opened no gate.
 bool GangCoordinator::all_drained() const {
-  return std::all_of(members_.begin(), members_.end(), [this](const Member& its) {
-    if (!its.in_contact) return enters(*its.report) || its.report->phase == Phase::out;
-    return !its.report->present || has_drained(its);
+  return std::all_of(members_.begin(), members_.end(), [this](const auto& member) {
+    const Member& its = member.second;
+    if (!its.in_contact) return enters(its.report) || its.report.phase == Phase::out;
+    return !its.report.present || has_drained(its);
   });
 }
 
 bool GangCoordinator::has_drained(const Member& its) const {
-  return its.report->drained && its.report->steps == its.steps && !enters(*its.report) && !runs(*its.report);
+  return its.report.drained && its.report.steps == its.steps && !enters(its.report) && !runs(its.report);
 }
 
 // A process has come on a node where the gang had no place in its turn, and may hold what the others wait
@@ -94,7 +107,7 @@ void GangCoordinator::begin(GangCommand command, Nanoseconds now) {
   if (command == GangCommand::wait) since_ = now;
   if (command != GangCommand::leave) return;
   step_at_ = now + pace_.step_after;
-  for (Member& its : members_) its.stepped_at.reset();
+  for (auto& [number, its] : members_) its.stepped_at.reset();
   step_pause_ = pace_.step_pause;
 }
 
@@ -104,8 +117,8 @@ void GangCoordinator::begin(GangCommand command, Nanoseconds now) {
 void GangCoordinator::pace_steps(Nanoseconds now) {
   if (!all_in_contact()) return;
   std::vector<Member*> blocked;
-  for (Member& its : members_)
-    if (its.report->present && has_drained(its)) blocked.push_back(&its);
+  for (auto& [number, its] : members_)
+    if (its.report.present && has_drained(its)) blocked.push_back(&its);
   for (Member* its : blocked)
     if (const auto stepped_at = std::exchange(its->stepped_at, std::nullopt))
       step_at_ = std::max(step_at_, now + std::min(2 * (now - *stepped_at), pace_.most_pause));
@@ -124,31 +137,36 @@ void GangCoordinator::pace_steps(Nanoseconds now) {
 void GangCoordinator::advance(Nanoseconds now) {
   wake_.reset();
   if (!knows_) {
-    if (!all_in_contact()) return;
+    if (members_.size() < nodes_ && now < knows_at_) {
+      wake_ = knows_at_;
+      return;
+    }
     knows_ = true;
     // What an earlier coordinator began goes on.
     if (any(leaves))
       begin(GangCommand::leave, now);
     else if (any(enters) || any(runs))
       begin(GangCommand::enter, now);
-    for (Member& its : members_) its.steps = its.report->steps;
   }
   for (GangCommand command = next(now); command != command_; command = next(now)) begin(command, now);
 }
 
-std::optional<GangOrder> GangCoordinator::order_for(std::size_t member) const {
-  if (!knows_ || !members_[member].report) return std::nullopt;
+std::optional<GangOrder> GangCoordinator::order_for(unsigned member) const {
+  const auto it = members_.find(member);
+  if (!knows_ || it == members_.end()) return std::nullopt;
   const bool possible = all_in_contact();
-  return GangOrder{.seen = members_[member].report->number,
+  return GangOrder{.seen = it->second.report.number,
                    .command = command_,
                    .possible = possible,
+                   .apart = std::any_of(members_.begin(), members_.end(),
+                                        [](const auto& its) { return its.second.given_up; }),
                    .wanted = any([](const GangReport& its) { return its.wants; }),
                    .idle = !any([](const GangReport& its) { return !its.idle; }),
                    .settled = !any([](const GangReport& its) { return !its.settled; }),
                    .urgent = urgent_,
                    .drains = any([](const GangReport& its) { return !its.drained; }),
                    .grows = any([](const GangReport& its) { return its.grows; }),
-                   .steps = members_[member].steps,
+                   .steps = it->second.steps,
                    .since = since_};
 }
 

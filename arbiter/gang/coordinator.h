@@ -13,8 +13,8 @@
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once
 
+#include <map>
 #include <optional>
-#include <vector>
 
 #include "arbiter/core/model/gang.h"
 
@@ -29,24 +29,31 @@ struct GangPace {
 
 class GangCoordinator {
  public:
-  // Members are numbered from 0.
-  GangCoordinator(std::size_t members, const GangPace& pace, Nanoseconds now);
+  // It gives no orders before it has heard so many members, or before `knows_at`: there may be others with a
+  // turn.
+  GangCoordinator(const GangPace& pace, Nanoseconds now, std::size_t nodes, Nanoseconds knows_at);
 
-  void hear(std::size_t member, const GangReport& report);
-  // The connection to the member is gone, and with it what was under way.
-  void lose(std::size_t member);
+  // A member is one from its first report on.
+  void hear(unsigned member, const GangReport& report);
+  // It is out of contact until it is heard again.
+  void lose(unsigned member);
+  // It is out of contact for so long that no turns are coordinated before it is heard.
+  void give_up(unsigned member);
+  // It has no processes, and is no member any more.
+  void forget(unsigned member);
 
   // Decides what follows from the reports, as of now. `now` never goes back.
   void advance(Nanoseconds now);
-  // None: the coordinator has not heard all members yet, and knows nothing of the gang's turn.
-  std::optional<GangOrder> order_for(std::size_t member) const;
+  // None while it gives none.
+  std::optional<GangOrder> order_for(unsigned member) const;
   // When to advance it again, if nothing is heard before.
   std::optional<Nanoseconds> wake() const { return wake_; }
 
  private:
   struct Member {
-    bool in_contact = false;
-    std::optional<GangReport> report;            // the last one, also of a member that is out of contact
+    bool in_contact = true;
+    bool given_up = false;
+    GangReport report;                           // the last one
     std::uint64_t steps = 0;                     // that it has been told
     std::optional<Nanoseconds> stepped_at = {};  // last, and it has not drained since
   };
@@ -64,8 +71,10 @@ class GangCoordinator {
   void pace_steps(Nanoseconds now);
 
   const GangPace pace_;
-  std::vector<Member> members_;
-  bool knows_ = false;  // it has heard all members at least once
+  const std::size_t nodes_;
+  const Nanoseconds knows_at_;
+  std::map<unsigned, Member> members_;
+  bool knows_ = false;  // of the gang's turn
   GangCommand command_ = GangCommand::wait;
   bool urgent_ = false;  // it enters since a member cannot drain without the others
   Nanoseconds step_at_{};

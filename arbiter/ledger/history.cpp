@@ -27,6 +27,13 @@ void History::on_class(const ClassRecord& job) {
   if (TenantInfo* info = tenants.find(job.tenant)) info->job_class = job.job_class;
 }
 
+void History::on_gang(const GangRecord& gang) {
+  if (TenantInfo* info = tenants.find(gang.tenant)) {
+    info->nodes = std::max(gang.nodes, 1u);
+    info->coordinator = text_of(gang.coordinator);
+  }
+}
+
 // What a run stated ends with it: the next one states its own.
 void History::on_over(const OverRecord& over) {
   if (TenantInfo* info = tenants.find(over.tenant)) {
@@ -162,6 +169,8 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
     else
       add(at, OptionsRecord{.tenant = id, .options = tenant.options});
     if (tenant.job_class != JobClass{}) add(at, ClassRecord{.tenant = id, .job_class = tenant.job_class});
+    if (tenant.spans_nodes())
+      add(at, GangRecord{.tenant = id, .nodes = tenant.nodes, .coordinator = word_of(tenant.coordinator)});
     const LeaseBook::Closed closed = recovered.leases.closed_of(id);
     for (const auto& [step, time] : closed.steps)
       add(at, StepTimeRecord{.tenant = id, .step = step, .time = time});

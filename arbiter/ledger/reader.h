@@ -43,6 +43,7 @@ class LedgerVisitor {
   virtual void on_tenant(const TenantRecord&, Nanoseconds /*at*/) {}
   virtual void on_options(const OptionsRecord&, Nanoseconds /*at*/) {}
   virtual void on_class(const ClassRecord&) {}
+  virtual void on_gang(const GangRecord&) {}
   virtual void on_place(const PlaceRecord&) {}
   virtual void on_session(const SessionRecord&, Nanoseconds /*at*/) {}
   virtual void on_attach(const AttachRecord&) {}

@@ -103,6 +103,22 @@ struct ClassRecord {
   }
 };
 
+struct GangRecord {
+  TenantId tenant;
+  std::uint32_t nodes = 0;
+  std::string coordinator;
+
+  static constexpr RecordKind kKinds[] = {{"gang",
+                                           "the job has so many nodes, and the arbiter of this one "
+                                           "coordinates its turns; zero and a dash: it has "
+                                           "one"}};
+  static void fields(auto& v, auto& r) {
+    v("tenant", r.tenant);
+    v("nodes", r.nodes);
+    v("node", r.coordinator);
+  }
+};
+
 struct PlaceRecord {
   TenantId tenant;
   std::uint32_t pid = 0;
@@ -335,10 +351,10 @@ struct LostRecord {
 
 struct Record {
   Nanoseconds at{};
-  std::variant<BootRecord, TenantRecord, OptionsRecord, ClassRecord, PlaceRecord, EndRecord, SessionRecord,
-               AttachRecord, GoneRecord, LeaseRecord, CheckpointRecord, CompleteRecord, StepTimeRecord,
-               GpuTimeRecord, UsedRecord, BeginRecord, OverRecord, GpuRecord, LossRecord, SeenRecord,
-               LostRecord>
+  std::variant<BootRecord, TenantRecord, OptionsRecord, ClassRecord, GangRecord, PlaceRecord, EndRecord,
+               SessionRecord, AttachRecord, GoneRecord, LeaseRecord, CheckpointRecord, CompleteRecord,
+               StepTimeRecord, GpuTimeRecord, UsedRecord, BeginRecord, OverRecord, GpuRecord, LossRecord,
+               SeenRecord, LostRecord>
       what;
 };
 

@@ -20,13 +20,16 @@ struct TenantInfo {
   uid_t account = 0;  // the user on whom lines in the log about it count; the same unless known otherwise
   JobOptions options;
   JobClass job_class;
-  bool over = false;  // its run is, and no step has come since
+  std::uint32_t nodes = 1;  // of the job
+  std::string coordinator;  // of several nodes, the one whose arbiter coordinates the job's turns
+  bool over = false;        // its run is, and no step has come since
   unsigned sessions = 0;
   Nanoseconds last_seen{};  // when its last session ended
   Nanoseconds touched{};    // when anything was heard of it last
   bool anchored = false;    // the connection of its `sharedgpu run` is open
   bool kept = false;        // it was open to an arbiter before: the process that had it counts instead
 
+  bool spans_nodes() const { return nodes > 1; }
   std::string label() const { return label_of(name, id); }
 };
 

@@ -309,6 +309,12 @@ class Crowd {
     line.copy(lines.text, sizeof lines.text);
     return lines;
   }
+  RegisterGang gang(std::uint32_t job, std::uint32_t uid) {
+    constexpr const char* kNames[] = {"n1", "n2.site", "", "-", "a b"};
+    RegisterGang gang{.job = job, .uid = uid, .nodes = in_.below(4)};
+    std::string_view(in_.one_of(kNames)).copy(gang.coordinator, sizeof gang.coordinator);
+    return gang;
+  }
   DrainGpus drain() {
     constexpr const char* kNames[] = {"0", "1", "0-1", "7", "x", ""};
     DrainGpus drain;
@@ -391,6 +397,8 @@ class Crowd {
                              .suspended = static_cast<std::uint8_t>(in_.below(2))});
       case 2:
         return of(lines());
+      case 3:
+        return of(gang(job, this->job().uid));
       default:
         RegisterJob its = this->job();
         if (!is_bound(peer)) its.step.job = job;

@@ -203,7 +203,7 @@ void MemoryBooks::refuse_last(const Gpu& gpu, const Residencies& all) {
   const Session* last = nullptr;
   const Session* youngest = nullptr;  // that waits for more on another node
   const auto age = [&](const Session& session) {
-    return std::pair(all[session].gang_since, session.tenant->id);
+    return std::pair(all[session].gang_since, session.tenant->job);
   };
   auto needs_growth =
       answers_about<Tenant>([&](const Tenant& tenant) { return needs_growth_to_drain(tenant, all); });

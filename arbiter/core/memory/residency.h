@@ -23,7 +23,7 @@ struct Residency {
   bool suspending = false;     // its tenant is announced as suspending
   bool revoked = false;        // its tenant's lease was revoked without consent
   bool peers_drain = false;    // a process of its tenant that is not stopped has yet to drain
-  bool comes_late = false;     // its job has a turn on other nodes, and none here yet
+  bool comes_late = false;     // its job has or may have a turn on other nodes, and none here yet
   bool peers_grow = false;     // a process of its job on another node needs more memory to drain
   Nanoseconds gang_since{};    // since when the gang waits; of two, all nodes have the same elder
   Nanoseconds gates_closed{};  // when its tenant's were closed last

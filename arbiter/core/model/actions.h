@@ -87,12 +87,6 @@ struct Overstay {
   bool stopped = false;  // its processes there are stopped
 };
 
-// For the coordinator of the tenant's gang.
-struct TellGang {
-  TenantId tenant;
-  GangReport report;
-};
-
 using Action = std::variant<Send, SetGate, SetContended, SetOversubscribed, SetTurnEnds, RecordLease, Drop,
                             Look, ArmTimer, Note, Overstay, TellGang>;
 using Actions = std::vector<Action>;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "arbiter/core/model/phase.h"
 #include "protocol/units.h"
@@ -26,6 +27,7 @@ struct GangOrder {
   std::uint64_t seen = 0;  // the number of the member's last report that this order follows from
   GangCommand command = GangCommand::wait;
   bool possible = false;  // all members are in contact, so that a turn can begin
+  bool apart = false;     // a member is out of contact for so long that each is on its own
   bool wanted = false;    // a session waits for the GPU, on some node
   bool idle = false;      // the sessions of all nodes are
   bool settled = false;   // no member's footprint has grown for a while in its turn
@@ -56,6 +58,19 @@ struct GangReport {
   bool grows = false;  // leaving: it cannot drain without more memory
 
   bool operator==(const GangReport&) const = default;
+};
+
+// Event: the coordinator of the tenant's gang has sent an order. None: there is no coordinator, and the
+// tenant has its turns on this node by itself until there is an order.
+struct GangOrdered {
+  TenantId tenant;
+  std::optional<GangOrder> order;
+};
+
+// Action: for the coordinator of the tenant's gang.
+struct TellGang {
+  TenantId tenant;
+  GangReport report;
 };
 
 }  // namespace sharedgpu

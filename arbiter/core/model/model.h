@@ -54,7 +54,8 @@ struct Tenant {
   Limits limits;
   Claims stated;                      // by its job
   bool exclusive = false;             // by the policy: it runs alone, also where memory suffices for more
-  bool gang = false;                  // its job spans nodes, see gang.h
+  std::uint32_t job = 0;              // of a job that spans nodes, its number there, see gang.h; else zero
+  bool gang = false;                  // it has its turns when its other nodes have theirs
   bool unsettled = false;             // a gang that may still be taking its memory: beside no other such one
   std::vector<Session*> sessions;     // in the order in which they came
   std::optional<std::size_t> domain;  // index; none while no session is attached

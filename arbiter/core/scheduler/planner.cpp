@@ -198,6 +198,27 @@ bool Planner::gives_up(const Candidate& member) const {
   return member.view.idle || scheduler_.yields(*member.tenant);
 }
 
+// Jobs on nodes that do not reach each other go one after the other, on all nodes in the same order. If they
+// took turns, two of them could each have one on another node, and wait there for each other.
+bool Planner::goes_after(const Tenant& tenant, const Tenant& other) const {
+  return tenant.job != 0 && !tenant.gang && gangs_.is_apart(other) && other.job < tenant.job;
+}
+
+// True if `waiter` fits only without those that go before it.
+bool Planner::waits_for_others_apart(const Tenant& waiter) {
+  Selection& selection = scheduler_.selection();
+  std::vector<const Tenant*> before;
+  for (const Tenant* other : domain_.tenants)
+    if (goes_after(waiter, *other) && turns_.phase_of(*other) == Phase::out) before.push_back(other);
+  if (before.empty()) return false;
+  for (const Tenant* other : before) selection.choose(*other, true);
+  selection.choose(waiter, true);
+  const bool waits = !selection.fits(waiter);
+  for (const Tenant* other : before) selection.choose(*other, false);
+  selection.choose(waiter, false);
+  return waits;
+}
+
 // True if a member of the running set makes room for `waiter`: if it is idle or yields its turn; if the turn
 // is over, unless the policy gives the member another; before that, if the policy lets it be preempted. For a
 // recall, members that are still on their way in leave, too. A gang whose turn has begun on other nodes waits
@@ -206,6 +227,7 @@ bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const 
   if (gangs_.must_enter(*waiter.tenant))
     return !member.tenant->gang || turns_.phase_of(*member.tenant) == Phase::running ||
            gangs_.is_urgent(*waiter.tenant) || gangs_.is_elder(*waiter.tenant, *member.tenant);
+  if (goes_after(*waiter.tenant, *member.tenant)) return false;
   if (gives_up(member)) return true;
   const bool over = running_.turn.over();
   const bool runs = turns_.phase_of(*member.tenant) == Phase::running;
@@ -247,6 +269,7 @@ bool Planner::serve(const Candidate& waiting, const Residencies& at, Move& move)
     offer(waiting);
     return true;
   }
+  if (waits_for_others_apart(waiter)) return false;
   selection.choose(waiter, true);
   if (selection.fits(waiter)) {
     const bool empty = running_.members.empty();

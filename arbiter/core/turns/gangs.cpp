@@ -5,16 +5,16 @@
 
 namespace sharedgpu {
 
-void Gangs::obey(const Tenant& tenant, const GangOrder& order) {
+void Gangs::obey(const Tenant& tenant, const std::optional<GangOrder>& order) {
   Row& its = rows_[tenant];
-  its.order = order;
-  its.ordered = true;
-  if (order.command != GangCommand::leave) its.steps = order.steps;
+  its.ordered = order.has_value();
+  its.order = order.value_or(GangOrder{});
+  if (its.order.command != GangCommand::leave) its.steps = its.order.steps;
 }
 
 void Gangs::begin(const Domain& domain) {
   for (const Tenant* tenant : domain.tenants) {
-    if (!tenant->gang) continue;
+    if (tenant->job == 0) continue;
     Row& its = rows_[*tenant];
     its.offers = its.ends = false;
   }
@@ -44,7 +44,7 @@ bool Gangs::is_bound(const Tenant& tenant) const {
 }
 
 bool Gangs::is_elder(const Tenant& one, const Tenant& other) const {
-  return std::tie(rows_[one].order.since, one.id) < std::tie(rows_[other].order.since, other.id);
+  return std::tie(rows_[one].order.since, one.job) < std::tie(rows_[other].order.since, other.job);
 }
 
 }  // namespace sharedgpu

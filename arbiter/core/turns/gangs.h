@@ -18,7 +18,8 @@ class Gangs {
   explicit Gangs(Effects& effects) : effects_(effects) {}
 
   void add(const Tenant& tenant) { rows_.begin(tenant); }
-  void obey(const Tenant& tenant, const GangOrder& order);
+  // None: the tenant has its turns by itself.
+  void obey(const Tenant& tenant, const std::optional<GangOrder>& order);
 
   // ---- what planning says ----
 
@@ -53,9 +54,8 @@ class Gangs {
   bool others_drain(const Tenant& tenant) const {
     return tenant.gang && !says(tenant, GangCommand::wait) && rows_[tenant].order.drains;
   }
-  bool has_turn(const Tenant& tenant) const {
-    return tenant.gang && rows_[tenant].ordered && !says(tenant, GangCommand::wait);
-  }
+  // A gang that has had no order may have one on other nodes.
+  bool may_have_turn(const Tenant& tenant) const { return tenant.gang && !says(tenant, GangCommand::wait); }
   bool others_grow(const Tenant& tenant) const {
     return tenant.gang && says(tenant, GangCommand::leave) && rows_[tenant].order.grows;
   }
@@ -63,6 +63,10 @@ class Gangs {
     return tenant.gang && rows_[tenant].order.steps > rows_[tenant].steps;
   }
   bool possible(const Tenant& tenant) const { return !tenant.gang || rows_[tenant].order.possible; }
+  // Its job spans nodes, and they do not reach each other: it begins no turn, or has its turns by itself.
+  bool is_apart(const Tenant& tenant) const {
+    return tenant.job != 0 && (!tenant.gang || (rows_[tenant].ordered && !rows_[tenant].order.possible));
+  }
   bool wanted(const Tenant& tenant) const {
     return must_enter(tenant) || (tenant.gang && rows_[tenant].order.wanted);
   }

@@ -145,7 +145,7 @@ Residency TurnMachine::residency(const Session& session, const Residency& common
                                                 (its.unknown_since || leases_.holds(tenant.id)));
   at.submits_once = at.phase == Phase::leaving && its.drain == Drain::submits_once;
   at.wants = its.wants;
-  at.comes_late = gangs_.has_turn(tenant) && !its.has_run && at.phase != Phase::running;
+  at.comes_late = gangs_.may_have_turn(tenant) && !its.has_run && at.phase != Phase::running;
   at.frozen = presence_.frozen(session);
   const auto* leaving = std::get_if<Leaving>(&phase(tenant));
   if (at.peers_drain && may_block_peers(session)) at.blocks_peers_from = leaving->step_at;

@@ -17,7 +17,7 @@ constexpr MessageType kTypes[] = {
     MessageType::borrow,       MessageType::lend,        MessageType::deadlines,    MessageType::give_back,
     MessageType::status_query, MessageType::run_request, MessageType::register_job, MessageType::lease_query,
     MessageType::gpu_query,    MessageType::suspend_job, MessageType::job_query,    MessageType::set_lines,
-    MessageType::end_job,      MessageType::drain_gpus};
+    MessageType::end_job,      MessageType::drain_gpus,  MessageType::register_gang};
 
 class Dice {
  public:

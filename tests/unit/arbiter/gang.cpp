@@ -13,18 +13,18 @@ using namespace std::chrono_literals;
 constexpr GangPace kPace{.step_after = 100ms, .step_pause = 2ms, .most_pause = 1s};
 
 struct Members {
-  explicit Members(std::size_t count) : coordinator(count, kPace, now) {
-    for (std::size_t member = 0; member < count; ++member)
+  explicit Members(std::size_t count) : coordinator(kPace, now, count, now + 60s) {
+    for (unsigned member = 0; member < count; ++member)
       last.push_back(
           {.number = 1, .offers = false, .ready = false, .present = true, .wants = true, .idle = false});
   }
-  void say(std::size_t member) {
+  void say(unsigned member) {
     ++last[member].number;
     coordinator.hear(member, last[member]);
     coordinator.advance(now);
   }
   void say_all() {
-    for (std::size_t member = 0; member < last.size(); ++member) say(member);
+    for (unsigned member = 0; member < last.size(); ++member) say(member);
   }
   template <class Change>
   void change_all(Change change) {
@@ -46,7 +46,7 @@ struct Members {
              .idle = false};
     });
   }
-  void get_ready(std::size_t member) {
+  void get_ready(unsigned member) {
     last[member].ready = true;
     say(member);
   }
@@ -56,13 +56,13 @@ struct Members {
     change_all([](GangReport& its) { its.ready = true; });
     change_all([](GangReport& its) { its.phase = Phase::running; });
   }
-  void leave(std::size_t member, bool drained) {
+  void leave(unsigned member, bool drained) {
     last[member].phase = Phase::leaving;
     last[member].drained = drained;
     last[member].ends = last[member].ready = false;
     say(member);
   }
-  void drain(std::size_t member) {
+  void drain(unsigned member) {
     last[member].drained = true;
     last[member].steps = order(member).steps;
     say(member);
@@ -71,7 +71,7 @@ struct Members {
     now += time;
     coordinator.advance(now);
   }
-  GangOrder order(std::size_t member = 0) const { return coordinator.order_for(member).value(); }
+  GangOrder order(unsigned member = 0) const { return coordinator.order_for(member).value(); }
   GangCommand command() const { return order().command; }
 
   Nanoseconds now = 1000s;
@@ -91,14 +91,14 @@ TEST_CASE("A gang has no orders before all members are heard") {
 TEST_CASE("A turn begins when all members offer it, and gates open when all are ready") {
   Members gang(3);
   gang.say_all();
-  for (std::size_t member = 0; member < 3; ++member) {
+  for (unsigned member = 0; member < 3; ++member) {
     CHECK(gang.command() == GangCommand::wait);
     gang.last[member].offers = true;
     gang.say(member);
   }
   CHECK(gang.command() == GangCommand::enter);
   gang.enter_all();
-  for (std::size_t member = 0; member < 3; ++member) {
+  for (unsigned member = 0; member < 3; ++member) {
     CHECK(gang.command() == GangCommand::enter);
     gang.get_ready(member);
   }
@@ -214,6 +214,50 @@ TEST_CASE("A member that is out of contact begins no turn, and ends none that ha
     gang.say(1);
     CHECK(gang.command() == GangCommand::leave);
   }
+}
+
+TEST_CASE("A coordinator that waits for members which do not come begins without them in the end") {
+  Members gang(3);
+  gang.last.pop_back();
+  gang.offer_all();
+  CHECK_FALSE(gang.coordinator.order_for(0));
+  gang.pass(59s);
+  CHECK_FALSE(gang.coordinator.order_for(0));
+  CHECK(gang.coordinator.wake() == gang.now + 1s);
+  gang.pass(1s);
+  CHECK(gang.command() == GangCommand::enter);
+}
+
+TEST_CASE("A member that comes late is given its place in the turn") {
+  Members gang(1);
+  gang.run_all();
+  REQUIRE(gang.command() == GangCommand::run);
+  gang.last.push_back({.number = 1, .offers = false, .ready = false, .present = true});
+  gang.say(1);
+  CHECK(gang.order(1).command == GangCommand::run);
+}
+
+TEST_CASE("Members go on by themselves while one is given up, and together when it is heard again") {
+  Members gang(2);
+  gang.run_all();
+  gang.coordinator.lose(1);
+  CHECK_FALSE(gang.order().apart);
+  gang.coordinator.give_up(1);
+  CHECK(gang.order().apart);
+  gang.say(1);
+  CHECK_FALSE(gang.order().apart);
+}
+
+TEST_CASE("A member that has no processes need not be in contact, and may be forgotten") {
+  Members gang(2);
+  gang.last[1] = {.number = 1};
+  gang.offer_all();
+  gang.coordinator.lose(1);
+  gang.pass(0s);
+  CHECK(gang.order().possible);
+  gang.coordinator.forget(1);
+  CHECK_FALSE(gang.coordinator.order_for(1));
+  CHECK(gang.order().possible);
 }
 
 TEST_CASE("A coordinator that begins anew goes on with what it finds") {

@@ -26,7 +26,7 @@ struct Node : Bench {
                        .tenant = TenantId{tenant},
                        .step = {.job = static_cast<std::uint32_t>(tenant), .step = 0},
                        .cap = {},
-                       .gang = true,
+                       .job = static_cast<std::uint32_t>(tenant),
                        .hello = {}});
   }
   // The coordinator has seen the last report.
@@ -54,19 +54,21 @@ struct Node : Bench {
 TEST_CASE("A gang has no turn before its coordinator is heard, where memory suffices, too") {
   Bench b;
   b.handle(SessionCame{
-      .session = SessionId{1}, .tenant = TenantId{1}, .step = {}, .cap = {}, .gang = true, .hello = {}});
+      .session = SessionId{1}, .tenant = TenantId{1}, .step = {}, .cap = {}, .job = 1, .hello = {}});
   b.attach(1);
   b.want(1);
   CHECK_FALSE(b.open(1));
   CHECK_FALSE(b.reports.at(1).offers);
   CHECK(b.reports.at(1).wants);
-  b.handle(GangOrdered{.tenant = TenantId{1}, .order = {.possible = true}});
+  b.handle(GangOrdered{.tenant = TenantId{1}, .order = GangOrder{.possible = true}});
   CHECK(b.reports.at(1).offers);
   CHECK_FALSE(b.open(1));
-  b.handle(GangOrdered{.tenant = TenantId{1}, .order = {.command = GangCommand::enter, .possible = true}});
+  b.handle(GangOrdered{.tenant = TenantId{1},
+                       .order = GangOrder{.command = GangCommand::enter, .possible = true}});
   CHECK(b.reports.at(1).ready);
   CHECK_FALSE(b.open(1));
-  b.handle(GangOrdered{.tenant = TenantId{1}, .order = {.command = GangCommand::run, .possible = true}});
+  b.handle(
+      GangOrdered{.tenant = TenantId{1}, .order = GangOrder{.command = GangCommand::run, .possible = true}});
   CHECK(b.open(1));
   CHECK(b.holds(1));
 }
@@ -202,7 +204,7 @@ TEST_CASE("Two gangs that may still be taking their memory do not run beside eac
                          .tenant = TenantId{tenant},
                          .step = {.job = static_cast<std::uint32_t>(tenant), .step = 0},
                          .cap = {},
-                         .gang = true,
+                         .job = static_cast<std::uint32_t>(tenant),
                          .hello = {}});
     b.attach(tenant);
     order[tenant - 1] = {.possible = true, .wanted = true};

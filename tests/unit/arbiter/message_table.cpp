@@ -39,6 +39,8 @@ std::string name_of(const Message& message) {
       return "GpuReply " + first;
     case MessageType::end_job_reply:
       return "EndJobReply " + first;
+    case MessageType::register_gang_reply:
+      return "RegisterGangReply " + first;
     case MessageType::drain_reply:
       return "DrainReply " + first;
     case MessageType::set_reply:
@@ -130,6 +132,8 @@ const std::vector<Row> kAsAdministrator = {
     {Message::of(JobQuery{.job = 12}), "JobReply 0", "JobReply 0", "JobReply 0"},
     {Message::of(SetLines{.text = "Quantum=3s"}), "SetReply 1", "SetReply 1", "SetReply 1"},
     {Message::of(EndJob{.job = 12}), "EndJobReply 1", "EndJobReply 1", "EndJobReply 1"},
+    {Message::of(RegisterGang{.job = 12, .nodes = 2, .coordinator = "n1"}), "RegisterGangReply 1",
+     "RegisterGangReply 1", "RegisterGangReply 1"},
     {Message::of(DrainGpus{.drained = 1, .gpus = "0"}), "DrainReply 1", "DrainReply 1", "DrainReply 1"},
 };
 
@@ -149,6 +153,8 @@ const std::vector<std::pair<Message, std::string>> kAdministrators = {
     {Message::of(job(12)), "RegisterReply 0; warning: pid N, uid 4321: may not register job 12"},
     {Message::of(DrainGpus{.drained = 1, .gpus = "0"}),
      "DrainReply 0; warning: pid N, uid 4321: may not drain GPUs"},
+    {Message::of(RegisterGang{.job = 12, .nodes = 2, .coordinator = "n1"}),
+     "RegisterGangReply 0; warning: pid N, uid 4321: may not register the nodes of job 12"},
     {Message::of(EndJob{.job = 12}), "EndJobReply 0; warning: pid N, uid 4321: may not end job 12"},
     {Message::of(SuspendJob{.step = {.job = 12, .step = 0}}),
      "SuspendReply 0; warning: pid N, uid 4321: may not suspend job 12"},

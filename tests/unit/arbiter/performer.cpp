@@ -30,7 +30,9 @@ struct Stage {
                       sessions,
                       tenants,
                       complaints,
-                      {.timer_fired = [] {}, .poll_process = [this](SessionId id) { ++looks[id]; }}};
+                      {.timer_fired = [] {},
+                       .poll_process = [this](SessionId id) { ++looks[id]; },
+                       .tell_gang = [](const TellGang&) {}}};
 
   Stage() {
     REQUIRE(journal.open([](const Record&) {}).ok());

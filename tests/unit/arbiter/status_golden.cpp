@@ -100,6 +100,7 @@ struct Scene {
     figures.observe(bench.core->sighting(), bench.now);
   }
   Json status() const {
+    const GangMembers gangs(1, GangTimes{});
     const Snapshot state = bench.core->snapshot();
     return Json::parse(format_status({.system = test::kHostSystem,
                                       .core = *bench.core,
@@ -114,7 +115,8 @@ struct Scene {
                                       .now = bench.now,
                                       .unmanaged = unmanaged,
                                       .health = health,
-                                      .losses = losses}));
+                                      .losses = losses,
+                                      .gangs = gangs}));
   }
 };
 

@@ -72,6 +72,7 @@ struct View {
     state.tenants[0].sessions = {{1}, {2}};
     state.tenants[1].sessions = {{3}};
   }
+  GangMembers gangs{1, GangTimes{}};
   Json read() const {
     return Json::parse(format_status({.system = test::kHostSystem,
                                       .core = *bench.core,
@@ -86,7 +87,8 @@ struct View {
                                       .now = now,
                                       .unmanaged = unmanaged,
                                       .health = health,
-                                      .losses = losses}));
+                                      .losses = losses,
+                                      .gangs = gangs}));
   }
 };
 
@@ -134,6 +136,18 @@ TEST_CASE("The status has the health of each GPU, and who was on one that was lo
   CHECK(view.read()["gpus"][0]["condition"] == "failing");
   CHECK(status["tenants"][0]["lost_gpu"] == nullptr);
   CHECK(status["tenants"][1]["lost_gpu"] == Json{{"gpu", kFirstName}, {"fault", "Xid 79"}});
+}
+
+TEST_CASE("The status has who coordinates the turns of a job on several nodes, and what was ordered") {
+  View view;
+  view.gangs.report(TenantId{1}, {.number = 5, .nodes = 2, .coordinator = "n1"}, {.present = true}, {});
+  const Json sought = {{"coordinator", "n1"}, {"nodes", 2}, {"contact", "sought"}, {"command", nullptr}};
+  CHECK(view.read()["tenants"][0]["gang"] == sought);
+  CHECK(view.read()["tenants"][1]["gang"] == nullptr);
+  view.gangs.hear(
+      {.job = 5, .life = 9, .number = 1, .reader = 1, .what = GangOrder{.command = GangCommand::run}}, {});
+  const Json held = {{"coordinator", "n1"}, {"nodes", 2}, {"contact", "held"}, {"command", "run"}};
+  CHECK(view.read()["tenants"][0]["gang"] == held);
 }
 
 TEST_CASE("The status has what is known of each GPU, and the sums of its own sessions") {
@@ -396,7 +410,8 @@ TEST_CASE("A tenant whose process is stopped is shown as such") {
                                                   .now = view.now,
                                                   .unmanaged = {},
                                                   .health = {},
-                                                  .losses = {}}))["tenants"];
+                                                  .losses = {},
+                                                  .gangs = view.gangs}))["tenants"];
   CHECK(tenants[0]["stopped"] == true);
   CHECK(tenants[0]["sessions"][0]["stopped"] == false);
   CHECK(tenants[0]["sessions"][1]["stopped"] == true);

@@ -24,7 +24,8 @@ std::string told(History history, Nanoseconds now) {
   for (const auto& [id, tenant] : history.tenants.all()) {
     text += format_record({.at = {}, .what = OptionsRecord{.tenant = id, .options = tenant.options}});
     text += format_record({.at = {}, .what = ClassRecord{.tenant = id, .job_class = tenant.job_class}});
-    text += tenant.label() + " " + std::to_string(tenant.uid) + " " + std::to_string(tenant.anchored) + " " +
+    text += std::to_string(tenant.nodes) + tenant.coordinator + " " + tenant.label() + " " +
+            std::to_string(tenant.uid) + " " + std::to_string(tenant.anchored) + " " +
             std::to_string(history.recovered.leases.of_tenant(id, now).count()) + "\n";
     for (const auto& [step, time] : history.recovered.leases.steps_of(id, now))
       text += " step " + std::to_string(step.step) + ": " + std::to_string(time.count()) + " " +
@@ -99,6 +100,8 @@ Record any_record(std::mt19937& random, Nanoseconds at) {
       record.job_class = {.partition = "long", .qos = "", .restarts = upto(2)};
       return {.at = at, .what = record};
     }
+    case 7:
+      return {.at = at, .what = GangRecord{.tenant = tenant, .nodes = 2 + upto(1), .coordinator = "n1"}};
     default: {
       const bool is_job = tenant.value < 3;  // its steps are its own
       const StepName step{.job = is_job ? static_cast<std::uint32_t>(tenant.value) : 0,

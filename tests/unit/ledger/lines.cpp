@@ -73,6 +73,10 @@ std::vector<Written> all_lines() {
        {at, ClassRecord{.tenant = tenant, .job_class = {"long", "high", 3}}}},
       {"7a0e3eb9 3512223906937 class 12 - - 0",
        {at, ClassRecord{.tenant = tenant, .job_class = {"", "", 0}}}},
+      {"aa7493cd 3512223906937 gang 12 2 n1",
+       {at, GangRecord{.tenant = tenant, .nodes = 2, .coordinator = "n1"}}},
+      {"5bbc791f 3512223906937 gang 12 0 -",
+       {at, GangRecord{.tenant = tenant, .nodes = 0, .coordinator = "-"}}},
       {"8d130532 3512223906937 place 12 44 99 4 4fc74b0daa915e7f80818283f4f5f6ff "
        "000102030405060708090a0b0c0d0e0f",
        {at, PlaceRecord{.tenant = tenant, .pid = 44, .started = 99, .units = 4, .gpus = two}}},

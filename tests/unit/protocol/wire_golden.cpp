@@ -187,8 +187,14 @@ Fields fields_of(Tag<RunReply>) {
 }
 Fields fields_of(Tag<RegisterJob>) {
   return join({FIELD(RegisterJob, step), FIELD(RegisterJob, uid), FIELD(RegisterJob, options),
-               FIELD(RegisterJob, devices), FIELD(RegisterJob, whole), FIELD(RegisterJob, job_class)});
+               FIELD(RegisterJob, devices), FIELD(RegisterJob, whole), FIELD(RegisterJob, job_class),
+               FIELD(RegisterJob, gang)});
 }
+Fields fields_of(Tag<RegisterGang>) {
+  return join({FIELD(RegisterGang, job), FIELD(RegisterGang, uid), FIELD(RegisterGang, nodes),
+               FIELD(RegisterGang, coordinator)});
+}
+Fields fields_of(Tag<RegisterGangReply>) { return FIELD(RegisterGangReply, accepted); }
 Fields fields_of(Tag<RegisterReply>) {
   return join({FIELD(RegisterReply, accepted), FIELD(RegisterReply, gpus), FIELD(RegisterReply, whole),
                FIELD(RegisterReply, threads)});
@@ -314,6 +320,7 @@ std::string message(MessageType type) {
       MESSAGE(set_lines, SetLines)
       MESSAGE(end_job, EndJob)
       MESSAGE(drain_gpus, DrainGpus)
+      MESSAGE(register_gang, RegisterGang)
       MESSAGE(gpu_query, GpuQuery)
       MESSAGE(welcome, Welcome)
       MESSAGE(attached, Attached)
@@ -335,6 +342,7 @@ std::string message(MessageType type) {
       MESSAGE(lease_reply, LeaseReply)
       MESSAGE(end_job_reply, EndJobReply)
       MESSAGE(drain_reply, DrainReply)
+      MESSAGE(register_gang_reply, RegisterGangReply)
       MESSAGE(gpu_reply, GpuReply)
       MESSAGE(set_reply, SetReply)
       MESSAGE(suspend_reply, SuspendReply)

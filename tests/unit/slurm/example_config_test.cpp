@@ -38,8 +38,8 @@ TEST_CASE("the example configuration is valid, and shows the defaults") {
   std::ifstream file(SHAREDGPU_ETC "/sharedgpu.conf");
   std::ostringstream keys;
   for (std::string line; std::getline(file, line);)
-    // The log file has no value that could stand for its default.
-    if (std::regex_match(line, std::regex("#[A-Za-z]+=.*")) && line != "#LogFile=")
+    // The log file and munged's socket have no value that could stand for their defaults.
+    if (std::regex_match(line, std::regex("#[A-Za-z]+=.*")) && line != "#LogFile=" && line != "#MungeSocket=")
       keys << line.substr(1) << '\n';
   REQUIRE(keys.str().find("Socket=") != std::string::npos);
   CHECK(parse_settings(keys.str(), "example", settings) == "");
@@ -58,6 +58,8 @@ TEST_CASE("the example configuration is valid, and shows the defaults") {
   CHECK(settings.units_per_gpu == defaults.units_per_gpu);
   CHECK(settings.swap_per_unit == defaults.swap_per_unit);
   CHECK(settings.arbiter_timeout == defaults.arbiter_timeout);
+  CHECK(settings.peer_port == defaults.peer_port);
+  CHECK(settings.peer_address == defaults.peer_address);
   CHECK(settings.on_no_arbiter == defaults.on_no_arbiter);
   CHECK(settings.slurm_user == defaults.slurm_user);
   CHECK(settings.admin_users == defaults.admin_users);

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/daemon/coordination.h"
+
+#include <algorithm>
+#include <asio/post.hpp>
+#include <utility>
+
+#include "arbiter/daemon/core_runner.h"
+#include "arbiter/daemon/log.h"
+
+namespace sharedgpu {
+namespace {
+
+constexpr std::chrono::minutes kAddressGood{10};
+constexpr std::size_t kMostAddresses = 10'000;
+
+std::uint64_t random_life(const System& system) {
+  std::uint64_t life = 0;
+  if (!system.random(&life, sizeof life)) life = static_cast<std::uint64_t>(system.wall_time().count());
+  return life | 1;
+}
+
+}  // namespace
+
+Coordination::Coordination(const Parts& parts, std::unique_ptr<Mail> mail)
+    : its_(parts),
+      mail_(std::move(mail)),
+      members_(random_life(parts.system), GangTimes{}),
+      desk_(random_life(parts.system), GangTimes{}, GangPace{}, parts.system.now(),
+            parts.system.wall_time() - parts.system.now()),
+      timer_(parts.loop) {}
+
+void Coordination::start() {
+  if (mail_ == nullptr || std::exchange(started_, true)) return;
+  mail_->start([this](const std::string& from, std::string_view text) { heard(from, text); });
+}
+
+std::uint32_t Coordination::job_of(const TenantInfo& tenant) const {
+  return mail_ != nullptr && tenant.spans_nodes() && tenant.name.is_job() ? tenant.name.job : 0;
+}
+
+void Coordination::report(const TellGang& told) {
+  const TenantInfo* tenant = its_.tenants.find(told.tenant);
+  if (tenant == nullptr || job_of(*tenant) == 0) return;
+  start();
+  members_.report(told.tenant,
+                  {.number = tenant->name.job, .nodes = tenant->nodes, .coordinator = tenant->coordinator},
+                  told.report, its_.system.now());
+  tend_soon();
+}
+
+void Coordination::heard(const std::string& from, std::string_view text) {
+  const auto letter = parse_letter(text);
+  if (!letter) return;
+  if (std::holds_alternative<GangReport>(letter->what))
+    desk_.hear(from, *letter, its_.system.now());
+  else
+    members_.hear(*letter, its_.system.now());
+  tend();
+}
+
+// The core may be at work on an event just now.
+void Coordination::tend_soon() {
+  if (std::exchange(soon_, true)) return;
+  asio::post(its_.loop, [this] {
+    soon_ = false;
+    tend();
+  });
+}
+
+void Coordination::tend() {
+  const Nanoseconds now = its_.system.now();
+  members_.advance(now);
+  desk_.advance(now);
+  for (const GangMembers::Sent& sent : members_.take_letters())
+    mail_->send(address_of(sent.node), format_letter(sent.letter));
+  for (const GangDesk::Sent& sent : desk_.take_letters())
+    mail_->send(sent.address, format_letter(sent.letter));
+  for (const TenantId tenant : members_.take_changes()) log_change(tenant);
+  for (const GangOrdered& order : members_.take_orders()) its_.core.handle(order);
+  std::optional<Nanoseconds> wake = members_.wake();
+  if (const auto other = desk_.wake(); other && (!wake || *other < *wake)) wake = other;
+  if (!wake) return;
+  timer_.expires_after(std::max(*wake - now, Nanoseconds{}));
+  timer_.async_wait([this](const asio::error_code& error) {
+    if (!error) tend();
+  });
+}
+
+void Coordination::log_change(TenantId id) const {
+  const TenantInfo* tenant = its_.tenants.find(id);
+  const GangMembers::Gang* gang = members_.find(id);
+  if (tenant == nullptr || gang == nullptr) return;
+  const std::string label = tenant->label() + ": ";
+  const std::string& node = gang->job.coordinator;
+  switch (gang->contact) {
+    case GangMembers::Contact::sought:
+      return;
+    case GangMembers::Contact::held:
+      return log::debug(label + "node " + node + " coordinates its turns");
+    case GangMembers::Contact::lost:
+      return its_.complaints.add(
+          tenant->account, Cause::gang,
+          label + "node " + node + ", which coordinates its turns, is silent: it begins no turn");
+    case GangMembers::Contact::given_up:
+      return its_.complaints.add(tenant->account, Cause::gang,
+                                 label + "its nodes do not reach each other (node " + node +
+                                     " coordinates): it has its turns on this one by itself");
+  }
+}
+
+// Asks Slurm now and then. Until it has answered, the name has to do.
+std::string Coordination::address_of(const std::string& node) {
+  const Nanoseconds now = its_.system.now();
+  if (addresses_.size() >= kMostAddresses) addresses_.clear();
+  const auto [it, is_new] = addresses_.try_emplace(node, NodeAddress{.text = node, .asked = now});
+  if (!is_new && now - it->second.asked < kAddressGood) return it->second.text;
+  it->second.asked = now;
+  its_.scontrol.find_address(node, [this, node](const std::string& address) {
+    const auto known = addresses_.find(node);
+    if (known == addresses_.end() || address.empty()) return;
+    known->second.text = address;
+    tend();
+  });
+  return it->second.text;
+}
+
+}  // namespace sharedgpu

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connects the gangs of this node with the arbiters of others: reports and orders go by Mail between the core
+// and the coordinator of each gang, which may be this node.
+//
+// Where a node's address is not its name, Slurm knows it (NodeAddr). One thread, that of the event loop.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "arbiter/core/events.h"
+#include "arbiter/daemon/complaints.h"
+#include "arbiter/daemon/mail.h"
+#include "arbiter/daemon/scontrol.h"
+#include "arbiter/daemon/system.h"
+#include "arbiter/gang/desk.h"
+#include "arbiter/gang/members.h"
+#include "arbiter/ledger/tenants.h"
+
+namespace sharedgpu {
+
+class CoreRunner;
+
+class Coordination {
+ public:
+  struct Parts {
+    asio::io_context& loop;
+    const System& system;
+    const Tenants& tenants;
+    CoreRunner& core;
+    Complaints& complaints;
+    Scontrol& scontrol;
+  };
+  // Without `mail`, a job has its turns on each of its nodes by itself.
+  Coordination(const Parts& parts, std::unique_ptr<Mail> mail);
+
+  // Slurm has registered a job here: from now on letters are sent and heard.
+  void start();
+  // Of a session of the tenant, for SessionCame: the number of its job, where other nodes have their turns
+  // with it; else zero.
+  std::uint32_t job_of(const TenantInfo& tenant) const;
+  // The core has a report for the coordinator.
+  void report(const TellGang& told);
+  const GangMembers& gangs() const { return members_; }
+
+ private:
+  struct NodeAddress {
+    std::string text;  // the node's name until Slurm has told
+    Nanoseconds asked{};
+  };
+  void heard(const std::string& from, std::string_view text);
+  void tend();
+  void tend_soon();
+  void log_change(TenantId tenant) const;
+  std::string address_of(const std::string& node);
+
+  const Parts its_;
+  const std::unique_ptr<Mail> mail_;
+  GangMembers members_;
+  GangDesk desk_;
+  asio::steady_timer timer_;
+  bool started_ = false;
+  bool soon_ = false;  // tend() comes
+  std::map<std::string, NodeAddress> addresses_;
+};
+
+}  // namespace sharedgpu

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mail by UDP, each letter in a credential of munge.
+//
+// A child process has the socket and speaks to munged, so that neither blocks the loop (munge_mail_child.h).
+// While there is no child, letters are lost. One thread, that of the event loop.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/steady_timer.hpp>
+#include <chrono>
+
+#include "arbiter/daemon/mail.h"
+#include "arbiter/daemon/munge_mail_child.h"
+#include "arbiter/daemon/system.h"
+
+namespace sharedgpu {
+
+class MungeMail final : public Mail {
+ public:
+  MungeMail(asio::io_context& loop, const System& system, MailPlace place,
+            std::chrono::milliseconds first_pause = std::chrono::seconds(1));
+  ~MungeMail() override;
+  MungeMail(const MungeMail&) = delete;
+  MungeMail& operator=(const MungeMail&) = delete;
+
+  void start(Heard heard) override;
+  void send(const std::string& host, const std::string& text) override;
+
+ private:
+  void begin();
+  bool start_child();
+  void watch();
+  void read_lines();
+  void take(const MailLine& line);
+  void end_child();
+
+  const System& system_;
+  const MailPlace place_;
+  Heard heard_;
+  asio::steady_timer timer_;              // to the next child
+  asio::posix::stream_descriptor death_;  // the child's pidfd
+  asio::posix::stream_descriptor talk_;   // lines go both ways
+  pid_t child_ = -1;
+  std::chrono::milliseconds pause_;
+  std::string trouble_;  // that the log has
+};
+
+}  // namespace sharedgpu

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/gang/letter.h"
+
+#include <charconv>
+#include <concepts>
+
+namespace sharedgpu {
+namespace {
+
+constexpr std::string_view kReport = "sharedgpu-report-1";
+constexpr std::string_view kOrder = "sharedgpu-order-1";
+constexpr std::string_view kPatience = "sharedgpu-patience-1";
+
+std::string_view kind_of(const GangReport&) { return kReport; }
+std::string_view kind_of(const GangOrder&) { return kOrder; }
+std::string_view kind_of(const GangPatience&) { return kPatience; }
+
+// The fields in the order of the text.
+void fields(auto& v, auto& report) requires std::same_as<std::remove_cvref_t<decltype(report)>, GangReport> {
+  v(report.number);
+  v(report.phase, Phase::leaving);
+  v(report.offers);
+  v(report.ends);
+  v(report.ready);
+  v(report.drained);
+  v(report.steps);
+  v(report.present);
+  v(report.wants);
+  v(report.idle);
+  v(report.settled);
+  v(report.grows);
+}
+void fields(auto& v, auto& order) requires std::same_as<std::remove_cvref_t<decltype(order)>, GangOrder> {
+  v(order.seen);
+  v(order.command, GangCommand::leave);
+  v(order.possible);
+  v(order.apart);
+  v(order.wanted);
+  v(order.idle);
+  v(order.settled);
+  v(order.urgent);
+  v(order.drains);
+  v(order.grows);
+  v(order.steps);
+  v(order.since);
+}
+void fields(auto&, const GangPatience&) {}
+void envelope(auto& v, auto& letter) {
+  v(letter.job);
+  v(letter.life);
+  v(letter.number);
+  v(letter.reader);
+  v(letter.nodes);
+}
+
+struct Writer {
+  std::string text;
+  template <std::integral Number>
+  void operator()(Number number) {
+    text += ' ' + std::to_string(number);
+  }
+  void operator()(bool value) { text += value ? " 1" : " 0"; }
+  void operator()(Nanoseconds time) { (*this)(time.count()); }
+  template <class Word>
+  void operator()(Word word, Word /*highest*/) {
+    (*this)(static_cast<unsigned>(word));
+  }
+};
+
+struct Reader {
+  std::string_view rest;
+  bool good = true;
+  template <std::integral Number>
+  void operator()(Number& number) {
+    good = good && rest.starts_with(' ');
+    if (!good) return;
+    const char* const begin = rest.data() + 1;
+    const auto [end, error] = std::from_chars(begin, rest.data() + rest.size(), number);
+    good = error == std::errc();
+    rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
+  }
+  unsigned below(unsigned count) {
+    unsigned value = 0;
+    (*this)(value);
+    good = good && value < count;
+    return value;
+  }
+  void operator()(bool& value) { value = below(2) == 1; }
+  void operator()(Nanoseconds& time) {
+    Nanoseconds::rep count = 0;
+    (*this)(count);
+    time = Nanoseconds(count);
+  }
+  template <class Word>
+  void operator()(Word& word, Word highest) {
+    word = static_cast<Word>(below(static_cast<unsigned>(highest) + 1));
+  }
+};
+
+}  // namespace
+
+std::string format_letter(const GangLetter& letter) {
+  Writer writer{.text = std::string(std::visit([](const auto& what) { return kind_of(what); }, letter.what))};
+  envelope(writer, letter);
+  std::visit([&](const auto& what) { fields(writer, what); }, letter.what);
+  return writer.text;
+}
+
+std::optional<GangLetter> parse_letter(std::string_view text) {
+  GangLetter letter;
+  Reader reader{.rest = text};
+  const std::string_view kind = text.substr(0, text.find(' '));
+  if (kind == kOrder)
+    letter.what = GangOrder{};
+  else if (kind == kPatience)
+    letter.what = GangPatience{};
+  else if (kind != kReport)
+    return std::nullopt;
+  reader.rest.remove_prefix(kind.size());
+  envelope(reader, letter);
+  std::visit([&](auto& what) { fields(reader, what); }, letter.what);
+  if (!reader.good || !reader.rest.empty()) return std::nullopt;
+  return letter;
+}
+
+}  // namespace sharedgpu

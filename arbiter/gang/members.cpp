@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/gang/members.h"
+
+#include <algorithm>
+
+namespace sharedgpu {
+
+const GangMembers::Gang* GangMembers::find(TenantId tenant) const {
+  const auto it = rows_.find(tenant);
+  return it == rows_.end() ? nullptr : &it->second;
+}
+
+void GangMembers::report(TenantId tenant, const Job& job, const GangReport& report, Nanoseconds now) {
+  const auto [it, is_new] = rows_.try_emplace(tenant);
+  Row& row = it->second;
+  if (is_new || row.job.coordinator != job.coordinator) {
+    row = {};
+    row.heard = now;
+  }
+  row.job = job;
+  row.report = report;
+  row.reported = now;
+  send(row, now);
+  // The core may have forgotten the tenant meanwhile.
+  if (row.contact == Contact::given_up) orders_.push_back({.tenant = tenant, .order = std::nullopt});
+}
+
+void GangMembers::send(Row& row, Nanoseconds now) {
+  letters_.push_back({.node = row.job.coordinator,
+                      .letter = {.job = row.job.number,
+                                 .life = life_,
+                                 .number = ++written_,
+                                 .nodes = row.job.nodes,
+                                 .what = row.report}});
+  const bool answered = row.order && row.order->seen >= row.report.number;
+  const bool is_new = now - row.reported < times_.heartbeat;
+  row.due = now + (!answered && is_new ? times_.repeat : times_.heartbeat);
+}
+
+void GangMembers::hear(const GangLetter& letter, Nanoseconds now) {
+  const auto* order = std::get_if<GangOrder>(&letter.what);
+  const auto it = std::find_if(rows_.begin(), rows_.end(),
+                               [&](const auto& row) { return row.second.job.number == letter.job; });
+  if (letter.reader != life_ || it == rows_.end()) return;
+  auto& [tenant, row] = *it;
+  if (!row.newest.take(letter)) return;
+  row.heard = now;
+  if (order == nullptr) return;
+  const bool is_news = row.contact != Contact::held || row.order != *order;
+  row.order = *order;
+  if (order->apart) return give_up(tenant, row);
+  set_contact(tenant, row, Contact::held);
+  if (is_news) orders_.push_back({.tenant = tenant, .order = *order});
+}
+
+void GangMembers::give_up(TenantId tenant, Row& row) {
+  if (row.contact == Contact::given_up) return;
+  set_contact(tenant, row, Contact::given_up);
+  orders_.push_back({.tenant = tenant, .order = std::nullopt});
+}
+
+void GangMembers::set_contact(TenantId tenant, Row& row, Contact contact) {
+  if (row.contact == contact) return;
+  row.contact = contact;
+  changes_.push_back(tenant);
+}
+
+// Silence that changes something.
+Nanoseconds GangMembers::patience(const Row& row) const {
+  switch (row.contact) {
+    case Contact::sought:
+      return times_.never;
+    case Contact::held:
+      return times_.silence;
+    case Contact::lost:
+      return times_.gone;
+    case Contact::given_up:
+      break;
+  }
+  return Nanoseconds::max();
+}
+
+void GangMembers::advance(Nanoseconds now) {
+  std::erase_if(rows_, [&](const auto& row) {
+    return !row.second.report.present && now - row.second.reported >= times_.silence;
+  });
+  for (auto& [tenant, row] : rows_) {
+    if (now >= row.due) send(row, now);
+    if (now - row.heard < patience(row)) continue;
+    if (row.contact == Contact::held) {
+      set_contact(tenant, row, Contact::lost);
+      GangOrder order = *row.order;
+      order.possible = false;
+      orders_.push_back({.tenant = tenant, .order = order});
+    } else {
+      give_up(tenant, row);
+    }
+  }
+}
+
+std::optional<Nanoseconds> GangMembers::wake() const {
+  std::optional<Nanoseconds> first;
+  for (const auto& [tenant, row] : rows_) {
+    Nanoseconds at = row.due;
+    if (row.contact != Contact::given_up) at = std::min(at, row.heard + patience(row));
+    if (!first || at < *first) first = at;
+  }
+  return first;
+}
+
+}  // namespace sharedgpu

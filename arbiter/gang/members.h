@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gangs that have tenants on this node: sends their reports to the coordinators, and passes orders on to
+// the core.
+//
+// A report is repeated until it is answered, and then every second, so that each side knows whether the other
+// is there. A gang whose coordinator is silent begins no turn. Where it is silent for long, the tenant has
+// its turns on this node by itself until an order comes: a job must not wait for ever for a node that is
+// gone, or for arbiters that cannot reach each other.
+//
+// Pure: no socket, clock or thread. One thread at a time.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arbiter/core/model/gang.h"
+#include "arbiter/gang/letter.h"
+
+namespace sharedgpu {
+
+struct GangTimes {
+  Nanoseconds repeat = std::chrono::milliseconds(100);  // of a report that is not answered
+  Nanoseconds heartbeat = std::chrono::seconds(1);      // of one that is
+  Nanoseconds silence = std::chrono::seconds(5);        // after which a node is out of contact
+  Nanoseconds never = std::chrono::seconds(10);         // after which one is given up that was never heard
+  // After which one that was heard is given up: as long as Slurm waits for a node by default.
+  Nanoseconds gone = std::chrono::minutes(5);
+  // For which an arbiter that has just started waits for members that it has not heard.
+  Nanoseconds hearing = std::chrono::minutes(1);
+};
+
+class GangMembers {
+ public:
+  enum class Contact : std::uint8_t { sought, held, lost, given_up };
+  struct Job {
+    std::uint32_t number = 0;
+    std::uint32_t nodes = 0;  // so many does it have
+    std::string coordinator;
+  };
+  struct Gang {
+    Job job;
+    Contact contact = Contact::sought;
+    std::optional<GangOrder> order;  // the last one
+  };
+  // For the arbiter of the node.
+  struct Sent {
+    std::string node;
+    GangLetter letter;
+  };
+
+  // `life`: not zero, and another one for each start of the arbiter.
+  GangMembers(std::uint64_t life, const GangTimes& times) : life_(life), times_(times) {}
+
+  // What the core says of the tenant, by TellGang.
+  void report(TenantId tenant, const Job& job, const GangReport& report, Nanoseconds now);
+  // A letter of a coordinator has come.
+  void hear(const GangLetter& letter, Nanoseconds now);
+  // Does what is due as of now. `now` never goes back.
+  void advance(Nanoseconds now);
+  // When to advance it again; none: there are no gangs.
+  std::optional<Nanoseconds> wake() const;
+
+  // What is to be sent, and what the core is to be told; each is told once.
+  std::vector<Sent> take_letters() { return std::exchange(letters_, {}); }
+  std::vector<GangOrdered> take_orders() { return std::exchange(orders_, {}); }
+  // Tenants of gangs whose contact is another one than before.
+  std::vector<TenantId> take_changes() { return std::exchange(changes_, {}); }
+
+  // None: the tenant is of no gang, or has not reported.
+  const Gang* find(TenantId tenant) const;
+
+ private:
+  struct Row : Gang {
+    GangReport report;
+    Nanoseconds reported{};  // when it became so
+    Nanoseconds heard{};     // when the coordinator was, last; if never, when it was first written to
+    Nanoseconds due{};       // the next letter
+    NewestLetter newest;
+  };
+  void give_up(TenantId tenant, Row& row);
+  void set_contact(TenantId tenant, Row& row, Contact contact);
+  void send(Row& row, Nanoseconds now);
+  Nanoseconds patience(const Row& row) const;
+
+  const std::uint64_t life_;
+  const GangTimes times_;
+  std::uint64_t written_ = 0;
+  std::map<TenantId, Row> rows_;
+  std::vector<Sent> letters_;
+  std::vector<GangOrdered> orders_;
+  std::vector<TenantId> changes_;
+};
+
+}  // namespace sharedgpu
