@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spank/job_nodes.h"
+
+#include <charconv>
+
+#include "protocol/split.h"
+
+namespace sharedgpu {
+namespace {
+
+constexpr std::size_t kLongestName = 199;
+constexpr int kMostComponents = 128;  // of a heterogeneous job (MAX_HET_JOB_COMPS)
+
+constexpr bool is_letter_or_digit(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+constexpr bool may_be_in_name(char c) { return is_letter_or_digit(c) || c == '-' || c == '.' || c == '_'; }
+
+std::optional<std::uint64_t> parse_number(std::string_view text) {
+  std::uint64_t number = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || rest != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+// Numbers, as they are written: zeros before them are part of a node's name.
+struct Numbers {
+  std::string_view first;
+  bool several = false;
+};
+
+// "7" or "01-04".
+std::optional<Numbers> parse_range(std::string_view text) {
+  const std::size_t dash = text.find('-');
+  const Numbers one = {.first = text.substr(0, dash)};
+  const std::optional<std::uint64_t> from = parse_number(one.first);
+  if (!from || dash == text.npos) return from ? std::optional(one) : std::nullopt;
+  const std::optional<std::uint64_t> to = parse_number(text.substr(dash + 1));
+  if (!to || *to < *from) return std::nullopt;
+  return Numbers{.first = one.first, .several = *to > *from};
+}
+
+// What stands between brackets: "01,03-04".
+std::optional<Numbers> parse_numbers(std::string_view text) {
+  std::optional<Numbers> numbers;
+  for (std::string_view word : split(text, ',')) {
+    const std::optional<Numbers> range = parse_range(word);
+    if (!range) return std::nullopt;
+    if (numbers)
+      numbers->several = true;
+    else
+      numbers = range;
+  }
+  return numbers;
+}
+
+// Takes the names up to the next comma that is in no brackets from the front of `list`.
+std::optional<JobNodes> take_names(std::string_view& list) {
+  JobNodes names;
+  while (!list.empty() && list.front() != ',') {
+    if (may_be_in_name(list.front())) {
+      names.first += list.front();
+      list.remove_prefix(1);
+      continue;
+    }
+    const std::size_t end = list.find(']');
+    if (list.front() != '[' || end == list.npos) return std::nullopt;
+    const std::optional<Numbers> numbers = parse_numbers(list.substr(1, end - 1));
+    if (!numbers) return std::nullopt;
+    names.first += numbers->first;
+    names.several = names.several || numbers->several;
+    list.remove_prefix(end + 1);
+  }
+  if (names.first.empty() || names.first.size() > kLongestName || !is_letter_or_digit(names.first.front()))
+    return std::nullopt;
+  return names;
+}
+
+}  // namespace
+
+std::optional<JobNodes> parse_nodes(std::string_view list) {
+  std::optional<JobNodes> nodes = take_names(list);
+  while (nodes && !list.empty()) {
+    list.remove_prefix(1);
+    if (!take_names(list)) return std::nullopt;
+    nodes->several = true;
+  }
+  return nodes;
+}
+
+// For Slurm the components of a heterogeneous job are jobs, each with a number and nodes of its own; the list
+// of a step that spans some of them has the nodes of all. Else SLURM_NODELIST is the one to believe: of a
+// step that is started from outside (srun --jobid), SLURM_JOB_NODELIST has the nodes of the step alone, or
+// what was left there by another job.
+std::optional<JobNodes> job_nodes(std::uint32_t job, const Variables& variables) {
+  for (int i = 0; i < kMostComponents; ++i) {
+    const std::string group = "_HET_GROUP_" + std::to_string(i);
+    const std::string number = variables(("SLURM_JOB_ID" + group).c_str());
+    if (number.empty()) break;
+    if (parse_number(number) == job) return parse_nodes(variables(("SLURM_JOB_NODELIST" + group).c_str()));
+  }
+  const std::string list = variables("SLURM_NODELIST");
+  return parse_nodes(list.empty() ? variables("SLURM_JOB_NODELIST") : list);
+}
+
+}  // namespace sharedgpu
