@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two processes whose streams wait for each other in every round, as the ranks of a collective do, while each
-// submits as far ahead as it likes. Each verifies its memory, and that it saw the other in every round.
+// submits as far ahead as it likes. Each verifies its memory, and that it saw the other in every round. Both
+// run on this host; or each is told which one it is and shares a file with the other, which may be of another
+// node.
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,6 +27,8 @@ struct Options {
   unsigned nap_ms = 0;
   unsigned nap_every = 10;
   std::string more;
+  std::string words;
+  unsigned rank = 0;
   int shared = -1;  // the descriptor of the words: this is the second rank
 };
 
@@ -115,10 +120,18 @@ void work(const Options& options, unsigned rank, int descriptor) {
   std::printf("lockstep: rank %u: %u rounds, verified\n", rank, options.rounds);
 }
 
+// In a file of that name, or of none.
+int open_words(const std::string& name) {
+  const int descriptor =
+      name.empty() ? memfd_create("lockstep", 0) : open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (descriptor < 0 || ftruncate(descriptor, kPage) != 0) fail("cannot make the shared words");
+  return descriptor;
+}
+
 void run(const Options& options, int argc, char** argv) {
   if (options.shared >= 0) return work(options, 1, options.shared);
-  const int descriptor = memfd_create("lockstep", 0);
-  if (descriptor < 0 || ftruncate(descriptor, kPage) != 0) fail("cannot make the shared words");
+  const int descriptor = open_words(options.words);
+  if (!options.words.empty()) return work(options, options.rank, descriptor);
   const pid_t other = fork();
   if (other == 0) {
     std::string number = std::to_string(descriptor);
@@ -144,6 +157,9 @@ int main(int argc, char** argv) {
   app.add_option("--nap-ms", options.nap_ms, "how long each process falls behind now and then");
   app.add_option("--nap-every", options.nap_every, "in how many rounds once").positive();
   app.add_option("--more", options.more, "memory that each process allocates and fills on the way");
+  app.add_option("--words", options.words,
+                 "a new file: this is one of the two, and shares the file with the other");
+  app.add_option("--rank", options.rank, "with --words: which one").between(0, 1);
   app.add_option("--shared", options.shared, "").hidden();
   app.parse(argc, argv);
   return status_of([&] { run(options, argc, argv); });
