@@ -30,14 +30,18 @@ CONF
 }
 
 teardown_suite() {
-  local gpus=$SHAREDGPU_CLUSTER_DIR-gpus # of lib/gpus.bash
-  if [[ -e $gpus ]]; then "$CLUSTER" down "$gpus"; fi
+  local beside=("$SHAREDGPU_CLUSTER_DIR"-{gpus,hosts}) each # of lib/gpus.bash and lib/hosts.bash
+  for each in "${beside[@]}"; do
+    if [[ -e $each ]]; then "$CLUSTER" down "$each"; fi
+  done
   "$CLUSTER" down "$SHAREDGPU_CLUSTER_DIR"
   if [[ -e $SHAREDGPU_CLUSTER_DIR/failed ]]; then
     echo "# the cluster's logs stay in $SHAREDGPU_CLUSTER_DIR/log" >&3
-    # What has failed is tried once more, with a second cluster that is new.
-    if [[ -e $gpus ]]; then rm -rf "$gpus-failed" && mv "$gpus" "$gpus-failed"; fi
+    # What has failed is tried once more, with clusters beside it that are new.
+    for each in "${beside[@]}"; do
+      if [[ -e $each ]]; then rm -rf "$each-failed" && mv "$each" "$each-failed"; fi
+    done
   else
-    rm -rf "$SHAREDGPU_CLUSTER_DIR" "$gpus"
+    rm -rf "$SHAREDGPU_CLUSTER_DIR" "${beside[@]}"
   fi
 }

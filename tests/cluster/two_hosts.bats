@@ -1,35 +1,12 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Node 2 as a host of its own, with an arbiter and a ledger of its own.
+# Jobs on two hosts that have an arbiter and a ledger each.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
-
-setup() {
-  cluster_setup
-  mkdir -p "$dir/run2"
-  sed "s|^Socket=.*|Socket=$dir/run2/sharedgpud.sock|; s|^StateDir=.*|StateDir=$dir/sharedgpu2|; s|^LogFile=.*|LogFile=$dir/log/sharedgpud2|" \
-    "$dir/etc/sharedgpu.conf" >"$dir/host2.conf"
-  restart_slurmd2
-  wait_until 30 test -S "$dir/run2/sharedgpud.sock"
-}
-
-teardown() {
-  cluster_teardown
-  rm -f "$dir/host2.conf"
-  "$CLUSTER" kill "$dir" slurmd2
-  local pid
-  for pid in $(pgrep -f "^$dir/prefix/s?bin/sharedgpu"); do
-    if [[ $(readlink "/proc/$pid/ns/uts") != $(readlink /proc/self/ns/uts) ]]; then kill -9 "$pid" || true; fi
-  done
-  "$CLUSTER" start "$dir" slurmd2
-  rm -rf "$dir/run2" "$dir/sharedgpu2"
-}
-
-restart_slurmd2() {
-  "$CLUSTER" kill "$dir" slurmd2
-  "$CLUSTER" start "$dir" slurmd2
-}
+load lib/hosts
+setup() { hosts_setup; }
+teardown() { hosts_teardown; }
 
 # The seconds of a step of the job's last run.
 elapsed() { sacct -n -P -j "$1" -o ElapsedRaw | tail -n 1; }
@@ -60,7 +37,7 @@ SCRIPT
   for step in 0 1; do
     seconds=$(sacct --noconvert -n -P -j "$job.$step" -o TRESUsageInTot | tail -n 1 | tr , '\n' | sed -n 's/^gres\/sharedgpu_lease=//p')
     ((seconds > 0 && seconds <= 2 * $(elapsed "$job.$step") + 2)) ||
-      { sacct -D -j "$job" -o JobID,State,ElapsedRaw,TRESUsageInTot%80; grep -E ' (class|begin|grant|release) ' "$dir"/sharedgpu*/ledger; false; }
+      { sacct -D -j "$job" -o JobID,State,ElapsedRaw,TRESUsageInTot%80; grep -E ' (class|begin|grant|release) ' "$dir"/host*/sharedgpu/ledger; false; }
   done
   # The second one ran beside the first.
   tells "$job" ".lease_seconds > 4 and .lease_seconds <= 2 * $(elapsed "$job.0") + 2" COMPLETED || { summary "$job" COMPLETED; false; }

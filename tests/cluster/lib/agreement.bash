@@ -2,12 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # Whether sacct has of a job's steps what the ledger has.
 
-near() { local difference=$(($1 - $2)); ((difference >= -1 && difference <= 1)); }
+# The configurations of the arbiters that have a ledger: of each host, or the one that all nodes share.
+ledgers() { compgen -G "$dir/host*/sharedgpu.conf" || echo "$dir/etc/sharedgpu.conf"; }
 
-# told_steps JOB: "STEP SECONDS" of each step that the ledger knows, over all GPUs, as sacct would round them.
+# To a second for each of them.
+near() { local difference=$(($1 - $2)) most; most=$(ledgers | wc -l); ((difference >= -most && difference <= most)); }
+
+# told_steps JOB: "STEP SECONDS" of each step that a ledger knows, over all GPUs of a host and then over all hosts, as
+# sacct would round them.
 told_steps() {
-  sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --job "$1" --by step --format json |
-    jq -r 'group_by(.step)[] | "\(.[0].step) \([.[].lease_seconds] | add | if . > 0 and . < 1 then 1 else round end)"' | sort
+  local ledger
+  for ledger in $(ledgers); do
+    sharedgpu ledger --config "$ledger" --job "$1" --by step --format json |
+      jq 'group_by(.step)[] | {step: .[0].step, seconds: ([.[].lease_seconds] | add | if . > 0 and . < 1 then 1 else round end)}'
+  done | jq -rs 'group_by(.step)[] | "\(.[0].step) \([.[].seconds] | add)"' | sort
 }
 shown_steps() {
   sacct --noconvert -n -P -j "$1" -o JobIDRaw,TRESUsageInTot | grep "^$1\." | sed -n 's/^[0-9]*\.\([^|]*\)|.*gres\/sharedgpu_lease=\([0-9]*\).*/\1 \2/p' | sort

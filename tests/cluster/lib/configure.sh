@@ -5,29 +5,38 @@
 load_settings() {
   # shellcheck disable=SC1091
   if [[ -e $dir/settings ]]; then source "$dir/settings"; fi
+  CLUSTER_NODES=${CLUSTER_NODES:-2} CLUSTER_HOSTS=${CLUSTER_HOSTS:-no}
 }
 
 save_settings() {
   CLUSTER_PREFIX=${CLUSTER_PREFIX-} CLUSTER_SIMGPU=${CLUSTER_SIMGPU-} CLUSTER_NAME=${CLUSTER_NAME:-sgpu}
   CLUSTER_GPU_MEMORY=${CLUSTER_GPU_MEMORY:-1GiB} CLUSTER_GPUS=${CLUSTER_GPUS:-1}
-  CLUSTER_GRES1=${CLUSTER_GRES1:-sharedgpu:$((8 * CLUSTER_GPUS))} CLUSTER_GRES2=${CLUSTER_GRES2:-sharedgpu:$((8 * CLUSTER_GPUS))}
   CLUSTER_GRES_TYPES=${CLUSTER_GRES_TYPES:-sharedgpu} CLUSTER_CONSTRAIN_DEVICES=${CLUSTER_CONSTRAIN_DEVICES:-no}
   CLUSTER_PORT=$(free_ports)
-  local name
-  for name in CLUSTER_PREFIX CLUSTER_SIMGPU CLUSTER_NAME CLUSTER_GPU_MEMORY CLUSTER_GPUS CLUSTER_PORT \
-    CLUSTER_GRES1 CLUSTER_GRES2 CLUSTER_GRES_TYPES CLUSTER_CONSTRAIN_DEVICES; do
-    printf '%s=%q\n' "$name" "${!name}"
-  done >"$dir/settings"
+  local name names=(CLUSTER_PREFIX CLUSTER_SIMGPU CLUSTER_NAME CLUSTER_GPU_MEMORY CLUSTER_GPUS CLUSTER_NODES CLUSTER_HOSTS
+    CLUSTER_PORT CLUSTER_GRES_TYPES CLUSTER_CONSTRAIN_DEVICES)
+  for name in $(each_node CLUSTER_GRES); do
+    printf -v "$name" %s "${!name:-sharedgpu:$((8 * CLUSTER_GPUS))}"
+    names+=("$name")
+  done
+  for name in "${names[@]}"; do printf '%s=%q\n' "$name" "${!name}"; done >"$dir/settings"
+}
+
+# each_node WORD: the word with the number of each node behind it.
+each_node() {
+  local i
+  for ((i = 1; i <= CLUSTER_NODES; ++i)); do echo "$1$i"; done
 }
 
 port_answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# The first of four ports in a row on which nobody listens. Below 32768, where Linux begins to hand out ports.
+# The first of as many ports in a row as there are nodes and two more, on which nobody listens. Below 32768, where Linux
+# begins to hand out ports.
 free_ports() {
-  local base offset taken
+  local base offset taken count=$((2 + CLUSTER_NODES))
   for _ in {1..100}; do
-    base=$((20000 + RANDOM % 3000 * 4)) taken=""
-    for offset in 0 1 2 3; do
+    base=$((20000 + RANDOM % (12000 / count) * count)) taken=""
+    for ((offset = 0; offset < count; ++offset)); do
       if port_answers $((base + offset)); then taken=yes; fi
     done
     [[ $taken ]] || { echo "$base"; return; }
@@ -36,13 +45,19 @@ free_ports() {
 }
 
 node() { echo "$CLUSTER_NAME$1"; }
+has_hosts() { [[ $CLUSTER_HOSTS == yes ]]; }
+address() { if has_hosts; then echo "127.0.0.$((10 + $1))"; else echo 127.0.0.1; fi; }
 
-# What users and daemons of this cluster share: the simulated GPU is the same one for all of them.
+# Where the simulated GPU is kept: a file in a folder that each host has its own of, or one file for all.
+gpu_folder() { echo "/dev/shm/sharedgpu-$CLUSTER_PORT${1:+-$1}"; }
+gpu_state() { if has_hosts; then echo "$(gpu_folder)/gpu"; else gpu_folder; fi; }
+
+# What users and daemons of this cluster share: the simulated GPU is the same one for all of a host.
 gpu_environment() {
   [[ $CLUSTER_SIMGPU ]] || return 0
   # Contexts as small as the GPU is, so that they take what they take of a real one.
   printf 'export LD_LIBRARY_PATH=%q SIMGPU_MEMORY=%q SIMGPU_DEVICES=%q SIMGPU_CONTEXT=4MiB SIMGPU_STATE=%q\n' \
-    "$CLUSTER_SIMGPU" "$CLUSTER_GPU_MEMORY" "$CLUSTER_GPUS" "/dev/shm/sharedgpu-$CLUSTER_PORT"
+    "$CLUSTER_SIMGPU" "$CLUSTER_GPU_MEMORY" "$CLUSTER_GPUS" "$(gpu_state)"
 }
 
 configure() {
@@ -61,6 +76,7 @@ configure() {
     [[ -e $dir/etc/plugstack.conf ]] ||
       echo "optional $CLUSTER_PREFIX/lib/slurm/spank_sharedgpu.so config=$dir/etc/sharedgpu.conf" >"$dir/etc/plugstack.conf"
     [[ -e $dir/etc/sharedgpu.conf ]] || write_sharedgpu_conf >"$dir/etc/sharedgpu.conf"
+    if has_hosts; then make_hosts; fi
   else
     : >"$dir/etc/plugstack.conf"
   fi
@@ -81,6 +97,27 @@ write_sharedgpu_conf() {
 Socket=$dir/run/sharedgpud.sock
 StateDir=$dir/sharedgpu
 LogFile=$dir/log/sharedgpud
+LogLevel=debug
+CONF
+}
+
+# What each host has of its own; as-host puts file and folder into their places.
+make_hosts() {
+  local i
+  for ((i = 1; i <= CLUSTER_NODES; ++i)); do
+    mkdir -p "$dir/host$i" "$(gpu_folder "$i")"
+    write_host_conf "$i" >"$dir/host$i/sharedgpu.conf"
+  done
+  mkdir -p "$(gpu_folder)"
+  chmod 1777 "$(gpu_folder)"*
+}
+
+write_host_conf() {
+  sed -E '/^(Socket|StateDir|LogFile|LogLevel)=/d' "$dir/etc/sharedgpu.conf"
+  cat <<CONF
+Socket=$dir/host$1/sharedgpud.sock
+StateDir=$dir/host$1/sharedgpu
+LogFile=$dir/log/sharedgpud-$1
 LogLevel=debug
 CONF
 }
@@ -135,12 +172,13 @@ AcctGatherInterconnectType=acct_gather_interconnect/sharedgpu
 AcctGatherNodeFreq=0
 CONF
   fi
-  # Two nodes on one host overcommit it: the machine's own size is not what is tested here.
+  # The nodes overcommit this host: the machine's own size is not what is tested here.
   local i gres
-  for i in 1 2; do
+  for ((i = 1; i <= CLUSTER_NODES; ++i)); do
     gres=CLUSTER_GRES$i
+    if has_hosts; then host=$(node "$i"); fi
     cat <<CONF
-NodeName=$(node $i) NodeHostname=$host NodeAddr=127.0.0.1 Port=$((CLUSTER_PORT + 1 + i)) CPUs=$((8 * CLUSTER_GPUS)) RealMemory=$((65536 * CLUSTER_GPUS))${CLUSTER_PREFIX:+ Gres=${!gres}}
+NodeName=$(node "$i") NodeHostname=$host NodeAddr=$(address "$i") Port=$((CLUSTER_PORT + 1 + i)) CPUs=$((8 * CLUSTER_GPUS)) RealMemory=$((65536 * CLUSTER_GPUS))${CLUSTER_PREFIX:+ Gres=${!gres}}
 CONF
   done
   echo "PartitionName=main Nodes=ALL Default=YES State=UP"

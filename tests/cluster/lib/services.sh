@@ -18,12 +18,14 @@ command_of() {
         --innodb-flush-method=nosync --innodb-flush-log-at-trx-commit=0 --skip-innodb-doublewrite ;;
     slurmdbd) printf '%s\n' slurmdbd -D ;;
     slurmctld) printf '%s\n' slurmctld -D -f "$dir/etc/slurm.conf" ;;
-    slurmd1 | slurmd2)
-      if [[ $1 == slurmd2 && -e $dir/host2.conf ]]; then
-        printf '%s\n' unshare --mount --uts "$here/lib/as-host" host2 "$dir/host2.conf" "$dir/etc/sharedgpu.conf"
+    slurmd[1-9])
+      local i=${1#slurmd}
+      if has_hosts; then
+        printf '%s\n' unshare --mount --uts "$here/lib/as-host" "$(node "$i")" \
+          "$dir/host$i/sharedgpu.conf" "$dir/etc/sharedgpu.conf" "$(gpu_folder "$i")" "$(gpu_folder)" --
       fi
-      if [[ -e $dir/gpus${1#slurmd} ]]; then printf '%s\n' unshare --mount "$here/lib/with-gpus" "$dir/gpus${1#slurmd}"; fi
-      printf '%s\n' slurmd -D -f "$dir/etc/slurm.conf" -N "$(node "${1#slurmd}")" ${SLURMD_BOOTED:+-b} ;;
+      if [[ -e $dir/gpus$i ]]; then printf '%s\n' unshare --mount "$here/lib/with-gpus" "$dir/gpus$i"; fi
+      printf '%s\n' slurmd -D -f "$dir/etc/slurm.conf" -N "$(node "$i")" ${SLURMD_BOOTED:+-b} ;;
     *) return 1 ;;
   esac
 }
@@ -37,7 +39,7 @@ is_ready() {
     slurmdbd) port_answers $((CLUSTER_PORT + 1)) && SLURM_CONF=$dir/etc/slurm.conf timeout 3 sacctmgr -n show cluster >/dev/null 2>"$dir/log/sacctmgr" ;;
     slurmctld) SLURM_CONF=$dir/etc/slurm.conf timeout 3 scontrol ping 2>/dev/null | grep -q UP ;;
     # The controller's idea of a node outlives its slurmd, so ask that as well.
-    slurmd1 | slurmd2)
+    slurmd[1-9])
       port_answers $((CLUSTER_PORT + 1 + ${1#slurmd})) &&
         [[ $(SLURM_CONF=$dir/etc/slurm.conf timeout 3 sinfo -h -n "$(node "${1#slurmd}")" -o %T 2>/dev/null) =~ ^(idle|mixed|allocated|completing)$ ]] ;;
   esac
@@ -100,12 +102,12 @@ stop_service() {
   rm -f "$dir/run/$service.pid"
 }
 
-readonly services=(munged mariadbd slurmdbd slurmctld slurmd1 slurmd2)
+services() { printf '%s\n' munged mariadbd slurmdbd slurmctld && each_node slurmd; }
 
 is_up() {
   local service
   load_settings
-  for service in "${services[@]}"; do alive "$service" || return 1; done
+  for service in $(services); do alive "$service" || return 1; done
 }
 
 start_everything() {
@@ -113,9 +115,12 @@ start_everything() {
   start_service munged || return
   if [[ ! -d $dir/mysql/mysql ]]; then create_database || return; fi
   start_service mariadbd && start_service slurmdbd && start_service slurmctld || return
-  start_service slurmd1 &
-  local first=$!
-  start_service slurmd2 && wait "$first"
+  local service start starts=()
+  for service in $(each_node slurmd); do
+    start_service "$service" &
+    starts+=($!)
+  done
+  for start in "${starts[@]}"; do wait "$start" || return; done
 }
 
 # A server that starts deletes the temporary tables of all others in its tmpdir, hence one for each cluster.
@@ -140,9 +145,9 @@ processes() {
       echo "$pid"
     fi
   done 2>/dev/null
+  local name
   if [[ ${CLUSTER_NAME-} ]]; then
-    processes_in_cgroups_of_node "$(node 1)"
-    processes_in_cgroups_of_node "$(node 2)"
+    for name in $(each_node "$CLUSTER_NAME"); do processes_in_cgroups_of_node "$name"; done
   fi
 }
 
@@ -158,14 +163,13 @@ stop_everything() {
   if alive slurmctld; then
     SLURM_CONF=$dir/etc/slurm.conf timeout 5 scancel --full --signal=KILL --user=root 2>/dev/null || true
   fi
-  local i
-  for ((i = ${#services[@]} - 1; i >= 0; --i)); do stop_service "${services[i]}" TERM; done
+  local service name
+  for service in $(services | tac); do stop_service "$service" TERM; done
   kill_processes TERM
   wait_until 3 none_left || kill_processes KILL
   wait_until 5 none_left || { echo "cluster: these processes do not end: $(processes | xargs)" >&2; return 1; }
   if [[ ${CLUSTER_NAME-} ]]; then
-    remove_cgroups_of_node "$(node 1)"
-    remove_cgroups_of_node "$(node 2)"
-    rm -f "/dev/shm/sharedgpu-${CLUSTER_PORT-}"*
+    for name in $(each_node "$CLUSTER_NAME"); do remove_cgroups_of_node "$name"; done
+    rm -rf "$(gpu_folder)"*
   fi
 }

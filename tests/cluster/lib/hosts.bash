@@ -1,0 +1,43 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# A second cluster, beside the one of the suite, whose two nodes are hosts of their own, with an arbiter and a ledger
+# each. The files that use it have it in common; the suite's end stops it.
+
+hosts_setup() {
+  cluster_setup
+  suite=$dir
+  dir=$suite-hosts
+  [[ -e $dir/up ]] || hosts_up
+  # shellcheck disable=SC1091
+  source "$dir/env"
+  cd "$dir/jobs" || return
+}
+
+hosts_teardown() {
+  if [[ ! ${BATS_TEST_COMPLETED-} ]]; then
+    touch "$suite/failed"
+    tail -n 40 "$dir"/log/sharedgpud-*
+  fi
+  cluster_teardown
+}
+
+hosts_up() {
+  mkdir -p "$dir/etc" "$dir/jobs"
+  chmod 1777 "$dir/jobs"
+  echo Quantum=500ms >"$dir/etc/sharedgpu.conf"
+  CLUSTER_NAME=h$((RANDOM % 1000))n CLUSTER_HOSTS=yes CLUSTER_PREFIX=$suite/prefix CLUSTER_SIMGPU=$suite/simgpu CLUSTER_GPU_MEMORY=256MiB \
+    "$CLUSTER" up "$dir"
+  touch "$dir/up"
+}
+
+# asking I COMMAND...: a command that asks the arbiter of node I.
+asking() { SHAREDGPU_SOCKET=$dir/host$1/sharedgpud.sock "${@:2}"; }
+
+# The arbiter of node I.
+arbiter_of() {
+  local pid name
+  name=$(sinfo -h -N -o %N | sed -n "$1p")
+  for pid in $(pgrep -f "^$suite/prefix/sbin/sharedgpud --config $dir/etc/sharedgpu.conf"); do
+    if [[ $(nsenter --target "$pid" --uts hostname) == "$name" ]]; then echo "$pid"; fi
+  done
+}
