@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any text as a list of nodes: none, or one whose first name is a list of one node again.
+#include "spank/job_nodes.h"
+
+#include "input.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace sharedgpu;
+  const auto nodes = parse_nodes(fuzz::text_of(data, size));
+  if (!nodes) return 0;
+  fuzz::require(!nodes->first.starts_with('-'), "a name that reads as an option");
+  const auto first = parse_nodes(nodes->first);
+  fuzz::require(first && first->first == nodes->first && !first->several, "a name reads otherwise");
+  return 0;
+}
