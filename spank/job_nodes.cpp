@@ -3,13 +3,14 @@
 
 #include <charconv>
 
+#include "protocol/messages.h"
 #include "protocol/split.h"
 
 namespace sharedgpu {
 namespace {
 
-constexpr std::size_t kLongestName = 199;
-constexpr int kMostComponents = 128;  // of a heterogeneous job (MAX_HET_JOB_COMPS)
+constexpr std::uint64_t kMostNodes = 65533;  // MAX_SLURM_NODES
+constexpr int kMostComponents = 128;         // of a heterogeneous job (MAX_HET_JOB_COMPS)
 
 constexpr bool is_letter_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
@@ -26,7 +27,7 @@ std::optional<std::uint64_t> parse_number(std::string_view text) {
 // Numbers, as they are written: zeros before them are part of a node's name.
 struct Numbers {
   std::string_view first;
-  bool several = false;
+  std::uint64_t count = 1;
 };
 
 // "7" or "01-04".
@@ -36,8 +37,8 @@ std::optional<Numbers> parse_range(std::string_view text) {
   const std::optional<std::uint64_t> from = parse_number(one.first);
   if (!from || dash == text.npos) return from ? std::optional(one) : std::nullopt;
   const std::optional<std::uint64_t> to = parse_number(text.substr(dash + 1));
-  if (!to || *to < *from) return std::nullopt;
-  return Numbers{.first = one.first, .several = *to > *from};
+  if (!to || *to < *from || *to - *from >= kMostNodes) return std::nullopt;
+  return Numbers{.first = one.first, .count = *to - *from + 1};
 }
 
 // What stands between brackets: "01,03-04".
@@ -47,7 +48,7 @@ std::optional<Numbers> parse_numbers(std::string_view text) {
     const std::optional<Numbers> range = parse_range(word);
     if (!range) return std::nullopt;
     if (numbers)
-      numbers->several = true;
+      numbers->count += range->count;
     else
       numbers = range;
   }
@@ -56,7 +57,7 @@ std::optional<Numbers> parse_numbers(std::string_view text) {
 
 // Takes the names up to the next comma that is in no brackets from the front of `list`.
 std::optional<JobNodes> take_names(std::string_view& list) {
-  JobNodes names;
+  JobNodes names = {.first = {}, .count = 1};
   while (!list.empty() && list.front() != ',') {
     if (may_be_in_name(list.front())) {
       names.first += list.front();
@@ -66,14 +67,31 @@ std::optional<JobNodes> take_names(std::string_view& list) {
     const std::size_t end = list.find(']');
     if (list.front() != '[' || end == list.npos) return std::nullopt;
     const std::optional<Numbers> numbers = parse_numbers(list.substr(1, end - 1));
-    if (!numbers) return std::nullopt;
+    if (!numbers || names.count * numbers->count > kMostNodes) return std::nullopt;
     names.first += numbers->first;
-    names.several = names.several || numbers->several;
+    names.count *= static_cast<std::uint32_t>(numbers->count);
     list.remove_prefix(end + 1);
   }
-  if (names.first.empty() || names.first.size() > kLongestName || !is_letter_or_digit(names.first.front()))
+  if (names.first.empty() || names.first.size() > RegisterGang::kLongest ||
+      !is_letter_or_digit(names.first.front()))
     return std::nullopt;
   return names;
+}
+
+// sbatch and salloc name the components of a heterogeneous job so, and srun where it makes the job itself.
+constexpr const char* kComponentNames[] = {"_HET_GROUP_", "_PACK_GROUP_"};
+
+// For Slurm the components are jobs, each with a number and nodes of its own; the list of a step that spans
+// some of them has the nodes of all.
+std::string list_of_component(std::uint32_t job, const Variables& variables) {
+  for (const std::string name : kComponentNames)
+    for (int i = 0; i < kMostComponents; ++i) {
+      const std::string component = name + std::to_string(i);
+      const std::string number = variables(("SLURM_JOB_ID" + component).c_str());
+      if (number.empty()) break;
+      if (parse_number(number) == job) return variables(("SLURM_JOB_NODELIST" + component).c_str());
+    }
+  return {};
 }
 
 }  // namespace
@@ -82,25 +100,20 @@ std::optional<JobNodes> parse_nodes(std::string_view list) {
   std::optional<JobNodes> nodes = take_names(list);
   while (nodes && !list.empty()) {
     list.remove_prefix(1);
-    if (!take_names(list)) return std::nullopt;
-    nodes->several = true;
+    const std::optional<JobNodes> more = take_names(list);
+    if (!more || nodes->count + more->count > kMostNodes) return std::nullopt;
+    nodes->count += more->count;
   }
   return nodes;
 }
 
-// For Slurm the components of a heterogeneous job are jobs, each with a number and nodes of its own; the list
-// of a step that spans some of them has the nodes of all. Else SLURM_NODELIST is the one to believe: of a
-// step that is started from outside (srun --jobid), SLURM_JOB_NODELIST has the nodes of the step alone, or
-// what was left there by another job.
+// Of a step that is started from outside (srun --jobid), SLURM_JOB_NODELIST has the nodes of the step alone,
+// or what another job has left there. So it comes last.
 std::optional<JobNodes> job_nodes(std::uint32_t job, const Variables& variables) {
-  for (int i = 0; i < kMostComponents; ++i) {
-    const std::string group = "_HET_GROUP_" + std::to_string(i);
-    const std::string number = variables(("SLURM_JOB_ID" + group).c_str());
-    if (number.empty()) break;
-    if (parse_number(number) == job) return parse_nodes(variables(("SLURM_JOB_NODELIST" + group).c_str()));
-  }
-  const std::string list = variables("SLURM_NODELIST");
-  return parse_nodes(list.empty() ? variables("SLURM_JOB_NODELIST") : list);
+  std::string list = list_of_component(job, variables);
+  if (list.empty()) list = variables("SLURM_NODELIST");
+  if (list.empty()) list = variables("SLURM_JOB_NODELIST");
+  return parse_nodes(list);
 }
 
 }  // namespace sharedgpu

@@ -12,12 +12,12 @@ namespace sharedgpu {
 
 struct JobNodes {
   std::string first;
-  bool several = false;
+  std::uint32_t count = 0;
   bool operator==(const JobNodes&) const = default;
 };
 
 // The nodes of a list as Slurm writes it: "n1", "n[01,03-04],m7", "rack[0-1]node[0-3]". Nothing where it is
-// none, or its first name is longer than RegisterGang holds.
+// none, has more nodes than a cluster, or a name that is longer than RegisterGang holds.
 std::optional<JobNodes> parse_nodes(std::string_view list);
 
 // The value of a variable of the step's environment; empty where there is none.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -16,7 +17,9 @@
 #include "protocol/gpu_names.h"
 #include "protocol/split.h"
 #include "spank/comments.h"
+#include "spank/gang.h"
 #include "spank/job_class.h"
+#include "spank/job_nodes.h"
 #include "spank/offer.h"
 #include "spank/plugin.h"
 #include "spank/preload.h"
@@ -223,20 +226,40 @@ void set_environment(spank_t spank, const Settings& settings) {
   set_variable(spank, kOnNoArbiter, settings.on_no_arbiter == OnNoArbiter::fail ? "fail" : "plain");
 }
 
+using Clock = std::chrono::steady_clock;
+
 // Slurm counts a node as failed whose step does not start.
 constexpr Nanoseconds kMostWait = std::chrono::seconds(5);
 
-RegisterReply register_job(const SlurmStep& step, const Settings& settings) {
+// Every step of a job on several nodes says so, also where it is on some of them. Returns whether the arbiter
+// knows it now.
+bool tell_of_gang(spank_t spank, const SlurmStep& step, const Settings& settings, Nanoseconds patience) {
+  const std::optional<JobNodes> nodes =
+      job_nodes(step.name.job, [spank](const char* name) { return get_variable(spank, name); });
+  if (!nodes || nodes->count < 2) return false;
+  RegisterGang gang = {.job = step.name.job, .uid = step.uid, .nodes = nodes->count};
+  nodes->first.copy(gang.coordinator, sizeof gang.coordinator - 1);
+  const std::string problem = register_gang(settings.socket.c_str(), gang, patience);
+  if (!problem.empty())
+    log_error(
+        "the arbiter was not told that the job has several nodes (its turns here begin and end by "
+        "themselves): " +
+        problem);
+  return problem.empty();
+}
+
+RegisterReply register_job(const SlurmStep& step, const Settings& settings, bool in_gang,
+                           Nanoseconds patience) {
   RegisterJob request{.step = step.name,
                       .uid = step.uid,
                       .options = given_options(),
                       .devices = step.devices,
                       .whole = step.whole.value_or(DeviceSet{}),
-                      .job_class = read_job_class(settings, step.name.job)};
+                      .job_class = read_job_class(settings, step.name.job),
+                      .gang = in_gang};
   request.options.units = step.units;
   Message answer;
-  int error = ask(settings.socket.c_str(), Message::of(request),
-                  std::min(settings.arbiter_timeout, kMostWait), answer);
+  int error = ask(settings.socket.c_str(), Message::of(request), patience, answer);
   std::string problem;
   if (error != 0)
     problem = settings.socket + ": " + std::strerror(error);
@@ -277,7 +300,9 @@ void remote_init_post_opt(spank_t spank, int count, char** arguments) {
   published.units = step.units;
   spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &published.tasks);
   mark_job(settings, step.name.job, step.name.step == kBatchStep);
-  const RegisterReply reply = register_job(step, settings);
+  const Clock::time_point end = Clock::now() + std::min(settings.arbiter_timeout, kMostWait);
+  const bool in_gang = tell_of_gang(spank, step, settings, end - Clock::now());
+  const RegisterReply reply = register_job(step, settings, in_gang, end - Clock::now());
   if (reply.accepted == 0) return show_without_arbiter(spank, step, settings);
   show_gpus(spank, step, reply);
   set_threads(spank, settings, reply.threads);
