@@ -17,13 +17,14 @@ setup_suite() {
   [[ -e $dir/installed ]] || "$root/scripts/install-for-cluster" "$build" "$dir"
   mkdir -p "$dir/etc" "$dir/jobs"
   chmod 1777 "$dir/jobs"
-  # Short turns: the tests wait for many of them.
+  # Short turns: the tests wait for many of them. All nodes have one arbiter, so there is no other to agree with.
   cat >"$dir/etc/sharedgpu.conf" <<CONF
 Socket=$dir/run/sharedgpud.sock
 StateDir=$dir/sharedgpu
 Quantum=500ms
 LogLevel=debug
 LogFile=$dir/log/sharedgpud
+PeerPort=0
 CONF
   CLUSTER_NAME=t$((RANDOM % 1000))n CLUSTER_PREFIX=$dir/prefix CLUSTER_SIMGPU=$dir/simgpu CLUSTER_GPU_MEMORY=256MiB \
     "$CLUSTER" up "$dir"

@@ -12,9 +12,9 @@ save_settings() {
   CLUSTER_PREFIX=${CLUSTER_PREFIX-} CLUSTER_SIMGPU=${CLUSTER_SIMGPU-} CLUSTER_NAME=${CLUSTER_NAME:-sgpu}
   CLUSTER_GPU_MEMORY=${CLUSTER_GPU_MEMORY:-1GiB} CLUSTER_GPUS=${CLUSTER_GPUS:-1}
   CLUSTER_GRES_TYPES=${CLUSTER_GRES_TYPES:-sharedgpu} CLUSTER_CONSTRAIN_DEVICES=${CLUSTER_CONSTRAIN_DEVICES:-no}
-  CLUSTER_PORT=$(free_ports)
+  CLUSTER_PORT=$(free_ports) CLUSTER_PEER_PORT=$(free_peer_port)
   local name names=(CLUSTER_PREFIX CLUSTER_SIMGPU CLUSTER_NAME CLUSTER_GPU_MEMORY CLUSTER_GPUS CLUSTER_NODES CLUSTER_HOSTS
-    CLUSTER_PORT CLUSTER_GRES_TYPES CLUSTER_CONSTRAIN_DEVICES)
+    CLUSTER_PORT CLUSTER_PEER_PORT CLUSTER_GRES_TYPES CLUSTER_CONSTRAIN_DEVICES)
   for name in $(each_node CLUSTER_GRES); do
     printf -v "$name" %s "${!name:-sharedgpu:$((8 * CLUSTER_GPUS))}"
     names+=("$name")
@@ -40,6 +40,16 @@ free_ports() {
       if port_answers $((base + offset)); then taken=yes; fi
     done
     [[ $taken ]] || { echo "$base"; return; }
+  done
+  return 1
+}
+
+# A UDP port that only root can have, and nobody has.
+free_peer_port() {
+  local port
+  for _ in {1..100}; do
+    port=$((300 + RANDOM % 300))
+    grep -qi "^ *[0-9]*: [0-9A-F]*:$(printf %04x $port) " /proc/net/udp || { echo "$port"; return; }
   done
   return 1
 }
@@ -98,6 +108,7 @@ Socket=$dir/run/sharedgpud.sock
 StateDir=$dir/sharedgpu
 LogFile=$dir/log/sharedgpud
 LogLevel=debug
+PeerPort=0
 CONF
 }
 
@@ -113,12 +124,15 @@ make_hosts() {
 }
 
 write_host_conf() {
-  sed -E '/^(Socket|StateDir|LogFile|LogLevel)=/d' "$dir/etc/sharedgpu.conf"
+  sed -E '/^(Socket|StateDir|LogFile|LogLevel|PeerPort)=/d' "$dir/etc/sharedgpu.conf"
   cat <<CONF
 Socket=$dir/host$1/sharedgpud.sock
 StateDir=$dir/host$1/sharedgpu
 LogFile=$dir/log/sharedgpud-$1
 LogLevel=debug
+PeerAddress=$(address "$1")
+PeerPort=$CLUSTER_PEER_PORT
+MungeSocket=$dir/run/munge.sock
 CONF
 }
 

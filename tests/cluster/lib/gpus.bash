@@ -31,7 +31,7 @@ gpus_up() {
   printf '0 NVIDIA H200\n1 NVIDIA A100-SXM4-80GB\n' >"$dir/gpus1"
   printf '%s NVIDIA H200\n' 0 1 2 3 >"$dir/gpus2"
   echo "NodeName=${name}2 Name=gpu File=/dev/nvidia[2-3]" | tee "$dir/gres.right" >"$dir/etc/gres.conf"
-  printf '%s\n' "Socket=$dir/run/sharedgpud.sock" "StateDir=$dir/sharedgpu" "LogFile=$dir/log/sharedgpud" \
+  printf '%s\n' "Socket=$dir/run/sharedgpud.sock" "StateDir=$dir/sharedgpu" "LogFile=$dir/log/sharedgpud" PeerPort=0 \
     >"$dir/etc/sharedgpu.conf"
   echo "PrologFlags=Contain" >"$dir/slurm.conf.extra"
   write_probe >"$dir/probe"
