@@ -33,11 +33,5 @@ hosts_up() {
 # asking I COMMAND...: a command that asks the arbiter of node I.
 asking() { SHAREDGPU_SOCKET=$dir/host$1/sharedgpud.sock "${@:2}"; }
 
-# The arbiter of node I.
-arbiter_of() {
-  local pid name
-  name=$(sinfo -h -N -o %N | sed -n "$1p")
-  for pid in $(pgrep -f "^$suite/prefix/sbin/sharedgpud --config $dir/etc/sharedgpu.conf"); do
-    if [[ $(nsenter --target "$pid" --uts hostname) == "$name" ]]; then echo "$pid"; fi
-  done
-}
+# The pid of the arbiter of node I.
+arbiter_of() { asking "$1" sharedgpu status --json | jq .pid; }

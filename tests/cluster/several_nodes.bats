@@ -1,0 +1,68 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Jobs whose processes on two nodes wait for each other on the GPUs. Two of them do not fit on the GPUs together: with
+# turns that each node gives by itself they soon lock each other.
+
+bats_require_minimum_version 1.5.0
+load lib/jobs
+load lib/hosts
+load lib/agreement
+setup() { hosts_setup; }
+teardown() { hosts_teardown; }
+
+# ranks STEPS ROUNDS: submits a job of two processes, one on each of two nodes, in so many steps, one after the other;
+# prints its number.
+ranks() {
+  cat >"$dir/jobs/ranks" <<SCRIPT
+#!/bin/bash
+for step in {1..$1}; do
+  words=$dir/jobs/words.\$SLURM_JOB_ID.\$step
+  srun bash -c "exec $suite/programs/lockstep --bytes 144MiB --rounds $2 --kernel-ms 8 --words \$words --rank \\\$SLURM_PROCID" || exit
+done
+SCRIPT
+  sbatch --parsable --nodes=2 --ntasks-per-node=1 --gres=sharedgpu:1 --output="$dir/jobs/%j" "$dir/jobs/ranks"
+}
+
+# expect_right JOB STEPS: it ends, and both processes of each step have verified their memory and their rounds.
+expect_right() {
+  expect_state "$1" COMPLETED 120
+  (($(grep -c verified "$dir/jobs/$1") == 2 * $2)) || { output "$1"; false; }
+}
+
+@test "two jobs on two nodes take turns on both at once, and sacct has what both ledgers have" {
+  first=$(ranks 3 60)
+  second=$(ranks 3 60)
+  wait_until 30 running_together "$first" "$second"
+  for job in "$first" "$second"; do expect_right "$job" 3; done
+  for job in "$first" "$second"; do
+    expect_agreement "$job"
+    for host in 1 2; do (($(turns "$host" "$job") > 3)) || { echo "job $job: $(turns "$host" "$job") turns on node $host"; false; }; done
+  done
+}
+# How many turns the ledger of node I has of a job.
+turns() { sharedgpu ledger --config "$dir/host$1/sharedgpu.conf" --job "$2" --by step --format json | jq '[.[].turns] | add'; }
+
+@test "the arbiters of both nodes name the gang and its coordinator, and are in contact" {
+  job=$(ranks 1 100)
+  node=$(sinfo -h -N -o %N | sed -n 1p)
+  for host in 1 2; do wait_until 30 names_gang "$host" "$job" "$node"; done
+  expect_right "$job" 1
+}
+names_gang() {
+  asking "$1" sharedgpu status --json | jq -e --argjson job "$2" --arg node "$3" \
+    '.tenants[] | select(.job == $job).gang | .coordinator == $node and .nodes == 2 and .contact == "held"' >/dev/null
+}
+
+@test "they end right where an arbiter is killed in the middle, that of the first node and that of the other" {
+  first=$(ranks 1 150)
+  second=$(ranks 1 150)
+  for host in 2 1; do
+    wait_until 30 both_work "$host"
+    killed=$(arbiter_of "$host")
+    kill -9 "$killed"
+    wait_until 20 is_another "$host" "$killed"
+  done
+  for job in "$first" "$second"; do expect_right "$job" 1; done
+}
+both_work() { asking "$1" sharedgpu status --json | jq -e '[.tenants[] | select(.lease_seconds > 0.2 and .footprint_bytes > 0)] | length == 2' >/dev/null; }
+is_another() { local now; now=$(arbiter_of "$1") && [[ $now && $now != "$2" ]]; }
