@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts taken apart. Pure; any thread.
+// Texts taken apart and put together. Pure; any thread.
 #pragma once
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +18,12 @@ inline std::vector<std::string_view> split(std::string_view text, char separator
     begin = end + 1;
   }
   return parts;
+}
+
+inline std::string join(const std::vector<std::string>& parts, char separator) {
+  std::string text;
+  for (std::size_t i = 0; i < parts.size(); ++i) text += (i == 0 ? "" : std::string(1, separator)) + parts[i];
+  return text;
 }
 
 }  // namespace sharedgpu

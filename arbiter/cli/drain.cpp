@@ -9,6 +9,7 @@
 
 #include "arbiter/cli/commands.h"
 #include "protocol/ask.h"
+#include "protocol/split.h"
 
 namespace sharedgpu::cli {
 namespace {
@@ -19,12 +20,6 @@ struct Arguments {
   std::string gpus;
   std::vector<std::string> reason;
 };
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-  return text;
-}
 
 int change(const Arguments& arguments, bool drained) {
   Settings settings;
@@ -40,7 +35,7 @@ int change(const Arguments& arguments, bool drained) {
     return 2;
   }
   arguments.gpus.copy(request.gpus, sizeof request.gpus - 1);
-  joined(arguments.reason).copy(request.reason, sizeof request.reason - 1);
+  join(arguments.reason, ' ').copy(request.reason, sizeof request.reason - 1);
   Message answer;
   if (int error = ask(settings.socket.c_str(), Message::of(request),
                       answer_patience(settings.arbiter_timeout), answer)) {
