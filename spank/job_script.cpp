@@ -18,7 +18,7 @@ void job_script_prolog(spank_t spank, int count, char** arguments) {
   if (!configuration.good) return;
   // Slurm gives this process an environment made for the job. The arbiter gets that of slurmd, its parent.
   const std::vector<std::string> environment = environment_of(getppid());
-  ensure_arbiter(configuration, environment);
+  ensure_arbiter(configuration, with_node_name(environment, command_line_of(getppid())));
   std::uint32_t job = 0;
   if (spank_get_item(spank, S_JOB_ID, &job) == ESPANK_SUCCESS)
     keep_job_class(configuration.settings, job, environment);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // slurmd, as root, as it starts: the arbiter is started from here, so that it lives in slurmd's cgroup and
 // not in a job's, and outlives a restart of slurmd.
+#include <unistd.h>
+
 #include "spank/comments.h"
 #include "spank/offer.h"
 #include "spank/plugin.h"
@@ -41,7 +43,7 @@ void slurmd_init(int count, char** arguments) {
     return;
   }
   compare_all_units(configuration);
-  ensure_arbiter(configuration, own_environment());
+  ensure_arbiter(configuration, with_node_name(own_environment(), command_line_of(getpid())));
   if (has_marks(configuration.settings)) start_comment(configuration, 0, own_environment());
 }
 

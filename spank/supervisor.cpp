@@ -61,6 +61,13 @@ int read_error(int fd) {
   return size == sizeof error ? error : 0;
 }
 
+std::vector<std::string> words_of(int pid, const char* file) {
+  std::ifstream content("/proc/" + std::to_string(pid) + "/" + file, std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(content, word, '\0');) words.push_back(word);
+  return words;
+}
+
 }  // namespace
 
 std::string start_supervisor(const std::string& command, const std::string& config,
@@ -101,11 +108,24 @@ std::vector<std::string> own_environment() {
   return result;
 }
 
-std::vector<std::string> environment_of(int pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
-  std::vector<std::string> result;
-  for (std::string entry; std::getline(file, entry, '\0');) result.push_back(entry);
-  return result;
+std::vector<std::string> environment_of(int pid) { return words_of(pid, "environ"); }
+
+std::vector<std::string> command_line_of(int pid) { return words_of(pid, "cmdline"); }
+
+std::vector<std::string> with_node_name(std::vector<std::string> environment,
+                                        const std::vector<std::string>& slurmd) {
+  const std::string variable = "SLURMD_NODENAME=";
+  for (const std::string& entry : environment)
+    if (entry.starts_with(variable)) return environment;
+  for (std::size_t i = 1; i < slurmd.size(); ++i) {
+    if (!slurmd[i].starts_with("-N")) continue;
+    const std::string name = slurmd[i].size() > 2    ? slurmd[i].substr(2)
+                             : i + 1 < slurmd.size() ? slurmd[i + 1]
+                                                     : "";
+    if (!name.empty()) environment.push_back(variable + name);
+    break;
+  }
+  return environment;
 }
 
 }  // namespace sharedgpu

@@ -17,8 +17,15 @@ std::string start_supervisor(const std::string& command, const std::string& conf
 // The same for any program and its arguments.
 std::string start_daemon(const std::vector<std::string>& words, const std::vector<std::string>& environment);
 
-// The environment of this process, and of another one as it was when that one started.
+// The environment of this process, and of another one as it was when that one started; and the words of its
+// command line.
 std::vector<std::string> own_environment();
 std::vector<std::string> environment_of(int pid);
+std::vector<std::string> command_line_of(int pid);
+
+// `environment` and SLURMD_NODENAME, by which the arbiter calls the node when it speaks to Slurm, where
+// slurmd was started under another name than the host's (`-N`).
+std::vector<std::string> with_node_name(std::vector<std::string> environment,
+                                        const std::vector<std::string>& slurmd);
 
 }  // namespace sharedgpu

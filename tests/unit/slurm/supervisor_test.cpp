@@ -75,7 +75,18 @@ TEST_CASE("a command that is not there is an error") {
   CHECK(start_supervisor("/dev/null", "", {}) == "/dev/null: Permission denied");
 }
 
-TEST_CASE("the environment of another process can be read") {
+TEST_CASE("the environment and the command line of another process can be read") {
   CHECK(environment_of(getpid()).size() > 0);
   CHECK(environment_of(0).empty());
+  CHECK(command_line_of(getpid()).size() > 0);
+  CHECK(command_line_of(0).empty());
+}
+
+TEST_CASE("the arbiter gets the name that slurmd was given for the node") {
+  using Words = std::vector<std::string>;
+  CHECK(with_node_name({"A=1"}, {"slurmd", "-D", "-N", "node7"}) == Words{"A=1", "SLURMD_NODENAME=node7"});
+  CHECK(with_node_name({}, {"slurmd", "-Nnode7", "-D"}) == Words{"SLURMD_NODENAME=node7"});
+  CHECK(with_node_name({}, {"slurmd", "-D"}).empty());
+  CHECK(with_node_name({}, {"slurmd", "-N"}).empty());
+  CHECK(with_node_name({"SLURMD_NODENAME=own"}, {"slurmd", "-N", "node7"}) == Words{"SLURMD_NODENAME=own"});
 }
