@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace sharedgpu {
 namespace {
@@ -134,6 +135,23 @@ class Reader {
     }
     return *this;
   }
+  // It may be missing: where no GPU was lost, and in summaries of an earlier version of sharedgpu.
+  Reader& losses(const char* name, std::set<SummaryLoss>& values) {
+    const auto field = json_.find(name);
+    if (field == json_.end()) return *this;
+    good_ = good_ && field->is_array();
+    if (!good_) return *this;
+    for (const Json& loss : *field) {
+      SummaryLoss value;
+      for (const auto& [key, text] : {std::pair("node", &value.node), std::pair("gpu", &value.gpu),
+                                      std::pair("reason", &value.reason)}) {
+        good_ = good_ && loss.is_object() && loss.contains(key) && loss[key].is_string();
+        if (good_) *text = loss[key].get<std::string>();
+      }
+      if (good_) values.insert(value);
+    }
+    return *this;
+  }
   bool good() const { return good_; }
 
  private:
@@ -158,6 +176,7 @@ JobSummary joined(JobSummary a, const JobSummary& b) {
   a.resident = std::max(a.resident, b.resident);
   a.backends.insert(b.backends.begin(), b.backends.end());
   a.gpus.insert(b.gpus.begin(), b.gpus.end());
+  a.gpu_losses.insert(b.gpu_losses.begin(), b.gpu_losses.end());
   return a;
 }
 
@@ -177,6 +196,8 @@ std::string format_summary(const JobSummary& summary) {
   json["peak_resident_bytes"] = summary.resident;
   json["backends"] = summary.backends;
   json["gpus"] = summary.gpus;
+  for (const SummaryLoss& loss : summary.gpu_losses)
+    json["gpu_losses"].push_back(Json{{"node", loss.node}, {"gpu", loss.gpu}, {"reason", loss.reason}});
   // ASCII alone, whatever the database takes texts for.
   return json.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
@@ -193,6 +214,7 @@ std::optional<JobSummary> parse_summary(std::string_view text) {
   reader.number("restored_bytes", summary.restored).number("evicted_bytes", summary.evicted);
   reader.number("peak_footprint_bytes", summary.footprint).number("peak_resident_bytes", summary.resident);
   reader.words("backends", summary.backends).words("gpus", summary.gpus);
+  reader.losses("gpu_losses", summary.gpu_losses);
   if (!reader.good() || version != kVersion) return std::nullopt;
   return summary;
 }

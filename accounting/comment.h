@@ -8,6 +8,7 @@
 #pragma once
 
 #include <chrono>
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -16,6 +17,14 @@
 #include <vector>
 
 namespace sharedgpu {
+
+// A GPU that was lost while the job was on it.
+struct SummaryLoss {
+  std::string node;
+  std::string gpu;  // as `nvidia-smi -L` prints it
+  std::string reason;
+  auto operator<=>(const SummaryLoss&) const = default;
+};
 
 // Of one run of a job, on these nodes.
 struct JobSummary {
@@ -30,6 +39,7 @@ struct JobSummary {
   std::uint64_t resident = 0;   // the same
   std::set<std::string> backends;
   std::set<std::string> gpus;  // models
+  std::set<SummaryLoss> gpu_losses;
   bool operator==(const JobSummary&) const = default;
 };
 

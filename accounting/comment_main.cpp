@@ -21,6 +21,7 @@
 #include "config/settings.h"
 #include "protocol/ask.h"
 #include "protocol/backend_names.h"
+#include "protocol/gpu_names.h"
 #include "protocol/split.h"
 
 namespace sharedgpu {
@@ -71,10 +72,26 @@ JobSummary share_of(JobReply reply) {
                    .footprint = reply.footprint.count,
                    .resident = reply.resident.count,
                    .backends = backends_of(reply.backends),
-                   .gpus = {}};
+                   .gpus = {},
+                   .gpu_losses = {}};
   for (std::string_view model : split(reply.models, ';'))
     if (!model.empty()) share.gpus.emplace(model);
   return share;
+}
+
+// False: the arbiter does not answer.
+bool ask_for_losses(const std::string& socket, const JobReply& reply, JobSummary& share) {
+  for (std::uint32_t place = 0; place < reply.losses; ++place) {
+    Message answer;
+    const GpuLossQuery query{.job = reply.job, .place = place};
+    if (ask(socket.c_str(), Message::of(query), seconds(1), answer) != 0) return false;
+    if (answer.type != MessageType::gpu_loss_reply) return false;
+    auto loss = answer.as<GpuLossReply>();
+    loss.fault[sizeof loss.fault - 1] = '\0';
+    if (loss.known != 0)
+      share.gpu_losses.insert({.node = host_name(), .gpu = format_gpu(loss.gpu), .reason = loss.fault});
+  }
+  return true;
 }
 
 // Turns the mark of a job that has ended, at `end` at the latest, into an entry. False: not yet, as the
@@ -90,8 +107,8 @@ bool take(const Spool& marks, const Spool& entries, const std::string& socket, c
   if (reply.known == 0) {
     say("job " + std::to_string(mark.job) + ": the arbiter knows nothing of it; its AdminComment stays");
   } else {
-    const SpoolEntry entry{
-        .job = mark.job, .seen = {.begin = mark.since, .end = end}, .share = share_of(reply)};
+    SpoolEntry entry{.job = mark.job, .seen = {.begin = mark.since, .end = end}, .share = share_of(reply)};
+    if (!ask_for_losses(socket, reply, entry.share)) return false;
     if (const std::string error = entries.write(entry); !error.empty()) {
       say(error);
       return false;

@@ -72,6 +72,7 @@ enum class MessageType : std::uint16_t {
   end_job = 41,
   drain_gpus = 42,
   register_gang = 43,
+  gpu_loss_query = 44,
   // any process of a tenant -> arbiter
   gpu_query = 36,
   // arbiter -> session
@@ -101,6 +102,7 @@ enum class MessageType : std::uint16_t {
   set_reply = 82,
   suspend_reply = 83,
   job_reply = 84,
+  gpu_loss_reply = 89,
 };
 
 // Names a run that the arbiter issued with run_reply; 128 random bits. Zero: none.
@@ -587,17 +589,34 @@ struct JobQuery {
 struct JobReply {
   static constexpr MessageType kType = MessageType::job_reply;
   std::uint32_t job = 0;
-  std::uint8_t known = 0;     // 0: nothing of this job was ever here
-  std::uint8_t lives = 0;     // a process of it does
+  std::uint8_t known = 0;  // 0: nothing of this job was ever here
+  std::uint8_t lives = 0;  // a process of it does, or it is not known yet whether its last one died of a loss
   std::uint8_t backends = 0;  // a bit for each Backend that its sessions had
   Nanoseconds lease{};        // steps that hold the job's lease side by side count once
   Nanoseconds waited{};
   Nanoseconds overuse{};
   std::uint64_t handoffs = 0;
   Traffic moved = {};
-  Bytes footprint = {};   // the highest
-  Bytes resident = {};    // the same
-  char models[128] = {};  // of the GPUs that it held, each once, by ';'; NUL-terminated
+  Bytes footprint = {};      // the highest
+  Bytes resident = {};       // the same
+  char models[128] = {};     // of the GPUs that it held, each once, by ';'; NUL-terminated
+  std::uint32_t losses = 0;  // so many GPUs were lost under this run of it
+};
+
+// The GPUs that were lost under this run of a job, one by one. Root, SlurmUser or the job's own user.
+struct GpuLossQuery {
+  static constexpr MessageType kType = MessageType::gpu_loss_query;
+  static constexpr std::uint16_t kSince = 11;
+  std::uint32_t job = 0;
+  std::uint32_t place = 0;  // from 0 on
+};
+struct GpuLossReply {
+  static constexpr MessageType kType = MessageType::gpu_loss_reply;
+  static constexpr std::uint16_t kSince = 11;
+  std::uint32_t job = 0;
+  std::uint8_t known = 0;  // 0: there is none at this place
+  GpuUuid gpu;
+  char fault[64] = {};  // why it was lost; NUL-terminated
 };
 
 // For what NVML tells, by a process that need not have a session: a GPU as the asker's tenant sees it. Who

@@ -84,7 +84,7 @@ Arbiter::Arbiter(asio::io_context& loop, Schedule& schedule, const System& syste
                   .administration = administration_,
                   .complaints = complaints_}),
       survey_(
-          loop, system, [this] { return !session_table_.all().empty(); },
+          loop, system, [this] { return !session_table_.all().empty() || health_.may_miss_a_loss(); },
           [this](const std::vector<SurveyedGpu>& gpus) { unmanaged_.take(gpus); }, SurveyTimes(),
           GpuWatch{
               .looked = [this](const std::vector<GpuHealth>& gpus, bool all) { health_.looked(gpus, all); },

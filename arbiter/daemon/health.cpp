@@ -4,17 +4,23 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "arbiter/daemon/log.h"
 #include "protocol/gpu_names.h"
+#include "protocol/split.h"
 
 namespace sharedgpu {
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr unsigned kMisses = 3;          // in a row: it is gone
-constexpr Nanoseconds kWellFor = 2s;     // so long it answers: it is back
+constexpr unsigned kMisses = 3;  // in a row: it is gone
+// So long it answers: it is back. Twice as long after each loss that follows the one before within an hour:
+// those who come to a GPU that comes and goes lose their work.
+constexpr Nanoseconds kWellFor = 2s;
+constexpr Nanoseconds kLongestWellFor = 10min;
+constexpr Nanoseconds kForgiven = 1h;
 constexpr Nanoseconds kLookCounts = 3s;  // from one look to the next it takes a second
 constexpr std::size_t kMostNamed = 16;   // tenants in one line of the log
 // A process may die of the driver's error before NVML tells of the loss, which may take the driver seconds.
@@ -22,8 +28,11 @@ constexpr Nanoseconds kDiedOfIt = 5s;
 constexpr std::size_t kMostGone = 1024;
 
 constexpr std::uint64_t kFallenOffTheBus = 79;
-// Xids after which NVIDIA's catalog wants the GPU to be reset. All others are of one program, or corrected.
-constexpr std::uint64_t kWantReset[] = {46, 48, 62, 64, 95, 110, 119, 120, 136, 140, 143, 155, 156, 158};
+// The Xids whose immediate action is RESET_GPU, and 48, a double bit error, which a reset clears: NVIDIA, Xid
+// Errors, Analyzing Xid Catalog. Left out are those of NVLink that also tell of what is no fault of this GPU:
+// 155, which intended changes of a link raise as well, and 74 and 144 to 150, which take registers to judge
+// that NVML does not report; and 154, which sums up what others have said.
+constexpr std::uint64_t kWantReset[] = {46, 48, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 156, 158};
 
 constexpr char kResetRequired[] = "reset required";
 
@@ -36,6 +45,9 @@ void Health::restore(const std::map<GpuUuid, GpuRecord>& past) {
     its.fault = text_of(gpu.fault);
     if (gpu.drain != "-") its.drain = text_of(gpu.drain);
   }
+  // NVML has listed them once, and may not any more.
+  for (const auto& [tenant, placement] : its_.core.core().snapshot().placements)
+    for (const GpuUuid& gpu : placement.gpus) sightings_[gpu];
 }
 
 // Tells the core of a GPU that it has just been told of.
@@ -56,9 +68,7 @@ void Health::found(const std::vector<GpuInfo>& gpus) {
     there.insert(gpu.uuid);
     if (gpu.minor) sightings_[gpu.uuid].misses = 0;
     by_nvml = by_nvml || gpu.minor;
-    const auto known = states_.find(gpu.uuid);
-    if (known != states_.end() && known->second.condition == GpuCondition::lost && !knows_better())
-      set(gpu.uuid, GpuCondition::healthy, {});
+    if (!knows_better()) note_well(gpu.uuid);
     sync(gpu.uuid);
   }
   if (by_nvml && !knows_better())
@@ -115,7 +125,12 @@ void Health::note_well(const GpuUuid& gpu) {
   std::optional<Nanoseconds>& since = sightings_[gpu].well_since;
   const Nanoseconds now = its_.system.now();
   if (!since) since = now;
-  if (now - *since >= kWellFor) set(gpu, GpuCondition::healthy, {});
+  if (now - *since >= well_for(sightings_[gpu])) set(gpu, GpuCondition::healthy, {});
+}
+
+Nanoseconds Health::well_for(const Sightings& seen) {
+  const unsigned doublings = std::min(seen.losses == 0 ? 0 : seen.losses - 1, 16u);
+  return std::min(kWellFor * (1 << doublings), kLongestWellFor);
 }
 
 void Health::note_missing(const GpuUuid& gpu) {
@@ -144,7 +159,12 @@ void Health::set(const GpuUuid& gpu, GpuCondition condition, const std::string& 
   GpuState& its = states_[gpu];
   its.condition = condition;
   its.fault = fault;
-  sightings_[gpu].well_since.reset();
+  Sightings& seen = sightings_[gpu];
+  seen.well_since.reset();
+  if (condition == GpuCondition::lost) {
+    const Nanoseconds now = its_.system.now();
+    seen.losses = now - std::exchange(seen.lost, now) > kForgiven ? 1 : seen.losses + 1;
+  }
   record(gpu);  // before the leases that end with it
   if (condition == GpuCondition::lost) note_losses(gpu, guests);
   its_.core.handle(GpuChanged{.gpu = gpu, .condition = condition});
@@ -156,17 +176,15 @@ void Health::set(const GpuUuid& gpu, GpuCondition condition, const std::string& 
   for (std::size_t i = 0; i < std::min(guests.size(), kMostNamed); ++i)
     who += (i == 0 ? "" : ", ") + guests[i].label;
   if (guests.size() > kMostNamed) who += " and " + std::to_string(guests.size() - kMostNamed) + " more";
-  log::error(name_of(gpu) + (condition == GpuCondition::lost ? " is lost: " : " has failed: ") + fault +
-             "; tenants there: " + (who.empty() ? "none" : who));
+  log::error(complaint_of(gpu, its) + "; tenants there: " + (who.empty() ? "none" : who));
   tell_slurm(gpu, guests);
   its_.gpus.search_now();
 }
 
 void Health::note_losses(const GpuUuid& gpu, const std::vector<Guest>& guests) {
   const std::string& fault = states_[gpu].fault;
-  std::erase_if(losses_, [this](const auto& entry) { return its_.tenants.find(entry.first) == nullptr; });
   for (const Guest& guest : guests) {
-    losses_[guest.id] = {.gpu = gpu, .fault = fault};
+    if (TenantInfo* tenant = its_.tenants.find(guest.id)) tenant->note_loss(gpu, fault);
     its_.journal.record(LossRecord{.tenant = guest.id, .gpu = gpu, .fault = word_of(fault)});
   }
   its_.journal.flush();
@@ -174,14 +192,22 @@ void Health::note_losses(const GpuUuid& gpu, const std::vector<Guest>& guests) {
 
 void Health::tell_slurm(const GpuUuid& gpu, const std::vector<Guest>& guests) {
   const GpuLossMeasures& measures = its_.administration.settings().on_gpu_loss;
-  const GpuState& its = states_[gpu];
-  const bool is_lost = its.condition == GpuCondition::lost;
-  if (measures.drain)
-    its_.scontrol.drain_node("sharedgpu: " + name_of(gpu) + (is_lost ? " is lost: " : " has failed: ") +
-                             its.fault);
-  if (!measures.requeue || !is_lost) return;
+  if (measures.drain) its_.scontrol.drain_node("sharedgpu: " + complaint());
+  if (!measures.requeue || states_[gpu].condition != GpuCondition::lost) return;
   for (const Guest& guest : guests)
     if (guest.job != 0) its_.scontrol.requeue(guest.job);
+}
+
+// Slurm keeps the last reason alone, so each names all GPUs that are not healthy.
+std::string Health::complaint() const {
+  std::vector<std::string> each;
+  for (const auto& [gpu, its] : states_)
+    if (its.condition != GpuCondition::healthy) each.push_back(complaint_of(gpu, its));
+  return join(each, ';');
+}
+
+std::string Health::complaint_of(const GpuUuid& gpu, const GpuState& its) const {
+  return name_of(gpu) + (its.condition == GpuCondition::lost ? " is lost: " : " has failed: ") + its.fault;
 }
 
 void Health::drain(Client& client, const DrainGpus& request) {
@@ -243,7 +269,16 @@ void Health::note_gone(const TenantInfo& tenant, const GpuUuid& gpu) {
       {.id = tenant.id, .label = tenant.label(), .job = tenant.name.job, .gpu = gpu, .gone = now});
 }
 
-// Those that are there, and those that went just now.
+bool Health::may_miss_a_loss() const {
+  return !gone_.empty() && its_.system.now() - gone_.back().gone <= kDiedOfIt;
+}
+
+bool Health::may_miss_a_loss(const TenantInfo& tenant) const {
+  return knows_better() && *looked_ <= tenant.last_seen;
+}
+
+// The tenants that are there, have gone just now, or are placed there and have not come yet: their
+// environment names that GPU.
 std::vector<Health::Guest> Health::guests_of(const GpuUuid& gpu) const {
   const Nanoseconds now = its_.system.now();
   std::vector<Guest> guests;
@@ -251,9 +286,19 @@ std::vector<Health::Guest> Health::guests_of(const GpuUuid& gpu) const {
     if (std::none_of(guests.begin(), guests.end(), [&](const Guest& other) { return other.id == guest.id; }))
       guests.push_back(guest);
   };
-  for (const Snapshot::Session& session : its_.core.core().snapshot().sessions)
+  const auto add_tenant = [&](const TenantInfo& tenant) {
+    add({.id = tenant.id, .label = tenant.label(), .job = tenant.name.job, .gpu = gpu});
+  };
+  const Snapshot state = its_.core.core().snapshot();
+  for (const Snapshot::Session& session : state.sessions)
     if (const TenantInfo* tenant = its_.tenants.find(session.tenant); session.gpu == gpu && tenant != nullptr)
-      add({.id = tenant->id, .label = tenant->label(), .job = tenant->name.job, .gpu = gpu});
+      add_tenant(*tenant);
+  for (const auto& [id, placement] : state.placements) {
+    const TenantInfo* tenant = its_.tenants.find(id);
+    const bool is_here = std::find(placement.gpus.begin(), placement.gpus.end(), gpu) != placement.gpus.end();
+    if (is_here && tenant != nullptr && tenant->sessions == 0 && tenant->last_seen == Nanoseconds{})
+      add_tenant(*tenant);
+  }
   for (const Guest& guest : gone_)
     if (guest.gpu == gpu && now - guest.gone <= kDiedOfIt) add(guest);
   return guests;

@@ -33,19 +33,13 @@ struct GpuState {
   std::optional<std::string> drain;  // why it is drained; none: it is not
 };
 
-// A GPU that a tenant was on when it was lost, and why it was.
-struct GpuLoss {
-  GpuUuid gpu;
-  std::string fault;
-};
-
 class Health {
  public:
   struct Parts {
     const System& system;
     CoreRunner& core;
     Journal& journal;
-    const Tenants& tenants;
+    Tenants& tenants;
     const Administration& administration;
     Complaints& complaints;
     HostGpus& gpus;
@@ -53,7 +47,7 @@ class Health {
   };
   explicit Health(const Parts& parts) : its_(parts) {}
 
-  // As the ledger has it. Call it before the first GPUs are found.
+  // As the ledger has it. Call it when the core has its state, and before the first GPUs are found.
   void restore(const std::map<GpuUuid, GpuRecord>& past);
   // A search has found these.
   void found(const std::vector<GpuInfo>& gpus);
@@ -62,11 +56,15 @@ class Health {
   void saw(const GpuSign& sign);
   // A session of the tenant has gone from the GPU.
   void note_gone(const TenantInfo& tenant, const GpuUuid& gpu);
+  // True while somebody has gone so short a time ago that it may have been for a loss that is not known yet:
+  // it is looked for.
+  bool may_miss_a_loss() const;
+  // The same of this tenant: nobody has looked since its last session went.
+  bool may_miss_a_loss(const TenantInfo& tenant) const;
   // The sender is an administrator.
   void drain(Client& client, const DrainGpus& request);
 
   const std::map<GpuUuid, GpuState>& states() const { return states_; }
-  const std::map<TenantId, GpuLoss>& losses() const { return losses_; }
 
  private:
   // What NVML has told of it.
@@ -74,7 +72,10 @@ class Health {
     unsigned misses = 0;                      // in a row
     std::optional<Nanoseconds> well_since;    // while it counts as lost
     std::optional<std::uint64_t> ecc_errors;  // at the last look
+    unsigned losses = 0;                      // each soon after the one before
+    Nanoseconds lost{};                       // when, the last time
   };
+  static Nanoseconds well_for(const Sightings& seen);
   void sync(const GpuUuid& gpu);
   void set(const GpuUuid& gpu, GpuCondition condition, const std::string& fault);
   void note_well(const GpuUuid& gpu);
@@ -84,7 +85,7 @@ class Health {
   void set_drained(const GpuUuid& gpu, const std::optional<std::string>& reason);
   void record(const GpuUuid& gpu);
   bool knows_better() const;
-  // A tenant that was on the GPU; it may have ended since.
+  // A tenant that was on the GPU, or was about to come; it may have ended since.
   struct Guest {
     TenantId id;
     std::string label;
@@ -94,15 +95,16 @@ class Health {
   };
   void note_losses(const GpuUuid& gpu, const std::vector<Guest>& guests);
   void tell_slurm(const GpuUuid& gpu, const std::vector<Guest>& guests);
+  std::string complaint() const;
+  std::string complaint_of(const GpuUuid& gpu, const GpuState& its) const;
   std::string name_of(const GpuUuid& gpu) const;
   std::vector<Guest> guests_of(const GpuUuid& gpu) const;
 
   const Parts its_;
   std::map<GpuUuid, GpuState> states_;      // of which something is told
   std::map<GpuUuid, Sightings> sightings_;  // of those that NVML has listed
-  std::map<TenantId, GpuLoss> losses_;
-  std::deque<Guest> gone_;             // lately
-  std::optional<Nanoseconds> looked_;  // the last time
+  std::deque<Guest> gone_;                  // lately
+  std::optional<Nanoseconds> looked_;       // the last time
 };
 
 }  // namespace sharedgpu

@@ -251,7 +251,7 @@ void Jobs::set_nodes(TenantInfo& tenant, std::uint32_t nodes, const std::string&
 // A requeued job keeps its number and those of its steps. It begins anew with a step that was here before,
 // when nothing of the job lives. The batch step comes once in a run, and first. Without a batch step, the
 // epilog reports the end of a run, and the prolog the number of restarts.
-void Jobs::may_begin_anew(const TenantInfo& tenant, const RegisterJob& job) {
+void Jobs::may_begin_anew(TenantInfo& tenant, const RegisterJob& job) {
   const bool known = tenant.job_class != JobClass{} && job.job_class != JobClass{};
   const bool another = known && tenant.job_class.restarts != job.job_class.restarts;
   const bool begins = another || tenant.over || job.step.step == kBatchStep;
@@ -263,12 +263,15 @@ void Jobs::may_begin_anew(const TenantInfo& tenant, const RegisterJob& job) {
   core_.forget(tenant.id);
   journal_.record(BeginRecord{.tenant = tenant.id});
   figures_.forget(tenant.id);
+  tenant.losses.clear();
+  tenant.last_seen = {};
 }
 
 // True if anything is known of the step, or of the whole job if a run begins with the step.
 bool Jobs::was_here(const TenantInfo& tenant, const StepName& step, bool begins) const {
   const LeaseBook& leases = core_.core().leases();
-  if (begins && (!leases.steps_of(tenant.id, system_.now()).empty() || figures_.of(tenant.id) != Figures{}))
+  if (begins && (!leases.steps_of(tenant.id, system_.now()).empty() || figures_.of(tenant.id) != Figures{} ||
+                 !tenant.losses.empty()))
     return true;
   return leases.knows(step) || figures_.of(tenant.id, step) != Figures{};
 }

@@ -71,7 +71,7 @@ class Jobs {
   TenantInfo* find_job(std::uint32_t number);
   void take_options(TenantInfo& tenant, const RegisterJob& job);
   void set_nodes(TenantInfo& tenant, std::uint32_t nodes, const std::string& coordinator);
-  void may_begin_anew(const TenantInfo& tenant, const RegisterJob& job);
+  void may_begin_anew(TenantInfo& tenant, const RegisterJob& job);
   bool was_here(const TenantInfo& tenant, const StepName& step, bool begins) const;
   void may_have_ended(TenantId tenant);
   void forget_where_ended(TenantId tenant);

@@ -143,6 +143,7 @@ constexpr std::tuple kRows{
     row<StatusQuery>(&Queries::status, {}),
     row<LeaseQuery>(&Queries::lease, {}),  // the handler looks up whose job it is
     row<JobQuery>(&Queries::job, {}),      // the same
+    row<GpuLossQuery>(&Queries::gpu_loss, {}),
     row<GpuQuery>(&Queries::gpu, {}),
 };
 
@@ -171,6 +172,7 @@ constexpr bool is_for_arbiter(MessageType type) {
     case MessageType::end_job:
     case MessageType::drain_gpus:
     case MessageType::register_gang:
+    case MessageType::gpu_loss_query:
       return true;
     case MessageType::invalid:
     case MessageType::welcome:
@@ -199,6 +201,7 @@ constexpr bool is_for_arbiter(MessageType type) {
     case MessageType::end_job_reply:
     case MessageType::drain_reply:
     case MessageType::register_gang_reply:
+    case MessageType::gpu_loss_reply:
       return false;
   }
   return false;

@@ -46,7 +46,7 @@ void Queries::job(Client& client, const JobQuery& query) {
     const Nanoseconds now = its_.system.now();
     const Figures figures = its_.figures.of(job->id, {}, now);
     reply.known = 1;
-    reply.lives = its_.jobs.lives(*job);
+    reply.lives = its_.jobs.lives(*job) || its_.health.may_miss_a_loss(*job);
     reply.backends = static_cast<std::uint8_t>(figures.backends);
     reply.lease = its_.core.core().leases().of_tenant(job->id, now);
     reply.waited = figures.waited;
@@ -56,6 +56,20 @@ void Queries::job(Client& client, const JobQuery& query) {
     reply.footprint = figures.footprint;
     reply.resident = figures.resident;
     models_of(*job).copy(reply.models, sizeof reply.models - 1);
+    reply.losses = static_cast<std::uint32_t>(job->losses.size());
+  }
+  client.send(reply);
+}
+
+void Queries::gpu_loss(Client& client, const GpuLossQuery& query) {
+  GpuLossReply reply;
+  reply.job = query.job;
+  const TenantInfo* job = job_for(client, query.job);
+  if (job != nullptr && query.place < job->losses.size()) {
+    const GpuLoss& loss = job->losses[query.place];
+    reply.known = 1;
+    reply.gpu = loss.gpu;
+    loss.fault.copy(reply.fault, sizeof reply.fault - 1);
   }
   client.send(reply);
 }
@@ -141,7 +155,6 @@ std::string Queries::status_text() const {
                                   .now = its_.system.now(),
                                   .unmanaged = its_.unmanaged.processes(),
                                   .health = its_.health.states(),
-                                  .losses = its_.health.losses(),
                                   .gangs = its_.coordination.gangs()});
 }
 

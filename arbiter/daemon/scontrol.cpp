@@ -19,17 +19,34 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::size_t kMostWaiting = 1024;
+// With the pauses between them they take ten minutes, and one: a job that somebody has requeued meanwhile,
+// and that runs again, must not be requeued once more.
+constexpr unsigned kDrainTries = 60;
+constexpr unsigned kRequeueTries = 6;
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-  return text;
+// $0 is the job's number. One that has ended right, a moment before, stays so. Slurm takes the number of an
+// array's element for that of the array, or of none: an element is named by its place. squeue prints no text
+// of users here.
+constexpr char kRequeue[] =
+    "jobs=$(squeue -h -a -t all -j \"$0\" -o '%A %F_%K') || exit; "
+    "scontrol -o show job \"$0\" | grep \"^JobId=$0 \" | grep -Eq 'JobState=COMPLET(ED|ING) .*ExitCode=0:0' "
+    "&& exit; "
+    "element=$(printf '%s\\n' \"$jobs\" | sed -En \"s/^$0 ([0-9]+_[0-9]+)$/\\\\1/p\"); "
+    "exec scontrol requeue \"${element:-$0}\"";
+
+// $0 is the node.
+constexpr char kFindAddress[] = "scontrol -o show node \"$0\" | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p'";
+
+std::string read_all(const UniqueFd& file) {
+  std::array<char, 4096> text{};
+  const ssize_t size = file ? pread(file.get(), text.data(), text.size(), 0) : 0;
+  return {text.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0))};
 }
 
 }  // namespace
 
-Scontrol::Scontrol(asio::io_context& loop, const System& system, std::chrono::milliseconds timeout)
-    : system_(system), patience_(timeout), death_(loop), timeout_(loop) {}
+Scontrol::Scontrol(asio::io_context& loop, const System& system, ScontrolTimes times)
+    : system_(system), times_(times), death_(loop), timeout_(loop), pause_(loop) {}
 
 // What Slurm is being told it may be told to the end.
 Scontrol::~Scontrol() = default;
@@ -43,42 +60,60 @@ std::string Scontrol::node_name() {
 }
 
 void Scontrol::drain_node(const std::string& reason) {
-  add({.words = {"scontrol", "update", "nodename=" + node_name(), "state=DRAIN", "reason=" + reason},
-       .tell = {}});
+  const std::string node = node_name();
+  add({.name = "scontrol update nodename=" + node + " state=DRAIN reason=" + reason,
+       .words = {"scontrol", "update", "nodename=" + node, "state=DRAIN", "reason=" + reason},
+       .tries = kDrainTries});
 }
 
-// One that has ended right, a moment before, stays so.
 void Scontrol::requeue(std::uint32_t job) {
-  add({.words = {"sh", "-c",
-                 "scontrol -o show job \"$0\" | grep -Eq 'JobState=COMPLET(ED|ING) .*ExitCode=0:0' || "
-                 "exec scontrol requeue \"$0\"",
-                 std::to_string(job)},
-       .tell = {}});
+  const std::string number = std::to_string(job);
+  add({.name = "scontrol requeue " + number,
+       .words = {"sh", "-c", kRequeue, number},
+       .tries = kRequeueTries});
 }
 
 void Scontrol::find_address(const std::string& node, std::function<void(const std::string&)> found) {
-  add({.words = {"sh", "-c", "scontrol -o show node \"$0\" | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p'",
-                 node},
+  add({.name = "scontrol show node " + node,
+       .words = {"sh", "-c", kFindAddress, node},
+       .tries = 1,
        .tell = [found = std::move(found)](const std::string& printed) {
          found(printed.substr(0, printed.find('\n')));
        }});
 }
 
-void Scontrol::add(Command command) {
-  if (waiting_.size() >= kMostWaiting) return log::error("not run, too many wait: " + joined(command.words));
-  waiting_.push_back(std::move(command));
+void Scontrol::add(Order order) {
+  const auto begun = waiting_.begin() + (child_ > 0 ? 1 : 0);
+  const bool waits =
+      std::any_of(begun, waiting_.end(), [&](const Order& other) { return other.name == order.name; });
+  if (waits) return;
+  if (waiting_.size() >= kMostWaiting) return log::error("not run, too many wait: " + order.name);
+  waiting_.push_back(std::move(order));
   if (waiting_.size() == 1) run_next();
 }
 
 void Scontrol::run_next() {
-  while (!waiting_.empty() && !launch(waiting_.front())) waiting_.pop_front();
+  while (!waiting_.empty()) {
+    Order& next = waiting_.front();
+    if (const Nanoseconds now = system_.now(); next.due > now) {
+      pause_.expires_after(next.due - now);
+      pause_.async_wait([this](const asio::error_code& failure) {
+        if (!failure) run_next();
+      });
+      return;
+    }
+    if (launch(next)) return;
+    const Order failed = std::move(next);
+    waiting_.pop_front();
+    if (failed.tell) failed.tell({});
+  }
 }
 
-bool Scontrol::launch(Command& command) {
-  Words& words = command.words;
-  printed_ = command.tell ? system_.memory_file("scontrol") : UniqueFd();
+// In a process group of its own, since it may start others.
+bool Scontrol::launch(Order& order) {
+  printed_ = order.tell ? system_.memory_file("scontrol") : UniqueFd();
   std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
+  for (std::string& word : order.words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   posix_spawn_file_actions_t files;
   posix_spawnattr_t attributes;
@@ -97,14 +132,14 @@ bool Scontrol::launch(Command& command) {
   posix_spawn_file_actions_destroy(&files);
   if (error != 0) {
     child_ = -1;
-    log::error(joined(words) + ": " + std::strerror(error));
+    log::error(order.name + ": " + std::strerror(error));
     return false;
   }
-  command.tell ? log::debug("runs " + joined(words)) : log::info("runs " + joined(words));
+  order.tell ? log::debug("runs " + order.name) : log::info("runs " + order.name);
   UniqueFd pidfd = system_.open_process(child_);
   if (!pidfd || hand_over(pidfd, death_)) {
-    log::error(joined(words) + ": cannot be watched, and is ended");
-    kill(child_, SIGKILL);
+    log::error(order.name + ": cannot be watched, and is ended");
+    kill(-child_, SIGKILL);
     waitpid(child_, nullptr, 0);
     child_ = -1;
     return false;
@@ -112,9 +147,9 @@ bool Scontrol::launch(Command& command) {
   death_.async_wait(asio::posix::descriptor_base::wait_read, [this](const asio::error_code& failure) {
     if (!failure) ended();
   });
-  timeout_.expires_after(patience_);
+  timeout_.expires_after(times_.patience);
   timeout_.async_wait([this](const asio::error_code& failure) {
-    if (!failure && child_ > 0) kill(child_, SIGKILL);
+    if (!failure && child_ > 0) kill(-child_, SIGKILL);
   });
   return true;
 }
@@ -125,18 +160,26 @@ void Scontrol::ended() {
   int status = 0;
   waitpid(child_, &status, 0);
   child_ = -1;
-  const std::string words = joined(waiting_.front().words);
-  if (WIFSIGNALED(status))
-    log::error(words + ": has not ended in time");
-  else if (WEXITSTATUS(status) != 0)
-    log::error(words + ": has ended with status " + std::to_string(WEXITSTATUS(status)));
-  const Command command = std::move(waiting_.front());
+  Order order = std::move(waiting_.front());
   waiting_.pop_front();
-  std::array<char, 1024> printed{};
-  const ssize_t size = printed_ ? pread(printed_.get(), printed.data(), printed.size(), 0) : 0;
+  const std::string printed = read_all(printed_);
   printed_.reset();
+  const auto tell = order.tell;
+  const bool good = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  if (!good)
+    try_again(std::move(order), WIFSIGNALED(status)
+                                    ? std::string("has not ended in time")
+                                    : "has ended with status " + std::to_string(WEXITSTATUS(status)));
   run_next();
-  if (command.tell) command.tell({printed.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0))});
+  if (tell) tell(good ? printed : std::string());
+}
+
+void Scontrol::try_again(Order order, const std::string& failure) {
+  const bool last = --order.tries == 0;
+  log::error(order.name + ": " + failure + (last ? "" : "; it is tried again"));
+  if (last) return;
+  order.due = system_.now() + times_.pause;
+  waiting_.push_back(std::move(order));
 }
 
 }  // namespace sharedgpu

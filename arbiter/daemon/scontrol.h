@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tells Slurm what to do about this node and its jobs, by scontrol.
 //
-// One command runs at a time, as a child with a timeout, and nothing waits for it. One thread, that of the
-// event loop.
+// One order runs at a time, as a child with a timeout, and nothing waits for it. One that fails is tried
+// again for a while: the controller may be starting again, or another one taking over. One thread, that of
+// the event loop.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -15,44 +16,54 @@
 #include <vector>
 
 #include "arbiter/daemon/system.h"
+#include "protocol/units.h"
 
 namespace sharedgpu {
 
+struct ScontrolTimes {
+  std::chrono::milliseconds patience{60'000};  // with one that runs
+  std::chrono::milliseconds pause{10'000};     // before one that has failed is tried again
+};
+
 class Scontrol {
  public:
-  Scontrol(asio::io_context& loop, const System& system, std::chrono::milliseconds timeout = kTimeout);
+  Scontrol(asio::io_context& loop, const System& system, ScontrolTimes times = {});
   ~Scontrol();
   Scontrol(const Scontrol&) = delete;
   Scontrol& operator=(const Scontrol&) = delete;
 
   void drain_node(const std::string& reason);
   void requeue(std::uint32_t job);
-  // The address of the node, NodeAddr; empty: Slurm has not told. `found` is called later.
+  // The address of the node (NodeAddr); empty where Slurm does not tell. `found` is called later.
   void find_address(const std::string& node, std::function<void(const std::string&)> found);
 
   // Of this host, as Slurm calls it: as slurmd was told, else the host's own.
   static std::string node_name();
 
  private:
-  static constexpr std::chrono::seconds kTimeout{60};  // a controller may just be starting again
-  using Words = std::vector<std::string>;
-  struct Command {
-    Words words;
-    std::function<void(const std::string&)> tell;  // of what it has printed; null: that does not matter
+  struct Order {
+    std::string name;  // for the log
+    std::vector<std::string> words;
+    unsigned tries;     // that are left
+    Nanoseconds due{};  // no earlier than then
+    // Is called with what it has printed, or with nothing where it has failed. Null: that does not matter.
+    std::function<void(const std::string&)> tell = {};
   };
 
-  void add(Command command);
+  void add(Order order);
   void run_next();
-  bool launch(Command& command);
+  bool launch(Order& order);
   void ended();
+  void try_again(Order order, const std::string& failure);
 
   const System& system_;
-  const std::chrono::milliseconds patience_;
+  const ScontrolTimes times_;
   asio::posix::stream_descriptor death_;  // the child's pidfd
   asio::steady_timer timeout_;
+  asio::steady_timer pause_;
   pid_t child_ = -1;
-  UniqueFd printed_;             // by the child, where that matters
-  std::deque<Command> waiting_;  // the first runs while there is a child
+  UniqueFd printed_;  // by the child, where that matters
+  std::deque<Order> waiting_;  // the first runs while there is a child
 };
 
 }  // namespace sharedgpu

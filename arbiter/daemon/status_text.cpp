@@ -319,11 +319,11 @@ Json steps_of(const StatusView& view, const TenantInfo& info) {
   return steps;
 }
 
-// The GPU that it was on when that was lost. Null: none was.
-Json loss_json(const StatusView& view, TenantId id) {
-  const auto loss = view.losses.find(id);
-  if (loss == view.losses.end()) return nullptr;
-  return Json{{"gpu", format_gpu(loss->second.gpu)}, {"fault", loss->second.fault}};
+// The last of the GPUs that it was on when they were lost. Null: none was.
+Json loss_json(const TenantInfo& tenant) {
+  if (tenant.losses.empty()) return nullptr;
+  const GpuLoss& loss = tenant.losses.back();
+  return Json{{"gpu", format_gpu(loss.gpu)}, {"fault", loss.fault}};
 }
 
 // Null: its job has one node, or its turns are not coordinated with others.
@@ -342,7 +342,7 @@ Json tenant_json(const StatusView& view, const TenantInfo& info) {
   write_terms(json, info, tenant);
   write_time(json, view, info.id, tenant);
   write_sessions(json, view, info, tenant);
-  json["lost_gpu"] = loss_json(view, info.id);
+  json["lost_gpu"] = loss_json(info);
   json["gang"] = gang_json(view, info.id);
   json["steps"] = steps_of(view, info);
   json["backend"] = info.options.backend_given != 0 ? Json(name_of(info.options.backend)) : Json(nullptr);

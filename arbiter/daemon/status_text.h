@@ -45,7 +45,6 @@ struct StatusView {
   Nanoseconds now{};
   const std::vector<UnmanagedProcess>& unmanaged;
   const std::map<GpuUuid, GpuState>& health;
-  const std::map<TenantId, GpuLoss>& losses;
   const GangMembers& gangs;
 };
 

@@ -55,6 +55,14 @@ void History::on_gpu(const GpuRecord& gpu) {
     gpu_records[gpu.gpu] = gpu;
 }
 
+void History::on_loss(const LossRecord& loss) {
+  if (TenantInfo* info = tenants.find(loss.tenant)) info->note_loss(loss.gpu, text_of(loss.fault));
+}
+
+void History::on_past_loss(const PastLossRecord& loss) {
+  on_loss({.tenant = loss.tenant, .gpu = loss.gpu, .fault = loss.fault});
+}
+
 void History::on_place(const PlaceRecord& place) {
   const GpuList& gpus = place.gpus;
   if (gpus.count > 0)
@@ -100,6 +108,7 @@ void History::on_used(const UsedRecord& used, Nanoseconds at) {
 void History::on_begin(const BeginRecord& begin) {
   recovered.leases.forget(begin.tenant);
   figures.forget(begin.tenant);
+  if (TenantInfo* info = tenants.find(begin.tenant)) info->losses.clear();
 }
 
 void History::on_checkpoint(const CheckpointRecord& checkpoint) {
@@ -171,6 +180,8 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
     if (tenant.job_class != JobClass{}) add(at, ClassRecord{.tenant = id, .job_class = tenant.job_class});
     if (tenant.spans_nodes())
       add(at, GangRecord{.tenant = id, .nodes = tenant.nodes, .coordinator = word_of(tenant.coordinator)});
+    for (const GpuLoss& loss : tenant.losses)
+      add(at, PastLossRecord{.tenant = id, .gpu = loss.gpu, .fault = word_of(loss.fault)});
     const LeaseBook::Closed closed = recovered.leases.closed_of(id);
     for (const auto& [step, time] : closed.steps)
       add(at, StepTimeRecord{.tenant = id, .step = step, .time = time});

@@ -89,6 +89,8 @@ class History final : private LedgerVisitor {
   void on_over(const OverRecord& over) override;
   void on_end(const EndRecord& end) override;
   void on_gpu(const GpuRecord& gpu) override;
+  void on_loss(const LossRecord& loss) override;
+  void on_past_loss(const PastLossRecord& loss) override;
   void on_checkpoint(const CheckpointRecord& checkpoint) override;
 
   void forget(TenantId tenant);

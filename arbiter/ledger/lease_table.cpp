@@ -58,8 +58,10 @@ void LeaseTable::on_loss(const LossRecord& loss) {
     is_open = true;
   }
   if (is_open) return;
-  const auto last = std::find_if(closed_.rbegin(), closed_.rend(),
-                                 [&](const LeaseRow& row) { return is_of(row.tenant, row.gpu); });
+  const unsigned run = holder(loss.tenant).run;
+  const auto last = std::find_if(closed_.rbegin(), closed_.rend(), [&](const LeaseRow& row) {
+    return is_of(row.tenant, row.gpu) && row.run == run;
+  });
   if (last != closed_.rend()) last->lost = fault;
 }
 

@@ -66,6 +66,7 @@ class LedgerReader::Dispatch {
   void operator()(const OverRecord& r) { visitor_.on_over(r); }
   void operator()(const GpuRecord& r) { visitor_.on_gpu(r); }
   void operator()(const LossRecord& r) { visitor_.on_loss(r); }
+  void operator()(const PastLossRecord& r) { visitor_.on_past_loss(r); }
   void operator()(const SeenRecord&) {}
   void operator()(const LostRecord&) { reader_.take_loss(); }
 

@@ -61,6 +61,7 @@ class LedgerVisitor {
   virtual void on_end(const EndRecord&) {}
   virtual void on_gpu(const GpuRecord&) {}
   virtual void on_loss(const LossRecord&) {}
+  virtual void on_past_loss(const PastLossRecord&) {}
   virtual void on_checkpoint(const CheckpointRecord&) {}
   virtual void on_complete() {}
 

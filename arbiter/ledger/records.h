@@ -334,6 +334,20 @@ struct LossRecord {
   }
 };
 
+struct PastLossRecord {
+  TenantId tenant;
+  GpuUuid gpu;
+  std::string fault = "-";
+
+  static constexpr RecordKind kKinds[] = {
+      {"pastloss", "in a checkpoint: the tenant was on the GPU when that was lost, and why it was"}};
+  static void fields(auto& v, auto& r) {
+    v("tenant", r.tenant);
+    v("GPU", r.gpu);
+    v("fault", r.fault);
+  }
+};
+
 struct SeenRecord {
   static constexpr RecordKind kKinds[] = {{"seen",
                                            "all open leases are still held: written in each second without "
@@ -353,7 +367,7 @@ struct Record {
   Nanoseconds at{};
   std::variant<BootRecord, TenantRecord, OptionsRecord, ClassRecord, GangRecord, PlaceRecord, EndRecord,
                SessionRecord, AttachRecord, GoneRecord, LeaseRecord, CheckpointRecord, CompleteRecord,
-               StepTimeRecord, GpuTimeRecord, UsedRecord, BeginRecord, OverRecord, GpuRecord, LossRecord,
+               StepTimeRecord, GpuTimeRecord, UsedRecord, BeginRecord, OverRecord, GpuRecord, LossRecord, PastLossRecord,
                SeenRecord, LostRecord>
       what;
 };

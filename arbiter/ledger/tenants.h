@@ -8,10 +8,17 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "arbiter/ledger/tenant_name.h"
 
 namespace sharedgpu {
+
+// A GPU that a tenant was on when it was lost, and why it was.
+struct GpuLoss {
+  GpuUuid gpu;
+  std::string fault;
+};
 
 struct TenantInfo {
   TenantId id;
@@ -22,7 +29,8 @@ struct TenantInfo {
   JobClass job_class;
   std::uint32_t nodes = 1;  // of the job
   std::string coordinator;  // of several nodes, the one whose arbiter coordinates the job's turns
-  bool over = false;        // its run is, and no step has come since
+  std::vector<GpuLoss> losses;  // of its run; each GPU once
+  bool over = false;            // its run is, and no step has come since
   unsigned sessions = 0;
   Nanoseconds last_seen{};  // when its last session ended
   Nanoseconds touched{};    // when anything was heard of it last
@@ -31,6 +39,7 @@ struct TenantInfo {
 
   bool spans_nodes() const { return nodes > 1; }
   std::string label() const { return label_of(name, id); }
+  void note_loss(const GpuUuid& gpu, const std::string& fault);
 };
 
 class Tenants {

@@ -371,6 +371,7 @@ class Crowd {
       case 1:
         return of(LeaseQuery{.step = in_.one_in(4) ? StepName{.job = kHonestJob, .step = 0} : step()});
       case 2:
+        if (in_.one_in(4)) return of(GpuLossQuery{.job = in_.below(5), .place = in_.below(3)});
         return of(JobQuery{.job = in_.one_in(4) ? kHonestJob : in_.below(5)});
       case 3:
         return of(GpuQuery{.token = peer.token, .gpu = gpu(), .first = in_.byte()});

@@ -91,6 +91,8 @@ class Nvml : public System {
   ~Nvml() override { munmap(device, sizeof(Device)); }
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
+  mutable Nanoseconds ahead{};  // of the host's clock
+  Nanoseconds now() const override { return System::now() + ahead; }
   void* open_library(const char* name) const override {
     return std::strcmp(name, "libnvidia-ml.so.1") == 0 ? device : nullptr;
   }
@@ -119,13 +121,14 @@ class Nvml : public System {
 struct Node {
   Nvml nvml;
   Host host;
+  Process stepd, task;
   std::optional<Guest> slurmstepd;
   std::optional<Guest> job;
 
   explicit Node(const Settings& settings = {}) : host(settings, nvml) {
     host.gpus[0].minor = 0;
     host.start();
-    slurmstepd.emplace(host);
+    slurmstepd.emplace(host, 0, std::nullopt, stepd.pid());
     const StepName step{.job = 12, .step = 0};
     REQUIRE(slurmstepd->say(RegisterJob{.step = step, .uid = kUser, .options = {}})
                 .find<RegisterReply>()
@@ -134,7 +137,7 @@ struct Node {
     host.run_until([&] { return gpu()["surveyed"] == true; });
   }
   void come() {
-    job.emplace(host, kUser, StepName{.job = 12, .step = 0});
+    job.emplace(host, kUser, StepName{.job = 12, .step = 0}, task.pid());
     REQUIRE(job->say(Hello{}).find<Welcome>());
     REQUIRE(job->say(Attach{.gpu = kHostGpu, .total = gibibytes(1), .name = {}}).find<Attached>());
   }
@@ -207,6 +210,110 @@ TEST_CASE("A GPU that is lost comes back when NVML lists it again for a while") 
   node.becomes("healthy");
   CHECK(node.gpu()["fault"] == nullptr);
   node.come();
+}
+
+TEST_CASE(
+    "A job that dies alone of a loss is one of those that were there, and its end is told when that is "
+    "known") {
+  Node node;
+  const auto reply = [&] { return *Guest(node.host).say(JobQuery{.job = 12}).find<JobReply>(); };
+  SECTION("its status tells") { device->status = 15; }
+  node.stepd.end();
+  node.task.end();
+  node.host.run_until([&] { return !node.ledger("gone").empty(); });
+  SECTION("NVML lists it no more") { device->listed = false; }
+  if (device->listed) {
+    node.host.run_until([&] { return reply().lives == 0; });
+    CHECK(reply().losses == 1);
+  }
+  node.becomes("lost");
+  CHECK(reply().losses == 1);
+}
+
+TEST_CASE("A GPU that is lost again soon has to answer for longer until it is back") {
+  using namespace std::chrono_literals;
+  Node node;
+  Guest other(node.host);
+  REQUIRE(other.say(Hello{}).find<Welcome>());
+  const auto wait = [&](std::chrono::milliseconds time) {
+    const auto end = std::chrono::steady_clock::now() + time;
+    node.host.run_until([&] { return std::chrono::steady_clock::now() > end; });
+  };
+  const auto lose = [&] {
+    device->status = 15;
+    node.becomes("lost");
+    device->status = 0;
+    wait(300ms);  // that it answers has been seen
+  };
+  lose();
+  node.nvml.ahead += 2s;
+  node.becomes("healthy");
+  lose();
+  node.nvml.ahead += 2s;
+  wait(1200ms);  // another look
+  CHECK(node.is("lost"));
+  node.nvml.ahead += 2s;
+  node.becomes("healthy");
+  node.nvml.ahead += 2h;
+  lose();
+  node.nvml.ahead += 2s;
+  node.becomes("healthy");
+}
+
+TEST_CASE(
+    "A job that was placed on a GPU and has not come yet when it is lost is one of those that were there") {
+  Node node;
+  Guest slurmstepd(node.host);
+  const StepName step{.job = 13, .step = 0};
+  REQUIRE(slurmstepd.say(RegisterJob{.step = step, .uid = kUser, .options = {}}).find<RegisterReply>());
+  device->status = 15;
+  node.becomes("lost");
+  CHECK(node.ledger("loss").size() == 2);
+  const Lines log = node.host.new_log_lines();
+  CHECK(std::any_of(log.begin(), log.end(),
+                    [](const std::string& line) { return line.ends_with("tenants there: job 12, job 13"); }));
+}
+
+TEST_CASE("A GPU that was lost while no arbiter was there: the next one finds out, and names who was on it") {
+  Node node;
+  device->listed = false;
+  node.host.gpus = {{.uuid = {{2}}, .total = gibibytes(1), .name = "Another GPU", .minor = 1}};
+  node.host.restart();
+  Guest other(node.host);  // so that there is a survey
+  REQUIRE(other.say(Hello{}).find<Welcome>());
+  node.host.run_until([&] { return !node.ledger("loss").empty(); });
+  CHECK(node.ledger("loss") == Lines{std::string("loss 1 ") + kGpuWord + " not_in_the_host_any_more"});
+  CHECK(node.host.status()["tenants"][0]["lost_gpu"]["fault"] == "not in the host any more");
+}
+
+TEST_CASE("What a job has lost is told of it, also by the next arbiter, until it runs again") {
+  Node node;
+  device->xid = 79;
+  node.becomes("lost");
+  const auto told = [&](std::uint32_t place, uid_t uid = kUser) {
+    return *Guest(node.host, uid).say(GpuLossQuery{.job = 12, .place = place}).find<GpuLossReply>();
+  };
+  const auto losses = [&] { return Guest(node.host).say(JobQuery{.job = 12}).find<JobReply>()->losses; };
+  for (int arbiter = 0; arbiter < 2; ++arbiter) {
+    CHECK(losses() == 1);
+    CHECK(told(0).known == 1);
+    CHECK(told(0).gpu == kHostGpu);
+    CHECK(std::string(told(0).fault) == "Xid 79");
+    CHECK(told(1).known == 0);
+    CHECK(told(0, kUser + 1).known == 0);
+    node.host.restart();
+  }
+  node.stepd.end();
+  node.task.end();
+  node.host.run_until([&] { return Guest(node.host).say(JobQuery{.job = 12}).find<JobReply>()->lives == 0; });
+  Guest next(node.host);
+  REQUIRE(next.say(EndJob{.job = 12}).find<EndJobReply>()->accepted == 1);
+  const StepName step{.job = 12, .step = 0};
+  REQUIRE(next.say(RegisterJob{.step = step, .uid = kUser, .options = {}}).find<RegisterReply>());
+  CHECK(losses() == 0);
+  CHECK(node.host.status()["tenants"][0]["lost_gpu"] == nullptr);
+  node.host.restart();
+  CHECK(losses() == 0);
 }
 
 TEST_CASE("A GPU that NVML does not list any more is lost") {
@@ -290,9 +397,11 @@ TEST_CASE("A GPU is drained and undrained, also over arbiters") {
 
 TEST_CASE("OnGpuLoss: Slurm is told to drain the node and to requeue the job") {
   TemporaryFolder folder;
-  const std::string file = folder.path + "/scontrol";
-  std::ofstream(file) << "#!/bin/bash\necho \"$@\" >>" + folder.path + "/calls\n";
-  chmod(file.c_str(), 0755);
+  for (const char* name : {"/scontrol", "/squeue"}) {
+    const std::string file = folder.path + name;
+    std::ofstream(file) << "#!/bin/bash\necho \"$@\" >>" + folder.path + "/calls\n";
+    chmod(file.c_str(), 0755);
+  }
   const std::string path = std::getenv("PATH");
   setenv("PATH", (folder.path + ":" + path).c_str(), 1);
   setenv("SLURMD_NODENAME", "node7", 1);
@@ -306,7 +415,7 @@ TEST_CASE("OnGpuLoss: Slurm is told to drain the node and to requeue the job") {
   SECTION("both") {
     settings.on_gpu_loss = {.drain = true, .requeue = true};
     expected = std::string("update nodename=node7 state=DRAIN reason=sharedgpu: ") + kGpuName +
-               " is lost: lost to its driver\n-o show job 12\nrequeue 12\n";
+               " is lost: lost to its driver\n-h -a -t all -j 12 -o %A %F_%K\n-o show job 12\nrequeue 12\n";
   }
   SECTION("nothing") {}
   Node node(settings);

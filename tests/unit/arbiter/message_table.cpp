@@ -49,6 +49,8 @@ std::string name_of(const Message& message) {
       return "SuspendReply " + first;
     case MessageType::job_reply:
       return "JobReply " + std::to_string(message.as<JobReply>().known);
+    case MessageType::gpu_loss_reply:
+      return "GpuLossReply " + std::to_string(message.as<GpuLossReply>().known);
     default:
       return "message " + std::to_string(static_cast<int>(message.type));
   }
@@ -130,6 +132,7 @@ const std::vector<Row> kAsAdministrator = {
     {Message::of(SuspendJob{.step = {.job = 12, .step = 0}}), "SuspendReply 1", "SuspendReply 1",
      "SuspendReply 1"},
     {Message::of(JobQuery{.job = 12}), "JobReply 0", "JobReply 0", "JobReply 0"},
+    {Message::of(GpuLossQuery{.job = 12}), "GpuLossReply 0", "GpuLossReply 0", "GpuLossReply 0"},
     {Message::of(SetLines{.text = "Quantum=3s"}), "SetReply 1", "SetReply 1", "SetReply 1"},
     {Message::of(EndJob{.job = 12}), "EndJobReply 1", "EndJobReply 1", "EndJobReply 1"},
     {Message::of(RegisterGang{.job = 12, .nodes = 2, .coordinator = "n1"}), "RegisterGangReply 1",

@@ -3,7 +3,9 @@
 #include "arbiter/daemon/scontrol.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <asio/io_context.hpp>
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -34,9 +36,13 @@ struct Site {
     unsetenv("SLURMD_NODENAME");
     static_cast<void>(log::open("off", {}));
   }
-  void write(const std::string& body) const {
-    const std::string file = folder.path + "/scontrol";
-    std::ofstream(file) << "#!/bin/bash\necho \"$@\" >>" + folder.path + "/calls\n" + body + "\n";
+  void write(const std::string& body, const std::string& queue = "echo \"$5 $5_N/A\"") const {
+    write_program("scontrol", "echo \"$@\" >>" + folder.path + "/calls\n" + body);
+    write_program("squeue", queue);
+  }
+  void write_program(const char* name, const std::string& body) const {
+    const std::string file = folder.path + "/" + name;
+    std::ofstream(file) << "#!/bin/bash\n" + body + "\n";
     chmod(file.c_str(), 0755);
   }
   std::string text_of(const char* name) const {
@@ -75,25 +81,61 @@ TEST_CASE("A job that has ended right a moment before is not requeued, and one t
   CHECK(site.text_of("calls") == (stays ? "-o show job 12\n" : "-o show job 12\nrequeue 12\n"));
 }
 
-TEST_CASE("An scontrol that fails is told of, and the next one runs") {
+TEST_CASE("An element of an array is requeued by its place in it") {
   Site site;
+  site.write("[[ $1 != -o ]] || echo JobId=12 JobState=RUNNING Reason=None ExitCode=0:0",
+             "printf '%s\\n' '11 12_1' '12 12_3' '12 12_[4-5]'");
+  Scontrol scontrol(site.loop, kHostSystem);
+  scontrol.requeue(12);
+  site.loop.run();
+  CHECK(site.text_of("calls") == "-o show job 12\nrequeue 12_3\n");
+}
+
+constexpr ScontrolTimes kShort{.patience = 300ms, .pause = 50ms};
+
+TEST_CASE("An scontrol that fails is told of, the next one runs, and it is tried again") {
+  Site site;
+  const std::string once = "[[ $* != *first* || -e $0.tried ]] || { touch $0.tried; ";
   SECTION("its status says so") {
-    site.write("[[ $4 != *first* ]]");
-    Scontrol scontrol(site.loop, kHostSystem);
+    site.write(once + "exit 1; }");
+    Scontrol scontrol(site.loop, kHostSystem, kShort);
     scontrol.drain_node("first");
     scontrol.drain_node("second");
     site.loop.run();
-    CHECK(site.logged("reason=first: has ended with status 1"));
+    CHECK(site.logged("reason=first: has ended with status 1; it is tried again"));
   }
   SECTION("it hangs") {
-    site.write("[[ $* != *first* ]] || exec sleep 60");
-    Scontrol scontrol(site.loop, kHostSystem, 300ms);
+    site.write(once + "exec sleep 60; }");
+    Scontrol scontrol(site.loop, kHostSystem, kShort);
     scontrol.drain_node("first");
     scontrol.drain_node("second");
     site.loop.run();
-    CHECK(site.logged("reason=first: has not ended in time"));
+    CHECK(site.logged("reason=first: has not ended in time; it is tried again"));
   }
-  CHECK(site.text_of("calls").find("reason=second\n") != std::string::npos);
+  const std::string drain = "update nodename=node7 state=DRAIN reason=";
+  CHECK(site.text_of("calls") == drain + "first\n" + drain + "second\n" + drain + "first\n");
+}
+
+TEST_CASE("What goes on failing is given up, and what was started for it ends") {
+  Site site;
+  site.write("exit 1", "sleep 61 & echo $! >" + site.folder.path + "/child; wait");
+  Scontrol scontrol(site.loop, kHostSystem, {.patience = 100ms, .pause = 10ms});
+  scontrol.requeue(12);
+  scontrol.requeue(12);  // runs already, or waits: then once more is too much
+  scontrol.requeue(12);
+  site.loop.run();
+  CHECK(site.text_of("calls").empty());
+  const std::string log = site.text_of("log");
+  CHECK(log.ends_with("scontrol requeue 12: has not ended in time\n"));
+  CHECK(std::count(log.begin(), log.end(), '\n') == 12);
+  const pid_t child = std::stoi(site.text_of("child"));
+  const auto is_gone = [&] {
+    std::ifstream stat("/proc/" + std::to_string(child) + "/stat");
+    std::string pid, name, state;
+    return !(stat >> pid >> name >> state) || state == "Z";
+  };
+  for (int i = 0; i < 200 && !is_gone(); ++i) usleep(10'000);
+  CHECK(is_gone());
 }
 
 TEST_CASE("Without scontrol the log says so") {

@@ -49,7 +49,6 @@ struct Scene {
   const std::map<GpuUuid, GpuState> health = {
       {kGpu, {.condition = GpuCondition::failing, .fault = "Xid 48", .drain = std::nullopt}},
       {kOther, {.condition = GpuCondition::healthy, .fault = {}, .drain = "the fan"}}};
-  const std::map<TenantId, GpuLoss> losses = {{TenantId{1}, {.gpu = kOther, .fault = "Xid 79"}}};
 
   TenantInfo& add(const TenantName& name, const JobOptions& options) {
     TenantInfo& info = tenants.get(name, 1000);
@@ -84,6 +83,7 @@ struct Scene {
                              .host_cap = gibibytes(1),
                              .claims = {},
                              .hello = {}});
+    tenants.find(TenantId{1})->note_loss(kOther, "Xid 79");
     bench.attach(1);
     bench.grow(1, 60, 0);
     bench.tell(1, 60, 60);
@@ -115,7 +115,6 @@ struct Scene {
                                       .now = bench.now,
                                       .unmanaged = unmanaged,
                                       .health = health,
-                                      .losses = losses,
                                       .gangs = gangs}));
   }
 };

@@ -39,7 +39,6 @@ struct View {
   Nanoseconds now = 1003s;
   std::vector<UnmanagedProcess> unmanaged;
   std::map<GpuUuid, GpuState> health;
-  std::map<TenantId, GpuLoss> losses;
 
   TenantInfo& job() { return *tenants.find(TenantId{1}); }
   Snapshot::Tenant& tenant() { return state.tenants[0]; }
@@ -87,7 +86,6 @@ struct View {
                                       .now = now,
                                       .unmanaged = unmanaged,
                                       .health = health,
-                                      .losses = losses,
                                       .gangs = gangs}));
   }
 };
@@ -124,7 +122,9 @@ TEST_CASE("The status has the health of each GPU, and who was on one that was lo
   view.state.gpus[1].drained = true;
   view.health = {{kGpu, {.condition = GpuCondition::lost, .fault = "Xid 79", .drain = std::nullopt}},
                  {kOther, {.condition = GpuCondition::healthy, .fault = {}, .drain = "the fan"}}};
-  view.losses = {{TenantId{2}, {.gpu = kGpu, .fault = "Xid 79"}}};
+  view.tenants.find(TenantId{2})->note_loss(kOther, "Xid 48");
+  view.tenants.find(TenantId{2})->note_loss(kGpu, "lost to its driver");
+  view.tenants.find(TenantId{2})->note_loss(kGpu, "Xid 79");
   const Json status = view.read();
   const Json lost = {
       {"condition", "lost"}, {"fault", "Xid 79"}, {"drained", false}, {"drain_reason", nullptr}};
@@ -410,7 +410,6 @@ TEST_CASE("A tenant whose process is stopped is shown as such") {
                                                   .now = view.now,
                                                   .unmanaged = {},
                                                   .health = {},
-                                                  .losses = {},
                                                   .gangs = view.gangs}))["tenants"];
   CHECK(tenants[0]["stopped"] == true);
   CHECK(tenants[0]["sessions"][0]["stopped"] == false);

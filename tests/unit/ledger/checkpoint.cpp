@@ -30,6 +30,8 @@ std::string told(History history, Nanoseconds now) {
     for (const auto& [step, time] : history.recovered.leases.steps_of(id, now))
       text += " step " + std::to_string(step.step) + ": " + std::to_string(time.count()) + " " +
               std::to_string(history.recovered.leases.of_step(step, now).count()) + "\n";
+    for (const GpuLoss& loss : tenant.losses)
+      text += " lost " + std::to_string(loss.gpu.bytes[0]) + ": " + loss.fault + "\n";
     for (const StepName& step : {StepName{}, kStep})
       text += format_record(
           {.at = {},
@@ -70,7 +72,7 @@ Record any_record(std::mt19937& random, Nanoseconds at) {
   const TenantId tenant{upto(3) + 1};
   const SessionId session{upto(7) + 1};
   const GpuUuid& gpu = kGpus[upto(1)];
-  switch (upto(12)) {
+  switch (upto(13)) {
     case 0: {
       OptionsRecord record{.tenant = tenant, .options = {}};
       record.options.units = upto(8);
@@ -102,6 +104,9 @@ Record any_record(std::mt19937& random, Nanoseconds at) {
     }
     case 7:
       return {.at = at, .what = GangRecord{.tenant = tenant, .nodes = 2 + upto(1), .coordinator = "n1"}};
+    case 8:
+      return {.at = at,
+              .what = LossRecord{.tenant = tenant, .gpu = gpu, .fault = upto(1) == 0 ? "Xid_79" : "-"}};
     default: {
       const bool is_job = tenant.value < 3;  // its steps are its own
       const StepName step{.job = is_job ? static_cast<std::uint32_t>(tenant.value) : 0,

@@ -115,6 +115,7 @@ std::vector<Record> records() {
   add(GpuRecord{.gpu = gpu(0x10), .condition = 0, .fault = "-", .drain = "the_fan"});
   add(LossRecord{.tenant = TenantId{110}, .gpu = gpu(0x10), .fault = "Xid_79"});
   add(GangRecord{.tenant = TenantId{111}, .nodes = 3, .coordinator = "n1"});
+  add(PastLossRecord{.tenant = TenantId{111}, .gpu = gpu(0x10), .fault = "Xid_79"});
   add(SeenRecord{});
   add(LostRecord{.records = 102});
   return all;

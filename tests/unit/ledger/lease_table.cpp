@@ -318,5 +318,21 @@ TEST_CASE("A lease that ended since its GPU was lost says why, and so do sums") 
   CHECK(within(read.table.leases(), kBooted, kBooted + 5s).at(2).lost.empty());
 }
 
+TEST_CASE(
+    "A GPU that is lost says nothing of the leases of an earlier run, nor does what a checkpoint repeats") {
+  Read read;
+  read.job(1, 9);
+  read.lease(true, 1s);
+  read.lease(false, 2s);
+  SECTION("an earlier run") {
+    read.table.add({.at = 3s, .what = BeginRecord{.tenant = TenantId{1}}});
+    read.table.add({.at = 3s, .what = LossRecord{.tenant = TenantId{1}, .gpu = kGpu, .fault = "Xid_79"}});
+  }
+  SECTION("a checkpoint") {
+    read.table.add({.at = 3s, .what = PastLossRecord{.tenant = TenantId{1}, .gpu = kGpu, .fault = "Xid_79"}});
+  }
+  CHECK(read.table.leases().at(0).lost.empty());
+}
+
 }  // namespace
 }  // namespace sharedgpu

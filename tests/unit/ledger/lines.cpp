@@ -117,6 +117,8 @@ std::vector<Written> all_lines() {
        {at, GpuRecord{.gpu = gpu, .condition = 0, .fault = "-", .drain = "the_fan"}}},
       {"0b8033ef 3512223906937 loss 12 4fc74b0daa915e7f80818283f4f5f6ff Xid_79",
        {at, LossRecord{.tenant = tenant, .gpu = gpu, .fault = "Xid_79"}}},
+      {"94c5ba69 3512223906937 pastloss 12 4fc74b0daa915e7f80818283f4f5f6ff Xid_79",
+       {at, PastLossRecord{.tenant = tenant, .gpu = gpu, .fault = "Xid_79"}}},
       {"7d78d497 3512223906937 seen", {at, SeenRecord{}}},
       {"c9a0dba2 3512223906937 lost 12", {at, LostRecord{.records = 12}}},
       {"2244b41d 0 seen", {0ns, SeenRecord{}}},

@@ -55,7 +55,7 @@ TEST_CASE("Clearing what lies between the fields of a message leaves them as the
   CHECK((arrives(&GpuReply::known) && arrives(&GpuReply::processes) && arrives(&GpuReply::total) &&
          arrives(&GpuReply::free)));
   CHECK((arrives(&JobReply::lease) && arrives(&JobReply::moved) && arrives(&JobReply::footprint) &&
-         arrives(&JobReply::models)));
+         arrives(&JobReply::models) && arrives(&JobReply::losses)));
   CHECK((arrives(&Released::epoch) && arrives(&Released::order) && arrives(&Released::wants) &&
          arrives(&Released::overuse) && arrives(&Released::use) && arrives(&Released::submission)));
   CHECK((arrives(&Usage::request) && arrives(&Usage::use) && arrives(&Usage::stuck) &&

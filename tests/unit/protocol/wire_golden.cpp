@@ -213,7 +213,13 @@ Fields fields_of(Tag<JobReply>) {
   return join({FIELD(JobReply, job), FIELD(JobReply, known), FIELD(JobReply, lives),
                FIELD(JobReply, backends), FIELD(JobReply, lease), FIELD(JobReply, waited),
                FIELD(JobReply, overuse), FIELD(JobReply, handoffs), FIELD(JobReply, moved),
-               FIELD(JobReply, footprint), FIELD(JobReply, resident), FIELD(JobReply, models)});
+               FIELD(JobReply, footprint), FIELD(JobReply, resident), FIELD(JobReply, models),
+               FIELD(JobReply, losses)});
+}
+Fields fields_of(Tag<GpuLossQuery>) { return join({FIELD(GpuLossQuery, job), FIELD(GpuLossQuery, place)}); }
+Fields fields_of(Tag<GpuLossReply>) {
+  return join({FIELD(GpuLossReply, job), FIELD(GpuLossReply, known), FIELD(GpuLossReply, gpu),
+               FIELD(GpuLossReply, fault)});
 }
 Fields fields_of(Tag<GpuQuery>) {
   return join({FIELD(GpuQuery, token), FIELD(GpuQuery, gpu), FIELD(GpuQuery, first)});
@@ -321,6 +327,7 @@ std::string message(MessageType type) {
       MESSAGE(end_job, EndJob)
       MESSAGE(drain_gpus, DrainGpus)
       MESSAGE(register_gang, RegisterGang)
+      MESSAGE(gpu_loss_query, GpuLossQuery)
       MESSAGE(gpu_query, GpuQuery)
       MESSAGE(welcome, Welcome)
       MESSAGE(attached, Attached)
@@ -347,6 +354,7 @@ std::string message(MessageType type) {
       MESSAGE(set_reply, SetReply)
       MESSAGE(suspend_reply, SuspendReply)
       MESSAGE(job_reply, JobReply)
+      MESSAGE(gpu_loss_reply, GpuLossReply)
   }
 #undef MESSAGE
   return {};

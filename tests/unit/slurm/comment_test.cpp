@@ -21,7 +21,8 @@ JobSummary share_of(const std::string& node) {
           .footprint = 30,
           .resident = 25,
           .backends = {"swap"},
-          .gpus = {"NVIDIA H200"}};
+          .gpus = {"NVIDIA H200"},
+          .gpu_losses = {}};
 }
 
 std::string with(const std::string& comment, const std::string& node) {
@@ -42,6 +43,21 @@ TEST_CASE("A summary is read as it was written") {
         R"("peak_resident_bytes":25,"backends":["swap"],"gpus":["NVIDIA H200"]})");
 }
 
+TEST_CASE("A summary names the GPUs that were lost, of all nodes, and only where there are any") {
+  JobSummary share = share_of("gpu2");
+  share.gpu_losses = {{.node = "gpu2", .gpu = "GPU-2", .reason = "Xid 79"}};
+  CHECK(parse_summary(format_summary(share)) == share);
+  const std::string text = format_summary(share);
+  CHECK(text.ends_with(R"(,"gpu_losses":[{"node":"gpu2","gpu":"GPU-2","reason":"Xid 79"}]})"));
+  JobSummary other = share_of("gpu1");
+  other.gpu_losses = {{.node = "gpu1", .gpu = "GPU-1", .reason = "lost to its driver"}};
+  const auto both = find_summary(add_share(add_share(with("", "gpu3"), share).text, other).text);
+  REQUIRE(both);
+  CHECK(both->gpu_losses.size() == 2);
+  CHECK(both->gpu_losses.begin()->node == "gpu1");
+  CHECK(format_summary(share_of("gpu1")).find("gpu_losses") == std::string::npos);
+}
+
 TEST_CASE("What is not of this version is no summary") {
   const std::string good = format_summary(share_of("n"));
   auto changed = [&](const char* name, const nlohmann::json& value) {
@@ -56,6 +72,9 @@ TEST_CASE("What is not of this version is no summary") {
   CHECK_FALSE(parse_summary(changed("lease_seconds", -1)));
   CHECK_FALSE(parse_summary(changed("lease_seconds", 1e300)));
   CHECK_FALSE(parse_summary(changed("handoffs", -1)));
+  CHECK_FALSE(parse_summary(changed("gpu_losses", 1)));
+  CHECK_FALSE(parse_summary(changed("gpu_losses", {1})));
+  CHECK_FALSE(parse_summary(changed("gpu_losses", {{{"node", "n"}, {"gpu", "g"}}})));
   CHECK_FALSE(parse_summary("{}"));
   CHECK_FALSE(parse_summary(""));
   CHECK_FALSE(parse_summary("7"));
