@@ -1,34 +1,13 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# A cluster of its own, whose nodes have two simulated GPUs and 16 units each. Both nodes are this host and have one
-# arbiter, so the jobs that are counted go to the first.
+# Nodes of two GPUs. Both nodes have one arbiter, so the jobs that are counted go to the first.
 
 bats_require_minimum_version 1.5.0
 load lib/jobs
+load lib/own
 
-setup_file() {
-  local first=$SHAREDGPU_CLUSTER_DIR two
-  two=$(mktemp -d /tmp/sgpu-two.XXXXXX)
-  chmod 755 "$two"
-  mkdir -p "$two"/{etc,jobs}
-  chmod 1777 "$two/jobs"
-  ln -s "$first/programs" "$two/programs"
-  printf '%s\n' "Socket=$two/run/sharedgpud.sock" "StateDir=$two/sharedgpu" Quantum=200ms LogLevel=debug \
-    "LogFile=$two/log/sharedgpud" >"$two/etc/sharedgpu.conf"
-  export SHAREDGPU_FIRST_CLUSTER=$first SHAREDGPU_CLUSTER_DIR=$two
-  CLUSTER_NAME=g$((RANDOM % 1000))n CLUSTER_GPUS=2 CLUSTER_PREFIX=$first/prefix CLUSTER_SIMGPU=$first/simgpu \
-    CLUSTER_GPU_MEMORY=256MiB "$CLUSTER" up "$two" || { touch "$two/failed"; return 1; }
-}
-
-teardown_file() {
-  "$CLUSTER" down "$SHAREDGPU_CLUSTER_DIR"
-  if [[ -e $SHAREDGPU_CLUSTER_DIR/failed ]]; then
-    touch "$SHAREDGPU_FIRST_CLUSTER/failed"
-    echo "# the cluster's logs stay in $SHAREDGPU_CLUSTER_DIR/log" >&3
-  else
-    rm -rf "$SHAREDGPU_CLUSTER_DIR"
-  fi
-}
+setup_file() { own_cluster_up "$SHAREDGPU_CLUSTER_DIR/simgpu"; }
+teardown_file() { own_cluster_down; }
 
 setup() {
   cluster_setup
@@ -86,7 +65,7 @@ show='echo "[$CUDA_VISIBLE_DEVICES]"'
   steps="srun -Q bash -c '$show'; srun -Q --gres=none bash -c '$show'"
   job=$(submit -w "$node" --gres=sharedgpu:1 -- bash -c "$show; until [[ -e $dir/jobs/go ]]; do sleep 0.2; done; $steps")
   wait_until 20 output_has "$job" "[GPU-"
-  kill -9 "$(pgrep -f "sharedgpud --config $dir/etc/sharedgpu.conf" | head -n 1)"
+  kill -9 "$(arbiter_pid)"
   # Others come first, and would change its place if it were found anew.
   other=$(submit -w "$node" --gres=sharedgpu:8 -- sleep 600)
   wait_until 20 has_state "$other" RUNNING

@@ -90,5 +90,5 @@ held() {
   sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --job "$1" --by tenant --format json | jq '.[-1].lease_seconds // 0'
 }
 
-arbiter_pid() { pgrep -f "^$dir/prefix/sbin/sharedgpud --config $dir/etc/sharedgpu.conf"; } # others may be of another cluster
+arbiter_pid() { pgrep -o -f "^[^ ]*/sbin/sharedgpud --config $dir/etc/sharedgpu.conf"; } # others may be of another cluster, or its children
 another_arbiter() { local now; now=$(arbiter_pid) && [[ $now != "$1" ]]; }

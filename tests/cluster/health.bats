@@ -1,0 +1,134 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# A GPU of a node is lost: what becomes of its jobs, of the node, and of the job on the other GPU; and what sinfo, sacct
+# and the ledger show.
+
+bats_require_minimum_version 1.5.0
+load lib/jobs
+load lib/own
+
+setup_file() { own_cluster_up "$SHAREDGPU_CLUSTER_DIR/simgpu:$SHAREDGPU_CLUSTER_DIR/simgpu/nvml" OnGpuLoss=drain,requeue; }
+teardown_file() { own_cluster_down; }
+
+setup() {
+  cluster_setup
+  wait_until 20 arbiter_pid
+  node=$(arbiter_node)
+}
+teardown() {
+  fault 0 present
+  cluster_teardown
+}
+
+# Both nodes are this host. The arbiter is that of the one whose slurmd started it, and tells Slurm of that one.
+arbiter_node() { tr '\0' '\n' <"/proc/$(arbiter_pid)/environ" | sed -n 's/^SLURMD_NODENAME=//p'; }
+
+# fault NUMBER WHAT...
+fault() {
+  local state=$SIMGPU_STATE
+  (($1 == 0)) || state+=.$1
+  "$SHAREDGPU_BUILD/tests/simgpu/simgpu-fault" "$state" "${@:2}"
+}
+
+serves() { sharedgpu status >/dev/null 2>&1; }
+gpu() { sharedgpu status --json | jq -r ".gpus[] | select(.number == $1) | $2"; }
+has_condition() { [[ $(gpu "$1" .condition) == "$2" ]]; }
+# The number of the GPU that a process of the job is on.
+gpu_of() { sharedgpu status --json | jq -r --argjson job "$1" '.gpus[] as $g | .tenants[] | select(.job == $job and .footprint_bytes > 0 and .placed == [$g.uuid]) | $g.number'; }
+is_on() { [[ $(gpu_of "$1") == "$2" ]]; }
+# The number of an element of an array, and its name: the number of one is that of the array as well.
+job_id() { squeue -h -t all -j "$1" -o %A | head -n 1; }
+element() { squeue -h -t all -j "$1" -o '%A %F_%K' | sed -n "s/^$1 //p"; }
+
+# submit_to GPU SUBMIT_ARGUMENT...: a job, or an array of two, that comes to that GPU. Sets `jobs`.
+submit_to() {
+  local other=$((1 - $1)) job
+  sharedgpu drain gpu $other
+  job=$(submit -w "$node" --mem=1G "${@:2}")
+  jobs=("$job")
+  if [[ " $* " == *" --array="* ]]; then jobs=("$(job_id "${job}_1")" "$(job_id "${job}_2")"); fi
+  for job in "${jobs[@]}"; do wait_until 20 is_on "$job" "$1"; done
+  sharedgpu undrain gpu $other
+}
+
+node_is() { [[ $(sinfo -h -n "$node" -o %T) == "$1" ]]; }
+reason() { sinfo -h -R -n "$node" -o '%50n|%200E' | sed 's/.*|//; s/ *$//'; }
+has_reason() { [[ $(reason) == *"$1"* ]]; }
+was_requeued() { [[ $(scontrol -o show job "$1" | grep "^JobId=$1 ") == *' JobState=PENDING '*' Restarts=1 '* ]]; }
+states() { sacct -n -P -X -D -j "$1" -o JobIDRaw,State | sed -n "s/^$1|//p" | xargs; }
+
+# lost JOB: what the ledger says of the loss of a GPU, for each run of the job and each GPU.
+lost() { sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --job "$1" --by tenant --format json | jq -r '.[].lost' | xargs; }
+
+@test "OnGpuLoss=drain,requeue: the node is drained with the reason, its jobs run again, and the other GPU's job goes on" {
+  # One of an array's elements has the number of the array, and must not stand for all of it.
+  submit_to 0 --requeue --array=1-2 --gres=sharedgpu:1 -- \
+    bash -c "$hold 40% --seconds \$((SLURM_RESTART_COUNT ? 1 : 600))"
+  there=("${jobs[@]}")
+  submit_to 1 --requeue --gres=sharedgpu:1 -- $hold 40% --seconds 12
+  beside=${jobs[0]}
+  fault 0 xid 79
+  fault 0 lost
+  wait_until 20 has_reason "sharedgpu: GPU 0 ($(gpu 0 .uuid)) is lost: Xid 79"
+  for job in "${there[@]}"; do wait_until 20 was_requeued "$job"; done
+  has_condition 0 lost
+  node_is draining
+  fault 0 present
+  expect_state "$beside" COMPLETED
+  output_has "$beside" "$verified"
+  wait_until 40 has_condition 0 healthy
+  node_is drained
+  scontrol update nodename="$node" state=resume
+  for job in "${there[@]}"; do
+    scontrol update JobId="$(element "$job")" StartTime=now+2 # see failures.bats
+  done
+  for job in "${there[@]}"; do
+    expect_state "$(element "$job")" COMPLETED
+    output_has "$job" "$verified"
+    [ "$(states "$job")" = "REQUEUED COMPLETED" ]
+    [ "$(lost "$job")" = "Xid 79 -" ]
+  done
+  [ "$(states "$beside")" = COMPLETED ]
+  [ "$(lost "$beside")" = - ]
+  for job in "${there[@]}"; do
+    expect_summary "$job" ".gpu_losses | length == 1 and .[0].gpu == \"$(gpu 0 .uuid)\" and .[0].reason == \"Xid 79\"" REQUEUED
+    expect_summary "$job" 'has("gpu_losses") | not' COMPLETED
+  done
+}
+
+@test "by default: the jobs there fail with the driver's error, the node stays, and nobody comes to the GPU until it is back" {
+  sed -i '/^OnGpuLoss=/d' "$dir/etc/sharedgpu.conf"
+  old=$(arbiter_pid)
+  kill -9 "$old"
+  wait_until 20 another_arbiter "$old"
+  wait_until 20 serves
+  submit_to 0 --requeue --array=1-2 --gres=sharedgpu:1 -- $hold 40% --seconds 600
+  there=("${jobs[@]}")
+  submit_to 1 --gres=sharedgpu:1 -- $hold 40% --seconds 12
+  beside=${jobs[0]}
+  fault 0 lost
+  for job in "${there[@]}"; do
+    expect_state "$(element "$job")" FAILED 20
+    grep -qE 'CUDA_ERROR_(UNKNOWN|DEVICE_UNAVAILABLE)' "$dir/jobs/$job"
+    [ "$(lost "$job")" = "lost to its driver" ]
+  done
+  has_condition 0 lost
+  sinfo -h -N -o "%N %T %C %E"; wait_until 3 node_is mixed
+  # The other GPU has a tenant, and this one none.
+  late=$(submit -w "$node" --mem=1G --gres=sharedgpu:1 -- $hold 10% --seconds 3)
+  wait_until 20 is_on "$late" 1
+  fault 0 present
+  wait_until 40 has_condition 0 healthy
+  back=$(submit -w "$node" --mem=1G --gres=sharedgpu:1 -- $hold 10% --seconds 3)
+  wait_until 20 is_on "$back" 0
+  for job in "$beside" "$late" "$back"; do
+    expect_state "$job" COMPLETED
+    output_has "$job" "$verified"
+  done
+  [ "$(states "${there[0]}")" = FAILED ]
+  [ -z "$(reason)" ]
+  for job in "${there[@]}"; do
+    expect_summary "$job" ".gpu_losses | length == 1 and .[0].gpu == \"$(gpu 0 .uuid)\" and .[0].reason == \"lost to its driver\""
+  done
+  expect_summary "$beside" 'has("gpu_losses") | not'
+}

@@ -1,0 +1,29 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# A cluster of a test file's own: whose nodes have two simulated GPUs and 16 units each. Both nodes are this host and
+# have one arbiter. Call own_cluster_up from setup_file() and own_cluster_down from teardown_file().
+
+# own_cluster_up LIBRARIES LINE...: the simulated driver lies in LIBRARIES; the lines are added to sharedgpu.conf.
+own_cluster_up() {
+  local first=$SHAREDGPU_CLUSTER_DIR own
+  own=$(mktemp -d /tmp/sgpu-own.XXXXXX)
+  chmod 755 "$own"
+  mkdir -p "$own"/{etc,jobs}
+  chmod 1777 "$own/jobs"
+  ln -s "$first/programs" "$own/programs"
+  printf '%s\n' "Socket=$own/run/sharedgpud.sock" "StateDir=$own/sharedgpu" Quantum=200ms LogLevel=debug \
+    "LogFile=$own/log/sharedgpud" "${@:2}" >"$own/etc/sharedgpu.conf"
+  export SHAREDGPU_FIRST_CLUSTER=$first SHAREDGPU_CLUSTER_DIR=$own
+  CLUSTER_NAME=g$((RANDOM % 1000))n CLUSTER_GPUS=2 CLUSTER_PREFIX=$first/prefix CLUSTER_SIMGPU=$1 \
+    CLUSTER_GPU_MEMORY=256MiB "$CLUSTER" up "$own" || { touch "$own/failed"; return 1; }
+}
+
+own_cluster_down() {
+  "$CLUSTER" down "$SHAREDGPU_CLUSTER_DIR"
+  if [[ -e $SHAREDGPU_CLUSTER_DIR/failed ]]; then
+    touch "$SHAREDGPU_FIRST_CLUSTER/failed"
+    echo "# the cluster's logs stay in $SHAREDGPU_CLUSTER_DIR/log" >&3
+  else
+    rm -rf "$SHAREDGPU_CLUSTER_DIR"
+  fi
+}
