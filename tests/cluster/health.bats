@@ -72,12 +72,12 @@ lost() { sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --job "$1" --by ten
   wait_until 20 has_reason "sharedgpu: GPU 0 ($(gpu 0 .uuid)) is lost: Xid 79"
   for job in "${there[@]}"; do wait_until 20 was_requeued "$job"; done
   has_condition 0 lost
-  node_is draining
+  wait_until 10 node_is draining
   fault 0 present
   expect_state "$beside" COMPLETED
   output_has "$beside" "$verified"
   wait_until 40 has_condition 0 healthy
-  node_is drained
+  wait_until 10 node_is drained
   scontrol update nodename="$node" state=resume
   for job in "${there[@]}"; do
     scontrol update JobId="$(element "$job")" StartTime=now+2 # see failures.bats
@@ -113,7 +113,7 @@ lost() { sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --job "$1" --by ten
     [ "$(lost "$job")" = "lost to its driver" ]
   done
   has_condition 0 lost
-  sinfo -h -N -o "%N %T %C %E"; wait_until 3 node_is mixed
+  [[ $(sinfo -h -n "$node" -o %T) != drain* ]]
   # The other GPU has a tenant, and this one none.
   late=$(submit -w "$node" --mem=1G --gres=sharedgpu:1 -- $hold 10% --seconds 3)
   wait_until 20 is_on "$late" 1
