@@ -65,6 +65,7 @@ class Cluster {
     Nanoseconds last_written{};
     std::optional<GangMembers> members;
     std::optional<GangDesk> desk;
+    std::set<std::size_t> new_jobs;  // that came since the arbiter started
     std::uint64_t wakes = 0;
     GpuUuid gpu;
     Nanoseconds clock_off{};
@@ -235,6 +236,7 @@ void Cluster::stop(unsigned node) {
   ++its.alarms;
   ++its.wakes;
   its.core.reset();
+  its.new_jobs.clear();
 }
 
 void Cluster::restart(unsigned node) {
@@ -316,7 +318,8 @@ void Cluster::perform(unsigned node, const Actions& actions) {
       its.members->report(told->tenant,
                           {.number = job_number(job),
                            .nodes = static_cast<std::uint32_t>(nodes.size()),
-                           .coordinator = std::to_string(nodes.front())},
+                           .coordinator = std::to_string(nodes.front()),
+                           .is_new = its.new_jobs.count(job) > 0},
                           told->report, now());
       timeline_.at(now(), [this, node] { tend(node); });
     } else if (const auto* look = std::get_if<Look>(&action)) {
@@ -390,6 +393,7 @@ void Cluster::arrive(std::size_t job, std::size_t member) {
     return;
   }
   process.here = true;
+  nodes_[process.node].new_jobs.insert(job);
   process.id = SessionId{++last_session_};
   tell(process.node, SessionCame{.session = process.id,
                                  .tenant = tenant_of(job),

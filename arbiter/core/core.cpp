@@ -219,7 +219,7 @@ void Core::remove(Session& session) {
   const auto lease = attached(&session) ? std::optional(lease_of(session)) : std::nullopt;
   model_.remove(session);
   turns_.detach(tenant, lease);
-  if (tenant.job != 0 && !tenant.attached()) gangs_.publish(tenant, {});
+  if (tenant.job != 0 && !tenant.attached() && !recovery_.active()) gangs_.publish(tenant, {});
   if (!turns_.resuming(tenant) && tenant.sessions.empty()) {
     scheduler_.on_end(tenant);
     model_.remove(tenant);

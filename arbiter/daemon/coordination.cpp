@@ -12,6 +12,7 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::minutes kAddressGood{10};
+constexpr std::chrono::minutes kNameGood{1};  // in place of an address that Slurm does not tell
 constexpr std::size_t kMostAddresses = 10'000;
 
 std::uint64_t random_life(const System& system) {
@@ -25,6 +26,7 @@ std::uint64_t random_life(const System& system) {
 Coordination::Coordination(const Parts& parts, std::unique_ptr<Mail> mail)
     : its_(parts),
       mail_(std::move(mail)),
+      scontrol_(parts.loop, parts.system),
       members_(random_life(parts.system), GangTimes{}),
       desk_(random_life(parts.system), GangTimes{}, GangPace{}, parts.system.now(),
             parts.system.wall_time() - parts.system.now()),
@@ -44,7 +46,10 @@ void Coordination::report(const TellGang& told) {
   if (tenant == nullptr || job_of(*tenant) == 0) return;
   start();
   members_.report(told.tenant,
-                  {.number = tenant->name.job, .nodes = tenant->nodes, .coordinator = tenant->coordinator},
+                  {.number = tenant->name.job,
+                   .nodes = tenant->nodes,
+                   .coordinator = tenant->coordinator,
+                   .is_new = tenant->nodes_told},
                   told.report, its_.system.now());
   tend_soon();
 }
@@ -73,7 +78,8 @@ void Coordination::tend() {
   members_.advance(now);
   desk_.advance(now);
   for (const GangMembers::Sent& sent : members_.take_letters())
-    mail_->send(address_of(sent.node), format_letter(sent.letter));
+    if (const std::string& address = address_of(sent.node); !address.empty())
+      mail_->send(address, format_letter(sent.letter));
   for (const GangDesk::Sent& sent : desk_.take_letters())
     mail_->send(sent.address, format_letter(sent.letter));
   for (const TenantId tenant : members_.take_changes()) log_change(tenant);
@@ -109,20 +115,20 @@ void Coordination::log_change(TenantId id) const {
   }
 }
 
-// Asks Slurm now and then. Until it has answered, the name has to do.
-std::string Coordination::address_of(const std::string& node) {
+// Empty: it is not known yet. Slurm is asked again now and then. Where it does not answer, the name has to
+// do.
+const std::string& Coordination::address_of(const std::string& node) {
   const Nanoseconds now = its_.system.now();
   if (addresses_.size() >= kMostAddresses) addresses_.clear();
-  const auto [it, is_new] = addresses_.try_emplace(node, NodeAddress{.text = node, .asked = now});
-  if (!is_new && now - it->second.asked < kAddressGood) return it->second.text;
-  it->second.asked = now;
-  its_.scontrol.find_address(node, [this, node](const std::string& address) {
-    const auto known = addresses_.find(node);
-    if (known == addresses_.end() || address.empty()) return;
-    known->second.text = address;
-    tend();
+  NodeAddress& its = addresses_[node];
+  if (now < its.ask_at) return its.text;
+  its.ask_at = now + kAddressGood;
+  scontrol_.find_address(node, [this, node](const std::string& address) {
+    NodeAddress& known = addresses_[node];
+    if (address.empty()) known.ask_at = its_.system.now() + kNameGood;
+    known.text = address.empty() ? node : address;
   });
-  return it->second.text;
+  return its.text;
 }
 
 }  // namespace sharedgpu

@@ -33,7 +33,6 @@ class Coordination {
     const Tenants& tenants;
     CoreRunner& core;
     Complaints& complaints;
-    Scontrol& scontrol;
   };
   // Without `mail`, a job has its turns on each of its nodes by itself.
   Coordination(const Parts& parts, std::unique_ptr<Mail> mail);
@@ -49,17 +48,18 @@ class Coordination {
 
  private:
   struct NodeAddress {
-    std::string text;  // the node's name until Slurm has told
-    Nanoseconds asked{};
+    std::string text;  // empty: Slurm has not answered yet
+    Nanoseconds ask_at{};
   };
   void heard(const std::string& from, std::string_view text);
   void tend();
   void tend_soon();
   void log_change(TenantId tenant) const;
-  std::string address_of(const std::string& node);
+  const std::string& address_of(const std::string& node);
 
   const Parts its_;
   const std::unique_ptr<Mail> mail_;
+  Scontrol scontrol_;  // of its own: other orders wait for long to be tried again
   GangMembers members_;
   GangDesk desk_;
   asio::steady_timer timer_;

@@ -234,7 +234,9 @@ void Jobs::take_options(TenantInfo& tenant, const RegisterJob& job) {
 }
 
 void Jobs::register_gang(Client& client, const RegisterGang& gang) {
-  set_nodes(known_or_new(job_name(gang.job), gang.uid), gang.nodes, gang.coordinator);
+  TenantInfo& tenant = known_or_new(job_name(gang.job), gang.uid);
+  tenant.nodes_told = true;
+  set_nodes(tenant, gang.nodes, gang.coordinator);
   client.send(RegisterGangReply{.accepted = 1});
 }
 

@@ -62,7 +62,7 @@ class Scontrol {
   asio::steady_timer timeout_;
   asio::steady_timer pause_;
   pid_t child_ = -1;
-  UniqueFd printed_;  // by the child, where that matters
+  UniqueFd printed_;           // by the child, where that matters
   std::deque<Order> waiting_;  // the first runs while there is a child
 };
 

@@ -28,7 +28,7 @@ struct GangLetter {
   std::uint64_t life = 0;    // of the writer: each start of an arbiter has another number
   std::uint64_t number = 0;  // counts what this life has written
   std::uint64_t reader = 0;  // of an answer: the life whose report it follows from
-  std::uint32_t nodes = 0;   // of a report: so many does the job have
+  std::uint32_t nodes = 0;   // of a report: so many does the job have; zero: it is new on the node
   std::variant<GangReport, GangOrder, GangPatience> what;
 
   bool operator==(const GangLetter&) const = default;

@@ -39,6 +39,7 @@ class GangMembers {
     std::uint32_t number = 0;
     std::uint32_t nodes = 0;  // so many does it have
     std::string coordinator;
+    bool is_new = false;  // no earlier arbiter of this node knew it
   };
   struct Gang {
     Job job;

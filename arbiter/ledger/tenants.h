@@ -27,8 +27,9 @@ struct TenantInfo {
   uid_t account = 0;  // the user on whom lines in the log about it count; the same unless known otherwise
   JobOptions options;
   JobClass job_class;
-  std::uint32_t nodes = 1;  // of the job
-  std::string coordinator;  // of several nodes, the one whose arbiter coordinates the job's turns
+  std::uint32_t nodes = 1;      // of the job
+  std::string coordinator;      // of several nodes, the one whose arbiter coordinates the job's turns
+  bool nodes_told = false;      // since this arbiter started
   std::vector<GpuLoss> losses;  // of its run; each GPU once
   bool over = false;            // its run is, and no step has come since
   unsigned sessions = 0;

@@ -38,7 +38,8 @@ class Network {
   void say(const std::string& name) {
     Node& node = nodes[name];
     ++node.report.number;
-    node.members->report(kTenant, {.number = 5, .nodes = 2, .coordinator = "a"}, node.report, now);
+    node.members->report(kTenant, {.number = 5, .nodes = 2, .coordinator = "a", .is_new = new_job},
+                         node.report, now);
     carry();
   }
   void say_all() {
@@ -70,6 +71,7 @@ class Network {
   std::map<std::string, Node> nodes;
   std::set<std::string> cut;  // nodes that nothing comes to or from
   unsigned letters = 0;
+  bool new_job = false;
 
  private:
   void carry() {
@@ -194,6 +196,21 @@ TEST_CASE("A coordinator that begins anew gives orders when it has heard all, or
     CHECK(net.contact("a") == Contact::sought);
     net.pass(2s);
     CHECK(net.contact("a") == Contact::held);
+  }
+}
+
+TEST_CASE("A job that comes after the start of its coordinator waits for none of its other nodes") {
+  Network net;
+  net.new_job = true;
+  net.cut = {"b"};
+  net.say("a");
+  CHECK(net.contact("a") == Contact::held);
+  CHECK(net.order("a").possible);
+  SECTION("but its next coordinator waits for them") {
+    net.boot("a");
+    net.new_job = false;
+    net.say("a");
+    CHECK(net.contact("a") == Contact::sought);
   }
 }
 
