@@ -83,7 +83,7 @@ TEST_CASE("Tenants that obey no order hold the others up for a bounded time") {
     Scenario scenario = any_scenario();
     scenario.mutes = *rc::gen::inRange(1u, 4u);
     scenario.gpus = *rc::gen::inRange(1u, 3u);
-    scenario.patience = scenario.mutes * std::chrono::seconds(17);
+    scenario.patience = scenario.mutes * std::chrono::seconds(27);
     scenario.length = std::chrono::seconds(*rc::gen::inRange(60, 120));
     return scenario;
   }));
