@@ -78,6 +78,7 @@ TEST_CASE("Processes that die at any moment") {
 }
 
 // A round may take longer by what each of them holds up: 10 s on its way in, 5 s on its way out, and its end.
+// Those that wait for 10 s let nobody pass meanwhile.
 TEST_CASE("Tenants that obey no order hold the others up for a bounded time") {
   CHECK(holds("mutes", [] {
     Scenario scenario = any_scenario();
