@@ -114,6 +114,7 @@ class Host {
   TemporaryFolder folder;
   Settings settings;
   std::vector<GpuInfo> gpus{{.uuid = kHostGpu, .total = gibibytes(1), .name = "Test GPU"}};  // at each start
+  std::function<std::unique_ptr<Mail>()> make_mail;  // at each start from then on; none: there is none
   std::optional<asio::io_context> loop;
   std::optional<Schedule> schedule;
   std::optional<Closer> closer;
@@ -126,7 +127,8 @@ class Host {
     loop.emplace(1);
     schedule.emplace(*loop, system);
     closer.emplace(*loop, system, *schedule);
-    arbiter.emplace(*loop, *schedule, system, settings);
+    arbiter.emplace(*loop, *schedule, system, settings, std::make_unique<FileCalls>(),
+                    make_mail ? make_mail() : nullptr);
   }
   std::string log_path() const { return folder.path + "/log"; }
   std::streamoff log_read_ = 0;

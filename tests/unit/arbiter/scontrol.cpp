@@ -66,6 +66,26 @@ TEST_CASE("Slurm is told one thing after the other") {
   CHECK(site.text_of("log").empty());
 }
 
+TEST_CASE("The address of a node is found, or is empty") {
+  Site site;
+  std::string found = "none";
+  SECTION("by NodeAddr") {
+    site.write("echo NodeName=n3 Arch=x86_64 NodeAddr=10.1.2.3 NodeHostName=h3 Version=22.05");
+    Scontrol scontrol(site.loop, kHostSystem);
+    scontrol.find_address("n3", [&](const std::string& address) { found = address; });
+    site.loop.run();
+    CHECK(found == "10.1.2.3");
+    CHECK(site.text_of("calls") == "-o show node n3\n");
+  }
+  SECTION("where Slurm does not know it") {
+    site.write("echo Node n3 not found; exit 1");
+    Scontrol scontrol(site.loop, kHostSystem);
+    scontrol.find_address("n3", [&](const std::string& address) { found = address; });
+    site.loop.run();
+    CHECK(found.empty());
+  }
+}
+
 TEST_CASE("A job that has ended right a moment before is not requeued, and one that has failed is") {
   Site site;
   bool stays = true;

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any text as a letter of another arbiter: none, or one that is written as it was read; and members and desk
+// take it.
+#include "arbiter/gang/desk.h"
+#include "arbiter/gang/letter.h"
+#include "arbiter/gang/members.h"
+#include "input.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace sharedgpu;
+  const auto letter = parse_letter(fuzz::text_of(data, size));
+  if (!letter) return 0;
+  const std::string text = format_letter(*letter);
+  fuzz::require(text.size() <= kLongestLetter, "a letter that fits no datagram");
+  fuzz::require(parse_letter(text) == letter, "a letter reads otherwise");
+
+  const GangTimes times;
+  GangMembers members(letter->reader, times);
+  GangDesk desk(1, times, GangPace{}, {}, {});
+  members.report(TenantId{1}, {.number = letter->job, .nodes = letter->nodes, .coordinator = "n1"},
+                 {.present = true}, {});
+  for (int second = 0; second < 3; ++second) {
+    const Nanoseconds now = std::chrono::seconds(second);
+    members.hear(*letter, now);
+    desk.hear("10.0.0.1", *letter, now);
+    members.advance(now);
+    desk.advance(now);
+    fuzz::require(desk.take_letters().size() <= 1, "more than one answer to a letter");
+    for (const auto wake : {members.wake(), desk.wake()})
+      fuzz::require(!wake || *wake > now, "it is to wake in the past");
+  }
+  return 0;
+}

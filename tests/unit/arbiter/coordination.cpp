@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job on several nodes as the daemon of one of them has it: who is written to, what is obeyed, and what is
+// kept.
+#include "arbiter/daemon/coordination.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include "host.h"
+
+namespace sharedgpu::test {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr StepName kStep{.job = 12, .step = 0};
+
+// What goes out, and the way in.
+struct Post {
+  std::vector<std::pair<std::string, GangLetter>> sent;
+  Mail::Heard heard;
+};
+class TestMail final : public Mail {
+ public:
+  explicit TestMail(Post& post) : post_(post) {}
+  void start(Heard heard) override { post_.heard = std::move(heard); }
+  void send(const std::string& host, const std::string& text) override {
+    post_.sent.emplace_back(host, parse_letter(text).value());
+  }
+
+ private:
+  Post& post_;
+};
+
+// A node of a site whose Slurm knows the address of n1.
+struct Node {
+  Post post;
+  Host host;
+  std::string path = std::getenv("PATH");
+
+  explicit Node(const std::string& scontrol = "echo NodeName=n1 NodeAddr=10.0.0.1 NodeHostName=x",
+                bool mail = true) {
+    const std::string file = host.folder.path + "/scontrol";
+    std::ofstream(file) << "#!/bin/sh\n" + scontrol + "\n";
+    chmod(file.c_str(), 0755);
+    setenv("PATH", (host.folder.path + ":" + path).c_str(), 1);
+    if (mail) host.make_mail = [this] { return std::make_unique<TestMail>(post); };
+    host.restart();
+  }
+  ~Node() { setenv("PATH", path.c_str(), 1); }
+  void register_job(std::uint8_t gang) {
+    Guest slurmstepd(host);
+    if (gang != 0) {
+      RegisterGang nodes{.job = kStep.job, .uid = kUser, .nodes = 2};
+      std::strcpy(nodes.coordinator, "n1");
+      REQUIRE(slurmstepd.say(nodes).find<RegisterGangReply>()->accepted == 1);
+    }
+    RegisterJob job{.step = kStep, .uid = kUser, .options = {}};
+    job.options.units = 1;
+    job.gang = gang;
+    REQUIRE(slurmstepd.say(job).find<RegisterReply>()->accepted == 1);
+  }
+  // Of the tenant in the status.
+  Json gang() const { return host.status()["tenants"][0]["gang"]; }
+  const GangLetter& await_letter() {
+    host.run_until([this] { return !post.sent.empty(); });
+    return post.sent.back().second;
+  }
+};
+
+// A process of the job, which is about to use the GPU.
+struct Member {
+  Process child;
+  Guest guest;
+  explicit Member(Host& host) : guest(host, kUser, kStep, child.pid()) {
+    REQUIRE(guest.say(Hello{}).find<Welcome>());
+    REQUIRE(guest.say(Attach{.gpu = kHostGpu, .total = gibibytes(1), .name = {}}).find<Attached>());
+    guest.say(Want{});
+  }
+};
+
+TEST_CASE(
+    "A job on several nodes has its turn by the orders of its first node, at the address that Slurm tells") {
+  Node node;
+  node.register_job(1);
+  Member member(node.host);
+  const GangLetter first = node.await_letter();
+  CHECK(node.post.sent[0].first == "10.0.0.1");
+  CHECK(first.job == kStep.job);
+  CHECK(std::get<GangReport>(first.what).present);
+  CHECK(first.nodes == 0);  // a coordinator need not wait for the others
+  CHECK(node.host.status()["tenants"][0]["lease"] == false);
+  CHECK(node.gang() ==
+        Json{{"coordinator", "n1"}, {"nodes", 2}, {"contact", "sought"}, {"command", nullptr}});
+
+  GangDesk desk(9, GangTimes{}, GangPace{}, {}, {});
+  node.host.run_until([&] {
+    for (const auto& [address, letter] : std::exchange(node.post.sent, {}))
+      desk.hear("b", letter, node.host.system.now());
+    for (const GangDesk::Sent& sent : desk.take_letters())
+      node.post.heard("10.0.0.1", format_letter(sent.letter));
+    for (const Message& message : member.guest.hear().answers)
+      if (message.type == MessageType::restore)
+        member.guest.say(Ready{.epoch = message.as<Restore>().epoch, .use = {}});
+    return node.host.status()["tenants"][0]["lease"] == true;
+  });
+  CHECK(node.gang()["contact"] == "held");
+  CHECK(node.gang()["command"] == "run");
+}
+
+TEST_CASE("Texts that are no letters, and reports of others, do the daemon no harm") {
+  Node node;
+  node.register_job(1);
+  for (const char* text :
+       {"", "sharedgpu-order-1", "x", "sharedgpu-order-1 12 1 1 1 0 1 1 1 0 0 0 0 0 0 0 0 0"})
+    node.post.heard("10.0.0.7", text);
+  GangMembers other(7, GangTimes{});
+  other.report(TenantId{1}, {.number = 99, .nodes = 2, .coordinator = "this"}, {.present = true}, {});
+  for (const GangMembers::Sent& sent : other.take_letters())
+    node.post.heard("10.0.0.7", format_letter(sent.letter));
+  node.host.run_until([&] { return !node.post.sent.empty(); });
+  CHECK(node.post.sent[0].first == "10.0.0.7");  // the answer
+  CHECK(node.post.sent[0].second.reader == 7);
+}
+
+TEST_CASE("Where Slurm does not tell an address, letters go to the node's name") {
+  Node node("exit 1");
+  node.register_job(1);
+  Member member(node.host);
+  node.await_letter();
+  CHECK(node.post.sent[0].first == "n1");
+}
+
+TEST_CASE("The next arbiter knows the nodes of a job from the ledger") {
+  Node node;
+  node.register_job(1);
+  const auto records = node.host.ledger();
+  CHECK(std::count(records.begin(), records.end(), "gang 1 2 n1") == 1);
+  node.host.restart();
+  Member member(node.host);
+  CHECK(node.await_letter().nodes == 2);  // it may have had orders before
+}
+
+TEST_CASE("A job that comes again on one node is no gang any more") {
+  Node node;
+  node.register_job(1);
+  node.register_job(0);
+  const auto records = node.host.ledger();
+  CHECK(std::count(records.begin(), records.end(), "gang 1 0 -") == 1);
+  Member member(node.host);
+  CHECK(node.host.status()["tenants"][0]["lease"] == true);
+  CHECK(node.gang() == nullptr);
+}
+
+TEST_CASE("Without mail a job has its turns on each node by itself") {
+  Node node("exit 1", false);
+  node.register_job(1);
+  Member member(node.host);
+  CHECK(node.host.status()["tenants"][0]["lease"] == true);
+  CHECK(node.gang() == nullptr);
+}
+
+}  // namespace
+}  // namespace sharedgpu::test
