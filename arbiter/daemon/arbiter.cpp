@@ -117,6 +117,7 @@ Status Arbiter::start(const std::vector<GpuInfo>& gpus) {
   gpus_.start(gpus);
   jobs_.restore(history_.keepers);
   // The other nodes of a job may look for this one from now on.
+  if (administration_.settings().tenants == TenantKind::jobs) coordination_.start();
   for (const auto& [id, tenant] : history_.tenants.all())
     if (tenant.name.is_job()) coordination_.start();
   journal_.flush();

@@ -12,7 +12,8 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::minutes kAddressGood{10};
-constexpr std::chrono::minutes kNameGood{1};  // in place of an address that Slurm does not tell
+constexpr std::chrono::minutes kAskAgain{1};  // where Slurm has not told it
+constexpr ScontrolTimes kPatience{.patience = std::chrono::seconds(10)};
 constexpr std::size_t kMostAddresses = 10'000;
 
 std::uint64_t random_life(const System& system) {
@@ -26,7 +27,7 @@ std::uint64_t random_life(const System& system) {
 Coordination::Coordination(const Parts& parts, std::unique_ptr<Mail> mail)
     : its_(parts),
       mail_(std::move(mail)),
-      scontrol_(parts.loop, parts.system),
+      scontrol_(parts.loop, parts.system, kPatience),
       members_(random_life(parts.system), GangTimes{}),
       desk_(random_life(parts.system), GangTimes{}, GangPace{}, parts.system.now(),
             parts.system.wall_time() - parts.system.now()),
@@ -47,9 +48,10 @@ void Coordination::report(const TellGang& told) {
   start();
   members_.report(told.tenant,
                   {.number = tenant->name.job,
+                   .run = tenant->job_class.restarts,
                    .nodes = tenant->nodes,
                    .coordinator = tenant->coordinator,
-                   .is_new = tenant->nodes_told},
+                   .is_new = tenant->nodes_are_new},
                   told.report, its_.system.now());
   tend_soon();
 }
@@ -77,9 +79,13 @@ void Coordination::tend() {
   const Nanoseconds now = its_.system.now();
   members_.advance(now);
   desk_.advance(now);
-  for (const GangMembers::Sent& sent : members_.take_letters())
-    if (const std::string& address = address_of(sent.node); !address.empty())
-      mail_->send(address, format_letter(sent.letter));
+  for (const GangMembers::Sent& sent : members_.take_letters()) {
+    const NodeAddress& node = address_of(sent.node);
+    if (!node.text.empty())
+      mail_->send(node.text, format_letter(sent.letter));
+    else if (node.is_sought)
+      members_.excuse(sent.letter, now);
+  }
   for (const GangDesk::Sent& sent : desk_.take_letters())
     mail_->send(sent.address, format_letter(sent.letter));
   for (const TenantId tenant : members_.take_changes()) log_change(tenant);
@@ -115,20 +121,23 @@ void Coordination::log_change(TenantId id) const {
   }
 }
 
-// Empty: it is not known yet. Slurm is asked again now and then. Where it does not answer, the name has to
-// do.
-const std::string& Coordination::address_of(const std::string& node) {
+// Slurm is asked again now and then. The last address that it has told stays.
+const Coordination::NodeAddress& Coordination::address_of(const std::string& node) {
   const Nanoseconds now = its_.system.now();
   if (addresses_.size() >= kMostAddresses) addresses_.clear();
   NodeAddress& its = addresses_[node];
-  if (now < its.ask_at) return its.text;
+  if (now < its.ask_at) return its;
   its.ask_at = now + kAddressGood;
+  its.is_sought = true;
   scontrol_.find_address(node, [this, node](const std::string& address) {
     NodeAddress& known = addresses_[node];
-    if (address.empty()) known.ask_at = its_.system.now() + kNameGood;
-    known.text = address.empty() ? node : address;
+    known.is_sought = false;
+    if (address.empty())
+      known.ask_at = its_.system.now() + kAskAgain;
+    else
+      known.text = address;
   });
-  return its.text;
+  return its;
 }
 
 }  // namespace sharedgpu

@@ -48,14 +48,15 @@ class Coordination {
 
  private:
   struct NodeAddress {
-    std::string text;  // empty: Slurm has not answered yet
+    std::string text;  // empty: it is not known
+    bool is_sought = false;
     Nanoseconds ask_at{};
   };
   void heard(const std::string& from, std::string_view text);
   void tend();
   void tend_soon();
   void log_change(TenantId tenant) const;
-  const std::string& address_of(const std::string& node);
+  const NodeAddress& address_of(const std::string& node);
 
   const Parts its_;
   const std::unique_ptr<Mail> mail_;

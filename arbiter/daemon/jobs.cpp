@@ -225,7 +225,7 @@ void Jobs::take_options(TenantInfo& tenant, const RegisterJob& job) {
   if (std::exchange(tenant.over, false)) tenant.options = {};  // those of the run before
   tenant.options = merged(tenant.options, job);
   tenant.options.units = std::max(tenant.options.units, 1u);
-  if (job.gang == 0) set_nodes(tenant, 1, {});
+  if (job.gang == 0 && !lives(tenant)) set_nodes(tenant, 1, {});
   journal_.record(OptionsRecord{.tenant = tenant.id, .options = tenant.options});
   if (job.job_class != JobClass{} && job.job_class != tenant.job_class) {
     tenant.job_class = job.job_class;
@@ -235,7 +235,7 @@ void Jobs::take_options(TenantInfo& tenant, const RegisterJob& job) {
 
 void Jobs::register_gang(Client& client, const RegisterGang& gang) {
   TenantInfo& tenant = known_or_new(job_name(gang.job), gang.uid);
-  tenant.nodes_told = true;
+  if (!tenant.spans_nodes()) tenant.nodes_are_new = true;
   set_nodes(tenant, gang.nodes, gang.coordinator);
   client.send(RegisterGangReply{.accepted = 1});
 }

@@ -17,7 +17,7 @@ class Mail {
 
   // Nothing is sent or heard before. `heard` is called with texts of other arbiters alone, never by send().
   virtual void start(Heard heard) = 0;
-  // `host`: an address or a name. The text is at most kLongestLetter bytes.
+  // `host`: an address in numbers. The text is at most kLongestLetter bytes.
   virtual void send(const std::string& host, const std::string& text) = 0;
 };
 

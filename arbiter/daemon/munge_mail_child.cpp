@@ -7,13 +7,14 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <vector>
 
@@ -22,9 +23,6 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::chrono::minutes kNameGood{1};      // for which an address found by name is kept
-constexpr std::chrono::seconds kNameMissing{10};  // before a name without an address is looked up again
-constexpr std::size_t kMostNames = 10'000;
 constexpr std::size_t kLongestDatagram = 4096;
 
 // The library of munge, by its own header.
@@ -85,7 +83,7 @@ std::string text_of(const Address& address) {
   return getnameinfo(bytes, address.size, host, sizeof host, nullptr, 0, NI_NUMERICHOST) == 0 ? host : "";
 }
 
-// The first address of the name, of that family.
+// The first address of that family that the text stands for.
 Address look_up(const char* name, std::uint16_t port, int family, int flags) {
   addrinfo hints = {};
   hints.ai_family = family;
@@ -134,8 +132,7 @@ UniqueFd open_socket(const MailPlace& place, int& family) {
 
 class Carrier {
  public:
-  Carrier(const System& system, const MailPlace& place, int end)
-      : system_(system), place_(place), end_(end), munge_(system) {}
+  Carrier(const System& system, const MailPlace& place, int end) : place_(place), end_(end), munge_(system) {}
 
   void run() {
     if (!munge_ || !munge_.start(place_.munge_socket)) return tell_trouble("libmunge.so.2 is not there");
@@ -171,11 +168,8 @@ class Carrier {
     if (size < 0) return errno == EAGAIN || errno == EINTR;
     if (size != sizeof line) return false;
     line.host[sizeof line.host - 1] = line.text[sizeof line.text - 1] = '\0';
-    const Address& to = address_of(line.host);
-    if (to.size == 0) {
-      tell_trouble("no address of " + std::string(line.host));
-      return true;
-    }
+    const Address to = look_up(line.host, place_.port, family_, AI_NUMERICHOST);
+    if (to.size == 0) return true;
     std::string why;
     const std::string credential = munge_.encode(line.text, why);
     if (credential.empty()) {
@@ -201,34 +195,19 @@ class Carrier {
     if (!text.empty() && !host.empty()) tell(MailLine::Kind::letter, host, text);
   }
 
-  const Address& address_of(const char* name) {
-    if (names_.size() >= kMostNames) names_.clear();
-    Entry& entry = names_[name];
-    if (entry.looked_up && system_.now() < entry.good_until) return entry.address;
-    entry.address = look_up(name, place_.port, family_, 0);
-    entry.looked_up = true;
-    entry.good_until = system_.now() + (entry.address.size > 0 ? Nanoseconds(kNameGood) : kNameMissing);
-    return entry.address;
-  }
-
-  struct Entry {
-    Address address;
-    bool looked_up = false;
-    Nanoseconds good_until{};
-  };
-
-  const System& system_;
   const MailPlace& place_;
   const int end_;
   Munge munge_;
   UniqueFd socket_;
   int family_ = AF_UNSPEC;
   bool in_trouble_ = false;
-  std::map<std::string, Entry> names_;
 };
 
 }  // namespace
 
-void carry_mail(const System& system, const MailPlace& place, int end) { Carrier(system, place, end).run(); }
+void carry_mail(const System& system, const MailPlace& place, int end) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // the next daemon wants the port
+  Carrier(system, place, end).run();
+}
 
 }  // namespace sharedgpu

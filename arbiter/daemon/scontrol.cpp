@@ -35,7 +35,10 @@ constexpr char kRequeue[] =
     "exec scontrol requeue \"${element:-$0}\"";
 
 // $0 is the node.
-constexpr char kFindAddress[] = "scontrol -o show node \"$0\" | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p'";
+constexpr char kFindAddress[] =
+    "address=$(scontrol -o show node \"$0\" | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p'); "
+    "[ -n \"$address\" ] || exit; "
+    "getent ahosts \"$address\" | { read -r number rest; echo \"$number\"; }";
 
 std::string read_all(const UniqueFd& file) {
   std::array<char, 4096> text{};
@@ -87,7 +90,11 @@ void Scontrol::add(Order order) {
   const bool waits =
       std::any_of(begun, waiting_.end(), [&](const Order& other) { return other.name == order.name; });
   if (waits) return;
-  if (waiting_.size() >= kMostWaiting) return log::error("not run, too many wait: " + order.name);
+  if (waiting_.size() >= kMostWaiting) {
+    log::error("not run, too many wait: " + order.name);
+    if (order.tell) order.tell({});
+    return;
+  }
   waiting_.push_back(std::move(order));
   if (waiting_.size() == 1) run_next();
 }
@@ -121,7 +128,10 @@ bool Scontrol::launch(Order& order) {
   posix_spawnattr_init(&attributes);
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO})
     posix_spawn_file_actions_addopen(&files, stream, "/dev/null", O_RDWR, 0);
-  if (printed_) posix_spawn_file_actions_adddup2(&files, printed_.get(), STDOUT_FILENO);
+  if (printed_) {
+    posix_spawn_file_actions_adddup2(&files, printed_.get(), STDOUT_FILENO);
+    posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_RDWR, 0);
+  }
   sigset_t defaults;
   sigemptyset(&defaults);
   sigaddset(&defaults, SIGPIPE);
@@ -176,7 +186,7 @@ void Scontrol::ended() {
 
 void Scontrol::try_again(Order order, const std::string& failure) {
   const bool last = --order.tries == 0;
-  log::error(order.name + ": " + failure + (last ? "" : "; it is tried again"));
+  (order.tell ? log::debug : log::error)(order.name + ": " + failure + (last ? "" : "; it is tried again"));
   if (last) return;
   order.due = system_.now() + times_.pause;
   waiting_.push_back(std::move(order));

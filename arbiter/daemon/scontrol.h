@@ -34,7 +34,7 @@ class Scontrol {
 
   void drain_node(const std::string& reason);
   void requeue(std::uint32_t job);
-  // The address of the node (NodeAddr); empty where Slurm does not tell. `found` is called later.
+  // The address of the node (NodeAddr) in numbers; empty where Slurm or the host's names do not tell it.
   void find_address(const std::string& node, std::function<void(const std::string&)> found);
 
   // Of this host, as Slurm calls it: as slurmd was told, else the host's own.

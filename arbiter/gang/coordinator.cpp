@@ -149,25 +149,30 @@ void GangCoordinator::advance(Nanoseconds now) {
       begin(GangCommand::enter, now);
   }
   for (GangCommand command = next(now); command != command_; command = next(now)) begin(command, now);
+  common_ = common_order();
+}
+
+GangOrder GangCoordinator::common_order() const {
+  const auto is_given_up = [](const auto& its) { return its.second.given_up; };
+  return {.command = command_,
+          .possible = all_in_contact(),
+          .apart = std::any_of(members_.begin(), members_.end(), is_given_up),
+          .wanted = any([](const GangReport& its) { return its.wants; }),
+          .idle = !any([](const GangReport& its) { return !its.idle; }),
+          .settled = !any([](const GangReport& its) { return !its.settled; }),
+          .urgent = urgent_,
+          .drains = any([](const GangReport& its) { return !its.drained; }),
+          .grows = any([](const GangReport& its) { return its.grows; }),
+          .since = since_};
 }
 
 std::optional<GangOrder> GangCoordinator::order_for(unsigned member) const {
   const auto it = members_.find(member);
   if (!knows_ || it == members_.end()) return std::nullopt;
-  const bool possible = all_in_contact();
-  return GangOrder{.seen = it->second.report.number,
-                   .command = command_,
-                   .possible = possible,
-                   .apart = std::any_of(members_.begin(), members_.end(),
-                                        [](const auto& its) { return its.second.given_up; }),
-                   .wanted = any([](const GangReport& its) { return its.wants; }),
-                   .idle = !any([](const GangReport& its) { return !its.idle; }),
-                   .settled = !any([](const GangReport& its) { return !its.settled; }),
-                   .urgent = urgent_,
-                   .drains = any([](const GangReport& its) { return !its.drained; }),
-                   .grows = any([](const GangReport& its) { return its.grows; }),
-                   .steps = it->second.steps,
-                   .since = since_};
+  GangOrder order = common_;
+  order.seen = it->second.report.number;
+  order.steps = it->second.steps;
+  return order;
 }
 
 }  // namespace sharedgpu

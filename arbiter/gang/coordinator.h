@@ -44,7 +44,7 @@ class GangCoordinator {
 
   // Decides what follows from the reports, as of now. `now` never goes back.
   void advance(Nanoseconds now);
-  // None while it gives none.
+  // As of the last advance(). None while it gives none.
   std::optional<GangOrder> order_for(unsigned member) const;
   // When to advance it again, if nothing is heard before.
   std::optional<Nanoseconds> wake() const { return wake_; }
@@ -66,6 +66,7 @@ class GangCoordinator {
   bool all_drained() const;
   bool has_drained(const Member& member) const;
   bool keeps_others_from_draining(Nanoseconds now);
+  GangOrder common_order() const;
   GangCommand next(Nanoseconds now);
   void begin(GangCommand command, Nanoseconds now);
   void pace_steps(Nanoseconds now);
@@ -81,6 +82,7 @@ class GangCoordinator {
   Nanoseconds step_pause_{};
   Nanoseconds since_{};
   std::optional<Nanoseconds> wake_;
+  GangOrder common_;  // what all members are told
 };
 
 }  // namespace sharedgpu

@@ -8,9 +8,9 @@ namespace sharedgpu {
 void GangDesk::hear(const std::string& address, const GangLetter& letter, Nanoseconds now) {
   const auto* report = std::get_if<GangReport>(&letter.what);
   if (report == nullptr) return;
-  if (!report->present && gangs_.count(letter.job) == 0) return;  // it has ended already
+  if (!report->present && gangs_.count({letter.job, letter.run}) == 0) return;  // it has ended already
   Gang& gang = gangs_
-                   .try_emplace(letter.job,
+                   .try_emplace(Run{letter.job, letter.run},
                                 Gang{.coordinator = {pace_, now, letter.nodes, knows_all_at_}, .members = {}})
                    .first->second;
   const auto [it, is_new] = gang.members.try_emplace(address);
@@ -24,18 +24,22 @@ void GangDesk::hear(const std::string& address, const GangLetter& letter, Nanose
   member.heard = now;
   member.owed = true;
   gang.coordinator.hear(member.number, *report);
-  decide(letter.job, gang, now);
+  decide({letter.job, letter.run}, gang, now);
 }
 
-void GangDesk::decide(std::uint32_t job, Gang& gang, Nanoseconds now) {
+void GangDesk::decide(const Run& run, Gang& gang, Nanoseconds now) {
   gang.coordinator.advance(now);
   for (auto& [address, member] : gang.members) {
     std::optional<GangOrder> order = gang.coordinator.order_for(member.number);
     if (!member.in_contact || (!member.owed && member.sent == order)) continue;
     member.owed = false;
     member.sent = order;
-    GangLetter letter{
-        .job = job, .life = life_, .number = ++written_, .reader = member.life, .what = GangPatience{}};
+    GangLetter letter{.job = run.first,
+                      .run = run.second,
+                      .life = life_,
+                      .number = ++written_,
+                      .reader = member.life,
+                      .what = GangPatience{}};
     if (order) {
       order->since += wall_;
       letter.what = *order;
@@ -50,13 +54,13 @@ Nanoseconds GangDesk::patience(const Member& member) const {
 }
 
 // A member without processes keeps nobody waiting.
-void GangDesk::lose_silent(Gang& gang, Nanoseconds now) const {
-  std::erase_if(gang.members, [&](const auto& entry) {
-    const Member& member = entry.second;
-    const bool ends = !member.present && now - member.heard >= times_.silence;
-    if (ends) gang.coordinator.forget(member.number);
-    return ends;
-  });
+bool GangDesk::lose_silent(Gang& gang, Nanoseconds now) const {
+  bool any = std::erase_if(gang.members, [&](const auto& entry) {
+               const Member& member = entry.second;
+               const bool ends = !member.present && now - member.heard >= times_.silence;
+               if (ends) gang.coordinator.forget(member.number);
+               return ends;
+             }) > 0;
   for (auto& [address, member] : gang.members) {
     if (member.given_up || now - member.heard < patience(member)) continue;
     if (member.in_contact)
@@ -65,19 +69,22 @@ void GangDesk::lose_silent(Gang& gang, Nanoseconds now) const {
       gang.coordinator.give_up(member.number);
     member.given_up = !member.in_contact;
     member.in_contact = false;
+    any = true;
   }
+  return any;
 }
 
 void GangDesk::advance(Nanoseconds now) {
   for (auto it = gangs_.begin(); it != gangs_.end();) {
     Gang& gang = it->second;
-    lose_silent(gang, now);
+    const bool lost = lose_silent(gang, now);
     const auto is_gone = [](const auto& member) { return member.second.given_up; };
     if (std::all_of(gang.members.begin(), gang.members.end(), is_gone)) {
       it = gangs_.erase(it);
       continue;
     }
-    decide(it->first, gang, now);
+    const auto wake = gang.coordinator.wake();
+    if (lost || (wake && *wake <= now)) decide(it->first, gang, now);
     ++it;
   }
 }

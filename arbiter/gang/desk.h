@@ -55,13 +55,15 @@ class GangDesk {
     std::optional<GangOrder> sent;
     bool owed = false;  // it has reported, and has no answer yet
   };
+  using Run = std::pair<std::uint32_t, std::uint64_t>;  // the number of a job, and how often it was requeued
   struct Gang {
     GangCoordinator coordinator;
     std::map<std::string, Member> members;
     unsigned last_number = 0;
   };
-  void lose_silent(Gang& gang, Nanoseconds now) const;
-  void decide(std::uint32_t job, Gang& gang, Nanoseconds now);
+  // Returns whether any was lost.
+  bool lose_silent(Gang& gang, Nanoseconds now) const;
+  void decide(const Run& run, Gang& gang, Nanoseconds now);
   Nanoseconds patience(const Member& member) const;
 
   const std::uint64_t life_;
@@ -70,7 +72,7 @@ class GangDesk {
   const Nanoseconds knows_all_at_;
   const Nanoseconds wall_;
   std::uint64_t written_ = 0;
-  std::map<std::uint32_t, Gang> gangs_;  // by the numbers of their jobs
+  std::map<Run, Gang> gangs_;
   std::vector<Sent> letters_;
 };
 

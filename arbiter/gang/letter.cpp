@@ -47,6 +47,7 @@ void fields(auto& v, auto& order) requires std::same_as<std::remove_cvref_t<decl
 void fields(auto&, const GangPatience&) {}
 void envelope(auto& v, auto& letter) {
   v(letter.job);
+  v(letter.run);
   v(letter.life);
   v(letter.number);
   v(letter.reader);

@@ -25,6 +25,7 @@ struct GangPatience {
 
 struct GangLetter {
   std::uint32_t job = 0;
+  std::uint64_t run = 0;     // of the job: how often it was requeued. Each run is a gang of its own
   std::uint64_t life = 0;    // of the writer: each start of an arbiter has another number
   std::uint64_t number = 0;  // counts what this life has written
   std::uint64_t reader = 0;  // of an answer: the life whose report it follows from

@@ -13,7 +13,7 @@ const GangMembers::Gang* GangMembers::find(TenantId tenant) const {
 void GangMembers::report(TenantId tenant, const Job& job, const GangReport& report, Nanoseconds now) {
   const auto [it, is_new] = rows_.try_emplace(tenant);
   Row& row = it->second;
-  if (is_new || row.job.coordinator != job.coordinator) {
+  if (is_new || row.job.coordinator != job.coordinator || row.job.run != job.run) {
     row = {};
     row.heard = now;
   }
@@ -28,10 +28,13 @@ void GangMembers::report(TenantId tenant, const Job& job, const GangReport& repo
 void GangMembers::send(Row& row, Nanoseconds now) {
   // A coordinator that has just started need not wait for other members of a job that is as new.
   const std::uint32_t nodes = row.job.is_new && !row.order ? 0 : row.job.nodes;
-  letters_.push_back(
-      {.node = row.job.coordinator,
-       .letter = {
-           .job = row.job.number, .life = life_, .number = ++written_, .nodes = nodes, .what = row.report}});
+  letters_.push_back({.node = row.job.coordinator,
+                      .letter = {.job = row.job.number,
+                                 .run = row.job.run,
+                                 .life = life_,
+                                 .number = ++written_,
+                                 .nodes = nodes,
+                                 .what = row.report}});
   const bool answered = row.order && row.order->seen >= row.report.number;
   const bool is_new = now - row.reported < times_.heartbeat;
   row.due = now + (!answered && is_new ? times_.repeat : times_.heartbeat);
@@ -39,8 +42,9 @@ void GangMembers::send(Row& row, Nanoseconds now) {
 
 void GangMembers::hear(const GangLetter& letter, Nanoseconds now) {
   const auto* order = std::get_if<GangOrder>(&letter.what);
-  const auto it = std::find_if(rows_.begin(), rows_.end(),
-                               [&](const auto& row) { return row.second.job.number == letter.job; });
+  const auto it = std::find_if(rows_.begin(), rows_.end(), [&](const auto& row) {
+    return row.second.job.number == letter.job && row.second.job.run == letter.run;
+  });
   if (letter.reader != life_ || it == rows_.end()) return;
   auto& [tenant, row] = *it;
   if (!row.newest.take(letter)) return;
@@ -51,6 +55,11 @@ void GangMembers::hear(const GangLetter& letter, Nanoseconds now) {
   if (order->apart) return give_up(tenant, row);
   set_contact(tenant, row, Contact::held);
   if (is_news) orders_.push_back({.tenant = tenant, .order = *order});
+}
+
+void GangMembers::excuse(const GangLetter& letter, Nanoseconds now) {
+  for (auto& [tenant, row] : rows_)
+    if (row.job.number == letter.job && row.contact == Contact::sought) row.heard = now;
 }
 
 void GangMembers::give_up(TenantId tenant, Row& row) {

@@ -37,6 +37,7 @@ class GangMembers {
   enum class Contact : std::uint8_t { sought, held, lost, given_up };
   struct Job {
     std::uint32_t number = 0;
+    std::uint64_t run = 0;    // how often it was requeued
     std::uint32_t nodes = 0;  // so many does it have
     std::string coordinator;
     bool is_new = false;  // no earlier arbiter of this node knew it
@@ -59,6 +60,8 @@ class GangMembers {
   void report(TenantId tenant, const Job& job, const GangReport& report, Nanoseconds now);
   // A letter of a coordinator has come.
   void hear(const GangLetter& letter, Nanoseconds now);
+  // The letter could not be sent yet, which is not the coordinator's silence.
+  void excuse(const GangLetter& letter, Nanoseconds now);
   // Does what is due as of now. `now` never goes back.
   void advance(Nanoseconds now);
   // When to advance it again; none: there are no gangs.
@@ -77,7 +80,7 @@ class GangMembers {
   struct Row : Gang {
     GangReport report;
     Nanoseconds reported{};  // when it became so
-    Nanoseconds heard{};     // when the coordinator was, last; if never, when it was first written to
+    Nanoseconds heard{};     // when the coordinator was, last; if never, when the first report was sent
     Nanoseconds due{};       // the next letter
     NewestLetter newest;
   };

@@ -29,7 +29,7 @@ struct TenantInfo {
   JobClass job_class;
   std::uint32_t nodes = 1;      // of the job
   std::string coordinator;      // of several nodes, the one whose arbiter coordinates the job's turns
-  bool nodes_told = false;      // since this arbiter started
+  bool nodes_are_new = false;   // no earlier arbiter of this node knew them
   std::vector<GpuLoss> losses;  // of its run; each GPU once
   bool over = false;            // its run is, and no step has come since
   unsigned sessions = 0;

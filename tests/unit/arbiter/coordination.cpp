@@ -54,7 +54,8 @@ struct Node {
   }
   ~Node() { setenv("PATH", path.c_str(), 1); }
   void register_job(std::uint8_t gang) {
-    Guest slurmstepd(host);
+    Process process;
+    Guest slurmstepd(host, 0, {}, process.pid());
     if (gang != 0) {
       RegisterGang nodes{.job = kStep.job, .uid = kUser, .nodes = 2};
       std::strcpy(nodes.coordinator, "n1");
@@ -117,7 +118,7 @@ TEST_CASE("Texts that are no letters, and reports of others, do the daemon no ha
   Node node;
   node.register_job(1);
   for (const char* text :
-       {"", "sharedgpu-order-1", "x", "sharedgpu-order-1 12 1 1 1 0 1 1 1 0 0 0 0 0 0 0 0 0"})
+       {"", "sharedgpu-order-1", "x", "sharedgpu-order-1 12 0 1 1 1 0 1 1 1 0 0 0 0 0 0 0 0 0"})
     node.post.heard("10.0.0.7", text);
   GangMembers other(7, GangTimes{});
   other.report(TenantId{1}, {.number = 99, .nodes = 2, .coordinator = "this"}, {.present = true}, {});
@@ -128,12 +129,35 @@ TEST_CASE("Texts that are no letters, and reports of others, do the daemon no ha
   CHECK(node.post.sent[0].second.reader == 7);
 }
 
-TEST_CASE("Where Slurm does not tell an address, letters go to the node's name") {
-  Node node("exit 1");
+TEST_CASE(
+    "Where Slurm does not tell an address, no letter goes out, and the job has its turns by itself in the "
+    "end") {
+  std::string scontrol;
+  SECTION("it fails") { scontrol = "exit 1"; }
+  SECTION("it does not know the node") { scontrol = "echo Node n1 not found; exit 1"; }
+  SECTION("the address is a name that nobody knows") {
+    scontrol = "echo NodeName=n1 NodeAddr=n1.invalid X=y";
+  }
+  Node node(scontrol);
   node.register_job(1);
   Member member(node.host);
-  node.await_letter();
-  CHECK(node.post.sent[0].first == "n1");
+  node.host.run_until([&] { return node.gang()["contact"] == "given-up"; });
+  CHECK(node.post.sent.empty());
+  CHECK(node.host.status()["tenants"][0]["lease"] == true);
+}
+
+TEST_CASE("A gang stays one while a process of it lives, whatever a later step says") {
+  Node node;
+  node.register_job(1);
+  {
+    Member member(node.host);
+    node.await_letter();
+    node.register_job(0);
+    CHECK(node.gang()["nodes"] == 2);
+    node.post.sent.clear();
+    member.child.end();
+    CHECK(node.await_letter().job == kStep.job);
+  }
 }
 
 TEST_CASE("The next arbiter knows the nodes of a job from the ledger") {
@@ -144,14 +168,19 @@ TEST_CASE("The next arbiter knows the nodes of a job from the ledger") {
   node.host.restart();
   Member member(node.host);
   CHECK(node.await_letter().nodes == 2);  // it may have had orders before
+  node.register_job(1);
+  node.post.sent.clear();
+  CHECK(node.await_letter().nodes == 2);
 }
 
 TEST_CASE("A job that comes again on one node is no gang any more") {
   Node node;
   node.register_job(1);
-  node.register_job(0);
-  const auto records = node.host.ledger();
-  CHECK(std::count(records.begin(), records.end(), "gang 1 0 -") == 1);
+  node.host.run_until([&] {  // until the end of the step before is known
+    node.register_job(0);
+    const auto records = node.host.ledger();
+    return std::count(records.begin(), records.end(), "gang 1 0 -") == 1;
+  });
   Member member(node.host);
   CHECK(node.host.status()["tenants"][0]["lease"] == true);
   CHECK(node.gang() == nullptr);

@@ -241,8 +241,10 @@ TEST_CASE("Members go on by themselves while one is given up, and together when 
   Members gang(2);
   gang.run_all();
   gang.coordinator.lose(1);
+  gang.pass(0s);
   CHECK_FALSE(gang.order().apart);
   gang.coordinator.give_up(1);
+  gang.pass(0s);
   CHECK(gang.order().apart);
   gang.say(1);
   CHECK_FALSE(gang.order().apart);
@@ -256,6 +258,7 @@ TEST_CASE("A member that has no processes need not be in contact, and may be for
   gang.pass(0s);
   CHECK(gang.order().possible);
   gang.coordinator.forget(1);
+  gang.pass(0s);
   CHECK_FALSE(gang.coordinator.order_for(1));
   CHECK(gang.order().possible);
 }

@@ -38,7 +38,8 @@ class Network {
   void say(const std::string& name) {
     Node& node = nodes[name];
     ++node.report.number;
-    node.members->report(kTenant, {.number = 5, .nodes = 2, .coordinator = "a", .is_new = new_job},
+    node.members->report(kTenant,
+                         {.number = 5, .run = run, .nodes = 2, .coordinator = "a", .is_new = new_job},
                          node.report, now);
     carry();
   }
@@ -72,6 +73,7 @@ class Network {
   std::set<std::string> cut;  // nodes that nothing comes to or from
   unsigned letters = 0;
   bool new_job = false;
+  std::uint64_t run = 0;
 
  private:
   void carry() {
@@ -212,6 +214,33 @@ TEST_CASE("A job that comes after the start of its coordinator waits for none of
     net.say("a");
     CHECK(net.contact("a") == Contact::sought);
   }
+}
+
+TEST_CASE("A job that is requeued waits for no node of its run before") {
+  Network net;
+  net.say_all();
+  net.cut = {"b"};
+  net.pass(6s);
+  REQUIRE_FALSE(net.order("a").possible);
+  net.run = 1;
+  net.new_job = true;
+  net.say("a");
+  CHECK(net.order("a").possible);
+  net.pass(2 * kTimes.gone);
+  CHECK(net.contact("a") == Contact::held);
+}
+
+TEST_CASE("A member whose letters cannot go out yet is not given up for that") {
+  GangMembers members(7, kTimes);
+  Nanoseconds now = 5s;
+  members.report(kTenant, {.number = 5, .nodes = 2, .coordinator = "a"}, {.present = true}, now);
+  for (; now < 30s; now += 1s) {
+    for (const GangMembers::Sent& sent : members.take_letters()) members.excuse(sent.letter, now);
+    members.advance(now);
+  }
+  CHECK(members.find(kTenant)->contact == Contact::sought);
+  members.advance(now + kTimes.never);
+  CHECK(members.find(kTenant)->contact == Contact::given_up);
 }
 
 TEST_CASE("A job that has ended on a node keeps nobody waiting, and is forgotten") {

@@ -21,6 +21,7 @@ class Dice {
 
 GangLetter any_letter(Dice& dice) {
   GangLetter letter{.job = static_cast<std::uint32_t>(dice.number()),
+                    .run = dice.number(),
                     .life = dice.number(),
                     .number = dice.number(),
                     .reader = dice.number(),
@@ -77,13 +78,13 @@ TEST_CASE("A text that is cut, longer or not quite a letter is none") {
     REQUIRE_FALSE(parse_letter(text + " "));
     REQUIRE_FALSE(parse_letter(" " + text));
   }
-  for (const char* text : {"", "sharedgpu-order-1", "sharedgpu-order-2 1 1 1 1 1 1 0 1 0 0 0 0 0 0 0 0 1",
-                           "sharedgpu-report-1 1 1 1 0 2 1 4 0 0 0 0 0 1 0 0 0 0",
-                           "sharedgpu-report-1 1 1 1 0 2 1 0 2 0 0 0 0 1 0 0 0 0",
-                           "sharedgpu-report-1 -1 1 1 0 2 1 0 0 0 0 0 0 1 0 0 0 0",
-                           "sharedgpu-report-1 1  1 1 0 2 1 0 0 0 0 0 0 1 0 0 0 0"})
+  for (const char* text : {"", "sharedgpu-order-1", "sharedgpu-order-2 1 0 1 1 1 1 1 0 1 0 0 0 0 0 0 0 0 1",
+                           "sharedgpu-report-1 1 0 1 1 0 2 1 4 0 0 0 0 0 1 0 0 0 0",
+                           "sharedgpu-report-1 1 0 1 1 0 2 1 0 2 0 0 0 0 1 0 0 0 0",
+                           "sharedgpu-report-1 -1 0 1 1 0 2 1 0 0 0 0 0 0 1 0 0 0 0",
+                           "sharedgpu-report-1 1 0  1 1 0 2 1 0 0 0 0 0 0 1 0 0 0 0"})
     CHECK_FALSE(parse_letter(text));
-  CHECK(parse_letter("sharedgpu-report-1 1 1 1 0 2 1 0 0 0 0 0 0 1 0 0 0 0"));
+  CHECK(parse_letter("sharedgpu-report-1 1 0 1 1 0 2 1 0 0 0 0 0 0 1 0 0 0 0"));
 }
 
 TEST_CASE("Of two letters of one life the one with the higher number is newer, and another life always is") {
