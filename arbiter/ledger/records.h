@@ -367,8 +367,8 @@ struct Record {
   Nanoseconds at{};
   std::variant<BootRecord, TenantRecord, OptionsRecord, ClassRecord, GangRecord, PlaceRecord, EndRecord,
                SessionRecord, AttachRecord, GoneRecord, LeaseRecord, CheckpointRecord, CompleteRecord,
-               StepTimeRecord, GpuTimeRecord, UsedRecord, BeginRecord, OverRecord, GpuRecord, LossRecord, PastLossRecord,
-               SeenRecord, LostRecord>
+               StepTimeRecord, GpuTimeRecord, UsedRecord, BeginRecord, OverRecord, GpuRecord, LossRecord,
+               PastLossRecord, SeenRecord, LostRecord>
       what;
 };
 
