@@ -8,6 +8,9 @@
 namespace sharedgpu {
 namespace {
 
+// Reports that contradict themselves could lead from each command to another one without end.
+constexpr unsigned kMostCommands = 4;  // at one time
+
 bool leaves(const GangReport& report) { return report.phase == Phase::leaving; }
 bool enters(const GangReport& report) { return report.phase == Phase::entering; }
 bool runs(const GangReport& report) { return report.phase == Phase::running; }
@@ -148,7 +151,10 @@ void GangCoordinator::advance(Nanoseconds now) {
     else if (any(enters) || any(runs))
       begin(GangCommand::enter, now);
   }
-  for (GangCommand command = next(now); command != command_; command = next(now)) begin(command, now);
+  unsigned left = kMostCommands;
+  for (GangCommand command = next(now); command != command_ && left > 0; command = next(now), --left)
+    begin(command, now);
+  if (left == 0) wake_ = now + pace_.step_after;
   common_ = common_order();
 }
 

@@ -228,6 +228,26 @@ TEST_CASE("A coordinator that waits for members which do not come begins without
   CHECK(gang.command() == GangCommand::enter);
 }
 
+TEST_CASE("A member that contradicts itself keeps the coordinator busy now and then, and not for ever") {
+  Members gang(2);
+  for (unsigned bits = 0; bits < 1024; ++bits) {
+    const auto flag = [bits](unsigned place) { return (bits >> place & 1) != 0; };
+    gang.last[1] = {.number = gang.last[1].number,
+                    .phase = static_cast<Phase>(bits & 3),
+                    .offers = flag(2),
+                    .ends = flag(3),
+                    .ready = flag(4),
+                    .drained = flag(5),
+                    .present = flag(6),
+                    .wants = flag(7)};
+    gang.last[0].offers = flag(8);
+    gang.last[0].present = flag(9);
+    gang.say_all();
+    gang.pass(1s);
+    REQUIRE((!gang.coordinator.wake() || *gang.coordinator.wake() > gang.now));
+  }
+}
+
 TEST_CASE("A member that comes late is given its place in the turn") {
   Members gang(1);
   gang.run_all();
