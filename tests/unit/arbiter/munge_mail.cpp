@@ -25,7 +25,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::uint16_t kPort = 591;
+// Tests run beside each other.
+const auto kPort = static_cast<std::uint16_t>(300 + getpid() % 300);
+const std::uint16_t kOther = kPort + 300;  // of one that is no arbiter, and is root's
 
 munge_ctx_t create() { return reinterpret_cast<munge_ctx_t>(std::malloc(1)); }
 munge_err_t set(munge_ctx_t, munge_opt_t, ...) { return EMUNGE_SUCCESS; }
@@ -131,12 +133,12 @@ TEST_CASE("Only what root sends and munge vouches for is heard") {
   mail.start(site.hear());
   site.run_until([&] {
     send_datagram("MUNGE:from a port of any user");
-    send_datagram("no credential", 593);
-    send_datagram("MUNGE:of a user", 593);
-    send_datagram(std::string(5000, 'x'), 593);
-    send_datagram("MUNGE:" + std::string(kLongestLetter + 1, 'x'), 593);
-    send_datagram("", 593);
-    send_datagram("MUNGE:of an arbiter", 593);
+    send_datagram("no credential", kOther);
+    send_datagram("MUNGE:of a user", kOther);
+    send_datagram(std::string(5000, 'x'), kOther);
+    send_datagram("MUNGE:" + std::string(kLongestLetter + 1, 'x'), kOther);
+    send_datagram("", kOther);
+    send_datagram("MUNGE:of an arbiter", kOther);
     return !site.heard.empty();
   });
   for (const auto& [from, text] : site.heard) {
@@ -171,7 +173,7 @@ TEST_CASE("Without the library of munge, and where the port is taken, it tries a
   std::string why = "libmunge.so.2 is not there";
   SECTION("the library") { site.system.there = false; }
   SECTION("the port") {
-    why = "port 591: Address already in use";
+    why = "port " + std::to_string(kPort) + ": Address already in use";
     first.emplace(site.loop, site.system, site.place("127.0.0.21"));
     first->start(site.hear());
     site.run_until([&] {
