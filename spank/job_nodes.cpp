@@ -41,7 +41,7 @@ std::optional<Numbers> parse_range(std::string_view text) {
   return Numbers{.first = one.first, .count = *to - *from + 1};
 }
 
-// What stands between brackets: "01,03-04".
+// The text between brackets: "01,03-04".
 std::optional<Numbers> parse_numbers(std::string_view text) {
   std::optional<Numbers> numbers;
   for (std::string_view word : split(text, ',')) {

@@ -42,7 +42,10 @@ void MungeMail::start(Heard heard) {
 }
 
 void MungeMail::begin() {
-  if (start_child()) return;
+  if (!start_child()) begin_later();
+}
+
+void MungeMail::begin_later() {
   timer_.expires_after(pause_);
   pause_ = std::min<std::chrono::milliseconds>(2 * pause_, kLongestPause);
   timer_.async_wait([this](const asio::error_code& error) {
@@ -107,7 +110,7 @@ void MungeMail::take(const MailLine& line) {
   }
 }
 
-// What finds no room in the socket is lost, as it may be on its way.
+// A letter that finds no room in the socket is lost, as it may be on its way.
 void MungeMail::send(const std::string& host, const std::string& text) {
   if (!talk_.is_open()) return;
   MailLine line;
@@ -123,11 +126,7 @@ void MungeMail::end_child() {
   child_ = -1;
   if (talk_.is_open()) read_lines();  // why it has ended
   talk_.close();
-  timer_.expires_after(pause_);
-  pause_ = std::min<std::chrono::milliseconds>(2 * pause_, kLongestPause);
-  timer_.async_wait([this](const asio::error_code& error) {
-    if (!error) begin();
-  });
+  begin_later();
 }
 
 }  // namespace sharedgpu

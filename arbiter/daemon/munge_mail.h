@@ -29,6 +29,7 @@ class MungeMail final : public Mail {
 
  private:
   void begin();
+  void begin_later();
   bool start_child();
   void watch();
   void read_lines();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of MungeMail that runs in a child process: the socket, the names of hosts, and munged.
+// The part of MungeMail that runs in a child process: the socket, and munged.
 //
 // Whoever is not root on some host of the cluster cannot reach the socket's buffer: datagrams from ports that
 // any user may have are dropped in the kernel. munge tells who has written the rest, and drops what comes

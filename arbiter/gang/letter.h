@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What arbiters write to each other: reports of members to the coordinator of a gang, and its orders.
+// The letters of arbiters to each other: reports of members to the coordinator of a gang, and its orders.
 //
 // A letter is one datagram of text. It may be lost, come late or come twice: reports and orders are whole
 // states, the writers repeat them, and readers leave out what is older than what they have. An arbiter of

@@ -56,7 +56,7 @@ class GangMembers {
   // `life`: not zero, and another one for each start of the arbiter.
   GangMembers(std::uint64_t life, const GangTimes& times) : life_(life), times_(times) {}
 
-  // What the core says of the tenant, by TellGang.
+  // The core has said this of the tenant, by TellGang.
   void report(TenantId tenant, const Job& job, const GangReport& report, Nanoseconds now);
   // A letter of a coordinator has come.
   void hear(const GangLetter& letter, Nanoseconds now);
@@ -67,7 +67,7 @@ class GangMembers {
   // When to advance it again; none: there are no gangs.
   std::optional<Nanoseconds> wake() const;
 
-  // What is to be sent, and what the core is to be told; each is told once.
+  // The letters to send, and the orders for the core; each is told once.
   std::vector<Sent> take_letters() { return std::exchange(letters_, {}); }
   std::vector<GangOrdered> take_orders() { return std::exchange(orders_, {}); }
   // Tenants of gangs whose contact is another one than before.

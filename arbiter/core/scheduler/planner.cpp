@@ -206,6 +206,7 @@ bool Planner::goes_after(const Tenant& tenant, const Tenant& other) const {
 
 // True if `waiter` fits only without those that go before it.
 bool Planner::waits_for_others_apart(const Tenant& waiter) {
+  if (waiter.job == 0 || waiter.gang) return false;
   Selection& selection = scheduler_.selection();
   std::vector<const Tenant*> before;
   for (const Tenant* other : domain_.tenants)
