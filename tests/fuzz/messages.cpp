@@ -16,6 +16,21 @@ std::uint64_t order_of(const Core& core, SessionId id, Input& in) {
   return !session ? 0 : session->order - (in.byte() % 8 == 0);
 }
 
+GangOrder gang_order(Input& in) {
+  return {.seen = in.byte(),
+          .command = static_cast<GangCommand>(in.byte() % 4),
+          .possible = in.byte() % 2 == 0,
+          .apart = in.byte() % 2 == 0,
+          .wanted = in.byte() % 2 == 0,
+          .idle = in.byte() % 2 == 0,
+          .settled = in.byte() % 2 == 0,
+          .urgent = in.byte() % 2 == 0,
+          .drains = in.byte() % 2 == 0,
+          .grows = in.byte() % 2 == 0,
+          .steps = in.byte(),
+          .since = std::chrono::seconds(in.byte() % 4)};
+}
+
 Event next_event(const Core& core, Input& in) {
   SessionId session{in.byte() % 6u + 1};
   Epoch epoch{in.byte()};
@@ -32,7 +47,7 @@ Event next_event(const Core& core, Input& in) {
                          .cap = in.size(),
                          .host_cap = in.size(),
                          .expected = in.byte() % 2 == 0,
-                         .gang = in.byte() % 2 == 0,
+                         .job = in.byte() % 2 == 0 ? in.byte() % 4u : 0,
                          .hello = hello};
     }
     case 1:
@@ -67,19 +82,11 @@ Event next_event(const Core& core, Input& in) {
       for (std::uint64_t id = in.byte() % 6u; id > 0; --id) found.sessions[SessionId{id}] = in.size();
       return Surveyed{.gpu = {{in.byte()}}, .found = found};
     }
-    case 13:
-      return GangOrdered{.tenant = TenantId{in.byte() % 4u + 1},
-                         .order = {.seen = in.byte(),
-                                   .command = static_cast<GangCommand>(in.byte() % 4),
-                                   .possible = in.byte() % 2 == 0,
-                                   .wanted = in.byte() % 2 == 0,
-                                   .idle = in.byte() % 2 == 0,
-                                   .settled = in.byte() % 2 == 0,
-                                   .urgent = in.byte() % 2 == 0,
-                                   .drains = in.byte() % 2 == 0,
-                                   .grows = in.byte() % 2 == 0,
-                                   .steps = in.byte(),
-                                   .since = std::chrono::seconds(in.byte() % 4)}};
+    case 13: {
+      const TenantId tenant{in.byte() % 4u + 1};
+      if (in.byte() % 4 == 0) return GangOrdered{.tenant = tenant, .order = std::nullopt};
+      return GangOrdered{.tenant = tenant, .order = gang_order(in)};
+    }
     case 14:
       return GpuChanged{.gpu = {{in.byte()}}, .condition = static_cast<GpuCondition>(in.byte() % 3)};
     case 15:
