@@ -55,6 +55,7 @@ void Server::stop() {
 void Server::accept_some() {
   descriptor_.async_wait(asio::posix::descriptor_base::wait_read, [this](const asio::error_code& error) {
     if (error) return;
+    last_.reset();
     const Nanoseconds end = system_.now() + kAcceptFor;
     for (int i = 0; i < kAcceptAtOnce && accept_one() && system_.now() < end; ++i) {
     }
@@ -76,6 +77,15 @@ bool Server::accept_one() {
   return true;
 }
 
+// A process that connects again and again is looked up once, while the arbiter does nothing else.
+uid_t Server::account_of_peer(const ucred& credentials) {
+  if (!last_ || last_->pid != credentials.pid || last_->uid != credentials.uid)
+    last_ = {.pid = credentials.pid,
+             .uid = credentials.uid,
+             .account = account_of(system_, credentials.pid, credentials.uid)};
+  return last_->account;
+}
+
 bool Server::may_come(uid_t user) { return user == 0 || coming_.take(user, system_.now()); }
 
 // To identify a peer takes time, on which its user's turn decides. Whoever has a range of subordinate uids
@@ -87,7 +97,7 @@ void Server::arrive(Channel channel) {
   ucred credentials = {};
   if (system_.credentials_of(arrival->channel.fd(), credentials)) {
     if (!may_come(credentials.uid)) return turn_away(*arrival, credentials.uid, kTooOften);
-    arrival->account = account_of(system_, credentials.pid, credentials.uid);
+    arrival->account = account_of_peer(credentials);
     if (arrival->account != credentials.uid && !may_come(arrival->account))
       return turn_away(*arrival, arrival->account, kTooOften);
   }

@@ -8,10 +8,13 @@
 // One thread, that of the event loop.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <asio/io_context.hpp>
 #include <asio/posix/stream_descriptor.hpp>
 #include <asio/steady_timer.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "arbiter/daemon/admission.h"
@@ -39,10 +42,16 @@ class Server {
 
  private:
   struct Arrival;
+  struct Known {
+    pid_t pid;
+    uid_t uid;
+    uid_t account;
+  };
 
   void accept_some();
   bool accept_one();
   void arrive(Channel channel);
+  uid_t account_of_peer(const ucred& credentials);
   bool may_come(uid_t user);
   void let_in(Arrival& arrival);
   void refuse(Arrival& arrival, const std::string& reason);
@@ -53,6 +62,7 @@ class Server {
   Arbiter& arbiter_;
   Admission admission_;
   TokenBuckets<uid_t> coming_{kComeAtOnce, kComeASecond};  // by user number, and by account
+  std::optional<Known> last_;  // the last peer that was accepted, until others are served
   asio::posix::stream_descriptor descriptor_;
   asio::steady_timer pause_;
 };

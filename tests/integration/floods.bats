@@ -78,3 +78,13 @@ stays_small() {
   stays_small connect
   until_true 20 grep -q "more like this left out" "$DIR/arbiter.log"
 }
+
+# Else each doubling stops the arbiter for as long as its processors take to notice.
+@test "the arbiter's table of descriptors need not grow while connections come" {
+  start_arbiter
+  local size
+  size=$(awk '/^FDSize:/ { print $2 }' "/proc/$ARBITER/status")
+  flood messages
+  succeeds flood
+  ((size >= 4096)) && [[ $(awk '/^FDSize:/ { print $2 }' "/proc/$ARBITER/status") == "$size" ]]
+}
