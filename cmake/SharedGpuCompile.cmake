@@ -32,6 +32,8 @@ function(sharedgpu_target name)
                                            -fno-sanitize=vptr)  # some parts are built without RTTI
     # GCC takes what the sanitizers add for uninitialized reads, in its own headers too.
     target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+    # The interposer calls the driver's functions by types that pass narrow arguments in whole registers.
+    target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:Clang>:-fno-sanitize=function>)
     # TSan does not know fences; Asio's go with atomics, which it knows.
     if(SHAREDGPU_SANITIZE MATCHES "thread")
       target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
