@@ -21,6 +21,8 @@ GangCoordinator::GangCoordinator(const GangPace& pace, Nanoseconds now, std::siz
                                  Nanoseconds knows_at)
     : pace_(pace), nodes_(nodes), knows_at_(knows_at), since_(now) {}
 
+void GangCoordinator::await(Nanoseconds until) { knows_at_ = std::max(knows_at_, until); }
+
 void GangCoordinator::hear(unsigned member, const GangReport& report) {
   const auto [it, is_new] = members_.try_emplace(member);
   Member& its = it->second;

@@ -30,9 +30,11 @@ struct GangPace {
 class GangCoordinator {
  public:
   // It gives no orders before it has heard so many members, or before `knows_at`: there may be others with a
-  // turn.
+  // turn, or about to come.
   GangCoordinator(const GangPace& pace, Nanoseconds now, std::size_t nodes, Nanoseconds knows_at);
 
+  // The same, but not before `until`.
+  void await(Nanoseconds until);
   // A member is one from its first report on.
   void hear(unsigned member, const GangReport& report);
   // It is out of contact until it is heard again.
@@ -73,7 +75,7 @@ class GangCoordinator {
 
   const GangPace pace_;
   const std::size_t nodes_;
-  const Nanoseconds knows_at_;
+  Nanoseconds knows_at_;
   std::map<unsigned, Member> members_;
   bool knows_ = false;  // of the gang's turn
   GangCommand command_ = GangCommand::wait;

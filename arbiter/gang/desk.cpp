@@ -9,10 +9,11 @@ void GangDesk::hear(const std::string& address, const GangLetter& letter, Nanose
   const auto* report = std::get_if<GangReport>(&letter.what);
   if (report == nullptr) return;
   if (!report->present && gangs_.count({letter.job, letter.run}) == 0) return;  // it has ended already
-  Gang& gang = gangs_
-                   .try_emplace(Run{letter.job, letter.run},
-                                Gang{.coordinator = {pace_, now, letter.nodes, knows_all_at_}, .members = {}})
-                   .first->second;
+  Gang& gang =
+      gangs_
+          .try_emplace(Run{letter.job, letter.run},
+                       Gang{.coordinator = {pace_, now, letter.nodes, now + times_.gathering}, .members = {}})
+          .first->second;
   const auto [it, is_new] = gang.members.try_emplace(address);
   Member& member = it->second;
   if (is_new) member.number = ++gang.last_number;
@@ -23,6 +24,7 @@ void GangDesk::hear(const std::string& address, const GangLetter& letter, Nanose
   member.given_up = false;
   member.heard = now;
   member.owed = true;
+  if (!letter.is_new) gang.coordinator.await(knows_all_at_);
   gang.coordinator.hear(member.number, *report);
   decide({letter.job, letter.run}, gang, now);
 }

@@ -69,7 +69,7 @@ class GangDesk {
   const std::uint64_t life_;
   const GangTimes times_;
   const GangPace pace_;
-  const Nanoseconds knows_all_at_;
+  const Nanoseconds knows_all_at_;  // the gangs of an earlier life
   const Nanoseconds wall_;
   std::uint64_t written_ = 0;
   std::map<Run, Gang> gangs_;

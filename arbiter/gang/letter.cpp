@@ -7,9 +7,9 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::string_view kReport = "sharedgpu-report-1";
-constexpr std::string_view kOrder = "sharedgpu-order-1";
-constexpr std::string_view kPatience = "sharedgpu-patience-1";
+constexpr std::string_view kReport = "sharedgpu-report-2";
+constexpr std::string_view kOrder = "sharedgpu-order-2";
+constexpr std::string_view kPatience = "sharedgpu-patience-2";
 
 std::string_view kind_of(const GangReport&) { return kReport; }
 std::string_view kind_of(const GangOrder&) { return kOrder; }
@@ -52,6 +52,7 @@ void envelope(auto& v, auto& letter) {
   v(letter.number);
   v(letter.reader);
   v(letter.nodes);
+  v(letter.is_new);
 }
 
 struct Writer {

@@ -29,7 +29,8 @@ struct GangLetter {
   std::uint64_t life = 0;    // of the writer: each start of an arbiter has another number
   std::uint64_t number = 0;  // counts what this life has written
   std::uint64_t reader = 0;  // of an answer: the life whose report it follows from
-  std::uint32_t nodes = 0;   // of a report: so many does the job have; zero: it is new on the node
+  std::uint32_t nodes = 0;   // of a report: so many does the job have
+  bool is_new = false;       // of a report: no earlier coordinator can have given this member an order
   std::variant<GangReport, GangOrder, GangPatience> what;
 
   bool operator==(const GangLetter&) const = default;

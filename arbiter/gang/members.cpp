@@ -26,14 +26,13 @@ void GangMembers::report(TenantId tenant, const Job& job, const GangReport& repo
 }
 
 void GangMembers::send(Row& row, Nanoseconds now) {
-  // A coordinator that has just started need not wait for other members of a job that is as new.
-  const std::uint32_t nodes = row.job.is_new && !row.order ? 0 : row.job.nodes;
   letters_.push_back({.node = row.job.coordinator,
                       .letter = {.job = row.job.number,
                                  .run = row.job.run,
                                  .life = life_,
                                  .number = ++written_,
-                                 .nodes = nodes,
+                                 .nodes = row.job.nodes,
+                                 .is_new = row.job.is_new && !row.order,
                                  .what = row.report}});
   const bool answered = row.order && row.order->seen >= row.report.number;
   const bool is_new = now - row.reported < times_.heartbeat;

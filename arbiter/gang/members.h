@@ -30,6 +30,9 @@ struct GangTimes {
   Nanoseconds gone = std::chrono::minutes(5);
   // For which an arbiter that has just started waits for members that it has not heard.
   Nanoseconds hearing = std::chrono::minutes(1);
+  // The same for a gang that is new: as long as the processes of a job usually come one after another, and
+  // twenty reports that are lost. No longer, since a step may use only some of the job's nodes.
+  Nanoseconds gathering = std::chrono::seconds(2);
 };
 
 class GangMembers {

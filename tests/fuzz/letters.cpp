@@ -17,8 +17,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const GangTimes times;
   GangMembers members(letter->reader, times);
   GangDesk desk(1, times, GangPace{}, {}, {});
-  members.report(TenantId{1}, {.number = letter->job, .nodes = letter->nodes, .coordinator = "n1"},
-                 {.present = true}, {});
+  members.report(
+      TenantId{1},
+      {.number = letter->job, .nodes = letter->nodes, .coordinator = "n1", .is_new = letter->is_new},
+      {.present = true}, {});
   for (int second = 0; second < 3; ++second) {
     const Nanoseconds now = std::chrono::seconds(second);
     members.hear(*letter, now);

@@ -94,7 +94,8 @@ TEST_CASE(
   CHECK(node.post.sent[0].first == "10.0.0.1");
   CHECK(first.job == kStep.job);
   CHECK(std::get<GangReport>(first.what).present);
-  CHECK(first.nodes == 0);  // a coordinator need not wait for the others
+  CHECK(first.nodes == 2);
+  CHECK(first.is_new);
   CHECK(node.host.status()["tenants"][0]["lease"] == false);
   CHECK(node.gang() ==
         Json{{"coordinator", "n1"}, {"nodes", 2}, {"contact", "sought"}, {"command", nullptr}});
@@ -118,7 +119,7 @@ TEST_CASE("Texts that are no letters, and reports of others, do the daemon no ha
   Node node;
   node.register_job(1);
   for (const char* text :
-       {"", "sharedgpu-order-1", "x", "sharedgpu-order-1 12 0 1 1 1 0 1 1 1 0 0 0 0 0 0 0 0 0"})
+       {"", "sharedgpu-order-2", "x", "sharedgpu-order-2 12 0 1 1 1 0 0 1 1 1 0 0 0 0 0 0 0 0 0"})
     node.post.heard("10.0.0.7", text);
   GangMembers other(7, GangTimes{});
   other.report(TenantId{1}, {.number = 99, .nodes = 2, .coordinator = "this"}, {.present = true}, {});
@@ -167,10 +168,11 @@ TEST_CASE("The next arbiter knows the nodes of a job from the ledger") {
   CHECK(std::count(records.begin(), records.end(), "gang 1 2 n1") == 1);
   node.host.restart();
   Member member(node.host);
-  CHECK(node.await_letter().nodes == 2);  // it may have had orders before
+  CHECK(node.await_letter().nodes == 2);
+  CHECK_FALSE(node.await_letter().is_new);  // it may have had orders before
   node.register_job(1);
   node.post.sent.clear();
-  CHECK(node.await_letter().nodes == 2);
+  CHECK_FALSE(node.await_letter().is_new);
 }
 
 TEST_CASE("A job that comes again on one node is no gang any more") {

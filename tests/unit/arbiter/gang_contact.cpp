@@ -201,17 +201,38 @@ TEST_CASE("A coordinator that begins anew gives orders when it has heard all, or
   }
 }
 
-TEST_CASE("A job that comes after the start of its coordinator waits for none of its other nodes") {
+TEST_CASE("A gang that is new waits for its other nodes, and not for long") {
   Network net;
   net.new_job = true;
+  for (auto& [name, node] : net.nodes) node.report.offers = true;
   net.cut = {"b"};
   net.say("a");
+  CHECK_FALSE(net.gang("a").order);
+  SECTION("one that comes has the first turn, too") {
+    net.pass(kTimes.gathering - 100ms);
+    CHECK_FALSE(net.gang("a").order);
+    net.cut = {};
+    net.say("b");
+    CHECK(net.order("a").command == GangCommand::enter);
+    CHECK(net.order("b").command == GangCommand::enter);
+    return;
+  }
+  net.pass(kTimes.gathering);
   CHECK(net.contact("a") == Contact::held);
   CHECK(net.order("a").possible);
-  SECTION("but its next coordinator waits for them") {
+  SECTION("but its next coordinator does for longer") {
     net.boot("a");
     net.new_job = false;
     net.say("a");
+    net.pass(kTimes.hearing - 1s);
+    CHECK(net.contact("a") == Contact::sought);
+  }
+  SECTION("but its next coordinator does for longer, where a new member is heard first") {
+    net.boot("a");
+    net.say("a");
+    net.new_job = false;
+    net.say("a");
+    net.pass(kTimes.hearing - 1s);
     CHECK(net.contact("a") == Contact::sought);
   }
 }
@@ -225,6 +246,7 @@ TEST_CASE("A job that is requeued waits for no node of its run before") {
   net.run = 1;
   net.new_job = true;
   net.say("a");
+  net.pass(kTimes.gathering);
   CHECK(net.order("a").possible);
   net.pass(2 * kTimes.gone);
   CHECK(net.contact("a") == Contact::held);

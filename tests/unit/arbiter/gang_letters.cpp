@@ -26,6 +26,7 @@ GangLetter any_letter(Dice& dice) {
                     .number = dice.number(),
                     .reader = dice.number(),
                     .nodes = static_cast<std::uint32_t>(dice.number()),
+                    .is_new = dice.flag(),
                     .what = GangReport{}};
   if (dice.below(5) == 0)
     letter.what = GangPatience{};
@@ -78,13 +79,16 @@ TEST_CASE("A text that is cut, longer or not quite a letter is none") {
     REQUIRE_FALSE(parse_letter(text + " "));
     REQUIRE_FALSE(parse_letter(" " + text));
   }
-  for (const char* text : {"", "sharedgpu-order-1", "sharedgpu-order-2 1 0 1 1 1 1 1 0 1 0 0 0 0 0 0 0 0 1",
-                           "sharedgpu-report-1 1 0 1 1 0 2 1 4 0 0 0 0 0 1 0 0 0 0",
-                           "sharedgpu-report-1 1 0 1 1 0 2 1 0 2 0 0 0 0 1 0 0 0 0",
-                           "sharedgpu-report-1 -1 0 1 1 0 2 1 0 0 0 0 0 0 1 0 0 0 0",
-                           "sharedgpu-report-1 1 0  1 1 0 2 1 0 0 0 0 0 0 1 0 0 0 0"})
+  for (const char* text : {"", "sharedgpu-order-2", "sharedgpu-order-1 1 0 1 1 1 1 0 1 0 1 0 0 0 0 0 0 0 0 1",
+                           "sharedgpu-report-1 1 0 1 1 0 2 1 0 0 0 0 0 0 1 0 0 0 0",
+                           "sharedgpu-report-2 1 0 1 1 0 2 1 0 0 0 0 0 0 1 0 0 0 0",
+                           "sharedgpu-report-2 1 0 1 1 0 2 2 1 0 0 0 0 0 0 1 0 0 0 0",
+                           "sharedgpu-report-2 1 0 1 1 0 2 0 1 4 0 0 0 0 0 1 0 0 0 0",
+                           "sharedgpu-report-2 1 0 1 1 0 2 0 1 0 2 0 0 0 0 1 0 0 0 0",
+                           "sharedgpu-report-2 -1 0 1 1 0 2 0 1 0 0 0 0 0 0 1 0 0 0 0",
+                           "sharedgpu-report-2 1 0  1 1 0 2 0 1 0 0 0 0 0 0 1 0 0 0 0"})
     CHECK_FALSE(parse_letter(text));
-  CHECK(parse_letter("sharedgpu-report-1 1 0 1 1 0 2 1 0 0 0 0 0 0 1 0 0 0 0"));
+  CHECK(parse_letter("sharedgpu-report-2 1 0 1 1 0 2 0 1 0 0 0 0 0 0 1 0 0 0 0"));
 }
 
 TEST_CASE("Of two letters of one life the one with the higher number is newer, and another life always is") {
