@@ -123,7 +123,7 @@ void GangCoordinator::pace_steps(Nanoseconds now) {
   if (!all_in_contact()) return;
   std::vector<Member*> blocked;
   for (auto& [number, its] : members_)
-    if (its.report.present && has_drained(its)) blocked.push_back(&its);
+    if (its.report.present && leaves(its.report) && has_drained(its)) blocked.push_back(&its);
   for (Member* its : blocked)
     if (const auto stepped_at = std::exchange(its->stepped_at, std::nullopt))
       step_at_ = std::max(step_at_, now + std::min(2 * (now - *stepped_at), pace_.most_pause));

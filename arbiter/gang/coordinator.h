@@ -56,7 +56,7 @@ class GangCoordinator {
     bool in_contact = true;
     bool given_up = false;
     GangReport report;                           // the last one
-    std::uint64_t steps = 0;                     // that it has been told
+    std::uint64_t steps = 0;                     // that it has been told; one that is out has none to make
     std::optional<Nanoseconds> stepped_at = {};  // last, and it has not drained since
   };
 

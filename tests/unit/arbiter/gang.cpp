@@ -181,6 +181,26 @@ TEST_CASE("Members that have drained submit once for those that have not") {
   }
 }
 
+// Its turn ends before it has brought anything back; the order does not come to another one yet.
+TEST_CASE("A member that is out again is asked for no submission") {
+  Members gang(2);
+  gang.offer_all();
+  gang.enter_all();
+  gang.last[0] = {.number = gang.last[0].number,
+                  .phase = Phase::entering,
+                  .ends = true,
+                  .drained = false,
+                  .present = true};
+  gang.say(0);
+  REQUIRE(gang.command() == GangCommand::leave);
+  gang.last[0] = {.number = gang.last[0].number, .present = true};
+  gang.say(0);
+  gang.pass(1s);
+  CHECK(gang.order(0).steps == 0);
+  gang.leave(1, true);
+  CHECK(gang.command() == GangCommand::wait);
+}
+
 TEST_CASE("A member that is out of contact begins no turn, and ends none that has begun") {
   Members gang(2);
   gang.say_all();

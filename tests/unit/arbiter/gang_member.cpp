@@ -151,6 +151,15 @@ TEST_CASE("What has drained stays where it is until the other nodes have") {
   }
 }
 
+TEST_CASE("A gang that is out when it is told to submit once more has nothing to submit, and says so") {
+  Node b;
+  b.order.steps = 3;
+  b.command(GangCommand::leave);
+  REQUIRE(b.phase() == Phase::out);
+  CHECK(b.report().steps == 3);
+  CHECK(b.report().drained);
+}
+
 TEST_CASE("A gang whose process is stopped asks for the end of its turn") {
   Node b;
   b.begin_turn();
