@@ -15,6 +15,7 @@ constexpr std::chrono::minutes kAddressGood{10};
 constexpr std::chrono::minutes kAskAgain{1};  // where Slurm has not told it
 constexpr ScontrolTimes kPatience{.patience = std::chrono::seconds(10)};
 constexpr std::size_t kMostAddresses = 10'000;
+constexpr uid_t kNobody = static_cast<uid_t>(-1);  // no step of the job was here
 
 std::uint64_t random_life(const System& system) {
   std::uint64_t life = 0;
@@ -89,6 +90,7 @@ void Coordination::tend() {
   for (const GangDesk::Sent& sent : desk_.take_letters())
     mail_->send(sent.address, format_letter(sent.letter));
   for (const TenantId tenant : members_.take_changes()) log_change(tenant);
+  for (const GangDesk::Part& part : desk_.take_parts()) log_part(part);
   for (const GangOrdered& order : members_.take_orders()) its_.core.handle(order);
   std::optional<Nanoseconds> wake = members_.wake();
   if (const auto other = desk_.wake(); other && (!wake || *other < *wake)) wake = other;
@@ -119,6 +121,18 @@ void Coordination::log_change(TenantId id) const {
                                  label + "its nodes do not reach each other (node " + node +
                                      " coordinates): it has its turns on this one by itself");
   }
+}
+
+// Its processes may use the GPUs of these nodes alone, which nobody here can know.
+void Coordination::log_part(const GangDesk::Part& part) const {
+  TenantName name;
+  name.job = part.job;
+  const TenantInfo* tenant = its_.tenants.find(name);
+  its_.complaints.add(tenant != nullptr ? tenant->account : kNobody, Cause::gang,
+                      "job " + std::to_string(part.job) + ": " + std::to_string(part.heard) + " of its " +
+                          std::to_string(part.nodes) +
+                          " nodes have reported, and have its turns without the others: if its processes use "
+                          "GPUs there, check PeerPort= and munged on these nodes");
 }
 
 // Slurm is asked again now and then. The last address that it has told stays.

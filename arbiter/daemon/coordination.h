@@ -56,6 +56,7 @@ class Coordination {
   void tend();
   void tend_soon();
   void log_change(TenantId tenant) const;
+  void log_part(const GangDesk::Part& part) const;
   const NodeAddress& address_of(const std::string& node);
 
   const Parts its_;

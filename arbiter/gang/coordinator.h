@@ -48,6 +48,8 @@ class GangCoordinator {
   void advance(Nanoseconds now);
   // As of the last advance(). None while it gives none.
   std::optional<GangOrder> order_for(unsigned member) const;
+  // It gives orders.
+  bool knows() const { return knows_; }
   // When to advance it again, if nothing is heard before.
   std::optional<Nanoseconds> wake() const { return wake_; }
 

@@ -9,11 +9,12 @@ void GangDesk::hear(const std::string& address, const GangLetter& letter, Nanose
   const auto* report = std::get_if<GangReport>(&letter.what);
   if (report == nullptr) return;
   if (!report->present && gangs_.count({letter.job, letter.run}) == 0) return;  // it has ended already
-  Gang& gang =
-      gangs_
-          .try_emplace(Run{letter.job, letter.run},
-                       Gang{.coordinator = {pace_, now, letter.nodes, now + times_.gathering}, .members = {}})
-          .first->second;
+  Gang& gang = gangs_
+                   .try_emplace(Run{letter.job, letter.run},
+                                Gang{.coordinator = {pace_, now, letter.nodes, now + times_.gathering},
+                                     .members = {},
+                                     .nodes = letter.nodes})
+                   .first->second;
   const auto [it, is_new] = gang.members.try_emplace(address);
   Member& member = it->second;
   if (is_new) member.number = ++gang.last_number;
@@ -31,6 +32,8 @@ void GangDesk::hear(const std::string& address, const GangLetter& letter, Nanose
 
 void GangDesk::decide(const Run& run, Gang& gang, Nanoseconds now) {
   gang.coordinator.advance(now);
+  if (gang.coordinator.knows() && !std::exchange(gang.has_orders, true) && gang.members.size() < gang.nodes)
+    parts_.push_back({.job = run.first, .heard = gang.members.size(), .nodes = gang.nodes});
   for (auto& [address, member] : gang.members) {
     std::optional<GangOrder> order = gang.coordinator.order_for(member.number);
     if (!member.in_contact || (!member.owed && member.sent == order)) continue;

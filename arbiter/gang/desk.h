@@ -29,6 +29,13 @@ class GangDesk {
     GangLetter letter;
   };
 
+  // A gang that begins to have turns, and not all nodes of its job have reported.
+  struct Part {
+    std::uint32_t job = 0;
+    std::size_t heard = 0;
+    std::uint32_t nodes = 0;
+  };
+
   // An arbiter that has `started` lately may not have heard all members of a gang that has a turn. `wall`:
   // what to add to the times of this node for times that other nodes compare.
   GangDesk(std::uint64_t life, const GangTimes& times, const GangPace& pace, Nanoseconds started,
@@ -42,6 +49,8 @@ class GangDesk {
   // When to advance it again; none: there are no gangs.
   std::optional<Nanoseconds> wake() const;
   std::vector<Sent> take_letters() { return std::exchange(letters_, {}); }
+  // Each gang is told once.
+  std::vector<Part> take_parts() { return std::exchange(parts_, {}); }
 
  private:
   struct Member {
@@ -60,6 +69,8 @@ class GangDesk {
     GangCoordinator coordinator;
     std::map<std::string, Member> members;
     unsigned last_number = 0;
+    std::uint32_t nodes = 0;  // so many does the job have
+    bool has_orders = false;
   };
   // Returns whether any was lost.
   bool lose_silent(Gang& gang, Nanoseconds now) const;
@@ -74,6 +85,7 @@ class GangDesk {
   std::uint64_t written_ = 0;
   std::map<Run, Gang> gangs_;
   std::vector<Sent> letters_;
+  std::vector<Part> parts_;
 };
 
 }  // namespace sharedgpu

@@ -147,6 +147,21 @@ TEST_CASE(
   CHECK(node.host.status()["tenants"][0]["lease"] == true);
 }
 
+TEST_CASE("A coordinator that hears only some nodes of a job logs it once") {
+  Node node;
+  node.register_job(1);
+  GangMembers other(7, GangTimes{});
+  other.report(TenantId{1}, {.number = kStep.job, .nodes = 2, .coordinator = "this", .is_new = true},
+               {.present = true}, {});
+  for (const GangMembers::Sent& sent : other.take_letters())
+    node.post.heard("10.0.0.7", format_letter(sent.letter));
+  std::vector<std::string> lines;
+  node.host.run_until([&] { return !(lines = node.host.new_log_lines()).empty(); });
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0].find("job 12: 1 of its 2 nodes have reported") != std::string::npos);
+  CHECK(lines[0].find("PeerPort=") != std::string::npos);
+}
+
 TEST_CASE("A gang stays one while a process of it lives, whatever a later step says") {
   Node node;
   node.register_job(1);

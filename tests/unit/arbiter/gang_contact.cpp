@@ -208,6 +208,8 @@ TEST_CASE("A gang that is new waits for its other nodes, and not for long") {
   net.cut = {"b"};
   net.say("a");
   CHECK_FALSE(net.gang("a").order);
+  GangDesk& desk = *net.nodes["a"].desk;
+  CHECK(desk.take_parts().empty());
   SECTION("one that comes has the first turn, too") {
     net.pass(kTimes.gathering - 100ms);
     CHECK_FALSE(net.gang("a").order);
@@ -215,9 +217,18 @@ TEST_CASE("A gang that is new waits for its other nodes, and not for long") {
     net.say("b");
     CHECK(net.order("a").command == GangCommand::enter);
     CHECK(net.order("b").command == GangCommand::enter);
+    net.pass(10s);
+    CHECK(desk.take_parts().empty());
     return;
   }
   net.pass(kTimes.gathering);
+  const auto parts = desk.take_parts();
+  REQUIRE(parts.size() == 1);
+  CHECK(parts[0].job == 5);
+  CHECK(parts[0].heard == 1);
+  CHECK(parts[0].nodes == 2);
+  net.pass(1min);
+  CHECK(desk.take_parts().empty());
   CHECK(net.contact("a") == Contact::held);
   CHECK(net.order("a").possible);
   SECTION("but its next coordinator does for longer") {
