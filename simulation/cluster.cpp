@@ -118,6 +118,13 @@ class Cluster {
   void compute(std::size_t job);
   void leave(Process& process);
   void give_up(std::size_t job);
+  void fail(std::size_t job);
+  bool has_ended(std::size_t job) const {
+    const ClusterResult::Job& its = result_.jobs[job];
+    return its.took || its.refused || its.failed;
+  }
+  void suspend(const Suspension& suspension, bool suspended);
+  void lose_gpu(unsigned node);
   void watch_idle(Process& process);
   void check(unsigned node) const;
 
@@ -190,6 +197,15 @@ Cluster::Cluster(const ClusterScenario& scenario) : scenario_(scenario), random_
     }
   }
   left_ = scenario.jobs.size();
+  for (const Suspension& suspension : scenario.suspensions) {
+    // What is announced and does not come is forgotten.
+    for (Nanoseconds after{}; after < suspension.lasts; after += 10s)
+      timeline_.at(now() + suspension.at + after, [this, suspension] { suspend(suspension, true); });
+    timeline_.at(now() + suspension.at + suspension.lasts,
+                 [this, suspension] { suspend(suspension, false); });
+  }
+  for (const LostGpu& lost : scenario.lost_gpus)
+    timeline_.at(now() + lost.at, [this, node = lost.node] { lose_gpu(node); });
   for (const Outage& outage : scenario.outages) {
     if (!outage.peer) {
       timeline_.at(now() + outage.at, [this, node = outage.node] { stop(node); });
@@ -200,6 +216,28 @@ Cluster::Cluster(const ClusterScenario& scenario) : scenario_(scenario), random_
     timeline_.at(now() + outage.at, [this, link] { cut_.insert(link); });
     timeline_.at(now() + outage.at + outage.lasts, [this, link] { cut_.erase(link); });
   }
+}
+
+void Cluster::suspend(const Suspension& suspension, bool suspended) {
+  for (const Process* process : jobs_[suspension.job].processes)
+    if (!suspension.member || process->member == *suspension.member)
+      tell(process->node, Suspend{.tenant = tenant_of(suspension.job), .suspended = suspended});
+}
+
+void Cluster::lose_gpu(unsigned node) {
+  std::set<std::size_t> jobs;
+  for (const auto& process : processes_) {
+    if (process->node != node || !process->here) continue;
+    process->here = false;
+    process->use = {};
+    process->orders.clear();
+    jobs.insert(process->job);
+  }
+  tell(node, GpuChanged{.gpu = nodes_[node].gpu, .condition = GpuCondition::lost});
+  for (const std::size_t job : jobs) fail(job);
+  timeline_.at(now() + 1s, [this, node] {
+    tell(node, GpuChanged{.gpu = nodes_[node].gpu, .condition = GpuCondition::healthy});
+  });
 }
 
 ClusterResult Cluster::run() {
@@ -326,8 +364,9 @@ void Cluster::perform(unsigned node, const Actions& actions) {
       timeline_.at(now(), [this, node, session = look->session] {
         tell(node, Looked{.session = session, .stopped = false});
       });
-    } else if (std::holds_alternative<Drop>(action)) {
-      throw std::logic_error("a session that behaves is dropped: " + std::get<Drop>(action).reason);
+    } else if (const auto* drop = std::get_if<Drop>(&action)) {
+      if (find(node, drop->session) == nullptr || !find(node, drop->session)->here) continue;
+      throw std::logic_error("a session that behaves is dropped: " + drop->reason);
     }
   }
 }
@@ -535,6 +574,7 @@ void Cluster::compute(std::size_t job) {
   if (its.busy || !std::all_of(its.processes.begin(), its.processes.end(), has_submitted)) return;
   its.busy = true;
   timeline_.at(now() + some(2 * scenario_.jobs[job].computes), [this, job] {
+    if (result_.jobs[job].failed) return;
     Job& done = jobs_[job];
     done.busy = false;
     ++done.started;
@@ -556,10 +596,20 @@ void Cluster::compute(std::size_t job) {
 
 // A process is told that it has run out of memory, and its job ends.
 void Cluster::give_up(std::size_t job) {
+  if (has_ended(job)) return;
   result_.jobs[job].refused = true;
   --left_;
   for (Process* process : jobs_[job].processes)
     if (process->here) timeline_.at(now() + some(20ms), [this, process] { leave(*process); });
+}
+
+// Its processes on other nodes wait for the one that is gone.
+void Cluster::fail(std::size_t job) {
+  if (has_ended(job)) return;
+  result_.jobs[job].failed = true;
+  --left_;
+  for (Process* process : jobs_[job].processes)
+    timeline_.at(now() + 10s, [this, process] { leave(*process); });
 }
 
 void Cluster::leave(Process& process) {

@@ -49,12 +49,30 @@ struct Outage {
   std::optional<unsigned> peer;  // the link to this node; none: the arbiter
 };
 
+// Slurm announces on one node of a job, or on all, that its processes are suspended, and lets them go on
+// later. They drain meanwhile.
+struct Suspension {
+  Nanoseconds at{};
+  Nanoseconds lasts{};
+  std::size_t job = 0;
+  std::optional<unsigned> member;  // none: all
+};
+
+// The GPU of a node is lost, and comes back after a second. The jobs that have a process on it fail: Slurm
+// ends their other processes ten seconds later.
+struct LostGpu {
+  Nanoseconds at{};
+  unsigned node = 0;
+};
+
 struct ClusterScenario {
   std::uint64_t seed = 0;
   unsigned nodes = 2;
   Bytes capacity = mebibytes(100);
   std::vector<ClusterJob> jobs;
   std::vector<Outage> outages;
+  std::vector<Suspension> suspensions;
+  std::vector<LostGpu> lost_gpus;
   Coordination coordination = Coordination::gangs;
   std::string policy = "round-robin";
   Nanoseconds turn = std::chrono::seconds(1);
@@ -70,6 +88,7 @@ struct ClusterResult {
   struct Job {
     std::optional<Nanoseconds> took;  // none: it did not end within the limit
     bool refused = false;             // it ended for want of memory
+    bool failed = false;              // it lost a GPU
     unsigned iterations = 0;
     Nanoseconds longest_wait{};             // of one of its processes at the gate
     std::map<unsigned, Nanoseconds> lease;  // by node
@@ -81,7 +100,7 @@ struct ClusterResult {
   unsigned turns = 0;         // of gangs
   bool all_ended() const {
     return std::all_of(jobs.begin(), jobs.end(),
-                       [](const Job& job) { return job.took.has_value() || job.refused; });
+                       [](const Job& job) { return job.took.has_value() || job.refused || job.failed; });
   }
 };
 

@@ -212,7 +212,7 @@ void Core::report_gang(const Tenant& tenant, const Residencies& at) {
     if (!grows && effects_.now() >= due) gangs_.settle(tenant);
     effects_.wake_at(std::max(due, effects_.now() + tuning_.surge_pause));
   }
-  const bool cannot_enter = phase == Phase::out && gangs_.must_enter(tenant) && presence_.absent(tenant);
+  const bool cannot_enter = phase == Phase::out && presence_.absent(tenant);
   gangs_.publish(tenant, {.phase = phase,
                           .ends = cannot_enter,
                           .ready = phase == Phase::running || turns_.is_ready(tenant),

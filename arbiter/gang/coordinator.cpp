@@ -14,6 +14,9 @@ constexpr unsigned kMostCommands = 4;  // at one time
 bool leaves(const GangReport& report) { return report.phase == Phase::leaving; }
 bool enters(const GangReport& report) { return report.phase == Phase::entering; }
 bool runs(const GangReport& report) { return report.phase == Phase::running; }
+bool cannot_begin(const GangReport& report) {
+  return report.present && report.phase == Phase::out && report.ends;
+}
 
 }  // namespace
 
@@ -165,6 +168,7 @@ GangOrder GangCoordinator::common_order() const {
   return {.command = command_,
           .possible = all_in_contact(),
           .apart = std::any_of(members_.begin(), members_.end(), is_given_up),
+          .stopped = any(cannot_begin),
           .wanted = any([](const GangReport& its) { return its.wants; }),
           .idle = !any([](const GangReport& its) { return !its.idle; }),
           .settled = !any([](const GangReport& its) { return !its.settled; }),

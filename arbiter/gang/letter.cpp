@@ -35,6 +35,7 @@ void fields(auto& v, auto& order) requires std::same_as<std::remove_cvref_t<decl
   v(order.command, GangCommand::leave);
   v(order.possible);
   v(order.apart);
+  v(order.stopped);
   v(order.wanted);
   v(order.idle);
   v(order.settled);

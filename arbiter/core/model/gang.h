@@ -28,6 +28,7 @@ struct GangOrder {
   GangCommand command = GangCommand::wait;
   bool possible = false;  // all members are in contact, so that a turn can begin
   bool apart = false;     // a member is out of contact for so long that each is on its own
+  bool stopped = false;   // on some node it is stopped or suspended: no turn can begin
   bool wanted = false;    // a session waits for the GPU, on some node
   bool idle = false;      // the sessions of all nodes are
   bool settled = false;   // no member's footprint has grown for a while in its turn
@@ -47,7 +48,7 @@ struct GangReport {
   // Its turn can begin here at once. The member stands by this until an order has seen that it no longer says
   // so.
   bool offers = true;
-  bool ends = false;        // its turn has to end, or cannot begin
+  bool ends = false;        // its turn has to end, or cannot begin: it is stopped or suspended
   bool ready = true;        // entering: all memory is resident
   bool drained = true;      // out or leaving: nothing of it runs on the GPU, and nothing will before an order
   std::uint64_t steps = 0;  // of the order's, those that it has carried out

@@ -129,7 +129,7 @@ std::vector<const Session*> Overuse::awaited(const Tenant& tenant, const Residen
   const Phase phase = turns_.phase_of(tenant);
   if (phase != Phase::leaving && phase != Phase::out) return found;
   // It may wait for a submission on a node that cannot be reached, and that is not its fault.
-  if (!gangs_.possible(tenant)) return found;
+  if (!gangs_.in_contact(tenant)) return found;
   auto others_want = answers_about<Gpu>([&](const Gpu& gpu) { return others_wait(gpu, tenant); });
   for (const Session* session : tenant.sessions) {
     if (!attached(session)) continue;

@@ -62,7 +62,12 @@ class Gangs {
   bool owes_step(const Tenant& tenant) const {
     return tenant.gang && rows_[tenant].order.steps > rows_[tenant].steps;
   }
-  bool possible(const Tenant& tenant) const { return !tenant.gang || rows_[tenant].order.possible; }
+  // Its nodes reach each other.
+  bool in_contact(const Tenant& tenant) const { return !tenant.gang || rows_[tenant].order.possible; }
+  // A turn can begin.
+  bool possible(const Tenant& tenant) const {
+    return in_contact(tenant) && !(tenant.gang && rows_[tenant].order.stopped);
+  }
   // Its job spans nodes, and they do not reach each other: it begins no turn, or has its turns by itself.
   bool is_apart(const Tenant& tenant) const {
     return tenant.job != 0 && (!tenant.gang || (rows_[tenant].ordered && !rows_[tenant].order.possible));

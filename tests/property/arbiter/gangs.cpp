@@ -38,6 +38,33 @@ TEST_CASE("Arbiters and links that are away for a while lock nobody") {
   CHECK(rc::check("outages", [] { RC_ASSERT(simulation::simulate(any_cluster(3)).all_ended()); }));
 }
 
+TEST_CASE("A job that is suspended, on one of its nodes or on all, keeps others from nothing") {
+  CHECK(rc::check("suspensions", [] {
+    ClusterScenario scenario = any_cluster(0);
+    const auto job = *rc::gen::inRange<std::size_t>(0, scenario.jobs.size());
+    simulation::Suspension its{
+        .at = *rc::gen::inRange(1000, 10000) * 1ms, .lasts = 30min, .job = job, .member = {}};
+    if (*rc::gen::arbitrary<bool>()) its.member = 0;
+    scenario.suspensions = {its};
+    scenario.limit = 29min;
+    const ClusterResult result = simulation::simulate(scenario);
+    for (std::size_t other = 0; other < result.jobs.size(); ++other)
+      if (other != job) RC_ASSERT(result.jobs[other].took || result.jobs[other].refused);
+    its.lasts = 5s;
+    scenario.suspensions = {its};
+    RC_ASSERT(simulation::simulate(scenario).all_ended());
+  }));
+}
+
+TEST_CASE("A GPU that is lost under one process of a job keeps other jobs from nothing") {
+  CHECK(rc::check("lost GPUs", [] {
+    ClusterScenario scenario = any_cluster(0);
+    scenario.lost_gpus = {
+        {.at = *rc::gen::inRange(4000, 15000) * 1ms, .node = *rc::gen::inRange(0u, scenario.nodes)}};
+    RC_ASSERT(simulation::simulate(scenario).all_ended());
+  }));
+}
+
 TEST_CASE("The same jobs lock each other where each node decides by itself") {
   unsigned locked = 0;
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {

@@ -181,6 +181,21 @@ TEST_CASE("Members that have drained submit once for those that have not") {
   }
 }
 
+TEST_CASE("A gang that is stopped on one node begins no turn before it goes on there") {
+  Members gang(2);
+  gang.offer_all();
+  REQUIRE(gang.command() == GangCommand::enter);
+  Members stopped(2);
+  stopped.say_all();
+  stopped.last[0].ends = true;
+  stopped.say(0);
+  CHECK(stopped.order(1).stopped);
+  CHECK(stopped.order(1).possible);
+  stopped.last[0].ends = false;
+  stopped.say(0);
+  CHECK_FALSE(stopped.order(1).stopped);
+}
+
 // Its turn ends before it has brought anything back; the order does not come to another one yet.
 TEST_CASE("A member that is out again is asked for no submission") {
   Members gang(2);

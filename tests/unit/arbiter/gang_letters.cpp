@@ -48,6 +48,7 @@ GangLetter any_letter(Dice& dice) {
                             .command = static_cast<GangCommand>(dice.below(4)),
                             .possible = dice.flag(),
                             .apart = dice.flag(),
+                            .stopped = dice.flag(),
                             .wanted = dice.flag(),
                             .idle = dice.flag(),
                             .settled = dice.flag(),
