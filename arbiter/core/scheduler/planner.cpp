@@ -199,18 +199,21 @@ bool Planner::gives_up(const Candidate& member) const {
 }
 
 // Jobs on nodes that do not reach each other go one after the other, on all nodes in the same order. If they
-// took turns, two of them could each have one on another node, and wait there for each other.
+// took turns, two of them could each have one on another node, and wait there for each other. One that has
+// nothing to do here keeps nobody off: the other node of its job may be gone for ever.
 bool Planner::goes_after(const Tenant& tenant, const Tenant& other) const {
   return tenant.job != 0 && !tenant.gang && gangs_.is_apart(other) && other.job < tenant.job;
 }
 
-// True if `waiter` fits only without those that go before it.
+// True if `waiter` fits only without those that wait and go before it.
 bool Planner::waits_for_others_apart(const Tenant& waiter) {
   if (waiter.job == 0 || waiter.gang) return false;
   Selection& selection = scheduler_.selection();
   std::vector<const Tenant*> before;
   for (const Tenant* other : domain_.tenants)
-    if (goes_after(waiter, *other) && turns_.phase_of(*other) == Phase::out) before.push_back(other);
+    if (goes_after(waiter, *other) && turns_.phase_of(*other) == Phase::out && scheduler_.wants(*other) &&
+        !presence_.absent(*other))
+      before.push_back(other);
   if (before.empty()) return false;
   for (const Tenant* other : before) selection.choose(*other, true);
   selection.choose(waiter, true);
@@ -228,7 +231,7 @@ bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const 
   if (gangs_.must_enter(*waiter.tenant))
     return !member.tenant->gang || turns_.phase_of(*member.tenant) == Phase::running ||
            gangs_.is_urgent(*waiter.tenant) || gangs_.is_elder(*waiter.tenant, *member.tenant);
-  if (goes_after(*waiter.tenant, *member.tenant)) return false;
+  if (goes_after(*waiter.tenant, *member.tenant)) return member.view.idle;
   if (gives_up(member)) return true;
   const bool over = running_.turn.over();
   const bool runs = turns_.phase_of(*member.tenant) == Phase::running;

@@ -259,6 +259,121 @@ TEST_CASE("A process that comes late to a turn of its gang is granted nothing be
   CHECK((b.granted(3) || b.until_sent<Verdict>(3, 1s)));
 }
 
+TEST_CASE("A gang without a coordinator goes on by itself in each phase, and obeys the next order") {
+  Node b;
+  const auto leave_alone = [&b] { b.handle(GangOrdered{.tenant = TenantId{2}, .order = std::nullopt}); };
+  const Phase phase = GENERATE(Phase::out, Phase::entering, Phase::running);
+  if (phase == Phase::running) {
+    b.begin_turn();
+    leave_alone();
+  } else {
+    b.want(2);
+    if (phase == Phase::out) leave_alone();
+    b.pass_by_timers(11s);
+    if (phase == Phase::entering) {
+      b.command(GangCommand::enter);
+      leave_alone();
+    }
+    REQUIRE(b.phase() == Phase::entering);
+    b.release(1, 60, true);
+    b.tell(1, 60, 40);
+    b.ready(2, 60);
+  }
+  REQUIRE(b.open(2));
+  CHECK(b.holds(2));
+  SECTION("its turn ends by itself") {
+    b.pass_by_timers(11s);
+    CHECK_FALSE(b.open(2));
+    b.release(2, 60, true);
+    CHECK_FALSE(b.holds(2));
+  }
+  SECTION("its turn ends by the order of a coordinator that knew of none") {
+    b.command(GangCommand::wait);
+    CHECK_FALSE(b.open(2));
+    b.release(2, 60, true);
+    CHECK_FALSE(b.holds(2));
+  }
+  SECTION("its turn goes on by order") {
+    b.command(GangCommand::enter);
+    CHECK(b.report().ready);
+    b.command(GangCommand::run);
+    CHECK(b.open(2));
+  }
+}
+
+TEST_CASE("A gang that loses its coordinator while it submits once more ends its turn, and owes nothing") {
+  Node b;
+  b.begin_turn();
+  b.pass_by_timers(11s);
+  b.order.drains = true;
+  b.command(GangCommand::leave);
+  b.release(2, 60, true);
+  b.order.steps = 1;
+  b.tell_gang();
+  REQUIRE(b.sent<Step>(2));
+  b.handle(GangOrdered{.tenant = TenantId{2}, .order = std::nullopt});
+  b.release(2, 60, true);
+  CHECK_FALSE(b.holds(2));
+  // The coordinator has missed all that.
+  b.command(GangCommand::leave);
+  CHECK(b.report().steps == 1);
+  CHECK(b.report().drained);
+}
+
+TEST_CASE(
+    "A job whose nodes do not reach each other, and that is idle, keeps none with a higher number off") {
+  Node b;
+  const auto come_alone = [&b](std::uint64_t id) {
+    b.come_as_gang(id, id);
+    b.handle(GangOrdered{.tenant = TenantId{id}, .order = std::nullopt});
+    b.attach(id);
+    b.grow(id, 60, 0);
+    b.release(id, 0, true);
+  };
+  b.handle(GangOrdered{.tenant = TenantId{2}, .order = std::nullopt});
+  SECTION("out, and wants nothing") {
+    come_alone(3);
+    b.pass_by_timers(11s);
+    CHECK(b.tenant(3).phase == Phase::entering);
+  }
+  SECTION("running") {
+    b.want(2);
+    b.pass_by_timers(11s);
+    b.release(1, 60, false);
+    b.tell(1, 60, 40);
+    b.ready(2, 60);
+    REQUIRE(b.open(2));
+    come_alone(3);
+    REQUIRE(b.open(2));
+    b.say(2, Idle{.epoch = b.epoch(2), .idle = 5s});
+    CHECK(b.phase() == Phase::leaving);
+  }
+}
+
+TEST_CASE(
+    "A gang that is stopped says that it can begin no turn, and is offered none while it is elsewhere") {
+  Node b;
+  b.want(2);
+  b.pass_by_timers(11s);
+  REQUIRE(b.report().offers);
+  SECTION("here") {
+    b.handle(Suspend{.tenant = TenantId{2}, .suspended = true});
+    CHECK(b.report().ends);
+    CHECK_FALSE(b.report().offers);
+    b.handle(Suspend{.tenant = TenantId{2}, .suspended = false});
+    CHECK_FALSE(b.report().ends);
+    CHECK(b.report().offers);
+  }
+  SECTION("elsewhere") {
+    b.order.stopped = true;
+    b.tell_gang();
+    CHECK_FALSE(b.report().offers);
+    b.order.stopped = false;
+    b.tell_gang();
+    CHECK(b.report().offers);
+  }
+}
+
 TEST_CASE("A gang that has no process on the node any more says so") {
   Node b;
   b.begin_turn();
