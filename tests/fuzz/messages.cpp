@@ -21,6 +21,7 @@ GangOrder gang_order(Input& in) {
           .command = static_cast<GangCommand>(in.byte() % 4),
           .possible = in.byte() % 2 == 0,
           .apart = in.byte() % 2 == 0,
+          .stopped = in.byte() % 2 == 0,
           .wanted = in.byte() % 2 == 0,
           .idle = in.byte() % 2 == 0,
           .settled = in.byte() % 2 == 0,
