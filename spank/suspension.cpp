@@ -81,8 +81,10 @@ class Watch {
       if (!suspended) running_ = Clock::now();
       if (suspended && freezes_ && Clock::now() - running_ < kSignals) let_go_on();
       const bool repeats = suspended == told_;
-      if (repeats && (!unheard_ || Clock::now() - tried_ < kRepeat)) continue;
-      unheard_ = !tell(suspended);  // an arbiter that comes later is to know who stopped the processes
+      // Processes of the step, or another arbiter, may come after the word: they are to know who stops them.
+      const bool tells_again = unheard_ || suspended;
+      if (repeats && (!tells_again || Clock::now() - tried_ < kRepeat)) continue;
+      unheard_ = !tell(suspended);
       tried_ = Clock::now();
       told_ = suspended;
     }

@@ -18,6 +18,8 @@ constexpr Nanoseconds kPause = 500ms;  // between two looks
 constexpr Nanoseconds kLong = 90s;
 // Looks further apart tell nothing of the time between.
 constexpr Nanoseconds kMostGap = 20s;
+// Looks that are so far apart are of two shortages.
+constexpr Nanoseconds kApart = 1h;
 // Slabs and handles that are on their way, and what each process leaves for each other (HostPool).
 constexpr Bytes kInFlight = mebibytes(512);
 constexpr Bytes kForEach = mebibytes(4);
@@ -42,7 +44,7 @@ HostClaims::Row& HostClaims::look(const Client& client) {
   const std::optional<Bytes> room = host_room(its_.system, client.peer().pid);
   if (room && *room > needed(client)) its.room = room;
   its.told = its.told && its.room;
-  its.roomy = its.room && had_room ? its.roomy + std::min(gap, kMostGap) : Nanoseconds{};
+  its.roomy = its.room && had_room && gap < kApart ? its.roomy + std::min(gap, kMostGap) : Nanoseconds{};
   return its;
 }
 

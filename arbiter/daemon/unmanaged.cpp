@@ -61,15 +61,18 @@ void Unmanaged::take(const std::vector<SurveyedGpu>& gpus) {
     else if (gpu.surveyed)
       its_.core.handle(Surveyed{.gpu = gpu.uuid, .found = std::nullopt});
   }
+  std::set<pid_t> in_the_way;
+  for (const UnmanagedProcess& process : processes_)
+    if (!state.find(process.gpu)->sessions.empty()) in_the_way.insert(process.pid);
   for (const UnmanagedProcess& process : processes_) {
     Known& known = known_[process.pid];
     // One that the last survey did not show so may have had a session then.
     if (!process.has_session && known.last + 1 < surveys_) known.since = its_.system.now();
     known.last = surveys_;
     const Snapshot::Gpu* gpu = state.find(process.gpu);
-    if (gpu->sessions.empty())
-      known.since = its_.system.now();  // others are in nobody's way, and are not looked at
-    else
+    if (in_the_way.count(process.pid) == 0)
+      known.since = its_.system.now();  // it is in nobody's way, and is not looked at
+    else if (!gpu->sessions.empty())
       act(process, *gpu, state);
   }
   std::erase_if(known_, [&](const auto& entry) { return entry.second.last + kForgetAfter < surveys_; });
@@ -209,7 +212,7 @@ void Unmanaged::end(const UnmanagedProcess& process, Known& known, const Snapsho
   const Stopped stopped = may_tell ? stopped_state(its_.system, process.pid) : Stopped::no;
   if (stopped != Stopped::no) known.stopped = its_.system.now();
   const bool is_suspended = (stopped == Stopped::by_root && known.facts.job) || is_announced(sessions, state);
-  if (stopped != Stopped::no && (is_expected || is_suspended)) return;
+  if (stopped != Stopped::no && (is_suspended || (is_expected && stopped == Stopped::by_root))) return;
   const Nanoseconds runs_since = std::max(known.since, known.stopped);
   const bool has_time = stopped == Stopped::no ? its_.system.now() - runs_since < kToTell
                                                : its_.system.now() - known.since < kToTellStopped;

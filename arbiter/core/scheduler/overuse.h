@@ -62,7 +62,9 @@ class Overuse {
 
   // Others have waited for it for longer than MaxOveruse, and its processes are being ended for that.
   bool is_being_ended(const Tenant& tenant) const {
-    return tuning_.overuse && tuning_.overuse->cancel && tenants_[tenant].lasted >= tuning_.overuse->most;
+    const Row& its = tenants_[tenant];
+    return tuning_.overuse && tuning_.overuse->cancel && !its.next_response.empty() &&
+           its.lasted >= tuning_.overuse->most;
   }
   // None: it keeps nobody waiting.
   std::optional<Overdue> of(const Tenant& tenant) const { return tenants_[tenant].overdue; }

@@ -7,6 +7,7 @@ namespace sharedgpu {
 
 void Presence::suspend(const Tenant& tenant, bool suspended) {
   TenantRow& its = tenants_[tenant];
+  if (suspended && its.suspended) return;  // the word is repeated as long as it is true
   its.suspended = suspended;
   its.suspended_until = suspended ? effects_.now() + tuning_.suspend_notice : Nanoseconds{};
 }

@@ -223,6 +223,17 @@ TEST_CASE("Claims further apart than MaxOveruse are not believed without end, ei
   CHECK(at.disbelieved());
 }
 
+TEST_CASE("A shortage that comes hours after another is believed as that one was") {
+  Standoff at(Measure::cancel);
+  for (int i = 0; i < 4; ++i) {
+    CAPTURE(i);
+    at.claim(60s, 90ms);  // the library's rest
+    CHECK_FALSE(at.disbelieved());
+    at.memory.pass(3h);
+    at.go_out(at.waiting.hear());
+  }
+}
+
 TEST_CASE("A process that comes back with a new session is not believed for that") {
   Standoff at;
   at.claim(80s);

@@ -852,7 +852,29 @@ TEST_CASE("A process that comes to a tenant that is being ended is waited for no
   CHECK(b.tenant(2).in_set());
 }
 
+TEST_CASE("A tenant for which nobody waits any more as MaxOveruse is reached is not being ended") {
+  Bench b = revoked({.most = 60s, .cancel = true});
+  b.pass_by_timers(60s - 2ns);
+  b.now += 2ns;
+  b.handle(SessionGone{.session = SessionId{2}});
+  b.come(3, 1);  // the tenant cannot drain without it
+  b.attach(3);
+  b.want(3);
+  CHECK((b.sent<Step>(3) || b.until_sent<Step>(3, 1h)));
+}
+
 // ---- processes that are stopped ----
+
+TEST_CASE("A suspension that was announced before the tenant had come is heard when it is told again") {
+  Bench b = bench({.cancel = true});
+  b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
+  b.settle_in(1, 1, 60);
+  stop(b, 1);
+  b.queue_up(2, 2, 60);
+  b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
+  b.pass_by_timers(1h);
+  CHECK(b.overstays.empty());
+}
 
 TEST_CASE("A process that Slurm has stopped is waited for without a response, and that shows") {
   Bench b = revoked({.cancel = true});

@@ -348,16 +348,16 @@ TEST_CASE("The lease of a stopped tenant is taken a second after its gate was cl
   CHECK(b.notes.empty());
 }
 
-TEST_CASE("A suspension that never comes is over after 30 s") {
+TEST_CASE("A suspension that never comes is over after 30 s, however often it is told") {
   Bench b;
   b.settle_in(1, 1, 60);
   b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
   REQUIRE_FALSE(b.open(1));
   b.release(1, true, Bench::use(60, 60));
   b.tell(1, 60, 0);
-  b.pass_by_timers(1ms);
+  b.pass_by_timers(5s);
   b.handle(Suspend{.tenant = TenantId{1}, .suspended = true});
-  CHECK(b.until_sent<Restore>(1) == 30s);
+  CHECK(b.until_sent<Restore>(1) == 25s);
 }
 
 TEST_CASE("Who comes back to an arbiter that knows no lease of its, and does not drain, has one soon") {

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,28 +33,31 @@ struct Listed {
   unsigned long long used;
   unsigned gpu_instance, compute_instance;
 };
-std::vector<Listed> listed;  // by NVML, in the child that the next survey starts
+// By NVML, in the child that the next survey starts; of the second GPU only where it is to have that.
+std::vector<Listed> listed;
+std::optional<std::vector<Listed>> listed_on_second;
 
 int succeed() { return 0; }
 int count_of(unsigned* count) {
-  *count = 1;
+  *count = listed_on_second ? 2 : 1;
   return 0;
 }
-int handle_of(unsigned, void** handle) {
-  *handle = &listed;
+int handle_of(unsigned index, void** handle) {
+  *handle = index == 0 ? &listed : &*listed_on_second;
   return 0;
 }
-int uuid_of(void*, char* text, unsigned size) {
-  std::snprintf(text, size, "GPU-01000000-0000-0000-0000-000000000000");
+int uuid_of(void* gpu, char* text, unsigned size) {
+  std::snprintf(text, size, "GPU-0%d000000-0000-0000-0000-000000000000", gpu == &listed ? 1 : 2);
   return 0;
 }
 int memory_of(void*, Memory* memory) {
   *memory = {};
   return 0;
 }
-int processes_on(void*, unsigned* count, Listed* places) {
-  *count = static_cast<unsigned>(listed.size());
-  std::copy(listed.begin(), listed.end(), places);
+int processes_on(void* gpu, unsigned* count, Listed* places) {
+  const auto& its = *static_cast<const std::vector<Listed>*>(gpu);
+  *count = static_cast<unsigned>(its.size());
+  std::copy(its.begin(), its.end(), places);
   return 0;
 }
 
@@ -64,6 +68,7 @@ class Board : public FaultySystem {
 
   Board() {
     listed.clear();
+    listed_on_second.reset();
     time = 1000s;
   }
   struct Looks {
@@ -268,6 +273,16 @@ TEST_CASE("Unmanaged processes of users are ended where the site says so, and no
   CHECK(board.signals == killed);
 }
 
+TEST_CASE("Memory on a GPU that nobody uses spares no process that is in the way on another") {
+  Board board;
+  board.add(kPid, mebibytes(600), {.cgroup = kOfJob});
+  listed_on_second.emplace().push_back(listed.back());
+  Scene scene(board, Measure::cancel);
+  for (int i = 0; i < 20; ++i) scene.pass(2s);
+  const std::vector<std::pair<pid_t, int>> ended = {{kPid, SIGTERM}, {kPid, SIGKILL}};
+  CHECK(board.signals == ended);
+}
+
 TEST_CASE("A process that was never a tenant is ended also where it has stopped itself") {
   Board board;
   board.add(kPid, mebibytes(200), {.state = 'T'});
@@ -311,7 +326,7 @@ TEST_CASE("A process that an earlier arbiter served is not ended before it may h
         1);
 }
 
-TEST_CASE("A stopped process that an earlier arbiter served is left alone") {
+TEST_CASE("A stopped process that an earlier arbiter served is left alone for minutes") {
   Board board;
   Scene scene(board, Measure::cancel);
   Liar served(board, mebibytes(200));
@@ -324,6 +339,9 @@ TEST_CASE("A stopped process that an earlier arbiter served is left alone") {
   scene.host.run_until([&] { return scene.host.status()["recovering"] == false; });
   for (const Nanoseconds time : {1s, 66s, 31s}) scene.pass(time);
   CHECK(board.signals.empty());
+  scene.pass(1h);  // nobody else forgets a stopped process for so long
+  scene.pass(1s);
+  CHECK_FALSE(board.signals.empty());
 }
 
 TEST_CASE("A process that goes on has its time to come back, also where others of its job come before it") {
