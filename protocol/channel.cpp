@@ -235,8 +235,8 @@ void refuse_descriptors(int listener) {
 }
 
 // Connections that one user makes and drops stand before another's: the arbiter takes about 10 microseconds
-// for each. Who finds the queue full waits in connect().
-constexpr int kMostInQueue = 1024;
+// for each. A peer that finds the queue full waits in connect().
+constexpr int kMostInQueue = 128;
 
 int listen_at(const char* path, UniqueFd& socket) {
   sockaddr_un address;

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -270,19 +271,44 @@ void want_descriptors() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-volatile std::sig_atomic_t terminated = 0;
+std::atomic<bool> terminated = false;
+
+void say_begun(const Options& options) {
+  std::printf("flood: %s, %u connections\n", options.kind.c_str(), options.connections);
+  std::fflush(stdout);
+}
+
+Counts talk(const Options& options, const GpuUuid& gpu, Clock::time_point end) {
+  Flood flood(options, gpu);
+  flood.pass();
+  say_begun(options);
+  while (!terminated && Clock::now() < end)
+    if (!flood.pass()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return flood.counts();
+}
+
+// A thread for each connection makes it and drops it, so that the arbiter's queue of connections is full, and
+// many wait for room in it.
+Counts crowd(const Options& options, Clock::time_point end) {
+  std::atomic<unsigned long long> connections = 0;
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < options.connections; ++i)
+    threads.emplace_back([&] {
+      while (!terminated && Clock::now() < end)
+        if (Channel channel; channel.connect(options.socket.c_str(), std::chrono::seconds(1)) == 0)
+          ++connections;
+    });
+  say_begun(options);
+  for (std::thread& thread : threads) thread.join();
+  return {.connections = connections};
+}
 
 void run(const Options& options, const GpuUuid& gpu) {
   want_descriptors();
-  std::signal(SIGTERM, [](int) { terminated = 1; });
-  Flood flood(options, gpu);
-  flood.pass();
-  std::printf("flood: %s, %u connections\n", options.kind.c_str(), options.connections);
-  std::fflush(stdout);
-  const auto end = Clock::now() + std::chrono::duration<double>(options.seconds);
-  while (terminated == 0 && Clock::now() < end)
-    if (!flood.pass()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  const Counts& counts = flood.counts();
+  std::signal(SIGTERM, [](int) { terminated = true; });
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(options.seconds));
+  const Counts counts = options.kind == "crowd" ? crowd(options, end) : talk(options, gpu, end);
   std::printf("flood: %llu connections, %llu messages, %llu answers, turned away %llu times\n",
               counts.connections, counts.sent, counts.answers, counts.turned_away);
 }
@@ -294,11 +320,13 @@ int main(int argc, char** argv) {
   Options options;
   app.add_option("--socket", options.socket, "the arbiter's");
   app.add_option("--gpu", options.gpu, "its UUID; empty: one that nobody has");
-  app.add_option("--kind", options.kind,
-                 "status: half of them are sessions, the others ask for it and keep the answers; messages: "
-                 "reports and asks; unread: the same, and "
-                 "reads no answer; connect: comes, says nonsense and goes; knock: comes and goes")
-      .one_of({"status", "messages", "unread", "connect", "knock"});
+  app.add_option(
+         "--kind", options.kind,
+         "status: half of them are sessions, the others ask for it and keep the answers; messages: "
+         "reports and asks; unread: the same, and "
+         "reads no answer; connect: comes, says nonsense and goes; knock: comes and goes; crowd: the same, "
+         "with a thread for each")
+      .one_of({"status", "messages", "unread", "connect", "knock", "crowd"});
   app.add_option("--connections", options.connections, "at once").between(1, 100'000);
   app.add_option("--seconds", options.seconds, "for so long").not_negative();
   app.parse(argc, argv);
