@@ -163,7 +163,7 @@ Overuse::Clock Overuse::clock_for(const Tenant& tenant, const Session& awaited, 
 // for memory.
 bool Overuse::waits(const Tenant& tenant) const {
   if (presence_.absent(tenant) || turns_.revoked(tenant)) return false;
-  if (turns_.wants(tenant) && !turns_.leases().holds(tenant.id)) return true;
+  if (turns_.wants(tenant) && !turns_.leases().holds(tenant.id) && gangs_.possible(tenant)) return true;
   return std::any_of(tenant.sessions.begin(), tenant.sessions.end(), [this](const Session* session) {
     const SessionBook& book = memory_.of(*session);
     return attached(session) && !book.requests.empty() && book.lacks_room();

@@ -158,7 +158,8 @@ void Planner::line_up() {
       effects_.wake_at(effects_.now() + wait);
       continue;
     }
-    line.push_back({tenant, ordered, scheduler_.must_recall(*tenant), policy_.rank(view, turn), view.waited});
+    line.push_back({tenant, ordered, scheduler_.must_recall(*tenant), policy_.rank(view, turn), view.waited,
+                    tenant->id});
   }
   seat_gangs(line);
   line_ = std::priority_queue<InLine>(std::less<InLine>(), std::move(line));
@@ -231,7 +232,7 @@ bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const 
   if (gangs_.must_enter(*waiter.tenant))
     return !member.tenant->gang || turns_.phase_of(*member.tenant) == Phase::running ||
            gangs_.is_urgent(*waiter.tenant) || gangs_.is_elder(*waiter.tenant, *member.tenant);
-  if (goes_after(*waiter.tenant, *member.tenant)) return member.view.idle;
+  if (goes_after(*waiter.tenant, *member.tenant)) return false;
   if (gives_up(member)) return true;
   const bool over = running_.turn.over();
   const bool runs = turns_.phase_of(*member.tenant) == Phase::running;
@@ -344,10 +345,21 @@ void Planner::offer(const Candidate& waiting) {
   std::vector<const Candidate*> leaving;
   if (!selection.fits(gang) && !make_way(waiting, leaving)) return;
   gangs_before_.push_back(&gang);
-  is_held_ = is_held_ || !leaving.empty();
+  is_held_ = is_held_ || (!leaving.empty() && is_kept_for_gangs());
   for (const Tenant* other : domain_.tenants)
     if (gangs_.is_bound(*other) && turns_.phase_of(*other) == Phase::out) selection.choose(*other, true);
   if (selection.fits(gang)) gangs_.offer(gang);
+}
+
+// The turn that follows is kept for a gang that is offered it, while its other nodes end theirs: for as long
+// as a turn takes. After that it is a tenant's of this node, and the gang is offered the next one.
+bool Planner::is_kept_for_gangs() const {
+  const Scheduler::Turn& turn = running_.turn;
+  const Nanoseconds end = effects_.now() + turn.left;
+  const Nanoseconds kept_until = end + std::max<Nanoseconds>(kLongWait, end - turn.state.began);
+  if (effects_.now() >= kept_until) return false;
+  if (turn.over()) effects_.wake_at(kept_until);
+  return true;
 }
 
 Move::Leave Planner::leave_of(const Candidate& member) const {

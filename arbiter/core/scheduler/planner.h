@@ -56,11 +56,12 @@ class Planner {
     bool for_host;
     Rank rank;
     Nanoseconds waited;
+    TenantId place;  // of places that are equal otherwise the one with the lower number comes first
     bool operator<(const InLine& other) const {
       const auto order = [](const InLine& its) {
         return std::tie(its.ordered, its.for_host, its.rank, its.waited);
       };
-      return order(*this) != order(other) ? order(*this) < order(other) : tenant->id > other.tenant->id;
+      return order(*this) != order(other) ? order(*this) < order(other) : place > other.place;
     }
   };
 
@@ -79,6 +80,7 @@ class Planner {
   Move::Leave leave_of(const Candidate& member) const;
   bool make_way(const Candidate& waiter, std::vector<const Candidate*>& leaving);
   void offer(const Candidate& waiting);
+  bool is_kept_for_gangs() const;
   bool ask_to_leave(const Candidate& waiting, const std::vector<const Candidate*>& leaving);
   bool fits_at_peak(const Tenant& newcomer, const Residencies& at);
   TurnView turn_view() const { return scheduler_.view(domain_, running_.turn.over()); }
