@@ -257,8 +257,9 @@ ClusterResult Cluster::run() {
 
 void Cluster::boot(unsigned node, Recovered recovered) {
   Node& its = nodes_[node];
-  its.members.emplace(its.life + 1, GangTimes{});
-  its.desk.emplace(its.life + 1, GangTimes{}, GangPace{}, now(), its.clock_off);
+  const std::uint64_t life = 1 + node + nodes_.size() * its.life;  // no other arbiter has that one
+  its.members.emplace(life, GangTimes{});
+  its.desk.emplace(life, GangTimes{}, GangPace{}, now(), its.clock_off);
   Tuning tuning;
   tuning.evict_step = mebibytes(4);
   if (scenario_.policy != "fcfs") tuning.turns.fixed = scenario_.turn;

@@ -59,7 +59,15 @@ void Coordination::report(const TellGang& told) {
 
 void Coordination::heard(const std::string& from, std::string_view text) {
   const auto letter = parse_letter(text);
-  if (!letter) return;
+  if (!letter) {
+    if (is_of_another_version(text))
+      its_.complaints.add(
+          kNobody, Cause::gang,
+          from +
+              ": an arbiter of another version, whose letters are not understood: jobs on both "
+              "nodes have their turns on each by itself");
+    return;
+  }
   if (std::holds_alternative<GangReport>(letter->what))
     desk_.hear(from, *letter, its_.system.now());
   else

@@ -5,10 +5,10 @@
 // whatever one process waits for on a GPU, the others can submit it. A turn ends when one member asks for
 // that, and memory moves after all have drained. Members that conflict with other gangs offer to the eldest
 // only (scheduler/planner.cpp), and since a turn has all its places before any gate opens, no two gangs wait
-// for each other. A member that is out of contact delays the gang, and nothing else: nothing is decided
-// without it that it would have to know. All that the coordinator knows follows from the reports, so that
-// another one can go on from them. No clock is compared with another node's, except by age, where an error
-// costs fairness at most.
+// for each other. A member that is out of contact delays the gang, and those to which an offer to it is in
+// the way: nothing is decided without it that it would have to know. All that the coordinator knows follows
+// from the reports, so that another one can go on from them. No clock is compared with another node's, except
+// by age, where an error costs fairness at most.
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once

@@ -15,6 +15,7 @@ void GangDesk::hear(const std::string& address, const GangLetter& letter, Nanose
                                      .members = {},
                                      .nodes = letter.nodes})
                    .first->second;
+  follow(gang, address, letter.life);
   const auto [it, is_new] = gang.members.try_emplace(address);
   Member& member = it->second;
   if (is_new) member.number = ++gang.last_number;
@@ -28,6 +29,17 @@ void GangDesk::hear(const std::string& address, const GangLetter& letter, Nanose
   if (!letter.is_new) gang.coordinator.await(knows_all_at_);
   gang.coordinator.hear(member.number, *report);
   decide({letter.job, letter.run}, gang, now);
+}
+
+// An arbiter that writes from another address than before is the same member.
+void GangDesk::follow(Gang& gang, const std::string& address, std::uint64_t life) {
+  if (gang.members.count(address) != 0) return;
+  const auto it = std::find_if(gang.members.begin(), gang.members.end(),
+                               [life](const auto& entry) { return entry.second.life == life; });
+  if (it == gang.members.end()) return;
+  auto member = gang.members.extract(it);
+  member.key() = address;
+  gang.members.insert(std::move(member));
 }
 
 void GangDesk::decide(const Run& run, Gang& gang, Nanoseconds now) {

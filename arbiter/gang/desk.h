@@ -72,6 +72,7 @@ class GangDesk {
     std::uint32_t nodes = 0;  // so many does the job have
     bool has_orders = false;
   };
+  static void follow(Gang& gang, const std::string& address, std::uint64_t life);
   // Returns whether any was lost.
   bool lose_silent(Gang& gang, Nanoseconds now) const;
   void decide(const Run& run, Gang& gang, Nanoseconds now);

@@ -126,4 +126,11 @@ std::optional<GangLetter> parse_letter(std::string_view text) {
   return letter;
 }
 
+bool is_of_another_version(std::string_view text) {
+  const std::string_view kind = text.substr(0, text.find(' '));
+  for (const std::string_view ours : {kReport, kOrder, kPatience})
+    if (kind != ours && kind.starts_with(ours.substr(0, ours.rfind('-') + 1))) return true;
+  return false;
+}
+
 }  // namespace sharedgpu

@@ -39,6 +39,8 @@ struct GangLetter {
 std::string format_letter(const GangLetter& letter);
 // Nothing: it is not a letter that this version knows.
 std::optional<GangLetter> parse_letter(std::string_view text);
+// A letter, and of another version.
+bool is_of_another_version(std::string_view text);
 
 // Tells which letters of one writer are newer than those before.
 class NewestLetter {

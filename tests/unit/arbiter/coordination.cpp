@@ -211,5 +211,18 @@ TEST_CASE("Without mail a job has its turns on each node by itself") {
   CHECK(node.gang() == nullptr);
 }
 
+TEST_CASE("An arbiter whose letters are of another version is named in the log") {
+  Node node;
+  node.register_job(1);
+  Member member(node.host);
+  node.await_letter();
+  node.host.new_log_lines();
+  node.post.heard("10.0.0.2", "sharedgpu-report-1 12 0 1 1 0 2");
+  node.post.heard("10.0.0.3", "anything else");
+  const std::vector<std::string> lines = node.host.new_log_lines();
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0].find("10.0.0.2: an arbiter of another version") != std::string::npos);
+}
+
 }  // namespace
 }  // namespace sharedgpu::test

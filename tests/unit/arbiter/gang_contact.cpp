@@ -307,5 +307,28 @@ TEST_CASE("Orders for an earlier life of the arbiter, and of jobs that are not h
   CHECK(net.order("b").command == GangCommand::wait);
 }
 
+TEST_CASE("An arbiter that writes from another address than before is the same member") {
+  GangDesk desk(9, kTimes, GangPace{}, 0ns, 0ns);
+  const auto write = [&desk](const char* address, std::uint64_t life, std::uint64_t second) {
+    desk.hear(address,
+              {.job = 5,
+               .life = life,
+               .number = second,
+               .nodes = 2,
+               .is_new = true,
+               .what = GangReport{.number = second, .present = true, .wants = true, .idle = false}},
+              std::chrono::seconds(second));
+    desk.advance(std::chrono::seconds(second));
+  };
+  for (std::uint64_t second = 1; second < 30; ++second) {
+    write("10.0.0.1", 1, second);
+    write(second < 10 ? "10.0.0.2" : "fd00::2", 2, second);
+  }
+  const std::vector<GangDesk::Sent> sent = desk.take_letters();
+  REQUIRE_FALSE(sent.empty());
+  CHECK(sent.back().address == "fd00::2");
+  CHECK(std::get<GangOrder>(sent.back().letter.what).possible);
+}
+
 }  // namespace
 }  // namespace sharedgpu
