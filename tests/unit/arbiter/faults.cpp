@@ -9,7 +9,6 @@
 namespace sharedgpu::test {
 namespace {
 
-
 TEST_CASE("A session for which there is no descriptor may come again") {
   FaultySystem system;
   Host host({}, system);
