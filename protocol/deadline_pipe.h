@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pipe by which a program tells of its deadlines; docs/architecture.md, "Deadlines".
+// The pipe by which a program tells of its deadlines; docs/design/scheduling.md.
 #pragma once
 
 #include <functional>

@@ -3,8 +3,7 @@
 //
 // The arbiter makes it as a memfd, keeps the one writable mapping, seals it (no resize, no later writable
 // mapping) and passes the descriptor with Welcome. A submission to the GPU reads `gate` once, relaxed;
-// closing the gate is one store by the arbiter, with no message to wait for. See docs/architecture.md, "The
-// gate".
+// closing the gate is one store by the arbiter, with no message to wait for. See docs/design/gate.md.
 #pragma once
 
 #include <atomic>

@@ -24,7 +24,7 @@
 //   3. Tests: tests/unit/protocol/wire_golden.cpp with wire.golden (see tests/golden),
 //      tests/unit/arbiter/message_table.cpp and any_bytes.cpp, tests/fuzz/messages.cpp; a test of the session
 //      beside tests/unit/interposer/deadlines_test.cpp. If it changes decisions: tests/property/arbiter/
-//      world.cpp sends it. docs/architecture.md describes its use.
+//      world.cpp sends it. A page of docs/design describes its use.
 #pragma once
 
 #include <bit>
@@ -234,7 +234,7 @@ struct Idle {
 };
 
 // The numbers of deadlines that the program has met and missed since its last report, see
-// docs/architecture.md, "Deadlines". Since version 7: an earlier arbiter gets none.
+// docs/design/scheduling.md. Since version 7: an earlier arbiter gets none.
 struct Deadlines {
   static constexpr MessageType kType = MessageType::deadlines;
   static constexpr std::uint16_t kSince = 7;

@@ -9,7 +9,7 @@
 // and, one for each thread and ever more rarely, while a drain drags on: the lease is held until
 // Released is said, so letting work through is always safe, and a program whose kernel waits for the
 // program's own next submission is not hung. For a kernel that waits for the submission of another process
-// there is step(). See docs/architecture.md, "The gate".
+// there is step(). See docs/design/gate.md.
 #pragma once
 
 #include <atomic>

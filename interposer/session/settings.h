@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the environment tells the interposer; docs/architecture.md, "Environment of a job".
+// What the environment tells the interposer; docs/design/tenants.md.
 #pragma once
 
 #include "interposer/session/deadline_reports.h"

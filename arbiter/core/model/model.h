@@ -71,7 +71,7 @@ struct Gpu {
   unsigned number = 0;            // in the host's order
   std::optional<unsigned> minor;  // of its device file, where the driver tells it
   Bytes total;
-  Bytes capacity;        // see docs/architecture.md, "Capacity"
+  Bytes capacity;        // see docs/design/memory.md
   bool learned = false;  // known from a session only; forgotten with the last one
   GpuCondition condition = GpuCondition::healthy;
   bool drained = false;            // by an administrator: who is there goes on
