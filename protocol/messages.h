@@ -24,7 +24,7 @@
 //   3. Tests: tests/unit/protocol/wire_golden.cpp with wire.golden (see tests/golden),
 //      tests/unit/arbiter/message_table.cpp and any_bytes.cpp, tests/fuzz/messages.cpp; a test of the session
 //      beside tests/unit/interposer/deadlines_test.cpp. If it changes decisions: tests/property/arbiter/
-//      world.cpp sends it. A page of docs/design describes its use.
+//      world.cpp sends it. docs/design/protocol.md has a row for it.
 #pragma once
 
 #include <bit>

@@ -37,6 +37,11 @@ planted config/quantities.cpp 'const char* name = "SHAREDGPU_NEW";' "SHAREDGPU_N
 planted config/new.h '#pragma once' "config/new.h: no SPDX line"
 planted config/new.h '// SPDX-License-Identifier: GPL-2.0-or-later' "config/new.h: the licence is GPL-2.0-or-later"
 planted accounting/new.h "$spdx" "accounting/new.h: the licence is Apache-2.0"
+planted docs/usage.md '[elsewhere](nowhere.md)' "docs/usage.md: there is no nowhere.md"
+planted docs/design/protocol.md '| 999 | `none` | nobody | nothing |' 'docs/design/protocol.md: 999 `none` is no message'
+sed -i 's/^  hello = 1,$/&\n  goodbye = 998,/' "$copy/protocol/messages.h"
+finds 'docs/design/protocol.md: no row for 998 `goodbye`'
+cp "$root/protocol/messages.h" "$copy/protocol/messages.h"
 mkdir "$copy/config/part"
 planted config/part/new.h "$spdx" "has no line for config/part"
 
