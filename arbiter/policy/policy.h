@@ -13,7 +13,8 @@
 //      two lists agree.
 //   2. Write arbiter/policy/NAME.h, a class that derives from Policy. Its top comment says how long a tenant
 //      may wait at most.
-//   3. Document it in etc/sharedgpu.conf, docs/man/sharedgpu.conf.5 and the table of docs/design/scheduling.md.
+//   3. Document it in etc/sharedgpu.conf, docs/man/sharedgpu.conf.5 and the table of
+//   docs/design/scheduling.md.
 //   4. Test it in tests/unit/arbiter/policy.cpp, and its bound in tests/property/arbiter/policies.cpp, which
 //      runs every policy of the list; add it to tests/unit/config/settings.cpp and keys_golden.cpp, and to
 //      bench/decision.cpp.
