@@ -119,10 +119,6 @@ class Cluster {
   void leave(Process& process);
   void give_up(std::size_t job);
   void fail(std::size_t job);
-  bool has_ended(std::size_t job) const {
-    const ClusterResult::Job& its = result_.jobs[job];
-    return its.took || its.refused || its.failed;
-  }
   void suspend(const Suspension& suspension, bool suspended);
   void lose_gpu(unsigned node);
   void watch_idle(Process& process);
@@ -597,7 +593,7 @@ void Cluster::compute(std::size_t job) {
 
 // A process is told that it has run out of memory, and its job ends.
 void Cluster::give_up(std::size_t job) {
-  if (has_ended(job)) return;
+  if (result_.jobs[job].has_ended()) return;
   result_.jobs[job].refused = true;
   --left_;
   for (Process* process : jobs_[job].processes)
@@ -606,7 +602,7 @@ void Cluster::give_up(std::size_t job) {
 
 // Its processes on other nodes wait for the one that is gone.
 void Cluster::fail(std::size_t job) {
-  if (has_ended(job)) return;
+  if (result_.jobs[job].has_ended()) return;
   result_.jobs[job].failed = true;
   --left_;
   for (Process* process : jobs_[job].processes)

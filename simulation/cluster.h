@@ -92,6 +92,7 @@ struct ClusterResult {
     unsigned iterations = 0;
     Nanoseconds longest_wait{};             // of one of its processes at the gate
     std::map<unsigned, Nanoseconds> lease;  // by node
+    bool has_ended() const { return took || refused || failed; }
   };
   std::vector<Job> jobs;
   Nanoseconds took{};         // until all had ended
@@ -99,8 +100,7 @@ struct ClusterResult {
   unsigned given_up = 0;      // gangs whose tenants on a node had turns by themselves for a while
   unsigned turns = 0;         // of gangs
   bool all_ended() const {
-    return std::all_of(jobs.begin(), jobs.end(),
-                       [](const Job& job) { return job.took.has_value() || job.refused || job.failed; });
+    return std::all_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.has_ended(); });
   }
 };
 

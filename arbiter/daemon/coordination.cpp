@@ -7,6 +7,7 @@
 
 #include "arbiter/daemon/core_runner.h"
 #include "arbiter/daemon/log.h"
+#include "arbiter/daemon/peers.h"
 
 namespace sharedgpu {
 namespace {
@@ -15,7 +16,6 @@ constexpr std::chrono::minutes kAddressGood{10};
 constexpr std::chrono::minutes kAskAgain{1};  // where Slurm has not told it
 constexpr ScontrolTimes kPatience{.patience = std::chrono::seconds(10)};
 constexpr std::size_t kMostAddresses = 10'000;
-constexpr uid_t kNobody = static_cast<uid_t>(-1);  // no step of the job was here
 
 std::uint64_t random_life(const System& system) {
   std::uint64_t life = 0;

@@ -38,6 +38,8 @@ Status identify(const System& system, int socket, Peer& peer);
 // has a range of subordinate uids could be a multitude otherwise. All that have ended count as one user, but
 // for root's. Any thread; no exceptions.
 inline constexpr uid_t kEnded = 65'534;
+// A user that nobody is: of peers whose user cannot be read, and of what no user has caused.
+inline constexpr uid_t kNobody = static_cast<uid_t>(-1);
 uid_t account_of(const System& system, pid_t pid, uid_t uid);
 
 }  // namespace sharedgpu

@@ -21,8 +21,6 @@ constexpr int kAcceptAtOnce = 1024;  // where the clock stands still
 constexpr const char* kTooMany = "too many connections";
 constexpr const char* kTooOften = "too many connections in a short time";
 constexpr std::chrono::milliseconds kPauseWhenFull{100};
-// A user that nobody is: peers whose user cannot be read count as one.
-constexpr uid_t kNobody = static_cast<uid_t>(-1);
 
 }  // namespace
 

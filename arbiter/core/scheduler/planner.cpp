@@ -200,13 +200,13 @@ bool Planner::gives_up(const Candidate& member) const {
 }
 
 // Jobs on nodes that do not reach each other go one after the other, on all nodes in the same order. If they
-// took turns, two of them could each have one on another node, and wait there for each other. One that has
-// nothing to do here keeps nobody off: the other node of its job may be gone for ever.
+// took turns, two of them could each have one on another node, and wait there for each other.
 bool Planner::goes_after(const Tenant& tenant, const Tenant& other) const {
   return tenant.job != 0 && !tenant.gang && gangs_.is_apart(other) && other.job < tenant.job;
 }
 
-// True if `waiter` fits only without those that wait and go before it.
+// True if `waiter` fits only without those that wait and go before it. One that has nothing to do here keeps
+// nobody off: the other node of its job may be gone for ever.
 bool Planner::waits_for_others_apart(const Tenant& waiter) {
   if (waiter.job == 0 || waiter.gang) return false;
   Selection& selection = scheduler_.selection();

@@ -44,10 +44,22 @@ struct Node : Bench {
     want(2);
     pass_by_timers(11s);
     command(GangCommand::enter);
-    release(1, 60, true);
+    make_way(true);
+    command(GangCommand::run);
+  }
+  // Tenant 1 leaves what the gang needs, which is there then. `wants`: tenant 1 waits for its next turn.
+  void make_way(bool wants) {
+    release(1, 60, wants);
     tell(1, 60, 40);
     ready(2, 60);
-    command(GangCommand::run);
+  }
+  // Its turn is over, and another node has not drained.
+  void drain_for_others() {
+    begin_turn();
+    pass_by_timers(11s);
+    order.drains = true;
+    command(GangCommand::leave);
+    release(2, 60, true);
   }
 };
 
@@ -106,9 +118,7 @@ TEST_CASE("Gates of a gang open by order, and close by order") {
   b.want(2);
   b.pass_by_timers(11s);
   b.command(GangCommand::enter);
-  b.release(1, 60, true);
-  b.tell(1, 60, 40);
-  b.ready(2, 60);
+  b.make_way(true);
   CHECK(b.report().ready);
   CHECK_FALSE(b.open(2));
   b.command(GangCommand::run);
@@ -124,11 +134,7 @@ TEST_CASE("Gates of a gang open by order, and close by order") {
 
 TEST_CASE("What has drained stays where it is until the other nodes have") {
   Node b;
-  b.begin_turn();
-  b.pass_by_timers(11s);
-  b.order.drains = true;
-  b.command(GangCommand::leave);
-  b.release(2, 60, true);
+  b.drain_for_others();
   CHECK(b.report().drained);
   CHECK(b.holds(2));
   CHECK_FALSE(b.until_sent<Evict>(2, 1h));
@@ -334,9 +340,7 @@ TEST_CASE("A gang without a coordinator goes on by itself in each phase, and obe
       leave_alone();
     }
     REQUIRE(b.phase() == Phase::entering);
-    b.release(1, 60, true);
-    b.tell(1, 60, 40);
-    b.ready(2, 60);
+    b.make_way(true);
   }
   REQUIRE(b.open(2));
   CHECK(b.holds(2));
@@ -362,11 +366,7 @@ TEST_CASE("A gang without a coordinator goes on by itself in each phase, and obe
 
 TEST_CASE("A gang that loses its coordinator while it submits once more ends its turn, and owes nothing") {
   Node b;
-  b.begin_turn();
-  b.pass_by_timers(11s);
-  b.order.drains = true;
-  b.command(GangCommand::leave);
-  b.release(2, 60, true);
+  b.drain_for_others();
   b.order.steps = 1;
   b.tell_gang();
   REQUIRE(b.sent<Step>(2));
@@ -397,9 +397,7 @@ TEST_CASE("A job whose nodes do not reach each other keeps others off while it i
   SECTION("running") {
     b.want(2);
     b.pass_by_timers(11s);
-    b.release(1, 60, false);
-    b.tell(1, 60, 40);
-    b.ready(2, 60);
+    b.make_way(false);
     REQUIRE(b.open(2));
     come_alone(3);
     REQUIRE(b.open(2));
