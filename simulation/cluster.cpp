@@ -68,6 +68,7 @@ class Cluster {
     std::set<std::size_t> new_jobs;  // that came since the arbiter started
     std::uint64_t wakes = 0;
     GpuUuid gpu;
+    bool gpu_lost = false;
     Nanoseconds clock_off{};
   };
   struct Job {
@@ -102,6 +103,7 @@ class Cluster {
   }
   // Sends what the arbiter has to say, and passes on what it has heard.
   void tend(unsigned node);
+  void tell_nodes(unsigned node, const GangDesk::Run& run);
   void post(unsigned from, unsigned to, const GangLetter& letter);
   void read(unsigned node, unsigned from, const GangLetter& letter);
 
@@ -229,9 +231,11 @@ void Cluster::lose_gpu(unsigned node) {
     process->orders.clear();
     jobs.insert(process->job);
   }
+  nodes_[node].gpu_lost = true;
   tell(node, GpuChanged{.gpu = nodes_[node].gpu, .condition = GpuCondition::lost});
   for (const std::size_t job : jobs) fail(job);
   timeline_.at(now() + 1s, [this, node] {
+    nodes_[node].gpu_lost = false;
     tell(node, GpuChanged{.gpu = nodes_[node].gpu, .condition = GpuCondition::healthy});
   });
 }
@@ -254,8 +258,8 @@ ClusterResult Cluster::run() {
 void Cluster::boot(unsigned node, Recovered recovered) {
   Node& its = nodes_[node];
   const std::uint64_t life = 1 + node + nodes_.size() * its.life;  // no other arbiter has that one
-  its.members.emplace(life, GangTimes{});
-  its.desk.emplace(life, GangTimes{}, GangPace{}, now(), its.clock_off);
+  its.members.emplace(std::to_string(node), life, GangTimes{});
+  its.desk.emplace(std::to_string(node), life, GangTimes{}, GangPace{}, its.clock_off);
   Tuning tuning;
   tuning.evict_step = mebibytes(4);
   if (scenario_.policy != "fcfs") tuning.turns.fixed = scenario_.turn;
@@ -382,6 +386,10 @@ void Cluster::tend(unsigned node) {
   if (!its.core) return;
   its.members->advance(now());
   its.desk->advance(now());
+  for (const GangDesk::Run& run : its.desk->take_unlisted())
+    timeline_.at(now() + some(100ms), [this, node, run, life = its.life] {
+      if (nodes_[node].life == life) tell_nodes(node, run);
+    });
   for (const GangMembers::Sent& sent : its.members->take_letters())
     post(node, static_cast<unsigned>(std::stoul(sent.node)), sent.letter);
   for (const GangDesk::Sent& sent : its.desk->take_letters())
@@ -396,6 +404,15 @@ void Cluster::tend(unsigned node) {
   timeline_.at(*wake, [this, node, wakes = ++its.wakes] {
     if (nodes_[node].wakes == wakes) tend(node);
   });
+}
+
+// What Slurm knows of a job.
+void Cluster::tell_nodes(unsigned node, const GangDesk::Run& run) {
+  std::vector<GangDesk::Listed> nodes;
+  for (const unsigned its : scenario_.jobs[run.first - 1].nodes)
+    nodes.push_back({.node = std::to_string(its), .address = std::to_string(its)});
+  nodes_[node].desk->list(run, nodes, now());
+  tend(node);
 }
 
 void Cluster::post(unsigned from, unsigned to, const GangLetter& letter) {
@@ -416,7 +433,7 @@ void Cluster::read(unsigned node, unsigned from, const GangLetter& letter) {
   if (std::holds_alternative<GangReport>(letter.what))
     its.desk->hear(std::to_string(from), letter, now());
   else
-    its.members->hear(letter, now());
+    its.members->hear(letter, !its.core->in_grace(), now());
   tend(node);
 }
 
@@ -424,7 +441,7 @@ void Cluster::read(unsigned node, unsigned from, const GangLetter& letter) {
 
 void Cluster::arrive(std::size_t job, std::size_t member) {
   Process& process = *jobs_[job].processes[member];
-  if (!nodes_[process.node].core) {
+  if (!nodes_[process.node].core || nodes_[process.node].gpu_lost) {
     timeline_.at(now() + 100ms, [this, job, member] { arrive(job, member); });
     return;
   }

@@ -29,8 +29,8 @@ Coordination::Coordination(const Parts& parts, std::unique_ptr<Mail> mail)
     : its_(parts),
       mail_(std::move(mail)),
       scontrol_(parts.loop, parts.system, kPatience),
-      members_(random_life(parts.system), GangTimes{}),
-      desk_(random_life(parts.system), GangTimes{}, GangPace{}, parts.system.now(),
+      members_(Scontrol::node_name(), random_life(parts.system), GangTimes{}),
+      desk_(Scontrol::node_name(), random_life(parts.system), GangTimes{}, GangPace{},
             parts.system.wall_time() - parts.system.now()),
       timer_(parts.loop) {}
 
@@ -40,20 +40,23 @@ void Coordination::start() {
 }
 
 std::uint32_t Coordination::job_of(const TenantInfo& tenant) const {
-  return mail_ != nullptr && tenant.spans_nodes() && tenant.name.is_job() ? tenant.name.job : 0;
+  return tenant.spans_nodes() && tenant.name.is_job() ? tenant.name.job : 0;
 }
 
 void Coordination::report(const TellGang& told) {
   const TenantInfo* tenant = its_.tenants.find(told.tenant);
   if (tenant == nullptr || job_of(*tenant) == 0) return;
   start();
-  members_.report(told.tenant,
-                  {.number = tenant->name.job,
-                   .run = tenant->job_class.restarts,
-                   .nodes = tenant->nodes,
-                   .coordinator = tenant->coordinator,
-                   .is_new = tenant->nodes_are_new},
-                  told.report, its_.system.now());
+  if (mail_ != nullptr)
+    members_.report(told.tenant,
+                    {.number = tenant->name.job,
+                     .run = tenant->job_class.restarts,
+                     .nodes = tenant->nodes,
+                     .coordinator = tenant->coordinator,
+                     .is_new = tenant->nodes_are_new},
+                    told.report, its_.system.now());
+  else if (told.report.present)
+    unordered_.push_back(told.tenant);
   tend_soon();
 }
 
@@ -68,10 +71,13 @@ void Coordination::heard(const std::string& from, std::string_view text) {
               "nodes have their turns on each by itself");
     return;
   }
-  if (std::holds_alternative<GangReport>(letter->what))
-    desk_.hear(from, *letter, its_.system.now());
-  else
-    members_.hear(*letter, its_.system.now());
+  const Nanoseconds now = its_.system.now();
+  if (std::holds_alternative<GangReport>(letter->what)) {
+    desk_.hear(from, *letter, now);
+  } else {
+    addresses_[letter->node] = {.text = from, .ask_at = now + kAddressGood};
+    members_.hear(*letter, !its_.core.core().in_grace(), now);
+  }
   tend();
 }
 
@@ -88,6 +94,21 @@ void Coordination::tend() {
   const Nanoseconds now = its_.system.now();
   members_.advance(now);
   desk_.advance(now);
+  write_letters(now);
+  for (const TenantId tenant : members_.take_changes()) log_change(tenant);
+  for (const GangDesk::Apart& apart : desk_.take_apart()) log_apart(apart);
+  pass_on_orders();
+  wake_for_next(now);
+}
+
+void Coordination::write_letters(Nanoseconds now) {
+  for (const GangDesk::Run& run : desk_.take_unlisted())
+    scontrol_.find_nodes(run.first, [this, run](const std::vector<Scontrol::Node>& nodes) {
+      std::vector<GangDesk::Listed> listed;
+      for (const Scontrol::Node& node : nodes) listed.push_back({.node = node.name, .address = node.address});
+      desk_.list(run, listed, its_.system.now());
+      tend_soon();
+    });
   for (const GangMembers::Sent& sent : members_.take_letters()) {
     const NodeAddress& node = address_of(sent.node);
     if (!node.text.empty())
@@ -97,9 +118,15 @@ void Coordination::tend() {
   }
   for (const GangDesk::Sent& sent : desk_.take_letters())
     mail_->send(sent.address, format_letter(sent.letter));
-  for (const TenantId tenant : members_.take_changes()) log_change(tenant);
-  for (const GangDesk::Part& part : desk_.take_parts()) log_part(part);
+}
+
+void Coordination::pass_on_orders() {
   for (const GangOrdered& order : members_.take_orders()) its_.core.handle(order);
+  for (const TenantId tenant : std::exchange(unordered_, {}))
+    its_.core.handle(GangOrdered{.tenant = tenant, .order = std::nullopt});
+}
+
+void Coordination::wake_for_next(Nanoseconds now) {
   std::optional<Nanoseconds> wake = members_.wake();
   if (const auto other = desk_.wake(); other && (!wake || *other < *wake)) wake = other;
   if (!wake) return;
@@ -131,16 +158,20 @@ void Coordination::log_change(TenantId id) const {
   }
 }
 
-// Its processes may use the GPUs of these nodes alone, which nobody here can know.
-void Coordination::log_part(const GangDesk::Part& part) const {
+// The list of nodes may be long.
+void Coordination::log_apart(const GangDesk::Apart& apart) const {
+  constexpr std::size_t kMostNamed = 8;
+  std::string silent;
+  for (std::size_t i = 0; i < apart.silent.size() && i < kMostNamed; ++i) silent += ' ' + apart.silent[i];
+  if (apart.silent.size() > kMostNamed) silent += " ...";
   TenantName name;
-  name.job = part.job;
+  name.job = apart.job;
   const TenantInfo* tenant = its_.tenants.find(name);
   its_.complaints.add(tenant != nullptr ? tenant->account : kNobody, Cause::gang,
-                      "job " + std::to_string(part.job) + ": " + std::to_string(part.heard) + " of its " +
-                          std::to_string(part.nodes) +
-                          " nodes have reported, and have its turns without the others: if its processes use "
-                          "GPUs there, check PeerPort= and munged on these nodes");
+                      "job " + std::to_string(apart.job) + ": " + std::to_string(apart.heard) + " of its " +
+                          std::to_string(apart.nodes) + " nodes answer" +
+                          (silent.empty() ? "" : ", these do not:" + silent) +
+                          ": it has its turns on each node by itself; check PeerPort= and munged there");
 }
 
 // Slurm is asked again now and then. The last address that it has told stays.

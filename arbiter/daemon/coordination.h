@@ -2,7 +2,7 @@
 // Connects the gangs of this node with the arbiters of others: reports and orders go by Mail between the core
 // and the coordinator of each gang, which may be this node.
 //
-// Where a node's address is not its name, Slurm knows it (NodeAddr). One thread, that of the event loop.
+// Slurm knows the nodes of a job and their addresses (NodeAddr). One thread, that of the event loop.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -34,7 +34,8 @@ class Coordination {
     CoreRunner& core;
     Complaints& complaints;
   };
-  // Without `mail`, a job has its turns on each of its nodes by itself.
+  // Without `mail`, a job has its turns on each of its nodes by itself, and jobs go one after the other as
+  // where nodes do not reach each other.
   Coordination(const Parts& parts, std::unique_ptr<Mail> mail);
 
   // Slurm has registered a job here: from now on letters are sent and heard.
@@ -54,9 +55,12 @@ class Coordination {
   };
   void heard(const std::string& from, std::string_view text);
   void tend();
+  void write_letters(Nanoseconds now);
+  void pass_on_orders();
+  void wake_for_next(Nanoseconds now);
   void tend_soon();
   void log_change(TenantId tenant) const;
-  void log_part(const GangDesk::Part& part) const;
+  void log_apart(const GangDesk::Apart& apart) const;
   const NodeAddress& address_of(const std::string& node);
 
   const Parts its_;
@@ -66,7 +70,8 @@ class Coordination {
   GangDesk desk_;
   asio::steady_timer timer_;
   bool started_ = false;
-  bool soon_ = false;  // tend() comes
+  bool soon_ = false;                // tend() comes
+  std::vector<TenantId> unordered_;  // without mail
   std::map<std::string, NodeAddress> addresses_;
 };
 

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 
 #include "arbiter/daemon/log.h"
 #include "arbiter/daemon/watched.h"
@@ -40,10 +41,37 @@ constexpr char kFindAddress[] =
     "[ -n \"$address\" ] || exit; "
     "getent ahosts \"$address\" | { read -r number rest; echo \"$number\"; }";
 
+// $0 is the job's number. An array's job may have the number of the array, and Slurm shows all of it then.
+constexpr char kFindNodes[] =
+    "list=$(scontrol -o show job \"$0\" | sed -n \"s/^JobId=$0 .* NodeList=\\([^ ]*\\).*/\\1/p\"); "
+    "[ -n \"$list\" ] || exit; "
+    "scontrol -o show node \"$list\" | sed -n 's/^NodeName=\\([^ ]*\\) .* NodeAddr=\\([^ ]*\\).*/\\1 \\2/p' "
+    "| "
+    "while read -r name address; do "
+    "echo \"$name $(getent ahosts \"$address\" | { read -r number rest; echo \"$number\"; })\"; done";
+
 std::string read_all(const UniqueFd& file) {
-  std::array<char, 4096> text{};
-  const ssize_t size = file ? pread(file.get(), text.data(), text.size(), 0) : 0;
-  return {text.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0))};
+  std::string text;
+  std::array<char, 4096> part{};
+  while (file) {
+    const ssize_t size = pread(file.get(), part.data(), part.size(), static_cast<off_t>(text.size()));
+    if (size <= 0) break;
+    text.append(part.data(), static_cast<std::size_t>(size));
+  }
+  return text;
+}
+
+std::vector<Scontrol::Node> nodes_in(const std::string& printed) {
+  std::vector<Scontrol::Node> nodes;
+  std::istringstream lines(printed);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    Scontrol::Node node;
+    if (!(words >> node.name)) continue;
+    words >> node.address;
+    nodes.push_back(node);
+  }
+  return nodes;
 }
 
 }  // namespace
@@ -74,6 +102,14 @@ void Scontrol::requeue(std::uint32_t job) {
   add({.name = "scontrol requeue " + number,
        .words = {"sh", "-c", kRequeue, number},
        .tries = kRequeueTries});
+}
+
+void Scontrol::find_nodes(std::uint32_t job, std::function<void(const std::vector<Node>&)> found) {
+  const std::string number = std::to_string(job);
+  add({.name = "scontrol show job " + number,
+       .words = {"sh", "-c", kFindNodes, number},
+       .tries = 1,
+       .tell = [found = std::move(found)](const std::string& printed) { found(nodes_in(printed)); }});
 }
 
 void Scontrol::find_address(const std::string& node, std::function<void(const std::string&)> found) {

@@ -34,6 +34,12 @@ class Scontrol {
 
   void drain_node(const std::string& reason);
   void requeue(std::uint32_t job);
+  struct Node {
+    std::string name;
+    std::string address;  // in numbers; empty where the host's names do not tell it
+  };
+  // The nodes of the job; none where Slurm does not tell them.
+  void find_nodes(std::uint32_t job, std::function<void(const std::vector<Node>&)> found);
   // The address of the node (NodeAddr) in numbers; empty where Slurm or the host's names do not tell it.
   void find_address(const std::string& node, std::function<void(const std::string&)> found);
 

@@ -14,32 +14,20 @@ constexpr unsigned kMostCommands = 4;  // at one time
 bool leaves(const GangReport& report) { return report.phase == Phase::leaving; }
 bool enters(const GangReport& report) { return report.phase == Phase::entering; }
 bool runs(const GangReport& report) { return report.phase == Phase::running; }
-bool cannot_begin(const GangReport& report) {
-  return report.present && report.phase == Phase::out && report.ends;
-}
+bool is_outside(const GangReport& report) { return report.present && report.phase == Phase::out; }
+bool cannot_begin(const GangReport& report) { return is_outside(report) && report.ends; }
 
 }  // namespace
-
-GangCoordinator::GangCoordinator(const GangPace& pace, Nanoseconds now, std::size_t nodes,
-                                 Nanoseconds knows_at)
-    : pace_(pace), nodes_(nodes), knows_at_(knows_at), since_(now) {}
-
-void GangCoordinator::await(Nanoseconds until) { knows_at_ = std::max(knows_at_, until); }
 
 void GangCoordinator::hear(unsigned member, const GangReport& report) {
   const auto [it, is_new] = members_.try_emplace(member);
   Member& its = it->second;
   its.in_contact = true;
-  its.given_up = false;
   its.report = report;
   if (is_new) its.steps = report.steps;
 }
 
 void GangCoordinator::lose(unsigned member) { members_.at(member).in_contact = false; }
-
-void GangCoordinator::give_up(unsigned member) { members_.at(member).given_up = true; }
-
-void GangCoordinator::forget(unsigned member) { members_.erase(member); }
 
 // A member without processes has nothing to wait for, and keeps nobody waiting.
 bool GangCoordinator::all_in_contact() const {
@@ -65,11 +53,11 @@ bool GangCoordinator::can_begin() const {
       [this](const GangReport& its) { return leaves(its) ? its.drained || !is_stuck() : !its.offers; });
 }
 
-// One that was not told that all are ready has opened no gate.
+// Before all are told that all are ready, one that enters or is out has opened no gate.
 bool GangCoordinator::all_drained() const {
   return std::all_of(members_.begin(), members_.end(), [this](const auto& member) {
     const Member& its = member.second;
-    if (!its.in_contact) return enters(its.report) || its.report.phase == Phase::out;
+    if (!its.in_contact) return !ran_ && (enters(its.report) || its.report.phase == Phase::out);
     return !its.report.present || has_drained(its);
   });
 }
@@ -81,16 +69,17 @@ bool GangCoordinator::has_drained(const Member& its) const {
 // A process has come on a node where the gang had no place in its turn, and may hold what the others wait
 // for.
 bool GangCoordinator::keeps_others_from_draining(Nanoseconds now) {
-  const auto is_outside = [](const GangReport& its) { return its.present && its.phase == Phase::out; };
   if (!all_in_contact() || !is_stuck() || !any(is_outside)) return false;
-  if (now < step_at_) wake_ = step_at_;
-  return now >= step_at_;
+  if (now < late_at_) wake_ = late_at_;
+  return now >= late_at_;
 }
 
 GangCommand GangCoordinator::next(Nanoseconds now) {
   const auto asks_for_end = [](const GangReport& its) { return its.ends; };
   switch (command_) {
     case GangCommand::wait:
+      // A member has had a turn by itself.
+      if (is_stuck() || any(runs)) return GangCommand::leave;
       return all_in_contact() && can_begin() ? GangCommand::enter : command_;
     case GangCommand::enter: {
       if (!all_in_contact() || any(asks_for_end)) return GangCommand::leave;
@@ -111,19 +100,24 @@ GangCommand GangCoordinator::next(Nanoseconds now) {
 
 void GangCoordinator::begin(GangCommand command, Nanoseconds now) {
   command_ = command;
+  if (command == GangCommand::wait) late_pause_ = pace_.step_after;
+  if (command == GangCommand::leave && std::exchange(urgent_, false))
+    late_pause_ = std::min(2 * late_pause_, pace_.most_late_pause);
   urgent_ = command == GangCommand::enter && is_stuck();
   if (command == GangCommand::wait) since_ = now;
+  ran_ = command == GangCommand::run || (ran_ && command != GangCommand::wait);
   if (command != GangCommand::leave) return;
   step_at_ = now + pace_.step_after;
+  late_at_ = now + late_pause_;
   for (auto& [number, its] : members_) its.stepped_at.reset();
   step_pause_ = pace_.step_pause;
 }
 
 // As stepping.cpp does for the sessions of one node: those that have drained may hold what others wait for.
 // Where it takes long until one has drained again, others may only have long kernels, and the next step waits
-// as long.
+// as long. What is submitted while a member has no place could not end before it has one.
 void GangCoordinator::pace_steps(Nanoseconds now) {
-  if (!all_in_contact()) return;
+  if (!all_in_contact() || any(is_outside)) return;
   std::vector<Member*> blocked;
   for (auto& [number, its] : members_)
     if (its.report.present && leaves(its.report) && has_drained(its)) blocked.push_back(&its);
@@ -139,23 +133,33 @@ void GangCoordinator::pace_steps(Nanoseconds now) {
     step_pause_ += pace_.step_pause / 64;
     step_at_ = now + step_pause_;
   }
-  wake_ = step_at_;
+  wake_ = std::min(step_at_, wake_.value_or(step_at_));
+}
+
+void GangCoordinator::begin_orders(Nanoseconds now) {
+  gives_orders_ = true;
+  adopt(now);
+}
+
+void GangCoordinator::set_apart(bool apart, Nanoseconds now) {
+  const bool was_apart = std::exchange(apart_, apart);
+  if (gives_orders_ && was_apart && !apart) adopt(now);
+}
+
+// What an earlier coordinator began, or members by themselves, goes on.
+void GangCoordinator::adopt(Nanoseconds now) {
+  ran_ = any([](const GangReport& its) { return its.phase != Phase::out; });
+  if (any(leaves))
+    begin(GangCommand::leave, now);
+  else if (any(enters) || any(runs))
+    begin(GangCommand::enter, now);
+  else
+    begin(GangCommand::wait, now);
 }
 
 void GangCoordinator::advance(Nanoseconds now) {
   wake_.reset();
-  if (!knows_) {
-    if (members_.size() < nodes_ && now < knows_at_) {
-      wake_ = knows_at_;
-      return;
-    }
-    knows_ = true;
-    // What an earlier coordinator began goes on.
-    if (any(leaves))
-      begin(GangCommand::leave, now);
-    else if (any(enters) || any(runs))
-      begin(GangCommand::enter, now);
-  }
+  if (!gives_orders_) return;
   unsigned left = kMostCommands;
   for (GangCommand command = next(now); command != command_ && left > 0; command = next(now), --left)
     begin(command, now);
@@ -164,10 +168,9 @@ void GangCoordinator::advance(Nanoseconds now) {
 }
 
 GangOrder GangCoordinator::common_order() const {
-  const auto is_given_up = [](const auto& its) { return its.second.given_up; };
   return {.command = command_,
           .possible = all_in_contact(),
-          .apart = std::any_of(members_.begin(), members_.end(), is_given_up),
+          .apart = apart_,
           .stopped = any(cannot_begin),
           .wanted = any([](const GangReport& its) { return its.wants; }),
           .idle = !any([](const GangReport& its) { return !its.idle; }),
@@ -175,12 +178,13 @@ GangOrder GangCoordinator::common_order() const {
           .urgent = urgent_,
           .drains = any([](const GangReport& its) { return !its.drained; }),
           .grows = any([](const GangReport& its) { return its.grows; }),
+          .lacks = command_ == GangCommand::leave && any(is_outside),
           .since = since_};
 }
 
 std::optional<GangOrder> GangCoordinator::order_for(unsigned member) const {
   const auto it = members_.find(member);
-  if (!knows_ || it == members_.end()) return std::nullopt;
+  if (!gives_orders_ || it == members_.end()) return std::nullopt;
   GangOrder order = common_;
   order.seen = it->second.report.number;
   order.steps = it->second.steps;

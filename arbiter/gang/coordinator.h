@@ -25,38 +25,35 @@ struct GangPace {
   Nanoseconds step_after = std::chrono::milliseconds(100);
   Nanoseconds step_pause = std::chrono::milliseconds(2);
   Nanoseconds most_pause = std::chrono::seconds(1);
+  // Between two tries to let a member come that others cannot drain without. It doubles with each: two such
+  // gangs put each other out, until one of them has had time for its memory.
+  Nanoseconds most_late_pause = std::chrono::seconds(10);
 };
 
 class GangCoordinator {
  public:
-  // It gives no orders before it has heard so many members, or before `knows_at`: there may be others with a
-  // turn, or about to come.
-  GangCoordinator(const GangPace& pace, Nanoseconds now, std::size_t nodes, Nanoseconds knows_at);
+  GangCoordinator(const GangPace& pace, Nanoseconds now) : pace_(pace), since_(now) {}
 
-  // The same, but not before `until`.
-  void await(Nanoseconds until);
   // A member is one from its first report on.
   void hear(unsigned member, const GangReport& report);
   // It is out of contact until it is heard again.
   void lose(unsigned member);
-  // It is out of contact for so long that no turns are coordinated before it is heard.
-  void give_up(unsigned member);
-  // It has no processes, and is no member any more.
-  void forget(unsigned member);
+  // A node of the job is out of contact for so long that each has its turns by itself, or that has ended.
+  void set_apart(bool apart, Nanoseconds now);
 
+  // All nodes of the job have been heard, or are given up: there are orders from now on.
+  void begin_orders(Nanoseconds now);
+  bool gives_orders() const { return gives_orders_; }
   // Decides what follows from the reports, as of now. `now` never goes back.
   void advance(Nanoseconds now);
   // As of the last advance(). None while it gives none.
   std::optional<GangOrder> order_for(unsigned member) const;
-  // It gives orders.
-  bool knows() const { return knows_; }
   // When to advance it again, if nothing is heard before.
   std::optional<Nanoseconds> wake() const { return wake_; }
 
  private:
   struct Member {
     bool in_contact = true;
-    bool given_up = false;
     GangReport report;                           // the last one
     std::uint64_t steps = 0;                     // that it has been told; one that is out has none to make
     std::optional<Nanoseconds> stepped_at = {};  // last, and it has not drained since
@@ -71,19 +68,22 @@ class GangCoordinator {
   bool has_drained(const Member& member) const;
   bool keeps_others_from_draining(Nanoseconds now);
   GangOrder common_order() const;
+  void adopt(Nanoseconds now);
   GangCommand next(Nanoseconds now);
   void begin(GangCommand command, Nanoseconds now);
   void pace_steps(Nanoseconds now);
 
   const GangPace pace_;
-  const std::size_t nodes_;
-  Nanoseconds knows_at_;
   std::map<unsigned, Member> members_;
-  bool knows_ = false;  // of the gang's turn
+  bool gives_orders_ = false;
+  bool apart_ = false;
   GangCommand command_ = GangCommand::wait;
+  bool ran_ = false;     // in this turn gates may have opened
   bool urgent_ = false;  // it enters since a member cannot drain without the others
   Nanoseconds step_at_{};
   Nanoseconds step_pause_{};
+  Nanoseconds late_at_{};
+  Nanoseconds late_pause_ = pace_.step_after;
   Nanoseconds since_{};
   std::optional<Nanoseconds> wake_;
   GangOrder common_;  // what all members are told

@@ -5,103 +5,167 @@
 
 namespace sharedgpu {
 
+bool GangDesk::Gang::all_heard() const {
+  return !lacks_members() &&
+         std::all_of(members.begin(), members.end(), [](const auto& entry) { return entry.second.heard; });
+}
+
+bool GangDesk::Gang::all_present() const {
+  return std::all_of(members.begin(), members.end(), [](const auto& entry) { return entry.second.present; });
+}
+
+bool GangDesk::Gang::any_present() const {
+  return std::any_of(members.begin(), members.end(),
+                     [](const auto& entry) { return entry.second.present && !entry.second.given_up; });
+}
+
 void GangDesk::hear(const std::string& address, const GangLetter& letter, Nanoseconds now) {
   const auto* report = std::get_if<GangReport>(&letter.what);
   if (report == nullptr) return;
-  if (!report->present && gangs_.count({letter.job, letter.run}) == 0) return;  // it has ended already
+  const Run run{letter.job, letter.run};
+  if (!report->present && gangs_.count(run) == 0) return;  // it has ended already
   Gang& gang = gangs_
-                   .try_emplace(Run{letter.job, letter.run},
-                                Gang{.coordinator = {pace_, now, letter.nodes, now + times_.gathering},
-                                     .members = {},
-                                     .nodes = letter.nodes})
+                   .try_emplace(run, Gang{.coordinator = {pace_, now},
+                                          .since = now,
+                                          .nodes = letter.nodes,
+                                          .members = {},
+                                          .list_at = now + times_.heartbeat})
                    .first->second;
-  follow(gang, address, letter.life);
-  const auto [it, is_new] = gang.members.try_emplace(address);
+  const auto [it, is_new] = gang.members.try_emplace(letter.node);
   Member& member = it->second;
   if (is_new) member.number = ++gang.last_number;
   if (!member.newest.take(letter)) return;
+  member.address = address;
   member.life = letter.life;
-  member.present = report->present;
-  member.in_contact = true;
+  member.heard = member.in_contact = true;
   member.given_up = false;
-  member.heard = now;
-  member.owed = true;
-  if (!letter.is_new) gang.coordinator.await(knows_all_at_);
+  member.present = report->present;
+  member.heard_at = now;
+  member.ask_at = now + (member.present ? 2 : 1) * times_.heartbeat;
+  member.owed = report->number != 0;
+  if (member.present) gang.present_at = now;
+  if (!gang.coordinator.gives_orders()) gang.is_new = gang.is_new && letter.is_new;
   gang.coordinator.hear(member.number, *report);
-  decide({letter.job, letter.run}, gang, now);
+  decide(run, gang, now);
 }
 
-// An arbiter that writes from another address than before is the same member.
-void GangDesk::follow(Gang& gang, const std::string& address, std::uint64_t life) {
-  if (gang.members.count(address) != 0) return;
-  const auto it = std::find_if(gang.members.begin(), gang.members.end(),
-                               [life](const auto& entry) { return entry.second.life == life; });
-  if (it == gang.members.end()) return;
-  auto member = gang.members.extract(it);
-  member.key() = address;
-  gang.members.insert(std::move(member));
+void GangDesk::list(const Run& run, const std::vector<Listed>& nodes, Nanoseconds now) {
+  const auto found = gangs_.find(run);
+  if (found == gangs_.end() || nodes.empty()) return;
+  Gang& gang = found->second;
+  gang.nodes = static_cast<std::uint32_t>(nodes.size());
+  for (const Listed& listed : nodes) {
+    const auto [it, is_new] = gang.members.try_emplace(listed.node);
+    Member& member = it->second;
+    if (is_new) {
+      member.number = ++gang.last_number;
+      member.heard_at = member.ask_at = now;
+      member.given_up = gang.apart;
+    }
+    if (!member.heard) member.address = listed.address;
+  }
+  decide(run, gang, now);
+}
+
+// A node without processes says so when it is asked, and writes nothing else.
+void GangDesk::ask(const Run& run, Gang& gang, Nanoseconds now) {
+  if (!gang.all_heard() && now >= gang.list_at) {
+    gang.list_at = now + times_.listing;
+    unlisted_.push_back(run);
+  }
+  for (auto& [node, member] : gang.members) {
+    if (now < member.ask_at) continue;
+    member.ask_at = now + times_.heartbeat;
+    if (!member.address.empty())
+      letters_.push_back({.address = member.address, .letter = write(run, 0, GangQuestion{})});
+  }
+}
+
+GangLetter GangDesk::write(const Run& run, std::uint64_t reader, const decltype(GangLetter::what)& what) {
+  return {.node = node_,
+          .job = run.first,
+          .run = run.second,
+          .life = life_,
+          .number = ++written_,
+          .reader = reader,
+          .what = what};
+}
+
+void GangDesk::set_apart(const Run& run, Gang& gang, Nanoseconds now) {
+  const bool was_apart = gang.apart;
+  Apart apart{.job = run.first, .silent = {}, .heard = 0, .nodes = gang.nodes};
+  for (const auto& [node, member] : gang.members) {
+    if (member.given_up) apart.silent.push_back(node);
+    if (member.heard) ++apart.heard;
+  }
+  gang.apart =
+      !apart.silent.empty() || (gang.lacks_members() && now - gang.since >= patience_with_unheard(gang));
+  gang.coordinator.set_apart(gang.apart, now);
+  if (gang.apart && !was_apart) apart_.push_back(std::move(apart));
 }
 
 void GangDesk::decide(const Run& run, Gang& gang, Nanoseconds now) {
+  set_apart(run, gang, now);
+  const bool has_gathered = !gang.is_new || gang.gathered || gang.all_present();
+  if (!gang.coordinator.gives_orders() && (gang.apart || (gang.all_heard() && has_gathered)))
+    gang.coordinator.begin_orders(now);
   gang.coordinator.advance(now);
-  if (gang.coordinator.knows() && !std::exchange(gang.has_orders, true) && gang.members.size() < gang.nodes)
-    parts_.push_back({.job = run.first, .heard = gang.members.size(), .nodes = gang.nodes});
-  for (auto& [address, member] : gang.members) {
+  for (auto& [node, member] : gang.members) {
     std::optional<GangOrder> order = gang.coordinator.order_for(member.number);
-    if (!member.in_contact || (!member.owed && member.sent == order)) continue;
+    const bool is_news = member.present && member.in_contact && member.sent != order;
+    if (!member.owed && !is_news) continue;
     member.owed = false;
     member.sent = order;
-    GangLetter letter{.job = run.first,
-                      .run = run.second,
-                      .life = life_,
-                      .number = ++written_,
-                      .reader = member.life,
-                      .what = GangPatience{}};
+    decltype(GangLetter::what) what = GangPatience{};
     if (order) {
       order->since += wall_;
-      letter.what = *order;
+      what = *order;
     }
-    letters_.push_back({.address = address, .letter = letter});
+    letters_.push_back({.address = member.address, .letter = write(run, member.life, what)});
   }
 }
 
 // Silence that changes something.
-Nanoseconds GangDesk::patience(const Member& member) const {
+Nanoseconds GangDesk::patience(const Gang& gang, const Member& member) const {
+  if (!member.heard) return patience_with_unheard(gang);
+  if (!member.present) return times_.never;
   return member.in_contact ? times_.silence : times_.gone;
 }
 
-// A member without processes keeps nobody waiting.
+// A member without processes keeps nobody waiting. It is given up as early as its own arbiter gives up a
+// coordinator that processes which came meanwhile have never heard.
 bool GangDesk::lose_silent(Gang& gang, Nanoseconds now) const {
-  bool any = std::erase_if(gang.members, [&](const auto& entry) {
-               const Member& member = entry.second;
-               const bool ends = !member.present && now - member.heard >= times_.silence;
-               if (ends) gang.coordinator.forget(member.number);
-               return ends;
-             }) > 0;
-  for (auto& [address, member] : gang.members) {
-    if (member.given_up || now - member.heard < patience(member)) continue;
-    if (member.in_contact)
-      gang.coordinator.lose(member.number);
-    else
-      gang.coordinator.give_up(member.number);
-    member.given_up = !member.in_contact;
+  bool any = false;
+  for (auto& [node, member] : gang.members) {
+    if (member.given_up || now - member.heard_at < patience(gang, member)) continue;
+    member.given_up = !member.present || !member.in_contact;
+    if (!member.given_up) gang.coordinator.lose(member.number);
     member.in_contact = false;
     any = true;
   }
   return any;
 }
 
+bool GangDesk::note_time(Gang& gang, Nanoseconds now) const {
+  const bool has_gathered = !gang.gathered && now - gang.since >= times_.gathering;
+  gang.gathered = gang.gathered || has_gathered;
+  const bool lacks_them =
+      gang.lacks_members() && !gang.apart && now - gang.since >= patience_with_unheard(gang);
+  return has_gathered || lacks_them;
+}
+
 void GangDesk::advance(Nanoseconds now) {
   for (auto it = gangs_.begin(); it != gangs_.end();) {
     Gang& gang = it->second;
     const bool lost = lose_silent(gang, now);
-    const auto is_gone = [](const auto& member) { return member.second.given_up; };
-    if (std::all_of(gang.members.begin(), gang.members.end(), is_gone)) {
+    if (!gang.any_present() && now - gang.present_at >= times_.silence) {
       it = gangs_.erase(it);
       continue;
     }
+    const bool due = note_time(gang, now);
+    ask(it->first, gang, now);
     const auto wake = gang.coordinator.wake();
-    if (lost || (wake && *wake <= now)) decide(it->first, gang, now);
+    if (lost || due || (wake && *wake <= now)) decide(it->first, gang, now);
     ++it;
   }
 }
@@ -111,10 +175,16 @@ std::optional<Nanoseconds> GangDesk::wake() const {
   const auto consider = [&](Nanoseconds at) {
     if (!first || at < *first) first = at;
   };
-  for (const auto& [job, gang] : gangs_) {
+  for (const auto& [run, gang] : gangs_) {
     if (const auto at = gang.coordinator.wake()) consider(*at);
-    for (const auto& [address, member] : gang.members)
-      if (!member.given_up) consider(member.heard + patience(member));
+    if (!gang.gathered) consider(gang.since + times_.gathering);
+    if (!gang.all_heard()) consider(gang.list_at);
+    if (gang.lacks_members() && !gang.apart) consider(gang.since + patience_with_unheard(gang));
+    if (!gang.any_present()) consider(gang.present_at + times_.silence);
+    for (const auto& [node, member] : gang.members) {
+      consider(member.ask_at);
+      if (!member.given_up) consider(member.heard_at + patience(gang, member));
+    }
   }
   return first;
 }

@@ -1,19 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/gang/letter.h"
 
+#include <algorithm>
 #include <charconv>
 #include <concepts>
 
 namespace sharedgpu {
 namespace {
 
-constexpr std::string_view kReport = "sharedgpu-report-2";
-constexpr std::string_view kOrder = "sharedgpu-order-2";
-constexpr std::string_view kPatience = "sharedgpu-patience-2";
+constexpr std::string_view kReport = "sharedgpu-report-3";
+constexpr std::string_view kOrder = "sharedgpu-order-3";
+constexpr std::string_view kPatience = "sharedgpu-patience-3";
+constexpr std::string_view kQuestion = "sharedgpu-question-3";
+constexpr std::string_view kKinds[] = {kReport, kOrder, kPatience, kQuestion};
 
 std::string_view kind_of(const GangReport&) { return kReport; }
 std::string_view kind_of(const GangOrder&) { return kOrder; }
 std::string_view kind_of(const GangPatience&) { return kPatience; }
+std::string_view kind_of(const GangQuestion&) { return kQuestion; }
+
+bool may_be_in_name(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
+         c == '_';
+}
 
 // The fields in the order of the text.
 void fields(auto& v, auto& report) requires std::same_as<std::remove_cvref_t<decltype(report)>, GangReport> {
@@ -42,11 +51,14 @@ void fields(auto& v, auto& order) requires std::same_as<std::remove_cvref_t<decl
   v(order.urgent);
   v(order.drains);
   v(order.grows);
+  v(order.lacks);
   v(order.steps);
   v(order.since);
 }
 void fields(auto&, const GangPatience&) {}
+void fields(auto&, const GangQuestion&) {}
 void envelope(auto& v, auto& letter) {
+  v(letter.node);
   v(letter.job);
   v(letter.run);
   v(letter.life);
@@ -58,6 +70,7 @@ void envelope(auto& v, auto& letter) {
 
 struct Writer {
   std::string text;
+  void operator()(const std::string& word) { text += ' ' + word; }
   template <std::integral Number>
   void operator()(Number number) {
     text += ' ' + std::to_string(number);
@@ -81,6 +94,15 @@ struct Reader {
     const auto [end, error] = std::from_chars(begin, rest.data() + rest.size(), number);
     good = error == std::errc();
     rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
+  }
+  void operator()(std::string& word) {
+    good = good && rest.starts_with(' ');
+    if (!good) return;
+    rest.remove_prefix(1);
+    word = rest.substr(0, rest.find(' '));
+    rest.remove_prefix(word.size());
+    good = !word.empty() && word.size() <= kLongestNodeName &&
+           std::all_of(word.begin(), word.end(), may_be_in_name);
   }
   unsigned below(unsigned count) {
     unsigned value = 0;
@@ -117,18 +139,20 @@ std::optional<GangLetter> parse_letter(std::string_view text) {
     letter.what = GangOrder{};
   else if (kind == kPatience)
     letter.what = GangPatience{};
+  else if (kind == kQuestion)
+    letter.what = GangQuestion{};
   else if (kind != kReport)
     return std::nullopt;
   reader.rest.remove_prefix(kind.size());
   envelope(reader, letter);
   std::visit([&](auto& what) { fields(reader, what); }, letter.what);
-  if (!reader.good || !reader.rest.empty()) return std::nullopt;
+  if (!reader.good || !reader.rest.empty() || letter.life == 0) return std::nullopt;
   return letter;
 }
 
 bool is_of_another_version(std::string_view text) {
   const std::string_view kind = text.substr(0, text.find(' '));
-  for (const std::string_view ours : {kReport, kOrder, kPatience})
+  for (const std::string_view ours : kKinds)
     if (kind != ours && kind.starts_with(ours.substr(0, ours.rfind('-') + 1))) return true;
   return false;
 }

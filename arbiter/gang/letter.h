@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The letters of arbiters to each other: reports of members to the coordinator of a gang, and its orders.
+// The letters of arbiters to each other: reports of members to the coordinator of a gang, its questions to
+// nodes that it has not heard, and its orders.
 //
 // A letter is one datagram of text. It may be lost, come late or come twice: reports and orders are whole
 // states, the writers repeat them, and readers leave out what is older than what they have. An arbiter of
@@ -16,22 +17,29 @@
 
 namespace sharedgpu {
 
-inline constexpr std::size_t kLongestLetter = 400;
+inline constexpr std::size_t kLongestLetter = 500;
+inline constexpr std::size_t kLongestNodeName = 199;
 
 // The coordinator is there, and has no order yet.
 struct GangPatience {
   bool operator==(const GangPatience&) const = default;
 };
 
+// The coordinator has not heard the node for a while, or never: has the job processes there?
+struct GangQuestion {
+  bool operator==(const GangQuestion&) const = default;
+};
+
 struct GangLetter {
+  std::string node;  // of the writer, as Slurm calls it
   std::uint32_t job = 0;
   std::uint64_t run = 0;     // of the job: how often it was requeued. Each run is a gang of its own
-  std::uint64_t life = 0;    // of the writer: each start of an arbiter has another number
+  std::uint64_t life = 0;    // of the writer: each start of an arbiter has another number, and none has zero
   std::uint64_t number = 0;  // counts what this life has written
   std::uint64_t reader = 0;  // of an answer: the life whose report it follows from
   std::uint32_t nodes = 0;   // of a report: so many does the job have
   bool is_new = false;       // of a report: no earlier coordinator can have given this member an order
-  std::variant<GangReport, GangOrder, GangPatience> what;
+  std::variant<GangReport, GangOrder, GangPatience, GangQuestion> what;
 
   bool operator==(const GangLetter&) const = default;
 };

@@ -26,24 +26,40 @@ void GangMembers::report(TenantId tenant, const Job& job, const GangReport& repo
 }
 
 void GangMembers::send(Row& row, Nanoseconds now) {
-  letters_.push_back({.node = row.job.coordinator,
-                      .letter = {.job = row.job.number,
-                                 .run = row.job.run,
-                                 .life = life_,
-                                 .number = ++written_,
-                                 .nodes = row.job.nodes,
-                                 .is_new = row.job.is_new && !row.order,
-                                 .what = row.report}});
+  Job job = row.job;
+  job.is_new = job.is_new && !row.order;
+  letters_.push_back({.node = job.coordinator, .letter = write(job, row.report)});
   const bool answered = row.order && row.order->seen >= row.report.number;
   const bool is_new = now - row.reported < times_.heartbeat;
   row.due = now + (!answered && is_new ? times_.repeat : times_.heartbeat);
 }
 
-void GangMembers::hear(const GangLetter& letter, Nanoseconds now) {
+GangLetter GangMembers::write(const Job& job, const GangReport& report) {
+  return {.node = node_,
+          .job = job.number,
+          .run = job.run,
+          .life = life_,
+          .number = ++written_,
+          .nodes = job.nodes,
+          .is_new = job.is_new,
+          .what = report};
+}
+
+// Without processes there is nothing to report but that.
+void GangMembers::answer(const GangLetter& question, bool all_known) {
+  if (!all_known) return;
+  const Job job{.number = question.job, .run = question.run, .coordinator = question.node, .is_new = true};
+  letters_.push_back({.node = job.coordinator, .letter = write(job, {})});
+}
+
+void GangMembers::hear(const GangLetter& letter, bool all_known, Nanoseconds now) {
   const auto* order = std::get_if<GangOrder>(&letter.what);
   const auto it = std::find_if(rows_.begin(), rows_.end(), [&](const auto& row) {
     return row.second.job.number == letter.job && row.second.job.run == letter.run;
   });
+  const bool asks = std::holds_alternative<GangQuestion>(letter.what);
+  if (asks && it == rows_.end()) return answer(letter, all_known);
+  if (asks) return send(it->second, now);
   if (letter.reader != life_ || it == rows_.end()) return;
   auto& [tenant, row] = *it;
   if (!row.newest.take(letter)) return;
@@ -77,7 +93,7 @@ void GangMembers::set_contact(TenantId tenant, Row& row, Contact contact) {
 Nanoseconds GangMembers::patience(const Row& row) const {
   switch (row.contact) {
     case Contact::sought:
-      return times_.never;
+      return row.job.is_new ? times_.never : times_.gone;
     case Contact::held:
       return times_.silence;
     case Contact::lost:

@@ -5,7 +5,8 @@
 // A report is repeated until it is answered, and then every second, so that each side knows whether the other
 // is there. A gang whose coordinator is silent begins no turn. Where it is silent for long, the tenant has
 // its turns on this node by itself until an order comes: a job must not wait for ever for a node that is
-// gone, or for arbiters that cannot reach each other.
+// gone, or for arbiters that cannot reach each other. A coordinator that asks for a job without processes on
+// this node is told so.
 //
 // Pure: no socket, clock or thread. One thread at a time.
 #pragma once
@@ -25,14 +26,16 @@ struct GangTimes {
   Nanoseconds repeat = std::chrono::milliseconds(100);  // of a report that is not answered
   Nanoseconds heartbeat = std::chrono::seconds(1);      // of one that is
   Nanoseconds silence = std::chrono::seconds(5);        // after which a node is out of contact
-  Nanoseconds never = std::chrono::seconds(10);         // after which one is given up that was never heard
-  // After which one that was heard is given up: as long as Slurm waits for a node by default.
+  // After which one is given up that was never heard, where the gang is new.
+  Nanoseconds never = std::chrono::seconds(10);
+  // The same for one that was heard, now or by an earlier arbiter: as long as Slurm waits for a node by
+  // default.
   Nanoseconds gone = std::chrono::minutes(5);
-  // For which an arbiter that has just started waits for members that it has not heard.
-  Nanoseconds hearing = std::chrono::minutes(1);
-  // The same for a gang that is new: as long as the processes of a job usually come one after another, and
-  // twenty reports that are lost. No longer, since a step may use only some of the job's nodes.
+  // For which a gang that is new waits for processes on nodes that have none: as long as those of a job
+  // usually come one after another. No longer, since a step may use only some of the job's nodes.
   Nanoseconds gathering = std::chrono::seconds(2);
+  // Between two questions to Slurm for a job's nodes.
+  Nanoseconds listing = std::chrono::minutes(1);
 };
 
 class GangMembers {
@@ -56,13 +59,15 @@ class GangMembers {
     GangLetter letter;
   };
 
-  // `life`: not zero, and another one for each start of the arbiter.
-  GangMembers(std::uint64_t life, const GangTimes& times) : life_(life), times_(times) {}
+  // `node`: this one, as Slurm calls it. `life`: not zero, and another one for each start of the arbiter.
+  GangMembers(std::string node, std::uint64_t life, const GangTimes& times)
+      : node_(std::move(node)), life_(life), times_(times) {}
 
   // The core has said this of the tenant, by TellGang.
   void report(TenantId tenant, const Job& job, const GangReport& report, Nanoseconds now);
-  // A letter of a coordinator has come.
-  void hear(const GangLetter& letter, Nanoseconds now);
+  // A letter of a coordinator has come. `all_known`: no process can come back that was here before the
+  // arbiter started.
+  void hear(const GangLetter& letter, bool all_known, Nanoseconds now);
   // The letter could not be sent yet, which is not the coordinator's silence.
   void excuse(const GangLetter& letter, Nanoseconds now);
   // Does what is due as of now. `now` never goes back.
@@ -87,11 +92,14 @@ class GangMembers {
     Nanoseconds due{};       // the next letter
     NewestLetter newest;
   };
+  void answer(const GangLetter& question, bool all_known);
+  GangLetter write(const Job& job, const GangReport& report);
   void give_up(TenantId tenant, Row& row);
   void set_contact(TenantId tenant, Row& row, Contact contact);
   void send(Row& row, Nanoseconds now);
   Nanoseconds patience(const Row& row) const;
 
+  const std::string node_;
   const std::uint64_t life_;
   const GangTimes times_;
   std::uint64_t written_ = 0;

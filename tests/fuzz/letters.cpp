@@ -15,19 +15,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::require(parse_letter(text) == letter, "a letter reads otherwise");
 
   const GangTimes times;
-  GangMembers members(letter->reader, times);
-  GangDesk desk(1, times, GangPace{}, {}, {});
+  GangMembers members("n2", letter->reader, times);
+  GangDesk desk("n1", 1, times, GangPace{}, {});
   members.report(
       TenantId{1},
       {.number = letter->job, .nodes = letter->nodes, .coordinator = "n1", .is_new = letter->is_new},
       {.present = true}, {});
   for (int second = 0; second < 3; ++second) {
     const Nanoseconds now = std::chrono::seconds(second);
-    members.hear(*letter, now);
+    members.hear(*letter, true, now);
     desk.hear("10.0.0.1", *letter, now);
     members.advance(now);
     desk.advance(now);
-    fuzz::require(desk.take_letters().size() <= 1, "more than one answer to a letter");
+    fuzz::require(desk.take_letters().size() <= 2, "more than an answer and a question for a letter");
     for (const auto wake : {members.wake(), desk.wake()})
       fuzz::require(!wake || *wake > now, "it is to wake in the past");
   }

@@ -35,6 +35,7 @@ struct GangOrder {
   bool urgent = false;    // entering: another member cannot drain without this one
   bool drains = false;    // leaving: a member has not drained
   bool grows = false;     // leaving: a member needs more memory for that
+  bool lacks = false;     // leaving: a member has no place, so that those without a lease can help nobody
   // So often has this member, which had drained, been told to let its sessions submit once more.
   std::uint64_t steps = 0;
   Nanoseconds since{};  // since when it waits, of the coordinator's clock. The same for all members

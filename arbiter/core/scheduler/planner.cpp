@@ -199,29 +199,21 @@ bool Planner::gives_up(const Candidate& member) const {
   return member.view.idle || scheduler_.yields(*member.tenant);
 }
 
-// Jobs on nodes that do not reach each other go one after the other, on all nodes in the same order. If they
-// took turns, two of them could each have one on another node, and wait there for each other.
-bool Planner::goes_after(const Tenant& tenant, const Tenant& other) const {
-  return tenant.job != 0 && !tenant.gang && gangs_.is_apart(other) && other.job < tenant.job;
+// Jobs on nodes that do not reach each other go one after the other, on all nodes in the same order, and each
+// stays until it ends. If they took turns, or grew beside each other until they do not fit, two of them could
+// each have a turn on another node, and wait there for each other. One that is here may have a turn on
+// another node before it wants one here.
+bool Planner::waits_for_others_apart(const Tenant& waiter) const {
+  if (waiter.job == 0 || waiter.gang) return false;
+  return std::any_of(domain_.tenants.begin(), domain_.tenants.end(), [&](const Tenant* other) {
+    if (other == &waiter || !gangs_.is_apart(*other)) return false;
+    return turns_.phase_of(*other) != Phase::out || (other->job < waiter.job && !presence_.absent(*other));
+  });
 }
 
-// True if `waiter` fits only without those that wait and go before it. One that has nothing to do here keeps
-// nobody off: the other node of its job may be gone for ever.
-bool Planner::waits_for_others_apart(const Tenant& waiter) {
-  if (waiter.job == 0 || waiter.gang) return false;
-  Selection& selection = scheduler_.selection();
-  std::vector<const Tenant*> before;
-  for (const Tenant* other : domain_.tenants)
-    if (goes_after(waiter, *other) && turns_.phase_of(*other) == Phase::out && scheduler_.wants(*other) &&
-        !presence_.absent(*other))
-      before.push_back(other);
-  if (before.empty()) return false;
-  for (const Tenant* other : before) selection.choose(*other, true);
-  selection.choose(waiter, true);
-  const bool waits = !selection.fits(waiter);
-  for (const Tenant* other : before) selection.choose(*other, false);
-  selection.choose(waiter, false);
-  return waits;
+// Its turn may be on this node alone.
+bool Planner::stays_for(const Tenant& member, const Tenant& waiter) const {
+  return member.job != 0 && !member.gang && waiter.job != 0;
 }
 
 // True if a member of the running set makes room for `waiter`: if it is idle or yields its turn; if the turn
@@ -229,10 +221,10 @@ bool Planner::waits_for_others_apart(const Tenant& waiter) {
 // recall, members that are still on their way in leave, too. A gang whose turn has begun on other nodes waits
 // only for an elder one that is on its way in, unless somebody cannot drain without it.
 bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const {
+  if (stays_for(*member.tenant, *waiter.tenant)) return false;
   if (gangs_.must_enter(*waiter.tenant))
     return !member.tenant->gang || turns_.phase_of(*member.tenant) == Phase::running ||
            gangs_.is_urgent(*waiter.tenant) || gangs_.is_elder(*waiter.tenant, *member.tenant);
-  if (goes_after(*waiter.tenant, *member.tenant)) return false;
   if (gives_up(member)) return true;
   const bool over = running_.turn.over();
   const bool runs = turns_.phase_of(*member.tenant) == Phase::running;
@@ -340,6 +332,7 @@ bool Planner::ask_to_leave(const Candidate& waiting, const std::vector<const Can
 void Planner::offer(const Candidate& waiting) {
   Selection& selection = scheduler_.selection();
   const Tenant& gang = *waiting.tenant;
+  if (another_job_drains(gang)) return;
   for (const Tenant* before : gangs_before_) selection.choose(*before, true);
   selection.choose(gang, true);
   std::vector<const Candidate*> leaving;
@@ -349,6 +342,15 @@ void Planner::offer(const Candidate& waiting) {
   for (const Tenant* other : domain_.tenants)
     if (gangs_.is_bound(*other) && turns_.phase_of(*other) == Phase::out) selection.choose(*other, true);
   if (selection.fits(gang)) gangs_.offer(gang);
+}
+
+// A job whose process here cannot drain may need its turn on other nodes for that, and may need more memory
+// here.
+bool Planner::another_job_drains(const Tenant& gang) const {
+  return std::any_of(domain_.tenants.begin(), domain_.tenants.end(), [&](const Tenant* other) {
+    return other != &gang && other->job != 0 && turns_.phase_of(*other) == Phase::leaving &&
+           !turns_.has_drained(*other);
+  });
 }
 
 // The turn that follows is kept for a gang that is offered it, while its other nodes end theirs: for as long

@@ -71,8 +71,9 @@ class Planner {
   bool anybody_could_enter();
   void let_nobody_pass(Nanoseconds waited);
   void sort_as_they_leave(std::vector<Candidate>& members, const Scheduler::Turn& turn) const;
-  bool goes_after(const Tenant& tenant, const Tenant& other) const;
-  bool waits_for_others_apart(const Tenant& waiter);
+  bool another_job_drains(const Tenant& gang) const;
+  bool stays_for(const Tenant& member, const Tenant& waiter) const;
+  bool waits_for_others_apart(const Tenant& waiter) const;
   void seat_gangs(std::vector<InLine>& line) const;
   bool gives_up(const Candidate& member) const;
   bool may_leave(const Candidate& member, const Candidate& waiter) const;

@@ -51,6 +51,10 @@ class Gangs {
   bool may_finish(const Tenant& tenant) const {
     return !tenant.gang || (rows_[tenant].ordered && !says(tenant, GangCommand::leave));
   }
+  // A member has no place in the turn: what this one could submit would help nobody.
+  bool lacks_place(const Tenant& tenant) const {
+    return tenant.gang && says(tenant, GangCommand::leave) && rows_[tenant].order.lacks;
+  }
   bool others_drain(const Tenant& tenant) const {
     return tenant.gang && !says(tenant, GangCommand::wait) && rows_[tenant].order.drains;
   }
@@ -68,9 +72,10 @@ class Gangs {
   bool possible(const Tenant& tenant) const {
     return in_contact(tenant) && !(tenant.gang && rows_[tenant].order.stopped);
   }
-  // Its job spans nodes, and they do not reach each other: it begins no turn, or has its turns by itself.
+  // Its job spans nodes, and they do not reach each other, as far as it is known yet: it begins no turn, or
+  // has its turns by itself.
   bool is_apart(const Tenant& tenant) const {
-    return tenant.job != 0 && (!tenant.gang || (rows_[tenant].ordered && !rows_[tenant].order.possible));
+    return tenant.job != 0 && (!tenant.gang || !rows_[tenant].ordered || !rows_[tenant].order.possible);
   }
   bool wanted(const Tenant& tenant) const {
     return must_enter(tenant) || (tenant.gang && rows_[tenant].order.wanted);

@@ -138,8 +138,8 @@ Residency TurnMachine::residency(const Session& session, const Residency& common
   const SessionRow& its = sessions_[session];
   Residency at = common;
   // A session that has drained may have to submit once more for processes on other nodes, and stays as it is.
-  at.drained = at.phase == Phase::out ||
-               (at.phase == Phase::leaving && is_drained(its.drain) && gangs_.may_finish(tenant));
+  at.drained =
+      at.phase == Phase::out || (at.phase == Phase::leaving && is_drained(its.drain) && may_finish(tenant));
   if (attached(&session))
     at.at_work = at.phase == Phase::running || (at.phase == Phase::leaving && !at.drained &&
                                                 (its.unknown_since || leases_.holds(tenant.id)));

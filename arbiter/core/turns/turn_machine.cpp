@@ -252,10 +252,17 @@ void TurnMachine::revoke(const Session& session) {
 void TurnMachine::finish_leaving(const Tenant& tenant) {
   if (phase_of(tenant) != Phase::leaving) return;
   if (resuming(tenant)) return;  // more of its sessions may still hold the lease
-  if (!all_said_drained(tenant) || !gangs_.may_finish(tenant)) return;
+  if (!all_said_drained(tenant) || !may_finish(tenant)) return;
   end_turn(tenant);
   tenants_[tenant].phase = Out{};
   for (const Session* session : tenant.sessions) memory_.hold_at_resident(*session);
+}
+
+// A gang that had no gate open in its turn has nothing here that runs for another node. Where it can submit
+// nothing that would help one, it must not keep its memory from a gang that has something running.
+bool TurnMachine::may_finish(const Tenant& tenant) const {
+  if (gangs_.may_finish(tenant)) return true;
+  return !leases_.holds(tenant.id) && (gangs_.lacks_place(tenant) || !memory_.complete(tenant));
 }
 
 bool TurnMachine::all_said_drained(const Tenant& tenant) const {

@@ -197,6 +197,7 @@ class TurnMachine {
   bool give_up_silent(const Tenant& tenant, const Leaving& leaving);
   bool waits_for_drain(const Tenant& tenant) const;
   bool drains(const Session& session) const;
+  bool may_finish(const Tenant& tenant) const;
   bool all_said_drained(const Tenant& tenant) const;
   Residency common_residency(const Tenant& tenant) const;
   Residency residency(const Session& session, const Residency& common) const;

@@ -60,7 +60,7 @@ TEST_CASE("A GPU that is lost under one process of a job keeps other jobs from n
   CHECK(rc::check("lost GPUs", [] {
     ClusterScenario scenario = any_cluster(0);
     scenario.lost_gpus = {
-        {.at = *rc::gen::inRange(4000, 15000) * 1ms, .node = *rc::gen::inRange(0u, scenario.nodes)}};
+        {.at = *rc::gen::inRange(500, 15000) * 1ms, .node = *rc::gen::inRange(0u, scenario.nodes)}};
     RC_ASSERT(simulation::simulate(scenario).all_ended());
   }));
 }

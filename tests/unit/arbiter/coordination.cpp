@@ -100,10 +100,12 @@ TEST_CASE(
   CHECK(node.gang() ==
         Json{{"coordinator", "n1"}, {"nodes", 2}, {"contact", "sought"}, {"command", nullptr}});
 
-  GangDesk desk(9, GangTimes{}, GangPace{}, {}, {});
+  GangDesk desk("n1", 9, GangTimes{}, GangPace{}, {});
   node.host.run_until([&] {
-    for (const auto& [address, letter] : std::exchange(node.post.sent, {}))
-      desk.hear("b", letter, node.host.system.now());
+    const Nanoseconds now = node.host.system.now();
+    for (const auto& [address, letter] : std::exchange(node.post.sent, {})) desk.hear("b", letter, now);
+    desk.advance(now);
+    for (const GangDesk::Run& run : desk.take_unlisted()) desk.list(run, {{first.node, "b"}}, now);
     for (const GangDesk::Sent& sent : desk.take_letters())
       node.post.heard("10.0.0.1", format_letter(sent.letter));
     for (const Message& message : member.guest.hear().answers)
@@ -119,10 +121,11 @@ TEST_CASE("Texts that are no letters, and reports of others, do the daemon no ha
   Node node;
   node.register_job(1);
   for (const char* text :
-       {"", "sharedgpu-order-2", "x", "sharedgpu-order-2 12 0 1 1 1 0 0 1 1 1 0 0 0 0 0 0 0 0 0"})
+       {"", "sharedgpu-order-3", "x", "sharedgpu-order-3 n1 12 0 1 1 1 0 0 1 1 1 0 0 0 0 0 0 0 0 0"})
     node.post.heard("10.0.0.7", text);
-  GangMembers other(7, GangTimes{});
-  other.report(TenantId{1}, {.number = 99, .nodes = 2, .coordinator = "this"}, {.present = true}, {});
+  GangMembers other("n2", 7, GangTimes{});
+  other.report(TenantId{1}, {.number = 99, .nodes = 2, .coordinator = "this"}, {.number = 1, .present = true},
+               {});
   for (const GangMembers::Sent& sent : other.take_letters())
     node.post.heard("10.0.0.7", format_letter(sent.letter));
   node.host.run_until([&] { return !node.post.sent.empty(); });
@@ -147,19 +150,61 @@ TEST_CASE(
   CHECK(node.host.status()["tenants"][0]["lease"] == true);
 }
 
-TEST_CASE("A coordinator that hears only some nodes of a job logs it once") {
-  Node node;
-  node.register_job(1);
-  GangMembers other(7, GangTimes{});
+constexpr char kSlurmOfTwoNodes[] =
+    "case \"$*\" in *job*) echo JobId=11 NodeList=n9; echo JobId=12 ReqNodeList=n9 NodeList=n[1-2] "
+    "BatchHost=n1 ;;\n"
+    "*n\\[1-2]) echo NodeName=n1 NodeAddr=10.0.0.1 X=y; echo NodeName=n2 NodeAddr=10.0.0.2 X=y ;;\nesac";
+
+// n2 reports that the job has a process there.
+void report_elsewhere(Node& node) {
+  GangMembers other("n2", 7, GangTimes{});
   other.report(TenantId{1}, {.number = kStep.job, .nodes = 2, .coordinator = "this", .is_new = true},
-               {.present = true}, {});
+               {.number = 1, .present = true}, {});
   for (const GangMembers::Sent& sent : other.take_letters())
     node.post.heard("10.0.0.7", format_letter(sent.letter));
+}
+
+TEST_CASE("A coordinator asks the nodes of a job that have not reported, which Slurm names") {
+  Node node(kSlurmOfTwoNodes);
+  node.register_job(1);
+  report_elsewhere(node);
+  const auto asks_first_node = [](const auto& sent) {
+    return sent.first == "10.0.0.1" && std::holds_alternative<GangQuestion>(sent.second.what) &&
+           sent.second.job == kStep.job;
+  };
+  node.host.run_until(
+      [&] { return std::any_of(node.post.sent.begin(), node.post.sent.end(), asks_first_node); });
+  CHECK(node.gang() == nullptr);
+}
+
+TEST_CASE("A coordinator that some nodes of a job do not answer logs it once") {
+  Node node;
+  node.register_job(1);
+  report_elsewhere(node);
   std::vector<std::string> lines;
-  node.host.run_until([&] { return !(lines = node.host.new_log_lines()).empty(); });
+  node.host.run_until([&] {
+    report_elsewhere(node);
+    return !(lines = node.host.new_log_lines()).empty();
+  });
   REQUIRE(lines.size() == 1);
-  CHECK(lines[0].find("job 12: 1 of its 2 nodes have reported") != std::string::npos);
+  CHECK(lines[0].find("job 12: 1 of its 2 nodes answer: it has its turns on each node by itself") !=
+        std::string::npos);
   CHECK(lines[0].find("PeerPort=") != std::string::npos);
+}
+
+TEST_CASE("An arbiter that is asked for a job without processes here says so, to the address that asks") {
+  Node node;
+  node.register_job(0);
+  const GangLetter question{
+      .node = "n7", .job = 99, .run = 3, .life = 8, .number = 1, .what = GangQuestion{}};
+  node.post.heard("10.0.0.7", format_letter(question));
+  REQUIRE(node.post.sent.size() == 1);
+  CHECK(node.post.sent[0].first == "10.0.0.7");
+  const GangLetter& answer = node.post.sent[0].second;
+  CHECK(answer.job == 99);
+  CHECK(answer.run == 3);
+  CHECK(answer.is_new);
+  CHECK_FALSE(std::get<GangReport>(answer.what).present);
 }
 
 TEST_CASE("A gang stays one while a process of it lives, whatever a later step says") {

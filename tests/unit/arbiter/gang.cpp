@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator of a gang, told what its members report.
 #include <catch2/catch.hpp>
+#include <set>
 #include <vector>
 
 #include "arbiter/gang/coordinator.h"
@@ -13,7 +14,7 @@ using namespace std::chrono_literals;
 constexpr GangPace kPace{.step_after = 100ms, .step_pause = 2ms, .most_pause = 1s};
 
 struct Members {
-  explicit Members(std::size_t count) : coordinator(kPace, now, count, now + 60s) {
+  explicit Members(std::size_t count) : coordinator(kPace, now) {
     for (unsigned member = 0; member < count; ++member)
       last.push_back(
           {.number = 1, .offers = false, .ready = false, .present = true, .wants = true, .idle = false});
@@ -21,6 +22,8 @@ struct Members {
   void say(unsigned member) {
     ++last[member].number;
     coordinator.hear(member, last[member]);
+    heard.insert(member);
+    if (heard.size() == last.size() && !coordinator.gives_orders()) coordinator.begin_orders(now);
     coordinator.advance(now);
   }
   void say_all() {
@@ -77,6 +80,7 @@ struct Members {
   Nanoseconds now = 1000s;
   GangCoordinator coordinator;
   std::vector<GangReport> last;
+  std::set<unsigned> heard;
 };
 
 TEST_CASE("A gang has no orders before all members are heard") {
@@ -251,18 +255,6 @@ TEST_CASE("A member that is out of contact begins no turn, and ends none that ha
   }
 }
 
-TEST_CASE("A coordinator that waits for members which do not come begins without them in the end") {
-  Members gang(3);
-  gang.last.pop_back();
-  gang.offer_all();
-  CHECK_FALSE(gang.coordinator.order_for(0));
-  gang.pass(59s);
-  CHECK_FALSE(gang.coordinator.order_for(0));
-  CHECK(gang.coordinator.wake() == gang.now + 1s);
-  gang.pass(1s);
-  CHECK(gang.command() == GangCommand::enter);
-}
-
 TEST_CASE("A member that contradicts itself keeps the coordinator busy now and then, and not for ever") {
   Members gang(2);
   for (unsigned bits = 0; bits < 1024; ++bits) {
@@ -292,29 +284,64 @@ TEST_CASE("A member that comes late is given its place in the turn") {
   CHECK(gang.order(1).command == GangCommand::run);
 }
 
-TEST_CASE("Members go on by themselves while one is given up, and together when it is heard again") {
+TEST_CASE("Members that had turns by themselves go on with them, or end them together") {
   Members gang(2);
   gang.run_all();
-  gang.coordinator.lose(1);
-  gang.pass(0s);
-  CHECK_FALSE(gang.order().apart);
-  gang.coordinator.give_up(1);
+  gang.coordinator.set_apart(true, gang.now);
   gang.pass(0s);
   CHECK(gang.order().apart);
-  gang.say(1);
+  SECTION("both run") { CHECK(gang.command() == GangCommand::run); }
+  SECTION("one has left") {
+    gang.last[1] = {.number = 9, .offers = false, .ready = false, .present = true};
+    gang.say(1);
+  }
+  SECTION("one drains") { gang.leave(1, false); }
+  const bool drains = gang.last[1].phase == Phase::leaving;
+  gang.coordinator.set_apart(false, gang.now);
+  gang.pass(0s);
   CHECK_FALSE(gang.order().apart);
+  if (drains)
+    CHECK(gang.command() == GangCommand::leave);
+  else
+    CHECK(gang.command() == (gang.last[1].ready ? GangCommand::run : GangCommand::enter));
 }
 
-TEST_CASE("A member that has no processes need not be in contact, and may be forgotten") {
+TEST_CASE("A member that had a turn by itself while nobody else knew ends it") {
+  Members gang(2);
+  gang.say_all();
+  REQUIRE(gang.command() == GangCommand::wait);
+  gang.last[1] = {.number = 9, .phase = Phase::running, .drained = false, .present = true};
+  gang.say(1);
+  CHECK(gang.command() == GangCommand::leave);
+  gang.leave(1, false);
+  gang.pass(100ms);
+  CHECK(gang.order(0).urgent);  // what it has submitted may wait for the other
+}
+
+TEST_CASE("A member whose gate may have opened is waited for though it was never heard to run") {
+  Members gang(2);
+  gang.offer_all();
+  gang.enter_all();
+  gang.get_ready(0);
+  gang.get_ready(1);
+  REQUIRE(gang.command() == GangCommand::run);
+  gang.last[0].phase = Phase::running;
+  gang.last[0].ends = true;
+  gang.say(0);
+  REQUIRE(gang.command() == GangCommand::leave);
+  gang.coordinator.lose(1);
+  gang.leave(0, true);
+  CHECK(gang.command() == GangCommand::leave);
+  gang.leave(1, true);
+  CHECK(gang.command() == GangCommand::wait);
+}
+
+TEST_CASE("A member that has no processes need not be in contact") {
   Members gang(2);
   gang.last[1] = {.number = 1};
   gang.offer_all();
   gang.coordinator.lose(1);
   gang.pass(0s);
-  CHECK(gang.order().possible);
-  gang.coordinator.forget(1);
-  gang.pass(0s);
-  CHECK_FALSE(gang.coordinator.order_for(1));
   CHECK(gang.order().possible);
 }
 
@@ -340,6 +367,53 @@ TEST_CASE("A coordinator that begins anew goes on with what it finds") {
     CHECK(gang.command() == GangCommand::leave);
     CHECK(gang.order(0).steps == 7);
   }
+}
+
+// One of three has come late, and cannot be given its place; the second has drained, the third cannot.
+struct WithoutPlace : Members {
+  WithoutPlace() : Members(3) {
+    run_all();
+    last[2] = {.number = 9, .phase = Phase::out, .offers = false, .ready = false, .present = true};
+    say(2);
+    last[0].ends = true;
+    say(0);
+    leave(0, false);
+    leave(1, true);
+  }
+  // The time until it is to enter again.
+  Nanoseconds try_once() {
+    const Nanoseconds since = now;
+    while (command() == GangCommand::leave) pass(1ms);
+    const Nanoseconds took = now - since;
+    last[2] = {
+        .number = last[2].number, .phase = Phase::entering, .ends = true, .ready = false, .present = true};
+    say(2);
+    last[2] = {
+        .number = last[2].number, .phase = Phase::out, .offers = false, .ready = false, .present = true};
+    say(2);
+    return took;
+  }
+};
+
+TEST_CASE("While a member has no place in a turn, none submits what could not end without it") {
+  WithoutPlace gang;
+  REQUIRE(gang.command() == GangCommand::leave);
+  CHECK(gang.order(1).lacks);
+  gang.pass(99ms);
+  CHECK(gang.order(1).steps == 0);
+  gang.pass(1ms);
+  CHECK(gang.command() == GangCommand::enter);
+  CHECK(gang.order(2).urgent);
+  CHECK_FALSE(gang.order(1).lacks);
+}
+
+TEST_CASE("A member that finds no place is let try again, at longer and longer intervals") {
+  WithoutPlace gang;
+  CHECK(gang.try_once() == 100ms);
+  CHECK(gang.try_once() == 200ms);
+  CHECK(gang.try_once() == 400ms);
+  for (int i = 0; i < 5; ++i) gang.try_once();
+  CHECK(gang.try_once() == 10s);
 }
 
 TEST_CASE("Where one cannot drain without a process that has come late, that one is let in") {

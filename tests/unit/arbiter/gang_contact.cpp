@@ -29,11 +29,12 @@ class Network {
     std::optional<GangDesk> desk;
     GangReport report{.offers = false, .ready = false, .present = true, .wants = true};
     std::vector<std::optional<GangOrder>> told;  // the core
+    bool all_known = true;
   };
   void boot(const std::string& name) {
     ++life_;
-    nodes[name].members.emplace(life_, kTimes);
-    nodes[name].desk.emplace(life_, kTimes, GangPace{}, now, 0ns);
+    nodes[name].members.emplace(name, life_, kTimes);
+    nodes[name].desk.emplace(name, life_, kTimes, GangPace{}, 0ns);
   }
   void say(const std::string& name) {
     Node& node = nodes[name];
@@ -72,6 +73,9 @@ class Network {
   std::map<std::string, Node> nodes;
   std::set<std::string> cut;  // nodes that nothing comes to or from
   unsigned letters = 0;
+  unsigned listings = 0;  // that Slurm was asked for
+  bool slurm_answers = true;
+  std::vector<GangDesk::Apart> aparts;
   bool new_job = false;
   std::uint64_t run = 0;
 
@@ -83,15 +87,28 @@ class Network {
         for (const GangMembers::Sent& sent : node.members->take_letters()) {
           ++letters;
           moved = true;
-          if (goes(name, sent.node)) nodes[sent.node].desk->hear(name, sent.letter, now);
+          carry(name, sent.node, sent.letter);
+        }
+        for (const GangDesk::Run& asked : node.desk->take_unlisted()) {
+          moved = true;
+          ++listings;
+          if (slurm_answers) node.desk->list(asked, {{"a", "a"}, {"b", "b"}}, now);
         }
         for (const GangDesk::Sent& sent : node.desk->take_letters()) {
           ++letters;
           moved = true;
-          if (goes(name, sent.address)) nodes[sent.address].members->hear(sent.letter, now);
+          carry(name, sent.address, sent.letter);
         }
+        for (const GangDesk::Apart& apart : node.desk->take_apart()) aparts.push_back(apart);
         for (const GangOrdered& order : node.members->take_orders()) node.told.push_back(order.order);
       }
+  }
+  void carry(const std::string& from, const std::string& to, const GangLetter& letter) {
+    if (!goes(from, to)) return;
+    if (std::holds_alternative<GangReport>(letter.what))
+      nodes[to].desk->hear(from, letter, now);
+    else
+      nodes[to].members->hear(letter, nodes[to].all_known, now);
   }
   bool goes(const std::string& from, const std::string& to) const {
     return from == to || (cut.count(from) == 0 && cut.count(to) == 0);
@@ -170,6 +187,15 @@ TEST_CASE("Nodes that do not reach each other for long go on by themselves until
 TEST_CASE("A coordinator that is never heard is given up soon") {
   Network net;
   net.cut = {"b"};
+  SECTION("where the gang is new") { net.new_job = true; }
+  SECTION("and not so soon where it may have had a turn before") {
+    net.say("b");
+    net.pass(kTimes.gone - 1s);
+    CHECK(net.contact("b") == Contact::sought);
+    net.pass(1s);
+    CHECK(net.contact("b") == Contact::given_up);
+    return;
+  }
   net.say("b");
   CHECK(net.contact("b") == Contact::sought);
   net.pass(kTimes.never - 1s);
@@ -180,80 +206,139 @@ TEST_CASE("A coordinator that is never heard is given up soon") {
   CHECK_FALSE(net.nodes["b"].told.back());
 }
 
-TEST_CASE("A coordinator that begins anew gives orders when it has heard all, or after a while") {
+TEST_CASE("A coordinator that begins anew gives orders when it has heard all") {
   Network net;
-  net.now = 2000s;  // long after the first start
   net.say_all();
   net.boot("a");
   net.say("a");
   CHECK_FALSE(net.gang("a").order);
-  SECTION("all") {
+  SECTION("as soon as they are") {
     net.pass(1s);
     CHECK(net.gang("a").order);
+    CHECK(net.listings == 0);
   }
-  SECTION("after a while") {
+  SECTION("which may come back yet") {
     net.cut = {"b"};
-    net.pass(kTimes.hearing - 1s);
+    net.pass(kTimes.gone - 1s);
     CHECK_FALSE(net.gang("a").order);
     CHECK(net.contact("a") == Contact::sought);
-    net.pass(2s);
+    net.cut = {};
+    net.pass(1s);
     CHECK(net.contact("a") == Contact::held);
+    CHECK(net.aparts.empty());
+  }
+  SECTION("or given them up") {
+    net.cut = {"b"};
+    net.pass(kTimes.gone + 2s);
+    CHECK(net.contact("a") == Contact::given_up);
+    CHECK(net.contact("b") == Contact::given_up);
+    REQUIRE(net.aparts.size() == 1);
   }
 }
 
-TEST_CASE("A gang that is new waits for its other nodes, and not for long") {
+TEST_CASE("A gang that is new waits for processes on its other nodes, and not for long") {
   Network net;
   net.new_job = true;
   for (auto& [name, node] : net.nodes) node.report.offers = true;
-  net.cut = {"b"};
   net.say("a");
   CHECK_FALSE(net.gang("a").order);
-  GangDesk& desk = *net.nodes["a"].desk;
-  CHECK(desk.take_parts().empty());
+  net.pass(kTimes.gathering - 100ms);
+  CHECK_FALSE(net.gang("a").order);
   SECTION("one that comes has the first turn, too") {
-    net.pass(kTimes.gathering - 100ms);
-    CHECK_FALSE(net.gang("a").order);
-    net.cut = {};
     net.say("b");
     CHECK(net.order("a").command == GangCommand::enter);
     CHECK(net.order("b").command == GangCommand::enter);
-    net.pass(10s);
-    CHECK(desk.take_parts().empty());
-    return;
   }
-  net.pass(kTimes.gathering);
-  const auto parts = desk.take_parts();
-  REQUIRE(parts.size() == 1);
-  CHECK(parts[0].job == 5);
-  CHECK(parts[0].heard == 1);
-  CHECK(parts[0].nodes == 2);
-  net.pass(1min);
-  CHECK(desk.take_parts().empty());
-  CHECK(net.contact("a") == Contact::held);
-  CHECK(net.order("a").possible);
-  SECTION("but its next coordinator does for longer") {
-    net.boot("a");
-    net.new_job = false;
-    net.say("a");
-    net.pass(kTimes.hearing - 1s);
-    CHECK(net.contact("a") == Contact::sought);
+  SECTION("one that comes later comes to a turn that has begun") {
+    net.pass(100ms);
+    CHECK(net.order("a").command == GangCommand::enter);
+    net.say("b");
+    CHECK(net.order("b").command == GangCommand::enter);
   }
-  SECTION("but its next coordinator does for longer, where a new member is heard first") {
-    net.boot("a");
-    net.say("a");
-    net.new_job = false;
-    net.say("a");
-    net.pass(kTimes.hearing - 1s);
-    CHECK(net.contact("a") == Contact::sought);
+  SECTION("one that never comes is asked each second") {
+    net.pass(100ms);
+    net.letters = 0;
+    net.pass(60s);
+    CHECK(net.order("a").possible);
+    CHECK(net.letters <= 4 * 61);
+    CHECK(net.listings == 1);
   }
+  CHECK(net.aparts.empty());
 }
 
-TEST_CASE("A job that is requeued waits for no node of its run before") {
+TEST_CASE(
+    "A node whose arbiter cannot know yet whether a process comes back does not say that there is none") {
+  Network net;
+  net.new_job = true;
+  net.nodes["b"].all_known = false;
+  net.say("a");
+  net.pass(5s);
+  CHECK_FALSE(net.gang("a").order);
+  net.nodes["b"].all_known = true;
+  net.pass(1s);
+  CHECK(net.gang("a").order);
+}
+
+TEST_CASE("A gang that is new is apart on all nodes alike where one of them does not answer") {
+  Network net;
+  net.new_job = true;
+  SECTION("though Slurm names it") {}
+  SECTION("and Slurm does not name it") { net.slurm_answers = false; }
+  net.cut = {"b"};
+  net.say_all();
+  net.pass(kTimes.never - 1s);
+  CHECK_FALSE(net.gang("a").order);
+  CHECK(net.contact("a") == Contact::sought);
+  net.pass(3s);
+  CHECK(net.contact("a") == Contact::given_up);
+  CHECK(net.contact("b") == Contact::given_up);
+  REQUIRE(net.aparts.size() == 1);
+  CHECK(net.aparts[0].job == 5);
+  CHECK(net.aparts[0].heard == 1);
+  CHECK(net.aparts[0].nodes == 2);
+  CHECK(net.aparts[0].silent ==
+        (net.slurm_answers ? std::vector<std::string>{"b"} : std::vector<std::string>{}));
+  net.slurm_answers = true;
+  net.pass(2min);
+  CHECK(net.contact("a") == Contact::given_up);
+  net.cut = {};
+  net.pass(1s);
+  CHECK(net.contact("a") == Contact::held);
+  CHECK(net.contact("b") == Contact::held);
+  CHECK(net.order("a").possible);
+}
+
+TEST_CASE(
+    "A node without processes that falls silent makes the gang apart as soon as it would think so itself") {
+  Network net;
+  net.new_job = true;
+  net.say("a");
+  net.pass(kTimes.gathering);
+  REQUIRE(net.order("a").possible);
+  net.cut = {"b"};
+  net.say("b");  // a process comes meanwhile
+  net.pass(kTimes.never - 2s);
+  CHECK(net.order("a").possible);
+  net.pass(4s);
+  CHECK(net.contact("a") == Contact::given_up);
+  CHECK(net.contact("b") == Contact::given_up);
+}
+
+TEST_CASE("A process that ends while its arbiter is away keeps nobody waiting once that one answers") {
   Network net;
   net.say_all();
   net.cut = {"b"};
   net.pass(6s);
   REQUIRE_FALSE(net.order("a").possible);
+  net.boot("b");
+  net.cut = {};
+  net.pass(1s);
+  CHECK(net.order("a").possible);
+}
+
+TEST_CASE("A job that is requeued waits for no node of its run before") {
+  Network net;
+  net.say_all();
   net.run = 1;
   net.new_job = true;
   net.say("a");
@@ -264,9 +349,10 @@ TEST_CASE("A job that is requeued waits for no node of its run before") {
 }
 
 TEST_CASE("A member whose letters cannot go out yet is not given up for that") {
-  GangMembers members(7, kTimes);
+  GangMembers members("b", 7, kTimes);
   Nanoseconds now = 5s;
-  members.report(kTenant, {.number = 5, .nodes = 2, .coordinator = "a"}, {.present = true}, now);
+  members.report(kTenant, {.number = 5, .nodes = 2, .coordinator = "a", .is_new = true}, {.present = true},
+                 now);
   for (; now < 30s; now += 1s) {
     for (const GangMembers::Sent& sent : members.take_letters()) members.excuse(sent.letter, now);
     members.advance(now);
@@ -298,21 +384,28 @@ TEST_CASE("Orders for an earlier life of the arbiter, and of jobs that are not h
   net.say_all();
   const std::size_t told = net.nodes["b"].told.size();
   GangMembers& members = *net.nodes["b"].members;
-  members.hear(
-      {.job = 5, .life = 1, .number = 1, .reader = 1, .what = GangOrder{.command = GangCommand::run}},
-      net.now);
-  members.hear({.job = 6, .life = 1, .number = 1, .reader = 102, .what = GangOrder{}}, net.now);
+  const auto order_of = [](std::uint32_t job, std::uint64_t reader) {
+    return GangLetter{.node = "a",
+                      .job = job,
+                      .life = 1,
+                      .number = 1,
+                      .reader = reader,
+                      .what = GangOrder{.command = GangCommand::run}};
+  };
+  members.hear(order_of(5, 1), true, net.now);
+  members.hear(order_of(6, 102), true, net.now);
   CHECK(members.take_orders().empty());
   CHECK(net.nodes["b"].told.size() == told);
   CHECK(net.order("b").command == GangCommand::wait);
 }
 
 TEST_CASE("An arbiter that writes from another address than before is the same member") {
-  GangDesk desk(9, kTimes, GangPace{}, 0ns, 0ns);
-  const auto write = [&desk](const char* address, std::uint64_t life, std::uint64_t second) {
+  GangDesk desk("a", 9, kTimes, GangPace{}, 0ns);
+  const auto write = [&desk](const char* node, const char* address, std::uint64_t second) {
     desk.hear(address,
-              {.job = 5,
-               .life = life,
+              {.node = node,
+               .job = 5,
+               .life = 7,
                .number = second,
                .nodes = 2,
                .is_new = true,
@@ -321,8 +414,8 @@ TEST_CASE("An arbiter that writes from another address than before is the same m
     desk.advance(std::chrono::seconds(second));
   };
   for (std::uint64_t second = 1; second < 30; ++second) {
-    write("10.0.0.1", 1, second);
-    write(second < 10 ? "10.0.0.2" : "fd00::2", 2, second);
+    write("n1", "10.0.0.1", second);
+    write("n2", second < 10 ? "10.0.0.2" : "fd00::2", second);
   }
   const std::vector<GangDesk::Sent> sent = desk.take_letters();
   REQUIRE_FALSE(sent.empty());

@@ -20,9 +20,11 @@ class Dice {
 };
 
 GangLetter any_letter(Dice& dice) {
-  GangLetter letter{.job = static_cast<std::uint32_t>(dice.number()),
+  std::string node(1 + dice.below(kLongestNodeName), 'n');
+  GangLetter letter{.node = node,
+                    .job = static_cast<std::uint32_t>(dice.number()),
                     .run = dice.number(),
-                    .life = dice.number(),
+                    .life = dice.number() | 1,
                     .number = dice.number(),
                     .reader = dice.number(),
                     .nodes = static_cast<std::uint32_t>(dice.number()),
@@ -30,6 +32,8 @@ GangLetter any_letter(Dice& dice) {
                     .what = GangReport{}};
   if (dice.below(5) == 0)
     letter.what = GangPatience{};
+  else if (dice.below(5) == 0)
+    letter.what = GangQuestion{};
   else if (dice.flag())
     letter.what = GangReport{.number = dice.number(),
                              .phase = static_cast<Phase>(dice.below(4)),
@@ -55,6 +59,7 @@ GangLetter any_letter(Dice& dice) {
                             .urgent = dice.flag(),
                             .drains = dice.flag(),
                             .grows = dice.flag(),
+                            .lacks = dice.flag(),
                             .steps = dice.number(),
                             .since = Nanoseconds(static_cast<std::int64_t>(dice.number() >> 1))};
   return letter;
@@ -80,25 +85,35 @@ TEST_CASE("A text that is cut, longer or not quite a letter is none") {
     REQUIRE_FALSE(parse_letter(text + " "));
     REQUIRE_FALSE(parse_letter(" " + text));
   }
-  for (const char* text : {"", "sharedgpu-order-2", "sharedgpu-order-1 1 0 1 1 1 1 0 1 0 1 0 0 0 0 0 0 0 0 1",
-                           "sharedgpu-report-1 1 0 1 1 0 2 1 0 0 0 0 0 0 1 0 0 0 0",
-                           "sharedgpu-report-2 1 0 1 1 0 2 1 0 0 0 0 0 0 1 0 0 0 0",
-                           "sharedgpu-report-2 1 0 1 1 0 2 2 1 0 0 0 0 0 0 1 0 0 0 0",
-                           "sharedgpu-report-2 1 0 1 1 0 2 0 1 4 0 0 0 0 0 1 0 0 0 0",
-                           "sharedgpu-report-2 1 0 1 1 0 2 0 1 0 2 0 0 0 0 1 0 0 0 0",
-                           "sharedgpu-report-2 -1 0 1 1 0 2 0 1 0 0 0 0 0 0 1 0 0 0 0",
-                           "sharedgpu-report-2 1 0  1 1 0 2 0 1 0 0 0 0 0 0 1 0 0 0 0"})
+  for (const char* text :
+       {"", "sharedgpu-order-3", "sharedgpu-order-2 n1 1 0 1 1 1 1 0 1 0 1 0 0 0 0 0 0 0 0 1",
+        "sharedgpu-report-2 1 0 1 1 0 2 1 0 0 0 0 0 0 1 0 0 0 0",
+        "sharedgpu-report-3 n1 1 0 1 1 0 2 1 0 0 0 0 0 0 1 0 0 0 0",
+        "sharedgpu-report-3 1 0 1 1 0 2 0 1 0 0 0 0 0 0 1 0 0 0 0",
+        "sharedgpu-report-3 n1 1 0 1 1 0 2 2 1 0 0 0 0 0 0 1 0 0 0 0",
+        "sharedgpu-report-3 n1 1 0 1 1 0 2 0 1 4 0 0 0 0 0 1 0 0 0 0",
+        "sharedgpu-report-3 n1 1 0 1 1 0 2 0 1 0 2 0 0 0 0 1 0 0 0 0",
+        "sharedgpu-report-3 n1 -1 0 1 1 0 2 0 1 0 0 0 0 0 0 1 0 0 0 0",
+        "sharedgpu-report-3 n1 1 0  1 1 0 2 0 1 0 0 0 0 0 0 1 0 0 0 0",
+        "sharedgpu-report-3 n1 1 0 0 1 0 2 0 1 0 0 0 0 0 0 1 0 0 0 0",
+        "sharedgpu-report-3  1 0 1 1 0 2 0 1 0 0 0 0 0 0 1 0 0 0 0",
+        "sharedgpu-report-3 n;1 1 0 1 1 0 2 0 1 0 0 0 0 0 0 1 0 0 0 0"})
     CHECK_FALSE(parse_letter(text));
-  CHECK(parse_letter("sharedgpu-report-2 1 0 1 1 0 2 0 1 0 0 0 0 0 0 1 0 0 0 0"));
+  CHECK(parse_letter("sharedgpu-report-3 n1 1 0 1 1 0 2 0 1 0 0 0 0 0 0 1 0 0 0 0"));
+  CHECK_FALSE(
+      parse_letter("sharedgpu-question-3 " + std::string(kLongestNodeName + 1, 'n') + " 1 0 1 1 0 0 0"));
 }
 
 TEST_CASE("Of two letters of one life the one with the higher number is newer, and another life always is") {
   NewestLetter newest;
-  CHECK(newest.take({.life = 7, .number = 5, .what = GangReport{}}));
-  CHECK_FALSE(newest.take({.life = 7, .number = 5, .what = GangReport{}}));
-  CHECK_FALSE(newest.take({.life = 7, .number = 4, .what = GangReport{}}));
-  CHECK(newest.take({.life = 7, .number = 6, .what = GangReport{}}));
-  CHECK(newest.take({.life = 8, .number = 1, .what = GangReport{}}));
+  const auto take = [&newest](std::uint64_t life, std::uint64_t number) {
+    return newest.take({.node = "n1", .life = life, .number = number, .what = GangReport{}});
+  };
+  CHECK(take(7, 5));
+  CHECK_FALSE(take(7, 5));
+  CHECK_FALSE(take(7, 4));
+  CHECK(take(7, 6));
+  CHECK(take(8, 1));
 }
 
 }  // namespace

@@ -379,7 +379,55 @@ TEST_CASE("A gang that loses its coordinator while it submits once more ends its
   CHECK(b.report().drained);
 }
 
-TEST_CASE("A job whose nodes do not reach each other keeps others off while it is in, idle or not") {
+TEST_CASE("A gang that had no gate open gives way where it can submit nothing that would help") {
+  Node b;
+  b.want(2);
+  b.pass_by_timers(11s);
+  b.command(GangCommand::enter);
+  unsigned resident = 60;
+  SECTION("since its memory is not complete") {
+    b.release(1, 60, true);
+    b.tell(1, 60, 50);
+    resident = 30;
+  }
+  SECTION("since another member has no place") {
+    b.make_way(true);
+    b.order.lacks = true;
+  }
+  b.order.drains = true;
+  b.command(GangCommand::leave);
+  b.release(2, true, b.use(60, resident));
+  CHECK(b.phase() == Phase::out);
+}
+
+TEST_CASE("A gang that is complete, and had no gate open, keeps its place while it may help") {
+  Node b;
+  b.want(2);
+  b.pass_by_timers(11s);
+  b.command(GangCommand::enter);
+  b.make_way(true);
+  b.order.drains = true;
+  b.command(GangCommand::leave);
+  b.release(2, 60, true);
+  CHECK(b.phase() == Phase::leaving);
+}
+
+TEST_CASE("No other gang is offered a turn while a job cannot drain") {
+  Node b;
+  b.begin_turn();
+  b.come_as_gang(3, 3);
+  b.attach(3);
+  b.grow(3, 10, 0);
+  b.want(3);
+  b.handle(GangOrdered{.tenant = TenantId{3}, .order = GangOrder{.possible = true, .settled = true}});
+  CHECK(b.reports.at(3).offers);
+  b.command(GangCommand::leave);
+  CHECK_FALSE(b.reports.at(3).offers);
+  b.release(2, 60, true);
+  CHECK(b.reports.at(3).offers);
+}
+
+TEST_CASE("A job whose nodes do not reach each other keeps others off while it is here, idle or not") {
   Node b;
   const auto come_alone = [&b](std::uint64_t id) {
     b.come_as_gang(id, id);
@@ -389,10 +437,14 @@ TEST_CASE("A job whose nodes do not reach each other keeps others off while it i
     b.release(id, 0, true);
   };
   b.handle(GangOrdered{.tenant = TenantId{2}, .order = std::nullopt});
-  SECTION("out, and wants nothing") {
+  SECTION("out, and wants nothing yet: it may have a turn on another node") {
     come_alone(3);
     b.pass_by_timers(11s);
-    CHECK(b.tenant(3).phase == Phase::entering);
+    CHECK(b.tenant(3).phase == Phase::out);
+    b.handle(SessionGone{.session = SessionId{2}});
+    b.want(3);
+    b.pass_by_timers(1min);
+    CHECK(b.tenant(3).phase != Phase::out);
   }
   SECTION("running") {
     b.want(2);
@@ -405,6 +457,23 @@ TEST_CASE("A job whose nodes do not reach each other keeps others off while it i
     b.pass_by_timers(1min);
     CHECK(b.open(2));
   }
+}
+
+TEST_CASE("A job whose nodes do not reach each other waits for one of which that is not known yet") {
+  Node b(10);
+  b.handle(SessionGone{.session = SessionId{2}});
+  b.come_as_gang(4, 2);
+  b.attach(4);
+  b.come_as_gang(3, 3);
+  b.handle(GangOrdered{.tenant = TenantId{3}, .order = std::nullopt});
+  b.attach(3);
+  b.grow(3, 10, 0);
+  b.want(3);
+  b.pass_by_timers(1min);
+  CHECK(b.tenant(3).phase == Phase::out);
+  b.handle(GangOrdered{.tenant = TenantId{2}, .order = GangOrder{.possible = true, .settled = true}});
+  b.pass_by_timers(1min);
+  CHECK(b.tenant(3).phase != Phase::out);
 }
 
 TEST_CASE(

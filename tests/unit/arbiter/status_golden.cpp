@@ -100,7 +100,7 @@ struct Scene {
     figures.observe(bench.core->sighting(), bench.now);
   }
   Json status() const {
-    const GangMembers gangs(1, GangTimes{});
+    const GangMembers gangs("n1", 1, GangTimes{});
     const Snapshot state = bench.core->snapshot();
     return Json::parse(format_status({.system = test::kHostSystem,
                                       .core = *bench.core,

@@ -71,7 +71,7 @@ struct View {
     state.tenants[0].sessions = {{1}, {2}};
     state.tenants[1].sessions = {{3}};
   }
-  GangMembers gangs{1, GangTimes{}};
+  GangMembers gangs{"n1", 1, GangTimes{}};
   Json read() const {
     return Json::parse(format_status({.system = test::kHostSystem,
                                       .core = *bench.core,
@@ -144,8 +144,13 @@ TEST_CASE("The status has who coordinates the turns of a job on several nodes, a
   const Json sought = {{"coordinator", "n1"}, {"nodes", 2}, {"contact", "sought"}, {"command", nullptr}};
   CHECK(view.read()["tenants"][0]["gang"] == sought);
   CHECK(view.read()["tenants"][1]["gang"] == nullptr);
-  view.gangs.hear(
-      {.job = 5, .life = 9, .number = 1, .reader = 1, .what = GangOrder{.command = GangCommand::run}}, {});
+  view.gangs.hear({.node = "n1",
+                   .job = 5,
+                   .life = 9,
+                   .number = 1,
+                   .reader = 1,
+                   .what = GangOrder{.command = GangCommand::run}},
+                  true, {});
   const Json held = {{"coordinator", "n1"}, {"nodes", 2}, {"contact", "held"}, {"command", "run"}};
   CHECK(view.read()["tenants"][0]["gang"] == held);
 }
