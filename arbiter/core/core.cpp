@@ -262,8 +262,7 @@ void Core::on(const From<Attach>& event) {
 }
 
 void Core::attach(Session& session, Gpu& gpu) {
-  const Bytes limit = session.tenant->limits.footprint;
-  const Bytes capacity = limit == Bytes{} ? gpu.capacity : std::min(limit, gpu.capacity);
+  const Bytes capacity = MemoryBooks::shown_total(gpu, session.tenant->limits.footprint);
   effects_.send(session, Attached{.gpu = gpu.uuid, .capacity = capacity});
   if (attached(&session)) return;
   if (gpu.sessions.empty()) memory_.expect_survey(gpu);

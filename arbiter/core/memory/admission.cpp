@@ -388,15 +388,16 @@ MemoryBooks::Room MemoryBooks::room(const Gpu& gpu, const Tenant* tenant, Bytes 
     else
       others_pinned += believed_pins(*session, of(*session).use.pinned);
   }
-  Bytes total = gpu.capacity;
-  Bytes most = minus(usable(gpu), others_pinned);
-  if (limit != Bytes{}) {
-    total = std::min(total, limit);
-    most = std::min(most, limit);
-  }
-  Bytes free = minus(most, own);
+  const Bytes total = shown_total(gpu, limit);
+  Bytes free = minus(std::min(minus(usable(gpu), others_pinned), total), own);
   if (tenant != nullptr) free = std::min(free, host_room(*tenant, step));
   return {.total = total, .free = free};
+}
+
+Bytes MemoryBooks::shown_total(const Gpu& gpu, Bytes limit) {
+  constexpr Bytes kPage = mebibytes(2);
+  const Bytes most = limit == Bytes{} ? gpu.capacity : std::min(limit, gpu.capacity);
+  return {most.count / kPage.count * kPage.count};
 }
 
 }  // namespace sharedgpu

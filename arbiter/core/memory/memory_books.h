@@ -215,6 +215,8 @@ class MemoryBooks {
     Bytes free;
   };
   Room room(const Gpu& gpu, const Tenant* tenant, Bytes limit, const StepName& step) const;
+  // The total of this view: whole pages, as the driver's own is.
+  static Bytes shown_total(const Gpu& gpu, Bytes limit);
   // The most host memory that a tenant's swap can have; none: unbounded.
   std::optional<Bytes> host_budget(const Tenant& tenant) const;
   // The timeout of a session that has so much to move.

@@ -1237,6 +1237,22 @@ TEST_CASE("cuMemGetInfo's view") {
   CHECK(b.sent<MemoryView>(2)->free == mebibytes(35));
 }
 
+TEST_CASE("The total of cuMemGetInfo is whole pages, whatever the capacity and the job's limit are") {
+  Bench b;
+  const GpuUuid gpu{{7}};
+  const Bytes odd = gibibytes(1) - Bytes{3};
+  b.handle(GpuFound{.gpu = gpu, .total = gibibytes(2), .capacity = odd, .learned = false});
+  const auto [limit, total] = GENERATE(
+      std::pair(Bytes{}, gibibytes(1) - mebibytes(2)), std::pair(gibibytes(1), gibibytes(1) - mebibytes(2)),
+      std::pair(mebibytes(51), mebibytes(50)), std::pair(mebibytes(50), mebibytes(50)));
+  b.come(1, 1, {}, limit);
+  b.say(1, Attach{.gpu = gpu, .total = gibibytes(2), .name = {}});
+  CHECK(b.sent<Attached>(1)->capacity == total);
+  b.say(1, MemoryQuery{.request = 9});
+  CHECK(b.sent<MemoryView>(1)->total == total);
+  CHECK(b.sent<MemoryView>(1)->free == total);
+}
+
 TEST_CASE("Contexts beyond what is left over lower the capacity") {
   Bench b;
   b.come(1, 1);
