@@ -259,7 +259,7 @@ TEST_CASE("A library of too early a version is refused in words that it understa
   OldClient client(daemon);
   client.say(3, 1, {});
   REQUIRE(client.hear(3, 71));
-  CHECK_THAT(reinterpret_cast<const char*>(client.heard + 16), Catch::Contains("newer"));
+  CHECK(std::string(reinterpret_cast<const char*>(client.heard + 16)).find("newer") != std::string::npos);
   CHECK_FALSE(client.hear(3, 71));
 }
 
