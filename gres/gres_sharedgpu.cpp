@@ -37,6 +37,7 @@
 #include "config/node_gpus.h"
 #include "gres/shares.h"
 #include "gres/slurm_abi/gres.h"
+#include "protocol/environment.h"
 #include "spank/offer.h"
 
 #pragma GCC visibility push(default)
@@ -50,9 +51,6 @@ const std::uint32_t plugin_version = SLURM_VERSION_NUMBER;
 }
 
 namespace {
-
-constexpr char kUnits[] = "SHAREDGPU_UNITS";
-constexpr char kDevices[] = "SHAREDGPU_DEVICES";
 
 using namespace sharedgpu::gres;
 
@@ -254,8 +252,10 @@ void warn_of_missing_numbers() {
 void set_units(char*** environment, bitstr_t* units, std::uint64_t count) {
   if (count > 0 && units == nullptr && !devices.empty()) warn_of_missing_numbers();
   if (environment == nullptr || *environment == nullptr) return;
-  set_or_remove(environment, kUnits, count == 0 ? std::string() : std::to_string(count));
-  set_or_remove(environment, kDevices, count == 0 ? std::string() : numbers_of(units));
+  set_or_remove(environment, sharedgpu::environment::kUnits,
+                count == 0 ? std::string() : std::to_string(count));
+  set_or_remove(environment, sharedgpu::environment::kDevices,
+                count == 0 ? std::string() : numbers_of(units));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <cstdio>
 
 #include "protocol/channel.h"
+#include "protocol/environment.h"
 
 namespace sharedgpu {
 namespace {
@@ -35,9 +36,9 @@ int make_deadline_pipe(Nanoseconds deadline,
   if (!reading || !writing || fstat(reading.get(), &info) != 0) return errno;
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.9g", std::chrono::duration<double>(deadline).count());
-  set("SHAREDGPU_DEADLINE", seconds);
-  set("SHAREDGPU_DEADLINE_FD", std::to_string(writing.release()));
-  set("SHAREDGPU_DEADLINE_READ", std::to_string(reading.release()) + ":" + std::to_string(info.st_ino));
+  set(environment::kDeadline, seconds);
+  set(environment::kDeadlineFd, std::to_string(writing.release()));
+  set(environment::kDeadlineRead, std::to_string(reading.release()) + ":" + std::to_string(info.st_ino));
   return 0;
 }
 

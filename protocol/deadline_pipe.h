@@ -5,12 +5,13 @@
 #include <functional>
 #include <string>
 
+#include "protocol/environment.h"
 #include "protocol/units.h"
 
 namespace sharedgpu {
 
-inline constexpr const char* kDeadlineVariables[] = {"SHAREDGPU_DEADLINE", "SHAREDGPU_DEADLINE_FD",
-                                                     "SHAREDGPU_DEADLINE_READ"};
+inline constexpr const char* kDeadlineVariables[] = {environment::kDeadline, environment::kDeadlineFd,
+                                                     environment::kDeadlineRead};
 
 // Makes the pipe, non-blocking and to be inherited at both ends, and gives `set` the variables that tell of
 // it. Returns 0 or an errno value; then there is none.

@@ -14,8 +14,10 @@
 
 #include "protocol/ask.h"
 #include "protocol/deadline_pipe.h"
+#include "protocol/environment.h"
 #include "protocol/gpu_names.h"
 #include "protocol/split.h"
+#include "protocol/step_names.h"
 #include "spank/comments.h"
 #include "spank/gang.h"
 #include "spank/job_class.h"
@@ -30,19 +32,7 @@
 namespace sharedgpu {
 namespace {
 
-// slurm.h has these as well, but drags in all of Slurm's API.
-constexpr std::uint32_t kExternStep = 0xfffffffc;       // SLURM_EXTERN_CONT
-constexpr std::uint32_t kBatchStep = 0xfffffffb;        // SLURM_BATCH_SCRIPT
-constexpr std::uint32_t kInteractiveStep = 0xfffffffa;  // SLURM_INTERACTIVE_STEP
-
-constexpr char kUnits[] = "SHAREDGPU_UNITS";
-constexpr char kDevices[] = "SHAREDGPU_DEVICES";
 constexpr char kPreload[] = "LD_PRELOAD";
-constexpr char kSocket[] = "SHAREDGPU_SOCKET";
-constexpr char kArbiterTimeout[] = "SHAREDGPU_ARBITER_TIMEOUT";
-constexpr char kOnNoArbiter[] = "SHAREDGPU_ON_NO_ARBITER";
-constexpr char kGpus[] = "SHAREDGPU_GPUS";
-constexpr char kQsubGres[] = "SHAREDGPU_QSUB_GRES";
 constexpr char kVisible[] = "CUDA_VISIBLE_DEVICES";
 constexpr char kMpsFolder[] = "CUDA_MPS_PIPE_DIRECTORY";
 constexpr char kMpsThreads[] = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
@@ -86,10 +76,10 @@ void set_variable(spank_t spank, const char* name, const std::string& value) {
 // The GRES plugin has just set or removed the variable, whatever the user had put there; without that plugin
 // the value is the user's own and worth nothing.
 std::uint32_t read_units(spank_t spank) {
-  std::string text = get_variable(spank, kUnits);
+  std::string text = get_variable(spank, environment::kUnits);
   if (text.empty()) return 0;
   if (sibling_function("gres_sharedgpu.so", "gres_p_step_set_env") == nullptr) {
-    log_error(std::string(kUnits) +
+    log_error(std::string(environment::kUnits) +
               " is set, but gres_sharedgpu.so is not loaded; this step runs on the plain GPU");
     return 0;
   }
@@ -124,7 +114,7 @@ SlurmStep read_step(spank_t spank) {
   step.uid = uid;
   step.units = read_units(spank);
   if (step.units == 0) return step;
-  step.devices = parse_devices(get_variable(spank, kDevices));
+  step.devices = parse_devices(get_variable(spank, environment::kDevices));
   step.whole = read_whole(spank, step.name.step);
   return step;
 }
@@ -139,32 +129,33 @@ void remove_leaked(spank_t spank) {
     spank_unsetenv(spank, kPreload);
   else
     set_variable(spank, kPreload, preload);
-  const std::string socket = get_variable(spank, kSocket);
+  const std::string socket = get_variable(spank, environment::kSocket);
   if (get_variable(spank, kMpsFolder) == mps_folder(socket))
     for (const char* name : {kMpsFolder, kMpsThreads}) spank_unsetenv(spank, name);
-  for (const char* name : {kSocket, kArbiterTimeout, kOnNoArbiter}) spank_unsetenv(spank, name);
+  for (const char* name : {environment::kSocket, environment::kArbiterTimeout, environment::kOnNoArbiter})
+    spank_unsetenv(spank, name);
 }
 
 // The GPUs of the step that this one was started from, perhaps on another node.
 void remove_leaked_gpus(spank_t spank) {
-  const std::string gpus = get_variable(spank, kGpus);
+  const std::string gpus = get_variable(spank, environment::kGpus);
   if (!gpus.empty() && get_variable(spank, kVisible) == gpus) spank_unsetenv(spank, kVisible);
-  spank_unsetenv(spank, kGpus);
+  spank_unsetenv(spank, environment::kGpus);
 }
 
 // What qsub (etc/slurm-torque) had to say in sbatch's environment was for this job, not for those that it
 // submits.
 void remove_request(spank_t spank) {
-  const std::string request = get_variable(spank, kQsubGres);
+  const std::string request = get_variable(spank, environment::kQsubGres);
   if (request.empty()) return;
   for (const char* name : {"SBATCH_GRES", "SALLOC_GRES"})
     if (get_variable(spank, name) == request) spank_unsetenv(spank, name);
-  spank_unsetenv(spank, kQsubGres);
+  spank_unsetenv(spank, environment::kQsubGres);
 }
 
 void show(spank_t spank, const std::string& gpus) {
   set_variable(spank, kVisible, gpus);
-  set_variable(spank, kGpus, gpus);
+  set_variable(spank, environment::kGpus, gpus);
 }
 
 // The step sees the first of the GPUs that it opens, as many as it asked for. With ConstrainDevices=yes its
@@ -220,10 +211,11 @@ void make_deadline_pipe(spank_t spank, Nanoseconds deadline) {
 void set_environment(spank_t spank, const Settings& settings) {
   using std::chrono::milliseconds;
   set_variable(spank, kPreload, with_preload(get_variable(spank, kPreload), interposer_path()));
-  set_variable(spank, kSocket, settings.socket);
-  set_variable(spank, kArbiterTimeout,
+  set_variable(spank, environment::kSocket, settings.socket);
+  set_variable(spank, environment::kArbiterTimeout,
                std::to_string(std::chrono::duration_cast<milliseconds>(settings.arbiter_timeout).count()));
-  set_variable(spank, kOnNoArbiter, settings.on_no_arbiter == OnNoArbiter::fail ? "fail" : "plain");
+  set_variable(spank, environment::kOnNoArbiter,
+               settings.on_no_arbiter == OnNoArbiter::fail ? "fail" : "plain");
 }
 
 using Clock = std::chrono::steady_clock;
@@ -312,7 +304,7 @@ void remote_init_post_opt(spank_t spank, int count, char** arguments) {
 void remote_task_init(spank_t spank) {
   // Where gres/gpu has bound the task, its numbers count what the task opens, or the host's GPUs, never our
   // list.
-  if (!shown.empty() && get_variable(spank, kVisible) != shown) spank_unsetenv(spank, kGpus);
+  if (!shown.empty() && get_variable(spank, kVisible) != shown) spank_unsetenv(spank, environment::kGpus);
   if (published.units > 0 && given_options().deadline > Nanoseconds{})
     make_deadline_pipe(spank, given_options().deadline);
   int task = 0;

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "arbiter/cli/commands.h"
+#include "protocol/environment.h"
 
 namespace sharedgpu::cli {
 
@@ -17,7 +18,7 @@ bool load_settings(const std::string& config, Settings& settings) {
     complain(error);
     return false;
   }
-  const char* socket = std::getenv("SHAREDGPU_SOCKET");
+  const char* socket = std::getenv(environment::kSocket);
   if (socket != nullptr && *socket != '\0') settings.socket = socket;
   return true;
 }

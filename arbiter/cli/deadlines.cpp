@@ -19,6 +19,7 @@
 #include "include/sharedgpu_deadline.h"
 #include "protocol/channel.h"
 #include "protocol/deadline_lines.h"
+#include "protocol/environment.h"
 
 namespace sharedgpu::cli {
 namespace {
@@ -65,7 +66,7 @@ bool has_more(int from, int milliseconds) {
 
 // The pipe of deadlines breaks where nobody has that.
 int reading_end_of_deadlines() {
-  const char* text = std::getenv("SHAREDGPU_DEADLINE_READ");
+  const char* text = std::getenv(environment::kDeadlineRead);
   return text == nullptr ? -1 : std::atoi(text);
 }
 

@@ -25,6 +25,7 @@
 #include "protocol/ask.h"
 #include "protocol/backend_names.h"
 #include "protocol/deadline_pipe.h"
+#include "protocol/environment.h"
 #include "protocol/gpu_names.h"
 
 namespace sharedgpu::cli {
@@ -124,13 +125,13 @@ std::string read_voucher(const Arguments& arguments, RunRequest& request) {
 // The user's environment overrides the site's settings for the wait for an arbiter, as it does in the
 // library.
 void read_environment(Settings& settings) {
-  const char* text = std::getenv("SHAREDGPU_ARBITER_TIMEOUT");
+  const char* text = std::getenv(environment::kArbiterTimeout);
   if (text == nullptr || *text == '\0') return;
   unsigned long milliseconds = 0;
   const char* end = text + std::strlen(text);
   auto [rest, error] = std::from_chars(text, end, milliseconds);
   if (error != std::errc{} || rest != end || milliseconds > 86'400'000)
-    complain(std::string("SHAREDGPU_ARBITER_TIMEOUT: '") + text +
+    complain(std::string(environment::kArbiterTimeout) + ": '" + text +
              "' is not a number of milliseconds, at most a day; ignored");
   else
     settings.arbiter_timeout = std::chrono::milliseconds(milliseconds);
@@ -140,7 +141,7 @@ void read_environment(Settings& settings) {
 // why there is no tenant.
 std::string ask_for_tenant(const Settings& settings, RunRequest request, Channel& channel, RunReply& reply) {
   Message message;
-  const char* devices = std::getenv("SHAREDGPU_DEVICES");  // of the Slurm step that this runs in
+  const char* devices = std::getenv(environment::kDevices);  // of the Slurm step that this runs in
   request.chosen = user_chose();
   request.devices = parse_devices(devices == nullptr ? "" : devices);
   const Patience patience{.connect = settings.arbiter_timeout,
@@ -184,11 +185,11 @@ void preload(const std::string& library) {
 
 void set_environment(const Settings& settings, const RunReply& reply, const std::string& library) {
   auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(settings.arbiter_timeout);
-  setenv("SHAREDGPU_SOCKET", settings.socket.c_str(), 1);
-  setenv("SHAREDGPU_TOKEN", hex(reply.token).c_str(), 1);
-  setenv("SHAREDGPU_RUN", std::to_string(reply.tenant.value).c_str(), 1);
-  setenv("SHAREDGPU_ARBITER_TIMEOUT", std::to_string(timeout.count()).c_str(), 1);
-  setenv("SHAREDGPU_ON_NO_ARBITER", settings.on_no_arbiter == OnNoArbiter::fail ? "fail" : "plain", 1);
+  setenv(environment::kSocket, settings.socket.c_str(), 1);
+  setenv(environment::kToken, hex(reply.token).c_str(), 1);
+  setenv(environment::kRun, std::to_string(reply.tenant.value).c_str(), 1);
+  setenv(environment::kArbiterTimeout, std::to_string(timeout.count()).c_str(), 1);
+  setenv(environment::kOnNoArbiter, settings.on_no_arbiter == OnNoArbiter::fail ? "fail" : "plain", 1);
   preload(library);
   if (reply.threads != 0) {
     setenv("CUDA_MPS_PIPE_DIRECTORY", mps_folder(settings.socket).c_str(), 1);
@@ -197,7 +198,7 @@ void set_environment(const Settings& settings, const RunReply& reply, const std:
   if (reply.gpus.count == 0) return;
   const std::string gpus = format_gpus(reply.gpus);
   setenv("CUDA_VISIBLE_DEVICES", gpus.c_str(), 1);
-  setenv("SHAREDGPU_GPUS", gpus.c_str(), 1);
+  setenv(environment::kGpus, gpus.c_str(), 1);
 }
 
 int execute(const std::vector<std::string>& command) {

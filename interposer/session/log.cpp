@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "protocol/environment.h"
+
 namespace sharedgpu {
 namespace {
 
@@ -30,7 +32,7 @@ bool debugging() {
   static constinit std::atomic<int> known{-1};
   int value = known.load(std::memory_order_relaxed);
   if (value < 0) {
-    const char* wanted = std::getenv("SHAREDGPU_DEBUG");
+    const char* wanted = std::getenv(environment::kDebug);
     value = wanted != nullptr && std::strcmp(wanted, "1") == 0 ? 1 : 0;
     known.store(value, std::memory_order_relaxed);
   }

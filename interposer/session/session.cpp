@@ -143,8 +143,7 @@ State Sessions::connect() {
   Handshake hands = shake_hands(settings_.socket, hello, settings_.arbiter_timeout);
   if (hands.result != Handshake::Result::welcome) {
     const bool fail = settings_.fail_without_arbiter;
-    const char* outcome =
-        fail ? "cuInit fails, as SHAREDGPU_ON_NO_ARBITER=fail wants" : "running as plain CUDA";
+    const char* outcome = fail ? "cuInit fails, as OnNoArbiter=fail wants" : "running as plain CUDA";
     if (hands.result == Handshake::Result::refused)
       say("refused by the arbiter (%s); %s", hands.reason, outcome);
     else

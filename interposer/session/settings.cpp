@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "protocol/channel.h"
+#include "protocol/environment.h"
 
 namespace sharedgpu::session {
 namespace {
@@ -58,19 +59,19 @@ Settings read_settings(Lookup lookup, Complain complain) {
     const char* value = lookup(name);
     if (value != nullptr && *value != '\0' && !parse(value)) complain(name, value, expected);
   };
-  read("SHAREDGPU_SOCKET", "a path of at most 107 bytes",
+  read(environment::kSocket, "a path of at most 107 bytes",
        [&](const char* value) { return read_path(value, settings.socket); });
-  read("SHAREDGPU_TOKEN", "32 hexadecimal digits", [&](const char* value) {
+  read(environment::kToken, "32 hexadecimal digits", [&](const char* value) {
     RunToken token;
     if (!read_token(value, token)) return false;
     settings.token = token;
     return true;
   });
-  read("SHAREDGPU_ARBITER_TIMEOUT", "milliseconds, at most a day",
+  read(environment::kArbiterTimeout, "milliseconds, at most a day",
        [&](const char* value) { return read_milliseconds(value, settings.arbiter_timeout); });
-  read("SHAREDGPU_ON_NO_ARBITER", "plain or fail",
+  read(environment::kOnNoArbiter, "plain or fail",
        [&](const char* value) { return read_choice(value, settings.fail_without_arbiter); });
-  read("SHAREDGPU_DEADLINE_READ", "a descriptor and the number of its file",
+  read(environment::kDeadlineRead, "a descriptor and the number of its file",
        [&](const char* value) { return read_deadline_pipe(value, settings.deadlines); });
   return settings;
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "protocol/environment.h"
 #include "protocol/split.h"
 
 namespace sharedgpu::session {
@@ -52,7 +53,7 @@ std::optional<std::string> visible_devices(std::string_view given, const char* a
 }
 
 void name_visible_devices() {
-  const char* given = std::getenv("SHAREDGPU_GPUS");
+  const char* given = std::getenv(environment::kGpus);
   if (given == nullptr || *given == '\0') return;
   const char* asked = std::getenv(kVisible);
   const std::optional<std::string> visible = visible_devices(given, asked);
