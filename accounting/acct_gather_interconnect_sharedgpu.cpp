@@ -11,8 +11,9 @@
 #include <string>
 
 #include "accounting/pulse.h"
-#include "accounting/step.h"
-#include "gres/slurm_abi/accounting.h"
+#include "slurm_shared/abi/accounting.h"
+#include "slurm_shared/siblings.h"
+#include "slurm_shared/step.h"
 
 #pragma GCC visibility push(default)
 extern "C" {
@@ -45,7 +46,10 @@ std::optional<std::uint32_t> find(const char* given, int& position) {
 }
 
 void start() {
-  SharedGpuStep* step = sharedgpu::this_step();
+  // The SPANK plugin, whose step it is, stays where the thread that is started here goes on.
+  auto* this_step = reinterpret_cast<SharedGpuStepFunction*>(
+      sharedgpu::sibling_function("spank_sharedgpu.so", "sharedgpu_step", true));
+  SharedGpuStep* step = this_step == nullptr ? nullptr : this_step();
   if (step == nullptr) return;
   const sharedgpu::OurTres tres{.lease = find("sharedgpu_lease", lease_position),
                                 .swap = find("sharedgpu_swap", swap_position)};

@@ -2,10 +2,8 @@
 #include "accounting/pulse.h"
 
 #include <dirent.h>
-#include <pthread.h>
 #include <unistd.h>
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -13,8 +11,9 @@
 #include <thread>
 
 #include "accounting/credit.h"
-#include "gres/slurm_abi/accounting.h"
 #include "protocol/ask.h"
+#include "protocol/own_thread.h"
+#include "slurm_shared/abi/accounting.h"
 
 namespace sharedgpu {
 namespace {
@@ -175,19 +174,12 @@ void* run(void* argument) {
 
 void start_pulse(SharedGpuStep& step, const OurTres& tres) {
   tres_ids = tres;
-  // Signals are for Slurm's own threads.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   pthread_t thread;
   // The thread may outlive every scope of this library, so its state does too.
-  int error = pthread_create(&thread, nullptr, run, new Pulse(step));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (error == 0)
-    pthread_detach(thread);
-  else
+  if (const int error = start_own_thread(&thread, run, new Pulse(step)))
     slurm_error("acct_gather_interconnect/sharedgpu: no thread: %s", std::strerror(error));
+  else
+    pthread_detach(thread);
 }
 
 bool pulse_writes(StepCounts& value) {

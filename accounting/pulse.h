@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "accounting/credit.h"
-#include "spank/step.h"
+#include "slurm_shared/step.h"
 
 namespace sharedgpu {
 

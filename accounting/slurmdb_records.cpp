@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "gres/slurm_abi/release.h"
+#include "slurm_shared/abi/release.h"
 
 extern "C" {
 #include <slurm/slurm.h>

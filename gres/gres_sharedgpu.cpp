@@ -36,9 +36,9 @@
 
 #include "config/node_gpus.h"
 #include "gres/shares.h"
-#include "gres/slurm_abi/gres.h"
 #include "protocol/environment.h"
-#include "spank/offer.h"
+#include "slurm_shared/abi/gres.h"
+#include "slurm_shared/offer.h"
 
 #pragma GCC visibility push(default)
 extern "C" {

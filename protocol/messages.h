@@ -495,8 +495,8 @@ struct RunReply {
 // GCC 12's __builtin_clear_padding clears other bytes than the last ones where padding ends a body as large.
 static_assert(std::has_unique_object_representations_v<RunReply>);
 
-// A Slurm step by its numbers; the step's as slurm_step_id_t has it (batch 0xfffffffb, extern 0xfffffffc,
-// interactive 0xfffffffa).
+// A Slurm step by its numbers; the step's as slurm_step_id_t has it, see
+// step_names.h.
 struct StepName {
   std::uint32_t job = 0;
   std::uint32_t step = 0;

@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "spank/siblings.h"
+#include "slurm_shared/siblings.h"
 #include "spank/supervisor.h"
 
 namespace sharedgpu {

@@ -2,7 +2,7 @@
 #include "spank/plugin.h"
 
 #include "protocol/ask.h"
-#include "spank/siblings.h"
+#include "slurm_shared/siblings.h"
 #include "spank/supervisor.h"
 
 namespace sharedgpu {

@@ -18,15 +18,15 @@
 #include "protocol/gpu_names.h"
 #include "protocol/split.h"
 #include "protocol/step_names.h"
+#include "slurm_shared/offer.h"
+#include "slurm_shared/siblings.h"
+#include "slurm_shared/step.h"
 #include "spank/comments.h"
 #include "spank/gang.h"
 #include "spank/job_class.h"
 #include "spank/job_nodes.h"
-#include "spank/offer.h"
 #include "spank/plugin.h"
 #include "spank/preload.h"
-#include "spank/siblings.h"
-#include "spank/step.h"
 #include "spank/suspension.h"
 
 namespace sharedgpu {

@@ -3,10 +3,10 @@
 // not in a job's, and outlives a restart of slurmd.
 #include <unistd.h>
 
+#include "slurm_shared/offer.h"
+#include "slurm_shared/siblings.h"
 #include "spank/comments.h"
-#include "spank/offer.h"
 #include "spank/plugin.h"
-#include "spank/siblings.h"
 #include "spank/supervisor.h"
 
 namespace sharedgpu {

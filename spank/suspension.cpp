@@ -3,7 +3,6 @@
 
 #include <dlfcn.h>
 #include <link.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -16,8 +15,9 @@
 #include <vector>
 
 #include "protocol/ask.h"
+#include "protocol/own_thread.h"
+#include "slurm_shared/siblings.h"
 #include "spank/plugin.h"
-#include "spank/siblings.h"
 
 namespace sharedgpu {
 namespace {
@@ -130,15 +130,8 @@ Watch* start(const StepName& step, const std::string& socket) {
   stay_loaded();
   // With other plugins of this kind the stop that follows is a signal, which SIGCONT would undo.
   auto* watch = new Watch(test, step, socket, is_loaded("/proctrack_cgroup.so"));
-  // Signals are for Slurm's own threads.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   pthread_t thread;
-  const int error = pthread_create(&thread, nullptr, run, watch);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (error != 0) {
+  if (const int error = start_own_thread(&thread, run, watch)) {
     log_error(std::string("no thread: ") + std::strerror(error));
     return nullptr;
   }

@@ -11,7 +11,7 @@
 #include <array>
 #include <ctime>
 
-#include "interposer/memory/own_thread.h"
+#include "protocol/own_thread.h"
 
 namespace sharedgpu {
 namespace {

@@ -13,10 +13,10 @@
 #include "interposer/driver/call.h"
 #include "interposer/gate/control.h"
 #include "interposer/memory/driver_device.h"
-#include "interposer/memory/own_thread.h"
 #include "interposer/session/log.h"
 #include "interposer/session/session.h"
 #include "protocol/ask.h"
+#include "protocol/own_thread.h"
 
 namespace sharedgpu::session {
 namespace {

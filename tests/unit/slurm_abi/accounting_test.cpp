@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "accounting/pulse.h"
-#include "accounting/step.h"
-#include "gres/slurm_abi/accounting.h"
+#include "slurm_shared/abi/accounting.h"
+#include "slurm_shared/siblings.h"
 
 namespace {
 
@@ -16,7 +16,10 @@ slurmdb_tres_rec_t* tres_array[3] = {&records[0], &records[1], &records[2]};
 }  // namespace
 
 namespace sharedgpu {
-SharedGpuStep* this_step() { return &step; }
+void* sibling_function(const char*, const char*, bool) {
+  SharedGpuStepFunction* const this_step = [] { return &step; };
+  return reinterpret_cast<void*>(this_step);
+}
 void start_pulse(SharedGpuStep&, const OurTres&) {}
 bool pulse_writes(StepCounts& value) {
   value = {.seconds = 7, .waited = 6, .restored = 8, .evicted = 9};

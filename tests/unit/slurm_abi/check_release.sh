@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The declarations in gres/slurm_abi/ compile for the releases that they hold for, and for no other.
+# The declarations in slurm_shared/abi/ compile for the releases that they hold for, and for no other.
 #
 #   check_release.sh COMPILER SOURCES SLURM_INCLUDE
 set -euo pipefail
@@ -17,7 +17,7 @@ compiles() {
   local part
   for part in gres accounting; do
     "$compiler" -std=c++20 -fsyntax-only "${@:4}" -isystem "$dir" -I"$sources" -x c++ - \
-      <<<"#include \"gres/slurm_abi/$part.h\"" 2>"$dir/errors" || return
+      <<<"#include \"slurm_shared/abi/$part.h\"" 2>"$dir/errors" || return
   done
 }
 

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "gres/slurm_abi/gres.h"
-#include "spank/offer.h"
+#include "slurm_shared/abi/gres.h"
+#include "slurm_shared/offer.h"
 
 struct bitstr_t {
   std::vector<bool> bits;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spank/siblings.h"
+#include "slurm_shared/siblings.h"
 
 #include <dlfcn.h>
 #include <climits>
@@ -8,20 +8,22 @@
 namespace sharedgpu {
 namespace {
 
-// The folder that holds `folder`/`folder`/this file, or an empty string.
-std::string prefix() {
+// The folder that holds this file, or that holds it so many levels up; an empty string where there is none.
+std::string folder(int levels) {
   Dl_info info = {};
   char path[PATH_MAX];
-  if (dladdr(reinterpret_cast<void*>(&prefix), &info) == 0 || realpath(info.dli_fname, path) == nullptr)
+  if (dladdr(reinterpret_cast<void*>(&folder), &info) == 0 || realpath(info.dli_fname, path) == nullptr)
     return {};
   std::string result = path;
-  for (int level = 0; level < 3; ++level) {
+  for (int level = 0; level <= levels; ++level) {
     std::size_t slash = result.rfind('/');
     if (slash == result.npos) return {};
     result.resize(slash);
   }
   return result;
 }
+
+std::string prefix() { return folder(2); }
 
 }  // namespace
 
@@ -35,8 +37,9 @@ void stay_loaded() {
     dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
 }
 
-void* sibling_function(const char* file, const char* name) {
-  void* plugin = dlopen((prefix() + "/lib/slurm/" + file).c_str(), RTLD_LAZY | RTLD_NOLOAD);
+void* sibling_function(const char* file, const char* name, bool for_good) {
+  const int stays = for_good ? RTLD_NODELETE : 0;
+  void* plugin = dlopen((folder(0) + "/" + file).c_str(), RTLD_LAZY | RTLD_NOLOAD | stays);
   if (plugin == nullptr) return nullptr;
   void* function = dlsym(plugin, name);
   dlclose(plugin);  // whoever loaded it holds it

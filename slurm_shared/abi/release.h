@@ -11,6 +11,6 @@
 #if SLURM_VERSION_NUMBER < SLURM_VERSION_NUM(22, 5, 0) || SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 6, 0)
 #error \
     "sharedgpu knows the layouts of Slurm 22.05 to 26.05, and these headers are of another release. \
-Compare gres/slurm_abi/ with its source, then configure with -DSHAREDGPU_UNKNOWN_SLURM=ON."
+Compare slurm_shared/abi/ with its source, then configure with -DSHAREDGPU_UNKNOWN_SLURM=ON."
 #endif
 #endif

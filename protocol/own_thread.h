@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads of ours in the program's process: the program's signals are never delivered to them.
+// Threads of ours in the process of a program or of Slurm: signals for that are never delivered to them.
 #pragma once
 
 #include <pthread.h>

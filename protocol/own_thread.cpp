@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "interposer/memory/own_thread.h"
+#include "protocol/own_thread.h"
 
 #include <csignal>
 #include <cstddef>

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "gres/slurm_abi/release.h"
+#include "slurm_shared/abi/release.h"
 
 extern "C" {
 

@@ -23,5 +23,6 @@ struct SharedGpuStep {
 
 // Null where the step holds no units. Set before the first task starts; valid for the life of the process.
 // Exported by spank_sharedgpu.so.
-__attribute__((visibility("default"))) SharedGpuStep* sharedgpu_step();
+using SharedGpuStepFunction = SharedGpuStep*();
+__attribute__((visibility("default"))) SharedGpuStepFunction sharedgpu_step;
 }
