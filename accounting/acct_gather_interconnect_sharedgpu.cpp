@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "accounting/pulse.h"
+#include "accounting/usage_poller.h"
 #include "slurm_shared/abi/accounting.h"
 #include "slurm_shared/siblings.h"
 #include "slurm_shared/step.h"
@@ -53,7 +53,7 @@ void start() {
   if (step == nullptr) return;
   const sharedgpu::OurTres tres{.lease = find("sharedgpu_lease", lease_position),
                                 .swap = find("sharedgpu_swap", swap_position)};
-  if (tres.lease || tres.swap) sharedgpu::start_pulse(*step, tres);
+  if (tres.lease || tres.swap) sharedgpu::start_usage_poller(*step, tres);
 }
 
 // Nobody else writes this TRES, so what is not as Slurm prepared it is something else: nothing is written
@@ -76,7 +76,7 @@ int acct_gather_interconnect_p_get_data(acct_gather_data_t* data) {
   std::call_once(started, start);
   sharedgpu::StepCounts counts;
   const bool off = lease_position < 0 && swap_position < 0;
-  if (data == nullptr || off || !sharedgpu::pulse_writes(counts)) return SLURM_SUCCESS;
+  if (data == nullptr || off || !sharedgpu::poller_writes(counts)) return SLURM_SUCCESS;
   for (int position : {lease_position, swap_position}) {
     if (position < 0 || is_untouched(data[position])) continue;
     slurm_info(

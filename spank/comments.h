@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The spool of what is to be written into AdminComments: a file for each job that has held units here, named
-// by its number. accounting/spool.h has the rest.
+// by its number. comment/spool.h has the rest.
 #pragma once
 
 #include "spank/plugin.h"

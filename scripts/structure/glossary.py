@@ -47,7 +47,7 @@ WORDS = [
     ("tend(s|ed|ing)?", "maintenance", "interposer"),
     ("keepers?|anchored", "holders, held by connection", "arbiter"),
     ("pulse", "usage poller", "accounting"),
-    ("courier", "retry queue", "accounting"),
+    ("courier", "retry queue", "comment"),
     ("carrier", "reporting task", "accounting"),
     ("plain", "unmanaged", ""),
     ("shared out", "managed", ""),

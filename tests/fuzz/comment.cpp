@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any text as the AdminComment that a site has: what it says stays, and shares are found again and add up.
-#include "accounting/comment.h"
+#include "comment/comment.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any text as an entry of the spool of AdminComments: none, or one that reads the same when it is written
 // again.
-#include "accounting/spool.h"
+#include "comment/spool.h"
 
 #include "input.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any text as Slurm's list of counts: what is found in it is found in front of any other list as well.
-#include "accounting/credit.h"
+#include "accounting/usage_writer.h"
 #include "input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 
-#include "accounting/pulse.h"
+#include "accounting/usage_poller.h"
 #include "slurm_shared/abi/accounting.h"
 #include "slurm_shared/siblings.h"
 
@@ -20,8 +20,8 @@ void* sibling_function(const char*, const char*, bool) {
   SharedGpuStepFunction* const this_step = [] { return &step; };
   return reinterpret_cast<void*>(this_step);
 }
-void start_pulse(SharedGpuStep&, const OurTres&) {}
-bool pulse_writes(StepCounts& value) {
+void start_usage_poller(SharedGpuStep&, const OurTres&) {}
+bool poller_writes(StepCounts& value) {
   value = {.seconds = 7, .waited = 6, .restored = 8, .evicted = 9};
   return true;
 }

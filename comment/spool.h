@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "accounting/comment.h"
+#include "comment/comment.h"
 
 namespace sharedgpu {
 

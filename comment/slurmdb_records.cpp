@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Public headers of Slurm alone (22.05 to 26.05). The database's own rule is that only root, SlurmUser, and
 // administrators and operators by sacctmgr may change an AdminComment.
-#include "accounting/slurmdb_records.h"
+#include "comment/slurmdb_records.h"
 
 #include <dlfcn.h>
 

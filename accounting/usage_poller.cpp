@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "accounting/pulse.h"
+#include "accounting/usage_poller.h"
 
 #include <dirent.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include <ctime>
 #include <thread>
 
-#include "accounting/credit.h"
+#include "accounting/usage_writer.h"
 #include "protocol/ask.h"
 #include "protocol/own_thread.h"
 #include "slurm_shared/abi/accounting.h"
@@ -26,12 +26,12 @@ constexpr milliseconds kPatience{1000};
 // times the CPU time of the last polls in between; but the books are never older than kLongestPeriod.
 constexpr int kPollShare = 50;
 constexpr milliseconds kLongestPeriod{1000};
-// Tries to find the carrier's call in one go; the search goes on with the next pulse.
+// Tries to find the reporting task's call in one go; the search goes on with the next update.
 constexpr int kTries = 16;
 
 OurTres tres_ids;
 // The poll that is under way in this thread, if any.
-thread_local StepCredit* polling = nullptr;
+thread_local UsageWriter* polling = nullptr;
 
 // What Slurm has recorded for one task after a poll that this call makes.
 struct TaskRecord {
@@ -100,13 +100,13 @@ pid_t find_task() {
   return task;
 }
 
-class Pulse {
+class UsagePoller {
  public:
-  explicit Pulse(SharedGpuStep& step) : step_(step), credit_(step.tasks == 1) {}
+  explicit UsagePoller(SharedGpuStep& step) : step_(step), writer_(step.tasks == 1) {}
 
-  void beat() {
+  void update() {
     auto total = ask_total();
-    if (!total || !credit_.is_due(*total)) return;
+    if (!total || !writer_.is_due(*total)) return;
     pthread_mutex_lock(&step_.asking);
     if (!step_.ended) write(*total);
     pthread_mutex_unlock(&step_.asking);
@@ -121,35 +121,35 @@ class Pulse {
     const auto reply = answer.as<LeaseReply>();
     StepCounts total;
     if (tres_ids.lease) {
-      total.seconds = StepCredit::seconds(reply.lease);
-      total.waited = StepCredit::seconds(reply.waited);
+      total.seconds = UsageWriter::seconds(reply.lease);
+      total.waited = UsageWriter::seconds(reply.waited);
     }
     if (tres_ids.swap) {
-      total.restored = StepCredit::mebibytes(reply.moved.restored.count);
-      total.evicted = StepCredit::mebibytes(reply.moved.evicted.count);
+      total.restored = UsageWriter::mebibytes(reply.moved.restored.count);
+      total.evicted = UsageWriter::mebibytes(reply.moved.evicted.count);
     }
     return total;
   }
 
   void write(const StepCounts& total) {
-    if (carrier_ == 0) carrier_ = find_task();
-    for (int i = 0; i < kTries && carrier_ != 0; ++i) {
-      credit_.begin_poll(total);
-      polling = &credit_;
-      TaskRecord record = poll_task(carrier_);
+    if (reporting_task_ == 0) reporting_task_ = find_task();
+    for (int i = 0; i < kTries && reporting_task_ != 0; ++i) {
+      writer_.begin_poll(total);
+      polling = &writer_;
+      TaskRecord record = poll_task(reporting_task_);
       polling = nullptr;
       if (!record.exists) {
-        credit_.carrier_ended();
-        carrier_ = find_task();
-      } else if (credit_.end_poll(record.counts)) {
+        writer_.reporting_task_ended();
+        reporting_task_ = find_task();
+      } else if (writer_.end_poll(record.counts)) {
         return;
       }
     }
   }
 
   SharedGpuStep& step_;
-  StepCredit credit_;
-  pid_t carrier_ = 0;
+  UsageWriter writer_;
+  pid_t reporting_task_ = 0;
 };
 
 // Time on the clock would count what a busy machine keeps this thread waiting.
@@ -160,10 +160,10 @@ Nanoseconds own_cpu_time() {
 }
 
 void* run(void* argument) {
-  auto* pulse = static_cast<Pulse*>(argument);
+  auto* poller = static_cast<UsagePoller*>(argument);
   for (;;) {
     Nanoseconds begin = own_cpu_time();
-    pulse->beat();
+    poller->update();
     Nanoseconds pause = (own_cpu_time() - begin) * kPollShare;
     std::this_thread::sleep_for(std::clamp<Nanoseconds>(pause, kPeriod, kLongestPeriod));
   }
@@ -172,17 +172,17 @@ void* run(void* argument) {
 
 }  // namespace
 
-void start_pulse(SharedGpuStep& step, const OurTres& tres) {
+void start_usage_poller(SharedGpuStep& step, const OurTres& tres) {
   tres_ids = tres;
   pthread_t thread;
   // The thread may outlive every scope of this library, so its state does too.
-  if (const int error = start_own_thread(&thread, run, new Pulse(step)))
+  if (const int error = start_own_thread(&thread, run, new UsagePoller(step)))
     slurm_error("acct_gather_interconnect/sharedgpu: no thread: %s", std::strerror(error));
   else
     pthread_detach(thread);
 }
 
-bool pulse_writes(StepCounts& value) {
+bool poller_writes(StepCounts& value) {
   if (polling == nullptr) return false;
   auto counts = polling->next_call();
   value = counts.value_or(StepCounts{});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "accounting/spool.h"
+#include "comment/spool.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

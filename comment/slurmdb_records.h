@@ -2,7 +2,7 @@
 // Jobs in Slurm's database, by way of slurmdbd. One thread at a time.
 #pragma once
 
-#include "accounting/courier.h"
+#include "comment/retry_queue.h"
 
 namespace sharedgpu {
 

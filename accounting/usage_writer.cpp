@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "accounting/credit.h"
+#include "accounting/usage_writer.h"
 
 #include <algorithm>
 #include <charconv>
@@ -22,67 +22,68 @@ StepCounts sum(const StepCounts& a, const StepCounts& b) {
 
 }  // namespace
 
-std::uint64_t StepCredit::seconds(std::chrono::nanoseconds lease) {
+std::uint64_t UsageWriter::seconds(std::chrono::nanoseconds lease) {
   if (lease <= std::chrono::nanoseconds::zero()) return 0;
   auto nearest = std::chrono::round<std::chrono::seconds>(lease).count();
   return static_cast<std::uint64_t>(std::max<decltype(nearest)>(nearest, 1));
 }
 
-std::uint64_t StepCredit::mebibytes(std::uint64_t bytes) {
+std::uint64_t UsageWriter::mebibytes(std::uint64_t bytes) {
   constexpr std::uint64_t kMebibyte = 1 << 20;
   if (bytes == 0) return 0;
   return std::max<std::uint64_t>((bytes + kMebibyte / 2) / kMebibyte, 1);
 }
 
-bool StepCredit::is_due(const StepCounts& total) const {
-  if (!carried_) return true;
-  const StepCounts shown = sum(settled_, *carried_);
+bool UsageWriter::is_due(const StepCounts& total) const {
+  if (!reported_) return true;
+  const StepCounts shown = sum(settled_, *reported_);
   const StepCounts more = each(total, shown, [](std::uint64_t a, std::uint64_t b) { return std::max(a, b); });
   return more != shown;
 }
 
-void StepCredit::begin_poll(const StepCounts& total) {
+void UsageWriter::begin_poll(const StepCounts& total) {
   // Nothing ever shrinks; if the arbiter's answer does, the books keep what they have.
   const StepCounts rest = each(
       total, settled_, [](std::uint64_t all, std::uint64_t part) { return all > part ? all - part : 0; });
-  wanted_ = each(rest, carried_.value_or(StepCounts{}),
+  wanted_ = each(rest, reported_.value_or(StepCounts{}),
                  [](std::uint64_t a, std::uint64_t b) { return std::max(a, b); });
   calls_ = 0;
 }
 
-std::optional<StepCounts> StepCredit::next_call() {
+std::optional<StepCounts> UsageWriter::next_call() {
   const std::uint32_t call = calls_++;
   if (way_ == Way::every_call) return wanted_;
   if (way_ == Way::first_call) return call == 0 ? wanted_ : StepCounts{};
-  if (call == carriers_call_) return wanted_;
-  // A zero could hit the carrier, whose call may be another one by now, and lose what it shows already.
+  if (call == reporting_call_) return wanted_;
+  // A zero could hit the reporting task, whose call may be another one by now, and lose what it shows
+  // already.
   if (searching_ || !cleans_) return std::nullopt;
   return StepCounts{};
 }
 
-bool StepCredit::is_too_much(const StepCounts& shown) const {
+bool UsageWriter::is_too_much(const StepCounts& shown) const {
   return shown.seconds > wanted_.seconds || shown.waited > wanted_.waited ||
          shown.restored > wanted_.restored || shown.evicted > wanted_.evicted;
 }
 
-bool StepCredit::end_poll(const std::optional<StepCounts>& shown) {
+bool UsageWriter::end_poll(const std::optional<StepCounts>& shown) {
   if (shown != wanted_) {
     if (way_ == Way::every_call && shown && is_too_much(*shown)) way_ = Way::first_call;
     searching_ = true;
-    carriers_call_ = calls_ == 0 ? 0 : (carriers_call_ + 1) % calls_;
+    reporting_call_ = calls_ == 0 ? 0 : (reporting_call_ + 1) % calls_;
     return false;
   }
-  carried_ = wanted_;
-  // Wrong tries may have credited other tasks: one more poll gives these their zeros.
+  reported_ = wanted_;
+  // Wrong tries may have written to other tasks: one more poll gives these their zeros.
   cleans_ = searching_;
   searching_ = false;
   return !cleans_ || way_ != Way::search;
 }
 
-void StepCredit::carrier_ended() {
-  settled_ = sum(settled_, carried_.value_or(StepCounts{}));
-  carried_.reset();
-  carriers_call_ = 0;
+void UsageWriter::reporting_task_ended() {
+  settled_ = sum(settled_, reported_.value_or(StepCounts{}));
+  reported_.reset();
+  reporting_call_ = 0;
   cleans_ = true;
 }
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "accounting/spool.h"
+#include "comment/spool.h"
 
 namespace sharedgpu {
 
@@ -37,11 +37,11 @@ class JobRecords {
   virtual std::string write(std::uint32_t job, const JobRecord& run, const std::string& comment) = 0;
 };
 
-class Courier {
+class RetryQueue {
  public:
   using Seconds = std::chrono::seconds;
   // `settle`: for how long an entry must have been found in its place.
-  Courier(Spool& spool, JobRecords& records, Seconds settle, std::function<void(const std::string&)> say)
+  RetryQueue(Spool& spool, JobRecords& records, Seconds settle, std::function<void(const std::string&)> say)
       : spool_(spool), records_(records), settle_(settle), say_(std::move(say)) {}
 
   // Does what is due at `now`, in seconds since 1970. Returns whether entries are left.

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "accounting/credit.h"
+#include "accounting/usage_writer.h"
 #include "slurm_shared/step.h"
 
 namespace sharedgpu {
@@ -22,10 +22,10 @@ struct OurTres {
 
 // Starts the thread, once in a process. The thread
 // ends with slurmstepd, and does nothing more once the step has ended.
-void start_pulse(SharedGpuStep& step, const OurTres& tres);
+void start_usage_poller(SharedGpuStep& step, const OurTres& tres);
 
 // To be called in every call of Slurm's get_data. Where this thread made the poll, returns true and sets
 // `value` if there is something to write.
-bool pulse_writes(StepCounts& value);
+bool poller_writes(StepCounts& value);
 
 }  // namespace sharedgpu

@@ -16,8 +16,8 @@
 #include <ctime>
 #include <thread>
 
-#include "accounting/courier.h"
-#include "accounting/slurmdb_records.h"
+#include "comment/retry_queue.h"
+#include "comment/slurmdb_records.h"
 #include "config/settings.h"
 #include "protocol/ask.h"
 #include "protocol/backend_names.h"
@@ -129,9 +129,9 @@ void take_ended(const Spool& marks, const Spool& entries, const std::string& soc
 
 // Jobs whose end nobody has told of here: the node went down, or slurmd. The run that began with the mark is
 // the one: where it was requeued, others have run since.
-void take_missed(const Spool& spool, const std::string& socket, Courier& courier) {
+void take_missed(const Spool& spool, const std::string& socket, RetryQueue& queue) {
   for (const Spool::Mark& mark : spool.marks())
-    if (courier.has_ended(mark)) take(spool, spool, socket, mark, mark.since);
+    if (queue.has_ended(mark)) take(spool, spool, socket, mark, mark.since);
 }
 
 // Until the spool is empty.
@@ -145,14 +145,14 @@ void work(Spool& spool, const std::string& socket, const Arguments& arguments) {
     for (const std::string& name : spool.entries()) spool.remove(name);
     return;
   }
-  Courier courier(spool, records, seconds(arguments.settle), say);
+  RetryQueue queue(spool, records, seconds(arguments.settle), say);
   std::int64_t swept = 0;
   for (;;) {
     if (!socket.empty() && now() - swept >= kSweep) {
-      take_missed(spool, socket, courier);
+      take_missed(spool, socket, queue);
       swept = now();
     }
-    const bool left = courier.pass(now());
+    const bool left = queue.pass(now());
     if (!left && !arguments.stay) return;
     records.disconnect();
     std::this_thread::sleep_for(seconds(1));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "accounting/comment.h"
+#include "comment/comment.h"
 
 #include <algorithm>
 #include <cmath>

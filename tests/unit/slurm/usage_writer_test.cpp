@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The crediting of what a step comes to against a model of Slurm's books.
-#include "accounting/credit.h"
+// The writing of what a step comes to, against a model of Slurm's books.
+#include "accounting/usage_writer.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -30,9 +30,9 @@ class Books {
   std::vector<int> processes;  // in the order of the calls
   std::vector<int> tasks;      // those among them that count
 
-  void poll(StepCredit& credit) {
+  void poll(UsageWriter& writer) {
     for (int process : processes) {
-      auto value = credit.next_call();
+      auto value = writer.next_call();
       if (value && is_task(process)) shown_[process] = value;
     }
     ++polls;
@@ -65,12 +65,12 @@ class Books {
   StepCounts ended_;
 };
 
-// As the pulse does it. Returns whether the books are right in the end.
-bool write(StepCredit& credit, Books& books, int carrier, std::uint64_t total) {
+// As the poller does it. Returns whether the books are right in the end.
+bool write(UsageWriter& writer, Books& books, int task, std::uint64_t total) {
   for (int i = 0; i < 100; ++i) {
-    credit.begin_poll(counts(total));
-    books.poll(credit);
-    if (credit.end_poll(books.shown(carrier))) return true;
+    writer.begin_poll(counts(total));
+    books.poll(writer);
+    if (writer.end_poll(books.shown(task))) return true;
   }
   return false;
 }
@@ -79,127 +79,127 @@ bool write(StepCredit& credit, Books& books, int carrier, std::uint64_t total) {
 
 TEST_CASE("lease time shows as the nearest second, but never as none") {
   using std::chrono::milliseconds;
-  CHECK(StepCredit::seconds(milliseconds(0)) == 0);
-  CHECK(StepCredit::seconds(milliseconds(-5)) == 0);
-  CHECK(StepCredit::seconds(milliseconds(1)) == 1);
-  CHECK(StepCredit::seconds(milliseconds(1400)) == 1);
-  CHECK(StepCredit::seconds(milliseconds(1600)) == 2);
-  CHECK(StepCredit::seconds(milliseconds(3'600'400)) == 3600);
+  CHECK(UsageWriter::seconds(milliseconds(0)) == 0);
+  CHECK(UsageWriter::seconds(milliseconds(-5)) == 0);
+  CHECK(UsageWriter::seconds(milliseconds(1)) == 1);
+  CHECK(UsageWriter::seconds(milliseconds(1400)) == 1);
+  CHECK(UsageWriter::seconds(milliseconds(1600)) == 2);
+  CHECK(UsageWriter::seconds(milliseconds(3'600'400)) == 3600);
 }
 
 TEST_CASE("bytes show as the nearest MiB, but never as none") {
-  CHECK(StepCredit::mebibytes(0) == 0);
-  CHECK(StepCredit::mebibytes(1) == 1);
-  CHECK(StepCredit::mebibytes((3u << 20) + (1u << 19) - 1) == 3);
-  CHECK(StepCredit::mebibytes((3u << 20) + (1u << 19)) == 4);
+  CHECK(UsageWriter::mebibytes(0) == 0);
+  CHECK(UsageWriter::mebibytes(1) == 1);
+  CHECK(UsageWriter::mebibytes((3u << 20) + (1u << 19) - 1) == 3);
+  CHECK(UsageWriter::mebibytes((3u << 20) + (1u << 19)) == 4);
 }
 
 TEST_CASE("a count is due when any of its parts is more than the books show") {
-  StepCredit credit;
+  UsageWriter writer;
   Books books({1}, {1});
-  REQUIRE(write(credit, books, 1, 5));
+  REQUIRE(write(writer, books, 1, 5));
   StepCounts more = counts(5);
   ++more.evicted;
-  CHECK(credit.is_due(more));
+  CHECK(writer.is_due(more));
   --more.seconds;
-  credit.begin_poll(more);
-  books.poll(credit);
-  REQUIRE(credit.end_poll(books.shown(1)));
+  writer.begin_poll(more);
+  books.poll(writer);
+  REQUIRE(writer.end_poll(books.shown(1)));
   CHECK(books.sum() == StepCounts{.seconds = 5, .waited = 35, .restored = 50, .evicted = 501});
 }
 
 TEST_CASE("one task, alone") {
-  StepCredit credit;
+  UsageWriter writer;
   Books books({1}, {1});
-  CHECK(credit.is_due(counts(0)));  // so that a step that never used the GPU shows zero
-  REQUIRE(write(credit, books, 1, 0));
-  CHECK_FALSE(credit.is_due(counts(0)));
-  CHECK(credit.is_due(counts(5)));
-  REQUIRE(write(credit, books, 1, 5));
+  CHECK(writer.is_due(counts(0)));  // so that a step that never used the GPU shows zero
+  REQUIRE(write(writer, books, 1, 0));
+  CHECK_FALSE(writer.is_due(counts(0)));
+  CHECK(writer.is_due(counts(5)));
+  REQUIRE(write(writer, books, 1, 5));
   CHECK(books.sum() == counts(5));
   CHECK(books.polls == 2);
-  CHECK_FALSE(credit.is_due(counts(5)));
+  CHECK_FALSE(writer.is_due(counts(5)));
 }
 
 TEST_CASE("several tasks and processes count once") {
-  StepCredit credit;
+  UsageWriter writer;
   Books books({1, 2, 3, 11, 12, 21}, {1, 2, 3});
-  REQUIRE(write(credit, books, 1, 7));
+  REQUIRE(write(writer, books, 1, 7));
   CHECK(books.polls == 1);
   CHECK(books.sum() == counts(7));
-  REQUIRE(write(credit, books, 1, 8));
+  REQUIRE(write(writer, books, 1, 8));
   CHECK(books.sum() == counts(8));
 }
 
-TEST_CASE("the carrier's call is found wherever it stands, and stays known") {
-  StepCredit credit;
+TEST_CASE("the reporting task's call is found wherever it stands, and stays known") {
+  UsageWriter writer;
   Books books({11, 2, 12, 3, 1, 21}, {1, 2, 3});
-  REQUIRE(write(credit, books, 1, 7));
+  REQUIRE(write(writer, books, 1, 7));
   CHECK(books.sum() == counts(7));
   int polls = books.polls;
-  REQUIRE(write(credit, books, 1, 9));
+  REQUIRE(write(writer, books, 1, 9));
   CHECK(books.sum() == counts(9));
   CHECK(books.polls == polls + 1);
 }
 
-TEST_CASE("nothing is lost while the carrier's call is searched") {
-  StepCredit credit;
+TEST_CASE("nothing is lost while the reporting task's call is searched") {
+  UsageWriter writer;
   Books books({1, 2, 3}, {1, 2, 3});
-  REQUIRE(write(credit, books, 2, 7));
+  REQUIRE(write(writer, books, 2, 7));
   books.processes = {4, 3, 2, 1};
-  credit.begin_poll(counts(8));
-  books.poll(credit);
-  bool right = credit.end_poll(books.shown(2));
+  writer.begin_poll(counts(8));
+  books.poll(writer);
+  bool right = writer.end_poll(books.shown(2));
   REQUIRE_FALSE(right);
-  REQUIRE(write(credit, books, 2, 8));
+  REQUIRE(write(writer, books, 2, 8));
   CHECK(books.sum() == counts(8));
 }
 
-TEST_CASE("what a task carried at its end stays, and the next one carries the rest") {
-  StepCredit credit;
+TEST_CASE("what a task reported at its end stays, and the next one reports the rest") {
+  UsageWriter writer;
   Books books({1, 2, 3}, {1, 2, 3});
-  REQUIRE(write(credit, books, 1, 7));
+  REQUIRE(write(writer, books, 1, 7));
   books.end(1);
-  credit.carrier_ended();
-  CHECK(credit.is_due(counts(7)));  // the next one is not known to show anything
-  REQUIRE(write(credit, books, 2, 10));
+  writer.reporting_task_ended();
+  CHECK(writer.is_due(counts(7)));  // the next one is not known to show anything
+  REQUIRE(write(writer, books, 2, 10));
   CHECK(books.shown(2) == counts(3));
   CHECK(books.sum() == counts(10));
   books.end(2);
-  credit.carrier_ended();
-  REQUIRE(write(credit, books, 3, 10));
+  writer.reporting_task_ended();
+  REQUIRE(write(writer, books, 3, 10));
   CHECK(books.sum() == counts(10));
 }
 
 TEST_CASE("a total that shrinks takes nothing back") {
-  StepCredit credit;
+  UsageWriter writer;
   Books books({1}, {1});
-  REQUIRE(write(credit, books, 1, 7));
-  CHECK_FALSE(credit.is_due(counts(3)));
-  REQUIRE(write(credit, books, 1, 3));
+  REQUIRE(write(writer, books, 1, 7));
+  CHECK_FALSE(writer.is_due(counts(3)));
+  REQUIRE(write(writer, books, 1, 3));
   CHECK(books.sum() == counts(7));
 }
 
 TEST_CASE("processes come and go at every poll") {
-  StepCredit credit;
+  UsageWriter writer;
   Books books({1}, {1});
   for (std::uint64_t second = 1; second <= 50; ++second) {
     books.processes = {1};
     for (std::uint64_t other = 0; other < second * 7 % 5; ++other)
       books.processes.insert(other % 2 == 0 ? books.processes.begin() : books.processes.end(),
                              static_cast<int>(100 + other));
-    REQUIRE(write(credit, books, 1, second));
+    REQUIRE(write(writer, books, 1, second));
     CHECK(books.sum() == counts(second));
   }
 }
 
 TEST_CASE("a poll without calls is not taken for right") {
-  StepCredit credit;
+  UsageWriter writer;
   Books books;
-  credit.begin_poll(counts(4));
-  books.poll(credit);
-  CHECK_FALSE(credit.end_poll(std::nullopt));
-  CHECK(credit.is_due(counts(4)));
+  writer.begin_poll(counts(4));
+  books.poll(writer);
+  CHECK_FALSE(writer.end_poll(std::nullopt));
+  CHECK(writer.is_due(counts(4)));
 }
 
 TEST_CASE("a TRES is found in a list") {
@@ -211,29 +211,29 @@ TEST_CASE("a TRES is found in a list") {
   CHECK_FALSE(find_tres("1,=,1=x,1=", 1));
 }
 
-TEST_CASE("the one task of a step is credited, whatever processes come and go beside it") {
-  StepCredit credit(true);
+TEST_CASE("the one task of a step reports all, whatever processes come and go beside it") {
+  UsageWriter writer(true);
   std::uint64_t total = 0;
   Books books({1}, {1});
   for (const std::vector<int>& processes :
        std::vector<std::vector<int>>{{1}, {11, 1}, {11, 12, 13, 1}, {1, 14}, {15, 1, 16}, {1}}) {
     books.processes = processes;
-    REQUIRE(write(credit, books, 1, ++total));
+    REQUIRE(write(writer, books, 1, ++total));
     CHECK(books.sum() == counts(total));
   }
   CHECK(books.polls == 6);
 }
 
-TEST_CASE("the one task of a step is credited once where what is below it counts as well") {
-  StepCredit credit(true);
+TEST_CASE("the one task of a step reports once where what is below it counts as well") {
+  UsageWriter writer(true);
   const auto poll = [&](std::uint64_t total, int processes) {
     std::vector<StepCounts> each(static_cast<std::size_t>(processes));
     for (int tries = 0; tries < 3; ++tries) {
-      credit.begin_poll(counts(total));
-      for (StepCounts& its : each) its = credit.next_call().value_or(its);
+      writer.begin_poll(counts(total));
+      for (StepCounts& its : each) its = writer.next_call().value_or(its);
       std::uint64_t sum = 0;
       for (const StepCounts& its : each) sum += its.seconds;
-      if (credit.end_poll(counts(sum))) return sum;
+      if (writer.end_poll(counts(sum))) return sum;
     }
     return std::uint64_t{0};
   };
@@ -245,16 +245,17 @@ TEST_CASE("the one task of a step is credited once where what is below it counts
 }
 
 TEST_CASE("what several tasks show stays when other processes come and go") {
-  StepCredit credit;
+  UsageWriter writer;
   Books books({11, 1, 2}, {1, 2});
-  REQUIRE(write(credit, books, 1, 5));
+  REQUIRE(write(writer, books, 1, 5));
   CHECK(books.sum() == counts(5));
-  // The call that was the carrier's is another process's now, in one poll after which nobody asks any more.
+  // The call that was the reporting task's is another process's now, in one poll after which nobody asks any
+  // more.
   books.processes = {1, 11, 2};
-  credit.begin_poll(counts(6));
-  books.poll(credit);
-  CHECK_FALSE(credit.end_poll(books.shown(1)));
+  writer.begin_poll(counts(6));
+  books.poll(writer);
+  CHECK_FALSE(writer.end_poll(books.shown(1)));
   CHECK(books.sum() == counts(5));
-  REQUIRE(write(credit, books, 1, 6));
+  REQUIRE(write(writer, books, 1, 6));
   CHECK(books.sum() == counts(6));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "accounting/courier.h"
+#include "comment/retry_queue.h"
 
 #include <algorithm>
 
@@ -20,7 +20,7 @@ std::optional<std::size_t> find_run(const std::vector<JobRecord>& runs, Span see
 
 }  // namespace
 
-bool Courier::pass(std::int64_t now) {
+bool RetryQueue::pass(std::int64_t now) {
   std::vector<std::string> names = spool_.entries();
   std::erase_if(progress_, [&](const auto& entry) {
     return !std::binary_search(names.begin(), names.end(), entry.first);
@@ -34,7 +34,7 @@ bool Courier::pass(std::int64_t now) {
   return !spool_.entries().empty();
 }
 
-void Courier::attend(const std::string& name, Progress& progress, std::int64_t now) {
+void RetryQueue::attend(const std::string& name, Progress& progress, std::int64_t now) {
   const std::optional<SpoolEntry> entry = spool_.read(name);
   if (!entry) {
     later(progress, now, kLongestRunPause);
@@ -79,18 +79,18 @@ void Courier::attend(const std::string& name, Progress& progress, std::int64_t n
   progress.due = progress.found + settle_.count();
 }
 
-void Courier::later(Progress& progress, std::int64_t now, std::int64_t longest) {
+void RetryQueue::later(Progress& progress, std::int64_t now, std::int64_t longest) {
   const auto spread = static_cast<std::int64_t>(dice_() % static_cast<std::uint64_t>(progress.pause));
   progress.due = now + progress.pause + spread / 2;
   progress.pause = std::min(2 * progress.pause, longest);
 }
 
-void Courier::drop(const std::string& name, const std::string& why) {
+void RetryQueue::drop(const std::string& name, const std::string& why) {
   say_(spool_.folder() + "/" + name + ": given up: " + why);
   spool_.remove(name);
 }
 
-bool Courier::has_ended(const Spool::Mark& mark) {
+bool RetryQueue::has_ended(const Spool::Mark& mark) {
   std::string error;
   const std::vector<JobRecord> runs = records_.runs(mark.job, error);
   const auto run = find_run(runs, {.begin = mark.since, .end = mark.since});

@@ -2,15 +2,15 @@
 // Brings what a step comes to into Slurm's books exactly once on a node. Pure.
 //
 // Slurm adds what is written for each task of a step (with jobacct_gather/linux, for each process below a
-// task as well). What a step comes to belongs to no one process of it, so one task carries all of it, and the
-// others carry zero. Two things make that less simple than it sounds:
+// task as well). What a step comes to belongs to no one process of it, so one task reports all of it, and the
+// others report zero. Two things make that less simple than it sounds:
 //
 // - In a poll, Slurm asks once per process but does not say which one it is. So the number of the call that
-//   belongs to the carrier is found by trying, and each try is checked against what Slurm then has recorded
-//   for the carrier. That number rarely changes; where processes come and go it does with every poll. So of a
-//   step with one task here all calls are answered, for only tasks count; or, where that shows several times
-//   too much since what is below the task counts as well, only the first.
-// - When a task ends, what it carried stays in the step's sum. The next carrier carries only the rest.
+//   belongs to the reporting task is found by trying, and each try is checked against what Slurm then has
+//   recorded for the reporting task. That number rarely changes; where processes come and go it does with
+//   every poll. So of a step with one task here all calls are answered, for only tasks count; or, where that
+//   shows several times too much since what is below the task counts as well, only the first.
+// - When a task ends, what it reported stays in the step's sum. The next one reports only the rest.
 #pragma once
 
 #include <chrono>
@@ -29,10 +29,10 @@ struct StepCounts {
   bool operator==(const StepCounts&) const = default;
 };
 
-class StepCredit {
+class UsageWriter {
  public:
   // `one_task`: the step has no more than one on this node.
-  explicit StepCredit(bool one_task = false) : way_(one_task ? Way::every_call : Way::search) {}
+  explicit UsageWriter(bool one_task = false) : way_(one_task ? Way::every_call : Way::search) {}
 
   // The seconds that a time shows as: the nearest number, but never zero where there was any, so that
   // zero means that the GPU was not used.
@@ -44,14 +44,14 @@ class StepCredit {
   bool is_due(const StepCounts& total) const;
 
   // A poll is about to begin that shall make the step's sum `total`. Then, for each call in turn, what to
-  // write: nothing where empty. Then what the books show for the carrier: returns whether it is right, else
-  // another poll is needed.
+  // write: nothing where empty. Then what the books show for the reporting task: returns whether it is right,
+  // else another poll is needed.
   void begin_poll(const StepCounts& total);
   std::optional<StepCounts> next_call();
   bool end_poll(const std::optional<StepCounts>& shown);
 
-  // The carrier has ended. What it carried when last seen is settled.
-  void carrier_ended();
+  // The reporting task has ended. What it showed when last seen is settled.
+  void reporting_task_ended();
 
  private:
   enum class Way : std::uint8_t { every_call, first_call, search };
@@ -59,13 +59,13 @@ class StepCredit {
   bool is_too_much(const StepCounts& shown) const;
 
   Way way_;
-  StepCounts settled_;                 // carried by tasks that have ended
-  std::optional<StepCounts> carried_;  // by the carrier, as the books show it
-  StepCounts wanted_;                  // what the carrier is to show after this poll
-  std::uint32_t carriers_call_ = 0;    // the number of the call that is believed to be the carrier's
-  std::uint32_t calls_ = 0;            // in this poll, so far
-  bool searching_ = false;             // the last try was wrong: do not disturb what other calls wrote
-  bool cleans_ = true;                 // other tasks may have something that is not theirs: zeros for these
+  StepCounts settled_;                  // reported by tasks that have ended
+  std::optional<StepCounts> reported_;  // by the reporting task, as the books show it
+  StepCounts wanted_;                   // what the reporting task is to show after this poll
+  std::uint32_t reporting_call_ = 0;    // the number of the call that is believed to be the reporting task's
+  std::uint32_t calls_ = 0;             // in this poll, so far
+  bool searching_ = false;              // the last try was wrong: do not disturb what other calls wrote
+  bool cleans_ = true;                  // other tasks may have something that is not theirs: zeros for these
 };
 
 // The count of TRES number `id` in a list such as "1=12,1001=7".

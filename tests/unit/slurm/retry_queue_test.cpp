@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Entries reach their records whatever is down, and whoever writes beside them.
-#include "accounting/courier.h"
+#include "comment/retry_queue.h"
 
 #include <catch2/catch.hpp>
 #include <fstream>
@@ -42,7 +42,7 @@ struct Desk {
   Spool spool{folder.path};
   FakeRecords records;
   std::vector<std::string> said;
-  Courier courier{spool, records, 60s, [this](const std::string& text) { said.push_back(text); }};
+  RetryQueue queue{spool, records, 60s, [this](const std::string& text) { said.push_back(text); }};
   std::int64_t now = 1000;
 
   void put(const std::string& node, Span seen = {.begin = 900, .end = 1000}) {
@@ -54,7 +54,7 @@ struct Desk {
   // Second by second, for so long.
   bool work(std::int64_t time) {
     bool left = true;
-    for (const std::int64_t end = now + time; now < end; ++now) left = courier.pass(now);
+    for (const std::int64_t end = now + time; now < end; ++now) left = queue.pass(now);
     return left;
   }
   std::chrono::milliseconds lease(std::size_t run = 0) {
@@ -169,8 +169,8 @@ TEST_CASE("One who is killed anywhere leaves an entry that counts once") {
   desk.records.jobs[kJob] = {{.span = {.begin = 890, .end = 999}, .state = 3, .comment = ""}};
   desk.put("n1");
   for (int lives = 0; lives < 5; ++lives) {
-    Courier courier(desk.spool, desk.records, 60s, [](const std::string&) {});
-    for (int i = 0; i < 10 * lives; ++i) courier.pass(++desk.now);
+    RetryQueue queue(desk.spool, desk.records, 60s, [](const std::string&) {});
+    for (int i = 0; i < 10 * lives; ++i) queue.pass(++desk.now);
     desk.put("n1");  // and told anew
   }
   CHECK_FALSE(desk.work(100));
@@ -231,13 +231,13 @@ TEST_CASE("A mark tells since when a job was here, and is no entry") {
   CHECK(desk.spool.mark_of(12)->since > 1'600'000'000);
   CHECK_FALSE(desk.spool.mark_of(13));
   CHECK(desk.spool.entries().empty());
-  CHECK_FALSE(desk.courier.has_ended({.job = 12, .since = 900}));
+  CHECK_FALSE(desk.queue.has_ended({.job = 12, .since = 900}));
   desk.records.jobs[12] = {{.span = {.begin = 890, .end = 950}, .state = 3, .comment = ""}};
-  CHECK(desk.courier.has_ended({.job = 12, .since = 900}));
+  CHECK(desk.queue.has_ended({.job = 12, .since = 900}));
   // A run that ended with its node, and the one after it.
   desk.records.jobs[12].push_back({.span = {.begin = 980}, .state = 1, .comment = ""});
-  CHECK(desk.courier.has_ended({.job = 12, .since = 900}));
-  CHECK_FALSE(desk.courier.has_ended({.job = 12, .since = 981}));
+  CHECK(desk.queue.has_ended({.job = 12, .since = 900}));
+  CHECK_FALSE(desk.queue.has_ended({.job = 12, .since = 981}));
   desk.spool.unmark(12);
   CHECK(desk.spool.marks().empty());
 }

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spank/step_environment.h"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "protocol/deadline_pipe.h"
+#include "protocol/environment.h"
+#include "protocol/gpu_names.h"
+#include "protocol/split.h"
+#include "protocol/step_names.h"
+#include "slurm_shared/offer.h"
+#include "slurm_shared/siblings.h"
+#include "spank/plugin.h"
+#include "spank/preload.h"
+
+namespace sharedgpu {
+namespace {
+
+constexpr char kPreload[] = "LD_PRELOAD";
+constexpr char kVisible[] = "CUDA_VISIBLE_DEVICES";
+constexpr char kMpsFolder[] = "CUDA_MPS_PIPE_DIRECTORY";
+constexpr char kMpsThreads[] = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+
+std::string shown;  // the step's GPUs, where it holds some of gres/gpu beside the shared ones
+// For the job's stderr, where its first task is about to start.
+std::string notice;
+
+void set_variable(spank_t spank, const char* name, const std::string& value) {
+  if (spank_err_t error = spank_setenv(spank, name, value.c_str(), 1); error != ESPANK_SUCCESS)
+    log_error(std::string(name) + " cannot be set: " + spank_strerror(error));
+}
+
+// The GRES plugin has just set or removed the variable, whatever the user had put there; without that plugin
+// the value is the user's own and worth nothing.
+std::uint32_t read_units(spank_t spank) {
+  std::string text = get_variable(spank, environment::kUnits);
+  if (text.empty()) return 0;
+  if (sibling_function("gres_sharedgpu.so", "gres_p_step_set_env") == nullptr) {
+    log_error(std::string(environment::kUnits) +
+              " is set, but gres_sharedgpu.so is not loaded; this step runs on the plain GPU");
+    return 0;
+  }
+  return static_cast<std::uint32_t>(std::strtoul(text.c_str(), nullptr, 10));
+}
+
+// gres/gpu has just set or removed these variables, too; where it is not loaded, what they name is none of
+// its GPUs. Nothing, where it is one that has no number of its own.
+std::optional<DeviceSet> read_whole(spank_t spank, std::uint32_t step) {
+  const bool of_job = step == kBatchStep || step == kInteractiveStep;
+  const std::string text = get_variable(spank, of_job ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS");
+  auto* find = reinterpret_cast<SharedGpuWholeGpuFunction*>(
+      sibling_function("gres_sharedgpu.so", "sharedgpu_whole_gpu"));
+  DeviceSet whole;
+  for (std::string_view word : split(text, ',')) {
+    int index = 0;
+    int minor = 0;
+    const bool is_number = std::from_chars(word.data(), word.data() + word.size(), index).ec == std::errc{};
+    if (find == nullptr || !is_number || !find(index, &minor)) continue;
+    if (minor < 0 || minor > 63) return std::nullopt;
+    whole.bits |= std::uint64_t{1} << minor;
+  }
+  return whole;
+}
+
+// A batch step's environment leaks into what it submits, and from there into a step without units.
+void remove_ours(spank_t spank) {
+  std::string library = interposer_path();
+  std::string preload = get_variable(spank, kPreload);
+  if (!has_preload(preload, library)) return;
+  preload = without_preload(preload, library);
+  if (preload.empty())
+    spank_unsetenv(spank, kPreload);
+  else
+    set_variable(spank, kPreload, preload);
+  const std::string socket = get_variable(spank, environment::kSocket);
+  if (get_variable(spank, kMpsFolder) == mps_folder(socket))
+    for (const char* name : {kMpsFolder, kMpsThreads}) spank_unsetenv(spank, name);
+  for (const char* name : {environment::kSocket, environment::kArbiterTimeout, environment::kOnNoArbiter})
+    spank_unsetenv(spank, name);
+}
+
+// The GPUs of the step that this one was started from, perhaps on another node.
+void remove_leaked_gpus(spank_t spank) {
+  const std::string gpus = get_variable(spank, environment::kGpus);
+  if (!gpus.empty() && get_variable(spank, kVisible) == gpus) spank_unsetenv(spank, kVisible);
+  spank_unsetenv(spank, environment::kGpus);
+}
+
+// What qsub (etc/slurm-torque) had to say in sbatch's environment was for this job, not for those that it
+// submits.
+void remove_request(spank_t spank) {
+  const std::string request = get_variable(spank, environment::kQsubGres);
+  if (request.empty()) return;
+  for (const char* name : {"SBATCH_GRES", "SALLOC_GRES"})
+    if (get_variable(spank, name) == request) spank_unsetenv(spank, name);
+  spank_unsetenv(spank, environment::kQsubGres);
+}
+
+void show(spank_t spank, const std::string& gpus) {
+  set_variable(spank, kVisible, gpus);
+  set_variable(spank, environment::kGpus, gpus);
+}
+
+// The step sees the first of the GPUs that it opens, as many as it asked for. With ConstrainDevices=yes its
+// units stand for these. A step that holds GPUs whole keeps to those, which gres/gpu has put there.
+void show_unplaced(spank_t spank, const SlurmStep& step) {
+  if (!step.whole || !step.whole->empty()) return;
+  std::string numbers = "0";
+  for (std::uint32_t i = 1; i < given_options().gpus; ++i) numbers += "," + std::to_string(i);
+  show(spank, numbers);
+}
+
+void set_threads(spank_t spank, const Settings& settings, std::uint32_t percent) {
+  if (percent == 0) return;
+  set_variable(spank, kMpsFolder, mps_folder(settings.socket));
+  set_variable(spank, kMpsThreads, std::to_string(percent));
+}
+
+// Each task has a pipe of its own, with all that it starts.
+void make_deadline_pipe(spank_t spank, Nanoseconds deadline) {
+  const auto set = [spank](const char* name, const std::string& value) { set_variable(spank, name, value); };
+  if (int error = sharedgpu::make_deadline_pipe(deadline, set))
+    log_error(std::string("no pipe to tell of deadlines: ") + std::strerror(error));
+}
+
+}  // namespace
+
+std::string get_variable(spank_t spank, const char* name) {
+  std::vector<char> buffer(4096);
+  for (;;) {
+    spank_err_t error = spank_getenv(spank, name, buffer.data(), static_cast<int>(buffer.size()));
+    if (error == ESPANK_SUCCESS) return buffer.data();
+    if (error != ESPANK_NOSPACE || buffer.size() >= (1u << 20)) return {};
+    buffer.resize(buffer.size() * 2);
+  }
+}
+
+SlurmStep read_step(spank_t spank) {
+  SlurmStep step;
+  uid_t uid = 0;
+  spank_get_item(spank, S_JOB_ID, &step.name.job);
+  spank_get_item(spank, S_JOB_STEPID, &step.name.step);
+  spank_get_item(spank, S_JOB_UID, &uid);
+  step.uid = uid;
+  step.units = read_units(spank);
+  if (step.units == 0) return step;
+  step.devices = parse_devices(get_variable(spank, environment::kDevices));
+  step.whole = read_whole(spank, step.name.step);
+  return step;
+}
+
+void remove_leaked(spank_t spank, bool has_units) {
+  remove_request(spank);
+  remove_leaked_gpus(spank);
+  for (const char* name : kDeadlineVariables) spank_unsetenv(spank, name);
+  if (!has_units) remove_ours(spank);
+}
+
+void set_environment(spank_t spank, const Settings& settings) {
+  using std::chrono::milliseconds;
+  set_variable(spank, kPreload, with_preload(get_variable(spank, kPreload), interposer_path()));
+  set_variable(spank, environment::kSocket, settings.socket);
+  set_variable(spank, environment::kArbiterTimeout,
+               std::to_string(std::chrono::duration_cast<milliseconds>(settings.arbiter_timeout).count()));
+  set_variable(spank, environment::kOnNoArbiter,
+               settings.on_no_arbiter == OnNoArbiter::fail ? "fail" : "plain");
+}
+
+void show_without_arbiter(spank_t spank, const SlurmStep& step, const Settings& settings) {
+  if (settings.on_no_arbiter == OnNoArbiter::plain) return show_unplaced(spank, step);
+  notice =
+      "sharedgpu: the arbiter was not told of this step; it sees no shared GPU, as OnNoArbiter=fail wants\n";
+  if (step.whole && step.whole->empty()) show(spank, "none");
+}
+
+// What the user had put into CUDA_VISIBLE_DEVICES was meant for another place: the job's GPUs are chosen
+// here. What gres/gpu has put there is the job's own, and comes first.
+void show_gpus(spank_t spank, const SlurmStep& step, const Settings& settings, const RegisterReply& reply) {
+  set_threads(spank, settings, reply.threads);
+  if (reply.gpus.count == 0) return show_unplaced(spank, step);
+  if (!step.whole || reply.whole != step.whole->count()) {
+    log_error(std::string(kVisible) + " stays as gres/gpu set it, without the shared GPU (" +
+              format_gpus(reply.gpus) + "): the arbiter does not know all GPUs that the step holds");
+    return;
+  }
+  show(spank, format_gpus(reply.gpus));
+  if (reply.whole > 0) shown = format_gpus(reply.gpus);
+  GpuList shared = reply.gpus;
+  shared.count -= reply.whole;
+  const std::string problem = shortfall(shared, given_options().gpus);
+  if (problem.empty()) return;
+  notice = "sharedgpu: --sharedgpu-gpus=" + std::to_string(given_options().gpus) + ": " + problem + "\n";
+  log_error(notice);
+}
+
+void set_task_environment(spank_t spank, Nanoseconds deadline) {
+  // Where gres/gpu has bound the task, its numbers count what the task opens, or the host's GPUs, never our
+  // list.
+  if (!shown.empty() && get_variable(spank, kVisible) != shown) spank_unsetenv(spank, environment::kGpus);
+  if (deadline > Nanoseconds{}) make_deadline_pipe(spank, deadline);
+  int task = 0;
+  if (notice.empty() || spank_get_item(spank, S_TASK_ID, &task) != ESPANK_SUCCESS || task != 0) return;
+  if (write(STDERR_FILENO, notice.data(), notice.size()) < 0) return;  // nobody is left to be told
+}
+
+}  // namespace sharedgpu
