@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "protocol/split.h"
+
 namespace sharedgpu {
 namespace {
 
@@ -92,12 +94,10 @@ std::optional<std::uint64_t> find_tres(std::string_view list, std::uint32_t id) 
     std::string_view entry = list.substr(0, list.find(','));
     list.remove_prefix(std::min(entry.size() + 1, list.size()));
     std::uint32_t key = 0;
-    std::uint64_t count = 0;
     const char* end = entry.data() + entry.size();
     auto [equals, bad_key] = std::from_chars(entry.data(), end, key);
     if (bad_key != std::errc{} || equals == end || *equals != '=' || key != id) continue;
-    auto [rest, bad_count] = std::from_chars(equals + 1, end, count);
-    if (bad_count == std::errc{} && rest == end) return count;
+    if (const auto count = parse_number<std::uint64_t>({equals + 1, end})) return count;
   }
   return std::nullopt;
 }

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -16,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "protocol/channel.h"
+#include "protocol/split.h"
 
 namespace sharedgpu {
 namespace {
@@ -25,13 +25,6 @@ namespace fs = std::filesystem;
 
 // No clock shows a later time, and times up to it can be subtracted from each other.
 constexpr std::uint64_t kLatest = std::uint64_t{1} << 62;
-
-std::optional<std::uint32_t> job_of(const std::string& name) {
-  std::uint32_t job = 0;
-  const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), job);
-  if (error != std::errc{} || rest != name.data() + name.size()) return std::nullopt;
-  return job;
-}
 
 std::vector<std::string> names_in(const std::string& folder) {
   std::error_code error;
@@ -87,7 +80,7 @@ std::optional<SpoolEntry> parse_entry(std::string_view text) {
 std::vector<Spool::Mark> Spool::marks() const {
   std::vector<Mark> marks;
   for (const std::string& name : names_in(folder_))
-    if (const auto job = job_of(name))
+    if (const auto job = parse_number<std::uint32_t>(name))
       if (const auto mark = mark_of(*job)) marks.push_back(*mark);
   return marks;
 }

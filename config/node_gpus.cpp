@@ -10,12 +10,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <memory>
 #include <optional>
 
 #include "config/close_from.h"
+#include "protocol/split.h"
 
 namespace sharedgpu {
 namespace {
@@ -34,13 +34,6 @@ std::vector<std::string> entries(const std::string& path) {
   while (const dirent* entry = readdir(folder.get()))
     if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
   return names;
-}
-
-std::optional<unsigned> parse_number(std::string_view text) {
-  unsigned number = 0;
-  auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || rest != text.data() + text.size()) return {};
-  return number;
 }
 
 std::string_view trim(std::string_view text) {
@@ -139,7 +132,7 @@ bool parse_gpu_information(std::string_view text, NodeGpu& gpu) {
     std::string_view value = trim(line.substr(colon + 1));
     if (key == "Model") gpu.model = value;
     if (key == "GPU Excluded" && value == "Yes") return false;
-    if (auto number = parse_number(value); key == "Device Minor" && number) {
+    if (auto number = parse_number<unsigned>(value); key == "Device Minor" && number) {
       gpu.minor = *number;
       numbered = true;
     }
@@ -152,7 +145,7 @@ std::vector<NodeGpu> list_device_files(const std::string& root) {
   constexpr std::string_view kPrefix = "nvidia";
   for (const std::string& name : entries(root + "/dev")) {
     if (!name.starts_with(kPrefix)) continue;
-    if (auto number = parse_number(std::string_view(name).substr(kPrefix.size())))
+    if (auto number = parse_number<unsigned>(std::string_view(name).substr(kPrefix.size())))
       gpus.push_back({.minor = *number, .model = {}});
   }
   sort(gpus);

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <iterator>
@@ -118,11 +117,8 @@ std::string set_policy(Settings& settings, std::string_view value) {
 
 template <class Integer>
 std::optional<Integer> parse_integer(std::string_view text, Integer least, Integer most) {
-  Integer number = 0;
-  const char* end = text.data() + text.size();
-  auto [rest, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc{} || rest != end || number < least || number > most) return std::nullopt;
-  return number;
+  const auto number = parse_number<Integer>(text);
+  return number && *number >= least && *number <= most ? number : std::nullopt;
 }
 
 std::string set_units(Settings& settings, std::string_view value) {

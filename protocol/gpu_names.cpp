@@ -43,10 +43,9 @@ std::string format_gpus(const GpuList& gpus) {
 DeviceSet parse_devices(std::string_view text) {
   DeviceSet devices;
   for (std::string_view word : split(text, ',')) {
-    unsigned minor = 0;
-    auto [rest, error] = std::from_chars(word.data(), word.data() + word.size(), minor);
-    if (error != std::errc{} || rest != word.data() + word.size() || minor >= 64) return {};
-    devices.bits |= std::uint64_t{1} << minor;
+    const auto minor = parse_number<unsigned>(word);
+    if (!minor || *minor >= 64) return {};
+    devices.bits |= std::uint64_t{1} << *minor;
   }
   return devices;
 }

@@ -3,11 +3,12 @@
 // by itself. Pure; any thread.
 #pragma once
 
-#include <charconv>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "protocol/split.h"
 
 namespace sharedgpu {
 
@@ -27,10 +28,7 @@ inline constexpr WordForStep kWordsForSteps[] = {
 inline std::optional<std::uint32_t> parse_step(std::string_view text) {
   for (const auto& [word, step] : kWordsForSteps)
     if (text == word) return step;
-  std::uint32_t step = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), step);
-  if (error != std::errc{} || rest != text.data() + text.size()) return std::nullopt;
-  return step;
+  return parse_number<std::uint32_t>(text);
 }
 
 inline std::string format_step(std::uint32_t step) {

@@ -9,16 +9,16 @@
 extern "C" {
 
 struct SharedGpuStep {
-  std::uint32_t job;
-  std::uint32_t step;  // as slurm_step_id_t has it
-  std::uint32_t units;
-  std::uint32_t tasks;  // of the step on this node; 0: not known
-  const char* socket;   // of the arbiter
+  std::uint32_t job = 0;
+  std::uint32_t step = 0;  // as slurm_step_id_t has it
+  std::uint32_t units = 0;
+  std::uint32_t tasks = 0;       // of the step on this node; 0: not known
+  const char* socket = nullptr;  // of the arbiter
 
   // Held while Slurm is asked about the step's tasks. Once `ended`, which it guards, it must not be asked any
   // more: it would complain in the job's own output.
-  pthread_mutex_t asking;
-  bool ended;
+  pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
+  bool ended = false;
 };
 
 // Null where the step holds no units. Set before the first task starts; valid for the life of the process.

@@ -39,14 +39,12 @@ using namespace sharedgpu;
 extern "C" int slurm_spank_init(spank_t spank, int count, char* arguments[]) {
   return guarded([&] {
     switch (spank_context()) {
-      case S_CTX_LOCAL:
-        return local_init(spank);
-      case S_CTX_ALLOCATOR:
-        return allocator_init(spank);
+      case S_CTX_LOCAL:      // the values travel to slurmstepd with the launch message
+      case S_CTX_ALLOCATOR:  // the values travel in the job's environment
+      case S_CTX_REMOTE:
+        return register_options(spank);
       case S_CTX_SLURMD:
         return slurmd_init(count, arguments);
-      case S_CTX_REMOTE:
-        return remote_init(spank);
       case S_CTX_JOB_SCRIPT:
       case S_CTX_ERROR:
         return;

@@ -1,23 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spank/options.h"
 
-#include <charconv>
 #include <cstdint>
 #include <optional>
 
 #include "config/quantities.h"
 #include "protocol/backend_names.h"
+#include "protocol/split.h"
 
 namespace sharedgpu {
 namespace {
-
-template <class Number>
-std::optional<Number> parse_number(std::string_view text) {
-  Number number = 0;
-  auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || rest != text.data() + text.size()) return std::nullopt;
-  return number;
-}
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the contexts share. Each context is a file of its own, so that a reader always knows in which process
-// and as whom a line runs:
+// and as whom a line runs; srun, sbatch and salloc, as the user, only offer the options (options.h):
 //
-//   local.cpp       srun, as the user
-//   allocator.cpp   sbatch and salloc, as the user
 //   slurmd.cpp      slurmd, as root
 //   remote.cpp      slurmstepd, as root
 //   job_script.cpp  a short-lived `slurmstepd spank prolog` or `epilog`, as root, outside the job's cgroup
@@ -40,10 +38,7 @@ void ensure_arbiter(const Configuration& configuration, const std::vector<std::s
 
 void log_error(const std::string& message);
 
-void local_init(spank_t spank);
-void allocator_init(spank_t spank);
 void slurmd_init(int count, char** arguments);
-void remote_init(spank_t spank);
 void remote_init_post_opt(spank_t spank, int count, char** arguments);
 void remote_task_init(spank_t spank);
 void remote_task_post_fork(spank_t spank);

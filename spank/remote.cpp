@@ -18,13 +18,7 @@
 namespace sharedgpu {
 namespace {
 
-SharedGpuStep published = {.job = 0,
-                           .step = 0,
-                           .units = 0,
-                           .tasks = 0,
-                           .socket = nullptr,
-                           .asking = PTHREAD_MUTEX_INITIALIZER,
-                           .ended = false};
+SharedGpuStep published;
 std::string published_socket;
 std::uint32_t tasks_ended = 0;
 
@@ -38,8 +32,6 @@ void publish(spank_t spank, const SlurmStep& step, const Settings& settings) {
 }
 
 }  // namespace
-
-void remote_init(spank_t spank) { register_options(spank); }
 
 void remote_init_post_opt(spank_t spank, int count, char** arguments) {
   const SlurmStep step = read_step(spank);

@@ -12,12 +12,12 @@
 #include "protocol/deadline_pipe.h"
 #include "protocol/environment.h"
 #include "protocol/gpu_names.h"
+#include "protocol/preload.h"
 #include "protocol/split.h"
 #include "protocol/step_names.h"
 #include "slurm_shared/offer.h"
 #include "slurm_shared/siblings.h"
 #include "spank/plugin.h"
-#include "spank/preload.h"
 
 namespace sharedgpu {
 namespace {

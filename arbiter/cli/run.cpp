@@ -11,7 +11,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -27,6 +26,8 @@
 #include "protocol/deadline_pipe.h"
 #include "protocol/environment.h"
 #include "protocol/gpu_names.h"
+#include "protocol/preload.h"
+#include "protocol/split.h"
 
 namespace sharedgpu::cli {
 namespace {
@@ -47,8 +48,8 @@ struct Arguments {
 
 bool parse_percentage(std::string_view text, std::uint32_t& percent) {
   if (!text.empty() && text.back() == '%') text.remove_suffix(1);
-  auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), percent);
-  return error == std::errc{} && rest == text.data() + text.size() && percent >= 1 && percent <= 100;
+  percent = parse_number<std::uint32_t>(text).value_or(0);
+  return percent >= 1 && percent <= 100;
 }
 
 // "REQUEST" or "REQUEST:LIMIT".
@@ -68,13 +69,11 @@ template <class Integer>
 std::string read_number(const char* option, const std::optional<std::string>& text, Integer least,
                         Integer most, Integer& number) {
   if (!text) return {};
-  Integer read = 0;
-  const char* end = text->data() + text->size();
-  auto [rest, error] = std::from_chars(text->data(), end, read);
-  if (error != std::errc{} || rest != end || read < least || read > most)
+  const auto read = parse_number<Integer>(*text);
+  if (!read || *read < least || *read > most)
     return std::string(option) + ": '" + *text + "' is not a number from " + std::to_string(least) + " to " +
            std::to_string(most);
-  number = read;
+  number = *read;
   return {};
 }
 
@@ -127,14 +126,12 @@ std::string read_voucher(const Arguments& arguments, RunRequest& request) {
 void read_environment(Settings& settings) {
   const char* text = std::getenv(environment::kArbiterTimeout);
   if (text == nullptr || *text == '\0') return;
-  unsigned long milliseconds = 0;
-  const char* end = text + std::strlen(text);
-  auto [rest, error] = std::from_chars(text, end, milliseconds);
-  if (error != std::errc{} || rest != end || milliseconds > 86'400'000)
+  const auto milliseconds = parse_number<unsigned long>(text);
+  if (!milliseconds || *milliseconds > 86'400'000)
     complain(std::string(environment::kArbiterTimeout) + ": '" + text +
              "' is not a number of milliseconds, at most a day; ignored");
   else
-    settings.arbiter_timeout = std::chrono::milliseconds(milliseconds);
+    settings.arbiter_timeout = std::chrono::milliseconds(*milliseconds);
 }
 
 // Connects and asks, for at most `patience`: the arbiter may just be starting. Returns an empty string, or
@@ -170,19 +167,6 @@ std::string hex(const RunToken& token) {
   return text;
 }
 
-// Appended once: the user's own preloads come first, and a run within a run adds nothing.
-void preload(const std::string& library) {
-  const char* old = std::getenv("LD_PRELOAD");
-  std::string list = old == nullptr ? "" : old;
-  for (std::size_t begin = 0; begin < list.size();) {
-    std::size_t end = std::min(list.find_first_of(" :", begin), list.size());
-    if (list.compare(begin, end - begin, library) == 0) return;
-    begin = end + 1;
-  }
-  if (!list.empty()) list += ':';
-  setenv("LD_PRELOAD", (list + library).c_str(), 1);
-}
-
 void set_environment(const Settings& settings, const RunReply& reply, const std::string& library) {
   auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(settings.arbiter_timeout);
   setenv(environment::kSocket, settings.socket.c_str(), 1);
@@ -190,7 +174,8 @@ void set_environment(const Settings& settings, const RunReply& reply, const std:
   setenv(environment::kRun, std::to_string(reply.tenant.value).c_str(), 1);
   setenv(environment::kArbiterTimeout, std::to_string(timeout.count()).c_str(), 1);
   setenv(environment::kOnNoArbiter, settings.on_no_arbiter == OnNoArbiter::fail ? "fail" : "plain", 1);
-  preload(library);
+  const char* preloads = std::getenv("LD_PRELOAD");
+  setenv("LD_PRELOAD", with_preload(preloads == nullptr ? "" : preloads, library).c_str(), 1);
   if (reply.threads != 0) {
     setenv("CUDA_MPS_PIPE_DIRECTORY", mps_folder(settings.socket).c_str(), 1);
     setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", std::to_string(reply.threads).c_str(), 1);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/cli/site_report.h"
 
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -13,19 +12,12 @@ namespace {
 
 enum Column { job_id, user, account, partition, end, elapsed, allocated, in, out, nodes, comment, columns };
 
-std::optional<std::uint64_t> number(std::string_view text) {
-  std::uint64_t value = 0;
-  auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || rest != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 // The count of one TRES in a list such as "cpu=2,gres/sharedgpu=1"; 0 where it is not there, nothing where it
 // is no number.
 std::optional<std::uint64_t> count_of(std::string_view list, std::string_view tres) {
   for (std::string_view entry : split(list, ','))
     if (entry.starts_with(tres) && entry.substr(tres.size()).starts_with('='))
-      return number(entry.substr(tres.size() + 1));
+      return parse_number<std::uint64_t>(entry.substr(tres.size() + 1));
   return 0;
 }
 
@@ -55,7 +47,7 @@ bool SiteReport::add(std::string_view line) {
   if (fields.size() < columns) return false;
   const std::string_view id = fields[job_id];
   const std::string_view job = id.substr(0, id.find('.'));
-  if (!number(job)) return false;
+  if (!parse_number<std::uint64_t>(job)) return false;
   if (job != id) {
     if (counts_ == nullptr || job != job_) return true;
     const auto lease = count_of(fields[in], "gres/sharedgpu_lease");
@@ -73,7 +65,7 @@ bool SiteReport::add(std::string_view line) {
   job_ = job;
   untold_ += std::exchange(untold_yet_, false) ? 1 : 0;
   const auto units = count_of(fields[allocated], "gres/sharedgpu");
-  const auto seconds = number(fields[elapsed]);
+  const auto seconds = parse_number<std::uint64_t>(fields[elapsed]);
   if (!units || !seconds) return false;
   // Times of the same form: "2026-11-22T14:30:00". A job that runs has "Unknown".
   const bool has_ended = !fields[end].empty() && fields[end].front() <= '9';
@@ -84,7 +76,7 @@ bool SiteReport::add(std::string_view line) {
   ++counts_->jobs;
   counts_->unit_seconds += *units * *seconds;
   const std::string_view text = line.substr(static_cast<std::size_t>(fields[comment].data() - line.data()));
-  const auto summary = summary_in(text, number(fields[nodes]).value_or(0));
+  const auto summary = summary_in(text, parse_number<std::uint64_t>(fields[nodes]).value_or(0));
   untold_yet_ = !summary;
   if (!summary) return true;
   counts_->lease_seconds += summary->lease_seconds;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/daemon/cgroups.h"
 
-#include <charconv>
 #include <utility>
 #include <vector>
 
@@ -10,13 +9,6 @@
 
 namespace sharedgpu {
 namespace {
-
-std::optional<std::uint32_t> parse_number(std::string_view text) {
-  std::uint32_t number = 0;
-  auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || rest != text.data() + text.size()) return std::nullopt;
-  return number;
-}
 
 bool starts_with(std::string_view text, std::string_view head) { return text.substr(0, head.size()) == head; }
 
@@ -35,7 +27,7 @@ std::optional<std::uint32_t> job_of(const std::vector<std::string_view>& folders
   const bool v1 = i >= 2 && starts_with(folders[i - 1], "uid_") && starts_with(folders[i - 2], "slurm");
   if (v2 && is_sluid(folders[i])) return 0;
   if ((!v1 && !v2) || !starts_with(folders[i], "job_")) return std::nullopt;
-  const auto job = parse_number(folders[i].substr(4));
+  const auto job = parse_number<std::uint32_t>(folders[i].substr(4));
   return job != 0u ? job : std::nullopt;
 }
 
@@ -76,7 +68,7 @@ std::optional<std::uint32_t> task_of_cgroup(std::string_view text) {
     bool in_step = false;
     for (const std::string_view folder : split(line, '/')) {
       if (in_step && starts_with(folder, kTask))
-        if (const auto task = parse_number(folder.substr(kTask.size()))) return task;
+        if (const auto task = parse_number<std::uint32_t>(folder.substr(kTask.size()))) return task;
       in_step = in_step || step_of_folder(folder).has_value();
     }
   }
@@ -103,7 +95,7 @@ std::optional<std::uint32_t> job_of_title(std::string_view title) {
   constexpr std::string_view kHead = "slurmstepd: [";
   if (!starts_with(title, kHead)) return std::nullopt;
   title.remove_prefix(kHead.size());
-  return parse_number(title.substr(0, title.find('.')));
+  return parse_number<std::uint32_t>(title.substr(0, title.find('.')));
 }
 
 }  // namespace sharedgpu

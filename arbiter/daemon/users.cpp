@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/daemon/users.h"
 
-#include <charconv>
+#include "protocol/split.h"
 
 namespace sharedgpu {
 
 std::optional<uid_t> find_user(const System& system, const std::string& name) {
-  uid_t number = 0;
-  auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-  if (error == std::errc{} && rest == name.data() + name.size()) return number;
+  if (const auto number = parse_number<uid_t>(name)) return number;
   return system.find_user(name);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spank/preload.h"
+#include "protocol/preload.h"
 
 namespace sharedgpu {
 namespace {
