@@ -66,3 +66,10 @@ names_gang() {
 }
 both_work() { asking "$1" sharedgpu status --json | jq -e '[.tenants[] | select(.lease_seconds > 0.2 and .footprint_bytes > 0)] | length == 2' >/dev/null; }
 is_another() { local now; now=$(arbiter_of "$1") && [[ $now && $now != "$2" ]]; }
+
+@test "a step on one of a job's nodes has its turns, since the other node says that it has no process" {
+  job=$(submit --nodes=2 --gres=sharedgpu:1 -- srun -N1 -n1 "$suite/programs/hold" --verify --bytes 64MiB --seconds 15)
+  expect_state "$job" COMPLETED 60
+  output_has "$job" "$verified"
+  run -1 grep -hE "job $job: .*(turns on each node by itself|turns on this one by itself)" "$dir"/log/sharedgpud-*
+}
