@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "interposer/driver/call.h"
-#include "interposer/gate/control.h"
+#include "interposer/gate/pages.h"
 #include "interposer/hooks/streams.h"
 #include "interposer/hooks/submission.h"
 #include "interposer/session/session.h"

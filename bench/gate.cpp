@@ -4,7 +4,8 @@
 
 #include <thread>
 
-#include "interposer/gate/control.h"
+#include "interposer/gate/closing.h"
+#include "interposer/gate/gate.h"
 
 namespace {
 
@@ -39,7 +40,11 @@ void CloseAnIdleGate(benchmark::State& state) {
   struct Nothing final : sharedgpu::gate::Drain {
     bool drain() override { return true; }
   } nothing;
-  sharedgpu::gate::arm([] {});
+  static struct final : sharedgpu::gate::GateListener {
+    void on_wait() override {}
+    bool all_resident() override { return true; }
+  } listener;
+  sharedgpu::gate::arm(listener);
   sharedgpu::LeasePageWriter page;
   if (page.create() != 0 || !sharedgpu::gate::install(page.fd())) return state.SkipWithError("no lease page");
   for (auto _ : state) {

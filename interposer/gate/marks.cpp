@@ -4,6 +4,9 @@
 #include "interposer/gate/thread_end.h"
 
 namespace sharedgpu::gate {
+
+constinit thread_local Thread detail::self;
+
 namespace {
 
 constinit std::atomic<Mark*> head{nullptr};
@@ -46,7 +49,7 @@ Mark& own_mark() {
   return *mark;
 }
 
-Activity sum_marks() {
+Activity activity() {
   Activity sum;
   for (Mark* mark = head.load(std::memory_order_seq_cst); mark != nullptr; mark = mark->next) {
     std::uint64_t count = mark->count.load(std::memory_order_seq_cst);

@@ -9,16 +9,19 @@
 #include <new>
 
 namespace sharedgpu::gate {
+
+constinit detail::MappedPage detail::mapped{.page = {.gate = 1, .contended = 0}};
+
 namespace {
 
-using detail::slot;
+using detail::mapped;
 
 constexpr std::uint32_t kOpen = 1;
 constexpr std::uint32_t kClosed = 2;
 
-// Where the page of each seat is mapped; null: none is. An address stays the same over reconnects.
-constinit std::array<std::atomic<const LeasePage*>, Seat::kCount> pages{};
-// The slot holds a page of our own, in which we write.
+// Where the page of each slot is mapped; null: none is. An address stays the same over reconnects.
+constinit std::array<std::atomic<const LeasePage*>, PageSlot::kCount> pages{};
+// Submissions look at a page of our own, in which we write.
 constinit std::atomic<bool> several{false};
 // Held while pages come, never while one is looked at.
 constinit std::mutex coming;
@@ -54,8 +57,8 @@ const LeasePage* first_closed() {
 void gather() {
   if (!several.load(std::memory_order_acquire)) return;
   const Queues all = shortest();
-  slot.page.queue_us.store(all.us, std::memory_order_relaxed);
-  slot.page.oversubscribed.store(all.oversubscribed ? 1 : 0, std::memory_order_relaxed);
+  mapped.page.queue_us.store(all.us, std::memory_order_relaxed);
+  mapped.page.oversubscribed.store(all.oversubscribed ? 1 : 0, std::memory_order_relaxed);
 }
 
 // Puts a private page that says `gate` in the place of what is at `address`. It is complete before it comes
@@ -72,40 +75,40 @@ void* place_of(const LeasePage* page) { return const_cast<LeasePage*>(page); }
 }  // namespace
 
 bool is_open() {
-  if (!several.load(std::memory_order_acquire)) return open_in(slot.page);
+  if (!several.load(std::memory_order_acquire)) return open_in(mapped.page);
   for (;;) {
     // Our page first. Every look that finds a closed one changes it, even where it is closed already: whoever
     // looked before that opens nothing any more.
-    std::uint32_t seen = slot.page.gate.load(std::memory_order_acquire);
+    std::uint32_t seen = mapped.page.gate.load(std::memory_order_acquire);
     bool open = first_closed() == nullptr;
     std::uint32_t wanted = open ? seen | 1 : (seen | 1) + 1;
-    if (wanted == seen || slot.page.gate.compare_exchange_strong(seen, wanted)) return open;
+    if (wanted == seen || mapped.page.gate.compare_exchange_strong(seen, wanted)) return open;
   }
 }
 
 void wait_while_closed(Nanoseconds timeout) {
-  const LeasePage* closed = several.load(std::memory_order_acquire) ? first_closed() : &slot.page;
+  const LeasePage* closed = several.load(std::memory_order_acquire) ? first_closed() : &mapped.page;
   if (closed == nullptr) return;
   std::uint32_t seen = closed->gate.load(std::memory_order_acquire);
   if (!LeasePage::is_open(seen)) wait_gate(*closed, seen, timeout);
 }
 
 void wake_waiting() {
-  if (!several.load(std::memory_order_acquire)) return wake_gate(slot.page);
+  if (!several.load(std::memory_order_acquire)) return wake_gate(mapped.page);
   for (const auto& place : pages)
     if (const LeasePage* page = place.load(std::memory_order_acquire)) wake_gate(*page);
 }
 
-bool install(int fd, Seat seat) {
+bool install(int fd, PageSlot slot) {
   std::lock_guard lock(coming);
-  auto& place = pages[seat.index];
+  auto& place = pages[slot.index];
   const LeasePage* page = map_lease_page(fd, place_of(place.load(std::memory_order_relaxed)));
   if (page == nullptr) return false;
   place.store(page, std::memory_order_release);
   auto others = std::ranges::count_if(pages, [](const auto& each) { return each.load() != nullptr; }) - 1;
-  if (others == 0 && !several.load(std::memory_order_relaxed)) return map_lease_page(fd, &slot) != nullptr;
+  if (others == 0 && !several.load(std::memory_order_relaxed)) return map_lease_page(fd, &mapped) != nullptr;
   if (!several.load(std::memory_order_relaxed)) {
-    if (!put_own_page(&slot, sizeof slot, first_closed() == nullptr ? kOpen : kClosed)) return false;
+    if (!put_own_page(&mapped, sizeof mapped, first_closed() == nullptr ? kOpen : kClosed)) return false;
     several.store(true, std::memory_order_release);
   }
   gather();
@@ -113,19 +116,17 @@ bool install(int fd, Seat seat) {
   return true;
 }
 
-bool contended(Seat seat) {
+bool contended(PageSlot slot) {
   gather();
-  const LeasePage* page = pages[seat.index].load(std::memory_order_acquire);
+  const LeasePage* page = pages[slot.index].load(std::memory_order_acquire);
   return page != nullptr && page->contended.load(std::memory_order_relaxed) != 0;
 }
 
-void open_for_good(Seat seat) {
+void leave_open(PageSlot slot) {
   std::lock_guard lock(coming);
-  // Where there is no memory for a page the arbiter's stays.
-  const LeasePage* page = pages[seat.index].load(std::memory_order_relaxed);
+  const LeasePage* page = pages[slot.index].load(std::memory_order_relaxed);
   if (page != nullptr) put_own_page(place_of(page), LeasePage::kSize, kOpen);
-  if (!several.load(std::memory_order_relaxed)) put_own_page(&slot, sizeof slot, kOpen);
-  if (is_open()) hold();
+  if (!several.load(std::memory_order_relaxed)) put_own_page(&mapped, sizeof mapped, kOpen);
 }
 
 void forget_pages() {

@@ -3,6 +3,7 @@
 // managed is the driver's, counted as pinned.
 #include "interposer/hooks/allocate.h"
 
+#include "interposer/gate/captures.h"
 #include "interposer/hooks/export.h"
 #include "interposer/hooks/holdings.h"
 #include "interposer/hooks/native.h"

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interposer/hooks/native.h"
 
-#include <ctime>
+#include "interposer/gate/clock.h"
 
 namespace sharedgpu::hooks {
 
 bool Patience::worth_another_try(CUresult result) {
   constexpr int kTries = 200;
   if (result != CUDA_ERROR_OUT_OF_MEMORY || tries_++ == kTries) return false;
-  timespec nap = {.tv_sec = 0, .tv_nsec = 10'000'000};
-  nanosleep(&nap, nullptr);
+  gate::nap(std::chrono::milliseconds(10));
   return true;
 }
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "interposer/driver/call.h"
-#include "interposer/gate/control.h"
+#include "interposer/gate/gate.h"
 #include "interposer/hooks/holdings.h"
 #include "interposer/session/session.h"
 

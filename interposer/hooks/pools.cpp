@@ -2,12 +2,12 @@
 #include "interposer/hooks/pools.h"
 
 #include <algorithm>
-#include <ctime>
 #include <iterator>
 #include <utility>
 
 #include "interposer/driver/call.h"
-#include "interposer/gate/control.h"
+#include "interposer/gate/captures.h"
+#include "interposer/gate/clock.h"
 #include "interposer/hooks/holdings.h"
 #include "interposer/hooks/primary.h"
 #include "interposer/session/session.h"
@@ -33,10 +33,7 @@ Bytes attribute_of(CUmemoryPool pool, CUmemPool_attribute attribute) {
 
 // The GPU is not waited for for ever: a kernel may be waiting for what this thread will do next.
 constexpr int kMostNaps = 2000;
-void nap() {
-  const timespec millisecond = {.tv_sec = 0, .tv_nsec = 1'000'000};
-  nanosleep(&millisecond, nullptr);
-}
+void nap() { gate::nap(std::chrono::milliseconds(1)); }
 
 // What a pool keeps where all that is unused is given back.
 template <class Pool>

@@ -6,7 +6,7 @@
 #include <map>
 #include <thread>
 
-#include "interposer/gate/control.h"
+#include "interposer/gate/captures.h"
 #include "interposer/gate/gate.h"
 #include "interposer/gate/thread_end.h"
 #include "interposer/gate/turn_rest.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "interposer/gate/clock.h"
 #include "interposer/gate/gate.h"
 #include "interposer/hooks/pools.h"
 #include "interposer/session/session.h"
@@ -18,8 +19,7 @@ CUresult settle(Memory& memory, CUdeviceptr address, Bytes size) {
     { gate::Pass in_our_turn; }
     CUresult result = memory.settle(address, size);
     if (result != CUDA_ERROR_NOT_READY) return result;
-    timespec nap = {.tv_sec = 0, .tv_nsec = 1'000'000};  // the turn ended in between
-    nanosleep(&nap, nullptr);
+    gate::nap(std::chrono::milliseconds(1));  // the turn ended in between
   }
 }
 

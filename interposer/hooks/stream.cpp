@@ -2,7 +2,8 @@
 // Streams, which the idle watch asks, and their captures, during which nothing may synchronize: the gate
 // stays passable until a capture ends.
 #include "interposer/driver/call.h"
-#include "interposer/gate/control.h"
+#include "interposer/gate/captures.h"
+#include "interposer/gate/gate.h"
 #include "interposer/hooks/export.h"
 #include "interposer/hooks/queues.h"
 #include "interposer/hooks/streams.h"

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <ctime>
 #include <map>
 #include <mutex>
 #include <set>
@@ -12,7 +11,8 @@
 #include <vector>
 
 #include "interposer/driver/call.h"
-#include "interposer/gate/control.h"
+#include "interposer/gate/captures.h"
+#include "interposer/gate/clock.h"
 #include "interposer/gate/thread_end.h"
 #include "interposer/session/session.h"
 
@@ -192,8 +192,7 @@ void finish_streams_of(CUcontext context) {
   // The driver does not wait for streams that are being captured; the fences there are older.
   while (std::ranges::any_of(all.fences, [&](EventFence* each) { return is_its(each) && each->ahead(); })) {
     lock.unlock();
-    const timespec nap = {.tv_sec = 0, .tv_nsec = 100'000};
-    nanosleep(&nap, nullptr);
+    gate::nap(std::chrono::microseconds(100));
     lock.lock();
   }
   for (EventFence* fence : all.fences)

@@ -5,7 +5,8 @@
 #include <utility>
 
 #include "interposer/driver/call.h"
-#include "interposer/gate/control.h"
+#include "interposer/gate/captures.h"
+#include "interposer/gate/gate.h"
 #include "interposer/hooks/queues.h"
 
 namespace sharedgpu::hooks {

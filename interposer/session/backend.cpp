@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "interposer/driver/call.h"
-#include "interposer/gate/control.h"
+#include "interposer/gate/gate.h"
 #include "interposer/memory/driver_device.h"
 #include "interposer/memory/host_budget.h"
 #include "interposer/memory/managed_device.h"

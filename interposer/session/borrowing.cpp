@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "interposer/driver/call.h"
-#include "interposer/gate/control.h"
+#include "interposer/gate/captures.h"
 #include "interposer/session/session.h"
 
 namespace sharedgpu::session {

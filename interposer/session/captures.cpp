@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "interposer/driver/call.h"
-#include "interposer/gate/control.h"
+#include "interposer/gate/captures.h"
 #include "interposer/gate/thread_end.h"
 #include "interposer/session/session.h"
 

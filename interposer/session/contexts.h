@@ -11,7 +11,8 @@
 #include <mutex>
 #include <vector>
 
-#include "interposer/gate/control.h"
+#include "interposer/gate/captures.h"
+#include "interposer/gate/closing.h"
 #include "interposer/memory/memory.h"
 #include "interposer/session/wakeup.h"
 #include "protocol/units.h"

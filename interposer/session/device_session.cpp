@@ -8,10 +8,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <ctime>
 
 #include "interposer/driver/call.h"
-#include "interposer/gate/control.h"
+#include "interposer/gate/closing.h"
 #include "interposer/memory/driver_device.h"
 #include "interposer/session/log.h"
 #include "interposer/session/session.h"
@@ -70,7 +69,7 @@ bool DeviceSession::begin(Handshake& hands) {
 bool DeviceSession::stay_plain(const char* trouble, int error) {
   say("cannot %s (%s); running as plain CUDA", trouble, std::strerror(error));
   service_.leave();
-  gate::open_for_good(seat_);
+  gate::open_for_good(slot_);
   return false;
 }
 
@@ -215,8 +214,7 @@ Borrowing::Answer DeviceSession::borrow(LoanName name, std::uint32_t piece) {
       return hear_lender(Channel(static_cast<UniqueFd&&>(request.descriptor)), deadline);
     if (lent.outcome != LoanOutcome::later)
       return {lent.outcome, lent.pieces, lent.size, static_cast<UniqueFd&&>(request.descriptor)};
-    timespec nap = {.tv_sec = 0, .tv_nsec = 20'000'000};
-    nanosleep(&nap, nullptr);
+    gate::nap(20ms);
   }
 }
 

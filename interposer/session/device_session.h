@@ -22,11 +22,11 @@ Attach describe(CUdevice device);
 
 class DeviceSession final : public Books {
  public:
-  DeviceSession(const Settings& settings, ContextDrain& drain, gate::Seat seat)
+  DeviceSession(const Settings& settings, ContextDrain& drain, gate::PageSlot slot)
       : settings_(settings),
-        seat_(seat),
-        turns_(drain, outbox_, seat),
-        service_(settings, outbox_, requests_, turns_, lending_, seat) {}
+        slot_(slot),
+        turns_(drain, outbox_, slot),
+        service_(settings, outbox_, requests_, turns_, lending_, slot) {}
 
   // Before begin(), for one session of the process.
   void listen_to(const DeadlinePipe& pipe) { service_.listen_to(pipe); }
@@ -79,7 +79,7 @@ class DeviceSession final : public Books {
   static void* run_turns(void* session);
 
   const Settings& settings_;
-  const gate::Seat seat_;
+  const gate::PageSlot slot_;
   Outbox outbox_;
   Requests requests_;
   Lending lending_;

@@ -3,7 +3,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <utility>
 
 #include "interposer/session/wakeup.h"
@@ -53,8 +52,7 @@ Handshake shake_hands(const char* path, const Hello& hello, Nanoseconds patience
   for (;;) {
     Handshake hands = try_hands(path, hello, deadline - now());
     if (hands.error == 0 || !may_pass(hands.error) || now() >= deadline) return hands;
-    timespec nap = {.tv_sec = 0, .tv_nsec = 20'000'000};
-    nanosleep(&nap, nullptr);
+    gate::nap(std::chrono::milliseconds(20));
   }
 }
 

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <utility>
 
-#include "interposer/gate/control.h"
+#include "interposer/gate/closing.h"
+#include "interposer/gate/gate.h"
 #include "interposer/session/log.h"
 
 namespace sharedgpu::session {
@@ -25,12 +25,6 @@ constexpr std::chrono::milliseconds kDeadlinePause = 1ms;  // between two looks 
 constexpr std::uint64_t kNobody = ~std::uint64_t{0};       // asks
 constexpr Bytes kEverything{~std::uint64_t{0}};
 
-void sleep_for(Nanoseconds time) {
-  timespec span = {.tv_sec = static_cast<time_t>(time.count() / 1'000'000'000),
-                   .tv_nsec = static_cast<long>(time.count() % 1'000'000'000)};
-  nanosleep(&span, nullptr);
-}
-
 }  // namespace
 
 void Service::adopt(Handshake& hands) {
@@ -43,7 +37,7 @@ void Service::adopt(Handshake& hands) {
   epoch_ = hands.welcome.epoch;
   turns_.set_epoch(epoch_);
   backend_.store(hands.welcome.backend, std::memory_order_relaxed);
-  if (!gate::install(hands.page.get(), seat_)) {
+  if (!gate::install(hands.page.get(), slot_)) {
     say("cannot map the lease page: %s", std::strerror(errno));
     channel_.close();
     return;
@@ -307,7 +301,7 @@ void Service::handle(const Message& message, UniqueFd descriptor) {
 bool Service::reconnect() {
   lost_since_.store(now().count(), std::memory_order_release);
   for (Nanoseconds backoff = kFirstBackoff;; backoff = std::min(2 * backoff, kLongestBackoff)) {
-    sleep_for(backoff);
+    gate::nap(backoff);
     outbox_.forget();
     requests_.unsend();
     const MemoryUse mine = use();

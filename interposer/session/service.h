@@ -14,13 +14,13 @@ namespace sharedgpu::session {
 class Service {
  public:
   Service(const Settings& settings, Outbox& outbox, Requests& requests, Turns& turns, Lending& lending,
-          gate::Seat seat)
+          gate::PageSlot slot)
       : settings_(settings),
         outbox_(outbox),
         requests_(requests),
         turns_(turns),
         lending_(lending),
-        seat_(seat) {}
+        slot_(slot) {}
 
   // Takes over a connection that has been welcomed. Before run().
   void adopt(Handshake& hands);
@@ -65,7 +65,7 @@ class Service {
   Requests& requests_;
   Turns& turns_;
   Lending& lending_;
-  const gate::Seat seat_;
+  const gate::PageSlot slot_;
 
   DeadlineReports deadlines_;
   Nanoseconds deadlines_read_{};

@@ -3,13 +3,15 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 
 #include "interposer/driver/call.h"
-#include "interposer/gate/control.h"
+#include "interposer/gate/closing.h"
+#include "interposer/gate/gate.h"
 #include "interposer/session/device_session.h"
 #include "interposer/session/log.h"
 
@@ -24,7 +26,7 @@ enum class State : std::uint32_t { unused, starting, plain, failed, managed };
 enum class Attachment : std::uint32_t { none, under_way, done };
 
 // All of this process's sessions.
-class Sessions {
+class Sessions final : public gate::GateListener {
  public:
   CUresult start();
   void attach(CUdevice device);
@@ -52,7 +54,8 @@ class Sessions {
   void measure_by(Nanoseconds (*submission)()) {
     if (DeviceSession* first = all_[0].load(std::memory_order_acquire)) first->measure_by(submission);
   }
-  void want();
+  void on_wait() override;
+  bool all_resident() override;
   void give_turn_back();
 
  private:
@@ -106,15 +109,6 @@ void in_child() {
   existing.store(nullptr, std::memory_order_release);
 }
 
-// A thread waits at the gate that all GPUs of the process have in common.
-void on_wait() { the().want(); }
-
-bool all_resident() {
-  for (Memory* memory : memories())
-    if (MemoryUse use = memory->use(); use.resident < use.swappable) return false;
-  return true;
-}
-
 CUresult Sessions::start() {
   State expected = State::unused;
   if (state_.compare_exchange_strong(expected, State::starting, std::memory_order_acq_rel)) {
@@ -150,7 +144,7 @@ State Sessions::connect() {
       say("no arbiter at %s (%s); %s", settings_.socket, std::strerror(hands.error), outcome);
     return fail ? State::failed : State::plain;
   }
-  gate::arm(on_wait, all_resident);
+  gate::arm(*this);
   DeviceSession* first = make();
   first->listen_to(settings_.deadlines);
   return first->begin(hands) ? State::managed : State::plain;
@@ -163,9 +157,17 @@ DeviceSession* Sessions::make() {
   return made;
 }
 
-void Sessions::want() {
+// The gate is that of all GPUs of the process.
+void Sessions::on_wait() {
   for (const auto& session : all_)
     if (DeviceSession* each = session.load(std::memory_order_acquire)) each->want();
+}
+
+bool Sessions::all_resident() {
+  return std::ranges::all_of(memories(), [](const Memory* memory) {
+    const MemoryUse use = memory->use();
+    return use.resident >= use.swappable;
+  });
 }
 
 void Sessions::give_turn_back() {

@@ -18,7 +18,7 @@
 
 namespace sharedgpu::session {
 
-inline constexpr unsigned kMostDevices = gate::Seat::kCount;
+inline constexpr unsigned kMostDevices = gate::PageSlot::kCount;
 
 // What cuInit is to return, after the real one has succeeded: CUDA_SUCCESS, or, where there is no arbiter and
 // SHAREDGPU_ON_NO_ARBITER=fail, CUDA_ERROR_SYSTEM_NOT_READY. The first call connects and may wait for the

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "interposer/gate/control.h"
+#include "interposer/gate/closing.h"
+#include "interposer/gate/marks.h"
 #include "interposer/session/log.h"
 #include "interposer/session/session.h"
 
@@ -65,7 +66,7 @@ void Turns::run() {
     } else {
       tend();
       watch();
-      wakeup_.wait(seen, gate::contended(seat_) ? kContendedLook : kQuietLook);
+      wakeup_.wait(seen, gate::contended(slot_) ? kContendedLook : kQuietLook);
     }
   }
 }
@@ -94,7 +95,7 @@ void Turns::obey(const Turn& turn) {
       break;
     case Turn::Kind::go_plain:
       if (restore()) {
-        gate::open_for_good(seat_);
+        gate::open_for_good(slot_);
         break;
       }
       unfinished_ = turn;
@@ -185,7 +186,7 @@ void Turns::watch() {
   if (auto* measure = measure_.load(std::memory_order_acquire)) submission_ = measure();
   const gate::Activity before = gate::activity();
   const bool busy = before.inside || (idle_watch_.must_ask(before.passes) && !idle());
-  if (auto idle = idle_watch_.look(now(), before.passes, busy, gate::contended(seat_)))
+  if (auto idle = idle_watch_.look(now(), before.passes, busy, gate::contended(slot_)))
     outbox_.post(
         {.type = MessageType::idle, .epoch = {epoch_.load(std::memory_order_relaxed)}, .span = *idle});
 }

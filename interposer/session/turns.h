@@ -27,7 +27,8 @@ struct Turn {
 
 class Turns {
  public:
-  Turns(ContextDrain& drain, Outbox& outbox, gate::Seat seat) : drain_(drain), outbox_(outbox), seat_(seat) {}
+  Turns(ContextDrain& drain, Outbox& outbox, gate::PageSlot slot)
+      : drain_(drain), outbox_(outbox), slot_(slot) {}
 
   // Never returns.
   void run();
@@ -62,7 +63,7 @@ class Turns {
 
   ContextDrain& drain_;
   Outbox& outbox_;
-  const gate::Seat seat_;
+  const gate::PageSlot slot_;
   std::atomic<Memory*> memory_{nullptr};
   std::atomic<Nanoseconds (*)()> measure_{nullptr};
   std::atomic<void (*)()> also_tend_{nullptr};

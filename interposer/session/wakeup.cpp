@@ -10,12 +10,6 @@
 
 namespace sharedgpu::session {
 
-Nanoseconds now() {
-  timespec time = {};
-  clock_gettime(CLOCK_BOOTTIME, &time);
-  return std::chrono::seconds(time.tv_sec) + Nanoseconds(time.tv_nsec);
-}
-
 void Wakeup::wait(std::uint32_t seen, Nanoseconds timeout) {
   timespec limit = {.tv_sec = static_cast<time_t>(timeout.count() / 1'000'000'000),
                     .tv_nsec = static_cast<long>(timeout.count() % 1'000'000'000)};

@@ -5,11 +5,11 @@
 #include <atomic>
 #include <cstdint>
 
-#include "protocol/units.h"
+#include "interposer/gate/clock.h"
 
 namespace sharedgpu::session {
 
-Nanoseconds now();  // CLOCK_BOOTTIME
+using gate::now;
 
 class Wakeup {
  public:

@@ -7,7 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include "interposer/gate/control.h"
+#include "interposer/gate/captures.h"
+#include "interposer/gate/closing.h"
+#include "interposer/gate/gate.h"
 
 using namespace sharedgpu;
 
@@ -16,6 +18,11 @@ namespace {
 enum class Step { submit, nest, capture, rest };
 
 // The GPU of this test: what was submitted, and how much of it a drain has seen.
+struct Listener final : gate::GateListener {
+  void on_wait() override {}
+  bool all_resident() override { return true; }
+} listener;
+
 struct Gpu final : gate::Drain {
   std::atomic<std::uint64_t> submitted{0};
   std::uint64_t drained = 0;
@@ -74,7 +81,7 @@ TEST_CASE("nothing is submitted between the end of a drain and the next opening"
     const auto pause = std::chrono::microseconds(*rc::gen::inRange(0, 300));
     const auto count = *rc::gen::inRange<std::size_t>(1, 4);
 
-    gate::arm([] {});
+    gate::arm(listener);
     gate::prepare_to_close();
     std::vector<LeasePageWriter> pages(count);
     auto open = [&](bool wanted) {

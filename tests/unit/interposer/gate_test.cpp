@@ -9,7 +9,9 @@
 #include <thread>
 #include <vector>
 
-#include "interposer/gate/control.h"
+#include "interposer/gate/captures.h"
+#include "interposer/gate/closing.h"
+#include "interposer/gate/gate.h"
 
 using namespace sharedgpu;
 using namespace std::chrono_literals;
@@ -17,12 +19,18 @@ using namespace std::chrono_literals;
 namespace {
 
 std::atomic<int> wants{0};
+std::atomic<bool> complete{true};
+
+struct Listener final : gate::GateListener {
+  void on_wait() override { ++wants; }
+  bool all_resident() override { return complete; }
+} listener;
 
 // A page under the test's command in the place of the arbiter's.
 class Arbiter {
  public:
   explicit Arbiter(bool open) {
-    gate::arm([] { ++wants; });
+    gate::arm(listener);
     gate::prepare_to_close();
     REQUIRE(writer_.create() == 0);
     writer_.set_open(open);
@@ -165,7 +173,7 @@ TEST_CASE("a gate that opened without a Ready is drained all the same") {
 }
 
 TEST_CASE("a gate with several pages is open when all of them are") {
-  gate::arm([] { ++wants; });
+  gate::arm(listener);
   gate::prepare_to_close();
   LeasePageWriter first;
   LeasePageWriter second;
@@ -356,8 +364,7 @@ TEST_CASE("a step that finds the gate open leaves it open") {
 
 TEST_CASE("in a step nobody passes while memory is missing") {
   Arbiter arbiter(true);
-  static std::atomic<bool> complete{false};
-  gate::arm([] { ++wants; }, [] { return complete.load(); });
+  complete = false;
   arbiter.set_open(false);
   CHECK(close_quietly());
   std::atomic<bool> passed{false};

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "interposer/gate/control.h"
+#include "interposer/gate/closing.h"
 #include "tests/unit/interposer/support/scripted_arbiter.h"
 
 using namespace sharedgpu;

@@ -11,7 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "interposer/gate/control.h"
 #include "interposer/hooks/queues.h"
 #include "tests/unit/interposer/support/scripted_arbiter.h"
 

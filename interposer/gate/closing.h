@@ -1,38 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// The session's side of the gate: closing it, and what must be known to close it well.
+// Closing the gate, and when a closed gate lets a submission through all the same.
 //
-// install(), close() and hold() belong to the session, close() to one thread at a time; the others may be
-// called from any thread.
+// arm(), close(), step() and hold() belong to the session, close() and step() to one thread at a time; the
+// others may be called from any thread.
 #pragma once
 
-#include "interposer/gate/gate.h"
+#include <cstdint>
+
+#include "interposer/gate/pages.h"
 #include "protocol/units.h"
 
 namespace sharedgpu::gate {
 
+// What the gate has to know of the process, and tell it.
+class GateListener {
+ public:
+  virtual ~GateListener() = default;
+  // A thread begins to wait at the closed gate while no other does. Called on that thread; must not block.
+  virtual void on_wait() = 0;
+  // Whether all memory of the process is on its GPUs: else nobody is let through for the sake of a drain that
+  // drags on.
+  virtual bool all_resident() = 0;
+};
+// Before the first session. The listener outlives the gate.
+void arm(GateListener& listener);
+
 // Before the first close(), by the thread that closes: in a program with threads the kernel takes 8 to 16 ms
 // to register it with membarrier(2), so the thread that starts CUDA does not wait for that.
 void prepare_to_close();
-
-// `on_wait` is called by a thread that begins to wait at
-// the closed gate while no other does; it must not block.
-// `complete` tells whether all memory is there: else nobody is let through for the sake of a drain that drags
-// on.
-void arm(void (*on_wait)(), bool (*complete)() = nullptr);
-
-// One session of this process, by number: its lease page is one of those that must be open.
-struct Seat {
-  static constexpr unsigned kCount = 64;
-  unsigned index = 0;
-};
-
-// Maps the lease page of `fd` in the place of the session's present one. False: errno says why, nothing has
-// changed.
-bool install(int fd, Seat seat = {});
-// Whether the pages of all sessions are open, looked at just now.
-bool is_open();
-// Whether others wait for the GPU of this session.
-bool contended(Seat seat);
 
 // The lease is, or will be as soon as the page opens, ours: submissions during a capture may pass a closed
 // gate until close() has returned. Called before Ready is said, and for a page that is open from the start.
@@ -58,33 +53,24 @@ bool close(Drain& drain);
 // drags on they may pass again, ever more rarely. Returns what close() does.
 bool step(Drain& drain);
 
-// Streams of this process that are being captured now.
-void capture_began();
-void capture_ended();
-bool capturing();
-
-// Whether threads wait at the gate.
-bool wanted();
-// When one that had waited was let in last, by CLOCK_BOOTTIME.
-Nanoseconds let_in();
-
-// For the idle watch: all submissions so far, whether one is under way, and whether a thread that is alive
-// has given work to its per-thread default stream.
-struct Activity {
-  std::uint64_t passes = 0;
-  bool inside = false;
-  bool own_streams = false;
-};
-Activity activity();
-
 // Puts an open page of our own in the place of the arbiter's: this session keeps the gate closed no more.
-void open_for_good(Seat seat = {});
-
-// In the child of a fork, where only the calling thread lives: an open page, no marks but its own.
-void after_fork();
+void open_for_good(PageSlot slot = {});
 
 // How often a thread may be let through a closed gate in a drain that has lasted for `elapsed`: first after
 // half a second, then 10 ms later, 40 ms, 90 ms...
 std::uint32_t grace(Nanoseconds elapsed);
+
+// In the child of a fork: there is no lease.
+void forget_lease();
+
+// For a thread that is about to go inside, see gate.cpp.
+namespace detail {
+// Whether it may although the gate is closed.
+bool excused();
+// Whether nothing may pass a closed gate: Released is said, or about to be.
+bool released();
+// It is the first one that waits.
+void tell_of_wait();
+}  // namespace detail
 
 }  // namespace sharedgpu::gate

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The clock of the interposer, and sleep. Both are safe from all threads.
+#pragma once
+
+#include <ctime>
+
+#include "protocol/units.h"
+
+namespace sharedgpu::gate {
+
+// CLOCK_BOOTTIME: it goes on while the machine sleeps.
+inline Nanoseconds now() {
+  timespec time = {};
+  clock_gettime(CLOCK_BOOTTIME, &time);
+  return std::chrono::seconds(time.tv_sec) + Nanoseconds(time.tv_nsec);
+}
+
+// A signal may end it early.
+inline void nap(Nanoseconds time) {
+  const timespec span = {.tv_sec = static_cast<time_t>(time.count() / 1'000'000'000),
+                         .tv_nsec = static_cast<long>(time.count() % 1'000'000'000)};
+  nanosleep(&span, nullptr);
+}
+
+}  // namespace sharedgpu::gate

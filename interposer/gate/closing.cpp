@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/gate/closing.h"
+
+#include <algorithm>
+
+#include "interposer/gate/captures.h"
+#include "interposer/gate/clock.h"
+#include "interposer/gate/fence.h"
+#include "interposer/gate/marks.h"
+
+namespace sharedgpu::gate {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Nanoseconds kFirstGrace = 500ms;
+constexpr Nanoseconds kGraceStep = 10ms;
+constexpr Nanoseconds kStepWait = 5ms;  // for a thread that is just coming
+constexpr Nanoseconds kShortNap = 20us;
+constexpr Nanoseconds kLongNap = 1ms;
+
+// What is known of the lease. Work may pass a closed gate in `held` and `draining`, never in `released`.
+enum class Phase : std::uint32_t { released, held, draining };
+struct Lease {
+  std::atomic<Phase> phase{Phase::released};
+  std::atomic<std::uint64_t> drain_number{0};
+  std::atomic<std::int64_t> drain_began{0};
+  std::atomic<std::uint64_t> released_at{0};  // how many passes there had been
+  std::atomic<GateListener*> listener{nullptr};
+};
+constinit Lease lease;
+
+Phase phase() { return lease.phase.load(std::memory_order_seq_cst); }
+void set_phase(Phase now_in) { lease.phase.store(now_in, std::memory_order_seq_cst); }
+
+// Whether anything was let in since `released` was said. The page can open without a hold(): a session
+// without memory has nothing to get ready.
+bool passed_since() {
+  Activity seen = activity();
+  return seen.inside || seen.passes != lease.released_at.load(std::memory_order_relaxed) || capturing();
+}
+
+// Sleeps a little longer each time.
+class Naps {
+ public:
+  void take() {
+    nap(length_);
+    length_ = std::min(2 * length_, kLongNap);
+  }
+
+ private:
+  Nanoseconds length_ = kShortNap;
+};
+
+// Waits until nobody is inside and nothing is captured. False: the page opened meanwhile.
+bool settle(std::uint64_t& passes) {
+  for (Naps naps;; naps.take()) {
+    if (is_open()) return false;
+    process_fence();
+    Activity seen = activity();
+    if (!seen.inside && !capturing()) {
+      passes = seen.passes;
+      return true;
+    }
+  }
+}
+
+// From here on, work may pass as after a drain that began at `began`.
+void begin_drain(Nanoseconds began) {
+  lease.drain_began.store(began.count(), std::memory_order_relaxed);
+  lease.drain_number.fetch_add(1, std::memory_order_relaxed);
+  set_phase(Phase::draining);
+}
+
+bool finish_drain(Drain& drain) {
+  for (Naps naps;;) {
+    std::uint64_t before = 0;
+    if (!settle(before)) break;
+    if (!drain.drain()) {
+      naps.take();
+      continue;
+    }
+    set_phase(Phase::released);
+    process_fence();
+    Activity after = activity();
+    if (!after.inside && after.passes == before && !capturing() && !is_open()) {
+      lease.released_at.store(before, std::memory_order_relaxed);
+      return true;
+    }
+    // Somebody was let through while the GPU was draining; all over again.
+    set_phase(Phase::draining);
+  }
+  hold();
+  return false;
+}
+
+}  // namespace
+
+bool detail::excused() {
+  const Phase now_in = phase();
+  if (now_in == Phase::released) return false;
+  if (capturing()) return true;
+  if (now_in != Phase::draining) return false;
+  GateListener* listener = lease.listener.load(std::memory_order_acquire);
+  if (listener != nullptr && !listener->all_resident()) return false;
+  const std::uint64_t drain = lease.drain_number.load(std::memory_order_relaxed);
+  if (self.grace_drain != drain) {
+    self.grace_drain = drain;
+    self.grace_used = 0;
+  }
+  std::uint32_t earned = grace(now() - Nanoseconds(lease.drain_began.load(std::memory_order_relaxed)));
+  if (self.grace_used >= earned) return false;
+  self.grace_used = earned;
+  return true;
+}
+
+bool detail::released() { return phase() == Phase::released; }
+
+void detail::tell_of_wait() {
+  if (auto* listener = lease.listener.load(std::memory_order_acquire)) listener->on_wait();
+}
+
+void arm(GateListener& listener) {
+  lease.released_at.store(activity().passes, std::memory_order_relaxed);
+  lease.listener.store(&listener, std::memory_order_release);
+}
+
+void forget_lease() { lease.listener.store(nullptr, std::memory_order_relaxed); }
+
+void prepare_to_close() { prepare_fence(); }
+
+void hold() { set_phase(Phase::held); }
+bool held() { return phase() != Phase::released || is_open() || passed_since(); }
+
+bool close(Drain& drain) {
+  is_open();
+  if (!held()) {
+    process_fence();
+    if (!passed_since()) return true;  // nothing was let in since the last time, and nothing may be now
+  }
+  begin_drain(now());
+  return finish_drain(drain);
+}
+
+bool step(Drain& drain) {
+  const std::uint64_t before = lease.released_at.load(std::memory_order_relaxed);
+  const Nanoseconds end = now() + kStepWait;
+  begin_drain(now() - kFirstGrace);
+  for (Naps naps; activity().passes == before && !is_open() && now() < end; naps.take()) wake_waiting();
+  return finish_drain(drain);
+}
+
+void open_for_good(PageSlot slot) {
+  leave_open(slot);
+  if (is_open()) hold();
+}
+
+std::uint32_t grace(Nanoseconds elapsed) {
+  if (elapsed < kFirstGrace) return 0;
+  // The n-th pass after the first comes n^2 steps later: quick enough for a program that needs a few dozen of
+  // its own submissions to end its work, ever slower than kernels that a program merely queues.
+  const auto steps = static_cast<std::uint64_t>((elapsed - kFirstGrace) / kGraceStep);
+  std::uint32_t passes = 1;
+  while (std::uint64_t{passes} * passes <= steps) ++passes;
+  return passes;
+}
+
+}  // namespace sharedgpu::gate
