@@ -1,19 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts: the session begins with cuInit, attaches to the first context's device, and must know every live
-// context to drain it. What was allocated in a context goes with it.
+// Contexts, primary and green ones among them: the session begins with cuInit, attaches to the first
+// context's device, and must know every live context to drain it. What was allocated in a context goes with
+// it.
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <optional>
 
 #include "interposer/driver/call.h"
-#include "interposer/hooks/destroy.h"
+#include "interposer/hooks/context_teardown.h"
 #include "interposer/hooks/export.h"
 #include "interposer/hooks/make_context.h"
+#include "interposer/hooks/pools.h"
+#include "interposer/hooks/primary.h"
 #include "interposer/session/session.h"
 #include "interposer/session/visible.h"
 
 #if CUDA_VERSION < 12050
 struct CUctxCreateParams;
 extern "C" CUresult cuCtxCreate_v4(CUcontext*, CUctxCreateParams*, unsigned int, CUdevice);
+#endif
+
+#if CUDA_VERSION < 12040
+typedef struct CUgreenCtx_st* CUgreenCtx;
+typedef struct CUdevResourceDesc_st* CUdevResourceDesc;
+extern "C" {
+CUresult cuGreenCtxCreate(CUgreenCtx*, CUdevResourceDesc, CUdevice, unsigned int);
+CUresult cuGreenCtxDestroy(CUgreenCtx);
+CUresult cuCtxFromGreenCtx(CUcontext*, CUgreenCtx);
+}
 #endif
 
 using namespace sharedgpu;
@@ -58,12 +73,61 @@ CUresult destroy_made(CUcontext context, Call real) {
   return hooks::destroy(destruction);
 }
 
+// Calls `real`, which takes one.
+template <class Call>
+CUresult retain_primary(CUdevice device, Call real) {
+  session::Primary& primary = session::contexts().references(device);
+  const std::lock_guard lock(primary.mutex);
+  const CUresult result = real();
+  if (result != CUDA_SUCCESS) return result;
+  ++primary.references;
+  ++primary.changes;
+  primary.reset = false;
+  return result;
+}
+
+// The device of each green context. It retains the primary context there, and the driver synchronizes its
+// work with that one.
+class GreenContexts {
+ public:
+  void add(CUgreenCtx context, CUdevice device) {
+    std::lock_guard lock(mutex_);
+    devices_[context] = device;
+  }
+  std::optional<CUdevice> remove(CUgreenCtx context) {
+    std::lock_guard lock(mutex_);
+    auto found = devices_.find(context);
+    if (found == devices_.end()) return std::nullopt;
+    CUdevice device = found->second;
+    devices_.erase(found);
+    return device;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<CUgreenCtx, CUdevice> devices_;
+};
+
+GreenContexts& green_contexts() {
+  static auto* made = new GreenContexts;
+  return *made;
+}
+
+// What is to be done now and then.
+void tend() {
+  hooks::pools().tend();
+  for (const CUdevice device : session::devices()) hooks::tend_primary(device);
+}
+
 }  // namespace
 
 SHAREDGPU_EXPORT CUresult cuInit(unsigned int flags) {
   session::name_visible_devices();
   CUresult result = SHAREDGPU_REAL(cuInit, flags);
-  return result == CUDA_SUCCESS ? session::start() : result;
+  if (result != CUDA_SUCCESS) return result;
+  result = session::start();
+  session::tend_also(tend);
+  return result;
 }
 
 SHAREDGPU_EXPORT CUresult cuCtxCreate(CUcontext* context, unsigned int flags, CUdevice device) {
@@ -101,5 +165,69 @@ SHAREDGPU_EXPORT CUresult cuCtxSetLimit(CUlimit limit, std::size_t value) {
       SHAREDGPU_REAL(cuCtxGetCurrent, &context) != CUDA_SUCCESS)
     return result;
   if (const auto extra = extra_for(limit, {value})) session::context_extra(context, limit, *extra);
+  return result;
+}
+
+SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  return hooks::make_context(
+      device,
+      [=] {
+        return retain_primary(device,
+                              [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxRetain, context, device); });
+      },
+      [=] { session::context_added(*context, device, true); });
+}
+
+SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
+  return hooks::release_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxRelease, device); });
+}
+
+SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+  return hooks::release_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxRelease_v2, device); });
+}
+
+SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device) {
+  return hooks::reset_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxReset, device); });
+}
+
+SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+  return hooks::reset_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxReset_v2, device); });
+}
+
+// Our own reference to it is nothing to the program.
+SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
+  const CUresult result = SHAREDGPU_REAL(cuDevicePrimaryCtxGetState, device, flags, active);
+  if (result != CUDA_SUCCESS || session::memory_of(device) == nullptr) return result;
+  session::Primary& primary = session::contexts().references(device);
+  const std::lock_guard lock(primary.mutex);
+  if (primary.reset || (primary.kept && primary.references == 0)) *active = 0;
+  return result;
+}
+
+SHAREDGPU_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx* green, CUdevResourceDesc resources, CUdevice device,
+                                           unsigned int flags) {
+  return hooks::make_context(
+      device,
+      [=] {
+        return retain_primary(
+            device, [=] { return SHAREDGPU_REAL(cuGreenCtxCreate, green, resources, device, flags); });
+      },
+      [=] {
+        green_contexts().add(*green, device);
+        CUcontext primary = nullptr;
+        if (hooks::name_primary(device, &primary) == CUDA_SUCCESS)
+          session::context_added(primary, device, true);
+      });
+}
+
+SHAREDGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green) {
+  CUcontext context = nullptr;
+  // Its streams are useless from now on, and their captures over.
+  if (SHAREDGPU_REAL(cuCtxFromGreenCtx, &context, green) == CUDA_SUCCESS) session::captures().drop(context);
+  auto device = green_contexts().remove(green);
+  if (!device) return SHAREDGPU_REAL(cuGreenCtxDestroy, green);
+  const CUresult result =
+      hooks::release_primary(*device, [=] { return SHAREDGPU_REAL(cuGreenCtxDestroy, green); });
+  if (result != CUDA_SUCCESS) green_contexts().add(green, *device);
   return result;
 }

@@ -465,13 +465,7 @@ void Pools::recount(const PoolPtr& pool, bool may_grow) {
 
 // Never destroyed: programs free memory in their last instructions.
 Pools& pools() {
-  static auto* made = [] {
-    session::tend_also([] {
-      pools().tend();
-      for (const CUdevice device : session::devices()) tend_primary(device);
-    });
-    return new Pools;
-  }();
+  static auto* made = new Pools;
   return *made;
 }
 

@@ -8,6 +8,10 @@
 
 namespace sharedgpu::hooks {
 
+// Takes our reference, and gives it back, unless the driver refuses. With the lock of `primary`.
+CUresult keep(session::Primary& primary, CUdevice device);
+void let_go(session::Primary& primary, CUdevice device);
+
 // The primary context stays from construction to destruction, where result() is CUDA_SUCCESS. Where the
 // program has no reference to it, one of ours keeps it from then on; if need be it is made.
 class PrimaryStays {
@@ -27,8 +31,5 @@ class PrimaryStays {
 
 // Names one that somebody has a reference to.
 CUresult name_primary(CUdevice device, CUcontext* context);
-
-// Now and then: gives our reference back where no memory needs it any more.
-void tend_primary(CUdevice device);
 
 }  // namespace sharedgpu::hooks
