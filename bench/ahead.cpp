@@ -2,33 +2,36 @@
 // What a submission costs, beside the call that it wraps: where all tenants fit, and while the GPU is
 // oversubscribed and the queue is kept short. On the simulated GPU, without modelled times.
 #include <benchmark/benchmark.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <string>
 
 #include "interposer/driver/call.h"
-#include "interposer/gate/pages.h"
 #include "interposer/hooks/streams.h"
 #include "interposer/hooks/submission.h"
-#include "interposer/session/session.h"
+#include "interposer/process/process.h"
+#include "tests/unit/interposer/support/scripted_arbiter.h"
 
 using namespace sharedgpu;
 
 namespace {
 
 CUstream stream = nullptr;
-LeasePageWriter page;
+test::ScriptedArbiter* arbiter = nullptr;
 
 bool set_up() {
   setenv("SIMGPU_SLOWDOWN", "0", 0);
   CUcontext context = nullptr;
-  if (SHAREDGPU_REAL(cuInit, 0) != CUDA_SUCCESS ||
+  const std::string socket = "/tmp/sharedgpu-bench-ahead-" + std::to_string(getpid());
+  setenv("SHAREDGPU_SOCKET", socket.c_str(), 1);
+  arbiter = new test::ScriptedArbiter(socket);
+  if (arbiter->begin([] { return cuInit(0); }) != CUDA_SUCCESS ||
       SHAREDGPU_REAL(cuDevicePrimaryCtxRetain, &context, 0) != CUDA_SUCCESS ||
       SHAREDGPU_REAL(cuCtxPushCurrent_v2, context) != CUDA_SUCCESS ||
       SHAREDGPU_REAL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
     return false;
-  session::contexts().add(context, 0, true);
-  if (page.create() != 0 || !gate::install(page.fd())) return false;
-  page.set_open(true);
+  Process::get()->contexts().add(context, 0, true);
   return true;
 }
 
@@ -37,12 +40,12 @@ void submit(benchmark::State& state) {
 }
 
 void WhereAllFit(benchmark::State& state) {
-  page.set_oversubscribed(false);
+  arbiter->page().set_oversubscribed(false);
   submit(state);
 }
 
 void Oversubscribed(benchmark::State& state) {
-  page.set_oversubscribed(true);
+  arbiter->page().set_oversubscribed(true);
   submit(state);
 }
 
@@ -67,5 +70,6 @@ int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (!set_up()) return 1;
   benchmark::RunSpecifiedBenchmarks();
+  delete arbiter;
   return 0;
 }

@@ -46,7 +46,7 @@ namespace {
 template <class Free>
 std::optional<CUresult> free_by(CUdeviceptr address, Free free) {
   const auto origin = hooks::allocations().origin(address);
-  for (Memory* memory : session::memories()) {
+  for (Memory* memory : process::memories()) {
     const auto result = free(*memory);
     if (result == CUDA_SUCCESS && origin) hooks::allocations().remove(address, origin->id);
     if (result) return result;
@@ -65,7 +65,7 @@ std::optional<CUresult> hooks::free_finished(CUdeviceptr address) {
 }
 
 SHAREDGPU_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t size) {
-  Memory* memory = session::current_memory();
+  Memory* memory = process::current_memory();
   // The driver's own answer to a wrong call.
   if (memory == nullptr || address == nullptr || size == 0)
     return SHAREDGPU_REAL(cuMemAlloc_v2, address, size);
@@ -74,7 +74,7 @@ SHAREDGPU_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t size) 
 
 SHAREDGPU_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pitch, std::size_t width,
                                              std::size_t height, unsigned int element) {
-  Memory* memory = session::current_memory();
+  Memory* memory = process::current_memory();
   std::size_t row = 0;
   std::size_t size = 0;
   const bool valid = address != nullptr && pitch != nullptr && width != 0 && height != 0 &&
@@ -91,7 +91,7 @@ SHAREDGPU_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* 
 
 SHAREDGPU_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
   const auto real = [=] { return SHAREDGPU_REAL(cuMemFree_v2, address); };
-  if (session::memories().empty()) return real();
+  if (process::memories().empty()) return real();
   if (forbidden_in_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   // Of stream-ordered memory CUDA expects that no work uses it any more.
   if (hooks::pools().holds(address)) return hooks::pools().free_unused(address);
@@ -107,7 +107,7 @@ SHAREDGPU_EXPORT CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t si
     gate::Pass pass;
     return SHAREDGPU_REAL(cuMemAllocManaged, address, size, flags);
   }();
-  Memory* memory = session::current_memory();
+  Memory* memory = process::current_memory();
   if (result != CUDA_SUCCESS || memory == nullptr) return result;
   Bytes part{size};
   while (part != Bytes{} && memory->pin(part) != CUDA_SUCCESS)

@@ -13,7 +13,8 @@
 #include "interposer/hooks/make_context.h"
 #include "interposer/hooks/pools.h"
 #include "interposer/hooks/primary.h"
-#include "interposer/session/session.h"
+#include "interposer/hooks/queues.h"
+#include "interposer/process/process.h"
 #include "interposer/session/visible.h"
 
 #if CUDA_VERSION < 12050
@@ -37,7 +38,9 @@ namespace {
 
 template <class Call>
 CUresult create(CUcontext* context, CUdevice device, Call real) {
-  return hooks::make_context(device, real, [=] { session::context_added(*context, device, false); });
+  Process* const mine = Process::get();
+  if (mine == nullptr) return real();
+  return hooks::make_context(device, real, [=] { mine->context_added(*context, device, false); });
 }
 
 // The most threads that the current context's device holds at once.
@@ -66,17 +69,19 @@ std::optional<Bytes> extra_for(CUlimit limit, Bytes value) {
 // Calls `real`, which destroys a context that the program has made, and refuses to destroy a primary one.
 template <class Call>
 CUresult destroy_made(CUcontext context, Call real) {
+  Process* const mine = Process::get();
   CUdevice device = 0;
-  if (session::contexts().device(context, &device) && session::contexts().primary(device) == context)
+  if (mine == nullptr ||
+      (mine->contexts().device(context, &device) && mine->contexts().primary(device) == context))
     return real();
   hooks::DestructionBy destruction(context, real);
-  return hooks::destroy(destruction);
+  return hooks::destroy(*mine, destruction);
 }
 
 // Calls `real`, which takes one.
 template <class Call>
-CUresult retain_primary(CUdevice device, Call real) {
-  session::Primary& primary = session::contexts().references(device);
+CUresult retain_primary(Process& process, CUdevice device, Call real) {
+  session::Primary& primary = process.contexts().references(device);
   const std::lock_guard lock(primary.mutex);
   const CUresult result = real();
   if (result != CUDA_SUCCESS) return result;
@@ -113,21 +118,36 @@ GreenContexts& green_contexts() {
   return *made;
 }
 
-// What is to be done now and then.
-void tend() {
-  hooks::pools().tend();
-  for (const CUdevice device : session::devices()) hooks::tend_primary(device);
+// Of all GPUs.
+class PoolMaintenance final : public session::Maintenance {
+ public:
+  void run(Memory& /*memory*/) override {
+    Process* const mine = Process::get();
+    if (mine == nullptr) return;
+    hooks::pools().tend();
+    for (const CUdevice device : mine->devices()) hooks::tend_primary(*mine, device);
+  }
+};
+
+template <class Call>
+CUresult release_primary(CUdevice device, Call real) {
+  Process* const mine = Process::get();
+  return mine != nullptr ? hooks::release_primary(*mine, device, real) : real();
+}
+
+template <class Call>
+CUresult reset_primary(CUdevice device, Call real) {
+  Process* const mine = Process::get();
+  return mine != nullptr ? hooks::reset_primary(*mine, device, real) : real();
 }
 
 }  // namespace
 
 SHAREDGPU_EXPORT CUresult cuInit(unsigned int flags) {
   session::name_visible_devices();
-  CUresult result = SHAREDGPU_REAL(cuInit, flags);
-  if (result != CUDA_SUCCESS) return result;
-  result = session::start();
-  session::tend_also(tend);
-  return result;
+  static const Process::Parts parts{*new PoolMaintenance, hooks::submission_clock()};
+  const CUresult result = SHAREDGPU_REAL(cuInit, flags);
+  return result == CUDA_SUCCESS ? Process::start(parts) : result;
 }
 
 SHAREDGPU_EXPORT CUresult cuCtxCreate(CUcontext* context, unsigned int flags, CUdevice device) {
@@ -161,44 +181,45 @@ SHAREDGPU_EXPORT CUresult cuCtxDestroy_v2(CUcontext context) {
 SHAREDGPU_EXPORT CUresult cuCtxSetLimit(CUlimit limit, std::size_t value) {
   const CUresult result = SHAREDGPU_REAL(cuCtxSetLimit, limit, value);
   CUcontext context = nullptr;
-  if (result != CUDA_SUCCESS || session::memories().empty() ||
+  Process* const mine = Process::get();
+  if (result != CUDA_SUCCESS || mine == nullptr || mine->memories().empty() ||
       SHAREDGPU_REAL(cuCtxGetCurrent, &context) != CUDA_SUCCESS)
     return result;
-  if (const auto extra = extra_for(limit, {value})) session::context_extra(context, limit, *extra);
+  if (const auto extra = extra_for(limit, {value})) mine->context_extra(context, limit, *extra);
   return result;
 }
 
 SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  Process* const mine = Process::get();
+  const auto real = [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxRetain, context, device); };
+  if (mine == nullptr) return real();
   return hooks::make_context(
-      device,
-      [=] {
-        return retain_primary(device,
-                              [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxRetain, context, device); });
-      },
-      [=] { session::context_added(*context, device, true); });
+      device, [=] { return retain_primary(*mine, device, real); },
+      [=] { mine->context_added(*context, device, true); });
 }
 
 SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
-  return hooks::release_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxRelease, device); });
+  return release_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxRelease, device); });
 }
 
 SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-  return hooks::release_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxRelease_v2, device); });
+  return release_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxRelease_v2, device); });
 }
 
 SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device) {
-  return hooks::reset_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxReset, device); });
+  return reset_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxReset, device); });
 }
 
 SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
-  return hooks::reset_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxReset_v2, device); });
+  return reset_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxReset_v2, device); });
 }
 
 // Our own reference to it is nothing to the program.
 SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
   const CUresult result = SHAREDGPU_REAL(cuDevicePrimaryCtxGetState, device, flags, active);
-  if (result != CUDA_SUCCESS || session::memory_of(device) == nullptr) return result;
-  session::Primary& primary = session::contexts().references(device);
+  Process* const mine = Process::get();
+  if (result != CUDA_SUCCESS || mine == nullptr || mine->memory(device) == nullptr) return result;
+  session::Primary& primary = mine->contexts().references(device);
   const std::lock_guard lock(primary.mutex);
   if (primary.reset || (primary.kept && primary.references == 0)) *active = 0;
   return result;
@@ -206,28 +227,29 @@ SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned i
 
 SHAREDGPU_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx* green, CUdevResourceDesc resources, CUdevice device,
                                            unsigned int flags) {
+  Process* const mine = Process::get();
+  const auto real = [=] { return SHAREDGPU_REAL(cuGreenCtxCreate, green, resources, device, flags); };
+  if (mine == nullptr) return real();
   return hooks::make_context(
-      device,
-      [=] {
-        return retain_primary(
-            device, [=] { return SHAREDGPU_REAL(cuGreenCtxCreate, green, resources, device, flags); });
-      },
+      device, [=] { return retain_primary(*mine, device, real); },
       [=] {
         green_contexts().add(*green, device);
         CUcontext primary = nullptr;
-        if (hooks::name_primary(device, &primary) == CUDA_SUCCESS)
-          session::context_added(primary, device, true);
+        if (hooks::name_primary(*mine, device, &primary) == CUDA_SUCCESS)
+          mine->context_added(primary, device, true);
       });
 }
 
 SHAREDGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green) {
   CUcontext context = nullptr;
+  const auto real = [=] { return SHAREDGPU_REAL(cuGreenCtxDestroy, green); };
+  Process* const mine = Process::get();
+  if (mine == nullptr) return real();
   // Its streams are useless from now on, and their captures over.
-  if (SHAREDGPU_REAL(cuCtxFromGreenCtx, &context, green) == CUDA_SUCCESS) session::captures().drop(context);
+  if (SHAREDGPU_REAL(cuCtxFromGreenCtx, &context, green) == CUDA_SUCCESS) mine->captures().drop(context);
   auto device = green_contexts().remove(green);
-  if (!device) return SHAREDGPU_REAL(cuGreenCtxDestroy, green);
-  const CUresult result =
-      hooks::release_primary(*device, [=] { return SHAREDGPU_REAL(cuGreenCtxDestroy, green); });
+  if (!device) return real();
+  const CUresult result = hooks::release_primary(*mine, *device, real);
   if (result != CUDA_SUCCESS) green_contexts().add(green, *device);
   return result;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "interposer/memory/memory.h"
+#include "interposer/process/process.h"
 
 namespace sharedgpu::hooks {
 
@@ -23,14 +24,14 @@ class DestructionBy final : public Destruction {
 };
 
 // Carries it out; what had been allocated in the context goes too. Where the driver refuses, nothing is lost.
-CUresult destroy(Destruction& destruction);
+CUresult destroy(Process& process, Destruction& destruction);
 
 // The program gives a reference to the primary context back, as `real` does, or resets it. Where memory of
 // the device's pools has to outlive that, a reference of ours keeps the context.
-CUresult release_primary(CUdevice device, const Call& real);
-CUresult reset_primary(CUdevice device, const Call& real);
+CUresult release_primary(Process& process, CUdevice device, const Call& real);
+CUresult reset_primary(Process& process, CUdevice device, const Call& real);
 
 // Now and then: gives our reference back where no memory needs it any more.
-void tend_primary(CUdevice device);
+void tend_primary(Process& process, CUdevice device);
 
 }  // namespace sharedgpu::hooks

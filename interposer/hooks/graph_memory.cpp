@@ -12,7 +12,7 @@
 #include "interposer/hooks/kept.h"
 #include "interposer/hooks/native.h"
 #include "interposer/hooks/submission.h"
-#include "interposer/session/session.h"
+#include "interposer/process/process.h"
 
 #if CUDA_VERSION < 12020
 struct CUgraphNodeParams_st;
@@ -32,7 +32,7 @@ namespace sharedgpu::hooks::graph_memory {
 namespace {
 
 constinit std::mutex mutex;
-constinit std::array<Kept, session::kMostDevices> kept_on{};  // with the mutex
+constinit std::array<Kept, Process::kMostDevices> kept_on{};  // with the mutex
 
 void recount(CUdevice device, Memory* memory) {
   Kept& kept = kept_on[static_cast<std::size_t>(device)];
@@ -89,7 +89,7 @@ CUresult launched(CUstream stream, bool own, Call call) {
   CUdevice device = 0;
   Memory* memory = nullptr;
   if (result == CUDA_ERROR_OUT_OF_MEMORY && SHAREDGPU_REAL(cuCtxGetDevice, &device) == CUDA_SUCCESS)
-    memory = session::memory_of(device);
+    memory = process::memory_of(device);
   if (memory != nullptr) result = with_room(*memory, device, gated);
   count();
   return result;
@@ -110,8 +110,8 @@ CUresult node_added(const CUgraphNodeParams* parameters, Call real) {
 
 void count() {
   if (!in_use()) return;
-  const auto memories = session::memories();
-  for (std::size_t i = 0; i < memories.size(); ++i) recount(session::devices()[i], memories[i]);
+  const auto memories = process::memories();
+  for (std::size_t i = 0; i < memories.size(); ++i) recount(process::devices()[i], memories[i]);
 }
 
 }  // namespace sharedgpu::hooks::graph_memory

@@ -7,7 +7,7 @@
 #include "interposer/hooks/export.h"
 #include "interposer/hooks/pools.h"
 #include "interposer/hooks/settle.h"
-#include "interposer/session/session.h"
+#include "interposer/process/process.h"
 
 using namespace sharedgpu;
 
@@ -22,18 +22,20 @@ bool lend(Memory& memory, const AddressRange& block, CUipcMemHandle* handle) {
   ticket.mapped = piece.total;
   ticket.offset = piece.offset;
   ticket.size = block.size;
-  if (!session::lend(memory, block.base, ticket.name)) return false;
+  Process* const mine = Process::get();
+  if (mine == nullptr || !mine->lend(memory, block.base, ticket.name)) return false;
   *handle = session::handle_of(ticket);
   return true;
 }
 
 template <class Call>
 CUresult open(CUdeviceptr* address, const CUipcMemHandle& handle, unsigned flags, Call real) {
+  Process* const mine = Process::get();
   auto ticket = session::ticket_in(handle);
-  if (!ticket) return real();
+  if (mine == nullptr || !ticket) return real();
   if (address == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
-  if (session::is_lender_of(ticket->name)) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver
-  return session::borrowing().open(*ticket, address);
+  if (mine->is_lender_of(ticket->name)) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver
+  return mine->borrowing().open(*ticket, address);
 }
 
 }  // namespace
@@ -61,6 +63,7 @@ SHAREDGPU_EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHa
 }
 
 SHAREDGPU_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
-  if (auto result = session::borrowing().close(address)) return *result;
+  if (Process* mine = Process::get())
+    if (auto result = mine->borrowing().close(address)) return *result;
   return SHAREDGPU_REAL(cuIpcCloseMemHandle, address);
 }

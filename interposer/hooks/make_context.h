@@ -16,11 +16,12 @@ CUresult make_context(CUdevice device, Call real, Added added) {
   CUresult result = real();
   if (result == CUDA_SUCCESS) added();
   if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
-  session::attach(device);
-  Memory* memory = session::memory_of(device);
-  if (memory == nullptr) return result;
+  if (Process* mine = Process::get()) mine->attach(device);
+  session::DeviceSession* const session = process::session_of(device);
+  if (session == nullptr) return result;
+  Memory* const memory = session->memory();
   for (const std::uint64_t quarters : {1, 4, 16}) {
-    const Bytes room{session::usual_context(device).count / 4 * quarters};
+    const Bytes room{session->usual_context().count / 4 * quarters};
     if (memory->pin(room) != CUDA_SUCCESS) break;
     Patience patience;
     do result = real();

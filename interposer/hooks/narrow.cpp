@@ -20,7 +20,7 @@ unsigned int narrowed(Bytes size) {
 }  // namespace
 
 SHAREDGPU_EXPORT CUresult cuMemAlloc(CUdeviceptr_v1* address, unsigned int size) {
-  return hooks::allocate_native(session::current_memory(), Pinned::Kind::pointer, address, {size},
+  return hooks::allocate_native(process::current_memory(), Pinned::Kind::pointer, address, {size},
                                 [=] { return SHAREDGPU_REAL(cuMemAlloc, address, size); });
 }
 
@@ -30,7 +30,7 @@ SHAREDGPU_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1* address, unsigned int*
   constexpr std::uint64_t kAlignment = 512;
   std::uint64_t row = (std::uint64_t{width} + kAlignment - 1) / kAlignment * kAlignment;
   return hooks::allocate_native(
-      session::current_memory(), Pinned::Kind::pointer, address, {row * height},
+      process::current_memory(), Pinned::Kind::pointer, address, {row * height},
       [=] { return SHAREDGPU_REAL(cuMemAllocPitch, address, pitch, width, height, element); });
 }
 
@@ -44,12 +44,13 @@ SHAREDGPU_EXPORT CUresult cuMemFree(CUdeviceptr_v1 address) {
 SHAREDGPU_EXPORT CUresult cuMemGetInfo(unsigned int* free, unsigned int* total) {
   CUresult result = SHAREDGPU_REAL(cuMemGetInfo, free, total);
   CUdevice device = 0;
-  if (result != CUDA_SUCCESS || session::memories().empty() ||
+  if (result != CUDA_SUCCESS || process::memories().empty() ||
       SHAREDGPU_REAL(cuCtxGetDevice, &device) != CUDA_SUCCESS)
     return result;
-  if (auto view = session::memory_view(device)) {
-    if (free != nullptr) *free = narrowed(view->free);
-    if (total != nullptr) *total = narrowed(view->total);
+  if (auto* own = process::session_of(device)) {
+    const MemoryView view = own->view();
+    if (free != nullptr) *free = narrowed(view.free);
+    if (total != nullptr) *total = narrowed(view.total);
   }
   return CUDA_SUCCESS;
 }
@@ -57,7 +58,7 @@ SHAREDGPU_EXPORT CUresult cuMemGetInfo(unsigned int* free, unsigned int* total) 
 SHAREDGPU_EXPORT CUresult cuDeviceTotalMem(unsigned int* bytes, CUdevice device) {
   CUresult result = SHAREDGPU_REAL(cuDeviceTotalMem, bytes, device);
   if (result != CUDA_SUCCESS) return result;
-  session::attach_only_device();
-  if (auto capacity = session::capacity(device)) *bytes = narrowed(*capacity);
+  if (Process* mine = Process::get()) mine->attach_only_device();
+  if (const auto* own = process::session_of(device)) *bytes = narrowed(own->capacity());
   return CUDA_SUCCESS;
 }

@@ -18,6 +18,9 @@ CUcontext current_context() {
   return context;
 }
 
-CUresult sticky_error(CUstream stream) { return session::contexts().error_of(stream); }
+CUresult sticky_error(CUstream stream) {
+  Process* mine = Process::get();
+  return mine != nullptr ? mine->contexts().error_of(stream) : CUDA_SUCCESS;
+}
 
 }  // namespace sharedgpu::hooks

@@ -6,7 +6,7 @@
 #include "interposer/driver/call.h"
 #include "interposer/gate/gate.h"
 #include "interposer/hooks/holdings.h"
-#include "interposer/session/session.h"
+#include "interposer/process/process.h"
 
 namespace sharedgpu::hooks {
 
@@ -59,7 +59,7 @@ CUresult allocate_native(Memory* memory, Pinned::Kind kind, Handle* result, Byte
 // Calls `real`, which gives the handle back.
 template <class Handle, class Call>
 CUresult free_native(Pinned::Kind kind, Handle handle, Call real) {
-  if (session::memories().empty()) return real();
+  if (process::memories().empty()) return real();
   auto held = pinned().take(kind, key_of(handle));
   CUresult done = real();
   if (held && done == CUDA_SUCCESS) held->memory->unpin(held->size);

@@ -14,7 +14,7 @@
 
 #include "interposer/driver/call.h"
 #include "interposer/hooks/export.h"
-#include "interposer/session/session.h"
+#include "interposer/process/process.h"
 #include "interposer/session/settings.h"
 #include "protocol/ask.h"
 
@@ -75,11 +75,11 @@ std::optional<GpuReply> ask_arbiter(const GpuUuid& gpu, std::uint32_t first) {
 
 // What the program's own cuMemGetInfo says, where this process uses that GPU.
 std::optional<MemoryView> own_view(const GpuUuid& gpu) {
-  for (CUdevice device : session::devices()) {
+  for (CUdevice device : process::devices()) {
     CUuuid uuid = {};
     if (SHAREDGPU_REAL(cuDeviceGetUuid_v2, &uuid, device) == CUDA_SUCCESS &&
         std::memcmp(uuid.bytes, gpu.bytes, sizeof gpu.bytes) == 0)
-      return session::memory_view(device);
+      if (auto* own = process::session_of(device)) return own->view();
   }
   return std::nullopt;
 }

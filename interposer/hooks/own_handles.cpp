@@ -27,7 +27,7 @@ Own& own() {
 // gone.
 template <class Call, class Enter>
 CUresult own_call(Call real, Enter enter) {
-  if (session::memories().empty()) return real();
+  if (process::memories().empty()) return real();
   std::vector<std::pair<Memory*, Bytes>> gone;
   CUresult result;
   {
@@ -48,7 +48,7 @@ CUresult create_pinned(CUmemGenericAllocationHandle* handle, std::size_t size,
   auto real = [=] { return SHAREDGPU_REAL(cuMemCreate, handle, size, wanted, flags); };
   // Memory of the host, or of another device, takes nothing here.
   bool here = wanted != nullptr && wanted->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-  Memory* memory = here ? session::memory_of(wanted->location.id) : nullptr;
+  Memory* memory = here ? process::memory_of(wanted->location.id) : nullptr;
   // The driver's own answer to a wrong call.
   if (memory == nullptr || handle == nullptr || Bytes{size} > kLargestAllocation) return real();
   if (CUresult refused = memory->pin({size}); refused != CUDA_SUCCESS) return refused;
@@ -86,7 +86,7 @@ CUresult unmap_pinned(CUdeviceptr address, std::size_t size) {
 CUresult retain_pinned(CUmemGenericAllocationHandle* handle, void* pointer) {
   // What cuMemAlloc gave has no handle of the program's.
   const auto address = reinterpret_cast<CUdeviceptr>(pointer);
-  if (session::find(address)) return CUDA_ERROR_INVALID_VALUE;
+  if (process::find(address)) return CUDA_ERROR_INVALID_VALUE;
   return own_call([=] { return SHAREDGPU_REAL(cuMemRetainAllocationHandle, handle, pointer); },
                   [=](OwnMemory& all) {
                     all.retained(*handle, address);

@@ -11,7 +11,7 @@
 #include "interposer/hooks/export.h"
 #include "interposer/hooks/native.h"
 #include "interposer/hooks/submission.h"
-#include "interposer/session/session.h"
+#include "interposer/process/process.h"
 
 using namespace sharedgpu;
 
@@ -38,7 +38,7 @@ class Peers {
     std::lock_guard lock(mutex_);
     std::erase_if(pairs_, [&](const Pair& each) { return each.context == context && each.peer == peer; });
     if (std::ranges::any_of(pairs_, Same{pair.device, pair.owner})) return;
-    session::set_peer_access(pair.device, pair.owner, false);
+    open(pair, false);
   }
 
  private:
@@ -58,11 +58,16 @@ class Peers {
   }
   void allow_locked(const Pair& pair) {
     pairs_.push_back(pair);
-    session::set_peer_access(pair.device, pair.owner, true);
+    open(pair, true);
   }
   static bool locate(Pair& pair) {
-    return session::contexts().device(pair.context, &pair.device) &&
-           session::contexts().device(pair.peer, &pair.owner);
+    const Process* mine = Process::get();
+    return mine != nullptr && mine->contexts().device(pair.context, &pair.device) &&
+           mine->contexts().device(pair.peer, &pair.owner);
+  }
+  // Our memory of the owner, to work of the device.
+  static void open(const Pair& pair, bool allowed) {
+    if (auto* session = process::session_of(pair.owner)) session->set_peer(pair.device, allowed);
   }
 
   std::mutex mutex_;  // also over the opening and closing itself: who comes last decides
@@ -80,11 +85,12 @@ template <class Plain, class Peer>
 CUresult copy(CUdeviceptr to, CUdeviceptr from, CUstream stream, bool own, Plain plain, Peer peer) {
   return hooks::copy_with_access([=] {
     hooks::Submission submission(reinterpret_cast<hooks::StreamWord>(stream), own);
-    if (session::memories().size() < 2) return plain();
-    auto target = session::find(to);
-    auto source = session::find(from);
+    const Process* mine = Process::get();
+    if (mine == nullptr || mine->memories().size() < 2) return plain();
+    auto target = mine->find(to);
+    auto source = mine->find(from);
     if (!target || !source || target->device == source->device) return plain();
-    return peer(session::contexts().any(target->device), session::contexts().any(source->device));
+    return peer(mine->contexts().any(target->device), mine->contexts().any(source->device));
   });
 }
 
@@ -94,9 +100,9 @@ void hooks::open_to_peer(CUdevice device, CUdevice owner) { peers().allow(device
 
 bool hooks::open_to_current() {
   CUdevice device = 0;
-  if (session::memories().size() < 2 || SHAREDGPU_REAL(cuCtxGetDevice, &device) != CUDA_SUCCESS) return false;
+  if (process::memories().size() < 2 || SHAREDGPU_REAL(cuCtxGetDevice, &device) != CUDA_SUCCESS) return false;
   bool opened = false;
-  for (const CUdevice owner : session::devices()) {
+  for (const CUdevice owner : process::devices()) {
     int can = 0;
     if (owner == device || SHAREDGPU_REAL(cuDeviceCanAccessPeer, &can, device, owner) != CUDA_SUCCESS)
       continue;

@@ -69,7 +69,7 @@ SHAREDGPU_EXPORT CUresult cuArrayCreate(CUarray* array, const CUDA_ARRAY_DESCRIP
   Bytes size;
   if (wanted != nullptr)
     size = array_size(wanted->Width, wanted->Height, 1, wanted->Format, wanted->NumChannels);
-  return hooks::allocate_native(session::current_memory(), Pinned::Kind::array, array, size,
+  return hooks::allocate_native(process::current_memory(), Pinned::Kind::array, array, size,
                                 [=] { return SHAREDGPU_REAL(cuArrayCreate, array, wanted); });
 }
 
@@ -77,7 +77,7 @@ SHAREDGPU_EXPORT CUresult cuArray3DCreate(CUarray* array, const CUDA_ARRAY3D_DES
   Bytes size;
   if (wanted != nullptr)
     size = array_size(wanted->Width, wanted->Height, wanted->Depth, wanted->Format, wanted->NumChannels);
-  return hooks::allocate_native(session::current_memory(), Pinned::Kind::array, array, size,
+  return hooks::allocate_native(process::current_memory(), Pinned::Kind::array, array, size,
                                 [=] { return SHAREDGPU_REAL(cuArray3DCreate, array, wanted); });
 }
 
@@ -85,12 +85,12 @@ SHAREDGPU_EXPORT CUresult cuArrayCreate_v2(CUarray* array, const CUDA_ARRAY_DESC
   Bytes size;
   if (wanted != nullptr)
     size = array_size(wanted->Width, wanted->Height, 1, wanted->Format, wanted->NumChannels);
-  return hooks::allocate_native(session::current_memory(), Pinned::Kind::array, array, size,
+  return hooks::allocate_native(process::current_memory(), Pinned::Kind::array, array, size,
                                 [=] { return SHAREDGPU_REAL(cuArrayCreate_v2, array, wanted); });
 }
 
 SHAREDGPU_EXPORT CUresult cuArray3DCreate_v2(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR* wanted) {
-  return hooks::allocate_native(session::current_memory(), Pinned::Kind::array, array, array_size(wanted),
+  return hooks::allocate_native(process::current_memory(), Pinned::Kind::array, array, array_size(wanted),
                                 [=] { return SHAREDGPU_REAL(cuArray3DCreate_v2, array, wanted); });
 }
 
@@ -102,7 +102,7 @@ SHAREDGPU_EXPORT CUresult cuArrayDestroy(CUarray array) {
 SHAREDGPU_EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray* array,
                                                  const CUDA_ARRAY3D_DESCRIPTOR* wanted, unsigned int levels) {
   return hooks::allocate_native(
-      session::current_memory(), Pinned::Kind::mipmap, array, array_size(wanted, levels),
+      process::current_memory(), Pinned::Kind::mipmap, array, array_size(wanted, levels),
       [=] { return SHAREDGPU_REAL(cuMipmappedArrayCreate, array, wanted, levels); });
 }
 

@@ -10,7 +10,7 @@
 #include "interposer/gate/clock.h"
 #include "interposer/hooks/holdings.h"
 #include "interposer/hooks/primary.h"
-#include "interposer/session/session.h"
+#include "interposer/process/process.h"
 
 namespace sharedgpu::hooks {
 namespace {
@@ -34,6 +34,11 @@ Bytes attribute_of(CUmemoryPool pool, CUmemPool_attribute attribute) {
 // The GPU is not waited for for ever: a kernel may be waiting for what this thread will do next.
 constexpr int kMostNaps = 2000;
 void nap() { gate::nap(std::chrono::milliseconds(1)); }
+
+bool is_done() {
+  Process* mine = Process::get();
+  return mine == nullptr || mine->contexts().done();
+}
 
 // What a pool keeps where all that is unused is given back.
 template <class Pool>
@@ -100,14 +105,14 @@ Pools::Kind Pools::kind(CUmemoryPool handle, CUdevice device) {
     pools_[handle] = pool;
     all_.push_back(pool);
   }
-  const Memory* memory = session::memory_of(pool->device);
+  const Memory* memory = process::memory_of(pool->device);
   if (memory == nullptr) return Kind::other;
   if (pool->kind == Kind::swapped && !memory->serves_pools()) pool->kind = Kind::pinned;
   return pool->kind;
 }
 
 std::optional<CUdevice> Pools::device_of_swapped(CUmemoryPool handle) {
-  for (const CUdevice device : session::devices()) {
+  for (const CUdevice device : process::devices()) {
     if (kind(handle, device) != Kind::swapped) continue;
     const std::lock_guard lock(mutex_);
     if (const PoolPtr pool = known(handle)) return pool->device;
@@ -168,11 +173,13 @@ CUresult Pools::grow(CUdeviceptr* address, Bytes size, Bytes chunk, const PoolPt
     if (size > pool->most || pool->blocks.reserved() > minus(pool->most, chunk))
       return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  Memory* memory = session::memory_of(pool->device);
+  Process* const mine = Process::get();
+  Memory* const memory = mine != nullptr ? mine->memory(pool->device) : nullptr;
+  if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // in the child of a fork
   // It outlives the program's contexts: pools belong to the device.
   std::optional<PrimaryStays> primary;
   if (memory->goes_with_contexts()) {
-    primary.emplace(pool->device);
+    primary.emplace(*mine, pool->device);
     if (primary->result() != CUDA_SUCCESS) return primary->result();
     context = primary->context();
   }
@@ -249,7 +256,7 @@ std::vector<StreamPool::Chunk> Pools::drop_unused(Pool& pool, Bytes keep) {
 }
 
 void Pools::give_back(CUdevice device, const std::vector<StreamPool::Chunk>& chunks) {
-  Memory* memory = session::memory_of(device);
+  Memory* memory = process::memory_of(device);
   if (memory == nullptr) return;
   for (const StreamPool::Chunk& chunk : chunks) memory->free_unused(chunk.base);
 }
@@ -318,8 +325,8 @@ Bytes Pools::threshold(const Pool& pool) {
 
 // What can only go when the GPU is idle had better be used again until then.
 Bytes Pools::threshold_now(const Pool& pool) {
-  const Memory* memory = session::memory_of(pool.device);
-  const bool goes_now = memory == nullptr || !memory->frees_late() || session::idle();
+  const Memory* memory = process::memory_of(pool.device);
+  const bool goes_now = memory == nullptr || !memory->frees_late() || is_done();
   return goes_now ? threshold(pool) : Bytes{~0ull};
 }
 
@@ -386,7 +393,7 @@ CUresult Pools::prepare(CUmemoryPool handle, Claim& claim) {
     pool.coming += claim.room;
   }
   if (claim.room == Bytes{}) return CUDA_SUCCESS;
-  const CUresult result = session::memory_of(claim.pool->device)->pin(claim.room);
+  const CUresult result = process::memory_of(claim.pool->device)->pin(claim.room);
   const std::lock_guard lock(mutex_);
   if (result == CUDA_SUCCESS)
     claim.pool->kept.counted += claim.room;
@@ -409,7 +416,7 @@ CUresult Pools::prepare_again(CUmemoryPool handle, Claim& claim) {
 
 bool Pools::pinned_frees_pending() {
   const std::lock_guard lock(mutex_);
-  pinned_freed_ = pinned_freed_ && !session::idle();
+  pinned_freed_ = pinned_freed_ && !is_done();
   return pinned_freed_;
 }
 
@@ -447,7 +454,7 @@ void Pools::freed_pinned(CUdeviceptr address, const Block& block) {
 
 // Of a pool that the program has destroyed the driver says no more than that its blocks in use live on.
 void Pools::recount(const PoolPtr& pool, bool may_grow) {
-  Memory* memory = session::memory_of(pool->device);
+  Memory* memory = process::memory_of(pool->device);
   if (memory == nullptr) return;
   hooks::recount(mutex_, pool->kept, *memory, may_grow, [&] {
     if (pool->kind != Kind::pinned) return KeptNow{};

@@ -3,7 +3,6 @@
 
 #include "interposer/driver/call.h"
 #include "interposer/hooks/make_context.h"
-#include "interposer/session/session.h"
 
 namespace sharedgpu::hooks {
 
@@ -32,12 +31,13 @@ void let_go(Primary& primary, CUdevice device) {
   primary.kept = primary.kept && SHAREDGPU_REAL(cuDevicePrimaryCtxRelease_v2, device) != CUDA_SUCCESS;
 }
 
-CUresult name_primary(CUdevice device, CUcontext* context) {
-  const std::lock_guard lock(session::contexts().references(device).mutex);
+CUresult name_primary(Process& process, CUdevice device, CUcontext* context) {
+  const std::lock_guard lock(process.contexts().references(device).mutex);
   return ask_name(device, context);
 }
 
-PrimaryStays::PrimaryStays(CUdevice device) : primary_(session::contexts().references(device)) {
+PrimaryStays::PrimaryStays(Process& process, CUdevice device)
+    : primary_(process.contexts().references(device)) {
   const auto stay = [&] {
     const std::lock_guard lock(primary_.mutex);
     const bool kept_before = primary_.kept;
@@ -48,7 +48,7 @@ PrimaryStays::PrimaryStays(CUdevice device) : primary_(session::contexts().refer
     if (result != CUDA_SUCCESS && !kept_before) let_go(primary_, device);
     return result;
   };
-  result_ = make_context(device, stay, [&] { session::context_added(context_, device, true); });
+  result_ = make_context(device, stay, [&] { process.context_added(context_, device, true); });
 }
 
 PrimaryStays::~PrimaryStays() {

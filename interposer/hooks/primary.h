@@ -4,7 +4,7 @@
 
 #include <cuda.h>
 
-#include "interposer/session/contexts.h"
+#include "interposer/process/process.h"
 
 namespace sharedgpu::hooks {
 
@@ -16,7 +16,7 @@ void let_go(session::Primary& primary, CUdevice device);
 // program has no reference to it, one of ours keeps it from then on; if need be it is made.
 class PrimaryStays {
  public:
-  explicit PrimaryStays(CUdevice device);
+  PrimaryStays(Process& process, CUdevice device);
   ~PrimaryStays();
   PrimaryStays(const PrimaryStays&) = delete;
   PrimaryStays& operator=(const PrimaryStays&) = delete;
@@ -30,6 +30,6 @@ class PrimaryStays {
 };
 
 // Names one that somebody has a reference to.
-CUresult name_primary(CUdevice device, CUcontext* context);
+CUresult name_primary(Process& process, CUdevice device, CUcontext* context);
 
 }  // namespace sharedgpu::hooks

@@ -12,7 +12,7 @@
 #include "interposer/hooks/export.h"
 #include "interposer/hooks/own_handles.h"
 #include "interposer/hooks/program_memory.h"
-#include "interposer/session/session.h"
+#include "interposer/process/process.h"
 
 #if CUDA_VERSION < 12010
 extern "C" CUresult cuMulticastBindMem(CUmemGenericAllocationHandle, std::size_t,
@@ -27,7 +27,7 @@ namespace {
 // Asks every device's memory until one says that it is its own.
 template <class Ask>
 auto first_answer(Ask ask) -> decltype(ask(std::declval<ProgramMemory&>())) {
-  for (Memory* memory : session::memories())
+  for (Memory* memory : process::memories())
     if (ProgramMemory* program = memory->program_memory())
       if (auto answer = ask(*program)) return answer;
   return std::nullopt;
@@ -76,7 +76,7 @@ std::vector<Part> parts_of(CUdeviceptr address, std::size_t size) {
   std::vector<Part> parts;
   while (size != 0) {
     Part found{.program = nullptr, .address = address + size, .size = 0};
-    for (Memory* memory : session::memories()) {
+    for (Memory* memory : process::memories()) {
       ProgramMemory* program = memory->program_memory();
       auto mapping = program != nullptr ? program->next(address, {size}) : std::nullopt;
       if (mapping && mapping->address < found.address)
@@ -175,7 +175,7 @@ SHAREDGPU_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std:
                                       const CUmemAllocationProp* wanted, unsigned long long flags) {
   const bool here = handle != nullptr && wanted != nullptr &&
                     wanted->location.type == CU_MEM_LOCATION_TYPE_DEVICE && can_be_ours(*wanted, flags);
-  Memory* memory = here ? session::memory_of(wanted->location.id) : nullptr;
+  Memory* memory = here ? process::memory_of(wanted->location.id) : nullptr;
   ProgramMemory* program = memory != nullptr ? memory->program_memory() : nullptr;
   std::size_t granularity = 0;
   if (program == nullptr ||

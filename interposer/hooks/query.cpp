@@ -11,7 +11,7 @@
 #include "interposer/hooks/pools.h"
 #include "interposer/hooks/program_memory.h"
 #include "interposer/hooks/settle.h"
-#include "interposer/session/session.h"
+#include "interposer/process/process.h"
 
 using namespace sharedgpu;
 
@@ -25,7 +25,7 @@ CUresult give(void* data, Value value) {
 
 CUdevice device_of(CUcontext context) {
   CUdevice device = 0;
-  session::contexts().device(context, &device);
+  if (Process* mine = Process::get()) mine->contexts().device(context, &device);
   return device;
 }
 
@@ -78,7 +78,7 @@ std::optional<CUresult> answer(void* data, CUpointer_attribute attribute, CUdevi
 }
 
 std::optional<Ours> ours(CUdeviceptr address) {
-  auto place = session::find(address);
+  auto place = process::find(address);
   if (!place) return std::nullopt;
   auto pooled = hooks::pools().find(address);
   return Ours{place->memory, pooled ? pooled->range : place->range, pooled};
@@ -86,7 +86,8 @@ std::optional<Ours> ours(CUdeviceptr address) {
 
 // What another process of the tenant lends: the driver knows all but where it begins and ends.
 std::optional<AddressRange> borrowed(CUdeviceptr address) {
-  return !session::memories().empty() ? session::borrowing().find(address) : std::nullopt;
+  Process* mine = Process::get();
+  return mine != nullptr ? mine->borrowing().find(address) : std::nullopt;
 }
 
 // Whoever asks for these hands them to a network card.
@@ -128,14 +129,15 @@ SHAREDGPU_EXPORT CUresult cuMemGetInfo_v2(std::size_t* free, std::size_t* total)
   // The driver judges the call; programs pass null for what they do not want.
   CUresult result = SHAREDGPU_REAL(cuMemGetInfo_v2, free, total);
   CUdevice device = 0;
-  if (result != CUDA_SUCCESS || session::memories().empty() ||
+  if (result != CUDA_SUCCESS || process::memories().empty() ||
       SHAREDGPU_REAL(cuCtxGetDevice, &device) != CUDA_SUCCESS)
     return result;
   hooks::pools().tend();  // what the GPU is known to be through with is free
   hooks::graph_memory::count();
-  if (auto view = session::memory_view(device)) {
-    if (free != nullptr) *free = view->free.count;
-    if (total != nullptr) *total = view->total.count;
+  if (auto* own = process::session_of(device)) {
+    const MemoryView view = own->view();
+    if (free != nullptr) *free = view.free.count;
+    if (total != nullptr) *total = view.total.count;
   }
   return CUDA_SUCCESS;
 }
@@ -143,8 +145,8 @@ SHAREDGPU_EXPORT CUresult cuMemGetInfo_v2(std::size_t* free, std::size_t* total)
 SHAREDGPU_EXPORT CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice device) {
   CUresult result = SHAREDGPU_REAL(cuDeviceTotalMem_v2, bytes, device);
   if (result != CUDA_SUCCESS) return result;
-  session::attach_only_device();
-  if (auto capacity = session::capacity(device)) *bytes = capacity->count;
+  if (Process* mine = Process::get()) mine->attach_only_device();
+  if (const auto* own = process::session_of(device)) *bytes = own->capacity().count;
   return CUDA_SUCCESS;
 }
 

@@ -10,7 +10,7 @@
 #include "interposer/gate/gate.h"
 #include "interposer/gate/thread_end.h"
 #include "interposer/gate/turn_rest.h"
-#include "interposer/session/session.h"
+#include "interposer/process/process.h"
 #include "interposer/session/wakeup.h"
 
 namespace sharedgpu::hooks {
@@ -33,6 +33,7 @@ struct Queues {
   std::mutex mutex;
   std::map<StreamId, Entry> all;
   std::atomic<std::uint32_t> forgotten{0};
+  std::atomic<bool> timed{false};  // the end of a turn was known once: how long submissions take matters
 
   template <class Gone>
   void drop_if(Gone gone) {
@@ -78,6 +79,7 @@ constinit Turn turn;
 // Who waits for the GPU in the driver never waits for room: somebody else sees the marks pass. What counts of
 // several streams is the one with the longest submissions: a turn is to be long enough for those.
 Nanoseconds longest_submission() {
+  if (!queues().timed.load(std::memory_order_relaxed)) return {};
   std::vector<std::shared_ptr<Queue>> all;
   {
     const std::lock_guard lock(queues().mutex);
@@ -90,7 +92,7 @@ Nanoseconds longest_submission() {
 
 // The gate closes where others take the turn; the submission then waits there.
 void give_turn_back() {
-  session::give_turn_back();
+  if (Process* mine = Process::get()) mine->give_turn_back();
   for (const Nanoseconds end = now() + kAnswer; gate::is_open() && now() < end;)
     std::this_thread::sleep_for(kNap);
 }
@@ -117,7 +119,7 @@ std::uint32_t Queue::wait_for_room() {
     lock.lock();
   }
   if (const Nanoseconds ends = gate::turn_ends(); ends != Nanoseconds{}) {
-    session::measure_by(longest_submission);
+    queues().timed.store(true, std::memory_order_relaxed);
     take_passed(fresh());
     looked_ = submitted_ = now();
     const Nanoseconds takes = ahead_.expected();
@@ -163,7 +165,8 @@ bool Queue::take_passed(bool seen_before) {
 void Queue::mark() {
   FencePtr fence;
   CUresult result = CUDA_SUCCESS;
-  session::contexts().unless_capturing([&] { fence = hooks::mark(place_, &result); });
+  if (Process* mine = Process::get())
+    mine->contexts().unless_capturing([&] { fence = hooks::mark(place_, &result); });
   if (fence == nullptr) return ahead_.not_marked();
   marks_.push_back(std::move(fence));
   ahead_.marked();
@@ -189,6 +192,15 @@ std::shared_ptr<Queue> known_queue(StreamId id) {
 }
 
 void submission_made() { turn.made(); }
+
+session::SubmissionClock& submission_clock() {
+  class Clock final : public session::SubmissionClock {
+   public:
+    Nanoseconds longest() override { return longest_submission(); }
+  };
+  static auto* made = new Clock;
+  return *made;
+}
 
 std::uint32_t forgotten_queues() { return queues().forgotten.load(std::memory_order_acquire); }
 

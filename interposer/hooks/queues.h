@@ -13,6 +13,7 @@
 
 #include "interposer/gate/ahead.h"
 #include "interposer/hooks/streams.h"
+#include "interposer/session/maintenance.h"
 
 namespace sharedgpu::hooks {
 
@@ -53,6 +54,8 @@ std::shared_ptr<Queue> queue_of(CUstream stream, StreamId* id);
 std::shared_ptr<Queue> known_queue(StreamId id);
 // A submission has been made to one of them; inside the gate.
 void submission_made();
+// How long submissions to all of them take.
+session::SubmissionClock& submission_clock();
 // How often queues were forgotten.
 std::uint32_t forgotten_queues();
 

@@ -7,7 +7,7 @@
 #include "interposer/gate/clock.h"
 #include "interposer/gate/gate.h"
 #include "interposer/hooks/pools.h"
-#include "interposer/session/session.h"
+#include "interposer/process/process.h"
 
 namespace sharedgpu::hooks {
 
@@ -36,21 +36,21 @@ CUresult settle_mappings(Memory& memory, ProgramMemory& program, CUdeviceptr add
 
 }  // namespace
 
-CUresult settle(const session::Place& place, CUdeviceptr address, Bytes size) {
+CUresult settle(const Place& place, CUdeviceptr address, Bytes size) {
   return settle(*place.memory, address, size);
 }
 
 CUresult settle_mappings(CUdeviceptr address, Bytes size) {
   const CUdeviceptr end = address + std::min<CUdeviceptr>(size.count, ~address);
-  for (Memory* memory : session::memories())
+  for (Memory* memory : process::memories())
     if (ProgramMemory* program = memory->program_memory())
       if (CUresult refused = settle_mappings(*memory, *program, address, end); refused != CUDA_SUCCESS)
         return refused;
   return CUDA_SUCCESS;
 }
 
-std::optional<session::Place> allocation_at(CUdeviceptr address) {
-  auto place = session::find(address);
+std::optional<Place> allocation_at(CUdeviceptr address) {
+  auto place = process::find(address);
   if (!place) return std::nullopt;
   if (auto pooled = pools().find(address)) place->range = pooled->range;
   return place;

@@ -11,7 +11,7 @@
 #include "interposer/hooks/holdings.h"
 #include "interposer/hooks/program_memory.h"
 #include "interposer/hooks/settle.h"
-#include "interposer/session/session.h"
+#include "interposer/process/process.h"
 
 #if CUDA_VERSION < 12010
 extern "C" CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle, std::size_t, CUdeviceptr, std::size_t,
@@ -26,7 +26,7 @@ namespace {
 constexpr unsigned kSyncMemops = 0x80;  // CU_CTX_SYNC_MEMOPS, of CUDA 12.1
 
 // Programs round up to whole pages of the host, as the driver wants it.
-CUresult settle_pages(const session::Place& place, CUdeviceptr address, std::size_t size) {
+CUresult settle_pages(const Place& place, CUdeviceptr address, std::size_t size) {
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   const std::uint64_t left = place.range.base + place.range.size.count - address;
   if (size > (left + page - 1) / page * page) return CUDA_ERROR_INVALID_VALUE;

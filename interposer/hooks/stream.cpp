@@ -7,7 +7,7 @@
 #include "interposer/hooks/export.h"
 #include "interposer/hooks/queues.h"
 #include "interposer/hooks/streams.h"
-#include "interposer/session/session.h"
+#include "interposer/process/process.h"
 
 #if CUDA_VERSION < 12030
 struct CUgraphEdgeData;
@@ -35,10 +35,12 @@ CUstream per_thread(CUstream stream) { return stream == nullptr ? CU_STREAM_PER_
 template <class Call>
 CUresult begin(CUstream stream, Call real) {
   gate::Pass pass;
-  session::contexts().capture_began();
+  Process* const mine = Process::get();
+  if (mine == nullptr) return real();
+  mine->contexts().capture_began();
   CUresult result = real();
   if (result == CUDA_SUCCESS)
-    session::captures().add(stream);
+    mine->captures().add(stream);
   else
     gate::capture_ended();
   return result;
@@ -46,25 +48,29 @@ CUresult begin(CUstream stream, Call real) {
 
 // Ending a spoiled capture is an error too, and it is over all the same; after a wrong call it goes on.
 CUresult end(CUstream stream, CUresult result) {
-  if (!session::captures().contain(stream)) return result;
+  Process* const mine = Process::get();
+  if (mine == nullptr || !mine->captures().contain(stream)) return result;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   if (result != CUDA_SUCCESS) SHAREDGPU_REAL(cuStreamIsCapturing, stream, &status);
-  if (status == CU_STREAM_CAPTURE_STATUS_NONE) session::captures().remove(stream);
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) mine->captures().remove(stream);
   return result;
 }
 
 CUresult created(CUresult result, CUstream* stream) {
   CUcontext context = nullptr;
-  if (result == CUDA_SUCCESS && !session::memories().empty() &&
+  Process* const mine = Process::get();
+  if (result == CUDA_SUCCESS && mine != nullptr && !mine->memories().empty() &&
       SHAREDGPU_REAL(cuCtxGetCurrent, &context) == CUDA_SUCCESS)
-    session::contexts().add_stream(*stream, context);
+    mine->contexts().add_stream(*stream, context);
   return result;
 }
 
 void leave(CUstream stream) {
-  session::captures().remove(stream);
-  session::contexts().remove_stream(stream);
-  if (session::memories().empty()) return;
+  Process* const mine = Process::get();
+  if (mine == nullptr) return;
+  mine->captures().remove(stream);
+  mine->contexts().remove_stream(stream);
+  if (mine->memories().empty()) return;
   hooks::forget_queue(stream);
   hooks::forget_stream(stream);
 }

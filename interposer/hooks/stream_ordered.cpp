@@ -10,7 +10,7 @@
 #include "interposer/hooks/native.h"
 #include "interposer/hooks/peer.h"
 #include "interposer/hooks/pools.h"
-#include "interposer/session/session.h"
+#include "interposer/process/process.h"
 
 using namespace sharedgpu;
 using hooks::Pools;
@@ -30,7 +30,7 @@ CUresult gated(Call real) {
 template <class Call>
 CUresult allocate(CUdeviceptr* address, std::size_t size, CUmemoryPool pool, CUstream stream, Call real) {
   // The driver's own answer to a wrong call.
-  if (session::memories().empty() || address == nullptr || size == 0) return gated(real);
+  if (process::memories().empty() || address == nullptr || size == 0) return gated(real);
   if (hooks::captured(stream)) {
     hooks::graph_memory::note_node({size});
     return gated(real);
@@ -52,7 +52,7 @@ CUresult allocate(CUdeviceptr* address, std::size_t size, CUmemoryPool pool, CUs
 
 template <class Call>
 CUresult free(CUdeviceptr address, CUstream stream, Call real) {
-  if (session::memories().empty() || hooks::captured(stream)) return gated(real);
+  if (process::memories().empty() || hooks::captured(stream)) return gated(real);
   if (pools().holds(address)) {
     const auto place = hooks::locate(stream);
     return place ? pools().free(address, *place) : gated(real);
@@ -104,7 +104,7 @@ SHAREDGPU_EXPORT CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolPro
 SHAREDGPU_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   auto real = [=] { return SHAREDGPU_REAL(cuMemPoolDestroy, pool); };
   // In the child of a fork another thread may hold the locks for ever, and the driver refuses.
-  if (!session::memories().empty()) return pools().destroy(pool, real);
+  if (!process::memories().empty()) return pools().destroy(pool, real);
   const CUresult result = real();
   return result == CUDA_SUCCESS ? pools().destroy(pool, [] { return CUDA_SUCCESS; }) : result;
 }
@@ -127,7 +127,7 @@ SHAREDGPU_EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAcces
     const bool device = who.type == CU_MEM_LOCATION_TYPE_DEVICE;
     if (access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE || (device && who.id == *owner)) continue;
     if (device) hooks::open_to_peer(who.id, *owner);
-    if (!device || session::memory_of(who.id) == nullptr) pools().leave_to_driver(pool);
+    if (!device || process::memory_of(who.id) == nullptr) pools().leave_to_driver(pool);
   }
   return result;
 }

@@ -14,7 +14,7 @@
 #include "interposer/gate/captures.h"
 #include "interposer/gate/clock.h"
 #include "interposer/gate/thread_end.h"
-#include "interposer/session/session.h"
+#include "interposer/process/process.h"
 
 namespace sharedgpu::hooks {
 
@@ -138,7 +138,8 @@ std::optional<StreamPlace> locate(CUstream stream) {
   const CUresult result = own_context ? SHAREDGPU_REAL(cuStreamGetCtx, stream, &place.context)
                                       : SHAREDGPU_REAL(cuCtxGetCurrent, &place.context);
   if (result != CUDA_SUCCESS || place.context == nullptr) return std::nullopt;
-  if (!session::contexts().device(place.context, &place.device)) return std::nullopt;
+  const Process* mine = Process::get();
+  if (mine == nullptr || !mine->contexts().device(place.context, &place.device)) return std::nullopt;
   place.stream = stream == nullptr ? CU_STREAM_LEGACY : stream;
   if (stream == CU_STREAM_PER_THREAD) place.thread = this_thread();
   Streams& all = streams();
@@ -183,7 +184,7 @@ void finish_streams_of(CUcontext context) {
     const std::lock_guard lock(all.mutex);
     last = all.last_fence;
   }
-  session::contexts().finish(context);
+  if (Process* mine = Process::get()) mine->contexts().finish(context);
   const InContext in(context);
   std::unique_lock lock(all.mutex);
   const auto is_its = [=](const EventFence* fence) {

@@ -21,12 +21,13 @@ bool DriverCalls::can_look() const {
          cuMemHostAlloc && cuMemFreeHost;
 }
 
-DriverDevice::DriverDevice(const DriverCalls& calls, CUdevice device)
+DriverDevice::DriverDevice(const DriverCalls& calls, CUdevice device, Synchronize synchronize)
     : calls_(calls),
       device_(device),
       rdma_(has(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)),
       exportable_(has(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)),
-      granularity_(mebibytes(2)) {
+      granularity_(mebibytes(2)),
+      synchronize_(std::move(synchronize)) {
   const CUmemAllocationProp wanted = properties(exportable_);
   std::size_t granularity = 0;
   if (calls_.cuMemGetAllocationGranularity(&granularity, &wanted, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) ==

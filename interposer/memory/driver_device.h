@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -16,8 +17,10 @@ namespace sharedgpu {
 
 class DriverDevice : public Device {
  public:
-  // `calls` is copied. Makes no driver call but the granularity's.
-  DriverDevice(const DriverCalls& calls, CUdevice device);
+  // Waits for the contexts of these devices.
+  using Synchronize = std::function<CUresult(const std::vector<CUdevice>& devices)>;
+  // `calls` is copied. Makes no driver call but the granularity's. synchronize() calls `synchronize`.
+  DriverDevice(const DriverCalls& calls, CUdevice device, Synchronize synchronize = {});
 
   // The context that copies run in, from any thread; null: none (copies then fail with
   // CUDA_ERROR_INVALID_CONTEXT). To be told before the context is destroyed, with null or another one.
@@ -25,11 +28,6 @@ class DriverDevice : public Device {
 
   // Whether another device is to have access to what is mapped from now on.
   void set_peer(CUdevice peer, bool allowed);
-
-  // Waits for the contexts of these devices; synchronize() calls it. Once, before other threads know the
-  // device.
-  using Synchronize = CUresult(const std::vector<CUdevice>& devices);
-  void set_synchronize(Synchronize* waiter) { synchronize_ = waiter; }
 
   // The NUMA node of the host that is nearest to the GPU, where the driver or the kernel knows it.
   std::optional<unsigned> host_node() const;
@@ -80,7 +78,7 @@ class DriverDevice : public Device {
   const bool rdma_;               // memory may be registered with network cards
   std::atomic<bool> exportable_;  // memory may be handed to other processes
   Bytes granularity_;
-  Synchronize* synchronize_ = nullptr;
+  const Synchronize synchronize_;
 
   mutable std::mutex peers_mutex_;
   std::vector<CUdevice> peers_;

@@ -28,8 +28,9 @@ const char* lacks_for_managed(const DriverCalls& calls, const ManagedCalls& mana
 
 class ManagedDevice final : public DriverDevice {
  public:
-  ManagedDevice(const DriverCalls& calls, const ManagedCalls& managed, CUdevice device)
-      : DriverDevice(calls, device), managed_(managed) {}
+  ManagedDevice(const DriverCalls& calls, const ManagedCalls& managed, CUdevice device,
+                Synchronize synchronize = {})
+      : DriverDevice(calls, device, std::move(synchronize)), managed_(managed) {}
 
   // The largest page that hosts and GPUs have in common, so that no page belongs to two allocations.
   Bytes granularity() const override { return kibibytes(64); }

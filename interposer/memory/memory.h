@@ -93,10 +93,20 @@ class Destruction {
   const CUcontext context_;
 };
 
-class Memory {
+// What the arbiter is told of the memory. Safe from any thread, the sender of a message included; never waits
+// for the GPU.
+class ReportSource {
  public:
-  virtual ~Memory() = default;
+  virtual ~ReportSource() = default;
+  virtual MemoryUse use() const = 0;
+  // As use().host_limit, of what all steps of the job have together.
+  virtual Bytes job_host_limit() const { return {}; }
+  // What evict() and restore() have copied so far.
+  virtual Traffic moved() const { return {}; }
+};
 
+class Memory : public ReportSource {
+ public:
   // Allocates `size` > 0 bytes, aligned as cuMemAlloc aligns (at least 512 bytes). Physical memory is there
   // on return where the lease is held and `allowed` has room; else it comes with the next restore().
   virtual CUresult allocate(CUdeviceptr* address, Bytes size) = 0;
@@ -152,14 +162,8 @@ class Memory {
   virtual void pin_unasked(Bytes size) { static_cast<void>(size); }
   virtual void set_context_size(Bytes size) = 0;
 
-  // Safe from any thread, the sender of a message included; never waits for the GPU.
-  virtual MemoryUse use() const = 0;
   // As use(): of its footprint, what the program has freed, and gets back where memory is short.
   virtual Bytes due() const { return {}; }
-  // As use().host_limit, of what all steps of the job have together.
-  virtual Bytes job_host_limit() const { return {}; }
-  // What evict() and restore() have copied so far. As use().
-  virtual Traffic moved() const { return {}; }
   // How much may be resident from now on (Verdict, Restore, Evict). From any thread, also in evict() and
   // restore(), which go by the newest.
   virtual void set_allowed(Bytes allowed) = 0;

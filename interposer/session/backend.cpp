@@ -12,7 +12,6 @@
 #include "interposer/memory/native_memory.h"
 #include "interposer/memory/swap_memory.h"
 #include "interposer/session/log.h"
-#include "interposer/session/session.h"
 
 namespace sharedgpu::session {
 namespace {
@@ -72,7 +71,7 @@ class GuestHost final : public LinuxHost {
 
 }  // namespace
 
-MadeMemory make_memory(Backend backend, CUdevice device, Books& books) {
+MadeMemory make_memory(Backend backend, CUdevice device, Books& books, Contexts& contexts) {
   DriverCalls calls = real_calls();
   if (backend != Backend::native && !calls.complete()) {
     say("this driver has no virtual memory management: device memory is not swapped");
@@ -95,16 +94,15 @@ MadeMemory make_memory(Backend backend, CUdevice device, Books& books) {
   const HostBudget& budget = *new CgroupBudget({}, [](const char* path, int error) {
     say("cannot read %s (%s): what bounds this job's host memory is not known", path, std::strerror(error));
   });
+  const auto wait = [&](const std::vector<CUdevice>& devices) { return contexts.synchronize(devices); };
   MadeMemory made;
   if (backend == Backend::managed) {
-    made.device = new ManagedDevice(calls, managed, device);
+    made.device = new ManagedDevice(calls, managed, device, wait);
     made.memory = new ManagedMemory(*made.device, budget, books);
   } else {
-    made.device = new DriverDevice(calls, device);
+    made.device = new DriverDevice(calls, device, wait);
     made.memory = new SwapMemory(*made.device, budget, *new GuestHost(made.device->host_node()), books);
   }
-  made.device->set_synchronize(
-      [](const std::vector<CUdevice>& devices) { return contexts().synchronize(devices); });
   return made;
 }
 

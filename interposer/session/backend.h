@@ -6,6 +6,7 @@
 
 #include "interposer/memory/driver_device.h"
 #include "interposer/memory/memory.h"
+#include "interposer/session/contexts.h"
 
 namespace sharedgpu::session {
 
@@ -14,7 +15,8 @@ struct MadeMemory {
   DriverDevice* device = nullptr;  // what it copies with
 };
 
-// The memory of `device` as `backend` gives it. Lives as long as the process.
-MadeMemory make_memory(Backend backend, CUdevice device, Books& books);
+// The memory of `device` as `backend` gives it, which waits for work in `contexts`. Lives as long as the
+// process.
+MadeMemory make_memory(Backend backend, CUdevice device, Books& books, Contexts& contexts);
 
 }  // namespace sharedgpu::session

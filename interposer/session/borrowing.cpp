@@ -6,7 +6,6 @@
 
 #include "interposer/driver/call.h"
 #include "interposer/gate/captures.h"
-#include "interposer/session/session.h"
 
 namespace sharedgpu::session {
 namespace {
@@ -104,7 +103,7 @@ CUresult Borrowing::hold(LoanName name) {
       return CUDA_SUCCESS;
     }
   }
-  Answer answer = ask_(name, kLien);
+  Answer answer = lenders_.ask(name, kLien);
   if (answer.outcome == LoanOutcome::unknown) return refusal(answer.outcome);
   const std::lock_guard lock(mutex_);
   move_out_of_the_way(answer.descriptor);
@@ -136,7 +135,7 @@ CUresult Borrowing::map(Opened& opened) {
 
 CUresult Borrowing::map_pieces(const Opened& opened, Bytes& done) {
   for (unsigned piece = 0; done < opened.mapped; ++piece) {
-    const Answer answer = ask_(opened.name, piece);
+    const Answer answer = lenders_.ask(opened.name, piece);
     if (answer.outcome != LoanOutcome::given) return refusal(answer.outcome);
     if (answer.size == Bytes{} || answer.size > opened.mapped - done) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = map_piece(opened.base + done.count, answer.size, answer.descriptor);
@@ -178,7 +177,7 @@ void Borrowing::close_all(CUcontext context) {
 void Borrowing::wait_and_unmap(std::unique_lock<std::mutex>& lock, AllOpened::iterator found) {
   auto node = opened_.extract(found);
   lock.unlock();
-  if (contexts().synchronize() == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
+  if (contexts_.synchronize() == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
     lock.lock();
     opened_.insert(std::move(node));
     return;
@@ -206,7 +205,7 @@ std::optional<AddressRange> Borrowing::find(CUdeviceptr address) const {
   return AddressRange{base, opened.size};
 }
 
-void Borrowing::tend(Memory& memory) {
+void Borrowing::run(Memory& memory) {
   std::unique_lock lock(mutex_);
   for (auto& [address, opened] : opened_) {
     const Lien& lien = liens_[opened.name.lender];

@@ -13,7 +13,9 @@
 #include <optional>
 
 #include "interposer/memory/memory.h"
+#include "interposer/session/contexts.h"
 #include "interposer/session/lien.h"
+#include "interposer/session/maintenance.h"
 
 namespace sharedgpu::session {
 
@@ -32,17 +34,21 @@ static_assert(sizeof(IpcTicket) <= sizeof(CUipcMemHandle));
 std::optional<IpcTicket> ticket_in(const CUipcMemHandle& handle);
 CUipcMemHandle handle_of(const IpcTicket& ticket);
 
-class Borrowing {
+class Borrowing final : public Maintenance {
  public:
-  // Asks the lender for a piece. Blocks until there is an answer, or no hope of one (`failed`).
   struct Answer {
     LoanOutcome outcome = LoanOutcome::failed;
     unsigned pieces = 0;
     Bytes size;
     UniqueFd descriptor;
   };
-  using Ask = Answer (*)(LoanName name, std::uint32_t piece);
-  explicit Borrowing(Ask ask) : ask_(ask) {}
+  class Lenders {
+   public:
+    virtual ~Lenders() = default;
+    // Asks the lender for a piece. Blocks until there is an answer, or no hope of one (`failed`).
+    virtual Answer ask(LoanName name, std::uint32_t piece) = 0;
+  };
+  Borrowing(Lenders& lenders, Contexts& contexts) : lenders_(lenders), contexts_(contexts) {}
 
   // cuIpcOpenMemHandle and cuIpcCloseMemHandle, in the calling thread's context. close(): nullopt: not ours.
   CUresult open(const IpcTicket& ticket, CUdeviceptr* address);
@@ -51,9 +57,8 @@ class Borrowing {
   void close_all(CUcontext context);
   std::optional<AddressRange> find(CUdeviceptr address) const;
 
-  // Now and then, on the turn thread: takes over what dead lenders counted, and closes what a capture kept
-  // open.
-  void tend(Memory& memory);
+  // Takes over what dead lenders counted, and closes what a capture kept open.
+  void run(Memory& memory) override;
 
  private:
   struct Opened {
@@ -73,7 +78,8 @@ class Borrowing {
   void wait_and_unmap(std::unique_lock<std::mutex>& lock, AllOpened::iterator found);
   void unmap(std::unique_lock<std::mutex>& lock, AllOpened::node_type node);
 
-  const Ask ask_;
+  Lenders& lenders_;
+  Contexts& contexts_;
   std::mutex opening_;  // one open at a time; taken before mutex_
   mutable std::mutex mutex_;
   AllOpened opened_;

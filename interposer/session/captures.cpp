@@ -2,17 +2,17 @@
 #include "interposer/session/captures.h"
 
 #include <algorithm>
+#include <new>
 
 #include "interposer/driver/call.h"
 #include "interposer/gate/captures.h"
 #include "interposer/gate/thread_end.h"
-#include "interposer/session/session.h"
 
 namespace sharedgpu::session {
 namespace {
 
 // Where the program has used up all keys, what a thread leaves behind counts until its context goes.
-constinit gate::ThreadEnd thread_end([](void* /*unused*/) { captures().drop_thread(); });
+constinit gate::ThreadEnd thread_end([](void* captures) { static_cast<Captures*>(captures)->drop_thread(); });
 
 pthread_t owner_of(CUstream stream) { return stream == CU_STREAM_PER_THREAD ? pthread_self() : pthread_t{}; }
 
@@ -31,7 +31,7 @@ void Captures::remove_if(Over over) {
 void Captures::add(CUstream stream) {
   Capture capture = {.stream = stream, .thread = owner_of(stream)};
   SHAREDGPU_REAL(cuStreamGetCtx, stream, &capture.context);
-  if (stream == CU_STREAM_PER_THREAD) thread_end.watch(&thread_end);
+  if (stream == CU_STREAM_PER_THREAD) thread_end.watch(this);
   std::lock_guard lock(mutex_);
   all_.push_back(capture);
 }
@@ -51,5 +51,7 @@ void Captures::drop(CUcontext context) {
 }
 
 void Captures::drop_thread() { remove(CU_STREAM_PER_THREAD); }
+
+void Captures::after_fork() { new (this) Captures; }
 
 }  // namespace sharedgpu::session

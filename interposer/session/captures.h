@@ -27,6 +27,9 @@ class Captures {
   void drop(CUcontext context);
   // Those on per-thread default streams of the calling thread, which ends.
   void drop_thread();
+  // In the child of a fork, where there are none: a thread that did not come along may have been at work
+  // here.
+  void after_fork();
 
  private:
   struct Capture {

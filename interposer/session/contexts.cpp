@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "interposer/driver/call.h"
+#include "interposer/gate/marks.h"
 
 namespace sharedgpu::session {
 namespace {
@@ -264,6 +265,9 @@ bool Contexts::idle() {
          std::ranges::none_of(streams_,
                               [&](const Stream& known) { return busy(known.context, known.stream); });
 }
+
+// A per-thread default stream can be asked by its thread alone: taken for busy as long as that lives.
+bool Contexts::done() { return !gate::activity().own_streams && idle(); }
 
 CUresult Contexts::error_of(CUstream stream) {
   std::lock_guard lock(mutex_);

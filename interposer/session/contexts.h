@@ -74,6 +74,8 @@ class Contexts {
   // Whether the driver says of all of them that they have nothing to do. Never waits. During a capture, which
   // a question could spoil, the answer is no.
   bool idle();
+  // Whether the GPUs have done all that this process gave them. Never waits; where it cannot be known, no.
+  bool done();
 
   // The error that a kernel has left behind, as the driver tells it of `stream`; CUDA_SUCCESS: none. During a
   // capture, which the question could spoil, there is none.

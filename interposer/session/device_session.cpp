@@ -12,8 +12,8 @@
 #include "interposer/driver/call.h"
 #include "interposer/gate/closing.h"
 #include "interposer/memory/driver_device.h"
+#include "interposer/session/backend.h"
 #include "interposer/session/log.h"
-#include "interposer/session/session.h"
 #include "protocol/ask.h"
 #include "protocol/own_thread.h"
 
@@ -58,7 +58,7 @@ Attach describe(CUdevice device) {
 // --- Beginning ---
 
 bool DeviceSession::begin(Handshake& hands) {
-  service_.adopt(hands);
+  link_.adopt(hands);
   if (int error = outbox_.doorbell().open()) return stay_plain("make a pipe", error);
   if (int error = launch_threads()) return stay_plain("start a thread", error);
   debug("session %llu of tenant %llu", static_cast<unsigned long long>(hands.welcome.session.value),
@@ -68,7 +68,7 @@ bool DeviceSession::begin(Handshake& hands) {
 
 bool DeviceSession::stay_plain(const char* trouble, int error) {
   say("cannot %s (%s); running as plain CUDA", trouble, std::strerror(error));
-  service_.leave();
+  link_.leave();
   gate::open_for_good(slot_);
   return false;
 }
@@ -85,7 +85,7 @@ int DeviceSession::launch_threads() {
 
 void* DeviceSession::run_service(void* session) {
   prctl(PR_SET_NAME, "sharedgpu-talk");
-  static_cast<DeviceSession*>(session)->service_.run();
+  static_cast<DeviceSession*>(session)->link_.run();
   return nullptr;
 }
 
@@ -102,11 +102,14 @@ void* DeviceSession::run_turns(void* session) {
 void DeviceSession::attach(CUdevice device) {
   Attach attach = describe(device);
   attach.lender = lending_.number();
-  made_ = make_memory(service_.backend(), device, *this);
+  const MadeMemory made = make_memory(link_.backend(), device, *this, contexts_);
+  copier_ = made.device;
   device_ = device;
   usual_context_ = context_estimate(attach.total);
-  if (made_.memory != nullptr) made_.memory->set_context_size(usual_context_);
-  service_.set_gpu(attach, made_.memory);
+  if (made.memory != nullptr) made.memory->set_context_size(usual_context_);
+  memory_.store(made.memory, std::memory_order_release);
+  turns_.set_memory(made.memory);
+  link_.set_gpu(attach);
   Request request(MessageType::attach);
   bool answered = ask(request, settings_.arbiter_timeout);
   capacity_ = answered ? request.answer.as<Attached>().capacity : attach.total;
@@ -116,22 +119,37 @@ void DeviceSession::attach(CUdevice device) {
 }
 
 // One thread at a time looks and acts: so the last one to do so has seen the newest.
-void DeviceSession::follow(const Contexts& contexts) {
+void DeviceSession::follow() {
   const std::lock_guard lock(following_);
-  if (made_.device != nullptr) made_.device->use_context(contexts.any(device_));
-  if (made_.memory != nullptr) made_.memory->set_context_size(contexts.size(device_, usual_context_));
+  if (copier_ != nullptr) copier_->use_context(contexts_.any(device_));
+  if (Memory* mine = memory()) mine->set_context_size(contexts_.size(device_, usual_context_));
 }
 
 void DeviceSession::set_peer(CUdevice peer, bool allowed) {
-  if (made_.device == nullptr) return;  // the driver's own memory
-  made_.device->set_peer(peer, allowed);
-  if (allowed) made_.memory->renew_access();
+  if (copier_ == nullptr) return;  // the driver's own memory
+  copier_->set_peer(peer, allowed);
+  if (allowed) memory()->renew_access();
+}
+
+MemoryUse DeviceSession::use() const {
+  const Memory* mine = memory();
+  return mine != nullptr ? mine->use() : MemoryUse{};
+}
+
+Bytes DeviceSession::job_host_limit() const {
+  const Memory* mine = memory();
+  return mine != nullptr ? mine->job_host_limit() : Bytes{};
+}
+
+Traffic DeviceSession::moved() const {
+  const Memory* mine = memory();
+  return mine != nullptr ? mine->moved() : Traffic{};
 }
 
 // --- Asking ---
 
 bool DeviceSession::arbiter_gone(Nanoseconds patience) const {
-  Nanoseconds since = service_.lost_since();
+  Nanoseconds since = link_.lost_since();
   return since != Nanoseconds(0) && now() - since >= patience;
 }
 
@@ -147,24 +165,24 @@ bool DeviceSession::ask(Request& request, Nanoseconds patience, Nanoseconds dead
   outbox_.poke();
   bool answered = false;
   bool pinged = false;
-  std::uint64_t words = service_.words();
+  std::uint64_t words = link_.words();
   // Counted in looks, not by the clock: time in which this process was stopped is not the arbiter's.
   for (Nanoseconds silence{}, waited{};;) {
     std::uint32_t seen = request.done.seen();
     answered = requests_.answered(request);
-    if (answered || arbiter_gone(patience) || service_.silent() || now() >= deadline) break;
+    if (answered || arbiter_gone(patience) || link_.silent() || now() >= deadline) break;
     // The drain may wait for who asks, so not even an arbiter that answers others is waited for without end.
     const Nanoseconds patient = answer_patience(settings_.arbiter_timeout);
     if (waited >= kSettlePatience + patient && settles() && gate::held() && !gate::is_open()) break;
-    if (service_.words() != words) {
-      words = service_.words();
+    if (link_.words() != words) {
+      words = link_.words();
       pinged = false;
       silence = {};
     }
     const bool arbiters = request.question != MessageType::borrow;  // the answer to that is another session's
     if (arbiters && silence >= patient) {
       if (pinged)
-        service_.note_silence();
+        link_.note_silence();
       else
         outbox_.ping();
       pinged = true;
@@ -192,8 +210,6 @@ Books::Answer DeviceSession::grow() {
   return {.granted = true};
 }
 
-bool DeviceSession::idle() { return session::idle(); }
-
 void DeviceSession::refused_by_host(Bytes most, Bytes wanted) {
   if (wanted > capacity_) return;  // is more than the whole GPU: plain CUDA would refuse it as well
   static constinit std::atomic<bool> said{false};  // of all GPUs: programs may try again and again
@@ -219,6 +235,12 @@ Borrowing::Answer DeviceSession::borrow(LoanName name, std::uint32_t piece) {
 }
 
 MemoryView DeviceSession::view() {
+  MemoryView view = ask_view();
+  if (const Memory* mine = memory()) view.free = std::min(view.total, view.free + mine->due());
+  return view;
+}
+
+MemoryView DeviceSession::ask_view() {
   Request request(MessageType::memory_query);
   if (ask(request, Nanoseconds(0))) return request.answer.as<MemoryView>();
   return {.request = 0, .total = capacity_, .free = minus(capacity_, memory()->use().footprint())};

@@ -8,28 +8,33 @@
 
 #include <cuda.h>
 
+#include <atomic>
 #include <mutex>
 
 #include "interposer/memory/memory.h"
-#include "interposer/session/backend.h"
+#include "interposer/session/arbiter_link.h"
 #include "interposer/session/borrowing.h"
-#include "interposer/session/service.h"
+
+namespace sharedgpu {
+class DriverDevice;
+}
 
 namespace sharedgpu::session {
 
 // How the arbiter is told of `device`.
 Attach describe(CUdevice device);
 
-class DeviceSession final : public Books {
+class DeviceSession final : public Books, private ReportSource {
  public:
-  DeviceSession(const Settings& settings, ContextDrain& drain, gate::PageSlot slot)
+  DeviceSession(const Settings& settings, const TurnParts& parts, gate::PageSlot slot)
       : settings_(settings),
         slot_(slot),
-        turns_(drain, outbox_, slot),
-        service_(settings, outbox_, requests_, turns_, lending_, slot) {}
+        contexts_(parts.contexts),
+        turns_(parts, outbox_, slot),
+        link_(settings, outbox_, requests_, turns_, *this, lending_, slot) {}
 
   // Before begin(), for one session of the process.
-  void listen_to(const DeadlinePipe& pipe) { service_.listen_to(pipe); }
+  void listen_to(const DeadlinePipe& pipe) { link_.listen_to(pipe); }
   // Takes over a connection that has been welcomed, and starts the threads. False, and nobody is gated by
   // this session: that has been said.
   bool begin(Handshake& hands);
@@ -37,17 +42,16 @@ class DeviceSession final : public Books {
   void attach(CUdevice device);
   void want() { outbox_.want(); }
   void give_turn_back() { turns_.give_back(); }
-  void measure_by(Nanoseconds (*submission)()) { turns_.measure_by(submission); }
-  void set_also_tend(void (*also)()) { turns_.set_also_tend(also); }
 
   // All after attach().
-  Memory* memory() const { return made_.memory; }  // null: plain CUDA's
+  Memory* memory() const { return memory_.load(std::memory_order_acquire); }  // null: plain CUDA's
   Bytes capacity() const { return capacity_; }
   Bytes usual_context() const { return usual_context_; }
+  // What cuMemGetInfo is to show.
   MemoryView view();
   // The contexts of the GPU are others now: the memory copies within one, and what they take, which cannot be
   // swapped, is told.
-  void follow(const Contexts& contexts);
+  void follow();
 
   // Opens the memory to another device, or leaves it out from now on.
   void set_peer(CUdevice peer, bool allowed);
@@ -56,7 +60,7 @@ class DeviceSession final : public Books {
   void refused_by_host(Bytes most, Bytes wanted) override;
   void report(bool stuck) override { outbox_.usage(stuck); }
   bool capturing() override { return gate::capturing(); }
-  bool idle() override;
+  bool idle() override { return contexts_.done(); }
   void claim() override { outbox_.claim(); }
   bool still_lent(CUdeviceptr base) override { return lending_.still_lent(base); }
 
@@ -70,6 +74,12 @@ class DeviceSession final : public Books {
   bool ask(Request& request, Nanoseconds patience, Nanoseconds deadline = Nanoseconds::max());
   bool arbiter_gone(Nanoseconds patience) const;
   bool settles() const;
+  MemoryView ask_view();
+
+  // What the link reports: of no memory, nothing.
+  MemoryUse use() const override;
+  Bytes job_host_limit() const override;
+  Traffic moved() const override;
 
   CUdevice device_ = 0;
   Bytes usual_context_;
@@ -83,11 +93,13 @@ class DeviceSession final : public Books {
   Outbox outbox_;
   Requests requests_;
   Lending lending_;
-  Turns turns_;
-  Service service_;
+  Contexts& contexts_;
+  TurnWorker turns_;
+  ArbiterLink link_;
 
   // Written by attach().
-  MadeMemory made_;
+  std::atomic<Memory*> memory_{nullptr};
+  DriverDevice* copier_ = nullptr;  // what the memory copies with; null: it is the driver's own
   Bytes capacity_;
 };
 

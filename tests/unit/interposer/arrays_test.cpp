@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "interposer/session/session.h"
+#include "interposer/process/process.h"
 #include "tests/unit/interposer/support/scripted_arbiter.h"
 
 using namespace sharedgpu;
@@ -29,7 +29,7 @@ void beside(ScriptedArbiter& arbiter, Work work) {
   result.get();
 }
 
-Bytes pinned() { return session::memory_of(0)->use().pinned; }
+Bytes pinned() { return process::memory_of(0)->use().pinned; }
 
 CUDA_ARRAY3D_DESCRIPTOR floats(std::size_t width, std::size_t height, std::size_t depth, unsigned flags = 0) {
   return {width, height, depth, CU_AD_FORMAT_FLOAT, 4, flags};

@@ -17,7 +17,7 @@
 #include "interposer/hooks/holdings.h"
 #include "interposer/hooks/pools.h"
 #include "interposer/hooks/streams.h"
-#include "interposer/session/session.h"
+#include "interposer/process/process.h"
 #include "tests/unit/interposer/support/scripted_arbiter.h"
 
 using namespace sharedgpu;
@@ -64,7 +64,7 @@ void give_time(std::future<CUresult>& other) { other.wait_for(50ms); }
 
 constexpr Bytes kBlock = mebibytes(16);
 
-Bytes pinned() { return session::memory_of(0)->use().pinned; }
+Bytes pinned() { return process::memory_of(0)->use().pinned; }
 
 CUmemoryPool new_pool() {
   CUmemPoolProps properties{};
@@ -189,8 +189,8 @@ void releases_of_a_primary_context(CUdeviceptr block) {
   CUcontext context = nullptr;
   CHECK(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
   CHECK(release.get() == CUDA_SUCCESS);
-  CHECK(session::contexts().primary(0) == context);
-  CHECK(session::find(block));
+  CHECK(Process::get()->contexts().primary(0) == context);
+  CHECK(process::find(block));
 }
 
 // Where the driver refuses to destroy a context, nothing of it is lost.
@@ -208,15 +208,15 @@ void context_that_stays() {
     const INSTEAD(cuCtxDestroy_v2) instead([](CUcontext) { return CUDA_ERROR_UNKNOWN; });
     CHECK(cuCtxDestroy_v2(context) == CUDA_ERROR_UNKNOWN);
   }
-  CHECK(session::find(address));
+  CHECK(process::find(address));
   CHECK(cuMemcpyDtoH_v2(&byte, address + 99, 1) == CUDA_SUCCESS);
   CHECK(byte == 7);
   CHECK(hooks::locate(stream)->id == id);
   // Its streams are still asked whether they have something to do.
   CHECK(cuMemsetD8Async(address, 8, mebibytes(4).count, stream) == CUDA_SUCCESS);
-  CHECK_FALSE(session::contexts().idle());
+  CHECK_FALSE(Process::get()->contexts().idle());
   CHECK(cuCtxDestroy_v2(context) == CUDA_SUCCESS);
-  CHECK_FALSE(session::find(address));
+  CHECK_FALSE(process::find(address));
 }
 
 // No drain waits for a context that is being destroyed: so it has nothing to do by then.
@@ -241,7 +241,7 @@ void work_of_a_context(CUdeviceptr block) {
 void memory_of_a_context() {
   CUcontext context = nullptr;
   CUdeviceptr address = 0;
-  Memory* memory = session::memory_of(0);
+  Memory* memory = process::memory_of(0);
   REQUIRE(cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS);
   CHECK(cuMemAllocManaged(&address, mebibytes(4).count, CU_MEM_ATTACH_GLOBAL) == CUDA_SUCCESS);
   CHECK(pinned() == mebibytes(4));
@@ -304,14 +304,16 @@ session::Lien lender;
 CUmemGenericAllocationHandle lent = 0;
 std::function<void()> before_a_piece;
 
-session::Borrowing::Answer answer(LoanName /*name*/, std::uint32_t piece) {
-  if (piece == kLien) return {LoanOutcome::given, 0, {}, lender.for_borrower()};
-  if (auto action = std::exchange(before_a_piece, nullptr)) action();
-  int descriptor = -1;
-  CHECK(SHAREDGPU_REAL(cuMemExportToShareableHandle, &descriptor, lent,
-                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) == CUDA_SUCCESS);
-  return {LoanOutcome::given, 1, mebibytes(2), UniqueFd(descriptor)};
-}
+struct Lenders final : session::Borrowing::Lenders {
+  session::Borrowing::Answer ask(LoanName /*name*/, std::uint32_t piece) override {
+    if (piece == kLien) return {LoanOutcome::given, 0, {}, lender.for_borrower()};
+    if (auto action = std::exchange(before_a_piece, nullptr)) action();
+    int descriptor = -1;
+    CHECK(SHAREDGPU_REAL(cuMemExportToShareableHandle, &descriptor, lent,
+                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) == CUDA_SUCCESS);
+    return {LoanOutcome::given, 1, mebibytes(2), UniqueFd(descriptor)};
+  }
+} lenders;
 
 // Loans of one lender are opened and closed at once: each is held for as long as somebody has it.
 void loans() {
@@ -321,7 +323,7 @@ void loans() {
   kind.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   REQUIRE(SHAREDGPU_REAL(cuMemCreate, &lent, mebibytes(2).count, &kind, 0) == CUDA_SUCCESS);
   REQUIRE(lender.create());
-  session::Borrowing borrowing(answer);
+  session::Borrowing borrowing(lenders, Process::get()->contexts());
   const auto open = [&](std::uint64_t loan) {
     CUdeviceptr address = 0;
     session::IpcTicket ticket;
@@ -360,7 +362,7 @@ void loans() {
   CHECK(lender.is_held(6));
   SHAREDGPU_REAL(cuStreamEndCapture, stream, &graph);
   CHECK(cuStreamDestroy_v2(stream) == CUDA_SUCCESS);
-  borrowing.tend(*session::memory_of(0));
+  borrowing.run(*process::memory_of(0));
   CHECK(!borrowing.find(again));
   CHECK(!lender.is_held(6));
   CHECK(SHAREDGPU_REAL(cuMemRelease, lent) == CUDA_SUCCESS);

@@ -236,8 +236,7 @@ TEST_CASE("a capture elsewhere does not forbid the service thread to synchronize
 
 TEST_CASE("only work of the device and its peers is waited for", "[driver]") {
   static std::vector<CUdevice> asked;
-  DriverDevice device(note_taker(), 3);
-  device.set_synchronize([](const std::vector<CUdevice>& devices) {
+  DriverDevice device(note_taker(), 3, [](const std::vector<CUdevice>& devices) {
     asked = devices;
     return CUDA_ERROR_ILLEGAL_ADDRESS;
   });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "interposer/session/service.h"
+#include "interposer/session/arbiter_link.h"
 
 #include <poll.h>
 
@@ -27,7 +27,7 @@ constexpr Bytes kEverything{~std::uint64_t{0}};
 
 }  // namespace
 
-void Service::adopt(Handshake& hands) {
+void ArbiterLink::adopt(Handshake& hands) {
   channel_ = std::move(hands.channel);
   order_ = 0;  // this arbiter asks anew
   released_ = false;
@@ -45,27 +45,17 @@ void Service::adopt(Handshake& hands) {
   if (gate::is_open()) gate::hold();
 }
 
-void Service::set_gpu(const Attach& attach, Memory* memory) {
+void ArbiterLink::set_gpu(const Attach& attach) {
   attach_ = attach;
-  memory_.store(memory, std::memory_order_release);
-  turns_.set_memory(memory);
   has_gpu_.store(true, std::memory_order_release);
 }
 
-MemoryUse Service::use() const {
-  Memory* memory = memory_.load(std::memory_order_acquire);
-  return memory != nullptr ? memory->use() : MemoryUse{};
+Usage ArbiterLink::usage(std::uint64_t request, bool stuck) const {
+  return {
+      .request = request, .use = reports_.use(), .stuck = stuck, .job_host_limit = reports_.job_host_limit()};
 }
 
-Usage Service::usage(std::uint64_t request, bool stuck) const {
-  Memory* memory = memory_.load(std::memory_order_acquire);
-  return {.request = request,
-          .use = use(),
-          .stuck = stuck,
-          .job_host_limit = memory != nullptr ? memory->job_host_limit() : Bytes{}};
-}
-
-void Service::run() {
+void ArbiterLink::run() {
   do {
     int error = serve();
     debug("arbiter lost: %s", std::strerror(error));
@@ -73,7 +63,7 @@ void Service::run() {
   } while (!refused_ && reconnect());
 }
 
-int Service::serve() {
+int ArbiterLink::serve() {
   Doorbell& doorbell = outbox_.doorbell();
   for (;;) {
     if (!channel_) return ENOTCONN;
@@ -103,23 +93,23 @@ int Service::serve() {
   }
 }
 
-void Service::disconnect() {
+void ArbiterLink::disconnect() {
   if (socket_.is(channel_.fd()))
     channel_.close();
   else
     channel_.abandon();
 }
 
-void Service::note_silence() {
+void ArbiterLink::note_silence() {
   if (!silent_.exchange(true, std::memory_order_acq_rel)) debug("the arbiter does not answer");
 }
 
 // The program may have closed our descriptors and opened files of its own: nothing is written to those.
-int Service::send(const Message& message, int descriptor) {
+int ArbiterLink::send(const Message& message, int descriptor) {
   return socket_.is(channel_.fd()) ? channel_.send(message, descriptor) : EBADF;
 }
 
-int Service::send_all() {
+int ArbiterLink::send_all() {
   // In the order opposite to that in which they are set: what is set from here on rings.
   const bool changed = outbox_.take_usage();
   const bool stuck = outbox_.take_stuck();
@@ -144,16 +134,15 @@ int Service::send_all() {
 
 // A Usage or Ready, with what was moved since the connection began.
 template <class Body>
-int Service::tell(Body body) {
-  Memory* memory = memory_.load(std::memory_order_acquire);
-  const Traffic moved = memory != nullptr ? memory->moved() : Traffic{};
+int ArbiterLink::tell(Body body) {
+  const Traffic moved = reports_.moved();
   body.moved = minus(moved, told_before_);
   const int error = send(Message::of(body));
   if (error == 0) told_ = moved;
   return error;
 }
 
-int Service::send_request(const Requests::Unsent& unsent) {
+int ArbiterLink::send_request(const Requests::Unsent& unsent) {
   switch (unsent.question) {
     case MessageType::attach:
       return send(Message::of(attach_));
@@ -171,21 +160,20 @@ int Service::send_request(const Requests::Unsent& unsent) {
   }
 }
 
-int Service::send_report(const Report& report) {
+int ArbiterLink::send_report(const Report& report) {
   switch (report.type) {
     case MessageType::ready:
-      return tell(Ready{.epoch = report.epoch, .use = use()});
+      return tell(Ready{.epoch = report.epoch, .use = reports_.use()});
     case MessageType::released:
       if (report.order != order_) return 0;  // an earlier arbiter's, or overtaken
       // A thread may be allocating: from here on it takes no room that the arbiter gives to others.
       released_ = true;
-      if (Memory* mine = memory_.load(std::memory_order_acquire))
-        mine->set_allowed(std::min(mine->allowed(), mine->use().resident));
+      turns_.allow_at_most(reports_.use().resident);
       return send(Message::of(Released{.epoch = report.epoch,
                                        .order = report.order,
                                        .wants = gate::wanted(),
                                        .overuse = report.span,
-                                       .use = use(),
+                                       .use = reports_.use(),
                                        .submission = report.submission}));
     case MessageType::give_back:
       return channel_.version() < GiveBack::kSince ? 0 : send(Message::of(GiveBack{.epoch = report.epoch}));
@@ -196,7 +184,7 @@ int Service::send_report(const Report& report) {
   }
 }
 
-int Service::report_deadlines() {
+int ArbiterLink::report_deadlines() {
   deadlines_read_ = now();
   const Deadlines counts = deadlines_.take();
   if (counts.met + counts.missed == 0) return 0;
@@ -204,7 +192,7 @@ int Service::report_deadlines() {
 }
 
 // Where it does not get through, the borrower sees that the connection ends.
-void Service::lend(const Wanted& wanted, UniqueFd borrower) {
+void ArbiterLink::lend(const Wanted& wanted, UniqueFd borrower) {
   UniqueFd descriptor;
   const Message answer = Message::of(lending_.answer(wanted, descriptor));
   if (borrower)
@@ -213,84 +201,48 @@ void Service::lend(const Wanted& wanted, UniqueFd borrower) {
     send(answer, descriptor.get());  // the arbiter is of a version that passes it on
 }
 
-void Service::handle(const Message& message, UniqueFd descriptor) {
+void ArbiterLink::handle(const Message& message, UniqueFd descriptor) {
   // What is granted may come with the next turn only: who goes on must find the gate as the arbiter left it.
   gate::is_open();
-  Memory* memory = memory_.load(std::memory_order_acquire);
-  auto allow = [memory](Bytes allowed) {
-    if (memory != nullptr) memory->set_allowed(allowed);
-  };
   switch (message.type) {
     case MessageType::attached:
       attached_ = true;
-      requests_.answer(MessageType::attach, 0, message);
-      break;
-    case MessageType::verdict: {
-      auto verdict = message.as<Verdict>();
-      // What was allowed before the arbiter heard Released is not ours any more. Behind an open page the
-      // lease is ours, whatever was said before.
-      const bool given_up = released_ && !gate::is_open();
-      if (verdict.granted != 0 && memory != nullptr)
-        allow(given_up ? std::min(memory->allowed(), verdict.allowed) : verdict.allowed);
-      requests_.answer(MessageType::usage, verdict.request, message);
-      break;
-    }
+      return requests_.answer(MessageType::attach, 0, message);
+    case MessageType::verdict:
+      return decide(message);
     case MessageType::memory_view:
-      requests_.answer(MessageType::memory_query, message.as<MemoryView>().request, message);
-      break;
+      return requests_.answer(MessageType::memory_query, message.as<MemoryView>().request, message);
     case MessageType::wanted:
-      lend(message.as<Wanted>(), static_cast<UniqueFd&&>(descriptor));
-      break;
+      return lend(message.as<Wanted>(), static_cast<UniqueFd&&>(descriptor));
     case MessageType::lent:
-      requests_.answer(MessageType::borrow, message.as<Lent>().request, message, std::move(descriptor));
-      break;
-    case MessageType::restore: {
-      auto restore = message.as<Restore>();
-      epoch_ = restore.epoch;
-      turns_.set_epoch(epoch_);
-      released_ = false;
-      allow(restore.allowed);
-      turns_.push({.kind = Turn::Kind::restore, .epoch = restore.epoch, .since = now()});
-      break;
-    }
-    case MessageType::revoke: {
-      auto revoke = message.as<Revoke>();
-      order_ = revoke.order;
-      turns_.push({.kind = Turn::Kind::revoke, .epoch = revoke.epoch, .order = revoke.order, .since = now()});
-      break;
-    }
-    case MessageType::step: {
-      auto step = message.as<Step>();
-      order_ = step.order;
-      released_ = false;
-      allow(step.allowed);
-      turns_.push({.kind = Turn::Kind::step, .epoch = step.epoch, .order = step.order, .since = now()});
-      break;
-    }
+      return requests_.answer(MessageType::borrow, message.as<Lent>().request, message,
+                              std::move(descriptor));
+    case MessageType::restore:
+      return restore(message.as<Restore>());
+    case MessageType::revoke:
+      return revoke(message.as<Revoke>());
+    case MessageType::step:
+      return step(message.as<Step>());
     case MessageType::evict:
-      allow(message.as<Evict>().allowed);
-      turns_.push({.kind = Turn::Kind::evict, .epoch = epoch_, .since = now()});
-      break;
+      turns_.allow(message.as<Evict>().allowed);
+      return turns_.push({.kind = TurnOrder::Kind::evict, .epoch = epoch_, .since = now()});
     case MessageType::prepare: {
       auto prepare = message.as<Prepare>();
-      if (memory != nullptr) memory->prepare_host(prepare.host, prepare.sharers);
-      break;
+      return turns_.prepare_host(prepare.host, prepare.sharers);
     }
     case MessageType::others_wait:
-      turns_.look();
-      break;
+      return turns_.look();
     case MessageType::cancelled: {
       auto cancelled = message.as<Cancelled>();
       cancelled.reason[sizeof cancelled.reason - 1] = '\0';
-      say("the arbiter ends this process: %s", cancelled.reason);
-      break;
+      return say("the arbiter ends this process: %s", cancelled.reason);
     }
     case MessageType::refused: {
       auto refused = message.as<Refused>();
       refused.reason[sizeof refused.reason - 1] = '\0';
       give_up(refused.reason);
       refused_ = true;
-      break;
+      return;
     }
     default:
       debug("the arbiter sent message type %u, which is not for sessions",
@@ -298,13 +250,43 @@ void Service::handle(const Message& message, UniqueFd descriptor) {
   }
 }
 
-bool Service::reconnect() {
+// What was allowed before the arbiter heard Released is not ours any more. Behind an open page the lease is
+// ours, whatever was said before.
+void ArbiterLink::decide(const Message& message) {
+  const auto verdict = message.as<Verdict>();
+  const bool given_up = released_ && !gate::is_open();
+  if (verdict.granted != 0) given_up ? turns_.allow_at_most(verdict.allowed) : turns_.allow(verdict.allowed);
+  requests_.answer(MessageType::usage, verdict.request, message);
+}
+
+void ArbiterLink::restore(const Restore& restore) {
+  epoch_ = restore.epoch;
+  turns_.set_epoch(epoch_);
+  released_ = false;
+  turns_.allow(restore.allowed);
+  turns_.push({.kind = TurnOrder::Kind::restore, .epoch = restore.epoch, .since = now()});
+}
+
+void ArbiterLink::revoke(const Revoke& revoke) {
+  order_ = revoke.order;
+  turns_.push(
+      {.kind = TurnOrder::Kind::revoke, .epoch = revoke.epoch, .number = revoke.order, .since = now()});
+}
+
+void ArbiterLink::step(const Step& step) {
+  order_ = step.order;
+  released_ = false;
+  turns_.allow(step.allowed);
+  turns_.push({.kind = TurnOrder::Kind::step, .epoch = step.epoch, .number = step.order, .since = now()});
+}
+
+bool ArbiterLink::reconnect() {
   lost_since_.store(now().count(), std::memory_order_release);
   for (Nanoseconds backoff = kFirstBackoff;; backoff = std::min(2 * backoff, kLongestBackoff)) {
     gate::nap(backoff);
     outbox_.forget();
     requests_.unsend();
-    const MemoryUse mine = use();
+    const MemoryUse mine = reports_.use();
     Hello hello{.token = settings_.token,
                 .resuming = 1,
                 // What was allocated in a drain has to come before the gate can open again.
@@ -333,17 +315,15 @@ bool Service::reconnect() {
 }
 
 // From here on this is plain CUDA: what was swapped out comes back, and then the gate stays open.
-void Service::give_up(const char* reason) {
+void ArbiterLink::give_up(const char* reason) {
   say("the arbiter serves this process no longer (%s); it goes on as plain CUDA", reason);
   lost_since_.store(1, std::memory_order_release);  // for ever: nobody is to wait for answers
-  if (Memory* memory = memory_.load(std::memory_order_acquire)) {
-    memory->set_allowed(kEverything);
-    memory->prepare_host({}, 1);
-  }
-  turns_.push({.kind = Turn::Kind::go_plain, .epoch = epoch_, .since = now()});
+  turns_.allow(kEverything);
+  turns_.prepare_host({}, 1);
+  turns_.push({.kind = TurnOrder::Kind::go_plain, .epoch = epoch_, .since = now()});
 }
 
-int Service::resume() {
+int ArbiterLink::resume() {
   if (!has_gpu_.load(std::memory_order_acquire)) return 0;
   // Also where no Attach was ever answered: the thread that asked may have given up waiting.
   if (int error = send(Message::of(attach_))) return error;

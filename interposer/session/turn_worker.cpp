@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "interposer/session/turns.h"
+#include "interposer/session/turn_worker.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,6 @@
 #include "interposer/gate/closing.h"
 #include "interposer/gate/marks.h"
 #include "interposer/session/log.h"
-#include "interposer/session/session.h"
 
 namespace sharedgpu::session {
 namespace {
@@ -24,40 +23,52 @@ constexpr Nanoseconds kWantHome = 1s;  // the arbiter may have died meanwhile
 }  // namespace
 
 // What is allowed has been told already. So of several orders to move memory up to that, one does.
-void Turns::push(const Turn& turn) {
+void TurnWorker::push(const TurnOrder& order) {
   {
     std::lock_guard lock(mutex_);
-    const bool moves = turn.kind == Turn::Kind::restore || turn.kind == Turn::Kind::evict;
-    if (moves && !queue_.empty() && queue_.back().kind == turn.kind && queue_.back().epoch == turn.epoch)
+    const bool moves = order.kind == TurnOrder::Kind::restore || order.kind == TurnOrder::Kind::evict;
+    if (moves && !queue_.empty() && queue_.back().kind == order.kind && queue_.back().epoch == order.epoch)
       return;
-    queue_.push_back(turn);
+    queue_.push_back(order);
   }
   wakeup_.raise();
 }
 
-void Turns::look() { wakeup_.raise(); }
+void TurnWorker::allow(Bytes resident) {
+  if (Memory* mine = memory()) mine->set_allowed(resident);
+}
 
-void Turns::give_back() {
+void TurnWorker::allow_at_most(Bytes resident) {
+  if (Memory* mine = memory()) mine->set_allowed(std::min(mine->allowed(), resident));
+}
+
+void TurnWorker::prepare_host(Bytes size, unsigned sharers) {
+  if (Memory* mine = memory()) mine->prepare_host(size, sharers);
+}
+
+void TurnWorker::look() { wakeup_.raise(); }
+
+void TurnWorker::give_back() {
   const Epoch epoch{epoch_.load(std::memory_order_relaxed)};
   debug("turn %llu given back", static_cast<unsigned long long>(epoch.value));
   outbox_.post({.type = MessageType::give_back, .epoch = epoch});
 }
 
-bool Turns::pop(Turn& turn) {
+bool TurnWorker::pop(TurnOrder& order) {
   std::lock_guard lock(mutex_);
   if (queue_.empty()) return false;
-  turn = queue_.front();
+  order = queue_.front();
   queue_.erase(queue_.begin());
   return true;
 }
 
-void Turns::run() {
+void TurnWorker::run() {
   for (;;) {
     std::uint32_t seen = wakeup_.seen();
-    Turn turn;
-    if (pop(turn)) {
+    TurnOrder order;
+    if (pop(order)) {
       retry_ = false;
-      obey(turn);
+      obey(order);
     } else if (retry_) {
       wakeup_.wait(seen, kRetry);
       tend();
@@ -71,40 +82,40 @@ void Turns::run() {
   }
 }
 
-void Turns::obey(const Turn& turn) {
-  switch (turn.kind) {
-    case Turn::Kind::restore:
+void TurnWorker::obey(const TurnOrder& order) {
+  switch (order.kind) {
+    case TurnOrder::Kind::restore:
       if (restore()) {
         // From Ready on the page may open at any time, and then the lease is ours.
         gate::hold();
-        debug("turn %llu ready", static_cast<unsigned long long>(turn.epoch.value));
-        outbox_.post({.type = MessageType::ready, .epoch = turn.epoch});
+        debug("turn %llu ready", static_cast<unsigned long long>(order.epoch.value));
+        outbox_.post({.type = MessageType::ready, .epoch = order.epoch});
       } else if (memory()->use().resident < memory()->allowed()) {
-        unfinished_ = turn;
+        unfinished_ = order;
         retry_ = true;
       }
       break;
-    case Turn::Kind::revoke:
-      release(turn);
+    case TurnOrder::Kind::revoke:
+      release(order);
       break;
-    case Turn::Kind::step:
-      step(turn);
+    case TurnOrder::Kind::step:
+      step(order);
       break;
-    case Turn::Kind::evict:
+    case TurnOrder::Kind::evict:
       if (memory() == nullptr || evict(*memory())) outbox_.usage(false);
       break;
-    case Turn::Kind::go_plain:
+    case TurnOrder::Kind::go_plain:
       if (restore()) {
         gate::open_for_good(slot_);
         break;
       }
-      unfinished_ = turn;
+      unfinished_ = order;
       retry_ = true;
       break;
   }
 }
 
-bool Turns::evict(Memory& memory) {
+bool TurnWorker::evict(Memory& memory) {
   const Nanoseconds begun = now();
   const bool done = memory.evict();
   const auto took = static_cast<double>((now() - begun).count()) / 1e6;
@@ -119,7 +130,7 @@ bool Turns::evict(Memory& memory) {
   return done;
 }
 
-bool Turns::restore() {
+bool TurnWorker::restore() {
   Memory* const mine = memory();
   if (mine == nullptr) return true;
   const Nanoseconds begun = now();
@@ -132,28 +143,28 @@ bool Turns::restore() {
   return done;
 }
 
-void Turns::release(const Turn& turn) {
-  revoked_ = turn.since;
-  if (drain_.close()) say_released(turn);
+void TurnWorker::release(const TurnOrder& order) {
+  revoked_ = order.since;
+  if (parts_.drain.close()) say_released(order);
 }
 
 // The gate may be open where the arbiter that wanted this is gone: then the next one gave the lease back.
-void Turns::step(const Turn& turn) {
-  if (!gate::is_open() && drain_.step(memory())) say_released(turn);
+void TurnWorker::step(const TurnOrder& order) {
+  if (!gate::is_open() && parts_.drain.step(memory())) say_released(order);
 }
 
-void Turns::say_released(const Turn& turn) {
+void TurnWorker::say_released(const TurnOrder& order) {
   Nanoseconds overuse = now() - revoked_;
-  debug("turn %llu released, %.3f ms after Revoke", static_cast<unsigned long long>(turn.epoch.value),
+  debug("turn %llu released, %.3f ms after Revoke", static_cast<unsigned long long>(order.epoch.value),
         static_cast<double>(overuse.count()) / 1e6);
   outbox_.post({.type = MessageType::released,
-                .epoch = turn.epoch,
-                .order = turn.order,
+                .epoch = order.epoch,
+                .order = order.number,
                 .span = overuse,
                 .submission = submission_});
 }
 
-void Turns::tend() {
+void TurnWorker::tend() {
   Memory* mine = memory();
   if (mine == nullptr) return;
   tend_often(*mine);
@@ -163,12 +174,11 @@ void Turns::tend() {
     debug("%llu MiB of host memory held", static_cast<unsigned long long>(host.count >> 20));
     outbox_.usage(false);
   }
-  borrowing().tend(*mine);
-  if (auto* also = also_tend_.load(std::memory_order_acquire)) also();
+  for (Maintenance* part : parts_.maintenance) part->run(*mine);
   tended_ = now();
 }
 
-void Turns::tend_often(Memory& memory) {
+void TurnWorker::tend_often(Memory& memory) {
   if (now() - tended_often_ < kTendOften) return;
   memory.tend_freed();
   const bool short_of_host = memory.watch_host();
@@ -178,14 +188,14 @@ void Turns::tend_often(Memory& memory) {
   outbox_.want_home();
 }
 
-void Turns::watch() {
+void TurnWorker::watch() {
   if (!gate::is_open()) {
     idle_watch_.stop();
     return;
   }
-  if (auto* measure = measure_.load(std::memory_order_acquire)) submission_ = measure();
+  if (parts_.submissions != nullptr) submission_ = parts_.submissions->longest();
   const gate::Activity before = gate::activity();
-  const bool busy = before.inside || (idle_watch_.must_ask(before.passes) && !idle());
+  const bool busy = before.inside || (idle_watch_.must_ask(before.passes) && !parts_.contexts.done());
   if (auto idle = idle_watch_.look(now(), before.passes, busy, gate::contended(slot_)))
     outbox_.post(
         {.type = MessageType::idle, .epoch = {epoch_.load(std::memory_order_relaxed)}, .span = *idle});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The service thread: the one that talks with the arbiter, and finds it again when it was lost.
+// The service thread: the one that talks with the arbiter, and finds it again when it was lost. It hands what
+// the arbiter wants to the turn thread, and reports what it is given a source of.
 #pragma once
 
 #include "interposer/session/deadline_reports.h"
@@ -7,18 +8,19 @@
 #include "interposer/session/lending.h"
 #include "interposer/session/requests.h"
 #include "interposer/session/settings.h"
-#include "interposer/session/turns.h"
+#include "interposer/session/turn_worker.h"
 
 namespace sharedgpu::session {
 
-class Service {
+class ArbiterLink {
  public:
-  Service(const Settings& settings, Outbox& outbox, Requests& requests, Turns& turns, Lending& lending,
-          gate::PageSlot slot)
+  ArbiterLink(const Settings& settings, Outbox& outbox, Requests& requests, TurnWorker& turns,
+              const ReportSource& reports, Lending& lending, gate::PageSlot slot)
       : settings_(settings),
         outbox_(outbox),
         requests_(requests),
         turns_(turns),
+        reports_(reports),
         lending_(lending),
         slot_(slot) {}
 
@@ -27,8 +29,8 @@ class Service {
   // Never returns, unless the arbiter refuses to take the session back: then it runs as plain CUDA.
   void run();
 
-  // From any thread: what Attach says, and where answers about memory go. Once, before an attach request.
-  void set_gpu(const Attach& attach, Memory* memory);
+  // From any thread: what Attach says. Once, before an attach request.
+  void set_gpu(const Attach& attach);
   // Before run(), for one session of the process: where the program tells of its deadlines.
   void listen_to(const DeadlinePipe& pipe) { deadlines_ = DeadlineReports(pipe); }
   // Before run(), in its place: gives the connection back.
@@ -53,9 +55,12 @@ class Service {
   int send_request(const Requests::Unsent& unsent);
   int send_report(const Report& report);
   void handle(const Message& message, UniqueFd descriptor);
+  void decide(const Message& message);
+  void restore(const Restore& restore);
+  void revoke(const Revoke& revoke);
+  void step(const Step& step);
   int report_deadlines();
   void lend(const Wanted& wanted, UniqueFd borrower);
-  MemoryUse use() const;
   Usage usage(std::uint64_t request, bool stuck = false) const;
   template <class Body>
   int tell(Body body);
@@ -63,7 +68,8 @@ class Service {
   const Settings& settings_;
   Outbox& outbox_;
   Requests& requests_;
-  Turns& turns_;
+  TurnWorker& turns_;
+  const ReportSource& reports_;
   Lending& lending_;
   const gate::PageSlot slot_;
 
@@ -77,9 +83,7 @@ class Service {
   std::atomic<std::int64_t> lost_since_{0};
   std::atomic<bool> silent_{false};
   std::atomic<std::uint64_t> words_{0};
-  // Written once by set_gpu(), then read only.
-  std::atomic<Memory*> memory_{nullptr};
-  Attach attach_;
+  Attach attach_;  // written once by set_gpu(), then read only
   std::atomic<bool> has_gpu_{false};
   bool refused_ = false;
   Traffic told_;             // of what the memory has moved, on all connections

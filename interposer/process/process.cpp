@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/process/process.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "interposer/driver/call.h"
+#include "interposer/gate/gate.h"
+#include "interposer/session/handshake.h"
+#include "interposer/session/log.h"
+
+namespace sharedgpu {
+
+using session::Borrowing;
+using session::Contexts;
+using session::DeviceSession;
+using session::Handshake;
+using session::shake_hands;
+using session::TurnParts;
+
+namespace {
+
+constexpr Nanoseconds kPatience =
+    std::chrono::milliseconds(100);  // between looks at what another thread is at
+
+constinit std::atomic<Process*> instance{nullptr};
+constinit std::atomic<bool> watching_forks{false};
+
+}  // namespace
+
+Process* Process::get() {
+  Process* const found = instance.load(std::memory_order_acquire);
+  if (found == nullptr) return nullptr;
+  const State state = found->state();
+  return state == State::managed || state == State::starting ? found : nullptr;
+}
+
+Process& Process::only() {
+  Process* found = instance.load(std::memory_order_acquire);
+  if (found != nullptr) return *found;
+  auto* made = new Process;
+  if (instance.compare_exchange_strong(found, made, std::memory_order_acq_rel)) return *made;
+  delete made;
+  return *found;
+}
+
+// The child has none of our threads, and must not use the parent's connections or locks: the parent's
+// sessions are forgotten, memory and all. The driver does not work in the child either.
+void Process::in_child() {
+  gate::after_fork();
+  Process* const parents = instance.exchange(nullptr, std::memory_order_acq_rel);
+  if (parents == nullptr) return;
+  parents->captures_.after_fork();
+  parents->for_each_session([](DeviceSession& session) { session.lending().after_fork(); });
+}
+
+CUresult Process::start(const Parts& parts) { return only().start_or_wait(parts); }
+
+CUresult Process::start_or_wait(const Parts& parts) {
+  State expected = State::unused;
+  if (state_.compare_exchange_strong(expected, State::starting, std::memory_order_acq_rel)) {
+    state_.store(connect(parts), std::memory_order_release);
+    changed_.raise();
+  }
+  for (;;) {
+    const std::uint32_t seen = changed_.seen();
+    const State now_in = state();
+    if (now_in == State::failed) return CUDA_ERROR_SYSTEM_NOT_READY;
+    if (now_in != State::starting) return CUDA_SUCCESS;
+    changed_.wait(seen, kPatience);
+  }
+}
+
+Process::State Process::connect(const Parts& parts) {
+  settings_ = session::read_settings([](const char* name) -> const char* { return std::getenv(name); },
+                                     [](const char* name, const char* value, const char* expected) {
+                                       say("%s='%s' is not %s; ignored", name, value, expected);
+                                     });
+  // Before anything is waited for: a child that is forked meanwhile must begin anew.
+  if (!watching_forks.exchange(true)) pthread_atfork(nullptr, nullptr, in_child);
+  Hello hello;
+  hello.token = settings_.token;
+  Handshake hands = shake_hands(settings_.socket, hello, settings_.arbiter_timeout);
+  if (hands.result != Handshake::Result::welcome) {
+    const bool fail = settings_.fail_without_arbiter;
+    const char* outcome =
+        fail ? "cuInit fails, as OnNoArbiter=fail wants" : "running as plain CUDA";
+    if (hands.result == Handshake::Result::refused)
+      say("refused by the arbiter (%s); %s", hands.reason, outcome);
+    else
+      say("no arbiter at %s (%s); %s", settings_.socket, std::strerror(hands.error), outcome);
+    return fail ? State::failed : State::plain;
+  }
+  gate::arm(*this);
+  DeviceSession* first = make({drain_, contexts_, {&borrowing_, &parts.maintenance}, &parts.submissions});
+  first->listen_to(settings_.deadlines);
+  return first->begin(hands) ? State::managed : State::plain;
+}
+
+DeviceSession* Process::make(const TurnParts& parts) {
+  std::lock_guard lock(mutex_);
+  auto* made = new DeviceSession(settings_, parts, {made_});
+  sessions_[made_++].store(made, std::memory_order_release);
+  return made;
+}
+
+template <class Action>
+void Process::for_each_session(Action action) const {
+  for (const auto& session : sessions_)
+    if (DeviceSession* each = session.load(std::memory_order_acquire)) action(*each);
+}
+
+// The gate is that of all GPUs of the process.
+void Process::on_wait() {
+  for_each_session([](DeviceSession& session) { session.want(); });
+}
+
+bool Process::all_resident() {
+  return std::ranges::all_of(memories(), [](const Memory* memory) {
+    const MemoryUse use = memory->use();
+    return use.resident >= use.swappable;
+  });
+}
+
+void Process::give_turn_back() {
+  for_each_session([](DeviceSession& session) { session.give_turn_back(); });
+}
+
+// --- Devices ---
+
+void Process::attach(CUdevice device) {
+  if (state() != State::managed || device < 0 || device >= static_cast<CUdevice>(kMostDevices)) return;
+  Device& mine = devices_[static_cast<std::size_t>(device)];
+  Attachment expected = Attachment::none;
+  if (mine.attachment.compare_exchange_strong(expected, Attachment::under_way, std::memory_order_acq_rel)) {
+    DeviceSession* session = next_session(device);
+    if (session != nullptr) session->attach(device);
+    publish(device, session);
+    return;
+  }
+  for (;;) {
+    const std::uint32_t seen = changed_.seen();
+    if (mine.attachment.load(std::memory_order_acquire) == Attachment::done) return;
+    changed_.wait(seen, kPatience);
+  }
+}
+
+void Process::attach_only_device() {
+  int count = 0;
+  CUdevice device = 0;
+  if (!memories().empty()) return;
+  if (SHAREDGPU_REAL(cuDeviceGetCount, &count) != CUDA_SUCCESS || count != 1) return;
+  if (SHAREDGPU_REAL(cuDeviceGet, &device, 0) == CUDA_SUCCESS) attach(device);
+}
+
+// The first device gets the session that cuInit opened, each other one a new one; null: there is none to be
+// had.
+DeviceSession* Process::next_session(CUdevice device) {
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(first_is_free_, false)) return sessions_[0].load(std::memory_order_relaxed);
+  }
+  Hello hello;
+  hello.token = settings_.token;
+  hello.gpu = session::describe(device).gpu;
+  Handshake hands = shake_hands(settings_.socket, hello, settings_.arbiter_timeout);
+  if (hands.result != Handshake::Result::welcome) {
+    say("GPU %d is not shared out, since the arbiter %s (%s); it is plain CUDA's", static_cast<int>(device),
+        hands.result == Handshake::Result::refused ? "refused" : "does not answer",
+        hands.result == Handshake::Result::refused ? hands.reason : std::strerror(hands.error));
+    return nullptr;
+  }
+  DeviceSession* session = make({drain_, contexts_, {&borrowing_}});
+  return session->begin(hands) ? session : nullptr;
+}
+
+void Process::publish(CUdevice device, DeviceSession* session) {
+  Device& mine = devices_[static_cast<std::size_t>(device)];
+  if (session != nullptr && session->memory() != nullptr) {
+    std::lock_guard lock(mutex_);
+    const unsigned count = count_.load(std::memory_order_relaxed);
+    memories_[count] = session->memory();
+    attached_[count] = device;
+    count_.store(count + 1, std::memory_order_release);
+    mine.session.store(session, std::memory_order_release);
+  }
+  mine.attachment.store(Attachment::done, std::memory_order_release);
+  changed_.raise();
+}
+
+DeviceSession* Process::session(CUdevice device) const {
+  const auto index = static_cast<std::size_t>(device);
+  return index < kMostDevices ? devices_[index].session.load(std::memory_order_acquire) : nullptr;
+}
+
+Memory* Process::memory(CUdevice device) const {
+  const DeviceSession* mine = session(device);
+  return mine != nullptr ? mine->memory() : nullptr;
+}
+
+std::optional<Place> Process::find(CUdeviceptr address) const {
+  const auto all = memories();
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (auto range = all[i]->find(address)) return Place{all[i], attached_[i], *range};
+  return std::nullopt;
+}
+
+// --- Contexts ---
+
+void Process::follow(CUdevice device) const {
+  if (DeviceSession* mine = session(device)) mine->follow();
+}
+
+void Process::context_added(CUcontext context, CUdevice device, bool primary) {
+  contexts_.add(context, device, primary);
+  attach(device);
+  follow(device);
+}
+
+void Process::context_extra(CUcontext context, CUlimit limit, Bytes extra) {
+  CUdevice device = 0;
+  contexts_.set_extra(context, limit, extra);
+  if (contexts_.device(context, &device)) follow(device);
+}
+
+Contexts::Removed Process::context_going(CUcontext context, CUdevice device) {
+  Contexts::Removed removed = contexts_.remove(context);
+  follow(device);
+  return removed;
+}
+
+void Process::context_stays(Contexts::Removed context, CUdevice device) {
+  contexts_.put_back(std::move(context));
+  follow(device);
+}
+
+// --- Memory of other processes ---
+
+// All sessions of the process are of one tenant: any of them may ask.
+Borrowing::Answer Process::ask(LoanName name, std::uint32_t piece) {
+  DeviceSession* first = sessions_[0].load(std::memory_order_acquire);
+  return state() == State::managed && first != nullptr ? first->borrow(name, piece) : Borrowing::Answer{};
+}
+
+bool Process::lend(Memory& memory, CUdeviceptr base, LoanName& name) {
+  bool lent = false;
+  for_each_session([&](DeviceSession& each) {
+    if (each.memory() == &memory) lent = each.lending().lend(memory, base, name);
+  });
+  return lent;
+}
+
+bool Process::is_lender_of(const LoanName& name) const {
+  bool found = false;
+  for_each_session([&](DeviceSession& each) { found |= each.lending().number() == name.lender; });
+  return found;
+}
+
+// --- Questions ---
+
+namespace process {
+
+std::span<Memory* const> memories() {
+  const Process* mine = Process::get();
+  return mine != nullptr ? mine->memories() : std::span<Memory* const>{};
+}
+
+std::span<const CUdevice> devices() {
+  const Process* mine = Process::get();
+  return mine != nullptr ? mine->devices() : std::span<const CUdevice>{};
+}
+
+DeviceSession* session_of(CUdevice device) {
+  const Process* mine = Process::get();
+  return mine != nullptr ? mine->session(device) : nullptr;
+}
+
+Memory* memory_of(CUdevice device) {
+  const Process* mine = Process::get();
+  return mine != nullptr ? mine->memory(device) : nullptr;
+}
+
+Memory* current_memory() {
+  const Process* mine = Process::get();
+  CUdevice device = 0;
+  if (mine == nullptr || mine->memories().empty() || SHAREDGPU_REAL(cuCtxGetDevice, &device) != CUDA_SUCCESS)
+    return nullptr;
+  return mine->memory(device);
+}
+
+std::optional<Place> find(CUdeviceptr address) {
+  const Process* mine = Process::get();
+  return mine != nullptr ? mine->find(address) : std::nullopt;
+}
+
+}  // namespace process
+}  // namespace sharedgpu

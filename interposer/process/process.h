@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// This process as a member of a tenant: its sessions with the arbiter, one for each GPU that it uses, and
+// what it has on them together.
+//
+// Built once, at the first cuInit, and never destroyed: a program may call CUDA until its last instruction.
+// In the child of a fork there is none until the child calls cuInit itself. Safe from all threads.
+#pragma once
+
+#include <cuda.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <span>
+
+#include "interposer/gate/closing.h"
+#include "interposer/memory/memory.h"
+#include "interposer/session/borrowing.h"
+#include "interposer/session/captures.h"
+#include "interposer/session/contexts.h"
+#include "interposer/session/device_session.h"
+#include "interposer/session/maintenance.h"
+#include "interposer/session/settings.h"
+#include "interposer/session/wakeup.h"
+
+namespace sharedgpu {
+
+// An allocation of ours.
+struct Place {
+  Memory* memory = nullptr;
+  CUdevice device = 0;
+  AddressRange range;
+};
+
+class Process final : private gate::GateListener, private session::Borrowing::Lenders {
+ public:
+  static constexpr unsigned kMostDevices = gate::PageSlot::kCount;
+
+  // What the layers above have done for them on the first session's turn thread. Both live for ever.
+  struct Parts {
+    session::Maintenance& maintenance;
+    session::SubmissionClock& submissions;
+  };
+
+  // Null: this is plain CUDA. Not null while the first cuInit is still at it; then no device is attached.
+  static Process* get();
+  // What cuInit is to return, after the real one has succeeded: CUDA_SUCCESS, or, where there is no arbiter
+  // and SHAREDGPU_ON_NO_ARBITER=fail, CUDA_ERROR_SYSTEM_NOT_READY. The first call connects and may wait for
+  // the arbiter as long as SHAREDGPU_ARBITER_TIMEOUT says.
+  static CUresult start(const Parts& parts);
+
+  // The process is about to use `device`. A device for which the arbiter gives no session is left to plain
+  // CUDA.
+  void attach(CUdevice device);
+  // The only device of this machine, if so: then it will be attached anyway, and may as well be now.
+  void attach_only_device();
+
+  // The session of an attached device; null: it is plain CUDA's.
+  session::DeviceSession* session(CUdevice device) const;
+  // Its memory; the same.
+  Memory* memory(CUdevice device) const;
+  // The memories of all attached devices, in the order of their attachment, and those devices.
+  std::span<Memory* const> memories() const {
+    return {memories_.data(), count_.load(std::memory_order_acquire)};
+  }
+  std::span<const CUdevice> devices() const {
+    return {attached_.data(), count_.load(std::memory_order_acquire)};
+  }
+  // Our allocation that `address` lies in, on whichever device; nullopt: none of ours.
+  std::optional<Place> find(CUdeviceptr address) const;
+
+  session::Contexts& contexts() { return contexts_; }
+  const session::Contexts& contexts() const { return contexts_; }
+  session::Captures& captures() { return captures_; }
+  session::Borrowing& borrowing() { return borrowing_; }
+
+  // A context of `device` was made, or is about to go and then stays or has gone: the memory copies within
+  // one.
+  void context_added(CUcontext context, CUdevice device, bool primary);
+  session::Contexts::Removed context_going(CUcontext context, CUdevice device);
+  void context_stays(session::Contexts::Removed context, CUdevice device);
+  // The program has set a limit of the context, for which the driver takes so much more than usual.
+  void context_extra(CUcontext context, CUlimit limit, Bytes extra);
+
+  // Offers the turn to those that wait: what comes next would not end in time.
+  void give_turn_back();
+
+  // Lends the allocation at `base`, which has been settled, to other processes of the tenant. False: it
+  // cannot be.
+  bool lend(Memory& memory, CUdeviceptr base, LoanName& name);
+  // Whether it is this process that lends under this name.
+  bool is_lender_of(const LoanName& name) const;
+
+ private:
+  enum class State : std::uint32_t { unused, starting, plain, failed, managed };
+  enum class Attachment : std::uint32_t { none, under_way, done };
+  struct Device {
+    std::atomic<Attachment> attachment{Attachment::none};
+    std::atomic<session::DeviceSession*> session{nullptr};
+  };
+
+  static Process& only();
+  static void in_child();
+
+  State state() const { return state_.load(std::memory_order_acquire); }
+  CUresult start_or_wait(const Parts& parts);
+  State connect(const Parts& parts);
+  session::DeviceSession* make(const session::TurnParts& parts);
+  session::DeviceSession* next_session(CUdevice device);
+  void publish(CUdevice device, session::DeviceSession* session);
+  void follow(CUdevice device) const;
+  template <class Action>
+  void for_each_session(Action action) const;
+
+  void on_wait() override;
+  bool all_resident() override;
+  session::Borrowing::Answer ask(LoanName name, std::uint32_t piece) override;
+
+  std::atomic<State> state_{State::unused};
+  session::Wakeup changed_;  // state_ or an attachment
+
+  session::Settings settings_;
+  session::Contexts contexts_;
+  session::Captures captures_;
+  session::Borrowing borrowing_{*this, contexts_};
+  session::ContextDrain drain_{contexts_};
+  std::array<Device, kMostDevices> devices_;
+
+  std::mutex mutex_;  // of those who write what follows
+  std::array<std::atomic<session::DeviceSession*>, kMostDevices> sessions_{};
+  unsigned made_ = 0;
+  bool first_is_free_ = true;  // cuInit's session has no GPU yet
+  std::array<Memory*, kMostDevices> memories_{};
+  std::array<CUdevice, kMostDevices> attached_{};
+  std::atomic<unsigned> count_{0};  // of the two
+};
+
+// For those to whom plain CUDA is an answer like any other: it has no memory of ours.
+namespace process {
+
+std::span<Memory* const> memories();
+std::span<const CUdevice> devices();
+// The session and the memory of `device`; null: plain CUDA's.
+session::DeviceSession* session_of(CUdevice device);
+Memory* memory_of(CUdevice device);
+// The memory of the device of the calling thread's context; null too where there is no context.
+Memory* current_memory();
+std::optional<Place> find(CUdeviceptr address);
+
+}  // namespace process
+}  // namespace sharedgpu
