@@ -27,7 +27,7 @@ bool forbidden_in_capture() {
   return gate::capturing() && SHAREDGPU_REAL(cuMemFree_v2, 0) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
-CUresult allocate(Memory& memory, CUdeviceptr* address, Bytes size) {
+CUresult allocate(Allocator& memory, CUdeviceptr* address, Bytes size) {
   if (forbidden_in_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   CUresult result = hooks::sticky_error(CU_STREAM_LEGACY);
   if (result != CUDA_SUCCESS) return result;
@@ -46,7 +46,7 @@ namespace {
 template <class Free>
 std::optional<CUresult> free_by(CUdeviceptr address, Free free) {
   const auto origin = hooks::allocations().origin(address);
-  for (Memory* memory : process::memories()) {
+  for (Allocator* memory : process::memories()) {
     const auto result = free(*memory);
     if (result == CUDA_SUCCESS && origin) hooks::allocations().remove(address, origin->id);
     if (result) return result;
@@ -57,15 +57,15 @@ std::optional<CUresult> free_by(CUdeviceptr address, Free free) {
 }  // namespace
 
 std::optional<CUresult> hooks::free_ours(CUdeviceptr address) {
-  return free_by(address, [=](Memory& memory) { return memory.free(address); });
+  return free_by(address, [=](Allocator& memory) { return memory.free(address); });
 }
 
 std::optional<CUresult> hooks::free_finished(CUdeviceptr address) {
-  return free_by(address, [=](Memory& memory) { return memory.free_unused(address); });
+  return free_by(address, [=](Allocator& memory) { return memory.free_unused(address); });
 }
 
 SHAREDGPU_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t size) {
-  Memory* memory = process::current_memory();
+  Allocator* memory = process::current_memory();
   // The driver's own answer to a wrong call.
   if (memory == nullptr || address == nullptr || size == 0)
     return SHAREDGPU_REAL(cuMemAlloc_v2, address, size);
@@ -74,7 +74,7 @@ SHAREDGPU_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t size) 
 
 SHAREDGPU_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pitch, std::size_t width,
                                              std::size_t height, unsigned int element) {
-  Memory* memory = process::current_memory();
+  Allocator* memory = process::current_memory();
   std::size_t row = 0;
   std::size_t size = 0;
   const bool valid = address != nullptr && pitch != nullptr && width != 0 && height != 0 &&
@@ -107,7 +107,7 @@ SHAREDGPU_EXPORT CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t si
     gate::Pass pass;
     return SHAREDGPU_REAL(cuMemAllocManaged, address, size, flags);
   }();
-  Memory* memory = process::current_memory();
+  Pinning* memory = process::current_memory();
   if (result != CUDA_SUCCESS || memory == nullptr) return result;
   Bytes part{size};
   while (part != Bytes{} && memory->pin(part) != CUDA_SUCCESS)

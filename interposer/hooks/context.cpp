@@ -121,7 +121,7 @@ GreenContexts& green_contexts() {
 // Of all GPUs.
 class PoolMaintenance final : public session::Maintenance {
  public:
-  void run(Memory& /*memory*/) override {
+  void run(Pinning& /*memory*/) override {
     Process* const mine = Process::get();
     if (mine == nullptr) return;
     hooks::pools().tend();

@@ -23,7 +23,7 @@ constexpr int kTries = 100;
 
 // Whether the memory of the device's pools goes with its primary context, in which they take it.
 bool pools_go_with_primary(const Process& process, CUdevice device) {
-  const Memory* memory = process.memory(device);
+  const Allocator* memory = process.memory(device);
   return memory != nullptr && memory->goes_with_contexts() && memory->serves_pools();
 }
 
@@ -72,7 +72,7 @@ CUresult destroy(Process& process, Destruction& destruction) {
   const CUcontext context = destruction.context();
   CUdevice device = 0;
   if (context == nullptr || !process.contexts().device(context, &device)) return destruction.carry_out();
-  Memory* memory = process.memory(device);
+  Allocator* memory = process.memory(device);
   if (memory != nullptr) finish_streams_of(context);
   session::Contexts::Removed removed = process.context_going(context, device);
   const Pinned::All pinned_there = pinned().take(context);

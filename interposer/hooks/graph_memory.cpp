@@ -34,7 +34,7 @@ namespace {
 constinit std::mutex mutex;
 constinit std::array<Kept, Process::kMostDevices> kept_on{};  // with the mutex
 
-void recount(CUdevice device, Memory* memory) {
+void recount(CUdevice device, Pinning* memory) {
   Kept& kept = kept_on[static_cast<std::size_t>(device)];
   hooks::recount(mutex, kept, *memory, true, [&] {
     cuuint64_t now = kept.counted.count;  // where the driver does not say
@@ -48,7 +48,7 @@ constexpr Bytes kLeastRoom = mebibytes(2);
 // Asks for room, and calls again. Nobody says how much a launch lacks: the sum of all nodes is mostly enough,
 // and more than may ever be had where nodes share memory. So what is refused is asked for by halves.
 template <class Call>
-CUresult with_room(Memory& memory, CUdevice device, Call call) {
+CUresult with_room(Pinning& memory, CUdevice device, Call call) {
   Kept& kept = kept_on[static_cast<std::size_t>(device)];
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   Bytes room;
@@ -87,7 +87,7 @@ CUresult launched(CUstream stream, bool own, Call call) {
   if (!in_use()) [[likely]]
     return result;
   CUdevice device = 0;
-  Memory* memory = nullptr;
+  Pinning* memory = nullptr;
   if (result == CUDA_ERROR_OUT_OF_MEMORY && SHAREDGPU_REAL(cuCtxGetDevice, &device) == CUDA_SUCCESS)
     memory = process::memory_of(device);
   if (memory != nullptr) result = with_room(*memory, device, gated);

@@ -47,7 +47,7 @@ class Pinned {
   struct Held {
     Bytes size;
     CUcontext context = nullptr;
-    Memory* memory = nullptr;  // that it is counted in
+    Pinning* memory = nullptr;  // that it is counted in
   };
   void add(Kind kind, unsigned long long key, const Held& held);
   // Before the driver frees it: then its handle may be given out again. Where it does not free it, add()

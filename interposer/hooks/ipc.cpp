@@ -14,7 +14,7 @@ using namespace sharedgpu;
 namespace {
 
 // Whether it could be exported is found out here: the program can still do something else.
-bool lend(Memory& memory, const AddressRange& block, CUipcMemHandle* handle) {
+bool lend(Pinning& memory, const AddressRange& block, CUipcMemHandle* handle) {
   Piece piece;
   if (memory.export_piece(block.base, 0, &piece) != CUDA_SUCCESS) return false;
   close(piece.descriptor);

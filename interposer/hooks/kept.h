@@ -24,7 +24,7 @@ struct KeptNow {
 // `now` tells, with the mutex. What it keeps is taken already: where the arbiter has no room for it, it is
 // asked again at the next occasion. Only `may_grow` asks.
 template <class Now>
-void recount(std::mutex& mutex, Kept& kept, Memory& memory, bool may_grow, Now now) {
+void recount(std::mutex& mutex, Kept& kept, Pinning& memory, bool may_grow, Now now) {
   for (Bytes more{1}; more != Bytes{}; may_grow = false) {
     Bytes less;
     {

@@ -19,7 +19,7 @@ CUresult make_context(CUdevice device, Call real, Added added) {
   if (Process* mine = Process::get()) mine->attach(device);
   session::DeviceSession* const session = process::session_of(device);
   if (session == nullptr) return result;
-  Memory* const memory = session->memory();
+  Pinning* const memory = session->memory();
   for (const std::uint64_t quarters : {1, 4, 16}) {
     const Bytes room{session->usual_context().count / 4 * quarters};
     if (memory->pin(room) != CUDA_SUCCESS) break;

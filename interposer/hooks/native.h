@@ -37,7 +37,7 @@ unsigned long long key_of(Handle handle) {
 // Calls `real`, which puts a new handle into *result. Plain where `memory` is null, or nothing is as large:
 // that the driver refuses in its own way.
 template <class Handle, class Call>
-CUresult allocate_native(Memory* memory, Pinned::Kind kind, Handle* result, Bytes size, Call real) {
+CUresult allocate_native(Pinning* memory, Pinned::Kind kind, Handle* result, Bytes size, Call real) {
   if (memory == nullptr || size > kLargestAllocation) {
     gate::Pass pass;
     return real();

@@ -16,7 +16,7 @@ namespace {
 // another thread's at once.
 struct Own {
   std::mutex mutex;
-  std::map<Memory*, OwnMemory> memories;  // by what it is counted in
+  std::map<Pinning*, OwnMemory> memories;  // by what it is counted in
 };
 Own& own() {
   static auto* made = new Own;
@@ -28,7 +28,7 @@ Own& own() {
 template <class Call, class Enter>
 CUresult own_call(Call real, Enter enter) {
   if (process::memories().empty()) return real();
-  std::vector<std::pair<Memory*, Bytes>> gone;
+  std::vector<std::pair<Pinning*, Bytes>> gone;
   CUresult result;
   {
     std::lock_guard lock(own().mutex);
@@ -48,7 +48,7 @@ CUresult create_pinned(CUmemGenericAllocationHandle* handle, std::size_t size,
   auto real = [=] { return SHAREDGPU_REAL(cuMemCreate, handle, size, wanted, flags); };
   // Memory of the host, or of another device, takes nothing here.
   bool here = wanted != nullptr && wanted->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-  Memory* memory = here ? process::memory_of(wanted->location.id) : nullptr;
+  Pinning* memory = here ? process::memory_of(wanted->location.id) : nullptr;
   // The driver's own answer to a wrong call.
   if (memory == nullptr || handle == nullptr || Bytes{size} > kLargestAllocation) return real();
   if (CUresult refused = memory->pin({size}); refused != CUDA_SUCCESS) return refused;

@@ -105,7 +105,7 @@ Pools::Kind Pools::kind(CUmemoryPool handle, CUdevice device) {
     pools_[handle] = pool;
     all_.push_back(pool);
   }
-  const Memory* memory = process::memory_of(pool->device);
+  const Allocator* memory = process::memory_of(pool->device);
   if (memory == nullptr) return Kind::other;
   if (pool->kind == Kind::swapped && !memory->serves_pools()) pool->kind = Kind::pinned;
   return pool->kind;
@@ -174,7 +174,7 @@ CUresult Pools::grow(CUdeviceptr* address, Bytes size, Bytes chunk, const PoolPt
       return CUDA_ERROR_OUT_OF_MEMORY;
   }
   Process* const mine = Process::get();
-  Memory* const memory = mine != nullptr ? mine->memory(pool->device) : nullptr;
+  Allocator* const memory = mine != nullptr ? mine->memory(pool->device) : nullptr;
   if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // in the child of a fork
   // It outlives the program's contexts: pools belong to the device.
   std::optional<PrimaryStays> primary;
@@ -256,7 +256,7 @@ std::vector<StreamPool::Chunk> Pools::drop_unused(Pool& pool, Bytes keep) {
 }
 
 void Pools::give_back(CUdevice device, const std::vector<StreamPool::Chunk>& chunks) {
-  Memory* memory = process::memory_of(device);
+  Allocator* memory = process::memory_of(device);
   if (memory == nullptr) return;
   for (const StreamPool::Chunk& chunk : chunks) memory->free_unused(chunk.base);
 }
@@ -325,7 +325,7 @@ Bytes Pools::threshold(const Pool& pool) {
 
 // What can only go when the GPU is idle had better be used again until then.
 Bytes Pools::threshold_now(const Pool& pool) {
-  const Memory* memory = process::memory_of(pool.device);
+  const Allocator* memory = process::memory_of(pool.device);
   const bool goes_now = memory == nullptr || !memory->frees_late() || is_done();
   return goes_now ? threshold(pool) : Bytes{~0ull};
 }
@@ -454,7 +454,7 @@ void Pools::freed_pinned(CUdeviceptr address, const Block& block) {
 
 // Of a pool that the program has destroyed the driver says no more than that its blocks in use live on.
 void Pools::recount(const PoolPtr& pool, bool may_grow) {
-  Memory* memory = process::memory_of(pool->device);
+  Pinning* memory = process::memory_of(pool->device);
   if (memory == nullptr) return;
   hooks::recount(mutex_, pool->kept, *memory, may_grow, [&] {
     if (pool->kind != Kind::pinned) return KeptNow{};

@@ -31,7 +31,7 @@ CUdevice device_of(CUcontext context) {
 
 // An allocation of ours: of cuMemAlloc, or out of a pool.
 struct Ours {
-  Memory* memory = nullptr;
+  Pinning* memory = nullptr;
   AddressRange range;
   std::optional<hooks::Pooled> pooled;
 };

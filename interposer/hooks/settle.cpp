@@ -14,7 +14,7 @@ namespace sharedgpu::hooks {
 namespace {
 
 // The leave is asked for outside the gate: who waits for the arbiter inside it would hold up a drain.
-CUresult settle(Memory& memory, CUdeviceptr address, Bytes size) {
+CUresult settle(Pinning& memory, CUdeviceptr address, Bytes size) {
   for (;;) {
     { gate::Pass in_our_turn; }
     CUresult result = memory.settle(address, size);
@@ -23,7 +23,7 @@ CUresult settle(Memory& memory, CUdeviceptr address, Bytes size) {
   }
 }
 
-CUresult settle_mappings(Memory& memory, ProgramMemory& program, CUdeviceptr address, CUdeviceptr end) {
+CUresult settle_mappings(Pinning& memory, ProgramMemory& program, CUdeviceptr address, CUdeviceptr end) {
   while (address < end) {
     const auto mapping = program.next(address, {end - address});
     if (!mapping) break;

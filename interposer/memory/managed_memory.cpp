@@ -16,8 +16,8 @@ SwapOptions each_alone(SwapOptions options) {
 
 ManagedMemory::ManagedMemory(Device& device, const HostBudget& budget, Books& books,
                              const SwapOptions& options)
-    : SwapMemory(device, budget, books, each_alone(options), std::make_unique<ManagedMover>(device, budget)) {
-}
+    : SwapMemory(device, budget, books, each_alone(options),
+                 {.pool = nullptr, .mover = std::make_unique<ManagedMover>(device, budget)}) {}
 
 // Its pages have no lasting place that others could know.
 CUresult ManagedMemory::settle(CUdeviceptr /*address*/, Bytes /*size*/) { return CUDA_ERROR_NOT_SUPPORTED; }

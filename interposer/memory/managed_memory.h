@@ -20,8 +20,6 @@ class ManagedMemory final : public SwapMemory {
   using SwapMemory::settle;
   CUresult settle(CUdeviceptr address, Bytes size) override;
   ProgramMemory* program_memory() override { return nullptr; }
-  // Coming back frees nothing: the driver keeps the host memory.
-  bool watch_host() override { return false; }
 };
 
 }  // namespace sharedgpu

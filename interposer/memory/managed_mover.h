@@ -30,14 +30,6 @@ class ManagedMover final : public Mover {
   // The driver keeps the host memory of what has been there, also when it is on the GPU again.
   Bytes host_held() const override { return {held_.load(std::memory_order_relaxed)}; }
   Bytes host_used() const override { return host_held(); }
-  void prepare_host(Bytes /*goal*/, unsigned /*sharers*/) override {}
-  Bytes bound_host(Bytes /*most*/) override { return host_held(); }
-  void bar_host() override {}
-  void watch_host() override {}
-  bool host_expected() const override { return false; }
-  void hurry_host(Bytes /*goal*/) override {}
-  void trim_host(Bytes /*keep*/) override {}
-  void tend_host(bool /*works*/) override {}
 
  private:
   bool take_room(Bytes size);

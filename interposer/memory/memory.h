@@ -2,10 +2,10 @@
 // The device memory of one process on one GPU, as a backend gives it.
 //
 // An allocation's address range lives as long as the allocation; the physical handles under it come and go.
-// Application threads call allocate() and free() at any time. The session's turn thread alone calls
-// evict(), restore() and tend(), the first two only while the gate is closed and every context is drained.
-// All functions return driver error codes; nothing throws, nothing blocks on the arbiter while it holds a
-// lock that evict() needs.
+// Its users know it by four interfaces: the wrappers an Allocator and Pinning, the sender of messages a
+// ReportSource, the turn thread TurnMemory. evict() and restore() are called only while the gate is closed
+// and every context is drained. All functions return driver error codes; nothing throws, nothing blocks on
+// the arbiter while it holds a lock that evict() needs.
 #pragma once
 
 #include <cuda.h>
@@ -93,20 +93,11 @@ class Destruction {
   const CUcontext context_;
 };
 
-// What the arbiter is told of the memory. Safe from any thread, the sender of a message included; never waits
-// for the GPU.
-class ReportSource {
+// Allocations of the program. From any thread.
+class Allocator {
  public:
-  virtual ~ReportSource() = default;
-  virtual MemoryUse use() const = 0;
-  // As use().host_limit, of what all steps of the job have together.
-  virtual Bytes job_host_limit() const { return {}; }
-  // What evict() and restore() have copied so far.
-  virtual Traffic moved() const { return {}; }
-};
+  virtual ~Allocator() = default;
 
-class Memory : public ReportSource {
- public:
   // Allocates `size` > 0 bytes, aligned as cuMemAlloc aligns (at least 512 bytes). Physical memory is there
   // on return where the lease is held and `allowed` has room; else it comes with the next restore().
   virtual CUresult allocate(CUdeviceptr* address, Bytes size) = 0;
@@ -128,9 +119,20 @@ class Memory : public ReportSource {
   virtual bool serves_pools() const { return true; }
   // The allocation that `address` lies in; nullopt: not ours.
   virtual std::optional<AddressRange> find(CUdeviceptr address) const = 0;
+};
 
-  // The device lets others at its memory since: gives access anew to all that is mapped.
-  virtual void renew_access() {}
+// Memory that does not leave the GPU. From any thread.
+class Pinning {
+ public:
+  virtual ~Pinning() = default;
+
+  // Device memory that is not swappable grew or shrank by this much on this GPU (arrays, pools, the program's
+  // own VMM). Growth asks the arbiter first and may be refused; it is where all would be more than
+  // kLargestAllocation.
+  virtual CUresult pin(Bytes size) = 0;
+  virtual void unpin(Bytes size) = 0;
+  // The same growth where it has happened already: tells of it, and waits for nothing.
+  virtual void pin_unasked(Bytes size) { static_cast<void>(size); }
 
   // What lies under this part of an allocation, or of what the program has mapped itself, stays where it is
   // until it is freed, and counts as pinned.
@@ -150,20 +152,25 @@ class Memory : public ReportSource {
     static_cast<void>(piece);
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  // For the physical memory that the program makes itself; null: that is left to the driver.
-  virtual ProgramMemory* program_memory() { return nullptr; }
+};
 
-  // Device memory that is not swappable grew or shrank by this much on this GPU (arrays, pools, the program's
-  // own VMM). Growth asks the arbiter first and may be refused; it is where all would be more than
-  // kLargestAllocation.
-  virtual CUresult pin(Bytes size) = 0;
-  virtual void unpin(Bytes size) = 0;
-  // The same growth where it has happened already: tells of it, and waits for nothing.
-  virtual void pin_unasked(Bytes size) { static_cast<void>(size); }
-  virtual void set_context_size(Bytes size) = 0;
+// What the arbiter is told of the memory. Safe from any thread, the sender of a message included; never waits
+// for the GPU.
+class ReportSource {
+ public:
+  virtual ~ReportSource() = default;
+  virtual MemoryUse use() const = 0;
+  // As use().host_limit, of what all steps of the job have together.
+  virtual Bytes job_host_limit() const { return {}; }
+  // What evict() and restore() have copied so far.
+  virtual Traffic moved() const { return {}; }
+};
 
-  // As use(): of its footprint, what the program has freed, and gets back where memory is short.
-  virtual Bytes due() const { return {}; }
+// What leaves the GPU and comes back. For the turn thread, but for what says otherwise.
+class TurnMemory {
+ public:
+  virtual ~TurnMemory() = default;
+
   // How much may be resident from now on (Verdict, Restore, Evict). From any thread, also in evict() and
   // restore(), which go by the newest.
   virtual void set_allowed(Bytes allowed) = 0;
@@ -172,7 +179,7 @@ class Memory : public ReportSource {
   // Evicts, least recently used first, until at most allowed() is resident. True: done. False: some had to
   // stay (reported as stuck); not a byte is lost either way.
   virtual bool evict() = 0;
-  // What the last evict() did. For its thread.
+  // What the last evict() did.
   virtual Eviction last_eviction() const { return {}; }
   // Makes resident as much as allowed() lets in, and reports if that changed anything. True: all of the
   // process's memory is resident, or the device is lost: then no work will ever find anything, use() tells of
@@ -186,8 +193,7 @@ class Memory : public ReportSource {
     static_cast<void>(size);
     static_cast<void>(sharers);
   }
-  // For the turn thread, several times a second, the gate open or closed: frees what was to be freed later,
-  // where the GPU is idle.
+  // Several times a second, the gate open or closed: frees what was to be freed later, where the GPU is idle.
   virtual void tend_freed() {}
   // The same, every second or so: gives idle host memory back that is not expected to be needed, or when the
   // job runs short of it.
@@ -195,6 +201,19 @@ class Memory : public ReportSource {
   // The same several times a second: gives back at once what host memory can go, where the job runs short of
   // it. True: that is not enough, and what was evicted has to come back before the job is ended for it.
   virtual bool watch_host() { return false; }
+};
+
+// All of it. Who uses a part of it takes one of the four.
+class Memory : public Allocator, public Pinning, public ReportSource, public TurnMemory {
+ public:
+  // What the contexts of the GPU take. From any thread, as what follows.
+  virtual void set_context_size(Bytes size) = 0;
+  // The device lets others at its memory since: gives access anew to all that is mapped.
+  virtual void renew_access() {}
+  // Of the footprint that use() tells, what the program has freed, and gets back where memory is short.
+  virtual Bytes due() const { return {}; }
+  // For the physical memory that the program makes itself; null: that is left to the driver.
+  virtual ProgramMemory* program_memory() { return nullptr; }
 };
 
 }  // namespace sharedgpu

@@ -79,15 +79,6 @@ class Mover {
   virtual Bytes host_held() const = 0;
   virtual Bytes host_used() const = 0;
   virtual Bytes host_kept() const { return {}; }
-  // As HostPool has them. The first four from any thread, the others from the turn thread.
-  virtual void prepare_host(Bytes goal, unsigned sharers) = 0;
-  virtual Bytes bound_host(Bytes most) = 0;
-  virtual void bar_host() = 0;
-  virtual void watch_host() = 0;
-  virtual bool host_expected() const = 0;
-  virtual void hurry_host(Bytes goal) = 0;
-  virtual void trim_host(Bytes keep) = 0;
-  virtual void tend_host(bool works) = 0;
 };
 
 }  // namespace sharedgpu

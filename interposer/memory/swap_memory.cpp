@@ -12,18 +12,25 @@
 
 namespace sharedgpu {
 
+SwapMemory::Moving SwapMemory::moving_to_host(Device& device, const HostBudget& budget, HostSystem& system) {
+  auto pool = std::make_unique<HostPool>(device, budget, system, device.granularity());
+  auto mover = std::make_unique<SwapMover>(device, *pool);
+  return {.pool = std::move(pool), .mover = std::move(mover)};
+}
+
 SwapMemory::SwapMemory(Device& device, const HostBudget& budget, HostSystem& system, Books& books,
                        const SwapOptions& options)
-    : SwapMemory(device, budget, books, options, std::make_unique<SwapMover>(device, budget, system)) {}
+    : SwapMemory(device, budget, books, options, moving_to_host(device, budget, system)) {}
 
 SwapMemory::SwapMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options,
-                       std::unique_ptr<Mover> mover)
+                       Moving moving)
     : device_(device),
       budget_(budget),
       books_(books),
       options_(options),
       granularity_(device.granularity()),
-      mover_(std::move(mover)) {
+      pool_(std::move(moving.pool)),
+      mover_(std::move(moving.mover)) {
   read_host_limit();
 }
 
@@ -358,8 +365,13 @@ void SwapMemory::set_context_size(Bytes size) {
 // what the arbiter grants them.
 MemoryUse SwapMemory::use() const {
   const std::lock_guard lock(mutex_);
-  return {lost_ ? resident_ : swappable_, resident_, pinned_,    context_,
-          mover_->bound_host(swappable_), settling_, host_limit_};
+  return {lost_ ? resident_ : swappable_,
+          resident_,
+          pinned_,
+          context_,
+          pool_ ? pool_->bound(swappable_) : mover_->host_held(),
+          settling_,
+          host_limit_};
 }
 
 Bytes SwapMemory::job_host_limit() const {

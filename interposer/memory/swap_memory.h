@@ -12,6 +12,7 @@
 
 #include "interposer/memory/device.h"
 #include "interposer/memory/host_budget.h"
+#include "interposer/memory/host_pool.h"
 #include "interposer/memory/host_system.h"
 #include "interposer/memory/memory.h"
 #include "interposer/memory/mover.h"
@@ -70,7 +71,9 @@ class SwapMemory : public Memory, public ProgramMemory {
   Traffic moved() const override { return mover_->moved(); }
   Eviction last_eviction() const override { return last_eviction_; }
   bool restore() override;
-  void prepare_host(Bytes size, unsigned sharers) override { mover_->prepare_host(size, sharers); }
+  void prepare_host(Bytes size, unsigned sharers) override {
+    if (pool_) pool_->prepare(size, sharers);
+  }
   void tend_freed() override { free_deferred(Gpu::may_be_idle); }
   void tend() override;
   bool watch_host() override;
@@ -79,8 +82,13 @@ class SwapMemory : public Memory, public ProgramMemory {
   std::vector<Handle> handles() const;
 
  protected:
+  // What moves contents, and the pinned host memory that it moves them to; null: the driver keeps them.
+  struct Moving {
+    std::unique_ptr<HostPool> pool;
+    std::unique_ptr<Mover> mover;
+  };
   SwapMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options,
-             std::unique_ptr<Mover> mover);
+             Moving moving);
   // As free_with(), for blocks that have ranges of their own and are freed by the driver with the context, as
   // is what has been freed there but not yet given back.
   CUresult lose_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks);
@@ -104,6 +112,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   // Whether work of this process may be on the GPU, which is to be waited for, or only asked about.
   enum class Gpu { may_run, may_be_idle, drained };
 
+  static Moving moving_to_host(Device& device, const HostBudget& budget, HostSystem& system);
   bool bring_back();
   // Of the turn thread, with mutex_ held, which they let go meanwhile.
   bool choose(std::unique_lock<std::mutex>& lock, Bytes excess, std::deque<Leaver>& chosen);
@@ -188,6 +197,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   Books& books_;
   const SwapOptions options_;
   const Bytes granularity_;
+  const std::unique_ptr<HostPool> pool_;  // null: see Moving
   const std::unique_ptr<Mover> mover_;
 
   // Held by the one thread that asks leave to grow: what it asks for counts already and may be refused, and

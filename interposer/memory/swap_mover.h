@@ -16,8 +16,7 @@ namespace sharedgpu {
 
 class SwapMover final : public Mover {
  public:
-  SwapMover(Device& device, const HostBudget& budget, HostSystem& system)
-      : device_(device), pool_(device, budget, system, device.granularity()) {}
+  SwapMover(Device& device, HostPool& pool) : device_(device), pool_(pool) {}
 
   CUresult back(Handle& handle) override;
   CUresult unback(Handle& handle) override;
@@ -45,14 +44,6 @@ class SwapMover final : public Mover {
             .restored = {restored_.load(std::memory_order_relaxed)}};
   }
   Eviction take_left() override { return std::exchange(left_, {}); }
-  void prepare_host(Bytes goal, unsigned sharers) override { pool_.prepare(goal, sharers); }
-  Bytes bound_host(Bytes most) override { return pool_.bound(most); }
-  void bar_host() override { pool_.bar(); }
-  void watch_host() override { pool_.watch(); }
-  bool host_expected() const override { return pool_.expected(); }
-  void hurry_host(Bytes goal) override { pool_.hurry(goal); }
-  void trim_host(Bytes keep) override { pool_.trim(keep); }
-  void tend_host(bool works) override { pool_.tend(works); }
 
  private:
   // A handle's way out. One that was not looked at is copied.
@@ -71,7 +62,7 @@ class SwapMover final : public Mover {
   bool settle(Lane lane);
 
   Device& device_;
-  HostPool pool_;
+  HostPool& pool_;
   std::atomic<std::uint64_t> kept_{0};     // in clean copies
   std::atomic<std::uint64_t> evicted_{0};  // copied so far
   std::atomic<std::uint64_t> restored_{0};

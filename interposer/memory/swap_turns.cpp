@@ -92,7 +92,7 @@ bool SwapMemory::evict() {
   for (const Leaver& leaver : next) unclaim(*leaver.handle);
   const bool done = resident_ <= allowed_;
   lock.unlock();
-  mover_->hurry_host({});
+  if (pool_) pool_->hurry({});
   last_eviction_ = mover_->take_left();
   last_eviction_.no_room = no_room;
   host_peak_ = std::max(host_peak_, mover_->host_used());
@@ -120,7 +120,7 @@ bool SwapMemory::choose(std::unique_lock<std::mutex>& lock, Bytes excess, std::d
   Bytes goal = mover_->host_used() + mover_->host_kept();
   for (const Leaver& leaver : leavers)
     if (mover_->needs_room(leaver)) goal += leaver.handle->size;
-  if (looked) mover_->hurry_host(std::min(goal, most));
+  if (looked && pool_) pool_->hurry(std::min(goal, most));
   lock.lock();
   chosen.assign(leavers.begin(), leavers.end());
   return looked;
@@ -228,28 +228,31 @@ bool SwapMemory::bring_back() {
   while (trim && mover_->host_kept() > host_peak_ && give_up_copy()) {
   }
   lock.unlock();
-  if (trim) mover_->trim_host(std::exchange(host_peak_, {}));
+  const Bytes peak = trim ? std::exchange(host_peak_, {}) : Bytes{};
+  if (trim && pool_) pool_->trim(peak);
   if (unreported.count != 0) books_.report(false);
   return done;
 }
 
 void SwapMemory::tend() {
-  // Clean copies are worth their room while evictions are expected and the job can spare it.
-  if (mover_->host_kept() != Bytes{} && (!mover_->host_expected() || budget_.tight({}))) give_up_copies();
-  mover_->tend_host(!books_.idle());
+  if (pool_) {
+    // Clean copies are worth their room while evictions are expected and the job can spare it.
+    if (mover_->host_kept() != Bytes{} && (!pool_->expected() || budget_.tight({}))) give_up_copies();
+    pool_->tend(!books_.idle());
+  }
   read_host_limit();
 }
 
 // What holds evicted contents cannot go while they are evicted. The pool is barred before they come back: the
 // next eviction would take the memory again that the job is about to use.
 bool SwapMemory::watch_host() {
-  if (mover_->host_held() == Bytes{} && !mover_->host_expected()) return false;
-  mover_->watch_host();
+  if (pool_ == nullptr || (pool_->held() == Bytes{} && !pool_->expected())) return false;
+  pool_->watch();
   if (!budget_.tight({})) return false;
   give_up_copies();
-  mover_->tend_host(false);
+  pool_->tend(false);
   if (!budget_.used_up()) return false;
-  mover_->bar_host();
+  pool_->bar();
   return mover_->host_used() != Bytes{};
 }
 

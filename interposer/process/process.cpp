@@ -246,7 +246,7 @@ Borrowing::Answer Process::ask(LoanName name, std::uint32_t piece) {
   return state() == State::managed && first != nullptr ? first->borrow(name, piece) : Borrowing::Answer{};
 }
 
-bool Process::lend(Memory& memory, CUdeviceptr base, LoanName& name) {
+bool Process::lend(Pinning& memory, CUdeviceptr base, LoanName& name) {
   bool lent = false;
   for_each_session([&](DeviceSession& each) {
     if (each.memory() == &memory) lent = each.lending().lend(memory, base, name);

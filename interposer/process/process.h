@@ -88,7 +88,7 @@ class Process final : private gate::GateListener, private session::Borrowing::Le
 
   // Lends the allocation at `base`, which has been settled, to other processes of the tenant. False: it
   // cannot be.
-  bool lend(Memory& memory, CUdeviceptr base, LoanName& name);
+  bool lend(Pinning& memory, CUdeviceptr base, LoanName& name);
   // Whether it is this process that lends under this name.
   bool is_lender_of(const LoanName& name) const;
 

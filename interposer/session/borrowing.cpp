@@ -205,7 +205,7 @@ std::optional<AddressRange> Borrowing::find(CUdeviceptr address) const {
   return AddressRange{base, opened.size};
 }
 
-void Borrowing::run(Memory& memory) {
+void Borrowing::run(Pinning& memory) {
   std::unique_lock lock(mutex_);
   for (auto& [address, opened] : opened_) {
     const Lien& lien = liens_[opened.name.lender];

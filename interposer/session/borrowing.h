@@ -58,7 +58,7 @@ class Borrowing final : public Maintenance {
   std::optional<AddressRange> find(CUdeviceptr address) const;
 
   // Takes over what dead lenders counted, and closes what a capture kept open.
-  void run(Memory& memory) override;
+  void run(Pinning& memory) override;
 
  private:
   struct Opened {
@@ -67,7 +67,7 @@ class Borrowing final : public Maintenance {
     CUdeviceptr base = 0;                   // of the mapping
     Bytes mapped;
     Bytes size;
-    Memory* heir = nullptr;  // which counts it as pinned, the lender being dead
+    Pinning* heir = nullptr;  // which counts it as pinned, the lender being dead
   };
   using AllOpened = std::map<CUdeviceptr, Opened>;  // by the address that the program got
 

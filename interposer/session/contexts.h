@@ -140,7 +140,7 @@ class ContextDrain final : public gate::Drain {
   }
   // Brings back what is missing of the memory (null: none), and then lets each thread that waits submit once,
   // see gate::step(). Nothing passes where it cannot all be brought back.
-  bool step(Memory* memory) {
+  bool step(TurnMemory* memory) {
     std::lock_guard lock(mutex_);
     if (memory != nullptr && !memory->restore()) return !gate::is_open();
     return gate::step(*this);

@@ -20,7 +20,7 @@ std::uint64_t Lending::number() {
   return number_;
 }
 
-bool Lending::lend(Memory& memory, CUdeviceptr base, LoanName& name) {
+bool Lending::lend(Pinning& memory, CUdeviceptr base, LoanName& name) {
   const std::uint64_t lender = number();
   const std::lock_guard lock(mutex_);
   Loan& loan = loans_[base];
@@ -47,7 +47,7 @@ bool Lending::still_lent(CUdeviceptr base) {
 
 Lend Lending::answer(const Wanted& wanted, UniqueFd& descriptor) {
   Lend lend{.ticket = wanted.ticket, .outcome = LoanOutcome::unknown, .pieces = 0, .size = {}};
-  Memory* memory = nullptr;
+  Pinning* memory = nullptr;
   CUdeviceptr base = 0;
   {
     const std::lock_guard lock(mutex_);

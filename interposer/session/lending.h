@@ -21,7 +21,7 @@ class Lending {
 
   // Lends the allocation at `base`, which has been settled: always under the same name until it is freed.
   // False: it cannot be lent.
-  bool lend(Memory& memory, CUdeviceptr base, LoanName& name);
+  bool lend(Pinning& memory, CUdeviceptr base, LoanName& name);
   // It is being freed: nobody gets it any more. Whether a borrower still has it.
   bool still_lent(CUdeviceptr base);
   // What the arbiter is to be told, and the descriptor that goes with it.
@@ -33,7 +33,7 @@ class Lending {
  private:
   struct Loan {
     std::uint64_t number = 0;
-    Memory* memory = nullptr;
+    Pinning* memory = nullptr;
   };
 
   std::mutex mutex_;

@@ -13,7 +13,7 @@ class Maintenance {
  public:
   virtual ~Maintenance() = default;
   // `memory`: that of the session's GPU.
-  virtual void run(Memory& memory) = 0;
+  virtual void run(Pinning& memory) = 0;
 };
 
 // Measures how long the GPU is at one submission of the process.

@@ -35,15 +35,15 @@ void TurnWorker::push(const TurnOrder& order) {
 }
 
 void TurnWorker::allow(Bytes resident) {
-  if (Memory* mine = memory()) mine->set_allowed(resident);
+  if (TurnMemory* mine = memory()) mine->set_allowed(resident);
 }
 
 void TurnWorker::allow_at_most(Bytes resident) {
-  if (Memory* mine = memory()) mine->set_allowed(std::min(mine->allowed(), resident));
+  if (TurnMemory* mine = memory()) mine->set_allowed(std::min(mine->allowed(), resident));
 }
 
 void TurnWorker::prepare_host(Bytes size, unsigned sharers) {
-  if (Memory* mine = memory()) mine->prepare_host(size, sharers);
+  if (TurnMemory* mine = memory()) mine->prepare_host(size, sharers);
 }
 
 void TurnWorker::look() { wakeup_.raise(); }
@@ -115,7 +115,7 @@ void TurnWorker::obey(const TurnOrder& order) {
   }
 }
 
-bool TurnWorker::evict(Memory& memory) {
+bool TurnWorker::evict(TurnMemory& memory) {
   const Nanoseconds begun = now();
   const bool done = memory.evict();
   const auto took = static_cast<double>((now() - begun).count()) / 1e6;
@@ -178,7 +178,7 @@ void TurnWorker::tend() {
   tended_ = now();
 }
 
-void TurnWorker::tend_often(Memory& memory) {
+void TurnWorker::tend_often(TurnMemory& memory) {
   if (now() - tended_often_ < kTendOften) return;
   memory.tend_freed();
   const bool short_of_host = memory.watch_host();

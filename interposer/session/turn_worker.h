@@ -62,13 +62,13 @@ class TurnWorker {
   bool pop(TurnOrder& order);
   void obey(const TurnOrder& order);
   bool restore();
-  bool evict(Memory& memory);
+  bool evict(TurnMemory& memory);
   void release(const TurnOrder& order);
   void step(const TurnOrder& order);
   void say_released(const TurnOrder& order);
   void go_plain();
   void tend();
-  void tend_often(Memory& memory);
+  void tend_often(TurnMemory& memory);
   void watch();
 
   Memory* memory() const { return memory_.load(std::memory_order_acquire); }
