@@ -26,6 +26,8 @@ function(sharedgpu_target name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
                                          -Wnon-virtual-dtor -Werror)
+  # What a mutex of interposer/memory/mutex.h guards.
+  target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
   if(SHAREDGPU_SANITIZE)
     target_compile_options(${name} PRIVATE -fsanitize=${SHAREDGPU_SANITIZE} -fno-omit-frame-pointer
                                            -fno-sanitize-recover=all

@@ -90,6 +90,11 @@ struct Range {
   std::vector<Handle> handles;  // of fixed number: pointers to them stay good
 };
 
+// Whether `size` bytes at `address` lie in `whole` bytes at `base`.
+inline bool lies_within(CUdeviceptr address, Bytes size, CUdeviceptr base, Bytes whole) {
+  return address - base < whole.count && size <= Bytes{whole.count - (address - base)};
+}
+
 // Cuts a range into handles of `size` bytes, the last one larger (less than twice as large) rather than a
 // small one more: small handles cost as many driver calls as large ones.
 std::vector<Handle> cut_into_handles(const Range& range, Bytes size);

@@ -12,22 +12,18 @@ namespace sharedgpu {
 // What is to be freed later is ours still, whose addresses the driver may know as its own.
 std::optional<CUresult> SwapMemory::free(CUdeviceptr address, Gpu gpu) {
   if (condemn(address)) return free_condemned(address, gpu);
-  const std::lock_guard lock(mutex_);
-  return blocks_.contains(address) ? std::optional(CUDA_ERROR_INVALID_VALUE) : std::nullopt;
+  const MutexLock lock(mutex_);
+  return space_.block(address) != nullptr ? std::optional(CUDA_ERROR_INVALID_VALUE) : std::nullopt;
 }
 
-// From now on nobody else frees it, or finds it.
 bool SwapMemory::condemn(CUdeviceptr address) {
-  const std::lock_guard lock(mutex_);
-  const auto block = blocks_.find(address);
-  if (block == blocks_.end() || block->second.dying) return false;
-  block->second.dying = true;
-  return true;
+  const MutexLock lock(mutex_);
+  return space_.condemn(address);
 }
 
 void SwapMemory::reprieve(CUdeviceptr address) {
-  const std::lock_guard lock(mutex_);
-  blocks_.find(address)->second.dying = false;
+  const MutexLock lock(mutex_);
+  space_.reprieve(address);
 }
 
 CUresult SwapMemory::free_condemned(CUdeviceptr address, Gpu gpu) {
@@ -41,21 +37,18 @@ CUresult SwapMemory::free_condemned(CUdeviceptr address, Gpu gpu) {
       return result;
     }
   }
-  const std::lock_guard lock(mutex_);
-  const Block& block = blocks_.find(address)->second;
+  const MutexLock lock(mutex_);
+  const Block& block = *space_.block(address);
   const Bytes gain = block.range->arena ? block.size : block.range->size;
-  deferred_.push_back({.address = address,
-                       .context = block.range->context,
-                       .number = ++deferrals_,
-                       .due = lent ? Bytes{} : gain});
+  deferred_.add(address, block.range->context, lent ? Bytes{} : gain);
   return CUDA_SUCCESS;
 }
 
 // Of a dying block, which it remains on failure.
 CUresult SwapMemory::free_block(CUdeviceptr address, Gpu gpu) {
-  std::unique_lock lock(mutex_);
-  const auto block = blocks_.find(address);
-  Range& range = *block->second.range;
+  MutexLock lock(mutex_);
+  const Block block = *space_.block(address);
+  Range& range = *block.range;
   const bool on_gpu = std::any_of(range.handles.begin(), range.handles.end(), [](const Handle& h) {
     return h.counted || h.place != Handle::Place::free;
   });
@@ -65,36 +58,24 @@ CUresult SwapMemory::free_block(CUdeviceptr address, Gpu gpu) {
     lock.lock();
   }
   // Before its addresses are given back: another thread may be given them at once.
-  const Block its = block->second;
-  blocks_.erase(block);
-  if (range.arena) {
-    packing_.give(address);
-    if (!packing_.is_empty(range.base)) return CUDA_SUCCESS;
-    packing_.remove_region(range.base);
-    lock.unlock();
-    if (take_down(range) == CUDA_SUCCESS) return CUDA_SUCCESS;
-    lock.lock();
-    packing_.add_region(range.base, range.size);  // the driver would not have it: it serves on
-    return CUDA_SUCCESS;
-  }
+  if (!space_.take_out(address)) return CUDA_SUCCESS;
+  const bool arena = range.arena;
   lock.unlock();
   const CUresult result = take_down(range);
   if (result == CUDA_SUCCESS) return result;
   lock.lock();
-  blocks_.emplace(address, its);
-  return result;
+  space_.put_back(address, block);  // the driver would not have it
+  return arena ? CUDA_SUCCESS : result;
 }
 
 bool SwapMemory::defers() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return !deferred_.empty();
 }
 
 Bytes SwapMemory::due() const {
-  const std::lock_guard lock(mutex_);
-  Bytes sum;
-  for (const Deferred& each : deferred_) sum += each.due;
-  return sum;
+  const MutexLock lock(mutex_);
+  return deferred_.due();
 }
 
 // Those that were there when it begins. What the GPU has to do is waited for, or asked about, before any is
@@ -102,43 +83,25 @@ Bytes SwapMemory::due() const {
 void SwapMemory::free_deferred(Gpu gpu) {
   std::uint64_t last = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (deferred_.empty()) return;
-    last = deferrals_;
+    last = deferred_.last();
   }
   if (books_.capturing()) return;
   if (gpu == Gpu::may_run && device_.synchronize() != CUDA_SUCCESS) return;
   if (gpu == Gpu::may_be_idle && !books_.idle()) return;
-  std::vector<Deferred> due;
+  std::vector<DeferredFrees::Entry> due;
   {
-    const std::lock_guard lock(mutex_);
-    for (Deferred& each : deferred_)
-      if (each.number <= last && !std::exchange(each.taken, true)) due.push_back(each);
+    const MutexLock lock(mutex_);
+    due = deferred_.take(last);
   }
-  for (const Deferred& each : due) {
+  for (const DeferredFrees::Entry& each : due) {
     const bool freed =
         !books_.still_lent(each.address) && free_block(each.address, Gpu::drained) == CUDA_SUCCESS;
-    const std::lock_guard lock(mutex_);
-    const auto its = std::ranges::find(deferred_, each.number, &Deferred::number);
-    if (freed)
-      deferred_.erase(its);
-    else
-      its->taken = false;
+    const MutexLock lock(mutex_);
+    deferred_.done(each, freed);
     settled_.notify_all();
   }
-}
-
-// Of memory that goes with this context. With mutex_ held: waits for whoever is freeing some of it.
-std::vector<SwapMemory::Deferred> SwapMemory::take_deferred(std::unique_lock<std::mutex>& lock,
-                                                            CUcontext context) {
-  const auto is_its = [=](const Deferred& each) { return each.context == context; };
-  settled_.wait(lock, [&] {
-    return std::ranges::none_of(deferred_, [&](const Deferred& each) { return is_its(each) && each.taken; });
-  });
-  std::vector<Deferred> its;
-  std::ranges::copy_if(deferred_, std::back_inserter(its), is_its);
-  std::erase_if(deferred_, is_its);
-  return its;
 }
 
 // The memory is ours and not the context's: it is there until we free it. But by then another thread's might
@@ -159,25 +122,26 @@ CUresult SwapMemory::free_with(Destruction& destruction, const std::vector<CUdev
 
 // Taken out of the maps first: the addresses may be given out again as soon as the context is gone.
 CUresult SwapMemory::lose_with(Destruction& destruction, const std::vector<CUdeviceptr>& addresses) {
-  std::vector<Blocks::node_type> blocks;
-  std::vector<Ranges::node_type> ranges;
-  std::unique_lock lock(mutex_);
-  const std::vector<Deferred> deferred = take_deferred(lock, destruction.context());
-  const auto take = [&](CUdeviceptr address) {
-    blocks.push_back(blocks_.extract(address));
-    ranges.push_back(ranges_.extract(address));
-    claim_all(lock, ranges.back().mapped());
-  };
+  std::vector<AddressSpace::Taken> taken;
+  MutexLock lock(mutex_);
+  while (deferred_.any_taken(destruction.context())) settled_.wait(mutex_);
+  const std::vector<DeferredFrees::Entry> deferred = deferred_.take_out(destruction.context());
   for (const CUdeviceptr address : addresses) {
-    const auto block = blocks_.find(address);
-    if (block != blocks_.end() && !block->second.dying) take(address);
+    const Block* const block = space_.block(address);
+    if (block == nullptr || block->dying) continue;
+    taken.push_back(space_.take_whole(address));
+    claim_all(taken.back().range.mapped());
   }
-  for (const Deferred& each : deferred) take(each.address);
+  for (const DeferredFrees::Entry& each : deferred) {
+    taken.push_back(space_.take_whole(each.address));
+    claim_all(taken.back().range.mapped());
+  }
   lock.unlock();
   const CUresult result = destruction.carry_out();
   lock.lock();
-  for (auto& range : ranges) {
-    for (Handle& handle : range.mapped().handles) {
+  for (AddressSpace::Taken& each : taken) {
+    Range& range = each.range.mapped();
+    for (Handle& handle : range.handles) {
       if (result == CUDA_SUCCESS) {
         mover_->unback(handle);
         mover_->forget(handle);
@@ -185,14 +149,11 @@ CUresult SwapMemory::lose_with(Destruction& destruction, const std::vector<CUdev
       unclaim(handle);
     }
     if (result == CUDA_SUCCESS)
-      strike_off(range.mapped());
+      residency_.strike_off(range);
     else
-      ranges_.insert(std::move(range));
+      space_.put_back(std::move(each));
   }
-  if (result != CUDA_SUCCESS) {
-    for (auto& block : blocks) blocks_.insert(std::move(block));
-    deferred_.insert(deferred_.end(), deferred.begin(), deferred.end());
-  }
+  if (result != CUDA_SUCCESS) deferred_.put_back(deferred);
   lock.unlock();
   books_.report(false);
   return result;

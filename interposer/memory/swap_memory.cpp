@@ -35,7 +35,8 @@ SwapMemory::SwapMemory(Device& device, const HostBudget& budget, Books& books, c
 }
 
 SwapMemory::~SwapMemory() {
-  for (auto& [base, range] : ranges_) {
+  const MutexLock lock(mutex_);
+  for (auto& [base, range] : space_.ranges()) {
     for (Handle& handle : range.handles) {
       if (handle.mapped) mover_->unback(handle);
     }
@@ -71,12 +72,11 @@ CUresult SwapMemory::allocate_small(CUdeviceptr* address, Bytes size, Bytes exac
 }
 
 // Asks leave for growth of one of the counts that use() tells; without it nothing has changed.
-bool SwapMemory::may_grow(Bytes& count, Bytes size, Wish wish) {
+bool SwapMemory::may_grow(Residency::Count count, Bytes size, Wish wish) {
   const std::lock_guard one_at_a_time(growth_);
   {
-    const std::lock_guard lock(mutex_);
-    if (size > minus(kLargestAllocation, count)) return false;
-    count += size;
+    const MutexLock lock(mutex_);
+    if (!residency_.grow(count, size)) return false;
   }
   Books::Answer answer = within_host_limit();
   if (answer.granted) answer = books_.grow();
@@ -87,41 +87,33 @@ bool SwapMemory::may_grow(Bytes& count, Bytes size, Wish wish) {
   return false;
 }
 
-void SwapMemory::take_back(Bytes& count, Bytes size) {
+void SwapMemory::take_back(Residency::Count count, Bytes size) {
   {
-    const std::lock_guard lock(mutex_);
-    count = minus(count, size);
+    const MutexLock lock(mutex_);
+    residency_.shrink(count, size);
   }
   books_.report(false);
 }
 
 bool SwapMemory::take_from_arenas(CUdeviceptr* address, Bytes size) {
-  const std::lock_guard lock(mutex_);
-  const std::optional<CUdeviceptr> place = packing_.take(size);
-  if (!place) return false;
-  Range& arena = std::prev(ranges_.upper_bound(*place))->second;
-  add_block(*place, size, arena);
-  *address = *place;
-  return true;
+  const MutexLock lock(mutex_);
+  Range* const arena = space_.take_from_arenas(address, size);
+  if (arena != nullptr) note_use(*arena);
+  return arena != nullptr;
 }
 
-// With mutex_ held. The handles are the most recently used now.
-void SwapMemory::add_block(CUdeviceptr address, Bytes size, Range& range) {
-  blocks_.insert_or_assign(address, Block{size, &range});
-  ++allocations_;
-  for (Handle& handle : range.handles) {
-    if (handle.busy) continue;  // being moved: it keeps its place in the order
-    order_.remove(handle);
-    handle.last_used = allocations_;
-    order_.insert(handle);
-  }
+// The handles are the most recently used now.
+void SwapMemory::note_use(Range& range) {
+  const std::uint64_t now = ++allocations_;
+  for (Handle& handle : range.handles)  // one that is being moved keeps its place in the order
+    if (!handle.busy) residency_.change(handle, [&] { handle.last_used = now; });
 }
 
 // Arenas grow with use, so that many small blocks share few handles while what is not used stays below a
 // quarter of the whole.
 Bytes SwapMemory::next_arena(Bytes needed) const {
-  const std::lock_guard lock(mutex_);
-  const Bytes quarter = std::min(Bytes{packing_.total().count / 4}, options_.largest_arena);
+  const MutexLock lock(mutex_);
+  const Bytes quarter = std::min(Bytes{space_.arenas().count / 4}, options_.largest_arena);
   const Bytes size{std::bit_floor(quarter.count)};
   return std::max(round_up(size), needed);
 }
@@ -132,9 +124,9 @@ CUresult SwapMemory::grow(CUdeviceptr* address, Bytes size, Bytes range_size, bo
       add_range(&range, range_size, arena, arena ? range_size : options_.handle, nullptr, wish);
   if (result != CUDA_SUCCESS) return result;
   {
-    const std::lock_guard lock(mutex_);
-    if (arena) packing_.add_region(range->base, range_size, size);
-    add_block(range->base, size, *range);
+    const MutexLock lock(mutex_);
+    space_.add_block(*range, size);
+    note_use(*range);
     *address = range->base;
   }
   books_.report(false);  // leave was asked before anything was resident
@@ -150,7 +142,7 @@ CUresult SwapMemory::add_range(Range** added, Bytes range_size, bool arena, Byte
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   for (unsigned tries = wish == Wish::needed ? 2 : 1; tries > 0 && result == CUDA_ERROR_OUT_OF_MEMORY;
        --tries) {
-    if (!may_grow(swappable_, range_size, wish)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!may_grow(Residency::Count::swappable, range_size, wish)) return CUDA_ERROR_OUT_OF_MEMORY;
     result = add_granted(added, range_size, arena, handle_size, kind);
   }
   return result;
@@ -161,21 +153,19 @@ CUresult SwapMemory::add_granted(Range** added, Bytes range_size, bool arena, By
   CUdeviceptr base = 0;
   CUresult result = device_.reserve(&base, range_size);
   if (result != CUDA_SUCCESS) {
-    take_back(swappable_, range_size);
+    take_back(Residency::Count::swappable, range_size);
     return result;
   }
 
   Range* range = nullptr;
   {
-    const std::lock_guard lock(mutex_);
-    range = &ranges_.emplace(base, Range{base, range_size, arena, device_.goes_with(), {}}).first->second;
-    range->handles = cut_into_handles(*range, handle_size);
+    const MutexLock lock(mutex_);
+    range = &space_.add(base, range_size, arena, device_.goes_with(), handle_size);
     ++allocations_;
     for (Handle& handle : range->handles) {
       handle.last_used = allocations_;
       handle.kind = kind;
-      handle.busy = true;
-      ++busy_;
+      residency_.add(handle);
     }
   }
   result = back(*range);
@@ -190,8 +180,8 @@ CUresult SwapMemory::add_granted(Range** added, Bytes range_size, bool arena, By
 // Whether the host budget could ever hold the footprint. The limits are read anew only when it grows, and by
 // tend().
 Books::Answer SwapMemory::within_host_limit() {
-  std::unique_lock lock(mutex_);
-  const Bytes footprint = swappable_;
+  MutexLock lock(mutex_);
+  const Bytes footprint = residency_.swappable();
   if (footprint <= within_limit_) return {.granted = true};
   lock.unlock();
   const Bytes limit = read_host_limit();
@@ -206,7 +196,7 @@ Bytes SwapMemory::read_host_limit() {
   const auto told = [](std::optional<Bytes> limit) { return limit ? std::max(*limit, Bytes{1}) : Bytes{}; };
   const Bytes limit = told(budget_.limit());
   const Bytes of_job = told(budget_.job_limit());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   host_limit_ = limit;
   job_host_limit_ = of_job;
   return limit;
@@ -217,7 +207,7 @@ CUresult SwapMemory::back(Range& range) {
   CUresult result = CUDA_SUCCESS;
   for (Handle& handle : range.handles) {
     if (result == CUDA_SUCCESS) result = back(handle);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     unclaim(handle);
   }
   return result;
@@ -230,15 +220,15 @@ CUresult SwapMemory::back(Handle& handle) {
   for (Nanoseconds pause = std::chrono::milliseconds(1);;
        pause = std::min(pause * 2, options_.patience / 16)) {
     {
-      const std::lock_guard lock(mutex_);
-      if (resident_ + handle.size > allowed_) return CUDA_SUCCESS;
-      count_resident(handle);
+      const MutexLock lock(mutex_);
+      if (residency_.resident() + handle.size > residency_.allowed()) return CUDA_SUCCESS;
+      residency_.count(handle);
     }
     const CUresult result = mover_->back(handle);
     if (result == CUDA_SUCCESS) return result;
     {
-      const std::lock_guard lock(mutex_);
-      uncount_unmapped(handle);
+      const MutexLock lock(mutex_);
+      residency_.uncount_unmapped(handle);
       settled_.notify_all();
     }
     if (result != CUDA_ERROR_OUT_OF_MEMORY || waited >= options_.patience) return result;
@@ -247,28 +237,16 @@ CUresult SwapMemory::back(Handle& handle) {
   }
 }
 
-// With mutex_ held: waits for whoever moves its handles.
-void SwapMemory::claim_all(std::unique_lock<std::mutex>& lock, Range& range) {
-  for (Handle& handle : range.handles) {
-    settled_.wait(lock, [&] { return !handle.busy; });
-    claim(handle);
-  }
-}
-
-// With mutex_ held: a range that is unmapped and unclaimed counts no more.
-void SwapMemory::strike_off(Range& range) {
-  for (Handle& handle : range.handles) {
-    set_place(handle, Handle::Place::free);
-    order_.remove(handle);
-    swappable_ -= handle.size;
-  }
+// Waits for whoever moves its handles.
+void SwapMemory::claim_all(Range& range) {
+  for (Handle& handle : range.handles) wait_and_claim(handle);
 }
 
 // Gives a range back that nothing uses any more: waits for whoever moves its handles, then unmaps. On failure
 // the range stays, with what could not be unmapped in it.
 CUresult SwapMemory::take_down(Range& range) {
-  std::unique_lock lock(mutex_);
-  claim_all(lock, range);
+  MutexLock lock(mutex_);
+  claim_all(range);
   lock.unlock();
   CUresult result = CUDA_SUCCESS;
   for (Handle& handle : range.handles) {
@@ -280,13 +258,13 @@ CUresult SwapMemory::take_down(Range& range) {
   if (result == CUDA_SUCCESS) {
     const CUdeviceptr base = range.base;
     const Bytes size = range.size;
-    strike_off(range);
-    ranges_.erase(base);
+    residency_.strike_off(range);
+    space_.remove(range);
     lock.unlock();
     device_.unreserve(base, size);  // a failure costs addresses only
   } else {
     for (Handle& handle : range.handles)
-      if (!handle.mapped) set_place(handle, Handle::Place::free);
+      if (!handle.mapped) residency_.set_place(handle, Handle::Place::free);
     lock.unlock();
   }
   books_.report(false);
@@ -294,67 +272,53 @@ CUresult SwapMemory::take_down(Range& range) {
 }
 
 std::optional<AddressRange> SwapMemory::find(CUdeviceptr address) const {
-  const std::lock_guard lock(mutex_);
-  const auto after = blocks_.upper_bound(address);
-  if (after == blocks_.begin()) return std::nullopt;
-  const auto& [base, block] = *std::prev(after);
-  if (block.dying || address - base >= block.size.count) return std::nullopt;
-  return AddressRange{base, block.size};
+  const MutexLock lock(mutex_);
+  return space_.find(address);
 }
 
 // What another thread is moving gets its access when it is mapped, or had got it before: so it is waited for.
 void SwapMemory::renew_access() {
   std::vector<CUdeviceptr> due;
-  std::unique_lock lock(mutex_);
-  for (const auto& [base, range] : ranges_)
+  MutexLock lock(mutex_);
+  for (const auto& [base, range] : space_.ranges())
     for (const Handle& handle : range.handles) due.push_back(handle.address);
   for (const CUdeviceptr address : due) {
-    for (;;) {
-      const auto after = ranges_.upper_bound(address);
-      if (after == ranges_.begin()) break;
-      std::vector<Handle>& handles = std::prev(after)->second.handles;
-      const auto handle = std::find_if(handles.begin(), handles.end(),
-                                       [address](const Handle& each) { return each.address == address; });
-      if (handle == handles.end()) break;  // freed meanwhile
-      if (handle->busy) {
-        settled_.wait(lock);
-        continue;
-      }
-      if (!handle->accessible) break;
-      claim(*handle);
-      lock.unlock();
-      device_.allow_access(handle->address, handle->size);
-      lock.lock();
-      unclaim(*handle);
-      break;
-    }
+    Handle* handle = space_.handle_at(address);
+    for (; handle != nullptr && handle->busy; handle = space_.handle_at(address)) settled_.wait(mutex_);
+    if (handle == nullptr || !handle->accessible) continue;  // freed meanwhile, or it gets its access later
+    residency_.claim(*handle);
+    lock.unlock();
+    device_.allow_access(handle->address, handle->size);
+    lock.lock();
+    unclaim(*handle);
   }
 }
 
 CUresult SwapMemory::pin(Bytes size) {
-  return make_room(
-      [&](Wish wish) { return may_grow(pinned_, size, wish) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY; });
+  return make_room([&](Wish wish) {
+    return may_grow(Residency::Count::pinned, size, wish) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  });
 }
 
 void SwapMemory::unpin(Bytes size) {
   {
-    const std::lock_guard lock(mutex_);
-    pinned_ = minus(pinned_, size);
+    const MutexLock lock(mutex_);
+    residency_.shrink(Residency::Count::pinned, size);
   }
   books_.report(false);
 }
 
 void SwapMemory::pin_unasked(Bytes size) {
   {
-    const std::lock_guard lock(mutex_);
-    pinned_ += size;
+    const MutexLock lock(mutex_);
+    residency_.pin(size);
   }
   books_.claim();
 }
 
 void SwapMemory::set_context_size(Bytes size) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (context_ == size) return;
     context_ = size;
   }
@@ -364,63 +328,49 @@ void SwapMemory::set_context_size(Bytes size) {
 // The pool never holds more than what the books know of: so what a job's processes hold together stays within
 // what the arbiter grants them.
 MemoryUse SwapMemory::use() const {
-  const std::lock_guard lock(mutex_);
-  return {lost_ ? resident_ : swappable_,
-          resident_,
-          pinned_,
+  const MutexLock lock(mutex_);
+  const Bytes swappable = residency_.swappable();
+  return {lost_ ? residency_.resident() : swappable,
+          residency_.resident(),
+          residency_.pinned(),
           context_,
-          pool_ ? pool_->bound(swappable_) : mover_->host_held(),
-          settling_,
+          pool_ ? pool_->bound(swappable) : mover_->host_held(),
+          residency_.settling(),
           host_limit_};
 }
 
 Bytes SwapMemory::job_host_limit() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return job_host_limit_;
 }
 
 void SwapMemory::set_allowed(Bytes allowed) {
-  const std::lock_guard lock(mutex_);
-  allowed_ = allowed;
+  const MutexLock lock(mutex_);
+  residency_.set_allowed(allowed);
   settled_.notify_all();  // an evict() under way may have less to do now
 }
 
 Bytes SwapMemory::allowed() const {
-  const std::lock_guard lock(mutex_);
-  return allowed_;
+  const MutexLock lock(mutex_);
+  return residency_.allowed();
 }
 
 std::vector<Handle> SwapMemory::handles() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<Handle> all;
-  for (const auto& [base, range] : ranges_) all.insert(all.end(), range.handles.begin(), range.handles.end());
+  for (const auto& [base, range] : space_.ranges())
+    all.insert(all.end(), range.handles.begin(), range.handles.end());
   return all;
 }
 
-void SwapMemory::claim(Handle& handle) {
-  order_.remove(handle);
-  handle.busy = true;
-  ++busy_;
+void SwapMemory::wait_and_claim(Handle& handle) {
+  while (handle.busy) settled_.wait(mutex_);
+  residency_.claim(handle);
 }
 
 void SwapMemory::unclaim(Handle& handle) {
-  uncount_unmapped(handle);
-  handle.busy = false;
-  --busy_;
-  order_.insert(handle);
+  residency_.unclaim(handle);
   settled_.notify_all();
-}
-
-void SwapMemory::count_resident(Handle& handle) {
-  if (handle.counted || handle.place == Handle::Place::settled) return;
-  handle.counted = true;
-  resident_ += handle.size;
-}
-
-void SwapMemory::uncount_unmapped(Handle& handle) {
-  if (handle.mapped || !handle.counted) return;
-  handle.counted = false;
-  resident_ -= handle.size;
 }
 
 }  // namespace sharedgpu

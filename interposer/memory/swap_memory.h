@@ -3,21 +3,22 @@
 // memory meanwhile. See README.md beside it.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "interposer/memory/address_space.h"
+#include "interposer/memory/deferred_frees.h"
 #include "interposer/memory/device.h"
 #include "interposer/memory/host_budget.h"
 #include "interposer/memory/host_pool.h"
 #include "interposer/memory/host_system.h"
 #include "interposer/memory/memory.h"
 #include "interposer/memory/mover.h"
-#include "interposer/memory/order.h"
-#include "interposer/memory/packing.h"
+#include "interposer/memory/mutex.h"
+#include "interposer/memory/program_allocations.h"
+#include "interposer/memory/residency.h"
 
 namespace sharedgpu {
 
@@ -94,32 +95,19 @@ class SwapMemory : public Memory, public ProgramMemory {
   CUresult lose_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks);
 
  private:
-  struct Block {
-    Bytes size;  // as the program asked for it
-    Range* range = nullptr;
-    bool dying = false;  // a thread is freeing it, or will after a capture
-  };
-  // A dying block that is to be freed later.
-  struct Deferred {
-    CUdeviceptr address = 0;
-    CUcontext context = nullptr;  // with which it goes
-    std::uint64_t number = 0;
-    Bytes due;           // what that will give back, if it depends on us alone
-    bool taken = false;  // by a thread that is freeing it now
-  };
-  using Blocks = std::map<CUdeviceptr, Block>;
-  using Ranges = std::map<CUdeviceptr, Range>;
+  using Handles = std::vector<Handle*>;
+  using Made = ProgramAllocations::Made;
   // Whether work of this process may be on the GPU, which is to be waited for, or only asked about.
   enum class Gpu { may_run, may_be_idle, drained };
 
   static Moving moving_to_host(Device& device, const HostBudget& budget, HostSystem& system);
   bool bring_back();
-  // Of the turn thread, with mutex_ held, which they let go meanwhile.
-  bool choose(std::unique_lock<std::mutex>& lock, Bytes excess, std::deque<Leaver>& chosen);
-  Mover::Begun begin_out(std::unique_lock<std::mutex>& lock, const Leaver& leaver, Lane lane);
-  bool give_up_copy();
+  // Of the turn thread. The mutex is not held all the time.
+  bool choose(Bytes excess, std::deque<Leaver>& chosen) REQUIRES(mutex_);
+  Mover::Begun begin_out(const Leaver& leaver, Lane lane) REQUIRES(mutex_);
+  bool give_up_copy() REQUIRES(mutex_);
   void give_up_copies();
-  void drop_copy(Handle& handle);
+  void drop_copy(Handle& handle) REQUIRES(mutex_);
   // Growing and shrinking: swap_memory.cpp.
   // Where it is refused, what is only tried says nothing to the user.
   enum class Wish { needed, tried };
@@ -135,19 +123,20 @@ class SwapMemory : public Memory, public ProgramMemory {
   }
   CUresult allocate_small(CUdeviceptr* address, Bytes size, Bytes exact, Wish wish);
   bool take_from_arenas(CUdeviceptr* address, Bytes size);
-  void add_block(CUdeviceptr address, Bytes size, Range& range);
+  void note_use(Range& range) REQUIRES(mutex_);
   Bytes next_arena(Bytes needed) const;
   CUresult grow(CUdeviceptr* address, Bytes size, Bytes range_size, bool arena, Wish wish);
-  bool may_grow(Bytes& count, Bytes size, Wish wish);
-  void take_back(Bytes& count, Bytes size);  // and reports
+  bool may_grow(Residency::Count count, Bytes size, Wish wish);
+  void take_back(Residency::Count count, Bytes size);  // and reports
   CUresult add_range(Range** added, Bytes size, bool arena, Bytes handle, const CUmemAllocationProp* kind,
                      Wish wish);
   CUresult add_granted(Range** added, Bytes size, bool arena, Bytes handle, const CUmemAllocationProp* kind);
   CUresult back(Range& range);
   CUresult back(Handle& handle);
-  void claim_all(std::unique_lock<std::mutex>& lock, Range& range);
-  void strike_off(Range& range);
+  void claim_all(Range& range) REQUIRES(mutex_);
   CUresult take_down(Range& range);
+  Books::Answer within_host_limit();
+  Bytes read_host_limit();
   // Freeing: swap_freeing.cpp.
   std::optional<CUresult> free(CUdeviceptr address, Gpu gpu);
   bool condemn(CUdeviceptr address);
@@ -156,39 +145,18 @@ class SwapMemory : public Memory, public ProgramMemory {
   CUresult free_block(CUdeviceptr address, Gpu gpu);
   bool defers() const;
   void free_deferred(Gpu gpu);
-  std::vector<Deferred> take_deferred(std::unique_lock<std::mutex>& lock, CUcontext context);
-  Books::Answer within_host_limit();
-  Bytes read_host_limit();
 
-  // What stays where it is: swap_settle.cpp. With mutex_ held.
+  // What stays where it is: swap_settle.cpp.
   enum class Found { none, missing, all };
-  Found handles_to_settle(std::unique_lock<std::mutex>& lock, CUdeviceptr address, Bytes size,
-                          std::vector<Handle*>& found);
-  struct Under {
-    Range* range = nullptr;   // null: none
-    CUdeviceptr address = 0;  // where in the range's own addresses
-  };
-  Under range_under(CUdeviceptr address, Bytes size);
-  void set_place(Handle& handle, Handle::Place place);
+  Found handles_to_settle(CUdeviceptr address, Bytes size, Handles& found) REQUIRES(mutex_);
   // What the program made itself: swap_program.cpp.
-  struct Made {
-    Range* range = nullptr;
-    std::unique_ptr<const CUmemAllocationProp> kind;
-    unsigned references = 1;
-    unsigned mappings = 0;
-  };
-  using AllMade = std::map<Id, Made>;
-  CUresult drop_if_unused(std::unique_lock<std::mutex>& lock, Id id);
-  void claim_settled(std::unique_lock<std::mutex>& lock, Handle& handle);
-  CUresult show(std::unique_lock<std::mutex>& lock, Made& made, CUdeviceptr address);
-  CUresult hide(std::unique_lock<std::mutex>& lock, Made& made, CUdeviceptr address);
-  std::map<CUdeviceptr, Id>::const_iterator mapping_at(CUdeviceptr address) const;
+  CUresult drop_if_unused(Id id) REQUIRES(mutex_);
+  CUresult show(Made& made, CUdeviceptr address) REQUIRES(mutex_);
+  CUresult hide(Made& made, CUdeviceptr address) REQUIRES(mutex_);
 
-  // Who may touch a handle. With mutex_ held.
-  void claim(Handle& handle);
-  void unclaim(Handle& handle);
-  void count_resident(Handle& handle);
-  void uncount_unmapped(Handle& handle);
+  // Makes the handle the caller's, and lets it go.
+  void wait_and_claim(Handle& handle) REQUIRES(mutex_);
+  void unclaim(Handle& handle) REQUIRES(mutex_);
 
   Bytes round_up(Bytes size) const;
 
@@ -206,28 +174,18 @@ class SwapMemory : public Memory, public ProgramMemory {
   std::mutex arena_growth_;  // held by the one that brings an arena; taken before growth_, that before mutex_
 
   // Never held across a driver call that copies or waits, nor across the books' calls.
-  mutable std::mutex mutex_;
-  std::condition_variable settled_;  // a handle is no longer busy, resident_ fell, or a block was freed late
-  Ranges ranges_;
-  Blocks blocks_;
-  Packing packing_;
-  AllMade made_;
-  std::map<CUdeviceptr, Id> mappings_;  // the program's, of what it made
-  Order order_;                         // of the handles that are not busy
-  std::vector<Deferred> deferred_;
-  std::uint64_t deferrals_ = 0;
-  std::uint64_t allocations_ = 0;
-  std::size_t busy_ = 0;
-  Bytes swappable_;  // growth that is being asked for included
-  Bytes resident_;   // mapped, or about to be
-  Bytes pinned_;
-  Bytes settling_;  // of the handles that are; in swappable_, resident_ and pinned_
-  Bytes context_;
-  Bytes allowed_;
-  bool lost_ = false;     // what is away stays away
-  Bytes host_limit_;      // as last read
-  Bytes job_host_limit_;  // the same
-  Bytes within_limit_;    // the largest footprint that a limit was seen to allow
+  mutable Mutex mutex_;
+  Condition settled_;  // a handle is no longer busy, less is resident, or a block was freed late
+  AddressSpace space_ GUARDED_BY(mutex_);
+  Residency residency_ GUARDED_BY(mutex_);
+  DeferredFrees deferred_ GUARDED_BY(mutex_);
+  ProgramAllocations program_ GUARDED_BY(mutex_);
+  std::uint64_t allocations_ GUARDED_BY(mutex_) = 0;
+  Bytes context_ GUARDED_BY(mutex_);
+  bool lost_ GUARDED_BY(mutex_) = false;     // what is away stays away
+  Bytes host_limit_ GUARDED_BY(mutex_);      // as last read
+  Bytes job_host_limit_ GUARDED_BY(mutex_);  // the same
+  Bytes within_limit_ GUARDED_BY(mutex_);    // the largest footprint that a limit was seen to allow
 
   // The turn thread's own.
   Bytes host_peak_;  // the most that was evicted since all was resident

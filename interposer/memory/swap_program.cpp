@@ -33,107 +33,98 @@ CUresult SwapMemory::create(Id* id, Bytes size, const CUmemAllocationProp& kind)
   if (result != CUDA_SUCCESS) return result;
   *id = made.range->base;
   {
-    const std::lock_guard lock(mutex_);
-    made_.emplace(*id, std::move(made));
+    const MutexLock lock(mutex_);
+    program_.add(std::move(made));
   }
   books_.report(false);
   return CUDA_SUCCESS;
 }
 
 std::optional<CUresult> SwapMemory::release(Id id) {
-  std::unique_lock lock(mutex_);
-  const auto found = made_.find(id);
-  if (found == made_.end()) return std::nullopt;
-  if (found->second.references == 0) return CUDA_ERROR_INVALID_VALUE;
-  --found->second.references;
-  return drop_if_unused(lock, id);
+  MutexLock lock(mutex_);
+  Made* const made = program_.find(id);
+  if (made == nullptr) return std::nullopt;
+  if (made->references == 0) return CUDA_ERROR_INVALID_VALUE;
+  --made->references;
+  return drop_if_unused(id);
 }
 
 // The last reference or the last mapping is gone.
-CUresult SwapMemory::drop_if_unused(std::unique_lock<std::mutex>& lock, Id id) {
-  const auto found = made_.find(id);
-  if (found->second.references != 0 || found->second.mappings != 0) return CUDA_SUCCESS;
-  auto node = made_.extract(found);  // nobody finds it from now on
-  lock.unlock();
+CUresult SwapMemory::drop_if_unused(Id id) {
+  if (!program_.find(id)->unused()) return CUDA_SUCCESS;
+  auto node = program_.take_out(id);  // nobody finds it from now on
+  mutex_.unlock();
   // Unlike cuMemFree, these calls do not wait for the GPU; only for copies of ours that a failure left
   // behind.
   CUresult result = mover_->unsettled() ? device_.synchronize() : CUDA_SUCCESS;
   if (result == CUDA_SUCCESS) result = take_down(*node.mapped().range);
-  lock.lock();
+  mutex_.lock();
   if (result != CUDA_SUCCESS) {
     node.mapped().references = 1;  // the driver would not have it back: it may be given back again
-    made_.insert(std::move(node));
+    program_.put_back(std::move(node));
   }
   return result;
 }
 
 std::optional<CUmemAllocationProp> SwapMemory::properties(Id id) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = made_.find(id);
-  if (found == made_.end()) return std::nullopt;
-  return *found->second.kind;
+  const MutexLock lock(mutex_);
+  const Made* const made = program_.find(id);
+  if (made == nullptr) return std::nullopt;
+  return *made->kind;
 }
 
 std::optional<CUresult> SwapMemory::map(CUdeviceptr address, Bytes size, Id id) {
-  std::unique_lock lock(mutex_);
-  const auto found = made_.find(id);
-  if (found == made_.end()) return std::nullopt;
-  Made& made = found->second;
-  const auto after = mappings_.lower_bound(address);
-  const bool taken = mapping_at(address) != mappings_.end() ||
-                     (after != mappings_.end() && after->first < address + size.count);
-  if (size != made.range->size)
+  const MutexLock lock(mutex_);
+  Made* const made = program_.find(id);
+  if (made == nullptr) return std::nullopt;
+  const bool taken = program_.next(address, size).has_value();
+  if (size != made->range->size)
     return CUDA_ERROR_NOT_SUPPORTED;  // the driver maps all of a handle or nothing
   if (address % granularity_.count != 0 || taken) return CUDA_ERROR_INVALID_VALUE;
-  mappings_.emplace(address, id);
-  ++made.mappings;
-  const CUresult result = show(lock, made, address);
+  program_.map(address, id);
+  const CUresult result = show(*made, address);
   if (result == CUDA_SUCCESS) return result;
-  hide(lock, made, address);
-  mappings_.erase(address);
-  --made.mappings;
-  drop_if_unused(lock, id);
+  hide(*made, address);
+  program_.unmap(address);
+  drop_if_unused(id);
   return result;
 }
 
 std::optional<ProgramMemory::Id> SwapMemory::retain(CUdeviceptr address) {
-  const std::lock_guard lock(mutex_);
-  const auto mapping = mapping_at(address);
-  if (mapping == mappings_.end()) return std::nullopt;
-  ++made_.find(mapping->second)->second.references;
-  return mapping->second;
+  const MutexLock lock(mutex_);
+  const auto mapping = program_.mapping_at(address);
+  if (!mapping) return std::nullopt;
+  ++program_.find(mapping->id)->references;
+  return mapping->id;
 }
 
 std::optional<ProgramMemory::Mapping> SwapMemory::next(CUdeviceptr address, Bytes size) const {
-  const std::lock_guard lock(mutex_);
-  auto mapping = mapping_at(address);
-  if (mapping == mappings_.end()) mapping = mappings_.lower_bound(address);
-  if (mapping == mappings_.end() || mapping->first >= address + size.count) return std::nullopt;
-  return Mapping{mapping->first, made_.find(mapping->second)->second.range->size};
+  const MutexLock lock(mutex_);
+  const auto mapping = program_.next(address, size);
+  if (!mapping) return std::nullopt;
+  return Mapping{mapping->address, mapping->range->size};
 }
 
 CUresult SwapMemory::unmap(CUdeviceptr address) {
-  std::unique_lock lock(mutex_);
-  const auto mapping = mappings_.find(address);
-  if (mapping == mappings_.end()) return CUDA_ERROR_INVALID_VALUE;
-  const Id id = mapping->second;
-  Made& made = made_.find(id)->second;
-  if (const CUresult result = hide(lock, made, address); result != CUDA_SUCCESS) return result;
-  mappings_.erase(address);
-  --made.mappings;
-  drop_if_unused(lock, id);  // the program has unmapped it in any case
+  const MutexLock lock(mutex_);
+  const auto mapping = program_.mapping_of(address);
+  if (!mapping) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = hide(*program_.find(mapping->id), address); result != CUDA_SUCCESS)
+    return result;
+  program_.unmap(address);
+  drop_if_unused(mapping->id);  // the program has unmapped it in any case
   return CUDA_SUCCESS;
 }
 
 CUresult SwapMemory::set_access(CUdeviceptr address, const CUmemAccessDesc* access, std::size_t count) {
-  std::unique_lock lock(mutex_);
-  const auto mapping = mappings_.find(address);
-  if (mapping == mappings_.end()) return CUDA_ERROR_INVALID_VALUE;
-  Made& made = made_.find(mapping->second)->second;
+  MutexLock lock(mutex_);
+  const auto mapping = program_.mapping_of(address);
+  if (!mapping) return CUDA_ERROR_INVALID_VALUE;
+  Range& range = *mapping->range;
   const std::vector<CUmemAccessDesc> news(access, access + count);
-  for (Handle& handle : made.range->handles) {
-    claim_settled(lock, handle);
-    const CUdeviceptr at = address + (handle.address - made.range->base);
+  for (Handle& handle : range.handles) {
+    wait_and_claim(handle);
+    const CUdeviceptr at = address + (handle.address - range.base);
     const auto view = std::find_if(handle.views.begin(), handle.views.end(),
                                    [=](const View& each) { return each.address == at; });
     if (view == handle.views.end()) {  // another thread is unmapping it
@@ -152,17 +143,17 @@ CUresult SwapMemory::set_access(CUdeviceptr address, const CUmemAccessDesc* acce
 }
 
 // Enters a view at `address` into each handle, and maps it where the handle has memory.
-CUresult SwapMemory::show(std::unique_lock<std::mutex>& lock, Made& made, CUdeviceptr address) {
+CUresult SwapMemory::show(Made& made, CUdeviceptr address) {
   CUresult result = CUDA_SUCCESS;
   ++allocations_;
   for (Handle& handle : made.range->handles) {
-    claim_settled(lock, handle);
+    wait_and_claim(handle);
     handle.last_used = allocations_;
     handle.views.push_back({.address = address + (handle.address - made.range->base), .access = {}});
     if (handle.accessible) {
-      lock.unlock();
+      mutex_.unlock();
       result = mover_->show(handle);
-      lock.lock();
+      mutex_.lock();
     }
     unclaim(handle);
     if (result != CUDA_SUCCESS) break;
@@ -170,17 +161,17 @@ CUresult SwapMemory::show(std::unique_lock<std::mutex>& lock, Made& made, CUdevi
   return result;
 }
 
-CUresult SwapMemory::hide(std::unique_lock<std::mutex>& lock, Made& made, CUdeviceptr address) {
+CUresult SwapMemory::hide(Made& made, CUdeviceptr address) {
   CUresult result = CUDA_SUCCESS;
   for (Handle& handle : made.range->handles) {
-    claim_settled(lock, handle);
+    wait_and_claim(handle);
     const CUdeviceptr at = address + (handle.address - made.range->base);
     const auto view = std::find_if(handle.views.begin(), handle.views.end(),
                                    [=](const View& each) { return each.address == at; });
     if (view != handle.views.end()) {
-      lock.unlock();
+      mutex_.unlock();
       result = mover_->hide(handle, *view);
-      lock.lock();
+      mutex_.lock();
       if (result == CUDA_SUCCESS) handle.views.erase(view);
     }
     unclaim(handle);
@@ -189,31 +180,17 @@ CUresult SwapMemory::hide(std::unique_lock<std::mutex>& lock, Made& made, CUdevi
   return result;
 }
 
-void SwapMemory::claim_settled(std::unique_lock<std::mutex>& lock, Handle& handle) {
-  settled_.wait(lock, [&] { return !handle.busy; });
-  claim(handle);
-}
-
-// The mapping that `address` lies in.
-std::map<CUdeviceptr, ProgramMemory::Id>::const_iterator SwapMemory::mapping_at(CUdeviceptr address) const {
-  const auto after = mappings_.upper_bound(address);
-  if (after == mappings_.begin()) return mappings_.end();
-  const auto mapping = std::prev(after);
-  const Bytes size = made_.find(mapping->second)->second.range->size;
-  return address - mapping->first < size.count ? mapping : mappings_.end();
-}
-
 std::optional<CUresult> SwapMemory::settle(Id id, CUmemGenericAllocationHandle* real) {
-  std::unique_lock lock(mutex_);
-  const auto found = made_.find(id);
-  if (found == made_.end()) return std::nullopt;
-  Range& range = *found->second.range;
+  MutexLock lock(mutex_);
+  const Made* const made = program_.find(id);
+  if (made == nullptr) return std::nullopt;
+  Range& range = *made->range;
   if (range.handles.size() != 1) return CUDA_ERROR_INVALID_VALUE;  // it was not made to be exported
   lock.unlock();
   if (const CUresult result = settle(id, range.size); result != CUDA_SUCCESS) return result;
   lock.lock();
   Handle& handle = range.handles.front();
-  claim_settled(lock, handle);
+  wait_and_claim(handle);
   lock.unlock();
   const CUresult result = device_.retain(real, handle.address);
   lock.lock();

@@ -12,9 +12,9 @@ namespace sharedgpu {
 CUresult SwapMemory::settle(CUdeviceptr address, Bytes size) {
   const std::lock_guard one_at_a_time(growth_);
   {
-    std::unique_lock lock(mutex_);
-    std::vector<Handle*> handles;
-    switch (handles_to_settle(lock, address, size, handles)) {
+    MutexLock lock(mutex_);
+    Handles handles;
+    switch (handles_to_settle(address, size, handles)) {
       case Found::none:
         return CUDA_ERROR_INVALID_VALUE;
       case Found::missing:
@@ -23,16 +23,16 @@ CUresult SwapMemory::settle(CUdeviceptr address, Bytes size) {
         break;
     }
     if (handles.empty()) return CUDA_SUCCESS;
-    for (Handle* handle : handles) set_place(*handle, Handle::Place::settling);
+    for (Handle* handle : handles) residency_.set_place(*handle, Handle::Place::settling);
   }
   const bool granted = books_.grow().granted;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     // Those that were freed meanwhile are not among them.
-    for (auto& [base, range] : ranges_)
+    for (auto& [base, range] : space_.ranges())
       for (Handle& handle : range.handles)
         if (handle.place == Handle::Place::settling) {
-          set_place(handle, granted ? Handle::Place::settled : Handle::Place::free);
+          residency_.set_place(handle, granted ? Handle::Place::settled : Handle::Place::free);
           if (granted && !handle.busy && handle.has_copy()) drop_copy(handle);  // it never leaves
         }
     settled_.notify_all();
@@ -45,10 +45,11 @@ CUresult SwapMemory::settle(CUdeviceptr address, Bytes size) {
 }
 
 // The handles under the range that may still leave.
-SwapMemory::Found SwapMemory::handles_to_settle(std::unique_lock<std::mutex>& lock, CUdeviceptr address,
-                                                Bytes size, std::vector<Handle*>& found) {
+SwapMemory::Found SwapMemory::handles_to_settle(CUdeviceptr address, Bytes size, Handles& found) {
   for (;;) {
-    const auto [range, begin] = range_under(address, size);
+    const auto block = space_.find_whole(address, size);
+    const auto [range, begin] =
+        block != nullptr ? ProgramAllocations::Under{block, address} : program_.under(address, size);
     if (range == nullptr) return Found::none;
     found.clear();
     bool busy = false;
@@ -61,65 +62,25 @@ SwapMemory::Found SwapMemory::handles_to_settle(std::unique_lock<std::mutex>& lo
       found.push_back(&handle);
     }
     if (!busy) return missing ? Found::missing : Found::all;
-    settled_.wait(lock);
+    settled_.wait(mutex_);
   }
-}
-
-// That of the block, or of what the program made, that the addresses lie in. What the program made has its
-// own name as an address, and those where it is mapped.
-SwapMemory::Under SwapMemory::range_under(CUdeviceptr address, Bytes size) {
-  const auto within = [=](CUdeviceptr base, Bytes whole) {
-    return address - base < whole.count && size <= Bytes{whole.count - (address - base)};
-  };
-  const auto block = blocks_.upper_bound(address);
-  if (block != blocks_.begin()) {
-    const auto& [base, found] = *std::prev(block);
-    if (!found.dying && within(base, found.size)) return {found.range, address};
-  }
-  const auto mapping = mapping_at(address);
-  if (mapping != mappings_.end()) {
-    Range* const range = made_.find(mapping->second)->second.range;
-    if (!within(mapping->first, range->size)) return {};
-    return {range, range->base + (address - mapping->first)};
-  }
-  const auto made = made_.upper_bound(address);
-  if (made == made_.begin()) return {};
-  const auto& [base, found] = *std::prev(made);
-  return within(base, found.range->size) ? Under{found.range, address} : Under{};
-}
-
-void SwapMemory::set_place(Handle& handle, Handle::Place place) {
-  if (handle.place == place) return;
-  if (!handle.busy) order_.remove(handle);
-  const Handle::Place before = std::exchange(handle.place, place);
-  if (before == Handle::Place::free) pinned_ += handle.size;
-  if (place == Handle::Place::free) pinned_ -= handle.size;
-  if (before == Handle::Place::settling) settling_ -= handle.size;
-  if (place == Handle::Place::settling) settling_ += handle.size;
-  if (place == Handle::Place::settled) {
-    swappable_ -= handle.size;
-    resident_ -= handle.size;
-    handle.counted = false;
-  }
-  if (before == Handle::Place::settled) swappable_ += handle.size;
-  if (!handle.busy) order_.insert(handle);
 }
 
 // Busy meanwhile, so that nobody unmaps it.
 CUresult SwapMemory::export_piece(CUdeviceptr base, unsigned index, Piece* piece) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
-    const auto block = blocks_.find(base);
-    if (block == blocks_.end() || block->second.dying) return CUDA_ERROR_INVALID_VALUE;
-    Range& range = *block->second.range;
+    const Block* const block = space_.block(base);
+    if (block == nullptr || block->dying) return CUDA_ERROR_INVALID_VALUE;
+    const Range& range = *block->range;
     if (index >= range.handles.size()) return CUDA_ERROR_INVALID_VALUE;
-    Handle& handle = range.handles[index];
+    Handle& handle = block->range->handles[index];
     if (handle.busy) {
-      settled_.wait(lock);
+      settled_.wait(mutex_);
       continue;
     }
     if (handle.place != Handle::Place::settled) return CUDA_ERROR_INVALID_VALUE;
-    claim(handle);
+    residency_.claim(handle);
     lock.unlock();
     const CUresult result = device_.export_memory(handle.address, &piece->descriptor);
     lock.lock();

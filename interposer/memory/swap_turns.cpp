@@ -48,17 +48,17 @@ bool SwapMemory::evict() {
   Bytes unreported;
   bool stuck = !ready;
   bool no_room = false;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    while (!stuck && !pipeline.full() && minus(resident_, leaving) > allowed_) {
+    while (!stuck && !pipeline.full() && minus(residency_.resident(), leaving) > residency_.allowed()) {
       if (next.empty()) {
-        stuck = !choose(lock, minus(minus(resident_, leaving), allowed_), next);
+        stuck = !choose(minus(minus(residency_.resident(), leaving), residency_.allowed()), next);
         if (next.empty()) break;
         continue;  // less may have to leave now
       }
       const Leaver leaver = next.front();
       next.pop_front();
-      const Mover::Begun begun = begin_out(lock, leaver, pipeline.next_lane());
+      const Mover::Begun begun = begin_out(leaver, pipeline.next_lane());
       if (begun == Mover::Begun::yes) {
         pipeline.push(*leaver.handle);
         leaving += leaver.handle->size;
@@ -83,14 +83,14 @@ bool SwapMemory::evict() {
         books_.report(false);
         lock.lock();
       }
-    } else if (stuck || resident_ <= allowed_ || busy_ == 0) {
+    } else if (stuck || !residency_.exceeds() || !residency_.any_busy()) {
       break;
     } else {
-      settled_.wait(lock);  // what is left is being made or freed by other threads, which never wait for us
+      settled_.wait(mutex_);  // what is left is being made or freed by other threads, which never wait for us
     }
   }
   for (const Leaver& leaver : next) unclaim(*leaver.handle);
-  const bool done = resident_ <= allowed_;
+  const bool done = !residency_.exceeds();
   lock.unlock();
   if (pool_) pool_->hurry({});
   last_eviction_ = mover_->take_left();
@@ -103,73 +103,70 @@ bool SwapMemory::evict() {
 
 // Claims the handles that leave next, and looks at them together: the lanes have enough to copy meanwhile.
 // False: nothing may leave now.
-bool SwapMemory::choose(std::unique_lock<std::mutex>& lock, Bytes excess, std::deque<Leaver>& chosen) {
+bool SwapMemory::choose(Bytes excess, std::deque<Leaver>& chosen) {
   std::vector<Leaver> leavers;
   Bytes together;
-  for (Handle* handle = order_.first_to_leave(); handle != nullptr && together < excess;
-       handle = order_.first_to_leave()) {
+  for (Handle* handle = residency_.first_to_leave(); handle != nullptr && together < excess;
+       handle = residency_.first_to_leave()) {
     if (!leavers.empty() && together + handle->size > Device::kMostLooked) break;
-    claim(*handle);
+    residency_.claim(*handle);
     together += handle->size;
     leavers.push_back({handle, {}});
   }
   if (leavers.empty()) return true;
-  const Bytes most = minus(swappable_, allowed_);  // is on the host in the end
-  lock.unlock();
+  const Bytes most = residency_.away();  // is on the host in the end
+  mutex_.unlock();
   const bool looked = mover_->look(leavers);
   Bytes goal = mover_->host_used() + mover_->host_kept();
   for (const Leaver& leaver : leavers)
     if (mover_->needs_room(leaver)) goal += leaver.handle->size;
   if (looked && pool_) pool_->hurry(std::min(goal, most));
-  lock.lock();
+  mutex_.lock();
   chosen.assign(leavers.begin(), leavers.end());
   return looked;
 }
 
 // Clean copies lie where the pool would keep room anyway. They are given up before the pool holds more than
 // what is to be on the host, and before the handle has to stay for lack of room.
-Mover::Begun SwapMemory::begin_out(std::unique_lock<std::mutex>& lock, const Leaver& leaver, Lane lane) {
-  while (!mover_->has_room(*leaver.handle) && mover_->host_held() >= minus(swappable_, allowed_) &&
-         give_up_copy()) {
+Mover::Begun SwapMemory::begin_out(const Leaver& leaver, Lane lane) {
+  while (!mover_->has_room(*leaver.handle) && mover_->host_held() >= residency_.away() && give_up_copy()) {
   }
   for (;;) {
-    lock.unlock();
+    mutex_.unlock();
     const Mover::Begun begun = mover_->begin_out(leaver, lane);
-    lock.lock();
+    mutex_.lock();
     if (begun != Mover::Begun::no_room || !give_up_copy()) return begun;
   }
 }
 
 // The one that is missed last. False: there is none.
 bool SwapMemory::give_up_copy() {
-  Handle* const handle = order_.last_copy();
+  Handle* const handle = residency_.last_copy();
   if (handle == nullptr) return false;
   drop_copy(*handle);
   return true;
 }
 
 void SwapMemory::give_up_copies() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   while (give_up_copy()) {
   }
 }
 
 // Of a handle that is not busy.
 void SwapMemory::drop_copy(Handle& handle) {
-  order_.remove(handle);
-  mover_->forget(handle);
-  order_.insert(handle);
+  residency_.change(handle, [&] { mover_->forget(handle); });
 }
 
 bool SwapMemory::restore() {
   if (bring_back()) return true;
   {
-    const std::lock_guard lock(mutex_);
-    if (resident_ >= allowed_) return false;  // there is more to come
+    const MutexLock lock(mutex_);
+    if (residency_.resident() >= residency_.allowed()) return false;  // there is more to come
   }
   if (!device_.lost()) return false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     lost_ = true;
   }
   books_.report(false);
@@ -183,13 +180,13 @@ bool SwapMemory::bring_back() {
   Pipeline pipeline;
   Bytes unreported;
   bool failed = !ready;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
     while (!failed && !pipeline.full()) {
-      Handle* const handle = order_.first_to_return(minus(allowed_, resident_));
+      Handle* const handle = residency_.first_to_return();
       if (handle == nullptr) break;
-      claim(*handle);
-      count_resident(*handle);
+      residency_.claim(*handle);
+      residency_.count(*handle);
       lock.unlock();
       const CUresult begun = mover_->begin_in(*handle, pipeline.next_lane());
       lock.lock();
@@ -201,10 +198,10 @@ bool SwapMemory::bring_back() {
       }
     }
     if (pipeline.empty()) {
-      if (failed || busy_ == 0 || !order_.all_usable()) break;
+      if (failed || !residency_.any_busy() || !residency_.all_usable()) break;
       // Other threads are making or freeing what is left, and never wait for us. They may have looked what is
       // allowed before it was all, and leave to us what they make.
-      settled_.wait(lock);
+      settled_.wait(mutex_);
       continue;
     }
     const Lane lane = pipeline.first_lane();
@@ -221,7 +218,7 @@ bool SwapMemory::bring_back() {
       lock.lock();
     }
   }
-  const bool done = lost_ || order_.all_usable();
+  const bool done = lost_ || residency_.all_usable();
   // The next turn most likely needs as much host room as this one did: pinning costs more than copying. Only
   // once: when another Restore follows, work may be under way already, and giving memory back waits for it.
   const bool trim = done && ready && host_peak_ != Bytes{};

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dying blocks that are to be freed later. Guarded by its owner's lock.
+#pragma once
+
+#include <cuda.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "protocol/units.h"
+
+namespace sharedgpu {
+
+class DeferredFrees {
+ public:
+  struct Entry {
+    CUdeviceptr address = 0;
+    CUcontext context = nullptr;  // with which it goes
+    Bytes due;                    // what that will give back, if it depends on us alone
+    std::uint64_t number = 0;
+    bool taken = false;  // by a thread that is freeing it now
+  };
+
+  void add(CUdeviceptr address, CUcontext context, Bytes due) {
+    all_.push_back({.address = address, .context = context, .due = due, .number = ++last_});
+  }
+  bool empty() const { return all_.empty(); }
+  Bytes due() const {
+    Bytes sum;
+    for (const Entry& each : all_) sum += each.due;
+    return sum;
+  }
+
+  // The number of the last one so far.
+  std::uint64_t last() const { return last_; }
+  // Those up to that number that nobody is freeing; the caller is from now on, until done().
+  std::vector<Entry> take(std::uint64_t last) {
+    std::vector<Entry> taken;
+    for (Entry& each : all_)
+      if (each.number <= last && !std::exchange(each.taken, true)) taken.push_back(each);
+    return taken;
+  }
+  void done(const Entry& entry, bool freed) {
+    const auto its = std::ranges::find(all_, entry.number, &Entry::number);
+    if (freed)
+      all_.erase(its);
+    else
+      its->taken = false;
+  }
+
+  // Whether somebody is freeing memory that goes with this context.
+  bool any_taken(CUcontext context) const {
+    return std::ranges::any_of(all_,
+                               [=](const Entry& each) { return each.context == context && each.taken; });
+  }
+  // Out of here, all that go with it; and back again.
+  std::vector<Entry> take_out(CUcontext context) {
+    std::vector<Entry> its;
+    const auto is_its = [=](const Entry& each) { return each.context == context; };
+    std::ranges::copy_if(all_, std::back_inserter(its), is_its);
+    std::erase_if(all_, is_its);
+    return its;
+  }
+  void put_back(const std::vector<Entry>& entries) {
+    all_.insert(all_.end(), entries.begin(), entries.end());
+  }
+
+ private:
+  std::vector<Entry> all_;
+  std::uint64_t last_ = 0;
+};
+
+}  // namespace sharedgpu

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// A mutex whose use clang checks (-Wthread-safety): what it guards is touched only while it is held.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+
+#if defined(__clang__)
+#define SHAREDGPU_CHECKED(attribute) __attribute__((attribute))
+#else
+#define SHAREDGPU_CHECKED(attribute)
+#endif
+#define GUARDED_BY(mutex) SHAREDGPU_CHECKED(guarded_by(mutex))
+#define REQUIRES(...) SHAREDGPU_CHECKED(requires_capability(__VA_ARGS__))
+#define EXCLUDES(...) SHAREDGPU_CHECKED(locks_excluded(__VA_ARGS__))
+
+namespace sharedgpu {
+
+class SHAREDGPU_CHECKED(capability("mutex")) Mutex {
+ public:
+  void lock() SHAREDGPU_CHECKED(acquire_capability()) { mutex_.lock(); }
+  void unlock() SHAREDGPU_CHECKED(release_capability()) { mutex_.unlock(); }
+
+ private:
+  friend class Condition;
+  std::mutex mutex_;
+};
+
+// Holds it from construction to destruction, but between unlock() and lock().
+class SHAREDGPU_CHECKED(scoped_lockable) MutexLock {
+ public:
+  explicit MutexLock(Mutex& mutex) SHAREDGPU_CHECKED(acquire_capability(mutex)) : mutex_(mutex) { lock(); }
+  ~MutexLock() SHAREDGPU_CHECKED(release_capability()) {
+    if (held_) mutex_.unlock();
+  }
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+  void lock() SHAREDGPU_CHECKED(acquire_capability()) {
+    mutex_.lock();
+    held_ = true;
+  }
+  void unlock() SHAREDGPU_CHECKED(release_capability()) {
+    held_ = false;
+    mutex_.unlock();
+  }
+
+ private:
+  Mutex& mutex_;
+  bool held_ = false;
+};
+
+class Condition {
+ public:
+  // May return early. The mutex is not held meanwhile.
+  void wait(Mutex& mutex) REQUIRES(mutex) {
+    std::unique_lock lock(mutex.mutex_, std::adopt_lock);
+    condition_.wait(lock);
+    lock.release();
+  }
+  void notify_all() { condition_.notify_all(); }
+
+ private:
+  std::condition_variable condition_;
+};
+
+}  // namespace sharedgpu

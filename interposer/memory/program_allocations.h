@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the program made itself: ranges with a reference count, and where each is mapped. The range's own
+// addresses, which the program never sees, are its name. Guarded by its owner's lock.
+#pragma once
+
+#include <cuda.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "interposer/memory/handle.h"
+#include "interposer/memory/program_memory.h"
+
+namespace sharedgpu {
+
+class ProgramAllocations {
+ public:
+  using Id = ProgramMemory::Id;
+  struct Made {
+    Range* range = nullptr;
+    std::unique_ptr<const CUmemAllocationProp> kind;
+    unsigned references = 1;
+    unsigned mappings = 0;
+    bool unused() const { return references == 0 && mappings == 0; }
+  };
+  using All = std::map<Id, Made>;
+
+  void add(Made made);
+  // Null: it is none of ours.
+  Made* find(Id id);
+  const Made* find(Id id) const;
+  // Out of here, and back again.
+  All::node_type take_out(Id id) { return made_.extract(id); }
+  void put_back(All::node_type made) { made_.insert(std::move(made)); }
+
+  void map(CUdeviceptr address, Id id);
+  void unmap(CUdeviceptr address);
+  struct Mapping {
+    CUdeviceptr address = 0;
+    Id id = 0;
+    Range* range = nullptr;
+  };
+  // The mapping that the address lies in; the first one that has a byte from there on.
+  std::optional<Mapping> mapping_at(CUdeviceptr address) const;
+  std::optional<Mapping> next(CUdeviceptr address, Bytes size) const;
+  // The mapping that begins there.
+  std::optional<Mapping> mapping_of(CUdeviceptr address) const;
+
+  // The range that these addresses lie in, and where; by its own addresses or by those where it is mapped.
+  struct Under {
+    Range* range = nullptr;   // null: none
+    CUdeviceptr address = 0;  // in the range's own
+  };
+  Under under(CUdeviceptr address, Bytes size) const;
+
+ private:
+  Mapping entry(std::map<CUdeviceptr, Id>::const_iterator mapping) const;
+
+  All made_;
+  std::map<CUdeviceptr, Id> mappings_;
+};
+
+}  // namespace sharedgpu

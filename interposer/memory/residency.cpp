@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interposer/memory/residency.h"
+
+#include <utility>
+
+#include "interposer/memory/memory.h"
+
+namespace sharedgpu {
+
+bool Residency::grow(Count count, Bytes size) {
+  Bytes& sum = count == Count::pinned ? pinned_ : swappable_;
+  if (size > minus(kLargestAllocation, sum)) return false;
+  sum += size;
+  return true;
+}
+
+void Residency::shrink(Count count, Bytes size) {
+  Bytes& sum = count == Count::pinned ? pinned_ : swappable_;
+  sum = minus(sum, size);
+}
+
+void Residency::add(Handle& handle) {
+  handle.busy = true;
+  ++busy_;
+}
+
+void Residency::claim(Handle& handle) {
+  order_.remove(handle);
+  handle.busy = true;
+  ++busy_;
+}
+
+void Residency::unclaim(Handle& handle) {
+  uncount_unmapped(handle);
+  handle.busy = false;
+  --busy_;
+  order_.insert(handle);
+}
+
+void Residency::count(Handle& handle) {
+  if (handle.counted || handle.place == Handle::Place::settled) return;
+  handle.counted = true;
+  resident_ += handle.size;
+}
+
+void Residency::uncount_unmapped(Handle& handle) {
+  if (handle.mapped || !handle.counted) return;
+  handle.counted = false;
+  resident_ -= handle.size;
+}
+
+void Residency::set_place(Handle& handle, Handle::Place place) {
+  if (handle.place == place) return;
+  if (!handle.busy) order_.remove(handle);
+  const Handle::Place before = std::exchange(handle.place, place);
+  if (before == Handle::Place::free) pinned_ += handle.size;
+  if (place == Handle::Place::free) pinned_ -= handle.size;
+  if (before == Handle::Place::settling) settling_ -= handle.size;
+  if (place == Handle::Place::settling) settling_ += handle.size;
+  if (place == Handle::Place::settled) {
+    swappable_ -= handle.size;
+    resident_ -= handle.size;
+    handle.counted = false;
+  }
+  if (before == Handle::Place::settled) swappable_ += handle.size;
+  if (!handle.busy) order_.insert(handle);
+}
+
+void Residency::strike_off(Range& range) {
+  for (Handle& handle : range.handles) {
+    set_place(handle, Handle::Place::free);
+    order_.remove(handle);
+    swappable_ -= handle.size;
+  }
+}
+
+}  // namespace sharedgpu
