@@ -10,8 +10,11 @@ namespace {
 
 constexpr Nanoseconds kRecheck = std::chrono::milliseconds(50);  // a page that is replaced wakes nobody
 
-constinit std::atomic<std::uint32_t> waiting{0};
-constinit std::atomic<std::int64_t> last_let_in{0};
+struct Entrance {
+  std::atomic<std::uint32_t> waiting{0};
+  std::atomic<std::int64_t> last_let_in{0};
+};
+constinit Entrance entrance;
 
 // Goes inside if that is right; else leaves no trace.
 bool try_enter(Mark& mark) {
@@ -30,19 +33,19 @@ bool try_enter(Mark& mark) {
 void detail::enter_slowly() {
   Mark& mark = own_mark();
   if (try_enter(mark)) return;
-  if (waiting.fetch_add(1, std::memory_order_seq_cst) == 0) tell_of_wait();
+  if (entrance.waiting.fetch_add(1, std::memory_order_seq_cst) == 0) tell_of_wait();
   while (!try_enter(mark)) wait_while_closed(kRecheck);
-  last_let_in.store(now().count(), std::memory_order_relaxed);
-  waiting.fetch_sub(1, std::memory_order_seq_cst);
+  entrance.last_let_in.store(now().count(), std::memory_order_relaxed);
+  entrance.waiting.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-bool wanted() { return waiting.load(std::memory_order_seq_cst) != 0; }
+bool wanted() { return entrance.waiting.load(std::memory_order_seq_cst) != 0; }
 
-Nanoseconds let_in() { return Nanoseconds(last_let_in.load(std::memory_order_relaxed)); }
+Nanoseconds let_in() { return Nanoseconds(entrance.last_let_in.load(std::memory_order_relaxed)); }
 
 void after_fork() {
   drop_other_marks();
-  waiting.store(0, std::memory_order_relaxed);
+  entrance.waiting.store(0, std::memory_order_relaxed);
   forget_captures();
   forget_lease();
   forget_pages();

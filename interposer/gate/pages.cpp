@@ -19,12 +19,15 @@ using detail::mapped;
 constexpr std::uint32_t kOpen = 1;
 constexpr std::uint32_t kClosed = 2;
 
-// Where the page of each slot is mapped; null: none is. An address stays the same over reconnects.
-constinit std::array<std::atomic<const LeasePage*>, PageSlot::kCount> pages{};
-// Submissions look at a page of our own, in which we write.
-constinit std::atomic<bool> several{false};
-// Held while pages come, never while one is looked at.
-constinit std::mutex coming;
+struct Pages {
+  // Where the page of each slot is mapped; null: none is. An address stays the same over reconnects.
+  std::array<std::atomic<const LeasePage*>, PageSlot::kCount> mapped{};
+  // Submissions look at a page of our own, in which we write.
+  std::atomic<bool> several{false};
+  // Held while pages come, never while one is looked at.
+  std::mutex coming;
+};
+constinit Pages pages;
 
 // The shortest that one of them asks for.
 struct Queues {
@@ -33,7 +36,7 @@ struct Queues {
 };
 Queues shortest() {
   Queues all;
-  for (const auto& place : pages) {
+  for (const auto& place : pages.mapped) {
     const LeasePage* page = place.load(std::memory_order_acquire);
     if (page == nullptr || page->oversubscribed.load(std::memory_order_relaxed) == 0) continue;
     all.oversubscribed = true;
@@ -46,7 +49,7 @@ Queues shortest() {
 bool open_in(const LeasePage& page) { return LeasePage::is_open(page.gate.load(std::memory_order_acquire)); }
 
 const LeasePage* first_closed() {
-  for (const auto& place : pages) {
+  for (const auto& place : pages.mapped) {
     const LeasePage* page = place.load(std::memory_order_acquire);
     if (page != nullptr && !open_in(*page)) return page;
   }
@@ -55,7 +58,7 @@ const LeasePage* first_closed() {
 
 // Brings up to date what our page says of the memory.
 void gather() {
-  if (!several.load(std::memory_order_acquire)) return;
+  if (!pages.several.load(std::memory_order_acquire)) return;
   const Queues all = shortest();
   mapped.page.queue_us.store(all.us, std::memory_order_relaxed);
   mapped.page.oversubscribed.store(all.oversubscribed ? 1 : 0, std::memory_order_relaxed);
@@ -75,7 +78,7 @@ void* place_of(const LeasePage* page) { return const_cast<LeasePage*>(page); }
 }  // namespace
 
 bool is_open() {
-  if (!several.load(std::memory_order_acquire)) return open_in(mapped.page);
+  if (!pages.several.load(std::memory_order_acquire)) return open_in(mapped.page);
   for (;;) {
     // Our page first. Every look that finds a closed one changes it, even where it is closed already: whoever
     // looked before that opens nothing any more.
@@ -87,29 +90,31 @@ bool is_open() {
 }
 
 void wait_while_closed(Nanoseconds timeout) {
-  const LeasePage* closed = several.load(std::memory_order_acquire) ? first_closed() : &mapped.page;
+  const LeasePage* closed = pages.several.load(std::memory_order_acquire) ? first_closed() : &mapped.page;
   if (closed == nullptr) return;
   std::uint32_t seen = closed->gate.load(std::memory_order_acquire);
   if (!LeasePage::is_open(seen)) wait_gate(*closed, seen, timeout);
 }
 
 void wake_waiting() {
-  if (!several.load(std::memory_order_acquire)) return wake_gate(mapped.page);
-  for (const auto& place : pages)
+  if (!pages.several.load(std::memory_order_acquire)) return wake_gate(mapped.page);
+  for (const auto& place : pages.mapped)
     if (const LeasePage* page = place.load(std::memory_order_acquire)) wake_gate(*page);
 }
 
 bool install(int fd, PageSlot slot) {
-  std::lock_guard lock(coming);
-  auto& place = pages[slot.index];
+  std::lock_guard lock(pages.coming);
+  auto& place = pages.mapped[slot.index];
   const LeasePage* page = map_lease_page(fd, place_of(place.load(std::memory_order_relaxed)));
   if (page == nullptr) return false;
   place.store(page, std::memory_order_release);
-  auto others = std::ranges::count_if(pages, [](const auto& each) { return each.load() != nullptr; }) - 1;
-  if (others == 0 && !several.load(std::memory_order_relaxed)) return map_lease_page(fd, &mapped) != nullptr;
-  if (!several.load(std::memory_order_relaxed)) {
+  auto others =
+      std::ranges::count_if(pages.mapped, [](const auto& each) { return each.load() != nullptr; }) - 1;
+  if (others == 0 && !pages.several.load(std::memory_order_relaxed))
+    return map_lease_page(fd, &mapped) != nullptr;
+  if (!pages.several.load(std::memory_order_relaxed)) {
     if (!put_own_page(&mapped, sizeof mapped, first_closed() == nullptr ? kOpen : kClosed)) return false;
-    several.store(true, std::memory_order_release);
+    pages.several.store(true, std::memory_order_release);
   }
   gather();
   is_open();
@@ -118,22 +123,22 @@ bool install(int fd, PageSlot slot) {
 
 bool contended(PageSlot slot) {
   gather();
-  const LeasePage* page = pages[slot.index].load(std::memory_order_acquire);
+  const LeasePage* page = pages.mapped[slot.index].load(std::memory_order_acquire);
   return page != nullptr && page->contended.load(std::memory_order_relaxed) != 0;
 }
 
 void leave_open(PageSlot slot) {
-  std::lock_guard lock(coming);
-  const LeasePage* page = pages[slot.index].load(std::memory_order_relaxed);
+  std::lock_guard lock(pages.coming);
+  const LeasePage* page = pages.mapped[slot.index].load(std::memory_order_relaxed);
   if (page != nullptr) put_own_page(place_of(page), LeasePage::kSize, kOpen);
-  if (!several.load(std::memory_order_relaxed)) put_own_page(&mapped, sizeof mapped, kOpen);
+  if (!pages.several.load(std::memory_order_relaxed)) put_own_page(&mapped, sizeof mapped, kOpen);
 }
 
 void forget_pages() {
-  new (&coming) std::mutex;  // a thread that did not come along may have held it
-  for (auto& place : pages)
+  new (&pages.coming) std::mutex;  // a thread that did not come along may have held it
+  for (auto& place : pages.mapped)
     if (const LeasePage* page = place.exchange(nullptr)) munmap(place_of(page), LeasePage::kSize);
-  several.store(false, std::memory_order_relaxed);
+  pages.several.store(false, std::memory_order_relaxed);
 }
 
 }  // namespace sharedgpu::gate

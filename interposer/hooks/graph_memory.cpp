@@ -29,14 +29,20 @@ extern "C" CUresult cuGraphAddNode_v2(CUgraphNode*, CUgraph, const CUgraphNode*,
 using namespace sharedgpu;
 
 namespace sharedgpu::hooks::graph_memory {
+
+constinit std::atomic<std::uint64_t> asked_for{0};
+
 namespace {
 
-constinit std::mutex mutex;
-constinit std::array<Kept, Process::kMostDevices> kept_on{};  // with the mutex
+struct Graphs {
+  std::mutex mutex;
+  std::array<Kept, Process::kMostDevices> kept{};  // on each device; with the mutex
+};
+constinit Graphs graphs;
 
 void recount(CUdevice device, Pinning* memory) {
-  Kept& kept = kept_on[static_cast<std::size_t>(device)];
-  hooks::recount(mutex, kept, *memory, true, [&] {
+  Kept& kept = graphs.kept[static_cast<std::size_t>(device)];
+  hooks::recount(graphs.mutex, kept, *memory, true, [&] {
     cuuint64_t now = kept.counted.count;  // where the driver does not say
     SHAREDGPU_REAL(cuDeviceGetGraphMemAttribute, device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &now);
     return KeptNow{{now}, {now}};
@@ -49,19 +55,19 @@ constexpr Bytes kLeastRoom = mebibytes(2);
 // and more than may ever be had where nodes share memory. So what is refused is asked for by halves.
 template <class Call>
 CUresult with_room(Pinning& memory, CUdevice device, Call call) {
-  Kept& kept = kept_on[static_cast<std::size_t>(device)];
+  Kept& kept = graphs.kept[static_cast<std::size_t>(device)];
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   Bytes room;
   Patience patience;
   for (Bytes step{asked_for.load(std::memory_order_relaxed)};
        step >= kLeastRoom && result == CUDA_ERROR_OUT_OF_MEMORY; step = {step.count / 2}) {
     {
-      const std::lock_guard lock(mutex);
+      const std::lock_guard lock(graphs.mutex);
       kept.asked += step;
     }
     room += step;
     if (memory.pin(step) != CUDA_SUCCESS) {
-      const std::lock_guard lock(mutex);
+      const std::lock_guard lock(graphs.mutex);
       kept.asked -= step;
       room -= step;
       continue;
@@ -70,7 +76,7 @@ CUresult with_room(Pinning& memory, CUdevice device, Call call) {
       result = call();
     } while (patience.worth_another_try(result));
   }
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(graphs.mutex);
   kept.asked -= room;
   kept.counted += room;  // count() gives back what was not taken
   return result;

@@ -15,7 +15,7 @@
 namespace sharedgpu::hooks::graph_memory {
 
 // Of all allocation nodes that the program has ever made. While there is none, all are spared the questions.
-inline constinit std::atomic<std::uint64_t> asked_for{0};
+extern std::atomic<std::uint64_t> asked_for;
 inline bool in_use() { return asked_for.load(std::memory_order_relaxed) != 0; }
 inline void note_node(Bytes size) {
   asked_for.fetch_add(std::min(size, kLargestAllocation).count, std::memory_order_relaxed);

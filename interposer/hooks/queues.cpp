@@ -29,30 +29,6 @@ struct Entry {
   std::shared_ptr<Queue> queue;
 };
 
-struct Queues {
-  std::mutex mutex;
-  std::map<StreamId, Entry> all;
-  std::atomic<std::uint32_t> forgotten{0};
-  std::atomic<bool> timed{false};  // the end of a turn was known once: how long submissions take matters
-
-  template <class Gone>
-  void drop_if(Gone gone) {
-    const std::lock_guard lock(mutex);
-    std::erase_if(all, [=](const auto& known) { return gone(known.second.place); });
-    forgotten.fetch_add(1, std::memory_order_release);
-  }
-};
-
-// Never destroyed: threads submit until the process ends.
-Queues& queues() {
-  static auto* made = new Queues;
-  return *made;
-}
-
-constinit gate::ThreadEnd thread_end([](void* /*unused*/) {
-  queues().drop_if([](const StreamPlace& place) { return place.thread == this_thread(); });
-});
-
 // Of all streams together: the turn is the process's.
 class Turn {
  public:
@@ -74,19 +50,44 @@ class Turn {
   gate::TurnRest rest_;
 };
 
-constinit Turn turn;
+struct Queues final : session::SubmissionClock {
+  std::mutex mutex;
+  std::map<StreamId, Entry> all;
+  std::atomic<std::uint32_t> forgotten{0};
+  Turn turn;
+  std::atomic<bool> timed{false};  // the end of a turn was known once: how long submissions take matters
+
+  Nanoseconds longest() override;
+
+  template <class Gone>
+  void drop_if(Gone gone) {
+    const std::lock_guard lock(mutex);
+    std::erase_if(all, [=](const auto& known) { return gone(known.second.place); });
+    forgotten.fetch_add(1, std::memory_order_release);
+  }
+};
+
+// Never destroyed: threads submit until the process ends.
+Queues& queues() {
+  static auto* made = new Queues;
+  return *made;
+}
+
+constinit gate::ThreadEnd thread_end([](void* /*unused*/) {
+  queues().drop_if([](const StreamPlace& place) { return place.thread == this_thread(); });
+});
 
 // Who waits for the GPU in the driver never waits for room: somebody else sees the marks pass. What counts of
 // several streams is the one with the longest submissions: a turn is to be long enough for those.
-Nanoseconds longest_submission() {
-  if (!queues().timed.load(std::memory_order_relaxed)) return {};
-  std::vector<std::shared_ptr<Queue>> all;
+Nanoseconds Queues::longest() {
+  if (!timed.load(std::memory_order_relaxed)) return {};
+  std::vector<std::shared_ptr<Queue>> looked_at;
   {
-    const std::lock_guard lock(queues().mutex);
-    for (const auto& [id, entry] : queues().all) all.push_back(entry.queue);
+    const std::lock_guard lock(mutex);
+    for (const auto& [id, entry] : all) looked_at.push_back(entry.queue);
   }
   Nanoseconds longest{};
-  for (const auto& queue : all) longest = std::max(longest, queue->look());
+  for (const auto& queue : looked_at) longest = std::max(longest, queue->look());
   return longest;
 }
 
@@ -124,7 +125,7 @@ std::uint32_t Queue::wait_for_room() {
     looked_ = submitted_ = now();
     const Nanoseconds takes = ahead_.expected();
     lock.unlock();
-    if (turn.give_back(ends, takes)) give_turn_back();
+    if (queues().turn.give_back(ends, takes)) give_turn_back();
     lock.lock();
   }
   return ahead_.begin(now());
@@ -191,16 +192,9 @@ std::shared_ptr<Queue> known_queue(StreamId id) {
   return known != queues().all.end() ? known->second.queue : nullptr;
 }
 
-void submission_made() { turn.made(); }
+void submission_made() { queues().turn.made(); }
 
-session::SubmissionClock& submission_clock() {
-  class Clock final : public session::SubmissionClock {
-   public:
-    Nanoseconds longest() override { return longest_submission(); }
-  };
-  static auto* made = new Clock;
-  return *made;
-}
+session::SubmissionClock& submission_clock() { return queues(); }
 
 std::uint32_t forgotten_queues() { return queues().forgotten.load(std::memory_order_acquire); }
 

@@ -1,0 +1,23 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The variables of the interposer that are not in an object are those of the list, which says why each is there.
+#   check_globals.sh LIST FILE...   FILE: an object file or an archive of ours
+set -eu
+list=$1
+shift
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+for file in "$@"; do nm -A -C -f sysv --defined-only "$file"; done |
+  awk -F'|' '$7 ~ /^ *\.t?(bss|data)/ && $7 !~ /rel\.ro/ && $1 !~ /guard variable for/ { print $1 }' |
+  # The unit, and the name without arguments and namespaces that all have or none can name.
+  sed -E 's/ +$//; s/\(anonymous namespace\):://g; s/\([^()]*\)//g; s#^[^ ]*[/:]([a-z_]+)\.cpp\.o:(sharedgpu::)?#\1 #' |
+  sort -u >"$folder/found"
+sed -nE 's/^\| `([a-z_]+)` \| `([A-Za-z_:]+)` \| .+ \|$/\1 \2/p' "$list" | sort -u >"$folder/listed"
+[ -s "$folder/found" ] || { echo "no variables found" >&2; exit 1; }
+if ! diff "$folder/found" "$folder/listed" >"$folder/diff"; then
+  echo "found (<), and listed in $list (>):" >&2
+  cat "$folder/diff" >&2
+  exit 1
+fi
+echo "$(wc -l <"$folder/found") variables, all listed"
