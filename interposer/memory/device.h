@@ -76,11 +76,7 @@ class Device {
   virtual CUresult copy_out(Lane lane, std::byte* host, CUdeviceptr from, Bytes size) = 0;
   virtual CUresult copy_in(Lane lane, CUdeviceptr to, const std::byte* host, Bytes size) = 0;
   // Writes the same 32-bit word everywhere. Asynchronous.
-  virtual CUresult fill(Lane lane, CUdeviceptr to, Bytes size, std::uint32_t word) {
-    static_cast<void>(lane);
-    static_cast<void>(to);
-    static_cast<void>(size);
-    static_cast<void>(word);
+  virtual CUresult fill(Lane /*lane*/, CUdeviceptr /*to*/, Bytes /*size*/, std::uint32_t /*word*/) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   // How much fingerprints() may be asked about at once.
@@ -88,19 +84,13 @@ class Device {
   // The fingerprints of accessible ranges, for each in `found`: waits for them, on a lane of its own. After a
   // failure nothing is known, and the lane is to be waited for: memory may still be read. Where it succeeds,
   // fill() is there too. CUDA_ERROR_NOT_SUPPORTED: this device or this driver cannot do that now.
-  virtual CUresult fingerprints(std::span<const Look> ranges, Fingerprint* found) {
-    static_cast<void>(ranges);
-    static_cast<void>(found);
+  virtual CUresult fingerprints(std::span<const Look> /*ranges*/, Fingerprint* /*found*/) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   // Of managed memory: sends the pages of the range to the GPU, or to the host. Asynchronous. Their contents
   // are never in danger: where it fails, some pages may have moved.
   enum class Side { gpu, host };
-  virtual CUresult prefetch(Lane lane, CUdeviceptr address, Bytes size, Side to) {
-    static_cast<void>(lane);
-    static_cast<void>(address);
-    static_cast<void>(size);
-    static_cast<void>(to);
+  virtual CUresult prefetch(Lane /*lane*/, CUdeviceptr /*address*/, Bytes /*size*/, Side /*to*/) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   // Waits for all copies on the lane. After a failure they may still be under way, or never come.

@@ -38,10 +38,7 @@ class Books {
   virtual void claim() {}
   // The program is not to have what it asked for, `wanted` together with what it has, since host memory can
   // never hold more than `most` of what is evicted.
-  virtual void refused_by_host(Bytes most, Bytes wanted) {
-    static_cast<void>(most);
-    static_cast<void>(wanted);
-  }
+  virtual void refused_by_host(Bytes /*most*/, Bytes /*wanted*/) {}
   // Tells of shrinking and of progress in evict() and restore(). Never blocks for an answer.
   virtual void report(bool stuck) = 0;
   // Whether a stream of this process is being captured now: then nothing may synchronize.
@@ -50,10 +47,7 @@ class Books {
   virtual bool idle() = 0;
   // The allocation at `base` is being freed: nobody else gets at it from now on. Whether another process
   // still has it open; then its memory stays, and is asked for again later.
-  virtual bool still_lent(CUdeviceptr base) {
-    static_cast<void>(base);
-    return false;
-  }
+  virtual bool still_lent(CUdeviceptr /*base*/) { return false; }
 };
 
 // No GPU has as much; sums of sizes stay far from wrapping, and from what the arbiter takes for nonsense.
@@ -132,24 +126,18 @@ class Pinning {
   virtual CUresult pin(Bytes size) = 0;
   virtual void unpin(Bytes size) = 0;
   // The same growth where it has happened already: tells of it, and waits for nothing.
-  virtual void pin_unasked(Bytes size) { static_cast<void>(size); }
+  virtual void pin_unasked(Bytes /*size*/) {}
 
   // What lies under this part of an allocation, or of what the program has mapped itself, stays where it is
   // until it is freed, and counts as pinned.
   // CUDA_ERROR_NOT_READY: not all of it is on the GPU now; it is in the next turn. CUDA_ERROR_OUT_OF_MEMORY:
   // so much may not be pinned. CUDA_ERROR_INVALID_VALUE: not in one of them. Waits for the arbiter.
-  virtual CUresult settle(CUdeviceptr address, Bytes size) {
-    static_cast<void>(address);
-    static_cast<void>(size);
-    return CUDA_SUCCESS;  // where nothing moves
-  }
+  // As it is where nothing moves: done.
+  virtual CUresult settle(CUdeviceptr /*address*/, Bytes /*size*/) { return CUDA_SUCCESS; }
   // Whether export_piece() may be asked at all.
   virtual bool exportable() const { return false; }
   // Exports a piece of the allocation at `base`, all of which has been settled.
-  virtual CUresult export_piece(CUdeviceptr base, unsigned index, Piece* piece) {
-    static_cast<void>(base);
-    static_cast<void>(index);
-    static_cast<void>(piece);
+  virtual CUresult export_piece(CUdeviceptr /*base*/, unsigned /*index*/, Piece* /*piece*/) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
 };
@@ -189,10 +177,7 @@ class TurnMemory {
   virtual bool restore() = 0;
   // So much host memory may be needed at once; so many sessions of the job, this one included, may take some
   // at the same time. From any thread; waits for nothing.
-  virtual void prepare_host(Bytes size, unsigned sharers) {
-    static_cast<void>(size);
-    static_cast<void>(sharers);
-  }
+  virtual void prepare_host(Bytes /*size*/, unsigned /*sharers*/) {}
   // Several times a second, the gate open or closed: frees what was to be freed later, where the GPU is idle.
   virtual void tend_freed() {}
   // The same, every second or so: gives idle host memory back that is not expected to be needed, or when the

@@ -44,21 +44,12 @@ class Mover {
 
   // Looks at what is to leave, together at most Device::kMostLooked: what is not seen is copied. False: a
   // look may still be under way, nothing may leave.
-  virtual bool look(std::span<Leaver> leavers) {
-    static_cast<void>(leavers);
-    return true;
-  }
+  virtual bool look(std::span<Leaver> /*leavers*/) { return true; }
   // Whether the handle can leave without more host memory.
-  virtual bool has_room(const Handle& handle) const {
-    static_cast<void>(handle);
-    return true;
-  }
+  virtual bool has_room(const Handle& /*handle*/) const { return true; }
 
   // Whether its contents will be copied to room that it has not got yet.
-  virtual bool needs_room(const Leaver& leaver) const {
-    static_cast<void>(leaver);
-    return false;
-  }
+  virtual bool needs_room(const Leaver& /*leaver*/) const { return false; }
 
   // Eviction: host room first; then, when the contents have arrived there, the memory goes. Where it has not
   // begun or does not end, the handle stays as it was, without its clean copy perhaps.
