@@ -30,10 +30,11 @@ bool lend(Pinning& memory, const AddressRange& block, CUipcMemHandle* handle) {
 
 template <class Call>
 CUresult open(CUdeviceptr* address, const CUipcMemHandle& handle, unsigned flags, Call real) {
-  Process* const mine = Process::get();
   auto ticket = session::ticket_in(handle);
-  if (mine == nullptr || !ticket) return real();
+  if (!ticket) return real();
   if (address == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
+  Process* const mine = Process::get();
+  if (mine == nullptr) return CUDA_ERROR_MAP_FAILED;  // nobody to ask the lender
   if (mine->is_lender_of(ticket->name)) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver
   return mine->borrowing().open(*ticket, address);
 }
