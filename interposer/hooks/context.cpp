@@ -125,7 +125,7 @@ class PoolMaintenance final : public session::Maintenance {
     Process* const mine = Process::get();
     if (mine == nullptr) return;
     hooks::pools().tend();
-    for (const CUdevice device : mine->devices()) hooks::tend_primary(*mine, device);
+    for (const CUdevice device : mine->devices().attached()) hooks::tend_primary(*mine, device);
   }
 };
 
@@ -182,7 +182,7 @@ SHAREDGPU_EXPORT CUresult cuCtxSetLimit(CUlimit limit, std::size_t value) {
   const CUresult result = SHAREDGPU_REAL(cuCtxSetLimit, limit, value);
   CUcontext context = nullptr;
   Process* const mine = Process::get();
-  if (result != CUDA_SUCCESS || mine == nullptr || mine->memories().empty() ||
+  if (result != CUDA_SUCCESS || mine == nullptr || mine->devices().memories().empty() ||
       SHAREDGPU_REAL(cuCtxGetCurrent, &context) != CUDA_SUCCESS)
     return result;
   if (const auto extra = extra_for(limit, {value})) mine->context_extra(context, limit, *extra);
@@ -218,7 +218,7 @@ SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
 SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
   const CUresult result = SHAREDGPU_REAL(cuDevicePrimaryCtxGetState, device, flags, active);
   Process* const mine = Process::get();
-  if (result != CUDA_SUCCESS || mine == nullptr || mine->memory(device) == nullptr) return result;
+  if (result != CUDA_SUCCESS || mine == nullptr || mine->devices().memory(device) == nullptr) return result;
   session::Primary& primary = mine->contexts().references(device);
   const std::lock_guard lock(primary.mutex);
   if (primary.reset || (primary.kept && primary.references == 0)) *active = 0;

@@ -23,7 +23,7 @@ constexpr int kTries = 100;
 
 // Whether the memory of the device's pools goes with its primary context, in which they take it.
 bool pools_go_with_primary(const Process& process, CUdevice device) {
-  const Allocator* memory = process.memory(device);
+  const Allocator* memory = process.devices().memory(device);
   return memory != nullptr && memory->goes_with_contexts() && memory->serves_pools();
 }
 
@@ -42,7 +42,7 @@ std::unique_lock<std::mutex> lock_finished(Process& process, Primary& primary, C
     const std::uint64_t seen = primary.changes;
     lock.unlock();
     const CUcontext context = process.contexts().primary(device);
-    if (context != nullptr && process.memory(device) != nullptr) finish_streams_of(context);
+    if (context != nullptr && process.devices().memory(device) != nullptr) finish_streams_of(context);
     lock.lock();
     if (primary.changes == seen) break;
   }
@@ -72,7 +72,7 @@ CUresult destroy(Process& process, Destruction& destruction) {
   const CUcontext context = destruction.context();
   CUdevice device = 0;
   if (context == nullptr || !process.contexts().device(context, &device)) return destruction.carry_out();
-  Allocator* memory = process.memory(device);
+  Allocator* memory = process.devices().memory(device);
   if (memory != nullptr) finish_streams_of(context);
   session::Contexts::Removed removed = process.context_going(context, device);
   const Pinned::All pinned_there = pinned().take(context);

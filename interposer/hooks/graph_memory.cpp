@@ -36,7 +36,7 @@ namespace {
 
 struct Graphs {
   std::mutex mutex;
-  std::array<Kept, Process::kMostDevices> kept{};  // on each device; with the mutex
+  std::array<Kept, DeviceTable::kMost> kept{};  // on each device; with the mutex
 };
 constinit Graphs graphs;
 

@@ -34,7 +34,7 @@ CUresult open(CUdeviceptr* address, const CUipcMemHandle& handle, unsigned flags
   if (!ticket) return real();
   if (address == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
   Process* const mine = Process::get();
-  if (mine == nullptr) return CUDA_ERROR_MAP_FAILED;  // nobody to ask the lender
+  if (mine == nullptr) return CUDA_ERROR_MAP_FAILED;                        // nobody to ask the lender
   if (mine->is_lender_of(ticket->name)) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver
   return mine->borrowing().open(*ticket, address);
 }

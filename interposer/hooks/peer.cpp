@@ -86,9 +86,9 @@ CUresult copy(CUdeviceptr to, CUdeviceptr from, CUstream stream, bool own, Plain
   return hooks::copy_with_access([=] {
     hooks::Submission submission(reinterpret_cast<hooks::StreamWord>(stream), own);
     const Process* mine = Process::get();
-    if (mine == nullptr || mine->memories().size() < 2) return plain();
-    auto target = mine->find(to);
-    auto source = mine->find(from);
+    if (mine == nullptr || mine->devices().memories().size() < 2) return plain();
+    auto target = mine->devices().find(to);
+    auto source = mine->devices().find(from);
     if (!target || !source || target->device == source->device) return plain();
     return peer(mine->contexts().any(target->device), mine->contexts().any(source->device));
   });

@@ -174,7 +174,7 @@ CUresult Pools::grow(CUdeviceptr* address, Bytes size, Bytes chunk, const PoolPt
       return CUDA_ERROR_OUT_OF_MEMORY;
   }
   Process* const mine = Process::get();
-  Allocator* const memory = mine != nullptr ? mine->memory(pool->device) : nullptr;
+  Allocator* const memory = mine != nullptr ? mine->devices().memory(pool->device) : nullptr;
   if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // in the child of a fork
   // It outlives the program's contexts: pools belong to the device.
   std::optional<PrimaryStays> primary;

@@ -59,7 +59,7 @@ CUresult end(CUstream stream, CUresult result) {
 CUresult created(CUresult result, CUstream* stream) {
   CUcontext context = nullptr;
   Process* const mine = Process::get();
-  if (result == CUDA_SUCCESS && mine != nullptr && !mine->memories().empty() &&
+  if (result == CUDA_SUCCESS && mine != nullptr && !mine->devices().memories().empty() &&
       SHAREDGPU_REAL(cuCtxGetCurrent, &context) == CUDA_SUCCESS)
     mine->contexts().add_stream(*stream, context);
   return result;
@@ -70,7 +70,7 @@ void leave(CUstream stream) {
   if (mine == nullptr) return;
   mine->captures().remove(stream);
   mine->contexts().remove_stream(stream);
-  if (mine->memories().empty()) return;
+  if (mine->devices().memories().empty()) return;
   hooks::forget_queue(stream);
   hooks::forget_stream(stream);
 }

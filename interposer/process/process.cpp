@@ -55,7 +55,7 @@ void Process::in_child() {
   Process* const parents = instance.exchange(nullptr, std::memory_order_acq_rel);
   if (parents == nullptr) return;
   parents->captures_.after_fork();
-  parents->for_each_session([](DeviceSession& session) { session.lending().after_fork(); });
+  parents->devices_.for_each_session([](DeviceSession& session) { session.lending().after_fork(); });
 }
 
 CUresult Process::start(const Parts& parts) { return only().start_or_wait(parts); }
@@ -96,123 +96,44 @@ Process::State Process::connect(const Parts& parts) {
     return fail ? State::failed : State::plain;
   }
   gate::arm(*this);
-  DeviceSession* first = make({drain_, contexts_, {&borrowing_, &parts.maintenance}, &parts.submissions});
-  first->listen_to(settings_.deadlines);
-  return first->begin(hands) ? State::managed : State::plain;
-}
-
-DeviceSession* Process::make(const TurnParts& parts) {
-  std::lock_guard lock(mutex_);
-  auto* made = new DeviceSession(settings_, parts, {made_});
-  sessions_[made_++].store(made, std::memory_order_release);
-  return made;
-}
-
-template <class Action>
-void Process::for_each_session(Action action) const {
-  for (const auto& session : sessions_)
-    if (DeviceSession* each = session.load(std::memory_order_acquire)) action(*each);
+  const TurnParts first{drain_, contexts_, {&borrowing_, &parts.maintenance}, &parts.submissions};
+  return devices_.begin(hands, first) ? State::managed : State::plain;
 }
 
 // The gate is that of all GPUs of the process.
 void Process::on_wait() {
-  for_each_session([](DeviceSession& session) { session.want(); });
+  devices_.for_each_session([](DeviceSession& session) { session.want(); });
 }
 
 bool Process::all_resident() {
-  return std::ranges::all_of(memories(), [](const Memory* memory) {
+  return std::ranges::all_of(devices_.memories(), [](const Memory* memory) {
     const MemoryUse use = memory->use();
     return use.resident >= use.swappable;
   });
 }
 
 void Process::give_turn_back() {
-  for_each_session([](DeviceSession& session) { session.give_turn_back(); });
+  devices_.for_each_session([](DeviceSession& session) { session.give_turn_back(); });
 }
 
 // --- Devices ---
 
 void Process::attach(CUdevice device) {
-  if (state() != State::managed || device < 0 || device >= static_cast<CUdevice>(kMostDevices)) return;
-  Device& mine = devices_[static_cast<std::size_t>(device)];
-  Attachment expected = Attachment::none;
-  if (mine.attachment.compare_exchange_strong(expected, Attachment::under_way, std::memory_order_acq_rel)) {
-    DeviceSession* session = next_session(device);
-    if (session != nullptr) session->attach(device);
-    publish(device, session);
-    return;
-  }
-  for (;;) {
-    const std::uint32_t seen = changed_.seen();
-    if (mine.attachment.load(std::memory_order_acquire) == Attachment::done) return;
-    changed_.wait(seen, kPatience);
-  }
+  if (state() == State::managed) devices_.attach(device);
 }
 
 void Process::attach_only_device() {
   int count = 0;
   CUdevice device = 0;
-  if (!memories().empty()) return;
+  if (!devices_.memories().empty()) return;
   if (SHAREDGPU_REAL(cuDeviceGetCount, &count) != CUDA_SUCCESS || count != 1) return;
   if (SHAREDGPU_REAL(cuDeviceGet, &device, 0) == CUDA_SUCCESS) attach(device);
-}
-
-// The first device gets the session that cuInit opened, each other one a new one; null: there is none to be
-// had.
-DeviceSession* Process::next_session(CUdevice device) {
-  {
-    std::lock_guard lock(mutex_);
-    if (std::exchange(first_is_free_, false)) return sessions_[0].load(std::memory_order_relaxed);
-  }
-  Hello hello;
-  hello.token = settings_.token;
-  hello.gpu = session::describe(device).gpu;
-  Handshake hands = shake_hands(settings_.socket, hello, settings_.arbiter_timeout);
-  if (hands.result != Handshake::Result::welcome) {
-    say("GPU %d is not shared out, since the arbiter %s (%s); it is plain CUDA's", static_cast<int>(device),
-        hands.result == Handshake::Result::refused ? "refused" : "does not answer",
-        hands.result == Handshake::Result::refused ? hands.reason : std::strerror(hands.error));
-    return nullptr;
-  }
-  DeviceSession* session = make({drain_, contexts_, {&borrowing_}});
-  return session->begin(hands) ? session : nullptr;
-}
-
-void Process::publish(CUdevice device, DeviceSession* session) {
-  Device& mine = devices_[static_cast<std::size_t>(device)];
-  if (session != nullptr && session->memory() != nullptr) {
-    std::lock_guard lock(mutex_);
-    const unsigned count = count_.load(std::memory_order_relaxed);
-    memories_[count] = session->memory();
-    attached_[count] = device;
-    count_.store(count + 1, std::memory_order_release);
-    mine.session.store(session, std::memory_order_release);
-  }
-  mine.attachment.store(Attachment::done, std::memory_order_release);
-  changed_.raise();
-}
-
-DeviceSession* Process::session(CUdevice device) const {
-  const auto index = static_cast<std::size_t>(device);
-  return index < kMostDevices ? devices_[index].session.load(std::memory_order_acquire) : nullptr;
-}
-
-Memory* Process::memory(CUdevice device) const {
-  const DeviceSession* mine = session(device);
-  return mine != nullptr ? mine->memory() : nullptr;
-}
-
-std::optional<Place> Process::find(CUdeviceptr address) const {
-  const auto all = memories();
-  for (std::size_t i = 0; i < all.size(); ++i)
-    if (auto range = all[i]->find(address)) return Place{all[i], attached_[i], *range};
-  return std::nullopt;
 }
 
 // --- Contexts ---
 
 void Process::follow(CUdevice device) const {
-  if (DeviceSession* mine = session(device)) mine->follow();
+  if (DeviceSession* mine = devices_.session(device)) mine->follow();
 }
 
 void Process::context_added(CUcontext context, CUdevice device, bool primary) {
@@ -242,13 +163,13 @@ void Process::context_stays(Contexts::Removed context, CUdevice device) {
 
 // All sessions of the process are of one tenant: any of them may ask.
 Borrowing::Answer Process::ask(LoanName name, std::uint32_t piece) {
-  DeviceSession* first = sessions_[0].load(std::memory_order_acquire);
+  DeviceSession* first = devices_.first();
   return state() == State::managed && first != nullptr ? first->borrow(name, piece) : Borrowing::Answer{};
 }
 
 bool Process::lend(Pinning& memory, CUdeviceptr base, LoanName& name) {
   bool lent = false;
-  for_each_session([&](DeviceSession& each) {
+  devices_.for_each_session([&](DeviceSession& each) {
     if (each.memory() == &memory) lent = each.lending().lend(memory, base, name);
   });
   return lent;
@@ -256,7 +177,7 @@ bool Process::lend(Pinning& memory, CUdeviceptr base, LoanName& name) {
 
 bool Process::is_lender_of(const LoanName& name) const {
   bool found = false;
-  for_each_session([&](DeviceSession& each) { found |= each.lending().number() == name.lender; });
+  devices_.for_each_session([&](DeviceSession& each) { found |= each.lending().number() == name.lender; });
   return found;
 }
 
@@ -266,35 +187,36 @@ namespace process {
 
 std::span<Memory* const> memories() {
   const Process* mine = Process::get();
-  return mine != nullptr ? mine->memories() : std::span<Memory* const>{};
+  return mine != nullptr ? mine->devices().memories() : std::span<Memory* const>{};
 }
 
 std::span<const CUdevice> devices() {
   const Process* mine = Process::get();
-  return mine != nullptr ? mine->devices() : std::span<const CUdevice>{};
+  return mine != nullptr ? mine->devices().attached() : std::span<const CUdevice>{};
 }
 
 DeviceSession* session_of(CUdevice device) {
   const Process* mine = Process::get();
-  return mine != nullptr ? mine->session(device) : nullptr;
+  return mine != nullptr ? mine->devices().session(device) : nullptr;
 }
 
 Memory* memory_of(CUdevice device) {
   const Process* mine = Process::get();
-  return mine != nullptr ? mine->memory(device) : nullptr;
+  return mine != nullptr ? mine->devices().memory(device) : nullptr;
 }
 
 Memory* current_memory() {
   const Process* mine = Process::get();
   CUdevice device = 0;
-  if (mine == nullptr || mine->memories().empty() || SHAREDGPU_REAL(cuCtxGetDevice, &device) != CUDA_SUCCESS)
+  if (mine == nullptr || mine->devices().memories().empty() ||
+      SHAREDGPU_REAL(cuCtxGetDevice, &device) != CUDA_SUCCESS)
     return nullptr;
-  return mine->memory(device);
+  return mine->devices().memory(device);
 }
 
 std::optional<Place> find(CUdeviceptr address) {
   const Process* mine = Process::get();
-  return mine != nullptr ? mine->find(address) : std::nullopt;
+  return mine != nullptr ? mine->devices().find(address) : std::nullopt;
 }
 
 }  // namespace process

@@ -8,35 +8,24 @@
 
 #include <cuda.h>
 
-#include <array>
 #include <atomic>
-#include <mutex>
 #include <optional>
 #include <span>
 
 #include "interposer/gate/closing.h"
 #include "interposer/memory/memory.h"
+#include "interposer/process/device_table.h"
 #include "interposer/session/borrowing.h"
 #include "interposer/session/captures.h"
 #include "interposer/session/contexts.h"
-#include "interposer/session/device_session.h"
 #include "interposer/session/maintenance.h"
 #include "interposer/session/settings.h"
 #include "interposer/session/wakeup.h"
 
 namespace sharedgpu {
 
-// An allocation of ours.
-struct Place {
-  Memory* memory = nullptr;
-  CUdevice device = 0;
-  AddressRange range;
-};
-
 class Process final : private gate::GateListener, private session::Borrowing::Lenders {
  public:
-  static constexpr unsigned kMostDevices = gate::PageSlot::kCount;
-
   // What the layers above have done for them on the first session's turn thread. Both live for ever.
   struct Parts {
     session::Maintenance& maintenance;
@@ -56,20 +45,7 @@ class Process final : private gate::GateListener, private session::Borrowing::Le
   // The only device of this machine, if so: then it will be attached anyway, and may as well be now.
   void attach_only_device();
 
-  // The session of an attached device; null: it is plain CUDA's.
-  session::DeviceSession* session(CUdevice device) const;
-  // Its memory; the same.
-  Memory* memory(CUdevice device) const;
-  // The memories of all attached devices, in the order of their attachment, and those devices.
-  std::span<Memory* const> memories() const {
-    return {memories_.data(), count_.load(std::memory_order_acquire)};
-  }
-  std::span<const CUdevice> devices() const {
-    return {attached_.data(), count_.load(std::memory_order_acquire)};
-  }
-  // Our allocation that `address` lies in, on whichever device; nullopt: none of ours.
-  std::optional<Place> find(CUdeviceptr address) const;
-
+  const DeviceTable& devices() const { return devices_; }
   session::Contexts& contexts() { return contexts_; }
   const session::Contexts& contexts() const { return contexts_; }
   session::Captures& captures() { return captures_; }
@@ -94,11 +70,6 @@ class Process final : private gate::GateListener, private session::Borrowing::Le
 
  private:
   enum class State : std::uint32_t { unused, starting, plain, failed, managed };
-  enum class Attachment : std::uint32_t { none, under_way, done };
-  struct Device {
-    std::atomic<Attachment> attachment{Attachment::none};
-    std::atomic<session::DeviceSession*> session{nullptr};
-  };
 
   static Process& only();
   static void in_child();
@@ -106,34 +77,23 @@ class Process final : private gate::GateListener, private session::Borrowing::Le
   State state() const { return state_.load(std::memory_order_acquire); }
   CUresult start_or_wait(const Parts& parts);
   State connect(const Parts& parts);
-  session::DeviceSession* make(const session::TurnParts& parts);
-  session::DeviceSession* next_session(CUdevice device);
-  void publish(CUdevice device, session::DeviceSession* session);
   void follow(CUdevice device) const;
-  template <class Action>
-  void for_each_session(Action action) const;
 
   void on_wait() override;
   bool all_resident() override;
   session::Borrowing::Answer ask(LoanName name, std::uint32_t piece) override;
 
   std::atomic<State> state_{State::unused};
-  session::Wakeup changed_;  // state_ or an attachment
+  session::Wakeup changed_;  // state_
 
   session::Settings settings_;
   session::Contexts contexts_;
   session::Captures captures_;
   session::Borrowing borrowing_{*this, contexts_};
   session::ContextDrain drain_{contexts_};
-  std::array<Device, kMostDevices> devices_;
-
-  std::mutex mutex_;  // of those who write what follows
-  std::array<std::atomic<session::DeviceSession*>, kMostDevices> sessions_{};
-  unsigned made_ = 0;
-  bool first_is_free_ = true;  // cuInit's session has no GPU yet
-  std::array<Memory*, kMostDevices> memories_{};
-  std::array<CUdevice, kMostDevices> attached_{};
-  std::atomic<unsigned> count_{0};  // of the two
+  // What every session is given; the first one is given more.
+  const session::TurnParts parts_{drain_, contexts_, {&borrowing_}};
+  DeviceTable devices_{settings_, parts_};
 };
 
 // For those to whom plain CUDA is an answer like any other: it has no memory of ours.

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GPUs that the process uses: the session of each, and its memory. Safe from all threads.
+#pragma once
+
+#include <cuda.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <span>
+
+#include "interposer/memory/memory.h"
+#include "interposer/session/device_session.h"
+#include "interposer/session/handshake.h"
+#include "interposer/session/settings.h"
+#include "interposer/session/wakeup.h"
+
+namespace sharedgpu {
+
+// An allocation of ours.
+struct Place {
+  Memory* memory = nullptr;
+  CUdevice device = 0;
+  AddressRange range;
+};
+
+class DeviceTable {
+ public:
+  static constexpr unsigned kMost = gate::PageSlot::kCount;
+
+  // `parts`: what every session is given; it and the settings outlive the table.
+  DeviceTable(const session::Settings& settings, const session::TurnParts& parts)
+      : settings_(settings), parts_(parts) {}
+
+  // The first session, of cuInit, which has no GPU yet, is begun on a connection that has been welcomed.
+  // False: that has been said.
+  bool begin(session::Handshake& hands, const session::TurnParts& parts);
+  // The process is about to use `device`: gives it the first session, or one of its own. A device for which
+  // the arbiter gives none is left to plain CUDA. After begin().
+  void attach(CUdevice device);
+
+  // The session of an attached device; null: it is plain CUDA's.
+  session::DeviceSession* session(CUdevice device) const;
+  // Its memory; the same.
+  Memory* memory(CUdevice device) const;
+  // The memories of all attached devices, in the order of their attachment, and those devices.
+  std::span<Memory* const> memories() const {
+    return {memories_.data(), count_.load(std::memory_order_acquire)};
+  }
+  std::span<const CUdevice> attached() const {
+    return {attached_.data(), count_.load(std::memory_order_acquire)};
+  }
+  // Our allocation that `address` lies in, on whichever device; nullopt: none of ours.
+  std::optional<Place> find(CUdeviceptr address) const;
+
+  // The first session; null before begin().
+  session::DeviceSession* first() const { return sessions_[0].load(std::memory_order_acquire); }
+  // Of all that were begun, also those without a GPU.
+  template <class Action>
+  void for_each_session(Action action) const {
+    for (const auto& session : sessions_)
+      if (session::DeviceSession* each = session.load(std::memory_order_acquire)) action(*each);
+  }
+
+ private:
+  enum class Attachment : std::uint32_t { none, under_way, done };
+  struct Device {
+    std::atomic<Attachment> attachment{Attachment::none};
+    std::atomic<session::DeviceSession*> session{nullptr};
+  };
+
+  session::DeviceSession* make(const session::TurnParts& parts);
+  session::DeviceSession* next_session(CUdevice device);
+  void publish(CUdevice device, session::DeviceSession* session);
+
+  const session::Settings& settings_;
+  const session::TurnParts& parts_;
+  session::Wakeup changed_;  // an attachment
+  std::array<Device, kMost> devices_;
+
+  std::mutex mutex_;  // of those who write what follows
+  std::array<std::atomic<session::DeviceSession*>, kMost> sessions_{};
+  unsigned made_ = 0;
+  bool first_is_free_ = true;
+  std::array<Memory*, kMost> memories_{};
+  std::array<CUdevice, kMost> attached_{};
+  std::atomic<unsigned> count_{0};  // of the two
+};
+
+}  // namespace sharedgpu
