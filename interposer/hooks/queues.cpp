@@ -50,11 +50,13 @@ class Turn {
   gate::TurnRest rest_;
 };
 
+// A constant address: every submission looks there while the GPU is oversubscribed.
+constinit Turn turn;
+
 struct Queues final : session::SubmissionClock {
   std::mutex mutex;
   std::map<StreamId, Entry> all;
   std::atomic<std::uint32_t> forgotten{0};
-  Turn turn;
   std::atomic<bool> timed{false};  // the end of a turn was known once: how long submissions take matters
 
   Nanoseconds longest() override;
@@ -125,7 +127,7 @@ std::uint32_t Queue::wait_for_room() {
     looked_ = submitted_ = now();
     const Nanoseconds takes = ahead_.expected();
     lock.unlock();
-    if (queues().turn.give_back(ends, takes)) give_turn_back();
+    if (turn.give_back(ends, takes)) give_turn_back();
     lock.lock();
   }
   return ahead_.begin(now());
@@ -192,7 +194,7 @@ std::shared_ptr<Queue> known_queue(StreamId id) {
   return known != queues().all.end() ? known->second.queue : nullptr;
 }
 
-void submission_made() { queues().turn.made(); }
+void submission_made() { turn.made(); }
 
 session::SubmissionClock& submission_clock() { return queues(); }
 
