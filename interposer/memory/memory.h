@@ -132,7 +132,7 @@ class Pinning {
   // until it is freed, and counts as pinned.
   // CUDA_ERROR_NOT_READY: not all of it is on the GPU now; it is in the next turn. CUDA_ERROR_OUT_OF_MEMORY:
   // so much may not be pinned. CUDA_ERROR_INVALID_VALUE: not in one of them. Waits for the arbiter.
-  // As it is where nothing moves: done.
+  // CUDA_SUCCESS where nothing moves.
   virtual CUresult settle(CUdeviceptr /*address*/, Bytes /*size*/) { return CUDA_SUCCESS; }
   // Whether export_piece() may be asked at all.
   virtual bool exportable() const { return false; }
