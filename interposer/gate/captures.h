@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many streams of this process are being captured. While one is, work passes a closed gate and nothing
-// may synchronize. Safe from all threads.
+// Counts the streams of this process that are being captured. While one is, work passes a closed gate and
+// nothing may synchronize. Safe from all threads.
 #pragma once
 
 namespace sharedgpu::gate {

@@ -12,13 +12,13 @@
 
 namespace sharedgpu::gate {
 
-// What the gate has to know of the process, and tell it.
+// The process, as the gate knows it.
 class GateListener {
  public:
   virtual ~GateListener() = default;
   // A thread begins to wait at the closed gate while no other does. Called on that thread; must not block.
   virtual void on_wait() = 0;
-  // Whether all memory of the process is on its GPUs: else nobody is let through for the sake of a drain that
+  // True if all memory of the process is on its GPUs: else nobody is let through for the sake of a drain that
   // drags on.
   virtual bool all_resident() = 0;
 };
@@ -65,9 +65,9 @@ void forget_lease();
 
 // For a thread that is about to go inside, see gate.cpp.
 namespace detail {
-// Whether it may although the gate is closed.
+// True if it may although the gate is closed.
 bool excused();
-// Whether nothing may pass a closed gate: Released is said, or about to be.
+// True if nothing may pass a closed gate: Released is said, or about to be.
 bool released();
 // It is the first one that waits.
 void tell_of_wait();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each thread counts of its submissions, and the registry of all that: a list that only grows, read and
+// The counts of submissions, one for each thread, and their registry: a list that only grows, read and
 // extended without locks.
 #pragma once
 

@@ -20,7 +20,8 @@ constexpr std::uint32_t kOpen = 1;
 constexpr std::uint32_t kClosed = 2;
 
 struct Pages {
-  // Where the page of each slot is mapped; null: none is. An address stays the same over reconnects.
+  // The page of each slot, at the address where it is mapped; null: none is. An address stays the same over
+  // reconnects.
   std::array<std::atomic<const LeasePage*>, PageSlot::kCount> mapped{};
   // Submissions look at a page of our own, in which we write.
   std::atomic<bool> several{false};

@@ -118,7 +118,7 @@ GreenContexts& green_contexts() {
   return *made;
 }
 
-// Of all GPUs.
+// Looks after the pools and the primary contexts of all GPUs.
 class PoolMaintenance final : public session::Maintenance {
  public:
   void run(Pinning& /*memory*/) override {

@@ -54,7 +54,7 @@ std::shared_ptr<Queue> queue_of(CUstream stream, StreamId* id);
 std::shared_ptr<Queue> known_queue(StreamId id);
 // A submission has been made to one of them; inside the gate.
 void submission_made();
-// How long submissions to all of them take.
+// Measures how long submissions take, over all queues.
 session::SubmissionClock& submission_clock();
 // How often queues were forgotten.
 std::uint32_t forgotten_queues();

@@ -45,10 +45,11 @@ class AddressSpace {
   std::optional<AddressRange> find(CUdeviceptr address) const;
   // The range of the living block that has all of these addresses; null: there is none.
   Range* find_whole(CUdeviceptr address, Bytes size) const;
-  // From now on nobody else frees it, or finds it. False: somebody does already, or there is none.
+  // Marks the block: nobody else frees it from now on, or finds it. False: somebody does already, or there is
+  // none.
   bool condemn(CUdeviceptr address);
   void reprieve(CUdeviceptr address) { block(address)->dying = false; }
-  // Takes a block out. Whether its range has none now; then none comes there, until it is put back.
+  // Takes a block out. True if its range has none now; then none comes there, until it is put back.
   bool take_out(CUdeviceptr address);
   void put_back(CUdeviceptr address, const Block& block);
 

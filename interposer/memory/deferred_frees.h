@@ -36,7 +36,7 @@ class DeferredFrees {
 
   // The number of the last one so far.
   std::uint64_t last() const { return last_; }
-  // Those up to that number that nobody is freeing; the caller is from now on, until done().
+  // The entries up to that number that nobody is freeing; the caller is from now on, until done().
   std::vector<Entry> take(std::uint64_t last) {
     std::vector<Entry> taken;
     for (Entry& each : all_)
@@ -51,7 +51,7 @@ class DeferredFrees {
       its->taken = false;
   }
 
-  // Whether somebody is freeing memory that goes with this context.
+  // True if somebody is freeing memory that goes with this context.
   bool any_taken(CUcontext context) const {
     return std::ranges::any_of(all_,
                                [=](const Entry& each) { return each.context == context && each.taken; });

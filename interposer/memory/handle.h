@@ -90,7 +90,7 @@ struct Range {
   std::vector<Handle> handles;  // of fixed number: pointers to them stay good
 };
 
-// Whether `size` bytes at `address` lie in `whole` bytes at `base`.
+// True if `size` bytes at `address` lie in `whole` bytes at `base`.
 inline bool lies_within(CUdeviceptr address, Bytes size, CUdeviceptr base, Bytes whole) {
   return address - base < whole.count && size <= Bytes{whole.count - (address - base)};
 }

@@ -142,7 +142,7 @@ class Pinning {
   }
 };
 
-// What the arbiter is told of the memory. Safe from any thread, the sender of a message included; never waits
+// The figures that the arbiter is told. Safe from any thread, the sender of a message included; never waits
 // for the GPU.
 class ReportSource {
  public:
@@ -150,11 +150,11 @@ class ReportSource {
   virtual MemoryUse use() const = 0;
   // As use().host_limit, of what all steps of the job have together.
   virtual Bytes job_host_limit() const { return {}; }
-  // What evict() and restore() have copied so far.
+  // The bytes that evict() and restore() have copied so far.
   virtual Traffic moved() const { return {}; }
 };
 
-// What leaves the GPU and comes back. For the turn thread, but for what says otherwise.
+// Eviction and restore. For the turn thread, unless a function says otherwise.
 class TurnMemory {
  public:
   virtual ~TurnMemory() = default;
@@ -167,7 +167,7 @@ class TurnMemory {
   // Evicts, least recently used first, until at most allowed() is resident. True: done. False: some had to
   // stay (reported as stuck); not a byte is lost either way.
   virtual bool evict() = 0;
-  // What the last evict() did.
+  // The last evict() did this.
   virtual Eviction last_eviction() const { return {}; }
   // Makes resident as much as allowed() lets in, and reports if that changed anything. True: all of the
   // process's memory is resident, or the device is lost: then no work will ever find anything, use() tells of
@@ -191,11 +191,11 @@ class TurnMemory {
 // All of it. Who uses a part of it takes one of the four.
 class Memory : public Allocator, public Pinning, public ReportSource, public TurnMemory {
  public:
-  // What the contexts of the GPU take. From any thread, as what follows.
+  // The contexts of the GPU take so much. From any thread, as the rest here.
   virtual void set_context_size(Bytes size) = 0;
   // The device lets others at its memory since: gives access anew to all that is mapped.
   virtual void renew_access() {}
-  // Of the footprint that use() tells, what the program has freed, and gets back where memory is short.
+  // The part of the footprint that the program has freed, and gets back where memory is short.
   virtual Bytes due() const { return {}; }
   // For the physical memory that the program makes itself; null: that is left to the driver.
   virtual ProgramMemory* program_memory() { return nullptr; }

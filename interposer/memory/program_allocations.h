@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program made itself: ranges with a reference count, and where each is mapped. The range's own
-// addresses, which the program never sees, are its name. Guarded by its owner's lock.
+// The memory that the program made itself: ranges with a reference count, and where each is mapped. The
+// range's own addresses, which the program never sees, are its name. Guarded by its owner's lock.
 #pragma once
 
 #include <cuda.h>

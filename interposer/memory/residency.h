@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may touch which handle, and how many bytes of them are on the GPU, pinned, or may leave. Guarded by its
-// owner's lock.
+// The handles: the order in which they leave and return, the busy ones, and their bytes by where they are.
+// Guarded by its owner's lock.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@ class Residency {
   Bytes settling() const { return settling_; }  // of the handles that are; in the three before
   Bytes allowed() const { return allowed_; }
   void set_allowed(Bytes allowed) { allowed_ = allowed; }
-  // How much more may be resident.
+  // The room for more resident bytes.
   Bytes room() const { return minus(allowed_, resident_); }
   bool exceeds() const { return resident_ > allowed_; }
-  // What will be on the host when no more than allowed() is resident.
+  // The bytes that are on the host when no more than allowed() is resident.
   Bytes away() const { return minus(swappable_, allowed_); }
 
   // A new handle, busy from the start.
@@ -44,7 +44,7 @@ class Residency {
   void set_place(Handle& handle, Handle::Place place);
   // A range that is unmapped and unclaimed counts no more.
   void strike_off(Range& range);
-  // Of handles that are not busy: `change` may change what decides which is next.
+  // The handle is not busy: `change` may change what the order depends on.
   template <class Change>
   void change(Handle& handle, Change change) {
     order_.remove(handle);
@@ -55,7 +55,7 @@ class Residency {
   Handle* first_to_leave() const { return order_.first_to_leave(); }
   Handle* first_to_return() const { return order_.first_to_return(room()); }
   Handle* last_copy() const { return order_.last_copy(); }
-  // Whether the contents of all handles that are not busy are on the GPU.
+  // True if the contents of all handles that are not busy are on the GPU.
   bool all_usable() const { return order_.all_usable(); }
 
  private:

@@ -83,7 +83,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   std::vector<Handle> handles() const;
 
  protected:
-  // What moves contents, and the pinned host memory that it moves them to; null: the driver keeps them.
+  // The mover, and the pinned host memory that it moves contents to; null: the driver keeps them.
   struct Moving {
     std::unique_ptr<HostPool> pool;
     std::unique_ptr<Mover> mover;
@@ -102,7 +102,7 @@ class SwapMemory : public Memory, public ProgramMemory {
 
   static Moving moving_to_host(Device& device, const HostBudget& budget, HostSystem& system);
   bool bring_back();
-  // Of the turn thread. The mutex is not held all the time.
+  // The turn thread calls these. They give the mutex up meanwhile.
   bool choose(Bytes excess, std::deque<Leaver>& chosen) REQUIRES(mutex_);
   Mover::Begun begin_out(const Leaver& leaver, Lane lane) REQUIRES(mutex_);
   bool give_up_copy() REQUIRES(mutex_);
@@ -146,7 +146,7 @@ class SwapMemory : public Memory, public ProgramMemory {
   bool defers() const;
   void free_deferred(Gpu gpu);
 
-  // What stays where it is: swap_settle.cpp.
+  // Memory that stays where it is: swap_settle.cpp.
   enum class Found { none, missing, all };
   Found handles_to_settle(CUdeviceptr address, Bytes size, Handles& found) REQUIRES(mutex_);
   // What the program made itself: swap_program.cpp.

@@ -56,7 +56,7 @@ class DeviceTable {
 
   // The first session; null before begin().
   session::DeviceSession* first() const { return sessions_[0].load(std::memory_order_acquire); }
-  // Of all that were begun, also those without a GPU.
+  // The sessions include those without a GPU.
   template <class Action>
   void for_each_session(Action action) const {
     for (const auto& session : sessions_)

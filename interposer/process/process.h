@@ -26,7 +26,7 @@ namespace sharedgpu {
 
 class Process final : private gate::GateListener, private session::Borrowing::Lenders {
  public:
-  // What the layers above have done for them on the first session's turn thread. Both live for ever.
+  // The first session's turn thread runs these for the layers above. Both live for ever.
   struct Parts {
     session::Maintenance& maintenance;
     session::SubmissionClock& submissions;
@@ -91,7 +91,7 @@ class Process final : private gate::GateListener, private session::Borrowing::Le
   session::Captures captures_;
   session::Borrowing borrowing_{*this, contexts_};
   session::ContextDrain drain_{contexts_};
-  // What every session is given; the first one is given more.
+  // Every session is given this; the first one is given more.
   const session::TurnParts parts_{drain_, contexts_, {&borrowing_}};
   DeviceTable devices_{settings_, parts_};
 };

@@ -47,7 +47,7 @@ class DeviceSession final : public Books, private ReportSource {
   Memory* memory() const { return memory_.load(std::memory_order_acquire); }  // null: plain CUDA's
   Bytes capacity() const { return capacity_; }
   Bytes usual_context() const { return usual_context_; }
-  // What cuMemGetInfo is to show.
+  // The figures that cuMemGetInfo is to show.
   MemoryView view();
   // The contexts of the GPU are others now: the memory copies within one, and what they take, which cannot be
   // swapped, is told.
@@ -76,7 +76,7 @@ class DeviceSession final : public Books, private ReportSource {
   bool settles() const;
   MemoryView ask_view();
 
-  // What the link reports: of no memory, nothing.
+  // The link reports these; without memory they are zero.
   MemoryUse use() const override;
   Bytes job_host_limit() const override;
   Traffic moved() const override;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the turn thread does for other parts of the process beside obeying the arbiter.
+// The turn thread's work for other parts of the process, beside obeying the arbiter.
 #pragma once
 
 #include "interposer/memory/memory.h"

@@ -19,7 +19,7 @@
 
 namespace sharedgpu::session {
 
-// What the arbiter wants done.
+// An order of the arbiter's.
 struct TurnOrder {
   enum class Kind { restore, revoke, step, evict, go_plain };
   Kind kind = Kind::restore;
