@@ -7,6 +7,14 @@ load lib/jobs
 setup() { cluster_setup; }
 teardown() { cluster_teardown; }
 
+@test "README and docs/usage.md show what srun --help prints" {
+  root=$BATS_TEST_DIRNAME/../..
+  for page in README.md docs/usage.md; do
+    diff -B <(srun --help | sed -n '/^Options provided by plugins:$/,/^[A-NP-Z]/p' | grep -v '^[A-NP-Z]') \
+      <("$root/scripts/documented" "$root/$page" '`srun --help`')
+  done
+}
+
 # refused OPTION=VALUE: each command refuses it, naming option and value.
 refused() {
   local option=${1%%=*} value=${1#*=}
