@@ -90,9 +90,7 @@ void Closer::start(uid_t user) {
 void Closer::watch(uid_t user, User& its) {
   UniqueFd pidfd = system_.open_process(its.child);
   if (!pidfd || hand_over(pidfd, its.death)) return;
-  its.death.async_wait(asio::posix::descriptor_base::wait_read, [this, user](const asio::error_code& error) {
-    if (!error) finished(user);
-  });
+  await_death(its.death, [this, user] { finished(user); });
 }
 
 void Closer::finished(uid_t user) {

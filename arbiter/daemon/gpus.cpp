@@ -185,9 +185,7 @@ void GpuSearch::ask() {
     kill(child_, SIGKILL);
     return start();
   }
-  death_.async_wait(asio::posix::descriptor_base::wait_read, [this](const asio::error_code& error) {
-    if (!error) finish();
-  });
+  await_death(death_, [this] { finish(); });
   timeout_.expires_after(kGpuTimeout);
   timeout_.async_wait([this](const asio::error_code& error) {
     if (!error && child_ > 0) kill(child_, SIGKILL);

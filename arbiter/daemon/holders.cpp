@@ -50,15 +50,13 @@ bool Holders::add(TenantId tenant, const ProcessName& process, UniqueFd pidfd) {
   const auto [entry, added] = processes_[tenant].emplace(process, std::move(watched));
   if (!added) return true;
   auto& death = entry->second;
-  death.async_wait(asio::posix::descriptor_base::wait_read,
-                   [this, tenant, process](const asio::error_code& error) {
-                     if (error) return;
-                     auto found = processes_.find(tenant);
-                     if (found == processes_.end() || found->second.erase(process) == 0) return;
-                     if (!found->second.empty()) return;
-                     processes_.erase(found);
-                     if (!any(tenant)) ended_(tenant);
-                   });
+  await_death(death, [this, tenant, process] {
+    auto found = processes_.find(tenant);
+    if (found == processes_.end() || found->second.erase(process) == 0) return;
+    if (!found->second.empty()) return;
+    processes_.erase(found);
+    if (!any(tenant)) ended_(tenant);
+  });
   return true;
 }
 

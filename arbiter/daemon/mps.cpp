@@ -143,8 +143,7 @@ void Mps::watch(UniqueFd process) {
     return ended();
   }
   watch_pipe();
-  death_.async_wait(asio::posix::descriptor_base::wait_read, [this](const asio::error_code& error) {
-    if (error) return;
+  await_death(death_, [this] {
     death_.close();
     timer_.cancel();
     set_serves(false);

@@ -67,9 +67,7 @@ bool MungeMail::start_child() {
     child_ = -1;
     return false;
   }
-  death_.async_wait(asio::posix::descriptor_base::wait_read, [this](const asio::error_code& error) {
-    if (!error) end_child();
-  });
+  await_death(death_, [this] { end_child(); });
   watch();
   return true;
 }

@@ -190,9 +190,7 @@ bool Scontrol::launch(Order& order) {
     child_ = -1;
     return false;
   }
-  death_.async_wait(asio::posix::descriptor_base::wait_read, [this](const asio::error_code& failure) {
-    if (!failure) ended();
-  });
+  await_death(death_, [this] { ended(); });
   timeout_.expires_after(times_.patience);
   timeout_.async_wait([this](const asio::error_code& failure) {
     if (!failure && child_ > 0) kill(-child_, SIGKILL);

@@ -81,9 +81,7 @@ Status Sessions::open(Client& client, SessionTable::Entry& entry) const {
 }
 
 void Sessions::watch(SessionId id, SessionTable::Entry& entry) {
-  entry.death.async_wait(asio::posix::descriptor_base::wait_read, [this, id](const asio::error_code& error) {
-    if (!error) end_soon(id);
-  });
+  await_death(entry.death, [this, id] { end_soon(id); });
 }
 
 // In the turn of its user, of whom hundreds of processes may end at once.

@@ -63,9 +63,7 @@ bool Survey::start_child() {
     kill(child_, SIGKILL);
     return false;
   }
-  death_.async_wait(asio::posix::descriptor_base::wait_read, [this](const asio::error_code& error) {
-    if (!error) end_child();
-  });
+  await_death(death_, [this] { end_child(); });
   return true;
 }
 

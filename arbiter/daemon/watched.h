@@ -2,7 +2,10 @@
 // Descriptors that the event loop watches.
 #pragma once
 
+#include <poll.h>
+
 #include <asio/posix/stream_descriptor.hpp>
+#include <utility>
 
 #include "protocol/channel.h"
 
@@ -14,6 +17,22 @@ inline asio::error_code hand_over(UniqueFd& fd, asio::posix::stream_descriptor& 
   watched.assign(fd.get(), error);
   if (!error) fd.release();
   return error;
+}
+
+// Calls `died` once the process of the pidfd is dead; never, where `pidfd` is closed or destroyed before.
+//
+// The pidfd is read again before that. asio 1.22 can end a wait too early: where a handler closes one
+// descriptor and opens another, events of the first one that the loop has fetched already count for the
+// second (epoll_reactor uses its descriptor_state again).
+template <class Died>
+void await_death(asio::posix::stream_descriptor& pidfd, Died died) {
+  pidfd.async_wait(asio::posix::descriptor_base::wait_read,
+                   [&pidfd, died = std::move(died)](const asio::error_code& error) mutable {
+                     if (error) return;
+                     pollfd entry = {.fd = pidfd.native_handle(), .events = POLLIN, .revents = 0};
+                     if (poll(&entry, 1, 0) == 0) return await_death(pidfd, std::move(died));
+                     died();
+                   });
 }
 
 }  // namespace sharedgpu
