@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session as the arbiter's core meets it: what its lease page says, the memory that it has, and the orders
-// that it carries out one after another. It is the one model of the interposer that the tests' worlds, the
-// simulator and the benchmarks share; their programs differ.
+// A model of a session as the arbiter's core sees it: its lease page, its memory, and the orders that it
+// carries out one after another. The tests' worlds, the simulator and the benchmarks share this one model of
+// the interposer; their programs differ.
 //
-// The owner lets the time pass, delivers messages both ways and asks for one piece of an order after another.
-// A session that behaves: hostile ones are played by the tests by hand.
+// The owner advances the time, delivers messages both ways and requests an order piece by piece. The model
+// behaves correctly; tests model hostile sessions themselves.
 #pragma once
 
 #include <deque>
@@ -38,52 +38,52 @@ struct Session {
   SessionId id;
   Page page;
   Epoch epoch;              // of the last Welcome, Restore or Revoke
-  std::uint64_t order = 0;  // of the last Revoke or Step
+  std::uint64_t order = 0;  // number of the last Revoke or Step
   MemoryUse use;
   Bytes resident_limit;
   bool in_turn = false;        // it may have work on the GPU: from Ready or an open gate to Released
-  std::deque<Message> orders;  // Restore, Evict, Revoke and Step; the first is the one at hand
-  bool obeying = false;        // the order at hand is under way
-  bool has_stepped = false;    // the Step at hand has let a thread submit, if one waited
+  std::deque<Message> orders;  // Restore, Evict, Revoke and Step; the first is the current one
+  bool obeying = false;        // the current order has begun
+  bool has_stepped = false;    // the current Step has let a thread submit, if one waited
 
   Bytes missing() const { return minus(use.swappable, use.resident); }
 
-  // Takes note of a message. True where it is an order, to be carried out after those before it.
+  // Takes note of a message. Returns true if it is an order, to be carried out after earlier ones.
   bool receive(const Message& message);
-  // Begins the next order. False where there is none, or one is under way.
+  // Begins the next order. Returns false if there is none, or one has begun.
   bool begin_order() { return !orders.empty() && !std::exchange(obeying, true); }
-  // Growth was granted. In its turn, its memory is there as far as the limit goes.
+  // Growth was granted. In a turn, its memory is resident up to the limit.
   void take(const Verdict& granted);
 };
 
-// The process of a session: what it does as the session carries out orders.
+// The process of a session: its behavior while the session carries out orders.
 class Process {
  public:
   virtual ~Process() = default;
-  // The gate is closed, for a Revoke or a Step. Returns how long to wait before the next call; zero: nothing
-  // of it runs on the GPU, nor will before its next turn.
+  // The gate is closed, for a Revoke or a Step. Returns the time until the next call; zero: nothing of it
+  // runs on the GPU, nor will before its next turn.
   virtual Nanoseconds drain(Session& session, MessageType order) = 0;
-  // All memory that the Step allows is there: a thread that waits at the gate may submit once. Returns how
-  // long to wait before the drain.
+  // All memory that the Step allows is resident: a thread that waits at the gate may submit once. Returns the
+  // time until the drain.
   virtual Nanoseconds submit_once(Session&) { return {}; }
   virtual bool can_evict(Session&) { return true; }
-  virtual bool waits(const Session& session) const = 0;  // a thread does, at the gate
+  virtual bool waits(const Session& session) const = 0;  // a thread waits at the gate
   virtual Nanoseconds longest_submission(Session&) { return {}; }
 };
 
-// The messages by which a session answers its orders.
+// The messages in which a session answers its orders.
 using Report = std::variant<Released, Ready, Usage>;
 
 // A piece of an order.
 struct Piece {
-  bool finished = false;              // the order; the next one is at hand
-  Bytes copied = {};                  // either way, which takes its time
-  Nanoseconds pause{};                // until the next piece, where nothing was copied
+  bool finished = false;              // the order is finished; the next one is current
+  Bytes copied = {};                  // in either direction; it takes time
+  Nanoseconds pause{};                // until the next piece, if nothing was copied
   std::optional<Report> report = {};  // to be sent after the piece
-  bool stuck = false;                 // nothing more can be evicted for the time being
+  bool stuck = false;                 // nothing more can be evicted at present
 };
 
-// Carries out the next piece of the order at hand, with copies of `chunk` at most. There must be an order.
+// Carries out the next piece of the current order, with copies of at most `chunk`. There must be an order.
 Piece carry_out(Session& session, Process& process, Bytes chunk);
 
 }  // namespace sharedgpu::simulation

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A modelled time in which things happen in their order, as fast as the computer can.
+// A simulated time with events in order, run as fast as the computer can.
 //
-// Things of the same moment happen in the order in which they were planned. One thread.
+// Events at the same time happen in the order in which they were scheduled. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -21,19 +21,18 @@ class Timeline {
 
   Nanoseconds now() const { return now_; }
 
-  // A time in the past is the present one.
+  // A time in the past counts as now.
   void at(Nanoseconds time, Task task) {
     plans_.push_back({.at = std::max(time, now_), .order = ++order_, .task = std::move(task)});
     std::push_heap(plans_.begin(), plans_.end());
   }
 
-  // None where nothing is planned.
+  // None if nothing is scheduled.
   std::optional<Nanoseconds> next() const {
     return plans_.empty() ? std::nullopt : std::optional(plans_.front().at);
   }
 
-  // Goes on to the next moment and returns what happens then, for the caller to call. Something must be
-  // planned.
+  // Advances to the next event and returns its task, for the caller to call. Something must be scheduled.
   Task go_on() {
     std::pop_heap(plans_.begin(), plans_.end());
     Plan plan = std::move(plans_.back());
@@ -42,10 +41,10 @@ class Timeline {
     return std::move(plan.task);
   }
 
-  // Nothing may be planned before `time`.
+  // Nothing may be scheduled before `time`.
   void skip_to(Nanoseconds time) { now_ = std::max(now_, time); }
 
-  // The one alarm, as ArmTimer says: it replaces the one before. None: it does not ring.
+  // Sets the only alarm, as ArmTimer does: it replaces the previous one. None: no alarm.
   void set_alarm(std::optional<Nanoseconds> time, Task task) {
     const std::uint64_t number = ++alarms_;
     alarm_ = time;
@@ -69,7 +68,7 @@ class Timeline {
   Nanoseconds now_ = std::chrono::seconds(1000);
   std::vector<Plan> plans_;  // a heap, the next one first
   std::uint64_t order_ = 0;
-  std::uint64_t alarms_ = 0;  // the number of the alarm that counts
+  std::uint64_t alarms_ = 0;  // the number of the current alarm
   std::optional<Nanoseconds> alarm_;
 };
 

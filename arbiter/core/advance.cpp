@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The advance of a domain: the order in which the parts do their work, and the values that they hand each
-// other.
+// The advance of a domain: the order in which the parts do their work, and the values passed between them.
 //
 // The reasons for which a tenant leaves the running set; all but the last one end in leave():
 //   1. drop_members(): its processes are stopped or about to be, or it enters and a stopped process keeps it
 //      from becoming ready (must_leave()); others wait and it does not restore (is_unresponsive()); it has
-//      had all that the policy allows (Scheduler::exhausted()).
+//      used up its limit under the policy (Scheduler::exhausted()).
 //   2. Planner::overgrown(): the running set has outgrown the GPU.
 //   3. Planner::may_leave(), if another tenant can enter then: it is idle, it yields its turn, its turn is
 //      over, it is preempted, or the other one is recalled for its host memory.
@@ -13,13 +12,14 @@
 //      attach_returned()).
 //   5. TurnMachine::detach(): its last session has ended.
 //
-// To add a reason: if it holds whoever waits, a condition in must_leave() or drop_members(); if it makes room
-// for others, Planner::may_leave(); if it ends the turn for all, scheduler/turn_end.cpp. A tenant that must
-// stay out is not let in either: Planner::is_in_line() and anybody_could_enter(), Scheduler::waits(), the
-// stakes of accounts.cpp. If the core is told of it: an event (events.h), which tests/fuzz/messages.cpp and
-// tests/property/arbiter/world.cpp send, too. Whatever is to happen at some time needs effects_.wake_at().
-// Tests: tests/unit/arbiter/leaving.cpp and planner.cpp. Record tests/property/arbiter/decisions.golden anew
-// (`decisions --record`). docs/architecture.md, "A turn", describes it.
+// To add a reason: if it does not depend on waiting tenants, a condition in must_leave() or drop_members();
+// if it makes room for others, Planner::may_leave(); if it ends the turn for all, scheduler/turn_end.cpp. A
+// tenant that must stay out must not be let in either: Planner::is_in_line() and anybody_could_enter(),
+// Scheduler::waits(), the stakes of accounts.cpp. If the core learns of it by an event (events.h),
+// tests/fuzz/messages.cpp and tests/property/arbiter/world.cpp must send that event, too. Anything that
+// happens at a given time needs effects_.wake_at(). Tests: tests/unit/arbiter/leaving.cpp and planner.cpp.
+// Regenerate tests/property/arbiter/decisions.golden (`decisions --record`). docs/architecture.md, "A turn",
+// describes it.
 #include <algorithm>
 
 #include "arbiter/core/core.h"
@@ -113,10 +113,10 @@ void Core::plan(const Domain& domain) {
     if (turns_.in_set(*tenant)) scheduler_.on_another_turn(*tenant);
 }
 
-// Members of the running set that have no place in it, whoever else wants one.
+// Drops members of the running set that must leave it, whether or not others wait.
 void Core::drop_members(const Domain& domain) {
   for (const Tenant* tenant : domain.tenants) {
-    // A tenant that could not use the GPU does not wait meanwhile.
+    // The wait of a tenant that cannot use the GPU does not count.
     if (turns_.phase_of(*tenant) == Phase::out && presence_.absent(*tenant)) scheduler_.on_waiting(*tenant);
     if (turns_.in_set(*tenant) && gangs_.must_leave(*tenant)) leave(*tenant);
     if (turns_.in_set(*tenant) && must_leave(*tenant)) leave_or_ask(*tenant);
@@ -133,7 +133,7 @@ void Core::drop_members(const Domain& domain) {
     if (scheduler_.exhausted(domain, *tenant)) leave_or_ask(*tenant);
 }
 
-// It is stopped as a whole, cannot become ready, or is announced as suspending.
+// Returns true if the tenant is stopped as a whole, cannot become ready, or is announced as suspending.
 bool Core::must_leave(const Tenant& tenant) {
   const auto is_stopped = [this](const Session* session) {
     return !attached(session) || presence_.frozen(*session);
@@ -147,9 +147,9 @@ bool Core::must_leave(const Tenant& tenant) {
          std::any_of(sessions.begin(), sessions.end(), never_ready);
 }
 
-// A session that may have all of its memory resident, and neither says Ready nor shows progress, holds up the
-// others. Its tenant waits until it is heard of again. Progress buys time, and so do sessions that come, but
-// not without end.
+// A session that may have all of its memory resident delays the others if it neither sends Ready nor shows
+// progress. Its tenant then waits until it sends something. Progress and new sessions extend the timeout, but
+// not indefinitely.
 bool Core::is_unresponsive(const Tenant& tenant) {
   Bytes moving;
   std::vector<const Session*> awaited;

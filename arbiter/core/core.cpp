@@ -10,7 +10,7 @@
 namespace sharedgpu {
 namespace {
 
-// A timer is late by less, mostly.
+// A timer is usually late by less.
 constexpr std::chrono::milliseconds kStandstill{100};
 
 }  // namespace
@@ -48,8 +48,8 @@ Actions Core::handle(const Event& event, Nanoseconds now) {
   return effects_.take();
 }
 
-// The arbiter did not run when it wanted to: the host was suspended, or the process stopped. What tenants
-// have answered waits to be read, and nothing that they were to do meanwhile counts against them.
+// The arbiter did not run in time: the host was suspended, or the process stopped. The answers of tenants are
+// still unread, so nothing that they had to do meanwhile counts against them.
 void Core::pass_over(Nanoseconds standstill) {
   memory_.pass_over(model_, standstill);
   turns_.pass_over(model_, standstill);
@@ -82,7 +82,7 @@ void Core::on(const GpuFound& event) {
   const auto found = std::count_if(model_.gpus().begin(), model_.gpus().end(),
                                    [](const auto& other) { return !other.second.learned; });
   const auto [gpu, is_known] = model_.add(event.gpu);
-  // A GPU that the arbiter finds itself, be it late, replaces what sessions told of it.
+  // A GPU that the arbiter itself finds, even later, replaces what sessions reported of it.
   if (is_known && (event.learned || !gpu->learned)) return;
   gpu->number = static_cast<unsigned>(event.learned ? known : found);
   gpu->minor = event.minor;
@@ -96,8 +96,8 @@ void Core::on(const GpuFound& event) {
   scheduler_.add(*gpu);
 }
 
-// A lost GPU has lost its contents, and carries out no order: its sessions leave the books as
-// those of dead processes do. Their processes get the driver's error, as with plain CUDA.
+// A lost GPU has lost its contents and carries out no order: its sessions leave the memory accounting as
+// those of dead processes do. Their processes get the driver's error, as without sharedgpu.
 void Core::on(const GpuChanged& event) {
   Gpu* gpu = model_.find(event.gpu);
   if (gpu == nullptr || gpu->learned) return;
@@ -121,15 +121,15 @@ void Core::on(const Surveyed& event) {
   for (const Session* session : gpu->sessions) model_.touch(*session->tenant);
 }
 
-// The running sets stay as they are; what follows from other rules shows as these end.
+// The running sets stay as they are; the new rules take effect as these end.
 void Core::on(const RulesSet& event) {
   model_.set_rules(event.node, event.own);
   for (const auto& [uuid, gpu] : model_.gpus()) scheduler_.set_rules(gpu);
 }
 
-// Once placed a tenant stays there: its processes know where. Only a GPU that is gone, or has failed, is
-// replaced. Where none is open to a step, whose units may be of another type than those of the steps before,
-// it gets others beside them.
+// A placed tenant stays on its GPUs, since its processes know them. Only a GPU that is gone or has failed is
+// replaced. If none of them is open to a step, because its units are of another type than those of earlier
+// steps, the tenant gets additional GPUs.
 void Core::on(const Place& event) {
   Placement& placement = placements_[event.tenant];
   std::vector<GpuUuid>& gpus = placement.gpus;
@@ -184,7 +184,7 @@ void Core::on(const SessionCame& event) {
   session->resumes = event.hello.resuming != 0;
   if (event.expected) recovery_.expect(session->id);
   const bool wants = session->resumes && event.hello.wants != 0;
-  // For how long it has waited no one remembers.
+  // The earlier part of its wait is unknown.
   if (wants && !turns_.wants(*tenant)) scheduler_.on_waiting(*tenant);
   model_.join(*tenant, *session);
   presence_.add(*session);
@@ -192,8 +192,8 @@ void Core::on(const SessionCame& event) {
   turns_.add(*session, wants);
   scheduler_.add(*session);
 
-  // A lease that the ledger knows goes on without a pause. Any other claim to one is settled after Attach, by
-  // a Revoke that the session must answer.
+  // A lease that the ledger knows continues without a pause. Any other claim to a lease is resolved after
+  // Attach, by a Revoke that the session must answer.
   if (session->resumes && turns_.resuming(*tenant) && turns_.phase_of(*tenant) == Phase::running) {
     if (event.hello.held != 0 && event.hello.epoch == turns_.epoch(*tenant))
       turns_.keep_open(*session);
@@ -228,7 +228,7 @@ void Core::remove(Session& session) {
   turns_.finish_leaving(tenant);
 }
 
-// The books hold the memory of the process at any moment, and never twice.
+// The accounting includes the memory of the process at all times, and never twice.
 void Core::succeed(const Session& old, Session& heir) {
   if (&old == &heir) return;
   model_.touch(*heir.tenant);
@@ -272,15 +272,15 @@ void Core::attach(Session& session, Gpu& gpu) {
 }
 
 // A session that came back may still be at work on the GPU until it has answered a Revoke, unless its lease
-// goes on.
+// continues.
 void Core::attach_returned(Session& session) {
   const Tenant& tenant = *session.tenant;
   if (turns_.gate_open(session)) return turns_.confirm(session);
   turns_.mark_returned(session);
   if (turns_.in_set(tenant)) {
     leave_or_ask(tenant);
-    if (turns_.in_set(tenant)) return;                      // it is told once all nodes of its job are
-    if (turns_.phase_of(tenant) == Phase::leaving) return;  // it was told with the others
+    if (turns_.in_set(tenant)) return;  // it is revoked when all nodes of its job are asked
+    if (turns_.phase_of(tenant) == Phase::leaving) return;  // it was revoked with the others
   }
   turns_.revoke_returned(session);
 }
@@ -294,7 +294,7 @@ void Core::leave(const Tenant& tenant, Move::Leave how) {
   scheduler_.after_leave(how);
 }
 
-// A tenant whose job spans nodes leaves once all of them are told to.
+// A tenant whose job spans nodes leaves only when all of them are asked to.
 void Core::leave_or_ask(const Tenant& tenant) {
   if (gangs_.must_be_asked(tenant)) return gangs_.end_for_good(tenant);
   leave(tenant);
@@ -318,7 +318,7 @@ void Core::on(const From<Want>& event) {
   memory_.note_progress(*session);
 }
 
-// Sessions say it often. It leads to nothing before all of the tenant is idle.
+// Sessions send it often. It has no effect before the whole tenant is idle.
 void Core::on(const From<Idle>& event) {
   Session* session = model_.find(event.session);
   if (session == nullptr) return;
@@ -328,7 +328,7 @@ void Core::on(const From<Idle>& event) {
   if (scheduler_.estimates().idle_enough(*session->tenant)) model_.touch(*session->tenant);
 }
 
-// An offer to those that wait now, and not to those that come later.
+// An offer to the tenants that wait now, not to later ones.
 void Core::on(const From<GiveBack>& event) {
   const Session* session = find_reporting(event.session);
   if (session != nullptr && turns_.gate_open(*session) && event.body.epoch == turns_.epoch(*session))
@@ -349,7 +349,7 @@ void Core::on(const From<Released>& event) {
   if (session == nullptr || !attached(session)) return;
   memory_.note_progress(*session);
   if (!turns_.accepts(*session, event.body)) return;
-  presence_.resume(*session);  // nothing is left for which it would need its lease again
+  presence_.resume(*session);  // it has nothing left for which it would need its lease again
   memory_.report_residency(*session, event.body.use, turns_.residency(*session));
   const bool wants = turns_.wants(*session) || event.body.wants != 0;
   scheduler_.on_drained(*session, event.body.submission, wants);
@@ -410,7 +410,7 @@ void Core::on(const TimerFired& /*event*/) {}
 
 // ---- the arbiter before ----
 
-// A session that has not come back by now has died while nobody watched.
+// A session that has not come back by the end of the recovery period died while no arbiter ran.
 void Core::end_recovery() {
   recovery_.end();
   model_.touch_all();

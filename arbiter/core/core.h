@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arbiter's core: a deterministic state machine, (state, event, now) -> (state, actions).
 //
-// It knows no socket, clock, file or thread; the daemon, the tests and the simulator all run this very code.
-// An event is handled in two parts. on() enters its contents into the part that owns them. Then each domain
-// that the event concerns is advanced: who runs (scheduler/, turns/), and which memory moves (memory/).
-// advance() derives everything from the state and can be run at any time, so an event that is lost, repeated
-// or crosses another costs time at most. Core only dispatches: the parts own the state. One thread at a time.
+// It has no socket, clock, file or thread; the daemon, the tests and the simulator all run this code. An
+// event is handled in two parts. on() enters its contents into the part of the core that owns them. Then each
+// domain that the event concerns is advanced: this decides which tenants run (scheduler/, turns/), and which
+// memory moves (memory/). advance() derives everything from the state and can be run at any time, so an event
+// that is lost, repeated or crosses another costs time at most. Core only dispatches: the parts own the
+// state. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -30,47 +31,46 @@ namespace sharedgpu {
 
 class Core {
  public:
-  // The policy must outlive the core, as those that replace it must. It rules everywhere until a RulesSet.
+  // `policy` holds on all GPUs until a RulesSet. All policies must outlive the core.
   Core(const Tuning& tuning, const Policy& policy, Recovered recovered, Nanoseconds now);
-  // Its parts refer to each other.
+  // Not copyable: its parts refer to each other.
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
-  // Everything that follows from the event, in the order in which it is to be performed. `now` never goes
-  // back.
+  // Returns the actions that follow from the event, in the order in which they are to be performed. `now`
+  // must not decrease.
   Actions handle(const Event& event, Nanoseconds now);
 
-  // Drops the tenant's lease times: it will not come again, or is to begin at zero. Leases from before the
-  // core began that it has not come back for have ended.
+  // Drops the tenant's lease times: it will not come again, or is to start at zero. Also ends its leases from
+  // before the core's start if no session has come back for them.
   Actions forget(TenantId tenant);
 
   Snapshot snapshot() const;
-  // One session of it, or none. For callers that look at each message.
+  // The view of one session; none if unknown. For callers that read it at each message.
   std::optional<Snapshot::Session> session(SessionId id) const;
-  // The state from which figures follow; the second: what may have changed with the last event and the
-  // actions that handle() returned for it. That is little where a session has only reported something, what
-  // was advanced where time has passed or a survey has come, and all else.
+  // The state that figures are computed from. The second overload returns only what the last event may have
+  // changed, given the actions that handle() returned for it. For a mere report of a session that is little;
+  // for passed time or a survey it is what was advanced; for other events it is everything.
   Sighting sighting() const;
   Sighting sighting(const Event& event, const Actions& actions) const;
   const LeaseBook& leases() const { return turns_.leases(); }
   bool knows(const GpuUuid& gpu) const { return model_.find(gpu) != nullptr; }
-  // The arbiter has found the GPU itself.
+  // Returns true if the arbiter itself has found the GPU.
   bool has_found(const GpuUuid& gpu) const {
     const Gpu* known = model_.find(gpu);
     return known != nullptr && !known->learned;
   }
   std::size_t gpus() const { return model_.gpus().size(); }
-  // The footprints of a tenant's sessions on a GPU.
+  // The footprints of the tenant's sessions on a GPU.
   std::vector<std::pair<SessionId, Bytes>> footprints(TenantId tenant, const GpuUuid& gpu) const;
-  // The memory of a tenant that is on GPUs and should leave them.
+  // The tenant's memory that is on GPUs and should leave them.
   Bytes to_evict(TenantId tenant) const;
   bool in_grace() const { return recovery_.active(); }
 
-  // The part of the GPU's threads for a process with such claims that starts now, see Rules::by_threads.
+  // The fraction of the GPU's threads for a process with these claims that starts now, see Rules::by_threads.
   static double threads_on(const Snapshot::Gpu& gpu, const Claims& claims);
 
-  // The memory of a GPU that a tenant with that limit (zero: none) sees, whether or not it has a session
-  // there.
+  // The memory of a GPU that a tenant with this limit (zero: none) sees, with or without a session there.
   using Room = MemoryBooks::Room;
   Room room(const GpuUuid& gpu, TenantId tenant, Bytes limit, const StepName& step) const;
 
@@ -100,7 +100,7 @@ class Core {
   void on(const From<Deadlines>& event);
 
   Session* find(SessionId id);
-  // The same for a session that has just sent a message: its process is not stopped.
+  // The same, for a session that has just sent a message: its process is not stopped.
   Session* find_reporting(SessionId id);
   void resume(Session& session);
   void set_terms(Tenant& tenant, const Limits& limits, const Claims& claims);
@@ -135,7 +135,7 @@ class Core {
   const Tuning tuning_;
   Effects effects_;
   Model model_;
-  std::map<TenantId, Placement> placements_;  // also of tenants that have no session now
+  std::map<TenantId, Placement> placements_;  // also of tenants without sessions
   Recovery recovery_;
   Nanoseconds next_advance_ = Nanoseconds::max();
   Presence presence_;

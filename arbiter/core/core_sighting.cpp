@@ -25,7 +25,8 @@ std::optional<SessionId> reporter_in(const Other& /*event*/) {
   return std::nullopt;
 }
 
-// Beside what follows from a report, only what is advanced changes with these. Others concern all.
+// Returns true if the event changes only what is advanced, apart from the effects of reports. Other events
+// concern all.
 bool concerns_some(const Event& event) {
   return std::holds_alternative<TimerFired>(event) || std::holds_alternative<Surveyed>(event);
 }

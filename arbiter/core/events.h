@@ -19,40 +19,38 @@ struct GpuFound {
   GpuUuid gpu;
   Bytes total;
   Bytes capacity;
-  bool learned = false;  // only sessions told of it
+  bool learned = false;  // known only from sessions
   std::optional<unsigned> minor = {};
 };
 
-// The driver tells another condition of the GPU than before. A GPU that is lost drops its sessions, and their
-// leases there end.
+// The driver reports a new condition of the GPU. A lost GPU drops its sessions, and their leases there end.
 struct GpuChanged {
   GpuUuid gpu;
   GpuCondition condition = GpuCondition::healthy;
 };
 
-// An administrator wants no more tenants on the GPU, or takes that back.
+// An administrator drains the GPU, so that it takes no more tenants, or undoes that.
 struct GpuDrained {
   GpuUuid gpu;
   bool drained = false;
 };
 
-// A session was let in as `tenant`. Everything in `hello` but token and backend counts only where it resumes.
-// To resume is to have been a session of an arbiter before.
+// A session was admitted as `tenant`. Of `hello`, only token and backend count, unless the session resumes:
+// it was a session of an earlier arbiter.
 struct SessionCame {
   SessionId session;
   TenantId tenant;
   StepName step;
-  Bytes cap;              // the tenant's; zero: none
-  Bytes host_cap = {};    // the same, on host memory for swap
+  Bytes cap;              // the tenant's limit on its footprint; zero: none
+  Bytes host_cap = {};    // the tenant's limit on host memory for swap; zero: none
   Claims claims = {};     // the tenant's
   bool expected = false;  // one of Recovered::expected_sessions
-  std::uint32_t job = 0;  // the number of the tenant's job where that spans nodes; else zero
+  std::uint32_t job = 0;  // number of the tenant's job if that spans nodes; else zero
   Hello hello;
 };
 
-// Its process is dead, or as good as dead. Or it lives, and has come back on another connection: then `heir`
-// is its session there, which has no GPU yet, and has from now on the GPU and the memory of this one. Zero:
-// none.
+// The session's process is dead or counts as dead. Or it has come back on another connection: then `heir` is
+// its session there, which has no GPU yet and takes over the GPU and the memory of this one. Zero: none.
 struct SessionGone {
   SessionId session;
   SessionId heir = {};
@@ -65,54 +63,52 @@ struct CapSet {
   Claims claims = {};
 };
 
-// From now on these rule: on the GPUs that have rules of their own, those; on all others those of the node.
+// Sets the rules: `own` for the GPUs that it lists, `node` for all others.
 struct RulesSet {
   Rules node;
   std::map<GpuUuid, Rules> own = {};
 };
 
-// Processes of the tenant are about to start: it gets its GPUs, unless it has some already that they can
+// Processes of the tenant are about to start: it is placed on GPUs, unless it already has some that they can
 // open.
 struct Place {
   TenantId tenant;
   Demand demand;
 };
 
-// Nobody is left who knows of the tenant's placement.
+// Ends the tenant's placement: no process that uses it is left.
 struct Unplace {
   TenantId tenant;
 };
 
-// The answer to a Look: whether all of the session's process is stopped.
+// The answer to a Look: whether the whole process of the session is stopped.
 struct Looked {
   SessionId session;
   bool stopped = false;
-  bool suspended = false;  // it is, by root
+  bool suspended = false;  // it is stopped by root
 };
 
-// The tenant's processes are about to be stopped: they have a moment to let go of the GPU. Or they no longer
-// are.
+// The tenant's processes are about to be stopped and have a moment to release the GPU. If not `suspended`,
+// that is over.
 struct Suspend {
   TenantId tenant;
   bool suspended = false;
 };
 
-// A survey of the GPU has come. None: surveys do not show that GPU any more, and what sessions say is all
-// that is known.
+// A survey of the GPU has arrived. None: surveys cannot see the GPU, so only the reports of sessions count.
 struct Surveyed {
   GpuUuid gpu;
   std::optional<GpuSurvey> found;
 };
 
-// One of Attach, Usage, Want, Idle, GiveBack, Ready, Released, MemoryQuery, Deadlines, as the session sent
-// it.
+// A message from a session: Attach, Usage, Want, Idle, GiveBack, Ready, Released, MemoryQuery or Deadlines.
 template <class Body>
 struct From {
   SessionId session;
   Body body;
 };
 
-// The time that ArmTimer asked for has come.
+// The time that ArmTimer requested has come.
 struct TimerFired {};
 
 using Event = std::variant<GpuFound, GpuChanged, GpuDrained, SessionCame, SessionGone, CapSet, Place, Unplace,

@@ -1,39 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which GPUs a tenant is placed on: those with the fewest units, then the least memory allocated, by
-// tenants and unmanaged, then the fewest tenants, then the first in the host's order. GPUs that its sessions
-// use already come before all others. GPUs whose device files the tenant's processes cannot open are none to
-// them, nor are those that have failed; nobody comes to one that is drained. Pure: the same state gives the
-// same answer.
+// The choice of GPUs for a tenant: GPUs with the fewest units come first, then with the least memory
+// allocated (by tenants and unmanaged), then with the fewest tenants, then in the host's order. GPUs that its
+// sessions already use precede all others. A tenant is never placed on a GPU that has failed or whose device
+// file its processes cannot open. A drained GPU takes no new tenants. Pure.
 //
-// A tenant that is placed counts with its units on each of its GPUs; one that uses a GPU on which it was not
-// placed counts there with one unit.
+// A placed tenant counts with its units on each of its GPUs. On a GPU that a tenant uses without being placed
+// there, it counts with one unit.
 #pragma once
 
 #include "arbiter/core/snapshot.h"
 
 namespace sharedgpu {
 
-// The demand of a tenant that is to be placed.
+// The request of a tenant that is to be placed.
 struct Demand {
   unsigned units = 1;      // in all; they are spread over its GPUs
-  unsigned gpus = 1;       // distinct ones; it gets all there are where there are fewer
-  DeviceSet devices = {};  // that its processes can open; empty: it is not known
+  unsigned gpus = 1;       // distinct ones; if there are fewer, it gets all
+  DeviceSet devices = {};  // the devices that its processes can open; empty: unknown
 };
 
-// True if the tenant's processes can open the GPU. Only GPUs that the arbiter found itself count: if sessions
-// alone report GPUs, there may be more of them.
+// Returns true if the tenant's processes can open the GPU. Only GPUs that the arbiter itself found count: if
+// sessions alone report GPUs, there may be more of them.
 bool is_open_to(const Snapshot::Gpu& gpu, const Demand& demand);
 
-// True if a tenant that is placed there can use it.
+// Returns true if a tenant that is placed on the GPU can use it.
 bool serves(const Snapshot::Gpu& gpu, const Demand& demand);
 
-// True if a tenant can be placed there.
+// Returns true if a tenant can be placed on the GPU.
 bool takes(const Snapshot::Gpu& gpu, const Demand& demand);
 
-// The GPUs chosen for the tenant, in the host's order. None: no GPU is open to it.
+// The GPUs chosen for the tenant, in the host's order; none if no GPU is open to it.
 std::vector<GpuUuid> choose_gpus(const Snapshot& state, TenantId tenant, const Demand& demand);
 
-// The GPUs of a tenant that processes with this demand get to know.
+// The GPUs of a tenant that are visible to processes with this demand.
 std::vector<GpuUuid> gpus_seen(const Snapshot& state, const Placement& placement, const Demand& demand);
 
 // The units that a tenant counts with on each of its GPUs, rounded up.

@@ -8,12 +8,12 @@
 
 namespace sharedgpu {
 
-// The state of its predecessor that a starting arbiter knows.
+// The state of its predecessor that a starting arbiter knows from the ledger.
 struct Recovered {
   LeaseBook leases;
   std::map<TenantId, Placement> placements = {};
-  Nanoseconds last_record{};       // when the predecessor last wrote anything
-  unsigned expected_sessions = 0;  // attached then, and their processes still live
+  Nanoseconds last_record{};       // time of the predecessor's last write
+  unsigned expected_sessions = 0;  // sessions that were attached then and whose processes are alive
   Epoch last_epoch;
 };
 

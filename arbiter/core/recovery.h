@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recovery period after a restart: the core waits for the sessions that the ledger knows, so that no
-// memory is promised twice. The period ends when each of them has reported its memory or is gone, or with its
-// time. One thread at a time.
+// The recovery period after a restart. The core waits for the sessions that the ledger knows, so that no
+// memory is promised twice. The period ends when each of them has reported its memory or is gone, or at a
+// timeout. Not thread-safe.
 #pragma once
 
 #include <set>
@@ -23,9 +23,9 @@ class Recovery {
   Nanoseconds until() const { return until_; }
   bool over(Nanoseconds now) const { return active_ && (now >= until_ || expected_ == 0); }
   void end() { active_ = false; }
-  // A session has come that the ledger knows: the period lasts until settle().
+  // A session that the ledger knows has come: the period lasts until settle() at least.
   void expect(SessionId session) { awaited_.insert(session); }
-  // The heir has come in the place of the other, which is about to go.
+  // The heir has replaced the other session, which is about to go.
   void hand_over(SessionId from, SessionId heir) {
     if (awaited_.erase(from) > 0) awaited_.insert(heir);
   }
@@ -38,7 +38,7 @@ class Recovery {
   bool active_;
   Nanoseconds until_;
   unsigned expected_;            // sessions that the period waits for, whether or not they have come
-  std::set<SessionId> awaited_;  // those of them that have come and are not settled
+  std::set<SessionId> awaited_;  // the ones that have come and have not called settle() yet
 };
 
 }  // namespace sharedgpu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of the core's state from which figures of tenants follow (ledger/figure_book.h), at one moment: of
-// all sessions and tenants, or only of those that an event concerned. Plain values.
+// The part of the core's state that the figures of tenants are computed from (ledger/figure_book.h), at one
+// moment. It covers all sessions and tenants, or only the ones that an event concerned. Plain values.
 #pragma once
 
 #include <vector>
@@ -16,7 +16,7 @@ struct Sighting {
     StepName step;
     bool wants = false;  // a thread waits at its gate
     Bytes footprint;
-    Bytes resident;  // on the GPU, what cannot be swapped included
+    Bytes resident;  // on the GPU, including memory that cannot be swapped
     bool operator==(const Session&) const = default;
   };
   struct Tenant {
@@ -28,9 +28,9 @@ struct Sighting {
     bool operator==(const Tenant&) const = default;
   };
 
-  bool whole = false;             // sessions that are not here are gone
-  std::vector<Session> sessions;  // by their ids
-  std::vector<Tenant> tenants;    // those of all these sessions, and others
+  bool whole = false;             // it covers all sessions: others are gone
+  std::vector<Session> sessions;  // sorted by id
+  std::vector<Tenant> tenants;    // the tenants of all these sessions, and others
 };
 
 }  // namespace sharedgpu

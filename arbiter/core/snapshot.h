@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The core's state as plain values, as of one moment.
+// The core's state as plain values, at one moment.
 //
-// It is the view of that state that the daemon, the simulator and the tests have; the figures have another
-// (sighting.h). A snapshot stays as it is when the core goes on. All times are in nanoseconds of the core's
-// clock, all sizes in bytes. Entries are in the order of their ids.
+// The daemon, the simulator and the tests read the state through a snapshot; the figures use a smaller view
+// (sighting.h). A snapshot does not change when the core does. All times are in nanoseconds of the core's
+// clock, all sizes in bytes. Entries are sorted by id.
 #pragma once
 
 #include <algorithm>
@@ -21,9 +21,9 @@
 
 namespace sharedgpu {
 
-// The GPUs that a tenant's processes see, see placement.h.
+// The GPUs that the tenant's processes may use; see placement.h.
 struct Placement {
-  unsigned units = 1;  // that it counts with on each of them
+  unsigned units = 1;  // the units that it counts with on each of them
   std::vector<GpuUuid> gpus;
 };
 
@@ -33,31 +33,31 @@ struct Snapshot {
     TenantId tenant;
     StepName step;
     std::optional<GpuUuid> gpu;  // none until Attach
-    MemoryUse use;               // as reported, growth that it waits for included
+    MemoryUse use;               // as reported, including growth that it waits for
     Bytes resident_limit;        // upper bound on its evictable resident memory
     bool gate_open = false;
     bool wants = false;          // a thread waits at its gate
-    bool frozen = false;         // its process is stopped, as polled last
-    bool suspended = false;      // it is, by root, as polled last
-    bool stuck = false;          // it cannot evict for the time being
-    bool restoring = false;      // it was sent a Restore in this turn
+    bool frozen = false;         // its process is stopped, as of the last poll
+    bool suspended = false;      // its process is stopped by root, as of the last poll
+    bool stuck = false;          // it cannot evict at present
+    bool restoring = false;      // it has been sent a Restore in this turn
     bool ready = false;          // all of its memory is resident
-    bool drained = false;        // leaving: nothing passes its gate, and the GPU is done with its work
-    bool returned = false;       // it came back from another arbiter and has not drained since
-    bool host_short = false;     // it said in this pause that its job needs host memory
-    bool defers_growth = false;  // growth of it waits for host memory to be given back
-    std::size_t requests = 0;    // for growth, without a Verdict yet
-    std::uint64_t order = 0;     // of the last Revoke or Step
-    Bytes prepared_host;         // host memory that the last Prepare named
-    std::uint32_t sharers = 0;   // processes that prepare it together, as that Prepare says; zero: unknown
+    bool drained = false;        // leaving: nothing passes its gate, and its work on the GPU is done
+    bool returned = false;       // it came back from an earlier arbiter and has not drained since
+    bool host_short = false;     // it reported in this pause that its job needs host memory
+    bool defers_growth = false;  // its growth waits until host memory is returned
+    std::size_t requests = 0;    // requests for growth that have no Verdict yet
+    std::uint64_t order = 0;     // number of the last Revoke or Step
+    Bytes prepared_host;         // host memory named by the last Prepare
+    std::uint32_t sharers = 0;   // processes that prepare it together, from that Prepare; zero: unknown
     // The contents of its lease page:
     bool contended = false;
     bool oversubscribed = false;
-    Nanoseconds queue{};          // the backlog limit; zero: as usual
-    Nanoseconds turn_ends{};      // zero: open end
-    Evidence evidence;            // of its process's memory on the GPU, by surveys
-    Allowed allowed;              // the most at any time since the last survey
-    bool claims_nothing = false;  // neither a context nor memory on the GPU
+    Nanoseconds queue{};          // the backlog limit; zero: the default
+    Nanoseconds turn_ends{};      // zero: none
+    Evidence evidence;            // of its process's memory on the GPU, from surveys
+    Allowed allowed;              // the maximum since the last survey
+    bool claims_nothing = false;  // it has neither a context nor memory on the GPU
   };
 
   struct Tenant {
@@ -65,35 +65,36 @@ struct Snapshot {
     Phase phase = Phase::out;
     Epoch epoch;
     std::vector<SessionId> sessions;
-    const Policy* policy = nullptr;  // that rules it
-    Claims stated;                   // by its job
-    Claims claims;                   // what the deadlines of others leave of them
-    bool exclusive = false;          // it has the GPU for itself while it runs
-    double share = 0;                // the part of its domain's time that is due to it; zero if none is
-    double due = 0;          // the same on the GPU where that is least; if none is due, the last that was
-    double due_now = 0;      // the same; zero while it neither competes nor pauses
-    Nanoseconds lag{};       // its account, as of the last event; negative: it has had more than its due
-    bool wants = false;      // one of its sessions does
-    bool frozen = false;     // one of its sessions is
-    bool absent = false;     // it is frozen, or announced as suspending
-    bool suspended = false;  // Slurm has announced a suspension of it, and not its end
-    bool revoked = false;    // its lease was taken without its consent, since its processes do not answer
-    bool recalled = false;   // it went before others for its host memory
-    std::optional<Overdue> overdue;  // it keeps others waiting though its lease was revoked
+    const Policy* policy = nullptr;  // the policy that rules it
+    Claims stated;                   // stated by its job
+    Claims claims;                   // what the deadlines of others leave of `stated`
+    bool exclusive = false;          // it runs alone on its GPUs
+    double share = 0;                // its entitled fraction of its domain's time; zero if none
+    double due = 0;  // the same on the GPU where it is smallest; the last value while it is entitled to none
+    double due_now = 0;      // the same as `due`; zero while it neither competes nor pauses
+    Nanoseconds lag{};       // its account as of the last event; negative: it has had more than its share
+    bool wants = false;      // a session waits at its gate
+    bool frozen = false;     // a process is stopped
+    bool absent = false;     // a process is stopped, or a suspension has been announced
+    bool suspended = false;  // Slurm has announced a suspension and has not ended it
+    bool revoked = false;    // its lease was revoked without its consent, since its processes do not answer
+    bool recalled = false;   // it was preferred to others because of its host memory
+    std::optional<Overdue> overdue;  // set while it keeps others waiting although its lease was revoked
     Nanoseconds waiting_since{};
     Nanoseconds turn_began{};
-    Nanoseconds gates_closed{};   // the last time
+    Nanoseconds gates_closed{};   // when they last closed
     Nanoseconds yielded_until{};  // the end of the turn that it yielded last
-    Nanoseconds handoff{};        // a running mean of what its way in took; zero: unknown
-    Nanoseconds last_drain{};  // what the end of its last turn took, if its processes waited for each other
-    Nanoseconds used{};        // the GPU time of the burst under way, in the turns before
-    Nanoseconds mean_burst{};  // a running mean of that; zero: unknown
-    unsigned long_pauses = 0;  // in a row
+    Nanoseconds handoff{};        // running mean of the time that it takes to enter; zero: unknown
+    Nanoseconds last_drain{};     // duration of its last drain if its processes waited for each other; zero:
+                                  // they did not
+    Nanoseconds used{};           // GPU time of the current burst in earlier turns
+    Nanoseconds mean_burst{};     // running mean of the GPU time of a burst; zero: unknown
+    unsigned long_pauses = 0;     // consecutive ones
     struct Deadlines {
       std::uint64_t met = 0;
       std::uint64_t missed = 0;
     } deadlines;
-    std::optional<Bytes> host_budget;  // the most host memory that its swap can have; none: unbounded
+    std::optional<Bytes> host_budget;  // the most host memory that its swap may use; none: unbounded
 
     bool in_set() const { return phase == Phase::entering || phase == Phase::running; }
   };
@@ -104,29 +105,30 @@ struct Snapshot {
     std::optional<unsigned> minor;  // of its device file, if the driver reports it
     Bytes total;
     Bytes capacity;
-    bool learned = false;  // known from sessions only
+    bool learned = false;  // known only from sessions
     GpuCondition condition = GpuCondition::healthy;
     bool drained = false;   // by an administrator
-    Bytes usable;           // the capacity, or what contexts leave of the total
+    Bytes usable;           // the capacity, or what the contexts leave of the total if that is less
     bool surveyed = false;  // surveys show the memory of its processes
-    Bytes unmanaged;        // then: that of processes that have no session there, and what others hide
-    Bytes promised;         // what sessions have on the GPU or may take at any moment
+    Bytes unmanaged;  // if surveyed: memory of processes without a session there, and memory that others hide
+    Bytes promised;   // memory that sessions have on the GPU or may take at any moment
     const Policy* policy = nullptr;
-    TurnLength turn;        // how long turns are
-    Nanoseconds handoff{};  // the mean of what handoffs took lately; zero: none yet
-    // The part of the GPU's threads for a process that starts there with a priority below threads_left_below.
+    TurnLength turn;        // length of its turns
+    Nanoseconds handoff{};  // mean of recent handoffs; zero: none yet
+    // The fraction of the GPU's threads for a process that starts there with a priority below
+    // `threads_left_below`.
     double threads_left = 1;
     std::int32_t threads_left_below = std::numeric_limits<std::int32_t>::min();
     std::vector<SessionId> sessions;
   };
 
-  bool recovering = false;  // the core waits for the sessions of the arbiter before
+  bool recovering = false;  // the core waits for the sessions of the previous arbiter
   std::vector<Gpu> gpus;
   std::vector<Tenant> tenants;
   std::vector<Session> sessions;
   std::map<TenantId, Placement> placements;
 
-  // Null where there is none. Valid as long as the snapshot.
+  // Null if there is none. Valid as long as the snapshot.
   const Gpu* find(const GpuUuid& uuid) const { return lookup(gpus, uuid, &Gpu::uuid); }
   const Tenant* find(TenantId id) const { return lookup(tenants, id, &Tenant::id); }
   const Session* find(SessionId id) const { return lookup(sessions, id, &Session::id); }

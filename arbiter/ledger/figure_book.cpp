@@ -7,7 +7,7 @@
 namespace sharedgpu {
 namespace {
 
-// A session counts for its step and for its tenant as a whole. Outside of Slurm these are one.
+// A session counts for its step and for its tenant as a whole. Outside of Slurm the two are the same.
 std::vector<FigureBook::Key> keys_of(TenantId tenant, StepName step) {
   if (step == StepName{}) return {{tenant, step}};
   return {{tenant, StepName{}}, {tenant, step}};
@@ -27,7 +27,7 @@ void FigureBook::add(TenantId tenant, StepName step, Traffic moved) {
   }
 }
 
-// Adds what has come to it since the watch was counted.
+// Adds the time since the watch was last counted.
 void FigureBook::add_time(const Sighting::Tenant& state, const Watch& watch, Nanoseconds now,
                           Figures& figures) {
   if (now <= watch.counted) return;
@@ -48,7 +48,7 @@ void FigureBook::count_all(Nanoseconds now) {
     for (auto& [step, watch] : watched.steps) count(tenant, watched, step, watch, now);
 }
 
-// The maxima are noted when all that changed together is known.
+// The maxima are recorded when all simultaneous changes are known.
 void FigureBook::observe(const Sighting& seen, Nanoseconds now) {
   looked_ = now;
   if (seen.whole) drop_gone(seen.sessions, now);
@@ -69,7 +69,7 @@ void FigureBook::drop_gone(const std::vector<Sighting::Session>& left, Nanosecon
   });
 }
 
-// True: it is not as it was observed last.
+// Returns true if the session differs from the last observation.
 bool FigureBook::look_at(const Sighting::Session& session, Nanoseconds now) {
   const auto [entry, is_new] = sessions_.try_emplace(session.id, session);
   if (!is_new && entry->second == session) return false;
@@ -86,7 +86,7 @@ bool FigureBook::look_at(const Sighting::Session& session, Nanoseconds now) {
   return true;
 }
 
-// The last one of a step: what it has come to is news.
+// When the last session of a step ends, the step's figures are due.
 void FigureBook::take_out(const Sighting::Session& session, Nanoseconds now) {
   const auto found = watched_.find(session.tenant);
   for (const Key& key : keys_of(session.tenant, session.step)) {
@@ -137,7 +137,7 @@ void FigureBook::hasten() {
 
 std::vector<std::pair<FigureBook::Key, Figures>> FigureBook::take_news(Nanoseconds now) {
   constexpr Nanoseconds kPause = std::chrono::seconds(1);
-  constexpr Nanoseconds kLongest = std::chrono::seconds(15);  // so much of what grows a restart may lose
+  constexpr Nanoseconds kLongest = std::chrono::seconds(15);  // the most growth that a restart may lose
   if (swept_ == Nanoseconds{}) swept_ = now;
   if (now - swept_ >= kLongest) {
     swept_ = now;

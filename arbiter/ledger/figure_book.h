@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps the figures of tenants and their steps: bytes moved, time waited, handoffs, the most memory.
+// Maintains the figures of tenants and their steps: bytes moved, time waited, handoffs, memory maxima.
 //
-// It watches the core from outside: observe() sees after each event what may have changed with it. Its work
-// is in proportion to what has changed, and not to the number of sessions. Pure; one thread at a time.
+// It observes the core from outside: after each event, observe() gets what the event may have changed. Its
+// cost is proportional to what has changed, not to the number of sessions. Pure; not thread-safe.
 #pragma once
 
 #include <map>
@@ -17,37 +17,37 @@ namespace sharedgpu {
 
 class FigureBook {
  public:
-  // A step of a tenant; StepName{}: all of the tenant.
+  // A step of a tenant; StepName{}: the whole tenant.
   using Key = std::pair<TenantId, StepName>;
 
   // Sets figures as the ledger has them.
   void carry(const Key& key, const Figures& figures) { figures_[key] = written_[key] = figures; }
-  // A session of that step has come, and has this backend. That alone is no news: it is reported with the
-  // next change.
+  // A session of that step has come and has this backend. That alone is not reported, only with the next
+  // change.
   void came(TenantId tenant, StepName step, Backend backend);
-  // A session of that step has moved so many more bytes.
+  // A session of that step has moved that many more bytes.
   void add(TenantId tenant, StepName step, Traffic moved);
   void observe(const Sighting& seen, Nanoseconds now);
-  // The figures to be written down: all that have changed, once a lease was given up or the last session is
-  // gone; for bytes moved at most once a second, as an eviction is reported in many parts; and those that
-  // grow meanwhile every 15 seconds, for hosts that go down.
+  // Returns the figures to be written to the ledger. These are all that have changed, when a lease was given
+  // up or the last session is gone; bytes moved at most once a second, since an eviction is reported in many
+  // parts; and figures that grow meanwhile every 15 seconds, in case the host goes down.
   std::vector<std::pair<Key, Figures>> take_news(Nanoseconds now);
-  // Makes everything news: the arbiter ends.
+  // Makes all figures due: the arbiter ends.
   void hasten();
 
-  // The figures as observed last, or up to `now`.
+  // The figures as last observed, or up to `now`.
   Figures of(TenantId tenant, StepName step = {}, Nanoseconds now = {}) const;
   const std::map<Key, Figures>& all() const { return figures_; }
   void forget(TenantId tenant);
 
  private:
-  // The sessions of a step, or of a tenant as a whole, as observed last.
+  // The sessions of a step, or of a whole tenant, as last observed.
   struct Watch {
     unsigned sessions = 0;
     unsigned wanting = 0;
     Bytes footprint;
     Bytes resident;
-    Nanoseconds counted{};  // time waited and overuse are in the figures up to here
+    Nanoseconds counted{};  // time waited and overuse are counted up to here
   };
   struct Watched {
     Sighting::Tenant state;
@@ -64,13 +64,13 @@ class FigureBook {
   void count_all(Nanoseconds now);
 
   std::map<Key, Figures> figures_;
-  std::map<SessionId, Sighting::Session> sessions_;  // as observed last
-  std::map<TenantId, Watched> watched_;              // the tenants of these
+  std::map<SessionId, Sighting::Session> sessions_;  // as last observed
+  std::map<TenantId, Watched> watched_;              // the tenants of `sessions_`
   std::set<Key> changed_;
-  std::map<Key, Figures> written_;  // as they were reported last
-  bool due_ = false;                // they are news at once
+  std::map<Key, Figures> written_;  // as last reported
+  bool due_ = false;                // the changed figures are due at once
   Nanoseconds told_{};
-  Nanoseconds swept_{};  // when those that wait were last written down
+  Nanoseconds swept_{};  // when growing figures were last written
   Nanoseconds looked_{};
 };
 

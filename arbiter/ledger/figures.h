@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The figures of tenants and steps beside lease time.
 //
-// To add a figure (a metric of a tenant or a step):
-//  1. Here: a field that only grows, or a maximum. figure_book.cpp computes it from sightings of the core, or
+// To add a figure (a metric of a tenant or a step): 1. Here: a field that only grows, or a maximum.
+// figure_book.cpp computes it from sightings of the core, or
 //     adds what sessions report (add()).
-//  2. UsedRecord in records.h keeps it over restarts; the recipe there names tests and docs/ledger.md.
-//  3. Show it in the status: the recipe in arbiter/daemon/status_text.h. For sacct it goes into LeaseReply or
+// 2. UsedRecord in records.h keeps it over restarts; the recipe there names tests and docs/ledger.md. 3. Show
+// it in the status: the recipe in arbiter/daemon/status_text.h. For sacct it goes into LeaseReply or
 //     JobReply (protocol/messages.h), arbiter/daemon/queries.cpp and accounting/.
-//  4. Test it in tests/unit/arbiter/figures.cpp.
+// 4. Test it in tests/unit/arbiter/figures.cpp.
 #pragma once
 
 #include <compare>
@@ -16,16 +16,16 @@
 
 namespace sharedgpu {
 
-// The totals of a tenant or of one of its steps beside lease time: on this node, over all GPUs and processes,
-// ended ones included.
+// The totals of a tenant or of one of its steps beside lease time, on this node, over all GPUs and all
+// processes including ended ones.
 struct Figures {
-  Traffic moved = {};          // what was copied: see Traffic
-  Nanoseconds waited{};        // a thread waited at the gate, and no lease was held
-  Nanoseconds overuse{};       // the gates were closed, and work still ran on the GPU
+  Traffic moved = {};          // bytes copied: see Traffic
+  Nanoseconds waited{};        // time with a thread waiting at the gate and no lease held
+  Nanoseconds overuse{};       // time with closed gates and work still on the GPU
   std::uint64_t handoffs = 0;  // how often the lease was given up, to others or for idleness
-  Bytes footprint = {};        // the highest
-  Bytes resident = {};         // the same
-  unsigned backends = 0;       // a bit for each that its sessions had
+  Bytes footprint = {};        // the maximum
+  Bytes resident = {};         // the maximum
+  unsigned backends = 0;       // one bit for each that its sessions had
   auto operator<=>(const Figures&) const = default;
 };
 

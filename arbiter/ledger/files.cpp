@@ -17,7 +17,7 @@
 namespace sharedgpu {
 namespace {
 
-// True where no older file is needed to know the state.
+// Returns true if no older file is needed to know the state.
 bool begins_with_checkpoint(std::string_view text) {
   for (bool first = true;; first = false) {
     const std::size_t end = text.find('\n');
@@ -79,8 +79,8 @@ std::set<unsigned> older_files(const std::string& path) {
   return numbers;
 }
 
-// From the newest to the oldest, as files move to higher numbers: so one that moves meanwhile is met twice at
-// most, and is known by its inode then.
+// Reads from the newest to the oldest, since files move to higher numbers: a file that moves meanwhile is met
+// at most twice, and is recognized by its inode.
 Status read_ledger(const std::string& path, Extent extent, std::vector<std::string>& texts,
                    FileCalls& calls) {
   std::vector<std::string> newest_first;
@@ -103,7 +103,7 @@ Status read_ledger(const std::string& path, Extent extent, std::vector<std::stri
     if (extent == Extent::since_checkpoint && !newest_first.empty() &&
         begins_with_checkpoint(newest_first.back()))
       break;
-    const std::set<unsigned> older = older_files(path);  // anew: they move up meanwhile
+    const std::set<unsigned> older = older_files(path);  // read again: the files move up meanwhile
     const auto next = older.upper_bound(number);
     if (next == older.end()) break;
     number = *next;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of a ledger: PATH, and the older ones PATH.1, PATH.2..., of which PATH.1 is the newest.
+// The files of a ledger: PATH, and the older files PATH.1, PATH.2..., of which PATH.1 is the newest.
 //
-// Any thread; errors are values.
+// Thread-safe. Errors are returned as Status.
 #pragma once
 
 #include <sys/types.h>
@@ -15,10 +15,11 @@
 
 namespace sharedgpu {
 
-// The calls on files, so that tests can make each of them fail. They return -1 and set errno.
+// The system calls on files, so that tests can make each of them fail. They return -1 and set errno.
 struct FileCalls {
   virtual ~FileCalls() = default;
-  // The descriptor is close-on-exec; a link at `path` is not followed; a new file is its owner's alone.
+  // The descriptor is close-on-exec; a symbolic link at `path` is not followed; only its owner can access a
+  // new file.
   virtual int open(const std::string& path, int flags);
   virtual ssize_t read(int file, void* bytes, std::size_t size);
   virtual ssize_t write(int file, const void* bytes, std::size_t size);
@@ -27,8 +28,7 @@ struct FileCalls {
   virtual int unlink(const std::string& path);
 };
 
-// The numbers of the older files that there are, the newest first. Other files whose names begin the same are
-// left alone.
+// The numbers of the existing older files, newest first. Other files with the same prefix are ignored.
 std::set<unsigned> older_files(const std::string& path);
 
 inline std::string older_file(const std::string& path, unsigned number) {
@@ -37,12 +37,12 @@ inline std::string older_file(const std::string& path, unsigned number) {
 
 enum class Extent {
   all_files,
-  since_checkpoint,  // the newest file, and older ones until one begins with a whole checkpoint
+  since_checkpoint,  // the newest file, and older ones back to a file that begins with a whole checkpoint
 };
 
-// Appends the texts of the ledger's files to `texts`, oldest first. While an arbiter rotates them no record
-// is missing or read twice. Fails without a text where PATH cannot be read; where an older file cannot be,
-// fails with the texts of the others.
+// Appends the texts of the ledger's files to `texts`, oldest first. If an arbiter rotates them meanwhile, no
+// record is missing or read twice. If PATH cannot be read, fails without a text; if an older file cannot be
+// read, fails with the texts of the others.
 Status read_ledger(const std::string& path, Extent extent, std::vector<std::string>& texts, FileCalls& calls);
 Status read_ledger(const std::string& path, Extent extent, std::vector<std::string>& texts);
 

@@ -34,7 +34,7 @@ void History::on_gang(const GangRecord& gang) {
   }
 }
 
-// What a run stated ends with it: the next one states its own.
+// The options that a run stated end with it: the next one states its own.
 void History::on_over(const OverRecord& over) {
   if (TenantInfo* info = tenants.find(over.tenant)) {
     info->over = true;
@@ -123,7 +123,7 @@ void History::forget(TenantId tenant) {
   touched_.erase(tenant);
 }
 
-// After another boot of the host no process lives, and GPUs begin anew.
+// After another boot of the host no earlier process is alive, and the state of GPUs is reset.
 void History::forget_boot() {
   for (auto& [uuid, gpu] : gpu_records) {
     gpu.condition = 0;
@@ -140,8 +140,8 @@ void History::forget_boot() {
   for (const TenantId id : ended) forget(id);
 }
 
-// Tenants that are there or may come again. A job may pause between steps; one that has a step is kept by its
-// slurmstepd. Steps of another boot of the host have ended.
+// Tenants that exist or may come again. A job may pause between steps; its slurmstepd keeps a job that has a
+// step. Steps of another boot of the host have ended.
 std::set<TenantId> History::may_be_asked_for() const {
   std::set<TenantId> ids;
   for (const auto& [id, tenant] : tenants.all())
@@ -172,7 +172,7 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
     const auto touched = touched_.find(id);
     const Nanoseconds at = touched == touched_.end() ? last : touched->second;
     add(at, TenantRecord{.tenant = id, .name = tenant.name, .uid = tenant.uid});
-    // One of the two: a file that is torn between them would begin another run.
+    // Only one of the two: a file that is torn between them would start another run.
     if (tenant.over)
       add(at, OverRecord{.tenant = id});
     else
@@ -209,7 +209,7 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
     add(last, past.record);
     if (past.attached()) add(last, AttachRecord{.session = id, .gpu = past.gpu});
   }
-  // Oldest first: the time of a tenant on a GPU goes on with the first.
+  // Oldest first: the tenant's time on a GPU continues from the first.
   std::multimap<Nanoseconds, LeaseRecord> open;
   for (const auto& [key, lease] : recovered.leases.open())
     open.emplace(lease.since, LeaseRecord{.grant = true, .epoch = lease.epoch, .key = key});
@@ -220,7 +220,8 @@ std::vector<Record> History::checkpoint(StartTimeOf starts) {
 
 std::vector<Record> History::finish(const BootRecord& boot, StartTimeOf starts, Nanoseconds now) {
   std::vector<Record> news;
-  // Where it cannot be read, the host is taken for up since: the start times of processes tell the others.
+  // If the boot id cannot be read, assume that the host has not rebooted. The start time shows if a pid now
+  // belongs to another process.
   const bool is_read = !boot.boot_id.empty();
   if (is_read && boot.boot_id != reader_.boot().boot_id) {
     reader_.end_boot(*this);
@@ -252,7 +253,7 @@ std::vector<Record> History::finish(const BootRecord& boot, StartTimeOf starts, 
   return news;
 }
 
-// Tenants that are no jobs and of which no process lives.
+// Tenants that are not jobs and have no living process.
 std::vector<TenantId> History::ended_tenants() const {
   std::set<TenantId> living;
   for (const auto& [id, past] : sessions_) living.insert(past.record.tenant);
@@ -263,7 +264,7 @@ std::vector<TenantId> History::ended_tenants() const {
   return over;
 }
 
-// A placement lasts as long as a process that was informed of it, or one that had a session.
+// A placement lasts as long as a process that was informed of it or that had a session.
 void History::keep_placements(StartTimeOf starts) {
   for (const auto& [id, past] : sessions_)
     if (recovered.placements.count(past.record.tenant) > 0)

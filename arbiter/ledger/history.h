@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state that a ledger leaves behind: tenants, sessions, placements, leases and totals. A starting arbiter
-// continues from it, and a new file of the ledger begins with it.
+// The state recorded in a ledger: tenants, sessions, placements, leases and totals. A starting arbiter
+// continues from it, and each new file of the ledger begins with it.
 //
-// Pure; one thread at a time.
+// Pure; not thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -22,52 +22,52 @@
 
 namespace sharedgpu {
 
-// When the process was started, in clock ticks from the boot of the host; 0 where there is none, and nothing
-// where that is not known: it may live.
+// Returns the start time of the process in clock ticks since the host's boot; 0 if there is no such process,
+// and none if unknown: it may be alive.
 using StartTimeOf = std::function<std::optional<std::uint64_t>(pid_t pid)>;
 
-// True if sessions of one process for these GPUs may be the same one. A zero GPU: not attached, or unknown.
+// Returns true if sessions of one process for these GPUs may be the same one. A zero GPU: not attached, or
+// unknown.
 inline bool may_be_same(const GpuUuid& a, const GpuUuid& b) {
   return a == b || a == GpuUuid{} || b == GpuUuid{};
 }
 
 class History final : private LedgerVisitor {
  public:
-  // A job of which nothing lives, and nothing was heard for so long, is taken for over.
+  // A job counts as over if nothing of it lives and nothing was recorded of it for this long.
   static constexpr std::chrono::hours kLongestPause{24 * 7};
 
-  // Takes the ledger's records, oldest first, from a whole checkpoint or the first record on.
+  // Takes the ledger's records, oldest first, starting with a whole checkpoint or the first record.
   void add(const Record& record) { reader_.read(record, *this); }
 
   // The records that bring a new history to the state of this one: the next file of the ledger begins with
-  // them. They leave out placements that no living process was informed of, and jobs that are most likely
-  // over.
+  // them. They omit placements that no living process was informed of, and jobs that are probably over.
   std::vector<Record> checkpoint(StartTimeOf starts);
 
-  // To be called after the last record. Ends what has ended since, by this boot of the host and the processes
-  // that live now, and returns the records to be appended for it.
+  // Must be called after the last record. Ends what has ended since, given this boot of the host and the
+  // processes that live now. Returns the records to append for that.
   std::vector<Record> finish(const BootRecord& boot, StartTimeOf starts, Nanoseconds now);
 
   struct PastSession {
-    SessionId id;  // zero: it had none
+    SessionId id;  // zero: none
     bool expected = false;
   };
-  // The session of the predecessor that this process had for `gpu`, and no longer has after this call.
+  // Removes and returns the predecessor's session of this process for `gpu`.
   PastSession take_session(std::uint32_t pid, std::uint64_t started, const GpuUuid& gpu);
-  // This process had a session of the predecessor, and has not come back for it.
+  // Returns true if this process had a session of the predecessor and has not come back for it.
   bool expects(const ProcessName& process) const;
 
   Tenants tenants;
   Recovered recovered;
   FigureBook figures;
   SessionId last_session;
-  std::map<GpuUuid, GpuRecord> gpu_records;           // of which something is told
+  std::map<GpuUuid, GpuRecord> gpu_records;           // of GPUs with a fault or a drain
   std::map<TenantId, std::set<ProcessName>> keepers;  // of tenants and of the placements in `recovered`
 
  private:
   struct Past {
     SessionRecord record;
-    GpuUuid gpu;  // none: not attached
+    GpuUuid gpu;  // zero: not attached
     bool attached() const { return gpu != GpuUuid{}; }
   };
 
@@ -101,7 +101,7 @@ class History final : private LedgerVisitor {
 
   LedgerReader reader_;
   std::map<SessionId, Past> sessions_;
-  std::map<TenantId, Nanoseconds> touched_;  // the last record of a tenant of this boot
+  std::map<TenantId, Nanoseconds> touched_;  // time of the last record of each tenant in this boot
 };
 
 }  // namespace sharedgpu

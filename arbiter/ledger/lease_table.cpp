@@ -12,8 +12,8 @@ void sort_by_begin(std::vector<LeaseRow>& rows) {
                    [](const LeaseRow& a, const LeaseRow& b) { return a.first < b.first; });
 }
 
-// One row for all that have the same key; `join` adds a lease to the row that there is. Leases come in the
-// order in which they began.
+// Returns one row for each key; `join` adds a lease to an existing row. Leases come in the order of their
+// begins.
 template <class KeyOf, class Join>
 std::vector<LeaseRow> grouped(std::vector<LeaseRow> leases, KeyOf key_of, Join join) {
   sort_by_begin(leases);
@@ -126,7 +126,7 @@ std::vector<LeaseRow> by_step(const std::vector<LeaseRow>& leases) {
 std::vector<LeaseRow> by_tenant(const std::vector<LeaseRow>& leases) {
   auto key = [](const LeaseRow& lease) { return std::tuple(lease.tenant, lease.name, lease.run, lease.gpu); };
   std::vector<LeaseRow> rows = grouped(leases, key, [](LeaseRow& row, const LeaseRow& lease) {
-    // `last` is where the union of those before ends.
+    // `last` is the end of the union of the earlier leases.
     row.held += std::max(lease.last - std::max(lease.first, row.last), Nanoseconds{});
     if (lease.first >= row.last) row.turns += lease.turns;
   });

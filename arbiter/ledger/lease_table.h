@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The leases of a ledger as rows: which tenant and step held which GPU, from when to when, by the wall's
-// clock.
+// The leases of a ledger as rows: the tenant and step that held a GPU, and when, in wall-clock time.
 //
-// Pure; one thread at a time.
+// Pure; not thread-safe.
 #pragma once
 
 #include <map>
@@ -18,17 +17,17 @@ namespace sharedgpu {
 struct LeaseRow {
   TenantId tenant;
   TenantName name;
-  unsigned run = 0;  // of a job that was requeued: a later one has a higher number
+  unsigned run = 0;  // of a requeued job: a later run has a higher number
   std::uint32_t uid = 0;
-  std::optional<StepName> step;  // none: of the whole tenant
+  std::optional<StepName> step;  // none: the whole tenant
   GpuUuid gpu;
   std::uint64_t turns = 1;
   Nanoseconds held{};
-  // Since 1970, in UTC; since the host's boot where the ledger does not say when that was.
+  // Since 1970, in UTC; since the host's boot if the ledger does not record when that was.
   Nanoseconds first{};
   Nanoseconds last{};
-  std::string lost = {};  // why its GPU was lost, if the lease ended for that
-  bool open = false;      // still held, as far as the ledger says; `last` is its last record then
+  std::string lost = {};  // fault of its GPU, if the lease ended because the GPU was lost
+  bool open = false;      // still held, according to the ledger; `last` is then its last record
 };
 
 class LeaseTable final : private LedgerVisitor {
@@ -36,7 +35,7 @@ class LeaseTable final : private LedgerVisitor {
   // Takes the ledger's records, oldest first.
   void add(const Record& record) { reader_.read(record, *this); }
 
-  // Every lease, in the order in which they began.
+  // All leases, in the order of their begins.
   std::vector<LeaseRow> leases() const;
 
   // The tenant that has the number after the records so far.
@@ -58,16 +57,16 @@ class LeaseTable final : private LedgerVisitor {
   LedgerReader reader_;
   Nanoseconds booted_{};  // since 1970
   std::map<TenantId, Holder> holders_;
-  std::map<LeaseKey, std::string> losses_;  // why leases that are open are about to end
+  std::map<LeaseKey, std::string> losses_;  // faults of GPUs because of which open leases are about to end
   std::vector<LeaseRow> closed_;
 };
 
-// The parts of leases between the two times. Of leases only, not of their sums.
+// The parts of leases between the two times. For leases only, not for sums.
 std::vector<LeaseRow> within(const std::vector<LeaseRow>& leases, Nanoseconds since, Nanoseconds until);
 // A row for each step and GPU; `held` is the sum.
 std::vector<LeaseRow> by_step(const std::vector<LeaseRow>& leases);
-// A row for each tenant and GPU. Steps hold their tenant's lease side by side: `held` is the time in which
-// any of them did, and a turn of several is one.
+// A row for each tenant and GPU. Steps hold their tenant's lease concurrently: `held` is the time in which
+// any of them did, and a turn of several steps counts once.
 std::vector<LeaseRow> by_tenant(const std::vector<LeaseRow>& leases);
 
 }  // namespace sharedgpu

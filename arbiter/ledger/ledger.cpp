@@ -14,14 +14,14 @@
 namespace sharedgpu {
 namespace {
 
-// The most of the ledger that a power cut may cost. Lease times of a host that lost power are those of dead
-// jobs.
+// The longest part of the ledger that a power failure may lose. The lease times lost are those of jobs that
+// died with the host.
 constexpr std::chrono::seconds kSyncEvery{1};
 
 }  // namespace
 
 Ledger::~Ledger() {
-  (void)flush();  // nobody is left to hear of a failure
+  (void)flush();  // nobody can be informed of a failure
   if (!syncer_.joinable()) return;
   {
     std::lock_guard lock(mutex_);
@@ -47,7 +47,7 @@ Status Ledger::open(const std::string& path, const std::function<void(const Reco
       past_.add(record);
       replayed(record);
     });
-  // A torn line is left as it is, and ended, so that the next record starts a line of its own.
+  // A torn line is left as it is, but ended, so that the next record starts on its own line.
   const std::string& newest = texts.back();
   if (!newest.empty() && newest.back() != '\n') pending_.push_back('\n');
   size_ = newest.size();
@@ -69,13 +69,13 @@ void Ledger::append(const Record& record) {
                           " records were lost, as they could not be written for long");
     pending_ += format_record({.at = record.at, .what = LostRecord{.records = lost_}});
     lost_ = 0;
-    rotate_at_ = 0;  // the next checkpoint has what they said
+    rotate_at_ = 0;  // the next checkpoint contains what they recorded
     owes_checkpoint_ = true;
   }
   pending_ += format_record(record);
 }
 
-// Removes from `text` the part that is written.
+// Removes the written part from `text`.
 Status Ledger::write_all(int file, const std::string& path, std::string& text) {
   while (!text.empty()) {
     const ssize_t size = calls_->write(file, text.data(), text.size());
@@ -105,7 +105,7 @@ void Ledger::rotate() {
   for (const Record& record : past_.checkpoint(starts_)) text += format_record(record);
   const std::uint64_t size = text.size();
   const std::string new_path = path_ + ".new";
-  calls_->unlink(new_path);  // of an arbiter that died here
+  calls_->unlink(new_path);  // left by an arbiter that died here
   const auto file = std::make_shared<UniqueFd>(calls_->open(new_path, O_RDWR | O_CREAT | O_EXCL | O_APPEND));
   const Status replaced =
       *file ? replace(new_path, file, std::move(text)) : Status::of_errno(errno, new_path);
@@ -122,11 +122,11 @@ void Ledger::rotate() {
   dirty_ = true;
   wake_.notify_one();
   size_ = size;
-  // A checkpoint that is large itself is not to be written all the time.
+  // A checkpoint that is itself large must not be written all the time.
   rotate_at_ = std::max(limits_.size, 2 * size);
 }
 
-// Every step leaves files from which all is read: the old file keeps its name until the new one, whole, takes
+// After each step the files contain everything: the old file keeps its name until the complete new one takes
 // it.
 Status Ledger::replace(const std::string& new_path, const File& file, std::string text) {
   if (Status written = write_all(file->get(), new_path, text); !written.ok()) return written;
@@ -137,7 +137,7 @@ Status Ledger::replace(const std::string& new_path, const File& file, std::strin
   return failed;
 }
 
-// Moves older files up by one as far as needed, and gives the current one the name ledger.1 as well.
+// Moves older files up by one as far as needed, and links the current one as ledger.1.
 Status Ledger::make_room() {
   std::set<unsigned> numbers = older_files(path_);
   const auto remove = [&](unsigned number) {
@@ -148,14 +148,14 @@ Status Ledger::make_room() {
   struct stat current = {};
   struct stat first = {};
   if (stat(path_.c_str(), &current) == 0 && stat(newest.c_str(), &first) == 0 &&
-      current.st_ino == first.st_ino) {  // of an arbiter that died here
+      current.st_ino == first.st_ino) {  // left by an arbiter that died here
     if (Status removed = remove(1); !removed.ok()) return removed;
     numbers.erase(1);
   }
   const unsigned last = limits_.files - 1;
   unsigned free = 1;
   while (free < last && numbers.count(free) > 0) ++free;
-  // The oldest goes, and those that a lower limit leaves over.
+  // The oldest is removed, and files beyond a limit that was lowered.
   for (auto it = numbers.lower_bound(free); it != numbers.end(); ++it) {
     if (*it != free && *it <= last) continue;
     if (Status removed = remove(*it); !removed.ok()) return removed;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a ledger: takes its text apart into records, and replays these as leases, boots and checkpoints.
+// Reads a ledger: splits its text into records, and replays them as leases, boots and checkpoints.
 //
-// Pure; one thread at a time.
+// Pure; not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace sharedgpu {
 
 struct LedgerReplay {
   unsigned records = 0;
-  unsigned damaged = 0;    // lines passed over; a torn last line counts
-  unsigned unknown = 0;    // records of a newer version, passed over
+  unsigned damaged = 0;    // lines skipped, including a torn last line
+  unsigned unknown = 0;    // records of a newer version, skipped
   std::uint64_t lost = 0;  // records that could not be written
   LedgerReplay& operator+=(const LedgerReplay& other) {
     records += other.records;
@@ -30,12 +30,12 @@ struct LedgerReplay {
   }
 };
 
-// Feeds the record of each line to `replayed`, and in place of a damaged one a LostRecord of none. A record
-// of a kind that only newer versions know says nothing here.
+// Passes the record of each line to `replayed`, and for a damaged line a LostRecord of zero. Records of a
+// kind that only newer versions know are skipped.
 LedgerReplay replay_ledger(std::string_view text, const std::function<void(const Record&)>& replayed);
 
-// Is called with the content of a ledger, in its order. Times count from the boot of the host that was read
-// last. Checkpoints repeat what still counts: there, times may be older than those of earlier calls.
+// Receives the content of a ledger, in its order. Times count from the boot of the host that was read last.
+// Checkpoints repeat records that still count, so their times may be older than those of earlier calls.
 class LedgerVisitor {
  public:
   // An arbiter started. `rebooted`: the host has been booted since the calls before.
@@ -48,9 +48,9 @@ class LedgerVisitor {
   virtual void on_session(const SessionRecord&, Nanoseconds /*at*/) {}
   virtual void on_attach(const AttachRecord&) {}
   virtual void on_gone(const GoneRecord&) {}
-  // A lease begins, and ends at `at`: with its release, or with the last record of that boot of the host, or,
-  // if its release was lost, with the last record before the loss. A second grant of an open lease, and a
-  // release of one that is not open, are not reported.
+  // A lease begins, and ends at `at`: with its release, with the last record of that boot of the host, or, if
+  // its release was lost, with the last record before the loss. A second grant of an open lease and a release
+  // of a closed one are not reported.
   virtual void on_grant(const LeaseKey&, const OpenLease&) {}
   virtual void on_release(const LeaseKey&, const OpenLease&, Nanoseconds /*at*/) {}
   virtual void on_step_time(const StepTimeRecord&, Nanoseconds /*at*/) {}
@@ -74,7 +74,7 @@ class LedgerReader {
  public:
   // Takes the ledger's records, oldest first.
   void read(const Record& record, LedgerVisitor& visitor);
-  // The host went down: releases the leases that are open.
+  // The host went down: releases the open leases.
   void end_boot(LedgerVisitor& visitor);
 
   const BootRecord& boot() const { return boot_; }
@@ -94,9 +94,10 @@ class LedgerReader {
   BootRecord boot_;
   Nanoseconds last_{};
   Epoch last_epoch_;
-  // Once records are lost, an open lease is in doubt from the last record before them.
+  // Once records are lost, an open lease is in doubt from the last record before the loss.
   std::map<LeaseKey, OpenLease> open_;
-  std::optional<std::set<LeaseKey>> granted_;  // in the checkpoint that is being read, as long as it is whole
+  std::optional<std::set<LeaseKey>>
+      granted_;  // in the checkpoint being read; none if there is no checkpoint or if it lacks a record
 };
 
 }  // namespace sharedgpu

@@ -26,7 +26,7 @@ constexpr auto kCrcTable = make_crc_table();
 template <class What>
 constexpr bool kHasTwoKinds = std::size(What::kKinds) == 2;
 
-// Visits fields and writes each as a word, with a blank before it.
+// Visits fields and writes each as a word, after a blank.
 class LineWriter {
  public:
   void word(std::string_view text) {
@@ -45,7 +45,7 @@ class LineWriter {
   void operator()(const char* name, Nanoseconds time) { (*this)(name, time.count()); }
   void operator()(const char* name, Backend backend) { (*this)(name, static_cast<unsigned>(backend)); }
   void operator()(const char*, const std::string& text) { word(text); }
-  // It has no blanks; one that is not known is a dash.
+  // The text has no blanks; a dash if unknown.
   void operator()(const char*, const char (&text)[JobClass::kLongest + 1]) {
     word(*text == '\0' ? "-" : text);
   }
@@ -91,7 +91,7 @@ class LineWriter {
   std::string text_;
 };
 
-// Visits fields and reads each from the next word of a line. Once something is wrong, everything after it is.
+// Visits fields and reads each from the next word of a line. After an error everything fails.
 class LineReader {
  public:
   explicit LineReader(std::string_view text) : rest_(text) {}
@@ -112,7 +112,7 @@ class LineReader {
   void operator()(const char*, Number& value) {
     number(word(), value, 10);
   }
-  // A flag: any number but zero sets it.
+  // A flag: any non-zero number sets it.
   void operator()(const char* name, std::uint8_t& flag) {
     unsigned value = 0;
     (*this)(name, value);
@@ -123,7 +123,7 @@ class LineReader {
     (*this)(name, id.value);
   }
   void operator()(const char* name, Bytes& size) { (*this)(name, size.count); }
-  // Two of them can be added up and subtracted.
+  // The range allows the sum and the difference of two times.
   void operator()(const char* name, Nanoseconds& time) {
     unbounded(name, time);
     good_ = good_ && time.count() >= 0 && time.count() < (1ll << 62);
@@ -192,7 +192,7 @@ class LineReader {
   bool good_ = true;
 };
 
-// Reads a record of this type if `word` is that of one of its kinds.
+// Reads a record of this type if `word` names one of its kinds.
 template <class What>
 bool read_if(std::string_view word, LineReader& line, Record& record) {
   const auto kind = std::find_if(std::begin(What::kKinds), std::end(What::kKinds),
@@ -213,7 +213,7 @@ bool is_known_kind(std::string_view word, const std::variant<Whats...>&) {
   return (is_of(Whats::kKinds) || ...);
 }
 
-// The part of a line that its checksum is of; nullopt where that is wrong.
+// The part of a line that its checksum covers; nullopt if the checksum is wrong.
 std::optional<std::string_view> checked_part(std::string_view line) {
   if (line.size() <= kChecksumDigits) return std::nullopt;
   std::uint32_t checksum = 0;

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ledger's records, and how each is written as a line and read from one.
+// The ledger's records, and the writing and reading of each as a line.
 //
-// Each record describes itself once: by the word and the meaning of its kind, and by fields(), which shows a
-// visitor the fields in the order of the line. The writer and the reader of lines and the table in
-// docs/ledger.md are such visitors. A visitor is called with the name and the value of a field, as
+// Each record describes itself once: by the word and the meaning of its kind, and by fields(), which passes
+// the fields to a visitor in the order of the line. The writer and the reader of lines and the table in
+// docs/ledger.md are such visitors. A visitor is called with the name and the value of a field:
 //   v(name, value)            each line has the field;
 //   v.newer(name, value)      lines of older versions end before it;
-//   v.where_known(name, ...)  an optional value; the line ends before it where it has none;
+//   v.where_known(name, ...)  an optional value; a line without it ends before it;
 //   v.unbounded(name, time)   a time that is in no sum, and so may have any value.
 // Bytes and order of the fields are fixed: arbiters of other versions read and write the same files.
 //
-// To add a field: append it to fields() by newer(), so that older lines can be read. To add a record: a
+// To add a field: append it to fields() by newer(), so that older lines can be read. To add a record: add a
 // struct here, its type in Record::what, a call in reader.h and reader.cpp, and its effect in history.cpp;
 // history.cpp also puts into a checkpoint what has to outlive the older files. Either way:
 //   1. Write it from the daemon (Journal::record()).
 //   2. Test it in lines.cpp, ledger.cpp and checkpoint.cpp of tests/unit/ledger, and add it to golden.cpp;
-//      write records.golden anew (see tests/golden).
+//      regenerate records.golden (see tests/golden).
 //   3. Copy its row into docs/ledger.md: page.cpp, beside those tests, prints the table that it expects.
 //      arbiter/cli/ledger.cpp shows it, if anything does.
 //
-// Pure functions; any thread.
+// Pure functions; thread-safe.
 #pragma once
 
 #include <optional>
@@ -190,7 +190,7 @@ struct GoneRecord {
   static void fields(auto& v, auto& r) { v("session", r.session); }
 };
 
-// A record of two kinds: `grant` says which it is.
+// A record of two kinds, distinguished by `grant`.
 struct LeaseRecord {
   bool grant = false;
   Epoch epoch;
@@ -297,7 +297,7 @@ struct OverRecord {
   static void fields(auto& v, auto& r) { v("tenant", r.tenant); }
 };
 
-// What is told of a GPU. The texts have no blanks; a dash stands for none.
+// The reported state of a GPU. The texts have no blanks; a dash stands for none.
 struct GpuRecord {
   GpuUuid gpu;
   std::uint32_t condition = 0;  // GpuCondition
@@ -355,7 +355,7 @@ struct SeenRecord {
   static void fields(auto&, auto&) {}
 };
 
-// `records` is zero in place of a damaged line.
+// `records` is zero for a damaged line.
 struct LostRecord {
   std::uint64_t records = 0;
 
@@ -372,16 +372,17 @@ struct Record {
       what;
 };
 
-// One line, its newline included.
+// One line, including its newline.
 std::string format_record(const Record& record);
-// The record of a line without its newline; nullopt where checksum or content is wrong.
+// The record of a line without its newline; nullopt if checksum or content is wrong.
 std::optional<Record> parse_record(std::string_view line);
-// True for a whole line of a kind that this version does not know: a newer arbiter has written it.
+// Returns true for an undamaged line of a kind that this version does not know: a newer arbiter has written
+// it.
 bool is_of_unknown_kind(std::string_view line);
 
 std::uint32_t crc32c(std::string_view data);
 
-// A text as a word of a record, which has no blanks, and back. Empty is a dash.
+// Convert a text to a word of a record, which has no blanks, and back. An empty text is a dash.
 std::string word_of(std::string_view text);
 std::string text_of(std::string_view word);
 

@@ -10,10 +10,10 @@
 
 namespace sharedgpu {
 
-// A process, also after its number was given to another one.
+// A process, identified even after its pid was reused.
 struct ProcessName {
   std::uint32_t pid = 0;
-  std::uint64_t started = 0;  // in clock ticks from the boot of the host
+  std::uint64_t started = 0;  // in clock ticks since the host's boot
   auto operator<=>(const ProcessName&) const = default;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tenants by number and by name. The core knows tenants by number only; the ledger keeps number and
-// identity together, so that a tenant is the same one after a restart. One thread at a time.
+// The tenants by number and by name. The core knows tenants by number only; the ledger records number and
+// identity together, so that a tenant is the same one after a restart. Not thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -14,7 +14,7 @@
 
 namespace sharedgpu {
 
-// A GPU that a tenant was on when it was lost, and why it was.
+// A lost GPU that a tenant was on, and the fault.
 struct GpuLoss {
   GpuUuid gpu;
   std::string fault;
@@ -24,19 +24,20 @@ struct TenantInfo {
   TenantId id;
   TenantName name;
   uid_t uid = 0;
-  uid_t account = 0;  // the user on whom lines in the log about it count; the same unless known otherwise
+  uid_t account = 0;  // the user to whom log lines about it are attributed; `uid` unless known otherwise
   JobOptions options;
   JobClass job_class;
   std::uint32_t nodes = 1;      // of the job
   std::string coordinator;      // of several nodes, the one whose arbiter coordinates the job's turns
   bool nodes_are_new = false;   // no earlier arbiter of this node knew them
   std::vector<GpuLoss> losses;  // of its run; each GPU once
-  bool over = false;            // its run is, and no step has come since
+  bool over = false;            // its run is over, and no step has come since
   unsigned sessions = 0;
   Nanoseconds last_seen{};  // when its last session ended
-  Nanoseconds touched{};    // when anything was heard of it last
+  Nanoseconds touched{};    // when anything was last reported of it
   bool anchored = false;    // the connection of its `sharedgpu run` is open
-  bool kept = false;        // it was open to an arbiter before: the process that had it counts instead
+  bool kept =
+      false;  // that connection was open to an earlier arbiter: the process at its other end counts instead
 
   bool spans_nodes() const { return nodes > 1; }
   std::string label() const { return label_of(name, id); }
@@ -45,19 +46,19 @@ struct TenantInfo {
 
 class Tenants {
  public:
-  // The tenant of that name, made if there is none. The reference stays good until forget().
+  // The tenant of that name, created if there is none. The reference is valid until forget().
   TenantInfo& get(const TenantName& name, uid_t uid);
-  // Sets a tenant as the ledger has it.
+  // Restores a tenant from the ledger.
   TenantInfo& restore(TenantId id, const TenantName& name, uid_t uid);
   TenantInfo* find(const TenantName& name);
   TenantInfo* find(TenantId id);
   const TenantInfo* find(const TenantName& name) const { return const_cast<Tenants*>(this)->find(name); }
   const TenantInfo* find(TenantId id) const { return const_cast<Tenants*>(this)->find(id); }
-  // For the log; of one that is forgotten its number.
+  // For the log; the number of a tenant that is forgotten.
   std::string label(TenantId id) const;
   void forget(TenantId id);
 
-  // The highest number that was given, also to one that is forgotten: none is given twice.
+  // The highest number given so far, including forgotten tenants: no number is given twice.
   TenantId last() const { return last_; }
   void skip_to(TenantId last) { last_ = std::max(last_, last); }
 

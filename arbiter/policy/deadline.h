@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// deadline: the shares of elastic, where tenants with deadlines take from those of lower priority what they
-// need (scheduler/deadline_limits.h). The limit on the others holds also while nobody uses the GPU, for their
-// work would be in the way of the next piece. Tenants with deadlines have the GPU for themselves while they
-// run.
+// deadline: the shares of elastic, except that tenants with deadlines take the time that they need from
+// tenants of lower priority (scheduler/deadline_limits.h). The limit on the others also holds while nobody
+// uses the GPU, since their work would delay the next piece. Tenants with deadlines run alone.
 //
-// A deadline is a matter of milliseconds, and a turn would be over too late for it. So a tenant with
-// deadlines goes before all of a lower priority, and takes the GPU from them at once. There are three
-// conditions. Handoffs take no more than a tenth of a deadline: if memory moves with every piece of work,
-// that costs more than going first is worth. The end of the other's last turn took no longer than the
-// deadline, if its processes wait for each other: both would lose by it. And it has had no more than is due
-// to it by one deadline, or by half a step if that is more (allowance()): a piece of work that can be done in
-// time is done in one turn, and a tenant that always has work is served as elastic would. A tenant that fails
-// them has its turns like any other.
+// A deadline is a matter of milliseconds, and the end of a turn would come too late for it. So a tenant with
+// deadlines precedes all of lower priority and preempts them at once, under three conditions. Handoffs take
+// at most a tenth of a deadline: if memory moves with every piece of work, going first is not worth its cost.
+// The end of the other's last turn took no longer than the deadline if its processes wait for each other:
+// otherwise both would lose. And the tenant is ahead of its share by at most one deadline, or half a slice if
+// that is more (allowance()): a piece of work that can be done in time is done in one turn, and a tenant that
+// always has work is served as under elastic. A tenant that fails a condition has its turns like any other.
 //
-// Beside it all others have the GPU one at a time: the queues of all that share it would have to drain first.
-// They also have less queued than usual (backlog_limit_beside()).
+// Beside it, all others have the GPU one at a time: otherwise the queues of all that share it would have to
+// drain first. They also have a smaller backlog limit (backlog_limit_beside()).
 //
-// Handoffs take time too, so tenants with deadlines may never have all that is due to them, and go first all
-// the time. A tenant starves if its account is full and it has waited for longer than two turns of each
-// running set take. Then it is the first of those that wait, and nobody preempts it while it runs. It
-// preempts nobody itself: so a tenant with deadlines behind it may still preempt others than it.
+// Handoffs take time too, so tenants with deadlines may never receive their full share and go first all the
+// time. A tenant starves if its account is full and it has waited for longer than two turns of each running
+// set take. Then it is the first of the waiting tenants, and nobody preempts it while it runs. It preempts
+// nobody itself, so a tenant with deadlines that ranks behind it may still preempt others.
 //
-// Nobody starves: each keeps its own request at least, or a twentieth of the time if that is more, and waits
-// no longer for that than elastic says. A tenant that has told of no deadline for a while bounds nobody.
+// Nobody starves: each tenant keeps at least its own request, or a twentieth of the time if that is more, and
+// waits for it no longer than under elastic. A tenant that has not reported a deadline for a while limits
+// nobody.
 #pragma once
 
 #include "arbiter/policy/elastic.h"

@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// elastic: each tenant has a request and a limit, in parts of the GPU's time (Gemini, section 3.5). Among the
-// tenants that have work, requests are met first; if they come to more than there is, each gets the same part
-// of its own. The rest goes to all by their units, to none beyond its limit.
+// elastic: each tenant has a request and a limit, as fractions of the GPU's time (Gemini, section 3.5). Among
+// the tenants that have work, requests are met first; if they exceed the whole, each is reduced by the same
+// factor. The rest is divided by units, with no tenant beyond its limit.
 //
-// A tenant's share is entered into its account as time passes, and the time that it has is paid from it: a
-// tenant that had too much, since its kernels outlast its turns, has less afterwards. Tenants that have the
-// GPU together pay for the time by what is due to each. The account reaches back for a window of 10 s, or a
-// turn if that is longer: it holds no more than is due in one, and no more debt than one. In pauses debt is
-// earned back as by waiting, and forgotten within about a window. The debt of a limit is not forgotten, since
-// a limit is a part of pauses, too. The tenant with the most lag is next; tenants whose accounts are full are
-// equal, and go by how long they have waited.
+// A tenant's account earns its share as time passes, and pays for the time that it has. A tenant that had too
+// much because its kernels outlast its turns has less afterwards. Tenants that have the GPU together divide
+// the payment in proportion to their shares. The account covers a window of 10 s, or a turn if that is
+// longer: it holds no more lag than the share of one window, and no more debt than one window. In pauses debt
+// is earned back as in waits, and is forgotten within about a window. The debt of a limit is not forgotten,
+// since a limit also holds in pauses. The tenant with the most lag is next; full accounts are equal and are
+// ordered by waiting time.
 //
-// A turn lasts until its tenant is half a step behind, so that accounts stay within about a step of each
-// other, and shares are exact over any time in which one is little. It has another if it is ahead of all that
-// wait after a few steps, whatever the tenants beside it do to the accounts of all. A step is as short as
-// handoffs allow: 15 ms where no memory moves. A turn has room for whole submissions, as many as come next to
-// that, since a submission that has begun is waited for (kernel bursts, section 3.4): what that gives or
-// takes stays in the accounts.
+// A turn lasts until its tenant is half a slice behind, so accounts stay within about a slice of each other,
+// and shares are exact over any time that is long against a slice. It is extended if its tenant is ahead of
+// all that wait after a few slices, whatever tenants beside it do to the accounts. A slice is as short as
+// handoffs allow: 15 ms if no memory moves. A turn is rounded to a whole number of submissions, since a
+// submission that has begun is waited for (kernel bursts, section 3.4); the accounts keep the difference.
 //
-// Tenants that have stated shares have the GPU one at a time, also while memory suffices for all: their
-// kernels would share it by rules of its own. The others run together.
+// Tenants that have stated shares have the GPU one at a time, even if memory suffices for all: concurrent
+// kernels would share it by rules of their own. The other tenants run together.
 //
-// Nobody starves: a tenant waits at most for as long as the deepest debt takes to be earned back, which is
-// the window divided by what is due to it, and for a turn of each other. What is due to it is at least its
-// part of what requests leave, by units, however small its own request, and at most its limit.
+// Nobody starves: a tenant waits at most for the time in which the deepest debt is earned back, which is the
+// window divided by its share, plus a turn of each other tenant. Its share is at least its part, by units, of
+// what requests leave, however small its own request, and at most its limit.
 #pragma once
 
 #include <algorithm>
@@ -45,8 +44,8 @@ class Elastic : public Policy {
     return lag_in_line(rules().account, running) > lag_in_line(rules().account, waiting);
   }
 
-  // The length of a step. One of n tenants with equal parts falls behind only as fast as the others' parts
-  // come to, so it takes n / (n - 1) steps until its turn is over.
+  // The length of a slice. One of n tenants with equal shares falls behind only at the rate of the others'
+  // shares, so it takes n / (n - 1) slices until its turn is over.
   TurnLength length(const TurnRules& turns, Nanoseconds handoff, unsigned waiting_sets) const override {
     constexpr std::chrono::milliseconds kLeastStep{15};
     TurnLength turn = turn_length(turns, handoff, waiting_sets, kLeastStep);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// fcfs: first come, first served. A tenant that has the GPU keeps it until it has nothing to do there, so
-// nearly no time goes into handoffs, and waits are as long as the work of others.
+// fcfs: first come, first served. A tenant that has the GPU keeps it until it has nothing to do there. So
+// almost no time goes into handoffs, and waits are as long as the work of others.
 //
-// Nobody starves: a tenant waits until each of those that began to wait before it has had one turn. A turn
-// ends with the work at hand, or after Quantum where that is set, a day where it is not. Tenants that fit
-// beside the one that has the GPU come in meanwhile, so a tenant that needs all of it may wait for that long
-// where many small ones come and go.
+// Nobody starves: a tenant waits until each tenant that began to wait before it has had one turn. A turn ends
+// with the current work or after Quantum, which is a day by default. Tenants that fit beside the one that has
+// the GPU enter meanwhile, so a tenant that needs all of it may wait for that long while many small ones come
+// and go.
 #pragma once
 
 #include "arbiter/policy/policy.h"

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// A scheduling policy is an order and parameters: it ranks who waits, says who makes room for whom, and sets
-// the mechanisms of the scheduler. It never touches memory.
+// A scheduling policy is an order and parameters: it ranks the waiting tenants, decides which tenants make
+// room for which, and sets the mechanisms of the scheduler. It never touches memory.
 //
-// The core knows what is possible: what fits together, who is stuck, who has let go, who is idle. It asks a
-// policy who is next of those that wait, and takes along who fits beside; whether those that run make room
-// for them; and how long turns are. A policy is pure, it has no state and no clock: what it knows of a
-// tenant's past is the tenant's lag, which the core keeps as AccountRules say, and what the core measures for
-// all. So it can be exchanged at any moment.
+// The core knows what is possible: which tenants fit together, cannot evict, have drained or are idle. It
+// asks a policy which waiting tenant is next, and takes along tenants that fit beside it; whether the running
+// ones make room for them; and how long turns are. A policy is pure: it has no state and no clock. It knows a
+// tenant's past by its lag, which the core keeps as AccountRules say, and by what the core measures for all.
+// So it can be exchanged at any moment.
 //
 // To add a policy:
 //   1. Add its name to protocol/policy_names.h, and name and class to registry.cpp: it compiles only if the
 //      two lists agree.
-//   2. Write arbiter/policy/NAME.h, a class that derives from Policy. Its top comment says how long a tenant
-//      may wait at most.
+//   2. Write arbiter/policy/NAME.h, a class that derives from Policy. Its top comment gives the longest wait
+//      of a tenant.
 //   3. Document it in etc/sharedgpu.conf, docs/man/sharedgpu.conf.5 and the table of
-//   docs/design/scheduling.md.
+//      docs/design/scheduling.md.
 //   4. Test it in tests/unit/arbiter/policy.cpp, and its bound in tests/property/arbiter/policies.cpp, which
 //      runs every policy of the list; add it to tests/unit/config/settings.cpp and keys_golden.cpp, and to
 //      bench/decision.cpp.
-//   5. Write tests/unit/config/keys.golden (see tests/golden) and tests/property/arbiter/decisions.golden
-//      (`decisions --record`) anew: its scenarios take the policies in turn, so most of them get another one.
+//   5. Regenerate tests/unit/config/keys.golden (see tests/golden) and
+//   tests/property/arbiter/decisions.golden
+//      (`decisions --record`): its scenarios take the policies in turn, so most of them get another policy.
 #pragma once
 
 #include <string_view>
@@ -36,39 +37,39 @@ struct PolicyRules {
   EntitlementRules entitlement = {};
   AccountRules account = {};
   Preemption preemption = Preemption::never;
-  // A turn ends when its leader has had its due and an allowance, and its length is a step: see
+  // A turn ends when its leader has had its share and an allowance, and its length is a slice: see
   // scheduler/turn_end.h.
   bool lag_ends_turns = false;
-  // If a tenant that waits would end nobody's turn, none that ranks lower would.
+  // If a waiting tenant preempts nobody, no waiting tenant of lower rank does.
   bool preempts_by_rank = true;
 };
 
 class Policy {
  public:
-  // `name`: lives as long as the program.
+  // `name` must have static lifetime.
   explicit Policy(std::string_view name, const PolicyRules& rules = {}) : name_(name), rules_(rules) {}
   virtual ~Policy() = default;
   std::string_view name() const { return name_; }
   const PolicyRules& rules() const { return rules_; }
 
-  // The order in which those that wait are served.
+  // The order in which waiting tenants are served.
   virtual Rank rank(const TenantView& waiting, const TurnView& turn) const = 0;
 
-  // True: `waiting` ends the turn of `running`, which nothing protects any more, before it is over; by
-  // default nobody ever does. See PolicyRules::preempts_by_rank.
+  // Returns true if `waiting` preempts `running`, which is past its protection. By default nobody is
+  // preempted. See PolicyRules::preempts_by_rank.
   virtual bool preempts(const TenantView& waiting, const TenantView& running, const TurnView& turn) const;
 
-  // For how long time alone changes nothing about what preempts() says of `waiting`; then the scheduler asks
-  // again. By default time never does: max().
+  // The time for which the answer of preempts() for `waiting` cannot change by the passage of time alone;
+  // then the scheduler asks again. By default max(): it never changes that way.
   virtual Nanoseconds unchanged_for(const TenantView& waiting, const TurnView& turn) const;
 
-  // True: `running`, whose turn is over, has another before `waiting` is served. By default
-  // a tenant that waits comes first.
+  // Returns true if `running`, whose turn is over, has another before `waiting` is served. By default a
+  // waiting tenant comes first.
   virtual bool extends(const TenantView& running, const TenantView& waiting, const TurnView& turn) const;
 
-  // The order in which those that run keep their leases where not all can, since the running set has grown or
-  // somebody needs a part of the room. By default, within a turn, the leader keeps it, and a tenant that
-  // grows out of the running set loses it. When the turn is over, the one that came last has had least of it.
+  // The order in which running tenants keep their leases if not all can, since the running set has grown or
+  // another tenant needs room. By default, within a turn the leader keeps its lease, and a tenant that grows
+  // out of the running set loses it. After the turn, the tenant that came last has had the least of it.
   virtual Rank retain(const TenantView& running, const TurnView& turn) const;
 
   // The length of turns; turn_length.h describes the arguments and the default.
@@ -79,7 +80,7 @@ class Policy {
   PolicyRules rules_;
 };
 
-// True: `waiting` ends the turn of `running` now.
+// Returns true if `waiting` preempts `running` now.
 bool may_preempt(const Policy& policy, const TenantView& waiting, const TenantView& running,
                  const TurnView& turn);
 

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The preemption of turns, and its price. Nobody is preempted before it has had the GPU for as long as a
-// handoff takes: so preemptions cost at most half of the time, however many there are.
+// The preemption of turns and its cost. Nobody is preempted before it has had the GPU for the duration of a
+// handoff, so preemptions cost at most half of the time, however many there are.
 //
 // Paid preemption is for tenants that leave the GPU to others for long and want it for short. A tenant earns
 // its fair share of the time in which it neither has the GPU nor asks for it (AccountRules::Earns::pauses): a
 // second of every n, where n running sets take turns. It pays for the time in which it has the GPU and others
-// wait. One that has earned two handoffs, there and back, may preempt those that have earned nothing, and
-// pays for them. It can earn or owe a turn at most.
+// wait. A tenant that has earned two handoffs, there and back, may preempt tenants that have earned nothing,
+// and pays for the handoffs. It can earn or owe a turn at most.
 //
-// In any time T a tenant uses for preemptions, with the handoffs that they cause, at most T / (n + 1) and two
-// turns, so less than its fair share. One that always has work earns nothing, but what is preempted of its
-// turns goes on afterwards: of k tenants that preempt and one that always works, that one has at least
-// 2 / (k + 2) of the time, which is more than its fair share. Pure.
+// In any time T a tenant uses at most T / (n + 1) and two turns for preemptions, including the handoffs that
+// they cause, so less than its fair share. A tenant that always has work earns nothing, but the rest of its
+// preempted turns is served afterwards. With k tenants that preempt and one that always works, the latter has
+// at least 2 / (k + 2) of the time, more than its fair share. Pure.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ constexpr bool can_pay(Nanoseconds lag, Nanoseconds handoff) {
   return lag > Nanoseconds{} && lag >= preemption_cost(Preemption::paid, handoff);
 }
 
-// The time until a tenant that runs may be preempted at all; zero: it may be at any time.
+// The time until a running tenant may be preempted; zero: it may be at any time.
 constexpr Nanoseconds protected_for(Preemption preemption, const TenantView& running, Nanoseconds handoff) {
   if (preemption == Preemption::never) return Nanoseconds::max();
   const Nanoseconds earned = preemption == Preemption::paid ? running.lag : Nanoseconds{};

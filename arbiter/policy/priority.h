@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // priority: the tenant with the highest priority has the GPU for as long as it has work. It takes the GPU
-// from a lower one as soon as that has had it for as long as a handoff takes. Tenants of the same priority
-// take turns. For every MaxWait that a tenant waits, since it asked, it counts as one higher, until its turn
-// is over.
+// from a lower one once that has had it for the duration of a handoff. Tenants of the same priority take
+// turns. For every MaxWait that a tenant has waited since it asked, its priority counts as one higher, until
+// its turn is over.
 //
-// Nobody starves: one that is lower than all others by P waits (P + 1) times MaxWait, then for a turn of each
-// that has waited as long; and it keeps its turn against those that come then.
+// Nobody starves: a tenant with a priority lower by P than all others waits (P + 1) times MaxWait, then for a
+// turn of each that has waited as long. It keeps its turn against tenants that come then.
 #pragma once
 
 #include <algorithm>
@@ -37,13 +37,13 @@ class Priority final : public Policy {
 
   Rank retain(const TenantView& running, const TurnView& turn) const override {
     Rank rank = Policy::retain(running, turn);
-    constexpr int kLevels = 4;  // of those with the same priority
+    constexpr int kLevels = 4;  // of tenants with the same priority
     if (!running.idle) rank.level += kLevels * (priority_of(running, turn.rules) + kHighestPriority);
     return rank;
   }
 
  private:
-  // With what it has waited for.
+  // The priority including its increase by waiting.
   static int priority_of(const TenantView& tenant, const TurnRules& rules) {
     constexpr Nanoseconds::rep kMost = 1'000'000;
     return tenant.claims.priority + static_cast<int>(std::min(tenant.waited / rules.max_wait, kMost));

@@ -9,7 +9,7 @@
 
 namespace sharedgpu {
 
-// The policy of that name; null: there is none.
+// The policy of that name; null if there is none.
 std::unique_ptr<Policy> make_policy(std::string_view name);
 
 }  // namespace sharedgpu

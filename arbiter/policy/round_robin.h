@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// round-robin: waiting tenants are served in the order in which they began to wait. Before them goes a tenant
-// that was preempted, and first of all one that can pay for a preemption (preemption.h).
+// round-robin: waiting tenants are served in the order in which they began to wait. A tenant that was
+// preempted precedes them, and a tenant that can pay for a preemption (preemption.h) precedes all.
 //
-// Nobody starves: each tenant that waits has a turn before any has its second, so a tenant waits for a turn
-// of each other running set and the handoffs between them, about MaxWait. Paying passes nobody for ever:
-// being served uses up what was earned, and of a preempted turn only the rest is given.
+// Nobody starves: each waiting tenant has a turn before any has its second, so a tenant waits for a turn of
+// each other running set and the handoffs between them, about MaxWait. A paying tenant does not pass others
+// forever: its turn uses up what it earned, and a preempted turn is resumed only for its rest.
 #pragma once
 
 #include "arbiter/policy/policy.h"
@@ -30,7 +30,7 @@ class RoundRobin : public Policy {
   }
 
  private:
-  // Nobody preempts turns of a fixed length.
+  // Turns of a fixed length are not preempted.
   static bool is_urgent(const TenantView& waiting, const TurnView& turn) {
     return turn.turn.rule != TurnRule::fixed && can_pay(waiting.lag, turn.turn.handoff);
   }

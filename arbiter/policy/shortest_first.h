@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// shortest-first: as round-robin, but a tenant that is expected to need the GPU for less goes before one that
-// has waited longer by no more than the difference. The expectation is the mean of its last bursts and the
-// handoffs there and back, which follow from its footprint. A tenant that has not been seen yet is taken for
-// short until it proves not to be.
+// shortest-first: as round-robin, but a tenant that is expected to need the GPU for a shorter time precedes
+// one that has waited longer by at most the difference. The expected time is the mean of its last bursts plus
+// the handoffs there and back, which depend on its footprint. A tenant without measurements counts as short
+// until it proves otherwise.
 //
-// Nobody starves: the expectation counts for at most MaxWait, so a tenant is passed only by those that begin
-// to wait within MaxWait after it; then it waits as with round-robin.
+// Nobody starves: the expectation counts for at most MaxWait, so a tenant is passed only by tenants that
+// begin to wait within MaxWait after it. Then it waits as with round-robin.
 #pragma once
 
 #include <algorithm>

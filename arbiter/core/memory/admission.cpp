@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which growth is admitted: what the GPU and the host can ever hold, now or once others have made room.
+// The admission of growth: what the GPU and the host can ever hold, now or when others have made room.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -26,23 +26,24 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
   SessionBook& its = book(session);
   MemoryUse reported = usage.use;
   const Bytes pins = std::min({reported.settling, reported.swappable, reported.resident, reported.pinned});
-  // It is swappable until it is granted.
+  // Pinned memory counts as swappable until it is granted.
   if (usage.request != 0 || its.unreported) reported.pinned -= pins;
   reported.settling = {};
   its.reported_swappable = reported.swappable;
   its.reported_pinned = reported.pinned;
   its.job_host_limit = usage.job_host_limit;
-  // While it restores, only memory that has come back counts as progress: words alone must not hold a turn.
+  // While it restores, only restored memory counts as progress: reports alone must not hold a turn.
   if (at.phase != Phase::entering || reported.resident > its.use.resident) note_progress(session);
   if (std::exchange(its.unreported, false)) take_first_report(session, reported);
 
   const MemoryUse wanted = as_granted(reported, pins);
   const bool asks = usage.request != 0;
   const bool reported_before = asks && std::exchange(its.may_have_reported_growth, false);
-  const bool grows = reported_before || wanted.swappable > its.use.swappable;  // less is always right
+  const bool grows =
+      reported_before || wanted.swappable > its.use.swappable;  // a decrease is always accepted
   if (asks) its.growth_counted = reported_before || (its.growth_counted && !its.requests.empty());
   const Bytes host_most = grows ? passed_host_limit(session, wanted) : Bytes{};
-  // During the recovery others have not reported what they have: end_recovery() judges.
+  // During the recovery others have not reported their memory yet: end_recovery() judges.
   const bool judged = asks && !recovering;
   Fit fits = !judged ? Fit::yes : host_most != Bytes{} ? Fit::never : fit(session, wanted, at);
   if (fits == Fit::later && pins != Bytes{}) fits = Fit::never;  // a turn that ends may wait for the answer
@@ -61,7 +62,8 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
     its.pin_request = asks ? pins : std::min(its.pin_request, pins);
     if (asks) begin_request(session, usage.request);
   }
-  // It could not say Ready for growth that has come to nothing, or is there only now. A Restore lets it.
+  // The session could not send Ready for growth that was refused, or whose memory has only now arrived.
+  // Another Restore lets it.
   if (at.phase == Phase::entering && !its.ready && its.restored_all &&
       its.use.resident >= its.use.swappable) {
     its.restored_all = false;
@@ -70,7 +72,7 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
   if (at.drained) note_eviction_report(session, usage.stuck != 0);
 }
 
-// A session of the arbiter before has what it reports: only the sum of what follows can be kept within the
+// A session of an earlier arbiter has what it reports: only the sum of later promises can be kept within the
 // GPU.
 void MemoryBooks::take_first_report(const Session& session, const MemoryUse& reported) {
   SessionBook& its = book(session);
@@ -114,7 +116,7 @@ void MemoryBooks::refuse_all(const Session& session, Bytes host_most) {
   its.pin_request = {};
 }
 
-// Growth that was asked for during the recovery.
+// Judges growth that was requested during the recovery.
 void MemoryBooks::judge_request(const Session& session, const Residency& at) {
   SessionBook& its = book(session);
   its.unjudged = its.unjudged && !its.requests.empty();
@@ -127,7 +129,7 @@ void MemoryBooks::judge_request(const Session& session, const Residency& at) {
   if (fits == Fit::never) refuse_all(session, host_most);
 }
 
-// Deferred growth begins once the memory is there, or comes to nothing.
+// Admits deferred growth once the memory is there, or refuses it.
 void MemoryBooks::admit_deferred(const Gpu& gpu, const Residencies& at) {
   for (const Session* session : gpu.sessions) {
     judge_request(*session, at[*session]);
@@ -160,10 +162,9 @@ void MemoryBooks::admit_deferred(const Gpu& gpu, const Residencies& at) {
   }
 }
 
-// Growth of a session at work is answered when the room for it is there. Any other comes with the next turn.
-// Pinned memory takes room at once, whoever asks. A process whose job has a turn without it is granted
-// nothing before the room is there, either: what it has been granted nobody could take back if it were needed
-// for two drains.
+// Growth of a session at work is answered when there is room for it; other growth gets room in the next turn.
+// Pinned memory takes room at once in any case. Growth of a process whose job has a turn elsewhere is also
+// granted only when there is room: it could not be taken back if two drains needed it.
 void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);
@@ -183,8 +184,8 @@ void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
   }
 }
 
-// A session that comes back reports growth along with what it has, and all of it counts as promised. It is
-// granted when what is promised is there: until then others evict for it, or leave.
+// A session that comes back reports growth together with what it has, and all of it counts as promised. The
+// growth is granted when the promised memory is there: until then others evict for it, or leave.
 bool MemoryBooks::is_promised_already(const Session& session, const Residencies& at) {
   const SessionBook& its = of(session);
   if (!its.growth_counted) return false;
@@ -196,12 +197,12 @@ bool MemoryBooks::is_promised_already(const Session& session, const Residencies&
   return true;
 }
 
-// No one can make room for a session that asks for memory on its way out: all that hold memory here wait for
-// more themselves, or cannot evict. The GPU would be theirs for ever. So the one that left last is refused.
-// Where a gang waits for more on another node, one of the two nodes refuses: that of the younger gang.
+// Nobody can make room for a session that asks for memory while it leaves: all sessions with memory here wait
+// for more themselves, or cannot evict. They would keep the GPU forever. So the one that left last is
+// refused. If a gang waits for more on another node, one of the two nodes refuses: that of the younger gang.
 void MemoryBooks::refuse_last(const Gpu& gpu, const Residencies& all) {
   const Session* last = nullptr;
-  const Session* youngest = nullptr;  // that waits for more on another node
+  const Session* youngest = nullptr;  // among sessions that wait for more on another node
   const auto age = [&](const Session& session) {
     return std::pair(all[session].gang_since, session.tenant->job);
   };
@@ -215,7 +216,8 @@ void MemoryBooks::refuse_last(const Gpu& gpu, const Residencies& all) {
       continue;
     }
     if (!needs_growth(*session->tenant)) {
-      if (promised(*session, at) != Bytes{}) return;  // it leaves without more, now or when its turn is over
+      if (promised(*session, at) != Bytes{})
+        return;  // it leaves without more memory, now or when its turn is over
       continue;
     }
     if (!waits_to_grow(*session, at) || can_be_filled(*session->tenant, all)) continue;
@@ -244,10 +246,10 @@ void MemoryBooks::end_recovery(const Model& model, const Residencies& at) {
   }
 }
 
-// Growth that fits beside all that sessions are known to have, but for unmanaged memory or for what no survey
-// has shown yet, waits for a while: those processes may end, and the next survey shows more. Then only what
-// is certain is in its way. Sessions are believed what they claim until surveys doubt it, so that growth
-// waits for the first of these as well.
+// Growth waits for a while if it lacks room only because of unmanaged memory or memory that no survey has
+// shown yet: those processes may end, and the next survey shows more. After that, only certain memory is in
+// its way. Surveys are the only source of doubt about what sessions claim, so growth waits for the first of
+// them, too.
 MemoryBooks::Fit MemoryBooks::fit(const Session& session, const MemoryUse& use, const Residency& at) {
   SessionBook& its = book(session);
   if (could_ever_fit(session, use)) {
@@ -261,7 +263,7 @@ MemoryBooks::Fit MemoryBooks::fit(const Session& session, const MemoryUse& use, 
   return could_ever_fit(session, use, Basis::certain) ? Fit::yes : Fit::never;
 }
 
-// A turn that is to end may wait for the thread that asks.
+// The wait is shorter if the turn is to end, since that may wait for the thread that asks.
 Nanoseconds MemoryBooks::crowded_until(const Session& session, const Residency& at) const {
   const SessionBook& its = of(session);
   const Nanoseconds due = awaits_survey(*session.gpu) ? gpus_[*session.gpu].first_survey_until
@@ -272,11 +274,11 @@ Nanoseconds MemoryBooks::crowded_until(const Session& session, const Residency& 
   return std::min(due, std::max(at.gates_closed, asked) + tuning_.host_patience);
 }
 
-// True if `session` with `use` could be resident beside the memory that can never leave the GPU, and the
-// others could still run as before.
+// Returns true if `session` with `use` could be resident beside the memory that can never leave the GPU, and
+// the others could still run as before.
 bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use, Basis basis) const {
   const Gpu& gpu = *session.gpu;
-  // Memory that others ask to pin is as good as pinned.
+  // Memory that others ask to pin counts as pinned.
   const auto use_of = [&](const Session* other) {
     if (other == &session) return use;
     MemoryUse its = as_granted(of(*other).use, of(*other).pin_request);
@@ -302,7 +304,7 @@ bool MemoryBooks::could_ever_fit(const Session& session, const MemoryUse& use, B
   if (use.pinned <= of(session).use.pinned) return true;
 
   const Bytes growth = use.pinned - of(session).use.pinned;
-  std::map<const Tenant*, Bytes> needs;  // of the others, beside what all have pinned
+  std::map<const Tenant*, Bytes> needs;  // of the others, without their pinned memory
   for (const Session* other : gpu.sessions)
     if (other->tenant != session.tenant)
       needs[other->tenant] += minus(use_of(other).footprint(), use_of(other).pinned);
@@ -327,7 +329,7 @@ MemoryBooks::Evictable MemoryBooks::evictable(const Tenant& tenant, const StepNa
   return sum;
 }
 
-// The same where `session` has `use`.
+// The same if `session` has `use`.
 MemoryBooks::Evictable MemoryBooks::evictable_with(const Session& session, const MemoryUse& use) const {
   Evictable sum = evictable(*session.tenant, session.step, &session);
   sum.of_step += use.swappable;
@@ -336,9 +338,9 @@ MemoryBooks::Evictable MemoryBooks::evictable_with(const Session& session, const
   return sum;
 }
 
-// The limit on host memory that a tenant passes where `session` has `use`; zero: none. A step's memory holds
-// what its own processes evict, the job's what those of all its steps do, and each session reports the
-// limits; the site's limit is on all of the tenant.
+// The limit on host memory that the tenant exceeds if `session` has `use`; zero: none. A step's limit covers
+// the evictions of its own processes, the job's limit those of all its steps. Sessions report both. The
+// site's limit is on the whole tenant.
 Bytes MemoryBooks::passed_host_limit(const Session& session, const MemoryUse& use) const {
   const Evictable sum = evictable_with(session, use);
   const Bytes site = session.tenant->limits.host;
@@ -349,14 +351,14 @@ Bytes MemoryBooks::passed_host_limit(const Session& session, const MemoryUse& us
   return {};
 }
 
-// True if the tenant exceeds the site's limit only because its processes still hold host memory of freed
-// memory.
+// Returns true if the tenant exceeds the site's limit only because its processes still hold host memory of
+// freed memory.
 bool MemoryBooks::waits_for_host(const Session& session, const MemoryUse& use) const {
   const Bytes site = session.tenant->limits.host;
   return site != Bytes{} && evictable_with(session, use).held > site;
 }
 
-// The amount that a process of `step` may still allocate before a limit on host memory.
+// The amount that a process of `step` may still allocate before it reaches a limit on host memory.
 Bytes MemoryBooks::host_room(const Tenant& tenant, const StepName& step) const {
   const Evictable sum = evictable(tenant, step);
   Bytes room{~0ull};
@@ -372,7 +374,7 @@ Bytes MemoryBooks::host_room(const Tenant& tenant, const StepName& step) const {
 
 std::optional<Bytes> MemoryBooks::host_budget(const Tenant& tenant) const {
   Bytes most = tenant.limits.host == Bytes{} ? Bytes{~0ull} : tenant.limits.host;
-  Bytes limit;  // steps may have smaller ones than the job
+  Bytes limit;  // steps may have smaller limits than the job
   for (const Session* session : tenant.sessions) limit = std::max(limit, of(*session).use.host_limit);
   if (limit != Bytes{}) most = std::min(most, limit);
   return most == Bytes{~0ull} ? std::nullopt : std::optional(most);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of what sessions claim is believed, and what others have beside them: by surveys of the GPU.
+// The part of the sessions' claims that is believed, and the memory of others beside them, by surveys of the
+// GPU.
 #include <algorithm>
 #include <utility>
 
@@ -8,9 +9,9 @@
 namespace sharedgpu {
 namespace {
 
-// Amounts that differ by less than this part of a GPU are the same.
+// Differences below this fraction of a GPU are ignored.
 constexpr std::uint64_t kTolerancePart = 1024;
-// Contexts that no survey has shown yet count up to this part of a GPU, all together.
+// Contexts that no survey has shown yet count up to this fraction of a GPU in total.
 constexpr std::uint64_t kCreditPart = 16;
 
 }  // namespace
@@ -53,21 +54,21 @@ Bytes MemoryBooks::unmanaged(const Gpu& gpu) const {
   return survey ? survey->unmanaged + survey->hidden : Bytes{};
 }
 
-// The part of the GPU that may be handed out beside processes that have no session. Hidden memory counts as
-// contexts do: some of it is what the driver takes for a session that cannot tell of it.
+// The part of the GPU that may be handed out beside processes without sessions. Hidden memory counts as
+// contexts do: the driver uses some of it for a session that does not know of it.
 Bytes MemoryBooks::beside_unmanaged(const Gpu& gpu) const {
   const std::optional<GpuSurvey>& survey = gpus_[gpu].survey;
   return survey ? capacity_of(gpu.total, survey->limit, survey->reserve, survey->unmanaged) : gpu.capacity;
 }
 
-// Where surveys show a part of contexts as hidden, the rest counts as far as they show it, with no respect to
-// what a tenant is believed. Growth that has no room for more than a tenant is believed is to wait.
+// If surveys show that part of the contexts is hidden, the rest counts as shown, even beyond the amount that
+// a tenant is believed. Growth that lacks room because of that excess must wait.
 Bytes MemoryBooks::context_of(Basis basis, const SessionBook& its) {
   const Bytes told = its.most_context && basis != Basis::uncrowded ? its.told_context : its.use.context;
   return std::min(minus(told, its.evidence.doubted()), its.most_context.value_or(told));
 }
 
-// Doubt goes to contexts first: they are only ever told of, and pinned memory was granted.
+// Doubt applies to contexts first: they are only reported, while pinned memory was granted.
 MemoryBooks::Unevictable MemoryBooks::unevictable_on(Basis basis, const Session& session,
                                                      const MemoryUse& use) const {
   const Evidence& evidence = of(session).evidence;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reports of sessions on their memory, and the limits that follow from these.
+// The reports of sessions on their memory, and the limits that follow from them.
 #include <algorithm>
 #include <utility>
 
@@ -8,9 +8,9 @@
 namespace sharedgpu {
 namespace {
 
-// A tenant is believed when it says that its contexts take up to this part of a GPU.
+// The contexts that a tenant reports are believed up to this fraction of a GPU.
 constexpr std::uint64_t kContextPart = 4;
-constexpr std::chrono::minutes kNotePause{1};  // between two notes of the same
+constexpr std::chrono::minutes kNotePause{1};  // between two identical notes
 
 }  // namespace
 
@@ -18,11 +18,11 @@ void MemoryBooks::add(const Session& session) {
   SessionBook& book = books_.begin(session);
   book.forecast = GrowthForecast(tuning_.surge_pause);
   book.unreported = session.resumes;
-  book.sharers = session.resumes ? 0 : 1;  // the arbiter before may have named any number
+  book.sharers = session.resumes ? 0 : 1;  // an earlier arbiter may have named any number
   book.last_progress = effects_.now();
 }
 
-// Requests and orders are the connection's, and end with it; what of them arrived, nobody knows.
+// Requests and orders belong to the connection and end with it. Nobody knows which of them arrived.
 void MemoryBooks::hand_over(const Session& old, const Session& heir) {
   const SessionBook& from = of(old);
   SessionBook& to = book(heir);
@@ -35,11 +35,11 @@ void MemoryBooks::hand_over(const Session& old, const Session& heir) {
   to.forecast = from.forecast;
   to.evidence = from.evidence;
   to.unreported = from.unreported || (!attached(&old) && to.unreported);
-  to.sharers = 0;  // whether the last Prepare arrived, nobody knows either
+  to.sharers = 0;  // nobody knows either if the last Prepare arrived
 }
 
-// Enters what a session reports of its memory. Growth counts only where it was asked for: a session that
-// could grow by saying so would starve others.
+// Enters a session's report of its memory. Growth counts only if it was requested: a session that could grow
+// by a mere report would starve others.
 void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_grow, const Residency& at) {
   SessionBook& its = book(session);
   reported.settling = {};
@@ -47,13 +47,13 @@ void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_
     reported.swappable = std::min(reported.swappable, its.use.swappable);
     reported.pinned = std::min(reported.pinned, its.use.pinned);
   }
-  // Nothing comes back before a Restore is sent, and a session may report as resident what it pins in place.
-  // A session at work may already fill growth that it is yet to ask for, with what memory freed since leaves.
+  // Nothing is restored before a Restore is sent, and a session may report as resident the memory that it
+  // pins in place. A session at work may use memory freed since for growth that it has yet to request.
   Bytes most = its.use.resident;
   if (!at.drained && (at.phase != Phase::entering || its.restoring))
     most = std::max({most, reported.swappable, its.resident_limit, its.restore_in_flight});
   reported.resident = std::min(reported.resident, most);
-  // Contexts lower what others may have.
+  // Contexts reduce what others may have.
   its.told_context = reported.context;
   Bytes believed{session.gpu->total.count / kContextPart};
   for (const Session* other : session.tenant->sessions)
@@ -62,19 +62,19 @@ void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_
 
   if (reported.resident < its.use.resident) its.evicted_at = effects_.now();
   const bool grew = reported.swappable > its.use.swappable;
-  // A Restore for growth comes only after it, however long ago one for the rest was sent.
+  // A Restore for growth follows the growth, even if one for the rest was sent long ago.
   if (grew && std::exchange(its.ready, false)) its.pressed = effects_.now();
   if (grew) its.forecast.grew(its.use.swappable, reported.swappable, effects_.now());
   if (reported.swappable < its.use.swappable) its.forecast.fell();
-  // Memory that it frees is not given back to it, nor what it allocates then.
+  // Memory that it frees or allocates then is not returned to it.
   its.taken = std::min(its.taken, minus(std::min(its.use.swappable, reported.swappable), its.resident_limit));
   its.use = reported;
   if (its.evict_to && its.use.resident <= *its.evict_to) its.evict_to.reset();
   its.peak = std::max(its.peak, reported.footprint());
   its.pin_limit = std::min(its.pin_limit, reported.pinned);
   its.granted_pins = std::min(its.granted_pins, reported.pinned);
-  // Freed memory cannot be filled again without asking. A session that restores is the exception: it may fill
-  // its limit for growth that it is about to ask for.
+  // Freed memory cannot be filled again without a request. A session that restores is the exception: it may
+  // fill its limit for growth that it is about to request.
   if (at.at_work && !at.submits_once) its.resident_limit = std::min(its.resident_limit, reported.swappable);
   if (at.phase == Phase::out) its.resident_limit = std::min(its.resident_limit, reported.resident);
 }
@@ -91,7 +91,7 @@ void MemoryBooks::on_ready(const Session& session) {
   its.ready = its.use.resident >= its.use.swappable;
   if (!its.ready) return;
   its.evicting = false;
-  // It may have freed memory on the way: then a Restore can still be on its way to it, up to the last limit.
+  // It may have freed memory meanwhile: then a Restore up to the last limit may still be in flight.
   const bool more_to_come = its.restored_same_twice || its.restored_limit > its.use.resident;
   its.restore_in_flight = more_to_come ? its.restored_limit : Bytes{};
 }
@@ -147,17 +147,17 @@ void MemoryBooks::note_eviction_report(const Session& session, bool failed) {
       "eviction incomplete (host memory exhausted?); its memory stays on the GPU until the next retry");
 }
 
-// It does not evict, so others are planned around its memory: around what is there of it, by what surveys
-// show, for words alone take no memory.
+// The session does not evict, so others are planned around its memory. Only memory that surveys show counts:
+// reports alone take no memory.
 void MemoryBooks::keep_on_gpu(const Session& session) {
   SessionBook& its = book(session);
   its.use.resident = minus(its.use.resident, its.evidence.absent());
   its.resident_limit = its.use.resident;
 }
 
-// ---- what follows from the books ----
+// ---- values derived from the accounting ----
 
-// A session outside a turn only ever loses memory, so its last report is the most that it can have.
+// A session outside a turn only loses memory, so its last report is the most that it can have.
 Bytes MemoryBooks::promised(const Session& session, const Residency& at) const {
   if (nothing_there(session)) return {};
   const SessionBook& its = of(session);
@@ -180,7 +180,7 @@ Bytes MemoryBooks::demand(const Session& session, const Residency& at) const {
   return resident + believed_pins(session, std::max(its.use.pinned, its.pin_limit));
 }
 
-// The memory of a session on the GPU once all of it is there.
+// The memory of a session on the GPU once all of it is resident.
 Bytes MemoryBooks::whole(const Session& session, const Residency& at) const {
   if (nothing_there(session)) return {};
   const SessionBook& its = of(session);
@@ -222,15 +222,15 @@ bool MemoryBooks::stuck(const Session& session, const Residency& at) const {
   return at.frozen || of(session).stuck_until > effects_.now();
 }
 
-// It asks for memory while its turn ends.
+// Returns true if it requests memory while its turn ends.
 bool MemoryBooks::waits_to_grow(const Session& session, const Residency& at) const {
   const SessionBook& its = of(session);
   return at.phase == Phase::leaving && (at.at_work || at.comes_late) && !its.requests.empty() &&
          its.lacks_room();
 }
 
-// Memory for what it is to submit for others, or for a thread that allocates while the drain waits for that
-// thread. Most drains wait for nothing of the kind, and end sooner.
+// The growth is memory for its submissions that others wait for, or for a thread that allocates while the
+// drain waits for that thread. Most drains need neither, and end sooner.
 bool MemoryBooks::needs_growth_to_drain(const Session& session, const Residency& at) const {
   if (at.frozen || nothing_there(session)) return false;
   if (blocks_peers(at)) return of(session).use.resident < of(session).use.swappable;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that moves: room goes to the sessions that need it, and others evict for the rest.
+// The movement of memory: room goes to the sessions that need it, and others evict to make up for the rest.
 //
-// To change the order of eviction: the sort in evict(), which sees SessionBook and Residency. A value that is
-// in neither has to be added to Residency (residency.h) and filled in turns/pages.cpp. Tests:
-// tests/unit/arbiter/eviction.cpp, core.cpp and promises.cpp; the property tests hold whatever the order is.
-// The decisions change: record tests/property/arbiter/decisions.golden anew (`decisions --record`).
-// docs/architecture.md, "A turn", states the order. The order of handles within a session is the interposer's
-// (interposer/memory).
+// To change the order of eviction: the sort in evict(), which reads SessionBook and Residency. A value that
+// is in neither must be added to Residency (residency.h) and set in turns/pages.cpp. Tests:
+// tests/unit/arbiter/eviction.cpp, core.cpp and promises.cpp; the property tests hold for any order. The
+// decisions change: regenerate tests/property/arbiter/decisions.golden (`decisions --record`).
+// docs/architecture.md, "A turn", states the order. The interposer (interposer/memory) orders the handles
+// within a session.
 #include <algorithm>
 
 #include "arbiter/core/memory/memory_books.h"
 
 namespace sharedgpu {
 
-// Gives up, for a while, on sessions that were told to evict and do not.
+// Gives up for a while on sessions that were asked to evict and do not.
 void MemoryBooks::notice_stuck(const Gpu& gpu, const Residencies& all) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);
@@ -24,7 +24,7 @@ void MemoryBooks::notice_stuck(const Gpu& gpu, const Residencies& all) {
       effects_.wake_at(at.gates_closed + tuning_.patience);
     }
     if (!at.drained || its.resident_limit >= its.use.resident) continue;
-    const Nanoseconds due = its.evicted_at + timeout_for(Bytes{});  // words are no progress
+    const Nanoseconds due = its.evicted_at + timeout_for(Bytes{});  // reports alone are no progress
     effects_.wake_at(due);
     if (effects_.now() < due) continue;
     its.stuck_until = effects_.now() + tuning_.patience;
@@ -39,9 +39,9 @@ void MemoryBooks::begin(const Gpu& gpu, const Residencies& at) {
   gpus_[gpu].usable = usable(gpu);
 }
 
-// Hands free room to those who need it, in this order: pinned memory, which cannot wait for a turn; sessions
-// that run; one that needs it to drain; those that ask for it on the way out; the tenant that the turn is
-// for; tenants taken along. Evicts for what is missing.
+// Hands out free room in this order: pinned memory, which cannot wait for a turn; sessions that run; one that
+// needs it to drain; sessions that ask for it while they leave; the leader of the turn; tenants taken along.
+// Evicts to make up for the rest.
 void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
   const std::vector<Session*>& sessions = gpu.sessions;
   Bytes missing = pin_in_place(gpu, all);
@@ -51,8 +51,8 @@ void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
   const auto lacks = [](const SessionBook& its) {
     return minus(its.use.swappable, std::max({its.resident_limit, its.use.resident, its.restore_in_flight}));
   };
-  // All that a session lacks, or nothing yet: two that had a part each, and were told of none, could wait for
-  // each other.
+  // A session gets all that it lacks, or nothing yet: two sessions that each kept a part without knowing
+  // could wait for each other.
   const auto fill = [&](SessionBook& its) {
     const Bytes costs = lacks(its);
     if (costs <= room) its.resident_limit = std::max(its.resident_limit, its.use.swappable);
@@ -77,7 +77,7 @@ void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
       fill(book(*session));
       growing += missing - before;
     }
-  // One at a time gets what it lacks to drain, also from others that leave.
+  // One tenant at a time gets what it lacks to drain, even from others that leave.
   const Tenant* first = first_to_fill(gpu, all);
   for (const Session* session : sessions)
     if (session->tenant == first && needs_growth_to_drain(*session, all[*session])) fill(book(*session));
@@ -99,7 +99,7 @@ void MemoryBooks::rebalance(const Gpu& gpu, const Residencies& all) {
   if (missing != Bytes{}) evict(gpu, missing, first, all);
 }
 
-// A session that has nothing on the GPU gets what it asks for, and nobody makes room for it.
+// A session that has nothing on the GPU gets what it requests, and nobody makes room for it.
 void MemoryBooks::give_for_nothing(const Session& session, const Residency& at) {
   SessionBook& its = book(session);
   its.pin_limit = std::max(its.pin_limit, its.use.pinned);
@@ -107,8 +107,8 @@ void MemoryBooks::give_for_nothing(const Session& session, const Residency& at) 
     its.resident_limit = std::max(its.resident_limit, its.use.swappable);
 }
 
-// By how much those that run are likely to grow soon. That is evicted at once, and host memory made ready for
-// it, as for the growth of others in their turns.
+// The growth expected soon of the running sessions. That much is evicted at once, and host memory is prepared
+// for it, as for the growth of others in their turns.
 Bytes MemoryBooks::expected_growth(const Gpu& gpu, const Residencies& at) const {
   Bytes sum;
   for (const Session* session : gpu.sessions) {
@@ -119,10 +119,10 @@ Bytes MemoryBooks::expected_growth(const Gpu& gpu, const Residencies& at) const 
   return std::max(sum, tuning_.evict_step);
 }
 
-// Resident memory becomes pinned where it is: the same memory under another name. While a session brings
-// memory back, messages that cross could let it fill the old limit beside what it pinned: then there must be
-// room for both. A turn that ends may wait for the answer, so the answer is not put off for ever.
-// Returns the room that is missing for it.
+// Resident memory becomes pinned in place: the same memory counts differently. During a restore, crossing
+// messages could let the session fill the old limit in addition to what it pinned, so there must be room for
+// both. The end of a turn may wait for the answer, so the answer has a timeout. Returns the room that is
+// missing for it.
 Bytes MemoryBooks::pin_in_place(const Gpu& gpu, const Residencies& all) {
   Bytes missing;
   for (const Session* session : gpu.sessions) {
@@ -140,7 +140,7 @@ Bytes MemoryBooks::pin_in_place(const Gpu& gpu, const Residencies& all) {
       if (at.at_work && !at.submits_once) its.resident_limit = minus(its.resident_limit, pins);
       if (at.drained) its.resident_limit = std::min(its.resident_limit, its.use.resident);
       its.pin_request = {};
-      // Nothing arrives while it pins: memory that it was told to bring and has not, it will not bring.
+      // Nothing arrives while it pins: memory not restored so far will not be.
       if (at.phase == Phase::running)
         its.restore_in_flight = std::min(its.restore_in_flight, its.use.swappable);
       const Bytes lacks = minus(promised(gpu, all), usable_now(gpu));
@@ -156,8 +156,9 @@ Bytes MemoryBooks::pin_in_place(const Gpu& gpu, const Residencies& all) {
   return missing;
 }
 
-// The tenant that is to get the memory it needs to drain: of those for which there is enough beside what no
-// one can give up now, the one that has waited longest. Null: none.
+// The tenant that is next to get the memory that it needs to drain. Among those for which there is enough
+// beside the memory that cannot be given up now, it is the one that has waited longest. Null if there is
+// none.
 const Tenant* MemoryBooks::first_to_fill(const Gpu& gpu, const Residencies& at) const {
   const Session* first = nullptr;
   for (const Session* session : gpu.sessions) {
@@ -168,8 +169,8 @@ const Tenant* MemoryBooks::first_to_fill(const Gpu& gpu, const Residencies& at) 
   return first == nullptr ? nullptr : first->tenant;
 }
 
-// True if all of a tenant's memory can be on its GPUs beside the memory of sessions that have not drained or
-// cannot evict for the time being.
+// Returns true if all of the tenant's memory can be on its GPUs beside the memory of sessions that have not
+// drained or cannot evict at present.
 bool MemoryBooks::can_be_filled(const Tenant& tenant, const Residencies& all) const {
   const auto fits_on = [&](const Gpu& gpu) {
     Bytes needed;
@@ -188,9 +189,9 @@ bool MemoryBooks::can_be_filled(const Tenant& tenant, const Residencies& all) co
                      [&](const Session* session) { return !attached(session) || fits_on(*session->gpu); });
 }
 
-// Asks tenants without a lease, least recently run first, for memory that is not on its way out already.
-// Where it is for a tenant that cannot drain without it (`first`), those that are on their way out with it
-// give what they can.
+// Asks tenants without a lease, least recently run first, for memory that is not being evicted already. If
+// the memory is for a tenant that cannot drain without it (`first`), other leaving tenants give what they
+// can.
 void MemoryBooks::evict(const Gpu& gpu, Bytes shortage, const Tenant* first, const Residencies& all) {
   std::vector<const Session*> victims;
   for (const Session* session : gpu.sessions) {
@@ -243,23 +244,23 @@ std::vector<const Session*> MemoryBooks::take_restores(const Gpu& gpu, const Res
   return restores;
 }
 
-// The books know the size of contexts only as sessions guess it, and nothing about programs outside. If they
-// promise more than there is, the driver refuses a restore that they allow. Then the tenants that wait give
-// up memory by steps.
+// The accounting knows the size of contexts only by the sessions' guesses, and nothing of unmanaged programs.
+// If it promises more than there is, the driver refuses a restore within the promise. Then waiting tenants
+// give up memory in steps.
 void MemoryBooks::evict_for_shortage(const Gpu& gpu, const Residencies& at) {
   Bytes shortage;
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);
     if (at[*session].phase != Phase::entering || its.ready || !its.restored_all) continue;
     if (nothing_there(*session)) continue;
-    // A session that tries in vain goes on reporting: only that it is not ready counts.
+    // A session that tries in vain continues to report; all that counts is that it is not ready.
     const Nanoseconds begun = std::max(*its.all_since, its.pressed);
     Nanoseconds due = begun + tuning_.shortage + std::chrono::seconds(its.use.swappable.count >> 30);
     if (effects_.now() >= due) {
       its.pressed = effects_.now();
       due = effects_.now() + tuning_.shortage;
       effects_.note(*session->tenant, "finds less memory than the books say");
-      // It may have reported as resident what it is just trying to back.
+      // It may have reported memory as resident that it is just trying to back.
       shortage += std::max(minus(its.use.swappable, its.use.resident), tuning_.evict_step);
     }
     effects_.wake_at(due);
@@ -267,8 +268,8 @@ void MemoryBooks::evict_for_shortage(const Gpu& gpu, const Residencies& at) {
   if (shortage != Bytes{}) evict(gpu, shortage, nullptr, at);
 }
 
-// A process that is stopped cannot evict, and whoever comes meanwhile may need the room. Memory that another
-// process of the tenant may need for its turn to end stays.
+// A stopped process cannot evict, and tenants that come meanwhile may need the room. Memory stays if another
+// process of the tenant may need it to end its turn.
 void MemoryBooks::evict_before_suspension(const Gpu& gpu, const Residencies& all) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);

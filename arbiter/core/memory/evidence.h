@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The evidence for what a session claims of a GPU: the memory that surveys show of its process there.
+// The evidence for the memory that a session claims on a GPU: the memory that surveys show for its process.
 //
-// A survey is a moment older than the claims, and memory may be freed and taken while it looks. So a claim is
-// doubted only if it is older than the survey before the last one, and neither of the two shows it. A session
-// that surveys cannot tell of is believed. Pure; sizes in bytes.
+// A survey is slightly older than the claims, and memory may be freed and allocated while it is taken. So a
+// claim is doubted only if it is older than the survey before the last one and neither of the two shows it. A
+// session that surveys cannot see is believed. Pure; sizes in bytes.
 #pragma once
 
 #include <algorithm>
@@ -15,17 +15,17 @@
 
 namespace sharedgpu {
 
-// The memory that a session says it has.
+// The memory that a session has, by its reports.
 struct Claimed {
   Bytes unevictable;  // pinned memory and contexts
-  Bytes present;      // all that it says is on the GPU
+  Bytes present;      // all that it reports as being on the GPU
   Bytes all;          // its whole footprint, on the GPU or not, and contexts
 };
 
-// The most that a session may have on the GPU, with what it may take at any moment.
+// The most that a session may have on the GPU, including what it may take at any moment.
 struct Allowed {
   Bytes memory;
-  Bytes context;  // as it says: nobody allows contexts
+  Bytes context;  // as reported: contexts are not granted
 
   void raise(const Allowed& other) {
     memory = std::max(memory, other.memory);
@@ -35,9 +35,8 @@ struct Allowed {
 
 class Evidence {
  public:
-  // A survey shows `there`; `claimed` is what the session claims as the survey arrives. Amounts that differ
-  // by less than `tolerance` and a sixteenth are the same: NVML counts in pages, and sizes of contexts are
-  // guesses.
+  // A survey shows `there`; `claimed` are the session's claims when the survey arrives. Differences below
+  // `tolerance` plus a sixteenth are ignored: NVML counts in pages, and sizes of contexts are guesses.
   void show(Bytes there, const Claimed& claimed, Bytes tolerance) {
     const Claimed held = shown_ ? held_by_both(claimed) : Claimed{};
     const Bytes seen = there + Bytes{there.count / 16} + tolerance;
@@ -51,30 +50,30 @@ class Evidence {
     claimed_ = claimed;
     untold_ = false;
   }
-  // A survey cannot tell of it.
+  // A survey was taken and cannot see the session.
   void pass_over() {
     *this = {};
     untold_ = true;
   }
-  // Nobody looks.
+  // There are no surveys.
   void forget() { *this = {}; }
 
-  // The memory of its process as the last survey shows it; none: it is not known.
+  // The memory of its process in the last survey; none if unknown.
   std::optional<Bytes> shown() const { return shown_; }
-  // The part of a claim that is certain while surveys look: all of it where they cannot tell, and nothing
-  // before the first one.
+  // The part of a claim that is certain while surveys are taken: all of it if they cannot see the session,
+  // and nothing before the first one.
   Bytes certain(Bytes claim) const { return untold_ ? claim : std::min(claim, shown_.value_or(Bytes{})); }
-  // The part of its unevictable memory that it does not have.
+  // The part of its claimed unevictable memory that it does not have.
   Bytes doubted() const { return unevictable_.doubted; }
-  // The part of all that it says is on the GPU that is not there.
+  // The part of the memory that it reports on the GPU that is not there.
   Bytes absent() const { return present_.doubted; }
-  // Its process has no memory on the GPU, so it has no context and none of what it claims.
+  // Returns true if its process has no memory on the GPU, so it has no context and nothing that it claims.
   bool nothing_there() const { return absences_ == kAbsences; }
 
  private:
   static constexpr unsigned kAbsences = 2;
 
-  // An amount that both of the last two surveys speak for: the smaller one.
+  // An amount that both of the last two surveys support: the smaller one.
   struct Doubt {
     Bytes last;  // by the last survey alone
     Bytes doubted;
@@ -89,10 +88,10 @@ class Evidence {
 
   std::optional<Bytes> shown_;
   bool untold_ = false;
-  Claimed claimed_;  // when the last survey came
+  Claimed claimed_;  // when the last survey arrived
   Doubt unevictable_;
   Doubt present_;
-  unsigned absences_ = 0;  // surveys in a row that show nothing of what is claimed
+  unsigned absences_ = 0;  // consecutive surveys that show nothing of what is claimed
 };
 
 }  // namespace sharedgpu

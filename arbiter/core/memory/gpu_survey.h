@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The findings of a survey of a GPU, in the words of the core. Plain values; sizes in bytes.
+// The result of a survey of a GPU, for the core. Plain values; sizes in bytes.
 #pragma once
 
 #include <map>
@@ -10,15 +10,15 @@
 namespace sharedgpu {
 
 struct GpuSurvey {
-  Bytes unmanaged;    // memory of processes that have no session there
-  Bytes hidden = {};  // that of the processes of sessions beyond what these may have
-  // The site lets the arbiter hand out so much, see capacity_of().
+  Bytes unmanaged;    // memory of processes without a session there
+  Bytes hidden = {};  // memory of processes with sessions beyond what these may have
+  // The site's limits on what the arbiter may hand out, see capacity_of().
   Bytes limit;
   Bytes reserve;
-  // The memory of the processes of sessions; none: surveys cannot tell of it. Sessions that are missing here
+  // The memory of the processes of sessions; none if surveys cannot see it. Sessions that are missing here
   // may be in the next survey.
   std::map<SessionId, std::optional<Bytes>> sessions = {};
-  // The most that counts as contexts of a session; missing: any amount. What it has beyond is hidden.
+  // The most that counts as contexts of a session; missing: any amount. Memory beyond that is hidden.
   std::map<SessionId, Bytes> contexts = {};
 };
 

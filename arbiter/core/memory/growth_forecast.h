@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// By how much a footprint is likely to grow further.
+// A forecast of the further growth of a footprint.
 //
-// A footprint that has grown without a pause is likely to grow by half of that again: a program that takes
-// all of its memory as it starts waits for a few evictions then, not for hundreds (of 64 MiB, 3 ms each; 25
-// ms and more where host memory has to be pinned first). Memory that is freed and taken again is no growth.
-// Waiting for a turn is no pause: the program takes in its turn what it was about to take. Pure.
+// A footprint that has grown without a pause is expected to grow by half of that growth again. So a program
+// that allocates all of its memory at its start waits for a few evictions instead of hundreds (of 64 MiB, 3
+// ms each; at least 25 ms if host memory must be pinned first). Memory that is freed and allocated again is
+// no growth. Waiting for a turn is no pause: in its turn, the program allocates what it was about to
+// allocate. Pure.
 #pragma once
 
 #include <algorithm>
@@ -25,9 +26,9 @@ class GrowthForecast {
     most_ = after;
     last_ = now;
   }
-  // A session that frees memory while it waits for its turn does not go on growing in it.
+  // A session that frees memory while it waits for its turn does not continue to grow in it.
   void fell() { waits_ = false; }
-  // The session cannot grow until resume(), and by `most` at most then.
+  // The session cannot grow until resume(), and then by `most` at most.
   void suspend(Nanoseconds now, Bytes most) {
     waits_ = lasts(now);
     deferred_ = std::min(half(), most);
@@ -36,9 +37,9 @@ class GrowthForecast {
     if (std::exchange(waits_, false)) last_ = now;
   }
   bool goes_on(Nanoseconds now) const { return lasts(now); }
-  // The growth to expect soon.
+  // The growth expected soon.
   Bytes expected(Nanoseconds now) const { return lasts(now) ? half() : Bytes{}; }
-  // The growth to expect after resume().
+  // The growth expected after resume().
   Bytes deferred() const { return waits_ ? deferred_ : Bytes{}; }
 
  private:

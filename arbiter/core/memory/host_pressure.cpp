@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host memory that evictions may need, announced ahead of time: getting it takes longer than the
+// The host memory that evictions may need. It is announced ahead, because allocating it takes longer than the
 // evictions.
 #include <algorithm>
 #include <bit>
@@ -9,12 +9,12 @@
 namespace sharedgpu {
 namespace {
 
-// The sessions of a tenant together take host memory by so much at a time.
+// The sessions of a tenant together allocate host memory in units of this size.
 constexpr Bytes kSlab = mebibytes(128);
-// Evictions are expected from when less than this part of a GPU is left.
+// Evictions are expected when less than this fraction of a GPU is left.
 constexpr std::uint64_t kLastPart = 8;
 
-// Rounded up, so that not every session of a large job means a message to each of the others.
+// Rounded up, so that a new session of a large job rarely causes a message to each of the others.
 std::uint32_t sharers_of(const Tenant& tenant) {
   return static_cast<std::uint32_t>(std::bit_ceil(tenant.sessions.size()));
 }
@@ -23,8 +23,8 @@ Bytes round_up(Bytes size, Bytes step) { return {(size.count + step.count - 1) /
 
 }  // namespace
 
-// At most all that the GPU lacks for everybody has to leave of one tenant: of its first sessions first, as
-// evict() takes it. A little more is evicted for one that grows.
+// One tenant has to give up at most all that the GPU lacks for all tenants. Its first sessions give up theirs
+// first, as evict() takes it. For a growing tenant slightly more is evicted.
 void MemoryBooks::expect_evictions(const Gpu& gpu, const Residencies& all) {
   const auto deferred = [&](const Session& session) {
     return all[session].tenant_wants ? of(session).forecast.deferred() : Bytes{};
@@ -47,18 +47,18 @@ void MemoryBooks::expect_evictions(const Gpu& gpu, const Residencies& all) {
     to_leave.begin(*session->tenant) = all[*session].suspending ? Bytes{~0ull} : of_one;
   for (const Session* session : gpu.sessions) {
     const Residency& at = all[*session];
-    if (at.frozen) continue;  // others of its tenant leave in its stead
+    if (at.frozen) continue;  // other sessions of its tenant evict instead
     const SessionBook& its = of(*session);
     Bytes& left = to_leave[*session->tenant];
     const Bytes share = std::min(its.use.swappable, left);
-    // Memory that has left already leaves in no one's stead.
+    // Memory that has been evicted does not count for others.
     const Bytes can_leave = stuck(*session, at) ? Bytes{} : std::min(its.resident_limit, its.use.resident);
     left -= std::min(share, can_leave);
     prepare_host(*session, share);
   }
 }
 
-// More is said at once, less only when it has been less for a while.
+// An increase is sent at once, a decrease only after it has lasted for a while.
 void MemoryBooks::prepare_host(const Session& session, Bytes need) {
   SessionBook& its = book(session);
   const std::uint32_t sharers = sharers_of(*session.tenant);

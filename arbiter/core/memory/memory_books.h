@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory books: what each session has on its GPU, what it may have there, and what it is asked to give
-// up.
+// The memory accounting: the memory that each session has on its GPU, may have there, and is asked to evict.
 //
 // The invariant: on each GPU the sum of all promises (promised()) stays within usable(). A session's resident
-// limit and pin limit are promises, and so is what it has beside them. Room is promised only when it is
-// there. The books own all of this; which sessions run, and when, they are told as Residency values. Sizes in
-// bytes. One thread at a time.
+// limit and pin limit are promises, as is the memory that it has beside them. Room is promised only when it
+// is there. This class owns all of these entries; it receives the turns of sessions as Residency values.
+// Sizes in bytes. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -25,64 +24,66 @@ namespace sharedgpu {
 
 // The entries of one session.
 struct SessionBook {
-  MemoryUse use;       // as reported, growth that it waits for included
-  Bytes told_context;  // as reported, whatever part of it is believed
-  // Promises: it may have so much evictable memory resident, and so much pinned.
+  MemoryUse use;       // as reported, including growth that it waits for
+  Bytes told_context;  // as reported, before any part of it is doubted
+  // Promises: the limits on its resident evictable memory and on its pinned memory.
   Bytes resident_limit;
   Bytes pin_limit;
-  // A Restore up to this much was sent to it and may not have arrived: a session that is ready may still fill
+  // The limit of a Restore that may not have arrived yet: a session that is ready may still fill memory up to
   // it.
   Bytes restore_in_flight;
   Bytes granted_pins;  // of use.pinned, as of the last Verdict
-  Bytes pin_request;   // of its resident memory, which it asks to pin in place; not in use.pinned yet
+  Bytes pin_request;   // the resident memory that it asks to pin in place; not in use.pinned yet
   Bytes peak;          // the largest footprint since its turn began
   GrowthForecast forecast;
   Evidence evidence;                  // of its process's memory on the GPU
-  std::optional<Bytes> most_context;  // that counts, by the last survey; none: any amount
-  Allowed allowed;                    // the most at any time since the last survey
+  std::optional<Bytes> most_context;  // the most that counts as context, by the last survey; none: any amount
+  Allowed allowed;                    // the maximum since the last survey
 
-  // Requests for growth without a Verdict, and when the first of them came.
+  // Requests for growth without a Verdict, and the arrival of the first one.
   std::vector<std::uint64_t> requests;
   Nanoseconds requested_at{};
-  // Requests deferred until freed host memory is given back, or until there is room beside processes that are
-  // no sessions; their growth is not in `use`.
+  // Requests deferred until freed host memory is returned, or until there is room beside processes without
+  // sessions. Their growth is not in `use`.
   std::vector<std::uint64_t> deferred;
   Nanoseconds deferred_at{};
-  std::optional<Nanoseconds> crowded_since;  // since when growth of it has lacked room for the second reason
-  Bytes reported_swappable;                  // in its last report, deferred growth included
-  Bytes reported_pinned;                     // the same
-  Bytes job_host_limit;  // on all that the job could have to evict, as reported; zero: none
+  std::optional<Nanoseconds> crowded_since;  // start of the lack of room beside processes without sessions
+  Bytes reported_swappable;                  // in its last report, including deferred growth
+  Bytes reported_pinned;                     // in its last report, including deferred growth
+  Bytes job_host_limit;  // limit on the evictable memory of the whole job, as reported; zero: none
 
-  // After a restart of the arbiter: its use is not known until its first report, which may contain growth
-  // that was never granted. Growth that it asks for then counts as promised already.
+  // After a restart of the arbiter, its use is unknown until its first report, which may contain growth that
+  // was never granted. Growth that it requests then counts as already promised.
   bool unreported = false;
   bool may_have_reported_growth = false;
   bool growth_counted = false;
-  bool unjudged = false;  // nobody has judged yet what it asked for meanwhile
+  bool unjudged = false;  // its requests since then have not been judged
 
   // The restore for the turn that its tenant enters.
-  bool restoring = false;                // it was sent a Restore in this turn
+  bool restoring = false;                // it has been sent a Restore in this turn
   bool ready = false;                    // all of its memory is resident
   bool restored_all = false;             // the last Restore covered all that it needs
   bool restored_same_twice = false;      // it was sent the same limit twice
   std::optional<Nanoseconds> all_since;  // when a Restore first covered all
-  Bytes restored_limit;                  // of the last Restore
-  Nanoseconds pressed{};                 // when others last evicted for it beyond the books, or it grew
+  Bytes restored_limit;                  // limit of the last Restore
+  Nanoseconds pressed{};                 // when others last evicted for it beyond the accounting, or it grew
 
-  bool evicting = false;          // it was told to evict since it was last ready
-  std::optional<Bytes> evict_to;  // the last such limit, until it is there, says why not or has another turn
-  Bytes taken;                    // of its memory, on its way out, for others that could not drain without
-  Nanoseconds evicted_at{};       // when it was told to evict, or when memory of it last left the GPU
-  Nanoseconds last_progress{};  // when it last said something that counts as progress, or was asked for some
-  Nanoseconds stuck_until{};    // it cannot evict before
-  std::optional<Nanoseconds> stuck_noted;  // when the log last said so
+  bool evicting = false;          // it was asked to evict since it was last ready
+  std::optional<Bytes> evict_to;  // the last limit that it was asked for; none once it is reached, reported
+                                  // as impossible, or its next turn has begun
+  Bytes taken;  // part of its memory that is being evicted for tenants that could not drain otherwise
+  Nanoseconds evicted_at{};  // when it was asked to evict, or when its memory last left the GPU
+  Nanoseconds
+      last_progress{};  // when it last reported something that counts as progress, or was asked for some
+  Nanoseconds stuck_until{};               // it cannot evict before this time
+  std::optional<Nanoseconds> stuck_noted;  // time of the last log message about that
 
-  Bytes prepared_host;                         // host memory that the last Prepare named
-  std::uint32_t sharers = 1;                   // the same: processes that prepare it together; zero: unknown
-  std::optional<Nanoseconds> less_host_since;  // since when less has been enough
+  Bytes prepared_host;        // host memory named by the last Prepare
+  std::uint32_t sharers = 1;  // processes that prepare it together, from that Prepare; zero: unknown
+  std::optional<Nanoseconds> less_host_since;  // start of the time in which less has been enough
 
   bool lacks_room() const { return use.swappable > resident_limit || use.pinned > pin_limit; }
-  // Pins that it asks for and may not have yet are no claim.
+  // Pins that it asks for and may not have yet are not claimed.
   Claimed claimed() const {
     const Bytes kept = granted_pins + use.context;
     return {.unevictable = kept,
@@ -100,7 +101,7 @@ struct SessionBook {
 // The entries of one GPU.
 struct GpuBook {
   Bytes usable;                                         // as of begin()
-  std::optional<GpuSurvey> survey;                      // the last one; none: nobody looks
+  std::optional<GpuSurvey> survey;                      // the last one; none: there are no surveys
   Nanoseconds first_survey_until = Nanoseconds::min();  // the end of the wait for one
 };
 
@@ -109,20 +110,21 @@ class MemoryBooks {
   MemoryBooks(const Tuning& tuning, Effects& effects) : tuning_(tuning), effects_(effects) {}
 
   void add(const Session& session);
-  // The heir has from now on the memory of `old`: their process has no other.
+  // The heir takes over the memory of `old`: their process has no other.
   void hand_over(const Session& old, const Session& heir);
   void add(const Gpu& gpu) { gpus_.begin(gpu); }
   const SessionBook& of(const Session& session) const { return books_[session]; }
 
-  // The arbiter stood still for so long. Nobody could answer it meanwhile: requests wait for as much longer.
+  // The arbiter stood still for that long. Nobody could answer it meanwhile, so requests wait for that much
+  // longer.
   void pass_over(const Model& model, Nanoseconds standstill);
 
   // ---- reports of sessions ----
 
-  // A report and, where it has a request, a request for growth. `recovering`: others have not reported yet,
-  // so that nothing is refused now.
+  // Takes a report and, if it contains one, a request for growth. While `recovering`, other sessions have not
+  // reported yet, so nothing is refused.
   void report(const Session& session, const Usage& usage, const Residency& at, bool recovering);
-  // Ready and Released report where memory is. Their amounts may be those before growth that has been granted
+  // Ready and Released report where memory is. Their amounts may be older than growth that was granted
   // meanwhile.
   void report_residency(const Session& session, const MemoryUse& use, const Residency& at);
   void on_ready(const Session& session);
@@ -131,28 +133,28 @@ class MemoryBooks {
   // ---- what surveys show ----
 
   void survey(const Gpu& gpu, std::optional<GpuSurvey> found);
-  // Somebody begins to look at the GPU: the first survey comes soon, unless none can be made.
+  // Surveys of the GPU begin: the first one comes soon, unless none can be made.
   void expect_survey(const Gpu& gpu) {
     gpus_[gpu].first_survey_until = effects_.now() + tuning_.first_surveys;
   }
   bool surveyed(const Gpu& gpu) const { return gpus_[gpu].survey.has_value(); }
-  // Memory of nobody's session, and that which processes of sessions hide. Zero where surveys do not show the
-  // GPU.
+  // Memory of processes without sessions, and memory that processes of sessions hide. Zero if surveys cannot
+  // see the GPU.
   Bytes unmanaged(const Gpu& gpu) const;
-  // Surveys show that the session's process has nothing on the GPU, whatever it claims.
+  // Returns true if surveys show that the session's process has nothing on the GPU, whatever it claims.
   bool nothing_there(const Session& session) const { return of(session).evidence.nothing_there(); }
 
   // ---- phases ----
 
   void note_progress(const Session& session) { books_[session].last_progress = effects_.now(); }
-  // `complete`: all of its memory is there.
+  // `complete`: all of its memory is resident.
   void begin_restore(const Session& session, bool complete);
   void set_ready(const Session& session, bool ready) { books_[session].ready = ready; }
   void begin_turn(const Session& session) { books_[session].peak = books_[session].use.footprint(); }
   void open(const Session& session);
   // Its gate closes while it has work: it cannot grow before its next turn.
   void defer_growth(const Session& session);
-  // Outside a turn a session may not fill memory that is not on the GPU.
+  // Outside a turn a session must not fill memory that is not on the GPU.
   void hold_at_resident(const Session& session);
   // Its process is stopped: memory that it was asked to evict stays for now.
   void freeze(const Session& session) { books_[session].resident_limit = books_[session].use.resident; }
@@ -162,15 +164,15 @@ class MemoryBooks {
   void notice_stuck(const Gpu& gpu, const Residencies& at);
   void begin(const Gpu& gpu, const Residencies& at);
   void expect_evictions(const Gpu& gpu, const Residencies& at);
-  // Hands out room, evicts for what is missing.
+  // Hands out room, and evicts to make up for a shortage.
   void rebalance(const Gpu& gpu, const Residencies& at);
-  // Sessions that are to be sent a Restore up to their resident limit. They count as told.
+  // Returns the sessions that must be sent a Restore up to their resident limit, and records it as sent.
   std::vector<const Session*> take_restores(const Gpu& gpu, const Residencies& at);
   void evict_for_shortage(const Gpu& gpu, const Residencies& at);
   void evict_before_suspension(const Gpu& gpu, const Residencies& at);
   void refuse_last(const Gpu& gpu, const Residencies& at);
   void answer_requests(const Gpu& gpu, const Residencies& at);
-  // Sessions do not hide in the next survey the memory that they may have from now on.
+  // Memory that sessions may have from now on does not count as hidden in the next survey.
   void note_allowed(const Gpu& gpu);
 
   // The recovery period is over: judges the requests that came meanwhile.
@@ -178,67 +180,68 @@ class MemoryBooks {
 
   // ---- read only ----
 
-  // The capacity, or what contexts and processes that are no sessions leave of the total. The second as of
-  // begin().
+  // The capacity, or what contexts and processes without sessions leave of the total if that is less.
+  // usable_now() returns the value as of begin().
   Bytes usable(const Gpu& gpu) const { return usable(gpu, Basis::believed); }
   Bytes usable_now(const Gpu& gpu) const { return gpus_[gpu].usable; }
-  // Physical memory that a session has or may take at any moment; that of all on a GPU.
+  // Physical memory that a session, or all sessions of a GPU, have or may take at any moment.
   Bytes promised(const Session& session, const Residency& at) const;
   Bytes promised(const Gpu& gpu, const Residencies& at) const;
-  // The memory of a session on the GPU while its tenant runs.
+  // The memory of the session on the GPU while its tenant runs.
   Bytes demand(const Session& session, const Residency& at) const;
-  // The part of a session outside the running set that counts as staying on the GPU.
-  // `tenant_grows`: needs_growth_to_drain() of its tenant.
+  // The part of a session outside the running set that counts as staying on the GPU. `tenant_grows`:
+  // needs_growth_to_drain() of its tenant.
   Bytes unevictable(const Session& session, const Residency& at, bool tenant_grows) const;
-  // It has taken more memory in the last while, or asks for more.
+  // Returns true if it has allocated more memory recently, or requests more.
   bool has_grown_lately(const Session& session) const {
     return of(session).forecast.goes_on(effects_.now()) || !of(session).requests.empty();
   }
-  // The session has neither a context nor memory on the GPU, as far as it has told.
+  // Returns true if the session has neither a context nor memory on the GPU, by its reports.
   bool has_nothing(const Session& session) const;
-  // All of a tenant's memory is resident and none is asked to leave.
+  // Returns true if all of the tenant's memory is resident and none is to be evicted.
   bool complete(const Tenant& tenant) const;
   bool stuck(const Session& session, const Residency& at) const;
-  // Its tenant may be unable to end its turn before this session has more memory.
+  // Returns true if its tenant may be unable to end its turn before this session has more memory.
   bool needs_growth_to_drain(const Session& session, const Residency& at) const;
   bool needs_growth_to_drain(const Tenant& tenant, const Residencies& at) const;
-  // Others of its tenant may wait for what it submits next, and it has not got back what was taken from it.
+  // Returns true if memory was taken from it and not restored, while peers may wait for its next submission.
   bool displaced(const Session& session, const Residency& at) const;
-  // The memory that it was told to evict outside its turn and has neither evicted nor said that it cannot.
+  // The memory that it had to evict outside its turn and has neither evicted nor reported as unevictable.
   Bytes owed(const Session& session, const Residency& at) const;
-  // The memory that stays on the GPU outside its turn since its process is stopped, whatever it was told.
+  // The memory that stays on the GPU outside its turn because its process is stopped.
   Bytes kept_by_stop(const Session& session, const Residency& at) const;
 
-  // The device memory that a tenant sees: in all, and what it may still allocate.
+  // The device memory that a tenant sees: the total, and what it may still allocate.
   struct Room {
     Bytes total;
     Bytes free;
   };
   Room room(const Gpu& gpu, const Tenant* tenant, Bytes limit, const StepName& step) const;
-  // The total of this view: whole pages, as the driver's own is.
+  // The total of this view, in whole pages as the driver reports it.
   static Bytes shown_total(const Gpu& gpu, Bytes limit);
-  // The most host memory that a tenant's swap can have; none: unbounded.
+  // The most host memory that the tenant's swap may use; none: unbounded.
   std::optional<Bytes> host_budget(const Tenant& tenant) const;
-  // The timeout of a session that has so much to move.
+  // The timeout of a session that has to move so much memory.
   Nanoseconds timeout_for(Bytes moving) const;
 
  private:
-  // The memory of others that counts: all that they are believed to have; where surveys look, only what these
-  // have shown; or what they are believed to have as if there were no processes but sessions.
+  // How the memory of others counts. `believed`: all that they are believed to have. `certain`: only what
+  // surveys have shown, where these are taken. `uncrowded`: as `believed`, without the memory of processes
+  // that have no session.
   enum class Basis : std::uint8_t { believed, certain, uncrowded };
-  // The memory of a session that nobody can take from it.
+  // The memory of a session that cannot be taken from it.
   struct Unevictable {
     Bytes pinned;
     Bytes context;
   };
-  // Growth fits, may fit when others have gone, or never does.
+  // Growth fits, may fit when others have gone, or never fits.
   enum class Fit : std::uint8_t { yes, later, never };
 
   // The most that the processes of a tenant could have to evict, over all GPUs.
   struct Evictable {
     Bytes of_step;
     Bytes of_all;
-    Bytes held;  // of all, with host memory of freed memory that is still held
+    Bytes held;  // of all, including host memory of freed memory that is still held
   };
 
   // belief.cpp
@@ -257,7 +260,7 @@ class MemoryBooks {
   void note_eviction_report(const Session& session, bool failed);
   void keep_on_gpu(const Session& session);
   Bytes whole(const Session& session, const Residency& at) const;
-  // The memory that a drained session cannot give up for the time being.
+  // The memory that a drained session cannot give up at present.
   Bytes staying(const Session& session, const Residency& at) const;
   bool waits_to_grow(const Session& session, const Residency& at) const;
   bool blocks_peers(const Residency& at) const { return effects_.now() >= at.blocks_peers_from; }

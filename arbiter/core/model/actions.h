@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The actions that the core asks for. Plain values, performed in their order.
+// The actions that the core requests. Plain values; the shell performs them in order.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +31,10 @@ struct SetContended {
 struct SetOversubscribed {
   SessionId session;
   bool oversubscribed = false;
-  Nanoseconds queue{};  // how short queues are to be then; zero: as usual
+  Nanoseconds queue{};  // the backlog limit while oversubscribed; zero: the default
 };
 
-// Zero: open end.
+// Zero: no end.
 struct SetTurnEnds {
   SessionId session;
   Nanoseconds at{};
@@ -48,13 +48,14 @@ struct RecordLease {
   Nanoseconds at{};
 };
 
-// The session broke the protocol or cannot be served: tell it why and drop it. SessionGone follows.
+// The session broke the protocol or cannot be served: send it the reason and drop it. SessionGone follows.
 struct Drop {
   SessionId session;
   std::string reason;
 };
 
-// Is the session's process stopped? Looked tells; it may come late, or not at all where nothing has changed.
+// Poll whether the session's process is stopped. The answer is Looked; it may come late, or not at all if
+// nothing has changed.
 struct Look {
   SessionId session;
 };
@@ -64,26 +65,26 @@ struct ArmTimer {
   Nanoseconds at{};
 };
 
-// For the administrator's eyes.
+// A message for the administrator.
 struct Note {
   TenantId tenant;
   std::string text;
 };
 
-// The tenant keeps others waiting for the GPU though its lease was revoked, or for memory that it was told to
-// evict. Until it has left: one note, one warning for each GPU, and cancel again and again.
+// The tenant keeps others waiting, for the GPU although its lease was revoked or for memory that it had to
+// evict. Until it has left, there is one note, one warning for each GPU, and repeated cancels.
 struct Overstay {
   enum class Response : std::uint8_t {
     note,    // it has lasted for a while
-    warn,    // it exceeds what is allowed
-    cancel,  // the same, and the tenant's processes that have a session on the GPU are to be ended
+    warn,    // it exceeds the limit
+    cancel,  // it exceeds the limit, and the tenant's processes with a session on the GPU are to be ended
   };
   TenantId tenant;
   GpuUuid gpu;
   unsigned number = 0;   // of the GPU, in the host's order
   Nanoseconds lasted{};  // without the time that does not count, see scheduler/overuse.h
   Response response = Response::note;
-  bool evicts = false;   // it has released the GPU: what it was told to evict is still there
+  bool evicts = false;   // it has released the GPU and still has to evict memory there
   bool stopped = false;  // its processes there are stopped
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers to a question about entities of the model, asked once for each. For a question that many sessions
-// have in common, and whose answer takes long.
+// A cache of the answers to one question about entities of the model. For a question that is expensive and
+// that many sessions have in common.
 //
 // Valid as long as the state does not change.
 #pragma once
@@ -26,7 +26,7 @@ class Answers {
   std::map<const Entity*, bool> known_;
 };
 
-// answers_about<Gpu>([](const Gpu& gpu) { ... })
+// Example: answers_about<Gpu>([](const Gpu& gpu) { ... })
 template <class Entity, class Question>
 Answers<Entity, Question> answers_about(Question question) {
   return Answers<Entity, Question>(std::move(question));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The effects of the event under way, and its time: the one place where the core's parts put their actions.
+// The effects and the time of the current event. All parts of the core put their actions here.
 //
-// Actions are performed in the order in which they are put here.
+// The shell performs actions in the order in which they were put.
 #pragma once
 
 #include <algorithm>
@@ -30,14 +30,14 @@ class Effects {
     put(Drop{.session = session.id, .reason = std::move(reason)});
   }
 
-  // Asks for the domain that is being advanced to be advanced again at that time. The past asks for nothing.
+  // Requests that the domain being advanced is advanced again at that time. A time in the past has no effect.
   void wake_at(Nanoseconds at) {
     if (at > now_) wake_ = std::min(wake_, at);
   }
-  // A running set has changed, or its turn has ended, in this pass: more may follow from that.
+  // Requests another pass: a running set has changed or its turn has ended, and more may follow from that.
   void advance_again() { again_ = true; }
 
-  // When the domain that was advanced last is to be advanced again, and whether soon.
+  // Starts a domain. wake() and again() then report when it is to be advanced again, and if at once.
   void begin_domain(Nanoseconds wake) {
     wake_ = wake;
     again_ = false;

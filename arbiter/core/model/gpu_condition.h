@@ -5,11 +5,11 @@
 
 namespace sharedgpu {
 
-// A GPU as its driver tells of it.
+// The condition of a GPU as its driver reports it.
 enum class GpuCondition : std::uint8_t {
   healthy,
-  failing,  // it has reported an error that only a reset mends: who is there goes on
-  lost,     // it does not answer any more, or is not there: nobody can use it
+  failing,  // it has reported an error that only a reset clears; present tenants continue
+  lost,     // it does not answer or is missing: nobody can use it
 };
 
 }  // namespace sharedgpu

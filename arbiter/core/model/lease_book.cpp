@@ -55,7 +55,7 @@ Nanoseconds LeaseBook::of_step(StepName step, Nanoseconds now) const {
   return sum;
 }
 
-// Until when a tenant has held the GPU for sure, by its open leases there.
+// The time up to which the tenant surely held the GPU, by its open leases there.
 Nanoseconds LeaseBook::end_of(TenantId tenant, const GpuUuid& gpu, Nanoseconds now) const {
   Nanoseconds end{};
   for (auto it = open_.lower_bound({.tenant = tenant, .gpu = gpu, .step = {}});
@@ -113,7 +113,7 @@ LeaseBook::Closed LeaseBook::closed_of(TenantId tenant) const {
   return closed;
 }
 
-// A record that is known already may come again.
+// A record may come a second time.
 void LeaseBook::carry(TenantId tenant, StepName step, Nanoseconds time) {
   Nanoseconds& known = both_[{tenant, step}];
   steps_[step] += time - known;
@@ -126,7 +126,7 @@ void LeaseBook::carry(TenantId tenant, const GpuUuid& gpu, Nanoseconds time) {
 }
 
 void LeaseBook::forget(TenantId tenant) {
-  // By the order of the keys: a host may have seen many thousand steps.
+  // Uses the order of the keys: a host may have seen thousands of steps.
   const TenantId next{tenant.value + 1};
   const auto first = both_.lower_bound({tenant, {}});
   const auto last = both_.lower_bound({next, {}});

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lease time: who held a lease on which GPU, from when to when.
+// Lease time: the leases on each GPU, with their begins and ends.
 //
-// The unit is a step's lease on one GPU. A tenant's lease time on a GPU is the union of its steps' there. The
-// same book is kept by the core while it runs and by the ledger while it is replayed. Not safe for concurrent
-// use.
+// The unit is a step's lease on one GPU. A tenant's lease time on a GPU is the union of its steps' leases
+// there. The core uses this class while it runs, the ledger when it is replayed. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -25,22 +24,21 @@ struct LeaseKey {
 struct OpenLease {
   Epoch epoch;
   Nanoseconds since{};
-  // The last time at which somebody had the lease for sure, if that is in doubt: the lease counts up to then
-  // until it is confirmed.
+  // If set, it is in doubt whether the lease is still held, and this is the last time at which it surely was.
+  // The lease counts up to this time until it is confirmed.
   std::optional<Nanoseconds> doubted = {};
 };
 
 class LeaseBook {
  public:
-  // A grant of a lease that is open already, and a release of one that is not, change nothing and return
-  // false.
+  // Both return false and change nothing on a grant of an open lease or a release of one that is not open.
   bool grant(const LeaseKey& key, Epoch epoch, Nanoseconds at);
   bool release(const LeaseKey& key, Nanoseconds at);
-  // For a lease that is open.
+  // The lease must be open.
   void doubt(const LeaseKey& key, Nanoseconds held_at);
   void confirm(const LeaseKey& key);
 
-  // Time held so far, on all GPUs, leases that are open at `now` included.
+  // Lease time so far, summed over all GPUs; leases that are open at `now` count up to then.
   Nanoseconds of_step(StepName step, Nanoseconds now) const;
   Nanoseconds of_tenant(TenantId tenant, Nanoseconds now) const;
   std::vector<std::pair<StepName, Nanoseconds>> steps_of(TenantId tenant, Nanoseconds now) const;
@@ -51,8 +49,8 @@ class LeaseBook {
   // True if the step ever held a lease.
   bool knows(StepName step) const { return steps_.count(step) != 0; }
 
-  // The times that a checkpoint of the ledger carries beside the leases that are open: the time of each step,
-  // and that of the tenant on each GPU, without what lies after the begin of its oldest open lease there.
+  // The times that a checkpoint of the ledger carries beside the open leases: the time of each step, and the
+  // tenant's time on each GPU before the begin of its oldest open lease there.
   struct Closed {
     std::map<StepName, Nanoseconds> steps;
     std::map<GpuUuid, Nanoseconds> gpus;
@@ -61,7 +59,7 @@ class LeaseBook {
   void carry(TenantId tenant, StepName step, Nanoseconds time);
   void carry(TenantId tenant, const GpuUuid& gpu, Nanoseconds time);
 
-  // Drops what a tenant and its steps came to. Its leases must be closed.
+  // Drops the times of the tenant and its steps. Its leases must be closed.
   void forget(TenantId tenant);
 
  private:

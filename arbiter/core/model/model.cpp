@@ -12,7 +12,7 @@ Entity* find_in(std::map<Key, Entity>& all, const Key& key) {
   return found == all.end() ? nullptr : &found->second;
 }
 
-// Applies the demands of a tenant on all others in its domain.
+// Applies the tenant's demands on the rules of all others in its domain.
 void apply_deadlines_of(const Tenant& tenant, Rules& rules) {
   if (rules.by_threads) return;
   const EntitlementRules& entitlement = rules.policy->rules().entitlement;
@@ -124,7 +124,7 @@ void Model::set_exclusive(Tenant& tenant) const {
   tenant.exclusive = is_exclusive(rules.policy->rules().entitlement, claims);
 }
 
-// GPUs and tenants that depend on each other, without rules. GPUs that nobody uses are in none.
+// Groups GPUs and tenants that depend on each other, without rules. Unused GPUs are in no group.
 std::vector<Domain> Model::group() {
   std::map<const Gpu*, std::size_t> of_gpu;
   std::vector<Domain> all;

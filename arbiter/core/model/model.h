@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPUs, the tenants and their sessions, and the domains in which they depend on each other. Identities
-// only: memory, turns and waits belong to the parts beside this one (memory/, turns/, scheduler/).
+// The GPUs, the tenants with their sessions, and the domains in which they depend on each other. Identities
+// only: memory, turns and waits belong to other parts (memory/, turns/, scheduler/).
 //
 // Only Core's dispatch changes the model. Pointers to an entity are valid until it is removed.
 #pragma once
@@ -19,45 +19,45 @@ namespace sharedgpu {
 
 using Slot = std::uint32_t;
 
-// The rules from which the turns of a GPU follow. The policy outlives the core.
+// The rules for the turns of a GPU. The policy outlives the core.
 struct Rules {
   const Policy* policy = nullptr;
   TurnRules turns = {};
   bool all_timed = false;   // as if all tenants had stated shares, see Claims
-  bool by_threads = false;  // deadlines bound the threads of processes that start, and nobody's time
-  Nanoseconds queue{};      // the backlog limit of oversubscribed sessions; zero: as usual
+  bool by_threads = false;  // deadlines limit the threads of starting processes, not the time of tenants
+  Nanoseconds queue{};      // the backlog limit of oversubscribed sessions; zero: the default
 };
 
 struct Gpu;
 struct Tenant;
 
-// One process of a tenant, connected to the arbiter; one for each GPU that the process uses.
+// A process of a tenant, connected to the arbiter. A process has one session for each GPU that it uses.
 struct Session {
   SessionId id;
   Slot slot = 0;
   Tenant* tenant = nullptr;
   Gpu* gpu = nullptr;  // null until Attach
   StepName step;
-  bool resumes = false;  // it was a session of the arbiter before
+  bool resumes = false;  // it was a session of an earlier arbiter
 };
 
-// Bounds on what a tenant may have. Zero: none.
+// Limits of a tenant. Zero: none.
 struct Limits {
   Bytes footprint = {};  // per GPU
   Bytes host = {};       // host memory for swap, over all GPUs
 };
 
-// One job on this node, with all its processes.
+// A job on this node, with all its processes.
 struct Tenant {
   TenantId id;
   Slot slot = 0;
   Limits limits;
-  Claims stated;                      // by its job
-  bool exclusive = false;             // by the policy: it runs alone, also where memory suffices for more
-  std::uint32_t job = 0;              // of a job that spans nodes, its number there, see gang.h; else zero
-  bool gang = false;                  // it has its turns when its other nodes have theirs
-  bool unsettled = false;             // a gang that may still be taking its memory: beside no other such one
-  std::vector<Session*> sessions;     // in the order in which they came
+  Claims stated;                      // stated by its job
+  bool exclusive = false;             // by the policy, it runs alone even if memory suffices for more
+  std::uint32_t job = 0;              // number of its job there if that spans nodes, see gang.h; else zero
+  bool gang = false;                  // it has its turns together with its other nodes
+  bool unsettled = false;             // a gang that may still be allocating: never beside another such gang
+  std::vector<Session*> sessions;     // in the order of their arrival
   std::optional<std::size_t> domain;  // index; none while no session is attached
 
   bool attached() const {
@@ -69,23 +69,24 @@ struct Gpu {
   GpuUuid uuid;
   Slot slot = 0;
   unsigned number = 0;            // in the host's order
-  std::optional<unsigned> minor;  // of its device file, where the driver tells it
+  std::optional<unsigned> minor;  // of its device file, if the driver reports it
   Bytes total;
   Bytes capacity;        // see docs/design/memory.md
-  bool learned = false;  // known from a session only; forgotten with the last one
+  bool learned = false;  // known only from sessions; forgotten with the last one
   GpuCondition condition = GpuCondition::healthy;
-  bool drained = false;            // by an administrator: who is there goes on
-  std::vector<Session*> sessions;  // attached to it, by their ids
+  bool drained = false;            // by an administrator: present tenants continue
+  std::vector<Session*> sessions;  // attached to it, sorted by id
 };
 
-// GPUs that have a tenant in common, and all tenants that use them: their running sets change together.
+// A set of GPUs that have tenants in common, and all tenants that use them. Their running sets change
+// together.
 struct Domain {
   Slot slot = 0;  // its index among the domains
   std::vector<Gpu*> gpus;
-  std::vector<Tenant*> tenants;  // by their ids within each group that was merged
+  std::vector<Tenant*> tenants;  // sorted by id within each group that was merged
   Rules rules;                   // of the first of its GPUs in the host's order
-  Nanoseconds due{};             // when it is to be advanced next; zero: with the next event
-  Nanoseconds advanced{};        // when it was advanced last
+  Nanoseconds due{};             // when it must be advanced next; zero: with the next event
+  Nanoseconds advanced{};        // when it was last advanced
 };
 
 inline bool attached(const Session* session) { return session->gpu != nullptr; }
@@ -99,7 +100,7 @@ class Model {
  public:
   explicit Model(const Rules& node) : node_(node) {}
 
-  // Null where there is none.
+  // Null if there is none.
   Session* find(SessionId id);
   Tenant* find(TenantId id);
   Gpu* find(const GpuUuid& uuid);
@@ -107,42 +108,41 @@ class Model {
   const Tenant* find(TenantId id) const { return const_cast<Model*>(this)->find(id); }
   const Gpu* find(const GpuUuid& uuid) const { return const_cast<Model*>(this)->find(uuid); }
 
-  // The second value is true if the entity was there already. A new one has its id and slot, and nothing
-  // else.
+  // The second value is true if the entity existed. A new entity has only its id and slot.
   std::pair<Session*, bool> add(SessionId id);
   std::pair<Tenant*, bool> add(TenantId id);
   std::pair<Gpu*, bool> add(const GpuUuid& uuid);
   void join(Tenant& tenant, Session& session);
   void attach(Session& session, Gpu& gpu);
-  void remove(Session& session);  // and its GPU, where only sessions told of it and this was the last one
-  void remove(Tenant& tenant);    // it has no sessions
+  void remove(Session& session);  // and the GPU if known only from sessions, of which this is the last
+  void remove(Tenant& tenant);    // it must have no sessions
 
   const std::map<SessionId, Session>& sessions() const { return sessions_; }
   const std::map<TenantId, Tenant>& tenants() const { return tenants_; }
   const std::map<GpuUuid, Gpu>& gpus() const { return gpus_; }
 
-  // The rules of GPUs that have some of their own, and those of all others.
+  // Sets the rules of GPUs that have their own, and of all others.
   void set_rules(const Rules& node, std::map<GpuUuid, Rules> own);
   const Rules& rules_of(const GpuUuid& gpu) const;
-  // The rules of a tenant: its domain's, or the node's while it has none.
+  // The rules of the tenant's domain, or the node's if it has no domain.
   const Rules& rules_of(const Tenant& tenant) const;
 
-  // The domains as found last. What they follow from has changed since, where `stale`.
+  // The domains as of the last find_domains(). If stale(), their inputs have changed since.
   const std::vector<Domain>& domains() const { return domains_; }
   bool stale() const { return stale_; }
   void make_stale() { stale_ = true; }
-  // Finds them anew. What tenants claim bears on the rules of all in their domain, see Policy.
+  // Recomputes the domains. The claims of a tenant can affect the rules of all in its domain, see Policy.
   void find_domains();
-  // The terms that hold for the tenant's job from here on.
+  // Sets the terms that hold for the tenant's job from now on.
   void state(Tenant& tenant, const Limits& limits, const Claims& claims);
-  // Something about the tenant changes: its domain is advanced with the event under way.
+  // Something about the tenant changes: its domain is advanced with the current event.
   void touch(const Tenant& tenant);
   void touch_all();
   void set_due(const Domain& domain, Nanoseconds due) { domains_[domain.slot].due = due; }
   void set_advanced(const Domain& domain, Nanoseconds at) { domains_[domain.slot].advanced = at; }
 
  private:
-  // Gives the smallest slot that is free.
+  // Allocates the smallest free slot.
   class Slots {
    public:
     Slot take();

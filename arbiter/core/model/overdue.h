@@ -5,14 +5,14 @@
 
 namespace sharedgpu {
 
-// A tenant has not left a GPU since its lease was revoked, or its memory there since it was told to evict or
-// was stopped, and others wait for that GPU.
+// A tenant keeps others waiting for a GPU. It has not left the GPU since its lease was revoked, or its memory
+// has not left since the tenant had to evict it or was stopped.
 struct Overdue {
   GpuUuid gpu;
   Nanoseconds since{};
   bool stopped =
-      false;  // its processes there are stopped; otherwise one of them has yet to say that it is done
-  bool evicts = false;  // it has drained: only its memory is waited for
+      false;  // its processes there are stopped; if false, one of them has yet to report that it has drained
+  bool evicts = false;  // it has drained: others wait only for its memory
 };
 
 }  // namespace sharedgpu

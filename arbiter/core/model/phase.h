@@ -8,7 +8,7 @@ namespace sharedgpu {
 // The phases of a tenant between not holding and holding its leases.
 enum class Phase : std::uint8_t {
   out,       // gates closed, everything drained: its memory may be evicted
-  entering,  // chosen for the running set: its memory is being brought back
+  entering,  // chosen for the running set: its memory is being restored
   running,   // gates open
   leaving,   // gates closed, Revoke sent, waiting for every Released
 };

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A part's own rows, one for each session, tenant or GPU of the model.
+// A table of one part of the core, with a row for each session, tenant or GPU of the model.
 //
-// An entity's slot is its index here. Slots are small and are used again, so a lookup is an array access.
-// Only the part that owns the table can change its rows. References to rows are valid until begin() is
-// called.
+// An entity's slot is its index. Slots are small and are reused, so a lookup is an array access. Only the
+// part that owns the table can change its rows. References to rows are valid until begin() is called.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +15,7 @@ class Table {
  public:
   Row& operator[](const Entity& entity) { return rows_[entity.slot]; }
   const Row& operator[](const Entity& entity) const { return rows_[entity.slot]; }
-  // A new entity has come, perhaps in the slot of one that is gone.
+  // Starts the row of a new entity, whose slot another one may have had before.
   Row& begin(const Entity& entity) {
     if (rows_.size() <= entity.slot) rows_.resize(entity.slot + 1);
     return rows_[entity.slot] = Row();

@@ -7,7 +7,7 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::chrono::minutes kKeptFor{20};  // as long as a debt of 10 s lasts with a limit of a hundredth
+constexpr std::chrono::minutes kKeptFor{20};  // a debt of 10 s lasts that long with a limit of 1/100
 
 }  // namespace
 
@@ -78,9 +78,8 @@ Accounts::Stake Accounts::stake_of(const Tenant& tenant) const {
           .competes = enters || holds || (turns_.wants(tenant) && !presence_.absent(tenant))};
 }
 
-// The part of the time that is due to each tenant: of all of its domain, and on each GPU among those that are
-// there, since those on other GPUs do not use this one. A tenant that does not compete keeps its last part on
-// its GPU.
+// The share of each tenant: of its whole domain, and on each GPU among the tenants there, since tenants on
+// other GPUs do not use this one. A tenant that does not compete keeps its last share on its GPU.
 std::vector<Accounts::Due> Accounts::divide(const Domain& domain) const {
   std::vector<Due> all;
   for (const Tenant* tenant : domain.tenants) {

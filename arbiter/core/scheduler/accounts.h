@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tenants' accounts: how far each is behind what is due to it (positive) or ahead of it, in time of the GPU.
+// Tenants' accounts: the lag of each behind its share, in GPU time (negative: ahead of it).
 //
-// What a tenant does is described by an ActivityInterval, which goes on until it changes; an account is
-// brought up to date when it is read, by the AccountRules of its policy (lag_account.h). One thread at a
-// time.
+// An ActivityInterval describes what a tenant does and lasts until that changes. An account is updated when
+// it is read, by the AccountRules of its policy (lag_account.h). Not thread-safe.
 #pragma once
 
 #include <map>
@@ -29,10 +28,10 @@ class Accounts {
   // A tenant has come, perhaps again.
   void add(const Tenant& tenant, const Policy& policy);
   void add(const Gpu& gpu) { due_to_holders_.begin(gpu); }
-  // Its last process has ended: a debt is kept for a while, or a limit would not bind a job of many short
-  // processes.
+  // The tenant's last process has ended. Its debt is kept for a while; otherwise a limit would not bind a job
+  // of many short processes.
   void keep(const Tenant& tenant);
-  // Returns true if another policy computes the account from here on: the account begins at zero then.
+  // Returns true if the policy changes how the account is computed; the account then starts at zero.
   bool set_policy(const Tenant& tenant, const Policy& policy);
 
   Nanoseconds lag(const Tenant& tenant) const;
@@ -40,16 +39,16 @@ class Accounts {
 
   // The circumstances that the tenants of a domain share until one of them changes.
   struct Common {
-    unsigned sets = 1;   // running sets, if all wanted to run
-    Nanoseconds turn{};  // how long one lasts
+    unsigned sets = 1;   // running sets that there would be if all wanted to run
+    Nanoseconds turn{};  // length of a turn
     bool contended = false;
     bool counted = false;         // some have to take turns
-    bool shares_changed = false;  // what is due to each may be another part
+    bool shares_changed = false;  // the shares of tenants may have changed
   };
-  // Notes what each tenant does from now on.
+  // Records what each tenant does from now on.
   void update(const Domain& domain, const Common& common);
 
-  // The part of the time that is due to it, of its domain's, and on the GPU where that is least.
+  // The tenant's fraction of its domain's time, and of the time of the GPU where that fraction is smallest.
   double share(const Tenant& tenant) const { return rows_[tenant].share; }
   double due(const Tenant& tenant) const { return rows_[tenant].due; }
   const ActivityInterval& activity(const Tenant& tenant) const { return rows_[tenant].activity; }
@@ -58,13 +57,13 @@ class Accounts {
   struct Stake {
     bool enters = false;
     bool holds = false;     // a lease
-    bool competes = false;  // a part of the time is due to it
+    bool competes = false;  // for a share of the time
   };
   struct Row {
     const Policy* policy = nullptr;
-    Nanoseconds balance{};  // at:
+    Nanoseconds balance{};  // at time `at`
     Nanoseconds at{};
-    ActivityInterval activity;  // since then
+    ActivityInterval activity;  // since `at`
     Stake stake;
     double due = 0;
     double share = 0;
@@ -77,7 +76,7 @@ class Accounts {
     std::string_view policy;
     Nanoseconds balance{};
     Nanoseconds at{};
-    ActivityInterval pauses;  // since then
+    ActivityInterval pauses;  // since `at`
   };
 
   void take_kept(const Tenant& tenant);
@@ -93,7 +92,7 @@ class Accounts {
   const DeadlineLimits& limits_;
   const Effects& effects_;
   Table<Tenant, Row> rows_;
-  Table<Gpu, double> due_to_holders_;  // the parts of those that have a lease there
+  Table<Gpu, double> due_to_holders_;  // sum for the tenants that have a lease there
   std::map<TenantId, Kept> kept_;      // of tenants that have ended
 };
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The limits that deadlines set to other tenants: reports of deadlines met and missed move the part of the
-// time that tenants of a lower priority in the domain may have, under policies whose EntitlementRules say so.
-// Misses halve it, deadlines that are met raise it by a hundredth, as the congestion window of TCP (CudaMon,
-// section 3.4): so it goes up and down about what leaves the deadlines met.
+// The limits that deadlines set for other tenants. Under policies whose EntitlementRules say so, reports of
+// met and missed deadlines change the fraction of the time that lower-priority tenants of the domain may
+// have. A miss halves it, met deadlines raise it by a hundredth, like the congestion window of TCP (CudaMon,
+// section 3.4). So it oscillates around the fraction that lets deadlines be met.
 //
-// What a job states stays apart from what it may claim (claims()). A tenant that reports nothing for a while
-// has ended, or waits for work: it bounds nobody until it reports again. Nor does one that only reports, and
-// has not had the GPU since its last report.
+// The claims that a job states stay separate from the claims that remain to it (claims()). A tenant that
+// reports nothing for a while has ended or waits for work, and limits nobody until it reports again. A tenant
+// that reports but has not had the GPU since its last report limits nobody either.
 //
-// With Rules::by_threads reports move the part of the GPU's threads for processes that start with a low
-// priority instead: what MPS can bound is set for good then. So that part is kept with the GPU, whichever
-// tenants there are. One thread at a time.
+// With Rules::by_threads reports change another fraction instead: that of the GPU's threads for processes
+// that start with a low priority. MPS sets such a bound once, at the start of a process, so the fraction is
+// kept with the GPU and does not depend on the present tenants. Not thread-safe.
 #pragma once
 
 #include <limits>
@@ -23,10 +23,10 @@
 
 namespace sharedgpu {
 
-// The part of the time that a tenant may have at most, which had `part`, after one of a higher priority in
-// its domain has told of its deadlines; `stated`: by the tenant's job. A tenant keeps its own request, or a
-// twentieth where that is more. Where deadlines bound nobody, what is stated. Nothing seen: `part` as it may
-// be.
+// The new limit on a tenant's fraction of the time, which was `part`, after a higher-priority tenant of its
+// domain has reported on its deadlines. `stated` are the claims stated by the tenant's job. The tenant keeps
+// at least its own request, and at least a twentieth. If deadlines limit nobody, the stated limit holds. If
+// `seen` is empty, `part` is only clamped to its bounds.
 double part_after(const EntitlementRules& rules, double part, const Claims& stated,
                   const DeadlinesSeen& seen);
 
@@ -34,7 +34,7 @@ class DeadlineLimits {
  public:
   struct Threads {
     double part = 1;
-    std::int32_t below = std::numeric_limits<std::int32_t>::min();  // that priority
+    std::int32_t below = std::numeric_limits<std::int32_t>::min();  // applies to priorities below this
   };
 
   DeadlineLimits(const TurnMachine& turns, Effects& effects) : turns_(turns), effects_(effects) {}
@@ -43,19 +43,19 @@ class DeadlineLimits {
   void add(const Gpu& gpu) { threads_.begin(gpu); }
   void begin(const Domain& domain) { hold_until_.begin(domain); }
 
-  // The tenant's job states other claims; tenant.stated has the old ones.
+  // The tenant's job states new claims; `tenant.stated` still has the old ones.
   void restate(const Tenant& tenant, const Claims& stated, const Policy& policy);
-  // Another policy rules: it knows nothing of the limits of the one before.
+  // Another policy rules, for which the limits of the previous one do not hold.
   void reset(const Tenant& tenant) { tenants_[tenant].claims = tenant.stated; }
-  // A report. False: it bounds nobody.
+  // Takes a report. Returns false if it limits nobody.
   bool report(const Tenant& tenant, const DeadlinesSeen& seen);
   // Returns true if a limit has changed.
   bool apply(const Domain& domain, const Tenant& reporter, const DeadlinesSeen& seen);
-  // Tenants that nobody with deadlines is above any more have all that they state; with Rules::by_threads all
-  // have. The same.
+  // Restores the stated claims of tenants that no tenant with deadlines ranks above; with Rules::by_threads,
+  // of all tenants. Returns true if a limit has changed.
   bool lift(const Domain& domain);
 
-  // The claims that remain of the stated ones after the deadlines of others.
+  // The part of the stated claims that the deadlines of others leave.
   const Claims& claims(const Tenant& tenant) const { return tenants_[tenant].claims; }
   const Threads& threads(const Gpu& gpu) const { return threads_[gpu]; }
   std::uint64_t met(const Tenant& tenant) const { return tenants_[tenant].met; }
@@ -66,7 +66,7 @@ class DeadlineLimits {
     Claims claims;
     std::uint64_t met = 0;
     std::uint64_t missed = 0;
-    std::optional<Nanoseconds> reported;  // the last report that counted
+    std::optional<Nanoseconds> reported;  // time of the last report that counted
   };
 
   void bound_threads(const Domain& domain, const Tenant& reporter, const DeadlinesSeen& seen);
@@ -77,7 +77,7 @@ class DeadlineLimits {
   Effects& effects_;
   Table<Tenant, Row> tenants_;
   Table<Gpu, Threads> threads_;
-  // The earliest that a limit may end by silence; max(): there is none. Zero: not known.
+  // The earliest time at which a limit may end for lack of reports; max(): there is none; zero: unknown.
   Table<Domain, Nanoseconds> hold_until_;
 };
 

@@ -10,7 +10,7 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::milliseconds kIdleNews{100};
-// A first handoff is guessed from the tenant's size: bytes a second.
+// Speed assumed for the first handoff, in bytes per second; its duration is guessed from the tenant's size.
 constexpr std::uint64_t kGuessedSpeed = 50'000'000'000;
 
 }  // namespace
@@ -59,8 +59,8 @@ void Estimates::forget_idleness(const Tenant& tenant) {
 }
 
 void Estimates::on_handoff(const Tenant& tenant, Nanoseconds took) {
-  // For the first one those that left may have had to take and pin host memory, which the next ones find
-  // there: one that was quicker stands for what is to come.
+  // For the first handoff, tenants that left may have had to allocate and pin host memory, which later ones
+  // reuse. So a faster handoff replaces the first one.
   TenantRow& its = tenants_[tenant];
   const bool first = its.handoff == Nanoseconds{};
   if (first || (its.handoff_is_first && took < its.handoff))
@@ -88,7 +88,8 @@ Nanoseconds Estimates::submission(const Tenant& tenant) const {
   return counts ? sessions_[*tenant.sessions.front()].submission : Nanoseconds{};
 }
 
-// For how long the tenant, which runs, has had the GPU while others waited: no one reports idleness before.
+// The time for which the running tenant has had the GPU while others waited. Before that no session reports
+// idleness.
 Nanoseconds Estimates::busy_time(const Tenant& tenant) const {
   const bool watched =
       std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
@@ -96,7 +97,7 @@ Nanoseconds Estimates::busy_time(const Tenant& tenant) const {
   return watched ? effects_.now() - tenants_[tenant].busy_since : Nanoseconds{};
 }
 
-// For how long all its sessions have had nothing to do, as they reported.
+// The time for which all its sessions have been idle, by their reports.
 Nanoseconds Estimates::idle_time(const Tenant& tenant) const {
   Nanoseconds least = Nanoseconds::max();
   for (const Session* session : tenant.sessions)
@@ -111,7 +112,7 @@ bool Estimates::idle_enough(const Tenant& tenant) const {
     const SessionRow& its = sessions_[*session];
     const Nanoseconds least = idle_patience(lengths_.of(*session->gpu).handoff, long_pauses(tenant),
                                             tuning_.idle_release, tuning_.idle_cap);
-    // Sessions repeat themselves ever more rarely. One that says no more is at work again.
+    // Sessions repeat the report at growing intervals. A session that stops repeating it is at work again.
     const Nanoseconds fresh = std::max<Nanoseconds>(2 * tuning_.idle_release, its.idle / 2 + kIdleNews);
     return its.idle > Nanoseconds{} && its.idle >= least && effects_.now() - its.idle_reported <= fresh;
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each tenant's way of using the GPU, measured or guessed: the lengths of handoffs to it, of its bursts, of
-// its pauses and of its submissions. One thread at a time.
+// Estimates of each tenant's use of the GPU, measured or guessed: the durations of its handoffs, bursts,
+// pauses and submissions. Not thread-safe.
 #pragma once
 
 #include <optional>
@@ -31,49 +31,50 @@ class Estimates {
 
   // ---- events ----
 
-  // It asks for the GPU, be it after a pause. `first`: none of its sessions had asked.
+  // The tenant asks for the GPU, perhaps after a pause. `first`: none of its sessions had asked before.
   void on_want(const Tenant& tenant, bool first);
   void on_idle(const Session& session, Nanoseconds idle);
   void on_contended(const Session& session, bool contended);
   void on_submission(const Session& session, Nanoseconds submission) {
     sessions_[session].submission = submission;
   }
-  // It is about to leave; its phase is still the one before.
+  // The tenant is about to leave; its phase has not changed yet.
   void on_leave(const Tenant& tenant);
   void forget_idleness(const Tenant& tenant);
-  // It has lost its place for its idleness, or has one again.
+  // The tenant has lost its place because it was idle, or has a place again.
   void set_released_idle(const Tenant& tenant, bool released) { tenants_[tenant].released_idle = released; }
   void on_open(const Tenant& tenant);
   void on_handoff(const Tenant& tenant, Nanoseconds took);
 
   // ---- read only ----
 
-  // A running mean of its handoffs; zero: none measured. And that, or a guess from its size.
+  // A running mean of its handoffs; zero: none measured. expected_handoff() falls back on a guess from its
+  // size.
   Nanoseconds handoff(const Tenant& tenant) const { return tenants_[tenant].handoff; }
   Nanoseconds expected_handoff(const Tenant& tenant) const;
-  // A running mean of its GPU time from a request to a pause; no less than that of the burst under way.
+  // A running mean of its GPU time from a request to a pause, at least that of the current burst.
   Nanoseconds burst(const Tenant& tenant) const;
   Nanoseconds mean_burst(const Tenant& tenant) const { return tenants_[tenant].burst; }
   Nanoseconds used(const Tenant& tenant) const { return tenants_[tenant].used; }
-  // The time of the GPU for one of its submissions, if it yields its turn by that; zero: not known.
+  // GPU time of one of its submissions if it yields its turn by submissions; zero: unknown.
   Nanoseconds submission(const Tenant& tenant) const;
   unsigned long_pauses(const Tenant& tenant) const { return tenants_[tenant].long_pauses; }
-  // It has had nothing to do for so long that its turn is over.
+  // Returns true if it has been idle for so long that its turn is over.
   bool idle_enough(const Tenant& tenant) const;
   bool idle(const Session& session) const { return sessions_[session].idle != Nanoseconds{}; }
 
  private:
   struct TenantRow {
     Nanoseconds handoff{};
-    bool handoff_is_first = false;  // `handoff` is that of one turn alone
+    bool handoff_is_first = false;  // `handoff` was measured in one turn only
     Nanoseconds used{};             // GPU time in its turns since it last paused
-    Nanoseconds burst{};            // a running mean of that as it pauses; zero: unknown
-    Nanoseconds busy_since{};       // since when it has had a lease that others wait for
-    bool released_idle = false;     // it was put out for idleness, and has not asked for the GPU since
-    unsigned long_pauses = 0;       // in a row, see idleness.h
+    Nanoseconds burst{};            // running mean of `used` at its pauses; zero: unknown
+    Nanoseconds busy_since{};       // start of its lease that others wait for
+    bool released_idle = false;  // it lost its place because it was idle, and has not asked for the GPU since
+    unsigned long_pauses = 0;    // consecutive ones, see idleness.h
   };
   struct SessionRow {
-    Nanoseconds idle{};  // for how long, as reported; zero: not idle
+    Nanoseconds idle{};  // duration, as reported; zero: not idle
     Nanoseconds idle_reported{};
     Nanoseconds submission{};
   };

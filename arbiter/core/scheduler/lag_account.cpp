@@ -18,15 +18,15 @@ Nanoseconds earned(const AccountRules& rules, const ActivityInterval& did, Nanos
     case Earns::share:
       return scaled(time, did.share);
     case Earns::due:
-      // A handoff is nobody's time; but a limit is a part of all of it.
+      // A handoff belongs to nobody's time, but a limit is a fraction of all time.
       return did.leases > 0 || limit_binds(did.due, did.limit) ? scaled(time, did.due) : Nanoseconds{};
   }
   return {};
 }
 
-// With Pays::due a tenant pays for all of the time in which it has the GPU, or for what is due to it of what
-// is due to those that have it together. So those that run together gain nothing on each other, and what
-// they pay goes to those that wait.
+// With Pays::due a tenant pays for all of its time on the GPU, or, if several have it together, for its part
+// in proportion to their shares. So tenants that run together gain nothing on each other, and waiting tenants
+// gain what they pay.
 Nanoseconds paid(const AccountRules& rules, const ActivityInterval& did, Nanoseconds time) {
   switch (rules.pays) {
     case Pays::nothing:
@@ -42,8 +42,8 @@ Nanoseconds paid(const AccountRules& rules, const ActivityInterval& did, Nanosec
   return {};
 }
 
-// In a pause debt is earned back as it would be by waiting, and some of it forgotten; but not of a
-// limit, which pauses are a part of, too. Lag above nothing is lost.
+// In a pause, debt is earned back as by waiting, and some of it is forgotten. The debt of a limit is not
+// forgotten, since a limit also covers pauses. Positive lag is lost.
 Nanoseconds after_pause(const AccountRules& rules, Nanoseconds lag, const ActivityInterval& did,
                         Nanoseconds time) {
   if (lag >= Nanoseconds{}) return std::max(lag - time, Nanoseconds{});
@@ -61,7 +61,7 @@ Nanoseconds lag_after(const AccountRules& rules, Nanoseconds lag, const Activity
   if (rules.earns == Earns::due && !did.counted) return lag;
   lag += earned(rules, did, time) - paid(rules, did, time);
   if (did.overuses) lag -= rules.overuse * time;
-  // Room for a turn, or none that is longer than the window would ever be over.
+  // Room for a turn; otherwise a turn longer than the window would never be over.
   const Nanoseconds turns = rules.most_turns * did.turn;
   const Nanoseconds most = std::max(most_lag(rules, did.due, did.limit), turns);
   return std::clamp(lag, -std::max(rules.window, turns), most);

@@ -1,36 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one formula for the accounts of tenants under all policies, which differ by their AccountRules: it
-// computes an account from a tenant's activity. Pure.
+// The formula that computes a tenant's account from its activity. It is the same for all policies, which
+// differ in their AccountRules. Pure.
 #pragma once
 
 #include "arbiter/policy/account_rules.h"
 
 namespace sharedgpu {
 
-// The activity of a tenant and its circumstances, until they change. An account is brought up to date at each
-// change, whatever its rules count: so it does not depend on them when amounts are rounded.
+// A tenant's activity and its circumstances, which hold until one of them changes. An account is updated at
+// each change, even one that its rules ignore, so that rounding does not depend on the rules.
 struct ActivityInterval {
-  bool pauses = false;    // has no lease and asks for none
-  bool pays = false;      // has a lease, and others wait
-  unsigned sets = 1;      // running sets that take turns where all of the tenants want one
-  Nanoseconds turn{};     // how long one is
-  bool comes_in = false;  // is being brought in, and others wait
-  bool overuses = false;  // has a lease though its turn is over
-  unsigned holders = 1;   // tenants that have a lease or are being brought in, on its GPUs
-  double share = 1;       // of the domain's time, where others wait
-  // If some have to take turns, for lack of memory or because they are exclusive:
-  bool counted = false;  // they do
-  bool holds = false;    // has a lease
-  unsigned leases = 0;   // tenants that have one, on any GPU of its domain
-  double due = 0;  // its part of the time, by shares(), of those that have a lease or ask for one on the
-                   // GPU where that is least; in a pause, what it was last
+  bool pauses = false;    // it has no lease and asks for none
+  bool pays = false;      // it has a lease, and others wait
+  unsigned sets = 1;      // running sets that take turns if all tenants want a turn
+  Nanoseconds turn{};     // length of a turn
+  bool comes_in = false;  // it is entering, and others wait
+  bool overuses = false;  // it has a lease although its turn is over
+  unsigned holders = 1;   // tenants on its GPUs that have a lease or are entering
+  double share = 1;       // of the domain's time, while others wait
+  // If some have to take turns, because memory is short or because they are exclusive:
+  bool counted = false;  // true in that case
+  bool holds = false;    // it has a lease
+  unsigned leases = 0;   // tenants that have a lease on any GPU of its domain
+  double due = 0;  // its fraction of the time, by shares(), among the tenants that have a lease or ask for
+                   // one, on the GPU where it is smallest; in a pause, the last value
   double due_to_holders =
-      0;             // where it has a lease: the sum for all that have one there; where that is least
-  double limit = 1;  // of its Claims
+      0;  // sum for all that have a lease on a GPU where it has one; on the GPU where it is smallest
+  double limit = 1;  // from its Claims
   bool operator==(const ActivityInterval&) const = default;
 };
 
-// A tenant's lag after `time` more, in which it did as `did` says. Zero time: within the bounds as they are.
+// A tenant's lag after `time` more of the activity `did`. With a time of zero, the lag is only clamped to its
+// present bounds.
 Nanoseconds lag_after(const AccountRules& rules, Nanoseconds lag, const ActivityInterval& did,
                       Nanoseconds time);
 

@@ -11,12 +11,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A process that is to be ended is dead after half a minute. Others of its tenant have come by then, perhaps.
+// A process that is to be ended is dead after half a minute. New ones of its tenant may have come by then.
 constexpr Nanoseconds kUntilEnded = 31s;
-// Nobody waits for a moment whenever those that wait let others go first.
+// Calm for less time does not count: nobody waits for a moment whenever waiting tenants let others go first.
 constexpr Nanoseconds kCalm = 1min;
 
-// Time that an eviction takes at 64 MiB/s, as on a host that is short of everything.
+// Time that an eviction takes at 64 MiB/s, as on a heavily loaded host.
 Nanoseconds slow_copy(Bytes bytes) {
   constexpr std::uint64_t kPerSecond = 64ull << 20;
   return std::chrono::milliseconds(bytes.count / (kPerSecond / 1000));
@@ -38,7 +38,7 @@ void Overuse::note_end(const Tenant& tenant) {
   pass_time(its);
   its.clock = Clock::stands;
   its.overdue.reset();
-  its.owed = {};  // what goes with a process was not evicted
+  its.owed = {};  // memory that ends with its process was not evicted
 }
 
 void Overuse::pass_over(const Model& model, Nanoseconds standstill) {
@@ -67,7 +67,7 @@ void Overuse::watch(const Tenant& tenant, const Residencies& at, Obstacles& obst
   if (tuning_.overuse && its.clock != Clock::stands) respond(tenant, sessions, its);
 }
 
-// Nobody waits for it: it has its own turn, or others wait for somebody else, or nobody waits at all.
+// Nobody waits for the tenant: it has its own turn, or others wait for another tenant, or nobody waits.
 void Overuse::wait_calmly(const Tenant& tenant, Row& its) const {
   its.overdue.reset();
   its.clock = Clock::stands;
@@ -78,7 +78,7 @@ void Overuse::wait_calmly(const Tenant& tenant, Row& its) const {
     its.calm_since = effects_.now();
 }
 
-// The responses that it has had stay.
+// Starts the times anew; the responses so far are kept.
 void Overuse::begin(Row& its) const {
   const Nanoseconds most = tuning_.overuse ? tuning_.overuse->most : Nanoseconds{};
   its.since = its.watched = effects_.now();
@@ -86,7 +86,7 @@ void Overuse::begin(Row& its) const {
   its.spare = {};
   its.spare_in(Clock::evicts) = tuning_.patience;
   its.spare_in(Clock::grows) = most;
-  // The other may ask for memory for so long, drain for so long, and then has to be ended.
+  // The other tenant may ask for memory for `most`, drain for `most`, and then has to be ended.
   its.spare_in(Clock::lacks) = 2 * most + kUntilEnded;
   its.owed = {};
 }
@@ -100,7 +100,7 @@ void Overuse::pass_time(Row& its) const {
   its.lasted += passed - spared;
 }
 
-// Memory that has left the GPU since the last look buys time, and never more than a silent tenant has.
+// Memory that has left the GPU since the last check buys time, but never more than a silent tenant has.
 // Nothing is owed in a turn: entering one is no eviction.
 void Overuse::note_progress(const Tenant& tenant, Row& its, const Residencies& at) const {
   Bytes owed;
@@ -120,15 +120,15 @@ bool Overuse::has_left(const Tenant& tenant, const Residencies& at) const {
   });
 }
 
-// The sessions of a tenant that leaves, has yet to evict or is stopped, for whose GPUs others wait. Where
-// processes of it run, those that are stopped are not to blame; where all are stopped, those that keep out
-// nobody are not, if others do.
+// The sessions of a leaving, evicting or stopped tenant that others wait for. If some of its processes run,
+// its stopped processes are not to blame. If all are stopped, only the ones that keep others out are to
+// blame, if there are any.
 std::vector<const Session*> Overuse::awaited(const Tenant& tenant, const Residencies& at,
                                              Obstacles& obstacles) const {
   std::vector<const Session*> found;
   const Phase phase = turns_.phase_of(tenant);
   if (phase != Phase::leaving && phase != Phase::out) return found;
-  // It may wait for a submission on a node that cannot be reached, and that is not its fault.
+  // It may wait for a submission on a node that cannot be reached, and is not to blame for that.
   if (!gangs_.in_contact(tenant)) return found;
   auto others_want = answers_about<Gpu>([&](const Gpu& gpu) { return others_wait(gpu, tenant); });
   for (const Session* session : tenant.sessions) {
@@ -159,8 +159,8 @@ Overuse::Clock Overuse::clock_for(const Tenant& tenant, const Session& awaited, 
   return memory_.needs_growth_to_drain(tenant, at) ? Clock::grows : Clock::runs;
 }
 
-// One that was on its way in, and had to leave since there is no room, waits as well; so does one that asks
-// for memory.
+// Returns true if the tenant waits. That includes a tenant that was entering and had to leave for lack of
+// room, and one that asks for memory.
 bool Overuse::waits(const Tenant& tenant) const {
   if (presence_.absent(tenant) || turns_.revoked(tenant)) return false;
   if (turns_.wants(tenant) && !turns_.leases().holds(tenant.id) && gangs_.possible(tenant)) return true;
@@ -181,8 +181,7 @@ bool Overuse::others_wait(const Tenant& tenant) const {
                      [&](const Session* session) { return attached(session) && others_want(*session->gpu); });
 }
 
-// Others take their turns beside what a stopped process has on the GPU, unless that leaves one of them no
-// room.
+// Others take their turns beside the memory of a stopped process, unless that leaves one of them no room.
 bool Overuse::keeps_out_others(const Session& stopped, const Residencies& at, Obstacles& obstacles) const {
   if (presence_.suspended(stopped) || memory_.kept_by_stop(stopped, at[stopped]) == Bytes{}) return false;
   auto known = obstacles.find(stopped.gpu);
@@ -191,13 +190,13 @@ bool Overuse::keeps_out_others(const Session& stopped, const Residencies& at, Ob
   return known->second.count(stopped.tenant) > 0;
 }
 
-// Nobody is to blame where it would not suffice that all of them let go, and those that have the most are
-// first.
+// Nobody is to blame if there would be no room even if all of them released their memory. Otherwise the
+// tenants with the most are to blame first.
 std::set<const Tenant*> Overuse::find_obstacles(const Gpu& gpu, const Residencies& at) const {
   struct Part {
     Bytes needs;
-    Bytes stays;  // also where others run
-    Bytes kept;   // of that, by stopped processes
+    Bytes stays;  // even while others run
+    Bytes kept;   // the part of `stays` kept by stopped processes
   };
   std::map<const Tenant*, Part> parts;
   Bytes stays, kept;

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Overuse: a tenant whose lease was revoked has not left a GPU, or has left it and does not evict what it was
-// told to, and others wait for that GPU. Or its processes are stopped, and somebody that waits has no room
-// beside the memory that they keep there.
+// Overuse: others wait for a GPU that a tenant has not left since its lease was revoked, or where it has not
+// evicted what it had to. Or its processes are stopped, and the memory that they keep there leaves no room
+// for a tenant that waits.
 //
-// The time counts in which others wait, from the revocation until the tenant has left: until it has drained
-// by its own words and evicted what it was told to. It is forgotten then, or when nobody has waited for so
-// long that those that come next have not suffered from it. A session that takes the place of another of its
-// process goes on with that one's time. No time counts in which the tenant is not to blame:
+// Time counts while others wait, from the revocation until the tenant has reported that it has drained and
+// has evicted what it had to. The time is forgotten then, or when nobody has waited for so long that tenants
+// that come next have not suffered from it. A session that replaces another of its process continues with its
+// time. Time does not count while the tenant is not to blame:
 //
 //   - Slurm has suspended it, and its processes that others wait for are all stopped: see turns/presence.h;
 //   - it evicts: each byte that leaves the GPU buys time, as slow copies need it;
-//   - it asks for memory that it may need to drain, for as long as MaxOveruse at most;
+//   - it asks for memory that it may need to drain, for at most MaxOveruse;
 //   - it cannot drain because memory was taken from one of its processes for another tenant, for as long as
-//     that one may take to drain or to be ended;
-//   - the arbiter itself stands still, so that it hears nobody.
+//     that tenant may take to drain or to be ended;
+//   - the arbiter itself stands still and handles no messages.
 //
-// The shell is told of a tenant that exceeds MaxOveruse, for each GPU where others wait for it; where it is
-// to be ended, again and again, since its processes come and go.
+// The shell is notified of a tenant that exceeds MaxOveruse, once for each GPU where others wait for it. If
+// the tenant is to be ended, the shell is notified repeatedly, since its processes come and go.
 //
-// Overuse changes no decision of the core, it asks the shell for responses. One thread at a time.
+// Overuse changes no decision of the core; it only requests responses from the shell. Not thread-safe.
 #pragma once
 
 #include <array>
@@ -50,48 +50,50 @@ class Overuse {
         effects_(effects) {}
 
   void add(const Tenant& tenant) { tenants_.begin(tenant); }
-  // The tenant, which is out, is about to enter a running set.
+  // The tenant is out and about to enter a running set.
   void note_entry(const Tenant& tenant, const Residencies& at);
-  // A session of the tenant is gone, with what others waited for; watch() finds what else there is.
+  // A session of the tenant is gone; others need not wait for it. watch() finds what they still wait for.
   void note_end(const Tenant& tenant);
-  // Call it once it is known who waits: last in the advance of the domain.
+  // Must be called last in the advance of the domain, when it is known which tenants wait.
   void watch(const Domain& domain, const Residencies& at);
 
-  // The arbiter stood still for so long, and heard nobody.
+  // The arbiter stood still for that long and handled no messages.
   void pass_over(const Model& model, Nanoseconds standstill);
 
-  // Others have waited for it for longer than MaxOveruse, and its processes are being ended for that.
+  // Returns true if others have waited for the tenant for longer than MaxOveruse and its processes are being
+  // ended.
   bool is_being_ended(const Tenant& tenant) const {
     const Row& its = tenants_[tenant];
     return tuning_.overuse && tuning_.overuse->cancel && !its.next_response.empty() &&
            its.lasted >= tuning_.overuse->most;
   }
-  // None: it keeps nobody waiting.
+  // None if it keeps nobody waiting.
   std::optional<Overdue> of(const Tenant& tenant) const { return tenants_[tenant].overdue; }
 
  private:
-  // How the time until the next look counts.
+  // How the time until the next check counts.
   enum class Clock : std::uint8_t { stands, runs, evicts, grows, lacks };
   static constexpr std::size_t kClocks = 5;
 
-  // From when others first waited for the tenant until it has left.
+  // Valid from when others first waited for the tenant until it has left.
   struct Row {
     std::optional<Nanoseconds> since = {};
     std::optional<Overdue> overdue = {};  // as of `watched`
-    Clock clock = Clock::stands;          // the same
+    Clock clock = Clock::stands;          // as of `watched`
     Nanoseconds watched{};
-    Nanoseconds lasted{};                            // all that counted
-    std::array<Nanoseconds, kClocks> spare{};        // that will not count, by the state of the clock
-    Bytes owed;                                      // that it has yet to evict, while it is out
-    std::optional<Nanoseconds> calm_since = {};      // since when nobody waits for it or for anybody
-    bool noted = false;                              // the responses that it has had
+    Nanoseconds lasted{};                      // all time that counted
+    std::array<Nanoseconds, kClocks> spare{};  // time that will not count, by clock state
+    Bytes owed;                                // bytes that it has yet to evict while it is out
+    std::optional<Nanoseconds> calm_since =
+        {};              // start of the time in which nobody waits, for it or for others
+    bool noted = false;  // the note has been sent
     std::map<GpuUuid, Nanoseconds> next_response{};  // after MaxOveruse; max(): none
 
     Nanoseconds& spare_in(Clock state) { return spare[static_cast<std::size_t>(state)]; }
   };
 
-  // The tenants whose stopped processes are to blame for it that somebody who waits has no room, even where
-  // nobody else runs. By GPU, as far as that was asked.
+  // The tenants whose stopped processes leave no room for a tenant that waits, even if nobody else ran. By
+  // GPU, for the GPUs that were checked.
   using Obstacles = std::map<const Gpu*, std::set<const Tenant*>>;
 
   void watch(const Tenant& tenant, const Residencies& at, Obstacles& obstacles);

@@ -123,8 +123,7 @@ TurnMachine::Entry Scheduler::on_enter(const Move& move) {
   return {.leads = move.leads, .preempts = move.preempts, .elapsed = its.elapsed};
 }
 
-// Recalls that can no longer put another off are forgotten. One follows the other on a GPU, so that few are
-// kept.
+// Drops recalls that cannot delay another recall. Recalls on a GPU follow one another, so few are kept.
 void Scheduler::after_enter(const Domain& domain, const Move& move) {
   if (!move.for_host) return;
   std::erase_if(recalls_, [this](const auto& entry) {
@@ -173,8 +172,7 @@ void Scheduler::set_turn_length(const Domain& domain, const Residencies& at) {
   lengths_.update(domain, turn_demands(domain), selection_, memory_);
 }
 
-// Nobody can tell when a turn will have to end: a tenant that has memory elsewhere comes back without
-// warning.
+// Nobody can tell when a turn will have to end: a tenant with memory elsewhere comes back without warning.
 bool Scheduler::oversubscribed(const Domain& domain, const Residencies& at) {
   const auto limited = [this](const Tenant* tenant) {
     return tenant->exclusive && limits_.claims(*tenant).limit < 1;
@@ -243,7 +241,7 @@ Nanoseconds Scheduler::waiting_since(const Tenant& tenant) const {
   return std::max(tenants_[tenant].waiting_since, turns_.last_ran(tenant));
 }
 
-// A tenant that enters without having asked, since it is in nobody's way, does not wait.
+// A tenant that enters without having asked, because it disturbs nobody, does not wait.
 Nanoseconds Scheduler::waited(const Tenant& tenant) const {
   return wants(tenant) ? effects_.now() - waiting_since(tenant) : Nanoseconds{};
 }
@@ -284,9 +282,9 @@ Scheduler::Turn Scheduler::turn_of(const Domain& domain) const {
   return turn;
 }
 
-// One that has outgrown the running set may have come in with nothing, and hold on to what it asked for then.
-// Such tenants could follow each other for ever if the next one came in while the last one leaves. So it has
-// all the time that it may take: to drain, and as much again for memory that it asks for meanwhile.
+// A displaced tenant may have entered with nothing and keep what it asked for then. Such tenants could follow
+// each other forever if the next one entered while the last one leaves. So it has its full time: to drain,
+// and as much again for memory that it asks for meanwhile.
 bool Scheduler::is_leaving_soon(const Tenant& tenant) const {
   if (turns_.phase_of(tenant) != Phase::leaving || turns_.revoked(tenant)) return false;
   Nanoseconds most = tuning_.patience;
@@ -322,9 +320,10 @@ bool Scheduler::yields(const Tenant& tenant) const {
   return tenants_[tenant].yields || effects_.now() >= recall_over(tenant);
 }
 
-// It waits for no turn: while it is short of memory it evicts no more, and says so every second. That it is
-// short may be a lie, or its own doing. Hence the pause between two recalls of a tenant, which its next
-// process keeps; and after each recall the turns of others have the GPU for as long as that took.
+// A recall waits for no turn: a tenant that is short of host memory stops evicting, and reports that every
+// second. The report may be a lie, or the shortage its own doing. So there is a pause between two recalls of
+// a tenant, which also holds for its next process. And after each recall, other tenants' turns have the GPU
+// for as long as the recall took.
 bool Scheduler::must_recall(const Tenant& tenant) const {
   const auto is_short = [this](const Session* session) {
     const auto& said = host_short_[*session];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tenants fit together: what a domain's GPUs would carry if the chosen tenants had all that they need,
-// beside what the others cannot give up.
+// Selection: tells which tenants fit together on a domain's GPUs. It sums what the chosen tenants need and
+// what the others cannot give up.
 //
-// What each session needs and keeps is computed once, in begin(); choosing a tenant or dropping it costs the
-// same for many tenants as for few. A selection is void when a tenant enters or leaves. One thread at a time.
+// The needs of each session are computed once, in begin(), so the cost of choosing or dropping a tenant does
+// not depend on the number of tenants. A selection is void when a tenant enters or leaves. Not thread-safe.
 #pragma once
 
 #include <functional>
@@ -20,31 +20,32 @@ class Selection {
  public:
   enum class Basis : std::uint8_t {
     current,  // the footprints as they are
-    peak,     // or as they were at most since each session's turn began
+    peak,     // their maxima since each session's turn began
   };
 
   void add(const Session& session) { sessions_.begin(session); }
   void add(const Tenant& tenant) { chosen_.begin(tenant); }
   void add(const Gpu& gpu) { gpus_.begin(gpu); }
 
-  // Nobody is chosen then.
+  // Starts with no tenant chosen.
   void begin(const Domain& domain, const MemoryBooks& memory, const Residencies& at,
              Basis basis = Basis::current);
   void choose(const Tenant& tenant, bool chosen);
   bool chosen(const Tenant& tenant) const { return chosen_[tenant]; }
 
-  // The chosen tenants fit on all GPUs of the domain.
+  // Returns true if the chosen tenants fit on all GPUs of the domain.
   bool fits() const;
-  // The same for one of them: only the memory of GPUs counts on which it needs any.
+  // Returns true if they fit on the GPUs on which this tenant needs memory.
   bool fits(const Tenant& tenant) const;
-  // All tenants of the domain would.
+  // Returns true if all tenants of the domain fit together.
   bool everybody_fits() const;
-  // It would be in nobody's way if all ran: it needs no memory, and no exclusive tenant uses its GPUs.
+  // Returns true if the tenant would disturb nobody if all ran: it needs no memory, and no exclusive tenant
+  // uses its GPUs.
   bool disturbs_nobody(const Tenant& tenant) const;
 
-  // The running sets that there would be if all of these took turns: each is begun with the first of those
-  // that are left, and those that fit are taken along. Calls `each` with the members of each, and returns how
-  // many there are, 64 at most. Nobody is chosen before and after.
+  // Computes the running sets that there would be if all of these tenants took turns: each set starts with
+  // the first tenant that is left and takes along the ones that fit. Calls `each` with the members of each
+  // set and returns the number of sets, at most 64. No tenant is chosen before and after.
   unsigned for_each_set(std::vector<const Tenant*> tenants,
                         const std::function<void(const std::vector<const Tenant*>&)>& each);
 
@@ -58,17 +59,17 @@ class Selection {
  private:
   struct SessionRow {
     Part part;
-    Bytes demand;  // as it is now, whatever the basis
+    Bytes demand;  // at present, whatever the basis
   };
   struct GpuRow {
     Bytes usable;
     Bytes load;
     unsigned members = 0;    // chosen tenants there
-    unsigned exclusive = 0;  // of them
+    unsigned exclusive = 0;  // exclusive ones among them
     Bytes needed_by_all;
     unsigned users = 0;  // all tenants there
     unsigned exclusive_users = 0;
-    unsigned unsettled = 0;  // chosen
+    unsigned unsettled = 0;  // chosen ones
     unsigned unsettled_users = 0;
     bool has_time() const { return (exclusive == 0 || members <= 1) && unsettled <= 1; }
     bool has_time_for_all() const { return (exclusive_users == 0 || users <= 1) && unsettled_users <= 1; }

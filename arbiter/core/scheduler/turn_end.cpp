@@ -6,18 +6,18 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::chrono::microseconds kTick{1};  // in less than this accounts may not move at all
-// By how many steps an account may fall in one turn, and how fast accounts are taken to fall at least.
+constexpr std::chrono::microseconds kTick{1};  // accounts may not move at all in less time
+// The slices by which an account may fall in one turn, and the lowest rate at which accounts are assumed to
+// fall.
 constexpr int kStepsAtOnce = 2;
 constexpr double kLeastFall = 0.05;
-// A tenant says itself how long its submissions are: so much of a turn it gets by that at most.
+// A tenant reports the duration of its submissions itself, so it counts up to this limit only.
 constexpr std::chrono::seconds kLongestSubmission{1};
 
-// The longest turn that is left to the leader's account alone. The accounts of all who take turns may drift
-// upwards together: who fits beside each of them has the GPU all the time, and owes more than an account can
-// hold. So after some steps it counts who is ahead of whom, which Policy::extends() knows. Those whose
-// accounts are full follow each other, and have the parts that are due to them if their turns are as long as
-// these are.
+// The longest turn that ends by the leader's account alone. The accounts of all tenants that take turns may
+// rise together, because a tenant that fits beside each of them has the GPU all the time and owes more than
+// its account can hold. So after some slices Policy::extends() compares the accounts. Tenants with full
+// accounts follow each other, and receive their shares if their turns have this length.
 Nanoseconds at_once(const PolicyRules& rules, const TenantView& leader, Nanoseconds elapsed,
                     const TurnView& turn) {
   const auto sets = static_cast<double>(turn.turn.waiting_sets + 1);
@@ -34,8 +34,8 @@ Nanoseconds until_behind(const PolicyRules& rules, const TenantView& tenant, con
   return scaled(tenant.lag + allowance(rules.entitlement, tenant, turn), 1 / falls) + kTick;
 }
 
-// Submissions take now more, now less: when the time is over none is under way that takes a quarter more than
-// it should, and none is begun in that quarter.
+// The duration of submissions varies. The extra quarter lets a submission finish that takes up to a quarter
+// longer; none is begun in that quarter.
 Nanoseconds for_whole_submissions(Nanoseconds length, Nanoseconds submission) {
   const Nanoseconds each = std::min<Nanoseconds>(submission, kLongestSubmission);
   if (each == Nanoseconds{}) return length;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a turn is over: after its length, or, where PolicyRules::lag_ends_turns, when the account of the
-// tenant that leads it has fallen far enough. Pure.
+// The end of a turn: a turn is over after its length or, with PolicyRules::lag_ends_turns, when the account
+// of its leader has fallen far enough. Pure.
 #pragma once
 
 #include "arbiter/policy/policy.h"
@@ -11,13 +11,13 @@ namespace sharedgpu {
 Nanoseconds turn_left(const PolicyRules& rules, const TenantView& leader, Nanoseconds elapsed,
                       const TurnView& turn);
 
-// The time until its account reaches its lower bound, while it has the GPU. Negative if the account is below
-// that: the sum of this and of the time that the tenant has had stays the same, so that results computed from
-// it do not move.
+// The time until the tenant's account reaches its lower bound while it has the GPU. Negative if the account
+// is below the bound. The sum of this and the time that the tenant has had is constant, so results computed
+// from it do not drift.
 Nanoseconds until_behind(const PolicyRules& rules, const TenantView& tenant, const TurnView& turn);
 
-// A time about as long as `length`, in which nothing has to be broken off: for as many submissions as come
-// next to it, and one at least. Zero: not known.
+// A time close to `length` that holds a whole number of submissions, at least one. Zero if `submission` is
+// unknown.
 Nanoseconds for_whole_submissions(Nanoseconds length, Nanoseconds submission);
 
 }  // namespace sharedgpu

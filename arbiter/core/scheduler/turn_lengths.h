@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lengths of turns in each domain. Counting running sets takes long, so it is done only when something
-// has changed from which the result follows. One thread at a time.
+// The length of turns in each domain. Counting running sets is expensive, so it is done only when one of its
+// inputs has changed. Not thread-safe.
 #pragma once
 
 #include <vector>
@@ -11,21 +11,21 @@
 
 namespace sharedgpu {
 
-// The part of a tenant in the length of turns.
+// A tenant's inputs to the length of turns.
 struct TurnDemand {
   bool waits = false;
   bool takes_turns = false;  // it waits, or has the GPU
-  Nanoseconds measured{};    // the mean of its handoffs; zero: none yet
-  Nanoseconds expected{};    // that, or a guess from its size
+  Nanoseconds measured{};    // mean of its handoffs; zero: none yet
+  Nanoseconds expected{};    // `measured`, or a guess from its size
 };
 
 class TurnLengths {
  public:
-  // Turns on a GPU that no one uses are as its rules say.
+  // Turns on an unused GPU have the length in its rules.
   void add(const Gpu& gpu, const Rules& rules);
   void set_rules(const Gpu& gpu, const Rules& rules);
   void begin(const Domain& domain) { domains_.begin(domain); }
-  // `demands`: of the domain's tenants, in their order. `selection` has begun, and nobody is chosen.
+  // `demands`: one for each of the domain's tenants, in order. `selection` has begun, with no tenant chosen.
   void update(const Domain& domain, const std::vector<TurnDemand>& demands, Selection& selection,
               const MemoryBooks& memory);
 
@@ -33,7 +33,7 @@ class TurnLengths {
   const TurnLength& of(const Gpu& gpu) const { return gpus_[gpu].turn; }
   // The running sets that there would be if all wanted to run.
   unsigned sets(const Domain& domain) const { return domains_[domain].sets; }
-  // The mean of what handoffs to those that take turns took; zero: none yet.
+  // The mean handoff time of the tenants that take turns; zero: none yet.
   Nanoseconds handoff(const Gpu& gpu) const { return gpus_[gpu].handoff; }
 
  private:

@@ -10,7 +10,7 @@
 namespace sharedgpu {
 namespace {
 
-// A session of the tenant is one of those that hold it together, or would.
+// Returns true if a session of the tenant holds this lease, or would.
 bool has_holder(const LeaseKey& key, const Tenant& tenant) {
   return std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
                      [&](const Session* session) { return attached(session) && lease_of(*session) == key; });
@@ -25,7 +25,8 @@ void TurnMachine::grant_lease(const Session& session) {
     effects_.put(RecordLease{.grant = true, .key = key, .epoch = epoch, .at = effects_.now()});
 }
 
-// Ends the tenant's open leases for which `ends` is true, as of `at`.
+// Ends the tenant's open leases for which `ends` returns true. A lease in doubt ends at the last time at
+// which it was surely held.
 template <class Ends>
 void TurnMachine::release_leases(const Tenant& tenant, Ends ends) {
   std::vector<std::pair<LeaseKey, OpenLease>> ended;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The contents of lease pages beside the gate, and the view of the phases that other parts get.
+// The contents of lease pages apart from the gate, and the view of the phases for other parts.
 #include <algorithm>
 #include <utility>
 
@@ -8,8 +8,7 @@
 namespace sharedgpu {
 namespace {
 
-// The end of a turn follows from accounts, computed anew at each event and rounded each time: smaller
-// differences are no news.
+// The end of a turn is computed from accounts and rounded at each event: smaller changes are not reported.
 constexpr std::chrono::microseconds kEndNews{100};
 
 }  // namespace
@@ -137,7 +136,8 @@ Residency TurnMachine::residency(const Session& session, const Residency& common
   const Tenant& tenant = *session.tenant;
   const SessionRow& its = sessions_[session];
   Residency at = common;
-  // A session that has drained may have to submit once more for processes on other nodes, and stays as it is.
+  // A session that has drained may have to submit once more for processes on other nodes, so it stays as it
+  // is.
   at.drained =
       at.phase == Phase::out || (at.phase == Phase::leaving && is_drained(its.drain) && may_finish(tenant));
   if (attached(&session))

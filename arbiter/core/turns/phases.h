@@ -3,7 +3,7 @@
 //
 // Out: gates closed and everything drained; its memory may be evicted. Entering: chosen for the running set;
 // its memory is being restored. Running: gates open. Leaving: gates closed, Revoke sent, and some of its
-// sessions have not drained. enter(), open(), leave() and finish_leaving() of TurnMachine make them.
+// sessions have not drained. TurnMachine changes phases in enter(), open(), leave() and finish_leaving().
 #pragma once
 
 #include <variant>
@@ -17,46 +17,47 @@ struct Out {};
 
 struct Entering {
   Nanoseconds since{};
-  Nanoseconds turn_began{};  // of the turn that it joins
-  Nanoseconds elapsed{};     // of its own turn, which was preempted: the rest is still to come
+  Nanoseconds turn_began{};  // start of the turn that it joins
+  Nanoseconds elapsed{};     // used part of its own turn, which was preempted; the rest is still to come
   bool leads = false;        // the turn is begun for it
-  bool preempts = false;     // by a preemption: others go on in the turn that was
-  // A session has room for all of its memory and is not ready: since when, and for how long before.
+  bool preempts = false;     // it preempts: the others continue in the earlier turn
+  // Set while a session has room for all of its memory and is not ready: start of that time. `awaited` is its
+  // earlier total.
   std::optional<Nanoseconds> awaited_since = {};
   Nanoseconds awaited{};
 };
 
 struct Running {
   Nanoseconds opened{};
-  Nanoseconds turn_began{};  // the same for all of a running set, but for those beside a preemption
+  Nanoseconds turn_began{};  // the same for all of a running set, except tenants beside a preemption
   bool leads = false;
 };
 
 struct Leaving {
-  // Sessions that have drained may submit once at this time, see stepping.cpp.
+  // When sessions that have drained may submit once, see stepping.cpp.
   Nanoseconds step_at{};
   Nanoseconds step_pause{};       // the least time between a Released and the next submission
-  Nanoseconds step_took{};        // the longest wait for a Released after one
-  Nanoseconds stepped_at{};       // when a session last was let submit, or drained
-  Nanoseconds could_submit_at{};  // when one could last submit more, let submit or resumed after a stop
-  bool revoked = false;           // the lease was taken without consent: its processes do not answer
-  bool but_newcomers = false;     // none that has never run may submit
+  Nanoseconds step_took{};        // the longest wait for a Released after a submission
+  Nanoseconds stepped_at{};       // when a session was last allowed to submit, or drained
+  Nanoseconds could_submit_at{};  // when a session could last submit, by permission or resumed after a stop
+  bool revoked = false;           // the lease was taken without consent, since its processes do not answer
+  bool but_newcomers = false;     // only sessions that have run before may submit
 };
 
 using TenantPhase = std::variant<Out, Entering, Running, Leaving>;
 
 constexpr Phase phase_of(const TenantPhase& phase) { return static_cast<Phase>(phase.index()); }
 
-// The progress of a session in a drain of its tenant.
+// The progress of a session in its tenant's drain.
 enum class Drain : std::uint8_t {
   draining,
-  submits_once,  // it had drained, and was let submit once, for others that may wait for it
+  submits_once,  // it had drained, and may submit once for others that may wait for it
   drained,
   drained_again,  // after such a submission
-  given_up,       // it says nothing, and has nothing on the GPU that others would have to wait for
+  given_up,       // it is silent, and has nothing on the GPU that others would have to wait for
 };
 
-// The session has said so.
+// Returns true if the session has reported it.
 constexpr bool said_drained(Drain drain) { return drain == Drain::drained || drain == Drain::drained_again; }
 constexpr bool is_drained(Drain drain) { return said_drained(drain) || drain == Drain::given_up; }
 

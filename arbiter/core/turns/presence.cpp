@@ -7,7 +7,7 @@ namespace sharedgpu {
 
 void Presence::suspend(const Tenant& tenant, bool suspended) {
   TenantRow& its = tenants_[tenant];
-  if (suspended && its.suspended) return;  // the word is repeated as long as it is true
+  if (suspended && its.suspended) return;  // the announcement is repeated while it holds
   its.suspended = suspended;
   its.suspended_until = suspended ? effects_.now() + tuning_.suspend_notice : Nanoseconds{};
 }
@@ -16,7 +16,7 @@ void Presence::expect_end_of_suspension(const Tenant& tenant) const {
   effects_.wake_at(tenants_[tenant].suspended_until);
 }
 
-// Whatever stopped one process has mostly stopped the others, too: they are polled at once.
+// The cause that stopped one process has usually stopped the others: they are polled at once.
 void Presence::freeze(const Session& session, bool suspended) {
   sessions_[session].suspended = suspended;
   if (!frozen(*session.tenant))
@@ -57,7 +57,7 @@ void Presence::poll_in_turn(const Tenant& tenant, const std::vector<const Sessio
   effects_.wake_at(next_after(its.polled));
 }
 
-// Returns what it was.
+// Returns the previous value.
 bool Presence::set_frozen(const Session& session, bool frozen) {
   const bool before = std::exchange(sessions_[session].frozen, frozen);
   if (before != frozen) tenants_[*session.tenant].frozen += frozen ? 1 : -1u;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which processes cannot answer: those that are stopped, by Slurm's suspend, by Ctrl-Z or by a debugger, and
-// those that are announced as suspending.
+// Presence: tells which processes cannot answer. These are stopped, by Slurm's suspend, by Ctrl-Z or by a
+// debugger, or announced as suspending.
 //
-// A stopped process says nothing, so its state is polled where an answer is overdue. A tenant that runs while
+// A stopped process sends nothing, so its state is polled when an answer is overdue. A tenant that runs while
 // others wait owes no answer, and leaves early only if all of its processes are stopped. So its processes are
-// polled in turn, one each period, and all of them as soon as one is found stopped. Slurm tells its
-// slurmstepds of a suspension two seconds before it stops the processes, and they tell the arbiter. The
+// polled in turn, one each period, and all of them as soon as one is found stopped. Slurm notifies its
+// slurmstepds of a suspension two seconds before it stops the processes, and they notify the arbiter. The
 // tenant has that time to drain and to evict all that it can.
 #pragma once
 
@@ -29,45 +29,45 @@ class Presence {
   void freeze(const Session& session, bool suspended);
   // Returns true if it was frozen.
   bool resume(const Session& session) { return set_frozen(session, false); }
-  // Slurm is about to stop the tenant's processes, or to have them go on.
+  // Slurm is about to stop the tenant's processes, or to resume them.
   void suspend(const Tenant& tenant, bool suspended);
-  // Has the domain advanced again when an announced suspension has not come.
+  // Has the domain advanced again at the time by which an announced suspension must have come.
   void expect_end_of_suspension(const Tenant& tenant) const;
-  // Polls the session's process now and then, as long as it owes an answer.
+  // Polls the session's process periodically as long as it owes an answer.
   void poll(const Session& session, bool owes_answer);
-  // Polls one of these sessions of the tenant now and then, each in its turn. All tenants are polled at the
-  // same times, so that one advance of a domain serves all of its own.
+  // Polls these sessions of the tenant periodically, one at a time. All tenants are polled at the same times,
+  // so that one advance of a domain serves all of its tenants.
   void poll_in_turn(const Tenant& tenant, const std::vector<const Session*>& sessions);
 
   bool frozen(const Session& session) const { return sessions_[session].frozen; }
-  // One of its processes is.
+  // Returns true if one of its processes is stopped.
   bool frozen(const Tenant& tenant) const { return tenants_[tenant].frozen > 0; }
   bool suspending(const Tenant& tenant) const { return tenants_[tenant].suspended_until > effects_.now(); }
-  // Slurm has announced a suspension of it, and not its end.
+  // Returns true if Slurm has announced a suspension and has not ended it.
   bool suspended(const Tenant& tenant) const { return tenants_[tenant].suspended; }
-  // It is stopped, and not by its user: that was announced, or the poll has found it so.
+  // Returns true if it is stopped and its user did not do it: Slurm has announced it, or a poll has found it.
   bool suspended(const Session& session) const {
     return found_suspended(session) || (frozen(session) && suspended(*session.tenant));
   }
   bool found_suspended(const Session& session) const {
     return frozen(session) && sessions_[session].suspended;
   }
-  // It could not use the GPU.
+  // Returns true if it could not use the GPU.
   bool absent(const Tenant& tenant) const { return suspending(tenant) || frozen(tenant); }
 
  private:
   static constexpr Nanoseconds kNever = Nanoseconds::min();
 
   struct Row {
-    bool frozen = false;          // its process is stopped, as polled last
-    bool suspended = false;       // it is, by root, as polled last
-    Nanoseconds polled = kNever;  // last, or when the answer became due
+    bool frozen = false;          // its process is stopped, as of the last poll
+    bool suspended = false;       // its process is stopped by root, as of the last poll
+    Nanoseconds polled = kNever;  // time of the last poll, or when the answer became due
   };
   struct TenantRow {
     bool suspended = false;
     Nanoseconds suspended_until{};
-    unsigned frozen = 0;          // of its sessions
-    Nanoseconds polled = kNever;  // one of its sessions in its turn, or when that began
+    unsigned frozen = 0;          // stopped sessions
+    Nanoseconds polled = kNever;  // last poll of one of its sessions in turn, or when these polls began
     std::size_t in_turn = 0;      // the number of such polls
   };
   bool set_frozen(const Session& session, bool frozen);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Single submissions while a tenant drains. Its processes may wait on the GPU for each other: one that has
-// drained can hold the work that another's kernel waits for. So those that have drained may submit once, each
-// thread of them, again and again until all have drained at the same time. More and more rarely, so that it
-// costs nothing where no one waits. Processes on other nodes may wait in the same way: their arbiters ask for
-// a submission through the coordinator of the gang.
+// Single submissions while a tenant drains. Its processes may wait for each other on the GPU: one that has
+// drained can hold the work that another's kernel waits for. So each thread of the drained processes may
+// submit once, again and again, until all have drained at the same time. This becomes rarer over time, so
+// that it costs nothing if no process waits. Processes on other nodes may wait in the same way: their
+// arbiters request a submission through the coordinator of the gang.
 #include <algorithm>
 
 #include "arbiter/core/turns/turn_machine.h"
@@ -14,13 +14,13 @@ bool TurnMachine::drains(const Session& session) const {
   return attached(&session) && !is_drained(sessions_[session].drain) && !presence_.frozen(session);
 }
 
-// A process of it that is not stopped has yet to drain.
+// Returns true if a process of the tenant that is not stopped has yet to drain.
 bool TurnMachine::still_drains(const Tenant& tenant) const {
   return std::any_of(tenant.sessions.begin(), tenant.sessions.end(),
                      [this](const Session* session) { return drains(*session); });
 }
 
-// Others of its tenant, if any still drains, may wait on the GPU for what it has not submitted yet.
+// Returns true if others of its tenant that still drain may wait on the GPU for its next submission.
 bool TurnMachine::may_block_peers(const Session& session) const {
   const Tenant& tenant = *session.tenant;
   const SessionRow& its = sessions_[session];
@@ -30,9 +30,9 @@ bool TurnMachine::may_block_peers(const Session& session) const {
          (leases_.holds(tenant.id) || gangs_.others_drain(tenant)) && !presence_.frozen(session);
 }
 
-// The next submission waits until this drain can have helped the others: about as long as this one took. If
-// this session had not been let submit, the others perhaps only have long kernels, as it had itself. The wait
-// is longer then, since the turn ends only when all have drained at the same time.
+// The next submission waits until this drain can have helped the others: about as long as this drain took. If
+// this session had not been allowed to submit, perhaps the others only have long kernels, as it had itself.
+// The wait is longer then, since the turn ends only when all have drained at the same time.
 void TurnMachine::note_drained(const Session& session) {
   const Tenant& tenant = *session.tenant;
   Leaving& leaving = std::get<Leaving>(tenants_[tenant].phase);
@@ -49,8 +49,8 @@ void TurnMachine::note_drained(const Session& session) {
   leaving.step_at = std::max(leaving.step_at, effects_.now() + std::max(leaving.step_pause, pause));
 }
 
-// `but_newcomers`: none that has never run. A tenant that is being ended has others wait for its processes as
-// long as these live, and not for all that come after them.
+// With `but_newcomers`, only sessions that have run before may submit. When a tenant is being ended, others
+// have to wait for its present processes while these live, but not for all that come after them.
 void TurnMachine::submit_once(const Tenant& tenant, bool but_newcomers) {
   auto* leaving = std::get_if<Leaving>(&tenants_[tenant].phase);
   if (leaving == nullptr) return;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The turn machine: moves tenants into running sets and out of them, step by step, and keeps their leases.
+// The turn machine: moves tenants into and out of running sets, phase by phase, and records their leases.
 //
-// A lease begins as the gates open and ends when every session has drained. Each Restore carries the epoch of
-// the tenant's turn, each Revoke and Step a number of its own, so that answers which cross them are
-// recognized. It decides nothing about who runs: Moves tell it. One thread at a time.
+// A lease begins when the gates open and ends when every session has drained. Each Restore carries the epoch
+// of the tenant's turn; each Revoke and Step carries a number of its own. So answers that cross them are
+// recognized. It makes no scheduling decision: it carries out Moves. Not thread-safe.
 #pragma once
 
 #include <optional>
@@ -19,28 +19,29 @@
 
 namespace sharedgpu {
 
-// The turn of a domain's running set, as of one moment.
+// The turn of a domain's running set, at one moment.
 struct TurnState {
-  const Tenant* leader = nullptr;  // whom it was begun for; null: nobody has a place in the running set
+  const Tenant* leader = nullptr;  // the tenant it was begun for; null: the running set is empty
   Nanoseconds began{};
-  bool begun = false;  // false: nobody runs yet, or its leader is still on its way in
+  bool begun = false;  // false: nobody runs yet, or the leader is still entering
 };
 
-// The contents of a session's lease page beside its gate.
+// The contents of a session's lease page apart from its gate.
 struct PageState {
   bool contended = false;       // others wait
   bool oversubscribed = false;  // the footprints on its GPU do not fit together
-  Nanoseconds queue{};          // the backlog limit then; zero: as usual
-  Nanoseconds turn_ends{};      // zero: open end
+  Nanoseconds queue{};          // the backlog limit while oversubscribed; zero: the default
+  Nanoseconds turn_ends{};      // zero: none
 };
 
-// A tenant of several processes, GPUs or nodes is told of no end of its turn: one of them cannot know whether
-// the others' work still fits. Nor is a tenant that shares the GPU, since its overuse is not held against it.
+// Only a tenant with one process, one GPU and one node gets the end of its turn: with several, one of them
+// cannot know if the work of the others still fits. A tenant that shares the GPU gets none, since its overuse
+// is not held against it.
 inline bool can_yield(const Tenant& tenant) {
   return tenant.exclusive && tenant.sessions.size() == 1 && !tenant.gang;
 }
 
-// The step's lease on the session's GPU. The session is attached.
+// The step's lease on the session's GPU. The session must be attached.
 inline LeaseKey lease_of(const Session& session) {
   return {.tenant = session.tenant->id, .gpu = session.gpu->uuid, .step = session.step};
 }
@@ -55,30 +56,31 @@ class TurnMachine {
   void add(const Tenant& tenant);
   void add(const Session& session, bool wants);
   void add(const Gpu& gpu) { drained_at_.begin(gpu); }
-  // The ledger knows a lease of it that is open; its sessions may still be on their way. `held_at`: when
-  // somebody had it for sure.
+  // The ledger has an open lease of the tenant; its sessions may still be on their way. `held_at`: when the
+  // lease was surely held.
   void recover(const Tenant& tenant, const LeaseKey& key, const OpenLease& lease, Nanoseconds held_at);
   void welcome(const Session& session, Backend backend);
-  // A session has a GPU: its step's lease there, if one is open, is held for sure.
+  // A session has a GPU: its step's lease there, if open, is surely held.
   void confirm_lease(const Session& session) { leases_.confirm(lease_of(session)); }
-  // A newcomer has a GPU: it has nothing in memory yet, so it shares at once what its tenant holds.
+  // A new session has a GPU. It has nothing in memory yet, so it shares at once what its tenant holds.
   void attach(const Session& session);
-  // It has come while its tenant had no turn, and could neither submit anything since nor bring memory back.
+  // Returns true if it came while its tenant had no turn and could not submit or restore anything since.
   bool is_newcomer(const Session& session) const;
-  // The lease of a session that came back goes on without a pause: its page is open before it maps it.
+  // The lease of a session that came back continues without a pause: its page is open before it maps it.
   void keep_open(const Session& session) { set_gate(session, true); }
-  // The same session has its GPU.
+  // The session that came back has its GPU.
   void confirm(const Session& session) { sync_leases(*session.tenant); }
   // A session that came back may be at work on the GPU until it has answered a Revoke.
   void mark_returned(const Session& session);
   void revoke_returned(const Session& session);
-  // A session is about to go; then it has gone, and with it perhaps the last user of the lease.
+  // note_end() is called when a session is about to go, detach() when it has gone, with the lease if it was
+  // perhaps the last user.
   void note_end(const Session& session);
   void detach(const Tenant& tenant, const std::optional<LeaseKey>& lease);
-  // Ends its turn once every session has drained, on all nodes of its job.
+  // Ends the tenant's turn once every session has drained, on all nodes of its job.
   void finish_leaving(const Tenant& tenant);
   void forget_leases(TenantId tenant) { leases_.forget(tenant); }
-  // Leases of a tenant from before the arbiter started that no session has come back for.
+  // Ends leases from before the start of the arbiter that no session has come back for.
   void end_lost_leases(const Tenant& tenant);
   void end_recovery(const Tenant& tenant) { tenants_[tenant].resuming = false; }
 
@@ -90,17 +92,18 @@ class TurnMachine {
     Nanoseconds elapsed{};
   };
   void enter(const Domain& domain, const Tenant& tenant, const Entry& entry);
-  // The tenant gives up its place. False: it was told of none yet, and is out.
+  // The tenant gives up its place. Returns false if it was not informed of a place yet and is out.
   bool leave(const Tenant& tenant);
   bool may_open(const Tenant& tenant) const { return is_ready(tenant) && gangs_.may_open(tenant); }
-  // Opens its gates. Returns what the handoff took, where memory moved and a turn has begun with it.
+  // Opens the tenant's gates. Returns the duration of the handoff if memory moved and a turn has begun with
+  // it.
   std::optional<Nanoseconds> open(const Domain& domain, const Tenant& tenant);
   // The running set has another turn.
   void begin_anew(const Domain& domain);
-  // Tells if a session of the tenant, which enters, has room for all of its memory and is not ready. Returns
-  // for how long that has been so, also for sessions that are gone.
+  // `awaited`: a session of the entering tenant has room for all of its memory and is not ready. Returns the
+  // total duration of that, including sessions that are gone.
   Nanoseconds await_ready(const Tenant& tenant, bool awaited);
-  // The arbiter stood still for so long, and heard nobody.
+  // The arbiter stood still for that long and handled no messages.
   void pass_over(const Model& model, Nanoseconds standstill);
   // Ends the lease of a tenant whose processes are stopped, or do not answer and have nothing on the GPU.
   void take_lease_of_absent(const Tenant& tenant);
@@ -110,11 +113,11 @@ class TurnMachine {
 
   // ---- what sessions say ----
 
-  // False: it crossed a Revoke or a Step.
+  // Return false if the message crossed a Revoke or a Step.
   bool accepts(const Session& session, const Ready& ready) const;
   bool accepts(const Session& session, const Released& drained) const;
   void on_drained(const Session& session, bool wants);
-  void on_resumed(const Session& session);  // its process is no longer stopped
+  void on_resumed(const Session& session);  // its process has resumed from a stop
   void set_wants(const Session& session, bool wants);
 
   // ---- pages ----
@@ -122,7 +125,7 @@ class TurnMachine {
   // Returns the sessions for which it changes.
   std::vector<const Session*> set_contended(const Domain& domain, bool contended);
   void set_oversubscribed(const Domain& domain, bool oversubscribed, Nanoseconds queue);
-  // Zero: open end. Only tenants that can yield their turn are told.
+  // Zero: no end. Only tenants that can yield get it.
   void set_turn_ends(const Domain& domain, Nanoseconds at);
 
   // ---- read only ----
@@ -132,18 +135,19 @@ class TurnMachine {
   bool in_set(const Tenant& tenant) const;
   bool leads(const Tenant& tenant) const;
   bool revoked(const Tenant& tenant) const;
-  // Entering, and nothing here keeps its gates closed.
+  // Returns true if it is entering and nothing on this node keeps its gates closed.
   bool is_ready(const Tenant& tenant) const;
-  // Nothing of it runs on the GPU: all of its sessions have said so, or its lease was revoked.
+  // Returns true if nothing of it runs on the GPU: all of its sessions have reported that, or its lease was
+  // revoked.
   bool has_drained(const Tenant& tenant) const;
-  // A process of it that is not stopped has yet to drain.
+  // Returns true if a process of it that is not stopped has yet to drain.
   bool still_drains(const Tenant& tenant) const;
   bool resuming(const Tenant& tenant) const { return tenants_[tenant].resuming; }
   Epoch epoch(const Tenant& tenant) const { return tenants_[tenant].epoch; }
   Nanoseconds turn_began(const Tenant& tenant) const;
   Nanoseconds gates_closed(const Tenant& tenant) const { return tenants_[tenant].gates_closed; }
   Nanoseconds last_ran(const Tenant& tenant) const { return tenants_[tenant].last_ran; }
-  // The time that the end of its last turn took, if its processes waited for each other; zero: they did not.
+  // The duration of its last drain if its processes waited for each other; zero: they did not.
   Nanoseconds last_drain(const Tenant& tenant) const { return tenants_[tenant].last_drain; }
 
   bool gate_open(const Session& session) const { return sessions_[session].gate_open; }
@@ -154,7 +158,8 @@ class TurnMachine {
   bool returned(const Session& session) const { return sessions_[session].unknown_since.has_value(); }
   bool drain_confirmed(const Session& session) const { return is_drained(sessions_[session].drain); }
   const PageState& page(const Session& session) const { return sessions_[session].page; }
-  // A tenant that is not here may hold its lease on; the answer to a Revoke may be overdue.
+  // Returns true if an answer of the session may be overdue. That includes a stopped tenant, which may still
+  // hold its lease.
   bool owes_answer(const Session& session) const;
 
   TurnState turn_of(const Domain& domain) const;
@@ -168,7 +173,7 @@ class TurnMachine {
  private:
   struct TenantRow {
     TenantPhase phase = Out{};
-    Epoch epoch;              // of its last turn, or of its first to come
+    Epoch epoch;              // of its last turn, or of its first turn to come
     bool epoch_used = false;  // that turn has begun
     bool resuming = false;    // its lease is known from the ledger
     unsigned wanting = 0;     // sessions that want the GPU
@@ -178,12 +183,12 @@ class TurnMachine {
   };
   struct SessionRow {
     bool gate_open = false;
-    bool has_run = false;  // it could submit, or may have with an arbiter before
+    bool has_run = false;  // it could submit, or may have submitted under an earlier arbiter
     bool wants = false;
     Drain drain = Drain::draining;
-    Epoch epoch;                               // the last one it was told
-    std::uint64_t order = 0;                   // of the last Revoke or Step
-    std::optional<Nanoseconds> unknown_since;  // it came back then, and may be at work until it drains
+    Epoch epoch;                               // the last one that it was sent
+    std::uint64_t order = 0;                   // number of the last Revoke or Step
+    std::optional<Nanoseconds> unknown_since;  // when it came back; it may be at work until it drains
     PageState page;
   };
 
@@ -220,7 +225,7 @@ class TurnMachine {
   Effects& effects_;
   LeaseBook leases_;
   Epoch last_epoch_;
-  std::uint64_t last_order_;  // beyond all that an arbiter before gave
+  std::uint64_t last_order_;  // above all numbers of earlier arbiters
   Table<Tenant, TenantRow> tenants_;
   Table<Session, SessionRow> sessions_;
   Table<Gpu, Nanoseconds> drained_at_;  // when a tenant last ended a turn there
