@@ -279,7 +279,7 @@ void Core::attach_returned(Session& session) {
   turns_.mark_returned(session);
   if (turns_.in_set(tenant)) {
     leave_or_ask(tenant);
-    if (turns_.in_set(tenant)) return;  // it is revoked when all nodes of its job are asked
+    if (turns_.in_set(tenant)) return;  // it is revoked together with the other nodes of its job
     if (turns_.phase_of(tenant) == Phase::leaving) return;  // it was revoked with the others
   }
   turns_.revoke_returned(session);
@@ -294,7 +294,7 @@ void Core::leave(const Tenant& tenant, Move::Leave how) {
   scheduler_.after_leave(how);
 }
 
-// A tenant whose job spans nodes leaves only when all of them are asked to.
+// A tenant whose job spans nodes leaves only together with its other nodes.
 void Core::leave_or_ask(const Tenant& tenant) {
   if (gangs_.must_be_asked(tenant)) return gangs_.end_for_good(tenant);
   leave(tenant);

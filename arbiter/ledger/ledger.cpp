@@ -14,8 +14,8 @@
 namespace sharedgpu {
 namespace {
 
-// The longest part of the ledger that a power failure may lose. The lease times lost are those of jobs that
-// died with the host.
+// The longest time whose records a power failure may lose. Its lease times are those of jobs that died with
+// the host.
 constexpr std::chrono::seconds kSyncEvery{1};
 
 }  // namespace

@@ -31,7 +31,7 @@ struct AccountRules {
   int overuse = 0;     // extra multiple that it pays for the time by which its work outlasts its turn
   int most_turns = 0;  // the bound on lag and debt, in turns
   Nanoseconds
-      window{};  // or, if larger, the tenant's due part of this for the lag and all of it for the debt
+      window{};  // or, if larger, by this time: the debt by all of it, the lag by the tenant's share of it
   Nanoseconds forgets_in{};  // time in which pauses reduce a debt to 1/e of it; zero: pauses forgive nothing
 };
 

@@ -4,24 +4,25 @@
 // uses the GPU, since their work would delay the next piece. Tenants with deadlines run alone.
 //
 // A deadline is a matter of milliseconds, and the end of a turn would come too late for it. So a tenant with
-// deadlines precedes all of lower priority and preempts them at once, under three conditions. Handoffs take
-// at most a tenth of a deadline: if memory moves with every piece of work, going first is not worth its cost.
-// The end of the other's last turn took no longer than the deadline if its processes wait for each other:
-// otherwise both would lose. And the tenant is ahead of its share by at most one deadline, or half a slice if
-// that is more (allowance()): a piece of work that can be done in time is done in one turn, and a tenant that
-// always has work is served as under elastic. A tenant that fails a condition has its turns like any other.
+// deadlines precedes all of lower priority and preempts them at once, under three conditions. First, handoffs
+// take at most a tenth of a deadline: if memory moves with every piece of work, going first is not worth its
+// cost. Second, if the processes of the preempted tenant wait for each other, its last drain took no longer
+// than the deadline: otherwise both would lose. Third, the tenant is ahead of its share by at most one
+// deadline, or half a slice if that is more (allowance()): a piece of work that can be done in time is done
+// in one turn, and a tenant that always has work is served as under elastic. A tenant that fails a condition
+// has its turns like any other.
 //
-// Beside it, all others have the GPU one at a time: otherwise the queues of all that share it would have to
-// drain first. They also have a smaller backlog limit (backlog_limit_beside()).
+// All others in its domain run one at a time: the queues of several would all have to drain before its turn.
+// They also have a smaller backlog limit (backlog_limit_beside()).
 //
 // Handoffs take time too, so tenants with deadlines may never receive their full share and go first all the
 // time. A tenant starves if its account is full and it has waited for longer than two turns of each running
 // set take. Then it is the first of the waiting tenants, and nobody preempts it while it runs. It preempts
 // nobody itself, so a tenant with deadlines that ranks behind it may still preempt others.
 //
-// Nobody starves: each tenant keeps at least its own request, or a twentieth of the time if that is more, and
-// waits for it no longer than under elastic. A tenant that has not reported a deadline for a while limits
-// nobody.
+// Nobody starves for good: each tenant keeps at least its own request, or a twentieth of the time if that is
+// more, and waits for it no longer than under elastic. A tenant that has not reported a deadline for a while
+// limits nobody.
 #pragma once
 
 #include "arbiter/policy/elastic.h"

@@ -32,8 +32,8 @@ constexpr bool is_exclusive(const EntitlementRules& rules, const Claims& claims)
   return (rules.by_requests && claims.timed) || makes_exclusive(rules, claims);
 }
 
-// The backlog limit of all beside such a tenant if some have to take turns: a quarter of a deadline. Zero:
-// the default, see interposer/gate/ahead.h.
+// The backlog limit of all tenants in the domain of such a tenant if some have to take turns: a quarter of a
+// deadline. Zero: the default, see interposer/gate/ahead.h.
 constexpr Nanoseconds backlog_limit_beside(const EntitlementRules& rules, const Claims& claims) {
   constexpr int kPerDeadline = 4;
   constexpr std::chrono::milliseconds kLeast{2};

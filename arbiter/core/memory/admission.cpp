@@ -63,7 +63,7 @@ void MemoryBooks::report(const Session& session, const Usage& usage, const Resid
     if (asks) begin_request(session, usage.request);
   }
   // The session could not send Ready for growth that was refused, or whose memory has only now arrived.
-  // Another Restore lets it.
+  // Another Restore allows it to.
   if (at.phase == Phase::entering && !its.ready && its.restored_all &&
       its.use.resident >= its.use.swappable) {
     its.restored_all = false;
@@ -162,9 +162,9 @@ void MemoryBooks::admit_deferred(const Gpu& gpu, const Residencies& at) {
   }
 }
 
-// Growth of a session at work is answered when there is room for it; other growth gets room in the next turn.
-// Pinned memory takes room at once in any case. Growth of a process whose job has a turn elsewhere is also
-// granted only when there is room: it could not be taken back if two drains needed it.
+// Growth of a session at work is granted when there is room for it. Other growth is granted at once, since
+// its room comes with the next turn. Pinned memory needs its room at once in any case. Growth of a process
+// whose job has a turn elsewhere also waits for room: it could not be taken back if two drains needed it.
 void MemoryBooks::answer_requests(const Gpu& gpu, const Residencies& all) {
   for (const Session* session : gpu.sessions) {
     SessionBook& its = book(*session);

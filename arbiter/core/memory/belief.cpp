@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of the sessions' claims that is believed, and the memory of others beside them, by surveys of the
-// GPU.
+// Decides, by surveys of the GPU, which part of the sessions' claims is believed and how much memory others
+// have.
 #include <algorithm>
 #include <utility>
 

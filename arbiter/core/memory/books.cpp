@@ -48,7 +48,8 @@ void MemoryBooks::take_use(const Session& session, MemoryUse reported, bool may_
     reported.pinned = std::min(reported.pinned, its.use.pinned);
   }
   // Nothing is restored before a Restore is sent, and a session may report as resident the memory that it
-  // pins in place. A session at work may use memory freed since for growth that it has yet to request.
+  // pins in place. A session at work may fill growth that it has yet to request, with room that freed memory
+  // left.
   Bytes most = its.use.resident;
   if (!at.drained && (at.phase != Phase::entering || its.restoring))
     most = std::max({most, reported.swappable, its.resident_limit, its.restore_in_flight});

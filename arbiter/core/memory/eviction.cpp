@@ -156,9 +156,8 @@ Bytes MemoryBooks::pin_in_place(const Gpu& gpu, const Residencies& all) {
   return missing;
 }
 
-// The tenant that is next to get the memory that it needs to drain. Among those for which there is enough
-// beside the memory that cannot be given up now, it is the one that has waited longest. Null if there is
-// none.
+// The tenant that is next to get the memory that it needs to drain. It is the one that has waited longest
+// among the tenants whose memory fits beside all that cannot be given up now. Null if there is none.
 const Tenant* MemoryBooks::first_to_fill(const Gpu& gpu, const Residencies& at) const {
   const Session* first = nullptr;
   for (const Session* session : gpu.sessions) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory accounting: the memory that each session has on its GPU, may have there, and is asked to evict.
 //
-// The invariant: on each GPU the sum of all promises (promised()) stays within usable(). A session's resident
-// limit and pin limit are promises, as is the memory that it has beside them. Room is promised only when it
-// is there. This class owns all of these entries; it receives the turns of sessions as Residency values.
-// Sizes in bytes. Not thread-safe.
+// The invariant: on each GPU the sum of all promises (promised()) stays within usable(). Promises are the
+// resident limit and the pin limit of each session, and any memory that it has in addition. Room is promised
+// only when it is there. This class owns all of these entries; it receives the turns of sessions as Residency
+// values. Sizes in bytes. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -221,7 +221,7 @@ class MemoryBooks {
   static Bytes shown_total(const Gpu& gpu, Bytes limit);
   // The most host memory that the tenant's swap may use; none: unbounded.
   std::optional<Bytes> host_budget(const Tenant& tenant) const;
-  // The timeout of a session that has to move so much memory.
+  // The timeout of a session that has to move `moving` bytes.
   Nanoseconds timeout_for(Bytes moving) const;
 
  private:

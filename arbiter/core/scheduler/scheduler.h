@@ -101,7 +101,7 @@ class Scheduler {
   bool displaced(const Tenant& tenant) const { return tenants_[tenant].displaced; }
   // Returns true if it is about to leave and is not planned around.
   bool is_leaving_soon(const Tenant& tenant) const;
-  // Returns true if it is leaving, and for no longer than MaxOveruse.
+  // Returns true if it is leaving and has not taken longer for that than MaxOveruse.
   bool may_leave_yet(const Tenant& tenant) const;
   // Returns true if it was preferred to others because of its host memory.
   bool recalled(const Tenant& tenant) const;

@@ -21,7 +21,7 @@ struct TurnDemand {
 
 class TurnLengths {
  public:
-  // Turns on an unused GPU have the length in its rules.
+  // Turns on an unused GPU have the length that its rules give.
   void add(const Gpu& gpu, const Rules& rules);
   void set_rules(const Gpu& gpu, const Rules& rules);
   void begin(const Domain& domain) { domains_.begin(domain); }

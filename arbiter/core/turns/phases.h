@@ -29,7 +29,8 @@ struct Entering {
 
 struct Running {
   Nanoseconds opened{};
-  Nanoseconds turn_began{};  // the same for all of a running set, except tenants beside a preemption
+  Nanoseconds
+      turn_began{};  // the same for a whole running set, except tenants that a preemption let continue
   bool leads = false;
 };
 

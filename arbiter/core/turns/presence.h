@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Presence: tells which processes cannot answer. These are stopped, by Slurm's suspend, by Ctrl-Z or by a
-// debugger, or announced as suspending.
+// Presence: tells which processes cannot answer. A process cannot answer if it is stopped (by Slurm's
+// suspend, by Ctrl-Z or by a debugger) or announced as suspending.
 //
 // A stopped process sends nothing, so its state is polled when an answer is overdue. A tenant that runs while
 // others wait owes no answer, and leaves early only if all of its processes are stopped. So its processes are

@@ -34,9 +34,9 @@ struct PageState {
   Nanoseconds turn_ends{};      // zero: none
 };
 
-// Only a tenant with one process, one GPU and one node gets the end of its turn: with several, one of them
-// cannot know if the work of the others still fits. A tenant that shares the GPU gets none, since its overuse
-// is not held against it.
+// Only a tenant with one process, one GPU and one node learns the end of its turn: with several, one of them
+// cannot know if the work of the others still fits. A tenant that shares the GPU does not learn it either,
+// since its overuse is not held against it.
 inline bool can_yield(const Tenant& tenant) {
   return tenant.exclusive && tenant.sessions.size() == 1 && !tenant.gang;
 }
@@ -73,8 +73,7 @@ class TurnMachine {
   // A session that came back may be at work on the GPU until it has answered a Revoke.
   void mark_returned(const Session& session);
   void revoke_returned(const Session& session);
-  // note_end() is called when a session is about to go, detach() when it has gone, with the lease if it was
-  // perhaps the last user.
+  // note_end(): a session is about to go. detach(): it has gone, perhaps as the last user of `lease`.
   void note_end(const Session& session);
   void detach(const Tenant& tenant, const std::optional<LeaseKey>& lease);
   // Ends the tenant's turn once every session has drained, on all nodes of its job.
@@ -92,7 +91,7 @@ class TurnMachine {
     Nanoseconds elapsed{};
   };
   void enter(const Domain& domain, const Tenant& tenant, const Entry& entry);
-  // The tenant gives up its place. Returns false if it was not informed of a place yet and is out.
+  // The tenant gives up its place. Returns false if nothing was sent to it yet: then it is out at once.
   bool leave(const Tenant& tenant);
   bool may_open(const Tenant& tenant) const { return is_ready(tenant) && gangs_.may_open(tenant); }
   // Opens the tenant's gates. Returns the duration of the handoff if memory moved and a turn has begun with
