@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The users' names of the backends: in options, in the status and in AdminComments.
+// The names of the backends for users: in options, in the status and in AdminComments.
 #pragma once
 
 #include <string_view>
@@ -15,7 +15,7 @@ struct BackendName {
 inline constexpr BackendName kBackendNames[] = {
     {"swap", Backend::swap}, {"managed", Backend::managed}, {"native", Backend::native}};
 
-// False where `text` names none.
+// Returns false if `text` is not such a name.
 constexpr bool parse_backend(std::string_view text, Backend& backend) {
   for (const BackendName& entry : kBackendNames) {
     if (entry.name != text) continue;

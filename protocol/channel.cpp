@@ -17,8 +17,8 @@
 namespace sharedgpu {
 namespace {
 
-// Linux 6.16, asm-generic/socket.h. A listening socket has it for those that connect: the kernel copies it
-// at connect(), before they can send. Older kernels know no such option.
+// Linux 6.16, asm-generic/socket.h. The kernel copies the option from the listening socket at connect(),
+// before the peer can send. Older kernels do not know it.
 #ifdef SO_PASSRIGHTS
 constexpr int kPassRights = SO_PASSRIGHTS;
 #else
@@ -32,7 +32,7 @@ int make_socket(UniqueFd& socket) {
   return socket ? 0 : errno;
 }
 
-// For connecting and sending; 0: there is none.
+// The timeout of connect() and send(); zero means no timeout.
 int set_timeout(int socket, Nanoseconds timeout) {
   const auto seconds = std::chrono::floor<std::chrono::seconds>(timeout);
   const auto left = std::chrono::ceil<std::chrono::microseconds>(timeout - seconds);
@@ -77,8 +77,8 @@ void move_out_of_the_way(UniqueFd& fd) {
   }
 }
 
-// The kernel lets those that wait in connect() in first come, first served; somebody who tries again and
-// again finds the places taken.
+// The kernel admits peers that wait in connect() first come, first served. A peer that retries instead finds
+// the queue full each time.
 int Channel::connect(const char* path, Nanoseconds patience) {
   const Clock::time_point end = Clock::now() + patience;
   sockaddr_un address;
@@ -86,7 +86,7 @@ int Channel::connect(const char* path, Nanoseconds patience) {
   UniqueFd socket;
   if (int error = make_socket(socket)) return error;
   for (;;) {
-    // A timeout of 0 would be none; the kernel rounds this one up to a tick.
+    // A timeout of 0 would mean no timeout. The kernel rounds this one up to a tick.
     constexpr Nanoseconds kLeast = std::chrono::microseconds(1);
     if (int error = set_timeout(socket.get(), std::max<Nanoseconds>(end - Clock::now(), kLeast)))
       return error;
@@ -143,7 +143,7 @@ int Channel::receive(Message& message, UniqueFd& fd) {
   ssize_t size;
   while ((size = recvmsg(socket_.get(), &packet, MSG_CMSG_CLOEXEC)) < 0)
     if (errno != EINTR) return errno;
-  // Close every descriptor but the first: a peer that sends more must not fill our table.
+  // Close every descriptor but the first: a peer that sends more must not fill our descriptor table.
   fd.reset();
   for (cmsghdr* header = CMSG_FIRSTHDR(&packet); header != nullptr; header = CMSG_NXTHDR(&packet, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
@@ -162,7 +162,7 @@ int Channel::receive(Message& message, UniqueFd& fd) {
   return accept(message, size, packet.msg_flags);
 }
 
-// With credentials an empty message differs from the end of the connection.
+// With credentials, an empty message is distinguishable from the end of the connection.
 int Channel::distrust() {
   constexpr int kOn = 1;
   return setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &kOn, sizeof kOn) == 0 ? 0 : errno;
@@ -202,8 +202,8 @@ bool Channel::discard_unread() {
   }
 }
 
-// Receives with room for the sender's credentials alone, without waiting. The kernel sets MSG_CTRUNC where
-// there are descriptors: with MSG_PEEK they stay in the queue, else they are closed.
+// Receives without waiting, with room for the sender's credentials only. The kernel sets MSG_CTRUNC if there
+// are descriptors: with MSG_PEEK they stay in the queue, otherwise they are closed.
 int Channel::receive_bare(Message& message, int how, Received& received) const {
   iovec part = {.iov_base = &message, .iov_len = sizeof message};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))] = {};
@@ -219,7 +219,7 @@ int Channel::receive_bare(Message& message, int how, Received& received) const {
   return 0;
 }
 
-// Takes what was received as a message of the peer.
+// Checks that what was received is a message of the peer, and takes its version.
 int Channel::accept(Message& message, ssize_t size, int flags) {
   const bool whole = size == sizeof message && (flags & MSG_TRUNC) == 0;
   if (!whole || message.magic != kProtocolMagic) return EPROTO;
@@ -234,8 +234,8 @@ void refuse_descriptors(int listener) {
   setsockopt(listener, SOL_SOCKET, kPassRights, &kOff, sizeof kOff);
 }
 
-// Connections that one user makes and drops stand before another's: the arbiter takes about 10 microseconds
-// for each. A peer that finds the queue full waits in connect().
+// Connections that one user makes and drops are in the queue ahead of another's: the arbiter takes about 10
+// microseconds for each. A peer that finds the queue full waits in connect().
 constexpr int kMostInQueue = 128;
 
 int listen_at(const char* path, UniqueFd& socket) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lines in which a program tells of its deadlines: "met" or "missed", or CudaMon's "pass". What else it
-// writes counts as nothing. Pure.
+// Parses the lines by which a program reports its deadlines: "met" or "missed", or CudaMon's "pass". Other
+// lines are ignored. Pure.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace sharedgpu {
 
 class DeadlineLines {
  public:
-  // Counts the lines that end in what follows on what was fed before.
+  // Counts the lines that this text completes; it follows on the text of earlier calls.
   void feed(const char* text, std::size_t size, Deadlines& counts) {
     const char* end = text + size;
     while (text != end) {
@@ -21,7 +21,7 @@ class DeadlineLines {
       const char* stop = newline != nullptr ? newline : end;
       for (; text != stop; ++text) {
         if (length_ < sizeof line_) line_[length_] = *text;
-        if (length_ <= sizeof line_) ++length_;  // longer ones are none of the words
+        if (length_ <= sizeof line_) ++length_;  // longer lines match no word
       }
       if (newline == nullptr) return;
       ++text;

@@ -15,7 +15,7 @@
 namespace sharedgpu {
 namespace {
 
-// A high number, as programs do not make them, that survives exec.
+// A duplicate that survives exec, with a high number that programs do not allocate.
 UniqueFd inherited(const UniqueFd& fd) {
   for (const int least : {960, 192, 3})
     if (const int copy = fcntl(fd.get(), F_DUPFD, least); copy >= 0) return UniqueFd(copy);

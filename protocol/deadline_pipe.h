@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pipe by which a program tells of its deadlines; docs/design/scheduling.md.
+// The pipe by which a program reports its deadlines; see docs/design/scheduling.md.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,8 @@ namespace sharedgpu {
 inline constexpr const char* kDeadlineVariables[] = {environment::kDeadline, environment::kDeadlineFd,
                                                      environment::kDeadlineRead};
 
-// Makes the pipe, non-blocking and to be inherited at both ends, and gives `set` the variables that tell of
-// it. Returns 0 or an errno value; then there is none.
+// Makes the pipe, with both ends non-blocking and inheritable, and passes to `set` the environment variables
+// that describe it. Returns 0, or an errno value and makes no pipe.
 int make_deadline_pipe(Nanoseconds deadline,
                        const std::function<void(const char* name, const std::string& value)>& set);
 

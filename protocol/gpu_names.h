@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs as text, in the form of NVML and CUDA_VISIBLE_DEVICES. Pure functions; any thread.
+// GPUs as text, in the form that NVML and CUDA_VISIBLE_DEVICES use. Pure functions; any thread.
 #pragma once
 
 #include <string>
@@ -13,14 +13,14 @@ namespace sharedgpu {
 std::string format_gpu(const GpuUuid& uuid);
 bool parse_gpu(std::string_view text, GpuUuid& uuid);
 
-// All of them, with commas between them.
+// The UUIDs of all, separated by commas.
 std::string format_gpus(const GpuList& gpus);
 
-// "0,3": device files by their numbers. Empty where the text is something else.
+// Parses "0,3", the numbers of device files. Returns an empty set for any other text.
 DeviceSet parse_devices(std::string_view text);
 
-// Why a tenant that asked for `wanted` GPUs did not get as many; empty where it did, or where the arbiter has
-// no say in it.
+// Why a tenant that asked for `wanted` GPUs got fewer; empty if it got as many, or if the arbiter does not
+// choose them.
 std::string shortfall(const GpuList& gpus, unsigned wanted);
 
 }  // namespace sharedgpu

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel's words about host memory: the limits of memory cgroups, what is used of them, the machine's
-// memory. The library takes host memory by them, and the arbiter judges by them whether it could.
-// Pure; any thread; no exceptions.
+// Parses the kernel's files about host memory: the limits and usage of memory cgroups, and the machine's
+// memory. The library decides by them how much host memory to take, and the arbiter checks by them how much
+// it could take. Pure; any thread; no exceptions.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +45,7 @@ enum class Version : std::uint8_t { v1, v2 };
 // The names of a group's files. memory.high counts as a limit: above it the kernel slows the job to a crawl,
 // and pinned memory cannot be reclaimed.
 struct Files {
-  const char* limits[2];  // the second of v1: null
+  const char* limits[2];  // null for the second of v1
   const char* usage;
 };
 inline constexpr Files files_of(Version version) {
@@ -53,20 +53,21 @@ inline constexpr Files files_of(Version version) {
                                 : Files{{"/memory.limit_in_bytes", nullptr}, "/memory.usage_in_bytes"};
 }
 
-// A limit file holds a number, or "max"; version 1 says "no limit" by a number near 2^63.
+// A limit file holds a number, or "max". Version 1 writes a number near 2^63 for "no limit".
 inline std::optional<Bytes> limit_in(std::string_view text) {
   const std::optional<std::uint64_t> value = number(text);
   if (!value || *value >= (1ull << 62)) return std::nullopt;
   return Bytes{*value};
 }
 
-// The lower of two limits; none: there is no limit.
+// The lower of two limits; none if there is no limit.
 inline std::optional<Bytes> lower(std::optional<Bytes> a, std::optional<Bytes> b) {
   return a && b ? std::min(a, b) : a ? a : b;
 }
 
-// The part of a group's memory that cannot be reclaimed, by its files of usage and memory.stat. Page cache is
-// charged too, but goes when memory is needed: a job that reads large files sits at its limit all the time.
+// The part of a group's memory that cannot be reclaimed, from the texts of its usage file and memory.stat.
+// Page cache is charged too, but the kernel reclaims it on demand: a job that reads large files is always at
+// its limit.
 inline Bytes used_in(Version version, std::string_view usage, std::string_view stat) {
   const bool v2 = version == Version::v2;
   const Bytes cache{field(stat, v2 ? "inactive_file " : "total_inactive_file ") +
@@ -74,11 +75,11 @@ inline Bytes used_in(Version version, std::string_view usage, std::string_view s
   return minus({number(usage).value_or(0)}, cache);
 }
 
-// The machine's memory, by the text of /proc/meminfo.
+// The machine's memory, from the text of /proc/meminfo.
 inline Bytes total_in(std::string_view meminfo) { return kibibytes(field(meminfo, "MemTotal:")); }
 inline Bytes available_in(std::string_view meminfo) { return kibibytes(field(meminfo, "MemAvailable:")); }
 
-// True if the controllers of a line of /proc/PID/cgroup include that one.
+// True if `controllers`, of a line of /proc/PID/cgroup, includes `wanted`.
 inline bool lists(std::string_view controllers, std::string_view wanted) {
   while (!controllers.empty()) {
     const std::size_t end = std::min(controllers.find(','), controllers.size());
@@ -88,12 +89,12 @@ inline bool lists(std::string_view controllers, std::string_view wanted) {
   return false;
 }
 
-// Kept free below any bound: the job itself allocates meanwhile.
+// The part of a limit that stays free, since the job itself goes on allocating.
 inline Bytes margin(Bytes limit) {
   return {std::clamp(limit.count / 32, mebibytes(32).count, gibibytes(1).count)};
 }
 
-// The part of a bound that may be taken for swap.
+// The part of a limit that may still be taken for swap.
 inline Bytes room(Bytes limit, Bytes used) { return minus(minus(limit, used), margin(limit)); }
 
 }  // namespace sharedgpu::host_memory

@@ -58,8 +58,9 @@ int LeasePageWriter::create(int memory) {
   if (ftruncate(memory, LeasePage::kSize) != 0) return fail();
   void* address = mmap(nullptr, LeasePage::kSize, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
   if (address == MAP_FAILED) return fail();
-  // Kernels before 5.1 lack the seal that keeps the session from writing. It would only open its own gate,
-  // which it could also do by removing the interposer, so the page serves without.
+  // Kernels before 5.1 lack the seal that keeps the session from writing. A session that writes would only
+  // open its own gate, which it could also do by removing the interposer, so the page is good without the
+  // seal.
   if (fcntl(memory, F_ADD_SEALS, kSizeSeals | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0 &&
       fcntl(memory, F_ADD_SEALS, kSizeSeals | F_SEAL_SEAL) != 0) {
     int error = fail();
@@ -105,7 +106,7 @@ const LeasePage* map_lease_page(int fd, void* address) {
     errno = EPROTO;
     return nullptr;
   }
-  // Look before replacing what is at `address`.
+  // Check the page before replacing the mapping at `address`.
   void* probe = mmap(nullptr, LeasePage::kSize, PROT_READ, MAP_SHARED, fd, 0);
   if (probe == MAP_FAILED) return nullptr;
   auto* page = static_cast<const LeasePage*>(probe);

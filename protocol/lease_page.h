@@ -23,17 +23,17 @@ struct LeasePage {
   // Odd: open. Even: closed. Changes at every opening and closing, so that a waiter can futex-wait on the
   // value it saw (a shared futex: the waiting mapping is read-only). Written by the arbiter only.
   alignas(64) std::atomic<std::uint32_t> gate{0};
-  // Nonzero while what this GPU's tenants have allocated does not fit there together: the session then keeps
-  // short what it has queued. Beside the gate, since each submission looks at both.
+  // Nonzero while the footprints of this GPU's tenants do not fit there together: the session then limits the
+  // backlog of its streams. Next to the gate because each submission reads both.
   std::atomic<std::uint32_t> oversubscribed{0};
-  // The backlog limit, in microseconds of the GPU's time; zero: about 20 ms. Always zero in the page of an
-  // arbiter that does not know of it.
+  // The backlog limit, in microseconds of GPU time; zero: about 20 ms. Always zero in the page of an arbiter
+  // of a version without it.
   std::atomic<std::uint32_t> queue_us{0};
   // Nonzero while other tenants wait for this GPU: the session then watches itself for idleness.
   alignas(64) std::atomic<std::uint32_t> contended{0};
-  // When the turn ends, by CLOCK_BOOTTIME in nanoseconds; zero: open end. Nonzero only where time is ruled,
-  // others wait, and the session is its tenant's only one, so that it can give the turn back by itself. Zero
-  // for ever in the page of an arbiter that does not know of it.
+  // When the turn ends, in nanoseconds of CLOCK_BOOTTIME; zero: open end. Nonzero only if time is shared,
+  // other tenants wait, and the session is its tenant's only one, so that it can yield the turn by itself.
+  // Always zero in the page of an arbiter of a version without it.
   std::atomic<std::int64_t> turn_ends{0};
 
   static constexpr bool is_open(std::uint32_t gate_value) { return (gate_value & 1u) != 0; }
@@ -54,14 +54,14 @@ class LeasePageWriter {
 
   // Makes the page, closed. Returns 0 or an errno value.
   int create();
-  // The same in `memory`, an empty memfd that can be sealed. Takes it over, and closes it on failure.
+  // The same in `memory`, an empty memfd that can be sealed. Takes ownership, and closes it on failure.
   int create(int memory);
-  // The descriptor to pass to the session; still owned here. -1 before create().
+  // The descriptor to pass to the session; owned by this object. -1 before create().
   int fd() const { return fd_; }
   // Opens or closes the gate; opening wakes the waiters. Idempotent.
   void set_open(bool open);
   void set_contended(bool contended);
-  // `queue`: how short queues are kept then, at most about an hour; zero: as usual.
+  // `queue`: the backlog limit while oversubscribed, at most about an hour; zero: the default.
   void set_oversubscribed(bool oversubscribed, Nanoseconds queue = {});
   void set_turn_ends(Nanoseconds at);
   bool is_open() const;
@@ -71,15 +71,15 @@ class LeasePageWriter {
   LeasePage* page_ = nullptr;
 };
 
-// The session's side: maps the page of `fd` read-only at `address` (which must be page-aligned and is
-// replaced atomically), or anywhere where `address` is null. Checks size, seals, magic and version. Returns
-// null and sets errno on failure. The descriptor stays the caller's.
+// The session's side: maps the page of `fd` read-only at `address` (which must be page-aligned, and whose
+// mapping is replaced atomically), or anywhere if `address` is null. Checks size, seals, magic and version.
+// Returns null and sets errno on failure. Does not take ownership of `fd`.
 const LeasePage* map_lease_page(int fd, void* address);
 
-// Wakes those of this process who sleep in wait_gate().
+// Wakes the threads of this process that sleep in wait_gate().
 void wake_gate(const LeasePage& page);
 
-// Sleeps until the gate's value is no longer `seen`, at most `timeout`. May return early.
+// Sleeps until the gate's value differs from `seen`, at most `timeout`. May return early.
 void wait_gate(const LeasePage& page, std::uint32_t seen, Nanoseconds timeout);
 
 }  // namespace sharedgpu

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages that sessions, the command and the Slurm plugins exchange with the arbiter.
 //
-// Every message is one Unix seqpacket datagram of exactly sizeof(Message) bytes: a header and one body,
-// unused bytes zero. Both ends run on one host and byte order is the host's. A receiver drops the connection
-// of a peer that sends another size, another magic, too old a version or an unknown type. Numbers are
-// absolute (bytes resident now, not "4 more"), so that a lost or repeated message cannot make the books
-// drift.
+// Every message is one Unix seqpacket datagram of exactly sizeof(Message) bytes: a header and one body, with
+// unused bytes zero. Both ends run on one host, so the byte order is the host's. A receiver drops the
+// connection of a peer that sends another size, another magic, too old a version or an unknown type. Numbers
+// are absolute (bytes resident now, not "4 more"), so that a lost or repeated message cannot make the memory
+// accounting drift.
 //
 // The life of a session: Hello -> Welcome (+ the lease page's descriptor); Attach -> Attached; then Usage
-// before every growth (answered by Verdict) and after every shrinking. A turn: Restore (repeated as room is
+// before every growth (answered by Verdict) and after every shrink. A turn: Restore (repeated as room is
 // freed) -> Ready -> the arbiter opens the gate -> ... -> the arbiter closes the gate and sends Revoke ->
-// Released -> Evict as others need the room (answered by Usage as handles go).
+// Released -> Evict as others need the room (answered by Usage as handles are evicted).
 //
-// If some of a tenant's sessions have said Released and the kernels of others wait for those: Step ->
-// Released, repeated until all have said it.
+// If some of a tenant's sessions have sent Released while kernels of its other sessions wait for them: Step
+// -> Released, repeated until all have sent it.
 //
 // To add a message:
-//   1. Here: a MessageType, whose number no message had before, and a struct with kType and kSince; raise
-//      kProtocolVersion. A field that is added to a message goes behind the others and into versions.h.
+//   1. Here: a MessageType with a number that no message ever had, and a struct with kType and kSince; raise
+//      kProtocolVersion. A field added to an existing message goes at its end and into versions.h.
 //   2. If peers send it to the arbiter: the recipe in arbiter/daemon/message_table.h. If sessions send
-//      or receive it: interposer/session/service.cpp (send_all(), send_report(), handle()) and outbox.h. It
-//      goes only to peers whose Channel::version() has it.
+//      or receive it: interposer/session/service.cpp (send_all(), send_report(), handle()) and outbox.h. Send
+//      it only to peers whose Channel::version() has it.
 //   3. Tests: tests/unit/protocol/wire_golden.cpp with wire.golden (see tests/golden),
 //      tests/unit/arbiter/message_table.cpp and any_bytes.cpp, tests/fuzz/messages.cpp; a test of the session
-//      beside tests/unit/interposer/deadlines_test.cpp. If it changes decisions: tests/property/arbiter/
-//      world.cpp sends it. docs/design/protocol.md has a row for it.
+//      beside tests/unit/interposer/deadlines_test.cpp. If it changes decisions: send it in
+//      tests/property/arbiter/world.cpp. Add a row to docs/design/protocol.md.
 #pragma once
 
 #include <bit>
@@ -37,11 +37,11 @@
 namespace sharedgpu {
 
 inline constexpr std::uint32_t kProtocolMagic = 0x53475055;  // "SGPU"
-// Libraries and arbiters of different versions meet: jobs run on while the arbiter is upgraded. So messages
-// only grow: what is added goes behind what there was, means at zero what was meant without it, raises the
-// version, and is entered in versions.h. Ends of two versions speak the lower one.
+// Libraries and arbiters of different versions meet, because jobs keep running while the arbiter is upgraded.
+// So messages only grow: a new field goes at the end, its zero value means the behaviour without it, and it
+// raises the version and is listed in versions.h. Two ends of different versions speak the lower one.
 inline constexpr std::uint16_t kProtocolVersion = 11;
-inline constexpr std::uint16_t kOldestVersion = 4;  // that is still understood
+inline constexpr std::uint16_t kOldestVersion = 4;  // the oldest version still accepted
 
 enum class Backend : std::uint8_t { swap = 0, managed = 1, native = 2 };
 
@@ -65,7 +65,7 @@ enum class MessageType : std::uint16_t {
   run_request = 33,
   register_job = 34,
   lease_query = 35,
-  // 37 was Set, of a policy and a quantum for the node
+  // 37 was Set: a policy and a quantum for the node
   suspend_job = 38,
   job_query = 39,
   set_lines = 40,
@@ -111,70 +111,76 @@ struct RunToken {
   constexpr auto operator<=>(const RunToken&) const = default;
 };
 
-// Opens a session. The job is read from the peer's cgroup, the pid and uid from SO_PEERCRED; the token counts
-// only for a peer in no Slurm job, and only with the uid that it was issued to.
+// Opens a session. The arbiter reads the job from the peer's cgroup, and the pid and uid from SO_PEERCRED.
+// The token counts only for a peer outside any Slurm job, and only with the uid that it was issued to.
 struct Hello {
   static constexpr MessageType kType = MessageType::hello;
   RunToken token;
-  // After the arbiter's death: the session's state as it stood. `held` is checked against the ledger.
+  // The next fields give the session's state when it reconnects. `held` is checked against the ledger.
   std::uint8_t resuming = 0;
   std::uint8_t held = 0;   // a lease was held (the gate was open) when the connection broke
   std::uint8_t wants = 0;  // a thread waits at the gate
   Backend backend = Backend::swap;
-  Epoch epoch;  // of the last turn
-  GpuUuid gpu;  // that this session is for, if it has one yet: a process has a session for each of its GPUs
+  Epoch epoch;  // the epoch of the last turn
+  // The GPU of this session, if it has one yet. A process has one session for each of its GPUs.
+  GpuUuid gpu;
 };
 
-// The lease page's descriptor comes with this message. The gate is open at once where all footprints fit.
+// Carries the lease page's descriptor. The gate is open at once if all footprints fit.
 struct Welcome {
   static constexpr MessageType kType = MessageType::welcome;
   SessionId session;
   TenantId tenant;
-  Epoch epoch;  // of the turn in which the gate is open; counts up with every turn
+  // The turn in which the gate is open; increases with every turn.
+  Epoch epoch;
   Backend backend = Backend::swap;
 };
 
-// The peer is not served, and why; the connection is closed next. A session that is refused runs as plain
-// CUDA would. The one message that peers of all versions understand.
+// The peer is not served, for the reason given; the connection is closed next. A refused session runs on the
+// unmanaged CUDA driver. This is the one message that peers of all versions understand.
 struct Refused {
   static constexpr MessageType kType = MessageType::refused;
   char reason[160] = {};  // NUL-terminated
 };
 
-// The session is about to use a GPU. One GPU per session in this version.
+// The session is about to use a GPU. A session has one GPU.
 struct Attach {
   static constexpr MessageType kType = MessageType::attach;
   GpuUuid gpu;
-  Bytes total;         // as the driver tells it; believed only where the arbiter could not ask itself
+  // As the driver reports it; used only if the arbiter could not ask the driver itself.
+  Bytes total;
   char name[64] = {};  // e.g. "NVIDIA H200"
-  // Under this number others of the tenant may borrow from the session; random. Zero: it lends nothing.
+  // A random number by which other sessions of the tenant import memory from this one. Zero: it exports
+  // nothing.
   std::uint64_t lender = 0;
 };
 
 struct Attached {
   static constexpr MessageType kType = MessageType::attached;
   GpuUuid gpu;
-  Bytes capacity;  // what cuDeviceTotalMem shows: the arbiter's capacity, or the job's own lower cap
+  // What cuDeviceTotalMem shows: the arbiter's capacity, or the job's own limit if lower.
+  Bytes capacity;
 };
 
 // The memory of a session on its GPU.
 struct MemoryUse {
-  Bytes swappable;  // what takes turns on the GPU, resident or not; whole handles
+  Bytes swappable;  // evictable bytes, resident or not; whole handles
   Bytes resident;   // the part of `swappable` on the GPU now
-  Bytes pinned;     // allocated on the GPU and not swappable: arrays, pools, the program's own VMM
-  Bytes context;  // what the driver took for contexts and modules, as measured; not counted against capacity
-  Bytes host;     // host memory taken for swap
-  // The part of `resident` that is in `pinned` too, while leave is asked to keep it there for good. Of a
-  // Usage that asks, it is granted as pinned, and no longer swappable.
+  Bytes pinned;     // allocated and not evictable: arrays, pools, the program's own VMM
+  // What the driver took for contexts and modules, as measured; not counted against capacity.
+  Bytes context;
+  Bytes host;  // host memory taken for swap
+  // Evictable memory that the session asks to pin in place, counted in `resident` and in `pinned` until the
+  // answer. If a Usage that asks is granted, this part is pinned only.
   Bytes settling = {};
-  // The most that the session's limits of host memory can ever hold of the swappable memory of all processes
-  // that they bind; zero: no limit.
+  // The most evictable memory that the session's host memory limits can ever hold, for all processes under
+  // those limits together; zero: no limit.
   Bytes host_limit = {};
   constexpr Bytes footprint() const { return minus(swappable + pinned, settling); }
 };
 
-// The bytes that a session has copied between the GPU and the host, since the connection that reports them
-// began. Memory that did not have to be copied (it had not changed, or one word describes it) does not count.
+// The bytes that a session has copied between the GPU and the host since its connection to the arbiter began.
+// Memory that needed no copy (unchanged, or described by one word) does not count.
 struct Traffic {
   Bytes evicted;
   Bytes restored;
@@ -188,45 +194,47 @@ constexpr Traffic minus(Traffic a, Traffic b) {
   return {.evicted = minus(a.evicted, b.evicted), .restored = minus(a.restored, b.restored)};
 }
 
-// Tells the books; asks leave to grow where `request` is not zero (the growth is already in `use`, and
-// `resident` is what is there before the growth).
+// Reports memory use. If `request` is not zero, it also asks for permission to grow: `use` already includes
+// the growth, and `resident` is the value before it.
 struct Usage {
   static constexpr MessageType kType = MessageType::usage;
   std::uint64_t request = 0;
   MemoryUse use;
-  std::uint8_t stuck = 0;     // an Evict could not be obeyed in full: no host room, or the context is lost
-  Bytes job_host_limit = {};  // as use.host_limit, of all steps of the job together
+  // An Evict could not be obeyed in full: no host memory left, or the context is lost.
+  std::uint8_t stuck = 0;
+  // As use.host_limit, but for all steps of the job together.
+  Bytes job_host_limit = {};
   Traffic moved = {};
 };
 
-// To memory that settles, asked for while a turn ends, the answer comes within this: the turn may be unable
-// to end before. A session that waits for much longer takes the arbiter for gone.
+// The arbiter answers a request to pin memory in place within this time; a turn that is ending may be unable
+// to end before the answer. A session that waits much longer assumes that the arbiter is gone.
 inline constexpr Nanoseconds kSettlePatience = std::chrono::seconds(10);
 
-// Answers a Usage that asked. Refused: this footprint can never be resident here, or nobody can make room for
-// it while turns end; the session takes it back and returns CUDA_ERROR_OUT_OF_MEMORY. Granted: `allowed` is
-// what may be resident now. To a session that holds a lease, and has not said Released since its gate was
-// closed, the answer comes when the room is there. To others it may be less than the growth needs; the new
-// memory then comes with the next Restore.
+// Answers a Usage that asked. Refused: this footprint can never be resident here, or no room can be made for
+// it while turns end; the session undoes the growth and returns CUDA_ERROR_OUT_OF_MEMORY. Granted: `allowed`
+// is the new resident limit. A session that holds a lease, and has not sent Released since its gate was
+// closed, gets the answer once the room is there. Other sessions may get a limit below what the growth needs;
+// the new memory then becomes resident with the next Restore.
 struct Verdict {
   static constexpr MessageType kType = MessageType::verdict;
   std::uint64_t request = 0;
   std::uint8_t granted = 0;
   Bytes allowed;
-  // Refused since the host memory that the session shares with others of its tenant can never hold more than
-  // this of what they evict; zero: for want of device memory.
+  // Nonzero: refused because the host memory that the session shares with others of its tenant can never hold
+  // more than this of their evicted memory. Zero: refused for lack of device memory.
   Bytes host_most = {};
 };
 
-// A thread waits at the closed gate; or what was evicted is in the way of the job's own use of its host
-// memory, and has to come back before the kernel ends the job for that.
+// A thread waits at the closed gate. With `host_short`: evicted memory leaves the job too little of its host
+// memory, and must be restored before the kernel kills the job for it.
 struct Want {
   static constexpr MessageType kType = MessageType::want;
   std::uint8_t host_short = 0;
 };
 
-// While the page says contended: nothing was submitted, and the GPU has had nothing of ours to do, for
-// `idle`, part of which may have been before it said so.
+// Sent while the page says contended: for `idle` the session has submitted nothing, and the GPU has had no
+// work of the session. Part of that time may be from before the page said so.
 struct Idle {
   static constexpr MessageType kType = MessageType::idle;
   Epoch epoch;
@@ -234,7 +242,7 @@ struct Idle {
 };
 
 // The numbers of deadlines that the program has met and missed since its last report, see
-// docs/design/scheduling.md. Since version 7: an earlier arbiter gets none.
+// docs/design/scheduling.md. Since version 7; not sent to an earlier arbiter.
 struct Deadlines {
   static constexpr MessageType kType = MessageType::deadlines;
   static constexpr std::uint16_t kSince = 7;
@@ -242,16 +250,16 @@ struct Deadlines {
   std::uint64_t missed = 0;
 };
 
-// The session's next submission would not end within its turn, which others wait for: the turn may end at
-// once. Since version 8; the page of an earlier arbiter has no end of turns, and so no session has a reason
-// to say it.
+// The session yields its turn: its next submission would not end within the turn, and other tenants wait for
+// the GPU. Since version 8; the lease page of an earlier arbiter does not state when a turn ends, so a
+// session has no reason to send it.
 struct GiveBack {
   static constexpr MessageType kType = MessageType::give_back;
   static constexpr std::uint16_t kSince = 8;
   Epoch epoch;
 };
 
-// Bring back memory until all is resident or `allowed` is reached; then, when all is, say Ready. Sent again
+// Restore memory until all is resident or `allowed` is reached. When all is resident, send Ready. Sent again
 // with the same epoch and a larger `allowed` as room is freed.
 struct Restore {
   static constexpr MessageType kType = MessageType::restore;
@@ -268,16 +276,17 @@ struct Ready {
   Traffic moved = {};
 };
 
-// The gate is closed: drain and say Released. Any thread that passed the gate in time is waited for.
+// The gate is closed: drain and send Released. Draining waits for every thread that passed the gate in time.
 struct Revoke {
   static constexpr MessageType kType = MessageType::revoke;
   Epoch epoch;
-  std::uint64_t order = 0;  // the number of this order: no two, of whichever arbiter, have the same
+  // The number of this order, unique across all arbiters.
+  std::uint64_t order = 0;
 };
 
-// To a session that has said Released, while others of its tenant still drain, perhaps because they wait on
-// the GPU for what it has not submitted yet: the lease goes on. Bring back what is missing of the memory, let
-// each thread that waits submit once, drain and say Released again.
+// To a session that has sent Released while others of its tenant still drain, perhaps because they wait on
+// the GPU for work that it has not submitted yet. The lease continues. The session restores its missing
+// memory, lets each waiting thread submit once, drains and sends Released again.
 struct Step {
   static constexpr MessageType kType = MessageType::step;
   Epoch epoch;
@@ -285,43 +294,44 @@ struct Step {
   std::uint64_t order = 0;  // as Revoke's
 };
 
-// The page says contended from now on: the session is to look whether it is idle, and not only when it would
-// have looked next.
+// The page says contended from this moment: the session checks at once whether it is idle, rather than at its
+// next regular check.
 struct OthersWait {
   static constexpr MessageType kType = MessageType::others_wait;
 };
 
-// The process is about to be ended, and why: its user reads that on its standard error. SIGTERM follows a
-// moment later. A session of an earlier version ignores this message.
+// The process is about to be ended, for the reason given; the session prints it on the user's standard error.
+// SIGTERM follows a moment later. A session of an earlier version ignores this message.
 struct Cancelled {
   static constexpr MessageType kType = MessageType::cancelled;
   static constexpr std::uint16_t kSince = 9;
   char reason[160] = {};  // NUL-terminated
 };
 
-// No submission is under way and the GPU has finished what the session gave it.
+// No submission is in progress and the GPU has finished all work of the session.
 struct Released {
   static constexpr MessageType kType = MessageType::released;
   Epoch epoch;
-  std::uint64_t order = 0;  // the Revoke or Step that this answers: the last one counts
+  std::uint64_t order = 0;  // the Revoke or Step that this answers; only the answer to the last one counts
   std::uint8_t wants = 0;   // threads wait at the gate already
   Nanoseconds overuse{};    // from Revoke to here
   MemoryUse use;
-  Nanoseconds submission{};  // how long the GPU is at one of its submissions, smoothed; zero: not known
+  // The smoothed GPU time of one of its submissions; zero if unknown.
+  Nanoseconds submission{};
 };
 
-// Evict until `allowed` is resident, least recently used first; tell with Usage as handles go, at least every
-// 256 MiB, and once at the end. What cannot be evicted (no host room) stays: then the last Usage says so by a
-// `resident` above `allowed` and `stuck`.
+// Evict until `allowed` is resident, least recently used first. Report progress with Usage at least every 256
+// MiB, and once at the end. Memory that cannot be evicted (no host memory) stays; the last Usage then reports
+// a `resident` above `allowed`, and `stuck`.
 struct Evict {
   static constexpr MessageType kType = MessageType::evict;
   Bytes allowed;
 };
 
-// The most host memory that evictions of this session are expected to need at once, so that it is there
-// before them; zero: none, what is held unused may go back. Sent again when it changes by more than a little.
-// It comes before the first Evict, with the number of the tenant's sessions, all of which take from the
-// memory of one job, some perhaps at the same time.
+// The most host memory that evictions of this session are expected to need at once, so that the session can
+// take it beforehand; zero: none, and unused host memory may be returned. Sent again when it changes by more
+// than a little. It precedes the first Evict, and carries the number of the tenant's sessions: all of them
+// take from the memory of one job, some perhaps at the same time.
 struct Prepare {
   static constexpr MessageType kType = MessageType::prepare;
   Bytes host;
@@ -340,26 +350,27 @@ struct MemoryView {
   Bytes free;  // what this tenant may still allocate
 };
 
-// Sessions of one tenant lend each other device memory (cuIpcGetMemHandle). The arbiter connects the two and
-// takes no part in what follows: it answers Borrow with Lent and sends Wanted to the lender, each with one
-// end of a socket pair. The lender sends Lend with the memory's descriptor through its end. One descriptor a
-// message, one piece of an allocation a descriptor. An arbiter before version 9 sends no pair: Lend goes to
-// it, and it passes outcome, pieces, size and descriptor on in Lent.
+// Sessions of one tenant export device memory to each other (cuIpcGetMemHandle). The arbiter only connects
+// the two: it answers Borrow with Lent and sends Wanted to the exporter, each with one end of a socket pair.
+// The exporter sends Lend with the memory's descriptor through its end. Each message carries one descriptor,
+// and each descriptor is one piece of an allocation. An arbiter before version 9 sends no pair: it receives
+// Lend itself, and passes outcome, pieces, size and descriptor on in Lent.
 struct LoanName {
-  std::uint64_t lender = 0;  // as its Attach said
+  std::uint64_t lender = 0;  // as in the exporter's Attach
   std::uint64_t loan = 0;    // random
   constexpr auto operator<=>(const LoanName&) const = default;
 };
 
-// Instead of a piece: a file in which borrowers lock the loans that they hold, so that the lender can see it.
+// A piece number that stands for a lock file instead: importers lock the exports that they hold in it, so
+// that the exporter sees them.
 inline constexpr std::uint32_t kLien = ~std::uint32_t{0};
 
 enum class LoanOutcome : std::uint8_t {
-  given,    // the descriptor comes along
-  unknown,  // nobody of this tenant lends it
-  later,    // the arbiter has begun anew, and the lender may not have come back yet
-  failed,   // the lender could not export it
-  asked,    // the lender answers through the descriptor that comes along
+  given,    // the descriptor comes with the message
+  unknown,  // no session of this tenant exports it
+  later,    // the arbiter has restarted, and the exporter may not have reconnected yet
+  failed,   // the exporter could not export it
+  asked,    // the exporter answers through the descriptor that comes with the message
 };
 
 struct Borrow {
@@ -368,10 +379,10 @@ struct Borrow {
   LoanName name;
   std::uint32_t piece = 0;
 };
-// To the lender, which answers with Lend.
+// Asks the exporter, which answers with Lend.
 struct Wanted {
   static constexpr MessageType kType = MessageType::wanted;
-  std::uint64_t ticket = 0;  // before version 9: to be repeated in Lend
+  std::uint64_t ticket = 0;  // before version 9: repeated in Lend
   LoanName name;
   std::uint32_t piece = 0;
 };
@@ -379,21 +390,23 @@ struct Lend {
   static constexpr MessageType kType = MessageType::lend;
   std::uint64_t ticket = 0;
   LoanOutcome outcome = LoanOutcome::failed;
-  std::uint32_t pieces = 0;  // that the allocation has
-  Bytes size;                // of this one
+  std::uint32_t pieces = 0;  // the number of pieces of the allocation
+  Bytes size;                // the size of this piece
 };
 // Answers Borrow.
 struct Lent {
   static constexpr MessageType kType = MessageType::lent;
-  static constexpr std::uint16_t kPaired = 9;  // since when the arbiter connects borrower and lender
+  // The first version in which the arbiter connects importer and exporter.
+  static constexpr std::uint16_t kPaired = 9;
   std::uint64_t request = 0;
   LoanOutcome outcome = LoanOutcome::failed;
   std::uint32_t pieces = 0;
   Bytes size;
 };
 
-// Answered by StatusReply, with the descriptor of a file that holds the JSON text, to be read at once: the
-// arbiter empties it when it has given some more answers. Whoever finds less than `size` bytes asks again.
+// Answered by StatusReply with the descriptor of a file that holds the JSON text. The peer must read it at
+// once: the arbiter empties the file after some more answers. A peer that finds less than `size` bytes asks
+// again.
 struct StatusQuery {
   static constexpr MessageType kType = MessageType::status_query;
 };
@@ -402,19 +415,19 @@ struct StatusReply {
   std::uint64_t size = 0;  // bytes of text
 };
 
-// From an administrator: other settings for the arbiter until it ends, as lines of sharedgpu.conf: of the
-// node, or of the GPUs of a section.
+// From an administrator: new settings as lines of sharedgpu.conf, for the node or for the GPUs of a section.
+// They last until the arbiter ends.
 struct SetLines {
   static constexpr MessageType kType = MessageType::set_lines;
   char text[240] = {};  // NUL-terminated
 };
 struct SetReply {
   static constexpr MessageType kType = MessageType::set_reply;
-  std::uint8_t done = 0;  // 0: the sender may not
+  std::uint8_t done = 0;  // 0: the sender lacks permission
 };
 
-// From an administrator: no more tenants are to come to these GPUs, or they may again. It lasts until it is
-// taken back, over restarts of the arbiter and the host. Since version 10.
+// From an administrator: the arbiter places no more tenants on these GPUs, or places them again. A drain
+// lasts until it is undone, across restarts of the arbiter and the host. Since version 10.
 struct DrainGpus {
   static constexpr MessageType kType = MessageType::drain_gpus;
   static constexpr std::uint16_t kSince = 10;
@@ -425,27 +438,27 @@ struct DrainGpus {
 struct DrainReply {
   static constexpr MessageType kType = MessageType::drain_reply;
   static constexpr std::uint16_t kSince = 10;
-  std::uint8_t done = 0;  // 0: the sender may not
+  std::uint8_t done = 0;  // 0: the sender lacks permission
 };
 
-inline constexpr std::int32_t kHighestPriority = 1000;  // and the lowest, below zero
+inline constexpr std::int32_t kHighestPriority = 1000;  // the lowest is its negative
 
-// The options that a job may state; zero: it did not.
+// The options that a job may state; zero: not stated.
 struct JobOptions {
-  static constexpr std::uint32_t kMostUnits = 1'000'000;  // of a job on one node
+  static constexpr std::uint32_t kMostUnits = 1'000'000;  // for a job on one node
   Bytes memory;                                           // cap on the footprint (--sharedgpu-memory)
   std::uint32_t units = 0;                                // sharedgpu units held; 0 counts as 1
   std::uint32_t share_request = 0;                        // percent of GPU time
   std::uint32_t share_limit = 0;
-  std::int32_t priority = 0;  // the higher one goes first
+  std::int32_t priority = 0;  // higher goes first
   Nanoseconds deadline{};
   Backend backend = Backend::swap;
   std::uint8_t backend_given = 0;
-  std::uint32_t gpus = 0;  // that it spans on each node; 0 counts as 1
+  std::uint32_t gpus = 0;  // GPUs used on each node; 0 counts as 1
 };
 
-// The partition and the QOS into which Slurm has put a job, and the number of its run; empty: not known, or
-// there is none. NUL-terminated.
+// The job's partition and QOS in Slurm, and the number of its run. An empty name is unknown or does not
+// exist. NUL-terminated.
 struct JobClass {
   static constexpr std::size_t kLongest = 63;
   char partition[kLongest + 1] = {};
@@ -454,7 +467,7 @@ struct JobClass {
   bool operator==(const JobClass&) const = default;
 };
 
-// GPUs by the minor numbers of their device files, those below 64.
+// GPUs by the minor numbers of their device files, up to 63.
 struct DeviceSet {
   std::uint64_t bits = 0;
   constexpr bool empty() const { return bits == 0; }
@@ -462,23 +475,24 @@ struct DeviceSet {
   constexpr bool has(unsigned minor) const { return minor < 64 && (bits >> minor & 1) != 0; }
 };
 
-// The GPUs that a tenant is placed on: those that its processes are to see, in this order. None: the arbiter
-// has no say in it.
+// The GPUs that a tenant is placed on: its processes see these, in this order. None: the arbiter does not
+// choose them.
 struct GpuList {
   static constexpr std::uint32_t kMost = 12;
   std::uint32_t count = 0;
-  std::uint32_t known = 0;  // so many does the arbiter hand out in all to those who open what the asker does
+  // The number of GPUs that the arbiter manages among those that the asker can open.
+  std::uint32_t known = 0;
   GpuUuid gpu[kMost];
 };
 
-// Without Slurm: makes a tenant of the command that `sharedgpu run` is about to start. The tenant lives as
-// long as this connection or a session of it does.
+// Without Slurm: creates a tenant for the command that `sharedgpu run` is about to start. The tenant lives as
+// long as this connection or one of its sessions.
 struct RunRequest {
   static constexpr MessageType kType = MessageType::run_request;
   JobOptions options;
-  std::uint8_t chosen = 0;  // the user named the GPUs himself: it is not placed
-  DeviceSet devices = {};   // that it can open; empty: it is not known
-  // From root or SlurmUser only: for a batch system that has counted the units. The tenant is that of `uid`.
+  std::uint8_t chosen = 0;  // the user chose the GPUs, so the tenant is not placed
+  DeviceSet devices = {};   // the devices it can open; empty if unknown
+  // From root or SlurmUser only: a batch system has counted the units. The tenant belongs to `uid`.
   std::uint8_t vouched = 0;
   std::uint32_t uid = 0;
 };
@@ -487,40 +501,40 @@ struct RunReply {
   RunToken token;  // for SHAREDGPU_TOKEN
   TenantId tenant;
   GpuList gpus = {};
-  // Percent of a GPU's threads that its processes may use, by MPS (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE); zero:
-  // they run without.
+  // The percentage of a GPU's threads that its processes may use under MPS
+  // (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE); zero: they run without MPS.
   std::uint32_t threads = 0;
   std::uint32_t unused = 0;
 };
-// GCC 12's __builtin_clear_padding clears other bytes than the last ones where padding ends a body as large.
+// GCC 12's __builtin_clear_padding clears the wrong bytes if a body of this size ends in padding.
 static_assert(std::has_unique_object_representations_v<RunReply>);
 
-// A Slurm step by its numbers; the step's as slurm_step_id_t has it, see
-// step_names.h.
+// A Slurm step by its numbers. `step` is as in slurm_step_id_t, see step_names.h.
 struct StepName {
   std::uint32_t job = 0;
   std::uint32_t step = 0;
   constexpr auto operator<=>(const StepName&) const = default;
 };
 
-// From slurmstepd, as root or SlurmUser only: the job's units and options. The first one places the job, for
-// as long as a process that said this or a session of the job lives.
+// From slurmstepd, as root or SlurmUser only: the job's units and options. The first one places the job. The
+// placement lasts as long as a session of the job, or a process that sent this message.
 struct RegisterJob {
   static constexpr MessageType kType = MessageType::register_job;
   StepName step;
   std::uint32_t uid = 0;
   JobOptions options;
-  DeviceSet devices = {};  // that its units stand for and it can open; empty: it is not known
-  DeviceSet whole = {};    // GPUs that the step holds beside them, not shared
+  // The devices that its units stand for and that it can open; empty if unknown.
+  DeviceSet devices = {};
+  DeviceSet whole = {};  // other GPUs that the step holds whole, not shared
   JobClass job_class = {};
-  std::uint8_t gang = 0;  // the arbiter has accepted a RegisterGang just before
+  std::uint8_t gang = 0;  // the arbiter has just accepted a RegisterGang for it
 };
 struct RegisterReply {
   static constexpr MessageType kType = MessageType::register_reply;
   std::uint8_t accepted = 0;
   GpuList gpus = {};
-  // So many of them, the first, are those it holds whole; none where the list has no room for all and a
-  // shared one, or the arbiter does not know all.
+  // The number of GPUs at the head of the list that the step holds whole. Zero if the list has no room for
+  // all of them and a shared one, or if the arbiter does not know all of them.
   std::uint32_t whole = 0;
   std::uint32_t threads = 0;  // as RunReply's
 };
@@ -533,8 +547,9 @@ struct RegisterGang {
   static constexpr std::size_t kLongest = 199;
   std::uint32_t job = 0;
   std::uint32_t uid = 0;
-  std::uint32_t nodes = 0;              // so many does it have
-  char coordinator[kLongest + 1] = {};  // the name of the job's first node, as Slurm has it; NUL-terminated
+  std::uint32_t nodes = 0;  // the number of the job's nodes
+  // The name that Slurm has for the job's first node; NUL-terminated.
+  char coordinator[kLongest + 1] = {};
 };
 struct RegisterGangReply {
   static constexpr MessageType kType = MessageType::register_gang_reply;
@@ -542,8 +557,8 @@ struct RegisterGangReply {
   std::uint8_t accepted = 0;
 };
 
-// From slurmstepd, as root or SlurmUser only: Slurm stops the job's processes in a moment, or lets them go
-// on. The job leaves the GPU meanwhile, as far as it comes.
+// From slurmstepd, as root or SlurmUser only: Slurm is about to stop the job's processes, or to continue
+// them. While stopped, the job leaves the GPU as far as it still can.
 struct SuspendJob {
   static constexpr MessageType kType = MessageType::suspend_job;
   StepName step;
@@ -554,8 +569,8 @@ struct SuspendReply {
   std::uint8_t accepted = 0;
 };
 
-// From slurmd's epilog, as root or SlurmUser only: the job's run is over here. What comes under its number
-// from now on is another one.
+// From slurmd's epilog, as root or SlurmUser only: the job's run on this node is over. A later job with the
+// same number is another run.
 struct EndJob {
   static constexpr MessageType kType = MessageType::end_job;
   std::uint32_t job = 0;
@@ -565,8 +580,8 @@ struct EndJobReply {
   std::uint8_t accepted = 0;
 };
 
-// The totals of one step on this node so far, all GPUs and finished sessions included. Root, SlurmUser or the
-// job's own user.
+// The totals of one step on this node so far, for all GPUs, including finished sessions. Allowed for root,
+// SlurmUser and the job's own user.
 struct LeaseQuery {
   static constexpr MessageType kType = MessageType::lease_query;
   StepName step;
@@ -575,13 +590,13 @@ struct LeaseReply {
   static constexpr MessageType kType = MessageType::lease_reply;
   StepName step;
   Nanoseconds lease{};
-  std::uint8_t known = 0;  // 0: no session of this step ever came
-  Traffic moved = {};      // between the GPUs and the host
+  std::uint8_t known = 0;  // 0: no session of this step ever connected
+  Traffic moved = {};      // copied between the GPUs and the host
   Nanoseconds waited{};    // for a lease
 };
 
-// The totals of a job on this node so far, all its steps, GPUs and finished sessions included. Root,
-// SlurmUser or the job's own user.
+// The totals of a job on this node so far, for all its steps and GPUs, including finished sessions. Allowed
+// for root, SlurmUser and the job's own user.
 struct JobQuery {
   static constexpr MessageType kType = MessageType::job_query;
   std::uint32_t job = 0;
@@ -589,43 +604,48 @@ struct JobQuery {
 struct JobReply {
   static constexpr MessageType kType = MessageType::job_reply;
   std::uint32_t job = 0;
-  std::uint8_t known = 0;  // 0: nothing of this job was ever here
-  std::uint8_t lives = 0;  // a process of it does, or it is not known yet whether its last one died of a loss
-  std::uint8_t backends = 0;  // a bit for each Backend that its sessions had
-  Nanoseconds lease{};        // steps that hold the job's lease side by side count once
+  std::uint8_t known = 0;  // 0: the job was never on this node
+  // A process of the job lives, or it is not known yet whether a GPU loss ended its last one.
+  std::uint8_t lives = 0;
+  std::uint8_t backends = 0;  // one bit for each Backend that its sessions had
+  // Steps that hold the job's lease at the same time count once.
+  Nanoseconds lease{};
   Nanoseconds waited{};
   Nanoseconds overuse{};
   std::uint64_t handoffs = 0;
   Traffic moved = {};
-  Bytes footprint = {};      // the highest
-  Bytes resident = {};       // the same
-  char models[128] = {};     // of the GPUs that it held, each once, by ';'; NUL-terminated
-  std::uint32_t losses = 0;  // so many GPUs were lost under this run of it
+  Bytes footprint = {};  // the peak
+  Bytes resident = {};   // the peak
+  // The models of the GPUs that it held, each once, separated by ';'; NUL-terminated.
+  char models[128] = {};
+  std::uint32_t losses = 0;  // the number of GPUs lost during this run
 };
 
-// The GPUs that were lost under this run of a job, one by one. Root, SlurmUser or the job's own user.
+// The GPUs that were lost during this run of a job, one by one. Allowed for root, SlurmUser and the job's own
+// user.
 struct GpuLossQuery {
   static constexpr MessageType kType = MessageType::gpu_loss_query;
   static constexpr std::uint16_t kSince = 11;
   std::uint32_t job = 0;
-  std::uint32_t place = 0;  // from 0 on
+  std::uint32_t place = 0;  // the index of the loss, from 0
 };
 struct GpuLossReply {
   static constexpr MessageType kType = MessageType::gpu_loss_reply;
   static constexpr std::uint16_t kSince = 11;
   std::uint32_t job = 0;
-  std::uint8_t known = 0;  // 0: there is none at this place
+  std::uint8_t known = 0;  // 0: no loss at this index
   GpuUuid gpu;
   char fault[64] = {};  // why it was lost; NUL-terminated
 };
 
-// For what NVML tells, by a process that need not have a session: a GPU as the asker's tenant sees it. Who
-// asks is known as for Hello; a process of no tenant sees what it would have to itself.
+// From a process that answers NVML calls and may have no session: asks for a GPU as its tenant sees it. The
+// asker is identified as for Hello. A process without a tenant sees the GPU as if it were alone there.
 struct GpuQuery {
   static constexpr MessageType kType = MessageType::gpu_query;
   RunToken token;
   GpuUuid gpu;
-  std::uint32_t first = 0;  // of the processes, the first to tell of: more may run than one reply holds
+  // The index of the first process to report, because one reply may not hold them all.
+  std::uint32_t first = 0;
 };
 struct GpuReply {
   static constexpr MessageType kType = MessageType::gpu_reply;
@@ -634,8 +654,8 @@ struct GpuReply {
     std::uint32_t pid = 0;
     Bytes used;  // its footprint
   };
-  std::uint8_t known = 0;       // 0: not a GPU that the arbiter hands out to this tenant
-  std::uint32_t processes = 0;  // of the tenant on this GPU, those that are not told of included
+  std::uint8_t known = 0;       // 0: the arbiter does not manage this GPU for this tenant
+  std::uint32_t processes = 0;  // all of the tenant's processes on this GPU, including those not listed
   Bytes total;
   Bytes free;
   Process process[kProcesses];
@@ -658,13 +678,13 @@ struct Message {
     message.type = Body::kType;
     Body clean = content;
 #if __has_builtin(__builtin_clear_padding)
-    __builtin_clear_padding(&clean);  // else it would tell the peer what lay on our stack
+    __builtin_clear_padding(&clean);  // padding would leak our stack to the peer
 #endif
     std::memcpy(message.body, &clean, sizeof clean);
     return message;
   }
 
-  // The body, which must be of this message's type.
+  // The body. Its type must be this message's.
   template <class Body>
   Body as() const {
     Body result;

@@ -7,7 +7,8 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::size_t kStackSize = 2ul << 20;  // glibc takes the program's thread-local storage from it
+constexpr std::size_t kStackSize = 2ul
+                                   << 20;  // glibc takes the program's thread-local storage from the stack
 
 }  // namespace
 

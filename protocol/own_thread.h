@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads of ours in the process of a program or of Slurm: signals for that are never delivered to them.
+// Starts our threads in a process of a program or of Slurm, with all signals blocked in them.
 #pragma once
 
 #include <pthread.h>
 
 namespace sharedgpu {
 
-// To be joined or detached. Returns 0 or an errno value.
+// Joining or detaching is the caller's. Returns 0 or an errno value.
 int start_own_thread(pthread_t* thread, void* (*run)(void*), void* argument);
 
 }  // namespace sharedgpu

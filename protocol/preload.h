@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Edits of LD_PRELOAD. Pure.
 //
-// The loader takes spaces and colons as separators. Our library is known by its file name, so that a value
-// that leaked from another installation or from a batch step never loads it twice.
+// The loader separates entries by spaces and colons. Our library is recognized by its file name, so that a
+// value inherited from another installation or from a batch step never loads it twice.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ std::string with_preload(std::string_view value, std::string_view library);
 // `value` without the entries that have the file name of `library`.
 std::string without_preload(std::string_view value, std::string_view library);
 
-// Whether an entry of `value` has the file name of `library`.
+// True if an entry of `value` has the file name of `library`.
 bool has_preload(std::string_view value, std::string_view library);
 
 }  // namespace sharedgpu

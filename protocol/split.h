@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts taken apart and put together. Pure; any thread.
+// Splits, joins and parses text. Pure; any thread.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ inline std::string join(const std::vector<std::string>& parts, char separator) {
   return text;
 }
 
-// The decimal number that the whole of `text` is; nullopt where it is none, or too large.
+// The number, if all of `text` is one decimal number that fits; otherwise nullopt.
 template <class Number>
 std::optional<Number> parse_number(std::string_view text) {
   Number number = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The outcome of an operation that can fail: success, or a code for programs and a message for people. A
-// value; without exceptions.
+// value type; no exceptions.
 #pragma once
 
 #include <cstring>
@@ -13,10 +13,10 @@ class [[nodiscard]] Status {
  public:
   // Success.
   Status() = default;
-  // A failure. `code` is an errno value and not 0; where no call has failed, the one that comes nearest, as
-  // EINVAL for a wrong input. `message` names what failed, as "/var/lib/x: No space left on device".
+  // A failure. `code` is a nonzero errno value; if no system call failed, the nearest one, such as EINVAL for
+  // wrong input. `message` names what failed: "/var/lib/x: No space left on device".
   Status(int code, std::string message) : code_(code), message_(std::move(message)) {}
-  // A call that concerns `subject` has failed with this errno value.
+  // A failure of a call that concerns `subject`, with this errno value.
   static Status of_errno(int error, const std::string& subject) {
     return {error, subject + ": " + std::strerror(error)};
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names that Slurm gives to the steps of a job: a number, or a word for each of the steps that it starts
-// by itself. Pure; any thread.
+// Slurm's names for the steps of a job: a number, or a word for a step that Slurm starts itself. Pure; any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace sharedgpu {
 
-// As in slurm.h, which drags in all of Slurm's API.
+// As in slurm.h, which would pull in all of Slurm's API.
 inline constexpr std::uint32_t kExternStep = 0xfffffffc;       // SLURM_EXTERN_CONT
 inline constexpr std::uint32_t kBatchStep = 0xfffffffb;        // SLURM_BATCH_SCRIPT
 inline constexpr std::uint32_t kInteractiveStep = 0xfffffffa;  // SLURM_INTERACTIVE_STEP
@@ -24,7 +24,7 @@ struct WordForStep {
 inline constexpr WordForStep kWordsForSteps[] = {
     {"batch", kBatchStep}, {"extern", kExternStep}, {"interactive", kInteractiveStep}};
 
-// "batch", "extern", "interactive" or a number; nullopt where `text` is none of these.
+// Parses "batch", "extern", "interactive" or a number; nullopt for any other text.
 inline std::optional<std::uint32_t> parse_step(std::string_view text) {
   for (const auto& [word, step] : kWordsForSteps)
     if (text == word) return step;

@@ -11,8 +11,7 @@
 
 namespace sharedgpu {
 
-// A number of bytes. Differences that would be negative are the caller's mistake: use minus() where they may
-// be.
+// A number of bytes. Differences must not be negative: use minus() if they may be.
 struct Bytes {
   std::uint64_t count = 0;
 
@@ -29,7 +28,7 @@ struct Bytes {
   friend constexpr Bytes operator-(Bytes a, Bytes b) { return {a.count - b.count}; }
 };
 
-// a - b, or zero where b is larger.
+// a - b, or zero if b is larger.
 constexpr Bytes minus(Bytes a, Bytes b) { return a > b ? a - b : Bytes{}; }
 
 constexpr Bytes kibibytes(std::uint64_t n) { return {n << 10}; }
@@ -39,7 +38,7 @@ constexpr Bytes gibibytes(std::uint64_t n) { return {n << 30}; }
 // Times are CLOCK_BOOTTIME nanoseconds since boot: they survive the arbiter, not a reboot.
 using Nanoseconds = std::chrono::nanoseconds;
 
-// Strong identifiers; zero names nobody.
+// Strong identifiers; zero means none.
 template <class Tag>
 struct Id {
   std::uint64_t value = 0;
@@ -48,7 +47,7 @@ struct Id {
 };
 using TenantId = Id<struct TenantTag>;    // one job on one node, all its processes
 using SessionId = Id<struct SessionTag>;  // one process of a tenant
-using Epoch = Id<struct EpochTag>;        // one turn of one tenant; grows for ever
+using Epoch = Id<struct EpochTag>;        // one turn of one tenant; only grows
 
 // A GPU by its UUID, as cuDeviceGetUuid and NVML give it.
 struct GpuUuid {

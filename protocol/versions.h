@@ -8,8 +8,8 @@
 
 namespace sharedgpu {
 
-// A field of a message's body: a peer of an earlier version may have anything in its place, since padding is
-// sent as it is.
+// A field of a message's body. In a message of an earlier version its place may hold anything, because
+// padding is sent as it is.
 struct AddedField {
   std::uint16_t version;
   MessageType type;
@@ -33,10 +33,10 @@ inline constexpr AddedField kAddedFields[] = {
 
 #undef SHAREDGPU_ADDED
 
-// It lies in the middle of other messages: what is added to it would move what follows there.
+// MemoryUse lies in the middle of other messages: a new field in it would move the fields behind it.
 static_assert(sizeof(MemoryUse) == 56 && offsetof(Usage, stuck) == 64);
 
-// Sets what the sender did not know of yet to zero.
+// Zeroes the fields that the sender's version did not have.
 inline void clear_what_was_added_since(Message& message) {
   for (const AddedField& field : kAddedFields)
     if (field.type == message.type && field.version > message.version)
