@@ -14,7 +14,8 @@ inline void close_from(int first) {
 #endif
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = 1024;
-  if (limit.rlim_cur > 65536) limit.rlim_cur = 65536;  // a thousand million calls would take minutes
+  // A billion calls would take minutes.
+  if (limit.rlim_cur > 65536) limit.rlim_cur = 65536;
   for (rlim_t fd = static_cast<rlim_t>(first); fd < limit.rlim_cur; ++fd) close(static_cast<int>(fd));
 }
 

@@ -42,7 +42,7 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-// In the child: the information files one after the other, each with a NUL behind it.
+// Runs in the child: writes all information files, each followed by a NUL.
 void write_information(const std::string& folder, int out) {
   for (const std::string& name : entries(folder)) {
     int file = open((folder + "/" + name + "/information").c_str(), O_RDONLY | O_CLOEXEC);
@@ -56,7 +56,7 @@ void write_information(const std::string& folder, int out) {
   }
 }
 
-// All that comes until the other end is closed; nullopt where that takes too long.
+// Reads until the other end is closed; nullopt on timeout.
 std::optional<std::string> read_all(int in, std::chrono::milliseconds patience) {
   std::string text;
   const auto end = Clock::now() + patience;
@@ -75,13 +75,13 @@ std::optional<std::string> read_all(int in, std::chrono::milliseconds patience) 
   return text;
 }
 
-// Empty where there is no driver to ask; nullopt where it gives no answer in time.
+// Returns an empty text if there is no driver, nullopt if it does not answer in time.
 std::optional<std::string> ask_kernel(const std::string& folder, std::chrono::milliseconds patience) {
   int ends[2];
   if (access(folder.c_str(), R_OK) != 0 || pipe2(ends, O_CLOEXEC) != 0) return std::string();
   pid_t child = fork();
   if (child == 0) {
-    // It may be left behind, and must not keep the daemon's sockets and log open.
+    // The child may be left behind, and must not keep the daemon's sockets and log open.
     dup2(ends[1], STDOUT_FILENO);
     close(STDIN_FILENO);
     close_from(STDERR_FILENO);
@@ -93,7 +93,7 @@ std::optional<std::string> ask_kernel(const std::string& folder, std::chrono::mi
   close(ends[0]);
   if (child > 0) {
     kill(child, SIGKILL);
-    // A child that the driver holds in the kernel cannot be killed; it is left behind.
+    // A child that hangs in the driver cannot be killed; it is left behind.
     for (int i = 0; i < 100 && waitpid(child, nullptr, WNOHANG) == 0; ++i) usleep(10'000);
   }
   return text;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sizes, times and percentages as people write them, in sharedgpu.conf and on command lines.
 //
-// Each parser takes the whole text, surrounding blanks not included, and returns nullopt for anything it does
+// Each parser expects the whole text, without surrounding blanks, and returns nullopt for anything it does
 // not fully understand. Pure functions; any thread.
 #pragma once
 
@@ -13,11 +13,10 @@
 
 namespace sharedgpu {
 
-// "4096", "512MiB", "24GiB", "1.5G", "2T": K, M, G and T count in powers of 1024, with or without "iB" or
-// "B".
+// "4096", "512MiB", "24GiB", "1.5G", "2T": K, M, G and T are powers of 1024, with or without "iB" or "B".
 std::optional<Bytes> parse_size(std::string_view text);
 
-// "500ms", "10s", "2m", "1h", "100us"; a bare number counts seconds.
+// "500ms", "10s", "2m", "1h", "100us"; a bare number is in seconds.
 std::optional<Nanoseconds> parse_time(std::string_view text);
 
 // "5%", "12.5%": between 0 and 100.
@@ -26,10 +25,10 @@ std::optional<double> parse_percent(std::string_view text);
 // "24.0 GiB", "512 MiB", "0 B": for people, not for parsing.
 std::string format_size(Bytes size);
 
-// A size of device memory, or a part of what the GPU has.
+// A size of device memory, in bytes or as a percentage of the GPU's memory.
 struct Amount {
   Bytes bytes;
-  double percent = 0;  // counts where it is not zero
+  double percent = 0;  // if not zero, counts instead of `bytes`
 
   Bytes of(Bytes total) const;
 };

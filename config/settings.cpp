@@ -19,13 +19,14 @@
 namespace sharedgpu {
 namespace {
 
-// Each setter returns an empty string, or what the value is not.
+// Returns an empty string, or a description of the valid values.
 using Setter = std::string (*)(Settings&, std::string_view value);
 
 struct Key {
   const char* name;
   Setter set;
-  std::uint8_t sections = 0;  // that it may stand in; of such it can be changed while the arbiter runs
+  // Bits of SectionOf: the sections it may stand in. Zero: it cannot change while the arbiter runs.
+  std::uint8_t sections = 0;
 };
 
 constexpr std::uint8_t bit(SectionOf of) { return static_cast<std::uint8_t>(of); }
@@ -68,7 +69,7 @@ std::string set_quantum(Settings& settings, std::string_view value) {
   return what == kTimeHint ? what + " or auto" : what;
 }
 
-// More than half of the time no turn costs.
+// Swapping never costs more than half of the time, so higher values are refused.
 std::string set_max_swap_overhead(Settings& settings, std::string_view value) {
   auto percent = parse_percent(value);
   if (!percent || *percent < 0.1 || *percent > 50) return "a percentage from 0.1% to 50%";
@@ -310,11 +311,11 @@ struct Reading {
   std::string_view rest;
   const std::string& name;
   Settings& settings;
-  bool changes_only = false;  // of what an arbiter has already
+  bool changes_only = false;  // the text changes the settings of a running arbiter
   int line = 0;
   std::string error;
-  std::string section;  // as it is written, with a blank behind it; empty: before the first
-  std::array<int, std::size(kKeys)> set_in{};  // the line of each key; 0: none so far
+  std::string section;                         // as written, followed by a blank; empty before the first
+  std::array<int, std::size(kKeys)> set_in{};  // the line of each key; 0 if not set
 
   void fail(const std::string& what) {
     if (error.empty()) error = name + ":" + std::to_string(line) + ": " + what;
@@ -330,7 +331,7 @@ std::string parse_names(std::string_view text, std::vector<std::string>& names) 
   return {};
 }
 
-// "[gpu 0,2-3]": the keys that follow are of these GPUs.
+// Begins a section, such as "[gpu 0,2-3]"; the keys that follow belong to it.
 void begin_section(Reading& reading, std::string_view line) {
   line = line.substr(0, line.find_last_not_of(" \t\r") + 1);
   const std::string_view inner = line.substr(1, line.size() - std::min<std::size_t>(line.size(), 2));
@@ -350,9 +351,9 @@ void begin_section(Reading& reading, std::string_view line) {
   reading.set_in = {};
 }
 
-// Hands inih one line at a time, as fgets would, and keeps the line's number. Blanks at the line's start go,
-// because inih would take them for a continuation; sections are begun here, where their names have no bound,
-// and over-long lines are errors, because inih would pass over them.
+// Passes inih one line at a time, as fgets would, and counts the lines. Strips leading blanks, because inih
+// would take them for a continuation. Handles section headers here, since inih limits their length. Over-long
+// lines are errors, because inih would ignore them.
 char* next_line(char* buffer, int size, void* stream) {
   auto& reading = *static_cast<Reading*>(stream);
   if (reading.rest.empty() || !reading.error.empty()) return nullptr;
@@ -413,7 +414,7 @@ int set_one(void* user, const char* /*section*/, const char* name, const char* v
   return 1;
 }
 
-// Returns an empty string or what is wrong, and changes nothing then.
+// Returns an error message and leaves `settings` unchanged, or an empty string on success.
 std::string parse(std::string_view text, const std::string& name, bool changes_only, Settings& settings) {
   Settings result = settings;
   Reading reading{.rest = text,
@@ -473,8 +474,8 @@ bool Section::is_about_the_same(const Section& other) const {
 
 namespace {
 
-// Applies the node's sections of one kind that match. A section of a partition may have keys for jobs and
-// keys for turns: neither touches the other.
+// Applies the node's matching sections of one kind. A [partition] section may have keys for jobs and keys for
+// turns; the caller uses only one of the two.
 template <class Means>
 void take_sections(const Settings& node, SectionOf of, Means means, Settings& settings) {
   for (const Section& section : node.sections) {
@@ -507,8 +508,8 @@ Settings settings_of(const Settings& node, const JobClass& job) {
 
 namespace {
 
-// Merges sections from `first` on into earlier ones about the same: otherwise the file would grow with each
-// change.
+// Drops values of earlier sections that sections from `first` on set again for the same subject; otherwise
+// the list would grow with each change.
 void forget_what_is_set_again(std::vector<Section>& sections, std::size_t first) {
   for (std::size_t late = first; late < sections.size(); ++late)
     for (std::size_t early = 0; early < first; ++early) {
@@ -528,7 +529,7 @@ std::string change_settings(std::string_view text, Settings& settings) {
   const std::size_t before = settings.sections.size();
   const std::string error = parse(text, "", true, settings);
   if (error.empty()) forget_what_is_set_again(settings.sections, before);
-  return error.substr(error.empty() ? 0 : error.find(' ') + 1);  // without the line
+  return error.substr(error.empty() ? 0 : error.find(' ') + 1);  // without "NAME:LINE: "
 }
 
 std::string mps_folder(const std::string& socket) { return socket.substr(0, socket.rfind('/')) + "/mps"; }

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// sharedgpu.conf: `Key=Value` lines, `#` comments, and at the end sections for some GPUs, partitions or QOS.
-// Read by sharedgpud, the sharedgpu command and the SPANK plugin. Unknown keys and bad values are errors that
-// name file and line.
+// Reads sharedgpu.conf: `Key=Value` lines, `#` comments, and at the end sections for some GPUs, partitions or
+// QOS. Used by sharedgpud, the sharedgpu command and the SPANK plugin. Unknown keys and bad values are errors
+// that name file and line.
 //
 // No exceptions leave these functions. Any thread.
 //
 // To add a key:
-//   1. Here: a field of Settings, with a default that serves. In settings.cpp: a setter, and a row in the
-//      table of keys; the row says in which sections the key may stand, and so whether it can be changed
-//      while the arbiter runs.
-//   2. Its user: terms.cpp in arbiter/daemon for what holds for jobs and turns; what may differ between GPUs
-//      is a field of Rules (arbiter/core/model/model.h), which a domain has of its first GPU. arbiter.cpp for
-//      what is fixed for the life of the arbiter (Tuning).
+//   1. Here: a field of Settings with a usable default. In settings.cpp: a setter, and a row in the table of
+//      keys. The row says in which sections the key may stand; only such keys can be changed while the
+//      arbiter runs.
+//   2. Its user. Keys about jobs and turns: terms.cpp in arbiter/daemon; if the value may differ between
+//   GPUs,
+//      it is a field of Rules (arbiter/core/model/model.h), which a domain takes from its first GPU. Keys
+//      fixed for the life of the arbiter: Tuning, filled in arbiter.cpp.
 //   3. Document it in etc/sharedgpu.conf, which has every key (tests/unit/slurm/example_config_test.cpp
 //      checks that), and docs/man/sharedgpu.conf.5; both list the keys of sections, as does the command `set`
 //      in docs/man/sharedgpu.1.
-//   4. Test it in tests/unit/config/settings.cpp and keys_golden.cpp. Write keys.golden there and
-//      tests/unit/command/options_sharedgpu.golden anew (see tests/golden).
+//   4. Test it in tests/unit/config/settings.cpp and keys_golden.cpp. Regenerate keys.golden there and
+//      tests/unit/command/options_sharedgpu.golden (see tests/golden).
 #pragma once
 
 #include <optional>
@@ -36,24 +37,24 @@ namespace sharedgpu {
 inline constexpr char kDefaultConfigFile[] = "/etc/sharedgpu/sharedgpu.conf";
 
 enum class OnNoArbiter : std::uint8_t { plain, fail };
-// What is done about a tenant or process that keeps others from a GPU: nothing, a line in the log, or its
-// end.
+// The measure against a tenant or process that keeps others from a GPU: none, a line in the log, or ending
+// it.
 enum class Measure : std::uint8_t { ignore, warn, cancel };
-// What Slurm is told when a GPU fails or is lost: to drain the node, to requeue the jobs that were on a lost
-// one.
+// What the arbiter asks of Slurm when a GPU fails or is lost: to drain the node, to requeue the jobs of a
+// lost GPU.
 struct GpuLossMeasures {
   bool drain = false;
   bool requeue = false;
   bool operator==(const GpuLossMeasures&) const = default;
 };
-// The processes that may be tenants: those of jobs and of runs that an administrator vouched for, or any.
+// The processes that may be tenants: only those of jobs and of runs vouched for by an administrator, or any.
 enum class TenantKind : std::uint8_t { jobs, any };
-// The writer of the AdminComments of jobs: this node, nobody, or the program that empties a folder.
+// The writer of the jobs' AdminComments: this node, nobody, or the program that processes a spool folder.
 enum class AdminComment : std::uint8_t { yes, no, folder };
-// The jobs that the policy elastic also rules while memory suffices: those that state a share, or all.
+// The jobs that the policy elastic schedules even while memory suffices: those that state a share, or all.
 enum class Shares : std::uint8_t { stated, units };
 
-// GPUs, by their numbers in the host's order or by UUID.
+// GPUs, by their numbers on this host or by UUID.
 struct GpuNames {
   std::vector<std::uint32_t> numbers;
   std::vector<GpuUuid> uuids;
@@ -61,20 +62,20 @@ struct GpuNames {
   bool operator==(const GpuNames&) const = default;
 };
 
-// The kinds of sections, as bits: a key may stand in sections of some kinds.
+// The kinds of sections, as bits: each key may stand in sections of some kinds.
 enum class SectionOf : std::uint8_t { gpu = 1, partition = 2, qos = 4 };
 
-// The contents of a section: keys that may stand in it, and values that are valid.
+// A section with its valid keys and values.
 struct Section {
   SectionOf of = SectionOf::gpu;
-  GpuNames gpus;                   // of [gpu]
-  std::vector<std::string> names;  // of [partition] and [qos]
+  GpuNames gpus;                   // for [gpu]
+  std::vector<std::string> names;  // for [partition] and [qos]
   std::vector<std::pair<std::string, std::string>> values;
   bool has(std::string_view name) const;
   bool is_about_the_same(const Section& other) const;
 };
 
-// Every key has a default that serves.
+// All settings, with the default of each key.
 struct Settings {
   std::string socket = kDefaultSocket;
   std::string state_dir = "/var/lib/sharedgpu";
@@ -83,28 +84,30 @@ struct Settings {
   Amount device_memory_limit{.bytes = {}, .percent = 100};
   Amount memory_reserve{.bytes = {}, .percent = 5};
   std::string policy = "round-robin";
-  Nanoseconds quantum{};         // zero: from the two that follow and the measured handoffs
+  // Zero: computed from the next two and the measured handoffs.
+  Nanoseconds quantum{};
   double max_swap_overhead = 5;  // percent
   Nanoseconds max_wait = std::chrono::seconds(30);
   Nanoseconds idle_release = std::chrono::milliseconds(5);
   std::uint32_t units_per_gpu = 8;
   Shares shares = Shares::stated;
   double max_request = 100;   // percent of a GPU's time
-  std::int32_t priority = 0;  // of a job, what it states itself comes on top
+  std::int32_t priority = 0;  // the job's own priority is added
   std::int32_t max_priority = 0;
   bool mps = false;
-  Bytes swap_per_unit{};  // zero: a job's own limits alone bound what is swapped
+  Bytes swap_per_unit{};  // zero: swap is bounded only by the job's own limits
   Nanoseconds arbiter_timeout = std::chrono::seconds(5);
   OnNoArbiter on_no_arbiter = OnNoArbiter::plain;
   Nanoseconds max_overuse = std::chrono::minutes(5);
   Measure on_overuse = Measure::warn;  // never ignore
   Measure unmanaged = Measure::warn;
   GpuLossMeasures on_gpu_loss;
-  std::optional<TenantKind> tenants;  // none: as the arbiter was started with --tenants, else any
-  std::string peer_address;           // to listen on for other arbiters; empty: all of the host's
-  std::uint16_t peer_port = 585;      // UDP; zero: jobs on several nodes have their turns on each by itself
-  std::string munge_socket;           // of munged; empty: munge's own default
-  std::string slurm_user = "slurm";   // a name or a uid
+  std::optional<TenantKind> tenants;  // none: as in --tenants of sharedgpud, else any
+  std::string peer_address;           // listening address for other arbiters; empty: all of the host's
+  // UDP; zero: the turns of a job on several nodes are not coordinated between nodes.
+  std::uint16_t peer_port = 585;
+  std::string munge_socket;              // munged's socket; empty: munge's own default
+  std::string slurm_user = "slurm";      // a name or a uid
   std::vector<std::string> admin_users;  // names or uids
   AdminComment comments = AdminComment::yes;
   std::string comment_folder;
@@ -113,29 +116,29 @@ struct Settings {
   std::vector<Section> sections;
 };
 
-// Reads `path`. Returns an empty string, or what is wrong: "FILE:LINE: unknown key 'X'".
+// Reads `path`. Returns an empty string, or an error message: "FILE:LINE: unknown key 'X'".
 std::string read_settings(const std::string& path, Settings& settings);
 
-// The same for text that is already in memory; `name` stands in for the file's in errors.
+// The same for text in memory; `name` replaces the file name in errors.
 std::string parse_settings(std::string_view text, const std::string& name, Settings& settings);
 
-// The settings of one GPU, all of whose tenants are of `partition` (empty: they are not). Where sections
-// contradict each other, what is said of the GPU counts, and of two the later one.
+// The settings of one GPU. `partition`: the one partition of all its tenants; empty if there is none. If
+// sections contradict each other, [gpu] overrides [partition], and among equals the later one wins.
 Settings settings_of(const Settings& node, std::uint32_t number, const GpuUuid& gpu,
                      std::string_view partition = {});
 
-// The settings of one job. Where sections contradict each other, what is said of the QOS counts, and of two
-// the later one.
+// The settings of one job. If sections contradict each other, [qos] overrides [partition], and among equals
+// the later one wins.
 Settings settings_of(const Settings& node, const JobClass& job);
 
-// Changes `settings` by a text of the same form that has no keys but those that sections may have. Returns an
-// empty string, or what is wrong, and nothing is changed.
+// Changes `settings` by a text of the same form that has only keys that sections may have. Returns an empty
+// string, or an error message and changes nothing.
 std::string change_settings(std::string_view text, Settings& settings);
 
-// "0", "1,4-7" or UUIDs, with commas between them. Returns an empty string, or what is wrong.
+// Parses "0", "1,4-7" or UUIDs, separated by commas. Returns an empty string, or an error message.
 std::string parse_gpu_names(std::string_view text, GpuNames& gpus);
 
-// The folder in which programs find the MPS control daemon of Mps=yes.
+// The folder in which programs find the MPS control daemon if Mps=yes.
 std::string mps_folder(const std::string& socket);
 
 // The keys that a file may have.
@@ -144,7 +147,7 @@ std::vector<std::string_view> settings_keys();
 std::vector<std::string_view> section_keys();
 std::vector<std::string_view> section_kinds();
 
-// The settings of a program without --config: those of the default file if it exists, else the defaults.
+// The settings without --config: those of the default file if it exists, otherwise the defaults.
 std::string read_default_settings(Settings& settings);
 
 }  // namespace sharedgpu

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decisions of the site and its administrators: settings, the list of administrators, the rules of each
-// GPU, the rights of jobs, and MPS.
+// Applies the decisions of the site and its administrators: settings, the list of administrators, the rules
+// of each GPU, the rights of jobs, and MPS.
 //
-// One thread, that of the event loop.
+// Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -26,32 +26,32 @@ class Administration {
   Administration(asio::io_context& loop, const System& system, const Settings& settings, CoreRunner& core,
                  const Tenants& tenants, Complaints& complaints);
 
-  // Looks up the users that administer. Until then root alone does.
+  // Looks up the administrators. Before this call only root is one.
   void find_administrators();
-  // Runs MPS if the site wants it. Call it when the core has started.
+  // Runs MPS if the site wants it. Call it after the core has started.
   void start_mps();
 
   const Settings& settings() const { return settings_; }
   bool is_administrator(uid_t uid) const { return administrators_.has(uid); }
 
-  // Tells the core the rules of each GPU. Call it whenever a GPU comes.
+  // Passes the rules of each GPU to the core. Call it whenever a GPU is added.
   void set_rules();
-  // Tells the core the rules again if a GPU serves jobs of other partitions than before.
+  // Passes the rules to the core again if a GPU serves jobs of other partitions than before.
   void partitions_may_have_changed();
 
-  // The limits and claims of a tenant.
+  // The limits and entitlements of a tenant.
   CapSet terms_of(const TenantInfo& tenant) const;
   void set_terms(const TenantInfo& tenant) { core_.handle(terms_of(tenant)); }
   // Logs each request of the tenant that exceeds what the site allows.
   void warn_of_limits(const TenantInfo& tenant) const;
-  // The share of a GPU's threads that a process of the tenant may use, in percent: on each of `gpus`, or on
-  // any GPU if the list is empty. Zero: it runs without MPS.
+  // The percentage of a GPU's threads that a process of the tenant may use on each of `gpus`, or on any GPU
+  // if the list is empty. Zero: it runs without MPS.
   std::uint32_t threads_of(const TenantInfo& tenant, const GpuList& gpus) const;
 
-  // The first name that the arbiter does not know; empty: it knows all.
+  // The first name that the arbiter does not know; empty if it knows all.
   std::string unknown_gpu(const GpuNames& names) const;
 
-  // The sender is an administrator. Turns under way go on, and end by the new rules.
+  // The sender must be an administrator. The current turns continue, and end by the new rules.
   void change_settings(Client& client, const SetLines& lines);
 
  private:

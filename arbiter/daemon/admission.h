@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds the connections of each user and of all, and the messages that wait for a user's peers. The daemon's
-// descriptors suffice for a number of places; strangers get a quarter of them, strangers and processes of
-// registered jobs together all but an eighth, and root as many as it wants.
+// Bounds the connections of each user and of all users, and the messages queued for a user's peers. A place
+// stands for one connection; the daemon's descriptor limit gives their number. Strangers (processes of no
+// registered job) get at most a quarter of the places. Strangers and members (processes of registered jobs)
+// together get at most seven eighths. Root is not bounded.
 //
-// Pure. One thread at a time.
+// Pure. Not thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -18,23 +19,25 @@ namespace sharedgpu {
 
 class Admission {
  public:
-  // Enough for each process of a large node. Where there are few places, half of them.
+  // The most places of one user: enough for each process of a large node, but at most half of all places.
   static constexpr std::size_t kMostPerUser = 1024;
-  // Of these, newcomers: strangers who fill their places do not keep members from becoming known as such.
+  // The most newcomers of one user, so that strangers who fill these places do not keep members from being
+  // identified.
   static constexpr std::size_t kMostNewcomers = 256;
-  // Messages that wait, of a user's strangers, and of its members: a stranger takes nothing from a job.
+  // The most messages queued for a user's strangers, and for its members: a stranger takes nothing from a
+  // job.
   static constexpr std::size_t kMostWaiting = 4096;
 
-  // A process of no registered job, of one, root's, or one of which that is not known yet.
+  // A process of no registered job, a process of a registered job, root's, or one that is not identified yet.
   enum class Rank : std::uint8_t { stranger, member, root, newcomer };
 
   explicit Admission(std::size_t places);
 
-  // A place for one connection, free again with its end.
+  // A place for one connection; its destructor frees it.
   class Place;
-  // Null: there is none.
+  // Returns null if no place is free.
   std::shared_ptr<Place> enter(uid_t user, Rank rank);
-  // A newcomer turns out to be a stranger or a member. False: there is no place for it as such.
+  // Makes a newcomer a stranger or a member. Returns false if no such place is free.
   bool settle(Place& newcomer, Rank rank);
 
  private:
@@ -45,27 +48,27 @@ class Admission {
     std::size_t newcomers = 0;
     std::array<std::size_t, 2> waiting = {};  // messages, by rank
   };
-  // Of strangers and members.
+  // The places taken by all but root.
   struct Counts {
     std::size_t strangers = 0;
     std::size_t all = 0;
     std::map<uid_t, User> users;
   };
   const std::size_t most_strangers_;
-  const std::size_t most_;  // of strangers and members
+  const std::size_t most_;  // for all but root
   const std::size_t most_per_user_;
   std::shared_ptr<Counts> counts_ = std::make_shared<Counts>();
 };
 
 class Admission::Place {
  public:
-  // Counts what it takes.
+  // Counts the place as taken.
   Place(std::shared_ptr<Counts> counts, uid_t user, Rank rank);
   ~Place();
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
 
-  // One more message waits for the peer. False: it may not, and does not count.
+  // Counts one more message queued for the peer. Returns false, and counts nothing, if there are too many.
   bool add_waiting();
   void remove_waiting(std::size_t count);
 
@@ -78,7 +81,7 @@ class Admission::Place {
   const std::shared_ptr<Counts> counts_;
   const uid_t user_;
   Rank rank_;
-  std::size_t waiting_ = 0;  // for this peer
+  std::size_t waiting_ = 0;  // messages for this peer
 };
 
 }  // namespace sharedgpu

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon around the core: its parts and their wiring. message_table.cpp lists the messages that peers may
-// send.
+// The daemon around the core: owns its parts and connects them. message_table.cpp lists the messages that
+// peers may send.
 //
-// One thread, that of the event loop.
+// Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -43,14 +43,14 @@ class Arbiter {
           std::unique_ptr<FileCalls> files = std::make_unique<FileCalls>(),
           std::unique_ptr<Mail> mail = nullptr);
 
-  // Opens the ledger and takes in the host's GPUs.
+  // Opens the ledger and adds the host's GPUs.
   Status start(const std::vector<GpuInfo>& gpus);
-  // A peer has connected.
+  // Serves a peer that has connected.
   void serve(std::shared_ptr<Connection> connection);
   // True if the peer is a process of a job that Slurm has registered.
   bool is_of_job(const Peer& peer) const { return jobs_.knows_job_of(peer); }
   Complaints& complaints() { return complaints_; }
-  // Call it before the loop ends: records all that is known.
+  // Records everything known. Call it before the loop ends.
   void end() { journal_.end(core_.core()); }
   // The text of `sharedgpu status --json`.
   std::string status() const { return queries_.status_text(); }
@@ -77,7 +77,7 @@ class Arbiter {
   Survey survey_;
   Queries queries_;
   MessageTable messages_;
-  std::set<std::shared_ptr<Client>> clients_;  // whose connections are open
+  std::set<std::shared_ptr<Client>> clients_;  // clients with open connections
 };
 
 }  // namespace sharedgpu

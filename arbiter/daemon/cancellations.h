@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends processes that keep others from a GPU: tells the process why, and sends it SIGTERM a moment later and
-// SIGKILL when it has not ended by then.
+// Ends processes that keep others from a GPU: reports the reason to the process, sends SIGTERM a moment
+// later, and SIGKILL if it has not ended some time after that.
 //
-// Signals go by the pidfd that identified the peer, so that they reach no process that came later under its
-// pid. One process has one cancellation, and its pidfd is the connection's own: a user who is cancelled again
-// and again takes no descriptors. One thread, that of the event loop.
+// Signals go through the pidfd that identified the peer, so they never reach another process that reuses its
+// pid. Each process has one cancellation, which uses the connection's pidfd, so repeated cancellations take
+// no descriptors. Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -21,7 +21,7 @@ namespace sharedgpu {
 class Cancellations {
  public:
   struct Pauses {
-    Nanoseconds before_term = std::chrono::seconds(1);   // in which the process writes the reason
+    Nanoseconds before_term = std::chrono::seconds(1);   // for the process to write the reason
     Nanoseconds before_kill = std::chrono::seconds(30);  // after SIGTERM
   };
 
@@ -29,8 +29,8 @@ class Cancellations {
   Cancellations(asio::io_context& loop, const System& system, Pauses pauses)
       : loop_(loop), system_(system), pauses_(pauses) {}
 
-  // Ends the peer's process, whatever becomes of its connection. Does nothing while it is being ended
-  // already.
+  // Ends the peer's process, even if its connection closes. Does nothing if the process is already being
+  // ended.
   void end(const std::shared_ptr<Client>& client, const std::string& reason);
 
  private:

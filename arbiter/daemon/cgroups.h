@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job, step and task that Slurm's cgroups and process titles name. Text only; any thread.
+// Parses the names of jobs, steps and tasks in Slurm's cgroups and process titles. Text only; any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,26 +12,27 @@
 
 namespace sharedgpu {
 
-// A step's folder as a line of a /proc/PID/cgroup names it. Whether Slurm made the folder, the text alone
-// does not tell.
+// A step's folder as named in a line of a /proc/PID/cgroup. The text alone does not prove that Slurm made the
+// folder.
 struct StepFolder {
-  std::string controllers;           // of the hierarchy of v1, such as "memory"; empty: v2
+  std::string controllers;           // of a v1 hierarchy, such as "memory"; empty: v2
   std::string path;                  // in the hierarchy, down to step_S
   std::optional<std::uint32_t> job;  // none: the folder names the job by SLUID
   std::uint32_t step = 0;
   bool operator==(const StepFolder&) const = default;
 };
 
-// The outermost step's folder in the path of that line. v1: .../slurm[_NODE]/uid_U/job_J/step_S; v2:
+// The outermost step folder in the path of that line. v1: .../slurm[_NODE]/uid_U/job_J/step_S; v2:
 // .../[NODE_]slurmstepd.scope/job_J/step_S, where Slurm 26.05 has a SLUID instead of job_J unless
 // CgroupJobIdPaths=yes.
 std::optional<StepFolder> step_folder(std::string_view line);
 
-// The task that it names, by its number on the node.
+// The task that the line names, by its number on the node.
 std::optional<std::uint32_t> task_of_cgroup(std::string_view text);
 
-// The group that a process's host memory is charged to, by the text of its /proc/PID/cgroup: its path in the
-// hierarchy that has the memory controller, "" for the topmost. None: the text names no such hierarchy.
+// The group that a process's host memory is charged to, from the text of its /proc/PID/cgroup. `path` is the
+// group's path in the hierarchy with the memory controller, "" for the root. None if there is no such
+// hierarchy.
 struct MemoryGroup {
   host_memory::Version version{};
   std::string path;
@@ -39,7 +40,7 @@ struct MemoryGroup {
 };
 std::optional<MemoryGroup> memory_group(std::string_view text);
 
-// The step that a folder "step_S" or "step_S+C" (a component of a heterogeneous job) is of.
+// The step of a folder "step_S" or "step_S+C" (component C of a heterogeneous job).
 std::optional<std::uint32_t> step_of_folder(std::string_view folder);
 
 // The number before the dot in slurmstepd's title, "slurmstepd: [12.batch]".

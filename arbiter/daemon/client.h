@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A peer as the daemon's parts see it: its connection, its identity and its role.
 //
-// One thread, that of the event loop.
+// Event-loop thread only.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace sharedgpu {
 
-// none: it has sent nothing that gives it a role. run: the connection of a `sharedgpu run`.
+// none: the peer has sent nothing that gives it a role. run: the connection of a `sharedgpu run`.
 enum class Role : std::uint8_t { none, session, run };
 
 class Client : public std::enable_shared_from_this<Client> {
@@ -23,9 +23,9 @@ class Client : public std::enable_shared_from_this<Client> {
 
   const Peer& peer() const { return connection_->peer(); }
   Role role() const { return role_; }
-  SessionId session() const { return session_; }  // of a session
-  TenantId tenant() const { return tenant_; }     // of a session or a run
-  // "pid 345"; of a tenant, "job 12, pid 345".
+  SessionId session() const { return session_; }  // for a session
+  TenantId tenant() const { return tenant_; }     // for a session or a run
+  // "pid 345"; for a tenant's process, "job 12, pid 345".
   const std::string& label() const { return label_; }
 
   void become_session(SessionId session, const TenantInfo& tenant) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Closes the connections of peers.
 //
-// A peer may leave messages with descriptors in its connection, also nested in further sockets. The kernel
-// closes them with the connection, and for a TCP socket with SO_LINGER that takes as long as the peer likes,
-// unless the process that closes it is ending. So such a connection is left to a child process that ends. A
-// child that cannot end delays no other user's connections.
+// A peer may leave messages with descriptors in its connection, even nested in further sockets. The kernel
+// closes them with the connection. For a TCP socket with SO_LINGER that takes as long as the peer likes,
+// unless the closing process is exiting. So such a connection is left to a child process that exits. A child
+// that hangs delays no other user's connections.
 //
-// One thread, that of the event loop.
+// Event-loop thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -25,10 +25,10 @@ namespace sharedgpu {
 
 class Closer {
  public:
-  // `schedule` charges each user with the time that its children cost.
+  // `schedule` charges each user for the time of starting its children.
   Closer(asio::io_context& loop, const System& system, Schedule& schedule);
 
-  // Closes the connection of that user. `place` is kept until it is closed.
+  // Closes the connection of that user. `place` is kept until then.
   void close(uid_t user, Channel connection, std::shared_ptr<void> place);
 
  private:
@@ -40,8 +40,8 @@ class Closer {
     explicit User(asio::io_context& loop) : death(loop) {}
     Batch waiting;
     bool start_is_due = false;
-    std::vector<std::shared_ptr<void>> closing;  // the places of those with the child
-    pid_t child = 0;                             // 0: there is none
+    std::vector<std::shared_ptr<void>> closing;  // the places of the child's connections
+    pid_t child = 0;                             // 0: none
     asio::posix::stream_descriptor death;        // the child's pidfd
   };
   void start_soon(uid_t user);
@@ -52,7 +52,7 @@ class Closer {
   asio::io_context& loop_;
   const System& system_;
   Schedule& schedule_;
-  std::map<uid_t, User> users_;  // those with connections that are not closed yet
+  std::map<uid_t, User> users_;  // users with connections not yet closed
 };
 
 }  // namespace sharedgpu

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds the lines about a user in the log: for each cause some at once and then one in ten seconds. What is
-// left out is counted, and told with the next line, or with the last one that was left out when its time has
-// come. Lines about root are not bounded.
+// Limits the log lines about each user: for each cause ten at once, and then one in ten seconds. Lines over
+// the limit are left out and counted. The next line reports their number. If no line follows, the last one
+// left out is logged with the number once the limit allows. Lines about root are not limited.
 //
-// Pure. One thread at a time.
+// Pure. Not thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -19,7 +19,7 @@
 
 namespace sharedgpu {
 
-// The subject of a line.
+// The reason for a line.
 enum class Cause : std::uint8_t {
   turned_away,
   dropped,
@@ -40,11 +40,11 @@ class ComplaintLimits {
   static constexpr double kAtOnce = 10;
   static constexpr double kASecond = 0.1;
 
-  // The line as it is to be logged now; none: it is left out.
+  // Returns the line to log now; none if it is left out.
   std::optional<std::string> add(uid_t user, Cause cause, const std::string& line, Nanoseconds now);
-  // The lines that tell of those left out and may be logged now.
+  // The lines that report those left out and may be logged now.
   std::vector<std::string> take_left_out(Nanoseconds now);
-  // True if some were left out that nothing has told of.
+  // True if lines were left out that no line has reported.
   bool has_left_out() const { return !left_out_.empty(); }
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines in the log that users can cause. No user fills it, see ComplaintLimits. Lines at level debug are not
-// among them: a site that chooses that level wants them all.
+// Log lines that users can cause, limited so that no user fills the log, see ComplaintLimits. Lines at level
+// debug are not limited: a site that chooses that level wants them all.
 //
-// One thread, that of the event loop.
+// Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -19,7 +19,7 @@ class Complaints {
  public:
   Complaints(asio::io_context& loop, const System& system) : system_(system), timer_(loop) {}
 
-  // Logs the line, or counts it as left out. `account`: the user that causes it, see account_of().
+  // Logs the line, or counts it as left out. `account`: the user that caused it, see account_of().
   void add(uid_t account, Cause cause, const std::string& line, void (*log)(std::string_view) = log::warning);
 
  private:

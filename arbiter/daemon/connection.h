@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One peer's connection in the event loop: whole messages in, a bounded queue of messages out.
-// Nothing here blocks. A peer that does not read its messages, or sends a descriptor or something else than a
-// message, is closed.
+// One peer's connection in the event loop: receives whole messages and queues a bounded number to send.
+// Nothing here blocks. The connection is closed if the peer does not read its messages, sends a descriptor,
+// or sends anything but a message.
 //
-// One thread, that of the event loop.
+// Event-loop thread only.
 #pragma once
 
 #include <asio/posix/stream_descriptor.hpp>
@@ -25,7 +25,7 @@ inline constexpr char kDoesNotRead[] = "it does not read its messages";
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   using OnMessage = std::function<void(const Message&)>;
-  using OnClosed = std::function<void(const std::string& reason)>;  // called once, then never again
+  using OnClosed = std::function<void(const std::string& reason)>;  // called once
   // Parts of the daemon that outlive all connections.
   struct Parts {
     asio::io_context& loop;
@@ -33,22 +33,22 @@ class Connection : public std::enable_shared_from_this<Connection> {
     Closer& closer;
   };
 
-  // `place` is held until the connection is gone; null: nothing is counted.
+  // `place` is held until the connection is gone; null: the connection is not counted.
   Connection(const Parts& parts, UniqueFd socket, Peer peer, std::shared_ptr<Admission::Place> place);
 
   // Starts reading. The handlers may close the connection.
   void start(OnMessage on_message, OnClosed on_closed);
-  // `fd` is passed with the message if it is not -1. One descriptor may wait at a time; it is duplicated.
+  // Passes a duplicate of `fd` with the message if it is not -1. At most one descriptor may be queued.
   void send(const Message& message, int fd = -1);
-  // Sends the message with its descriptor, or returns false: the peer has not read those before.
+  // Sends the message with its descriptor, or returns false if the peer has unread messages.
   bool send_now(const Message& message, int fd);
   // True if the peer has not read all messages that were sent to it.
   bool has_unread() const;
-  // The peer has closed its end, be it that messages of it are still to be handled; or this end is closed.
+  // True if the peer has closed its end (its messages may still be unhandled), or this end is closed.
   bool is_closed() const;
   // Sends the reason and closes.
   void refuse(const std::string& reason);
-  // Closes at once; `reason` reaches on_closed after the current handler. Empty: there is nothing to log.
+  // Closes at once; `reason` reaches on_closed after the current handler. Empty: nothing to log.
   void close(const std::string& reason);
 
   const Peer& peer() const { return peer_; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the core: passes events and the time to it, has its actions recorded and performed, and polls the
-// processes that it asks about.
+// Runs the core: passes events and the time to it, records and performs its actions, and polls the processes
+// that it asks about.
 //
-// One thread, that of the event loop.
+// Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -24,14 +24,14 @@ class CoreRunner {
   CoreRunner(asio::io_context& loop, Schedule& schedule, const System& system, Journal& journal,
              SessionTable& sessions, const Tenants& tenants, Complaints& complaints);
 
-  // Call it before all others. `policy` outlives this.
+  // Call it before all others. `policy` must outlive this object.
   void start(const Tuning& tuning, const Policy& policy, Recovered recovered);
   const Core& core() const { return *core_; }
-  // Is called with what the core says to the coordinators of gangs. It must not call this before it has
-  // returned.
+  // Sets the function for the core's reports to the coordinators of gangs. It must not call this object
+  // before it has returned.
   void on_gang_report(std::function<void(const TellGang&)> tell) { tell_gang_ = std::move(tell); }
 
-  // When it returns, all that follows from the event is recorded and performed.
+  // On return, everything that follows from the event is recorded and performed.
   void handle(const Event& event);
   // As Core::forget().
   void forget(TenantId tenant);

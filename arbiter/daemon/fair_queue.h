@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Items of several users, and the order in which the users are served: each gets the same time, however many
-// items it has and however long one of them takes. Deficit round robin (Shreedhar and Varghese, SIGCOMM
-// 1995), but a user that has used more than its time owes it for as long as others wait. A user that rests is
-// not served.
+// Queues the items of several users and serves each user for the same time, however many items it has and
+// however long one takes. Deficit round robin (Shreedhar and Varghese, SIGCOMM 1995), except that a user that
+// exceeds its time owes the excess while others wait. A user that rests is not served.
 //
-// Pure. One thread at a time.
+// Pure. Not thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -21,17 +20,17 @@ namespace sharedgpu {
 template <class Item>
 class FairQueue {
  public:
-  // A user whose turn comes is served for about `quantum`.
+  // A user's turn lasts about `quantum`.
   explicit FairQueue(Nanoseconds quantum) : quantum_(quantum) {}
 
-  // True if there is no item of a user that may be served.
+  // True if no user that may be served has an item.
   bool empty() const { return ring_.empty(); }
   void add(uid_t user, Item item) {
     User& its = users_[user];
     if (its.items.empty() && !its.rests) ring_.push_back(user);
     its.items.push_back(std::move(item));
   }
-  // Takes the next item. Not for an empty queue.
+  // Takes the next item. The queue must not be empty.
   std::pair<uid_t, Item> take() {
     for (; !begin_turn(); turn_has_begun_ = false) {
       ring_.push_back(ring_.front());
@@ -46,12 +45,12 @@ class FairQueue {
     turn_has_begun_ = false;
     return next;
   }
-  // The user was served for so long. True: its turn goes on.
+  // Charges the time for which the user was served. Returns true if its turn continues.
   bool charge(uid_t user, Nanoseconds time) {
     users_[user].balance -= time;
     return users_[user].balance > Nanoseconds{};
   }
-  // The user's items, and those that it adds, wait until it resumes.
+  // Holds the user's items, including new ones, until it resumes.
   void rest(uid_t user) {
     users_[user].rests = true;
     if (!ring_.empty() && ring_.front() == user) turn_has_begun_ = false;
@@ -62,7 +61,7 @@ class FairQueue {
     its.rests = false;
     if (!its.items.empty()) ring_.push_back(user);
   }
-  // Nobody waits: nobody owes anything.
+  // Clears all debts if nobody waits.
   void settle() {
     if (ring_.empty()) std::erase_if(users_, [](const auto& entry) { return !entry.second.rests; });
   }
@@ -73,7 +72,7 @@ class FairQueue {
     Nanoseconds balance{};
     bool rests = false;
   };
-  // False: the first user in the ring has had its turn, or owes it.
+  // Returns false if the first user in the ring has used up its turn, or owes it.
   bool begin_turn() {
     User& user = users_[ring_.front()];
     if (!turn_has_begun_) user.balance = std::min(user.balance + quantum_, quantum_);
@@ -84,7 +83,7 @@ class FairQueue {
   const Nanoseconds quantum_;
   std::map<uid_t, User> users_;
   std::deque<uid_t> ring_;       // the users with items
-  bool turn_has_begun_ = false;  // of the first in the ring
+  bool turn_has_begun_ = false;  // for the first in the ring
 };
 
 }  // namespace sharedgpu

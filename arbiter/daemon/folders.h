@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folders in which the arbiter makes files.
+// The folders in which the arbiter creates files.
 #pragma once
 
 #include <sys/types.h>
@@ -11,17 +11,17 @@
 
 namespace sharedgpu {
 
-// Makes `path`, with that mode whatever the umask is, and the folders above it that are missing. A folder
-// that is there stays as it is.
+// Creates `path`, with exactly that mode regardless of the umask, and missing folders above it. An existing
+// folder is left unchanged.
 Status make_folder(const std::string& path, mode_t mode);
 
-// Fails where another user could put files in the place of the arbiter's: where `path`, a folder above it or
-// a link on the way belongs to neither root nor this process's user, or all users may write to it. Above
-// `path` the sticky bit makes up for the latter. A group that may write is the administrator's choice.
+// Fails if another user could replace the arbiter's files: if `path`, a folder above it or a link on the way
+// belongs to neither root nor this process's user, or is writable by all users. Above `path` the sticky bit
+// makes a world-writable folder acceptable. A group with write permission is the administrator's choice.
 Status check_folder(const std::string& path);
 
-// Locks the folder for this process, until `lock` is closed or the process ends; its children do not have the
-// lock. EBUSY: another process has it, which the message names by its pid.
+// Locks the folder for this process until `lock` is closed or the process ends; children do not inherit the
+// lock. EBUSY: another process has it; the message gives its pid.
 Status lock_folder(const std::string& path, UniqueFd& lock);
 
 }  // namespace sharedgpu

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPUs of this host, asked of NVML or of the driver.
+// Finds the GPUs of this host through NVML or the driver.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -21,34 +21,34 @@ struct GpuInfo {
   GpuUuid uuid;
   Bytes total;
   std::string name;
-  std::optional<unsigned> minor = {};  // of its device file; only NVML reports it
+  std::optional<unsigned> minor = {};  // of its device file; known from NVML only
 };
 
-// A first cuInit may have to load the kernel module.
+// The first cuInit may have to load the kernel module.
 inline constexpr std::chrono::milliseconds kGpuTimeout{15'000};
 
-// Asks in a child process, so that no context, library or device file of the driver stays in the daemon, and
-// a driver that crashes or hangs (for longer than `timeout`) takes nobody with it. Empty where there is no
-// driver or no GPU. Call it before threads are started.
+// Asks in a child process, so that the daemon holds no context, library or device file of the driver, and a
+// driver that crashes, or hangs for longer than `timeout`, harms only the child. Returns an empty list if
+// there is no driver or no GPU. Call it before threads are started.
 std::vector<GpuInfo> find_gpus(const System& system, std::chrono::milliseconds timeout = kGpuTimeout);
 
-// Searches for GPUs again and again, less and less often, until it finds some: the driver may be ready later
-// than the arbiter. Where NVML tells of them it goes on, once a minute: GPUs come and go. Nothing waits for
-// it. One thread, that of the event loop.
+// Searches for GPUs repeatedly, at growing intervals, until it finds some: the driver may be ready later than
+// the arbiter. If NVML reported them, the search continues once a minute, because GPUs come and go. Never
+// blocks. Event-loop thread only.
 class GpuSearch {
  public:
-  // `found` is called with one GPU at least.
+  // `found` is called with at least one GPU.
   GpuSearch(asio::io_context& loop, const System& system,
             std::function<void(const std::vector<GpuInfo>&)> found);
   ~GpuSearch();
   GpuSearch(const GpuSearch&) = delete;
   GpuSearch& operator=(const GpuSearch&) = delete;
   void start();
-  // GPUs have been found; the search goes on, where NVML told of them.
+  // Continues after GPUs have been found, if NVML reported them.
   void go_on(const std::vector<GpuInfo>& found);
-  // Searches at once, if it is between two searches.
+  // Searches at once, unless a search is running.
   void hurry();
-  // From the next search on it goes on six times a minute, or once.
+  // Searches six times a minute, or once, from the next search on.
   void watch_closely(bool closely) { closely_ = closely; }
 
  private:

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The health of the host's GPUs: judges what NVML tells of them, keeps what administrators have drained, and
-// does what the site wants when one fails (OnGpuLoss).
+// The health of the host's GPUs: derives each GPU's condition from NVML's reports, keeps the drains of
+// administrators, and acts on failures as OnGpuLoss= says.
 //
-// A GPU is lost when NVML says so, when it reports Xid 79, or when NVML does not list it any more. It has
-// failed when it reports an error that only a reset mends; who is there goes on, as far as the driver lets
-// it. In doubt, as where NVML does not answer, all stays as it was. One thread, that of the event loop.
+// A GPU is lost if NVML reports it as lost, if it reports Xid 79, or if NVML stops listing it. It has failed
+// if it reports an error that only a reset clears; its tenants continue as far as the driver lets them. In
+// doubt, as when NVML does not answer, nothing changes. Event-loop thread only.
 #pragma once
 
 #include <deque>
@@ -26,11 +26,11 @@
 
 namespace sharedgpu {
 
-// What is known of a GPU beyond what the core has.
+// The state of a GPU beyond what the core knows.
 struct GpuState {
   GpuCondition condition = GpuCondition::healthy;
   std::string fault;                 // why it is not healthy
-  std::optional<std::string> drain;  // why it is drained; none: it is not
+  std::optional<std::string> drain;  // the reason for the drain; none if not drained
 };
 
 class Health {
@@ -47,33 +47,34 @@ class Health {
   };
   explicit Health(const Parts& parts) : its_(parts) {}
 
-  // As the ledger has it. Call it when the core has its state, and before the first GPUs are found.
+  // Restores the state from the ledger. Call it after the core has its state, and before the first GPUs are
+  // found.
   void restore(const std::map<GpuUuid, GpuRecord>& past);
-  // A search has found these.
+  // Takes the result of a search.
   void found(const std::vector<GpuInfo>& gpus);
-  // What GpuWatch hears.
+  // The callbacks of GpuWatch.
   void looked(const std::vector<GpuHealth>& gpus, bool all);
   void saw(const GpuSign& sign);
-  // A session of the tenant has gone from the GPU.
+  // Notes that a session of the tenant has left the GPU.
   void note_gone(const TenantInfo& tenant, const GpuUuid& gpu);
-  // True while somebody has gone so short a time ago that it may have been for a loss that is not known yet:
-  // it is looked for.
+  // True while a session has left so recently that the cause may be a GPU loss not reported yet, so that
+  // surveys continue.
   bool may_miss_a_loss() const;
-  // The same of this tenant: nobody has looked since its last session went.
+  // The same for this tenant: no survey has come since its last session left.
   bool may_miss_a_loss(const TenantInfo& tenant) const;
-  // The sender is an administrator.
+  // The sender must be an administrator.
   void drain(Client& client, const DrainGpus& request);
 
   const std::map<GpuUuid, GpuState>& states() const { return states_; }
 
  private:
-  // What NVML has told of it.
+  // NVML's reports of a GPU.
   struct Sightings {
-    unsigned misses = 0;                      // in a row
-    std::optional<Nanoseconds> well_since;    // while it counts as lost
-    std::optional<std::uint64_t> ecc_errors;  // at the last look
-    unsigned losses = 0;                      // each soon after the one before
-    Nanoseconds lost{};                       // when, the last time
+    unsigned misses = 0;                      // surveys in a row without it
+    std::optional<Nanoseconds> well_since;    // while lost: since when NVML reports it as well
+    std::optional<std::uint64_t> ecc_errors;  // at the last survey
+    unsigned losses = 0;                      // each soon after the previous one
+    Nanoseconds lost{};                       // the time of the last loss
   };
   static Nanoseconds well_for(const Sightings& seen);
   void sync(const GpuUuid& gpu);
@@ -85,11 +86,11 @@ class Health {
   void set_drained(const GpuUuid& gpu, const std::optional<std::string>& reason);
   void record(const GpuUuid& gpu);
   bool knows_better() const;
-  // A tenant that was on the GPU, or was about to come; it may have ended since.
+  // A tenant that was on the GPU or is placed there; it may have ended since.
   struct Guest {
     TenantId id;
     std::string label;
-    std::uint32_t job = 0;  // zero: it is none
+    std::uint32_t job = 0;  // zero: not a job
     GpuUuid gpu;
     Nanoseconds gone{};
   };
@@ -101,10 +102,10 @@ class Health {
   std::vector<Guest> guests_of(const GpuUuid& gpu) const;
 
   const Parts its_;
-  std::map<GpuUuid, GpuState> states_;      // of which something is told
-  std::map<GpuUuid, Sightings> sightings_;  // of those that NVML has listed
-  std::deque<Guest> gone_;                  // lately
-  std::optional<Nanoseconds> looked_;       // the last time
+  std::map<GpuUuid, GpuState> states_;      // GPUs with a condition or drain
+  std::map<GpuUuid, Sightings> sightings_;  // GPUs that NVML has listed
+  std::deque<Guest> gone_;                  // left recently
+  std::optional<Nanoseconds> looked_;       // the time of the last survey
 };
 
 }  // namespace sharedgpu

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes that hold a tenant's placement: they were given its GPUs, and start programs there. Without
-// such a process a tenant has no placement to keep.
+// The processes that hold a tenant's placement: each was given the tenant's GPUs, and starts programs there.
+// A tenant without holders and sessions has no placement to keep.
 //
-// One thread, that of the event loop.
+// Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -26,13 +26,13 @@ class Holders {
   Holders(asio::io_context& loop, const System& system, std::function<void(TenantId)> ended)
       : loop_(loop), system_(system), ended_(std::move(ended)), timer_(loop) {}
 
-  // `pidfd` is of that process. A process that is added twice counts once. False: it does not count, for want
-  // of a descriptor.
+  // Adds a process and its pidfd. A process added twice counts once. Returns false if it cannot be added for
+  // lack of a descriptor.
   bool add(TenantId tenant, const ProcessName& process, UniqueFd pidfd);
-  // A process that held the tenant under an earlier arbiter counts as long as it lives. For want of a
-  // descriptor it is looked for again and again.
+  // Adds a process that held the tenant under an earlier arbiter, if it still lives. Without a free
+  // descriptor this is retried until it succeeds.
   void restore(TenantId tenant, const ProcessName& process);
-  // The tenant has ended, whichever of its holders live.
+  // Forgets the tenant, which has ended even if holders live.
   void forget(TenantId tenant);
   bool any(TenantId tenant) const;
 
@@ -43,7 +43,7 @@ class Holders {
   const System& system_;
   std::function<void(TenantId)> ended_;
   std::map<TenantId, std::map<ProcessName, asio::posix::stream_descriptor>> processes_;
-  std::set<std::pair<TenantId, ProcessName>> unwatched_;  // they may live
+  std::set<std::pair<TenantId, ProcessName>> unwatched_;  // may live; retried
   asio::steady_timer timer_;
 };
 

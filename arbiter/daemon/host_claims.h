@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Judges what sessions say of their host memory: that it does not suffice to evict (Usage::stuck), or that
-// their job needs it back (Want::host_short). A session that says so keeps its memory on the GPU, or comes in
-// before others; so it is believed only where its process may be short of host memory.
+// Checks what sessions claim about their host memory: that it does not suffice to evict (Usage::stuck), or
+// that their job needs it back (Want::host_short). Such a session keeps its memory on the GPU, or is restored
+// before others. So the claim is believed only if the process may really be short of host memory.
 //
-// It is looked up how much the process may still take. More than all that its tenant is to evict, an eighth,
-// and what the library keeps for other processes, refutes the claim. A job may be short for a moment, and the
-// library then evicts nothing for a minute: that it cannot evict is refuted only by looks over a longer time.
-// A look is taken at a claim, and costs some files of /proc and /sys: two a second for each process.
+// A check computes how much host memory the process may still take. The claim is refuted if that exceeds the
+// memory that its tenant is to evict, plus an eighth, plus the library's reserve for other processes. A job
+// may be short for a moment, and the library then evicts nothing for a minute; so a claim that it cannot
+// evict is refuted only by checks over a longer time. A check runs when a claim arrives and reads some files
+// of /proc and /sys, at most twice a second for each process.
 //
-// A reading that fails refutes nothing. One thread, that of the event loop.
+// A failed read refutes nothing. Event-loop thread only.
 #pragma once
 
 #include <map>
@@ -36,21 +37,22 @@ class HostClaims {
   };
   explicit HostClaims(const Parts& parts) : its_(parts) {}
 
-  // The session says that it cannot evict. False: it is not believed, and the log says so.
+  // Handles the claim that the session cannot evict. Returns false, and logs it, if refuted.
   bool believes_stuck(const Client& client);
-  // The session says that its job needs host memory. The same.
+  // The same for the claim that its job needs host memory.
   bool believes_short(const Client& client);
-  // The room of a process whose last word that it cannot evict was not believed, a moment ago.
+  // The host memory still free to a process whose last claim that it cannot evict was refuted moments ago;
+  // none otherwise.
   std::optional<Bytes> refuted(const ProcessName& process) const;
-  // A session of the process has ended.
+  // To call when a session of the process has ended.
   void forget_gone(const ProcessName& process);
 
  private:
   struct Row {
     std::optional<Nanoseconds> looked;
-    std::optional<Bytes> room;  // at the last look, where it is more than enough
-    Nanoseconds roomy{};        // for so long looks have found that without a break
-    bool told = false;          // the log says so
+    std::optional<Bytes> room;  // at the last check, if more than enough
+    Nanoseconds roomy{};        // for how long all checks have found that
+    bool told = false;          // the refutation was logged
   };
 
   Row& look(const Client& client);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPUs that the arbiter hands out: those found on the host, and those known from a session only.
+// The GPUs that the arbiter manages: those found on the host, and those reported only by a session.
 //
-// One thread, that of the event loop.
+// Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -23,30 +23,30 @@ namespace sharedgpu {
 
 class HostGpus {
  public:
-  // `found` is called with the GPUs that a search has found, when those that are new have been added.
+  // `found` is called with the GPUs of each search, after the new ones have been added.
   HostGpus(asio::io_context& loop, const System& system, CoreRunner& core, Administration& administration,
            Complaints& complaints, std::function<void(const std::vector<GpuInfo>&)> found);
 
-  // Adds the GPUs that were found, and goes on searching.
+  // Adds the GPUs that were found, and continues to search.
   void start(const std::vector<GpuInfo>& found);
-  // NVML lists others than those that were found.
+  // To call when NVML lists other GPUs than those found.
   void search_now() { search_.hurry(); }
-  // A GPU is missing, and may come back.
+  // Searches more often while a GPU is missing that may come back.
   void watch_closely(bool closely) { search_.watch_closely(closely); }
-  // The process that tells of a GPU: its account, see account_of(), and whether it is of a tenant that
-  // holds units.
+  // The process that reports a GPU: its account, see account_of(), and whether its tenant holds units.
   struct Teller {
     uid_t uid = 0;
     bool has_units = false;
   };
-  // A session attaches to this GPU. One that is not known, as a MIG instance, is added as the session
-  // describes it. Fails if the description is impossible or there are too many: no user fills the table with
-  // GPUs that do not exist, and those without units leave room for those with them, as all users do for root.
+  // Attaches a session to this GPU. An unknown GPU, such as a MIG instance, is added as the session describes
+  // it. Fails if the description is impossible or there are too many GPUs: no user may fill the table with
+  // GPUs that do not exist. Users without units leave room for those with units, and all users leave room for
+  // root.
   Status attach(const Attach& attach, const Teller& teller);
-  // Forgets the names of GPUs that the core has dropped: the last session that knew of them has ended.
+  // Forgets the names of GPUs that the core dropped because the last session on them ended.
   void forget_gone();
 
-  // The driver's names of them.
+  // The driver's names of the GPUs.
   const std::map<GpuUuid, std::string>& names() const { return names_; }
 
  private:
@@ -60,7 +60,7 @@ class HostGpus {
   const std::function<void(const std::vector<GpuInfo>&)> found_;
   GpuSearch search_;
   std::map<GpuUuid, std::string> names_;
-  std::map<GpuUuid, Teller> told_;  // GPUs that sessions only know
+  std::map<GpuUuid, Teller> told_;  // GPUs reported only by sessions
 };
 
 }  // namespace sharedgpu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host memory that a process may still take for swap, by the same files and with the same margins as the
-// library counts it (interposer/memory/host_budget.h). Any thread; no exceptions.
+// The host memory that a process may still take for swap, computed from the same files and with the same
+// margins as the library does (interposer/memory/host_budget.h). Any thread; no exceptions.
 #pragma once
 
 #include <sys/types.h>
@@ -19,7 +19,7 @@ namespace sharedgpu {
 struct HostTexts {
   struct Group {
     std::vector<std::string> limits;
-    std::string usage, stat;  // of a group with a limit
+    std::string usage, stat;  // if the group has a limit
   };
   host_memory::Version version{};
   std::vector<Group> groups;  // its memory cgroup and those above it
@@ -27,11 +27,11 @@ struct HostTexts {
   std::string overcommit;  // /proc/sys/vm/overcommit_memory
 };
 
-// The room that they leave: the least of all bounds. None: they do not tell. Pure.
+// The room left by the tightest limit; none if the texts do not tell. Pure.
 std::optional<Bytes> room_in(const HostTexts& texts);
 
-// The room of a process now. None: it is not known, as where a file cannot be read for want of descriptors,
-// or where the process's cgroup is out of sight.
+// The current room of a process; none if unknown, as when a file cannot be read for lack of descriptors, or
+// when the process's cgroup is not visible.
 std::optional<Bytes> host_room(const System& system, pid_t pid);
 
 }  // namespace sharedgpu

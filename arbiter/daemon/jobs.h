@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The life of tenants: jobs that Slurm registers, ends and suspends, runs of `sharedgpu run`, and processes
-// on their own.
+// outside both.
 //
-// One thread, that of the event loop.
+// Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -26,40 +26,42 @@ namespace sharedgpu {
 
 class Jobs {
  public:
-  // Of the jobs that are known, those that live included, so many stay.
+  // The most jobs that are kept, including those that live.
   static constexpr std::size_t kMostKnown = 10'000;
 
   Jobs(asio::io_context& loop, const System& system, Tenants& tenants, FigureBook& figures, CoreRunner& core,
        Administration& administration, Journal& journal, Complaints& complaints, Coordination& coordination);
 
-  // The processes that held tenants under the earlier arbiter.
+  // Restores the processes that held tenants under the earlier arbiter.
   void restore(const std::map<TenantId, std::set<ProcessName>>& holders);
 
-  // Is called with a job that turns out to be another user's than that of its sessions so far.
+  // Sets the function that is called when a job turns out to belong to another user than its sessions so far.
   void on_other_user(std::function<void(const TenantInfo&)> react) { react_ = std::move(react); }
 
-  // The arbiter began without a ledger: for a minute it takes the word of sessions that they come back, and
-  // serves those of unknown jobs.
+  // Called if the arbiter starts without a ledger: for a minute it believes sessions that claim to reconnect,
+  // and serves those of unknown jobs.
   void begin_without_ledger() { strange_until_ = system_.now() + std::chrono::minutes(1); }
   bool lacks_ledger() const { return system_.now() < strange_until_; }
 
-  // Why a session of the process that presents that token is not served, by Tenants=jobs; empty: it is.
+  // The reason for which Tenants=jobs excludes a session of the process with that token; empty if it is
+  // served.
   std::string refusal(const Peer& peer, const RunToken& token, bool comes_back) const;
-  // A session of the process has come and presents that token. Returns its tenant, which counts the session
-  // until leave().
+  // Adds a session of the process with that token. Returns its tenant, which counts the session until
+  // leave().
   TenantInfo& join(const Peer& peer, const RunToken& token);
   void leave(TenantId tenant);
-  // The name of the tenant that the process belongs to; there may be no such tenant yet.
+  // The name of the tenant that the process belongs to; the tenant may not exist yet.
   TenantName name_of(const Peer& peer, const RunToken& token) const;
-  // True if the process is in a step of a job that is registered, and of its user.
+  // True if the process is in a step of a registered job and belongs to the job's user.
   bool knows_job_of(const Peer& peer) const;
-  // True if somebody with authority has counted the tenant's units: it is a registered job or a vouched run.
+  // True if Slurm or a trusted batch system has counted the tenant's units: it is a registered job or a
+  // vouched run.
   bool has_units(TenantId tenant) const;
-  // True if a process of the tenant lives, or may still come back.
+  // True if a process of the tenant lives, or may still reconnect.
   bool lives(const TenantInfo& tenant) const;
 
   void run(Client& client, const RunRequest& request);
-  // The connection of a run is closed.
+  // To call when the connection of a run is closed.
   void run_closed(const Client& client);
   void register_job(Client& client, const RegisterJob& job);
   void register_gang(Client& client, const RegisterGang& gang);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the ledger: appends records, flushes them in time, keeps them while the disk is full, and bounds how
-// much each user may add.
+// Writes the ledger: appends records, flushes them in time, keeps them in memory while the disk is full, and
+// limits how much each user may add.
 //
-// One thread, that of the event loop.
+// Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -22,9 +22,9 @@
 
 namespace sharedgpu {
 
-// Actions of the core whose leases have been recorded. Only a Journal makes them, and nothing else can be
-// performed. So the next arbiter knows of each lease that was granted before a crash, except for those that a
-// disk without space kept out of the file.
+// Actions of the core whose leases have been recorded. Only a Journal creates them, and nothing else can be
+// performed. So the next arbiter knows each lease that was granted before a crash, except those that a full
+// disk kept out of the file.
 class RecordedActions {
  public:
   const Actions& all() const { return actions_; }
@@ -49,23 +49,22 @@ class Journal {
   void record(const What& what) {
     record(Record{.at = system_.now(), .what = what});
   }
-  // Passes the records to the kernel. If that fails, they are kept in memory, and written as soon as
-  // possible.
+  // Passes the records to the kernel. On failure they are kept in memory and written as soon as possible.
   void flush();
   // Records the leases that begin and end, and flushes.
   RecordedActions write_down(Actions actions);
 
-  // The core has changed: brings the figures up to date.
+  // Updates the figures after a change of the core.
   void observe(const Sighting& seen, Nanoseconds at);
-  // While a lease is open, a record is written every second: after a crash, a lease that no session confirms
-  // counts up to the last record. `core` lives as long as this.
+  // While a lease is open, writes a record every second: after a crash, a lease that no session confirms
+  // counts up to the last record. `core` must outlive this object.
   void watch_leases(const Core& core);
-  // The arbiter ends: records and flushes everything.
+  // Records and flushes everything, when the arbiter ends.
   void end(const Core& core);
 
-  // True if this user may add to the ledger at this moment, and counts it. Root always may.
+  // Returns true, and counts it, if this user may add to the ledger now. Root always may.
   bool may_write(uid_t uid);
-  // The users that have written lately, and some that have not.
+  // The number of users that have written lately, and of some that have not.
   std::size_t writers() const { return writers_.size(); }
 
  private:
@@ -75,7 +74,7 @@ class Journal {
   FigureBook& figures_;
   const std::string path_;
   Ledger ledger_;
-  TokenBuckets<uid_t> writers_{1024, 50};  // at first, enough for each process of a large node
+  TokenBuckets<uid_t> writers_{1024, 50};  // the burst suffices for each process of a large node
   asio::steady_timer retry_timer_;
   asio::steady_timer seen_timer_;
   Nanoseconds last_record_{};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sessions that lend device memory to others of their tenant, by the numbers under which they do. Nothing
+// The sessions that export device memory to others of their tenant, by their exporter numbers. Nothing
 // crosses from one tenant to another.
 //
-// One thread at a time.
+// Not thread-safe.
 #pragma once
 
 #include <map>
@@ -15,11 +15,11 @@ namespace sharedgpu {
 
 class Loans {
  public:
-  // From here on the session lends under this number, and under no other.
+  // Registers the session under this number, which replaces its earlier one.
   void announce(SessionId session, TenantId tenant, std::uint64_t lender);
-  // The tenant's session that lends under this number; nullopt: there is none.
+  // The tenant's session with this number; nullopt if there is none.
   std::optional<SessionId> find(TenantId tenant, std::uint64_t lender) const;
-  // The session has ended.
+  // Forgets a session that has ended.
   void forget(SessionId session);
 
  private:

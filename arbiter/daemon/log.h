@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's log: one line for each message, which names the tenant that it concerns. Any thread.
+// The daemon's log: one line for each message, naming the tenant concerned. Any thread.
 #pragma once
 
 #include <string>

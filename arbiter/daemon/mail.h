@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Letters to and from the arbiters of other nodes: texts that may be lost, come late, twice or in another
-// order.
+// Letters to and from the arbiters of other nodes. A letter is a text that may be lost, late, duplicated or
+// reordered.
 #pragma once
 
 #include <functional>
@@ -11,13 +11,13 @@ namespace sharedgpu {
 
 class Mail {
  public:
-  // `from`: the address of the host that sent it, to which an answer may be sent.
+  // `from`: the address of the sending host, usable for an answer.
   using Heard = std::function<void(const std::string& from, std::string_view text)>;
   virtual ~Mail() = default;
 
-  // Nothing is sent or heard before. `heard` is called with texts of other arbiters alone, never by send().
+  // Call it before send(). `heard` is called only with texts of other arbiters, and never from within send().
   virtual void start(Heard heard) = 0;
-  // `host`: an address in numbers. The text is at most kLongestLetter bytes.
+  // `host`: a numeric address. The text is at most kLongestLetter bytes.
   virtual void send(const std::string& host, const std::string& text) = 0;
 };
 

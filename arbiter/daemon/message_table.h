@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages that peers may send: for each the role and authority that it needs, the numbers that are
-// valid, its cost, and the part of the daemon that handles it. A handler may still refuse a message, for
-// reasons that follow from the state of the session or of the job.
+// The messages that peers may send. Each row states the required role and authority, the valid numbers, the
+// cost, and the part of the daemon that handles the message. A handler may still refuse a message, for
+// reasons that depend on the state of the session or of the job.
 //
 // To add a message:
 //   1. protocol/messages.h has the recipe for the protocol and its tests.
 //   2. Give it a row in message_table.cpp, is_valid() in validity.h and a method of the part that handles it.
 //   3. A report to the core also needs its type in Event (core/events.h) and Core::on() (core/core.h).
 //
-// One thread, that of the event loop.
+// Event-loop thread only.
 #pragma once
 
 #include "arbiter/daemon/client.h"
@@ -37,7 +37,7 @@ class MessageTable {
   };
   explicit MessageTable(const Parts& parts) : parts_(parts) {}
 
-  // Has the message handled, or turns it or its sender away.
+  // Passes the message to its handler, or refuses it or its sender.
   void receive(Client& client, const Message& message) const;
 
  private:

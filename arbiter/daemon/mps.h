@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs NVIDIA's MPS control daemon where the site wants it (Mps=yes), and starts it again when it has ended.
-// The control daemon outlives the arbiter, since jobs lose the GPU with it: one that an earlier arbiter has
-// started is found by its pid file and watched. It serves all users at once (-M); otherwise the jobs of one
-// user would wait for the last process of another. One thread, that of the event loop.
+// Runs NVIDIA's MPS control daemon if the site wants it (Mps=yes), and restarts it when it has ended. The
+// control daemon outlives the arbiter, because jobs lose the GPU with it. One that an earlier arbiter started
+// is found by its pid file and watched. It serves all users at once (-M); otherwise the jobs of one user
+// would wait for the last process of another. Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -19,16 +19,16 @@ namespace sharedgpu {
 
 class Mps {
  public:
-  // `folder` holds the pipes by which programs find it, `logs` its logs; both are made if they are missing.
-  // `changed` is called whenever it begins or ceases to serve.
+  // `folder` holds the pipes by which programs find the control daemon, `logs` its logs; both are created if
+  // missing. `changed` is called whenever serves() changes.
   Mps(asio::io_context& loop, const System& system, std::string folder, std::string logs,
       std::function<void()> changed);
 
   void start();
-  // True if a program that starts at this moment finds it.
+  // True if a program that starts now finds MPS.
   bool serves() const { return serves_; }
 
-  // The process that serves `folder`; empty: there is none.
+  // The process that serves `folder`; empty if there is none.
   static UniqueFd find(const System& system, const std::string& folder);
 
  private:
@@ -45,7 +45,7 @@ class Mps {
   const std::function<void()> changed_;
   asio::posix::stream_descriptor death_;  // its pidfd
   asio::steady_timer timer_;
-  pid_t child_ = -1;  // it is one of this process
+  pid_t child_ = -1;  // set if this process started it
   bool serves_ = false;
   std::chrono::steady_clock::time_point began_;
   std::chrono::seconds pause_{1};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mail by UDP, each letter in a credential of munge.
+// Sends mail over UDP, with each letter in a munge credential.
 //
-// A child process has the socket and speaks to munged, so that neither blocks the loop (munge_mail_child.h).
-// While there is no child, letters are lost. One thread, that of the event loop.
+// A child process owns the socket and talks to munged, so that neither blocks the loop (munge_mail_child.h).
+// While there is no child, letters are lost. Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -39,12 +39,12 @@ class MungeMail final : public Mail {
   const System& system_;
   const MailPlace place_;
   Heard heard_;
-  asio::steady_timer timer_;              // to the next child
+  asio::steady_timer timer_;              // until the next child starts
   asio::posix::stream_descriptor death_;  // the child's pidfd
   asio::posix::stream_descriptor talk_;   // lines go both ways
   pid_t child_ = -1;
   std::chrono::milliseconds pause_;
-  std::string trouble_;  // that the log has
+  std::string trouble_;  // as logged last
 };
 
 }  // namespace sharedgpu

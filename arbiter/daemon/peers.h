@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Identifies the peer of a connection: process, user, and the Slurm step by its cgroup. Nothing that the peer
-// sends counts here.
+// Identifies the peer of a connection: process, user, and the Slurm step from its cgroup. Uses nothing that
+// the peer sends.
 #pragma once
 
 #include <sys/types.h>
@@ -19,26 +19,26 @@ namespace sharedgpu {
 struct Peer {
   pid_t pid = 0;
   uid_t uid = 0;
-  uid_t account = 0;          // the user on whom its use of the daemon counts, see account_of()
-  std::uint64_t started = 0;  // in clock ticks since boot: distinguishes a reused pid
+  uid_t account = 0;          // the user charged for its use of the daemon, see account_of()
+  std::uint64_t started = 0;  // in clock ticks since boot; distinguishes a reused pid
   std::uint64_t program = 0;  // see program_of()
   PidNames names;
   UniqueFd pidfd;                     // readable when the process is dead
   std::optional<StepName> step;       // none: in no Slurm job
-  std::optional<std::uint32_t> task;  // of the step on this node; none: Slurm keeps no folder for it
+  std::optional<std::uint32_t> task;  // in the step on this node; none: Slurm has no folder for it
 
   ProcessName process() const { return {.pid = static_cast<std::uint32_t>(pid), .started = started}; }
 };
 
 // Identifies the peer of the connected socket. Fails with the reason for which it cannot be served; if
-// is_shortage(code), it may succeed a moment later. Any thread; no exceptions.
+// is_shortage(code), a retry may succeed. Any thread; no exceptions.
 Status identify(const System& system, int socket, Peer& peer);
 
-// The user on whom a process counts: its own, or the owner of the user namespace in which it runs. Whoever
-// has a range of subordinate uids could be a multitude otherwise. All that have ended count as one user, but
-// for root's. Any thread; no exceptions.
+// The user charged for a process: its own user, or the owner of the user namespace in which it runs.
+// Otherwise a user with a range of subordinate uids could count as many users. All ended processes count as
+// one user, except root's. Any thread; no exceptions.
 inline constexpr uid_t kEnded = 65'534;
-// A user that nobody is: of peers whose user cannot be read, and of what no user has caused.
+// No user: for peers whose user cannot be read, and for causes that belong to no user.
 inline constexpr uid_t kNobody = static_cast<uid_t>(-1);
 uid_t account_of(const System& system, pid_t pid, uid_t uid);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Performs the core's actions: sends messages, opens and closes gates, arms the timer, ends processes.
 //
-// One thread, that of the event loop.
+// Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -25,7 +25,7 @@ namespace sharedgpu {
 class Performer {
  public:
   struct Callbacks {
-    // For ArmTimer and Look; never before perform() has returned.
+    // For ArmTimer and Look; not called before perform() has returned.
     std::function<void()> timer_fired;
     std::function<void(SessionId)> poll_process;
     std::function<void(const TellGang&)> tell_gang;  // must not call the core before it has returned

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The placement of tenants on GPUs. A placement lasts as long as a session of the tenant, or a process that
-// holds it. It ends with the last of them, however they die: nothing has to be cleared up.
+// The placement of tenants on GPUs. A placement lasts as long as a session of the tenant or a process that
+// holds it. It ends with the last of them, however they die; no cleanup is needed.
 //
-// One thread, that of the event loop.
+// Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -27,18 +27,18 @@ class Placements {
              Journal& journal, const Tenants& tenants, Complaints& complaints,
              std::function<void(TenantId)> unheld);
 
-  // Returns the tenant's GPUs that the asking process is to see, and chooses them if the tenant has none. The
-  // process holds the placement from here on.
+  // Returns the tenant's GPUs that the asking process may see, and chooses them if the tenant has none. From
+  // here on the process holds the placement.
   GpuList place(const Peer& asker, TenantId tenant, const Demand& demand);
-  // The tenant is not placed, since its user chose the GPUs. The process holds the tenant all the same.
+  // For a tenant that is not placed because its user chose the GPUs: the process holds the tenant anyway.
   void hold_unplaced(const Peer& asker, TenantId tenant);
-  // A holder that the ledger names.
+  // Restores a holder recorded in the ledger.
   void restore(TenantId tenant, const ProcessName& holder);
 
   bool is_held(TenantId tenant) const { return holders_.any(tenant); }
   // Ends the placement if nothing holds it.
   void may_have_ended(TenantId tenant);
-  // The tenant has ended, whichever of its holders live.
+  // Forgets the tenant, which has ended even if holders live.
   void forget(TenantId tenant);
 
  private:
@@ -53,7 +53,8 @@ class Placements {
   Holders holders_;
 };
 
-// Puts the GPUs that a step holds whole before the shared ones. Returns how many; 0: the list is unchanged.
+// Inserts the GPUs that a step holds whole before the shared ones. Returns their number; 0 if the list is
+// unchanged.
 std::uint32_t put_before(const Snapshot& state, DeviceSet whole, GpuList& gpus);
 
 }  // namespace sharedgpu

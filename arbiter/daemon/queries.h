@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers to questions that change nothing: the lease time and figures of jobs and steps, a GPU as a process
-// sees it, the status.
+// Answers read-only queries: the lease time and figures of jobs and steps, a GPU as a process sees it, the
+// status.
 //
-// One thread, that of the event loop.
+// Event-loop thread only.
 #pragma once
 
 #include <string>

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The event loop's time, divided among the users that send messages: no user delays another by more than a
-// turn of about half a millisecond, however many connections it has and whatever it sends. For long no user
-// but root gets more than a fifth of the time, also where nobody else sends anything: the arbiter shares the
-// host's processors with the tenants. The sessions of a large node take about a hundredth (tests/campaign/
-// load), and a second or two when they all begin. To accept connections is nobody's turn, see server.h.
+// Divides the event loop's time among the users that send messages: no user delays another by more than a
+// turn of about half a millisecond, however many connections it has and whatever it sends. In the long run no
+// user but root gets more than a fifth of the time, even if nobody else sends anything: the arbiter shares
+// the host's processors with the tenants. The sessions of a large node take about a hundredth
+// (tests/campaign/load), and a second or two when they all start. Accepting connections is not part of any
+// user's turn, see server.h.
 //
-// One thread, that of the event loop.
+// Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -20,16 +21,16 @@ namespace sharedgpu {
 
 class Schedule {
  public:
-  // Seconds of the loop's time that a user may take at once, and in each second.
+  // Seconds of the loop's time that a user may take in a burst, and per second.
   static constexpr double kMostAtOnce = 2;
   static constexpr double kMostASecond = 0.2;
 
-  // Does one piece of work, such as to handle a message. True: there may be more.
+  // Does one piece of work, such as handling a message. Returns true if there may be more.
   using Work = std::function<bool()>;
 
   Schedule(asio::io_context& loop, const System& system);
 
-  // Does the work for that user when its turn comes, and again as long as there may be more.
+  // Runs the work when the user's turn comes, and repeats it while there may be more.
   void add(uid_t user, Work work);
 
  private:

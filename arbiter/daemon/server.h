@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The listening socket: accepts peers as far as there are places for them, identifies each when its user's
-// turn comes, and passes it to the arbiter.
+// The listening socket: accepts peers while places are free, identifies each when its user's turn comes, and
+// passes it to the arbiter.
 //
-// Users share the kernel's queue of connections, so each in it must cost little: one that its peer has closed
-// and left empty is closed, and a user that comes too often is turned away before /proc is read for it.
+// Users share the kernel's queue of connections, so each entry must cost little: a connection that its peer
+// has closed without a message is closed, and a user that connects too often is refused before its /proc is
+// read.
 //
-// One thread, that of the event loop.
+// Event-loop thread only.
 #pragma once
 
 #include <sys/socket.h>
@@ -29,11 +30,11 @@ class Arbiter;
 
 class Server {
  public:
-  // How often a user's peers may come: all that may be connected twice over, and then so many a second.
+  // How often a user's peers may connect: a burst of twice its places, and then so many per second.
   static constexpr double kComeAtOnce = 2.0 * Admission::kMostPerUser;
   static constexpr double kComeASecond = 1000;
 
-  // `places`: connections for which the daemon's descriptors suffice.
+  // `places`: the number of connections that the daemon's descriptors suffice for.
   Server(const Connection::Parts& parts, const System& system, Arbiter& arbiter, std::size_t places);
 
   // Takes over a listening socket.
@@ -61,8 +62,9 @@ class Server {
   const System& system_;
   Arbiter& arbiter_;
   Admission admission_;
-  TokenBuckets<uid_t> coming_{kComeAtOnce, kComeASecond};  // by user number, and by account
-  std::optional<Known> last_;  // the last peer that was accepted, until others are served
+  TokenBuckets<uid_t> coming_{kComeAtOnce, kComeASecond};  // by uid, and by account
+  // The last peer that was accepted, until others are served.
+  std::optional<Known> last_;
   asio::posix::stream_descriptor descriptor_;
   asio::steady_timer pause_;
 };

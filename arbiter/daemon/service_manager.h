@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells the service manager, systemd or `sharedgpu supervise`, that the daemon serves and that its event loop
-// goes on. The service manager ends and restarts a daemon that is silent for too long.
+// Reports to the service manager (systemd or `sharedgpu supervise`) that the daemon serves and that its event
+// loop is alive. The service manager ends and restarts a daemon that is silent for too long.
 //
-// The protocol is that of sd_notify(3) and sd_watchdog_enabled(3): datagrams to NOTIFY_SOCKET. One thread,
-// that of the event loop.
+// The protocol is that of sd_notify(3) and sd_watchdog_enabled(3): datagrams to NOTIFY_SOCKET. Event-loop
+// thread only.
 #pragma once
 
 #include <sys/socket.h>
@@ -20,23 +20,23 @@ namespace sharedgpu {
 
 class ServiceManager {
  public:
-  // Takes NOTIFY_SOCKET and WATCHDOG_USEC out of the environment, so that no child process speaks for the
-  // daemon. Without them there is nobody to tell, and nothing else here does anything.
+  // Takes NOTIFY_SOCKET and WATCHDOG_USEC out of the environment, so that no child process reports for the
+  // daemon. Without them nothing else here has any effect.
   ServiceManager();
 
-  // The daemon serves, or has found that another one does.
+  // Reports that the daemon serves, or that another one does.
   void tell_ready() const { tell("READY=1"); }
-  // Tells twice in each interval that `loop` goes on. Lives longer than the loop.
+  // Reports twice in each interval that `loop` is alive. This object must outlive the loop.
   void keep_telling(asio::io_context& loop) const;
 
  private:
   void tell(const char* state) const;
   void beat(const std::shared_ptr<asio::steady_timer>& timer) const;
 
-  UniqueFd socket_;  // empty: there is no service manager
+  UniqueFd socket_;  // empty: no service manager
   sockaddr_un address_{};
   socklen_t address_size_ = 0;
-  std::chrono::microseconds interval_{};  // 0: it does not care
+  std::chrono::microseconds interval_{};  // 0: no watchdog
 };
 
 }  // namespace sharedgpu

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sessions that there are, each with its connection, its lease page and the pidfd of its process.
+// The live sessions, each with its connection, its lease page and the pidfd of its process.
 //
-// One thread, that of the event loop.
+// Event-loop thread only.
 #pragma once
 
 #include <asio/posix/stream_descriptor.hpp>
@@ -21,14 +21,15 @@ class SessionTable {
     std::shared_ptr<Client> client;
     LeasePageWriter page;
     asio::posix::stream_descriptor death;  // the process's pidfd
-    GpuUuid gpu = {};                      // that it is for; zero: not attached yet
+    GpuUuid gpu = {};                      // the session's GPU; zero: not attached yet
     Traffic moved = {};                    // as reported last
-    bool look_is_due = false;              // whether its process is stopped
-    bool is_unproven = false;  // it claims to come back, no record tells of it, and it has not reported yet
-    // Set: the connection is closed, and the session may come back.
+    bool look_is_due = false;              // a poll for a stopped process is queued
+    // It claims to reconnect, but no record confirms it and it has not reported yet.
+    bool is_unproven = false;
+    // Set if the connection is closed and the session may reconnect.
     std::unique_ptr<asio::steady_timer> reconnect_timer = {};
 
-    // It has read all that was sent to it.
+    // True if the peer has read all messages sent to it.
     bool reads() const { return reconnect_timer == nullptr && !client->connection().has_unread(); }
   };
 
@@ -36,7 +37,7 @@ class SessionTable {
     of_processes_[entry.client->peer().process()].insert(id);
     return entries_.insert_or_assign(id, std::move(entry)).first->second;
   }
-  // Null: there is none. Valid until it is removed.
+  // Null if there is none. Valid until the session is removed.
   Entry* find(SessionId id) {
     const auto entry = entries_.find(id);
     return entry == entries_.end() ? nullptr : &entry->second;

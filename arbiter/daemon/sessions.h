@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of sessions: they come, report to the core, come back and go.
+// The life of sessions: they connect, report to the core, reconnect and leave.
 //
-// One thread, that of the event loop.
+// Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -46,12 +46,12 @@ class Sessions {
   };
   explicit Sessions(const Parts& parts);
 
-  // `last`: the highest number that an earlier arbiter has given.
+  // `last`: the highest session number that an earlier arbiter assigned.
   void start(SessionId last) { last_ = last; }
 
   void hello(Client& client, const Hello& hello);
   void attach(Client& client, const Attach& attach);
-  // A session's report to the core, less what is not believed.
+  // Passes a session's report to the core, without claims that are not believed.
   template <class Body>
   void report(Client& client, const Body& body) {
     if constexpr (std::is_same_v<Body, Usage>)
@@ -66,7 +66,7 @@ class Sessions {
   }
   void borrow(Client& client, const Borrow& borrow);
 
-  // The connection of a session is closed.
+  // To call when the connection of a session is closed.
   void closed(const Client& client);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What surveys have shown lately of a process beyond what it may have. It counts as far as two of them show
-// it, with others between that show less: memory may be on its way in or out while one looks.
+// The excess memory of a process in recent surveys, beyond what it may have. An amount counts only if two
+// surveys show it, even if others between them show less: memory may be on its way in or out during a survey.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace sharedgpu {
 
 class Sights {
  public:
-  // The survey of that number shows so much. The part of it that counts.
+  // Adds the excess found by that survey. Returns the part of it that counts.
   Bytes add(std::uint64_t survey, Bytes beyond) {
     std::erase_if(all_, [&](const Sight& sight) { return sight.survey + kMemory < survey; });
     Bytes before;
@@ -21,7 +21,7 @@ class Sights {
     all_.push_back({.survey = survey, .beyond = beyond});
     return std::min(before, beyond);
   }
-  // None of them counts any more.
+  // True if all surveys here are too old to count.
   bool are_old(std::uint64_t survey) const { return all_.empty() || all_.back().survey + kMemory < survey; }
 
  private:

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files with the text of the status, for peers to read: a bounded number of them, however many peers keep
-// theirs open. When one too many is made, the oldest is emptied: its memory is free whoever still holds the
-// file, but for pages that a reader has moved into pipes of its own. A peer can neither change nor resize a
-// file.
+// Files with the status text for peers to read. Their number is bounded, however many peers keep theirs open.
+// When one too many is added, the oldest is emptied. That frees its memory even if a peer holds the file,
+// except for pages that a reader has moved into its own pipes. A peer can neither change nor resize a file.
 //
-// One thread, that of the event loop.
+// Event-loop thread only.
 #pragma once
 
 #include <deque>
@@ -23,18 +22,18 @@ class StatusFiles {
   explicit StatusFiles(const System& system) : system_(system) {}
 
   struct File {
-    UniqueFd own;      // with which it is emptied
+    UniqueFd own;      // for emptying it
     UniqueFd to_read;  // for peers
     std::size_t size = 0;
   };
-  // Makes a file that holds `text`.
+  // Creates a file that holds `text`.
   Status add(const std::string& text);
-  // The one that was made last; null: there is none. Valid until the next one is made.
+  // The newest file; null if there is none. Valid until the next add().
   const File* newest() const { return files_.empty() ? nullptr : &files_.back(); }
 
  private:
   const System& system_;
-  std::deque<File> files_;  // the oldest one first
+  std::deque<File> files_;  // oldest first
 };
 
 }  // namespace sharedgpu

@@ -3,11 +3,11 @@
 //
 // To add a field:
 //   1. If the core knows the value: a field of Snapshot (arbiter/core/snapshot.h), filled in core_views.cpp.
-//      If it is to outlive the tenant's last session, or a restart: a figure (arbiter/ledger/figures.h).
-//   2. Write it in status_text.cpp. Names are for good: scripts rely on them.
-//   3. Add it to docs/status-json.md, and to the table of arbiter/cli/status.cpp if people are to see it.
-//   4. Test its value in tests/unit/arbiter/status_text.cpp and its type in status_golden.cpp; write
-//      status_fields.golden anew (see tests/golden).
+//      If it must outlive the tenant's last session, or a restart: a figure (arbiter/ledger/figures.h).
+//   2. Write it in status_text.cpp. Names are permanent: scripts rely on them.
+//   3. Add it to docs/status-json.md, and to the table of arbiter/cli/status.cpp if people should see it.
+//   4. Test its value in tests/unit/arbiter/status_text.cpp and its type in status_golden.cpp; regenerate
+//      status_fields.golden (see tests/golden).
 #pragma once
 
 #include <sys/types.h>
@@ -33,13 +33,13 @@ namespace sharedgpu {
 struct StatusView {
   const System& system;
   const Core& core;
-  const Snapshot& state;  // of it, as of `now`
+  const Snapshot& state;  // of `core`, as of `now`
   const Tenants& tenants;
   const FigureBook& figures;
   const std::map<GpuUuid, std::string>& gpu_names;
   const std::map<SessionId, pid_t>& pids;
-  const std::set<SessionId>& deaf;  // their processes have not read all that was sent to them
-  // Sessions that say that they have no host memory, and are not believed: the room that they have.
+  const std::set<SessionId>& deaf;  // sessions with unread messages
+  // Sessions whose claim to lack host memory is refuted, and the room that they have.
   const std::map<SessionId, Bytes>& refuted;
   const Settings& settings;
   Nanoseconds now{};

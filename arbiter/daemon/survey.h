@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks again and again at the memory of all processes on the host's GPUs, by a child process that asks NVML.
+// Surveys periodically the memory of all processes on the host's GPUs, through a child process that asks
+// NVML.
 //
-// The child answers only when it is asked. One that is silent for too long, or answers nonsense, is killed;
-// another one comes when it is dead, later and later while they fail. While nobody needs to know there is no
-// child, so an idle host's GPUs are left alone. One thread, that of the event loop.
+// The child answers only when asked. A child that is silent for too long, or sends nonsense, is killed. After
+// its death another one is started, with growing pauses while they fail. While nobody needs a survey there is
+// no child, so an idle host's GPUs are left alone. Event-loop thread only.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -23,10 +24,10 @@ namespace sharedgpu {
 
 struct SurveyedProcess {
   pid_t pid = 0;
-  std::optional<Bytes> memory;  // none: NVML cannot tell
+  std::optional<Bytes> memory;  // none: unknown to NVML
 };
 
-// A GPU that is missing in an answer did not tell.
+// One GPU of an answer. A GPU is missing from the answer if it did not respond.
 struct SurveyedGpu {
   GpuUuid uuid;
   Bytes used;
@@ -37,21 +38,21 @@ struct SurveyedGpu {
 // The health of a GPU, as NVML lists it.
 struct GpuHealth {
   GpuUuid uuid;
-  std::uint32_t status = 0;                 // what NVML returns of it: 0, kNvmlLost, ...
-  std::optional<std::uint64_t> ecc_errors;  // not corrected, since its driver has it
+  std::uint32_t status = 0;                 // what NVML returns for it: 0, kNvmlLost, ...
+  std::optional<std::uint64_t> ecc_errors;  // uncorrected, since its driver was loaded
 };
 
-// An error that a GPU has reported, or another status.
+// An error that a GPU has reported, or a change of its status.
 struct GpuSign {
   enum class Kind : std::uint8_t { xid, ecc_error, status };
   GpuUuid uuid;
   Kind kind = Kind::status;
-  std::uint64_t number = 0;  // of the Xid; the status
+  std::uint64_t number = 0;  // the Xid, or the status
 };
 
-// Hears of the GPUs themselves.
+// Callbacks about the GPUs themselves.
 struct GpuWatch {
-  // With each answer: the GPUs that NVML lists, and whether those are all that it has.
+  // With each answer: the GPUs that NVML lists, and whether the list is complete.
   std::function<void(const std::vector<GpuHealth>& gpus, bool all)> looked;
   std::function<void(const GpuSign& sign)> saw;
 };
@@ -60,14 +61,14 @@ struct SurveyTimes {
   std::chrono::milliseconds period{1000};
   // The first answer comes when NVML has started, which may take the driver seconds.
   std::chrono::milliseconds patience{15'000};
-  std::chrono::milliseconds first_pause{1000};  // before another child is started; it doubles
+  std::chrono::milliseconds first_pause{1000};  // before another child is started; doubles
   std::chrono::milliseconds longest_pause{60'000};
 };
 
 class Survey {
  public:
-  // `needed` is asked before each look. `heard` is called with each answer, and with an empty one when there
-  // will be none for a while.
+  // `needed` is called before each survey. `heard` is called with each answer, and with an empty one if none
+  // will come for a while.
   Survey(asio::io_context& loop, const System& system, std::function<bool()> needed,
          std::function<void(const std::vector<SurveyedGpu>&)> heard, SurveyTimes times = {},
          GpuWatch watch = {});
@@ -75,7 +76,7 @@ class Survey {
   Survey(const Survey&) = delete;
   Survey& operator=(const Survey&) = delete;
 
-  // Somebody may need to know: looks at once if it is not looking already.
+  // Starts surveys if they are not running; to call when `needed` may have become true.
   void wake();
 
  private:
@@ -95,15 +96,15 @@ class Survey {
   const std::function<void(const std::vector<SurveyedGpu>&)> heard_;
   const SurveyTimes times_;
   const GpuWatch watch_;
-  asio::steady_timer timer_;              // to the next look, or the next child
-  asio::steady_timer timeout_;            // of an answer
+  asio::steady_timer timer_;              // until the next survey, or the next child
+  asio::steady_timer timeout_;            // for an answer
   asio::posix::stream_descriptor death_;  // the child's pidfd
-  asio::posix::stream_descriptor talk_;   // questions go there, lines come back
+  asio::posix::stream_descriptor talk_;   // carries questions to the child and lines back
   pid_t child_ = -1;
-  bool active_ = false;  // it looks, or tries to
-  bool asked_ = false;   // and has no answer yet
-  bool failed_ = false;  // the child was killed for that
-  bool told_ = false;    // the log says that NVML does not answer
+  bool active_ = false;  // surveys run, or are being started
+  bool asked_ = false;   // an answer is outstanding
+  bool failed_ = false;  // the child was killed for a failure
+  bool told_ = false;    // NVML's silence was logged
   std::chrono::milliseconds pause_;
   SurveyLine line_;
   std::vector<SurveyedGpu> answer_;

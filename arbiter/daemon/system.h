@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operating system as the daemon uses it beside sockets and timers: the clock, processes, descriptors,
-// random numbers, users and the driver's libraries. Tests override it and make each call fail.
+// The operating system as the daemon uses it, apart from sockets and timers: the clock, processes,
+// descriptors, random numbers, users and the driver's libraries. Tests override it to make calls fail.
 //
-// The methods here are the host's own. A method that returns a descriptor returns an empty one on failure and
-// sets errno. Any thread; no exceptions.
+// The methods of this class use the real host. A method that returns a descriptor returns an empty one on
+// failure and sets errno. Any thread; no exceptions.
 //
 // To inject a fault:
-//   1. A call that is not here yet: a virtual method, and its users in the daemon take a System.
-//   2. In tests/unit/arbiter/systems.h let FaultySystem override it and fail as a field of it says. Its field
-//      `reading` gives an errno for each path that is read; other calls have fields of their own.
+//   1. If the call is not here yet, add a virtual method, and pass a System to its users in the daemon.
+//   2. In tests/unit/arbiter/systems.h let FaultySystem override it and fail as one of its fields says. Its
+//      field `reading` gives an errno for each path that is read; other calls have fields of their own.
 //   3. Test the arbiter with it in tests/unit/arbiter/faults.cpp, or the part alone, as gpus.cpp there does.
-//      Faults of the ledger's files go by FileCalls (arbiter/ledger/files.h), see journal.cpp there.
+//      Faults of the ledger's files go through FileCalls (arbiter/ledger/files.h), see journal.cpp there.
 #pragma once
 
 #include <sys/socket.h>
@@ -30,13 +30,13 @@ class System {
  public:
   virtual ~System() = default;
 
-  // CLOCK_BOOTTIME: the clock of everything that outlives the arbiter.
+  // CLOCK_BOOTTIME: the clock of all times that outlive the arbiter.
   virtual Nanoseconds now() const;
-  // Since 1970, by the clock on the wall.
+  // Wall-clock time since 1970.
   virtual Nanoseconds wall_time() const;
 
-  // Reads the whole file, or as much of it as can be read: files of a process that is just ending fail in the
-  // middle.
+  // Reads the whole file, or as much of it as can be read: reading a file of a process that is ending may
+  // fail midway.
   virtual Status read_file(const std::string& path, std::string& text) const;
   // At most `most` names in the folder; nullopt if it cannot be read to its end.
   virtual std::optional<std::vector<std::string>> list_folder(const std::string& path,
@@ -44,33 +44,32 @@ class System {
   // The user that owns the file or folder; of a symbolic link, the link's own.
   virtual Status owner_of(const std::string& path, uid_t& owner) const;
 
-  // The process and user that have connected to the socket. False on failure, with errno.
+  // The process and user connected to the socket. Returns false on failure, with errno.
   virtual bool credentials_of(int socket, ucred& credentials) const;
-  // A pidfd of the process that has connected to the socket, whose pid is `pid`.
+  // A pidfd of the process connected to the socket, whose pid is `pid`.
   virtual UniqueFd open_peer(int socket, pid_t pid) const;
-  // A pidfd: readable when the process has ended.
+  // A pidfd; readable when the process has ended.
   virtual UniqueFd open_process(pid_t pid) const;
-  // The inodes of the PID namespace of the process and of those around it, so many in all, its own last;
-  // empty on failure.
+  // The inodes of the PID namespaces of the process, `count` of them from the outermost in; empty on failure.
   virtual std::vector<ino_t> pid_namespaces(pid_t pid, std::size_t count) const;
 
-  // The owner of the user namespace that the process is in, or of the outermost one around that; nullopt: it
-  // is in that of this process, or cannot be asked about.
+  // The owner of the outermost user namespace of the process that is not this process's own; nullopt if it is
+  // in that of this process, or if unknown.
   virtual std::optional<uid_t> user_namespace_owner(pid_t pid) const;
 
-  // As pidfd_send_signal(). 0, or an errno value: ESRCH if the process has ended.
+  // As pidfd_send_signal(). Returns 0 or an errno value: ESRCH if the process has ended.
   virtual int send_signal(int pidfd, int number) const;
 
   virtual UniqueFd duplicate(int descriptor) const;
-  // The two ends of a seqpacket connection. False on failure, with errno.
+  // The two ends of a seqpacket connection. Returns false on failure, with errno.
   virtual bool socket_pair(UniqueFd& one, UniqueFd& other) const;
-  // A memfd: empty, and may be sealed.
+  // An empty memfd that can be sealed.
   virtual UniqueFd memory_file(const char* name) const;
-  // Another descriptor of the same file, with which it can only be read.
+  // A read-only descriptor of the same file.
   virtual UniqueFd reopen_to_read(int descriptor) const;
-  // Fills all of it, or returns false.
+  // Fills all bytes, or returns false.
   virtual bool random(void* bytes, std::size_t size) const;
-  // The number of the user of that name.
+  // The uid of that user.
   virtual std::optional<uid_t> find_user(const std::string& name) const;
 
   // As dlopen() and dlsym(); null on failure.
@@ -78,7 +77,7 @@ class System {
   virtual void* symbol(void* library, const char* name) const;
 };
 
-// True for the errno values of calls that lack descriptors or memory: they may succeed a moment later.
+// True for the errno values of calls that lack descriptors or memory: a retry may succeed.
 bool is_shortage(int code);
 
 }  // namespace sharedgpu

@@ -16,10 +16,10 @@
 
 namespace sharedgpu {
 
-// The options of a job after a further step has stated its own.
+// The options of a job after another step has stated its own.
 JobOptions merged(const JobOptions& known, const RegisterJob& job);
 
-// The claims of a tenant. Its priority is the sum of that of its QOS and partition and of its own.
+// The entitlement of a tenant. Its priority is the sum of its QOS's, its partition's and its own.
 Claims claims_of(const TenantInfo& tenant, const Settings& node);
 
 // The requests of a tenant that exceed what the site allows, for the log.
@@ -27,7 +27,7 @@ std::vector<std::string> excessive_requests(const TenantInfo& tenant, const Sett
 
 Rules rules_of(const Settings& settings);
 
-// A partition for each GPU that only its jobs use or are placed on.
+// The partition of each GPU that only jobs of one partition use or are placed on.
 using Partitions = std::map<GpuUuid, std::string>;
 Partitions partitions_of(const Snapshot& state, const Tenants& tenants);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds how often something may happen, or how much of something is used: `most` at once, and `a_second` for
-// long.
+// Limits how often something may happen, or how much of something is used: `most` in a burst, and `a_second`
+// on average.
 //
-// Pure. One thread at a time.
+// Pure. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ class TokenBucket {
  public:
   TokenBucket(double most, double a_second) : most_(most), tokens_(most), a_second_(a_second) {}
 
-  // True if it may happen at `now`, and counts it. False: nothing is counted.
+  // Takes a token at `now`. Returns false, and takes nothing, if there is none.
   bool take(Nanoseconds now) {
     tokens_ = at(now);
     looked_ = now;
@@ -25,7 +25,7 @@ class TokenBucket {
     return true;
   }
 
-  // Counts what was used, whether there was enough or not. Returns how long it takes until nothing is owed.
+  // Charges `used` even if it exceeds the tokens. Returns the time until the debt is paid.
   Nanoseconds charge(double used, Nanoseconds now) {
     tokens_ = at(now) - used;
     looked_ = now;
@@ -33,7 +33,7 @@ class TokenBucket {
     return std::chrono::duration_cast<Nanoseconds>(left);
   }
 
-  // True if it has not happened for so long that nothing is left of it.
+  // True if the bucket is as if never used.
   bool is_full(Nanoseconds now) const { return at(now) >= most_; }
 
  private:
@@ -47,8 +47,7 @@ class TokenBucket {
   Nanoseconds looked_{};
 };
 
-// A bucket for each key that comes. Those that are full are forgotten: they are as those of keys that never
-// came.
+// One bucket for each key. Full buckets are dropped, since they equal those of unknown keys.
 template <class Key>
 class TokenBuckets {
  public:
@@ -56,7 +55,7 @@ class TokenBuckets {
 
   bool take(const Key& key, Nanoseconds now) { return of(key, now).take(now); }
   Nanoseconds charge(const Key& key, double used, Nanoseconds now) { return of(key, now).charge(used, now); }
-  // Of buckets that are kept.
+  // The number of buckets kept.
   std::size_t size() const { return buckets_.size(); }
 
  private:
@@ -64,7 +63,7 @@ class TokenBuckets {
     forget_full(now);
     return buckets_.try_emplace(key, fresh_).first->second;
   }
-  // All are looked at when they have doubled in number since, so that many keys cost no more than few.
+  // Checks all buckets only when their number has doubled since the last time, so that many keys stay cheap.
   void forget_full(Nanoseconds now) {
     if (buckets_.size() < look_at_) return;
     std::erase_if(buckets_, [now](const auto& entry) { return entry.second.is_full(now); });

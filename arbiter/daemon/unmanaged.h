@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells the core in its words the findings of surveys: the memory of each session, and that of nobody. Keeps
-// the list of processes that have memory on a GPU without a session there, or hide much from the sessions
-// that they have, and does about them what Unmanaged= says.
+// Passes the findings of surveys to the core: the memory of each session, and the memory that belongs to no
+// session. Keeps the list of processes that have memory on a GPU without a session there, or much more than
+// their sessions account for, and treats them as Unmanaged= says.
 //
-// A process hides what two of its last surveys show of it beyond all that its sessions on that GPU may have,
-// however many these are and whenever they came: each survey beyond the most that they may have had since the
-// one before it, so that memory on its way in or out never counts. Up to an eighth of the GPU it is not
-// named: the driver takes memory for kernels, graphs and printf buffers that no program can tell of.
+// The hidden memory of a process is its excess over all that its sessions on that GPU may have, however many
+// there are and whenever they came, as far as two of the last surveys show it. Each survey compares with the
+// most that the sessions may have had since the previous one, so that memory on its way in or out never
+// counts. A process that hides up to an eighth of the GPU is not listed: the driver takes memory for kernels,
+// graphs and printf buffers that no program can report.
 //
-// The daemon's own children and the server of MPS are not among them. One thread, that of the event loop.
+// The daemon's children and the MPS server are exempt. Event-loop thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -37,7 +38,7 @@ struct UnmanagedProcess {
   pid_t pid = 0;
   uid_t uid = 0;
   std::optional<std::uint32_t> job;  // by its cgroup
-  Bytes memory;                      // there, beyond what its sessions may have
+  Bytes memory;                      // on that GPU, beyond what its sessions may have
   bool has_session = false;          // there
 };
 
@@ -53,9 +54,9 @@ class Unmanaged {
   };
   explicit Unmanaged(const Parts& parts) : its_(parts) {}
 
-  // An answer of the Survey; empty: it has none.
+  // Takes an answer of the Survey; empty if there is none.
   void take(const std::vector<SurveyedGpu>& gpus);
-  // As of the last one.
+  // As of the last answer.
   const std::vector<UnmanagedProcess>& processes() const { return processes_; }
 
  private:
@@ -64,17 +65,17 @@ class Unmanaged {
     uid_t uid = 0;
     uid_t account = 0;  // see account_of()
     std::optional<std::uint32_t> job;
-    bool is_own = false;  // the daemon's, or one of its children
+    bool is_own = false;  // the daemon or one of its children
     bool is_mps = false;
   };
-  // A process with unmanaged memory, since when, and the last survey that shows that.
+  // A process with unmanaged memory, the time since when, and the last survey that shows it.
   struct Known {
     Facts facts;
     Nanoseconds since{};
     std::uint64_t last = 0;
     Nanoseconds stopped{};  // when it was last seen stopped
     bool warned = false;
-    std::optional<Nanoseconds> ended;  // when it was asked to end
+    std::optional<Nanoseconds> ended;  // time of SIGTERM
     bool killed = false;
   };
 
@@ -99,7 +100,7 @@ class Unmanaged {
 
   const Parts its_;
   std::map<pid_t, Known> known_;
-  std::map<OnGpu, Sights> sights_;  // of memory beyond what the sessions of the process may have
+  std::map<OnGpu, Sights> sights_;  // memory beyond what the sessions of the process may have
   std::uint64_t surveys_ = 0;
   std::vector<UnmanagedProcess> processes_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The users that administer: root, SlurmUser and AdminUsers.
+// The administrators: root, SlurmUser and AdminUsers.
 #pragma once
 
 #include <sys/types.h>
@@ -13,13 +13,13 @@
 
 namespace sharedgpu {
 
-// A user's number by name, or a number as it is written.
+// The uid of the named user, or the number itself if `name` is one.
 std::optional<uid_t> find_user(const System& system, const std::string& name);
 
 class Administrators {
  public:
   Administrators() = default;  // root alone
-  // Users that do not exist are passed over and named in `unknown`; a missing SlurmUser is not worth a word.
+  // Skips users that do not exist and names them in `unknown`, except for a missing SlurmUser.
   Administrators(const System& system, const Settings& settings, std::string& unknown);
   bool has(uid_t uid) const { return users_.count(uid) != 0; }
 

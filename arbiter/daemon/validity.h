@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers that a peer may send. A peer that sends others does not speak the protocol.
+// Checks the numbers in peers' messages. A peer that sends invalid ones does not speak the protocol.
 //
 // Pure functions; any thread.
 #pragma once
@@ -8,7 +8,7 @@
 
 namespace sharedgpu {
 
-// No device, host or budget is larger.
+// No device, host or budget is larger than this.
 inline constexpr Bytes kLargest{std::uint64_t{1} << 50};
 
 bool is_valid(const Hello& hello);

@@ -11,7 +11,7 @@
 
 namespace sharedgpu {
 
-// Hands `fd` to `watched`. On an error, such as a lack of kernel memory, `fd` keeps it.
+// Moves `fd` into `watched`. On an error, such as a lack of kernel memory, `fd` keeps the descriptor.
 inline asio::error_code hand_over(UniqueFd& fd, asio::posix::stream_descriptor& watched) {
   asio::error_code error;
   watched.assign(fd.get(), error);
