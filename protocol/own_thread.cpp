@@ -7,8 +7,8 @@
 namespace sharedgpu {
 namespace {
 
-constexpr std::size_t kStackSize = 2ul
-                                   << 20;  // glibc takes the program's thread-local storage from the stack
+// glibc takes the program's thread-local storage from the stack.
+constexpr std::size_t kStackSize = 2ul << 20;
 
 }  // namespace
 

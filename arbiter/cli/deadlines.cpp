@@ -24,11 +24,13 @@
 namespace sharedgpu::cli {
 namespace {
 
-constexpr int kPiece = 4096;  // read at a time; a pipe that can be written to has room for that
-constexpr int kLook = 20;     // milliseconds: what the child leaves behind may keep stderr open for ever
+// The size of one read. A pipe that is writable has room for that much.
+constexpr int kPiece = 4096;
+// Milliseconds. Polls, because processes that the child leaves behind may keep stderr open forever.
+constexpr int kLook = 20;
 
-// Waits for the reader of stderr as the command would, but no longer than that. False: it has gone, or is not
-// waited for any more.
+// Writes to stderr and blocks as the command itself would, but no longer than the command lives. Returns
+// false if the reader is gone, or waiting is pointless.
 bool write_all(const char* text, ssize_t size, StandIn& child) {
   while (size > 0) {
     pollfd entry = {.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
@@ -46,7 +48,7 @@ bool write_all(const char* text, ssize_t size, StandIn& child) {
   return true;
 }
 
-// Passes on what is there. False: nobody writes any more, or nobody reads.
+// Passes on the available text. Returns false if no writer or no reader is left.
 bool pass_on(int from, DeadlineLines& lines, StandIn& child) {
   char text[kPiece];
   const ssize_t size = read(from, text, sizeof text);
@@ -64,13 +66,13 @@ bool has_more(int from, int milliseconds) {
   return poll(&entry, 1, milliseconds) > 0;
 }
 
-// The pipe of deadlines breaks where nobody has that.
+// Keeps a read end of the deadline pipe open; without one the pipe would break.
 int reading_end_of_deadlines() {
   const char* text = std::getenv(environment::kDeadlineRead);
   return text == nullptr ? -1 : std::atoi(text);
 }
 
-// Whoever waits for the end of what the child closes must not wait for us.
+// Drops descriptors of the command, so that a reader sees end-of-file when the child closes its own.
 void keep_only(std::initializer_list<int> kept) {
   const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO}) dup2(null.get(), fd);
@@ -93,7 +95,7 @@ int run_with_stderr_read(const std::function<int()>& execute) {
   }
   UniqueFd reading(ends[0]);
   UniqueFd writing(ends[1]);
-  for (UniqueFd* end : {&reading, &writing}) move_out_of_the_way(*end);  // stderr may be closed, and one be 2
+  for (UniqueFd* end : {&reading, &writing}) move_out_of_the_way(*end);  // an end may be descriptor 2
   StandIn child;
   const int error = child.start([&] {
     dup2(writing.get(), STDERR_FILENO);
@@ -110,9 +112,9 @@ int run_with_stderr_read(const std::function<int()>& execute) {
   bool open = true;
   while (open && !child.child_has_ended())
     if (has_more(reading.get(), kLook)) open = pass_on(reading.get(), lines, child);
-  if (!open) reading.reset();  // where nobody reads, the child is to learn of it
+  if (!open) reading.reset();  // without a reader the child must get an error
   while (!child.child_has_ended()) poll(nullptr, 0, kLook);
-  // Only the output of the program itself counts, and not that of processes that it has left behind.
+  // Only the output of the program itself counts, not that of processes that it leaves behind.
   int unread = 0;
   if (open && ioctl(reading.get(), FIONREAD, &unread) != 0) unread = 0;
   for (; open && unread > 0; unread -= kPiece) open = pass_on(reading.get(), lines, child);

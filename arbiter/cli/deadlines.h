@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reports of deadlines of CudaMon's programs: lines that they write to stderr.
+// Reads the deadline reports of CudaMon programs: lines that they write to stderr.
 #pragma once
 
 #include <functional>
 
 namespace sharedgpu::cli {
 
-// Runs `execute` (which does not return, but with an exit status where it fails) in a child, and passes on
-// what that writes to stderr; the lines that tell of deadlines go to the pipe, too. Returns the child's exit
-// status, or dies of the signal that has ended it.
+// Runs `execute` (which returns only on failure, with an exit status) in a child, and passes on what the
+// child writes to stderr. Lines that report deadlines also go to the deadline pipe. Returns the child's exit
+// status, or dies of the signal that ended the child.
 int run_with_stderr_read(const std::function<int()>& execute);
 
 }  // namespace sharedgpu::cli

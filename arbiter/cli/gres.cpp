@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// sharedgpu gres: what slurm.conf and gres.conf say of this host's GPUs where all of them are shared.
+// sharedgpu gres: prints the slurm.conf and gres.conf lines for this host if all its GPUs are shared.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// sharedgpu ledger: who held which GPU of this node, from when to when.
+// sharedgpu ledger: lists the leases on this node's GPUs, with holder, begin and end.
 #include <pwd.h>
 
 #include <CLI/CLI.hpp>
@@ -34,7 +34,7 @@ struct Arguments {
   std::string format = "table";
 };
 
-// In local time: for people as parse_moment() reads it, for programs with microseconds and the time zone.
+// Formats in local time: for people as parse_moment() reads it, for programs with microseconds and time zone.
 std::string format_moment(Nanoseconds moment, bool exact) {
   const auto whole = std::chrono::floor<std::chrono::seconds>(moment);
   const std::time_t seconds = whole.count();
@@ -57,7 +57,7 @@ std::string user_name(std::uint32_t uid) {
   return user == nullptr ? std::to_string(uid) : user->pw_name;
 }
 
-// The columns of every format, in their order.
+// The columns of all formats, in order.
 Json fields_of(const LeaseRow& row, bool exact) {
   Json fields;
   fields["tenant"] = label_of(row.name, row.tenant);
@@ -96,7 +96,7 @@ Status read_given_file(const std::string& path, LeaseTable& table) {
   return {};
 }
 
-// Files of one ledger in their order, whatever the shell's is; others as they are given.
+// Sorts the files of one ledger by age, whatever the shell's order; other files keep their order.
 std::vector<std::string> oldest_first(std::vector<std::string> files) {
   const auto number_of = [](const std::string& file) -> long {
     const std::size_t dot = file.rfind('.');

@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
   sharedgpu::cli::add_ledger(app, status);
   sharedgpu::cli::add_report(app, status);
   sharedgpu::cli::add_supervise(app, status);
-  // CLI11 would only say that a subcommand is required.
+  // CLI11 would only report that a subcommand is required.
   const auto known = app.get_subcommands({});
   auto is_given = [&](const CLI::App* subcommand) { return subcommand->check_name(argv[1]); };
   if (argc > 1 && argv[1][0] != '-' && std::none_of(known.begin(), known.end(), is_given)) {
@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   CLI11_PARSE(app, own, argv);
-  // A reader who takes half of a table for all of it is misled.
+  // Fails if the output is incomplete: half of a table must not pass for all of it.
   if (std::fflush(stdout) != 0 || !std::cout.flush()) {
     sharedgpu::cli::complain(std::string("standard output: ") + std::strerror(errno));
     return status == 0 ? 1 : status;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// sharedgpu report: who held how many units, and had GPUs for how long, from sacct's data alone.
+// sharedgpu report: sums up the units and GPU time of users from sacct's data alone.
 #include <sys/wait.h>
 
 #include <CLI/CLI.hpp>
@@ -28,7 +28,7 @@ struct Arguments {
   std::string format = "table";
 };
 
-// As sacct writes and reads times.
+// Formats a time as sacct writes and reads it.
 std::string format_time(std::time_t time) {
   std::tm parts = {};
   localtime_r(&time, &parts);
@@ -41,7 +41,7 @@ std::string format_time(Nanoseconds moment) {
   return format_time(std::time_t{std::chrono::floor<std::chrono::seconds>(moment).count()});
 }
 
-// The first second of the month that is `months` after this one.
+// The first second of the month `months` after the current one.
 std::string begin_of_month(int months) {
   const std::time_t now = std::time(nullptr);
   std::tm parts = {};
@@ -54,8 +54,8 @@ std::string begin_of_month(int months) {
   return format_time(std::mktime(&begin));
 }
 
-// Reads the output of sacct. Returns an empty string, or an error message. This file makes the times itself:
-// nothing in them means anything to the shell.
+// Reads the output of sacct. Returns an empty string, or an error message. The times come from this file, so
+// they contain no shell metacharacters.
 std::string ask_sacct(const std::string& since, const std::string& until, std::string& text) {
   const std::string command =
       "exec env -u SLURM_TIME_FORMAT sacct --allusers --duplicates --noconvert --noheader --parsable2 "
@@ -68,7 +68,7 @@ std::string ask_sacct(const std::string& since, const std::string& until, std::s
     text.append(buffer.data(), size);
   const int status = pclose(pipe);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
-  return "sacct failed";  // and has said why
+  return "sacct failed";  // sacct has printed the reason
 }
 
 Json fields_of(const SiteReport::Who& who, const SiteReport::Sums& sums, std::uint32_t units_per_gpu,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // sharedgpu run -- COMMAND...: runs a command as a tenant of its own.
 //
-// The command replaces this process, so signals and the exit status are its own; but for
-// --deadline-from-stderr, where it is a child. The connection stays open in it and in what it starts: the
-// tenant lives as long as the last of them.
+// The command replaces this process, so signals and the exit status are its own; with --deadline-from-stderr
+// it is a child instead. The connection stays open in the command and in what it starts: the tenant lives as
+// long as the last of them.
 #include <fcntl.h>
 #include <pwd.h>
 #include <unistd.h>
@@ -52,7 +52,7 @@ bool parse_percentage(std::string_view text, std::uint32_t& percent) {
   return percent >= 1 && percent <= 100;
 }
 
-// "REQUEST" or "REQUEST:LIMIT".
+// Parses "REQUEST" or "REQUEST:LIMIT".
 bool parse_share(const std::string& text, JobOptions& options) {
   std::size_t colon = text.find(':');
   if (!parse_percentage(std::string_view(text).substr(0, colon), options.share_request)) return false;
@@ -61,10 +61,10 @@ bool parse_share(const std::string& text, JobOptions& options) {
          options.share_limit >= options.share_request;
 }
 
-// Without Slurm CUDA_VISIBLE_DEVICES is the user's own way to name GPUs.
+// Without Slurm, CUDA_VISIBLE_DEVICES is the user's own way to choose GPUs.
 bool user_chose() { return std::getenv("CUDA_VISIBLE_DEVICES") != nullptr; }
 
-// Leaves `number` as it is where the option is not given. Returns an empty string or what is wrong.
+// Leaves `number` unchanged if the option is missing. Returns an empty string or an error message.
 template <class Integer>
 std::string read_number(const char* option, const std::optional<std::string>& text, Integer least,
                         Integer most, Integer& number) {
@@ -77,7 +77,7 @@ std::string read_number(const char* option, const std::optional<std::string>& te
   return {};
 }
 
-// Returns an empty string or what is wrong.
+// Returns an empty string or an error message.
 std::string read_options(const Arguments& arguments, JobOptions& options) {
   for (const std::string& error :
        {read_number("--priority", arguments.priority, -kHighestPriority, kHighestPriority, options.priority),
@@ -109,7 +109,7 @@ std::string read_options(const Arguments& arguments, JobOptions& options) {
   return {};
 }
 
-// Sets the user of the tenant, if somebody vouches for it. Returns an empty string, or an error message.
+// Sets the user of the tenant, if the caller vouches for it. Returns an empty string, or an error message.
 std::string read_voucher(const Arguments& arguments, RunRequest& request) {
   if (!arguments.user && !arguments.units) return {};
   request.vouched = 1;
@@ -121,8 +121,7 @@ std::string read_voucher(const Arguments& arguments, RunRequest& request) {
   return {};
 }
 
-// The user's environment overrides the site's settings for the wait for an arbiter, as it does in the
-// library.
+// The user's environment overrides the site's timeout for an absent arbiter, as it does in the library.
 void read_environment(Settings& settings) {
   const char* text = std::getenv(environment::kArbiterTimeout);
   if (text == nullptr || *text == '\0') return;
@@ -134,11 +133,11 @@ void read_environment(Settings& settings) {
     settings.arbiter_timeout = std::chrono::milliseconds(*milliseconds);
 }
 
-// Connects and asks, for at most `patience`: the arbiter may just be starting. Returns an empty string, or
-// why there is no tenant.
+// Connects and asks, for at most `patience`, since the arbiter may be starting. Returns an empty string, or
+// the reason why there is no tenant.
 std::string ask_for_tenant(const Settings& settings, RunRequest request, Channel& channel, RunReply& reply) {
   Message message;
-  const char* devices = std::getenv(environment::kDevices);  // of the Slurm step that this runs in
+  const char* devices = std::getenv(environment::kDevices);  // set if run within a Slurm step
   request.chosen = user_chose();
   request.devices = parse_devices(devices == nullptr ? "" : devices);
   const Patience patience{.connect = settings.arbiter_timeout,
@@ -194,7 +193,7 @@ int execute(const std::vector<std::string>& command) {
   execvp(argv[0], argv.data());
   int error = errno;
   complain(command[0] + ": " + std::strerror(error));
-  return error == ENOENT ? 127 : 126;  // as a shell has it
+  return error == ENOENT ? 127 : 126;  // as in a shell
 }
 
 int run(const Arguments& arguments) {
@@ -208,14 +207,15 @@ int run(const Arguments& arguments) {
       return 2;
     }
   read_environment(settings);
-  for (const char* name : kDeadlineVariables) unsetenv(name);  // an outer run's are not this one's
+  for (const char* name : kDeadlineVariables) unsetenv(name);  // those of an outer run do not apply
   std::string library = find_sibling("../lib/sharedgpu/libsharedgpu.so", "../interposer/libsharedgpu.so");
   Channel channel;
   RunReply reply;
   std::string trouble = library.empty() ? "libsharedgpu.so is not where it was installed"
                                         : ask_for_tenant(settings, request, channel, reply);
   if (trouble.empty()) {
-    channel.move_out_of_the_way();  // a script takes 3 for a file of its own, and loses its tenant
+    // A script may use descriptor 3 for a file of its own, which would close the connection.
+    channel.move_out_of_the_way();
     fcntl(channel.fd(), F_SETFD, 0);
     if (std::string problem = shortfall(reply.gpus, request.options.gpus); !problem.empty())
       complain("--gpus " + *arguments.gpus + ": " + problem);
@@ -235,7 +235,7 @@ int run(const Arguments& arguments) {
   return run_with_stderr_read([&arguments] { return execute(arguments.command); });
 }
 
-// The number of words that are ours, the command's name included.
+// The number of words before the user's command, including the command's name.
 int own_words(const CLI::App& subcommand, int argc, char** argv) {
   for (int i = 2; i < argc; ++i) {
     const std::string_view word = argv[i];
@@ -250,7 +250,7 @@ int own_words(const CLI::App& subcommand, int argc, char** argv) {
 
 }  // namespace
 
-// CLI11 takes "[a,b]" for a list of two words: so of the command it is shown the name alone.
+// CLI11 parses "[a,b]" as a list of two words, so it gets only the name of the user's command.
 int add_run(CLI::App& app, int argc, char** argv, int& status) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("run", "Run a command as a tenant of its own");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // sharedgpu set [gpu=LIST | partition=LIST | qos=LIST] KEY=VALUE...: changes settings of the running arbiter,
-// of the node or of what is named.
+// for the node or for the named subjects.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
@@ -15,7 +15,7 @@
 namespace sharedgpu::cli {
 namespace {
 
-// "MaxWait" is given as "max-wait".
+// Converts "MaxWait" to "max-wait", the form on the command line.
 std::string as_given(std::string_view key) {
   std::string name;
   for (const char c : key) {
@@ -32,7 +32,8 @@ std::string choices() {
   return text.substr(0, text.size() - 2);
 }
 
-// The lines of sharedgpu.conf that say the same. Returns an empty string, or what is wrong with `changes`.
+// Sets `lines` to equivalent lines of sharedgpu.conf. Returns an empty string, or what is wrong with
+// `changes`.
 std::string lines_of(const std::vector<std::string>& changes, std::string& lines) {
   const std::vector<std::string_view> keys = section_keys();
   const std::vector<std::string_view> kinds = section_kinds();
@@ -45,7 +46,7 @@ std::string lines_of(const std::vector<std::string>& changes, std::string& lines
         std::find_if(keys.begin(), keys.end(), [&](std::string_view each) { return as_given(each) == name; });
     const bool begins = std::find(kinds.begin(), kinds.end(), name) != kinds.end();
     const bool known = begins || key != keys.end();
-    // A comment begins there in sharedgpu.conf.
+    // These characters begin a comment in sharedgpu.conf.
     if (const std::size_t comment = change.find_first_of(";#"); comment != change.npos)
       return "'" + change + "': '" + change[comment] + "' cannot be in a value";
     if (!known || end == change.size() || change.find('\n') != change.npos)

@@ -12,8 +12,7 @@ namespace {
 
 enum Column { job_id, user, account, partition, end, elapsed, allocated, in, out, nodes, comment, columns };
 
-// The count of one TRES in a list such as "cpu=2,gres/sharedgpu=1"; 0 where it is not there, nothing where it
-// is no number.
+// The count of one TRES in a list such as "cpu=2,gres/sharedgpu=1"; 0 if missing, nullopt if not a number.
 std::optional<std::uint64_t> count_of(std::string_view list, std::string_view tres) {
   for (std::string_view entry : split(list, ','))
     if (entry.starts_with(tres) && entry.substr(tres.size()).starts_with('='))
@@ -21,12 +20,12 @@ std::optional<std::uint64_t> count_of(std::string_view list, std::string_view tr
   return 0;
 }
 
-// The summary that docs/accounting.md describes, if it has the shares of so many nodes. Other programs may
-// keep text of their own before it and in it.
+// The summary that docs/accounting.md describes, if it covers that many nodes. Other programs may keep their
+// own text before it and in it.
 std::optional<SiteReport::Sums> summary_in(std::string_view text, std::uint64_t nodes) {
   const auto parsed = [](std::string_view json) { return nlohmann::json::parse(json, nullptr, false); };
   auto comment = parsed(text);
-  const std::size_t ours = text.rfind(R"({"sharedgpu":)");  // behind what is no JSON
+  const std::size_t ours = text.rfind(R"({"sharedgpu":)");  // after text that is not JSON
   if (!comment.is_object() && ours != text.npos) comment = parsed(text.substr(ours));
   if (!comment.is_object() || !comment.contains("sharedgpu")) return std::nullopt;
   const auto& job = comment["sharedgpu"];
@@ -67,7 +66,7 @@ bool SiteReport::add(std::string_view line) {
   const auto units = count_of(fields[allocated], "gres/sharedgpu");
   const auto seconds = parse_number<std::uint64_t>(fields[elapsed]);
   if (!units || !seconds) return false;
-  // Times of the same form: "2026-11-22T14:30:00". A job that runs has "Unknown".
+  // The times have one format, "2026-11-22T14:30:00". A running job has "Unknown".
   const bool has_ended = !fields[end].empty() && fields[end].front() <= '9';
   if (*units == 0 || !has_ended || fields[end] < since_ || fields[end] >= until_) return true;
   counts_ = &sums_[{.user = std::string(fields[user]),
@@ -82,7 +81,7 @@ bool SiteReport::add(std::string_view line) {
   counts_->lease_seconds += summary->lease_seconds;
   counts_->waited_seconds += summary->waited_seconds;
   counts_->swap_mebibytes += summary->swap_mebibytes;
-  counts_ = nullptr;  // its steps are in there
+  counts_ = nullptr;  // the summary includes its steps
   return true;
 }
 

@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kFaults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
 constexpr int kEnds[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
-// The signals that a terminal sends to all processes in the foreground, so that the child gets them itself. A
-// hangup is not among them: the terminal sends that to the leader of the session alone.
+// The signals that a terminal sends to all foreground processes, so that the child gets them itself. SIGHUP
+// is not among them: the terminal sends it to the session leader only.
 constexpr int kOfTerminals[] = {SIGINT, SIGQUIT, SIGWINCH, SIGTSTP};
 
 volatile sig_atomic_t child_of_signals = 0;
@@ -31,9 +31,9 @@ bool is_one_of(const int (&signals)[N], int signal) {
 void pass_signal_on(int number, siginfo_t* info, void* /*context*/) {
   const int before = errno;
   const bool from_kernel = info->si_code > 0;
-  const bool own = !from_kernel && info->si_pid == getpid();  // a broken pipe, too
+  const bool own = !from_kernel && info->si_pid == getpid();  // also SIGPIPE from a broken pipe
   if (is_one_of(kFaults, number) && (from_kernel || own)) {
-    signal(number, SIG_DFL);  // it comes again
+    signal(number, SIG_DFL);  // the fault recurs and ends this process
     return;
   }
   if (is_one_of(kEnds, number)) wanted_to_end = 1;
@@ -42,7 +42,7 @@ void pass_signal_on(int number, siginfo_t* info, void* /*context*/) {
   errno = before;
 }
 
-// Interrupts what waits, so that who is to hurry looks.
+// Installs handlers that interrupt blocking calls, so that callers check is_to_hurry().
 void divert_signals() {
   struct sigaction action = {};
   action.sa_flags = SA_SIGINFO;
@@ -53,7 +53,8 @@ void divert_signals() {
 
 void set_mask(const sigset_t& mask) { sigprocmask(SIG_SETMASK, &mask, nullptr); }
 
-// A terminal with tostop lets those write who block its signal; the handler would be called again and again.
+// A terminal with tostop lets a process write only if it blocks SIGTTOU; the handler would be called over and
+// over.
 sigset_t only_of_writing_to_terminals() {
   sigset_t set;
   sigemptyset(&set);
@@ -67,14 +68,14 @@ int StandIn::start(const std::function<int()>& execute) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
-  sigprocmask(SIG_BLOCK, &all, &before);  // until it is known whom to pass them on to
+  sigprocmask(SIG_BLOCK, &all, &before);  // until the child that they go to is known
   struct sigaction on_child = {};
   sigaction(SIGCHLD, nullptr, &on_child);
-  signal(SIGCHLD, SIG_DFL);  // who ignores it learns of no exit status
+  signal(SIGCHLD, SIG_DFL);  // if ignored, no exit status is available
   const pid_t parent = getpid();
   child_ = fork();
   if (child_ == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);  // who kills us means it
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // killing this process kills the child
     if (getppid() != parent) _exit(128 + SIGKILL);
     sigaction(SIGCHLD, &on_child, nullptr);
     set_mask(before);
@@ -89,7 +90,7 @@ int StandIn::start(const std::function<int()>& execute) {
   return error;
 }
 
-// It stays a zombie, so that its number is nobody else's while signals may be passed on.
+// Leaves the child a zombie, so that its pid is not reused while signals may be forwarded.
 bool StandIn::look(int options) {
   siginfo_t info = {};
   int error = 0;
@@ -101,11 +102,12 @@ bool StandIn::look(int options) {
   if (error == 0 && info.si_pid != child_) return false;
   if (error == 0 && info.si_code == CLD_STOPPED) {
     waitid(P_PID, static_cast<id_t>(child_), &info, WSTOPPED | WNOHANG);
-    // For who does job control. Who sent SIGSTOP to the child alone lets that alone go on, too.
+    // Stops this process as well, for job control by a shell. A sender of SIGSTOP to the child alone also
+    // continues the child alone.
     if (info.si_status != SIGSTOP) raise(SIGSTOP);
     return false;
   }
-  // One that has chosen to end after all is not hurried by what was wanted before.
+  // A child that exits by itself after a signal cancels the earlier request to hurry.
   if (!ended_ && info.si_code == CLD_EXITED) wanted_to_end = 0;
   return ended_ = true;
 }
@@ -120,7 +122,7 @@ int StandIn::end() {
   waitpid(child_, &status, 0);
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   signal(WTERMSIG(status), SIG_DFL);
-  const rlimit none = {.rlim_cur = 0, .rlim_max = 0};  // the core that matters is the child's
+  const rlimit none = {.rlim_cur = 0, .rlim_max = 0};  // only the child's core file is of use
   setrlimit(RLIMIT_CORE, &none);
   raise(WTERMSIG(status));
   return 128 + WTERMSIG(status);

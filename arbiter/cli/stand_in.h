@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that stands for its child: who sends it a signal means that one, and it stops and ends as the
-// child does. One in a process, and no other threads.
+// A process that represents its child: it forwards the signals that it receives, and stops and ends as the
+// child does. At most one per process, which must have no other threads.
 #pragma once
 
 #include <sys/types.h>
@@ -11,14 +11,14 @@ namespace sharedgpu::cli {
 
 class StandIn {
  public:
-  // Forks. The child calls `execute`, and ends with what that returns. Returns 0 or an errno value.
+  // Forks. The child calls `execute`, and exits with its result. Returns 0 or an errno value.
   int start(const std::function<int()>& execute);
 
-  // True if the child has ended. Call it every few milliseconds: it also notices a child that stops.
+  // True if the child has ended. Call it every few milliseconds, since it also detects that the child stops.
   bool child_has_ended();
-  // Nothing is to be waited for any more: it has ended, and a signal wants that.
+  // True if the child has ended and a signal asks this process to end: the caller should stop waiting.
   bool is_to_hurry() const;
-  // Waits for the child. Returns its exit status, or dies of the signal that has ended it.
+  // Waits for the child. Returns its exit status, or dies of the signal that ended it.
   int end();
 
  private:

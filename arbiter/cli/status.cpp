@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// sharedgpu status [--json]: GPUs, tenants, what they have and who holds the lease.
+// sharedgpu status [--json]: shows GPUs, tenants, their memory and time, and the lease holders.
 #include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ using Json = nlohmann::json;
 
 constexpr int kMostQuestions = 5;
 
-// Reads `size` bytes of the file. False: it has fewer, since the arbiter has emptied it meanwhile.
+// Reads `size` bytes of the file. Returns false if it has fewer because the arbiter has emptied it.
 bool read_answer(int file, std::size_t size, std::string& text) {
   struct stat info = {};
   if (fstat(file, &info) != 0 || static_cast<std::size_t>(info.st_size) < size) return false;
@@ -36,7 +36,7 @@ bool read_answer(int file, std::size_t size, std::string& text) {
   return true;
 }
 
-// Returns an empty string, or why there is no answer.
+// Returns an empty string, or the reason why there is no answer.
 std::string ask_status(const std::string& socket, Nanoseconds patience, std::string& text) {
   Channel channel;
   if (int error = channel.connect(socket.c_str(), patience))
@@ -57,7 +57,7 @@ std::string size_of(const Json& json, const char* field) {
   return format_size(Bytes{json.value(field, std::uint64_t{0})});
 }
 
-// The most that the tenant's host memory can hold of its swapped memory.
+// The most swapped memory that the tenant's host memory can hold.
 std::string budget_of(const Json& tenant) {
   const auto budget = tenant.find("host_budget_bytes");
   return budget == tenant.end() || budget->is_null() ? "-" : size_of(tenant, "host_budget_bytes");
@@ -70,8 +70,8 @@ std::string join(const Json& list) {
   return text.empty() ? "-" : text;
 }
 
-// "policy credit, turns 7.6 s (swap-overhead), handoffs 0.400 s": what turns are now, and what they follow
-// from.
+// Prints "policy credit, turns 7.6 s (swap-overhead), handoffs 0.400 s": the current length of turns and its
+// reasons.
 void print_turns(const Json& gpu) {
   std::printf("  policy %s, turns %.1f s (%s)", gpu.value("policy", "").c_str(),
               gpu.value("quantum_seconds", 0.0), gpu.value("quantum_rule", "").c_str());
@@ -86,7 +86,7 @@ std::string user_of(const Json& process) {
   return user == nullptr ? "uid " + std::to_string(uid) : user->pw_name;
 }
 
-// "unmanaged 48.0GiB: pid 4711 (ann, job 12) 48.0GiB": memory of processes that are no tenants.
+// Prints "unmanaged 48.0GiB: pid 4711 (ann, job 12) 48.0GiB": memory of processes that are not tenants.
 void print_unmanaged(const Json& gpu) {
   const auto processes = gpu.find("unmanaged");
   if (processes == gpu.end() || processes->empty()) return;
@@ -100,7 +100,7 @@ void print_unmanaged(const Json& gpu) {
   std::printf("\n");
 }
 
-// True if tenants use the GPU and surveys do not show what they have there.
+// True if tenants use the GPU and surveys do not show their memory there.
 bool is_unverified(const Json& status, const Json& gpu) {
   const auto uses = [&](const Json& tenant) {
     const Json& all = tenant.at("gpus");
@@ -141,7 +141,7 @@ void print_gpus(const Json& status) {
   if (status.at("gpus").empty()) std::printf("no GPU known yet\n");
 }
 
-// The numbers of the GPUs that it uses or is placed on.
+// The numbers of the GPUs that the tenant uses or is placed on.
 std::string gpus_of(const Json& status, const Json& tenant) {
   Json numbers = Json::array();
   for (const Json& gpu : status.at("gpus")) {
@@ -155,7 +155,7 @@ std::string gpus_of(const Json& status, const Json& tenant) {
   return join(numbers);
 }
 
-// Its own, and what those of others leave it of the time.
+// Prints the tenant's own deadlines, and the share of time that the deadlines of others leave it.
 void print_deadlines(const Json& tenant) {
   if (tenant.value("deadline_seconds", 0.0) > 0)
     std::printf("  (deadlines %llu met, %llu missed)", tenant.value("deadlines_met", 0ull),
@@ -165,7 +165,7 @@ void print_deadlines(const Json& tenant) {
     std::printf("  (at most %.1f%% of the time)", 100 * allowed);
 }
 
-// True if it is: others wait for it to leave a GPU.
+// Prints why the tenant is overdue on a GPU that others wait for. Returns false if it is not.
 bool print_overdue(const Json& tenant) {
   const Json overdue = tenant.value("overdue", Json());
   if (!overdue.is_object()) return false;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// sharedgpu supervise [--config FILE] [--tenants KIND]: keeps the arbiter running where no service manager
-// does.
+// sharedgpu supervise [--config FILE] [--tenants KIND]: keeps the arbiter running on hosts without a service
+// manager.
 //
-// Restarts it when it dies other than by SIGTERM or with exit status 0, at once the first time, then ever
-// more slowly. An arbiter that gives no sign of life is killed. SIGTERM and SIGINT are passed on. A lock in
-// StateDir keeps it to one per host.
+// Restarts the arbiter unless it ends by SIGTERM or with exit status 0: at once the first time, then at
+// growing intervals. Kills an arbiter that gives no sign of life. Passes on SIGTERM and SIGINT. A lock in
+// StateDir ensures that only one runs per host.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -36,13 +36,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFirstPause{10};
 constexpr std::chrono::milliseconds kLongestPause{
-    2'000};                                   // jobs wait ten seconds for an arbiter, and go on without it
-constexpr std::chrono::seconds kHealthy{60};  // after this long a death is a first one again
-constexpr std::chrono::seconds kSilence{10};  // a disk that stalls keeps the arbiter for some seconds
+    2'000};                                   // jobs wait ten seconds for an arbiter, and then run without it
+constexpr std::chrono::seconds kHealthy{60};  // a death after this time counts as the first again
+constexpr std::chrono::seconds kSilence{10};  // a stalled disk may block the arbiter for some seconds
 constexpr std::chrono::seconds kToAbort{2};   // from SIGABRT to SIGKILL
 
-// Returns the held lock, or an empty descriptor: with `trouble` where it cannot be had at all, without where
-// another supervisor holds it.
+// Returns the held lock, or an empty descriptor. `trouble` is then empty if another supervisor holds the
+// lock, and otherwise the error.
 UniqueFd take_lock(const std::string& folder, std::string& trouble) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(folder).parent_path(), error);
@@ -72,15 +72,15 @@ pid_t start(std::vector<std::string> words, const sigset_t& signals) {
   _exit(127);
 }
 
-// Makes the socket by which the arbiter tells that it serves, and twice in each kSilence that it goes on
-// (sd_notify(3)). Empty, with errno: it cannot be made.
+// Creates the socket on which the arbiter reports that it serves, and twice in each kSilence that it is alive
+// (sd_notify(3)). Returns an empty descriptor on failure, with errno.
 UniqueFd listen_for_signs(const std::string& path) {
   sockaddr_un address;
   errno = make_address(path.c_str(), address);
   if (errno != 0) return UniqueFd();
   unlink(path.c_str());
   UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket || fchmod(socket.get(), 0600) != 0 ||  // of the file that bind() makes
+  if (!socket || fchmod(socket.get(), 0600) != 0 ||  // applies to the file that bind() creates
       bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return UniqueFd();
   return socket;
@@ -88,21 +88,21 @@ UniqueFd listen_for_signs(const std::string& path) {
 
 struct Watch {
   sigset_t signals;   // SIGCHLD, SIGTERM and SIGINT, blocked
-  UniqueFd arrivals;  // a signalfd of them
-  UniqueFd signs;     // of life; without it silence ends no arbiter
+  UniqueFd arrivals;  // a signalfd for them
+  UniqueFd signs;     // signs of life; if empty, silence ends no arbiter
   bool asked_to_end = false;
 
-  // Waits for the child's death. Passes on what asks it to end, and kills it when it has been silent for too
+  // Waits for the child's death. Passes termination signals on, and kills the child if it is silent for too
   // long after its first sign of life.
   int wait_for(pid_t child) {
     std::optional<Clock::time_point> limit;
-    int measure = SIGABRT;  // leaves a core file, where the site wants them
+    int measure = SIGABRT;  // leaves a core file, if the site enables them
     for (;;) {
       int status = 0;
       if (waitpid(child, &status, WNOHANG) == child) return status;
       wait_until(limit);
       if (is_asked_to_end()) kill(child, SIGTERM);
-      // Where this process stood still itself, the arbiter may have, too.
+      // If this process was itself stalled, the arbiter may have been, too.
       if (limit && Clock::now() > *limit + kToAbort) limit = Clock::now() + kSilence;
       if (has_given_signs()) limit = Clock::now() + kSilence;
       if (!limit || Clock::now() < *limit) continue;
@@ -113,7 +113,7 @@ struct Watch {
     }
   }
 
-  // Until a signal or a sign of life arrives, or that time.
+  // Waits for a signal or a sign of life, at most until `limit`.
   void wait_until(const std::optional<Clock::time_point>& limit) const {
     pollfd both[] = {{.fd = arrivals.get(), .events = POLLIN, .revents = 0},
                      {.fd = signs.get(), .events = POLLIN, .revents = 0}};

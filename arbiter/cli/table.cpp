@@ -61,7 +61,7 @@ std::optional<Nanoseconds> parse_moment(const std::string& text) {
     if (end == nullptr || *end != '\0') continue;
     parts.tm_isdst = -1;
     const std::time_t seconds = std::mktime(&parts);
-    // 64 bits of nanoseconds end in 2262.
+    // Nanoseconds in 64 bits overflow in 2262.
     if (seconds != -1 && parts.tm_year < 300) return std::chrono::seconds(seconds);
   }
   return std::nullopt;

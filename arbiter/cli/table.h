@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of named columns as text, CSV or JSON, and times as a user writes them.
+// Prints rows of named columns as text, CSV or JSON, and parses times as users write them.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,14 +11,16 @@
 namespace sharedgpu::cli {
 
 // Prints an array of objects that all have the keys of `header`, in its order; `format` is "table", "csv" or
-// "json". In a table what is a number in `header` stands to the right.
+// "json". In a table, columns that are numbers in `header` are right-aligned.
 void print_rows(const nlohmann::ordered_json& rows, const nlohmann::ordered_json& header,
                 const std::string& format);
 
-// "2026-11-22", "2026-11-22T05:00" or "2026-11-22T05:00:30", in local time; since 1970.
+// Parses "2026-11-22", "2026-11-22T05:00" or "2026-11-22T05:00:30", in local time. Returns the time since
+// 1970.
 std::optional<Nanoseconds> parse_moment(const std::string& text);
 
-// The same of an option's value; an empty one leaves `moment`. Returns an empty string, or what is wrong.
+// The same for an option's value; an empty text leaves `moment` unchanged. Returns an empty string, or an
+// error message.
 std::string read_moment(const char* option, const std::string& text, Nanoseconds& moment);
 
 }  // namespace sharedgpu::cli

@@ -18,7 +18,7 @@ std::string describe(const Settings& settings) {
               : std::to_string(std::chrono::duration<double>(settings.quantum).count()) + " s");
 }
 
-// SwapPerUnit bounds what all processes of a tenant swap.
+// SwapPerUnit limits the swap of all processes of a tenant together.
 Bytes host_cap_of(const TenantInfo& tenant, Bytes per_unit) {
   if (tenant.options.backend_given != 0 && tenant.options.backend == Backend::native) return {};
   const std::uint64_t units = std::max(tenant.options.units, 1u);
@@ -51,8 +51,8 @@ void Administration::start_mps() {
     log::warning("Mps=no: the control daemon of an earlier arbiter still runs; see sharedgpu.conf(5)");
 }
 
-// Sections name GPUs by the number that the core gives them, and partitions, whose jobs come and go.
-// Deadlines bound time while MPS does not serve.
+// Sections name GPUs by the numbers that the core assigns, and partitions, whose jobs come and go; so the
+// rules depend on the core's state. The policy deadline limits time only while MPS does not serve.
 void Administration::set_rules() {
   Settings now_so = settings_;
   now_so.mps = mps_ && mps_->serves();
@@ -103,7 +103,7 @@ void Administration::change_settings(Client& client, const SetLines& lines) {
       return client.connection().refuse("no GPU " + unknown + " here");
   settings_ = std::move(changed);
   log_settings("pid " + std::to_string(client.peer().pid) + ", uid " + std::to_string(client.peer().uid));
-  partitions_may_have_changed();  // they are not followed before the first section about one
+  partitions_may_have_changed();  // without a section about one, partitions are not tracked
   set_rules();
   for (const auto& [id, tenant] : tenants_.all()) set_terms(tenant);
   client.send(SetReply{.done = 1});

@@ -8,10 +8,10 @@
 namespace sharedgpu {
 namespace {
 
-// NVML starts in a second or two, and is given up after SurveyTimes::patience.
+// NVML starts within a second or two; SurveyTimes::patience limits the wait.
 constexpr std::chrono::seconds kFirstSurveys{20};
 
-// Empty: it cannot be read.
+// Returns an empty text if the file cannot be read.
 std::string read_boot_id(const System& system) {
   std::string text;
   if (!system.read_file("/proc/sys/kernel/random/boot_id", text).ok()) return {};
@@ -116,7 +116,7 @@ Status Arbiter::start(const std::vector<GpuInfo>& gpus) {
   health_.restore(history_.gpu_records);
   gpus_.start(gpus);
   jobs_.restore(history_.keepers);
-  // The other nodes of a job may look for this one from now on.
+  // From here on the other nodes of a job may contact this one.
   if (administration_.settings().tenants == TenantKind::jobs) coordination_.start();
   for (const auto& [id, tenant] : history_.tenants.all())
     if (tenant.name.is_job()) coordination_.start();
@@ -125,7 +125,7 @@ Status Arbiter::start(const std::vector<GpuInfo>& gpus) {
   return {};
 }
 
-// Starts the core with the state that the ledger holds.
+// Starts the core with the state recorded in the ledger.
 Status Arbiter::recover() {
   bool is_new = true;
   const auto take = [&](const Record& past) {

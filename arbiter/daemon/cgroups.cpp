@@ -21,7 +21,7 @@ bool is_sluid(std::string_view name) {
   return name.size() == kSluidSize && name[0] == 's';
 }
 
-// The job that folder number `i` of a path is of, by the folders above it. Zero: it names the job by SLUID.
+// The job of folder number `i` of a path, from the folders above it. Zero: the path names it by SLUID.
 std::optional<std::uint32_t> job_of(const std::vector<std::string_view>& folders, std::size_t i) {
   const bool v2 = i >= 1 && ends_with(folders[i - 1], "slurmstepd.scope");
   const bool v1 = i >= 2 && starts_with(folders[i - 1], "uid_") && starts_with(folders[i - 2], "slurm");
@@ -75,7 +75,7 @@ std::optional<std::uint32_t> task_of_cgroup(std::string_view text) {
   return std::nullopt;
 }
 
-// A controller is in one hierarchy only: a line of v1 that has it leaves v2 without.
+// A controller is in one hierarchy only: if a v1 line has it, v2 lacks it.
 std::optional<MemoryGroup> memory_group(std::string_view text) {
   std::optional<MemoryGroup> found;
   for (const std::string_view line : split(text, '\n')) {

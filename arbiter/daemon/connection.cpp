@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kMostWaiting = 256;
 constexpr char kDoesNotReadNorOthers[] = "it does not read its messages, nor do others of its user";
 
-// Why a message could not be sent. Empty: the peer has gone, perhaps with messages that it had not read.
+// The reason for which a message could not be sent. Empty if the peer has gone, perhaps with unread messages.
 std::string reason_of(int failure) {
   return failure == EPIPE || failure == ECONNRESET ? "" : std::strerror(failure);
 }
@@ -40,7 +40,7 @@ void Connection::start(OnMessage on_message, OnClosed on_closed) {
   asio::error_code error;
   descriptor_.assign(channel_.fd(), error);
   if (error) return close(error.message());
-  receive_in_turn();  // most peers have sent something by now
+  receive_in_turn();  // usually a message has already arrived
 }
 
 void Connection::receive_in_turn() {
@@ -54,7 +54,7 @@ void Connection::await_message() {
                          });
 }
 
-// Handles one message. True: there may be more.
+// Handles one message. Returns true if there may be more.
 bool Connection::receive() {
   if (!channel_) return false;
   Message message;
@@ -81,7 +81,7 @@ void Connection::receive_failed(int failure) {
   }
 }
 
-// A peer that is only closed tries again and again; one that is refused goes on without the arbiter.
+// A peer whose connection is only closed retries forever; a refused one continues without the arbiter.
 void Connection::refuse_version() {
   send(Message::of(Refused{.reason = "the arbiter is newer, and understands this version no longer"}));
   close("speaks too old a version of the protocol");

@@ -12,8 +12,8 @@
 
 namespace sharedgpu {
 
-// A peer whose connection the daemon closes is to see that at once. So this returns when the child has closed
-// its copies: the pipe ends with the last of them.
+// A peer must see at once that the daemon closes its connection. So this function returns only when the child
+// has closed its inherited copies, which closes the last write end of the pipe.
 pid_t start_driver_child(UniqueFd end, const std::function<void(int end)>& work) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return -1;
@@ -33,7 +33,7 @@ pid_t start_driver_child(UniqueFd end, const std::function<void(int end)>& work)
   constexpr int kEnd = STDERR_FILENO + 1;
   if (end.get() != kEnd) dup3(end.get(), kEnd, O_CLOEXEC);
   close_from(kEnd + 1);
-  // The child finds the host's own driver, not one that is wrapped for a program.
+  // Makes the child load the host's own driver, not one that is wrapped for a program.
   unsetenv("LD_PRELOAD");
   work(kEnd);
   _exit(0);

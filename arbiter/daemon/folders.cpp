@@ -51,7 +51,7 @@ Status check_folder(const std::string& path) {
   const std::filesystem::path named = std::filesystem::absolute(path, error);
   if (error) return Status::of_errno(error.value(), path);
   if (Status checked = check_each(named); !checked.ok()) return checked;
-  const std::filesystem::path real = std::filesystem::canonical(named, error);  // links are followed
+  const std::filesystem::path real = std::filesystem::canonical(named, error);  // follows links
   return error ? Status::of_errno(error.value(), path) : check_each(real);
 }
 

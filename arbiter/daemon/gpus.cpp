@@ -25,7 +25,7 @@ constexpr std::chrono::seconds kFirstPause{1};
 constexpr std::chrono::seconds kLongestPause{60};
 constexpr std::chrono::seconds kClosePause{10};
 
-// The child writes one for each GPU. It is shorter than PIPE_BUF, and so arrives whole.
+// The child writes one for each GPU. It is shorter than PIPE_BUF, so each arrives whole.
 struct Line {
   GpuUuid uuid;
   std::uint64_t total = 0;
@@ -114,7 +114,7 @@ std::vector<GpuInfo> read_lines(int in, std::chrono::milliseconds timeout) {
   }
 }
 
-// Starts a child that asks. Returns its pid, or a negative number.
+// Starts a child that lists the GPUs. Returns its pid, or a negative number.
 pid_t start_child(const System& system, UniqueFd& answer) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return -1;
@@ -162,7 +162,7 @@ void GpuSearch::start() {
   });
 }
 
-// Only NVML knows the numbers of device files.
+// Only NVML reports the numbers of device files.
 void GpuSearch::go_on(const std::vector<GpuInfo>& found) {
   if (std::none_of(found.begin(), found.end(), [](const GpuInfo& gpu) { return gpu.minor.has_value(); }))
     return;
@@ -174,7 +174,7 @@ void GpuSearch::hurry() {
   if (timer_.cancel() > 0) ask();
 }
 
-// The search waits for a child that hangs in the driver, so that there is never a second one.
+// Waits for a child that hangs in the driver, so that there is never a second one.
 void GpuSearch::ask() {
   const bool killed_unwatched = child_ > 0;
   if (killed_unwatched && waitpid(child_, nullptr, WNOHANG) == 0) return start();
@@ -197,7 +197,7 @@ void GpuSearch::finish() {
   death_.close();
   waitpid(child_, nullptr, 0);
   child_ = -1;
-  // All that the child wrote is there; a helper that it started may hold the pipe open.
+  // Everything that the child wrote has arrived; a helper that it started may hold the pipe open.
   const std::vector<GpuInfo> gpus = read_lines(answer_.get(), {});
   answer_.reset();
   if (gpus.empty()) return start();

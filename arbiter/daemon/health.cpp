@@ -15,23 +15,23 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr unsigned kMisses = 3;  // in a row: it is gone
-// So long it answers: it is back. Twice as long after each loss that follows the one before within an hour:
-// those who come to a GPU that comes and goes lose their work.
+constexpr unsigned kMisses = 3;  // surveys in a row without a GPU until it counts as lost
+// A lost GPU is back after it has responded for this long; twice as long after each loss that follows the
+// previous one within an hour. Tenants of a GPU that comes and goes would lose their work each time.
 constexpr Nanoseconds kWellFor = 2s;
 constexpr Nanoseconds kLongestWellFor = 10min;
 constexpr Nanoseconds kForgiven = 1h;
-constexpr Nanoseconds kLookCounts = 3s;  // from one look to the next it takes a second
+constexpr Nanoseconds kLookCounts = 3s;  // a survey comes every second
 constexpr std::size_t kMostNamed = 16;   // tenants in one line of the log
-// A process may die of the driver's error before NVML tells of the loss, which may take the driver seconds.
+// A process may die of the driver's error before NVML reports the loss, which may take the driver seconds.
 constexpr Nanoseconds kDiedOfIt = 5s;
 constexpr std::size_t kMostGone = 1024;
 
 constexpr std::uint64_t kFallenOffTheBus = 79;
 // The Xids whose immediate action is RESET_GPU, and 48, a double bit error, which a reset clears: NVIDIA, Xid
-// Errors, Analyzing Xid Catalog. Left out are those of NVLink that also tell of what is no fault of this GPU:
-// 155, which intended changes of a link raise as well, and 74 and 144 to 150, which take registers to judge
-// that NVML does not report; and 154, which sums up what others have said.
+// Errors, Analyzing Xid Catalog. Excluded are the NVLink Xids that may not be a fault of this GPU: 155 is
+// also raised by intended link changes, and judging 74 and 144 to 150 takes registers that NVML does not
+// report. 154 is excluded because it only sums up other Xids.
 constexpr std::uint64_t kWantReset[] = {46, 48, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 156, 158};
 
 constexpr char kResetRequired[] = "reset required";
@@ -45,12 +45,12 @@ void Health::restore(const std::map<GpuUuid, GpuRecord>& past) {
     its.fault = text_of(gpu.fault);
     if (gpu.drain != "-") its.drain = text_of(gpu.drain);
   }
-  // NVML has listed them once, and may not any more.
+  // NVML listed these GPUs before, and may have stopped listing them.
   for (const auto& [tenant, placement] : its_.core.core().snapshot().placements)
     for (const GpuUuid& gpu : placement.gpus) sightings_[gpu];
 }
 
-// Tells the core of a GPU that it has just been told of.
+// Reports the state of a GPU to the core, after the core has learned of the GPU.
 void Health::sync(const GpuUuid& gpu) {
   const auto known = states_.find(gpu);
   if (known == states_.end()) return;
@@ -58,7 +58,7 @@ void Health::sync(const GpuUuid& gpu) {
   its_.core.handle(GpuDrained{.gpu = gpu, .drained = known->second.drain.has_value()});
 }
 
-// A search knows no better than a survey that goes on.
+// True if a survey is so recent that a search knows no better.
 bool Health::knows_better() const { return looked_ && its_.system.now() - *looked_ < kLookCounts; }
 
 void Health::found(const std::vector<GpuInfo>& gpus) {
@@ -139,7 +139,7 @@ void Health::note_missing(const GpuUuid& gpu) {
   if (++seen.misses >= kMisses) set(gpu, GpuCondition::lost, "not in the host any more");
 }
 
-// A reset sets the count to zero.
+// A reset clears the count, so a lower count means that the GPU works again.
 void Health::note_ecc_errors(const GpuUuid& gpu, std::uint64_t errors) {
   const auto before = std::exchange(sightings_[gpu].ecc_errors, errors);
   if (!before || *before == errors) return;
@@ -165,7 +165,7 @@ void Health::set(const GpuUuid& gpu, GpuCondition condition, const std::string& 
     const Nanoseconds now = its_.system.now();
     seen.losses = now - std::exchange(seen.lost, now) > kForgiven ? 1 : seen.losses + 1;
   }
-  record(gpu);  // before the leases that end with it
+  record(gpu);  // before the leases that end because of it
   if (condition == GpuCondition::lost) note_losses(gpu, guests);
   its_.core.handle(GpuChanged{.gpu = gpu, .condition = condition});
   if (condition == GpuCondition::healthy) {
@@ -198,7 +198,7 @@ void Health::tell_slurm(const GpuUuid& gpu, const std::vector<Guest>& guests) {
     if (guest.job != 0) its_.scontrol.requeue(guest.job);
 }
 
-// Slurm keeps the last reason alone, so each names all GPUs that are not healthy.
+// Slurm keeps only the last reason, so each one names all GPUs that are not healthy.
 std::string Health::complaint() const {
   std::vector<std::string> each;
   for (const auto& [gpu, its] : states_)
@@ -231,8 +231,7 @@ void Health::drain(Client& client, const DrainGpus& request) {
   client.send(DrainReply{.done = 1});
 }
 
-// To undrain a GPU is to say that it serves again, whatever it has reported before. One that is lost is not
-// there.
+// Undraining a GPU declares that it works again, whatever errors it has reported. A lost GPU stays lost.
 void Health::set_drained(const GpuUuid& gpu, const std::optional<std::string>& reason) {
   GpuState& its = states_[gpu];
   its.drain = reason;
@@ -253,7 +252,7 @@ void Health::record(const GpuUuid& gpu) {
   its_.journal.flush();
 }
 
-// "GPU 1 (GPU-...)"; of one that the arbiter has not found yet, its UUID.
+// "GPU 1 (GPU-...)", or only the UUID if the arbiter has not found the GPU yet.
 std::string Health::name_of(const GpuUuid& gpu) const {
   const Snapshot state = its_.core.core().snapshot();
   const Snapshot::Gpu* known = state.find(gpu);
@@ -277,8 +276,8 @@ bool Health::may_miss_a_loss(const TenantInfo& tenant) const {
   return knows_better() && *looked_ <= tenant.last_seen;
 }
 
-// The tenants that are there, have gone just now, or are placed there and have not come yet: their
-// environment names that GPU.
+// The tenants that are on the GPU, have just left, or are placed there and have not come yet, since their
+// environment names the GPU.
 std::vector<Health::Guest> Health::guests_of(const GpuUuid& gpu) const {
   const Nanoseconds now = its_.system.now();
   std::vector<Guest> guests;

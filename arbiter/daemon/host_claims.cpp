@@ -13,20 +13,21 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Nanoseconds kPause = 500ms;  // between two looks
-// The library, whose job was short, takes none for a minute after that (HostPool::bar()).
+constexpr Nanoseconds kPause = 500ms;  // between two checks
+// After a shortage the library takes no host memory for a minute (HostPool::bar()); a refutation takes
+// longer.
 constexpr Nanoseconds kLong = 90s;
-// Looks further apart tell nothing of the time between.
+// Of a longer gap between checks only this much counts, since it was not observed.
 constexpr Nanoseconds kMostGap = 20s;
-// Looks that are so far apart are of two shortages.
+// Checks this far apart belong to two shortages.
 constexpr Nanoseconds kApart = 1h;
-// Slabs and handles that are on their way, and what each process leaves for each other (HostPool).
+// Slabs and handles in transit, and the reserve of each process for each other (HostPool).
 constexpr Bytes kInFlight = mebibytes(512);
 constexpr Bytes kForEach = mebibytes(4);
 
 }  // namespace
 
-// Its tenant's processes may take from the same room at the same time.
+// Counts all of the tenant's processes, because they may take from the same room at the same time.
 Bytes HostClaims::needed(const Client& client) const {
   const TenantInfo* tenant = its_.tenants.find(client.tenant());
   const std::uint64_t sessions = tenant == nullptr ? 1 : tenant->sessions;
@@ -74,7 +75,7 @@ std::optional<Bytes> HostClaims::refuted(const ProcessName& process) const {
   return is_old ? std::nullopt : found->second.room;
 }
 
-// One that closes its connection and comes back has the looks of before.
+// Keeps the checks of a process that closes its connection and reconnects.
 void HostClaims::forget_gone(const ProcessName& process) {
   if (its_.sessions.of(process).empty()) rows_.erase(process);
 }

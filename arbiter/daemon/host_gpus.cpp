@@ -13,7 +13,8 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::size_t kMostGpus = 64;
-// Of those that sessions told of, the most by one user, by all users without units, and by all users.
+// The most GPUs reported only by sessions: of one user, of all users without units, and of all users but
+// root.
 constexpr std::ptrdiff_t kMostOfUser = 16;
 constexpr std::ptrdiff_t kMostWithoutUnits = 24;
 constexpr std::ptrdiff_t kMostOfUsers = 48;
@@ -51,7 +52,7 @@ void HostGpus::take(const std::vector<GpuInfo>& found) {
   found_(found);
 }
 
-// `known`: the number of GPUs so far.
+// `known`: the current number of GPUs.
 bool HostGpus::has_room_for(const Teller& teller, std::size_t known) const {
   if (known >= kMostGpus) return false;
   if (teller.uid == 0) return true;
@@ -75,7 +76,7 @@ Status HostGpus::attach(const Attach& attach, const Teller& teller) {
   return {};
 }
 
-// `teller`: the user whose session tells of it; none: the arbiter has found it.
+// `teller`: the user whose session reported it; none if the arbiter found it.
 void HostGpus::add(const GpuInfo& gpu, std::optional<uid_t> teller) {
   const bool learned = teller.has_value();
   const Settings& settings = administration_.settings();

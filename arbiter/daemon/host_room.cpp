@@ -11,10 +11,10 @@ namespace {
 
 using host_memory::Version;
 
-// A user who may make cgroups can nest them by the thousand. Limits of jobs are in the upper ones.
+// A user who may create cgroups can nest thousands. The limits of jobs are in the upper groups.
 constexpr std::size_t kMostGroups = 32;
 
-// A file that is not there bounds nothing.
+// A missing file sets no limit.
 bool is_absent(const Status& read) { return read.code() == ENOENT || read.code() == ENODEV; }
 
 std::optional<Bytes> limit_of(const HostTexts::Group& group) {
@@ -24,7 +24,7 @@ std::optional<Bytes> limit_of(const HostTexts::Group& group) {
   return least;
 }
 
-// The folder of the group; empty: it is out of sight.
+// The folder of the group; empty if not visible.
 std::string find_folder(const System& system, const MemoryGroup& group, std::string& mount) {
   const std::string base = "/sys/fs/cgroup";
   const std::vector<std::string> mounts =
@@ -38,7 +38,7 @@ std::string find_folder(const System& system, const MemoryGroup& group, std::str
   return {};
 }
 
-// False: it cannot be told.
+// Returns false if the group cannot be read.
 bool read_group(const System& system, Version version, const std::string& folder, HostTexts::Group& group) {
   const host_memory::Files files = host_memory::files_of(version);
   for (const char* name : files.limits) {
@@ -50,7 +50,7 @@ bool read_group(const System& system, Version version, const std::string& folder
                               system.read_file(folder + "/memory.stat", group.stat).ok());
 }
 
-// Its groups from the topmost on. False: they cannot be told.
+// Reads its groups from the root down. Returns false if they cannot be read.
 bool read_groups(const System& system, const MemoryGroup& its, HostTexts& texts) {
   std::string mount;
   const std::string folder = find_folder(system, its, mount);
@@ -69,7 +69,7 @@ std::optional<Bytes> room_in(const HostTexts& texts) {
   const Bytes total = host_memory::total_in(texts.meminfo);
   if (total == Bytes{}) return std::nullopt;
   Bytes least = host_memory::room(total, minus(total, host_memory::available_in(texts.meminfo)));
-  // In this mode the kernel promises no more than it has, and mmap() fails beyond that.
+  // In this mode the kernel commits no more memory than it has, and mmap() fails beyond that.
   if (texts.overcommit.starts_with('2')) {
     const Bytes limit = kibibytes(host_memory::field(texts.meminfo, "CommitLimit:"));
     const Bytes used = kibibytes(host_memory::field(texts.meminfo, "Committed_AS:"));
@@ -85,7 +85,7 @@ std::optional<Bytes> room_in(const HostTexts& texts) {
 std::optional<Bytes> host_room(const System& system, pid_t pid) {
   HostTexts texts;
   std::string cgroup;
-  // A kernel without cgroups has no such file.
+  // A kernel without cgroups lacks this file.
   if (const Status read = system.read_file("/proc/" + std::to_string(pid) + "/cgroup", cgroup);
       !read.ok() && !is_absent(read))
     return std::nullopt;

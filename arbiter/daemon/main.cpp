@@ -32,9 +32,9 @@ int fail(const std::string& what) {
   return EXIT_FAILURE;
 }
 
-// Takes the lock and then the socket; both are held until the process ends. Fails with EADDRINUSE where
-// another arbiter has them. The lock comes first, since two arbiters that start at once would both find a
-// dead one's socket: nothing of another arbiter's is touched before the lock is ours.
+// Takes the lock and then the socket, and holds both until the process ends. Fails with EADDRINUSE if another
+// arbiter holds them. The lock comes first, because two arbiters that start at once could both take the
+// socket for that of a dead arbiter. Nothing of another arbiter is touched before the lock is held.
 Status take_socket(const std::string& path, UniqueFd& lock, UniqueFd& listener) {
   const auto failed = [&](int error) { return Status::of_errno(error, "Socket " + path); };
   lock.reset(open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -47,19 +47,19 @@ Status take_socket(const std::string& path, UniqueFd& lock, UniqueFd& listener) 
 
 constexpr rlim_t kEnoughDescriptors = 1 << 17;
 
-// The kernel enlarges a process's table of descriptors when it is full. Where the process has threads, the
-// call that needs the room waits for all processors: 10 to 25 ms each time, on 16 cores. So the table gets
-// its size before there are threads.
+// The kernel enlarges a process's descriptor table when it is full. In a process with threads, the call that
+// triggers this waits for all processors: 10 to 25 ms each time on 16 cores. So the table gets its size
+// before threads start.
 void enlarge_descriptor_table(rlim_t size) {
   const int last = static_cast<int>(std::min(size, kEnoughDescriptors)) - 1;
   if (const UniqueFd any(open("/", O_PATH | O_CLOEXEC)); any)
     UniqueFd(fcntl(any.get(), F_DUPFD_CLOEXEC, last));
 }
 
-// Raises the limit on descriptors, and returns how many connections they suffice for.
+// Raises the descriptor limit, and returns the number of connections that it suffices for.
 std::size_t raise_descriptor_limit() {
-  constexpr rlim_t kOfDaemon = 64;  // the ledger, the log and the like
-  constexpr rlim_t kOfSession = 4;  // the socket, the lease page, and its process twice
+  constexpr rlim_t kOfDaemon = 64;  // for the ledger, the log and the like
+  constexpr rlim_t kOfSession = 4;  // the socket, the lease page, and two pidfds
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
   const rlim_t most = std::max(limit.rlim_max, kEnoughDescriptors);
@@ -73,7 +73,8 @@ std::size_t raise_descriptor_limit() {
   return (limit.rlim_cur - std::min(limit.rlim_cur, kOfDaemon)) / kOfSession;
 }
 
-// A daemon that outlives the arbiter must not inherit the descriptors that the arbiter was started with.
+// The MPS daemon outlives the arbiter, and must not inherit the descriptors that the arbiter was started
+// with.
 void keep_to_itself() {
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", none))
@@ -101,7 +102,8 @@ int run(const Settings& settings) {
   const std::string folder = std::filesystem::path(settings.socket).parent_path();
   if (Status made = make_own_folder(folder, 0755); !made.ok()) return fail("Socket folder " + made.message());
 
-  // Before anybody can connect, and before there is a descriptor that a child stuck in the driver would keep.
+  // Comes before any peer can connect, and before there are descriptors that a child stuck in the driver
+  // would keep.
   const System system;
   const std::vector<GpuInfo> gpus = find_gpus(system);
   if (chdir("/") != 0) return fail(std::string("/: ") + std::strerror(errno));
@@ -137,14 +139,14 @@ int run(const Settings& settings) {
     if (failure) return;
     log::info(std::string("ending by ") + strsignal(number));
     arbiter.end();
-    // The socket stays: sessions find it again, and the next arbiter takes its place. So do the leases.
+    // Socket and leases stay: sessions find the socket again, and the next arbiter takes it over.
     loop.stop();
   });
   log::info("serving " + settings.socket);
   service_manager.tell_ready();
   service_manager.keep_telling(loop);
   loop.run();
-  // At once: to close connections one by one may take as long as peers like, see closer.h.
+  // Exits at once: closing connections one by one may take as long as peers like, see closer.h.
   _exit(EXIT_SUCCESS);
 }
 

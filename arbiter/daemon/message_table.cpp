@@ -21,9 +21,9 @@ namespace {
 
 enum class Sender : std::uint8_t { new_connection, session, anyone };
 
-// Reactions to a message that is not accepted. Close: the connection is closed, and the log says why. Refuse:
-// the same, and the peer gets the reason, too. Deny: the peer gets a negative answer, and the log says what
-// the peer may not do.
+// The reactions to a message that is not accepted. Close: the connection is closed, and the log says why.
+// Refuse: also tells the peer the reason. Deny: the peer gets a negative answer, and the log says what it may
+// not do.
 struct Close {
   const char* why = "";
 };
@@ -33,7 +33,7 @@ struct Refuse {
 template <class Body>
 struct Deny {
   Message (*answer)() = nullptr;
-  std::string (*what)(const Body&) = nullptr;  // "... may not": that
+  std::string (*what)(const Body&) = nullptr;  // completes "... may not" in the log
 };
 template <class Body>
 using Reaction = std::variant<Close, Refuse, Deny<Body>>;
@@ -42,12 +42,12 @@ using Reaction = std::variant<Close, Refuse, Deny<Body>>;
 template <class Body>
 struct Conditions {
   Sender sender = Sender::anyone;
-  const char* misplaced = "";            // why the connection of another sender is closed
-  bool (*valid)(const Body&) = nullptr;  // null: every body is
+  const char* misplaced = "";            // the reason for closing the connection of any other sender
+  bool (*valid)(const Body&) = nullptr;  // null: every body is valid
   Reaction<Body> invalid = {};
-  bool counts = false;  // it adds to the ledger: bounded by its user's rate, see Journal
-  bool (*privileged)(const Body&) = nullptr;  // only an administrator may send it; null: anybody may
-  Reaction<Body> unprivileged = {};           // to a privileged message from anybody else
+  bool counts = false;  // adds to the ledger, so its user's rate limit applies, see Journal
+  bool (*privileged)(const Body&) = nullptr;  // true if only an administrator may send it; null: anybody may
+  Reaction<Body> unprivileged = {};           // for a privileged message from anybody else
 };
 
 template <class Body, class Handler>
@@ -87,7 +87,7 @@ constexpr Deny<RegisterGang> kNotInGang{no<RegisterGangReply>, register_nodes};
 constexpr Deny<EndJob> kNotEnded{no<EndJobReply>, end_it};
 constexpr Deny<SuspendJob> kNotSuspended{no<SuspendReply>, suspend_it};
 
-// A session's report to the core.
+// A row for a session's report to the core.
 template <class Body>
 constexpr auto report(bool (*valid)(const Body&) = nullptr) {
   return row<Body>(&Sessions::report<Body>, {.sender = Sender::session,
@@ -141,13 +141,13 @@ constexpr std::tuple kRows{
                    {.privileged = always, .unprivileged = Deny<DrainGpus>{no<DrainReply>, drain_it}}),
 
     row<StatusQuery>(&Queries::status, {}),
-    row<LeaseQuery>(&Queries::lease, {}),  // the handler looks up whose job it is
+    row<LeaseQuery>(&Queries::lease, {}),  // the handler checks the job's owner
     row<JobQuery>(&Queries::job, {}),      // the same
     row<GpuLossQuery>(&Queries::gpu_loss, {}),
     row<GpuQuery>(&Queries::gpu, {}),
 };
 
-// True for the types that peers send to the arbiter. The compiler reports a type that is missing here.
+// True for the types that peers send to the arbiter. The compiler reports types that are missing here.
 constexpr bool is_for_arbiter(MessageType type) {
   switch (type) {
     case MessageType::hello:
@@ -190,7 +190,7 @@ constexpr bool is_for_arbiter(MessageType type) {
     case MessageType::gpu_reply:
     case MessageType::wanted:
     case MessageType::lent:
-    case MessageType::lend:  // from a lender to a borrower
+    case MessageType::lend:  // from an exporter to an importer
     case MessageType::step:
     case MessageType::prepare:
     case MessageType::others_wait:

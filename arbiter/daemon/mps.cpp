@@ -26,7 +26,7 @@ constexpr std::chrono::milliseconds kLook{100};
 constexpr std::chrono::seconds kLongestPause{60};
 constexpr std::chrono::minutes kLivedLong{1};
 
-// It may be a script that an interpreter runs. A process that has died and is not reaped has no command line.
+// The daemon may be a script run by an interpreter, so all words are checked. A zombie has no command line.
 bool is_the_daemon(const System& system, pid_t pid) {
   std::string words;
   static_cast<void>(system.read_file("/proc/" + std::to_string(pid) + "/cmdline", words));
@@ -35,7 +35,7 @@ bool is_the_daemon(const System& system, pid_t pid) {
   return false;
 }
 
-// This process's environment with `changes` in it.
+// This process's environment with `changes` applied.
 std::vector<std::string> environment_with(const std::vector<std::string>& changes) {
   std::vector<std::string> all = changes;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -65,7 +65,7 @@ Mps::Mps(asio::io_context& loop, const System& system, std::string folder, std::
       death_(loop),
       timer_(loop) {}
 
-// The mode is set also if an earlier arbiter has made the folder, so that users get in.
+// Sets the mode even if an earlier arbiter created the folder, so that users have access.
 void Mps::start() {
   for (const auto& [folder, mode] : {std::pair(&folder_, mode_t{0755}), std::pair(&logs_, mode_t{0700})})
     if (Status made = make_folder(*folder, mode); !made.ok())
@@ -103,7 +103,7 @@ UniqueFd Mps::open_output() const {
 }
 
 UniqueFd Mps::launch() {
-  // Files of a daemon that has died would be taken for the new one's.
+  // Stale files of a dead daemon would be taken for the new one's.
   for (const char* left : {"/control", "/nvidia-cuda-mps-control.pid"}) unlink((folder_ + left).c_str());
   const UniqueFd output = open_output();
   std::vector<std::string> words = {kDaemon, "-f", "-M"};
@@ -116,13 +116,13 @@ UniqueFd Mps::launch() {
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   for (const int stream : {STDOUT_FILENO, STDERR_FILENO})
     posix_spawn_file_actions_adddup2(&files, output.get(), stream);
-  // It does not inherit the arbiter's ignored signals or its terminal.
+  // The daemon must not inherit the arbiter's ignored signals or its terminal.
   sigset_t defaults;
   sigemptyset(&defaults);
   sigaddset(&defaults, SIGPIPE);
   posix_spawnattr_setsigdefault(&attributes, &defaults);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF);
-  const mode_t before = umask(022);  // users are to reach its pipes
+  const mode_t before = umask(022);  // users need access to its pipes
   const int error = posix_spawnp(&child_, kDaemon, &files, &attributes, pointers_to(words).data(),
                                  pointers_to(environment).data());
   umask(before);
@@ -158,7 +158,7 @@ void Mps::watch(UniqueFd process) {
   });
 }
 
-// Programs find it by this pipe, which it makes some time after its start.
+// Programs find the daemon by this pipe, which it creates some time after its start.
 void Mps::watch_pipe() {
   if (access((folder_ + "/control").c_str(), F_OK) == 0) return set_serves(true);
   timer_.expires_after(kLook);
@@ -171,7 +171,7 @@ void Mps::set_serves(bool serves) {
   if (std::exchange(serves_, serves) != serves) changed_();
 }
 
-// A daemon that ends at once is started less and less often. Programs that start meanwhile run without MPS.
+// Restarts a daemon that keeps failing at growing intervals. Programs that start meanwhile run without MPS.
 void Mps::ended() {
   if (std::chrono::steady_clock::now() - began_ >= kLivedLong) pause_ = std::chrono::seconds(1);
   timer_.expires_after(pause_);

@@ -16,7 +16,7 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::minutes kLongestPause{1};
-constexpr int kMostAtOnce = 64;  // before others have their turn in the loop
+constexpr int kMostAtOnce = 64;  // before the loop serves others
 
 }  // namespace
 
@@ -84,7 +84,7 @@ void MungeMail::read_lines() {
   for (int i = 0; i < kMostAtOnce; ++i) {
     const ssize_t size = recv(talk_.native_handle(), &line, sizeof line, MSG_DONTWAIT);
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) break;
-    if (size != sizeof line) return;  // its death tells the rest
+    if (size != sizeof line) return;  // its death is noticed elsewhere
     take(line);
   }
   watch();
@@ -108,7 +108,7 @@ void MungeMail::take(const MailLine& line) {
   }
 }
 
-// A letter that finds no room in the socket is lost, as it may be on its way.
+// A letter is lost if the socket has no room, just as it may be lost on the network.
 void MungeMail::send(const std::string& host, const std::string& text) {
   if (!talk_.is_open()) return;
   MailLine line;
@@ -122,7 +122,7 @@ void MungeMail::end_child() {
   death_.close();
   waitpid(child_, nullptr, 0);
   child_ = -1;
-  if (talk_.is_open()) read_lines();  // why it has ended
+  if (talk_.is_open()) read_lines();  // for the reason that it gave
   talk_.close();
   begin_later();
 }

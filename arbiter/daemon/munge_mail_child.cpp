@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t kLongestDatagram = 4096;
 
-// The library of munge, by its own header.
+// munge's library, declared by its own header.
 class Munge {
  public:
   explicit Munge(const System& system) : library_(system, "libmunge.so.2") {
@@ -41,7 +41,7 @@ class Munge {
     if (!socket.empty() && set_(context_, MUNGE_OPT_SOCKET, socket.c_str()) != EMUNGE_SUCCESS) return false;
     return set_(context_, MUNGE_OPT_UID_RESTRICTION, geteuid()) == EMUNGE_SUCCESS;
   }
-  // Empty: there is no credential, see `why`.
+  // Returns an empty text on failure, with the reason in `why`.
   std::string encode(std::string_view text, std::string& why) const {
     char* credential = nullptr;
     const munge_err_t error = encode_(&credential, context_, text.data(), static_cast<int>(text.size()));
@@ -49,7 +49,7 @@ class Munge {
     if (error != EMUNGE_SUCCESS) why = strerror_(error);
     return error == EMUNGE_SUCCESS ? credential : "";
   }
-  // Empty: nobody vouches for it, or it is not an arbiter's.
+  // Returns an empty text if the credential is invalid or not an arbiter's.
   std::string decode(const char* credential) const {
     void* content = nullptr;
     int size = 0;
@@ -83,7 +83,7 @@ std::string text_of(const Address& address) {
   return getnameinfo(bytes, address.size, host, sizeof host, nullptr, 0, NI_NUMERICHOST) == 0 ? host : "";
 }
 
-// The first address of that family that the text stands for.
+// The first address of that family for the name.
 Address look_up(const char* name, std::uint16_t port, int family, int flags) {
   addrinfo hints = {};
   hints.ai_family = family;
@@ -99,8 +99,8 @@ Address look_up(const char* name, std::uint16_t port, int family, int flags) {
   return address;
 }
 
-// Only root may send from a port below 1024. The kernel looks at the header of UDP, which begins with the
-// sender's port.
+// Only root may send from a port below 1024. The filter sees the datagram from its UDP header on, which
+// begins with the sender's port.
 bool admit_privileged_ports(int socket) {
   sock_filter code[] = {BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 0),
                         BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, IPPORT_RESERVED, 0, 1),
@@ -109,7 +109,8 @@ bool admit_privileged_ports(int socket) {
   return setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0;
 }
 
-// All addresses: those of IPv6 and of IPv4, where the host has both. Empty: errno tells why.
+// Listens on all IPv6 and IPv4 addresses that the host has, or on place.address. Returns an empty descriptor
+// on failure, with errno.
 UniqueFd open_socket(const MailPlace& place, int& family) {
   const bool all = place.address.empty();
   const std::vector<int> families = all ? std::vector{AF_INET6, AF_INET} : std::vector{AF_UNSPEC};
@@ -161,7 +162,7 @@ class Carrier {
     tell(MailLine::Kind::trouble, {}, what);
   }
 
-  // False: the daemon is gone.
+  // Returns false if the daemon is gone.
   bool send_letter() {
     MailLine line;
     const ssize_t size = recv(end_, &line, sizeof line, MSG_DONTWAIT);
@@ -206,7 +207,7 @@ class Carrier {
 }  // namespace
 
 void carry_mail(const System& system, const MailPlace& place, int end) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // the next daemon wants the port
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // frees the port for the next daemon
   Carrier(system, place, end).run();
 }
 

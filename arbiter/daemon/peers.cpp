@@ -19,8 +19,8 @@ bool is_dead(const UniqueFd& pidfd) {
 
 }  // namespace
 
-// Root's namespaces are those of container services that root runs for others. Nobody can tell any more in
-// which namespace a process was that has ended: its number might be one of a range.
+// A namespace owned by root belongs to a container service that root runs for others. The namespace of an
+// ended process cannot be read, so its uid might be one of a subordinate range.
 uid_t account_of(const System& system, pid_t pid, uid_t uid) {
   if (uid == 0) return 0;
   if (const auto owner = system.user_namespace_owner(pid)) return *owner == 0 ? uid : *owner;
@@ -36,8 +36,8 @@ Status identify(const System& system, int socket, Peer& peer) {
   peer.uid = credentials.uid;
   if (peer.pid <= 0) return {ESRCH, "the process is in another PID namespace, out of the arbiter's sight"};
 
-  // The descriptor first: what is read of the pid after it is of the right process if that is then still
-  // alive.
+  // Opens the descriptor first: if the process is still alive after the reads below, they were about that
+  // process.
   peer.pidfd = system.open_peer(socket, peer.pid);
   if (!peer.pidfd) return Status::of_errno(errno, "pidfd_open");
   const std::string process = "/proc/" + std::to_string(peer.pid);
@@ -45,7 +45,7 @@ Status identify(const System& system, int socket, Peer& peer) {
   const Status stat_read = system.read_file(process + "/stat", stat);
   const Status cgroup_read = system.read_file(process + "/cgroup", cgroup);
   const Status status_read = system.read_file(process + "/status", status);
-  // A shortage of descriptors must not make a process of a job look like one without.
+  // A shortage of descriptors must not make a job's process look like one outside jobs.
   for (const Status* read : {&stat_read, &cgroup_read, &status_read})
     if (is_shortage(read->code())) return *read;
   peer.started = start_time_in(stat);
@@ -53,8 +53,7 @@ Status identify(const System& system, int socket, Peer& peer) {
   peer.names = pid_names_in(system, peer.pid, status);
   if (Status found = step_of_process(system, cgroup, peer.step); !found.ok()) return found;
   if (peer.step) peer.task = task_of_cgroup(cgroup);
-  // Older kernels have no SO_PEERPIDFD: the pid may have passed to another user's process since the
-  // connection.
+  // Older kernels lack SO_PEERPIDFD: since the connection the pid may have passed to another user's process.
   if (!runs_as(status, peer.uid)) return {EPERM, "the process is no longer of the user that connected"};
   if (is_dead(peer.pidfd)) return {ESRCH, "the process has ended"};
   return {};

@@ -51,7 +51,7 @@ void Performer::perform(const SetTurnEnds& ends) {
   if (auto* session = sessions_.find(ends.session)) session->page.set_turn_ends(ends.at);
 }
 
-// The Journal has recorded the lease.
+// Only logs: the Journal has recorded the lease.
 void Performer::perform(const RecordLease& lease) {
   log::debug(tenants_.label(lease.key.tenant) + (lease.grant ? ": lease on " : ": released ") +
              format_gpu(lease.key.gpu));
@@ -61,8 +61,8 @@ void Performer::perform(const Drop& drop) {
   if (auto* session = sessions_.find(drop.session)) session->client->connection().refuse(drop.reason);
 }
 
-// In the turn of its user, whose processes may have hundreds of threads each. One look waits at a time: a
-// user that rests has them later than they are asked for.
+// Polls in the turn of the user, whose processes may have hundreds of threads each. At most one poll is
+// queued for a session: polls of a user that rests are delayed.
 void Performer::perform(const Look& look) {
   auto* session = sessions_.find(look.session);
   if (session == nullptr || std::exchange(session->look_is_due, true)) return;

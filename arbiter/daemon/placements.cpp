@@ -11,7 +11,7 @@
 namespace sharedgpu {
 namespace {
 
-// A GPU that there is not: a process that sees it alone gets the driver's own error.
+// A GPU that does not exist: a process that sees only this one gets the driver's own error.
 GpuList no_gpu() {
   GpuList list;
   list.count = 1;
@@ -68,7 +68,7 @@ GpuList Placements::place(const Peer& asker, TenantId tenant, const Demand& dema
   }
 
   hold(asker, {.tenant = tenant, .units = placed->second.units, .gpus = list_of(placed->second.gpus, known)});
-  may_have_ended(tenant);  // for want of a descriptor the process may not be a holder
+  may_have_ended(tenant);  // the process is no holder if a descriptor was lacking
   log::debug(tenants_.label(tenant) + ": may see " + format_gpus(list));
   return list;
 }
@@ -77,7 +77,7 @@ void Placements::hold_unplaced(const Peer& asker, TenantId tenant) {
   hold(asker, {.tenant = tenant, .units = 0, .gpus = {}});
 }
 
-// The next arbiter learns from the record that the tenant lasts as long as this process.
+// The record tells the next arbiter that the tenant lasts as long as this process.
 void Placements::hold(const Peer& asker, PlaceRecord place) {
   const ProcessName process = asker.process();
   place.pid = process.pid;

@@ -15,14 +15,14 @@ namespace {
 
 std::string folder_of(pid_t pid) { return "/proc/" + std::to_string(pid); }
 
-// The text of the file, as far as it can be read.
+// The text of the file, as far as it is readable.
 std::string text_of(const System& system, const std::string& path) {
   std::string text;
   static_cast<void>(system.read_file(path, text));
   return text;
 }
 
-// The folders under which a hierarchy may be mounted, the likelier one first.
+// The possible mount points of a hierarchy, the likelier one first.
 std::vector<std::string> mounts_of(std::string_view controllers) {
   const std::string base = "/sys/fs/cgroup";
   if (controllers.empty()) return {base, base + "/unified"};
@@ -31,7 +31,8 @@ std::vector<std::string> mounts_of(std::string_view controllers) {
   return {base + "/" + std::string(controllers)};
 }
 
-// Whether root owns each folder from `mount` down to `path` in it. ENOENT: there is no such folder.
+// Sets `owned` if root owns each folder from `mount` down to `path`. Returns ENOENT if there is no such
+// folder.
 Status owned_by_root(const System& system, const std::string& mount, const std::string& path, bool& owned) {
   for (std::size_t end = 0;; end = path.find('/', end + 1)) {
     uid_t owner = 0;
@@ -41,8 +42,8 @@ Status owned_by_root(const System& system, const std::string& mount, const std::
   }
 }
 
-// The job of a step's folder, from the title of the slurmstepd in its subfolder "slurm", where only root puts
-// processes.
+// The job of a step's folder, from the title of the slurmstepd in its subfolder "slurm", where only root can
+// put processes.
 Status job_by_title(const System& system, const std::string& folder, std::optional<std::uint32_t>& job) {
   const auto read = [&system](const std::string& path, std::string& text) {
     Status done = system.read_file(path, text);
@@ -61,8 +62,8 @@ Status job_by_title(const System& system, const std::string& folder, std::option
   return {};
 }
 
-// The step, where root owns the job's folder and those above it. The step's own is the job's user's under
-// cgroup v1.
+// Sets the step if root owns the job's folder and those above it. Under cgroup v1 the step's own folder
+// belongs to the job's user.
 Status believe(const System& system, const StepFolder& named, std::optional<StepName>& step) {
   const std::string job_folder = named.path.substr(0, named.path.rfind('/'));
   for (const std::string& mount : mounts_of(named.controllers)) {
@@ -80,7 +81,7 @@ Status believe(const System& system, const StepFolder& named, std::optional<Step
   return {};
 }
 
-// The pids of a process by the text of its /proc/PID/status.
+// The pids of a process, from the text of its /proc/PID/status.
 std::vector<pid_t> pids_in(const std::string& status) {
   const std::size_t at = status.find("\nNSpid:");
   std::vector<pid_t> pids;
@@ -90,9 +91,9 @@ std::vector<pid_t> pids_in(const std::string& status) {
   return pids;
 }
 
-// A number of a /proc/PID/stat, counted as in proc(5); 0: there is none.
+// A number of a /proc/PID/stat, counted as in proc(5); 0 if missing.
 std::uint64_t stat_field(std::string_view stat, std::size_t field) {
-  // The command's name may hold anything; the fields after it are counted from its closing parenthesis.
+  // The command name may contain anything, so fields are counted from its closing parenthesis.
   constexpr std::size_t kLastBefore = 2;
   const std::size_t end = stat.rfind(')');
   if (end == std::string_view::npos) return 0;
@@ -104,7 +105,7 @@ std::uint64_t stat_field(std::string_view stat, std::size_t field) {
   return number;
 }
 
-// The letter after the name, which may hold anything; 0: there is none.
+// The letter after the name, which may contain anything; 0 if missing.
 char state_in(const std::string& stat) {
   const std::size_t end = stat.rfind(") ");
   return end == std::string::npos || end + 2 >= stat.size() ? '\0' : stat[end + 2];
@@ -113,8 +114,9 @@ char state_in(const std::string& stat) {
 bool is_signalled(char state) { return state == 'T' || state == 't'; }
 bool has_ended(char state) { return state == 'Z' || state == 'X'; }
 
-// In most processes the first thread stands for all; a debugger may hold some threads and let others run. A
-// bounded number is read: the arbiter has others to serve.
+// The first thread decides for most processes; the others are read only if it is stopped or has ended. A
+// debugger may stop some threads and let others run. A bounded number is read, so that the arbiter stays
+// responsive.
 bool all_threads_stopped(const System& system, const std::string& process, char first) {
   if (!is_signalled(first) && !has_ended(first)) return false;
   constexpr std::size_t kMostThreads = 64;
@@ -131,9 +133,9 @@ bool all_threads_stopped(const System& system, const std::string& process, char 
   return any;
 }
 
-// The files of a frozen folder include the state of the folders above. Who has frozen it is the owner of one
-// of these files: users have folders of their own below a step's, and may nest them by the thousand. So these
-// are looked at from the topmost on, as far as they are root's.
+// A frozen folder's file also shows the state of the folders above it. The owner of the topmost frozen file
+// has frozen the process. Users have folders of their own below a step's, and may nest thousands; so the
+// search goes from the top down, and ends at the first folder that is not root's.
 Stopped frozen_state(const System& system, const std::string& mount, const std::string& path,
                      const std::string& file, const std::string& frozen) {
   const auto is_frozen = [&](const std::string& folder) {
@@ -150,7 +152,7 @@ Stopped frozen_state(const System& system, const std::string& mount, const std::
   }
 }
 
-// A frozen process looks as if it slept, or waited for a disk.
+// The process state does not show a freeze: a frozen process seems to sleep or to wait for a disk.
 Stopped frozen_state(const System& system, const std::string& process) {
   const std::string cgroups = text_of(system, process + "/cgroup");
   Stopped state = Stopped::no;

@@ -12,7 +12,7 @@
 
 namespace sharedgpu {
 
-// The job, if it is the asker's own or the asker administers; otherwise null.
+// The job, if the asker owns it or is an administrator; otherwise null.
 const TenantInfo* Queries::job_for(const Client& client, std::uint32_t number) const {
   const uid_t uid = client.peer().uid;
   const TenantInfo* job = number == 0 ? nullptr : its_.tenants.find(job_name(number));
@@ -109,13 +109,13 @@ void Queries::list_processes(const Client& client, const GpuQuery& query, Tenant
     const auto* entry = its_.sessions.find(id);
     const pid_t pid = entry == nullptr ? 0 : pid_seen_by(client.peer().names, entry->client->peer().names);
     if (pid == 0) continue;
-    const std::uint32_t place = reply.processes++ - query.first;  // wraps around for those before the first
+    const std::uint32_t place = reply.processes++ - query.first;  // wraps around before the first
     if (place >= GpuReply::kProcesses) continue;
     reply.process[place] = {.pid = static_cast<std::uint32_t>(pid), .used = footprint};
   }
 }
 
-// A peer gets the next answer when it has read the last.
+// A peer must read the last answer before it gets the next.
 void Queries::status(Client& client, const StatusQuery& /*query*/) {
   if (client.connection().has_unread()) return client.connection().close(kDoesNotRead);
   if (may_have_fresh_status(client.peer()) || status_files_.newest() == nullptr)
@@ -125,8 +125,8 @@ void Queries::status(Client& client, const StatusQuery& /*query*/) {
   client.send(StatusReply{.size = newest.size}, newest.to_read.get());
 }
 
-// A user that asks too often gets the same answer again for a moment. Administrators and the user that the
-// arbiter runs as do not.
+// A user that asks too often gets the same answer again for a moment; administrators and the arbiter's own
+// user always get a fresh one.
 bool Queries::may_have_fresh_status(const Peer& peer) {
   return peer.account == 0 || peer.account == geteuid() || its_.administration.is_administrator(peer.uid) ||
          fresh_statuses_.take(peer.account, its_.system.now());

@@ -10,12 +10,12 @@ namespace sharedgpu {
 namespace {
 
 constexpr std::chrono::microseconds kTurn{500};
-// Timers, connections and the ends of processes wait at most so long.
+// The most that timers, connections and ended processes wait.
 constexpr std::chrono::microseconds kPass{500};
-// The least that a piece of work costs: to be woken for a message takes longer than to answer it, and is not
-// measured. Nor must a clock that stands still give a user the loop for ever.
+// The minimum charge for a piece of work, because the wakeup for a message is not measured and takes longer
+// than the answer. It also keeps a user from holding the loop forever if the clock stands still.
 constexpr std::chrono::microseconds kLeastCost{10};
-// The most that counts of a piece of work: a host that stands still is not the user's doing.
+// The maximum charge for a piece of work: a stalled host is not the user's fault.
 constexpr std::chrono::milliseconds kMostCounted{10};
 
 }  // namespace
@@ -41,7 +41,7 @@ void Schedule::pass() {
   if (!waiting_.empty()) pass_soon();
 }
 
-// Serves the next user for its turn, or until `left` has passed. Returns the time that it took.
+// Serves the next user for its turn, but at most until `left` has passed. Returns the time taken.
 Nanoseconds Schedule::serve_one(Nanoseconds left) {
   auto [user, work] = waiting_.take();
   Nanoseconds taken{};

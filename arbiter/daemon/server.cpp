@@ -14,17 +14,17 @@
 namespace sharedgpu {
 namespace {
 
-// A queue of connections that are closed or turned away is gone after a few of these; what the arbiter does
-// otherwise waits at most so long for it.
+// A queue of connections that are closed or refused is drained after a few of these. The arbiter's other work
+// waits at most this long for it.
 constexpr std::chrono::milliseconds kAcceptFor{1};
-constexpr int kAcceptAtOnce = 1024;  // where the clock stands still
+constexpr int kAcceptAtOnce = 1024;  // in case the clock stands still
 constexpr const char* kTooMany = "too many connections";
 constexpr const char* kTooOften = "too many connections in a short time";
 constexpr std::chrono::milliseconds kPauseWhenFull{100};
 
 }  // namespace
 
-// A peer that has connected and is not known yet.
+// A peer that has connected and is not identified yet.
 struct Server::Arrival {
   Channel channel;
   uid_t account = kNobody;
@@ -75,7 +75,7 @@ bool Server::accept_one() {
   return true;
 }
 
-// A process that connects again and again is looked up once, while the arbiter does nothing else.
+// Looks up a process that connects repeatedly only once, until the arbiter serves others.
 uid_t Server::account_of_peer(const ucred& credentials) {
   if (!last_ || last_->pid != credentials.pid || last_->uid != credentials.uid)
     last_ = {.pid = credentials.pid,
@@ -86,8 +86,8 @@ uid_t Server::account_of_peer(const ucred& credentials) {
 
 bool Server::may_come(uid_t user) { return user == 0 || coming_.take(user, system_.now()); }
 
-// To identify a peer takes time, on which its user's turn decides. Whoever has a range of subordinate uids
-// comes as many users: nothing is done in turns of theirs before the account is known.
+// Identifying a peer takes time, so it waits for its user's turn. A user with a range of subordinate uids
+// connects as many users, so no turn is taken before the account is known.
 void Server::arrive(Channel channel) {
   if (channel.distrust() == 0 && channel.is_over()) return;
   const auto arrival = std::make_shared<Arrival>();
@@ -111,14 +111,14 @@ void Server::arrive(Channel channel) {
 void Server::let_in(Arrival& arrival) {
   Peer peer;
   if (Status identified = identify(system_, arrival.channel.fd(), peer); !identified.ok()) {
-    // No refusal: a refused session does not try again.
+    // Closes instead of refusing, because a refused session does not retry.
     if (is_shortage(identified.code())) return turn_away(arrival, arrival.account, identified.message());
     return refuse(arrival, identified.message());
   }
   peer.account = arrival.account;
   const auto rank = arbiter_.is_of_job(peer) ? Admission::Rank::member : Admission::Rank::stranger;
   if (!admission_.settle(*arrival.place, rank)) return turn_away(arrival, arrival.account, kTooMany);
-  constexpr int kSendBuffer = 16 << 10;  // bounds the kernel's memory for peers that do not read
+  constexpr int kSendBuffer = 16 << 10;  // limits the kernel memory of peers that do not read
   setsockopt(arrival.channel.fd(), SOL_SOCKET, SO_SNDBUF, &kSendBuffer, sizeof kSendBuffer);
   arbiter_.serve(std::make_shared<Connection>(its_, UniqueFd(arrival.channel.release()), std::move(peer),
                                               std::move(arrival.place)));
@@ -131,7 +131,7 @@ void Server::refuse(Arrival& arrival, const std::string& reason) {
   its_.closer.close(arrival.account, std::move(arrival.channel), std::move(arrival.place));
 }
 
-// Without a refusal, so that the peer may try again: a refused session would run beside the others.
+// Closes without a refusal, so that the peer may retry: a refused session would run beside the others.
 void Server::turn_away(Arrival& arrival, uid_t user, const std::string& why) {
   arbiter_.complaints().add(arrival.account, Cause::turned_away, "uid " + std::to_string(user) + ": " + why);
   its_.closer.close(arrival.account, std::move(arrival.channel), std::move(arrival.place));

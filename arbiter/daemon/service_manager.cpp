@@ -20,7 +20,7 @@ std::string take_out(const char* name) {
   return text;
 }
 
-// The number in `text`; 0 where it is none.
+// The number in `text`; 0 if it is not a number.
 long number_of(std::string_view text) {
   long number = 0;
   std::from_chars(text.data(), text.data() + text.size(), number);
@@ -53,7 +53,7 @@ void ServiceManager::beat(const std::shared_ptr<asio::steady_timer>& timer) cons
   });
 }
 
-// A service manager that does not read delays nobody.
+// Does not wait for a service manager that does not read.
 void ServiceManager::tell(const char* state) const {
   if (socket_)
     sendto(socket_.get(), state, std::strlen(state), MSG_DONTWAIT | MSG_NOSIGNAL,

@@ -15,8 +15,8 @@
 namespace sharedgpu {
 namespace {
 
-// Checks whether a process without a connection may still have its device memory: the first after so long,
-// and the period of the others.
+// The delay of the first check whether a process without a connection may still have its device memory, and
+// the period of the later checks.
 constexpr std::chrono::milliseconds kFirstReconnectCheck{200};
 constexpr std::chrono::seconds kReconnectCheck{1};
 
@@ -37,7 +37,7 @@ void Sessions::hello(Client& client, const Hello& hello) {
     return client.connection().refuse(why);
   SessionTable::Entry entry{
       .client = client.shared_from_this(), .page = {}, .death = asio::posix::stream_descriptor(its_.loop)};
-  // No refusal: a session whose connection is only closed tries again, and may succeed a moment later.
+  // Closes instead of refusing: the session then reconnects, and may succeed a moment later.
   if (Status opened = open(client, entry); !opened.ok()) return client.connection().close(opened.message());
 
   TenantInfo& tenant = its_.jobs.join(peer, hello.token);
@@ -46,8 +46,8 @@ void Sessions::hello(Client& client, const Hello& hello) {
   const History::PastSession past = record_arrival(client, hello.gpu);
 
   Hello told = hello;
-  // Any peer can claim to resume; only a process that had a session does. What one had of this very arbiter
-  // comes to it by succeed_closed().
+  // Any peer can claim to resume, so a record of an earlier session of the process must confirm it. A session
+  // of this arbiter is taken over in succeed_closed() instead.
   if (!past.id && !its_.jobs.lacks_ledger()) told.resuming = 0;
   entry.is_unproven = told.resuming != hello.resuming;
   watch(id, its_.table.add(id, std::move(entry)));
@@ -84,7 +84,7 @@ void Sessions::watch(SessionId id, SessionTable::Entry& entry) {
   await_death(entry.death, [this, id] { end_soon(id); });
 }
 
-// In the turn of its user, of whom hundreds of processes may end at once.
+// Runs in its user's turn, since hundreds of its processes may end at once.
 void Sessions::end_soon(SessionId id) {
   const auto* entry = its_.table.find(id);
   if (entry == nullptr) return;
@@ -129,9 +129,10 @@ void Sessions::attach(Client& client, const Attach& attach) {
   its_.administration.partitions_may_have_changed();
 }
 
-// A process that claims to come back, and that no record tells of, is served as a new one if its gate may
-// open at once. One whose memory is partly on the host cannot be: only a Restore brings that memory back, and
-// the core owes it none. Refused, it restores all and goes on as plain CUDA. False: it was refused.
+// A process that claims to reconnect, without a record that confirms it, is served as a new one if its gate
+// may open at once. That is impossible if its memory is partly on the host: only a Restore brings that memory
+// back, and the core owes it none. Such a session is refused, so it restores all its memory and continues
+// unmanaged. Returns false if it was refused.
 bool Sessions::proves_itself(Client& client, const MemoryUse& use) {
   auto* entry = its_.table.find(client.session());
   if (entry == nullptr || !std::exchange(entry->is_unproven, false)) return true;
@@ -147,7 +148,7 @@ bool Sessions::proves_itself(Client& client, const MemoryUse& use) {
   return true;
 }
 
-// Handles a session's first Attach. False: the session is refused.
+// Handles a session's first Attach. Returns false if the session is refused.
 bool Sessions::may_attach(Client& client, const Attach& attach) {
   const HostGpus::Teller teller{.uid = client.peer().account,
                                 .has_units = its_.jobs.has_units(client.tenant())};
@@ -163,7 +164,7 @@ bool Sessions::may_attach(Client& client, const Attach& attach) {
 
 // ---- while it is there ----
 
-// Sums never shrink: only the excess over the last report counts.
+// Totals never shrink, so only the excess over the last report counts.
 void Sessions::take_traffic(const Client& client, Traffic moved) {
   auto* entry = its_.table.find(client.session());
   if (entry == nullptr) return;
@@ -183,11 +184,12 @@ void Sessions::borrow(Client& client, const Borrow& borrow) {
   if (answer.outcome != LoanOutcome::asked) client.send(answer);
 }
 
-// Sends the borrower and the lender one end each of a socket pair. False: neither has heard of it.
+// Sends one end of a socket pair to the importer and the other to the exporter. Returns false if neither has
+// received one.
 //
-// The arbiter must not be the one that closes a socket with a descriptor in its queue, see
-// Channel::distrust(). So nothing can be sent to the lender's end, and when the lender gets its end, the
-// arbiter has the other no more.
+// The arbiter must not be the last to close a socket with a descriptor in its queue, see Channel::distrust().
+// So nothing can be sent to the exporter's end, and the arbiter closes the importer's end before the exporter
+// receives its own.
 bool Sessions::connect(Client& borrower, Client& lender, const Borrow& borrow) const {
   Connection& to = borrower.connection();
   Connection& from = lender.connection();
@@ -198,7 +200,7 @@ bool Sessions::connect(Client& borrower, Client& lender, const Borrow& borrow) c
   const Lent asked{.request = borrow.request, .outcome = LoanOutcome::asked, .pieces = 0, .size = {}};
   const bool sent = to.send_now(Message::of(asked), its_end.get());
   its_end.reset();
-  // The borrower learns from its end that the other one is closed.
+  // If this fails, the importer sees that the other end is closed.
   if (sent)
     from.send_now(Message::of(Wanted{.ticket = 0, .name = borrow.name, .piece = borrow.piece}),
                   lenders_end.get());
@@ -207,8 +209,8 @@ bool Sessions::connect(Client& borrower, Client& lender, const Borrow& borrow) c
 
 // ---- going ----
 
-// A process may live on without a connection, as one that closes descriptors that it does not know, and come
-// back. Its device memory is free only when it is dead.
+// A process may live on without a connection, for instance if it closes unknown descriptors, and reconnect.
+// Its device memory is free only when it is dead.
 void Sessions::closed(const Client& client) {
   auto* entry = its_.table.find(client.session());
   if (entry == nullptr) return;
@@ -216,7 +218,7 @@ void Sessions::closed(const Client& client) {
   await_reconnect(client.session(), kFirstReconnectCheck);
 }
 
-// The pidfd tells of its process's death; this finds out about other programs there.
+// The pidfd signals the process's death; this check finds out if it runs another program.
 void Sessions::await_reconnect(SessionId id, Nanoseconds pause) {
   asio::steady_timer& timer = *its_.table.find(id)->reconnect_timer;
   timer.expires_after(pause);
@@ -239,8 +241,8 @@ void Sessions::check_reconnect(SessionId id) {
     gone(id);
 }
 
-// True if the process may still have the memory that its session reported, or was yet to report. Whatever
-// else it has connections for, that memory is in no other book.
+// True if the process may still have the memory that its session reported or was about to report. No other
+// session accounts for that memory, whatever other connections the process has.
 bool Sessions::may_reconnect(const SessionTable::Entry& entry) const {
   const Peer& peer = entry.client->peer();
   const auto known = its_.core.core().session(entry.client->session());
@@ -248,9 +250,9 @@ bool Sessions::may_reconnect(const SessionTable::Entry& entry) const {
   return peer.program != 0 && may_run(its_.system, peer.pid, peer.program);
 }
 
-// A process whose connection broke comes with a new one. Its session there takes the place of the one whose
-// connection is closed, once it is for the same GPU, or while both are for none. A session of another
-// program, or under another user or job, has left it nothing.
+// A process whose connection broke opens a new one. The new session replaces the one with the closed
+// connection once it is for the same GPU, or while both have none. It inherits nothing from a session of
+// another program, user or job.
 void Sessions::succeed_closed(const Client& client) {
   const auto* its = its_.table.find(client.session());
   if (its == nullptr) return;
@@ -264,8 +266,8 @@ void Sessions::succeed_closed(const Client& client) {
   }
 }
 
-// Sessions that came before the job was registered, of processes that are in it but of another user. They go
-// on as plain CUDA does.
+// Drops sessions that came before the job was registered, from processes in the job's cgroup that belong to
+// another user. They continue unmanaged.
 void Sessions::drop_strangers(const TenantInfo& job) {
   std::vector<SessionId> strangers;
   for (const auto& [id, entry] : its_.table.all()) {

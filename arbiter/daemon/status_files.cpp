@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kSubject[] = "status";
 
-// From here on nobody else can open it to write, and it can only shrink.
+// Afterwards other processes cannot open the file for writing, and it can only shrink.
 bool make_read_only(int file) {
   return fchmod(file, S_IRUSR | S_IRGRP | S_IROTH) == 0 &&
          fcntl(file, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) == 0;

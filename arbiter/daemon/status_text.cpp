@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A job between its steps, or one that has just ended, is still of interest.
+// The time for which a tenant without sessions is shown: a job between its steps, or one that has just ended.
 constexpr std::chrono::minutes kShowEnded{10};
 
 double seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
@@ -118,7 +118,7 @@ struct Sum {
   }
 };
 
-// A survey is up to a second old: a process that it shows may have come as a session since.
+// True if the process has become a session since the survey, which is up to a second old.
 bool has_come(const UnmanagedProcess& process, const StatusView& view, const Snapshot::Gpu& gpu) {
   return !process.has_session && std::any_of(gpu.sessions.begin(), gpu.sessions.end(), [&](SessionId id) {
     const auto pid = view.pids.find(id);
@@ -126,7 +126,7 @@ bool has_come(const UnmanagedProcess& process, const StatusView& view, const Sna
   });
 }
 
-// Null where surveys do not show the GPU.
+// Writes null values if surveys do not show the GPU.
 void write_unmanaged(Json& json, const StatusView& view, const Snapshot::Gpu& gpu) {
   json["surveyed"] = gpu.surveyed;
   Json processes = Json::array();
@@ -202,7 +202,7 @@ void write_terms(Json& json, const TenantInfo& info, const Snapshot::Tenant* ten
   json["memory_limit_bytes"] = info.options.memory.count;
 }
 
-// What a tenant that is overdue has yet to do.
+// What an overdue tenant has yet to do.
 const char* awaited(const StatusView& view, const Snapshot::Tenant& tenant) {
   if (tenant.overdue->stopped) return "stopped";
   if (tenant.overdue->evicts) return "eviction";
@@ -213,8 +213,8 @@ const char* awaited(const StatusView& view, const Snapshot::Tenant& tenant) {
   return answers ? "work" : "answer";
 }
 
-// The free host memory of a process that keeps memory on a GPU for want of it, by its own words. Null: none
-// does, or it may be true.
+// The free host memory of a process that claims to keep memory on a GPU for lack of it. Null if no process
+// claims that, or the claim may be true.
 Json free_host(const StatusView& view, const Snapshot::Tenant& tenant) {
   Json least;
   for (const SessionId id : tenant.sessions)
@@ -252,7 +252,7 @@ void write_time(Json& json, const StatusView& view, TenantId id, const Snapshot:
   json["overdue"] = overdue_json(view, tenant);
 }
 
-// A tenant's sessions, and what they come to.
+// A tenant's sessions and their totals.
 struct SessionsOf {
   Json each = Json::array();
   Sum sum;
@@ -319,14 +319,14 @@ Json steps_of(const StatusView& view, const TenantInfo& info) {
   return steps;
 }
 
-// The last of the GPUs that it was on when they were lost. Null: none was.
+// The last of the tenant's GPUs to be lost; null if none was.
 Json loss_json(const TenantInfo& tenant) {
   if (tenant.losses.empty()) return nullptr;
   const GpuLoss& loss = tenant.losses.back();
   return Json{{"gpu", format_gpu(loss.gpu)}, {"fault", loss.fault}};
 }
 
-// Null: its job has one node, or its turns are not coordinated with others.
+// Returns null if the job has one node, or its turns are not coordinated.
 Json gang_json(const StatusView& view, TenantId id) {
   const GangMembers::Gang* gang = view.gangs.find(id);
   if (gang == nullptr) return nullptr;

@@ -42,9 +42,9 @@ void Survey::wake() {
   begin();
 }
 
-// A child that hangs in the driver is waited for, so that there is never a second one.
+// Waits for a child that hangs in the driver, so that there is never a second one.
 void Survey::begin() {
-  if (death_.is_open()) return;  // end_child() goes on
+  if (death_.is_open()) return;  // end_child() continues
   const bool lives_unwatched = child_ > 0 && waitpid(child_, nullptr, WNOHANG) == 0;
   if (lives_unwatched || !start_child()) return retry_later();
   ask();
@@ -76,7 +76,7 @@ void Survey::ask() {
   asked_ = true;
   answer_.clear();
   health_.clear();
-  // A child that is gone shows by its death.
+  // A child that is gone is noticed by its death.
   static_cast<void>(send(talk_.native_handle(), "?", 1, MSG_NOSIGNAL | MSG_DONTWAIT));
   timeout_.expires_after(times_.patience);
   timeout_.async_wait([this](const asio::error_code& error) {
@@ -93,7 +93,7 @@ void Survey::read_line() {
                    });
 }
 
-// False: it tells nothing of the health of GPUs.
+// Returns false if the line does not concern the health of GPUs.
 bool Survey::take_health(const SurveyLine& line) {
   if (line.kind == SurveyLine::Kind::health && asked_ && answer_.empty() &&
       health_.size() < kMostSurveyedGpus) {
@@ -145,7 +145,7 @@ void Survey::finish(bool all) {
   heard_(answer_);
 }
 
-// Ends the child; what follows comes with its death. `why`: null if it has done nothing wrong.
+// Ends the child; end_child() does the rest. `why`: null if the child has done nothing wrong.
 void Survey::give_up(const char* why) {
   timeout_.cancel();
   timer_.cancel();
@@ -160,7 +160,7 @@ void Survey::end_child() {
   death_.close();
   waitpid(child_, nullptr, 0);
   child_ = -1;
-  const bool fell = talk_.is_open();  // by itself
+  const bool fell = talk_.is_open();  // the child exited by itself
   const bool failed = std::exchange(failed_, false) || fell;
   timeout_.cancel();
   timer_.cancel();

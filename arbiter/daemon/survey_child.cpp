@@ -37,7 +37,7 @@ struct EventData {
 constexpr unsigned long long kDoubleBitError = 0x2;
 constexpr unsigned long long kXid = 0x8;
 constexpr int kUncorrected = 1;  // kinds of ECC errors
-constexpr int kVolatile = 0;     // those since the driver has the GPU
+constexpr int kVolatile = 0;     // errors since the driver was loaded
 
 struct Nvml {
   int (*init)() = nullptr;
@@ -46,7 +46,7 @@ struct Nvml {
   int (*uuid_of)(void*, char*, unsigned) = nullptr;
   int (*memory_of)(void*, Memory*) = nullptr;
   Processes compute_on = nullptr;
-  // What follows may be missing.
+  // The functions below may be missing.
   Processes graphics_on = nullptr;
   int (*shutdown)() = nullptr;
   int (*ecc_errors_of)(void*, int, int, unsigned long long*) = nullptr;
@@ -74,23 +74,23 @@ struct Nvml {
 
 constexpr unsigned kNoInstance = ~0u;
 
-constexpr std::chrono::milliseconds kLook{100};  // from one look for errors to the next
-// NVML is started anew after that time: GPUs may have come; and after this one where one has left.
+constexpr std::chrono::milliseconds kLook{100};  // between two checks for errors
+// NVML is restarted after this time, because GPUs may have been added; after the shorter time if one is lost.
 constexpr std::chrono::seconds kStart{10};
 constexpr std::chrono::seconds kTroubledStart{1};
 
 struct Device {
   void* handle;
   GpuUuid uuid;
-  std::uint32_t status;  // that was told last
+  std::uint32_t status;  // as reported last
 };
 
-// NVML as it was started last. What is added to the host, or returns, shows when it is started anew.
+// NVML since its last start. GPUs that are added, or return, show only after a restart.
 class Started {
  public:
   explicit Started(const Nvml& nvml) : nvml_(nvml) {}
 
-  // False: it does not start.
+  // Returns false if NVML does not start.
   bool start() {
     unsigned count = 0;
     if (nvml_.init() != 0 || nvml_.count_of(&count) != 0) return false;
@@ -116,10 +116,10 @@ class Started {
   }
 
   std::vector<Device>& devices() { return devices_; }
-  // Each GPU that NVML lists is among the devices, or lost.
+  // True if each GPU that NVML lists is among the devices, or lost.
   bool whole() const { return whole_; }
 
-  // The error that a GPU has reported; none: no further one.
+  // The next error that a GPU has reported; none if there is none.
   std::optional<SurveyLine> next_error() {
     EventData event = {};
     while (set_ != nullptr && nvml_.wait_in(set_, &event, 0) == 0) {
@@ -164,7 +164,7 @@ SurveyLine health_of(const Nvml& nvml, const Device& device) {
           .used = tells ? errors : SurveyLine::kUnknown};
 }
 
-// A process may use a GPU in both ways, and then has all of its memory in both lists.
+// A process may be in both lists, compute and graphics. All of its memory is then counted in each.
 void merge(std::vector<SurveyLine>& lines, const Process& process) {
   const auto known = std::find_if(lines.begin(), lines.end(), [&](const SurveyLine& line) {
     return line.kind == SurveyLine::Kind::process && line.pid == process.pid;
@@ -176,8 +176,8 @@ void merge(std::vector<SurveyLine>& lines, const Process& process) {
     known->used = std::max<std::uint64_t>(known->used, process.used);
 }
 
-// Nothing where one of the questions fails, as for a GPU that has fallen off the bus. Processes in MIG
-// instances of the GPU are on other GPUs, of which NVML is not asked.
+// Returns nothing if a query fails, as for a GPU that has fallen off the bus. Skips processes in MIG
+// instances: they are on other GPUs, for which NVML is not asked.
 std::vector<SurveyLine> lines_of(const Nvml& nvml, const Device& device) {
   Memory memory = {};
   if (nvml.memory_of(device.handle, &memory) != 0) return {};
@@ -191,7 +191,7 @@ std::vector<SurveyLine> lines_of(const Nvml& nvml, const Device& device) {
     if (ask == nullptr) continue;
     unsigned count = kMostSurveyedProcesses;
     if (ask(device.handle, &count, found.data()) != 0 || count > kMostSurveyedProcesses) {
-      if (ask == nvml.graphics_on) continue;  // some GPUs do no graphics
+      if (ask == nvml.graphics_on) continue;  // some GPUs have no graphics
       return {};
     }
     for (unsigned i = 0; i < count; ++i)
@@ -213,7 +213,7 @@ Heard wait_for_question(int in) {
   return size == 1 ? Heard::question : Heard::end;
 }
 
-// The errors and losses since the last look. Returns whether a GPU is in trouble.
+// Appends the errors and status changes since the last check. Returns true if a GPU is in trouble.
 bool look(const Nvml& nvml, Started& started, std::vector<SurveyLine>& lines) {
   bool trouble = false;
   while (const auto error = started.next_error()) {

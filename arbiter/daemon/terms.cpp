@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::chrono::hours kLongestDeadline{24 * 365};
 
-// Policies have no state, so one of each serves all GPUs, for good.
+// Policies are stateless, so one instance of each serves all GPUs.
 const Policy* policy_of(const std::string& name) {
   static const auto all = [] {
     std::map<std::string, std::unique_ptr<Policy>, std::less<>> policies;
@@ -22,15 +22,15 @@ const Policy* policy_of(const std::string& name) {
   return all.at(name).get();
 }
 
-// The user of a run may only lower its priority: nobody vouches for the run.
+// The user of a run may only lower its priority, because the run has no trusted source.
 std::int32_t highest(const TenantInfo& tenant, const Settings& settings) {
   return tenant.name.is_job() ? settings.max_priority : std::min(settings.max_priority, 0);
 }
 
 }  // namespace
 
-// The batch step speaks for the job, and begins it anew when it is requeued. Another step may state what is
-// not stated yet; its own smaller wishes must not shrink the job.
+// The batch step states the job's options, and resets them when the job is requeued. Another step may raise
+// the units and add what is not stated yet; its own smaller requests must not shrink the job.
 JobOptions merged(const JobOptions& known, const RegisterJob& job) {
   if (job.step.step == kBatchStep || known.units == 0) return job.options;
   JobOptions options = known;
@@ -45,7 +45,7 @@ JobOptions merged(const JobOptions& known, const RegisterJob& job) {
   return options;
 }
 
-// A job that states no share has that of its units.
+// A job that states no share gets the share of its units.
 Claims claims_of(const TenantInfo& tenant, const Settings& node) {
   const Settings settings = settings_of(node, tenant.job_class);
   const JobOptions& options = tenant.options;
@@ -110,7 +110,7 @@ Settings settings_on(const Snapshot::Gpu& gpu, const Settings& node, const Parti
                      known == partitions.end() ? std::string_view{} : known->second);
 }
 
-// A GPU without a section has the node's rules.
+// A GPU without a section follows the node's rules.
 RulesSet rules_of(const Snapshot& state, const Settings& node, const Partitions& partitions) {
   RulesSet rules{.node = rules_of(node)};
   if (node.sections.empty()) return rules;

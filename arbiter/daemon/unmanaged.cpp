@@ -16,27 +16,27 @@
 namespace sharedgpu {
 namespace {
 
-// Processes with less, or less than this part of the GPU, are not worth a word.
+// Processes with less memory, or a smaller part of the GPU, are ignored.
 constexpr Bytes kTrifle = mebibytes(64);
 constexpr std::uint64_t kTriflePart = 64;
-// A process that hides up to this part of the GPU is not named.
+// A process that hides up to this part of the GPU is not listed.
 constexpr std::uint64_t kOverheadPart = 8;
-// Amounts that differ by less than this part of a GPU, and a sixteenth, are the same.
+// Amounts are equal if they differ by less than a sixteenth plus this part of the GPU.
 constexpr std::uint64_t kTolerancePart = 1024;
-// The contexts of a process are believed to take up to so much, and up to this part of the GPU.
+// The contexts of a process are accepted up to this size, and up to this part of the GPU.
 constexpr Bytes kContexts = mebibytes(512);
 constexpr std::uint64_t kContextPart = 64;
-// The sessions of a process may still be on their way, as after a restart of the arbiter.
+// Time for the sessions of a process to connect, as after a restart of the arbiter.
 constexpr std::chrono::seconds kNotice{5};
-constexpr std::uint64_t kForgetAfter = 10;  // surveys that do not show such a process any more
+constexpr std::uint64_t kForgetAfter = 10;  // surveys that do not show the process
 constexpr std::chrono::seconds kToEnd{30};  // from SIGTERM to SIGKILL
-// From a process's first memory on a GPU to its session's first word about it: the library tells of a context
-// when the driver has made it, which takes long where many begin at once.
+// The time from a process's first memory on a GPU to its session's first report. The library reports a
+// context when the driver has created it, which takes long if many start at once.
 constexpr std::chrono::minutes kToTell{1};
-constexpr std::chrono::minutes kToTellStopped{10};  // by its user or a debugger
-constexpr uid_t kFirstUser = 1000;                  // below are root and the users of services
+constexpr std::chrono::minutes kToTellStopped{10};  // if stopped by its user or a debugger
+constexpr uid_t kFirstUser = 1000;                  // below are root and service users
 
-// The number after that name in the text of a /proc/PID/status; none: there is none.
+// The number after that name in the text of a /proc/PID/status; none if the name is missing.
 std::optional<std::uint32_t> number_in(const std::string& status, const std::string& name) {
   const std::size_t at = status.find("\n" + name + ":");
   if (at == std::string::npos) return std::nullopt;
@@ -47,7 +47,7 @@ std::optional<std::uint32_t> number_in(const std::string& status, const std::str
 
 }  // namespace
 
-// While sessions of the arbiter before may still come back, nobody can tell whose memory is whose.
+// While sessions of the previous arbiter may still reconnect, memory cannot be attributed.
 void Unmanaged::take(const std::vector<SurveyedGpu>& gpus) {
   if (its_.core.core().in_grace()) return;
   processes_.clear();
@@ -66,12 +66,12 @@ void Unmanaged::take(const std::vector<SurveyedGpu>& gpus) {
     if (!state.find(process.gpu)->sessions.empty()) in_the_way.insert(process.pid);
   for (const UnmanagedProcess& process : processes_) {
     Known& known = known_[process.pid];
-    // One that the last survey did not show so may have had a session then.
+    // A process that the previous survey did not show this way may have had a session then.
     if (!process.has_session && known.last + 1 < surveys_) known.since = its_.system.now();
     known.last = surveys_;
     const Snapshot::Gpu* gpu = state.find(process.gpu);
     if (in_the_way.count(process.pid) == 0)
-      known.since = its_.system.now();  // it is in nobody's way, and is not looked at
+      known.since = its_.system.now();  // it is in nobody's way, so nothing is done about it
     else if (!gpu->sessions.empty())
       act(process, *gpu, state);
   }
@@ -94,8 +94,8 @@ std::map<pid_t, Unmanaged::Sessions> Unmanaged::sessions_on(const Snapshot::Gpu&
   return all;
 }
 
-// Sessions are judged only where the survey shows the process of one: so it is sure that it names processes
-// as the daemon does. Under MPS all memory may be the server's.
+// Sessions are judged only if the survey shows the process of at least one, which proves that it names
+// processes as the daemon does. Under MPS all memory may be attributed to the server.
 GpuSurvey Unmanaged::judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu, const Snapshot& state) {
   const std::map<pid_t, Sessions> sessions = sessions_on(gpu, state);
   std::map<pid_t, std::optional<Bytes>> shown;
@@ -112,7 +112,7 @@ GpuSurvey Unmanaged::judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu, c
     if (known->facts.is_mps || !process.memory) continue;
     survey.unmanaged += *process.memory;
     const ProcessName name{.pid = static_cast<std::uint32_t>(process.pid), .started = known->facts.started};
-    sights_[{gpu.uuid, name}].add(surveys_, *process.memory);  // it may have had sessions, too
+    sights_[{gpu.uuid, name}].add(surveys_, *process.memory);  // it may also have had sessions
     add(gpu, process.pid, *known, *process.memory, false);
   }
   for (const auto& [pid, its] : sessions) {
@@ -129,7 +129,7 @@ GpuSurvey Unmanaged::judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu, c
   return survey;
 }
 
-// Contexts beyond the usual count as hidden: nobody has allowed them.
+// Contexts beyond the usual size count as hidden, since they were not granted.
 void Unmanaged::judge(GpuSurvey& survey, const Snapshot::Gpu& gpu, const Sessions& sessions, Bytes memory) {
   Bytes context_left = std::min(kContexts, Bytes{gpu.total.count / kContextPart});
   Bytes allowed;
@@ -159,7 +159,7 @@ void Unmanaged::add(const Snapshot::Gpu& gpu, pid_t pid, const Known& known, Byt
                         .has_session = has_session});
 }
 
-// Null: there is no such process, or none that the daemon can see.
+// Returns null if there is no such process, or none that the daemon can see.
 Unmanaged::Known* Unmanaged::look_up(pid_t pid) {
   const std::uint64_t started = start_time_of(its_.system, pid);
   if (started == 0) return nullptr;
@@ -201,8 +201,8 @@ void Unmanaged::act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu, c
   if (measure == Measure::cancel) end(process, known, state);
 }
 
-// Neither root's processes are ended nor those of services, nor any that may run with the library. One that
-// an earlier arbiter served comes back when it runs, and one that is stopped cannot tell.
+// Spares processes of root and of services, and any that may run with the library. A process that an earlier
+// arbiter served reconnects when it runs, and a stopped process cannot report.
 void Unmanaged::end(const UnmanagedProcess& process, Known& known, const Snapshot& state) {
   const ProcessName name{.pid = static_cast<std::uint32_t>(process.pid), .started = known.facts.started};
   if (process.uid < kFirstUser || known.killed || claims_memory(name, state)) return;
@@ -229,8 +229,8 @@ void Unmanaged::end(const UnmanagedProcess& process, Known& known, const Snapsho
   known.ended = its_.system.now();
 }
 
-// A session that claims nothing at all, or is for a GPU that the arbiter has not found itself, shows no
-// library. One that came back may be yet to tell.
+// A session without any reported memory, or for a GPU that only sessions have reported, does not prove that
+// the process runs with the library. A session that has reconnected may not have reported yet.
 bool Unmanaged::claims_memory(const ProcessName& process, const Snapshot& state) const {
   const std::set<SessionId> sessions = its_.sessions.of(process);
   return std::any_of(sessions.begin(), sessions.end(), [&](SessionId id) {
@@ -241,7 +241,7 @@ bool Unmanaged::claims_memory(const ProcessName& process, const Snapshot& state)
   });
 }
 
-// Slurm has said that it stops a tenant of these.
+// True if Slurm has announced that it stops a tenant of these sessions.
 bool Unmanaged::is_announced(const std::set<SessionId>& sessions, const Snapshot& state) {
   return std::any_of(sessions.begin(), sessions.end(), [&](SessionId id) {
     const Snapshot::Session* session = state.find(id);

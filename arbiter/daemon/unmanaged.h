@@ -39,7 +39,7 @@ struct UnmanagedProcess {
   uid_t uid = 0;
   std::optional<std::uint32_t> job;  // by its cgroup
   Bytes memory;                      // on that GPU, beyond what its sessions may have
-  bool has_session = false;          // there
+  bool has_session = false;          // on that GPU
 };
 
 class Unmanaged {

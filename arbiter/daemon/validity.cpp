@@ -28,7 +28,7 @@ bool is_valid(const JobOptions& options) {
          options.share_limit <= 100;
 }
 
-// A name that could not be told from another in the ledger is none.
+// Rejects names that would be ambiguous in the ledger.
 template <std::size_t kSize>
 bool is_valid(const char (&name)[kSize]) {
   const std::size_t length = strnlen(name, sizeof name);
