@@ -10,9 +10,8 @@
 //      keys. The row says in which sections the key may stand; only such keys can be changed while the
 //      arbiter runs.
 //   2. Its user. Keys about jobs and turns: terms.cpp in arbiter/daemon; if the value may differ between
-//   GPUs,
-//      it is a field of Rules (arbiter/core/model/model.h), which a domain takes from its first GPU. Keys
-//      fixed for the life of the arbiter: Tuning, filled in arbiter.cpp.
+//      GPUs, it is a field of Rules (arbiter/core/model/model.h), which a domain takes from its first GPU.
+//      Keys fixed for the life of the arbiter: Tuning, filled in arbiter.cpp.
 //   3. Document it in etc/sharedgpu.conf, which has every key (tests/unit/slurm/example_config_test.cpp
 //      checks that), and docs/man/sharedgpu.conf.5; both list the keys of sections, as does the command `set`
 //      in docs/man/sharedgpu.1.
@@ -40,8 +39,7 @@ enum class OnNoArbiter : std::uint8_t { plain, fail };
 // The measure against a tenant or process that keeps others from a GPU: none, a line in the log, or ending
 // it.
 enum class Measure : std::uint8_t { ignore, warn, cancel };
-// What the arbiter asks of Slurm when a GPU fails or is lost: to drain the node, to requeue the jobs of a
-// lost GPU.
+// The requests to Slurm when a GPU fails or is lost: draining the node, requeueing the jobs of a lost GPU.
 struct GpuLossMeasures {
   bool drain = false;
   bool requeue = false;

@@ -31,7 +31,7 @@ struct LeasePage {
   std::atomic<std::uint32_t> queue_us{0};
   // Nonzero while other tenants wait for this GPU: the session then watches itself for idleness.
   alignas(64) std::atomic<std::uint32_t> contended{0};
-  // When the turn ends, in nanoseconds of CLOCK_BOOTTIME; zero: open end. Nonzero only if time is shared,
+  // The end of the turn, in nanoseconds of CLOCK_BOOTTIME; zero: open end. Nonzero only if time is shared,
   // other tenants wait, and the session is its tenant's only one, so that it can yield the turn by itself.
   // Always zero in the page of an arbiter of a version without it.
   std::atomic<std::int64_t> turn_ends{0};
@@ -42,7 +42,7 @@ static_assert(sizeof(LeasePage) <= LeasePage::kSize);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 static_assert(std::atomic<std::int64_t>::is_always_lock_free);
 
-// The arbiter's side: owns the memfd and the writable mapping. One thread at a time.
+// The arbiter's side: owns the memfd and the writable mapping. Not thread-safe.
 class LeasePageWriter {
  public:
   LeasePageWriter() = default;

@@ -158,7 +158,7 @@ struct Attach {
 struct Attached {
   static constexpr MessageType kType = MessageType::attached;
   GpuUuid gpu;
-  // What cuDeviceTotalMem shows: the arbiter's capacity, or the job's own limit if lower.
+  // The value for cuDeviceTotalMem: the arbiter's capacity, or the job's own limit if lower.
   Bytes capacity;
 };
 
@@ -167,7 +167,7 @@ struct MemoryUse {
   Bytes swappable;  // evictable bytes, resident or not; whole handles
   Bytes resident;   // the part of `swappable` on the GPU now
   Bytes pinned;     // allocated and not evictable: arrays, pools, the program's own VMM
-  // What the driver took for contexts and modules, as measured; not counted against capacity.
+  // The memory of contexts and modules in the driver, as measured; not counted against capacity.
   Bytes context;
   Bytes host;  // host memory taken for swap
   // Evictable memory that the session asks to pin in place, counted in `resident` and in `pinned` until the

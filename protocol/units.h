@@ -35,7 +35,8 @@ constexpr Bytes kibibytes(std::uint64_t n) { return {n << 10}; }
 constexpr Bytes mebibytes(std::uint64_t n) { return {n << 20}; }
 constexpr Bytes gibibytes(std::uint64_t n) { return {n << 30}; }
 
-// Times are CLOCK_BOOTTIME nanoseconds since boot: they survive the arbiter, not a reboot.
+// Times are nanoseconds of CLOCK_BOOTTIME. They stay valid across restarts of the arbiter, but not of the
+// host.
 using Nanoseconds = std::chrono::nanoseconds;
 
 // Strong identifiers; zero means none.
@@ -46,7 +47,7 @@ struct Id {
   explicit constexpr operator bool() const { return value != 0; }
 };
 using TenantId = Id<struct TenantTag>;    // one job on one node, all its processes
-using SessionId = Id<struct SessionTag>;  // one process of a tenant
+using SessionId = Id<struct SessionTag>;  // one process of a tenant on one GPU
 using Epoch = Id<struct EpochTag>;        // one turn of one tenant; only grows
 
 // A GPU by its UUID, as cuDeviceGetUuid and NVML give it.

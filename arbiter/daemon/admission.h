@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bounds the connections of each user and of all users, and the messages queued for a user's peers. A place
-// stands for one connection; the daemon's descriptor limit gives their number. Strangers (processes of no
-// registered job) get at most a quarter of the places. Strangers and members (processes of registered jobs)
-// together get at most seven eighths. Root is not bounded.
+// stands for one connection; the number of places follows from the daemon's descriptor limit. Strangers
+// (processes of no registered job) get at most a quarter of the places. Strangers and members (processes of
+// registered jobs) together get at most seven eighths. Root is not bounded.
 //
 // Pure. Not thread-safe.
 #pragma once

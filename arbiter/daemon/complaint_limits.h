@@ -55,7 +55,7 @@ class ComplaintLimits {
   };
 
   TokenBuckets<Key> allowed_{kAtOnce, kASecond};
-  std::map<Key, LeftOut> left_out_;  // since a line was logged
+  std::map<Key, LeftOut> left_out_;  // since the last logged line
 };
 
 }  // namespace sharedgpu

@@ -71,7 +71,7 @@ class Health {
   // NVML's reports of a GPU.
   struct Sightings {
     unsigned misses = 0;                      // surveys in a row without it
-    std::optional<Nanoseconds> well_since;    // while lost: since when NVML reports it as well
+    std::optional<Nanoseconds> well_since;    // while lost: when NVML began to report it as well
     std::optional<std::uint64_t> ecc_errors;  // at the last survey
     unsigned losses = 0;                      // each soon after the previous one
     Nanoseconds lost{};                       // the time of the last loss

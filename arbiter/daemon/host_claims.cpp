@@ -17,7 +17,7 @@ constexpr Nanoseconds kPause = 500ms;  // between two checks
 // After a shortage the library takes no host memory for a minute (HostPool::bar()); a refutation takes
 // longer.
 constexpr Nanoseconds kLong = 90s;
-// Of a longer gap between checks only this much counts, since it was not observed.
+// A longer gap between checks counts only this much, because nothing was observed in it.
 constexpr Nanoseconds kMostGap = 20s;
 // Checks this far apart belong to two shortages.
 constexpr Nanoseconds kApart = 1h;

@@ -44,7 +44,7 @@ class HostClaims {
   // The host memory still free to a process whose last claim that it cannot evict was refuted moments ago;
   // none otherwise.
   std::optional<Bytes> refuted(const ProcessName& process) const;
-  // To call when a session of the process has ended.
+  // Call it when a session of the process has ended.
   void forget_gone(const ProcessName& process);
 
  private:

@@ -29,7 +29,7 @@ class HostGpus {
 
   // Adds the GPUs that were found, and continues to search.
   void start(const std::vector<GpuInfo>& found);
-  // To call when NVML lists other GPUs than those found.
+  // Call it when NVML lists other GPUs than those found.
   void search_now() { search_.hurry(); }
   // Searches more often while a GPU is missing that may come back.
   void watch_closely(bool closely) { search_.watch_closely(closely); }

@@ -27,7 +27,7 @@ struct HostTexts {
   std::string overcommit;  // /proc/sys/vm/overcommit_memory
 };
 
-// The room left by the tightest limit; none if the texts do not tell. Pure.
+// The room left by the tightest limit; none if unknown. Pure.
 std::optional<Bytes> room_in(const HostTexts& texts);
 
 // The current room of a process; none if unknown, as when a file cannot be read for lack of descriptors, or

@@ -61,7 +61,7 @@ class Jobs {
   bool lives(const TenantInfo& tenant) const;
 
   void run(Client& client, const RunRequest& request);
-  // To call when the connection of a run is closed.
+  // Call it when the connection of a run is closed.
   void run_closed(const Client& client);
   void register_job(Client& client, const RegisterJob& job);
   void register_gang(Client& client, const RegisterGang& gang);

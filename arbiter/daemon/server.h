@@ -30,7 +30,7 @@ class Arbiter;
 
 class Server {
  public:
-  // How often a user's peers may connect: a burst of twice its places, and then so many per second.
+  // The limits on new connections of a user: a burst of twice its places, and a rate per second.
   static constexpr double kComeAtOnce = 2.0 * Admission::kMostPerUser;
   static constexpr double kComeASecond = 1000;
 

@@ -28,7 +28,7 @@ Sessions::Sessions(const Parts& parts) : its_(parts) {
   its_.jobs.on_other_user([this](const TenantInfo& job) { drop_strangers(job); });
 }
 
-// ---- coming ----
+// ---- arrival ----
 
 void Sessions::hello(Client& client, const Hello& hello) {
   const Peer& peer = client.peer();
@@ -162,7 +162,7 @@ bool Sessions::may_attach(Client& client, const Attach& attach) {
   return true;
 }
 
-// ---- while it is there ----
+// ---- during its life ----
 
 // Totals never shrink, so only the excess over the last report counts.
 void Sessions::take_traffic(const Client& client, Traffic moved) {
@@ -207,7 +207,7 @@ bool Sessions::connect(Client& borrower, Client& lender, const Borrow& borrow) c
   return sent;
 }
 
-// ---- going ----
+// ---- departure ----
 
 // A process may live on without a connection, for instance if it closes unknown descriptors, and reconnect.
 // Its device memory is free only when it is dead.

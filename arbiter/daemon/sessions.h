@@ -51,7 +51,7 @@ class Sessions {
 
   void hello(Client& client, const Hello& hello);
   void attach(Client& client, const Attach& attach);
-  // Passes a session's report to the core, without claims that are not believed.
+  // Passes a session's report to the core, after removing claims that are not believed.
   template <class Body>
   void report(Client& client, const Body& body) {
     if constexpr (std::is_same_v<Body, Usage>)
@@ -66,7 +66,7 @@ class Sessions {
   }
   void borrow(Client& client, const Borrow& borrow);
 
-  // To call when the connection of a session is closed.
+  // Call it when the connection of a session is closed.
   void closed(const Client& client);
 
  private:

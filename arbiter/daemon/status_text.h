@@ -33,7 +33,7 @@ namespace sharedgpu {
 struct StatusView {
   const System& system;
   const Core& core;
-  const Snapshot& state;  // of `core`, as of `now`
+  const Snapshot& state;  // taken from `core` at `now`
   const Tenants& tenants;
   const FigureBook& figures;
   const std::map<GpuUuid, std::string>& gpu_names;

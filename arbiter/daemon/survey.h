@@ -76,7 +76,7 @@ class Survey {
   Survey(const Survey&) = delete;
   Survey& operator=(const Survey&) = delete;
 
-  // Starts surveys if they are not running; to call when `needed` may have become true.
+  // Starts surveys if they are not running; call it when `needed` may have become true.
   void wake();
 
  private:

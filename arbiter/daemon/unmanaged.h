@@ -68,7 +68,7 @@ class Unmanaged {
     bool is_own = false;  // the daemon or one of its children
     bool is_mps = false;
   };
-  // A process with unmanaged memory, the time since when, and the last survey that shows it.
+  // A process with unmanaged memory: when it was first seen, and the last survey that shows it.
   struct Known {
     Facts facts;
     Nanoseconds since{};
