@@ -276,8 +276,8 @@ bool Health::may_miss_a_loss(const TenantInfo& tenant) const {
   return knows_better() && *looked_ <= tenant.last_seen;
 }
 
-// The tenants that are on the GPU, have just left, or are placed there and have not come yet, since their
-// environment names the GPU.
+// The tenants that are on the GPU, have just left, or have not come yet but are placed there: their
+// environment already names the GPU.
 std::vector<Health::Guest> Health::guests_of(const GpuUuid& gpu) const {
   const Nanoseconds now = its_.system.now();
   std::vector<Guest> guests;

@@ -32,7 +32,7 @@ class Holders {
   // Adds a process that held the tenant under an earlier arbiter, if it still lives. Without a free
   // descriptor this is retried until it succeeds.
   void restore(TenantId tenant, const ProcessName& process);
-  // Forgets the tenant, which has ended even if holders live.
+  // Forgets a tenant that has ended, even if holders live.
   void forget(TenantId tenant);
   bool any(TenantId tenant) const;
 

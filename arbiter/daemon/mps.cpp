@@ -171,7 +171,7 @@ void Mps::set_serves(bool serves) {
   if (std::exchange(serves_, serves) != serves) changed_();
 }
 
-// Restarts a daemon that keeps failing at growing intervals. Programs that start meanwhile run without MPS.
+// Restarts a failing daemon after growing pauses. Programs that start meanwhile run without MPS.
 void Mps::ended() {
   if (std::chrono::steady_clock::now() - began_ >= kLivedLong) pause_ = std::chrono::seconds(1);
   timer_.expires_after(pause_);

@@ -38,7 +38,7 @@ class Placements {
   bool is_held(TenantId tenant) const { return holders_.any(tenant); }
   // Ends the placement if nothing holds it.
   void may_have_ended(TenantId tenant);
-  // Forgets the tenant, which has ended even if holders live.
+  // Forgets a tenant that has ended, even if holders live.
   void forget(TenantId tenant);
 
  private:

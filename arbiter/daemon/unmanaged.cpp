@@ -94,8 +94,8 @@ std::map<pid_t, Unmanaged::Sessions> Unmanaged::sessions_on(const Snapshot::Gpu&
   return all;
 }
 
-// Sessions are judged only if the survey shows the process of at least one, which proves that it names
-// processes as the daemon does. Under MPS all memory may be attributed to the server.
+// Sessions are judged only if the survey shows the process of at least one: then its pids are those that the
+// daemon sees. Under MPS all memory may be attributed to the server.
 GpuSurvey Unmanaged::judge(const SurveyedGpu& found, const Snapshot::Gpu& gpu, const Snapshot& state) {
   const std::map<pid_t, Sessions> sessions = sessions_on(gpu, state);
   std::map<pid_t, std::optional<Bytes>> shown;

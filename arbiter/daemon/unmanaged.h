@@ -3,11 +3,11 @@
 // session. Keeps the list of processes that have memory on a GPU without a session there, or much more than
 // their sessions account for, and treats them as Unmanaged= says.
 //
-// The hidden memory of a process is its excess over all that its sessions on that GPU may have, however many
-// there are and whenever they came, as far as two of the last surveys show it. Each survey compares with the
-// most that the sessions may have had since the previous one, so that memory on its way in or out never
-// counts. A process that hides up to an eighth of the GPU is not listed: the driver takes memory for kernels,
-// graphs and printf buffers that no program can report.
+// The hidden memory of a process is its memory on a GPU beyond all that its sessions there may have, however
+// many there are and whenever they came. It counts as far as two of the last surveys show it. Each survey
+// compares with the most that the sessions may have had since the previous one, so that memory on its way in
+// or out never counts. A process that hides up to an eighth of the GPU is not listed: the driver takes memory
+// for kernels, graphs and printf buffers that no program can report.
 //
 // The daemon's children and the MPS server are exempt. Event-loop thread only.
 #pragma once
