@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much work a stream may have queued ahead of the GPU while that is oversubscribed: about 20 ms, or less
-// where others have deadlines, since the end of a turn waits for all of it.
+// The backlog limit: how much work a stream may have queued on an oversubscribed GPU. It is about 20 ms, or
+// less if other tenants have deadlines, since the end of a turn waits for all queued work.
 //
-// Submissions are counted. Behind every few of them a mark (an event) goes into the stream, and only so many
-// submissions may be unfinished as take that time, by what was seen of earlier marks. A pure rule: its user
-// makes the marks, looks whether they have passed, and does the waiting. One thread at a time.
+// Submissions are counted. After every few submissions the user of this class records a fence (an event) in
+// the stream. From the times at which fences pass, the class estimates how many submissions take the goal
+// time, and no more than that may be unfinished. The class is a pure rule: its user records the fences, polls
+// them and does the waiting. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -19,56 +20,57 @@ namespace sharedgpu::gate {
 class Ahead {
  public:
   static constexpr Nanoseconds kGoal = std::chrono::milliseconds(20);
-  // From now on queues are to be as long as `goal`, more than nothing.
+  // Sets how much work may be queued. `goal` is greater than zero.
   void aim_for(Nanoseconds goal) { goal_ = goal; }
 
-  // The longest that one submission is held up. A kernel may be waiting for it.
+  // The longest wait of one submission. It is bounded because a kernel may be waiting for that submission.
   static constexpr Nanoseconds kMostPatience = std::chrono::milliseconds(500);
 
-  // Whether the next submission is to wait until a mark passes, for patience() at most.
+  // Returns true if the next submission is to wait until a fence passes; it waits at most patience().
   bool full() const { return !marks_.empty() && unfinished_ >= window(); }
   Nanoseconds patience() const;
-  // The wait was in vain, and one submission is made all the same. The next one is held up for half as long,
-  // as the GPU may be waiting for many.
+  // The wait timed out, and one submission is made anyway. The next one waits at most half as long, as the
+  // GPU may be waiting for many.
   void gave_up(Nanoseconds now);
 
-  // How long the GPU is at one submission, by what was seen.
+  // Estimated GPU time of one submission.
   Nanoseconds submission() const { return cost_; }
-  // How long it will be at all that is unfinished and the next submission, at most, by what was seen.
+  // Estimated upper bound of the GPU time of all unfinished submissions and the next one.
   Nanoseconds expected() const { return cost_ * static_cast<std::int64_t>(unfinished_ + 1); }
 
-  // A submission is about to be made. How many may be, until they are counted.
+  // Called before a submission. Returns how many may be made before the caller has to count them.
   std::uint32_t begin(Nanoseconds now);
-  // So many were made, the first of them not before `let_in`: until then it may have waited for another's
-  // turn to end. True: it is time for a mark behind them.
+  // Counts submissions that were made. The first was made at `let_in` or later: before that it may have
+  // waited for another tenant's turn to end. Returns true if a fence should be recorded after them.
   bool count(std::uint32_t submissions, Nanoseconds let_in = {});
   void marked();
-  // There can be no mark, and so nothing to wait for.
+  // No fence could be recorded, so there is nothing to wait for.
   void not_marked();
 
-  // The first `marks` marks have passed. `seen_before`: a moment ago the first of them had not.
+  // The first `marks` fences have passed. `seen_before`: the first of them had not passed at a poll a moment
+  // ago.
   void passed(std::size_t marks, Nanoseconds now, bool seen_before);
 
-  // How many submissions may be unfinished.
+  // The number of submissions that may be unfinished.
   std::uint64_t window() const;
 
  private:
   struct Mark {
-    std::uint64_t submissions = 0;  // between the mark before and this one
-    Nanoseconds began{};            // when the first of them was about to be made
+    std::uint64_t submissions = 0;  // between the previous fence and this one
+    Nanoseconds began{};            // just before the first of them was made
   };
   std::uint64_t interval() const;
   void learn(Nanoseconds sample, bool exact);
 
   Nanoseconds goal_ = kGoal;
-  std::vector<Mark> marks_;       // that have not passed
-  Mark next_;                     // what there is behind the last of them
-  std::uint64_t unfinished_ = 0;  // all of their submissions
-  // What a submission takes. At first rather too much, which is soon found out.
+  std::vector<Mark> marks_;       // not passed yet
+  Mark next_;                     // the submissions since the last fence
+  std::uint64_t unfinished_ = 0;  // submissions of all of them
+  // GPU time of a submission. The initial value is rather too high, which the first samples correct.
   Nanoseconds cost_ = std::chrono::milliseconds(5);
-  // Since when the GPU has been at the submissions of the first mark, or idle; nullopt: nobody saw.
+  // Time since when the GPU has been working on the first fence's submissions, or idle; nullopt if unknown.
   std::optional<Nanoseconds> at_it_since_;
-  std::optional<Nanoseconds> gave_up_;  // since a mark has passed
+  std::optional<Nanoseconds> gave_up_;  // time of the last give-up, if no fence has passed since
   Nanoseconds base_patience_ = kFirstPatience;
 
   static constexpr Nanoseconds kFirstPatience = std::chrono::milliseconds(100);

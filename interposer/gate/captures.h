@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts the streams of this process that are being captured. While one is, work passes a closed gate and
-// nothing may synchronize. Safe from all threads.
+// Counts the streams of this process that are being captured. During a capture work passes a closed gate, and
+// nothing may synchronize. Thread-safe.
 #pragma once
 
 namespace sharedgpu::gate {
@@ -9,7 +9,7 @@ void capture_began();
 void capture_ended();
 bool capturing();
 
-// In the child of a fork.
+// For the child of a fork.
 void forget_captures();
 
 }  // namespace sharedgpu::gate

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The clock of the interposer, and sleep. Both are safe from all threads.
+// The clock of the interposer, and sleep. Thread-safe.
 #pragma once
 
 #include <ctime>
@@ -8,7 +8,7 @@
 
 namespace sharedgpu::gate {
 
-// CLOCK_BOOTTIME: it goes on while the machine sleeps.
+// Reads CLOCK_BOOTTIME, which continues while the machine is suspended.
 inline Nanoseconds now() {
   timespec time = {};
   clock_gettime(CLOCK_BOOTTIME, &time);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Closing the gate, and when a closed gate lets a submission through all the same.
+// Closes the gate, and decides when a closed gate lets a submission through anyway.
 //
-// arm(), close(), step() and hold() belong to the session, close() and step() to one thread at a time; the
-// others may be called from any thread.
+// Only the session calls arm(), close(), step() and hold(), and only one thread at a time calls close() or
+// step(). The other functions are thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,60 +16,64 @@ namespace sharedgpu::gate {
 class GateListener {
  public:
   virtual ~GateListener() = default;
-  // A thread begins to wait at the closed gate while no other does. Called on that thread; must not block.
+  // Called when a thread begins to wait at the closed gate and no other thread waits there. Runs on that
+  // thread and must not block.
   virtual void on_wait() = 0;
-  // True if all memory of the process is on its GPUs: else nobody is let through for the sake of a drain that
-  // drags on.
+  // Returns true if all memory of the process is on its GPUs. Otherwise a long drain lets no thread through.
   virtual bool all_resident() = 0;
 };
-// Before the first session. The listener outlives the gate.
+// Called before the first session begins. The listener outlives the gate.
 void arm(GateListener& listener);
 
-// Before the first close(), by the thread that closes: in a program with threads the kernel takes 8 to 16 ms
-// to register it with membarrier(2), so the thread that starts CUDA does not wait for that.
+// Called before the first close(), by the thread that closes. In a program with several threads the kernel
+// takes 8 to 16 ms to register the process with membarrier(2); this way the thread that starts CUDA does not
+// wait for it.
 void prepare_to_close();
 
-// The lease is, or will be as soon as the page opens, ours: submissions during a capture may pass a closed
-// gate until close() has returned. Called before Ready is said, and for a page that is open from the start.
+// Records that this process holds the lease, or will as soon as the page opens. Submissions during a capture
+// may then pass a closed gate until close() has returned. Called before Ready is sent, and for a page that is
+// open from the start.
 void hold();
-// Whether the lease is held, as far as this process knows: since hold(), or since the page opened, and until
-// close() returned true.
+// Returns true if this process holds the lease as far as it knows: from hold(), or from the opening of the
+// page, until close() returns true.
 bool held();
 
-// What the closing side does to wait for the GPU: returns true when everything submitted so far is done,
-// false where that could not be waited for and is to be tried again.
+// Waits for the GPU on behalf of the closing side. drain() returns true when everything submitted so far is
+// done, and false if it could not wait and must be called again.
 class Drain {
  public:
   virtual ~Drain() = default;
   virtual bool drain() = 0;
 };
 
-// Waits until the arbiter's closing of the page is obeyed: nobody is inside, no stream is being captured, and
-// the GPU has done all that was submitted. True: from here on nothing passes until the page opens. False: the
-// page was opened again meanwhile; the lease is still held.
+// Waits until no thread is inside, no stream is being captured, and the GPU has done all submitted work.
+// Called after the arbiter has closed the page. Returns true if nothing passes from here on until the page
+// opens. Returns false if the page was opened again meanwhile; the lease is then still held.
 bool close(Drain& drain);
-// After close() has returned true: the lease goes on for as long as this takes, and each thread that waits at
-// the closed gate may pass once, if one comes soon. What they submit is drained; as in close(), where that
-// drags on they may pass again, ever more rarely. Returns what close() does.
+// A single submission, after close() has returned true. The lease continues for as long as this takes, and
+// each thread that waits at the closed gate may pass once, if a thread comes soon. Then the new work is
+// drained; as in close(), a long drain lets threads pass again, ever more rarely. Returns what close()
+// returns.
 bool step(Drain& drain);
 
-// Puts an open page of our own in the place of the arbiter's: this session keeps the gate closed no more.
+// Replaces the arbiter's page with an open page of our own, so that this session does not keep the gate
+// closed.
 void open_for_good(PageSlot slot = {});
 
-// How often a thread may be let through a closed gate in a drain that has lasted for `elapsed`: first after
-// half a second, then 10 ms later, 40 ms, 90 ms...
+// The number of times that one thread may pass a closed gate during a drain that has lasted for `elapsed`:
+// the first pass comes after half a second, the next ones 10 ms, 40 ms, 90 ms... after that.
 std::uint32_t grace(Nanoseconds elapsed);
 
-// In the child of a fork: there is no lease.
+// For the child of a fork, which has no lease.
 void forget_lease();
 
-// For a thread that is about to go inside, see gate.cpp.
+// For a thread that is about to enter; see gate.cpp.
 namespace detail {
-// True if it may although the gate is closed.
+// Returns true if the thread may enter although the gate is closed.
 bool excused();
-// True if nothing may pass a closed gate: Released is said, or about to be.
+// Returns true if nothing may pass a closed gate, since Released has been sent or is about to be.
 bool released();
-// It is the first one that waits.
+// Reports the first thread that waits to the listener.
 void tell_of_wait();
 }  // namespace detail
 

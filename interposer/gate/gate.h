@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gate that every submission to the GPU passes.
 //
-// Passing costs one load of the lease page and a store to the thread's own mark, no locked instruction. The
-// closing side pays: after the arbiter has written the page, the session's turn thread calls close(), which
-// makes all threads' marks visible with membarrier(2) and waits for those inside.
+// Passing costs one load of the lease page and a store to the thread's own pass counter, and no locked
+// instruction. The closing side pays: after the arbiter has written the page, the session's turn thread calls
+// close(), which makes the pass counters of all threads visible with membarrier(2) and waits for the threads
+// inside.
 //
-// A gate that is closed still lets a submission through while a stream of this process is being captured,
-// and, one for each thread and ever more rarely, while a drain drags on: the lease is held until
-// Released is said, so letting work through is always safe, and a program whose kernel waits for the
-// program's own next submission is not hung. For a kernel that waits for the submission of another process
-// there is step(). See docs/design/gate.md.
+// A closed gate still lets submissions through while a stream of this process is being captured. During a
+// long drain it also lets through one submission a thread, ever more rarely, so that a program whose kernel
+// waits for the program's own next submission does not hang. This is safe, since the lease is held until
+// Released is sent. step() serves a kernel that waits for a submission of another process. See
+// docs/design/gate.md.
 #pragma once
 
 #include "interposer/gate/fence.h"
@@ -22,19 +23,21 @@ namespace detail {
 void enter_slowly();
 }  // namespace detail
 
-// Whether the calling thread is inside.
+// Returns true if the calling thread is inside.
 inline bool inside() { return detail::self.depth != 0; }
 
-// Whether threads wait at the gate.
+// Returns true if threads wait at the gate.
 bool wanted();
-// When one that had waited was let in last, by CLOCK_BOOTTIME.
+// The last time that a waiting thread was let in, by CLOCK_BOOTTIME.
 Nanoseconds let_in();
 
-// In the child of a fork, where only the calling thread lives: an open page, no marks but its own.
+// For the child of a fork, in which only the calling thread lives: installs an open page and drops all pass
+// counters but its own.
 void after_fork();
 
-// RAII: inside from construction to destruction. Nests (a driver entry point may call another through our
-// door): only the outermost counts. Blocks while the gate is closed.
+// RAII: the thread is inside from construction to destruction. The constructor blocks while the gate is
+// closed. Passes nest, since a driver entry point may call another one through our wrapper; only the
+// outermost counts.
 class Pass {
  public:
   Pass() {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arbiter's lease pages of this process: one for each of its sessions, and so for each GPU that it uses.
 //
-// The gate is open when all of them are. Submissions look at one place in memory. A page that is alone is
-// mapped there. If there are more, a page of our own lies there, and whoever looks at theirs with is_open()
-// writes there what they say together: threads that wait, the closing side before it counts who is inside,
-// and the service thread before it acts on a message, since the arbiter closes pages before it says what
-// follows from that. A submission that passes our page meanwhile is as good as one that came in time. Whether
-// a GPU is oversubscribed comes to our page with the turn threads' regular question, contended().
+// The gate is open when all of them are. Submissions read one place in memory. If there is only one lease
+// page, it is mapped there. If there are more, a page of our own lies there, and every call of is_open()
+// writes the combined state of the lease pages to it. The callers are the threads that wait, the closing side
+// before it counts the threads inside, and the service thread before it acts on a message, since the arbiter
+// closes pages before it sends the message that depends on that. A submission that passes our page meanwhile
+// is as good as one that came in time. Our page learns whether a GPU is oversubscribed when the turn threads
+// call contended(), which they do regularly.
 //
-// Safe from all threads.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,7 @@
 
 namespace sharedgpu::gate {
 
-// One session of this process, by number: its lease page is one of those that must be open.
+// One session of this process, by number. Its lease page is one of the pages that must be open.
 struct PageSlot {
   static constexpr unsigned kCount = 64;
   unsigned index = 0;
@@ -33,43 +34,43 @@ inline constexpr std::size_t kPageAlignment = 65536;  // the largest page size t
 struct alignas(kPageAlignment) MappedPage {
   LeasePage page;
 };
-// Its address is constant, so that a reconnect can put another page there atomically; until a session does,
-// it is a page of our own that is open.
+// The address is constant, so that a reconnect can map another page there atomically. Until a session maps
+// one, it is an open page of our own.
 extern MappedPage mapped;
 }  // namespace detail
 
-// The page that all threads look at.
+// The page that all threads read.
 inline const LeasePage& page() { return detail::mapped.page; }
 
-// Whether tenants of a GPU of this process need more memory together than it has.
+// Returns true if the tenants of a GPU of this process together need more memory than it has.
 inline bool oversubscribed() { return page().oversubscribed.load(std::memory_order_relaxed) != 0; }
 
-// How short its queues are to be then; zero: as usual.
+// The backlog limit to use then; zero for the usual one.
 inline Nanoseconds queue() {
   return std::chrono::microseconds(page().queue_us.load(std::memory_order_relaxed));
 }
 
-// When the turn ends that the page is open for, by CLOCK_BOOTTIME; zero: open end.
+// The end of the current turn, by CLOCK_BOOTTIME; zero if it has none.
 inline Nanoseconds turn_ends() { return Nanoseconds(page().turn_ends.load(std::memory_order_relaxed)); }
 
-// Maps the lease page of `fd` in the place of the session's present one. False: errno says why, nothing has
-// changed.
+// Maps the lease page of `fd` in place of the session's current one. On failure returns false and sets errno;
+// nothing has changed then.
 bool install(int fd, PageSlot slot = {});
-// Puts an open page of our own in the place of the session's. If there is no memory for it, the arbiter's
+// Maps an open page of our own in place of the session's. If there is no memory for it, the arbiter's page
 // stays.
 void leave_open(PageSlot slot);
-// Whether the pages of all sessions are open, looked at just now.
+// Reads the pages of all sessions and returns true if all are open.
 bool is_open();
-// Whether others wait for the GPU of this session.
+// Returns true if other tenants wait for the GPU of this session.
 bool contended(PageSlot slot);
 
-// Sleeps while the first closed page stays closed, at most `timeout`. May return early.
+// Sleeps while the first closed page stays closed, for at most `timeout`. May return early.
 void wait_while_closed(Nanoseconds timeout);
 
-// Wakes all who sleep there: a closed gate may let them through now.
+// Wakes all threads that sleep there, since a closed gate may now let them through.
 void wake_waiting();
 
-// In the child of a fork: the parent's pages are none of ours.
+// For the child of a fork: drops the parent's pages.
 void forget_pages();
 
 }  // namespace sharedgpu::gate

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is to be done when a thread ends. Safe from all threads, also where the program ends one in the
-// middle.
+// Calls a function when a thread ends. Thread-safe, even if the program ends a thread in the middle of a
+// call.
 #pragma once
 
 #include <pthread.h>
@@ -12,14 +12,15 @@ namespace sharedgpu::gate {
 
 class ThreadEnd {
  public:
-  // To be there for as long as threads are. `ended` gets what was given to watch(), on the thread that ends.
+  // The object must outlive all threads. `ended` runs on the thread that ends and gets the value that was
+  // given to watch().
   constexpr explicit ThreadEnd(void (*ended)(void*)) : ended_(ended) {}
 
-  // Has `ended` called at the end of the calling thread; not where the program has used up all keys.
+  // Arranges for `ended` to run at the end of the calling thread, unless the program has used up all keys.
   void watch(const void* value);
 
  private:
-  // It exists for its destructor, which glibc runs when a thread ends.
+  // The key exists for its destructor, which glibc runs when a thread ends.
   pthread_key_t key();
 
   static constexpr std::uint64_t kNoKey = ~std::uint64_t{0};

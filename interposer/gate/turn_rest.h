@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a process gives its turn back before that is over: its next submission would not end in time, and what
-// the GPU works on after a turn is overuse, which is paid back. After the token
-// revocation of Gemini ("Enabling Multi-Tenant GPU Sharing Based on Kernel Burst Estimation"). A pure rule.
-// One thread at a time.
+// Decides when a process yields its turn early: when its next submission would not finish before the turn
+// ends, since GPU work after the end of a turn is overuse, which is charged. Modelled on the token revocation
+// of Gemini ("Enabling Multi-Tenant GPU Sharing Based on Kernel Burst Estimation"). A pure rule. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace sharedgpu::gate {
 
 class TurnRest {
  public:
-  // Before a submission, which would be done `takes` from now. `turn`: the value of the open gate, another
-  // one for each turn; `ends`: when it does, zero where that is open; `made_in`: in which turn the last
-  // submission was made, also one that had waited for it at the gate. The first submission of a turn is made
-  // however long it takes: it may be longer than any turn. And who gives a turn back and is not taken at its
-  // word does not ask again.
+  // Called before a submission, which would finish `takes` from now. Returns true if the turn should be
+  // yielded. `turn`: the value of the open gate, a different one for each turn; `ends`: the end of the turn,
+  // zero if it has none; `made_in`: the turn of the last submission, even if that waited at the gate for it.
+  // The first submission of a turn is always made, since it may be longer than any turn. A turn is offered
+  // only once: if the arbiter does not take it back, true is not returned again.
   bool give_back(std::uint32_t turn, std::uint32_t made_in, Nanoseconds ends, Nanoseconds now,
                  Nanoseconds takes) {
     if (turn != turn_) {
@@ -32,7 +32,7 @@ class TurnRest {
 
  private:
   std::uint32_t turn_ = 0;
-  Nanoseconds given_back_{};  // the turn that ends then
+  Nanoseconds given_back_{};  // the end of the turn that was yielded
 };
 
 }  // namespace sharedgpu::gate

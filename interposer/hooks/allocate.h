@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Freeing what cuMemAlloc gave.
+// Frees memory that cuMemAlloc has returned.
 #pragma once
 
 #include <cuda.h>
@@ -8,9 +8,9 @@
 
 namespace sharedgpu::hooks {
 
-// Waits for the GPU, as cuMemFree does. nullopt: not ours.
+// Waits for the GPU, as cuMemFree does. Returns nullopt if the memory is not ours.
 std::optional<CUresult> free_ours(CUdeviceptr address);
-// The same where no work uses it any more: waits for nothing.
+// The same for memory that no GPU work uses; does not wait.
 std::optional<CUresult> free_finished(CUdeviceptr address);
 
 }  // namespace sharedgpu::hooks

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a context, and of all that the program had in it.
+// The destruction of a context, and of everything that the program has in it.
 #pragma once
 
 #include <cuda.h>
@@ -23,15 +23,16 @@ class DestructionBy final : public Destruction {
   const Call call_;
 };
 
-// Carries it out; what had been allocated in the context goes too. Where the driver refuses, nothing is lost.
+// Carries out the destruction, which frees all memory that was allocated in the context. If the driver
+// refuses, nothing is lost.
 CUresult destroy(Process& process, Destruction& destruction);
 
-// The program gives a reference to the primary context back, as `real` does, or resets it. Where memory of
-// the device's pools has to outlive that, a reference of ours keeps the context.
+// Release one of the program's references to the primary context by calling `real`, or reset it. If memory of
+// the device's pools has to outlive that, a reference of our own keeps the context.
 CUresult release_primary(Process& process, CUdevice device, const Call& real);
 CUresult reset_primary(Process& process, CUdevice device, const Call& real);
 
-// Now and then: gives our reference back where no memory needs it any more.
+// Periodic maintenance: releases our own reference once no memory needs it.
 void tend_primary(Process& process, CUdevice device);
 
 }  // namespace sharedgpu::hooks

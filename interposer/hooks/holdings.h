@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program holds of the attached devices, as far as the driver could not be asked: which context each
-// of our allocations belongs to, and the size of what is counted as pinned.
+// The program's holdings on the attached devices, as far as the driver cannot report them: the context of
+// each of our allocations, and the size of each allocation that counts as pinned.
 //
-// Safe from all threads.
+// Thread-safe.
 #pragma once
 
 #include <cuda.h>
@@ -24,13 +24,13 @@ class Allocations {
     unsigned long long id = 0;  // never used twice, as CU_POINTER_ATTRIBUTE_BUFFER_ID promises
     bool sync_memops = false;   // as the program set CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
   };
-  // `context` null: it belongs to none, as stream-ordered memory does.
+  // `context` is null if the allocation belongs to none, as for stream-ordered memory.
   void add(CUdeviceptr base, CUcontext context);
-  // Only the allocation with this number: its address may have been given out again meanwhile.
+  // Removes only the allocation with this number, since its address may have been reused meanwhile.
   void remove(CUdeviceptr base, unsigned long long id);
   void set_sync_memops(CUdeviceptr base, bool on);
   std::optional<Origin> origin(CUdeviceptr base) const;
-  // Those that go when the context does.
+  // The allocations that are freed with the context.
   using All = std::map<CUdeviceptr, Origin>;
   All of(CUcontext context) const;
 
@@ -40,20 +40,21 @@ class Allocations {
   unsigned long long last_id_ = 1ull << 32;  // the driver counts from 1
 };
 
-// What the driver allocated for the program in a context and cannot be swapped, by the driver's own handle.
+// Memory that the driver has allocated for the program in a context and that cannot be swapped, by the
+// driver's own handle.
 class Pinned {
  public:
   enum class Kind { pointer, array, mipmap };
   struct Held {
     Bytes size;
     CUcontext context = nullptr;
-    Pinning* memory = nullptr;  // that it is counted in
+    Pinning* memory = nullptr;  // the memory accounting that counts it
   };
   void add(Kind kind, unsigned long long key, const Held& held);
-  // Before the driver frees it: then its handle may be given out again. Where it does not free it, add()
-  // again.
+  // Called before the driver frees the memory, since its handle may then be reused. If the driver does not
+  // free it, the caller adds it again.
   std::optional<Held> take(Kind kind, unsigned long long key);
-  // All of a context; the same.
+  // Takes everything of a context, in the same way.
   using All = std::map<std::pair<Kind, unsigned long long>, Held>;
   All take(CUcontext context);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the driver keeps for the program and that cannot be swapped: counted as pinned, as the driver
-// says how much it is.
+// Memory that the driver keeps for the program and that cannot be swapped. It counts as pinned, by the size
+// that the driver reports.
 #pragma once
 
 #include <mutex>
@@ -9,20 +9,21 @@
 
 namespace sharedgpu::hooks {
 
-// All with the owner's mutex.
+// All fields are guarded by the owner's mutex.
 struct Kept {
   Bytes counted;
-  Bytes asked;  // more of it, by threads that wait for the answer or for the driver
+  Bytes asked;  // further bytes, requested by threads that wait for the arbiter's answer or for the driver
 };
 
-// As much as the driver is known to keep, and as much as it may have taken already.
+// Lower and upper bound of what the driver keeps.
 struct KeptNow {
   Bytes least;
   Bytes most;
 };
 
-// `now` tells, with the mutex. What it keeps is taken already: where the arbiter has no room for it, it is
-// asked again at the next occasion. Only `may_grow` asks.
+// Adjusts the count to what `now`, called with the mutex held, returns. The driver has taken the memory
+// already: if the arbiter refuses the room, it is asked again at the next recount. The arbiter is asked only
+// if `may_grow`.
 template <class Now>
 void recount(std::mutex& mutex, Kept& kept, Pinning& memory, bool may_grow, Now now) {
   for (Bytes more{1}; more != Bytes{}; may_grow = false) {
@@ -41,7 +42,7 @@ void recount(std::mutex& mutex, Kept& kept, Pinning& memory, bool may_grow, Now 
     const std::lock_guard lock(mutex);
     kept.asked -= more;
     if (granted) kept.counted += more;
-    // Meanwhile it may have been given back: once more.
+    // The driver may have freed it meanwhile: check once more.
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Making a context: it takes device memory that cannot be swapped.
+// Creation of a context, which takes device memory that cannot be swapped.
 #pragma once
 
 #include <cuda.h>
@@ -8,9 +8,9 @@
 
 namespace sharedgpu::hooks {
 
-// Calls `real`, which makes a context, and `added` where it has. Where the driver has no room for one, others
-// are to make some: the arbiter is told of the context before it is there, and of more and more room for it
-// as memory that cannot be swapped, until it counts itself.
+// Calls `real`, which creates a context, and `added` if that succeeds. If the driver has no room for one,
+// other tenants have to make room: the room for the context is pinned in advance, in growing amounts, until
+// the context exists and counts itself.
 template <class Call, class Added>
 CUresult make_context(CUdevice device, Call real, Added added) {
   CUresult result = real();

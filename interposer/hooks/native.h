@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the driver allocates for the program: counted as pinned, and taken only while the lease is
-// held, since the others' memory has then made room.
+// Memory that the driver allocates for the program. It counts as pinned, and is allocated only while the
+// lease is held, since the memory of other tenants has been evicted by then.
 #pragma once
 
 #include "interposer/driver/call.h"
@@ -10,8 +10,8 @@
 
 namespace sharedgpu::hooks {
 
-// Where the arbiter has granted the room, the driver may still be freeing it from another process: calls
-// again for a while before it lets the program see CUDA_ERROR_OUT_OF_MEMORY.
+// Retries after the arbiter has granted room that the driver may still be freeing from another process. The
+// program sees CUDA_ERROR_OUT_OF_MEMORY only if the retries fail for a while.
 class Patience {
  public:
   bool worth_another_try(CUresult result);
@@ -22,8 +22,8 @@ class Patience {
 
 CUcontext current_context();
 
-// The error that a kernel has left behind, which the driver would answer an allocation with; CUDA_SUCCESS:
-// none. `stream` is one that is not being captured.
+// The error of an earlier kernel, with which the driver would answer an allocation; CUDA_SUCCESS if there is
+// none. `stream` must not be in capture.
 CUresult sticky_error(CUstream stream);
 
 template <class Handle>
@@ -34,8 +34,8 @@ unsigned long long key_of(Handle handle) {
     return handle;
 }
 
-// Calls `real`, which puts a new handle into *result. Plain where `memory` is null, or nothing is as large:
-// that the driver refuses in its own way.
+// Calls `real`, which stores a new handle in *result. The call is unmanaged if `memory` is null, or if `size`
+// exceeds every GPU, so that the driver refuses it in its own way.
 template <class Handle, class Call>
 CUresult allocate_native(Pinning* memory, Pinned::Kind kind, Handle* result, Bytes size, Call real) {
   if (memory == nullptr || size > kLargestAllocation) {
@@ -56,7 +56,7 @@ CUresult allocate_native(Pinning* memory, Pinned::Kind kind, Handle* result, Byt
   return done;
 }
 
-// Calls `real`, which gives the handle back.
+// Calls `real`, which releases the handle.
 template <class Handle, class Call>
 CUresult free_native(Pinned::Kind kind, Handle handle, Call real) {
   if (process::memories().empty()) return real();

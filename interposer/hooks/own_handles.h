@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's physical memory where it cannot be swapped (of other kinds, imported, or with another
-// backend): the driver's own, counted as pinned. program_memory.cpp comes here with what is not ours.
+// Physical memory of the program that cannot be swapped (of other kinds, imported, or with another backend).
+// It is the driver's own and counts as pinned. program_memory.cpp calls these functions for memory that is
+// not ours.
 #pragma once
 
 #include <cuda.h>

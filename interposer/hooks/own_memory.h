@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's own physical memory (cuMemCreate): how long each piece of it takes room on the device. A
-// piece lives as long as a handle or a mapping refers to it.
+// Reference counts of the program's own physical memory (cuMemCreate). A piece takes room on the device as
+// long as a handle or a mapping refers to it.
 //
 // Knows handles and addresses only. Not thread-safe.
 #pragma once
@@ -19,12 +19,13 @@ class OwnMemory {
   using Handle = CUmemGenericAllocationHandle;
 
   void created(Handle handle, Bytes size);
-  // One reference less. Each of the two returns how much memory is gone with it.
+  // One reference is released. released() and unmapped() return how much memory is freed with the last
+  // reference.
   Bytes released(Handle handle);
-  // All mappings that lie in the range are gone.
+  // All mappings in the range are removed.
   Bytes unmapped(CUdeviceptr address, Bytes size);
   void mapped(CUdeviceptr address, Bytes size, Handle handle);
-  // One more reference: the driver has found the handle of what is mapped there.
+  // One more reference: the driver has returned the handle of the memory that is mapped there.
   void retained(Handle handle, CUdeviceptr address);
 
  private:

@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which device's work may use the memory of which other one.
+// Peer access: which device's work may use the memory of which other device.
 //
-// Needs no cuda.h, since submit.cpp wraps functions that the one at hand does not know. Safe from all
-// threads.
+// Needs no cuda.h, since submit.cpp also wraps functions that the installed version lacks. Thread-safe.
 #pragma once
 
 namespace sharedgpu::hooks {
 
-// Work of `device` (a CUdevice) may access our memory of `owner` from now on, whatever becomes of the peer
-// access between contexts.
+// Lets work of `device` (a CUdevice) access our memory of `owner` from now on, even if peer access between
+// contexts is disabled later.
 void open_to_peer(int device, int owner);
 
-// The same for the current context's device and our memory of all other ones that it can reach. False: there
-// was nothing to open.
+// Does the same for the current context's device and our memory of all other devices that it can reach.
+// Returns false if there was nothing to open.
 bool open_to_current();
 
-// Does a copy. The driver copies cuMemAlloc's memory of any device whichever context is current, but mapped
-// memory, which ours is, only for a device that has access to it: else it does nothing and says
-// CUDA_ERROR_INVALID_VALUE, in a capture too, which goes on (measured on two H200). Then access is given,
-// once and for all, and the copy done again.
+// Does a copy. The driver copies cuMemAlloc's memory of any device, whichever context is current. It copies
+// mapped memory, such as ours, only for a device that has access to it; otherwise it does nothing and returns
+// CUDA_ERROR_INVALID_VALUE, without ending a capture (measured on two H200). In this case access is granted
+// permanently, and the copy is repeated.
 template <class Call>
 auto copy_with_access(Call call) {
   constexpr int kInvalidValue = 1;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's memory pools: plain device pools, whose memory comes from the swap or managed backend, and
-// the driver's own (pools to be shared with other processes, all with the native backend), counted as pinned
-// by what they keep.
+// The program's memory pools. Ordinary device pools get their memory from the swap or managed backend. All
+// other pools (pools that can be shared with other processes, and every pool with the native backend) are the
+// driver's own, and what they keep counts as pinned.
 //
-// Safe from all threads.
+// Thread-safe.
 #pragma once
 
 #include <cuda.h>
@@ -33,14 +33,13 @@ class Pools {
  public:
   enum class Kind {
     swapped,  // ours
-    pinned,   // the driver's, on a device that is shared out
-    other,    // no business of ours: the host's, another process's, a plain device's
+    pinned,   // the driver's, on a managed device
+    other,    // not counted: the host's, another process's, an unmanaged device's
   };
 
   // The program has made a pool.
   void created(CUmemoryPool pool, const CUmemPoolProps& properties);
-  // Destroys a pool, as `call` does for the driver, which refuses it for a default pool. What is in use of it
-  // lives on.
+  // Destroys a pool; `call` destroys the driver's, which fails for a default pool. Blocks in use stay valid.
   template <class Call>
   CUresult destroy(CUmemoryPool handle, Call call) {
     const PoolPtr pool = leave_alone(handle);
@@ -49,23 +48,23 @@ class Pools {
     tend();
     return result;
   }
-  // `device` is the one whose default pool it might be.
+  // `device` is the device whose default pool it might be.
   Kind kind(CUmemoryPool pool, CUdevice device);
-  // That of a swapped pool; nullopt: it is none.
+  // The device of a swapped pool; nullopt for any other pool.
   std::optional<CUdevice> device_of_swapped(CUmemoryPool pool);
-  // From now on what is allocated there is the driver's.
+  // Leaves future allocations from the pool to the driver.
   void leave_to_driver(CUmemoryPool pool);
 
-  // A block of a swapped pool that `place` may use from its next work on.
+  // Allocates a block of a swapped pool that `place` may use from its next work on.
   CUresult allocate(CUdeviceptr* address, Bytes size, CUmemoryPool pool, const StreamPlace& place);
-  // Whether the address lies in memory that pools hold, in use or not: it is nobody else's then.
+  // Returns true if the address lies in memory that a pool holds, in use or not.
   bool holds(CUdeviceptr address);
   std::optional<Pooled> find(CUdeviceptr address);
-  // Frees a block in the order of `place`; the same for a block that no work uses any more.
+  // Free a block in the stream order of `place`, or one that no work uses.
   CUresult free(CUdeviceptr address, const StreamPlace& place);
   CUresult free_unused(CUdeviceptr address);
 
-  // What the driver keeps for a pinned pool. `call` allocates there.
+  // Allocates from a pinned pool by `call`, and counts what the driver keeps for the pool.
   template <class Call>
   CUresult allocate_pinned(CUdeviceptr* address, Bytes size, CUmemoryPool pool, Call call) {
     Claim claim{.pool = nullptr, .size = size, .room = {}};
@@ -79,7 +78,7 @@ class Pools {
     allocated_pinned(result == CUDA_SUCCESS ? *address : 0, claim);
     return result;
   }
-  // `call` has the driver free what may be memory of such a pool.
+  // Frees memory that may belong to such a pool; `call` has the driver free it.
   template <class Call>
   CUresult free_pinned(CUdeviceptr address, Call call) {
     const Block block = pinned_block(address);
@@ -88,7 +87,7 @@ class Pools {
     return result;
   }
 
-  // Attributes, for swapped pools. The others are kept by the driver.
+  // Attributes of swapped pools. The driver keeps those of all other pools.
   struct Statistics {
     Bytes reserved, reserved_high, used, used_high;
   };
@@ -96,47 +95,49 @@ class Pools {
   void reset_reserved_high(CUmemoryPool pool);
   void reset_used_high(CUmemoryPool pool);
 
-  // Gives back what the GPU has no use for any more, as long as the pool keeps more than `keep` bytes.
+  // Releases memory that the GPU does not use, as long as the pool keeps more than `keep` bytes.
   void trim(CUmemoryPool pool, Bytes keep);
-  // The same for all pools and their thresholds, as the driver does when the program synchronizes. Asks the
-  // arbiter for nothing.
+  // Does the same for all pools by their release thresholds, as the driver does when the program
+  // synchronizes. Sends no request to the arbiter.
   void tend();
-  // The same whatever the thresholds: memory is short. False: there was nothing to give back.
+  // Does the same regardless of the thresholds, when memory is short. Returns false if there was nothing to
+  // release.
   bool release_all();
-  // Gives back all that swapped pools of `device` do not use; whether they hold any that is theirs still.
+  // give_up() releases all unused memory of the swapped pools of `device`. hold() returns true if they still
+  // hold any.
   void give_up(CUdevice device);
   bool hold(CUdevice device);
 
  private:
   struct Pool {
     CUmemoryPool handle = nullptr;  // null: destroyed
-    bool leaving = false;           // perhaps being destroyed: the driver is not asked about it
+    bool leaving = false;           // perhaps being destroyed: the driver is not queried about it
     CUdevice device = 0;
     Kind kind = Kind::swapped;
     Bytes most{~0ull};
     StreamPool blocks;
-    // Of a pinned pool.
+    // For pinned pools only.
     Kept kept;
-    Bytes wanted;  // by allocations that are under way
-    Bytes coming;  // what was claimed for them: the driver may keep it already, or not yet
+    Bytes wanted;  // by allocations in flight
+    Bytes coming;  // requested for them: the driver may or may not have taken it yet
   };
   using PoolPtr = std::shared_ptr<Pool>;
-  // An allocation from a pinned pool that is under way.
+  // An allocation in flight from a pinned pool.
   struct Claim {
-    PoolPtr pool;  // null: nothing was claimed
+    PoolPtr pool;  // null: nothing was requested
     Bytes size;
     Bytes room;
-    bool fits = true;  // into the size that the pool may have
+    bool fits = true;  // within the maximum size of the pool
   };
-  // One of its blocks. Its number is never used twice, as addresses are.
+  // A block of a pinned pool. Its number is never reused, unlike its address.
   struct Block {
     Bytes size;
-    PoolPtr pool;  // null: it is none
+    PoolPtr pool;  // null: not a block of a pinned pool
     std::uint64_t number = 0;
   };
 
   std::vector<PoolPtr> all() const;
-  // With the lock.
+  // Called with mutex_ held.
   PoolPtr known(CUmemoryPool pool) const;
   PoolPtr owner(CUdeviceptr address) const;
   std::vector<StreamPool::Chunk> drop_unused(Pool& pool, Bytes keep);
@@ -164,18 +165,18 @@ class Pools {
   void freed_pinned(CUdeviceptr address, const Block& block);
   void recount(const PoolPtr& pool, bool may_grow);
 
-  std::mutex giving_back_;  // held until what has left its pool is free; taken before mutex_
+  std::mutex giving_back_;  // held until the memory that has left its pool is free; taken before mutex_
   mutable std::mutex mutex_;
   std::map<CUmemoryPool, PoolPtr> pools_;
-  std::vector<PoolPtr> all_;  // also those that the program destroyed before their memory was free
+  std::vector<PoolPtr> all_;  // including pools that the program destroyed before their memory was free
   struct Chunk {
     Bytes size;
     PoolPtr pool;
   };
   std::map<CUdeviceptr, Chunk> chunks_;  // of swapped pools
   std::map<CUdeviceptr, Block> pinned_;  // blocks of pinned pools
-  std::uint64_t last_number_ = 0;        // of them
-  bool pinned_freed_ = false;            // one of them, since the GPU was last known to be idle
+  std::uint64_t last_number_ = 0;        // of pinned_
+  bool pinned_freed_ = false;            // a pinned block was freed since the GPU was last known to be idle
 };
 
 Pools& pools();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A reference of our own to a device's primary context, where memory is to outlive the program's references.
+// Our own reference to a device's primary context, for memory that has to outlive the program's references.
 #pragma once
 
 #include <cuda.h>
@@ -8,12 +8,12 @@
 
 namespace sharedgpu::hooks {
 
-// Takes our reference, and gives it back, unless the driver refuses. With the lock of `primary`.
+// Take and release our reference, unless the driver refuses. Called with the lock of `primary` held.
 CUresult keep(session::Primary& primary, CUdevice device);
 void let_go(session::Primary& primary, CUdevice device);
 
-// The primary context stays from construction to destruction, where result() is CUDA_SUCCESS. Where the
-// program has no reference to it, one of ours keeps it from then on; if need be it is made.
+// Keeps the primary context from construction to destruction, if result() is CUDA_SUCCESS. If the program has
+// no reference to it, our own keeps it from then on. The context is created if necessary.
 class PrimaryStays {
  public:
   PrimaryStays(Process& process, CUdevice device);
@@ -29,7 +29,7 @@ class PrimaryStays {
   CUresult result_ = CUDA_SUCCESS;
 };
 
-// Names one that somebody has a reference to.
+// Returns the primary context in *context if there is a reference to it.
 CUresult name_primary(Process& process, CUdevice device, CUcontext* context);
 
 }  // namespace sharedgpu::hooks

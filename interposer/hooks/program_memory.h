@@ -9,7 +9,7 @@
 
 namespace sharedgpu::hooks {
 
-// Where memory that the program made itself, and that is swapped, is mapped around this address.
+// The mapping around this address of swappable memory that the program has created itself; nullopt if none.
 std::optional<AddressRange> program_mapping(CUdeviceptr address);
 
 }  // namespace sharedgpu::hooks

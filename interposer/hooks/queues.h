@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each stream has queued ahead of the GPU, for as long as that is oversubscribed: the marks of
-// gate/ahead.h are events, and here is where threads wait for them.
+// The backlog of each stream while the GPU is oversubscribed. The fences of gate/ahead.h are CUDA events
+// here, and threads wait for them here.
 //
-// Safe from all threads.
+// Thread-safe.
 #pragma once
 
 #include <cuda.h>
@@ -21,17 +21,18 @@ class Queue {
  public:
   explicit Queue(const StreamPlace& place) : place_(place) {}
 
-  // Waits until the stream has room, never long (see gate::Ahead::patience), and not at all during a capture.
-  // Returns how many submissions the calling thread may make to it until it counts them. Outside the gate.
+  // Waits until the stream has room, never for long (see gate::Ahead::patience), and not at all during a
+  // capture. Returns how many submissions the calling thread may make to the stream before it has to count
+  // them. Called outside the gate.
   std::uint32_t wait_for_room();
-  // The calling thread has made so many.
+  // Counts submissions that the calling thread has made.
   void count(std::uint32_t submissions);
-  // The same, and marks the place where that is due. Inside the gate.
+  // Does the same, and records a fence if one is due. Called inside the gate.
   void count_and_mark(std::uint32_t submissions);
 
-  // From another thread, every few milliseconds while the turn's end is known, since a program that waits for
-  // each of its submissions itself does not look: how long one takes; zero: there were none lately. Asks the
-  // driver, and waits for nothing.
+  // Returns how long one submission takes, zero if there were none lately. Called from another thread every
+  // few milliseconds while the end of the turn is known, since a program that waits for each of its
+  // submissions itself never polls the fences. Queries the driver without waiting.
   Nanoseconds look();
 
  private:
@@ -42,21 +43,21 @@ class Queue {
   const StreamPlace place_;
   std::mutex mutex_;
   gate::Ahead ahead_;
-  Nanoseconds submitted_{};      // the last time, while the turn's end was known
-  Nanoseconds looked_{};         // the last time that all that had passed was taken out
-  std::vector<FencePtr> marks_;  // that have not passed: those that ahead_ counts
+  Nanoseconds submitted_{};      // time of the last submission while the end of the turn was known
+  Nanoseconds looked_{};         // the last time that all passed fences were removed
+  std::vector<FencePtr> marks_;  // not passed yet, as ahead_ counts them
 };
 
-// The queue that a handle means to the calling thread, and its number; null: none, and the driver will say
-// so.
+// The queue that a handle means to the calling thread, and its number; null if none (the driver then reports
+// the error).
 std::shared_ptr<Queue> queue_of(CUstream stream, StreamId* id);
-// The queue with that number; null: it has been forgotten.
+// The queue with that number; null if it has been forgotten.
 std::shared_ptr<Queue> known_queue(StreamId id);
-// A submission has been made to one of them; inside the gate.
+// Called inside the gate after a submission to one of the queues.
 void submission_made();
 // Measures how long submissions take, over all queues.
 session::SubmissionClock& submission_clock();
-// How often queues were forgotten.
+// The number of times that queues were forgotten.
 std::uint32_t forgotten_queues();
 
 // The stream is about to be destroyed, or the context with all its streams has been.

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the program makes known to others: it stays where it is from then on.
+// Pins memory in place when the program shares it with others.
 #pragma once
 
 #include "interposer/process/process.h"
 
 namespace sharedgpu::hooks {
 
-// The allocation of ours that `address` lies in, stream-ordered ones included; nullopt: none.
+// Our allocation, stream-ordered ones included, that `address` lies in; nullopt if none.
 std::optional<Place> allocation_at(CUdeviceptr address);
 
-// Settles a part of an allocation, in a turn of ours. Returns the driver's error that fits.
+// Pins a part of an allocation in place, during a turn of ours. Returns the matching driver error.
 CUresult settle(const Place& place, CUdeviceptr address, Bytes size);
-// All of it.
+// Pins the whole allocation.
 inline CUresult settle(const Place& place) { return settle(place, place.range.base, place.range.size); }
-// What of these addresses the program has mapped there itself; the rest is not ours.
+// Pins the parts of this range that the program has mapped itself; the rest is not ours.
 CUresult settle_mappings(CUdeviceptr address, Bytes size);
 
 }  // namespace sharedgpu::hooks

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a function that gives work to the GPU takes the stream from whose queue that fills: kernels, copies
-// and fills. All else fills none, or may be what the GPU is waiting for (host functions, writes in stream
-// order), and is never held up.
+// Finds the stream whose queue a submission fills, from the function's name and arguments. Kernels, copies
+// and fills do fill a queue. Everything else fills none, or may be what the GPU is waiting for (host
+// functions, writes in stream order), and never waits for room.
 //
-// Needs no cuda.h: names and argument words say it, and functions_test.cpp compares with cuda.h.
+// Needs no cuda.h: names and argument words suffice, and functions_test.cpp compares the result with cuda.h.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +15,17 @@
 
 namespace sharedgpu::hooks {
 
-// The variants in which stream 0 is the thread's own.
+// Returns true for the variants in which stream 0 is the thread's own.
 constexpr bool to_own_stream(std::string_view name) {
   return name.ends_with("_ptsz") || name.ends_with("_ptds");
 }
 
 constexpr bool copies(std::string_view name) { return name.starts_with("cuMemcpy"); }
 
-// The number of an argument, or one of these.
+// stream_at() returns the index of an argument, or one of these.
 inline constexpr int kFillsNoQueue = -1;
 inline constexpr int kStreamZero = -2;  // the function takes no stream
-inline constexpr int kInConfig = -3;    // of cuLaunchKernelEx
+inline constexpr int kInConfig = -3;    // inside the argument of cuLaunchKernelEx
 
 constexpr int stream_at(std::string_view name, int words) {
   const bool moves = copies(name) || name.starts_with("cuMemset");

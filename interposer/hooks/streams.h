@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams as stream-ordered memory sees them: which one a handle means, and marking a place in one.
+// Streams as stream-ordered memory needs them: resolves stream handles, and records fences.
 //
-// Safe from all threads.
+// Thread-safe.
 #pragma once
 
 #include <cuda.h>
@@ -13,7 +13,7 @@
 
 namespace sharedgpu::hooks {
 
-// The context is current on this thread from construction to destruction, if it can be.
+// Makes the context current on this thread from construction to destruction, if possible.
 class InContext {
  public:
   explicit InContext(CUcontext context);
@@ -30,28 +30,27 @@ struct StreamPlace {
   CUcontext context = nullptr;
   CUdevice device = 0;
   StreamId id;
-  std::uint64_t thread = 0;  // of a per-thread default stream, which goes with it; see this_thread()
+  std::uint64_t thread = 0;  // of a per-thread default stream, which ends with it; see this_thread()
 };
 
-// The number of the calling thread: unlike the system's, it is not used again.
+// The number of the calling thread. Unlike the system's thread id, it is never reused.
 std::uint64_t this_thread();
 
-// What a handle means to the calling thread. nullopt: nothing, and the driver will say so.
+// The stream that a handle means to the calling thread; nullopt if none (the driver then reports the error).
 std::optional<StreamPlace> locate(CUstream stream);
 
-// A fence behind all that was submitted to the stream so far; null: *result says why.
+// A fence after all that was submitted to the stream so far; null on failure, with the error in *result.
 FencePtr mark(const StreamPlace& place, CUresult* result);
 
-// The stream is about to be destroyed: the next one with its handle is another.
+// Called before the stream is destroyed, since its handle may be reused for another stream.
 void forget_stream(CUstream stream);
-// The context is about to be destroyed, and with it its events: waits for its work, so that all fences have
-// passed.
+// Called before the context and its events are destroyed. Waits for its work, so that all fences have passed.
 void finish_streams_of(CUcontext context);
-// It has been destroyed, and its streams with it.
+// Called after the context and its streams have been destroyed.
 void forget_streams_of(CUcontext context);
 
-// Whether the stream is being captured; so too where the driver does not like the question, which then
-// answers what is asked of that stream.
+// Returns true if the stream is being captured, or if the driver rejects the query; in that case the driver
+// also rejects the actual call on that stream.
 bool captured(CUstream stream);
 
 }  // namespace sharedgpu::hooks

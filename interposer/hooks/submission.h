@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A submission of work that fills a stream's queue: a kernel, a graph, a copy, a fill. It passes the gate,
-// and while the GPU is oversubscribed it waits before that until its stream has room, see gate/ahead.h. Where
-// the GPU is not, that is one more look at the lease page.
+// A submission of work that fills a stream's queue: a kernel, a graph, a copy, a fill. It passes the gate.
+// While the GPU is oversubscribed it first waits until its stream has room; see gate/ahead.h. Otherwise this
+// costs one more read of the lease page.
 //
-// Needs no cuda.h, since submit.cpp wraps functions that the one at hand does not know. Safe from all
-// threads.
+// Needs no cuda.h, since submit.cpp also wraps functions that the installed version lacks. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -18,24 +17,24 @@ namespace sharedgpu::hooks {
 using StreamWord = std::uintptr_t;
 inline constexpr StreamWord kPerThread = 2;  // CU_STREAM_PER_THREAD
 
-// RAII, as gate::Pass: inside from construction to destruction.
+// RAII, as gate::Pass: the thread is inside from construction to destruction.
 class Submission {
  public:
-  // `own`: stream 0 is the thread's own, and not the legacy one.
+  // `own`: stream 0 is the per-thread default stream, not the legacy one.
   Submission(StreamWord stream, bool own)
       : counted_on_(gate::oversubscribed() ? wait_for_room(stream, own) : kNone) {
     if (stream == kPerThread || (own && stream == 0)) pass_.to_own_stream();
   }
   ~Submission() {
     if (counted_on_ != kNone) [[unlikely]]
-      made(counted_on_);  // inside still, since a mark is a submission too
+      made(counted_on_);  // still inside the gate, since recording a fence is a submission too
   }
   Submission(const Submission&) = delete;
   Submission& operator=(const Submission&) = delete;
 
  private:
   static constexpr std::size_t kNone = 0;
-  // The number of the thread's grant on which it counts; kNone: none, and it was not waited.
+  // The number of the thread's grant against which it counts; kNone if none, and it has not waited.
   static std::size_t wait_for_room(StreamWord stream, bool own);
   static void made(std::size_t counted_on);
 
