@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranges of addresses that are reserved, and the blocks of the program in them. Guarded by its owner's
-// lock.
+// The reserved address ranges, and the program's blocks in them. Guarded by its owner's lock.
 #pragma once
 
 #include <cuda.h>
@@ -16,16 +15,16 @@
 namespace sharedgpu {
 
 struct Block {
-  Bytes size;  // as the program asked for it
+  Bytes size;  // as the program requested it
   Range* range = nullptr;
-  bool dying = false;  // a thread is freeing it, or will after a capture
+  bool dying = false;  // a thread is freeing it, or will do so after a capture
 };
 
 class AddressSpace {
  public:
   using Ranges = std::map<CUdeviceptr, Range>;
 
-  // A reserved range, cut into handles.
+  // Adds a reserved range, cut into handles.
   Range& add(CUdeviceptr base, Bytes size, bool arena, CUcontext context, Bytes handle_size);
   void remove(const Range& range) { ranges_.erase(range.base); }
   Ranges& ranges() { return ranges_; }
@@ -33,27 +32,29 @@ class AddressSpace {
   // The handle that begins at this address; null: it has been freed.
   Handle* handle_at(CUdeviceptr address);
 
-  // The range is one block, or an arena with this block as its first.
+  // Makes the whole range one block, or adds the first block of an arena.
   void add_block(Range& range, Bytes size);
-  // A place for a block in an arena; null: there is none.
+  // Takes a place for a block in an arena; null if there is none.
   Range* take_from_arenas(CUdeviceptr* address, Bytes size);
   Bytes arenas() const { return packing_.total(); }
 
-  // The block that begins at this address; null: none.
+  // The block that begins at this address; null if none.
   Block* block(CUdeviceptr address);
-  // The living one that the address lies in.
+  // The block that `address` lies in, unless it is being freed.
   std::optional<AddressRange> find(CUdeviceptr address) const;
-  // The range of the living block that has all of these addresses; null: there is none.
+  // The range of the block that contains all of these addresses; null if there is none, or the block is being
+  // freed.
   Range* find_whole(CUdeviceptr address, Bytes size) const;
-  // Marks the block: nobody else frees it from now on, or finds it. False: somebody does already, or there is
-  // none.
+  // Marks the block as being freed: from now on no other thread frees or finds it. Returns false if it is
+  // already marked, or there is none.
   bool condemn(CUdeviceptr address);
   void reprieve(CUdeviceptr address) { block(address)->dying = false; }
-  // Takes a block out. True if its range has none now; then none comes there, until it is put back.
+  // Takes a block out. Returns true if its range is empty now; no block is placed there then, until this one
+  // is put back.
   bool take_out(CUdeviceptr address);
   void put_back(CUdeviceptr address, const Block& block);
 
-  // A block that has a range for itself, with that, out of here and back again.
+  // A block that has a range of its own, together with that range: taken out, and put back.
   struct Taken {
     std::map<CUdeviceptr, Block>::node_type block;
     Ranges::node_type range;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dying blocks that are to be freed later. Guarded by its owner's lock.
+// Blocks that the program has freed and whose memory is released later. Guarded by its owner's lock.
 #pragma once
 
 #include <cuda.h>
@@ -18,10 +18,10 @@ class DeferredFrees {
  public:
   struct Entry {
     CUdeviceptr address = 0;
-    CUcontext context = nullptr;  // with which it goes
-    Bytes due;                    // what that will give back, if it depends on us alone
+    CUcontext context = nullptr;  // the driver frees it with this context
+    Bytes due;                    // bytes that the free will release, if it depends on us alone
     std::uint64_t number = 0;
-    bool taken = false;  // by a thread that is freeing it now
+    bool taken = false;  // a thread is freeing it now
   };
 
   void add(CUdeviceptr address, CUcontext context, Bytes due) {
@@ -34,9 +34,10 @@ class DeferredFrees {
     return sum;
   }
 
-  // The number of the last one so far.
+  // The number of the newest entry.
   std::uint64_t last() const { return last_; }
-  // The entries up to that number that nobody is freeing; the caller is from now on, until done().
+  // Returns the entries up to that number that no thread is freeing. They are the caller's to free until it
+  // calls done().
   std::vector<Entry> take(std::uint64_t last) {
     std::vector<Entry> taken;
     for (Entry& each : all_)
@@ -51,12 +52,12 @@ class DeferredFrees {
       its->taken = false;
   }
 
-  // True if somebody is freeing memory that goes with this context.
+  // Returns true if a thread is freeing memory of this context.
   bool any_taken(CUcontext context) const {
     return std::ranges::any_of(all_,
                                [=](const Entry& each) { return each.context == context && each.taken; });
   }
-  // Out of here, all that go with it; and back again.
+  // Take out all entries of the context, and put them back.
   std::vector<Entry> take_out(CUcontext context) {
     std::vector<Entry> its;
     const auto is_its = [=](const Entry& each) { return each.context == context; };

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a Device is made of: functions of the driver.
+// The driver functions that a Device is built on.
 #pragma once
 
 #include <cuda.h>
 
 namespace sharedgpu {
 
-// The real driver's entry points, never our own wrappers: what is launched here passes no gate. From
-// cuThreadExchangeStreamCaptureMode on they may be null.
+// The real driver's entry points, never our own wrappers: work launched through them passes no gate. Entries
+// from cuThreadExchangeStreamCaptureMode on may be null.
 struct DriverCalls {
   decltype(&::cuMemGetAllocationGranularity) cuMemGetAllocationGranularity = nullptr;
   decltype(&::cuMemAddressReserve) cuMemAddressReserve = nullptr;
@@ -38,10 +38,10 @@ struct DriverCalls {
   decltype(&::cuMemHostAlloc) cuMemHostAlloc = nullptr;
   decltype(&::cuMemFreeHost) cuMemFreeHost = nullptr;
 
-  // Whether every required entry is filled: without virtual memory management (driver < 10.2 or a GPU that
-  // lacks it) the swap backend cannot serve.
+  // Returns true if every required entry is set. Without virtual memory management (driver < 10.2 or a GPU
+  // that lacks it) the swap backend cannot work.
   bool complete() const;
-  // Whether contents can be looked at, and filled in.
+  // Returns true if contents can be fingerprinted and filled.
   bool can_look() const;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Device that is a GPU, behind the driver's own functions.
+// The Device of a real GPU, built on the driver's own functions.
 #pragma once
 
 #include <array>
@@ -17,19 +17,20 @@ namespace sharedgpu {
 
 class DriverDevice : public Device {
  public:
-  // Waits for the contexts of these devices.
+  // Waits for the work of the contexts of these devices.
   using Synchronize = std::function<CUresult(const std::vector<CUdevice>& devices)>;
-  // `calls` is copied. Makes no driver call but the granularity's. synchronize() calls `synchronize`.
+  // `calls` is copied. The constructor queries only the granularity from the driver. synchronize() calls
+  // `synchronize`.
   DriverDevice(const DriverCalls& calls, CUdevice device, Synchronize synchronize = {});
 
-  // The context that copies run in, from any thread; null: none (copies then fail with
-  // CUDA_ERROR_INVALID_CONTEXT). To be told before the context is destroyed, with null or another one.
+  // Sets the context that copies run in; null for none (copies then fail with CUDA_ERROR_INVALID_CONTEXT).
+  // Thread-safe. Must be called with null or another context before the current one is destroyed.
   void use_context(CUcontext context);
 
-  // Whether another device is to have access to what is mapped from now on.
+  // Sets whether another device gets access to memory that is mapped from now on.
   void set_peer(CUdevice peer, bool allowed);
 
-  // The NUMA node of the host that is nearest to the GPU, where the driver or the kernel knows it.
+  // The host NUMA node nearest to the GPU; nullopt if neither the driver nor the kernel knows it.
   std::optional<unsigned> host_node() const;
 
   Bytes granularity() const override { return granularity_; }
@@ -83,8 +84,8 @@ class DriverDevice : public Device {
   mutable std::mutex peers_mutex_;
   std::vector<CUdevice> peers_;
 
-  // The first is held from enter() to leave(), the second while host memory is pinned: either keeps the
-  // context from being destroyed meanwhile.
+  // context_mutex_ is held from enter() to leave(), pinning_mutex_ while host memory is pinned. Either keeps
+  // the context from being destroyed meanwhile.
   std::mutex context_mutex_;
   std::mutex pinning_mutex_;
   std::atomic<CUcontext> context_{nullptr};     // written with both of them held

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the contents of device memory are known by: a keyed hash of 122 bits, and whether all 32-bit words are
-// equal. A kernel computes it at the speed of the memory (fingerprint_kernel.h); this is its definition.
+// The fingerprint of device memory: a keyed hash of 122 bits, and whether all 32-bit words are equal. A
+// kernel computes it at memory bandwidth (fingerprint_kernel.h); this file defines it.
 //
-// Memory is cut into parts of 128 KiB, a part into 4 tiles, a tile into 256 blocks, of 8 vectors of 16 bytes
-// that lie 4 KiB apart: what one thread of the kernel has read at a time. In three steps:
+// Memory is cut into parts of 128 KiB, a part into 4 tiles, a tile into 256 blocks. A block is 8 vectors of
+// 16 bytes that lie 4 KiB apart, which one thread of the kernel reads at a time. The hash has three steps:
 //
 //   a block to 4 x 64 bits   NH, the hash of UMAC (RFC 4418): the sum of (x + k)(y + k') over its pairs of
 //                            words, modulo 2^64, under four keys that are one another shifted by a pair
@@ -11,19 +11,20 @@
 //                            times key; the key of a block is the product of its tile's, lane's and warp's
 //   all to 2 x 61 bits       the sum, modulo p, of part times key
 //
-// All keys are random, drawn once a process, and known to it alone. The odds that two different contents of
-// the same size have the same hash are below 2^-100, whatever they are:
+// All keys are random, drawn once per process, and known to that process alone. For any two different
+// contents of the same size the probability of equal hashes is below 2^-100:
 //
-// - NH: of two different blocks the four values have any four given differences with odds of 2^-32 each, also
-//   jointly (Black et al., UMAC, CRYPTO '99; Krovetz, VHASH, for differences other than 0). Two numbers of 64
-//   bits are equal modulo p for at most 17 differences, so for one of the two halves both values of a block
-//   become equal with odds of at most (17 / 2^32)^2 < 2^-55.
-// - The sums: their difference is a polynomial of degree 4 in keys of 57 bits, each of which makes a
-//   difference that is there vanish with odds of at most 2^-57. All four: 2^-55.
-// - So one half is equal with odds of at most 2^-54, and both, whose keys in the sums are independent, with
-//   at most 2^-108.
+// - NH: for two different blocks, each of the four values has any given difference with probability 2^-32,
+//   independently of the others (Black et al., UMAC, CRYPTO '99; Krovetz, VHASH, for differences other than
+//   0). Two 64-bit numbers are equal modulo p for at most 17 differences, so for one of the two halves both
+//   values of a block become equal with probability at most (17 / 2^32)^2 < 2^-55.
+// - The sums: their difference is a polynomial of degree 4 in keys of 57 bits. Each key makes an existing
+//   difference vanish with probability at most 2^-57, all four together 2^-55.
+// - So one half is equal with probability at most 2^-54, and both halves, whose keys in the sums are
+//   independent, with probability at most 2^-108.
 //
-// Who knows the keys can make contents that collide. That is the process itself, whose contents they are.
+// A process that knows the keys can construct contents that collide; only the process that owns the contents
+// knows them.
 #pragma once
 
 #include <array>
@@ -38,8 +39,8 @@ namespace sharedgpu {
 
 struct Fingerprint {
   std::array<std::uint64_t, 2> hash{};
-  bool uniform = false;     // all 32-bit words are the same:
-  std::uint32_t value = 0;  // the first one
+  bool uniform = false;     // all 32-bit words are equal to `value`
+  std::uint32_t value = 0;  // the first word
   bool operator==(const Fingerprint&) const = default;
 };
 
@@ -55,10 +56,10 @@ inline constexpr std::size_t kRow = kThreads * kVector;
 inline constexpr std::size_t kTile = kVectors * kRow;
 inline constexpr Bytes kPart{kTiles * kTile};
 inline constexpr unsigned kMostParts = 1024;
-// What is larger has no fingerprint.
+// Larger ranges have no fingerprint.
 inline constexpr Bytes kLargest{kMostParts * kPart.count};
 
-// What the kernel gets of the key, as its last parameter.
+// The part of the key that the kernel gets, as its last parameter.
 struct KernelKey {
   std::array<std::uint32_t, kVectors * 4 + 2 * (kPasses - 1)> words;
   std::uint32_t unused[2];
@@ -76,27 +77,27 @@ struct Key {
   std::uint64_t parts[kMostParts][2];
 };
 
-// What the kernel says of a part.
+// The kernel's result for a part.
 struct Part {
   std::uint64_t hash[2];
   std::uint32_t first;    // word of the whole range
-  std::uint32_t differs;  // 0: all of the part's words are the same as that
-  std::uint64_t stamp;    // of the launch: without it the kernel has not run
+  std::uint32_t differs;  // 0 if all words of the part are equal to `first`
+  std::uint64_t stamp;    // identifies the launch: proves that the kernel has run
 };
 static_assert(sizeof(Part) == 32);
 
 constexpr std::uint64_t parts_in(Bytes size) { return (size.count + kPart.count - 1) / kPart.count; }
 
-// Draws a key. False: the system has no random numbers.
+// Draws a key. Returns false if the system has no random numbers.
 bool draw(Key* key);
 
-// The range's fingerprint, of what the kernel said; nullopt: it has not run on all of it.
+// Combines the kernel's results into the range's fingerprint; nullopt if the kernel has not run on all of it.
 std::optional<Fingerprint> combine(const Key& key, const Part* parts, Bytes size, std::uint64_t stamp);
 
-// What the kernel says of part `index` of the range. A last part that is not whole, which the kernel does not
-// know, counts as if zeros followed. For tests.
+// Computes on the CPU the kernel's result for part `index` of the range. A last part that is not whole, which
+// the kernel does not handle, counts as padded with zeros. For tests.
 Part look(const KernelKey& key, const std::byte* range, Bytes size, std::uint64_t index, std::uint64_t stamp);
-// All of it on the CPU. For tests.
+// Computes the whole fingerprint on the CPU. For tests.
 inline Fingerprint of(const Key& key, const std::byte* range, Bytes size) {
   std::vector<Part> parts;
   for (std::uint64_t i = 0; i < parts_in(size); ++i) parts.push_back(look(key.kernel, range, size, i, 1));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic modulo p = 2^61 - 1. Numbers are below 2^62 and need not be the least ones, but for canonical().
+// Arithmetic modulo p = 2^61 - 1. Numbers are below 2^62 and need not be fully reduced; only canonical()
+// reduces fully.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@ inline constexpr std::uint64_t kPrime = (1ull << 61) - 1;
 
 constexpr std::uint64_t fold(std::uint64_t x) { return (x & kPrime) + (x >> 61); }
 
-// Of x < 2^124.
+// Requires x < 2^124.
 constexpr std::uint64_t reduce(Wide x) {
   const auto low = static_cast<std::uint64_t>(x) & kPrime;
   const auto middle = static_cast<std::uint64_t>(x >> 61) & kPrime;

@@ -2,8 +2,8 @@
 // The kernel of fingerprint.h as PTX that every driver with virtual memory management compiles, for every GPU
 // from Maxwell on.
 //
-// One block of threads a part. Each thread reads its block of a tile with eight loads of 16 bytes at once and
-// has the key of NH as constants, so it is the memory that limits the speed. What it says of the part goes to
+// One thread block computes one part. Each thread reads its block of a tile with eight loads of 16 bytes at
+// once and has the key of NH as constants, so memory bandwidth limits the speed. The result of a part goes to
 // host memory: 32 bytes for 128 KiB.
 #pragma once
 
@@ -26,14 +26,14 @@ inline constexpr char kKernelName[] = "sharedgpu_fingerprint";
 #define PAIR(x, y, a, b, c, d, e, f, g, h) \
   PASS(0, x, y, a, b) PASS(1, x, y, c, d) PASS(2, x, y, e, f) PASS(3, x, y, g, h) DIFFERS(x) DIFFERS(y)
 
-// The half's sum, of 128 bits, and one value of the block times its tile's key.
+// Adds one value of the block times its tile's key to the half's 128-bit sum.
 #define ADD_BLOCK(low, high, value, at)         \
   " ld.param.u64 %c, [%tile_key+" #at           \
   "];\n"                                        \
   " mad.lo.cc.u64 " low ", " value ", %c, " low \
   ";\n"                                         \
   " madc.hi.u64 " high ", " value ", %c, " high ";\n"
-// Modulo p: x below 2^63 to one below 2^62; 128 bits.
+// Modulo p: FOLD takes x below 2^63 to below 2^62, REDUCE takes 128 bits.
 #define FOLD(x) " and.b64 %u, " x ", 0x1fffffffffffffff;\n shr.u64 %w, " x ", 61;\n add.u64 " x ", %u, %w;\n"
 #define REDUCE(x, low, high)                                                             \
   " shr.u64 %u, " low ", 61;\n shl.b64 %w, " high                                        \
@@ -44,7 +44,7 @@ inline constexpr char kKernelName[] = "sharedgpu_fingerprint";
 #define TIMES(x, key)                                                                 \
   " ld.param.u64 %c, [" key "];\n mul.lo.u64 %low, " x ", %c;\n mul.hi.u64 %high, " x \
   ", %c;\n" REDUCE(x, "%low", "%high")
-// The sum over the lanes of a warp, in its first lane.
+// Sums over the lanes of a warp; the first lane gets the result.
 #define ADD_LANES(x, distance)                                        \
   " mov.b64 {%p, %q}, " x ";\n shfl.sync.down.b32 %p, %p, " #distance \
   ", 31, 0xffffffff;\n"                                               \
@@ -52,7 +52,7 @@ inline constexpr char kKernelName[] = "sharedgpu_fingerprint";
   ", 31, 0xffffffff;\n mov.b64 %c, {%p, %q};\n"                       \
   " add.u64 " x ", " x ", %c;\n" FOLD(x)
 #define ADD_WARP(x) ADD_LANES(x, 16) ADD_LANES(x, 8) ADD_LANES(x, 4) ADD_LANES(x, 2) ADD_LANES(x, 1)
-// Another warp's sums.
+// Add another warp's sums.
 #define TAKE(at) " ld.shared.u64 %c, [sums+" #at "];\n add.u64 %s0, %s0, %c;\n" FOLD("%s0")
 #define TAKE_OTHER(at) " ld.shared.u64 %c, [sums+" #at "];\n add.u64 %s1, %s1, %c;\n" FOLD("%s1")
 

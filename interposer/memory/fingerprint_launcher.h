@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fingerprints' kernel in the context of the moment: compiled at first use, gone with the context.
+// Launches the fingerprint kernel in the current context. The kernel is compiled at first use and lost with
+// the context.
 //
-// For the one thread that has made the context current. Nothing here is needed for a program to go on: every
-// failure only means that contents are not looked at.
+// For the one thread that has made the context current. Fingerprints are optional: after a failure contents
+// are copied without one.
 #pragma once
 
 #include <cuda.h>
@@ -20,13 +21,14 @@ class FingerprintLauncher {
  public:
   explicit FingerprintLauncher(const DriverCalls& calls) : calls_(calls) {}
 
-  // Device::fingerprints, by `stream`.
+  // Implements Device::fingerprints on `stream`.
   CUresult look(CUstream stream, std::span<const Look> ranges, Fingerprint* found);
-  // The context is about to go, and is current; or it has gone already, and what was in it too.
+  // unload() is for a context that is current and about to be destroyed, forget() for one that has been
+  // destroyed with everything in it.
   void unload();
   void forget();
 
-  // Null before the first look. For tests.
+  // Null before the first fingerprint. For tests.
   const fingerprint::Key* key() const { return key_.get(); }
 
  private:
@@ -37,8 +39,8 @@ class FingerprintLauncher {
   std::unique_ptr<fingerprint::Key> key_;  // drawn once
   std::uint64_t stamp_ = 0;
 
-  // The context's.
-  CUresult state_ = CUDA_ERROR_NOT_READY;  // not yet tried; what came of it
+  // State of the context.
+  CUresult state_ = CUDA_ERROR_NOT_READY;  // not yet tried; later the result of loading
   CUmodule module_ = nullptr;
   CUfunction kernel_ = nullptr;
   fingerprint::Part* parts_ = nullptr;  // pinned: the kernel writes there

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast something shrinks: what looks at it now and then say about the second to come. Pure.
+// Estimates from periodic samples how fast a quantity shrinks, and so how much of it the next second will
+// take. Pure.
 //
-// One thread at a time.
+// Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -12,21 +13,21 @@ namespace sharedgpu {
 
 class Growth {
  public:
-  // So much is left now. Looks that follow each other too closely say nothing.
+  // Adds a sample: `left` bytes are left now. Samples less than 20 ms apart are ignored.
   void look(Bytes left, Nanoseconds now) {
     constexpr Nanoseconds kLeast = std::chrono::milliseconds(20);
     constexpr Nanoseconds kMost = std::chrono::seconds(1);
     const Nanoseconds passed = now - looked_;
     if (passed < kLeast) return;
     const auto scale = static_cast<double>(kMost.count()) / static_cast<double>(passed.count());
-    const bool recent = passed <= kMost;  // what happened longer ago may have been slow or fast
+    const bool recent = passed <= kMost;  // over a longer time the speed is unknown
     const auto taken = static_cast<double>(recent ? minus(left_, left).count : 0) * scale;
-    // It comes in bursts: forgotten in a second or two.
+    // Consumption comes in bursts, so a peak is forgotten only in a second or two.
     a_second_ = {std::max(static_cast<std::uint64_t>(taken), recent ? a_second_.count / 8 * 7 : 0)};
     left_ = left;
     looked_ = now;
   }
-  // What will be taken in a second if this goes on.
+  // The bytes that the next second will take at this rate.
   Bytes a_second() const { return a_second_; }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much host memory this job may still take for swap, so that eviction is refused before the kernel's
-// out-of-memory killer would be asked.
+// The host memory that this job may still take for swap. It makes eviction fail before the kernel's
+// out-of-memory killer acts.
 #pragma once
 
 #include <mutex>
@@ -13,34 +13,36 @@
 
 namespace sharedgpu {
 
-// Safe for any thread.
+// Thread-safe.
 class HostBudget {
  public:
   virtual ~HostBudget() = default;
-  // What may be taken now, a safety margin kept.
+  // The bytes that may be taken now, less a safety margin.
   virtual Bytes room() const = 0;
-  // With `more` taken, less would be left than the job's own next allocations may need: idle pool memory
-  // should go back.
+  // Returns true if, with `more` taken, less would be left than the job's own next allocations may need. Idle
+  // pool memory should then be released.
   virtual bool tight(Bytes more) const = 0;
-  // The job itself has begun to use up the margin: it needs memory that is held for it.
+  // Returns true if the job itself has begun to use up the margin, and so needs memory that swap holds.
   virtual bool used_up() const = 0;
-  // What the job could ever use; nullopt: nobody limits it.
+  // The most that the job could ever use; nullopt if it has no limit.
   virtual std::optional<Bytes> limit() const = 0;
-  // The same of what all steps of the job here have together; nullopt too where it cannot be told apart.
+  // The same for all steps of the job on this node together; nullopt also if that limit cannot be
+  // distinguished.
   virtual std::optional<Bytes> job_limit() const = 0;
 };
 
-// Reads the memory cgroups (v1 or v2) of this process, all their ancestors, and /proc/meminfo, anew each
-// time: a job's limits may be changed while it runs. The process's place in the tree is read once.
+// Reads the memory cgroups (v1 or v2) of this process, all their ancestors, and /proc/meminfo on each call,
+// since a job's limits may change while it runs. The process's place in the tree is read once.
 //
-// Where a file cannot be read, as for want of descriptors, its limit is what it was last; and nothing may be
-// taken meanwhile, since nobody knows how much is left.
+// If a file cannot be read, for example for lack of descriptors, its last known limit applies. Meanwhile
+// nothing may be taken, since the remaining memory is unknown.
 class CgroupBudget final : public HostBudget {
  public:
-  // Told once, of a file that could not be read when nothing was known of it yet: `error` is an errno value.
+  // Called once, for a file that could not be read and whose value was not known before. `error` is an errno
+  // value.
   using Tell = void (*)(const char* path, int error);
 
-  // `root` stands before /proc and /sys, for tests.
+  // `root` is the prefix of /proc and /sys, for tests.
   explicit CgroupBudget(std::string root = {}, Tell tell = nullptr);
 
   Bytes room() const override;
@@ -50,21 +52,21 @@ class CgroupBudget final : public HostBudget {
   std::optional<Bytes> job_limit() const override;
 
  private:
-  // A folder of a memory cgroup, how its files are called, and what they said last.
+  // The directory of a memory cgroup, the version that determines its file names, and the last values read.
   struct Group {
     std::string folder;
     host_memory::Version version{};
-    bool of_job = false;  // all steps of the job are in it
+    bool of_job = false;  // contains all steps of the job
     bool known = false;
-    bool unread = false;  // not known only since there was no descriptor or memory to read it with
+    bool unread = false;  // not known, only because there was no descriptor or memory for reading it
     std::optional<Bytes> limit;
     Bytes used;
   };
-  // One bound: that of a group, or the machine's memory.
+  // One bound: a group's limit, or the machine's memory.
   struct Bound {
     Bytes limit;
-    Bytes used;          // what cannot be reclaimed
-    bool is_new = true;  // false: could not be read just now
+    Bytes used;          // the part that cannot be reclaimed
+    bool is_new = true;  // false: could not be read this time
   };
   void find_groups() const;
   void find_groups(const std::string& hierarchy, const std::string& path, host_memory::Version version) const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host pool asks of the operating system, and nothing more: tests put failures there.
+// The operating system functions that the host pool needs, and nothing more. Tests inject failures here.
 //
-// Safe for any thread.
+// Thread-safe.
 #pragma once
 
 #include <pthread.h>
@@ -18,35 +18,35 @@ class HostSystem {
   // A thread that may have been started.
   struct Thread {
     pthread_t id{};
-    bool running = false;  // until it is joined
+    bool running = false;  // from start() to join()
   };
 
   virtual ~HostSystem() = default;
 
-  // Maps `size` bytes (a multiple of the page size) and touches every page, by up to so many threads. Null
-  // where the kernel has no room. A child of fork() does not see them: a copy on write under the GPU's hands
-  // would lose data.
+  // Maps `size` bytes (a multiple of the page size) and touches every page, with up to `threads` threads.
+  // Returns null if the kernel has no room. A child of fork() does not inherit the mapping: copy-on-write
+  // while the GPU accesses the pages would lose data.
   virtual std::byte* map(Bytes size, unsigned threads) = 0;
   virtual void unmap(std::byte* data, Bytes size) = 0;
 
-  // Runs `work` in a thread of its own. False: there is none to be had.
+  // Runs `work` in a new thread. Returns false if no thread can be created.
   virtual bool start(Thread& thread, void* (*work)(void*), void* argument) = 0;
   virtual void join(Thread& thread) = 0;
 
-  // So many threads may touch memory ahead of need without being in the program's way.
+  // The number of threads that may touch memory ahead of need without slowing the program down.
   virtual unsigned spare_threads() const { return 1; }
 
   virtual Nanoseconds now() const = 0;
 };
 
-// Anonymous memory in huge pages where the kernel has them, touched by several threads at once: seven times
-// faster to pin than what the driver allocates itself.
+// Anonymous memory, in huge pages if the kernel has them, touched by several threads at once. It is seven
+// times faster to pin than memory that the driver allocates itself.
 class LinuxHost : public HostSystem {
  public:
-  // More than that are no faster.
+  // More threads are no faster.
   static constexpr unsigned kMostThreads = 8;
 
-  // `node`: the memory is to come from this NUMA node while it has some.
+  // `node`: the NUMA node to prefer for the memory.
   explicit LinuxHost(std::optional<unsigned> node = {}) : node_(node) {}
 
   std::byte* map(Bytes size, unsigned threads) override;
