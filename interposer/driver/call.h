@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calling the real driver with the types that cuda.h gives.
+// Calls the real driver with the types of cuda.h.
 #pragma once
 
 #include <cuda.h>
@@ -17,7 +17,7 @@ CUresult call(Function function, Arguments... arguments) {
 
 }  // namespace sharedgpu::driver
 
-// SHAREDGPU_REAL(cuMemFree_v2, address): calls the real cuMemFree_v2. CUDA_ERROR_NOT_FOUND where this driver
-// does not have it.
+// SHAREDGPU_REAL(cuMemFree_v2, address): calls the real cuMemFree_v2. Returns CUDA_ERROR_NOT_FOUND if this
+// driver does not have it.
 #define SHAREDGPU_REAL(name, ...) \
   ::sharedgpu::driver::call<decltype(::name)>(::sharedgpu::driver::Function::name __VA_OPT__(, ) __VA_ARGS__)

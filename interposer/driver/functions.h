@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of functions.def as types: the functions that have wrappers or are called.
+// The table of functions.def as types: the driver functions that have wrappers or that we call.
 //
 // Needs no cuda.h, so that the table does not depend on the version of the headers.
 #pragma once
@@ -23,18 +23,18 @@ inline constexpr std::size_t kFunctions = static_cast<std::size_t>(Function::cou
 
 struct Entry {
   std::string_view name;
-  int words;  // of a function that only waits at the gate: how many arguments it takes; else 0
+  int words;  // number of arguments of a function that only waits at the gate; otherwise 0
 };
 
 const Entry& entry(Function function);
 
-// The libraries that the functions are of.
+// The libraries that export the functions.
 enum class Library : std::uint8_t { cuda, nvml };
 inline constexpr std::size_t kLibraries = 2;
 Library library_of(Function function);
 
-// The function that libcuda.so or libnvidia-ml.so exports under exactly this name; nullopt: nothing is done
-// about it.
+// The function that libcuda.so or libnvidia-ml.so exports under exactly this name; nullopt if it is not in
+// the table.
 std::optional<Function> find(std::string_view name);
 
 }  // namespace sharedgpu::driver

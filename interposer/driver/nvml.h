@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of nvml.h that the interposer uses: its header comes with the full toolkit only, and its ABI is
+// The part of nvml.h that the interposer uses. The original comes with the full toolkit only, and its ABI is
 // stable.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace sharedgpu::nvml {
 
-// nvmlReturn_t, as far as it is looked at.
+// The values of nvmlReturn_t that we use.
 using Result = int;
 inline constexpr Result kSuccess = 0;
 inline constexpr Result kInsufficientSize = 7;

@@ -80,7 +80,7 @@ struct Key {
 // The kernel's result for a part.
 struct Part {
   std::uint64_t hash[2];
-  std::uint32_t first;    // word of the whole range
+  std::uint32_t first;    // the first word of the whole range
   std::uint32_t differs;  // 0 if all words of the part are equal to `first`
   std::uint64_t stamp;    // identifies the launch: proves that the kernel has run
 };

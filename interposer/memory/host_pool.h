@@ -131,7 +131,7 @@ class HostPool {
   std::mutex pin_mutex_;           // held by the thread that pins a slab
   mutable std::mutex mutex_;       // guards what follows
   std::condition_variable changed_;
-  Growth growth_;  // of the job
+  Growth growth_;  // of the job's own use
   std::map<std::byte*, Slab> slabs_;
   std::set<std::byte*> open_;  // the slabs with a free granule
   Bytes most_{~0ull};          // the limit of bound()

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU's managed memory, behind the driver's own functions.
+// The Device of a GPU's managed memory, built on the driver's own functions.
 #pragma once
 
 #include "interposer/memory/driver_device.h"
 
 namespace sharedgpu {
 
-// The real driver's. Of the functions that CUDA 12.2 gave another shape the old one serves where it is there;
-// of advise both may be null.
+// The real driver's functions. CUDA 12.2 changed two of their signatures; the old version is used if present.
+// Both versions of advise may be null.
 struct ManagedCalls {
   CUresult (*allocate)(CUdeviceptr* address, std::size_t size, unsigned flags) = nullptr;
   CUresult (*free)(CUdeviceptr address) = nullptr;
@@ -23,7 +23,7 @@ struct ManagedCalls {
   bool complete() const { return allocate && free && (prefetch || prefetch_v2) && current; }
 };
 
-// What `device` lacks for this backend; null: nothing.
+// The feature that `device` lacks for this backend; null if none.
 const char* lacks_for_managed(const DriverCalls& calls, const ManagedCalls& managed, CUdevice device);
 
 class ManagedDevice final : public DriverDevice {
@@ -34,7 +34,7 @@ class ManagedDevice final : public DriverDevice {
 
   // The largest page that hosts and GPUs have in common, so that no page belongs to two allocations.
   Bytes granularity() const override { return kibibytes(64); }
-  // Of managed memory, in the caller's context.
+  // Reserves managed memory in the caller's context.
   CUresult reserve(CUdeviceptr* base, Bytes size) override;
   CUresult unreserve(CUdeviceptr base, Bytes size) override;
   bool unreserve_waits() const override { return true; }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The managed backend: cuMemAlloc's memory is managed memory, which the driver could page by itself. It takes
-// the same turns as the swap backend's, so it never has to: what leaves and comes back is moved by
-// prefetches.
+// The managed backend: cuMemAlloc returns managed memory, which the driver could page by itself. It takes the
+// same turns as the swap backend's memory, so the driver never has to: evictions and restores are prefetches.
 #pragma once
 
 #include "interposer/memory/swap_memory.h"
@@ -10,7 +9,7 @@ namespace sharedgpu {
 
 class ManagedMemory final : public SwapMemory {
  public:
-  // `device`: one whose reserve() gives managed memory.
+  // `device`: its reserve() must return managed memory.
   ManagedMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options = {});
 
   CUresult free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The managed backend's way: the driver keeps the contents, and the pages of a handle are sent to the host or
-// to the GPU. What is new needs no call: its pages come when the GPU first touches them.
+// The managed backend's mover: the driver keeps the contents, and the pages of a handle are migrated to the
+// host or to the GPU. A new handle needs no call: its pages appear when the GPU first touches them.
 #pragma once
 
 #include <array>
@@ -22,12 +22,12 @@ class ManagedMover final : public Mover {
   CUresult show(Handle& /*handle*/) override { return CUDA_SUCCESS; }
   CUresult hide(Handle& /*handle*/, View& /*view*/) override { return CUDA_SUCCESS; }
   bool settle() override;
-  bool unsettled() const override { return false; }  // nothing that a free would have to wait for
+  bool unsettled() const override { return false; }  // a free has nothing to wait for
   Begun begin_out(const Leaver& leaver, Lane lane) override;
   bool end_out(Handle& handle, Lane lane) override;
   CUresult begin_in(Handle& handle, Lane lane) override;
   bool end_in(Handle& handle, Lane lane) override;
-  // The driver keeps the host memory of what has been there, also when it is on the GPU again.
+  // The driver keeps the host memory of evicted contents even when they are on the GPU again.
   Bytes host_held() const override { return {held_.load(std::memory_order_relaxed)}; }
   Bytes host_used() const override { return host_held(); }
 
@@ -40,8 +40,8 @@ class ManagedMover final : public Mover {
   std::atomic<std::uint64_t> held_{0};
 
   // The turn thread's own.
-  Bytes room_;                             // of the budget, still to be used in this turn
-  Bytes under_way_;                        // to the host, not yet charged to the job perhaps
+  Bytes room_;                             // part of the budget still to be used in this turn
+  Bytes under_way_;                        // on the way to the host, perhaps not yet charged to the job
   std::array<bool, Lane::kCount> late_{};  // a wait for the lane has failed
 };
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device memory of one process on one GPU, as a backend gives it.
+// The device memory of one process on one GPU, as a backend implements it.
 //
 // An allocation's address range lives as long as the allocation; the physical handles under it come and go.
-// Its users know it by four interfaces: the wrappers an Allocator and Pinning, the sender of messages a
-// ReportSource, the turn thread TurnMemory. evict() and restore() are called only while the gate is closed
-// and every context is drained. All functions return driver error codes; nothing throws, nothing blocks on
-// the arbiter while it holds a lock that evict() needs.
+// Its users see it through four interfaces: the wrappers use Allocator and Pinning, the sender of messages
+// uses ReportSource, the turn thread uses TurnMemory. evict() and restore() are called only while the gate is
+// closed and every context is drained. All functions return driver error codes; nothing throws, and nothing
+// blocks on the arbiter while it holds a lock that evict() needs.
 #pragma once
 
 #include <cuda.h>
@@ -18,61 +18,63 @@
 
 namespace sharedgpu {
 
-// What the memory needs of the session: the arbiter's leave to grow, a place to report, and whether a stream
-// is being captured. Called without any lock of the memory held.
+// Memory accounting: the memory's view of its session, which asks the arbiter for growth, receives reports,
+// and knows whether a stream is being captured. Called without any lock of the memory held.
 //
-// The session sends what use() says at the moment it sends, read under its own send lock: so the last message
-// sent is the newest state, and no older number overtakes a newer one.
+// The session calls use() under its send lock when it sends a message. So the last message carries the newest
+// state, and no older number overtakes a newer one.
 class Books {
  public:
   struct Answer {
     bool granted = false;  // false: CUDA_ERROR_OUT_OF_MEMORY
-    Bytes host_most = {};  // refused since host memory can never hold more of what is evicted; zero: not so
+    Bytes host_most = {};  // if refused for lack of host memory: the most it can ever hold; zero otherwise
   };
   virtual ~Books() = default;
-  // Asks leave for a growth that use() counts already; if it is refused, the memory takes it back. Blocks
-  // until the arbiter answers or is gone (then granted: plain CUDA's own limit decides). The arbiter's
-  // `allowed` reaches the memory by set_allowed() before this returns.
+  // Requests a growth that use() already counts; if it is refused, the memory undoes it. Blocks until the
+  // arbiter answers or is gone (the growth is then granted, and unmanaged CUDA's own limit decides). The
+  // arbiter's resident limit reaches the memory through set_allowed() before this returns.
   virtual Answer grow() = 0;
-  // The same for a growth that nobody can take back: does not wait for the answer.
+  // Reports a growth that cannot be undone: does not wait for the answer.
   virtual void claim() {}
-  // The program is not to have what it asked for, `wanted` together with what it has, since host memory can
-  // never hold more than `most` of what is evicted.
+  // Reports that the program's allocation is refused, since host memory can never hold more than `most` of
+  // evicted data. `wanted` is the program's total with the allocation.
   virtual void refused_by_host(Bytes /*most*/, Bytes /*wanted*/) {}
-  // Tells of shrinking and of progress in evict() and restore(). Never blocks for an answer.
+  // Reports shrinking, and progress of evict() and restore(). Does not wait for an answer. `stuck`: an
+  // eviction has failed.
   virtual void report(bool stuck) = 0;
-  // Whether a stream of this process is being captured now: then nothing may synchronize.
+  // Returns true if a stream of this process is being captured; nothing may synchronize then.
   virtual bool capturing() = 0;
-  // Whether the GPU has done all that this process gave it. Never waits; where it cannot be known, no.
+  // Returns true if the GPU has done all work of this process, and false if that is unknown. Does not wait.
   virtual bool idle() = 0;
-  // The allocation at `base` is being freed: nobody else gets at it from now on. Whether another process
-  // still has it open; then its memory stays, and is asked for again later.
+  // Called when the allocation at `base` is being freed; no other process can open it from now on. Returns
+  // true if another process still has it open; its memory then stays, and this is called again later.
   virtual bool still_lent(CUdeviceptr /*base*/) { return false; }
 };
 
-// No GPU has as much; sums of sizes stay far from wrapping, and from what the arbiter takes for nonsense.
+// No GPU has as much. Sums of sizes stay far from overflow, and from the values that the arbiter rejects as
+// implausible.
 inline constexpr Bytes kLargestAllocation{1ull << 46};
 
 struct AddressRange {
   CUdeviceptr base = 0;
-  Bytes size;  // as the program asked for it
+  Bytes size;  // as the program requested it
 };
 
 // A part of an allocation that another process can map.
 struct Piece {
   int descriptor = -1;  // the caller's to close
   Bytes size;
-  Bytes offset;        // of the allocation in its first piece
-  Bytes total;         // of all its pieces
-  unsigned count = 0;  // of the allocation's pieces
+  Bytes offset;        // offset of the allocation in its first piece
+  Bytes total;         // total size of all pieces
+  unsigned count = 0;  // number of the allocation's pieces
 };
 
-// What an eviction did with contents.
+// The result of an eviction, by what happened to the contents.
 struct Eviction {
   Bytes copied;
-  Bytes unchanged;       // the host still had them
-  Bytes uniform;         // one word says them
-  bool no_room = false;  // some stayed, since there was no host memory for it
+  Bytes unchanged;       // the host still had a valid copy
+  Bytes uniform;         // all words equal, so only the word is kept
+  bool no_room = false;  // some handles stayed for lack of host memory
 };
 
 // The destruction of a context, which the driver may refuse.
@@ -87,68 +89,68 @@ class Destruction {
   const CUcontext context_;
 };
 
-// Allocations of the program. From any thread.
+// Allocations of the program. Thread-safe.
 class Allocator {
  public:
   virtual ~Allocator() = default;
 
-  // Allocates `size` > 0 bytes, aligned as cuMemAlloc aligns (at least 512 bytes). Physical memory is there
-  // on return where the lease is held and `allowed` has room; else it comes with the next restore().
+  // Allocates `size` > 0 bytes, aligned as by cuMemAlloc (at least 512 bytes). If the lease is held and the
+  // resident limit has room, the memory is backed on return; otherwise the next restore() backs it.
   virtual CUresult allocate(CUdeviceptr* address, Bytes size) = 0;
-  // Frees what allocate() gave: waits for the GPU as cuMemFree does, but never during a stream capture. Then
-  // the memory goes back when the GPU is idle, a turn ends, or memory is short. CUDA_ERROR_INVALID_VALUE: it
-  // has been freed. nullopt: not ours.
+  // Frees memory from allocate(). Waits for the GPU as cuMemFree does, except during a stream capture: then
+  // the memory is released later, when the GPU is idle, a turn ends, or memory is short. Returns
+  // CUDA_ERROR_INVALID_VALUE if it has been freed already, nullopt if it is not ours.
   virtual std::optional<CUresult> free(CUdeviceptr address) = 0;
-  // The same for memory that no work uses any more: waits for nothing. Where the driver would wait, the
-  // memory goes back later too.
+  // The same for memory that no GPU work uses: does not wait. If the driver would wait, the memory is
+  // released later.
   virtual std::optional<CUresult> free_unused(CUdeviceptr address) = 0;
-  // Whether that always is so.
+  // Returns true if free_unused() always releases the memory later.
   virtual bool frees_late() const { return false; }
-  // Carries out the destruction of the context in which `blocks` were allocated. They are freed where it
-  // succeeds, and else as they were.
+  // Carries out the destruction of the context in which `blocks` were allocated. If it succeeds they are
+  // freed; otherwise they are unchanged.
   virtual CUresult free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) = 0;
-  // Whether the driver takes what was allocated in a context when it destroys that.
+  // Returns true if the driver frees a context's allocations when it destroys the context.
   virtual bool goes_with_contexts() const { return false; }
-  // Whether the program's pools get their memory here; else they are left to the driver.
+  // Returns true if the program's pools get their memory here, false if they are left to the driver.
   virtual bool serves_pools() const { return true; }
-  // The allocation that `address` lies in; nullopt: not ours.
+  // The allocation that `address` lies in; nullopt if not ours.
   virtual std::optional<AddressRange> find(CUdeviceptr address) const = 0;
 };
 
-// Memory that does not leave the GPU. From any thread.
+// Memory that does not leave the GPU. Thread-safe.
 class Pinning {
  public:
   virtual ~Pinning() = default;
 
-  // Device memory that is not swappable grew or shrank by this much on this GPU (arrays, pools, the program's
-  // own VMM). Growth asks the arbiter first and may be refused; it is where all would be more than
-  // kLargestAllocation.
+  // Count growth and shrinking of device memory on this GPU that is not swappable (arrays, pools, the
+  // program's own VMM). pin() asks the arbiter first and may be refused; a total above kLargestAllocation
+  // always is.
   virtual CUresult pin(Bytes size) = 0;
   virtual void unpin(Bytes size) = 0;
-  // The same growth where it has happened already: tells of it, and waits for nothing.
+  // Reports such growth that has already happened; does not wait.
   virtual void pin_unasked(Bytes /*size*/) {}
 
-  // What lies under this part of an allocation, or of what the program has mapped itself, stays where it is
-  // until it is freed, and counts as pinned.
-  // CUDA_ERROR_NOT_READY: not all of it is on the GPU now; it is in the next turn. CUDA_ERROR_OUT_OF_MEMORY:
-  // so much may not be pinned. CUDA_ERROR_INVALID_VALUE: not in one of them. Waits for the arbiter.
-  // CUDA_SUCCESS where nothing moves.
+  // Pins in place the memory under this part of an allocation, or of a mapping that the program has made
+  // itself: it stays where it is until it is freed, and counts as pinned. Waits for the arbiter. Returns
+  // CUDA_SUCCESS if the backend never moves memory, CUDA_ERROR_NOT_READY if part of it is not on the GPU now
+  // (it will be in the next turn), CUDA_ERROR_OUT_OF_MEMORY if so much may not be pinned, and
+  // CUDA_ERROR_INVALID_VALUE if the range does not lie in one allocation or mapping.
   virtual CUresult settle(CUdeviceptr /*address*/, Bytes /*size*/) { return CUDA_SUCCESS; }
-  // Whether export_piece() may be asked at all.
+  // Returns true if export_piece() is supported.
   virtual bool exportable() const { return false; }
-  // Exports a piece of the allocation at `base`, all of which has been settled.
+  // Exports a piece of the allocation at `base`, which must be pinned in place as a whole.
   virtual CUresult export_piece(CUdeviceptr /*base*/, unsigned /*index*/, Piece* /*piece*/) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
 };
 
-// The figures that the arbiter is told. Safe from any thread, the sender of a message included; never waits
+// The figures that are reported to the arbiter. Thread-safe, even for the sender of a message; never waits
 // for the GPU.
 class ReportSource {
  public:
   virtual ~ReportSource() = default;
   virtual MemoryUse use() const = 0;
-  // As use().host_limit, of what all steps of the job have together.
+  // As use().host_limit, for all steps of the job together.
   virtual Bytes job_host_limit() const { return {}; }
   // The bytes that evict() and restore() have copied so far.
   virtual Traffic moved() const { return {}; }
@@ -159,45 +161,47 @@ class TurnMemory {
  public:
   virtual ~TurnMemory() = default;
 
-  // How much may be resident from now on (Verdict, Restore, Evict). From any thread, also in evict() and
-  // restore(), which go by the newest.
+  // Sets the resident limit (Verdict, Restore, Evict). Thread-safe, even during evict() and restore(), which
+  // use the newest value.
   virtual void set_allowed(Bytes allowed) = 0;
   virtual Bytes allowed() const = 0;
 
-  // Evicts, least recently used first, until at most allowed() is resident. True: done. False: some had to
-  // stay (reported as stuck); not a byte is lost either way.
+  // Evicts, least recently used first, until at most allowed() is resident. Returns false if some memory had
+  // to stay, which is reported as stuck. No byte is lost either way.
   virtual bool evict() = 0;
-  // The last evict() did this.
+  // The result of the last evict().
   virtual Eviction last_eviction() const { return {}; }
-  // Makes resident as much as allowed() lets in, and reports if that changed anything. True: all of the
-  // process's memory is resident, or the device is lost: then no work will ever find anything, use() tells of
-  // no more than is resident, and the program is to meet the driver's error. False: allowed() is too little,
-  // or the driver has not yet freed what others gave up: then, where resident < allowed() and the footprint
-  // is larger, the caller tries again soon.
+  // Makes resident as much as allowed() permits, and reports if that changed anything. Returns true if all of
+  // the process's memory is resident, or if the device is lost: then no work can run, use() counts only what
+  // is resident, and the program gets the driver's error. Returns false if allowed() is too small, or if the
+  // driver has not yet freed the memory of other tenants: in the second case, where resident < allowed() and
+  // the footprint is larger, the caller tries again soon.
   virtual bool restore() = 0;
-  // So much host memory may be needed at once; so many sessions of the job, this one included, may take some
-  // at the same time. From any thread; waits for nothing.
+  // Prepares for evictions that need `size` bytes of host memory at once. `sharers` sessions of the job, this
+  // one included, may take host memory at the same time. Thread-safe; does not wait.
   virtual void prepare_host(Bytes /*size*/, unsigned /*sharers*/) {}
-  // Several times a second, the gate open or closed: frees what was to be freed later, where the GPU is idle.
+  // Maintenance, several times a second while the gate is open or closed: carries out deferred frees if the
+  // GPU is idle.
   virtual void tend_freed() {}
-  // The same, every second or so: gives idle host memory back that is not expected to be needed, or when the
+  // Maintenance, about once a second: releases idle host memory that is not expected to be needed, or if the
   // job runs short of it.
   virtual void tend() = 0;
-  // The same several times a second: gives back at once what host memory can go, where the job runs short of
-  // it. True: that is not enough, and what was evicted has to come back before the job is ended for it.
+  // Maintenance, several times a second: if the job runs short of host memory, releases at once what can be
+  // released. Returns true if that is not enough, so that evicted memory has to be restored before the kernel
+  // kills the job.
   virtual bool watch_host() { return false; }
 };
 
-// All of it. Who uses a part of it takes one of the four.
+// All four interfaces together. A user of only one part takes that interface.
 class Memory : public Allocator, public Pinning, public ReportSource, public TurnMemory {
  public:
-  // The contexts of the GPU take so much. From any thread, as the rest here.
+  // Sets the size of the GPU's contexts. Thread-safe, as are the other functions here.
   virtual void set_context_size(Bytes size) = 0;
-  // The device lets others at its memory since: gives access anew to all that is mapped.
+  // Called when the set of devices with access has grown: sets the access of all mapped memory again.
   virtual void renew_access() {}
-  // The part of the footprint that the program has freed, and gets back where memory is short.
+  // The part of the footprint that the program has freed, which is released if memory is short.
   virtual Bytes due() const { return {}; }
-  // For the physical memory that the program makes itself; null: that is left to the driver.
+  // The interface for physical memory that the program creates itself; null if that is left to the driver.
   virtual ProgramMemory* program_memory() { return nullptr; }
 };
 

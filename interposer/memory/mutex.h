@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mutex whose use clang checks (-Wthread-safety): what it guards is touched only while it is held.
+// A mutex whose use clang checks (-Wthread-safety): guarded data is accessed only while it is held.
 #pragma once
 
 #include <condition_variable>
@@ -26,7 +26,7 @@ class SHAREDGPU_CHECKED(capability("mutex")) Mutex {
   std::mutex mutex_;
 };
 
-// Holds it from construction to destruction, but between unlock() and lock().
+// Holds the mutex from construction to destruction, except between unlock() and lock().
 class SHAREDGPU_CHECKED(scoped_lockable) MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) SHAREDGPU_CHECKED(acquire_capability(mutex)) : mutex_(mutex) { lock(); }
@@ -51,7 +51,7 @@ class SHAREDGPU_CHECKED(scoped_lockable) MutexLock {
 
 class Condition {
  public:
-  // May return early. The mutex is not held meanwhile.
+  // May return early. Releases the mutex while waiting.
   void wait(Mutex& mutex) REQUIRES(mutex) {
     std::unique_lock lock(mutex.mutex_, std::adopt_lock);
     condition_.wait(lock);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The native backend: cuMemAlloc's memory is the driver's own and stays where it is, but it is counted, so
-// that the arbiter plans the other tenants around it.
+// The native backend: cuMemAlloc's memory is the driver's own and never moves. It is counted, so that the
+// arbiter plans the other tenants around it.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace sharedgpu {
 
-// The real driver's.
+// The real driver's functions.
 struct NativeCalls {
   CUresult (*allocate)(CUdeviceptr* address, std::size_t size) = nullptr;
   CUresult (*free)(CUdeviceptr address) = nullptr;
@@ -27,9 +27,9 @@ class NativeMemory final : public Memory {
   std::optional<CUresult> free_unused(CUdeviceptr address) override { return free(address); }
   CUresult free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) override;
   bool goes_with_contexts() const override { return true; }
-  // The driver's own are all that is asked of ours, and outlive contexts.
+  // The driver's own pools are sufficient, and they outlive contexts.
   bool serves_pools() const override { return false; }
-  // None is ours to answer for: the driver knows its memory, shares it and tells of it.
+  // Always nullopt: the driver itself shares its memory and answers queries about it.
   std::optional<AddressRange> find(CUdeviceptr /*address*/) const override { return std::nullopt; }
   CUresult pin(Bytes size) override;
   void pin_unasked(Bytes size) override;
@@ -38,13 +38,13 @@ class NativeMemory final : public Memory {
   MemoryUse use() const override;
   void set_allowed(Bytes allowed) override;
   Bytes allowed() const override;
-  // There is nothing that could leave or come back.
+  // Nothing can be evicted or restored.
   bool evict() override { return true; }
   bool restore() override { return true; }
   void tend() override {}
 
  private:
-  // The driver takes memory for small blocks in pieces of this size, and so it is counted.
+  // The driver allocates memory for small blocks in pieces of this size, so it is counted in such pieces.
   static constexpr Bytes kPiece = mebibytes(2);
   static Bytes counted(Bytes size) { return {(size.count + kPiece.count - 1) / kPiece.count * kPiece.count}; }
   bool take(Bytes size);
@@ -54,11 +54,11 @@ class NativeMemory final : public Memory {
   Books& books_;
   const Nanoseconds patience_;
 
-  std::mutex growth_;  // one asks leave at a time: what is refused is what it asked for; taken before mutex_
+  std::mutex growth_;  // one thread at a time requests growth, so a refusal is its own; taken before mutex_
   mutable std::mutex mutex_;  // never held across a call of the driver or the books
   std::map<CUdeviceptr, Bytes> blocks_;
-  Bytes allocated_;  // growth that is being asked for included
-  Bytes pinned_;     // besides
+  Bytes allocated_;  // including growth that is being requested
+  Bytes pinned_;     // not included in allocated_
   Bytes context_;
   Bytes allowed_;
 };

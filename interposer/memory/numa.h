@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of the host's memory is nearest to a GPU.
+// Finds the host NUMA node nearest to a GPU.
 #pragma once
 
 #include <optional>
@@ -13,8 +13,8 @@ struct PciAddress {
   int device = 0;
 };
 
-// The NUMA node that the kernel tells for the device; nullopt: it knows none, or has no more than one.
-// `root` stands before /sys, for tests.
+// The NUMA node that the kernel reports for the device; nullopt if it knows none, or has only one. `root` is
+// the prefix of /sys, for tests.
 std::optional<unsigned> numa_node_of(const PciAddress& address, const std::string& root = {});
 
 }  // namespace sharedgpu

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which handles leave the GPU and come back: least recently used first, and back the other way
-// round, so that what comes back last is what would leave first. Not thread-safe.
+// The order of eviction and restore. Handles leave the GPU least recently used first, and return in reverse
+// order, so that the handle restored last is the one that would be evicted first. Not thread-safe.
 //
-// All of a tenant's memory is on the GPU while it runs, so a turn leaves every handle equally recent; what
-// tells them apart is when something was last allocated in them.
+// All of a tenant's memory is on the GPU while it runs, so every handle is equally recent at the end of a
+// turn. They are ordered by the time of the last allocation in them.
 #pragma once
 
 #include <set>
@@ -14,17 +14,19 @@ namespace sharedgpu {
 
 class Order {
  public:
-  // A handle that nobody moves; none of its fields may change until remove().
+  // Adds a handle that is not being moved. None of its fields may change until remove().
   void insert(Handle& handle);
   void remove(Handle& handle);
 
-  // The mapped handle that leaves next, of those that may; null: none.
+  // The mapped handle to evict next, among the handles that may leave; null if none.
   Handle* first_to_leave() const;
-  // The handle that comes back next among those that need at most `room` more physical memory; null: none.
+  // The handle to restore next, among the handles that need at most `room` more physical memory; null if
+  // none.
   Handle* first_to_return(Bytes room) const;
-  // The handle whose clean copy will be missed last: it would leave last; null: none has one.
+  // The handle with a clean copy that would be evicted last, so that its copy is the least useful; null if
+  // none has one.
   Handle* last_copy() const { return copied_.empty() ? nullptr : *copied_.rbegin(); }
-  // Whether the contents of all handles here are on the GPU.
+  // Returns true if the contents of all handles here are on the GPU.
   bool all_usable() const { return missing_.empty(); }
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carves blocks out of regions of addresses: best fit, neighbours joined when they are freed, O(log n).
+// Carves blocks out of address regions: best fit, free neighbours merged, O(log n).
 //
-// Knows addresses only, touches no memory, asks no driver. Not thread-safe.
+// Handles addresses only; touches no memory and calls no driver. Not thread-safe.
 #pragma once
 
 #include <cuda.h>
@@ -18,23 +18,24 @@ namespace sharedgpu {
 
 class Packing {
  public:
-  static constexpr Bytes kAlignment{512};  // of every block, as cuMemAlloc gives it
-  // What a block of `size` bytes takes.
+  static constexpr Bytes kAlignment{512};  // of every block, as by cuMemAlloc
+  // The bytes that a block of `size` bytes takes.
   static Bytes round_up(Bytes size);
 
-  // With a first block of `first` bytes at its base, if that is not 0.
+  // Adds a region, with a first block of `first` bytes at its base if `first` is not 0.
   void add_region(CUdeviceptr base, Bytes size, Bytes first = {});
   // The region must hold no block.
   void remove_region(CUdeviceptr base);
 
-  // The smallest free place that holds `size` > 0 bytes, the lowest of those. nullopt: none does.
+  // Takes the smallest free span that holds `size` > 0 bytes, the lowest if there are several; nullopt if
+  // none does.
   std::optional<CUdeviceptr> take(Bytes size);
-  // Cuts a block in two, the first of which has room for `size` bytes, less than the whole. Returns the
-  // second.
+  // Splits a block in two. The first part has room for `size` bytes, less than the whole. Returns the second
+  // part.
   CUdeviceptr split(CUdeviceptr block, Bytes size);
-  // Frees a block that take() gave. Returns the base of its region.
+  // Frees a block from take(). Returns the base of its region.
   CUdeviceptr give(CUdeviceptr block);
-  // Whether the region holds no block.
+  // Returns true if the region holds no block.
   bool is_empty(CUdeviceptr region) const;
 
   Bytes total() const { return total_; }

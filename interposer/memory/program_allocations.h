@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that the program made itself: ranges with a reference count, and where each is mapped. The
-// range's own addresses, which the program never sees, are its name. Guarded by its owner's lock.
+// The memory that the program has created itself: ranges with a reference count, and their mappings. A range
+// is identified by its own address, which the program never accesses. Guarded by its owner's lock.
 #pragma once
 
 #include <cuda.h>
@@ -27,10 +27,10 @@ class ProgramAllocations {
   using All = std::map<Id, Made>;
 
   void add(Made made);
-  // Null: it is none of ours.
+  // Null if it is not ours.
   Made* find(Id id);
   const Made* find(Id id) const;
-  // Out of here, and back again.
+  // Take an entry out, and put it back.
   All::node_type take_out(Id id) { return made_.extract(id); }
   void put_back(All::node_type made) { made_.insert(std::move(made)); }
 
@@ -41,16 +41,17 @@ class ProgramAllocations {
     Id id = 0;
     Range* range = nullptr;
   };
-  // The mapping that the address lies in; the first one that has a byte from there on.
+  // mapping_at() returns the mapping that the address lies in, next() the first one with a byte in the range.
   std::optional<Mapping> mapping_at(CUdeviceptr address) const;
   std::optional<Mapping> next(CUdeviceptr address, Bytes size) const;
-  // The mapping that begins there.
+  // The mapping that begins at this address.
   std::optional<Mapping> mapping_of(CUdeviceptr address) const;
 
-  // The range that these addresses lie in, and where; by its own addresses or by those where it is mapped.
+  // The range that these addresses lie in, and the position in it. The addresses may be the range's own or
+  // those of a mapping.
   struct Under {
     Range* range = nullptr;   // null: none
-    CUdeviceptr address = 0;  // in the range's own
+    CUdeviceptr address = 0;  // in the range's own addresses
   };
   Under under(CUdeviceptr address, Bytes size) const;
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Physical memory that the program makes, maps and shows itself: cuMemCreate, cuMemMap, cuMemSetAccess and
-// what belongs to them. PyTorch's expandable segments and JAX live on it.
+// Physical memory that the program itself creates, maps and makes accessible: cuMemCreate, cuMemMap,
+// cuMemSetAccess and related functions. PyTorch's expandable segments and JAX use it.
 //
-// The program's handle stands for memory that comes and goes. Its contents are copied through addresses of
-// our own, so that it may be evicted whatever the program has mapped; wherever the program has mapped it, it
-// is mapped again when it comes back. What is not on the GPU just now is mapped with the next restore: the
-// calls here never wait for a turn.
+// The program's handle stands for memory that is evicted and restored. Its contents are copied through
+// addresses of our own, so that it can be evicted whatever the program has mapped; a restore maps it again at
+// all of the program's mappings. Memory that is not on the GPU now is mapped by the next restore: the calls
+// here never wait for a turn.
 //
-// Safe from all threads. The functions return driver error codes; nullopt: not ours, ask the driver.
+// Thread-safe. The functions return driver error codes, or nullopt if the memory is not ours and the driver
+// has to be called.
 #pragma once
 
 #include <cuda.h>
@@ -20,30 +21,30 @@ namespace sharedgpu {
 
 class ProgramMemory {
  public:
-  using Id = CUmemGenericAllocationHandle;  // an address that no handle of the driver's has
+  using Id = CUmemGenericAllocationHandle;  // an address, which no driver handle equals
 
-  // Like Memory::allocate, one reference to it. `size` is a multiple of the driver's granularity.
+  // Like Memory::allocate, with one reference to the memory. `size` is a multiple of the driver's
+  // granularity.
   virtual CUresult create(Id* id, Bytes size, const CUmemAllocationProp& kind) = 0;
   virtual std::optional<CUresult> release(Id id) = 0;
   virtual std::optional<CUmemAllocationProp> properties(Id id) const = 0;
 
   virtual std::optional<CUresult> map(CUdeviceptr address, Bytes size, Id id) = 0;
-  // One more reference to what is mapped there.
+  // Takes one more reference to the memory that is mapped there.
   virtual std::optional<Id> retain(CUdeviceptr address) = 0;
 
-  // The next mapping of ours that has a byte in [address, address + size): where it begins and how long it
-  // is.
+  // The next mapping of ours that has a byte in [address, address + size).
   struct Mapping {
     CUdeviceptr address = 0;
     Bytes size;
   };
   virtual std::optional<Mapping> next(CUdeviceptr address, Bytes size) const = 0;
-  // Of one whole mapping.
+  // Each takes the beginning of one whole mapping.
   virtual CUresult unmap(CUdeviceptr address) = 0;
   virtual CUresult set_access(CUdeviceptr address, const CUmemAccessDesc* access, std::size_t count) = 0;
 
-  // Keeps it on the GPU for good, counted as pinned, and gives the driver's own handle, a reference of the
-  // caller's: for what is exported. CUDA_ERROR_NOT_READY: it is not on the GPU now.
+  // Pins the memory in place for an export, and returns the driver's own handle with a reference that the
+  // caller owns. Returns CUDA_ERROR_NOT_READY if the memory is not on the GPU now.
   virtual std::optional<CUresult> settle(Id id, CUmemGenericAllocationHandle* real) = 0;
 
  protected:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handles: the order in which they leave and return, the busy ones, and their bytes by where they are.
-// Guarded by its owner's lock.
+// The bookkeeping of all handles: the order in which they leave and return, the busy ones, and their bytes by
+// location. Guarded by its owner's lock.
 #pragma once
 
 #include <cstdint>
@@ -12,39 +12,39 @@ namespace sharedgpu {
 
 class Residency {
  public:
-  // Growth of which leave is asked, before there is anything.
+  // The kind of a growth that is requested before any memory is allocated.
   enum class Count { swappable, pinned };
-  // False: it would be more than kLargestAllocation.
+  // Returns false if the total would exceed kLargestAllocation.
   bool grow(Count count, Bytes size);
   void shrink(Count count, Bytes size);
   // Growth that has happened already.
   void pin(Bytes size) { pinned_ += size; }
 
-  Bytes swappable() const { return swappable_; }  // growth that is being asked for included
+  Bytes swappable() const { return swappable_; }  // including growth that is being requested
   Bytes resident() const { return resident_; }    // mapped, or about to be
   Bytes pinned() const { return pinned_; }
-  Bytes settling() const { return settling_; }  // of the handles that are; in the three before
+  Bytes settling() const { return settling_; }  // being pinned in place; included in the three above
   Bytes allowed() const { return allowed_; }
   void set_allowed(Bytes allowed) { allowed_ = allowed; }
   // The room for more resident bytes.
   Bytes room() const { return minus(allowed_, resident_); }
   bool exceeds() const { return resident_ > allowed_; }
-  // The bytes that are on the host when no more than allowed() is resident.
+  // The bytes that are on the host when at most allowed() bytes are resident.
   Bytes away() const { return minus(swappable_, allowed_); }
 
-  // A new handle, busy from the start.
+  // Adds a new handle, which is busy from the start.
   void add(Handle& handle);
-  // It is busy from claim() to unclaim(): the caller's alone.
+  // The handle is busy from claim() to unclaim() and belongs to the caller.
   void claim(Handle& handle);
   void unclaim(Handle& handle);
   bool any_busy() const { return busy_ != 0; }
-  // It is mapped, or about to be.
+  // Counts a handle as resident that is mapped or about to be.
   void count(Handle& handle);
   void uncount_unmapped(Handle& handle);
   void set_place(Handle& handle, Handle::Place place);
-  // A range that is unmapped and unclaimed counts no more.
+  // Removes a range that is unmapped and not busy from the counts.
   void strike_off(Range& range);
-  // The handle is not busy: `change` may change what the order depends on.
+  // Runs `change`, which may change fields that the order depends on. The handle is not busy.
   template <class Change>
   void change(Handle& handle, Change change) {
     order_.remove(handle);
@@ -55,7 +55,7 @@ class Residency {
   Handle* first_to_leave() const { return order_.first_to_leave(); }
   Handle* first_to_return() const { return order_.first_to_return(room()); }
   Handle* last_copy() const { return order_.last_copy(); }
-  // True if the contents of all handles that are not busy are on the GPU.
+  // Returns true if the contents of all handles that are not busy are on the GPU.
   bool all_usable() const { return order_.all_usable(); }
 
  private:

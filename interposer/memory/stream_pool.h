@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory in stream order: which freed blocks of a pool may be given out again, and to whom.
+// Memory in stream order: decides which freed blocks of a pool may be reused, and by which stream.
 //
-// A stream takes back at once what it freed itself, since its later work runs after its earlier work. Others
-// get it when the GPU has come past the place of the free, its fence. Blocks are cut out of chunks; a chunk
-// without a block in use can leave the pool.
+// A stream can reuse at once what it has freed itself, since its later work runs after its earlier work.
+// Other streams get the block once the GPU has passed the fence of the free. Blocks are cut out of chunks; a
+// chunk without a block in use can leave the pool.
 //
-// Pure: knows addresses and fences, touches no memory. Not thread-safe.
+// Pure: handles addresses and fences, touches no memory. Not thread-safe.
 #pragma once
 
 #include <compare>
@@ -20,45 +20,45 @@
 
 namespace sharedgpu {
 
-// A stream for as long as it lives; a later stream has another number.
+// The number of a stream, which is never reused for a later stream.
 struct StreamId {
   std::uint64_t value = 0;
   auto operator<=>(const StreamId&) const = default;
 };
 
-// A place in a stream. Places of one stream are passed in the order in which they were made.
+// A position in a stream. Fences of one stream pass in the order in which they were made.
 class Fence {
  public:
   virtual ~Fence() = default;
-  // Whether the GPU has done all that was submitted before. Never waits.
+  // Returns true if the GPU has done all work that was submitted before the fence. Does not wait.
   virtual bool passed() = 0;
 };
 using FencePtr = std::shared_ptr<Fence>;
 
 class StreamPool {
  public:
-  // A block of at least `size` > 0 bytes that `stream` may use from its next work on. nullopt: no chunk has
-  // one.
+  // Takes a block of at least `size` > 0 bytes that `stream` may use from its next work on; nullopt if no
+  // chunk has one.
   std::optional<CUdeviceptr> take(Bytes size, StreamId stream);
-  // The chunk is free but for a first block of `first` bytes at its base, which is taken.
+  // Adds a chunk with a block of `first` bytes in use at its base; the rest is free.
   void add_chunk(CUdeviceptr base, Bytes size, Bytes first);
-  // Frees a block in the order of `stream`, at the place of `fence`; null: no work uses it any more. False:
-  // it is no block in use.
+  // Frees a block in the order of `stream`, at `fence`; null if no work uses the block. Returns false if it
+  // is not a block in use.
   bool give(CUdeviceptr block, StreamId stream, FencePtr fence);
-  // Looks which fences have been passed. True: all have.
+  // Collects the fences that have passed. Returns true if all have.
   bool settle();
 
   struct Chunk {
     CUdeviceptr base = 0;
     Bytes size;
   };
-  // Takes unused chunks out of the pool, as long as it holds more than `keep` bytes.
+  // Takes unused chunks out of the pool while it holds more than `keep` bytes.
   std::vector<Chunk> release(Bytes keep);
-  // How large the next chunk should be, of which `size` bytes are wanted now: roomy where the pool is large
-  // already, a multiple of `unit`.
+  // The size of the next chunk, of which `size` bytes are needed now: larger if the pool is already large,
+  // and a multiple of `unit`.
   Bytes next_chunk(Bytes size, Bytes unit) const;
 
-  // The block in use that `address` lies in, with the size that was asked for.
+  // The block in use that `address` lies in, with the requested size.
   struct Block {
     CUdeviceptr base = 0;
     Bytes size;
@@ -67,14 +67,14 @@ class StreamPool {
 
   Bytes reserved() const { return packing_.total(); }
   Bytes used() const { return used_; }
-  // The most there was of it since the last reset.
+  // The maxima of reserved() and used() since the last reset.
   Bytes reserved_high() const { return reserved_high_; }
   Bytes used_high() const { return used_high_; }
   void reset_reserved_high() { reserved_high_ = reserved(); }
   void reset_used_high() { used_high_ = used_; }
 
  private:
-  // Freed blocks of one stream whose fence has not been seen passed. They count as taken in packing_.
+  // Freed blocks of one stream whose fence is not known to have passed. They count as taken in packing_.
   struct Freed {
     CUdeviceptr base = 0;
     Bytes size;
@@ -90,7 +90,7 @@ class StreamPool {
 
   Packing packing_;
   std::map<CUdeviceptr, Bytes> chunks_;
-  std::map<CUdeviceptr, Bytes> blocks_;  // in use, as large as was asked for
+  std::map<CUdeviceptr, Bytes> blocks_;  // in use, with the requested size
   std::map<StreamId, Queue> freed_;
   std::uint64_t frees_ = 0;
   Bytes used_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The swap backend: address ranges for life, physical handles that come and go, contents in pinned host
-// memory meanwhile. See README.md beside it.
+// The swap backend: an address range lasts as long as its allocation, while the physical handles under it
+// come and go; evicted contents lie in pinned host memory. See README.md in this directory.
 #pragma once
 
 #include <deque>
@@ -24,19 +24,19 @@ namespace sharedgpu {
 
 struct SwapOptions {
   Bytes large = mebibytes(8);           // an allocation of this size or more has a range of its own
-  Bytes handle = mebibytes(64);         // what such a range is cut into
-  Bytes largest_arena = mebibytes(64);  // what smaller ones share grows up to this
-  Bytes report_every = mebibytes(128);  // of what was moved
+  Bytes handle = mebibytes(64);         // size of the handles of such a range
+  Bytes largest_arena = mebibytes(64);  // an arena for smaller ones grows up to this size
+  Bytes report_every = mebibytes(128);  // bytes moved between two reports
   // How long allocate() waits for memory that the driver is still taking from another process.
   Nanoseconds patience = std::chrono::seconds(2);
 };
 
 class SwapMemory : public Memory, public ProgramMemory {
  public:
-  // All outlive it.
+  // All arguments outlive the object.
   SwapMemory(Device& device, const HostBudget& budget, HostSystem& system, Books& books,
              const SwapOptions& options = {});
-  // Frees everything. For tests: a process that ends leaves that to the driver.
+  // Frees everything. Only for tests: a process that ends leaves this to the driver.
   ~SwapMemory() override;
 
   CUresult allocate(CUdeviceptr* address, Bytes size) override;
@@ -79,39 +79,42 @@ class SwapMemory : public Memory, public ProgramMemory {
   void tend() override;
   bool watch_host() override;
 
-  // Every handle as it stands, by address. For tests, while no other thread moves any.
+  // A copy of every handle, by address. For tests, while no other thread moves any.
   std::vector<Handle> handles() const;
 
  protected:
-  // The mover, and the pinned host memory that it moves contents to; null: the driver keeps them.
+  // The mover, and the pinned host memory that it moves contents to; `pool` is null if the driver keeps the
+  // contents.
   struct Moving {
     std::unique_ptr<HostPool> pool;
     std::unique_ptr<Mover> mover;
   };
   SwapMemory(Device& device, const HostBudget& budget, Books& books, const SwapOptions& options,
              Moving moving);
-  // As free_with(), for blocks that have ranges of their own and are freed by the driver with the context, as
-  // is what has been freed there but not yet given back.
+  // As free_with(), for blocks with ranges of their own that the driver frees with the context. The driver
+  // also frees the context's memory whose free was deferred.
   CUresult lose_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks);
 
  private:
   using Handles = std::vector<Handle*>;
   using Made = ProgramAllocations::Made;
-  // Whether work of this process may be on the GPU, which is to be waited for, or only asked about.
+  // How much is known of the process's work on the GPU: it may run and must be waited for, it may be idle and
+  // is only queried, or it is drained.
   enum class Gpu { may_run, may_be_idle, drained };
 
   static Moving moving_to_host(Device& device, const HostBudget& budget, HostSystem& system);
   bool bring_back();
-  // The turn thread calls these. They give the mutex up meanwhile.
+  // For the turn thread. These functions release the mutex while they work.
   bool choose(Bytes excess, std::deque<Leaver>& chosen) REQUIRES(mutex_);
   Mover::Begun begin_out(const Leaver& leaver, Lane lane) REQUIRES(mutex_);
   bool give_up_copy() REQUIRES(mutex_);
   void give_up_copies();
   void drop_copy(Handle& handle) REQUIRES(mutex_);
-  // Growing and shrinking: swap_memory.cpp.
-  // Where it is refused, what is only tried says nothing to the user.
+  // Growing and shrinking: swap_memory.cpp. A refusal of a growth that is only tried is not reported to the
+  // user.
   enum class Wish { needed, tried };
-  // Calls `take`, with a Wish, to grow; where memory is short, again without what was freed.
+  // Calls `take`, with a Wish, to grow. If memory is short, carries out the deferred frees and calls it
+  // again.
   template <class Take>
   CUresult make_room(Take take) {
     if (defers()) {
@@ -149,12 +152,12 @@ class SwapMemory : public Memory, public ProgramMemory {
   // Memory that stays where it is: swap_settle.cpp.
   enum class Found { none, missing, all };
   Found handles_to_settle(CUdeviceptr address, Bytes size, Handles& found) REQUIRES(mutex_);
-  // What the program made itself: swap_program.cpp.
+  // Memory that the program has created itself: swap_program.cpp.
   CUresult drop_if_unused(Id id) REQUIRES(mutex_);
   CUresult show(Made& made, CUdeviceptr address) REQUIRES(mutex_);
   CUresult hide(Made& made, CUdeviceptr address) REQUIRES(mutex_);
 
-  // Makes the handle the caller's, and lets it go.
+  // Acquire the handle for the caller, and release it.
   void wait_and_claim(Handle& handle) REQUIRES(mutex_);
   void unclaim(Handle& handle) REQUIRES(mutex_);
 
@@ -168,27 +171,27 @@ class SwapMemory : public Memory, public ProgramMemory {
   const std::unique_ptr<HostPool> pool_;  // null: see Moving
   const std::unique_ptr<Mover> mover_;
 
-  // Held by the one thread that asks leave to grow: what it asks for counts already and may be refused, and
-  // must not be in another's way meanwhile.
+  // Held by the one thread that requests growth: its request already counts and may be refused, and must not
+  // affect another request meanwhile.
   std::mutex growth_;
-  std::mutex arena_growth_;  // held by the one that brings an arena; taken before growth_, that before mutex_
+  std::mutex arena_growth_;  // held by the thread that adds an arena; lock order: this, growth_, mutex_
 
-  // Never held across a driver call that copies or waits, nor across the books' calls.
+  // Never held across a driver call that copies or waits, nor across a call of books_.
   mutable Mutex mutex_;
-  Condition settled_;  // a handle is no longer busy, less is resident, or a block was freed late
+  Condition settled_;  // a handle has ceased to be busy, less is resident, or a deferred free is done
   AddressSpace space_ GUARDED_BY(mutex_);
   Residency residency_ GUARDED_BY(mutex_);
   DeferredFrees deferred_ GUARDED_BY(mutex_);
   ProgramAllocations program_ GUARDED_BY(mutex_);
   std::uint64_t allocations_ GUARDED_BY(mutex_) = 0;
   Bytes context_ GUARDED_BY(mutex_);
-  bool lost_ GUARDED_BY(mutex_) = false;     // what is away stays away
+  bool lost_ GUARDED_BY(mutex_) = false;     // evicted memory stays evicted
   Bytes host_limit_ GUARDED_BY(mutex_);      // as last read
   Bytes job_host_limit_ GUARDED_BY(mutex_);  // the same
-  Bytes within_limit_ GUARDED_BY(mutex_);    // the largest footprint that a limit was seen to allow
+  Bytes within_limit_ GUARDED_BY(mutex_);    // the largest footprint known to be within the limit
 
   // The turn thread's own.
-  Bytes host_peak_;  // the most that was evicted since all was resident
+  Bytes host_peak_;  // the most that was evicted since everything was last resident
   Eviction last_eviction_;
 };
 

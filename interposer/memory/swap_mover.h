@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The swap backend's way: contents are copied to pinned host memory, then the physical memory is unmapped;
-// and back to new physical memory at the same address.
+// The swap backend's mover. Eviction copies contents to pinned host memory and unmaps the physical memory;
+// restore copies them to new physical memory at the same address.
 #pragma once
 
 #include <algorithm>
@@ -46,11 +46,11 @@ class SwapMover final : public Mover {
   Eviction take_left() override { return std::exchange(left_, {}); }
 
  private:
-  // A handle's way out. One that was not looked at is copied.
+  // The method of an eviction. A handle without a fingerprint is copied.
   enum class Way : std::uint8_t { empty, copied, unchanged, uniform };
   struct Leaving {
     Way way = Way::empty;
-    HostRoom room;  // what the copy is writing
+    HostRoom room;  // the destination of the copy
     std::optional<Fingerprint> seen;
   };
   static void note_change(Handle& handle, bool changed);
@@ -63,10 +63,10 @@ class SwapMover final : public Mover {
 
   Device& device_;
   HostPool& pool_;
-  std::atomic<std::uint64_t> kept_{0};     // in clean copies
-  std::atomic<std::uint64_t> evicted_{0};  // copied so far
+  std::atomic<std::uint64_t> kept_{0};     // bytes in clean copies
+  std::atomic<std::uint64_t> evicted_{0};  // bytes copied so far
   std::atomic<std::uint64_t> restored_{0};
-  std::array<std::atomic<bool>, Lane::kAll> unsettled_{};  // work may be under way for one that failed
+  std::array<std::atomic<bool>, Lane::kAll> unsettled_{};  // work of a failed operation may still be running
 
   // The turn thread's own.
   std::array<Leaving, Lane::kAll> leaving_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPUs that the process uses: the session of each, and its memory. Safe from all threads.
+// The GPUs that the process uses, with the session and the memory of each. Thread-safe.
 #pragma once
 
 #include <cuda.h>
@@ -29,20 +29,20 @@ class DeviceTable {
  public:
   static constexpr unsigned kMost = gate::PageSlot::kCount;
 
-  // `parts`: what every session is given; it and the settings outlive the table.
+  // `parts` are passed to every session. They and the settings outlive the table.
   DeviceTable(const session::Settings& settings, const session::TurnParts& parts)
       : settings_(settings), parts_(parts) {}
 
-  // The first session, of cuInit, which has no GPU yet, is begun on a connection that has been welcomed.
-  // False: that has been said.
+  // Begins the first session, that of cuInit, which has no GPU yet, on a welcomed connection. Returns false,
+  // after logging the reason, on failure.
   bool begin(session::Handshake& hands, const session::TurnParts& parts);
-  // The process is about to use `device`: gives it the first session, or one of its own. A device for which
-  // the arbiter gives none is left to plain CUDA. After begin().
+  // Called when the process is about to use `device`: gives it the first session, or one of its own. If the
+  // arbiter grants no session, the device stays unmanaged. Called after begin().
   void attach(CUdevice device);
 
-  // The session of an attached device; null: it is plain CUDA's.
+  // The session of an attached device; null if the device is unmanaged.
   session::DeviceSession* session(CUdevice device) const;
-  // Its memory; the same.
+  // The memory of an attached device; null if the device is unmanaged.
   Memory* memory(CUdevice device) const;
   // The memories of all attached devices, in the order of their attachment, and those devices.
   std::span<Memory* const> memories() const {
@@ -51,12 +51,12 @@ class DeviceTable {
   std::span<const CUdevice> attached() const {
     return {attached_.data(), count_.load(std::memory_order_acquire)};
   }
-  // Our allocation that `address` lies in, on whichever device; nullopt: none of ours.
+  // Our allocation, on any device, that `address` lies in; nullopt if none.
   std::optional<Place> find(CUdeviceptr address) const;
 
   // The first session; null before begin().
   session::DeviceSession* first() const { return sessions_[0].load(std::memory_order_acquire); }
-  // The sessions include those without a GPU.
+  // Includes sessions without a GPU.
   template <class Action>
   void for_each_session(Action action) const {
     for (const auto& session : sessions_)
@@ -76,16 +76,16 @@ class DeviceTable {
 
   const session::Settings& settings_;
   const session::TurnParts& parts_;
-  session::Wakeup changed_;  // an attachment
+  session::Wakeup changed_;  // raised when an attachment changes
   std::array<Device, kMost> devices_;
 
-  std::mutex mutex_;  // of those who write what follows
+  std::mutex mutex_;  // held by threads that write the members below
   std::array<std::atomic<session::DeviceSession*>, kMost> sessions_{};
   unsigned made_ = 0;
   bool first_is_free_ = true;
   std::array<Memory*, kMost> memories_{};
   std::array<CUdevice, kMost> attached_{};
-  std::atomic<unsigned> count_{0};  // of the two
+  std::atomic<unsigned> count_{0};  // number of entries in memories_ and attached_
 };
 
 }  // namespace sharedgpu

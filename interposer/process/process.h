@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// This process as a member of a tenant: its sessions with the arbiter, one for each GPU that it uses, and
-// what it has on them together.
+// This process as a member of a tenant: its sessions with the arbiter, one for each GPU that it uses, and the
+// state that they share.
 //
-// Built once, at the first cuInit, and never destroyed: a program may call CUDA until its last instruction.
-// In the child of a fork there is none until the child calls cuInit itself. Safe from all threads.
+// Built once, at the first cuInit, and never destroyed, since a program may call CUDA until its last
+// instruction. The child of a fork has none until it calls cuInit itself. Thread-safe.
 #pragma once
 
 #include <cuda.h>
@@ -26,23 +26,25 @@ namespace sharedgpu {
 
 class Process final : private gate::GateListener, private session::Borrowing::Lenders {
  public:
-  // The first session's turn thread runs these for the layers above. Both live for ever.
+  // Work that the first session's turn thread does for the layers above. Both objects live until the process
+  // ends.
   struct Parts {
     session::Maintenance& maintenance;
     session::SubmissionClock& submissions;
   };
 
-  // Null: this is plain CUDA. Not null while the first cuInit is still at it; then no device is attached.
+  // Null if the process is unmanaged. Not null while the first cuInit is still running; no device is attached
+  // then.
   static Process* get();
-  // What cuInit is to return, after the real one has succeeded: CUDA_SUCCESS, or, where there is no arbiter
-  // and SHAREDGPU_ON_NO_ARBITER=fail, CUDA_ERROR_SYSTEM_NOT_READY. The first call connects and may wait for
-  // the arbiter as long as SHAREDGPU_ARBITER_TIMEOUT says.
+  // Called after the real cuInit has succeeded, and returns the result for the program: CUDA_SUCCESS, or
+  // CUDA_ERROR_SYSTEM_NOT_READY if there is no arbiter and SHAREDGPU_ON_NO_ARBITER=fail. The first call
+  // connects, and waits for the arbiter at most SHAREDGPU_ARBITER_TIMEOUT.
   static CUresult start(const Parts& parts);
 
-  // The process is about to use `device`. A device for which the arbiter gives no session is left to plain
-  // CUDA.
+  // Called when the process is about to use `device`. If the arbiter grants no session, the device stays
+  // unmanaged.
   void attach(CUdevice device);
-  // The only device of this machine, if so: then it will be attached anyway, and may as well be now.
+  // Attaches the device if the machine has only one, since it will be used anyway.
   void attach_only_device();
 
   const DeviceTable& devices() const { return devices_; }
@@ -51,21 +53,22 @@ class Process final : private gate::GateListener, private session::Borrowing::Le
   session::Captures& captures() { return captures_; }
   session::Borrowing& borrowing() { return borrowing_; }
 
-  // A context of `device` was made, or is about to go and then stays or has gone: the memory copies within
-  // one.
+  // Called when a context of `device` has been created, is about to be destroyed, or has not been destroyed
+  // after all. The memory copies within one of the contexts.
   void context_added(CUcontext context, CUdevice device, bool primary);
   session::Contexts::Removed context_going(CUcontext context, CUdevice device);
   void context_stays(session::Contexts::Removed context, CUdevice device);
-  // The program has set a limit of the context, for which the driver takes so much more than usual.
+  // Called when the program has set a limit of the context, for which the driver takes `extra` bytes more
+  // than usual.
   void context_extra(CUcontext context, CUlimit limit, Bytes extra);
 
-  // Offers the turn to those that wait: what comes next would not end in time.
+  // Yields the turn to waiting tenants, since the next submission would not finish in time.
   void give_turn_back();
 
-  // Lends the allocation at `base`, which has been settled, to other processes of the tenant. False: it
-  // cannot be.
+  // Exports the allocation at `base`, which is pinned in place, to other processes of the tenant. Returns
+  // false if that is impossible.
   bool lend(Pinning& memory, CUdeviceptr base, LoanName& name);
-  // Whether it is this process that lends under this name.
+  // Returns true if this process is the exporter of `name`.
   bool is_lender_of(const LoanName& name) const;
 
  private:
@@ -84,27 +87,27 @@ class Process final : private gate::GateListener, private session::Borrowing::Le
   session::Borrowing::Answer ask(LoanName name, std::uint32_t piece) override;
 
   std::atomic<State> state_{State::unused};
-  session::Wakeup changed_;  // state_
+  session::Wakeup changed_;  // raised when state_ changes
 
   session::Settings settings_;
   session::Contexts contexts_;
   session::Captures captures_;
   session::Borrowing borrowing_{*this, contexts_};
   session::ContextDrain drain_{contexts_};
-  // Every session is given this; the first one is given more.
+  // Passed to every session; the first one gets further parts.
   const session::TurnParts parts_{drain_, contexts_, {&borrowing_}};
   DeviceTable devices_{settings_, parts_};
 };
 
-// For those to whom plain CUDA is an answer like any other: it has no memory of ours.
+// For callers that treat an unmanaged process as one without memory of ours.
 namespace process {
 
 std::span<Memory* const> memories();
 std::span<const CUdevice> devices();
-// The session and the memory of `device`; null: plain CUDA's.
+// The session and the memory of `device`; null if it is unmanaged.
 session::DeviceSession* session_of(CUdevice device);
 Memory* memory_of(CUdevice device);
-// The memory of the device of the calling thread's context; null too where there is no context.
+// The memory of the device of the calling thread's context; null also if there is no context.
 Memory* current_memory();
 std::optional<Place> find(CUdeviceptr address);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The service thread: the one that talks with the arbiter, and finds it again when it was lost. It hands what
-// the arbiter wants to the turn thread, and reports what it is given a source of.
+// The service thread: talks to the arbiter, and reconnects after a lost connection. It passes the arbiter's
+// orders to the turn thread, and reports the figures of its ReportSource.
 #pragma once
 
 #include "interposer/session/deadline_reports.h"
@@ -24,23 +24,25 @@ class ArbiterLink {
         lending_(lending),
         slot_(slot) {}
 
-  // Takes over a connection that has been welcomed. Before run().
+  // Takes over a welcomed connection. Called before run().
   void adopt(Handshake& hands);
-  // Never returns, unless the arbiter refuses to take the session back: then it runs as plain CUDA.
+  // Returns only if the arbiter refuses to take the session back; the session is unmanaged then.
   void run();
 
-  // From any thread: what Attach says. Once, before an attach request.
+  // Sets the contents of Attach. Called once, before an attach request. Thread-safe.
   void set_gpu(const Attach& attach);
-  // Before run(), for one session of the process: where the program tells of its deadlines.
+  // Sets the pipe through which the program reports its deadlines. Called before run(), for one session of
+  // the process.
   void listen_to(const DeadlinePipe& pipe) { deadlines_ = DeadlineReports(pipe); }
-  // Before run(), in its place: gives the connection back.
+  // Closes the connection. Called instead of run().
   void leave() { channel_.close(); }
-  // How many words have come from the arbiter.
+  // The number of messages received from the arbiter.
   std::uint64_t words() const { return words_.load(std::memory_order_acquire); }
-  // From any thread: not even a ping was answered. The arbiter hangs, until a word comes from it.
+  // Records that not even a ping was answered: the arbiter counts as hanging until its next message.
+  // Thread-safe.
   void note_silence();
   bool silent() const { return silent_.load(std::memory_order_acquire); }
-  // Since when there has been no connection; zero while there is one.
+  // Time since when there has been no connection; zero while there is one.
   Nanoseconds lost_since() const { return Nanoseconds(lost_since_.load(std::memory_order_acquire)); }
   Backend backend() const { return backend_.load(std::memory_order_relaxed); }
 
@@ -86,11 +88,11 @@ class ArbiterLink {
   Attach attach_;  // written once by set_gpu(), then read only
   std::atomic<bool> has_gpu_{false};
   bool refused_ = false;
-  Traffic told_;             // of what the memory has moved, on all connections
-  Traffic told_before_;      // the same, before this one
+  Traffic told_;             // bytes moved that have been reported, on all connections
+  Traffic told_before_;      // the same, before this connection
   bool attached_ = false;    // on this or an earlier connection
-  std::uint64_t order_ = 0;  // the last Revoke or Step of this arbiter
-  bool released_ = false;    // Released was said, and neither Restore nor Step has come since
+  std::uint64_t order_ = 0;  // number of the last Revoke or Step of this arbiter
+  bool released_ = false;    // Released was sent, and neither Restore nor Step has come since
 };
 
 }  // namespace sharedgpu::session

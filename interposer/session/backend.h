@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the memory of the attached device.
+// Creates the memory object of an attached device.
 #pragma once
 
 #include <cuda.h>
@@ -11,11 +11,11 @@
 namespace sharedgpu::session {
 
 struct MadeMemory {
-  Memory* memory = nullptr;        // null: plain CUDA's
-  DriverDevice* device = nullptr;  // what it copies with
+  Memory* memory = nullptr;        // null: unmanaged
+  DriverDevice* device = nullptr;  // the device that `memory` copies with
 };
 
-// The memory of `device` as `backend` gives it, which waits for work in `contexts`. Lives as long as the
+// Creates the memory of `device` with `backend`; it waits for work in `contexts`. It lives as long as the
 // process.
 MadeMemory make_memory(Backend backend, CUdevice device, Books& books, Contexts& contexts);
 

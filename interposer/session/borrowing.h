@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process has borrowed from others of its tenant: physical memory of theirs, mapped here at
-// addresses of its own. The lender counts it, as pinned; where the lender has died, one of the borrowers
-// does.
+// The import side of CUDA IPC: physical memory of other processes of the tenant, mapped here at addresses of
+// this process. The exporting process counts it as pinned; if that has died, one of the importers does.
 //
-// Safe from all threads.
+// Thread-safe.
 #pragma once
 
 #include <cuda.h>
@@ -19,7 +18,7 @@
 
 namespace sharedgpu::session {
 
-// What a CUipcMemHandle says that names memory of ours.
+// The contents of a CUipcMemHandle that names memory of ours.
 struct IpcTicket {
   static constexpr std::uint64_t kMagic = 0x9d5f2e8a41b7c306;  // no handle of the driver begins with it
   std::uint64_t magic = kMagic;
@@ -30,7 +29,7 @@ struct IpcTicket {
 };
 static_assert(sizeof(IpcTicket) <= sizeof(CUipcMemHandle));
 
-// nullopt: it is the driver's own.
+// Returns nullopt if the handle is the driver's own.
 std::optional<IpcTicket> ticket_in(const CUipcMemHandle& handle);
 CUipcMemHandle handle_of(const IpcTicket& ticket);
 
@@ -45,31 +44,32 @@ class Borrowing final : public Maintenance {
   class Lenders {
    public:
     virtual ~Lenders() = default;
-    // Asks the lender for a piece. Blocks until there is an answer, or no hope of one (`failed`).
+    // Requests a piece from the exporter. Blocks until there is an answer, or none can come (`failed`).
     virtual Answer ask(LoanName name, std::uint32_t piece) = 0;
   };
   Borrowing(Lenders& lenders, Contexts& contexts) : lenders_(lenders), contexts_(contexts) {}
 
-  // cuIpcOpenMemHandle and cuIpcCloseMemHandle, in the calling thread's context. close(): nullopt: not ours.
+  // cuIpcOpenMemHandle and cuIpcCloseMemHandle, in the calling thread's context. close() returns nullopt if
+  // the memory is not ours.
   CUresult open(const IpcTicket& ticket, CUdeviceptr* address);
   std::optional<CUresult> close(CUdeviceptr address);
-  // Closes all that was opened in `context` alone, whose work is over: waits for nothing.
+  // Closes all imports that were opened only in `context`. Its work has finished, so this does not wait.
   void close_all(CUcontext context);
   std::optional<AddressRange> find(CUdeviceptr address) const;
 
-  // Takes over what dead lenders counted, and closes what a capture kept open.
+  // Takes over the accounting of dead exporters, and closes imports that a capture kept open.
   void run(Pinning& memory) override;
 
  private:
   struct Opened {
     LoanName name;
-    std::map<CUcontext, unsigned> openers;  // and how often; none: to be closed after a capture
-    CUdeviceptr base = 0;                   // of the mapping
+    std::map<CUcontext, unsigned> openers;  // openings by context; empty: close after a capture
+    CUdeviceptr base = 0;                   // base of the mapping
     Bytes mapped;
     Bytes size;
-    Pinning* heir = nullptr;  // which counts it as pinned, the lender being dead
+    Pinning* heir = nullptr;  // counts it as pinned if the exporter is dead; else null
   };
-  using AllOpened = std::map<CUdeviceptr, Opened>;  // by the address that the program got
+  using AllOpened = std::map<CUdeviceptr, Opened>;  // by the address returned to the program
 
   CUresult hold(LoanName name);
   void let_go(LoanName name);
@@ -83,7 +83,8 @@ class Borrowing final : public Maintenance {
   std::mutex opening_;  // one open at a time; taken before mutex_
   mutable std::mutex mutex_;
   AllOpened opened_;
-  // How many openings, under way or complete, need each loan's lock; and the locks, by lender.
+  // held_: the number of openings, in progress or complete, that need the lock of each export. liens_: the
+  // lock files, by exporter.
   std::map<LoanName, unsigned> held_;
   std::map<std::uint64_t, Lien> liens_;
 };

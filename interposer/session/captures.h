@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stream captures of this process that are under way. While there is one, work passes a closed gate and
-// nothing synchronizes.
+// The stream captures of this process that are in progress. Meanwhile work passes a closed gate, and nothing
+// synchronizes.
 //
-// Safe from all threads. A capture is over with cuStreamEndCapture, or with its stream or its context; on a
-// per-thread default stream also with its thread. One that another thread has begun on a stream of the
-// program's and left behind is not over: the driver goes on recording until the stream goes.
+// Thread-safe. A capture ends with cuStreamEndCapture, or with its stream or its context; on a per-thread
+// default stream also with its thread. On a stream that the program has created, it does not end with its
+// thread: the driver continues recording until the stream is destroyed.
 #pragma once
 
 #include <cuda.h>
@@ -17,25 +17,26 @@ namespace sharedgpu::session {
 
 class Captures {
  public:
-  // A capture has begun, by this thread, and gate::capture_began() has been said before.
+  // Records a capture that this thread has begun. gate::capture_began() has been called before.
   void add(CUstream stream);
-  // Whether one that began on `stream` is under way.
+  // Returns true if a capture that began on `stream` is in progress.
   bool contain(CUstream stream) const;
-  // It is over, or its stream is about to be. Nothing happens where there was none.
+  // Removes a capture that has ended, or whose stream is about to be destroyed. Does nothing if there is
+  // none.
   void remove(CUstream stream);
-  // All those of streams of `context`, which is about to be destroyed.
+  // Removes all captures on streams of `context`, which is about to be destroyed.
   void drop(CUcontext context);
-  // Those on per-thread default streams of the calling thread, which ends.
+  // Removes the captures on per-thread default streams of the calling thread, which ends.
   void drop_thread();
-  // In the child of a fork, where there are none: a thread that did not come along may have been at work
-  // here.
+  // For the child of a fork, which has no captures. Resets the lock, which a thread of the parent may have
+  // held.
   void after_fork();
 
  private:
   struct Capture {
     CUstream stream = nullptr;
     CUcontext context = nullptr;
-    pthread_t thread{};  // of a per-thread default stream, which is one only together with its thread
+    pthread_t thread{};  // identifies a per-thread default stream together with `stream`
     bool is(CUstream its, pthread_t owner) const;
   };
   template <class Over>

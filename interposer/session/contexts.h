@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The live contexts and streams of the process: what a drain has to wait for.
+// The live contexts and streams of the process, for which a drain has to wait.
 //
-// Safe from all threads. A context is not destroyed while a drain uses it; the wait for that is bounded by
-// the kernels that run there, which a destruction waits for anyway.
+// Thread-safe. A context is not destroyed while a drain uses it. That wait is bounded by the kernels that run
+// there, for which a destruction waits anyway.
 #pragma once
 
 #include <cuda.h>
@@ -19,76 +19,77 @@
 
 namespace sharedgpu::session {
 
-// The references to a primary context, with the last of which it goes. Whoever has the driver change their
-// number holds the mutex over the call.
+// The references to a primary context, which is destroyed with the last one. A thread holds the mutex across
+// any driver call that changes their number.
 struct Primary {
   std::mutex mutex;
   int references = 0;  // the program's
-  bool kept = false;   // by one of ours, which does not count as the program's
-  bool reset = false;  // by the program, which has taken no reference since
-  int growing = 0;     // threads that are putting memory there which is to outlive the program's references
-  std::uint64_t changes = 0;  // of the program's references
+  bool kept = false;   // by our own reference, which does not count as the program's
+  bool reset = false;  // reset by the program, which has taken no reference since
+  int growing = 0;     // threads that are allocating memory there that must outlive the program's references
+  std::uint64_t changes = 0;  // changes of the program's references
 };
 
 class Contexts {
  public:
-  // A context came to be. Idempotent: retaining a primary context again adds nothing.
+  // Adds a new context. Idempotent: retaining a primary context again adds nothing.
   void add(CUcontext context, CUdevice device, bool primary);
-  // It is about to be destroyed: waits until nobody uses it, and forgets it. What was known of it comes back
-  // by put_back(), where the driver has not destroyed it.
+  // Removes a context that is about to be destroyed, after waiting until no drain uses it. If the driver does
+  // not destroy it, put_back() restores its entry.
   class Removed;
   Removed remove(CUcontext context);
   void put_back(Removed removed);
-  // The primary context of `device`; null: none is known.
+  // The primary context of `device`; null if unknown.
   CUcontext primary(CUdevice device) const;
   Primary& references(CUdevice device);
-  // Waits until the GPU has done all that was submitted there, before it is destroyed; of streams that it
-  // is captured from, what was submitted earlier is not waited for.
+  // Waits before a destruction until the GPU has done all work that was submitted to the context. Does not
+  // wait for earlier work of streams that are being captured.
   void finish(CUcontext context);
-  // The device of a live context; false: it is not known.
+  // Returns the device of a live context in *device; false if the context is unknown.
   bool device(CUcontext context, CUdevice* device) const;
-  // Any live context of `device`; null: none.
+  // Any live context of `device`; null if none.
   CUcontext any(CUdevice device) const;
-  // The program wants so much more than usual for the context's own heap or buffers.
+  // Records that the context's own heap or buffers take `extra` bytes more than usual, as the program has
+  // requested.
   void set_extra(CUcontext context, CUlimit limit, Bytes extra);
-  // What all contexts of `device` take, where each takes `usual` at least.
+  // The size of all contexts of `device`, of which each takes at least `usual` bytes.
   Bytes size(CUdevice device, Bytes usual) const;
 
-  // A stream was made in `context`, with which it goes.
+  // Adds a stream of `context`, which is destroyed with the context.
   void add_stream(CUstream stream, CUcontext context);
-  // Before the stream is destroyed.
+  // Called before the stream is destroyed.
   void remove_stream(CUstream stream);
-  // All of the context.
+  // Removes all streams of the context.
   void destroy_streams(CUcontext context);
 
-  // Waits until the GPU has done all that was submitted to any of them, or to those of `devices`. A capture
-  // that is to begin meanwhile waits for that, unless it takes long. CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
-  // one was in the way, and it has to be done again. Else the error of the calling thread's context; of any,
-  // where that is not among them.
+  // Waits until the GPU has done all work that was submitted to any context, or to the contexts of `devices`.
+  // A capture that is about to begin waits for that, unless it takes long. Returns
+  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if a capture prevented it, so that the caller has to repeat it.
+  // Otherwise returns the error of the calling thread's context, or of any one if that is not included.
   CUresult synchronize();
   CUresult synchronize(const std::vector<CUdevice>& devices);
-  // The same for all of them at the end of a turn. Captures may begin as long as there is work, which may be
-  // waiting for what the program submits next. False: one was in the way. Any other error counts as done: a
-  // lost context runs nothing.
+  // Does the same for all contexts at the end of a turn. Captures may begin while there is work, since that
+  // may be waiting for the program's next submission. Returns false if a capture prevented it. Any other
+  // error counts as done, since a lost context runs nothing.
   bool drain();
-  // Whether the driver says of all of them that they have nothing to do. Never waits. During a capture, which
-  // a question could spoil, the answer is no.
+  // Returns true if the driver reports that no context has work. Does not wait. Returns false during a
+  // capture, which a query could invalidate.
   bool idle();
-  // Whether the GPUs have done all that this process gave them. Never waits; where it cannot be known, no.
+  // Returns true if the GPUs have done all work of this process, and false if that is unknown. Does not wait.
   bool done();
 
-  // The error that a kernel has left behind, as the driver tells it of `stream`; CUDA_SUCCESS: none. During a
-  // capture, which the question could spoil, there is none.
+  // The error of an earlier kernel, as the driver reports it for `stream`; CUDA_SUCCESS if none. Always
+  // CUDA_SUCCESS during a capture, which the query could invalidate.
   CUresult error_of(CUstream stream);
 
-  // Does something quick that would spoil a capture, unless there is one.
+  // Runs a short action that would invalidate a capture, unless a capture is in progress.
   template <class Action>
   void unless_capturing(Action action) {
     std::lock_guard lock(mutex_);
     if (!gate::capturing()) action();
   }
 
-  // Counts a capture that begins: not in the middle of a question above, nor at the beginning of a wait.
+  // Counts a capture that begins. Waits while one of the queries above runs or a wait begins.
   void capture_began();
 
  private:
@@ -110,7 +111,7 @@ class Contexts {
   CUresult synchronize_if(Meant meant);
   CUresult synchronize_one(CUcontext context);
   void finish_streams(CUcontext context);
-  // False: it is gone.
+  // Returns false if the context has been destroyed.
   bool begin_use(CUcontext context);
   void end_use(CUcontext context);
 
@@ -119,7 +120,7 @@ class Contexts {
   std::vector<Stream> streams_;
   std::map<CUdevice, Primary> primaries_;
   int synchronizing_ = 0;  // threads in synchronize_one()
-  Wakeup unused_;          // a context is, or nobody synchronizes
+  Wakeup unused_;          // raised when a context is unused, or no thread synchronizes
 };
 
 class Contexts::Removed {
@@ -129,8 +130,8 @@ class Contexts::Removed {
   std::vector<Stream> streams_;
 };
 
-// Closes the gate of the process, all of whose contexts are drained. Every session's turn thread may: the
-// first one drains for all of them.
+// Closes the gate of the process and drains all of its contexts. Every session's turn thread may call this;
+// the first one drains for all.
 class ContextDrain final : public gate::Drain {
  public:
   explicit ContextDrain(Contexts& contexts) : contexts_(contexts) {}
@@ -138,8 +139,8 @@ class ContextDrain final : public gate::Drain {
     std::lock_guard lock(mutex_);
     return gate::close(*this);
   }
-  // Brings back what is missing of the memory (null: none), and then lets each thread that waits submit once,
-  // see gate::step(). Nothing passes where it cannot all be brought back.
+  // Restores all of the memory (null if there is none), and then lets each waiting thread submit once; see
+  // gate::step(). Lets nothing pass if not all memory can be restored.
   bool step(TurnMemory* memory) {
     std::lock_guard lock(mutex_);
     if (memory != nullptr && !memory->restore()) return !gate::is_open();

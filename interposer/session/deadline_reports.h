@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program tells of its deadlines, through the pipe that `sharedgpu run --deadline` has made.
+// Receives the program's reports of its deadlines, through the pipe that `sharedgpu run --deadline` has made.
 //
-// All processes of the tenant have both ends of that pipe, and each that uses a GPU reads it, where the
-// arbiter knows the message: it counts for the tenant, so any may take any line. A read takes whole lines as
-// long as no more than a few hundred are unread. Both ends are non-blocking: nobody ever waits for anybody.
-// We are guests in the program's table of descriptors, and read only from the file that we were told of.
+// All processes of the tenant have both ends of that pipe. Each process that uses a GPU reads it if the
+// arbiter knows the message. A line counts for the tenant, so any process may take it. A read takes whole
+// lines as long as at most a few hundred are unread. Both ends are non-blocking, so no process waits for
+// another. The descriptor table belongs to the program, so this class reads a descriptor only after checking
+// that it is still the pipe.
 //
 // For the service thread.
 #pragma once
@@ -14,7 +15,7 @@
 
 namespace sharedgpu::session {
 
-// "FD:INODE", as SHAREDGPU_DEADLINE_READ has it: a descriptor that we have inherited, and the pipe's number.
+// The value "FD:INODE" of SHAREDGPU_DEADLINE_READ: an inherited descriptor, and the inode number of the pipe.
 struct DeadlinePipe {
   int fd = -1;
   ino_t inode = 0;
@@ -24,12 +25,12 @@ bool read_deadline_pipe(const char* text, DeadlinePipe& pipe);
 class DeadlineReports {
  public:
   DeadlineReports() = default;
-  // Reads nothing where the descriptor is another file's.
+  // Reads nothing if the descriptor belongs to another file.
   explicit DeadlineReports(const DeadlinePipe& pipe);
 
-  // What to poll; -1: there is nothing to read any more.
+  // The descriptor to poll; -1 if there is nothing left to read.
   int fd() const { return fd_; }
-  // Reads what is there, or a part of it where that is much.
+  // Reads the available lines, or a part of them if there are many.
   Deadlines take();
 
  private:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // This process's session with the arbiter for one GPU: a connection, its two threads, the memory of the GPU.
 //
-// A process has one for each GPU that it uses. All are of one tenant, so the arbiter opens and closes their
-// gates together. The first is made by cuInit, before it is known which GPU it is for. Never destroyed once
-// begun: a program may call CUDA until its last instruction.
+// A process has one for each GPU that it uses. All belong to one tenant, so the arbiter opens and closes
+// their gates together. cuInit creates the first one, before its GPU is known. A session that has begun is
+// never destroyed, since a program may call CUDA until its last instruction.
 #pragma once
 
 #include <cuda.h>
@@ -21,7 +21,7 @@ class DriverDevice;
 
 namespace sharedgpu::session {
 
-// How the arbiter is told of `device`.
+// The message that reports `device` to the arbiter.
 Attach describe(CUdevice device);
 
 class DeviceSession final : public Books, private ReportSource {
@@ -33,27 +33,27 @@ class DeviceSession final : public Books, private ReportSource {
         turns_(parts, outbox_, slot),
         link_(settings, outbox_, requests_, turns_, *this, lending_, slot) {}
 
-  // Before begin(), for one session of the process.
+  // Called before begin(), for one session of the process.
   void listen_to(const DeadlinePipe& pipe) { link_.listen_to(pipe); }
-  // Takes over a connection that has been welcomed, and starts the threads. False, and nobody is gated by
-  // this session: that has been said.
+  // Takes over a welcomed connection, and starts the threads. Returns false, after logging the reason, if
+  // this session gates no work.
   bool begin(Handshake& hands);
-  // Tells the arbiter which GPU it is, and makes the memory. Once, after begin().
+  // Reports the GPU to the arbiter, and creates the memory. Called once, after begin().
   void attach(CUdevice device);
   void want() { outbox_.want(); }
   void give_turn_back() { turns_.give_back(); }
 
-  // All after attach().
-  Memory* memory() const { return memory_.load(std::memory_order_acquire); }  // null: plain CUDA's
+  // The following functions are called after attach().
+  Memory* memory() const { return memory_.load(std::memory_order_acquire); }  // null: unmanaged
   Bytes capacity() const { return capacity_; }
   Bytes usual_context() const { return usual_context_; }
-  // The figures that cuMemGetInfo is to show.
+  // The figures that cuMemGetInfo reports.
   MemoryView view();
-  // The contexts of the GPU are others now: the memory copies within one, and what they take, which cannot be
-  // swapped, is told.
+  // Called when the contexts of the GPU have changed: selects the context that the memory copies in, and
+  // reports the size of the contexts, which cannot be swapped.
   void follow();
 
-  // Opens the memory to another device, or leaves it out from now on.
+  // Gives another device access to the memory, or excludes it from now on.
   void set_peer(CUdevice peer, bool allowed);
 
   Answer grow() override;
@@ -65,7 +65,8 @@ class DeviceSession final : public Books, private ReportSource {
   bool still_lent(CUdeviceptr base) override { return lending_.still_lent(base); }
 
   Lending& lending() { return lending_; }
-  // Asks a lender of the tenant for a piece of what it lends, by this session's connection.
+  // Requests a piece of exported memory from another process of the tenant, through this session's
+  // connection.
   Borrowing::Answer borrow(LoanName name, std::uint32_t piece);
 
  private:
@@ -76,7 +77,7 @@ class DeviceSession final : public Books, private ReportSource {
   bool settles() const;
   MemoryView ask_view();
 
-  // The link reports these; without memory they are zero.
+  // Reported by the link; zero without memory.
   MemoryUse use() const override;
   Bytes job_host_limit() const override;
   Traffic moved() const override;
@@ -99,7 +100,7 @@ class DeviceSession final : public Books, private ReportSource {
 
   // Written by attach().
   std::atomic<Memory*> memory_{nullptr};
-  DriverDevice* copier_ = nullptr;  // what the memory copies with; null: it is the driver's own
+  DriverDevice* copier_ = nullptr;  // the memory copies with it; null if the memory is the driver's own
   Bytes capacity_;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wakes the service thread out of poll(2), by a pipe; and how to know that a descriptor is still ours.
+// A pipe that wakes the service thread from poll(2), and a check that a descriptor is still ours.
 //
-// We are guests in the program's table of descriptors. A program that closes all that it sees closes ours
-// too, and gives their numbers to files of its own: nothing may then be read, written or closed there.
+// The descriptor table belongs to the program. A program that closes all descriptors closes ours too, and the
+// numbers are reused for its own files: we must not read, write or close those.
 #pragma once
 
 #include <sys/types.h>
@@ -13,12 +13,12 @@
 
 namespace sharedgpu::session {
 
-// Which file a descriptor stood for. Pipes and sockets have a number of their own, eventfds do not.
+// The file that a descriptor referred to. Pipes and sockets have an inode of their own, eventfds do not.
 class FileIdentity {
  public:
   FileIdentity() = default;
   explicit FileIdentity(int fd);
-  // Whether `fd` is open and stands for that file.
+  // Returns true if `fd` is open and refers to that file.
   bool is(int fd) const;
 
  private:
@@ -26,7 +26,7 @@ class FileIdentity {
   ino_t inode_ = 0;
 };
 
-// Safe from all threads.
+// Thread-safe.
 class Doorbell {
  public:
   Doorbell() = default;
@@ -34,12 +34,12 @@ class Doorbell {
   Doorbell(const Doorbell&) = delete;
   Doorbell& operator=(const Doorbell&) = delete;
 
-  // Makes the pipe, or makes it anew. Returns 0 or an errno value.
+  // Creates the pipe, or replaces it. Returns 0 or an errno value.
   int open();
   bool intact() const;
-  // Becomes readable when the bell rings; -1 where there is none.
+  // Becomes readable after ring(); -1 if there is no pipe.
   int fd() const;
-  // Never waits.
+  // Does not block.
   void ring();
   void silence();
 

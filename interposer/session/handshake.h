@@ -11,15 +11,17 @@ struct Handshake {
   Result result = Result::absent;
   int error = 0;          // of `absent`: an errno value
   char reason[160] = {};  // of `refused`
-  Channel channel;        // of `welcome`, and so is what follows
+  Channel channel;        // this and the following: of `welcome`
   Welcome welcome;
   UniqueFd page;
 };
 
-// Connects to `path` once, says `hello` and waits for the answer, as long as `patience` or a second.
+// Connects to `path` once, sends `hello` and waits for the answer, for at most `patience` or a second,
+// whichever is longer.
 Handshake try_hands(const char* path, const Hello& hello, Nanoseconds patience);
 
-// Connects to `path` and says `hello`; where nobody listens there yet, tries again until `patience` is over.
+// Connects to `path` and sends `hello`. While no process listens there yet, retries until `patience` has
+// passed.
 Handshake shake_hands(const char* path, const Hello& hello, Nanoseconds patience);
 
 }  // namespace sharedgpu::session

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watches whether a session is idle, and decides when to tell the arbiter so.
+// Detects that a session is idle, and decides when to report that to the arbiter.
 #pragma once
 
 #include <algorithm>
@@ -11,13 +11,13 @@ namespace sharedgpu::session {
 
 class IdleWatch {
  public:
-  // Whether the next look has to know of the GPU if there have been `passes` submissions by now: who submits
-  // is busy, and who was idle stays so until then.
+  // Returns true if the next check has to query the GPU, given the number of submissions so far. A process
+  // that submits is busy, and an idle one stays idle until it submits.
   bool must_ask(std::uint64_t passes) const { return passes != passes_ ? !watching_ : !idle_; }
 
-  // Looks again: `passes` submissions so far, `busy` where one is under way or the GPU works for us. Returns
-  // how long nothing has happened, where it is time to say so: while others wait, every millisecond at
-  // first, later more rarely.
+  // Checks again. `passes`: the submissions so far; `busy`: one is in progress or the GPU works for us. If a
+  // report is due, returns for how long the session has been idle. Reports are due only while others wait:
+  // every millisecond at first, later more rarely.
   std::optional<Nanoseconds> look(Nanoseconds now, std::uint64_t passes, bool busy, bool others_wait) {
     if (busy || (watching_ && passes != passes_)) {
       *this = {};
@@ -38,13 +38,13 @@ class IdleWatch {
     return idle;
   }
 
-  // The gate is closed.
+  // Called when the gate is closed.
   void stop() { *this = {}; }
 
  private:
   bool watching_ = false;
   bool idle_ = false;
-  Nanoseconds since_{};  // when it was first seen idle
+  Nanoseconds since_{};  // time at which it was first seen idle
   Nanoseconds said_{};
   std::uint64_t passes_ = 0;
 };

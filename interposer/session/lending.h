@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process lends to others of its tenant: allocations that the program has exported.
+// The export side of CUDA IPC: allocations that the program has exported to other processes of its tenant.
 //
-// Nothing is handed out before it is asked for: a borrower asks through the arbiter for one piece after the
-// other, and gets a descriptor that was made for it. So no descriptor waits anywhere, and an arbiter that
-// dies loses nothing. Safe from all threads.
+// Descriptors are created on request: an importing process requests one piece after the other through the
+// arbiter, and each time gets a descriptor made for it. So no descriptor is stored anywhere, and nothing is
+// lost if the arbiter dies. Thread-safe.
 #pragma once
 
 #include <map>
@@ -16,18 +16,19 @@ namespace sharedgpu::session {
 
 class Lending {
  public:
-  // The lender's number, random; zero: there are no random numbers, so nothing can be lent.
+  // The random number of this exporter; zero if there are no random numbers, so that nothing can be exported.
   std::uint64_t number();
 
-  // Lends the allocation at `base`, which has been settled: always under the same name until it is freed.
-  // False: it cannot be lent.
+  // Exports the allocation at `base`, which is pinned in place. Its name stays the same until it is freed.
+  // Returns false if it cannot be exported.
   bool lend(Pinning& memory, CUdeviceptr base, LoanName& name);
-  // It is being freed: nobody gets it any more. Whether a borrower still has it.
+  // Called when the allocation is being freed; no process can import it from now on. Returns true if an
+  // importer still has it.
   bool still_lent(CUdeviceptr base);
-  // What the arbiter is to be told, and the descriptor that goes with it.
+  // The answer for the arbiter, and the descriptor that goes with it.
   Lend answer(const Wanted& wanted, UniqueFd& descriptor);
 
-  // In the child of a fork.
+  // For the child of a fork.
   void after_fork() { lien_.drop(); }
 
  private:
@@ -40,7 +41,7 @@ class Lending {
   std::uint64_t number_ = 0;
   Lien lien_;
   std::map<CUdeviceptr, Loan> loans_;
-  std::map<std::uint64_t, CUdeviceptr> bases_;  // by number, of those that are not being freed
+  std::map<std::uint64_t, CUdeviceptr> bases_;  // by number; without allocations that are being freed
 };
 
 }  // namespace sharedgpu::session

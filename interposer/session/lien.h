@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who still has borrowed memory open: locks in a file that lender and borrowers share, one byte a loan.
+// The lock file of exported memory, which shows whether an importer still has it open. Exporter and importers
+// share the file and lock one byte per exported allocation.
 //
-// The kernel drops the locks of a process that dies, however it does, so nobody has to tell anybody. The
-// locks belong to the open file (F_OFD_SETLK), of which every process has one of its own. Not thread-safe.
+// The kernel drops the locks of a process that dies, in whatever way, so no message is needed. The locks
+// belong to the open file description (F_OFD_SETLK), and every process has its own. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +14,29 @@ namespace sharedgpu::session {
 
 class Lien {
  public:
-  // Loans are numbered below this; the locks of the lender and of heirs lie above.
+  // Exported allocations are numbered below this; the locks of the exporter and of the importers that inherit
+  // lie above.
   static constexpr std::uint64_t kLoans = std::uint64_t{1} << 61;
 
-  // The lender's: makes the file. False: it cannot be made.
+  // For the exporter: creates the file. Returns false on failure.
   bool create();
-  // An open file of its own for a borrower, to be sent; empty: there can be none.
+  // An open file description for one importer, to be sent to it; empty on failure.
   UniqueFd for_borrower() const;
-  // The borrower's: takes over what was sent.
+  // For the importer: takes over the file that was sent.
   void adopt(UniqueFd file) { file_ = static_cast<UniqueFd&&>(file); }
   explicit operator bool() const { return static_cast<bool>(file_); }
-  // In the child of a fork, whose copy would keep the locks.
+  // For the child of a fork, whose copy would keep the locks.
   void drop() { file_.reset(); }
 
-  // For the lender: whether a borrower holds the loan.
+  // For the exporter: returns true if an importer holds the allocation.
   bool is_held(std::uint64_t loan) const;
 
-  // For a borrower.
+  // The following functions are for an importer.
   void hold(std::uint64_t loan) const;
   void let_go(std::uint64_t loan) const;
   bool lender_lives() const;
-  // The lender is dead: whether this process is the one that answers for the loan now.
+  // Called after the death of the exporter: returns true if this process is the one that now counts the
+  // allocation.
   bool inherit(std::uint64_t loan) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The turn thread's work for other parts of the process, beside obeying the arbiter.
+// Work that the turn thread does for other parts of the process, besides obeying the arbiter.
 #pragma once
 
 #include "interposer/memory/memory.h"
@@ -7,20 +7,20 @@
 
 namespace sharedgpu::session {
 
-// Work that is due every second or so, whether the gate is open or closed. It may ask the arbiter for
-// nothing.
+// Work that is due about once a second, whether the gate is open or closed. It must not send requests to the
+// arbiter.
 class Maintenance {
  public:
   virtual ~Maintenance() = default;
-  // `memory`: that of the session's GPU.
+  // `memory`: the memory of the session's GPU.
   virtual void run(Pinning& memory) = 0;
 };
 
-// Measures how long the GPU is at one submission of the process.
+// Measures the GPU time of one submission of the process.
 class SubmissionClock {
  public:
   virtual ~SubmissionClock() = default;
-  // Called every few milliseconds while the gate is open; must not block. Zero: not known.
+  // Called every few milliseconds while the gate is open; must not block. Returns zero if unknown.
   virtual Nanoseconds longest() = 0;
 };
 

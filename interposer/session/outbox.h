@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the threads of this process want said to the arbiter. Only the service thread sends, so a slow arbiter
-// holds up nobody else; and what is said twice before it was sent is sent once.
+// Messages that the threads of this process have for the arbiter. Only the service thread sends, so a slow
+// arbiter blocks no other thread. A message that is posted twice before it is sent is sent once.
 //
-// Safe from all threads; want() and usage() also from places that must not block.
+// Thread-safe; want() and usage() do not block.
 #pragma once
 
 #include <atomic>
@@ -18,26 +18,26 @@ namespace sharedgpu::session {
 struct Report {
   MessageType type = MessageType::invalid;  // ready, released, idle or give_back
   Epoch epoch;
-  std::uint64_t order = 0;   // that Released answers
+  std::uint64_t order = 0;   // the order that Released answers
   Nanoseconds span{};        // overuse or idle time
   Nanoseconds submission{};  // of released
 };
 
 class Outbox {
  public:
-  // What rings when something is to be sent.
+  // The wake pipe, written when something is to be sent.
   Doorbell& doorbell() { return doorbell_; }
 
   void post(const Report& report);
   void want();
-  // What was evicted has to come back for the host memory that it takes.
+  // Requests that evicted memory be restored because the job needs the host memory that it takes.
   void want_home();
   void usage(bool stuck);
-  // Usage that asks for growth, the answer to which nobody waits for.
+  // Reports usage that has grown; no thread waits for the answer.
   void claim();
-  // A question that is answered at once, by an arbiter that lives.
+  // Sends a query that a live arbiter answers at once.
   void ping();
-  // Something else (a request) is to be sent.
+  // Wakes the service thread to send something else (a request).
   void poke() { doorbell_.ring(); }
 
   // For the service thread.
@@ -48,7 +48,7 @@ class Outbox {
   bool take_ping() { return ping_.exchange(false, std::memory_order_acq_rel); }
   bool take_stuck() { return stuck_.exchange(false, std::memory_order_acq_rel); }
   bool take(Report& report);
-  // The connection is lost, and these words with it.
+  // Drops all messages, since the connection is lost.
   void forget();
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The questions that application threads have put to the arbiter and wait for.
+// The requests to the arbiter whose answers application threads wait for.
 //
-// Safe from all threads. A request lives on the asking thread's stack; after a lost connection it is sent
-// again, so the asker sees no more of the arbiter's death than a longer wait.
+// Thread-safe. A request lives on the stack of the thread that makes it. After a lost connection it is sent
+// again, so the death of the arbiter only prolongs the wait.
 #pragma once
 
 #include <mutex>
@@ -16,10 +16,10 @@ struct Request {
   explicit Request(MessageType kind) : question(kind) {}
 
   const MessageType question;  // attach, usage, memory_query or borrow
-  Borrow borrow;               // of the last kind: what is asked for
+  Borrow borrow;               // for borrow: the piece requested
   std::uint64_t id = 0;
   Message answer;
-  UniqueFd descriptor;  // that came with it
+  UniqueFd descriptor;  // received with the answer
   Wakeup done;
   bool answered = false;
   bool sent = false;
@@ -29,20 +29,21 @@ struct Request {
 class Requests {
  public:
   void add(Request& request);
-  // Takes it back, answered or not. Must be called before the request goes out of scope.
+  // Withdraws the request, answered or not. Must be called before it goes out of scope.
   void remove(Request& request);
   bool answered(const Request& request) const;
 
-  // The oldest that was not sent on this connection is now counted as sent; false: there is none.
+  // Returns the oldest request that was not sent on this connection, and marks it as sent. Returns false if
+  // there is none.
   struct Unsent {
     MessageType question;
     std::uint64_t id;
     Borrow borrow;
   };
   bool next_unsent(Unsent& unsent);
-  // The connection was lost: all are to be sent again.
+  // Marks all requests as unsent, since the connection was lost.
   void unsend();
-  // Hands the answer to the request of this kind and id; one that was withdrawn is forgotten.
+  // Passes the answer to the request of this kind and id, and drops it if that was withdrawn.
   void answer(MessageType question, std::uint64_t id, const Message& message, UniqueFd descriptor = {});
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the environment tells the interposer; docs/design/tenants.md.
+// The interposer's settings from the environment; see docs/design/tenants.md.
 #pragma once
 
 #include "interposer/session/deadline_reports.h"
@@ -18,7 +18,8 @@ struct Settings {
 using Lookup = const char* (*)(const char* name);  // getenv, or a test's
 using Complain = void (*)(const char* name, const char* value, const char* expected);
 
-// A variable that is missing or empty leaves the default; so does a bad value, which is complained about.
+// A variable that is missing or empty leaves the default. So does an invalid value, which is reported through
+// `complain`.
 Settings read_settings(Lookup lookup, Complain complain);
 
 }  // namespace sharedgpu::session

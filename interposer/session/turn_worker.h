@@ -2,9 +2,9 @@
 // The turn thread: obeys Restore, Revoke, Step and Evict one after another, and watches for idleness between
 // them.
 //
-// A thread of its own, since draining waits for kernels while the arbiter's answers must go on reaching
-// threads that allocate (a thread that is capturing a stream may be one, and the drain waits for the
-// capture).
+// It is separate from the service thread, since draining waits for kernels, while the arbiter's answers must
+// still reach threads that allocate. Such a thread may be capturing a stream, and the drain waits for the
+// capture.
 #pragma once
 
 #include <mutex>
@@ -19,21 +19,21 @@
 
 namespace sharedgpu::session {
 
-// An order of the arbiter's.
+// An order from the arbiter.
 struct TurnOrder {
   enum class Kind { restore, revoke, step, evict, go_plain };
   Kind kind = Kind::restore;
   Epoch epoch;
-  std::uint64_t number = 0;  // of revoke and step
-  Nanoseconds since{};       // when it came
+  std::uint64_t number = 0;  // for revoke and step
+  Nanoseconds since{};       // time of arrival
 };
 
-// All that it uses of the process.
+// The parts of the process that the turn thread uses.
 struct TurnParts {
   ContextDrain& drain;
   Contexts& contexts;
   std::vector<Maintenance*> maintenance;
-  SubmissionClock* submissions = nullptr;  // null: another session's thread asks it
+  SubmissionClock* submissions = nullptr;  // null if another session's thread uses it
 };
 
 class TurnWorker {
@@ -45,16 +45,16 @@ class TurnWorker {
   void run();
 
   void push(const TurnOrder& order);
-  // From any thread: offers the turn to others before it is over.
+  // Yields the turn to other tenants before it is over. Thread-safe.
   void give_back();
-  // Others wait from now on: watches more closely.
+  // Called when other tenants begin to wait: checks for idleness more often.
   void look();
-  // Once, when the GPU is known; null: it is plain CUDA's.
+  // Called once, when the GPU is known; null if it is unmanaged.
   void set_memory(Memory* memory) { memory_.store(memory, std::memory_order_release); }
-  // From any thread, at once: how much of the memory may be resident; the same, but no more than may be now.
+  // Set the resident limit at once; allow_at_most() never raises it. Thread-safe.
   void allow(Bytes resident);
   void allow_at_most(Bytes resident);
-  // From any thread: what Prepare says.
+  // Passes on the values of Prepare. Thread-safe.
   void prepare_host(Bytes size, unsigned sharers);
   void set_epoch(Epoch epoch) { epoch_.store(epoch.value, std::memory_order_relaxed); }
 
@@ -88,9 +88,9 @@ class TurnWorker {
   Nanoseconds tended_often_{};
   Nanoseconds wanted_home_{};
   bool said_no_room_ = false;
-  Bytes host_;                // host memory held, as last told
-  Nanoseconds submission_{};  // how long one takes, as seen last; zero: not known
-  Nanoseconds revoked_{};     // when the last Revoke came
+  Bytes host_;                // host memory held, as last reported
+  Nanoseconds submission_{};  // last known duration of one submission; zero if unknown
+  Nanoseconds revoked_{};     // time of the last Revoke
   TurnOrder unfinished_;      // a restore that the driver could not complete yet
   bool retry_ = false;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA_VISIBLE_DEVICES within a job. Its numbers count the GPUs that the job was given, the first is 0, as
-// where a job's device files are all that it can open; the driver alone would count the host's. Scripts that
-// set it to the local rank so share the job's GPUs out among their processes, and never reach another's.
+// CUDA_VISIBLE_DEVICES within a job. Its numbers count the job's GPUs from 0, as if the job could open no
+// other device files; the driver alone would count the host's GPUs. So scripts that set it to the local rank
+// distribute the job's GPUs among their processes, and never reach another job's GPU.
 #pragma once
 
 #include <optional>
@@ -10,13 +10,13 @@
 
 namespace sharedgpu::session {
 
-// What CUDA_VISIBLE_DEVICES is to be for the driver: `given` is what the job was given, UUIDs with commas
-// between them; `asked` is the variable as it stands, null where it is not set. As with the driver's own
-// numbers, one that is out of range hides what comes after it. Nothing where `asked` has other names than
-// numbers: those it keeps.
+// The value of CUDA_VISIBLE_DEVICES for the driver. `given`: the job's GPUs, as UUIDs separated by commas;
+// `asked`: the current value, null if it is not set. As with the driver's own numbers, a number out of range
+// hides all entries after it. Returns nullopt if `asked` has entries that are not numbers: the variable then
+// stays as it is.
 std::optional<std::string> visible_devices(std::string_view given, const char* asked);
 
-// Sets the variable accordingly where the arbiter gave the job GPUs. Before the driver looks at it.
+// Sets the variable accordingly if the arbiter has given the job GPUs. Called before the driver reads it.
 void name_visible_devices();
 
 }  // namespace sharedgpu::session

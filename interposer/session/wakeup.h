@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A counter that threads wait on until somebody raises it. Needs no destructor and no lock.
+// A counter that threads wait on until another thread raises it. Needs no destructor and no lock.
 #pragma once
 
 #include <atomic>
@@ -13,9 +13,9 @@ using gate::now;
 
 class Wakeup {
  public:
-  // What to give to wait(): read it before looking at what the waker changes.
+  // The value for wait(). Read it before the state that the waking thread changes.
   std::uint32_t seen() const { return count_.load(std::memory_order_acquire); }
-  // Returns when raised since `seen`, after `timeout`, or early.
+  // Returns when the counter has been raised since `seen`, after `timeout`, or early.
   void wait(std::uint32_t seen, Nanoseconds timeout);
   void raise();
 
