@@ -8,10 +8,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Marks in a full window: few enough to cost nothing, many enough that the GPU has work left when one passes.
+// The number of fences in a full window: few enough to cost nothing, many enough that the GPU still has work
+// when one passes.
 constexpr std::uint64_t kIntervals = 8;
-// However short submissions are. Well below the thousand at which a launch waits in the driver: who waits
-// there sees no mark pass, and would not learn that submissions have become longer.
+// The largest window, however short submissions are. It is well below the thousand at which a launch blocks
+// in the driver: a thread that blocks there sees no fence pass, and would not learn that submissions have
+// become longer.
 constexpr std::uint64_t kMostAhead = 512;
 constexpr Nanoseconds kLeastPatience = 20ms;
 
@@ -65,10 +67,11 @@ void Ahead::passed(std::size_t marks, Nanoseconds now, bool seen_before) {
   marks_.erase(marks_.begin(), marks_.begin() + static_cast<std::ptrdiff_t>(marks));
   unfinished_ -= submissions;
 
-  // So soon after a submission was let through, it was that which the GPU had waited for.
+  // If a fence passes so soon after a submission was let through, the GPU had been waiting for that
+  // submission.
   const bool helped = gave_up_ && now - *gave_up_ < base_patience_ / 8;
-  // All of them ran between `from` and now; for no longer than that in any case, and for just as long where
-  // both ends were seen.
+  // All of them ran between `from` and now. This is an upper bound of their time, and exact if both ends were
+  // observed.
   const Nanoseconds from = std::max(began, at_it_since_.value_or(began));
   const bool exact = seen_before && at_it_since_.has_value() && !helped;
   learn((now - from) / static_cast<std::int64_t>(submissions), exact);
@@ -80,8 +83,8 @@ void Ahead::passed(std::size_t marks, Nanoseconds now, bool seen_before) {
   if (seen_before || unfinished_ == 0) at_it_since_ = now;
 }
 
-// What takes longer than thought counts at once, so that the queue does not grow; what takes less, little by
-// little, so that a few short kernels among long ones do not open the window.
+// A sample longer than the estimate replaces it at once, so that the queue does not grow. A shorter one
+// lowers it gradually, so that a few short kernels among long ones do not widen the window.
 void Ahead::learn(Nanoseconds sample, bool exact) {
   if (sample < cost_)
     cost_ -= (cost_ - sample) / 4;

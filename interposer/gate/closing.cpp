@@ -15,17 +15,17 @@ using namespace std::chrono_literals;
 
 constexpr Nanoseconds kFirstGrace = 500ms;
 constexpr Nanoseconds kGraceStep = 10ms;
-constexpr Nanoseconds kStepWait = 5ms;  // for a thread that is just coming
+constexpr Nanoseconds kStepWait = 5ms;  // for a thread that is about to arrive
 constexpr Nanoseconds kShortNap = 20us;
 constexpr Nanoseconds kLongNap = 1ms;
 
-// What is known of the lease. Work may pass a closed gate in `held` and `draining`, never in `released`.
+// The state of the lease. Work may pass a closed gate in `held` and `draining`, never in `released`.
 enum class Phase : std::uint32_t { released, held, draining };
 struct Lease {
   std::atomic<Phase> phase{Phase::released};
   std::atomic<std::uint64_t> drain_number{0};
   std::atomic<std::int64_t> drain_began{0};
-  std::atomic<std::uint64_t> released_at{0};  // how many passes there had been
+  std::atomic<std::uint64_t> released_at{0};  // number of passes until then
   std::atomic<GateListener*> listener{nullptr};
 };
 constinit Lease lease;
@@ -33,14 +33,14 @@ constinit Lease lease;
 Phase phase() { return lease.phase.load(std::memory_order_seq_cst); }
 void set_phase(Phase now_in) { lease.phase.store(now_in, std::memory_order_seq_cst); }
 
-// Whether anything was let in since `released` was said. The page can open without a hold(): a session
-// without memory has nothing to get ready.
+// Returns true if a thread was let in since the phase became `released`. The page can open without a hold(),
+// since a session without memory has nothing to restore.
 bool passed_since() {
   Activity seen = activity();
   return seen.inside || seen.passes != lease.released_at.load(std::memory_order_relaxed) || capturing();
 }
 
-// Sleeps a little longer each time.
+// Each sleep is longer than the one before, up to a limit.
 class Naps {
  public:
   void take() {
@@ -52,7 +52,8 @@ class Naps {
   Nanoseconds length_ = kShortNap;
 };
 
-// Waits until nobody is inside and nothing is captured. False: the page opened meanwhile.
+// Waits until no thread is inside and no stream is being captured. Returns false if the page opened
+// meanwhile.
 bool settle(std::uint64_t& passes) {
   for (Naps naps;; naps.take()) {
     if (is_open()) return false;
@@ -65,7 +66,7 @@ bool settle(std::uint64_t& passes) {
   }
 }
 
-// From here on, work may pass as after a drain that began at `began`.
+// From here on, work may pass as in a drain that began at `began`.
 void begin_drain(Nanoseconds began) {
   lease.drain_began.store(began.count(), std::memory_order_relaxed);
   lease.drain_number.fetch_add(1, std::memory_order_relaxed);
@@ -87,7 +88,7 @@ bool finish_drain(Drain& drain) {
       lease.released_at.store(before, std::memory_order_relaxed);
       return true;
     }
-    // Somebody was let through while the GPU was draining; all over again.
+    // A thread was let through while the GPU was draining: start again.
     set_phase(Phase::draining);
   }
   hold();
@@ -136,7 +137,7 @@ bool close(Drain& drain) {
   is_open();
   if (!held()) {
     process_fence();
-    if (!passed_since()) return true;  // nothing was let in since the last time, and nothing may be now
+    if (!passed_since()) return true;  // no thread was let in since the last drain, and none may be now
   }
   begin_drain(now());
   return finish_drain(drain);
@@ -157,8 +158,9 @@ void open_for_good(PageSlot slot) {
 
 std::uint32_t grace(Nanoseconds elapsed) {
   if (elapsed < kFirstGrace) return 0;
-  // The n-th pass after the first comes n^2 steps later: quick enough for a program that needs a few dozen of
-  // its own submissions to end its work, ever slower than kernels that a program merely queues.
+  // The n-th pass after the first comes n^2 steps later. This is quick enough for a program that needs a few
+  // dozen of its own submissions to finish its work, but slower and slower for one that merely queues
+  // kernels.
   const auto steps = static_cast<std::uint64_t>((elapsed - kFirstGrace) / kGraceStep);
   std::uint32_t passes = 1;
   while (std::uint64_t{passes} * passes <= steps) ++passes;

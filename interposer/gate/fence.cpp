@@ -20,10 +20,10 @@ constinit std::atomic<Method> method{Method::none};
 
 bool membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0) == 0; }
 
-// The way without membarrier(2).
+// The method without membarrier(2).
 #if defined(__x86_64__)
-// Taking the write permission from a page that was written makes the kernel interrupt every processor that
-// runs a thread of ours, and an interrupt is a fence.
+// Removing the write permission of a dirty page makes the kernel interrupt every processor that runs a thread
+// of this process, and an interrupt is a fence.
 void fence_by_hand() {
   const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   void* page = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -33,7 +33,7 @@ void fence_by_hand() {
   munmap(page, size);
 }
 #else
-// Other processors tell each other of a changed mapping without an interrupt. light_fence() does the work.
+// Other architectures propagate a changed mapping without an interrupt, so light_fence() does the work.
 void fence_by_hand() { detail::fence_every_pass.store(true, std::memory_order_seq_cst); }
 #endif
 
@@ -50,7 +50,7 @@ void prepare_fence() {
   }
 }
 
-// membarrier(2) is a full fence for the caller too, and so are the calls of a shootdown.
+// membarrier(2) is a full fence for the caller too, as are the system calls of a TLB shootdown.
 void process_fence() {
   switch (method.load(std::memory_order_relaxed)) {
     case Method::none:

@@ -8,7 +8,7 @@
 namespace sharedgpu::gate {
 namespace {
 
-constexpr Nanoseconds kRecheck = std::chrono::milliseconds(50);  // a page that is replaced wakes nobody
+constexpr Nanoseconds kRecheck = std::chrono::milliseconds(50);  // replacing a page wakes no thread
 
 struct Entrance {
   std::atomic<std::uint32_t> waiting{0};
@@ -16,12 +16,12 @@ struct Entrance {
 };
 constinit Entrance entrance;
 
-// Goes inside if that is right; else leaves no trace.
+// Enters if that is permitted; otherwise changes nothing.
 bool try_enter(Mark& mark) {
   if (!is_open() && !detail::excused()) return false;
   std::uint64_t before = mark.count.load(std::memory_order_relaxed);
-  // close() first says `released` and then looks at the marks; here it is the other way round, so one of the
-  // two sees the other.
+  // close() first stores `released` and then reads the pass counters. Here the order is reversed, so at least
+  // one side sees the other.
   mark.count.store(before + 1, std::memory_order_seq_cst);
   if (is_open() || !detail::released()) return true;
   mark.count.store(before, std::memory_order_release);

@@ -11,7 +11,7 @@ namespace {
 
 constinit std::atomic<Mark*> head{nullptr};
 
-// A thread that was cancelled inside is inside no more.
+// A thread that was cancelled inside has left with its end.
 void give_back(Mark& mark) {
   std::uint64_t count = mark.count.load(std::memory_order_relaxed);
   if (Mark::inside(count)) mark.count.store(count + 1, std::memory_order_release);
@@ -43,7 +43,7 @@ Mark& own_mark() {
   Mark*& mark = detail::self.mark;
   if (mark == nullptr) {
     mark = &take();
-    // Where the program has used up all keys, the marks of its dead threads stay taken: a small leak.
+    // If the program has used up all keys, the pass counters of its dead threads stay taken: a small leak.
     thread_end.watch(mark);
   }
   return *mark;

@@ -20,17 +20,17 @@ constexpr std::uint32_t kOpen = 1;
 constexpr std::uint32_t kClosed = 2;
 
 struct Pages {
-  // The page of each slot, at the address where it is mapped; null: none is. An address stays the same over
-  // reconnects.
+  // The page of each slot, at the address where it is mapped; null if none is. The address stays the same
+  // across reconnects.
   std::array<std::atomic<const LeasePage*>, PageSlot::kCount> mapped{};
-  // Submissions look at a page of our own, in which we write.
+  // True if submissions read a page of our own, which is_open() writes.
   std::atomic<bool> several{false};
-  // Held while pages come, never while one is looked at.
+  // Held while a page is installed, never while one is read.
   std::mutex coming;
 };
 constinit Pages pages;
 
-// The shortest that one of them asks for.
+// The shortest backlog limit that any of the pages sets.
 struct Queues {
   bool oversubscribed = false;
   std::uint32_t us = 0;
@@ -57,7 +57,7 @@ const LeasePage* first_closed() {
   return nullptr;
 }
 
-// Brings up to date what our page says of the memory.
+// Updates the memory state in our page.
 void gather() {
   if (!pages.several.load(std::memory_order_acquire)) return;
   const Queues all = shortest();
@@ -65,8 +65,8 @@ void gather() {
   mapped.page.oversubscribed.store(all.oversubscribed ? 1 : 0, std::memory_order_relaxed);
 }
 
-// Puts a private page that says `gate` in the place of what is at `address`. It is complete before it comes
-// there: a thread that looks in between must not find zeros.
+// Replaces the page at `address` with a private page that contains `gate`. The page is complete before it is
+// moved there, so that no thread reads zeros in between.
 bool put_own_page(void* address, std::size_t size, std::uint32_t gate) {
   void* fresh = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (fresh == MAP_FAILED) return false;
@@ -81,8 +81,8 @@ void* place_of(const LeasePage* page) { return const_cast<LeasePage*>(page); }
 bool is_open() {
   if (!pages.several.load(std::memory_order_acquire)) return open_in(mapped.page);
   for (;;) {
-    // Our page first. Every look that finds a closed one changes it, even where it is closed already: whoever
-    // looked before that opens nothing any more.
+    // Our page is read first. Every call that finds a closed page changes ours, even if that is closed
+    // already, so that a thread that has read it before cannot open it.
     std::uint32_t seen = mapped.page.gate.load(std::memory_order_acquire);
     bool open = first_closed() == nullptr;
     std::uint32_t wanted = open ? seen | 1 : (seen | 1) + 1;
@@ -136,7 +136,7 @@ void leave_open(PageSlot slot) {
 }
 
 void forget_pages() {
-  new (&pages.coming) std::mutex;  // a thread that did not come along may have held it
+  new (&pages.coming) std::mutex;  // a thread of the parent may have held it
   for (auto& place : pages.mapped)
     if (const LeasePage* page = place.exchange(nullptr)) munmap(place_of(page), LeasePage::kSize);
   pages.several.store(false, std::memory_order_relaxed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory: what cuMemAlloc gives comes from the session's backend; what the program itself asks to be
-// managed is the driver's, counted as pinned.
+// Device memory. cuMemAlloc's memory comes from the session's backend. Managed memory that the program
+// requests itself is the driver's, counted as pinned.
 #include "interposer/hooks/allocate.h"
 
 #include "interposer/gate/captures.h"
@@ -17,12 +17,12 @@ namespace {
 // cuMemAllocPitch's alignment of rows, the same on every GPU so far.
 constexpr std::size_t kPitch = 512;
 
-// Less of managed memory is not worth counting where there is no room for more.
+// Smaller amounts of managed memory are not worth counting if the room is used up.
 constexpr Bytes kLeastManaged = mebibytes(2);
 
-// Whether this is a capture that forbids allocating and freeing: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and
-// it is spoiled. The driver alone knows its modes and threads. So it is asked to free nothing, which it
-// refuses there as anything else (measured).
+// Returns true if a capture forbids allocating and freeing here; the capture is then invalidated, as by the
+// real call. Only the driver knows the modes and threads of captures. So it is asked to free a null address,
+// which it refuses in such a capture like any other free (measured).
 bool forbidden_in_capture() {
   return gate::capturing() && SHAREDGPU_REAL(cuMemFree_v2, 0) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
@@ -32,7 +32,7 @@ CUresult allocate(Allocator& memory, CUdeviceptr* address, Bytes size) {
   CUresult result = hooks::sticky_error(CU_STREAM_LEGACY);
   if (result != CUDA_SUCCESS) return result;
   result = memory.allocate(address, size);
-  // Where memory is short the pools give up what they do not use.
+  // If memory is short, the pools release what they do not use.
   if (result == CUDA_ERROR_OUT_OF_MEMORY && hooks::pools().release_all())
     result = memory.allocate(address, size);
   if (result == CUDA_SUCCESS) hooks::allocations().add(*address, hooks::current_context());
@@ -93,15 +93,15 @@ SHAREDGPU_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
   const auto real = [=] { return SHAREDGPU_REAL(cuMemFree_v2, address); };
   if (process::memories().empty()) return real();
   if (forbidden_in_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  // Of stream-ordered memory CUDA expects that no work uses it any more.
+  // For stream-ordered memory, CUDA requires that no work uses it.
   if (hooks::pools().holds(address)) return hooks::pools().free_unused(address);
   if (auto result = hooks::free_ours(address)) return *result;
   return hooks::pools().free_pinned(address,
                                     [&] { return hooks::free_native(Pinned::Kind::pointer, address, real); });
 }
 
-// More of it than there is device memory is legal, so it is never refused: it counts as far as it can be
-// resident.
+// Managed memory may exceed the device memory, so it is never refused: only the part that can be resident is
+// counted.
 SHAREDGPU_EXPORT CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t size, unsigned int flags) {
   const CUresult result = [=] {
     gate::Pass pass;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts, primary and green ones among them: the session begins with cuInit, attaches to the first
-// context's device, and must know every live context to drain it. What was allocated in a context goes with
-// it.
+// Contexts, including primary and green ones. The session begins with cuInit, attaches to the first context's
+// device, and must know every live context to drain it. Memory allocated in a context is freed with it.
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -43,7 +42,7 @@ CUresult create(CUcontext* context, CUdevice device, Call real) {
   return hooks::make_context(device, real, [=] { mine->context_added(*context, device, false); });
 }
 
-// The most threads that the current context's device holds at once.
+// The maximum number of resident threads on the current context's device.
 std::uint64_t resident_threads() {
   CUdevice device = 0;
   int processors = 0;
@@ -57,8 +56,8 @@ std::uint64_t resident_threads() {
   return known ? static_cast<std::uint64_t>(processors) * static_cast<std::uint64_t>(threads) : 0;
 }
 
-// The device memory that a context takes for such a limit beyond the usual one, which the estimate of its
-// size contains; none: limits of this kind take nothing.
+// The device memory that a context takes for this limit above the default, which the estimate of its size
+// contains; nullopt if limits of this kind take no memory.
 std::optional<Bytes> extra_for(CUlimit limit, Bytes value) {
   if (limit == CU_LIMIT_MALLOC_HEAP_SIZE) return minus(value, mebibytes(8));
   if (limit == CU_LIMIT_PRINTF_FIFO_SIZE) return minus(value, mebibytes(1));
@@ -66,7 +65,7 @@ std::optional<Bytes> extra_for(CUlimit limit, Bytes value) {
   return std::nullopt;
 }
 
-// Calls `real`, which destroys a context that the program has made, and refuses to destroy a primary one.
+// Calls `real`, which destroys a context that the program has created, and fails for a primary one.
 template <class Call>
 CUresult destroy_made(CUcontext context, Call real) {
   Process* const mine = Process::get();
@@ -78,7 +77,7 @@ CUresult destroy_made(CUcontext context, Call real) {
   return hooks::destroy(*mine, destruction);
 }
 
-// Calls `real`, which takes one.
+// Calls `real`, which takes a reference to the primary context.
 template <class Call>
 CUresult retain_primary(Process& process, CUdevice device, Call real) {
   session::Primary& primary = process.contexts().references(device);
@@ -91,8 +90,8 @@ CUresult retain_primary(Process& process, CUdevice device, Call real) {
   return result;
 }
 
-// The device of each green context. It retains the primary context there, and the driver synchronizes its
-// work with that one.
+// The device of each green context. A green context retains the primary context there, and the driver
+// synchronizes its work together with that context.
 class GreenContexts {
  public:
   void add(CUgreenCtx context, CUdevice device) {
@@ -118,7 +117,7 @@ GreenContexts& green_contexts() {
   return *made;
 }
 
-// Looks after the pools and the primary contexts of all GPUs.
+// Maintenance of the pools and the primary contexts of all GPUs.
 class PoolMaintenance final : public session::Maintenance {
  public:
   void run(Pinning& /*memory*/) override {
@@ -214,7 +213,7 @@ SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   return reset_primary(device, [=] { return SHAREDGPU_REAL(cuDevicePrimaryCtxReset_v2, device); });
 }
 
-// Our own reference to it is nothing to the program.
+// Hides our own reference from the program.
 SHAREDGPU_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
   const CUresult result = SHAREDGPU_REAL(cuDevicePrimaryCtxGetState, device, flags, active);
   Process* const mine = Process::get();
@@ -245,7 +244,7 @@ SHAREDGPU_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green) {
   const auto real = [=] { return SHAREDGPU_REAL(cuGreenCtxDestroy, green); };
   Process* const mine = Process::get();
   if (mine == nullptr) return real();
-  // Its streams are useless from now on, and their captures over.
+  // Its streams are unusable from now on, and their captures have ended.
   if (SHAREDGPU_REAL(cuCtxFromGreenCtx, &context, green) == CUDA_SUCCESS) mine->captures().drop(context);
   auto device = green_contexts().remove(green);
   if (!device) return real();

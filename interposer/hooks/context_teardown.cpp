@@ -18,23 +18,25 @@ using session::Primary;
 
 namespace {
 
-// How often a wait for the last work is overtaken by threads that take a reference and give it back.
+// The number of retries of the wait for the last work, if other threads take and release references
+// meanwhile.
 constexpr int kTries = 100;
 
-// Whether the memory of the device's pools goes with its primary context, in which they take it.
+// Returns true if the memory of the device's pools is freed with its primary context, in which they allocate.
 bool pools_go_with_primary(const Process& process, CUdevice device) {
   const Allocator* memory = process.devices().memory(device);
   return memory != nullptr && memory->goes_with_contexts() && memory->serves_pools();
 }
 
-// Whether pools hold memory there, or soon will: stream-ordered memory outlives every context, even where the
-// device is reset (measured). With the lock.
+// Returns true if pools hold memory there or are about to. Stream-ordered memory outlives every context, even
+// a reset of the device (measured). Called with the lock held.
 bool needed(const Process& process, const Primary& primary, CUdevice device) {
   return pools_go_with_primary(process, device) && (primary.growing > 0 || pools().hold(device));
 }
 
-// The lock, where `last` says that the context is about to go taken when its work is over: to wait for that
-// with the lock would keep off others, for whom that work may be waiting.
+// Returns the lock. If `last` returns true, the context is about to be destroyed, and the lock is taken only
+// after its work has finished: waiting with the lock held would block other threads, for which that work may
+// be waiting.
 template <class Last>
 std::unique_lock<std::mutex> lock_finished(Process& process, Primary& primary, CUdevice device, Last last) {
   std::unique_lock lock(primary.mutex);
@@ -49,7 +51,7 @@ std::unique_lock<std::mutex> lock_finished(Process& process, Primary& primary, C
   return lock;
 }
 
-// What the program had in a context that lives on without it, as far as it is in others' way.
+// Frees what the program has in a context that remains without the program's references.
 void clear_out(Process& process, CUcontext context) {
   if (context == nullptr) return;
   process.contexts().destroy_streams(context);
@@ -60,7 +62,8 @@ void clear_out(Process& process, CUcontext context) {
   for (const auto& [address, origin] : allocations().of(context)) free_finished(address);
 }
 
-// Whether the context has to live on without the program's references: what pools do not use may go with it.
+// Returns true if the context has to remain without the program's references. Unused memory of pools does not
+// keep it.
 bool holds_up(const Process& process, const Primary& primary, CUdevice device) {
   if (pools_go_with_primary(process, device)) pools().give_up(device);
   return needed(process, primary, device);
@@ -98,7 +101,7 @@ CUresult destroy(Process& process, Destruction& destruction) {
 CUresult release_primary(Process& process, CUdevice device, const Call& real) {
   Primary& primary = process.contexts().references(device);
   const auto lock = lock_finished(process, primary, device, [&] { return primary.references == 1; });
-  if (primary.kept && primary.references == 0) return CUDA_ERROR_INVALID_CONTEXT;  // as where there is none
+  if (primary.kept && primary.references == 0) return CUDA_ERROR_INVALID_CONTEXT;  // as if there were none
   const CUcontext context = process.contexts().primary(device);
   CUresult result = CUDA_SUCCESS;
   if (primary.references != 1) {
@@ -138,8 +141,8 @@ CUresult reset_primary(Process& process, CUdevice device, const Call& real) {
   return result;
 }
 
-// Where another thread has the lock it may be about to take a reference. Nor may this wait for the GPU, as
-// the end of a context does.
+// Only tries the lock: a thread that holds it may be about to take a reference, or may be waiting for the
+// GPU, for which this function must not wait.
 void tend_primary(Process& process, CUdevice device) {
   Primary& primary = process.contexts().references(device);
   const std::unique_lock lock(primary.mutex, std::try_to_lock);

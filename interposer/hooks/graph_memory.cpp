@@ -36,14 +36,14 @@ namespace {
 
 struct Graphs {
   std::mutex mutex;
-  std::array<Kept, DeviceTable::kMost> kept{};  // on each device; with the mutex
+  std::array<Kept, DeviceTable::kMost> kept{};  // by device; guarded by the mutex
 };
 constinit Graphs graphs;
 
 void recount(CUdevice device, Pinning* memory) {
   Kept& kept = graphs.kept[static_cast<std::size_t>(device)];
   hooks::recount(graphs.mutex, kept, *memory, true, [&] {
-    cuuint64_t now = kept.counted.count;  // where the driver does not say
+    cuuint64_t now = kept.counted.count;  // if the driver does not report it
     SHAREDGPU_REAL(cuDeviceGetGraphMemAttribute, device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &now);
     return KeptNow{{now}, {now}};
   });
@@ -51,8 +51,9 @@ void recount(CUdevice device, Pinning* memory) {
 
 constexpr Bytes kLeastRoom = mebibytes(2);
 
-// Asks for room, and calls again. Nobody says how much a launch lacks: the sum of all nodes is mostly enough,
-// and more than may ever be had where nodes share memory. So what is refused is asked for by halves.
+// Requests room, and calls again. The amount that a launch lacks is unknown. The sum of all nodes is mostly
+// enough, but may be more than can ever be granted if nodes share memory. So after a refusal half as much is
+// requested.
 template <class Call>
 CUresult with_room(Pinning& memory, CUdevice device, Call call) {
   Kept& kept = graphs.kept[static_cast<std::size_t>(device)];
@@ -78,11 +79,11 @@ CUresult with_room(Pinning& memory, CUdevice device, Call call) {
   }
   const std::lock_guard lock(graphs.mutex);
   kept.asked -= room;
-  kept.counted += room;  // count() gives back what was not taken
+  kept.counted += room;  // count() releases what was not taken
   return result;
 }
 
-// `call` launches or uploads a graph. `own`: stream 0 is the thread's own.
+// `call` launches or uploads a graph. `own`: stream 0 is the per-thread default stream.
 template <class Call>
 CUresult launched(CUstream stream, bool own, Call call) {
   const auto gated = [&] {
@@ -101,8 +102,8 @@ CUresult launched(CUstream stream, bool own, Call call) {
   return result;
 }
 
-// Any node, of which an allocation is one kind. The type is the first of the parameters; those of the kind
-// begin behind it and three reserved words.
+// Notes a new node if it is an allocation. The node type is the first word of the parameters; the parameters
+// of the type follow it and three reserved words.
 template <class Call>
 CUresult node_added(const CUgraphNodeParams* parameters, Call real) {
   const auto* words = reinterpret_cast<const int*>(parameters);

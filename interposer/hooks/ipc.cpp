@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that processes of a tenant share by cuIpcGetMemHandle. The driver has that for memory of its own
-// cuMemAlloc only; ours is lent through the arbiter, as descriptors of its physical memory.
+// Memory that processes of a tenant share by cuIpcGetMemHandle. The driver supports that only for memory of
+// its own cuMemAlloc. Our memory is exported through the arbiter, as descriptors of its physical memory.
 #include <unistd.h>
 
 #include "interposer/driver/call.h"
@@ -13,7 +13,7 @@ using namespace sharedgpu;
 
 namespace {
 
-// Whether it could be exported is found out here: the program can still do something else.
+// Exports a piece as a test, since the program can still do something else if that fails here.
 bool lend(Pinning& memory, const AddressRange& block, CUipcMemHandle* handle) {
   Piece piece;
   if (memory.export_piece(block.base, 0, &piece) != CUDA_SUCCESS) return false;
@@ -34,8 +34,8 @@ CUresult open(CUdeviceptr* address, const CUipcMemHandle& handle, unsigned flags
   if (!ticket) return real();
   if (address == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
   Process* const mine = Process::get();
-  if (mine == nullptr) return CUDA_ERROR_MAP_FAILED;                        // nobody to ask the lender
-  if (mine->is_lender_of(ticket->name)) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver
+  if (mine == nullptr) return CUDA_ERROR_MAP_FAILED;                        // no session to ask with
+  if (mine->is_lender_of(ticket->name)) return CUDA_ERROR_INVALID_CONTEXT;  // as the driver does
   return mine->borrowing().open(*ticket, address);
 }
 

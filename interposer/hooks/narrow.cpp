@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first versions of functions, with 32-bit addresses and sizes: programs find them that look up names
-// without a version. Their memory is the driver's, which alone can put it below 4 GiB.
+// The first versions of functions, with 32-bit addresses and sizes. Programs that look up names without a
+// version get them. Their memory is the driver's, since only the driver can place it below 4 GiB.
 #include <algorithm>
 #include <limits>
 
@@ -26,7 +26,7 @@ SHAREDGPU_EXPORT CUresult cuMemAlloc(CUdeviceptr_v1* address, unsigned int size)
 
 SHAREDGPU_EXPORT CUresult cuMemAllocPitch(CUdeviceptr_v1* address, unsigned int* pitch, unsigned int width,
                                           unsigned int height, unsigned int element) {
-  // The pitch is known afterwards only; rows are aligned to at most this.
+  // The pitch is known only afterwards; rows are aligned to at most this.
   constexpr std::uint64_t kAlignment = 512;
   std::uint64_t row = (std::uint64_t{width} + kAlignment - 1) / kAlignment * kAlignment;
   return hooks::allocate_native(
@@ -39,8 +39,8 @@ SHAREDGPU_EXPORT CUresult cuMemFree(CUdeviceptr_v1 address) {
                             [=] { return SHAREDGPU_REAL(cuMemFree, address); });
 }
 
-// What the driver puts here where the GPU is larger than 4 GiB is not documented; the most that fits is the
-// least wrong.
+// The driver's result for a GPU larger than 4 GiB is undocumented; the largest value that fits is the least
+// wrong.
 SHAREDGPU_EXPORT CUresult cuMemGetInfo(unsigned int* free, unsigned int* total) {
   CUresult result = SHAREDGPU_REAL(cuMemGetInfo, free, total);
   CUdevice device = 0;

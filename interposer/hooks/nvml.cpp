@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NVML tells of memory and of who uses it: the same as cuMemGetInfo, and the tenant's own processes
-// alone.
+// NVML queries of memory and processes. They report the same memory as cuMemGetInfo, and only the tenant's
+// own processes.
 //
-// NVML is asked first and judges the call; only where it has succeeded its numbers are replaced. A process
-// that has no session asks the arbiter with a connection for this one question, and so is no tenant for
-// having looked. Where nobody answers, or the GPU is not one that the arbiter hands out to us, NVML's own
-// answer stands.
+// NVML is called first and checks the arguments; its numbers are replaced only if it succeeds. A process
+// without a session asks the arbiter through a connection for this one query, and so does not become a
+// tenant. If there is no answer, or the arbiter does not give us this GPU, NVML's own answer stands.
 #include "interposer/driver/nvml.h"
 
 #include <cstdlib>
@@ -39,7 +38,7 @@ int hexadecimal(char digit) {
   return -1;
 }
 
-// "GPU-" and 32 digits with dashes among them. A MIG instance ("MIG-...") is no GPU of the arbiter's.
+// "GPU-" and 32 digits with dashes among them. The arbiter does not manage MIG instances ("MIG-...").
 std::optional<GpuUuid> uuid_of(Device device) {
   char text[nvml::kUuidSize] = {};
   if (call(Function::nvmlDeviceGetUUID, device, &text[0], nvml::kUuidSize) != nvml::kSuccess)
@@ -59,7 +58,7 @@ std::optional<GpuUuid> uuid_of(Device device) {
 }
 
 std::optional<GpuReply> ask_arbiter(const GpuUuid& gpu, std::uint32_t first) {
-  // Bad values are the session's to complain about.
+  // Invalid values are reported by the session, not here.
   session::Settings settings =
       session::read_settings([](const char* name) -> const char* { return std::getenv(name); },
                              [](const char*, const char*, const char*) {});
@@ -73,7 +72,7 @@ std::optional<GpuReply> ask_arbiter(const GpuUuid& gpu, std::uint32_t first) {
   return reply;
 }
 
-// What the program's own cuMemGetInfo says, where this process uses that GPU.
+// The result of the program's own cuMemGetInfo, if this process uses that GPU.
 std::optional<MemoryView> own_view(const GpuUuid& gpu) {
   for (CUdevice device : process::devices()) {
     CUuuid uuid = {};
@@ -99,7 +98,7 @@ std::optional<Figures> figures(Device device) {
   return std::nullopt;
 }
 
-// The tenant's processes on this GPU; nullopt: NVML's own answer stands.
+// The tenant's processes on this GPU; nullopt if NVML's own answer stands.
 std::optional<std::vector<GpuReply::Process>> processes(Device device) {
   auto gpu = uuid_of(device);
   if (!gpu) return std::nullopt;
@@ -133,10 +132,11 @@ void put(nvml::ProcessDetail& place, const GpuReply::Process& process) {
 
 enum class Kind { compute, other };
 
-// `real` calls NVML, with a count and places for so many.
+// `real` calls NVML with a count and an array of that size.
 template <class Process, class Call>
 Result list(Device device, Kind kind, unsigned int* count, Process* places, Call real) {
-  // What is wrong with the call NVML knows; asked so, it never writes what is not for the program's eyes.
+  // NVML checks the arguments. With a count of zero it never writes other tenants' processes to the program's
+  // array.
   if (count == nullptr || (places == nullptr && *count != 0)) return real(count, places);
   unsigned int none = 0;
   Result judged = real(&none, static_cast<Process*>(nullptr));
@@ -166,7 +166,7 @@ SHAREDGPU_EXPORT Result nvmlDeviceGetMemoryInfo_v2(Device device, nvml::MemoryV2
   if (auto seen = figures(device))
     *memory = {.version = memory->version,
                .total = seen->total,
-               .reserved = 0,  // what the arbiter keeps back is no part of `total`
+               .reserved = 0,  // the arbiter's reserve is not part of `total`
                .free = seen->free,
                .used = seen->used()};
   return result;

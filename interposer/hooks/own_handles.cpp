@@ -12,19 +12,19 @@
 namespace sharedgpu::hooks {
 namespace {
 
-// The driver's call and its entry in the books are one step: a handle or an address that is free may be
-// another thread's at once.
+// The driver's call and its accounting are one atomic step, since another thread may get a freed handle or
+// address at once.
 struct Own {
   std::mutex mutex;
-  std::map<Pinning*, OwnMemory> memories;  // by what it is counted in
+  std::map<Pinning*, OwnMemory> memories;  // by the memory accounting that counts it
 };
 Own& own() {
   static auto* made = new Own;
   return *made;
 }
 
-// Calls `real`, and enters it in the books of all devices with `enter`, which returns how much memory is
-// gone.
+// Calls `real`, and updates the reference counts of all devices with `enter`, which returns how much memory
+// is freed.
 template <class Call, class Enter>
 CUresult own_call(Call real, Enter enter) {
   if (process::memories().empty()) return real();
@@ -46,7 +46,7 @@ CUresult own_call(Call real, Enter enter) {
 CUresult create_pinned(CUmemGenericAllocationHandle* handle, std::size_t size,
                        const CUmemAllocationProp* wanted, unsigned long long flags) {
   auto real = [=] { return SHAREDGPU_REAL(cuMemCreate, handle, size, wanted, flags); };
-  // Memory of the host, or of another device, takes nothing here.
+  // Memory of the host, or of an unmanaged device, is not counted.
   bool here = wanted != nullptr && wanted->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
   Pinning* memory = here ? process::memory_of(wanted->location.id) : nullptr;
   // The driver's own answer to a wrong call.
@@ -84,7 +84,7 @@ CUresult unmap_pinned(CUdeviceptr address, std::size_t size) {
 }
 
 CUresult retain_pinned(CUmemGenericAllocationHandle* handle, void* pointer) {
-  // What cuMemAlloc gave has no handle of the program's.
+  // Memory from cuMemAlloc has no handle that the program may get.
   const auto address = reinterpret_cast<CUdeviceptr>(pointer);
   if (process::find(address)) return CUDA_ERROR_INVALID_VALUE;
   return own_call([=] { return SHAREDGPU_REAL(cuMemRetainAllocationHandle, handle, pointer); },

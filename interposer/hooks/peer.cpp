@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One device at the memory of another. For cuMemAlloc's memory the driver needs to know of a pair of contexts
-// only; mapped memory, which ours is, must be opened to each device by itself.
+// Access of one device to the memory of another. For cuMemAlloc's memory the driver only needs a pair of
+// contexts. Mapped memory, such as ours, must be opened to each device separately.
 #include "interposer/hooks/peer.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using namespace sharedgpu;
 
 namespace {
 
-// Who may access whose memory, by contexts as the program said it, and by their devices.
+// The pairs with peer access, by context as the program has enabled them, and by device.
 class Peers {
  public:
   void allow(CUcontext context, CUcontext peer) {
@@ -25,7 +25,7 @@ class Peers {
     if (locate(pair)) allow(pair);
   }
   void allow(CUdevice device, CUdevice owner) { allow(Pair{nullptr, nullptr, device, owner}); }
-  // False: it was allowed already.
+  // Returns false if it was allowed already.
   bool allow_unless_allowed(CUdevice device, CUdevice owner) {
     std::lock_guard lock(mutex_);
     if (std::ranges::any_of(pairs_, Same{device, owner})) return false;
@@ -43,7 +43,7 @@ class Peers {
 
  private:
   struct Pair {
-    CUcontext context;  // null: access that is not between contexts
+    CUcontext context;  // null: the access is not between contexts
     CUcontext peer;
     CUdevice device;  // of `context`
     CUdevice owner;   // of `peer`
@@ -65,12 +65,12 @@ class Peers {
     return mine != nullptr && mine->contexts().device(pair.context, &pair.device) &&
            mine->contexts().device(pair.peer, &pair.owner);
   }
-  // Our memory of the owner, to work of the device.
+  // Opens our memory of the owner to work of the device, or closes it.
   static void open(const Pair& pair, bool allowed) {
     if (auto* session = process::session_of(pair.owner)) session->set_peer(pair.device, allowed);
   }
 
-  std::mutex mutex_;  // also over the opening and closing itself: who comes last decides
+  std::mutex mutex_;  // held also while opening and closing, so that the last call decides
   std::vector<Pair> pairs_;
 };
 
@@ -79,8 +79,8 @@ Peers& peers() {
   return *made;
 }
 
-// Copies between memory of ours on two devices, which plain cuMemAlloc's memory allows without peer access:
-// for mapped memory only cuMemcpyPeer knows the way. `peer` is given a context of each.
+// Copies between memory of ours on two devices. The driver's cuMemAlloc memory needs no peer access for this;
+// mapped memory needs cuMemcpyPeer. `peer` gets a context of each device.
 template <class Plain, class Peer>
 CUresult copy(CUdeviceptr to, CUdeviceptr from, CUstream stream, bool own, Plain plain, Peer peer) {
   return hooks::copy_with_access([=] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays: left to the driver, counted as pinned.
+// Arrays. They are left to the driver and counted as pinned.
 #include <algorithm>
 
 #include "interposer/hooks/export.h"
@@ -31,8 +31,9 @@ std::uint64_t bytes_per_channel(CUarray_format format) {
   }
 }
 
-// The driver's own size, which it tells of arrays without memory alone, is somewhat more, for padding; close
-// enough to plan with. Compressed and planar formats take less. What would wrap is more than any device has.
+// An estimate of an array's size. The driver's own size, which it reports only for arrays without memory, is
+// slightly larger because of padding; the estimate is close enough for planning. Compressed and planar
+// formats take less. A size that would overflow is more than any device has.
 Bytes array_size(std::size_t width, std::size_t height, std::size_t depth, CUarray_format format,
                  unsigned channels) {
   std::uint64_t size = width;
@@ -43,9 +44,10 @@ Bytes array_size(std::size_t width, std::size_t height, std::size_t depth, CUarr
   return {size};
 }
 
-// Of so many levels, each of half the lengths of the one before. Layers and faces are as many on all of them.
+// The size of `levels` levels, each with half the lengths of the one before. The number of layers and faces
+// is the same on all levels.
 Bytes array_size(const CUDA_ARRAY3D_DESCRIPTOR* wanted, unsigned levels = 1) {
-  // The memory of these is the program's own, which it maps there.
+  // The program itself maps its own memory to these.
   constexpr unsigned kMappedLater = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING;
   if (wanted == nullptr || (wanted->Flags & kMappedLater) != 0) return {};
   const bool layered = (wanted->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr Bytes kChunkUnit = mebibytes(2);
 
-// cuda.h knows it since CUDA 12.2.
+// cuda.h has maxSize since CUDA 12.2.
 template <class Properties>
 Bytes most_of(const Properties& properties) {
   if constexpr (requires { properties.maxSize; })
@@ -31,7 +31,7 @@ Bytes attribute_of(CUmemoryPool pool, CUmemPool_attribute attribute) {
   return {value};
 }
 
-// The GPU is not waited for for ever: a kernel may be waiting for what this thread will do next.
+// Waits for the GPU are bounded, since a kernel may be waiting for this thread's next action.
 constexpr int kMostNaps = 2000;
 void nap() { gate::nap(std::chrono::milliseconds(1)); }
 
@@ -40,7 +40,7 @@ bool is_done() {
   return mine == nullptr || mine->contexts().done();
 }
 
-// What a pool keeps where all that is unused is given back.
+// The amount that a pool keeps if all unused memory is released: none.
 template <class Pool>
 Bytes nothing(const Pool& /*pool*/) {
   return {};
@@ -65,8 +65,8 @@ void Pools::created(CUmemoryPool pool, const CUmemPoolProps& properties) {
   all_.push_back(std::move(made));
 }
 
-// From here on no thread of ours asks the driver about it. But it stays known: where the driver refuses,
-// others may be using it meanwhile.
+// From here on no thread queries the driver about the pool. The entry stays, since the driver may refuse the
+// destruction and other threads may be using the pool meanwhile.
 Pools::PoolPtr Pools::leave_alone(CUmemoryPool handle) {
   const std::lock_guard lock(mutex_);
   PoolPtr pool = known(handle);
@@ -74,7 +74,7 @@ Pools::PoolPtr Pools::leave_alone(CUmemoryPool handle) {
   return pool;
 }
 
-// Another thread's new pool may have got the handle by now.
+// The handle may already have been reused for another thread's new pool.
 void Pools::decided(const PoolPtr& pool, bool destroyed) {
   {
     const std::lock_guard lock(mutex_);
@@ -127,7 +127,7 @@ void Pools::leave_to_driver(CUmemoryPool handle) {
 
 // --- Blocks ---
 
-// First what is known to be free, then what has become so.
+// First tries blocks known to be free, then blocks that have become free since.
 bool Pools::take(CUdeviceptr* address, Bytes size, Pool& pool, StreamId stream) {
   const std::lock_guard lock(mutex_);
   auto place = pool.blocks.take(size, stream);
@@ -146,14 +146,14 @@ CUresult Pools::allocate(CUdeviceptr* address, Bytes size, CUmemoryPool handle, 
   {
     const std::lock_guard lock(mutex_);
     pool = known(handle);
-    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;  // destroyed this very moment
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;  // destroyed just now by another thread
     roomy = pool->blocks.next_chunk(size, kChunkUnit);
   }
   const Bytes exact = StreamPool().next_chunk(size, kChunkUnit);
   CUresult result = CUDA_SUCCESS;
   if (!take(address, size, *pool, place.id)) result = grow(address, size, roomy, pool, place.context);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    // As with the driver, what is freed but not yet passed by the GPU is waited for, and all pools give up
+    // As the driver does, waits for freed blocks that the GPU has not yet passed, and has all pools release
     // what they do not use.
     wait_for_frees();
     if (take(address, size, *pool, place.id)) {
@@ -176,7 +176,7 @@ CUresult Pools::grow(CUdeviceptr* address, Bytes size, Bytes chunk, const PoolPt
   Process* const mine = Process::get();
   Allocator* const memory = mine != nullptr ? mine->devices().memory(pool->device) : nullptr;
   if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // in the child of a fork
-  // It outlives the program's contexts: pools belong to the device.
+  // The chunk outlives the program's contexts, since pools belong to the device.
   std::optional<PrimaryStays> primary;
   if (memory->goes_with_contexts()) {
     primary.emplace(*mine, pool->device);
@@ -230,8 +230,8 @@ CUresult Pools::free(CUdeviceptr address, const StreamPlace& place) {
   if (!pooled || pooled->range.base != address) return CUDA_ERROR_INVALID_VALUE;
   CUresult result = CUDA_SUCCESS;
   if (const FencePtr fence = mark(place, &result)) return give(address, place.id, fence);
-  // An event is our own need: where there is none, the driver's free would yet succeed, but for an error that
-  // the stream has too.
+  // Only we need an event. If none can be created, the driver's own free would still succeed, except for an
+  // error that synchronizing the stream returns too.
   result = SHAREDGPU_REAL(cuStreamSynchronize, place.stream);
   return result == CUDA_SUCCESS ? free_unused(address) : result;
 }
@@ -276,7 +276,7 @@ void Pools::trim(CUmemoryPool handle, Bytes keep) {
   recount(pool, false);
 }
 
-// With giving_back_. Whether there was anything.
+// Called with giving_back_ held. Returns true if anything was released.
 bool Pools::give_back_of(const PoolPtr& pool, Bytes (*keep)(const Pool&)) {
   std::vector<StreamPool::Chunk> unused;
   {
@@ -323,7 +323,7 @@ Bytes Pools::threshold(const Pool& pool) {
   return attribute_of(pool.handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
 }
 
-// What can only go when the GPU is idle had better be used again until then.
+// Memory that can be released only when the GPU is idle is better kept for reuse until then.
 Bytes Pools::threshold_now(const Pool& pool) {
   const Allocator* memory = process::memory_of(pool.device);
   const bool goes_now = memory == nullptr || !memory->frees_late() || is_done();
@@ -334,8 +334,8 @@ void Pools::tend() {
   if (!gate::capturing()) give_back_unused(threshold_now);  // nothing is unmapped meanwhile
 }
 
-// The driver gives up what pools keep where it has no memory left; but then it is the arbiter that refuses.
-// With the lock, so that none of the pools is destroyed meanwhile.
+// The driver trims its pools when it has no memory left; but here the arbiter refuses, so the pools have to
+// be trimmed for it. The lock is held so that no pool is destroyed meanwhile.
 bool Pools::trim_pinned() {
   if (gate::capturing()) return false;
   bool any = false;
@@ -376,7 +376,8 @@ void Pools::reset_used_high(CUmemoryPool handle) {
 
 // --- Pinned pools ---
 
-// Asks for as much as the driver will have to take for it from the device; not where it has not got as much.
+// Requests as much as the driver will have to take from the device for the allocation. Larger requests than
+// any device has are left to the driver.
 CUresult Pools::prepare(CUmemoryPool handle, Claim& claim) {
   if (claim.size > kLargestAllocation) return CUDA_SUCCESS;
   {
@@ -386,7 +387,7 @@ CUresult Pools::prepare(CUmemoryPool handle, Claim& claim) {
     Pool& pool = *claim.pool;
     const Bytes kept = attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
     const Bytes used = attribute_of(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
-    // No more than its own size: others are under way, and the driver may count them as used already.
+    // At most its own size: other allocations are in flight, and the driver may already count them as used.
     claim.room = std::min(claim.size, minus(used + pool.wanted + claim.size, kept + pool.coming));
     claim.fits = kept <= minus(pool.most, claim.room);
     pool.wanted += claim.size;
@@ -402,8 +403,8 @@ CUresult Pools::prepare(CUmemoryPool handle, Claim& claim) {
   return result;
 }
 
-// After a refusal. As with swapped pools, what is freed but not yet passed by the GPU is waited for, and all
-// pools give up what they do not use.
+// Called after a refusal. As for swapped pools, waits for freed blocks that the GPU has not yet passed, and
+// has all pools release what they do not use.
 CUresult Pools::prepare_again(CUmemoryPool handle, Claim& claim) {
   for (int naps = 0;; ++naps) {
     const bool last = naps == kMostNaps || gate::capturing() || !pinned_frees_pending();
@@ -441,7 +442,7 @@ Pools::Block Pools::pinned_block(CUdeviceptr address) {
   return found == pinned_.end() ? Block{} : found->second;
 }
 
-// Only that block: its address may have been given out again meanwhile.
+// Removes only that block, since its address may have been reused meanwhile.
 void Pools::freed_pinned(CUdeviceptr address, const Block& block) {
   {
     const std::lock_guard lock(mutex_);
@@ -452,7 +453,7 @@ void Pools::freed_pinned(CUdeviceptr address, const Block& block) {
   recount(block.pool, false);
 }
 
-// Of a pool that the program has destroyed the driver says no more than that its blocks in use live on.
+// For a pool that the program has destroyed the driver reports nothing; only its blocks in use remain.
 void Pools::recount(const PoolPtr& pool, bool may_grow) {
   Pinning* memory = process::memory_of(pool->device);
   if (memory == nullptr) return;

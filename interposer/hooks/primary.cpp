@@ -10,7 +10,7 @@ using session::Primary;
 
 namespace {
 
-// The driver names it to who takes a reference.
+// The driver returns the primary context only to a caller that takes a reference.
 CUresult ask_name(CUdevice device, CUcontext* context) {
   const CUresult result = SHAREDGPU_REAL(cuDevicePrimaryCtxRetain, context, device);
   if (result == CUDA_SUCCESS) SHAREDGPU_REAL(cuDevicePrimaryCtxRelease_v2, device);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuMemCreate and what belongs to it: memory that the program makes, maps and shows itself. On the devices
-// that we share out it is swapped like any other, behind handles of our own; the rest is the driver's,
-// counted as pinned (own_handles.h). A range of addresses may hold both.
+// cuMemCreate and related functions: memory that the program itself creates, maps and makes accessible. On
+// managed devices it is swapped like any other memory, behind handles of our own; the rest is the driver's,
+// counted as pinned (own_handles.h). An address range may hold both.
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -24,7 +24,7 @@ using namespace sharedgpu;
 
 namespace {
 
-// Asks every device's memory until one says that it is its own.
+// Calls `ask` for each device's memory until one answers that the memory is its own.
 template <class Ask>
 auto first_answer(Ask ask) -> decltype(ask(std::declval<ProgramMemory&>())) {
   for (Memory* memory : process::memories())
@@ -35,8 +35,8 @@ auto first_answer(Ask ask) -> decltype(ask(std::declval<ProgramMemory&>())) {
 
 // --- Addresses ---
 
-// What the program has reserved: mapping is checked against it where the driver cannot, since the memory is
-// not there.
+// The address ranges that the program has reserved. A mapping of memory that is not on the GPU is checked
+// against them, since the driver cannot check it.
 class Reservations {
  public:
   void add(CUdeviceptr base, std::size_t size) {
@@ -71,7 +71,8 @@ struct Part {
   std::size_t size = 0;
 };
 
-// Cuts a range into our mappings, whole, and what lies between them. Empty: it cuts a mapping of ours.
+// Cuts a range into whole mappings of ours and the parts between them. Returns an empty list if the range
+// contains only a part of one of our mappings.
 std::vector<Part> parts_of(CUdeviceptr address, std::size_t size) {
   std::vector<Part> parts;
   while (size != 0) {
@@ -99,10 +100,11 @@ bool has_ours(const std::vector<Part>& parts) {
 
 // --- Kinds ---
 
-// Whether the driver makes memory of this kind at all: for what is made while there is no room for it the
-// program must not learn later that it never could be. Asked once for each sort of handle.
+// Checks that the driver can create memory of this kind at all. Otherwise memory that is created while there
+// is no room could fail later, when the program cannot handle it. Checked once for each combination of handle
+// types.
 CUresult try_kind(const CUmemAllocationProp& wanted, std::size_t granularity) {
-  static constinit std::atomic<std::uint64_t> known{0};  // a bit for each combination of handle types
+  static constinit std::atomic<std::uint64_t> known{0};  // one bit for each combination of handle types
   const auto types = static_cast<unsigned>(wanted.requestedHandleTypes);
   const std::uint64_t bit = types < 64 ? 1ull << types : 0;
   if ((known.load(std::memory_order_relaxed) & bit) != 0) return CUDA_SUCCESS;
@@ -110,7 +112,7 @@ CUresult try_kind(const CUmemAllocationProp& wanted, std::size_t granularity) {
   gate::Pass pass;
   CUresult result = SHAREDGPU_REAL(cuMemCreate, &handle, granularity, &wanted, 0);
   if (result == CUDA_SUCCESS) SHAREDGPU_REAL(cuMemRelease, handle);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) result = CUDA_SUCCESS;  // not for its kind
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) result = CUDA_SUCCESS;  // not because of its kind
   if (result == CUDA_SUCCESS) known.fetch_or(bit, std::memory_order_relaxed);
   return result;
 }
@@ -121,7 +123,7 @@ bool can_be_ours(const CUmemAllocationProp& wanted, unsigned long long flags) {
          wanted.win32HandleMetaData == nullptr;
 }
 
-// Waits for turns until it is on the GPU for good.
+// Waits for turns until the memory is pinned in place.
 std::optional<CUresult> settle(CUmemGenericAllocationHandle handle, CUmemGenericAllocationHandle* real) {
   for (;;) {
     auto result = first_answer([=](ProgramMemory& program) { return program.settle(handle, real); });
@@ -130,7 +132,7 @@ std::optional<CUresult> settle(CUmemGenericAllocationHandle handle, CUmemGeneric
   }
 }
 
-// Calls `call` with the driver's handle in the place of ours.
+// Calls `call` with the driver's handle in place of ours.
 template <class Call>
 CUresult with_real(CUmemGenericAllocationHandle handle, Call call) {
   CUmemGenericAllocationHandle real = 0;
@@ -162,10 +164,10 @@ SHAREDGPU_EXPORT CUresult cuMemAddressReserve(CUdeviceptr* address, std::size_t 
 }
 
 SHAREDGPU_EXPORT CUresult cuMemAddressFree(CUdeviceptr address, std::size_t size) {
-  // The driver refuses what is still mapped, and may not know of it.
+  // The driver refuses a range that is still mapped, but may not know of our mappings.
   if (size != 0 && first_answer([=](ProgramMemory& program) { return program.next(address, {size}); }))
     return CUDA_ERROR_INVALID_VALUE;
-  reservations().remove(address);  // first: the addresses may be another thread's at once
+  reservations().remove(address);  // before the free: another thread may get the addresses at once
   CUresult result = SHAREDGPU_REAL(cuMemAddressFree, address, size);
   if (result != CUDA_SUCCESS) reservations().add(address, size);
   return result;
@@ -243,7 +245,7 @@ SHAREDGPU_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t size, 
   if (parts.empty()) return CUDA_ERROR_INVALID_VALUE;
   int devices = 0;
   SHAREDGPU_REAL(cuDeviceGetCount, &devices);
-  for (std::size_t i = 0; i < count; ++i)  // of what is not there now the driver judges only later
+  for (std::size_t i = 0; i < count; ++i)  // the driver checks memory that is not on the GPU only later
     if (access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
         (access[i].location.id < 0 || access[i].location.id >= devices))
       return CUDA_ERROR_INVALID_DEVICE;
@@ -259,7 +261,7 @@ SHAREDGPU_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t size, 
 SHAREDGPU_EXPORT CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location,
                                          CUdeviceptr address) {
   if (!hooks::program_mapping(address)) return SHAREDGPU_REAL(cuMemGetAccess, flags, location, address);
-  gate::Pass pass;  // with the memory there
+  gate::Pass pass;  // so that the memory is on the GPU
   return SHAREDGPU_REAL(cuMemGetAccess, flags, location, address);
 }
 

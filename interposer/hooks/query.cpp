@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program may ask about memory: one consistent world, in which the GPU is as large as the arbiter's
-// capacity and our memory is always there, wherever its bytes are just now.
+// The program's queries about memory. The answers are consistent: the GPU is as large as the arbiter's
+// capacity, and our memory is always on it, wherever its bytes are now.
 #include <cstring>
 
 #include "interposer/driver/call.h"
@@ -29,14 +29,15 @@ CUdevice device_of(CUcontext context) {
   return device;
 }
 
-// An allocation of ours: of cuMemAlloc, or out of a pool.
+// An allocation of ours, from cuMemAlloc or from a pool.
 struct Ours {
   Pinning* memory = nullptr;
   AddressRange range;
   std::optional<hooks::Pooled> pooled;
 };
 
-// What the records can answer about an address of ours; nullopt: ask the driver, with the memory resident.
+// Answers a query about an address of ours from our records; nullopt if the driver has to be asked, with the
+// memory resident.
 std::optional<CUresult> answer(void* data, CUpointer_attribute attribute, CUdeviceptr address,
                                const Ours& ours) {
   const AddressRange& range = ours.range;
@@ -84,16 +85,17 @@ std::optional<Ours> ours(CUdeviceptr address) {
   return Ours{place->memory, pooled ? pooled->range : place->range, pooled};
 }
 
-// What another process of the tenant lends: the driver knows all but where it begins and ends.
+// Memory imported from another process of the tenant. The driver knows everything about it except its bounds.
 std::optional<AddressRange> borrowed(CUdeviceptr address) {
   Process* mine = Process::get();
   return mine != nullptr ? mine->borrowing().find(address) : std::nullopt;
 }
 
-// Whoever asks for these hands them to a network card.
+// A program that queries these passes them to a network card.
 bool tells_the_place(CUpointer_attribute attribute) { return attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS; }
 
-// Of memory that the program made itself, the driver knows all but how it is cut, while it is there.
+// For memory that the program has created itself, the driver knows everything except its bounds, while it is
+// on the GPU.
 CUresult program_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr address,
                            const AddressRange& mapping) {
   if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) return give(data, mapping.base);
@@ -126,13 +128,13 @@ CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdevicept
 }  // namespace
 
 SHAREDGPU_EXPORT CUresult cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
-  // The driver judges the call; programs pass null for what they do not want.
+  // The driver checks the arguments; programs pass null for values that they do not need.
   CUresult result = SHAREDGPU_REAL(cuMemGetInfo_v2, free, total);
   CUdevice device = 0;
   if (result != CUDA_SUCCESS || process::memories().empty() ||
       SHAREDGPU_REAL(cuCtxGetDevice, &device) != CUDA_SUCCESS)
     return result;
-  hooks::pools().tend();  // what the GPU is known to be through with is free
+  hooks::pools().tend();  // releases blocks that the GPU is known to have finished with
   hooks::graph_memory::count();
   if (auto* own = process::session_of(device)) {
     const MemoryView view = own->view();
@@ -174,7 +176,7 @@ SHAREDGPU_EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_a
     return SHAREDGPU_REAL(cuPointerGetAttributes, count, attributes, data, address);
   for (unsigned int i = 0; i < count; ++i) {
     if (attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
-      give(data[i], static_cast<void*>(nullptr));  // unlike the single question, no error
+      give(data[i], static_cast<void*>(nullptr));  // unlike in a query of one attribute, no error
     else if (CUresult result = pointer_attribute(data[i], attributes[i], address); result != CUDA_SUCCESS)
       return result;
   }

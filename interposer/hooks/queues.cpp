@@ -19,17 +19,17 @@ namespace {
 using namespace std::chrono_literals;
 using session::now;
 
-constexpr Nanoseconds kAnswer = 10ms;  // for so long a turn that was given back is waited to end
+constexpr Nanoseconds kAnswer = 10ms;  // longest wait for the end of a yielded turn
 constexpr Nanoseconds kFreshLook = 5ms;
-constexpr Nanoseconds kLately = 5s;  // turns of others come between
-constexpr Nanoseconds kNap = 100us;  // between looks whether a mark has passed
+constexpr Nanoseconds kLately = 5s;  // turns of other tenants come in between
+constexpr Nanoseconds kNap = 100us;  // between polls of a fence
 
 struct Entry {
   StreamPlace place;
   std::shared_ptr<Queue> queue;
 };
 
-// Of all streams together: the turn is the process's.
+// Shared by all streams, since the turn belongs to the process.
 class Turn {
  public:
   bool give_back(Nanoseconds ends, Nanoseconds takes) {
@@ -38,7 +38,7 @@ class Turn {
     return LeasePage::is_open(turn) &&
            rest_.give_back(turn, made_in_.load(std::memory_order_relaxed), ends, now(), takes);
   }
-  // A submission has been made, inside the gate.
+  // Called inside the gate after a submission.
   void made() {
     const std::uint32_t turn = gate::page().gate.load(std::memory_order_relaxed);
     if (made_in_.load(std::memory_order_relaxed) != turn) made_in_.store(turn, std::memory_order_relaxed);
@@ -50,14 +50,14 @@ class Turn {
   gate::TurnRest rest_;
 };
 
-// A constant address: every submission looks there while the GPU is oversubscribed.
+// At a constant address, since every submission reads it while the GPU is oversubscribed.
 constinit Turn turn;
 
 struct Queues final : session::SubmissionClock {
   std::mutex mutex;
   std::map<StreamId, Entry> all;
   std::atomic<std::uint32_t> forgotten{0};
-  std::atomic<bool> timed{false};  // the end of a turn was known once: how long submissions take matters
+  std::atomic<bool> timed{false};  // the end of a turn has been known, so submissions are timed
 
   Nanoseconds longest() override;
 
@@ -79,8 +79,8 @@ constinit gate::ThreadEnd thread_end([](void* /*unused*/) {
   queues().drop_if([](const StreamPlace& place) { return place.thread == this_thread(); });
 });
 
-// Who waits for the GPU in the driver never waits for room: somebody else sees the marks pass. What counts of
-// several streams is the one with the longest submissions: a turn is to be long enough for those.
+// A thread that waits for the GPU in the driver never waits for room, so another thread has to poll its
+// fences. Returns the longest submission of all streams, since a turn has to be long enough for it.
 Nanoseconds Queues::longest() {
   if (!timed.load(std::memory_order_relaxed)) return {};
   std::vector<std::shared_ptr<Queue>> looked_at;
@@ -93,7 +93,7 @@ Nanoseconds Queues::longest() {
   return longest;
 }
 
-// The gate closes where others take the turn; the submission then waits there.
+// If other tenants take the turn the gate closes, and the submission then waits there.
 void give_turn_back() {
   if (Process* mine = Process::get()) mine->give_turn_back();
   for (const Nanoseconds end = now() + kAnswer; gate::is_open() && now() < end;)
@@ -142,7 +142,7 @@ Nanoseconds Queue::look() {
   return now() - submitted_ < kLately ? ahead_.submission() : Nanoseconds{};
 }
 
-// What was there at the last look had not passed, and what has come since had not either.
+// Returns true if the last poll is recent: no fence recorded before or since then had passed at that time.
 bool Queue::fresh() const { return now() - looked_ < kFreshLook; }
 
 void Queue::count(std::uint32_t submissions) {
@@ -155,7 +155,7 @@ void Queue::count_and_mark(std::uint32_t submissions) {
   if (ahead_.count(submissions, gate::let_in())) mark();
 }
 
-// Whether there were any. Another thread may have taken out those that this one waits for.
+// Returns true if a fence has passed. Another thread may have removed the fences that this one waits for.
 bool Queue::take_passed(bool seen_before) {
   const auto end = std::ranges::find_if_not(marks_, [](const FencePtr& mark) { return mark->passed(); });
   const auto passed = static_cast<std::size_t>(end - marks_.begin());

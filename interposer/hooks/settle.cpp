@@ -13,7 +13,7 @@ namespace sharedgpu::hooks {
 
 namespace {
 
-// The leave is asked for outside the gate: who waits for the arbiter inside it would hold up a drain.
+// The arbiter is asked outside the gate, since a thread that waits for it inside would block a drain.
 CUresult settle(Pinning& memory, CUdeviceptr address, Bytes size) {
   for (;;) {
     { gate::Pass in_our_turn; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ways to hand device memory to others: a network card, a multicast object. They keep the physical memory of
-// an address range, so it is settled first. What plain CUDA refuses for memory of cuMemAlloc is refused here
-// too, though the driver would take ours.
+// Functions that pass device memory to others: a network card, a multicast object. These keep the physical
+// memory of an address range, so it is pinned in place first. Calls that unmanaged CUDA refuses for memory of
+// cuMemAlloc are refused here too, though the driver would accept our memory.
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace {
 
 constexpr unsigned kSyncMemops = 0x80;  // CU_CTX_SYNC_MEMOPS, of CUDA 12.1
 
-// Programs round up to whole pages of the host, as the driver wants it.
+// Programs round the size up to whole host pages, as the driver requires.
 CUresult settle_pages(const Place& place, CUdeviceptr address, std::size_t size) {
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   const std::uint64_t left = place.range.base + place.range.size.count - address;
@@ -33,7 +33,8 @@ CUresult settle_pages(const Place& place, CUdeviceptr address, std::size_t size)
   return hooks::settle(place, address, {std::min<std::uint64_t>(size, left)});
 }
 
-// The driver has this for its own cuMemAlloc only; for all memory of a context it has a flag.
+// The driver supports this attribute only for memory of its own cuMemAlloc, but has a flag for all memory of
+// a context.
 CUresult synchronize_memops_of_context() {
   unsigned flags = 0;
   if (CUresult result = SHAREDGPU_REAL(cuCtxGetFlags, &flags); result != CUDA_SUCCESS) return result;
@@ -59,8 +60,8 @@ SHAREDGPU_EXPORT CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle objec
   return SHAREDGPU_REAL(cuMulticastBindAddr, object, offset, address, size, flags);
 }
 
-// Who sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is about to register the memory with a network card behind the
-// driver's back, by nvidia-peermem or GDRCopy.
+// A program that sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is about to register the memory with a network card
+// without the driver's knowledge, through nvidia-peermem or GDRCopy.
 SHAREDGPU_EXPORT CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
                                                 CUdeviceptr address) {
   if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)

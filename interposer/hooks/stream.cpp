@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams, which the idle watch asks, and their captures, during which nothing may synchronize: the gate
-// stays passable until a capture ends.
+// Streams, which the idle watch queries, and their captures. Nothing may synchronize during a capture, so
+// work passes the gate until the capture ends.
 #include "interposer/driver/call.h"
 #include "interposer/gate/captures.h"
 #include "interposer/gate/gate.h"
@@ -31,7 +31,7 @@ namespace {
 
 CUstream per_thread(CUstream stream) { return stream == nullptr ? CU_STREAM_PER_THREAD : stream; }
 
-// Counted before it begins, so that nobody begins to synchronize in between.
+// Counts the capture before it begins, so that no thread begins to synchronize in between.
 template <class Call>
 CUresult begin(CUstream stream, Call real) {
   gate::Pass pass;
@@ -46,7 +46,7 @@ CUresult begin(CUstream stream, Call real) {
   return result;
 }
 
-// Ending a spoiled capture is an error too, and it is over all the same; after a wrong call it goes on.
+// Ending an invalidated capture returns an error but ends it; after a call with wrong arguments it continues.
 CUresult end(CUstream stream, CUresult result) {
   Process* const mine = Process::get();
   if (mine == nullptr || !mine->captures().contain(stream)) return result;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream-ordered memory: from a plain device pool it is swapped memory like any other; from a pool that can
-// be shared with other processes it is the driver's, counted as pinned; allocated in a capture it is the
-// graph's.
+// Stream-ordered memory. From an ordinary device pool it is swapped memory like any other. From a pool that
+// can be shared with other processes it is the driver's, counted as pinned. Allocated in a capture it belongs
+// to the graph.
 #include "interposer/driver/call.h"
 #include "interposer/gate/gate.h"
 #include "interposer/hooks/allocate.h"
@@ -26,7 +26,7 @@ CUresult gated(Call real) {
   return real();
 }
 
-// `pool` null: the current one of the stream's device.
+// `pool` null: the current pool of the stream's device.
 template <class Call>
 CUresult allocate(CUdeviceptr* address, std::size_t size, CUmemoryPool pool, CUstream stream, Call real) {
   // The driver's own answer to a wrong call.
@@ -57,7 +57,8 @@ CUresult free(CUdeviceptr address, CUstream stream, Call real) {
     const auto place = hooks::locate(stream);
     return place ? pools().free(address, *place) : gated(real);
   }
-  // CUDA lets memory of cuMemAlloc be freed in stream order. Waiting for the GPU is stricter.
+  // CUDA allows cuMemAlloc's memory to be freed in stream order. Waiting for the GPU instead is stricter, and
+  // so correct.
   if (auto result = hooks::free_ours(address)) return *result;
   return pools().free_pinned(address, [&] { return gated(real); });
 }
@@ -103,7 +104,8 @@ SHAREDGPU_EXPORT CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolPro
 
 SHAREDGPU_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   auto real = [=] { return SHAREDGPU_REAL(cuMemPoolDestroy, pool); };
-  // In the child of a fork another thread may hold the locks for ever, and the driver refuses.
+  // In the child of a fork the locks may be held for ever by a thread of the parent, and the driver refuses
+  // anyway.
   if (!process::memories().empty()) return pools().destroy(pool, real);
   const CUresult result = real();
   return result == CUDA_SUCCESS ? pools().destroy(pool, [] { return CUDA_SUCCESS; }) : result;
@@ -115,8 +117,8 @@ SHAREDGPU_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, std::size_t keep) {
   return result;
 }
 
-// Swapped memory is opened to the other device as a whole. Where that is not one that we share out, what the
-// pool will give out is left to the driver.
+// All swapped memory is opened to the other device. If that device is not managed, future allocations from
+// the pool are left to the driver.
 SHAREDGPU_EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* access,
                                              std::size_t count) {
   const CUresult result = SHAREDGPU_REAL(cuMemPoolSetAccess, pool, access, count);
@@ -136,13 +138,13 @@ SHAREDGPU_EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_att
                                                 void* value) {
   const CUresult result = SHAREDGPU_REAL(cuMemPoolSetAttribute, pool, attribute, value);
   if (result != CUDA_SUCCESS) return result;
-  pools().tend();  // what the pool no longer keeps is no part of the next high mark
+  pools().tend();  // so that released memory does not count in the next high-water mark
   if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) pools().reset_reserved_high(pool);
   if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH) pools().reset_used_high(pool);
   return result;
 }
 
-// The driver's own share, which a pool has that was left to it, and ours.
+// The sum of the driver's own part, which a pool left to the driver has, and ours.
 SHAREDGPU_EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
                                                 void* value) {
   const CUresult result = SHAREDGPU_REAL(cuMemPoolGetAttribute, pool, attribute, value);

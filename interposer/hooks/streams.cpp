@@ -31,8 +31,7 @@ InContext::~InContext() {
 
 namespace {
 
-// A question about an event would spoil a capture that is under way or just begins, were it not asked in this
-// mode.
+// In this mode, querying an event does not invalidate a capture that is in progress or just begins.
 class BesideCaptures {
  public:
   BesideCaptures() : exchanged_(SHAREDGPU_REAL(cuThreadExchangeStreamCaptureMode, &mode_) == CUDA_SUCCESS) {}
@@ -49,7 +48,7 @@ class BesideCaptures {
 
 class EventFence;
 
-// The numbers of streams, and the events that mark places in them.
+// The numbers of streams, and the events of fences in them.
 struct Streams {
   using Key = std::tuple<CUcontext, CUstream, std::uint64_t>;  // the last: the thread of a per-thread stream
 
@@ -87,8 +86,8 @@ class EventFence final : public Fence {
     return !ahead();
   }
 
-  // With the lock of streams(), the first in the context and beside captures.
-  // Any other error than this one means that nothing runs any more.
+  // Called with the lock of streams() held, in the fence's context and in a BesideCaptures scope. Any error
+  // other than this one means that nothing is running.
   bool ahead() const {
     return event_ != nullptr && SHAREDGPU_REAL(cuEventQuery, event_) == CUDA_ERROR_NOT_READY;
   }
@@ -99,8 +98,8 @@ class EventFence final : public Fence {
 
  private:
   const CUcontext context_;
-  CUevent event_;             // null: its context is gone
-  std::uint64_t number_ = 0;  // by a count of those in their streams; 0: not yet
+  CUevent event_;             // null: its context has been destroyed
+  std::uint64_t number_ = 0;  // in the order of recording; 0: not recorded yet
 };
 
 CUresult take_event(CUcontext context, CUevent* event) {

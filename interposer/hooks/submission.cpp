@@ -12,18 +12,18 @@
 namespace sharedgpu::hooks {
 namespace {
 
-// How many submissions the thread may still make to a stream until they are counted there. So those between
-// two marks touch nothing but this. The stream may be destroyed meanwhile, and its handle become another's:
-// so the queue is known by its number. Small, since thread-local storage is scarce.
+// The submissions that the thread may still make to a stream before it has to count them there. So
+// submissions between two fences touch only this. The queue is identified by its number, since the stream may
+// be destroyed meanwhile and its handle reused. Small, since thread-local storage is scarce.
 struct Grant {
   std::uintptr_t key = 0;
   StreamId queue;
-  std::uint32_t as_of = 0;  // of forgotten_queues()
+  std::uint32_t as_of = 0;  // value of forgotten_queues()
   std::uint16_t given = 0;
   std::uint16_t left = 0;
 
   std::uint32_t take_made() { return std::uint32_t{std::exchange(given, 0)} - std::exchange(left, 0); }
-  // Whether there are any, and its stream is still there.
+  // Returns true if any are left and the stream still exists.
   bool holds() {
     const std::uint32_t now = forgotten_queues();
     if (std::exchange(as_of, now) != now && known_queue(queue) == nullptr) given = left = 0;
@@ -31,11 +31,11 @@ struct Grant {
   }
 };
 
-// Of the streams that the thread used last.
+// The grants of the streams that the thread has used last.
 constinit thread_local std::array<Grant, 3> grants{};
 constinit thread_local std::uint32_t next_grant = 0;
 
-// A default stream is another one in each context: handles and contexts are aligned, so that both fit a word.
+// Each context has its own default streams. Handles and contexts are aligned, so that both fit in one word.
 std::uintptr_t key_of(StreamWord stream) {
   if (stream > kPerThread) return stream;
   CUcontext context = nullptr;

@@ -2,9 +2,9 @@
 // The wrappers of all functions that give work to the GPU, made from the SUBMIT lines of functions.def.
 //
 // Each parameter of these functions is an integer, an enumeration, a pointer or a struct of eight bytes: one
-// register or one stack slot by the calling conventions of x86-64 and AArch64 alike. So a wrapper hands words
-// through and needs no type, and functions newer than the cuda.h at hand get wrappers too. That the counts
-// are right is checked against cuda.h in tests/unit/interposer/functions_test.cpp.
+// register or one stack slot in the calling conventions of both x86-64 and AArch64. So a wrapper passes words
+// through without their types, and functions newer than the installed cuda.h get wrappers too.
+// tests/unit/interposer/functions_test.cpp checks the counts against cuda.h.
 #include <cstdint>
 
 #include "interposer/driver/real.h"
@@ -21,7 +21,7 @@ using Result = int;  // CUresult
 
 constexpr Result kNotFound = 500;  // CUDA_ERROR_NOT_FOUND
 
-// Passes the gate, and counts what it submits on the stream whose queue that fills.
+// Passes the gate, and counts the submission on the stream whose queue it fills.
 template <int stream, bool own>
 struct Way : hooks::Submission {
   template <class... Words>
