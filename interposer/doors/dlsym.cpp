@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // dlsym, through which most programs reach the driver and NVML.
 //
-// glibc's dlsym looks at its return address to know who asks, for RTLD_NEXT and RTLD_DEFAULT. So our dlsym is
-// a few instructions that choose a function and jump to it with the caller's own return address in place:
-// glibc's, or dlsym_driver() or dlsym_next() for the names of functions that have wrappers.
+// glibc's dlsym identifies its caller by the return address, for RTLD_NEXT and RTLD_DEFAULT. So our dlsym is
+// a few instructions that choose a function and jump to it with the caller's own return address in place. The
+// function is glibc's dlsym, or dlsym_driver() or dlsym_next() for names that have wrappers.
 #include <dlfcn.h>
 #include <link.h>
 
@@ -18,23 +18,23 @@ using driver::Dlsym;
 
 namespace {
 
-// `name` has a wrapper and `handle` is not RTLD_NEXT. The real one is asked first: the name may be another
-// library's own, or missing in this driver.
+// Called if `name` has a wrapper and `handle` is not RTLD_NEXT. The real dlsym is called first, since the
+// name may belong to another library, or be missing in this driver.
 void* dlsym_driver(void* handle, const char* name) {
   driver::Function function = *driver::find(name);
   void* ours = doors::wrapper(function);
   void* found = driver::real_dlsym()(handle, name);
   if (found == nullptr) return nullptr;
   if (found != ours) return found == driver::real_if_loaded(function) ? ours : found;
-  // The search has come upon our own export, as we are loaded before the driver. Without us it would have
-  // found what the driver has, if that is loaded.
+  // The search has found our own export, as we are loaded before the driver. Without us it would have found
+  // the driver's export, if the driver is loaded.
   if (driver::real_if_loaded(function) != nullptr) return ours;
-  // Volatile, so that this is no tail call: glibc must see that we are the ones who ask for the next.
+  // Volatile prevents a tail call: glibc must see that our library asks for the next definition.
   void* volatile next = driver::real_dlsym()(RTLD_NEXT, name);
   return next;
 }
 
-// A search from before us for the next `name`, which would come upon our own export: goes on behind us.
+// A search for the next `name` from an object before us, which would find our own export: continues after us.
 void* dlsym_next(void* /*handle*/, const char* name) {
   driver::Function function = *driver::find(name);
   void* real = driver::real_if_loaded(function);
@@ -42,10 +42,9 @@ void* dlsym_next(void* /*handle*/, const char* name) {
   return next != nullptr && next == real ? doors::wrapper(function) : next;
 }
 
-// One of the objects that are loaded, by its place: those that the program began with come first, in the
-// order in which they are searched.
+// A loaded object, by its position. The objects that the program started with come first, in search order.
 struct Object {
-  const void* address = nullptr;  // in it; null: the one at `place` is wanted
+  const void* address = nullptr;  // an address in the object; null to look up the one at `place`
   int place = -1;
   const char* name = nullptr;
   int seen = 0;
@@ -78,14 +77,14 @@ const char* name_at(int place) {
   return object.name;
 }
 
-// Whether the next `name` after `caller` is our own export: the program's or that of a library preloaded
-// before us, and none between has one.
+// Returns true if the next `name` after `caller` is our own export: the caller is the program or a library
+// preloaded before us, and no object in between exports it.
 bool comes_upon_us(const void* caller, const char* name) {
   const int ours = place_of(reinterpret_cast<void*>(&dlsym_next));
   const int from = place_of(caller);
   if (from < 0 || from >= ours) return false;
   for (int place = from + 1; place < ours; ++place) {
-    // Never closed: what the program began with stays anyway.
+    // Never closed: objects that the program started with stay loaded anyway.
     void* between = dlopen(name_at(place), RTLD_LAZY | RTLD_NOLOAD);
     void* found = between != nullptr ? driver::real_dlsym()(between, name) : nullptr;
     if (found != nullptr && place_of(found) == place) return false;

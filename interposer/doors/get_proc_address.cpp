@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's own door, in both of its shapes: four arguments (CUDA 11.3) and five (12.0), and both again
-// for programs with per-thread default streams. Works before cuInit and for the empty name, as far as the
-// real one does: it is asked first.
+// cuGetProcAddress, in both of its forms: four arguments (CUDA 11.3) and five (12.0), and both again for
+// programs with per-thread default streams. The real function is called first, so ours works before cuInit
+// and for the empty name whenever the real one does.
 #include <cuda.h>
 
 #include "interposer/doors/substitute.h"

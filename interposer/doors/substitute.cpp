@@ -5,7 +5,7 @@
 
 #include "interposer/driver/real.h"
 
-// The wrappers, by name only: their types are the business of hooks/.
+// The wrappers, by name only: hooks/ knows their types.
 extern "C" {
 #define SUBMIT(name, words) void name();
 #define HOOK(name, class) void name();

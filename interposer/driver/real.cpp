@@ -11,8 +11,8 @@ namespace {
 
 constexpr const char* kNames[kLibraries] = {"libcuda.so.1", "libnvidia-ml.so.1"};
 
-// Filled once; several threads may fill them at the same time with the same values, so no lock is needed that
-// a fork could leave held.
+// Filled once. Several threads may fill them at the same time with the same values, so they need no lock,
+// which a fork could leave held.
 constinit std::array<std::atomic<void*>, kFunctions> addresses{};
 constinit std::array<std::atomic<bool>, kLibraries> loaded{};
 constinit std::atomic<Dlsym> next_dlsym{nullptr};

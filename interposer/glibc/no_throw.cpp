@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libstdc++ calls when something cannot be done: here the end of the process, since nothing in this
-// library throws or catches. With libstdc++'s own versions come its exceptions, a pool of memory for them
-// that is allocated when the library is loaded, and 300 relocations, in every program of a job.
+// The functions that libstdc++ calls to report an error. Here they end the process, since nothing in this
+// library throws or catches. libstdc++'s own versions would bring its exceptions, a memory pool for them that
+// is allocated when the library is loaded, and 300 relocations into every program of a job.
 #include <sched.h>
 #include <unistd.h>
 
@@ -12,8 +12,8 @@
 #include <memory>
 #include <new>
 
-// Weak: where something else of libstdc++'s brings the originals after all, those are taken, and
-// check_constructors.sh says so.
+// Weak: if another part of libstdc++ brings the originals after all, those are used, and
+// check_constructors.sh reports it.
 #define INSTEAD __attribute__((weak))
 
 namespace {
@@ -42,12 +42,12 @@ INSTEAD void operator delete(void* block, std::size_t) noexcept { std::free(bloc
 INSTEAD void operator delete(void* block, std::align_val_t) noexcept { std::free(block); }
 INSTEAD void operator delete(void* block, std::size_t, std::align_val_t) noexcept { std::free(block); }
 
-// Asked for each frame of libstdc++'s when a thread is cancelled: there is nothing to clean up.
+// Called for each frame of libstdc++ when a thread is cancelled: there is nothing to clean up.
 extern "C" int __gxx_personality_v0();
 INSTEAD int __gxx_personality_v0() { return 8; }  // _URC_CONTINUE_UNWIND
 
-// Guards of variables in functions: the first byte says that the variable is made, the second that it is
-// being made.
+// Guards of variables in functions: the first byte is set once the variable is constructed, the second during
+// construction.
 extern "C" int __cxa_guard_acquire(std::uint64_t* guard);
 INSTEAD int __cxa_guard_acquire(std::uint64_t* guard) {
   auto* const bytes = reinterpret_cast<unsigned char*>(guard);
@@ -57,7 +57,7 @@ INSTEAD int __cxa_guard_acquire(std::uint64_t* guard) {
     sched_yield();
   }
   if (__atomic_load_n(&bytes[0], __ATOMIC_ACQUIRE) == 0) return 1;
-  __atomic_store_n(&bytes[1], 0, __ATOMIC_RELEASE);  // made meanwhile
+  __atomic_store_n(&bytes[1], 0, __ATOMIC_RELEASE);  // constructed meanwhile
   return 0;
 }
 extern "C" void __cxa_guard_release(std::uint64_t* guard);
@@ -74,7 +74,7 @@ namespace std {
 
 INSTEAD void terminate() noexcept { give_up("terminated"); }
 
-// Whether a deleter asked for is make_shared()'s own: asked where there is no RTTI to compare.
+// Returns true if a requested deleter is make_shared()'s own. Called if there is no RTTI to compare.
 INSTEAD bool _Sp_make_shared_tag::_S_eq(const type_info&) noexcept { return false; }
 
 #define FAILURE(name, ...) \

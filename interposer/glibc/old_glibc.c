@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets the library load where glibc is older than the one it was linked with (2.28 and later): a program's
-// container decides which one that is.
+// Lets the library load with a glibc (2.28 or later) older than the one it was linked with, since the
+// program's container determines the version.
 //
-// Functions that glibc gave a new version when libpthread and libdl moved into libc (2.34) are bound to their
-// first version, which every glibc has; the few that are new altogether are defined here. All are hidden:
-// they serve this library, libstdc++ and libgcc inside it included, and nobody else. check_glibc.sh holds the
-// line.
+// Functions that got a new version when libpthread and libdl moved into libc (2.34) are bound to their first
+// version, which every glibc has. The few functions that are entirely new are defined here. All are hidden:
+// only this library uses them, including the libstdc++ and libgcc inside it. check_glibc.sh enforces this.
 #include <fcntl.h>
 #include <stddef.h>
 #include <sys/syscall.h>
@@ -21,7 +20,7 @@
 
 #define HIDDEN __attribute__((visibility("hidden")))
 
-// Types do not matter here: each function hands its arguments through.
+// Types do not matter here: each function passes its arguments through.
 #define FIRST_VERSION(result, name, parameters, arguments) \
   __asm__(".symver first_" #name ", " #name "@" FIRST);    \
   extern result first_##name parameters;                   \
@@ -44,7 +43,7 @@ FIRST_VERSION(int, pthread_once, (int* control, void (*run)(void)), (control, ru
 FIRST_VERSION(int, pthread_sigmask, (int how, const void* set, void* before), (how, set, before))
 FIRST_VERSION(int, pthread_attr_setstacksize, (void* attributes, size_t size), (attributes, size))
 
-// libstdc++ asks through this name; see gthr-posix.h.
+// libstdc++ calls this name; see gthr-posix.h.
 HIDDEN int __pthread_key_create(unsigned* key, void (*end)(void*));
 int __pthread_key_create(unsigned* key, void (*end)(void*)) { return first_pthread_key_create(key, end); }
 
@@ -58,7 +57,7 @@ int lstat(const char* path, void* info) {
   return (int)syscall(SYS_newfstatat, AT_FDCWD, path, info, AT_SYMLINK_NOFOLLOW);
 }
 
-// New in 2.32: "no" only makes libstdc++ lock where it need not.
+// New in 2.32. Zero only makes libstdc++ lock unnecessarily.
 HIDDEN char __libc_single_threaded;
 char __libc_single_threaded = 0;
 
@@ -70,7 +69,7 @@ int _dl_find_object(void* address, void* result) {
   return -1;
 }
 
-// New in 2.36, for std::random_device, which nobody calls.
+// New in 2.36, for std::random_device, which is never called.
 HIDDEN unsigned arc4random(void);
 unsigned arc4random(void) {
   unsigned value = 0;

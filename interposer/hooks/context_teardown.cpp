@@ -141,8 +141,8 @@ CUresult reset_primary(Process& process, CUdevice device, const Call& real) {
   return result;
 }
 
-// Only tries the lock: a thread that holds it may be about to take a reference, or may be waiting for the
-// GPU, for which this function must not wait.
+// Only tries the lock, since a thread that holds it may be about to take a reference. Returns if the GPU is
+// busy, since the destruction would wait for it.
 void tend_primary(Process& process, CUdevice device) {
   Primary& primary = process.contexts().references(device);
   const std::unique_lock lock(primary.mutex, std::try_to_lock);

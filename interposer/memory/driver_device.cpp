@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names with and without version suffix below are the driver's exports themselves: without this, cuda.h
+// The names below, with and without version suffix, are the driver's exports: without this definition, cuda.h
 // renames some to the newest version.
 #define __CUDA_API_VERSION_INTERNAL
 #include "interposer/memory/driver_device.h"
@@ -45,7 +45,7 @@ void DriverDevice::use_context(CUcontext context) {
   context_ = context;
 }
 
-// The old context may be gone already; then these calls fail, and what was in it went with it.
+// The old context may already have been destroyed with everything in it; these calls fail then.
 void DriverDevice::drop_context() {
   if (push() != CUDA_SUCCESS) {
     streams_.fill(nullptr);
@@ -80,7 +80,8 @@ std::optional<unsigned> DriverDevice::host_node() const {
   return numa_node_of({.domain = *domain, .bus = *bus, .device = *device});
 }
 
-// As memory of cuMemAlloc is to other processes and network cards, as far as this device has it.
+// The properties that make the memory usable by other processes and network cards, as cuMemAlloc's memory is,
+// as far as this device supports them.
 CUmemAllocationProp DriverDevice::properties(bool exportable) const {
   CUmemAllocationProp wanted{};
   wanted.requestedHandleTypes =
@@ -107,7 +108,7 @@ CUresult DriverDevice::create(Physical* physical, Bytes size, const CUmemAllocat
   CUresult result = calls_.cuMemCreate(physical, size.count, &wanted, 0);
   if (!exportable || (result != CUDA_ERROR_NOT_SUPPORTED && result != CUDA_ERROR_NOT_PERMITTED))
     return result;
-  // Some virtual machines and containers promise more than they allow.
+  // Some virtual machines and containers report export as supported, but do not permit it.
   wanted = properties(false);
   result = calls_.cuMemCreate(physical, size.count, &wanted, 0);
   if (result == CUDA_SUCCESS) exportable_.store(false, std::memory_order_relaxed);
@@ -240,7 +241,7 @@ CUresult DriverDevice::wait(Lane lane) {
   return stream == nullptr ? CUDA_SUCCESS : calls_.cuStreamSynchronize(stream);
 }
 
-// For a thread that may have entered or not.
+// For a thread that may or may not have entered.
 template <class Call>
 CUresult DriverDevice::within_context(Call call) {
   const std::lock_guard lock(pinning_mutex_);
@@ -255,7 +256,7 @@ CUresult DriverDevice::within_context(Call call) {
   return result;
 }
 
-// Portable: the program's contexts come and go, the pool stays.
+// Portable, since the pool outlives the program's contexts.
 CUresult DriverDevice::pin_host(std::byte* data, Bytes size) {
   return within_context(
       [&] { return calls_.cuMemHostRegister_v2(data, size.count, CU_MEMHOSTREGISTER_PORTABLE); });
@@ -267,7 +268,8 @@ CUresult DriverDevice::unpin_host(std::byte* data) {
 
 CUresult DriverDevice::synchronize() { return synchronize_(users()); }
 
-// Such an error stays. What passes, or means that the program has no context now, is none.
+// Only a permanent error counts. A temporary error does not, nor one that means that the program has no
+// context now.
 bool DriverDevice::lost() {
   CUresult result = enter();
   if (result == CUDA_SUCCESS) {

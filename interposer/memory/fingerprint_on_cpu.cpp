@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel does, by the CPU: the kernel is tested against it.
+// The kernel's computation on the CPU. The kernel is tested against it.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -14,8 +14,8 @@ namespace {
 // The NH values of a tile's blocks under one key.
 using Values = std::array<std::uint64_t, kThreads>;
 
-// Adds the vectors of row `number` of a tile. Laid out for the compiler to compute several at once: a test
-// looks at much memory.
+// Adds the vectors of row `number` of a tile. Written so that the compiler vectorizes it, since a test covers
+// much memory.
 void add_row(const KernelKey& key, const std::byte* row, unsigned number, std::array<Values, kPasses>& tile) {
   std::array<std::uint32_t, 4 * kThreads> words;
   std::memcpy(words.data(), row, sizeof words);

@@ -16,13 +16,13 @@ namespace {
 
 using namespace host_memory;
 
-// A file that is not there bounds nothing; nor does one of a group that has gone.
+// A missing file sets no bound; nor does the file of a removed group.
 bool is_absent(int error) { return error == ENOENT || error == ENOTDIR || error == ENODEV; }
 
-// What may be read a moment later, as against what is hidden from the job for good.
+// Returns true for a temporary error, false if the file is hidden from the job permanently.
 bool passes(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM || error == EINTR; }
 
-// A small file's text; empty where there is no such file.
+// The text of a small file; empty if there is no such file.
 class Text {
  public:
   explicit Text(const std::string& path) {
@@ -40,7 +40,7 @@ class Text {
     close(fd);
   }
   std::string_view view() const { return {data_, size_}; }
-  // Why it could not be read; zero: it could, or it is not there.
+  // The error of reading it; zero if it was read or does not exist.
   int error() const { return error_; }
 
  private:
@@ -62,7 +62,7 @@ void CgroupBudget::note(const std::string& path, int error) const {
   if (!std::exchange(told_, true) && tell_ != nullptr) tell_(path.c_str(), error);
 }
 
-// With mutex_ held, as all that follow.
+// Called with mutex_ held, as are all functions below.
 void CgroupBudget::find_groups() const {
   const std::string file = root_ + "/proc/self/cgroup";
   const Text text(file);
@@ -85,9 +85,9 @@ void CgroupBudget::find_groups() const {
   }
 }
 
-// The group and its ancestors, the hierarchy's own folder included. In a container the path may be the
-// host's, of which only the upper end is seen here: what is not there is left out. What is above the folder
-// of a step bounds the job.
+// Adds the group and its ancestors, including the root of the hierarchy. In a container the path may be the
+// host's, of which only the upper levels are visible: missing directories are left out. A directory above
+// that of a step bounds the whole job.
 void CgroupBudget::find_groups(const std::string& hierarchy, const std::string& path, Version version) const {
   const std::size_t step = path.find("/step_");
   std::string rest = path == "/" ? std::string{} : path;
@@ -126,7 +126,7 @@ void CgroupBudget::read_limit(Group& group) const {
   group.limit = least;
 }
 
-// False: it is as it was last.
+// Returns false if it could not be read and keeps its last values.
 bool CgroupBudget::read_use(Group& group) const {
   const Text usage(group.folder + files_of(group.version).usage);
   const Text stat(group.folder + "/memory.stat");
@@ -178,8 +178,8 @@ bool CgroupBudget::tight(Bytes more) const {
   return any;
 }
 
-// What is taken for swap leaves all of the margin, so this is the job's own doing. A little of it, as a
-// program takes all the time, does not count; nor does the machine's memory, which others use as well.
+// Swap never uses the margin, so the job itself has done so. The first quarter of the margin does not count,
+// since programs take small amounts all the time; nor does the machine's memory, which others use as well.
 bool CgroupBudget::used_up() const {
   const std::lock_guard lock(mutex_);
   bool any = false;
@@ -203,7 +203,7 @@ std::optional<Bytes> CgroupBudget::least_limit(Wanted wanted) const {
   return least;
 }
 
-// The machine's memory is no limit here: where nobody set one, an allocation is not refused for it.
+// The machine's memory is not a limit here: if no limit is set, no allocation is refused because of it.
 std::optional<Bytes> CgroupBudget::limit() const {
   return least_limit([](const Group&) { return true; });
 }

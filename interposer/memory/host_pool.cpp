@@ -12,7 +12,7 @@ namespace sharedgpu {
 namespace {
 
 constexpr unsigned kAllThreads = LinuxHost::kMostThreads;
-constexpr unsigned kRest = 60;  // calls of tend(), about a minute
+constexpr unsigned kRest = 60;  // calls of tend(): about a minute
 
 }  // namespace
 
@@ -30,7 +30,7 @@ HostPool::~HostPool() {
   }
 }
 
-// While a worker is busy, the room comes from there: the caller would only be in its way.
+// While a worker is busy, the caller waits for its slab: growing at the same time would only slow it down.
 std::optional<HostRoom> HostPool::take(Bytes size) {
   std::unique_lock lock(mutex_);
   while (minus(held(), used()) < size) {
@@ -95,8 +95,9 @@ bool HostPool::working() const {
   return std::ranges::any_of(workers_, [](const Worker& worker) { return worker.busy; });
 }
 
-// Where no thread is to be had, take() does without; ahead of need tend() tries again. Ahead of need one is
-// enough while the program may launch: it would wait for each slab that is pinned.
+// If no thread can be started, take() does the work itself, and tend() retries growth ahead of need. One
+// thread is enough for growth ahead of need while the program may launch work, since its launches wait for
+// each slab that is pinned.
 void HostPool::start() {
   const std::lock_guard one_at_a_time(start_mutex_);
   for (Worker& worker : workers_) {
@@ -107,7 +108,7 @@ void HostPool::start() {
       if (worker.busy || !(wanted || (first && keep_))) continue;
       worker.busy = true;
     }
-    system_.join(worker.thread);  // it has nothing left to do
+    system_.join(worker.thread);  // it has finished its work
     if (system_.start(worker.thread, work, &worker)) continue;
     const std::lock_guard lock(mutex_);
     worker.busy = false;
@@ -137,20 +138,20 @@ void HostPool::work(Worker& worker) {
     lock.unlock();
     grown = grow(goal, pace);
     lock.lock();
-    // What was too much ahead of need is not now.
+    // An amount that was too much ahead of need may now be needed.
     if (!grown) grown = hurries() && (pace == Pace::ahead || hurried_ > goal);
   }
   worker.busy = false;
   changed_.notify_all();
 }
 
-// A slab more, towards holding all of `goal`. What the driver or the kernel refuses ahead of need is left
-// alone for a while.
+// Adds one slab towards holding all of `goal`. If the driver or the kernel refuses growth ahead of need, it
+// is not retried for a while.
 bool HostPool::grow(Bytes goal, Pace pace) {
   Bytes size;
   std::byte* data = nullptr;
   {
-    // What the other one pins is touched already, and so the budget knows of it.
+    // The pages of the slab that the other worker pins are touched already, so the budget includes them.
     const std::lock_guard one_at_a_time(touch_mutex_);
     size = claim_slab(goal, pace);
     if (size == Bytes{}) return false;
@@ -179,7 +180,7 @@ bool HostPool::grow(Bytes goal, Pace pace) {
   return true;
 }
 
-// Counts the next slab as taken. Whoever bounds the pool meanwhile is told of it.
+// Counts the next slab as taken, so that a concurrent bound() includes it.
 Bytes HostPool::claim_slab(Bytes goal, Pace pace) {
   Bytes missing;
   {
@@ -201,8 +202,8 @@ Bytes HostPool::bound(Bytes most) {
   return coming();
 }
 
-// What the pool takes and gives back is not the job's own doing. What other processes of the job take for
-// their pools looks like it: where there are several, nothing can be told.
+// The pool's own growth and shrinking is not the job's use. The growth of pools of the job's other processes
+// looks like the job's use, so nothing is estimated if there are several.
 void HostPool::watch() {
   Bytes before;
   {
@@ -211,10 +212,9 @@ void HostPool::watch() {
   }
   const Bytes left = budget_.room();
   const std::lock_guard lock(mutex_);
-  // What was read may be of before or after.
+  // The value read may be from before or after the change.
   const bool changes = touching_ || shrinking_ != Bytes{} || coming() != before;
-  // No room may also mean that nothing could be read; and where none is left it does not matter how fast it
-  // went.
+  // Zero may also mean that nothing could be read; and if no memory is left, the speed does not matter.
   if (sharers_ == 1 && !changes && left != Bytes{}) growth_.look(left + before, system_.now());
 }
 
@@ -230,10 +230,10 @@ void HostPool::bar() {
   resting_ = kRest;
 }
 
-// The sessions of a job share its limits, and each looks what is left before it takes. So each leaves what
-// all the others may be taking since they looked: together they never pass the limit. The slabs of all of
-// them are as large as a whole one, so that this costs little. Where the budget has no room for a slab, it is
-// as small as what is missing.
+// The sessions of a job share its limits, and each reads what is left before it takes memory. So each leaves
+// the amount that all the others may be taking at the same time: together they never exceed the limit. With
+// several sessions, the slabs of all of them together are as large as one whole slab, so that this costs
+// little. If the budget has no room for a slab, the slab is only as large as the missing amount.
 Bytes HostPool::next_slab(Bytes missing, Pace pace) {
   std::unique_lock lock(mutex_);
   const unsigned sharers = sharers_;
@@ -259,7 +259,8 @@ void HostPool::trim(Bytes keep) {
   shrink(keep);
 }
 
-// Giving back and growing again in turns would cost more than either: after a shortage the pool rests.
+// Alternately releasing and growing would cost more than either, so the pool does not grow for a while after
+// a shortage.
 void HostPool::tend(bool works) {
   Bytes keep;
   {
@@ -281,7 +282,7 @@ void HostPool::tend(bool works) {
   start();
 }
 
-// Whether there is a slab to give back.
+// Returns true if there is a slab to release.
 bool HostPool::exceeds(Bytes keep) const {
   return std::any_of(slabs_.begin(), slabs_.end(), [&](const auto& slab) {
     return slab.second.free == all_free(slab.second.granules) && held() >= keep + size_of(slab.second);
@@ -304,7 +305,8 @@ void HostPool::shrink(Bytes keep) {
     held_ -= size.count;
     shrinking_ += size;
     lock.unlock();
-    // What is still registered must not be unmapped: the driver would take the next mapping there for it.
+    // Memory that is still registered must not be unmapped: the driver would mistake the next mapping at this
+    // address for it.
     const bool gone = device_.unpin_host(data) == CUDA_SUCCESS;
     if (gone) system_.unmap(data, size);
     lock.lock();

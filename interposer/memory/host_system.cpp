@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = 2u << 20;
-// A thread costs about as much as touching this much.
+// Starting a thread costs about as much as touching this much memory.
 constexpr std::size_t kMinPart = 8u << 20;
 
 struct Part {
@@ -39,7 +39,7 @@ std::size_t processors() {
   return static_cast<std::size_t>(std::max(CPU_COUNT(&mask), 1));
 }
 
-// A part whose thread cannot be had is touched here.
+// A part for which no thread can be started is touched by the caller.
 void touch_in_parallel(std::byte* data, std::size_t size, unsigned most) {
   constexpr std::size_t kMaxThreads = LinuxHost::kMostThreads;
   const std::size_t count =
@@ -62,7 +62,7 @@ void touch_in_parallel(std::byte* data, std::size_t size, unsigned most) {
   }
 }
 
-// A wish: where the kernel or a container refuses it, memory comes from anywhere.
+// Only a preference: if the kernel or a container refuses it, the memory comes from any node.
 void prefer_node(std::byte* data, std::size_t size, unsigned node) {
   constexpr unsigned kBits = 8 * sizeof(unsigned long);
   std::array<unsigned long, 1024 / kBits> nodes{};
@@ -74,7 +74,7 @@ void prefer_node(std::byte* data, std::size_t size, unsigned node) {
 }  // namespace
 
 std::byte* LinuxHost::map(Bytes size, unsigned threads) {
-  // One huge page more, so that an aligned part can be cut out.
+  // Maps one huge page more, so that an aligned part can be cut out.
   const std::size_t whole = size.count + kHugePage;
   void* const mapped = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;

@@ -15,7 +15,7 @@ CUmemLocation location_of(CUdevice device) {
   return location;
 }
 
-// While another thread captures, an allocation of a pool may need memory: that must not spoil the capture.
+// A pool may have to allocate while another thread captures, and that must not invalidate the capture.
 class Relaxed {
  public:
   explicit Relaxed(const DriverCalls& calls) : exchange_(calls.cuThreadExchangeStreamCaptureMode) {
@@ -53,8 +53,8 @@ CUresult ManagedDevice::reserve(CUdeviceptr* base, Bytes size) {
   return result;
 }
 
-// So that another GPU which may access it does so from afar, instead of taking the pages. Only advice: what
-// the driver does not take is no loss.
+// Makes another GPU access the memory remotely instead of migrating its pages. This is only advice: nothing
+// is lost if the driver rejects it.
 void ManagedDevice::prefer_the_gpu(CUdeviceptr base, Bytes size) {
   constexpr CUmem_advise kPreferred = CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
   if (managed_.advise != nullptr)
@@ -69,7 +69,8 @@ CUcontext ManagedDevice::goes_with() {
   return context;
 }
 
-// Threads of ours have no context unless they have entered, and the program's may have one that is gone.
+// Our own threads have no context unless they have entered, and the context of a program thread may have been
+// destroyed.
 CUresult ManagedDevice::unreserve(CUdeviceptr base, Bytes /*size*/) {
   const Relaxed relaxed(calls());
   CUresult result = managed_.free(base);

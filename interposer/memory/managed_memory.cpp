@@ -6,7 +6,7 @@
 namespace sharedgpu {
 namespace {
 
-// Managed memory goes with the context in which it was made, so each block has its own.
+// Managed memory is freed with the context in which it was allocated, so each block has a range of its own.
 SwapOptions each_alone(SwapOptions options) {
   options.large = {};
   return options;
@@ -19,7 +19,7 @@ ManagedMemory::ManagedMemory(Device& device, const HostBudget& budget, Books& bo
     : SwapMemory(device, budget, books, each_alone(options),
                  {.pool = nullptr, .mover = std::make_unique<ManagedMover>(device, budget)}) {}
 
-// Its pages have no lasting place that others could know.
+// Managed pages have no fixed physical address that could be shared.
 CUresult ManagedMemory::settle(CUdeviceptr /*address*/, Bytes /*size*/) { return CUDA_ERROR_NOT_SUPPORTED; }
 
 }  // namespace sharedgpu

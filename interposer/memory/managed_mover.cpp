@@ -6,7 +6,7 @@
 namespace sharedgpu {
 namespace {
 
-// The budget is read for so much at once.
+// The budget is read once for each amount of this size.
 constexpr Bytes kRoomStep = mebibytes(128);
 
 }  // namespace
@@ -27,9 +27,9 @@ void ManagedMover::forget(Handle& handle) {
   held_ -= handle.size.count;
 }
 
-// A prefetch that is still on its way must not meet one the other way.
+// A prefetch that is still in flight must not meet one in the other direction.
 bool ManagedMover::settle() {
-  room_ = {};  // of the turn before
+  room_ = {};  // left from the previous turn
   under_way_ = {};
   for (unsigned lane = 0; lane < Lane::kCount; ++lane)
     if (late_[lane]) wait({lane});
@@ -59,8 +59,8 @@ Mover::Begun ManagedMover::begin_out(const Leaver& leaver, Lane lane) {
   return Begun::failed;
 }
 
-// Where the wait fails, pages may have gone to the host or not: the handle counts as resident, as the most
-// that it can be.
+// If the wait fails, the pages may be on either side, so the handle counts as resident, which is the upper
+// bound.
 bool ManagedMover::end_out(Handle& handle, Lane lane) {
   if (!handle.on_gpu()) return true;
   const bool arrived = wait(lane);
@@ -74,8 +74,8 @@ bool ManagedMover::end_out(Handle& handle, Lane lane) {
   return true;
 }
 
-// A lack of memory is worth another try. Any other failure is no reason to wait: the pages come by faults, or
-// the program meets the same error.
+// Only a lack of memory is worth a retry. After any other failure the pages arrive by faults, or the program
+// gets the same error.
 CUresult ManagedMover::begin_in(Handle& handle, Lane lane) {
   if (handle.mapped) return CUDA_SUCCESS;
   const CUresult result = device_.prefetch(lane, handle.address, handle.size, Device::Side::gpu);

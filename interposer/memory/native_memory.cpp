@@ -26,7 +26,7 @@ CUresult NativeMemory::allocate(CUdeviceptr* address, Bytes size) {
   return CUDA_SUCCESS;
 }
 
-// Forgotten first: the address may be given out again as soon as it is free.
+// Erases the block first, since its address may be reused as soon as it is free.
 std::optional<CUresult> NativeMemory::free(CUdeviceptr address) {
   Bytes size;
   {
@@ -46,7 +46,7 @@ std::optional<CUresult> NativeMemory::free(CUdeviceptr address) {
   return result;
 }
 
-// Forgotten first, as above.
+// Erases the blocks first, as above.
 CUresult NativeMemory::free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) {
   std::map<CUdeviceptr, Bytes> going;
   Bytes size;
@@ -69,7 +69,7 @@ CUresult NativeMemory::free_with(Destruction& destruction, const std::vector<CUd
   return result;
 }
 
-// Asks leave where the driver may need another piece.
+// Asks the arbiter if the driver may need another piece.
 bool NativeMemory::take(Bytes size) {
   const std::lock_guard one_at_a_time(growth_);
   {

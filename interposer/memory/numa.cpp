@@ -18,7 +18,7 @@ std::optional<unsigned> numa_node_of(const PciAddress& address, const std::strin
   char text[16];
   const ssize_t got = read(fd, text, sizeof text);
   close(fd);
-  unsigned node = 0;  // "-1" is no such number
+  unsigned node = 0;  // "-1" is rejected
   if (got <= 0 || std::from_chars(text, text + got, node).ec != std::errc{}) return std::nullopt;
   return node;
 }

@@ -83,7 +83,7 @@ void Packing::set_free(Spans::iterator span) {
   free_.emplace(span->second.size.count, span->first);
 }
 
-// Out of the free places; its size may change now.
+// Removes the span from free_, so that its size may change.
 void Packing::set_taken(Spans::iterator span) {
   span->second.free = false;
   free_.erase({span->second.size.count, span->first});

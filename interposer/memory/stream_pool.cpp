@@ -12,8 +12,8 @@ constexpr Bytes kLargestRoomyChunk = mebibytes(32);
 
 }  // namespace
 
-// A stream's own first: it was used last, and nothing else can have it yet. But a block more than twice as
-// large as need be is cut up only where nothing else fits.
+// A stream's own freed blocks come first: they were used last, and no other stream can have them yet. But a
+// block more than twice as large as needed is split only if nothing else fits.
 std::optional<CUdeviceptr> StreamPool::take(Bytes size, StreamId stream) {
   const Bytes needed = Packing::round_up(size);
   if (needed < size) return std::nullopt;
@@ -35,7 +35,7 @@ std::optional<CUdeviceptr> StreamPool::take(Bytes size, StreamId stream) {
   return place;
 }
 
-// The first `size` bytes of a freed block; the rest stays as it is.
+// Takes the first `size` bytes of a freed block; the rest stays free.
 CUdeviceptr StreamPool::take_from(Queue& queue, std::uint64_t age, Bytes size) {
   const auto entry = queue.by_age.find(age);
   Freed& freed = entry->second;
@@ -110,7 +110,7 @@ std::vector<StreamPool::Chunk> StreamPool::release(Bytes keep) {
   return released;
 }
 
-// As with arenas, what is not used stays below about a quarter of the whole.
+// As with arenas, the unused part stays below about a quarter of the whole.
 Bytes StreamPool::next_chunk(Bytes size, Bytes unit) const {
   const auto rounded = [unit](std::uint64_t count) {
     return Bytes{(count + unit.count - 1) / unit.count * unit.count};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Freeing, and what is to be freed later: what a capture forbids to wait for, what others have borrowed, and
-// what the driver would wait for where the program does not.
+// Freeing, including deferred frees. A free is deferred if a capture forbids waiting, if another process has
+// imported the memory, or if the driver would wait where the program does not.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -9,7 +9,8 @@
 
 namespace sharedgpu {
 
-// What is to be freed later is ours still, whose addresses the driver may know as its own.
+// A block whose free is deferred is still ours; the driver must not see its address, which it may know as its
+// own.
 std::optional<CUresult> SwapMemory::free(CUdeviceptr address, Gpu gpu) {
   if (condemn(address)) return free_condemned(address, gpu);
   const MutexLock lock(mutex_);
@@ -32,7 +33,7 @@ CUresult SwapMemory::free_condemned(CUdeviceptr address, Gpu gpu) {
   if (!lent && !would_wait && !books_.capturing()) {
     const CUresult result = free_block(address, gpu);
     if (result == CUDA_SUCCESS) return result;
-    if (result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {  // else a capture has just begun
+    if (result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {  // otherwise a capture has just begun
       reprieve(address);
       return result;
     }
@@ -44,7 +45,7 @@ CUresult SwapMemory::free_condemned(CUdeviceptr address, Gpu gpu) {
   return CUDA_SUCCESS;
 }
 
-// Of a dying block, which it remains on failure.
+// Frees a block that is marked as being freed. On failure it stays marked.
 CUresult SwapMemory::free_block(CUdeviceptr address, Gpu gpu) {
   MutexLock lock(mutex_);
   const Block block = *space_.block(address);
@@ -57,14 +58,14 @@ CUresult SwapMemory::free_block(CUdeviceptr address, Gpu gpu) {
     if (const CUresult result = device_.synchronize(); result != CUDA_SUCCESS) return result;
     lock.lock();
   }
-  // Before its addresses are given back: another thread may be given them at once.
+  // The block is taken out before its addresses are released, since another thread may get them at once.
   if (!space_.take_out(address)) return CUDA_SUCCESS;
   const bool arena = range.arena;
   lock.unlock();
   const CUresult result = take_down(range);
   if (result == CUDA_SUCCESS) return result;
   lock.lock();
-  space_.put_back(address, block);  // the driver would not have it
+  space_.put_back(address, block);  // the driver refused to free it
   return arena ? CUDA_SUCCESS : result;
 }
 
@@ -78,8 +79,9 @@ Bytes SwapMemory::due() const {
   return deferred_.due();
 }
 
-// Those that were there when it begins. What the GPU has to do is waited for, or asked about, before any is
-// taken: work may wait for a thread that destroys a context, and that one waits for what is taken of it.
+// Carries out the frees that were deferred before this call. It waits for the GPU, or queries it, before it
+// takes any entry: GPU work may be waiting for a thread that destroys a context, and that thread waits for
+// the context's taken entries.
 void SwapMemory::free_deferred(Gpu gpu) {
   std::uint64_t last = 0;
   {
@@ -104,8 +106,8 @@ void SwapMemory::free_deferred(Gpu gpu) {
   }
 }
 
-// The memory is ours and not the context's: it is there until we free it. But by then another thread's might
-// be at the address of what was freed meanwhile.
+// The memory belongs to us and not to the context: it exists until we free it. The blocks are marked before
+// the destruction, since the address of a block freed meanwhile might be reused by another thread.
 CUresult SwapMemory::free_with(Destruction& destruction, const std::vector<CUdeviceptr>& blocks) {
   std::vector<CUdeviceptr> condemned;
   std::ranges::copy_if(blocks, std::back_inserter(condemned),
@@ -113,14 +115,15 @@ CUresult SwapMemory::free_with(Destruction& destruction, const std::vector<CUdev
   const CUresult result = destruction.carry_out();
   for (const CUdeviceptr address : condemned) {
     if (result == CUDA_SUCCESS)
-      free_condemned(address, Gpu::drained);  // what used it has ended with the context
+      free_condemned(address, Gpu::drained);  // the work that used it has ended with the context
     else
       reprieve(address);
   }
   return result;
 }
 
-// Taken out of the maps first: the addresses may be given out again as soon as the context is gone.
+// The blocks are taken out of the maps first, since their addresses may be reused as soon as the context is
+// destroyed.
 CUresult SwapMemory::lose_with(Destruction& destruction, const std::vector<CUdeviceptr>& addresses) {
   std::vector<AddressSpace::Taken> taken;
   MutexLock lock(mutex_);

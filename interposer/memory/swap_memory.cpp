@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Growing, shrinking and looking up. The turns are in swap_turns.cpp.
+// Growing, shrinking and lookup. Eviction and restore are in swap_turns.cpp.
 #include "interposer/memory/swap_memory.h"
 
 #include <algorithm>
@@ -58,7 +58,7 @@ CUresult SwapMemory::allocate(CUdeviceptr* address, Bytes size) {
   });
 }
 
-// Another thread may bring the arena that this one lacks: so the next to grow looks again first.
+// Another thread may add the arena that this one needs, so a thread checks again before it grows.
 CUresult SwapMemory::allocate_small(CUdeviceptr* address, Bytes size, Bytes exact, Wish wish) {
   if (take_from_arenas(address, size)) return CUDA_SUCCESS;
   const std::lock_guard arenas(arena_growth_);
@@ -71,7 +71,7 @@ CUresult SwapMemory::allocate_small(CUdeviceptr* address, Bytes size, Bytes exac
   return grow(address, size, exact, true, wish);
 }
 
-// Asks leave for growth of one of the counts that use() tells; without it nothing has changed.
+// Requests growth of one of the counts that use() reports. A refusal leaves them unchanged.
 bool SwapMemory::may_grow(Residency::Count count, Bytes size, Wish wish) {
   const std::lock_guard one_at_a_time(growth_);
   {
@@ -102,14 +102,14 @@ bool SwapMemory::take_from_arenas(CUdeviceptr* address, Bytes size) {
   return arena != nullptr;
 }
 
-// The handles are the most recently used now.
+// Makes the handles the most recently used ones.
 void SwapMemory::note_use(Range& range) {
   const std::uint64_t now = ++allocations_;
-  for (Handle& handle : range.handles)  // one that is being moved keeps its place in the order
+  for (Handle& handle : range.handles)  // a handle that is being moved keeps its place
     if (!handle.busy) residency_.change(handle, [&] { handle.last_used = now; });
 }
 
-// Arenas grow with use, so that many small blocks share few handles while what is not used stays below a
+// Arenas grow with use, so that many small blocks share few handles, while the unused part stays below a
 // quarter of the whole.
 Bytes SwapMemory::next_arena(Bytes needed) const {
   const MutexLock lock(mutex_);
@@ -129,14 +129,14 @@ CUresult SwapMemory::grow(CUdeviceptr* address, Bytes size, Bytes range_size, bo
     note_use(*range);
     *address = range->base;
   }
-  books_.report(false);  // leave was asked before anything was resident
+  books_.report(false);  // growth was requested before anything was resident
   return CUDA_SUCCESS;
 }
 
-// Asks leave, reserves addresses, and puts physical memory there as far as it may, in handles of
-// `handle_size`. In this order: with the managed backend the addresses are managed memory, of which there is
-// not to be more than fits. Where the driver has less than was granted, somebody has taken it without asking;
-// the arbiter sees that by the next time it is asked, and its answer comes when the memory is there.
+// Requests growth, reserves addresses, and backs them as far as permitted, in handles of `handle_size`. The
+// order matters: with the managed backend the addresses are managed memory, of which there must not be more
+// than fits. If the driver has less than was granted, memory was taken without a request; the arbiter knows
+// that by the next request, and answers it when the memory is available.
 CUresult SwapMemory::add_range(Range** added, Bytes range_size, bool arena, Bytes handle_size,
                                const CUmemAllocationProp* kind, Wish wish) {
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -177,8 +177,8 @@ CUresult SwapMemory::add_granted(Range** added, Bytes range_size, bool arena, By
   return CUDA_SUCCESS;
 }
 
-// Whether the host budget could ever hold the footprint. The limits are read anew only when it grows, and by
-// tend().
+// Checks that the host budget could ever hold the footprint. The limits are read again only when the
+// footprint grows, and by tend().
 Books::Answer SwapMemory::within_host_limit() {
   MutexLock lock(mutex_);
   const Bytes footprint = residency_.swappable();
@@ -191,7 +191,7 @@ Books::Answer SwapMemory::within_host_limit() {
   return {.granted = true};
 }
 
-// Zero: none. The arbiter judges by it for all processes of a job together.
+// Returns zero if there is no limit. The arbiter applies the limit to all processes of a job together.
 Bytes SwapMemory::read_host_limit() {
   const auto told = [](std::optional<Bytes> limit) { return limit ? std::max(*limit, Bytes{1}) : Bytes{}; };
   const Bytes limit = told(budget_.limit());
@@ -202,7 +202,7 @@ Bytes SwapMemory::read_host_limit() {
   return limit;
 }
 
-// Backs the claimed handles of a new range and lets them go, whatever happens.
+// Backs the acquired handles of a new range, and releases them in any case.
 CUresult SwapMemory::back(Range& range) {
   CUresult result = CUDA_SUCCESS;
   for (Handle& handle : range.handles) {
@@ -213,8 +213,8 @@ CUresult SwapMemory::back(Range& range) {
   return result;
 }
 
-// Success also where `allowed` has no room: the memory then comes with the next restore(). The arbiter may
-// take room back while we wait for the driver, so it is looked at each time.
+// Succeeds also if the resident limit has no room: the next restore() then backs the handle. The arbiter may
+// lower the limit while we wait for the driver, so it is checked each time.
 CUresult SwapMemory::back(Handle& handle) {
   Nanoseconds waited{};
   for (Nanoseconds pause = std::chrono::milliseconds(1);;
@@ -237,13 +237,13 @@ CUresult SwapMemory::back(Handle& handle) {
   }
 }
 
-// Waits for whoever moves its handles.
+// Waits for the threads that move its handles.
 void SwapMemory::claim_all(Range& range) {
   for (Handle& handle : range.handles) wait_and_claim(handle);
 }
 
-// Gives a range back that nothing uses any more: waits for whoever moves its handles, then unmaps. On failure
-// the range stays, with what could not be unmapped in it.
+// Releases a range that nothing uses: waits for the threads that move its handles, then unmaps. On failure
+// the range stays, with the handles that could not be unmapped.
 CUresult SwapMemory::take_down(Range& range) {
   MutexLock lock(mutex_);
   claim_all(range);
@@ -261,7 +261,7 @@ CUresult SwapMemory::take_down(Range& range) {
     residency_.strike_off(range);
     space_.remove(range);
     lock.unlock();
-    device_.unreserve(base, size);  // a failure costs addresses only
+    device_.unreserve(base, size);  // a failure only leaks addresses
   } else {
     for (Handle& handle : range.handles)
       if (!handle.mapped) residency_.set_place(handle, Handle::Place::free);
@@ -276,7 +276,7 @@ std::optional<AddressRange> SwapMemory::find(CUdeviceptr address) const {
   return space_.find(address);
 }
 
-// What another thread is moving gets its access when it is mapped, or had got it before: so it is waited for.
+// A handle that another thread is moving may have been mapped with the old access, so this waits for it.
 void SwapMemory::renew_access() {
   std::vector<CUdeviceptr> due;
   MutexLock lock(mutex_);
@@ -285,7 +285,7 @@ void SwapMemory::renew_access() {
   for (const CUdeviceptr address : due) {
     Handle* handle = space_.handle_at(address);
     for (; handle != nullptr && handle->busy; handle = space_.handle_at(address)) settled_.wait(mutex_);
-    if (handle == nullptr || !handle->accessible) continue;  // freed meanwhile, or it gets its access later
+    if (handle == nullptr || !handle->accessible) continue;  // freed, or gets access when mapped
     residency_.claim(*handle);
     lock.unlock();
     device_.allow_access(handle->address, handle->size);
@@ -325,8 +325,8 @@ void SwapMemory::set_context_size(Bytes size) {
   books_.report(false);
 }
 
-// The pool never holds more than what the books know of: so what a job's processes hold together stays within
-// what the arbiter grants them.
+// The pool never holds more than this reports, so the job's processes together stay within the arbiter's
+// grant.
 MemoryUse SwapMemory::use() const {
   const MutexLock lock(mutex_);
   const Bytes swappable = residency_.swappable();
@@ -347,7 +347,7 @@ Bytes SwapMemory::job_host_limit() const {
 void SwapMemory::set_allowed(Bytes allowed) {
   const MutexLock lock(mutex_);
   residency_.set_allowed(allowed);
-  settled_.notify_all();  // an evict() under way may have less to do now
+  settled_.notify_all();  // an evict() in progress may have less to do now
 }
 
 Bytes SwapMemory::allowed() const {

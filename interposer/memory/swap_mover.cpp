@@ -7,8 +7,9 @@
 namespace sharedgpu {
 namespace {
 
-// A look costs a sixtieth of a copy. So many evictions it is left out where it has found nothing but changes,
-// by how often in a row; it takes two looks to know more.
+// A fingerprint costs a sixtieth of a copy. The table gives the number of evictions without one, by the
+// number of fingerprints in a row that found a change; two fingerprints are needed to detect unchanged
+// contents.
 constexpr std::array<std::uint8_t, 6> kRests{0, 0, 1, 3, 7, 15};
 
 }  // namespace
@@ -46,9 +47,9 @@ CUresult SwapMover::hide(Handle& handle, View& view) {
   return result;
 }
 
-// The reference is given back as soon as the memory is mapped: from then on it lives as long as the mapping,
-// and one call, unmap, ends it. So there is no state between "mapped" and "gone" that could fail. A reference
-// that stayed would hold the memory for ever, hence the insistence.
+// The reference is released as soon as the memory is mapped: from then on the memory exists as long as the
+// mapping, and a single call, unmap, frees it. So there is no state between "mapped" and "freed" in which
+// something could fail. A remaining reference would hold the memory for ever, so releasing it is retried.
 CUresult SwapMover::map(Handle& handle) {
   Physical physical = 0;
   CUresult result = device_.create(&physical, handle.size, handle.kind);
@@ -78,7 +79,7 @@ void SwapMover::forget(Handle& handle) {
   handle.contents = Handle::Contents::in_place;
 }
 
-// What the host has of it means nothing from here on.
+// Detaches the handle's host memory, whose contents are invalid from here on.
 HostRoom SwapMover::take_host(Handle& handle) {
   if (handle.has_copy()) kept_ -= handle.size.count;
   handle.left.reset();
@@ -113,7 +114,7 @@ bool SwapMover::look(std::span<Leaver> leavers) {
 
 SwapMover::Way SwapMover::way_of(const Leaver& leaver) {
   const Handle& handle = *leaver.handle;
-  if (!handle.on_gpu()) return Way::empty;  // no contents, or they are elsewhere already
+  if (!handle.on_gpu()) return Way::empty;  // no contents, or they are already off the GPU
   if (!leaver.seen) return Way::copied;
   if (leaver.seen->uniform) return Way::uniform;
   return handle.has_copy() && leaver.seen == handle.left ? Way::unchanged : Way::copied;
@@ -132,7 +133,7 @@ Mover::Begun SwapMover::begin_out(const Leaver& leaver, Lane lane) {
   return leaving.way == Way::copied ? begin_copy(handle, lane) : Begun::yes;
 }
 
-// The room of a clean copy serves again: the contents are on the GPU until all of them have arrived.
+// The room of a clean copy is reused: the contents stay on the GPU until all of them have arrived.
 Mover::Begun SwapMover::begin_copy(Handle& handle, Lane lane) {
   Leaving& leaving = leaving_[lane.index];
   if (handle.has_copy()) {
@@ -203,7 +204,7 @@ CUresult SwapMover::begin_in(Handle& handle, Lane lane) {
   return result;
 }
 
-// What came from the host stays there as a clean copy, if the next eviction can tell whether it still is one.
+// Restored contents stay on the host as a clean copy, if the next eviction can verify it by a fingerprint.
 bool SwapMover::end_in(Handle& handle, Lane lane) {
   if (!handle.evicted()) return true;
   if (device_.wait(lane) != CUDA_SUCCESS) {
@@ -228,7 +229,8 @@ bool SwapMover::settle() {
   return all;
 }
 
-// Room is not used again, nor a mapping undone, while a copy may still be under way there. Whether none is.
+// Room is not reused, and no mapping removed, while a copy may still be running there. Returns true if none
+// is.
 bool SwapMover::settle(Lane lane) {
   unsettled_[lane.index] = device_.wait(lane) != CUDA_SUCCESS;
   if (unsettled_[lane.index]) return false;

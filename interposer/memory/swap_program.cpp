@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's own physical memory: a range with a reference count, whose handles the program maps where it
-// likes. The range's own addresses, which the program never sees, are its name.
+// The program's own physical memory: a range with a reference count, whose handles the program maps at
+// addresses of its choice. The range is identified by its own address, which the program never accesses.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -25,7 +25,7 @@ void merge(std::vector<CUmemAccessDesc>& all, const CUmemAccessDesc& news) {
 CUresult SwapMemory::create(Id* id, Bytes size, const CUmemAllocationProp& kind) {
   if (id == nullptr || size == Bytes{} || size != round_up(size)) return CUDA_ERROR_INVALID_VALUE;
   Made made{.range = nullptr, .kind = std::make_unique<const CUmemAllocationProp>(kind)};
-  // What may be exported is exported as one.
+  // Exportable memory is exported as a single handle.
   const bool whole = kind.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE;
   const CUresult result = make_room([&](Wish wish) {
     return add_range(&made.range, size, false, whole ? size : options_.handle, made.kind.get(), wish);
@@ -49,18 +49,18 @@ std::optional<CUresult> SwapMemory::release(Id id) {
   return drop_if_unused(id);
 }
 
-// The last reference or the last mapping is gone.
+// Called when a reference or mapping has been removed.
 CUresult SwapMemory::drop_if_unused(Id id) {
   if (!program_.find(id)->unused()) return CUDA_SUCCESS;
-  auto node = program_.take_out(id);  // nobody finds it from now on
+  auto node = program_.take_out(id);  // no thread finds it from now on
   mutex_.unlock();
-  // Unlike cuMemFree, these calls do not wait for the GPU; only for copies of ours that a failure left
-  // behind.
+  // Unlike cuMemFree, these calls do not wait for the GPU, except for our own copies that a failure has left
+  // in flight.
   CUresult result = mover_->unsettled() ? device_.synchronize() : CUDA_SUCCESS;
   if (result == CUDA_SUCCESS) result = take_down(*node.mapped().range);
   mutex_.lock();
   if (result != CUDA_SUCCESS) {
-    node.mapped().references = 1;  // the driver would not have it back: it may be given back again
+    node.mapped().references = 1;  // the driver refused to free it: the program may release it again
     program_.put_back(std::move(node));
   }
   return result;
@@ -112,7 +112,7 @@ CUresult SwapMemory::unmap(CUdeviceptr address) {
   if (const CUresult result = hide(*program_.find(mapping->id), address); result != CUDA_SUCCESS)
     return result;
   program_.unmap(address);
-  drop_if_unused(mapping->id);  // the program has unmapped it in any case
+  drop_if_unused(mapping->id);  // the unmapping itself has succeeded in any case
   return CUDA_SUCCESS;
 }
 
@@ -142,7 +142,7 @@ CUresult SwapMemory::set_access(CUdeviceptr address, const CUmemAccessDesc* acce
   return CUDA_SUCCESS;
 }
 
-// Enters a view at `address` into each handle, and maps it where the handle has memory.
+// Adds a view at `address` to each handle, and maps it if the handle has memory.
 CUresult SwapMemory::show(Made& made, CUdeviceptr address) {
   CUresult result = CUDA_SUCCESS;
   ++allocations_;
@@ -185,7 +185,7 @@ std::optional<CUresult> SwapMemory::settle(Id id, CUmemGenericAllocationHandle* 
   const Made* const made = program_.find(id);
   if (made == nullptr) return std::nullopt;
   Range& range = *made->range;
-  if (range.handles.size() != 1) return CUDA_ERROR_INVALID_VALUE;  // it was not made to be exported
+  if (range.handles.size() != 1) return CUDA_ERROR_INVALID_VALUE;  // not created for export
   lock.unlock();
   if (const CUresult result = settle(id, range.size); result != CUDA_SUCCESS) return result;
   lock.lock();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What others know the physical place of (another process, a network card) stays there until it is freed.
+// Pinning in place: memory whose physical location is known to another process or a network card stays there
+// until it is freed.
 #include <algorithm>
 #include <utility>
 
@@ -7,8 +8,8 @@
 
 namespace sharedgpu {
 
-// The arbiter's leave is for room that is promised anew: what was swappable becomes pinned in the moment in
-// which it is granted. Until then the handles are both, and stay.
+// The arbiter is asked for additional pinned room; when it is granted, the swappable bytes become pinned.
+// Until then the handles count as both, and are not evicted.
 CUresult SwapMemory::settle(CUdeviceptr address, Bytes size) {
   const std::lock_guard one_at_a_time(growth_);
   {
@@ -28,23 +29,23 @@ CUresult SwapMemory::settle(CUdeviceptr address, Bytes size) {
   const bool granted = books_.grow().granted;
   {
     const MutexLock lock(mutex_);
-    // Those that were freed meanwhile are not among them.
+    // Handles freed meanwhile are not found here.
     for (auto& [base, range] : space_.ranges())
       for (Handle& handle : range.handles)
         if (handle.place == Handle::Place::settling) {
           residency_.set_place(handle, granted ? Handle::Place::settled : Handle::Place::free);
-          if (granted && !handle.busy && handle.has_copy()) drop_copy(handle);  // it never leaves
+          if (granted && !handle.busy && handle.has_copy()) drop_copy(handle);  // it is never evicted
         }
     settled_.notify_all();
   }
-  // Refused, it is as swappable as before; the arbiter may have reckoned otherwise meanwhile, and believes in
-  // growth only where it is asked.
+  // After a refusal the memory is swappable again. The arbiter may have counted it otherwise meanwhile, and
+  // accepts growth only by a request.
   if (!granted) static_cast<void>(books_.grow());
   books_.report(false);
   return granted ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// The handles under the range that may still leave.
+// Finds the handles under the range that can still be evicted.
 SwapMemory::Found SwapMemory::handles_to_settle(CUdeviceptr address, Bytes size, Handles& found) {
   for (;;) {
     const auto block = space_.find_whole(address, size);
@@ -66,7 +67,7 @@ SwapMemory::Found SwapMemory::handles_to_settle(CUdeviceptr address, Bytes size,
   }
 }
 
-// Busy meanwhile, so that nobody unmaps it.
+// The handle is busy meanwhile, so that no thread unmaps it.
 CUresult SwapMemory::export_piece(CUdeviceptr base, unsigned index, Piece* piece) {
   MutexLock lock(mutex_);
   for (;;) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Eviction and restore: several handles' copies under way at once, retired in order. On the turn thread.
+// Eviction and restore: the copies of several handles are in flight at once and retired in order. Runs on the
+// turn thread.
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -11,7 +12,7 @@
 namespace sharedgpu {
 namespace {
 
-// The handles on their way, one a lane, first in first out.
+// The handles being moved, one per lane, first in first out.
 class Pipeline {
  public:
   bool empty() const { return count_ == 0; }
@@ -54,7 +55,7 @@ bool SwapMemory::evict() {
       if (next.empty()) {
         stuck = !choose(minus(minus(residency_.resident(), leaving), residency_.allowed()), next);
         if (next.empty()) break;
-        continue;  // less may have to leave now
+        continue;  // less may have to be evicted now
       }
       const Leaver leaver = next.front();
       next.pop_front();
@@ -86,7 +87,7 @@ bool SwapMemory::evict() {
     } else if (stuck || !residency_.exceeds() || !residency_.any_busy()) {
       break;
     } else {
-      settled_.wait(mutex_);  // what is left is being made or freed by other threads, which never wait for us
+      settled_.wait(mutex_);  // other threads allocate or free the rest, and never wait for us
     }
   }
   for (const Leaver& leaver : next) unclaim(*leaver.handle);
@@ -96,13 +97,13 @@ bool SwapMemory::evict() {
   last_eviction_ = mover_->take_left();
   last_eviction_.no_room = no_room;
   host_peak_ = std::max(host_peak_, mover_->host_used());
-  // What a process that ends has on the GPU is free in a moment: nobody is to plan around it.
+  // The GPU memory of a process that ends is free in a moment, so the arbiter need not plan around it.
   books_.report(!done && !device_.ending());
   return done;
 }
 
-// Claims the handles that leave next, and looks at them together: the lanes have enough to copy meanwhile.
-// False: nothing may leave now.
+// Acquires the handles to evict next, and fingerprints them together, while the lanes have enough to copy.
+// Returns false if nothing may be evicted now.
 bool SwapMemory::choose(Bytes excess, std::deque<Leaver>& chosen) {
   std::vector<Leaver> leavers;
   Bytes together;
@@ -114,7 +115,7 @@ bool SwapMemory::choose(Bytes excess, std::deque<Leaver>& chosen) {
     leavers.push_back({handle, {}});
   }
   if (leavers.empty()) return true;
-  const Bytes most = residency_.away();  // is on the host in the end
+  const Bytes most = residency_.away();  // bytes on the host at the end
   mutex_.unlock();
   const bool looked = mover_->look(leavers);
   Bytes goal = mover_->host_used() + mover_->host_kept();
@@ -126,8 +127,8 @@ bool SwapMemory::choose(Bytes excess, std::deque<Leaver>& chosen) {
   return looked;
 }
 
-// Clean copies lie where the pool would keep room anyway. They are given up before the pool holds more than
-// what is to be on the host, and before the handle has to stay for lack of room.
+// Clean copies occupy room that the pool would keep anyway. They are dropped before the pool holds more than
+// the bytes that will be on the host, and before the handle has to stay for lack of room.
 Mover::Begun SwapMemory::begin_out(const Leaver& leaver, Lane lane) {
   while (!mover_->has_room(*leaver.handle) && mover_->host_held() >= residency_.away() && give_up_copy()) {
   }
@@ -139,7 +140,7 @@ Mover::Begun SwapMemory::begin_out(const Leaver& leaver, Lane lane) {
   }
 }
 
-// The one that is missed last. False: there is none.
+// Drops the least useful clean copy. Returns false if there is none.
 bool SwapMemory::give_up_copy() {
   Handle* const handle = residency_.last_copy();
   if (handle == nullptr) return false;
@@ -153,7 +154,7 @@ void SwapMemory::give_up_copies() {
   }
 }
 
-// Of a handle that is not busy.
+// Drops the clean copy of a handle that is not busy.
 void SwapMemory::drop_copy(Handle& handle) {
   residency_.change(handle, [&] { mover_->forget(handle); });
 }
@@ -162,7 +163,7 @@ bool SwapMemory::restore() {
   if (bring_back()) return true;
   {
     const MutexLock lock(mutex_);
-    if (residency_.resident() >= residency_.allowed()) return false;  // there is more to come
+    if (residency_.resident() >= residency_.allowed()) return false;  // more can become resident
   }
   if (!device_.lost()) return false;
   {
@@ -199,8 +200,8 @@ bool SwapMemory::bring_back() {
     }
     if (pipeline.empty()) {
       if (failed || !residency_.any_busy() || !residency_.all_usable()) break;
-      // Other threads are making or freeing what is left, and never wait for us. They may have looked what is
-      // allowed before it was all, and leave to us what they make.
+      // Other threads are allocating or freeing the rest, and never wait for us. They may have read the
+      // resident limit before it was raised, and so leave it to us to back their memory.
       settled_.wait(mutex_);
       continue;
     }
@@ -219,8 +220,9 @@ bool SwapMemory::bring_back() {
     }
   }
   const bool done = lost_ || residency_.all_usable();
-  // The next turn most likely needs as much host room as this one did: pinning costs more than copying. Only
-  // once: when another Restore follows, work may be under way already, and giving memory back waits for it.
+  // The next turn most likely needs as much host room as this one did, and pinning costs more than copying.
+  // The pool is trimmed only once: at a further Restore, work may already be running, and releasing memory
+  // waits for it.
   const bool trim = done && ready && host_peak_ != Bytes{};
   while (trim && mover_->host_kept() > host_peak_ && give_up_copy()) {
   }
@@ -233,15 +235,16 @@ bool SwapMemory::bring_back() {
 
 void SwapMemory::tend() {
   if (pool_) {
-    // Clean copies are worth their room while evictions are expected and the job can spare it.
+    // Clean copies are worth their room only while evictions are expected and the job can spare it.
     if (mover_->host_kept() != Bytes{} && (!pool_->expected() || budget_.tight({}))) give_up_copies();
     pool_->tend(!books_.idle());
   }
   read_host_limit();
 }
 
-// What holds evicted contents cannot go while they are evicted. The pool is barred before they come back: the
-// next eviction would take the memory again that the job is about to use.
+// Host memory that holds evicted contents cannot be released before they are restored. The pool is blocked
+// from growing before that, since the next eviction would otherwise take the memory that the job is about to
+// use.
 bool SwapMemory::watch_host() {
   if (pool_ == nullptr || (pool_->held() == Bytes{} && !pool_->expected())) return false;
   pool_->watch();

@@ -15,7 +15,7 @@ using session::TurnParts;
 namespace {
 
 constexpr Nanoseconds kPatience =
-    std::chrono::milliseconds(100);  // between looks at what another thread is at
+    std::chrono::milliseconds(100);  // between checks of another thread's progress
 
 }  // namespace
 
@@ -49,7 +49,7 @@ void DeviceTable::attach(CUdevice device) {
   }
 }
 
-// The first device gets the session that cuInit opened, each other one a new one; null: there is none to be
+// The first device gets the session that cuInit has opened, every other device a new one; null if none can be
 // had.
 DeviceSession* DeviceTable::next_session(CUdevice device) {
   {

@@ -25,7 +25,7 @@ using session::TurnParts;
 namespace {
 
 constexpr Nanoseconds kPatience =
-    std::chrono::milliseconds(100);  // between looks at what another thread is at
+    std::chrono::milliseconds(100);  // between checks of another thread's progress
 
 constinit std::atomic<Process*> instance{nullptr};
 constinit std::atomic<bool> watching_forks{false};
@@ -48,8 +48,8 @@ Process& Process::only() {
   return *found;
 }
 
-// The child has none of our threads, and must not use the parent's connections or locks: the parent's
-// sessions are forgotten, memory and all. The driver does not work in the child either.
+// The child has none of our threads, and must not use the parent's connections or locks, so it drops the
+// parent's sessions with all their memory. The driver does not work in the child either.
 void Process::in_child() {
   gate::after_fork();
   Process* const parents = instance.exchange(nullptr, std::memory_order_acq_rel);
@@ -80,7 +80,7 @@ Process::State Process::connect(const Parts& parts) {
                                      [](const char* name, const char* value, const char* expected) {
                                        say("%s='%s' is not %s; ignored", name, value, expected);
                                      });
-  // Before anything is waited for: a child that is forked meanwhile must begin anew.
+  // Registered before anything waits, since a child that is forked meanwhile must start afresh.
   if (!watching_forks.exchange(true)) pthread_atfork(nullptr, nullptr, in_child);
   Hello hello;
   hello.token = settings_.token;
@@ -99,7 +99,7 @@ Process::State Process::connect(const Parts& parts) {
   return devices_.begin(hands, first) ? State::managed : State::plain;
 }
 
-// The gate is that of all GPUs of the process.
+// All GPUs of the process share the gate.
 void Process::on_wait() {
   devices_.for_each_session([](DeviceSession& session) { session.want(); });
 }
@@ -160,7 +160,7 @@ void Process::context_stays(Contexts::Removed context, CUdevice device) {
 
 // --- Memory of other processes ---
 
-// All sessions of the process are of one tenant: any of them may ask.
+// All sessions of the process belong to one tenant, so any of them can ask.
 Borrowing::Answer Process::ask(LoanName name, std::uint32_t piece) {
   DeviceSession* first = devices_.first();
   return state() == State::managed && first != nullptr ? first->borrow(name, piece) : Borrowing::Answer{};

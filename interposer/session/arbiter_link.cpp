@@ -20,16 +20,16 @@ using namespace std::chrono_literals;
 constexpr Nanoseconds kFirstBackoff = 10ms;
 constexpr Nanoseconds kLongestBackoff = 1s;
 constexpr Nanoseconds kAnswer = 5s;
-constexpr std::chrono::milliseconds kLook = 200ms;  // at our descriptors, which the program may have closed
-constexpr std::chrono::milliseconds kDeadlinePause = 1ms;  // between two looks at what the program tells
-constexpr std::uint64_t kNobody = ~std::uint64_t{0};       // asks
+constexpr std::chrono::milliseconds kLook = 200ms;         // between checks of our descriptors
+constexpr std::chrono::milliseconds kDeadlinePause = 1ms;  // between two reads of the program's reports
+constexpr std::uint64_t kNobody = ~std::uint64_t{0};       // answers no request
 constexpr Bytes kEverything{~std::uint64_t{0}};
 
 }  // namespace
 
 void ArbiterLink::adopt(Handshake& hands) {
   channel_ = std::move(hands.channel);
-  order_ = 0;  // this arbiter asks anew
+  order_ = 0;  // this arbiter starts a new count
   released_ = false;
   told_before_ = told_;
   socket_ = FileIdentity(channel_.fd());
@@ -71,7 +71,7 @@ int ArbiterLink::serve() {
     pollfd wanted[] = {{.fd = channel_.fd(), .events = POLLIN, .revents = 0},
                        {.fd = doorbell.fd(), .events = POLLIN, .revents = 0},
                        {.fd = deadlines_.fd(), .events = POLLIN, .revents = 0}};
-    // What cannot be told from here is left to others of the tenant.
+    // Deadlines that cannot be reported from here are left to other processes of the tenant.
     const bool tells = deadlines_.fd() >= 0 && attached_ && channel_.version() >= Deadlines::kSince;
     const bool pauses = tells && now() - deadlines_read_ < kDeadlinePause;
     if (!tells || pauses) wanted[2].fd = -1;
@@ -104,13 +104,14 @@ void ArbiterLink::note_silence() {
   if (!silent_.exchange(true, std::memory_order_acq_rel)) debug("the arbiter does not answer");
 }
 
-// The program may have closed our descriptors and opened files of its own: nothing is written to those.
+// The program may have closed our descriptors and opened files of its own, to which we must not write.
 int ArbiterLink::send(const Message& message, int descriptor) {
   return socket_.is(channel_.fd()) ? channel_.send(message, descriptor) : EBADF;
 }
 
 int ArbiterLink::send_all() {
-  // In the order opposite to that in which they are set: what is set from here on rings.
+  // The flags are read in the reverse order of setting. A flag that is set from here on wakes this thread
+  // again.
   const bool changed = outbox_.take_usage();
   const bool stuck = outbox_.take_stuck();
   if (changed || stuck)
@@ -121,7 +122,8 @@ int ArbiterLink::send_all() {
     if (int error = send_report(report)) return error;
   for (Requests::Unsent unsent; requests_.next_unsent(unsent);)
     if (int error = send_request(unsent)) return error;
-  // While it is silent, those who asked have gone on: the answer to this tells that it is back.
+  // While the arbiter is silent, the requesting threads have continued without it; the answer to this query
+  // shows that it is back.
   if (outbox_.take_ping() || silent())
     if (int error = send(Message::of(MemoryQuery{}))) return error;
   if (outbox_.take_want()) {
@@ -132,7 +134,7 @@ int ArbiterLink::send_all() {
   return 0;
 }
 
-// A Usage or Ready, with what was moved since the connection began.
+// Sends a Usage or Ready, with the bytes moved since the connection began.
 template <class Body>
 int ArbiterLink::tell(Body body) {
   const Traffic moved = reports_.moved();
@@ -156,7 +158,7 @@ int ArbiterLink::send_request(const Requests::Unsent& unsent) {
     case MessageType::memory_query:
       return send(Message::of(MemoryQuery{.request = unsent.id}));
     default:
-      return 0;  // no question
+      return 0;  // not a request
   }
 }
 
@@ -165,8 +167,8 @@ int ArbiterLink::send_report(const Report& report) {
     case MessageType::ready:
       return tell(Ready{.epoch = report.epoch, .use = reports_.use()});
     case MessageType::released:
-      if (report.order != order_) return 0;  // an earlier arbiter's, or overtaken
-      // A thread may be allocating: from here on it takes no room that the arbiter gives to others.
+      if (report.order != order_) return 0;  // from an earlier arbiter, or outdated
+      // A thread may be allocating: from here on it takes no room that the arbiter may give to other tenants.
       released_ = true;
       turns_.allow_at_most(reports_.use().resident);
       return send(Message::of(Released{.epoch = report.epoch,
@@ -180,7 +182,7 @@ int ArbiterLink::send_report(const Report& report) {
     case MessageType::idle:
       return send(Message::of(Idle{.epoch = report.epoch, .idle = report.span}));
     default:
-      return 0;  // no report
+      return 0;  // not a report
   }
 }
 
@@ -191,18 +193,19 @@ int ArbiterLink::report_deadlines() {
   return send(Message::of(counts));
 }
 
-// Where it does not get through, the borrower sees that the connection ends.
+// If sending fails, the importer sees that the connection ends.
 void ArbiterLink::lend(const Wanted& wanted, UniqueFd borrower) {
   UniqueFd descriptor;
   const Message answer = Message::of(lending_.answer(wanted, descriptor));
   if (borrower)
     Channel(static_cast<UniqueFd&&>(borrower)).send(answer, descriptor.get());
   else
-    send(answer, descriptor.get());  // the arbiter is of a version that passes it on
+    send(answer, descriptor.get());  // this version of the arbiter forwards it
 }
 
 void ArbiterLink::handle(const Message& message, UniqueFd descriptor) {
-  // What is granted may come with the next turn only: who goes on must find the gate as the arbiter left it.
+  // Updates the gate before any thread continues: a grant may take effect only in the next turn, and the
+  // thread must see the gate as the arbiter has left it.
   gate::is_open();
   switch (message.type) {
     case MessageType::attached:
@@ -250,8 +253,8 @@ void ArbiterLink::handle(const Message& message, UniqueFd descriptor) {
   }
 }
 
-// What was allowed before the arbiter heard Released is not ours any more. Behind an open page the lease is
-// ours, whatever was said before.
+// A resident limit that was granted before the arbiter received Released is void. If the page is open we hold
+// the lease, whatever was sent before.
 void ArbiterLink::decide(const Message& message) {
   const auto verdict = message.as<Verdict>();
   const bool given_up = released_ && !gate::is_open();
@@ -289,7 +292,7 @@ bool ArbiterLink::reconnect() {
     const MemoryUse mine = reports_.use();
     Hello hello{.token = settings_.token,
                 .resuming = 1,
-                // What was allocated in a drain has to come before the gate can open again.
+                // Memory allocated during a drain has to become resident before the gate can open again.
                 .held = gate::held() && (gate::is_open() || mine.resident >= mine.swappable),
                 .wants = gate::wanted(),
                 .backend = backend_.load(std::memory_order_relaxed),
@@ -314,10 +317,10 @@ bool ArbiterLink::reconnect() {
   }
 }
 
-// From here on this is plain CUDA: what was swapped out comes back, and then the gate stays open.
+// From here on the process is unmanaged: evicted memory is restored, and then the gate stays open.
 void ArbiterLink::give_up(const char* reason) {
   say("the arbiter serves this process no longer (%s); it goes on as plain CUDA", reason);
-  lost_since_.store(1, std::memory_order_release);  // for ever: nobody is to wait for answers
+  lost_since_.store(1, std::memory_order_release);  // never reset, so no thread waits for answers
   turns_.allow(kEverything);
   turns_.prepare_host({}, 1);
   turns_.push({.kind = TurnOrder::Kind::go_plain, .epoch = epoch_, .since = now()});
@@ -325,7 +328,7 @@ void ArbiterLink::give_up(const char* reason) {
 
 int ArbiterLink::resume() {
   if (!has_gpu_.load(std::memory_order_acquire)) return 0;
-  // Also where no Attach was ever answered: the thread that asked may have given up waiting.
+  // Sent even if no Attach was ever answered, since the requesting thread may have stopped waiting.
   if (int error = send(Message::of(attach_))) return error;
   return tell(usage(0));
 }

@@ -62,7 +62,7 @@ ManagedCalls managed_calls() {
 #undef REAL
 }
 
-// A program that waits at the gate has its processors to spare.
+// While the program waits at the gate, its processors are free.
 class GuestHost final : public LinuxHost {
  public:
   using LinuxHost::LinuxHost;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr Bytes kLargest{std::uint64_t{1} << 46};  // no GPU has as much
 
-// As the driver says of a handle that names nothing, or nothing any more.
+// The driver's error for a handle that names no allocation, or a freed one.
 CUresult refusal(LoanOutcome outcome) {
   return outcome == LoanOutcome::unknown ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_MAP_FAILED;
 }
@@ -21,7 +21,7 @@ CUresult map_failed(CUresult result) {
   return result == CUDA_ERROR_OUT_OF_MEMORY ? result : CUDA_ERROR_MAP_FAILED;
 }
 
-// The mapping alone keeps the memory then.
+// Maps a piece. Afterwards only the mapping keeps the memory.
 CUresult map_piece(CUdeviceptr address, Bytes size, const UniqueFd& descriptor) {
   CUmemGenericAllocationHandle handle = 0;
   auto* os_handle = reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor.get()));  // NOLINT
@@ -33,8 +33,8 @@ CUresult map_piece(CUdeviceptr address, Bytes size, const UniqueFd& descriptor) 
   return result;
 }
 
-// For the device of this thread's context: it may be another one than the lender's, or than that of who has
-// opened it before.
+// Gives access to the device of this thread's context, which may differ from the exporter's device or that of
+// an earlier importer.
 CUresult allow_access(CUdeviceptr address, Bytes size) {
   CUmemAccessDesc access{};
   access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -80,7 +80,8 @@ CUresult Borrowing::open(const IpcTicket& ticket, CUdeviceptr* address) {
     }
   }
   Opened opened{.name = ticket.name, .openers = {{context, 1}}, .mapped = ticket.mapped, .size = ticket.size};
-  // Held before the first piece comes: memory that is freed from now on stays until this process closes it.
+  // Locked before the first piece arrives: memory that is freed from now on stays until this process closes
+  // it.
   result = hold(ticket.name);
   if (result == CUDA_SUCCESS) result = map(opened);
   const std::lock_guard lock(mutex_);
@@ -93,7 +94,7 @@ CUresult Borrowing::open(const IpcTicket& ticket, CUdeviceptr* address) {
   return CUDA_SUCCESS;
 }
 
-// Without a lien all works but the books where memory is freed while it is lent.
+// Without the lock file everything works except the accounting of memory that is freed while it is exported.
 CUresult Borrowing::hold(LoanName name) {
   {
     const std::lock_guard lock(mutex_);
@@ -112,7 +113,7 @@ CUresult Borrowing::hold(LoanName name) {
   return CUDA_SUCCESS;
 }
 
-// With mutex_ held.
+// Called with mutex_ held.
 void Borrowing::let_go(LoanName name) {
   const auto held = held_.find(name);
   if (--held->second != 0) return;
@@ -156,7 +157,7 @@ std::optional<CUresult> Borrowing::close(CUdeviceptr address) {
   auto opener = openers.find(context);
   if (opener == openers.end()) opener = openers.begin();
   if (--opener->second == 0) openers.erase(opener);
-  // Nothing may wait for the GPU during a capture: then it is closed later.
+  // Nothing may wait for the GPU during a capture; the memory is closed later then.
   if (openers.empty() && !gate::capturing()) wait_and_unmap(lock, found);
   return CUDA_SUCCESS;
 }
@@ -172,8 +173,8 @@ void Borrowing::close_all(CUcontext context) {
   }
 }
 
-// Work of any context may be using it: where a capture forbids to wait for that, it is closed later. Gives
-// mutex_ up meanwhile, as unmap() does.
+// Waits for work of all contexts, since any may be using the memory. If a capture forbids waiting, the memory
+// is closed later. Releases mutex_ meanwhile, as unmap() does.
 void Borrowing::wait_and_unmap(std::unique_lock<std::mutex>& lock, AllOpened::iterator found) {
   auto node = opened_.extract(found);
   lock.unlock();

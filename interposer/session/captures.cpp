@@ -11,7 +11,7 @@
 namespace sharedgpu::session {
 namespace {
 
-// Where the program has used up all keys, what a thread leaves behind counts until its context goes.
+// If the program has used up all keys, a capture left by a thread counts until its context is destroyed.
 constinit gate::ThreadEnd thread_end([](void* captures) { static_cast<Captures*>(captures)->drop_thread(); });
 
 pthread_t owner_of(CUstream stream) { return stream == CU_STREAM_PER_THREAD ? pthread_self() : pthread_t{}; }

@@ -14,13 +14,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Nanoseconds kPatience = 100ms;  // between looks at what others are at
-constexpr Nanoseconds kAsking = 1s;       // more than it takes to get as far as the driver's wait
-constexpr Nanoseconds kShortNap = 20us;   // between looks at the GPU
+constexpr Nanoseconds kPatience = 100ms;  // between checks of other threads' progress
+constexpr Nanoseconds kAsking = 1s;       // longer than it takes to reach the driver's wait
+constexpr Nanoseconds kShortNap = 20us;   // between polls of the GPU
 constexpr Nanoseconds kLongNap = 500us;
-constexpr Nanoseconds kPolitely = 5s;  // naps before a drain waits all the same, since work may never end
+constexpr Nanoseconds kPolitely = 5s;  // polling time before a drain blocks in the driver
 
-// Current on this thread from construction to destruction, where ok().
+// Makes the context current on this thread from construction to destruction, if ok().
 class Current {
  public:
   explicit Current(CUcontext context) : ok_(SHAREDGPU_REAL(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS) {}
@@ -36,7 +36,7 @@ class Current {
   bool ok_;
 };
 
-// What the driver says where a stream of the context is being captured.
+// Returns true for the driver's errors while a stream of the context is being captured.
 bool is_capture_error(CUresult result) {
   return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 }
@@ -180,8 +180,8 @@ void Contexts::finish_streams(CUcontext context) {
   for (CUstream stream : its) SHAREDGPU_REAL(cuStreamSynchronize, stream);
 }
 
-// Used is only the one that is being waited for: another may be destroyed meanwhile, by a thread for which
-// the work in this one is waiting.
+// Only the context being waited for is marked as used. Another one may be destroyed meanwhile, by a thread
+// for which the work in this one is waiting.
 template <class Meant>
 CUresult Contexts::synchronize_if(Meant meant) {
   std::vector<CUcontext> meant_ones;
@@ -203,7 +203,7 @@ CUresult Contexts::synchronize_if(Meant meant) {
   return captured ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : error;
 }
 
-// No capture begins meanwhile. One that is gone has nothing to do.
+// No capture begins meanwhile. A destroyed context has no work.
 CUresult Contexts::synchronize_one(CUcontext context) {
   {
     std::lock_guard lock(mutex_);
@@ -248,14 +248,14 @@ bool Contexts::drain() {
     std::this_thread::sleep_for(nap);
     waited += nap;
   }
-  // It also waits for the streams that nobody else can ask.
+  // This also waits for per-thread default streams, which only their own threads can query.
   return synchronize() != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
 bool Contexts::idle() {
   std::lock_guard lock(mutex_);
   if (gate::capturing()) return false;
-  // The driver answers only where a context is current.
+  // The driver answers only if a context is current.
   auto busy = [](CUcontext context, CUstream stream) {
     Current current(context);
     return current.ok() && SHAREDGPU_REAL(cuStreamQuery, stream) == CUDA_ERROR_NOT_READY;
@@ -266,7 +266,8 @@ bool Contexts::idle() {
                               [&](const Stream& known) { return busy(known.context, known.stream); });
 }
 
-// A per-thread default stream can be asked by its thread alone: taken for busy as long as that lives.
+// Only its own thread can query a per-thread default stream, so the stream counts as busy as long as that
+// thread lives.
 bool Contexts::done() { return !gate::activity().own_streams && idle(); }
 
 CUresult Contexts::error_of(CUstream stream) {
@@ -276,8 +277,8 @@ CUresult Contexts::error_of(CUstream stream) {
   return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
 }
 
-// The driver must not be asked to synchronize once a capture has begun. Whoever asked long ago is waiting for
-// work by now, and that may in turn wait for the capture.
+// The driver must not be asked to synchronize once a capture has begun. A thread that asked long ago is
+// already waiting for work, which may in turn wait for the capture.
 void Contexts::capture_began() {
   const Nanoseconds long_ago = now() + kAsking;
   for (;;) {

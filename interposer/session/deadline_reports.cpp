@@ -11,7 +11,7 @@
 namespace sharedgpu::session {
 namespace {
 
-constexpr int kMostReads = 16;  // at a time: the arbiter's words are not to wait for a program that floods us
+constexpr int kMostReads = 16;  // per call, so that a flood of reports does not delay the arbiter's messages
 
 bool read_number(const char*& text, unsigned long& number) {
   if (*text < '0' || *text > '9') return false;
@@ -51,7 +51,7 @@ Deadlines DeadlineReports::take() {
     const ssize_t size = identity_.is(fd_) ? read(fd_, text, sizeof text) : 0;
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) break;
     if (size <= 0) {
-      fd_ = -1;  // nobody can write any more, or the program has closed it
+      fd_ = -1;  // no writer is left, or the program has closed it
       break;
     }
     lines_.feed(text, static_cast<std::size_t>(size), counts);

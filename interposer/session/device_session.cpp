@@ -22,14 +22,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Nanoseconds kPatience = 100ms;      // between looks at whether the arbiter is gone
-constexpr Nanoseconds kLenderPatience = 10s;  // a process that is stopped answers nothing
+constexpr Nanoseconds kPatience = 100ms;      // between checks whether the arbiter is gone
+constexpr Nanoseconds kLenderPatience = 10s;  // a stopped process does not answer
 
-// What the driver takes for a context cannot be measured beside other processes that come and go. This is
-// what was seen on large GPUs, and a sixty-fourth of small ones.
+// The driver's memory for a context cannot be measured while other processes start and end. This is the size
+// observed on large GPUs, and a sixty-fourth of small ones.
 Bytes context_estimate(Bytes total) { return std::min(Bytes{total.count / 64}, mebibytes(512)); }
 
-// The lender's answer through its end of a socket pair, which closes when the lender ends.
+// Receives the exporter's answer through a socket pair, which closes when the exporter ends.
 Borrowing::Answer hear_lender(Channel lender, Nanoseconds deadline) {
   Message message;
   UniqueFd descriptor;
@@ -91,7 +91,7 @@ void* DeviceSession::run_service(void* session) {
 
 void* DeviceSession::run_turns(void* session) {
   prctl(PR_SET_NAME, "sharedgpu-turns");  // 15 bytes at most
-  // What this thread synchronizes must not spoil a capture that another thread is at.
+  // This thread's synchronization must not invalidate a capture of another thread.
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   SHAREDGPU_REAL(cuThreadExchangeStreamCaptureMode, &mode);
   gate::prepare_to_close();
@@ -113,12 +113,12 @@ void DeviceSession::attach(CUdevice device) {
   Request request(MessageType::attach);
   bool answered = ask(request, settings_.arbiter_timeout);
   capacity_ = answered ? request.answer.as<Attached>().capacity : attach.total;
-  outbox_.usage(false);  // also of what its host memory can hold
+  outbox_.usage(false);  // also reports the host memory limit
   debug("attached to %s, capacity %llu MiB", attach.name,
         static_cast<unsigned long long>(capacity_.count >> 20));
 }
 
-// One thread at a time looks and acts: so the last one to do so has seen the newest.
+// One thread at a time reads the state and acts on it, so the last one acts on the newest state.
 void DeviceSession::follow() {
   const std::lock_guard lock(following_);
   if (copier_ != nullptr) copier_->use_context(contexts_.any(device_));
@@ -158,20 +158,21 @@ bool DeviceSession::settles() const {
   return mine != nullptr && mine->use().settling != Bytes{};
 }
 
-// Puts the question and waits for the answer, which the arbiter may hold back for long. False: it has been
-// gone for `patience`, or hangs, or it is `deadline`.
+// Sends the request and waits for the answer, which the arbiter may delay for long. Returns false if the
+// arbiter has been gone for `patience` or hangs, or if `deadline` has passed.
 bool DeviceSession::ask(Request& request, Nanoseconds patience, Nanoseconds deadline) {
   requests_.add(request);
   outbox_.poke();
   bool answered = false;
   bool pinged = false;
   std::uint64_t words = link_.words();
-  // Counted in looks, not by the clock: time in which this process was stopped is not the arbiter's.
+  // Silence is counted in polls, not by the clock, so that time in which this process was stopped is not
+  // counted against the arbiter.
   for (Nanoseconds silence{}, waited{};;) {
     std::uint32_t seen = request.done.seen();
     answered = requests_.answered(request);
     if (answered || arbiter_gone(patience) || link_.silent() || now() >= deadline) break;
-    // The drain may wait for who asks, so not even an arbiter that answers others is waited for without end.
+    // The drain may be waiting for this thread, so the wait is bounded even if the arbiter answers others.
     const Nanoseconds patient = answer_patience(settings_.arbiter_timeout);
     if (waited >= kSettlePatience + patient && settles() && gate::held() && !gate::is_open()) break;
     if (link_.words() != words) {
@@ -179,7 +180,7 @@ bool DeviceSession::ask(Request& request, Nanoseconds patience, Nanoseconds dead
       pinged = false;
       silence = {};
     }
-    const bool arbiters = request.question != MessageType::borrow;  // the answer to that is another session's
+    const bool arbiters = request.question != MessageType::borrow;  // another session answers that
     if (arbiters && silence >= patient) {
       if (pinged)
         link_.note_silence();
@@ -204,15 +205,15 @@ Books::Answer DeviceSession::grow() {
     const auto verdict = request.answer.as<Verdict>();
     return {.granted = verdict.granted != 0, .host_most = verdict.host_most};
   }
-  // With no arbiter to ask, the driver's own limit decides. While the lease is held all must be resident.
+  // Without an arbiter, the driver's own limit decides. While the lease is held everything must be resident.
   Memory* mine = memory();
   if (mine != nullptr && gate::held()) mine->set_allowed(std::max(mine->allowed(), mine->use().swappable));
   return {.granted = true};
 }
 
 void DeviceSession::refused_by_host(Bytes most, Bytes wanted) {
-  if (wanted > capacity_) return;  // is more than the whole GPU: plain CUDA would refuse it as well
-  static constinit std::atomic<bool> said{false};  // of all GPUs: programs may try again and again
+  if (wanted > capacity_) return;  // more than the whole GPU: unmanaged CUDA would refuse it as well
+  static constinit std::atomic<bool> said{false};  // for all GPUs, since programs may retry many times
   if (said.exchange(true, std::memory_order_relaxed)) return;
   say("device memory refused: this job's host memory could never hold more than %llu MiB of it while other "
       "jobs have the GPU; ask for more memory (--mem), or for more units where the site bounds swap by them",

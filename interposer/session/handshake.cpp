@@ -11,7 +11,7 @@
 namespace sharedgpu::session {
 namespace {
 
-// An arbiter that comes up makes these go away; other errors it does not.
+// Returns true for errors that disappear when the arbiter starts.
 bool may_pass(int error) {
   return error == ENOENT || error == ECONNREFUSED || error == EAGAIN || error == ECONNRESET || error == EPIPE;
 }

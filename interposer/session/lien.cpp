@@ -9,8 +9,8 @@
 namespace sharedgpu::session {
 namespace {
 
-constexpr std::uint64_t kLender = Lien::kLoans;     // locked as long as the lender lives
-constexpr std::uint64_t kHeirs = 2 * Lien::kLoans;  // from here on: who answers for a dead lender's loan
+constexpr std::uint64_t kLender = Lien::kLoans;     // locked as long as the exporter lives
+constexpr std::uint64_t kHeirs = 2 * Lien::kLoans;  // locks of importers that count for a dead exporter
 
 struct flock lock_of(short type, std::uint64_t byte) {
   struct flock lock = {};
@@ -26,7 +26,7 @@ bool set(const UniqueFd& file, short type, std::uint64_t byte) {
   return fcntl(file.get(), F_OFD_SETLK, &lock) == 0;
 }
 
-// Whether another open file has a lock there.
+// Returns true if another open file description has a lock there.
 bool is_locked(const UniqueFd& file, std::uint64_t byte) {
   struct flock lock = lock_of(F_WRLCK, byte);
   return file && fcntl(file.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;

@@ -24,7 +24,7 @@ void write_line(const char* format, std::va_list arguments) {
   if (length < 0) return;
   auto end = std::min(static_cast<std::size_t>(start + length), sizeof line - 2);
   line[end] = '\n';
-  // A closed or full stderr is no reason to disturb the program.
+  // A closed or full stderr must not disturb the program.
   [[maybe_unused]] ssize_t written = write(STDERR_FILENO, line, end + 1);
 }
 

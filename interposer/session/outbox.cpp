@@ -51,7 +51,7 @@ void Outbox::forget() {
   usage_.store(false, std::memory_order_relaxed);
   stuck_.store(false, std::memory_order_relaxed);
   ping_.store(false, std::memory_order_relaxed);
-  claim_.store(false, std::memory_order_relaxed);  // what there is is told anew, and believed
+  claim_.store(false, std::memory_order_relaxed);  // a new connection reports all usage anew
 }
 
 }  // namespace sharedgpu::session

@@ -15,14 +15,14 @@ using namespace std::chrono_literals;
 
 constexpr Nanoseconds kContendedLook = 1ms;
 constexpr Nanoseconds kQuietLook = 50ms;
-constexpr Nanoseconds kRetry = 2ms;  // the driver is still freeing what another process gave up
+constexpr Nanoseconds kRetry = 2ms;  // the driver is still freeing another process's memory
 constexpr Nanoseconds kTend = 1s;
 constexpr Nanoseconds kTendOften = 50ms;
-constexpr Nanoseconds kWantHome = 1s;  // the arbiter may have died meanwhile
+constexpr Nanoseconds kWantHome = 1s;  // repeated, since the arbiter may have died meanwhile
 
 }  // namespace
 
-// What is allowed has been told already. So of several orders to move memory up to that, one does.
+// The resident limit has already been set, so one of several orders to move memory up to it is enough.
 void TurnWorker::push(const TurnOrder& order) {
   {
     std::lock_guard lock(mutex_);
@@ -148,7 +148,7 @@ void TurnWorker::release(const TurnOrder& order) {
   if (parts_.drain.close()) say_released(order);
 }
 
-// The gate may be open where the arbiter that wanted this is gone: then the next one gave the lease back.
+// The gate may be open if the arbiter that sent this order is gone and the next one has returned the lease.
 void TurnWorker::step(const TurnOrder& order) {
   if (!gate::is_open() && parts_.drain.step(memory())) say_released(order);
 }
