@@ -50,10 +50,10 @@ class Drain {
 // Called after the arbiter has closed the page. Returns true if nothing passes from here on until the page
 // opens. Returns false if the page was opened again meanwhile; the lease is then still held.
 bool close(Drain& drain);
-// A single submission, after close() has returned true. The lease continues for as long as this takes, and
-// each thread that waits at the closed gate may pass once, if a thread comes soon. Then the new work is
-// drained; as in close(), a long drain lets threads pass again, ever more rarely. Returns what close()
-// returns.
+// Permits a single submission by each waiting thread, after close() has returned true. The lease continues
+// for as long as this takes, and each thread that waits at the closed gate may pass once, if a thread comes
+// soon. Then the new work is drained; as in close(), a long drain lets threads pass again, ever more rarely.
+// Returns what close() returns.
 bool step(Drain& drain);
 
 // Replaces the arbiter's page with an open page of our own, so that this session does not keep the gate

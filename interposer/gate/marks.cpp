@@ -11,7 +11,7 @@ namespace {
 
 constinit std::atomic<Mark*> head{nullptr};
 
-// A thread that was cancelled inside has left with its end.
+// A thread that was cancelled inside counts as outside.
 void give_back(Mark& mark) {
   std::uint64_t count = mark.count.load(std::memory_order_relaxed);
   if (Mark::inside(count)) mark.count.store(count + 1, std::memory_order_release);

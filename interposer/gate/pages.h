@@ -3,11 +3,11 @@
 //
 // The gate is open when all of them are. Submissions read one place in memory. If there is only one lease
 // page, it is mapped there. If there are more, a page of our own lies there, and every call of is_open()
-// writes the combined state of the lease pages to it. The callers are the threads that wait, the closing side
-// before it counts the threads inside, and the service thread before it acts on a message, since the arbiter
-// closes pages before it sends the message that depends on that. A submission that passes our page meanwhile
-// is as good as one that came in time. Our page learns whether a GPU is oversubscribed when the turn threads
-// call contended(), which they do regularly.
+// writes the combined state of the lease pages to it. Threads that wait call it. The closing side calls it
+// before it counts the threads inside. The service thread calls it before it acts on a message, since the
+// arbiter closes pages before it sends the message that depends on them. A submission that passes our page
+// meanwhile is as good as one that came in time. Our page learns whether a GPU is oversubscribed when the
+// turn threads call contended(), which they do regularly.
 //
 // Thread-safe.
 #pragma once

@@ -123,7 +123,7 @@ SHAREDGPU_EXPORT CUresult cuCtxDisablePeerAccess(CUcontext peer) {
   return result;
 }
 
-// Two functions, without and with the thread's own stream in the place of stream 0.
+// Define a copy function without and with a stream. `own`: stream 0 is the per-thread default stream.
 #define COPY(name, own, peer_name)                                                                  \
   SHAREDGPU_EXPORT CUresult name(CUdeviceptr to, CUdeviceptr from, std::size_t size) {              \
     return copy(                                                                                    \

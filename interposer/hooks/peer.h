@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peer access: which device's work may use the memory of which other device.
+// Peer access: which devices' work may use the memory of which other devices.
 //
 // Needs no cuda.h, since submit.cpp also wraps functions that the installed version lacks. Thread-safe.
 #pragma once

@@ -48,7 +48,7 @@ Bytes nothing(const Pool& /*pool*/) {
 
 }  // namespace
 
-// --- Which pool is whose ---
+// --- Owners of pools ---
 
 void Pools::created(CUmemoryPool pool, const CUmemPoolProps& properties) {
   auto made = std::make_shared<Pool>();
@@ -247,7 +247,7 @@ CUresult Pools::give(CUdeviceptr address, StreamId stream, const FencePtr& fence
   return CUDA_SUCCESS;
 }
 
-// --- Giving back ---
+// --- Releasing ---
 
 std::vector<StreamPool::Chunk> Pools::drop_unused(Pool& pool, Bytes keep) {
   std::vector<StreamPool::Chunk> unused = pool.blocks.release(keep);

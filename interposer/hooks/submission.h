@@ -34,7 +34,8 @@ class Submission {
 
  private:
   static constexpr std::size_t kNone = 0;
-  // The number of the thread's grant against which it counts; kNone if none, and it has not waited.
+  // The number of the thread's grant against which the submission counts; kNone if it counts against none and
+  // has not waited.
   static std::size_t wait_for_room(StreamWord stream, bool own);
   static void made(std::size_t counted_on);
 

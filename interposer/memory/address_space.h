@@ -29,7 +29,7 @@ class AddressSpace {
   void remove(const Range& range) { ranges_.erase(range.base); }
   Ranges& ranges() { return ranges_; }
   const Ranges& ranges() const { return ranges_; }
-  // The handle that begins at this address; null: it has been freed.
+  // The handle that begins at this address; null if it has been freed.
   Handle* handle_at(CUdeviceptr address);
 
   // Makes the whole range one block, or adds the first block of an arena.

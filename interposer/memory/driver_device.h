@@ -77,7 +77,7 @@ class DriverDevice : public Device {
   const DriverCalls calls_;
   const CUdevice device_;
   const bool rdma_;               // memory may be registered with network cards
-  std::atomic<bool> exportable_;  // memory may be handed to other processes
+  std::atomic<bool> exportable_;  // memory can be exported to other processes
   Bytes granularity_;
   const Synchronize synchronize_;
 

@@ -6,18 +6,18 @@
 // 16 bytes that lie 4 KiB apart, which one thread of the kernel reads at a time. The hash has three steps:
 //
 //   a block to 4 x 64 bits   NH, the hash of UMAC (RFC 4418): the sum of (x + k)(y + k') over its pairs of
-//                            words, modulo 2^64, under four keys that are one another shifted by a pair
-//   a part to 2 x 61 bits    of each two of these the sum over all blocks, modulo p = 2^61 - 1, of block
-//                            times key; the key of a block is the product of its tile's, lane's and warp's
-//   all to 2 x 61 bits       the sum, modulo p, of part times key
+//                            words, modulo 2^64, under four keys, each the previous one shifted by a pair
+//   a part to 2 x 61 bits    for each two of these values, the sum over all blocks, modulo p = 2^61 - 1, of
+//                            value times key; a block's key is the product of its tile, lane and warp keys
+//   all to 2 x 61 bits       the sum over all parts, modulo p, of part times key
 //
 // All keys are random, drawn once per process, and known to that process alone. For any two different
 // contents of the same size the probability of equal hashes is below 2^-100:
 //
 // - NH: for two different blocks, each of the four values has any given difference with probability 2^-32,
-//   independently of the others (Black et al., UMAC, CRYPTO '99; Krovetz, VHASH, for differences other than
-//   0). Two 64-bit numbers are equal modulo p for at most 17 differences, so for one of the two halves both
-//   values of a block become equal with probability at most (17 / 2^32)^2 < 2^-55.
+//   and all four jointly with 2^-128 (Black et al., UMAC, CRYPTO '99; Krovetz, VHASH, for differences other
+//   than 0). Two 64-bit numbers are equal modulo p for at most 17 differences, so for one of the two halves
+//   both values of a block become equal with probability at most (17 / 2^32)^2 < 2^-55.
 // - The sums: their difference is a polynomial of degree 4 in keys of 57 bits. Each key makes an existing
 //   difference vanish with probability at most 2^-57, all four together 2^-55.
 // - So one half is equal with probability at most 2^-54, and both halves, whose keys in the sums are

@@ -55,7 +55,7 @@ class NativeMemory final : public Memory {
   const Nanoseconds patience_;
 
   std::mutex growth_;  // one thread at a time requests growth, so a refusal is its own; taken before mutex_
-  mutable std::mutex mutex_;  // never held across a call of the driver or the books
+  mutable std::mutex mutex_;  // never held across a call of the driver or of books_
   std::map<CUdeviceptr, Bytes> blocks_;
   Bytes allocated_;  // including growth that is being requested
   Bytes pinned_;     // not included in allocated_

@@ -17,7 +17,7 @@ class Residency {
   // Returns false if the total would exceed kLargestAllocation.
   bool grow(Count count, Bytes size);
   void shrink(Count count, Bytes size);
-  // Growth that has happened already.
+  // Counts growth that has already happened.
   void pin(Bytes size) { pinned_ += size; }
 
   Bytes swappable() const { return swappable_; }  // including growth that is being requested

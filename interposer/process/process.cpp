@@ -180,7 +180,7 @@ bool Process::is_lender_of(const LoanName& name) const {
   return found;
 }
 
-// --- Questions ---
+// --- Queries ---
 
 namespace process {
 

@@ -54,7 +54,7 @@ class Process final : private gate::GateListener, private session::Borrowing::Le
   session::Borrowing& borrowing() { return borrowing_; }
 
   // Called when a context of `device` has been created, is about to be destroyed, or has not been destroyed
-  // after all. The memory copies within one of the contexts.
+  // after all, since the memory copies within one of the contexts.
   void context_added(CUcontext context, CUdevice device, bool primary);
   session::Contexts::Removed context_going(CUcontext context, CUdevice device);
   void context_stays(session::Contexts::Removed context, CUdevice device);

@@ -17,7 +17,7 @@ namespace sharedgpu::session {
 
 class Captures {
  public:
-  // Records a capture that this thread has begun. gate::capture_began() has been called before.
+  // Records a capture that this thread has begun, after a call of gate::capture_began().
   void add(CUstream stream);
   // Returns true if a capture that began on `stream` is in progress.
   bool contain(CUstream stream) const;

@@ -146,7 +146,7 @@ Traffic DeviceSession::moved() const {
   return mine != nullptr ? mine->moved() : Traffic{};
 }
 
-// --- Asking ---
+// --- Requests ---
 
 bool DeviceSession::arbiter_gone(Nanoseconds patience) const {
   Nanoseconds since = link_.lost_since();
