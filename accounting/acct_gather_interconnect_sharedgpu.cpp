@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The accounting plugin: brings the seconds that each step held a lease, and waited for one, into TRES
-// gres/sharedgpu_lease, and the MiB that were copied to and from the GPU into gres/sharedgpu_swap. sacct
-// shows the one of each in TRESUsageInTot, the other in TRESUsageOutTot. It takes the interconnect's hook
-// because that one may write any TRES and several such plugins can be listed side by side.
+// The accounting plugin: writes the seconds that each step held a lease, and waited for one, into TRES
+// gres/sharedgpu_lease, and the MiB copied to and from the GPU into gres/sharedgpu_swap. sacct shows the
+// first value of each in TRESUsageInTot, the second in TRESUsageOutTot. It uses the interconnect hook
+// because such plugins may write any TRES and several can be listed side by side.
 //
 // Loaded by slurmd, slurmstepd and slurmctld; works in slurmstepd only, from the first poll of a step that
 // holds sharedgpu units.
@@ -27,11 +27,11 @@ const std::uint32_t plugin_version = SLURM_VERSION_NUMBER;
 
 namespace {
 
-// Of the TRES in Slurm's arrays; negative: it is not there.
+// Indices of the TRES in Slurm's arrays; negative if absent.
 int lease_position = -1;
 int swap_position = -1;
 
-// Not as an error: that would appear in the job's own output.
+// Logs no error, because that would appear in the job's own output.
 std::optional<std::uint32_t> find(const char* given, int& position) {
   char type[] = "gres";
   std::string name = given;
@@ -46,7 +46,7 @@ std::optional<std::uint32_t> find(const char* given, int& position) {
 }
 
 void start() {
-  // The SPANK plugin, whose step it is, stays where the thread that is started here goes on.
+  // Keeps the SPANK plugin, which owns the step, loaded for the thread that is started here.
   auto* this_step = reinterpret_cast<SharedGpuStepFunction*>(
       sharedgpu::sibling_function("spank_sharedgpu.so", "sharedgpu_step", true));
   SharedGpuStep* step = this_step == nullptr ? nullptr : this_step();
@@ -56,8 +56,8 @@ void start() {
   if (tres.lease || tres.swap) sharedgpu::start_usage_poller(*step, tres);
 }
 
-// Nobody else writes this TRES, so what is not as Slurm prepared it is something else: nothing is written
-// there.
+// No other plugin writes this TRES. So an entry that is not as Slurm prepared it is not the expected one,
+// and is left alone.
 bool is_untouched(const acct_gather_data_t& entry) {
   return entry.num_reads == INFINITE64 && entry.num_writes == INFINITE64 && entry.size_read == INFINITE64 &&
          entry.size_write == INFINITE64;
@@ -95,7 +95,7 @@ int acct_gather_interconnect_p_get_data(acct_gather_data_t* data) {
   return SLURM_SUCCESS;
 }
 
-// For profiling, which this plugin has nothing for.
+// For profiling, which this plugin does not support.
 int acct_gather_interconnect_p_node_update() { return SLURM_SUCCESS; }
 
 // No keys in acct_gather.conf.

@@ -22,24 +22,24 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kPeriod{200};
 constexpr milliseconds kPatience{1000};
-// A poll reads files for every process of the step, so large steps are polled less often, with this many
-// times the CPU time of the last polls in between; but the books are never older than kLongestPeriod.
+// A poll reads files for every process of the step, so large steps are polled less often: the pause is this
+// many times the CPU time of the last polls, but never longer than kLongestPeriod.
 constexpr int kPollShare = 50;
 constexpr milliseconds kLongestPeriod{1000};
-// Tries to find the reporting task's call in one go; the search goes on with the next update.
+// Trials per update to find the reporting task's call; the search continues with the next update.
 constexpr int kTries = 16;
 
 OurTres tres_ids;
-// The poll that is under way in this thread, if any.
+// The current poll of this thread, if any.
 thread_local UsageWriter* polling = nullptr;
 
-// What Slurm has recorded for one task after a poll that this call makes.
+// Slurm's record of one task after a poll made by this call.
 struct TaskRecord {
   bool exists = false;
   std::optional<StepCounts> counts;
 };
 
-// Nothing, where the lists lack one of our TRES. One that Slurm does not keep is none.
+// None if the lists lack one of sharedgpu's TRES. TRES that Slurm does not keep are ignored.
 std::optional<StepCounts> read_counts(const char* in, const char* out) {
   StepCounts counts;
   const auto read = [](const char* list, std::optional<std::uint32_t> tres, std::uint64_t& count) {
@@ -83,7 +83,7 @@ bool is_own_child(const char* pid) {
   return end != nullptr && std::sscanf(end, ") %*c %d", &parent) == 1 && parent == getpid();
 }
 
-// A task of the step that is alive, or 0. Tasks are children of slurmstepd, but not all its children are
+// A live task of the step, or 0 if none. Tasks are children of slurmstepd, but not all its children are
 // tasks.
 pid_t find_task() {
   DIR* processes = opendir("/proc");
@@ -152,7 +152,7 @@ class UsagePoller {
   pid_t reporting_task_ = 0;
 };
 
-// Time on the clock would count what a busy machine keeps this thread waiting.
+// Wall-clock time would include the time that a busy machine keeps this thread waiting.
 Nanoseconds own_cpu_time() {
   timespec time = {};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);

@@ -9,7 +9,7 @@
 namespace sharedgpu {
 namespace {
 
-// `combine` for each of the counts.
+// Applies `combine` to each of the counts.
 template <class Combine>
 StepCounts each(const StepCounts& a, const StepCounts& b, Combine combine) {
   return {.seconds = combine(a.seconds, b.seconds),
@@ -44,7 +44,7 @@ bool UsageWriter::is_due(const StepCounts& total) const {
 }
 
 void UsageWriter::begin_poll(const StepCounts& total) {
-  // Nothing ever shrinks; if the arbiter's answer does, the books keep what they have.
+  // Counts never shrink. If the arbiter's answer does, Slurm's values stay.
   const StepCounts rest = each(
       total, settled_, [](std::uint64_t all, std::uint64_t part) { return all > part ? all - part : 0; });
   wanted_ = each(rest, reported_.value_or(StepCounts{}),
@@ -57,8 +57,7 @@ std::optional<StepCounts> UsageWriter::next_call() {
   if (way_ == Way::every_call) return wanted_;
   if (way_ == Way::first_call) return call == 0 ? wanted_ : StepCounts{};
   if (call == reporting_call_) return wanted_;
-  // A zero could hit the reporting task, whose call may be another one by now, and lose what it shows
-  // already.
+  // A zero could overwrite the value of the reporting task, whose call may have a new index.
   if (searching_ || !cleans_) return std::nullopt;
   return StepCounts{};
 }
@@ -76,7 +75,7 @@ bool UsageWriter::end_poll(const std::optional<StepCounts>& shown) {
     return false;
   }
   reported_ = wanted_;
-  // Wrong tries may have written to other tasks: one more poll gives these their zeros.
+  // Wrong trials may have written to other tasks: one more poll sets these to zero.
   cleans_ = searching_;
   searching_ = false;
   return !cleans_ || way_ != Way::search;

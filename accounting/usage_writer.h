@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Brings what a step comes to into Slurm's books exactly once on a node. Pure.
+// Writes a step's usage into Slurm's accounting exactly once on a node. Pure.
 //
-// Slurm adds what is written for each task of a step (with jobacct_gather/linux, for each process below a
-// task as well). What a step comes to belongs to no one process of it, so one task reports all of it, and the
-// others report zero. Two things make that less simple than it sounds:
+// Slurm sums the values written for each task of a step (with jobacct_gather/linux, for each process below
+// a task as well). A step's usage belongs to no single process, so one task reports all of it, and the
+// others report zero. Two things complicate that:
 //
-// - In a poll, Slurm asks once per process but does not say which one it is. So the number of the call that
-//   belongs to the reporting task is found by trying, and each try is checked against what Slurm then has
-//   recorded for the reporting task. That number rarely changes; where processes come and go it does with
-//   every poll. So of a step with one task here all calls are answered, for only tasks count; or, where that
-//   shows several times too much since what is below the task counts as well, only the first.
-// - When a task ends, what it reported stays in the step's sum. The next one reports only the rest.
+// - In a poll, Slurm asks once per process but does not say which process it is. So the index of the
+//   reporting task's call is found by trial, and each trial is checked against Slurm's record of that task.
+//   The index rarely changes, unless processes come and go: then it changes with every poll. So for a step
+//   with one task on this node all calls are answered, as only tasks count. If the result is several times
+//   too high, because processes below the task count as well, only the first call is answered.
+// - When a task ends, its reported value stays in the step's sum. The next reporting task reports only the
+// rest.
 #pragma once
 
 #include <chrono>
@@ -20,7 +21,7 @@
 
 namespace sharedgpu {
 
-// What a step shows as.
+// A step's usage as shown by Slurm.
 struct StepCounts {
   std::uint64_t seconds = 0;   // of lease
   std::uint64_t waited = 0;    // seconds of waiting for it
@@ -31,26 +32,26 @@ struct StepCounts {
 
 class UsageWriter {
  public:
-  // `one_task`: the step has no more than one on this node.
+  // `one_task`: the step has at most one task on this node.
   explicit UsageWriter(bool one_task = false) : way_(one_task ? Way::every_call : Way::search) {}
 
-  // The seconds that a time shows as: the nearest number, but never zero where there was any, so that
-  // zero means that the GPU was not used.
+  // Rounds to the nearest number of seconds, but a nonzero time to at least 1, so that zero means that the
+  // GPU was not used.
   static std::uint64_t seconds(std::chrono::nanoseconds lease);
   // The same for bytes, in MiB.
   static std::uint64_t mebibytes(std::uint64_t bytes);
 
-  // Whether Slurm's books show less than `total` for the step, or nothing yet.
+  // Returns true if Slurm's accounting shows less than `total` for the step, or nothing yet.
   bool is_due(const StepCounts& total) const;
 
-  // A poll is about to begin that shall make the step's sum `total`. Then, for each call in turn, what to
-  // write: nothing where empty. Then what the books show for the reporting task: returns whether it is right,
-  // else another poll is needed.
+  // begin_poll() prepares a poll that shall make the step's sum `total`. next_call() returns the value to
+  // write for each call in turn, none to write nothing. end_poll() takes the value that Slurm then shows
+  // for the reporting task, and returns true if it is right; otherwise another poll is needed.
   void begin_poll(const StepCounts& total);
   std::optional<StepCounts> next_call();
   bool end_poll(const std::optional<StepCounts>& shown);
 
-  // The reporting task has ended. What it showed when last seen is settled.
+  // The reporting task has ended. Its last shown value is final.
   void reporting_task_ended();
 
  private:
@@ -60,12 +61,12 @@ class UsageWriter {
 
   Way way_;
   StepCounts settled_;                  // reported by tasks that have ended
-  std::optional<StepCounts> reported_;  // by the reporting task, as the books show it
+  std::optional<StepCounts> reported_;  // by the reporting task, as Slurm shows it
   StepCounts wanted_;                   // what the reporting task is to show after this poll
-  std::uint32_t reporting_call_ = 0;    // the number of the call that is believed to be the reporting task's
+  std::uint32_t reporting_call_ = 0;    // index of the call believed to be the reporting task's
   std::uint32_t calls_ = 0;             // in this poll, so far
-  bool searching_ = false;              // the last try was wrong: do not disturb what other calls wrote
-  bool cleans_ = true;                  // other tasks may have something that is not theirs: zeros for these
+  bool searching_ = false;              // the last trial was wrong: keep values that other calls wrote
+  bool cleans_ = true;                  // other tasks may hold wrong values: write zeros for them
 };
 
 // The count of TRES number `id` in a list such as "1=12,1001=7".

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a submission costs, beside the call that it wraps: where all tenants fit, and while the GPU is
-// oversubscribed and the queue is kept short. On the simulated GPU, without modelled times.
+// Measures the cost of a submission beyond the wrapped call: while all tenants fit, and while the GPU is
+// oversubscribed and queues are kept short. On the simulated GPU, without modelled times.
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 
@@ -49,7 +49,7 @@ void Oversubscribed(benchmark::State& state) {
   submit(state);
 }
 
-// What comes with every interval: an event is recorded, and asked for once or twice.
+// The cost per interval: an event is recorded, and queried once or twice.
 void Mark(benchmark::State& state) {
   const auto place = hooks::locate(stream);
   for (auto _ : state) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the bus between the host and the GPU does: pinned copies in, out, and both at once. Prints a JSON
-// object: bytes per second, the memory of the GPU and its name.
+// Measures the bus between host and GPU: pinned copies in, out, and both at once. Prints a JSON object:
+// bytes per second, the memory of the GPU and its name.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -31,7 +31,7 @@ class Lane {
   CUstream stream_ = nullptr;
 };
 
-// The best of some rounds, in seconds: others can only make one slower.
+// The shortest of several rounds, in seconds: interference can only slow a round down.
 template <class Copies>
 double best(Copies&& copies) {
   using Seconds = std::chrono::duration<double>;

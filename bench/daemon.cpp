@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the arbiter takes of a core: a sharedgpud of its own, and so many tenants that speak the protocol and
-// have no GPU. Each fills more than half of it and always wants it, so they take turns; memory comes and goes
-// at once.
+// Measures the arbiter's CPU use: starts a sharedgpud and simulated tenants that speak the protocol without
+// a GPU. Each tenant fills more than half of the GPU and always wants it, so they take turns; memory moves
+// instantly.
 //
 //   bench_daemon --daemon build/arbiter/sharedgpud
 //
-// Or what a report of a session costs beside others: so many tenants on eight GPUs, all of which fit, of
-// which one reports its memory again and again, or tells that it wants the GPU or is idle.
+// Or measures the cost of a session's report beside other tenants: all tenants fit on eight GPUs, and one
+// of them repeatedly reports its memory, or that it wants the GPU or is idle.
 //
 //   bench_daemon --daemon build/arbiter/sharedgpud --tenants 1000 --reports 20000
 #include <poll.h>
@@ -74,7 +74,7 @@ class Daemon {
   Daemon& operator=(const Daemon&) = delete;
 
   std::string socket() const { return folder_ + "/sock"; }
-  // Of a core, so far.
+  // CPU seconds used so far.
   double used_seconds() const {
     std::ifstream file("/proc/" + std::to_string(pid_) + "/schedstat");
     double nanoseconds = 0;
@@ -117,10 +117,10 @@ class Peer {
   Channel channel_;
 };
 
-// A run, as `sharedgpu run` begins one, and the session of its only process.
+// A run as started by `sharedgpu run`, and the session of its only process.
 class Tenant {
  public:
-  // `gpu`: its number.
+  // `gpu`: the number of the GPU.
   Tenant(const Daemon& daemon, unsigned gpu, Bytes footprint) : run_(daemon), session_(daemon) {
     run_.say(RunRequest{});
     Hello hello;
@@ -136,7 +136,7 @@ class Tenant {
   int fd() const { return session_.fd(); }
   unsigned turns() const { return turns_; }
 
-  // Sends so many reports, and waits until they have been handled.
+  // Sends `count` reports, and waits until they have been handled.
   void report(unsigned count) {
     for (unsigned i = 0; i < count; ++i) report_one(i);
     session_.say(MemoryQuery{.request = 1});

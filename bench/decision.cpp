@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench_decision: what an event costs the arbiter's core, with so many tenants on so many GPUs, each with
-// more than half of its GPU. All want to run; turns are handed over one after another: a timer, Released,
-// Usage, Ready. A tenant uses one GPU, or `span` neighbouring ones: then all GPUs are one domain.
+// bench_decision: measures the cost of an event in the arbiter's core, by numbers of tenants and GPUs. Each
+// tenant fills more than half of its GPU, and all want to run. Turns are handed over one after another: a
+// timer, Released, Usage, Ready. A tenant uses one GPU, or `span` neighbouring ones: then all GPUs are one
+// domain.
 #include <benchmark/benchmark.h>
 
 #include <map>
@@ -14,7 +15,7 @@ namespace {
 
 using namespace sharedgpu;
 
-// Sessions that have nothing to drain, and whose memory moves at once.
+// Sessions with nothing to drain, whose memory moves instantly.
 struct Crowd : simulation::Process {
   std::unique_ptr<Policy> policy;
   std::unique_ptr<Core> core;
@@ -62,7 +63,7 @@ struct Crowd : simulation::Process {
     for (const Action& action : core->handle(event, now))
       if (const auto* send = std::get_if<Send>(&action)) answers.push_back(*send);
   }
-  // Each order is carried out at once: what it ends with is told.
+  // Carries out each order instantly and reports its completion.
   void answer(const Send& sent) {
     simulation::Session& session = sessions[sent.session.value];
     if (!session.receive(sent.message)) return;
@@ -116,7 +117,7 @@ void sizes(benchmark::internal::Benchmark* each) {
 constexpr Claims kShare{.request = 0.0005, .timed = true};
 
 BENCHMARK_CAPTURE(decide, round_robin, "round-robin")->Apply(sizes);
-// Its turns end with the work at hand, of which there is no end here, or with Quantum.
+// Its turns end when the tenant's work is done, which never happens here, or with Quantum.
 BENCHMARK_CAPTURE(decide, fcfs, "fcfs", Claims{}, std::chrono::seconds(1))->Apply(sizes);
 BENCHMARK_CAPTURE(decide, shortest_first, "shortest-first")->Apply(sizes);
 BENCHMARK_CAPTURE(decide, credit, "credit")->Apply(sizes);
@@ -128,7 +129,7 @@ BENCHMARK_CAPTURE(decide, deadline, "deadline", kShare)->Apply(sizes);
 BENCHMARK_CAPTURE(decide, round_robin_spanning, "round-robin", Claims{}, Nanoseconds{}, 2u)->Args({128, 16});
 BENCHMARK_CAPTURE(decide, elastic_spanning, "elastic", kShare, Nanoseconds{}, 2u)->Args({128, 16});
 
-// One more comes, takes memory, waits and goes again.
+// One more tenant arrives, allocates, waits and leaves.
 void pass_by(benchmark::State& state, const char* policy, const Claims& claims = {}) {
   const auto tenants = static_cast<unsigned>(state.range(0));
   Crowd crowd(policy, tenants, static_cast<unsigned>(state.range(1)), claims);
@@ -144,7 +145,7 @@ void pass_by(benchmark::State& state, const char* policy, const Claims& claims =
 BENCHMARK_CAPTURE(pass_by, round_robin, "round-robin")->Apply(sizes);
 BENCHMARK_CAPTURE(pass_by, elastic, "elastic", kShare)->Apply(sizes);
 
-// One of them tells of a deadline each time, and bounds all others.
+// One tenant reports a deadline each time, which limits all others.
 void bound(benchmark::State& state) {
   Crowd crowd("deadline", static_cast<unsigned>(state.range(0)), 1, {.request = 0.0005, .timed = true});
   crowd.handle(CapSet{.tenant = TenantId{1},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the fingerprints' kernel does on this GPU what fingerprint.h says, and how fast: compares it with
-// the CPU, tries what it must tell apart, and takes the fingerprints of much memory in handles of 64 MiB.
+// Checks the fingerprint kernel on this GPU against fingerprint.h, and measures its speed: compares it with
+// the CPU, tries contents that it must distinguish, and fingerprints much memory in handles of 64 MiB.
 //
 //   bench_fingerprint [GIBIBYTES [CHANGES]]      default: 8, 1000
 //
@@ -42,7 +42,7 @@ void expect(bool good, const char* what) {
 
 double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// The GPU's memory, cut into handles, and who looks at it.
+// The GPU's memory, cut into handles, and the launcher that fingerprints it.
 struct Gpu {
   explicit Gpu(std::size_t count) {
     check(cuInit(0), "cuInit");
@@ -66,7 +66,7 @@ struct Gpu {
   Fingerprint look(CUdeviceptr address, Bytes size) {
     Fingerprint found;
     const Look range{address, size};
-    check(cuCtxSynchronize(), "cuCtxSynchronize");  // what was written may still be on its way
+    check(cuCtxSynchronize(), "cuCtxSynchronize");  // writes may still be in flight
     check(launcher.look(stream, {&range, 1}, &found), "look");
     return found;
   }
@@ -111,7 +111,7 @@ void verify(Gpu& gpu, const std::vector<std::byte>& data, int changes) {
   expect(unseen == 0, "a change of one bit is seen in both halves");
   unseen = 0;
   for (int i = 0; i < changes; ++i) {
-    // Also by distances at which a mistake in the positions would show.
+    // Includes distances at which a mistake in the positions would show.
     const std::uint64_t step = i % 2 == 0 ? 4ull << (i / 2 % 24) : random() % (kHandle.count / 4) * 4;
     const CUdeviceptr a = base + random() % ((kHandle.count - step) / 4) * 4;
     const std::uint32_t one = gpu.word_at(a);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs that span nodes on simulated clusters, and what makes their turns: nothing, the order in which they
-// came, an order that changes with each epoch of a common clock, or the agreement of their arbiters. A table
-// for docs/multi-node.md.
+// Simulates jobs that span nodes of a cluster, with turns in four ways: uncoordinated, by order of arrival,
+// by an order that changes with each epoch of a common clock, and by agreement of the arbiters. Prints a
+// table for docs/multi-node.md.
 //
 // A cluster has two to six jobs on two to four of its nodes, and jobs on one node beside them
-// (random_cluster()). Those that do not end in twenty minutes of modelled time are locked; alone they take
-// seconds. The bound of a wait is that of tests/property/arbiter/gangs.cpp. Times are compared with the same
-// jobs under a scheduler that knows all nodes and whose handoffs cost nothing: in each turn the job that has
-// waited longest runs, and then all that fit beside it.
+// (random_cluster()). Jobs that do not end in twenty minutes of modelled time count as deadlocked; alone
+// they take seconds. The bound of a wait is that of tests/property/arbiter/gangs.cpp. Times are compared
+// with the same jobs under an ideal scheduler that knows all nodes and has free handoffs: in each turn it
+// runs the job that has waited longest, and all that fit beside it.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -36,7 +36,7 @@ constexpr Way kWays[] = {{"none", Coordination::none, "round-robin"},
 
 double seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
-// How long each job takes alone, and what it has at most.
+// The time that each job takes alone, and its maximum footprint.
 struct Alone {
   Nanoseconds starts{};
   Nanoseconds takes{};
@@ -56,7 +56,7 @@ std::vector<Alone> alone(const ClusterScenario& scenario) {
   return jobs;
 }
 
-// Until all have ended under a scheduler that knows everything.
+// The time until all jobs have ended under the ideal scheduler.
 Nanoseconds ideal(const ClusterScenario& scenario) {
   const std::vector<Alone> jobs = alone(scenario);
   std::vector<Nanoseconds> left, ran(jobs.size(), Nanoseconds{-1});
@@ -92,9 +92,9 @@ double median(std::vector<double> values) {
 }
 
 struct Faults {
-  unsigned outages = 0;  // of arbiters and links
-  unsigned longer = 1;   // they last so many times as long
-  unsigned lost = 0;     // letters, of a thousand
+  unsigned outages = 0;  // number of outages of arbiters and links
+  unsigned longer = 1;   // factor of their length
+  unsigned lost = 0;     // lost letters per thousand
   bool any() const { return outages > 0 || lost > 0; }
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an open gate costs a submission, beside the call that it wraps.
+// Measures the cost of an open gate per submission, beyond the wrapped call.
 #include <benchmark/benchmark.h>
 
 #include <thread>
@@ -35,7 +35,7 @@ void NestedPass(benchmark::State& state) {
   }
 }
 
-// The other side, once a turn.
+// The closing side, once per turn.
 void CloseAnIdleGate(benchmark::State& state) {
   struct Nothing final : sharedgpu::gate::Drain {
     bool drain() override { return true; }

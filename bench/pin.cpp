@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast host memory for swap can be had: mapped and touched, pinned, and given back, by the size of a slab
-// and the number of threads that touch it, the pages on the GPU's NUMA node. And what each costs a program
-// that keeps the GPU busy meanwhile: the milliseconds for which the GPU did not work, per GiB. At last the
-// same of the host pool in a hurry, which does both at once.
+// Measures how fast host memory for swap is mapped and touched, pinned, and freed, by slab size and number
+// of touching threads, with the pages on the GPU's NUMA node. Also measures the cost to a program that
+// keeps the GPU busy meanwhile: milliseconds of GPU idle time per GiB. Last, the same for the host pool
+// under time pressure, which does both at once.
 //
 //   bench_pin [GIBIBYTES]      default: 8
 #include <cuda.h>
@@ -34,7 +34,7 @@ void check(CUresult result, const char* what) {
   std::exit(1);
 }
 
-// The program beside: keeps the GPU busy, with so much queued ahead as a tenant may have while others wait.
+// The program that keeps the GPU busy, with as much queued work as a tenant may have while others wait.
 class Beside {
  public:
   Beside(CUcontext context, CUdeviceptr block, Bytes size)
@@ -43,13 +43,13 @@ class Beside {
     over_ = true;
     thread_.join();
   }
-  // Of the time since `begin`, what the GPU did not work; in milliseconds.
+  // The GPU's idle time since `begin`, in milliseconds.
   double lost(Clock::time_point begin, std::uint64_t done_then) const {
     const double passed = milliseconds(Clock::now() - begin);
     return std::max(passed - static_cast<double>(done_ - done_then) * each_, 0.0);
   }
   std::uint64_t done() const { return done_; }
-  // Measures how long each piece of its work takes while nobody is in its way.
+  // Measures the time of a piece of its work without interference.
   void calibrate() {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     const std::uint64_t before = done_;
@@ -82,13 +82,13 @@ class Beside {
   std::thread thread_;
 };
 
-// How long something took, and for how much of that the GPU did not work for the program beside.
+// The duration of a phase, and the GPU's idle time within it.
 class Phase {
  public:
   explicit Phase(const Beside& beside) : beside_(beside), done_(beside.done()) {}
   void print(Bytes size) const {
     const double took = milliseconds(Clock::now() - begin_);
-    // What the GPU has done the program counts late, if it was held up; it catches up now.
+    // A delayed program counts completed work late; this pause lets it catch up.
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     const double gibibytes = static_cast<double>(size.count) / (1ull << 30);
     std::printf(" %8.2f %8.2f", static_cast<double>(size.count) / 1e6 / took,

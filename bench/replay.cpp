@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the way in which memory was allocated costs a graph's replay, or a kernel's launch, anything: small
-// kernels on memory of cuMemAlloc and on mapped handles of several sizes, in one process, round after round.
-// Prints the medians, and the medians of the ratios to cuMemAlloc within rounds.
+// Measures whether the kind of allocation affects the time of a graph's replay or a kernel's launch: small
+// kernels on memory from cuMemAlloc and on mapped handles of several sizes, in one process, round after
+// round. Prints the medians, and the medians of the ratios to cuMemAlloc within rounds.
 //
 //   bench_replay [ROUNDS]      default: 21
 #include <algorithm>
@@ -105,7 +105,7 @@ int main(int argc, char** argv) {
   const Kernels kernels;
   CUstream stream = nullptr;
   check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-  // cuMemAlloc twice: how much two measurements of the same differ.
+  // cuMemAlloc twice, to show the variation between equal measurements.
   Way ways[] = {{"cuMemAlloc", kernels, stream, allocated()},
                 {"cuMemAlloc again", kernels, stream, allocated()},
                 {"a handle of 2 MiB", kernels, stream, mapped(2u << 20)},

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Deterministic work for bench/compare through the driver API, for the simulated GPU and for machines without
-// PyTorch; work_torch.py has the same options and prints the same. A step of the GPU changes all of the
-// memory (an inference reads it) and spins; a step of the CPU waits for its length, since its time is
-// modelled like a kernel's.
+// Deterministic work for bench/compare through the driver API, for the simulated GPU and for machines
+// without PyTorch; work_torch.py has the same options and output. A GPU step changes all of the memory (an
+// inference reads it) and spins. A CPU step sleeps for its length, since its time is modelled like a
+// kernel's.
 //
 // The last line on stdout is a JSON object: its times are seconds of CLOCK_MONOTONIC.
 #include <unistd.h>
@@ -70,12 +70,12 @@ struct Phase {
 };
 
 struct Cell {
-  double launch;  // before its first launch
-  double start;   // its first kernel has run
+  double launch;  // seconds; clock just before its first launch
+  double start;   // seconds; clock at the end of its first kernel
   double end;
 };
 
-// What is worked on, in blocks; behind the first a word for checksums.
+// The memory to work on, in blocks; the last word of the first block holds checksums.
 class Work {
  public:
   Work(const Options& options, const Kernels& kernels) : options_(options), kernels_(kernels) {
@@ -106,7 +106,7 @@ class Work {
     ++steps_;
   }
 
-  // Steps with a synchronization after every `every` of them, and at the end.
+  // Runs `count` steps, with a synchronization after each `every` steps and at the end.
   void steps(std::uint64_t count, std::uint64_t every) {
     for (std::uint64_t i = 1; i <= count; ++i) {
       step();
@@ -125,7 +125,7 @@ class Work {
     return cell;
   }
 
-  // An inference has added its checksum with each step.
+  // An inference adds its checksum in each step.
   std::uint64_t result() {
     if (!reads()) add_checksum();
     std::uint64_t value = 0;

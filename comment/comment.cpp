@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 
 constexpr int kVersion = 1;
 constexpr std::string_view kName = "sharedgpu";
-// The database's column holds 65535 bytes, and cuts off what is more.
+// The database's column holds 65535 bytes, and truncates longer text.
 constexpr std::size_t kMost = 60'000;
 
 // A part of a text.
@@ -28,14 +28,14 @@ std::size_t skip_blanks(std::string_view text, std::size_t at) {
   return std::min(text.find_first_not_of(" \t\r\n", at), text.size());
 }
 
-// Behind the string that begins at `at`.
+// The position behind the string that begins at `at`.
 std::size_t end_of_string(std::string_view text, std::size_t at) {
   for (++at; at < text.size() && text[at] != '"'; ++at)
     if (text[at] == '\\') ++at;
   return std::min(at + 1, text.size());
 }
 
-// Behind the value that begins at `at`, as far as brackets and strings tell.
+// The position behind the value that begins at `at`, found by brackets and strings alone.
 std::size_t end_of_value(std::string_view text, std::size_t at) {
   std::size_t depth = 0;
   while (at < text.size()) {
@@ -54,7 +54,7 @@ std::size_t end_of_value(std::string_view text, std::size_t at) {
   return at;
 }
 
-// The value of our member in the object that begins at `begin`. The text is JSON.
+// The value of member kName in the object that begins at `begin`. The text is JSON.
 std::optional<Place> find_member(std::string_view text, std::size_t begin) {
   std::size_t at = skip_blanks(text, begin + 1);
   while (at < text.size() && text[at] == '"') {
@@ -68,18 +68,19 @@ std::optional<Place> find_member(std::string_view text, std::size_t begin) {
   return std::nullopt;
 }
 
-// The parser takes a zero byte for the end of the text.
+// The parser treats a zero byte as the end of the text.
 bool is_object(std::string_view text) {
   return text.starts_with('{') && text.find('\0') == text.npos && Json::accept(text);
 }
 
-// Whether it says of which version it is, as ours does in all of them.
+// Returns true if the object has a version, as every summary does.
 bool has_version(std::string_view text) {
   const Json json = Json::parse(text, nullptr, false);
   return json.is_object() && json.contains("version");
 }
 
-// The object that holds our member, or may: the whole comment, or one that we have put behind other text.
+// The object for the summary: the whole comment if it is an object, or the summary's own object behind
+// other text.
 std::optional<Place> find_object(std::string_view text) {
   const std::size_t first = skip_blanks(text, 0);
   const std::size_t last = text.find_last_not_of(" \t\r\n");
@@ -105,7 +106,7 @@ std::string replaced(std::string_view text, Place place, std::string_view by) {
 
 double seconds(milliseconds time) { return static_cast<double>(time.count()) / 1000; }
 
-// One field after the other; what is missing or of another type makes the whole of it bad.
+// Reads one field after the other. A field that is missing or of the wrong type makes the summary invalid.
 class Reader {
  public:
   explicit Reader(const Json& json) : json_(json) {}
@@ -117,7 +118,7 @@ class Reader {
     return *this;
   }
   Reader& time(const char* name, milliseconds& value) {
-    constexpr double kLongest = 1e12;  // seconds; sums of two are far from the type's end
+    constexpr double kLongest = 1e12;  // seconds; sums of two do not overflow
     const auto field = json_.find(name);
     good_ = good_ && field != json_.end() && field->is_number();
     const double told = good_ ? field->get<double>() : 0;
@@ -135,7 +136,7 @@ class Reader {
     }
     return *this;
   }
-  // It may be missing: where no GPU was lost, and in summaries of an earlier version of sharedgpu.
+  // The field may be missing: if no GPU was lost, and in summaries of earlier versions of sharedgpu.
   Reader& losses(const char* name, std::set<SummaryLoss>& values) {
     const auto field = json_.find(name);
     if (field == json_.end()) return *this;
@@ -198,7 +199,7 @@ std::string format_summary(const JobSummary& summary) {
   json["gpus"] = summary.gpus;
   for (const SummaryLoss& loss : summary.gpu_losses)
     json["gpu_losses"].push_back(Json{{"node", loss.node}, {"gpu", loss.gpu}, {"reason", loss.reason}});
-  // ASCII alone, whatever the database takes texts for.
+  // ASCII only, independent of the database's character set.
   return json.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
@@ -259,7 +260,7 @@ std::optional<std::size_t> run_of(const std::vector<Span>& runs, Span seen) {
   std::optional<std::size_t> best;
   std::int64_t most = 0;
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    // Negative: so far apart.
+    // The overlap, or the distance if negative.
     const std::int64_t common = std::min(end_of(runs[i]), end_of(seen)) - std::max(runs[i].begin, seen.begin);
     if (best && common <= most) continue;
     best = i;

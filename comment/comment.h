@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What a job came to, as JSON inside its AdminComment: how it is written, found again beside what others keep
-// there, and merged over nodes. Pure; any thread.
+// The summary of a job's usage, as JSON inside its AdminComment: formatting, finding it among other text,
+// and merging it over nodes. Pure; any thread.
 //
-// Nodes write it without knowing of each other, and what one has written may be overwritten. So each sees to
-// it that its own share is there: the text names the nodes whose shares it holds, and a share that is there
-// is not added again. docs/accounting.md is the format's page.
+// Nodes write independently and may overwrite each other, so each makes sure that its own share is
+// included. The text names the nodes whose shares it includes, and no share is added twice.
+// docs/accounting.md documents the format.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,7 @@ struct SummaryLoss {
   auto operator<=>(const SummaryLoss&) const = default;
 };
 
-// Of one run of a job, on these nodes.
+// The usage of one run of a job on these nodes.
 struct JobSummary {
   std::set<std::string> nodes;
   std::chrono::milliseconds lease{};
@@ -44,15 +44,15 @@ struct JobSummary {
 };
 
 std::string format_summary(const JobSummary& summary);
-// Nothing where it is not what format_summary() makes.
+// None if `json` is not in the format of format_summary().
 std::optional<JobSummary> parse_summary(std::string_view json);
 
-// `share` is of one node. What is in `comment` and not ours stays, byte for byte.
+// Merges the share of one node into `comment`. Other text in `comment` stays byte for byte.
 struct Merged {
   enum class Outcome : std::uint8_t {
     changed,   // `text` is to be written
-    complete,  // the share is in there already
-    refused,   // there is something under our name that is not ours, or no room
+    complete,  // `comment` includes the share already
+    refused,   // the key has a value in another format, or there is no room
   };
   Outcome outcome = Outcome::refused;
   std::string text;
@@ -62,12 +62,13 @@ Merged add_share(std::string_view comment, const JobSummary& share);
 // The summary in a comment, if there is one.
 std::optional<JobSummary> find_summary(std::string_view comment);
 
-// From when to when, in seconds since 1970; an end of 0 is not yet.
+// A time span in seconds since 1970; `end` is 0 if it has not ended.
 struct Span {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
-// Of a job's runs, which do not overlap, the one that `seen` belongs to: the node's clock may be another.
+// The one of a job's runs, which do not overlap, that `seen` belongs to. The node's clock may differ from
+// the database's.
 std::optional<std::size_t> run_of(const std::vector<Span>& runs, Span seen);
 
 }  // namespace sharedgpu

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// sharedgpu-comment: writes what jobs came to into their AdminComments. See docs/accounting.md.
+// sharedgpu-comment: writes the usage of jobs into their AdminComments. See docs/accounting.md.
 //
-// Started by the SPANK plugin when a job has ended on this node, and by slurmd's start where the spool is not
-// empty. One works at a time; it ends when nothing is left to be done.
+// The SPANK plugin starts it when a job has ended on this node, and when slurmd starts with a spool that is
+// not empty. One instance works at a time; it exits when no work is left.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -79,7 +79,7 @@ JobSummary share_of(JobReply reply) {
   return share;
 }
 
-// False: the arbiter does not answer.
+// Returns false if the arbiter does not answer.
 bool ask_for_losses(const std::string& socket, const JobReply& reply, JobSummary& share) {
   for (std::uint32_t place = 0; place < reply.losses; ++place) {
     Message answer;
@@ -94,7 +94,7 @@ bool ask_for_losses(const std::string& socket, const JobReply& reply, JobSummary
   return true;
 }
 
-// Turns the mark of a job that has ended, at `end` at the latest, into an entry. False: not yet, as the
+// Turns the mark of a job that has ended, at `end` at the latest, into an entry. Returns false if the
 // arbiter does not answer or still sees a process of the job.
 bool take(const Spool& marks, const Spool& entries, const std::string& socket, const Spool::Mark& mark,
           std::int64_t end) {
@@ -118,7 +118,7 @@ bool take(const Spool& marks, const Spool& entries, const std::string& socket, c
   return true;
 }
 
-// The job's last processes may be dying, and the arbiter starting anew.
+// Retries for a while: the job's last processes may still be exiting, and the arbiter restarting.
 void take_ended(const Spool& marks, const Spool& entries, const std::string& socket, std::uint32_t job) {
   for (int tries = 0; tries < 50; ++tries) {
     const auto mark = marks.mark_of(job);
@@ -127,14 +127,14 @@ void take_ended(const Spool& marks, const Spool& entries, const std::string& soc
   }
 }
 
-// Jobs whose end nobody has told of here: the node went down, or slurmd. The run that began with the mark is
-// the one: where it was requeued, others have run since.
+// Handles jobs whose end was not reported here, because the node or slurmd went down. Such a job may have
+// been requeued since, so its run is identified by the time of the mark.
 void take_missed(const Spool& spool, const std::string& socket, RetryQueue& queue) {
   for (const Spool::Mark& mark : spool.marks())
     if (queue.has_ended(mark)) take(spool, spool, socket, mark, mark.since);
 }
 
-// Until the spool is empty.
+// Works until the spool is empty.
 void work(Spool& spool, const std::string& socket, const Arguments& arguments) {
   constexpr std::int64_t kSweep = 300;
   SlurmdbRecords records;
@@ -173,7 +173,8 @@ int run(const Arguments& arguments) {
     take_ended(marks, elsewhere ? Spool(settings.comment_folder) : marks, settings.socket, arguments.ended);
   Spool spool(arguments.spool.empty() ? marks.folder() : arguments.spool);
   if (arguments.spool.empty() && settings.comments != AdminComment::yes) return 0;
-  // Who writes an entry starts one of us. So one that ends looks once more after it has let the lock go.
+  // Every writer of an entry starts an instance, which exits if another holds the lock. So the holder
+  // checks the spool again after it has released the lock.
   do {
     const UniqueFd lock(open((spool.folder() + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (!lock) {

@@ -8,8 +8,8 @@ namespace {
 
 constexpr std::int64_t kLongestOutagePause = 60;
 constexpr std::int64_t kLongestRunPause = 300;
-// A job that the database does not know to have ended by then never will, and a node that may not write there
-// must not keep files for ever.
+// Age in seconds at which an entry is dropped: its job's end will never reach the database, or this node is
+// not permitted to write there.
 constexpr std::int64_t kOldest = 30 * 24 * 3600;
 
 std::optional<std::size_t> find_run(const std::vector<JobRecord>& runs, Span seen) {
@@ -25,7 +25,7 @@ bool RetryQueue::pass(std::int64_t now) {
   std::erase_if(progress_, [&](const auto& entry) {
     return !std::binary_search(names.begin(), names.end(), entry.first);
   });
-  // The one that failed last comes last: it may be that one alone.
+  // The entry that failed last comes last, as it may be the only one that fails.
   std::rotate(names.begin(), std::upper_bound(names.begin(), names.end(), failed_), names.end());
   for (const std::string& name : names) {
     Progress& progress = progress_[name];
@@ -70,7 +70,7 @@ void RetryQueue::attend(const std::string& name, Progress& progress, std::int64_
     return later(progress, now, kLongestRunPause);
   }
   if (merged.outcome == Merged::Outcome::changed) {
-    // Soon again: another node that read before this was written has written by then.
+    // Checks again soon. By then, a node that read the comment before this write has written its own.
     progress = {.due = now + 2 + static_cast<std::int64_t>(dice_() % 4)};
     return;
   }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Brings each entry of a spool into its job's record, once, whatever fails meanwhile.
+// Writes each entry of a spool into its job's record exactly once, despite failures.
 //
-// slurmctld tells the database of an AdminComment only together with the job's end, and tells it again where
-// it does not know whether it was heard. So an entry waits until the record has ended, is merged into what is
-// there, and is looked at again later: other nodes, or slurmctld, may have overwritten it. It leaves the
-// spool when it was found in its place for a while.
+// slurmctld sends the database an AdminComment only together with the job's end, and sends it again without
+// an acknowledgement. So an entry waits until the record has ended, is merged into the comment there, and
+// is checked again later, because other nodes or slurmctld may have overwritten it. It leaves the spool
+// once checks have found it in the record for a while.
 //
 // Knows no clock and no database; one thread at a time.
 #pragma once
@@ -20,9 +20,9 @@
 
 namespace sharedgpu {
 
-// One run of a job, as the database has it.
+// One run of a job in the database.
 struct JobRecord {
-  Span span;  // its end is 0 while it runs, or while the database has not heard of it
+  Span span;  // its end is 0 until the database knows the end of the run
   std::uint32_t state = 0;
   std::string comment;
 };
@@ -31,29 +31,29 @@ struct JobRecord {
 class JobRecords {
  public:
   virtual ~JobRecords() = default;
-  // All runs of a job. Empty with an `error`: nobody answers.
+  // All runs of a job. Empty with `error` set if the database does not answer.
   virtual std::vector<JobRecord> runs(std::uint32_t job, std::string& error) = 0;
-  // Sets the comment of this run. Returns an empty string, or what is wrong.
+  // Sets the comment of this run. Returns an empty string, or an error.
   virtual std::string write(std::uint32_t job, const JobRecord& run, const std::string& comment) = 0;
 };
 
 class RetryQueue {
  public:
   using Seconds = std::chrono::seconds;
-  // `settle`: for how long an entry must have been found in its place.
+  // `settle`: the time for which checks must have found an entry in its record.
   RetryQueue(Spool& spool, JobRecords& records, Seconds settle, std::function<void(const std::string&)> say)
       : spool_(spool), records_(records), settle_(settle), say_(std::move(say)) {}
 
-  // Does what is due at `now`, in seconds since 1970. Returns whether entries are left.
+  // Does the work due at `now`, in seconds since 1970. Returns true if entries remain.
   bool pass(std::int64_t now);
-  // Whether the database knows that the run to which this belongs has ended.
+  // Returns true if the database knows that the run of this mark has ended.
   bool has_ended(const Spool::Mark& mark);
 
  private:
   struct Progress {
     std::int64_t due = 0;
-    std::int64_t pause = 1;  // until the next try
-    std::int64_t found = 0;  // since when it was seen in its place; 0: it was not
+    std::int64_t pause = 1;  // seconds until the next try
+    std::int64_t found = 0;  // time since when checks have found it in the record; 0 if they have not
   };
   void attend(const std::string& name, Progress& progress, std::int64_t now);
   void later(Progress& progress, std::int64_t now, std::int64_t longest);
@@ -64,10 +64,10 @@ class RetryQueue {
   Seconds settle_;
   std::function<void(const std::string&)> say_;
   std::map<std::string, Progress> progress_;
-  std::string trouble_;                            // with the database, as last said
-  std::string failed_;                             // the entry that this was about
-  Progress database_;                              // when it is tried again
-  std::minstd_rand dice_{std::random_device{}()};  // nodes of one job shall not go on in step
+  std::string trouble_;                            // the last reported error of the database
+  std::string failed_;                             // the entry of that error
+  Progress database_;                              // retry times for the database
+  std::minstd_rand dice_{std::random_device{}()};  // keeps nodes of one job from retrying in lockstep
 };
 
 }  // namespace sharedgpu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Public headers of Slurm alone (22.05 to 26.05). The database's own rule is that only root, SlurmUser, and
-// administrators and operators by sacctmgr may change an AdminComment.
+// Uses only public headers of Slurm (22.05 to 26.05). The database lets only root, SlurmUser, and
+// sacctmgr's administrators and operators change an AdminComment.
 #include "comment/slurmdb_records.h"
 
 #include <dlfcn.h>
@@ -19,10 +19,10 @@ extern "C" {
 namespace sharedgpu {
 namespace {
 
-// The library's own copy of slurm.conf; the header has its type alone.
+// The library's parsed slurm.conf; the header declares only its type.
 slurm_conf_t* configuration() { return static_cast<slurm_conf_t*>(dlsym(RTLD_DEFAULT, "slurm_conf")); }
 
-// A list of things that are kept elsewhere.
+// A Slurm list that does not own its items.
 class Borrowed {
  public:
   explicit Borrowed(void* item) : list_(slurm_list_create(nullptr)) { slurm_list_append(list_, item); }
@@ -40,7 +40,7 @@ std::string error_text(const char* what) {
   return std::string("slurmdbd: ") + what + ": " + (error != 0 ? slurm_strerror(error) : "no answer");
 }
 
-// What names one job of this cluster.
+// A database condition that selects one job of this cluster.
 class Condition {
  public:
   explicit Condition(std::uint32_t job) {
@@ -52,11 +52,11 @@ class Condition {
     condition.cluster_list = cluster_.get();
     condition.step_list = steps_.get();
     condition.db_flags = SLURMDB_JOB_FLAG_NOTSET;
-    // A heterogeneous job's parts are jobs of their own.
+    // The components of a heterogeneous job are separate jobs.
     condition.flags = JOBCOND_FLAG_NO_STEP | JOBCOND_FLAG_NO_TRUNC | JOBCOND_FLAG_NO_DEFAULT_USAGE |
                       JOBCOND_FLAG_NO_WHOLE_HETJOB;
   }
-  // The first job's number of an array is that of the array as well.
+  // The number of an array's first job is also the array's number.
   void narrow(const slurmdb_job_rec_t& record) {
     if (record.array_job_id == 0 || record.array_task_id == NO_VAL) return;
     step_.step_id.job_id = record.array_job_id;
@@ -71,7 +71,7 @@ class Condition {
   Borrowed cluster_{configuration()->cluster_name};
 };
 
-// Calls `visit` with each record that the condition finds. Returns an empty string, or what is wrong.
+// Calls `visit` with each record that the condition finds. Returns an empty string, or an error.
 template <class Visit>
 std::string for_each_record(void* connection, slurmdb_job_cond_t& condition, Visit visit) {
   errno = 0;
@@ -122,7 +122,7 @@ std::vector<JobRecord> SlurmdbRecords::runs(std::uint32_t job, std::string& erro
   Condition named(job);
   named.condition.flags |= JOBCOND_FLAG_DUP;
   error = for_each_record(connection_, named.condition, [&](const slurmdb_job_rec_t& record) {
-    // One that never ran has no part in anything.
+    // Ignores runs that never started.
     if (record.jobid != job || record.start == 0) return;
     runs.push_back({.span = {.begin = record.start, .end = record.end},
                     .state = record.state,
@@ -132,8 +132,8 @@ std::vector<JobRecord> SlurmdbRecords::runs(std::uint32_t job, std::string& erro
   return runs;
 }
 
-// slurmdbd changes all records that a condition finds, and no condition names one by its key: so the run is
-// named by job, state and second of its end, and it is looked first whether that finds this one alone.
+// slurmdbd changes all records that match a condition, and no condition can name a record's key. So the run
+// is selected by job, state and second of its end, after a check that this matches only one record.
 std::string SlurmdbRecords::write(std::uint32_t job, const JobRecord& run, const std::string& comment) {
   if (std::string error = connect(); !error.empty()) return error;
   Condition named(job);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Jobs in Slurm's database, by way of slurmdbd. One thread at a time.
+// Job records in Slurm's database, accessed through slurmdbd. Not thread-safe.
 #pragma once
 
 #include "comment/retry_queue.h"
@@ -14,12 +14,12 @@ class SlurmdbRecords : public JobRecords {
   SlurmdbRecords(const SlurmdbRecords&) = delete;
   SlurmdbRecords& operator=(const SlurmdbRecords&) = delete;
 
-  // Whether this cluster keeps jobs in a database at all.
+  // Returns true if this cluster keeps jobs in a database.
   bool any() const;
 
   std::vector<JobRecord> runs(std::uint32_t job, std::string& error) override;
   std::string write(std::uint32_t job, const JobRecord& run, const std::string& comment) override;
-  // Until it is needed again: slurmdbd keeps a thread for each.
+  // Disconnects until the next call, because slurmdbd keeps a thread per connection.
   void disconnect();
 
  private:

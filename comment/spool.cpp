@@ -23,7 +23,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-// No clock shows a later time, and times up to it can be subtracted from each other.
+// An upper bound of times, in seconds. Differences of times up to it do not overflow.
 constexpr std::uint64_t kLatest = std::uint64_t{1} << 62;
 
 std::vector<std::string> names_in(const std::string& folder) {

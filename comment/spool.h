@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The folder of what is still to be written into AdminComments. It survives whoever works on it.
+// The folder of pending AdminComments. It survives crashes of the processes that use it.
 //
-//   JOB                  empty: the job has been on this node, since the file's time; what it came to is
-//   known
-//                        when it has ended (the SPANK plugin makes it, spank/comments.h)
-//   JOB-BEGIN-NODE.json  what it came to on that node, one line of JSON
-//   lock                 held by the one who writes
+//   JOB                  empty; created by the SPANK plugin (spank/comments.h) when the job comes to this
+//                        node, which the timestamp records. The usage is known when the job has ended.
+//   JOB-BEGIN-NODE.json  its usage on that node, one line of JSON
+//   lock                 held by the writing process
 //
-// Files appear and change whole, by rename. One thread at a time in a process; processes side by side.
+// Files are created and replaced atomically, by rename. Not thread-safe; safe between processes.
 #pragma once
 
 #include <optional>
@@ -20,7 +19,7 @@ namespace sharedgpu {
 
 struct SpoolEntry {
   std::uint32_t job = 0;
-  Span seen;  // from the first step on the node to when its end there was noticed
+  Span seen;  // from the first step on the node to the moment its end there was noticed
   JobSummary share;
 };
 
@@ -31,7 +30,7 @@ class Spool {
  public:
   explicit Spool(std::string folder) : folder_(std::move(folder)) {}
 
-  // A job that has been here, and since when.
+  // A job that has been on this node, and the time of its first step.
   struct Mark {
     std::uint32_t job = 0;
     std::int64_t since = 0;
@@ -40,10 +39,10 @@ class Spool {
   std::optional<Mark> mark_of(std::uint32_t job) const;
   void unmark(std::uint32_t job) const;
 
-  // Names of files. An entry that cannot be read is not one of them: it stays for a person to look at.
+  // Names of files, without unreadable entries, which stay for manual inspection.
   std::vector<std::string> entries() const;
   std::optional<SpoolEntry> read(const std::string& name) const;
-  // Returns an empty string, or what is wrong. On disk when it returns.
+  // Returns an empty string, or an error. The entry is on disk when it returns.
   std::string write(const SpoolEntry& entry) const;
   void remove(const std::string& name) const;
 

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The GRES plugin: tells each batch, interactive and srun step how many sharedgpu units it holds on its node,
-// and Slurm which device files those that hold any may open.
+// The GRES plugin: sets the number of sharedgpu units of each batch, interactive and srun step on its node,
+// and gives Slurm the device files that steps with units may open.
 //
 // Loaded by slurmctld, slurmd and slurmstepd, which call it with a lock held: nothing here can fail, and
-// nothing waits but for the finding of GPUs in slurmd. Slurm itself counts the units.
-// The functions are a superset of what the releases from 22.05 to 26.05 ask for; a missing one would be fatal
-// to the daemon.
+// nothing blocks except the search for GPUs in slurmd. Slurm itself counts the units. The functions are a
+// superset of those that the releases from 22.05 to 26.05 need; a missing one would be fatal to the daemon.
 //
-// Devices. With ConstrainDevices=yes Slurm closes the files that plugins list to every job, and opens them to
-// jobs that hold the units they belong to, which it knows only of GRES with files: there it numbers the units
-// and gives each job a bitmap. Units have no files of their own, so slurmd marks their records as having
-// some, which it passes on to slurmctld; and each unit is listed with all the GPUs it may be used on. A job
-// that holds any unit opens them all, one that holds none nothing.
+// Devices. With ConstrainDevices=yes Slurm closes the device files that plugins list to all jobs except
+// those that hold the corresponding units. It knows the units of a job only for GRES with files: for these
+// it numbers the units and gives each job a bitmap. Units have no files of their own, so slurmd marks their
+// records as having files, and passes that on to slurmctld. Each unit is listed with all the GPUs that it
+// may be used on. A job with any unit may open all of them, a job without units none.
 #include <slurm/slurm_errno.h>
 #include <slurm/slurm_version.h>
 
@@ -56,10 +55,10 @@ using namespace sharedgpu::gres;
 
 std::vector<Share> offers;          // by type; in slurmd, once node_config_load has run
 std::vector<Device> devices;        // in slurmd, which sends them to slurmstepd
-std::deque<gres_device_t> entries;  // in slurmstepd: what `device_list` points to
+std::deque<gres_device_t> entries;  // in slurmstepd: the items of `device_list`
 list_t* device_list = nullptr;
 
-// "/dev/nvidia[0-1]", as gres.conf has it, file by file.
+// Appends the files of a list such as "/dev/nvidia[0-1]" in gres.conf.
 void add_files(const char* text, std::vector<std::string>& files) {
   hostlist* list = text == nullptr ? nullptr : slurm_hostlist_create(text);
   if (list == nullptr) return;
@@ -92,8 +91,8 @@ int read_record(void* item, void* argument) {
   return 0;
 }
 
-// The files of other GRES. Slurm has a record for each that it knows; where none is ours, the layout is not
-// what we take it for, and nothing of the others is believed either.
+// The files of other GRES. Slurm has a record for each GRES that it knows. If none is sharedgpu's, the
+// record layout differs from the declared one, and the other records are not read either.
 std::vector<std::string> files_taken(const Reading& reading) {
   std::vector<std::string> files;
   if (reading.records.empty()) return files;
@@ -101,8 +100,9 @@ std::vector<std::string> files_taken(const Reading& reading) {
   return files;
 }
 
-// A driver that keeps no GPU awake may take long as it starts. slurmd waits for it when it starts itself, as
-// it does for the libraries of AutoDetect; when it is reconfigured it knows the GPUs, and must go on.
+// A driver without persistence mode may take long to start. slurmd waits for it at its own start, as it
+// does for the libraries of AutoDetect. At a reconfiguration it knows the GPUs, and waits only
+// kPatienceLater.
 constexpr std::chrono::seconds kPatience{30};
 constexpr std::chrono::seconds kPatienceLater{3};
 std::vector<Gpu> known;
@@ -125,7 +125,7 @@ std::vector<Gpu> find_gpus() {
 }
 
 constexpr int kCharacterDevice = 2;  // DEV_TYPE_CHAR
-// NVIDIA's GPUs have this number; a file that is not there yet will have it.
+// The major number of NVIDIA's GPUs, assumed for files that do not exist yet.
 constexpr unsigned kNvidiaMajor = 195;
 
 bool find_numbers(Device& device) {
@@ -159,19 +159,19 @@ void log_offer(const Share& share) {
              files.empty() ? " GPUs that it does not see" : files.c_str());
 }
 
-// Slurm numbers the units of records that have files.
+// Marks the records as having files, so that Slurm numbers their units.
 void number_units(const Reading& reading) {
   for (gres_slurmd_conf_t* record : reading.originals) record->config_flags |= GRES_CONF_HAS_FILE;
 }
 
-// Slurm makes a node invalid that has fewer units than slurm.conf says: it takes no more jobs, those that run
-// go on, and what is wrong is said here.
+// Makes Slurm mark the node invalid, since it has fewer units than slurm.conf says: it takes no new jobs,
+// and running jobs continue. Logs the reason.
 void refuse(const Reading& reading, const std::string& why) {
   slurm_error("gres/sharedgpu: this node offers no units: %s", why.c_str());
   for (gres_slurmd_conf_t* record : reading.originals) record->count = 0;
 }
 
-// What gres/gpu, in the same slurmstepd, lists as its devices. Null: it is not loaded, or has none.
+// The devices that gres/gpu lists in the same slurmstepd. Null if it is not loaded or has none.
 list_t* devices_of_gpu_plugin() {
   std::string file;
   dl_iterate_phdr(
@@ -217,7 +217,7 @@ bool holds_any(bitstr_t* units, const Device& device) {
   return false;
 }
 
-// The numbers of the GPUs that these units stand for, "0,1"; empty where that is not known.
+// The numbers of the GPUs behind these units, such as "0,1"; empty if unknown.
 std::string numbers_of(bitstr_t* units) {
   std::set<std::uint32_t> numbers;
   if (units == nullptr) return {};
@@ -235,8 +235,8 @@ void set_or_remove(char*** environment, const char* name, const std::string& val
     slurm_env_array_overwrite(environment, name, value.c_str());
 }
 
-// slurmctld numbers a node's units when it first hears of them. Where the sharedgpu of that time did not ask
-// for it, it does so when it is restarted, and for the jobs from then on.
+// slurmctld numbers a node's units when the node first registers them. If the sharedgpu of that time did
+// not ask for numbers, slurmctld assigns them at its next restart, for jobs submitted afterwards.
 void warn_of_missing_numbers() {
   static bool told = false;
   if (!told)
@@ -247,8 +247,8 @@ void warn_of_missing_numbers() {
   told = true;
 }
 
-// The variables that the SPANK plugin goes by. They are always set or removed, so that a value that the user
-// exported never counts.
+// Sets or removes the variables that the SPANK plugin reads, so that a value exported by the user is never
+// used.
 void set_units(char*** environment, bitstr_t* units, std::uint64_t count) {
   if (count > 0 && units == nullptr && !devices.empty()) warn_of_missing_numbers();
   if (environment == nullptr || *environment == nullptr) return;
@@ -273,8 +273,8 @@ int fini() {
   return SLURM_SUCCESS;
 }
 
-// What gres.conf and slurm.conf give this node, merged by Slurm. In slurmd, and in slurmctld for cloud nodes,
-// which it may not look at.
+// Takes this node's records of gres.conf and slurm.conf, merged by Slurm. Called in slurmd, and in
+// slurmctld for cloud nodes, whose GPUs it must not look for.
 int gres_p_node_config_load(list_t* records, node_config_load_t* config) {
   Reading reading;
   if (records != nullptr) slurm_list_for_each(records, read_record, &reading);
@@ -292,7 +292,7 @@ int gres_p_node_config_load(list_t* records, node_config_load_t* config) {
   return SLURM_SUCCESS;
 }
 
-// What this node offers, for the SPANK plugin in the same slurmd.
+// The units of this node, for the SPANK plugin in the same slurmd.
 bool sharedgpu_offer(std::size_t index, SharedGpuOffer* offer) {
   if (index >= offers.size()) return false;
   const Share& share = offers[index];
@@ -328,8 +328,8 @@ void gres_p_send_stepd(buf_t* buffer) {
   slurm_packmem(text.data(), static_cast<std::uint32_t>(text.size()), buffer);
 }
 
-// A slurmd that was started before sharedgpu was installed, or with another, sent none, and what comes is the
-// next plugin's.
+// A slurmd started before sharedgpu was installed, or with another version, sends no devices; the buffer
+// then continues with the next plugin's data.
 void gres_p_recv_stepd(buf_t* buffer) {
   char* text = nullptr;
   std::uint32_t size = 0;
@@ -340,8 +340,8 @@ void gres_p_recv_stepd(buf_t* buffer) {
   slurm_xfree(reinterpret_cast<void**>(&text));
 }
 
-// In slurmstepd: an entry for each unit and file. Never null, as Slurm expects a list of those that have a
-// bitmap.
+// In slurmstepd: an entry for each unit and file. Never null, as Slurm expects a list from plugins whose
+// units have bitmaps.
 list_t* gres_p_get_devices() {
   if (device_list != nullptr) return device_list;
   device_list = slurm_list_create(nullptr);
@@ -360,14 +360,14 @@ list_t* gres_p_get_devices() {
 void gres_p_step_hardware_init(bitstr_t*, char*) {}
 void gres_p_step_hardware_fini() {}
 
-// To 24.05.
+// Up to 24.05.
 int gres_p_get_job_info(gres_job_state_t*, std::uint32_t, int, void*) { return EINVAL; }
 int gres_p_get_step_info(gres_step_state_t*, std::uint32_t, int, void*) { return EINVAL; }
 
-// Nothing is added to the environment of prolog and epilog: in 22.05 by these names...
+// Adds nothing to the environment of prolog and epilog. Called by Slurm 22.05.
 gres_epilog_info_t* gres_p_epilog_build_env(gres_job_state_t*) { return nullptr; }
 void gres_p_epilog_set_env(char***, gres_epilog_info_t*, int) {}
-// ... and from 23.02 by these.
+// Called by Slurm 23.02 and later in place of the two above.
 void* gres_p_prep_build_env(gres_job_state_t*) { return nullptr; }
 void gres_p_prep_set_env(char***, void*, int) {}
 }

@@ -9,7 +9,7 @@
 namespace sharedgpu::gres {
 namespace {
 
-constexpr std::string_view kBegin = "sharedgpu\n";  // of what slurmd sends
+constexpr std::string_view kBegin = "sharedgpu\n";  // first line of the data that slurmd sends
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
@@ -18,7 +18,7 @@ bool same(std::string_view a, std::string_view b) {
                     [](char x, char y) { return lower(x) == lower(y); });
 }
 
-// As Slurm does it for gpu: slurm.conf may say h200 for nvidia_h200.
+// Matches types as Slurm does for gpu: slurm.conf may say h200 for nvidia_h200.
 bool has_type(const Gpu& gpu, std::string_view type) {
   return std::search(gpu.type.begin(), gpu.type.end(), type.begin(), type.end(),
                      [](char x, char y) { return lower(x) == lower(y); }) != gpu.type.end();
@@ -51,7 +51,7 @@ std::vector<std::string> stated_files(const std::vector<Record>& records, std::s
   return files;
 }
 
-// The type that a found GPU counts for: the longest that its model has in its name.
+// The type of a found GPU: the longest one that its model's name contains.
 std::string_view type_of(const Gpu& gpu, const std::vector<Record>& records) {
   std::string_view best;
   for (const Record& record : records)
@@ -67,7 +67,7 @@ std::size_t count_types(const std::vector<Record>& records) {
   return types.size();
 }
 
-// Those of the GPUs that no record states which are for this one; a refusal where there is none.
+// The files of this record's GPUs among those that no record lists. Sets a refusal if there is none.
 std::vector<std::string> matching_files(const Record& record, const std::vector<Record>& records,
                                         const std::vector<Gpu>& free, std::string& refusal) {
   std::vector<std::string> files;
@@ -84,7 +84,7 @@ std::vector<std::string> matching_files(const Record& record, const std::vector<
   return files;
 }
 
-// gres.conf's own count shows as a record of its own beside the one that Slurm makes of the rest.
+// A differing count in gres.conf appears as a separate record beside the one that Slurm makes of the rest.
 void compare_counts(const std::vector<Record>& records, std::vector<std::string>& warnings) {
   for (std::size_t i = 0; i + 1 < records.size(); ++i) {
     const Record& stated = records[i];

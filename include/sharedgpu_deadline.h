@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// For a program to tell sharedgpu whether it has met a deadline, after each piece of work that has one:
+// Lets a program report to sharedgpu whether it met a deadline, after each piece of work that has one:
 //
 //   sharedgpu_deadline(finished <= due);
 //
-// A header alone, for C (C99 or later) and C++, with nothing to link. It does nothing where the program is
-// not under `sharedgpu run --deadline`, and never waits: what cannot be told at once is dropped. Safe from
-// all threads that leave the environment alone, and in children that have inherited the descriptors (Python's
-// subprocess closes them, but for close_fds=False). May change errno. Programs in other languages write "met"
-// or "missed" and a newline to the descriptor that SHAREDGPU_DEADLINE_FD names.
+// Header-only, for C (C99 or later) and C++. It does nothing if the program has no SHAREDGPU_DEADLINE_FD,
+// and never blocks: a report that cannot be written at once is dropped. Thread-safe as long as no thread
+// changes the environment. Children can report too if they inherit the descriptors (Python's subprocess
+// closes them unless close_fds=False). May change errno. Programs in other languages write "met" or
+// "missed" and a newline to the descriptor that SHAREDGPU_DEADLINE_FD names.
 #ifndef SHAREDGPU_DEADLINE_H
 #define SHAREDGPU_DEADLINE_H
 
@@ -21,8 +21,8 @@
 extern "C" {
 #endif
 
-// The pipe to tell it to; -1: there is none. A number that we have inherited may be another file's by now, so
-// the file must be the one of which SHAREDGPU_DEADLINE_READ ("FD:INODE") has the other end.
+// Returns the pipe to write to, or -1 if none. An inherited descriptor number may refer to another file by
+// then, so the file must be the pipe whose inode SHAREDGPU_DEADLINE_READ ("FD:INODE") names.
 static inline int sharedgpu_deadline_fd(void) {
   const char* number = getenv("SHAREDGPU_DEADLINE_FD");
   const char* reading = getenv("SHAREDGPU_DEADLINE_READ");
@@ -35,14 +35,14 @@ static inline int sharedgpu_deadline_fd(void) {
   return info.st_ino == strtoul(inode + 1, NULL, 10) ? fd : -1;
 }
 
-// Tells that a deadline was met (not 0) or missed (0). Returns 0, or -1 where nobody was told.
+// Reports that a deadline was met (nonzero) or missed (0). Returns 0, or -1 if nothing was reported.
 static inline int sharedgpu_deadline(int met) {
   const char* line = met ? "met\n" : "missed\n";
   struct pollfd pipe;
   pipe.fd = sharedgpu_deadline_fd();
   pipe.events = POLLOUT;
   pipe.revents = 0;
-  // POLLERR: nobody has the other end any more, and writing would raise SIGPIPE.
+  // POLLERR: the other end is closed, and writing would raise SIGPIPE.
   if (pipe.fd < 0 || poll(&pipe, 1, 0) != 1 || pipe.revents != POLLOUT) return -1;
   return write(pipe.fd, line, strlen(line)) == (ssize_t)strlen(line) ? 0 : -1;
 }

@@ -8,7 +8,7 @@
 namespace sharedgpu {
 namespace {
 
-// The folder that holds this file, or that holds it so many levels up; an empty string where there is none.
+// The folder of this file for 0 levels, or its parent so many levels up; empty if none.
 std::string folder(int levels) {
   Dl_info info = {};
   char path[PATH_MAX];
@@ -42,7 +42,7 @@ void* sibling_function(const char* file, const char* name, bool for_good) {
   void* plugin = dlopen((folder(0) + "/" + file).c_str(), RTLD_LAZY | RTLD_NOLOAD | stays);
   if (plugin == nullptr) return nullptr;
   void* function = dlsym(plugin, name);
-  dlclose(plugin);  // whoever loaded it holds it
+  dlclose(plugin);  // Slurm, which loaded it, holds it
   return function;
 }
 

@@ -7,10 +7,10 @@
 namespace sharedgpu {
 
 struct Arguments {
-  std::string config;  // from config=FILE; empty: the default file, which may be missing
+  std::string config;  // from config=FILE; empty for the default file, which may be missing
 };
 
-// Returns an empty string, or what is wrong, naming the argument. What could be read stands in `arguments`.
+// Returns an empty string, or an error that names the argument. `arguments` then holds the valid arguments.
 std::string parse_arguments(int count, const char* const* values, Arguments& arguments);
 
 }  // namespace sharedgpu

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The spool of what is to be written into AdminComments: a file for each job that has held units here, named
-// by its number. comment/spool.h has the rest.
+// The spool of pending AdminComments: a file for each job that has held units here, named by its job
+// number. comment/spool.h describes the rest.
 #pragma once
 
 #include "spank/plugin.h"
 
 namespace sharedgpu {
 
-// As root, in slurmstepd. The first step of a run makes the file, and its time says when; a batch step is
-// always the first of its run, also where the file of the run before is there still.
+// As root, in slurmstepd. The first step of a run creates the file, whose timestamp is the start of the
+// run. A batch step is always the first of its run, even if the file of the previous run still exists.
 void mark_job(const Settings& settings, std::uint32_t job, bool begins);
 
 bool has_mark(const Settings& settings, std::uint32_t job);
-// Any, or anything else that is to be done.
+// Returns true if there is any mark or other pending work.
 bool has_marks(const Settings& settings);
 
-// Starts sharedgpu-comment as a daemon: it works on the spool until that is empty. `ended` is the job that
-// has ended here; 0: none. Where it is not installed, nothing happens.
+// Starts sharedgpu-comment as a daemon that processes the spool until it is empty. `ended` is the job that
+// has ended here, 0 if none. Does nothing if the program is not installed.
 void start_comment(const Configuration& configuration, std::uint32_t ended,
                    std::vector<std::string> environment);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hooks that Slurm calls, each sent to the context that this process is.
+// The hooks that Slurm calls. Each is dispatched to the context of this process.
 #include <exception>
 
 #include "spank/plugin.h"
@@ -58,7 +58,7 @@ extern "C" int slurm_spank_init_post_opt(spank_t spank, int count, char* argumen
   });
 }
 
-// These three in slurmstepd alone.
+// Slurm calls these three only in slurmstepd.
 extern "C" int slurm_spank_task_init(spank_t spank, int, char*[]) {
   return guarded([&] { remote_task_init(spank); });
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells the arbiter of this node who coordinates the turns of a job on several nodes (docs/multi-node.md).
+// Tells this node's arbiter which node coordinates the turns of a job on several nodes
+// (docs/multi-node.md).
 #pragma once
 
 #include <string>
@@ -8,8 +9,8 @@
 
 namespace sharedgpu {
 
-// Waits at most `patience`. Returns an empty string, or why the arbiter does not know it now: the job's turns
-// on this node then begin and end by themselves.
+// Waits at most `patience`. Returns an empty string, or an error. After an error the job's turns on this
+// node begin and end independently of other nodes.
 std::string register_gang(const char* socket, const RegisterGang& gang, Nanoseconds patience);
 
 }  // namespace sharedgpu

@@ -28,7 +28,7 @@ std::string file_of(const Settings& settings, std::uint32_t job) {
   return folder_of(settings) + "/" + std::to_string(job);
 }
 
-// What no section can be about is not told: the name is longer than a section's, or has a blank.
+// Drops names that no section can have: longer than a section's name, or with a blank.
 std::string name_or_none(const char* name) {
   if (name == nullptr || *name == '\0' || std::strlen(name) > JobClass::kLongest) return "-";
   const bool whole = std::all_of(name, name + std::strlen(name), [](char c) { return c > ' ' && c <= '~'; });
@@ -40,7 +40,7 @@ bool any_about_qos(const Settings& settings) {
                      [](const Section& section) { return section.of == SectionOf::qos; });
 }
 
-// The first line that squeue prints; empty: it cannot tell. The prolog is waited for, so not for long.
+// The first line that squeue prints; empty on failure. Slurm waits for the prolog, so the timeout is short.
 std::string ask_squeue(std::uint32_t job, const std::vector<std::string>& environment) {
   for (const std::string& entry : environment)
     if (entry.starts_with("PATH=")) setenv("PATH", entry.c_str() + std::strlen("PATH="), 1);
@@ -53,8 +53,8 @@ std::string ask_squeue(std::uint32_t job, const std::vector<std::string>& enviro
   return std::string(line, std::strcspn(line, "\n"));
 }
 
-// Where slurmd was killed, a job may end without an epilog, and its file stays. Files of jobs that
-// began no step for so long go with the next prolog.
+// If slurmd is killed, a job may end without an epilog, and its file stays. The next prolog removes files
+// of jobs that have started no step for kLong.
 void forget_old_jobs(const std::string& folder) {
   constexpr std::chrono::hours kLong{24 * 30};
   const auto oldest = std::filesystem::file_time_type::clock::now() - kLong;
@@ -81,7 +81,7 @@ void keep_job_class(const Settings& settings, std::uint32_t job,
                            name_or_none(qos.c_str()) + " " + (restarts == nullptr ? "0" : restarts) + "\n";
   const std::string folder = folder_of(settings);
   const std::string path = file_of(settings, job);
-  std::error_code error;  // the arbiter, which makes the folder above, may be on its way
+  std::error_code error;  // the arbiter, which creates the parent folder, may still be starting
   std::filesystem::create_directories(std::filesystem::path(folder).parent_path(), error);
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
     return log_error(folder + ": " + std::strerror(errno));
@@ -94,7 +94,7 @@ void keep_job_class(const Settings& settings, std::uint32_t job,
 
 JobClass read_job_class(const Settings& settings, std::uint32_t job) {
   const std::string path = file_of(settings, job);
-  utimensat(AT_FDCWD, path.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);  // the job lives
+  utimensat(AT_FDCWD, path.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);  // records that the job is alive
   std::ifstream file(path);
   std::string partition;
   std::string qos;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which partition and QOS Slurm has put a job into, and how often it was requeued. slurmd tells its prolog,
-// which no user can speak for; the job's steps, whose environments are the user's, read it from a file beside
-// the arbiter's socket.
+// The partition and QOS of a job, and how often it was requeued. slurmd passes them to the prolog, whose
+// environment no user can forge. The prolog stores them in a file beside the arbiter's socket, from which
+// the job's steps read them, since users control the environments of steps.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace sharedgpu {
 
-// As root, in the prolog. Releases before 26.05 do not tell the QOS: squeue is asked for it, with slurmd's
-// `environment`, where a section of sharedgpu.conf is about one.
+// As root, in the prolog. Releases before 26.05 do not pass the QOS. If a section of sharedgpu.conf is
+// about a QOS, squeue is asked for it, with slurmd's `environment`.
 void keep_job_class(const Settings& settings, std::uint32_t job, const std::vector<std::string>& environment);
-// As root, in slurmstepd. Empty where the prolog did not run, or could not tell.
+// As root, in slurmstepd. Empty if the prolog did not run or found no class.
 JobClass read_job_class(const Settings& settings, std::uint32_t job);
-// In the epilog. A file that no epilog removes goes after thirty days without a step of the job.
+// In the epilog. Without an epilog, the file is removed after thirty days without a step of the job.
 void forget_job_class(const Settings& settings, std::uint32_t job);
 
 }  // namespace sharedgpu

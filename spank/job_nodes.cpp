@@ -24,7 +24,7 @@ std::optional<std::uint64_t> parse_number(std::string_view text) {
   return number;
 }
 
-// Numbers, as they are written: zeros before them are part of a node's name.
+// Numbers as written: leading zeros are part of a node's name.
 struct Numbers {
   std::string_view first;
   std::uint64_t count = 1;
@@ -55,7 +55,7 @@ std::optional<Numbers> parse_numbers(std::string_view text) {
   return numbers;
 }
 
-// Takes the names up to the next comma that is in no brackets from the front of `list`.
+// Removes the names up to the next comma outside brackets from the front of `list`.
 std::optional<JobNodes> take_names(std::string_view& list) {
   JobNodes names = {.first = {}, .count = 1};
   while (!list.empty() && list.front() != ',') {
@@ -78,11 +78,12 @@ std::optional<JobNodes> take_names(std::string_view& list) {
   return names;
 }
 
-// sbatch and salloc name the components of a heterogeneous job so, and srun where it makes the job itself.
+// Infixes of the variables of a heterogeneous job's components, set by sbatch, salloc, and by srun if it
+// creates the job itself.
 constexpr const char* kComponentNames[] = {"_HET_GROUP_", "_PACK_GROUP_"};
 
-// For Slurm the components are jobs, each with a number and nodes of its own; the list of a step that spans
-// some of them has the nodes of all.
+// For Slurm the components are jobs, each with its own number and nodes. The node list of a step that spans
+// some components has the nodes of all.
 std::string list_of_component(std::uint32_t job, const Variables& variables) {
   for (const std::string name : kComponentNames)
     for (int i = 0; i < kMostComponents; ++i) {
@@ -107,8 +108,8 @@ std::optional<JobNodes> parse_nodes(std::string_view list) {
   return nodes;
 }
 
-// Of a step that is started from outside (srun --jobid), SLURM_JOB_NODELIST has the nodes of the step alone,
-// or what another job has left there. So it comes last.
+// For a step started from outside (srun --jobid), SLURM_JOB_NODELIST has only the nodes of the step, or the
+// list of another job. So it is tried last.
 std::optional<JobNodes> job_nodes(std::uint32_t job, const Variables& variables) {
   std::string list = list_of_component(job, variables);
   if (list.empty()) list = variables("SLURM_NODELIST");

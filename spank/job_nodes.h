@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which nodes a job has, as its steps' environment tells it. Pure; any thread.
+// The nodes of a job, as its steps' environment lists them. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,18 @@ struct JobNodes {
   bool operator==(const JobNodes&) const = default;
 };
 
-// The nodes of a list as Slurm writes it: "n1", "n[01,03-04],m7", "rack[0-1]node[0-3]". Nothing where it is
-// none, has more nodes than a cluster, or a name that is longer than RegisterGang holds.
+// The nodes of a list as Slurm writes it: "n1", "n[01,03-04],m7", "rack[0-1]node[0-3]". None if it is no
+// such list, has more nodes than a cluster can have, or has a name too long for RegisterGang.
 std::optional<JobNodes> parse_nodes(std::string_view list);
 
-// The value of a variable of the step's environment; empty where there is none.
+// The value of a variable of the step's environment; empty if unset.
 using Variables = std::function<std::string(const char* name)>;
 
-// The nodes of `job`, in the same order for each of its steps, also for those on some of the nodes. Nothing
-// where the environment does not tell.
+// The nodes of `job`, in the same order for all of its steps, including steps on a subset of the nodes.
+// None if the environment does not list them.
 //
-// It is the user's word for what srun starts. A forged list can only take the user's own job out of its gang.
+// For steps that srun starts the user can forge the list, but that can only take the user's own job out of
+// its gang.
 std::optional<JobNodes> job_nodes(std::uint32_t job, const Variables& variables);
 
 }  // namespace sharedgpu

@@ -13,8 +13,8 @@ namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Slurm counts a bare --mem in megabytes and a bare --time in minutes, CUDA counts in bytes and seconds: a
-// number without a unit is refused rather than guessed at.
+// Slurm counts a bare --mem in megabytes and a bare --time in minutes, CUDA counts in bytes and seconds. So
+// a number without a unit is refused as ambiguous.
 bool has_unit(std::string_view text) { return !text.empty() && !is_digit(text.back()); }
 
 std::string set_memory(JobOptions& options, std::string_view text) {
@@ -52,7 +52,7 @@ std::string set_priority(JobOptions& options, std::string_view text) {
   return {};
 }
 
-// [DAYS-]HOURS:MINUTES:SECONDS or MINUTES:SECONDS, as Slurm writes times.
+// [DAYS-]HOURS:MINUTES:SECONDS or MINUTES:SECONDS, in Slurm's format.
 std::optional<Nanoseconds> parse_clock(std::string_view text) {
   std::uint64_t days = 0;
   if (std::size_t dash = text.find('-'); dash != text.npos) {

@@ -16,7 +16,7 @@ struct OptionInfo {
   const char* name;  // without the dashes
   const char* value;
   const char* help;
-  // Returns an empty string, or what the value is not.
+  // Returns an empty string, or an error about the value.
   std::string (*set)(JobOptions&, std::string_view value);
 };
 

@@ -8,13 +8,14 @@
 namespace sharedgpu {
 namespace {
 
-// Called by srun, sbatch and salloc as they read their command lines, and by slurmstepd with what they sent.
+// Called by srun, sbatch and salloc as they parse their command lines, and by slurmstepd with the values
+// that they sent.
 int take_option(int index, const char* value, int remote) noexcept try {
   std::string problem =
       set_option(given_options(), static_cast<std::size_t>(index), value == nullptr ? "" : value);
   if (problem.empty()) return 0;
   log_error(problem);
-  // In slurmstepd the value was good at submission or was forged since: the job goes on without it.
+  // In slurmstepd an invalid value was forged after submission: the job runs without it.
   return remote != 0 ? 0 : -1;
 } catch (...) {
   return 0;
@@ -29,7 +30,7 @@ JobOptions& given_options() {
 
 void register_options(spank_t spank) {
   for (std::size_t i = 0; i < kOptions.size(); ++i) {
-    // Slurm copies the texts, but asks for them without const.
+    // Slurm copies the strings, but takes them without const.
     spank_option option = {.name = const_cast<char*>(kOptions[i].name),
                            .arginfo = const_cast<char*>(kOptions[i].value),
                            .usage = const_cast<char*>(kOptions[i].help),

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the contexts share. Each context is a file of its own, so that a reader always knows in which process
-// and as whom a line runs; srun, sbatch and salloc, as the user, only offer the options (options.h):
+// Declarations shared by SPANK's contexts. Each context has a file of its own, so that a reader always
+// knows the process and the user that a line runs in; srun, sbatch and salloc, as the user, only offer the
+// options (options.h):
 //
 //   slurmd.cpp      slurmd, as root
 //   remote.cpp      slurmstepd, as root
 //   job_script.cpp  a short-lived `slurmstepd spank prolog` or `epilog`, as root, outside the job's cgroup
 //
-// No hook returns an error, whatever happens: SPANK would fail the step or drain the node for it. The one
-// exception is an option's bad value at submission.
+// No hook returns an error, because SPANK would fail the step or drain the node. The one exception is an
+// option's bad value at submission.
 #pragma once
 
 #include <string>
@@ -19,13 +20,12 @@
 
 namespace sharedgpu {
 
-// What the user asked for on the command line, in this process.
+// The options given on this process's command line.
 JobOptions& given_options();
 
 void register_options(spank_t spank);
 
-// Reads the plugin's arguments and its configuration. Logs what is wrong with them, in which case the
-// defaults stand in.
+// Reads the plugin's arguments and its configuration. Logs errors in them and then uses the defaults.
 struct Configuration {
   Arguments arguments;
   Settings settings;

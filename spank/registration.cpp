@@ -18,11 +18,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Slurm counts a node as failed whose step does not start.
+// Slurm treats a node as failed if a step does not start in time.
 constexpr Nanoseconds kMostWait = std::chrono::seconds(5);
 
-// Every step of a job on several nodes says so, also where it is on some of them. Returns whether the arbiter
-// knows it now.
+// Every step of a job on several nodes registers the gang, even a step on a subset of them. Returns true on
+// success.
 bool tell_of_gang(spank_t spank, const SlurmStep& step, const Settings& settings, Nanoseconds patience) {
   const std::optional<JobNodes> nodes =
       job_nodes(step.name.job, [spank](const char* name) { return get_variable(spank, name); });

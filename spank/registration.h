@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells the arbiter of this node what a step holds, what its job asked for, and of the job's other nodes.
+// Registers a step with this node's arbiter: its units, the options of its job, and the job's other nodes.
 #pragma once
 
 #include "config/settings.h"
@@ -8,7 +8,7 @@
 
 namespace sharedgpu {
 
-// Waits a few seconds at most, then the job goes on without; a line in the log says why.
+// Waits a few seconds at most. On failure, logs the reason, and the job runs without registration.
 RegisterReply register_step(spank_t spank, const SlurmStep& step, const Settings& settings);
 
 }  // namespace sharedgpu

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// slurmstepd, as root, once the options are known and before a task exists, but where told otherwise. If the
-// step holds sharedgpu units, its environment is prepared and the job's options are told to the arbiter. If
-// it holds none, nothing of ours is left in its environment.
+// slurmstepd, as root, once the options are known and before a task exists, unless noted. For a step with
+// sharedgpu units, prepares its environment and sends the job's options to the arbiter. For a step without
+// units, removes all variables of sharedgpu from its environment.
 #include <unistd.h>
 #include <cerrno>
 #include <cstring>
@@ -57,7 +57,7 @@ void remote_task_init(spank_t spank) {
   set_task_environment(spank, published.units > 0 ? given_options().deadline : Nanoseconds{});
 }
 
-// As root, in slurmstepd, whose threads begin only now: a fork takes none along.
+// As root, in slurmstepd. Its threads start only after the fork, so no task is forked with them.
 void remote_task_post_fork(spank_t spank) {
   pid_t task = 0;
   if (published.units == 0 || spank_get_item(spank, S_TASK_PID, &task) != ESPANK_SUCCESS) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slurm's spank.h, for C++ that is compiled with hidden visibility: the hooks that it declares are ours to
-// define and Slurm's to find.
+// Slurm's spank.h, for C++ compiled with hidden visibility: gives the hooks that it declares, and this
+// plugin defines, default visibility so that Slurm can find them.
 #pragma once
 
 #pragma GCC visibility push(default)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// slurmd, as root, as it starts: the arbiter is started from here, so that it lives in slurmd's cgroup and
-// not in a job's, and outlives a restart of slurmd.
+// slurmd, as root, at startup: starts the arbiter, which so lives in slurmd's cgroup rather than a job's,
+// and outlives a restart of slurmd.
 #include <unistd.h>
 
 #include "slurm_shared/offer.h"
@@ -12,7 +12,8 @@
 namespace sharedgpu {
 namespace {
 
-// Slurm hands out as many units as its configuration says; only we know how many the GPUs make.
+// Slurm hands out as many units as its configuration says; only sharedgpu knows the number that fits the
+// GPUs.
 void compare_units(const SharedGpuOffer& offer, const Configuration& configuration) {
   const std::uint32_t each = configuration.settings.units_per_gpu;
   if (offer.gpus == 0 || offer.units == offer.gpus * each) return;
@@ -37,7 +38,7 @@ void compare_all_units(const Configuration& configuration) {
 
 void slurmd_init(int count, char** arguments) {
   Configuration configuration = configure(count, arguments);
-  // The arbiter would refuse it too, and it cannot know the socket.
+  // The arbiter would refuse this configuration too, and the socket is unknown.
   if (!configuration.good) {
     log_error("no arbiter is started until this is corrected; jobs run on the plain GPU");
     return;

@@ -27,8 +27,8 @@ constexpr char kVisible[] = "CUDA_VISIBLE_DEVICES";
 constexpr char kMpsFolder[] = "CUDA_MPS_PIPE_DIRECTORY";
 constexpr char kMpsThreads[] = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 
-std::string shown;  // the step's GPUs, where it holds some of gres/gpu beside the shared ones
-// For the job's stderr, where its first task is about to start.
+std::string shown;  // the step's GPUs, if it holds some of gres/gpu beside the shared ones
+// Message for the job's stderr, written before its first task starts.
 std::string notice;
 
 void set_variable(spank_t spank, const char* name, const std::string& value) {
@@ -36,8 +36,8 @@ void set_variable(spank_t spank, const char* name, const std::string& value) {
     log_error(std::string(name) + " cannot be set: " + spank_strerror(error));
 }
 
-// The GRES plugin has just set or removed the variable, whatever the user had put there; without that plugin
-// the value is the user's own and worth nothing.
+// The GRES plugin has just set or removed the variable, overriding the user's value. Without that plugin
+// the value comes from the user and is not trusted.
 std::uint32_t read_units(spank_t spank) {
   std::string text = get_variable(spank, environment::kUnits);
   if (text.empty()) return 0;
@@ -49,8 +49,8 @@ std::uint32_t read_units(spank_t spank) {
   return static_cast<std::uint32_t>(std::strtoul(text.c_str(), nullptr, 10));
 }
 
-// gres/gpu has just set or removed these variables, too; where it is not loaded, what they name is none of
-// its GPUs. Nothing, where it is one that has no number of its own.
+// gres/gpu has just set or removed these variables, too. If it is not loaded, they name none of its GPUs.
+// Returns none if a GPU has no number of its own.
 std::optional<DeviceSet> read_whole(spank_t spank, std::uint32_t step) {
   const bool of_job = step == kBatchStep || step == kInteractiveStep;
   const std::string text = get_variable(spank, of_job ? "SLURM_JOB_GPUS" : "SLURM_STEP_GPUS");
@@ -68,7 +68,7 @@ std::optional<DeviceSet> read_whole(spank_t spank, std::uint32_t step) {
   return whole;
 }
 
-// A batch step's environment leaks into what it submits, and from there into a step without units.
+// A batch step's environment leaks into jobs that it submits, and from there into steps without units.
 void remove_ours(spank_t spank) {
   std::string library = interposer_path();
   std::string preload = get_variable(spank, kPreload);
@@ -85,15 +85,15 @@ void remove_ours(spank_t spank) {
     spank_unsetenv(spank, name);
 }
 
-// The GPUs of the step that this one was started from, perhaps on another node.
+// Removes the GPUs of the step that this one was started from, perhaps on another node.
 void remove_leaked_gpus(spank_t spank) {
   const std::string gpus = get_variable(spank, environment::kGpus);
   if (!gpus.empty() && get_variable(spank, kVisible) == gpus) spank_unsetenv(spank, kVisible);
   spank_unsetenv(spank, environment::kGpus);
 }
 
-// What qsub (etc/slurm-torque) had to say in sbatch's environment was for this job, not for those that it
-// submits.
+// Removes the request that qsub (etc/slurm-torque) passed in sbatch's environment: it is for this job, not
+// for jobs that it submits.
 void remove_request(spank_t spank) {
   const std::string request = get_variable(spank, environment::kQsubGres);
   if (request.empty()) return;
@@ -107,8 +107,8 @@ void show(spank_t spank, const std::string& gpus) {
   set_variable(spank, environment::kGpus, gpus);
 }
 
-// The step sees the first of the GPUs that it opens, as many as it asked for. With ConstrainDevices=yes its
-// units stand for these. A step that holds GPUs whole keeps to those, which gres/gpu has put there.
+// The step sees the first of the GPUs that it may open, as many as it requested. With ConstrainDevices=yes
+// these are the GPUs of its units. A step that also holds whole GPUs sees only these, as set by gres/gpu.
 void show_unplaced(spank_t spank, const SlurmStep& step) {
   if (!step.whole || !step.whole->empty()) return;
   std::string numbers = "0";
@@ -122,7 +122,7 @@ void set_threads(spank_t spank, const Settings& settings, std::uint32_t percent)
   set_variable(spank, kMpsThreads, std::to_string(percent));
 }
 
-// Each task has a pipe of its own, with all that it starts.
+// Each task has a pipe of its own, which its children inherit.
 void make_deadline_pipe(spank_t spank, Nanoseconds deadline) {
   const auto set = [spank](const char* name, const std::string& value) { set_variable(spank, name, value); };
   if (int error = sharedgpu::make_deadline_pipe(deadline, set))
@@ -179,8 +179,8 @@ void show_without_arbiter(spank_t spank, const SlurmStep& step, const Settings& 
   if (step.whole && step.whole->empty()) show(spank, "none");
 }
 
-// What the user had put into CUDA_VISIBLE_DEVICES was meant for another place: the job's GPUs are chosen
-// here. What gres/gpu has put there is the job's own, and comes first.
+// Ignores the user's CUDA_VISIBLE_DEVICES, which was meant for another host: the job's GPUs are chosen
+// here. GPUs that gres/gpu has set there belong to the job, and come first.
 void show_gpus(spank_t spank, const SlurmStep& step, const Settings& settings, const RegisterReply& reply) {
   set_threads(spank, settings, reply.threads);
   if (reply.gpus.count == 0) return show_unplaced(spank, step);
@@ -200,13 +200,13 @@ void show_gpus(spank_t spank, const SlurmStep& step, const Settings& settings, c
 }
 
 void set_task_environment(spank_t spank, Nanoseconds deadline) {
-  // Where gres/gpu has bound the task, its numbers count what the task opens, or the host's GPUs, never our
-  // list.
+  // If gres/gpu has bound the task, its numbers index the GPUs that the task may open, or the host's, never
+  // the list in `shown`.
   if (!shown.empty() && get_variable(spank, kVisible) != shown) spank_unsetenv(spank, environment::kGpus);
   if (deadline > Nanoseconds{}) make_deadline_pipe(spank, deadline);
   int task = 0;
   if (notice.empty() || spank_get_item(spank, S_TASK_ID, &task) != ESPANK_SUCCESS || task != 0) return;
-  if (write(STDERR_FILENO, notice.data(), notice.size()) < 0) return;  // nobody is left to be told
+  if (write(STDERR_FILENO, notice.data(), notice.size()) < 0) return;  // stderr is closed
 }
 
 }  // namespace sharedgpu

@@ -28,7 +28,7 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
 }
 
 // The daemon's side of the double fork. slurmd has threads, so only async-signal-safe calls are made here.
-// Writes errno to `report` if the program cannot be entered.
+// Writes errno to `report` if the program cannot be executed.
 [[noreturn]] void become(char* const* arguments, char* const* environment, int report) {
   constexpr int kReport = 3;
   if (int null = open("/dev/null", O_RDWR); null >= 0)
@@ -41,7 +41,7 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   umask(022);
-  // Each session takes descriptors in the arbiter.
+  // Each session uses descriptors in the arbiter.
   rlimit files = {};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
     files.rlim_cur = files.rlim_max;
@@ -74,7 +74,7 @@ std::string start_supervisor(const std::string& command, const std::string& conf
                              const std::vector<std::string>& environment) {
   std::vector<std::string> words = {command, "supervise"};
   if (!config.empty()) words.insert(words.end(), {"--config", config});
-  words.insert(words.end(), {"--tenants", "jobs"});  // what Slurm has not counted has no claim here
+  words.insert(words.end(), {"--tenants", "jobs"});  // processes outside jobs are not accepted as tenants
   return start_daemon(words, environment);
 }
 
@@ -86,7 +86,7 @@ std::string start_daemon(const std::vector<std::string>& words, const std::vecto
   pid_t child = fork();
   if (child == 0) {
     setsid();
-    // The second fork makes init the daemon's parent: nobody here has to wait for it.
+    // The second fork makes init the daemon's parent, so no process here has to wait for it.
     if (pid_t daemon = fork(); daemon != 0) _exit(daemon < 0 ? 1 : 0);
     become(arguments.data(), variables.data(), report[1]);
   }

@@ -9,22 +9,22 @@ namespace sharedgpu {
 
 // Starts `sharedgpu supervise --config CONFIG --tenants jobs` in a session of its own, with none of the
 // caller's descriptors and the given environment, and leaves no child behind. An empty `config` means the
-// default. Returns an empty string once the program has been entered, or why it could not be. A second
-// arbiter on one socket ends by itself, so starting one too many is harmless.
+// default. Returns an empty string once the program has been executed, or an error. A second arbiter on one
+// socket ends by itself, so a redundant start is harmless.
 std::string start_supervisor(const std::string& command, const std::string& config,
                              const std::vector<std::string>& environment);
 
 // The same for any program and its arguments.
 std::string start_daemon(const std::vector<std::string>& words, const std::vector<std::string>& environment);
 
-// The environment of this process, and of another one as it was when that one started; and the words of its
-// command line.
+// The environment of this process; the initial environment of another process; and the words of its command
+// line.
 std::vector<std::string> own_environment();
 std::vector<std::string> environment_of(int pid);
 std::vector<std::string> command_line_of(int pid);
 
-// `environment` and SLURMD_NODENAME, by which the arbiter calls the node when it speaks to Slurm, where
-// slurmd was started under another name than the host's (`-N`).
+// Returns `environment`, with SLURMD_NODENAME added if slurmd was started under another name than the
+// host's (`-N`). The arbiter uses it as the node's name in commands to Slurm.
 std::vector<std::string> with_node_name(std::vector<std::string> environment,
                                         const std::vector<std::string>& slurmd);
 

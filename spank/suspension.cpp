@@ -28,17 +28,17 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kLook = 50ms;
 constexpr Nanoseconds kPatience = 1s;
 constexpr auto kRepeat = 5s;
-// After this SIGTSTP has had its effect, and the processes are not yet frozen.
+// Time after which SIGTSTP has taken effect while the processes are not yet frozen.
 constexpr auto kSignals = 1s;
 
-// The numbers of one line of /proc/PID/status, e.g. "PPid:\t12"; 0: there is none.
+// The numbers of one line of /proc/PID/status, e.g. "PPid:\t12"; 0 if there is none.
 std::uint64_t status_line(const std::string& status, const char* name, int base) {
   const std::size_t at = status.find(std::string("\n") + name + ":");
   return at == std::string::npos ? 0
                                  : std::strtoull(status.c_str() + at + std::strlen(name) + 2, nullptr, base);
 }
 
-// Whether SIGTSTP has stopped this task of ours, and nothing in it waits for SIGCONT.
+// Returns true if SIGTSTP has stopped this task of the step, and it does not handle SIGCONT.
 bool merely_stopped(pid_t task) {
   std::ifstream file("/proc/" + std::to_string(task) + "/status");
   const std::string status(std::istreambuf_iterator<char>(file), {});
@@ -50,7 +50,7 @@ bool merely_stopped(pid_t task) {
          !handles(SIGCONT);
 }
 
-// Whether a library whose path ends so is in this process.
+// Returns true if a library whose path ends with `tail` is loaded in this process.
 bool is_loaded(const char* tail) {
   return dl_iterate_phdr(
              [](dl_phdr_info* library, std::size_t, void* wanted) {
@@ -61,7 +61,8 @@ bool is_loaded(const char* tail) {
              const_cast<char*>(tail)) != 0;
 }
 
-// What Slurm tells its own pollers: exported by libslurmfull in 22.05 to 26.05, in no public header.
+// Slurm's function that tells its pollers of a suspension: exported by libslurmfull in 22.05 to 26.05, but
+// in no public header.
 using SuspendTest = bool();
 
 class Watch {
@@ -81,7 +82,7 @@ class Watch {
       if (!suspended) running_ = Clock::now();
       if (suspended && freezes_ && Clock::now() - running_ < kSignals) let_go_on();
       const bool repeats = suspended == told_;
-      // Processes of the step, or another arbiter, may come after the word: they are to know who stops them.
+      // New processes of the step, or a new arbiter, may come after the notice and need it, too.
       const bool tells_again = unheard_ || suspended;
       if (repeats && (!tells_again || Clock::now() - tried_ < kRepeat)) continue;
       unheard_ = !tell(suspended);
@@ -107,10 +108,10 @@ class Watch {
   StepName step_;
   std::string socket_;
   bool freezes_;
-  Clock::time_point running_ = Clock::now();  // when the step was last seen not to be suspended
+  Clock::time_point running_ = Clock::now();  // last time the step was seen not to be suspended
   bool told_ = false;
-  Clock::time_point tried_{};  // when the arbiter was last told, or was to be
-  bool unheard_ = false;       // the arbiter may or may not have heard of that
+  Clock::time_point tried_{};  // last time the arbiter was notified, or should have been
+  bool unheard_ = false;       // the arbiter may not have received that notice
   std::mutex mutex_;
   std::vector<pid_t> tasks_;
 };
@@ -128,7 +129,7 @@ Watch* start(const StepName& step, const std::string& socket) {
     return nullptr;
   }
   stay_loaded();
-  // With other plugins of this kind the stop that follows is a signal, which SIGCONT would undo.
+  // Other proctrack plugins stop the processes by a signal, which SIGCONT would undo.
   auto* watch = new Watch(test, step, socket, is_loaded("/proctrack_cgroup.so"));
   pthread_t thread;
   if (const int error = start_own_thread(&thread, run, watch)) {

@@ -11,7 +11,7 @@
 namespace sharedgpu {
 namespace {
 
-// The part of a whole GPU, in the stage's hundredths.
+// Converts a size to hundredths of the GPU, the unit of Stage.
 unsigned hundredths(Bytes size, Bytes memory) {
   const std::uint64_t rounded_up = (size.count * 100 + memory.count - 1) / memory.count;
   return static_cast<unsigned>(std::clamp<std::uint64_t>(rounded_up, 1, 100));
@@ -54,7 +54,7 @@ void LedgerTrace::on_release(const LeaseKey& key, const OpenLease&, Nanoseconds)
 }
 
 void LedgerTrace::on_used(const UsedRecord& used, Nanoseconds) {
-  if (used.step != StepName{}) return;  // the tenant's own has all of them
+  if (used.step != StepName{}) return;  // the tenant's own record includes all of its steps
   Summary& summary = summary_of(used.tenant);
   summary.footprint = used.figures.footprint;
   if (sums_) summary.waited_before = used.figures.waited;
@@ -80,12 +80,12 @@ Status LedgerTrace::read(const std::string& path, unsigned& damaged) {
 }
 
 LedgerTrace::Replay LedgerTrace::replay(Bytes memory) const {
-  // Steps that hold their tenant's lease side by side are one turn.
+  // Steps that hold their tenant's lease at the same time form one turn.
   std::map<GpuUuid, std::map<Who, std::vector<LeaseRow>>> gpus;
   struct Life {
     Summary summary = {};
     std::set<GpuUuid> places = {};
-    Nanoseconds first{};  // lease, on any of them
+    Nanoseconds first{};  // beginning of the first lease on any GPU
     Nanoseconds came{};
   };
   std::map<Who, Life> lives;

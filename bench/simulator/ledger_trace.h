@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ledger as a trace: the demand for each GPU, as far as the ledger has it, to be served anew under another
-// policy.
+// Converts a ledger to a trace: the demand for each GPU, as far as the ledger records it, for simulation
+// under another policy.
 //
-// Each tenant that held leases on a GPU becomes a program there: its leases are its bursts. It comes when it
-// began to wait for the first of them. The gap between two leases is part pause, part wait; the ledger has
-// only the sum of all waits of the tenant, so all its gaps are shortened by the same factor. The ledger does
-// not have everything, and the trace assumes:
-// - a GPU that was idle within a lease was at work;
-// - a turn that others ended was a burst of its own, and a short pause followed;
-// - the highest footprint was there all the time, for a tenant with several GPUs in equal parts;
-// - a tenant's GPUs are programs of their own, that do not wait for each other;
-// - kernels are as short as the simulator has them.
+// Each tenant that held leases on a GPU becomes a program there: its leases are its bursts. It arrives when
+// the tenant began to wait for the first of them. The gap between two leases is part pause, part wait; the
+// ledger has only the sum of all waits of the tenant, so all its gaps are shortened by the same factor. The
+// ledger does not record everything, so the trace assumes:
+// - a GPU was busy for the whole of each lease;
+// - a turn ended for other tenants was a burst of its own, followed by a short pause;
+// - a tenant had its highest footprint all the time, in equal parts on its GPUs;
+// - each of a tenant's GPUs is a separate program, and these do not wait for each other;
+// - kernels are as short as the simulator's default.
 #pragma once
 
 #include <map>
@@ -29,31 +29,34 @@ namespace sharedgpu {
 
 class LedgerTrace final : private LedgerVisitor {
  public:
-  // Takes the ledger's records, oldest first.
+  // Adds one of the ledger's records; call it oldest first.
   void add(const Record& record);
-  // Takes all files of the ledger at `path`, oldest first, and adds the number of damaged lines to `damaged`.
+  // Reads all files of the ledger at `path`, oldest first, and adds the number of damaged lines to
+  // `damaged`.
   Status read(const std::string& path, unsigned& damaged);
 
   struct Replay {
-    std::vector<std::vector<Program>> gpus;  // the programs of each, which begin when the ledger does
+    std::vector<std::vector<Program>> gpus;  // the programs of each GPU; time 0 is the beginning of the
+                                             // ledger
     std::vector<GpuUuid> names;
-    unsigned unsized = 0;  // programs without a recorded footprint: they are taken to fill the GPU
+    unsigned unsized = 0;  // number of programs without a recorded footprint, which are assumed to fill the
+                           // GPU
   };
-  // `memory`: of each GPU.
+  // `memory`: the memory of each GPU.
   Replay replay(Bytes memory) const;
 
  private:
   struct Summary {
     Claims claims;
     Bytes footprint;
-    Nanoseconds waited{};         // without what the ledger has only the sum of
-    Nanoseconds waited_before{};  // that sum
-    Nanoseconds waited_first{};   // of `waited`, for its first lease
-    bool first_known = false;     // that is all of it
+    Nanoseconds waited{};         // without `waited_before`
+    Nanoseconds waited_before{};  // waits of which the ledger has only the sum
+    Nanoseconds waited_first{};   // the part of `waited` before its first lease
+    bool first_known = false;     // `waited_first` is complete
     unsigned turns = 0;
     std::set<std::pair<GpuUuid, StepName>> held = {};
   };
-  // Numbers are given out anew, and runs of a job count apart.
+  // TenantIds are reused, and runs of a job count separately.
   using Who = std::tuple<TenantId, TenantName, unsigned>;
   Summary& summary_of(TenantId tenant);
 

@@ -10,9 +10,9 @@ namespace {
 constexpr double kLeft = 60;
 constexpr double kWidth = 900;
 constexpr double kHeight = 200;
-constexpr double kPitch = 280;  // from a panel to the next
+constexpr double kPitch = 280;  // distance between panels
 constexpr std::size_t kNamed = 24;
-// They differ in lightness as well.
+// The colours differ in lightness as well.
 constexpr const char* kColours[] = {"#1f5fa8", "#e0a030", "#208060", "#c06090", "#70b0e0", "#805020"};
 constexpr const char* kMissed = "#c02020";
 
@@ -36,7 +36,7 @@ std::string line(double x1, double y1, double x2, double y2, const char* colour)
       x2, y2, colour);
 }
 
-// Parts of the whole over time.
+// A panel with curves of percentages over time.
 struct Panel {
   double top;
   double seconds;
@@ -66,7 +66,7 @@ struct Panel {
 
 }  // namespace
 
-// All of the length, unless it ended before.
+// The whole length, or less if the simulation ended before.
 double Plot::seconds() const {
   const Nanoseconds last = moments_.empty() ? Nanoseconds{} : moments_.back().at;
   return in_seconds(last + 2 * interval_ > length_ ? length_ : last);

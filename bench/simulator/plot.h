@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a simulated node did over time, as an SVG: the part of the time that each program had a lease, and
-// where limits or deadlines bound any, the most that each may have, with the deadlines that were missed.
-// Pure.
+// An SVG plot of a simulated node over time: the part of the time that each program held a lease and, if
+// limits or deadlines bound any, the most that each may have, and the missed deadlines. Pure.
 #pragma once
 
 #include <string>
@@ -13,16 +12,16 @@ namespace sharedgpu {
 
 class Plot {
  public:
-  // Of `length` in all; what is added at shorter intervals than can be told apart is left out.
+  // Covers `length` in all. Points closer together than the plot can resolve are left out.
   explicit Plot(Nanoseconds length) : length_(length), interval_(length / kPoints) {}
 
   struct Point {
     Nanoseconds lease{};  // so far
-    double part = 1;      // of the time that it may have at most
+    double part = 1;      // maximum part of the time that it may have
     unsigned missed = 0;  // deadlines so far
   };
   bool wants(Nanoseconds at) const { return moments_.empty() || at - moments_.back().at >= interval_; }
-  // One point a program, always as many.
+  // One point per program, always the same number.
   void add(Nanoseconds at, std::vector<Point> points) { moments_.push_back({at, std::move(points)}); }
 
   std::string svg(const std::string& title) const;
@@ -33,7 +32,7 @@ class Plot {
     Nanoseconds at;
     std::vector<Point> points;
   };
-  double seconds() const;  // to be shown
+  double seconds() const;  // length of the time axis
   Nanoseconds length_;
   Nanoseconds interval_;
   std::vector<Moment> moments_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// simulate: what the arbiter's core makes of programs on one GPU, or on many apart, under each policy, in
-// virtual time. Prints a table.
+// simulate: runs the arbiter's core in virtual time, under each policy, for programs on one GPU or on many
+// independent ones. Prints a table.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
@@ -42,7 +42,7 @@ struct Arguments {
   std::string plot;
 };
 
-// Each has one GPU.
+// Independent nodes of one GPU each.
 struct Nodes {
   unsigned count = 0;
   std::function<std::vector<Program>(unsigned node)> programs;
@@ -50,7 +50,7 @@ struct Nodes {
 
 double in_seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
-// Half of them always work, the others in bursts.
+// Random programs: half of them always work, the others in bursts.
 std::vector<Program> any_programs(const Arguments& arguments, unsigned node) {
   std::mt19937_64 random(arguments.seed + node);
   const auto between = [&](unsigned least, unsigned most) {
@@ -74,7 +74,7 @@ void print_head() {
 
 constexpr Nanoseconds kStep = std::chrono::milliseconds(20);
 
-// A line for each program: what it may have now, and what came of its deadlines so far.
+// Writes a line for each program: its current limit, and its deadlines met and missed so far.
 void write_moment(std::ofstream& timeline, const Stage& stage, std::size_t programs) {
   if (stage.measured() <= kStep) timeline << "time_s,program,part,lease_s,response_s,met,missed\n";
   for (std::size_t i = 0; i < programs; ++i) {
@@ -95,10 +95,10 @@ void plot_moment(Plot& plot, const Stage& stage, std::size_t programs) {
   plot.add(stage.measured(), std::move(points));
 }
 
-// What came of the programs of one node, or of many.
+// The results of the programs of one node, or of many.
 struct Outcome {
-  Nanoseconds longest{};   // node, of virtual time
-  Nanoseconds measured{};  // the sum
+  Nanoseconds longest{};   // longest virtual time of a node
+  Nanoseconds measured{};  // the sum over nodes
   Nanoseconds lost{};
   std::uint64_t events = 0;
   std::uint64_t turns = 0;
@@ -151,7 +151,7 @@ void describe_each(const Stage& stage, const std::vector<Program>& programs, std
   }
 }
 
-// Where one node's timeline and plot go; empty: nowhere.
+// Output files for one node's timeline and plot; empty if not wanted.
 struct Files {
   std::string timeline;
   std::string plot;
@@ -168,7 +168,7 @@ void close(std::ofstream& file, const std::string& path) {
   if (!file) throw std::runtime_error(path + ": cannot be written");
 }
 
-// Throws std::runtime_error where a file cannot be written.
+// Throws std::runtime_error if a file cannot be written.
 Outcome simulate_node(const Arguments& arguments, const std::string& policy, unsigned node,
                       const std::vector<Program>& programs, const Files& files) {
   TurnRules turns;
@@ -212,7 +212,8 @@ Outcome simulate_node(const Arguments& arguments, const std::string& policy, uns
   return outcome;
 }
 
-// Nodes know nothing of each other: each thread takes the next that is left. The sums do not depend on which.
+// Nodes are independent: each thread takes the next remaining node. The sums do not depend on the
+// assignment.
 Outcome simulate_all(const Arguments& arguments, const std::string& policy, const Nodes& nodes) {
   std::vector<Outcome> outcomes(nodes.count);
   std::atomic<unsigned> next = 0;
@@ -253,7 +254,7 @@ void simulate(const Arguments& arguments, const std::string& policy, const Nodes
   std::printf("%s", sum.each.c_str());
 }
 
-// Returns an empty string, or what is wrong.
+// Returns an empty string, or an error.
 std::string read_ledger_trace(const Arguments& arguments, LedgerTrace::Replay& replay) {
   LedgerTrace trace;
   unsigned damaged = 0;
@@ -271,7 +272,7 @@ std::string read_ledger_trace(const Arguments& arguments, LedgerTrace::Replay& r
   return {};
 }
 
-// Who runs where. A trace's programs go to the nodes in turn.
+// Assigns programs to nodes. A trace's programs go to the nodes in turn.
 std::string find_nodes(const Arguments& arguments, Nodes& nodes) {
   if (arguments.trace.empty() && arguments.ledger.empty()) {
     nodes = {arguments.nodes, [&arguments](unsigned node) { return any_programs(arguments, node); }};

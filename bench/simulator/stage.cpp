@@ -20,22 +20,23 @@ constexpr Nanoseconds kFirstIdle = 1ms;
 
 struct Stage::Actor : simulation::Session {
   Program program;
-  bool has_work = false;  // yet to be done
-  bool working = false;   // on the GPU, what drains included
+  bool has_work = false;  // has unfinished work
+  bool working = false;   // works on the GPU, or drains
   bool waiting = false;   // at the gate
-  bool starting = false;  // with nothing of the burst done yet
+  bool starting = false;  // at the beginning of a burst
   Nanoseconds waiting_since{};
   Nanoseconds left{};  // of the burst
   Nanoseconds work_since{};
   Nanoseconds idle_since{};
-  unsigned generation = 0;                // of its work: what was planned for an earlier one is void
-  Nanoseconds line_free{};                // messages keep their order
-  std::optional<Nanoseconds> drained_at;  // while it drains
+  unsigned generation = 0;                // of its work; events planned for an earlier generation are void
+  Nanoseconds line_free{};                // earliest arrival of its next message, so that messages keep
+                                          // their order
+  std::optional<Nanoseconds> drained_at;  // end of its drain, if it drains
   std::vector<Nanoseconds> waits;
   std::vector<Nanoseconds> starts;
   unsigned turns = 0;
   Nanoseconds lease_before{};
-  Nanoseconds came{};  // the piece of work at hand, of one that has a period
+  Nanoseconds came{};  // arrival of the current piece of work, for programs with a period
   unsigned met = 0;
   unsigned missed = 0;
   Nanoseconds response{};
@@ -49,8 +50,8 @@ struct Stage::Actor : simulation::Session {
   bool for_ever() const { return hog() && program.work == Nanoseconds{}; }
 
   struct Deadlines {
-    Nanoseconds::rep periods = 1;  // since the piece of work at hand came
-    bool met = false;              // where it is done now
+    Nanoseconds::rep periods = 1;  // since the current piece of work arrived
+    bool met = false;              // if it finishes at this moment
     unsigned missed = 0;
   };
   Deadlines deadlines(Nanoseconds now) const {
@@ -111,7 +112,7 @@ void Stage::run(Nanoseconds time) {
   count_loss();
 }
 
-// Nothing changes between two moments.
+// Adds the loss since the last call: nothing changes between two events.
 void Stage::count_loss() {
   const auto any = [this](bool Actor::*flag) {
     return std::any_of(actors_.begin(), actors_.end(), [flag](const auto& actor) { return (*actor).*flag; });
@@ -216,7 +217,7 @@ void Stage::next_order(Actor& actor) {
   if (actor.begin_order()) obey(actor);
 }
 
-// Does a piece of the order at hand, and comes back for the next.
+// Carries out one part of the current order, and schedules the next.
 void Stage::obey(Actor& actor) {
   if (actor.ended) return;
   const simulation::Piece piece = carry_out(actor, *this, kChunk);
@@ -313,7 +314,7 @@ void Stage::stop_work(Actor& actor) {
   watch_idle(actor, ++actor.generation, {});
 }
 
-// As the interposer's IdleWatch: after a millisecond, then ever more rarely.
+// Polls like the interposer's IdleWatch: after a millisecond, then at growing intervals.
 void Stage::watch_idle(Actor& actor, unsigned generation, Nanoseconds said) {
   const Nanoseconds next = actor.idle_since + said + std::max(kFirstIdle, said / 4);
   at(next, [this, &actor, generation] {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU on which programs of a fixed size take turns, as a model: what is moved takes its time, what is
-// submitted ends within a few milliseconds, messages are on their way for a part of one. The arbiter's own
-// core decides. For what it promises about time: shares, waits, losses; in bench/simulate and in the property
-// tests.
+// Models a GPU on which programs of a fixed size take turns: copies take time in proportion to their size,
+// submitted work ends within a few milliseconds, and messages take a fraction of one. The arbiter's own
+// core decides. bench/simulate and the property tests use it to check shares, waits and losses of time.
 #pragma once
 
 #include <functional>
@@ -20,55 +19,56 @@ namespace sharedgpu {
 
 struct Program {
   unsigned size = 0;  // MiB of the 100 that the GPU has
-  // Works for `burst`, then pauses for `pause`, each time half as long to half as long again. No burst: it
-  // always has work.
+  // Works for `burst`, then pauses for `pause`, each varied by up to half. With no burst it always has
+  // work.
   Nanoseconds burst{};
   Nanoseconds pause{};
   Claims claims = {};
   Nanoseconds arrival{};
-  Nanoseconds work{};  // on the GPU; then it ends. None: it never does
-  // A piece of work, exactly `burst` of it, comes in each period; those that come while one is not done are
-  // left out, as a camera's frames are. It meets claims.deadline, if there is one, where it is done so long
-  // after it came; who is left out misses it. None: as above.
+  Nanoseconds work{};  // GPU time until it ends; zero if it never ends
+  // If set, a piece of work of exactly `burst` arrives in each period. Pieces that arrive while one is
+  // unfinished are skipped, like a camera's frames. A piece meets claims.deadline, if any, if it finishes
+  // within that time of its arrival; a skipped piece misses it. If zero, bursts and pauses as above.
   Nanoseconds period{};
-  // Bursts of exactly that length, each with the pause after it, and then it ends. None: as above.
+  // If not empty, bursts of exactly these lengths, each followed by its pause; then the program ends.
   struct Piece {
     Nanoseconds burst{};
     Nanoseconds pause{};
   };
   std::vector<Piece> pieces = {};
-  Nanoseconds kernel = std::chrono::milliseconds(5);  // the longest, which a turn's end waits for
+  Nanoseconds kernel = std::chrono::milliseconds(5);  // longest kernel, which a turn's end waits for
 };
 
 class Stage : private simulation::Process {
  public:
-  // `per_mib`: how long it takes to move a MiB, each way.
+  // `per_mib`: time to copy a MiB, in either direction.
   Stage(std::uint64_t seed, const TurnRules& turns, Nanoseconds per_mib, const std::vector<Program>& programs,
         const std::string& policy = "round-robin");
   ~Stage() override;
 
-  // For so long, or until all have ended.
+  // Runs for `time`, or until all programs have ended.
   void run(Nanoseconds time);
-  // Forgets what was measured so far.
+  // Resets all measurements.
   void begin_measuring();
 
   struct Seen {
     Nanoseconds lease{};
     std::vector<Nanoseconds> waits;
-    std::vector<Nanoseconds> starts;  // the waits with which bursts began
+    std::vector<Nanoseconds> starts;  // waits at the beginning of bursts
     unsigned turns = 0;
-    std::optional<Nanoseconds> took;  // from its arrival to its end
+    std::optional<Nanoseconds> took;  // from its arrival to its end; none if it has not ended
     unsigned met = 0;                 // deadlines
-    unsigned missed = 0;              // those included that the piece of work at hand has missed by now
+    unsigned missed = 0;              // includes the deadlines that the current piece of work has missed so
+                                      // far
     Nanoseconds response{};           // of the last piece of work with a deadline
   };
-  std::uint64_t events() const { return events_; }  // that the core was told
+  std::uint64_t events() const { return events_; }  // events passed to the core
   bool all_ended() const { return left_ == 0; }
-  bool works(std::size_t program) const;  // has work, or waits for the GPU with some
+  bool works(std::size_t program) const;  // has work, or waits for the GPU with work
   Nanoseconds measured() const { return now() - measured_since_; }
-  Nanoseconds lost() const { return lost_; }  // nobody worked, and somebody wanted to
+  Nanoseconds lost() const { return lost_; }  // no program worked although one wanted to
   Seen seen(std::size_t program) const;
-  // The part of the time that it may have now.
+  // The current limit of the program's part of the GPU time.
   double part(std::size_t program) const;
   Snapshot::Gpu gpu() const { return core_->snapshot().gpus.front(); }
 
@@ -108,7 +108,7 @@ class Stage : private simulation::Process {
   std::unique_ptr<Policy> policy_;
   std::unique_ptr<Core> core_;
   std::vector<std::unique_ptr<Actor>> actors_;
-  std::size_t left_;  // of them, who have not ended
+  std::size_t left_;  // number of actors that have not ended
   Nanoseconds measured_since_ = now();
   Nanoseconds counted_ = now();
   Nanoseconds lost_{};

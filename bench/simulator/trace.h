@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traces of programs for the simulator: CSV, a line each, the columns named in the first one.
+// Traces of programs for the simulator: CSV with one line per program; the first line names the columns.
 //
-//   arrival_s  when it comes; default 0
+//   arrival_s  arrival time; default 0
 //   size       percent of the GPU's memory, 1 to 100
-//   burst_s    for how long it works between pauses, on average; default 0: it always works
-//   pause_s    and pauses
-//   work_s     on the GPU until it ends; default 0: it never does
-//   period_s   a burst, of exactly burst_s, comes so often, and is left out while the last one is not done;
-//              default 0: as above
+//   burst_s    average length of its bursts of work; default 0: it always works
+//   pause_s    average length of the pauses between them
+//   work_s     GPU time until it ends; default 0: it never ends
+//   period_s   interval at which bursts of exactly burst_s arrive, which are skipped while another is
+//              unfinished; default 0: as above
 //   deadline_s    of each such burst; default 0: none
 //   kernel_s   the longest kernel; default 0.005
 //   units, priority   default 1 and 0
 //   request, limit    percent of the GPU's time, as stated; default: none
 //
-// Times are 0, or from a microsecond to 1e8 seconds. Lines that are empty or begin with # are passed over.
+// Times are 0, or from a microsecond to 1e8 seconds. Empty lines and lines that begin with # are skipped.
 #pragma once
 
 #include <istream>
@@ -24,7 +24,7 @@
 
 namespace sharedgpu {
 
-// Returns an empty string, or what is wrong: "NAME:LINE: ...".
+// Returns an empty string, or an error: "NAME:LINE: ...".
 std::string read_trace(std::istream& text, const std::string& name, std::vector<Program>& programs);
 
 }  // namespace sharedgpu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What Slurm's accounting has and its public headers lack. The layouts and signatures are facts about Slurm;
-// the releases for which each holds stand beside it. Nothing here is Slurm's code.
+// Declarations of Slurm's accounting that its public headers lack. The layouts and signatures are facts
+// about Slurm, each with the releases that it holds for. Nothing here is Slurm's code.
 #pragma once
 
 #include <sys/types.h>
@@ -12,8 +12,8 @@
 extern "C" {
 #include <slurm/slurmdb.h>
 
-// One TRES of one process (22.05) or task (from 23.02) in a poll. Before a plugin is asked, all but last_time
-// are INFINITE64: nothing to say.
+// One TRES of one process (22.05) or task (from 23.02) in a poll. Before Slurm calls a plugin, it sets all
+// but last_time to INFINITE64 (no value).
 struct acct_gather_data_t {
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0)
   std::uint64_t last_time;
@@ -33,11 +33,11 @@ static_assert(sizeof(acct_gather_data_t) == 32);
 struct s_p_options_t;
 struct s_p_hashtbl_t;
 
-// Exported by libslurmfull (22.05 to 26.05, but for what is said).
+// Exported by libslurmfull (22.05 to 26.05 unless noted).
 int assoc_mgr_find_tres_pos(slurmdb_tres_rec_t* tres, bool locked);
 extern slurmdb_tres_rec_t** assoc_mgr_tres_array;
-// Polls the step and returns a copy of what is recorded of task `pid`, or null if it is no task of the step.
-// From 23.02 it takes another argument, which says whether to poll.
+// Polls the step and returns a copy of the record of task `pid`, or null if it is no task of the step. From
+// 23.02 another argument says whether to poll.
 #if SLURM_VERSION_NUMBER < SLURM_VERSION_NUM(23, 2, 0)
 jobacctinfo_t* jobacct_gather_stat_task(pid_t pid);
 #else

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What Slurm's GRES interface has and its public headers lack. The layouts are facts about Slurm; the
-// releases for which each holds stand beside it. Nothing here is Slurm's code.
+// Declarations of Slurm's GRES interface that its public headers lack. The layouts are facts about Slurm,
+// each with the releases that it holds for. Nothing here is Slurm's code.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ static_assert(offsetof(gres_slurmd_conf_t, name) == 56 && offsetof(gres_slurmd_c
 // Flags of a record (22.05 to 26.05).
 constexpr std::uint32_t GRES_CONF_HAS_FILE = 1u << 1;
 
-// A buffer as it begins (22.05 to 26.05): what was written or read of it is `processed`.
+// The first members of a buffer (22.05 to 26.05). `processed` counts the bytes written or read.
 struct buf_t {
   std::uint32_t magic;
   char* head;
@@ -47,7 +47,7 @@ struct buf_t {
 };
 constexpr std::uint32_t BUF_MAGIC = 0x42554545;
 
-// What comes with the records.
+// Passed along with the records.
 struct node_config_load_t {
   std::uint32_t cpu_cnt;
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0)
@@ -57,7 +57,7 @@ struct node_config_load_t {
   int (*xcpuinfo_mac_to_abs)(char* mac, char** abs);
 };
 
-// A device file that units open. Slurm compares paths, reads all and writes alloc.
+// A device file that units open. Slurm compares paths, reads all members and writes `alloc`.
 struct gres_device_t {
   int index;  // of the unit, over all records of the node
   int alloc;
@@ -74,7 +74,7 @@ struct gres_device_t {
   char* unique_id;
 };
 
-// Exported by libslurmfull (22.05 to 26.05). The visitor returns 0 to go on.
+// Exported by libslurmfull (22.05 to 26.05). The visitor returns 0 to continue.
 std::uint32_t gres_build_id(char* name);
 int slurm_list_for_each(list_t* list, int (*visit)(void* item, void* argument), void* argument);
 list_t* slurm_list_create(void (*destroy)(void* item));
@@ -82,12 +82,12 @@ void slurm_list_append(list_t* list, void* item);
 void slurm_list_destroy(list_t* list);
 std::int64_t slurm_bit_size(bitstr_t* bits);
 int slurm_bit_test(bitstr_t* bits, std::int64_t bit);
-// "/dev/nvidia[0-1]" taken apart. What shift returns is free()d.
+// Expands "/dev/nvidia[0-1]". The caller free()s strings returned by shift.
 struct hostlist;
 hostlist* slurm_hostlist_create(const char* text);
 char* slurm_hostlist_shift(hostlist* list);
 void slurm_hostlist_destroy(hostlist* list);
-// unpack: 0, or the buffer is not right. What it sets is given back with slurm_xfree.
+// unpack returns 0, or nonzero for a malformed buffer. The caller frees `bytes` with slurm_xfree.
 void slurm_packmem(void* bytes, std::uint32_t size, buf_t* buffer);
 int slurm_unpackmem_xmalloc(char** bytes, std::uint32_t* size, buf_t* buffer);
 void slurm_xfree(void** block);
@@ -98,8 +98,8 @@ void slurm_error(const char* format, ...) __attribute__((format(printf, 1, 2)));
 void slurm_debug(const char* format, ...) __attribute__((format(printf, 1, 2)));
 }
 
-// Whether a record is one of GRES `name`. Its number is its last member: where that is right, so is the
-// layout before it, and the name can be followed.
+// Returns true if the record is of GRES `name`. `plugin_id` is the last member: if it matches, the layout
+// before it is right, and `name` is safe to dereference.
 inline bool is_record_of(const gres_slurmd_conf_t& record, const char* name) {
   return record.plugin_id == gres_build_id(const_cast<char*>(name)) && std::strcmp(record.name, name) == 0;
 }

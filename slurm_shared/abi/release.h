@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// For which releases of Slurm the layouts in this folder hold: they were compared in the sources of every
-// series from 22.05 to 26.05. Headers of another release are refused here. A plugin loaded by another release
-// than it was built for is refused by Slurm itself (plugin_version), and one that needs a function which the
-// daemon lacks by the loader (all are resolved at load).
+// The releases of Slurm that the layouts in this folder hold for: they were compared with the sources of
+// every series from 22.05 to 26.05. Headers of other releases are refused here. Slurm itself refuses a
+// plugin built for another release (plugin_version). The loader refuses a plugin that needs a function
+// missing from the daemon, since all functions are resolved at load.
 #pragma once
 
 #include <slurm/slurm_version.h>
