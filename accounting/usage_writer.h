@@ -11,7 +11,7 @@
 //   with one task on this node all calls are answered, as only tasks count. If the result is several times
 //   too high, because processes below the task count as well, only the first call is answered.
 // - When a task ends, its reported value stays in the step's sum. The next reporting task reports only the
-// rest.
+//   rest.
 #pragma once
 
 #include <chrono>
