@@ -43,7 +43,7 @@ if only != ["start"]:
     small = torch.zeros(32, device="cuda")
     timed("tiny kernel", lambda: small.add_(1), 20000)
 
-    # Several graphs in turn: two that are the same differ by up to 15% (bench_replay).
+    # Several graphs in turn, because equal graphs differ by up to 15% (bench_replay).
     graphs, static = [torch.cuda.CUDAGraph() for _ in range(16)], torch.zeros(32, device="cuda")
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):

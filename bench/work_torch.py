@@ -19,11 +19,11 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 MIB = 2**20
 WIDTH = 4096
 WEIGHT = WIDTH * WIDTH * 4
-# Rows of a batch. Training keeps two activations a layer for the way back, in segments of their own.
+# Rows of a batch. Training keeps two activations per layer for the backward pass, in separate segments.
 BATCH = {"training": 1024, "inference": 64}
 LAYER = {"training": 4 * WEIGHT + 2 * BATCH["training"] * WIDTH * 4, "inference": WEIGHT}
-BESIDE = 512 * MIB  # for cuBLAS, temporaries, and what a segment wastes; the filler takes what is left of it
-LOOK = {"hog": 64}  # steps between two looks at the loss, each of which waits for the GPU
+BESIDE = 512 * MIB  # for cuBLAS, temporaries, and waste in segments; the filler takes the rest
+LOOK = {"hog": 64}  # steps between two reads of the loss, each of which waits for the GPU
 USUAL_LOOK = 10
 
 
@@ -42,7 +42,7 @@ def parse():
 
 
 options = parse()
-import torch  # after the options, since it takes seconds
+import torch  # imported after the options are parsed, since it takes seconds
 
 
 class Network:
@@ -78,7 +78,8 @@ class GpuWork:
         self.filler = torch.zeros(1, device="cuda")
         if self.trains:
             self.optimizer = torch.optim.Adam(self.network.weights, lr=1e-4, fused=True)
-        # The second step finds the optimizer's state there, so from then on nothing more is taken from the driver.
+        # From the second step on the optimizer's state exists, so no more memory is allocated from the
+        # driver.
         self.steps(2)
         self.weights_digest()
         lacking = size - torch.cuda.memory_reserved()

@@ -2,9 +2,9 @@
 """What is compared: the cases as data, and the runs that each of them takes."""
 from dataclasses import dataclass
 
-# Of DeviceMemoryLimit. The thesis: "big" uses 15.3 and "small" 7.2 of 16 GB.
+# Parts of DeviceMemoryLimit. In the thesis "big" uses 15.3 and "small" 7.2 of 16 GB.
 BIG, SMALL = 0.95, 0.45
-FITS, TWICE = 0.9, 1.9  # what several tenants hold together
+FITS, TWICE = 0.9, 1.9  # total footprint of several tenants
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Role:
     copies: int = 1
     seconds: float = 1.0
     gpu: float = 1.0  # the GPU's part of the time; the rest is the CPU's
-    unchanged: bool = False  # its memory does not change, so nothing of it has to be copied out
+    unchanged: bool = False  # its memory does not change, so evictions need no copies
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Case:
     name: str
     group: str
     roles: tuple[Role, ...]
-    quanta: bool = False  # also with fixed quanta
+    quanta: bool = False  # run with fixed quanta, too
 
     @property
     def tenants(self):
@@ -46,7 +46,7 @@ def mix(name, memory, gpu):
 
 
 def several(name, group, number, together):
-    # Together they take as long as two would.
+    # Together they have the work of two tenants.
     return Case(name, group, (Role("mix", together / number, copies=number, seconds=2 / number),))
 
 

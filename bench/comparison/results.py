@@ -12,8 +12,8 @@ class Row:
     name: str
     seconds: float
     serial: float
-    ideal: float | None  # None: a run that is no more than a yardstick
-    handoffs: float  # how often the GPU passed from one set of tenants to the next
+    ideal: float | None  # None for a run that is only a yardstick
+    handoffs: float  # number of times that the GPU passed from one set of tenants to the next
     handoff_seconds: float | None  # median, from a release to the next lease
 
 
@@ -25,7 +25,7 @@ class Waits:
     cells: int
     median: float
     p95: float
-    restore: float  # its own, at the rate of the bus
+    restore: float  # time of its own restore at the rate of the bus
 
 
 def total(run):
@@ -98,7 +98,7 @@ def rows(case, measured, capacity, bus):
     found.append(Row(case.name, "serial", serial, serial, None, 0, None))
     for name, run in measured.items():
         if name.startswith(("alone: ", "plain CUDA, ")):
-            continue  # there already; no more than a part of the ideal
+            continue  # has a row already, or is only a part of the ideal
         if case.fits:
             together = measured.get("plain CUDA together")
             ideal = total(together) if together else None
@@ -141,7 +141,7 @@ class Turns:
     name: str
     kind: str
     handoffs: list[float]  # to it
-    later: list[dict]  # its evictions after the first, before which there is no copy in host memory
+    later: list[dict]  # its evictions after the first, which has no earlier copy in host memory
 
 
 def turns(case, measured):

@@ -4,7 +4,7 @@ from html import escape
 
 WIDTH, LABEL, BAR, GAP, HEAD = 1000, 250, 18, 14, 54
 PANEL = (WIDTH - LABEL) // 2 - 30
-# By the beginning of a run's name; grey is what is compared with. The colours differ in lightness as well.
+# By the beginning of a run's name; reference runs are grey. The colours differ in lightness as well.
 COLOURS = (("alone", "#d8d8d8"), ("serial", "#b0b0b0"), ("plain", "#808080"), ("sharedgpu", "#1f5fa8"),
            ("managed", "#e0a030"))
 
@@ -30,7 +30,7 @@ def bar(x, y, length, name, words):
 def chart(title, rows):
     """One bar a row in each of two panels; the ideal is a line across its bar, and 1 across all ratios."""
     seconds_at, ratio_at = LABEL, LABEL + PANEL + 60
-    room = PANEL - 60  # the numbers stand behind the bars
+    room = PANEL - 60  # room for the numbers behind the bars
     most = max(max(row.seconds, row.ideal or 0) for row in rows)
     ratios = [row.seconds / row.ideal for row in rows if row.ideal]
     highest = max(ratios + [1.0])

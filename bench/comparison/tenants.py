@@ -133,7 +133,7 @@ def entries(log):
         if match[3]:
             pids[tenant] = int(match[3])
         elif match[4] == "released":
-            # From now on the memory of the others may come in, and that of this one may go.
+            # From this point on, the memory of the others may be restored, and that of this one evicted.
             for other in pids:
                 if other != tenant:
                     displaced_at[other] = at
