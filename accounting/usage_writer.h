@@ -62,7 +62,7 @@ class UsageWriter {
   Way way_;
   StepCounts settled_;                  // reported by tasks that have ended
   std::optional<StepCounts> reported_;  // by the reporting task, as Slurm shows it
-  StepCounts wanted_;                   // what the reporting task is to show after this poll
+  StepCounts wanted_;                   // value that the reporting task must show after this poll
   std::uint32_t reporting_call_ = 0;    // index of the call believed to be the reporting task's
   std::uint32_t calls_ = 0;             // in this poll, so far
   bool searching_ = false;              // the last trial was wrong: keep values that other calls wrote

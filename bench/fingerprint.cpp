@@ -4,7 +4,7 @@
 //
 //   bench_fingerprint [GIBIBYTES [CHANGES]]      default: 8, 1000
 //
-// Exit status 0 only if all is right.
+// Exit status 0 only if all checks succeed.
 #define __CUDA_API_VERSION_INTERNAL
 #include <algorithm>
 #include <chrono>

@@ -35,7 +35,7 @@ struct JobSummary {
   std::uint64_t handoffs = 0;
   std::uint64_t restored = 0;   // bytes copied to GPUs
   std::uint64_t evicted = 0;    // bytes copied from them
-  std::uint64_t footprint = 0;  // the most bytes on any one node
+  std::uint64_t footprint = 0;  // maximum bytes on any one node
   std::uint64_t resident = 0;   // the same
   std::set<std::string> backends;
   std::set<std::string> gpus;  // models
@@ -50,7 +50,7 @@ std::optional<JobSummary> parse_summary(std::string_view json);
 // Merges the share of one node into `comment`. Other text in `comment` stays byte for byte.
 struct Merged {
   enum class Outcome : std::uint8_t {
-    changed,   // `text` is to be written
+    changed,   // write `text`
     complete,  // `comment` includes the share already
     refused,   // the key has a value in another format, or there is no room
   };

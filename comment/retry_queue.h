@@ -6,7 +6,7 @@
 // is checked again later, because other nodes or slurmctld may have overwritten it. It leaves the spool
 // once checks have found it in the record for a while.
 //
-// Knows no clock and no database; one thread at a time.
+// Uses no clock and no database of its own. Not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,7 @@ struct JobRecord {
   std::string comment;
 };
 
-// The database. Errors are texts.
+// Interface to the database. Errors are strings.
 class JobRecords {
  public:
   virtual ~JobRecords() = default;

@@ -317,7 +317,7 @@ void gres_p_step_set_env(char*** environment, bitstr_t* units, std::uint64_t cou
   set_units(environment, units, count);
 }
 
-// A task holds what its step holds: units are not bound to tasks.
+// A task has all units of its step: units are not bound to tasks.
 void gres_p_task_set_env(char*** environment, bitstr_t* units, std::uint64_t count, bitstr_t*,
                          gres_internal_flags_t) {
   set_units(environment, units, count);

@@ -59,7 +59,7 @@ void start_comment(const Configuration& configuration, std::uint32_t ended,
   if (!configuration.arguments.config.empty())
     words.insert(words.end(), {"--config", configuration.arguments.config});
   if (ended != 0) words.insert(words.end(), {"--ended", std::to_string(ended)});
-  // Slurm tells its scripts which file it was started with.
+  // Slurm passes the path of its slurm.conf to its scripts.
   const auto names_conf = [](const std::string& entry) { return entry.starts_with("SLURM_CONF="); };
   const char* conf = std::getenv("SLURM_CONF");
   if (conf != nullptr && std::none_of(environment.begin(), environment.end(), names_conf))

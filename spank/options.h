@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options that srun, sbatch and salloc take for this plugin: one table with their help, and the parsing
-// of their values. Pure.
+// This plugin's options of srun, sbatch and salloc: a table with their help texts, and the parsing of their
+// values. Pure.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts the node's arbiter as a daemon of its own.
+// Starts the node's arbiter as a separate daemon.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace sharedgpu {
 
-// Starts `sharedgpu supervise --config CONFIG --tenants jobs` in a session of its own, with none of the
-// caller's descriptors and the given environment, and leaves no child behind. An empty `config` means the
-// default. Returns an empty string once the program has been executed, or an error. A second arbiter on one
-// socket ends by itself, so a redundant start is harmless.
+// Starts `sharedgpu supervise --config CONFIG --tenants jobs` in a new session, with the given environment
+// and none of the caller's descriptors, and leaves no child behind. An empty `config` means the default.
+// Returns an empty string once the program has been executed, or an error. A second arbiter on one socket
+// ends by itself, so a redundant start is harmless.
 std::string start_supervisor(const std::string& command, const std::string& config,
                              const std::vector<std::string>& environment);
 
-// The same for any program and its arguments.
+// Like start_supervisor() for any program; `words` are the program and its arguments.
 std::string start_daemon(const std::vector<std::string>& words, const std::vector<std::string>& environment);
 
 // The environment of this process; the initial environment of another process; and the words of its command

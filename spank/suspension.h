@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread of slurmstepd that tells the arbiter when Slurm suspends and resumes the step.
+// A thread of slurmstepd that notifies the arbiter when Slurm suspends and resumes the step.
 //
 // In a suspension (22.05 to 26.05) Slurm first pauses its own accounting, then sends the tasks SIGTSTP, and
-// two seconds later freezes all processes. In these two seconds the step can evict its memory, if it is
-// told. SIGTSTP by itself would stop most programs that srun started, and prevent that. So if the freezer
-// is to follow, this thread resumes them until then. Programs that handle the signal are left alone.
+// two seconds later freezes all processes. In these two seconds the step can evict its memory, once it is
+// notified. SIGTSTP by itself would stop most programs that srun started, and prevent that. So if the
+// freezer is to follow, this thread resumes them until then. Programs that handle the signal are left
+// alone.
 #pragma once
 
 #include <sys/types.h>

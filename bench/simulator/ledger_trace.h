@@ -69,7 +69,7 @@ class LedgerTrace final : private LedgerVisitor {
 
   LedgerReader reader_;
   LeaseTable table_;
-  bool sums_ = false;  // the checkpoint that the ledger begins with is being read
+  bool sums_ = false;  // true while reading the checkpoint at the beginning of the ledger
   std::map<Who, Summary> summaries_;
 };
 

@@ -18,7 +18,7 @@
 namespace sharedgpu {
 
 struct Program {
-  unsigned size = 0;  // MiB of the 100 that the GPU has
+  unsigned size = 0;  // MiB; the GPU has 100
   // Works for `burst`, then pauses for `pause`, each varied by up to half. With no burst it always has
   // work.
   Nanoseconds burst{};
@@ -60,7 +60,7 @@ class Stage : private simulation::Process {
     unsigned met = 0;                 // deadlines
     unsigned missed = 0;              // includes the deadlines that the current piece of work has missed so
                                       // far
-    Nanoseconds response{};           // of the last piece of work with a deadline
+    Nanoseconds response{};           // response time of the last piece of work with a deadline
   };
   std::uint64_t events() const { return events_; }  // events passed to the core
   bool all_ended() const { return left_ == 0; }
