@@ -26,8 +26,8 @@ using Variables = std::function<std::string(const char* name)>;
 // The nodes of `job`, in the same order for all of its steps, including steps on a subset of the nodes.
 // None if the environment does not list them.
 //
-// For steps that srun starts the user can forge the list, but that can only take the user's own job out of
-// its gang.
+// For steps that srun starts the user can forge the list. The arbiter asks Slurm if the first node in it does
+// not answer, and if fewer nodes report than it has.
 std::optional<JobNodes> job_nodes(std::uint32_t job, const Variables& variables);
 
 }  // namespace sharedgpu

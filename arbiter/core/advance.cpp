@@ -173,6 +173,7 @@ bool Core::is_unresponsive(const Tenant& tenant) {
 void Core::carry_out(const Domain& domain, const Move& move) {
   for (const Move::Leave& each : move.leave) leave(*each.tenant, each);
   overuse_.note_entry(*move.enter, turns_.residencies(domain));
+  gangs_.note_entry(*move.enter);
   turns_.enter(domain, *move.enter, scheduler_.on_enter(move));
   scheduler_.after_enter(domain, move);
 }

@@ -109,6 +109,12 @@ void Coordination::write_letters(Nanoseconds now) {
       desk_.list(run, listed, its_.system.now());
       tend_soon();
     });
+  for (const GangMembers::Run& run : members_.take_doubtful())
+    scontrol_.find_nodes(run.first, [this, run](const std::vector<Scontrol::Node>& nodes) {
+      if (nodes.empty()) return;
+      members_.correct(run, static_cast<std::uint32_t>(nodes.size()), nodes.front().name, its_.system.now());
+      tend_soon();
+    });
   for (const GangMembers::Sent& sent : members_.take_letters()) {
     const NodeAddress& node = address_of(sent.node);
     if (!node.text.empty())
@@ -167,11 +173,12 @@ void Coordination::log_apart(const GangDesk::Apart& apart) const {
   TenantName name;
   name.job = apart.job;
   const TenantInfo* tenant = its_.tenants.find(name);
-  its_.complaints.add(tenant != nullptr ? tenant->account : kNobody, Cause::gang,
-                      "job " + std::to_string(apart.job) + ": " + std::to_string(apart.heard) + " of its " +
-                          std::to_string(apart.nodes) + " nodes answer" +
-                          (silent.empty() ? "" : ", these do not:" + silent) +
-                          ": it has its turns on each node by itself; check PeerPort= and munged there");
+  its_.complaints.add(
+      tenant != nullptr ? tenant->account : kNobody, Cause::gang,
+      "job " + std::to_string(apart.job) + ": " + std::to_string(apart.answer) + " of its " +
+          std::to_string(apart.nodes) + " nodes answer" +
+          (silent.empty() ? ", and Slurm does not tell the others" : ", these do not:" + silent) +
+          ": it has its turns on each node by itself; check PeerPort= and munged there");
 }
 
 // Slurm is asked again now and then. The last address that it has told stays.

@@ -235,8 +235,10 @@ void Jobs::take_options(TenantInfo& tenant, const RegisterJob& job) {
 
 void Jobs::register_gang(Client& client, const RegisterGang& gang) {
   TenantInfo& tenant = known_or_new(job_name(gang.job), gang.uid);
+  // Every step of an honest job says the same.
+  const bool is_known = tenant.spans_nodes() && lives(tenant);
   if (!tenant.spans_nodes()) tenant.nodes_are_new = true;
-  set_nodes(tenant, gang.nodes, gang.coordinator);
+  if (!is_known) set_nodes(tenant, gang.nodes, gang.coordinator);
   client.send(RegisterGangReply{.accepted = 1});
 }
 

@@ -41,11 +41,11 @@ constexpr char kFindAddress[] =
     "[ -n \"$address\" ] || exit; "
     "getent ahosts \"$address\" | { read -r number rest; echo \"$number\"; }";
 
-// $0 is the job's number. An array's job may have the number of the array, and Slurm shows all of it then.
+// $0 is the job's number. Slurm may show other jobs of its array, too. squeue prints no text of users here.
 constexpr char kFindNodes[] =
-    "list=$(scontrol -o show job \"$0\" | sed -n \"s/^JobId=$0 .* NodeList=\\([^ ]*\\).*/\\1/p\"); "
+    "list=$(squeue -h -a -t all -j \"$0\" -o '%A %N' | sed -n \"s/^$0 //p\"); "
     "[ -n \"$list\" ] || exit; "
-    "scontrol -o show node \"$list\" | sed -n 's/^NodeName=\\([^ ]*\\) .* NodeAddr=\\([^ ]*\\).*/\\1 \\2/p' "
+    "scontrol -o show node \"$list\" | sed -n 's/^NodeName=\\([^ ]*\\).* NodeAddr=\\([^ ]*\\).*/\\1 \\2/p' "
     "| "
     "while read -r name address; do "
     "echo \"$name $(getent ahosts \"$address\" | { read -r number rest; echo \"$number\"; })\"; done";
@@ -106,7 +106,7 @@ void Scontrol::requeue(std::uint32_t job) {
 
 void Scontrol::find_nodes(std::uint32_t job, std::function<void(const std::vector<Node>&)> found) {
   const std::string number = std::to_string(job);
-  add({.name = "scontrol show job " + number,
+  add({.name = "squeue " + number,
        .words = {"sh", "-c", kFindNodes, number},
        .tries = 1,
        .tell = [found = std::move(found)](const std::string& printed) { found(nodes_in(printed)); }});

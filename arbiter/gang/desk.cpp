@@ -54,6 +54,7 @@ void GangDesk::list(const Run& run, const std::vector<Listed>& nodes, Nanosecond
   if (found == gangs_.end() || nodes.empty()) return;
   Gang& gang = found->second;
   gang.nodes = static_cast<std::uint32_t>(nodes.size());
+  gang.is_listed = true;
   for (const Listed& listed : nodes) {
     const auto [it, is_new] = gang.members.try_emplace(listed.node);
     Member& member = it->second;
@@ -70,12 +71,12 @@ void GangDesk::list(const Run& run, const std::vector<Listed>& nodes, Nanosecond
 // A node without processes says so when it is asked, and writes nothing else.
 void GangDesk::ask(const Run& run, Gang& gang, Nanoseconds now) {
   if (!gang.all_heard() && now >= gang.list_at) {
-    gang.list_at = now + times_.listing;
+    gang.list_at = now + (gang.is_listed ? times_.listing : times_.silence);
     unlisted_.push_back(run);
   }
   for (auto& [node, member] : gang.members) {
     if (now < member.ask_at) continue;
-    member.ask_at = now + times_.heartbeat;
+    member.ask_at = now + (member.given_up ? times_.rarely : times_.heartbeat);
     if (!member.address.empty())
       letters_.push_back({.address = member.address, .letter = write(run, 0, GangQuestion{})});
   }
@@ -93,10 +94,10 @@ GangLetter GangDesk::write(const Run& run, std::uint64_t reader, const decltype(
 
 void GangDesk::set_apart(const Run& run, Gang& gang, Nanoseconds now) {
   const bool was_apart = gang.apart;
-  Apart apart{.job = run.first, .silent = {}, .heard = 0, .nodes = gang.nodes};
+  Apart apart{.job = run.first, .silent = {}, .answer = 0, .nodes = gang.nodes};
   for (const auto& [node, member] : gang.members) {
     if (member.given_up) apart.silent.push_back(node);
-    if (member.heard) ++apart.heard;
+    if (member.heard && !member.given_up) ++apart.answer;
   }
   gang.apart =
       !apart.silent.empty() || (gang.lacks_members() && now - gang.since >= patience_with_unheard(gang));
@@ -128,12 +129,10 @@ void GangDesk::decide(const Run& run, Gang& gang, Nanoseconds now) {
 // Silence that changes something.
 Nanoseconds GangDesk::patience(const Gang& gang, const Member& member) const {
   if (!member.heard) return patience_with_unheard(gang);
-  if (!member.present) return times_.never;
-  return member.in_contact ? times_.silence : times_.gone;
+  return member.present && member.in_contact ? times_.silence : times_.gone;
 }
 
-// A member without processes keeps nobody waiting. It is given up as early as its own arbiter gives up a
-// coordinator that processes which came meanwhile have never heard.
+// A member without processes keeps nobody waiting.
 bool GangDesk::lose_silent(Gang& gang, Nanoseconds now) const {
   bool any = false;
   for (auto& [node, member] : gang.members) {

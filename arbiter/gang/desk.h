@@ -26,7 +26,7 @@ namespace sharedgpu {
 
 class GangDesk {
  public:
-  using Run = std::pair<std::uint32_t, std::uint64_t>;  // the number of a job, and how often it was requeued
+  using Run = GangMembers::Run;
   // For the arbiter at the address.
   struct Sent {
     std::string address;
@@ -40,7 +40,7 @@ class GangDesk {
   struct Apart {
     std::uint32_t job = 0;
     std::vector<std::string> silent;  // nodes, as far as they are known
-    std::size_t heard = 0;
+    std::size_t answer = 0;
     std::uint32_t nodes = 0;
   };
 
@@ -88,6 +88,7 @@ class GangDesk {
     bool is_new = true;     // no member has had an order of an earlier coordinator
     bool gathered = false;  // it no longer waits for processes on nodes that have none
     bool apart = false;
+    bool is_listed = false;  // Slurm has told its nodes
     Nanoseconds list_at{};
     Nanoseconds present_at{};  // when a report of processes came last
 

@@ -13,16 +13,34 @@ const GangMembers::Gang* GangMembers::find(TenantId tenant) const {
 void GangMembers::report(TenantId tenant, const Job& job, const GangReport& report, Nanoseconds now) {
   const auto [it, is_new] = rows_.try_emplace(tenant);
   Row& row = it->second;
-  if (is_new || row.job.coordinator != job.coordinator || row.job.run != job.run) {
+  const Job known = row.job;
+  if (is_new || known.run != job.run || (known.coordinator != job.coordinator && !row.is_corrected)) {
     row = {};
-    row.heard = now;
+    row.heard = row.sought_since = now;
   }
   row.job = job;
+  if (row.is_corrected) {
+    row.job.nodes = known.nodes;
+    row.job.coordinator = known.coordinator;
+  }
   row.report = report;
   row.reported = now;
   send(row, now);
   // The core may have forgotten the tenant meanwhile.
   if (row.contact == Contact::given_up) orders_.push_back({.tenant = tenant, .order = std::nullopt});
+}
+
+void GangMembers::correct(const Run& run, std::uint32_t nodes, const std::string& coordinator,
+                          Nanoseconds now) {
+  for (auto& [tenant, row] : rows_) {
+    if (Run{row.job.number, row.job.run} != run || row.is_corrected) continue;
+    row.is_corrected = true;
+    row.job.nodes = nodes;
+    if (row.job.coordinator == coordinator) continue;
+    row.job.coordinator = coordinator;
+    row.heard = now;
+    send(row, now);
+  }
 }
 
 void GangMembers::send(Row& row, Nanoseconds now) {
@@ -53,7 +71,6 @@ void GangMembers::answer(const GangLetter& question, bool all_known) {
 }
 
 void GangMembers::hear(const GangLetter& letter, bool all_known, Nanoseconds now) {
-  const auto* order = std::get_if<GangOrder>(&letter.what);
   const auto it = std::find_if(rows_.begin(), rows_.end(), [&](const auto& row) {
     return row.second.job.number == letter.job && row.second.job.run == letter.run;
   });
@@ -64,6 +81,8 @@ void GangMembers::hear(const GangLetter& letter, bool all_known, Nanoseconds now
   auto& [tenant, row] = *it;
   if (!row.newest.take(letter)) return;
   row.heard = now;
+  row.was_heard = true;
+  const auto* order = std::get_if<GangOrder>(&letter.what);
   if (order == nullptr) return;
   const bool is_news = row.contact != Contact::held || row.order != *order;
   row.order = *order;
@@ -110,6 +129,10 @@ void GangMembers::advance(Nanoseconds now) {
   });
   for (auto& [tenant, row] : rows_) {
     if (now >= row.due) send(row, now);
+    if (!row.was_heard && !row.is_doubted && now - row.sought_since >= times_.heartbeat) {
+      row.is_doubted = true;
+      doubtful_.emplace_back(row.job.number, row.job.run);
+    }
     if (now - row.heard < patience(row)) continue;
     if (row.contact == Contact::held) {
       set_contact(tenant, row, Contact::lost);

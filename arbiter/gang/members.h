@@ -34,12 +34,14 @@ struct GangTimes {
   // For which a gang that is new waits for processes on nodes that have none: as long as those of a job
   // usually come one after another. No longer, since a step may use only some of the job's nodes.
   Nanoseconds gathering = std::chrono::seconds(2);
-  // Between two questions to Slurm for a job's nodes.
+  // Between two questions to Slurm for a job's nodes, after it has told them.
   Nanoseconds listing = std::chrono::minutes(1);
+  Nanoseconds rarely = std::chrono::seconds(10);  // between two questions to a node that is given up
 };
 
 class GangMembers {
  public:
+  using Run = std::pair<std::uint32_t, std::uint64_t>;  // the number of a job, and how often it was requeued
   enum class Contact : std::uint8_t { sought, held, lost, given_up };
   struct Job {
     std::uint32_t number = 0;
@@ -68,6 +70,8 @@ class GangMembers {
   // A letter of a coordinator has come. `all_known`: no process can come back that was here before the
   // arbiter started.
   void hear(const GangLetter& letter, bool all_known, Nanoseconds now);
+  // Slurm has told that the job, which take_doubtful() named, has so many nodes, and which one is the first.
+  void correct(const Run& run, std::uint32_t nodes, const std::string& coordinator, Nanoseconds now);
   // The letter could not be sent yet, which is not the coordinator's silence.
   void excuse(const GangLetter& letter, Nanoseconds now);
   // Does what is due as of now. `now` never goes back.
@@ -77,6 +81,8 @@ class GangMembers {
 
   // The letters to send, and the orders for the core; each is told once.
   std::vector<Sent> take_letters() { return std::exchange(letters_, {}); }
+  // Jobs whose coordinators do not answer at all: users name them, and Slurm should be asked.
+  std::vector<Run> take_doubtful() { return std::exchange(doubtful_, {}); }
   std::vector<GangOrdered> take_orders() { return std::exchange(orders_, {}); }
   // Tenants of gangs whose contact is another one than before.
   std::vector<TenantId> take_changes() { return std::exchange(changes_, {}); }
@@ -90,6 +96,10 @@ class GangMembers {
     Nanoseconds reported{};  // when it became so
     Nanoseconds heard{};     // when the coordinator was, last; if never, when the first report was sent
     Nanoseconds due{};       // the next letter
+    Nanoseconds sought_since{};
+    bool was_heard = false;  // the coordinator
+    bool is_doubted = false;
+    bool is_corrected = false;  // the job's nodes are those that Slurm has told
     NewestLetter newest;
   };
   void answer(const GangLetter& question, bool all_known);
@@ -107,6 +117,7 @@ class GangMembers {
   std::vector<Sent> letters_;
   std::vector<GangOrdered> orders_;
   std::vector<TenantId> changes_;
+  std::vector<Run> doubtful_;
 };
 
 }  // namespace sharedgpu

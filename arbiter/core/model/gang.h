@@ -27,7 +27,7 @@ struct GangOrder {
   std::uint64_t seen = 0;  // the number of the member's last report that this order follows from
   GangCommand command = GangCommand::wait;
   bool possible = false;  // all members are in contact, so that a turn can begin
-  bool apart = false;     // a member is out of contact for so long that each is on its own
+  bool apart = false;     // a node is silent for so long, or not known, that each is on its own
   bool stopped = false;   // on some node it is stopped or suspended: no turn can begin
   bool wanted = false;    // a session waits for the GPU, on some node
   bool idle = false;      // the sessions of all nodes are

@@ -207,7 +207,8 @@ bool Planner::waits_for_others_apart(const Tenant& waiter) const {
   if (waiter.job == 0 || waiter.gang) return false;
   return std::any_of(domain_.tenants.begin(), domain_.tenants.end(), [&](const Tenant* other) {
     if (other == &waiter || !gangs_.is_apart(*other)) return false;
-    return turns_.phase_of(*other) != Phase::out || (other->job < waiter.job && !presence_.absent(*other));
+    return turns_.phase_of(*other) != Phase::out ||
+           (gangs_.goes_before(*other, waiter) && !presence_.absent(*other));
   });
 }
 
@@ -221,10 +222,10 @@ bool Planner::stays_for(const Tenant& member, const Tenant& waiter) const {
 // recall, members that are still on their way in leave, too. A gang whose turn has begun on other nodes waits
 // only for an elder one that is on its way in, unless somebody cannot drain without it.
 bool Planner::may_leave(const Candidate& member, const Candidate& waiter) const {
-  if (stays_for(*member.tenant, *waiter.tenant)) return false;
   if (gangs_.must_enter(*waiter.tenant))
     return !member.tenant->gang || turns_.phase_of(*member.tenant) == Phase::running ||
            gangs_.is_urgent(*waiter.tenant) || gangs_.is_elder(*waiter.tenant, *member.tenant);
+  if (stays_for(*member.tenant, *waiter.tenant)) return false;
   if (gives_up(member)) return true;
   const bool over = running_.turn.over();
   const bool runs = turns_.phase_of(*member.tenant) == Phase::running;

@@ -8,6 +8,7 @@ namespace sharedgpu {
 void Gangs::obey(const Tenant& tenant, const std::optional<GangOrder>& order) {
   Row& its = rows_[tenant];
   its.ordered = order.has_value();
+  if (its.ordered) its.entered_apart = false;
   its.order = order.value_or(GangOrder{});
   if (its.order.command != GangCommand::leave) its.steps = its.order.steps;
 }
@@ -23,6 +24,7 @@ void Gangs::begin(const Domain& domain) {
 void Gangs::publish(const Tenant& tenant, GangReport report) {
   Row& its = rows_[tenant];
   if (report.phase == Phase::out || report.phase == Phase::leaving) its.broken = false;
+  if (!report.present) its.entered_apart = false;
   if (report.present) {
     report.offers = its.offers;
     report.settled = its.settled;

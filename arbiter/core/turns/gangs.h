@@ -32,6 +32,10 @@ class Gangs {
   // Its sessions that had drained have been let submit, as often as the order says.
   void note_steps(const Tenant& tenant) { rows_[tenant].steps = rows_[tenant].order.steps; }
   void settle(const Tenant& tenant) { rows_[tenant].settled = true; }
+  // It enters the running set.
+  void note_entry(const Tenant& tenant) {
+    if (tenant.job != 0 && !tenant.gang) rows_[tenant].entered_apart = true;
+  }
   // Sends the report where it is not the last one. Number, offers, ends, steps and
   // whether it has settled are put in here.
   void publish(const Tenant& tenant, GangReport report);
@@ -77,6 +81,12 @@ class Gangs {
   bool is_apart(const Tenant& tenant) const {
     return tenant.job != 0 && (!tenant.gang || !rows_[tenant].ordered || !rows_[tenant].order.possible);
   }
+  // Of two jobs that are apart: one that has had its turn begun here may have it on other nodes, too, and
+  // work there that waits for this one.
+  bool goes_before(const Tenant& one, const Tenant& other) const {
+    if (rows_[one].entered_apart != rows_[other].entered_apart) return rows_[one].entered_apart;
+    return one.job < other.job;
+  }
   bool wanted(const Tenant& tenant) const {
     return must_enter(tenant) || (tenant.gang && rows_[tenant].order.wanted);
   }
@@ -91,7 +101,8 @@ class Gangs {
  private:
   struct Row {
     GangOrder order;
-    bool ordered = false;  // there is one
+    bool ordered = false;        // there is one
+    bool entered_apart = false;  // since there is none, as long as a process is here
     bool offers = false;
     bool ends = false;
     bool broken = false;   // it ends, until it has left

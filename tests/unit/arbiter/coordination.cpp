@@ -43,11 +43,13 @@ struct Node {
   Host host;
   std::string path = std::getenv("PATH");
 
-  explicit Node(const std::string& scontrol = "echo NodeName=n1 NodeAddr=10.0.0.1 NodeHostName=x",
+  explicit Node(const std::string& slurm = "echo NodeName=n1 NodeAddr=10.0.0.1 NodeHostName=x",
                 bool mail = true) {
-    const std::string file = host.folder.path + "/scontrol";
-    std::ofstream(file) << "#!/bin/sh\n" + scontrol + "\n";
-    chmod(file.c_str(), 0755);
+    for (const char* command : {"/scontrol", "/squeue"}) {
+      const std::string file = host.folder.path + command;
+      std::ofstream(file) << "#!/bin/sh\n" + slurm + "\n";
+      chmod(file.c_str(), 0755);
+    }
     setenv("PATH", (host.folder.path + ":" + path).c_str(), 1);
     if (mail) host.make_mail = [this] { return std::make_unique<TestMail>(post); };
     host.restart();
@@ -150,10 +152,11 @@ TEST_CASE(
   CHECK(node.host.status()["tenants"][0]["lease"] == true);
 }
 
-constexpr char kSlurmOfTwoNodes[] =
-    "case \"$*\" in *job*) echo JobId=11 NodeList=n9; echo JobId=12 ReqNodeList=n9 NodeList=n[1-2] "
-    "BatchHost=n1 ;;\n"
-    "*n\\[1-2]) echo NodeName=n1 NodeAddr=10.0.0.1 X=y; echo NodeName=n2 NodeAddr=10.0.0.2 X=y ;;\nesac";
+constexpr char kSlurmOfTwoNodes[] = R"sh(case "$0 $*" in
+*/squeue*) echo 11 n9; echo 12 "n[1-2]" ;;
+*" n[1-2]") echo NodeName=n1 NodeAddr=10.0.0.1 X=y; echo NodeName=n2 NodeAddr=10.0.0.2 X=y ;;
+*) echo NodeName=n1 NodeAddr=10.0.0.1 X=y ;;
+esac)sh";
 
 // n2 reports that the job has a process there.
 void report_elsewhere(Node& node) {
@@ -187,7 +190,8 @@ TEST_CASE("A coordinator that some nodes of a job do not answer logs it once") {
     return !(lines = node.host.new_log_lines()).empty();
   });
   REQUIRE(lines.size() == 1);
-  CHECK(lines[0].find("job 12: 1 of its 2 nodes answer: it has its turns on each node by itself") !=
+  CHECK(lines[0].find(
+            "job 12: 1 of its 2 nodes answer, and Slurm does not tell the others: it has its turns") !=
         std::string::npos);
   CHECK(lines[0].find("PeerPort=") != std::string::npos);
 }

@@ -294,7 +294,7 @@ TEST_CASE("A gang that is new is apart on all nodes alike where one of them does
   CHECK(net.contact("b") == Contact::given_up);
   REQUIRE(net.aparts.size() == 1);
   CHECK(net.aparts[0].job == 5);
-  CHECK(net.aparts[0].heard == 1);
+  CHECK(net.aparts[0].answer == 1);
   CHECK(net.aparts[0].nodes == 2);
   CHECK(net.aparts[0].silent ==
         (net.slurm_answers ? std::vector<std::string>{"b"} : std::vector<std::string>{}));
@@ -308,20 +308,49 @@ TEST_CASE("A gang that is new is apart on all nodes alike where one of them does
   CHECK(net.order("a").possible);
 }
 
-TEST_CASE(
-    "A node without processes that falls silent makes the gang apart as soon as it would think so itself") {
+TEST_CASE("A node without processes that falls silent keeps nobody waiting, and is given up in the end") {
   Network net;
   net.new_job = true;
   net.say("a");
   net.pass(kTimes.gathering);
   REQUIRE(net.order("a").possible);
   net.cut = {"b"};
-  net.say("b");  // a process comes meanwhile
-  net.pass(kTimes.never - 2s);
+  net.pass(kTimes.gone - 2s);
   CHECK(net.order("a").possible);
+  CHECK(net.aparts.empty());
   net.pass(4s);
   CHECK(net.contact("a") == Contact::given_up);
-  CHECK(net.contact("b") == Contact::given_up);
+  CHECK(net.aparts.size() == 1);
+  net.letters = 0;
+  net.pass(60s);
+  CHECK(net.letters <= 2 * 61 + 7);  // those of "a" to itself, and some questions
+}
+
+TEST_CASE("Where the first node that a user names does not answer, the one that Slurm names coordinates") {
+  GangMembers members("b", 7, kTimes);
+  Nanoseconds now = 5s;
+  const auto say = [&](const char* coordinator) {
+    members.report(kTenant, {.number = 5, .run = 2, .nodes = 9, .coordinator = coordinator, .is_new = true},
+                   {.present = true}, now);
+  };
+  say("forged");
+  CHECK(members.take_doubtful().empty());
+  now += kTimes.heartbeat;
+  members.advance(now);
+  REQUIRE(members.take_doubtful() == std::vector<GangMembers::Run>{{5, 2}});
+  members.take_letters();
+  members.correct({5, 2}, 3, "a", now);
+  const auto sent = members.take_letters();
+  REQUIRE(sent.size() == 1);
+  CHECK(sent[0].node == "a");
+  CHECK(sent[0].letter.nodes == 3);
+  say("forged again");
+  CHECK(members.find(kTenant)->job.coordinator == "a");
+  CHECK(members.find(kTenant)->job.nodes == 3);
+  now += kTimes.never;
+  members.advance(now);
+  CHECK(members.take_doubtful().empty());
+  CHECK(members.find(kTenant)->contact == Contact::given_up);
 }
 
 TEST_CASE("A process that ends while its arbiter is away keeps nobody waiting once that one answers") {

@@ -459,6 +459,55 @@ TEST_CASE("A job whose nodes do not reach each other keeps others off while it i
   }
 }
 
+TEST_CASE("A gang is offered no turn while a job whose nodes do not reach each other has it") {
+  Node b;
+  b.handle(GangOrdered{.tenant = TenantId{2}, .order = std::nullopt});
+  b.want(2);
+  b.pass_by_timers(11s);
+  b.make_way(false);
+  REQUIRE(b.open(2));
+  b.come_as_gang(3, 3);
+  b.handle(GangOrdered{.tenant = TenantId{3}, .order = GangOrder{.possible = true, .settled = true}});
+  b.attach(3);
+  b.grow(3, 60, 0);
+  b.want(3);
+  b.pass_by_timers(1min);
+  CHECK_FALSE(b.reports.at(3).offers);
+  CHECK(b.open(2));
+  b.handle(GangOrdered{.tenant = TenantId{3},
+                       .order = GangOrder{.command = GangCommand::enter, .possible = true, .settled = true}});
+  CHECK_FALSE(b.open(2));  // its turn has begun elsewhere: it would keep its places there
+}
+
+TEST_CASE(
+    "Of jobs whose nodes do not reach each other one that has begun its turn goes before a lower number") {
+  Node b;
+  b.handle(GangOrdered{.tenant = TenantId{2}, .order = std::nullopt});
+  b.want(2);
+  b.pass_by_timers(11s);
+  b.make_way(true);
+  REQUIRE(b.open(2));
+  b.handle(SessionCame{.session = SessionId{9},
+                       .tenant = TenantId{9},
+                       .step = {.job = 1, .step = 0},
+                       .cap = {},
+                       .job = 1,
+                       .hello = {}});
+  b.handle(GangOrdered{.tenant = TenantId{9}, .order = std::nullopt});
+  b.attach(9);
+  b.grow(9, 60, 0);
+  b.want(9);
+  b.pass_by_timers(11s);
+  REQUIRE_FALSE(b.open(2));  // the turn of the tenant of this node
+  b.release(2, 60, true);
+  b.tell(2, 60, 40);
+  b.ready(1, 60);
+  REQUIRE(b.open(1));
+  b.pass_by_timers(11s);
+  CHECK(b.tenant(2).phase == Phase::entering);
+  CHECK(b.tenant(9).phase == Phase::out);
+}
+
 TEST_CASE("A job whose nodes do not reach each other waits for one of which that is not known yet") {
   Node b(10);
   b.handle(SessionGone{.session = SessionId{2}});
