@@ -406,7 +406,7 @@ void Cluster::tend(unsigned node) {
   });
 }
 
-// What Slurm knows of a job.
+// The coordinator is told the nodes of a job, as Slurm would tell it.
 void Cluster::tell_nodes(unsigned node, const GangDesk::Run& run) {
   std::vector<GangDesk::Listed> nodes;
   for (const unsigned its : scenario_.jobs[run.first - 1].nodes)

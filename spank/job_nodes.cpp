@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "protocol/messages.h"
+#include "protocol/node_name.h"
 #include "protocol/split.h"
 
 namespace sharedgpu {
@@ -11,11 +12,6 @@ namespace {
 
 constexpr std::uint64_t kMostNodes = 65533;  // MAX_SLURM_NODES
 constexpr int kMostComponents = 128;         // of a heterogeneous job (MAX_HET_JOB_COMPS)
-
-constexpr bool is_letter_or_digit(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-constexpr bool may_be_in_name(char c) { return is_letter_or_digit(c) || c == '-' || c == '.' || c == '_'; }
 
 std::optional<std::uint64_t> parse_number(std::string_view text) {
   std::uint64_t number = 0;
@@ -59,7 +55,7 @@ std::optional<Numbers> parse_numbers(std::string_view text) {
 std::optional<JobNodes> take_names(std::string_view& list) {
   JobNodes names = {.first = {}, .count = 1};
   while (!list.empty() && list.front() != ',') {
-    if (may_be_in_name(list.front())) {
+    if (may_be_in_node_name(list.front())) {
       names.first += list.front();
       list.remove_prefix(1);
       continue;

@@ -146,7 +146,7 @@ void GangCoordinator::set_apart(bool apart, Nanoseconds now) {
   if (gives_orders_ && was_apart && !apart) adopt(now);
 }
 
-// What an earlier coordinator began, or members by themselves, goes on.
+// The gang goes on with what an earlier coordinator began, or its members by themselves.
 void GangCoordinator::adopt(Nanoseconds now) {
   ran_ = any([](const GangReport& its) { return its.phase != Phase::out; });
   if (any(leaves))

@@ -5,6 +5,8 @@
 #include <charconv>
 #include <concepts>
 
+#include "protocol/node_name.h"
+
 namespace sharedgpu {
 namespace {
 
@@ -18,11 +20,6 @@ std::string_view kind_of(const GangReport&) { return kReport; }
 std::string_view kind_of(const GangOrder&) { return kOrder; }
 std::string_view kind_of(const GangPatience&) { return kPatience; }
 std::string_view kind_of(const GangQuestion&) { return kQuestion; }
-
-bool may_be_in_name(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
-         c == '_';
-}
 
 // The fields in the order of the text.
 void fields(auto& v, auto& report) requires std::same_as<std::remove_cvref_t<decltype(report)>, GangReport> {
@@ -102,7 +99,7 @@ struct Reader {
     word = rest.substr(0, rest.find(' '));
     rest.remove_prefix(word.size());
     good = !word.empty() && word.size() <= kLongestNodeName &&
-           std::all_of(word.begin(), word.end(), may_be_in_name);
+           std::all_of(word.begin(), word.end(), may_be_in_node_name);
   }
   unsigned below(unsigned count) {
     unsigned value = 0;

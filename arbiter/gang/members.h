@@ -81,11 +81,11 @@ class GangMembers {
 
   // The letters to send, and the orders for the core; each is told once.
   std::vector<Sent> take_letters() { return std::exchange(letters_, {}); }
-  // Jobs whose coordinators do not answer at all: users name them, and Slurm should be asked.
-  std::vector<Run> take_doubtful() { return std::exchange(doubtful_, {}); }
   std::vector<GangOrdered> take_orders() { return std::exchange(orders_, {}); }
   // Tenants of gangs whose contact is another one than before.
   std::vector<TenantId> take_changes() { return std::exchange(changes_, {}); }
+  // Jobs whose coordinators do not answer at all: users name them, and Slurm should be asked.
+  std::vector<Run> take_doubtful() { return std::exchange(doubtful_, {}); }
 
   // None: the tenant is of no gang, or has not reported.
   const Gang* find(TenantId tenant) const;

@@ -40,10 +40,14 @@ struct Node : Bench {
   }
   GangReport report() { return reports.at(2); }
   Phase phase() const { return tenant(2).phase; }
-  void begin_turn() {
+  // The turn of tenant 1 is over, and the order to enter comes.
+  void enter_turn() {
     want(2);
     pass_by_timers(11s);
     command(GangCommand::enter);
+  }
+  void begin_turn() {
+    enter_turn();
     make_way(true);
     command(GangCommand::run);
   }
@@ -115,9 +119,7 @@ TEST_CASE("A gang that is next is offered its turn, and the running set goes on 
 
 TEST_CASE("Gates of a gang open by order, and close by order") {
   Node b;
-  b.want(2);
-  b.pass_by_timers(11s);
-  b.command(GangCommand::enter);
+  b.enter_turn();
   b.make_way(true);
   CHECK(b.report().ready);
   CHECK_FALSE(b.open(2));
@@ -381,9 +383,7 @@ TEST_CASE("A gang that loses its coordinator while it submits once more ends its
 
 TEST_CASE("A gang that had no gate open gives way where it can submit nothing that would help") {
   Node b;
-  b.want(2);
-  b.pass_by_timers(11s);
-  b.command(GangCommand::enter);
+  b.enter_turn();
   unsigned resident = 60;
   SECTION("since its memory is not complete") {
     b.release(1, 60, true);
@@ -402,9 +402,7 @@ TEST_CASE("A gang that had no gate open gives way where it can submit nothing th
 
 TEST_CASE("A gang that is complete, and had no gate open, keeps its place while it may help") {
   Node b;
-  b.want(2);
-  b.pass_by_timers(11s);
-  b.command(GangCommand::enter);
+  b.enter_turn();
   b.make_way(true);
   b.order.drains = true;
   b.command(GangCommand::leave);
