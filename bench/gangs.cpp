@@ -95,7 +95,9 @@ struct Faults {
   unsigned outages = 0;  // number of outages of arbiters and links
   unsigned longer = 1;   // factor of their length
   unsigned lost = 0;     // lost letters per thousand
-  bool any() const { return outages > 0 || lost > 0; }
+  std::string cut;       // "link": the first two nodes never reach each other; "all": no two do
+  unsigned spread = 0;   // seconds within which the processes of a job come; zero: as the scenario has it
+  bool any() const { return outages > 0 || lost > 0 || !cut.empty() || spread > 0; }
 };
 
 struct Row {
@@ -106,6 +108,13 @@ struct Row {
   double messages_a_turn = 0;
 };
 
+void add_cuts(ClusterScenario& scenario, const std::string& cut) {
+  for (unsigned node = 0; node < scenario.nodes; ++node)
+    for (unsigned peer = node + 1; peer < scenario.nodes; ++peer)
+      if (cut == "all" || (cut == "link" && node == 0 && peer == 1))
+        scenario.outages.push_back({.at = {}, .lasts = 2 * scenario.limit, .node = node, .peer = peer});
+}
+
 Row measure(const Way& way, unsigned nodes, unsigned first, unsigned count, const Faults& faults) {
   Row row;
   std::uint64_t messages = 0, turns = 0;
@@ -115,7 +124,10 @@ Row measure(const Way& way, unsigned nodes, unsigned first, unsigned count, cons
     scenario.lost = faults.lost;
     scenario.coordination = way.coordination;
     scenario.policy = way.policy;
-    scenario.limit = 20min;
+    scenario.limit = faults.cut.empty() ? 20min : 60min;
+    add_cuts(scenario, faults.cut);
+    if (faults.spread > 0)
+      for (simulation::ClusterJob& job : scenario.jobs) job.spread = faults.spread * 1s;
     const ClusterResult result = simulation::simulate(scenario);
     for (const ClusterResult::Job& job : result.jobs) {
       row.refused += job.refused ? 1 : 0;
@@ -151,6 +163,10 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--longer", faults.longer, "outages last so many times as long")->capture_default_str();
   app.add_option("--lost", faults.lost, "letters between arbiters that are lost, of a thousand")
+      ->capture_default_str();
+  app.add_option("--cut", faults.cut, "links that are away for ever: that of two nodes, or all")
+      ->check(CLI::IsMember({"link", "all"}));
+  app.add_option("--spread", faults.spread, "seconds within which the processes of a job come")
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   std::puts(

@@ -104,6 +104,7 @@ class Cluster {
   // Sends what the arbiter has to say, and passes on what it has heard.
   void tend(unsigned node);
   void tell_nodes(unsigned node, const GangDesk::Run& run);
+  void tell_jobs(unsigned node, Nanoseconds asked);
   void post(unsigned from, unsigned to, const GangLetter& letter);
   void read(unsigned node, unsigned from, const GangLetter& letter);
 
@@ -133,6 +134,7 @@ class Cluster {
   std::vector<Job> jobs_;
   std::vector<std::unique_ptr<Process>> processes_;
   std::set<std::pair<unsigned, unsigned>> cut_;    // links that are away
+  std::set<std::size_t> suspended_;                // jobs, as Slurm knows it
   std::map<std::uint32_t, GangCommand> commands_;  // the last ones, by job
   std::uint64_t last_session_ = 0;
   std::size_t left_ = 0;  // jobs that have not ended
@@ -191,7 +193,7 @@ Cluster::Cluster(const ClusterScenario& scenario) : scenario_(scenario), random_
       process.node = its.nodes[member];
       process.member = member;
       entry.processes.push_back(&process);
-      timeline_.at(now() + its.starts + some(200ms), [this, job, member] { arrive(job, member); });
+      timeline_.at(now() + its.starts + some(its.spread), [this, job, member] { arrive(job, member); });
     }
   }
   left_ = scenario.jobs.size();
@@ -217,6 +219,8 @@ Cluster::Cluster(const ClusterScenario& scenario) : scenario_(scenario), random_
 }
 
 void Cluster::suspend(const Suspension& suspension, bool suspended) {
+  if (!suspension.member && suspended) suspended_.insert(suspension.job);
+  if (!suspension.member && !suspended) suspended_.erase(suspension.job);
   for (const Process* process : jobs_[suspension.job].processes)
     if (!suspension.member || process->member == *suspension.member)
       tell(process->node, Suspend{.tenant = tenant_of(suspension.job), .suspended = suspended});
@@ -390,6 +394,10 @@ void Cluster::tend(unsigned node) {
     timeline_.at(now() + some(100ms), [this, node, run, life = its.life] {
       if (nodes_[node].life == life) tell_nodes(node, run);
     });
+  if (const auto asked = its.members->take_line_question())
+    timeline_.at(now() + some(100ms), [this, node, asked = *asked, life = its.life] {
+      if (nodes_[node].life == life) tell_jobs(node, asked);
+    });
   for (const GangMembers::Sent& sent : its.members->take_letters())
     post(node, static_cast<unsigned>(std::stoul(sent.node)), sent.letter);
   for (const GangDesk::Sent& sent : its.desk->take_letters())
@@ -412,6 +420,22 @@ void Cluster::tell_nodes(unsigned node, const GangDesk::Run& run) {
   for (const unsigned its : scenario_.jobs[run.first - 1].nodes)
     nodes.push_back({.node = std::to_string(its), .address = std::to_string(its)});
   nodes_[node].desk->list(run, nodes, now());
+  tend(node);
+}
+
+// The jobs on a node, as Slurm would tell them.
+void Cluster::tell_jobs(unsigned node, Nanoseconds asked) {
+  std::vector<StartedJob> jobs;
+  for (std::size_t job = 0; job < scenario_.jobs.size(); ++job) {
+    const ClusterJob& its = scenario_.jobs[job];
+    const bool is_here = std::count(its.nodes.begin(), its.nodes.end(), node) > 0;
+    const Nanoseconds started = Timeline::kBegin + its.starts;
+    const bool runs = started <= asked && !result_.jobs[job].has_ended() && suspended_.count(job) == 0;
+    if (its.nodes.size() > 1 && is_here && runs)
+      jobs.push_back(
+          {.number = job_number(job), .started = std::chrono::floor<std::chrono::seconds>(started)});
+  }
+  nodes_[node].members->list(std::move(jobs), asked);
   tend(node);
 }
 
@@ -603,7 +627,7 @@ void Cluster::compute(std::size_t job) {
         think(*process);
     }
     if (!ended) return compute(job);
-    result_.jobs[job].took = now() - Nanoseconds(1000s) - scenario_.jobs[job].starts;
+    result_.jobs[job].took = now() - Timeline::kBegin - scenario_.jobs[job].starts;
     --left_;
   });
 }

@@ -36,8 +36,9 @@ struct ClusterJob {
   Nanoseconds thinks{};    // before each submission
   Nanoseconds computes{};  // each kernel, after all have submitted it
   unsigned ahead = 1;      // kernels that a process submits before it waits for the first of them
-  Nanoseconds starts{};    // the first process; the others a little later
-  unsigned grows_at = 0;   // in this iteration each process allocates more; zero: never
+  Nanoseconds starts{};
+  Nanoseconds spread = std::chrono::milliseconds(200);  // its processes come within that time
+  unsigned grows_at = 0;  // in this iteration each process allocates more; zero: never
   Bytes growth;
 };
 

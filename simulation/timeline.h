@@ -18,6 +18,7 @@ namespace sharedgpu::simulation {
 class Timeline {
  public:
   using Task = std::function<void()>;
+  static constexpr Nanoseconds kBegin = std::chrono::seconds(1000);
 
   Nanoseconds now() const { return now_; }
 
@@ -65,7 +66,7 @@ class Timeline {
     bool operator<(const Plan& other) const { return std::tie(at, order) > std::tie(other.at, other.order); }
   };
 
-  Nanoseconds now_ = std::chrono::seconds(1000);
+  Nanoseconds now_ = kBegin;
   std::vector<Plan> plans_;  // a heap, the next one first
   std::uint64_t order_ = 0;
   std::uint64_t alarms_ = 0;  // the number of the current alarm

@@ -400,7 +400,7 @@ void Core::on(const GangOrdered& event) {
   const bool waited = scheduler_.wants(*tenant);
   tenant->gang = event.order.has_value();
   tenant->unsettled = !event.order || !event.order->settled;
-  gangs_.obey(*tenant, event.order);
+  gangs_.obey(*tenant, event);
   if (!waited && scheduler_.wants(*tenant)) scheduler_.on_waiting(*tenant);
   turns_.finish_leaving(*tenant);
 }

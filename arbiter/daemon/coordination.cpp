@@ -17,6 +17,13 @@ constexpr std::chrono::minutes kAskAgain{1};  // where Slurm has not told it
 constexpr ScontrolTimes kPatience{.patience = std::chrono::seconds(10)};
 constexpr std::size_t kMostAddresses = 10'000;
 
+// Without letters no node is heard, and there is nothing to wait for.
+GangTimes times_of(bool has_mail) {
+  GangTimes times;
+  if (!has_mail) times.never = times.gone = Nanoseconds{};
+  return times;
+}
+
 std::uint64_t random_life(const System& system) {
   std::uint64_t life = 0;
   if (!system.random(&life, sizeof life)) life = static_cast<std::uint64_t>(system.wall_time().count());
@@ -29,14 +36,26 @@ Coordination::Coordination(const Parts& parts, std::unique_ptr<Mail> mail)
     : its_(parts),
       mail_(std::move(mail)),
       scontrol_(parts.loop, parts.system, kPatience),
-      members_(Scontrol::node_name(), random_life(parts.system), GangTimes{}),
-      desk_(Scontrol::node_name(), random_life(parts.system), GangTimes{}, GangPace{},
+      node_(Scontrol::node_name()),
+      members_(node_, random_life(parts.system), times_of(mail_ != nullptr)),
+      desk_(node_, random_life(parts.system), GangTimes{}, GangPace{},
             parts.system.wall_time() - parts.system.now()),
       timer_(parts.loop) {}
 
 void Coordination::start() {
-  if (mail_ == nullptr || std::exchange(started_, true)) return;
-  mail_->start([this](const std::string& from, std::string_view text) { heard(from, text); });
+  if (std::exchange(started_, true)) return;
+  if (!Scontrol::knows_node_name())
+    scontrol_.find_own_name([this](const std::string& name) { take_name(name); });
+  if (mail_ != nullptr)
+    mail_->start([this](const std::string& from, std::string_view text) { heard(from, text); });
+}
+
+// Slurm's name of a node may be another one than its host's.
+void Coordination::take_name(const std::string& name) {
+  if (name.empty() || name == node_) return;
+  node_ = name;
+  members_.set_node(name);
+  desk_.set_node(name);
 }
 
 std::uint32_t Coordination::job_of(const TenantInfo& tenant) const {
@@ -47,16 +66,13 @@ void Coordination::report(const TellGang& told) {
   const TenantInfo* tenant = its_.tenants.find(told.tenant);
   if (tenant == nullptr || job_of(*tenant) == 0) return;
   start();
-  if (mail_ != nullptr)
-    members_.report(told.tenant,
-                    {.number = tenant->name.job,
-                     .run = tenant->job_class.restarts,
-                     .nodes = tenant->nodes,
-                     .coordinator = tenant->coordinator,
-                     .is_new = tenant->nodes_are_new},
-                    told.report, its_.system.now());
-  else if (told.report.present)
-    unordered_.push_back(told.tenant);
+  members_.report(told.tenant,
+                  {.number = tenant->name.job,
+                   .run = tenant->job_class.restarts,
+                   .nodes = tenant->nodes,
+                   .coordinator = tenant->coordinator,
+                   .is_new = tenant->nodes_are_new},
+                  told.report, its_.system.now());
   tend_soon();
 }
 
@@ -94,14 +110,20 @@ void Coordination::tend() {
   const Nanoseconds now = its_.system.now();
   members_.advance(now);
   desk_.advance(now);
+  ask_slurm();
   write_letters(now);
   for (const TenantId tenant : members_.take_changes()) log_change(tenant);
   for (const GangDesk::Apart& apart : desk_.take_apart()) log_apart(apart);
-  pass_on_orders();
+  for (const GangOrdered& order : members_.take_orders()) its_.core.handle(order);
   wake_for_next(now);
 }
 
-void Coordination::write_letters(Nanoseconds now) {
+void Coordination::ask_slurm() {
+  if (const auto asked = members_.take_line_question())
+    scontrol_.find_jobs(node_, [this, asked = *asked](const std::vector<StartedJob>& jobs) {
+      members_.list(jobs, asked);
+      tend_soon();
+    });
   for (const GangDesk::Run& run : desk_.take_unlisted())
     scontrol_.find_nodes(run.first, [this, run](const std::vector<Scontrol::Node>& nodes) {
       std::vector<GangDesk::Listed> listed;
@@ -115,7 +137,12 @@ void Coordination::write_letters(Nanoseconds now) {
       members_.correct(run, static_cast<std::uint32_t>(nodes.size()), nodes.front().name, its_.system.now());
       tend_soon();
     });
-  for (const GangMembers::Sent& sent : members_.take_letters()) {
+}
+
+void Coordination::write_letters(Nanoseconds now) {
+  const std::vector<GangMembers::Sent> reports = members_.take_letters();
+  if (mail_ == nullptr) return;
+  for (const GangMembers::Sent& sent : reports) {
     const NodeAddress& node = address_of(sent.node);
     if (!node.text.empty())
       mail_->send(node.text, format_letter(sent.letter));
@@ -124,12 +151,6 @@ void Coordination::write_letters(Nanoseconds now) {
   }
   for (const GangDesk::Sent& sent : desk_.take_letters())
     mail_->send(sent.address, format_letter(sent.letter));
-}
-
-void Coordination::pass_on_orders() {
-  for (const GangOrdered& order : members_.take_orders()) its_.core.handle(order);
-  for (const TenantId tenant : std::exchange(unordered_, {}))
-    its_.core.handle(GangOrdered{.tenant = tenant, .order = std::nullopt});
 }
 
 void Coordination::wake_for_next(Nanoseconds now) {
@@ -145,7 +166,7 @@ void Coordination::wake_for_next(Nanoseconds now) {
 void Coordination::log_change(TenantId id) const {
   const TenantInfo* tenant = its_.tenants.find(id);
   const GangMembers::Gang* gang = members_.find(id);
-  if (tenant == nullptr || gang == nullptr) return;
+  if (tenant == nullptr || gang == nullptr || mail_ == nullptr) return;
   const std::string label = tenant->label() + ": ";
   const std::string& node = gang->job.coordinator;
   switch (gang->contact) {
@@ -160,7 +181,8 @@ void Coordination::log_change(TenantId id) const {
     case GangMembers::Contact::given_up:
       return its_.complaints.add(tenant->account, Cause::gang,
                                  label + "its nodes do not reach each other (node " + node +
-                                     " coordinates): it has its turns on this one by itself");
+                                     " coordinates): it has its turns on this one by itself, after the jobs "
+                                     "on several nodes that Slurm has started before it");
   }
 }
 

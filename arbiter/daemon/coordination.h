@@ -34,8 +34,7 @@ class Coordination {
     CoreRunner& core;
     Complaints& complaints;
   };
-  // Without `mail`, a job has its turns on each of its nodes by itself, and jobs go one after the other as
-  // where nodes do not reach each other.
+  // Without `mail`, all jobs are apart, as where nodes do not reach each other.
   Coordination(const Parts& parts, std::unique_ptr<Mail> mail);
 
   // Slurm has registered a job here: from now on letters are sent and heard.
@@ -55,8 +54,9 @@ class Coordination {
   };
   void heard(const std::string& from, std::string_view text);
   void tend();
+  void ask_slurm();
   void write_letters(Nanoseconds now);
-  void pass_on_orders();
+  void take_name(const std::string& name);
   void wake_for_next(Nanoseconds now);
   void tend_soon();
   void log_change(TenantId tenant) const;
@@ -66,12 +66,12 @@ class Coordination {
   const Parts its_;
   const std::unique_ptr<Mail> mail_;
   Scontrol scontrol_;  // of its own: other orders wait for long to be tried again
+  std::string node_;   // this one, as Slurm calls it
   GangMembers members_;
   GangDesk desk_;
   asio::steady_timer timer_;
   bool started_ = false;
-  bool soon_ = false;                // tend() comes
-  std::vector<TenantId> unordered_;  // without mail
+  bool soon_ = false;  // tend() comes
   std::map<std::string, NodeAddress> addresses_;
 };
 

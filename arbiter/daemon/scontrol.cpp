@@ -50,6 +50,28 @@ constexpr char kFindNodes[] =
     "while read -r name address; do "
     "echo \"$name $(getent ahosts \"$address\" | { read -r number rest; echo \"$number\"; })\"; done";
 
+// $0 is the node. Times have no zone and are read as UTC. squeue prints no text of users here but requests,
+// which have no spaces and no place that counts.
+constexpr char kFindJobs[] =
+    "TZ=UTC squeue -h -w \"$0\" -t running,completing,configuring "
+    "-O 'JobID:20,NumNodes:12,StartTime:24,tres-per-node:200,tres-per-job:200,tres-per-socket:200,"
+    "tres-per-task:200' | sed -n '/[:\\/]sharedgpu/p' | while read -r job nodes start rest; do "
+    "[ \"$nodes\" = 1 ] || echo \"$job $(date -u -d \"$start\" +%s)\"; done";
+
+// $0 is the host.
+constexpr char kFindOwnName[] =
+    "names=$(scontrol -o show node | sed -n \"s/^NodeName=\\([^ ]*\\) .* NodeHostName=$0[. ].*/\\1/p\"); "
+    "[ \"$(echo \"$names\" | wc -l)\" = 1 ] && echo \"$names\"";
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return {};
+  const std::string_view whole(name.data());
+  return std::string(whole.substr(0, whole.find('.')));
+}
+
+std::string first_line(const std::string& printed) { return printed.substr(0, printed.find('\n')); }
+
 std::string read_all(const UniqueFd& file) {
   std::string text;
   std::array<char, 4096> part{};
@@ -74,6 +96,19 @@ std::vector<Scontrol::Node> nodes_in(const std::string& printed) {
   return nodes;
 }
 
+std::vector<StartedJob> jobs_in(const std::string& printed) {
+  std::vector<StartedJob> jobs;
+  std::istringstream lines(printed);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::uint32_t number = 0;
+    std::int64_t started = 0;
+    if (words >> number >> started)
+      jobs.push_back({.number = number, .started = std::chrono::seconds(started)});
+  }
+  return jobs;
+}
+
 }  // namespace
 
 Scontrol::Scontrol(asio::io_context& loop, const System& system, ScontrolTimes times)
@@ -82,13 +117,12 @@ Scontrol::Scontrol(asio::io_context& loop, const System& system, ScontrolTimes t
 // What Slurm is being told it may be told to the end.
 Scontrol::~Scontrol() = default;
 
-std::string Scontrol::node_name() {
-  if (const char* name = std::getenv("SLURMD_NODENAME"); name != nullptr && *name != '\0') return name;
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return {};
-  const std::string_view whole(name.data());
-  return std::string(whole.substr(0, whole.find('.')));
+bool Scontrol::knows_node_name() {
+  const char* name = std::getenv("SLURMD_NODENAME");
+  return name != nullptr && *name != '\0';
 }
+
+std::string Scontrol::node_name() { return knows_node_name() ? std::getenv("SLURMD_NODENAME") : host_name(); }
 
 void Scontrol::drain_node(const std::string& reason) {
   const std::string node = node_name();
@@ -112,20 +146,40 @@ void Scontrol::find_nodes(std::uint32_t job, std::function<void(const std::vecto
        .tell = [found = std::move(found)](const std::string& printed) { found(nodes_in(printed)); }});
 }
 
+void Scontrol::find_jobs(const std::string& node, std::function<void(const std::vector<StartedJob>&)> found) {
+  add({.name = "squeue of node " + node,
+       .words = {"sh", "-c", kFindJobs, node},
+       .tries = 1,
+       .tell = [found = std::move(found)](const std::string& printed) { found(jobs_in(printed)); }});
+}
+
+void Scontrol::find_own_name(std::function<void(const std::string&)> found) {
+  add({.name = "scontrol show node, for this one's name",
+       .words = {"sh", "-c", kFindOwnName, host_name()},
+       .tries = 1,
+       .tell = [found = std::move(found)](const std::string& printed) { found(first_line(printed)); }});
+}
+
 void Scontrol::find_address(const std::string& node, std::function<void(const std::string&)> found) {
   add({.name = "scontrol show node " + node,
        .words = {"sh", "-c", kFindAddress, node},
        .tries = 1,
-       .tell = [found = std::move(found)](const std::string& printed) {
-         found(printed.substr(0, printed.find('\n')));
-       }});
+       .tell = [found = std::move(found)](const std::string& printed) { found(first_line(printed)); }});
 }
 
 void Scontrol::add(Order order) {
   const auto begun = waiting_.begin() + (child_ > 0 ? 1 : 0);
-  const bool waits =
-      std::any_of(begun, waiting_.end(), [&](const Order& other) { return other.name == order.name; });
-  if (waits) return;
+  const auto same =
+      std::find_if(begun, waiting_.end(), [&](const Order& other) { return other.name == order.name; });
+  if (same != waiting_.end()) {
+    if (order.tell)
+      same->tell = [first = std::move(same->tell),
+                    second = std::move(order.tell)](const std::string& printed) {
+        first(printed);
+        second(printed);
+      };
+    return;
+  }
   if (waiting_.size() >= kMostWaiting) {
     log::error("not run, too many wait: " + order.name);
     if (order.tell) order.tell({});
@@ -178,7 +232,7 @@ bool Scontrol::launch(Order& order) {
   posix_spawn_file_actions_destroy(&files);
   if (error != 0) {
     child_ = -1;
-    log::error(order.name + ": " + std::strerror(error));
+    (order.tell ? log::debug : log::error)(order.name + ": " + std::strerror(error));
     return false;
   }
   order.tell ? log::debug("runs " + order.name) : log::info("runs " + order.name);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "arbiter/daemon/system.h"
+#include "arbiter/gang/apart_line.h"
 #include "protocol/units.h"
 
 namespace sharedgpu {
@@ -40,11 +41,18 @@ class Scontrol {
   };
   // The nodes of the job; none where Slurm does not tell them.
   void find_nodes(std::uint32_t job, std::function<void(const std::vector<Node>&)> found);
+  // The jobs on the node that span nodes, have units, and have neither ended nor been suspended; none where
+  // Slurm does not tell them.
+  void find_jobs(const std::string& node, std::function<void(const std::vector<StartedJob>&)> found);
+  // The name of the node whose host (NodeHostName) is this one; empty where none or several have it.
+  void find_own_name(std::function<void(const std::string&)> found);
   // The address of the node (NodeAddr) in numbers; empty where Slurm or the host's names do not tell it.
   void find_address(const std::string& node, std::function<void(const std::string&)> found);
 
   // Of this host, as Slurm calls it: as slurmd was told, else the host's own.
   static std::string node_name();
+  // slurmd was told it.
+  static bool knows_node_name();
 
  private:
   struct Order {

@@ -4,6 +4,11 @@
 #include <algorithm>
 
 namespace sharedgpu {
+namespace {
+
+constexpr std::size_t kMostAsked = 64;  // nodes of a gang at one time, and ten times as many in a second
+
+}  // namespace
 
 bool GangDesk::Gang::all_heard() const {
   return !lacks_members() &&
@@ -74,9 +79,15 @@ void GangDesk::ask(const Run& run, Gang& gang, Nanoseconds now) {
     gang.list_at = now + (gang.is_listed ? times_.listing : times_.silence);
     unlisted_.push_back(run);
   }
+  std::size_t asked = 0;
+  const auto many = static_cast<long>(1 + gang.members.size() / (8 * kMostAsked));
   for (auto& [node, member] : gang.members) {
     if (now < member.ask_at) continue;
-    member.ask_at = now + (member.given_up ? times_.rarely : times_.heartbeat);
+    if (++asked > kMostAsked) {
+      member.ask_at = now + times_.repeat;
+      continue;
+    }
+    member.ask_at = now + (member.given_up ? times_.rarely : many * times_.heartbeat);
     if (!member.address.empty())
       letters_.push_back({.address = member.address, .letter = write(run, 0, GangQuestion{})});
   }
@@ -114,8 +125,10 @@ void GangDesk::decide(const Run& run, Gang& gang, Nanoseconds now) {
   for (auto& [node, member] : gang.members) {
     std::optional<GangOrder> order = gang.coordinator.order_for(member.number);
     const bool is_news = member.present && member.in_contact && member.sent != order;
-    if (!member.owed && !is_news) continue;
+    member.delayed = (member.owed || is_news) && now - member.sent_at < times_.pause;
+    if (member.delayed || (!member.owed && !is_news)) continue;
     member.owed = false;
+    if (order) member.sent_at = now;
     member.sent = order;
     decltype(GangLetter::what) what = GangPatience{};
     if (order) {
@@ -153,6 +166,12 @@ bool GangDesk::note_time(Gang& gang, Nanoseconds now) const {
   return has_gathered || lacks_them;
 }
 
+bool GangDesk::any_delayed_is_due(const Gang& gang, Nanoseconds now) const {
+  return std::any_of(gang.members.begin(), gang.members.end(), [&](const auto& entry) {
+    return entry.second.delayed && now - entry.second.sent_at >= times_.pause;
+  });
+}
+
 void GangDesk::advance(Nanoseconds now) {
   for (auto it = gangs_.begin(); it != gangs_.end();) {
     Gang& gang = it->second;
@@ -161,7 +180,7 @@ void GangDesk::advance(Nanoseconds now) {
       it = gangs_.erase(it);
       continue;
     }
-    const bool due = note_time(gang, now);
+    const bool due = note_time(gang, now) || any_delayed_is_due(gang, now);
     ask(it->first, gang, now);
     const auto wake = gang.coordinator.wake();
     if (lost || due || (wake && *wake <= now)) decide(it->first, gang, now);
@@ -182,6 +201,7 @@ std::optional<Nanoseconds> GangDesk::wake() const {
     if (!gang.any_present()) consider(gang.present_at + times_.silence);
     for (const auto& [node, member] : gang.members) {
       consider(member.ask_at);
+      if (member.delayed) consider(member.sent_at + times_.pause);
       if (!member.given_up) consider(member.heard_at + patience(gang, member));
     }
   }

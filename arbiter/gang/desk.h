@@ -50,6 +50,7 @@ class GangDesk {
            Nanoseconds wall)
       : node_(std::move(node)), life_(life), times_(times), pace_(pace), wall_(wall) {}
 
+  void set_node(std::string node) { node_ = std::move(node); }
   // A letter with a report has come.
   void hear(const std::string& address, const GangLetter& letter, Nanoseconds now);
   // Slurm has told the nodes of a job that take_unlisted() named.
@@ -77,7 +78,9 @@ class GangDesk {
     Nanoseconds ask_at{};
     NewestLetter newest;
     std::optional<GangOrder> sent;
-    bool owed = false;  // it has reported, and has no answer yet
+    bool owed = false;     // it has reported, and has no answer yet
+    bool delayed = false;  // there is a letter to it, too soon after the last one
+    Nanoseconds sent_at = kLongAgo;
   };
   struct Gang {
     GangCoordinator coordinator;
@@ -100,6 +103,7 @@ class GangDesk {
   // Returns whether any is another one than before.
   bool lose_silent(Gang& gang, Nanoseconds now) const;
   bool note_time(Gang& gang, Nanoseconds now) const;
+  bool any_delayed_is_due(const Gang& gang, Nanoseconds now) const;
   void ask(const Run& run, Gang& gang, Nanoseconds now);
   void decide(const Run& run, Gang& gang, Nanoseconds now);
   void set_apart(const Run& run, Gang& gang, Nanoseconds now);
@@ -109,7 +113,7 @@ class GangDesk {
   }
   Nanoseconds patience(const Gang& gang, const Member& member) const;
 
-  const std::string node_;
+  std::string node_;
   const std::uint64_t life_;
   const GangTimes times_;
   const GangPace pace_;

@@ -4,6 +4,14 @@
 #include <algorithm>
 
 namespace sharedgpu {
+namespace {
+
+GangOrder out_of_contact(GangOrder order) {
+  order.possible = false;
+  return order;
+}
+
+}  // namespace
 
 const GangMembers::Gang* GangMembers::find(TenantId tenant) const {
   const auto it = rows_.find(tenant);
@@ -25,9 +33,10 @@ void GangMembers::report(TenantId tenant, const Job& job, const GangReport& repo
   }
   row.report = report;
   row.reported = now;
-  send(row, now);
+  row.due = row.sent + times_.pause;
+  if (now >= row.due) send(row, now);
   // The core may have forgotten the tenant meanwhile.
-  if (row.contact == Contact::given_up) orders_.push_back({.tenant = tenant, .order = std::nullopt});
+  if (row.alone) begin_alone(tenant, row, row.started);
 }
 
 void GangMembers::correct(const Run& run, std::uint32_t nodes, const std::string& coordinator,
@@ -49,6 +58,7 @@ void GangMembers::send(Row& row, Nanoseconds now) {
   letters_.push_back({.node = job.coordinator, .letter = write(job, row.report)});
   const bool answered = row.order && row.order->seen >= row.report.number;
   const bool is_new = now - row.reported < times_.heartbeat;
+  row.sent = now;
   row.due = now + (!answered && is_new ? times_.repeat : times_.heartbeat);
 }
 
@@ -86,7 +96,7 @@ void GangMembers::hear(const GangLetter& letter, bool all_known, Nanoseconds now
   if (order == nullptr) return;
   const bool is_news = row.contact != Contact::held || row.order != *order;
   row.order = *order;
-  if (order->apart) return give_up(tenant, row);
+  if (order->apart) return give_up(tenant, row, now);
   set_contact(tenant, row, Contact::held);
   if (is_news) orders_.push_back({.tenant = tenant, .order = *order});
 }
@@ -96,15 +106,53 @@ void GangMembers::excuse(const GangLetter& letter, Nanoseconds now) {
     if (row.job.number == letter.job && row.contact == Contact::sought) row.heard = now;
 }
 
-void GangMembers::give_up(TenantId tenant, Row& row) {
+void GangMembers::give_up(TenantId tenant, Row& row, Nanoseconds now) {
   if (row.contact == Contact::given_up) return;
   set_contact(tenant, row, Contact::given_up);
-  orders_.push_back({.tenant = tenant, .order = std::nullopt});
+  if (row.order) orders_.push_back({.tenant = tenant, .order = out_of_contact(*row.order)});
+  row.apart_since = std::max(now, row.sought_since + times_.started);
+  line_.need(row.apart_since);
+}
+
+void GangMembers::begin_alone(TenantId tenant, Row& row, Nanoseconds started) {
+  row.alone = true;
+  row.started = started;
+  orders_.push_back({.tenant = tenant, .order = std::nullopt, .started = started});
+}
+
+void GangMembers::advance_line(Nanoseconds now) {
+  for (auto& [tenant, row] : rows_)
+    if (row.contact == Contact::given_up && !row.alone)
+      if (const auto started = place_in_line(row, now)) begin_alone(tenant, row, *started);
+  line_.advance(any_waits(), now);
+}
+
+// A turn that has begun goes on. Where Slurm does not answer, jobs begin in the order of their numbers.
+std::optional<Nanoseconds> GangMembers::place_in_line(const Row& row, Nanoseconds now) const {
+  const auto started =
+      line_.may_begin(row.job.number, row.apart_since, [this](std::uint32_t job) { return has_passed(job); });
+  if (started) return started;
+  const bool may = row.report.phase != Phase::out || now - row.apart_since >= times_.unlisted;
+  return may ? std::optional(Nanoseconds{}) : std::nullopt;
+}
+
+bool GangMembers::has_passed(std::uint32_t job) const {
+  return std::any_of(rows_.begin(), rows_.end(), [&](const auto& entry) {
+    const Row& row = entry.second;
+    return row.job.number == job && row.report.present && (row.alone || row.contact == Contact::held);
+  });
+}
+
+bool GangMembers::any_waits() const {
+  return std::any_of(rows_.begin(), rows_.end(), [](const auto& entry) {
+    return entry.second.contact == Contact::given_up && !entry.second.alone;
+  });
 }
 
 void GangMembers::set_contact(TenantId tenant, Row& row, Contact contact) {
   if (row.contact == contact) return;
   row.contact = contact;
+  row.alone = false;
   changes_.push_back(tenant);
 }
 
@@ -124,29 +172,30 @@ Nanoseconds GangMembers::patience(const Row& row) const {
 }
 
 void GangMembers::advance(Nanoseconds now) {
-  std::erase_if(rows_, [&](const auto& row) {
+  const std::size_t ended = std::erase_if(rows_, [&](const auto& row) {
     return !row.second.report.present && now - row.second.reported >= times_.silence;
   });
+  if (ended > 0) line_.need(now);  // its job may have ended
   for (auto& [tenant, row] : rows_) {
     if (now >= row.due) send(row, now);
-    if (!row.was_heard && !row.is_doubted && now - row.sought_since >= times_.heartbeat) {
+    if (!row.was_heard && !row.is_doubted && row.contact == Contact::sought &&
+        now - row.sought_since >= times_.heartbeat) {
       row.is_doubted = true;
       doubtful_.emplace_back(row.job.number, row.job.run);
     }
     if (now - row.heard < patience(row)) continue;
     if (row.contact == Contact::held) {
       set_contact(tenant, row, Contact::lost);
-      GangOrder order = *row.order;
-      order.possible = false;
-      orders_.push_back({.tenant = tenant, .order = order});
+      orders_.push_back({.tenant = tenant, .order = out_of_contact(*row.order)});
     } else {
-      give_up(tenant, row);
+      give_up(tenant, row, now);
     }
   }
+  advance_line(now);
 }
 
 std::optional<Nanoseconds> GangMembers::wake() const {
-  std::optional<Nanoseconds> first;
+  std::optional<Nanoseconds> first = line_.wake(any_waits());
   for (const auto& [tenant, row] : rows_) {
     Nanoseconds at = row.due;
     if (row.contact != Contact::given_up) at = std::min(at, row.heard + patience(row));

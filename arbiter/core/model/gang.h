@@ -67,6 +67,7 @@ struct GangReport {
 struct GangOrdered {
   TenantId tenant;
   std::optional<GangOrder> order;
+  Nanoseconds started{};  // without an order: when Slurm has started the job; zero: it is not known
 };
 
 // Action: for the coordinator of the tenant's gang.

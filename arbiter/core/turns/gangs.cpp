@@ -5,11 +5,12 @@
 
 namespace sharedgpu {
 
-void Gangs::obey(const Tenant& tenant, const std::optional<GangOrder>& order) {
+void Gangs::obey(const Tenant& tenant, const GangOrdered& event) {
   Row& its = rows_[tenant];
-  its.ordered = order.has_value();
-  if (its.ordered) its.entered_apart = false;
-  its.order = order.value_or(GangOrder{});
+  its.ordered = event.order.has_value();
+  its.entered_apart = !its.ordered && (its.entered_apart || its.sent.phase != Phase::out);
+  its.started = its.ordered ? Nanoseconds::max() : event.started;
+  its.order = event.order.value_or(GangOrder{});
   if (its.order.command != GangCommand::leave) its.steps = its.order.steps;
 }
 
@@ -44,6 +45,13 @@ bool Gangs::is_bound(const Tenant& tenant) const {
   if (!tenant.gang) return false;
   const Row& its = rows_[tenant];
   return its.offers || (its.sent.present && its.sent.offers) || its.order.seen < its.withdrawn;
+}
+
+bool Gangs::goes_before(const Tenant& one, const Tenant& other) const {
+  const auto place = [this](const Tenant& its) {
+    return std::tuple(!rows_[its].entered_apart, rows_[its].started, its.job);
+  };
+  return place(one) < place(other);
 }
 
 bool Gangs::is_elder(const Tenant& one, const Tenant& other) const {

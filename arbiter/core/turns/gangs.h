@@ -18,8 +18,7 @@ class Gangs {
   explicit Gangs(Effects& effects) : effects_(effects) {}
 
   void add(const Tenant& tenant) { rows_.begin(tenant); }
-  // None: the tenant has its turns by itself.
-  void obey(const Tenant& tenant, const std::optional<GangOrder>& order);
+  void obey(const Tenant& tenant, const GangOrdered& event);
 
   // ---- what planning says ----
 
@@ -82,11 +81,8 @@ class Gangs {
     return tenant.job != 0 && (!tenant.gang || !rows_[tenant].ordered || !rows_[tenant].order.possible);
   }
   // Of two jobs that are apart: one that has had its turn begun here may have it on other nodes, too, and
-  // work there that waits for this one.
-  bool goes_before(const Tenant& one, const Tenant& other) const {
-    if (rows_[one].entered_apart != rows_[other].entered_apart) return rows_[one].entered_apart;
-    return one.job < other.job;
-  }
+  // work there that waits for this one. Else the one that has started first, on all nodes.
+  bool goes_before(const Tenant& one, const Tenant& other) const;
   bool wanted(const Tenant& tenant) const {
     return must_enter(tenant) || (tenant.gang && rows_[tenant].order.wanted);
   }
@@ -103,6 +99,8 @@ class Gangs {
     GangOrder order;
     bool ordered = false;        // there is one
     bool entered_apart = false;  // since there is none, as long as a process is here
+    // When Slurm has started the job; one that has no turns by itself yet comes last.
+    Nanoseconds started = Nanoseconds::max();
     bool offers = false;
     bool ends = false;
     bool broken = false;   // it ends, until it has left

@@ -38,6 +38,19 @@ TEST_CASE("Arbiters and links that are away for a while lock nobody") {
   CHECK(rc::check("outages", [] { RC_ASSERT(simulation::simulate(any_cluster(3)).all_ended()); }));
 }
 
+TEST_CASE("Nodes that never reach each other lock nobody, whenever the processes of a job come") {
+  CHECK(rc::check("cut for ever", [] {
+    ClusterScenario scenario = any_cluster(0);
+    const bool all = *rc::gen::arbitrary<bool>();
+    for (unsigned node = 0; node < scenario.nodes; ++node)
+      for (unsigned peer = node + 1; peer < scenario.nodes; ++peer)
+        if (all || (node == 0 && peer == 1))
+          scenario.outages.push_back({.at = {}, .lasts = 2 * scenario.limit, .node = node, .peer = peer});
+    for (simulation::ClusterJob& job : scenario.jobs) job.spread = *rc::gen::inRange(1, 20'000) * 1ms;
+    RC_ASSERT(simulation::simulate(scenario).all_ended());
+  }));
+}
+
 TEST_CASE("A job that is suspended, on one of its nodes or on all, keeps others from nothing") {
   CHECK(rc::check("suspensions", [] {
     ClusterScenario scenario = any_cluster(0);

@@ -37,6 +37,12 @@ class TestMail final : public Mail {
   Post& post_;
 };
 
+// The job is the only one on this node that spans nodes.
+constexpr char kLine[] = R"sh(case "$0 $*" in
+*/squeue*-w*) echo 12 2 2026-11-26T21:13:11 gres:sharedgpu:1; exit ;;
+esac
+)sh";
+
 // A node of a site whose Slurm knows the address of n1.
 struct Node {
   Post post;
@@ -47,7 +53,7 @@ struct Node {
                 bool mail = true) {
     for (const char* command : {"/scontrol", "/squeue"}) {
       const std::string file = host.folder.path + command;
-      std::ofstream(file) << "#!/bin/sh\n" + slurm + "\n";
+      std::ofstream(file) << "#!/bin/sh\n" + (kLine + slurm) + "\n";
       chmod(file.c_str(), 0755);
     }
     setenv("PATH", (host.folder.path + ":" + path).c_str(), 1);
@@ -147,9 +153,9 @@ TEST_CASE(
   Node node(scontrol);
   node.register_job(1);
   Member member(node.host);
-  node.host.run_until([&] { return node.gang()["contact"] == "given-up"; });
+  node.host.run_until([&] { return node.host.status()["tenants"][0]["lease"] == true; });
+  CHECK(node.gang()["contact"] == "given-up");
   CHECK(node.post.sent.empty());
-  CHECK(node.host.status()["tenants"][0]["lease"] == true);
 }
 
 constexpr char kSlurmOfTwoNodes[] = R"sh(case "$0 $*" in
@@ -252,12 +258,14 @@ TEST_CASE("A job that comes again on one node is no gang any more") {
   CHECK(node.gang() == nullptr);
 }
 
-TEST_CASE("Without mail a job has its turns on each node by itself") {
+TEST_CASE("Without mail a job has its turns on each node by itself, as soon as Slurm has told its place") {
   Node node("exit 1", false);
   node.register_job(1);
   Member member(node.host);
-  CHECK(node.host.status()["tenants"][0]["lease"] == true);
-  CHECK(node.gang() == nullptr);
+  CHECK(node.host.status()["tenants"][0]["lease"] == false);
+  node.host.run_until([&] { return node.host.status()["tenants"][0]["lease"] == true; });
+  CHECK(node.gang()["contact"] == "given-up");
+  CHECK(node.host.new_log_lines().empty());
 }
 
 TEST_CASE("An arbiter whose letters are of another version is named in the log") {

@@ -75,6 +75,8 @@ class Network {
   unsigned letters = 0;
   unsigned listings = 0;  // that Slurm was asked for
   bool slurm_answers = true;
+  std::vector<StartedJob> started = {{.number = 5, .started = 100s}};  // on each node, as Slurm tells it
+  unsigned lines = 0;                                                  // that Slurm was asked for
   std::vector<GangDesk::Apart> aparts;
   bool new_job = false;
   std::uint64_t run = 0;
@@ -84,6 +86,12 @@ class Network {
     bool moved = true;
     while (std::exchange(moved, false))
       for (auto& [name, node] : nodes) {
+        if (const auto asked = node.members->take_line_question()) {
+          moved = true;
+          ++lines;
+          if (slurm_answers) node.members->list(started, *asked);
+          node.members->advance(now);
+        }
         for (const GangMembers::Sent& sent : node.members->take_letters()) {
           ++letters;
           moved = true;
@@ -275,7 +283,7 @@ TEST_CASE(
   net.pass(5s);
   CHECK_FALSE(net.gang("a").order);
   net.nodes["b"].all_known = true;
-  net.pass(1s);
+  net.pass(1s + kTimes.pause);
   CHECK(net.gang("a").order);
 }
 
@@ -302,7 +310,7 @@ TEST_CASE("A gang that is new is apart on all nodes alike where one of them does
   net.pass(2min);
   CHECK(net.contact("a") == Contact::given_up);
   net.cut = {};
-  net.pass(1s);
+  net.pass(1s + kTimes.pause);
   CHECK(net.contact("a") == Contact::held);
   CHECK(net.contact("b") == Contact::held);
   CHECK(net.order("a").possible);
@@ -406,6 +414,198 @@ TEST_CASE("A job that has ended on a node keeps nobody waiting, and is forgotten
   net.pass(3 * kTimes.silence);
   CHECK(net.nodes["a"].members->wake() == std::nullopt);
   CHECK(net.nodes["a"].desk->wake() == std::nullopt);
+}
+
+// Jobs on node "b" whose coordinators are silent.
+class Line {
+ public:
+  Line() : members_("b", 7, kTimes) {}
+  void say(std::uint32_t job, Phase phase = Phase::out, bool present = true) {
+    members_.report(tenant(job), {.number = job, .nodes = 2, .coordinator = "a", .is_new = true},
+                    {.number = ++reports_, .phase = phase, .present = present}, now_);
+  }
+  void order(std::uint32_t job, std::optional<GangOrder> order) {
+    members_.hear({.node = "a",
+                   .job = job,
+                   .life = 3,
+                   .number = ++letters_,
+                   .reader = 7,
+                   .what = order ? decltype(GangLetter::what)(*order) : GangPatience{}},
+                  true, now_);
+  }
+  // Slurm answers at once.
+  void pass(Nanoseconds time) {
+    for (const Nanoseconds end = now_ + time;;) {
+      members_.advance(now_);
+      while (const auto asked = members_.take_line_question()) {
+        ++questions;
+        if (slurm) members_.list(*slurm, *asked);
+        members_.advance(now_);
+      }
+      members_.take_letters();
+      for (const GangOrdered& order : members_.take_orders())
+        if (!order.order) begun.emplace_back(order.tenant.value, order.started);
+      if (now_ >= end) return;
+      now_ = std::min(end, std::max(members_.wake().value_or(end), now_ + 1ms));
+    }
+  }
+  bool alone(std::uint32_t job) const { return members_.find(tenant(job))->alone; }
+
+  std::optional<std::vector<StartedJob>> slurm;
+  unsigned questions = 0;
+  std::vector<std::pair<std::uint64_t, Nanoseconds>> begun;
+
+ private:
+  static TenantId tenant(std::uint32_t job) { return TenantId{job}; }
+  GangMembers members_;
+  Nanoseconds now_ = 1000s;
+  std::uint64_t reports_ = 0, letters_ = 0;
+};
+
+TEST_CASE("Jobs that are apart begin in the order in which Slurm has started them, here or not") {
+  Line line;
+  line.slurm = {{.number = 3, .started = 20s}, {.number = 9, .started = 10s}, {.number = 4, .started = 20s}};
+  line.say(4);
+  line.pass(kTimes.never + kTimes.line);
+  CHECK(line.begun.empty());  // 9 has no process here yet, and may have one elsewhere
+  line.say(9);
+  line.pass(kTimes.never + 1s);
+  CHECK(line.alone(9));
+  CHECK_FALSE(line.alone(4));  // 3 has started in the same second
+  line.say(3);
+  line.pass(kTimes.never + 1s);
+  CHECK(line.begun == std::vector<std::pair<std::uint64_t, Nanoseconds>>{{9, 10s}, {3, 20s}, {4, 20s}});
+  CHECK(line.questions < 12);
+}
+
+TEST_CASE("A job that is apart waits for none that has ended, or whose nodes reach each other") {
+  Line line;
+  line.slurm = {{.number = 3, .started = 10s}, {.number = 4, .started = 20s}};
+  line.say(4);
+  line.pass(kTimes.never + 1s);
+  REQUIRE_FALSE(line.alone(4));
+  SECTION("as Slurm says") {
+    line.slurm = {{.number = 4, .started = 20s}};
+    line.pass(kTimes.line);
+  }
+  SECTION("as its coordinator says") {
+    line.say(3);
+    line.order(3, GangOrder{.possible = true});
+    line.pass(kTimes.heartbeat);
+  }
+  CHECK(line.alone(4));
+}
+
+TEST_CASE("One that follows a job whose processes have ended asks Slurm at once whether the job has") {
+  Line line;
+  line.slurm = {{.number = 3, .started = 10s}, {.number = 4, .started = 20s}};
+  line.say(3);
+  line.pass(kTimes.never + 1s);
+  line.say(4);
+  line.pass(kTimes.never + 1s);
+  REQUIRE(line.alone(3));
+  REQUIRE(line.alone(4));  // after 3, which the core knows
+  line.order(4, GangOrder{.possible = true});
+  line.say(3, Phase::out, false);
+  line.pass(kTimes.silence - 1s);
+  line.order(4, GangOrder{.possible = true, .apart = true} /* apart again */);
+  line.slurm = {{.number = 4, .started = 20s}};
+  const unsigned before = line.questions;
+  line.pass(2s);
+  CHECK(line.alone(4));
+  CHECK(line.questions <= before + 2);
+}
+
+TEST_CASE("A turn that has begun goes on where the nodes do not reach each other any more") {
+  Line line;
+  line.slurm = {{.number = 3, .started = 10s}, {.number = 4, .started = 20s}};
+  line.say(4, Phase::running);
+  line.order(4, GangOrder{.possible = true, .apart = true});
+  line.pass(1ms);
+  CHECK(line.alone(4));
+}
+
+TEST_CASE("Where Slurm does not answer, a job that is apart begins after some minutes") {
+  Line line;
+  line.say(4);
+  line.pass(kTimes.never + kTimes.unlisted - 1s);
+  CHECK_FALSE(line.alone(4));
+  line.pass(2s);
+  CHECK(line.begun == std::vector<std::pair<std::uint64_t, Nanoseconds>>{{4, 0s}});
+}
+
+TEST_CASE("A list that Slurm made before a job had surely started counts nothing for it") {
+  Line line;
+  line.slurm = {{.number = 4, .started = 20s}};
+  line.say(4);
+  line.order(4, GangOrder{.possible = true, .apart = true});
+  line.pass(kTimes.started - 100ms);
+  CHECK_FALSE(line.alone(4));
+  line.pass(200ms);
+  CHECK(line.alone(4));
+}
+
+TEST_CASE("The core is told that a gang which is apart can begin no turn, until its place has come") {
+  GangMembers members("b", 7, kTimes);
+  members.report(kTenant, {.number = 5, .nodes = 2, .coordinator = "a"}, {.number = 1, .present = true}, 9s);
+  const auto order = [&](std::uint64_t number, bool apart) {
+    members.hear({.node = "a",
+                  .job = 5,
+                  .life = 3,
+                  .number = number,
+                  .reader = 7,
+                  .what = GangOrder{.possible = true, .apart = apart}},
+                 true, 10s);
+    return members.take_orders();
+  };
+  CHECK(order(1, false).back().order->possible);
+  const auto orders = order(2, true);
+  REQUIRE(orders.size() == 1);
+  CHECK_FALSE(orders[0].order->possible);
+}
+
+TEST_CASE("A process that changes its mind all the time costs a node no more letters than one in 10 ms") {
+  Network net;
+  net.say_all();
+  net.pass(1s);
+  net.letters = 0;
+  for (unsigned i = 0; i < 5000; ++i) {
+    net.nodes["b"].report.wants = i % 2 == 0;
+    net.say("b");
+    net.pass(200us);
+  }
+  CHECK(net.letters <= 3 * 101 + 8);
+  CHECK(net.letters >= 100);
+  net.nodes["b"].report.wants = true;
+  net.say("b");
+  net.pass(2 * kTimes.pause);
+  CHECK(net.order("a").wanted);
+}
+
+TEST_CASE("Many silent nodes are not asked all at once") {
+  GangDesk desk("n0", 7, kTimes, GangPace{}, 0s);
+  GangMembers first("n0", 7, kTimes);
+  first.report(kTenant, {.number = 5, .nodes = 1000, .coordinator = "n0", .is_new = true},
+               {.number = 1, .present = true}, 10s);
+  for (const GangMembers::Sent& sent : first.take_letters()) desk.hear("n0", sent.letter, 10s);
+  desk.advance(11s);
+  REQUIRE(desk.take_unlisted().size() == 1);
+  std::vector<GangDesk::Listed> nodes;
+  for (unsigned i = 0; i < 1000; ++i)
+    nodes.push_back({.node = "n" + std::to_string(i), .address = "10.0.0." + std::to_string(i)});
+  desk.take_letters();
+  desk.list({5, 0}, nodes, 11s);
+  desk.advance(11s);
+  CHECK(desk.take_letters().size() <= 65);
+  std::set<std::string> asked;
+  for (Nanoseconds now = 11s; now < 14s; now = desk.wake().value()) {
+    desk.advance(now);
+    const auto letters = desk.take_letters();
+    CHECK(letters.size() <= 65);
+    for (const GangDesk::Sent& sent : letters) asked.insert(sent.address);
+    REQUIRE(desk.wake() > now);
+  }
+  CHECK(asked.size() >= 900);
 }
 
 TEST_CASE("Orders for an earlier life of the arbiter, and of jobs that are not here, are dropped") {

@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <asio/io_context.hpp>
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 
@@ -84,6 +86,67 @@ TEST_CASE("The address of a node is found, or is empty") {
     site.loop.run();
     CHECK(found.empty());
   }
+}
+
+TEST_CASE("The jobs of a node are those that span nodes and have units, with the times of their start") {
+  Site site;
+  site.write("", "echo \"$*\" >>" + site.folder.path + R"sh(/calls
+echo '41    2   2026-11-26T21:13:11   gres:sharedgpu:2   N/A   N/A  N/A'
+echo '42    1   2026-11-26T21:13:12   gres:sharedgpu:2   N/A   N/A  N/A'
+echo '43    3   2026-11-26T21:13:13   N/A   N/A   N/A  N/A'
+echo '44    3   2026-11-26T21:13:14   N/A   N/A   N/A  gres/gpu:1,gres/sharedgpu:a100:1'
+echo '45    2   2026-11-26T21:13:15   gres:notsharedgpu:1   N/A   N/A  N/A'
+echo 'slurm_load_jobs error: x')sh");
+  Scontrol scontrol(site.loop, kHostSystem);
+  std::vector<std::pair<std::uint32_t, Nanoseconds>> found;
+  scontrol.find_jobs("node7", [&](const std::vector<StartedJob>& jobs) {
+    for (const StartedJob& job : jobs) found.emplace_back(job.number, job.started);
+  });
+  site.loop.run();
+  CHECK(found == decltype(found){{41, 1795727591s}, {44, 1795727594s}});
+  CHECK(site.text_of("calls").starts_with("-h -w node7 -t running,completing,configuring -O JobID"));
+}
+
+TEST_CASE("The name of this node is the one with this host's name, where only one has it") {
+  Site site;
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  const std::string own(host.data(), std::strcspn(host.data(), "."));
+  std::string nodes =
+      "echo NodeName=n1 Arch=x NodeAddr=n1 NodeHostName=other Version=22.05; echo NodeName=n2 "
+      "Arch=x NodeAddr=n2 NodeHostName=" +
+      own;
+  std::string expected = "n2";
+  SECTION("short") { nodes += " Version=22.05"; }
+  SECTION("with its domain") { nodes += ".example.org Version=22.05"; }
+  SECTION("one that only begins with it") {
+    nodes += "x Version=22.05";
+    expected = "";
+  }
+  SECTION("two") {
+    nodes += " Version=22.05; echo NodeName=n3 Arch=x NodeHostName=" + own + " Version=22.05";
+    expected = "";
+  }
+  site.write(nodes);
+  Scontrol scontrol(site.loop, kHostSystem);
+  std::string found = "none";
+  scontrol.find_own_name([&](const std::string& name) { found = name; });
+  site.loop.run();
+  CHECK(found == expected);
+}
+
+TEST_CASE("Two that ask Slurm the same are both answered, by one command") {
+  Site site;
+  site.write("echo NodeName=n3 NodeAddr=10.1.2.3 X=y");
+  Scontrol scontrol(site.loop, kHostSystem);
+  unsigned answers = 0;
+  scontrol.drain_node("one that runs meanwhile");
+  for (int i = 0; i < 3; ++i)
+    scontrol.find_address("n3", [&](const std::string& address) { answers += address == "10.1.2.3"; });
+  site.loop.run();
+  CHECK(answers == 3);
+  CHECK(site.text_of("calls") ==
+        "update nodename=node7 state=DRAIN reason=one that runs meanwhile\n-o show node n3\n");
 }
 
 TEST_CASE("A job that has ended right a moment before is not requeued, and one that has failed is") {
