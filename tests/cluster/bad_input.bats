@@ -70,10 +70,10 @@ job_ends_right() {
 }
 
 @test "an unknown policy" {
-  echo "Policy=lottery" >>"$dir/etc/sharedgpu.conf"
+  echo "Policy=no-such-policy" >>"$dir/etc/sharedgpu.conf"
   run "$dir/prefix/sbin/sharedgpud" --config "$dir/etc/sharedgpu.conf"
   [ "$status" -ne 0 ]
-  [[ $output == *"Policy"* && $output == *"'lottery'"* ]]
+  [[ $output == *"Policy"* && $output == *"'no-such-policy'"* ]]
 }
 
 @test "a sharedgpu.conf that is not there" {

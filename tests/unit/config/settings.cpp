@@ -240,9 +240,9 @@ TEST_CASE("Errors name file, line and value") {
   CHECK(error_of("DeviceMemoryLimit=lots") ==
         "x.conf:1: DeviceMemoryLimit: 'lots' is not a size (such as 24GiB) or a percentage (such as 90%)");
   CHECK(error_of("Socket=relative") == "x.conf:1: Socket: 'relative' is not an absolute path");
-  CHECK(error_of("Policy=lottery") ==
-        "x.conf:1: Policy: 'lottery' is not a policy (round-robin, fcfs, shortest-first, credit, priority, "
-        "elastic, deadline)");
+  CHECK(error_of("Policy=no-such-policy") ==
+        "x.conf:1: Policy: 'no-such-policy' is not a policy (round-robin, fcfs, shortest-first, credit, "
+        "priority, elastic, deadline)");
   for (std::string_view policy : kPolicies) CHECK(error_of("Policy=" + std::string(policy)) == "");
   CHECK(error_of("OnNoArbiter=perhaps") == "x.conf:1: OnNoArbiter: 'perhaps' is not plain or fail");
   CHECK(error_of("Shares=all") == "x.conf:1: Shares: 'all' is not stated or units");
