@@ -11,11 +11,14 @@
 //      arbiter runs.
 //   2. Its user. Keys about jobs and turns: terms.cpp in arbiter/daemon; if the value may differ between
 //      GPUs, it is a field of Rules (arbiter/core/model/model.h), which a domain takes from its first GPU.
-//      Keys fixed for the life of the arbiter: Tuning, filled in arbiter.cpp.
+//      Keys fixed for the life of the arbiter: Tuning, filled in arbiter.cpp. If `sharedgpu status --json`
+//      shows it: the recipe in arbiter/daemon/status_text.h.
 //   3. Document it in etc/sharedgpu.conf, which has every key (tests/unit/slurm/example_config_test.cpp
 //      checks that), and docs/man/sharedgpu.conf.5; both list the keys of sections, as does the command `set`
 //      in docs/man/sharedgpu.1.
-//   4. Test it in tests/unit/config/settings.cpp and keys_golden.cpp. Regenerate keys.golden there and
+//   4. Test it in tests/unit/config/settings.cpp and keys_golden.cpp, its default in
+//      tests/unit/slurm/example_config_test.cpp, and in tests/fuzz/set_lines.cpp whether `set` may change it.
+//      Regenerate keys.golden beside the first two and, if `set` may change it,
 //      tests/unit/command/options_sharedgpu.golden (see tests/golden).
 #pragma once
 

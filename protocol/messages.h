@@ -19,12 +19,15 @@
 //   1. Here: a MessageType with a number that no message ever had, and a struct with kType and kSince; raise
 //      kProtocolVersion. A field added to an existing message goes at its end and into versions.h.
 //   2. If peers send it to the arbiter: the recipe in arbiter/daemon/message_table.h. If sessions send
-//      or receive it: interposer/session/service.cpp (send_all(), send_report(), handle()) and outbox.h. Send
-//      it only to peers whose Channel::version() has it.
-//   3. Tests: tests/unit/protocol/wire_golden.cpp with wire.golden (see tests/golden),
-//      tests/unit/arbiter/message_table.cpp and any_bytes.cpp, tests/fuzz/messages.cpp; a test of the session
-//      beside tests/unit/interposer/deadlines_test.cpp. If it changes decisions: send it in
-//      tests/property/arbiter/world.cpp. Add a row to docs/design/protocol.md.
+//      or receive it: interposer/session/arbiter_link.cpp (send_all(), send_report(), handle()) and outbox.h.
+//      Send it only to peers whose Channel::version() has it.
+//   3. Test it:
+//      - each message: tests/unit/protocol/wire_golden.cpp with wire.golden (see tests/golden);
+//      - to the arbiter: tests/unit/arbiter/message_table.cpp and any_bytes.cpp, tests/fuzz/crowd.h;
+//      - to the core: tests/fuzz/messages.cpp, world_programs.cpp and hostile_clients.cpp of
+//        tests/property/arbiter;
+//      - of sessions: a test beside tests/unit/interposer/deadlines_test.cpp.
+//   4. Add a row to docs/design/protocol.md; CHANGELOG.md has the protocol's version.
 #pragma once
 
 #include <bit>

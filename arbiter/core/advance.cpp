@@ -17,7 +17,8 @@
 // tenant that must stay out must not be let in either: Planner::is_in_line() and anybody_could_enter(),
 // Scheduler::waits(), the stakes of accounts.cpp. If the core learns of it by an event (events.h),
 // tests/fuzz/messages.cpp and tests/property/arbiter/world.cpp must send that event, too. Anything that
-// happens at a given time needs effects_.wake_at(). Tests: tests/unit/arbiter/leaving.cpp and planner.cpp.
+// happens at a given time needs effects_.wake_at(). Tests: leaving.cpp (the way out), planner.cpp (who makes
+// room, the end of a turn) and turns.cpp (what follows for the next turn) of tests/unit/arbiter.
 // Regenerate tests/property/arbiter/decisions.golden (`decisions --record`). docs/architecture.md, "A turn",
 // describes it.
 #include <algorithm>

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The figures of tenants and steps beside lease time.
 //
-// To add a figure (a metric of a tenant or a step): 1. Here: a field that only grows, or a maximum.
-// figure_book.cpp computes it from sightings of the core, or
-//     adds what sessions report (add()).
-// 2. UsedRecord in records.h keeps it over restarts; the recipe there names tests and docs/ledger.md. 3. Show
-// it in the status: the recipe in arbiter/daemon/status_text.h. For sacct it goes into LeaseReply or
-//     JobReply (protocol/messages.h), arbiter/daemon/queries.cpp and accounting/.
-// 4. Test it in tests/unit/arbiter/figures.cpp.
+// To add a figure (a metric of a tenant or a step):
+//   1. Here: a field that only grows, or a maximum. figure_book.cpp computes it from sightings of the core,
+//      or adds what sessions report (add()).
+//   2. UsedRecord in records.h keeps it over restarts; the recipe there names tests and docs/ledger.md.
+//   3. Show it in the status: the recipe in arbiter/daemon/status_text.h.
+//   4. For sacct: a field of LeaseReply, shown by usage_poller.cpp and usage_writer.cpp of accounting/. For
+//      AdminComment: a field of JobReply, shown by comment.h, comment.cpp and main.cpp of comment/. Both: the
+//      field in protocol/messages.h, a row in protocol/versions.h, its value in arbiter/daemon/queries.cpp,
+//      and a line in docs/accounting.md.
+//   5. Test it in tests/unit/arbiter/figures.cpp, in sacct in tests/unit/slurm/usage_writer_test.cpp, and in
+//      AdminComment in comment_test.cpp there.
 #pragma once
 
 #include <compare>

@@ -11,9 +11,9 @@
 // Bytes and order of the fields are fixed: arbiters of other versions read and write the same files.
 //
 // To add a field: append it to fields() by newer(), so that older lines can be read. To add a record: add a
-// struct here, its type in Record::what, a call in reader.h and reader.cpp, and its effect in history.cpp;
-// history.cpp also puts into a checkpoint what has to outlive the older files. Either way:
-//   1. Write it from the daemon (Journal::record()).
+// struct here, its type in Record::what, a call in reader.h and reader.cpp, and its effect in history.h and
+// history.cpp; history.cpp also puts into a checkpoint what has to outlive the older files. Either way:
+//   1. Write it by Journal::record() from the part of arbiter/daemon/ in which it happens.
 //   2. Test it in lines.cpp, ledger.cpp and checkpoint.cpp of tests/unit/ledger, and add it to golden.cpp;
 //      regenerate records.golden (see tests/golden).
 //   3. Copy its row into docs/ledger.md: page.cpp, beside those tests, prints the table that it expects.

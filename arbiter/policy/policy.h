@@ -12,15 +12,16 @@
 //   1. Add its name to protocol/policy_names.h, and name and class to registry.cpp: it compiles only if the
 //      two lists agree.
 //   2. Write arbiter/policy/NAME.h, a class that derives from Policy. Its top comment gives the longest wait
-//      of a tenant.
+//      of a tenant. A value that it needs and views.h lacks becomes a field of TenantView or TurnView there,
+//      filled in by Scheduler::view() (arbiter/core/scheduler/scheduler.cpp).
 //   3. Document it in etc/sharedgpu.conf, docs/man/sharedgpu.conf.5 and the table of
 //      docs/design/scheduling.md.
 //   4. Test it in tests/unit/arbiter/policy.cpp, and its bound in tests/property/arbiter/policies.cpp, which
 //      runs every policy of the list; add it to tests/unit/config/settings.cpp and keys_golden.cpp, and to
 //      bench/decision.cpp.
-//   5. Regenerate tests/unit/config/keys.golden (see tests/golden) and
-//   tests/property/arbiter/decisions.golden
-//      (`decisions --record`): its scenarios take the policies in turn, so most of them get another policy.
+//   5. Regenerate tests/unit/config/keys.golden (see tests/golden).
+//   6. Regenerate tests/property/arbiter/decisions.golden (`decisions --record`): its scenarios take the
+//      policies in turn, so most of them get another policy.
 #pragma once
 
 #include <string_view>
