@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The subcommands of `sharedgpu`, one file each. Each add function registers a subcommand; if the user
 // chooses it, it runs and sets `status` to the exit status.
+//
+// To add a subcommand:
+//   1. Here: its add function, defined in arbiter/cli/NAME.cpp. main.cpp beside it calls the function at the
+//      place that the subcommand has in `sharedgpu --help`; arbiter/CMakeLists.txt lists the file.
+//   2. Test its exit statuses in tests/unit/command/exit_statuses.sh, and its effect in tests/integration.
+//      Regenerate options_sharedgpu.golden and exit_statuses.golden in tests/unit/command (see tests/golden).
+//   3. Document it in docs/man/sharedgpu.1, and in README.md, which has the output of `sharedgpu --help`.
 #pragma once
 
 #include <string>

@@ -5,6 +5,15 @@
 // A GPU is lost if NVML reports it as lost, if it reports Xid 79, or if NVML stops listing it. It has failed
 // if it reports an error that only a reset clears; its tenants continue as far as the driver lets them. In
 // doubt, as when NVML does not answer, nothing changes. Event-loop thread only.
+//
+// To add a sign that a GPU fails:
+//   1. If NVML is not asked for it yet: survey_child.cpp asks, and SurveyLine (survey_child.h) carries the
+//      answer; survey.cpp passes it on in GpuHealth or GpuSign (survey.h).
+//   2. Its consequence in health.cpp: looked() or saw(). A count over surveys is a field of Sightings.
+//   3. Test it in tests/unit/arbiter/survey.cpp and health.cpp, and in tests/integration/health.bats, for
+//      which tests/simgpu/nvml.cpp reports it when tests/simgpu/simgpu_fault.cpp says so. A new kind of
+//      SurveyLine goes into tests/fuzz/crowd.h, too.
+//   4. Document it in the table of docs/design/health.md.
 #pragma once
 
 #include <deque>

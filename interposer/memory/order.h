@@ -4,6 +4,15 @@
 //
 // All of a tenant's memory is on the GPU while it runs, so every handle is equally recent at the end of a
 // turn. They are ordered by the time of the last allocation in them.
+//
+// To change the order:
+//   1. UsedBefore, which must order any two handles. If it needs another field of Handle (handle.h), that
+//      field may change only in Residency::change() or while the handle is busy.
+//   2. Test it in order_test.cpp and turns_test.cpp of tests/unit/memory;
+//      tests/property/memory/swap_property.cpp holds for any order.
+//   3. interposer/memory/README.md, TurnMemory in memory.h and Evict in protocol/messages.h state the order.
+//
+// The order in which tenants evict is that of arbiter/core/memory/eviction.cpp.
 #pragma once
 
 #include <set>

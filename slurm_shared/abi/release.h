@@ -3,6 +3,15 @@
 // every series from 22.05 to 26.05. Headers of other releases are refused here. Slurm itself refuses a
 // plugin built for another release (plugin_version). The loader refuses a plugin that needs a function
 // missing from the daemon, since all functions are resolved at load.
+//
+// To support a newer release:
+//   1. Compare with its sources: this folder, gres/gres_sharedgpu.cpp (the functions that a GRES plugin must
+//      have), spank/suspension.cpp, accounting/usage_poller.cpp, arbiter/daemon/cgroups.h.
+//   2. Here: raise the limit, and the release in the message. tests/unit/slurm_abi/check_release.sh expects
+//      the limit.
+//   3. Run the cluster tests with it: a suite for it in tests/cluster/release-root, `./check --releases`.
+//   4. `git grep -F 26.05` finds the texts that name the newest release: docs/compatibility.md, README.md,
+//      CHANGELOG.md and others.
 #pragma once
 
 #include <slurm/slurm_version.h>
