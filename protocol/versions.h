@@ -33,8 +33,10 @@ inline constexpr AddedField kAddedFields[] = {
 
 #undef SHAREDGPU_ADDED
 
-// MemoryUse lies in the middle of other messages: a new field in it would move the fields behind it.
+// MemoryUse and JobOptions lie before other fields of messages: a new field in them would move those.
 static_assert(sizeof(MemoryUse) == 56 && offsetof(Usage, stuck) == 64);
+static_assert(sizeof(JobOptions) == 40 && offsetof(RunRequest, chosen) == 40 &&
+              offsetof(RegisterJob, devices) == 56);
 
 // Zeroes the fields that the sender's version did not have.
 inline void clear_what_was_added_since(Message& message) {
