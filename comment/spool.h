@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The folder of pending AdminComments. It survives crashes of the processes that use it.
 //
-//   JOB                  empty; created by the SPANK plugin (spank/comments.h) when the job comes to this
-//                        node, which the timestamp records. The usage is known when the job has ended.
+//   JOB                  empty; created by the SPANK plugin (spank/comment_marks.h) when the job comes to
+//                        this node, which the timestamp records. The usage is known when the job has ended.
 //   JOB-BEGIN-NODE.json  its usage on that node, one line of JSON
 //   lock                 held by the writing process
 //

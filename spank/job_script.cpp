@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "protocol/ask.h"
-#include "spank/comments.h"
+#include "spank/comment_marks.h"
 #include "spank/job_class.h"
 #include "spank/plugin.h"
 #include "spank/supervisor.h"

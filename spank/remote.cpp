@@ -9,7 +9,7 @@
 #include "protocol/step_names.h"
 #include "slurm_shared/siblings.h"
 #include "slurm_shared/step.h"
-#include "spank/comments.h"
+#include "spank/comment_marks.h"
 #include "spank/plugin.h"
 #include "spank/registration.h"
 #include "spank/step_environment.h"

@@ -5,7 +5,7 @@
 
 #include "slurm_shared/offer.h"
 #include "slurm_shared/siblings.h"
-#include "spank/comments.h"
+#include "spank/comment_marks.h"
 #include "spank/plugin.h"
 #include "spank/supervisor.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spank/comments.h"
+#include "spank/comment_marks.h"
 
 #include <dirent.h>
 #include <fcntl.h>
