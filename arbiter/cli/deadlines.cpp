@@ -90,7 +90,7 @@ void keep_only(std::initializer_list<int> kept) {
 int run_with_stderr_read(const std::function<int()>& execute) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
-    complain(std::string("no pipe for stderr: ") + std::strerror(errno));
+    complain(std::string("cannot create a pipe for stderr: ") + std::strerror(errno));
     return 1;
   }
   UniqueFd reading(ends[0]);
@@ -102,7 +102,7 @@ int run_with_stderr_read(const std::function<int()>& execute) {
     return execute();
   });
   if (error != 0) {
-    complain(std::string("no process: ") + std::strerror(error));
+    complain(std::string("cannot create a process: ") + std::strerror(error));
     return 1;
   }
   writing.reset();

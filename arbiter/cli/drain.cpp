@@ -28,8 +28,7 @@ int change(const Arguments& arguments, bool drained) {
   request.drained = drained;
   GpuNames names;
   std::string wrong = parse_gpu_names(arguments.gpus, names);
-  if (wrong.empty() && arguments.gpus.size() >= sizeof request.gpus)
-    wrong = "those are more GPUs than one command can name";
+  if (wrong.empty() && arguments.gpus.size() >= sizeof request.gpus) wrong = "too many GPUs for one command";
   if (!wrong.empty()) {
     complain(wrong);
     return 2;
@@ -39,7 +38,7 @@ int change(const Arguments& arguments, bool drained) {
   Message answer;
   if (int error = ask(settings.socket.c_str(), Message::of(request),
                       answer_patience(settings.arbiter_timeout), answer)) {
-    complain("the arbiter at " + settings.socket + ": " + std::strerror(error));
+    complain("cannot reach the arbiter at " + settings.socket + ": " + std::strerror(error));
     return 1;
   }
   if (answer.type == MessageType::refused) {
@@ -49,17 +48,18 @@ int change(const Arguments& arguments, bool drained) {
   const bool understood = answer.type == MessageType::drain_reply;
   if (understood && answer.as<DrainReply>().done != 0) return 0;
   complain(understood ? "only root, SlurmUser and AdminUsers may drain GPUs"
-                      : "the arbiter at " + settings.socket + " does not take that");
+                      : "the arbiter at " + settings.socket +
+                            " does not know this command; is it older than this sharedgpu?");
   return 1;
 }
 
 void add(CLI::App& app, int& status, bool drained) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command =
-      app.add_subcommand(drained ? "drain" : "undrain",
-                         drained ? "Let no more tenants come to a GPU" : "Let tenants come to a GPU again");
+  CLI::App* command = app.add_subcommand(drained ? "drain" : "undrain",
+                                         drained ? "Place no more tenants on GPUs, until they are undrained"
+                                                 : "Place tenants on drained GPUs again");
   command->add_option("--config", arguments->config, "Settings")->type_name("FILE");
-  command->add_option("kind", arguments->kind, "What: gpu")->required()->check(CLI::IsMember({"gpu"}));
+  command->add_option("kind", arguments->kind, "Must be: gpu")->required()->check(CLI::IsMember({"gpu"}));
   command->add_option("gpus", arguments->gpus, "By number (0,2-3) or UUID")->type_name("LIST")->required();
   if (drained)
     command->add_option("reason", arguments->reason, "Shown in the status")->type_name("REASON...");

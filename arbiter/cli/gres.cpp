@@ -30,8 +30,8 @@ int show_gres(const std::string& config) {
   std::map<std::string, std::vector<NodeGpu>> types;
   const NodeGpus found = find_node_gpus(kPatience);
   if (found.timed_out)
-    complain("NVIDIA's driver did not say within " + std::to_string(kPatience.count()) +
-             " s which GPUs there are; their models are not known");
+    complain("NVIDIA's driver did not list its GPUs within " + std::to_string(kPatience.count()) +
+             " s; their models are not known");
   for (const NodeGpu& gpu : found.list) types[short_gres_type(gpu.model)].push_back(gpu);
   if (types.empty()) {
     complain("no GPU found in /proc/driver/nvidia/gpus or /dev");

@@ -162,13 +162,13 @@ void add_ledger(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("ledger", "Show who held which GPU of this node, and when");
   command->add_option("--config", arguments->config, "Settings")->type_name("FILE");
   command->add_option("--job", arguments->job, "This Slurm job only")->type_name("JOB");
-  command->add_option("--since", arguments->since, "What was held from then on")->type_name("TIME");
-  command->add_option("--until", arguments->until, "What was held before then")->type_name("TIME");
-  command->add_option("--by", arguments->by, "A line for each turn, step or tenant, and GPU")
+  command->add_option("--since", arguments->since, "Leases held at or after this time")->type_name("TIME");
+  command->add_option("--until", arguments->until, "Leases held before this time")->type_name("TIME");
+  command->add_option("--by", arguments->by, "One line per turn, step or tenant on each GPU")
       ->check(CLI::IsMember({"turn", "step", "tenant"}));
-  command->add_option("--format", arguments->format, "How it is written")
+  command->add_option("--format", arguments->format, "Output format")
       ->check(CLI::IsMember({"table", "csv", "json"}));
-  command->add_option("files", arguments->files, "Ledgers, oldest first; default: that of this node")
+  command->add_option("files", arguments->files, "Ledger files, oldest first (default: those of this node)")
       ->type_name("LEDGER...");
   command->callback([arguments, &status] { status = show(*arguments); });
 }

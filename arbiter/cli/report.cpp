@@ -106,7 +106,7 @@ int report(const Arguments& arguments) {
   std::string until = arguments.since.empty() ? begin_of_month(0) : format_time(std::time(nullptr) + 1);
   if (!arguments.until.empty()) until = format_time(to);
   if (until <= since) {
-    complain("nothing lies between " + since + " and " + until);
+    complain("--until " + until + " is not after --since " + since);
     return 2;
   }
   std::string text;
@@ -116,9 +116,10 @@ int report(const Arguments& arguments) {
   }
   SiteReport sums(since, until);
   for (std::string_view line : split(text, '\n'))
-    if (!line.empty() && !sums.add(line)) complain("passed over what sacct printed: " + std::string(line));
+    if (!line.empty() && !sums.add(line))
+      complain("skipped a line of sacct that is not understood: " + std::string(line));
   if (sums.untold() > 0)
-    complain("sacct has no lease time of " + std::to_string(sums.untold()) +
+    complain("sacct has no lease time for " + std::to_string(sums.untold()) +
              " jobs that held units; see docs/accounting.md");
   const double least = arguments.format == "table" ? 1e-3 : 1e-6;
   Json rows = Json::array();
@@ -131,15 +132,19 @@ int report(const Arguments& arguments) {
 
 void add_report(CLI::App& app, int& status) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("report", "Show what users had of the GPUs, as sacct has it");
+  CLI::App* command = app.add_subcommand("report", "Show the GPU use of each user and account, from sacct");
   command->add_option("--config", arguments->config, "Settings")->type_name("FILE");
-  command->add_option("--since", arguments->since, "Jobs that ended from then on; default: last month's")
+  command
+      ->add_option("--since", arguments->since,
+                   "Jobs that ended at or after this time (default: all of last month)")
       ->type_name("TIME");
-  command->add_option("--until", arguments->until, "Jobs that ended before then")->type_name("TIME");
-  command->add_option("--units-per-gpu", arguments->units_per_gpu, "Instead of UnitsPerGpu in the settings")
+  command->add_option("--until", arguments->until, "Jobs that ended before this time")->type_name("TIME");
+  command
+      ->add_option("--units-per-gpu", arguments->units_per_gpu,
+                   "Use this in place of UnitsPerGpu in the settings")
       ->check(CLI::Range(1u, 1000u))
       ->type_name("N");
-  command->add_option("--format", arguments->format, "How it is written")
+  command->add_option("--format", arguments->format, "Output format")
       ->check(CLI::IsMember({"table", "csv", "json"}));
   command->callback([arguments, &status] { status = report(*arguments); });
 }

@@ -97,8 +97,7 @@ std::string read_options(const Arguments& arguments, JobOptions& options) {
       return "--deadline: '" + *arguments.deadline + "' is not a time (such as 33ms)";
     options.deadline = *deadline;
   }
-  if (arguments.deadline_from_stderr && !arguments.deadline)
-    return "--deadline-from-stderr: there is no --deadline";
+  if (arguments.deadline_from_stderr && !arguments.deadline) return "--deadline-from-stderr needs --deadline";
   if (arguments.share && !parse_share(*arguments.share, options))
     return "--share: '" + *arguments.share + "' is not a share (REQUEST[:LIMIT], in percent)";
   if (arguments.backend) {
@@ -152,7 +151,7 @@ std::string ask_for_tenant(const Settings& settings, RunRequest request, Channel
            std::string(refused.reason, strnlen(refused.reason, sizeof refused.reason));
   }
   if (message.type != MessageType::run_reply)
-    return "the arbiter at " + settings.socket + " gave a strange answer";
+    return "the arbiter at " + settings.socket + " sent a reply that is not understood";
   reply = message.as<RunReply>();
   return {};
 }
@@ -223,7 +222,7 @@ int run(const Arguments& arguments) {
     if (request.options.deadline > Nanoseconds{}) {
       const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 1); };
       if (int error = make_deadline_pipe(request.options.deadline, set))
-        complain(std::string("--deadline: no pipe: ") + std::strerror(error));
+        complain(std::string("--deadline: cannot create a pipe: ") + std::strerror(error));
     }
   } else if (settings.on_no_arbiter == OnNoArbiter::fail || request.vouched != 0) {
     complain(trouble);
@@ -255,20 +254,21 @@ int add_run(CLI::App& app, int argc, char** argv, int& status) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("run", "Run a command as a tenant of its own");
   command->add_option("--config", arguments->config, "Settings")->type_name("FILE");
-  command->add_option("--memory", arguments->memory, "Cap on the device memory it may allocate")
+  command->add_option("--memory", arguments->memory, "Limit on the device memory that it may allocate")
       ->type_name("SIZE");
   command->add_option("--share", arguments->share, "Percent of GPU time")->type_name("REQUEST[:LIMIT]");
   command->add_option("--priority", arguments->priority, "Higher goes first")->type_name("N");
   command
       ->add_option("--deadline", arguments->deadline,
-                   "Of each piece of its work, of which it tells whether it was met")
+                   "Time limit for each piece of its work; the command reports which ones it met")
       ->type_name("TIME");
   command->add_flag("--deadline-from-stderr", arguments->deadline_from_stderr,
-                    "It tells so by lines on stderr, pass or missed");
+                    "The command reports deadlines on stderr, by lines that say pass or missed");
   command->add_option("--backend", arguments->backend, "swap, managed or native")->type_name("BACKEND");
   command->add_option("--gpus", arguments->gpus, "GPUs that it spans (default 1)")->type_name("N");
-  command->add_option("--user", arguments->user, "For root: whose tenant it is")->type_name("NAME");
-  command->add_option("--units", arguments->units, "For root: the units that it counts with (default 1)")
+  command->add_option("--user", arguments->user, "For root: the user that the tenant belongs to")
+      ->type_name("NAME");
+  command->add_option("--units", arguments->units, "For root: the units of the tenant (default 1)")
       ->type_name("N");
   command->add_option("command", arguments->command, "The command and its arguments")
       ->type_name("COMMAND...")

@@ -58,11 +58,11 @@ std::string lines_of(const std::vector<std::string>& changes, std::string& lines
     else
       lines += std::string(*key) + change.substr(end) + "\n";
   }
-  if (lines.empty()) return "nothing is to be set";
+  if (lines.empty()) return "no setting is given";
   lines = section + lines;
   Settings settings;
   std::string error = change_settings(lines, settings);
-  if (error.empty() && lines.size() >= sizeof SetLines::text) error = "that is more than one command can set";
+  if (error.empty() && lines.size() >= sizeof SetLines::text) error = "too many settings for one command";
   return error;
 }
 
@@ -79,7 +79,7 @@ int change(const std::string& config, const std::vector<std::string>& changes) {
   Message answer;
   if (int error =
           ask(settings.socket.c_str(), Message::of(set), answer_patience(settings.arbiter_timeout), answer)) {
-    complain("the arbiter at " + settings.socket + ": " + std::strerror(error));
+    complain("cannot reach the arbiter at " + settings.socket + ": " + std::strerror(error));
     return 1;
   }
   if (answer.type == MessageType::refused) {
@@ -89,7 +89,8 @@ int change(const std::string& config, const std::vector<std::string>& changes) {
   const bool understood = answer.type == MessageType::set_reply;
   if (understood && answer.as<SetReply>().done != 0) return 0;
   complain(understood ? "only root, SlurmUser and AdminUsers may change settings"
-                      : "the arbiter at " + settings.socket + " does not take that");
+                      : "the arbiter at " + settings.socket +
+                            " does not know this command; is it older than this sharedgpu?");
   return 1;
 }
 
@@ -104,7 +105,7 @@ void add_set(CLI::App& app, int& status) {
   CLI::App* command =
       app.add_subcommand("set", "Change settings of the running arbiter, for all GPUs or some");
   command->add_option("--config", arguments->config, "Settings")->type_name("FILE");
-  command->add_option("changes", arguments->changes, "Of these: " + choices())
+  command->add_option("changes", arguments->changes, "Any of these: " + choices())
       ->type_name("NAME=VALUE...")
       ->required();
   command->callback([arguments, &status] { status = change(arguments->config, arguments->changes); });

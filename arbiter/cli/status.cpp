@@ -50,7 +50,7 @@ std::string ask_status(const std::string& socket, Nanoseconds patience, std::str
     if (message.type != MessageType::status_reply || !fd || size == 0) break;
     if (read_answer(fd.get(), size, text)) return {};
   }
-  return "the arbiter at " + socket + " gave a strange answer";
+  return "the arbiter at " + socket + " sent a reply that is not understood";
 }
 
 std::string size_of(const Json& json, const char* field) {

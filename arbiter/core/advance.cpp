@@ -125,7 +125,7 @@ void Core::drop_members(const Domain& domain) {
   if (scheduler_.others_wait(domain))
     for (const Tenant* tenant : domain.tenants) {
       if (turns_.phase_of(*tenant) != Phase::entering || !is_unresponsive(*tenant)) continue;
-      effects_.note(*tenant, "does not restore; others go first");
+      effects_.note(*tenant, "does not restore its memory; other tenants go first");
       for (const Session* session : tenant->sessions) turns_.set_wants(*session, false);
       leave_or_ask(*tenant);
     }

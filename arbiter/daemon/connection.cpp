@@ -73,7 +73,7 @@ void Connection::receive_failed(int failure) {
     case ECONNRESET:
       return close({});
     case EBADMSG:
-      return close("it passes descriptors");
+      return close("it sent file descriptors, which is not allowed");
     case EPROTONOSUPPORT:
       return refuse_version();
     default:
@@ -83,8 +83,9 @@ void Connection::receive_failed(int failure) {
 
 // A peer whose connection is only closed retries forever; a refused one continues without the arbiter.
 void Connection::refuse_version() {
-  send(Message::of(Refused{.reason = "the arbiter is newer, and understands this version no longer"}));
-  close("speaks too old a version of the protocol");
+  send(Message::of(
+      Refused{.reason = "the arbiter is newer, and no longer supports this version of the protocol"}));
+  close("it uses too old a version of the protocol");
 }
 
 void Connection::send(const Message& message, int fd) {

@@ -42,7 +42,7 @@ void HostGpus::start(const std::vector<GpuInfo>& found) {
     take(found);
     return search_.go_on(found);
   }
-  log::warning("no GPU found: tenants are placed on none until one is, which is looked for from now on");
+  log::warning("no GPU found: no tenant is placed until a GPU appears; the arbiter keeps looking");
   search_.start();
 }
 
@@ -70,7 +70,7 @@ Status HostGpus::attach(const Attach& attach, const Teller& teller) {
   if (core.knows(attach.gpu)) return {};
   if (attach.total == Bytes{} || attach.total > kLargest) return {EINVAL, "a GPU without memory"};
   if (!has_room_for(teller, core.gpus()))
-    return {ENOSPC, "too many GPUs that the arbiter does not find itself"};
+    return {ENOSPC, "too many GPUs that only sessions report and the arbiter does not find"};
   told_[attach.gpu] = teller;
   add({.uuid = attach.gpu, .total = attach.total, .name = printable(attach.name)}, teller.uid);
   return {};
@@ -87,7 +87,7 @@ void HostGpus::add(const GpuInfo& gpu, std::optional<uid_t> teller) {
       teller.value_or(0), Cause::gpu,
       "GPU " + format_gpu(gpu.uuid) + " (" + gpu.name + "): " + format_size(capacity) + " of " +
           format_size(gpu.total) +
-          (learned ? " to hand out; its size is as a session told it, unverified" : " to hand out"),
+          (learned ? " to hand out; a session reported the size, which is not verified" : " to hand out"),
       log::info);
   if (!learned) told_.erase(gpu.uuid);
   core_.handle(GpuFound{

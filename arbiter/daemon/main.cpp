@@ -106,7 +106,7 @@ int run(const Settings& settings) {
   // would keep.
   const System system;
   const std::vector<GpuInfo> gpus = find_gpus(system);
-  if (chdir("/") != 0) return fail(std::string("/: ") + std::strerror(errno));
+  if (chdir("/") != 0) return fail(std::string("cannot change to the folder /: ") + std::strerror(errno));
 
   UniqueFd lock, listener;
   const Status taken = take_socket(settings.socket, lock, listener);

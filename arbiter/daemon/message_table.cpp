@@ -80,8 +80,8 @@ std::string suspend_it(const SuspendJob& job) { return "suspend job " + std::to_
 std::string drain_it(const DrainGpus&) { return "drain GPUs"; }
 std::string change_it(const SetLines&) { return "change settings"; }
 
-constexpr char kTooOften[] = "this user comes too often; it may try again";
-constexpr Close kImpossible{"a message with impossible numbers"};
+constexpr char kTooOften[] = "too many requests from this user in a short time; try again later";
+constexpr Close kImpossible{"a message with invalid numbers"};
 constexpr Deny<RegisterJob> kNotRegistered{no<RegisterReply>, register_it};
 constexpr Deny<RegisterGang> kNotInGang{no<RegisterGangReply>, register_nodes};
 constexpr Deny<EndJob> kNotEnded{no<EndJobReply>, end_it};
@@ -91,7 +91,7 @@ constexpr Deny<SuspendJob> kNotSuspended{no<SuspendReply>, suspend_it};
 template <class Body>
 constexpr auto report(bool (*valid)(const Body&) = nullptr) {
   return row<Body>(&Sessions::report<Body>, {.sender = Sender::session,
-                                             .misplaced = "a session's message before Hello",
+                                             .misplaced = "a message of a session before its Hello",
                                              .valid = valid,
                                              .invalid = kImpossible});
 }
@@ -118,12 +118,12 @@ constexpr std::tuple kRows{
 
     row<RunRequest>(&Jobs::run,
                     {.sender = Sender::new_connection,
-                     .misplaced = "a run within a session",
+                     .misplaced = "a RunRequest on the connection of a session",
                      .valid = is_valid,
-                     .invalid = Close{"options with impossible numbers"},
+                     .invalid = Close{"options with invalid numbers"},
                      .counts = true,
                      .privileged = vouches,
-                     .unprivileged = Refuse{"only an administrator vouches for units or another user"}}),
+                     .unprivileged = Refuse{"only an administrator may give a run units or another user"}}),
     row<RegisterJob>(
         &Jobs::register_job,
         {.valid = is_valid, .invalid = kNotRegistered, .privileged = always, .unprivileged = kNotRegistered}),

@@ -71,7 +71,7 @@ void Mps::start() {
     if (Status made = make_folder(*folder, mode); !made.ok())
       log::error("Mps: " + made.message());
     else if (chmod(folder->c_str(), mode) != 0)
-      log::error("Mps: " + *folder + ": " + std::strerror(errno));
+      log::error("Mps: cannot change the mode of " + *folder + ": " + std::strerror(errno));
   began_ = std::chrono::steady_clock::now();
   const bool runs_unwatched = child_ > 0 && waitpid(child_, nullptr, WNOHANG) == 0;
   if (runs_unwatched) {
@@ -79,7 +79,7 @@ void Mps::start() {
     return ended();
   }
   if (UniqueFd running = find(system_, folder_)) {
-    log::info("Mps: the control daemon of an earlier arbiter is there");
+    log::info("Mps: uses the control daemon that an earlier arbiter started");
     return watch(std::move(running));
   }
   if (UniqueFd launched = launch()) return watch(std::move(launched));
@@ -98,7 +98,7 @@ UniqueFd Mps::open_output() const {
   const std::string path = logs_ + "/control.out";
   UniqueFd output(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (output) return output;
-  log::error("Mps: " + path + ": " + std::strerror(errno));
+  log::error("Mps: cannot open " + path + ": " + std::strerror(errno));
   return UniqueFd(open("/dev/null", O_WRONLY | O_CLOEXEC));
 }
 
@@ -129,7 +129,7 @@ UniqueFd Mps::launch() {
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&files);
   if (error != 0) {
-    log::error("Mps: " + words.front() + ": " + std::strerror(error));
+    log::error("Mps: cannot start " + words.front() + ": " + std::strerror(error));
     child_ = -1;
     return {};
   }

@@ -98,12 +98,13 @@ void MungeMail::take(const MailLine& line) {
       return heard_(host, text);
     case MailLine::Kind::ready:
       pause_ = std::chrono::seconds(1);
-      if (!std::exchange(trouble_, {}).empty()) log::info("jobs on several nodes: letters go out again");
+      if (!std::exchange(trouble_, {}).empty())
+        log::info("jobs on several nodes: letters to other arbiters are sent again");
       return;
     case MailLine::Kind::trouble:
       if (trouble_ == text) return;
       trouble_ = text;
-      log::warning("jobs on several nodes: no letters to other arbiters: " + trouble_);
+      log::warning("jobs on several nodes: cannot send letters to other arbiters: " + trouble_);
       return;
   }
 }

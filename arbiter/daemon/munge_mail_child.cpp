@@ -136,9 +136,11 @@ class Carrier {
   Carrier(const System& system, const MailPlace& place, int end) : place_(place), end_(end), munge_(system) {}
 
   void run() {
-    if (!munge_ || !munge_.start(place_.munge_socket)) return tell_trouble("libmunge.so.2 is not there");
+    if (!munge_ || !munge_.start(place_.munge_socket)) return tell_trouble("libmunge.so.2 cannot be loaded");
     socket_ = open_socket(place_, family_);
-    if (!socket_) return tell_trouble("port " + std::to_string(place_.port) + ": " + std::strerror(errno));
+    if (!socket_)
+      return tell_trouble("cannot listen on port " + std::to_string(place_.port) + ": " +
+                          std::strerror(errno));
     tell(MailLine::Kind::ready, {}, {});
     for (;;) {
       pollfd ready[] = {{.fd = end_, .events = POLLIN, .revents = 0},

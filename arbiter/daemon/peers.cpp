@@ -54,7 +54,7 @@ Status identify(const System& system, int socket, Peer& peer) {
   if (Status found = step_of_process(system, cgroup, peer.step); !found.ok()) return found;
   if (peer.step) peer.task = task_of_cgroup(cgroup);
   // Older kernels lack SO_PEERPIDFD: since the connection the pid may have passed to another user's process.
-  if (!runs_as(status, peer.uid)) return {EPERM, "the process is no longer of the user that connected"};
+  if (!runs_as(status, peer.uid)) return {EPERM, "the process no longer runs as the user that connected"};
   if (is_dead(peer.pidfd)) return {ESRCH, "the process has ended"};
   return {};
 }

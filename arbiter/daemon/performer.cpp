@@ -122,7 +122,7 @@ void Performer::log_overstay(const Overstay& overstay, const std::string& what,
                       ": " +
                       (overstay.stopped  ? "it is stopped"
                        : !answers        ? "it does not answer"
-                       : overstay.evicts ? "it has not evicted"
+                       : overstay.evicts ? "it has not evicted its memory"
                                          : "work on the GPU is not finished"));
 }
 

@@ -69,8 +69,8 @@ void Sessions::hello(Client& client, const Hello& hello) {
 
 // Acquires the lease page and the pidfd of a session.
 Status Sessions::open(Client& client, SessionTable::Entry& entry) const {
-  constexpr char kNoPage[] = "no lease page";
-  constexpr char kNoDescriptor[] = "no descriptor";
+  constexpr char kNoPage[] = "cannot create the lease page";
+  constexpr char kNoDescriptor[] = "cannot watch the process";
   UniqueFd memory = its_.system.memory_file("sharedgpu-lease");
   if (!memory) return Status::of_errno(errno, kNoPage);
   if (const int error = entry.page.create(memory.release())) return Status::of_errno(error, kNoPage);
@@ -137,7 +137,7 @@ bool Sessions::proves_itself(Client& client, const MemoryUse& use) {
   auto* entry = its_.table.find(client.session());
   if (entry == nullptr || !std::exchange(entry->is_unproven, false)) return true;
   if (use.resident < use.swappable) {
-    client.connection().refuse("no record is left of its memory on the host");
+    client.connection().refuse("the arbiter has no record of the memory that this process has on the host");
     gone(client.session());
     return false;
   }
@@ -275,7 +275,7 @@ void Sessions::drop_strangers(const TenantInfo& job) {
     if (entry.client->tenant() == job.id && uid != job.uid && uid != 0) strangers.push_back(id);
   }
   for (const SessionId id : strangers) {
-    its_.table.find(id)->client->connection().refuse(job.label() + " is another user's");
+    its_.table.find(id)->client->connection().refuse(job.label() + " belongs to another user");
     gone(id);
   }
 }

@@ -80,7 +80,7 @@ void Survey::ask() {
   static_cast<void>(send(talk_.native_handle(), "?", 1, MSG_NOSIGNAL | MSG_DONTWAIT));
   timeout_.expires_after(times_.patience);
   timeout_.async_wait([this](const asio::error_code& error) {
-    if (!error) give_up("is silent");
+    if (!error) give_up("does not answer");
   });
 }
 
@@ -117,7 +117,7 @@ bool Survey::take_health(const SurveyLine& line) {
 void Survey::take(const SurveyLine& line) {
   if (take_health(line)) return;
   const bool begun = !answer_.empty();
-  if (!asked_) return give_up("answers unasked");
+  if (!asked_) return give_up("sent a line that was not requested");
   if (line.kind == SurveyLine::Kind::end) return finish(line.used != 0);
   if (line.kind == SurveyLine::Kind::gpu && answer_.size() < kMostSurveyedGpus) {
     answer_.push_back(
@@ -128,7 +128,7 @@ void Survey::take(const SurveyLine& line) {
     answer_.back().processes.push_back({.pid = static_cast<pid_t>(line.pid),
                                         .memory = known ? std::optional(Bytes{line.used}) : std::nullopt});
   } else {
-    give_up("answers nonsense");
+    give_up("sent an invalid line");
   }
 }
 
@@ -173,7 +173,8 @@ void Survey::end_child() {
 void Survey::retry_later() {
   if (!std::exchange(told_, true))
     log::info(
-        "survey: NVML does not answer; the memory of tenants is as they say, and that of others unknown");
+        "survey: NVML does not answer; the memory of tenants is taken from their own reports, that of other "
+        "processes is unknown");
   timer_.expires_after(pause_);
   pause_ = std::min(2 * pause_, times_.longest_pause);
   timer_.async_wait([this](const asio::error_code& error) {

@@ -69,9 +69,10 @@ std::vector<std::string> excessive_requests(const TenantInfo& tenant, const Sett
   const JobOptions& options = tenant.options;
   std::vector<std::string> cut;
   if (options.share_request > settings.max_request)
-    cut.push_back("asks for a share of " + std::to_string(options.share_request) + "%, and has MaxRequest");
+    cut.push_back("asks for a share of " + std::to_string(options.share_request) +
+                  "%, but gets only MaxRequest");
   if (tenant.name.is_job() && options.priority > settings.max_priority)
-    cut.push_back("asks for priority " + std::to_string(options.priority) + ", and has MaxPriority");
+    cut.push_back("asks for priority " + std::to_string(options.priority) + ", but gets only MaxPriority");
   return cut;
 }
 

@@ -196,8 +196,8 @@ void Unmanaged::act(const UnmanagedProcess& process, const Snapshot::Gpu& gpu, c
     its_.complaints.add(
         known.facts.account, Cause::unmanaged,
         describe(process, gpu) +
-            (process.has_session ? " beside what its session says" : " without being a tenant") +
-            "; that is not handed out");
+            (process.has_session ? " beyond what its session reports" : " without being a tenant") +
+            "; the arbiter does not hand out that memory");
   if (measure == Measure::cancel) end(process, known, state);
 }
 

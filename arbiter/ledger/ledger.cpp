@@ -39,7 +39,7 @@ Status Ledger::open(const std::string& path, const std::function<void(const Reco
   std::vector<std::string> texts;
   if (const Status read = read_ledger(path, Extent::since_checkpoint, texts, *calls_); !read.ok()) {
     if (texts.empty()) return read;
-    complaints_.push_back(read.message() + "; what is in it is not known here");
+    complaints_.push_back(read.message() + "; its records are missing here");
   }
   replay = {};
   for (const std::string& text : texts)
@@ -66,7 +66,7 @@ void Ledger::append(const Record& record) {
   }
   if (lost_ > 0) {
     complaints_.push_back(std::to_string(lost_) +
-                          " records were lost, as they could not be written for long");
+                          " records were lost, because they could not be written for a long time");
     pending_ += format_record({.at = record.at, .what = LostRecord{.records = lost_}});
     lost_ = 0;
     rotate_at_ = 0;  // the next checkpoint contains what they recorded
@@ -113,7 +113,7 @@ void Ledger::rotate() {
     calls_->unlink(new_path);
     rotate_at_ = size_ + limits_.size / (owes_checkpoint_ ? 1024 : 8);
     complaints_.push_back(replaced.message() +
-                          "; the ledger's file is not replaced by a new one yet, and grows");
+                          "; no new ledger file can be started yet, and the current one grows");
     return;
   }
   std::lock_guard lock(mutex_);

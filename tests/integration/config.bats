@@ -94,7 +94,7 @@ refused() {
   [[ $output == *"[gpu all]: 'all' is not a GPU's number"* ]]
   run "$SHAREDGPU" set gpu=1
   ((status == 2))
-  [[ $output == *"nothing is to be set"* ]]
+  [[ $output == *"no setting is given"* ]]
   [ "$(of_gpus)" = "priority elastic" ]
 }
 

@@ -32,7 +32,7 @@ serves() { PIDS[mps]=$(daemon) && told_is 100; }
   run_arbiter
   until_true 10 serves
   [[ $(daemon) == "$first" && $(starts) == 1 ]]
-  grep -q 'control daemon of an earlier arbiter is there' "$DIR/arbiter.log"
+  grep -q 'uses the control daemon that an earlier arbiter started' "$DIR/arbiter.log"
 
   kill -9 "$first"
   until_true 10 told_is ''

@@ -48,7 +48,7 @@ three_times_as_much() {
   SHARE=61 tenant greedy hold --bytes 10% --of 256MiB --seconds 600 --progress
   progresses greedy
   json_is '[t["share_request"] for t in s["tenants"]]' '[0.125, 0.125, 0.6]'
-  grep -q 'asks for a share of 61%, and has MaxRequest' "$DIR/arbiter.log"
+  grep -q 'asks for a share of 61%, but gets only MaxRequest' "$DIR/arbiter.log"
 }
 
 gave_back() { (($(grep -c 'turn [0-9]* given back' "$DIR/$1.err") > $2)); }

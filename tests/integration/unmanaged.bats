@@ -120,7 +120,7 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
   (($(json 's["gpus"][0]["usable_bytes"]') < 120 * MIB))
   honest first
   "$SHAREDGPU" status | grep -qE "unmanaged .* pid ${PIDS[liar]} \($(id -un)\)"
-  until_true 20 grep -qE "pid ${PIDS[liar]}, uid $(id -u): has .* of GPU 0 beside what its session says" "$DIR/arbiter.log"
+  until_true 20 grep -qE "pid ${PIDS[liar]}, uid $(id -u): has .* of GPU 0 beyond what its session reports" "$DIR/arbiter.log"
   kill -0 "${PIDS[first]}"
   kill -9 "${PIDS[liar]}"
   succeeds first
@@ -148,7 +148,7 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
     sleep 0.1
   done
   all_succeed first second third
-  ! grep -q "beside what its session says" "$DIR/arbiter.log"
+  ! grep -q "beyond what its session reports" "$DIR/arbiter.log"
 }
 
 @test "a process that is no tenant is asked to end where the site says so, but never root's" {

@@ -227,7 +227,9 @@ void MemoryBooks::refuse_last(const Gpu& gpu, const Residencies& all) {
     if (effects_.now() >= due && later) last = session;
   }
   if (last == nullptr || (youngest != nullptr && age(*last) < age(*youngest))) return;
-  effects_.note(*last->tenant, "needs more memory to end its turn than others can free; refused");
+  effects_.note(
+      *last->tenant,
+      "allocation refused: the tenant needs more memory to finish its turn than other tenants can free");
   refuse_all(*last);
 }
 

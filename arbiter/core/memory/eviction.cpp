@@ -30,7 +30,7 @@ void MemoryBooks::notice_stuck(const Gpu& gpu, const Residencies& all) {
     its.stuck_until = effects_.now() + tuning_.patience;
     keep_on_gpu(*session);
     effects_.wake_at(its.stuck_until);
-    effects_.note(*session->tenant, "does not evict; planning around it");
+    effects_.note(*session->tenant, "does not evict its memory; it stays on the GPU for now");
   }
 }
 
@@ -258,7 +258,7 @@ void MemoryBooks::evict_for_shortage(const Gpu& gpu, const Residencies& at) {
     if (effects_.now() >= due) {
       its.pressed = effects_.now();
       due = effects_.now() + tuning_.shortage;
-      effects_.note(*session->tenant, "finds less memory than the books say");
+      effects_.note(*session->tenant, "finds less free memory on the GPU than the arbiter has computed");
       // It may have reported memory as resident that it is just trying to back.
       shortage += std::max(minus(its.use.swappable, its.use.resident), tuning_.evict_step);
     }

@@ -104,8 +104,8 @@ TEST_CASE("Wishes beyond what the site allows are told of") {
   job.options.share_request = 60;
   REQUIRE(slurmstepd.say(job).find<RegisterReply>());
   CHECK(host.new_log_lines() ==
-        std::vector<std::string>{"warning: job 13: asks for a share of 60%, and has MaxRequest",
-                                 "warning: job 13: asks for priority 6, and has MaxPriority"});
+        std::vector<std::string>{"warning: job 13: asks for a share of 60%, but gets only MaxRequest",
+                                 "warning: job 13: asks for priority 6, but gets only MaxPriority"});
 }
 
 TEST_CASE("The rights of all jobs follow the settings, each by its own wishes") {
@@ -179,10 +179,9 @@ TEST_CASE("A host without a GPU says so") {
   Host host;
   host.gpus.clear();
   host.start_keeping_log();
-  CHECK(
-      host.new_log_lines() ==
-      std::vector<std::string>{
-          "warning: no GPU found: tenants are placed on none until one is, which is looked for from now on"});
+  CHECK(host.new_log_lines() ==
+        std::vector<std::string>{
+            "warning: no GPU found: no tenant is placed until a GPU appears; the arbiter keeps looking"});
   CHECK(Guest(host, kUser).say(RunRequest{}).find<RunReply>()->gpus.count == 0);
 }
 

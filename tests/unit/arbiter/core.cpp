@@ -1189,7 +1189,7 @@ TEST_CASE("Who was ready, and has filled what it was told once more, is asked to
   CHECK(b.open(1));
 }
 
-TEST_CASE("Who finds less memory than the books say gets that of tenants without a lease") {
+TEST_CASE("A tenant that finds less memory on the GPU than computed gets that of tenants without a lease") {
   Bench b;
   b.settle_in(1, 1, 75);
   b.come(2, 2);

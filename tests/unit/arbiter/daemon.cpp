@@ -592,7 +592,7 @@ TEST_CASE("Whose priority is above what the site allows is told") {
   }
   std::ifstream file(daemon.folder() + "/log");
   const std::string log(std::istreambuf_iterator<char>(file), {});
-  CHECK(log.find("asks for priority 6, and has MaxPriority") != std::string::npos);
+  CHECK(log.find("asks for priority 6, but gets only MaxPriority") != std::string::npos);
   CHECK(log.find("asks for priority 5") == std::string::npos);
 }
 

@@ -21,12 +21,12 @@ TEST_CASE("A session for which there is no descriptor may come again") {
     CHECK(host.new_log_lines() == std::vector<std::string>{"warning: pid N: dropped: " + why});
   };
   system.memory_files = EMFILE;
-  hello_fails_with("no lease page: Too many open files");
+  hello_fails_with("cannot create the lease page: Too many open files");
   system.memory_files = ENOMEM;
-  hello_fails_with("no lease page: Cannot allocate memory");
+  hello_fails_with("cannot create the lease page: Cannot allocate memory");
   system.memory_files = 0;
   system.duplicates = EMFILE;
-  hello_fails_with("no descriptor: Too many open files");
+  hello_fails_with("cannot watch the process: Too many open files");
   CHECK(host.status()["tenants"].empty());
   CHECK(host.ledger().size() == 1);  // it began
   system.duplicates = 0;

@@ -33,7 +33,7 @@ struct Tellers {
         ++taken;
       else
         CHECK(std::string(reaction.find<Refused>().value().reason) ==
-              "too many GPUs that the arbiter does not find itself");
+              "too many GPUs that only sessions report and the arbiter does not find");
     }
     return taken;
   }

@@ -173,7 +173,7 @@ TEST_CASE("A session of another user than its job's is dropped when Slurm says w
   const Guest::Reaction dropped = stranger.hear();
   CHECK(dropped.closed);
   REQUIRE(dropped.find<Refused>());
-  CHECK(std::string(dropped.find<Refused>()->reason) == "job 12 is another user's");
+  CHECK(std::string(dropped.find<Refused>()->reason) == "job 12 belongs to another user");
   CHECK_FALSE(root.hear().closed);
   CHECK(host.status()["tenants"][0]["sessions"].size() == 1);
   Guest later(host, kUser + 1, step);

@@ -227,7 +227,7 @@ TEST_CASE("Complaints of the ledger are in the log") {
     journal.record(OverRecord{.tenant = {5}});
     journal.flush();
   }
-  CHECK(bench.text_of("/log").find("ledger.new: Permission denied; the ledger's file is not replaced") !=
+  CHECK(bench.text_of("/log").find("ledger.new: Permission denied; no new ledger file can be started") !=
         std::string::npos);
 }
 

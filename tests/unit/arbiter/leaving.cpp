@@ -245,8 +245,10 @@ TEST_CASE("Who waits for memory that nobody can give up is refused 10 s after it
   b.ask(2);
   REQUIRE(b.until_sent<Verdict>(1));
   CHECK(b.refused(1));
-  CHECK(b.notes ==
-        std::vector<std::string>{"needs more memory to end its turn than others can free; refused"});
+  CHECK(
+      b.notes ==
+      std::vector<std::string>{
+          "allocation refused: the tenant needs more memory to finish its turn than other tenants can free"});
   CHECK(b.now - asked == 10s);
 }
 

@@ -104,28 +104,28 @@ const std::vector<Row> kAsAdministrator = {
      "closed; warning: pid N: dropped: Attach before Hello", "Attached",
      "closed; warning: run 1, pid N: dropped: Attach before Hello"},
     {Message::of(Usage{.request = 1, .use = {}}),
-     "closed; warning: pid N: dropped: a session's message before Hello", "Verdict",
-     "closed; warning: run 1, pid N: dropped: a session's message before Hello"},
-    {Message::of(Want{}), "closed; warning: pid N: dropped: a session's message before Hello", "nothing",
-     "closed; warning: run 1, pid N: dropped: a session's message before Hello"},
-    {Message::of(Idle{}), "closed; warning: pid N: dropped: a session's message before Hello", "nothing",
-     "closed; warning: run 1, pid N: dropped: a session's message before Hello"},
-    {Message::of(Ready{}), "closed; warning: pid N: dropped: a session's message before Hello", "nothing",
-     "closed; warning: run 1, pid N: dropped: a session's message before Hello"},
-    {Message::of(Released{}), "closed; warning: pid N: dropped: a session's message before Hello", "nothing",
-     "closed; warning: run 1, pid N: dropped: a session's message before Hello"},
-    {Message::of(MemoryQuery{}), "closed; warning: pid N: dropped: a session's message before Hello",
-     "MemoryView", "closed; warning: run 1, pid N: dropped: a session's message before Hello"},
+     "closed; warning: pid N: dropped: a message of a session before its Hello", "Verdict",
+     "closed; warning: run 1, pid N: dropped: a message of a session before its Hello"},
+    {Message::of(Want{}), "closed; warning: pid N: dropped: a message of a session before its Hello",
+     "nothing", "closed; warning: run 1, pid N: dropped: a message of a session before its Hello"},
+    {Message::of(Idle{}), "closed; warning: pid N: dropped: a message of a session before its Hello",
+     "nothing", "closed; warning: run 1, pid N: dropped: a message of a session before its Hello"},
+    {Message::of(Ready{}), "closed; warning: pid N: dropped: a message of a session before its Hello",
+     "nothing", "closed; warning: run 1, pid N: dropped: a message of a session before its Hello"},
+    {Message::of(Released{}), "closed; warning: pid N: dropped: a message of a session before its Hello",
+     "nothing", "closed; warning: run 1, pid N: dropped: a message of a session before its Hello"},
+    {Message::of(MemoryQuery{}), "closed; warning: pid N: dropped: a message of a session before its Hello",
+     "MemoryView", "closed; warning: run 1, pid N: dropped: a message of a session before its Hello"},
     {Message::of(Borrow{}), "closed; warning: pid N: dropped: Borrow before Hello", "Lent",
      "closed; warning: run 1, pid N: dropped: Borrow before Hello"},
-    {Message::of(Deadlines{}), "closed; warning: pid N: dropped: a session's message before Hello", "nothing",
-     "closed; warning: run 1, pid N: dropped: a session's message before Hello"},
-    {Message::of(GiveBack{}), "closed; warning: pid N: dropped: a session's message before Hello", "nothing",
-     "closed; warning: run 1, pid N: dropped: a session's message before Hello"},
+    {Message::of(Deadlines{}), "closed; warning: pid N: dropped: a message of a session before its Hello",
+     "nothing", "closed; warning: run 1, pid N: dropped: a message of a session before its Hello"},
+    {Message::of(GiveBack{}), "closed; warning: pid N: dropped: a message of a session before its Hello",
+     "nothing", "closed; warning: run 1, pid N: dropped: a message of a session before its Hello"},
     {Message::of(StatusQuery{}), "StatusReply", "StatusReply", "StatusReply"},
     {Message::of(RunRequest{}), "RunReply",
-     "closed; warning: process N, pid N: dropped: a run within a session",
-     "closed; warning: run 1, pid N: dropped: a run within a session"},
+     "closed; warning: process N, pid N: dropped: a RunRequest on the connection of a session",
+     "closed; warning: run 1, pid N: dropped: a RunRequest on the connection of a session"},
     {Message::of(job(12)), "RegisterReply 1", "RegisterReply 1", "RegisterReply 1"},
     {Message::of(LeaseQuery{.step = {.job = 12, .step = 0}}), "LeaseReply 0", "LeaseReply 0", "LeaseReply 0"},
     {Message::of(GpuQuery{.token = {}, .gpu = kHostGpu}), "GpuReply 1", "GpuReply 1", "GpuReply 1"},
@@ -177,7 +177,7 @@ TEST_CASE("Each message as a user who administers nothing") {
   }
   RunRequest vouched;
   vouched.vouched = 1;
-  const std::string why = "only an administrator vouches for units or another user";
+  const std::string why = "only an administrator may give a run units or another user";
   CHECK(reaction_to(vouched, In::new_connection, kUser) ==
         "Refused (" + why + "); closed; warning: pid N: dropped: " + why);
   CHECK(reaction_to(vouched, In::new_connection) == "RunReply");
@@ -228,8 +228,7 @@ TEST_CASE("Messages in the wrong size, or of another protocol") {
 
 constexpr Bytes kTooLarge{(std::uint64_t{1} << 50) + 1};
 constexpr Bytes kTooMuchMoved{(std::uint64_t{1} << 60) + 1};
-const std::string kImpossible =
-    "closed; warning: process N, pid N: dropped: a message with impossible numbers";
+const std::string kImpossible = "closed; warning: process N, pid N: dropped: a message with invalid numbers";
 
 std::vector<MemoryUse> impossible_uses() {
   std::vector<MemoryUse> uses;
@@ -317,9 +316,9 @@ std::vector<JobOptions> impossible_options() {
 TEST_CASE("Impossible numbers of jobs and runs") {
   for (const JobOptions& options : impossible_options()) {
     CHECK(reaction_to(RunRequest{.options = options}, In::new_connection) ==
-          "closed; warning: pid N: dropped: options with impossible numbers");
+          "closed; warning: pid N: dropped: options with invalid numbers");
     CHECK(reaction_to(RunRequest{.options = options}, In::run) ==
-          "closed; warning: run 1, pid N: dropped: a run within a session");
+          "closed; warning: run 1, pid N: dropped: a RunRequest on the connection of a session");
     RegisterJob bad = job(12);
     bad.options = options;
     CHECK(reaction_to(bad, In::new_connection) ==

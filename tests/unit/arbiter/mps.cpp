@@ -141,7 +141,7 @@ TEST_CASE("The next arbiter finds the control daemon of the one before, and star
   CHECK(served.mps->serves());
   CHECK(served.changes == 2);
   CHECK(stand_in.starts().size() == 1);
-  CHECK(served.logged("the control daemon of an earlier arbiter is there"));
+  CHECK(served.logged("Mps: uses the control daemon that an earlier arbiter started"));
   // It is watched as well as one's own.
   kill(first, SIGKILL);
   waitpid(first, nullptr, 0);

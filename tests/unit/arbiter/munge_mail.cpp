@@ -155,12 +155,12 @@ TEST_CASE("What keeps letters from going out is logged once, and that it is over
   const auto logged = [&](const char* what) { return site.log().find(what) != std::string::npos; };
   site.run_until([&] {
     mail.send("127.0.0.21", "down");
-    return logged("no letters to other arbiters: munge: Socket communication error");
+    return logged("cannot send letters to other arbiters: munge: Socket communication error");
   });
   for (int i = 0; i < 5; ++i) mail.send("127.0.0.21", "down");
   site.run_until([&] {
     mail.send("127.0.0.21", "up");
-    return logged("letters go out again");
+    return logged("letters to other arbiters are sent again");
   });
   const std::string log = site.log();
   CHECK(log.find("munge: Socket") == log.rfind("munge: Socket"));
@@ -170,10 +170,10 @@ TEST_CASE("Without the library of munge, and where the port is taken, it tries a
   if (geteuid() != 0) return;
   Site site;
   std::optional<MungeMail> first;
-  std::string why = "libmunge.so.2 is not there";
+  std::string why = "libmunge.so.2 cannot be loaded";
   SECTION("the library") { site.system.there = false; }
   SECTION("the port") {
-    why = "port " + std::to_string(kPort) + ": Address already in use";
+    why = "cannot listen on port " + std::to_string(kPort) + ": Address already in use";
     first.emplace(site.loop, site.system, site.place("127.0.0.21"));
     first->start(site.hear());
     site.run_until([&] {

@@ -31,7 +31,7 @@ TEST_CASE("Who may restore all it has and does nothing gives up its place after 
   Bench b = two_restores();
   b.ask(1);
   REQUIRE(b.until_sent<Revoke>(2) == 10s);
-  CHECK(b.notes == std::vector<std::string>{"does not restore; others go first"});
+  CHECK(b.notes == std::vector<std::string>{"does not restore its memory; other tenants go first"});
   b.release(2, false, Bench::use(60, 0));
   REQUIRE(b.sent<Restore>(1));
   b.ready(1, 60);
@@ -134,7 +134,7 @@ TEST_CASE("Who was asked to evict and does not is planned around after 10 s, for
   }
   // The memory that it does not give back is its own: 2 gives up its place.
   REQUIRE(b.until_sent<Revoke>(2));
-  CHECK(b.notes == std::vector<std::string>{"does not evict; planning around it"});
+  CHECK(b.notes == std::vector<std::string>{"does not evict its memory; it stays on the GPU for now"});
   REQUIRE(b.sent<Restore>(1));
   CHECK(b.sent<Restore>(1)->allowed == mebibytes(60));
   b.ready(1, 60);
@@ -237,12 +237,13 @@ TEST_CASE("Who does not drain within 10 s is planned around: others that fit bes
   CHECK(b.open(3));
 }
 
-TEST_CASE("Others evict more for one that finds less memory than the books say, every half second") {
+TEST_CASE("Others evict more every half second for a tenant that finds less memory than computed") {
   Bench b = two_restores();
   b.tell(2, 60, 50);
   REQUIRE(b.until_sent<Evict>(1) == 500ms);
   CHECK(b.sent<Evict>(1)->allowed == mebibytes(30));
-  CHECK(b.notes == std::vector<std::string>{"finds less memory than the books say"});
+  CHECK(b.notes ==
+        std::vector<std::string>{"finds less free memory on the GPU than the arbiter has computed"});
   b.ask(2);
   CHECK_FALSE(b.sent<Evict>(1));
   b.tell(1, 60, 30);

@@ -92,7 +92,7 @@ TEST_CASE("A peer of which /proc tells nothing, or no longer, is not served") {
     system.reading = [&](const std::string& path) { return missing(path) ? ENOENT : 0; };
     Peer peer;
     const Status status = identify(system, peer);
-    CHECK(status.message() == "the process is no longer of the user that connected");
+    CHECK(status.message() == "the process no longer runs as the user that connected");
     CHECK_FALSE(is_shortage(status.code()));
   };
   without([](const std::string&) { return true; });

@@ -205,7 +205,7 @@ TEST_CASE(
     const int error = peer.send(Message::of(StatusQuery{}), STDIN_FILENO);
     REQUIRE(error == (kernel_refuses_descriptors() ? EPERM : 0));
     if (error != 0) return;
-    reason = "it passes descriptors";
+    reason = "it sent file descriptors, which is not allowed";
   }
   peer.close();
   its.arbiter.host.run();

@@ -251,7 +251,8 @@ TEST_CASE("A process that comes back, and that no record tells of, is served by 
     use.resident = mebibytes(9);
     const Guest::Reaction reaction = guest.say(Usage{.request = 0, .use = use});
     REQUIRE(reaction.find<Refused>());
-    CHECK(std::string(reaction.find<Refused>()->reason) == "no record is left of its memory on the host");
+    CHECK(std::string(reaction.find<Refused>()->reason) ==
+          "the arbiter has no record of the memory that this process has on the host");
     CHECK(reaction.closed);
     CHECK(sessions_in(f.host) == 0);
   }
@@ -332,7 +333,7 @@ TEST_CASE("Sessions tell of so many GPUs and no more") {
   const Guest::Reaction reaction = attach(65);
   REQUIRE(reaction.find<Refused>());
   CHECK(std::string(reaction.find<Refused>()->reason) ==
-        "too many GPUs that the arbiter does not find itself");
+        "too many GPUs that only sessions report and the arbiter does not find");
   CHECK(reaction.closed);
   CHECK(attach(64).find<Attached>());  // one that is known
 }

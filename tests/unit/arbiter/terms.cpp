@@ -46,7 +46,7 @@ TEST_CASE("A job's priority is that of its QOS, and on top what it states, withi
   CHECK(excessive_requests(job, node).empty());
   priority(job_class("any", "high"), 50);
   CHECK(excessive_requests(job, node) ==
-        std::vector<std::string>{"asks for priority 50, and has MaxPriority"});
+        std::vector<std::string>{"asks for priority 50, but gets only MaxPriority"});
 
   job.name = {};
   job.name.process.pid = 7;
@@ -114,7 +114,7 @@ TEST_CASE("A QOS bounds what its jobs may request") {
   job.job_class = job_class("", "free");
   CHECK(claims_of(job, node).request == Approx(0.1));
   CHECK(excessive_requests(job, node) ==
-        std::vector<std::string>{"asks for a share of 40%, and has MaxRequest"});
+        std::vector<std::string>{"asks for a share of 40%, but gets only MaxRequest"});
   job.options.share_request = 0;
   job.options.units = 4;
   CHECK(claims_of(job, node).request == Approx(0.1));

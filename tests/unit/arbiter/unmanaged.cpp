@@ -245,8 +245,9 @@ TEST_CASE("Unmanaged processes are named in the log once, when they have been th
   scene.pass(1s);
   CHECK(scene.host.new_log_lines().empty());
   scene.pass(5s);
-  const Lines warned = {"warning: job 12, pid " + std::to_string(kPid) +
-                        ", uid 1000: has 300 MiB of GPU 0 without being a tenant; that is not handed out"};
+  const Lines warned = {
+      "warning: job 12, pid " + std::to_string(kPid) +
+      ", uid 1000: has 300 MiB of GPU 0 without being a tenant; the arbiter does not hand out that memory"};
   CHECK(scene.host.new_log_lines() == (warns ? warned : Lines{}));
   scene.pass(5s);
   CHECK(scene.host.new_log_lines().empty());
@@ -411,7 +412,8 @@ TEST_CASE("Unmanaged memory is also what a tenant's process has beyond what its 
   REQUIRE_FALSE(lines.empty());
   CHECK(lines[0].starts_with("warning: job 12, pid " + std::to_string(liar.process.pid()) +
                              ", uid 1000: has "));
-  CHECK(lines[0].ends_with(" of GPU 0 beside what its session says; that is not handed out"));
+  CHECK(lines[0].ends_with(
+      " of GPU 0 beyond what its session reports; the arbiter does not hand out that memory"));
   CHECK(board.signals.empty());
   scene.pass(60s);
   // A session that claims a context may be the library's.

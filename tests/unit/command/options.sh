@@ -13,7 +13,7 @@ show() {
   echo "${program##*/}${1:+ $1}"
   "$program" ${1:+"$1"} --help >"$help"
   { names Positionals; names Options; } | sed 's/^/  /'
-  sed -n 's/^ *Of these: /  NAME is one of: /p' "$help"
+  sed -n 's/^ *Any of these: /  NAME is one of: /p' "$help"
 }
 
 help=$(mktemp)

@@ -273,8 +273,8 @@ TEST_CASE("An arbiter starts without an older file that it cannot read, and comp
     }
     ++complained;
     CHECK(records == replay.records + replay.damaged);
-    CHECK(complaints == std::vector<std::string>{
-                            folder.file(".1: No space left on device; what is in it is not known here")});
+    CHECK(complaints ==
+          std::vector<std::string>{folder.file(".1: No space left on device; its records are missing here")});
   }
   CHECK(refused == 4);     // the newest is opened twice and read twice
   CHECK(complained == 3);  // the older one is opened once and read twice
@@ -468,9 +468,9 @@ TEST_CASE("Wherever a change of files fails the ledger stays one whole, says so,
   const unsigned begun = state.begun;
   while (state.begun == begun) write_line(ledger, number++);
   CHECK(ledger.take_complaints() ==
-        std::vector<std::string>{folder.path + "/" + named +
-                                 ": Input/output error; the ledger's file is not replaced by a new one yet, "
-                                 "and grows"});
+        std::vector<std::string>{
+            folder.path + "/" + named +
+            ": Input/output error; no new ledger file can be started yet, and the current one grows"});
   const auto told_of = [&] {
     Texts texts;
     REQUIRE(read_ledger(folder.file(), Extent::all_files, texts).ok());
