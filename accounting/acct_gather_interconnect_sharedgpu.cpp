@@ -80,7 +80,8 @@ int acct_gather_interconnect_p_get_data(acct_gather_data_t* data) {
   for (int position : {lease_position, swap_position}) {
     if (position < 0 || is_untouched(data[position])) continue;
     slurm_info(
-        "acct_gather_interconnect/sharedgpu: off: this Slurm lays out acct_gather_data_t in another way");
+        "acct_gather_interconnect/sharedgpu: off: this release of Slurm has an unknown layout of "
+        "acct_gather_data_t");
     lease_position = swap_position = -1;
     return SLURM_SUCCESS;
   }

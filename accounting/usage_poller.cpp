@@ -177,7 +177,7 @@ void start_usage_poller(SharedGpuStep& step, const OurTres& tres) {
   pthread_t thread;
   // The thread may outlive every scope of this library, so its state does too.
   if (const int error = start_own_thread(&thread, run, new UsagePoller(step)))
-    slurm_error("acct_gather_interconnect/sharedgpu: no thread: %s", std::strerror(error));
+    slurm_error("acct_gather_interconnect/sharedgpu: cannot start a thread: %s", std::strerror(error));
   else
     pthread_detach(thread);
 }

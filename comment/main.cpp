@@ -105,7 +105,8 @@ bool take(const Spool& marks, const Spool& entries, const std::string& socket, c
   const auto reply = answer.as<JobReply>();
   if (reply.lives != 0) return false;
   if (reply.known == 0) {
-    say("job " + std::to_string(mark.job) + ": the arbiter knows nothing of it; its AdminComment stays");
+    say("job " + std::to_string(mark.job) +
+        ": the arbiter has no record of it; its AdminComment is left unchanged");
   } else {
     SpoolEntry entry{.job = mark.job, .seen = {.begin = mark.since, .end = end}, .share = share_of(reply)};
     if (!ask_for_losses(socket, reply, entry.share)) return false;
@@ -192,13 +193,17 @@ int run(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   sharedgpu::Arguments arguments;
-  CLI::App app("Write what jobs came to into their AdminComments.", "sharedgpu-comment");
+  CLI::App app("Write a summary of each job into its AdminComment.", "sharedgpu-comment");
   app.set_version_flag("--version", SHAREDGPU_VERSION);
   app.add_option("--config", arguments.config, "Settings")->type_name("FILE");
-  app.add_option("--ended", arguments.ended, "This job has ended on this node")->type_name("JOB");
-  app.add_option("--spool", arguments.spool, "Write what lies there, of any nodes")->type_name("FOLDER");
-  app.add_option("--settle", arguments.settle, "Look again after so long (default 60)")->type_name("SECONDS");
-  app.add_flag("--stay", arguments.stay, "Do not end when nothing is left to be done");
+  app.add_option("--ended", arguments.ended, "Take the summary of this job, which has ended on this node")
+      ->type_name("JOB");
+  app.add_option("--spool", arguments.spool,
+                 "Write the summaries in this folder, which may be of several nodes")
+      ->type_name("FOLDER");
+  app.add_option("--settle", arguments.settle, "Check each AdminComment again after this time (default 60)")
+      ->type_name("SECONDS");
+  app.add_flag("--stay", arguments.stay, "Do not exit when nothing is left to do");
   CLI11_PARSE(app, argc, argv);
   openlog("sharedgpu-comment", LOG_PID, LOG_DAEMON);
   return sharedgpu::run(arguments);

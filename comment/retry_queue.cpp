@@ -38,7 +38,7 @@ void RetryQueue::attend(const std::string& name, Progress& progress, std::int64_
   const std::optional<SpoolEntry> entry = spool_.read(name);
   if (!entry) {
     later(progress, now, kLongestRunPause);
-    if (progress.pause == 2) say_(spool_.folder() + "/" + name + ": cannot be read; it is left there");
+    if (progress.pause == 2) say_(spool_.folder() + "/" + name + ": cannot be read; the file is kept");
     return;
   }
   std::string error;
@@ -48,12 +48,13 @@ void RetryQueue::attend(const std::string& name, Progress& progress, std::int64_
   if (error.empty() && run && runs[*run].span.end != 0) {
     merged = add_share(runs[*run].comment, entry->share);
     if (merged.outcome == Merged::Outcome::refused)
-      return drop(name, "AdminComment has no room, or something else under the name sharedgpu");
+      return drop(name,
+                  "AdminComment has no room, or has a value of another program under the name sharedgpu");
     if (merged.outcome == Merged::Outcome::changed)
       error = records_.write(entry->job, runs[*run], merged.text);
   }
   if (!error.empty()) {
-    if (error != trouble_) say_(error + "; it is tried again");
+    if (error != trouble_) say_(error + "; retrying");
     trouble_ = error;
     if (now - entry->seen.end > kOldest) drop(name, error);
     failed_ = name;
@@ -66,7 +67,7 @@ void RetryQueue::attend(const std::string& name, Progress& progress, std::int64_
     trouble_.clear();
   }
   if (!run || runs[*run].span.end == 0) {
-    if (now - entry->seen.end > kOldest) return drop(name, "the database never heard of the job's end");
+    if (now - entry->seen.end > kOldest) return drop(name, "the database has no end of the job");
     return later(progress, now, kLongestRunPause);
   }
   if (merged.outcome == Merged::Outcome::changed) {

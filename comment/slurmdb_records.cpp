@@ -76,7 +76,7 @@ template <class Visit>
 std::string for_each_record(void* connection, slurmdb_job_cond_t& condition, Visit visit) {
   errno = 0;
   auto* records = slurmdb_jobs_get(connection, &condition);
-  if (records == nullptr) return error_text("no jobs told");
+  if (records == nullptr) return error_text("cannot read jobs");
   auto* iterator = slurm_list_iterator_create(records);
   while (auto* record = static_cast<slurmdb_job_rec_t*>(slurm_list_next(iterator))) visit(*record);
   slurm_list_iterator_destroy(iterator);
@@ -109,7 +109,7 @@ std::string SlurmdbRecords::connect() {
   errno = 0;
   connection_ = slurmdb_connection_get(nullptr);
   if (connection_ == nullptr || errno != 0) {
-    std::string error = error_text("no connection");
+    std::string error = error_text("cannot connect");
     disconnect();
     return error;
   }
@@ -154,7 +154,7 @@ std::string SlurmdbRecords::write(std::uint32_t job, const JobRecord& run, const
     error = for_each_record(connection_, named.condition, count);
   }
   if (error.empty() && (found != 1 || others != 0))
-    error = "slurmdbd: job " + std::to_string(job) + " cannot be told from others";
+    error = "slurmdbd: job " + std::to_string(job) + " cannot be identified: several records match";
   if (error.empty()) {
     slurmdb_job_rec_t change = {};
     std::string text = comment;
@@ -162,10 +162,10 @@ std::string SlurmdbRecords::write(std::uint32_t job, const JobRecord& run, const
     change.derived_ec = NO_VAL;
     errno = 0;
     auto* changed = slurmdb_job_modify(connection_, &named.condition, &change);
-    if (changed == nullptr) error = error_text(("job " + std::to_string(job) + " not changed").c_str());
+    if (changed == nullptr) error = error_text(("cannot change job " + std::to_string(job)).c_str());
     if (changed != nullptr) slurm_list_destroy(changed);
     if (error.empty() && slurmdb_connection_commit(connection_, true) != SLURM_SUCCESS)
-      error = error_text("no commit");
+      error = error_text("cannot commit");
   }
   if (!error.empty()) disconnect();
   return error;

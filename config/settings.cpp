@@ -81,7 +81,7 @@ template <Amount Settings::*Member, bool ZeroServes>
 std::string set_amount(Settings& settings, std::string_view value) {
   auto amount = parse_amount(value);
   if (!amount) return kAmountHint;
-  if (!ZeroServes && amount->percent == 0 && amount->bytes == Bytes{}) return "more than nothing";
+  if (!ZeroServes && amount->percent == 0 && amount->bytes == Bytes{}) return "greater than zero";
   settings.*Member = *amount;
   return {};
 }
@@ -93,7 +93,7 @@ std::string set_swap_per_unit(Settings& settings, std::string_view value) {
   }
   auto size = parse_size(value);
   if (!size) return std::string(kSizeHint) + " or unlimited";
-  if (*size == Bytes{}) return "more than nothing";
+  if (*size == Bytes{}) return "greater than zero";
   settings.swap_per_unit = *size;
   return {};
 }
@@ -403,7 +403,7 @@ int set_one(void* user, const char* /*section*/, const char* name, const char* v
   else if (key->sections == 0 && in_section)
     reading.fail(place + " holds for the node; it belongs before the first section");
   else if (in_section && (key->sections & bit(reading.settings.sections.back().of)) == 0)
-    reading.fail(place + " is not in sections of this kind, but of " + kinds_of(*key));
+    reading.fail(place + " cannot be in a section of this kind, only in " + kinds_of(*key));
   int& before = reading.set_in[static_cast<std::size_t>(key - kKeys)];
   if (before != 0) reading.fail(place + ": line " + std::to_string(before) + " sets it already");
   before = reading.line;

@@ -111,11 +111,11 @@ std::vector<Gpu> find_gpus() {
   const auto patience = known.empty() ? kPatience : kPatienceLater;
   const sharedgpu::NodeGpus found = sharedgpu::find_node_gpus(patience);
   if (found.timed_out)
-    slurm_error("gres/sharedgpu: NVIDIA's driver did not say within %d s which GPUs there are: %s",
+    slurm_error("gres/sharedgpu: NVIDIA's driver did not list its GPUs within %d s: %s",
                 static_cast<int>(patience.count()),
-                known.empty() ? "those in /dev count, whose models are not known; restart slurmd when "
+                known.empty() ? "using the GPUs in /dev, whose models are not known; restart slurmd when "
                                 "/proc/driver/nvidia/gpus can be read"
-                              : "those found before count");
+                              : "using the GPUs found before");
   if (found.timed_out && !known.empty()) return known;
   std::vector<Gpu> gpus;
   for (const sharedgpu::NodeGpu& gpu : found.list)
@@ -241,9 +241,8 @@ void warn_of_missing_numbers() {
   static bool told = false;
   if (!told)
     slurm_error(
-        "gres/sharedgpu: slurmctld has not numbered the units of this job; where "
-        "ConstrainDevices=yes it opens no GPU. Restart slurmctld, if it was not since this node's "
-        "sharedgpu was upgraded");
+        "gres/sharedgpu: slurmctld has not numbered the units of this job; with ConstrainDevices=yes the job "
+        "can open no GPU. Restart slurmctld if it has run since before sharedgpu was upgraded on this node");
   told = true;
 }
 

@@ -78,7 +78,7 @@ std::vector<std::string> matching_files(const Record& record, const std::vector<
       files.push_back(gpu.file);
   if (files.empty() && !free.empty())
     refusal = "slurm.conf has units " + name_of(record.type) + ", but of the GPUs found, " + describe(free) +
-              (known ? ", none is one" : ", it cannot be told which is which") +
+              (known ? ", none has this model" : ", the models are not known") +
               "; correct slurm.conf, or name them in gres.conf: Name=sharedgpu Type=" + record.type +
               " File=/dev/nvidia...";
   return files;
@@ -93,12 +93,12 @@ void compare_counts(const std::vector<Record>& records, std::vector<std::string>
       continue;
     warnings.push_back("gres.conf has " + std::to_string(stated.units) + " units " + name_of(stated.type) +
                        " and slurm.conf " + std::to_string(stated.units + rest.units) +
-                       "; Slurm goes by slurm.conf: make gres.conf agree");
+                       "; Slurm uses the number in slurm.conf: correct gres.conf");
   }
 }
 
 std::string too_many(std::uint64_t units, std::size_t gpus) {
-  return "slurm.conf has " + std::to_string(units) + " units sharedgpu, and Slurm can number " +
+  return "slurm.conf has " + std::to_string(units) + " units sharedgpu, but Slurm can number " +
          std::to_string(kMostUnitsPerNode) + " at most on a node; lower UnitsPerGpu in sharedgpu.conf" +
          (gpus == 0 ? "" : " to " + std::to_string(kMostUnitsPerNode / gpus) + " or less") +
          ", and Gres= in slurm.conf with it";
@@ -129,7 +129,7 @@ Shares share_gpus(const std::vector<Record>& records, const std::vector<Gpu>& fo
     share.files = stated_files(records, record.type);
     if (share.files.empty() && all_taken && record.units > 0)
       result.refusal = "slurm.conf has " + std::to_string(record.units) + " units " + name_of(record.type) +
-                       ", but all GPUs of this node are offered otherwise already: " + describe(found);
+                       ", but other entries already offer all GPUs of this node: " + describe(found);
     else if (share.files.empty() && record.units > 0)
       share.files = matching_files(record, records, free, result.refusal);
     result.list.push_back(share);

@@ -55,7 +55,7 @@ std::string shortfall(const GpuList& gpus, unsigned wanted) {
   const std::string got = std::to_string(gpus.count) + (gpus.count == 1 ? " GPU" : " GPUs");
   if (gpus.known < wanted)
     return "this node has " + std::to_string(gpus.known) + "; the job runs with " + got;
-  return "the job was given " + got + " when its first step here began, and keeps to that";
+  return "the job was given " + got + " when its first step on this node began, and keeps them";
 }
 
 }  // namespace sharedgpu

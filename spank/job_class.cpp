@@ -74,7 +74,7 @@ void keep_job_class(const Settings& settings, std::uint32_t job,
   if (qos.empty() && any_about_qos(settings)) {
     qos = ask_squeue(job, environment);
     if (qos.empty())
-      log_error("job " + std::to_string(job) + ": its QOS is not known; [qos] does not hold for it");
+      log_error("job " + std::to_string(job) + ": its QOS is not known; no [qos] section applies to it");
   }
   const char* restarts = std::getenv("SLURM_JOB_RESTART_COUNT");
   const std::string text = name_or_none(std::getenv("SLURM_JOB_PARTITION")) + " " +
@@ -89,7 +89,7 @@ void keep_job_class(const Settings& settings, std::uint32_t job,
   const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file || write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     log_error(path + ": " + std::strerror(errno) +
-              "; no section of sharedgpu.conf for a partition or QOS holds for the job");
+              "; no [partition] or [qos] section of sharedgpu.conf applies to the job");
 }
 
 JobClass read_job_class(const Settings& settings, std::uint32_t job) {

@@ -107,15 +107,14 @@ const std::array<OptionInfo, kOptionCount> kOptions = {{
      "GPU memory that the job may allocate on each node, such as 8GiB (default: all that the GPU has)",
      set_memory},
     {"sharedgpu-share", "REQUEST[:LIMIT]",
-     "percent of GPU time that the job shall have while others want the GPU, and may have at most "
+     "percent of GPU time that the job gets while others want the GPU, and the most that it may get "
      "(default: its units' part of the GPU, no limit)",
      set_share},
     {"sharedgpu-priority", "N",
      "from -1000 to 1000; jobs with a higher one go first (default 0; more where the site allows it)",
      set_priority},
     {"sharedgpu-deadline", "TIME",
-     "time within which each piece of its GPU work is to be done, such as 33ms; see docs/usage.md",
-     set_deadline},
+     "time limit for each piece of its GPU work, such as 33ms; see docs/usage.md", set_deadline},
     {"sharedgpu-backend", "swap|managed|native",
      "how GPU memory is shared: moved to host memory between turns, as the driver's managed memory, or not "
      "at all (default swap)",

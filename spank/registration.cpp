@@ -32,8 +32,8 @@ bool tell_of_gang(spank_t spank, const SlurmStep& step, const Settings& settings
   const std::string problem = register_gang(settings.socket.c_str(), gang, patience);
   if (!problem.empty())
     log_error(
-        "the arbiter was not told that the job has several nodes (its turns here begin and end by "
-        "themselves): " +
+        "cannot register the job's nodes with the arbiter (its turns on this node are not coordinated with "
+        "those on its other nodes): " +
         problem);
   return problem.empty();
 }
@@ -58,7 +58,9 @@ RegisterReply register_job(const SlurmStep& step, const Settings& settings, bool
   else if (answer.type != MessageType::register_reply || answer.as<RegisterReply>().accepted == 0)
     problem = "refused";
   if (!problem.empty())
-    log_error("the arbiter was not told of this step's units and options (the job goes on): " + problem);
+    log_error(
+        "cannot register this step's units and options with the arbiter (the job goes on without them): " +
+        problem);
   return problem.empty() ? answer.as<RegisterReply>() : RegisterReply{};
 }
 

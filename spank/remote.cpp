@@ -41,7 +41,7 @@ void remote_init_post_opt(spank_t spank, int count, char** arguments) {
   Configuration configuration = configure(count, arguments);
   const Settings& settings = configuration.settings;
   if (std::string library = interposer_path(); access(library.c_str(), R_OK) != 0) {
-    log_error(library + ": " + std::strerror(errno) + "; this step runs on the plain GPU");
+    log_error(library + ": " + std::strerror(errno) + "; this step runs without GPU sharing");
     return show_without_arbiter(spank, step, settings);
   }
   set_environment(spank, settings);

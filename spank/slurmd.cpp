@@ -23,7 +23,7 @@ void compare_units(const SharedGpuOffer& offer, const Configuration& configurati
             ", but UnitsPerGpu=" + std::to_string(each) + " in " +
             (file.empty() ? kDefaultConfigFile : file) + " times its GPUs (" + std::to_string(offer.gpus) +
             ") makes " + name + ":" + std::to_string(offer.gpus * each) +
-            "; shares are counted with the latter");
+            "; sharedgpu computes shares with the latter");
 }
 
 void compare_all_units(const Configuration& configuration) {
@@ -40,7 +40,7 @@ void slurmd_init(int count, char** arguments) {
   Configuration configuration = configure(count, arguments);
   // The arbiter would refuse this configuration too, and the socket is unknown.
   if (!configuration.good) {
-    log_error("no arbiter is started until this is corrected; jobs run on the plain GPU");
+    log_error("configuration error: not starting the arbiter; jobs use the GPU without sharing");
     return;
   }
   compare_all_units(configuration);

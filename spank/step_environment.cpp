@@ -43,7 +43,7 @@ std::uint32_t read_units(spank_t spank) {
   if (text.empty()) return 0;
   if (sibling_function("gres_sharedgpu.so", "gres_p_step_set_env") == nullptr) {
     log_error(std::string(environment::kUnits) +
-              " is set, but gres_sharedgpu.so is not loaded; this step runs on the plain GPU");
+              " is set, but gres_sharedgpu.so is not loaded; this step runs without GPU sharing");
     return 0;
   }
   return static_cast<std::uint32_t>(std::strtoul(text.c_str(), nullptr, 10));
@@ -126,7 +126,7 @@ void set_threads(spank_t spank, const Settings& settings, std::uint32_t percent)
 void make_deadline_pipe(spank_t spank, Nanoseconds deadline) {
   const auto set = [spank](const char* name, const std::string& value) { set_variable(spank, name, value); };
   if (int error = sharedgpu::make_deadline_pipe(deadline, set))
-    log_error(std::string("no pipe to tell of deadlines: ") + std::strerror(error));
+    log_error(std::string("cannot create the pipe for deadline lines: ") + std::strerror(error));
 }
 
 }  // namespace
@@ -175,7 +175,8 @@ void set_environment(spank_t spank, const Settings& settings) {
 void show_without_arbiter(spank_t spank, const SlurmStep& step, const Settings& settings) {
   if (settings.on_no_arbiter == OnNoArbiter::plain) return show_unplaced(spank, step);
   notice =
-      "sharedgpu: the arbiter was not told of this step; it sees no shared GPU, as OnNoArbiter=fail wants\n";
+      "sharedgpu: this step could not be registered with the arbiter; it sees no shared GPU because of "
+      "OnNoArbiter=fail\n";
   if (step.whole && step.whole->empty()) show(spank, "none");
 }
 

@@ -125,7 +125,9 @@ void* run(void* watch) {
 Watch* start(const StepName& step, const std::string& socket) {
   auto* test = reinterpret_cast<SuspendTest*>(dlsym(RTLD_DEFAULT, "acct_gather_suspend_test"));
   if (test == nullptr) {
-    log_error("this Slurm does not tell of suspensions: a suspended step's device memory stays on the GPU");
+    log_error(
+        "this release of Slurm does not report suspensions: the device memory of a suspended step stays on "
+        "the GPU");
     return nullptr;
   }
   stay_loaded();
@@ -133,7 +135,7 @@ Watch* start(const StepName& step, const std::string& socket) {
   auto* watch = new Watch(test, step, socket, is_loaded("/proctrack_cgroup.so"));
   pthread_t thread;
   if (const int error = start_own_thread(&thread, run, watch)) {
-    log_error(std::string("no thread: ") + std::strerror(error));
+    log_error(std::string("cannot start a thread: ") + std::strerror(error));
     return nullptr;
   }
   pthread_detach(thread);

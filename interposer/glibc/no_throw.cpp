@@ -68,7 +68,7 @@ INSTEAD void __cxa_guard_release(std::uint64_t* guard) {
 }
 
 extern "C" void __cxa_pure_virtual();
-INSTEAD void __cxa_pure_virtual() { give_up("a call to an object that is gone"); }
+INSTEAD void __cxa_pure_virtual() { give_up("a call to an object that no longer exists"); }
 
 namespace std {
 

@@ -87,7 +87,7 @@ Process::State Process::connect(const Parts& parts) {
   Handshake hands = shake_hands(settings_.socket, hello, settings_.arbiter_timeout);
   if (hands.result != Handshake::Result::welcome) {
     const bool fail = settings_.fail_without_arbiter;
-    const char* outcome = fail ? "cuInit fails, as OnNoArbiter=fail wants" : "running as plain CUDA";
+    const char* outcome = fail ? "cuInit fails because of OnNoArbiter=fail" : "running as plain CUDA";
     if (hands.result == Handshake::Result::refused)
       say("refused by the arbiter (%s); %s", hands.reason, outcome);
     else

@@ -128,7 +128,7 @@ int ArbiterLink::send_all() {
     if (int error = send(Message::of(MemoryQuery{}))) return error;
   if (outbox_.take_want()) {
     const bool home = outbox_.take_home();
-    debug(home ? "host memory runs short: what was evicted is to come back" : "waiting at the gate");
+    debug(home ? "host memory runs short: asks to restore the evicted memory" : "waiting at the gate");
     return send(Message::of(Want{.host_short = home}));
   }
   return 0;
@@ -310,7 +310,7 @@ bool ArbiterLink::reconnect() {
     if (hands.result != Handshake::Result::welcome) continue;
     adopt(hands);
     if (!channel_ || resume() != 0) continue;
-    debug("arbiter found again");
+    debug("reconnected to the arbiter");
     silent_.store(false, std::memory_order_release);
     lost_since_.store(0, std::memory_order_release);
     return true;
@@ -319,7 +319,7 @@ bool ArbiterLink::reconnect() {
 
 // From here on the process is unmanaged: evicted memory is restored, and then the gate stays open.
 void ArbiterLink::give_up(const char* reason) {
-  say("the arbiter serves this process no longer (%s); it goes on as plain CUDA", reason);
+  say("the arbiter no longer serves this process (%s); it goes on as plain CUDA", reason);
   lost_since_.store(1, std::memory_order_release);  // never reset, so no thread waits for answers
   turns_.allow(kEverything);
   turns_.prepare_host({}, 1);

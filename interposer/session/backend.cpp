@@ -80,7 +80,7 @@ MadeMemory make_memory(Backend backend, CUdevice device, Books& books, Contexts&
   const ManagedCalls managed = managed_calls();
   if (backend == Backend::managed)
     if (const char* lack = lacks_for_managed(calls, managed, device)) {
-      say("the managed backend cannot serve: %s; using swap", lack);
+      say("the managed backend cannot be used: %s; using swap", lack);
       backend = Backend::swap;
     }
   if (backend == Backend::native) {
@@ -92,7 +92,7 @@ MadeMemory make_memory(Backend backend, CUdevice device, Books& books, Contexts&
   }
   // None of these is ever freed: the program may use its memory until its last instruction.
   const HostBudget& budget = *new CgroupBudget({}, [](const char* path, int error) {
-    say("cannot read %s (%s): what bounds this job's host memory is not known", path, std::strerror(error));
+    say("cannot read %s (%s): the limit of this job's host memory is not known", path, std::strerror(error));
   });
   const auto wait = [&](const std::vector<CUdevice>& devices) { return contexts.synchronize(devices); };
   MadeMemory made;

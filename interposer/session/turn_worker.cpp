@@ -50,7 +50,7 @@ void TurnWorker::look() { wakeup_.raise(); }
 
 void TurnWorker::give_back() {
   const Epoch epoch{epoch_.load(std::memory_order_relaxed)};
-  debug("turn %llu given back", static_cast<unsigned long long>(epoch.value));
+  debug("turn %llu yielded", static_cast<unsigned long long>(epoch.value));
   outbox_.post({.type = MessageType::give_back, .epoch = epoch});
 }
 
@@ -121,8 +121,8 @@ bool TurnWorker::evict(TurnMemory& memory) {
   const auto took = static_cast<double>((now() - begun).count()) / 1e6;
   const Eviction last = memory.last_eviction();
   if (last.no_room && !std::exchange(said_no_room_, true))
-    say("this job's host memory (--mem) has no room for what should leave the GPU now; it stays there, and "
-        "other jobs wait");
+    say("this job's host memory (--mem) has no room for the device memory that must be evicted now; it stays "
+        "on the GPU, and other jobs wait");
   if (last.copied + last.unchanged + last.uniform == Bytes{}) return done;
   const auto mebibytes_of = [](Bytes size) { return static_cast<unsigned long long>(size.count >> 20); };
   debug("evicted in %.1f ms, in MiB: %llu copied, %llu unchanged, %llu uniform", took,
@@ -155,7 +155,7 @@ void TurnWorker::step(const TurnOrder& order) {
 
 void TurnWorker::say_released(const TurnOrder& order) {
   Nanoseconds overuse = now() - revoked_;
-  debug("turn %llu released, %.3f ms after Revoke", static_cast<unsigned long long>(order.epoch.value),
+  debug("turn %llu drained, %.3f ms after Revoke", static_cast<unsigned long long>(order.epoch.value),
         static_cast<double>(overuse.count()) / 1e6);
   outbox_.post({.type = MessageType::released,
                 .epoch = order.epoch,

@@ -198,7 +198,7 @@ shown='echo "[$CUDA_VISIBLE_DEVICES]"; '
   mv "$dir/etc/sharedgpu.conf.before" "$dir/etc/sharedgpu.conf"
   expect_state "$job" FAILED
   output_has "$job" "[none]"
-  output_has "$job" "it sees no shared GPU, as OnNoArbiter=fail wants"
+  output_has "$job" "it sees no shared GPU because of OnNoArbiter=fail"
 }
 
 @test "a process in no job, and one in a job without units, are refused by the arbiter that Slurm starts" {

@@ -191,7 +191,7 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
   managed one hold --bytes 75% --of 224MiB --iterations 20 --seed 1 --verify
   managed two hold --bytes 75% --of 224MiB --iterations 20 --seed 2 --verify
   all_succeed one two
-  (($(grep -c 'the managed backend cannot serve: this GPU cannot page managed memory; using swap' "$DIR/one.err") == 1))
+  (($(grep -c 'the managed backend cannot be used: this GPU cannot page managed memory; using swap' "$DIR/one.err") == 1))
 }
 
 @test "managed: where a prefetch to the host fails the memory stays, and others are planned around it" {

@@ -53,7 +53,7 @@ refused() {
   [[ $output == *"policy is given twice"* ]]
   run "$SHAREDGPU" set qos=high quantum=3s
   ((status == 2))
-  [[ $output == *"[qos high] Quantum is not in sections of this kind, but of gpu or partition"* ]]
+  [[ $output == *"[qos high] Quantum cannot be in a section of this kind, only in gpu or partition"* ]]
   run "$SHAREDGPU" set gpu=0 partition=long quantum=3s
   ((status == 2))
   [[ $output == *"'partition=long': one of gpu=, partition= and qos= at a time"* ]]

@@ -75,7 +75,7 @@ end_group() {
   progresses filler
   tenant other hold --bytes 75% --of 512MiB --seconds 1 --verify
   end_group filler other
-  [[ $(grep -c 'has no room for what should leave the GPU' "$DIR/filler.err") == 1 ]]
+  [[ $(grep -c 'has no room for the device memory that must be evicted' "$DIR/filler.err") == 1 ]]
   grep -F 'eviction incomplete' "$DIR/arbiter.log"
 }
 

@@ -51,7 +51,7 @@ three_times_as_much() {
   grep -q 'asks for a share of 61%, but gets only MaxRequest' "$DIR/arbiter.log"
 }
 
-gave_back() { (($(grep -c 'turn [0-9]* given back' "$DIR/$1.err") > $2)); }
+gave_back() { (($(grep -c 'turn [0-9]* yielded' "$DIR/$1.err") > $2)); }
 
 @test "a tenant with long kernels gives turns back that the next one would outlast, and has its share all the same" {
   start_arbiter Policy=elastic Quantum=auto

@@ -129,9 +129,9 @@ TEST_CASE("Errors in sections name them") {
   CHECK(error_of("[partition " + std::string(64, 'x') + "]").ends_with("x' is not a name"));
   CHECK(error_of("[partition " + std::string(63, 'x') + "]") == "");
   CHECK(error_of("[gpu 0]\nPriority=1") ==
-        "x.conf:2: [gpu 0] Priority is not in sections of this kind, but of partition or qos");
+        "x.conf:2: [gpu 0] Priority cannot be in a section of this kind, only in partition or qos");
   CHECK(error_of("[qos a]\nPolicy=fcfs") ==
-        "x.conf:2: [qos a] Policy is not in sections of this kind, but of gpu or partition");
+        "x.conf:2: [qos a] Policy cannot be in a section of this kind, only in gpu or partition");
   for (const char* list : {"", "x", "0,", "3-2", "-1", "1024", "0-99999999999", "GPU-12"}) {
     CAPTURE(list);
     const std::string word = std::string(list) == "0," ? "" : list;
@@ -258,8 +258,8 @@ TEST_CASE("Errors name file, line and value") {
   for (const char* value : {"10%", "much", "-1GiB", ""})
     CHECK(error_of("SwapPerUnit=" + std::string(value)) ==
           "x.conf:1: SwapPerUnit: '" + std::string(value) + "' is not a size (such as 24GiB) or unlimited");
-  CHECK(error_of("SwapPerUnit=0") == "x.conf:1: SwapPerUnit: '0' is not more than nothing");
-  CHECK(error_of("DeviceMemoryLimit=0") == "x.conf:1: DeviceMemoryLimit: '0' is not more than nothing");
+  CHECK(error_of("SwapPerUnit=0") == "x.conf:1: SwapPerUnit: '0' is not greater than zero");
+  CHECK(error_of("DeviceMemoryLimit=0") == "x.conf:1: DeviceMemoryLimit: '0' is not greater than zero");
   CHECK(error_of("Quantum=1s\n\nPolicy=round-robin\nQuantum=2s\n") ==
         "x.conf:4: Quantum: line 1 sets it already");
   CHECK(error_of("Quantum=1s\nnonsense\n") == "x.conf:2: expected Key=Value");

@@ -95,7 +95,7 @@ TEST_CASE("An outage of the database is said once and waited for") {
   desk.records.down = true;
   desk.put("n1");
   CHECK(desk.work(3600));
-  CHECK(desk.said == std::vector<std::string>{"down; it is tried again"});
+  CHECK(desk.said == std::vector<std::string>{"down; retrying"});
   desk.records.down = false;
   desk.work(91);
   CHECK(desk.lease() == 2s);
@@ -116,7 +116,7 @@ TEST_CASE("What cannot be written of one job keeps nobody from what can be of ot
   CHECK(desk.lease() == 2s);
   CHECK(find_summary(desk.records.jobs[9][0].comment));
   CHECK(desk.spool.entries().size() == 1);
-  CHECK(desk.said == std::vector<std::string>{"refused; it is tried again"});
+  CHECK(desk.said == std::vector<std::string>{"refused; retrying"});
 }
 
 TEST_CASE("A node that may not write keeps nothing for ever") {

@@ -74,7 +74,7 @@ TEST_CASE("a GPU offered both ways, or twice, is refused") {
   CHECK(says(share_gpus({untyped(8, {"/dev/nvidia0"})}, kTwoTypes, {"/dev/nvidia0"}).refusal,
              "/dev/nvidia0 both as sharedgpu and as another GRES"));
   CHECK(says(share_gpus({untyped(8)}, kTwoTypes, {"/dev/nvidia0", "/dev/nvidia1"}).refusal,
-             "8 units sharedgpu, but all GPUs of this node are offered otherwise already"));
+             "8 units sharedgpu, but other entries already offer all GPUs of this node"));
   CHECK(says(
       share_gpus({typed("a", 1, {"/dev/nvidia0"}), typed("b", 1, {"/dev/nvidia0"})}, kTwoTypes, {}).refusal,
       "/dev/nvidia0 twice"));
@@ -89,7 +89,8 @@ TEST_CASE("a type that no GPU is of is refused") {
 
 TEST_CASE("where models are not known, one type is for all, and of two it is asked which") {
   CHECK(share_gpus({typed("h200", 16)}, kUnknown, {}).list[0].files == Files{"/dev/nvidia0", "/dev/nvidia1"});
-  CHECK(says(share_gpus({typed("h200", 8), typed("a100", 8)}, kUnknown, {}).refusal, "cannot be told which"));
+  CHECK(says(share_gpus({typed("h200", 8), typed("a100", 8)}, kUnknown, {}).refusal,
+             "the models are not known"));
 }
 
 TEST_CASE("where no GPU is found, units are offered as they stand") {
