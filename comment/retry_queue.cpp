@@ -67,7 +67,7 @@ void RetryQueue::attend(const std::string& name, Progress& progress, std::int64_
     trouble_.clear();
   }
   if (!run || runs[*run].span.end == 0) {
-    if (now - entry->seen.end > kOldest) return drop(name, "the database has no end of the job");
+    if (now - entry->seen.end > kOldest) return drop(name, "the job's end never reached the database");
     return later(progress, now, kLongestRunPause);
   }
   if (merged.outcome == Merged::Outcome::changed) {

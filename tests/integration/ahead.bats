@@ -49,8 +49,8 @@ kept_short() {
   SHAREDGPU_DEBUG=1 hog one 800
   SHAREDGPU_DEBUG=1 hog two 800 --stream own
   all_succeed one two
-  grep -q ' released, ' "$DIR/one.err"
-  grep -q ' released, ' "$DIR/two.err"
+  grep -q ' drained, ' "$DIR/one.err"
+  grep -q ' drained, ' "$DIR/two.err"
 }
 
 @test "alone, and where all fit, a program may queue what it likes" {

@@ -56,7 +56,7 @@ load helpers
   progresses busy
   tenant rival hold --bytes 75% --of 256MiB --iterations 2 --verify
   all_succeed busy rival
-  ! grep released "$DIR/busy.err"
+  ! grep drained "$DIR/busy.err"
 }
 
 @test "DeviceMemoryLimit lowers what tenants see and what is resident at once" {

@@ -103,7 +103,7 @@ contend() {
   SHAREDGPU_DEBUG=1 tenant own own_memory --bytes 256MiB --host --seconds 5
   until_true 30 json_is 'min(t["footprint_bytes"] for t in s["tenants"])' $((128 << 20))
   succeeds own
-  grep -q " released, " "$DIR/own.err" # the half on the device has been evicted in between
+  grep -q " drained, " "$DIR/own.err" # the half on the device has been evicted in between
 }
 
 @test "the program's own memory stays where it is from when a network card knows it" {
@@ -197,7 +197,7 @@ contend() {
   progresses rival
   SHAREDGPU_DEBUG=1 tenant beside arrays --bytes 128MiB --seconds 5
   succeeds beside
-  grep -q " released, " "$DIR/beside.err"
+  grep -q " drained, " "$DIR/beside.err"
 }
 
 @test "programs that open libcuda.so.1 themselves, close it and open it again" {
@@ -262,9 +262,9 @@ contend() {
   export SHAREDGPU_DEBUG=1
   tenant own own_memory --seconds 5
   succeeds own
-  grep -q " released, " "$DIR/own.err" # it has been evicted in between
+  grep -q " drained, " "$DIR/own.err" # it has been evicted in between
 
   tenant exportable own_memory --seconds 5 --exportable
   succeeds exportable
-  grep -q " released, " "$DIR/exportable.err"
+  grep -q " drained, " "$DIR/exportable.err"
 }
