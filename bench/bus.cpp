@@ -50,7 +50,7 @@ double best(Copies&& copies) {
 int main(int argc, char** argv) {
   CommandLine app("Measures the bus between the host and the GPU.");
   std::uint64_t mib = 1024;
-  app.add_option("--mib", mib, "how much to copy each way").positive();
+  app.add_option("--mib", mib, "MiB to copy each way").positive();
   app.parse(argc, argv);
 
   start();

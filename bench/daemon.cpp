@@ -52,7 +52,7 @@ class Daemon {
  public:
   explicit Daemon(const Options& options) {
     char name[] = "/tmp/sharedgpu-bench-XXXXXX";
-    if (mkdtemp(name) == nullptr) throw std::runtime_error("cannot make a folder in /tmp");
+    if (mkdtemp(name) == nullptr) throw std::runtime_error("cannot create a folder in /tmp");
     folder_ = name;
     const std::string config = folder_ + "/sharedgpu.conf";
     std::ofstream(config) << "Socket=" << socket() << "\nStateDir=" << folder_
@@ -99,12 +99,13 @@ class Peer {
   int fd() const { return channel_.fd(); }
   template <class Body>
   void say(const Body& body) {
-    if (channel_.send(Message::of(body)) != 0) throw std::runtime_error("the arbiter is gone");
+    if (channel_.send(Message::of(body)) != 0) throw std::runtime_error("the arbiter closed the connection");
   }
   Message hear() {
     Message message;
     UniqueFd descriptor;
-    if (channel_.receive(message, descriptor) != 0) throw std::runtime_error("the arbiter is gone");
+    if (channel_.receive(message, descriptor) != 0)
+      throw std::runtime_error("the arbiter closed the connection");
     return message;
   }
   template <class Body>
@@ -147,7 +148,8 @@ class Tenant {
     const Message message = session_.hear();
     switch (message.type) {
       case MessageType::verdict:
-        if (message.as<Verdict>().granted == 0) throw std::runtime_error("the arbiter refuses the memory");
+        if (message.as<Verdict>().granted == 0)
+          throw std::runtime_error("the arbiter refuses to let a tenant allocate");
         session_.say(Want{});
         break;
       case MessageType::restore: {
@@ -233,7 +235,7 @@ void measure_turns(const Options& options) {
   const double passed = std::chrono::duration<double>(Clock::now() - begin).count();
   const double used = daemon.used_seconds() - used_before;
   const unsigned turns = turns_of(tenants) - turns_before;
-  if (turns == 0) throw std::runtime_error("nobody had a turn");
+  if (turns == 0) throw std::runtime_error("no tenant had a turn");
   std::printf("%s, %u tenants, %.1f turns a second: %.2f%% of a core, %.0f us a turn\n",
               options.policy.c_str(), options.tenants, turns / passed, 100 * used / passed,
               1e6 * used / turns);
@@ -243,17 +245,17 @@ void measure_turns(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("What the arbiter takes of a core while tenants without a GPU take turns.");
+  CLI::App app("Measures the arbiter's use of a core while tenants without a GPU take turns.");
   app.add_option("--daemon", options.daemon, "path of sharedgpud")->required()->check(CLI::ExistingFile);
   app.add_option("--tenants", options.tenants)->check(CLI::Range(2, 1000))->capture_default_str();
-  app.add_option("--rate", options.rate, "turns a second")
+  app.add_option("--rate", options.rate, "turns per second")
       ->check(CLI::Range(0.1, 1000.0))
       ->capture_default_str();
-  app.add_option("--seconds", options.seconds, "to measure for")
+  app.add_option("--seconds", options.seconds, "duration of the measurement")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--policy", options.policy)->capture_default_str();
-  app.add_option("--reports", options.reports, "measure so many of these instead");
+  app.add_option("--reports", options.reports, "measure this many reports of memory instead of turns");
   CLI11_PARSE(app, argc, argv);
   try {
     options.reports > 0 ? measure_reports(options) : measure_turns(options);

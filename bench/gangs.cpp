@@ -154,15 +154,16 @@ int run(int argc, char** argv) {
   std::vector<std::string> ways;
   for (const Way& way : kWays) ways.emplace_back(way.name);
   CLI::App app("Jobs that span nodes, simulated");
-  app.add_option("--scenarios", count, "so many for each number of nodes")->capture_default_str();
-  app.add_option("--seed", first, "of the first one")->capture_default_str();
+  app.add_option("--scenarios", count, "number of scenarios for each number of nodes")->capture_default_str();
+  app.add_option("--seed", first, "seed of the first scenario")->capture_default_str();
   app.add_option("--nodes", sizes, "numbers of nodes")->delimiter(',')->capture_default_str();
-  app.add_option("--by", ways, "what makes the turns")->delimiter(',')->capture_default_str();
-  app.add_option("--outages", faults.outages,
-                 "of arbiters and links, in each scenario; then nothing is compared with the ideal")
+  app.add_option("--by", ways, "ways to coordinate turns")->delimiter(',')->capture_default_str();
+  app.add_option(
+         "--outages", faults.outages,
+         "outages of arbiters and links in each scenario; with outages there is no comparison with the ideal")
       ->capture_default_str();
-  app.add_option("--longer", faults.longer, "outages last so many times as long")->capture_default_str();
-  app.add_option("--lost", faults.lost, "letters between arbiters that are lost, of a thousand")
+  app.add_option("--longer", faults.longer, "factor on the duration of outages")->capture_default_str();
+  app.add_option("--lost", faults.lost, "lost letters between arbiters, of a thousand")
       ->capture_default_str();
   app.add_option("--cut", faults.cut, "links that are away for ever: that of two nodes, or all")
       ->check(CLI::IsMember({"link", "all"}));

@@ -38,21 +38,21 @@ struct Options {
 };
 
 void add_options(CommandLine& app, Options& options) {
-  app.add_option("--kind", options.kind, "what it is like")
-      .one_of({"mix", "inference", "interactive", "hog"});
-  app.add_option("--gib", options.gib, "device memory to work on").positive();
-  app.add_option("--block-mib", options.block_mib, "how much of it to allocate at a time").positive();
-  app.add_option("--gpu-steps", options.gpu_steps, "steps on the GPU; of an interactive one: in each cell");
-  app.add_option("--cpu-steps", options.cpu_steps, "steps on the CPU");
-  app.add_option("--order", options.order, "which come first").one_of({"gpu-cpu", "cpu-gpu"});
-  app.add_option("--cells", options.cells, "of an interactive one: how many bursts");
-  app.add_option("--pause-ms", options.pause_ms, "of an interactive one: from each burst to the next")
+  app.add_option("--kind", options.kind, "kind of work").one_of({"mix", "inference", "interactive", "hog"});
+  app.add_option("--gib", options.gib, "GiB of device memory to work on").positive();
+  app.add_option("--block-mib", options.block_mib, "MiB in each allocation").positive();
+  app.add_option("--gpu-steps", options.gpu_steps,
+                 "number of steps on the GPU (kind interactive: in each cell)");
+  app.add_option("--cpu-steps", options.cpu_steps, "number of steps on the CPU");
+  app.add_option("--order", options.order, "order of the steps").one_of({"gpu-cpu", "cpu-gpu"});
+  app.add_option("--cells", options.cells, "kind interactive: number of bursts");
+  app.add_option("--pause-ms", options.pause_ms, "kind interactive: time from each burst to the next")
       .not_negative();
-  app.add_option("--step-ms", options.step_ms, "how long a step on the GPU spins").not_negative();
-  app.add_option("--cpu-step-ms", options.cpu_step_ms, "how long a step on the CPU is").not_negative();
+  app.add_option("--step-ms", options.step_ms, "duration of a step on the GPU").not_negative();
+  app.add_option("--cpu-step-ms", options.cpu_step_ms, "duration of a step on the CPU").not_negative();
   app.add_flag("--verify", options.verify, "verify every byte after the end");
   app.add_flag("--wait", options.wait,
-               "print 'ready' when there is a context, and begin with a line on stdin");
+               "print 'ready' when the context exists, and begin after a line on stdin");
 }
 
 double now() {
@@ -184,7 +184,7 @@ void run(const Options& options) {
   if (options.wait) {
     std::cout << "ready" << std::endl;
     std::string line;
-    if (!std::getline(std::cin, line)) fail("nobody said when to begin");
+    if (!std::getline(std::cin, line)) fail("stdin ended before the line to begin with");
   }
 
   std::vector<Phase> phases;
@@ -229,7 +229,7 @@ void run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CommandLine app("Does work on the GPU and on the CPU, and prints how long it took and what came of it.");
+  CommandLine app("Does work on the GPU and on the CPU, and prints its duration and result.");
   Options options;
   add_options(app, options);
   app.parse(argc, argv);

@@ -31,13 +31,13 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kind", choices=("mix", "inference", "interactive", "hog"), default="mix")
     parser.add_argument("--gib", type=float, default=4)
-    parser.add_argument("--gpu-steps", type=int, default=10, help="of an interactive one: in each burst")
+    parser.add_argument("--gpu-steps", type=int, default=10, help="number of steps on the GPU (kind interactive: in each burst)")
     parser.add_argument("--cpu-steps", type=int, default=0)
     parser.add_argument("--order", choices=("gpu-cpu", "cpu-gpu"), default="gpu-cpu")
-    parser.add_argument("--cells", type=int, default=0, help="of an interactive one: how many bursts")
-    parser.add_argument("--pause-ms", type=float, default=1000, help="of an interactive one: before each burst")
+    parser.add_argument("--cells", type=int, default=0, help="kind interactive: number of bursts")
+    parser.add_argument("--pause-ms", type=float, default=1000, help="kind interactive: time before each burst")
     parser.add_argument("--wait", action="store_true",
-                        help="print 'ready' when there is a context, and begin with a line on stdin")
+                        help="print 'ready' when the context exists, and begin after a line on stdin")
     return parser.parse_args()
 
 
@@ -158,7 +158,7 @@ def main():
     if options.wait:
         print("ready", flush=True)
         if not sys.stdin.readline():
-            raise SystemExit("work_torch: nobody said when to begin")
+            raise SystemExit("work_torch: stdin ended before the line to begin with")
 
     phases, cells = [], []
     begin = time.monotonic()

@@ -54,6 +54,6 @@ def document(machine, settings, rows, all_waits, all_turns, failures):
     if all_turns:
         lines += ["", "Turns of unlike tenants, in medians: seconds from the other's release to the lease; evictions in "
                   "seconds and MiB:", "", *turns(all_turns)]
-    lines += ["", "All results were those of the runs alone." if not failures else "Failed:", ""]
+    lines += ["", "All programs had the same results as alone." if not failures else "Failed:", ""]
     lines += [f"- {failure}" for failure in failures]
     return "\n".join(lines).rstrip() + "\n"

@@ -19,7 +19,7 @@ def until(true, seconds, what):
     end = time.monotonic() + seconds
     while not true():
         if time.monotonic() > end:
-            raise Failed(f"{what}: not after {seconds:.0f} s")
+            raise Failed(f"{what}: did not happen within {seconds:.0f} s")
         time.sleep(0.02)
 
 
@@ -35,7 +35,7 @@ class Program:
 
     def ready(self):
         if self.ended():
-            raise Failed("ended before it began")
+            raise Failed("the program ended before it was ready")
         return self.out.read_bytes().startswith(b"ready\n")
 
     def go(self):

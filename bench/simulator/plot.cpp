@@ -82,8 +82,8 @@ std::string Plot::svg(const std::string& title) const {
   const Panel most{60 + kPitch, seconds()};
   const double foot = 60 + (bounded ? 2 : 1) * kPitch;
   std::string body = words(8, 24, title, "font-weight=\"bold\"") +
-                     leases.frame("the part of the time that each program had a lease");
-  if (bounded) body += most.frame("the most of the time that each may have; red: a deadline was missed");
+                     leases.frame("part of the time in which each program had a lease");
+  if (bounded) body += most.frame("most of the time that each program may have; red: a deadline was missed");
   for (std::size_t program = 0; program < programs; ++program) {
     body += leases.curve(moments_.size(), program, [&](std::size_t i) {
       const Moment& before = moments_[i - 1];

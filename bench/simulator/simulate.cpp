@@ -262,13 +262,13 @@ std::string read_ledger_trace(const Arguments& arguments, LedgerTrace::Replay& r
   if (damaged > 0)
     std::cerr << "simulate: " << arguments.ledger << ": passed over " << damaged << " damaged lines\n";
   replay = trace.replay(Bytes{static_cast<std::uint64_t>(arguments.memory_gib * 1073741824.0)});
-  if (replay.gpus.empty()) return arguments.ledger + ": no lease";
-  std::cerr
-      << "simulate: the ledger tells when leases began and ended, not what ran in them: idle time within a\n"
-         "lease counts as work, and waiting is taken off the pauses in equal parts.\n";
+  if (replay.gpus.empty()) return arguments.ledger + ": has no leases to replay";
+  std::cerr << "simulate: the ledger has the begin and end of leases, not the work in them: idle time within "
+               "a lease\n"
+               "counts as work, and waiting is subtracted from the pauses in equal parts.\n";
   if (replay.unsized > 0)
     std::cerr << "simulate: " << replay.unsized
-              << " programs have no recorded footprint, and are taken to fill their GPU\n";
+              << " programs have no recorded footprint and are assumed to fill their GPU\n";
   return {};
 }
 
@@ -302,7 +302,8 @@ int run(const Arguments& arguments) {
   std::string error = find_nodes(arguments, nodes);
   if (error.empty() && nodes.count > 1 &&
       (arguments.each || !arguments.timeline.empty() || !arguments.plot.empty()))
-    error = "--each, --timeline and --plot are for one node, and there are " + std::to_string(nodes.count);
+    error = "--each, --timeline and --plot need a single node; the number of nodes is " +
+            std::to_string(nodes.count);
   if (!error.empty()) {
     std::cerr << "simulate: " << error << '\n';
     return 2;
@@ -316,7 +317,7 @@ int run(const Arguments& arguments) {
     }
   print_head();
   for (const std::string& policy : policies) simulate(arguments, policy, nodes);
-  if (std::fflush(stdout) != 0) throw std::runtime_error("standard output cannot be written");
+  if (std::fflush(stdout) != 0) throw std::runtime_error("cannot write to standard output");
   return 0;
 }
 
@@ -330,28 +331,27 @@ std::string is_number(const std::string& text) {
 
 int main(int argc, char** argv) {
   sharedgpu::Arguments arguments;
-  CLI::App app("What the arbiter makes of programs on one GPU, or on many apart, in virtual time.",
-               "simulate");
-  app.add_option("--policy", arguments.policies, "One or several (default: all)")->type_name("NAME");
-  app.add_option("--trace", arguments.trace, "Programs as CSV; bench/simulator/trace.h has the columns")
+  CLI::App app(
+      "Runs the arbiter on simulated programs, on one GPU or on several separate ones, in virtual time.",
+      "simulate");
+  app.add_option("--policy", arguments.policies, "One or several policies (default: all)")->type_name("NAME");
+  app.add_option("--trace", arguments.trace, "Programs as CSV; bench/simulator/trace.h describes the columns")
       ->type_name("FILE");
-  app.add_option(
-         "--ledger", arguments.ledger,
-         "An arbiter's ledger, its older files included: what was held is asked for again; a node for each "
-         "GPU. "
-         "bench/simulator/ledger_trace.h says what a ledger does not tell")
+  app.add_option("--ledger", arguments.ledger,
+                 "Replays an arbiter's ledger with its older files; each GPU becomes a node. "
+                 "bench/simulator/ledger_trace.h lists what a ledger does not contain")
       ->type_name("FILE")
       ->excludes("--trace");
   app.add_option("--nodes", arguments.nodes,
-                 "So many, of one GPU each (default 1); a trace's programs go to them in turn")
+                 "Number of nodes, of one GPU each (default 1); a trace's programs go to them in turn")
       ->check(CLI::Range(1, 1000000))
       ->excludes("--ledger");
-  app.add_option("--threads", arguments.threads, "To simulate nodes with (default: one for each core)")
+  app.add_option("--threads", arguments.threads, "Threads that simulate nodes (default: one for each core)")
       ->check(CLI::Range(1, 1024));
   app.add_option("--tenants", arguments.tenants,
-                 "Without a trace or ledger: so many random programs on each node (default 8)")
+                 "Without a trace or ledger: number of random programs on each node (default 8)")
       ->check(CLI::Range(1, 10000));
-  app.add_option("--time", arguments.seconds, "The longest to simulate, in seconds (default 3600)")
+  app.add_option("--time", arguments.seconds, "Maximum of simulated time, in seconds (default 3600)")
       ->check(CLI::Range(1.0, 1e8))
       ->check(sharedgpu::is_number);
   app.add_option("--quantum", arguments.quantum, "Quantum, in seconds (default 0: auto)")
@@ -360,20 +360,22 @@ int main(int argc, char** argv) {
   app.add_option("--max-wait", arguments.max_wait, "MaxWait, in seconds (default 30)")
       ->check(CLI::Range(0.1, 1e6))
       ->check(sharedgpu::is_number);
-  app.add_option("--memory", arguments.memory_gib, "Of the GPU, in GiB (default 80)")
+  app.add_option("--memory", arguments.memory_gib, "Memory of the GPU, in GiB (default 80)")
       ->check(CLI::Range(0.1, 1e4))
       ->check(sharedgpu::is_number);
-  app.add_option("--bus", arguments.bus, "What handoffs move, in GB/s each way (default 50)")
+  app.add_option("--bus", arguments.bus, "Bandwidth of handoffs, in GB/s each way (default 50)")
       ->check(CLI::Range(0.1, 1e4))
       ->check(sharedgpu::is_number);
-  app.add_option("--seed", arguments.seed, "Of the random programs and delays (default 1)");
-  app.add_option("--timeline", arguments.timeline,
-                 "Writes FILE.POLICY.csv: what each program may have, and its deadlines, 50 times a second")
+  app.add_option("--seed", arguments.seed, "Seed of the random programs and delays (default 1)");
+  app.add_option(
+         "--timeline", arguments.timeline,
+         "Writes FILE.POLICY.csv: the time that each program may have, and its deadlines, 50 times a second")
       ->type_name("FILE");
-  app.add_option("--plot", arguments.plot,
-                 "Writes FILE.POLICY.svg: what each program had and may have over time, and missed deadlines")
+  app.add_option(
+         "--plot", arguments.plot,
+         "Writes FILE.POLICY.svg: the lease time that each program had and may have, and missed deadlines")
       ->type_name("FILE");
-  app.add_flag("--each", arguments.each, "A line for each program as well");
+  app.add_flag("--each", arguments.each, "Prints a line for each program too");
   CLI11_PARSE(app, argc, argv);
   try {
     return sharedgpu::run(arguments);

@@ -187,7 +187,7 @@ void Stage::perform(const Actions& actions) {
     } else if (const auto* timer = std::get_if<ArmTimer>(&action)) {
       timeline_.set_alarm(timer->at, [this] { tell(TimerFired{}); });
     } else if (std::get_if<Drop>(&action) != nullptr) {
-      throw std::logic_error("a session that behaves was dropped");
+      throw std::logic_error("a session was dropped although it kept the protocol");
     }
   }
 }
@@ -205,7 +205,7 @@ void Stage::hear(Actor& actor, const Message& message) {
       actor.use.swappable = mebibytes(actor.program.size);
       return say(actor, Usage{.request = 1, .use = actor.use, .stuck = 0});
     case MessageType::verdict:
-      if (message.as<Verdict>().granted == 0) throw std::logic_error("what fits was refused");
+      if (message.as<Verdict>().granted == 0) throw std::logic_error("memory that fits was refused");
       actor.take(message.as<Verdict>());
       return begin_burst(actor);
     default:

@@ -15,7 +15,7 @@ results() { python3 -c "import json; cases = json.load(open('$DIR/out/results.js
   compare --only big_50,interactive --seconds 0.6 --quanta 200ms
   for row in serial sharedgpu 'sharedgpu, Quantum=200ms' managed; do grep -qF "| big_50 | $row |" "$DIR/out/table.md"; done
   for row in "alone: hog" "alone: interactive" serial sharedgpu managed; do grep -qF "| interactive | $row |" "$DIR/out/table.md"; done
-  grep -qF 'All results were those of the runs alone.' "$DIR/out/table.md"
+  grep -qF 'All programs had the same results as alone.' "$DIR/out/table.md"
   # Each case has its runs, each run its tenants, and what they came to is what they came to alone.
   [[ $(results '[len(run["programs"]) for run in cases["big_50"].values()]') == '[1, 2, 2, 2]' ]]
   [[ $(results '[len(run["programs"]) for run in cases["interactive"].values()]') == '[1, 1, 2, 2]' ]]
@@ -28,7 +28,7 @@ results() { python3 -c "import json; cases = json.load(open('$DIR/out/results.js
 }
 
 @test "the comparison keeps what it has when it is ended, and goes on with the rest" {
-  compare --only fits_2 --seconds 0.6 --budget 0 | grep 'no time for fits_2, alone: mix'
+  compare --only fits_2 --seconds 0.6 --budget 0 | grep 'no time left for fits_2, alone: mix'
   [[ $(results 'cases') == "{'fits_2': {}}" ]]
 
   local status=0 first

@@ -50,13 +50,13 @@ refused() {
   refused "$DIR/none/a.fcfs.svg: cannot be written" --plot "$DIR/none/a"
   refused "$DIR/none/a.fcfs.csv: cannot be written" --timeline "$DIR/none/a"
   run bash -c "exec '$BUILD/bench/simulate' --policy fcfs --time 5 >/dev/full"
-  ((status == 2)) && [[ $output == *"standard output cannot be written"* ]]
+  ((status == 2)) && [[ $output == *"cannot write to standard output"* ]]
 }
 
 @test "each program is told of on one node alone" {
   run timeout 100 "$BUILD/bench/simulate" --nodes 2 --each
   ((status == 2))
-  [[ $output == *"--each, --timeline and --plot are for one node, and there are 2"* ]]
+  [[ $output == *"--each, --timeline and --plot need a single node; the number of nodes is 2"* ]]
 }
 
 # curves FILE: how many it has.
@@ -75,7 +75,7 @@ curves() { python3 -c 'import sys, xml.etree.ElementTree as x; print(sum(e.tag.e
   start_arbiter
   run timeout 100 "$BUILD/bench/simulate" --ledger "$DIR/state/ledger"
   ((status == 2))
-  [[ $output == *"$DIR/state/ledger: no lease"* ]]
+  [[ $output == *"$DIR/state/ledger: has no leases to replay"* ]]
   run timeout 100 "$BUILD/bench/simulate" --ledger "$DIR/none"
   ((status == 2))
 }
