@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# scripts/driver-coverage finds what it is there to find: each of these mistakes makes it fail.
+# Checks that scripts/driver-coverage fails for each of these mistakes.
 #   check_coverage.sh SCRIPT TABLE PAGE CUDA_INCLUDE CC
 set -eu
 script=$1 table=$2 page=$3 include=$4 cc=$5
@@ -8,7 +8,7 @@ script=$1 table=$2 page=$3 include=$4 cc=$5
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# fails WORD COMMAND...: it must fail and say WORD.
+# fails WORD COMMAND...: the command must fail and print WORD.
 fails() {
   word=$1
   shift
@@ -19,11 +19,11 @@ fails() {
   grep -q "$word" "$work/said" || { echo "failed otherwise: $*" >&2; cat "$work/said" >&2; exit 1; }
 }
 
-# A function that is gone from the table: of the newest version, of an old one, a per-thread one, one of class none.
+# Functions removed from the table: the newest version, of an old one, a per-thread one, one of class none.
 for name in cuMemcpyHtoD_v2 cuMemcpyHtoD cuLaunchKernel_ptsz cuDriverGetVersion; do
   grep -v "($name, " "$table" >"$work/table.def"
   fails "lacks: $name" "$script" header "$include" "$cc" --table "$work/table.def"
-  fails stale "$script" check --table "$work/table.def" --page "$page"
+  fails "out of date" "$script" check --table "$work/table.def" --page "$page"
 done
 
 # A cuda.h with a new function, and one that cannot be read.
@@ -34,9 +34,9 @@ fails "lacks: cuMemTeleport" "$script" header "$work/new" "$cc" --table "$table"
 : >"$work/empty/cuda.h"
 fails "declares 0 functions" "$script" header "$work/empty" "$cc" --table "$table"
 
-# A line twice, of an unknown class, unlike its variant, or not a line at all.
+# A duplicate line, one of an unknown class, one of another class than its variant, and an invalid line.
 { cat "$table"; echo 'PLAIN(cuInit, none)'; } >"$work/table.def"
-fails "cuInit is there 2 times" "$script" check --table "$work/table.def" --page "$page"
+fails "cuInit occurs 2 times" "$script" check --table "$work/table.def" --page "$page"
 { cat "$table"; echo 'PLAIN(cuNew, odd)'; } >"$work/table.def"
 fails "class odd" "$script" check --table "$work/table.def" --page "$page"
 { cat "$table"; echo 'PLAIN(cuInit_ptsz, none)'; } >"$work/table.def"
@@ -44,8 +44,8 @@ fails "different classes" "$script" check --table "$work/table.def" --page "$pag
 { cat "$table"; echo 'SUBMITS(cuNew, 2)'; } >"$work/table.def"
 fails "cannot be read" "$script" check --table "$work/table.def" --page "$page"
 
-# A page that was edited, and none.
+# A page that was edited, and a missing one.
 { cat "$page"; echo more; } >"$work/page.md"
-fails stale "$script" check --table "$table" --page "$work/page.md"
-fails stale "$script" check --table "$table" --page "$work/none.md"
+fails "out of date" "$script" check --table "$table" --page "$work/page.md"
+fails "out of date" "$script" check --table "$table" --page "$work/none.md"
 echo "every mistake is found"
