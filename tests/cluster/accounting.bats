@@ -28,7 +28,7 @@ has_held() {
   sharedgpu status --json | jq -e --argjson job "$1" --argjson least "$2" '.tenants[] | select(.job == $job and .lease_seconds >= $least)' >/dev/null
 }
 
-@test "what two jobs swap is in sacct, each way" {
+@test "sacct shows the swap traffic of two jobs in each direction" {
   first=$(submit --gres=sharedgpu:1 -- bash -c "$hold 75% --seconds 5; sleep 3")
   second=$(submit --gres=sharedgpu:1 -- bash -c "$hold 75% --seconds 5; sleep 3")
   expect_state "$first" COMPLETED
@@ -106,7 +106,7 @@ most_of() { sacct --noconvert -n -P -j "$1" -o "TRESUsageInMax$2" | tr , '\n' | 
   done
 }
 
-@test "sacct agrees with the ledger where short processes come and go beside a step's task" {
+@test "sacct agrees with the ledger if short processes run beside a step's task" {
   # Also such with lower numbers than the task's: they come before it in what Slurm goes through.
   cat >"$dir/jobs/churn" <<'SCRIPT'
 #!/bin/bash
@@ -133,7 +133,7 @@ billed() {
     END { print jobs, units, lease }'
 }
 
-@test "sharedgpu report adds up what sacct has" {
+@test "sharedgpu report adds up the numbers of sacct" {
   since=$(date +%Y-%m-%dT%H:%M:%S) # of others the steps side by side count once
   for units in 1 2; do srun --gres=sharedgpu:$units $hold 4% --seconds 2; done
   reports() {

@@ -49,7 +49,7 @@ job_ends_right() {
   output_has "$job" "$verified"
 }
 
-@test "an unknown key in sharedgpu.conf" {
+@test "an unknown key in sharedgpu.conf is reported, and jobs run without sharing" {
   echo "Colour=blue" >>"$dir/etc/sharedgpu.conf"
   up
   slurmd_says "$dir/etc/sharedgpu.conf:5: unknown key 'Colour'"
@@ -59,7 +59,7 @@ job_ends_right() {
   [[ $output == *"$dir/etc/sharedgpu.conf:5: unknown key 'Colour'"* ]]
 }
 
-@test "a bad value in sharedgpu.conf" {
+@test "a bad value in sharedgpu.conf is reported, and jobs run without sharing" {
   echo "Quantum=12 parsecs" >>"$dir/etc/sharedgpu.conf"
   up
   slurmd_says "$dir/etc/sharedgpu.conf:5: Quantum: '12 parsecs' is not a time"
@@ -69,14 +69,14 @@ job_ends_right() {
   [[ $output == *"$dir/etc/sharedgpu.conf:5: Quantum: '12 parsecs' is not a time"* ]]
 }
 
-@test "an unknown policy" {
+@test "an unknown policy is reported" {
   echo "Policy=no-such-policy" >>"$dir/etc/sharedgpu.conf"
   run "$dir/prefix/sbin/sharedgpud" --config "$dir/etc/sharedgpu.conf"
   [ "$status" -ne 0 ]
   [[ $output == *"Policy"* && $output == *"'no-such-policy'"* ]]
 }
 
-@test "a sharedgpu.conf that is not there" {
+@test "a missing sharedgpu.conf is reported" {
   mv "$dir/etc/sharedgpu.conf" "$dir/elsewhere"
   echo "optional $dir/prefix/lib/slurm/spank_sharedgpu.so config=$dir/etc/missing.conf" >"$dir/etc/plugstack.conf"
   cp "$dir/elsewhere" "$dir/etc/sharedgpu.conf"
@@ -113,14 +113,14 @@ slurm_version_number() {
   echo $(((10#$major << 16) + (10#$minor << 8) + 10#$micro))
 }
 
-@test "a GRES plugin of another Slurm release: units are counted, jobs run on the plain GPU" {
+@test "a GRES plugin of another Slurm release: units are counted, jobs run without sharing" {
   spoil_version "$dir/prefix/lib/slurm/gres_sharedgpu.so"
   up
   slurmd_says "Incompatible Slurm plugin $dir/prefix/lib/slurm/gres_sharedgpu.so version (21.05.1)"
   job_ends_right
 }
 
-@test "a SPANK plugin of another Slurm release: jobs run on the plain GPU" {
+@test "a SPANK plugin of another Slurm release: jobs run without sharing" {
   spoil_version "$dir/prefix/lib/slurm/spank_sharedgpu.so"
   up
   slurmd_says "Incompatible Slurm plugin $dir/prefix/lib/slurm/spank_sharedgpu.so version (21.05.1)"
@@ -130,7 +130,7 @@ slurm_version_number() {
 # A plugin that needs a function which no Slurm has.
 spoil_function() { sed -i "s/\b$2\b/${2%?}_/" "$1"; }
 
-@test "plugins that need a function which this Slurm lacks: they are refused at load, jobs run on the plain GPU" {
+@test "plugins that need a function which this Slurm lacks are refused at load, and jobs run without sharing" {
   spoil_function "$dir/prefix/lib/slurm/gres_sharedgpu.so" slurm_unsetenvp
   spoil_function "$dir/prefix/lib/slurm/spank_sharedgpu.so" spank_unsetenv
   up
@@ -148,7 +148,7 @@ spoil_function() { sed -i "s/\b$2\b/${2%?}_/" "$1"; }
   wait_until 20 grep -F "undefined symbol: jobacctinfo_2_stat_" "$dir/log/slurmctld"
 }
 
-@test "a socket path that cannot be made: jobs run on the plain GPU and say so" {
+@test "a socket path that cannot be created: jobs run without sharing and say so" {
   sed -i 's|^Socket=.*|Socket=/proc/none/sharedgpud.sock|' "$dir/etc/sharedgpu.conf"
   up
   job=$(submit --gres=sharedgpu:1 -- $hold 50% --seconds 1)
@@ -183,7 +183,7 @@ restart_with_gres_conf() {
   job_ends_right
 }
 
-@test "a bad count in gres.conf: slurmd names it and does not start, and the job waits until it is mended" {
+@test "a bad count in gres.conf: slurmd names it and does not start, and the job waits until it is corrected" {
   up
   node=$(sinfo -h -N -o %N | head -n 1)
   restart_with_gres_conf "Name=sharedgpu Count=eight"

@@ -37,7 +37,7 @@ group_of() {
 hits() { cat "$1/memory.failcnt" 2>/dev/null || sed -n 's/^max //p' "$1/memory.events" 2>/dev/null | grep .; }
 usage() { cat "$1/memory.usage_in_bytes" 2>/dev/null || cat "$1/memory.current" 2>/dev/null; }
 
-@test "device memory that --mem could never hold is refused with a message, and the job goes on" {
+@test "an allocation that --mem could never hold is refused with a message, and the job goes on" {
   job=$(submit --mem=256M --gres=sharedgpu:1 -- "$ram" --refused 232MiB --bytes 192MiB --slowly 10MiB --working)
   wait_until 30 tenant_is "$job" 't["host_budget_bytes"] >> 20' 224
   expect_state "$job" COMPLETED
@@ -45,7 +45,7 @@ usage() { cat "$1/memory.usage_in_bytes" 2>/dev/null || cat "$1/memory.current" 
   output_has "$job" "every byte verified"
 }
 
-@test "a job that fills its memory while its device memory is evicted is not killed for that" {
+@test "a job that fills its host memory while its device memory is evicted is not killed for it" {
   job=$(submit --mem=768M --gres=sharedgpu:1 -- "$ram" --bytes 208MiB --after "$dir/jobs/go" --at-once 500MiB --slowly 60MiB)
   wait_until 30 output_has "$job" ready
   other=$(submit --mem=768M --gres=sharedgpu:1 -- $hold 208MiB --seconds 8)
@@ -60,7 +60,7 @@ usage() { cat "$1/memory.usage_in_bytes" 2>/dev/null || cat "$1/memory.current" 
   output_has "$other" "$verified"
 }
 
-@test "a job that swaps all it can, and fills its memory, touches no other job" {
+@test "a job that swaps all it can and fills its host memory does not affect other jobs" {
   victim=$(submit --mem=512M --gres=sharedgpu:1 -- "$ram" --bytes 96MiB --at-once 200MiB --slowly 40MiB --working)
   wait_until 30 output_has "$victim" ready
   group=$(group_of "$victim")

@@ -114,7 +114,7 @@ by_sacct() {
     END { for (job in right) if (right[job] && runs[job] == 1) print job, lease[job] + 0, elapsed[job], steps[job] + 0 }'
 }
 
-@test "a crowd of jobs that come, are cancelled and requeued leaves nothing" {
+@test "many jobs that are submitted, cancelled and requeued leave nothing behind" {
   jobs=${CHURN_JOBS:-16} requeued=0
   RANDOM=${CHURN_SEED:-1}
   name=$(scontrol show config | sed -n 's/^ClusterName *= //p')

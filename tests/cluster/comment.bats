@@ -15,7 +15,7 @@ writers() { pgrep -f "^$dir/prefix/sbin/sharedgpu-comment"; } # others may be of
 has_no_tenant() { ! sharedgpu status --json | jq -e --argjson job "$1" '.tenants[] | select(.job == $job and .lease)' >/dev/null; }
 taken() { [[ ! -e $dir/sharedgpu/comments/$1 ]] && compgen -G "$dir/sharedgpu/comments/$1-*.json" >/dev/null; }
 
-@test "what a job came to stands beside the site's own text, and other nodes' shares are added once" {
+@test "a job's summary stands beside the site's own text, and other nodes' shares are added once" {
   text=$(submit --gres=sharedgpu:1 -- bash -c "$hold 4% --seconds 2; sleep 1")
   object=$(submit --gres=sharedgpu:1 -- bash -c "$hold 4% --seconds 2; sleep 1")
   none=$(submit -- true)

@@ -24,19 +24,19 @@ opens() {
   opens -w "$mixed" -- "ctl units="
 }
 
-@test "one with units opens the GPUs of their type" {
+@test "a job with units opens the GPUs of their type" {
   opens -w "$typed" --gres=sharedgpu:h200:1 -- "0 ctl units=1"
   opens -w "$typed" --gres=sharedgpu:a100:8 -- "1 ctl units=8"
   opens -w "$typed" --gres=sharedgpu:h200:1,sharedgpu:a100:1 -- "0 1 ctl units=2"
 }
 
-@test "beside ordinary GPUs each opens its own" {
+@test "jobs with sharedgpu and jobs with gpu each open their own GPUs" {
   opens -w "$mixed" --gres=sharedgpu:1 -- "0 1 ctl units=1"
   opens -w "$mixed" --gres=gpu:1 -- "2 ctl units="
   opens -w "$mixed" --gres=gpu:2,sharedgpu:16 -- "0 1 2 3 ctl units=16"
 }
 
-@test "jobs that run at the same time open their own" {
+@test "jobs that run at the same time open their own GPUs" {
   first=$(submit -w "$mixed" --gres=sharedgpu:15 -- sh -c "sleep 2; $dir/probe")
   second=$(submit -w "$mixed" --gres=sharedgpu:1 -- sh -c "sleep 2; $dir/probe")
   third=$(submit -w "$mixed" --gres=gpu:1 -- sh -c "sleep 2; $dir/probe")
@@ -72,7 +72,7 @@ probe_extern() {
 
 extern_opens() { [ "$(probe_extern "$1")" = "$2" ]; } # JOB WHAT
 
-@test "who comes into the extern step opens what the job does" {
+@test "a process that joins the extern step opens the job's GPUs" {
   with=$(submit -w "$typed" --gres=sharedgpu:a100:1 -- sleep 60)
   without=$(submit -w "$typed" -- sleep 60)
   wait_until 20 running_together "$with" "$without"
@@ -106,7 +106,7 @@ sees() {
   [ "$(output "$job")" = "$(sharedgpu status --json | jq -r '.gpus | sort_by(.number) | .[1].uuid, .[0].uuid')" ]
 }
 
-@test "a job sees the GPUs that it has to itself, and after them the shared ones" {
+@test "a job sees its exclusive GPUs first, then the shared ones" {
   sees -w "$mixed" --gres=gpu:1,sharedgpu:1 -- "2 0"
   sees -w "$mixed" --gres=gpu:2,sharedgpu:2 --sharedgpu-gpus=2 -- "2 3 0 1"
   # One that holds no units is gres/gpu's alone.

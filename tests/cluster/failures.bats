@@ -36,7 +36,7 @@ ends_right() {
   ends_right "$second"
 }
 
-@test "kill -9 of a job that waits" {
+@test "kill -9 of a waiting job: the other goes on" {
   two_jobs 6
   wait_until 20 waits "$second"
   kill -9 "$(process_of "$second")"
@@ -44,7 +44,7 @@ ends_right() {
   ends_right "$first"
 }
 
-@test "scancel of a job in its turn" {
+@test "scancel of a job in its turn: the other goes on" {
   two_jobs 6
   wait_until 20 in_its_turn "$first"
   scancel "$first"
@@ -92,7 +92,7 @@ ends_right() {
   [ "$(arbiter_pid)" = "$old" ]
 }
 
-@test "a restart of slurmctld" {
+@test "jobs go on over a restart of slurmctld" {
   two_jobs 5
   wait_until 20 in_its_turn "$first"
   "$CLUSTER" stop "$dir" slurmctld
@@ -132,7 +132,7 @@ lose_power() {
   rm "$SHAREDGPU_SOCKET"
 }
 
-@test "the nodes lose power: a job runs again from its beginning, beside one that came after, and nothing of before counts" {
+@test "the nodes lose power: a job runs again from its beginning beside a later one, and its first run does not count" {
   job=$(submit --requeue --gres=sharedgpu:1 -- bash -c "$hold 75% --seconds \$((SLURM_RESTART_COUNT ? 2 : 600))")
   wait_until 20 in_its_turn "$job"
   sleep 23 # slurmctld takes a job of less than BatchStartTimeout and ten seconds for one that is just being started
@@ -151,7 +151,7 @@ lose_power() {
   [ "$(sharedgpu status --json | jq '[.tenants[] | select(.pids != [] or .footprint_bytes > 0)] | length')" = 0 ]
 }
 
-@test "arbiter and supervisor gone: the next job starts them again" {
+@test "the next job starts arbiter and supervisor again after both have died" {
   pkill -KILL -f "^$dir/prefix/bin/sharedgpu supervise" # this cluster's own
   kill -9 "$(arbiter_pid)"
   job=$(submit --gres=sharedgpu:1 -- $hold 50% --seconds 1)
@@ -176,7 +176,7 @@ with_arbiter() { mv "$dir/prefix/bin/sharedgpu.away" "$dir/prefix/bin/sharedgpu"
 # shellcheck disable=SC2016
 shown='echo "[$CUDA_VISIBLE_DEVICES]"; '
 
-@test "no arbiter while a step starts: it sees as many GPUs as it asked for, and what it starts is shown no more" {
+@test "no arbiter while a step starts: the step sees as many GPUs as it requested, and its children none" {
   without_arbiter
   one=$(CUDA_VISIBLE_DEVICES=7 submit --gres=sharedgpu:1 -- bash -c "$shown $hold 10% --seconds 1; srun -Q --gres=none bash -c '$shown'")
   two=$(submit --gres=sharedgpu:1 --sharedgpu-gpus=2 -- bash -c "$shown")
@@ -188,7 +188,7 @@ shown='echo "[$CUDA_VISIBLE_DEVICES]"; '
   output_has "$two" "[0,1]"
 }
 
-@test "no arbiter while a step starts, and OnNoArbiter=fail: it sees no shared GPU, and is told so" {
+@test "no arbiter while a step starts, and OnNoArbiter=fail: the step sees no shared GPU, and a message says so" {
   cp "$dir/etc/sharedgpu.conf" "$dir/etc/sharedgpu.conf.before"
   echo OnNoArbiter=fail >>"$dir/etc/sharedgpu.conf"
   without_arbiter

@@ -52,7 +52,7 @@ a_job_of_each_kind() {
   a_job_of_each_kind
 }
 
-@test "an interconnect plugin of the site's own goes on counting, before ours and after it" {
+@test "a site's own interconnect plugin goes on counting, listed before ours or after it" {
   echo "SysfsInterfaces=lo" >"$dir/etc/acct_gather.conf"
   ours=acct_gather_interconnect/sharedgpu site=acct_gather_interconnect/sysfs
   for both in "$site,$ours" "$ours,$site"; do

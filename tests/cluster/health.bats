@@ -60,7 +60,7 @@ states() { sacct -n -P -X -D -j "$1" -o JobIDRaw,State | sed -n "s/^$1|//p" | xa
 # lost JOB: what the ledger says of the loss of a GPU, for each run of the job and each GPU.
 lost() { sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --job "$1" --by tenant --format json | jq -r '.[].lost' | xargs; }
 
-@test "OnGpuLoss=drain,requeue: the node is drained with the reason, its jobs run again, and the other GPU's job goes on" {
+@test "OnGpuLoss=drain,requeue: the node is drained with the reason, its jobs are requeued, and the other GPU's job goes on" {
   # One of an array's elements has the number of the array, and must not stand for all of it.
   submit_to 0 --requeue --array=1-2 --gres=sharedgpu:1 -- \
     bash -c "$hold 40% --seconds \$((SLURM_RESTART_COUNT ? 1 : 600))"
@@ -96,7 +96,7 @@ lost() { sharedgpu ledger --config "$dir/etc/sharedgpu.conf" --job "$1" --by ten
   done
 }
 
-@test "by default: the jobs there fail with the driver's error, the node stays, and nobody comes to the GPU until it is back" {
+@test "by default the GPU's jobs fail with the driver's error, the node is not drained, and no job comes to the GPU until it is back" {
   sed -i '/^OnGpuLoss=/d' "$dir/etc/sharedgpu.conf"
   old=$(arbiter_pid)
   kill -9 "$old"

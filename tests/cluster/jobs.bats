@@ -13,7 +13,7 @@ show_preload='echo "preload=[$LD_PRELOAD]"'
 count() { tr ': ' '\n\n' <<<"$1" | grep -cxF "$2"; }
 preload_of() { sed -n 's/^preload=\[\(.*\)\]$/\1/p'; }
 
-@test "two jobs of unprivileged users" {
+@test "two jobs of unprivileged users take turns" {
   first=$(as_nobody sbatch --parsable -o "$dir/jobs/%j" --gres=sharedgpu:1 --wrap "id -un; $hold 75% --seconds 4")
   second=$(setpriv --reuid daemon --regid daemon --clear-groups sbatch --parsable -o "$dir/jobs/%j" --gres=sharedgpu:1 \
     --wrap "id -un; $hold 75% --seconds 4")
@@ -26,18 +26,18 @@ preload_of() { sed -n 's/^preload=\[\(.*\)\]$/\1/p'; }
   wait_until 20 has_lease "$first"
 }
 
-@test "an srun step" {
+@test "an srun step gets the GPU" {
   run -0 srun --gres=sharedgpu:1 $hold 50% --seconds 1
   [[ $output == *"$verified"* ]]
 }
 
-@test "steps of one batch job, one after the other" {
+@test "the steps of one batch job get the GPU one after the other" {
   job=$(submit --gres=sharedgpu:1 -- bash -c "srun $hold 50% --seconds 1 && srun $hold 60% --seconds 1")
   expect_state "$job" COMPLETED
   [ "$(grep -cF "$verified" "$dir/jobs/$job")" = 2 ]
 }
 
-@test "salloc" {
+@test "a step within salloc gets the GPU" {
   run -0 salloc --gres=sharedgpu:1 srun $hold 50% --seconds 1
   [[ $output == *"$verified"* ]]
 }
@@ -59,18 +59,18 @@ preload_of() { sed -n 's/^preload=\[\(.*\)\]$/\1/p'; }
 completed_of() { sacct -n -X -j "$1" -o State%20 | grep -c COMPLETED; }
 has_completed() { [[ $(completed_of "$1") == "$2" ]]; }
 
-@test "a job array" {
+@test "the elements of a job array take turns" {
   job=$(submit --array=1-3 --gres=sharedgpu:1 -- $hold 60% --seconds 2)
   wait_until 90 has_completed "$job" 3
   [ "$(cat "$dir"/jobs/* | grep -cF "$verified")" = 3 ]
 }
 
-@test "LD_PRELOAD is ours alone where the user has none" {
+@test "LD_PRELOAD has our library alone if the user has none" {
   preload=$(env -u LD_PRELOAD srun --gres=sharedgpu:1 bash -c "$show_preload" | preload_of)
   [ "$preload" = "$ours" ]
 }
 
-@test "the user's LD_PRELOAD is kept, ours appended once" {
+@test "the user's LD_PRELOAD is kept, and our library is appended once" {
   other=$(ldconfig -p | sed -n 's/.*libm\.so\.6.*=> //p' | head -n 1)
   preload=$(LD_PRELOAD=$other srun --gres=sharedgpu:1 bash -c "$show_preload" | preload_of)
   [ "$(count "$preload" "$other")" = 1 ]
@@ -78,7 +78,7 @@ has_completed() { [[ $(completed_of "$1") == "$2" ]]; }
   [[ $preload == "$other"* ]]
 }
 
-@test "a step of a batch job has ours once" {
+@test "a step of a batch job has our library once in LD_PRELOAD" {
   job=$(submit --gres=sharedgpu:1 -- srun bash -c "$show_preload")
   expect_state "$job" COMPLETED
   preload=$(output "$job" | preload_of)

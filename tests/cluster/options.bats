@@ -29,7 +29,7 @@ refused() {
   [[ $output == *"$option: '$value' is not "* ]]
 }
 
-@test "srun, sbatch and salloc show them in --help" {
+@test "srun, sbatch and salloc show the options in --help" {
   for command in srun sbatch salloc; do
     run -0 $command --help
     for option in memory share priority deadline backend; do [[ $output == *"--sharedgpu-$option="* ]]; done
@@ -53,20 +53,20 @@ refused() {
 
 @test "an unknown backend is refused at submission" { refused --sharedgpu-backend=magic; }
 
-@test "a job with good values of all of them ends right" {
+@test "a job with valid values of all options ends right" {
   job=$(submit --gres=sharedgpu:1 --sharedgpu-memory=192MiB --sharedgpu-share=25:50 --sharedgpu-priority=5 \
     --sharedgpu-deadline=1h --sharedgpu-backend=swap -- $hold 50% --seconds 1)
   expect_state "$job" COMPLETED
   output_has "$job" "$verified"
 }
 
-@test "a job gets out of memory past its own cap" {
+@test "a job gets out of memory beyond its own cap" {
   job=$(submit --gres=sharedgpu:1 --sharedgpu-memory=64MiB -- $hold 128MiB --seconds 1)
   expect_state "$job" FAILED
   output_has "$job" CUDA_ERROR_OUT_OF_MEMORY
 }
 
-@test "the cap holds in the steps of a batch job too" {
+@test "the cap applies in the steps of a batch job too" {
   job=$(submit --gres=sharedgpu:1 --sharedgpu-memory=64MiB -- srun $hold 128MiB --seconds 1)
   expect_state "$job" FAILED
   output_has "$job" CUDA_ERROR_OUT_OF_MEMORY
@@ -90,7 +90,7 @@ status_is() {
   scancel "$job"
 }
 
-@test "a task tells of its deadlines by a pipe, which a step without one does not have" {
+@test "a task reports its deadlines by a pipe, and a step without a deadline has no pipe" {
   job=$(submit --gres=sharedgpu:1 --sharedgpu-deadline=10s -- \
     srun "$dir/programs/paced" --pieces 5 --deadline-ms 10000 --stay 600)
   wait_until 60 status_is "$job" deadlines_met 5
@@ -114,7 +114,7 @@ renew_arbiter() {
   wait_until 30 "$@"
 }
 
-@test "a job's partition and QOS bring their settings, and what its environment says of them does not" {
+@test "a job's partition and QOS determine its settings, and the job's environment does not" {
   cp "$dir/etc/sharedgpu.conf" "$dir/etc/sharedgpu.conf.before"
   printf '%s\n' MaxPriority=10 '[qos urgent]' Priority=100 '[partition extra]' MaxPriority=0 Policy=fcfs >>"$dir/etc/sharedgpu.conf"
   sacctmgr -i add qos urgent >/dev/null
@@ -148,7 +148,7 @@ renew_arbiter() {
 }
 
 # The daemon is a stand-in: what is seen is what steps are told.
-@test "steps with units are told of the MPS daemon and their threads, and others are not" {
+@test "steps with units get the variables of the MPS daemon and of their threads, and others do not" {
   cp "$BATS_TEST_DIRNAME/../stand_ins/nvidia-cuda-mps-control" "$dir/prefix/bin/"
   cp "$dir/etc/sharedgpu.conf" "$dir/etc/sharedgpu.conf.before"
   echo Mps=yes >>"$dir/etc/sharedgpu.conf"

@@ -16,7 +16,7 @@ teardown() { cluster_teardown; }
   cat "$dir/jobs/$first" "$dir/jobs/$second" | grep CUDA_ERROR_OUT_OF_MEMORY
 }
 
-@test "with it both run at the same time, keep every byte, and sacct shows both lease times" {
+@test "with sharedgpu both run at the same time, keep every byte, and sacct shows both lease times" {
   first=$(submit --gres=sharedgpu:1 -- $hold 75% --seconds 6)
   second=$(submit --gres=sharedgpu:1 -- $hold 75% --seconds 6)
   wait_until 20 running_together "$first" "$second"
@@ -28,7 +28,7 @@ teardown() { cluster_teardown; }
   wait_until 20 has_lease "$second"
 }
 
-@test "the same on two nodes that share the host's GPU" {
+@test "the same two jobs on two nodes that share the host's GPU" {
   node=$(sinfo -h -N -o %N | sed -n 1p) other=$(sinfo -h -N -o %N | sed -n 2p)
   first=$(submit -w "$node" --gres=sharedgpu:1 -- $hold 75% --seconds 5)
   second=$(submit -w "$other" --gres=sharedgpu:1 -- $hold 75% --seconds 5)
@@ -49,7 +49,7 @@ teardown() { cluster_teardown; }
   done
 }
 
-@test "the lease times of two jobs that cannot run together add up to no more than the time that passed" {
+@test "the lease times of two jobs that cannot run together add up to at most the elapsed time" {
   begin=$(date +%s)
   first=$(submit --gres=sharedgpu:1 -- $hold 75% --seconds 6)
   second=$(submit --gres=sharedgpu:1 -- $hold 75% --seconds 6)

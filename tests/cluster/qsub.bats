@@ -18,7 +18,7 @@ script() {
     'echo "cpus=$SLURM_CPUS_ON_NODE units=$SHAREDGPU_UNITS passes=[$SBATCH_GRES$SHAREDGPU_QSUB_GRES]"' >"$dir/jobs/script"
 }
 
-@test "qsub -l gres=sharedgpu:1 and the other resources beside it, and nothing of it is passed on" {
+@test "qsub -l gres=sharedgpu:1 works beside other resources, and nothing of it is passed on" {
   script
   job=$("$qsub" -o "$dir/jobs/out" -j oe -V -l nodes=1:ppn=2,gres=sharedgpu:1 "$dir/jobs/script")
   [ "$(gres_of "$job")" = sharedgpu:1 ]
@@ -27,7 +27,7 @@ script() {
   output_has out "cpus=2 units=1 passes=[]"
 }
 
-@test "#PBS -l gres= in the script, beside #SBATCH lines; the command line comes first; without the wrapper it is lost" {
+@test "#PBS -l gres= works beside #SBATCH lines; the command line has precedence; without the wrapper it is lost" {
   script '#SBATCH --comment=both' '#PBS -N named -l nodes=1:ppn=2,gres=sharedgpu:2'
   hold_it() { "$1" -h -o /dev/null -e /dev/null "${@:2}" "$dir/jobs/script"; }
   job=$(hold_it "$qsub")

@@ -29,7 +29,7 @@ expect_right() {
   (($(grep -c verified "$dir/jobs/$1") == 2 * $2)) || { output "$1"; false; }
 }
 
-@test "two jobs on two nodes take turns on both at once, and sacct has what both ledgers have" {
+@test "two jobs on two nodes take turns on both at once, and sacct agrees with both ledgers" {
   first=$(ranks 3 60)
   second=$(ranks 3 60)
   wait_until 30 running_together "$first" "$second"
@@ -53,7 +53,7 @@ names_gang() {
     '.tenants[] | select(.job == $job).gang | .coordinator == $node and .nodes == 2 and .contact == "held"' >/dev/null
 }
 
-@test "they end right where an arbiter is killed in the middle, that of the first node and that of the other" {
+@test "jobs on two nodes end right if the arbiter of the first or the second node is killed meanwhile" {
   first=$(ranks 1 150)
   second=$(ranks 1 150)
   for host in 2 1; do

@@ -40,10 +40,10 @@ suspended_while_another_runs() {
   output_has "$job" "$verified"
 }
 
-@test "a program that the batch script runs" {
+@test "a program that the batch script runs is suspended and resumed" {
   suspended_while_another_runs "$(submit --gres=sharedgpu:1 -- $hold 40% --seconds 10)"
 }
 
-@test "a program that srun runs, which SIGTSTP would stop at once" {
+@test "a program that srun runs, which SIGTSTP would stop at once, is suspended and resumed" {
   suspended_while_another_runs "$(submit --gres=sharedgpu:1 -- srun $hold 40% --seconds 10)"
 }

@@ -24,7 +24,7 @@ running_are() { [[ $(squeue -h -t R -o %i | wc -l) == "$1" ]]; }
 # shellcheck disable=SC2016
 show='echo "[$CUDA_VISIBLE_DEVICES]"'
 
-@test "sixteen jobs of one unit are placed eight and eight and end right; those that lack a unit queue" {
+@test "sixteen jobs of one unit are placed eight on each GPU and end right; jobs without a free unit queue" {
   blocker=$(submit -w "$node" --mem=1G --gres=sharedgpu:4 -- sleep 600)
   wait_until 20 running_are 1
   array=$(submit -w "$node" --mem=1G --array=1-16 --gres=sharedgpu:1 -- \
@@ -40,7 +40,7 @@ show='echo "[$CUDA_VISIBLE_DEVICES]"'
   placed_are '[0,0]'
 }
 
-@test "the tasks of a job share its GPU, whatever the user had put into CUDA_VISIBLE_DEVICES" {
+@test "the tasks of a job share its GPU, whatever the user has set in CUDA_VISIBLE_DEVICES" {
   blocker=$(submit -w "$node" --gres=sharedgpu:1 -- sleep 600)
   wait_until 20 placed_are '[1,0]' || placed_are '[0,1]'
   CUDA_VISIBLE_DEVICES=7 run -0 srun -w "$node" -n4 --gres=sharedgpu:1 bash -c "$show; $hold 10MiB --iterations 5"
@@ -51,7 +51,7 @@ show='echo "[$CUDA_VISIBLE_DEVICES]"'
   [[ $(sharedgpu status --json | jq -r --argjson job "$blocker" '.tenants[] | select(.job == $job).placed[0]') != "$mine" ]]
 }
 
-@test "a job that spans GPUs holds both; more than there are is told, and the job goes on" {
+@test "a job that spans GPUs holds both; a request for more gets a message, and the job goes on" {
   run -0 srun -w "$node" --gres=sharedgpu:2 --sharedgpu-gpus=2 bash -c "$show; $dir/programs/devices --bytes 50MiB"
   [[ $output =~ \[GPU-[^,]*,GPU-[^,]*\] ]]
   job=$(submit -w "$node" --gres=sharedgpu:1 --sharedgpu-gpus=3 -- bash -c "$show")
@@ -61,7 +61,7 @@ show='echo "[$CUDA_VISIBLE_DEVICES]"'
   [[ $output == *"--sharedgpu-gpus: 'none' is not a number from 1 to 12"* ]]
 }
 
-@test "a job keeps its GPU in all its steps and over the arbiter's death; a step without units has none of it" {
+@test "a job keeps its GPU in all its steps and after the arbiter's death; a step without units has no GPU" {
   steps="srun -Q bash -c '$show'; srun -Q --gres=none bash -c '$show'"
   job=$(submit -w "$node" --gres=sharedgpu:1 -- bash -c "$show; until [[ -e $dir/jobs/go ]]; do sleep 0.2; done; $steps")
   wait_until 20 output_has "$job" "[GPU-"

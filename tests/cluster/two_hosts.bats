@@ -12,7 +12,7 @@ teardown() { hosts_teardown; }
 elapsed() { sacct -n -P -j "$1" -o ElapsedRaw | tail -n 1; }
 told_by_both() { tells "$1" '.nodes | length == 2' COMPLETED; }
 
-@test "a requeued job's runs are told apart on each of its nodes, whatever the numbers of their steps" {
+@test "the runs of a requeued job are distinguished on each of its nodes, whatever the numbers of their steps" {
   cat >"$dir/jobs/work" <<SCRIPT
 #!/bin/bash
 if ((SLURM_RESTART_COUNT == 0)); then

@@ -16,7 +16,7 @@ used() { scontrol show node "$1" -d | sed -n 's/.*GresUsed=//p'; }
   [ "$(grep -c units=3 <<<"$output")" = 2 ]
 }
 
-@test "units are of a type, of several or of any" {
+@test "units have one type, several types or any type" {
   run -0 --separate-stderr srun -w "$typed" --gres=sharedgpu:h200:2 bash -c "$show"
   [[ $output == units=2 ]]
   run -0 --separate-stderr srun -w "$typed" --gres=sharedgpu:h200:2,sharedgpu:a100:3 bash -c "$show"
@@ -25,14 +25,14 @@ used() { scontrol show node "$1" -d | sed -n 's/.*GresUsed=//p'; }
   [[ $output == units=10 ]]
 }
 
-@test "a type that no node has, and more of one than there is, are refused" {
+@test "a type that no node has, and more units of a type than exist, are refused" {
   run sbatch --gres=sharedgpu:b200:1 --wrap true
   [ "$status" -ne 0 ]
   run sbatch --gres=sharedgpu:h200:9 --wrap true
   [ "$status" -ne 0 ]
 }
 
-@test "a job waits for units of its type, beside free ones of another" {
+@test "a job waits for units of its type while units of another are free" {
   first=$(submit -w "$typed" --gres=sharedgpu:h200:5 -- sleep 60)
   wait_until 20 has_state "$first" RUNNING
   second=$(submit -w "$typed" --gres=sharedgpu:h200:5 -- true)
@@ -44,7 +44,7 @@ used() { scontrol show node "$1" -d | sed -n 's/.*GresUsed=//p'; }
   expect_state "$second" COMPLETED
 }
 
-@test "units per task" {
+@test "units can be requested per task" {
   srun --help | grep -q -- --tres-per-task || skip "this Slurm has no --tres-per-task"
   run -0 --separate-stderr srun -w "$typed" -n 2 --tres-per-task=gres/sharedgpu:2 bash -c "$show"
   [ "$(grep -c units=4 <<<"$output")" = 2 ]
@@ -56,7 +56,7 @@ used() { scontrol show node "$1" -d | sed -n 's/.*GresUsed=//p'; }
   output_has "$job" units=16
 }
 
-@test "a step holds what its job holds, less, or with --gres=none nothing" {
+@test "a step holds all units of its job, fewer, or with --gres=none no units" {
   # -Q: a step that comes while the one before it is still being ended waits, and srun says so.
   job=$(submit -w "$typed" --gres=sharedgpu:a100:4 -- bash -c "srun -Q bash -c '$show'; srun -Q --gres=sharedgpu:a100:1 bash -c '$show'; srun -Q --gres=none bash -c '$show'")
   expect_state "$job" COMPLETED
@@ -73,7 +73,7 @@ units=" ]
 }
 all_used() { [[ $(used "$typed") == *sharedgpu:h200:8* ]]; }
 
-@test "each part of a heterogeneous job holds its own" {
+@test "each part of a heterogeneous job holds its own units" {
   run -0 --separate-stderr srun -w "$typed" --gres=sharedgpu:h200:2 bash -c "$show" : -w "$mixed" --gres=sharedgpu:3 bash -c "$show"
   [ "$(sort <<<"$output")" = "units=2
 units=3" ]
@@ -95,7 +95,7 @@ units=3" ]
 }
 none_used() { [[ $(used "$typed") == *sharedgpu:h200:0* ]]; }
 
-@test "units that are not UnitsPerGpu times the GPUs are told with both numbers and both files" {
+@test "a number of units other than UnitsPerGpu times the GPUs is logged with both numbers and both files" {
   echo UnitsPerGpu=4 >>"$dir/etc/sharedgpu.conf"
   gpus_restart idle "$(<"$dir/etc/gres.conf")"
   gpus_say "slurm.conf gives this node Gres=sharedgpu:16, but UnitsPerGpu=4 in $dir/etc/sharedgpu.conf times its GPUs (2) makes sharedgpu:8"
@@ -126,13 +126,13 @@ none_used() { [[ $(used "$typed") == *sharedgpu:h200:0* ]]; }
   [[ $output == "0 ctl units=" ]]
 }
 
-@test "fewer units in gres.conf than in slurm.conf are told" {
+@test "fewer units in gres.conf than in slurm.conf are logged" {
   right=$(<"$dir/gres.right")
   gpus_restart idle "$right" "NodeName=$mixed Name=sharedgpu Count=8"
   gpus_say "gres.conf has 8 units sharedgpu and slurm.conf 16"
 }
 
-@test "a GPU that gres.conf offers both ways is offered in neither, and the node is invalid" {
+@test "a GPU that gres.conf offers both as gpu and as sharedgpu is offered as neither, and the node is invalid" {
   right=$(<"$dir/gres.right")
   gpus_restart inval "$right" "NodeName=$mixed Name=sharedgpu File=/dev/nvidia[1-2]"
   gpus_say "this node offers no units: gres.conf offers /dev/nvidia2 both as sharedgpu and as another GRES"

@@ -17,20 +17,20 @@ traces='
 
 clean_environment=PATH=/usr/bin:/bin
 
-@test "a batch job without the GRES" {
+@test "a batch job without the GRES has nothing of ours" {
   job=$(env -i SLURM_CONF="$SLURM_CONF" $clean_environment sbatch --parsable -o "$dir/jobs/%j" --wrap "$traces")
   expect_state "$job" COMPLETED
   output_has "$job" searched
   run -1 grep FOUND "$dir/jobs/$job"
 }
 
-@test "a step without the GRES" {
+@test "a step without the GRES has nothing of ours" {
   run -0 env -i SLURM_CONF="$SLURM_CONF" $clean_environment srun bash -c "$traces"
   [[ $output == *searched* ]]
   [[ $output != *FOUND* ]]
 }
 
-@test "the search itself finds what a job with the GRES has" {
+@test "the search finds the traces of a job with the GRES" {
   run -0 env -i SLURM_CONF="$SLURM_CONF" $clean_environment srun --gres=sharedgpu:1 bash -c "$traces"
   [[ $output == *"FOUND in the environment"* ]]
   [[ $output == *"FOUND in the maps"* ]]

@@ -26,13 +26,13 @@ kept_short() {
   (($(unfinished "$1") <= 20))
 }
 
-@test "beside others a program's queue is short" {
+@test "a program that shares the GPU has a short queue" {
   contend
   hog hog 400
   kept_short hog
 }
 
-@test "so is that of the legacy stream, of a thread's own, of graphs and of copies" {
+@test "the queues of the legacy stream, of per-thread streams, of graphs and of copies are short too" {
   contend
   hog legacy 400 --stream legacy
   kept_short legacy
@@ -44,7 +44,7 @@ kept_short() {
   kept_short copies
 }
 
-@test "two that never wait take turns" {
+@test "two programs that never wait take turns" {
   start_arbiter Quantum=300ms
   SHAREDGPU_DEBUG=1 hog one 800
   SHAREDGPU_DEBUG=1 hog two 800 --stream own
@@ -53,7 +53,7 @@ kept_short() {
   grep -q ' drained, ' "$DIR/two.err"
 }
 
-@test "alone, and where all fit, a program may queue what it likes" {
+@test "a program may queue any amount of work if it is alone or if all tenants fit" {
   start_arbiter
   hog alone 400
   succeeds alone
@@ -66,7 +66,7 @@ kept_short() {
 }
 
 # The driver tells of each event that it refuses to record; this program records none itself.
-@test "no event is recorded but where the GPU is oversubscribed, and none need be" {
+@test "events are recorded only if the GPU is oversubscribed, and recording may fail" {
   export SIMGPU_FAIL=cuEventRecord:1+:CUDA_ERROR_UNKNOWN SIMGPU_VERBOSE=1
   start_arbiter
   tenant first hold --bytes 60% --of 256MiB --seconds 600 --gap-ms 500 --progress
@@ -79,7 +79,7 @@ kept_short() {
   grep -q cuEventRecord "$DIR/big.err"
 }
 
-@test "work that waits on the GPU for what the program submits next comes to its end" {
+@test "work that waits on the GPU for the program's next submission finishes" {
   contend
   hog stalls 200 --stall-every 50
   succeeds stalls

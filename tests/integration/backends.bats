@@ -36,7 +36,7 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
   succeeds still
 }
 
-@test "native memory that could never be held is refused, and what it leaves is seen" {
+@test "native memory that can never fit is refused, and the rest is reported as free" {
   start_arbiter
   native first hold --bytes 60% --of 256MiB --seconds 600 --progress
   progresses first
@@ -59,7 +59,7 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
   succeeds next
 }
 
-@test "native: memory pools are the driver's, and counted" {
+@test "native: memory pools are left to the driver, and counted" {
   start_arbiter
   native pools pools --most $((150 << 20)) --hold 2
   until_true 60 grep -q shareable "$DIR/pools.out"
@@ -68,7 +68,7 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
   until_true 30 used_is 0
 }
 
-@test "what goes with a context and what does not, whosever the memory is" {
+@test "destroying a context frees its memory and nothing else, with each backend" {
   start_arbiter
   local backend refusals=cuCtxDestroy:2:CUDA_ERROR_UNKNOWN,cuDevicePrimaryCtxReset:1:CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE
   for backend in managed native; do
@@ -80,7 +80,7 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
   nothing_paged
 }
 
-@test "nothing waits for work on the GPU that would not on plain CUDA" {
+@test "no call waits for the GPU that would not wait on plain CUDA" {
   start_arbiter
   local what backend
   for what in release reset destroy capture allocate release-unused reset-unused ask-pool overtaken fence; do
@@ -90,7 +90,7 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
   done
 }
 
-@test "managed: a context that was destroyed amid a capture, but for its memory, keeps the GPU from nobody" {
+@test "managed: a context that was destroyed in a capture, with its memory still allocated, keeps the GPU from no tenant" {
   start_arbiter DeviceMemoryLimit=96MiB
   managed ended context_end --pause 600
   progresses ended
@@ -117,14 +117,14 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
   used_is 0
 }
 
-@test "without sharedgpu the pages of such a pair come and go by faults" {
+@test "without sharedgpu the pages of such a pair move by faults" {
   plain one hold --managed --bytes 75% --of 224MiB --seconds 3 --seed 1 --verify
   plain two hold --managed --bytes 75% --of 224MiB --seconds 3 --seed 2 --verify
   all_succeed one two
   (($(gpu peak) <= 256 << 20 && $(gpu paged) > 0))
 }
 
-@test "managed: beside swapped and native tenants at the same time" {
+@test "managed: a tenant works beside swapped and native tenants" {
   start_arbiter Quantum=300ms
   native still hold --bytes 20% --of 224MiB --seconds 600 --progress
   progresses still
@@ -135,7 +135,7 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
   nothing_paged
 }
 
-@test "managed: footprint and residence are told as with swap" {
+@test "managed: footprint and resident memory are reported as with swap" {
   start_arbiter Quantum=10m
   managed first hold --bytes 75% --of 224MiB --seconds 600 --progress
   progresses first
@@ -146,7 +146,7 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
   json_is 'sum(t["resident_bytes"] for t in s["tenants"]) <= 256 << 20' True
 }
 
-@test "managed: memory figures are those of swap" {
+@test "managed: memory figures are the same as with swap" {
   start_arbiter DeviceMemoryLimit=128MiB
   tenant swapped memgetinfo
   succeeds swapped
@@ -155,7 +155,7 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
   diff "$DIR/swapped.out" "$DIR/figures.out"
 }
 
-@test "managed: what could never be held is out of memory" {
+@test "managed: an allocation that can never fit is out of memory" {
   start_arbiter
   managed large hold --bytes 300MiB
   finish large
@@ -185,7 +185,7 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
   grep -q 'memory of cuMemAlloc is said to have no IPC' "$DIR/pair.err"
 }
 
-@test "managed: a GPU that cannot page gets swap, and the program says why" {
+@test "managed: on a GPU that cannot page, swap is used, and the program says why" {
   export SIMGPU_CONCURRENT_MANAGED=0
   start_arbiter Quantum=300ms
   managed one hold --bytes 75% --of 224MiB --iterations 20 --seed 1 --verify
@@ -194,7 +194,7 @@ nothing_paged() { (($(gpu paged) == 0)) || { info && false; }; }
   (($(grep -c 'the managed backend cannot be used: this GPU cannot page managed memory; using swap' "$DIR/one.err") == 1))
 }
 
-@test "managed: where a prefetch to the host fails the memory stays, and others are planned around it" {
+@test "managed: if a prefetch to the host fails, the memory stays, and the arbiter plans around it" {
   start_arbiter Quantum=300ms
   SIMGPU_FAIL=cuMemPrefetchAsync:1+:CUDA_ERROR_INVALID_DEVICE managed stuck hold --bytes 40% --of 224MiB --seconds 600 --progress
   progresses stuck

@@ -33,7 +33,7 @@ hook() {
 }
 job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpus=1:sharedgpu=1)+(node1[0]:ncpus=1:sharedgpu=2)+(node1[1]:sharedgpu=1)"}' "$1" "$user"; }
 
-@test "TORQUE: the tasks of a job are one tenant of its user, with its units, and its end says how long it held a lease" {
+@test "TORQUE: the tasks of a job are one tenant of its user, with its units, and the epilogue prints its lease time" {
   batch_setup
   job=$(name 12)
   prologue "$job"
@@ -51,7 +51,7 @@ job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpu
   until_true 20 nothing_left "$job"
 }
 
-@test "TORQUE: units by PBS_RESOURCE_GRES; another job's environment is not readable; a job without units runs as it is" {
+@test "TORQUE: PBS_RESOURCE_GRES sets the units; another job's environment is not readable; a job without units is left alone" {
   batch_setup
   job=$(name 13)
   PBS_RESOURCE_GRES=sharedgpu:h200:3 prologue "$job"
@@ -70,7 +70,7 @@ job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpu
   [ -z "$output" ]
 }
 
-@test "TORQUE: without an arbiter the job is started all the same" {
+@test "TORQUE: a job starts even without an arbiter" {
   export SHAREDGPU SHAREDGPU_JOBS=$DIR/jobs SHAREDGPU_ARBITER_TIMEOUT=100
   # One that cannot start, since its folder is a file.
   printf '%s\n' '#!/bin/sh' 'case $1 in supervise) exit 1 ;; esac' "exec $SHAREDGPU \"\$@\"" >"$DIR/command"
@@ -80,7 +80,7 @@ job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpu
   [ -z "$(ls -A "$SHAREDGPU_JOBS")" ]
 }
 
-@test "OpenPBS: the hook makes the tenant with this node's units, hands it to each task, and ends it" {
+@test "OpenPBS: the hook creates the tenant with this node's units, gives it to each task, and ends it" {
   batch_setup
   job=$(name 7)
   hook "{\"type\": \"execjob_begin\", $(job_of "$job")}"
@@ -96,7 +96,7 @@ job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpu
   until_true 20 nothing_left "$job"
 }
 
-@test "OpenPBS: a job without units is left alone; one that the node has lost is ended; no failure of ours rejects a job" {
+@test "OpenPBS: a job without units is left alone; the tenant of a lost job is ended; no failure of the hook rejects a job" {
   batch_setup
   hook '{"type": "execjob_begin", "job": {"id": "8.server", "euser": "nobody", "exec_vnode": "(node1:ncpus=1)"}}'
   hook '{"type": "execjob_launch", "env": {}, "job": {"id": "8.server"}}'
@@ -115,7 +115,7 @@ job_of() { printf '"job": {"id": "%s", "euser": "%s", "exec_vnode": "(node0:ncpu
   [[ $output == *AttributeError* ]]
 }
 
-@test "Slurm's qsub: the wrapper passes on what it does not know of, and takes gres= out" {
+@test "Slurm's qsub: the wrapper removes gres= and passes all else on" {
   export QSUB=$DIR/qsub
   printf '%s\n' '#!/bin/bash' 'printf "<%s>" "$SBATCH_GRES" "$SALLOC_GRES" "$@"' >"$QSUB"
   chmod 755 "$QSUB"

@@ -27,7 +27,7 @@ results() { python3 -c "import json; cases = json.load(open('$DIR/out/results.js
     "$DIR/out/mixes.svg" "$DIR/out/unlike-tenants.svg"
 }
 
-@test "the comparison keeps what it has when it is ended, and goes on with the rest" {
+@test "the comparison keeps its results when it is interrupted, and --resume does the rest" {
   compare --only fits_2 --seconds 0.6 --budget 0 | grep 'no time left for fits_2, alone: mix'
   [[ $(results 'cases') == "{'fits_2': {}}" ]]
 
@@ -48,7 +48,7 @@ results() { python3 -c "import json; cases = json.load(open('$DIR/out/results.js
   [[ $(results 'len(cases["twice_4"]["plain CUDA, 2 together"]["programs"])') == 2 ]]
 }
 
-@test "the comparison fails where a program fails" {
+@test "the comparison fails if a program fails" {
   SIMGPU_LAUNCH_FAIL_AT=6 run -1 compare --only fits_2 --seconds 0.6
   grep -q 'fits_2, alone: mix: exit status 1: .*CUDA_ERROR_LAUNCH_FAILED' "$DIR/out/table.md"
 }

@@ -28,7 +28,7 @@ refused() {
   [[ $output == *"$DIR/none.conf"* ]]
 }
 
-@test "a socket that cannot be made is named" {
+@test "a socket that cannot be created is named in the error" {
   printf '%s\n' "Socket=$DIR/file/socket" "StateDir=$DIR/state" >"$DIR/bad.conf"
   touch "$DIR/file"
   run timeout 20 "$BUILD/arbiter/sharedgpud" --config "$DIR/bad.conf"
@@ -61,7 +61,7 @@ refused() {
   [[ $("$SHAREDGPU" status --json) == *'"quantum_seconds": 7.0'* ]]
 }
 
-@test "what cannot be written to standard output is an error" {
+@test "a failed write to standard output is an error" {
   start_arbiter
   run bash -c "'$SHAREDGPU' status --json >/dev/full"
   ((status == 1))
@@ -69,7 +69,7 @@ refused() {
   run -0 "$SHAREDGPU" run -- /bin/true
 }
 
-@test "sharedgpu set priority= holds for tenants that run" {
+@test "sharedgpu set priority= applies to running tenants" {
   start_arbiter
   tenant one hold --bytes 10% --of 256MiB --seconds 600 --progress
   progresses one
@@ -104,7 +104,7 @@ refused() {
   [[ $output == *"$SHAREDGPU_SOCKET"* ]]
 }
 
-@test "sharedgpu names what is wrong with its options" {
+@test "sharedgpu names the wrong option and value" {
   start_arbiter
   run "$SHAREDGPU" run --memory lots -- true
   ((status != 0))
@@ -114,14 +114,14 @@ refused() {
   [[ $output == *frobnicate* ]]
 }
 
-@test "sharedgpu run passes on the exit status, and its command that is not there" {
+@test "sharedgpu run passes on the exit status, and the status for a missing command" {
   start_arbiter
   run -7 "$SHAREDGPU" run -- sh -c 'exit 7'
   run -127 "$SHAREDGPU" run -- /no/such/command
   [[ $output == */no/such/command* ]]
 }
 
-@test "sharedgpu run keeps to the user's own patience" {
+@test "sharedgpu run uses the user's own timeout" {
   # shellcheck disable=SC2016
   local show='echo "[$SHAREDGPU_ARBITER_TIMEOUT]"'
   start_arbiter ArbiterTimeout=100ms
@@ -134,7 +134,7 @@ refused() {
   [[ $output == *"SHAREDGPU_ARBITER_TIMEOUT: 'soon' is not a number of milliseconds"* ]]
 }
 
-@test "test programs name their bad options" {
+@test "test programs name their wrong options" {
   run "$PROGRAMS/hold" --bytes 3parsecs
   ((status == 1))
   [[ $output == *"'3parsecs' is not a size"* ]]
@@ -145,7 +145,7 @@ refused() {
   [[ $output == *"SIMGPU_MEMORY: 'much' is not a size"* ]]
 }
 
-@test "StateDir: a second arbiter there ends with an error that names the first" {
+@test "a second arbiter in one StateDir ends with an error that names the first" {
   start_arbiter
   printf 'Socket=%s\nStateDir=%s\n' "$DIR/other" "$DIR/state" >"$DIR/other.conf"
   run -1 "$BUILD/arbiter/sharedgpud" --config "$DIR/other.conf"
@@ -155,7 +155,7 @@ refused() {
   run_arbiter
 }
 
-@test "the folders of StateDir, Socket and LogFile are the arbiter's own" {
+@test "the folders of StateDir, Socket and LogFile must belong to the arbiter's user" {
   mkdir -m 777 "$DIR/open"
   told() { run -1 timeout 20 "$BUILD/arbiter/sharedgpud" --config "$DIR/bad"; [[ $output == *"$1 all users may write to $DIR/open"* ]]; }
   printf '%s\n' "Socket=$DIR/socket" "StateDir=$DIR/open" >"$DIR/bad"

@@ -59,7 +59,7 @@ inside() {
   [[ ! -s $DIR/one.err && ! -s $DIR/two.err ]]
 }
 
-@test "every door and every kind of child in the container" {
+@test "every door and every kind of child process work in the container" {
   prepare
   inside doors getproc
   succeeds doors

@@ -27,7 +27,7 @@ background() {
   progresses background
 }
 
-@test "deadlines that are missed take from those of a lower priority, until they are met or nobody tells any more" {
+@test "missed deadlines take time from tenants of a lower priority, until deadlines are met or no reports come" {
   start_arbiter Policy=deadline Quantum=auto
   background
   allowed_is '== 1'
@@ -53,7 +53,7 @@ counted_right() {
     $(sed -n 's/.*: \([0-9]* met, [0-9]* missed\) in all/\1/p' "$DIR/$1.out") ]]
 }
 
-@test "the arbiter counts what a program tells by the pipe, and by stderr, which arrives as it is" {
+@test "the arbiter counts a program's reports by the pipe and by stderr, and stderr arrives unchanged" {
   start_arbiter Policy=deadline
   paced pipe --deadline 20ms -- --pieces 30 --period-ms 5 --kernel-ms 1 --stay 600
   until_true 60 told 30
@@ -71,7 +71,7 @@ counted_right() {
   ((status == 143)) # it hands the signal on, and dies of it as the program has
 }
 
-@test "a run ends as its command, also where its stderr is read, and lends its deadlines to no other" {
+@test "a run ends as its command does, even if its stderr is read, and no other run inherits its deadlines" {
   start_arbiter
   run --separate-stderr "$SHAREDGPU" run --deadline 1s --deadline-from-stderr -- \
     sh -c 'echo out; echo missed >&2; printf "no newline" >&2; exit 7'
@@ -114,7 +114,7 @@ END
   ((status == 2))
 }
 
-@test "a command whose stderr is read gets its arguments, signals and ends of files as without" {
+@test "a command whose stderr is read gets the same arguments, signals and ends of files as otherwise" {
   start_arbiter
   local words=('' a '[x,y]' '[]' '{}' '[[a],[b]]' '%%' '++' -- b --gpus 3 status '"q,r"' 'a,b' '\n') dashes
   for dashes in "" "--"; do
@@ -235,7 +235,7 @@ process.wait()
 END
 }
 
-@test "Python tells, from a process that uses no GPU, and nobody is there to hear it elsewhere" {
+@test "the Python module reports deadlines from a process that uses no GPU, and does nothing outside a run" {
   start_arbiter Policy=deadline
   export PYTHONPATH=$BATS_TEST_DIRNAME/../../python
   cat >"$DIR/frames.py" <<'END'

@@ -34,7 +34,7 @@ teardown() {
   rm -rf "$DIR" "$SIMGPU_STATE" "$SIMGPU_STATE.1"
 }
 
-@test "one process on two GPUs, alone: both are shared out, nothing moves" {
+@test "one process alone on two GPUs: both are managed, nothing moves" {
   start_arbiter
   both two devices --bytes 100MiB --iterations 100000 --progress
   progresses two
@@ -52,7 +52,7 @@ teardown() {
   (($(gpu copied_out) > 150 << 20 && $(second copied_out) > 150 << 20))
 }
 
-@test "kernels that begin on two GPUs at once pass turns on either, and lose no byte" {
+@test "kernels that start on two GPUs at once pass turns on both, and lose no byte" {
   plain plain devices --bytes 50MiB --iterations 4 --cooperative
   succeeds plain
   start_arbiter Quantum=300ms
@@ -63,14 +63,14 @@ teardown() {
   (($(gpu copied_out) - $(second copied_out) > 150 << 20)) # one of them alone was short of memory
 }
 
-@test "peers write into each other's memory, also after it was away" {
+@test "peers write into each other's memory, even after it was evicted" {
   rivals_on_both Quantum=300ms
   both two devices --bytes 150MiB --iterations 8 --peers
   succeeds two
   (($(gpu copied_out) > 150 << 20 && $(second copied_out) > 150 << 20))
 }
 
-@test "peers write into each other's pools, also after they were away" {
+@test "peers write into each other's pools, even after they were evicted" {
   plain plain devices --bytes 50MiB --iterations 2 --pools
   succeeds plain
   rivals_on_both Quantum=300ms
@@ -79,7 +79,7 @@ teardown() {
   (($(gpu copied_out) > 150 << 20 && $(second copied_out) > 150 << 20))
 }
 
-@test "a GPU's memory is copied while another GPU's context is current, also after it was away" {
+@test "a GPU's memory is copied while another GPU's context is current, even after it was evicted" {
   plain plain devices --bytes 50MiB --iterations 2 --elsewhere
   succeeds plain
   rivals_on_both Quantum=300ms
@@ -97,7 +97,7 @@ teardown() {
   grep -q 'the borrower ended right' "$DIR/pair.out"
 }
 
-@test "two processes on two GPUs each" {
+@test "two processes on two GPUs each take turns" {
   start_arbiter Quantum=300ms
   both one devices --bytes 150MiB --iterations 10
   both other devices --bytes 150MiB --iterations 10
@@ -106,7 +106,7 @@ teardown() {
   until_true 30 both_unused
 }
 
-@test "a tenant on the one GPU alone verifies beside one on both" {
+@test "a tenant on one GPU verifies its memory beside a tenant on both" {
   start_arbiter Quantum=300ms
   both two devices --bytes 150MiB --iterations 100000 --progress
   progresses two
@@ -126,7 +126,7 @@ teardown() {
   until_true 30 json_is 'len(s["tenants"])' 0
 }
 
-@test "the arbiter's death and return between turns of a process on two GPUs" {
+@test "the arbiter dies and returns between turns of a process on two GPUs" {
   start_arbiter Quantum=300ms
   one right 1 hold --bytes 75% --of 256MiB --seconds 6 --verify
   both two devices --bytes 150MiB --iterations 40
@@ -148,7 +148,7 @@ teardown() {
   succeeds two
 }
 
-@test "a capture on one GPU while the end of a turn waits for the other" {
+@test "a capture on one GPU goes on while the end of a turn waits for the other GPU" {
   start_arbiter
   one left 0 hold --bytes 75% --of 256MiB --seconds 600 --progress
   progresses left

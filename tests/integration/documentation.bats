@@ -7,6 +7,6 @@ load helpers
   diff -B <("$SHAREDGPU" --help) <("$BATS_TEST_DIRNAME/../../scripts/documented" "$BATS_TEST_DIRNAME/../../README.md" '`sharedgpu --help`:')
 }
 
-@test "a page that shows nothing is told from one that does" {
+@test "scripts/documented fails on a page without the output" {
   run -1 "$BATS_TEST_DIRNAME/../../scripts/documented" "$BATS_TEST_DIRNAME/../../README.md" 'no such text'
 }

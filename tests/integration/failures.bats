@@ -35,7 +35,7 @@ right_or_error() {
   until_true 10 used_is 0
 }
 
-@test "kill -9 of the arbiter in handoffs, and a new one" {
+@test "kill -9 of the arbiter in handoffs, and a new arbiter" {
   start_arbiter
   tenant one hold --bytes 75% --of 256MiB --seconds 8 --seed 1 --verify
   tenant two hold --bytes 75% --of 256MiB --seconds 8 --seed 2 --verify
@@ -51,7 +51,7 @@ right_or_error() {
   until_true 20 json_is 's["tenants"]' '[]'
 }
 
-@test "a run whose program uses no GPU yet is the same tenant for a new arbiter, and ends with it" {
+@test "a run whose program uses no GPU yet stays the same tenant under a new arbiter, until the program ends" {
   start_arbiter
   "$SHAREDGPU" run -- bash -c 'until [[ -e $0 ]]; do sleep 0.1; done; shift; exec "$@"' "$DIR/go" \
     - "$PROGRAMS/hold" --bytes 50% --seconds 1 --verify >"$DIR/late.out" 2>"$DIR/late.err" 3>&- &
@@ -69,7 +69,7 @@ right_or_error() {
   until_true 20 json_is 's["tenants"]' '[]'
 }
 
-@test "a run that ends while there is no arbiter is over for the next one" {
+@test "a run that ends while there is no arbiter does not exist for the next one" {
   start_arbiter
   tenant one hold --bytes 50% --seconds 600 --progress
   progresses one
@@ -80,7 +80,7 @@ right_or_error() {
   json_is 's["tenants"]' '[]'
 }
 
-@test "the arbiter goes for a while: the running tenant goes on, the waiting one waits" {
+@test "the arbiter is gone for a while: the running tenant goes on, the waiting one waits" {
   start_arbiter
   tenant one hold --bytes 75% --of 256MiB --iterations 30 --seed 1 --verify
   tenant two hold --bytes 75% --of 256MiB --iterations 30 --seed 2 --verify
@@ -105,7 +105,7 @@ right_or_error() {
   [[ $output == *"cuInit: CUDA_ERROR_"* ]]
 }
 
-@test "Tenants=jobs: who is in no job and no vouched run is plain CUDA, or fails by choice, and is told why" {
+@test "Tenants=jobs: a process in no job and no vouched run uses plain CUDA, or fails if so configured, and is told why" {
   start_arbiter Tenants=jobs
   why="the GPUs here are for jobs, and for runs that an administrator vouches for"
   LD_PRELOAD=$PRELOAD run -0 "$PROGRAMS/hold" --bytes 10% --verify
@@ -120,7 +120,7 @@ right_or_error() {
   [[ $output != *refused* ]]
 }
 
-@test "--tenants counts where the settings have no Tenants" {
+@test "--tenants counts if the settings have no Tenants" {
   printf 'Socket=%s\nStateDir=%s\n' "$SHAREDGPU_SOCKET" "$DIR/state" >"$DIR/conf"
   refused() { LD_PRELOAD=$PRELOAD "$PROGRAMS/hold" --bytes 10% 2>&1 | grep -c "refused by the arbiter"; }
   serve() {
@@ -137,14 +137,14 @@ right_or_error() {
   [[ $(refused) == 0 ]]
 }
 
-@test "an arbiter that comes a little late is waited for" {
+@test "a program waits for an arbiter that comes a little late" {
   SHAREDGPU_ARBITER_TIMEOUT=60000 LD_PRELOAD=$PRELOAD plain late hold --bytes 10% --seconds 600 --progress
   sleep 1
   start_arbiter
   until_true 60 json_is 'len(s["tenants"])' 1
 }
 
-@test "a device that one process loses: it gets the driver's error, the other ends right" {
+@test "a process that loses its device gets the driver's error, and the other ends right" {
   start_arbiter
   SIMGPU_LOST_FILE=$DIR/lost tenant loser hold --bytes 75% --of 256MiB --seconds 600 --progress
   tenant other hold --bytes 75% --of 256MiB --seconds 4 --verify
@@ -156,7 +156,7 @@ right_or_error() {
   succeeds other
 }
 
-@test "a device that is lost while its tenant waits: the driver's error all the same" {
+@test "a tenant that waits while its device is lost gets the driver's error" {
   start_arbiter
   SIMGPU_LOST_FILE=$DIR/lost tenant loser hold --bytes 75% --of 256MiB --seconds 600 --progress
   progresses loser
@@ -170,7 +170,7 @@ right_or_error() {
   kill -0 "${PIDS[other]}"
 }
 
-@test "a launch that fails: its program gets the error, the other ends right" {
+@test "a program whose launch fails gets the error, and the other ends right" {
   start_arbiter
   SIMGPU_LAUNCH_FAIL_AT=4 tenant loser hold --bytes 75% --of 256MiB --iterations 20 --verify
   tenant other hold --bytes 75% --of 256MiB --iterations 20 --verify

@@ -62,19 +62,19 @@ stays_small() {
   ((LOGGED < 8 * 1024))
 }
 
-@test "a flood of questions for the status, the answers to which are kept, takes little memory" {
+@test "a flood of status queries whose answers are kept takes little memory" {
   stays_small status
 }
 
-@test "a flood of questions whose answers nobody reads takes little memory" {
+@test "a flood of queries whose answers are not read takes little memory" {
   stays_small unread
 }
 
-@test "a flood of reports takes little memory, and says little in the log" {
+@test "a flood of reports takes little memory and little of the log" {
   stays_small messages
 }
 
-@test "a flood of sessions that come, say nonsense and go says little in the log" {
+@test "a flood of sessions that connect, send invalid messages and end takes little of the log" {
   stays_small connect
   until_true 20 grep -q "more like this left out" "$DIR/arbiter.log"
 }

@@ -36,7 +36,7 @@ watch() {
   mv "$DIR/out" "$DIR/with"
 }
 
-@test "a program without CUDA: the library's own file in its maps, and nothing else" {
+@test "a program without CUDA has the library's file in its maps, and nothing else" {
   start_arbiter
   watch nocuda env LD_PRELOAD="$PRELOAD"
   [[ $(difference maps | grep -vE '/lib(dl\.so\.2|pthread\.so\.0)$') == "> $PRELOAD" ]]
@@ -107,8 +107,8 @@ contend() {
 @test "an allocator preloaded after" { contend; beside "$PRELOAD" "$(other allocator)"; }
 @test "another dlsym preloaded before" { contend; beside "$(other resolver)" "$PRELOAD"; }
 @test "another dlsym preloaded after" { contend; beside "$PRELOAD" "$(other resolver)"; }
-@test "both, around ours" { contend; beside "$(other allocator)" "$PRELOAD" "$(other resolver)"; }
-@test "both, before ours" { contend; beside "$(other allocator)" "$(other resolver)" "$PRELOAD"; }
+@test "another allocator before and another dlsym after" { contend; beside "$(other allocator)" "$PRELOAD" "$(other resolver)"; }
+@test "another allocator and another dlsym preloaded before" { contend; beside "$(other allocator)" "$(other resolver)" "$PRELOAD"; }
 
 @test "beside another dlsym, before or after, the program is managed all the same" {
   start_arbiter
@@ -122,7 +122,7 @@ contend() {
   done
 }
 
-@test "another dlsym before ours sees what the program asks for" {
+@test "another dlsym before ours sees the program's look-ups" {
   start_arbiter
   RESOLVER_TELLS=$DIR/told LD_PRELOAD=$(other resolver):$PRELOAD plain told library --rounds 2
   succeeds told

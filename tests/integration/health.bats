@@ -86,7 +86,7 @@ returns() {
   used_is 0
 }
 
-@test "a GPU falls off the bus under four tenants, with an Xid: two others finish right, and it returns" {
+@test "a GPU with four tenants falls off the bus with an Xid: two other tenants finish, and the GPU returns" {
   with_gpus 2
   start_arbiter
   four_lose eval 'fault 0 xid 79; fault 0 lost'
@@ -103,7 +103,7 @@ PY
   returns
 }
 
-@test "a GPU is lost without an event: the same" {
+@test "a GPU with four tenants is lost without an event: two other tenants finish, and the GPU returns" {
   export SIMGPU_NVML_EVENTS=0
   with_gpus 2
   start_arbiter
@@ -111,7 +111,7 @@ PY
   returns
 }
 
-@test "a GPU is not in the host any more: the same" {
+@test "a GPU with four tenants disappears from the host: two other tenants finish, and the GPU returns" {
   export SIMGPU_NVML_EVENTS=0
   with_gpus 2
   start_arbiter
@@ -119,7 +119,7 @@ PY
   returns
 }
 
-@test "a tenant of two GPUs loses one: the tenant that took turns with it on the other one goes on" {
+@test "a tenant of two GPUs loses one: its rival on the other GPU goes on" {
   with_gpus 2
   start_arbiter
   GPUS=2 tenant both devices --bytes 150MiB --iterations 100000 --progress
@@ -134,7 +134,7 @@ PY
   succeeds other
 }
 
-@test "a GPU that reports a grave error: who is there finishes right, nobody comes until it is undrained" {
+@test "a GPU reports a grave error: its tenants finish, and none is placed there until it is undrained" {
   with_gpus 2
   start_arbiter
   settle there 0 --bytes 50% --of 256MiB --seconds 6 --verify
@@ -150,7 +150,7 @@ PY
   condition_is 0 healthy
 }
 
-@test "without events, ECC errors and the need of a reset are seen all the same, and their end" {
+@test "ECC errors and a required reset are noticed without events, and so is their end" {
   export SIMGPU_NVML_EVENTS=0
   with_gpus 2
   start_arbiter
@@ -168,7 +168,7 @@ PY
   kill -0 "${PIDS[there]}"
 }
 
-@test "a drained GPU gets no tenant, also from the next arbiter; who is there goes on" {
+@test "a drained GPU gets no new tenant, even from the next arbiter; its tenants go on" {
   with_gpus 2
   start_arbiter
   settle there 0 --bytes 50% --of 256MiB --iterations 60 --verify
@@ -196,7 +196,7 @@ PY
   is_on last 0
 }
 
-@test "where all GPUs are drained, a tenant gets the driver's error, and the log says why" {
+@test "if all GPUs are drained, a tenant gets the driver's error, and the log says why" {
   with_gpus 2
   start_arbiter
   "$SHAREDGPU" drain gpu 0-1
@@ -222,7 +222,7 @@ PY
   all_succeed second third
 }
 
-@test "OnGpuLoss=drain: Slurm is told to drain the node, with the reason, and an scontrol that hangs delays nobody" {
+@test "OnGpuLoss=drain: the arbiter has Slurm drain the node, with the reason, and a hanging scontrol delays no tenant" {
   mkdir "$DIR/bin"
   printf '#!/bin/bash\nprintf "%%s|" "$@" >>%q\nexec sleep 20\n' "$DIR/scontrol.calls" >"$DIR/bin/scontrol"
   chmod +x "$DIR/bin/scontrol"

@@ -33,7 +33,7 @@ end_group() {
   until_true 20 rmdir "$GROUP"
 }
 
-@test "what host memory could never hold is refused with a message, and the program goes on" {
+@test "an allocation that host memory could never hold is refused with a message, and the program goes on" {
   large_gpu
   own_group 256
   start_board
@@ -51,7 +51,7 @@ end_group() {
   [[ $(grep -c 'device memory refused: this job.s host memory could never hold more than 224 MiB' "$DIR/small.err") == 1 ]]
 }
 
-@test "a job that fills its memory while its device memory is evicted gets that back in time" {
+@test "a job that fills its host memory while device memory is evicted gets the device memory back in time" {
   large_gpu
   own_group 896
   start_board
@@ -66,7 +66,7 @@ end_group() {
   grep -F '460 MiB of host memory taken, every byte verified' "$DIR/filler.out"
 }
 
-@test "a job that fills its memory beside the eviction keeps its device memory, says so once, and the others wait" {
+@test "a job that fills its host memory during the eviction keeps its device memory, says so once, and others wait" {
   large_gpu
   own_group 768
   start_board

@@ -6,7 +6,7 @@ load helpers
 # host_is NAME MIB: the interposer of a tenant has said that it holds so much now.
 host_is() { [[ $(grep 'of host memory held' "$DIR/$1.err" | tail -n 1) == *" $2 MiB of host memory held" ]]; }
 
-@test "host memory is there before the first eviction, and goes when the pressure has passed" {
+@test "host memory is allocated before the first eviction, and freed when memory suffices again" {
   start_arbiter Quantum=10m IdleRelease=10s  # a busy machine makes pauses
   export SHAREDGPU_DEBUG=1
   tenant one hold --bytes 75% --of 256MiB --seconds 600 --progress
@@ -23,7 +23,7 @@ host_is() { [[ $(grep 'of host memory held' "$DIR/$1.err" | tail -n 1) == *" $2 
   until_true 60 host_is one 0
 }
 
-@test "evictions that follow each other hold no more than they need" {
+@test "consecutive evictions hold no more host memory than they need" {
   start_arbiter Quantum=300ms
   tenant one hold --bytes 75% --of 256MiB --seconds 4 --verify
   tenant two hold --bytes 75% --of 256MiB --seconds 4 --verify

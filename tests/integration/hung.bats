@@ -21,7 +21,7 @@ continue_arbiter() { kill -CONT "$ARBITER"; }
   json_is 'len(s["tenants"])' 1
 }
 
-@test "a program that began with the arbiter goes on allocating while it hangs" {
+@test "a program that started before the arbiter hung goes on allocating" {
   start_arbiter ArbiterTimeout=1s
   tenant busy workers --processes 2 --bytes 8MiB --steps 200
   until_true 60 json_is 'max([0] + [len(t["pids"]) for t in s["tenants"]])' 2
@@ -68,7 +68,7 @@ continue_arbiter() { kill -CONT "$ARBITER"; }
 supervised() { cat "/proc/$ARBITER/task/$ARBITER/children"; }
 another_answers() { local pid; pid=$(supervised) && [[ $pid && $pid != "$1" ]] && timeout 10 "$SHAREDGPU" status; }
 
-@test "a supervisor kills an arbiter that hangs, and starts another; one that answers it leaves alone" {
+@test "a supervisor kills a hung arbiter and starts another; it leaves one alone that answers" {
   start_arbiter
   kill "$ARBITER"
   wait "$ARBITER"
@@ -92,7 +92,7 @@ another_answers() { local pid; pid=$(supervised) && [[ $pid && $pid != "$1" ]] &
   run ! kill -0 "${PIDS[arbiter]}"
 }
 
-@test "an arbiter that holds back its leave to grow, since another does not make room, is waited for" {
+@test "a program waits for an arbiter that delays a growth because another tenant makes no room" {
   start_arbiter
   tenant one hold --bytes 75% --of 256MiB --seconds 4 --verify --progress
   progresses one

@@ -22,7 +22,7 @@ contend() {
   succeeds pair
 }
 
-@test "another tenant cannot open it" {
+@test "another tenant cannot open shared memory" {
   start_arbiter
   tenant pair ipc --rounds 50 --gap-ms 200 --print
   progresses pair
@@ -31,7 +31,7 @@ contend() {
   grep -q refused "$DIR/stranger.out"
 }
 
-@test "what the lender leaves behind when it is killed serves on, and is free at the end" {
+@test "memory of a killed exporter remains usable, and is freed at the end" {
   contend
   tenant pair ipc --rounds 6 --gap-ms 300 --how kill-lender
   finish pair
@@ -41,7 +41,7 @@ contend() {
   until_true 30 used_is 0
 }
 
-@test "a borrower that is killed leaves nothing open" {
+@test "a killed importer leaves nothing open" {
   contend
   tenant pair ipc --rounds 4 --how kill-borrower
   succeeds pair
@@ -49,14 +49,14 @@ contend() {
   until_true 30 used_is 0
 }
 
-@test "memory that is freed while it is borrowed serves on" {
+@test "memory that is freed while another process imports it remains usable" {
   contend
   tenant pair ipc --rounds 4 --gap-ms 300 --how free-first
   succeeds pair
   grep -q 'the borrower ended right' "$DIR/pair.out"
 }
 
-@test "an arbiter that dies before the memory is borrowed loses nothing" {
+@test "an arbiter that dies before the memory is imported loses nothing" {
   start_arbiter
   tenant pair ipc --rounds 3 --print --wait-for "$DIR/go"
   progresses pair
@@ -67,7 +67,7 @@ contend() {
   succeeds pair
 }
 
-@test "an arbiter that dies while memory is borrowed loses nothing" {
+@test "an arbiter that dies while memory is imported loses nothing" {
   contend
   tenant pair ipc --rounds 8 --gap-ms 300 --print
   progresses pair

@@ -9,28 +9,28 @@ contend() {
   progresses rival
 }
 
-@test "memory that is allocated in a capture is there, though the turn is over" {
+@test "memory can be allocated in a capture after the turn is over" {
   contend
   tenant grows late_growth capture --bytes 140MiB --more 50MiB
   succeeds grows
   (($(gpu copied_out) > 0))
 }
 
-@test "memory comes to a program that the GPU waits for" {
+@test "a program gets memory while work on the GPU waits for the program" {
   contend
   tenant grows late_growth gpu --bytes 140MiB --more 50MiB
   succeeds grows
   (($(gpu copied_out) > 0))
 }
 
-@test "who comes in gives up what it was promised" {
+@test "a tenant that enters its turn gives up memory promised to it" {
   contend
   tenant two hold --bytes 60% --of 256MiB --seconds 600
   tenant grows late_growth gpu --bytes 75MiB --more 150MiB
   succeeds grows
 }
 
-@test "where two hold what the other needs one of them is refused, and both go on" {
+@test "if each of two tenants holds memory that the other needs, one is refused, and both go on" {
   start_arbiter
   tenant one late_growth gpu --frugal --bytes 100MiB --more 60MiB --rounds 2
   tenant two late_growth gpu --frugal --bytes 100MiB --more 60MiB --rounds 2

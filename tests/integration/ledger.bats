@@ -5,7 +5,7 @@ load helpers
 
 ledger() { "$SHAREDGPU" ledger --config "$DIR/conf" "$@"; }
 
-@test "turns of two that cannot run together do not overlap, and steps and tenants add them up" {
+@test "turns of two tenants that cannot run together do not overlap, and steps and tenants add them up" {
   start_arbiter
   local begin=$EPOCHREALTIME
   tenant one hold --bytes 75% --of 256MiB --seconds 3 --verify
@@ -34,7 +34,7 @@ for turn in turns:
 PYTHON
 }
 
-@test "a lease that is held is told as open" {
+@test "a lease that is held is shown as open" {
   start_arbiter
   tenant one hold --bytes 10% --of 256MiB --seconds 600 --progress
   progresses one
@@ -49,7 +49,7 @@ PYTHON
   [[ $(ledger --format json) == "[]" ]]
 }
 
-@test "a time window leaves out what was held before and after" {
+@test "a time window excludes leases before and after" {
   start_arbiter
   tenant one hold --bytes 10% --of 256MiB --seconds 1
   all_succeed one
@@ -60,7 +60,7 @@ PYTHON
   (($(ledger --format csv --job 7 | wc -l) == 1))
 }
 
-@test "damaged lines are told and passed over, and what cannot be read is an error" {
+@test "damaged lines are skipped with a message, and an unreadable ledger is an error" {
   start_arbiter
   tenant one hold --bytes 10% --of 256MiB --seconds 1
   all_succeed one
@@ -76,7 +76,7 @@ PYTHON
 
 over() { [[ $(ledger --format csv | tail -n +2 | cut -d, -f9) == false ]]; }
 
-@test "who dies while no arbiter is there, or with the host, has the lease to within a second or so of what was shown last" {
+@test "a tenant that dies without an arbiter, or with the host, gets lease time to about a second of the last shown" {
   start_arbiter
   tenant one hold --bytes 10% --of 256MiB --seconds 600 --progress
   # Nothing happens meanwhile that would have to be written down.
@@ -100,7 +100,7 @@ for name in "anew", "copy":
 PYTHON
 }
 
-@test "a lease whose end is damaged ends before the damage, for the arbiter that reads it as well; files are put into their order" {
+@test "a lease whose end is damaged ends before the damage, also for the arbiter that reads it; files are sorted" {
   start_arbiter
   tenant one hold --bytes 10% --of 256MiB --seconds 600 --progress
   progresses one

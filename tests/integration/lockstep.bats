@@ -24,14 +24,14 @@ took_turns() {
   took_turns
 }
 
-@test "they end their turns also when they need more memory for that" {
+@test "such processes end their turns even if they need more memory to do so" {
   contend
   tenant ranks lockstep --bytes 48MiB --more 24MiB --rounds 200 --kernel-ms 5 --nap-ms 15
   succeeds ranks
   took_turns
 }
 
-@test "the arbiter dies and comes back while they wait for each other" {
+@test "the arbiter dies and returns while processes wait for each other" {
   contend
   tenant ranks lockstep --bytes 64MiB --rounds 200 --kernel-ms 5 --nap-ms 15
   until_true 60 json_is 'len(s["tenants"])' 2
@@ -45,7 +45,7 @@ took_turns() {
   took_turns
 }
 
-@test "without sharedgpu the simulated driver lets them wait for each other the same way" {
+@test "without sharedgpu the simulated driver lets processes wait for each other in the same way" {
   plain ranks lockstep --bytes 32MiB --rounds 100 --nap-ms 5
   succeeds ranks
 }

@@ -18,7 +18,7 @@ told() { "$SHAREDGPU" run "$@" -- env | grep ^CUDA_MPS_ | sort | tr '\n' ' '; }
 told_is() { [[ $(told "${@:2}") == "${1:+CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=$1 CUDA_MPS_PIPE_DIRECTORY=$DIR/mps }" ]]; }
 serves() { PIDS[mps]=$(daemon) && told_is 100; }
 
-@test "the control daemon runs for all users, is found by programs and outlives the arbiter; one that ends is started again" {
+@test "the control daemon runs for all users, is found by programs, outlives the arbiter and is restarted if it ends" {
   stand_in
   start_arbiter Mps=yes
   until_true 10 serves
@@ -43,7 +43,7 @@ serves() { PIDS[mps]=$(daemon) && told_is 100; }
   grep -q 'control daemon has ended by signal 9' "$DIR/arbiter.log"
 }
 
-@test "one that cannot start is told of, and programs run without" {
+@test "a control daemon that cannot start is logged, and programs run without MPS" {
   stand_in
   touch "$MPS_STARTS.bad"
   start_arbiter Mps=yes
@@ -57,7 +57,7 @@ serves() { PIDS[mps]=$(daemon) && told_is 100; }
   succeeds one
 }
 
-@test "deadlines that are missed leave fewer threads to those of a lower priority that start, and nobody less time" {
+@test "missed deadlines leave fewer threads, but no less time, to programs of a lower priority that start" {
   stand_in
   start_arbiter Policy=deadline Quantum=auto Mps=yes
   until_true 10 serves

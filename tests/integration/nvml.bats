@@ -17,7 +17,7 @@ rival() {
 # says FIELD: of the program's output.
 says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
 
-@test "a tenant with a session sees cuMemGetInfo's numbers and itself, by both doors" {
+@test "a tenant with a session sees cuMemGetInfo's numbers and itself, linked or through dlsym" {
   start_arbiter DeviceMemoryLimit=128MiB
   with_nvml
   local door
@@ -30,7 +30,7 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
   done
 }
 
-@test "beside a rival nobody sees the other" {
+@test "two tenants do not see each other" {
   start_arbiter
   rival
   with_nvml
@@ -40,7 +40,7 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
   (($(says own used) == 32 * MIB))
 }
 
-@test "a process without a session sees the room that it would have" {
+@test "a process without a session sees the memory that it could allocate" {
   start_arbiter DeviceMemoryLimit=128MiB
   tenant other hold --bytes 32MiB --seconds 600 --progress
   progresses other
@@ -57,7 +57,7 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
   json_is 'sum(len(t["pids"]) for t in s["tenants"])' 1
 }
 
-@test "of two GPUs each has its own story" {
+@test "each of two GPUs reports its own numbers" {
   export SIMGPU_DEVICES=2
   start_arbiter DeviceMemoryLimit=128MiB
   with_nvml
@@ -84,7 +84,7 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
   (($(grep -c ^pid "$DIR/look.out") == 1))
 }
 
-@test "pynvml's way: ctypes and dlsym" {
+@test "pynvml, which uses ctypes and dlsym, sees the same" {
   start_arbiter DeviceMemoryLimit=128MiB
   with_nvml
   LD_PRELOAD=$PRELOAD python3 - <<'END'
@@ -102,7 +102,7 @@ assert count.value == 0
 END
 }
 
-@test "without an arbiter, or for a GPU that it does not know, NVML's own answer stands" {
+@test "without an arbiter, or for a GPU unknown to it, NVML's own answer is returned" {
   with_nvml
   LD_PRELOAD=$PRELOAD "$PROGRAMS/nvml" >"$DIR/alone.out" 2>"$DIR/alone.err"
   (($(says alone total) == 256 * MIB))
@@ -113,7 +113,7 @@ END
   (($(says unknown total) == 256 * MIB))
 }
 
-@test "an arbiter that was killed is not waited for" {
+@test "NVML calls do not wait for a killed arbiter" {
   start_arbiter DeviceMemoryLimit=128MiB
   kill -9 "$ARBITER"
   wait "$ARBITER" 2>/dev/null || true

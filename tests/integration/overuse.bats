@@ -11,7 +11,7 @@ endless() {
 first() { json_is "s[\"tenants\"][0]$1" "$2"; }
 logged() { grep -q "$1" "$DIR/arbiter.log"; }
 
-@test "a tenant whose kernel does not end is told why and ended after MaxOveruse, and others work on" {
+@test "a tenant whose kernel does not end is ended with a reason after MaxOveruse, and others go on" {
   start_arbiter MaxOveruse=1s OnOveruse=cancel
   endless 600
   tenant other hold --bytes 75% --of 256MiB --iterations 20 --verify
@@ -24,7 +24,7 @@ logged() { grep -q "$1" "$DIR/arbiter.log"; }
   until_true 60 json_is 'sum(len(t["pids"]) for t in s["tenants"])' 0
 }
 
-@test "a tenant whose kernel takes long is named by the log and the status, and let be" {
+@test "a tenant with a long kernel is named in the log and the status, and not ended" {
   start_arbiter MaxOveruse=1s
   endless 8
   tenant other hold --bytes 75% --of 256MiB --iterations 20 --verify
@@ -44,7 +44,7 @@ stops_itself() {
   kill -STOP "${PIDS[one]}"
 }
 
-@test "a tenant that stops itself and leaves another no room is ended after MaxOveruse, and the other works on" {
+@test "a tenant that stops itself and leaves another no room is ended after MaxOveruse, and the other goes on" {
   stops_itself 75 60
   tenant two hold --bytes 75% --of 256MiB --iterations 20 --verify
   until_true 60 first '["overdue"]["waits_for"]' stopped
@@ -56,7 +56,7 @@ stops_itself() {
   succeeds two
 }
 
-@test "a tenant that stops itself beside another that has room is not ended, however long that takes" {
+@test "a tenant that stops itself beside another that has room is never ended" {
   stops_itself 20 4
   tenant two hold --bytes 70% --of 256MiB --iterations 20 --verify
   succeeds two

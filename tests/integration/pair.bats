@@ -50,7 +50,7 @@ load helpers
   all_succeed idle busy
 }
 
-@test "a tenant whose thread's own stream is at work does not count as idle" {
+@test "a tenant with work on a per-thread stream does not count as idle" {
   start_arbiter Quantum=60s
   SHAREDGPU_DEBUG=1 tenant busy hog --bytes 75% --of 256MiB --piece-ms 700 --pieces 4 --stream own --progress
   progresses busy
@@ -68,7 +68,7 @@ load helpers
   (($(gpu peak) <= (128 + 2 * 4) << 20))
 }
 
-@test "an allocation that could never be held fails at once" {
+@test "an allocation that can never fit fails at once" {
   start_arbiter
   tenant greedy hold --bytes 300MiB
   finish greedy
@@ -76,7 +76,7 @@ load helpers
   grep -q 'CUDA_ERROR_OUT_OF_MEMORY: out of memory' "$DIR/greedy.err"
 }
 
-@test "the ledger's lease times of a pair fit the wall clock" {
+@test "the lease times of a pair in the ledger agree with the wall clock" {
   start_arbiter
   local begin=$EPOCHREALTIME
   tenant one hold --bytes 75% --of 256MiB --seconds 600 --progress
@@ -89,7 +89,7 @@ load helpers
   json_is 'sum(t["lease"] for t in s["tenants"]) <= 1' True
 }
 
-@test "newcomers' contexts find room on a GPU that others fill" {
+@test "contexts of new tenants find room on a GPU that others fill" {
   start_arbiter
   tenant one hold --bytes 150MiB --seconds 600 --progress
   tenant two hold --bytes 90MiB --seconds 600 --progress

@@ -25,7 +25,7 @@ inside() {
 # says NAME FIELD: of the program's output.
 says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
 
-@test "tenants in namespaces of their own and one outside swap and verify every byte" {
+@test "tenants in their own namespaces and one outside swap and verify every byte" {
   prepare
   inside own --mount-proc hold --bytes 75% --of 256MiB --seconds 4 --seed 1 --verify
   inside half "" hold --bytes 75% --of 256MiB --seconds 4 --seed 2 --verify
@@ -40,7 +40,7 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
   until_true 30 json_is 'len(s["tenants"])' 0
 }
 
-@test "NVML shows a process in a namespace itself, by its own number, and nobody else" {
+@test "NVML shows a process in a namespace only itself, under its own number" {
   prepare
   tenant rival hold --bytes 75% --of 256MiB --changes 20 --kernel-ms 20 --seconds 600 --progress
   progresses rival
@@ -54,7 +54,7 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
   done
 }
 
-@test "NVML shows no process that the namespace does not see" {
+@test "NVML shows no process from outside the namespace" {
   prepare
   export LD_LIBRARY_PATH=$BUILD/tests/simgpu:$BUILD/tests/simgpu/nvml
   # shellcheck disable=SC2016
@@ -66,7 +66,7 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
   run ! grep -q ^pid "$DIR/look.out"
 }
 
-@test "a process that is killed in its namespace gives everything back" {
+@test "a process that is killed in its namespace frees everything" {
   prepare
   inside own --mount-proc hold --bytes 75% --of 256MiB --seconds 600 --progress
   progresses own
@@ -80,7 +80,7 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
   until_true 30 json_is 'len(s["tenants"])' 0
 }
 
-@test "the arbiter's death and return while a tenant is in a namespace" {
+@test "the arbiter dies and returns while a tenant is in a namespace" {
   prepare
   inside own --mount-proc hold --bytes 75% --of 256MiB --seconds 5 --verify
   tenant outside hold --bytes 75% --of 256MiB --seconds 5 --verify
@@ -92,7 +92,7 @@ says() { awk -v field="$2" '$1 == field { print $2 }' "$DIR/$1.out"; }
   until_true 30 json_is 'sum(len(t["pids"]) for t in s["tenants"])' 0
 }
 
-@test "an arbiter in a namespace serves nobody whom it cannot see, and says so" {
+@test "an arbiter in a namespace serves no process that it cannot see, and says so" {
   prepare
   kill "$ARBITER"
   wait "$ARBITER" 2>/dev/null || true

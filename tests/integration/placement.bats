@@ -47,7 +47,7 @@ command_of() {
   until_true 20 json_is 'len(s["tenants"])' 1
 }
 
-@test "a tenant that spans GPUs gets distinct ones; where there are fewer it is told so, and goes on" {
+@test "a tenant that spans GPUs gets distinct ones; if there are too few, it gets a message and goes on" {
   start_arbiter
   GPUS=2 tenant two devices --bytes 25MiB --iterations 100000 --progress
   GPUS=3 tenant three devices --bytes 25MiB --iterations 3
@@ -62,7 +62,7 @@ command_of() {
   [[ $output == *"--gpus: CUDA_VISIBLE_DEVICES names the GPUs already"* ]]
 }
 
-@test "a placement holds over the arbiter's death, also of a tenant that has no session yet" {
+@test "a placement survives the arbiter's death, even of a tenant that has no session yet" {
   start_arbiter
   command_of first sleep 600
   until_true 20 placed_are '[1, 0]'
@@ -83,7 +83,7 @@ command_of() {
   placed_are '[0, 0]'
 }
 
-@test "a tenant is placed among the GPUs that its step can open" {
+@test "a tenant is placed on GPUs that its step can open" {
   LD_LIBRARY_PATH+=:$BUILD/tests/simgpu/nvml
   start_arbiter
   local name
@@ -95,7 +95,7 @@ command_of() {
   until_true 20 placed_are '[1, 3]'
 }
 
-@test "a driver that is ready only after the arbiter is found" {
+@test "the arbiter finds a driver that becomes ready later" {
   mkdir "$DIR/driver"
   LD_LIBRARY_PATH=$DIR/driver start_arbiter
   json_is 's["gpus"]' '[]'
@@ -110,7 +110,7 @@ command_of() {
   grep -q 'warning.*no GPU found' "$DIR/arbiter.log"
 }
 
-@test "numbers in CUDA_VISIBLE_DEVICES count what the tenant was given; another GPU's UUID is the user's affair" {
+@test "numbers in CUDA_VISIBLE_DEVICES count the tenant's GPUs; the UUID of another GPU is used as it is" {
   start_arbiter
   command_of blocker sleep 600
   until_true 20 placed_are '[1, 0]'
@@ -132,7 +132,7 @@ command_of() {
   json_is '[(t["gpus"], t["placed"]) for t in s["tenants"] if t["gpus"]]' "[(['$first'], ['$second'])]"
 }
 
-@test "without Slurm CUDA_VISIBLE_DEVICES is the user's way to choose; without an arbiter nobody chooses" {
+@test "without Slurm the user chooses GPUs by CUDA_VISIBLE_DEVICES; without an arbiter it stays as it is" {
   start_arbiter
   # shellcheck disable=SC2016
   local show='echo "[$CUDA_VISIBLE_DEVICES][$SHAREDGPU_GPUS]"'

@@ -29,21 +29,21 @@ open_to_all() { chmod 0755 "$DIR"; }
 state_of() { json "[t['state'] for t in s['tenants'] if ${PIDS[$1]} in t['pids']][0]"; }
 is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
 
-@test "several contexts at once, destroyed with memory in them" {
+@test "several contexts at once are destroyed with memory in them" {
   contend
   tenant contexts contexts
   succeeds contexts
   only_rival_left
 }
 
-@test "children by fork, vfork, posix_spawn and system, before and after cuInit" {
+@test "children by fork, vfork, posix_spawn and system work before and after cuInit" {
   contend
   tenant fork fork
   succeeds fork
   only_rival_left
 }
 
-@test "fork while other threads hold whatever locks there are" {
+@test "fork while other threads hold locks" {
   contend
   tenant fork fork --busy
   succeeds fork
@@ -70,21 +70,21 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   only_rival_left
 }
 
-@test "libcuda opened in threads, closed and opened again" {
+@test "libcuda is opened in threads, closed and opened again" {
   contend
   tenant library library
   succeeds library
   only_rival_left
 }
 
-@test "CUDA before main() and after it" {
+@test "CUDA works before main() and after it" {
   contend
   tenant late late
   succeeds late
   only_rival_left
 }
 
-@test "however a program ends in its turn, while threads submit, nothing is left" {
+@test "however a program ends in its turn while threads submit, nothing is left" {
   start_arbiter
   local how
   for how in return exit _exit quick_exit abort kill destroy; do
@@ -119,7 +119,7 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   only_rival_left
 }
 
-@test "a program that closes all descriptors goes on, and nobody writes into its files" {
+@test "a program that closes all descriptors goes on, and the library never writes into its files" {
   start_arbiter
   tenant neighbour hold --bytes 40% --of 256MiB --seconds 600 --progress
   progresses neighbour
@@ -129,7 +129,7 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   ! grep -q 'run token is unknown' "$DIR/arbiter.log"
 }
 
-@test "a script that uses the lowest descriptors for itself, or has no standard streams, keeps its tenant" {
+@test "a script that uses the lowest descriptors itself, or has no standard streams, keeps its tenant" {
   start_arbiter
   "$SHAREDGPU" run --memory 96MiB -- bash -c 'for i in {3..20}; do eval "exec $i>/dev/null"; done; exec "$@"' bash \
     "$PROGRAMS/hold" --bytes 10% --of 256MiB --seconds 600 --progress >"$DIR/low.out" 2>"$DIR/low.err" &
@@ -146,7 +146,7 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   until_true 20 json_is '[t["lease_seconds"] > 0.2 for t in s["tenants"]]' "[True]"
 }
 
-@test "what a stopped program without a connection has counts until it comes back" {
+@test "memory of a stopped program without a connection counts until the program returns" {
   start_arbiter
   tenant stopped descriptors --how stop
   until_true 60 grep -q '^State:.T' "/proc/${PIDS[stopped]}/status"
@@ -160,7 +160,7 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   used_is 0
 }
 
-@test "what a program had counts no longer once it has executed another" {
+@test "memory of a program no longer counts once the process has executed another" {
   start_arbiter
   tenant changing descriptors --how exec
   until_true 60 grep -q '^sleep$' "/proc/${PIDS[changing]}/comm"
@@ -168,7 +168,7 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   kill -0 "${PIDS[changing]}"
 }
 
-@test "a program that has few descriptors left" {
+@test "a program works with few descriptors left" {
   contend
   local places
   for places in 0 1 2 3 4 5 6 8 10; do
@@ -180,7 +180,7 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   only_rival_left
 }
 
-@test "no thread may be made: plain CUDA and one line that says so" {
+@test "without threads a program runs on plain CUDA, with one line that says so" {
   root_only
   open_to_all
   start_arbiter
@@ -191,14 +191,14 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   nothing_left
 }
 
-@test "no address space for what is swapped out: it stays, others wait" {
+@test "without address space for evicted memory, the memory stays and others wait" {
   contend
   tenant limits limits --what space
   succeeds limits
   only_rival_left
 }
 
-@test "another user, before and after cuInit" {
+@test "a program changes its user before or after cuInit" {
   root_only
   open_to_all
   contend
@@ -209,7 +209,7 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   only_rival_left
 }
 
-@test "another root folder, before and after cuInit" {
+@test "a program changes its root folder before or after cuInit" {
   root_only
   contend
   tenant after become chroot
@@ -240,14 +240,14 @@ is_in_state() { [[ $(state_of "$1") == "$2" ]]; }
   nothing_left
 }
 
-@test "a rain of signals without SA_RESTART" {
+@test "a program works under many signals without SA_RESTART" {
   contend
   tenant signals signals
   succeeds signals
   only_rival_left
 }
 
-@test "a tenant that is stopped in its turn for a while" {
+@test "a tenant that is stopped in its turn for a while goes on" {
   start_arbiter
   tenant one hold --bytes 75% --of 256MiB --iterations 40 --seed 1 --verify
   tenant two hold --bytes 75% --of 256MiB --iterations 40 --seed 2 --verify
@@ -277,7 +277,7 @@ stops_in_its_turn() {
   has_its_turn "$1" || { kill -CONT "${PIDS[$1]}" && false; }
 }
 
-@test "the lease of a tenant that is stopped in its turn goes to others; what it has stays" {
+@test "the lease of a tenant that is stopped in its turn goes to others; its memory stays" {
   start_arbiter Quantum=2s
   tenant one hold --bytes 70% --of 256MiB --seconds 10 --seed 1 --verify
   until_true 60 named_is one 't["resident_bytes"] > 100 << 20' True
@@ -298,7 +298,7 @@ stops_in_its_turn() {
   nothing_left
 }
 
-@test "two hundred processes against one arbiter" {
+@test "two hundred processes use one arbiter" {
   export SIMGPU_MEMORY=4GiB SIMGPU_CONTEXT=1MiB
   start_arbiter
   tenant many workers --processes 200 --bytes 2MiB --steps 3

@@ -21,7 +21,7 @@ contend() {
   succeeds graph
 }
 
-@test "captures that died do not keep the GPU from others" {
+@test "invalidated captures do not keep the GPU from others" {
   start_arbiter
   tenant captures captures --bytes 75% --seconds 600
   progresses captures
@@ -29,31 +29,31 @@ contend() {
   succeeds rival
 }
 
-@test "captures that die beside a rival disturb nobody" {
+@test "captures that are invalidated beside a rival disturb no tenant" {
   contend
   tenant captures captures --bytes 192MiB --seconds 3
   succeeds captures
 }
 
-@test "what was freed in one capture spoils no later one" {
+@test "memory that was freed in one capture does not break a later one" {
   start_arbiter
   tenant alone waits after-free
   succeeds alone
 }
 
-@test "many threads and streams" {
+@test "many threads and streams take turns with a rival" {
   contend
   tenant threads threads --bytes 192MiB --threads 8 --iterations 30
   succeeds threads
 }
 
-@test "many small blocks" {
+@test "many small blocks take turns with a rival" {
   contend
   tenant small small_blocks --rounds 1500
   succeeds small
 }
 
-@test "stream-ordered allocations" {
+@test "stream-ordered allocations take turns with a rival" {
   contend
   tenant async async_alloc --rounds 10
   succeeds async
@@ -65,24 +65,24 @@ contend() {
   succeeds pools
 }
 
-@test "memory pools, as the test expects them of plain CUDA too" {
+@test "memory pools behave as on plain CUDA" {
   plain pools pools
   succeeds pools
 }
 
-@test "memory pools where the driver makes no events" {
+@test "memory pools work if the driver creates no events" {
   start_arbiter
   SIMGPU_FAIL=cuEventCreate:1+:CUDA_ERROR_OUT_OF_MEMORY tenant pools pools --rounds 50
   succeeds pools
 }
 
-@test "stream-ordered memory is swapped like any other" {
+@test "stream-ordered memory is swapped" {
   contend
   tenant async async_alloc --rounds 4 --bytes 67108864
   succeeds async
 }
 
-@test "the program's own virtual memory is counted as long as it is there" {
+@test "the program's own virtual memory is counted as long as it exists" {
   start_arbiter
   tenant vmm vmm --hold 2
   until_true 60 grep -q verified "$DIR/vmm.out"
@@ -92,7 +92,7 @@ contend() {
   succeeds vmm
 }
 
-@test "what the program makes of host memory is not counted and never moves, beside what is swapped" {
+@test "mappings that the program makes of host memory are not counted and never move, while other memory is swapped" {
   start_arbiter
   tenant alone own_memory --bytes 192MiB --host --seconds 3
   until_true 30 json_is 's["tenants"][0]["footprint_bytes"]' $((96 << 20))
@@ -106,7 +106,7 @@ contend() {
   grep -q " drained, " "$DIR/own.err" # the half on the device has been evicted in between
 }
 
-@test "the program's own memory stays where it is from when a network card knows it" {
+@test "the program's own memory is pinned in place once it is registered with a network card" {
   start_arbiter
   tenant rival hold --bytes 50% --of 256MiB --changes 20 --kernel-ms 20 --seconds 600 --progress
   progresses rival
@@ -132,7 +132,7 @@ contend() {
   succeeds graphs
 }
 
-@test "a graph gets the memory that an idle tenant's fills" {
+@test "a graph gets memory that an idle tenant occupies" {
   start_arbiter
   tenant rival hold --bytes 60% --of 256MiB --seconds 600 --gap-ms 200 --progress
   progresses rival
@@ -142,7 +142,7 @@ contend() {
   succeeds graphs
 }
 
-@test "a pool that can be shared is counted by what it keeps" {
+@test "a pool that can be shared is counted by the memory that it holds" {
   start_arbiter
   tenant pools pools --rounds 10 --hold 2
   until_true 60 grep -q shareable "$DIR/pools.out"
@@ -180,7 +180,7 @@ contend() {
   succeeds doors
 }
 
-@test "arrays of every kind are counted as pinned as long as they are there, and keep their texels" {
+@test "arrays of every kind are counted as pinned as long as they exist, and keep their contents" {
   plain plain arrays --seconds 1
   succeeds plain
   start_arbiter
@@ -210,7 +210,7 @@ contend() {
   done
 }
 
-@test "memory figures agree with each other, alone" {
+@test "memory figures agree with each other without a rival" {
   start_arbiter
   tenant figures memgetinfo --all
   succeeds figures
@@ -240,7 +240,7 @@ contend() {
   json_is 'len(s["tenants"])' 0
 }
 
-@test "what goes with a context and what does not" {
+@test "destroying a context frees its memory and nothing else" {
   plain plain context_end
   succeeds plain
   start_arbiter

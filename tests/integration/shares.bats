@@ -29,7 +29,7 @@ three_times_as_much() {
   progresses small
 }
 
-@test "a limit holds for one that is alone; without shares nobody is gated; the site bounds requests" {
+@test "a limit holds for a tenant that is alone; without shares no tenant is gated; the site bounds requests" {
   start_arbiter Policy=elastic Quantum=auto MaxRequest=60%
   SHARE=20:50 tenant half hold --bytes 10% --of 256MiB --kernel-ms 20 --seconds 600 --progress
   progresses half
@@ -53,7 +53,7 @@ three_times_as_much() {
 
 gave_back() { (($(grep -c 'turn [0-9]* yielded' "$DIR/$1.err") > $2)); }
 
-@test "a tenant with long kernels gives turns back that the next one would outlast, and has its share all the same" {
+@test "a tenant yields its turn if its next kernel would outlast the turn, and still gets its share" {
   start_arbiter Policy=elastic Quantum=auto
   SHAREDGPU_DEBUG=1 SHARE=75 tenant large hold --bytes 10% --of 256MiB --kernel-ms 40 --seconds 600 --progress
   progresses large

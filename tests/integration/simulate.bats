@@ -8,7 +8,7 @@ simulated() {
   timeout 100 "$BUILD/bench/simulate" --time 60 --tenants 4 "$@" | awk '{ $NF = ""; print }'
 }
 
-@test "nodes come to the same in any number of threads" {
+@test "the results of nodes do not depend on the number of threads" {
   local one two
   one=$(simulated --policy credit --policy elastic --nodes 12 --threads 1)
   two=$(simulated --policy credit --policy elastic --nodes 12 --threads 3)
@@ -33,7 +33,7 @@ refused() {
   ((status == 2)) && [[ $output == *"simulate: $saying"* ]] || { echo "$status: $output" && false; }
 }
 
-@test "what is wrong with a trace is told with its line" {
+@test "errors in a trace name the line" {
   local trace=$DIR/trace
   printf 'size,units,size\n' >"$trace" && refused "$trace:1: size: more than once" --trace "$trace"
   printf 'size,weight\n' >"$trace" && refused "$trace:1: unknown column 'weight'" --trace "$trace"
@@ -46,14 +46,14 @@ refused() {
   [[ $(simulated --policy fcfs --trace "$trace") == *" 1/1 "* ]]
 }
 
-@test "what cannot be written is told" {
+@test "a file that cannot be written is an error" {
   refused "$DIR/none/a.fcfs.svg: cannot be written" --plot "$DIR/none/a"
   refused "$DIR/none/a.fcfs.csv: cannot be written" --timeline "$DIR/none/a"
   run bash -c "exec '$BUILD/bench/simulate' --policy fcfs --time 5 >/dev/full"
   ((status == 2)) && [[ $output == *"cannot write to standard output"* ]]
 }
 
-@test "each program is told of on one node alone" {
+@test "--each needs a single node" {
   run timeout 100 "$BUILD/bench/simulate" --nodes 2 --each
   ((status == 2))
   [[ $output == *"--each, --timeline and --plot need a single node; the number of nodes is 2"* ]]
@@ -62,7 +62,7 @@ refused() {
 # curves FILE: how many it has.
 curves() { python3 -c 'import sys, xml.etree.ElementTree as x; print(sum(e.tag.endswith("polyline") for e in x.parse(sys.argv[1]).iter()))' "$1"; }
 
-@test "leases over time are drawn, and what deadlines leave to others" {
+@test "--plot draws leases over time, and the time that deadlines leave to others" {
   printf 'size,burst_s,period_s,deadline_s,priority,request,limit\n5,0.0042,0.033,0.008,1,50,100\n5,0,0,0,0,0,100\n' >"$DIR/trace"
   simulated --trace "$DIR/trace" --policy deadline --policy fcfs --plot "$DIR/plot"
   [ "$(curves "$DIR/plot.deadline.svg")" = 4 ]
@@ -71,7 +71,7 @@ curves() { python3 -c 'import sys, xml.etree.ElementTree as x; print(sum(e.tag.e
   [ "$(curves "$DIR/plot.elastic.svg")" = 4 ] # programs, which nothing bounds
 }
 
-@test "a ledger without leases is nothing to replay" {
+@test "a ledger without leases cannot be replayed" {
   start_arbiter
   run timeout 100 "$BUILD/bench/simulate" --ledger "$DIR/state/ledger"
   ((status == 2))

@@ -6,7 +6,7 @@ load helpers
 # left NAME WHAT: the line of an eviction of NAME in which at least 100 MiB were WHAT, and nothing was copied.
 left() { grep -E "evicted .*in MiB: 0 copied, .*\b[1-9][0-9]{2} $2" "$DIR/$1.err"; }
 
-@test "memory that a program only reads leaves without copies, and comes back whole" {
+@test "memory that a program only reads is evicted without copies, and restored complete" {
   start_arbiter Quantum=200ms
   SHAREDGPU_DEBUG=1 tenant reader hold --bytes 75% --of 256MiB --seconds 15 --changes 1 --verify
   tenant rival hold --bytes 75% --of 256MiB --seconds 600 --progress
@@ -14,7 +14,7 @@ left() { grep -E "evicted .*in MiB: 0 copied, .*\b[1-9][0-9]{2} $2" "$DIR/$1.err
   succeeds reader
 }
 
-@test "memory that holds one word everywhere is not copied at all" {
+@test "memory filled with one repeated word is never copied" {
   start_arbiter Quantum=200ms
   SHAREDGPU_DEBUG=1 tenant one hold --bytes 4MiB --uniform 180MiB --seconds 8 --changes 1 --verify
   tenant rival hold --bytes 75% --of 256MiB --seconds 600 --progress
@@ -31,7 +31,7 @@ left() { grep -E "evicted .*in MiB: 0 copied, .*\b[1-9][0-9]{2} $2" "$DIR/$1.err
   grep -q cuMemsetD32Async "$DIR/one.err"
 }
 
-@test "a driver that compiles no kernel copies everything" {
+@test "with a driver that compiles no kernel all memory is copied" {
   start_arbiter Quantum=200ms
   SIMGPU_FAIL=cuModuleLoadData:2+:CUDA_ERROR_NO_BINARY_FOR_GPU SHAREDGPU_DEBUG=1 \
     tenant reader hold --bytes 75% --of 256MiB --seconds 4 --changes 1 --verify

@@ -28,7 +28,7 @@ claims() {
 honest() { tenant "$1" hold --bytes 75% --of 256MiB --changes 20 --kernel-ms 20 --iterations "${2:-40}" --verify --progress; }
 unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
 
-@test "pinned memory that a tenant claims and does not have is no obstacle to others" {
+@test "pinned memory that a tenant reports but does not have does not hinder others" {
   with_nvml
   start_arbiter
   claims liar --pinned 200MiB
@@ -37,7 +37,7 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
   succeeds first
 }
 
-@test "contexts that tenants claim and do not have are no obstacle to others" {
+@test "contexts that tenants report but do not have do not hinder others" {
   with_nvml
   start_arbiter
   local i
@@ -46,7 +46,7 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
   succeeds first
 }
 
-@test "a tenant that claims memory while another runs does not stop it" {
+@test "a tenant that reports memory while another runs does not stop the other" {
   with_nvml
   start_arbiter
   tenant first hold --bytes 75% --of 256MiB --changes 20 --kernel-ms 20 --iterations 300 --verify --progress
@@ -57,7 +57,7 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
   succeeds first
 }
 
-@test "a tenant that says that it has no host memory, and has it, is named and ended after MaxOveruse" {
+@test "a tenant that falsely reports a lack of host memory is named, and ended after MaxOveruse" {
   with_nvml
   start_arbiter MaxOveruse=1s OnOveruse=cancel
   claims liar --swappable 200MiB --takes 200MiB --stuck
@@ -71,7 +71,7 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
   succeeds first
 }
 
-@test "a process that is no tenant is seen, and a tenant that does not fit beside it waits for its end" {
+@test "a process that is no tenant is noticed, and a tenant that does not fit beside it waits for its end" {
   with_nvml
   start_arbiter
   hog outside
@@ -86,7 +86,7 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
   succeeds first
 }
 
-@test "tenants go on beside a process that takes what they have swapped out" {
+@test "tenants go on beside a process that takes the memory that they have evicted" {
   with_nvml
   start_arbiter Quantum=200ms
   honest first 200
@@ -110,7 +110,7 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
   all_succeed first second
 }
 
-@test "memory that a tenant takes beside the library is seen, and an honest one waits for its end" {
+@test "memory that a tenant allocates without the library is noticed, and an honest tenant waits for its end" {
   with_nvml
   start_arbiter
   claims liar --context 4MiB --takes 150MiB
@@ -126,7 +126,7 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
   succeeds first
 }
 
-@test "tenants that fit beside memory that another takes without a word take turns there" {
+@test "tenants that fit beside another's unreported memory take turns there" {
   with_nvml
   start_arbiter Quantum=200ms
   tenant first hold --bytes 30% --of 256MiB --changes 20 --kernel-ms 20 --iterations 300 --verify --progress
@@ -151,7 +151,7 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
   ! grep -q "beyond what its session reports" "$DIR/arbiter.log"
 }
 
-@test "a process that is no tenant is asked to end where the site says so, but never root's" {
+@test "a process that is no tenant is asked to end with Unmanaged=cancel, unless it is root's" {
   with_nvml
   ((UID == 0)) || skip "needs another user"
   start_arbiter Unmanaged=cancel
@@ -168,7 +168,7 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
   kill -0 "${PIDS[roots]}"
 }
 
-@test "a session that claims nothing, or for a GPU that is not there, spares no process for longer than a minute" {
+@test "a session without reported memory, or on a GPU that does not exist, spares its process for a minute at most" {
   with_nvml
   ((UID == 0)) || skip "needs another user"
   start_arbiter Unmanaged=cancel
@@ -192,7 +192,7 @@ unmanaged_is() { json_is 's["gpus"][0]["unmanaged_bytes"]' "$1"; }
   kill -0 "${PIDS[first]}"
 }
 
-@test "without NVML tenants are believed, and status says so" {
+@test "without NVML the reports of tenants are believed, and status says so" {
   start_arbiter
   tenant first hold --bytes 30% --of 256MiB --seconds 600 --progress
   progresses first

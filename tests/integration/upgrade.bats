@@ -15,7 +15,7 @@ leased() {
   "$SHAREDGPU" status --json | python3 -c 'import json, sys; print(round(1000 * sum(t["lease_seconds"] for t in json.load(sys.stdin)["tenants"])))'
 }
 
-@test "jobs that take turns go on while arbiters of two builds follow each other five times" {
+@test "jobs go on taking turns while arbiters of two builds replace each other five times" {
   [[ -n ${OTHER_ARBITER-} ]] || skip "OTHER_ARBITER is not set"
   local next before=0 now
   start_arbiter
