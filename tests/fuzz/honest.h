@@ -94,7 +94,7 @@ class Honest : private simulation::Process {
   }
   void take(const Verdict& verdict) {
     if (is_forgotten_) return;
-    require(verdict.granted != 0, "an honest session is refused memory");
+    require(verdict.granted != 0, "an honest session was refused memory");
     answered_ = verdict.request;
     session_->take(verdict);
   }

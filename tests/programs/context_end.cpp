@@ -89,8 +89,8 @@ void refused(Destroy destroy, unsigned pooled = 2) {
   Blocks blocks;
   blocks.add(pooled, kSize, kernels, stream);
   expect(destroy() != CUDA_SUCCESS, "the driver refuses");
-  expect(plain.verify(0, stream), "where the driver refuses, memory is as it was");
-  blocks.verify(kernels, stream, "where the driver refuses, stream-ordered memory is as it was");
+  expect(plain.verify(0, stream), "memory is unchanged if the driver refuses the destruction");
+  blocks.verify(kernels, stream, "stream-ordered memory is unchanged if the driver refuses the destruction");
   plain.step(0, stream);
   blocks.add(2, kSize, kernels, stream);
   blocks.verify(kernels, stream, "work goes on");
@@ -177,11 +177,11 @@ void refused_beside_work(CUcontext primary) {
     CUdeviceptr memory = 0;
     check(cuMemAlloc(&memory, kSize), "cuMemAlloc");
     check(cuMemsetD8(memory, 1, kSize), "cuMemsetD8");
-    check(cuMemFree(memory), "cuMemFree, beside a destruction that is refused");
+    check(cuMemFree(memory), "cuMemFree during a refused destruction");
   }
   ends = true;
   destroyer.join();
-  expect(free_memory() == before, "a destruction that is refused leaves nothing behind");
+  expect(free_memory() == before, "a refused destruction leaves nothing behind");
 }
 
 // The primary context goes with the program's last reference, whatever a pool holds, and is there again for

@@ -270,7 +270,7 @@ int main(int argc, char** argv) {
                  "a file; it is opened by the other process when this exists");
   app.add_flag("--second-gpu", options.second_gpu, "open it on GPU 1 too, where it ends as it should");
   app.add_flag("--print", options.print, "print the handle");
-  app.add_option("--open", options.open, "only try to open this handle, which must be refused");
+  app.add_option("--open", options.open, "only try to open this handle, and expect an error");
   app.add_option("--borrow", options.borrow, "").hidden();
   app.parse(argc, argv);
   return status_of([&] { run(options, argc, argv); });

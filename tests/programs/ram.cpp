@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
   CommandLine app("Holds device memory and takes more and more host memory meanwhile; verifies both.");
   Options options;
   app.add_option("--bytes", options.bytes, "device memory to hold");
-  app.add_option("--refused", options.refused, "device memory that must be refused before that");
+  app.add_option("--refused", options.refused, "device memory whose allocation must fail first");
   app.add_option("--after", options.after, "is ready before it takes host memory, which waits for this file");
   app.add_option("--at-once", options.at_once, "host memory to take at once");
   app.add_option("--slowly", options.slowly, "host memory to take after that, MiB by MiB");

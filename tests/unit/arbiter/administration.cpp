@@ -22,7 +22,7 @@ std::string refusal(const Guest::Reaction& reaction) {
   return reaction.find<Refused>()->reason;
 }
 
-TEST_CASE("What is changed holds at once, and what is wrong changes nothing") {
+TEST_CASE("A change applies at once, and a wrong one changes nothing") {
   Host host;
   host.start();
   REQUIRE(set(host, "Policy=credit\nQuantum=7s").find<SetReply>()->done == 1);

@@ -202,7 +202,7 @@ struct Standoff {
   std::string log;
 };
 
-TEST_CASE("A tenant that does not release the GPU is logged with its user and process, and let be") {
+TEST_CASE("A tenant that does not release the GPU is logged with its user and process, and not ended") {
   Child child(false);
   const Signals system;
   Standoff at(child, system, Measure::warn);

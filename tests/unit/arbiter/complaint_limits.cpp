@@ -18,7 +18,7 @@ unsigned logged(ComplaintLimits& limits, unsigned times, Nanoseconds now, uid_t 
   return count;
 }
 
-TEST_CASE("Lines about a user are logged ten at once for each cause, and then one in ten seconds") {
+TEST_CASE("For each cause, ten lines about a user are logged at once, and then one in ten seconds") {
   ComplaintLimits limits;
   CHECK(logged(limits, 100, 1000s) == 10);
   CHECK(logged(limits, 100, 1000s, kUser, Cause::denied) == 10);
@@ -57,7 +57,7 @@ TEST_CASE("Lines that were left out are told of when their time has come, though
   CHECK(limits.take_left_out(1020s).empty());
 }
 
-TEST_CASE("A line that tells of others counts as one that is logged") {
+TEST_CASE("A line that counts omitted ones counts as a logged line") {
   ComplaintLimits limits;
   logged(limits, 12, 1000s);
   REQUIRE(limits.take_left_out(1010s).size() == 1);

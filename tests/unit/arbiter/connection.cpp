@@ -146,7 +146,7 @@ TEST_CASE("One descriptor may wait for a peer that reads late, and a second drop
   }
 }
 
-TEST_CASE("A peer that goes while messages wait for it is no error") {
+TEST_CASE("A peer that disconnects while messages wait for it is no error") {
   const unsigned most = most_unread();
   Pair pair;
   for (unsigned i = 0; i < most; ++i) pair.send();
@@ -160,7 +160,7 @@ TEST_CASE("A peer that goes while messages wait for it is no error") {
   CHECK(pair.closed == "");
 }
 
-TEST_CASE("A peer that has gone when a message is sent to it is no error") {
+TEST_CASE("A message to a peer that has disconnected is no error") {
   Pair pair;
   pair.peer.close();
   pair.send();

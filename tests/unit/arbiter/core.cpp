@@ -556,7 +556,7 @@ TEST_CASE("A turn: revoke, release, evict, restore, ready, open") {
   CHECK(b.sent<Revoke>(2));
 }
 
-TEST_CASE("What can never be resident is refused") {
+TEST_CASE("Memory that can never be resident is refused") {
   Bench b;
   b.come(1, 1);
   b.attach(1);
@@ -913,7 +913,7 @@ TEST_CASE("It gets that of who runs when that turn is over") {
   CHECK(b.sent<Verdict>(2)->allowed == mebibytes(80));
 }
 
-TEST_CASE("Where all that hold memory need more to leave, the last of them is refused after a while") {
+TEST_CASE("If all tenants with memory need more memory to leave, the last one is refused after a while") {
   Bench b;
   b.settle_in(1, 1, 45);
   b.settle_in(2, 2, 45);
@@ -1077,8 +1077,7 @@ TEST_CASE("Crossing messages change nothing") {
   CHECK(b.open(1));
 }
 
-TEST_CASE(
-    "What a session that was let forward settles is pinned, or refused: it is not kept waiting for ever") {
+TEST_CASE("A pin request of a session that may submit once is granted or refused, and never waits for ever") {
   const auto settle = [](Bench& b, unsigned size) {
     MemoryUse its = Bench::use(size, size, 10);
     its.settling = mebibytes(10);

@@ -254,7 +254,7 @@ TEST_CASE("A library of an earlier version is served") {
   CHECK(client.heard[16] == 42);
 }
 
-TEST_CASE("A library of too early a version is refused in words that it understands") {
+TEST_CASE("A library of too old a version is refused by a message that it understands") {
   Daemon daemon;
   OldClient client(daemon);
   client.say(3, 1, {});

@@ -9,7 +9,7 @@
 namespace sharedgpu::test {
 namespace {
 
-TEST_CASE("A session for which there is no descriptor may come again") {
+TEST_CASE("A session without a free descriptor may connect again") {
   FaultySystem system;
   Host host({}, system);
   host.start();
@@ -34,7 +34,7 @@ TEST_CASE("A session for which there is no descriptor may come again") {
   CHECK(guest.say(Hello{}).find<Welcome>()->session == SessionId{1});
 }
 
-TEST_CASE("A status for which there is no descriptor is refused") {
+TEST_CASE("A status query without a free descriptor is refused") {
   FaultySystem system;
   Host host({}, system);
   host.start();

@@ -196,7 +196,7 @@ TEST_CASE("A session that is not believed is believed again once it is short") {
   at.claim(100s);
   REQUIRE(at.disbelieved());
   SECTION("of host memory") { at.memory.used = gibibytes(8); }
-  SECTION("of descriptors, as far as the arbiter is") { at.memory.error = EMFILE; }
+  SECTION("of descriptors in the arbiter") { at.memory.error = EMFILE; }
   at.claim(2s);
   CHECK_FALSE(at.overdue());
   CHECK(at.tenant()["stuck"] == true);

@@ -276,7 +276,7 @@ TEST_CASE("A requeued job begins anew") {
   }
 }
 
-TEST_CASE("The run after an epilog begins anew with its first step alone") {
+TEST_CASE("After an epilog, only the first step begins a new run") {
   Requeued job;
   job.end_stepd();
   REQUIRE(Guest(job.host).say(EndJob{.job = 12}).find<EndJobReply>()->accepted == 1);
@@ -525,7 +525,7 @@ TEST_CASE("GPUs that are held whole come in the host's order, each once, and lea
   CHECK(gpus.count == 12);
 }
 
-TEST_CASE("A job that can open none of the GPUs is placed nowhere, and the log says so") {
+TEST_CASE("A job that can open no GPU is not placed, and the log says so") {
   TwoGpus host;
   Guest slurmstepd(host);
   RegisterJob job = registration(12, 0);
@@ -601,7 +601,7 @@ TEST_CASE("The user that Slurm says a job has is written down") {
   CHECK(has(host.ledger(), "tenant 1 " + std::to_string(kUser) + " job 12"));
 }
 
-TEST_CASE("The log tells of a process that is in a job of another user") {
+TEST_CASE("The log names a process that is in a job of another user") {
   Host host;
   host.start();
   Guest slurmstepd(host);

@@ -236,7 +236,7 @@ Bench both_leave() {
   return b;
 }
 
-TEST_CASE("Who waits for memory that nobody can give up is refused 10 s after it asked first") {
+TEST_CASE("A request for memory that no tenant can give up is refused 10 s after it was made") {
   Bench b = both_leave();
   const Nanoseconds asked = b.now - 100ms;
   b.grow(2, 60, 45);

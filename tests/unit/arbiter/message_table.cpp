@@ -376,7 +376,7 @@ TEST_CASE("What adds to the ledger counts against its user's rate, and nothing e
   CHECK(ask(Message::of(StatusQuery{}), kUser) == "StatusReply");
 }
 
-TEST_CASE("No user fills the log, whatever it sends") {
+TEST_CASE("No user can fill the log") {
   Host host;
   host.start();
   GpuQuery wrong{.token = {}, .gpu = kHostGpu};

@@ -171,7 +171,7 @@ TEST_CASE("A control daemon that cannot start, or fails, is told of and tried ag
   const StandIn stand_in("");
   setenv("PATH", "/nonexistent", 1);
   Served served;
-  CHECK(served.logged("Mps: nvidia-cuda-mps-control: No such file or directory"));
+  CHECK(served.logged("Mps: cannot start nvidia-cuda-mps-control: No such file or directory"));
   CHECK_FALSE(served.mps->serves());
   CHECK(served.changes == 0);
   setenv("PATH", "/usr/bin:/bin", 1);

@@ -147,7 +147,7 @@ TEST_CASE("Only what root sends and munge vouches for is heard") {
   }
 }
 
-TEST_CASE("What keeps letters from going out is logged once, and that it is over") {
+TEST_CASE("The reason that letters cannot be sent is logged once, and its end too") {
   if (geteuid() != 0) return;
   Site site;
   MungeMail mail(site.loop, site.system, site.place("127.0.0.21"));

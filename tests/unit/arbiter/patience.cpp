@@ -174,7 +174,7 @@ TEST_CASE("Who says that it cannot evict is asked again a second later") {
     REQUIRE(b.sent<Evict>(1));
     CHECK(b.sent<Evict>(1)->allowed == mebibytes(40));
   }
-  SECTION("and the log tells of it once a minute") {
+  SECTION("and the log mentions it once a minute") {
     const auto notes_again = [&b] {
       REQUIRE(b.until_sent<Evict>(1) == 1s);
       b.tell(1, 60, 60, true);
@@ -254,7 +254,7 @@ TEST_CASE("Others evict more every half second for a tenant that finds less memo
   CHECK(b.sent<Evict>(1)->allowed == mebibytes(25));
 }
 
-TEST_CASE("Growth that waits for host memory is refused 3 s after it was asked for first") {
+TEST_CASE("Growth that waits for host memory is refused 3 s after the request") {
   Bench b;
   b.handle(SessionCame{.session = SessionId{1},
                        .tenant = TenantId{1},

@@ -284,7 +284,7 @@ TEST_CASE("What is to settle and was freed meanwhile is not pinned") {
   CHECK(b.granted(1));
 }
 
-TEST_CASE("What was refused to settle is not pinned later") {
+TEST_CASE("Memory is not pinned later if its pin request was refused") {
   Bench b = let_forward();
   b.pass_by_timers(1ms);
   settle(b, 2, 50, 10);

@@ -312,7 +312,7 @@ TEST_CASE("What a process has is in the books, and once, from its return to its 
   CHECK(b.open(2));
 }
 
-TEST_CASE("The return of a process that fills the GPU has nothing refused, its own or another's") {
+TEST_CASE("The return of a process that fills the GPU causes no refusal") {
   Bench b;
   b.settle_in(1, 1, 80);
   b.settle_in(2, 2, 10);

@@ -79,7 +79,7 @@ TEST_CASE("All peers that connect at once are served") {
   for (Channel& each : all) CHECK(arbiter.is_served(each));
 }
 
-TEST_CASE("A peer that is not known for good is refused, with the reason") {
+TEST_CASE("A peer that can never be identified is refused, with the reason") {
   Listening arbiter;
   arbiter.system.peers = ENOPROTOOPT;
   Channel peer = arbiter.connect();
@@ -94,7 +94,7 @@ TEST_CASE("A peer that is not known for good is refused, with the reason") {
   CHECK(arbiter.is_served(next));
 }
 
-TEST_CASE("A peer that is not known for want of descriptors may try again, and the log says so") {
+TEST_CASE("A peer that cannot be identified for lack of descriptors may try again, and the log says so") {
   Listening arbiter;
   arbiter.system.processes = EMFILE;
   Channel peer = arbiter.connect();

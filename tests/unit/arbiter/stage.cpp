@@ -88,7 +88,7 @@ std::string error_of(const std::string& text) {
   return read_trace(stream, "t", programs);
 }
 
-TEST_CASE("Traces: what makes no sense together is refused with its place") {
+TEST_CASE("Traces: contradictory columns are refused with their place") {
   CHECK(error_of("size,burst_s,period_s,deadline_s\n5,0.004,0.033,0.008\n5,0,0,0\n") == "");
   CHECK(error_of("size,burst_s,period_s\n5,0.004,0.033\n") == "");
   CHECK(error_of("size,period_s\n5,0.033\n") == "t:2: period_s without burst_s");

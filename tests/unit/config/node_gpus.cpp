@@ -59,7 +59,7 @@ TEST_CASE("a GPU's information is read as the kernel's driver writes it") {
   CHECK(short_gres_type(gpu.model) == "a100-sxm4-80gb");
 }
 
-TEST_CASE("information without a device's number, or of an excluded GPU, is none") {
+TEST_CASE("information without a device number, or of an excluded GPU, is ignored") {
   NodeGpu gpu;
   CHECK_FALSE(parse_gpu_information("", gpu));
   CHECK_FALSE(parse_gpu_information("Model: NVIDIA H200\n", gpu));

@@ -267,7 +267,7 @@ TEST_CASE("Errors name file, line and value") {
   CHECK(error_of(std::string("Quantum=1s\nPolicy=\0", 19)) == "x.conf:2: a NUL character");
 }
 
-TEST_CASE("The first error counts and nothing is half taken") {
+TEST_CASE("Only the first error is reported, and no setting is changed") {
   Settings settings;
   settings.quantum = 77s;
   CHECK(parse_settings("Quantum=1s\nFoo=1\nBar=2\n", "x.conf", settings) == "x.conf:2: unknown key 'Foo'");

@@ -13,7 +13,7 @@
 using namespace sharedgpu;
 using namespace std::chrono_literals;
 
-TEST_CASE("a session that is refused its GPU runs as plain CUDA") {
+TEST_CASE("a session whose GPU is refused runs as plain CUDA") {
   std::string socket = "/tmp/sharedgpu-refusal-test-" + std::to_string(getpid());
   setenv("SHAREDGPU_SOCKET", socket.c_str(), 1);
   setenv("SIMGPU_MEMORY", "64MiB", 1);

@@ -233,7 +233,7 @@ TEST_CASE("The file is appended to, also after a torn tail") {
   CHECK(seen[2].at == 2s);
 }
 
-TEST_CASE("A place that cannot be written is an error that names it") {
+TEST_CASE("A path that cannot be written is an error that names it") {
   Ledger ledger({}, nobody_lives);
   Ledger::Replay replay;
   const Status opened = ledger.open(

@@ -16,7 +16,7 @@ CUdeviceptr allocated(World& t, Bytes size) {
 
 }  // namespace
 
-TEST_CASE("nonsense is refused as the driver refuses it", "[allocation]") {
+TEST_CASE("invalid calls are refused as the driver refuses them", "[allocation]") {
   World t;
   CUdeviceptr address = 0;
   CHECK(t.memory.allocate(&address, {}) == CUDA_ERROR_INVALID_VALUE);
@@ -290,7 +290,7 @@ TEST_CASE("a free during a capture comes later", "[allocation]") {
   CHECK(t.memory.use().swappable < kibibytes(100));
 }
 
-TEST_CASE("what the arbiter refuses is out of memory, and leaves no trace", "[allocation]") {
+TEST_CASE("an allocation that the arbiter refuses is out of memory, and leaves no trace", "[allocation]") {
   World t;
   t.books.limit = kibibytes(90).count;
   CUdeviceptr address = 0;
@@ -303,7 +303,7 @@ TEST_CASE("what the arbiter refuses is out of memory, and leaves no trace", "[al
   CHECK(t.memory.allocate(&address, kibibytes(8)) == CUDA_SUCCESS);
 }
 
-TEST_CASE("where a roomy arena is refused, an exact one will do", "[allocation]") {
+TEST_CASE("if a roomy arena is refused, an exact one is allocated", "[allocation]") {
   World t;
   for (int i = 0; i < 16; ++i) allocated(t, kibibytes(32));
   const MemoryUse before = t.memory.use();
@@ -472,7 +472,8 @@ TEST_CASE("the allowance is the last that was said", "[allocation]") {
   CHECK(t.memory.allowed() == kibibytes(7));
 }
 
-TEST_CASE("the arbiter is told of what became resident, and of what was refused", "[allocation]") {
+TEST_CASE("memory that became resident, and memory that was refused, is reported to the arbiter",
+          "[allocation]") {
   World t;
   allocated(t, kibibytes(100));
   CHECK(t.books.last.resident == kibibytes(100));

@@ -93,7 +93,7 @@ TEST_CASE("blocks that come and go at three quarters of the limit are never refu
   }
 }
 
-TEST_CASE("what is refused to one thread stands in no other's way", "[crowd]") {
+TEST_CASE("a refusal to one thread does not hinder another thread", "[crowd]") {
   GpuSized t(mebibytes(64));
   std::atomic<bool> done{false};
   std::thread greedy([&] {

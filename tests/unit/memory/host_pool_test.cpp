@@ -278,7 +278,7 @@ TEST_CASE("ahead of need the pool takes only what the job can spare", "[pool]") 
   CHECK(t.pool.held() == kSlab);
 }
 
-TEST_CASE("what is refused ahead of need is tried again later, and for an eviction at once", "[pool]") {
+TEST_CASE("a refused growth ahead of need is retried later, and for an eviction at once", "[pool]") {
   Pool t;
   if (GENERATE(true, false))
     t.device.fail_call(1, CUDA_ERROR_OUT_OF_MEMORY);

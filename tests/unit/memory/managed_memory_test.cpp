@@ -81,7 +81,7 @@ TEST_CASE("managed memory leaves the GPU and comes back, at the same address", "
   CHECK(m.device.reserved() == Bytes{});
 }
 
-TEST_CASE("managed memory goes with its context, or stays where the driver refuses", "[managed]") {
+TEST_CASE("managed memory is freed with its context, or stays if the driver refuses", "[managed]") {
   ManagedWorld m;
   const bool evicted = GENERATE(false, true);
   if (evicted) REQUIRE(m.evict_to({}));
@@ -315,7 +315,7 @@ TEST_CASE("the host memory of managed memory is the job's, and is taken once", "
   CHECK(m.memory.use().host == m.footprint - kibibytes(256));
 }
 
-TEST_CASE("managed memory that could never be held is refused", "[managed]") {
+TEST_CASE("managed memory that can never fit is refused", "[managed]") {
   ManagedWorld m;
   CUdeviceptr address = 0;
   m.books.limit = m.footprint.count + kHandle.count;

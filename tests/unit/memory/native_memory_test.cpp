@@ -69,7 +69,7 @@ TEST_CASE("native memory is counted as pinned, small blocks by the piece") {
   CHECK(world.books.last.pinned == Bytes{});
 }
 
-TEST_CASE("what the arbiter refuses, or the driver, is not counted") {
+TEST_CASE("an allocation that the arbiter or the driver refuses is not counted") {
   NativeWorld world;
   world.books.limit = mebibytes(8).count;
   CUdeviceptr address = 0;
@@ -91,7 +91,7 @@ TEST_CASE("memory that the driver is still taking from another process is waited
   CHECK(world.memory.use().pinned == mebibytes(4));
 }
 
-TEST_CASE("native memory goes with its context, or stays where the driver refuses") {
+TEST_CASE("native memory is freed with its context, or stays if the driver refuses") {
   NativeWorld world;
   CUdeviceptr going = 0;
   CUdeviceptr staying = 0;
@@ -153,7 +153,7 @@ class SlowBooks final : public Books {
 
 }  // namespace
 
-TEST_CASE("what one thread asks for is not refused for what another one does") {
+TEST_CASE("a request of one thread is not refused because of another thread") {
   SlowBooks books;
   NativeMemory memory({.allocate = give, .free = take}, books);
   books.memory = &memory;

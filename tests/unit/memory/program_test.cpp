@@ -130,7 +130,7 @@ TEST_CASE("memory that may be exported is one piece", "[program]") {
   CHECK(t.memory.handles().size() == 1);
 }
 
-TEST_CASE("memory that is made and refused leaves no trace", "[program]") {
+TEST_CASE("a refused creation of memory leaves no trace", "[program]") {
   Program t;
   Program::Id id = 0;
   SECTION("by the arbiter") {

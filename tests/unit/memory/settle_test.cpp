@@ -86,7 +86,7 @@ TEST_CASE("nothing settles that is no allocation, or not there", "[settle]") {
   CHECK(t.memory.settle(t.large, t.kLarge) == CUDA_SUCCESS);
 }
 
-TEST_CASE("where leave is refused, it is as swappable as before", "[settle]") {
+TEST_CASE("memory whose pin request is refused stays swappable", "[settle]") {
   Settling t;
   t.books.settles = false;
   const MemoryUse before = t.memory.use();

@@ -274,7 +274,7 @@ TEST_CASE("a restore that finds the memory not yet free is tried again", "[turns
   t.check_contents();
 }
 
-TEST_CASE("a device that is lost while memory is away does not keep the program from its error", "[turns]") {
+TEST_CASE("if the device is lost while memory is evicted, the program gets the error", "[turns]") {
   World t;
   CUdeviceptr address = 0;
   REQUIRE(t.memory.allocate(&address, kibibytes(512)) == CUDA_SUCCESS);

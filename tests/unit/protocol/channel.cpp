@@ -82,7 +82,7 @@ TEST_CASE("A message arrives whole, with its descriptor") {
   CHECK(fd.get() != null.get());
 }
 
-TEST_CASE("What is no message is an error") {
+TEST_CASE("Anything but a message is an error") {
   Pair pair;
   Message message;
   UniqueFd fd;
@@ -176,7 +176,7 @@ TEST_CASE("Waiting for a message ends in time") {
   CHECK(pair.a.wait(std::chrono::seconds(60)) == 0);
 }
 
-TEST_CASE("A descriptor for which there is no room is an error") {
+TEST_CASE("A descriptor beyond the limit is an error") {
   Pair pair;
   rlimit before = {};
   REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
@@ -231,7 +231,8 @@ TEST_CASE("Descriptors beyond the first are closed") {
 }
 
 TEST_CASE(
-    "Who connects to a socket that refuses descriptors cannot send one, and what it sent is left at once") {
+    "A peer of a socket that refuses descriptors cannot send one, and those already sent are dropped at "
+    "once") {
   Folder folder;
   UniqueFd listener;
   REQUIRE(listen_at(folder.socket().c_str(), listener) == 0);

@@ -70,7 +70,7 @@ TEST_CASE("GPUs of another GRES are not shared") {
   CHECK(shares.list[0].files == Files{"/dev/nvidia1"});
 }
 
-TEST_CASE("a GPU offered both ways, or twice, is refused") {
+TEST_CASE("a GPU offered as gpu and sharedgpu, or twice, is refused") {
   CHECK(says(share_gpus({untyped(8, {"/dev/nvidia0"})}, kTwoTypes, {"/dev/nvidia0"}).refusal,
              "/dev/nvidia0 both as sharedgpu and as another GRES"));
   CHECK(says(share_gpus({untyped(8)}, kTwoTypes, {"/dev/nvidia0", "/dev/nvidia1"}).refusal,
@@ -80,7 +80,7 @@ TEST_CASE("a GPU offered both ways, or twice, is refused") {
       "/dev/nvidia0 twice"));
 }
 
-TEST_CASE("a type that no GPU is of is refused") {
+TEST_CASE("a type without a GPU is refused") {
   std::string refusal = share_gpus({typed("b200", 8)}, kTwoTypes, {}).refusal;
   CHECK(says(refusal, "units sharedgpu:b200"));
   CHECK(says(refusal, "/dev/nvidia0 (nvidia_h200)"));
@@ -134,7 +134,7 @@ TEST_CASE("what slurmd did not write is not read") {
   CHECK(read.size() == 1);
 }
 
-TEST_CASE("more units than Slurm numbers are refused with the number that would do") {
+TEST_CASE("more units than Slurm can number are refused with the largest possible number") {
   CHECK(share_gpus({untyped(1024)}, kTwoTypes, {}).refusal.empty());
   const std::string refusal = share_gpus({typed("h200", 1024), typed("a100", 8)}, kTwoTypes, {}).refusal;
   CHECK(says(refusal, "1032 units"));

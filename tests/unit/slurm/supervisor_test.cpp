@@ -70,7 +70,7 @@ TEST_CASE("without a configuration file none is named") {
   CHECK(contains(report_of("", own_environment()), "arguments supervise --tenants jobs\n"));
 }
 
-TEST_CASE("a command that is not there is an error") {
+TEST_CASE("a missing command is an error") {
   CHECK(start_supervisor("/nowhere/sharedgpu", "", {}) == "/nowhere/sharedgpu: No such file or directory");
   CHECK(start_supervisor("/dev/null", "", {}) == "/dev/null: Permission denied");
 }
