@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as a process's cgroup file: a step with a job or a SLUID, or none; and the group of its memory.
+// Any text as a process's cgroup file: it yields a step with a job or a SLUID, or none, and the memory
+// cgroup.
 #include "arbiter/daemon/cgroups.h"
 
 #include "input.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as the AdminComment that a site has: what it says stays, and shares are found again and add up.
+// Any text as a site's AdminComment: the site's text is kept, and the nodes' shares are found again and add
+// up.
 #include "comment/comment.h"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 
 namespace {
 
-// Whether `text` is `after` with one piece taken out.
+// True if removing one piece of `after` yields `text`.
 bool is_kept(std::string_view text, std::string_view after) {
   if (after.size() < text.size()) return false;
   const auto front = std::mismatch(text.begin(), text.end(), after.begin()).first - text.begin();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as sharedgpu.conf: an error that names the file, or settings that hold what they promise.
+// Any text as sharedgpu.conf: it yields an error that names the file, or settings within their bounds.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers that say and do anything, and a host that fails meanwhile.
+// Peers that send and do anything, on a host that fails meanwhile.
 //
 // One thread.
 #pragma once
@@ -46,7 +46,7 @@ struct Peer {
   RunToken token;
 };
 
-// Settings by which a tenant that behaves is served as before.
+// Settings that do not change the service of a well-behaved tenant.
 inline constexpr const char* kLines[] = {"Quantum=2s",
                                          "Policy=elastic",
                                          "Policy=round-robin",
@@ -68,7 +68,7 @@ inline constexpr const char* kUnfairLines[] = {"Policy=fcfs",
 
 class Crowd {
  public:
-  // `honest`: null: administrators say anything, so that nobody can count on anything.
+  // `honest` is null if administrators send anything, so that no service is guaranteed.
   Crowd(Input& in, Daemon& daemon, Honest* honest)
       : in_(in), daemon_(daemon), host_(daemon.host), honest_(honest) {}
 
@@ -93,7 +93,7 @@ class Crowd {
   }
 
  private:
-  // An administrator, on whom the honest tenant relies: it sends nothing that takes away from that.
+  // An administrator that sends nothing against the honest tenant.
   bool is_bound(const Peer& peer) const {
     return honest_ != nullptr && (peer.part->uid == 0 || peer.part->uid == kSlurmUser);
   }
@@ -131,7 +131,7 @@ class Crowd {
     std::optional<Peer>& peer = chosen();
     if (peer) send(peer, message(*peer));
   }
-  // Any bytes as the body, or as all of it.
+  // Any bytes as the body, or as the whole message.
   void say_bytes() {
     std::optional<Peer>& peer = chosen();
     if (!peer) return;
@@ -181,8 +181,8 @@ class Crowd {
     }
   }
 
-  // No host fails for days: a tenant that cannot come for so long is forgotten. The honest tenant does at
-  // once what it was told to.
+  // No fault lasts for days: the arbiter would forget a tenant that cannot connect for so long. The honest
+  // tenant obeys at once.
   void wait() {
     constexpr Nanoseconds kTimes[] = {1ms, 10ms, 250ms, 1s, 11s, 5min, 25h};
     const Nanoseconds time = in_.one_of(kTimes);
@@ -190,7 +190,7 @@ class Crowd {
     daemon_.run();
     host_.advance(host_.is_well() ? time : std::min<Nanoseconds>(time, 1s));
   }
-  // Where /proc says that there is no such file, nobody is known to be of a job: then nobody relies on that.
+  // If files of /proc are missing, no process is known to belong to a job, so the checks do not expect it.
   void fail() {
     constexpr int kErrors[] = {EMFILE, ENOENT, ENOSPC, EIO, ENOMEM, EPERM};
     constexpr int kShortages[] = {EMFILE, ENFILE, ENOMEM};
@@ -232,7 +232,7 @@ class Crowd {
       if (in_.one_in(16)) in_.fill(&lines[i], sizeof lines[i]);
     }
     const std::size_t size = in_.one_in(8) ? in_.byte() : (count + 1) * sizeof lines[0];
-    // The same for some time: nobody is judged by one survey.
+    // The same for some time, since one survey alone has no consequences.
     for (unsigned times = 1 + in_.below(4); times > 0 && host_.survey() >= 0; --times) {
       static_cast<void>(
           ::send(host_.survey(), lines, std::min(size, sizeof lines), MSG_NOSIGNAL | MSG_DONTWAIT));
@@ -242,7 +242,7 @@ class Crowd {
     }
   }
 
-  // Of GPUs that fail and return.
+  // Reports of GPUs that fail and return.
   SurveyLine health() {
     using Kind = SurveyLine::Kind;
     constexpr Kind kKinds[] = {Kind::health, Kind::health, Kind::xid, Kind::ecc_error, Kind::status};
@@ -254,7 +254,7 @@ class Crowd {
             .used = in_.one_of(kNumbers)};
   }
 
-  // ---- messages, of contents that are mostly possible ----
+  // ---- messages with mostly valid contents ----
 
   // Memory as jobs have it, so that not all of it fits; now and then anything.
   MemoryUse use() {
@@ -385,7 +385,7 @@ class Crowd {
         return of(MemoryQuery{.request = in_.byte()});
     }
   }
-  // Users say it as well, of the honest tenant's job too.
+  // Users send it too, even for the honest tenant's job.
   Message order_of_slurm(const Peer& peer) {
     const std::uint32_t job = is_bound(peer) ? 1 + in_.below(4) : kHonestJob;
     switch (in_.below(6)) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any peers, messages, bytes, descriptors and disconnects, on a host that fails: the arbiter survives them,
-// serves a tenant that behaves, and keeps no descriptor of those that are gone.
+// serves a well-behaved tenant, and keeps no descriptor of peers that have disconnected.
 //
-// The input is a list of operations. Each is a byte that chooses it and the bytes that it takes. How many
-// messages the arbiter was sent in all is printed at the end.
+// The input is a list of operations. Each is a byte that chooses it and the bytes that it takes. Prints the
+// total number of messages to the arbiter at the end.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -51,7 +51,7 @@ void register_honest_job(Daemon& daemon, pid_t stepd) {
   daemon.run();
 }
 
-// Connections that could not be closed for want of a child are closed with the user's next one.
+// Connections that could not be closed because no child could be started are closed with the user's next one.
 void close_leftovers(Daemon& daemon) {
   for (const Part& part : kParts) {
     FakeProcess& process = daemon.host.start(part.uid, "0::/\n");
@@ -115,8 +115,8 @@ void run(Input& in) {
     host.advance(1min);
   }
   daemon.run();
-  // Files of the ledger that were replaced are open until a thread of its own has brought them to the disk:
-  // one that waits for it, and two that it has at hand.
+  // Replaced files of the ledger stay open until its thread has synchronized them: one waits for the thread,
+  // and two are in its hands.
   require(open_descriptors() <= descriptors + (rotates ? 3 : 0), "descriptors are left");
 }
 

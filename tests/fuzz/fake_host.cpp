@@ -21,7 +21,7 @@ FakeHost* the_host = nullptr;
 Nanoseconds the_time{};
 thread_local bool has_fake_time = false;
 
-// Beyond the pids that a kernel gives.
+// Above all pids that a kernel assigns.
 constexpr pid_t kFirstChild = 1 << 29;
 // Far beyond the time for which a host has run, so that no real wait of the daemon ends early.
 constexpr Nanoseconds kBegin = std::chrono::hours(24 * 365 * 20);
@@ -40,7 +40,7 @@ bool succeeds(int error) {
   return error == 0;
 }
 
-// The pid in "/proc/PID/what", and what; 0: the path is another one.
+// The pid and the rest of "/proc/PID/REST"; the pid is 0 for other paths.
 pid_t process_of(std::string_view path, std::string_view& what) {
   constexpr std::string_view kProc = "/proc/";
   if (!path.starts_with(kProc)) return 0;
@@ -131,7 +131,7 @@ Nanoseconds FakeHost::now() const { return the_time; }
 
 Nanoseconds FakeHost::wall_time() const { return std::chrono::hours(24 * 365 * 50) + the_time; }
 
-// False: the file tells nothing of memory.
+// Returns false if the file is not about memory.
 bool FakeHost::memory_text(std::string_view path, std::string& text) const {
   const auto kilobytes = [](Bytes size) { return std::to_string(size.count >> 10) + " kB\n"; };
   if (path == "/proc/meminfo")
@@ -222,7 +222,7 @@ std::optional<uid_t> FakeHost::user_namespace_owner(pid_t pid) const {
   return found == processes_.end() ? std::nullopt : found->second.namespace_owner;
 }
 
-// A process whose pidfd that is ends by SIGKILL.
+// SIGKILL ends the process of this pidfd.
 int FakeHost::send_signal(int pidfd, int number) const {
   if (signals != 0) return signals;
   struct stat its = {};
@@ -262,7 +262,7 @@ int FakeDisk::open(const std::string& path, int flags) {
   return succeeds(host.disk) ? FileCalls::open(path, flags) : -1;
 }
 
-// A disk that fills up takes a part of what it is given first.
+// A disk that fills up first writes a part of the data.
 ssize_t FakeDisk::write(int file, const void* bytes, std::size_t size) {
   host.holds_all = host.disk == 0;
   if (host.disk == ENOSPC && size > 64) return FileCalls::write(file, bytes, size / 2);
@@ -281,7 +281,7 @@ int FakeDisk::rename(const std::string& from, const std::string& to) {
 
 }  // namespace sharedgpu::fuzz
 
-// ---- what the program has of the C library otherwise ----
+// ---- replacements of functions of the C library ----
 
 std::chrono::steady_clock::time_point std::chrono::steady_clock::now() noexcept {
   if (sharedgpu::fuzz::has_fake_time) return time_point(sharedgpu::fuzz::the_time);
@@ -298,7 +298,7 @@ int timerfd_create(int /*clock*/, int /*flags*/) noexcept {
   return -1;
 }
 
-// No process is made. The caller goes on as the parent of one.
+// No process is made. Only the parent returns from it.
 pid_t fork() noexcept { return sharedgpu::fuzz::the_host->fork_child(); }
 
 pid_t waitpid(pid_t pid, int* /*status*/, int /*options*/) {
@@ -310,7 +310,7 @@ int kill(pid_t pid, int /*signal*/) noexcept {
   return 0;
 }
 
-// Of stream sockets, only the survey makes a pair, of which its child has the second.
+// Only the survey creates a pair of stream sockets; its child gets the second one.
 int socketpair(int domain, int type, int protocol, int* ends) noexcept {
   const auto made = static_cast<int>(syscall(SYS_socketpair, domain, type, protocol, ends));
   if (made == 0 && (type & ~SOCK_CLOEXEC) == SOCK_STREAM)

@@ -3,7 +3,7 @@
 //
 // The clock stands until it is moved, and Asio's timers go by it too. Children of the daemon are made up as
 // well: fake_host.cpp replaces fork(), waitpid(), kill(), socketpair(), timerfd_create() and the steady clock
-// for the whole program. One thread makes and uses it; other threads have the real clock.
+// for the whole program. Used by one thread only; other threads see the real clock.
 #pragma once
 
 #include <map>
@@ -22,7 +22,7 @@ struct FakeProcess {
   pid_t pid = 0;
   uid_t uid = 0;
   std::string cgroup;
-  std::optional<uid_t> namespace_owner;  // of its user namespace; none: it is in the host's own
+  std::optional<uid_t> namespace_owner;  // owner of its user namespace; none: it is in the host's own
   std::uint64_t program = 1;
   bool stopped = false;
   UniqueFd pidfd, ended;  // a pipe: its end is the end of the process
@@ -50,7 +50,7 @@ class FakeHost : public System {
   FakeProcess& start(uid_t uid, const std::string& cgroup);
   FakeProcess* find(pid_t pid);
   void end(pid_t pid) { processes_.erase(pid); }
-  // The pids of the processes that live.
+  // The pids of the living processes.
   std::vector<pid_t> pids() const;
 
   // Children of the daemon.

@@ -68,7 +68,7 @@ class Daemon {
     server_->start(std::move(listener));
     return true;
   }
-  // As when the process is killed: nobody is told.
+  // As if the process were killed: no peer gets a message.
   void stop() {
     server_.reset();
     arbiter.reset();
@@ -76,7 +76,7 @@ class Daemon {
     schedule_.reset();
     loop_.reset();
   }
-  // Does all that can be done at this time.
+  // Runs all handlers that are ready at this time.
   void run() {
     loop_->restart();
     while (loop_->poll() > 0) {
@@ -94,8 +94,7 @@ class Daemon {
   std::optional<Server> server_;
 };
 
-// Answers a question of the survey that waits, by the truth: nobody has memory but the process.
-// False: none waits.
+// Answers a waiting request of the survey truthfully: only `process` has memory. False: none waits.
 inline bool answer_survey(const FakeHost& host, pid_t pid, Bytes its) {
   char question;
   if (host.survey() < 0 || recv(host.survey(), &question, 1, MSG_DONTWAIT) != 1) return false;
@@ -109,7 +108,7 @@ inline bool answer_survey(const FakeHost& host, pid_t pid, Bytes its) {
   return ::send(host.survey(), lines, sizeof lines, MSG_NOSIGNAL | MSG_DONTWAIT) > 0;
 }
 
-// A socket that the arbiter takes for one of the process. Empty: too many wait already.
+// A socket that the arbiter attributes to the process. Empty: too many wait already.
 inline UniqueFd connect(const std::string& path, pid_t pid) {
   const auto address_of = [](const std::string& name, sockaddr_un& address) {
     address.sun_family = AF_UNIX;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as the list of devices that slurmd sends to slurmstepd: what is read of it reads the same when it
-// is written again.
+// Any text as the list of devices that slurmd sends to slurmstepd: the devices read from it are the same
+// after writing and reading them again.
 #include "gres/shares.h"
 #include "input.h"
 

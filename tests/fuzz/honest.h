@@ -20,7 +20,7 @@ class Honest : private simulation::Process {
     pid_ = daemon.host.start(kHonestUser, cgroup_of(kHonestJob, "0")).pid;
   }
 
-  // Takes up its connection anew where that is lost.
+  // Reconnects if the connection is lost.
   void come() {
     channel_ = Channel(connect(daemon_.settings.socket, pid_));
     if (!channel_) return;
@@ -34,12 +34,12 @@ class Honest : private simulation::Process {
     daemon_.run();
     listen();
   }
-  // A restart has lost records: it may be served as another tenant, or refused.
+  // A restart has lost records, so the tenant may be served as another one, or refused.
   void be_forgotten() { is_forgotten_ = true; }
   bool is_forgotten() const { return is_forgotten_; }
-  // Takes so much memory that it has to share the GPU with others in turns.
+  // Allocates so much memory that it has to take turns with others.
   void settle() { grow(mebibytes(400)); }
-  // Hears what the arbiter says, and obeys.
+  // Reads the messages of the arbiter, and obeys.
   void listen() {
     if (!channel_) return;
     Message message;
@@ -55,8 +55,8 @@ class Honest : private simulation::Process {
     if (failure != 0 && failure != EAGAIN) channel_.close();
     while (channel_ && session_->begin_order()) obey();
   }
-  // The arbiter serves it: at once where it asks for a figure, in time where it asks for memory, for surveys
-  // show then that others have none.
+  // The arbiter answers queries at once, and requests for memory in time, when surveys have shown that others
+  // have none.
   void check() {
     is_surveyed_ = true;
     for (int tries = 0; !channel_ || !attached_; ++tries) {
@@ -87,7 +87,7 @@ class Honest : private simulation::Process {
     for (int tries = 0; answered_ != requests_; ++tries) {
       require(tries < 600, "an honest session waits for memory for ever");
       wait(1s);
-      if (channel_) continue;  // else the question is asked again
+      if (channel_) continue;  // otherwise the query is repeated
       come();
       say(Usage{.request = requests_, .use = session_->use, .stuck = 0});
     }
@@ -98,7 +98,7 @@ class Honest : private simulation::Process {
     answered_ = verdict.request;
     session_->take(verdict);
   }
-  // A host that cannot tell who it is has it refused.
+  // It is refused if the host cannot identify it.
   void be_refused(const Refused& refused) const {
     if (is_forgotten_ || !daemon_.host.is_well()) return;
     std::fprintf(stderr, "refused: %s\n", refused.reason);
@@ -133,7 +133,7 @@ class Honest : private simulation::Process {
   std::optional<simulation::Session> session_;
   bool attached_ = false, is_surveyed_ = false, is_forgotten_ = false;
   std::uint64_t viewed_ = 0, requests_ = 0, answered_ = 0;
-  static constexpr int kSurveys = 4;  // after which no claim of others is believed
+  static constexpr int kSurveys = 4;  // after this time no report of others is believed
   int surveys_ = 0;
 };
 

@@ -13,7 +13,7 @@
 
 namespace sharedgpu::fuzz {
 
-// Where it does not hold, says what is wrong and stops the fuzzer, which keeps the input that has led here.
+// If the condition is false, prints the message and stops the fuzzer, which keeps the input.
 inline void require(bool good, const char* wrong) {
   if (good) return;
   std::fprintf(stderr, "wrong: %s\n", wrong);
@@ -47,7 +47,7 @@ class Input {
     data_ += given;
     left_ -= given;
   }
-  // At most some GiB: a size beyond belief is stopped before the core.
+  // At most some GiB: the daemon refuses larger sizes before the core sees them.
   Bytes size() {
     const std::uint64_t digits = byte();
     return {digits << below(25)};

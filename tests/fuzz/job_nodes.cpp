@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as a list of nodes: none, or one whose first name is a list of one node again.
+// Any text as a list of nodes: it yields no list, or one whose first name is again a list of one node.
 #include "spank/job_nodes.h"
 
 #include "input.h"

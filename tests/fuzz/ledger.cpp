@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a ledger: what is read of it is consistent, and reads the same when it is written again.
+// Any bytes as a ledger: the records read from it are consistent, and the same after writing and reading them
+// again.
 #include <cstdint>
 #include <cstdlib>
 

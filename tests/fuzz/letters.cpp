@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as a letter of another arbiter: none, or one that is written as it was read; and members and desk
-// take it.
+// Any text as a letter of another arbiter: it yields no letter, or one that is written as it was read;
+// members and desk accept it.
 #include "arbiter/gang/desk.h"
 #include "arbiter/gang/letter.h"
 #include "arbiter/gang/members.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as the driver's file about a GPU: none, or a GPU whose type Slurm can have.
+// Any text as the driver's file about a GPU: it yields no GPU, or one with a type that Slurm accepts.
 #include "config/node_gpus.h"
 
 #include "input.h"

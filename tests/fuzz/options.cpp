@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as the value of an option of srun: an error and no change, or options that the arbiter takes.
+// Any text as the value of an option of srun: it yields an error and no change, or options that the arbiter
+// accepts.
 #include "spank/options.h"
 
 #include "arbiter/daemon/validity.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any texts as the files of a process in /proc and of its cgroups: it is in a step whose folder they name, or
-// in none.
+// Any texts as the files of a process in /proc and of its cgroups: the process is in the step that they name,
+// or in none.
 #include <map>
 
 #include "arbiter/daemon/cgroups.h"
@@ -13,7 +13,7 @@ namespace {
 
 using namespace sharedgpu;
 
-// Reads each file as the part of the input that its path has: parts end with a NUL.
+// The content of each file is a part of the input, chosen by its path. Parts end with a NUL.
 class Files : public System {
  public:
   explicit Files(std::string_view text) : parts_(split(text, '\0')) {}

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as changes of the settings of an arbiter that runs: an error and no change, or changes of what may
-// change.
+// Any text as changes of settings: it yields an error and no change, or changes only of keys that may change.
 #include "config/settings.h"
 #include "input.h"
 

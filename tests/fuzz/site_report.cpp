@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as what sacct prints: a report of no more jobs than it has lines, of time that has not passed
-// backwards.
+// Any text as what sacct prints: it yields a report of at most as many jobs as it has lines, without negative
+// times.
 #include "arbiter/cli/site_report.h"
 
 #include "input.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as an entry of the spool of AdminComments: none, or one that reads the same when it is written
-// again.
+// Any text as an entry of the spool of AdminComments: it yields no entry, or one that is the same after
+// writing and reading it again.
 #include "comment/spool.h"
 
 #include "input.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arrays of every kind, filled with a pattern and held beside device memory that is worked on; then verified,
-// in every texel and on every level. What they take is told as it comes and goes.
+// in every texel and on every level. Prints the memory that they take as it changes.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -56,7 +56,7 @@ struct Picture {
  private:
   unsigned char value(std::size_t i) const { return static_cast<unsigned char>(i * 7 + i / 251 + seed * 31); }
 
-  // One row, one plane or all of it, by the copy that fits.
+  // Copies one row, one plane or all of it, by the matching function.
   void move(std::vector<unsigned char>& host, bool in) const {
     const std::size_t pitch = kind.Width * texel(kind);
     if (kind.Height == 0 && kind.Depth == 0) {

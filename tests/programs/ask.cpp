@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Asks the arbiter for its status every 50 ms, on a connection of its own each time, and prints how many
-// microseconds each round trip took. Exit status 1 where a question was not answered.
+// microseconds each round trip took. Exit status 1 if a query was not answered.
 #include <chrono>
 #include <cstdio>
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Becomes another user, or gets another root folder, before or after CUDA begins.
+// Changes its user or its root folder, before or after cuInit.
 #include <unistd.h>
 
 #include <cstdio>

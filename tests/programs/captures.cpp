@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Begins captures and lets them die in every way but a right end, then works on, for ever or for some time.
+// Begins captures and invalidates or abandons them in every way, then goes on working, for ever or for some
+// time.
 #include <chrono>
 #include <cstdio>
 #include <thread>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session by hand, without the library: it says to the arbiter that it has device memory, and has none; or
-// says nothing of the memory that it takes from the driver; or says that it cannot evict what it has.
+// A session by hand, without the library: it reports device memory that it does not have, or does not report
+// memory that it takes from the driver, or reports that it cannot evict.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -31,7 +31,7 @@ int fail(const char* what) {
   return 1;
 }
 
-// True if the answer to `question` is of that type. What else comes meanwhile is passed over.
+// True if the answer to `question` has that type. Skips other messages.
 template <class Answer, class Question>
 bool ask(Channel& channel, const Question& question, Answer& answer) {
   if (channel.send(Message::of(question)) != 0) return false;
@@ -51,7 +51,7 @@ bool load(void* library, const char* name, Function& function) {
   return function != nullptr;
 }
 
-// Takes so much of the first GPU for good.
+// Allocates `size` on the first GPU, and never frees it.
 bool take(Bytes size) {
   void* driver = dlopen("libcuda.so.1", RTLD_NOW);
   int (*init)(unsigned) = nullptr;
@@ -64,8 +64,8 @@ bool take(Bytes size) {
          allocate(&address, size.count) == 0;
 }
 
-// Gives its lease back whenever it is told to, and wants it again at once. `stuck`: or does not want it, and
-// has no host memory for what it is told to evict.
+// Drains whenever its lease is revoked, and requests it again at once. With `stuck` it does not request it,
+// and reports that it has no host memory to evict to.
 void obey(Channel& channel, const MemoryUse& use, bool stuck) {
   for (;;) {
     Message message;
@@ -96,7 +96,7 @@ int run(const Options& options) {
   use.swappable = use.resident = parse_size(options.swappable).value_or(Bytes{});
   use.pinned = parse_size(options.pinned).value_or(Bytes{});
   use.context = parse_size(options.context).value_or(Bytes{});
-  attach.total = gibibytes(1);  // counts for a GPU that the arbiter does not know
+  attach.total = gibibytes(1);  // used only for a GPU that the arbiter does not know
   Welcome welcome;
   Attached attached;
   Verdict verdict;

@@ -15,7 +15,7 @@ class CommandLine {
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
-  // What the option that was added last accepts; everything of its type unless said.
+  // The values that the last added option accepts (default: all of its type).
   class Option {
    public:
     explicit Option(void* option) : option_(option) {}
@@ -35,7 +35,7 @@ class CommandLine {
   Option add_option(const std::string& name, T& value, const std::string& help);
   void add_flag(const std::string& name, bool& value, const std::string& help);
 
-  // Exits with CLI11's status where the arguments are wrong, and after --help.
+  // Exits with CLI11's status if the arguments are wrong, and after --help.
   void parse(int argc, char** argv);
 
  private:

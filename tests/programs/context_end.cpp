@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes with a context and what does not: stream-ordered memory outlives the context in which it was
-// allocated, and where the driver refuses to destroy a context nothing is lost.
+// The memory that is freed with a context: stream-ordered memory outlives the context in which it was
+// allocated, and nothing is lost if the driver refuses to destroy a context.
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -80,7 +80,7 @@ class Blocks {
   std::vector<Block> all_;
 };
 
-// The driver refuses `destroy`, beside so many blocks of a pool.
+// The driver refuses `destroy` while `count` blocks of a pool exist.
 template <class Destroy>
 void refused(Destroy destroy, unsigned pooled = 2) {
   const Kernels kernels;
@@ -100,7 +100,7 @@ void refused(Destroy destroy, unsigned pooled = 2) {
   check(cuStreamDestroy(stream), "cuStreamDestroy");
 }
 
-// Two contexts have blocks of one pool, in memory that the first of them took; and it goes.
+// Two contexts have blocks of one pool, in memory that the first context took; then the first is destroyed.
 void outlived(double seconds) {
   const CUcontext first = make();
   const CUstream its = make_stream();
@@ -133,8 +133,8 @@ void outlived(double seconds) {
   check(cuCtxDestroy(second), "cuCtxDestroy");
 }
 
-// Freed while the driver records, in a context that is destroyed then: what lies at that address later is
-// another's.
+// Memory is freed during a capture, in a context that is then destroyed: later allocations at the same
+// address are not affected.
 void freed_in_capture() {
   const CUcontext context = make();
   CUdeviceptr memory = 0;
@@ -151,7 +151,7 @@ void freed_in_capture() {
   const Kernels kernels;
   Buffer buffer(kernels, managed, kSize, 5);
   buffer.fill(nullptr);
-  std::this_thread::sleep_for(std::chrono::milliseconds(2500));  // what is due is freed within a second
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));  // deferred frees happen within a second
   CUdeviceptr other = 0;
   check(cuMemAlloc(&other, kSize), "cuMemAlloc");
   expect(buffer.verify(0, nullptr), "nobody frees another's memory");
@@ -184,8 +184,8 @@ void refused_beside_work(CUcontext primary) {
   expect(free_memory() == before, "a refused destruction leaves nothing behind");
 }
 
-// The primary context goes with the program's last reference, whatever a pool holds, and is there again for
-// who asks for it.
+// The primary context ends with the program's last reference, even if a pool holds memory, and can be
+// retained again.
 void primary_released() {
   CUcontext primary = nullptr;
   const CUcontext made = make();
@@ -308,7 +308,7 @@ class HandedOver {
   std::vector<std::pair<CUdeviceptr, unsigned char>> blocks_;
 };
 
-// Two threads have contexts come and go, one of them the primary one, and leave blocks of a pool behind.
+// Two threads create and destroy contexts, one of them the primary one, and leave blocks of a pool behind.
 void come_and_go(double seconds) {
   const CUcontext lasting = make();
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several contexts at once, from every call that makes one, in threads of their own; some are destroyed with
+// Several contexts at once, from every call that creates one, each in its own thread; some are destroyed with
 // memory in them while the others work.
 #include <atomic>
 #include <cstdio>

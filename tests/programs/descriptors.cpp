@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leaves nobody else a descriptor: closes all but the driver's own, fills the table with files of its own and
-// goes on; or has none left when it begins. Nobody may write into its files.
+// Leaves no free descriptor: closes all but the driver's, fills the table with its own files and goes on; or
+// starts with none left. The library must not write into its files.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -50,13 +50,13 @@ class OwnFiles {
       files_.push_back(fd);
     }
     if (sockets_.empty() || files_.empty()) fail("no descriptors to be had");
-    // What everyday work needs, and whoever wants to come back.
+    // Descriptors that normal work and a reconnection need.
     for (int i = 0; leave_some && i < 6 && !files_.empty(); ++i) {
       close(files_.back());
       files_.pop_back();
     }
   }
-  // Nobody but us has used them.
+  // Only this program has used them.
   void check_untouched() const {
     for (int fd : files_)
       if (lseek(fd, 0, SEEK_END) != 0) fail("somebody wrote into a file of the program");
@@ -79,7 +79,7 @@ void go_on_after_closing() {
   for (int round = 0; round < 3; ++round) {
     close_all();
     OwnFiles files(true);
-    for (int i = 0; i < 20; ++i) {  // questions to the arbiter, and turns
+    for (int i = 0; i < 20; ++i) {  // queries to the arbiter, and turns
       CUdeviceptr more = 0;
       std::size_t free = 0;
       check(cuMemAlloc(&more, std::size_t{20} << 20), "cuMemAlloc");
@@ -108,7 +108,7 @@ void stop_without_sockets() {
   buffer.free();
 }
 
-// Loses all that it had by becoming a program that uses no GPU.
+// Frees everything by executing a program that uses no GPU.
 void sleep_on() {
   start();
   Kernels kernels;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Works on several GPUs at once: fills memory on each, changes it, lets it go round between the GPUs, and
+// Works on several GPUs at once: fills memory on each, changes it, passes it around between the GPUs, and
 // verifies every byte at the end.
 #include <chrono>
 #include <cstdio>
@@ -32,11 +32,11 @@ struct Gpu {
   std::unique_ptr<Kernels> kernels;
   std::unique_ptr<Buffer> buffer;
   CUdeviceptr inbox = 0;
-  CUstream stream = nullptr;  // of cooperative launches, which take no default stream
+  CUstream stream = nullptr;  // for cooperative launches, which need a stream of their own
 };
 
-// Every GPU sends its buffer's first part to the next one, which must then read the same there. Both ways to
-// copy between GPUs work with and without peer access.
+// Every GPU sends the first part of its buffer to the next one, which must then have the same contents. Both
+// ways to copy between GPUs work with and without peer access.
 void send_round(const std::vector<Gpu>& gpus, std::size_t bytes, bool by_address) {
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     const Gpu& from = gpus[i];
@@ -56,7 +56,7 @@ void send_round(const std::vector<Gpu>& gpus, std::size_t bytes, bool by_address
   }
 }
 
-// Lets all other devices at the device's default pool.
+// Gives all other devices access to the device's default pool.
 void open_pool(int device, int devices) {
   CUmemoryPool pool = nullptr;
   check(cuDeviceGetDefaultMemPool(&pool, device), "cuDeviceGetDefaultMemPool");

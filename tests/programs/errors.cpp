@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints what the driver answers to many calls, wrong ones among them, and then again after a kernel has
-// failed (on the simulated GPU: SIMGPU_LAUNCH_FAIL_AT=1). The answers must be the same whatever stands in
-// between.
+// failed (on the simulated GPU: SIMGPU_LAUNCH_FAIL_AT=1). The answers must be the same with and without the
+// library.
 #include <cstdio>
 #include <functional>
 #include <thread>
@@ -74,7 +74,7 @@ struct Mode {
   CUstreamCaptureMode mode;
 };
 
-// What a capture allows, and whether it goes on after it.
+// The calls that a capture allows, and whether the capture is still valid afterwards.
 void ask_in_capture(const Things& things, const Mode& mode, const char* call,
                     const std::function<CUresult()>& ask) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

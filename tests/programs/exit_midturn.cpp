@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends in the middle of its work, in one of several ways, with kernels queued and memory allocated: by
-// itself, or when SIGUSR1 comes, and then on another thread than those that submit.
+// Ends in one of several ways with kernels queued and memory allocated: by itself, or on SIGUSR1 in a thread
+// that does not submit.
 #include <unistd.h>
 
 #include <csignal>
@@ -32,7 +32,7 @@ void end(const std::string& how) {
   if (how == "destroy") check(cuDevicePrimaryCtxReset(0), "cuDevicePrimaryCtxReset");
 }
 
-// Errors are no matter here: the other threads' GPU goes away under them.
+// Ignores errors, since the GPU disappears under the other threads.
 [[noreturn]] void submit_for_ever(CUcontext context, CUfunction kernel, CUdeviceptr memory,
                                   std::size_t bytes) {
   cuCtxSetCurrent(context);

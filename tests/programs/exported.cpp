@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the program makes and maps itself, and shows to a network card in one of the ways there are. It
-// holds as much again that nobody knows of, and verifies every word.
+// Memory that the program creates and maps itself, and registers with a network card in one of the possible
+// ways. It holds as much memory again that is not registered, and verifies every word.
 #include <chrono>
 #include <cstdio>
 #include <string>
@@ -41,7 +41,7 @@ CUdeviceptr make_segment(std::size_t piece, unsigned pieces) {
   return base;
 }
 
-// Not every driver has the two older ways for mapped memory; who tries them goes on all the same.
+// Some drivers lack the two older ways for mapped memory; the program goes on then.
 void show(CUdeviceptr address, std::size_t bytes, const std::string& how) {
   if (how == "dmabuf") {
     int descriptor = -1;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A hostile user: hundreds of connections to the arbiter, each of which sends as much as it takes. Without
-// CUDA.
+// A hostile user: hundreds of connections to the arbiter, each of which sends as many messages as the
+// connection accepts. Without CUDA.
 //
 // Prints one line when all of its connections have been made once, and one with its counts at the end, or
-// when SIGTERM ends it. Exit status 0, also where the arbiter turns everything away.
+// when SIGTERM ends it. Exit status 0, even if the arbiter refuses everything.
 #include <fcntl.h>
 #include <sys/resource.h>
 
@@ -62,13 +62,13 @@ Message use(Bytes pinned, std::uint64_t request) {
 
 Message next_status(unsigned /*sent*/, const GpuUuid& /*gpu*/) { return Message::of(StatusQuery{}); }
 
-// A session that asks and asks.
+// A session that sends one request after another.
 Message next_question(unsigned sent, const GpuUuid& gpu) {
   if (sent == 0) return Message::of(Hello{});
   return sent == 1 ? attach_to(gpu) : Message::of(MemoryQuery{.request = sent});
 }
 
-// A session that reports, asks and wants.
+// A session that sends reports, requests and Want.
 Message next_message(unsigned sent, const GpuUuid& gpu) {
   if (sent == 0) return Message::of(Hello{});
   if (sent == 1) return attach_to(gpu);
@@ -90,7 +90,7 @@ Message next_message(unsigned sent, const GpuUuid& gpu) {
   }
 }
 
-// A session that comes, attaches, says something that no session says, and goes.
+// A session that connects, attaches, sends an invalid message and disconnects.
 Message next_nonsense(unsigned sent, const GpuUuid& gpu) {
   static unsigned all = 0;
   Hello hello;
@@ -117,7 +117,7 @@ struct Part {
   unsigned most;
 };
 
-// Sessions make the status long that the others ask for.
+// Sessions make the status longer, which the other connections query.
 struct Kind {
   const char* name;
   Part first;        // half of the connections
@@ -177,7 +177,7 @@ class Flood {
       : socket_(options.socket), kind_(kind_named(options.kind)), gpu_(gpu), peers_(options.connections) {}
 
   const Counts& counts() const { return counts_; }
-  // Lets each connection do what it can at once. False: none of them could do anything.
+  // Runs each connection as far as it gets without waiting. Returns false if none made progress.
   bool pass() {
     bool any = false;
     for (std::size_t i = 0; i < peers_.size(); ++i) {
@@ -287,8 +287,8 @@ Counts talk(const Options& options, const GpuUuid& gpu, Clock::time_point end) {
   return flood.counts();
 }
 
-// A thread for each connection makes it and drops it, so that the arbiter's queue of connections is full, and
-// many wait for room in it.
+// A thread for each connection opens and closes it, so that the arbiter's queue of connections is full, and
+// many wait for a place in it.
 Counts crowd(const Options& options, Clock::time_point end) {
   std::atomic<unsigned long long> connections = 0;
   std::vector<std::thread> threads;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every way to make a process, before and after cuInit: a child from before uses the GPU itself, one from
-// after gets an error as on any GPU and does no harm, one that executes another program starts afresh.
+// Every way to create a process, before and after cuInit: an earlier child uses the GPU itself, a later one
+// gets an error as on any GPU and does no harm, and one that executes another program starts anew.
 #include <spawn.h>
 #include <unistd.h>
 
@@ -32,8 +32,7 @@ void use_gpu() {
   _exit(127);
 }
 
-// What a child from after cuInit meets: the driver's error, whatever it calls, and no lock of ours that
-// hangs.
+// In a child forked after cuInit every call returns the driver's error, and no lock of the library blocks.
 [[noreturn]] void be_forked(CUdeviceptr memory, CUstream stream, CUcontext context) {
   alarm(kHang);
   std::size_t free = 0;
@@ -82,8 +81,8 @@ void make_children(CUdeviceptr memory, CUstream stream, CUcontext context) {
   expect("system()", std::system((std::string(self) + " --only-use").c_str()));
 }
 
-// Children of a process whose other threads allocate, submit and make streams all the time: at the fork they
-// hold whatever locks there are.
+// Children of a process whose other threads allocate, submit and create streams all the time, so that they
+// hold locks at the fork.
 void fork_while_busy(CUcontext context, CUdeviceptr memory, CUstream stream) {
   std::atomic<bool> done{false};
   std::vector<std::thread> threads;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Captures a step over device memory into a graph, replays it while the memory comes and goes, then verifies.
+// Captures a step over device memory into a graph, replays it while the memory is evicted and restored, then
+// verifies.
 #include <chrono>
 #include <cstdio>
 #include <thread>
@@ -28,7 +29,8 @@ void run(const Options& options) {
   CUstream stream = nullptr;
   check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
 
-  // The iteration numbers are frozen in the graph: every replay does steps 0..n-1 again, so refill between.
+  // The iteration numbers are fixed in the graph: every replay does steps 0..n-1 again, so the buffer is
+  // refilled before each.
   auto pause = [](double ms) { std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms)); };
   check(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
   buffer.fill(stream);
@@ -44,7 +46,7 @@ void run(const Options& options) {
 
   for (unsigned replay = 0; replay < options.replays; ++replay) {
     check(cuGraphLaunch(exec, stream), "cuGraphLaunch");
-    // One step on top, to see that replays and plain launches keep their order.
+    // One more step, to check that replays and plain launches keep their order.
     buffer.step(options.steps, stream);
     check(cuStreamSynchronize(stream), "cuStreamSynchronize");
     pause(options.gap_ms);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Uses the GPU, and prints what the process looks like from outside in the middle of it.
+// Uses the GPU, and meanwhile prints what the process looks like from outside.
 #include <iostream>
 
 #include "tests/programs/command_line.h"

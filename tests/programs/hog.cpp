@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gives the GPU piece after piece of work and never waits for it, counts how many pieces were unfinished at
-// once, and verifies what they did.
+// Submits one piece of work after another and never waits, counts how many pieces were unfinished at once,
+// and verifies their results.
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ struct Options {
   bool progress = false;
 };
 
-// A piece of work that takes its time, by one submission.
+// A long piece of work by one submission.
 class Work {
  public:
   Work(const Options& options, const Kernels& kernels) : options_(options), spin_(kernels["spin"]) {
@@ -81,7 +81,7 @@ class Work {
   CUdeviceptr device_ = 0;
 };
 
-// How many pieces are unfinished, by an event behind each.
+// Counts unfinished pieces by an event after each.
 class Unfinished {
  public:
   void add(CUstream stream) {
@@ -111,7 +111,7 @@ class Unfinished {
   std::size_t most_ = 0;
 };
 
-// Work that waits on the GPU for what the program submits to another stream later.
+// Work that waits on the GPU for a later submission to another stream.
 class Stall {
  public:
   Stall() {

@@ -34,10 +34,10 @@ struct Options {
   std::string open;
   bool print = false;
   bool second_gpu = false;
-  int borrow = -1;  // the descriptor that joins the borrower to the lender
+  int borrow = -1;  // descriptor of the connection between importer and exporter
 };
 
-// What the lender tells the borrower first.
+// The first message from the exporter to the importer.
 struct Offer {
   CUipcMemHandle large;
   CUipcMemHandle small;
@@ -67,7 +67,7 @@ void put(int link, const Value& value) {
   if (send(link, &value, sizeof value, MSG_NOSIGNAL) != sizeof value) fail("the other process is gone");
 }
 
-// False where the other process has ended.
+// Returns false if the other process has ended.
 template <class Value>
 bool get(int link, Value& value) {
   return recv(link, &value, sizeof value, MSG_WAITALL) == sizeof value;
@@ -86,7 +86,7 @@ CUdeviceptr open_handle(const CUipcMemHandle& handle) {
   return memory;
 }
 
-// The memory that both processes change, and what one of them has for itself.
+// The memory that both processes change, and the own memory of one of them.
 struct Memory {
   Buffer large;
   Buffer small;
@@ -162,7 +162,8 @@ void lend(const Options& options, int link, pid_t borrower) {
   std::printf("ipc: the lender ended right\n");
 }
 
-// Opens it once in a context that is gone then, and once on another GPU, which works on it before and after.
+// Opens it once in a context that is then destroyed, and once on another GPU, which works on it before and
+// after.
 void open_on_second_gpu(const CUipcMemHandle& handle, std::size_t bytes, std::uint64_t steps) {
   CUcontext before = nullptr;
   CUcontext first = nullptr;
@@ -208,7 +209,8 @@ void borrow(const Options& options, int link) {
     memory.step(steps++, options.gap_ms);
     put(link, steps);
   }
-  // The lender has ended, or freed it, or waits for us to close it: in each case it is here still.
+  // The exporter has ended, has freed the memory, or waits until it is closed here: in each case it still
+  // exists.
   for (unsigned round = 0; options.how != "end" && round < options.rounds; ++round)
     memory.step(steps++, options.gap_ms);
   memory.verify(steps);
@@ -227,7 +229,7 @@ void borrow(const Options& options, int link) {
   std::printf("ipc: the borrower ended right%s\n", joined ? "" : ", after the lender");
 }
 
-// In a process that is none of the lender's job.
+// In a process outside the exporter's job.
 void try_to_open(const CUipcMemHandle& handle) {
   start();
   CUdeviceptr memory = 0;

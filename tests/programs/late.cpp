@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Uses CUDA before main() and after it: in constructors and destructors of static objects, in atexit
-// handlers, and in what ends with a thread. At the end the driver may be gone already, and says so; it must
-// not be wrong.
+// handlers, and in destructors at the end of a thread. At the end the driver may already be shut down and
+// return an error; results must never be wrong.
 #include <pthread.h>
 
 #include <unistd.h>
@@ -60,7 +60,7 @@ void at_exit() {
   require_late(cuCtxSynchronize(), "cuCtxSynchronize at exit");
 }
 
-// What ends with a thread, after its function has returned: a thread_local object, then a key.
+// Destructors that run after the function of a thread has returned: of a thread_local object, then of a key.
 struct WithThread {
   CUdeviceptr memory = 0;
   ~WithThread() { check(cuMemFree(memory), "cuMemFree in a thread_local's destructor"); }

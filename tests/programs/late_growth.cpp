@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocates more just when its turn cannot end without it: in the middle of a capture, or while work on the
-// GPU waits for what is to be submitted after the allocation.
+// Allocates memory without which its turn cannot end: in the middle of a capture, or while work on the GPU
+// waits for a submission after the allocation.
 #include <unistd.h>
 
 #include <chrono>
@@ -66,7 +66,7 @@ void in_a_capture(const Kernels& kernels, std::size_t bytes, unsigned round) {
 }
 
 // The GPU waits for a word that is written only after more memory has been allocated and filled. A frugal
-// program goes on without it where there is none.
+// program goes on without the memory if there is none.
 void for_the_gpu(const Kernels& kernels, Buffer& buffer, std::size_t bytes, unsigned round, bool frugal) {
   const CUdeviceptr word = allocate(sizeof(std::uint32_t));
   check(cuMemsetD32(word, 0, 1), "cuMemsetD32");

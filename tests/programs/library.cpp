@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes libcuda.so.1 as a plug-in does: opens it in a thread, uses it through dlsym, closes it, opens it
-// again. With --resolver it looks up nothing but cuGetProcAddress, and all else by that, as the CUDA runtime
-// does. This program is not linked with it.
+// Uses libcuda.so.1 as a plug-in does: opens it in a thread, uses it through dlsym, closes it, opens it
+// again. With --resolver it looks up cuGetProcAddress, and everything else by that, as the CUDA runtime does.
+// This program is not linked with it.
 #include <dlfcn.h>
 
 #include <cstdint>

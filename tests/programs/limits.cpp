@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lives under limits: no thread may be made while CUDA begins, or no more address space may be had while
+// Runs under limits: no thread can be created during cuInit, or no more address space is available while
 // others want the GPU.
 #include <sys/resource.h>
 #include <unistd.h>

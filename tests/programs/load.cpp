@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sessions of a job that behaves, without CUDA: each is a process that wants the GPU from time to time,
-// says that it works for a moment, and obeys.
+// The sessions of a well-behaved job, without CUDA: each is a process that requests the GPU from time to
+// time, pretends to work for a moment, and obeys.
 //
 // Runs within `sharedgpu run`. Each session prints `attached` and the microseconds from connect() to
-// Attached, and at its end `turns` and how often it had the GPU. Exit status 1 where a session was not served
-// to its end.
+// Attached, and at its end `turns` and their number. Exit status 1 if a session was not served to its end.
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -101,7 +100,7 @@ class Session {
     return seconds(std::uniform_real_distribution<double>(0.5 * every_, 1.5 * every_)(random_));
   }
 
-  // Works where the gate is open, then pauses; asks for it where it is not, and looks again.
+  // Works if the gate is open, then pauses; otherwise requests a turn, and checks again.
   void act() {
     if (working_) {
       working_ = false;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two processes whose streams wait for each other in every round, as the ranks of a collective do, while each
-// submits as far ahead as it likes. Each verifies its memory, and that it saw the other in every round. Both
-// run on this host; or each is told which one it is and shares a file with the other, which may be of another
-// node.
+// submits any amount of work in advance. Each verifies its memory, and that it saw the other in every round.
+// Both run on this host; or each gets its rank by an option and shares a file with the other, which may run
+// on another node.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -35,7 +35,7 @@ struct Options {
 constexpr std::size_t kPage = 65536;  // the largest that a kernel may use
 constexpr std::size_t kApart = 256;   // the ranks' words lie in cache lines of their own
 
-// The words by which the ranks wait for each other, in the memory of both and in the GPU's reach.
+// The words by which the ranks wait for each other, in shared memory that the GPU can read.
 class Words {
  public:
   explicit Words(int descriptor) {
@@ -55,7 +55,7 @@ class Words {
   CUdeviceptr device_ = 0;
 };
 
-// Which of the other's rounds had begun when each of ours was over.
+// For each of our rounds, the other rank's round at its end.
 class Log {
  public:
   explicit Log(unsigned rounds) : rounds_(rounds) { check(cuMemAlloc(&memory_, rounds * 4ul), "cuMemAlloc"); }
@@ -94,7 +94,7 @@ void work(const Options& options, unsigned rank, int descriptor) {
   for (unsigned round = 0; round < options.rounds; ++round) {
     CUevent& end = ends[round % options.ahead];
     if (round >= options.ahead) check(cuEventSynchronize(end), "cuEventSynchronize");
-    // Now one of them is behind, now the other.
+    // The two take turns in being behind.
     if (options.nap_ms > 0 && round % options.nap_every == rank * options.nap_every / 2)
       std::this_thread::sleep_for(std::chrono::milliseconds(options.nap_ms));
     if (!options.more.empty() && round == options.rounds / 4 * (rank + 1))

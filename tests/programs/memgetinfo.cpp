@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints what the driver says of the device's memory, and checks that it is one consistent world.
+// Prints the driver's answers about the device's memory, and checks that they are consistent.
 #include <cstdio>
 
 #include "tests/programs/command_line.h"

@@ -38,7 +38,7 @@ void expect(Result result, Result wanted, const char* call) {
     fail(std::string(call) + " returns " + std::to_string(result) + ", not " + std::to_string(wanted));
 }
 
-// Either what the program is linked with, or what it looks up.
+// The linked functions, or those found by dlsym.
 template <class Function>
 Function* by(void* library, Function* linked, const char* name) {
   if (library == nullptr) return linked;
@@ -133,7 +133,7 @@ void look(void* library, unsigned gpu, std::size_t bytes) {
     listed |= all[i].pid == static_cast<unsigned>(getpid());
     std::printf("pid %u used %llu\n", all[i].pid, all[i].used);
   }
-  // Memory is taken on the first one that CUDA sees.
+  // Memory is allocated on the first device that CUDA sees.
   bytes = gpu == 0 ? bytes : 0;
   if (listed != (bytes != 0)) fail("this process is listed if and only if it does not use CUDA");
   list(device, graphics);

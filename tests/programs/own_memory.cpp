@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the program makes and maps itself, as PyTorch's expandable segments do: handles appear and
+// Memory that the program creates and maps itself, as PyTorch's expandable segments do: handles appear and
 // vanish in one long range of addresses, a handle is seen at two addresses, references outlive mappings and
 // the other way round. With --host every second handle is memory of the host. Every word is verified.
 #include <chrono>
@@ -30,7 +30,7 @@ CUmemAllocationProp kind_of(CUmemLocationType where, bool exportable) {
   return kind;
 }
 
-// To the device, and to the host where the memory is its own.
+// For the device, and for the host if it is host memory.
 void allow(CUdeviceptr address, std::size_t size, CUmemLocationType where, CUmemAccess_flags flags) {
   CUmemAccessDesc access[2] = {};
   access[0].location.type = kDevice;
@@ -43,7 +43,7 @@ void expect(bool right, const char* what) {
   if (!right) fail(what);
 }
 
-// A handle of its own in the segment.
+// A separate handle in the segment.
 struct Slot {
   CUdeviceptr address = 0;
   CUmemLocationType where = kDevice;
@@ -96,7 +96,7 @@ class Segment {
            "the host sees something else in its memory than the device");
   }
 
-  // The same memory at a second address, by a reference that is got from the first.
+  // The same memory at a second address, by a reference obtained from the first.
   void look_twice(std::size_t i, std::uint64_t iteration) {
     Slot& slot = slots_[i];
     Handle again = 0;
@@ -128,7 +128,7 @@ class Segment {
     check(cuMemRelease(again), "cuMemRelease");
   }
 
-  // What follows the slots that are full.
+  // The slots after the full ones.
   void step(std::uint64_t iteration) {
     for (Slot& slot : slots_)
       if (!slot.buffer.empty()) slot.buffer.front().step(iteration - slot.since, nullptr);

@@ -18,7 +18,7 @@ constexpr std::uint64_t fill(std::uint64_t seed, std::uint64_t index) {
 inline constexpr std::uint64_t kFactor = 6364136223846793005ull;
 constexpr std::uint64_t addend(std::uint64_t iteration) { return iteration * 2 + 1; }
 
-// What one iteration makes of a word.
+// A word after one more iteration.
 constexpr std::uint64_t step(std::uint64_t word, std::uint64_t iteration) {
   return word * kFactor + addend(iteration);
 }
@@ -34,7 +34,7 @@ struct History {
   constexpr std::uint64_t operator()(std::uint64_t word) const { return word * factor + sum; }
 };
 
-// The part of a word in a buffer's checksum: the sum of these over all words, modulo 2^64.
+// The contribution of a word to a buffer's checksum: the sum of these over all words, modulo 2^64.
 constexpr std::uint64_t weigh(std::uint64_t word, std::uint64_t index) { return word * (index * 2 + 1); }
 
 }  // namespace sharedgpu::pattern

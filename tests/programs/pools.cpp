@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory pools: what they say of themselves, what they forgive, and that memory which streams free and
-// allocate at random is never in two hands at once.
+// Memory pools: their attributes, the errors that they tolerate, and that memory which streams free and
+// allocate at random never has two owners at once.
 #include <algorithm>
 #include <cstdio>
 #include <random>
@@ -76,7 +76,7 @@ void numbers(CUmemoryPool pool, CUstream stream) {
   expect(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH) == used(pool), "a high mark is reset");
 }
 
-// `pool` is fresh, or was used up.
+// `pool` is new, or all of its memory was used.
 void high_marks(CUmemoryPool pool, CUstream stream) {
   cuuint64_t zero = 0;
   check(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &zero), "cuMemPoolSetAttribute");
@@ -130,7 +130,7 @@ void destroyed_pool(const Kernels& kernels, CUstream stream) {
   check(cuMemFreeAsync(memory, stream), "cuMemFreeAsync after cuMemPoolDestroy");
 }
 
-// The last words of a block are copied to the host behind its last use, and the block is freed at once.
+// The last words of a block are copied to the host after its last use, and the block is freed at once.
 struct Copy {
   std::uint32_t* host;
   std::size_t words;
@@ -169,7 +169,7 @@ void at_random(CUmemoryPool pool, unsigned rounds, unsigned streams, std::size_t
   for (CUstream stream : all) check(cuStreamDestroy(stream), "cuStreamDestroy");
 }
 
-// What is freed behind a long kernel is waited for where memory is short.
+// If memory is short, an allocation waits for memory that is freed after a long kernel.
 void freed_late(const Kernels& kernels, CUmemoryPool pool, CUstream stream, std::size_t most) {
   const CUdeviceptr memory = allocate(pool, most, stream);
   const std::uint64_t nanoseconds = 300'000'000;
@@ -182,7 +182,7 @@ void freed_late(const Kernels& kernels, CUmemoryPool pool, CUstream stream, std:
   check(cuStreamDestroy(other), "cuStreamDestroy");
 }
 
-// What pools keep is given up where memory is short.
+// Pools release unused memory if memory is short.
 void kept(CUmemoryPool pool, CUstream stream, std::size_t most) {
   cuuint64_t all = ~0ull;
   check(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all), "cuMemPoolSetAttribute");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the test programs share: checked driver calls, a context, the kernels, sizes in words.
+// Shared parts of the test programs: checked driver calls, a context, the kernels, sizes in words.
 #pragma once
 
 #include <cuda.h>
@@ -22,7 +22,7 @@ void check(CUresult result, const char* call);
 // Prints "PROGRAM: MESSAGE" to stderr and exits with kWrong.
 [[noreturn]] void fail(const std::string& message);
 
-// What main() returns: runs `work`; an exception of it fails.
+// The result of main(): runs `work`; an exception counts as failure.
 template <class Work>
 int status_of(Work work) {
   try {
@@ -62,8 +62,8 @@ class Buffer {
   CUdeviceptr memory() const { return memory_; }
   void fill(CUstream stream);
   void step(std::uint64_t iteration, CUstream stream);
-  // Compares every word, copied to the host, and the checksum that a kernel makes, with what `steps`
-  // iterations from 0 on must have made of it. Says what is wrong on stderr.
+  // Compares every word, copied to the host, and the checksum that a kernel makes, with the expected result
+  // of `steps` iterations from 0 on. Prints differences to stderr.
   bool verify(std::uint64_t steps, CUstream stream) const;
   void free();
 
@@ -74,8 +74,8 @@ class Buffer {
   std::uint64_t seed_ = 0;
 };
 
-// Works on `buffer` for so many kernels, with a pause after each that lets others have the GPU, and verifies
-// every byte. The kernels are the first ones on it.
+// Runs a number of kernels on a fresh `buffer`, with a pause after each in which others can have the GPU, and
+// verifies every byte.
 void exercise(Buffer& buffer, std::uint64_t steps);
 // The same with a buffer of its own, which needs a context.
 void exercise(std::size_t bytes, std::uint64_t seed, std::uint64_t steps);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds device memory and takes more and more host memory for itself meanwhile; verifies every byte of both.
+// Holds device memory while it allocates more and more host memory; verifies every byte of both.
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gets a signal a thousand times a second, with a handler that does not restart system calls, while it waits
-// for its turns.
+// Gets a thousand signals a second, with a handler that does not restart system calls, while it waits for its
+// turns.
 #include <sys/time.h>
 
 #include <csignal>

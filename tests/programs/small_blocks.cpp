@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocates, checks and frees many small blocks in a random order, as a caching allocator's first seconds do.
+// Allocates, checks and frees many small blocks in a random order, as in the first seconds of a caching
+// allocator.
 #include <algorithm>
 #include <cstdio>
 #include <random>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process looks like from outside: for tests that look for traces of ours in a program.
+// The state of a process as seen from outside: for tests that search for traces of the library.
 #pragma once
 
 #include <iosfwd>

@@ -20,7 +20,7 @@ CUmemAllocationProp properties() {
   return wanted;
 }
 
-// A range of addresses of which the first pieces are backed.
+// A range of addresses whose first pieces have physical memory.
 class Segment {
  public:
   Segment(std::size_t piece, std::size_t pieces, bool release_at_once)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frees memory, captures streams and ends contexts while other work of its own is still under way: nothing
-// may wait for more than it would without sharing, and nothing may spoil a capture.
+// Frees memory, captures streams and ends contexts while other work of its own is still under way: no call
+// may wait longer than without sharing, and no call may invalidate a capture.
 #include <unistd.h>
 
 #include <atomic>
@@ -73,7 +73,7 @@ void free_beside_work() {
   work.end();
 }
 
-// What was freed in one capture goes back later, and spoils no other.
+// Memory freed in one capture is released later, and invalidates no other capture.
 void capture_after_free() {
   on_device(0);
   const CUstream stream = new_stream();
@@ -83,7 +83,7 @@ void capture_after_free() {
   check(cuMemFree(freed), "cuMemFree");
   end(stream);
   Work work(new_stream());
-  std::this_thread::sleep_for(2s);  // time to go about what was freed
+  std::this_thread::sleep_for(2s);  // time for the deferred frees
   begin(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
   work.end();
   std::this_thread::sleep_for(100ms);
@@ -157,7 +157,7 @@ void one_after_another(Actions... actions) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// A free in `made` waits for work, and what others do comes after that.
+// A free in `made` waits for work, and the calls of others come after that.
 template <class... Actions>
 void beside_free(CUcontext made, CUdeviceptr memory, Actions... actions) {
   one_after_another(
@@ -205,7 +205,7 @@ void capture_beside_free() {
   });
 }
 
-// What a capture freed is there still; neither allocating nor destroying a context waits for the GPU.
+// Memory freed in a capture still exists; neither allocating nor destroying a context waits for the GPU.
 void allocate_after_capture() {
   const CUcontext other = make_context();
   make_context();
@@ -248,7 +248,8 @@ void ask_pool() {
   });
 }
 
-// Who waits to release the last reference is overtaken by who takes another, gives the GPU work and releases.
+// A thread that waits to release the last reference is overtaken by one that takes another reference, submits
+// work and releases it.
 void overtaken_release() {
   const CUcontext made = make_context();
   const CUcontext primary = on_device(0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that is itself multi-process: so many processes at once work on the GPU, forked or executed, and
-// the first one after them.
+// A multi-process program: several processes, forked or executed, work on the GPU at once, and then the first
+// one does.
 #include <unistd.h>
 
 #include <cstdio>
