@@ -94,7 +94,7 @@ class Daemon {
   std::optional<Server> server_;
 };
 
-// Answers a waiting request of the survey truthfully: only `process` has memory. False: none waits.
+// Answers a waiting request of the survey truthfully: only process `pid` has memory. False: none waits.
 inline bool answer_survey(const FakeHost& host, pid_t pid, Bytes its) {
   char question;
   if (host.survey() < 0 || recv(host.survey(), &question, 1, MSG_DONTWAIT) != 1) return false;

@@ -80,7 +80,7 @@ class Blocks {
   std::vector<Block> all_;
 };
 
-// The driver refuses `destroy` while `count` blocks of a pool exist.
+// The driver refuses `destroy` while `pooled` blocks of a pool exist.
 template <class Destroy>
 void refused(Destroy destroy, unsigned pooled = 2) {
   const Kernels kernels;

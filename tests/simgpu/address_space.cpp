@@ -15,7 +15,7 @@
 namespace sharedgpu::simgpu {
 namespace {
 
-// Reserves or re-reserves: no access, no memory behind it. A child of fork() does not get device memory.
+// Reserves or re-reserves: no access, no physical memory. A child of fork() does not get device memory.
 void* map_nothing(void* at, std::size_t size, int flags) {
   void* result = mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
   if (result != MAP_FAILED) madvise(result, size, MADV_DONTFORK);
@@ -45,7 +45,7 @@ AddressSpace::Mappings::const_iterator AddressSpace::find_mapping(Address at) co
       mappings_, at, +[](const Mapping& mapping) { return mapping.size; });
 }
 
-// True where mappings begin and end with the range and leave no gap in it.
+// True if mappings cover the range exactly and without gaps.
 bool AddressSpace::whole_mappings(const Range& range) const {
   Address at = range.begin;
   while (at < range.end()) {
@@ -56,7 +56,7 @@ bool AddressSpace::whole_mappings(const Range& range) const {
   return at == range.end();
 }
 
-// True where a mapping begins or ends with only a part of it in the range.
+// True if a mapping lies only partly in the range.
 bool AddressSpace::cuts_mapping(const Range& range) const {
   auto cut_at = [&](Address at) {
     auto mapping = find_mapping(at);
@@ -139,7 +139,7 @@ void AddressSpace::map(Address begin, Bytes size, const PhysicalPtr& physical, b
 void AddressSpace::set_access(Address begin, Bytes size, Access access, int device) {
   std::lock_guard lock(mutex_);
   require(size.count > 0 && whole_mappings({begin, size}), CUDA_ERROR_INVALID_VALUE);
-  Access most = Access::none;  // of any device: all of them run in this process
+  Access most = Access::none;  // of any device, since all of them run in this process
   for (auto it = mappings_.find(begin); it != mappings_.end() && it->first < begin + size.count; ++it) {
     it->second.access[static_cast<std::size_t>(device)] = access;
     most = std::max(most, *std::max_element(it->second.access.begin(), it->second.access.end()));
@@ -168,7 +168,7 @@ void AddressSpace::set_peer_access(int device, int peer, bool allowed) {
 }
 
 void AddressSpace::unmap(Address begin, Bytes size) {
-  std::vector<PhysicalPtr> released;  // destroyed after the lock is gone
+  std::vector<PhysicalPtr> released;  // destroyed after the lock is released
   Range range{begin, size};
   std::unique_lock lock(mutex_);
   auto reservation = find_reservation(begin);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The devices' addresses in this process, which they have in common: reservations, physical memory, mappings,
-// pinned host memory.
+// The address space in this process that all devices share: reservations, physical memory, mappings, pinned
+// host memory.
 //
-// A device address is a real address of the process. Where physical memory is mapped and accessible it can be
-// read and written; everywhere else in a reservation it is PROT_NONE.
+// A device address is a real address of the process. Mapped and accessible parts can be read and written; the
+// rest of a reservation is PROT_NONE.
 //
-// A kernel or copy announces the ranges it works on as a Use. Unmapping a range while a Use of it is under
-// way tears the use, and its context gets CUDA_ERROR_ILLEGAL_ADDRESS, as on a GPU. Where forbid_conflicts()
-// was called, so does a use of what another one writes at that time, or the other way round. Safe from any
-// thread; failures are thrown as Error.
+// A kernel or copy announces the ranges it works on as a Use. Unmapping a range during a Use of it breaks the
+// use, and its context gets CUDA_ERROR_ILLEGAL_ADDRESS, as on a GPU. After forbid_conflicts(), two uses of
+// the same range at the same time also break if one of them writes. Safe from any thread; failures are thrown
+// as Error.
 #pragma once
 
 #include <cuda.h>
@@ -43,7 +43,7 @@ struct Range {
   bool written = true;
   int device = 0;       // that reaches for it
   bool copied = false;  // by a copy, which gets at cuMemAlloc's memory of other devices without peer access
-  bool atomic = false;  // is meant to meet others there
+  bool atomic = false;  // may overlap other uses there
   Address end() const { return begin + size.count; }
   bool overlaps(const Range& other) const { return begin < other.end() && other.begin < end(); }
   bool conflicts(const Range& other) const {
@@ -53,7 +53,7 @@ struct Range {
 
 enum class Access { none, read, read_write };
 
-// What a kernel or copy works on.
+// The ranges that a kernel or copy works on.
 struct Use {
   std::vector<Range> ranges;
   bool torn = false;
@@ -73,16 +73,16 @@ class AddressSpace {
   Address reserve(Bytes size, Bytes alignment, Address hint);
   void free_reservation(Address begin, Bytes size);
 
-  // Mappings. A new mapping has no access. One of `peers` belongs to cuMemAlloc: whoever has peer access to
-  // its device has access to it.
+  // Mappings. A new mapping has no access. A mapping with `peers` belongs to cuMemAlloc: devices with peer
+  // access to its device can access it.
   void map(Address begin, Bytes size, const PhysicalPtr& physical, bool peers = false);
   void set_access(Address begin, Bytes size, Access access, int device);
   Access access_at(Address at, int device) const;
   // cuCtxEnablePeerAccess: `device` may access cuMemAlloc's memory of `peer`.
   void set_peer_access(int device, int peer, bool allowed);
-  void unmap(Address begin, Bytes size);  // whole mappings only; none is no error
+  void unmap(Address begin, Bytes size);  // whole mappings only; no error if there is none
   PhysicalPtr physical_at(Address at) const;
-  bool lies_on_host(Address at) const;  // mapped there is memory of the host
+  bool lies_on_host(Address at) const;  // memory of the host is mapped there
 
   // The reservation that `at` lies in, mapped or not.
   std::optional<Range> reservation_at(Address at) const;
@@ -94,15 +94,16 @@ class AddressSpace {
   HostRegion remove_host(Address begin, bool owned);
   std::optional<std::pair<Range, HostRegion>> host_at(Address at) const;
 
-  // True where a kernel may touch all of it: mapped with access, or pinned host memory.
+  // True if a kernel may access all of it: mapped with access, or pinned host memory.
   bool accessible(const Range& range) const;
 
   void forbid_conflicts() { conflicts_forbidden_ = true; }
-  // Null where one of the ranges is not accessible. Plain host memory is no business of ours: leave it out.
+  // Returns null if one of the ranges is not accessible. Do not pass pageable host memory.
   UsePtr begin_use(std::vector<Range> ranges);
-  // Adds a range that is found out only while the kernel runs.
+  // Adds a range that becomes known only while the kernel runs.
   bool extend(const UsePtr& use, const Range& range);
-  // Runs `work`, during which no range of the use can be unmapped. False where it is torn already.
+  // Runs `work`, during which no range of the use can be unmapped. Returns false if the use is broken
+  // already.
   bool touch(const UsePtr& use, const std::function<void()>& work);
   // False where it was torn.
   bool end_use(const UsePtr& use);

@@ -15,7 +15,7 @@ inline Gpu& gpu_of(const CUmemLocation& location) {
   return driver().gpu(location.id);
 }
 
-// CU_MEM_LOCATION_TYPE_HOST and its kin, of CUDA 12.2. This host has one NUMA node.
+// CU_MEM_LOCATION_TYPE_HOST and related values, of CUDA 12.2. This host has one NUMA node.
 inline constexpr unsigned kLocationHost = 2;
 inline constexpr unsigned kLocationHostNuma = 3;
 inline bool on_host(const CUmemLocation& location) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays and mipmapped arrays. Of formats, only those of whole bytes a channel.
+// Arrays and mipmapped arrays. Supports only formats with whole bytes per channel.
 #include <algorithm>
 #include <bit>
 
@@ -63,7 +63,7 @@ CUresult create(const char* name, CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR& w
   });
 }
 
-// A context's memory has gone with it, but not the handles.
+// A context's memory was freed with it, but the handles remain.
 template <class Object>
 void require_context(const Object& object) {
   require(!object.context->destroyed(), CUDA_ERROR_CONTEXT_IS_DESTROYED);

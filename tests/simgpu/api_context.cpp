@@ -17,7 +17,7 @@ ContextPtr find_context(CUcontext handle) {
   return driver().contexts.get(handle, CUDA_ERROR_INVALID_CONTEXT);
 }
 
-// The current one where `handle` is null.
+// The current one if `handle` is null.
 ContextPtr context_or_current(CUcontext handle) {
   return handle == nullptr ? current_context() : find_context(handle);
 }
@@ -193,7 +193,7 @@ CUresult CUDAAPI cuCtxSetCacheConfig(CUfunc_cache) {
   return call("cuCtxSetCacheConfig", Needs::context, [] {});
 }
 
-// Which context of a pair asked is of no interest: the devices of this process have access or not.
+// The pair of contexts does not matter: access is a property of the devices in this process.
 static CUresult change_peer_access(const char* name, CUcontext handle, bool allowed) {
   return call(name, Needs::context, [&] {
     ContextPtr context = current_context();

@@ -10,11 +10,11 @@ using namespace sharedgpu::simgpu;
 
 namespace {
 
-// What a side of a copy may be.
+// The possible sides of a copy.
 enum class Side { device, host, either };
 enum class Wait { no, yes };
 
-// The memory of graphs is known before it is there.
+// The addresses of graph memory are known before it is allocated.
 bool known_to_device(const Range& range) {
   return driver().space->accessible(range) || driver().graph_memory->covers(range);
 }
@@ -25,7 +25,7 @@ void check_side(Side side, const Range& range) {
   require(!device || known_to_device(range), CUDA_ERROR_INVALID_VALUE);
 }
 
-// Neither the device's nor pinned: the driver copies such memory through buffers of its own.
+// Pageable host memory, which the driver copies through its own buffers.
 bool pageable(Address at) { return !in_reservation(at) && !driver().space->host_at(at).has_value(); }
 
 void copy_between(const StreamPtr& stream, CopyPlan plan, Side target, Side source, Wait wait_mode) {
@@ -49,7 +49,7 @@ void copy_between(const StreamPtr& stream, CopyPlan plan, Side target, Side sour
   require(result == CUDA_SUCCESS, result);
 }
 
-// Within the rights of the current context's device, whichever the stream's is (measured on two H200).
+// Uses the access rights of the current context's device, not those of the stream's (measured on two H200).
 void copy(const StreamPtr& stream, CopyPlan plan, Side target, Side source, Wait wait_mode) {
   plan.target_device = plan.source_device = current_context()->device();
   copy_between(stream, std::move(plan), target, source, wait_mode);
@@ -127,7 +127,7 @@ CUresult peer_async(DefaultStream zero, CUdeviceptr target, CUcontext target_con
                    Wait::no);
 }
 
-// A corner of what is copied on one side, and the box that it lies in.
+// The corner of the copied box on one side, and the surrounding memory.
 struct Place {
   Address at = 0;
   Side side = Side::either;

@@ -31,7 +31,7 @@ CUresult add_node(const char* name, CUgraphNode* out, CUgraph handle, const CUgr
   });
 }
 
-// Two versions of the parameters; what is used of them is the same.
+// Two versions of the parameters; the used fields are the same.
 template <class Parameters>
 CUresult add_kernel_node(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count,
                          const Parameters* p) {

@@ -17,7 +17,7 @@ CUdevice device_of(const CUmemLocation& location) {
   return location.id;
 }
 
-// All of it one managed allocation, of a device that pages.
+// True if all of it is one managed allocation of a device that pages.
 Range managed_range(CUdeviceptr at, std::size_t size, CUdevice device) {
   Driver& d = driver();
   Managed* const managed = d.managed_at(at);
@@ -53,7 +53,7 @@ CUresult to_location(DefaultStream zero, CUdeviceptr at, std::size_t size, CUmem
   });
 }
 
-// Nothing follows from it here: no advice is needed for pages to be where they are wanted.
+// Has no effect here: pages move without advice.
 template <class DeviceOf>
 CUresult advise(CUdeviceptr at, std::size_t size, DeviceOf device_of) {
   return call("cuMemAdvise", Needs::context, [&] { managed_range(at, size, device_of()); });

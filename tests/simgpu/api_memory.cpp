@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocations, pinned host memory, what a pointer is.
+// Allocations, pinned host memory, attributes of pointers.
 #include <sys/mman.h>
 
 #include <cstring>
@@ -27,7 +27,7 @@ std::optional<Range> find_allocation(Address at) {
   return d.space->mapping_at(at);
 }
 
-// Whether it is an allocation of cuMemAlloc.
+// True if it is an allocation of cuMemAlloc.
 bool in_heap(Address at) {
   bool found = false;
   driver().contexts.for_each([&](Context& context) { found = found || context.heap().find(at); });
@@ -97,7 +97,7 @@ void get_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointe
   }
 }
 
-// What cuPointerGetAttributes leaves for an unknown pointer.
+// The values of cuPointerGetAttributes for an unknown pointer.
 void put_nothing(void* data, CUpointer_attribute attribute) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory pools and stream-ordered allocation. Memory is there when the call returns; it goes back to the
-// device when the stream reaches the free. What is allocated in a capture belongs to the graph.
+// Memory pools and stream-ordered allocation. Memory is allocated when the call returns, and freed on the
+// device when the stream reaches the free. Memory allocated in a capture belongs to the graph.
 #include <cstring>
 
 #include "tests/simgpu/api.h"
@@ -31,7 +31,7 @@ CUdeviceptr allocate_in(const StreamPtr& stream, Pool& pool, std::size_t size) {
   count_allocation();
   try {
     return pool.heap.allocate({size});
-  } catch (const Error&) {  // what is about to be freed, and what pools keep, is to be had
+  } catch (const Error&) {  // memory that is about to be freed, or that pools hold, is available
     synchronize(*current_context());
     driver().pools.for_each([](Pool& each) { each.heap.trim({}); });
     return pool.heap.allocate({size});

@@ -8,7 +8,7 @@ using namespace sharedgpu::simgpu;
 
 namespace {
 
-// The flags and results are CUDA 12's; older headers do not name them.
+// The flags and results of CUDA 12; older headers do not define them.
 constexpr cuuint64_t kPerThread = 2;
 constexpr int kFound = 0;
 constexpr int kNotFound = 1;

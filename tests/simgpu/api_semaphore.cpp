@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// External semaphores: what another interface (Vulkan) and streams wait for and signal each other.
+// External semaphores, by which streams and another interface (Vulkan) wait for each other.
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -53,7 +53,7 @@ CUresult wait_for(DefaultStream zero, const CUexternalSemaphore* handles,
 
 extern "C" {
 
-// The descriptor is the driver's from then on.
+// The driver owns the descriptor from then on.
 CUresult CUDAAPI cuImportExternalSemaphore(CUexternalSemaphore* out,
                                            const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC* wanted) {
   return call("cuImportExternalSemaphore", Needs::context, [&] {

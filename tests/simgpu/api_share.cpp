@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kMagic = 0x4350492055504753;
 
-// What a CUipcMemHandle says here. The other process takes the memory out of this one's descriptors.
+// What a CUipcMemHandle says here. The other process obtains the memory from this one's descriptors.
 struct IpcHandle {
   std::uint64_t magic = kMagic;
   std::int64_t pid = 0;
@@ -27,7 +27,8 @@ struct IpcHandle {
 };
 static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle));
 
-// The allocation of cuMemAlloc that `at` lies in. Mapped memory and memory of pools has no legacy IPC.
+// The allocation of cuMemAlloc that `at` lies in. Legacy IPC does not support mapped memory and memory of
+// pools.
 std::optional<Range> find_in_heap(Address at) {
   std::optional<Range> found;
   driver().contexts.for_each([&](Context& context) {
@@ -56,7 +57,7 @@ CUresult open_handle(CUdeviceptr* out, const CUipcMemHandle& given, unsigned fla
     char path[64];
     std::snprintf(path, sizeof path, "/proc/%lld/fd/%lld", static_cast<long long>(handle.pid),
                   static_cast<long long>(handle.descriptor));
-    // Where the exporter is gone: what the real driver says then is not known for sure.
+    // The exporter has ended; the result of the real driver in this case is not known for sure.
     UniqueFd file(open(path, O_RDWR | O_CLOEXEC));
     require(static_cast<bool>(file), CUDA_ERROR_INVALID_VALUE);
     struct stat info = {};
@@ -85,7 +86,7 @@ CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr pointer) {
     require(out != nullptr && found.has_value(), CUDA_ERROR_INVALID_VALUE);
     AddressSpace& space = *driver().space;
     PhysicalPtr physical = space.physical_at(found->begin);
-    // The descriptor itself stays here: what it names is in the handle.
+    // The descriptor itself stays here; the handle names its file.
     UniqueFd shared(physical->share());
     IpcHandle handle;
     handle.pid = getpid();
@@ -121,7 +122,7 @@ CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr pointer) {
   });
 }
 
-// The descriptor stands for a dma-buf: it keeps the memory, and nothing can be done with it.
+// The descriptor represents a dma-buf: it keeps the memory alive, and supports no operation.
 CUresult CUDAAPI cuMemGetHandleForAddressRange(void* handle, CUdeviceptr pointer, std::size_t size,
                                                CUmemRangeHandleType type, unsigned long long) {
   return call("cuMemGetHandleForAddressRange", Needs::device, [&] {

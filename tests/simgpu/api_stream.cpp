@@ -7,7 +7,7 @@ using namespace sharedgpu::simgpu;
 
 namespace {
 
-// The least and greatest priorities that cuCtxGetStreamPriorityRange tells.
+// The least and greatest priorities of cuCtxGetStreamPriorityRange.
 constexpr int kGreatest = -5;
 
 CUstream handle_of(const StreamPtr& stream) { return reinterpret_cast<CUstream>(stream.get()); }
@@ -188,7 +188,7 @@ CUresult is_capturing(DefaultStream zero, CUstream handle, CUstreamCaptureStatus
   });
 }
 
-// The parts that all versions share; those that the simulator does not tell stay zero.
+// The parts that all versions share; those that the simulator does not know stay zero.
 CUresult capture_info(DefaultStream zero, CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id,
                       CUgraph* graph, const CUgraphNode** nodes, std::size_t* count) {
   return call("cuStreamGetCaptureInfo", Needs::context, [&] {
@@ -251,7 +251,7 @@ CUresult CUDAAPI cuStreamDestroy_v2(CUstream handle) {
     StreamPtr stream = driver().streams.remove(handle);
     std::lock_guard lock(order_lock());
     leave_capture(*stream);
-    stream->closed = true;  // what is queued is still done
+    stream->closed = true;  // queued work is still done
     stream->wake.notify_all();
     if (!stream->running) stream->context->streams.erase(stream);
   });

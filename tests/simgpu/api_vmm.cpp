@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Virtual-memory management: cuMemAddressReserve, cuMemCreate, cuMemMap and what belongs to them.
+// Virtual-memory management: cuMemAddressReserve, cuMemCreate, cuMemMap and related functions.
 #include <cstring>
 
 #include "tests/simgpu/api.h"
@@ -29,7 +29,7 @@ CUmemGenericAllocationHandle add_handle(Driver& d, const PhysicalPtr& physical) 
   return handle;
 }
 
-// Where memory of this kind is made. CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT is for prefetches only.
+// The location of memory of this kind. CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT is for prefetches only.
 PhysicalStore& store_of(const CUmemAllocationProp& properties) {
   Driver& d = driver();
   if (properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE) return *d.gpu(properties.location.id).store;
@@ -37,7 +37,7 @@ PhysicalStore& store_of(const CUmemAllocationProp& properties) {
   return *d.host_store;
 }
 
-// Whose access to [address, ...) is meant. The host has some to its own memory alone.
+// The device whose access to [address, ...) is set or queried. The host can access only its own memory.
 int accessor_of(const CUmemLocation& location, CUdeviceptr address) {
   if (!on_host(location)) return gpu_of(location).number;
   require(driver().space->lies_on_host(address), CUDA_ERROR_INVALID_VALUE);

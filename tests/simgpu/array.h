@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays: memory of a context's heap, without an address that the program would know. Texels lie row by row.
+// Arrays: memory of a context's heap, whose address the program does not know. Texels lie row by row.
 #pragma once
 
 #include <cuda.h>

@@ -9,7 +9,7 @@
 namespace sharedgpu::simgpu {
 namespace {
 
-// Both ways; the answer says in `size` how much was taken.
+// For request and answer; `size` of the answer is the number of bytes taken.
 struct Part {
   static constexpr MessageType kType = MessageType::invalid;
   std::uint64_t offset = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory that is nobody's host memory: a process outside of all jobs, simgpu-board, takes the pages,
-// so that they are charged to its memory cgroup and not to the job's. A GPU has its memory on its own board.
+// Device memory that is not charged to any job: simgpu-board, a process outside of all jobs, allocates the
+// pages, so they count in its own memory cgroup, like memory on a GPU's board.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace sharedgpu::simgpu {
 
-// Has the board at `socket` take this part of a memfd. False: it did not.
+// Has the board at `socket` allocate this part of a memfd. False: it did not.
 bool take_on_board(const std::string& socket, int file, std::uint64_t offset, Bytes size);
 
-// Serves at `socket` for ever; returns an errno value where it cannot.
+// Serves at `socket` for ever; returns an errno value on failure.
 int serve_board(const std::string& socket);
 
 }  // namespace sharedgpu::simgpu

@@ -33,7 +33,7 @@ class Context : public std::enable_shared_from_this<Context> {
  public:
   // Takes the context's size from the device.
   static std::shared_ptr<Context> create(unsigned flags, int device);
-  // Waits for all work, ends the streams, frees the memory, gives back the size.
+  // Waits for all work, ends the streams, frees the memory, and returns the context's size to the device.
   void destroy();
   ~Context();
 

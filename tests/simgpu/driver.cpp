@@ -22,7 +22,7 @@ std::mutex& init_lock() {
   return *mutex;
 }
 
-// The n-th call of a function that SIMGPU_FAIL names.
+// Counts the calls of a function that SIMGPU_FAIL names.
 void inject(const Driver& d, const char* name) {
   if (d.settings.call_faults.empty()) return;
   static auto* counts = new std::map<std::string, std::uint64_t>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver of this process: made by cuInit, never destroyed, useless in a child of fork().
+// The driver of this process: created by cuInit, never destroyed, unusable in a child of fork().
 #pragma once
 
 #include <cuda.h>
@@ -22,7 +22,7 @@ namespace sharedgpu::simgpu {
 struct Pool {
   Pool(AddressSpace& space, PhysicalStore& store) : heap(space, store) {}
   Heap heap;
-  std::atomic<bool> destroyed{false};  // by the program; what is in use of it lives on
+  std::atomic<bool> destroyed{false};  // by the program; parts in use live on
 };
 
 // One of the devices that the process sees.
@@ -30,7 +30,7 @@ struct Gpu {
   int number = 0;
   std::string state;
   SharedDevice* shared = nullptr;
-  std::uint64_t generation = 0;  // of the device, when this process came
+  std::uint64_t generation = 0;  // of the device, when this process started
   std::shared_ptr<PhysicalStore> store;
   Managed* managed = nullptr;
 
@@ -49,7 +49,7 @@ struct Gpu {
 
 struct Driver {
   Settings settings;
-  std::vector<std::unique_ptr<Gpu>> gpus;  // those that CUDA_VISIBLE_DEVICES lets be seen
+  std::vector<std::unique_ptr<Gpu>> gpus;  // those that CUDA_VISIBLE_DEVICES makes visible
   AddressSpace* space = nullptr;
   GraphMemory* graph_memory = nullptr;
   std::shared_ptr<PhysicalStore> host_store;  // of cuMemCreate
@@ -74,7 +74,7 @@ struct Driver {
   };
   std::map<CUmemGenericAllocationHandle, Handle> handles;
   CUmemGenericAllocationHandle next_handle = 1;
-  // What cuIpcOpenMemHandle opened, by the address it returned.
+  // Memory opened by cuIpcOpenMemHandle, by its address.
   struct Opened {
     SharedPiece piece;
     Address mapping = 0;
@@ -95,7 +95,7 @@ struct Driver {
   bool is_lost(int number) const { return lost || gpu(number).lost(); }
   // The device whose managed memory `at` lies in; null: none.
   Managed* managed_at(Address at) const;
-  // The device on which a process holds the piece; the first one where nobody does.
+  // The device on which a process holds the piece; the first one if no process does.
   Gpu& gpu_of(const SharedPiece& piece) const;
 
   Nanoseconds copy_time(Bytes size) const;    // over PCIe
@@ -107,20 +107,20 @@ Driver& driver();
 // cuInit.
 void initialize();
 
-// What a call needs before it may begin.
+// The conditions for a call.
 enum class Needs {
   nothing,
   init,     // cuInit was called
   device,   // and the device is not lost
   context,  // and a context is current, without a sticky error
 };
-// Counts the call, injects faults and checks what it needs. Throws.
+// Counts the call, injects faults and checks its conditions. Throws.
 void enter(const char* name, Needs needs);
-// Throws CUDA_ERROR_OUT_OF_MEMORY where this allocation is to fail (SIMGPU_OOM_AT).
+// Throws CUDA_ERROR_OUT_OF_MEMORY if SIMGPU_OOM_AT makes this allocation fail.
 void count_allocation();
 CUresult lost_error();
 
-// The frame of every exported function: nothing leaves it but a code.
+// The frame of every exported function: turns exceptions into error codes.
 template <class Body>
 CUresult call(const char* name, Needs needs, Body&& body) noexcept {
   try {
@@ -140,7 +140,8 @@ CUresult call(const char* name, Needs needs, Body&& body) noexcept {
   }
 }
 
-// What stream 0 means to a function: the legacy stream, or the thread's own in the _ptds and _ptsz variants.
+// The meaning of stream 0 in a function: the legacy stream, or the per-thread stream in the _ptds and _ptsz
+// variants.
 enum class DefaultStream { legacy, per_thread };
 StreamPtr find_stream(DefaultStream zero, CUstream handle);
 

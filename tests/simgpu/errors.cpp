@@ -4,7 +4,7 @@
 namespace sharedgpu::simgpu {
 namespace {
 
-// By number, so that headers older than a name still compile.
+// By number, so that headers without some names still compile.
 constexpr ErrorName kErrors[] = {
     {static_cast<CUresult>(0), "CUDA_SUCCESS", "no error"},
     {static_cast<CUresult>(1), "CUDA_ERROR_INVALID_VALUE", "invalid argument"},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // This file does not include cuda.h: its macros would rename half of the table. The functions are declared by
-// name only, weak because what the CUDA headers at hand do not know is not built.
+// name only; they are weak, since functions unknown to the installed CUDA headers are not built.
 #include "tests/simgpu/exports.h"
 
 #include <cstring>

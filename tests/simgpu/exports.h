@@ -7,13 +7,13 @@ namespace sharedgpu::simgpu {
 struct Export {
   const char* name;  // without version
   void* plain;
-  void* per_thread;  // for the per-thread default stream; null: it has no such variant
-  int since;         // the CUDA version that this one came with, 1000 * major + 10 * minor
+  void* per_thread;  // for the per-thread default stream; null if there is no such variant
+  int since;         // the CUDA version that introduced this one, 1000 * major + 10 * minor
   int per_thread_since;
 };
 
-// The newest version of `name` that CUDA `version` has, or null. `known`: null only because `version` is
-// older.
+// The newest version of `name` that CUDA `version` has, or null. `known` is set if the result is null only
+// because `version` is older.
 void* find_export(const char* name, int version, bool per_thread, bool& known);
 
 }  // namespace sharedgpu::simgpu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that belongs to graphs: its addresses are fixed when the node is made, its physical memory comes
-// with a launch and stays, in use or not, until it is trimmed or its graphs are gone.
+// Memory that belongs to graphs: its addresses are fixed when the node is created; its physical memory is
+// allocated by a launch and stays, in use or not, until it is trimmed or its graphs are destroyed.
 //
 // Safe from any thread; failures are thrown as Error.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace sharedgpu::simgpu {
 
-// What a node, or a stream outside of a graph, does with such memory.
+// Operations of a node, or of a stream outside of a graph, on such memory.
 Work graph_allocation(Address begin);
 Work graph_free(Address begin);
 
@@ -24,16 +24,16 @@ class GraphMemory {
  public:
   explicit GraphMemory(AddressSpace& space) : space_(space) {}
 
-  // Addresses for an allocation node of `device`, whose memory `store` is.
+  // Reserves addresses for an allocation node of `device`, with memory from `store`.
   Address reserve(Bytes size, PhysicalStore& store, int device);
   bool knows(Address begin) const;
   bool covers(const Range& range) const;
-  // Before a launch: physical memory is there. Throws CUDA_ERROR_OUT_OF_MEMORY.
+  // Called before a launch: ensures physical memory. Throws CUDA_ERROR_OUT_OF_MEMORY.
   void back(Address begin);
-  // As the GPU comes to the nodes. False: no such memory, or not in that state.
+  // Called when the GPU reaches the nodes. Returns false if there is no such memory, or not in that state.
   bool begin_use(Address begin);
   bool end_use(Address begin);
-  // Physical memory that is not in use goes back.
+  // Frees physical memory that is not in use.
   void trim(int device);
 
   struct Statistics {

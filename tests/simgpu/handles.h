@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The live objects behind one kind of CUDA handle. A handle that is stale or made up is an error, not a
-// crash.
+// The live objects behind one kind of CUDA handle. A stale or invented handle is an error, not a crash.
 #pragma once
 
 #include <memory>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuMemAlloc's memory: large blocks have physical memory of their own, small ones share 2 MiB of it.
 //
-// Memory that is freed and given out again without having gone back to the device keeps its contents, as on a
-// GPU. A heap may keep large blocks that are free. Safe from any thread.
+// Memory that is reused without having been returned to the device keeps its contents, as on a GPU. A heap
+// may keep large blocks that are free. Safe from any thread.
 #pragma once
 
 #include <map>
@@ -23,16 +23,16 @@ class Heap {
 
   // Throws CUDA_ERROR_OUT_OF_MEMORY.
   Address allocate(Bytes size);
-  // False where `begin` is no allocation of this heap.
+  // Returns false if `begin` is no allocation of this heap.
   bool free(Address begin);
-  // The allocation that `at` lies in, with the size that was asked for.
+  // The allocation that contains `at`, with the requested size.
   std::optional<Range> find(Address at) const;
-  // Of another device than the memory's own, to all of it, now and later.
+  // Gives another device access to all memory of the heap, now and later.
   void set_access(int device, Access access);
-  // What is freed stays here as long as no more than this is reserved.
+  // Freed memory stays here as long as at most this much is reserved.
   void set_threshold(Bytes threshold);
   Bytes threshold() const;
-  // Gives back what is free, as long as more than `keep` is reserved.
+  // Returns free memory to the device while more than `keep` is reserved.
   void trim(Bytes keep);
   Bytes used() const;      // asked for
   Bytes reserved() const;  // taken from the device

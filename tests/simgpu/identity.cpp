@@ -16,7 +16,7 @@ struct AttributeValue {
   int value;
 };
 
-// Those that are not here and below CU_DEVICE_ATTRIBUTE_MAX are 0: the feature is not there.
+// Other attributes below CU_DEVICE_ATTRIBUTE_MAX are 0: the feature is missing.
 constexpr AttributeValue kAttributes[] = {
     {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024},
     {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, 1024},
@@ -64,7 +64,7 @@ constexpr AttributeValue kAttributes[] = {
 }  // namespace
 
 CUuuid device_uuid(const std::string& state) {
-  // FNV-1a, twice: spread enough for a name.
+  // FNV-1a, twice: sufficiently random for a name.
   CUuuid uuid;
   std::uint64_t hash = 0xcbf29ce484222325ull;
   for (std::size_t half = 0; half < 2; ++half) {

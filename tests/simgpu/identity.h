@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the simulated device says it is.
+// The identity of the simulated device.
 #pragma once
 
 #include <cuda.h>
@@ -23,7 +23,7 @@ std::string device_state(const std::string& state, unsigned number);
 // The states of the devices that CUDA_VISIBLE_DEVICES names, in its order: by index, by UUID or the beginning
 // of one; all up to the first entry that names no device count.
 std::vector<std::string> visible_states(const std::string& state, unsigned devices);
-// nullopt-like: false where the attribute is unknown.
+// Returns false if the attribute is unknown.
 bool device_attribute(CUdevice_attribute attribute, int& value);
 
 }  // namespace sharedgpu::simgpu

@@ -70,7 +70,7 @@ CUresult store_word(Arg a, const Reach&) {
   return CUDA_SUCCESS;
 }
 
-// (range, count of parts, where to say what was found, stamp, key)
+// (range, count of parts, address of the results, stamp, key)
 Bytes looked_at(Arg a) { return {a[1] * fingerprint::kPart.count}; }
 
 CUresult take_fingerprint(Arg a, const Reach&) {
@@ -85,7 +85,8 @@ CUresult take_fingerprint(Arg a, const Reach&) {
 CUresult nothing(Arg, const Reach&) { return CUDA_SUCCESS; }
 CUresult trap(Arg, const Reach&) { return CUDA_ERROR_LAUNCH_FAILED; }
 
-// One line a kernel: name, parameter sizes, ranges known before it runs, effect, bytes moved, other time.
+// One line per kernel: name, parameter sizes, ranges known before it runs, effect, bytes moved, additional
+// time.
 const Kernel kKernels[] = {
     {"pattern_fill", {8, 8, 8, 8}, buffer, pattern_fill, written, no_extra},
     {"pattern_step", {8, 8, 8}, buffer, pattern_step, read_and_written, no_extra},

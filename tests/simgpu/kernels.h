@@ -28,11 +28,11 @@ class Arguments {
   std::vector<std::byte> bytes_;
 };
 
-// Where parameter `index` lies, given the sizes of all.
+// The offset of parameter `index`, given the sizes of all.
 std::size_t parameter_offset(const std::vector<std::size_t>& sizes, std::size_t index);
 
-// Lets a kernel that follows pointers in device memory announce what it is about to touch. False: the address
-// is not accessible, and the kernel must return CUDA_ERROR_ILLEGAL_ADDRESS.
+// For kernels that follow pointers in device memory: announces an access. Returns false if the address is not
+// accessible; the kernel must then return CUDA_ERROR_ILLEGAL_ADDRESS.
 using Reach = std::function<bool(const Range&)>;
 
 struct Kernel {
@@ -40,7 +40,7 @@ struct Kernel {
   std::vector<std::size_t> parameters;  // sizes in bytes
   std::vector<Range> (*ranges)(const Arguments&);
   CUresult (*run)(const Arguments&, const Reach&);
-  // Bytes of device memory moved, and time on top of that.
+  // Bytes of device memory moved, and additional time.
   Bytes (*traffic)(const Arguments&);
   Nanoseconds (*extra)(const Arguments&);
 };

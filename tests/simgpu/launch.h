@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launch and a graph's kernel node have in common.
+// The common parts of a launch and a graph's kernel node.
 #pragma once
 
 #include "tests/simgpu/driver.h"
@@ -12,7 +12,7 @@ struct Dimensions {
 };
 
 std::shared_ptr<Function> find_function(CUfunction handle);
-// Throws CUDA_ERROR_INVALID_VALUE where the device cannot have such a grid.
+// Throws CUDA_ERROR_INVALID_VALUE if the device does not support such a grid.
 void check_grid(Dimensions grid, Dimensions block);
 // Copies the arguments from kernelParams, or from extra.
 Arguments collect(const Kernel& kernel, void** parameters, void** extra);

@@ -66,7 +66,7 @@ std::optional<Range> Managed::find(Address at) {
   return Range{block->first, block->second.size};
 }
 
-// Those of one allocation; none where the range is not of one.
+// The pages of one allocation; none if the range is not in one allocation.
 std::vector<Managed::Page*> Managed::pages_of(const Range& range) {
   std::vector<Page*> pages;
   const auto block = block_at(range.begin);
@@ -84,7 +84,7 @@ void Managed::to_host(Page& page) {
   device_.drop_managed(kPage);
 }
 
-// Others may have taken the room of pages of ours: then those that were touched longest ago are on the host.
+// If others have taken the memory of our pages, the least recently used pages are on the host.
 void Managed::notice_what_left(Bytes left) {
   if (resident_ <= left) return;
   std::vector<Page*> here;
@@ -99,8 +99,8 @@ void Managed::notice_what_left(Bytes left) {
   }
 }
 
-// How much of contents came. Pages for which there is no room at all stay where they are, and are worked on
-// from afar.
+// The number of bytes that moved. Pages for which there is no memory stay where they are, and are accessed
+// remotely.
 Bytes Managed::to_device(const Range& range) {
   const std::vector<Page*> pages = pages_of(range);
   if (pages.empty()) return {};
@@ -120,7 +120,7 @@ Bytes Managed::to_device(const Range& range) {
     page->place = Place::device;
   }
   device_.drop_managed(room);
-  notice_what_left(device_.managed());  // our own pages may have had to go
+  notice_what_left(device_.managed());  // our own pages may have been moved out
   return moved;
 }
 

@@ -2,9 +2,9 @@
 // Managed memory of one device: the program and kernels work on it alike, wherever its pages are.
 //
 // A page lies nowhere yet, on the host, or on the device, whose memory it takes then. Work on the device
-// brings the pages that it touches, as does a prefetch; where the device has no room, other managed pages
-// leave it, of whatever process, least recently touched first. What moves without having been asked to is
-// counted. The program's own touching is not seen, and moves nothing. Safe from any thread.
+// brings the pages that it touches, as does a prefetch; if the device is full, other managed pages of any
+// process leave it, least recently used first. Movement without a prefetch is counted. Accesses by the
+// program itself are not seen, and move nothing. Safe from any thread.
 #pragma once
 
 #include <map>
@@ -26,15 +26,15 @@ class Managed {
 
   // `owner`: with which it goes.
   Address allocate(Bytes size, const void* owner);
-  // False where `begin` is no allocation of this device.
+  // Returns false if `begin` is no allocation of this device.
   bool free(Address begin);
   void free_all_of(const void* owner);
-  // The allocation that `at` lies in, with the size that was asked for.
+  // The allocation that contains `at`, with the requested size.
   std::optional<Range> find(Address at);
 
   // Work on the device needs these: pages come by faults.
   void touch(const Range& range);
-  // Prefetches: how much of contents moved.
+  // Prefetches; returns the number of bytes moved.
   Bytes bring(const Range& range);
   Bytes send_away(const Range& range);
 

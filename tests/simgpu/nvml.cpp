@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // libnvidia-ml.so.1 of the simulated GPU: its memory and the processes that use it, as nvml.h describes the
-// calls. What real NVML says to wrong calls was taken from that description, not measured.
+// calls. The results of wrong calls follow that description; they were not measured.
 #include <unistd.h>
 
 #include <atomic>
@@ -37,7 +37,7 @@ struct Gpu {
   simgpu::SharedDevice* device = nullptr;
 };
 
-// Made by the first nvmlInit, and never changed; those that are absent are here, too.
+// Created by the first nvmlInit, and never changed; includes absent devices.
 std::vector<Gpu>& gpus() {
   static auto* made = new std::vector<Gpu>;
   return *made;
@@ -61,7 +61,7 @@ Result check(Device device, bool arguments) {
   const simgpu::Presence now = gpu(device).device->presence();
   return now == simgpu::Presence::lost || now == simgpu::Presence::absent ? kLost : kSuccess;
 }
-// The same for what a device tells that has to be reset.
+// The same for queries that a device with a required reset still answers.
 Result check_usable(Device device, bool arguments) {
   if (Result wrong = check(device, arguments)) return wrong;
   return gpu(device).device->presence() == simgpu::Presence::unusable ? kResetRequired : kSuccess;
@@ -90,7 +90,7 @@ template <class Process>
 Result compute_processes(Device device, unsigned int* count, Process* places) {
   if (Result wrong = check(device, count != nullptr && (*count == 0 || places != nullptr))) return wrong;
   auto users_of_it = gpu(device).device->view().processes;
-  // One that only looks, as this process may, has no context.
+  // A process that only queries, as this one may, has no context.
   std::erase_if(users_of_it, [](const simgpu::ProcessUse& process) { return process.contexts == Bytes{}; });
   const unsigned int room = *count;
   *count = static_cast<unsigned int>(users_of_it.size());
@@ -106,7 +106,7 @@ Result no_processes(Device device, unsigned int* count, const void* places) {
   return kSuccess;
 }
 
-// The devices that a set hears of: the kinds of reports, and the number of the next one.
+// The devices of an event set: the kinds of events, and the number of the next one.
 struct Listened {
   unsigned long long types = 0;
   std::uint64_t next = 0;
@@ -186,7 +186,7 @@ EXPORT Result nvmlDeviceGetUUID(Device device, char* text, unsigned int room) {
   return copy_text(text, room, simgpu::uuid_text(simgpu::device_uuid(gpu(device).state)));
 }
 
-// As the files of a host with these devices are numbered.
+// The numbers of the device files on a host with these devices.
 EXPORT Result nvmlDeviceGetMinorNumber(Device device, unsigned int* minor) {
   if (Result wrong = check(device, minor != nullptr)) return wrong;
   *minor = static_cast<unsigned int>(&gpu(device) - gpus().data());

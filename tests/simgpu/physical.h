@@ -5,9 +5,9 @@
 // the host pays for a page once only, so that a simulated eviction costs about what a real one does. Safe
 // from any thread.
 //
-// What is shared with other processes is told by a descriptor of that memfd: its own open file, whose
-// position says which piece it is. Such a piece is charged once for all who hold it, and its place is not
-// used again.
+// A piece is shared with other processes by a descriptor of that memfd: an open file of its own, whose
+// position identifies the piece. Such a piece is charged once for all its holders, and its place is not
+// reused.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +23,17 @@
 namespace sharedgpu::simgpu {
 
 inline constexpr Bytes kGranule = mebibytes(2);
-// In the place of a device's number: physical memory of the host, which cuMemCreate makes too.
+// Stands for a device number: physical memory of the host, which cuMemCreate can create too.
 inline constexpr int kHostNumber = static_cast<int>(kMostDevices);
 
 class PhysicalStore;
 
-// A piece of device memory, zeroed when it is made; given back with the last reference.
+// A piece of device memory, zeroed when it is created, and freed with the last reference.
 class Physical {
  public:
   Physical(std::shared_ptr<PhysicalStore> store, std::uint64_t offset, Bytes size)
       : store_(std::move(store)), offset_(offset), size_(size) {}
-  // One that lies at `offset` of the memory file of another process, on the device of this number here.
+  // A piece at `offset` in the memory file of another process, on the device with this number here.
   Physical(SharedDevice& device, int number, UniqueFd file, std::uint64_t offset, Bytes size);
   ~Physical();
   Physical(const Physical&) = delete;
@@ -43,7 +43,7 @@ class Physical {
   int file() const;
   std::uint64_t offset() const { return offset_; }
 
-  // A descriptor of it for other processes, the caller's to close.
+  // A descriptor of the piece for other processes; the caller closes it.
   int share();
   SharedPiece name() const;
   bool exportable = false;  // was made for cuMemExportToShareableHandle
@@ -60,13 +60,13 @@ class Physical {
 };
 using PhysicalPtr = std::shared_ptr<Physical>;
 
-// What a descriptor of a piece says: of this process or another.
+// The contents of a descriptor of a piece, of this process or another.
 struct Described {
   UniqueFd file;
   SharedPiece piece;
   Bytes size;
 };
-// Throws CUDA_ERROR_INVALID_VALUE where it is no such descriptor.
+// Throws CUDA_ERROR_INVALID_VALUE if it is no such descriptor.
 Described describe(int descriptor);
 
 class PhysicalStore : public std::enable_shared_from_this<PhysicalStore> {

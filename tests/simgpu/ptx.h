@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads from PTX text what the simulator needs of it: the entries and the sizes of their parameters.
+// Reads the entries and the sizes of their parameters from PTX text.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An external semaphore: a timeline, which is the first eight bytes of a file. Whoever maps that file is the
-// other side.
+// An external semaphore: a timeline, which is the first eight bytes of a file. The other side maps that file
+// too.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@ namespace sharedgpu::simgpu {
 
 class Semaphore {
  public:
-  // Throws CUDA_ERROR_INVALID_HANDLE where the file has no eight bytes to map.
+  // Throws CUDA_ERROR_INVALID_HANDLE if the file is shorter than eight bytes.
   explicit Semaphore(int file);
   ~Semaphore();
   Semaphore(const Semaphore&) = delete;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the environment says about the simulated device. tests/simgpu/README.md lists every variable.
+// The settings of the simulated device, from the environment. tests/simgpu/README.md lists every variable.
 #pragma once
 
 #include <cuda.h>
@@ -36,7 +36,7 @@ struct Settings {
   double slowdown = 1;            // multiplies every modelled time
   bool forbid_conflicts = false;  // work that uses what other work writes at the same time fails
   bool verbose = false;
-  bool nvml_events = true;  // NVML tells of errors by events
+  bool nvml_events = true;  // NVML reports errors by events
   std::vector<CallFault> call_faults;
   std::uint64_t allocation_fault = 0;  // the n-th allocation finds no memory; 0: none
   std::uint64_t launch_fault = 0;      // the n-th launch fails on the device
@@ -47,7 +47,7 @@ struct Settings {
 // Reads the environment. On failure returns false and `problem` names the variable and the value.
 bool read_settings(Settings& settings, std::string& problem);
 
-// "512MiB", "1GiB", "4096"; false where `text` is no size.
+// "512MiB", "1GiB", "4096"; returns false if `text` is no size.
 bool parse_size(const std::string& text, Bytes& size);
 
 }  // namespace sharedgpu::simgpu

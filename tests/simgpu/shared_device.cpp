@@ -27,10 +27,10 @@ constexpr std::size_t kPieces = 1024;
 constexpr std::size_t kHolders = 16;  // of a piece
 constexpr std::size_t kReports = 16;
 constexpr std::uint64_t kDoubleBitError = 2;  // nvmlEventTypeDoubleBitEccError
-// How often a waiter looks whether the engine's owner still lives.
+// The interval at which a waiter checks whether the engine's owner still lives.
 constexpr Nanoseconds kPatience{5'000'000};
 
-// Where the locks lie by which living processes are known, one byte each: beyond the end of the file.
+// The position of the locks that identify living processes, one byte each, beyond the end of the file.
 constexpr off_t kLocks = off_t{1} << 40;
 
 struct flock lock_of(short type, std::uint64_t number) {
@@ -54,10 +54,10 @@ void sleep_until(TimePoint end) {
   }
 }
 
-// Who uses the state now, by an open file on it.
+// The processes that use the state now, found by an open file on it.
 class SharedDevice::Census {
  public:
-  // Throws where nothing can be opened: nobody may be taken for dead then.
+  // Throws if nothing can be opened, since no process may be taken for dead then.
   explicit Census(const SharedDevice& device) : file_(::open(device.path_.c_str(), O_RDWR | O_CLOEXEC)) {
     require(static_cast<bool>(file_) || (errno != EMFILE && errno != ENFILE), CUDA_ERROR_OPERATING_SYSTEM);
     struct stat info = {};
@@ -119,7 +119,8 @@ struct SharedDevice::State {
 class SharedDevice::Lock {
  public:
   explicit Lock(State* state) : state_(state) {
-    // Every field is written whole and "used" is always summed anew: nothing to mend after a dead owner.
+    // Every field is written atomically and "used" is always computed anew, so nothing needs repair after a
+    // dead owner.
     if (pthread_mutex_lock(&state_->mutex) == EOWNERDEAD) pthread_mutex_consistent(&state_->mutex);
   }
   ~Lock() { pthread_mutex_unlock(&state_->mutex); }
@@ -196,8 +197,8 @@ SharedDevice* SharedDevice::open(const std::string& path, const Bytes* memory, s
   return device;
 }
 
-// The lock lives as long as its open file, and that as long as it is mapped: until this process has ended or
-// executed another program, whatever it does to its descriptors.
+// The lock lives as long as its open file, which lives as long as it is mapped: until this process ends or
+// executes another program, even if it closes its descriptors.
 bool SharedDevice::register_self() {
   const Process own{getpid(), ++state_->processes};
   UniqueFd file(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
@@ -319,7 +320,7 @@ bool SharedDevice::charge(Bytes memory, Bytes contexts) {
   return true;
 }
 
-// Nobody's managed memory moves where even all of it would not do.
+// No managed memory moves if even all of it would not suffice.
 bool SharedDevice::make_room(Bytes size) {
   Bytes managed;
   for (const auto& record : state_->records) managed += record.managed;

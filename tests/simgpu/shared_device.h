@@ -2,9 +2,8 @@
 // The device that all processes with one SIMGPU_STATE share: its memory limit and its engines.
 //
 // The state is a mapped file. Each process owns one record of it; "used" is the sum over the records of
-// living processes, so that the memory of a process killed at any point is free at the next look. Who lives
-// is known by locks, since pids mean nothing in another PID namespace. All members may be called from any
-// thread.
+// living processes, so that the memory of a killed process is free at the next query. Locks identify living
+// processes, since pids mean nothing in another PID namespace. All members may be called from any thread.
 #pragma once
 
 #include <cuda.h>
@@ -37,12 +36,12 @@ struct ProcessUse {
 // The state of the device for its processes.
 enum class Presence : std::uint32_t {
   present,
-  lost,      // it answers nobody any more
-  absent,    // it is not in the host, or no longer
+  lost,      // it no longer answers
+  absent,    // it is missing from the host
   unusable,  // it answers NVML, and needs a reset
 };
 
-// An error that the device reports, as NVML tells of it.
+// An error that the device reports through NVML.
 struct Report {
   std::uint64_t type = 0;  // nvmlEventType...
   std::uint64_t data = 0;  // the number of an Xid
@@ -51,7 +50,7 @@ struct Report {
 struct DeviceView {
   Bytes total;
   Bytes used;
-  Bytes peak;  // the most that was ever used at once
+  Bytes peak;  // maximum of used bytes
   std::uint64_t kernels = 0;
   Bytes copied_in;
   Bytes copied_out;
@@ -59,7 +58,7 @@ struct DeviceView {
   std::vector<ProcessUse> processes;
 };
 
-// Physical memory that several processes may hold: which file it lies in, and where there.
+// Physical memory that several processes may hold: its file and offset.
 struct SharedPiece {
   std::uint64_t file = 0;
   std::uint64_t offset = 0;
@@ -68,29 +67,28 @@ struct SharedPiece {
 
 class SharedDevice {
  public:
-  // Opens the state, or makes it. `memory` counts where no living process uses the state; null `memory` means
-  // open only. Returns null and says why in `problem` on failure. Never deleted.
+  // Opens the state, or creates it. `memory` applies if no living process uses the state; with null `memory`
+  // it is only opened. On failure returns null and sets `problem`. Never deleted.
   static SharedDevice* open(const std::string& path, const Bytes* memory, std::string& problem);
 
   Bytes total() const;
-  // Takes memory for this process; false where the device has not that much left.
+  // Allocates memory for this process; returns false if the device has less left.
   bool charge(Bytes memory, Bytes contexts = {});
   void give_back(Bytes memory, Bytes contexts = {});
 
-  // Managed memory of this process on the device. It is in the way of nobody: whoever takes memory makes
-  // managed pages leave, those of the process that touched its own longest ago first. Takes as much as there
-  // is room for.
+  // Managed memory of this process on the device. It never blocks others: an allocation makes managed pages
+  // leave, first those of the process whose last access is the oldest. Allocates as much as fits.
   Bytes take_managed(Bytes size);
   void drop_managed(Bytes size);
-  // What others have left of it; the second is for work that touches some of it.
+  // The part of it that others have left; the second one also records an access.
   Bytes managed();
   Bytes touch_managed();
   void count_paged(Bytes size);
 
-  // This process's memory becomes a piece that others may hold too, charged once for all of them. False:
+  // Turns memory of this process into a piece that others may hold too, charged once for all of them. False:
   // there are too many.
   bool share(const SharedPiece& piece, Bytes size);
-  // Holds a piece once more; false: no memory for it, where nobody had it any longer.
+  // Holds a piece once more; returns false if no process held it any longer and there is no memory for it.
   bool hold(const SharedPiece& piece, Bytes size);
   // Whether anybody holds it.
   bool is_held(const SharedPiece& piece);
@@ -103,7 +101,8 @@ class SharedDevice {
   void count_copy(Engine engine, Bytes size);
 
   Presence presence() const;
-  // Whoever used the device before it was lost, or left, has lost it for good; the memory on it is free.
+  // Processes that used the device before it was lost or removed have lost it for good; the memory on it is
+  // free.
   void set_presence(Presence presence);
   std::uint64_t generation() const;  // counts up with each loss
   void report(const Report& report);

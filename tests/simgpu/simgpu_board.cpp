@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// simgpu-board SOCKET: takes the memory of simulated GPUs on itself, for programs with SIMGPU_BOARD=SOCKET.
+// simgpu-board SOCKET: allocates the memory of simulated GPUs for programs with SIMGPU_BOARD=SOCKET.
 #include <cstdio>
 #include <cstring>
 

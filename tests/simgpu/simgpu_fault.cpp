@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets something happen to a simulated device: simgpu-fault STATE WHAT.
+// Injects a fault into a simulated device: simgpu-fault STATE WHAT.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

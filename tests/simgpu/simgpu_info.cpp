@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints what is used on a simulated device: simgpu-info STATE [--reset-peak].
+// Prints the usage of a simulated device: simgpu-info STATE [--reset-peak].
 #include <cstdio>
 #include <cstring>
 

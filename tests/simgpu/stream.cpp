@@ -51,7 +51,7 @@ void work_off(StreamPtr stream) {
       } catch (...) {
       }
       if (result != CUDA_SUCCESS) fail_process(result);
-      task->work.run = nullptr;  // frees what it holds outside the lock
+      task->work.run = nullptr;  // destroyed outside the lock
       lock.lock();
     }
     task->done = true;
@@ -67,7 +67,7 @@ void work_off(StreamPtr stream) {
 }
 
 void start_worker(const StreamPtr& stream) {
-  // The program's signals are none of the worker's business.
+  // The worker must not handle the program's signals.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
@@ -81,7 +81,7 @@ void start_worker(const StreamPtr& stream) {
   require(stream->running, CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-// With the lock: what a task of `stream` must come after by the rules of the legacy default stream.
+// With the lock: the tasks before a task of `stream` by the rules of the legacy default stream.
 void order_by_legacy(const StreamPtr& stream, std::vector<TaskPtr>& after) {
   if (stream->kind == Stream::Kind::non_blocking) return;
   for (const StreamPtr& other : stream->context->streams) {
@@ -109,7 +109,7 @@ void add_node(const StreamPtr& stream, Work work) {
   stream->capture->graph->nodes.push_back(std::move(node));
 }
 
-// With the lock: work in the legacy stream would be ordered after work that is only being captured.
+// With the lock. Work in the legacy stream would be ordered after work that is only captured.
 void forbid_implicit_dependency(const Stream& stream) {
   bool found = false;
   for (const StreamPtr& other : stream.context->streams) {
@@ -129,7 +129,7 @@ void close_capture(const CapturePtr& capture) {
   std::erase(open_captures(), capture);
 }
 
-// Every node that nothing comes after must be one that the origin has joined.
+// Every last node must have been joined by the origin.
 bool all_joined(const Capture& capture) {
   std::set<const Node*> open;
   for (const auto& node : capture.graph->nodes) {
@@ -162,7 +162,7 @@ TaskPtr submit(const StreamPtr& stream, Work work) {
     return nullptr;
   }
   if (stream->kind == Stream::Kind::legacy) forbid_implicit_dependency(*stream);
-  if (!stream->running) start_worker(stream);  // first: where there is no thread to be had, nothing is queued
+  if (!stream->running) start_worker(stream);  // first, so that nothing is queued if no thread can be created
   auto task = std::make_shared<Task>();
   task->work = std::move(work);
   task->after = std::move(stream->pending_waits);

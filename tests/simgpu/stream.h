@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams, events, captures and graphs: what is ordered after what.
+// Streams, events, captures and graphs, and the order of their work.
 //
 // One lock, order_lock(), guards all of it. A task is ordered after the one before it in its stream and after
 // the tasks it was made to wait for; those are always older, so nothing can wait in a circle. Each stream has
@@ -24,7 +24,7 @@ namespace sharedgpu::simgpu {
 class Context;
 struct Stream;
 
-// What a stream does in one go, and what a graph node holds.
+// A unit of work in a stream or a graph node.
 struct Work {
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
   std::function<CUresult(Context&)> run;  // without any lock
@@ -83,7 +83,7 @@ struct Stream {
   std::condition_variable wake;
 
   CapturePtr capture;
-  std::vector<Node*> frontier;  // what the next captured node comes after
+  std::vector<Node*> frontier;  // predecessors of the next captured node
 };
 using StreamPtr = std::shared_ptr<Stream>;
 
@@ -91,20 +91,20 @@ struct Event {
   std::shared_ptr<Context> context;
   unsigned flags = 0;
   TaskPtr recorded;
-  CapturePtr capture;  // where it was recorded in a capturing stream
+  CapturePtr capture;  // its node, if it was recorded in a capturing stream
   std::vector<Node*> nodes;
 };
 
 std::mutex& order_lock();
 
-// The first error that work on the device met. As on a real GPU all contexts of the process are lost with it:
-// what is queued is dropped, and every later call that needs the device returns it.
+// The first error of work on the device. As on a real GPU it makes all contexts of the process unusable:
+// queued work is dropped, and every later call that needs the device returns it.
 CUresult sticky_error();
 void fail_process(CUresult error);
 
-// All below take the lock themselves unless they say "with the lock", and throw Error.
+// The functions below take the lock unless they say "with the lock", and throw Error.
 
-// Adds `work` to the stream, or to the graph where the stream is being captured (then null is returned).
+// Adds `work` to the stream, or to the graph if the stream is being captured (and returns null).
 TaskPtr submit(const StreamPtr& stream, Work work);
 // Waits for the task; null is done already. Returns the sticky error.
 CUresult wait(const TaskPtr& task);
@@ -118,9 +118,11 @@ void wait_event(const StreamPtr& stream, Event& event);
 void begin_capture(const StreamPtr& stream, CUstreamCaptureMode mode);
 std::shared_ptr<Graph> end_capture(const StreamPtr& stream);
 bool capturing(const Stream& stream);
-// With the lock: the stream goes. A capture that began on it is over; any other that it is in is spoiled.
+// With the lock: ends the stream. A capture that began on it ends; any other capture that it is in is
+// invalidated.
 void leave_capture(Stream& stream);
-// For a call that no stream of the context may be captured during: invalidates and throws.
+// For a call that is not allowed while a stream of the context is captured: invalidates the capture and
+// throws.
 void forbid_capture(Stream& stream);
 void forbid_capture(Context& context);
 // For a call that CUDA deems unsafe during a capture, by the modes of the captures and of this thread.

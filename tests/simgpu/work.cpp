@@ -14,10 +14,10 @@ namespace {
 constexpr Nanoseconds kWaitStep = std::chrono::microseconds(20);
 constexpr std::size_t kPiece = std::size_t{4} << 20;
 
-// Managed memory comes to its device by faults. Other devices work on it from afar.
+// Managed memory moves to its device by faults. Other devices access it remotely.
 void page_in(const Range& range) { driver().gpu(range.device).managed->touch(range); }
 
-// A Use from begin to end; says whether it was torn.
+// A Use from begin to end; returns whether it was broken.
 class UseGuard {
  public:
   explicit UseGuard(const std::vector<Range>& ranges) : use_(driver().space->begin_use(ranges)) {
@@ -50,7 +50,7 @@ CUresult run_kernel(const Context& context, const Kernel& kernel, const Argument
   device.count_kernel();
   UseGuard use(on(context.device(), kernel.ranges(arguments)));
   if (!use.get()) return CUDA_ERROR_ILLEGAL_ADDRESS;
-  // The effect comes last: who looks too early sees the old contents.
+  // The effect comes last, so that a premature read sees the old contents.
   sleep_until(start + duration);
   if (d.is_lost(context.device())) return lost_error();
   CUresult result = CUDA_SUCCESS;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What streams do: kernels, copies, memsets and host functions, with their effects and their modelled time.
+// The work of streams: kernels, copies, memsets and host functions, with their effects and modelled times.
 #pragma once
 
 #include <cuda.h>
@@ -12,7 +12,7 @@
 
 namespace sharedgpu::simgpu {
 
-// Rows of `width` bytes, one for a plain copy. Which sides are the device's is found out by the addresses.
+// Rows of `width` bytes, one for a plain copy. The addresses show which sides are device memory.
 struct CopyPlan {
   Address target = 0;
   Address source = 0;
